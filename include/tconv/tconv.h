@@ -1,0 +1,314 @@
+/*
+ * tconv: 2-D transposed convolution (PyTorch's ConvTranspose2d, ONNX's ConvTranspose) on the CPU and on CUDA.
+ *
+ * This header is the manual of the library. In short:
+ *
+ *     tconv_desc desc;                      // 1. say what the layer is
+ *     tconv_desc_init(&desc);
+ *     desc.batch = 1, desc.in_channels = 64, desc.in_h = desc.in_w = 32;
+ *     desc.out_channels = 32, desc.kernel_h = desc.kernel_w = 4;
+ *     desc.stride_h = desc.stride_w = 2;
+ *     tconv_plan *plan;                     // 2. make a plan, once
+ *     tconv_plan_create(&desc, NULL, &plan, NULL);
+ *     size_t size;
+ *     tconv_plan_workspace_size(plan, &size);
+ *     void *workspace = malloc(size);
+ *     tconv_plan_execute(plan, &src, &weights, NULL, &dst, workspace, size, NULL);   // 3. run it, often
+ *     tconv_plan_destroy(plan);
+ *
+ * tconv_conv_transpose2d does 2 and 3 in one call.
+ *
+ * THE OPERATION. For image n, group g, output channel o of the group and output pixel (oh, ow):
+ *
+ *     dst[n, g*Og + o, oh, ow] = bias[g*Og + o]
+ *         + sum over ci < Ig, kh < kernel_h, kw < kernel_w of src[n, g*Ig + ci, ih, iw] * weights[g*Ig + ci, o, kh, kw]
+ *     where ih = (oh + pad_top  - kh * dilation_h) / stride_h   and
+ *           iw = (ow + pad_left - kw * dilation_w) / stride_w,
+ *     taken only where both divide exactly and 0 <= ih < in_h, 0 <= iw < in_w; Ig and Og are channels per group.
+ *
+ *     out_h = (in_h - 1) * stride_h - pad_top - pad_bottom + dilation_h * (kernel_h - 1) + output_padding_h + 1
+ *
+ * (out_w alike). The kernel is not flipped. output_padding only widens the output. This is the definition of PyTorch 2
+ * (torch.nn.ConvTranspose2d) with padding free to differ on each side, as in ONNX ConvTranspose.
+ *
+ * ERRORS. Every call that can fail returns a tconv_status, and describes a failure in the tconv_issue that it is given
+ * (which may be NULL) and in the calling thread's tconv_last_issue: the field, its value and the rule that it breaks. On
+ * failure no output is written, nothing leaks, and *plan is NULL. The library never aborts, exits, throws or prints (but
+ * for TCONV_VERBOSE).
+ *
+ * NUMBERS. f32 sums in f32 to within 16 * 2^-24 * sum |x||w| an element, whatever the hardware, unless TCONV_MATH_TF32
+ * is asked for. f16 and bf16 multiply exactly, sum in f32 and round once. f64 is f64 throughout. Where all partial sums
+ * are integers below 2^24 (f32), every backend gives the same bits. The same plan on the same device and data gives the
+ * same bits always; on the CPU for any number of threads. On the CPU and in the plain CUDA kernels a tap that falls
+ * outside the input is skipped, not multiplied by zero: NaN and Inf go exactly where the arithmetic takes them.
+ *
+ * THREADS. A plan is immutable: any number of threads may execute one at once, each with its own dst and workspace.
+ * The CPU backend runs serially when called from inside an OpenMP parallel region. As with every OpenMP program, do not
+ * execute in a child forked after the parent executed: libgomp would hang.
+ *
+ * ENVIRONMENT. Read when a plan is made. What the caller names in tconv_desc or tconv_options wins; these decide what
+ * AUTO, DEFAULT and 0 mean. A value that is not listed is an error (TCONV_ERROR_ENVIRONMENT).
+ *
+ *     TCONV_BACKEND=auto|cpu|cuda                    what TCONV_BACKEND_AUTO means
+ *     TCONV_CPU_ISA=generic|avx2|avx512|neon         the highest instruction set to use (tconv_cpu_isa)
+ *     TCONV_NUM_THREADS=1..65536                     CPU threads
+ *     TCONV_MATH=strict|tf32                         what TCONV_MATH_DEFAULT means
+ *     TCONV_VERBOSE=0|1|2                            lines to stderr: 1 each execute, 2 also why implementations were
+ *                                                    passed over
+ */
+#ifndef TCONV_TCONV_H
+#define TCONV_TCONV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "export.h"
+#include "version.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------------------------------------- status */
+
+/* What a call came to. The values are pinned: they never change. */
+typedef enum tconv_status {
+    TCONV_SUCCESS = 0,
+    TCONV_ERROR_INVALID_ARGUMENT = 1, /* a field breaks a rule; the issue says which and how */
+    TCONV_ERROR_OVERFLOW = 2,         /* a size does not fit in 63 bits */
+    TCONV_ERROR_OUT_OF_MEMORY = 3,    /* the allocator, or the device's, returned nothing */
+    TCONV_ERROR_UNAVAILABLE = 4,      /* the backend is not built, has no driver, no device, no code for the device */
+    TCONV_ERROR_UNSUPPORTED = 5,      /* valid, but the implementation that was asked for does not do it */
+    TCONV_ERROR_ENVIRONMENT = 6,      /* an environment variable has a value that it does not accept */
+    TCONV_ERROR_CUDA = 7              /* CUDA reported an error; the issue has its text */
+} tconv_status;
+
+/* Describes a failure. Filled in by the library, owned by the caller; both texts end with '\0'. */
+typedef struct tconv_issue {
+    tconv_status status;
+    char field[44];    /* the field, argument or variable at fault: "stride_h", "src_strides[1]", "TCONV_BACKEND" */
+    char message[208]; /* the field, its value and the rule: "stride_h = 0: must be at least 1" */
+} tconv_issue;
+
+/* The name of a status, "TCONV_SUCCESS" and so on; "unknown status" for a value that is none. Never NULL. */
+TCONV_API const char *tconv_status_string(tconv_status status);
+
+/* Copies the issue of the calling thread's last failed call; a success issue with empty texts where none has failed. */
+TCONV_API void tconv_last_issue(tconv_issue *issue);
+
+/* The version of the linked library, "major.minor.patch". */
+TCONV_API const char *tconv_version(void);
+
+/* ------------------------------------------------------------------------------------------------------------ layer */
+
+typedef enum tconv_dtype {
+    TCONV_F32 = 0,
+    TCONV_F64 = 1,
+    TCONV_F16 = 2, /* IEEE 754 binary16 */
+    TCONV_BF16 = 3 /* the upper half of a binary32 */
+} tconv_dtype;
+
+/* How src and dst lie in memory, slowest first. */
+typedef enum tconv_layout { TCONV_NCHW = 0, TCONV_NHWC = 1 } tconv_layout;
+
+/* How the weights lie in memory, slowest first; their logical shape is always (in_channels, out_channels / groups,
+ * kernel_h, kernel_w). They are dense. */
+typedef enum tconv_weight_layout {
+    TCONV_WEIGHT_IOHW = 0, /* PyTorch, ONNX */
+    TCONV_WEIGHT_IHWO = 1, /* PyTorch channels_last */
+    TCONV_WEIGHT_HWOI = 2  /* TensorFlow, Keras */
+} tconv_weight_layout;
+
+/* How f32 may be multiplied; other dtypes ignore it. */
+typedef enum tconv_math {
+    TCONV_MATH_DEFAULT = 0, /* what TCONV_MATH says, STRICT if it is not set */
+    TCONV_MATH_STRICT = 1,  /* as accurate as f32 multiply-adds */
+    TCONV_MATH_TF32 = 2     /* CUDA may round src and weights to 10 mantissa bits: relative L2 error <= 5e-4 */
+} tconv_math;
+
+/*
+ * A layer. Fill with tconv_desc_init, then set the extents and whatever differs from the defaults. The library only
+ * reads it and keeps no pointer to it.
+ *
+ * Strides count elements in the order n, c, h, w, whatever the layout (as PyTorch's Tensor.stride()). 0, the default,
+ * means dense; the stride of an extent of 1 is ignored. Images and channels (NCHW) or images and pixels (NHWC) may lie
+ * further apart than dense, so that a layer reads or writes a slice of a larger tensor; rows are dense:
+ *     NCHW: w = 1, h = width, c >= height * width, n >= (channels - 1) * c + height * width
+ *     NHWC: c = 1, w >= channels, h = width * w,   n >= (height * width - 1) * w + channels
+ */
+typedef struct tconv_desc {
+    size_t struct_size;                               /* sizeof(tconv_desc) as the caller knows it; set by init */
+    int64_t batch;                                    /* >= 0, default 1; 0 images is a layer that does nothing */
+    int64_t in_channels, in_h, in_w;                  /* >= 1, no default */
+    int64_t out_channels;                             /* >= 1, no default; as in_channels a multiple of groups */
+    int64_t kernel_h, kernel_w;                       /* >= 1, no default */
+    int64_t stride_h, stride_w;                       /* >= 1, default 1 */
+    int64_t pad_top, pad_left, pad_bottom, pad_right; /* >= 0, default 0: rows and columns cut off the output */
+    int64_t output_padding_h, output_padding_w;       /* 0 <= output_padding < max(stride, dilation), default 0 */
+    int64_t dilation_h, dilation_w;                   /* >= 1, default 1 */
+    int64_t groups;                                   /* >= 1, default 1 */
+    tconv_dtype dtype;                                /* of src, weights, bias and dst; default TCONV_F32 */
+    tconv_layout layout;                              /* default TCONV_NCHW */
+    tconv_weight_layout weight_layout;                /* default TCONV_WEIGHT_IOHW */
+    tconv_math math;                                  /* default TCONV_MATH_DEFAULT */
+    int64_t src_strides[4], dst_strides[4];           /* n, c, h, w in elements, default 0: dense */
+} tconv_desc;
+
+/* Fills desc with the defaults for a caller whose tconv_desc has struct_size bytes; use tconv_desc_init. */
+TCONV_API tconv_status tconv_desc_init_sized(tconv_desc *desc, size_t struct_size);
+
+/* Fills desc with the defaults. Fails only on NULL. */
+static inline tconv_status tconv_desc_init(tconv_desc *desc)
+{
+    return tconv_desc_init_sized(desc, sizeof(tconv_desc));
+}
+
+/* Checks desc by every rule above. The answer is the same on every machine and for every backend. */
+TCONV_API tconv_status tconv_validate(const tconv_desc *desc, tconv_issue *issue);
+
+/* Validates desc and writes the shape of dst in the order n, c, h, w, whatever the layout. */
+TCONV_API tconv_status tconv_output_shape(const tconv_desc *desc, int64_t shape[4], tconv_issue *issue);
+
+/* ---------------------------------------------------------------------------------------------------------- options */
+
+typedef enum tconv_backend {
+    TCONV_BACKEND_AUTO = 0, /* where the tensors live, unless TCONV_BACKEND says otherwise */
+    TCONV_BACKEND_CPU = 1,
+    TCONV_BACKEND_CUDA = 2
+} tconv_backend;
+
+typedef enum tconv_location {
+    TCONV_LOCATION_AUTO = 0, /* find out (asks the CUDA driver, if the process has loaded it) */
+    TCONV_LOCATION_HOST = 1, /* memory of the host, page-locked memory too */
+    TCONV_LOCATION_CUDA = 2  /* memory of a CUDA device */
+} tconv_location;
+
+/* The highest instruction set that the CPU backend may use: a cap, so that a machine with less uses what it has. A level
+ * of another architecture than the machine's is TCONV_ERROR_UNAVAILABLE. */
+typedef enum tconv_cpu_isa {
+    TCONV_CPU_ISA_DEFAULT = 0, /* what TCONV_CPU_ISA says, the machine's best if it is not set */
+    TCONV_CPU_ISA_GENERIC = 1, /* what the compiler assumes of every machine of this architecture */
+    TCONV_CPU_ISA_AVX2 = 2,    /* with FMA and F16C */
+    TCONV_CPU_ISA_AVX512 = 3,  /* F, BW, DQ and VL */
+    TCONV_CPU_ISA_NEON = 4
+} tconv_cpu_isa;
+
+/* Where host memory comes from: plans, packed weights, and what the one-shot call needs. Both functions or neither. */
+typedef struct tconv_allocator {
+    void *(*allocate)(void *context, size_t size); /* aligned as malloc's; NULL when out of memory */
+    void (*release)(void *context, void *memory);  /* memory is never NULL */
+    void *context;
+} tconv_allocator;
+
+/* How to run a layer. Fill with tconv_options_init. NULL in place of options means the defaults. */
+typedef struct tconv_options {
+    size_t struct_size;      /* sizeof(tconv_options) as the caller knows it; set by init */
+    tconv_backend backend;   /* default TCONV_BACKEND_AUTO */
+    tconv_location location; /* where a plan's tensors will live, for AUTO: default TCONV_LOCATION_AUTO, which is the
+                                   host for a plan and is found out by the one-shot call */
+    int32_t device;          /* CUDA device; default -1: the current one (one-shot: the one where the tensors live) */
+    int32_t threads;         /* CPU threads; default 0: what TCONV_NUM_THREADS says, else every core this process may
+                                   use (affinity, cgroup quota and OMP_NUM_THREADS heeded) */
+    tconv_cpu_isa cpu_isa;   /* default TCONV_CPU_ISA_DEFAULT */
+    const char *implementation; /* one by its name (tconv_implementation_name); default NULL: the best that fits */
+    tconv_allocator allocator;  /* default malloc and free */
+    void *stream;               /* cudaStream_t of the one-shot call; default NULL: the legacy default stream */
+} tconv_options;
+
+/* Fills options with the defaults for a caller whose tconv_options has struct_size bytes; use tconv_options_init. */
+TCONV_API tconv_status tconv_options_init_sized(tconv_options *options, size_t struct_size);
+
+/* Fills options with the defaults. Fails only on NULL. */
+static inline tconv_status tconv_options_init(tconv_options *options)
+{
+    return tconv_options_init_sized(options, sizeof(tconv_options));
+}
+
+/* TCONV_SUCCESS where backend can run here (AUTO and CPU always can); else TCONV_ERROR_UNAVAILABLE, with the reason. */
+TCONV_API tconv_status tconv_backend_available(tconv_backend backend, tconv_issue *issue);
+
+/* The name of the index-th implementation of this build, best first, the reference last; NULL past the end. Names begin
+ * with "cpu_" or "cuda_". One that is listed may still be unavailable on this machine. */
+TCONV_API const char *tconv_implementation_name(size_t index);
+
+/* ------------------------------------------------------------------------------------------------------------- plan */
+
+/* A tensor as execute takes it; its shape and strides are the desc's. data is aligned to its element and is not owned. */
+typedef struct tconv_tensor {
+    void *data; /* only read, but for dst */
+    tconv_dtype dtype;
+    tconv_location location;
+} tconv_tensor;
+
+/* A layer bound to an implementation. Immutable. */
+typedef struct tconv_plan tconv_plan;
+
+/*
+ * Chooses the implementation for desc, once. On success *plan is the caller's, to destroy. The backend is options' or
+ * TCONV_BACKEND's; with AUTO it is CUDA where options->location is TCONV_LOCATION_CUDA, else the CPU.
+ * Errors: whatever tconv_validate finds; bad options; UNAVAILABLE; UNSUPPORTED (an implementation asked for by name that
+ * does not take this layer); ENVIRONMENT; OUT_OF_MEMORY.
+ */
+TCONV_API tconv_status tconv_plan_create(const tconv_desc *desc, const tconv_options *options, tconv_plan **plan,
+                                         tconv_issue *issue);
+
+/* The bytes of workspace that execute needs, in memory where the plan runs (host, or the plan's device); may be 0. */
+TCONV_API tconv_status tconv_plan_workspace_size(const tconv_plan *plan, size_t *size);
+
+/*
+ * For inference: packs the weights once. *packed is a new plan that holds them, needs less workspace, and ignores the
+ * weights that execute is given (NULL will do). plan stays as it is; both are destroyed separately. On CUDA the packing
+ * is ordered on stream and *packed may be used on other streams once that has come to pass.
+ */
+TCONV_API tconv_status tconv_plan_pack_weights(const tconv_plan *plan, const tconv_tensor *weights, void *stream,
+                                               tconv_plan **packed, tconv_issue *issue);
+
+/*
+ * Runs the layer. src, weights, bias (NULL for none; out_channels elements) and dst have the desc's dtype and lie where
+ * the plan runs: a plan never copies between host and device, but returns TCONV_ERROR_INVALID_ARGUMENT. dst must not
+ * overlap the others. workspace has at least tconv_plan_workspace_size bytes, at any address; nobody else uses it
+ * meanwhile. On CUDA all work is ordered on stream (a cudaStream_t), nothing is synchronised and the call may be
+ * captured into a CUDA graph; the CPU ignores stream. Allocates nothing. With batch 0 it does nothing and looks at no
+ * pointer.
+ */
+TCONV_API tconv_status tconv_plan_execute(const tconv_plan *plan, const tconv_tensor *src, const tconv_tensor *weights,
+                                          const tconv_tensor *bias, const tconv_tensor *dst, void *workspace,
+                                          size_t workspace_size, void *stream);
+
+/* The name of the implementation that the plan runs; "" for NULL. Valid as long as the library is loaded. */
+TCONV_API const char *tconv_plan_implementation(const tconv_plan *plan);
+
+/*
+ * Writes the plan as one line: its backend, implementation, threads or device, workspace, and the layer as arguments of
+ * `tconv bench`. Up to capacity bytes with the closing '\0' go to text (NULL if capacity is 0); *length, which may be
+ * NULL, becomes the full length without it.
+ */
+TCONV_API tconv_status tconv_plan_describe(const tconv_plan *plan, char *text, size_t capacity, size_t *length);
+
+/* Frees the plan. NULL is allowed. On CUDA, the caller first waits for what still runs from it. */
+TCONV_API void tconv_plan_destroy(tconv_plan *plan);
+
+/* --------------------------------------------------------------------------------------------------------- one call */
+
+/*
+ * Plans and runs desc once. The backend is options' or TCONV_BACKEND's; with AUTO it is where src lives. Tensors that
+ * live elsewhere than the backend that was forced are copied there and dst back; the call then returns when dst is
+ * ready. Where all lie on the device, the work is ordered on options->stream and the call returns at once.
+ */
+TCONV_API tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tconv_options *options,
+                                              const tconv_tensor *src, const tconv_tensor *weights,
+                                              const tconv_tensor *bias, const tconv_tensor *dst, tconv_issue *issue);
+
+/* ------------------------------------------------------------------------------------------------------- the system */
+
+typedef enum tconv_text_format { TCONV_TEXT_PLAIN = 0, TCONV_TEXT_JSON = 1 } tconv_text_format;
+
+/* Describes the build and the machine: version, build options, backends and why one is missing, GPUs, instruction sets,
+ * cores, caches, NUMA nodes, environment variables in effect. text, capacity and length as in tconv_plan_describe. */
+TCONV_API tconv_status tconv_system_info(tconv_text_format format, char *text, size_t capacity, size_t *length);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
