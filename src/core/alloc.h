@@ -1,0 +1,36 @@
+/* Host memory through the caller's allocator. */
+#ifndef TCONV_CORE_ALLOC_H
+#define TCONV_CORE_ALLOC_H
+
+#include "tconv/tconv.h"
+
+/* The alignment of every buffer that the library hands to its kernels: a cache line, and an AVX-512 vector. */
+#define TCONV_ALIGNMENT 64
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* size bytes aligned to TCONV_ALIGNMENT, or NULL. size 0 gives a block that may be freed. */
+void *tconv_allocate(const tconv_allocator *allocator, size_t size);
+
+/* Frees what tconv_allocate gave. NULL is allowed. */
+void tconv_release(const tconv_allocator *allocator, void *memory);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* bytes rounded up to a multiple of TCONV_ALIGNMENT. */
+static inline size_t tconv_align_up(size_t bytes)
+{
+    return (bytes + TCONV_ALIGNMENT - 1) / TCONV_ALIGNMENT * TCONV_ALIGNMENT;
+}
+
+/* The first address at or after memory that is a multiple of TCONV_ALIGNMENT. */
+static inline void *tconv_align_pointer(void *memory)
+{
+    return (char *)memory + (TCONV_ALIGNMENT - (uintptr_t)memory % TCONV_ALIGNMENT) % TCONV_ALIGNMENT;
+}
+
+#endif

@@ -1,0 +1,73 @@
+/*
+ * What an implementation is. src/dispatch/impl_list.c lists all of them, best first; adding one is a struct here and a
+ * line there.
+ *
+ * A plan goes through an implementation in this order: supports, prepare (sizes), then pack and execute any number of
+ * times. Every function may be called from several threads at once and keeps no state but what the plan holds.
+ */
+#ifndef TCONV_CORE_IMPL_H
+#define TCONV_CORE_IMPL_H
+
+#include "phases.h"
+#include "problem.h"
+#include "tconv/tconv.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The machine as a plan may use it, resolved once from options, environment and hardware. */
+typedef struct tconv_target {
+    tconv_backend backend;     /* CPU or CUDA */
+    tconv_math math;           /* STRICT or TF32 */
+    int threads;               /* CPU: at least 1 */
+    tconv_cpu_isa cpu_isa;     /* CPU: a level that this machine has */
+    size_t l1_bytes, l2_bytes; /* CPU: data caches of one core */
+    int device;                /* CUDA: ordinal */
+    int compute_capability;    /* CUDA: major * 10 + minor */
+} tconv_target;
+
+/* All that an implementation may read while it works. */
+typedef struct tconv_layer {
+    tconv_problem problem;
+    tconv_phase_table rows, columns; /* of problem.h and problem.w */
+    tconv_target target;
+} tconv_layer;
+
+/* What execute needs beside the tensors. Both lie where the plan runs, aligned to TCONV_ALIGNMENT (CUDA: 256 bytes). */
+typedef struct tconv_memory_sizes {
+    size_t packed;  /* the packed weights */
+    size_t scratch; /* everything else, all threads together */
+} tconv_memory_sizes;
+
+/* Pointers of one execute. The tensors were checked: not NULL but for bias, dtype and location as the plan's. */
+typedef struct tconv_arguments {
+    const void *src;
+    const void *packed;  /* made by pack, in this execute's workspace or once and for all */
+    const void *weights; /* as the caller's; NULL where packed was made once and for all */
+    const void *bias;    /* NULL for none */
+    void *dst;
+    void *scratch;
+    void *stream; /* CUDA: a cudaStream_t */
+} tconv_arguments;
+
+#define TCONV_REASON_SIZE 128 /* for the text why an implementation does not take a layer */
+
+typedef struct tconv_implementation {
+    const char *name; /* "cpu_phases": backend, underscore, algorithm */
+    tconv_backend backend;
+    /* Whether it takes the layer; where not, writes why to reason. Never says yes and fails later. */
+    bool (*supports)(const tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
+    /* The memory it needs; fails only where a size overflows. */
+    tconv_status (*memory)(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue);
+    /* Packs the weights into packed (sizes.packed bytes). CUDA: on stream. */
+    tconv_status (*pack)(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue);
+    /* Computes dst. Batch is at least 1. CUDA: on arguments->stream, no synchronisation. Allocates nothing. */
+    tconv_status (*execute)(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue);
+} tconv_implementation;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,65 @@
+/*
+ * A validated layer with every derived size: what every implementation reads, on either backend.
+ *
+ * All sizes were checked when it was made: any product of extents or strides that addresses an element of a tensor fits
+ * in an int64_t, and so does its size in bytes.
+ */
+#ifndef TCONV_CORE_PROBLEM_H
+#define TCONV_CORE_PROBLEM_H
+
+#include "phases.h"
+#include "tconv/tconv.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Strides of src or dst in elements. Filled for every extent, also those of 1. */
+typedef struct tconv_strides {
+    int64_t n, c, h, w;
+} tconv_strides;
+
+/* Strides of the weights in elements, by logical index: w[in * i + out * o + h * kh + w * kw], i < in_channels counted
+ * over all groups, o < group_out. */
+typedef struct tconv_weight_strides {
+    int64_t in, out, h, w;
+} tconv_weight_strides;
+
+typedef struct tconv_problem {
+    tconv_desc desc; /* as the caller wrote it, struct_size this library's, math resolved by the plan */
+    int64_t batch, in_channels, out_channels, groups;
+    int64_t group_in, group_out; /* channels per group */
+    tconv_axis h, w;             /* an axis of one input may carry another stride than the desc: see problem_axis */
+    tconv_dtype dtype;
+    size_t element_size;
+    tconv_layout layout;
+    tconv_strides src, dst;
+    tconv_weight_strides weight;
+    int64_t src_extent, weight_extent, dst_extent; /* elements from the first to one past the last; 0 with batch 0 */
+} tconv_problem;
+
+/* The one validator: every rule of tconv.h, in the order of the fields. Writes *problem only on success. */
+tconv_status tconv_problem_init(tconv_problem *problem, const tconv_desc *desc, tconv_issue *issue);
+
+/* Reads a versioned struct of the caller (size bytes, of which the first size_t says how many) into known, of known_size
+ * bytes that hold the defaults. minimum is the size of the first published version. name is "desc" or "options". */
+tconv_status tconv_read_versioned(void *known, size_t known_size, const void *caller, size_t minimum, const char *name,
+                                  tconv_issue *issue);
+
+/* The bytes of one element; 0 for a value that is no dtype. */
+size_t tconv_dtype_size(tconv_dtype dtype);
+
+/* Enough for what tconv_problem_format writes, with every number at its longest. */
+#define TCONV_PROBLEM_TEXT_SIZE 1024
+
+/* Writes the layer as arguments of `tconv bench`, without backend or threads, for instance
+ *     --problem "n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2x1x2 op=0x0 d=2x1 g=4" --dtype f32 --layout nchw
+ *     --weight-layout iohw --math strict
+ * Strides that are not dense add ss=NxCxHxW and ds=NxCxHxW; bias adds b=1. Returns the length as snprintf. */
+int tconv_problem_format(const tconv_problem *problem, bool has_bias, char *text, size_t capacity);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,155 @@
+/* Output extents, strides and sizes, all with checked arithmetic. */
+#include "shape.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "checked.h"
+#include "status.h"
+
+size_t tconv_dtype_size(tconv_dtype dtype)
+{
+    switch (dtype) {
+    case TCONV_F32: return 4;
+    case TCONV_F64: return 8;
+    case TCONV_F16:
+    case TCONV_BF16: return 2;
+    }
+    return 0;
+}
+
+tconv_status tconv_axis_init(tconv_axis *axis, int64_t in, int64_t kernel, int64_t stride, int64_t dilation,
+                             int64_t pad_begin, int64_t pad_end, int64_t output_padding, const char *suffix,
+                             tconv_issue *issue)
+{
+    char field[8];
+    int64_t span = 1, out;
+    snprintf(field, sizeof field, "out_%s", suffix);
+    if (!tconv_checked_mul_add(in - 1, stride, &span) || !tconv_checked_mul_add(dilation, kernel - 1, &span) ||
+        !tconv_checked_add(span, output_padding, &span) || span > TCONV_AXIS_LIMIT)
+        return tconv_fail(
+            issue, TCONV_ERROR_OVERFLOW, field,
+            "%s: (in_%s - 1) * stride_%s + dilation_%s * (kernel_%s - 1) + output_padding_%s + 1 must be at "
+            "most 2^61 - 1",
+            field, suffix, suffix, suffix, suffix, suffix);
+    if (!tconv_checked_sub(span, pad_begin, &out) || !tconv_checked_sub(out, pad_end, &out) || out < 1)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field,
+                          "%s = %" PRId64 " - %" PRId64 " - %" PRId64 " (padding): must be at least 1", field, span,
+                          pad_begin, pad_end);
+    *axis = (tconv_axis){in, out, kernel, stride, dilation, pad_begin, output_padding};
+    return TCONV_SUCCESS;
+}
+
+tconv_axis tconv_axis_canonical(tconv_axis axis)
+{
+    if (axis.kernel == 1)
+        axis.dilation = 1;
+    if (axis.in == 1)
+        axis.stride = axis.dilation * axis.kernel; /* below 2 * TCONV_AXIS_LIMIT */
+    return axis;
+}
+
+static tconv_status too_large(const char *name, tconv_issue *issue)
+{
+    return tconv_fail(issue, TCONV_ERROR_OVERFLOW, name, "%s: its size in bytes must be at most 2^63 - 1", name);
+}
+
+/* One stride of a tensor. Where the extent is 1 or given is 0, it is dense; else it must be dense where exact is true,
+ * and at least least otherwise. */
+static tconv_status resolve_stride(int64_t *stride, int64_t given, int64_t extent, int64_t dense, int64_t least,
+                                   bool exact, const char *name, int index, tconv_issue *issue)
+{
+    *stride = dense;
+    if (extent <= 1 || given == 0)
+        return TCONV_SUCCESS;
+    if (exact ? given != dense : given < least) {
+        char field[24];
+        snprintf(field, sizeof field, "%s_strides[%d]", name, index);
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field, "%s = %" PRId64 ": must be %s%" PRId64 "%s",
+                          field, given, exact ? "" : "at least ", exact ? dense : least,
+                          exact ? ", rows are dense" : ", or 0 for dense");
+    }
+    *stride = given;
+    return TCONV_SUCCESS;
+}
+
+static tconv_status nchw_strides(tconv_strides *strides, const int64_t given[4], const tconv_shape *shape,
+                                 tconv_issue *issue)
+{
+    tconv_status status;
+    int64_t plane, image, least;
+    if ((status = resolve_stride(&strides->w, given[3], shape->w, 1, 1, true, shape->name, 3, issue)) ||
+        (status = resolve_stride(&strides->h, given[2], shape->h, shape->w, 0, true, shape->name, 2, issue)))
+        return status;
+    if (!tconv_checked_mul(shape->h, shape->w, &plane))
+        return too_large(shape->name, issue);
+    if ((status = resolve_stride(&strides->c, given[1], shape->c, plane, plane, false, shape->name, 1, issue)))
+        return status;
+    least = plane;
+    if (!tconv_checked_mul_add(shape->c - 1, strides->c, &least) || !tconv_checked_mul(shape->c, strides->c, &image))
+        return too_large(shape->name, issue);
+    return resolve_stride(&strides->n, given[0], shape->n, image, least, false, shape->name, 0, issue);
+}
+
+static tconv_status nhwc_strides(tconv_strides *strides, const int64_t given[4], const tconv_shape *shape,
+                                 tconv_issue *issue)
+{
+    tconv_status status;
+    int64_t pixels, row, image, least;
+    /* In a column of pixels (w = 1) the row stride is the distance of neighbouring pixels, and the caller's w says nothing. */
+    bool column = shape->w == 1 && shape->h > 1;
+    if ((status = resolve_stride(&strides->c, given[1], shape->c, 1, 1, true, shape->name, 1, issue)) ||
+        (status = resolve_stride(&strides->w, given[column ? 2 : 3], column ? shape->h : shape->w, shape->c, shape->c,
+                                 false, shape->name, column ? 2 : 3, issue)))
+        return status;
+    if (!tconv_checked_mul(shape->h, shape->w, &pixels) || !tconv_checked_mul(shape->w, strides->w, &row))
+        return too_large(shape->name, issue);
+    if ((status = resolve_stride(&strides->h, given[2], shape->h, row, 0, true, shape->name, 2, issue)))
+        return status;
+    least = shape->c;
+    if (!tconv_checked_mul_add(pixels - 1, strides->w, &least) || !tconv_checked_mul(pixels, strides->w, &image))
+        return too_large(shape->name, issue);
+    return resolve_stride(&strides->n, given[0], shape->n, image, least, false, shape->name, 0, issue);
+}
+
+tconv_status tconv_strides_init(tconv_strides *strides, int64_t *extent, const int64_t given[4],
+                                const tconv_shape *shape, tconv_layout layout, size_t element_size, tconv_issue *issue)
+{
+    tconv_status status =
+        layout == TCONV_NCHW ? nchw_strides(strides, given, shape, issue) : nhwc_strides(strides, given, shape, issue);
+    int64_t last = 0, bytes;
+    if (status != TCONV_SUCCESS)
+        return status;
+    *extent = 0;
+    if (shape->n == 0)
+        return TCONV_SUCCESS;
+    if (!tconv_checked_mul_add(shape->n - 1, strides->n, &last) ||
+        !tconv_checked_mul_add(shape->c - 1, strides->c, &last) ||
+        !tconv_checked_mul_add(shape->h - 1, strides->h, &last) ||
+        !tconv_checked_mul_add(shape->w - 1, strides->w, &last) || !tconv_checked_add(last, 1, extent) ||
+        !tconv_checked_mul(*extent, (int64_t)element_size, &bytes))
+        return too_large(shape->name, issue);
+    return TCONV_SUCCESS;
+}
+
+tconv_status tconv_weight_strides_init(tconv_weight_strides *strides, int64_t *extent, const tconv_problem *problem,
+                                       tconv_weight_layout layout, tconv_issue *issue)
+{
+    int64_t kernel_h = problem->h.kernel, kernel_w = problem->w.kernel, kernel, per_input, bytes;
+    if (!tconv_checked_mul(kernel_h, kernel_w, &kernel) || !tconv_checked_mul(kernel, problem->group_out, &per_input) ||
+        !tconv_checked_mul(per_input, problem->in_channels, extent) ||
+        !tconv_checked_mul(*extent, (int64_t)problem->element_size, &bytes))
+        return too_large("weights", issue);
+    switch (layout) {
+    case TCONV_WEIGHT_IOHW: *strides = (tconv_weight_strides){per_input, kernel, kernel_w, 1}; break;
+    case TCONV_WEIGHT_IHWO:
+        *strides = (tconv_weight_strides){per_input, 1, kernel_w * problem->group_out, problem->group_out};
+        break;
+    case TCONV_WEIGHT_HWOI: {
+        int64_t tap = problem->group_out * problem->in_channels;
+        *strides = (tconv_weight_strides){1, problem->in_channels, kernel_w * tap, tap};
+        break;
+    }
+    }
+    return TCONV_SUCCESS;
+}

@@ -1,0 +1,105 @@
+/* Statuses and enumerators as text, and the issue of a failure. */
+#include "status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const char *const status_names[] = {
+    [TCONV_SUCCESS] = "TCONV_SUCCESS",
+    [TCONV_ERROR_INVALID_ARGUMENT] = "TCONV_ERROR_INVALID_ARGUMENT",
+    [TCONV_ERROR_OVERFLOW] = "TCONV_ERROR_OVERFLOW",
+    [TCONV_ERROR_OUT_OF_MEMORY] = "TCONV_ERROR_OUT_OF_MEMORY",
+    [TCONV_ERROR_UNAVAILABLE] = "TCONV_ERROR_UNAVAILABLE",
+    [TCONV_ERROR_UNSUPPORTED] = "TCONV_ERROR_UNSUPPORTED",
+    [TCONV_ERROR_ENVIRONMENT] = "TCONV_ERROR_ENVIRONMENT",
+    [TCONV_ERROR_CUDA] = "TCONV_ERROR_CUDA",
+};
+static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16"};
+static const char *const layout_names[] = {"nchw", "nhwc"};
+static const char *const weight_layout_names[] = {"iohw", "ihwo", "hwoi"};
+static const char *const math_names[] = {"default", "strict", "tf32"};
+static const char *const backend_names[] = {"auto", "cpu", "cuda"};
+static const char *const location_names[] = {"auto", "host", "cuda"};
+static const char *const cpu_isa_names[] = {"default", "generic", "avx2", "avx512", "neon"};
+
+static const char *lookup(const char *const *names, size_t count, long long value, const char *otherwise)
+{
+    return value >= 0 && (unsigned long long)value < count ? names[value] : otherwise;
+}
+
+const char *tconv_status_string(tconv_status status)
+{
+    return lookup(status_names, COUNT(status_names), status, "unknown status");
+}
+
+const char *tconv_dtype_name(tconv_dtype dtype)
+{
+    return lookup(dtype_names, COUNT(dtype_names), dtype, "?");
+}
+
+const char *tconv_layout_name(tconv_layout layout)
+{
+    return lookup(layout_names, COUNT(layout_names), layout, "?");
+}
+
+const char *tconv_weight_layout_name(tconv_weight_layout layout)
+{
+    return lookup(weight_layout_names, COUNT(weight_layout_names), layout, "?");
+}
+
+const char *tconv_math_name(tconv_math math)
+{
+    return lookup(math_names, COUNT(math_names), math, "?");
+}
+
+const char *tconv_backend_name(tconv_backend backend)
+{
+    return lookup(backend_names, COUNT(backend_names), backend, "?");
+}
+
+const char *tconv_location_name(tconv_location location)
+{
+    return lookup(location_names, COUNT(location_names), location, "?");
+}
+
+const char *tconv_cpu_isa_name(tconv_cpu_isa isa)
+{
+    return lookup(cpu_isa_names, COUNT(cpu_isa_names), isa, "?");
+}
+
+void tconv_issue_clear(tconv_issue *issue)
+{
+    memset(issue, 0, sizeof *issue);
+}
+
+tconv_status tconv_fail(tconv_issue *issue, tconv_status status, const char *field, const char *format, ...)
+{
+    va_list arguments;
+    tconv_issue_clear(issue);
+    issue->status = status;
+    snprintf(issue->field, sizeof issue->field, "%s", field);
+    va_start(arguments, format);
+    vsnprintf(issue->message, sizeof issue->message, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+static _Thread_local tconv_issue last_issue;
+
+void tconv_last_issue(tconv_issue *issue)
+{
+    if (issue != NULL)
+        *issue = last_issue;
+}
+
+tconv_status tconv_report(const tconv_issue *found, tconv_issue *issue)
+{
+    if (found->status != TCONV_SUCCESS)
+        last_issue = *found;
+    if (issue != NULL)
+        *issue = *found;
+    return found->status;
+}

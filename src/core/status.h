@@ -1,0 +1,42 @@
+/* Issues: how a failure travels up. A function that fails fills the issue once, where it knows the most. */
+#ifndef TCONV_CORE_STATUS_H
+#define TCONV_CORE_STATUS_H
+
+#include "tconv/tconv.h"
+
+#if defined(__GNUC__) || defined(__clang__)
+#define TCONV_PRINTF(format_index, first_argument) __attribute__((format(printf, format_index, first_argument)))
+#else
+#define TCONV_PRINTF(format_index, first_argument)
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Fills issue (never NULL inside the library) and returns status, so that a check is one line:
+ *     return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "groups", "groups = %" PRId64 ": must be at least 1", g); */
+tconv_status tconv_fail(tconv_issue *issue, tconv_status status, const char *field, const char *format, ...)
+    TCONV_PRINTF(4, 5);
+
+/* Makes issue the empty issue of a success. */
+void tconv_issue_clear(tconv_issue *issue);
+
+/* The end of every public call: remembers a failure for tconv_last_issue, copies it to the caller's issue (may be NULL)
+ * and returns its status. */
+tconv_status tconv_report(const tconv_issue *found, tconv_issue *issue);
+
+/* "f32" and so on; "?" for a value that is none. As the command line and the verbose lines spell them. */
+const char *tconv_dtype_name(tconv_dtype dtype);
+const char *tconv_layout_name(tconv_layout layout);
+const char *tconv_weight_layout_name(tconv_weight_layout layout);
+const char *tconv_math_name(tconv_math math);
+const char *tconv_backend_name(tconv_backend backend);
+const char *tconv_location_name(tconv_location location);
+const char *tconv_cpu_isa_name(tconv_cpu_isa isa);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,54 @@
+/* Structs that grow: struct_size says how much of one the caller knows. What an older caller does not know has its
+ * default; what a newer caller knows and this library does not must be zero. */
+#include <string.h>
+
+#include "problem.h"
+#include "status.h"
+
+tconv_status tconv_desc_init_sized(tconv_desc *desc, size_t struct_size)
+{
+    tconv_desc defaults;
+    if (desc == NULL || struct_size < sizeof desc->struct_size)
+        return TCONV_ERROR_INVALID_ARGUMENT;
+    memset(&defaults, 0, sizeof defaults);
+    defaults.struct_size = struct_size;
+    defaults.batch = 1;
+    defaults.stride_h = defaults.stride_w = 1;
+    defaults.dilation_h = defaults.dilation_w = 1;
+    defaults.groups = 1;
+    memset(desc, 0, struct_size);
+    memcpy(desc, &defaults, struct_size < sizeof defaults ? struct_size : sizeof defaults);
+    return TCONV_SUCCESS;
+}
+
+tconv_status tconv_options_init_sized(tconv_options *options, size_t struct_size)
+{
+    tconv_options defaults;
+    if (options == NULL || struct_size < sizeof options->struct_size)
+        return TCONV_ERROR_INVALID_ARGUMENT;
+    memset(&defaults, 0, sizeof defaults);
+    defaults.struct_size = struct_size;
+    defaults.device = -1;
+    memset(options, 0, struct_size);
+    memcpy(options, &defaults, struct_size < sizeof defaults ? struct_size : sizeof defaults);
+    return TCONV_SUCCESS;
+}
+
+tconv_status tconv_read_versioned(void *known, size_t known_size, const void *caller, size_t minimum, const char *name,
+                                  tconv_issue *issue)
+{
+    size_t size;
+    memcpy(&size, caller, sizeof size);
+    if (size < minimum)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "struct_size",
+                          "struct_size = %zu: must be at least %zu; was the %s filled by tconv_%s_init?", size, minimum,
+                          name, name);
+    for (size_t i = known_size; i < size; i++)
+        if (((const unsigned char *)caller)[i] != 0)
+            return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "struct_size",
+                              "struct_size = %zu: this library knows %zu bytes of the %s, and what follows must be 0",
+                              size, known_size, name);
+    memcpy(known, caller, size < known_size ? size : known_size);
+    memcpy(known, &known_size, sizeof known_size);
+    return TCONV_SUCCESS;
+}
