@@ -1,0 +1,39 @@
+/* What the dispatcher and the system description see of the CPU backend. */
+#ifndef TCONV_CPU_CPU_BACKEND_H
+#define TCONV_CPU_CPU_BACKEND_H
+
+#include <stddef.h>
+
+#include "../core/impl.h"
+
+/* The CPU implementations, best first; the reference is apart, because it comes after everything else. */
+extern const tconv_implementation tconv_cpu_phases;
+extern const tconv_implementation tconv_cpu_reference;
+
+/* Resolves the CPU part of a target: threads (0: tconv_cpu_default_threads), the ISA (isa is a cap; DEFAULT is none), cache
+ * sizes. UNAVAILABLE, with field "cpu_isa", for an ISA of another architecture. */
+tconv_status tconv_cpu_resolve(int threads, tconv_cpu_isa isa, tconv_target *target, tconv_issue *issue);
+
+/* The best instruction set of this machine that this build has code for. */
+tconv_cpu_isa tconv_cpu_best_isa(void);
+
+/* Whether this machine has isa and this build has code for it. */
+bool tconv_cpu_has_isa(tconv_cpu_isa isa);
+
+/* The machine as hwloc sees it (or the C library, where hwloc is not built in), read once. */
+typedef struct tconv_cpu_topology {
+    int packages, cores, processing_units; /* of the machine */
+    int allowed_cores;                     /* by affinity, at least 1 */
+    int numa_nodes;
+    double quota;                        /* cores by the cgroup's cpu.max; 0 where there is none */
+    size_t l1_bytes, l2_bytes, l3_bytes; /* data caches, one instance; 0 where unknown */
+    const char *source;                  /* "hwloc 2.9.0" or "libc" */
+    char model[64];                      /* of the processor; "" where unknown */
+} tconv_cpu_topology;
+
+const tconv_cpu_topology *tconv_cpu_get_topology(void);
+
+/* Threads that a plan uses where nobody says: min(allowed cores, quota rounded up, OMP_NUM_THREADS if set). */
+int tconv_cpu_default_threads(void);
+
+#endif

@@ -1,0 +1,109 @@
+/* The public entry points that concern plans: each clears an issue, calls what does the work, and reports. */
+#include <string.h>
+
+#include "../core/status.h"
+#include "../cpu/cpu_backend.h"
+#include "../cuda/cuda_backend.h"
+#include "impl_list.h"
+#include "plan.h"
+#include "stage.h"
+
+const char *tconv_version(void)
+{
+    return TCONV_VERSION_STRING;
+}
+
+tconv_status tconv_backend_available(tconv_backend backend, tconv_issue *issue)
+{
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    switch (backend) {
+    case TCONV_BACKEND_AUTO:
+    case TCONV_BACKEND_CPU: break;
+    case TCONV_BACKEND_CUDA: tconv_cuda_available(&found); break;
+    default:
+        tconv_fail(&found, TCONV_ERROR_INVALID_ARGUMENT, "backend",
+                   "backend = %d: must be auto (0), cpu (1) or cuda (2)", (int)backend);
+    }
+    return tconv_report(&found, issue);
+}
+
+const char *tconv_implementation_name(size_t index)
+{
+    const tconv_implementation *implementation = tconv_implementation_at(index);
+    return implementation != NULL ? implementation->name : NULL;
+}
+
+tconv_status tconv_plan_create(const tconv_desc *desc, const tconv_options *options, tconv_plan **plan,
+                               tconv_issue *issue)
+{
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    tconv_plan_make(desc, options, plan, &found);
+    return tconv_report(&found, issue);
+}
+
+/* Checks the arguments that the questions below have in common. */
+static tconv_status check_question(const tconv_plan *plan, const void *answer, const char *name, tconv_issue *issue)
+{
+    if (plan == NULL)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "plan", "plan = NULL: must be a plan");
+    if (answer == NULL)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, name, "%s = NULL: must point to room for the answer",
+                          name);
+    return TCONV_SUCCESS;
+}
+
+tconv_status tconv_plan_workspace_size(const tconv_plan *plan, size_t *size)
+{
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    if (check_question(plan, size, "size", &found) == TCONV_SUCCESS)
+        *size = tconv_plan_workspace(plan);
+    return tconv_report(&found, NULL);
+}
+
+tconv_status tconv_plan_pack_weights(const tconv_plan *plan, const tconv_tensor *weights, void *stream,
+                                     tconv_plan **packed, tconv_issue *issue)
+{
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    tconv_plan_pack(plan, weights, stream, packed, &found);
+    return tconv_report(&found, issue);
+}
+
+tconv_status tconv_plan_execute(const tconv_plan *plan, const tconv_tensor *src, const tconv_tensor *weights,
+                                const tconv_tensor *bias, const tconv_tensor *dst, void *workspace,
+                                size_t workspace_size, void *stream)
+{
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    tconv_plan_run(plan, src, weights, bias, dst, workspace, workspace_size, stream, &found);
+    return tconv_report(&found, NULL);
+}
+
+const char *tconv_plan_implementation(const tconv_plan *plan)
+{
+    return plan != NULL ? plan->implementation->name : "";
+}
+
+tconv_status tconv_plan_describe(const tconv_plan *plan, char *text, size_t capacity, size_t *length)
+{
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    if (check_question(plan, capacity > 0 ? (const void *)text : (const void *)plan, "text", &found) == TCONV_SUCCESS) {
+        size_t full = tconv_plan_format(plan, text, capacity);
+        if (length != NULL)
+            *length = full;
+    }
+    return tconv_report(&found, NULL);
+}
+
+void tconv_plan_destroy(tconv_plan *plan)
+{
+    tconv_plan_free(plan);
+}
+
+tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tconv_options *options, const tconv_tensor *src,
+                                    const tconv_tensor *weights, const tconv_tensor *bias, const tconv_tensor *dst,
+                                    tconv_issue *issue)
+{
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    const tconv_call call = {src, weights, bias, dst};
+    tconv_stage_and_run(desc, options, &call, &found);
+    return tconv_report(&found, issue);
+}

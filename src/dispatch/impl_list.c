@@ -1,0 +1,33 @@
+/* What runs when a plan is made: the first of its backend that supports the layer. */
+#include "impl_list.h"
+
+#include <string.h>
+
+#include "../cpu/cpu_backend.h"
+#include "../cuda/cuda_backend.h"
+
+static const tconv_implementation *const cpu_implementations[] = {
+    &tconv_cpu_phases,
+    &tconv_cpu_reference,
+    NULL,
+};
+
+static const tconv_implementation *const *const backends[] = {tconv_cuda_implementations, cpu_implementations};
+
+const tconv_implementation *tconv_implementation_at(size_t index)
+{
+    for (size_t b = 0; b < sizeof backends / sizeof backends[0]; b++)
+        for (size_t i = 0; backends[b][i] != NULL; i++)
+            if (index-- == 0)
+                return backends[b][i];
+    return NULL;
+}
+
+const tconv_implementation *tconv_implementation_find(const char *name)
+{
+    const tconv_implementation *implementation;
+    for (size_t i = 0; (implementation = tconv_implementation_at(i)) != NULL; i++)
+        if (strcmp(implementation->name, name) == 0)
+            return implementation;
+    return NULL;
+}

@@ -1,0 +1,13 @@
+/* Every implementation of this build, in the order in which plans try them. */
+#ifndef TCONV_DISPATCH_IMPL_LIST_H
+#define TCONV_DISPATCH_IMPL_LIST_H
+
+#include "../core/impl.h"
+
+/* The index-th implementation, best first, the reference last; NULL past the end. */
+const tconv_implementation *tconv_implementation_at(size_t index);
+
+/* The one of that name, or NULL. */
+const tconv_implementation *tconv_implementation_find(const char *name);
+
+#endif

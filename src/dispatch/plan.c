@@ -1,0 +1,373 @@
+/* A plan's life: options and environment are resolved, the first implementation that supports the layer is taken, its
+ * sizes are kept; execute checks its arguments, packs the weights unless that was done, and runs. */
+#include "plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../core/alloc.h"
+#include "../core/checked.h"
+#include "../core/config.h"
+#include "../core/status.h"
+#include "../cpu/cpu_backend.h"
+#include "../cuda/cuda_backend.h"
+#include "impl_list.h"
+#include "tensors.h"
+#include "verbose.h"
+
+#define CUDA_ALIGNMENT 256 /* what cudaMalloc gives, so that kernels may use any vector width */
+
+static size_t alignment_of(const tconv_plan *plan)
+{
+    return plan->layer.target.backend == TCONV_BACKEND_CUDA ? CUDA_ALIGNMENT : TCONV_ALIGNMENT;
+}
+
+static size_t round_up(size_t size, size_t alignment)
+{
+    return (size + alignment - 1) / alignment * alignment;
+}
+
+/* ------------------------------------------------------------------------------------------------------- resolving */
+
+tconv_status tconv_options_read(tconv_options *known, const tconv_options *options, tconv_issue *issue)
+{
+    tconv_status status;
+    tconv_options_init(known);
+    if (options == NULL)
+        return TCONV_SUCCESS;
+    if ((status =
+             tconv_read_versioned(known, sizeof *known, options, offsetof(tconv_options, stream), "options", issue)))
+        return status;
+    const struct {
+        const char *name, *accepts;
+        long long value, least, most;
+    } ranges[] = {
+        {"backend", "auto (0), cpu (1) or cuda (2)", known->backend, 0, TCONV_BACKEND_CUDA},
+        {"location", "auto (0), host (1) or cuda (2)", known->location, 0, TCONV_LOCATION_CUDA},
+        {"device", "a CUDA device, or -1 for the current one", known->device, -1, INT32_MAX},
+        {"threads", "from 1 to 65536, or 0 for automatic", known->threads, 0, TCONV_MAX_THREADS},
+        {"cpu_isa", "default (0), generic (1), avx2 (2), avx512 (3) or neon (4)", known->cpu_isa, 0,
+         TCONV_CPU_ISA_NEON},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+        if (ranges[i].value < ranges[i].least || ranges[i].value > ranges[i].most)
+            return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, ranges[i].name, "%s = %lld: must be %s",
+                              ranges[i].name, ranges[i].value, ranges[i].accepts);
+    if ((known->allocator.allocate == NULL) != (known->allocator.release == NULL))
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "allocator",
+                          "allocator: must have both allocate and release, or neither");
+    return TCONV_SUCCESS;
+}
+
+/* The implementation that options name, NULL where they name none. */
+static tconv_status named_implementation(const tconv_options *options, const tconv_implementation **implementation,
+                                         tconv_issue *issue)
+{
+    *implementation = NULL;
+    if (options->implementation == NULL)
+        return TCONV_SUCCESS;
+    *implementation = tconv_implementation_find(options->implementation);
+    if (*implementation == NULL)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "implementation",
+                          "implementation = %.60s: must be one that tconv_implementation_name lists",
+                          options->implementation);
+    if (options->backend != TCONV_BACKEND_AUTO && options->backend != (*implementation)->backend)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "implementation",
+                          "implementation = %.60s: must be of the backend that was asked for, %s",
+                          options->implementation, tconv_backend_name(options->backend));
+    return TCONV_SUCCESS;
+}
+
+tconv_status tconv_backend_named(const tconv_options *options, tconv_backend *backend, tconv_issue *issue)
+{
+    const tconv_implementation *implementation;
+    tconv_config config;
+    tconv_status status;
+    if ((status = named_implementation(options, &implementation, issue)) ||
+        (status = tconv_config_read(&config, issue)))
+        return status;
+    *backend = options->backend;
+    if (*backend == TCONV_BACKEND_AUTO && implementation != NULL)
+        *backend = implementation->backend;
+    if (*backend == TCONV_BACKEND_AUTO)
+        *backend = config.backend;
+    return TCONV_SUCCESS;
+}
+
+/* Fills plan->layer.target and the resolved math from options, environment and machine. */
+static tconv_status resolve_target(tconv_plan *plan, const tconv_options *options, tconv_issue *issue)
+{
+    tconv_target *target = &plan->layer.target;
+    tconv_desc *desc = &plan->layer.problem.desc;
+    tconv_config config;
+    tconv_status status;
+    if ((status = tconv_backend_named(options, &target->backend, issue)) ||
+        (status = tconv_config_read(&config, issue)))
+        return status;
+    if (target->backend == TCONV_BACKEND_AUTO)
+        target->backend = options->location == TCONV_LOCATION_CUDA ? TCONV_BACKEND_CUDA : TCONV_BACKEND_CPU;
+
+    if (desc->math == TCONV_MATH_DEFAULT)
+        desc->math = config.math == TCONV_MATH_DEFAULT ? TCONV_MATH_STRICT : config.math;
+    target->math = desc->math;
+    plan->verbose = config.verbose;
+
+    if (target->backend == TCONV_BACKEND_CUDA) {
+        if ((status = tconv_cuda_available(issue)))
+            return status;
+        return tconv_cuda_resolve(options->device, target, issue);
+    }
+    return tconv_cpu_resolve(options->threads != 0 ? options->threads : config.threads,
+                             options->cpu_isa != TCONV_CPU_ISA_DEFAULT ? options->cpu_isa : config.cpu_isa, target,
+                             issue);
+}
+
+/* Takes the first implementation of the plan's backend that supports the layer, or the one that was named. */
+static tconv_status choose(tconv_plan *plan, const tconv_options *options, tconv_issue *issue)
+{
+    const tconv_implementation *named, *candidate;
+    char reason[TCONV_REASON_SIZE] = "";
+    tconv_status status = named_implementation(options, &named, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    for (size_t i = 0; (candidate = tconv_implementation_at(i)) != NULL; i++) {
+        if (candidate->backend != plan->layer.target.backend || (named != NULL && candidate != named))
+            continue;
+        if (candidate->supports(&plan->layer, reason)) {
+            plan->implementation = candidate;
+            return TCONV_SUCCESS;
+        }
+        if (plan->verbose >= 2)
+            tconv_verbose_passed_over(plan, candidate->name, reason);
+    }
+    return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation", "implementation = %.40s: %s",
+                      named != NULL ? named->name : tconv_backend_name(plan->layer.target.backend), reason);
+}
+
+/* Asks the implementation for its sizes and checks that the workspace's fits. */
+static tconv_status measure(tconv_plan *plan, tconv_issue *issue)
+{
+    tconv_status status = plan->implementation->memory(&plan->layer, &plan->sizes, issue);
+    size_t most = (size_t)PTRDIFF_MAX / 2 - 2 * CUDA_ALIGNMENT;
+    if (status != TCONV_SUCCESS)
+        return status;
+    if (plan->sizes.packed > most || plan->sizes.scratch > most)
+        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "workspace_size",
+                          "workspace: its size must be at most 2^63 - 1");
+    return TCONV_SUCCESS;
+}
+
+static tconv_status create_phases(tconv_plan *plan, tconv_issue *issue)
+{
+    tconv_layer *layer = &plan->layer;
+    tconv_status status = tconv_phases_create(&layer->problem.h, &plan->allocator, &layer->rows, issue);
+    if (status == TCONV_SUCCESS)
+        status = tconv_phases_create(&layer->problem.w, &plan->allocator, &layer->columns, issue);
+    return status;
+}
+
+static tconv_status out_of_memory(tconv_issue *issue, size_t bytes, const char *what)
+{
+    return tconv_fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "allocator", "no memory for %zu bytes of %s", bytes, what);
+}
+
+tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *options, tconv_plan **plan,
+                             tconv_issue *issue)
+{
+    tconv_plan draft;
+    tconv_options known;
+    tconv_status status;
+    memset(&draft, 0, sizeof draft);
+    if (plan == NULL)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "plan", "plan = NULL: must point to a pointer");
+    *plan = NULL;
+    if ((status = tconv_problem_init(&draft.layer.problem, desc, issue)) ||
+        (status = tconv_options_read(&known, options, issue)))
+        return status;
+    draft.allocator = known.allocator;
+    if ((status = resolve_target(&draft, &known, issue)) || (status = create_phases(&draft, issue)) ||
+        (status = choose(&draft, &known, issue)) || (status = measure(&draft, issue)))
+        goto cleanup;
+
+    tconv_plan *made = tconv_allocate(&draft.allocator, sizeof *made);
+    if (made == NULL) {
+        status = out_of_memory(issue, sizeof *made, "plan");
+        goto cleanup;
+    }
+    *made = draft;
+    *plan = made;
+    if (made->verbose >= 2)
+        tconv_verbose_chosen(made);
+    return TCONV_SUCCESS;
+
+cleanup:
+    tconv_phases_release(&draft.layer.rows, &draft.allocator);
+    tconv_phases_release(&draft.layer.columns, &draft.allocator);
+    return status;
+}
+
+void tconv_plan_free(tconv_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    const tconv_allocator allocator = plan->allocator;
+    if (plan->layer.target.backend == TCONV_BACKEND_CUDA)
+        tconv_cuda_release(plan->layer.target.device, plan->packed);
+    else
+        tconv_release(&allocator, plan->packed);
+    tconv_phases_release(&plan->layer.rows, &allocator);
+    tconv_phases_release(&plan->layer.columns, &allocator);
+    tconv_release(&allocator, plan);
+}
+
+/* --------------------------------------------------------------------------------------------------------- packing */
+
+static tconv_status check_plan(const tconv_plan *plan, tconv_issue *issue)
+{
+    if (plan == NULL)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "plan", "plan = NULL: must be a plan");
+    return TCONV_SUCCESS;
+}
+
+/* Checks one tensor of a plan, where it lies too. */
+static tconv_status check_tensor(const tconv_plan *plan, const tconv_tensor *tensor, const char *name,
+                                 tconv_issue *issue)
+{
+    const tconv_target *target = &plan->layer.target;
+    tconv_status status = tconv_tensor_check(tensor, name, &plan->layer.problem, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    return tconv_tensor_check_location(tensor, name, target->backend, target->device, issue);
+}
+
+/* A plan equal to plan, with phase tables of its own and no packed weights. */
+static tconv_status clone(const tconv_plan *plan, tconv_plan **copy, tconv_issue *issue)
+{
+    tconv_plan *made = tconv_allocate(&plan->allocator, sizeof *made);
+    if (made == NULL)
+        return out_of_memory(issue, sizeof *made, "plan");
+    *made = *plan;
+    made->packed = NULL;
+    memset(&made->layer.rows, 0, sizeof made->layer.rows);
+    memset(&made->layer.columns, 0, sizeof made->layer.columns);
+    tconv_status status = create_phases(made, issue);
+    if (status != TCONV_SUCCESS) {
+        tconv_plan_free(made);
+        return status;
+    }
+    *copy = made;
+    return TCONV_SUCCESS;
+}
+
+tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights, void *stream, tconv_plan **packed,
+                             tconv_issue *issue)
+{
+    tconv_plan *made = NULL;
+    tconv_status status;
+    if (packed == NULL)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "packed", "packed = NULL: must point to a pointer");
+    *packed = NULL;
+    if ((status = check_plan(plan, issue)) || (status = check_tensor(plan, weights, "weights", issue)) ||
+        (status = clone(plan, &made, issue)))
+        return status;
+
+    size_t size = plan->sizes.packed > 0 ? plan->sizes.packed : 1; /* never NULL, which means "not packed" */
+    if (plan->layer.target.backend == TCONV_BACKEND_CUDA)
+        status = tconv_cuda_allocate(plan->layer.target.device, size, &made->packed, issue);
+    else if ((made->packed = tconv_allocate(&plan->allocator, size)) == NULL)
+        status = out_of_memory(issue, size, "packed weights");
+    if (status == TCONV_SUCCESS)
+        status = plan->implementation->pack(&made->layer, weights->data, made->packed, stream, issue);
+    if (status != TCONV_SUCCESS) {
+        tconv_plan_free(made);
+        return status;
+    }
+    *packed = made;
+    return TCONV_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------------------------------- executing */
+
+/* The bytes of workspace that hold packed weights. */
+static size_t workspace_packed(const tconv_plan *plan)
+{
+    return plan->packed == NULL ? round_up(plan->sizes.packed, alignment_of(plan)) : 0;
+}
+
+size_t tconv_plan_workspace(const tconv_plan *plan)
+{
+    size_t bytes = workspace_packed(plan) + plan->sizes.scratch;
+    return bytes > 0 ? bytes + alignment_of(plan) - 1 : 0; /* so that any address will do */
+}
+
+static tconv_status check_arguments(const tconv_plan *plan, const tconv_tensor *src, const tconv_tensor *weights,
+                                    const tconv_tensor *bias, const tconv_tensor *dst, const void *workspace,
+                                    size_t workspace_size, tconv_issue *issue)
+{
+    tconv_status status;
+    size_t needed = tconv_plan_workspace(plan);
+    if ((status = check_tensor(plan, src, "src", issue)) ||
+        (plan->packed == NULL && (status = check_tensor(plan, weights, "weights", issue))) ||
+        (bias != NULL && (status = check_tensor(plan, bias, "bias", issue))) ||
+        (status = check_tensor(plan, dst, "dst", issue)))
+        return status;
+    if (workspace_size < needed)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "workspace_size",
+                          "workspace_size = %zu: must be at least %zu", workspace_size, needed);
+    if (workspace == NULL && needed > 0)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "workspace", "workspace = NULL: must point to %zu bytes",
+                          needed);
+    return TCONV_SUCCESS;
+}
+
+tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensor *src, const tconv_tensor *weights,
+                            const tconv_tensor *bias, const tconv_tensor *dst, void *workspace, size_t workspace_size,
+                            void *stream, tconv_issue *issue)
+{
+    tconv_status status = check_plan(plan, issue);
+    if (status != TCONV_SUCCESS || plan->layer.problem.batch == 0)
+        return status;
+    if ((status = check_arguments(plan, src, weights, bias, dst, workspace, workspace_size, issue)))
+        return status;
+
+    size_t alignment = alignment_of(plan);
+    char *memory = workspace;
+    if (memory != NULL)
+        memory += (alignment - (uintptr_t)memory % alignment) % alignment;
+    tconv_arguments arguments = {
+        .src = src->data,
+        .packed = plan->packed,
+        .weights = plan->packed == NULL ? weights->data : NULL,
+        .bias = bias != NULL ? bias->data : NULL,
+        .dst = dst->data,
+        .scratch = memory != NULL ? memory + workspace_packed(plan) : NULL,
+        .stream = stream,
+    };
+    int64_t start = plan->verbose >= 1 ? tconv_verbose_clock() : 0;
+    if (plan->packed == NULL) {
+        arguments.packed = memory;
+        if ((status = plan->implementation->pack(&plan->layer, weights->data, memory, stream, issue)))
+            return status;
+    }
+    status = plan->implementation->execute(&plan->layer, &arguments, issue);
+    if (status == TCONV_SUCCESS && plan->verbose >= 1)
+        tconv_verbose_executed(plan, bias != NULL, tconv_verbose_clock() - start);
+    return status;
+}
+
+size_t tconv_plan_format(const tconv_plan *plan, char *text, size_t capacity)
+{
+    const tconv_target *target = &plan->layer.target;
+    char problem[TCONV_PROBLEM_TEXT_SIZE], where[64];
+    tconv_problem_format(&plan->layer.problem, false, problem, sizeof problem);
+    if (target->backend == TCONV_BACKEND_CUDA)
+        snprintf(where, sizeof where, "device=%d sm=%d", target->device, target->compute_capability);
+    else
+        snprintf(where, sizeof where, "threads=%d isa=%s", target->threads, tconv_cpu_isa_name(target->cpu_isa));
+    int length = snprintf(text, capacity, "backend=%s impl=%s %s packed=%s workspace=%zu bench=--backend %s %s",
+                          tconv_backend_name(target->backend), plan->implementation->name, where,
+                          plan->packed != NULL ? "yes" : "no", tconv_plan_workspace(plan),
+                          tconv_backend_name(target->backend), problem);
+    return length > 0 ? (size_t)length : 0;
+}

@@ -1,0 +1,36 @@
+/* Plans: choose once, own, describe, execute. */
+#ifndef TCONV_DISPATCH_PLAN_H
+#define TCONV_DISPATCH_PLAN_H
+
+#include "../core/impl.h"
+
+struct tconv_plan {
+    tconv_layer layer;
+    const tconv_implementation *implementation;
+    tconv_memory_sizes sizes;
+    tconv_allocator allocator;
+    void *packed; /* weights packed once, where the plan runs; NULL where execute packs them */
+    int verbose;
+};
+
+/* The caller's options read and checked by themselves; NULL gives the defaults. */
+tconv_status tconv_options_read(tconv_options *known, const tconv_options *options, tconv_issue *issue);
+
+/* The backend that options and environment name; AUTO where neither does. */
+tconv_status tconv_backend_named(const tconv_options *options, tconv_backend *backend, tconv_issue *issue);
+
+/* The functions behind the public ones of the same names; they fill issue and report nothing. */
+tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *options, tconv_plan **plan,
+                             tconv_issue *issue);
+tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights, void *stream, tconv_plan **packed,
+                             tconv_issue *issue);
+tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensor *src, const tconv_tensor *weights,
+                            const tconv_tensor *bias, const tconv_tensor *dst, void *workspace, size_t workspace_size,
+                            void *stream, tconv_issue *issue);
+size_t tconv_plan_workspace(const tconv_plan *plan);
+void tconv_plan_free(tconv_plan *plan);
+
+/* Writes the plan's line as tconv_plan_describe does; returns its length. */
+size_t tconv_plan_format(const tconv_plan *plan, char *text, size_t capacity);
+
+#endif

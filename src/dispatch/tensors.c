@@ -1,0 +1,67 @@
+/* Checks of tensor arguments, in one place for plans and for the one-shot call. */
+#include "tensors.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "../core/status.h"
+#include "../cuda/cuda_backend.h"
+
+tconv_status tconv_tensor_check(const tconv_tensor *tensor, const char *name, const tconv_problem *problem,
+                                tconv_issue *issue)
+{
+    char field[24];
+    if (tensor == NULL)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, name, "%s = NULL: must point to a tensor", name);
+    if (tensor->data == NULL) {
+        snprintf(field, sizeof field, "%s.data", name);
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field, "%s = NULL: must point to the elements", field);
+    }
+    if (tensor->dtype != problem->dtype) {
+        snprintf(field, sizeof field, "%s.dtype", name);
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field, "%s = %s (%d): must be %s, the desc's dtype",
+                          field, tconv_dtype_name(tensor->dtype), (int)tensor->dtype, tconv_dtype_name(problem->dtype));
+    }
+    if ((uintptr_t)tensor->data % problem->element_size != 0) {
+        snprintf(field, sizeof field, "%s.data", name);
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field,
+                          "%s = 0x%" PRIxPTR ": must be a multiple of %zu, the size of an element", field,
+                          (uintptr_t)tensor->data, problem->element_size);
+    }
+    if ((int)tensor->location < TCONV_LOCATION_AUTO || tensor->location > TCONV_LOCATION_CUDA) {
+        snprintf(field, sizeof field, "%s.location", name);
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field, "%s = %d: must be auto (0), host (1) or cuda (2)",
+                          field, (int)tensor->location);
+    }
+    return TCONV_SUCCESS;
+}
+
+tconv_location tconv_tensor_locate(const tconv_tensor *tensor, int *device, bool *anywhere)
+{
+    *device = -1;
+    *anywhere = false;
+    if (tensor->location != TCONV_LOCATION_AUTO)
+        return tensor->location;
+    return tconv_cuda_locate(tensor->data, device, anywhere);
+}
+
+tconv_status tconv_tensor_check_location(const tconv_tensor *tensor, const char *name, tconv_backend backend,
+                                         int device, tconv_issue *issue)
+{
+    int found_device;
+    bool anywhere;
+    char field[24];
+    tconv_location wanted = backend == TCONV_BACKEND_CUDA ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST;
+    tconv_location found = tconv_tensor_locate(tensor, &found_device, &anywhere);
+    if (anywhere)
+        return TCONV_SUCCESS;
+    snprintf(field, sizeof field, "%s.location", name);
+    if (found != wanted)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field,
+                          "%s = %s: must be %s, where the plan runs; a plan never copies between host and device",
+                          field, tconv_location_name(found), tconv_location_name(wanted));
+    if (found == TCONV_LOCATION_CUDA && found_device >= 0 && found_device != device)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field,
+                          "%s = cuda device %d: must be device %d, the plan's", field, found_device, device);
+    return TCONV_SUCCESS;
+}

@@ -1,0 +1,15 @@
+/* What TCONV_VERBOSE prints to stderr: comma-separated key=value lines that begin with "tconv" and the event. The last
+ * key, bench, is the rest of the line: the arguments of `tconv bench` that run the same layer again. */
+#ifndef TCONV_DISPATCH_VERBOSE_H
+#define TCONV_DISPATCH_VERBOSE_H
+
+#include "plan.h"
+
+void tconv_verbose_passed_over(const tconv_plan *plan, const char *implementation, const char *reason);
+void tconv_verbose_chosen(const tconv_plan *plan);
+void tconv_verbose_executed(const tconv_plan *plan, bool has_bias, int64_t nanoseconds);
+
+/* Monotonic time in nanoseconds. */
+int64_t tconv_verbose_clock(void);
+
+#endif
