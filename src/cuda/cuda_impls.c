@@ -1,0 +1,5 @@
+/* The list of CUDA implementations, best first. */
+#include "cuda_backend.h"
+#include "phases.h"
+
+const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_phases, NULL};

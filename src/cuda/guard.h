@@ -1,0 +1,26 @@
+/* What every function of the CUDA backend does around its calls of the CUDA runtime: work on one device, leave the
+ * caller's current device and last error as they were, and turn errors into issues. */
+#ifndef TCONV_CUDA_GUARD_H
+#define TCONV_CUDA_GUARD_H
+
+#include <cuda_runtime_api.h>
+
+#include "tconv/tconv.h"
+
+typedef struct tconv_cuda_guard {
+    int previous;       /* the caller's device */
+    bool switched;      /* whether the device in between is another one */
+    cudaError_t before; /* the caller's last error */
+} tconv_cuda_guard;
+
+/* Makes device current. On failure nothing has changed, and leave must not be called. */
+tconv_status tconv_cuda_enter(tconv_cuda_guard *guard, int device, tconv_issue *issue);
+
+/* Makes the caller's device current again. The last error is cleared where the caller's was cudaSuccess; an error that
+ * the caller has not yet seen stays, because the runtime can clear errors but not set them. */
+void tconv_cuda_leave(const tconv_cuda_guard *guard);
+
+/* SUCCESS, or the failure of the runtime's function called name: OUT_OF_MEMORY where that is the error, else CUDA. */
+tconv_status tconv_cuda_check(cudaError_t error, const char *name, tconv_issue *issue);
+
+#endif

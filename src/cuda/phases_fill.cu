@@ -1,0 +1,102 @@
+/*
+ * Outputs without a tap: where stride and dilation share a factor, or the stride exceeds the kernel's reach, some
+ * residues of rows or columns have no phase, and their outputs are the bias.
+ *
+ * A block takes up to ROWS output rows of one plane (an image and channel in NCHW, an image in NHWC) and a stretch along
+ * them. Whether a row or a column belongs to a phase is looked up once for each, not for each output.
+ */
+#include "element.cuh"
+#include "phases_kernels.h"
+
+namespace
+{
+
+constexpr int THREADS = 256;
+constexpr int ROWS = 64; /* of a tile: enough that what a tile costs to find is small beside its outputs */
+
+/* How the outputs are cut into tiles, elements along a row neighbours: columns in NCHW, columns and channels in NHWC. */
+struct cut {
+    int64_t planes, plane_channels, row_length, row_tiles, stretches, tiles;
+    int lanes_log2; /* threads along a row */
+};
+
+/* Whether the outputs of a residue have a phase; the table is sorted by residue. */
+__device__ bool has_phase(const tconv_cuda_axis &axis, int64_t output)
+{
+    const int64_t residue = (int64_t)((uint64_t)output % (uint64_t)axis.stride);
+    int64_t low = 0, high = axis.count;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (axis.phases[middle].residue < residue)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < axis.count && axis.phases[low].residue == residue;
+}
+
+template <class Element>
+__device__ __forceinline__ void fill_tile(const tconv_cuda_phases_parameters &layer, const cut &cut, uint64_t number,
+                                          const bool (&row_has_phase)[ROWS])
+{
+    const int64_t stretch = (int64_t)(number % (uint64_t)cut.stretches);
+    const int64_t row_tile = (int64_t)(number / (uint64_t)cut.stretches % (uint64_t)cut.row_tiles);
+    const int64_t plane = (int64_t)(number / (uint64_t)cut.stretches / (uint64_t)cut.row_tiles);
+    const int lanes = 1 << cut.lanes_log2;
+    const int64_t element = (stretch << cut.lanes_log2) + ((int)threadIdx.x & (lanes - 1));
+    if (element >= cut.row_length)
+        return;
+
+    const bool nhwc = layer.layout == TCONV_NHWC;
+    const int64_t column = nhwc ? (int64_t)((uint64_t)element / (uint64_t)cut.plane_channels) : element;
+    const int64_t image = nhwc ? plane : (int64_t)((uint64_t)plane / (uint64_t)cut.plane_channels);
+    const int64_t channel = nhwc ? element - column * cut.plane_channels : plane - image * cut.plane_channels;
+    const bool column_has_phase = has_phase(layer.columns, column);
+    const Element value =
+        layer.bias != NULL ? static_cast<const Element *>(layer.bias)[channel] : from_compute<Element>(0);
+    Element *dst = static_cast<Element *>(layer.dst) + image * layer.dst_strides.n + channel * layer.dst_strides.c +
+                   row_tile * ROWS * layer.dst_strides.h + column * layer.dst_strides.w;
+    const int rows = (int)min((int64_t)ROWS, layer.rows.out - row_tile * ROWS);
+    for (int row = (int)threadIdx.x >> cut.lanes_log2; row < rows; row += THREADS >> cut.lanes_log2)
+        if (!column_has_phase || !row_has_phase[row])
+            dst[row * layer.dst_strides.h] = value;
+}
+
+template <class Element>
+__global__ void __launch_bounds__(THREADS)
+    fill_bias_only(const __grid_constant__ tconv_cuda_phases_parameters layer, const __grid_constant__ cut cut)
+{
+    __shared__ bool row_has_phase[ROWS];
+    for (uint64_t number = blockIdx.x; number < (uint64_t)cut.tiles; number += gridDim.x) {
+        const int64_t row_tile = (int64_t)(number / (uint64_t)cut.stretches % (uint64_t)cut.row_tiles);
+        if (threadIdx.x < ROWS)
+            row_has_phase[threadIdx.x] = has_phase(layer.rows, row_tile * ROWS + threadIdx.x);
+        __syncthreads();
+        fill_tile<Element>(layer, cut, number, row_has_phase);
+        __syncthreads();
+    }
+}
+
+} // namespace
+
+tconv_status tconv_cuda_fill_bias_only(const tconv_cuda_phases_parameters *parameters, tconv_dtype dtype, void *stream,
+                                       tconv_issue *issue)
+{
+    static const void *const kernels[] = {(const void *)fill_bias_only<float>, (const void *)fill_bias_only<double>,
+                                          (const void *)fill_bias_only<__half>,
+                                          (const void *)fill_bias_only<__nv_bfloat16>};
+    tconv_cuda_phases_parameters layer = *parameters;
+    const bool nhwc = layer.layout == TCONV_NHWC;
+    cut cut;
+    cut.plane_channels = layer.groups * layer.group_out;
+    cut.planes = nhwc ? layer.batch : layer.batch * cut.plane_channels;
+    cut.row_length = nhwc ? layer.columns.out * cut.plane_channels : layer.columns.out;
+    cut.lanes_log2 = 0;
+    while (1 << cut.lanes_log2 < THREADS && (int64_t)1 << cut.lanes_log2 < cut.row_length)
+        cut.lanes_log2++;
+    cut.row_tiles = (layer.rows.out - 1) / ROWS + 1;
+    cut.stretches = ((cut.row_length - 1) >> cut.lanes_log2) + 1;
+    cut.tiles = cut.planes * cut.row_tiles * cut.stretches;
+    void *arguments[] = {&layer, &cut};
+    return tconv_cuda_launch(kernels[dtype], cut.tiles, THREADS, arguments, stream, issue);
+}
