@@ -1,0 +1,24 @@
+# The options of the build. Where tconv is part of another project, its tests, program and examples are off.
+
+# A cache variable that takes AUTO (use it where it is found), ON (fail where it is not) or OFF.
+function(tconv_auto_option name help)
+  set(${name} AUTO CACHE STRING "${help}: AUTO, ON or OFF")
+  set_property(CACHE ${name} PROPERTY STRINGS AUTO ON OFF)
+  string(TOUPPER "${${name}}" value)
+  if(NOT value MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "${name}=${${name}}: must be AUTO, ON or OFF")
+  endif()
+  set(${name} ${value} PARENT_SCOPE)
+endfunction()
+
+tconv_auto_option(TCONV_CUDA "Build the CUDA backend")
+tconv_auto_option(TCONV_HWLOC "Learn the machine's cores and caches from hwloc")
+option(TCONV_BUILD_TESTS "Build the tests (needs Criterion)" ${PROJECT_IS_TOP_LEVEL})
+option(TCONV_BUILD_CLI "Build the tconv program" ${PROJECT_IS_TOP_LEVEL})
+option(TCONV_BUILD_EXAMPLES "Build the examples (upscale needs libpng)" ${PROJECT_IS_TOP_LEVEL})
+option(TCONV_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
+set(TCONV_SANITIZE "" CACHE STRING "Sanitizers for the whole tree, as -fsanitize takes them: address,undefined")
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+endif()
