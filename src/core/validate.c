@@ -51,12 +51,13 @@ static tconv_status check_enumerator(const char *name, long long value, long lon
 static tconv_status check_enumerators(const tconv_desc *desc, tconv_issue *issue)
 {
     tconv_status status;
-    if ((status = check_enumerator("dtype", desc->dtype, TCONV_BF16, "f32 (0), f64 (1), f16 (2) or bf16 (3)", issue)) ||
-        (status = check_enumerator("layout", desc->layout, TCONV_NHWC, "nchw (0) or nhwc (1)", issue)) ||
-        (status = check_enumerator("weight_layout", desc->weight_layout, TCONV_WEIGHT_HWOI,
+    if ((status =
+             check_enumerator("dtype", (int)desc->dtype, TCONV_BF16, "f32 (0), f64 (1), f16 (2) or bf16 (3)", issue)) ||
+        (status = check_enumerator("layout", (int)desc->layout, TCONV_NHWC, "nchw (0) or nhwc (1)", issue)) ||
+        (status = check_enumerator("weight_layout", (int)desc->weight_layout, TCONV_WEIGHT_HWOI,
                                    "iohw (0), ihwo (1) or hwoi (2)", issue)))
         return status;
-    return check_enumerator("math", desc->math, TCONV_MATH_TF32, "default (0), strict (1) or tf32 (2)", issue);
+    return check_enumerator("math", (int)desc->math, TCONV_MATH_TF32, "default (0), strict (1) or tf32 (2)", issue);
 }
 
 static tconv_status check_groups(const char *name, int64_t channels, int64_t groups, tconv_issue *issue)
