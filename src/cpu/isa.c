@@ -1,0 +1,129 @@
+/*
+ * Which instruction set runs: one table, best first, of the levels that this build has code for. A level counts where
+ * the processor has it and the operating system saves its registers: the compiler's own __builtin_cpu_supports looks at
+ * both (CPUID and XCR0).
+ */
+#include "kernels.h"
+
+#include "../core/status.h"
+#include "cpu_backend.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+static bool has_generic(void)
+{
+    return true;
+}
+
+#if defined(TCONV_CPU_HAVE_AVX2) || defined(TCONV_CPU_HAVE_AVX512)
+/* Not a name that every compiler's __builtin_cpu_supports knows. Its registers are AVX's. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+
+static bool has_avx2(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
+#endif
+
+#if defined(TCONV_CPU_HAVE_AVX512)
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+static const struct level {
+    tconv_cpu_isa isa;
+    bool (*has)(void);
+    const tconv_cpu_kernels *kernels;
+} levels[] = {
+#if defined(TCONV_CPU_HAVE_AVX512)
+    {TCONV_CPU_ISA_AVX512, has_avx512, &tconv_cpu_kernels_avx512},
+#endif
+#if defined(TCONV_CPU_HAVE_AVX2)
+    {TCONV_CPU_ISA_AVX2, has_avx2, &tconv_cpu_kernels_avx2},
+#endif
+#if defined(TCONV_CPU_HAVE_NEON) /* part of every AArch64 */
+    {TCONV_CPU_ISA_NEON, has_generic, &tconv_cpu_kernels_neon},
+#endif
+    {TCONV_CPU_ISA_GENERIC, has_generic, &tconv_cpu_kernels_generic},
+};
+
+enum { LEVELS = sizeof levels / sizeof levels[0] };
+
+/* Whether machines of this architecture can have isa at all. */
+static bool is_of_this_architecture(tconv_cpu_isa isa)
+{
+    switch (isa) {
+    case TCONV_CPU_ISA_DEFAULT:
+    case TCONV_CPU_ISA_GENERIC: return true;
+    case TCONV_CPU_ISA_AVX2:
+    case TCONV_CPU_ISA_AVX512:
+#if defined(__x86_64__)
+        return true;
+#else
+        return false;
+#endif
+    case TCONV_CPU_ISA_NEON:
+#if defined(__aarch64__)
+        return true;
+#else
+        return false;
+#endif
+    }
+    return false;
+}
+
+/* The best level of this machine that is no higher than cap. */
+static const struct level *best_level(tconv_cpu_isa cap)
+{
+    const struct level *level = levels;
+    while (level < &levels[LEVELS - 1] && ((cap != TCONV_CPU_ISA_DEFAULT && level->isa > cap) || !level->has()))
+        level++;
+    return level;
+}
+
+tconv_cpu_isa tconv_cpu_best_isa(void)
+{
+    return best_level(TCONV_CPU_ISA_DEFAULT)->isa;
+}
+
+bool tconv_cpu_has_isa(tconv_cpu_isa isa)
+{
+    for (int i = 0; i < LEVELS; i++)
+        if (levels[i].isa == isa)
+            return levels[i].has();
+    return false;
+}
+
+const tconv_cpu_kernels *tconv_cpu_find_kernels(tconv_cpu_isa isa)
+{
+    for (int i = 0; i < LEVELS; i++)
+        if (levels[i].isa == isa)
+            return levels[i].kernels;
+    return &tconv_cpu_kernels_generic;
+}
+
+/* Caches to assume where the machine does not tell: the smallest of processors of the last ten years. */
+enum { UNKNOWN_L1_BYTES = 32 << 10, UNKNOWN_L2_BYTES = 256 << 10 };
+
+tconv_status tconv_cpu_resolve(int threads, tconv_cpu_isa isa, tconv_target *target, tconv_issue *issue)
+{
+    const tconv_cpu_topology *topology = tconv_cpu_get_topology();
+    if (!is_of_this_architecture(isa))
+        return tconv_fail(issue, TCONV_ERROR_UNAVAILABLE, "cpu_isa", "cpu_isa = %s: not of this machine's architecture",
+                          tconv_cpu_isa_name(isa));
+    target->threads = threads > 0 ? threads : tconv_cpu_default_threads();
+    target->cpu_isa = best_level(isa)->isa;
+    target->l1_bytes = topology->l1_bytes > 0 ? topology->l1_bytes : UNKNOWN_L1_BYTES;
+    target->l2_bytes = topology->l2_bytes > 0 ? topology->l2_bytes : UNKNOWN_L2_BYTES;
+    return TCONV_SUCCESS;
+}

@@ -1,0 +1,111 @@
+/*
+ * What one instruction set brings: microkernels, and the rows around them (loading a strip, storing results), for every
+ * dtype. The same source text, kernels.inc.h, is compiled once for each level; each file then exports one table.
+ *
+ * "Real" is the type of the sums: double for f64, float for every other dtype. Strides and offsets count elements.
+ */
+#ifndef TCONV_CPU_KERNELS_H
+#define TCONV_CPU_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tconv/tconv.h"
+
+/* The largest tile of any level: output channels, and vectors of positions. */
+enum { TCONV_CPU_MAX_CHANNELS = 12, TCONV_CPU_MAX_VECTORS = 8 };
+
+/* The most residues of an output row that a level interleaves; rows of a larger stride are scattered. */
+enum { TCONV_CPU_MAX_INTERLEAVE = 16 };
+
+/* Segments (see below) that are added up before their sum moves on. */
+enum { TCONV_CPU_FOLD = 64 };
+
+/*
+ * One microkernel call: sums of channels x vectors over outer_count * inner_count terms,
+ *
+ *     sums[m][v][lane] = sum over o, i of weights[o][i][m] * strip[vectors[v] + outer[o] + i * inner_stride + lane]
+ *
+ * Rounding errors grow with the terms of a running sum, so there are three levels of them: segments of outer_segment x
+ * inner_segment terms (one of both is all there is) are summed from zero in registers and added to sums; every
+ * TCONV_CPU_FOLD segments, sums are added to folded sums and begin again. A call may go on where others stopped, and
+ * only the last one adds what was folded, and the bias.
+ */
+typedef struct tconv_cpu_tile {
+    const void *strip;
+    const int32_t *vectors; /* where each vector of positions begins */
+    const int32_t *outer;
+    int64_t outer_count, inner_count; /* at least 0 and 1 */
+    int64_t outer_segment, inner_segment;
+    int64_t inner_stride;
+    const void *weights;
+    void *sums; /* aligned, [channels][sums_stride], vectors one after another */
+    int64_t sums_stride;
+    int64_t folded;        /* the folded sums, from sums; 0: there are too few segments to fold */
+    int64_t segments_done; /* by earlier calls */
+    const void *bias;      /* [channels]; NULL: not the last call */
+} tconv_cpu_tile;
+
+typedef void tconv_cpu_tile_function(const tconv_cpu_tile *tile);
+
+/* A row of pixels: [left zeros][count elements][right zeros]. */
+typedef struct tconv_cpu_line {
+    int64_t src, strip; /* where it begins in each, in elements from the first channel's */
+    int64_t left, count, right;
+} tconv_cpu_line;
+
+/* Loads lines of each of some channels, converted, into a strip. */
+typedef struct tconv_cpu_load {
+    const void *src;
+    void *strip;
+    int64_t src_channel, strip_channel; /* from channel to channel */
+    int64_t src_pixel;                  /* from pixel to pixel */
+    int64_t channels, line_count;
+    const tconv_cpu_line *lines;
+} tconv_cpu_load;
+
+typedef void tconv_cpu_load_function(const tconv_cpu_load *load);
+
+/* Stores sums[phase][channel][position] as dtype. */
+typedef struct tconv_cpu_store {
+    const void *sums;
+    int64_t phase_stride, channel_stride;
+    int64_t channels;
+    int64_t count;         /* interleave: outputs; scatter: positions */
+    int64_t residues;      /* interleave: outputs per position, at most TCONV_CPU_MAX_INTERLEAVE */
+    const int32_t *phases; /* interleave: [residues], the phase of each or -1 for the bias */
+    const void *bias;      /* interleave: [channels], Real */
+    void *dst;             /* the first output */
+    int64_t dst_channel;   /* from channel to channel */
+    int64_t dst_position;  /* scatter: from position to position */
+} tconv_cpu_store;
+
+typedef void tconv_cpu_store_function(const tconv_cpu_store *store);
+
+typedef struct tconv_cpu_kernels {
+    int max_channels; /* of a tile */
+    /* By the type of the sums: [0] float, [1] double. */
+    struct {
+        int lanes;
+        int max_vectors[TCONV_CPU_MAX_CHANNELS + 1]; /* of a tile, by its channels */
+        tconv_cpu_tile_function *tiles[TCONV_CPU_MAX_CHANNELS + 1][TCONV_CPU_MAX_VECTORS + 1];
+    } real[2];
+    /* By dtype. */
+    struct {
+        tconv_cpu_load_function *load_planes;        /* NCHW: src_pixel is 1 */
+        tconv_cpu_load_function *load_pixels;        /* NHWC: src_channel is 1 */
+        tconv_cpu_store_function *store_interleaved; /* NCHW: residues of a position side by side, one phase or more */
+        tconv_cpu_store_function *store_scattered;   /* one phase: NCHW where the stride is large */
+        tconv_cpu_store_function *store_pixels;      /* one phase: NHWC, dst_channel is 1 */
+    } dtype[4];
+} tconv_cpu_kernels;
+
+extern const tconv_cpu_kernels tconv_cpu_kernels_generic;
+extern const tconv_cpu_kernels tconv_cpu_kernels_avx2;
+extern const tconv_cpu_kernels tconv_cpu_kernels_avx512;
+extern const tconv_cpu_kernels tconv_cpu_kernels_neon;
+
+/* The table of a level that tconv_cpu_resolve gave. */
+const tconv_cpu_kernels *tconv_cpu_find_kernels(tconv_cpu_isa isa);
+
+#endif

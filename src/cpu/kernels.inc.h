@@ -1,0 +1,190 @@
+/*
+ * All kernels of one instruction set, as text. A file kernels_<level>.c defines
+ *
+ *     LEVEL          its name
+ *     VECTOR_BYTES   of a vector register
+ *     TILES(tile)    tile(channels, vectors) for each tile that the registers hold; the same for float and double
+ *     MAX_CHANNELS   of those
+ *     MAX_VECTORS    the most vectors of a tile of 0, 1, ... channels
+ *
+ * and includes this. Everything here is static but the table: a function that is shared with another file could be the
+ * copy that the linker keeps, with instructions that the machine does not have.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "half.h"
+#include "kernels.h"
+
+#if VECTOR_BYTES > 16 /* x86-64 */
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#define JOIN_(a, b) a##_##b
+#define JOIN(a, b)  JOIN_(a, b)
+
+/* Channels of an NHWC tensor that are turned into planes at a time: a cache line of floats. */
+enum { PIXEL_CHANNELS = 16 };
+
+/* Outputs side by side for which whole vectors are not worth it. */
+enum { SHORT_RUN = 8 };
+
+/* An even number of bytes, fewer than a power of two of at most 64: two moves of the largest width that fits, which
+ * overlap. */
+ALWAYS_INLINE void copy_short(void *to, const void *from, size_t bytes, const size_t power)
+{
+    char *out = to;
+    const char *in = from;
+#define COPY_TWICE(width)                                                                                              \
+    if (power > (width) && bytes >= (width)) {                                                                         \
+        char first[width], last[width];                                                                                \
+        memcpy(first, in, (width));                                                                                    \
+        memcpy(last, in + bytes - (width), (width));                                                                   \
+        memcpy(out, first, (width));                                                                                   \
+        memcpy(out + bytes - (width), last, (width));                                                                  \
+        return;                                                                                                        \
+    }
+    COPY_TWICE(32)
+    COPY_TWICE(16)
+    COPY_TWICE(8)
+    COPY_TWICE(4)
+    COPY_TWICE(2)
+#undef COPY_TWICE
+}
+
+/* ------------------------------------------------------------------------------------ tiles, by the type of sums */
+
+#define REAL       float
+#define NAME(name) JOIN(name, float)
+#define LANES      (VECTOR_BYTES / 4)
+#include "microkernel.inc.h"
+#undef REAL
+#undef NAME
+#undef LANES
+
+#define REAL       double
+#define NAME(name) JOIN(name, double)
+#define LANES      (VECTOR_BYTES / 8)
+#include "microkernel.inc.h"
+#undef REAL
+#undef NAME
+#undef LANES
+
+/* ------------------------------------------------------------------------------------------------ rows, by dtype */
+
+#define COPY_VECTOR(to, from) memcpy((to), (from), VECTOR_BYTES)
+
+#define LANES (VECTOR_BYTES / 4)
+
+ALWAYS_INLINE void floats_from_f16(float *to, const uint16_t *from)
+{
+#if VECTOR_BYTES == 64
+    _mm512_storeu_ps(to, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)from)));
+#elif VECTOR_BYTES == 32
+    _mm256_storeu_ps(to, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from)));
+#elif VECTOR_BYTES == 16 && defined(__aarch64__)
+    vst1q_f32(to, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from))));
+#else
+    for (int i = 0; i < LANES; i++)
+        to[i] = tconv_float_from_f16(from[i]);
+#endif
+}
+
+ALWAYS_INLINE void f16_from_floats(uint16_t *to, const float *from)
+{
+#if VECTOR_BYTES == 64
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtps_ph(_mm512_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT));
+#elif VECTOR_BYTES == 32
+    _mm_storeu_si128((__m128i *)(void *)to, _mm256_cvtps_ph(_mm256_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT));
+#elif VECTOR_BYTES == 16 && defined(__aarch64__)
+    vst1_u16(to, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(from))));
+#else
+    for (int i = 0; i < LANES; i++)
+        to[i] = tconv_f16_from_float(from[i]);
+#endif
+}
+
+ALWAYS_INLINE void floats_from_bf16(float *to, const uint16_t *from)
+{
+    for (int i = 0; i < LANES; i++)
+        to[i] = tconv_float_from_bf16(from[i]);
+}
+
+ALWAYS_INLINE void bf16_from_floats(uint16_t *to, const float *from)
+{
+    for (int i = 0; i < LANES; i++)
+        to[i] = tconv_bf16_from_float(from[i]);
+}
+
+#define REAL float
+
+#define ELEMENT     float
+#define NAME(name)  JOIN(name, f32)
+#define CONVERT_IN  COPY_VECTOR
+#define CONVERT_OUT COPY_VECTOR
+#include "rows.inc.h"
+#undef ELEMENT
+#undef NAME
+#undef CONVERT_IN
+#undef CONVERT_OUT
+
+#define ELEMENT     uint16_t
+#define NAME(name)  JOIN(name, f16)
+#define CONVERT_IN  floats_from_f16
+#define CONVERT_OUT f16_from_floats
+#include "rows.inc.h"
+#undef NAME
+#undef CONVERT_IN
+#undef CONVERT_OUT
+
+#define NAME(name)  JOIN(name, bf16)
+#define CONVERT_IN  floats_from_bf16
+#define CONVERT_OUT bf16_from_floats
+#include "rows.inc.h"
+#undef ELEMENT
+#undef NAME
+#undef CONVERT_IN
+#undef CONVERT_OUT
+#undef REAL
+#undef LANES
+
+#define REAL        double
+#define LANES       (VECTOR_BYTES / 8)
+#define ELEMENT     double
+#define NAME(name)  JOIN(name, f64)
+#define CONVERT_IN  COPY_VECTOR
+#define CONVERT_OUT COPY_VECTOR
+#include "rows.inc.h"
+#undef ELEMENT
+#undef NAME
+#undef CONVERT_IN
+#undef CONVERT_OUT
+#undef REAL
+#undef LANES
+
+/* ---------------------------------------------------------------------------------------------------- the table */
+
+#define TILE_FLOAT(channels, vectors)  [channels][vectors] = tile_##channels##x##vectors##_float,
+#define TILE_DOUBLE(channels, vectors) [channels][vectors] = tile_##channels##x##vectors##_double,
+#define ROWS(name)                                                                                                     \
+    {                                                                                                                  \
+        load_planes_##name, load_pixels_##name, store_interleaved_##name, store_scattered_##name, store_pixels_##name  \
+    }
+
+const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
+    .max_channels = MAX_CHANNELS,
+    .real = {{VECTOR_BYTES / 4, MAX_VECTORS, {TILES(TILE_FLOAT)}},
+             {VECTOR_BYTES / 8, MAX_VECTORS, {TILES(TILE_DOUBLE)}}},
+    .dtype = {[TCONV_F32] = ROWS(f32), [TCONV_F64] = ROWS(f64), [TCONV_F16] = ROWS(f16), [TCONV_BF16] = ROWS(bf16)},
+};

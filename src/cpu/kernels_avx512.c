@@ -1,0 +1,28 @@
+/* AVX-512 (F, BW, DQ, VL): 32 registers of 64 bytes, weights broadcast by the multiply-add itself. */
+#define LEVEL        avx512
+#define VECTOR_BYTES 64
+#define MAX_CHANNELS 12
+/* At most 24 sums and 8 vectors of the strip. */
+#define MAX_VECTORS                                                                                                    \
+    {                                                                                                                  \
+        0, 8, 8, 8, 6, 4, 4, 3, 3, 2, 2, 2, 2                                                                          \
+    }
+#define UP_TO_2(tile, channels) tile(channels, 1) tile(channels, 2)
+#define UP_TO_3(tile, channels) UP_TO_2(tile, channels) tile(channels, 3)
+#define UP_TO_4(tile, channels) UP_TO_3(tile, channels) tile(channels, 4)
+#define UP_TO_6(tile, channels) UP_TO_4(tile, channels) tile(channels, 5) tile(channels, 6)
+#define UP_TO_8(tile, channels) UP_TO_6(tile, channels) tile(channels, 7) tile(channels, 8)
+#define TILES(tile)                                                                                                    \
+    UP_TO_8(tile, 1)                                                                                                   \
+    UP_TO_8(tile, 2)                                                                                                   \
+    UP_TO_8(tile, 3)                                                                                                   \
+    UP_TO_6(tile, 4)                                                                                                   \
+    UP_TO_4(tile, 5)                                                                                                   \
+    UP_TO_4(tile, 6)                                                                                                   \
+    UP_TO_3(tile, 7)                                                                                                   \
+    UP_TO_3(tile, 8)                                                                                                   \
+    UP_TO_2(tile, 9)                                                                                                   \
+    UP_TO_2(tile, 10)                                                                                                  \
+    UP_TO_2(tile, 11)                                                                                                  \
+    UP_TO_2(tile, 12)
+#include "kernels.inc.h"

@@ -1,0 +1,23 @@
+/* What the compiler assumes of every machine: vectors of 16 bytes (SSE2 on x86-64), 16 registers, or what it makes of
+ * them elsewhere. */
+#define LEVEL        generic
+#define VECTOR_BYTES 16
+#define MAX_CHANNELS 6
+/* At most 12 sums; the others hold a broadcast weight and vectors of the strip. */
+#define MAX_VECTORS                                                                                                    \
+    {                                                                                                                  \
+        0, 8, 6, 4, 3, 2, 2                                                                                            \
+    }
+#define UP_TO_2(tile, channels) tile(channels, 1) tile(channels, 2)
+#define UP_TO_3(tile, channels) UP_TO_2(tile, channels) tile(channels, 3)
+#define UP_TO_4(tile, channels) UP_TO_3(tile, channels) tile(channels, 4)
+#define UP_TO_6(tile, channels) UP_TO_4(tile, channels) tile(channels, 5) tile(channels, 6)
+#define UP_TO_8(tile, channels) UP_TO_6(tile, channels) tile(channels, 7) tile(channels, 8)
+#define TILES(tile)                                                                                                    \
+    UP_TO_8(tile, 1)                                                                                                   \
+    UP_TO_6(tile, 2)                                                                                                   \
+    UP_TO_4(tile, 3)                                                                                                   \
+    UP_TO_3(tile, 4)                                                                                                   \
+    UP_TO_2(tile, 5)                                                                                                   \
+    UP_TO_2(tile, 6)
+#include "kernels.inc.h"

@@ -1,0 +1,24 @@
+/* NEON of AArch64: 32 registers of 16 bytes, multiply-adds by one lane. */
+#define LEVEL        neon
+#define VECTOR_BYTES 16
+#define MAX_CHANNELS 8
+/* At most 16 sums: vectors of the strip, and a register for each weight, which compilers load apart, fill the rest. */
+#define MAX_VECTORS                                                                                                    \
+    {                                                                                                                  \
+        0, 8, 8, 5, 4, 3, 2, 2, 2                                                                                      \
+    }
+#define UP_TO_2(tile, channels) tile(channels, 1) tile(channels, 2)
+#define UP_TO_3(tile, channels) UP_TO_2(tile, channels) tile(channels, 3)
+#define UP_TO_4(tile, channels) UP_TO_3(tile, channels) tile(channels, 4)
+#define UP_TO_5(tile, channels) UP_TO_4(tile, channels) tile(channels, 5)
+#define UP_TO_8(tile, channels) UP_TO_5(tile, channels) tile(channels, 6) tile(channels, 7) tile(channels, 8)
+#define TILES(tile)                                                                                                    \
+    UP_TO_8(tile, 1)                                                                                                   \
+    UP_TO_8(tile, 2)                                                                                                   \
+    UP_TO_5(tile, 3)                                                                                                   \
+    UP_TO_4(tile, 4)                                                                                                   \
+    UP_TO_3(tile, 5)                                                                                                   \
+    UP_TO_2(tile, 6)                                                                                                   \
+    UP_TO_2(tile, 7)                                                                                                   \
+    UP_TO_2(tile, 8)
+#include "kernels.inc.h"

@@ -1,0 +1,116 @@
+/*
+ * Mends the borders of a task where some weight is Inf or NaN. The microkernels multiply taps outside the image by a
+ * zero of the strip, which is as good as skipping them as long as the weight is finite. Here, outputs with such taps are
+ * computed anew from src, one channel block at a time, without them.
+ *
+ * Numeric order: over live taps inside the image, then input channels, in double; then the bias.
+ */
+#include "../core/checked.h"
+#include "half.h"
+#include "phases.h"
+
+static double get(const tconv_problem *problem, const void *tensor, int64_t index)
+{
+    switch (problem->dtype) {
+    case TCONV_F32: return (double)((const float *)tensor)[index];
+    case TCONV_F64: return ((const double *)tensor)[index];
+    case TCONV_F16: return (double)tconv_float_from_f16(((const uint16_t *)tensor)[index]);
+    case TCONV_BF16: return (double)tconv_float_from_bf16(((const uint16_t *)tensor)[index]);
+    }
+    return 0;
+}
+
+static void put(const tconv_problem *problem, void *tensor, int64_t index, double value)
+{
+    switch (problem->dtype) {
+    case TCONV_F32: ((float *)tensor)[index] = (float)value; break;
+    case TCONV_F64: ((double *)tensor)[index] = value; break;
+    case TCONV_F16: ((uint16_t *)tensor)[index] = tconv_f16_from_double(value); break;
+    case TCONV_BF16: ((uint16_t *)tensor)[index] = tconv_bf16_from_double(value); break;
+    }
+}
+
+static double get_real(const tconv_cpu_plan *plan, const void *array, int64_t index)
+{
+    return plan->real ? ((const double *)array)[index] : (double)((const float *)array)[index];
+}
+
+/* One output position of one image and group, of a pair of phases. */
+struct output {
+    const tconv_cpu_phase_pair *pair;
+    int64_t image, group, row, column; /* positions */
+};
+
+/* The input row or column that live tap number tap of a phase reads. */
+static int64_t input_of(const tconv_phase_table *table, const tconv_phase *phase, tconv_cpu_taps taps, int64_t tap,
+                        int64_t position)
+{
+    return position + tconv_cpu_shift(table, phase, taps.first + tap);
+}
+
+/* Whether all live taps of a phase lie inside [0, in): the first reads the largest input, the last the smallest. */
+static bool is_whole(const tconv_phase_table *table, const tconv_phase *phase, tconv_cpu_taps taps, int64_t position,
+                     int64_t in)
+{
+    return taps.count == 0 || (input_of(table, phase, taps, 0, position) < in &&
+                               input_of(table, phase, taps, taps.count - 1, position) >= 0);
+}
+
+static void compute_output(const tconv_cpu_task *task, const struct output *output, tconv_cpu_block block)
+{
+    const tconv_cpu_job *job = task->job;
+    const tconv_layer *layer = job->layer;
+    const tconv_problem *problem = &layer->problem;
+    const tconv_cpu_phase_pair *pair = output->pair;
+    double sums[TCONV_CPU_MAX_CHANNELS] = {0};
+    int64_t group_in = problem->group_in, all_taps = job->plan->rows.taps * job->plan->columns.taps;
+    int64_t channel = output->group * problem->group_out + block.first;
+    int64_t weights = channel * group_in * all_taps + pair->offset * group_in * block.count;
+    for (int64_t tap = 0; tap < tconv_cpu_pair_taps(pair); tap++) {
+        int64_t row = input_of(&layer->rows, pair->row, pair->row_taps, tap / pair->column_taps.count, output->row);
+        int64_t column =
+            input_of(&layer->columns, pair->column, pair->column_taps, tap % pair->column_taps.count, output->column);
+        if (row < 0 || row >= problem->h.in || column < 0 || column >= problem->w.in)
+            continue;
+        for (int64_t i = 0; i < group_in; i++) {
+            double value = get(problem, job->src,
+                               output->image * problem->src.n + (output->group * group_in + i) * problem->src.c +
+                                   row * problem->src.h + column * problem->src.w);
+            for (int64_t m = 0; m < block.count; m++)
+                sums[m] += value * get_real(job->plan, job->weights, weights + (tap * group_in + i) * block.count + m);
+        }
+    }
+    int64_t index = output->image * problem->dst.n + channel * problem->dst.c +
+                    (problem->h.stride * output->row + pair->row->residue) * problem->dst.h +
+                    (problem->w.stride * output->column + pair->column->residue) * problem->dst.w;
+    for (int64_t m = 0; m < block.count; m++)
+        put(problem, job->dst, index + m * problem->dst.c, sums[m] + get_real(job->plan, job->bias, channel + m));
+}
+
+/* Border outputs of one pair, image and group. */
+static void compute_pair(const tconv_cpu_task *task, struct output output)
+{
+    const tconv_layer *layer = task->job->layer;
+    const tconv_cpu_phase_pair *pair = output.pair;
+    int64_t row_end = tconv_min(task->row + task->rows, pair->row->outputs);
+    int64_t column_end = tconv_min(task->column + task->columns, pair->column->outputs);
+    for (output.row = task->row; output.row < row_end; output.row++) {
+        bool whole = is_whole(&layer->rows, pair->row, pair->row_taps, output.row, layer->problem.h.in);
+        for (output.column = task->column; output.column < column_end; output.column++) {
+            if (whole && is_whole(&layer->columns, pair->column, pair->column_taps, output.column, layer->problem.w.in))
+                continue;
+            for (int64_t b = task->block; b < task->block + task->blocks; b++)
+                compute_output(task, &output, tconv_cpu_block_of(task->job->plan, layer->problem.group_out, b));
+        }
+    }
+}
+
+void tconv_cpu_compute_border(const tconv_cpu_task *task)
+{
+    tconv_cpu_phase_pair pair = {0};
+    struct output output = {.pair = &pair};
+    while (tconv_cpu_next_pair(task->job->layer, &pair))
+        for (output.image = task->image; output.image < task->image + task->images; output.image++)
+            for (output.group = task->group; output.group < task->group + task->groups; output.group++)
+                compute_pair(task, output);
+}

@@ -1,0 +1,163 @@
+/*
+ * Packs weights for the microkernels: in the type of the sums, in the order in which they are read, from any layout.
+ * Taps that reach no input from any output are left out. Notes whether some weight is Inf or NaN.
+ */
+#include "../core/alloc.h"
+#include "../core/checked.h"
+#include "half.h"
+#include "parallel.h"
+#include "phases.h"
+
+/* Weights are turned around in a buffer that stays in the first-level cache, so many input channels and taps at a time:
+ * straight from one to the other, either side would jump by powers of two and evict itself. */
+enum { PACK_CHANNELS = 8, PACK_TAPS = 16 };
+
+/* What is worth another thread: waking one takes about as long. */
+enum { BYTES_PER_THREAD = 64 << 10 };
+
+bool tconv_cpu_next_pair(const tconv_layer *layer, tconv_cpu_phase_pair *pair)
+{
+    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
+    if (pair->row == NULL) {
+        if (rows->count == 0 || columns->count == 0)
+            return false;
+        pair->row = rows->phases;
+        pair->row_taps = tconv_cpu_live_taps(&layer->problem.h, rows, pair->row);
+        pair->column = columns->phases;
+        pair->offset = 0;
+    } else {
+        pair->offset += tconv_cpu_pair_taps(pair);
+        if (++pair->column == columns->phases + columns->count) {
+            pair->column = columns->phases;
+            if (++pair->row == rows->phases + rows->count)
+                return false;
+            pair->row_taps = tconv_cpu_live_taps(&layer->problem.h, rows, pair->row);
+        }
+    }
+    pair->column_taps = tconv_cpu_live_taps(&layer->problem.w, columns, pair->column);
+    return true;
+}
+
+/* One block of channels of one group, input channels [begin, begin + count) of it, and taps that wait to be packed. */
+struct part {
+    const tconv_problem *problem;
+    const void *weights;
+    void *packed; /* the block's */
+    int64_t group, begin, count;
+    tconv_cpu_block block;
+    int64_t first_tap, taps;
+    int64_t offsets[PACK_TAPS]; /* of each in a filter */
+};
+
+/* Packs the taps that wait; tells whether all their weights are finite. */
+#define DEFINE_PACK(name, type, real, convert)                                                                         \
+    static bool pack_##name(const struct part *part)                                                                   \
+    {                                                                                                                  \
+        const tconv_weight_strides *strides = &part->problem->weight;                                                  \
+        const int64_t group_in = part->problem->group_in, count = part->block.count, run = part->count * count;        \
+        const type *filters = (const type *)part->weights + (part->group * group_in + part->begin) * strides->in +     \
+                              part->block.first * strides->out;                                                        \
+        real turned[PACK_TAPS][PACK_CHANNELS * TCONV_CPU_MAX_CHANNELS];                                                \
+        bool finite = true;                                                                                            \
+        for (int64_t i = 0; i < run; i++) {                                                                            \
+            const type *filter = filters + i / count * strides->in + i % count * strides->out;                         \
+            for (int64_t t = 0; t < part->taps; t++)                                                                   \
+                turned[t][i] = convert(filter[part->offsets[t]]);                                                      \
+        }                                                                                                              \
+        for (int64_t t = 0; t < part->taps; t++) {                                                                     \
+            real *to = (real *)part->packed + ((part->first_tap + t) * group_in + part->begin) * count;                \
+            for (int64_t i = 0; i < run; i++) {                                                                        \
+                to[i] = turned[t][i];                                                                                  \
+                finite &= to[i] - to[i] == 0; /* Inf and NaN leave NaN */                                              \
+            }                                                                                                          \
+        }                                                                                                              \
+        return finite;                                                                                                 \
+    }
+
+#define AS_IT_IS(value) (value)
+DEFINE_PACK(f32, float, float, AS_IT_IS)
+DEFINE_PACK(f64, double, double, AS_IT_IS)
+DEFINE_PACK(f16, uint16_t, float, tconv_float_from_f16)
+DEFINE_PACK(bf16, uint16_t, float, tconv_float_from_bf16)
+
+static bool (*const pack_taps[])(const struct part *part) = {
+    [TCONV_F32] = pack_f32,
+    [TCONV_F64] = pack_f64,
+    [TCONV_F16] = pack_f16,
+    [TCONV_BF16] = pack_bf16,
+};
+
+static bool pack_part(const tconv_layer *layer, struct part *part)
+{
+    const tconv_weight_strides *strides = &layer->problem.weight;
+    tconv_cpu_phase_pair pair = {0};
+    bool finite = true;
+    while (tconv_cpu_next_pair(layer, &pair)) {
+        for (int64_t tap = 0; tap < tconv_cpu_pair_taps(&pair); tap++) {
+            int64_t row = pair.row_taps.first + tap / pair.column_taps.count;
+            int64_t column = pair.column_taps.first + tap % pair.column_taps.count;
+            part->offsets[part->taps++] =
+                (pair.row->first_kernel + row * layer->rows.kernel_step) * strides->h +
+                (pair.column->first_kernel + column * layer->columns.kernel_step) * strides->w;
+            if (part->taps < PACK_TAPS)
+                continue;
+            finite &= pack_taps[layer->problem.dtype](part);
+            part->first_tap += part->taps;
+            part->taps = 0;
+        }
+    }
+    return pack_taps[layer->problem.dtype](part) && finite;
+}
+
+/* Where each tap reads in the halo strip. With one input channel a group, a kernel row is one entry: see phases.c. */
+static void fill_taps(const tconv_layer *layer, const tconv_cpu_plan *plan, int32_t *taps)
+{
+    tconv_cpu_phase_pair pair = {0};
+    while (tconv_cpu_next_pair(layer, &pair)) {
+        int64_t width = layer->problem.group_in == 1 ? 1 : pair.column_taps.count;
+        for (int64_t tap = 0; tap < pair.row_taps.count * width && pair.column_taps.count > 0; tap++) {
+            int64_t row = tconv_cpu_shift(&layer->rows, pair.row, pair.row_taps.first + tap / width);
+            int64_t column = tconv_cpu_shift(&layer->columns, pair.column, pair.column_taps.first + tap % width);
+            taps[pair.offset + tap] =
+                (int32_t)((row - plan->rows.min_shift) * plan->row_pitch + (column - plan->columns.min_shift));
+        }
+    }
+}
+
+tconv_status tconv_cpu_pack_phases(const tconv_layer *layer, const void *weights, void *packed, void *stream,
+                                   tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    tconv_cpu_plan plan;
+    tconv_status status = tconv_cpu_plan_init(&plan, layer, issue);
+    (void)stream;
+    if (status != TCONV_SUCCESS)
+        return status;
+    tconv_cpu_packed_header *header = packed;
+    int32_t *taps = (int32_t *)(void *)((char *)packed + TCONV_ALIGNMENT);
+    char *to = (char *)taps + plan.taps_bytes;
+    int64_t all_taps = plan.rows.taps * plan.columns.taps;
+    int64_t slices = tconv_ceil_div(problem->group_in, PACK_CHANNELS), parts = problem->groups * plan.blocks * slices;
+    int threads = tconv_cpu_team_size(layer->target.threads, plan.packed_bytes / BYTES_PER_THREAD);
+    int nonfinite = 0;
+    (void)threads;
+    if (!plan.gather)
+        fill_taps(layer, &plan, taps);
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(| : nonfinite)
+#endif
+    for (int64_t index = 0; index < parts; index++) {
+        int64_t block = index % plan.blocks, slice = index / plan.blocks % slices, group = index / plan.blocks / slices;
+        struct part part = {.problem = problem,
+                            .weights = weights,
+                            .group = group,
+                            .begin = slice * PACK_CHANNELS,
+                            .count = tconv_min(PACK_CHANNELS, problem->group_in - slice * PACK_CHANNELS),
+                            .block = tconv_cpu_block_of(&plan, problem->group_out, block)};
+        part.packed =
+            to + (group * problem->group_out + part.block.first) * problem->group_in * all_taps * plan.real_size;
+        nonfinite |= !pack_part(layer, &part);
+    }
+    header->has_nonfinite = nonfinite;
+    return TCONV_SUCCESS;
+}

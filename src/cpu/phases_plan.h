@@ -1,0 +1,101 @@
+/*
+ * How the phases algorithm cuts a layer up: a pure function of the layer, made anew by each call that needs it.
+ *
+ * Words. A position q of an axis stands for the outputs stride * q + residue, one of each phase. A tile is images x
+ * rows x columns of positions. A task is a tile, some groups and some blocks of output channels. A strip is what a
+ * task's microkernels read: the input in the type of the sums, channel by channel, zero where the image ends.
+ */
+#ifndef TCONV_CPU_PHASES_PLAN_H
+#define TCONV_CPU_PHASES_PLAN_H
+
+#include "../core/impl.h"
+#include "kernels.h"
+
+/* Terms that are summed in registers before they are added to memory. A running sum of n positive terms is off by up to
+ * about sqrt(n) roundings, n / 8 where the terms are alike: with 64, f32 stays within half of the 16 that it is
+ * promised, and 1 % of the time is lost. */
+enum { TCONV_CPU_SEGMENT = 64 };
+
+/* One axis. Only live taps count: those that reach the input from some output of their phase. */
+typedef struct tconv_cpu_axis {
+    int64_t positions;
+    int64_t min_shift, max_shift; /* over live taps; 0 where there are none */
+    int64_t taps;                 /* live taps of all phases together */
+} tconv_cpu_axis;
+
+/* Taps [first, first + count) of a phase. */
+typedef struct tconv_cpu_taps {
+    int64_t first, count;
+} tconv_cpu_taps;
+
+tconv_cpu_taps tconv_cpu_live_taps(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phase);
+
+/* The input that a tap of a phase reads, less the position. */
+static inline int64_t tconv_cpu_shift(const tconv_phase_table *table, const tconv_phase *phase, int64_t tap)
+{
+    return phase->first_shift - tap * table->shift_step;
+}
+
+typedef struct tconv_cpu_plan {
+    const tconv_cpu_kernels *kernels;
+    int real; /* index to kernels->real */
+    int64_t real_size, lanes;
+    tconv_cpu_axis rows, columns;
+
+    /*
+     * The strip. halo: all taps of all phases read one strip, [channel][row][image][column] with a margin; gather: each
+     * phase has its own, [tap and channel][row][image][column] without one, in chunks of so many terms, between which
+     * the sums wait in memory.
+     */
+    bool gather;
+    int64_t pitch, row_pitch; /* halo: from image to image, from row to row */
+    int64_t channel_pitch;    /* halo: from channel to channel; gather: from term to term */
+    int64_t margin;           /* halo: zeros behind a channel's last row */
+    int64_t chunk;            /* gather: terms of a strip, a multiple of TCONV_CPU_SEGMENT */
+
+    /* Sums of all column phases of a row wait for each other and are interleaved; else each is scattered by itself. */
+    bool interleave;
+    int64_t sums_pitch; /* gather: from channel to channel */
+    int64_t folded;     /* from sums to folded sums; 0 where there are none */
+
+    int64_t images, tile_rows, tile_columns; /* of a tile, but for the last ones */
+    int64_t groups;                          /* of a task */
+    int64_t blocks, task_blocks;             /* blocks of output channels: of a group, and of a task */
+    int64_t image_tiles, row_tiles, column_tiles, group_tasks, block_tasks, tasks;
+
+    /* Scratch, in bytes: bias, then for each thread strip, sums, vectors. */
+    int64_t bias_bytes, strip_bytes, sums_bytes, thread_bytes;
+    int64_t max_vectors; /* of a tile */
+    int threads;
+
+    /* Packed weights, in bytes: tconv_cpu_packed_header, taps (int32_t), weights. */
+    int64_t taps_bytes, packed_bytes;
+} tconv_cpu_plan;
+
+/* The beginning of the packed weights. */
+typedef struct tconv_cpu_packed_header {
+    int32_t has_nonfinite; /* some weight is Inf or NaN: border outputs need tconv_cpu_compute_border */
+} tconv_cpu_packed_header;
+
+/* Fails only where a size overflows. */
+tconv_status tconv_cpu_plan_init(tconv_cpu_plan *plan, const tconv_layer *layer, tconv_issue *issue);
+
+/* Some output channels of a group. */
+typedef struct tconv_cpu_block {
+    int64_t first, count;
+} tconv_cpu_block;
+
+/* The channels of a group in plan->blocks parts that differ by one at most, so that none is padded. */
+static inline tconv_cpu_block tconv_cpu_block_of(const tconv_cpu_plan *plan, int64_t group_out, int64_t index)
+{
+    int64_t size = group_out / plan->blocks, larger = group_out % plan->blocks;
+    tconv_cpu_block block = {index * size + (index < larger ? index : larger), size + (index < larger)};
+    return block;
+}
+
+/* Vectors of positions that cover a tile: running on across rows and images where that takes no more of them, else each
+ * row's own. */
+bool tconv_cpu_is_flat(const tconv_cpu_plan *plan, int64_t images, int64_t rows, int64_t columns);
+int64_t tconv_cpu_count_vectors(const tconv_cpu_plan *plan, int64_t images, int64_t rows, int64_t columns);
+
+#endif

@@ -1,0 +1,120 @@
+/*
+ * Loads input into a strip: rows of the image, converted to the type of the sums, channel by channel, whatever the
+ * layout of src; zeros where a row or column lies outside the image.
+ */
+#include "../core/checked.h"
+#include "phases.h"
+
+/* The columns of a row that lie left of, within and right of the image. */
+struct columns {
+    int64_t left, count, right;
+};
+
+/* [begin, begin + length) cut at [0, width). */
+static struct columns cut(int64_t begin, int64_t length, int64_t width)
+{
+    struct columns columns;
+    int64_t inside = tconv_max(begin, 0), end = tconv_min(begin + length, width);
+    columns.count = tconv_max(0, end - inside);
+    columns.left = columns.count > 0 ? inside - begin : length;
+    columns.right = length - columns.left - columns.count;
+    return columns;
+}
+
+/* Lines that wait to be loaded together: the channels are outside, so that what lies side by side in the strip is written
+ * at a time. */
+enum { MAX_LINES = 64 };
+
+struct loader {
+    const tconv_cpu_job *job;
+    tconv_cpu_load load;
+    tconv_cpu_line lines[MAX_LINES];
+};
+
+static void flush(struct loader *loader)
+{
+    const tconv_problem *problem = &loader->job->layer->problem;
+    const tconv_cpu_kernels *kernels = loader->job->plan->kernels;
+    loader->load.lines = loader->lines;
+    if (problem->layout == TCONV_NCHW)
+        kernels->dtype[problem->dtype].load_planes(&loader->load);
+    else
+        kernels->dtype[problem->dtype].load_pixels(&loader->load);
+    loader->load.line_count = 0;
+}
+
+/* Begins to load channels [channel, channel + channels) into strip. */
+static void begin_load(struct loader *loader, const tconv_cpu_job *job, int64_t channel, int64_t channels, void *strip)
+{
+    const tconv_problem *problem = &job->layer->problem;
+    loader->job = job;
+    loader->load = (tconv_cpu_load){
+        .src = (const char *)job->src + channel * problem->src.c * (int64_t)problem->element_size,
+        .strip = strip,
+        .src_channel = problem->src.c,
+        .strip_channel = job->plan->channel_pitch,
+        .src_pixel = problem->src.w,
+        .channels = channels,
+    };
+}
+
+/* Adds columns [begin, begin + length) of a row of an image, and zeros behind them, at position of the strip. A row
+ * outside the image is all zeros. */
+static void add_line(struct loader *loader, int64_t image, int64_t row, int64_t begin, int64_t length, int64_t zeros,
+                     int64_t position)
+{
+    const tconv_problem *problem = &loader->job->layer->problem;
+    bool inside = row >= 0 && row < problem->h.in;
+    struct columns columns = cut(begin, length, inside ? problem->w.in : 0);
+    int64_t src = 0;
+    if (columns.count > 0)
+        src = image * problem->src.n + row * problem->src.h + (begin + columns.left) * problem->src.w;
+    loader->lines[loader->load.line_count++] =
+        (tconv_cpu_line){src, position, columns.left, columns.count, columns.right + zeros};
+    if (loader->load.line_count == MAX_LINES)
+        flush(loader);
+}
+
+void tconv_cpu_load_halo(const tconv_cpu_task *task)
+{
+    const tconv_cpu_plan *plan = task->job->plan;
+    int64_t group_in = task->job->layer->problem.group_in;
+    int64_t rows = task->rows + plan->rows.max_shift - plan->rows.min_shift;
+    int64_t columns = task->columns + plan->columns.max_shift - plan->columns.min_shift - plan->margin;
+    struct loader loader;
+    begin_load(&loader, task->job, task->group * group_in, task->groups * group_in, task->strip);
+    for (int64_t row = 0; row < rows; row++) {
+        for (int64_t image = 0; image < task->images; image++) {
+            /* Its margin is not the next one's start: at the end, and in a task of fewer images than the strip has. */
+            bool last = image == task->images - 1 && (row == rows - 1 || task->images < plan->images);
+            add_line(&loader, task->image + image, task->row + plan->rows.min_shift + row,
+                     task->column + plan->columns.min_shift, columns, last ? plan->margin : 0,
+                     row * plan->row_pitch + image * plan->pitch);
+        }
+    }
+    flush(&loader);
+}
+
+void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tconv_cpu_phase_pair *pair, int64_t begin,
+                             int64_t end)
+{
+    const tconv_cpu_plan *plan = task->job->plan;
+    const tconv_layer *layer = task->job->layer;
+    int64_t group_in = layer->problem.group_in;
+    struct loader loader;
+    for (int64_t term = begin, next; term < end; term = next) { /* one tap */
+        int64_t tap = term / group_in, channel = term % group_in, position = 0;
+        next = tconv_min(end, (tap + 1) * group_in);
+        int64_t row_shift =
+            tconv_cpu_shift(&layer->rows, pair->row, pair->row_taps.first + tap / pair->column_taps.count);
+        int64_t column_shift =
+            tconv_cpu_shift(&layer->columns, pair->column, pair->column_taps.first + tap % pair->column_taps.count);
+        begin_load(&loader, task->job, group * group_in + channel, next - term,
+                   tconv_cpu_at(plan, task->strip, (term - begin) * plan->channel_pitch));
+        for (int64_t row = 0; row < task->rows; row++)
+            for (int64_t image = 0; image < task->images; image++, position += task->columns)
+                add_line(&loader, task->image + image, task->row + row + row_shift, task->column + column_shift,
+                         task->columns, 0, position);
+        flush(&loader);
+    }
+}

@@ -1,0 +1,203 @@
+/*
+ * cpu_reference: float64 loops straight from the formula of tconv.h, for every layer, dtype and layout.
+ *
+ * An output takes kernel element k where (output + pad - k * dilation) divides by the stride and the quotient lies in
+ * the input; this file tests just that, from the caller's desc, and knows nothing of phases. It is what every other
+ * implementation is measured against.
+ *
+ * Numeric order: from the bias, over kernel rows, kernel columns, then input channels, all in double; one rounding to
+ * the dtype at the end. The threads share the rows of the output, and no sum crosses a row.
+ */
+#include <string.h>
+
+#include "../core/checked.h"
+#include "cpu_backend.h"
+#include "half.h"
+#include "parallel.h"
+
+/* Output columns that are summed at a time: 2 KiB of sums on the stack, and long enough to hide the loops around. */
+enum { BLOCK = 256 };
+
+/* One axis as the caller wrote it; problem.h may carry an equivalent stride instead. */
+struct axis {
+    int64_t in, out, kernel, stride, dilation, pad;
+};
+
+/* The outputs of a block to which one kernel element contributes: every stride-th from first, count of them, reading
+ * the inputs from input on. */
+struct reach {
+    int64_t first, count, input;
+};
+
+/* Where kernel element k reaches in outputs [begin, begin + length). */
+static struct reach reach_of(const struct axis *axis, int64_t k, int64_t begin, int64_t length)
+{
+    struct reach none = {0, 0, 0}, found;
+    int64_t numerator = begin + axis->pad - k * axis->dilation;
+    int64_t input = tconv_floor_div(numerator, axis->stride), rest = numerator - input * axis->stride, skip = 0;
+    if (rest != 0) { /* the next output that divides */
+        skip = axis->stride - rest;
+        input++;
+    }
+    if (input < 0) {
+        if (-input > (length - 1) / axis->stride) /* so many strides lie beyond the block */
+            return none;
+        skip += -input * axis->stride;
+        input = 0;
+    }
+    if (skip >= length || input >= axis->in)
+        return none;
+    found.first = skip;
+    found.input = input;
+    found.count = tconv_min((length - 1 - skip) / axis->stride + 1, axis->in - input);
+    return found;
+}
+
+/* sums[first + i * step] += weight * src[i * src_step], the innermost loop, for each dtype. */
+#define DEFINE_ACCESS(name, type, to_double, from_double)                                                              \
+    static double get_##name(const void *memory, int64_t index)                                                        \
+    {                                                                                                                  \
+        return to_double(((const type *)memory)[index]);                                                               \
+    }                                                                                                                  \
+    static void put_##name(void *memory, int64_t index, double value)                                                  \
+    {                                                                                                                  \
+        ((type *)memory)[index] = from_double(value);                                                                  \
+    }                                                                                                                  \
+    static void accumulate_##name(double *sums, int64_t step, int64_t count, double weight, const void *src,           \
+                                  int64_t index, int64_t src_step)                                                     \
+    {                                                                                                                  \
+        const type *from = (const type *)src + index;                                                                  \
+        if (step == 1 && src_step == 1)                                                                                \
+            for (int64_t i = 0; i < count; i++)                                                                        \
+                sums[i] += weight * to_double(from[i]);                                                                \
+        else                                                                                                           \
+            for (int64_t i = 0; i < count; i++)                                                                        \
+                sums[i * step] += weight * to_double(from[i * src_step]);                                              \
+    }
+
+#define TO_DOUBLE(value)        ((double)(value))
+#define F16_TO_DOUBLE(value)    ((double)tconv_float_from_f16(value))
+#define BF16_TO_DOUBLE(value)   ((double)tconv_float_from_bf16(value))
+#define DOUBLE_TO_FLOAT(value)  ((float)(value))
+#define DOUBLE_TO_DOUBLE(value) (value)
+DEFINE_ACCESS(f32, float, TO_DOUBLE, DOUBLE_TO_FLOAT)
+DEFINE_ACCESS(f64, double, TO_DOUBLE, DOUBLE_TO_DOUBLE)
+DEFINE_ACCESS(f16, uint16_t, F16_TO_DOUBLE, tconv_f16_from_double)
+DEFINE_ACCESS(bf16, uint16_t, BF16_TO_DOUBLE, tconv_bf16_from_double)
+
+static const struct access {
+    double (*get)(const void *memory, int64_t index);
+    void (*put)(void *memory, int64_t index, double value);
+    void (*accumulate)(double *sums, int64_t step, int64_t count, double weight, const void *src, int64_t index,
+                       int64_t src_step);
+} accesses[] = {
+    [TCONV_F32] = {get_f32, put_f32, accumulate_f32},
+    [TCONV_F64] = {get_f64, put_f64, accumulate_f64},
+    [TCONV_F16] = {get_f16, put_f16, accumulate_f16},
+    [TCONV_BF16] = {get_bf16, put_bf16, accumulate_bf16},
+};
+
+/* One call of execute, as every row sees it. */
+struct job {
+    const tconv_problem *problem;
+    const tconv_arguments *arguments;
+    const struct access *access;
+    struct axis h, w;
+};
+
+/* Adds kernel element (kh, kw) of all input channels to a block's sums; row is its input row, columns its reach. */
+static void add_element(const struct job *job, double *sums, int64_t n, int64_t channel, int64_t kh, int64_t kw,
+                        int64_t row, struct reach columns)
+{
+    const tconv_problem *problem = job->problem;
+    int64_t first_in = channel / problem->group_out * problem->group_in;
+    for (int64_t i = 0; i < problem->group_in; i++) {
+        int64_t in = first_in + i;
+        double weight = job->access->get(job->arguments->packed,
+                                         in * problem->weight.in + channel % problem->group_out * problem->weight.out +
+                                             kh * problem->weight.h + kw * problem->weight.w);
+        int64_t index =
+            n * problem->src.n + in * problem->src.c + row * problem->src.h + columns.input * problem->src.w;
+        job->access->accumulate(sums + columns.first, job->w.stride, columns.count, weight, job->arguments->src, index,
+                                problem->src.w);
+    }
+}
+
+/* Columns [begin, begin + length) of one output row. */
+static void compute_block(const struct job *job, int64_t n, int64_t channel, int64_t oh, int64_t begin, int64_t length)
+{
+    const tconv_problem *problem = job->problem;
+    double sums[BLOCK];
+    double bias = job->arguments->bias != NULL ? job->access->get(job->arguments->bias, channel) : 0;
+    for (int64_t i = 0; i < length; i++)
+        sums[i] = bias;
+    for (int64_t kh = 0; kh < job->h.kernel; kh++) {
+        struct reach row = reach_of(&job->h, kh, oh, 1);
+        if (row.count == 0)
+            continue;
+        for (int64_t kw = 0; kw < job->w.kernel; kw++) {
+            struct reach columns = reach_of(&job->w, kw, begin, length);
+            if (columns.count > 0)
+                add_element(job, sums, n, channel, kh, kw, row.input, columns);
+        }
+    }
+    int64_t index = n * problem->dst.n + channel * problem->dst.c + oh * problem->dst.h + begin * problem->dst.w;
+    for (int64_t i = 0; i < length; i++)
+        job->access->put(job->arguments->dst, index + i * problem->dst.w, sums[i]);
+}
+
+static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    const tconv_desc *desc = &problem->desc;
+    const struct job job = {
+        problem,
+        arguments,
+        &accesses[problem->dtype],
+        {desc->in_h, problem->h.out, desc->kernel_h, desc->stride_h, desc->dilation_h, desc->pad_top},
+        {desc->in_w, problem->w.out, desc->kernel_w, desc->stride_w, desc->dilation_w, desc->pad_left}};
+    int64_t rows = problem->batch * problem->out_channels * problem->h.out;
+    int threads = tconv_cpu_team_size(layer->target.threads, rows);
+    (void)issue, (void)threads;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 4)
+#endif
+    for (int64_t index = 0; index < rows; index++) {
+        int64_t oh = index % problem->h.out, image = index / problem->h.out;
+        for (int64_t begin = 0; begin < problem->w.out; begin += BLOCK)
+            compute_block(&job, image / problem->out_channels, image % problem->out_channels, oh, begin,
+                          tconv_min(BLOCK, problem->w.out - begin));
+    }
+    return TCONV_SUCCESS;
+}
+
+static bool supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+{
+    (void)layer, (void)reason;
+    return true;
+}
+
+static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
+{
+    (void)issue;
+    sizes->packed = (size_t)layer->problem.weight_extent * layer->problem.element_size; /* checked with the problem */
+    sizes->scratch = 0;
+    return TCONV_SUCCESS;
+}
+
+/* The weights as they are: a plan that holds its weights needs a copy of its own. */
+static tconv_status pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
+{
+    (void)stream, (void)issue;
+    memcpy(packed, weights, (size_t)layer->problem.weight_extent * layer->problem.element_size);
+    return TCONV_SUCCESS;
+}
+
+const tconv_implementation tconv_cpu_reference = {
+    .name = "cpu_reference",
+    .backend = TCONV_BACKEND_CPU,
+    .supports = supports,
+    .memory = memory,
+    .pack = pack,
+    .execute = execute,
+};
