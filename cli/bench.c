@@ -1,0 +1,393 @@
+/*
+ * tconv bench: times layers, from a file of workloads or given as text, one after another, and sets each against the
+ * floor that was measured in the same run (floor.h). With --check each is judged first.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "command.h"
+#include "floor.h"
+#include "harness.h"
+#include "options.h"
+#include "output.h"
+#include "timing.h"
+#include "workloads.h"
+
+/* --check: up to so much work every output is judged by the reference, beyond it this many random ones are. */
+#define CHECKED_WHOLE_FLOPS 4e8
+#define CHECKED_PIXELS      1000
+#define SEED                1
+
+typedef struct request {
+    const char *workloads, *json;
+    cli_texts cases, problems;
+    double batch_budget; /* GFLOP; 0: none */
+    bool check, pack_each;
+    int64_t repeat;
+    tconv_desc desc; /* dtype, layouts and math for every layer */
+    cli_execution execution;
+    cli_option *options;
+    size_t option_count;
+} request;
+
+typedef struct measurement {
+    workload of;
+    timing time;
+    double gflops, gbps, floor_ms;
+} measurement;
+
+typedef struct bench {
+    const request *asked;
+    tconv_options options;
+    workload_list layers;
+    measurement *done; /* of those that could be timed */
+    size_t done_count;
+    machine_floor cpu, cuda;
+    bool terminal; /* there is one to show progress on */
+} bench;
+
+/* ------------------------------------------------------------------------------------------------ what is to be timed */
+
+static int add_problems(const request *asked, workload_list *layers)
+{
+    for (size_t i = 0; i < asked->problems.count; ++i) {
+        const char *text = asked->problems.items[i];
+        char message[256], name[WORKLOAD_NAME_SIZE];
+        harness_layer layer;
+        tconv_issue issue;
+        if (!harness_problem_parse(text, &layer, message, sizeof message)) {
+            cli_error("--problem \"%s\": %s", text, message);
+            return CLI_BAD_INPUT;
+        }
+        layer.desc.dtype = asked->desc.dtype;
+        layer.desc.layout = asked->desc.layout;
+        layer.desc.weight_layout = asked->desc.weight_layout;
+        layer.desc.math = asked->desc.math;
+        if (tconv_validate(&layer.desc, &issue) != TCONV_SUCCESS) {
+            cli_error("--problem \"%s\": %s", text, issue.message);
+            return cli_exit_code(issue.status);
+        }
+        snprintf(name, sizeof name, asked->problems.count > 1 ? "problem_%zu" : "problem", i + 1);
+        if (!workloads_append(layers, name, &layer)) {
+            cli_error("no memory for the layers");
+            return CLI_FAILURE;
+        }
+    }
+    return CLI_SUCCESS;
+}
+
+/* The layers of the file that --case names, or all of them. */
+static int choose_workloads(const request *asked, const workload_list *file, workload_list *layers)
+{
+    const char *source = asked->workloads != NULL ? asked->workloads : "the built-in workloads";
+    for (size_t i = 0; i < asked->cases.count; ++i)
+        if (workloads_find(file, asked->cases.items[i]) == NULL) {
+            cli_error("--case %s: must be a name in %s", asked->cases.items[i], source);
+            return CLI_BAD_INPUT;
+        }
+    for (size_t i = 0; i < file->count; ++i) {
+        workload entry = file->items[i];
+        bool wanted = asked->cases.count == 0;
+        for (size_t j = 0; j < asked->cases.count; ++j)
+            wanted |= strcmp(asked->cases.items[j], entry.name) == 0;
+        if (!wanted)
+            continue;
+        tconv_desc *desc = &entry.layer.desc;
+        tconv_issue issue;
+        desc->dtype = asked->desc.dtype;
+        desc->layout = asked->desc.layout;
+        desc->weight_layout = asked->desc.weight_layout;
+        desc->math = asked->desc.math;
+        if (tconv_validate(desc, &issue) != TCONV_SUCCESS) {
+            cli_error("--workloads %s: %s: %s", source, entry.name, issue.message);
+            return cli_exit_code(issue.status);
+        }
+        if (!workloads_append(layers, entry.name, &entry.layer)) {
+            cli_error("no memory for the layers");
+            return CLI_FAILURE;
+        }
+    }
+    return CLI_SUCCESS;
+}
+
+/* max(1, min(n, floor(budget / work of one image))) images. */
+static void cut_batch(double budget, tconv_desc *desc)
+{
+    tconv_desc image = *desc;
+    image.batch = 1;
+    double images = floor(budget * 1e9 / harness_layer_flops(&image));
+    if (images < (double)desc->batch)
+        desc->batch = images < 1 ? 1 : (int64_t)images;
+}
+
+static int collect(const request *asked, workload_list *layers)
+{
+    workload_list file = {0};
+    char message[256];
+    int code = add_problems(asked, layers);
+    if (code == CLI_SUCCESS && (asked->problems.count == 0 || asked->workloads != NULL || asked->cases.count > 0)) {
+        code = asked->workloads != NULL ? workloads_read(asked->workloads, &file, message, sizeof message)
+                                        : workloads_parse(workloads_default, &file, message, sizeof message);
+        if (code != CLI_SUCCESS)
+            cli_error("--workloads %s: %s", asked->workloads != NULL ? asked->workloads : "(built in)", message);
+        else
+            code = choose_workloads(asked, &file, layers);
+    }
+    workloads_release(&file);
+    for (size_t i = 0; i < layers->count && asked->batch_budget > 0; ++i)
+        cut_batch(asked->batch_budget, &layers->items[i].layer.desc);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ progress */
+
+static void show_progress(const bench *all, size_t index)
+{
+    if (!all->terminal)
+        return;
+    fflush(stdout);
+    fprintf(stderr, "[%zu/%zu] %s", index + 1, all->layers.count, all->layers.items[index].name);
+    fflush(stderr);
+}
+
+/* Makes room for what is to be printed. */
+static void clear_progress(const bench *all)
+{
+    if (all->terminal)
+        fputs("\r\033[K", stderr);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ checking */
+
+/* Runs the layer on numbers of one kind and judges the output. On false, failure says why. */
+static bool check_fill(const bench *all, const harness_layer *layer, harness_fill fill, harness_failure *failure)
+{
+    harness_case test;
+    harness_output output;
+    tconv_issue issue;
+    const bool whole = harness_layer_flops(&layer->desc) <= CHECKED_WHOLE_FLOPS;
+    bool right = false;
+    tconv_status status = whole ? harness_case_create(&test, layer, fill, SEED, &issue)
+                                : harness_case_create_unanswered(&test, layer, fill, SEED, &issue);
+    if (status == TCONV_SUCCESS) {
+        status = harness_run(&test, &all->options, !all->asked->pack_each, &output, &issue);
+        if (status == TCONV_SUCCESS) {
+            right = whole ? harness_compare(&test, &output, failure)
+                          : harness_compare_sampled(&test, &output, CHECKED_PIXELS, SEED, failure);
+            harness_output_release(&output);
+        }
+        harness_case_destroy(&test);
+    }
+    if (status != TCONV_SUCCESS)
+        snprintf(failure->text, sizeof failure->text, "%s", issue.message);
+    return right;
+}
+
+static bool check(const bench *all, const workload *entry)
+{
+    harness_failure failure;
+    if (check_fill(all, &entry->layer, HARNESS_INTEGERS, &failure) &&
+        check_fill(all, &entry->layer, HARNESS_REALS, &failure))
+        return true;
+    clear_progress(all);
+    cli_error("%s: the check failed: %s", entry->name, failure.text);
+    return false;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- timing */
+
+static machine_floor *floor_of(bench *all, const timing *time)
+{
+    machine_floor *floor = time->cuda ? &all->cuda : &all->cpu;
+    if (floor->measured)
+        return floor;
+    if (!(time->cuda ? floor_measure_cuda(floor) : floor_measure_cpu(time->threads, floor)))
+        return NULL;
+    clear_progress(all);
+    if (time->cuda)
+        printf("floor: copy %.0f GB/s (measured), strict f32 %.0f, tf32 %.0f, f16 %.0f, bf16 %.0f, f64 %.0f TFLOP/s "
+               "(nominal, of an H200)\n",
+               floor->bytes_per_second * 1e-9, floor->flops_per_second[TCONV_F32] * 1e-12,
+               floor->tf32_flops_per_second * 1e-12, floor->flops_per_second[TCONV_F16] * 1e-12,
+               floor->flops_per_second[TCONV_BF16] * 1e-12, floor->flops_per_second[TCONV_F64] * 1e-12);
+    else
+        printf("floor: copy %.1f GB/s, f32 %.1f, f64 %.1f GFLOP/s (measured on %d threads)\n",
+               floor->bytes_per_second * 1e-9, floor->flops_per_second[TCONV_F32] * 1e-9,
+               floor->flops_per_second[TCONV_F64] * 1e-9, time->threads);
+    return floor;
+}
+
+static void print_row(const bench *all, const measurement *row)
+{
+    if (all->done_count == 0)
+        printf("%-14s %-5s %-22s %6s %11s %11s %10s %9s %10s %8s %12s\n", "name", "where", "implementation", "n",
+               "median ms", "min ms", "GFLOP/s", "GB/s", "floor ms", "x floor", "workspace");
+    printf("%-14s %-5s %-22s %6lld %11.4f %11.4f %10.1f %9.2f %10.4f %8.2f %12zu\n", row->of.name,
+           row->time.cuda ? "cuda" : "cpu", row->time.implementation, (long long)row->of.layer.desc.batch,
+           row->time.median_ms, row->time.minimum_ms, row->gflops, row->gbps, row->floor_ms,
+           row->time.median_ms / row->floor_ms, row->time.workspace_bytes);
+    fflush(stdout);
+}
+
+/* src, weights and dst once each. */
+static double layer_bytes(const tconv_desc *desc)
+{
+    const harness_view src = harness_src_view(desc), weights = harness_weights_view(desc), dst = harness_dst_view(desc);
+    return (double)harness_element_size(desc->dtype) *
+           ((double)harness_view_elements(&src) + (double)harness_view_elements(&weights) +
+            (double)harness_view_elements(&dst));
+}
+
+/* Reports why a layer could not be run: its own fault, or that of the options. */
+static int issue_code(const bench *all, const workload *entry, const tconv_issue *issue)
+{
+    clear_progress(all);
+    if (issue->status == TCONV_ERROR_OUT_OF_MEMORY || issue->status == TCONV_ERROR_CUDA) {
+        cli_error("%s: %s", entry->name, issue->message);
+        return CLI_FAILURE;
+    }
+    return cli_issue_error(all->asked->options, all->asked->option_count, issue);
+}
+
+static int bench_one(bench *all, const workload *entry)
+{
+    harness_case test;
+    tconv_issue issue;
+    measurement row = {.of = *entry};
+    if (all->asked->check && !check(all, entry))
+        return CLI_FAILURE;
+    tconv_status status = harness_case_create_unanswered(&test, &entry->layer, HARNESS_REALS, SEED, &issue);
+    if (status != TCONV_SUCCESS)
+        return issue_code(all, entry, &issue);
+    const timing_request timed = {&test, &all->options, all->asked->pack_each, all->asked->repeat};
+    status = timing_measure(&timed, &row.time, &issue);
+    harness_case_destroy(&test);
+    if (status != TCONV_SUCCESS)
+        return issue_code(all, entry, &issue);
+    const machine_floor *floor = floor_of(all, &row.time);
+    clear_progress(all);
+    if (floor == NULL) {
+        cli_error("the floor cannot be measured: no memory");
+        return CLI_FAILURE;
+    }
+    const tconv_desc *desc = &entry->layer.desc;
+    const double seconds = row.time.median_ms * 1e-3, bytes = layer_bytes(desc);
+    row.gflops = seconds > 0 ? harness_layer_flops(desc) / seconds * 1e-9 : 0;
+    row.gbps = seconds > 0 ? bytes / seconds * 1e-9 : 0;
+    row.floor_ms = floor_milliseconds(floor, desc, row.time.math, bytes);
+    print_row(all, &row);
+    all->done[all->done_count++] = row;
+    return CLI_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ reporting */
+
+static void write_json(const bench *all, FILE *file)
+{
+    fprintf(file, "[");
+    for (size_t i = 0; i < all->done_count; ++i) {
+        const measurement *row = &all->done[i];
+        const tconv_desc *desc = &row->of.layer.desc;
+        fprintf(file,
+                "%s\n  {\"name\": \"%s\", \"backend\": \"%s\", \"impl\": \"%s\", \"dtype\": \"%s\", \"math\": \"%s\", "
+                "\"layout\": \"%s\", \"n\": %lld, \"median_ms\": %.6g, \"min_ms\": %.6g, \"gflops\": %.6g, \"gbps\": "
+                "%.6g, \"floor_ms\": %.6g, \"x_floor\": %.6g, \"workspace_bytes\": %zu}",
+                i == 0 ? "" : ",", row->of.name, row->time.cuda ? "cuda" : "cpu", row->time.implementation,
+                harness_dtype_name(desc->dtype), harness_math_name(row->time.math), harness_layout_name(desc->layout),
+                (long long)desc->batch, row->time.median_ms, row->time.minimum_ms, row->gflops, row->gbps,
+                row->floor_ms, row->time.median_ms / row->floor_ms, row->time.workspace_bytes);
+    }
+    fprintf(file, "\n]\n");
+}
+
+static int save_json(const bench *all)
+{
+    cli_output output;
+    const char *path = all->asked->json;
+    if (!cli_output_open(&output, path))
+        return cli_option_error(all->asked->options, all->asked->option_count, "json", "cannot be made: %s",
+                                strerror(errno));
+    write_json(all, output.file);
+    if (cli_output_commit(&output))
+        return CLI_SUCCESS;
+    cli_error("--json %s: cannot be written: %s", path, strerror(errno));
+    return CLI_FAILURE;
+}
+
+static int run_request(const request *asked)
+{
+    bench all = {
+        .asked = asked, .options = cli_execution_options(&asked->execution), .terminal = isatty(STDERR_FILENO) != 0};
+    int code = collect(asked, &all.layers), worst = CLI_SUCCESS;
+    if (code == CLI_SUCCESS && asked->json != NULL && !cli_output_possible(asked->json))
+        code = cli_option_error(asked->options, asked->option_count, "json", "cannot be made: %s", strerror(errno));
+    if (code == CLI_SUCCESS && (all.done = calloc(all.layers.count + 1, sizeof *all.done)) == NULL) {
+        cli_error("no memory for the times");
+        code = CLI_FAILURE;
+    }
+    for (size_t i = 0; code == CLI_SUCCESS && i < all.layers.count; ++i) {
+        show_progress(&all, i);
+        int one = bench_one(&all, &all.layers.items[i]);
+        worst = one > worst ? one : worst;
+        if (one == CLI_BAD_INPUT) /* options and environment are the same for every layer */
+            break;
+    }
+    if (code == CLI_SUCCESS && asked->check && worst == CLI_SUCCESS)
+        printf("checked: all outputs right\n");
+    if (code == CLI_SUCCESS && worst != CLI_BAD_INPUT && asked->json != NULL)
+        code = save_json(&all);
+    workloads_release(&all.layers);
+    free(all.done);
+    return code > worst ? code : worst;
+}
+
+int cli_bench(int argc, char **argv)
+{
+    request asked = {.execution = CLI_EXECUTION_DEFAULTS};
+    tconv_desc_init(&asked.desc);
+    cli_option options[] = {
+        CLI_TEXT("workloads", "FILE.csv", &asked.workloads, "layers by name (default: built in)"),
+        CLI_TEXTS("case", "NAME", &asked.cases, "only this layer of the file; may be repeated"),
+        CLI_TEXTS("problem", "TEXT", &asked.problems, "this layer, see above; may be repeated"),
+        CLI_NAME("dtype", cli_dtype_names, &asked.desc.dtype, "f32 (default), f64, f16 or bf16"),
+        CLI_LAYER_OPTIONS(asked.desc),
+        CLI_NAME("backend", cli_backend_names, &asked.execution.backend, "auto (default), cpu or cuda"),
+        CLI_EXECUTION_OPTIONS(asked.execution),
+        {.name = "batch-budget",
+         .argument = "GFLOP",
+         .help = "cut n so that a layer stays at about so much work",
+         .parse = cli_parse_number,
+         .target = &asked.batch_budget},
+        CLI_FLAG("check", &asked.check, "judge each layer's output by the float64 reference first"),
+        CLI_FLAG("pack-each", &asked.pack_each, "pack the weights in every run (default: once, before)"),
+        CLI_INTEGER("repeat", "N", 1, TIMING_MOST_RUNS, &asked.repeat,
+                    "runs (default: as many as take 0.3 s, at least 5)"),
+        CLI_TEXT("json", "FILE", &asked.json, "write the figures to a file as well"),
+    };
+    const cli_usage usage = {
+        "bench", "[--workloads FILE.csv] [--case NAME]... [--problem TEXT]... [OPTION]...",
+        "Times layers after a warm-up and prints median and minimum, GFLOP/s (two for each input pixel and tap), GB/s\n"
+        "(src, weights and dst once each), and how many times the floor that was: the longer of bytes by the rate of "
+        "a\n"
+        "copy and arithmetic by the rate of multiply-adds, measured in the same run (on CUDA the arithmetic is "
+        "nominal).\n\n"
+        "A problem is written as \"n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2 op=0x0 d=2x1 g=4 b=1\": images, "
+        "input\n"
+        "channels, height and width, output channels, kernel, stride, padding (A, HxW or TOPxLEFTxBOTTOMxRIGHT), "
+        "output\n"
+        "padding, dilation, groups, bias; ss= and ds= are strides of src and dst, NxCxHxW. A log line of "
+        "TCONV_VERBOSE=1\n"
+        "ends with the arguments that time its layer again."};
+    asked.options = options;
+    asked.option_count = sizeof options / sizeof options[0];
+    int code = cli_options_parse(&usage, options, asked.option_count, argc, argv);
+    if (code < 0)
+        code = run_request(&asked);
+    free(asked.cases.items);
+    free(asked.problems.items);
+    return code;
+}

@@ -1,0 +1,33 @@
+/*
+ * The least time that a layer can take on this machine: its bytes (src, weights and dst once each) at the rate of a
+ * copy, or its arithmetic at the rate of multiply-adds, whichever is longer.
+ *
+ * On the CPU both rates are measured on as many threads as the plan has: a loop of independent fused multiply-adds, and
+ * a copy far larger than the caches. On CUDA the copy is measured; the arithmetic rates are nominal, those that the best
+ * matrix products reach on one H200, so that on another GPU the floor is only a yardstick.
+ */
+#ifndef TCONV_CLI_FLOOR_H
+#define TCONV_CLI_FLOOR_H
+
+#include <stdbool.h>
+
+#include "tconv/tconv.h"
+
+typedef struct machine_floor {
+    bool measured;
+    bool nominal;               /* the arithmetic rates are not of this machine */
+    double bytes_per_second;    /* read and written */
+    double flops_per_second[4]; /* by tconv_dtype; F32 is STRICT */
+    double tf32_flops_per_second;
+} machine_floor;
+
+/* Measures the CPU with this many threads. False when out of memory. */
+bool floor_measure_cpu(int threads, machine_floor *floor);
+
+/* Measures the current device. False on a CUDA error. */
+bool floor_measure_cuda(machine_floor *floor);
+
+/* The floor of a layer in milliseconds; math is as the plan resolved it. */
+double floor_milliseconds(const machine_floor *floor, const tconv_desc *desc, tconv_math math, double bytes);
+
+#endif

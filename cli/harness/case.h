@@ -1,0 +1,99 @@
+/*
+ * A case: a layer with its tensors and the right answer; how to run it, and how to judge what came out.
+ *
+ * The answer is computed by the implementation "cpu_reference" on a dense float64 copy of the case, and the error bound,
+ * sum |src||weights| + |bias|, by running it again on absolute values. Gaps of slices, the room around every tensor and
+ * dst before the run hold bytes 0xFF: a NaN in every dtype, so that what is read by mistake, or left unwritten, shows.
+ */
+#ifndef TCONV_HARNESS_CASE_H
+#define TCONV_HARNESS_CASE_H
+
+#include "layer.h"
+
+/* A tensor in host memory with guard bytes on both sides. data is aligned to its element and often to no more. */
+typedef struct harness_buffer {
+    unsigned char *memory; /* the whole allocation, owned */
+    size_t bytes;          /* of the whole allocation */
+    size_t offset;         /* of data in memory */
+    void *data;            /* memory + offset */
+} harness_buffer;
+
+/* What the tensors hold. */
+typedef enum harness_fill {
+    HARNESS_INTEGERS, /* small integers: products and sums are exact in f32, so that the result, rounded once to the
+                         dtype, has one right answer on every backend */
+    HARNESS_REALS     /* uniform in [-1, 1), rounded to the dtype */
+} harness_fill;
+
+typedef struct harness_case {
+    harness_layer layer;
+    harness_fill fill;
+    harness_view src_view, weights_view, dst_view;
+    harness_buffer src, weights, bias; /* bias.memory is NULL where there is none */
+    double *expected; /* dense, in the order n, c, h, w, not rounded to the dtype; NULL with no image */
+    double *bound;    /* likewise, for reals; NULL for integers */
+} harness_case;
+
+/* Makes the layer's tensors from seed and its answer. On failure nothing is left to release. */
+tconv_status harness_case_create(harness_case *test, const harness_layer *layer, harness_fill fill, uint64_t seed,
+                                 tconv_issue *issue);
+
+/* The same without the answer (expected and bound are NULL), for layers too big for the reference, and quick: the numbers
+ * repeat after some ten thousand, and gaps hold numbers too. */
+tconv_status harness_case_create_unanswered(harness_case *test, const harness_layer *layer, harness_fill fill,
+                                            uint64_t seed, tconv_issue *issue);
+
+void harness_case_destroy(harness_case *test);
+
+/* What a run left. */
+typedef struct harness_output {
+    harness_buffer dst;         /* the case's dst, guards and gaps included */
+    const char *implementation; /* that ran; never NULL */
+    size_t workspace_bytes;
+    double milliseconds; /* of execute alone, one run, unwarmed; includes packing unless pack_once */
+} harness_output;
+
+/*
+ * Runs the case: plan, workspace, execute; options decide where and how (NULL: the defaults). For a plan that runs on
+ * CUDA the tensors are copied there and dst back. pack_once packs the weights with tconv_plan_pack_weights first and then
+ * executes without them. The workspace has exactly the size that the plan asked for, at an odd address, with guards; a byte
+ * written outside it is TCONV_ERROR_INVALID_ARGUMENT with field "workspace". On success *output is the caller's, to
+ * release; on failure it holds nothing.
+ */
+tconv_status harness_run(const harness_case *test, const tconv_options *options, bool pack_once, harness_output *output,
+                         tconv_issue *issue);
+void harness_output_release(harness_output *output);
+
+/* Says what is wrong in one line: where, what came out, what should have, and the layer. */
+typedef struct harness_failure {
+    char text[320 + HARNESS_LAYER_TEXT];
+} harness_failure;
+
+/*
+ * Judges an output of a case with an answer. Integers: equal to the exact result rounded once. Reals:
+ *     f32        |error| <= 16 * 2^-24 * bound each and relative L2 error <= 1e-6 (TF32: only relative L2 <= 5e-4)
+ *     f64        |error| <= 16 * 2^-53 * bound each
+ *     f16, bf16  as f32 each, plus half an ulp of the result
+ * The relative error is judged where at least 32 outputs are sums: a few may all but cancel, whatever the arithmetic.
+ * Besides, every byte outside dst's elements must be as it was.
+ */
+bool harness_compare(const harness_case *test, const harness_output *output, harness_failure *failure);
+
+/* The same at count random pixels, each computed in float64 straight from the formula: for outputs of any size, with or
+ * without an answer. Bytes outside dst's elements are not looked at. */
+bool harness_compare_sampled(const harness_case *test, const harness_output *output, int64_t count, uint64_t seed,
+                             harness_failure *failure);
+
+/* Whether two outputs of a case have the same bits. */
+bool harness_same_bits(const harness_case *test, const harness_output *a, const harness_output *b,
+                       harness_failure *failure);
+
+/* One output pixel, at = {n, c, h, w}, in float64 straight from the formula in tconv.h, and its bound. */
+void harness_pixel(const harness_case *test, const int64_t at[4], double *value, double *bound);
+
+/* A buffer of count elements of size element_size, every byte 0xFF; the data are skew elements off the best alignment.
+ * memory is NULL where there is none to be had. */
+harness_buffer harness_buffer_create(int64_t count, size_t element_size, unsigned skew);
+void harness_buffer_release(harness_buffer *buffer);
+
+#endif

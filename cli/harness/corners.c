@@ -1,0 +1,134 @@
+/*
+ * The corners: families of layers, each written as the problem text of `tconv bench`. A '#' in the text stands for a
+ * number that runs over a range (tails of tiles of any size). Every corner comes in every dtype and both layouts; the
+ * weight layout goes round from one to the next.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "layer.h"
+
+typedef struct family {
+    const char *name;
+    const char *problem;
+    int64_t first, last; /* of '#'; both 0 where there is none */
+} family;
+
+static const family families[] = {
+    {"size 1", "ci=1 h=1 w=1 co=1 k=1", 0, 0},
+    {"size 1 with everything", "ci=1 h=1 w=1 co=1 k=3x2 s=4x3 p=1x0x1x1 op=3x2 d=2x1 b=1", 0, 0},
+    {"no images", "n=0 ci=3 h=4 w=5 co=2 k=3 s=2 b=1", 0, 0},
+    {"a row of pixels", "n=2 ci=5 h=1 w=37 co=4 k=1x5 s=1x2 p=0x2 b=1", 0, 0},
+    {"a column of pixels", "n=2 ci=5 h=37 w=1 co=4 k=5x1 s=2x1 p=2x0 b=1", 0, 0},
+    {"a column sliced", "n=2 ci=2 h=5 w=1 co=3 k=1 ss=40x7x1x1 ds=40x9x1x1", 0, 0},
+    {"more than 65,535 images", "n=70000 ci=1 h=1 w=1 co=1 k=1x2 b=1", 0, 0},
+    {"more than 65,535 channels", "ci=1 h=1 w=2 co=66000 k=1 s=1 b=1", 0, 0},
+    {"more than 65,535 groups", "ci=66000 h=1 w=1 co=66000 k=1x2 g=66000", 0, 0},
+    {"more than 65,535 rows", "ci=1 h=33000 w=1 co=1 k=2x1 s=2x1", 0, 0},
+    {"a long row", "ci=1 h=1 w=70001 co=1 k=1x3 s=1x2 p=0x1", 0, 0},
+    {"stride larger than the kernel", "n=2 ci=4 h=5 w=6 co=3 k=2x3 s=5x7 b=1", 0, 0},
+    {"kernel 1, stride 3: phases that are only bias", "n=2 ci=4 h=5 w=6 co=3 k=1 s=3 op=2 b=1", 0, 0},
+    {"only bias without bias", "ci=4 h=5 w=6 co=3 k=1 s=3 op=2", 0, 0},
+    {"no output with a tap", "n=2 ci=3 h=1 w=1 co=4 k=1 s=4 p=1x1x0x0 op=3 b=1", 0, 0},
+    {"no output column with a tap", "ci=3 h=4 w=1 co=4 k=3x1 s=2x4 p=0x1x0x0 op=0x3 b=1", 0, 0},
+    {"dilation shares 2 with stride", "n=2 ci=4 h=5 w=6 co=3 k=3 s=4x2 d=2x4 op=3 b=1", 0, 0},
+    {"dilation equals stride", "ci=4 h=5 w=6 co=3 k=3x4 s=3x2 d=3x2 b=1", 0, 0},
+    {"dilation a multiple of stride", "ci=4 h=5 w=6 co=3 k=3 s=2x3 d=6 b=1", 0, 0},
+    {"dilation and stride without a common factor", "ci=4 h=5 w=6 co=3 k=4x5 s=3x5 d=2x3 p=2x4", 0, 0},
+    {"dilation beyond the input", "ci=3 h=3 w=4 co=2 k=3x4 d=9x11 b=1", 0, 0},
+    {"odd channels", "n=3 ci=13 h=7 w=9 co=11 k=3 s=2 p=1 op=1 b=1", 0, 0},
+    {"odd groups", "n=2 ci=15 h=5 w=7 co=21 k=3x5 s=2x1 p=1x2 g=3 b=1", 0, 0},
+    {"depthwise", "n=2 ci=33 h=6 w=19 co=33 k=4 s=2 p=1 g=33 b=1", 0, 0},
+    {"depthwise with a multiplier", "n=2 ci=9 h=6 w=7 co=27 k=3 s=1 p=1 g=9", 0, 0},
+    {"many channels to one", "n=1 ci=300 h=3 w=5 co=1 k=3 s=2 p=1", 0, 0},
+    {"one channel to many", "n=1 ci=1 h=3 w=5 co=300 k=3 s=2 p=1 b=1", 0, 0},
+    {"padding cuts all but one pixel", "ci=4 h=5 w=5 co=3 k=3 p=3", 0, 0},
+    {"padding eats the kernel", "n=2 ci=4 h=9 w=12 co=3 k=3x4 p=4x5x3x4 b=1", 0, 0},
+    {"padding eats the kernel, strided", "n=2 ci=4 h=9 w=12 co=3 k=3x4 s=2x3 p=7x5x4x8 op=1x2 b=1", 0, 0},
+    {"padding on one side: top", "ci=4 h=6 w=7 co=3 k=3 s=2 p=3x0x0x0 b=1", 0, 0},
+    {"padding on one side: left", "ci=4 h=6 w=7 co=3 k=3 s=2 p=0x3x0x0 b=1", 0, 0},
+    {"padding on one side: bottom", "ci=4 h=6 w=7 co=3 k=3 s=2 p=0x0x3x0 b=1", 0, 0},
+    {"padding on one side: right", "ci=4 h=6 w=7 co=3 k=3 s=2 p=0x0x0x3 b=1", 0, 0},
+    {"output padding at its limit by stride", "n=2 ci=3 h=4 w=5 co=4 k=3 s=3x4 p=1 op=2x3 b=1", 0, 0},
+    {"output padding at its limit by dilation", "n=2 ci=3 h=4 w=5 co=4 k=3 d=3x4 op=2x3 b=1", 0, 0},
+    {"uneven everything", "n=2 ci=6 h=3 w=11 co=4 k=5x2 s=1x3 p=2x0x3x1 op=0x1 d=1x2 g=2 b=1", 0, 0},
+    {"kernel larger than the input", "n=2 ci=3 h=2 w=3 co=4 k=7x9 p=2x3 b=1", 0, 0},
+    {"kernel larger than the input, strided", "ci=3 h=2 w=3 co=4 k=11x8 s=3x2 p=1x2x3x4", 0, 0},
+    {"many taps", "ci=2 h=2 w=2 co=2 k=19x21 b=1", 0, 0},
+    {"many taps in a row", "ci=1 h=1 w=40 co=2 k=1x300", 0, 0},
+    {"huge stride over one pixel", "ci=3 h=1 w=1 co=4 k=3x2 s=1099511627776x1099511627776 b=1", 0, 0},
+    {"huge dilation of one tap", "ci=3 h=4 w=5 co=4 k=1 d=1099511627776 s=2 b=1", 0, 0},
+    {"huge stride, huge padding", "ci=2 h=2 w=1 co=2 k=1 s=1099511627776x1 p=1099511627770x0x0x0", 0, 0},
+    {"large stride", "ci=2 h=2 w=3 co=2 k=3 s=61x67 p=1 b=1", 0, 0},
+    {"kernel equals stride, 2", "n=2 ci=17 h=7 w=9 co=19 k=2 s=2 b=1", 0, 0},
+    {"kernel equals stride, 4x3", "n=2 ci=5 h=7 w=9 co=6 k=4x3 s=4x3 b=1", 0, 0},
+    {"bilinear upsampling", "n=1 ci=21 h=5 w=6 co=21 k=16 s=8 p=4 g=21", 0, 0},
+    {"a slice of images", "n=3 ci=4 h=5 w=6 co=3 k=3 p=1 b=1 ss=480x30x6x1 ds=360x30x6x1", 0, 0},
+    {"tail of a tile: width", "n=1 ci=3 h=2 w=# co=2 k=3 p=1", 1, 67},
+    {"tail of a tile: width, stride 2", "n=1 ci=3 h=2 w=# co=2 k=4 s=2 p=1 b=1", 1, 40},
+    {"tail of a tile: width, stride 3", "n=1 ci=2 h=1 w=# co=3 k=1x3 s=1x3", 1, 24},
+    {"tail of a tile: height", "n=1 ci=3 h=# w=3 co=2 k=3 p=1", 1, 19},
+    {"tail of a tile: output channels", "n=1 ci=3 h=2 w=9 co=# k=3 p=1 b=1", 1, 35},
+    {"tail of a tile: input channels", "n=1 ci=# h=2 w=9 co=5 k=3 s=2 p=1", 1, 35},
+    {"tail of a tile: images", "n=# ci=2 h=2 w=3 co=2 k=2", 1, 9},
+    {"tail of a tile: groups", "n=1 ci=# h=2 w=5 co=# k=3 p=1 g=#", 1, 20},
+    {"tail of a tile: kernel width", "n=1 ci=2 h=2 w=9 co=3 k=2x# s=1x2", 1, 20},
+    {"tail of a tile: stride", "n=1 ci=2 h=3 w=9 co=3 k=5x7 s=# p=1", 1, 9},
+};
+#define FAMILY_COUNT (sizeof families / sizeof families[0])
+
+enum { LAYOUTS = 2, WEIGHT_LAYOUTS = 3 };
+static const size_t variants = (size_t)4 * LAYOUTS; /* every dtype in every layout */
+
+size_t harness_corner_count(void)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < FAMILY_COUNT; ++i)
+        count += (size_t)(families[i].last - families[i].first + 1);
+    return count * variants;
+}
+
+/* Slices are written for one layout: NHWC has its pixel stride in place of the channel stride. */
+static void swap_slice(int64_t strides[4], int64_t channels, int64_t width)
+{
+    if (strides[0] == 0)
+        return;
+    int64_t pixel = channels + 3;
+    strides[1] = 1;
+    strides[3] = pixel;
+    strides[2] = width == 1 ? pixel : width * pixel;
+    strides[0] *= 2;
+}
+
+const char *harness_corner(size_t index, harness_layer *layer)
+{
+    const size_t variant = index % variants;
+    size_t row = index / variants, which = 0;
+    for (; row > (size_t)(families[which].last - families[which].first); ++which)
+        row -= (size_t)(families[which].last - families[which].first + 1);
+
+    const family *chosen = &families[which];
+    const int64_t number = chosen->first + (int64_t)row;
+    char text[256], message[128];
+    size_t length = 0;
+    for (const char *at = chosen->problem; *at != '\0' && length < sizeof text - 24; ++at) {
+        if (*at == '#')
+            length += (size_t)snprintf(text + length, sizeof text - length, "%" PRId64, number);
+        else
+            text[length++] = *at;
+    }
+    text[length] = '\0';
+    harness_problem_parse(text, layer, message, sizeof message);
+    tconv_desc *desc = &layer->desc;
+    desc->dtype = (tconv_dtype)(variant / LAYOUTS);
+    desc->layout = (tconv_layout)(variant % LAYOUTS);
+    desc->weight_layout = (tconv_weight_layout)((index / LAYOUTS + row) % WEIGHT_LAYOUTS);
+    desc->math = TCONV_MATH_STRICT;
+    if (desc->layout == TCONV_NHWC) {
+        swap_slice(desc->src_strides, desc->in_channels, desc->in_w);
+        harness_view dst = harness_dst_view(desc);
+        swap_slice(desc->dst_strides, desc->out_channels, dst.shape[3]);
+    }
+    return chosen->name;
+}

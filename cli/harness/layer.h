@@ -1,0 +1,76 @@
+/*
+ * Layers to test and to time: random ones, the corners by name, and both as arguments of `tconv bench`.
+ */
+#ifndef TCONV_HARNESS_LAYER_H
+#define TCONV_HARNESS_LAYER_H
+
+#include <stdbool.h>
+
+#include "random.h"
+#include "tconv/tconv.h"
+
+/* A layer is all that a failure needs to be replayed, but for the numbers in it. */
+typedef struct harness_layer {
+    tconv_desc desc;
+    bool has_bias;
+} harness_layer;
+
+/* A tensor's logical shape and where its elements lie: element (a, b, c, d) is data[a * stride[0] + ... ]. */
+typedef struct harness_view {
+    int64_t shape[4];  /* src, dst: n, c, h, w; weights: in_channels, out_channels / groups, kernel_h, kernel_w */
+    int64_t stride[4]; /* in elements */
+    int64_t extent;    /* elements from the first to one past the last, gaps included; 0 for no image */
+} harness_view;
+
+/* Views of a valid layer's tensors (tconv_validate). Computed here, from the formulas of tconv.h, not by the library. */
+harness_view harness_src_view(const tconv_desc *desc);
+harness_view harness_dst_view(const tconv_desc *desc);
+harness_view harness_weights_view(const tconv_desc *desc);
+
+/* The index of element (a, b, c, d) in data. */
+static inline int64_t harness_view_index(const harness_view *view, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return a * view->stride[0] + b * view->stride[1] + c * view->stride[2] + d * view->stride[3];
+}
+
+/* The elements of the logical shape, gaps not counted. */
+int64_t harness_view_elements(const harness_view *view);
+
+/* 2 * batch * in_h * in_w * in_channels * (out_channels / groups) * kernel_h * kernel_w: two for each input pixel and
+ * tap, those that padding cuts off as well. */
+double harness_layer_flops(const tconv_desc *desc);
+
+/* A valid layer that runs in milliseconds: any dtype, layouts, groups, uneven strides, dilations and paddings on four
+ * sides, output_padding up to its limit, slices with gaps, odd channels, size 1, now and then no image at all. math is
+ * STRICT, or TF32 for some of the f32 layers. */
+void harness_random_layer(harness_random *random, harness_layer *layer);
+
+/* The corners, each in every dtype and both layouts. harness_corner fills layer with the index-th and returns its name,
+ * which is valid for ever; index < harness_corner_count(). */
+size_t harness_corner_count(void);
+const char *harness_corner(size_t index, harness_layer *layer);
+
+/* Room for the text of any layer. */
+#define HARNESS_LAYER_TEXT 640
+
+/* Writes the layer as arguments of `tconv bench`:
+ *     --problem "n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2x1x2 op=0x0 d=2x1 g=4 b=1" --dtype f32 --layout nchw
+ *     --weight-layout iohw --math strict
+ * Strides that are not 0 add ss=NxCxHxW and ds=NxCxHxW. text is cut at capacity. Returns the length as snprintf. */
+int harness_layer_format(const harness_layer *layer, char *text, size_t capacity);
+
+/* Reads what stands between the quotes of --problem over *layer, whose desc is initialised here; dtype, layouts and math
+ * keep their defaults. n, s, p, op, d, g and b may be left out (1, 1, 0, 0, 1, 1, 0); sizes are pairs HxW or one number
+ * for both; p takes one, two (HxW) or four (top x left x bottom x right) numbers. On false, message says which part is
+ * wrong and why. What is read is not validated. */
+bool harness_problem_parse(const char *text, harness_layer *layer, char *message, size_t capacity);
+
+/* The names on the command line: "f32", "nchw", "iohw", "strict", "avx2" and so on; "?" for none. */
+const char *harness_dtype_name(tconv_dtype dtype);
+const char *harness_layout_name(tconv_layout layout);
+const char *harness_weight_layout_name(tconv_weight_layout layout);
+const char *harness_math_name(tconv_math math);
+const char *harness_backend_name(tconv_backend backend);
+const char *harness_cpu_isa_name(tconv_cpu_isa isa);
+
+#endif

@@ -1,0 +1,249 @@
+/* A layer as arguments of `tconv bench`, written and read. The keys of --problem are one table, used both ways. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "layer.h"
+
+static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16"};
+static const char *const layout_names[] = {"nchw", "nhwc"};
+static const char *const weight_layout_names[] = {"iohw", "ihwo", "hwoi"};
+static const char *const math_names[] = {"default", "strict", "tf32"};
+static const char *const backend_names[] = {"auto", "cpu", "cuda"};
+static const char *const cpu_isa_names[] = {"default", "generic", "avx2", "avx512", "neon"};
+
+#define LOOK_UP(names, value) ((size_t)(value) < sizeof(names) / sizeof((names)[0]) ? (names)[(size_t)(value)] : "?")
+
+const char *harness_dtype_name(tconv_dtype dtype)
+{
+    return LOOK_UP(dtype_names, dtype);
+}
+
+const char *harness_layout_name(tconv_layout layout)
+{
+    return LOOK_UP(layout_names, layout);
+}
+
+const char *harness_weight_layout_name(tconv_weight_layout layout)
+{
+    return LOOK_UP(weight_layout_names, layout);
+}
+
+const char *harness_math_name(tconv_math math)
+{
+    return LOOK_UP(math_names, math);
+}
+
+const char *harness_backend_name(tconv_backend backend)
+{
+    return LOOK_UP(backend_names, backend);
+}
+
+const char *harness_cpu_isa_name(tconv_cpu_isa isa)
+{
+    return LOOK_UP(cpu_isa_names, isa);
+}
+
+/* One key of --problem: which fields of the desc its numbers go to. */
+typedef struct key {
+    const char *name;
+    bool required;
+    int count;           /* numbers that it takes at most */
+    size_t fields[4];    /* offsets in tconv_desc; pads in the order that the text has */
+    const char *meaning; /* for messages */
+} key;
+
+#define FIELD(name) offsetof(tconv_desc, name)
+#define SRC_STRIDES                                                                                                    \
+    {                                                                                                                  \
+        FIELD(src_strides[0]), FIELD(src_strides[1]), FIELD(src_strides[2]), FIELD(src_strides[3])                     \
+    }
+#define DST_STRIDES                                                                                                    \
+    {                                                                                                                  \
+        FIELD(dst_strides[0]), FIELD(dst_strides[1]), FIELD(dst_strides[2]), FIELD(dst_strides[3])                     \
+    }
+#define BIAS_FIELD SIZE_MAX /* not in the desc */
+
+static const key keys[] = {
+    {"n", false, 1, {FIELD(batch)}, "images"},
+    {"ci", true, 1, {FIELD(in_channels)}, "input channels"},
+    {"h", true, 1, {FIELD(in_h)}, "input height"},
+    {"w", true, 1, {FIELD(in_w)}, "input width"},
+    {"co", true, 1, {FIELD(out_channels)}, "output channels"},
+    {"k", true, 2, {FIELD(kernel_h), FIELD(kernel_w)}, "kernel"},
+    {"s", false, 2, {FIELD(stride_h), FIELD(stride_w)}, "stride"},
+    {"p", false, 4, {FIELD(pad_top), FIELD(pad_left), FIELD(pad_bottom), FIELD(pad_right)}, "padding"},
+    {"op", false, 2, {FIELD(output_padding_h), FIELD(output_padding_w)}, "output padding"},
+    {"d", false, 2, {FIELD(dilation_h), FIELD(dilation_w)}, "dilation"},
+    {"g", false, 1, {FIELD(groups)}, "groups"},
+    {"b", false, 1, {BIAS_FIELD}, "bias"},
+    {"ss", false, 4, SRC_STRIDES, "strides of src"},
+    {"ds", false, 4, DST_STRIDES, "strides of dst"},
+};
+#define KEY_COUNT (sizeof keys / sizeof keys[0])
+
+static int64_t *field_of(tconv_desc *desc, size_t offset)
+{
+    return (int64_t *)(void *)((char *)desc + offset);
+}
+
+static bool is_strides(const key *which)
+{
+    return which->count == 4 && strcmp(which->name, "p") != 0;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- writing */
+
+typedef struct writer {
+    char *text;
+    size_t capacity;
+    int length; /* of the full text, as snprintf counts */
+} writer;
+
+#if defined(__GNUC__)
+#define PRINTF_LIKE __attribute__((format(printf, 2, 3)))
+#else
+#define PRINTF_LIKE
+#endif
+
+static void PRINTF_LIKE append(writer *to, const char *format, ...)
+{
+    size_t used = (size_t)to->length < to->capacity ? (size_t)to->length : to->capacity;
+    va_list arguments;
+    va_start(arguments, format);
+    int added = vsnprintf(used < to->capacity ? to->text + used : NULL, to->capacity - used, format, arguments);
+    va_end(arguments);
+    to->length += added > 0 ? added : 0;
+}
+
+static void append_key(writer *to, const harness_layer *layer, const key *which)
+{
+    tconv_desc desc = layer->desc;
+    bool all_zero = true;
+    if (which->fields[0] == BIAS_FIELD) {
+        if (layer->has_bias)
+            append(to, " b=1");
+        return;
+    }
+    for (int i = 0; i < which->count; ++i)
+        all_zero &= *field_of(&desc, which->fields[i]) == 0;
+    if (is_strides(which) && all_zero)
+        return;
+    append(to, "%s%s=", which == keys ? "" : " ", which->name);
+    for (int i = 0; i < which->count; ++i)
+        append(to, "%s%" PRId64, i == 0 ? "" : "x", *field_of(&desc, which->fields[i]));
+}
+
+int harness_layer_format(const harness_layer *layer, char *text, size_t capacity)
+{
+    const tconv_desc *desc = &layer->desc;
+    writer to = {text, capacity, 0};
+    append(&to, "--problem \"");
+    for (size_t i = 0; i < KEY_COUNT; ++i)
+        append_key(&to, layer, &keys[i]);
+    append(&to, "\" --dtype %s --layout %s --weight-layout %s --math %s", harness_dtype_name(desc->dtype),
+           harness_layout_name(desc->layout), harness_weight_layout_name(desc->weight_layout),
+           harness_math_name(desc->math));
+    return to.length;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- reading */
+
+#define SPACES " \t\n"
+
+/* Reads up to limit numbers joined by x, those of the item "key=numbers" from item to end. Returns how many, or 0 with a
+ * message. */
+static int parse_numbers(const char *item, const char *end, int limit, int64_t *numbers, char *message, size_t capacity)
+{
+    const int length = (int)(end - item);
+    int count = 0;
+    for (const char *at = strchr(item, '=') + 1;; ++at) {
+        char *stop;
+        const bool digit = at < end && *at >= '0' && *at <= '9'; /* strtoll would take a sign or a space */
+        if (count == limit) {
+            snprintf(message, capacity, "\"%.*s\" has more than %d numbers", length, item, limit);
+            return 0;
+        }
+        errno = 0;
+        if (digit)
+            numbers[count++] = strtoll(at, &stop, 10);
+        if (!digit || (stop != end && *stop != 'x')) {
+            snprintf(message, capacity, "\"%.*s\" must have whole numbers >= 0 joined by x", length, item);
+            return 0;
+        }
+        if (errno == ERANGE) {
+            snprintf(message, capacity, "\"%.*s\" does not fit in 63 bits", length, item);
+            return 0;
+        }
+        if (stop == end)
+            return count;
+        at = stop;
+    }
+}
+
+/* Spreads the numbers that were written over the fields of the key: one stands for all, HxW for both sides. */
+static bool store_numbers(harness_layer *layer, const key *which, const int64_t *numbers, int count, char *message,
+                          size_t capacity)
+{
+    if (which->fields[0] == BIAS_FIELD) {
+        if (numbers[0] > 1) {
+            snprintf(message, capacity, "b=%" PRId64 " must be 0 or 1", numbers[0]);
+            return false;
+        }
+        layer->has_bias = numbers[0] == 1;
+        return true;
+    }
+    if (which->count == 4 && (count == 3 || (is_strides(which) && count != 4))) {
+        snprintf(message, capacity, "%s takes %s, not %d", which->name,
+                 is_strides(which) ? "4 numbers" : "1, 2 or 4 numbers", count);
+        return false;
+    }
+    for (int i = 0; i < which->count; ++i)
+        *field_of(&layer->desc, which->fields[i]) = numbers[i % count];
+    return true;
+}
+
+static const key *find_key(const char *text, size_t length)
+{
+    for (size_t i = 0; i < KEY_COUNT; ++i)
+        if (strlen(keys[i].name) == length && memcmp(keys[i].name, text, length) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+bool harness_problem_parse(const char *text, harness_layer *layer, char *message, size_t capacity)
+{
+    bool seen[KEY_COUNT] = {false};
+    tconv_desc_init(&layer->desc);
+    layer->has_bias = false;
+    for (text += strspn(text, SPACES); *text != '\0'; text += strspn(text, SPACES)) {
+        const char *end = text + strcspn(text, SPACES);
+        size_t length = strcspn(text, "=" SPACES);
+        const key *which = text[length] == '=' ? find_key(text, length) : NULL;
+        if (which == NULL) {
+            snprintf(message, capacity,
+                     "\"%.*s\" is none of n= ci= h= w= co= k= s= p= op= d= g= b= ss= ds=", (int)(end - text), text);
+            return false;
+        }
+        if (seen[which - keys]) {
+            snprintf(message, capacity, "%s= appears twice", which->name);
+            return false;
+        }
+        seen[which - keys] = true;
+        int64_t numbers[4];
+        int count = parse_numbers(text, end, which->count, numbers, message, capacity);
+        if (count == 0 || !store_numbers(layer, which, numbers, count, message, capacity))
+            return false;
+        text = end;
+    }
+    for (size_t i = 0; i < KEY_COUNT; ++i)
+        if (keys[i].required && !seen[i]) {
+            snprintf(message, capacity, "%s= (%s) is missing", keys[i].name, keys[i].meaning);
+            return false;
+        }
+    return true;
+}

@@ -1,0 +1,183 @@
+/*
+ * Runs a case through the public API as a careful caller would: plan, packed weights or not, a workspace of exactly the
+ * size asked for, everything where the plan runs. On CUDA a tensor's whole buffer is copied, guards included, so that
+ * stray writes there are seen as well.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "case.h"
+#include "clock.h"
+#include "device.h"
+#include "element.h"
+
+/* A host buffer where the plan runs: itself on the CPU, a copy on CUDA. */
+typedef struct placed {
+    const harness_buffer *host;
+    unsigned char *memory; /* on the device, owned; NULL on the CPU */
+    tconv_tensor tensor;
+} placed;
+
+typedef struct run {
+    const harness_case *test;
+    bool on_device;
+    void *stream;
+    tconv_plan *plan, *packed;
+    harness_buffer workspace_host;
+    placed src, weights, bias, dst, workspace;
+    tconv_issue *issue;
+} run;
+
+static tconv_status fail(const run *state, tconv_status status, const char *field, const char *message)
+{
+    if (state->issue != NULL) {
+        memset(state->issue, 0, sizeof *state->issue);
+        state->issue->status = status;
+        snprintf(state->issue->field, sizeof state->issue->field, "%s", field);
+        snprintf(state->issue->message, sizeof state->issue->message, "%s: %s", field, message);
+    }
+    return status;
+}
+
+static tconv_status place(run *state, placed *where, const harness_buffer *host, const char *name)
+{
+    where->host = host;
+    where->tensor.dtype = state->test->layer.desc.dtype;
+    where->tensor.location = state->on_device ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST;
+    where->tensor.data = host->data;
+    if (host->memory == NULL || !state->on_device)
+        return TCONV_SUCCESS;
+    where->memory = harness_device_allocate(host->bytes);
+    if (where->memory == NULL)
+        return fail(state, TCONV_ERROR_OUT_OF_MEMORY, name, "no device memory");
+    where->tensor.data = where->memory + host->offset;
+    if (!harness_device_copy(where->memory, host->memory, host->bytes, state->stream))
+        return fail(state, TCONV_ERROR_CUDA, name, harness_device_error());
+    return TCONV_SUCCESS;
+}
+
+/* Brings a buffer that the plan may have written back into host. */
+static tconv_status fetch(const run *state, const placed *where, const harness_buffer *host, const char *name)
+{
+    if (where->memory == NULL)
+        return TCONV_SUCCESS;
+    if (!harness_device_copy(host->memory, where->memory, host->bytes, state->stream) ||
+        !harness_stream_synchronize(state->stream))
+        return fail(state, TCONV_ERROR_CUDA, name, harness_device_error());
+    return TCONV_SUCCESS;
+}
+
+static tconv_status place_all(run *state, harness_output *output)
+{
+    const harness_case *test = state->test;
+    tconv_status status;
+    /* dst off the best alignment as src is, but for one element. */
+    const size_t size = harness_element_size(test->layer.desc.dtype);
+    output->dst = harness_buffer_create(test->dst_view.extent, size, (unsigned)(test->src.offset / size + 1));
+    if (output->dst.memory == NULL)
+        return fail(state, TCONV_ERROR_OUT_OF_MEMORY, "dst", "no memory for the output");
+    if (state->on_device && (state->stream = harness_stream_create()) == NULL)
+        return fail(state, TCONV_ERROR_CUDA, "stream", harness_device_error());
+    if ((status = place(state, &state->src, &test->src, "src")) ||
+        (status = place(state, &state->weights, &test->weights, "weights")) ||
+        (status = place(state, &state->bias, &test->bias, "bias")))
+        return status;
+    return place(state, &state->dst, &output->dst, "dst");
+}
+
+static tconv_status place_workspace(run *state, const tconv_plan *plan, harness_output *output)
+{
+    tconv_status status = tconv_plan_workspace_size(plan, &output->workspace_bytes);
+    if (status != TCONV_SUCCESS)
+        return status;
+    state->workspace_host = harness_buffer_create((int64_t)output->workspace_bytes, 1, 1);
+    if (state->workspace_host.memory == NULL)
+        return fail(state, TCONV_ERROR_OUT_OF_MEMORY, "workspace", "no memory for the workspace");
+    return place(state, &state->workspace, &state->workspace_host, "workspace");
+}
+
+static bool all_untouched(const unsigned char *bytes, size_t count)
+{
+    while (count > 0 && *bytes == 0xff)
+        ++bytes, --count;
+    return count == 0;
+}
+
+static tconv_status check_workspace(const run *state, const harness_output *output)
+{
+    const harness_buffer *host = &state->workspace_host;
+    const size_t end = host->offset + output->workspace_bytes;
+    tconv_status status = fetch(state, &state->workspace, host, "workspace");
+    if (status == TCONV_SUCCESS &&
+        !(all_untouched(host->memory, host->offset) && all_untouched(host->memory + end, host->bytes - end)))
+        status = fail(state, TCONV_ERROR_INVALID_ARGUMENT, "workspace", "bytes outside it were written");
+    return status;
+}
+
+static tconv_status execute(run *state, harness_output *output)
+{
+    const tconv_plan *plan = state->packed != NULL ? state->packed : state->plan;
+    tconv_status status = place_workspace(state, plan, output);
+    if (status != TCONV_SUCCESS)
+        return status;
+    double start = harness_seconds();
+    status = tconv_plan_execute(plan, &state->src.tensor, state->packed != NULL ? NULL : &state->weights.tensor,
+                                state->test->layer.has_bias ? &state->bias.tensor : NULL, &state->dst.tensor,
+                                output->workspace_bytes > 0 ? state->workspace.tensor.data : NULL,
+                                output->workspace_bytes, state->stream);
+    if (status != TCONV_SUCCESS) {
+        if (state->issue != NULL)
+            tconv_last_issue(state->issue);
+        return status;
+    }
+    if (state->on_device && !harness_stream_synchronize(state->stream))
+        return fail(state, TCONV_ERROR_CUDA, "execute", harness_device_error());
+    output->milliseconds = 1e3 * (harness_seconds() - start);
+    if ((status = fetch(state, &state->dst, &output->dst, "dst")))
+        return status;
+    return check_workspace(state, output);
+}
+
+tconv_status harness_run(const harness_case *test, const tconv_options *options, bool pack_once, harness_output *output,
+                         tconv_issue *issue)
+{
+    run state = {.test = test, .issue = issue};
+    tconv_status status;
+    memset(output, 0, sizeof *output);
+    if ((status = tconv_plan_create(&test->layer.desc, options, &state.plan, issue)))
+        return status;
+    output->implementation = tconv_plan_implementation(state.plan);
+    state.on_device = strncmp(output->implementation, "cuda_", strlen("cuda_")) == 0;
+    if ((status = place_all(&state, output)))
+        goto cleanup;
+    if (pack_once &&
+        (status = tconv_plan_pack_weights(state.plan, &state.weights.tensor, state.stream, &state.packed, issue)))
+        goto cleanup;
+    if (state.on_device && !harness_stream_synchronize(state.stream)) {
+        status = fail(&state, TCONV_ERROR_CUDA, "stream", harness_device_error());
+        goto cleanup;
+    }
+    status = execute(&state, output);
+cleanup:
+    if (state.stream != NULL)
+        harness_stream_synchronize(state.stream);
+    tconv_plan_destroy(state.packed);
+    tconv_plan_destroy(state.plan);
+    harness_device_release(state.src.memory);
+    harness_device_release(state.weights.memory);
+    harness_device_release(state.bias.memory);
+    harness_device_release(state.dst.memory);
+    harness_device_release(state.workspace.memory);
+    harness_stream_destroy(state.stream);
+    harness_buffer_release(&state.workspace_host);
+    if (status != TCONV_SUCCESS)
+        harness_output_release(output);
+    return status;
+}
+
+void harness_output_release(harness_output *output)
+{
+    harness_buffer_release(&output->dst);
+    *output = (harness_output){.implementation = ""};
+}

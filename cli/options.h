@@ -1,0 +1,156 @@
+/*
+ * Command-line options as tables. A command fills an array of cli_option, each with where its value goes, and one call
+ * reads the command line by it; --help is printed from the same array. A value that breaks a rule is reported as
+ *     tconv: error: --stride 2,x: must be whole numbers joined by commas
+ * and so are the library's issues, which are traced back to the option that the field came from.
+ */
+#ifndef TCONV_CLI_OPTIONS_H
+#define TCONV_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tconv/tconv.h"
+
+#if defined(__GNUC__)
+#define CLI_PRINTF(format_index, first_argument) __attribute__((format(printf, format_index, first_argument)))
+#else
+#define CLI_PRINTF(format_index, first_argument)
+#endif
+
+typedef struct cli_option cli_option;
+
+/* Writes the value of text to option->target; on false, rule says what text must be. */
+typedef bool cli_parser(const cli_option *option, const char *text, char *rule, size_t capacity);
+
+struct cli_option {
+    const char *name;
+    const char *argument; /* for --help; NULL for a flag */
+    const char *help;
+    cli_parser *parse;
+    void *target;
+    const char *const *names; /* cli_parse_name: what it takes, ending with NULL; its value is the index */
+    int64_t minimum, maximum; /* cli_parse_integer, cli_parse_sizes */
+    int count;                /* cli_parse_sizes: numbers in target, 2 or 4 */
+    bool required;
+    const char *text; /* as it was given, last; NULL where it was not */
+};
+
+typedef struct cli_usage {
+    const char *command, *synopsis, *description;
+} cli_usage;
+
+/* Texts that an option collects when it is given more than once; release with free(items). */
+typedef struct cli_texts {
+    const char **items;
+    size_t count;
+} cli_texts;
+
+cli_parser cli_parse_flag;    /* bool */
+cli_parser cli_parse_text;    /* const char *, not empty */
+cli_parser cli_parse_texts;   /* cli_texts */
+cli_parser cli_parse_name;    /* an enumerator or an int */
+cli_parser cli_parse_integer; /* int64_t */
+cli_parser cli_parse_seed;    /* uint64_t */
+cli_parser cli_parse_number;  /* double, above 0 */
+cli_parser cli_parse_sizes;   /* int64_t[count]: A | H,W | with 4 also TOP,LEFT,BOTTOM,RIGHT */
+
+/* Reads the command line. Returns -1 to go on; else the exit code, after --help or an error was printed. */
+int cli_options_parse(const cli_usage *usage, cli_option *options, size_t count, int argc, char **argv);
+
+/* Prints "tconv: error: " and the text to stderr. */
+void cli_error(const char *format, ...) CLI_PRINTF(1, 2);
+
+/* Reports that the option's value breaks a rule. Returns CLI_BAD_INPUT. */
+int cli_option_error(const cli_option *options, size_t count, const char *name, const char *format, ...)
+    CLI_PRINTF(4, 5);
+
+/* Reports what the library found. Names the option that set the issue's field, where there is one and it was given.
+ * Returns the exit code that goes with the status. */
+int cli_issue_error(const cli_option *options, size_t count, const tconv_issue *issue);
+
+/* The exit code of a status: CLI_BAD_INPUT where the caller can mend it. */
+int cli_exit_code(tconv_status status);
+
+/* ------------------------------------------------------------------------- options that commands have in common */
+
+extern const char *const cli_dtype_names[];
+extern const char *const cli_layout_names[];
+extern const char *const cli_weight_layout_names[];
+extern const char *const cli_math_names[];
+extern const char *const cli_backend_names[];
+extern const char *const cli_isa_names[];
+
+/* Where and how a layer runs, as the command line says it. */
+typedef struct cli_execution {
+    tconv_backend backend;
+    tconv_cpu_isa isa;
+    int64_t threads, device;
+    const char *implementation;
+} cli_execution;
+
+#define CLI_EXECUTION_DEFAULTS                                                                                         \
+    {                                                                                                                  \
+        .device = -1                                                                                                   \
+    }
+
+/* The library's options for it; they point to the execution's texts. Where a device was asked for, it becomes the current
+ * one, so that the harness's memory lies there too. */
+tconv_options cli_execution_options(const cli_execution *execution);
+
+#define CLI_FLAG(option_name, value, text)                                                                             \
+    {                                                                                                                  \
+        .name = (option_name), .help = (text), .parse = cli_parse_flag, .target = (value)                              \
+    }
+#define CLI_NAME(option_name, list, value, text)                                                                       \
+    {                                                                                                                  \
+        .name = (option_name), .argument = "NAME", .help = (text), .parse = cli_parse_name, .target = (value),         \
+        .names = (list)                                                                                                \
+    }
+#define CLI_TEXT(option_name, what, value, text)                                                                       \
+    {                                                                                                                  \
+        .name = (option_name), .argument = (what), .help = (text), .parse = cli_parse_text, .target = (value)          \
+    }
+#define CLI_REQUIRED_TEXT(option_name, what, value, text)                                                              \
+    {                                                                                                                  \
+        .name = (option_name), .argument = (what), .help = (text), .parse = cli_parse_text, .target = (value),         \
+        .required = true                                                                                               \
+    }
+#define CLI_TEXTS(option_name, what, value, text)                                                                      \
+    {                                                                                                                  \
+        .name = (option_name), .argument = (what), .help = (text), .parse = cli_parse_texts, .target = (value)         \
+    }
+#define CLI_INTEGER(option_name, what, least, most, value, text)                                                       \
+    {                                                                                                                  \
+        .name = (option_name), .argument = (what), .help = (text), .parse = cli_parse_integer, .target = (value),      \
+        .minimum = (least), .maximum = (most)                                                                          \
+    }
+#define CLI_SIZES(option_name, what, least, numbers, value, text)                                                      \
+    {                                                                                                                  \
+        .name = (option_name), .argument = (what), .help = (text), .parse = cli_parse_sizes, .target = (value),        \
+        .minimum = (least), .maximum = INT64_MAX, .count = (numbers)                                                   \
+    }
+
+#define CLI_MAX_THREADS 65536
+
+/* Rows of an option table. */
+#define CLI_EXECUTION_OPTIONS(execution)                                                                               \
+    CLI_INTEGER("threads", "N", 1, CLI_MAX_THREADS, &(execution).threads,                                              \
+                "CPU threads (default: all that are allowed)"),                                                        \
+        CLI_NAME("isa", cli_isa_names, &(execution).isa,                                                               \
+                 "the most that the CPU may use: generic, avx2, avx512 or neon"),                                      \
+        CLI_INTEGER("device", "N", 0, INT32_MAX, &(execution).device, "CUDA device (default: the current one)"),       \
+        CLI_TEXT("implementation", "NAME", &(execution).implementation, "one by its name (tconv info lists them)")
+
+#define CLI_LAYER_OPTIONS(desc)                                                                                        \
+    CLI_NAME("layout", cli_layout_names, &(desc).layout, "how src and dst lie: nchw (default) or nhwc"),               \
+        CLI_NAME("weight-layout", cli_weight_layout_names, &(desc).weight_layout,                                      \
+                 "how the weights lie: iohw (default), ihwo or hwoi"),                                                 \
+        CLI_NAME("math", cli_math_names, &(desc).math, "of f32: strict or tf32 (default: as TCONV_MATH says, strict)")
+
+#define CLI_EXIT_CODES                                                                                                 \
+    "Exit codes: 0 done; 1 it could not be done (no memory, no such backend here) or verify found an error;\n"         \
+    "2 bad input (an option, a file or an environment variable breaks a rule).\n"
+
+#endif

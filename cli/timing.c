@@ -1,0 +1,292 @@
+/* Times a layer; see timing.h. The plan decides whether it is on the CPU or on CUDA, and the sets follow. */
+#include "timing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MEASURED_SECONDS 0.3
+#define LEAST_RUNS       5
+#define MOST_RUNS        TIMING_MOST_RUNS
+#define LONG_SECONDS     20.0 /* a layer whose runs took so long together has been timed well enough after two */
+#define WARM_UP_RUNS     3    /* on CUDA: clocks and caches; the CPU takes one, which starts its threads */
+#define CACHE_MULTIPLE   3    /* of the L2 cache that the sets must fill */
+#define MOST_SETS        64
+#define DEVICE_RESERVE   (1L << 30) /* device memory left alone when sets are made */
+
+typedef struct tensor_set {
+    tconv_tensor src, dst;
+    void *owned_src, *owned_dst;
+} tensor_set;
+
+typedef struct bench_run {
+    const timing_request *request;
+    tconv_issue *issue;
+    bool cuda;
+    void *stream;
+    tconv_plan *made, *packed;
+    const tconv_plan *plan; /* the one to execute */
+    tconv_tensor weights, bias;
+    void *owned_weights, *owned_bias, *workspace;
+    size_t workspace_bytes;
+    tensor_set sets[MOST_SETS];
+    int set_count;
+    double milliseconds[MOST_RUNS]; /* of each run */
+    int64_t runs;
+    harness_event *events[MOST_RUNS + 1]; /* CUDA */
+} bench_run;
+
+static tconv_status fail(const bench_run *run, tconv_status status, const char *field, const char *message)
+{
+    memset(run->issue, 0, sizeof *run->issue);
+    run->issue->status = status;
+    snprintf(run->issue->field, sizeof run->issue->field, "%s", field);
+    snprintf(run->issue->message, sizeof run->issue->message, "%s: %s", field, message);
+    return status;
+}
+
+void timing_plan_fact(const tconv_plan *plan, const char *key, char *value, size_t capacity)
+{
+    char line[1024];
+    value[0] = '\0';
+    if (tconv_plan_describe(plan, line, sizeof line, NULL) != TCONV_SUCCESS)
+        return;
+    const char *at = strstr(line, key);
+    if (at == NULL)
+        return;
+    at += strlen(key);
+    snprintf(value, capacity, "%.*s", (int)strcspn(at, " "), at);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- preparing */
+
+/* Memory where the plan runs, with the bytes of from if that is not NULL. */
+static void *allocate(const bench_run *run, size_t bytes, const void *from)
+{
+    if (!run->cuda) {
+        void *memory = malloc(bytes > 0 ? bytes : 1);
+        if (memory != NULL && from != NULL)
+            memcpy(memory, from, bytes);
+        return memory;
+    }
+    void *memory = harness_device_allocate(bytes);
+    if (memory != NULL && from != NULL && !harness_device_copy(memory, from, bytes, run->stream)) {
+        harness_device_release(memory);
+        return NULL;
+    }
+    return memory;
+}
+
+static void release(const bench_run *run, void *memory)
+{
+    if (run->cuda)
+        harness_device_release(memory);
+    else
+        free(memory);
+}
+
+static size_t bytes_of(const bench_run *run, int64_t elements)
+{
+    return (size_t)elements * harness_element_size(run->request->test->layer.desc.dtype);
+}
+
+static bool add_set(bench_run *run)
+{
+    const harness_case *test = run->request->test;
+    tensor_set *set = &run->sets[run->set_count++];
+    const tconv_dtype dtype = test->layer.desc.dtype;
+    const tconv_location location = run->cuda ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST;
+    /* The host's src is used as it is. */
+    set->owned_src = run->cuda ? allocate(run, bytes_of(run, test->src_view.extent), test->src.data) : NULL;
+    set->owned_dst = allocate(run, bytes_of(run, test->dst_view.extent), NULL);
+    set->src = (tconv_tensor){run->cuda ? set->owned_src : test->src.data, dtype, location};
+    set->dst = (tconv_tensor){set->owned_dst, dtype, location};
+    return set->src.data != NULL && set->dst.data != NULL;
+}
+
+/* One set on the CPU; on CUDA as many as fill the L2 cache several times over, or as there is memory for. */
+static tconv_status make_sets(bench_run *run)
+{
+    const harness_case *test = run->request->test;
+    const size_t bytes = bytes_of(run, test->src_view.extent + test->dst_view.extent) + 1;
+    int count = 1;
+    if (run->cuda) {
+        size_t available = harness_device_free_bytes();
+        size_t room = available > DEVICE_RESERVE ? (available - DEVICE_RESERVE) / bytes : 1;
+        size_t wanted = CACHE_MULTIPLE * harness_device_l2_bytes() / bytes + 2;
+        count = (int)(wanted < MOST_SETS ? wanted : MOST_SETS);
+        if ((size_t)count > room)
+            count = room > 0 ? (int)room : 1;
+    }
+    while (run->set_count < count)
+        if (!add_set(run))
+            return fail(run, TCONV_ERROR_OUT_OF_MEMORY, "dst", "no memory for the tensors");
+    return TCONV_SUCCESS;
+}
+
+static tconv_status prepare(bench_run *run)
+{
+    const harness_case *test = run->request->test;
+    const tconv_dtype dtype = test->layer.desc.dtype;
+    tconv_status status = tconv_plan_create(&test->layer.desc, run->request->options, &run->made, run->issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    run->plan = run->made;
+    run->cuda = strncmp(tconv_plan_implementation(run->made), "cuda_", strlen("cuda_")) == 0;
+    if (run->cuda && (run->stream = harness_stream_create()) == NULL)
+        return fail(run, TCONV_ERROR_CUDA, "stream", harness_device_error());
+
+    const tconv_location location = run->cuda ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST;
+    run->owned_weights = allocate(run, bytes_of(run, test->weights_view.extent), test->weights.data);
+    if (test->layer.has_bias)
+        run->owned_bias = allocate(run, bytes_of(run, test->layer.desc.out_channels), test->bias.data);
+    if (run->owned_weights == NULL || (test->layer.has_bias && run->owned_bias == NULL))
+        return fail(run, TCONV_ERROR_OUT_OF_MEMORY, "weights", "no memory for the weights");
+    run->weights = (tconv_tensor){run->owned_weights, dtype, location};
+    run->bias = (tconv_tensor){run->owned_bias, dtype, location};
+    if (!run->request->pack_each) {
+        if ((status = tconv_plan_pack_weights(run->made, &run->weights, run->stream, &run->packed, run->issue)))
+            return status;
+        run->plan = run->packed;
+    }
+    tconv_plan_workspace_size(run->plan, &run->workspace_bytes);
+    if (run->workspace_bytes > 0 && (run->workspace = allocate(run, run->workspace_bytes, NULL)) == NULL)
+        return fail(run, TCONV_ERROR_OUT_OF_MEMORY, "workspace", "no memory for the workspace");
+    return make_sets(run);
+}
+
+static void clean_up(bench_run *run)
+{
+    if (run->stream != NULL)
+        harness_stream_synchronize(run->stream);
+    for (int i = 0; i < run->set_count; ++i) {
+        release(run, run->sets[i].owned_src);
+        release(run, run->sets[i].owned_dst);
+    }
+    release(run, run->workspace);
+    release(run, run->owned_bias);
+    release(run, run->owned_weights);
+    tconv_plan_destroy(run->packed);
+    tconv_plan_destroy(run->made);
+    for (int i = 0; i <= MOST_RUNS; ++i)
+        harness_event_destroy(run->events[i]);
+    harness_stream_destroy(run->stream);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- timing */
+
+static tconv_status execute(const bench_run *run, int64_t turn)
+{
+    const tensor_set *set = &run->sets[turn % run->set_count];
+    tconv_status status = tconv_plan_execute(run->plan, &set->src, run->request->pack_each ? &run->weights : NULL,
+                                             run->owned_bias != NULL ? &run->bias : NULL, &set->dst, run->workspace,
+                                             run->workspace_bytes, run->stream);
+    if (status != TCONV_SUCCESS)
+        tconv_last_issue(run->issue);
+    return status;
+}
+
+static tconv_status time_cpu(bench_run *run)
+{
+    tconv_status status = execute(run, 0);
+    double total = 0;
+    const int64_t wanted = run->request->repeat;
+    while (status == TCONV_SUCCESS && run->runs < MOST_RUNS) {
+        bool enough = run->runs >= LEAST_RUNS && total >= MEASURED_SECONDS;
+        if (wanted > 0 ? run->runs == wanted : enough || (run->runs >= 2 && total >= LONG_SECONDS))
+            break;
+        double start = harness_seconds();
+        status = execute(run, run->runs);
+        double seconds = harness_seconds() - start;
+        run->milliseconds[run->runs++] = 1e3 * seconds;
+        total += seconds;
+    }
+    return status;
+}
+
+/* Milliseconds of one run, from several in a row. */
+static tconv_status estimate_cuda(const bench_run *run, double *milliseconds)
+{
+    tconv_status status = TCONV_SUCCESS;
+    for (int i = 0; i < WARM_UP_RUNS && status == TCONV_SUCCESS; ++i)
+        status = execute(run, i);
+    bool recorded = harness_event_record(run->events[0], run->stream);
+    for (int i = 0; i < WARM_UP_RUNS && status == TCONV_SUCCESS; ++i)
+        status = execute(run, i);
+    recorded = recorded && harness_event_record(run->events[1], run->stream);
+    if (status != TCONV_SUCCESS)
+        return status;
+    *milliseconds = recorded ? harness_event_elapsed(run->events[0], run->events[1]) / WARM_UP_RUNS : -1;
+    return *milliseconds >= 0 ? TCONV_SUCCESS : fail(run, TCONV_ERROR_CUDA, "execute", harness_device_error());
+}
+
+/* All runs are queued, an event before each and one after the last. */
+static tconv_status time_queued(bench_run *run, int64_t count)
+{
+    for (int64_t i = 0; i < count; ++i) {
+        if (!harness_event_record(run->events[i], run->stream))
+            return fail(run, TCONV_ERROR_CUDA, "event", harness_device_error());
+        tconv_status status = execute(run, i);
+        if (status != TCONV_SUCCESS)
+            return status;
+    }
+    if (!harness_event_record(run->events[count], run->stream) || !harness_stream_synchronize(run->stream))
+        return fail(run, TCONV_ERROR_CUDA, "execute", harness_device_error());
+    for (; run->runs < count; ++run->runs) {
+        double elapsed = harness_event_elapsed(run->events[run->runs], run->events[run->runs + 1]);
+        if (elapsed < 0)
+            return fail(run, TCONV_ERROR_CUDA, "event", harness_device_error());
+        run->milliseconds[run->runs] = elapsed;
+    }
+    return TCONV_SUCCESS;
+}
+
+static tconv_status time_cuda(bench_run *run)
+{
+    double estimate = 0;
+    for (int i = 0; i <= MOST_RUNS; ++i)
+        if ((run->events[i] = harness_event_create()) == NULL)
+            return fail(run, TCONV_ERROR_CUDA, "event", harness_device_error());
+    tconv_status status = estimate_cuda(run, &estimate);
+    if (status != TCONV_SUCCESS)
+        return status;
+    int64_t count = run->request->repeat;
+    if (count == 0) {
+        double wanted = estimate > 0 ? 1e3 * MEASURED_SECONDS / estimate : MOST_RUNS;
+        count = wanted < LEAST_RUNS ? LEAST_RUNS : wanted > MOST_RUNS ? MOST_RUNS : (int64_t)wanted;
+    }
+    return time_queued(run, count);
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+tconv_status timing_measure(const timing_request *request, timing *result, tconv_issue *issue)
+{
+    bench_run run = {.request = request, .issue = issue};
+    memset(result, 0, sizeof *result);
+    tconv_status status = prepare(&run);
+    if (status == TCONV_SUCCESS)
+        status = run.cuda ? time_cuda(&run) : time_cpu(&run);
+    if (status == TCONV_SUCCESS) {
+        char threads[16], math[16];
+        qsort(run.milliseconds, (size_t)run.runs, sizeof run.milliseconds[0], compare_doubles);
+        timing_plan_fact(run.made, " threads=", threads, sizeof threads);
+        timing_plan_fact(run.made, " --math ", math, sizeof math);
+        *result = (timing){
+            .median_ms = (run.milliseconds[run.runs / 2] + run.milliseconds[(run.runs - 1) / 2]) / 2,
+            .minimum_ms = run.milliseconds[0],
+            .runs = run.runs,
+            .workspace_bytes = run.workspace_bytes,
+            .implementation = tconv_plan_implementation(run.made),
+            .cuda = run.cuda,
+            .threads = atoi(threads) > 0 ? atoi(threads) : 1,
+            .math = strcmp(math, harness_math_name(TCONV_MATH_TF32)) == 0 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT,
+        };
+    }
+    clean_up(&run);
+    return status;
+}

@@ -1,0 +1,386 @@
+/*
+ * tconv verify: every implementation on this machine against the float64 reference, on the corners and on random layers,
+ * with integers, where every bit must be right on every backend, and with reals, which must be in bounds.
+ *
+ * A way is an implementation and, on the CPU, an instruction set. The reference is itself a way, and its answers are
+ * compared with the formula at some pixels, so that nothing judges itself. Layer i of the random ones depends on seed + i
+ * alone: it replays by itself.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "command.h"
+#include "harness.h"
+#include "options.h"
+#include "timing.h"
+
+#define MAX_WAYS        32
+#define MAX_FAILURES    10 /* then it stops */
+#define DEFAULT_LAYERS  200
+#define FORMULA_PIXELS  4
+#define FORMULA_ERROR   0x1p-44 /* two float64 sums of the same products in another order */
+#define PROGRESS_PERIOD 0.1
+/* One layer in so many runs on all threads, and again on another number of them; the others, too small to gain from
+ * threads, on one. On a busy machine threads that wait for each other would take nearly all of the time. */
+#define THREADED_EVERY 16
+#define OTHER_THREADS  4 /* 1 to so many */
+
+/* --backend */
+enum { WHAT_IS_HERE, ONLY_CPU, ONLY_CUDA, ALL_BACKENDS };
+static const char *const backend_choices[] = {"auto", "cpu", "cuda", "all", NULL};
+
+typedef struct way {
+    tconv_options options;
+    int64_t layers, unsupported, failures;
+    double seconds;
+} way;
+
+typedef struct request {
+    int backend;
+    bool no_corners;
+    int64_t layers;
+    uint64_t seed;
+    cli_execution execution;
+    cli_option *options;
+    size_t option_count;
+} request;
+
+typedef struct verification {
+    const request *asked;
+    way ways[MAX_WAYS];
+    size_t way_count;
+    size_t done, total; /* layers */
+    int64_t failures;
+    bool terminal;
+    double last_progress;
+} verification;
+
+/* ---------------------------------------------------------------------------------------------------------------- ways */
+
+/* A plan of the smallest layer on the CPU, to see what comes of isa. */
+static tconv_status probe(tconv_cpu_isa isa, tconv_plan **plan, tconv_issue *issue)
+{
+    tconv_desc desc;
+    tconv_options options;
+    tconv_desc_init(&desc);
+    desc.in_channels = desc.in_h = desc.in_w = desc.out_channels = desc.kernel_h = desc.kernel_w = 1;
+    tconv_options_init(&options);
+    options.backend = TCONV_BACKEND_CPU;
+    options.cpu_isa = isa;
+    return tconv_plan_create(&desc, &options, plan, issue);
+}
+
+/* Whether a CPU plan capped at isa uses isa: false where the machine has less, or is of another kind. */
+static bool machine_has(tconv_cpu_isa isa)
+{
+    tconv_plan *plan;
+    char used[16];
+    if (probe(isa, &plan, NULL) != TCONV_SUCCESS)
+        return false;
+    timing_plan_fact(plan, " isa=", used, sizeof used);
+    tconv_plan_destroy(plan);
+    return strcmp(used, harness_cpu_isa_name(isa)) == 0;
+}
+
+static void add_way(verification *all, const char *implementation, tconv_backend backend, tconv_cpu_isa isa)
+{
+    if (all->way_count == MAX_WAYS)
+        return;
+    way *added = &all->ways[all->way_count++];
+    added->options = cli_execution_options(&all->asked->execution);
+    added->options.backend = backend;
+    added->options.implementation = implementation;
+    added->options.cpu_isa = isa;
+}
+
+static bool is_cuda(const char *implementation)
+{
+    return strncmp(implementation, "cuda_", strlen("cuda_")) == 0;
+}
+
+static void add_cpu_ways(verification *all, const char *implementation)
+{
+    const tconv_cpu_isa cap = all->asked->execution.isa;
+    if (strcmp(implementation, "cpu_reference") == 0) { /* is the same at every level */
+        add_way(all, implementation, TCONV_BACKEND_CPU, cap);
+        return;
+    }
+    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; ++isa)
+        if ((cap == TCONV_CPU_ISA_DEFAULT || (int)cap == isa) && machine_has((tconv_cpu_isa)isa))
+            add_way(all, implementation, TCONV_BACKEND_CPU, (tconv_cpu_isa)isa);
+}
+
+/* Lists the ways, the CPU's first. Returns -1 to go on, else the exit code. */
+static int find_ways(verification *all)
+{
+    const request *asked = all->asked;
+    const char *only = asked->execution.implementation, *name;
+    bool known = false;
+    tconv_issue issue;
+    tconv_plan *plan;
+    if (probe(asked->execution.isa, &plan, &issue) != TCONV_SUCCESS) /* a bad environment variable, say */
+        return cli_issue_error(asked->options, asked->option_count, &issue);
+    tconv_plan_destroy(plan);
+    bool cpu = asked->backend != ONLY_CUDA, cuda = asked->backend != ONLY_CPU;
+    if (cuda && tconv_backend_available(TCONV_BACKEND_CUDA, &issue) != TCONV_SUCCESS) {
+        if (asked->backend != WHAT_IS_HERE)
+            return cli_issue_error(asked->options, asked->option_count, &issue);
+        printf("cuda: skipped: %s\n", issue.message);
+        cuda = false;
+    }
+    for (int pass = 0; pass < 2; ++pass)
+        for (size_t i = 0; (name = tconv_implementation_name(i)) != NULL; ++i) {
+            if ((only != NULL && strcmp(only, name) != 0) || is_cuda(name) != (pass == 1))
+                continue;
+            known = true;
+            if (!is_cuda(name) && cpu)
+                add_cpu_ways(all, name);
+            else if (is_cuda(name) && cuda)
+                add_way(all, name, TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT);
+        }
+    if (!known)
+        return cli_option_error(asked->options, asked->option_count, "implementation",
+                                "must be one that tconv info lists");
+    if (all->way_count > 0)
+        return -1;
+    cli_error("nothing to verify: no implementation that was asked for runs here");
+    return CLI_FAILURE;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- failing */
+
+static void clear_progress(const verification *all)
+{
+    if (all->terminal)
+        fputs("\r\033[K", stderr);
+}
+
+/* What is being tried, for messages. */
+typedef struct attempt {
+    const char *corner; /* NULL for a random layer */
+    uint64_t seed;
+    harness_layer layer;
+} attempt;
+
+static void report(verification *all, const attempt *tried, way *by, const char *text)
+{
+    char layer[HARNESS_LAYER_TEXT];
+    ++all->failures;
+    clear_progress(all);
+    fflush(stdout);
+    if (tried->corner != NULL)
+        printf("FAILED corner \"%s\": %s\n", tried->corner, text);
+    else
+        printf("FAILED layer of seed %" PRIu64 ": %s\n", tried->seed, text);
+    if (by == NULL)
+        return;
+    ++by->failures;
+    harness_layer_format(&tried->layer, layer, sizeof layer);
+    const bool random = tried->corner == NULL; /* one by itself; the corners' numbers depend on their place */
+    printf("  replay: tconv verify --seed %" PRIu64 " --layers %d%s --implementation %s",
+           random ? tried->seed : all->asked->seed, random, random ? " --no-corners" : "", by->options.implementation);
+    if (by->options.cpu_isa != TCONV_CPU_ISA_DEFAULT)
+        printf(" --isa %s", harness_cpu_isa_name(by->options.cpu_isa));
+    printf("\n      or: tconv bench --check --implementation %s %s\n", by->options.implementation, layer);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- verifying */
+
+/* The reference's answer against the formula at a few pixels. */
+static void check_answer(verification *all, const attempt *tried, const harness_case *test)
+{
+    harness_random random;
+    const int64_t *shape = test->dst_view.shape;
+    harness_random_seed(&random, tried->seed);
+    for (int i = 0; i < FORMULA_PIXELS; ++i) {
+        int64_t at[4], index = 0;
+        double value, bound;
+        for (int axis = 0; axis < 4; ++axis) {
+            at[axis] = harness_random_integer(&random, 0, shape[axis] - 1);
+            index = index * shape[axis] + at[axis];
+        }
+        harness_pixel(test, at, &value, &bound);
+        if (fabs(value - test->expected[index]) <= FORMULA_ERROR * bound)
+            continue;
+        char text[256];
+        snprintf(text, sizeof text,
+                 "cpu_reference in f64: n=%" PRId64 " c=%" PRId64 " h=%" PRId64 " w=%" PRId64
+                 ": %.17g, but the formula says %.17g",
+                 at[0], at[1], at[2], at[3], test->expected[index], value);
+        report(all, tried, NULL, text);
+        return;
+    }
+}
+
+static bool is_threaded(const attempt *tried)
+{
+    return tried->seed % THREADED_EVERY == 0;
+}
+
+/* Runs the case one way and judges the output, which is the caller's where true comes back. */
+static bool run_way(verification *all, const attempt *tried, way *by, const harness_case *test, harness_output *output)
+{
+    harness_failure failure;
+    tconv_issue issue;
+    const bool pack_once = tried->seed % 2 != 0;
+    tconv_options options = by->options;
+    if (!is_threaded(tried) && options.threads == 0)
+        options.threads = 1;
+    double start = harness_seconds();
+    tconv_status status = harness_run(test, &options, pack_once, output, &issue);
+    by->seconds += harness_seconds() - start;
+    if (status == TCONV_ERROR_UNSUPPORTED) {
+        ++by->unsupported;
+        return false;
+    }
+    if (status != TCONV_SUCCESS) {
+        char text[320];
+        snprintf(text, sizeof text, "%s: %s: %s", by->options.implementation, tconv_status_string(status),
+                 issue.message);
+        report(all, tried, by, text);
+        return false;
+    }
+    ++by->layers;
+    if (!harness_compare(test, output, &failure))
+        report(all, tried, by, failure.text);
+    return true;
+}
+
+/* Another number of threads must give the same bits. */
+static void check_threads(verification *all, const attempt *tried, way *by, const harness_case *test,
+                          const harness_output *output)
+{
+    way other = {.options = by->options};
+    harness_output again;
+    harness_failure failure;
+    tconv_issue issue;
+    other.options.threads = 1 + (int32_t)(tried->seed / THREADED_EVERY % OTHER_THREADS);
+    if (harness_run(test, &other.options, false, &again, &issue) != TCONV_SUCCESS) {
+        report(all, tried, by, issue.message);
+        return;
+    }
+    if (!harness_same_bits(test, output, &again, &failure))
+        report(all, tried, by, failure.text);
+    harness_output_release(&again);
+}
+
+static void verify_fill(verification *all, const attempt *tried, harness_fill fill)
+{
+    harness_case test;
+    harness_output first = {0}, output;
+    harness_failure failure;
+    tconv_issue issue;
+    tconv_status status = harness_case_create(&test, &tried->layer, fill, tried->seed, &issue);
+    if (status != TCONV_SUCCESS) {
+        report(all, tried, NULL, issue.message);
+        return;
+    }
+    if (test.expected != NULL)
+        check_answer(all, tried, &test);
+    for (size_t i = 0; i < all->way_count; ++i) {
+        if (!run_way(all, tried, &all->ways[i], &test, &output))
+            continue;
+        if (fill == HARNESS_REALS && is_threaded(tried) && all->ways[i].options.backend == TCONV_BACKEND_CPU)
+            check_threads(all, tried, &all->ways[i], &test, &output);
+        if (fill == HARNESS_INTEGERS && first.dst.memory == NULL) {
+            first = output;
+            continue;
+        }
+        if (fill == HARNESS_INTEGERS && !harness_same_bits(&test, &first, &output, &failure))
+            report(all, tried, &all->ways[i], failure.text);
+        harness_output_release(&output);
+    }
+    harness_output_release(&first);
+    harness_case_destroy(&test);
+}
+
+static void show_progress(verification *all)
+{
+    double now = harness_seconds();
+    ++all->done;
+    if (!all->terminal || now - all->last_progress < PROGRESS_PERIOD)
+        return;
+    all->last_progress = now;
+    fprintf(stderr, "\r\033[K%zu of %zu layers, %" PRId64 " failures", all->done, all->total, all->failures);
+    fflush(stderr);
+}
+
+static void verify_layer(verification *all, const attempt *tried)
+{
+    verify_fill(all, tried, HARNESS_INTEGERS);
+    verify_fill(all, tried, HARNESS_REALS);
+    show_progress(all);
+}
+
+static void summarize(const verification *all, double seconds)
+{
+    printf("%-24s %-8s %10s %12s %9s %9s\n", "implementation", "isa", "runs", "unsupported", "failures", "seconds");
+    for (size_t i = 0; i < all->way_count; ++i) {
+        const way *by = &all->ways[i];
+        const bool plain = by->options.cpu_isa == TCONV_CPU_ISA_DEFAULT;
+        printf("%-24s %-8s %10" PRId64 " %12" PRId64 " %9" PRId64 " %9.2f\n", by->options.implementation,
+               plain ? "-" : harness_cpu_isa_name(by->options.cpu_isa), by->layers, by->unsupported, by->failures,
+               by->seconds);
+    }
+    printf("%zu of %zu layers in %.1f s, %" PRId64 " failures: %s\n", all->done, all->total, seconds, all->failures,
+           all->failures == 0 ? "all right" : "WRONG");
+}
+
+static int run_request(const request *asked)
+{
+    verification all = {.asked = asked, .terminal = isatty(STDERR_FILENO) != 0};
+    int code = find_ways(&all);
+    if (code >= 0)
+        return code;
+    const double start = harness_seconds();
+    const size_t corners = asked->no_corners ? 0 : harness_corner_count();
+    all.total = corners + (size_t)asked->layers;
+    printf("seed %" PRIu64 ", %zu corners, %" PRId64 " random layers\n", asked->seed, corners, asked->layers);
+    fflush(stdout);
+    for (size_t i = 0; i < corners && all.failures < MAX_FAILURES; ++i) {
+        attempt tried = {.seed = asked->seed + i};
+        tried.corner = harness_corner(i, &tried.layer);
+        verify_layer(&all, &tried);
+    }
+    for (int64_t i = 0; i < asked->layers && all.failures < MAX_FAILURES; ++i) {
+        attempt tried = {.seed = asked->seed + (uint64_t)i};
+        harness_random random;
+        harness_random_seed(&random, tried.seed);
+        harness_random_layer(&random, &tried.layer);
+        verify_layer(&all, &tried);
+    }
+    clear_progress(&all);
+    summarize(&all, harness_seconds() - start);
+    return all.failures == 0 ? CLI_SUCCESS : CLI_FAILURE;
+}
+
+int cli_verify(int argc, char **argv)
+{
+    request asked = {.layers = DEFAULT_LAYERS, .seed = (uint64_t)time(NULL), .execution = CLI_EXECUTION_DEFAULTS};
+    cli_option options[] = {
+        CLI_NAME("backend", backend_choices, &asked.backend,
+                 "auto (default: all that are here), cpu, cuda, or all (both must be here)"),
+        CLI_INTEGER("layers", "N", 0, INT32_MAX, &asked.layers, "random layers (default 200)"),
+        CLI_FLAG("no-corners", &asked.no_corners, "only random layers"),
+        {.name = "seed",
+         .argument = "S",
+         .help = "of the random numbers (default: from the clock; printed)",
+         .parse = cli_parse_seed,
+         .target = &asked.seed},
+        CLI_EXECUTION_OPTIONS(asked.execution),
+    };
+    const cli_usage usage = {
+        "verify", "[--backend auto|cpu|cuda|all] [--layers N] [--seed S] [OPTION]...",
+        "Tests every implementation on this machine, on the CPU at every instruction set, against a "
+        "float64 reference:\non corners by name and on random layers, with integers (every bit must "
+        "be right) and with reals (in bounds).\nA failure prints how to replay it."};
+    asked.options = options;
+    asked.option_count = sizeof options / sizeof options[0];
+    int code = cli_options_parse(&usage, options, asked.option_count, argc, argv);
+    return code >= 0 ? code : run_request(&asked);
+}

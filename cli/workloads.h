@@ -1,0 +1,36 @@
+/* Layers by name from a CSV file with the columns name,N,Cin,H,W,Cout,kh,kw,sh,sw,ph,pw,oph,opw,dh,dw,g,bias. */
+#ifndef TCONV_CLI_WORKLOADS_H
+#define TCONV_CLI_WORKLOADS_H
+
+#include "harness.h"
+
+#define WORKLOAD_NAME_SIZE 64
+
+typedef struct workload {
+    char name[WORKLOAD_NAME_SIZE];
+    harness_layer layer; /* f32, NCHW, IOHW; not validated */
+} workload;
+
+typedef struct workload_list {
+    workload *items; /* owned */
+    size_t count;
+} workload_list;
+
+/* bench/workloads.csv as it was when this was built. */
+extern const char workloads_default[];
+
+/* Appends the layers of a CSV text. Returns CLI_SUCCESS, or another exit code with the reason in message; what was
+ * appended stays. */
+int workloads_parse(const char *text, workload_list *list, char *message, size_t capacity);
+
+/* The same for a file. */
+int workloads_read(const char *path, workload_list *list, char *message, size_t capacity);
+
+/* Appends one. False when out of memory. */
+bool workloads_append(workload_list *list, const char *name, const harness_layer *layer);
+
+const workload *workloads_find(const workload_list *list, const char *name);
+
+void workloads_release(workload_list *list);
+
+#endif
