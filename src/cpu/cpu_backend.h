@@ -27,7 +27,7 @@ typedef struct tconv_cpu_topology {
     int numa_nodes;
     double quota;                        /* cores by the cgroup's cpu.max; 0 where there is none */
     size_t l1_bytes, l2_bytes, l3_bytes; /* data caches, one instance; 0 where unknown */
-    const char *source;                  /* "hwloc 2.9.0" or "libc" */
+    const char *source;                  /* "hwloc (API 2.8)" or "libc" */
     char model[64];                      /* of the processor; "" where unknown */
 } tconv_cpu_topology;
 

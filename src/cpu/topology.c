@@ -184,7 +184,7 @@ static bool read_hwloc(tconv_cpu_topology *found)
     const char *model = package != NULL ? hwloc_obj_get_info_by_name(package, "CPUModel") : NULL;
     snprintf(found->model, sizeof found->model, "%s", model != NULL ? model : "");
     unsigned version = hwloc_get_api_version();
-    snprintf(source, sizeof source, "hwloc %u.%u.%u", version >> 16, version >> 8 & 0xff, version & 0xff);
+    snprintf(source, sizeof source, "hwloc (API %u.%u)", version >> 16, version >> 8 & 0xff);
     found->source = source;
     loaded = true;
 cleanup:
