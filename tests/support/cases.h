@@ -1,0 +1,22 @@
+/* Cases of the tests that run every implementation. */
+#ifndef TCONV_TESTS_CASES_H
+#define TCONV_TESTS_CASES_H
+
+#include "harness.h"
+
+#define THREAD_COUNTS 4
+
+/* One, as many as a small machine has, and more than it has: odd ones among them. */
+extern const int thread_counts[THREAD_COUNTS];
+
+/* harness_case_create; the test fails where it does. */
+harness_case make_case(const harness_layer *layer, harness_fill fill, uint64_t seed);
+
+#define LARGER_LAYERS 10
+#define LARGER_FORMS  8
+
+/* Layers that are worth several threads, with parts of tiles left over on every axis, each in eight forms: four dtypes,
+ * two layouts. */
+harness_layer larger_layer(size_t index, int form);
+
+#endif

@@ -1,0 +1,28 @@
+/* The numbers of a tconv_desc as a table, and a layer to break them in. */
+#ifndef TCONV_TESTS_DESC_NUMBERS_H
+#define TCONV_TESTS_DESC_NUMBERS_H
+
+#include <stddef.h>
+
+#include "tconv/tconv.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+#define DESC_NUMBERS 18
+
+/* The int64_t fields in the order of the struct, which is the order of the checks. */
+struct desc_number {
+    const char *name;
+    size_t offset;
+    int64_t least;
+    const char *rule;
+};
+
+extern const struct desc_number desc_numbers[DESC_NUMBERS];
+
+int64_t *desc_number_of(tconv_desc *desc, const struct desc_number *number);
+
+/* A layer where every extent differs, so that a mix-up of two shows: src 2 x 6 x 5 x 7, dst 2 x 9 x 13 x 21. */
+tconv_desc uneven_layer(void);
+
+#endif

@@ -1,0 +1,99 @@
+#include "ways.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+/* An ISA counts where a plan can be made that uses it: asked for by its level, described by its name. */
+static bool machine_has(tconv_cpu_isa isa)
+{
+    tconv_desc desc;
+    tconv_options options;
+    tconv_plan *plan;
+    char text[1024], name[32];
+    tconv_desc_init(&desc);
+    desc.in_channels = desc.in_h = desc.in_w = desc.out_channels = desc.kernel_h = desc.kernel_w = 1;
+    tconv_options_init(&options);
+    options.backend = TCONV_BACKEND_CPU;
+    options.cpu_isa = isa;
+    if (tconv_plan_create(&desc, &options, &plan, NULL) != TCONV_SUCCESS)
+        return false;
+    tconv_plan_describe(plan, text, sizeof text, NULL);
+    tconv_plan_destroy(plan);
+    snprintf(name, sizeof name, "isa=%s ", harness_cpu_isa_name(isa));
+    return strstr(text, name) != NULL;
+}
+
+size_t list_ways(tconv_backend backend, struct way ways[MAX_WAYS])
+{
+    const char *prefix = backend == TCONV_BACKEND_CUDA ? "cuda_" : "cpu_", *name;
+    size_t count = 0;
+    for (size_t i = 0; (name = tconv_implementation_name(i)) != NULL; i++) {
+        if (strncmp(name, prefix, strlen(prefix)) != 0)
+            continue;
+        if (backend == TCONV_BACKEND_CUDA) {
+            cr_assert_lt(count, MAX_WAYS);
+            ways[count] = (struct way){name, backend, TCONV_CPU_ISA_DEFAULT, ""};
+            snprintf(ways[count].text, sizeof ways[count].text, "%s", name);
+            count++;
+            continue;
+        }
+        for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++) {
+            if (!machine_has((tconv_cpu_isa)isa))
+                continue;
+            cr_assert_lt(count, MAX_WAYS);
+            ways[count] = (struct way){name, backend, (tconv_cpu_isa)isa, ""};
+            snprintf(ways[count].text, sizeof ways[count].text, "%s %s", name,
+                     harness_cpu_isa_name((tconv_cpu_isa)isa));
+            count++;
+        }
+    }
+    cr_assert_gt(count, 0, "no implementation whose name begins with %s runs here", prefix);
+    return count;
+}
+
+tconv_options way_options(const struct way *way)
+{
+    tconv_options options;
+    tconv_options_init(&options);
+    options.backend = way->backend;
+    options.cpu_isa = way->isa;
+    options.implementation = way->implementation;
+    return options;
+}
+
+bool run_way(const harness_case *test, const struct way *way, int threads, bool pack_once, harness_output *output)
+{
+    tconv_options options = way_options(way);
+    tconv_issue issue;
+    char layer[HARNESS_LAYER_TEXT];
+    options.threads = threads;
+    tconv_status status = harness_run(test, &options, pack_once, output, &issue);
+    if (status == TCONV_SUCCESS)
+        return true;
+    harness_layer_format(&test->layer, layer, sizeof layer);
+    cr_assert_eq(status, TCONV_ERROR_UNSUPPORTED, "%s: %s \"%s\": %s", way->text, tconv_status_string(status),
+                 issue.message, layer);
+    return false;
+}
+
+bool check_way(const harness_case *test, const struct way *way, int threads, bool pack_once)
+{
+    harness_output output;
+    harness_failure failure;
+    if (!run_way(test, way, threads, pack_once, &output))
+        return false;
+    cr_assert(harness_compare(test, &output, &failure), "%s, %d threads%s: %s", way->text, threads,
+              pack_once ? ", packed" : "", failure.text);
+    harness_output_release(&output);
+    return true;
+}
+
+void skip_without_cuda(void)
+{
+    tconv_issue issue;
+    if (tconv_backend_available(TCONV_BACKEND_CUDA, &issue) == TCONV_SUCCESS)
+        return;
+    fprintf(stderr, "skipped: no CUDA device (%s)\n", issue.message);
+    cr_skip_test("skipped: no CUDA device");
+}

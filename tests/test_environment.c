@@ -1,0 +1,375 @@
+/* Each environment variable: good values do what tconv.h says, bad ones are errors that name the variable and what it
+ * accepts, what the caller names wins, and nothing is printed unless TCONV_VERBOSE asks for it. */
+#include <criterion/criterion.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+#include "support/capture.h"
+#include "support/expect.h"
+#include "support/small_layer.h"
+#include "support/ways.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const char *const variables[] = {"TCONV_BACKEND", "TCONV_CPU_ISA", "TCONV_NUM_THREADS", "TCONV_MATH",
+                                        "TCONV_VERBOSE"};
+
+static struct small_layer layer;
+static tconv_issue issue;
+static char text[1024];
+
+static void set_up(void)
+{
+    for (size_t i = 0; i < COUNT(variables); i++)
+        unsetenv(variables[i]);
+    setenv("CUDA_VISIBLE_DEVICES", "", 1); /* no device, on any machine */
+    small_layer_init(&layer);
+}
+
+TestSuite(environment, .init = set_up);
+
+/* The description of a plan made now. */
+static const char *describe(const tconv_options *options)
+{
+    tconv_plan *plan;
+    expect_success(tconv_plan_create(&layer.desc, options, &plan, &issue), issue);
+    cr_assert_eq(tconv_plan_describe(plan, text, sizeof text, NULL), TCONV_SUCCESS);
+    tconv_plan_destroy(plan);
+    return text;
+}
+
+#define expect_described(options, what)                                                                                \
+    cr_assert_not_null(strstr(describe(options), (what)), "\"%s\" lacks \"%s\"", text, (what))
+
+Test(environment, bad_values_name_the_variable_and_what_it_accepts)
+{
+    static const struct {
+        const char *variable, *accepts;
+        const char *values[12];
+    } cases[] = {
+        {"TCONV_BACKEND", "auto, cpu or cuda", {"gpu", "CPU", "cpu ", " cpu", "0", "1", "cud", "cudaa", "auto,cpu"}},
+        {"TCONV_CPU_ISA", "generic, avx2, avx512 or neon", {"default", "sse", "AVX2", "avx-512", "avx5", "2", "best"}},
+        {"TCONV_NUM_THREADS",
+         "from 1 to 65536",
+         {"0", "-1", "65537", "two", "2x", "2 ", " 2", "1.5", "0x10", "99999999999999999999", "+2", "4294967297"}},
+        {"TCONV_MATH", "strict or tf32", {"default", "TF32", "fast", "1", "strict\n"}},
+        {"TCONV_VERBOSE", "0, 1 or 2", {"3", "-1", "yes", "true", "01", "2 ", "1\n"}},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++)
+        for (size_t j = 0; j < COUNT(cases[i].values) && cases[i].values[j] != NULL; j++) {
+            tconv_plan *plan;
+            setenv(cases[i].variable, cases[i].values[j], 1);
+            expect_failure(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue, TCONV_ERROR_ENVIRONMENT,
+                           cases[i].variable, cases[i].accepts);
+            snprintf(text, sizeof text, "%s = %s", cases[i].variable, cases[i].values[j]);
+            cr_assert_not_null(strstr(issue.message, text), "\"%s\" lacks \"%s\"", issue.message, text);
+            cr_assert_null(plan);
+            expect_failure(
+                tconv_conv_transpose2d(&layer.desc, NULL, &layer.src, &layer.weights, &layer.bias, &layer.dst, &issue),
+                issue, TCONV_ERROR_ENVIRONMENT, cases[i].variable, cases[i].accepts);
+            cr_assert(small_layer_is_untouched(&layer));
+            unsetenv(cases[i].variable);
+        }
+}
+
+/* A value far longer than an issue has room for is cut, not copied past its end. */
+Test(environment, very_long_value)
+{
+    static char value[100000];
+    tconv_plan *plan;
+    memset(value, 'v', sizeof value - 1);
+    for (size_t i = 0; i < COUNT(variables); i++) {
+        setenv(variables[i], value, 1);
+        expect_failure(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue, TCONV_ERROR_ENVIRONMENT,
+                       variables[i], "must be");
+        unsetenv(variables[i]);
+    }
+}
+
+Test(environment, bad_value_is_an_error_even_where_the_caller_names_it_all)
+{
+    tconv_options options;
+    tconv_plan *plan;
+    tconv_options_init(&options);
+    options.backend = TCONV_BACKEND_CPU;
+    options.threads = 1;
+    options.cpu_isa = TCONV_CPU_ISA_GENERIC;
+    layer.desc.math = TCONV_MATH_STRICT;
+    for (size_t i = 0; i < COUNT(variables); i++) {
+        setenv(variables[i], "nonsense", 1);
+        expect_failure(tconv_plan_create(&layer.desc, &options, &plan, &issue), issue, TCONV_ERROR_ENVIRONMENT,
+                       variables[i], "nonsense");
+        unsetenv(variables[i]);
+    }
+}
+
+/* tconv_validate answers the same on every machine, whatever its environment; and the desc is looked at first. */
+Test(environment, validation_comes_before_it)
+{
+    tconv_plan *plan;
+    setenv("TCONV_MATH", "nonsense", 1);
+    expect_success(tconv_validate(&layer.desc, &issue), issue);
+    layer.desc.stride_h = 0;
+    expect_failure(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "stride_h",
+                   "must be at least 1");
+}
+
+Test(environment, empty_is_as_good_as_not_set)
+{
+    for (size_t i = 0; i < COUNT(variables); i++)
+        setenv(variables[i], "", 1);
+    expect_described(NULL, "backend=cpu");
+    expect_described(NULL, "--math strict");
+}
+
+Test(environment, backend)
+{
+    tconv_options options;
+    tconv_plan *plan;
+    tconv_options_init(&options);
+    setenv("TCONV_BACKEND", "cpu", 1);
+    expect_described(NULL, "backend=cpu");
+    options.location = TCONV_LOCATION_CUDA; /* what AUTO means is the environment's word, not the tensors' */
+    expect_described(&options, "backend=cpu");
+    setenv("TCONV_BACKEND", "auto", 1);
+    expect_described(NULL, "backend=cpu");
+    setenv("TCONV_BACKEND", "cuda", 1);
+    expect_failure(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue, TCONV_ERROR_UNAVAILABLE, "backend",
+                   "backend = cuda");
+    options.backend = TCONV_BACKEND_CPU; /* the caller wins */
+    expect_described(&options, "backend=cpu");
+    expect_success(
+        tconv_conv_transpose2d(&layer.desc, &options, &layer.src, &layer.weights, &layer.bias, &layer.dst, &issue),
+        issue);
+    cr_assert(small_layer_is_right(&layer));
+    tconv_options_init(&options);
+    options.implementation = "cpu_reference"; /* a name says its backend too */
+    expect_described(&options, "backend=cpu");
+    setenv("TCONV_BACKEND", "cpu", 1);
+    options.implementation = NULL;
+    options.backend = TCONV_BACKEND_CUDA;
+    expect_failure(tconv_plan_create(&layer.desc, &options, &plan, &issue), issue, TCONV_ERROR_UNAVAILABLE, "backend",
+                   "backend = cuda");
+}
+
+Test(environment, threads)
+{
+    tconv_options options;
+    tconv_options_init(&options);
+    setenv("TCONV_NUM_THREADS", "3", 1);
+    expect_described(NULL, "threads=3 ");
+    options.threads = 2;
+    expect_described(&options, "threads=2 ");
+    setenv("TCONV_NUM_THREADS", "1", 1);
+    expect_described(NULL, "threads=1 ");
+    setenv("TCONV_NUM_THREADS", "65536", 1);
+    expect_described(NULL, "threads=65536 ");
+    setenv("TCONV_NUM_THREADS", "007", 1);
+    expect_described(NULL, "threads=7 ");
+}
+
+Test(environment, cpu_isa_is_a_cap)
+{
+    struct way ways[MAX_WAYS];
+    size_t count = list_ways(TCONV_BACKEND_CPU, ways);
+    tconv_options options;
+    char best[32], name[32];
+    cr_assert_eq(sscanf(strstr(describe(NULL), "isa="), "isa=%31s", best), 1);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "isa=%s ", harness_cpu_isa_name(ways[i].isa));
+        setenv("TCONV_CPU_ISA", harness_cpu_isa_name(ways[i].isa), 1);
+        expect_described(NULL, name);
+        tconv_options_init(&options);
+        options.cpu_isa = TCONV_CPU_ISA_GENERIC; /* the caller wins */
+        expect_described(&options, "isa=generic ");
+        setenv("TCONV_CPU_ISA", "generic", 1);
+        options.cpu_isa = ways[i].isa;
+        expect_described(&options, name);
+    }
+}
+
+Test(environment, cpu_isa_of_another_architecture)
+{
+#if defined(__aarch64__)
+    const char *other = "avx2";
+    const tconv_cpu_isa isa = TCONV_CPU_ISA_AVX2;
+#else
+    const char *other = "neon";
+    const tconv_cpu_isa isa = TCONV_CPU_ISA_NEON;
+#endif
+    tconv_options options;
+    tconv_plan *plan;
+    tconv_options_init(&options);
+    options.cpu_isa = isa;
+    expect_failure(tconv_plan_create(&layer.desc, &options, &plan, &issue), issue, TCONV_ERROR_UNAVAILABLE, "cpu_isa",
+                   other);
+    setenv("TCONV_CPU_ISA", other, 1);
+    expect_failure(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue, TCONV_ERROR_UNAVAILABLE, "cpu_isa",
+                   other);
+}
+
+Test(environment, math)
+{
+    expect_described(NULL, "--math strict");
+    setenv("TCONV_MATH", "tf32", 1);
+    expect_described(NULL, "--math tf32");
+    layer.desc.math = TCONV_MATH_STRICT;
+    expect_described(NULL, "--math strict");
+    setenv("TCONV_MATH", "strict", 1);
+    layer.desc.math = TCONV_MATH_DEFAULT;
+    expect_described(NULL, "--math strict");
+    layer.desc.math = TCONV_MATH_TF32;
+    expect_described(NULL, "--math tf32");
+}
+
+/* ---------------------------------------------------------------------------------------------------------- verbose */
+
+/* Makes a plan, executes it twice, then does one call: three executes. */
+static void run_three_times(struct capture *capture, bool bias)
+{
+    tconv_plan *plan;
+    const tconv_tensor *b = bias ? &layer.bias : NULL;
+    capture_start(capture);
+    tconv_status created = tconv_plan_create(&layer.desc, NULL, &plan, &issue);
+    tconv_status executed = TCONV_SUCCESS;
+    for (int i = 0; i < 2; i++)
+        executed |= tconv_plan_execute(plan, &layer.src, &layer.weights, b, &layer.dst, layer.workspace,
+                                       sizeof layer.workspace, NULL);
+    tconv_status called = tconv_conv_transpose2d(&layer.desc, NULL, &layer.src, &layer.weights, b, &layer.dst, &issue);
+    capture_end(capture);
+    cr_assert(created == TCONV_SUCCESS && executed == TCONV_SUCCESS && called == TCONV_SUCCESS, "%s", issue.message);
+    tconv_plan_destroy(plan);
+    cr_assert_str_empty(capture->text[CAPTURED_STDOUT], "stdout is the program's");
+}
+
+/* The lines of a kind: "execute", "plan" and so on. */
+static size_t count_kind(const char *lines, const char *kind)
+{
+    size_t count = 0, length = strlen(kind);
+    for (const char *line = lines; line != NULL && *line != '\0';
+         line = (line = strchr(line, '\n')) != NULL ? line + 1 : NULL)
+        count += strncmp(line, "tconv,", 6) == 0 && strncmp(line + 6, kind, length) == 0 && line[6 + length] == ',';
+    return count;
+}
+
+Test(environment, verbose_is_silent_by_default)
+{
+    static const char *const values[] = {NULL, "", "0"};
+    for (size_t i = 0; i < COUNT(values); i++) {
+        struct capture capture;
+        if (values[i] != NULL)
+            setenv("TCONV_VERBOSE", values[i], 1);
+        run_three_times(&capture, true);
+        cr_assert_str_empty(capture.text[CAPTURED_STDERR]);
+        capture_release(&capture);
+    }
+}
+
+Test(environment, verbose_1_writes_a_line_for_each_execute)
+{
+    struct capture capture;
+    setenv("TCONV_VERBOSE", "1", 1);
+    run_three_times(&capture, true);
+    const char *lines = capture.text[CAPTURED_STDERR];
+    cr_assert_eq(count_lines(lines), 3, "%s", lines);
+    cr_assert_eq(count_kind(lines, "execute"), 3, "%s", lines);
+    cr_assert_not_null(strstr(lines, "backend=cpu"), "%s", lines);
+    cr_assert_not_null(strstr(lines, "impl=cpu_"), "%s", lines);
+    cr_assert_not_null(strstr(lines, "ms="), "%s", lines);
+    capture_release(&capture);
+}
+
+/* The layer in a line is the layer that ran, as `tconv bench` reads it. */
+Test(environment, verbose_lines_replay)
+{
+    static const char *const problems[] = {
+        "n=2 ci=4 h=3 w=5 co=6 k=3x2 s=2 p=1x0x0x0 g=2 b=1",
+        "n=2 ci=4 h=3 w=5 co=6 k=3x2 s=2 p=1x0x0x0 g=2",
+        "n=2 ci=4 h=3 w=5 co=6 k=3x2 s=2 p=1x0x0x0 op=1x0 d=1x3 g=2 b=1 ss=90x15x5x1",
+        "n=2 ci=4 h=3 w=5 co=6 k=3x2 s=2x3 p=1x0x1x2 ds=720x100x12x1",
+    };
+    setenv("TCONV_VERBOSE", "1", 1);
+    for (size_t i = 0; i < COUNT(problems); i++)
+        for (int dtype = TCONV_F32; dtype <= TCONV_BF16; dtype++) {
+            harness_layer wanted, replayed;
+            harness_case test;
+            harness_output output;
+            struct capture capture;
+            char problem[512], message[128], flags[128];
+            cr_assert(harness_problem_parse(problems[i], &wanted, message, sizeof message), "%s", message);
+            wanted.desc.dtype = (tconv_dtype)dtype;
+            wanted.desc.weight_layout = (tconv_weight_layout)(dtype % 3);
+            wanted.desc.math = TCONV_MATH_STRICT;
+            expect_success(harness_case_create_unanswered(&test, &wanted, HARNESS_INTEGERS, 1, &issue), issue);
+            capture_start(&capture);
+            tconv_status status = harness_run(&test, NULL, false, &output, &issue);
+            capture_end(&capture);
+            expect_success(status, issue);
+            const char *line = capture.text[CAPTURED_STDERR], *at = strstr(line, "--problem \"");
+            cr_assert_eq(count_lines(line), 1, "%s", line);
+            cr_assert_not_null(at, "%s", line);
+            cr_assert_eq(sscanf(at, "--problem \"%511[^\"]\"%127[^\n]", problem, flags), 2, "%s", line);
+            cr_assert(harness_problem_parse(problem, &replayed, message, sizeof message), "%s: %s", problem, message);
+            cr_assert_eq(replayed.has_bias, wanted.has_bias, "%s", line);
+            const tconv_desc *a = &replayed.desc, *b = &wanted.desc;
+            cr_assert_arr_eq(a, b, offsetof(tconv_desc, dtype), "%s", line);
+            const harness_view views[2][2] = {{harness_src_view(a), harness_src_view(b)},
+                                              {harness_dst_view(a), harness_dst_view(b)}};
+            for (int v = 0; v < 2; v++)
+                cr_assert_arr_eq(&views[v][0], &views[v][1], sizeof views[v][0], "%s", line);
+            char expected[128];
+            snprintf(expected, sizeof expected, " --dtype %s --layout nchw --weight-layout %s --math strict",
+                     harness_dtype_name(wanted.desc.dtype), harness_weight_layout_name(wanted.desc.weight_layout));
+            cr_assert_str_eq(flags, expected);
+            harness_output_release(&output);
+            harness_case_destroy(&test);
+            capture_release(&capture);
+        }
+}
+
+Test(environment, verbose_2_tells_what_was_chosen)
+{
+    struct capture capture;
+    tconv_plan *plan;
+    setenv("TCONV_VERBOSE", "2", 1);
+    run_three_times(&capture, false);
+    const char *lines = capture.text[CAPTURED_STDERR];
+    cr_assert_eq(count_kind(lines, "execute"), 3, "%s", lines);
+    cr_assert_eq(count_kind(lines, "plan"), 2, "%s", lines);
+    cr_assert_eq(count_lines(lines), 5 + count_kind(lines, "passed_over"), "%s", lines);
+    capture_release(&capture);
+
+    /* Whatever is passed over is named with its reason; nothing is where one is asked for by name. */
+    tconv_options options;
+    tconv_options_init(&options);
+    options.implementation = "cpu_reference";
+    capture_start(&capture);
+    tconv_status status = tconv_plan_create(&layer.desc, &options, &plan, &issue);
+    capture_end(&capture);
+    expect_success(status, issue);
+    tconv_plan_destroy(plan);
+    cr_assert_eq(count_lines(capture.text[CAPTURED_STDERR]), 1, "%s", capture.text[CAPTURED_STDERR]);
+    cr_assert_not_null(strstr(capture.text[CAPTURED_STDERR], "impl=cpu_reference"));
+    capture_release(&capture);
+}
+
+Test(environment, read_when_a_plan_is_made)
+{
+    struct capture capture;
+    tconv_plan *plan;
+    expect_success(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue);
+    for (size_t i = 0; i < COUNT(variables); i++)
+        setenv(variables[i], i == 4 ? "2" : "nonsense", 1);
+    capture_start(&capture);
+    tconv_status status = tconv_plan_execute(plan, &layer.src, &layer.weights, &layer.bias, &layer.dst, layer.workspace,
+                                             sizeof layer.workspace, NULL);
+    capture_end(&capture);
+    cr_assert_eq(status, TCONV_SUCCESS);
+    cr_assert(small_layer_is_right(&layer));
+    cr_assert_str_empty(capture.text[CAPTURED_STDERR]);
+    capture_release(&capture);
+    tconv_plan_destroy(plan);
+}

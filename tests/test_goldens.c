@@ -1,0 +1,219 @@
+/*
+ * Layers computed by PyTorch in float64 (goldens/make_goldens.py, which also tells how the numbers are made), against
+ * every implementation in every dtype, layout and weight layout.
+ *
+ * On the "exact" filling all sums are exact in f32, so that the result, rounded once to the dtype, is the only right one:
+ * compared bit for bit. On the "real" filling f64 is held to 16 * 2^-53 * bound and f32 to 18 * 2^-24 * bound, 16 for the
+ * library and 1 each for rounding src and weights to f32; bound is the sum of |src||weights| + |bias|.
+ */
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+#include "support/embedded.h"
+#include "support/ways.h"
+
+#define MAX_LAYERS  128
+#define BLOCK_BYTES 16 /* of one output element in goldens.bin */
+
+struct golden {
+    char name[40];
+    harness_layer layer;
+    int64_t out_h, out_w;
+    size_t offset; /* of its first element in goldens.bin */
+};
+
+enum filling { EXACT, REAL };
+
+static uint64_t value_bits(uint64_t stream, uint64_t i)
+{
+    uint64_t z = (stream << 32 | i) + UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static double value_of(enum filling filling, uint64_t stream, uint64_t i)
+{
+    uint64_t bits = value_bits(stream, i);
+    if (filling == EXACT)
+        return ((double)((bits >> 32) % 65) - 32.0) / 8.0;
+    return (double)(bits >> 11) * 0x1p-52 - 1.0;
+}
+
+/* One line of goldens.csv. */
+static void read_row(const char *line, struct golden *golden)
+{
+    tconv_desc *desc = &golden->layer.desc;
+    int bias;
+    tconv_desc_init(desc);
+    int read =
+        sscanf(line,
+               "%39[^,],%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64
+               ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64
+               ",%" SCNd64 ",%" SCNd64 ",%d,%" SCNd64 ",%" SCNd64,
+               golden->name, &desc->batch, &desc->in_channels, &desc->in_h, &desc->in_w, &desc->out_channels,
+               &desc->kernel_h, &desc->kernel_w, &desc->stride_h, &desc->stride_w, &desc->pad_top, &desc->pad_left,
+               &desc->pad_bottom, &desc->pad_right, &desc->output_padding_h, &desc->output_padding_w, &desc->dilation_h,
+               &desc->dilation_w, &desc->groups, &bias, &golden->out_h, &golden->out_w);
+    cr_assert_eq(read, 22, "a row of goldens.csv has %d fields: %.80s", read, line);
+    golden->layer.has_bias = bias != 0;
+}
+
+static size_t read_goldens(struct golden goldens[MAX_LAYERS])
+{
+    size_t count = 0, offset = 0;
+    char *text = malloc(goldens_csv_size + 1), *rest = NULL;
+    cr_assert_not_null(text);
+    memcpy(text, goldens_csv, goldens_csv_size);
+    text[goldens_csv_size] = '\0';
+    strtok_r(text, "\n", &rest); /* the header */
+    for (char *line; (line = strtok_r(NULL, "\n", &rest)) != NULL; count++) {
+        cr_assert_lt(count, MAX_LAYERS);
+        struct golden *golden = &goldens[count];
+        read_row(line, golden);
+        golden->offset = offset;
+        offset += BLOCK_BYTES *
+                  (size_t)(golden->layer.desc.batch * golden->layer.desc.out_channels * golden->out_h * golden->out_w);
+    }
+    free(text);
+    cr_assert_eq(offset, goldens_bin_size, "goldens.csv and goldens.bin are not of one run");
+    cr_assert_geq(count, 60);
+    return count;
+}
+
+static void fill(const harness_view *view, tconv_dtype dtype, void *data, enum filling filling, uint64_t stream)
+{
+    uint64_t i = 0;
+    for (int64_t a = 0; a < view->shape[0]; a++)
+        for (int64_t b = 0; b < view->shape[1]; b++)
+            for (int64_t c = 0; c < view->shape[2]; c++)
+                for (int64_t d = 0; d < view->shape[3]; d++)
+                    harness_element_set(dtype, data, harness_view_index(view, a, b, c, d),
+                                        value_of(filling, stream, i++));
+}
+
+/* The golden's tensors in the layer's dtype and layouts. */
+static harness_case make_case(const harness_layer *layer, size_t index, enum filling filling)
+{
+    harness_case test;
+    tconv_issue issue;
+    const tconv_dtype dtype = layer->desc.dtype;
+    cr_assert_eq(harness_case_create_unanswered(&test, layer, HARNESS_REALS, 1, &issue), TCONV_SUCCESS, "%s",
+                 issue.message);
+    fill(&test.src_view, dtype, test.src.data, filling, 4 * index);
+    fill(&test.weights_view, dtype, test.weights.data, filling, 4 * index + 1);
+    if (layer->has_bias)
+        for (int64_t o = 0; o < layer->desc.out_channels; o++)
+            harness_element_set(dtype, test.bias.data, o, value_of(filling, 4 * index + 2, (uint64_t)o));
+    return test;
+}
+
+static void compare(const struct golden *golden, const harness_case *test, const harness_output *output,
+                    enum filling filling, const char *way)
+{
+    const tconv_dtype dtype = test->layer.desc.dtype;
+    const unsigned char *block = goldens_bin + golden->offset;
+    const int64_t *shape = test->dst_view.shape;
+    for (int64_t n = 0; n < shape[0]; n++)
+        for (int64_t c = 0; c < shape[1]; c++)
+            for (int64_t h = 0; h < shape[2]; h++)
+                for (int64_t w = 0; w < shape[3]; w++, block += BLOCK_BYTES) {
+                    double real, right, allowed = 0;
+                    float exact, bound;
+                    double got =
+                        harness_element_get(dtype, output->dst.data, harness_view_index(&test->dst_view, n, c, h, w));
+                    memcpy(&real, block, sizeof real);
+                    memcpy(&exact, block + 8, sizeof exact);
+                    memcpy(&bound, block + 12, sizeof bound);
+                    right = filling == EXACT ? harness_element_round(dtype, exact) : real;
+                    if (filling == REAL)
+                        allowed = (dtype == TCONV_F64 ? 16 * 0x1p-53 : 18 * 0x1p-24) * (double)bound;
+                    cr_assert(fabs(got - right) <= allowed,
+                              "%s, %s, %s %s %s: (%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
+                              ") is %.17g, PyTorch has %.17g",
+                              golden->name, way, harness_dtype_name(dtype),
+                              harness_layout_name(test->layer.desc.layout),
+                              harness_weight_layout_name(test->layer.desc.weight_layout), n, c, h, w, got, right);
+                }
+}
+
+/* One layer in one form, by all ways; returns how many took it. */
+static size_t check_form(const struct golden *golden, size_t index, const harness_layer *layer, enum filling filling,
+                         const struct way *ways, size_t way_count)
+{
+    harness_case test = make_case(layer, index, filling);
+    size_t taken = 0;
+    for (size_t w = 0; w < way_count; w++) {
+        harness_output output;
+        if (!run_way(&test, &ways[w], 2, (index + w) % 2 != 0, &output))
+            continue;
+        compare(golden, &test, &output, filling, ways[w].text);
+        harness_output_release(&output);
+        taken++;
+    }
+    harness_case_destroy(&test);
+    return taken;
+}
+
+static void check_goldens(tconv_backend backend, enum filling filling)
+{
+    static struct golden goldens[MAX_LAYERS];
+    struct way ways[MAX_WAYS];
+    size_t layers = read_goldens(goldens), way_count = list_ways(backend, ways);
+    for (size_t i = 0; i < layers; i++)
+        for (int dtype = TCONV_F32; dtype <= TCONV_BF16; dtype++)
+            for (int layout = TCONV_NCHW; layout <= TCONV_NHWC; layout++)
+                for (int weights = TCONV_WEIGHT_IOHW; weights <= TCONV_WEIGHT_HWOI; weights++) {
+                    harness_layer layer = goldens[i].layer;
+                    if (filling == REAL && dtype != TCONV_F32 && dtype != TCONV_F64)
+                        continue; /* rounding src and weights to 11 or 8 bits leaves nothing to compare */
+                    layer.desc.dtype = (tconv_dtype)dtype;
+                    layer.desc.layout = (tconv_layout)layout;
+                    layer.desc.weight_layout = (tconv_weight_layout)weights;
+                    layer.desc.math = TCONV_MATH_STRICT;
+                    cr_assert_gt(check_form(&goldens[i], i, &layer, filling, ways, way_count), 0,
+                                 "nothing takes golden %s", goldens[i].name);
+                }
+}
+
+Test(goldens, shapes_are_pytorchs)
+{
+    static struct golden goldens[MAX_LAYERS];
+    size_t layers = read_goldens(goldens);
+    for (size_t i = 0; i < layers; i++) {
+        int64_t shape[4];
+        tconv_issue issue;
+        cr_assert_eq(tconv_output_shape(&goldens[i].layer.desc, shape, &issue), TCONV_SUCCESS, "%s: %s",
+                     goldens[i].name, issue.message);
+        cr_assert(shape[2] == goldens[i].out_h && shape[3] == goldens[i].out_w,
+                  "%s: %" PRId64 " x %" PRId64 ", PyTorch has %" PRId64 " x %" PRId64, goldens[i].name, shape[2],
+                  shape[3], goldens[i].out_h, goldens[i].out_w);
+    }
+}
+
+Test(goldens, exact_sums_are_pytorchs_bit_for_bit)
+{
+    check_goldens(TCONV_BACKEND_CPU, EXACT);
+}
+
+Test(goldens, reals_are_pytorchs_within_bounds)
+{
+    check_goldens(TCONV_BACKEND_CPU, REAL);
+}
+
+Test(goldens_cuda, exact_sums_are_pytorchs_bit_for_bit)
+{
+    skip_without_cuda();
+    check_goldens(TCONV_BACKEND_CUDA, EXACT);
+}
+
+Test(goldens_cuda, reals_are_pytorchs_within_bounds)
+{
+    skip_without_cuda();
+    check_goldens(TCONV_BACKEND_CUDA, REAL);
+}

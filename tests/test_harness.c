@@ -1,0 +1,226 @@
+/* The harness itself: what judges everything else must see a wrong element, a stray write and a missing one. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "harness.h"
+#include "support/expect.h"
+
+/* ------------------------------------------------------------------------------------------------------------ elements */
+
+Test(harness, sixteen_bit_numbers_survive_a_round_trip)
+{
+    for (unsigned bits = 0; bits < 65536; bits++)
+        for (int i = 0; i < 2; i++) {
+            const tconv_dtype dtype = i == 0 ? TCONV_F16 : TCONV_BF16;
+            uint16_t element = (uint16_t)bits, again;
+            double value = harness_element_get(dtype, &element, 0);
+            harness_element_set(dtype, &again, 0, value);
+            cr_assert(again == element || isnan(value), "%s %04x: %g, %04x", harness_dtype_name(dtype), bits, value,
+                      again);
+        }
+}
+
+Test(harness, rounding_is_to_nearest_even_once)
+{
+    static const struct {
+        tconv_dtype dtype;
+        double value, rounded;
+    } rows[] = {
+        {TCONV_F16, 2049, 2048},
+        {TCONV_F16, 2051, 2052},
+        {TCONV_F16, 65519.999, 65504},
+        {TCONV_F16, 65520, INFINITY},
+        {TCONV_F16, -65520, -INFINITY},
+        {TCONV_F16, 0x1p-24, 0x1p-24},
+        {TCONV_F16, 0x1p-25, 0},
+        {TCONV_F16, 0x1.000001p-25, 0x1p-24},
+        {TCONV_F16, 0x1.002p0, 1},
+        {TCONV_F16, 0x1.0020000001p0, 0x1.004p0},
+        {TCONV_BF16, 257, 256},
+        {TCONV_BF16, 259, 260},
+        {TCONV_BF16, 0x1.01p0, 1},
+        {TCONV_BF16, 0x1.0100000001p0, 0x1.02p0},
+        {TCONV_BF16, 0x1.ffp127, INFINITY},
+        {TCONV_BF16, 0x1.fep127, 0x1.fep127},
+        {TCONV_F32, 16777217, 16777216},
+        {TCONV_F64, 0x1.0000000000001p0, 0x1.0000000000001p0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        double rounded = harness_element_round(rows[i].dtype, rows[i].value);
+        cr_assert(rounded == rows[i].rounded, "%s %a: %a", harness_dtype_name(rows[i].dtype), rows[i].value, rounded);
+    }
+    cr_assert(harness_element_half_ulp(TCONV_F16, 1) == 0x1p-11);
+    cr_assert(harness_element_half_ulp(TCONV_F16, 0) == 0x1p-25);
+    cr_assert(harness_element_half_ulp(TCONV_BF16, -3) == 0x1p-7);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- layers */
+
+static void expect_replayable(const harness_layer *layer, const char *name)
+{
+    char text[HARNESS_LAYER_TEXT], message[128];
+    harness_layer again;
+    tconv_issue issue;
+    int64_t shape[4];
+    int length = harness_layer_format(layer, text, sizeof text);
+    cr_assert(length > 0 && length < HARNESS_LAYER_TEXT, "%s: %d", name, length);
+    expect_success(tconv_output_shape(&layer->desc, shape, &issue), issue);
+    const harness_view view = harness_dst_view(&layer->desc);
+    cr_assert_eq(memcmp(shape, view.shape, sizeof shape), 0, "%s: %s", name, text);
+
+    char *problem = strchr(text, '"') + 1;
+    *strchr(problem, '"') = '\0';
+    cr_assert(harness_problem_parse(problem, &again, message, sizeof message), "%s: %s", name, message);
+    again.desc.dtype = layer->desc.dtype;
+    again.desc.layout = layer->desc.layout;
+    again.desc.weight_layout = layer->desc.weight_layout;
+    again.desc.math = layer->desc.math;
+    cr_assert_eq(memcmp(&again.desc, &layer->desc, sizeof again.desc), 0, "%s: %s", name, problem);
+    cr_assert_eq(again.has_bias, layer->has_bias);
+}
+
+Test(harness, corners_are_valid_and_replay)
+{
+    harness_layer layer;
+    for (size_t i = 0; i < harness_corner_count(); i++) {
+        const char *name = harness_corner(i, &layer);
+        expect_replayable(&layer, name);
+    }
+}
+
+Test(harness, random_layers_are_valid_and_replay_and_cover)
+{
+    harness_random random;
+    harness_layer layer;
+    size_t slices = 0, empty = 0, grouped = 0, uneven = 0, limits = 0;
+    harness_random_seed(&random, 7);
+    for (int i = 0; i < 5000; i++) {
+        harness_random_layer(&random, &layer);
+        expect_replayable(&layer, "random");
+        const tconv_desc *desc = &layer.desc;
+        slices += desc->src_strides[0] != 0 && desc->dst_strides[0] != 0;
+        empty += desc->batch == 0;
+        grouped += desc->groups > 1;
+        uneven += desc->pad_top != desc->pad_bottom && desc->stride_h != desc->stride_w;
+        limits += desc->output_padding_h > 0 &&
+                  (desc->output_padding_h == desc->stride_h - 1 || desc->output_padding_h == desc->dilation_h - 1);
+    }
+    cr_assert(slices > 100 && empty > 20 && grouped > 500 && uneven > 500 && limits > 200, "%zu %zu %zu %zu %zu",
+              slices, empty, grouped, uneven, limits);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ judging */
+
+static const char sliced[] = "n=2 ci=3 h=4 w=5 co=4 k=3 s=2 p=1 b=1 ds=900x150x9x1";
+
+static harness_case make_case(tconv_dtype dtype, harness_fill fill)
+{
+    harness_case test;
+    harness_layer layer;
+    tconv_issue issue;
+    char message[128];
+    cr_assert(harness_problem_parse(sliced, &layer, message, sizeof message), "%s", message);
+    layer.desc.dtype = dtype;
+    expect_success(harness_case_create(&test, &layer, fill, 3, &issue), issue);
+    return test;
+}
+
+static harness_output run_case(const harness_case *test)
+{
+    harness_output output;
+    tconv_issue issue;
+    tconv_options options;
+    tconv_options_init(&options);
+    options.implementation = "cpu_reference";
+    expect_success(harness_run(test, &options, false, &output, &issue), issue);
+    return output;
+}
+
+/* The smallest change of an element is seen in integers, and a change of the promised size in reals. */
+Test(harness, a_wrong_element_is_seen)
+{
+    for (int dtype = TCONV_F32; dtype <= TCONV_BF16; dtype++)
+        for (int fill = HARNESS_INTEGERS; fill <= HARNESS_REALS; fill++) {
+            harness_case test = make_case((tconv_dtype)dtype, (harness_fill)fill);
+            harness_output output = run_case(&test);
+            harness_failure failure;
+            cr_assert(harness_compare(&test, &output, &failure), "%s", failure.text);
+            cr_assert(harness_compare_sampled(&test, &output, 500, 1, &failure), "%s", failure.text);
+
+            const int64_t index = harness_view_index(&test.dst_view, 1, 2, 3, 4);
+            double value = harness_element_get((tconv_dtype)dtype, output.dst.data, index);
+            double step = fill == HARNESS_INTEGERS ? 4 * harness_element_half_ulp((tconv_dtype)dtype, value) : 0.5;
+            harness_element_set((tconv_dtype)dtype, output.dst.data, index, value + step);
+            cr_assert(!harness_compare(&test, &output, &failure), "%s", harness_dtype_name((tconv_dtype)dtype));
+            cr_assert(strstr(failure.text, "n=1 c=2 h=3 w=4") != NULL, "%s", failure.text);
+            cr_assert(strstr(failure.text, "--problem \"n=2 ci=3") != NULL, "%s", failure.text);
+            harness_output_release(&output);
+            harness_case_destroy(&test);
+        }
+}
+
+Test(harness, a_missing_and_a_stray_write_are_seen)
+{
+    harness_case test = make_case(TCONV_F32, HARNESS_REALS);
+    const int64_t plane = test.dst_view.shape[2] * test.dst_view.shape[3];
+    const struct {
+        int64_t byte; /* from the start of dst */
+        const char *what;
+    } strays[] = {
+        {-1, "before dst"},
+        {4 * test.dst_view.extent, "behind dst"},
+        {4 * plane, "between two channels"},
+        {4 * (test.dst_view.stride[0] - 1), "between two images"},
+    };
+    harness_failure failure;
+    for (size_t i = 0; i < sizeof strays / sizeof strays[0]; i++) {
+        harness_output output = run_case(&test);
+        output.dst.memory[(int64_t)output.dst.offset + strays[i].byte] ^= 1;
+        cr_assert(!harness_compare(&test, &output, &failure), "%s", strays[i].what);
+        cr_assert(strstr(failure.text, "not its own") != NULL, "%s", failure.text);
+        harness_output_release(&output);
+    }
+    harness_output output = run_case(&test);
+    memset((float *)output.dst.data + 5, 0xff, sizeof(float));
+    cr_assert(!harness_compare(&test, &output, &failure), "an element that was not written");
+    harness_output_release(&output);
+    harness_case_destroy(&test);
+}
+
+Test(harness, bits_are_compared)
+{
+    harness_case test = make_case(TCONV_F32, HARNESS_INTEGERS);
+    harness_output a = run_case(&test), b = run_case(&test);
+    harness_failure failure;
+    cr_assert(harness_same_bits(&test, &a, &b, &failure), "%s", failure.text);
+    ((uint32_t *)b.dst.data)[7] ^= 1;
+    cr_assert(!harness_same_bits(&test, &a, &b, &failure));
+    harness_output_release(&a);
+    harness_output_release(&b);
+    harness_case_destroy(&test);
+}
+
+/* The answer, which cpu_reference computed, is the formula's. */
+Test(harness, the_answer_is_the_formula)
+{
+    harness_random random;
+    harness_random_seed(&random, 11);
+    for (int i = 0; i < 200; i++) {
+        harness_layer layer;
+        harness_case test;
+        tconv_issue issue;
+        harness_random_layer(&random, &layer);
+        expect_success(harness_case_create(&test, &layer, HARNESS_REALS, (uint64_t)i, &issue), issue);
+        const int64_t *shape = test.dst_view.shape;
+        for (int64_t j = 0, count = harness_view_elements(&test.dst_view); j < count; j += 1 + count / 50) {
+            const int64_t at[4] = {j / (shape[1] * shape[2] * shape[3]), j / (shape[2] * shape[3]) % shape[1],
+                                   j / shape[3] % shape[2], j % shape[3]};
+            double value, bound;
+            harness_pixel(&test, at, &value, &bound);
+            cr_assert(fabs(value - test.expected[j]) <= 0x1p-44 * bound, "%a, not %a", test.expected[j], value);
+            cr_assert(fabs(bound - test.bound[j]) <= 0x1p-44 * bound, "%a, not %a", test.bound[j], bound);
+        }
+        harness_case_destroy(&test);
+    }
+}

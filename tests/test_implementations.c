@@ -1,0 +1,333 @@
+/*
+ * Every implementation, at every instruction set of this machine, against the reference, and the reference against the
+ * formula: on random layers and on the corners, exact on integers and within the bounds of tconv.h on reals, in every
+ * dtype and layout. Then what holds besides: the same bits for any number of threads, NaN and Inf where the arithmetic
+ * takes them. That nothing else is touched is in test_bounds.c.
+ *
+ * The seed is fixed, so that a failure replays; its message holds the layer as `tconv bench` takes it.
+ */
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+#include "support/cases.h"
+#include "support/ways.h"
+
+#define RANDOM_LAYERS 400 /* a few seconds in a debug build with sanitizers */
+
+static struct way ways[MAX_WAYS];
+static size_t way_count;
+
+/* The layer by every way, in turn with other numbers of threads and with and without packing first. */
+static void check_layer(const harness_layer *layer, harness_fill fill, uint64_t seed)
+{
+    harness_case test = make_case(layer, fill, seed);
+    size_t taken = 0;
+    for (size_t w = 0; w < way_count; w++)
+        taken += check_way(&test, &ways[w], thread_counts[(seed + w) % THREAD_COUNTS], (seed / 2 + w) % 2 != 0);
+    cr_assert_gt(taken, 0, "nothing takes the layer");
+    harness_case_destroy(&test);
+}
+
+static void check_random_layers(tconv_backend backend, harness_fill fill, uint64_t seed)
+{
+    harness_random random;
+    harness_layer layer;
+    way_count = list_ways(backend, ways);
+    harness_random_seed(&random, seed);
+    for (uint64_t i = 0; i < RANDOM_LAYERS; i++) {
+        harness_random_layer(&random, &layer);
+        check_layer(&layer, fill, i);
+    }
+}
+
+static void check_corners(tconv_backend backend, harness_fill fill)
+{
+    way_count = list_ways(backend, ways);
+    for (size_t i = 0; i < harness_corner_count(); i++) {
+        harness_layer layer;
+        harness_corner(i, &layer);
+        check_layer(&layer, fill, i);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------ the reference */
+
+/* All pixels of a layer, each computed straight from the formula by code that shares nothing with the library. */
+static void check_reference(const harness_layer *layer, harness_fill fill, uint64_t seed)
+{
+    static const struct way reference = {"cpu_reference", TCONV_BACKEND_CPU, TCONV_CPU_ISA_DEFAULT, "cpu_reference"};
+    harness_case test = make_case(layer, fill, seed);
+    const int64_t *shape = test.dst_view.shape;
+    int64_t element = 0;
+    for (int64_t n = 0; n < shape[0]; n++)
+        for (int64_t c = 0; c < shape[1]; c++)
+            for (int64_t h = 0; h < shape[2]; h++)
+                for (int64_t w = 0; w < shape[3]; w++, element++) {
+                    const int64_t at[4] = {n, c, h, w};
+                    double value, bound;
+                    harness_pixel(&test, at, &value, &bound);
+                    cr_assert(fabs(test.expected[element] - value) <=
+                                  (fill == HARNESS_INTEGERS ? 0 : 16 * 0x1p-53 * bound),
+                              "layer %" PRIu64 ": (%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
+                              ") is %.17g, by the formula %.17g",
+                              seed, n, c, h, w, test.expected[element], value);
+                }
+    cr_assert(check_way(&test, &reference, 2, false), "the reference takes every layer");
+    harness_case_destroy(&test);
+}
+
+Test(implementations, reference_is_the_formula_on_random_layers)
+{
+    harness_random random;
+    harness_layer layer;
+    harness_random_seed(&random, 1);
+    for (uint64_t i = 0; i < RANDOM_LAYERS; i++) {
+        harness_random_layer(&random, &layer);
+        check_reference(&layer, i % 2 == 0 ? HARNESS_INTEGERS : HARNESS_REALS, i);
+    }
+}
+
+Test(implementations, reference_is_the_formula_on_corners)
+{
+    for (size_t i = 0; i < harness_corner_count(); i++) {
+        harness_layer layer;
+        harness_corner(i, &layer);
+        check_reference(&layer, HARNESS_INTEGERS, i);
+    }
+}
+
+Test(implementations, reference_comes_last)
+{
+    const char *name, *last = NULL;
+    for (size_t i = 0; (name = tconv_implementation_name(i)) != NULL; i++)
+        last = name;
+    cr_assert_str_eq(last, "cpu_reference");
+}
+
+/* -------------------------------------------------------------------------------------------------- every other one */
+
+Test(implementations, integers_are_exact_on_random_layers)
+{
+    check_random_layers(TCONV_BACKEND_CPU, HARNESS_INTEGERS, 2);
+}
+
+Test(implementations, reals_are_in_bounds_on_random_layers)
+{
+    check_random_layers(TCONV_BACKEND_CPU, HARNESS_REALS, 3);
+}
+
+Test(implementations, integers_are_exact_on_corners)
+{
+    check_corners(TCONV_BACKEND_CPU, HARNESS_INTEGERS);
+}
+
+Test(implementations, reals_are_in_bounds_on_corners)
+{
+    check_corners(TCONV_BACKEND_CPU, HARNESS_REALS);
+}
+
+Test(implementations_cuda, integers_are_exact_on_random_layers)
+{
+    skip_without_cuda();
+    check_random_layers(TCONV_BACKEND_CUDA, HARNESS_INTEGERS, 2);
+}
+
+Test(implementations_cuda, reals_are_in_bounds_on_random_layers)
+{
+    skip_without_cuda();
+    check_random_layers(TCONV_BACKEND_CUDA, HARNESS_REALS, 3);
+}
+
+Test(implementations_cuda, integers_are_exact_on_corners)
+{
+    skip_without_cuda();
+    check_corners(TCONV_BACKEND_CUDA, HARNESS_INTEGERS);
+}
+
+Test(implementations_cuda, reals_are_in_bounds_on_corners)
+{
+    skip_without_cuda();
+    check_corners(TCONV_BACKEND_CUDA, HARNESS_REALS);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- bits */
+
+/* Runs of one way, threads and packing varied, all have the bits of the first. */
+static void check_same_bits(const harness_case *test, const struct way *way, bool vary_threads)
+{
+    harness_output first, other;
+    harness_failure failure;
+    if (!run_way(test, way, thread_counts[0], false, &first))
+        return;
+    for (size_t i = 0; i < 2 * THREAD_COUNTS; i++) {
+        int threads = vary_threads ? thread_counts[i / 2] : 0;
+        cr_assert(run_way(test, way, threads, i % 2 != 0, &other));
+        cr_assert(harness_same_bits(test, &first, &other, &failure), "%s, %d threads%s: %s", way->text, threads,
+                  i % 2 != 0 ? ", packed" : "", failure.text);
+        harness_output_release(&other);
+    }
+    harness_output_release(&first);
+}
+
+static void check_same_bits_on_random_layers(tconv_backend backend, int layers)
+{
+    harness_random random;
+    harness_layer layer;
+    way_count = list_ways(backend, ways);
+    harness_random_seed(&random, 4);
+    for (int i = 0; i < layers; i++) {
+        harness_random_layer(&random, &layer);
+        harness_case test = make_case(&layer, HARNESS_REALS, (uint64_t)i);
+        for (size_t w = 0; w < way_count; w++)
+            check_same_bits(&test, &ways[w], backend == TCONV_BACKEND_CPU);
+        harness_case_destroy(&test);
+    }
+}
+
+Test(implementations, same_bits_for_any_threads_packed_or_not)
+{
+    check_same_bits_on_random_layers(TCONV_BACKEND_CPU, 150);
+}
+
+Test(implementations, same_bits_where_threads_share_the_work)
+{
+    way_count = list_ways(TCONV_BACKEND_CPU, ways);
+    for (size_t i = 0; i < LARGER_LAYERS; i++)
+        for (int form = 0; form < LARGER_FORMS; form++) {
+            harness_layer layer = larger_layer(i, form);
+            harness_case test = make_case(&layer, HARNESS_REALS, i);
+            for (size_t w = 0; w < way_count; w++) {
+                if (strcmp(ways[w].implementation, "cpu_reference") == 0)
+                    continue; /* the answer itself, and slow */
+                check_way(&test, &ways[w], 1, false);
+                check_same_bits(&test, &ways[w], true);
+            }
+            harness_case_destroy(&test);
+        }
+}
+
+Test(implementations_cuda, same_bits_in_every_run_packed_or_not)
+{
+    skip_without_cuda();
+    check_same_bits_on_random_layers(TCONV_BACKEND_CUDA, 150);
+}
+
+/* ----------------------------------------------------------------------------------------------------- NaN and Inf */
+
+/* Replaces about one in rarity elements by NaN, Inf or -Inf. */
+static void sprinkle(const harness_view *view, tconv_dtype dtype, void *data, harness_random *random, int64_t rarity)
+{
+    static const double values[] = {NAN, INFINITY, -INFINITY};
+    for (int64_t a = 0; a < view->shape[0]; a++)
+        for (int64_t b = 0; b < view->shape[1]; b++)
+            for (int64_t c = 0; c < view->shape[2]; c++)
+                for (int64_t d = 0; d < view->shape[3]; d++)
+                    if (harness_random_integer(random, 1, rarity) == 1)
+                        harness_element_set(dtype, data, harness_view_index(view, a, b, c, d),
+                                            values[harness_random_integer(random, 0, 2)]);
+}
+
+static bool same_kind(double a, double b)
+{
+    if (isnan(a) || isnan(b))
+        return isnan(a) && isnan(b);
+    return isinf(a) || isinf(b) ? a == b : true;
+}
+
+/* Every output is NaN, Inf or finite as the formula, which skips missing taps, has it; finite ones are in bounds. Returns
+ * how many are not finite. */
+static int64_t check_kinds(const harness_case *test, const harness_output *output, const char *way)
+{
+    const int64_t *shape = test->dst_view.shape;
+    const tconv_dtype dtype = test->layer.desc.dtype;
+    int64_t special = 0;
+    for (int64_t n = 0; n < shape[0]; n++)
+        for (int64_t c = 0; c < shape[1]; c++)
+            for (int64_t h = 0; h < shape[2]; h++)
+                for (int64_t w = 0; w < shape[3]; w++) {
+                    const int64_t at[4] = {n, c, h, w};
+                    double value, bound, got;
+                    harness_pixel(test, at, &value, &bound);
+                    got = harness_element_get(dtype, output->dst.data, harness_view_index(&test->dst_view, n, c, h, w));
+                    cr_assert(same_kind(got, value),
+                              "%s %s: (%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ") is %g, by the formula %g",
+                              way, harness_dtype_name(dtype), n, c, h, w, got, value);
+                    if (isfinite(value))
+                        cr_assert(fabs(got - harness_element_round(dtype, value)) == 0, "%s: %g, not %g", way, got,
+                                  value);
+                    special += !isfinite(value);
+                }
+    return special;
+}
+
+static void check_specials(tconv_backend backend)
+{
+    harness_random random;
+    int64_t special = 0;
+    way_count = list_ways(backend, ways);
+    harness_random_seed(&random, 6);
+    for (uint64_t i = 0; i < 150; i++) {
+        harness_layer layer;
+        harness_random_layer(&random, &layer);
+        layer.desc.math = TCONV_MATH_STRICT;
+        harness_case test = make_case(&layer, HARNESS_INTEGERS, i);
+        sprinkle(&test.src_view, layer.desc.dtype, test.src.data, &random, i % 3 == 0 ? 1000000 : 40);
+        sprinkle(&test.weights_view, layer.desc.dtype, test.weights.data, &random, i % 3 == 1 ? 1000000 : 20);
+        if (layer.has_bias && i % 5 == 0)
+            harness_element_set(layer.desc.dtype, test.bias.data, 0, -INFINITY);
+        for (size_t w = 0; w < way_count; w++) {
+            harness_output output;
+            if (!run_way(&test, &ways[w], thread_counts[i % THREAD_COUNTS], i % 2 != 0, &output))
+                continue;
+            special += check_kinds(&test, &output, ways[w].text);
+            harness_output_release(&output);
+        }
+        harness_case_destroy(&test);
+    }
+    cr_assert_gt(special, 10000, "%" PRId64 " outputs were NaN or Inf", special);
+}
+
+Test(implementations, nan_and_inf_go_where_the_arithmetic_takes_them)
+{
+    check_specials(TCONV_BACKEND_CPU);
+}
+
+/* All implementations there are plain CUDA kernels, which keep the same promise. */
+Test(implementations_cuda, nan_and_inf_go_where_the_arithmetic_takes_them)
+{
+    skip_without_cuda();
+    check_specials(TCONV_BACKEND_CUDA);
+}
+
+/* With Inf weights throughout, an output that a missing tap were multiplied into would be NaN (0 * Inf). */
+Test(implementations, a_missing_tap_is_skipped)
+{
+    static const char *const problems[] = {"ci=1 h=1 w=1 co=1 k=3 s=2 p=1", "ci=2 h=3 w=5 co=3 k=4x5 s=3x2 p=2x3 d=2x1",
+                                           "n=2 ci=4 h=4 w=33 co=8 k=3 p=1", "ci=2 h=2 w=2 co=2 k=1 s=4 op=3"};
+    way_count = list_ways(TCONV_BACKEND_CPU, ways);
+    for (size_t p = 0; p < sizeof problems / sizeof problems[0]; p++)
+        for (int form = 0; form < LARGER_FORMS; form++) {
+            harness_layer layer;
+            char message[128];
+            cr_assert(harness_problem_parse(problems[p], &layer, message, sizeof message), "%s", message);
+            layer.desc.dtype = (tconv_dtype)(form / 2);
+            layer.desc.layout = (tconv_layout)(form % 2);
+            harness_case test = make_case(&layer, HARNESS_INTEGERS, p);
+            for (int64_t i = 0; i < test.weights_view.extent; i++)
+                harness_element_set(layer.desc.dtype, test.weights.data, i, INFINITY);
+            for (int64_t i = 0; i < test.src_view.extent; i++)
+                harness_element_set(layer.desc.dtype, test.src.data, i, 1);
+            for (size_t w = 0; w < way_count; w++) {
+                harness_output output;
+                if (!run_way(&test, &ways[w], 2, false, &output))
+                    continue;
+                check_kinds(&test, &output, ways[w].text);
+                harness_output_release(&output);
+            }
+            harness_case_destroy(&test);
+        }
+}

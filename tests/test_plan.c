@@ -1,0 +1,204 @@
+/* Plans as immutable objects: they keep nothing of the caller's, hold packed weights, describe themselves, and execute in
+ * many threads at once. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+#include "support/expect.h"
+#include "support/small_layer.h"
+
+static struct small_layer layer;
+static tconv_issue issue;
+
+static void set_up(void)
+{
+    small_layer_init(&layer);
+}
+
+TestSuite(plan, .init = set_up);
+
+Test(plan, plan_keeps_no_pointer_of_the_callers)
+{
+    char *name = strdup("cpu_reference");
+    tconv_options *options = malloc(sizeof *options);
+    tconv_plan *plan;
+    tconv_desc *desc = malloc(sizeof *desc);
+    tconv_options_init(options);
+    options->implementation = name;
+    *desc = layer.desc;
+    expect_success(tconv_plan_create(desc, options, &plan, &issue), issue);
+    memset(name, 'x', strlen(name));
+    memset(options, 0xa5, sizeof *options);
+    memset(desc, 0xa5, sizeof *desc);
+    free(name);
+    free(options);
+    free(desc);
+    cr_assert_str_eq(tconv_plan_implementation(plan), "cpu_reference");
+    small_layer_expect_right(&layer, plan);
+    tconv_plan_destroy(plan);
+}
+
+Test(plan, packed_plan_stands_by_itself)
+{
+    tconv_plan *plan = small_layer_plan(&layer, NULL), *packed, *again;
+    size_t size, packed_size;
+    float weights[SMALL_WEIGHTS];
+    memcpy(weights, layer.weights_data, sizeof weights);
+    expect_success(tconv_plan_pack_weights(plan, &layer.weights, NULL, &packed, &issue), issue);
+    tconv_plan_workspace_size(plan, &size);
+    tconv_plan_workspace_size(packed, &packed_size);
+    cr_assert_lt(packed_size, size, "packed weights need no room in the workspace");
+    cr_assert_str_eq(tconv_plan_implementation(packed), tconv_plan_implementation(plan));
+
+    memset(layer.weights_data, 0xff, sizeof layer.weights_data); /* a packed plan looks at them no more */
+    small_layer_expect_right(&layer, packed);
+    cr_assert_eq(
+        tconv_plan_execute(packed, &layer.src, NULL, &layer.bias, &layer.dst, layer.workspace, packed_size, NULL),
+        TCONV_SUCCESS);
+    cr_assert(small_layer_is_right(&layer));
+    memcpy(layer.weights_data, weights, sizeof weights);
+    small_layer_expect_right(&layer, plan); /* which stays as it is, */
+    tconv_plan_destroy(plan);
+    small_layer_expect_right(&layer, packed); /* and is not needed any more */
+
+    for (int i = 0; i < SMALL_WEIGHTS; i++)
+        weights[i] = 0;
+    const tconv_tensor zeros = {weights, TCONV_F32, TCONV_LOCATION_HOST};
+    expect_success(tconv_plan_pack_weights(packed, &zeros, NULL, &again, &issue), issue);
+    expect_success(small_layer_execute(&layer, again, &issue), issue);
+    for (int i = 0; i < SMALL_DST; i++)
+        cr_assert_eq(layer.dst_data[i], layer.bias_data[i / 60 % 6]);
+    small_layer_expect_right(&layer, packed);
+    tconv_plan_destroy(again);
+    tconv_plan_destroy(packed);
+}
+
+Test(plan, plan_describes_itself_as_a_line_that_replays)
+{
+    char text[1024], cut[16], problem[512], message[128];
+    size_t length, same;
+    harness_layer replayed;
+    tconv_options options;
+    tconv_options_init(&options);
+    options.threads = 3;
+    tconv_plan *plan = small_layer_plan(&layer, &options);
+    memset(text, 'x', sizeof text);
+    cr_assert_eq(tconv_plan_describe(plan, text, sizeof text, &length), TCONV_SUCCESS);
+    cr_assert_eq(strlen(text), length);
+    cr_assert_null(strchr(text, '\n'));
+    cr_assert_not_null(strstr(text, "backend=cpu"), "%s", text);
+    cr_assert_not_null(strstr(text, tconv_plan_implementation(plan)), "%s", text);
+    cr_assert_not_null(strstr(text, "threads=3"), "%s", text);
+
+    const char *quote = strstr(text, "--problem \"");
+    cr_assert_not_null(quote, "%s", text);
+    cr_assert_eq(sscanf(quote, "--problem \"%511[^\"]\"", problem), 1);
+    cr_assert(harness_problem_parse(problem, &replayed, message, sizeof message), "%s", message);
+    cr_assert_arr_eq(&replayed.desc, &layer.desc, offsetof(tconv_desc, dtype), "%s", problem);
+
+    cr_assert_eq(tconv_plan_describe(plan, NULL, 0, &same), TCONV_SUCCESS);
+    cr_assert_eq(same, length);
+    cr_assert_eq(tconv_plan_describe(plan, text, sizeof text, NULL), TCONV_SUCCESS);
+    memset(cut, 'x', sizeof cut);
+    cr_assert_eq(tconv_plan_describe(plan, cut, sizeof cut - 1, &same), TCONV_SUCCESS);
+    cr_assert_eq(same, length);
+    cr_assert_eq(strncmp(cut, text, sizeof cut - 2), 0);
+    cr_assert(cut[sizeof cut - 2] == '\0' && cut[sizeof cut - 1] == 'x', "\"%.16s\"", cut);
+    tconv_plan_destroy(plan);
+}
+
+Test(plan, system_info_in_both_formats)
+{
+    for (int format = TCONV_TEXT_PLAIN; format <= TCONV_TEXT_JSON; format++) {
+        char text[16384];
+        size_t length, same;
+        cr_assert_eq(tconv_system_info((tconv_text_format)format, text, sizeof text, &length), TCONV_SUCCESS);
+        cr_assert_eq(strlen(text), length);
+        cr_assert_not_null(strstr(text, TCONV_VERSION_STRING));
+        cr_assert_not_null(strstr(text, "cpu_reference"), "%s", text);
+        cr_assert_eq(tconv_system_info((tconv_text_format)format, NULL, 0, &same), TCONV_SUCCESS);
+        cr_assert_eq(same, length);
+        if (format == TCONV_TEXT_JSON)
+            cr_assert(text[0] == '{' && strrchr(text, '}') != NULL, "%.20s", text);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------------- threads */
+
+struct worker {
+    pthread_t thread;
+    const tconv_plan *plan;
+    struct small_layer own;
+    int wrong;
+};
+
+static void *work(void *argument)
+{
+    struct worker *worker = argument;
+    struct small_layer *own = &worker->own;
+    for (int i = 0; i < 200; i++) {
+        small_layer_clear(own);
+        if (tconv_plan_execute(worker->plan, &own->src, &own->weights, &own->bias, &own->dst, own->workspace,
+                               sizeof own->workspace, NULL) != TCONV_SUCCESS ||
+            !small_layer_is_right(own))
+            worker->wrong++;
+    }
+    return NULL;
+}
+
+static void check_many_threads(const tconv_plan *plan)
+{
+    enum { WORKERS = 6 };
+    static struct worker workers[WORKERS];
+    for (int i = 0; i < WORKERS; i++) {
+        workers[i].plan = plan;
+        workers[i].wrong = 0;
+        small_layer_init(&workers[i].own);
+        cr_assert_eq(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    for (int i = 0; i < WORKERS; i++) {
+        cr_assert_eq(pthread_join(workers[i].thread, NULL), 0);
+        cr_assert_eq(workers[i].wrong, 0, "thread %d: %d of 200 executes were wrong", i, workers[i].wrong);
+    }
+}
+
+Test(plan, one_plan_executes_in_many_threads_at_once)
+{
+    tconv_options options;
+    tconv_plan *packed;
+    tconv_options_init(&options);
+    for (options.threads = 1; options.threads <= 2; options.threads++) {
+        tconv_plan *plan = small_layer_plan(&layer, &options);
+        check_many_threads(plan);
+        expect_success(tconv_plan_pack_weights(plan, &layer.weights, NULL, &packed, &issue), issue);
+        check_many_threads(packed);
+        tconv_plan_destroy(packed);
+        tconv_plan_destroy(plan);
+    }
+}
+
+Test(plan, runs_inside_an_openmp_region)
+{
+    enum { REGIONS = 4 };
+    static struct small_layer layers[REGIONS];
+    tconv_options options;
+    int wrong = 0;
+    tconv_options_init(&options);
+    options.threads = 2;
+    tconv_plan *plan = small_layer_plan(&layer, &options);
+    for (int i = 0; i < REGIONS; i++)
+        small_layer_init(&layers[i]);
+#pragma omp parallel for num_threads(REGIONS) schedule(static, 1) reduction(+ : wrong)
+    for (int i = 0; i < REGIONS; i++) {
+        struct small_layer *own = &layers[i];
+        wrong += tconv_plan_execute(plan, &own->src, &own->weights, &own->bias, &own->dst, own->workspace,
+                                    sizeof own->workspace, NULL) != TCONV_SUCCESS;
+        wrong += !small_layer_is_right(own);
+    }
+    cr_assert_eq(wrong, 0);
+    tconv_plan_destroy(plan);
+}

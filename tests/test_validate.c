@@ -1,0 +1,442 @@
+/*
+ * The validator rule by rule: for each, the status, the field at fault, and a message that holds the field, its value and
+ * the rule. Then the order of the rules, versions of the struct, and the strides of slices.
+ */
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support/desc_numbers.h"
+#include "support/expect.h"
+#include "tconv/tconv.h"
+
+/* "name = value" */
+static const char *stated(const char *name, int64_t value)
+{
+    static char text[96];
+    snprintf(text, sizeof text, "%s = %" PRId64, name, value);
+    return text;
+}
+
+static void expect_shape(const tconv_desc *desc, int64_t n, int64_t c, int64_t h, int64_t w)
+{
+    int64_t shape[4] = {-1, -1, -1, -1};
+    tconv_issue issue;
+    expect_success(tconv_output_shape(desc, shape, &issue), issue);
+    cr_assert(shape[0] == n && shape[1] == c && shape[2] == h && shape[3] == w,
+              "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 ", expected %" PRId64 " x %" PRId64 " x %" PRId64
+              " x %" PRId64,
+              shape[0], shape[1], shape[2], shape[3], n, c, h, w);
+}
+
+/* --------------------------------------------------------------------------------------------------------- defaults */
+
+Test(validate, defaults_are_the_manuals)
+{
+    tconv_desc desc;
+    memset(&desc, 0x5a, sizeof desc);
+    cr_assert_eq(tconv_desc_init(&desc), TCONV_SUCCESS);
+    cr_assert_eq(desc.struct_size, sizeof desc);
+    for (size_t i = 0; i < DESC_NUMBERS; i++) {
+        const char *name = desc_numbers[i].name;
+        bool one = strcmp(name, "batch") == 0 || strncmp(name, "stride", 6) == 0 || strncmp(name, "dilation", 8) == 0 ||
+                   strcmp(name, "groups") == 0;
+        cr_assert_eq(*desc_number_of(&desc, &desc_numbers[i]), one ? 1 : 0, "default of %s", name);
+    }
+    cr_assert_eq(desc.dtype, TCONV_F32);
+    cr_assert_eq(desc.layout, TCONV_NCHW);
+    cr_assert_eq(desc.weight_layout, TCONV_WEIGHT_IOHW);
+    cr_assert_eq(desc.math, TCONV_MATH_DEFAULT);
+    for (int i = 0; i < 4; i++)
+        cr_assert(desc.src_strides[i] == 0 && desc.dst_strides[i] == 0);
+}
+
+Test(validate, the_manuals_layer)
+{
+    tconv_desc desc;
+    tconv_desc_init(&desc);
+    desc.batch = 1, desc.in_channels = 64, desc.in_h = desc.in_w = 32;
+    desc.out_channels = 32, desc.kernel_h = desc.kernel_w = 4;
+    desc.stride_h = desc.stride_w = 2;
+    expect_shape(&desc, 1, 32, 66, 66);
+}
+
+Test(validate, uneven_layer_has_the_shape_of_the_formula)
+{
+    tconv_desc desc = uneven_layer();
+    expect_shape(&desc, 2, 9, 13, 21);
+    desc.layout = TCONV_NHWC;
+    expect_shape(&desc, 2, 9, 13, 21);
+    desc.batch = 0;
+    expect_shape(&desc, 0, 9, 13, 21);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ rules */
+
+Test(validate, each_number_has_its_least_value)
+{
+    for (size_t i = 0; i < DESC_NUMBERS; i++) {
+        const int64_t bad[] = {desc_numbers[i].least - 1, -7, INT64_MIN};
+        for (size_t j = 0; j < COUNT(bad); j++) {
+            tconv_desc desc = uneven_layer();
+            tconv_issue issue;
+            *desc_number_of(&desc, &desc_numbers[i]) = bad[j];
+            expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, desc_numbers[i].name,
+                           desc_numbers[i].rule);
+            cr_assert_not_null(strstr(issue.message, stated(desc_numbers[i].name, bad[j])), "\"%s\"", issue.message);
+        }
+    }
+}
+
+Test(validate, each_number_takes_its_least_value)
+{
+    tconv_desc desc;
+    tconv_issue issue;
+    tconv_desc_init(&desc);
+    for (size_t i = 0; i < DESC_NUMBERS; i++)
+        *desc_number_of(&desc, &desc_numbers[i]) = desc_numbers[i].least;
+    expect_success(tconv_validate(&desc, &issue), issue);
+    expect_shape(&desc, 0, 1, 1, 1);
+}
+
+Test(validate, enumerators_outside_their_range)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+        int count;
+    } choices[] = {
+        {"dtype", offsetof(tconv_desc, dtype), 4},
+        {"layout", offsetof(tconv_desc, layout), 2},
+        {"weight_layout", offsetof(tconv_desc, weight_layout), 3},
+        {"math", offsetof(tconv_desc, math), 3},
+    };
+    for (size_t i = 0; i < COUNT(choices); i++) {
+        const int values[] = {-1, choices[i].count, 77, INT32_MIN, INT32_MAX};
+        tconv_desc desc;
+        tconv_issue issue;
+        for (size_t j = 0; j < COUNT(values); j++) {
+            desc = uneven_layer();
+            memcpy((char *)&desc + choices[i].offset, &values[j], sizeof values[j]);
+            expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, choices[i].name,
+                           "must be");
+            cr_assert_not_null(strstr(issue.message, stated(choices[i].name, values[j])), "\"%s\"", issue.message);
+        }
+        for (int value = 0; value < choices[i].count; value++) {
+            desc = uneven_layer();
+            memcpy((char *)&desc + choices[i].offset, &value, sizeof value);
+            expect_success(tconv_validate(&desc, &issue), issue);
+        }
+    }
+}
+
+Test(validate, channels_are_multiples_of_groups)
+{
+    tconv_desc desc = uneven_layer();
+    tconv_issue issue;
+    desc.in_channels = 7;
+    expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "in_channels", "groups");
+    cr_assert_not_null(strstr(issue.message, "in_channels = 7"), "\"%s\"", issue.message);
+    cr_assert_not_null(strstr(issue.message, "3"), "\"%s\" lacks the number of groups", issue.message);
+    desc = uneven_layer();
+    desc.out_channels = 10;
+    expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "out_channels", "groups");
+    cr_assert_not_null(strstr(issue.message, "out_channels = 10"), "\"%s\"", issue.message);
+    desc = uneven_layer();
+    desc.groups = INT64_MAX;
+    expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "in_channels", "groups");
+}
+
+Test(validate, output_padding_stays_below_stride_or_dilation)
+{
+    static const struct {
+        int64_t stride, dilation;
+    } axes[] = {{1, 1}, {2, 1}, {1, 2}, {5, 3}, {3, 5}, {4, 4}};
+    for (size_t i = 0; i < COUNT(axes); i++) {
+        int64_t most = (axes[i].stride > axes[i].dilation ? axes[i].stride : axes[i].dilation) - 1;
+        tconv_desc desc = uneven_layer();
+        tconv_issue issue;
+        desc.stride_h = axes[i].stride, desc.dilation_h = axes[i].dilation;
+        desc.output_padding_h = most;
+        expect_success(tconv_validate(&desc, &issue), issue);
+        desc.output_padding_h = most + 1;
+        expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "output_padding_h",
+                       "must be smaller than stride or dilation");
+        cr_assert_not_null(strstr(issue.message, stated("output_padding_h", most + 1)), "\"%s\"", issue.message);
+
+        desc = uneven_layer();
+        desc.stride_w = axes[i].stride, desc.dilation_w = axes[i].dilation;
+        desc.output_padding_w = most;
+        expect_success(tconv_validate(&desc, &issue), issue);
+        desc.output_padding_w = most + 1;
+        expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "output_padding_w",
+                       "must be smaller than stride or dilation");
+        desc.output_padding_w = INT64_MAX;
+        expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "output_padding_w",
+                       "must be smaller than stride or dilation");
+    }
+}
+
+/* Padding may cut the output down to one row or column, not to none. */
+Test(validate, output_is_at_least_one)
+{
+    tconv_desc desc = uneven_layer();
+    tconv_issue issue;
+    desc.pad_bottom += 12;
+    expect_shape(&desc, 2, 9, 1, 21);
+    desc.pad_bottom++;
+    expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "out_h", "must be at least 1");
+    cr_assert_not_null(strstr(issue.message, "out_h = 14 - 1 - 13 "), "\"%s\"", issue.message);
+    desc.pad_bottom = INT64_MAX - 8;
+    expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "out_h", "must be at least 1");
+
+    desc = uneven_layer();
+    desc.pad_left += 20;
+    expect_shape(&desc, 2, 9, 13, 1);
+    desc.pad_right += 3;
+    expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "out_w", "must be at least 1");
+    cr_assert_not_null(strstr(issue.message, "out_w = 24 - 22 - 4 "), "\"%s\"", issue.message);
+}
+
+Test(validate, null_arguments_are_named)
+{
+    tconv_desc desc = uneven_layer();
+    tconv_issue issue;
+    int64_t shape[4] = {-3, -3, -3, -3};
+    expect_failure(tconv_validate(NULL, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "desc", "NULL");
+    cr_assert_eq(tconv_validate(NULL, NULL), TCONV_ERROR_INVALID_ARGUMENT);
+    cr_assert_eq(tconv_validate(&desc, NULL), TCONV_SUCCESS);
+    expect_failure(tconv_output_shape(NULL, shape, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "desc", "NULL");
+    expect_failure(tconv_output_shape(&desc, NULL, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "shape", "NULL");
+    cr_assert_eq(tconv_desc_init(NULL), TCONV_ERROR_INVALID_ARGUMENT);
+    cr_assert_eq(tconv_options_init(NULL), TCONV_ERROR_INVALID_ARGUMENT);
+    desc.groups = 0;
+    cr_assert_eq(tconv_output_shape(&desc, shape, &issue), TCONV_ERROR_INVALID_ARGUMENT);
+    for (int i = 0; i < 4; i++)
+        cr_assert_eq(shape[i], -3, "a failed call wrote shape[%d]", i);
+}
+
+/* Where several rules are broken, the first field of the struct is named, then what needs several fields. */
+Test(validate, rules_come_in_the_order_of_the_fields)
+{
+    static const char *const after[] = {"dtype", "layout", "weight_layout", "math"};
+    tconv_desc desc;
+    tconv_issue issue;
+    memset(&desc, 0xff, sizeof desc); /* -1 everywhere */
+    desc.struct_size = sizeof desc;
+    for (size_t i = 0; i < DESC_NUMBERS; i++) {
+        expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, desc_numbers[i].name,
+                       "must be");
+        *desc_number_of(&desc, &desc_numbers[i]) = desc_numbers[i].least;
+    }
+    for (size_t i = 0; i < COUNT(after); i++) {
+        expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, after[i], "must be");
+        memset((char *)&desc + offsetof(tconv_desc, dtype) + 4 * i, 0, 4);
+    }
+    desc.output_padding_h = 1, desc.in_channels = 3, desc.groups = 2, desc.pad_right = 5;
+    expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "in_channels", "groups");
+    desc.groups = 1;
+    expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "output_padding_h", "must be");
+    desc.output_padding_h = 0;
+    expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "out_w", "must be at least 1");
+    desc.pad_right = 0;
+    desc.batch = desc.in_h = desc.in_w = desc.out_channels = 2;
+    static const char *const strides[] = {"src_strides[3]", "src_strides[2]", "src_strides[1]", "src_strides[0]",
+                                          "dst_strides[3]", "dst_strides[2]", "dst_strides[1]", "dst_strides[0]"};
+    for (int i = 0; i < 8; i++) { /* from the innermost, on which the rules of the outer ones build */
+        expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, strides[i], "must be");
+        (i < 4 ? desc.src_strides : desc.dst_strides)[3 - i % 4] = 0;
+    }
+    expect_success(tconv_validate(&desc, &issue), issue);
+}
+
+/* --------------------------------------------------------------------------------------------------------- versions */
+
+/* The first published version of tconv_desc ended where src_strides begins: its layers are dense. */
+#define FIRST_DESC_SIZE offsetof(tconv_desc, src_strides)
+
+Test(validate, older_desc_is_accepted_and_what_it_lacks_is_default)
+{
+    tconv_desc desc = uneven_layer();
+    tconv_issue issue;
+    desc.struct_size = FIRST_DESC_SIZE;
+    memset(desc.src_strides, 0xa5, sizeof desc.src_strides); /* lies outside the caller's struct */
+    memset(desc.dst_strides, 0xa5, sizeof desc.dst_strides);
+    expect_success(tconv_validate(&desc, &issue), issue);
+    expect_shape(&desc, 2, 9, 13, 21);
+    desc.stride_w = 0;
+    expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "stride_w",
+                   "must be at least 1");
+}
+
+Test(validate, too_small_desc_is_refused)
+{
+    const size_t sizes[] = {0, 1, sizeof(size_t), FIRST_DESC_SIZE - 1};
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        tconv_desc desc = uneven_layer();
+        tconv_issue issue;
+        desc.struct_size = sizes[i];
+        expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "struct_size",
+                       "tconv_desc_init");
+        cr_assert_not_null(strstr(issue.message, stated("struct_size", (int64_t)sizes[i])), "\"%s\"", issue.message);
+    }
+}
+
+Test(validate, newer_desc_is_accepted_while_its_new_fields_are_zero)
+{
+    struct {
+        tconv_desc known;
+        unsigned char news[24];
+    } newer;
+    tconv_issue issue;
+    memset(&newer, 0, sizeof newer);
+    newer.known = uneven_layer();
+    newer.known.struct_size = sizeof newer;
+    expect_success(tconv_validate(&newer.known, &issue), issue);
+    for (size_t i = 0; i < sizeof newer.news; i++) {
+        newer.news[i] = 1;
+        expect_failure(tconv_validate(&newer.known, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "struct_size",
+                       "must be 0");
+        newer.news[i] = 0;
+    }
+}
+
+Test(validate, init_writes_no_more_than_the_caller_has)
+{
+    const size_t sizes[] = {FIRST_DESC_SIZE, FIRST_DESC_SIZE + 32, sizeof(tconv_desc)};
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        unsigned char bytes[sizeof(tconv_desc) + 64];
+        tconv_desc desc;
+        memset(bytes, 0x5a, sizeof bytes);
+        cr_assert_eq(tconv_desc_init_sized((tconv_desc *)(void *)bytes, sizes[i]), TCONV_SUCCESS);
+        for (size_t j = sizes[i]; j < sizeof bytes; j++)
+            cr_assert_eq(bytes[j], 0x5a, "byte %zu written for a struct of %zu", j, sizes[i]);
+        memcpy(&desc, bytes, sizeof desc);
+        cr_assert_eq(desc.struct_size, sizes[i]);
+        cr_assert_eq(desc.dilation_w, 1);
+    }
+}
+
+Test(validate, init_of_a_newer_caller_clears_what_is_unknown)
+{
+    struct {
+        tconv_desc known;
+        unsigned char news[24];
+    } newer;
+    tconv_issue issue;
+    memset(&newer, 0x5a, sizeof newer);
+    cr_assert_eq(tconv_desc_init_sized(&newer.known, sizeof newer), TCONV_SUCCESS);
+    for (size_t i = 0; i < sizeof newer.news; i++)
+        cr_assert_eq(newer.news[i], 0, "byte %zu", i);
+    newer.known.in_channels = newer.known.in_h = newer.known.in_w = 1;
+    newer.known.out_channels = newer.known.kernel_h = newer.known.kernel_w = 1;
+    expect_success(tconv_validate(&newer.known, &issue), issue);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- strides */
+
+enum tensor { SRC, DST };
+
+struct stride_case {
+    tconv_layout layout;
+    enum tensor tensor;
+    int64_t strides[4];
+    const char *field; /* NULL: accepted */
+};
+
+static void check_stride_cases(const struct stride_case *cases, size_t count, const tconv_desc *layer)
+{
+    for (size_t i = 0; i < count; i++) {
+        tconv_desc desc = *layer;
+        tconv_issue issue;
+        int64_t *strides = cases[i].tensor == SRC ? desc.src_strides : desc.dst_strides;
+        desc.layout = cases[i].layout;
+        memcpy(strides, cases[i].strides, sizeof cases[i].strides);
+        if (cases[i].field == NULL) {
+            tconv_status status = tconv_validate(&desc, &issue);
+            cr_assert_eq(status, TCONV_SUCCESS, "case %zu: %s", i, issue.message);
+            continue;
+        }
+        expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, cases[i].field, "must be");
+        int axis = cases[i].field[strlen("src_strides[")] - '0';
+        cr_assert_not_null(strstr(issue.message, stated(cases[i].field, cases[i].strides[axis])), "case %zu: \"%s\"", i,
+                           issue.message);
+    }
+}
+
+/* src 2 x 6 x 5 x 7, dst 2 x 9 x 13 x 21: dense NCHW src is 210, 35, 7, 1; dense NHWC dst is 2457, 1, 189, 9. */
+Test(validate, strides_rule_by_rule)
+{
+    static const struct stride_case cases[] = {
+        {TCONV_NCHW, SRC, {0, 0, 0, 0}, NULL},
+        {TCONV_NCHW, SRC, {210, 35, 7, 1}, NULL},
+        {TCONV_NCHW, SRC, {211, 0, 0, 0}, NULL},
+        {TCONV_NCHW, SRC, {0, 36, 0, 0}, NULL}, /* the dense n follows c */
+        {TCONV_NCHW, SRC, {215, 36, 7, 1}, NULL},
+        {TCONV_NCHW, SRC, {214, 36, 7, 1}, "src_strides[0]"},
+        {TCONV_NCHW, SRC, {209, 0, 0, 0}, "src_strides[0]"},
+        {TCONV_NCHW, SRC, {0, 34, 0, 0}, "src_strides[1]"},
+        {TCONV_NCHW, SRC, {0, 0, 8, 0}, "src_strides[2]"},
+        {TCONV_NCHW, SRC, {0, 0, 6, 0}, "src_strides[2]"},
+        {TCONV_NCHW, SRC, {0, 0, 0, 2}, "src_strides[3]"},
+        {TCONV_NCHW, SRC, {-210, 0, 0, 0}, "src_strides[0]"},
+        {TCONV_NCHW, SRC, {0, -35, 0, 0}, "src_strides[1]"},
+        {TCONV_NCHW, SRC, {0, 0, -7, 0}, "src_strides[2]"},
+        {TCONV_NCHW, SRC, {0, 0, 0, -1}, "src_strides[3]"},
+        {TCONV_NCHW, DST, {2457, 273, 21, 1}, NULL},
+        {TCONV_NCHW, DST, {10000, 400, 21, 1}, NULL},
+        {TCONV_NCHW, DST, {2456, 0, 0, 0}, "dst_strides[0]"},
+        {TCONV_NCHW, DST, {0, 272, 0, 0}, "dst_strides[1]"},
+        {TCONV_NCHW, DST, {0, 0, 22, 0}, "dst_strides[2]"},
+        {TCONV_NCHW, DST, {0, 0, 0, 9}, "dst_strides[3]"},
+        {TCONV_NHWC, SRC, {210, 1, 42, 6}, NULL},
+        {TCONV_NHWC, SRC, {0, 0, 0, 8}, NULL},    /* h and n follow w */
+        {TCONV_NHWC, SRC, {278, 1, 56, 8}, NULL}, /* (35 - 1) * 8 + 6 */
+        {TCONV_NHWC, SRC, {277, 1, 56, 8}, "src_strides[0]"},
+        {TCONV_NHWC, SRC, {0, 2, 0, 0}, "src_strides[1]"},
+        {TCONV_NHWC, SRC, {0, 0, 43, 0}, "src_strides[2]"},
+        {TCONV_NHWC, SRC, {0, 1, 42, 8}, "src_strides[2]"},
+        {TCONV_NHWC, SRC, {0, 0, 0, 5}, "src_strides[3]"},
+        {TCONV_NHWC, SRC, {-1, 0, 0, 0}, "src_strides[0]"},
+        {TCONV_NHWC, SRC, {0, 0, 0, -6}, "src_strides[3]"},
+        {TCONV_NHWC, DST, {2457, 1, 189, 9}, NULL},
+        {TCONV_NHWC, DST, {0, 0, 0, 64}, NULL},
+        {TCONV_NHWC, DST, {2456, 0, 0, 0}, "dst_strides[0]"},
+        {TCONV_NHWC, DST, {0, 9, 0, 0}, "dst_strides[1]"},
+        {TCONV_NHWC, DST, {0, 0, 188, 0}, "dst_strides[2]"},
+        {TCONV_NHWC, DST, {0, 0, 0, 8}, "dst_strides[3]"},
+    };
+    tconv_desc layer = uneven_layer();
+    check_stride_cases(cases, COUNT(cases), &layer);
+}
+
+/* Layers of one image, one channel or one row say nothing about the stride of that extent, however wrong. */
+Test(validate, stride_of_an_extent_of_one_is_ignored)
+{
+    static const tconv_layout layouts[] = {TCONV_NCHW, TCONV_NHWC};
+    static const int64_t values[] = {-1, 1, 3, 12345, INT64_MIN, INT64_MAX};
+    for (size_t l = 0; l < COUNT(layouts); l++)
+        for (size_t v = 0; v < COUNT(values); v++)
+            for (int axis = 0; axis < 4; axis++) {
+                tconv_desc desc;
+                tconv_issue issue;
+                tconv_desc_init(&desc);
+                desc.layout = layouts[l];
+                desc.batch = 2, desc.in_channels = 2, desc.out_channels = 2;
+                desc.in_h = desc.in_w = 2, desc.kernel_h = desc.kernel_w = 1;
+                if (axis == 0)
+                    desc.batch = 1;
+                else if (axis == 1)
+                    desc.in_channels = desc.out_channels = 1;
+                else if (axis == 2)
+                    desc.in_h = 1;
+                else
+                    desc.in_w = 1;
+                desc.src_strides[axis] = values[v];
+                desc.dst_strides[axis] = values[v];
+                cr_assert_eq(tconv_validate(&desc, &issue), TCONV_SUCCESS, "layout %zu axis %d stride %" PRId64 ": %s",
+                             l, axis, values[v], issue.message);
+            }
+}
