@@ -1,0 +1,264 @@
+/*
+ * From DLPack: what NumPy, PyTorch, JAX, CuPy and TVM hand out as a DLTensor becomes a tconv_tensor and fills a
+ * tconv_desc, without a copy.
+ *
+ * Header-only, on the caller's own DLPack header, 0.6 or 1.x: include that first, or have it found as <dlpack/dlpack.h>.
+ * Where there is none this header declares nothing; with TCONV_DLPACK_REQUIRED defined that is an error.
+ *
+ *     tconv_desc_init(&desc);                                        // then stride, padding, dilation and groups
+ *     tconv_dlpack_layer(&desc, src, weights, dst, &issue);          // everything else
+ *     tconv_dlpack_tensor(src, &src_tensor, &issue);                 // weights, bias and dst alike
+ *     tconv_conv_transpose2d(&desc, NULL, &src_tensor, &weights_tensor, NULL, &dst_tensor, &issue);
+ *
+ * Tensors keep belonging to whoever made them: nothing here keeps a DLTensor or calls a deleter. Data that another stream
+ * is still writing is the caller's to wait for.
+ */
+#ifndef TCONV_DLPACK_H
+#define TCONV_DLPACK_H
+
+#if !defined(DLPACK_DLPACK_H_) && defined(__has_include)
+#if __has_include(<dlpack/dlpack.h>)
+#include <dlpack/dlpack.h>
+#endif
+#endif
+
+#ifdef DLPACK_DLPACK_H_
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tconv.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__) || defined(__clang__)
+#define TCONV_DLPACK_PRINTF __attribute__((format(printf, 3, 4)))
+#else
+#define TCONV_DLPACK_PRINTF
+#endif
+
+/* Fills issue, where it is not NULL, and returns its status. */
+TCONV_DLPACK_PRINTF
+static inline tconv_status tconv_dlpack_fail(tconv_issue *issue, const char *field, const char *format, ...)
+{
+    if (issue != NULL) {
+        va_list arguments;
+        va_start(arguments, format);
+        issue->status = TCONV_ERROR_INVALID_ARGUMENT;
+        snprintf(issue->field, sizeof issue->field, "%s", field);
+        vsnprintf(issue->message, sizeof issue->message, format, arguments);
+        va_end(arguments);
+    }
+    return TCONV_ERROR_INVALID_ARGUMENT;
+}
+
+/* Finds the tconv_dtype of a DLPack type; name says whose it is in the issue. One lane only. */
+static inline tconv_status tconv_dlpack_dtype(DLDataType type, const char *name, tconv_dtype *dtype, tconv_issue *issue)
+{
+    static const struct {
+        uint8_t code, bits;
+        tconv_dtype dtype;
+    } known[] = {
+        {kDLFloat, 32, TCONV_F32}, {kDLFloat, 64, TCONV_F64}, {kDLFloat, 16, TCONV_F16}, {kDLBfloat, 16, TCONV_BF16}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (type.code == known[i].code && type.bits == known[i].bits && type.lanes == 1) {
+            *dtype = known[i].dtype;
+            return TCONV_SUCCESS;
+        }
+    }
+    return tconv_dlpack_fail(issue, name,
+                             "%s.dtype = (code %d, %d bits, %d lanes): must be float32, float64, float16 or bfloat16, "
+                             "one lane",
+                             name, type.code, type.bits, type.lanes);
+}
+
+/*
+ * Makes *tensor the DLTensor's data, byte_offset included. Host and page-locked memory is TCONV_LOCATION_HOST, device and
+ * managed memory TCONV_LOCATION_CUDA; any other device is an error. Shape and strides are tconv_dlpack_layer's.
+ */
+static inline tconv_status tconv_dlpack_tensor(const DLTensor *from, tconv_tensor *tensor, tconv_issue *issue)
+{
+    if (from == NULL || tensor == NULL)
+        return tconv_dlpack_fail(issue, "tensor", "tensor = NULL: must not be NULL");
+    tconv_tensor made;
+    switch ((int)from->device.device_type) {
+    case kDLCPU:
+    case kDLCUDAHost: made.location = TCONV_LOCATION_HOST; break;
+    case kDLCUDA:
+    case kDLCUDAManaged: made.location = TCONV_LOCATION_CUDA; break;
+    default:
+        return tconv_dlpack_fail(issue, "tensor", "tensor.device_type = %d: must be CPU or CUDA memory",
+                                 (int)from->device.device_type);
+    }
+    if (tconv_dlpack_dtype(from->dtype, "tensor", &made.dtype, issue) != TCONV_SUCCESS)
+        return TCONV_ERROR_INVALID_ARGUMENT;
+    made.data = from->data == NULL ? NULL : (char *)from->data + from->byte_offset;
+    *tensor = made;
+    return TCONV_SUCCESS;
+}
+
+/*
+ * Reads the four extents and strides of a DLTensor, strides in elements and dense where it has none (DLPack before 1.2).
+ * A stride of 0 repeats elements, which no layer takes: an error, unless the extent is 1.
+ */
+static inline tconv_status tconv_dlpack_strides(const DLTensor *from, const char *name, int64_t shape[4],
+                                                int64_t strides[4], tconv_issue *issue)
+{
+    if (from == NULL || from->ndim != 4 || from->shape == NULL)
+        return tconv_dlpack_fail(issue, name, "%s.ndim = %d: must be 4", name, from == NULL ? 0 : (int)from->ndim);
+    int64_t dense = 1;
+    for (int axis = 3; axis >= 0; axis--) {
+        shape[axis] = from->shape[axis];
+        strides[axis] = from->strides == NULL ? dense : from->strides[axis];
+        if (shape[axis] < 0 || (shape[axis] > 0 && dense > INT64_MAX / shape[axis])) {
+            return tconv_dlpack_fail(issue, name, "%s.shape[%d] = %" PRId64 ": must be at least 0, the size in 63 bits",
+                                     name, axis, shape[axis]);
+        }
+        if (strides[axis] <= 0 && shape[axis] > 1) {
+            return tconv_dlpack_fail(issue, name, "%s.strides[%d] = %" PRId64 ": must be at least 1", name, axis,
+                                     strides[axis]);
+        }
+        if (shape[axis] == 1) {
+            strides[axis] = 0; /* of no account: the library's word for dense */
+        }
+        dense *= shape[axis] > 0 ? shape[axis] : 1;
+    }
+    return TCONV_SUCCESS;
+}
+
+/*
+ * Whether the axes lie densely in memory in the order given, slowest first: each stride that counts is the product of the
+ * extents after it. order has count axes, the innermost ones of a tensor.
+ */
+static inline bool tconv_dlpack_is_dense(const int64_t shape[4], const int64_t strides[4], const int *order, int count)
+{
+    int64_t dense = 1;
+    for (int i = count - 1; i >= 0; i--) {
+        if (shape[order[i]] > 1 && strides[order[i]] != dense)
+            return false;
+        dense *= shape[order[i]];
+    }
+    return true;
+}
+
+/* Whether rows are dense as layout has them; the library checks the other strides. Either layout may do. */
+static inline bool tconv_dlpack_fits(const int64_t shape[4], const int64_t strides[4], tconv_layout layout)
+{
+    static const int rows[2] = {2, 3};
+    return layout == TCONV_NCHW ? tconv_dlpack_is_dense(shape, strides, rows, 2) : shape[1] == 1 || strides[1] == 1;
+}
+
+/* Finds how dense weights lie. */
+static inline tconv_status tconv_dlpack_weight_layout(const int64_t shape[4], const int64_t strides[4],
+                                                      tconv_weight_layout *layout, tconv_issue *issue)
+{
+    static const int orders[3][4] = {{0, 1, 2, 3}, {0, 2, 3, 1}, {2, 3, 1, 0}}; /* IOHW, IHWO, HWOI */
+    for (int i = TCONV_WEIGHT_IOHW; i <= TCONV_WEIGHT_HWOI; i++) {
+        if (tconv_dlpack_is_dense(shape, strides, orders[i], 4)) {
+            *layout = (tconv_weight_layout)i;
+            return TCONV_SUCCESS;
+        }
+    }
+    return tconv_dlpack_fail(issue, "weights", "weights.strides: must be dense, as IOHW, IHWO or HWOI");
+}
+
+/* Checks that a tensor has the dtype of src. */
+static inline tconv_status tconv_dlpack_same_dtype(const DLTensor *from, const char *name, tconv_dtype dtype,
+                                                   tconv_issue *issue)
+{
+    tconv_dtype found = TCONV_F32;
+    if (tconv_dlpack_dtype(from->dtype, name, &found, issue) != TCONV_SUCCESS)
+        return TCONV_ERROR_INVALID_ARGUMENT;
+    return found == dtype ? TCONV_SUCCESS : tconv_dlpack_fail(issue, name, "%s.dtype: must be that of src", name);
+}
+
+/*
+ * Fills in the layer's src and weights: all of desc but what a layer is free to choose, its layout and its dst_strides.
+ */
+static inline tconv_status tconv_dlpack_inputs(tconv_desc *desc, const DLTensor *src, const DLTensor *weights,
+                                               tconv_issue *issue)
+{
+    int64_t in[4] = {0}, kernel[4] = {0}, kernel_strides[4] = {0};
+    if (tconv_dlpack_strides(src, "src", in, desc->src_strides, issue) != TCONV_SUCCESS ||
+        tconv_dlpack_dtype(src->dtype, "src", &desc->dtype, issue) != TCONV_SUCCESS ||
+        tconv_dlpack_strides(weights, "weights", kernel, kernel_strides, issue) != TCONV_SUCCESS ||
+        tconv_dlpack_same_dtype(weights, "weights", desc->dtype, issue) != TCONV_SUCCESS ||
+        tconv_dlpack_weight_layout(kernel, kernel_strides, &desc->weight_layout, issue) != TCONV_SUCCESS) {
+        return TCONV_ERROR_INVALID_ARGUMENT;
+    }
+    if (kernel[0] != in[1]) {
+        return tconv_dlpack_fail(issue, "weights",
+                                 "weights.shape[0] = %" PRId64 ": must be the %" PRId64 " channels of src", kernel[0],
+                                 in[1]);
+    }
+    if (desc->groups < 1 || kernel[1] > INT64_MAX / desc->groups) {
+        return tconv_dlpack_fail(issue, "groups", "groups = %" PRId64 ": must be at least 1, out_channels in 63 bits",
+                                 desc->groups);
+    }
+    desc->batch = in[0], desc->in_channels = in[1], desc->in_h = in[2], desc->in_w = in[3];
+    desc->out_channels = kernel[1] * desc->groups, desc->kernel_h = kernel[2], desc->kernel_w = kernel[3];
+    const bool nchw = tconv_dlpack_fits(in, desc->src_strides, TCONV_NCHW);
+    if (!nchw && !tconv_dlpack_fits(in, desc->src_strides, TCONV_NHWC))
+        return tconv_dlpack_fail(issue, "src", "src.strides: must have dense rows (NCHW) or dense channels (NHWC)");
+    desc->layout = nchw ? TCONV_NCHW : TCONV_NHWC;
+    return TCONV_SUCCESS;
+}
+
+/*
+ * Fills desc from the tensors: batch, in_channels, in_h, in_w, out_channels, kernel_h, kernel_w, dtype, layout,
+ * weight_layout, src_strides and dst_strides. desc was initialised, and its groups are set. dst may be NULL: dense then.
+ *
+ * src and dst have the logical shape (n, c, h, w), weights (in, out / groups, kh, kw), as PyTorch has them. How they lie in
+ * memory is read from their strides: NCHW where that fits src and dst, else NHWC (channels_last); weights as IOHW, IHWO
+ * or HWOI. Checks the layer by tconv_validate's rules, and that dst has the shape of tconv_output_shape. On an error desc
+ * is untouched.
+ */
+static inline tconv_status tconv_dlpack_layer(tconv_desc *desc, const DLTensor *src, const DLTensor *weights,
+                                              const DLTensor *dst, tconv_issue *issue)
+{
+    int64_t expected[4] = {0}, out[4] = {0};
+    if (desc == NULL)
+        return tconv_dlpack_fail(issue, "desc", "desc = NULL: must not be NULL");
+    tconv_desc made = *desc;
+    memset(made.dst_strides, 0, sizeof made.dst_strides);
+    if (tconv_dlpack_inputs(&made, src, weights, issue) != TCONV_SUCCESS)
+        return TCONV_ERROR_INVALID_ARGUMENT;
+    if (dst != NULL) {
+        if (tconv_dlpack_strides(dst, "dst", out, made.dst_strides, issue) != TCONV_SUCCESS ||
+            tconv_dlpack_same_dtype(dst, "dst", made.dtype, issue) != TCONV_SUCCESS) {
+            return TCONV_ERROR_INVALID_ARGUMENT;
+        }
+        /* An src of one channel or one pixel fits both layouts: then dst decides. */
+        const int64_t in[4] = {made.batch, made.in_channels, made.in_h, made.in_w};
+        if (!tconv_dlpack_fits(out, made.dst_strides, made.layout) &&
+            tconv_dlpack_fits(in, made.src_strides, TCONV_NHWC)) {
+            made.layout = TCONV_NHWC;
+        }
+    }
+    const tconv_status status = tconv_output_shape(&made, expected, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    for (int axis = 0; dst != NULL && axis < 4; axis++) {
+        if (out[axis] != expected[axis]) {
+            return tconv_dlpack_fail(issue, "dst", "dst.shape[%d] = %" PRId64 ": must be %" PRId64, axis, out[axis],
+                                     expected[axis]);
+        }
+    }
+    *desc = made;
+    return TCONV_SUCCESS;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#elif defined(TCONV_DLPACK_REQUIRED)
+#error "tconv/dlpack.h needs DLPack's header: include it first, or put it on the include path as <dlpack/dlpack.h>"
+#endif
+
+#endif
