@@ -1,0 +1,107 @@
+# What scripts/demo, scripts/test and .ci/run set up before they work. Sourced by bash; leaves the shell in the
+# repository's root, with TCONV_ROOT and TCONV_JOBS set and the CUDA compiler, where there is one, on the PATH.
+#
+# On Debian 12 and Ubuntu 24.04 and newer, missing packages are installed with apt-get, through sudo where the user is
+# not root. Elsewhere what is missing is named.
+
+TCONV_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+TCONV_JOBS=$(nproc 2>/dev/null || echo 1)
+cd "$TCONV_ROOT" || exit 1
+
+tconv_die() {
+    echo "$(basename "$0"): error: $*" >&2
+    exit 1
+}
+
+# "package|a command that succeeds where what it brings is there, whoever installed it".
+TCONV_BUILD_PACKAGES=(
+    "build-essential|command -v cc && command -v c++ && command -v make"
+    "cmake|command -v cmake"
+    "ninja-build|command -v ninja"
+    "pkg-config|command -v pkg-config"
+    "libhwloc-dev|pkg-config --exists hwloc"
+    "libpng-dev|pkg-config --exists libpng"
+)
+TCONV_TEST_PACKAGES=(
+    "libcriterion-dev|pkg-config --exists criterion"
+    "python3|command -v python3"
+)
+TCONV_LINT_PACKAGES=(
+    "clang|command -v clang"
+    "libomp-dev|tconv_clang_has_openmp"
+    "clang-format|command -v clang-format"
+    "clang-tidy|command -v clang-tidy"
+    "cppcheck|command -v cppcheck"
+)
+
+tconv_clang_has_openmp() {
+    echo "int main(void) { return 0; }" | clang -fopenmp -x c - -o /dev/null
+}
+
+# Installs what is missing of the packages given as above, saying so first.
+tconv_install() {
+    local entry missing=() as_root=()
+    for entry in "$@"; do
+        if ! dpkg-query -W -f '${Status}' "${entry%%|*}" 2>/dev/null | grep -q "ok installed" &&
+            ! eval "${entry#*|}" >/dev/null 2>&1; then
+            missing+=("${entry%%|*}")
+        fi
+    done
+    if [ ${#missing[@]} -eq 0 ]; then
+        return
+    fi
+    command -v apt-get >/dev/null ||
+        tconv_die "missing: ${missing[*]} (names of Debian's packages); without apt-get, please install them yourself"
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null ||
+            tconv_die "missing: ${missing[*]}; to install them this script needs root or sudo"
+        as_root=(sudo)
+    fi
+    echo "== installing with apt-get: ${missing[*]}"
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q ||
+        tconv_die "apt-get update failed"
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" ||
+        tconv_die "apt-get could not install: ${missing[*]}"
+}
+
+# A configuration needs CMake 3.25 (Debian 12 has it).
+tconv_check_cmake() {
+    local version
+    version=$(cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
+    [ "$(printf '3.25\n%s\n' "$version" | sort -V | head -n 1)" = 3.25 ] ||
+        tconv_die "CMake $version is too old: 3.25 or newer is needed"
+}
+
+# The CUDA toolkit is used where it lies and never installed.
+tconv_find_cuda() {
+    if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
+        PATH=$PATH:/usr/local/cuda/bin
+    fi
+    if command -v nvcc >/dev/null; then
+        echo "== CUDA toolkit: $(command -v nvcc)"
+    else
+        echo "== CUDA toolkit: none, building for the CPU alone"
+    fi
+}
+
+# tconv_setup PACKAGES... makes the machine ready to build.
+tconv_setup() {
+    tconv_install "$@"
+    tconv_check_cmake
+    tconv_find_cuda
+}
+
+# tconv_build PRESET [CMAKE OPTIONS...] configures and builds build/PRESET. The configuration is shown if it fails.
+tconv_build() {
+    local preset=$1 log
+    shift
+    mkdir -p "build/$preset"
+    log=build/$preset/configure.log
+    echo "== building preset $preset in build/$preset"
+    cmake --preset "$preset" "$@" >"$log" 2>&1 || {
+        cat "$log"
+        tconv_die "preset $preset does not configure"
+    }
+    grep -E "^-- tconv " "$log" || true
+    cmake --build --preset "$preset" -j "$TCONV_JOBS" || tconv_die "preset $preset does not build"
+}
