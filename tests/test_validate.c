@@ -210,8 +210,13 @@ Test(validate, null_arguments_are_named)
     cr_assert_eq(tconv_validate(&desc, NULL), TCONV_SUCCESS);
     expect_failure(tconv_output_shape(NULL, shape, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "desc", "NULL");
     expect_failure(tconv_output_shape(&desc, NULL, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "shape", "NULL");
+    tconv_issue last;
     cr_assert_eq(tconv_desc_init(NULL), TCONV_ERROR_INVALID_ARGUMENT);
+    tconv_last_issue(&last);
+    cr_assert_str_eq(last.field, "desc");
     cr_assert_eq(tconv_options_init(NULL), TCONV_ERROR_INVALID_ARGUMENT);
+    tconv_last_issue(&last);
+    cr_assert_str_eq(last.field, "options");
     desc.groups = 0;
     cr_assert_eq(tconv_output_shape(&desc, shape, &issue), TCONV_ERROR_INVALID_ARGUMENT);
     for (int i = 0; i < 4; i++)

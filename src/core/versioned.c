@@ -5,10 +5,22 @@
 #include "problem.h"
 #include "status.h"
 
+/* Checks the arguments of an initialiser; name is "desc" or "options". */
+static tconv_status check_init(const void *caller, size_t struct_size, const char *name)
+{
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    if (caller == NULL)
+        tconv_fail(&found, TCONV_ERROR_INVALID_ARGUMENT, name, "%s = NULL: must point to a tconv_%s", name, name);
+    else if (struct_size < sizeof struct_size)
+        tconv_fail(&found, TCONV_ERROR_INVALID_ARGUMENT, "struct_size", "struct_size = %zu: must be at least %zu",
+                   struct_size, sizeof struct_size);
+    return tconv_report(&found, NULL);
+}
+
 tconv_status tconv_desc_init_sized(tconv_desc *desc, size_t struct_size)
 {
     tconv_desc defaults;
-    if (desc == NULL || struct_size < sizeof desc->struct_size)
+    if (check_init(desc, struct_size, "desc") != TCONV_SUCCESS)
         return TCONV_ERROR_INVALID_ARGUMENT;
     memset(&defaults, 0, sizeof defaults);
     defaults.struct_size = struct_size;
@@ -24,7 +36,7 @@ tconv_status tconv_desc_init_sized(tconv_desc *desc, size_t struct_size)
 tconv_status tconv_options_init_sized(tconv_options *options, size_t struct_size)
 {
     tconv_options defaults;
-    if (options == NULL || struct_size < sizeof options->struct_size)
+    if (check_init(options, struct_size, "options") != TCONV_SUCCESS)
         return TCONV_ERROR_INVALID_ARGUMENT;
     memset(&defaults, 0, sizeof defaults);
     defaults.struct_size = struct_size;
