@@ -4,7 +4,8 @@
     compare_cpu.py --library build/libtconv.so [--program build/cli/tconv] [--threads 2] [--budget 2] [--out DIR] [CASE...]
 
 Contenders: tconv (NCHW and NHWC, weights packed once), PyTorch NCHW and channels_last (oneDNN), PyTorch without oneDNN, and
-ONNX Runtime where it is installed. Each round times every contender once; the figure is the median over rounds. The batch
+ONNX Runtime where it is installed. Each round runs every contender twice in a row and times the second run, when its
+threads are awake; the figure is the median over rounds. The batch
 is cut so that a case stays at about BUDGET GFLOP. floor_ms is the larger of FLOP / FMA rate and bytes / copy rate, both
 measured by `tconv bench` just before. Writes DIR/compare_cpu.json and DIR/compare_cpu.md.
 """
@@ -19,8 +20,10 @@ import subprocess
 import tempfile
 import time
 
-os.environ.setdefault("OMP_PROC_BIND", "true")
-import numpy as np
+# PyTorch brings an OpenMP run-time of its own, so that threads of two teams share the cores: those that wait must sleep,
+# and none may be bound, because the second team would find itself on the cores that were left to the first one's master.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.pop("OMP_PROC_BIND", None)
 import torch
 import torch.nn.functional as F
 
@@ -88,6 +91,7 @@ def onnx_contender(row, x, w, b, threads):
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # its threads would take the next one's cores
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     array = x.numpy()
 
@@ -119,6 +123,7 @@ def measure(contenders, rounds, seconds):
     end = time.perf_counter() + seconds
     while len(times[next(iter(times))]) < rounds or (time.perf_counter() < end and len(times[next(iter(times))]) < 50):
         for name, run in contenders.items():
+            run()
             start = time.perf_counter()
             run()
             times[name].append(time.perf_counter() - start)
