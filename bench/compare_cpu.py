@@ -5,9 +5,8 @@
 
 Contenders: tconv (NCHW and NHWC, weights packed once), PyTorch NCHW and channels_last (oneDNN), PyTorch without oneDNN, and
 ONNX Runtime where it is installed. Each round runs every contender twice in a row and times the second run, when its
-threads are awake; the figure is the median over rounds. The batch
-is cut so that a case stays at about BUDGET GFLOP. floor_ms is the larger of FLOP / FMA rate and bytes / copy rate, both
-measured by `tconv bench` just before. Writes DIR/compare_cpu.json and DIR/compare_cpu.md.
+threads are awake; the figure is the median over rounds. The batch is cut so that a case stays at about BUDGET GFLOP. floor_ms is the larger of FLOP / FMA rate and bytes / copy rate, both
+measured by `tconv bench` just before. Writes compare_cpu.json, .md and (with matplotlib) .svg to DIR.
 """
 import argparse
 import csv
@@ -192,6 +191,35 @@ def main():
     with open(os.path.join(options.out, "compare_cpu.json"), "w") as file:
         json.dump({"threads": options.threads, "fma_gflops": peak, "copy_gbps": copy, "results": results}, file, indent=1)
     write_table(results, options.out)
+    if peak:
+        write_plot(results, options.threads, options.out)
+
+
+def write_plot(results, threads, out):
+    """Bars of time over floor for each layer and contender, with the geometric means last."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("no matplotlib: no plot")
+        return
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plot
+    matplotlib.rcParams["svg.hashsalt"] = "tconv"
+    names = list(results[0]["ms"])
+    layers = [r["name"] for r in results] + ["geometric mean"]
+    figure, axes = plot.subplots(figsize=(14, 4.5))
+    width = 0.8 / len(names)
+    for i, name in enumerate(names):
+        ratios = [r["ms"][name] / r["floor_ms"] for r in results]
+        axes.bar([x + i * width for x in range(len(layers))], ratios + [geometric_mean(ratios)], width, label=name)
+    axes.axhline(1, color="black", linewidth=0.8)
+    axes.set_yscale("log")
+    axes.set_ylabel("time over the machine's floor")
+    axes.set_xticks([x + 0.4 - width / 2 for x in range(len(layers))], layers, rotation=60, ha="right", fontsize=8)
+    axes.set_title(f"ConvTranspose2d, f32, {threads} threads: lower is better, 1 is the machine's limit", fontsize=10)
+    axes.legend(fontsize=8, ncols=len(names))
+    figure.tight_layout()
+    figure.savefig(os.path.join(out, "compare_cpu.svg"), metadata={"Date": None})
 
 
 def write_table(results, out):
