@@ -148,7 +148,7 @@ Test(sizes, status_and_shape_agree_with_wide_arithmetic)
         tconv_desc desc;
         tconv_issue issue;
         int64_t shape[4];
-        wide out_h, out_w;
+        wide out_h = 0, out_w = 0; /* the oracle writes them where the layer is valid */
         tconv_desc_init(&desc);
         for (size_t j = 0; j < DESC_NUMBERS; j++)
             *desc_number_of(&desc, &desc_numbers[j]) = random_extent() - (desc_numbers[j].least == 0);
