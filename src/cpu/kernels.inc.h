@@ -3,7 +3,8 @@
  *
  *     LEVEL          its name
  *     VECTOR_BYTES   of a vector register
- *     TILES(tile)    tile(channels, vectors) for each tile that the registers hold; the same for float and double
+ *     TILES(tile)    tile(channels, vectors) for each tile that the registers hold, by UP_TO_n; the same for float and
+ *                    double
  *     MAX_CHANNELS   of those
  *     MAX_VECTORS    the most vectors of a tile of 0, 1, ... channels
  *
@@ -33,6 +34,14 @@
 
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b)  JOIN_(a, b)
+
+/* Tiles of so many channels with 1 to so many vectors: what TILES is written with. */
+#define UP_TO_2(tile, channels) tile(channels, 1) tile(channels, 2)
+#define UP_TO_3(tile, channels) UP_TO_2(tile, channels) tile(channels, 3)
+#define UP_TO_4(tile, channels) UP_TO_3(tile, channels) tile(channels, 4)
+#define UP_TO_5(tile, channels) UP_TO_4(tile, channels) tile(channels, 5)
+#define UP_TO_6(tile, channels) UP_TO_5(tile, channels) tile(channels, 6)
+#define UP_TO_8(tile, channels) UP_TO_6(tile, channels) tile(channels, 7) tile(channels, 8)
 
 /* Channels of an NHWC tensor that are turned into planes at a time: a cache line of floats. */
 enum { PIXEL_CHANNELS = 16 };

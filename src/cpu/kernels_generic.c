@@ -8,11 +8,6 @@
     {                                                                                                                  \
         0, 8, 6, 4, 3, 2, 2                                                                                            \
     }
-#define UP_TO_2(tile, channels) tile(channels, 1) tile(channels, 2)
-#define UP_TO_3(tile, channels) UP_TO_2(tile, channels) tile(channels, 3)
-#define UP_TO_4(tile, channels) UP_TO_3(tile, channels) tile(channels, 4)
-#define UP_TO_6(tile, channels) UP_TO_4(tile, channels) tile(channels, 5) tile(channels, 6)
-#define UP_TO_8(tile, channels) UP_TO_6(tile, channels) tile(channels, 7) tile(channels, 8)
 #define TILES(tile)                                                                                                    \
     UP_TO_8(tile, 1)                                                                                                   \
     UP_TO_6(tile, 2)                                                                                                   \
