@@ -13,7 +13,7 @@ void *tconv_allocate(const tconv_allocator *allocator, size_t size)
                                         : malloc(size + overhead);
     if (block == NULL)
         return NULL;
-    void **memory = (void **)tconv_align_pointer((char *)block + sizeof(void *));
+    void **memory = (void **)tconv_align_pointer((char *)block + sizeof(void *), TCONV_ALIGNMENT);
     memory[-1] = block;
     return memory;
 }

@@ -21,16 +21,16 @@ void tconv_release(const tconv_allocator *allocator, void *memory);
 }
 #endif
 
-/* bytes rounded up to a multiple of TCONV_ALIGNMENT. */
-static inline size_t tconv_align_up(size_t bytes)
+/* size rounded up to a multiple of alignment. */
+static inline size_t tconv_align_up(size_t size, size_t alignment)
 {
-    return (bytes + TCONV_ALIGNMENT - 1) / TCONV_ALIGNMENT * TCONV_ALIGNMENT;
+    return (size + alignment - 1) / alignment * alignment;
 }
 
-/* The first address at or after memory that is a multiple of TCONV_ALIGNMENT. */
-static inline void *tconv_align_pointer(void *memory)
+/* The first address at or after memory that is a multiple of alignment. */
+static inline void *tconv_align_pointer(void *memory, size_t alignment)
 {
-    return (char *)memory + (TCONV_ALIGNMENT - (uintptr_t)memory % TCONV_ALIGNMENT) % TCONV_ALIGNMENT;
+    return (char *)memory + (alignment - (uintptr_t)memory % alignment) % alignment;
 }
 
 #endif

@@ -43,9 +43,8 @@ typedef struct tconv_memory_sizes {
 /* Pointers of one execute. The tensors were checked: not NULL but for bias, dtype and location as the plan's. */
 typedef struct tconv_arguments {
     const void *src;
-    const void *packed;  /* made by pack, in this execute's workspace or once and for all */
-    const void *weights; /* as the caller's; NULL where packed was made once and for all */
-    const void *bias;    /* NULL for none */
+    const void *packed; /* made by pack, in this execute's workspace or once and for all */
+    const void *bias;   /* NULL for none */
     void *dst;
     void *scratch;
     void *stream; /* CUDA: a cudaStream_t */

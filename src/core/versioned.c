@@ -5,45 +5,43 @@
 #include "problem.h"
 #include "status.h"
 
-/* Checks the arguments of an initialiser; name is "desc" or "options". */
-static tconv_status check_init(const void *caller, size_t struct_size, const char *name)
+/* Fills the caller's struct of struct_size bytes with the defaults, of which this library knows known_size bytes and whose
+ * struct_size is the caller's; what a newer caller knows becomes 0. name is "desc" or "options". */
+static tconv_status init_versioned(void *caller, size_t struct_size, const void *defaults, size_t known_size,
+                                   const char *name)
 {
     tconv_issue found = {TCONV_SUCCESS, "", ""};
-    if (caller == NULL)
+    if (caller == NULL) {
         tconv_fail(&found, TCONV_ERROR_INVALID_ARGUMENT, name, "%s = NULL: must point to a tconv_%s", name, name);
-    else if (struct_size < sizeof struct_size)
+    } else if (struct_size < sizeof struct_size) {
         tconv_fail(&found, TCONV_ERROR_INVALID_ARGUMENT, "struct_size", "struct_size = %zu: must be at least %zu",
                    struct_size, sizeof struct_size);
+    } else {
+        memset(caller, 0, struct_size);
+        memcpy(caller, defaults, struct_size < known_size ? struct_size : known_size);
+    }
     return tconv_report(&found, NULL);
 }
 
 tconv_status tconv_desc_init_sized(tconv_desc *desc, size_t struct_size)
 {
     tconv_desc defaults;
-    if (check_init(desc, struct_size, "desc") != TCONV_SUCCESS)
-        return TCONV_ERROR_INVALID_ARGUMENT;
     memset(&defaults, 0, sizeof defaults);
     defaults.struct_size = struct_size;
     defaults.batch = 1;
     defaults.stride_h = defaults.stride_w = 1;
     defaults.dilation_h = defaults.dilation_w = 1;
     defaults.groups = 1;
-    memset(desc, 0, struct_size);
-    memcpy(desc, &defaults, struct_size < sizeof defaults ? struct_size : sizeof defaults);
-    return TCONV_SUCCESS;
+    return init_versioned(desc, struct_size, &defaults, sizeof defaults, "desc");
 }
 
 tconv_status tconv_options_init_sized(tconv_options *options, size_t struct_size)
 {
     tconv_options defaults;
-    if (check_init(options, struct_size, "options") != TCONV_SUCCESS)
-        return TCONV_ERROR_INVALID_ARGUMENT;
     memset(&defaults, 0, sizeof defaults);
     defaults.struct_size = struct_size;
     defaults.device = -1;
-    memset(options, 0, struct_size);
-    memcpy(options, &defaults, struct_size < sizeof defaults ? struct_size : sizeof defaults);
-    return TCONV_SUCCESS;
+    return init_versioned(options, struct_size, &defaults, sizeof defaults, "options");
 }
 
 tconv_status tconv_read_versioned(void *known, size_t known_size, const void *caller, size_t minimum, const char *name,

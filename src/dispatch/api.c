@@ -1,8 +1,5 @@
 /* The public entry points that concern plans: each clears an issue, calls what does the work, and reports. */
-#include <string.h>
-
 #include "../core/status.h"
-#include "../cpu/cpu_backend.h"
 #include "../cuda/cuda_backend.h"
 #include "impl_list.h"
 #include "plan.h"
@@ -44,12 +41,11 @@ tconv_status tconv_plan_create(const tconv_desc *desc, const tconv_options *opti
 /* Checks the arguments that the questions below have in common. */
 static tconv_status check_question(const tconv_plan *plan, const void *answer, const char *name, tconv_issue *issue)
 {
-    if (plan == NULL)
-        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "plan", "plan = NULL: must be a plan");
-    if (answer == NULL)
+    tconv_status status = tconv_plan_check(plan, issue);
+    if (status == TCONV_SUCCESS && answer == NULL)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, name, "%s = NULL: must point to room for the answer",
                           name);
-    return TCONV_SUCCESS;
+    return status;
 }
 
 tconv_status tconv_plan_workspace_size(const tconv_plan *plan, size_t *size)

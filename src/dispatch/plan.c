@@ -8,7 +8,6 @@
 
 #include "../core/alloc.h"
 #include "../core/checked.h"
-#include "../core/config.h"
 #include "../core/status.h"
 #include "../cpu/cpu_backend.h"
 #include "../cuda/cuda_backend.h"
@@ -21,11 +20,6 @@
 static size_t alignment_of(const tconv_plan *plan)
 {
     return plan->layer.target.backend == TCONV_BACKEND_CUDA ? CUDA_ALIGNMENT : TCONV_ALIGNMENT;
-}
-
-static size_t round_up(size_t size, size_t alignment)
-{
-    return (size + alignment - 1) / alignment * alignment;
 }
 
 /* ------------------------------------------------------------------------------------------------------- resolving */
@@ -79,19 +73,18 @@ static tconv_status named_implementation(const tconv_options *options, const tco
     return TCONV_SUCCESS;
 }
 
-tconv_status tconv_backend_named(const tconv_options *options, tconv_backend *backend, tconv_issue *issue)
+tconv_status tconv_backend_named(const tconv_options *options, tconv_config *config, tconv_backend *backend,
+                                 tconv_issue *issue)
 {
     const tconv_implementation *implementation;
-    tconv_config config;
     tconv_status status;
-    if ((status = named_implementation(options, &implementation, issue)) ||
-        (status = tconv_config_read(&config, issue)))
+    if ((status = named_implementation(options, &implementation, issue)) || (status = tconv_config_read(config, issue)))
         return status;
     *backend = options->backend;
     if (*backend == TCONV_BACKEND_AUTO && implementation != NULL)
         *backend = implementation->backend;
     if (*backend == TCONV_BACKEND_AUTO)
-        *backend = config.backend;
+        *backend = config->backend;
     return TCONV_SUCCESS;
 }
 
@@ -102,8 +95,7 @@ static tconv_status resolve_target(tconv_plan *plan, const tconv_options *option
     tconv_desc *desc = &plan->layer.problem.desc;
     tconv_config config;
     tconv_status status;
-    if ((status = tconv_backend_named(options, &target->backend, issue)) ||
-        (status = tconv_config_read(&config, issue)))
+    if ((status = tconv_backend_named(options, &config, &target->backend, issue)))
         return status;
     if (target->backend == TCONV_BACKEND_AUTO)
         target->backend = options->location == TCONV_LOCATION_CUDA ? TCONV_BACKEND_CUDA : TCONV_BACKEND_CPU;
@@ -223,7 +215,7 @@ void tconv_plan_free(tconv_plan *plan)
 
 /* --------------------------------------------------------------------------------------------------------- packing */
 
-static tconv_status check_plan(const tconv_plan *plan, tconv_issue *issue)
+tconv_status tconv_plan_check(const tconv_plan *plan, tconv_issue *issue)
 {
     if (plan == NULL)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "plan", "plan = NULL: must be a plan");
@@ -268,7 +260,7 @@ tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights
     if (packed == NULL)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "packed", "packed = NULL: must point to a pointer");
     *packed = NULL;
-    if ((status = check_plan(plan, issue)) || (status = check_tensor(plan, weights, "weights", issue)) ||
+    if ((status = tconv_plan_check(plan, issue)) || (status = check_tensor(plan, weights, "weights", issue)) ||
         (status = clone(plan, &made, issue)))
         return status;
 
@@ -292,7 +284,7 @@ tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights
 /* The bytes of workspace that hold packed weights. */
 static size_t workspace_packed(const tconv_plan *plan)
 {
-    return plan->packed == NULL ? round_up(plan->sizes.packed, alignment_of(plan)) : 0;
+    return plan->packed == NULL ? tconv_align_up(plan->sizes.packed, alignment_of(plan)) : 0;
 }
 
 size_t tconv_plan_workspace(const tconv_plan *plan)
@@ -325,20 +317,16 @@ tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensor *src, con
                             const tconv_tensor *bias, const tconv_tensor *dst, void *workspace, size_t workspace_size,
                             void *stream, tconv_issue *issue)
 {
-    tconv_status status = check_plan(plan, issue);
+    tconv_status status = tconv_plan_check(plan, issue);
     if (status != TCONV_SUCCESS || plan->layer.problem.batch == 0)
         return status;
     if ((status = check_arguments(plan, src, weights, bias, dst, workspace, workspace_size, issue)))
         return status;
 
-    size_t alignment = alignment_of(plan);
-    char *memory = workspace;
-    if (memory != NULL)
-        memory += (alignment - (uintptr_t)memory % alignment) % alignment;
+    char *memory = workspace != NULL ? tconv_align_pointer(workspace, alignment_of(plan)) : NULL;
     tconv_arguments arguments = {
         .src = src->data,
         .packed = plan->packed,
-        .weights = plan->packed == NULL ? weights->data : NULL,
         .bias = bias != NULL ? bias->data : NULL,
         .dst = dst->data,
         .scratch = memory != NULL ? memory + workspace_packed(plan) : NULL,

@@ -2,6 +2,7 @@
 #ifndef TCONV_DISPATCH_PLAN_H
 #define TCONV_DISPATCH_PLAN_H
 
+#include "../core/config.h"
 #include "../core/impl.h"
 
 struct tconv_plan {
@@ -16,8 +17,12 @@ struct tconv_plan {
 /* The caller's options read and checked by themselves; NULL gives the defaults. */
 tconv_status tconv_options_read(tconv_options *known, const tconv_options *options, tconv_issue *issue);
 
-/* The backend that options and environment name; AUTO where neither does. */
-tconv_status tconv_backend_named(const tconv_options *options, tconv_backend *backend, tconv_issue *issue);
+/* The backend that options and environment name, AUTO where neither does; and the environment, read on the way. */
+tconv_status tconv_backend_named(const tconv_options *options, tconv_config *config, tconv_backend *backend,
+                                 tconv_issue *issue);
+
+/* Whether there is a plan at all. */
+tconv_status tconv_plan_check(const tconv_plan *plan, tconv_issue *issue);
 
 /* The functions behind the public ones of the same names; they fill issue and report nothing. */
 tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *options, tconv_plan **plan,

@@ -157,7 +157,8 @@ static tconv_status look_at_tensors(struct stage *stage, const tconv_problem *pr
 static tconv_status make_plan(struct stage *stage, const tconv_desc *desc, tconv_options *options,
                               tconv_location src_location, tconv_issue *issue)
 {
-    tconv_status status = tconv_backend_named(options, &stage->backend, issue);
+    tconv_config config;
+    tconv_status status = tconv_backend_named(options, &config, &stage->backend, issue);
     if (status != TCONV_SUCCESS)
         return status;
     if (stage->backend == TCONV_BACKEND_AUTO) {
