@@ -23,6 +23,7 @@ typedef struct tconv_target {
     int threads;               /* CPU: at least 1 */
     tconv_cpu_isa cpu_isa;     /* CPU: a level that this machine has */
     size_t l1_bytes, l2_bytes; /* CPU: data caches of one core */
+    size_t l3_bytes;           /* CPU: the cache that cores share */
     int device;                /* CUDA: ordinal */
     int compute_capability;    /* CUDA: major * 10 + minor */
 } tconv_target;

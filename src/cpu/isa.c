@@ -113,7 +113,7 @@ const tconv_cpu_kernels *tconv_cpu_find_kernels(tconv_cpu_isa isa)
 }
 
 /* Caches to assume where the machine does not tell: the smallest of processors of the last ten years. */
-enum { UNKNOWN_L1_BYTES = 32 << 10, UNKNOWN_L2_BYTES = 256 << 10 };
+enum { UNKNOWN_L1_BYTES = 32 << 10, UNKNOWN_L2_BYTES = 256 << 10, UNKNOWN_L3_BYTES = 8 << 20 };
 
 tconv_status tconv_cpu_resolve(int threads, tconv_cpu_isa isa, tconv_target *target, tconv_issue *issue)
 {
@@ -125,5 +125,6 @@ tconv_status tconv_cpu_resolve(int threads, tconv_cpu_isa isa, tconv_target *tar
     target->cpu_isa = best_level(isa)->isa;
     target->l1_bytes = topology->l1_bytes > 0 ? topology->l1_bytes : UNKNOWN_L1_BYTES;
     target->l2_bytes = topology->l2_bytes > 0 ? topology->l2_bytes : UNKNOWN_L2_BYTES;
+    target->l3_bytes = topology->l3_bytes > 0 ? topology->l3_bytes : UNKNOWN_L3_BYTES;
     return TCONV_SUCCESS;
 }

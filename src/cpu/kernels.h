@@ -8,6 +8,7 @@
 #define TCONV_CPU_KERNELS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "tconv/tconv.h"
@@ -31,6 +32,12 @@ enum { TCONV_CPU_FOLD = 64 };
  * TCONV_CPU_FOLD segments, sums are added to folded sums and begin again. A call may go on where others stopped, and
  * only the last one adds what was folded, and the bias.
  */
+/* Addresses to prefetch: the first, how many, and from one to the next in bytes. */
+typedef struct tconv_cpu_run {
+    const char *first;
+    int64_t count, step;
+} tconv_cpu_run;
+
 typedef struct tconv_cpu_tile {
     const void *strip;
     const int32_t *vectors; /* where each vector of positions begins */
@@ -41,9 +48,11 @@ typedef struct tconv_cpu_tile {
     const void *weights;
     void *sums; /* aligned, [channels][sums_stride], vectors one after another */
     int64_t sums_stride;
-    int64_t folded;        /* the folded sums, from sums; 0: there are too few segments to fold */
-    int64_t segments_done; /* by earlier calls */
-    const void *bias;      /* [channels]; NULL: not the last call */
+    int64_t folded;            /* the folded sums, from sums; 0: there are too few segments to fold */
+    int64_t segments_done;     /* by earlier calls */
+    bool last;                 /* no call follows */
+    const void *bias;          /* [channels] */
+    const tconv_cpu_run *runs; /* what to prefetch, an address with each term: no fewer than there are terms */
 } tconv_cpu_tile;
 
 typedef void tconv_cpu_tile_function(const tconv_cpu_tile *tile);
@@ -66,24 +75,56 @@ typedef struct tconv_cpu_load {
 
 typedef void tconv_cpu_load_function(const tconv_cpu_load *load);
 
-/* Stores sums[phase][channel][position] as dtype. */
+/* Stores sums[row][position] as dtype; rows of one phase lie channel_stride apart. */
 typedef struct tconv_cpu_store {
     const void *sums;
-    int64_t phase_stride, channel_stride;
+    int64_t channel_stride;
     int64_t channels;
-    int64_t count;         /* interleave: outputs; scatter: positions */
-    int64_t residues;      /* interleave: outputs per position, at most TCONV_CPU_MAX_INTERLEAVE */
-    const int32_t *phases; /* interleave: [residues], the phase of each or -1 for the bias */
-    const void *bias;      /* interleave: [channels], Real */
-    void *dst;             /* the first output */
-    int64_t dst_channel;   /* from channel to channel */
-    int64_t dst_position;  /* scatter: from position to position */
+    int64_t count;        /* interleaved: outputs; others: positions */
+    int64_t residues;     /* interleaved: outputs per position, at most TCONV_CPU_MAX_INTERLEAVE */
+    const int32_t *rows;  /* interleaved: [residues], where each one's sums begin; -1 - c for the bias of channel c */
+    const void *bias;     /* interleaved: [channels], Real */
+    void *dst;            /* the first output */
+    int64_t dst_channel;  /* from channel to channel */
+    int64_t dst_position; /* not interleaved: from position to position */
+    void *line; /* interleaved: room for count outputs and a vector for each residue, by which they are streamed
+                             past the caches; NULL: they are not */
 } tconv_cpu_store;
 
 typedef void tconv_cpu_store_function(const tconv_cpu_store *store);
 
+/*
+ * One row of one channel that has one input channel, summed and stored at once:
+ *
+ *     dst[position * residues + r] = bias + sum over terms[r] <= t < terms[r + 1] of weights[t] * strip[position + offsets[t]]
+ *
+ * in the order of t, from zero, the bias last.
+ */
+typedef struct tconv_cpu_stencil {
+    const void *strip;
+    int64_t residues;       /* at most TCONV_CPU_MAX_INTERLEAVE */
+    const int32_t *terms;   /* [residues + 1] */
+    const int32_t *offsets; /* of each term */
+    const void *weights;    /* Real, of each term */
+    const void *bias;       /* one Real */
+    void *dst;
+    int64_t count; /* outputs */
+    void *line;    /* as in tconv_cpu_store, with room for TCONV_CPU_STENCIL_VECTORS vectors of each residue more */
+} tconv_cpu_stencil;
+
+typedef void tconv_cpu_stencil_function(const tconv_cpu_stencil *stencil);
+
+/* Vectors of positions that a stencil sums at a time: it reads whole ones. */
+enum { TCONV_CPU_STENCIL_VECTORS = 2 };
+
+/* Writes count elements of size bytes, all of them value; streams them past the caches if told so. */
+typedef void tconv_cpu_fill_function(void *dst, const void *value, size_t size, int64_t count, bool stream);
+
 typedef struct tconv_cpu_kernels {
-    int max_channels; /* of a tile */
+    int max_channels;              /* of a tile */
+    bool streams;                  /* whether anything can be streamed past the caches */
+    tconv_cpu_fill_function *fill; /* of any dtype */
+    void (*finish)(void);          /* what was streamed comes before what the thread writes next */
     /* By the type of the sums: [0] float, [1] double. */
     struct {
         int lanes;
@@ -94,9 +135,10 @@ typedef struct tconv_cpu_kernels {
     struct {
         tconv_cpu_load_function *load_planes;        /* NCHW: src_pixel is 1 */
         tconv_cpu_load_function *load_pixels;        /* NHWC: src_channel is 1 */
-        tconv_cpu_store_function *store_interleaved; /* NCHW: residues of a position side by side, one phase or more */
+        tconv_cpu_store_function *store_interleaved; /* residues of a position side by side, one phase or more */
         tconv_cpu_store_function *store_scattered;   /* one phase: NCHW where the stride is large */
         tconv_cpu_store_function *store_pixels;      /* one phase: NHWC, dst_channel is 1 */
+        tconv_cpu_stencil_function *stencil;
     } dtype[4];
 } tconv_cpu_kernels;
 

@@ -32,6 +32,12 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector) /* clang, gcc 12 */
+#define HAVE_SHUFFLE 1
+#endif
+#endif
+
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b)  JOIN_(a, b)
 
@@ -42,9 +48,6 @@
 #define UP_TO_5(tile, channels) UP_TO_4(tile, channels) tile(channels, 5)
 #define UP_TO_6(tile, channels) UP_TO_5(tile, channels) tile(channels, 6)
 #define UP_TO_8(tile, channels) UP_TO_6(tile, channels) tile(channels, 7) tile(channels, 8)
-
-/* Channels of an NHWC tensor that are turned into planes at a time: a cache line of floats. */
-enum { PIXEL_CHANNELS = 16 };
 
 /* Outputs side by side for which whole vectors are not worth it. */
 enum { SHORT_RUN = 8 };
@@ -72,12 +75,63 @@ ALWAYS_INLINE void copy_short(void *to, const void *from, size_t bytes, const si
 #undef COPY_TWICE
 }
 
+/* A cache line. */
+enum { LINE = 64 };
+
+/* Writes an aligned line, past the caches where the machine can. */
+ALWAYS_INLINE void stream_line(char *to, const char *from)
+{
+#if VECTOR_BYTES == 64
+    _mm512_stream_si512((__m512i *)(void *)to, _mm512_loadu_si512(from));
+#elif VECTOR_BYTES == 32
+    _mm256_stream_si256((__m256i *)(void *)to, _mm256_loadu_si256((const __m256i *)(const void *)from));
+    _mm256_stream_si256((__m256i *)(void *)(to + 32), _mm256_loadu_si256((const __m256i *)(const void *)(from + 32)));
+#else
+    memcpy(to, from, LINE);
+#endif
+}
+
+/* Copies bytes that are only written; step is how far from goes on with each line, LINE or 0. */
+ALWAYS_INLINE void stream_bytes(char *to, const char *from, size_t bytes, const size_t step)
+{
+    size_t head = -(uintptr_t)to % LINE;
+    head = head < bytes ? head : bytes;
+    copy_short(to, from, head, LINE);
+    for (to += head, from += step > 0 ? head : 0, bytes -= head; bytes >= LINE; to += LINE, from += step, bytes -= LINE)
+        stream_line(to, from);
+    copy_short(to, from, bytes, LINE);
+}
+
+static void fill(void *dst, const void *value, size_t size, int64_t count, bool stream)
+{
+    char *to = dst, pattern[LINE];
+    size_t bytes = (size_t)count * size, i;
+    for (i = 0; i < LINE && i < bytes; i += size)
+        memcpy(pattern + i, value, size);
+    if (stream) {
+        stream_bytes(to, pattern, bytes, 0);
+        return;
+    }
+    for (; bytes >= LINE; to += LINE, bytes -= LINE)
+        memcpy(to, pattern, LINE);
+    copy_short(to, pattern, bytes, LINE);
+}
+
+static void finish(void)
+{
+#if VECTOR_BYTES > 16
+    _mm_sfence();
+#endif
+}
+
 /* ------------------------------------------------------------------------------------ tiles, by the type of sums */
 
 #define REAL       float
 #define NAME(name) JOIN(name, float)
 #define LANES      (VECTOR_BYTES / 4)
 #include "microkernel.inc.h"
+
+#include "interleave.inc.h" /* uses its types */
 #undef REAL
 #undef NAME
 #undef LANES
@@ -86,6 +140,8 @@ ALWAYS_INLINE void copy_short(void *to, const void *from, size_t bytes, const si
 #define NAME(name) JOIN(name, double)
 #define LANES      (VECTOR_BYTES / 8)
 #include "microkernel.inc.h"
+
+#include "interleave.inc.h" /* uses its types */
 #undef REAL
 #undef NAME
 #undef LANES
@@ -136,19 +192,42 @@ ALWAYS_INLINE void bf16_from_floats(uint16_t *to, const float *from)
         to[i] = tconv_bf16_from_float(from[i]);
 }
 
-#define REAL float
+/* A line by one masked load and one masked store, where there are such. */
+#if VECTOR_BYTES == 64
+#define DEFINE_LOAD_SHORT(name, type, lanes, mask, load, store)                                                        \
+    ALWAYS_INLINE bool name(type *to, const type *from, const tconv_cpu_line *line)                                    \
+    {                                                                                                                  \
+        int64_t inside = line->left + line->count, all = inside + line->right;                                         \
+        if (all > (lanes))                                                                                             \
+            return false;                                                                                              \
+        store(to, (mask)((1u << all) - 1), load((mask)((1u << inside) - (1u << line->left)), from - line->left));      \
+        return true;                                                                                                   \
+    }
+DEFINE_LOAD_SHORT(load_short_float, float, 16, __mmask16, _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps)
+DEFINE_LOAD_SHORT(load_short_double, double, 8, __mmask8, _mm512_maskz_loadu_pd, _mm512_mask_storeu_pd)
+#else
+#define load_short_float(to, from, line)  false
+#define load_short_double(to, from, line) false
+#endif
+#define NEVER_SHORT(to, from, line) false
+
+#define REAL       float
+#define SUMS(name) JOIN(name, float)
 
 #define ELEMENT     float
 #define NAME(name)  JOIN(name, f32)
 #define CONVERT_IN  COPY_VECTOR
 #define CONVERT_OUT COPY_VECTOR
+#define LOAD_SHORT  load_short_float
 #include "rows.inc.h"
 #undef ELEMENT
 #undef NAME
 #undef CONVERT_IN
 #undef CONVERT_OUT
+#undef LOAD_SHORT
 
 #define ELEMENT     uint16_t
+#define LOAD_SHORT  NEVER_SHORT
 #define NAME(name)  JOIN(name, f16)
 #define CONVERT_IN  floats_from_f16
 #define CONVERT_OUT f16_from_floats
@@ -161,25 +240,31 @@ ALWAYS_INLINE void bf16_from_floats(uint16_t *to, const float *from)
 #define CONVERT_IN  floats_from_bf16
 #define CONVERT_OUT bf16_from_floats
 #include "rows.inc.h"
+#undef LOAD_SHORT
 #undef ELEMENT
 #undef NAME
 #undef CONVERT_IN
 #undef CONVERT_OUT
 #undef REAL
+#undef SUMS
 #undef LANES
 
 #define REAL        double
+#define SUMS(name)  JOIN(name, double)
 #define LANES       (VECTOR_BYTES / 8)
 #define ELEMENT     double
 #define NAME(name)  JOIN(name, f64)
 #define CONVERT_IN  COPY_VECTOR
 #define CONVERT_OUT COPY_VECTOR
+#define LOAD_SHORT  load_short_double
 #include "rows.inc.h"
+#undef LOAD_SHORT
 #undef ELEMENT
 #undef NAME
 #undef CONVERT_IN
 #undef CONVERT_OUT
 #undef REAL
+#undef SUMS
 #undef LANES
 
 /* ---------------------------------------------------------------------------------------------------- the table */
@@ -188,11 +273,15 @@ ALWAYS_INLINE void bf16_from_floats(uint16_t *to, const float *from)
 #define TILE_DOUBLE(channels, vectors) [channels][vectors] = tile_##channels##x##vectors##_double,
 #define ROWS(name)                                                                                                     \
     {                                                                                                                  \
-        load_planes_##name, load_pixels_##name, store_interleaved_##name, store_scattered_##name, store_pixels_##name  \
+        load_planes_##name, load_pixels_##name, store_interleaved_##name, store_scattered_##name, store_pixels_##name, \
+            stencil_##name                                                                                             \
     }
 
 const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
     .max_channels = MAX_CHANNELS,
+    .streams = VECTOR_BYTES > 16,
+    .fill = fill,
+    .finish = finish,
     .real = {{VECTOR_BYTES / 4, MAX_VECTORS, {TILES(TILE_FLOAT)}},
              {VECTOR_BYTES / 8, MAX_VECTORS, {TILES(TILE_DOUBLE)}}},
     .dtype = {[TCONV_F32] = ROWS(f32), [TCONV_F64] = ROWS(f64), [TCONV_F16] = ROWS(f16), [TCONV_BF16] = ROWS(bf16)},

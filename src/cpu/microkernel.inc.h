@@ -28,12 +28,15 @@ ALWAYS_INLINE void NAME(add_sums)(NAME(registers) sums, const REAL *from, int64_
 
 ALWAYS_INLINE void NAME(sum_tile)(const tconv_cpu_tile *tile, const int channels, const int vectors)
 {
-    const REAL *weights = tile->weights, *bias = tile->bias, *strip[TCONV_CPU_MAX_VECTORS];
+    const REAL *weights = tile->weights, *bias = tile->bias;
+    const tconv_cpu_run *runs = tile->runs;
+    tconv_cpu_run run = *runs;
     const int64_t inner_stride = tile->inner_stride;
     int64_t outer_begin = 0, inner_begin = 0, segment = tile->segments_done;
+    int64_t start[TCONV_CPU_MAX_VECTORS];
     UNROLL
     for (int v = 0; v < vectors; v++)
-        strip[v] = (const REAL *)tile->strip + tile->vectors[v];
+        start[v] = tile->vectors[v];
     for (bool more = true; more; segment++) {
         NAME(registers) sums;
         REAL *out = tile->sums;
@@ -46,17 +49,24 @@ ALWAYS_INLINE void NAME(sum_tile)(const tconv_cpu_tile *tile, const int channels
         for (int v = 0; v < vectors; v++)
             sums[m][v] = (NAME(vector)){0};
         for (int64_t o = outer_begin; o < outer_end; o++) {
-            int64_t at = tile->outer[o] + inner_begin * inner_stride;
-            for (int64_t i = inner_length; i > 0; i--, at += inner_stride, weights += channels) {
-                NAME(vector) values[TCONV_CPU_MAX_VECTORS];
-                UNROLL
-                for (int v = 0; v < vectors; v++)
-                    values[v] = *(const NAME(loose_vector) *)(strip[v] + at);
-                UNROLL
-                for (int m = 0; m < channels; m++)
+            const REAL *from = (const REAL *)tile->strip + tile->outer[o] + inner_begin * inner_stride;
+            for (int64_t rest = inner_length, count; rest > 0; rest -= count) {
+                count = rest < run.count ? rest : run.count;
+                for (int64_t i = count; i > 0; i--, from += inner_stride, weights += channels, run.first += run.step) {
+                    NAME(vector) values[TCONV_CPU_MAX_VECTORS];
                     UNROLL
-                for (int v = 0; v < vectors; v++)
-                    sums[m][v] += weights[m] * values[v];
+                    for (int v = 0; v < vectors; v++)
+                        values[v] = *(const NAME(loose_vector) *)(from + start[v]);
+                    UNROLL
+                    for (int m = 0; m < channels; m++)
+                        UNROLL
+                    for (int v = 0; v < vectors; v++)
+                        sums[m][v] += weights[m] * values[v];
+                    __builtin_prefetch(run.first, 0, 2);
+                }
+                run.count -= count;
+                if (run.count == 0)
+                    run = *++runs;
             }
         }
         inner_begin += inner_length;
@@ -65,7 +75,7 @@ ALWAYS_INLINE void NAME(sum_tile)(const tconv_cpu_tile *tile, const int channels
             outer_begin = outer_end;
         }
         more = outer_begin < tile->outer_count;
-        bool last = !more && bias != NULL, fold = tile->folded != 0 && (last || (segment + 1) % TCONV_CPU_FOLD == 0);
+        bool last = !more && tile->last, fold = tile->folded != 0 && (last || (segment + 1) % TCONV_CPU_FOLD == 0);
         if (tile->folded != 0 ? segment % TCONV_CPU_FOLD != 0 : segment != 0)
             NAME(add_sums)(sums, out, tile->sums_stride, channels, vectors);
         if (fold && segment >= TCONV_CPU_FOLD)

@@ -19,31 +19,69 @@
 #include "half.h"
 #include "parallel.h"
 
-/* Everything about a microkernel call but where it works: the terms of a pair of phases, and a block of channels. */
-static void describe_terms(const tconv_cpu_task *task, const tconv_cpu_phase_pair *pair, int64_t group,
-                           tconv_cpu_block block, tconv_cpu_tile *tile)
+/* A bias that changes nothing, not even a zero's sign: of channels whose sums are not complete. */
+static const float no_bias_f32[TCONV_CPU_MAX_CHANNELS] = {-0.0F, -0.0F, -0.0F, -0.0F, -0.0F, -0.0F,
+                                                          -0.0F, -0.0F, -0.0F, -0.0F, -0.0F, -0.0F};
+static const double no_bias_f64[TCONV_CPU_MAX_CHANNELS] = {-0.0, -0.0, -0.0, -0.0, -0.0, -0.0,
+                                                           -0.0, -0.0, -0.0, -0.0, -0.0, -0.0};
+
+/* A pass of a block of channels as a call of a microkernel. */
+typedef struct pass_call {
+    tconv_cpu_tile tile;                       /* everything about it but where it works */
+    tconv_cpu_tile_function *const *functions; /* by vectors */
+    double bias[TCONV_CPU_MAX_CHANNELS];       /* Real; of each phase and channel */
+} pass_call;
+
+/* The bias of each channel with the last of its passes, which begin with the same phases and end with fewer. */
+static void spread_bias(const tconv_cpu_job *job, const tconv_cpu_pass *pass, const tconv_cpu_pass *next,
+                        int64_t channel, int64_t channels, pass_call *call)
+{
+    const tconv_cpu_plan *plan = job->plan;
+    const void *none = plan->real ? (const void *)no_bias_f64 : (const void *)no_bias_f32;
+    int64_t later = plan->fused && !pass->ends_row ? next->phases : 0;
+    for (int64_t p = 0; p < pass->phases; p++)
+        memcpy(tconv_cpu_at(plan, call->bias, p * channels), p < later ? none : tconv_cpu_at(plan, job->bias, channel),
+               (size_t)(channels * plan->real_size));
+    call->tile.bias = call->bias;
+}
+
+/* The first tap of any pass of this one's row phase. */
+static int64_t first_tap(const tconv_cpu_job *job, const tconv_cpu_pass *pass)
+{
+    const tconv_phase *column = tconv_cpu_column_phase(job->plan, job->layer, pass->first);
+    return tconv_cpu_live_taps(&job->layer->problem.w, &job->layer->columns, column).first;
+}
+
+static void describe_pass(const tconv_cpu_task *task, const tconv_cpu_pass *pass, int64_t group, tconv_cpu_block block,
+                          pass_call *call)
 {
     const tconv_cpu_job *job = task->job;
     const tconv_cpu_plan *plan = job->plan;
     const tconv_problem *problem = &job->layer->problem;
     int64_t all_taps = plan->rows.taps * plan->columns.taps;
     int64_t weights = (group * problem->group_out + block.first) * problem->group_in * all_taps +
-                      pair->offset * problem->group_in * block.count;
-    *tile = (tconv_cpu_tile){.weights = tconv_cpu_at(plan, job->weights, weights), .folded = plan->folded};
+                      pass->weights * problem->group_in * block.count;
+    tconv_cpu_tile *tile = &call->tile;
+    *tile = (tconv_cpu_tile){.weights = tconv_cpu_at(plan, job->weights, weights),
+                             .sums_stride = plan->sums_pitch,
+                             .folded = plan->folded,
+                             .last = true};
+    call->functions = plan->kernels->real[plan->real].tiles[block.count * pass->phases];
     if (plan->gather) {
         static const int32_t start = 0;
         tile->outer = &start;
         tile->outer_count = 1;
-        tile->inner_count = tconv_cpu_pair_taps(pair) * problem->group_in;
+        tile->inner_count = tconv_cpu_pass_taps(pass) * problem->group_in;
         tile->inner_stride = plan->channel_pitch;
     } else {
         /* With one input channel a group, kernel columns make the inner loop, which would have one turn otherwise. */
         bool single = problem->group_in == 1;
         tile->strip = tconv_cpu_at(plan, task->strip, (group - task->group) * problem->group_in * plan->channel_pitch);
-        tile->outer = job->taps + pair->offset;
-        tile->outer_count = single ? pair->row_taps.count : tconv_cpu_pair_taps(pair);
-        tile->inner_count = single ? pair->column_taps.count : problem->group_in;
+        tile->outer = job->taps + pass->taps;
+        tile->outer_count = single ? pass->row_taps.count : tconv_cpu_pass_taps(pass);
+        tile->inner_count = single ? pass->column_taps.count : problem->group_in;
         tile->inner_stride = single ? -job->layer->columns.shift_step : plan->channel_pitch;
+        tile->segments_done = plan->fused && pass->column_taps.first > first_tap(job, pass);
     }
     if (tile->inner_count == 0) { /* no live tap: the bias alone */
         tile->inner_count = 1;
@@ -56,101 +94,88 @@ static void describe_terms(const tconv_cpu_task *task, const tconv_cpu_phase_pai
 
 /* ---------------------------------------------------------------------------------------------------------- halo */
 
-/* Lists where the vectors of a tile begin, row by row, unless the last task's tile was alike. */
-static void list_vectors(tconv_cpu_task *task)
+/* Lists where the vectors of the first rows of a tile begin, row by row, unless the last list was alike. */
+static void list_vectors(tconv_cpu_task *task, int64_t rows)
 {
     const tconv_cpu_plan *plan = task->job->plan;
-    int64_t count = 0;
-    if (task->vector_images == task->images && task->vector_rows == task->rows && task->vector_columns == task->columns)
+    int64_t count = 0, columns = task->columns + plan->max_lag;
+    if (task->vector_images == task->images && task->vector_rows == rows && task->vector_columns == columns)
         return;
     task->vector_images = task->images;
-    task->vector_rows = task->rows;
-    task->vector_columns = task->columns;
-    task->vector_count = tconv_cpu_count_vectors(plan, task->images, task->rows, task->columns);
-    if (tconv_cpu_is_flat(plan, task->images, task->rows, task->columns)) {
+    task->vector_rows = rows;
+    task->vector_columns = columns;
+    task->vector_count = tconv_cpu_count_vectors(plan, task->images, rows, columns);
+    if (tconv_cpu_is_flat(plan, task->images, rows, columns)) {
         for (; count < task->vector_count; count++)
             task->vectors[count] = (int32_t)(count * plan->lanes);
         return;
     }
-    for (int64_t row = 0; row < task->rows; row++)
+    for (int64_t row = 0; row < rows; row++)
         for (int64_t image = 0; image < task->images; image++)
-            for (int64_t column = 0; column < task->columns; column += plan->lanes)
+            for (int64_t column = 0; column < columns; column += plan->lanes)
                 task->vectors[count++] = (int32_t)(row * plan->row_pitch + image * plan->pitch + column);
 }
 
-/* Stores a tile's vectors, as runs of those that lie side by side. */
-static void store_vectors(const tconv_cpu_task *task, const tconv_cpu_phase_pair *pair, tconv_cpu_sums *sums,
-                          const int32_t *vectors, int64_t count)
-{
-    const int64_t lanes = task->job->plan->lanes;
-    const void *all = sums->sums;
-    for (int64_t v = 0, run; v < count; v += run) {
-        for (run = 1; v + run < count && vectors[v + run] == vectors[v] + run * lanes;)
-            run++;
-        sums->sums = tconv_cpu_at(task->job->plan, all, v * lanes);
-        sums->position = vectors[v];
-        sums->count = run * lanes;
-        tconv_cpu_store_sums(task, pair, sums);
-    }
-    sums->sums = all;
-}
-
-/* All positions of a tile, for a block of channels and the pairs of one row phase that are stored together. */
-static void sum_halo(const tconv_cpu_task *task, int64_t group, tconv_cpu_block block,
-                     const tconv_cpu_phase_pair *pairs, int64_t pair_count)
+/* All positions of a tile, for a block of channels and the passes of one row phase that are stored together. */
+static void sum_halo(tconv_cpu_task *task, int64_t group, tconv_cpu_block block, const tconv_cpu_pass *passes,
+                     int64_t pass_count)
 {
     const tconv_cpu_job *job = task->job;
     const tconv_cpu_plan *plan = job->plan;
-    int64_t most = plan->kernels->real[plan->real].max_vectors[block.count], vectors = task->vector_count;
     int64_t channel = group * job->layer->problem.group_out + block.first;
-    tconv_cpu_tile tiles[TCONV_CPU_MAX_INTERLEAVE];
-    tconv_cpu_sums sums = {.sums = task->sums,
-                           .phase_stride = block.count * most * plan->lanes,
-                           .channel_stride = most * plan->lanes,
-                           .channel = channel,
-                           .channels = block.count};
-    int64_t rows = tconv_min(task->rows, pairs->row->outputs - task->row);
-    if (rows <= 0)
-        return;
-    if (rows < task->rows) { /* the phase ends before the tile: so do its vectors */
-        int64_t end = (rows - 1) * plan->row_pitch + (task->images - 1) * plan->pitch + task->columns;
-        while (vectors > 0 && task->vectors[vectors - 1] >= end)
-            vectors--;
+    int64_t rows = tconv_min(task->rows, passes->row->outputs - task->row);
+    pass_call calls[TCONV_CPU_MAX_INTERLEAVE];
+    tconv_cpu_sums sums = {.sums = task->sums, .pitch = plan->sums_pitch, .channel = channel, .channels = block.count};
+    int64_t columns = task->columns + plan->max_lag;
+    for (int64_t p = 0; p < pass_count; p++) {
+        describe_pass(task, &passes[p], group, block, &calls[p]);
+        spread_bias(job, &passes[p], &passes[p + 1], channel, block.count, &calls[p]);
     }
-    for (int64_t p = 0; p < pair_count; p++) {
-        describe_terms(task, &pairs[p], group, block, &tiles[p]);
-        tiles[p].sums = tconv_cpu_at(plan, task->sums, p * sums.phase_stride);
-        tiles[p].sums_stride = sums.channel_stride;
-        tiles[p].bias = tconv_cpu_at(plan, job->bias, channel);
-    }
-    int64_t parts = tconv_ceil_div(vectors, most); /* as even as can be */
-    for (int64_t part = 0, v = 0, count; part < parts; part++, v += count) {
-        count = (vectors - v) / (parts - part);
-        tconv_cpu_tile_function *sum = plan->kernels->real[plan->real].tiles[block.count][count];
-        for (int64_t p = 0; p < pair_count; p++) {
-            tiles[p].vectors = task->vectors + v;
-            sum(&tiles[p]);
+    for (int64_t row = 0, count; row < rows; row += count) {
+        count = tconv_min(plan->chunk_rows, rows - row);
+        list_vectors(task, count);
+        bool flat = tconv_cpu_is_flat(plan, task->images, count, columns);
+        sums.image_pitch = flat ? plan->pitch : tconv_ceil_div(columns, plan->lanes) * plan->lanes;
+        sums.row_pitch = flat ? plan->row_pitch : task->images * sums.image_pitch;
+        sums.row = row;
+        sums.rows = count;
+        for (int64_t p = 0; p < pass_count; p++) {
+            tconv_cpu_tile *tile = &calls[p].tile;
+            int64_t most = plan->kernels->real[plan->real].max_vectors[block.count * passes[p].phases];
+            int64_t waiting = plan->fused || !plan->together ? 0 : passes[p].first * block.count;
+            int64_t parts = tconv_ceil_div(task->vector_count, most); /* as even as can be */
+            int64_t terms = tile->outer_count * tile->inner_count;
+            const void *strip = tile->strip;
+            tile->strip = tconv_cpu_at(plan, strip, row * plan->row_pitch);
+            for (int64_t part = 0, v = 0, vectors; part < parts; part++, v += vectors) {
+                vectors = (task->vector_count - v) / (parts - part);
+                tile->vectors = task->vectors + v;
+                tile->sums = tconv_cpu_at(plan, task->sums, waiting * plan->sums_pitch + v * plan->lanes);
+                tile->runs = tconv_cpu_take_runs(&task->prefetch, terms);
+                calls[p].functions[vectors](tile);
+            }
+            tile->strip = strip;
         }
-        store_vectors(task, pairs, &sums, task->vectors + v, count);
+        tconv_cpu_store_sums(task, passes, &sums);
     }
 }
 
-static void run_halo(tconv_cpu_task *task)
+static void run_halo(tconv_cpu_task *task, const tconv_cpu_task *next)
 {
     const tconv_cpu_plan *plan = task->job->plan;
     const tconv_layer *layer = task->job->layer;
     tconv_cpu_load_halo(task);
-    list_vectors(task);
+    tconv_cpu_begin_prefetch(task, next);
     for (int64_t group = task->group; group < task->group + task->groups; group++) {
         for (int64_t b = task->block; b < task->block + task->blocks; b++) {
             tconv_cpu_block block = tconv_cpu_block_of(plan, layer->problem.group_out, b);
-            tconv_cpu_phase_pair pairs[TCONV_CPU_MAX_INTERLEAVE], pair = {0};
+            tconv_cpu_pass passes[TCONV_CPU_MAX_INTERLEAVE + 1], pass = {0};
             int64_t count = 0;
-            while (tconv_cpu_next_pair(layer, &pair)) {
-                pairs[count++] = pair;
-                if (plan->interleave && count < layer->columns.count)
+            while (tconv_cpu_next_pass(plan, layer, &pass)) {
+                passes[count++] = pass;
+                if (plan->together && !pass.ends_row)
                     continue;
-                sum_halo(task, group, block, pairs, count);
+                sum_halo(task, group, block, passes, count);
                 count = 0;
             }
         }
@@ -159,86 +184,88 @@ static void run_halo(tconv_cpu_task *task)
 
 /* -------------------------------------------------------------------------------------------------------- gather */
 
-/* Where the sums of a block wait, for the index-th pair that is stored together. */
+/* Where the sums of a block wait, for the index-th pass that is stored together. */
 static int64_t waiting_sums(const tconv_cpu_task *task, int64_t index, tconv_cpu_block block)
 {
     const tconv_cpu_plan *plan = task->job->plan;
-    int64_t group_out = task->job->layer->problem.group_out;
-    tconv_cpu_block first = tconv_cpu_block_of(plan, group_out, task->block);
-    tconv_cpu_block last = tconv_cpu_block_of(plan, group_out, task->block + task->blocks - 1);
-    return (index * (last.first + last.count - first.first) + block.first - first.first) * plan->sums_pitch;
+    int64_t phases = plan->together ? task->job->layer->columns.count : 1;
+    tconv_cpu_block first = tconv_cpu_block_of(plan, task->job->layer->problem.group_out, task->block);
+    return ((block.first - first.first) * phases + index * block.count) * plan->sums_pitch;
 }
 
-/* Terms [begin, end) of a pair, gathered in the strip, for a block of channels at all positions. */
-static void sum_gathered(const tconv_cpu_task *task, const tconv_cpu_phase_pair *pair, int64_t index,
-                         tconv_cpu_block block, int64_t begin, int64_t end)
+/* Terms [begin, end) of a pass, gathered in the strip, for a block of channels at all positions. */
+static void sum_gathered(const tconv_cpu_task *task, const tconv_cpu_pass *pass, int64_t index, tconv_cpu_block block,
+                         int64_t begin, int64_t end)
 {
     const tconv_cpu_job *job = task->job;
     const tconv_cpu_plan *plan = job->plan;
     int64_t vectors = tconv_ceil_div(task->rows * task->images * task->columns, plan->lanes);
     int64_t most = plan->kernels->real[plan->real].max_vectors[block.count], parts = tconv_ceil_div(vectors, most);
-    tconv_cpu_tile tile;
-    describe_terms(task, pair, task->group, block, &tile);
-    if (end == tconv_cpu_pair_taps(pair) * job->layer->problem.group_in)
-        tile.bias = tconv_cpu_at(plan, job->bias, task->group * job->layer->problem.group_out + block.first);
-    tile.inner_count = tconv_max(1, end - begin);
-    tile.inner_segment = TCONV_CPU_SEGMENT;
-    tile.outer_segment = 1;
-    tile.weights = tconv_cpu_at(plan, tile.weights, begin * block.count);
-    tile.sums_stride = plan->sums_pitch;
-    tile.segments_done = begin / TCONV_CPU_SEGMENT;
+    pass_call call;
+    tconv_cpu_tile *tile = &call.tile;
+    describe_pass(task, pass, task->group, block, &call);
+    tile->last = end == tconv_cpu_pass_taps(pass) * job->layer->problem.group_in;
+    tile->bias = tconv_cpu_at(plan, job->bias, task->group * job->layer->problem.group_out + block.first);
+    tile->inner_count = tconv_max(1, end - begin);
+    tile->inner_segment = TCONV_CPU_SEGMENT;
+    tile->outer_segment = 1;
+    tile->weights = tconv_cpu_at(plan, tile->weights, begin * block.count);
+    tile->segments_done = begin / TCONV_CPU_SEGMENT;
+    tconv_cpu_prefetch none = {.outer = 0};
+    tile->runs = tconv_cpu_take_runs(&none, 0);
     for (int64_t part = 0, v = 0, count; part < parts; part++, v += count) {
         int32_t starts[TCONV_CPU_MAX_VECTORS];
         count = (vectors - v) / (parts - part);
         for (int64_t i = 0; i < count; i++)
             starts[i] = (int32_t)((v + i) * plan->lanes);
-        tile.vectors = starts;
-        tile.strip = task->strip;
-        tile.sums = tconv_cpu_at(plan, task->sums, waiting_sums(task, index, block) + v * plan->lanes);
-        plan->kernels->real[plan->real].tiles[block.count][count](&tile);
+        tile->vectors = starts;
+        tile->strip = task->strip;
+        tile->sums = tconv_cpu_at(plan, task->sums, waiting_sums(task, index, block) + v * plan->lanes);
+        call.functions[count](tile);
     }
 }
 
-/* The pairs of one row phase that are stored together. */
-static void run_gathered_pairs(const tconv_cpu_task *task, const tconv_cpu_phase_pair *pairs, int64_t pair_count)
+/* The passes of one row phase that are stored together. */
+static void run_gathered_passes(const tconv_cpu_task *task, const tconv_cpu_pass *passes, int64_t pass_count)
 {
     const tconv_cpu_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
-    if (pairs->row->outputs <= task->row)
+    if (passes->row->outputs <= task->row)
         return;
-    for (int64_t p = 0; p < pair_count; p++) {
-        int64_t terms = tconv_cpu_pair_taps(&pairs[p]) * problem->group_in, begin = 0, end;
+    for (int64_t p = 0; p < pass_count; p++) {
+        int64_t terms = tconv_cpu_pass_taps(&passes[p]) * problem->group_in, begin = 0, end;
         do {
             end = tconv_min(terms, begin + plan->chunk);
-            tconv_cpu_load_gathered(task, task->group, &pairs[p], begin, end);
+            tconv_cpu_load_gathered(task, task->group, &passes[p], begin, end);
             for (int64_t b = task->block; b < task->block + task->blocks; b++)
-                sum_gathered(task, &pairs[p], p, tconv_cpu_block_of(plan, problem->group_out, b), begin, end);
+                sum_gathered(task, &passes[p], p, tconv_cpu_block_of(plan, problem->group_out, b), begin, end);
             begin = end;
         } while (begin < terms);
     }
     for (int64_t b = task->block; b < task->block + task->blocks; b++) {
         tconv_cpu_block block = tconv_cpu_block_of(plan, problem->group_out, b);
         const tconv_cpu_sums sums = {.sums = tconv_cpu_at(plan, task->sums, waiting_sums(task, 0, block)),
-                                     .phase_stride = waiting_sums(task, 1, block) - waiting_sums(task, 0, block),
-                                     .channel_stride = plan->sums_pitch,
+                                     .pitch = plan->sums_pitch,
                                      .channel = task->group * problem->group_out + block.first,
                                      .channels = block.count,
-                                     .position = 0,
-                                     .count = task->rows * task->images * task->columns};
-        tconv_cpu_store_sums(task, pairs, &sums);
+                                     .row_pitch = task->images * task->columns,
+                                     .image_pitch = task->columns,
+                                     .row = 0,
+                                     .rows = tconv_min(task->rows, passes->row->outputs - task->row)};
+        tconv_cpu_store_sums(task, passes, &sums);
     }
 }
 
 static void run_gathered(const tconv_cpu_task *task)
 {
-    const tconv_layer *layer = task->job->layer;
-    tconv_cpu_phase_pair pairs[TCONV_CPU_MAX_INTERLEAVE], pair = {0};
+    const tconv_cpu_plan *plan = task->job->plan;
+    tconv_cpu_pass passes[TCONV_CPU_MAX_INTERLEAVE], pass = {0};
     int64_t count = 0;
-    while (tconv_cpu_next_pair(layer, &pair)) {
-        pairs[count++] = pair;
-        if (task->job->plan->interleave && count < layer->columns.count)
+    while (tconv_cpu_next_pass(plan, task->job->layer, &pass)) {
+        passes[count++] = pass;
+        if (plan->together && !pass.ends_row)
             continue;
-        run_gathered_pairs(task, pairs, count);
+        run_gathered_passes(task, passes, count);
         count = 0;
     }
 }
@@ -252,7 +279,8 @@ static int64_t cut_tile(int64_t index, int64_t size, int64_t all, int64_t *begin
     return tconv_min(size, all - *begin);
 }
 
-static void run_task(tconv_cpu_task *task, int64_t index)
+/* Which part of the layer a task is. */
+static void place_task(tconv_cpu_task *task, int64_t index)
 {
     const tconv_cpu_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
@@ -265,10 +293,17 @@ static void run_task(tconv_cpu_task *task, int64_t index)
     task->groups = cut_tile(index % plan->group_tasks, plan->groups, problem->groups, &task->group);
     index /= plan->group_tasks;
     task->images = cut_tile(index, plan->images, problem->batch, &task->image);
-    if (plan->gather)
+}
+
+/* next is the task that the thread goes on with; NULL after the last one. */
+static void run_task(tconv_cpu_task *task, const tconv_cpu_task *next)
+{
+    if (task->job->plan->gather)
         run_gathered(task);
+    else if (task->job->plan->stencil)
+        tconv_cpu_run_stencil(task, next);
     else
-        run_halo(task);
+        run_halo(task, next);
     tconv_cpu_store_bias(task);
     if (task->job->header->has_nonfinite)
         tconv_cpu_compute_border(task);
@@ -298,6 +333,16 @@ static void convert_bias(const tconv_problem *problem, const void *bias, void *c
     }
 }
 
+static int64_t take_task(int64_t *taken)
+{
+    int64_t index;
+#ifdef _OPENMP
+#pragma omp atomic capture
+#endif
+    index = (*taken)++;
+    return index;
+}
+
 static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
     tconv_cpu_plan plan;
@@ -315,13 +360,9 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
                          .taps = (const int32_t *)(const void *)(packed + TCONV_ALIGNMENT),
                          .weights = packed + TCONV_ALIGNMENT + plan.taps_bytes};
     convert_bias(&layer->problem, arguments->bias, arguments->scratch);
-    for (int64_t r = 0; r < TCONV_CPU_MAX_INTERLEAVE; r++)
-        job.residues[r] = -1;
-    for (int64_t p = 0; plan.interleave && p < layer->columns.count; p++)
-        job.residues[layer->columns.phases[p].residue] = (int32_t)p;
 
     int threads = tconv_cpu_team_size(plan.threads, plan.tasks);
-    int64_t next = 0;
+    int64_t taken = 0;
     (void)threads;
 #ifdef _OPENMP
 #pragma omp parallel num_threads(threads)
@@ -331,17 +372,20 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
         tconv_cpu_task task = {.job = &job,
                                .strip = scratch,
                                .sums = scratch + plan.strip_bytes,
-                               .vectors = (int32_t *)(void *)(scratch + plan.strip_bytes + plan.sums_bytes)};
-        for (;;) { /* any thread may take any task: no sum crosses one */
-            int64_t index;
-#ifdef _OPENMP
-#pragma omp atomic capture
-#endif
-            index = next++;
-            if (index >= plan.tasks)
-                break;
-            run_task(&task, index);
+                               .line = scratch + plan.strip_bytes + plan.sums_bytes,
+                               .vectors =
+                                   (int32_t *)(void *)(scratch + plan.strip_bytes + plan.sums_bytes + plan.line_bytes)};
+        tconv_cpu_task next = {.job = &job};
+        int64_t index = take_task(&taken);
+        while (index < plan.tasks) { /* any thread may take any task: no sum crosses one */
+            int64_t after = take_task(&taken);
+            place_task(&task, index);
+            if (after < plan.tasks)
+                place_task(&next, after);
+            run_task(&task, after < plan.tasks ? &next : NULL);
+            index = after;
         }
+        plan.kernels->finish();
     }
     return TCONV_SUCCESS;
 }

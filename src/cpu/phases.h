@@ -16,34 +16,32 @@ typedef struct tconv_cpu_job {
     const void *bias;     /* Real, [out_channels], zeros for none */
     const void *raw_bias; /* as the caller's, NULL for none */
     const tconv_cpu_packed_header *header;
-    const int32_t *taps; /* halo: where each live tap reads, in the order of the weights */
-    const void *weights; /* Real, [group][block][row phase][column phase][tap][input channel][channel of the block] */
-    int32_t residues[TCONV_CPU_MAX_INTERLEAVE]; /* interleave: the column phase of each, -1 for none */
+    const int32_t *taps; /* halo: where each live tap reads, in the order of the passes */
+    const void *weights; /* Real, [group][block][pass][tap][input channel][phase of the pass][channel of the block] */
 } tconv_cpu_job;
+
+/* The most runs that one microkernel prefetches. */
+enum { TCONV_CPU_MAX_RUNS = 32 };
+
+/* Input that the thread's next task will want, as runs of bytes, asked for while this one is at work. */
+typedef struct tconv_cpu_prefetch {
+    int64_t step;                           /* bytes for each term */
+    const char *run;                        /* the next one */
+    int64_t bytes, at;                      /* of each, and done of this one */
+    int64_t inner, inner_count, inner_step; /* done, all, and from one run to the next in bytes */
+    int64_t outer, outer_step;              /* outer runs of inner_count that are left */
+    tconv_cpu_run runs[TCONV_CPU_MAX_RUNS + 1];
+} tconv_cpu_prefetch;
 
 /* One task and its thread's scratch. Positions and images count from the layer's first. */
 typedef struct tconv_cpu_task {
     const tconv_cpu_job *job;
     int64_t image, images, row, rows, column, columns, group, groups, block, blocks;
-    void *strip, *sums;
-    int32_t *vectors; /* halo: where each vector of positions begins in the strip */
-    int64_t vector_count, vector_images, vector_rows, vector_columns; /* and the tile that they are of */
+    void *strip, *sums, *line;
+    int32_t *vectors; /* halo: where each vector of positions begins in the strip, in rows of the tile */
+    int64_t vector_count, vector_images, vector_rows, vector_columns; /* and what they are the vectors of */
+    tconv_cpu_prefetch prefetch;
 } tconv_cpu_task;
-
-/* A pair of phases: a row phase and a column phase, or NULL for all column phases together. */
-typedef struct tconv_cpu_phase_pair {
-    const tconv_phase *row, *column;
-    tconv_cpu_taps row_taps, column_taps;
-    int64_t offset; /* of its first tap among all taps of a block */
-} tconv_cpu_phase_pair;
-
-static inline int64_t tconv_cpu_pair_taps(const tconv_cpu_phase_pair *pair)
-{
-    return pair->row_taps.count * pair->column_taps.count;
-}
-
-/* Walks all pairs, rows outside, with their offsets: pair->row must be NULL at first. False at the end. */
-bool tconv_cpu_next_pair(const tconv_layer *layer, tconv_cpu_phase_pair *pair);
 
 /* The address of element index of an array of Real. */
 static inline void *tconv_cpu_at(const tconv_cpu_plan *plan, const void *array, int64_t index)
@@ -56,25 +54,41 @@ static inline void *tconv_cpu_at(const tconv_cpu_plan *plan, const void *array, 
 /* Loads the halo strip of a task. */
 void tconv_cpu_load_halo(const tconv_cpu_task *task);
 
-/* Loads terms [begin, end) of a pair for group: term = tap * group_in + input channel. */
-void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tconv_cpu_phase_pair *pair, int64_t begin,
+/* Begins to ask for the strip of the task that follows, spread over the microkernels of this one; next NULL: there is none. */
+void tconv_cpu_begin_prefetch(tconv_cpu_task *task, const tconv_cpu_task *next);
+
+/* What the next microkernel prefetches, of so many terms. */
+const tconv_cpu_run *tconv_cpu_take_runs(tconv_cpu_prefetch *prefetch, int64_t terms);
+
+/* Cache lines that are left to ask for; and asking for some of them, where no microkernel does. */
+int64_t tconv_cpu_count_lines(const tconv_cpu_prefetch *prefetch);
+void tconv_cpu_prefetch_lines(tconv_cpu_prefetch *prefetch, int64_t lines);
+
+/* Loads terms [begin, end) of a pass (which is one pair of phases) for group: term = tap * group_in + input channel. */
+void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tconv_cpu_pass *pass, int64_t begin,
                              int64_t end);
 
 /* ------------------------------------------------------------------------------------------------ phases_store.c */
 
-/* Sums of a block of channels at positions [position, position + count) of the strip (halo) or the tile (gather). */
+/* Sums of a block of channels for some rows of a tile. */
 typedef struct tconv_cpu_sums {
-    const void *sums; /* [phase][channel][position] */
-    int64_t phase_stride, channel_stride;
+    const void *sums; /* [phase that waits][channel][row][image][column] */
+    int64_t pitch;    /* from channel to channel */
+    int64_t row_pitch, image_pitch;
     int64_t channel, channels; /* the first, over all groups */
-    int64_t position, count;
+    int64_t row, rows;         /* of the tile */
 } tconv_cpu_sums;
 
-/* Stores those positions that are outputs: all column phases interleaved, or those of pair->column alone. */
-void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_phase_pair *pair, const tconv_cpu_sums *sums);
+/* Stores the outputs of the pass's row phase and its column phases, or of all of them where they wait for each other. */
+void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass, const tconv_cpu_sums *sums);
 
 /* Writes the bias to all outputs of a task that no phase stores. */
 void tconv_cpu_store_bias(const tconv_cpu_task *task);
+
+/* ---------------------------------------------------------------------------------------------- phases_stencil.c */
+
+/* Runs a task of a plan with stencil, but for outputs without taps. next as in tconv_cpu_begin_prefetch. */
+void tconv_cpu_run_stencil(tconv_cpu_task *task, const tconv_cpu_task *next);
 
 /* ------------------------------------------------------------------------------------------------- phases_pack.c */
 

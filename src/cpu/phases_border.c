@@ -35,13 +35,16 @@ static double get_real(const tconv_cpu_plan *plan, const void *array, int64_t in
     return plan->real ? ((const double *)array)[index] : (double)((const float *)array)[index];
 }
 
-/* One output position of one image and group, of a pair of phases. */
+/* One output position of one image and group, of a row phase and a column phase. */
 struct output {
-    const tconv_cpu_phase_pair *pair;
+    const tconv_cpu_pass *passes; /* those that make it: all of the row phase if fused, else one */
+    int64_t pass_count;
+    int64_t number; /* of the column phase */
+    const tconv_phase *column_phase;
     int64_t image, group, row, column; /* positions */
 };
 
-/* The input row or column that live tap number tap of a phase reads. */
+/* The input row or column that tap number tap of some of a phase reads. */
 static int64_t input_of(const tconv_phase_table *table, const tconv_phase *phase, tconv_cpu_taps taps, int64_t tap,
                         int64_t position)
 {
@@ -56,20 +59,21 @@ static bool is_whole(const tconv_phase_table *table, const tconv_phase *phase, t
                                input_of(table, phase, taps, taps.count - 1, position) >= 0);
 }
 
-static void compute_output(const tconv_cpu_task *task, const struct output *output, tconv_cpu_block block)
+/* Adds what one pass has for an output. */
+static void add_pass(const tconv_cpu_task *task, const struct output *output, const tconv_cpu_pass *pass,
+                     tconv_cpu_block block, double sums[TCONV_CPU_MAX_CHANNELS])
 {
     const tconv_cpu_job *job = task->job;
     const tconv_layer *layer = job->layer;
     const tconv_problem *problem = &layer->problem;
-    const tconv_cpu_phase_pair *pair = output->pair;
-    double sums[TCONV_CPU_MAX_CHANNELS] = {0};
     int64_t group_in = problem->group_in, all_taps = job->plan->rows.taps * job->plan->columns.taps;
-    int64_t channel = output->group * problem->group_out + block.first;
-    int64_t weights = channel * group_in * all_taps + pair->offset * group_in * block.count;
-    for (int64_t tap = 0; tap < tconv_cpu_pair_taps(pair); tap++) {
-        int64_t row = input_of(&layer->rows, pair->row, pair->row_taps, tap / pair->column_taps.count, output->row);
-        int64_t column =
-            input_of(&layer->columns, pair->column, pair->column_taps, tap % pair->column_taps.count, output->column);
+    int64_t channel = output->group * problem->group_out + block.first, width = pass->phases * block.count;
+    int64_t weights = channel * group_in * all_taps + pass->weights * group_in * block.count +
+                      (output->number - pass->first) * block.count;
+    for (int64_t tap = 0; tap < tconv_cpu_pass_taps(pass); tap++) {
+        int64_t row = input_of(&layer->rows, pass->row, pass->row_taps, tap / pass->column_taps.count, output->row);
+        int64_t column = input_of(&layer->columns, output->column_phase, pass->column_taps,
+                                  tap % pass->column_taps.count, output->column);
         if (row < 0 || row >= problem->h.in || column < 0 || column >= problem->w.in)
             continue;
         for (int64_t i = 0; i < group_in; i++) {
@@ -77,27 +81,39 @@ static void compute_output(const tconv_cpu_task *task, const struct output *outp
                                output->image * problem->src.n + (output->group * group_in + i) * problem->src.c +
                                    row * problem->src.h + column * problem->src.w);
             for (int64_t m = 0; m < block.count; m++)
-                sums[m] += value * get_real(job->plan, job->weights, weights + (tap * group_in + i) * block.count + m);
+                sums[m] += value * get_real(job->plan, job->weights, weights + (tap * group_in + i) * width + m);
         }
     }
+}
+
+static void compute_output(const tconv_cpu_task *task, const struct output *output, tconv_cpu_block block)
+{
+    const tconv_cpu_job *job = task->job;
+    const tconv_problem *problem = &job->layer->problem;
+    double sums[TCONV_CPU_MAX_CHANNELS] = {0};
+    for (const tconv_cpu_pass *pass = output->passes; pass < output->passes + output->pass_count; pass++)
+        if (output->number >= pass->first && output->number < pass->first + pass->phases)
+            add_pass(task, output, pass, block, sums);
+    int64_t channel = output->group * problem->group_out + block.first;
     int64_t index = output->image * problem->dst.n + channel * problem->dst.c +
-                    (problem->h.stride * output->row + pair->row->residue) * problem->dst.h +
-                    (problem->w.stride * output->column + pair->column->residue) * problem->dst.w;
+                    (problem->h.stride * output->row + output->passes->row->residue) * problem->dst.h +
+                    (problem->w.stride * output->column + output->column_phase->residue) * problem->dst.w;
     for (int64_t m = 0; m < block.count; m++)
         put(problem, job->dst, index + m * problem->dst.c, sums[m] + get_real(job->plan, job->bias, channel + m));
 }
 
-/* Border outputs of one pair, image and group. */
-static void compute_pair(const tconv_cpu_task *task, struct output output)
+/* Border outputs of a row phase and a column phase, one image and group. */
+static void compute_phases(const tconv_cpu_task *task, struct output output)
 {
     const tconv_layer *layer = task->job->layer;
-    const tconv_cpu_phase_pair *pair = output.pair;
-    int64_t row_end = tconv_min(task->row + task->rows, pair->row->outputs);
-    int64_t column_end = tconv_min(task->column + task->columns, pair->column->outputs);
+    const tconv_cpu_pass *pass = output.passes;
+    tconv_cpu_taps columns = tconv_cpu_live_taps(&layer->problem.w, &layer->columns, output.column_phase);
+    int64_t row_end = tconv_min(task->row + task->rows, pass->row->outputs);
+    int64_t column_end = tconv_min(task->column + task->columns, output.column_phase->outputs);
     for (output.row = task->row; output.row < row_end; output.row++) {
-        bool whole = is_whole(&layer->rows, pair->row, pair->row_taps, output.row, layer->problem.h.in);
+        bool whole = is_whole(&layer->rows, pass->row, pass->row_taps, output.row, layer->problem.h.in);
         for (output.column = task->column; output.column < column_end; output.column++) {
-            if (whole && is_whole(&layer->columns, pair->column, pair->column_taps, output.column, layer->problem.w.in))
+            if (whole && is_whole(&layer->columns, output.column_phase, columns, output.column, layer->problem.w.in))
                 continue;
             for (int64_t b = task->block; b < task->block + task->blocks; b++)
                 compute_output(task, &output, tconv_cpu_block_of(task->job->plan, layer->problem.group_out, b));
@@ -107,10 +123,21 @@ static void compute_pair(const tconv_cpu_task *task, struct output output)
 
 void tconv_cpu_compute_border(const tconv_cpu_task *task)
 {
-    tconv_cpu_phase_pair pair = {0};
-    struct output output = {.pair = &pair};
-    while (tconv_cpu_next_pair(task->job->layer, &pair))
-        for (output.image = task->image; output.image < task->image + task->images; output.image++)
-            for (output.group = task->group; output.group < task->group + task->groups; output.group++)
-                compute_pair(task, output);
+    const tconv_cpu_plan *plan = task->job->plan;
+    const tconv_layer *layer = task->job->layer;
+    tconv_cpu_pass passes[TCONV_CPU_MAX_CHANNELS], pass = {0};
+    struct output output = {.passes = passes};
+    while (tconv_cpu_next_pass(plan, layer, &pass)) {
+        passes[output.pass_count++] = pass;
+        if (plan->fused && !pass.ends_row)
+            continue;
+        int64_t first = passes->first, end = first + passes->phases; /* the first pass has all phases */
+        for (output.number = first; output.number < end; output.number++) {
+            output.column_phase = tconv_cpu_column_phase(plan, layer, output.number);
+            for (output.image = task->image; output.image < task->image + task->images; output.image++)
+                for (output.group = task->group; output.group < task->group + task->groups; output.group++)
+                    compute_phases(task, output);
+        }
+        output.pass_count = 0;
+    }
 }

@@ -15,28 +15,12 @@ enum { PACK_CHANNELS = 8, PACK_TAPS = 16 };
 /* What is worth another thread: waking one takes about as long. */
 enum { BYTES_PER_THREAD = 64 << 10 };
 
-bool tconv_cpu_next_pair(const tconv_layer *layer, tconv_cpu_phase_pair *pair)
-{
-    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
-    if (pair->row == NULL) {
-        if (rows->count == 0 || columns->count == 0)
-            return false;
-        pair->row = rows->phases;
-        pair->row_taps = tconv_cpu_live_taps(&layer->problem.h, rows, pair->row);
-        pair->column = columns->phases;
-        pair->offset = 0;
-    } else {
-        pair->offset += tconv_cpu_pair_taps(pair);
-        if (++pair->column == columns->phases + columns->count) {
-            pair->column = columns->phases;
-            if (++pair->row == rows->phases + rows->count)
-                return false;
-            pair->row_taps = tconv_cpu_live_taps(&layer->problem.h, rows, pair->row);
-        }
-    }
-    pair->column_taps = tconv_cpu_live_taps(&layer->problem.w, columns, pair->column);
-    return true;
-}
+/* One tap of one pair of phases. */
+struct tap {
+    int64_t from;  /* in a filter */
+    int64_t to;    /* its first input channel's first output channel, in the block's packed weights */
+    int64_t width; /* from one input channel to the next */
+};
 
 /* One block of channels of one group, input channels [begin, begin + count) of it, and taps that wait to be packed. */
 struct part {
@@ -45,8 +29,8 @@ struct part {
     void *packed; /* the block's */
     int64_t group, begin, count;
     tconv_cpu_block block;
-    int64_t first_tap, taps;
-    int64_t offsets[PACK_TAPS]; /* of each in a filter */
+    int64_t tap_count;
+    struct tap taps[PACK_TAPS];
 };
 
 /* Packs the taps that wait; tells whether all their weights are finite. */
@@ -61,14 +45,17 @@ struct part {
         bool finite = true;                                                                                            \
         for (int64_t i = 0; i < run; i++) {                                                                            \
             const type *filter = filters + i / count * strides->in + i % count * strides->out;                         \
-            for (int64_t t = 0; t < part->taps; t++)                                                                   \
-                turned[t][i] = convert(filter[part->offsets[t]]);                                                      \
+            for (int64_t t = 0; t < part->tap_count; t++)                                                              \
+                turned[t][i] = convert(filter[part->taps[t].from]);                                                    \
         }                                                                                                              \
-        for (int64_t t = 0; t < part->taps; t++) {                                                                     \
-            real *to = (real *)part->packed + ((part->first_tap + t) * group_in + part->begin) * count;                \
-            for (int64_t i = 0; i < run; i++) {                                                                        \
-                to[i] = turned[t][i];                                                                                  \
-                finite &= to[i] - to[i] == 0; /* Inf and NaN leave NaN */                                              \
+        for (int64_t t = 0; t < part->tap_count; t++) {                                                                \
+            const struct tap *tap = &part->taps[t];                                                                    \
+            for (int64_t c = 0; c < part->count; c++) {                                                                \
+                real *to = (real *)part->packed + tap->to + (part->begin + c) * tap->width;                            \
+                for (int64_t m = 0; m < count; m++) {                                                                  \
+                    to[m] = turned[t][c * count + m];                                                                  \
+                    finite &= to[m] - to[m] == 0; /* Inf and NaN leave NaN */                                          \
+                }                                                                                                      \
             }                                                                                                          \
         }                                                                                                              \
         return finite;                                                                                                 \
@@ -87,23 +74,26 @@ static bool (*const pack_taps[])(const struct part *part) = {
     [TCONV_BF16] = pack_bf16,
 };
 
-static bool pack_part(const tconv_layer *layer, struct part *part)
+static bool pack_part(const tconv_layer *layer, const tconv_cpu_plan *plan, struct part *part)
 {
     const tconv_weight_strides *strides = &layer->problem.weight;
-    tconv_cpu_phase_pair pair = {0};
+    tconv_cpu_pass pass = {0};
     bool finite = true;
-    while (tconv_cpu_next_pair(layer, &pair)) {
-        for (int64_t tap = 0; tap < tconv_cpu_pair_taps(&pair); tap++) {
-            int64_t row = pair.row_taps.first + tap / pair.column_taps.count;
-            int64_t column = pair.column_taps.first + tap % pair.column_taps.count;
-            part->offsets[part->taps++] =
-                (pair.row->first_kernel + row * layer->rows.kernel_step) * strides->h +
-                (pair.column->first_kernel + column * layer->columns.kernel_step) * strides->w;
-            if (part->taps < PACK_TAPS)
+    while (tconv_cpu_next_pass(plan, layer, &pass)) {
+        for (int64_t i = 0; i < tconv_cpu_pass_taps(&pass) * pass.phases; i++) {
+            int64_t tap = i / pass.phases, phase = i % pass.phases;
+            const tconv_phase *columns = tconv_cpu_column_phase(plan, layer, pass.first + phase);
+            int64_t row = pass.row_taps.first + tap / pass.column_taps.count;
+            int64_t column = pass.column_taps.first + tap % pass.column_taps.count;
+            part->taps[part->tap_count++] = (struct tap){
+                .from = (pass.row->first_kernel + row * layer->rows.kernel_step) * strides->h +
+                        (columns->first_kernel + column * layer->columns.kernel_step) * strides->w,
+                .to = ((pass.weights + tap * pass.phases) * layer->problem.group_in + phase) * part->block.count,
+                .width = pass.phases * part->block.count};
+            if (part->tap_count < PACK_TAPS)
                 continue;
             finite &= pack_taps[layer->problem.dtype](part);
-            part->first_tap += part->taps;
-            part->taps = 0;
+            part->tap_count = 0;
         }
     }
     return pack_taps[layer->problem.dtype](part) && finite;
@@ -112,13 +102,15 @@ static bool pack_part(const tconv_layer *layer, struct part *part)
 /* Where each tap reads in the halo strip. With one input channel a group, a kernel row is one entry: see phases.c. */
 static void fill_taps(const tconv_layer *layer, const tconv_cpu_plan *plan, int32_t *taps)
 {
-    tconv_cpu_phase_pair pair = {0};
-    while (tconv_cpu_next_pair(layer, &pair)) {
-        int64_t width = layer->problem.group_in == 1 ? 1 : pair.column_taps.count;
-        for (int64_t tap = 0; tap < pair.row_taps.count * width && pair.column_taps.count > 0; tap++) {
-            int64_t row = tconv_cpu_shift(&layer->rows, pair.row, pair.row_taps.first + tap / width);
-            int64_t column = tconv_cpu_shift(&layer->columns, pair.column, pair.column_taps.first + tap % width);
-            taps[pair.offset + tap] =
+    tconv_cpu_pass pass = {0};
+    while (tconv_cpu_next_pass(plan, layer, &pass)) {
+        const tconv_phase *columns = tconv_cpu_column_phase(plan, layer, pass.first);
+        int64_t width = layer->problem.group_in == 1 ? 1 : pass.column_taps.count;
+        for (int64_t tap = 0; tap < pass.row_taps.count * width && pass.column_taps.count > 0; tap++) {
+            int64_t row = tconv_cpu_shift(&layer->rows, pass.row, pass.row_taps.first + tap / width);
+            int64_t column = tconv_cpu_shift(&layer->columns, columns, pass.column_taps.first + tap % width) -
+                             tconv_cpu_lag(plan, pass.first);
+            taps[pass.taps + tap] =
                 (int32_t)((row - plan->rows.min_shift) * plan->row_pitch + (column - plan->columns.min_shift));
         }
     }
@@ -156,7 +148,7 @@ tconv_status tconv_cpu_pack_phases(const tconv_layer *layer, const void *weights
                             .block = tconv_cpu_block_of(&plan, problem->group_out, block)};
         part.packed =
             to + (group * problem->group_out + part.block.first) * problem->group_in * all_taps * plan.real_size;
-        nonfinite |= !pack_part(layer, &part);
+        nonfinite |= !pack_part(layer, &plan, &part);
     }
     header->has_nonfinite = nonfinite;
     return TCONV_SUCCESS;

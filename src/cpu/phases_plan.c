@@ -9,8 +9,8 @@
 #include "../core/status.h"
 
 /* The strip's share of the second-level cache in percent: beside it weights stream in and outputs stream out. Measured
- * at 1 MiB: 450 KiB is best. Half of that for each of a gathered strip and its sums. */
-enum { STRIP_PERCENT = 44, GATHER_PERCENT = 25 };
+ * at 1 MiB: 450 KiB is best. A gathered strip shares it with its sums. */
+enum { STRIP_PERCENT = 44, GATHER_PERCENT = 20, GATHER_SUMS_PERCENT = 40 };
 
 /* The most of the second-level cache that is ever planned with, so that a thread's scratch stays below 2 MiB. */
 enum { MAX_CACHE_BYTES = 3 << 19 };
@@ -20,6 +20,19 @@ enum { TILE_COLUMNS = 128 };
 
 /* Positions of a halo tile beyond which nothing is gained, and those of a gathered one, which share their weights. */
 enum { HALO_POSITIONS = 2048, GATHER_POSITIONS = 256 };
+
+/* Sums of a part of a tile that wait to be stored, in bytes: most of them are still in the first-level cache. */
+enum { SUMS_BYTES = 24 << 10 };
+
+/* Output channels of a group that are not worth sharing a strip of one input channel among. */
+enum { STENCIL_CHANNELS = 2 };
+
+/* Cycles of a load that crosses a cache line: what a vector of the strip costs, however few channels share it. */
+enum { LOAD_CYCLES = 2 };
+
+/* Outputs are streamed past the caches if they would not stay there: with more bytes than this share of the last level in
+ * percent. With many terms to each, plain stores are done before they could be in anyone's way. */
+enum { STREAM_PERCENT = 50, STREAM_TERMS = 200 };
 
 /* Margins from which a strip is not worth it, whatever the cache: keeps sizes small enough to multiply. */
 enum { MAX_MARGIN = 1 << 16 };
@@ -91,6 +104,51 @@ static void set_columns(tconv_cpu_plan *plan, int64_t width)
     plan->column_tiles = tconv_ceil_div(positions, plan->tile_columns);
 }
 
+bool tconv_cpu_next_pass(const tconv_cpu_plan *plan, const tconv_layer *layer, tconv_cpu_pass *pass)
+{
+    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
+    int64_t tap = -1; /* fused: the one that the pass begins with; -1: the row's first */
+    if (pass->row == NULL) {
+        if (rows->count == 0 || columns->count == 0)
+            return false;
+        *pass = (tconv_cpu_pass){.row = rows->phases,
+                                 .row_taps = tconv_cpu_live_taps(&layer->problem.h, rows, rows->phases)};
+    } else {
+        pass->taps += tconv_cpu_pass_taps(pass);
+        pass->weights += tconv_cpu_pass_taps(pass) * pass->phases;
+        tap = pass->column_taps.first + pass->column_taps.count;
+        pass->first++;
+        if (pass->ends_row) {
+            if (++pass->row == rows->phases + rows->count)
+                return false;
+            pass->row_taps = tconv_cpu_live_taps(&layer->problem.h, rows, pass->row);
+            pass->first = 0;
+            tap = -1;
+        }
+    }
+    if (!plan->fused) {
+        pass->phases = 1;
+        pass->column_taps = tconv_cpu_live_taps(&layer->problem.w, columns, &columns->phases[pass->first]);
+        pass->ends_row = pass->first == columns->count - 1;
+        return true;
+    }
+    /* The taps from here on that the same phases have: phases come by falling counts. */
+    int64_t end = 0;
+    pass->first = pass->phases = 0;
+    for (int64_t number = 0; number < columns->count; number++) {
+        tconv_cpu_taps live =
+            tconv_cpu_live_taps(&layer->problem.w, columns, tconv_cpu_column_phase(plan, layer, number));
+        end = number == 0 ? live.first + live.count : end;
+        pass->column_taps.first = tap < 0 ? live.first : tap;
+        if (live.first + live.count <= pass->column_taps.first)
+            break;
+        pass->column_taps.count = live.first + live.count - pass->column_taps.first;
+        pass->phases++;
+    }
+    pass->ends_row = pass->column_taps.first + pass->column_taps.count == end;
+    return true;
+}
+
 bool tconv_cpu_is_flat(const tconv_cpu_plan *plan, int64_t images, int64_t rows, int64_t columns)
 {
     return (rows - 1) * plan->row_pitch + (images - 1) * plan->pitch + columns <=
@@ -102,6 +160,74 @@ int64_t tconv_cpu_count_vectors(const tconv_cpu_plan *plan, int64_t images, int6
     if (tconv_cpu_is_flat(plan, images, rows, columns))
         return tconv_ceil_div((rows - 1) * plan->row_pitch + (images - 1) * plan->pitch + columns, plan->lanes);
     return images * rows * tconv_ceil_div(columns, plan->lanes);
+}
+
+/* Fuses the column phases of a halo plan if it can be done and is no slower: see phases_plan.h. */
+static void plan_fusion(tconv_cpu_plan *plan, const tconv_layer *layer)
+{
+    const tconv_phase_table *columns = &layer->columns;
+    int64_t group_out = layer->problem.group_out, count = columns->count, apart = 0, fused = 0;
+    int64_t least_shift = INT64_MAX, most_shift = INT64_MIN;
+    tconv_cpu_taps taps[TCONV_CPU_MAX_CHANNELS];
+    if (count < 2 || count * group_out > plan->kernels->max_channels)
+        return;
+    for (int64_t p = 0; p < count; p++) {
+        taps[p] = tconv_cpu_live_taps(&layer->problem.w, columns, &columns->phases[p]);
+        if (taps[p].count == 0 || taps[p].first != taps[0].first)
+            return;
+        least_shift = tconv_min(least_shift, columns->phases[p].first_shift);
+        most_shift = tconv_max(most_shift, columns->phases[p].first_shift);
+        apart += taps[p].count * tconv_max(group_out, LOAD_CYCLES);
+        int64_t number = p; /* insertion by falling counts */
+        for (; number > 0 && taps[plan->order[number - 1]].count < taps[p].count; number--)
+            plan->order[number] = plan->order[number - 1];
+        plan->order[number] = (int8_t)p;
+    }
+    int64_t most_taps = taps[plan->order[0]].count;
+    for (int64_t tap = 0, phases = count; tap < most_taps; tap++) {
+        while (taps[plan->order[phases - 1]].count <= tap)
+            phases--;
+        fused += tconv_max(phases * group_out, LOAD_CYCLES);
+    }
+    if (most_shift - least_shift > plan->lanes || fused > apart)
+        return;
+    plan->fused = true;
+    plan->max_lag = most_shift - least_shift;
+    for (int64_t number = 0; number < count; number++)
+        plan->lag[number] = (int8_t)(columns->phases[plan->order[number]].first_shift - least_shift);
+    plan->columns.min_shift = least_shift - (taps[0].first + most_taps - 1) * columns->shift_step;
+}
+
+/* Outputs side by side of one position. */
+static int64_t residues(const tconv_cpu_plan *plan, const tconv_layer *layer)
+{
+    return layer->problem.w.stride * (plan->interleave_pixels ? layer->problem.out_channels : 1);
+}
+
+/* Rows of sums that wait for each other. */
+static int64_t waiting_rows(const tconv_cpu_plan *plan, const tconv_layer *layer)
+{
+    int64_t phases = plan->together ? tconv_max(1, layer->columns.count) : 1;
+    return phases * tconv_ceil_div(layer->problem.group_out, plan->blocks);
+}
+
+/* Cuts a halo tile into chunks: of about SUMS_BYTES, with the fewest vectors for a row. */
+static void plan_chunk(tconv_cpu_plan *plan, const tconv_layer *layer)
+{
+    int64_t columns = plan->tile_columns + plan->max_lag, best = 1;
+    int64_t limit = SUMS_BYTES / plan->real_size / waiting_rows(plan, layer) / (plan->images * columns);
+    double least = 0;
+    limit = tconv_max(1, tconv_min(limit, plan->tile_rows));
+    for (int64_t rows = limit / 2 + 1; rows <= limit; rows++) {
+        double vectors = (double)tconv_cpu_count_vectors(plan, plan->images, rows, columns) / (double)rows;
+        if (least == 0 || vectors <= least) {
+            least = vectors;
+            best = rows;
+        }
+    }
+    plan->chunk_rows = even_part(plan->tile_rows, best);
+    plan->sums_pitch =
+        odd_lines(plan, tconv_cpu_count_vectors(plan, plan->images, plan->chunk_rows, columns) * plan->lanes);
 }
 
 /* Sets the pitches of a halo strip from its tile. A margin of zeros serves the end of one row and the start of the
@@ -118,50 +244,49 @@ static void set_pitches(tconv_cpu_plan *plan, const tconv_layer *layer)
     plan->pitch = full - plan->margin;
     plan->row_pitch = plan->images * plan->pitch;
     int64_t rows = plan->tile_rows + plan->rows.max_shift - plan->rows.min_shift;
-    plan->channel_pitch = odd_lines(plan, rows * plan->row_pitch + plan->margin + plan->lanes);
+    int64_t vectors = plan->stencil ? TCONV_CPU_STENCIL_VECTORS : 1; /* rows are read in so many whole ones */
+    plan->channel_pitch = odd_lines(plan, rows * plan->row_pitch + plan->margin + vectors * plan->lanes);
 }
 
-/* The largest halo tile whose strip fits; false where not even a small one does. */
-static bool plan_halo(tconv_cpu_plan *plan, const tconv_layer *layer)
+/* The largest halo tile of about so many columns whose strip fits; false where not even one row does. */
+static bool cut_halo(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t width)
 {
     const tconv_problem *problem = &layer->problem;
     int64_t row_span = plan->rows.max_shift - plan->rows.min_shift;
     int64_t column_span = plan->columns.max_shift - plan->columns.min_shift;
     int64_t capacity = cache_share(layer, STRIP_PERCENT) / plan->real_size / problem->group_in; /* of one channel */
-    plan->gather = false;
     if (row_span > MAX_MARGIN || column_span > MAX_MARGIN)
         return false;
-    for (int64_t width = TILE_COLUMNS; width >= plan->lanes; width /= 2) {
-        plan->images = 1;
-        set_columns(plan, width);
-        int64_t full = plan->tile_columns + column_span, slack = 2 * TCONV_ALIGNMENT + plan->lanes;
-        int64_t rows = (capacity - slack) / full - row_span;
-        if (rows < 1 || (rows < plan->rows.positions && rows < row_span && width > plan->lanes))
-            continue; /* narrower tiles have less margin above and below */
-        rows = tconv_min(rows, tconv_max(1, HALO_POSITIONS / plan->tile_columns));
-        plan->tile_rows = even_part(plan->rows.positions, rows);
-        int64_t positions = plan->rows.positions * plan->columns.positions;
-        if (plan->tile_rows == plan->rows.positions && plan->column_tiles == 1 && positions < HALO_POSITIONS / 2) {
-            int64_t fit = (capacity - slack) / ((plan->tile_rows + row_span) * full);
-            plan->images = even_part(tconv_max(1, problem->batch), tconv_min(fit, HALO_POSITIONS / 2 / positions));
-        }
-        set_pitches(plan, layer);
-        return true;
+    plan->images = 1;
+    set_columns(plan, width);
+    int64_t full = plan->tile_columns + column_span, slack = 2 * TCONV_ALIGNMENT / plan->real_size + plan->lanes;
+    int64_t rows = tconv_min((capacity - slack) / full - row_span, tconv_max(1, HALO_POSITIONS / plan->tile_columns));
+    if (rows < 1)
+        return false;
+    plan->tile_rows = even_part(plan->rows.positions, rows);
+    int64_t positions = plan->rows.positions * plan->columns.positions;
+    if (plan->tile_rows == plan->rows.positions && plan->column_tiles == 1 && positions < HALO_POSITIONS / 2) {
+        int64_t fit = (capacity - slack) / ((plan->tile_rows + row_span) * full);
+        plan->images = even_part(tconv_max(1, problem->batch), tconv_min(fit, HALO_POSITIONS / 2 / positions));
     }
-    return false;
+    set_pitches(plan, layer);
+    plan->task_blocks = plan->blocks;
+    if (problem->layout == TCONV_NHWC && problem->group_in < PIXEL_CHANNELS) {
+        int64_t fit = cache_share(layer, STRIP_PERCENT) / (plan->channel_pitch * problem->group_in * plan->real_size);
+        int64_t wanted = tconv_ceil_div(PIXEL_CHANNELS, problem->group_in);
+        plan->groups = tconv_max(1, tconv_min(tconv_min(wanted, problem->groups), fit));
+    }
+    return true;
 }
 
-/* A gathered tile: always possible. */
-static void plan_gather(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_terms)
+/* A gathered tile of about so many positions: always possible. */
+static void plan_gather(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_terms, int64_t positions)
 {
     const tconv_problem *problem = &layer->problem;
-    int64_t waiting = plan->interleave ? tconv_max(1, layer->columns.count) : 1; /* phases that wait for each other */
-    int64_t share = cache_share(layer, GATHER_PERCENT) / plan->real_size;
-    int64_t block = tconv_min(plan->kernels->max_channels, problem->group_out);
-    int64_t positions = GATHER_POSITIONS;
-    while (positions > plan->lanes && block * waiting * positions > share)
-        positions /= 2;
+    int64_t strip = cache_share(layer, GATHER_PERCENT) / plan->real_size;
+    int64_t sums = cache_share(layer, GATHER_SUMS_PERCENT) / plan->real_size;
     plan->gather = true;
+    plan->stencil = false;
     plan->margin = 0;
     plan->images = 1;
     set_columns(plan, tconv_min(positions, TILE_COLUMNS));
@@ -174,28 +299,40 @@ static void plan_gather(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t 
     plan->channel_pitch = odd_lines(plan, plan->tile_rows * plan->row_pitch);
     int64_t segments = tconv_ceil_div(tconv_max(1, max_terms), TCONV_CPU_SEGMENT);
     plan->chunk =
-        TCONV_CPU_SEGMENT * tconv_min(segments, tconv_max(1, share / plan->channel_pitch / TCONV_CPU_SEGMENT));
+        TCONV_CPU_SEGMENT * tconv_min(segments, tconv_max(1, strip / plan->channel_pitch / TCONV_CPU_SEGMENT));
     plan->sums_pitch = plan->channel_pitch;
-    plan->task_blocks = tconv_max(1, share / (block * waiting * plan->sums_pitch));
+    plan->task_blocks = tconv_max(1, sums / (waiting_rows(plan, layer) * plan->sums_pitch));
 }
 
 /* Cycles for one position and input channel, roughly: a multiply-add of 64 bytes is 1. Short rows cost more to load by the
- * element; sums that wait outside the first-level cache cost SUMS_CYCLES by the vector and chunk. Only the better of two
- * plans is wanted. */
+ * element; sums that wait outside the first-level cache cost SUMS_CYCLES by the vector and chunk; weights come from the
+ * second-level cache, NEAR_BYTES a cycle, or from behind it; a row of outputs costs ROW_CYCLES to begin. Only the better of two plans is wanted. */
 static double estimate(const tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_terms)
 {
-    enum { SUMS_CYCLES = 4 };
+    enum { SUMS_CYCLES = 8, NEAR_BYTES = 24, FAR_BYTES = 6, ROW_CYCLES = 100 };
     const tconv_problem *problem = &layer->problem;
     double taps = (double)(plan->rows.taps * plan->columns.taps);
     double positions = (double)(plan->images * plan->tile_rows * plan->tile_columns);
-    double vectors = (double)tconv_cpu_count_vectors(plan, plan->images, plan->tile_rows, plan->tile_columns);
-    double load = (problem->layout == TCONV_NHWC ? 1.5 : 0.25) + 4.0 / (double)plan->tile_columns;
+    double vectors =
+        (double)tconv_cpu_count_vectors(plan, plan->images, plan->tile_rows, plan->tile_columns + plan->max_lag);
+    double load = (problem->layout == TCONV_NHWC ? 1.5 : 0.75) + 8.0 / (double)plan->tile_columns;
+    double again = 0.5 + 4.0 / (double)plan->tile_columns; /* gathering what the caches hold */
     double compute =
         taps * (double)problem->group_out * vectors / positions * (double)(plan->lanes * plan->real_size) / 64;
-    if (!plan->gather)
-        return compute + load * (double)plan->channel_pitch / positions;
+    double weights = taps * (double)(problem->group_out * plan->real_size);
+    bool near = weights * (double)problem->group_in < (double)cache_share(layer, STRIP_PERCENT);
+    compute += weights / positions / (near ? NEAR_BYTES : FAR_BYTES);
+    compute += ROW_CYCLES * (double)(problem->group_out * tconv_min(problem->h.stride, problem->h.out)) /
+               (double)(problem->group_in * plan->tile_columns);
+    if (!plan->gather) {
+        int64_t row_tiles = tconv_ceil_div(plan->rows.positions, plan->tile_rows); /* the last ones may be part empty */
+        double cut = (double)(plan->column_tiles * plan->tile_columns * row_tiles * plan->tile_rows);
+        return (compute + load * (double)plan->channel_pitch / positions) * cut /
+               (double)(plan->columns.positions * plan->rows.positions);
+    }
     double passes = (double)tconv_ceil_div(plan->blocks, tconv_min(plan->blocks, plan->task_blocks));
-    return compute * (1 + SUMS_CYCLES / (double)tconv_max(1, tconv_min(plan->chunk, max_terms))) + load * taps * passes;
+    return compute * (1 + SUMS_CYCLES / (double)tconv_max(1, tconv_min(plan->chunk, max_terms))) + load +
+           again * taps * passes;
 }
 
 /* Threads that the layer can keep busy, by its multiply-adds (16 a cycle) and outputs. */
@@ -259,23 +396,26 @@ static bool align_size(int64_t count, int64_t size, int64_t *bytes)
 static tconv_status plan_memory(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_terms, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    int64_t waiting = plan->interleave ? tconv_max(1, layer->columns.count) : 1, taps, weights, vectors_bytes;
-    int64_t block = tconv_ceil_div(problem->group_out, plan->blocks), sums;
-    plan->max_vectors = tconv_cpu_count_vectors(plan, plan->images, plan->tile_rows, plan->tile_columns);
+    int64_t taps, weights, vectors_bytes, vectors = 0, sums = waiting_rows(plan, layer) * plan->sums_pitch;
     if (plan->gather) {
         plan->strip_bytes = plan->chunk * plan->channel_pitch * plan->real_size;
-        sums = waiting * plan->task_blocks * block * plan->sums_pitch;
+        sums *= plan->task_blocks;
     } else {
         plan->strip_bytes = plan->channel_pitch * problem->group_in * plan->groups * plan->real_size;
-        sums = waiting * block * TCONV_CPU_MAX_VECTORS * plan->lanes;
+        vectors = tconv_cpu_count_vectors(plan, plan->images, plan->chunk_rows, plan->tile_columns + plan->max_lag);
     }
     plan->folded = max_terms > TCONV_CPU_FOLD * TCONV_CPU_SEGMENT ? sums : 0;
-    plan->sums_bytes =
-        (sums + plan->folded + plan->lanes) * plan->real_size; /* rows of sums are read in whole vectors */
-    align_size(plan->max_vectors, (int64_t)sizeof(int32_t), &vectors_bytes);
+    /* Rows of sums are read in whole vectors, and late. */
+    plan->sums_bytes = (sums + plan->folded + 2 * plan->lanes) * plan->real_size;
+    plan->line_bytes = 0;
+    if (plan->stream)
+        plan->line_bytes = (plan->tile_columns + TCONV_CPU_STENCIL_VECTORS * plan->lanes) * residues(plan, layer) *
+                           (int64_t)problem->element_size;
+    align_size(vectors, (int64_t)sizeof(int32_t), &vectors_bytes);
     align_size(plan->strip_bytes + plan->lanes * plan->real_size, 1, &plan->strip_bytes);
     align_size(plan->sums_bytes, 1, &plan->sums_bytes);
-    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + vectors_bytes;
+    align_size(plan->line_bytes, 1, &plan->line_bytes);
+    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->line_bytes + vectors_bytes;
     if (!align_size(problem->out_channels, plan->real_size, &plan->bias_bytes))
         return too_large("bias", issue);
 
@@ -289,6 +429,28 @@ static tconv_status plan_memory(tconv_cpu_plan *plan, const tconv_layer *layer, 
     return TCONV_SUCCESS;
 }
 
+/* Which sums are stored together, and how. */
+static void plan_order(tconv_cpu_plan *plan, const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    plan->interleave_pixels = problem->layout == TCONV_NHWC && problem->groups == 1 && plan->blocks == 1 &&
+                              problem->dst.w == problem->out_channels &&
+                              problem->w.stride <= TCONV_CPU_MAX_INTERLEAVE / problem->out_channels;
+    plan->interleave =
+        plan->interleave_pixels || (problem->layout == TCONV_NCHW && problem->w.stride <= TCONV_CPU_MAX_INTERLEAVE);
+    plan->together = plan->interleave;
+}
+
+static bool plan_stream(const tconv_cpu_plan *plan, const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    int64_t cache = (int64_t)layer->target.l3_bytes / 100 * STREAM_PERCENT / (int64_t)problem->element_size;
+    int64_t phases = tconv_max(1, layer->rows.count * layer->columns.count);
+    return plan->kernels->streams && plan->interleave && problem->dst_extent > cache &&
+           plan->rows.taps * plan->columns.taps / phases * problem->group_in < STREAM_TERMS &&
+           plan->tile_columns * residues(plan, layer) * (int64_t)problem->element_size >= TCONV_CPU_STREAM_BYTES;
+}
+
 tconv_status tconv_cpu_plan_init(tconv_cpu_plan *plan, const tconv_layer *layer, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
@@ -300,25 +462,34 @@ tconv_status tconv_cpu_plan_init(tconv_cpu_plan *plan, const tconv_layer *layer,
     plan->rows = init_axis(&problem->h, &layer->rows, &max_row_taps);
     plan->columns = init_axis(&problem->w, &layer->columns, &max_column_taps);
     max_terms = max_row_taps * max_column_taps * problem->group_in; /* no more than there are weights */
-    plan->interleave = problem->layout == TCONV_NCHW && problem->w.stride <= TCONV_CPU_MAX_INTERLEAVE;
     plan->blocks = tconv_ceil_div(problem->group_out, plan->kernels->max_channels);
     plan->groups = 1;
+    plan_order(plan, layer);
+    plan->stencil = problem->group_in == 1 && problem->group_out <= STENCIL_CHANNELS &&
+                    max_terms <= TCONV_CPU_SEGMENT && problem->layout == TCONV_NCHW && plan->interleave;
+    if (plan->stencil)
+        plan->blocks = problem->group_out;
 
-    tconv_cpu_plan halo = *plan;
-    plan_gather(plan, layer, max_terms);
-    if (plan_halo(&halo, layer)) {
-        halo.task_blocks = halo.blocks;
-        if (problem->layout == TCONV_NHWC && problem->group_in < PIXEL_CHANNELS) {
-            int64_t fit = cache_share(layer, STRIP_PERCENT) / (halo.channel_pitch * problem->group_in * halo.real_size);
-            int64_t wanted = tconv_ceil_div(PIXEL_CHANNELS, problem->group_in);
-            halo.groups = tconv_max(1, tconv_min(tconv_min(wanted, problem->groups), fit));
-        }
-        if (estimate(&halo, layer, max_terms) <= estimate(plan, layer, max_terms))
-            *plan = halo;
+    tconv_cpu_plan halo = *plan, gather = *plan;
+    plan_gather(plan, layer, max_terms, GATHER_POSITIONS);
+    for (int64_t positions = GATHER_POSITIONS / 2; positions >= gather.lanes; positions /= 2) {
+        plan_gather(&gather, layer, max_terms, positions);
+        if (estimate(&gather, layer, max_terms) < estimate(plan, layer, max_terms))
+            *plan = gather;
     }
+    if (!halo.stencil)
+        plan_fusion(&halo, layer);
+    halo.together |= halo.fused;
+    /* Narrower tiles have more rows, and so less margin above and below. */
+    for (int64_t width = TILE_COLUMNS; width >= halo.lanes; width /= 2)
+        if (cut_halo(&halo, layer, width) && estimate(&halo, layer, max_terms) < estimate(plan, layer, max_terms))
+            *plan = halo;
     plan->task_blocks = tconv_min(plan->task_blocks, plan->blocks);
     plan_tasks(plan, layer);
-    if (!plan->gather)
+    if (!plan->gather) {
         set_pitches(plan, layer);
+        plan_chunk(plan, layer);
+    }
+    plan->stream = plan_stream(plan, layer);
     return plan_memory(plan, layer, max_terms, issue);
 }

@@ -16,6 +16,9 @@
  * promised, and 1 % of the time is lost. */
 enum { TCONV_CPU_SEGMENT = 64 };
 
+/* The least bytes of a run of outputs that are streamed past the caches: its ends share their lines with other runs. */
+enum { TCONV_CPU_STREAM_BYTES = 256 };
+
 /* One axis. Only live taps count: those that reach the input from some output of their phase. */
 typedef struct tconv_cpu_axis {
     int64_t positions;
@@ -53,9 +56,26 @@ typedef struct tconv_cpu_plan {
     int64_t margin;           /* halo: zeros behind a channel's last row */
     int64_t chunk;            /* gather: terms of a strip, a multiple of TCONV_CPU_SEGMENT */
 
-    /* Sums of all column phases of a row wait for each other and are interleaved; else each is scattered by itself. */
-    bool interleave;
-    int64_t sums_pitch; /* gather: from channel to channel */
+    /*
+     * fused (halo): the column phases of a row are channels of one microkernel, which reads the strip once for all of
+     * them; where there are few output channels, that is what there is to share. Taps of one number then read the same
+     * input, so that phase p's sums lie lag[p] <= max_lag positions late. order: phases, those of most taps first.
+     */
+    bool fused;
+    int64_t max_lag;
+    int8_t order[TCONV_CPU_MAX_CHANNELS], lag[TCONV_CPU_MAX_CHANNELS];
+
+    /* stencil (halo): rows are summed and stored at once, a channel at a time: see phases_stencil.c. */
+    bool stencil;
+
+    /* The column phases of a row wait for each other (together), and are interleaved or else stored one by one. With
+     * interleaved pixels, each channel of an NHWC pixel is a residue. */
+    bool together, interleave, interleave_pixels;
+    bool stream; /* outputs pass by the caches */
+
+    /* Sums: [row][position], a row for each phase that waits and channel of a block. */
+    int64_t sums_pitch; /* from row to row */
+    int64_t chunk_rows; /* halo: rows of a tile that are summed, then stored */
     int64_t folded;     /* from sums to folded sums; 0 where there are none */
 
     int64_t images, tile_rows, tile_columns; /* of a tile, but for the last ones */
@@ -63,9 +83,8 @@ typedef struct tconv_cpu_plan {
     int64_t blocks, task_blocks;             /* blocks of output channels: of a group, and of a task */
     int64_t image_tiles, row_tiles, column_tiles, group_tasks, block_tasks, tasks;
 
-    /* Scratch, in bytes: bias, then for each thread strip, sums, vectors. */
-    int64_t bias_bytes, strip_bytes, sums_bytes, thread_bytes;
-    int64_t max_vectors; /* of a tile */
+    /* Scratch, in bytes: bias, then for each thread strip, sums, line, vectors. */
+    int64_t bias_bytes, strip_bytes, sums_bytes, line_bytes, thread_bytes;
     int threads;
 
     /* Packed weights, in bytes: tconv_cpu_packed_header, taps (int32_t), weights. */
@@ -93,8 +112,43 @@ static inline tconv_cpu_block tconv_cpu_block_of(const tconv_cpu_plan *plan, int
     return block;
 }
 
-/* Vectors of positions that cover a tile: running on across rows and images where that takes no more of them, else each
- * row's own. */
+/*
+ * A pass: what the microkernels sum in one go, for a block of channels: some taps of a row phase and of `phases` column
+ * phases, number `first` and up in the plan's order. Without fusion, each pair of phases is a pass; with it, the taps that
+ * all column phases have are the first pass of a row phase, and those of fewer phases follow.
+ */
+typedef struct tconv_cpu_pass {
+    const tconv_phase *row;
+    int64_t first, phases;
+    tconv_cpu_taps row_taps, column_taps;
+    int64_t taps;    /* taps before it, in the list of what taps read */
+    int64_t weights; /* taps * phases before it: times input channels, what a channel's weights begin after */
+    bool ends_row;   /* the last one of its row phase */
+} tconv_cpu_pass;
+
+static inline int64_t tconv_cpu_pass_taps(const tconv_cpu_pass *pass)
+{
+    return pass->row_taps.count * pass->column_taps.count;
+}
+
+/* Walks all passes, rows outside: pass->row must be NULL at first. False at the end. */
+bool tconv_cpu_next_pass(const tconv_cpu_plan *plan, const tconv_layer *layer, tconv_cpu_pass *pass);
+
+/* A column phase by its number in the plan's order. */
+static inline const tconv_phase *tconv_cpu_column_phase(const tconv_cpu_plan *plan, const tconv_layer *layer,
+                                                        int64_t number)
+{
+    return &layer->columns.phases[plan->fused ? plan->order[number] : number];
+}
+
+/* The position, less the tile's first, whose sums of a column phase belong to the tile's first output. */
+static inline int64_t tconv_cpu_lag(const tconv_cpu_plan *plan, int64_t number)
+{
+    return plan->fused ? plan->lag[number] : 0;
+}
+
+/* Vectors of positions that cover a part of a tile: running on across rows and images where that takes no more of them,
+ * else each row's own. */
 bool tconv_cpu_is_flat(const tconv_cpu_plan *plan, int64_t images, int64_t rows, int64_t columns);
 int64_t tconv_cpu_count_vectors(const tconv_cpu_plan *plan, int64_t images, int64_t rows, int64_t columns);
 

@@ -9,64 +9,83 @@
 
 /* ---------------------------------------------------------------------------------------------------------- sums */
 
-/* Positions of one image row that lie side by side, in sums and in the tile. */
-struct piece {
-    int64_t row, image, column, count;
-    int64_t at; /* in sums */
-};
-
-static void store_piece(const tconv_cpu_task *task, const tconv_cpu_phase_pair *pair, const tconv_cpu_sums *sums,
-                        const struct piece *piece)
-{
-    const tconv_cpu_job *job = task->job;
-    const tconv_problem *problem = &job->layer->problem;
-    const tconv_cpu_kernels *kernels = job->plan->kernels;
-    int64_t column = task->column + piece->column, stride = problem->w.stride;
-    int64_t first = stride * column + (job->plan->interleave ? 0 : pair->column->residue);
-    int64_t index = (task->image + piece->image) * problem->dst.n + sums->channel * problem->dst.c +
-                    (problem->h.stride * (task->row + piece->row) + pair->row->residue) * problem->dst.h +
-                    first * problem->dst.w;
-    tconv_cpu_store store = {
-        .sums = tconv_cpu_at(job->plan, sums->sums, piece->at),
-        .phase_stride = sums->phase_stride,
-        .channel_stride = sums->channel_stride,
-        .channels = sums->channels,
-        .residues = stride,
-        .phases = job->residues,
-        .bias = tconv_cpu_at(job->plan, job->bias, sums->channel),
-        .dst = (char *)job->dst + index * (int64_t)problem->element_size,
-        .dst_channel = problem->dst.c,
-        .dst_position = stride * problem->dst.w,
-    };
-    if (job->plan->interleave) {
-        store.count = tconv_min(piece->count * stride, problem->w.out - first);
-        kernels->dtype[problem->dtype].store_interleaved(&store);
-        return;
-    }
-    store.count = tconv_min(piece->count, pair->column->outputs - column);
-    if (store.count <= 0)
-        return;
-    if (problem->layout == TCONV_NHWC)
-        kernels->dtype[problem->dtype].store_pixels(&store);
-    else
-        kernels->dtype[problem->dtype].store_scattered(&store);
-}
-
-void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_phase_pair *pair, const tconv_cpu_sums *sums)
+/* Which row of sums, or bias, each residue of a position takes: see tconv_cpu_store. */
+static void list_rows(const tconv_cpu_task *task, const tconv_cpu_sums *sums, int64_t residues,
+                      int32_t rows[TCONV_CPU_MAX_INTERLEAVE])
 {
     const tconv_cpu_plan *plan = task->job->plan;
-    int64_t pitch = plan->gather ? task->columns : plan->pitch;
-    int64_t row_pitch = plan->gather ? task->images * task->columns : plan->row_pitch;
-    int64_t rows = tconv_min(task->rows, pair->row->outputs - task->row);
-    for (int64_t at = 0, step; at < sums->count; at += step) {
-        int64_t position = sums->position + at, in_row = position % row_pitch;
-        struct piece piece = {position / row_pitch, in_row / pitch, in_row % pitch, 0, at};
-        if (piece.row >= rows)
-            return;
-        bool inside = piece.column < task->columns;
-        step = piece.count = tconv_min(sums->count - at, (inside ? task->columns : pitch) - piece.column);
-        if (inside && piece.image < task->images)
-            store_piece(task, pair, sums, &piece);
+    const tconv_layer *layer = task->job->layer;
+    int64_t channels = plan->interleave_pixels ? sums->channels : 1;
+    for (int64_t r = 0; r < residues; r++)
+        rows[r] = (int32_t)(-1 - r % channels);
+    for (int64_t p = 0; p < layer->columns.count; p++)
+        for (int64_t c = 0; c < channels; c++)
+            rows[tconv_cpu_column_phase(plan, layer, p)->residue * channels + c] =
+                (int32_t)((p * sums->channels + c) * sums->pitch + tconv_cpu_lag(plan, p));
+}
+
+/* Stores one row of one image, of which the first output and sum are given. */
+typedef void store_row(const tconv_cpu_task *task, const tconv_cpu_pass *pass, const tconv_cpu_store *row);
+
+static void store_interleaved(const tconv_cpu_task *task, const tconv_cpu_pass *pass, const tconv_cpu_store *row)
+{
+    (void)pass;
+    task->job->plan->kernels->dtype[task->job->layer->problem.dtype].store_interleaved(row);
+}
+
+static void store_apart(const tconv_cpu_task *task, const tconv_cpu_pass *pass, const tconv_cpu_store *row)
+{
+    const tconv_cpu_plan *plan = task->job->plan;
+    const tconv_problem *problem = &task->job->layer->problem;
+    int64_t phases = plan->together ? task->job->layer->columns.count : 1;
+    for (int64_t p = 0; p < phases; p++) {
+        int64_t number = plan->together ? p : pass->first;
+        const tconv_phase *phase = tconv_cpu_column_phase(plan, task->job->layer, number);
+        tconv_cpu_store store = *row;
+        store.sums =
+            tconv_cpu_at(plan, row->sums, p * row->channels * row->channel_stride + tconv_cpu_lag(plan, number));
+        store.count = tconv_min(task->columns, phase->outputs - task->column);
+        store.dst = (char *)row->dst + phase->residue * problem->dst.w * (int64_t)problem->element_size;
+        if (store.count <= 0)
+            continue;
+        if (problem->layout == TCONV_NHWC)
+            plan->kernels->dtype[problem->dtype].store_pixels(&store);
+        else
+            plan->kernels->dtype[problem->dtype].store_scattered(&store);
+    }
+}
+
+void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass, const tconv_cpu_sums *sums)
+{
+    const tconv_cpu_job *job = task->job;
+    const tconv_cpu_plan *plan = job->plan;
+    const tconv_problem *problem = &job->layer->problem;
+    const int64_t size = (int64_t)problem->element_size, stride = problem->w.stride;
+    int64_t pixel = plan->interleave_pixels ? sums->channels : 1;
+    int64_t first =
+        sums->channel * problem->dst.c + stride * task->column * problem->dst.w + pass->row->residue * problem->dst.h;
+    int32_t rows[TCONV_CPU_MAX_INTERLEAVE];
+    store_row *store = plan->interleave ? store_interleaved : store_apart;
+    tconv_cpu_store row = {.channel_stride = sums->pitch,
+                           .channels = plan->interleave_pixels ? 1 : sums->channels,
+                           .residues = stride * pixel,
+                           .rows = rows,
+                           .bias = tconv_cpu_at(plan, job->bias, sums->channel),
+                           .dst_channel = problem->dst.c,
+                           .dst_position = stride * problem->dst.w};
+    if (plan->interleave) {
+        list_rows(task, sums, row.residues, rows);
+        row.count = tconv_min(task->columns * stride, problem->w.out - stride * task->column) * pixel;
+        row.line = plan->stream && row.count * size >= TCONV_CPU_STREAM_BYTES ? task->line : NULL;
+    }
+    for (int64_t r = 0; r < sums->rows; r++) {
+        for (int64_t n = 0; n < task->images; n++) {
+            int64_t index = first + (task->image + n) * problem->dst.n +
+                            problem->h.stride * (task->row + sums->row + r) * problem->dst.h;
+            row.sums = tconv_cpu_at(plan, sums->sums, r * sums->row_pitch + n * sums->image_pitch);
+            row.dst = (char *)job->dst + index * size;
+            store(task, pass, &row);
+        }
     }
 }
 
@@ -76,23 +95,6 @@ void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_phase_pair
 struct run {
     int64_t image, channel, channels, row, column, count;
 };
-
-static void fill_plane(char *dst, const char *value, size_t size, int64_t count)
-{
-    switch (size) { /* constant sizes become plain stores */
-    case 2:
-        for (int64_t i = 0; i < count; i++)
-            memcpy(dst + 2 * i, value, 2);
-        break;
-    case 4:
-        for (int64_t i = 0; i < count; i++)
-            memcpy(dst + 4 * i, value, 4);
-        break;
-    default:
-        for (int64_t i = 0; i < count; i++)
-            memcpy(dst + 8 * i, value, 8);
-    }
-}
 
 static void fill_run(const tconv_cpu_job *job, const struct run *run)
 {
@@ -105,9 +107,9 @@ static void fill_run(const tconv_cpu_job *job, const struct run *run)
     char *dst = (char *)job->dst + index * (int64_t)size;
     if (problem->layout == TCONV_NCHW) {
         for (int64_t c = 0; c < run->channels; c++) {
-            char value[8]; /* apart from dst, so that the loop may be vectors */
-            memcpy(value, bias != NULL ? bias + c * (int64_t)size : zero, size);
-            fill_plane(dst + c * problem->dst.c * (int64_t)size, value, size, run->count);
+            bool stream = job->plan->stream && run->count * (int64_t)size >= TCONV_CPU_STREAM_BYTES;
+            job->plan->kernels->fill(dst + c * problem->dst.c * (int64_t)size,
+                                     bias != NULL ? bias + c * (int64_t)size : zero, size, run->count, stream);
         }
         return;
     }

@@ -95,20 +95,21 @@ void tconv_cpu_load_halo(const tconv_cpu_task *task)
     flush(&loader);
 }
 
-void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tconv_cpu_phase_pair *pair, int64_t begin,
+void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tconv_cpu_pass *pass, int64_t begin,
                              int64_t end)
 {
     const tconv_cpu_plan *plan = task->job->plan;
     const tconv_layer *layer = task->job->layer;
+    const tconv_phase *column = tconv_cpu_column_phase(plan, layer, pass->first);
     int64_t group_in = layer->problem.group_in;
     struct loader loader;
     for (int64_t term = begin, next; term < end; term = next) { /* one tap */
         int64_t tap = term / group_in, channel = term % group_in, position = 0;
         next = tconv_min(end, (tap + 1) * group_in);
         int64_t row_shift =
-            tconv_cpu_shift(&layer->rows, pair->row, pair->row_taps.first + tap / pair->column_taps.count);
+            tconv_cpu_shift(&layer->rows, pass->row, pass->row_taps.first + tap / pass->column_taps.count);
         int64_t column_shift =
-            tconv_cpu_shift(&layer->columns, pair->column, pair->column_taps.first + tap % pair->column_taps.count);
+            tconv_cpu_shift(&layer->columns, column, pass->column_taps.first + tap % pass->column_taps.count);
         begin_load(&loader, task->job, group * group_in + channel, next - term,
                    tconv_cpu_at(plan, task->strip, (term - begin) * plan->channel_pitch));
         for (int64_t row = 0; row < task->rows; row++)
@@ -117,4 +118,106 @@ void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tc
                          task->columns, 0, position);
         flush(&loader);
     }
+}
+
+/* ------------------------------------------------------------------------------------------------------ prefetching */
+
+enum { LINE = 64 };
+
+/* Runs of bytes that a tile's strip is made of: images or rows by planes in NCHW, rows by images in NHWC. */
+static void list_runs(const tconv_cpu_task *task, tconv_cpu_prefetch *prefetch)
+{
+    const tconv_cpu_plan *plan = task->job->plan;
+    const tconv_problem *problem = &task->job->layer->problem;
+    const int64_t size = (int64_t)problem->element_size;
+    int64_t row = tconv_max(0, task->row + plan->rows.min_shift);
+    int64_t row_end = tconv_min(problem->h.in, task->row + task->rows + plan->rows.max_shift);
+    int64_t column = tconv_max(0, task->column + plan->columns.min_shift);
+    int64_t column_end = tconv_min(problem->w.in, task->column + task->columns + plan->columns.max_shift);
+    int64_t channels = task->groups * problem->group_in, channel = task->group * problem->group_in;
+    bool planes = problem->layout == TCONV_NCHW, whole = column_end - column == problem->w.in && planes;
+    if (row >= row_end || column >= column_end)
+        return;
+    prefetch->run = (const char *)task->job->src + size * (task->image * problem->src.n + channel * problem->src.c +
+                                                           row * problem->src.h + column * problem->src.w);
+    prefetch->inner_count = 1;
+    if (task->images > 1) { /* whole images */
+        prefetch->bytes = size * (planes ? channels * problem->src.c : problem->h.in * problem->src.h);
+        prefetch->outer = task->images;
+        prefetch->outer_step = size * problem->src.n;
+        return;
+    }
+    prefetch->bytes = size * (column_end - column) * problem->src.w;
+    prefetch->outer = planes ? channels : 1;
+    prefetch->outer_step = size * problem->src.c;
+    if (whole) {
+        prefetch->bytes *= row_end - row;
+    } else {
+        prefetch->inner_count = row_end - row;
+        prefetch->inner_step = size * problem->src.h;
+    }
+}
+
+/* Terms of all microkernels of a task. */
+static int64_t count_terms(const tconv_cpu_task *task)
+{
+    const tconv_cpu_plan *plan = task->job->plan;
+    const tconv_layer *layer = task->job->layer;
+    int64_t vectors = tconv_cpu_count_vectors(plan, task->images, task->rows, task->columns), terms = 0;
+    int64_t block = tconv_ceil_div(layer->problem.group_out, plan->blocks);
+    tconv_cpu_pass pass = {0};
+    while (tconv_cpu_next_pass(plan, layer, &pass))
+        terms += tconv_cpu_pass_taps(&pass) * layer->problem.group_in *
+                 tconv_ceil_div(vectors, plan->kernels->real[plan->real].max_vectors[block * pass.phases]);
+    return terms * task->groups * task->blocks;
+}
+
+int64_t tconv_cpu_count_lines(const tconv_cpu_prefetch *prefetch)
+{
+    return prefetch->outer * prefetch->inner_count * (prefetch->bytes / LINE + 1);
+}
+
+void tconv_cpu_begin_prefetch(tconv_cpu_task *task, const tconv_cpu_task *next)
+{
+    tconv_cpu_prefetch *prefetch = &task->prefetch;
+    prefetch->outer = prefetch->inner = prefetch->at = 0;
+    if (next == NULL || (next->image == task->image && next->row == task->row && next->column == task->column &&
+                         next->group == task->group)) /* the same strip for other channels */
+        return;
+    list_runs(next, prefetch);
+    /* Evenly over the task: a miss holds a buffer that the microkernel's own loads need. */
+    int64_t terms = count_terms(task), lines = tconv_cpu_count_lines(prefetch);
+    for (prefetch->step = LINE; prefetch->step > 1 && terms > 2 * lines * (LINE / prefetch->step);)
+        prefetch->step /= 2;
+}
+
+const tconv_cpu_run *tconv_cpu_take_runs(tconv_cpu_prefetch *prefetch, int64_t terms)
+{
+    static const char nothing[LINE] = {0};
+    int64_t count = 0;
+    for (; terms > 0 && prefetch->outer > 0 && count < TCONV_CPU_MAX_RUNS; count++) {
+        int64_t steps = tconv_min(terms, tconv_ceil_div(prefetch->bytes - prefetch->at, prefetch->step));
+        prefetch->runs[count] = (tconv_cpu_run){prefetch->run + prefetch->at, steps, prefetch->step};
+        prefetch->at += steps * prefetch->step;
+        terms -= steps;
+        if (prefetch->at < prefetch->bytes)
+            break;
+        prefetch->at = 0;
+        prefetch->run += prefetch->inner_step;
+        if (++prefetch->inner < prefetch->inner_count)
+            continue;
+        prefetch->run += prefetch->outer_step - prefetch->inner_count * prefetch->inner_step;
+        prefetch->inner = 0;
+        prefetch->outer--;
+    }
+    prefetch->runs[count] = (tconv_cpu_run){nothing, INT64_MAX, 0};
+    return prefetch->runs;
+}
+
+void tconv_cpu_prefetch_lines(tconv_cpu_prefetch *prefetch, int64_t lines)
+{
+    prefetch->step = LINE;
+    for (const tconv_cpu_run *run = tconv_cpu_take_runs(prefetch, lines); run->step > 0; run++)
+        for (int64_t i = 0; i < run->count; i++)
+            __builtin_prefetch(run->first + i * run->step, 0, 2);
 }

@@ -2,9 +2,11 @@
  * Loading a strip and storing results, as text: included once for each dtype with
  *
  *     REAL, ELEMENT, NAME(name)  the type of the sums, of memory, and a name with the dtype's suffix
+ *     SUMS(name)                 a name with the suffix of the type of the sums
  *     LANES                      of a vector of REAL
  *     CONVERT_IN(to, from)       exactly LANES elements to REAL
  *     CONVERT_OUT(to, from)      exactly LANES REAL to elements, rounding to nearest even
+ *     LOAD_SHORT(to, from, line) loads a line of at most LANES in one go, or is false
  *
  * Rows are whole vectors, the last of which overlaps the one before; rows shorter than a vector pass through a small
  * buffer. So nothing outside a row is ever read or written, and no lane is converted by other means than its neighbours.
@@ -62,6 +64,8 @@ static void NAME(load_planes)(const tconv_cpu_load *load)
         const ELEMENT *src = (const ELEMENT *)load->src + c * load->src_channel;
         REAL *strip = (REAL *)load->strip + c * load->strip_channel;
         for (const tconv_cpu_line *line = load->lines; line < load->lines + load->line_count; line++) {
+            if (LOAD_SHORT(strip + line->strip, src + line->src, line))
+                continue;
             NAME(fill_zeros)(strip + line->strip, line);
             if (line->count > 0)
                 NAME(load_row)(strip + line->strip + line->left, src + line->src, line->count);
@@ -69,59 +73,40 @@ static void NAME(load_planes)(const tconv_cpu_load *load)
     }
 }
 
-/* Blocks of pixels x channels are converted into a square buffer, and read from it the other way round. */
+/* Blocks of LANES pixels x LANES channels are converted and turned around. */
 static void NAME(load_pixels)(const tconv_cpu_load *load)
 {
-    REAL block[LANES][PIXEL_CHANNELS];
+    SUMS(vector) block[LANES];
     for (const tconv_cpu_line *line = load->lines; line < load->lines + load->line_count; line++) {
         REAL *strip = (REAL *)load->strip + line->strip;
         for (int64_t c = 0; c < load->channels; c++)
             NAME(fill_zeros)(strip + c * load->strip_channel, line);
         strip += line->left;
-        for (int64_t c0 = 0; c0 < load->channels; c0 += PIXEL_CHANNELS) {
-            int64_t channels = load->channels - c0 < PIXEL_CHANNELS ? load->channels - c0 : PIXEL_CHANNELS;
+        for (int64_t c0 = 0; c0 < load->channels; c0 += LANES) {
+            int64_t channels = load->channels - c0 < LANES ? load->channels - c0 : LANES;
             for (int64_t p0 = 0; p0 < line->count; p0 += LANES) {
                 int64_t pixels = line->count - p0 < LANES ? line->count - p0 : LANES;
                 const ELEMENT *src = (const ELEMENT *)load->src + line->src + p0 * load->src_pixel + c0;
+                REAL *to = strip + c0 * load->strip_channel + p0;
                 for (int64_t p = 0; p < pixels; p++)
-                    NAME(load_row)(block[p], src + p * load->src_pixel, channels);
+                    NAME(load_row)((REAL *)&block[p], src + p * load->src_pixel, channels);
+                SUMS(interleave)(block, block, LANES);
                 for (int64_t c = 0; c < channels; c++)
-                    for (int64_t p = 0; p < pixels; p++)
-                        strip[(c0 + c) * load->strip_channel + p0 + p] = block[p][c];
+                    SUMS(copy_lanes)(to + c * load->strip_channel, (const REAL *)&block[c], pixels);
             }
         }
     }
 }
 
-/* LANES positions of one channel as LANES * residues outputs side by side. */
-ALWAYS_INLINE void NAME(interleave)(REAL *outputs, const tconv_cpu_store *store, int64_t channel, int64_t position,
-                                    const int residues)
-{
-    REAL rows[TCONV_CPU_MAX_INTERLEAVE][LANES];
-    const REAL *sums = (const REAL *)store->sums + channel * store->channel_stride + position;
-    for (int r = 0; r < residues; r++) {
-        if (store->phases[r] >= 0) {
-            memcpy(rows[r], sums + store->phases[r] * store->phase_stride, sizeof rows[r]);
-        } else {
-            REAL bias = ((const REAL *)store->bias)[channel];
-            for (int i = 0; i < LANES; i++)
-                rows[r][i] = bias;
-        }
-    }
-    for (int i = 0; i < LANES; i++)
-        for (int r = 0; r < residues; r++)
-            outputs[i * residues + r] = rows[r][i];
-}
-
 /* A few outputs of one channel, one by one. */
-ALWAYS_INLINE void NAME(store_short)(const tconv_cpu_store *store, int64_t channel, const int residues)
+ALWAYS_INLINE void NAME(store_short)(const tconv_cpu_store *store, int64_t channel)
 {
     const REAL *sums = (const REAL *)store->sums + channel * store->channel_stride;
+    const REAL *bias = (const REAL *)store->bias + channel;
     REAL outputs[LANES > SHORT_RUN ? LANES : SHORT_RUN] = {0};
     for (int64_t i = 0, r = 0; i < store->count; i++) {
-        outputs[i] =
-            store->phases[r] >= 0 ? sums[store->phases[r] * store->phase_stride] : ((const REAL *)store->bias)[channel];
-        if (++r == residues) {
+        outputs[i] = store->rows[r] >= 0 ? sums[store->rows[r]] : bias[-1 - store->rows[r]];
+        if (++r == store->residues) {
             r = 0;
             sums++;
         }
@@ -129,26 +114,52 @@ ALWAYS_INLINE void NAME(store_short)(const tconv_cpu_store *store, int64_t chann
     NAME(store_row)((ELEMENT *)store->dst + channel * store->dst_channel, outputs, store->count);
 }
 
-ALWAYS_INLINE void NAME(store_residues)(const tconv_cpu_store *store, const int residues)
+/* One channel. */
+ALWAYS_INLINE void NAME(store_line)(const tconv_cpu_store *store, int64_t channel, const int residues)
 {
-    REAL outputs[TCONV_CPU_MAX_INTERLEAVE * LANES];
-    const int step = LANES * residues;
+    const REAL *from[TCONV_CPU_MAX_INTERLEAVE];
+    int64_t step[TCONV_CPU_MAX_INTERLEAVE];
+    SUMS(vector) rows[TCONV_CPU_MAX_INTERLEAVE], outputs[TCONV_CPU_MAX_INTERLEAVE], bias[TCONV_CPU_MAX_INTERLEAVE];
+    ELEMENT *dst = (ELEMENT *)store->dst + channel * store->dst_channel, *to = store->line != NULL ? store->line : dst;
+    int64_t rest = store->count;
+    for (int r = 0; r < residues; r++) { /* a residue without sums repeats its bias */
+        bool summed = store->rows[r] >= 0;
+        from[r] = (const REAL *)&bias[r];
+        step[r] = summed ? LANES : 0;
+        if (summed)
+            from[r] = (const REAL *)store->sums + channel * store->channel_stride + store->rows[r];
+        else
+            for (int i = 0; i < LANES; i++)
+                bias[r][i] = ((const REAL *)store->bias)[channel - 1 - store->rows[r]];
+    }
+    for (;; rest -= LANES * residues, to += LANES * residues) {
+        UNROLL
+        for (int r = 0; r < residues; r++) {
+            rows[r] = *(const SUMS(loose_vector) *)from[r];
+            from[r] += step[r];
+        }
+        SUMS(interleave)(outputs, rows, residues);
+        if (rest < LANES * residues && store->line == NULL)
+            break;
+        UNROLL
+        for (int r = 0; r < residues; r++)
+            CONVERT_OUT(to + r * LANES, (const REAL *)&outputs[r]);
+        if (rest <= LANES * residues)
+            break;
+    }
+    if (store->line != NULL)
+        stream_bytes((char *)dst, store->line, (size_t)store->count * sizeof(ELEMENT), LINE);
+    else if (rest < LANES * residues)
+        NAME(store_row)(to, (const REAL *)outputs, rest);
+}
+
+ALWAYS_INLINE void NAME(store_lines)(const tconv_cpu_store *store, const int residues)
+{
     for (int64_t m = 0; m < store->channels; m++) {
-        ELEMENT *dst = (ELEMENT *)store->dst + m * store->dst_channel;
-        int64_t position = 0, rest = store->count;
-        if (rest <= SHORT_RUN) {
-            NAME(store_short)(store, m, residues);
-            continue;
-        }
-        for (; rest >= step; rest -= step, dst += step, position += LANES) {
-            NAME(interleave)(outputs, store, m, position, residues);
-            for (int r = 0; r < residues; r++)
-                CONVERT_OUT(dst + r * LANES, outputs + r * LANES);
-        }
-        if (rest > 0) {
-            NAME(interleave)(outputs, store, m, position, residues);
-            NAME(store_row)(dst, outputs, rest);
-        }
+        if (store->count <= SHORT_RUN)
+            NAME(store_short)(store, m);
+        else
+            NAME(store_line)(store, m, residues);
     }
 }
 
@@ -156,13 +167,14 @@ ALWAYS_INLINE void NAME(store_residues)(const tconv_cpu_store *store, const int 
 static void NAME(store_interleaved)(const tconv_cpu_store *store)
 {
     switch (store->residues) {
-    case 1: NAME(store_residues)(store, 1); break;
-    case 2: NAME(store_residues)(store, 2); break;
-    case 3: NAME(store_residues)(store, 3); break;
-    case 4: NAME(store_residues)(store, 4); break;
-    case 5: NAME(store_residues)(store, 5); break;
-    case 8: NAME(store_residues)(store, 8); break;
-    default: NAME(store_residues)(store, (int)store->residues);
+    case 1: NAME(store_lines)(store, 1); break;
+    case 2: NAME(store_lines)(store, 2); break;
+    case 3: NAME(store_lines)(store, 3); break;
+    case 4: NAME(store_lines)(store, 4); break;
+    case 5: NAME(store_lines)(store, 5); break;
+    case 6: NAME(store_lines)(store, 6); break;
+    case 8: NAME(store_lines)(store, 8); break;
+    default: NAME(store_lines)(store, (int)store->residues);
     }
 }
 
@@ -180,14 +192,79 @@ static void NAME(store_scattered)(const tconv_cpu_store *store)
     }
 }
 
+/* LANES positions of some channels, turned around. */
+ALWAYS_INLINE void NAME(store_block)(const tconv_cpu_store *store, int64_t position, int64_t pixels, const int channels)
+{
+    ELEMENT *dst = (ELEMENT *)store->dst + position * store->dst_position;
+    const REAL *sums = (const REAL *)store->sums + position;
+    SUMS(vector) rows[TCONV_CPU_MAX_CHANNELS], turned[TCONV_CPU_MAX_CHANNELS];
+    for (int m = 0; m < channels; m++)
+        rows[m] = *(const SUMS(loose_vector) *)(sums + m * store->channel_stride);
+    SUMS(interleave)(turned, rows, channels);
+    for (int64_t p = 0; p < pixels; p++, dst += store->dst_position)
+        NAME(store_row)(dst, (const REAL *)turned + p * channels, channels);
+}
+
 static void NAME(store_pixels)(const tconv_cpu_store *store)
 {
-    ELEMENT *dst = store->dst;
-    for (int64_t position = 0; position < store->count; position++, dst += store->dst_position) {
-        const REAL *sums = (const REAL *)store->sums + position;
-        REAL pixel[TCONV_CPU_MAX_CHANNELS] = {0};
-        for (int64_t m = 0; m < store->channels; m++)
-            pixel[m] = sums[m * store->channel_stride];
-        NAME(store_row)(dst, pixel, store->channels);
+    for (int64_t position = 0; position < store->count; position += LANES) {
+        int64_t pixels = store->count - position < LANES ? store->count - position : LANES;
+        switch (store->channels) {
+        case 1: NAME(store_block)(store, position, pixels, 1); break;
+        case 2: NAME(store_block)(store, position, pixels, 2); break;
+        case 3: NAME(store_block)(store, position, pixels, 3); break;
+        case 4: NAME(store_block)(store, position, pixels, 4); break;
+        case 6: NAME(store_block)(store, position, pixels, 6); break;
+        case 8: NAME(store_block)(store, position, pixels, 8); break;
+        case 12: NAME(store_block)(store, position, pixels, 12); break;
+        default: NAME(store_block)(store, position, pixels, (int)store->channels);
+        }
+    }
+}
+
+ALWAYS_INLINE void NAME(stencil_line)(const tconv_cpu_stencil *stencil, const int residues)
+{
+    enum { VECTORS = TCONV_CPU_STENCIL_VECTORS };
+    const REAL *strip = stencil->strip, *weights = stencil->weights, bias = *(const REAL *)stencil->bias;
+    ELEMENT *to = stencil->line != NULL ? stencil->line : stencil->dst;
+    SUMS(vector) outputs[VECTORS * TCONV_CPU_MAX_INTERLEAVE];
+    const int64_t step = VECTORS * LANES * residues;
+    for (int64_t rest = stencil->count; rest > 0; rest -= step, to += step, strip += VECTORS * LANES) {
+        SUMS(vector) sums[VECTORS][TCONV_CPU_MAX_INTERLEAVE] = {{{0}}};
+        UNROLL
+        for (int r = 0; r < residues; r++) {
+            SUMS(vector) sum[VECTORS] = {{0}};
+            for (int32_t t = stencil->terms[r]; t < stencil->terms[r + 1]; t++)
+                UNROLL
+            for (int v = 0; v < VECTORS; v++)
+                sum[v] += weights[t] * *(const SUMS(loose_vector) *)(strip + v * LANES + stencil->offsets[t]);
+            UNROLL
+            for (int v = 0; v < VECTORS; v++)
+                sums[v][r] = sum[v] + bias;
+        }
+        UNROLL
+        for (int v = 0; v < VECTORS; v++)
+            SUMS(interleave)(outputs + v * residues, sums[v], residues);
+        if (rest < step && stencil->line == NULL) {
+            NAME(store_row)(to, (const REAL *)outputs, rest);
+            return;
+        }
+        UNROLL
+        for (int i = 0; i < VECTORS * residues; i++)
+            CONVERT_OUT(to + i * LANES, (const REAL *)&outputs[i]);
+    }
+    if (stencil->line != NULL)
+        stream_bytes(stencil->dst, stencil->line, (size_t)stencil->count * sizeof(ELEMENT), LINE);
+}
+
+static void NAME(stencil)(const tconv_cpu_stencil *stencil)
+{
+    switch (stencil->residues) {
+    case 1: NAME(stencil_line)(stencil, 1); break;
+    case 2: NAME(stencil_line)(stencil, 2); break;
+    case 3: NAME(stencil_line)(stencil, 3); break;
+    case 4: NAME(stencil_line)(stencil, 4); break;
+    case 8: NAME(stencil_line)(stencil, 8); break;
+    default: NAME(stencil_line)(stencil, (int)stencil->residues);
     }
 }

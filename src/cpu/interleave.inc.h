@@ -1,0 +1,162 @@
+/*
+ * Interleaving vectors, as text: included once for each type of sums, after microkernel.inc.h, with the same macros.
+ *
+ *     interleave_n(out, in): out is in[0][0], in[1][0], ..., in[n - 1][0], in[0][1], ... in n vectors
+ *
+ * That is how the column phases of a row become the row; with n = LANES it turns a square block around. Two and three by
+ * shuffles of two vectors; n = 5 likewise, one more vector at a time; 2n by n: the even vectors and the odd ones, and then
+ * both results. Any other n goes through memory.
+ */
+#if LANES == 2
+#define EACH_LANE(index) index(0), index(1)
+#elif LANES == 4
+#define EACH_LANE(index) index(0), index(1), index(2), index(3)
+#elif LANES == 8
+#define EACH_LANE(index) index(0), index(1), index(2), index(3), index(4), index(5), index(6), index(7)
+#else
+#define EACH_LANE(index)                                                                                               \
+    index(0), index(1), index(2), index(3), index(4), index(5), index(6), index(7), index(8), index(9), index(10),     \
+        index(11), index(12), index(13), index(14), index(15)
+#endif
+
+/* Through memory. */
+ALWAYS_INLINE void NAME(interleave_any)(NAME(vector) * out, const NAME(vector) * in, const int n)
+{
+    for (int i = 0; i < LANES; i++)
+        for (int r = 0; r < n; r++)
+            ((REAL *)out)[i * n + r] = ((const REAL *)in)[r * LANES + i];
+}
+
+#if HAVE_SHUFFLE
+
+#define LOW(i)  ((i) / 2 + (i) % 2 * LANES)
+#define HIGH(i) ((i) / 2 + (i) % 2 * LANES + LANES / 2)
+ALWAYS_INLINE void NAME(interleave_2)(NAME(vector) * out, const NAME(vector) * in)
+{
+    NAME(vector) low = __builtin_shufflevector(in[0], in[1], EACH_LANE(LOW));
+    out[1] = __builtin_shufflevector(in[0], in[1], EACH_LANE(HIGH));
+    out[0] = low;
+}
+#undef LOW
+#undef HIGH
+
+/* Lane i of output J of COUNT vectors comes from lane SOURCE of vector RESIDUE. */
+#define RESIDUE(i)   ((J * LANES + (i)) % COUNT)
+#define SOURCE(i)    ((J * LANES + (i)) / COUNT)
+#define FIRST_TWO(i) (RESIDUE(i) == 0 ? SOURCE(i) : RESIDUE(i) == 1 ? LANES + SOURCE(i) : 0)
+#define THIRD(i)     (RESIDUE(i) == 2 ? LANES + SOURCE(i) : (i))
+#define FOURTH(i)    (RESIDUE(i) == 3 ? LANES + SOURCE(i) : (i))
+#define FIFTH(i)     (RESIDUE(i) == 4 ? LANES + SOURCE(i) : (i))
+#define OUT_OF_THREE                                                                                                   \
+    __builtin_shufflevector(__builtin_shufflevector(in[0], in[1], EACH_LANE(FIRST_TWO)), in[2], EACH_LANE(THIRD))
+#define OUT_OF_FIVE                                                                                                    \
+    __builtin_shufflevector(__builtin_shufflevector(OUT_OF_THREE, in[3], EACH_LANE(FOURTH)), in[4], EACH_LANE(FIFTH))
+
+ALWAYS_INLINE void NAME(interleave_3)(NAME(vector) * out, const NAME(vector) * from)
+{
+    NAME(vector) in[3]; /* out and from may be the same */
+    UNROLL
+    for (int r = 0; r < 3; r++)
+        in[r] = from[r];
+#define COUNT 3
+#define J     0
+    out[0] = OUT_OF_THREE;
+#undef J
+#define J 1
+    out[1] = OUT_OF_THREE;
+#undef J
+#define J 2
+    out[2] = OUT_OF_THREE;
+#undef J
+#undef COUNT
+}
+
+ALWAYS_INLINE void NAME(interleave_5)(NAME(vector) * out, const NAME(vector) * from)
+{
+    NAME(vector) in[5]; /* out and from may be the same */
+    UNROLL
+    for (int r = 0; r < 5; r++)
+        in[r] = from[r];
+#define COUNT 5
+#define J     0
+    out[0] = OUT_OF_FIVE;
+#undef J
+#define J 1
+    out[1] = OUT_OF_FIVE;
+#undef J
+#define J 2
+    out[2] = OUT_OF_FIVE;
+#undef J
+#define J 3
+    out[3] = OUT_OF_FIVE;
+#undef J
+#define J 4
+    out[4] = OUT_OF_FIVE;
+#undef J
+#undef COUNT
+}
+#undef RESIDUE
+#undef SOURCE
+#undef FIRST_TWO
+#undef THIRD
+#undef FOURTH
+#undef FIFTH
+#undef OUT_OF_THREE
+#undef OUT_OF_FIVE
+
+#define DEFINE_DOUBLE(half, whole)                                                                                     \
+    ALWAYS_INLINE void NAME(interleave_##whole)(NAME(vector) * out, const NAME(vector) * in)                           \
+    {                                                                                                                  \
+        NAME(vector) even[half], odd[half], pair[2];                                                                   \
+        UNROLL                                                                                                         \
+        for (int i = 0; i < (half); i++) {                                                                             \
+            even[i] = in[2 * i];                                                                                       \
+            odd[i] = in[2 * i + 1];                                                                                    \
+        }                                                                                                              \
+        NAME(interleave_##half)(even, even);                                                                           \
+        NAME(interleave_##half)(odd, odd);                                                                             \
+        UNROLL                                                                                                         \
+        for (int i = 0; i < (half); i++) {                                                                             \
+            pair[0] = even[i];                                                                                         \
+            pair[1] = odd[i];                                                                                          \
+            NAME(interleave_2)(out + 2 * i, pair);                                                                     \
+        }                                                                                                              \
+    }
+DEFINE_DOUBLE(2, 4)
+DEFINE_DOUBLE(4, 8)
+DEFINE_DOUBLE(8, 16)
+DEFINE_DOUBLE(3, 6)
+DEFINE_DOUBLE(6, 12)
+DEFINE_DOUBLE(5, 10)
+#undef DEFINE_DOUBLE
+#endif /* HAVE_SHUFFLE */
+#undef EACH_LANE
+
+/* n is a constant wherever that is worth it. */
+ALWAYS_INLINE void NAME(interleave)(NAME(vector) * out, const NAME(vector) * in, const int n)
+{
+    switch (n) {
+    case 1: out[0] = in[0]; return;
+#if HAVE_SHUFFLE
+    case 2: NAME(interleave_2)(out, in); return;
+    case 3: NAME(interleave_3)(out, in); return;
+    case 4: NAME(interleave_4)(out, in); return;
+    case 5: NAME(interleave_5)(out, in); return;
+    case 6: NAME(interleave_6)(out, in); return;
+    case 8: NAME(interleave_8)(out, in); return;
+    case 10: NAME(interleave_10)(out, in); return;
+    case 12: NAME(interleave_12)(out, in); return;
+    case 16: NAME(interleave_16)(out, in); return;
+#endif
+    default: NAME(interleave_any)(out, in, n);
+    }
+}
+
+/* The first count of LANES. */
+ALWAYS_INLINE void NAME(copy_lanes)(REAL *to, const REAL *from, int64_t count)
+{
+    if (count == LANES)
+        memcpy(to, from, LANES * sizeof(REAL));
+    else
+        copy_short(to, from, (size_t)count * sizeof(REAL), LANES * sizeof(REAL));
+}
