@@ -22,37 +22,38 @@ enum { TCONV_CPU_MAX_INTERLEAVE = 16 };
 /* Segments (see below) that are added up before their sum moves on. */
 enum { TCONV_CPU_FOLD = 64 };
 
-/*
- * One microkernel call: sums of channels x vectors over outer_count * inner_count terms,
- *
- *     sums[m][v][lane] = sum over o, i of weights[o][i][m] * strip[vectors[v] + outer[o] + i * inner_stride + lane]
- *
- * Rounding errors grow with the terms of a running sum, so there are three levels of them: segments of outer_segment x
- * inner_segment terms (one of both is all there is) are summed from zero in registers and added to sums; every
- * TCONV_CPU_FOLD segments, sums are added to folded sums and begin again. A call may go on where others stopped, and
- * only the last one adds what was folded, and the bias.
- */
-/* Addresses to prefetch: the first, how many, and from one to the next in bytes. */
+/* What is prefetched during a segment (see below): with term number t of it, the line at first + ahead[t]. */
 typedef struct tconv_cpu_run {
     const char *first;
-    int64_t count, step;
+    int64_t more; /* 1: another run follows, for the next segment; 0: this one is for all segments that follow */
 } tconv_cpu_run;
 
+/*
+ * One microkernel call: sums of channels x vectors over terms, which read the strip in rounds,
+ *
+ *     sums[m][v][lane] = sum over t of weights[t][m] *
+ *                        strip[vectors[v] + t / round_terms * round_stride + offsets[t % round_terms] + lane]
+ *
+ * Rounding errors grow with the terms of a running sum, so there are three levels of them: segments of so many terms (no
+ * segment goes beyond its round) are summed from zero in registers and added to sums; every TCONV_CPU_FOLD segments, sums
+ * are added to folded sums and begin again. A call may go on where others stopped, and only the last one adds what was
+ * folded, and the bias.
+ */
 typedef struct tconv_cpu_tile {
     const void *strip;
     const int32_t *vectors; /* where each vector of positions begins */
-    const int32_t *outer;
-    int64_t outer_count, inner_count; /* at least 0 and 1 */
-    int64_t outer_segment, inner_segment;
-    int64_t inner_stride;
+    const int32_t *offsets; /* [round_terms] */
+    int64_t terms, round_terms, round_stride;
+    int64_t segment; /* at least 1 */
     const void *weights;
     void *sums; /* aligned, [channels][sums_stride], vectors one after another */
     int64_t sums_stride;
-    int64_t folded;            /* the folded sums, from sums; 0: there are too few segments to fold */
-    int64_t segments_done;     /* by earlier calls */
-    bool last;                 /* no call follows */
-    const void *bias;          /* [channels] */
-    const tconv_cpu_run *runs; /* what to prefetch, an address with each term: no fewer than there are terms */
+    int64_t folded;        /* the folded sums, from sums; 0: there are too few segments to fold */
+    int64_t segments_done; /* by earlier calls */
+    bool last;             /* no call follows */
+    const void *bias;      /* [channels] */
+    const tconv_cpu_run *runs;
+    const int32_t *ahead; /* [segment] */
 } tconv_cpu_tile;
 
 typedef void tconv_cpu_tile_function(const tconv_cpu_tile *tile);

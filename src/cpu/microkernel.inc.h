@@ -28,53 +28,48 @@ ALWAYS_INLINE void NAME(add_sums)(NAME(registers) sums, const REAL *from, int64_
 
 ALWAYS_INLINE void NAME(sum_tile)(const tconv_cpu_tile *tile, const int channels, const int vectors)
 {
-    const REAL *weights = tile->weights, *bias = tile->bias;
-    const tconv_cpu_run *runs = tile->runs;
-    tconv_cpu_run run = *runs;
-    const int64_t inner_stride = tile->inner_stride;
-    int64_t outer_begin = 0, inner_begin = 0, segment = tile->segments_done;
-    int64_t start[TCONV_CPU_MAX_VECTORS];
+    const REAL *weights = tile->weights, *bias = tile->bias, *strip[TCONV_CPU_MAX_VECTORS];
+    const tconv_cpu_run *run = tile->runs;
+    const int64_t round_terms = tile->round_terms;
+    int64_t segment = tile->segments_done, left = tile->terms, begin = 0;
     UNROLL
     for (int v = 0; v < vectors; v++)
-        start[v] = tile->vectors[v];
-    for (bool more = true; more; segment++) {
+        strip[v] = (const REAL *)tile->strip + tile->vectors[v];
+    for (bool more = true; more; segment++, run += run->more) {
         NAME(registers) sums;
         REAL *out = tile->sums;
-        int64_t outer_rest = tile->outer_count - outer_begin, inner_rest = tile->inner_count - inner_begin;
-        int64_t outer_end = outer_begin + (outer_rest < tile->outer_segment ? outer_rest : tile->outer_segment);
-        int64_t inner_length = inner_rest < tile->inner_segment ? inner_rest : tile->inner_segment;
+        const char *const line = run->first;
+        const int32_t *ahead = tile->ahead;
+        int64_t length = tile->segment < left ? tile->segment : left;
+        length = length < round_terms - begin ? length : round_terms - begin;
+        const int32_t *offset = tile->offsets + begin, *const end = offset + length;
         UNROLL
         for (int m = 0; m < channels; m++)
             UNROLL
         for (int v = 0; v < vectors; v++)
             sums[m][v] = (NAME(vector)){0};
-        for (int64_t o = outer_begin; o < outer_end; o++) {
-            const REAL *from = (const REAL *)tile->strip + tile->outer[o] + inner_begin * inner_stride;
-            for (int64_t rest = inner_length, count; rest > 0; rest -= count) {
-                count = rest < run.count ? rest : run.count;
-                for (int64_t i = count; i > 0; i--, from += inner_stride, weights += channels, run.first += run.step) {
-                    NAME(vector) values[TCONV_CPU_MAX_VECTORS];
-                    UNROLL
-                    for (int v = 0; v < vectors; v++)
-                        values[v] = *(const NAME(loose_vector) *)(from + start[v]);
-                    UNROLL
-                    for (int m = 0; m < channels; m++)
-                        UNROLL
-                    for (int v = 0; v < vectors; v++)
-                        sums[m][v] += weights[m] * values[v];
-                    __builtin_prefetch(run.first, 0, 2);
-                }
-                run.count -= count;
-                if (run.count == 0)
-                    run = *++runs;
-            }
+        for (; offset < end; offset++, ahead++, weights += channels) {
+            const int64_t at = *offset;
+            NAME(vector) values[TCONV_CPU_MAX_VECTORS];
+            UNROLL
+            for (int v = 0; v < vectors; v++)
+                values[v] = *(const NAME(loose_vector) *)(strip[v] + at);
+            UNROLL
+            for (int m = 0; m < channels; m++)
+                UNROLL
+            for (int v = 0; v < vectors; v++)
+                sums[m][v] += weights[m] * values[v];
+            __builtin_prefetch(line + *ahead, 0, 2);
         }
-        inner_begin += inner_length;
-        if (inner_begin >= tile->inner_count) {
-            inner_begin = 0;
-            outer_begin = outer_end;
+        left -= length;
+        begin += length;
+        more = left > 0;
+        if (begin == round_terms) {
+            begin = 0;
+            UNROLL
+            for (int v = 0; v < vectors; v++)
+                strip[v] += tile->round_stride;
         }
-        more = outer_begin < tile->outer_count;
         bool last = !more && tile->last, fold = tile->folded != 0 && (last || (segment + 1) % TCONV_CPU_FOLD == 0);
         if (tile->folded != 0 ? segment % TCONV_CPU_FOLD != 0 : segment != 0)
             NAME(add_sums)(sums, out, tile->sums_stride, channels, vectors);

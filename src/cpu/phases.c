@@ -30,6 +30,7 @@ typedef struct pass_call {
     tconv_cpu_tile tile;                       /* everything about it but where it works */
     tconv_cpu_tile_function *const *functions; /* by vectors */
     double bias[TCONV_CPU_MAX_CHANNELS];       /* Real; of each phase and channel */
+    int32_t offsets[TCONV_CPU_LONG_SEGMENT];   /* of a round's terms, where a round is a segment */
 } pass_call;
 
 /* The bias of each channel with the last of its passes, which begin with the same phases and end with fewer. */
@@ -52,6 +53,29 @@ static int64_t first_tap(const tconv_cpu_job *job, const tconv_cpu_pass *pass)
     return tconv_cpu_live_taps(&job->layer->problem.w, &job->layer->columns, column).first;
 }
 
+/* Rounds of whole input channels of a segment's length; of one channel, in even segments, where it has more taps. */
+static void describe_halo_terms(const tconv_cpu_task *task, const tconv_cpu_pass *pass, pass_call *call)
+{
+    const tconv_cpu_plan *plan = task->job->plan;
+    const int32_t *taps = task->job->taps + pass->taps;
+    int64_t tap_count = tconv_cpu_pass_taps(pass);
+    tconv_cpu_tile *tile = &call->tile;
+    if (tap_count > plan->segment) {
+        tile->offsets = taps;
+        tile->round_terms = tap_count;
+        tile->round_stride = plan->channel_pitch;
+        tile->segment = tconv_ceil_div(tap_count, tconv_ceil_div(tap_count, plan->segment));
+        return;
+    }
+    int64_t channels = tap_count > 0 ? tconv_min(plan->segment / tap_count, task->job->layer->problem.group_in) : 1;
+    for (int64_t channel = 0; channel < channels; channel++)
+        for (int64_t tap = 0; tap < tap_count; tap++)
+            call->offsets[channel * tap_count + tap] = (int32_t)(channel * plan->channel_pitch + taps[tap]);
+    tile->offsets = call->offsets;
+    tile->round_terms = tile->segment = tconv_max(1, channels * tap_count);
+    tile->round_stride = channels * plan->channel_pitch;
+}
+
 static void describe_pass(const tconv_cpu_task *task, const tconv_cpu_pass *pass, int64_t group, tconv_cpu_block block,
                           pass_call *call)
 {
@@ -62,34 +86,24 @@ static void describe_pass(const tconv_cpu_task *task, const tconv_cpu_pass *pass
     int64_t weights = (group * problem->group_out + block.first) * problem->group_in * all_taps +
                       pass->weights * problem->group_in * block.count;
     tconv_cpu_tile *tile = &call->tile;
-    *tile = (tconv_cpu_tile){.weights = tconv_cpu_at(plan, job->weights, weights),
+    *tile = (tconv_cpu_tile){.strip = task->strip,
+                             .weights = tconv_cpu_at(plan, job->weights, weights),
+                             .terms = tconv_cpu_pass_taps(pass) * problem->group_in,
                              .sums_stride = plan->sums_pitch,
                              .folded = plan->folded,
                              .last = true};
     call->functions = plan->kernels->real[plan->real].tiles[block.count * pass->phases];
-    if (plan->gather) {
-        static const int32_t start = 0;
-        tile->outer = &start;
-        tile->outer_count = 1;
-        tile->inner_count = tconv_cpu_pass_taps(pass) * problem->group_in;
-        tile->inner_stride = plan->channel_pitch;
+    if (plan->gather) { /* one term behind the other */
+        for (int32_t i = 0; i < plan->segment; i++)
+            call->offsets[i] = i * (int32_t)plan->channel_pitch;
+        tile->offsets = call->offsets;
+        tile->round_terms = tile->segment = plan->segment;
+        tile->round_stride = plan->segment * plan->channel_pitch;
     } else {
-        /* With one input channel a group, kernel columns make the inner loop, which would have one turn otherwise. */
-        bool single = problem->group_in == 1;
         tile->strip = tconv_cpu_at(plan, task->strip, (group - task->group) * problem->group_in * plan->channel_pitch);
-        tile->outer = job->taps + pass->taps;
-        tile->outer_count = single ? pass->row_taps.count : tconv_cpu_pass_taps(pass);
-        tile->inner_count = single ? pass->column_taps.count : problem->group_in;
-        tile->inner_stride = single ? -job->layer->columns.shift_step : plan->channel_pitch;
         tile->segments_done = plan->fused && pass->column_taps.first > first_tap(job, pass);
+        describe_halo_terms(task, pass, call);
     }
-    if (tile->inner_count == 0) { /* no live tap: the bias alone */
-        tile->inner_count = 1;
-        tile->outer_count = 0;
-    }
-    int64_t parts = tconv_ceil_div(tile->inner_count, TCONV_CPU_SEGMENT);
-    tile->inner_segment = tconv_ceil_div(tile->inner_count, parts);
-    tile->outer_segment = parts > 1 ? 1 : TCONV_CPU_SEGMENT / tile->inner_count;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- halo */
@@ -144,14 +158,14 @@ static void sum_halo(tconv_cpu_task *task, int64_t group, tconv_cpu_block block,
             int64_t most = plan->kernels->real[plan->real].max_vectors[block.count * passes[p].phases];
             int64_t waiting = plan->fused || !plan->together ? 0 : passes[p].first * block.count;
             int64_t parts = tconv_ceil_div(task->vector_count, most); /* as even as can be */
-            int64_t terms = tile->outer_count * tile->inner_count;
+            int64_t segments = tconv_ceil_div(tile->terms, tile->segment);
             const void *strip = tile->strip;
             tile->strip = tconv_cpu_at(plan, strip, row * plan->row_pitch);
             for (int64_t part = 0, v = 0, vectors; part < parts; part++, v += vectors) {
                 vectors = (task->vector_count - v) / (parts - part);
                 tile->vectors = task->vectors + v;
                 tile->sums = tconv_cpu_at(plan, task->sums, waiting * plan->sums_pitch + v * plan->lanes);
-                tile->runs = tconv_cpu_take_runs(&task->prefetch, terms);
+                tconv_cpu_prefetch_with(&task->prefetch, segments, tile);
                 calls[p].functions[vectors](tile);
             }
             tile->strip = strip;
@@ -206,20 +220,17 @@ static void sum_gathered(const tconv_cpu_task *task, const tconv_cpu_pass *pass,
     describe_pass(task, pass, task->group, block, &call);
     tile->last = end == tconv_cpu_pass_taps(pass) * job->layer->problem.group_in;
     tile->bias = tconv_cpu_at(plan, job->bias, task->group * job->layer->problem.group_out + block.first);
-    tile->inner_count = tconv_max(1, end - begin);
-    tile->inner_segment = TCONV_CPU_SEGMENT;
-    tile->outer_segment = 1;
+    tile->terms = end - begin;
     tile->weights = tconv_cpu_at(plan, tile->weights, begin * block.count);
-    tile->segments_done = begin / TCONV_CPU_SEGMENT;
+    tile->segments_done = begin / plan->segment;
     tconv_cpu_prefetch none = {.outer = 0};
-    tile->runs = tconv_cpu_take_runs(&none, 0);
+    tconv_cpu_prefetch_with(&none, 0, tile);
     for (int64_t part = 0, v = 0, count; part < parts; part++, v += count) {
         int32_t starts[TCONV_CPU_MAX_VECTORS];
         count = (vectors - v) / (parts - part);
         for (int64_t i = 0; i < count; i++)
             starts[i] = (int32_t)((v + i) * plan->lanes);
         tile->vectors = starts;
-        tile->strip = task->strip;
         tile->sums = tconv_cpu_at(plan, task->sums, waiting_sums(task, index, block) + v * plan->lanes);
         call.functions[count](tile);
     }

@@ -21,15 +21,16 @@ typedef struct tconv_cpu_job {
 } tconv_cpu_job;
 
 /* The most runs that one microkernel prefetches. */
-enum { TCONV_CPU_MAX_RUNS = 32 };
+enum { TCONV_CPU_MAX_RUNS = 16 };
 
-/* Input that the thread's next task will want, as runs of bytes, asked for while this one is at work. */
+/* Input that the thread's next task will want, in pieces of alike lines, asked for while this one is at work. */
 typedef struct tconv_cpu_prefetch {
-    int64_t step;                           /* bytes for each term */
-    const char *run;                        /* the next one */
-    int64_t bytes, at;                      /* of each, and done of this one */
-    int64_t inner, inner_count, inner_step; /* done, all, and from one run to the next in bytes */
-    int64_t outer, outer_step;              /* outer runs of inner_count that are left */
+    const char *piece;                      /* the next one */
+    int64_t inner, inner_count, inner_step; /* done, all, and from one piece to the next in bytes */
+    int64_t outer, outer_step;              /* outer rounds of inner_count that are left */
+    int64_t lines, line;                    /* of a piece, and those asked for of this one */
+    double rate, due;                       /* pieces with each segment, and now */
+    int32_t ahead[TCONV_CPU_LONG_SEGMENT];  /* the lines of a piece, from it; the last one is repeated */
     tconv_cpu_run runs[TCONV_CPU_MAX_RUNS + 1];
 } tconv_cpu_prefetch;
 
@@ -57,10 +58,10 @@ void tconv_cpu_load_halo(const tconv_cpu_task *task);
 /* Begins to ask for the strip of the task that follows, spread over the microkernels of this one; next NULL: there is none. */
 void tconv_cpu_begin_prefetch(tconv_cpu_task *task, const tconv_cpu_task *next);
 
-/* What the next microkernel prefetches, of so many terms. */
-const tconv_cpu_run *tconv_cpu_take_runs(tconv_cpu_prefetch *prefetch, int64_t terms);
+/* Makes a microkernel of so many segments ask for its share. */
+void tconv_cpu_prefetch_with(tconv_cpu_prefetch *prefetch, int64_t segments, tconv_cpu_tile *tile);
 
-/* Cache lines that are left to ask for; and asking for some of them, where no microkernel does. */
+/* The same where there is no microkernel: lines that are left to ask for, and asking for so many. */
 int64_t tconv_cpu_count_lines(const tconv_cpu_prefetch *prefetch);
 void tconv_cpu_prefetch_lines(tconv_cpu_prefetch *prefetch, int64_t lines);
 

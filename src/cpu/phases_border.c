@@ -81,7 +81,8 @@ static void add_pass(const tconv_cpu_task *task, const struct output *output, co
                                output->image * problem->src.n + (output->group * group_in + i) * problem->src.c +
                                    row * problem->src.h + column * problem->src.w);
             for (int64_t m = 0; m < block.count; m++)
-                sums[m] += value * get_real(job->plan, job->weights, weights + (tap * group_in + i) * width + m);
+                sums[m] += value * get_real(job->plan, job->weights,
+                                            weights + tconv_cpu_term(job->plan, pass, group_in, tap, i) * width + m);
         }
     }
 }

@@ -77,6 +77,7 @@ static bool (*const pack_taps[])(const struct part *part) = {
 static bool pack_part(const tconv_layer *layer, const tconv_cpu_plan *plan, struct part *part)
 {
     const tconv_weight_strides *strides = &layer->problem.weight;
+    const int64_t group_in = layer->problem.group_in;
     tconv_cpu_pass pass = {0};
     bool finite = true;
     while (tconv_cpu_next_pass(plan, layer, &pass)) {
@@ -88,8 +89,10 @@ static bool pack_part(const tconv_layer *layer, const tconv_cpu_plan *plan, stru
             part->taps[part->tap_count++] = (struct tap){
                 .from = (pass.row->first_kernel + row * layer->rows.kernel_step) * strides->h +
                         (columns->first_kernel + column * layer->columns.kernel_step) * strides->w,
-                .to = ((pass.weights + tap * pass.phases) * layer->problem.group_in + phase) * part->block.count,
-                .width = pass.phases * part->block.count};
+                .to =
+                    ((pass.weights * group_in + tconv_cpu_term(plan, &pass, group_in, tap, 0) * pass.phases) + phase) *
+                    part->block.count,
+                .width = tconv_cpu_term(plan, &pass, group_in, 0, 1) * pass.phases * part->block.count};
             if (part->tap_count < PACK_TAPS)
                 continue;
             finite &= pack_taps[layer->problem.dtype](part);
@@ -99,19 +102,18 @@ static bool pack_part(const tconv_layer *layer, const tconv_cpu_plan *plan, stru
     return pack_taps[layer->problem.dtype](part) && finite;
 }
 
-/* Where each tap reads in the halo strip. With one input channel a group, a kernel row is one entry: see phases.c. */
+/* Where each tap reads in the halo strip. */
 static void fill_taps(const tconv_layer *layer, const tconv_cpu_plan *plan, int32_t *taps)
 {
     tconv_cpu_pass pass = {0};
     while (tconv_cpu_next_pass(plan, layer, &pass)) {
         const tconv_phase *columns = tconv_cpu_column_phase(plan, layer, pass.first);
-        int64_t width = layer->problem.group_in == 1 ? 1 : pass.column_taps.count;
-        for (int64_t tap = 0; tap < pass.row_taps.count * width && pass.column_taps.count > 0; tap++) {
-            int64_t row = tconv_cpu_shift(&layer->rows, pass.row, pass.row_taps.first + tap / width);
-            int64_t column = tconv_cpu_shift(&layer->columns, columns, pass.column_taps.first + tap % width) -
-                             tconv_cpu_lag(plan, pass.first);
-            taps[pass.taps + tap] =
-                (int32_t)((row - plan->rows.min_shift) * plan->row_pitch + (column - plan->columns.min_shift));
+        for (int64_t tap = 0; tap < tconv_cpu_pass_taps(&pass); tap++) {
+            int64_t row_tap = pass.row_taps.first + tap / pass.column_taps.count;
+            int64_t column_tap = pass.column_taps.first + tap % pass.column_taps.count;
+            int64_t row = tconv_cpu_shift(&layer->rows, pass.row, row_tap) - plan->rows.min_shift;
+            int64_t column = tconv_cpu_shift(&layer->columns, columns, column_tap) - plan->columns.min_shift;
+            taps[pass.taps + tap] = (int32_t)(row * plan->row_pitch + column - tconv_cpu_lag(plan, pass.first));
         }
     }
 }

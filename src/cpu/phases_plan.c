@@ -297,9 +297,8 @@ static void plan_gather(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t 
     plan->pitch = plan->tile_columns;
     plan->row_pitch = plan->images * plan->pitch;
     plan->channel_pitch = odd_lines(plan, plan->tile_rows * plan->row_pitch);
-    int64_t segments = tconv_ceil_div(tconv_max(1, max_terms), TCONV_CPU_SEGMENT);
-    plan->chunk =
-        TCONV_CPU_SEGMENT * tconv_min(segments, tconv_max(1, strip / plan->channel_pitch / TCONV_CPU_SEGMENT));
+    int64_t segments = tconv_ceil_div(tconv_max(1, max_terms), plan->segment);
+    plan->chunk = plan->segment * tconv_min(segments, tconv_max(1, strip / plan->channel_pitch / plan->segment));
     plan->sums_pitch = plan->channel_pitch;
     plan->task_blocks = tconv_max(1, sums / (waiting_rows(plan, layer) * plan->sums_pitch));
 }
@@ -464,6 +463,7 @@ tconv_status tconv_cpu_plan_init(tconv_cpu_plan *plan, const tconv_layer *layer,
     max_terms = max_row_taps * max_column_taps * problem->group_in; /* no more than there are weights */
     plan->blocks = tconv_ceil_div(problem->group_out, plan->kernels->max_channels);
     plan->groups = 1;
+    plan->segment = max_terms <= TCONV_CPU_LONG_TERMS ? TCONV_CPU_LONG_SEGMENT : TCONV_CPU_SEGMENT;
     plan_order(plan, layer);
     plan->stencil = problem->group_in == 1 && problem->group_out <= STENCIL_CHANNELS &&
                     max_terms <= TCONV_CPU_SEGMENT && problem->layout == TCONV_NCHW && plan->interleave;

@@ -12,9 +12,9 @@
 #include "kernels.h"
 
 /* Terms that are summed in registers before they are added to memory. A running sum of n positive terms is off by up to
- * about sqrt(n) roundings, n / 8 where the terms are alike: with 64, f32 stays within half of the 16 that it is
- * promised, and 1 % of the time is lost. */
-enum { TCONV_CPU_SEGMENT = 64 };
+ * about sqrt(n) roundings, n / 8 where the terms are alike: with 64, f32 stays within half of the 16 that it is promised,
+ * and so do the sums of up to 64 segments. Where these are few, segments may be longer: 96 terms, 12 of 16. */
+enum { TCONV_CPU_SEGMENT = 64, TCONV_CPU_LONG_SEGMENT = 96, TCONV_CPU_LONG_TERMS = 1024 };
 
 /* The least bytes of a run of outputs that are streamed past the caches: its ends share their lines with other runs. */
 enum { TCONV_CPU_STREAM_BYTES = 256 };
@@ -54,7 +54,8 @@ typedef struct tconv_cpu_plan {
     int64_t pitch, row_pitch; /* halo: from image to image, from row to row */
     int64_t channel_pitch;    /* halo: from channel to channel; gather: from term to term */
     int64_t margin;           /* halo: zeros behind a channel's last row */
-    int64_t chunk;            /* gather: terms of a strip, a multiple of TCONV_CPU_SEGMENT */
+    int64_t chunk;            /* gather: terms of a strip, whole segments */
+    int64_t segment;          /* terms of the longest segments */
 
     /*
      * fused (halo): the column phases of a row are channels of one microkernel, which reads the strip once for all of
@@ -129,6 +130,13 @@ typedef struct tconv_cpu_pass {
 static inline int64_t tconv_cpu_pass_taps(const tconv_cpu_pass *pass)
 {
     return pass->row_taps.count * pass->column_taps.count;
+}
+
+/* The order of a pass's terms. halo: taps inside, so that what is read lies close together; gather: input channels. */
+static inline int64_t tconv_cpu_term(const tconv_cpu_plan *plan, const tconv_cpu_pass *pass, int64_t group_in,
+                                     int64_t tap, int64_t channel)
+{
+    return plan->gather ? tap * group_in + channel : channel * tconv_cpu_pass_taps(pass) + tap;
 }
 
 /* Walks all passes, rows outside: pass->row must be NULL at first. False at the end. */

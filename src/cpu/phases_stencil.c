@@ -28,9 +28,8 @@ static bool list_terms(const tconv_cpu_job *job, tconv_cpu_pass *pass, struct ro
     while (more && pass->row == rows->phase) {
         for (; residue <= layer->columns.phases[pass->first].residue; residue++)
             rows->terms[residue] = count;
-        for (int64_t row = 0; row < pass->row_taps.count; row++)
-            for (int64_t column = 0; column < pass->column_taps.count; column++)
-                rows->offsets[count++] = (int32_t)(job->taps[pass->taps + row] - column * layer->columns.shift_step);
+        for (int64_t tap = 0; tap < tconv_cpu_pass_taps(pass); tap++)
+            rows->offsets[count++] = job->taps[pass->taps + tap];
         more = tconv_cpu_next_pass(job->plan, layer, pass);
     }
     for (; residue <= layer->problem.w.stride; residue++)

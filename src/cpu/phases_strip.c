@@ -124,8 +124,27 @@ void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tc
 
 enum { LINE = 64 };
 
-/* Runs of bytes that a tile's strip is made of: images or rows by planes in NCHW, rows by images in NHWC. */
-static void list_runs(const tconv_cpu_task *task, tconv_cpu_prefetch *prefetch)
+/* Cuts rows of bytes, count of them step apart, into pieces of as many lines as a segment has terms. */
+static void cut_pieces(tconv_cpu_prefetch *prefetch, int64_t bytes, int64_t count, int64_t step)
+{
+    int64_t lines = tconv_min(bytes / LINE + 1, TCONV_CPU_SEGMENT), rows = tconv_min(count, TCONV_CPU_SEGMENT / lines);
+    if (count == 1 && bytes > lines * LINE) { /* one long row */
+        count = tconv_ceil_div(bytes, lines * LINE);
+        step = lines * LINE;
+    }
+    if (step > INT32_MAX / TCONV_CPU_SEGMENT)
+        rows = 1;
+    prefetch->lines = rows * lines;
+    prefetch->inner_count = tconv_ceil_div(count, rows);
+    prefetch->inner_step = rows * step;
+    for (int64_t i = 0; i < TCONV_CPU_LONG_SEGMENT; i++) {
+        int64_t line = tconv_min(i, prefetch->lines - 1);
+        prefetch->ahead[i] = (int32_t)(line / lines * step + line % lines * LINE);
+    }
+}
+
+/* The rows that a tile's strip is made of: by planes in NCHW, of all channels in NHWC; or whole images. */
+static void list_pieces(const tconv_cpu_task *task, tconv_cpu_prefetch *prefetch)
 {
     const tconv_cpu_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
@@ -136,88 +155,98 @@ static void list_runs(const tconv_cpu_task *task, tconv_cpu_prefetch *prefetch)
     int64_t column_end = tconv_min(problem->w.in, task->column + task->columns + plan->columns.max_shift);
     int64_t channels = task->groups * problem->group_in, channel = task->group * problem->group_in;
     bool planes = problem->layout == TCONV_NCHW, whole = column_end - column == problem->w.in && planes;
+    int64_t row_bytes = size * (column_end - column) * problem->src.w;
     if (row >= row_end || column >= column_end)
         return;
-    prefetch->run = (const char *)task->job->src + size * (task->image * problem->src.n + channel * problem->src.c +
-                                                           row * problem->src.h + column * problem->src.w);
-    prefetch->inner_count = 1;
-    if (task->images > 1) { /* whole images */
-        prefetch->bytes = size * (planes ? channels * problem->src.c : problem->h.in * problem->src.h);
-        prefetch->outer = task->images;
-        prefetch->outer_step = size * problem->src.n;
-        return;
-    }
-    prefetch->bytes = size * (column_end - column) * problem->src.w;
+    prefetch->piece = (const char *)task->job->src + size * (task->image * problem->src.n + channel * problem->src.c +
+                                                             row * problem->src.h + column * problem->src.w);
     prefetch->outer = planes ? channels : 1;
     prefetch->outer_step = size * problem->src.c;
-    if (whole) {
-        prefetch->bytes *= row_end - row;
+    if (task->images > 1) {
+        cut_pieces(prefetch, size * (planes ? channels * problem->src.c : problem->h.in * problem->src.h), 1, 0);
+        prefetch->outer = task->images;
+        prefetch->outer_step = size * problem->src.n;
+    } else if (whole) {
+        cut_pieces(prefetch, row_bytes * (row_end - row), 1, 0);
     } else {
-        prefetch->inner_count = row_end - row;
-        prefetch->inner_step = size * problem->src.h;
+        cut_pieces(prefetch, row_bytes, row_end - row, size * problem->src.h);
     }
 }
 
-/* Terms of all microkernels of a task. */
-static int64_t count_terms(const tconv_cpu_task *task)
+/* Segments of all microkernels of a task. */
+static double count_segments(const tconv_cpu_task *task)
 {
     const tconv_cpu_plan *plan = task->job->plan;
     const tconv_layer *layer = task->job->layer;
-    int64_t vectors = tconv_cpu_count_vectors(plan, task->images, task->rows, task->columns), terms = 0;
+    int64_t vectors = tconv_cpu_count_vectors(plan, task->images, task->rows, task->columns), segments = 0;
     int64_t block = tconv_ceil_div(layer->problem.group_out, plan->blocks);
     tconv_cpu_pass pass = {0};
-    while (tconv_cpu_next_pass(plan, layer, &pass))
-        terms += tconv_cpu_pass_taps(&pass) * layer->problem.group_in *
-                 tconv_ceil_div(vectors, plan->kernels->real[plan->real].max_vectors[block * pass.phases]);
-    return terms * task->groups * task->blocks;
-}
-
-int64_t tconv_cpu_count_lines(const tconv_cpu_prefetch *prefetch)
-{
-    return prefetch->outer * prefetch->inner_count * (prefetch->bytes / LINE + 1);
+    while (tconv_cpu_next_pass(plan, layer, &pass)) {
+        int64_t calls = tconv_ceil_div(vectors, plan->kernels->real[plan->real].max_vectors[block * pass.phases]);
+        segments += calls * tconv_ceil_div(tconv_cpu_pass_taps(&pass) * layer->problem.group_in, plan->segment);
+    }
+    return (double)(segments * task->groups * task->blocks);
 }
 
 void tconv_cpu_begin_prefetch(tconv_cpu_task *task, const tconv_cpu_task *next)
 {
     tconv_cpu_prefetch *prefetch = &task->prefetch;
-    prefetch->outer = prefetch->inner = prefetch->at = 0;
+    prefetch->outer = prefetch->inner = prefetch->line = 0;
     if (next == NULL || (next->image == task->image && next->row == task->row && next->column == task->column &&
                          next->group == task->group)) /* the same strip for other channels */
         return;
-    list_runs(next, prefetch);
+    list_pieces(next, prefetch);
     /* Evenly over the task: a miss holds a buffer that the microkernel's own loads need. */
-    int64_t terms = count_terms(task), lines = tconv_cpu_count_lines(prefetch);
-    for (prefetch->step = LINE; prefetch->step > 1 && terms > 2 * lines * (LINE / prefetch->step);)
-        prefetch->step /= 2;
+    prefetch->rate = (double)(prefetch->outer * prefetch->inner_count) / count_segments(task);
+    prefetch->due = 0;
 }
 
-const tconv_cpu_run *tconv_cpu_take_runs(tconv_cpu_prefetch *prefetch, int64_t terms)
+/* The next piece. */
+static const char *take_piece(tconv_cpu_prefetch *prefetch)
 {
-    static const char nothing[LINE] = {0};
-    int64_t count = 0;
-    for (; terms > 0 && prefetch->outer > 0 && count < TCONV_CPU_MAX_RUNS; count++) {
-        int64_t steps = tconv_min(terms, tconv_ceil_div(prefetch->bytes - prefetch->at, prefetch->step));
-        prefetch->runs[count] = (tconv_cpu_run){prefetch->run + prefetch->at, steps, prefetch->step};
-        prefetch->at += steps * prefetch->step;
-        terms -= steps;
-        if (prefetch->at < prefetch->bytes)
-            break;
-        prefetch->at = 0;
-        prefetch->run += prefetch->inner_step;
-        if (++prefetch->inner < prefetch->inner_count)
-            continue;
-        prefetch->run += prefetch->outer_step - prefetch->inner_count * prefetch->inner_step;
+    const char *piece = prefetch->piece;
+    prefetch->piece += prefetch->inner_step;
+    if (++prefetch->inner == prefetch->inner_count) {
+        prefetch->piece += prefetch->outer_step - prefetch->inner_count * prefetch->inner_step;
         prefetch->inner = 0;
         prefetch->outer--;
     }
-    prefetch->runs[count] = (tconv_cpu_run){nothing, INT64_MAX, 0};
-    return prefetch->runs;
+    return piece;
+}
+
+void tconv_cpu_prefetch_with(tconv_cpu_prefetch *prefetch, int64_t segments, tconv_cpu_tile *tile)
+{
+    static const char nothing[LINE] = {0};
+    static const int32_t nowhere[TCONV_CPU_LONG_SEGMENT] = {0};
+    static const tconv_cpu_run none = {nothing, 0};
+    int64_t count = 0;
+    tile->runs = &none;
+    tile->ahead = nowhere;
+    if (prefetch->outer == 0)
+        return;
+    for (prefetch->due += prefetch->rate * (double)segments; prefetch->due >= 1; prefetch->due -= 1)
+        if (prefetch->outer > 0 && count < TCONV_CPU_MAX_RUNS && count < segments)
+            prefetch->runs[count++] = (tconv_cpu_run){take_piece(prefetch), 1};
+    if (count == 0)
+        return;
+    prefetch->runs[count] = prefetch->runs[count - 1]; /* the same once more: nothing new */
+    prefetch->runs[count].more = 0;
+    tile->runs = prefetch->runs;
+    tile->ahead = prefetch->ahead;
+}
+
+int64_t tconv_cpu_count_lines(const tconv_cpu_prefetch *prefetch)
+{
+    return prefetch->outer * prefetch->inner_count * prefetch->lines;
 }
 
 void tconv_cpu_prefetch_lines(tconv_cpu_prefetch *prefetch, int64_t lines)
 {
-    prefetch->step = LINE;
-    for (const tconv_cpu_run *run = tconv_cpu_take_runs(prefetch, lines); run->step > 0; run++)
-        for (int64_t i = 0; i < run->count; i++)
-            __builtin_prefetch(run->first + i * run->step, 0, 2);
+    for (int64_t i = 0; i < lines && prefetch->outer > 0; i++) {
+        __builtin_prefetch(prefetch->piece + prefetch->ahead[prefetch->line], 0, 2);
+        if (++prefetch->line == prefetch->lines) {
+            prefetch->line = 0;
+            take_piece(prefetch);
+        }
+    }
 }
