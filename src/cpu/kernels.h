@@ -22,7 +22,8 @@ enum { TCONV_CPU_MAX_INTERLEAVE = 16 };
 /* Segments (see below) that are added up before their sum moves on. */
 enum { TCONV_CPU_FOLD = 64 };
 
-/* What is prefetched during a segment (see below): with term number t of it, the line at first + ahead[t]. */
+/* What is prefetched during a segment (see below): with every terms_per_line terms of it, the line at first + the next of
+ * ahead. */
 typedef struct tconv_cpu_run {
     const char *first;
     int64_t more; /* 1: another run follows, for the next segment; 0: this one is for all segments that follow */
@@ -123,6 +124,7 @@ typedef void tconv_cpu_fill_function(void *dst, const void *value, size_t size, 
 
 typedef struct tconv_cpu_kernels {
     int max_channels;              /* of a tile */
+    int terms_per_line;            /* terms that prefetch a line together */
     bool streams;                  /* whether anything can be streamed past the caches */
     tconv_cpu_fill_function *fill; /* of any dtype */
     void (*finish)(void);          /* what was streamed comes before what the thread writes next */

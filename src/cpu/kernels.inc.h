@@ -49,6 +49,13 @@
 #define UP_TO_6(tile, channels) UP_TO_5(tile, channels) tile(channels, 6)
 #define UP_TO_8(tile, channels) UP_TO_6(tile, channels) tile(channels, 7) tile(channels, 8)
 
+/* Terms that a microkernel prefetches one line with: the more work a term is, the fewer. */
+#if VECTOR_BYTES == 64
+enum { TERMS_AT_ONCE = 1 };
+#else
+enum { TERMS_AT_ONCE = 4 };
+#endif
+
 /* Outputs side by side for which whole vectors are not worth it. */
 enum { SHORT_RUN = 8 };
 
@@ -182,14 +189,41 @@ ALWAYS_INLINE void f16_from_floats(uint16_t *to, const float *from)
 
 ALWAYS_INLINE void floats_from_bf16(float *to, const uint16_t *from)
 {
+#if VECTOR_BYTES == 64
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)from));
+    _mm512_storeu_si512(to, _mm512_slli_epi32(wide, 16));
+#elif VECTOR_BYTES == 32
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)from));
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_slli_epi32(wide, 16));
+#else
     for (int i = 0; i < LANES; i++)
         to[i] = tconv_float_from_bf16(from[i]);
+#endif
 }
 
+/* tconv_bf16_from_float, on all lanes. */
 ALWAYS_INLINE void bf16_from_floats(uint16_t *to, const float *from)
 {
+#if VECTOR_BYTES == 64
+    __m512i bits = _mm512_loadu_si512(from), upper = _mm512_srli_epi32(bits, 16);
+    __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
+    __mmask16 nan = _mm512_cmp_ps_mask(_mm512_castsi512_ps(bits), _mm512_castsi512_ps(bits), _CMP_UNORD_Q);
+    rounded = _mm512_mask_or_epi32(rounded, nan, upper, _mm512_set1_epi32(0x40));
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(rounded));
+#elif VECTOR_BYTES == 32
+    __m256i bits = _mm256_loadu_si256((const __m256i *)(const void *)from), upper = _mm256_srli_epi32(bits, 16);
+    __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+    __m256 nan = _mm256_cmp_ps(_mm256_castsi256_ps(bits), _mm256_castsi256_ps(bits), _CMP_UNORD_Q);
+    __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+    rounded = _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(nan));
+    __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded, rounded), 0x08);
+    _mm_storeu_si128((__m128i *)(void *)to, _mm256_castsi256_si128(packed));
+#else
     for (int i = 0; i < LANES; i++)
         to[i] = tconv_bf16_from_float(from[i]);
+#endif
 }
 
 /* A line by one masked load and one masked store, where there are such. */
@@ -279,6 +313,7 @@ DEFINE_LOAD_SHORT(load_short_double, double, 8, __mmask8, _mm512_maskz_loadu_pd,
 
 const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
     .max_channels = MAX_CHANNELS,
+    .terms_per_line = TERMS_AT_ONCE,
     .streams = VECTOR_BYTES > 16,
     .fill = fill,
     .finish = finish,

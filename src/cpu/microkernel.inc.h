@@ -26,6 +26,21 @@ ALWAYS_INLINE void NAME(add_sums)(NAME(registers) sums, const REAL *from, int64_
         sums[m][v] += *(const NAME(vector) *)(from + m * stride + v * LANES);
 }
 
+/* One term: each vector is loaded once. */
+ALWAYS_INLINE void NAME(add_term)(NAME(registers) sums, const REAL *const *strip, int64_t offset, const REAL *weights,
+                                  const int channels, const int vectors)
+{
+    NAME(vector) values[TCONV_CPU_MAX_VECTORS];
+    UNROLL
+    for (int v = 0; v < vectors; v++)
+        values[v] = *(const NAME(loose_vector) *)(strip[v] + offset);
+    UNROLL
+    for (int m = 0; m < channels; m++)
+        UNROLL
+    for (int v = 0; v < vectors; v++)
+        sums[m][v] += weights[m] * values[v];
+}
+
 ALWAYS_INLINE void NAME(sum_tile)(const tconv_cpu_tile *tile, const int channels, const int vectors)
 {
     const REAL *weights = tile->weights, *bias = tile->bias, *strip[TCONV_CPU_MAX_VECTORS];
@@ -48,19 +63,15 @@ ALWAYS_INLINE void NAME(sum_tile)(const tconv_cpu_tile *tile, const int channels
             UNROLL
         for (int v = 0; v < vectors; v++)
             sums[m][v] = (NAME(vector)){0};
-        for (; offset < end; offset++, ahead++, weights += channels) {
-            const int64_t at = *offset;
-            NAME(vector) values[TCONV_CPU_MAX_VECTORS];
+        for (; offset + TERMS_AT_ONCE <= end; ahead++) {
             UNROLL
-            for (int v = 0; v < vectors; v++)
-                values[v] = *(const NAME(loose_vector) *)(strip[v] + at);
-            UNROLL
-            for (int m = 0; m < channels; m++)
-                UNROLL
-            for (int v = 0; v < vectors; v++)
-                sums[m][v] += weights[m] * values[v];
+            for (int t = 0; t < TERMS_AT_ONCE; t++, offset++, weights += channels)
+                NAME(add_term)(sums, strip, *offset, weights, channels, vectors);
             __builtin_prefetch(line + *ahead, 0, 2);
         }
+        if (TERMS_AT_ONCE > 1)
+            for (; offset < end; offset++, weights += channels)
+                NAME(add_term)(sums, strip, *offset, weights, channels, vectors);
         left -= length;
         begin += length;
         more = left > 0;

@@ -10,7 +10,7 @@
 
 /* The strip's share of the second-level cache in percent: beside it weights stream in and outputs stream out. Measured
  * at 1 MiB: 450 KiB is best. A gathered strip shares it with its sums. */
-enum { STRIP_PERCENT = 44, GATHER_PERCENT = 20, GATHER_SUMS_PERCENT = 40 };
+enum { STRIP_PERCENT = 28, GATHER_PERCENT = 20, GATHER_SUMS_PERCENT = 40 };
 
 /* The most of the second-level cache that is ever planned with, so that a thread's scratch stays below 2 MiB. */
 enum { MAX_CACHE_BYTES = 3 << 19 };

@@ -124,10 +124,10 @@ void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tc
 
 enum { LINE = 64 };
 
-/* Cuts rows of bytes, count of them step apart, into pieces of as many lines as a segment has terms. */
-static void cut_pieces(tconv_cpu_prefetch *prefetch, int64_t bytes, int64_t count, int64_t step)
+/* Cuts rows of bytes, count of them step apart, into pieces of at most so many lines. */
+static void cut_pieces(tconv_cpu_prefetch *prefetch, int64_t bytes, int64_t count, int64_t step, int64_t most)
 {
-    int64_t lines = tconv_min(bytes / LINE + 1, TCONV_CPU_SEGMENT), rows = tconv_min(count, TCONV_CPU_SEGMENT / lines);
+    int64_t lines = tconv_min(bytes / LINE + 1, most), rows = tconv_min(count, most / lines);
     if (count == 1 && bytes > lines * LINE) { /* one long row */
         count = tconv_ceil_div(bytes, lines * LINE);
         step = lines * LINE;
@@ -156,6 +156,7 @@ static void list_pieces(const tconv_cpu_task *task, tconv_cpu_prefetch *prefetch
     int64_t channels = task->groups * problem->group_in, channel = task->group * problem->group_in;
     bool planes = problem->layout == TCONV_NCHW, whole = column_end - column == problem->w.in && planes;
     int64_t row_bytes = size * (column_end - column) * problem->src.w;
+    int64_t most = TCONV_CPU_SEGMENT / plan->kernels->terms_per_line;
     if (row >= row_end || column >= column_end)
         return;
     prefetch->piece = (const char *)task->job->src + size * (task->image * problem->src.n + channel * problem->src.c +
@@ -163,13 +164,13 @@ static void list_pieces(const tconv_cpu_task *task, tconv_cpu_prefetch *prefetch
     prefetch->outer = planes ? channels : 1;
     prefetch->outer_step = size * problem->src.c;
     if (task->images > 1) {
-        cut_pieces(prefetch, size * (planes ? channels * problem->src.c : problem->h.in * problem->src.h), 1, 0);
+        cut_pieces(prefetch, size * (planes ? channels * problem->src.c : problem->h.in * problem->src.h), 1, 0, most);
         prefetch->outer = task->images;
         prefetch->outer_step = size * problem->src.n;
     } else if (whole) {
-        cut_pieces(prefetch, row_bytes * (row_end - row), 1, 0);
+        cut_pieces(prefetch, row_bytes * (row_end - row), 1, 0, most);
     } else {
-        cut_pieces(prefetch, row_bytes, row_end - row, size * problem->src.h);
+        cut_pieces(prefetch, row_bytes, row_end - row, size * problem->src.h, most);
     }
 }
 
