@@ -34,6 +34,13 @@ TCONV_LINT_PACKAGES=(
     "cppcheck|command -v cppcheck"
 )
 
+# For preset aarch64 on a machine of another architecture, and to run what it builds.
+TCONV_CROSS_PACKAGES=(
+    "gcc-aarch64-linux-gnu|command -v aarch64-linux-gnu-gcc"
+    "libc6-dev-arm64-cross|[ -e /usr/aarch64-linux-gnu/include/stdio.h ]"
+    "qemu-user|command -v qemu-aarch64"
+)
+
 tconv_clang_has_openmp() {
     echo "int main(void) { return 0; }" | clang -fopenmp -x c - -o /dev/null
 }
