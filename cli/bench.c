@@ -205,7 +205,7 @@ static machine_floor *floor_of(bench *all, const timing *time)
     machine_floor *floor = time->cuda ? &all->cuda : &all->cpu;
     if (floor->measured)
         return floor;
-    if (!(time->cuda ? floor_measure_cuda(floor) : floor_measure_cpu(time->threads, floor)))
+    if (!(time->cuda ? floor_measure_cuda(floor) : floor_measure_cpu(time->threads, time->cpu_isa, floor)))
         return NULL;
     clear_progress(all);
     if (time->cuda)
@@ -215,9 +215,9 @@ static machine_floor *floor_of(bench *all, const timing *time)
                floor->tf32_flops_per_second * 1e-12, floor->flops_per_second[TCONV_F16] * 1e-12,
                floor->flops_per_second[TCONV_BF16] * 1e-12, floor->flops_per_second[TCONV_F64] * 1e-12);
     else
-        printf("floor: copy %.1f GB/s, f32 %.1f, f64 %.1f GFLOP/s (measured on %d threads)\n",
+        printf("floor: copy %.1f GB/s, f32 %.1f, f64 %.1f GFLOP/s (measured on %d threads, %s)\n",
                floor->bytes_per_second * 1e-9, floor->flops_per_second[TCONV_F32] * 1e-9,
-               floor->flops_per_second[TCONV_F64] * 1e-9, time->threads);
+               floor->flops_per_second[TCONV_F64] * 1e-9, time->threads, harness_cpu_isa_name(time->cpu_isa));
     return floor;
 }
 

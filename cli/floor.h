@@ -2,8 +2,8 @@
  * The least time that a layer can take on this machine: its bytes (src, weights and dst once each) at the rate of a
  * copy, or its arithmetic at the rate of multiply-adds, whichever is longer.
  *
- * On the CPU both rates are measured on as many threads as the plan has: a loop of independent fused multiply-adds, and
- * a copy far larger than the caches. On CUDA the copy is measured; the arithmetic rates are nominal, those that the best
+ * On the CPU both rates are measured on as many threads as the plan has: a loop of independent fused multiply-adds of the
+ * plan's instruction set, and a copy far larger than the caches. On CUDA the copy is measured; the arithmetic rates are nominal, those that the best
  * matrix products reach on one H200, so that on another GPU the floor is only a yardstick.
  */
 #ifndef TCONV_CLI_FLOOR_H
@@ -21,8 +21,8 @@ typedef struct machine_floor {
     double tf32_flops_per_second;
 } machine_floor;
 
-/* Measures the CPU with this many threads. False when out of memory. */
-bool floor_measure_cpu(int threads, machine_floor *floor);
+/* Measures the CPU with this many threads and the instruction set that a plan uses. False when out of memory. */
+bool floor_measure_cpu(int threads, tconv_cpu_isa isa, machine_floor *floor);
 
 /* Measures the current device. False on a CUDA error. */
 bool floor_measure_cuda(machine_floor *floor);

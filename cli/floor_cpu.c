@@ -1,6 +1,6 @@
 /*
  * The rates of the CPU. The multiply-add loop is one macro for every vector width, compiled for its instruction set by a
- * target attribute and chosen at run time; it keeps more independent chains than latency x units of any core we know
+ * target attribute and chosen by the plan's; it keeps more independent chains than latency x units of any core we know
  * (4 cycles x 2 units = 8), so that only the units limit it. This file is compiled with -ffp-contract=fast, so that a
  * multiplication and an addition are one instruction.
  */
@@ -59,14 +59,16 @@ typedef struct fma_kernel {
     int vector_bytes, chains;
 } fma_kernel;
 
-static fma_kernel best_kernel(void)
+/* NEON is part of what a compiler assumes of AArch64. */
+static fma_kernel find_kernel(tconv_cpu_isa isa)
 {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f"))
+    if (isa == TCONV_CPU_ISA_AVX512)
         return (fma_kernel){fma_f32_avx512, fma_f64_avx512, 64, AVX_CHAINS};
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    if (isa == TCONV_CPU_ISA_AVX2)
         return (fma_kernel){fma_f32_avx2, fma_f64_avx2, 32, AVX_CHAINS};
 #endif
+    (void)isa;
     return (fma_kernel){fma_f32_generic, fma_f64_generic, 16, GENERIC_CHAINS};
 }
 
@@ -121,9 +123,9 @@ static double measure_copy(int threads)
     return best;
 }
 
-bool floor_measure_cpu(int threads, machine_floor *floor)
+bool floor_measure_cpu(int threads, tconv_cpu_isa isa, machine_floor *floor)
 {
-    const fma_kernel kernel = best_kernel();
+    const fma_kernel kernel = find_kernel(isa);
     const double values = (double)kernel.chains * kernel.vector_bytes;
     *floor = (machine_floor){.bytes_per_second = measure_copy(threads)};
     double f32 = measure_flops(kernel.f32, threads, 2 * values / (double)sizeof(float));

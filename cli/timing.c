@@ -264,6 +264,17 @@ static int compare_doubles(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
+/* The instruction set of a plan; DEFAULT where it names none. */
+static tconv_cpu_isa plan_isa(const tconv_plan *plan)
+{
+    char name[16];
+    timing_plan_fact(plan, " isa=", name, sizeof name);
+    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; ++isa)
+        if (strcmp(name, harness_cpu_isa_name((tconv_cpu_isa)isa)) == 0)
+            return (tconv_cpu_isa)isa;
+    return TCONV_CPU_ISA_DEFAULT;
+}
+
 tconv_status timing_measure(const timing_request *request, timing *result, tconv_issue *issue)
 {
     bench_run run = {.request = request, .issue = issue};
@@ -284,6 +295,7 @@ tconv_status timing_measure(const timing_request *request, timing *result, tconv
             .implementation = tconv_plan_implementation(run.made),
             .cuda = run.cuda,
             .threads = atoi(threads) > 0 ? atoi(threads) : 1,
+            .cpu_isa = plan_isa(run.made),
             .math = strcmp(math, harness_math_name(TCONV_MATH_TF32)) == 0 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT,
         };
     }

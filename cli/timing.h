@@ -23,8 +23,9 @@ typedef struct timing {
     size_t workspace_bytes;
     const char *implementation;
     bool cuda;
-    int threads;     /* CPU */
-    tconv_math math; /* as the plan resolved it: STRICT or TF32 */
+    int threads;           /* CPU */
+    tconv_cpu_isa cpu_isa; /* CPU: what the plan uses; DEFAULT on CUDA */
+    tconv_math math;       /* as the plan resolved it: STRICT or TF32 */
 } timing;
 
 tconv_status timing_measure(const timing_request *request, timing *result, tconv_issue *issue);
