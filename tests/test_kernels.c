@@ -1,0 +1,295 @@
+/*
+ * The microkernel's tiles, every one of every instruction set that this machine has, called by themselves, against a plain
+ * loop. The strip and the weights end at a page that may not be touched, and so do the sums, with marks between their rows.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "harness.h"
+#include "support/levels.h"
+
+#define COUNT_OF(array) ((int)(sizeof(array) / sizeof(array)[0]))
+
+/* The terms of a tile, and how they are cut. */
+typedef struct tile_terms {
+    int64_t terms, round_terms, segment;
+    bool folded;
+    int64_t second; /* terms after which a second call goes on, all or none of a round's segments; 0: one call */
+} tile_terms;
+
+static const tile_terms exact_terms[] = {
+    {0, 1, 64, false, 0}, /* nothing but the bias */
+    {1, 1, 64, false, 0},
+    {63, 63, 64, false, 0},
+    {64, 64, 64, false, 0},
+    {65, 65, 64, false, 0},
+    {128, 128, 64, false, 64},
+    {129, 129, 64, false, 128},
+    {150, 150, 70, false, 70},
+    /* Rounds that are shorter than a segment, as long, longer, and not all there. */
+    {15, 5, 12, false, 5},
+    {72, 9, 9, false, 27},
+    {60, 20, 9, false, 40},
+    {50, 20, 20, false, 0},
+    {5, 20, 64, false, 0},
+    /* One term to a segment, around one fold and two. */
+    {TCONV_CPU_FOLD - 1, 1000, 1, true, 0},
+    {TCONV_CPU_FOLD, 1000, 1, true, 0},
+    {TCONV_CPU_FOLD + 1, 1000, 1, true, 0},
+    {TCONV_CPU_FOLD + 1, 1, 64, true, TCONV_CPU_FOLD},
+    {2 * TCONV_CPU_FOLD - 1, 1000, 1, true, TCONV_CPU_FOLD - 1},
+    {2 * TCONV_CPU_FOLD, 1000, 1, true, TCONV_CPU_FOLD},
+    {2 * TCONV_CPU_FOLD + 1, 1000, 1, true, TCONV_CPU_FOLD + 1},
+    {3 * TCONV_CPU_FOLD, 1000, 1, true, 2 * TCONV_CPU_FOLD},
+    {6 * TCONV_CPU_FOLD, 3, 3, true, 3 * TCONV_CPU_FOLD},
+};
+
+/* Long sums, cut as for f32. */
+static const tile_terms long_terms[] = {
+    {4000, 4000, 64, false, 0},
+    {9 * 512, 512, 64, true, 0},
+    {64 * (TCONV_CPU_FOLD + 2), 64 * (TCONV_CPU_FOLD + 2), 64, true, 64 * (TCONV_CPU_FOLD - 1)},
+    {700 * 9, 63, 63, true, 6300 - 63},
+};
+
+/* The most terms of a round, and of a segment, above. */
+enum { MOST_ROUND_TERMS = 64 * (TCONV_CPU_FOLD + 2), MOST_SEGMENT = 70 };
+
+typedef enum tile_fill { TILE_INTEGERS, TILE_REALS, TILE_ALIKE } tile_fill;
+
+typedef struct tile_test {
+    char where[128];
+    tconv_dtype real;
+    int lanes, channels, vectors;
+    tconv_cpu_tile_function *function;
+    tile_terms terms;
+    int64_t sums_stride; /* room for a vector of marks after each row */
+    int32_t starts[TCONV_CPU_MAX_VECTORS], offsets[MOST_ROUND_TERMS];
+    struct guarded strip, weights, sums;
+    char bias[TCONV_CPU_MAX_CHANNELS * sizeof(double)];
+} tile_test;
+
+/* From one round to the next in the strip: neither a vector nor a power of two. */
+#define ROUND_STRIDE 11
+
+/* What a term reads, from where a vector of positions begins. */
+static int64_t term_offset(const tile_test *test, int64_t term)
+{
+    const int64_t round_terms = test->terms.round_terms;
+    return term / round_terms * ROUND_STRIDE + test->offsets[term % round_terms];
+}
+
+static double tile_value(tile_fill fill, harness_random *random)
+{
+    return fill == TILE_INTEGERS ? (double)harness_random_integer(random, -4, 4)
+           : fill == TILE_REALS  ? harness_random_real(random)
+                                 : 0.1;
+}
+
+static struct guarded make_values(tconv_dtype real, int64_t count, tile_fill fill, harness_random *random)
+{
+    struct guarded made = guard_allocate((size_t)count * harness_element_size(real), GUARD_AFTER);
+    for (int64_t i = 0; i < count; i++)
+        harness_element_set(real, made.data, i, tile_value(fill, random));
+    return made;
+}
+
+/* The strip and the weights end with what the last term reads, the sums with the last row's last vector. */
+static void make_tile(tile_test *test, tile_fill fill)
+{
+    const tile_terms *terms = &test->terms;
+    int64_t last = 0, rows = test->channels * (terms->folded ? 2 : 1);
+    harness_random random;
+    harness_random_seed(&random, (uint64_t)(terms->terms * 1000 + terms->segment));
+    for (int64_t t = 0; t < terms->round_terms; t++)
+        test->offsets[t] = (int32_t)(5 * (t % 7) + t / 2);
+    for (int64_t t = 0; t < terms->terms; t++)
+        last = term_offset(test, t) > last ? term_offset(test, t) : last;
+    for (int v = 0; v < test->vectors; v++)
+        test->starts[v] = v * test->lanes + v % 2;
+    test->strip = make_values(test->real, test->starts[test->vectors - 1] + last + test->lanes, fill, &random);
+    test->weights = make_values(test->real, terms->terms * test->channels, fill, &random);
+    for (int m = 0; m < test->channels; m++)
+        harness_element_set(test->real, test->bias, m, tile_value(fill, &random));
+    test->sums_stride = (test->vectors + 1) * test->lanes;
+    test->sums = level_make_elements(test->real, rows * test->sums_stride - test->lanes, LEVEL_MARK, GUARD_AFTER);
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t i = 0; i < test->vectors * test->lanes; i++)
+            harness_element_set(test->real, test->sums.data, row * test->sums_stride + i, NAN);
+}
+
+static void release_tile(tile_test *test)
+{
+    guard_release(&test->strip);
+    guard_release(&test->weights);
+    guard_release(&test->sums);
+}
+
+/* The terms in one call, or in two: of several rounds, or the rest of one. */
+static void call_tile(const tile_test *test, int64_t second)
+{
+    static const char nothing[64];
+    static const int32_t ahead[MOST_SEGMENT];
+    const tconv_cpu_run runs[] = {{nothing, 1}, {nothing, 0}};
+    const tile_terms *terms = &test->terms;
+    const int64_t size = (int64_t)harness_element_size(test->real), rounds = second / terms->round_terms;
+    tconv_cpu_tile tile = {.strip = test->strip.data,
+                           .vectors = test->starts,
+                           .offsets = test->offsets,
+                           .terms = second > 0 ? second : terms->terms,
+                           .round_terms = terms->round_terms,
+                           .round_stride = ROUND_STRIDE,
+                           .segment = terms->segment,
+                           .weights = test->weights.data,
+                           .sums = test->sums.data,
+                           .sums_stride = test->sums_stride,
+                           .folded = terms->folded ? test->channels * test->sums_stride : 0,
+                           .last = second == 0,
+                           .bias = test->bias,
+                           .runs = runs,
+                           .ahead = ahead};
+    test->function(&tile);
+    if (second == 0)
+        return;
+    tile.terms = terms->terms - second;
+    tile.strip = (const char *)test->strip.data + rounds * ROUND_STRIDE * size;
+    tile.offsets = test->offsets + second % terms->round_terms;
+    tile.round_terms = terms->round_terms - second % terms->round_terms;
+    tile.weights = (const char *)test->weights.data + second * test->channels * size;
+    tile.segments_done = rounds * ((terms->round_terms + terms->segment - 1) / terms->segment) +
+                         second % terms->round_terms / terms->segment;
+    tile.last = true;
+    test->function(&tile);
+}
+
+/* The sum of a channel at a lane of a vector, and the sum of magnitudes. */
+static long double plain_sum(const tile_test *test, int m, int v, int lane, long double *magnitude)
+{
+    long double sum = harness_element_get(test->real, test->bias, m);
+    *magnitude = fabsl(sum);
+    for (int64_t t = 0; t < test->terms.terms; t++) {
+        int64_t at = test->starts[v] + term_offset(test, t) + lane;
+        long double product = (long double)harness_element_get(test->real, test->weights.data, t * test->channels + m) *
+                              harness_element_get(test->real, test->strip.data, at);
+        sum += product;
+        *magnitude += fabsl(product);
+    }
+    return sum;
+}
+
+/* units: of roundings of the sum of magnitudes that a sum may be off by. */
+static void check_tile(const tile_test *test, double units)
+{
+    const double rounding = test->real == TCONV_F64 ? 0x1p-53 : 0x1p-24;
+    for (int m = 0; m < test->channels; m++)
+        for (int i = 0; i < test->vectors * test->lanes; i++) {
+            long double magnitude, expected = plain_sum(test, m, i / test->lanes, i % test->lanes, &magnitude);
+            double got = harness_element_get(test->real, test->sums.data, m * test->sums_stride + i);
+            if (!(fabsl(got - expected) <= units * rounding * magnitude))
+                cr_assert_fail("%s: channel %d position %d is %.17g, not %.17Lg", test->where, m, i, got, expected);
+        }
+    for (int64_t row = 0; row < test->channels * (test->terms.folded ? 2 : 1) - 1; row++)
+        for (int64_t i = test->vectors * test->lanes; i < test->sums_stride; i++)
+            if (harness_element_get(test->real, test->sums.data, row * test->sums_stride + i) != LEVEL_MARK)
+                cr_assert_fail("%s: something was written beside row %d of the sums", test->where, (int)row);
+}
+
+/* Channels of a tile share what they load, not what they sum: each position has the bits of a tile of one channel and
+ * one vector, and of calls that stop and go on. */
+static void check_bits(tile_test *test, const struct level *level)
+{
+    const size_t size = harness_element_size(test->real);
+    tile_test one = *test;
+    one.channels = one.vectors = 1;
+    one.function = level->kernels->real[test->real == TCONV_F64].tiles[1][1];
+    const int m = test->channels - 1, v = test->vectors - 1;
+    const int64_t terms = test->terms.terms;
+    one.starts[0] = test->starts[v];
+    one.weights = guard_allocate((size_t)terms * size, GUARD_AFTER);
+    for (int64_t i = 0; i < terms; i++)
+        memcpy((char *)one.weights.data + (size_t)i * size,
+               (const char *)test->weights.data + (size_t)(i * test->channels + m) * size, size);
+    memmove(one.bias, one.bias + (size_t)m * size, size);
+    one.sums_stride = 2 * one.lanes;
+    one.sums = level_make_elements(one.real, 2 * one.sums_stride, NAN, GUARD_AFTER);
+    call_tile(&one, 0);
+    cr_assert(memcmp(one.sums.data,
+                     (const char *)test->sums.data + (size_t)(m * test->sums_stride + v * test->lanes) * size,
+                     (size_t)test->lanes * size) == 0,
+              "%s: channel %d of vector %d has other bits in a tile of its own", test->where, m, v);
+    guard_release(&one.weights);
+    guard_release(&one.sums);
+}
+
+static void test_tile(const struct level *level, tconv_dtype real, int channels, int vectors, const tile_terms *terms,
+                      tile_fill fill)
+{
+    tile_test test = {.real = real,
+                      .lanes = level_lanes(level, real),
+                      .channels = channels,
+                      .vectors = vectors,
+                      .function = level->kernels->real[real == TCONV_F64].tiles[channels][vectors],
+                      .terms = *terms};
+    snprintf(test.where, sizeof test.where,
+             "%s %s tile %d x %d, %d terms in rounds of %d and segments of %d, again at %d", level->name,
+             harness_dtype_name(real), channels, vectors, (int)terms->terms, (int)terms->round_terms,
+             (int)terms->segment, (int)terms->second);
+    make_tile(&test, fill);
+    call_tile(&test, terms->second);
+    check_tile(&test, fill == TILE_INTEGERS ? 0 : 16);
+    if (fill != TILE_INTEGERS)
+        check_bits(&test, level);
+    release_tile(&test);
+}
+
+/* Calls test_tile for each tile that a level of this machine has. few: only tiles of the most vectors. */
+static void test_tiles(const tile_terms *terms, int count, tile_fill fill, bool few)
+{
+    struct level levels[MAX_LEVELS];
+    int level_count = list_levels(levels), tested = 0;
+    for (int l = 0; l < level_count; l++)
+        for (int real = 0; real < 2; real++)
+            for (int channels = 1; channels <= levels[l].kernels->max_channels; channels++) {
+                int most = levels[l].kernels->real[real].max_vectors[channels];
+                for (int vectors = few ? most : 1; vectors <= most; vectors++, tested++)
+                    for (int t = 0; t < count; t++)
+                        test_tile(&levels[l], real ? TCONV_F64 : TCONV_F32, channels, vectors, &terms[t], fill);
+            }
+    cr_assert_gt(tested, 0);
+}
+
+Test(kernels, tiles_are_exact_on_integers)
+{
+    test_tiles(exact_terms, COUNT_OF(exact_terms), TILE_INTEGERS, false);
+}
+
+Test(kernels, tiles_are_in_bounds_on_reals)
+{
+    test_tiles(exact_terms, COUNT_OF(exact_terms), TILE_REALS, false);
+    test_tiles(long_terms, COUNT_OF(long_terms), TILE_REALS, true);
+}
+
+/* Terms that are alike round alike: the errors of a sum that only grows add up. */
+Test(kernels, tiles_are_in_bounds_on_sums_that_only_grow)
+{
+    test_tiles(long_terms, COUNT_OF(long_terms), TILE_ALIKE, true);
+}
+
+Test(kernels, tiles_are_there_for_each_count_of_channels)
+{
+    struct level levels[MAX_LEVELS];
+    for (int l = list_levels(levels) - 1; l >= 0; l--) {
+        const tconv_cpu_kernels *kernels = levels[l].kernels;
+        cr_assert_leq(kernels->max_channels, TCONV_CPU_MAX_CHANNELS);
+        for (int real = 0; real < 2; real++)
+            for (int channels = 1; channels <= kernels->max_channels; channels++) {
+                int most = kernels->real[real].max_vectors[channels];
+                cr_assert(most >= 1 && most <= TCONV_CPU_MAX_VECTORS, "%s: %d vectors", levels[l].name, most);
+                for (int vectors = 1; vectors <= most; vectors++)
+                    cr_assert(kernels->real[real].tiles[channels][vectors] != NULL, "%s: no tile %d x %d",
+                              levels[l].name, channels, vectors);
+            }
+    }
+}
