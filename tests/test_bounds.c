@@ -138,7 +138,10 @@ Test(bounds, workspace_at_any_address)
         tconv_plan *plan;
         size_t size;
         harness_failure failure;
-        cr_assert_eq(tconv_plan_create(&layer.desc, &options, &plan, NULL), TCONV_SUCCESS);
+        tconv_status status = tconv_plan_create(&layer.desc, &options, &plan, NULL);
+        if (status == TCONV_ERROR_UNSUPPORTED)
+            continue;
+        cr_assert_eq(status, TCONV_SUCCESS);
         tconv_plan_workspace_size(plan, &size);
         unsigned char *memory = malloc(size + 2 * ROOM);
         cr_assert_not_null(memory);
@@ -187,7 +190,10 @@ static void check_gaps(tconv_layout layout, const struct way *way)
         weights[i] = (float)(i % 5) + 1;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         all[i] = -(float)i - 1;
-    cr_assert_eq(tconv_plan_create(&desc, &options, &plan, NULL), TCONV_SUCCESS);
+    tconv_status status = tconv_plan_create(&desc, &options, &plan, NULL);
+    if (status == TCONV_ERROR_UNSUPPORTED)
+        return;
+    cr_assert_eq(status, TCONV_SUCCESS);
     tconv_plan_workspace_size(plan, &size);
     void *workspace = malloc(size + 1);
     const tconv_tensor s = {src, TCONV_F32, TCONV_LOCATION_HOST}, w = {weights, TCONV_F32, TCONV_LOCATION_HOST};

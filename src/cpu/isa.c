@@ -4,6 +4,7 @@
  * both (CPUID and XCR0).
  */
 #include "kernels.h"
+#include "pixels_kernels.h"
 
 #include "../core/status.h"
 #include "cpu_backend.h"
@@ -44,17 +45,18 @@ static const struct level {
     tconv_cpu_isa isa;
     bool (*has)(void);
     const tconv_cpu_kernels *kernels;
+    const tconv_cpu_pixel_kernels *pixel_kernels;
 } levels[] = {
 #if defined(TCONV_CPU_HAVE_AVX512)
-    {TCONV_CPU_ISA_AVX512, has_avx512, &tconv_cpu_kernels_avx512},
+    {TCONV_CPU_ISA_AVX512, has_avx512, &tconv_cpu_kernels_avx512, &tconv_cpu_pixel_kernels_avx512},
 #endif
 #if defined(TCONV_CPU_HAVE_AVX2)
-    {TCONV_CPU_ISA_AVX2, has_avx2, &tconv_cpu_kernels_avx2},
+    {TCONV_CPU_ISA_AVX2, has_avx2, &tconv_cpu_kernels_avx2, &tconv_cpu_pixel_kernels_avx2},
 #endif
 #if defined(TCONV_CPU_HAVE_NEON) /* part of every AArch64 */
-    {TCONV_CPU_ISA_NEON, has_generic, &tconv_cpu_kernels_neon},
+    {TCONV_CPU_ISA_NEON, has_generic, &tconv_cpu_kernels_neon, &tconv_cpu_pixel_kernels_neon},
 #endif
-    {TCONV_CPU_ISA_GENERIC, has_generic, &tconv_cpu_kernels_generic},
+    {TCONV_CPU_ISA_GENERIC, has_generic, &tconv_cpu_kernels_generic, &tconv_cpu_pixel_kernels_generic},
 };
 
 enum { LEVELS = sizeof levels / sizeof levels[0] };
@@ -104,12 +106,23 @@ bool tconv_cpu_has_isa(tconv_cpu_isa isa)
     return false;
 }
 
-const tconv_cpu_kernels *tconv_cpu_find_kernels(tconv_cpu_isa isa)
+/* The level that tconv_cpu_resolve gave. */
+static const struct level *find_level(tconv_cpu_isa isa)
 {
     for (int i = 0; i < LEVELS; i++)
         if (levels[i].isa == isa)
-            return levels[i].kernels;
-    return &tconv_cpu_kernels_generic;
+            return &levels[i];
+    return &levels[LEVELS - 1];
+}
+
+const tconv_cpu_kernels *tconv_cpu_find_kernels(tconv_cpu_isa isa)
+{
+    return find_level(isa)->kernels;
+}
+
+const tconv_cpu_pixel_kernels *tconv_cpu_find_pixel_kernels(tconv_cpu_isa isa)
+{
+    return find_level(isa)->pixel_kernels;
 }
 
 /* Caches to assume where the machine does not tell: the smallest of processors of the last ten years. */

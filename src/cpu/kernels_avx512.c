@@ -21,3 +21,11 @@
     UP_TO_2(tile, 11)                                                                                                  \
     UP_TO_2(tile, 12)
 #include "kernels.inc.h"
+
+/* Channel vectors x pixels: at most 24 sums, beside the weights and a broadcast input. */
+#define MAX_TILE_PIXELS                                                                                                \
+    {                                                                                                                  \
+        0, 12, 12                                                                                                      \
+    }
+#define PIXEL_TILES(tile) UP_TO_12(tile, 1) UP_TO_12(tile, 2)
+#include "pixel_kernels.inc.h"

@@ -16,3 +16,11 @@
     UP_TO_2(tile, 5)                                                                                                   \
     UP_TO_2(tile, 6)
 #include "kernels.inc.h"
+
+/* Channel vectors x pixels: at most 12 sums, beside the weights and a broadcast input. */
+#define MAX_TILE_PIXELS                                                                                                \
+    {                                                                                                                  \
+        0, 12, 6                                                                                                       \
+    }
+#define PIXEL_TILES(tile) UP_TO_12(tile, 1) UP_TO_6(tile, 2)
+#include "pixel_kernels.inc.h"

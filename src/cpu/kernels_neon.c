@@ -17,3 +17,11 @@
     UP_TO_2(tile, 7)                                                                                                   \
     UP_TO_2(tile, 8)
 #include "kernels.inc.h"
+
+/* Channel vectors x pixels: at most 16 sums, beside the weights and a broadcast input. */
+#define MAX_TILE_PIXELS                                                                                                \
+    {                                                                                                                  \
+        0, 12, 8                                                                                                       \
+    }
+#define PIXEL_TILES(tile) UP_TO_12(tile, 1) UP_TO_8(tile, 2)
+#include "pixel_kernels.inc.h"

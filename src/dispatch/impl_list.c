@@ -7,6 +7,7 @@
 #include "../cuda/cuda_backend.h"
 
 static const tconv_implementation *const cpu_implementations[] = {
+    &tconv_cpu_pixels,
     &tconv_cpu_phases,
     &tconv_cpu_reference,
     NULL,

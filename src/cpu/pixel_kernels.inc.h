@@ -1,0 +1,106 @@
+/*
+ * All kernels of the pixels algorithm for one instruction set, as text. A file kernels_<level>.c includes it behind
+ * kernels.inc.h, whose words it uses, with
+ *
+ *     MAX_TILE_PIXELS   the most pixels of a tile of 0, 1, ... vectors
+ *     PIXEL_TILES(tile) tile(vectors, pixels) for each tile that the registers hold
+ */
+#include "../core/alloc.h"
+#include "pixels_kernels.h"
+
+#define UP_TO_12(tile, first) UP_TO_8(tile, first) tile(first, 9) tile(first, 10) tile(first, 11) tile(first, 12)
+
+/* Stores that go past the caches, to an address that is a multiple of their size: a vector, and a vector or half a vector
+ * of bytes in memory. Vectors of 32 bytes, two to a cache line, take twice as long that way as through the caches (Zen 4). */
+#if VECTOR_BYTES == 64
+#define STREAM_FLOAT(to, values)  _mm512_stream_ps((to), (__m512)(values))
+#define STREAM_DOUBLE(to, values) _mm512_stream_pd((to), (__m512d)(values))
+#define STREAM_WHOLE(to, from)    _mm512_stream_si512((void *)(to), _mm512_loadu_si512(from))
+#define STREAM_HALF(to, from)     _mm256_stream_si256((void *)(to), _mm256_loadu_si256((const void *)(from)))
+#else
+#define STREAM_FLOAT(to, values)  (*(vector_float *)(to) = (values))
+#define STREAM_DOUBLE(to, values) (*(vector_double *)(to) = (values))
+#define STREAM_WHOLE(to, from)    memcpy((to), (from), VECTOR_BYTES)
+#define STREAM_HALF(to, from)     memcpy((to), (from), VECTOR_BYTES / 2)
+#endif
+
+#define REAL       float
+#define LANES      (VECTOR_BYTES / 4)
+#define STREAM     STREAM_FLOAT
+#define NAME(name) JOIN(name, float)
+#include "pixel_tile.inc.h"
+#undef NAME
+#undef STREAM
+
+#define ELEMENT         float
+#define NAME(name)      JOIN(name, f32)
+#define CONVERT_OUT     COPY_VECTOR
+#define STREAM_ELEMENTS STREAM_WHOLE
+#include "pixel_rows.inc.h"
+#undef ELEMENT
+#undef NAME
+#undef CONVERT_OUT
+#undef STREAM_ELEMENTS
+
+#define ELEMENT         uint16_t
+#define NAME(name)      JOIN(name, f16)
+#define CONVERT_OUT     f16_from_floats
+#define STREAM_ELEMENTS STREAM_HALF
+#include "pixel_rows.inc.h"
+#undef ELEMENT
+#undef NAME
+#undef CONVERT_OUT
+#undef STREAM_ELEMENTS
+
+#define ELEMENT         uint16_t
+#define NAME(name)      JOIN(name, bf16)
+#define CONVERT_OUT     bf16_from_floats
+#define STREAM_ELEMENTS STREAM_HALF
+#include "pixel_rows.inc.h"
+#undef ELEMENT
+#undef NAME
+#undef CONVERT_OUT
+#undef STREAM_ELEMENTS
+
+#undef REAL
+#undef LANES
+
+#define REAL       double
+#define LANES      (VECTOR_BYTES / 8)
+#define STREAM     STREAM_DOUBLE
+#define NAME(name) JOIN(name, double)
+#include "pixel_tile.inc.h"
+#undef NAME
+#undef STREAM
+
+#define ELEMENT         double
+#define NAME(name)      JOIN(name, f64)
+#define CONVERT_OUT     COPY_VECTOR
+#define STREAM_ELEMENTS STREAM_WHOLE
+#include "pixel_rows.inc.h"
+#undef ELEMENT
+#undef NAME
+#undef CONVERT_OUT
+#undef STREAM_ELEMENTS
+
+#undef REAL
+#undef LANES
+
+#define DENSE_FLOAT(vectors, pixels)      [vectors][pixels] = dense_##vectors##x##pixels##_float,
+#define DENSE_DOUBLE(vectors, pixels)     [vectors][pixels] = dense_##vectors##x##pixels##_double,
+#define DEPTHWISE_FLOAT(vectors, pixels)  [vectors][pixels] = depthwise_##vectors##x##pixels##_float,
+#define DEPTHWISE_DOUBLE(vectors, pixels) [vectors][pixels] = depthwise_##vectors##x##pixels##_double,
+#define PIXEL_ROWS(name)                                                                                               \
+    {                                                                                                                  \
+        load_pixel_rows_##name, store_pixel_rows_##name                                                                \
+    }
+
+const tconv_cpu_pixel_kernels JOIN(tconv_cpu_pixel_kernels, LEVEL) = {
+    .streams = VECTOR_BYTES == 64,
+    .real = {{VECTOR_BYTES / 4, MAX_TILE_PIXELS, {PIXEL_TILES(DENSE_FLOAT)}, {PIXEL_TILES(DEPTHWISE_FLOAT)}},
+             {VECTOR_BYTES / 8, MAX_TILE_PIXELS, {PIXEL_TILES(DENSE_DOUBLE)}, {PIXEL_TILES(DEPTHWISE_DOUBLE)}}},
+    .dtype = {[TCONV_F32] = PIXEL_ROWS(f32),
+              [TCONV_F64] = PIXEL_ROWS(f64),
+              [TCONV_F16] = PIXEL_ROWS(f16),
+              [TCONV_BF16] = PIXEL_ROWS(bf16)},
+};

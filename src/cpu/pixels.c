@@ -1,0 +1,175 @@
+/*
+ * cpu_pixels: transposed convolution of NHWC tensors by phases, vectors along output channels; for every dtype.
+ *
+ * Outputs of one residue modulo the stride form a phase, a dense stride-1 correlation over its own taps (see
+ * core/phases.h). For each task (pixels_plan.h) a strip of the input is loaded; a microkernel sums a few pixels of one
+ * phase by one or two vectors of output channels over taps and input channels in registers, and writes them as they lie
+ * in dst. Pixels of a tile follow each other across rows and images, so that its registers are full in small images too.
+ *
+ * Numeric order, of each output by itself: over chunks of input channels, live taps and channels in segments
+ * (tconv_cpu_tile), then the bias; float, or double for f64; one rounding to the dtype. It depends on the layer and the
+ * machine, never on threads.
+ */
+#include "pixels.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "../core/alloc.h"
+#include "../core/checked.h"
+#include "cpu_backend.h"
+#include "half.h"
+#include "parallel.h"
+
+/* Outputs of a dst from which stores go past the caches, in sizes of the second-level cache: a smaller dst may be read
+ * again from the third. */
+enum { STREAM_CACHES = 4 };
+
+/* --------------------------------------------------------------------------------------------------------- tasks */
+
+/* Tile index of an axis: where it begins, and how long it is. */
+static int64_t cut_tile(int64_t index, int64_t size, int64_t all, int64_t *begin)
+{
+    *begin = index * size;
+    return tconv_min(size, all - *begin);
+}
+
+static void run_task(tconv_cpu_pixel_task *task, int64_t index)
+{
+    const tconv_cpu_pixel_plan *plan = task->job->plan;
+    task->columns = cut_tile(index % plan->column_tiles, plan->tile_columns, plan->columns.positions, &task->column);
+    index /= plan->column_tiles;
+    task->rows = cut_tile(index % plan->row_tiles, plan->tile_rows, plan->rows.positions, &task->row);
+    index /= plan->row_tiles;
+    task->blocks = cut_tile(index % plan->block_tasks, plan->task_blocks, plan->blocks, &task->block);
+    index /= plan->block_tasks;
+    task->groups = cut_tile(index % plan->group_tasks, plan->groups, plan->all_groups, &task->group);
+    index /= plan->group_tasks;
+    task->images = cut_tile(index, plan->images, task->job->layer->problem.batch, &task->image);
+    bool by_pixels = plan->pixels_first && tconv_cpu_run_by_pixels(task);
+    if (!by_pixels)
+        tconv_cpu_run_by_weights(task);
+    tconv_cpu_channels channels = tconv_cpu_task_channels(task);
+    const tconv_cpu_gaps gaps = {.layer = task->job->layer,
+                                 .dst = task->job->dst,
+                                 .bias = task->job->raw_bias,
+                                 .image = task->image,
+                                 .images = task->images,
+                                 .row = task->row,
+                                 .rows = task->rows,
+                                 .column = task->column,
+                                 .columns = task->columns,
+                                 .channel = channels.first,
+                                 .channels = channels.count,
+                                 .whole_rows = by_pixels && task->job->stage};
+    tconv_cpu_fill_gaps(&gaps);
+}
+
+/* The bias in the type of the sums, group by group with padding; zeros where there is none. */
+static void convert_bias(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan, const void *bias, void *converted)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t width = plan->vectors * plan->lanes;
+    memset(converted, 0, (size_t)plan->bias_bytes);
+    for (int64_t c = 0; bias != NULL && c < problem->out_channels; c++) {
+        int64_t to = c / plan->group_out * width + c % plan->group_out;
+        switch (problem->dtype) {
+        case TCONV_F32: ((float *)converted)[to] = ((const float *)bias)[c]; break;
+        case TCONV_F64: ((double *)converted)[to] = ((const double *)bias)[c]; break;
+        case TCONV_F16: ((float *)converted)[to] = tconv_float_from_f16(((const uint16_t *)bias)[c]); break;
+        case TCONV_BF16: ((float *)converted)[to] = tconv_float_from_bf16(((const uint16_t *)bias)[c]); break;
+        }
+    }
+}
+
+/* Decides how outputs are written. */
+static void choose_stores(tconv_cpu_pixel_job *job)
+{
+    const tconv_cpu_pixel_plan *plan = job->plan;
+    const tconv_problem *problem = &job->layer->problem;
+    const int64_t size = (int64_t)problem->element_size;
+    bool large =
+        plan->kernels->streams && problem->dst_extent * size / STREAM_CACHES > (int64_t)job->layer->target.l2_bytes;
+    bool aligned = (uintptr_t)job->dst % TCONV_ALIGNMENT == 0 && problem->dst.w * size % TCONV_ALIGNMENT == 0 &&
+                   problem->dst.n * size % TCONV_ALIGNMENT == 0 && plan->group_out * size % TCONV_ALIGNMENT == 0;
+    job->direct = size == plan->real_size && plan->group_out % plan->lanes == 0;
+    job->stage = plan->can_stage && (!job->direct || (large && !aligned));
+    job->stream = large && (job->stage || (job->direct && aligned));
+}
+
+static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    tconv_cpu_pixel_plan plan;
+    tconv_status status = tconv_cpu_pixel_plan_init(&plan, layer, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    const char *packed = arguments->packed;
+    tconv_cpu_pixel_job job = {.layer = layer,
+                               .plan = &plan,
+                               .src = arguments->src,
+                               .dst = arguments->dst,
+                               .bias = arguments->scratch,
+                               .raw_bias = arguments->bias,
+                               .header = arguments->packed,
+                               .taps = (const tconv_cpu_pixel_tap *)(const void *)(packed + TCONV_ALIGNMENT),
+                               .weights = packed + TCONV_ALIGNMENT + plan.taps_bytes};
+    convert_bias(layer, &plan, arguments->bias, arguments->scratch);
+    choose_stores(&job);
+    int threads = tconv_cpu_team_size(plan.threads, plan.tasks);
+    int64_t next = 0;
+    (void)threads;
+#ifdef _OPENMP
+#pragma omp parallel num_threads(threads)
+#endif
+    {
+        char *scratch = (char *)arguments->scratch + plan.bias_bytes + tconv_cpu_thread_number() * plan.thread_bytes;
+        tconv_cpu_pixel_task task = {.job = &job, .strip = scratch, .sums = scratch + plan.strip_bytes};
+        task.stage = (char *)task.sums + plan.sums_bytes;
+        task.to = (int64_t *)(void *)((char *)task.stage + plan.stage_bytes);
+        task.at = (int32_t *)(void *)((char *)task.to + plan.to_bytes);
+        if (plan.depthwise) /* the lanes beyond the last channel, which are summed, but not stored */
+            memset(task.strip, 0, (size_t)plan.strip_bytes);
+        for (;;) { /* any thread may take any task: no sum crosses one */
+            int64_t index;
+#ifdef _OPENMP
+#pragma omp atomic capture
+#endif
+            index = next++;
+            if (index >= plan.tasks)
+                break;
+            run_task(&task, index);
+        }
+    }
+    return TCONV_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------------------------ implementation */
+
+static bool supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+{
+    const char *refusal = tconv_cpu_pixel_refusal(layer);
+    if (refusal != NULL)
+        snprintf(reason, TCONV_REASON_SIZE, "%s", refusal);
+    return refusal == NULL;
+}
+
+static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
+{
+    tconv_cpu_pixel_plan plan;
+    tconv_status status = tconv_cpu_pixel_plan_init(&plan, layer, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    sizes->packed = (size_t)plan.packed_bytes;
+    /* At most 65536 threads of 2 MiB, beside the bias. */
+    sizes->scratch = (size_t)(plan.bias_bytes + plan.threads * plan.thread_bytes);
+    return TCONV_SUCCESS;
+}
+
+const tconv_implementation tconv_cpu_pixels = {
+    .name = "cpu_pixels",
+    .backend = TCONV_BACKEND_CPU,
+    .supports = supports,
+    .memory = memory,
+    .pack = tconv_cpu_pack_pixels,
+    .execute = execute,
+};

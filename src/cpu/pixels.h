@@ -1,0 +1,171 @@
+/*
+ * The parts of the pixels algorithm among themselves: pixels.c drives, pixels_strip.c loads input, pixels_sum.c sums and
+ * stores, pixels_gaps.c writes what has no phase, pixels_pack.c packs weights, pixels_plan.c decides.
+ *
+ * Words are those of phases_plan.h: a position of an axis stands for the outputs of all phases, a tile is images x rows x
+ * columns of positions, a task is a tile, some groups and some blocks of output channels. A block is up to
+ * TCONV_CPU_MAX_PIXEL_VECTORS vectors of a group's output channels, the last one padded with zeros. A strip is what a
+ * task's microkernels read: the input in the type of the sums, pixel by pixel, zero where the image ends.
+ */
+#ifndef TCONV_CPU_PIXELS_H
+#define TCONV_CPU_PIXELS_H
+
+#include "phases_plan.h"
+#include "pixels_kernels.h"
+
+/* Pairs of phases x groups x blocks of a task that goes by pixels; what they need to know is on the stack. */
+enum { TCONV_CPU_MAX_PIXEL_WORKS = 128 };
+
+typedef struct tconv_cpu_pixel_plan {
+    const tconv_cpu_pixel_kernels *kernels;
+    int real; /* index to kernels->real */
+    int64_t real_size, lanes;
+    tconv_cpu_axis rows, columns;
+
+    /* Groups, and channels of each. Depthwise layers count as one group of all output channels, each of which has one
+     * input channel of its own: a lane of the same vector. */
+    bool depthwise;
+    int64_t all_groups, group_in, group_out;
+    int64_t vectors, blocks; /* of a group's output channels */
+
+    /* The strip: [image][row][column][group][channel]. Where not all channels of a group fit, chunks of them follow each
+     * other and sums wait in between, pairs of phases in passes of pass_pairs. */
+    int64_t chunk;                               /* input channels of a group in a strip; depthwise: 1 */
+    int64_t groups;                              /* in a strip, and of a task; 1 where there are chunks */
+    int64_t pixel_pitch, row_pitch, image_pitch; /* of the strip */
+    bool waits;                                  /* chunk < group_in */
+    int64_t pass_pairs;
+    int64_t folded; /* from sums to folded sums; 0 where there are none */
+
+    /* All that a few pixels need of weights stays in the cache: go by pixels first, else by weights. */
+    bool pixels_first;
+    /* All residues of a few pixels, with all their channels, may be put side by side before they are stored. */
+    bool can_stage;
+    int64_t stage_pitch; /* from pixel to pixel */
+
+    int64_t images, tile_rows, tile_columns; /* of a tile, but for the last ones */
+    int64_t task_blocks;                     /* blocks of a task */
+    int64_t image_tiles, row_tiles, column_tiles, group_tasks, block_tasks, tasks;
+
+    /* Scratch, in bytes: bias, then for each thread strip, sums, stage, to and at of each pixel. */
+    int64_t bias_bytes, strip_bytes, sums_bytes, stage_bytes, to_bytes, thread_bytes;
+    int threads;
+
+    /* Packed weights, in bytes: tconv_cpu_pixel_header, taps, weights. */
+    int64_t taps_bytes, packed_bytes;
+} tconv_cpu_pixel_plan;
+
+/* The beginning of the packed weights. */
+typedef struct tconv_cpu_pixel_header {
+    int32_t has_nonfinite; /* some weight is Inf or NaN: taps outside the image must be left out one by one */
+} tconv_cpu_pixel_header;
+
+/* A row phase and a column phase, with their live taps. */
+typedef struct tconv_cpu_pixel_pair {
+    const tconv_phase *row, *column;
+    tconv_cpu_taps row_taps, column_taps;
+    int64_t offset; /* of its first tap among all taps of a block */
+} tconv_cpu_pixel_pair;
+
+static inline int64_t tconv_cpu_pixel_pair_taps(const tconv_cpu_pixel_pair *pair)
+{
+    return pair->row_taps.count * pair->column_taps.count;
+}
+
+/* Walks all pairs, rows outside, with their offsets: pair->row must be NULL at first. False at the end. */
+bool tconv_cpu_next_pixel_pair(const tconv_layer *layer, tconv_cpu_pixel_pair *pair);
+
+/* Why the algorithm does not take a layer; NULL where it does. */
+const char *tconv_cpu_pixel_refusal(const tconv_layer *layer);
+
+/* For a layer that is not refused; fails only where a size overflows. */
+tconv_status tconv_cpu_pixel_plan_init(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, tconv_issue *issue);
+
+/* Vectors of a block, and of all blocks before it. */
+static inline int64_t tconv_cpu_block_vectors(const tconv_cpu_pixel_plan *plan, int64_t block)
+{
+    int64_t rest = plan->vectors - block * TCONV_CPU_MAX_PIXEL_VECTORS;
+    return rest < TCONV_CPU_MAX_PIXEL_VECTORS ? rest : TCONV_CPU_MAX_PIXEL_VECTORS;
+}
+
+/* Where the weights of a block of a group begin. In them: [pair of phases][chunk][tap][channel of the chunk][lane of the
+ * block]. */
+static inline int64_t tconv_cpu_block_weights(const tconv_cpu_pixel_plan *plan, int64_t group, int64_t block)
+{
+    int64_t vectors = group * plan->vectors + block * TCONV_CPU_MAX_PIXEL_VECTORS;
+    return vectors * plan->lanes * plan->group_in * plan->rows.taps * plan->columns.taps;
+}
+
+/* One call of execute: what all tasks share. */
+typedef struct tconv_cpu_pixel_job {
+    const tconv_layer *layer;
+    const tconv_cpu_pixel_plan *plan;
+    const void *src;
+    void *dst;
+    const void *bias;     /* Real, [groups][vectors * lanes], zeros for none */
+    const void *raw_bias; /* as the caller's, NULL for none */
+    const tconv_cpu_pixel_header *header;
+    const tconv_cpu_pixel_tap *taps; /* each live tap, in the order of the weights */
+    const void *weights;             /* Real */
+    bool direct;                     /* microkernels may store to dst: whole vectors of its type */
+    bool stage;                      /* go by way of the stage where pixels come first */
+    bool stream;                     /* stores go past the caches, direct or from the stage */
+} tconv_cpu_pixel_job;
+
+/* One task and its thread's scratch. Positions and images count from the layer's first. */
+typedef struct tconv_cpu_pixel_task {
+    const tconv_cpu_pixel_job *job;
+    int64_t image, images, row, rows, column, columns, group, groups, block, blocks;
+    void *strip, *sums, *stage;
+    int64_t *to;                                     /* where each pixel begins in dst, from the first of its phases */
+    int32_t *at;                                     /* and in the strip */
+    int64_t pixel_images, pixel_rows, pixel_columns; /* the extents that pixels were listed for */
+} tconv_cpu_pixel_task;
+
+/* Output channels [first, first + count) of all groups that a task writes. */
+typedef struct tconv_cpu_channels {
+    int64_t first, count;
+} tconv_cpu_channels;
+
+static inline tconv_cpu_channels tconv_cpu_task_channels(const tconv_cpu_pixel_task *task)
+{
+    const tconv_cpu_pixel_plan *plan = task->job->plan;
+    int64_t width = plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS, first = task->block * width;
+    int64_t end = (task->block + task->blocks) * width;
+    if (end > plan->group_out)
+        end = plan->group_out;
+    tconv_cpu_channels channels = {task->group * plan->group_out + first,
+                                   (task->groups - 1) * plan->group_out + end - first};
+    return channels;
+}
+
+/* The address of element index of an array of Real. */
+static inline void *tconv_cpu_real_at(const tconv_cpu_pixel_plan *plan, const void *array, int64_t index)
+{
+    return (char *)(uintptr_t)array + index * plan->real_size;
+}
+
+/* Loads input channels [begin, begin + channels) of each of a task's groups; depthwise: those of its blocks. */
+void tconv_cpu_load_pixels(const tconv_cpu_pixel_task *task, int64_t begin, int64_t channels);
+
+/* Sum and store all that the phases have of a task: weights outside and pixels inside, or the other way round, which is
+ * false, and has done nothing, for a task whose phases end at different positions. */
+void tconv_cpu_run_by_weights(tconv_cpu_pixel_task *task);
+bool tconv_cpu_run_by_pixels(tconv_cpu_pixel_task *task);
+
+/* Some positions of some images, and channels counted over all groups. */
+typedef struct tconv_cpu_gaps {
+    const tconv_layer *layer;
+    void *dst;
+    const void *bias; /* as the caller's, NULL for none */
+    int64_t image, images, row, rows, column, columns, channel, channels;
+    bool whole_rows; /* no others */
+} tconv_cpu_gaps;
+
+/* Writes the bias to all outputs there that no phase has. */
+void tconv_cpu_fill_gaps(const tconv_cpu_gaps *gaps);
+
+tconv_status tconv_cpu_pack_pixels(const tconv_layer *layer, const void *weights, void *packed, void *stream,
+                                   tconv_issue *issue);
+
+#endif

@@ -1,0 +1,100 @@
+/*
+ * What one instruction set brings to the pixels algorithm: microkernels whose vectors run along output channels, and the
+ * rows around them, for every dtype. pixel_kernels.inc.h is compiled once for each level; each file exports one table.
+ *
+ * "Real" is the type of the sums: double for f64, float for every other dtype. Strides and offsets count elements.
+ */
+#ifndef TCONV_CPU_PIXELS_KERNELS_H
+#define TCONV_CPU_PIXELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tconv/tconv.h"
+
+/* The largest tile of any level: pixels, and vectors of output channels. With one address register for each pixel, 12 is
+ * what x86-64 has registers for. */
+enum { TCONV_CPU_MAX_PIXELS = 12, TCONV_CPU_MAX_PIXEL_VECTORS = 2 };
+
+/* A tap: what it adds to a pixel's place in the strip, and its index among the weights. */
+typedef struct tconv_cpu_pixel_tap {
+    int32_t strip, weights;
+} tconv_cpu_pixel_tap;
+
+/*
+ * One microkernel call: sums of pixels x vectors over tap_count * channels terms,
+ *
+ *     sums[p][lane] = sum over t, i of strip[at[p] + taps[t].strip + i] * weights[taps[t].weights][i][lane]
+ *
+ * or, depthwise, over tap_count terms, each lane with a channel of its own,
+ *
+ *     sums[p][lane] = sum over t of strip[at[p] + taps[t].strip + lane] * weights[taps[t].weights][lane]
+ *
+ * in the three levels of tconv_cpu_tile (kernels.h): segments of tap_segment x channel_segment terms (one of both is all
+ * there is), sums, folded sums. Only the last call for a pixel adds the bias.
+ */
+typedef struct tconv_cpu_pixel_tile {
+    const void *strip;
+    const int32_t *at; /* where each pixel begins in the strip */
+    const tconv_cpu_pixel_tap *taps;
+    int64_t tap_count, channels; /* at least 0 and 1; depthwise: channels is 1 */
+    int64_t tap_segment, channel_segment;
+    const void *weights;
+    void *sums;            /* aligned, [pixels][vectors * lanes] */
+    int64_t folded;        /* the folded sums, from sums; 0: there are too few segments to fold */
+    int64_t segments_done; /* by earlier calls */
+    const void *bias;      /* [vectors * lanes]; NULL: not the last call */
+    void *dst;             /* the last call stores here, as Real and all lanes; NULL: in sums */
+    const int64_t *to;     /* where each pixel begins in dst */
+    bool stream;           /* past the caches: all of these places are aligned for vectors */
+} tconv_cpu_pixel_tile;
+
+typedef void tconv_cpu_pixel_function(const tconv_cpu_pixel_tile *tile);
+
+/* Copies rows of count elements, converted to Real. */
+typedef struct tconv_cpu_pixel_load {
+    const void *src;
+    void *strip;
+    int64_t rows, count;
+    int64_t src_pitch, strip_pitch; /* from row to row */
+} tconv_cpu_pixel_load;
+
+typedef void tconv_cpu_pixel_load_function(const tconv_cpu_pixel_load *load);
+
+/* Copies rows of count elements, converted from Real. */
+typedef struct tconv_cpu_pixel_store {
+    const void *sums;
+    int64_t rows, count;
+    int64_t sums_pitch; /* from row to row */
+    void *dst;
+    const int64_t *to; /* where each row begins in dst */
+    bool stream;       /* past the caches, as far as they are whole cache lines */
+} tconv_cpu_pixel_store;
+
+typedef void tconv_cpu_pixel_store_function(const tconv_cpu_pixel_store *store);
+
+typedef struct tconv_cpu_pixel_kernels {
+    bool streams; /* stores past the caches are worth it */
+    /* By the type of the sums: [0] float, [1] double. */
+    struct {
+        int lanes;
+        int max_pixels[TCONV_CPU_MAX_PIXEL_VECTORS + 1]; /* of a tile, by its vectors */
+        tconv_cpu_pixel_function *dense[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
+        tconv_cpu_pixel_function *depthwise[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
+    } real[2];
+    /* By dtype. */
+    struct {
+        tconv_cpu_pixel_load_function *load;
+        tconv_cpu_pixel_store_function *store;
+    } dtype[4];
+} tconv_cpu_pixel_kernels;
+
+extern const tconv_cpu_pixel_kernels tconv_cpu_pixel_kernels_generic;
+extern const tconv_cpu_pixel_kernels tconv_cpu_pixel_kernels_avx2;
+extern const tconv_cpu_pixel_kernels tconv_cpu_pixel_kernels_avx512;
+extern const tconv_cpu_pixel_kernels tconv_cpu_pixel_kernels_neon;
+
+/* The table of a level that tconv_cpu_resolve gave. */
+const tconv_cpu_pixel_kernels *tconv_cpu_find_pixel_kernels(tconv_cpu_isa isa);
+
+#endif

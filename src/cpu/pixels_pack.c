@@ -1,0 +1,134 @@
+/*
+ * Packs weights for the pixels algorithm: in the type of the sums, in the order in which they are read, from any layout.
+ * Taps that reach no input from any output are left out. Notes whether some weight is Inf or NaN.
+ */
+#include <string.h>
+
+#include "../core/alloc.h"
+#include "../core/checked.h"
+#include "half.h"
+#include "parallel.h"
+#include "pixels.h"
+
+/* Input channels that are packed at a time for all taps, so that filters stay in the first-level cache from tap to tap. */
+enum { PACK_CHANNELS = 8 };
+
+/* What is worth another thread: waking one takes about as long. */
+enum { BYTES_PER_THREAD = 64 << 10 };
+
+/* Input channels [begin, begin + count) of one tap, for a block of output channels. */
+struct part {
+    const void *filters; /* of the first input and output channel, at the tap */
+    void *packed;
+    int64_t count, outputs, width;       /* input channels; output channels, and with padding */
+    int64_t input_stride, output_stride; /* of weights */
+};
+
+/* Tells whether all weights are finite. */
+#define DEFINE_PACK(name, type, real, convert)                                                                         \
+    static bool pack_##name(const struct part *part)                                                                   \
+    {                                                                                                                  \
+        real *to = part->packed;                                                                                       \
+        bool finite = true;                                                                                            \
+        for (int64_t i = 0; i < part->count; i++, to += part->width) {                                                 \
+            const type *filter = (const type *)part->filters + i * part->input_stride;                                 \
+            for (int64_t o = 0; o < part->outputs; o++) {                                                              \
+                to[o] = convert(filter[o * part->output_stride]);                                                      \
+                finite &= to[o] - to[o] == 0; /* Inf and NaN leave NaN */                                              \
+            }                                                                                                          \
+            for (int64_t o = part->outputs; o < part->width; o++)                                                      \
+                to[o] = 0;                                                                                             \
+        }                                                                                                              \
+        return finite;                                                                                                 \
+    }
+
+#define AS_IT_IS(value) (value)
+DEFINE_PACK(f32, float, float, AS_IT_IS)
+DEFINE_PACK(f64, double, double, AS_IT_IS)
+DEFINE_PACK(f16, uint16_t, float, tconv_float_from_f16)
+DEFINE_PACK(bf16, uint16_t, float, tconv_float_from_bf16)
+
+static bool (*const pack_tap[])(const struct part *part) = {
+    [TCONV_F32] = pack_f32,
+    [TCONV_F64] = pack_f64,
+    [TCONV_F16] = pack_f16,
+    [TCONV_BF16] = pack_bf16,
+};
+
+/* A few input channels of one block of a group, all taps. */
+static bool pack_slice(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan, struct part *part,
+                       const char *filters, char *block, int64_t channel)
+{
+    const tconv_weight_strides *strides = &layer->problem.weight;
+    const int64_t group_in = plan->group_in;
+    int64_t chunk = channel / plan->chunk * plan->chunk, length = tconv_min(plan->chunk, group_in - chunk);
+    tconv_cpu_pixel_pair pair = {0};
+    bool finite = true;
+    while (tconv_cpu_next_pixel_pair(layer, &pair)) {
+        int64_t taps = tconv_cpu_pixel_pair_taps(&pair);
+        for (int64_t tap = 0; tap < taps; tap++) {
+            int64_t row = pair.row_taps.first + tap / pair.column_taps.count;
+            int64_t column = pair.column_taps.first + tap % pair.column_taps.count;
+            int64_t offset = (pair.row->first_kernel + row * layer->rows.kernel_step) * strides->h +
+                             (pair.column->first_kernel + column * layer->columns.kernel_step) * strides->w;
+            int64_t term = pair.offset * group_in + taps * chunk + tap * length + channel - chunk;
+            part->filters = filters + offset * (int64_t)layer->problem.element_size;
+            part->packed = block + term * part->width * plan->real_size;
+            finite &= pack_tap[layer->problem.dtype](part);
+        }
+    }
+    return finite;
+}
+
+/* Where each tap reads in the strip. */
+static void fill_taps(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan, tconv_cpu_pixel_tap *taps)
+{
+    tconv_cpu_pixel_pair pair = {0};
+    while (tconv_cpu_next_pixel_pair(layer, &pair)) {
+        for (int64_t tap = 0; tap < tconv_cpu_pixel_pair_taps(&pair); tap++) {
+            int64_t row = tconv_cpu_shift(&layer->rows, pair.row, pair.row_taps.first + tap / pair.column_taps.count);
+            int64_t column =
+                tconv_cpu_shift(&layer->columns, pair.column, pair.column_taps.first + tap % pair.column_taps.count);
+            taps[pair.offset + tap] =
+                (tconv_cpu_pixel_tap){.strip = (int32_t)((row - plan->rows.min_shift) * plan->row_pitch +
+                                                         (column - plan->columns.min_shift) * plan->pixel_pitch),
+                                      .weights = (int32_t)tap};
+        }
+    }
+}
+
+tconv_status tconv_cpu_pack_pixels(const tconv_layer *layer, const void *weights, void *packed, void *stream,
+                                   tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    tconv_cpu_pixel_plan plan;
+    tconv_status status = tconv_cpu_pixel_plan_init(&plan, layer, issue);
+    (void)stream;
+    if (status != TCONV_SUCCESS)
+        return status;
+    tconv_cpu_pixel_header *header = packed;
+    tconv_cpu_pixel_tap *taps = (tconv_cpu_pixel_tap *)(void *)((char *)packed + TCONV_ALIGNMENT);
+    char *to = (char *)taps + plan.taps_bytes;
+    int64_t slices = tconv_ceil_div(plan.group_in, PACK_CHANNELS), parts = plan.all_groups * plan.blocks * slices;
+    int threads = tconv_cpu_team_size(layer->target.threads, plan.packed_bytes / BYTES_PER_THREAD);
+    int nonfinite = 0;
+    (void)threads;
+    fill_taps(layer, &plan, taps);
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(| : nonfinite)
+#endif
+    for (int64_t index = 0; index < parts; index++) {
+        int64_t slice = index % slices, block = index / slices % plan.blocks, group = index / slices / plan.blocks;
+        int64_t channel = slice * PACK_CHANNELS, output = block * plan.lanes * TCONV_CPU_MAX_PIXEL_VECTORS;
+        struct part part = {.count = tconv_min(PACK_CHANNELS, plan.group_in - channel),
+                            .width = tconv_cpu_block_vectors(&plan, block) * plan.lanes,
+                            .input_stride = problem->weight.in,
+                            .output_stride = plan.depthwise ? problem->weight.in : problem->weight.out};
+        int64_t filter = (group * plan.group_in + channel) * part.input_stride + output * part.output_stride;
+        part.outputs = tconv_min(part.width, plan.group_out - output);
+        nonfinite |= !pack_slice(layer, &plan, &part, (const char *)weights + filter * (int64_t)problem->element_size,
+                                 to + tconv_cpu_block_weights(&plan, group, block) * plan.real_size, channel);
+    }
+    header->has_nonfinite = nonfinite;
+    return TCONV_SUCCESS;
+}

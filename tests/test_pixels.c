@@ -1,0 +1,246 @@
+/*
+ * What cpu_pixels does only in layers larger than other tests run: chunks of input channels, passes of phases, sums that
+ * wait, stages, stores past the caches. A second-level cache of a few KiB, told to the plan, brings all of it to small
+ * layers, whose results are compared with the reference's, bit for bit, at every instruction set.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../src/core/alloc.h"
+#include "../src/cpu/cpu_backend.h"
+#include "../src/cpu/half.h"
+#include "../src/cpu/pixels.h"
+#include "harness.h"
+
+static const tconv_allocator from_malloc;
+
+/* Bytes that are told to be the second-level cache: strips of some pixels, chunks of 64 channels, streams of any dst. */
+enum { SMALL_CACHE = 24 << 10, TINY_CACHE = 3 << 10 };
+
+/* Elements by which src and dst are moved from an aligned address. */
+static const int skews[] = {0, 1, 4};
+
+static const char *const problems[] = {
+    "n=3 ci=150 h=5 w=6 co=40 k=3 s=1 p=1 b=1",        /* chunks, sums that wait, a last vector in part */
+    "n=2 ci=200 h=4 w=5 co=32 k=4 s=2 p=1",            /* chunks, passes of phases */
+    "n=1 ci=3000 h=1 w=3 co=16 k=3x2 s=1 b=1",         /* folded sums in several chunks */
+    "n=2 ci=16 h=7 w=20 co=32 k=2 s=2 b=1",            /* staged or streamed */
+    "n=2 ci=16 h=7 w=20 co=24 k=3 s=2 p=1 op=1",       /* staged, with a last vector in part */
+    "n=2 ci=16 h=5 w=19 co=64 k=2 s=3 p=1 d=1 b=1",    /* gaps between rows and columns */
+    "n=1 ci=8 h=4 w=19 co=32 k=1x3 s=3x2 p=0x1 d=1x2", /* the last column is a gap */
+    "n=2 ci=32 h=6 w=21 co=64 k=3x5 s=2x3 p=1x2 d=2x1 g=4",
+    "n=2 ci=64 h=9 w=20 co=64 k=4 s=2 p=1 g=64 b=1",    /* depthwise */
+    "n=2 ci=21 h=9 w=20 co=21 k=6 s=3 p=1 g=21",        /* depthwise, a last vector in part */
+    "n=1 ci=40 h=3 w=9 co=40 k=9x12 s=1 p=4x3 d=1 g=40" /* depthwise, more taps than a segment */
+};
+
+struct tensors {
+    tconv_layer layer;
+    char *src, *weights, *bias, *dst, *expected; /* what malloc gave */
+    int64_t bytes;                               /* of dst, with what is around it */
+    int skew;
+};
+
+/* Around dst, to see what is written beside it. */
+enum { GUARD = 256 };
+
+static void make_layer(const char *text, tconv_dtype dtype, tconv_cpu_isa isa, size_t cache, int threads,
+                       tconv_layer *layer, bool *has_bias)
+{
+    harness_layer parsed;
+    char message[128];
+    tconv_issue issue;
+    cr_assert(harness_problem_parse(text, &parsed, message, sizeof message), "%s", message);
+    memset(layer, 0, sizeof *layer);
+    parsed.desc.layout = TCONV_NHWC;
+    parsed.desc.dtype = dtype;
+    *has_bias = parsed.has_bias;
+    cr_assert_eq(tconv_problem_init(&layer->problem, &parsed.desc, &issue), TCONV_SUCCESS, "%s", issue.message);
+    cr_assert_eq(tconv_phases_create(&layer->problem.h, &from_malloc, &layer->rows, &issue), TCONV_SUCCESS);
+    cr_assert_eq(tconv_phases_create(&layer->problem.w, &from_malloc, &layer->columns, &issue), TCONV_SUCCESS);
+    cr_assert_eq(tconv_cpu_resolve(threads, isa, &layer->target, &issue), TCONV_SUCCESS);
+    layer->target.backend = TCONV_BACKEND_CPU;
+    layer->target.l2_bytes = cache;
+}
+
+static void put(tconv_dtype dtype, char *tensor, int64_t index, float value)
+{
+    switch (dtype) {
+    case TCONV_F32: ((float *)(void *)tensor)[index] = value; break;
+    case TCONV_F64: ((double *)(void *)tensor)[index] = (double)value; break;
+    case TCONV_F16: ((uint16_t *)(void *)tensor)[index] = tconv_f16_from_float(value); break;
+    case TCONV_BF16: ((uint16_t *)(void *)tensor)[index] = tconv_bf16_from_float(value); break;
+    }
+}
+
+/* Small integers; every sum of them is exact. */
+static char *make_tensor(const tconv_problem *problem, int64_t count, int skew, uint64_t seed)
+{
+    harness_random random;
+    int64_t size = (int64_t)problem->element_size;
+    char *tensor = aligned_alloc(TCONV_ALIGNMENT, tconv_align_up((size_t)((count + skew) * size) + 1, TCONV_ALIGNMENT));
+    cr_assert(tensor != NULL);
+    harness_random_seed(&random, seed);
+    for (int64_t i = 0; i < count; i++)
+        put(problem->dtype, tensor, skew + i, (float)harness_random_integer(&random, -3, 3));
+    return tensor;
+}
+
+static void make_tensors(struct tensors *tensors, int skew, bool has_bias)
+{
+    const tconv_problem *problem = &tensors->layer.problem;
+    tensors->skew = skew;
+    tensors->src = make_tensor(problem, problem->src_extent, skew, 1);
+    tensors->weights = make_tensor(problem, problem->weight_extent, 0, 2);
+    tensors->bias = has_bias ? make_tensor(problem, problem->out_channels, 0, 3) : NULL;
+    tensors->bytes = (int64_t)tconv_align_up(
+        (size_t)((problem->dst_extent + skew) * (int64_t)problem->element_size) + 2 * GUARD, TCONV_ALIGNMENT);
+    tensors->dst = aligned_alloc(TCONV_ALIGNMENT, (size_t)tensors->bytes);
+    tensors->expected = aligned_alloc(TCONV_ALIGNMENT, (size_t)tensors->bytes);
+    cr_assert(tensors->dst != NULL && tensors->expected != NULL);
+}
+
+static void release(struct tensors *tensors)
+{
+    free(tensors->src);
+    free(tensors->weights);
+    free(tensors->bias);
+    free(tensors->dst);
+    free(tensors->expected);
+    tconv_phases_release(&tensors->layer.rows, &from_malloc);
+    tconv_phases_release(&tensors->layer.columns, &from_malloc);
+}
+
+/* Runs an implementation; scratch and dst hold what no result may depend on. */
+static void run(const tconv_implementation *implementation, const struct tensors *tensors, char *dst)
+{
+    const tconv_layer *layer = &tensors->layer;
+    const int64_t offset = tensors->skew * (int64_t)layer->problem.element_size;
+    tconv_memory_sizes sizes;
+    tconv_issue issue;
+    cr_assert_eq(implementation->memory(layer, &sizes, &issue), TCONV_SUCCESS);
+    void *packed = aligned_alloc(TCONV_ALIGNMENT, tconv_align_up(sizes.packed + 1, TCONV_ALIGNMENT));
+    void *scratch = aligned_alloc(TCONV_ALIGNMENT, tconv_align_up(sizes.scratch + 1, TCONV_ALIGNMENT));
+    cr_assert(packed != NULL && scratch != NULL);
+    memset(packed, 0xff, sizes.packed);
+    memset(scratch, 0xff, sizes.scratch); /* NaN */
+    memset(dst, 0xff, (size_t)tensors->bytes);
+    cr_assert_eq(implementation->pack(layer, tensors->weights, packed, NULL, &issue), TCONV_SUCCESS);
+    const tconv_arguments arguments = {.src = tensors->src + offset,
+                                       .packed = packed,
+                                       .bias = tensors->bias,
+                                       .dst = dst + GUARD + offset,
+                                       .scratch = scratch};
+    cr_assert_eq(implementation->execute(layer, &arguments, &issue), TCONV_SUCCESS);
+    free(packed);
+    free(scratch);
+}
+
+static void check(const char *text, tconv_dtype dtype, tconv_cpu_isa isa, size_t cache, int skew)
+{
+    struct tensors tensors;
+    bool has_bias;
+    char reason[TCONV_REASON_SIZE];
+    make_layer(text, dtype, isa, cache, 1 + skew % 3, &tensors.layer, &has_bias);
+    make_tensors(&tensors, skew, has_bias);
+    if (tconv_cpu_pixels.supports(&tensors.layer, reason)) {
+        run(&tconv_cpu_reference, &tensors, tensors.expected);
+        run(&tconv_cpu_pixels, &tensors, tensors.dst);
+        cr_assert(memcmp(tensors.dst, tensors.expected, (size_t)tensors.bytes) == 0,
+                  "%s, dtype %d, isa %d, cache %zu, skew %d: not as the reference", text, (int)dtype, (int)isa, cache,
+                  skew);
+    }
+    release(&tensors);
+}
+
+Test(pixels, small_caches_give_the_bits_of_the_reference)
+{
+    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++)
+        for (size_t i = 0; tconv_cpu_has_isa((tconv_cpu_isa)isa) && i < sizeof problems / sizeof problems[0]; i++)
+            for (int dtype = TCONV_F32; dtype <= TCONV_BF16; dtype++)
+                for (size_t s = 0; s < sizeof skews / sizeof skews[0]; s++) {
+                    check(problems[i], (tconv_dtype)dtype, (tconv_cpu_isa)isa, SMALL_CACHE, skews[s]);
+                    check(problems[i], (tconv_dtype)dtype, (tconv_cpu_isa)isa, TINY_CACHE, skews[s]);
+                }
+}
+
+/* That the layers above meet what they are there for. */
+Test(pixels, small_caches_reach_every_way)
+{
+    bool waits = false, passes = false, folds = false, by_weights = false, stages = false, depthwise = false;
+    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
+        for (int c = 0; c < 2; c++) {
+            tconv_layer layer;
+            tconv_cpu_pixel_plan plan;
+            tconv_issue issue;
+            bool has_bias;
+            char reason[TCONV_REASON_SIZE];
+            make_layer(problems[i], TCONV_F32, TCONV_CPU_ISA_GENERIC, c ? SMALL_CACHE : TINY_CACHE, 1, &layer,
+                       &has_bias);
+            if (tconv_cpu_pixels.supports(&layer, reason)) {
+                cr_assert_eq(tconv_cpu_pixel_plan_init(&plan, &layer, &issue), TCONV_SUCCESS);
+                waits |= plan.waits;
+                passes |= plan.waits && plan.pass_pairs < layer.rows.count * layer.columns.count;
+                folds |= plan.waits && plan.folded != 0;
+                by_weights |= !plan.waits && !plan.pixels_first;
+                stages |= plan.can_stage;
+                depthwise |= plan.depthwise;
+            }
+            tconv_phases_release(&layer.rows, &from_malloc);
+            tconv_phases_release(&layer.columns, &from_malloc);
+        }
+    }
+    cr_assert(waits && passes && folds && by_weights && stages && depthwise, "%d %d %d %d %d %d", waits, passes, folds,
+              by_weights, stages, depthwise);
+}
+
+/* A weight that is not finite reaches the outputs whose taps lie in the image, in chunks and stages too. */
+Test(pixels, taps_outside_the_image_are_left_out)
+{
+    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
+        for (int c = 0; c < 2; c++) {
+            struct tensors tensors;
+            bool has_bias;
+            char reason[TCONV_REASON_SIZE];
+            make_layer(problems[i], TCONV_F32, TCONV_CPU_ISA_DEFAULT, c ? SMALL_CACHE : TINY_CACHE, 1, &tensors.layer,
+                       &has_bias);
+            make_tensors(&tensors, 0, has_bias);
+            ((float *)(void *)tensors.weights)[0] = NAN; /* the first tap, which reads outside at a border */
+            if (tconv_cpu_pixels.supports(&tensors.layer, reason)) {
+                run(&tconv_cpu_reference, &tensors, tensors.expected);
+                run(&tconv_cpu_pixels, &tensors, tensors.dst);
+                const float *got = (const float *)(void *)(tensors.dst + GUARD);
+                const float *expected = (const float *)(void *)(tensors.expected + GUARD);
+                for (int64_t e = 0; e < tensors.layer.problem.dst_extent; e++)
+                    cr_assert(isnan(expected[e]) ? isnan(got[e]) : got[e] == expected[e],
+                              "%s: element %d is %g, not %g", problems[i], (int)e, (double)got[e], (double)expected[e]);
+            }
+            release(&tensors);
+        }
+    }
+}
+
+static const char *refusal(const char *problem, tconv_layout layout, size_t cache)
+{
+    static char reason[TCONV_REASON_SIZE];
+    tconv_layer layer;
+    bool has_bias;
+    make_layer(problem, TCONV_F32, TCONV_CPU_ISA_GENERIC, cache, 1, &layer, &has_bias);
+    layer.problem.layout = layout;
+    reason[0] = '\0';
+    bool supported = tconv_cpu_pixels.supports(&layer, reason);
+    cr_assert_eq(supported, reason[0] == '\0', "a refusal has a reason, and nothing else has");
+    tconv_phases_release(&layer.rows, &from_malloc);
+    tconv_phases_release(&layer.columns, &from_malloc);
+    return reason;
+}
+
+Test(pixels, refuses_what_vectors_of_channels_do_not_suit)
+{
+    cr_assert_str_empty(refusal("n=1 ci=8 h=4 w=4 co=8 k=3", TCONV_NHWC, SMALL_CACHE));
+    cr_assert_str_not_empty(refusal("n=1 ci=8 h=4 w=4 co=8 k=3", TCONV_NCHW, SMALL_CACHE));
+    cr_assert_str_not_empty(refusal("n=1 ci=8 h=4 w=4 co=1 k=3", TCONV_NHWC, SMALL_CACHE));
+    cr_assert_str_not_empty(refusal("n=1 ci=8 h=99 w=99 co=8 k=90", TCONV_NHWC, SMALL_CACHE));
+}
