@@ -77,6 +77,18 @@ typedef struct tconv_cpu_load {
 
 typedef void tconv_cpu_load_function(const tconv_cpu_load *load);
 
+/* Loads elements side by side of each of some channels and images, converted, into a strip: element i where bit i % 8 of
+ * mask[i / 8] is set, zero where it is not; an element without its bit is not read. */
+typedef struct tconv_cpu_masked_load {
+    const void *src;
+    void *strip;
+    int64_t src_channel, strip_channel, src_image, strip_image; /* from one to the next */
+    int64_t channels, images, count;
+    const uint8_t *mask; /* whole vectors of bits */
+} tconv_cpu_masked_load;
+
+typedef void tconv_cpu_masked_load_function(const tconv_cpu_masked_load *load);
+
 /* Stores sums[row][position] as dtype; rows of one phase lie channel_stride apart. */
 typedef struct tconv_cpu_store {
     const void *sums;
@@ -138,6 +150,7 @@ typedef struct tconv_cpu_kernels {
     struct {
         tconv_cpu_load_function *load_planes;        /* NCHW: src_pixel is 1 */
         tconv_cpu_load_function *load_pixels;        /* NHWC: src_channel is 1 */
+        tconv_cpu_masked_load_function *load_masked; /* NCHW; NULL where a level has none */
         tconv_cpu_store_function *store_interleaved; /* residues of a position side by side, one phase or more */
         tconv_cpu_store_function *store_scattered;   /* one phase: NCHW where the stride is large */
         tconv_cpu_store_function *store_pixels;      /* one phase: NHWC, dst_channel is 1 */

@@ -239,9 +239,29 @@ ALWAYS_INLINE void bf16_from_floats(uint16_t *to, const float *from)
     }
 DEFINE_LOAD_SHORT(load_short_float, float, 16, __mmask16, _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps)
 DEFINE_LOAD_SHORT(load_short_double, double, 8, __mmask8, _mm512_maskz_loadu_pd, _mm512_mask_storeu_pd)
+#define DEFINE_LOAD_MASKED(name, type, lanes, bits, load, store)                                                       \
+    static void name(const tconv_cpu_masked_load *masked)                                                              \
+    {                                                                                                                  \
+        for (int64_t c = 0; c < masked->channels; c++) {                                                               \
+            for (int64_t n = 0; n < masked->images; n++) {                                                             \
+                const type *from = (const type *)masked->src + c * masked->src_channel + n * masked->src_image;        \
+                type *to = (type *)masked->strip + c * masked->strip_channel + n * masked->strip_image;                \
+                for (int64_t i = 0; i < masked->count; i += (lanes)) {                                                 \
+                    int64_t rest = masked->count - i;                                                                  \
+                    bits mask;                                                                                         \
+                    memcpy(&mask, masked->mask + i / 8, sizeof mask);                                                  \
+                    store(to + i, (bits)(rest < (lanes) ? (1u << rest) - 1 : ~0u), load(mask, from + i));              \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+DEFINE_LOAD_MASKED(load_masked_float, float, 16, uint16_t, _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps)
+DEFINE_LOAD_MASKED(load_masked_double, double, 8, uint8_t, _mm512_maskz_loadu_pd, _mm512_mask_storeu_pd)
 #else
 #define load_short_float(to, from, line)  false
 #define load_short_double(to, from, line) false
+#define load_masked_float                 NULL
+#define load_masked_double                NULL
 #endif
 #define NEVER_SHORT(to, from, line) false
 
@@ -305,10 +325,10 @@ DEFINE_LOAD_SHORT(load_short_double, double, 8, __mmask8, _mm512_maskz_loadu_pd,
 
 #define TILE_FLOAT(channels, vectors)  [channels][vectors] = tile_##channels##x##vectors##_float,
 #define TILE_DOUBLE(channels, vectors) [channels][vectors] = tile_##channels##x##vectors##_double,
-#define ROWS(name)                                                                                                     \
+#define ROWS(name, masked)                                                                                             \
     {                                                                                                                  \
-        load_planes_##name, load_pixels_##name, store_interleaved_##name, store_scattered_##name, store_pixels_##name, \
-            stencil_##name                                                                                             \
+        load_planes_##name, load_pixels_##name, masked, store_interleaved_##name, store_scattered_##name,              \
+            store_pixels_##name, stencil_##name                                                                        \
     }
 
 const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
@@ -319,5 +339,8 @@ const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
     .finish = finish,
     .real = {{VECTOR_BYTES / 4, MAX_VECTORS, {TILES(TILE_FLOAT)}},
              {VECTOR_BYTES / 8, MAX_VECTORS, {TILES(TILE_DOUBLE)}}},
-    .dtype = {[TCONV_F32] = ROWS(f32), [TCONV_F64] = ROWS(f64), [TCONV_F16] = ROWS(f16), [TCONV_BF16] = ROWS(bf16)},
+    .dtype = {[TCONV_F32] = ROWS(f32, load_masked_float),
+              [TCONV_F64] = ROWS(f64, load_masked_double),
+              [TCONV_F16] = ROWS(f16, NULL),
+              [TCONV_BF16] = ROWS(bf16, NULL)},
 };

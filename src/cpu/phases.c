@@ -259,8 +259,8 @@ static void run_gathered_passes(const tconv_cpu_task *task, const tconv_cpu_pass
                                      .pitch = plan->sums_pitch,
                                      .channel = task->group * problem->group_out + block.first,
                                      .channels = block.count,
-                                     .row_pitch = task->images * task->columns,
-                                     .image_pitch = task->columns,
+                                     .row_pitch = task->columns,
+                                     .image_pitch = task->rows * task->columns,
                                      .row = 0,
                                      .rows = tconv_min(task->rows, passes->row->outputs - task->row)};
         tconv_cpu_store_sums(task, passes, &sums);

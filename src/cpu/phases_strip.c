@@ -25,6 +25,9 @@ static struct columns cut(int64_t begin, int64_t length, int64_t width)
  * at a time. */
 enum { MAX_LINES = 64 };
 
+/* Positions of an image that are loaded by masked vectors, at most: as many as a gathered tile has. */
+enum { MASKED_POSITIONS = 256 };
+
 struct loader {
     const tconv_cpu_job *job;
     tconv_cpu_load load;
@@ -95,6 +98,56 @@ void tconv_cpu_load_halo(const tconv_cpu_task *task)
     flush(&loader);
 }
 
+/* What one tap of a pass reads: the rows and columns of the tile, shifted. */
+struct shifted {
+    int64_t group, channel, channels; /* of the group */
+    int64_t row, column;              /* input of the tile's first position */
+    void *strip;
+};
+
+static void load_lines(const tconv_cpu_task *task, const struct shifted *tap)
+{
+    struct loader loader;
+    int64_t position = 0;
+    begin_load(&loader, task->job, tap->group * task->job->layer->problem.group_in + tap->channel, tap->channels,
+               tap->strip);
+    for (int64_t image = 0; image < task->images; image++)
+        for (int64_t row = 0; row < task->rows; row++, position += task->columns)
+            add_line(&loader, task->image + image, tap->row + row, tap->column, task->columns, 0, position);
+    flush(&loader);
+}
+
+/* Where a tile is as wide as the image, shifting it by a tap shifts all of it alike: whole images go by masked vectors. */
+static bool load_masked(const tconv_cpu_task *task, const struct shifted *tap)
+{
+    const tconv_problem *problem = &task->job->layer->problem;
+    tconv_cpu_masked_load_function *load = task->job->plan->kernels->dtype[problem->dtype].load_masked;
+    uint8_t mask[MASKED_POSITIONS / 8 + 2] = {0};
+    int64_t count = task->rows * task->columns;
+    if (load == NULL || problem->layout != TCONV_NCHW || task->columns != problem->w.in || count > MASKED_POSITIONS)
+        return false;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t row = tap->row + i / task->columns, column = tap->column + i % task->columns;
+        bool inside = row >= 0 && row < problem->h.in && column >= 0 && column < problem->w.in;
+        mask[i / 8] = (uint8_t)(mask[i / 8] | (inside ? 1 << i % 8 : 0));
+    }
+    int64_t first = task->image * problem->src.n + (tap->group * problem->group_in + tap->channel) * problem->src.c +
+                    tap->row * problem->src.h + tap->column;
+    load(&(tconv_cpu_masked_load){
+        .src = (const char *)task->job->src + first * (int64_t)problem->element_size,
+        .strip = tap->strip,
+        .src_channel = problem->src.c,
+        .strip_channel = task->job->plan->channel_pitch,
+        .src_image = problem->src.n,
+        .strip_image = count,
+        .channels = tap->channels,
+        .images = task->images,
+        .count = count,
+        .mask = mask,
+    });
+    return true;
+}
+
 void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tconv_cpu_pass *pass, int64_t begin,
                              int64_t end)
 {
@@ -102,21 +155,20 @@ void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tc
     const tconv_layer *layer = task->job->layer;
     const tconv_phase *column = tconv_cpu_column_phase(plan, layer, pass->first);
     int64_t group_in = layer->problem.group_in;
-    struct loader loader;
     for (int64_t term = begin, next; term < end; term = next) { /* one tap */
-        int64_t tap = term / group_in, channel = term % group_in, position = 0;
+        int64_t tap = term / group_in;
         next = tconv_min(end, (tap + 1) * group_in);
-        int64_t row_shift =
-            tconv_cpu_shift(&layer->rows, pass->row, pass->row_taps.first + tap / pass->column_taps.count);
-        int64_t column_shift =
-            tconv_cpu_shift(&layer->columns, column, pass->column_taps.first + tap % pass->column_taps.count);
-        begin_load(&loader, task->job, group * group_in + channel, next - term,
-                   tconv_cpu_at(plan, task->strip, (term - begin) * plan->channel_pitch));
-        for (int64_t row = 0; row < task->rows; row++)
-            for (int64_t image = 0; image < task->images; image++, position += task->columns)
-                add_line(&loader, task->image + image, task->row + row + row_shift, task->column + column_shift,
-                         task->columns, 0, position);
-        flush(&loader);
+        struct shifted shifted = {
+            .group = group,
+            .channel = term % group_in,
+            .channels = next - term,
+            .row = task->row +
+                   tconv_cpu_shift(&layer->rows, pass->row, pass->row_taps.first + tap / pass->column_taps.count),
+            .column = task->column +
+                      tconv_cpu_shift(&layer->columns, column, pass->column_taps.first + tap % pass->column_taps.count),
+            .strip = tconv_cpu_at(plan, task->strip, (term - begin) * plan->channel_pitch)};
+        if (!load_masked(task, &shifted))
+            load_lines(task, &shifted);
     }
 }
 
