@@ -132,6 +132,58 @@ Test(kernel_rows, load_planes_at_every_length)
     test_rows(test_load_planes);
 }
 
+/* Loads two images of two channels, with zeros where the mask says so: every third element, and all from count on, which
+ * lie behind the page for the last image. */
+static void load_masked(const row_kernels *kernels, int64_t count)
+{
+    enum { BEHIND = 5 };
+    const int64_t all = count + BEHIND, room = all + GAP;
+    harness_random random;
+    harness_random_seed(&random, (uint64_t)count);
+    struct guarded src = make_integers(kernels->dtype, 4 * count, &random);
+    void *strip = calloc((size_t)(4 * room), harness_element_size(kernels->real));
+    uint8_t *mask = calloc((size_t)all / 8 + 16, 1);
+    double *expected = make_marks(4 * room);
+    cr_assert(strip != NULL && mask != NULL);
+    for (int64_t i = 0; i < 4 * room; i++)
+        harness_element_set(kernels->real, strip, i, LEVEL_MARK);
+    for (int64_t i = 0; i < count; i++)
+        mask[i / 8] = (uint8_t)(mask[i / 8] | (i % 3 != 0 ? 1 << i % 8 : 0));
+    for (int64_t row = 0; row < 4; row++)
+        for (int64_t i = 0; i < all; i++)
+            expected[row * room + i] =
+                i < count && i % 3 != 0 ? harness_element_get(kernels->dtype, src.data, row * count + i) : 0;
+    kernels->level->kernels->dtype[kernels->dtype].load_masked(&(tconv_cpu_masked_load){
+        .src = src.data,
+        .strip = strip,
+        .src_channel = 2 * count,
+        .strip_channel = 2 * room,
+        .src_image = count,
+        .strip_image = room,
+        .channels = 2,
+        .images = 2,
+        .count = all,
+        .mask = mask,
+    });
+    expect_elements(kernels->real, strip, expected, 4 * room, kernels, "load_masked");
+    guard_release(&src);
+    free(strip);
+    free(mask);
+}
+
+static void test_load_masked(const row_kernels *kernels)
+{
+    if (kernels->level->kernels->dtype[kernels->dtype].load_masked == NULL)
+        return;
+    for (int64_t count = 1; count <= MOST_VECTORS * kernels->lanes; count++)
+        load_masked(kernels, count);
+}
+
+Test(kernel_rows, load_masked_at_every_length)
+{
+    test_rows(test_load_masked);
+}
+
 Test(kernel_rows, load_pixels_at_every_length_and_count_of_channels)
 {
     test_rows(test_load_pixels);
