@@ -244,3 +244,23 @@ Test(pixels, refuses_what_vectors_of_channels_do_not_suit)
     cr_assert_str_not_empty(refusal("n=1 ci=8 h=4 w=4 co=1 k=3", TCONV_NHWC, SMALL_CACHE));
     cr_assert_str_not_empty(refusal("n=1 ci=8 h=99 w=99 co=8 k=90", TCONV_NHWC, SMALL_CACHE));
 }
+
+/* Weights of less than 2^63 bytes in f16 may take more in the type of the sums: no plan is made of sizes that wrapped. */
+Test(pixels, weights_too_large_to_pack_are_an_error)
+{
+    const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels};
+    tconv_layer layer;
+    bool has_bias;
+    char reason[TCONV_REASON_SIZE];
+    make_layer("n=1 ci=1073741824 h=1 w=3 co=1073741824 k=1x3 p=0x1", TCONV_F16, TCONV_CPU_ISA_GENERIC, SMALL_CACHE, 1,
+               &layer, &has_bias);
+    for (size_t i = 0; i < sizeof implementations / sizeof implementations[0]; i++) {
+        tconv_memory_sizes sizes;
+        tconv_issue issue;
+        cr_assert(implementations[i]->supports(&layer, reason));
+        cr_assert_eq(implementations[i]->memory(&layer, &sizes, &issue), TCONV_ERROR_OVERFLOW);
+        cr_assert_str_eq(issue.field, "packed weights");
+    }
+    tconv_phases_release(&layer.rows, &from_malloc);
+    tconv_phases_release(&layer.columns, &from_malloc);
+}

@@ -26,10 +26,13 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
+/* UNROLL is for loops of constant bounds; UNROLL_IF_CONSTANT for those of which some instances have none. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL_IF_CONSTANT
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL             _Pragma("GCC unroll 16")
+#define UNROLL_IF_CONSTANT UNROLL
 #endif
 
 #if defined(__has_builtin)

@@ -28,4 +28,4 @@
         0, 12, 12                                                                                                      \
     }
 #define PIXEL_TILES(tile) UP_TO_12(tile, 1) UP_TO_12(tile, 2)
-#include "pixel_kernels.inc.h"
+#include "pixels_kernels.inc.h"

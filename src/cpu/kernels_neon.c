@@ -24,4 +24,4 @@
         0, 12, 8                                                                                                       \
     }
 #define PIXEL_TILES(tile) UP_TO_12(tile, 1) UP_TO_8(tile, 2)
-#include "pixel_kernels.inc.h"
+#include "pixels_kernels.inc.h"

@@ -15,8 +15,8 @@
 
 #include "../core/alloc.h"
 #include "../core/checked.h"
+#include "bias.h"
 #include "cpu_backend.h"
-#include "half.h"
 #include "parallel.h"
 
 /* A bias that changes nothing, not even a zero's sign: of channels whose sums are not complete. */
@@ -283,27 +283,21 @@ static void run_gathered(const tconv_cpu_task *task)
 
 /* --------------------------------------------------------------------------------------------------------- tasks */
 
-/* Tile index of an axis: where it begins, and how long it is. */
-static int64_t cut_tile(int64_t index, int64_t size, int64_t all, int64_t *begin)
-{
-    *begin = index * size;
-    return tconv_min(size, all - *begin);
-}
-
 /* Which part of the layer a task is. */
 static void place_task(tconv_cpu_task *task, int64_t index)
 {
     const tconv_cpu_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
-    task->columns = cut_tile(index % plan->column_tiles, plan->tile_columns, plan->columns.positions, &task->column);
+    task->columns =
+        tconv_cpu_cut_tile(index % plan->column_tiles, plan->tile_columns, plan->columns.positions, &task->column);
     index /= plan->column_tiles;
-    task->rows = cut_tile(index % plan->row_tiles, plan->tile_rows, plan->rows.positions, &task->row);
+    task->rows = tconv_cpu_cut_tile(index % plan->row_tiles, plan->tile_rows, plan->rows.positions, &task->row);
     index /= plan->row_tiles;
-    task->blocks = cut_tile(index % plan->block_tasks, plan->task_blocks, plan->blocks, &task->block);
+    task->blocks = tconv_cpu_cut_tile(index % plan->block_tasks, plan->task_blocks, plan->blocks, &task->block);
     index /= plan->block_tasks;
-    task->groups = cut_tile(index % plan->group_tasks, plan->groups, problem->groups, &task->group);
+    task->groups = tconv_cpu_cut_tile(index % plan->group_tasks, plan->groups, problem->groups, &task->group);
     index /= plan->group_tasks;
-    task->images = cut_tile(index, plan->images, problem->batch, &task->image);
+    task->images = tconv_cpu_cut_tile(index, plan->images, problem->batch, &task->image);
 }
 
 /* next is the task that the thread goes on with; NULL after the last one. */
@@ -318,40 +312,6 @@ static void run_task(tconv_cpu_task *task, const tconv_cpu_task *next)
     tconv_cpu_store_bias(task);
     if (task->job->header->has_nonfinite)
         tconv_cpu_compute_border(task);
-}
-
-/* The bias in the type of the sums; zeros where there is none. */
-static void convert_bias(const tconv_problem *problem, const void *bias, void *converted)
-{
-    float *floats = converted;
-    const uint16_t *halves = bias;
-    size_t count = (size_t)problem->out_channels;
-    if (bias == NULL) {
-        memset(converted, 0, count * (problem->dtype == TCONV_F64 ? sizeof(double) : sizeof(float)));
-        return;
-    }
-    switch (problem->dtype) {
-    case TCONV_F32: memcpy(converted, bias, count * sizeof(float)); break;
-    case TCONV_F64: memcpy(converted, bias, count * sizeof(double)); break;
-    case TCONV_F16:
-        for (size_t i = 0; i < count; i++)
-            floats[i] = tconv_float_from_f16(halves[i]);
-        break;
-    case TCONV_BF16:
-        for (size_t i = 0; i < count; i++)
-            floats[i] = tconv_float_from_bf16(halves[i]);
-        break;
-    }
-}
-
-static int64_t take_task(int64_t *taken)
-{
-    int64_t index;
-#ifdef _OPENMP
-#pragma omp atomic capture
-#endif
-    index = (*taken)++;
-    return index;
 }
 
 static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
@@ -370,11 +330,11 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
                          .header = arguments->packed,
                          .taps = (const int32_t *)(const void *)(packed + TCONV_ALIGNMENT),
                          .weights = packed + TCONV_ALIGNMENT + plan.taps_bytes};
-    convert_bias(&layer->problem, arguments->bias, arguments->scratch);
+    tconv_cpu_convert_bias(layer->problem.dtype, arguments->bias, layer->problem.out_channels, arguments->scratch);
 
     int threads = tconv_cpu_team_size(plan.threads, plan.tasks);
-    int64_t taken = 0;
-    (void)threads;
+    tconv_cpu_tasks tasks;
+    tconv_cpu_tasks_init(&tasks, plan.tasks, threads);
 #ifdef _OPENMP
 #pragma omp parallel num_threads(threads)
 #endif
@@ -387,9 +347,10 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
                                .vectors =
                                    (int32_t *)(void *)(scratch + plan.strip_bytes + plan.sums_bytes + plan.line_bytes)};
         tconv_cpu_task next = {.job = &job};
-        int64_t index = take_task(&taken);
-        while (index < plan.tasks) { /* any thread may take any task: no sum crosses one */
-            int64_t after = take_task(&taken);
+        int range = tconv_cpu_thread_number();
+        int64_t index = tconv_cpu_take_task(&tasks, &range);
+        while (index < plan.tasks) {
+            int64_t after = tconv_cpu_take_task(&tasks, &range);
             place_task(&task, index);
             if (after < plan.tasks)
                 place_task(&next, after);

@@ -41,7 +41,7 @@ struct part {
         const int64_t group_in = part->problem->group_in, count = part->block.count, run = part->count * count;        \
         const type *filters = (const type *)part->weights + (part->group * group_in + part->begin) * strides->in +     \
                               part->block.first * strides->out;                                                        \
-        real turned[PACK_TAPS][PACK_CHANNELS * TCONV_CPU_MAX_CHANNELS];                                                \
+        real turned[PACK_TAPS][PACK_CHANNELS * TCONV_CPU_MAX_CHANNELS] = {{0}};                                        \
         bool finite = true;                                                                                            \
         for (int64_t i = 0; i < run; i++) {                                                                            \
             const type *filter = filters + i / count * strides->in + i % count * strides->out;                         \

@@ -6,20 +6,17 @@
 
 #include "../core/alloc.h"
 #include "../core/checked.h"
-#include "../core/status.h"
 
 /* The strip's share of the second-level cache in percent: beside it weights stream in and outputs stream out. Measured
- * at 1 MiB: 450 KiB is best. A gathered strip shares it with its sums. */
-enum { STRIP_PERCENT = 28, GATHER_PERCENT = 20, GATHER_SUMS_PERCENT = 40 };
+ * at 1 MiB: from 200 to 450 KiB all layers are level, but those of few output channels, which want it large. A gathered
+ * strip shares it with its sums. */
+enum { STRIP_PERCENT = 40, GATHER_PERCENT = 20, GATHER_SUMS_PERCENT = 40 };
 
-/* The most of the second-level cache that is ever planned with, so that a thread's scratch stays below 2 MiB. */
-enum { MAX_CACHE_BYTES = 3 << 19 };
+/* The most columns of a tile, about: a multiple of every vector. Halves of it are tried as well. */
+enum { TILE_COLUMNS = 512 };
 
-/* Columns of a tile: a multiple of every vector, long enough that margins and tails cost little. A wider row is cut. */
-enum { TILE_COLUMNS = 128 };
-
-/* Positions of a halo tile beyond which nothing is gained, and those of a gathered one, which share their weights. */
-enum { HALO_POSITIONS = 2048, GATHER_POSITIONS = 256 };
+/* Positions of a halo tile beyond which nothing is gained. */
+enum { HALO_POSITIONS = 2048 };
 
 /* Sums of a part of a tile that wait to be stored, in bytes: most of them are still in the first-level cache. */
 enum { SUMS_BYTES = 24 << 10 };
@@ -34,64 +31,24 @@ enum { LOAD_CYCLES = 2 };
  * percent. With many terms to each, plain stores are done before they could be in anyone's way. */
 enum { STREAM_PERCENT = 50, STREAM_TERMS = 200 };
 
+/* Weights beyond this share of the second-level cache in percent leave it from task to task. Each task reads all
+ * weights of its channels, and is then cut into tasks of fewer channels before it is cut into smaller tiles. */
+enum { HEAVY_PERCENT = 50 };
+
+/* Rows to which a tile is cut only where nothing else is left to cut: its margins are read again by each task. */
+enum { FEW_ROWS = 4 };
+
 /* Margins from which a strip is not worth it, whatever the cache: keeps sizes small enough to multiply. */
 enum { MAX_MARGIN = 1 << 16 };
 
-/* Tasks for each thread, so that the last ones to finish do not leave the others idle for long. */
-enum { TASKS_PER_THREAD = 4 };
-
-/* What is worth another thread: waking one takes about as long. */
-enum { CYCLES_PER_THREAD = 20000 };
-
 /* Input channels that an NHWC strip should have at least, if groups are small: a cache line of pixels. */
 enum { PIXEL_CHANNELS = 16 };
-
-tconv_cpu_taps tconv_cpu_live_taps(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phase)
-{
-    tconv_cpu_taps taps;
-    /* Tap t is live if q + shift lies in [0, in) for some q in [0, outputs): -outputs < shift < in; shifts fall with t. */
-    int64_t last = tconv_floor_div(phase->first_shift + phase->outputs - 1, table->shift_step);
-    taps.first = tconv_max(0, tconv_ceil_div(phase->first_shift - (axis->in - 1), table->shift_step));
-    taps.count = tconv_max(0, tconv_min(last, phase->taps - 1) - taps.first + 1);
-    return taps;
-}
-
-static tconv_cpu_axis init_axis(const tconv_axis *axis, const tconv_phase_table *table, int64_t *max_taps)
-{
-    tconv_cpu_axis made = {(axis->out - 1) / axis->stride + 1, 0, 0, 0};
-    *max_taps = 0;
-    for (int64_t p = 0; p < table->count; p++) {
-        const tconv_phase *phase = &table->phases[p];
-        tconv_cpu_taps taps = tconv_cpu_live_taps(axis, table, phase);
-        if (taps.count == 0)
-            continue;
-        int64_t max_shift = tconv_cpu_shift(table, phase, taps.first);
-        int64_t min_shift = tconv_cpu_shift(table, phase, taps.first + taps.count - 1);
-        made.min_shift = made.taps == 0 ? min_shift : tconv_min(made.min_shift, min_shift);
-        made.max_shift = made.taps == 0 ? max_shift : tconv_max(made.max_shift, max_shift);
-        made.taps += taps.count;
-        *max_taps = tconv_max(*max_taps, taps.count);
-    }
-    return made;
-}
-
-/* count in the fewest parts of at most limit, as even as can be: the size of the larger ones. */
-static int64_t even_part(int64_t count, int64_t limit)
-{
-    int64_t parts = tconv_max(1, tconv_ceil_div(count, tconv_max(limit, 1)));
-    return tconv_ceil_div(count, parts);
-}
 
 /* A pitch that does not bring neighbouring channels into the same cache sets: an odd number of cache lines. */
 static int64_t odd_lines(const tconv_cpu_plan *plan, int64_t elements)
 {
     int64_t line = TCONV_ALIGNMENT / plan->real_size, lines = tconv_ceil_div(elements, line);
     return (lines | 1) * line;
-}
-
-static int64_t cache_share(const tconv_layer *layer, int64_t percent)
-{
-    return tconv_min((int64_t)layer->target.l2_bytes, MAX_CACHE_BYTES) / 100 * percent;
 }
 
 /* Cuts columns into tiles of about width, whole vectors each, but for the last one. */
@@ -225,7 +182,7 @@ static void plan_chunk(tconv_cpu_plan *plan, const tconv_layer *layer)
             best = rows;
         }
     }
-    plan->chunk_rows = even_part(plan->tile_rows, best);
+    plan->chunk_rows = tconv_cpu_even_part(plan->tile_rows, best);
     plan->sums_pitch =
         odd_lines(plan, tconv_cpu_count_vectors(plan, plan->images, plan->chunk_rows, columns) * plan->lanes);
 }
@@ -234,7 +191,7 @@ static void plan_chunk(tconv_cpu_plan *plan, const tconv_layer *layer)
  * next where the tile is as wide as the image. */
 static void set_pitches(tconv_cpu_plan *plan, const tconv_layer *layer)
 {
-    int64_t span = plan->columns.max_shift - plan->columns.min_shift, full = plan->tile_columns + span;
+    int64_t span = tconv_cpu_span(&plan->columns), full = plan->tile_columns + span;
     plan->margin = 0;
     if (plan->column_tiles == 1) {
         int64_t left = tconv_max(0, -plan->columns.min_shift);
@@ -243,7 +200,7 @@ static void set_pitches(tconv_cpu_plan *plan, const tconv_layer *layer)
     }
     plan->pitch = full - plan->margin;
     plan->row_pitch = plan->images * plan->pitch;
-    int64_t rows = plan->tile_rows + plan->rows.max_shift - plan->rows.min_shift;
+    int64_t rows = plan->tile_rows + tconv_cpu_span(&plan->rows);
     int64_t vectors = plan->stencil ? TCONV_CPU_STENCIL_VECTORS : 1; /* rows are read in so many whole ones */
     plan->channel_pitch = odd_lines(plan, rows * plan->row_pitch + plan->margin + vectors * plan->lanes);
 }
@@ -252,9 +209,10 @@ static void set_pitches(tconv_cpu_plan *plan, const tconv_layer *layer)
 static bool cut_halo(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t width)
 {
     const tconv_problem *problem = &layer->problem;
-    int64_t row_span = plan->rows.max_shift - plan->rows.min_shift;
-    int64_t column_span = plan->columns.max_shift - plan->columns.min_shift;
-    int64_t capacity = cache_share(layer, STRIP_PERCENT) / plan->real_size / problem->group_in; /* of one channel */
+    int64_t row_span = tconv_cpu_span(&plan->rows);
+    int64_t column_span = tconv_cpu_span(&plan->columns);
+    int64_t capacity =
+        tconv_cpu_cache_share(layer, STRIP_PERCENT) / plan->real_size / problem->group_in; /* of one channel */
     if (row_span > MAX_MARGIN || column_span > MAX_MARGIN)
         return false;
     plan->images = 1;
@@ -263,16 +221,18 @@ static bool cut_halo(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t wid
     int64_t rows = tconv_min((capacity - slack) / full - row_span, tconv_max(1, HALO_POSITIONS / plan->tile_columns));
     if (rows < 1)
         return false;
-    plan->tile_rows = even_part(plan->rows.positions, rows);
+    plan->tile_rows = tconv_cpu_even_part(plan->rows.positions, rows);
     int64_t positions = plan->rows.positions * plan->columns.positions;
     if (plan->tile_rows == plan->rows.positions && plan->column_tiles == 1 && positions < HALO_POSITIONS / 2) {
         int64_t fit = (capacity - slack) / ((plan->tile_rows + row_span) * full);
-        plan->images = even_part(tconv_max(1, problem->batch), tconv_min(fit, HALO_POSITIONS / 2 / positions));
+        plan->images =
+            tconv_cpu_even_part(tconv_max(1, problem->batch), tconv_min(fit, HALO_POSITIONS / 2 / positions));
     }
     set_pitches(plan, layer);
     plan->task_blocks = plan->blocks;
     if (problem->layout == TCONV_NHWC && problem->group_in < PIXEL_CHANNELS) {
-        int64_t fit = cache_share(layer, STRIP_PERCENT) / (plan->channel_pitch * problem->group_in * plan->real_size);
+        int64_t fit =
+            tconv_cpu_cache_share(layer, STRIP_PERCENT) / (plan->channel_pitch * problem->group_in * plan->real_size);
         int64_t wanted = tconv_ceil_div(PIXEL_CHANNELS, problem->group_in);
         plan->groups = tconv_max(1, tconv_min(tconv_min(wanted, problem->groups), fit));
     }
@@ -283,17 +243,17 @@ static bool cut_halo(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t wid
 static void plan_gather(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_terms, int64_t positions)
 {
     const tconv_problem *problem = &layer->problem;
-    int64_t strip = cache_share(layer, GATHER_PERCENT) / plan->real_size;
-    int64_t sums = cache_share(layer, GATHER_SUMS_PERCENT) / plan->real_size;
+    int64_t strip = tconv_cpu_cache_share(layer, GATHER_PERCENT) / plan->real_size;
+    int64_t sums = tconv_cpu_cache_share(layer, GATHER_SUMS_PERCENT) / plan->real_size;
     plan->gather = true;
     plan->stencil = false;
     plan->margin = 0;
     plan->images = 1;
     set_columns(plan, tconv_min(positions, TILE_COLUMNS));
-    plan->tile_rows = even_part(plan->rows.positions, positions / plan->tile_columns);
+    plan->tile_rows = tconv_cpu_even_part(plan->rows.positions, positions / plan->tile_columns);
     if (plan->tile_rows == plan->rows.positions && plan->column_tiles == 1)
-        plan->images =
-            even_part(tconv_max(1, problem->batch), positions / (plan->rows.positions * plan->columns.positions));
+        plan->images = tconv_cpu_even_part(tconv_max(1, problem->batch),
+                                           positions / (plan->rows.positions * plan->columns.positions));
     plan->pitch = plan->tile_columns;
     plan->row_pitch = plan->images * plan->pitch;
     plan->channel_pitch = odd_lines(plan, plan->tile_rows * plan->row_pitch);
@@ -303,47 +263,44 @@ static void plan_gather(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t 
     plan->task_blocks = tconv_max(1, sums / (waiting_rows(plan, layer) * plan->sums_pitch));
 }
 
-/* Cycles for one position and input channel, roughly: a multiply-add of 64 bytes is 1. Short rows cost more to load by the
- * element; sums that wait outside the first-level cache cost SUMS_CYCLES by the vector and chunk; weights come from the
- * second-level cache, NEAR_BYTES a cycle, or from behind it; a row of outputs costs ROW_CYCLES to begin. Only the better of two plans is wanted. */
+/* Cycles for one position and input channel, roughly: a multiply-add of 64 bytes is 1. An element costs planes_cycles
+ * (NCHW) or pixels_cycles (NHWC) to load, gather_cycles each time that it is gathered again, and each row has its own
+ * cost; sums that wait outside the first-level cache cost SUMS_CYCLES by the vector and chunk; weights come from the
+ * second-level cache, NEAR_BYTES a cycle, or from behind it, FAR_BYTES; a row of outputs costs ROW_CYCLES to begin. Only
+ * the better of two plans is wanted. */
 static double estimate(const tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_terms)
 {
     enum { SUMS_CYCLES = 8, NEAR_BYTES = 24, FAR_BYTES = 6, ROW_CYCLES = 100 };
+    const double planes_cycles = 0.75, pixels_cycles = 1.5, load_row_cycles = 8;
+    const double gather_cycles = 0.5, gather_row_cycles = 4; /* of what the caches hold */
     const tconv_problem *problem = &layer->problem;
     double taps = (double)(plan->rows.taps * plan->columns.taps);
     double positions = (double)(plan->images * plan->tile_rows * plan->tile_columns);
     double vectors =
         (double)tconv_cpu_count_vectors(plan, plan->images, plan->tile_rows, plan->tile_columns + plan->max_lag);
-    double load = (problem->layout == TCONV_NHWC ? 1.5 : 0.75) + 8.0 / (double)plan->tile_columns;
-    double again = 0.5 + 4.0 / (double)plan->tile_columns; /* gathering what the caches hold */
+    double load =
+        (problem->layout == TCONV_NHWC ? pixels_cycles : planes_cycles) + load_row_cycles / (double)plan->tile_columns;
+    double again = gather_cycles + gather_row_cycles / (double)plan->tile_columns;
     double compute =
         taps * (double)problem->group_out * vectors / positions * (double)(plan->lanes * plan->real_size) / 64;
     double weights = taps * (double)(problem->group_out * plan->real_size);
-    bool near = weights * (double)problem->group_in < (double)cache_share(layer, STRIP_PERCENT);
+    bool near = weights * (double)problem->group_in < (double)tconv_cpu_cache_share(layer, STRIP_PERCENT);
     compute += weights / positions / (near ? NEAR_BYTES : FAR_BYTES);
     compute += ROW_CYCLES * (double)(problem->group_out * tconv_min(problem->h.stride, problem->h.out)) /
                (double)(problem->group_in * plan->tile_columns);
     if (!plan->gather) {
-        int64_t row_tiles = tconv_ceil_div(plan->rows.positions, plan->tile_rows); /* the last ones may be part empty */
-        double cut = (double)(plan->column_tiles * plan->tile_columns * row_tiles * plan->tile_rows);
-        return (compute + load * (double)plan->channel_pitch / positions) * cut /
-               (double)(plan->columns.positions * plan->rows.positions);
+        /* The last tiles of a row and of a column may be smaller. */
+        int64_t row_tiles = tconv_ceil_div(plan->rows.positions, plan->tile_rows), last = plan->columns.positions;
+        last -= (plan->column_tiles - 1) * plan->tile_columns;
+        double cut = (double)(tconv_cpu_count_vectors(plan, plan->images, plan->tile_rows, last + plan->max_lag)) +
+                     (double)(plan->column_tiles - 1) * vectors;
+        cut *= (double)(plan->tile_rows * row_tiles * plan->tile_columns) /
+               (vectors * (double)(plan->rows.positions * plan->columns.positions));
+        return (compute + load * (double)plan->channel_pitch / positions) * cut;
     }
     double passes = (double)tconv_ceil_div(plan->blocks, tconv_min(plan->blocks, plan->task_blocks));
     return compute * (1 + SUMS_CYCLES / (double)tconv_max(1, tconv_min(plan->chunk, max_terms))) + load +
            again * taps * passes;
-}
-
-/* Threads that the layer can keep busy, by its multiply-adds (16 a cycle) and outputs. */
-static int useful_threads(const tconv_cpu_plan *plan, const tconv_layer *layer)
-{
-    const tconv_problem *problem = &layer->problem;
-    double images = (double)problem->batch * (double)problem->out_channels;
-    double sums = (double)plan->rows.positions * (double)plan->columns.positions * (double)plan->rows.taps *
-                  (double)plan->columns.taps * (double)problem->group_in;
-    double outputs = (double)problem->h.out * (double)problem->w.out;
-    double threads = images * (sums / 16 + outputs) / CYCLES_PER_THREAD;
-    return threads < layer->target.threads ? 1 + (int)threads : layer->target.threads;
 }
 
 /* Cuts tiles into more tasks until there are enough for the threads. */
@@ -351,15 +308,15 @@ static void plan_tasks(tconv_cpu_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
     int64_t weights = problem->group_in * problem->group_out * plan->rows.taps * plan->columns.taps;
-    int threads = useful_threads(plan, layer);
-    bool heavy = weights > cache_share(layer, 50) / plan->real_size; /* each task reads all weights of its channels */
+    int threads = tconv_cpu_useful_threads(layer, &plan->rows, &plan->columns);
+    bool heavy = weights > tconv_cpu_cache_share(layer, HEAVY_PERCENT) / plan->real_size;
     for (;;) {
         plan->image_tiles = tconv_ceil_div(problem->batch, plan->images);
         plan->row_tiles = tconv_ceil_div(plan->rows.positions, plan->tile_rows);
         plan->group_tasks = tconv_ceil_div(problem->groups, plan->groups);
         plan->block_tasks = tconv_ceil_div(plan->blocks, plan->task_blocks);
         plan->tasks = plan->image_tiles * plan->row_tiles * plan->column_tiles * plan->group_tasks * plan->block_tasks;
-        if (threads == 1 || plan->tasks >= (int64_t)TASKS_PER_THREAD * threads)
+        if (tconv_cpu_enough_tasks(plan->tasks, threads))
             break;
         if (plan->groups > 1)
             plan->groups = tconv_ceil_div(plan->groups, 2);
@@ -367,35 +324,22 @@ static void plan_tasks(tconv_cpu_plan *plan, const tconv_layer *layer)
             plan->task_blocks = tconv_ceil_div(plan->task_blocks, 2);
         else if (plan->images > 1)
             plan->images = tconv_ceil_div(plan->images, 2);
-        else if (plan->tile_rows > 4)
-            plan->tile_rows = even_part(plan->rows.positions, plan->tile_rows / 2);
+        else if (plan->tile_rows > FEW_ROWS)
+            plan->tile_rows = tconv_cpu_even_part(plan->rows.positions, plan->tile_rows / 2);
         else if (plan->task_blocks > 1)
             plan->task_blocks = tconv_ceil_div(plan->task_blocks, 2);
         else if (plan->tile_rows > 1)
-            plan->tile_rows = even_part(plan->rows.positions, plan->tile_rows / 2);
+            plan->tile_rows = tconv_cpu_even_part(plan->rows.positions, plan->tile_rows / 2);
         else
             break;
     }
     plan->threads = (int)tconv_min(threads, plan->tasks);
 }
 
-static tconv_status too_large(const char *what, tconv_issue *issue)
-{
-    return tconv_fail(issue, TCONV_ERROR_OVERFLOW, what, "%s: its size in bytes must be at most 2^63 - 1", what);
-}
-
-static bool align_size(int64_t count, int64_t size, int64_t *bytes)
-{
-    if (!tconv_checked_mul(count, size, bytes) || !tconv_checked_add(*bytes, TCONV_ALIGNMENT - 1, bytes))
-        return false;
-    *bytes -= *bytes % TCONV_ALIGNMENT;
-    return true;
-}
-
 static tconv_status plan_memory(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_terms, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    int64_t taps, weights, vectors_bytes, vectors = 0, sums = waiting_rows(plan, layer) * plan->sums_pitch;
+    int64_t vectors_bytes, vectors = 0, sums = waiting_rows(plan, layer) * plan->sums_pitch;
     if (plan->gather) {
         plan->strip_bytes = plan->chunk * plan->channel_pitch * plan->real_size;
         sums *= plan->task_blocks;
@@ -410,21 +354,26 @@ static tconv_status plan_memory(tconv_cpu_plan *plan, const tconv_layer *layer, 
     if (plan->stream)
         plan->line_bytes = (plan->tile_columns + TCONV_CPU_STENCIL_VECTORS * plan->lanes) * residues(plan, layer) *
                            (int64_t)problem->element_size;
-    align_size(vectors, (int64_t)sizeof(int32_t), &vectors_bytes);
-    align_size(plan->strip_bytes + plan->lanes * plan->real_size, 1, &plan->strip_bytes);
-    align_size(plan->sums_bytes, 1, &plan->sums_bytes);
-    align_size(plan->line_bytes, 1, &plan->line_bytes);
+    tconv_cpu_align_size(vectors, (int64_t)sizeof(int32_t), &vectors_bytes);
+    tconv_cpu_align_size(plan->strip_bytes + plan->lanes * plan->real_size, 1, &plan->strip_bytes);
+    tconv_cpu_align_size(plan->sums_bytes, 1, &plan->sums_bytes);
+    tconv_cpu_align_size(plan->line_bytes, 1, &plan->line_bytes);
     plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->line_bytes + vectors_bytes;
-    if (!align_size(problem->out_channels, plan->real_size, &plan->bias_bytes))
-        return too_large("bias", issue);
 
-    if (!tconv_checked_mul(plan->rows.taps, plan->columns.taps, &taps) ||
-        !align_size(taps, (int64_t)sizeof(int32_t), &plan->taps_bytes) ||
-        !tconv_checked_mul(taps, problem->group_in, &weights) ||
-        !tconv_checked_mul(weights, problem->out_channels, &weights) ||
-        !align_size(weights, plan->real_size, &plan->packed_bytes) ||
-        !tconv_checked_add(plan->packed_bytes, plan->taps_bytes + TCONV_ALIGNMENT, &plan->packed_bytes))
-        return too_large("packed weights", issue);
+    const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,
+                                       .column_taps = plan->columns.taps,
+                                       .groups = problem->groups,
+                                       .group_in = problem->group_in,
+                                       .group_out = problem->group_out,
+                                       .real_size = plan->real_size,
+                                       .tap_bytes = (int64_t)sizeof(int32_t)};
+    tconv_cpu_packed_sizes sizes;
+    tconv_status status = tconv_cpu_packed_sizes_init(&sizes, &filters, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    plan->bias_bytes = sizes.bias;
+    plan->taps_bytes = sizes.taps;
+    plan->packed_bytes = sizes.packed;
     return TCONV_SUCCESS;
 }
 
@@ -458,8 +407,8 @@ tconv_status tconv_cpu_plan_init(tconv_cpu_plan *plan, const tconv_layer *layer,
     plan->real = problem->dtype == TCONV_F64;
     plan->real_size = plan->real ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
     plan->lanes = plan->kernels->real[plan->real].lanes;
-    plan->rows = init_axis(&problem->h, &layer->rows, &max_row_taps);
-    plan->columns = init_axis(&problem->w, &layer->columns, &max_column_taps);
+    plan->rows = tconv_cpu_axis_init(&problem->h, &layer->rows, &max_row_taps);
+    plan->columns = tconv_cpu_axis_init(&problem->w, &layer->columns, &max_column_taps);
     max_terms = max_row_taps * max_column_taps * problem->group_in; /* no more than there are weights */
     plan->blocks = tconv_ceil_div(problem->group_out, plan->kernels->max_channels);
     plan->groups = 1;
@@ -471,8 +420,8 @@ tconv_status tconv_cpu_plan_init(tconv_cpu_plan *plan, const tconv_layer *layer,
         plan->blocks = problem->group_out;
 
     tconv_cpu_plan halo = *plan, gather = *plan;
-    plan_gather(plan, layer, max_terms, GATHER_POSITIONS);
-    for (int64_t positions = GATHER_POSITIONS / 2; positions >= gather.lanes; positions /= 2) {
+    plan_gather(plan, layer, max_terms, TCONV_CPU_GATHER_POSITIONS);
+    for (int64_t positions = TCONV_CPU_GATHER_POSITIONS / 2; positions >= gather.lanes; positions /= 2) {
         plan_gather(&gather, layer, max_terms, positions);
         if (estimate(&gather, layer, max_terms) < estimate(plan, layer, max_terms))
             *plan = gather;

@@ -1,43 +1,18 @@
 /*
  * How the phases algorithm cuts a layer up: a pure function of the layer, made anew by each call that needs it.
- *
- * Words. A position q of an axis stands for the outputs stride * q + residue, one of each phase. A tile is images x
- * rows x columns of positions. A task is a tile, some groups and some blocks of output channels. A strip is what a
- * task's microkernels read: the input in the type of the sums, channel by channel, zero where the image ends.
+ * The words are those of blocking.h; a strip goes channel by channel.
  */
 #ifndef TCONV_CPU_PHASES_PLAN_H
 #define TCONV_CPU_PHASES_PLAN_H
 
-#include "../core/impl.h"
+#include "blocking.h"
 #include "kernels.h"
 
-/* Terms that are summed in registers before they are added to memory. A running sum of n positive terms is off by up to
- * about sqrt(n) roundings, n / 8 where the terms are alike: with 64, f32 stays within half of the 16 that it is promised,
- * and so do the sums of up to 64 segments. Where these are few, segments may be longer: 96 terms, 12 of 16. */
-enum { TCONV_CPU_SEGMENT = 64, TCONV_CPU_LONG_SEGMENT = 96, TCONV_CPU_LONG_TERMS = 1024 };
+/* Terms of a segment where there are few of them: 96 keep f32 within 12 of the 16 roundings that it is promised. */
+enum { TCONV_CPU_LONG_SEGMENT = 96, TCONV_CPU_LONG_TERMS = 1024 };
 
-/* The least bytes of a run of outputs that are streamed past the caches: its ends share their lines with other runs. */
-enum { TCONV_CPU_STREAM_BYTES = 256 };
-
-/* One axis. Only live taps count: those that reach the input from some output of their phase. */
-typedef struct tconv_cpu_axis {
-    int64_t positions;
-    int64_t min_shift, max_shift; /* over live taps; 0 where there are none */
-    int64_t taps;                 /* live taps of all phases together */
-} tconv_cpu_axis;
-
-/* Taps [first, first + count) of a phase. */
-typedef struct tconv_cpu_taps {
-    int64_t first, count;
-} tconv_cpu_taps;
-
-tconv_cpu_taps tconv_cpu_live_taps(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phase);
-
-/* The input that a tap of a phase reads, less the position. */
-static inline int64_t tconv_cpu_shift(const tconv_phase_table *table, const tconv_phase *phase, int64_t tap)
-{
-    return phase->first_shift - tap * table->shift_step;
-}
+/* The most positions of a gathered tile, which share their weights. */
+enum { TCONV_CPU_GATHER_POSITIONS = 256 };
 
 typedef struct tconv_cpu_plan {
     const tconv_cpu_kernels *kernels;
@@ -47,7 +22,7 @@ typedef struct tconv_cpu_plan {
 
     /*
      * The strip. halo: all taps of all phases read one strip, [channel][row][image][column] with a margin; gather: each
-     * phase has its own, [tap and channel][row][image][column] without one, in chunks of so many terms, between which
+     * phase has its own, [tap and channel][image][row][column] without one, in chunks of so many terms, between which
      * the sums wait in memory.
      */
     bool gather;
@@ -91,11 +66,6 @@ typedef struct tconv_cpu_plan {
     /* Packed weights, in bytes: tconv_cpu_packed_header, taps (int32_t), weights. */
     int64_t taps_bytes, packed_bytes;
 } tconv_cpu_plan;
-
-/* The beginning of the packed weights. */
-typedef struct tconv_cpu_packed_header {
-    int32_t has_nonfinite; /* some weight is Inf or NaN: border outputs need tconv_cpu_compute_border */
-} tconv_cpu_packed_header;
 
 /* Fails only where a size overflows. */
 tconv_status tconv_cpu_plan_init(tconv_cpu_plan *plan, const tconv_layer *layer, tconv_issue *issue);

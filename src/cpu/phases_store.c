@@ -2,9 +2,8 @@
  * Stores sums as output: finds which positions are outputs and where they go, in either layout, and writes the bias to
  * outputs that no tap reaches. Every output is written once.
  */
-#include <string.h>
-
 #include "../core/checked.h"
+#include "bias.h"
 #include "phases.h"
 
 /* ---------------------------------------------------------------------------------------------------------- sums */
@@ -91,80 +90,24 @@ void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass
 
 /* ---------------------------------------------------------------------------------------------------------- bias */
 
-/* Some outputs of one row of one image, in some channels. */
-struct run {
-    int64_t image, channel, channels, row, column, count;
-};
-
-static void fill_run(const tconv_cpu_job *job, const struct run *run)
-{
-    const tconv_problem *problem = &job->layer->problem;
-    const size_t size = problem->element_size;
-    static const char zero[8] = {0};
-    const char *bias = job->raw_bias != NULL ? (const char *)job->raw_bias + run->channel * (int64_t)size : NULL;
-    int64_t index = run->image * problem->dst.n + run->channel * problem->dst.c + run->row * problem->dst.h +
-                    run->column * problem->dst.w;
-    char *dst = (char *)job->dst + index * (int64_t)size;
-    if (problem->layout == TCONV_NCHW) {
-        for (int64_t c = 0; c < run->channels; c++) {
-            bool stream = job->plan->stream && run->count * (int64_t)size >= TCONV_CPU_STREAM_BYTES;
-            job->plan->kernels->fill(dst + c * problem->dst.c * (int64_t)size,
-                                     bias != NULL ? bias + c * (int64_t)size : zero, size, run->count, stream);
-        }
-        return;
-    }
-    for (int64_t i = 0; i < run->count; i++, dst += problem->dst.w * (int64_t)size) {
-        if (bias != NULL)
-            memcpy(dst, bias, (size_t)run->channels * size);
-        else
-            memset(dst, 0, (size_t)run->channels * size);
-    }
-}
-
-/* The outputs of a row between those of the column phases. */
-static void fill_gaps(const tconv_cpu_job *job, struct run run, int64_t end)
-{
-    const tconv_phase_table *columns = &job->layer->columns;
-    for (int64_t start = run.column; start < end; start += columns->stride) {
-        int64_t stop = tconv_min(end, start + columns->stride);
-        run.column = start;
-        for (int64_t p = 0; p <= columns->count; p++) {
-            int64_t next = p < columns->count ? tconv_min(stop, start + columns->phases[p].residue) : stop;
-            run.count = next - run.column;
-            if (run.count > 0)
-                fill_run(job, &run);
-            run.column = next + 1;
-        }
-    }
-}
-
 void tconv_cpu_store_bias(const tconv_cpu_task *task)
 {
     const tconv_cpu_job *job = task->job;
-    const tconv_problem *problem = &job->layer->problem;
-    const tconv_phase_table *rows = &job->layer->rows, *columns = &job->layer->columns;
-    bool no_columns = columns->count == 0, gaps = !job->plan->interleave && columns->bias_only > 0;
-    if (rows->bias_only == 0 && !no_columns && !gaps)
-        return;
-    tconv_cpu_block first = tconv_cpu_block_of(job->plan, problem->group_out, task->block);
-    tconv_cpu_block last = tconv_cpu_block_of(job->plan, problem->group_out, task->block + task->blocks - 1);
-    struct run run = {.channel = task->group * problem->group_out + first.first,
-                      .channels = (task->groups - 1) * problem->group_out + last.first + last.count - first.first};
-    int64_t column = columns->stride * task->column;
-    int64_t column_end = tconv_min(problem->w.out, columns->stride * (task->column + task->columns));
-    for (run.image = task->image; run.image < task->image + task->images; run.image++) {
-        for (int64_t q = task->row; q < task->row + task->rows; q++) {
-            int64_t start = rows->stride * q, end = tconv_min(problem->h.out, start + rows->stride), phase = 0;
-            for (run.row = start; run.row < end; run.row++) {
-                bool summed = !no_columns && phase < rows->count && start + rows->phases[phase].residue == run.row;
-                phase += summed;
-                run.column = column;
-                run.count = column_end - column;
-                if (!summed)
-                    fill_run(job, &run);
-                else if (gaps)
-                    fill_gaps(job, run, column_end);
-            }
-        }
-    }
+    int64_t group_out = job->layer->problem.group_out;
+    tconv_cpu_block first = tconv_cpu_block_of(job->plan, group_out, task->block);
+    tconv_cpu_block last = tconv_cpu_block_of(job->plan, group_out, task->block + task->blocks - 1);
+    const tconv_cpu_gaps gaps = {.layer = job->layer,
+                                 .dst = job->dst,
+                                 .bias = job->raw_bias,
+                                 .image = task->image,
+                                 .images = task->images,
+                                 .row = task->row,
+                                 .rows = task->rows,
+                                 .column = task->column,
+                                 .columns = task->columns,
+                                 .channel = task->group * group_out + first.first,
+                                 .channels = (task->groups - 1) * group_out + last.first + last.count - first.first,
+                                 .whole_rows = job->plan->interleave,
+                                 .stream = job->plan->stream};
+    tconv_cpu_fill_gaps(&gaps);
 }

@@ -26,7 +26,7 @@ static struct columns cut(int64_t begin, int64_t length, int64_t width)
 enum { MAX_LINES = 64 };
 
 /* Positions of an image that are loaded by masked vectors, at most: as many as a gathered tile has. */
-enum { MASKED_POSITIONS = 256 };
+enum { MASKED_POSITIONS = TCONV_CPU_GATHER_POSITIONS };
 
 struct loader {
     const tconv_cpu_job *job;

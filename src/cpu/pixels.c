@@ -2,13 +2,13 @@
  * cpu_pixels: transposed convolution of NHWC tensors by phases, vectors along output channels; for every dtype.
  *
  * Outputs of one residue modulo the stride form a phase, a dense stride-1 correlation over its own taps (see
- * core/phases.h). For each task (pixels_plan.h) a strip of the input is loaded; a microkernel sums a few pixels of one
+ * core/phases.h). For each task (blocking.h) a strip of the input is loaded; a microkernel sums a few pixels of one
  * phase by one or two vectors of output channels over taps and input channels in registers, and writes them as they lie
  * in dst. Pixels of a tile follow each other across rows and images, so that its registers are full in small images too.
  *
  * Numeric order, of each output by itself: over chunks of input channels, live taps and channels in segments
- * (tconv_cpu_tile), then the bias; float, or double for f64; one rounding to the dtype. It depends on the layer and the
- * machine, never on threads.
+ * (tconv_cpu_pixel_tile), then the bias; float, or double for f64; one rounding to the dtype. It depends on the layer and
+ * the machine, never on threads.
  */
 #include "pixels.h"
 
@@ -17,8 +17,9 @@
 
 #include "../core/alloc.h"
 #include "../core/checked.h"
+#include "bias.h"
 #include "cpu_backend.h"
-#include "half.h"
+#include "kernels.h"
 #include "parallel.h"
 
 /* Outputs of a dst from which stores go past the caches, in sizes of the second-level cache: a smaller dst may be read
@@ -27,25 +28,19 @@ enum { STREAM_CACHES = 4 };
 
 /* --------------------------------------------------------------------------------------------------------- tasks */
 
-/* Tile index of an axis: where it begins, and how long it is. */
-static int64_t cut_tile(int64_t index, int64_t size, int64_t all, int64_t *begin)
-{
-    *begin = index * size;
-    return tconv_min(size, all - *begin);
-}
-
 static void run_task(tconv_cpu_pixel_task *task, int64_t index)
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
-    task->columns = cut_tile(index % plan->column_tiles, plan->tile_columns, plan->columns.positions, &task->column);
+    task->columns =
+        tconv_cpu_cut_tile(index % plan->column_tiles, plan->tile_columns, plan->columns.positions, &task->column);
     index /= plan->column_tiles;
-    task->rows = cut_tile(index % plan->row_tiles, plan->tile_rows, plan->rows.positions, &task->row);
+    task->rows = tconv_cpu_cut_tile(index % plan->row_tiles, plan->tile_rows, plan->rows.positions, &task->row);
     index /= plan->row_tiles;
-    task->blocks = cut_tile(index % plan->block_tasks, plan->task_blocks, plan->blocks, &task->block);
+    task->blocks = tconv_cpu_cut_tile(index % plan->block_tasks, plan->task_blocks, plan->blocks, &task->block);
     index /= plan->block_tasks;
-    task->groups = cut_tile(index % plan->group_tasks, plan->groups, plan->all_groups, &task->group);
+    task->groups = tconv_cpu_cut_tile(index % plan->group_tasks, plan->groups, plan->all_groups, &task->group);
     index /= plan->group_tasks;
-    task->images = cut_tile(index, plan->images, task->job->layer->problem.batch, &task->image);
+    task->images = tconv_cpu_cut_tile(index, plan->images, task->job->layer->problem.batch, &task->image);
     bool by_pixels = plan->pixels_first && tconv_cpu_run_by_pixels(task);
     if (!by_pixels)
         tconv_cpu_run_by_weights(task);
@@ -65,21 +60,15 @@ static void run_task(tconv_cpu_pixel_task *task, int64_t index)
     tconv_cpu_fill_gaps(&gaps);
 }
 
-/* The bias in the type of the sums, group by group with padding; zeros where there is none. */
+/* Group by group, each padded with zeros. */
 static void convert_bias(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan, const void *bias, void *converted)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t width = plan->vectors * plan->lanes;
+    const int64_t width = plan->vectors * plan->lanes, size = (int64_t)problem->element_size;
     memset(converted, 0, (size_t)plan->bias_bytes);
-    for (int64_t c = 0; bias != NULL && c < problem->out_channels; c++) {
-        int64_t to = c / plan->group_out * width + c % plan->group_out;
-        switch (problem->dtype) {
-        case TCONV_F32: ((float *)converted)[to] = ((const float *)bias)[c]; break;
-        case TCONV_F64: ((double *)converted)[to] = ((const double *)bias)[c]; break;
-        case TCONV_F16: ((float *)converted)[to] = tconv_float_from_f16(((const uint16_t *)bias)[c]); break;
-        case TCONV_BF16: ((float *)converted)[to] = tconv_float_from_bf16(((const uint16_t *)bias)[c]); break;
-        }
-    }
+    for (int64_t group = 0; bias != NULL && group < plan->all_groups; group++)
+        tconv_cpu_convert_bias(problem->dtype, (const char *)bias + group * plan->group_out * size, plan->group_out,
+                               tconv_cpu_real_at(plan, converted, group * width));
 }
 
 /* Decides how outputs are written. */
@@ -116,8 +105,8 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
     convert_bias(layer, &plan, arguments->bias, arguments->scratch);
     choose_stores(&job);
     int threads = tconv_cpu_team_size(plan.threads, plan.tasks);
-    int64_t next = 0;
-    (void)threads;
+    tconv_cpu_tasks tasks;
+    tconv_cpu_tasks_init(&tasks, plan.tasks, threads);
 #ifdef _OPENMP
 #pragma omp parallel num_threads(threads)
 #endif
@@ -129,16 +118,10 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
         task.at = (int32_t *)(void *)((char *)task.to + plan.to_bytes);
         if (plan.depthwise) /* the lanes beyond the last channel, which are summed, but not stored */
             memset(task.strip, 0, (size_t)plan.strip_bytes);
-        for (;;) { /* any thread may take any task: no sum crosses one */
-            int64_t index;
-#ifdef _OPENMP
-#pragma omp atomic capture
-#endif
-            index = next++;
-            if (index >= plan.tasks)
-                break;
+        int range = tconv_cpu_thread_number();
+        for (int64_t index; (index = tconv_cpu_take_task(&tasks, &range)) < plan.tasks;)
             run_task(&task, index);
-        }
+        tconv_cpu_find_kernels(layer->target.cpu_isa)->finish(); /* some outputs were streamed past the caches */
     }
     return TCONV_SUCCESS;
 }

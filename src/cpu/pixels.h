@@ -1,16 +1,14 @@
 /*
  * The parts of the pixels algorithm among themselves: pixels.c drives, pixels_strip.c loads input, pixels_sum.c sums and
- * stores, pixels_gaps.c writes what has no phase, pixels_pack.c packs weights, pixels_plan.c decides.
+ * stores, pixels_pack.c packs weights, pixels_plan.c decides.
  *
- * Words are those of phases_plan.h: a position of an axis stands for the outputs of all phases, a tile is images x rows x
- * columns of positions, a task is a tile, some groups and some blocks of output channels. A block is up to
- * TCONV_CPU_MAX_PIXEL_VECTORS vectors of a group's output channels, the last one padded with zeros. A strip is what a
- * task's microkernels read: the input in the type of the sums, pixel by pixel, zero where the image ends.
+ * The words are those of blocking.h; a strip goes pixel by pixel, and a block is up to TCONV_CPU_MAX_PIXEL_VECTORS
+ * vectors of a group's output channels, the last one padded with zeros.
  */
 #ifndef TCONV_CPU_PIXELS_H
 #define TCONV_CPU_PIXELS_H
 
-#include "phases_plan.h"
+#include "blocking.h"
 #include "pixels_kernels.h"
 
 /* Pairs of phases x groups x blocks of a task that goes by pixels; what they need to know is on the stack. */
@@ -51,14 +49,9 @@ typedef struct tconv_cpu_pixel_plan {
     int64_t bias_bytes, strip_bytes, sums_bytes, stage_bytes, to_bytes, thread_bytes;
     int threads;
 
-    /* Packed weights, in bytes: tconv_cpu_pixel_header, taps, weights. */
+    /* Packed weights, in bytes: tconv_cpu_packed_header, taps, weights. */
     int64_t taps_bytes, packed_bytes;
 } tconv_cpu_pixel_plan;
-
-/* The beginning of the packed weights. */
-typedef struct tconv_cpu_pixel_header {
-    int32_t has_nonfinite; /* some weight is Inf or NaN: taps outside the image must be left out one by one */
-} tconv_cpu_pixel_header;
 
 /* A row phase and a column phase, with their live taps. */
 typedef struct tconv_cpu_pixel_pair {
@@ -104,7 +97,7 @@ typedef struct tconv_cpu_pixel_job {
     void *dst;
     const void *bias;     /* Real, [groups][vectors * lanes], zeros for none */
     const void *raw_bias; /* as the caller's, NULL for none */
-    const tconv_cpu_pixel_header *header;
+    const tconv_cpu_packed_header *header;
     const tconv_cpu_pixel_tap *taps; /* each live tap, in the order of the weights */
     const void *weights;             /* Real */
     bool direct;                     /* microkernels may store to dst: whole vectors of its type */
@@ -152,18 +145,6 @@ void tconv_cpu_load_pixels(const tconv_cpu_pixel_task *task, int64_t begin, int6
  * false, and has done nothing, for a task whose phases end at different positions. */
 void tconv_cpu_run_by_weights(tconv_cpu_pixel_task *task);
 bool tconv_cpu_run_by_pixels(tconv_cpu_pixel_task *task);
-
-/* Some positions of some images, and channels counted over all groups. */
-typedef struct tconv_cpu_gaps {
-    const tconv_layer *layer;
-    void *dst;
-    const void *bias; /* as the caller's, NULL for none */
-    int64_t image, images, row, rows, column, columns, channel, channels;
-    bool whole_rows; /* no others */
-} tconv_cpu_gaps;
-
-/* Writes the bias to all outputs there that no phase has. */
-void tconv_cpu_fill_gaps(const tconv_cpu_gaps *gaps);
 
 tconv_status tconv_cpu_pack_pixels(const tconv_layer *layer, const void *weights, void *packed, void *stream,
                                    tconv_issue *issue);

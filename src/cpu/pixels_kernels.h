@@ -1,6 +1,6 @@
 /*
  * What one instruction set brings to the pixels algorithm: microkernels whose vectors run along output channels, and the
- * rows around them, for every dtype. pixel_kernels.inc.h is compiled once for each level; each file exports one table.
+ * rows around them, for every dtype. pixels_kernels.inc.h is compiled once for each level; each file exports one table.
  *
  * "Real" is the type of the sums: double for f64, float for every other dtype. Strides and offsets count elements.
  */

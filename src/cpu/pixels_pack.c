@@ -106,7 +106,7 @@ tconv_status tconv_cpu_pack_pixels(const tconv_layer *layer, const void *weights
     (void)stream;
     if (status != TCONV_SUCCESS)
         return status;
-    tconv_cpu_pixel_header *header = packed;
+    tconv_cpu_packed_header *header = packed;
     tconv_cpu_pixel_tap *taps = (tconv_cpu_pixel_tap *)(void *)((char *)packed + TCONV_ALIGNMENT);
     char *to = (char *)taps + plan.taps_bytes;
     int64_t slices = tconv_ceil_div(plan.group_in, PACK_CHANNELS), parts = plan.all_groups * plan.blocks * slices;

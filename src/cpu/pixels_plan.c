@@ -4,15 +4,12 @@
  */
 #include "../core/alloc.h"
 #include "../core/checked.h"
-#include "../core/status.h"
+#include "kernels.h"
 #include "pixels.h"
 
 /* Shares of the second-level cache in percent: the strip, the weights that are read again and again beside it, and sums
  * that wait. Outputs stream through the rest. */
 enum { STRIP_PERCENT = 44, WEIGHTS_PERCENT = 25, SUMS_PERCENT = 25 };
-
-/* The most of the second-level cache that is ever planned with, so that a thread's scratch stays below 2 MiB. */
-enum { MAX_CACHE_BYTES = 3 << 19 };
 
 /* Columns of a tile: long enough for hardware to prefetch the input's rows. A wider row is cut. */
 enum { TILE_COLUMNS = 64 };
@@ -27,17 +24,12 @@ enum { SET_BYTES = 1024 };
 /* Shifts of an axis from which a strip is not worth it, whatever the cache: keeps sizes small enough to multiply. */
 enum { MAX_SPAN = 1 << 12 };
 
-/* The least share of a group's vectors that are output channels and not padding, in percent. */
+/* The least share of a group's vectors that are output channels and not padding, in percent: more than half of the
+ * microkernels' work is not to be on zeros. Two vectors and more always have it. */
 enum { LEAST_CHANNELS_PERCENT = 50 };
 
 /* The most of a pixel's residues and channels that are staged: a dozen of them fill the first-level cache. */
 enum { STAGE_ELEMENTS = 1024 };
-
-/* Tasks for each thread, so that the last ones to finish do not leave the others idle for long. */
-enum { TASKS_PER_THREAD = 4 };
-
-/* What is worth another thread: waking one takes about as long. */
-enum { CYCLES_PER_THREAD = 20000 };
 
 /* Input channels that a strip should have at least, if groups are small: some cache lines of pixels. */
 enum { STRIP_CHANNELS = 64 };
@@ -65,46 +57,10 @@ bool tconv_cpu_next_pixel_pair(const tconv_layer *layer, tconv_cpu_pixel_pair *p
     return true;
 }
 
-static tconv_cpu_axis init_axis(const tconv_axis *axis, const tconv_phase_table *table, int64_t *max_taps)
-{
-    tconv_cpu_axis made = {(axis->out - 1) / axis->stride + 1, 0, 0, 0};
-    *max_taps = 0;
-    for (int64_t p = 0; p < table->count; p++) {
-        const tconv_phase *phase = &table->phases[p];
-        tconv_cpu_taps taps = tconv_cpu_live_taps(axis, table, phase);
-        if (taps.count == 0)
-            continue;
-        int64_t max_shift = tconv_cpu_shift(table, phase, taps.first);
-        int64_t min_shift = tconv_cpu_shift(table, phase, taps.first + taps.count - 1);
-        made.min_shift = made.taps == 0 ? min_shift : tconv_min(made.min_shift, min_shift);
-        made.max_shift = made.taps == 0 ? max_shift : tconv_max(made.max_shift, max_shift);
-        made.taps += taps.count;
-        *max_taps = tconv_max(*max_taps, taps.count);
-    }
-    return made;
-}
-
-/* count in the fewest parts of at most limit, as even as can be: the size of the larger ones. */
-static int64_t even_part(int64_t count, int64_t limit)
-{
-    int64_t parts = tconv_max(1, tconv_ceil_div(count, tconv_max(limit, 1)));
-    return tconv_ceil_div(count, parts);
-}
-
 /* Elements in a share of the cache. */
 static int64_t cache_share(const tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int64_t percent)
 {
-    return tconv_min((int64_t)layer->target.l2_bytes, MAX_CACHE_BYTES) / 100 * percent / plan->real_size;
-}
-
-static int64_t row_span(const tconv_cpu_pixel_plan *plan)
-{
-    return plan->rows.max_shift - plan->rows.min_shift;
-}
-
-static int64_t column_span(const tconv_cpu_pixel_plan *plan)
-{
-    return plan->columns.max_shift - plan->columns.min_shift;
+    return tconv_cpu_cache_share(layer, percent) / plan->real_size;
 }
 
 static int64_t positions_of(const tconv_cpu_pixel_plan *plan)
@@ -119,8 +75,8 @@ static void set_pitches(tconv_cpu_pixel_plan *plan)
         plan->pixel_pitch = tconv_min(plan->vectors, plan->task_blocks * TCONV_CPU_MAX_PIXEL_VECTORS) * plan->lanes;
     if (plan->pixel_pitch * plan->real_size % SET_BYTES == 0)
         plan->pixel_pitch += TCONV_ALIGNMENT / plan->real_size;
-    plan->row_pitch = plan->pixel_pitch * (plan->tile_columns + column_span(plan));
-    plan->image_pitch = plan->row_pitch * (plan->tile_rows + row_span(plan));
+    plan->row_pitch = plan->pixel_pitch * (plan->tile_columns + tconv_cpu_span(&plan->columns));
+    plan->image_pitch = plan->row_pitch * (plan->tile_rows + tconv_cpu_span(&plan->rows));
 }
 
 /* The largest tile whose strip fits, for the plan's groups and chunk; false where not one position does. */
@@ -129,19 +85,20 @@ static bool place_tile(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
     int64_t capacity = cache_share(plan, layer, STRIP_PERCENT);
     for (int64_t width = TILE_COLUMNS; width > 0; width /= 2) {
         plan->images = 1;
-        plan->tile_columns = even_part(plan->columns.positions, width);
+        plan->tile_columns = tconv_cpu_even_part(plan->columns.positions, width);
         if (plan->depthwise && plan->task_blocks > capacity) /* too many channels to multiply their number */
             return false;
         set_pitches(plan);
-        int64_t rows = capacity / plan->row_pitch - row_span(plan);
-        if (rows < 1 || (rows < plan->rows.positions && rows < 2 * row_span(plan) && width > 1))
+        int64_t rows = capacity / plan->row_pitch - tconv_cpu_span(&plan->rows);
+        if (rows < 1 || (rows < plan->rows.positions && rows < 2 * tconv_cpu_span(&plan->rows) && width > 1))
             continue; /* narrower tiles have less margin above and below */
-        plan->tile_rows =
-            even_part(plan->rows.positions, tconv_min(rows, tconv_max(1, MAX_POSITIONS / plan->tile_columns)));
+        plan->tile_rows = tconv_cpu_even_part(plan->rows.positions,
+                                              tconv_min(rows, tconv_max(1, MAX_POSITIONS / plan->tile_columns)));
         set_pitches(plan);
         if (plan->tile_rows == plan->rows.positions && plan->tile_columns == plan->columns.positions)
-            plan->images = even_part(tconv_max(1, layer->problem.batch),
-                                     tconv_min(capacity / plan->image_pitch, MAX_POSITIONS / positions_of(plan)));
+            plan->images =
+                tconv_cpu_even_part(tconv_max(1, layer->problem.batch),
+                                    tconv_min(capacity / plan->image_pitch, MAX_POSITIONS / positions_of(plan)));
         return true;
     }
     return false;
@@ -175,23 +132,11 @@ static bool place_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, in
     return true;
 }
 
-/* Threads that the layer can keep busy, by its multiply-adds (16 a cycle) and outputs. */
-static int useful_threads(const tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
-{
-    const tconv_problem *problem = &layer->problem;
-    double images = (double)problem->batch * (double)problem->out_channels;
-    double sums = (double)plan->rows.positions * (double)plan->columns.positions * (double)plan->rows.taps *
-                  (double)plan->columns.taps * (double)problem->group_in;
-    double outputs = (double)problem->h.out * (double)problem->w.out;
-    double threads = images * (sums / 16 + outputs) / CYCLES_PER_THREAD;
-    return threads < layer->target.threads ? 1 + (int)threads : layer->target.threads;
-}
-
 /* Cuts tiles into more tasks until there are enough for the threads. */
 static void plan_tasks(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    int threads = useful_threads(plan, layer);
+    int threads = tconv_cpu_useful_threads(layer, &plan->rows, &plan->columns);
     for (;;) {
         plan->image_tiles = tconv_ceil_div(problem->batch, plan->images);
         plan->row_tiles = tconv_ceil_div(plan->rows.positions, plan->tile_rows);
@@ -199,14 +144,14 @@ static void plan_tasks(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
         plan->group_tasks = tconv_ceil_div(plan->all_groups, plan->groups);
         plan->block_tasks = tconv_ceil_div(plan->blocks, plan->task_blocks);
         plan->tasks = plan->image_tiles * plan->row_tiles * plan->column_tiles * plan->group_tasks * plan->block_tasks;
-        if (threads == 1 || plan->tasks >= (int64_t)TASKS_PER_THREAD * threads)
+        if (tconv_cpu_enough_tasks(plan->tasks, threads))
             break;
         if (plan->task_blocks > 1 && !plan->pixels_first) /* each task reads all weights of its channels */
             plan->task_blocks = tconv_ceil_div(plan->task_blocks, 2);
         else if (plan->images > 1)
             plan->images = tconv_ceil_div(plan->images, 2);
         else if (plan->tile_rows > 1)
-            plan->tile_rows = even_part(plan->rows.positions, tconv_ceil_div(plan->tile_rows, 2));
+            plan->tile_rows = tconv_cpu_even_part(plan->rows.positions, tconv_ceil_div(plan->tile_rows, 2));
         else if (plan->task_blocks > 1 && !plan->can_stage)
             plan->task_blocks = tconv_ceil_div(plan->task_blocks, 2);
         else
@@ -215,44 +160,35 @@ static void plan_tasks(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
     plan->threads = (int)tconv_min(threads, plan->tasks);
 }
 
-static tconv_status too_large(const char *what, tconv_issue *issue)
-{
-    return tconv_fail(issue, TCONV_ERROR_OVERFLOW, what, "%s: its size in bytes must be at most 2^63 - 1", what);
-}
-
-static bool align_size(int64_t count, int64_t size, int64_t *bytes)
-{
-    if (!tconv_checked_mul(count, size, bytes) || !tconv_checked_add(*bytes, TCONV_ALIGNMENT - 1, bytes))
-        return false;
-    *bytes -= *bytes % TCONV_ALIGNMENT;
-    return true;
-}
-
-static tconv_status plan_memory(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int64_t max_terms,
-                                tconv_issue *issue)
+static tconv_status plan_memory(tconv_cpu_pixel_plan *plan, int64_t max_terms, tconv_issue *issue)
 {
     int64_t width = plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS, sums = width * TCONV_CPU_MAX_PIXELS;
-    int64_t at_bytes, outputs, taps, weights;
-    (void)layer;
+    int64_t at_bytes;
     if (plan->waits)
         sums = plan->pass_pairs * plan->task_blocks * width * positions_of(plan);
     plan->folded = max_terms > TCONV_CPU_FOLD * TCONV_CPU_SEGMENT / 2 ? sums : 0; /* segments may be half full */
-    align_size(plan->images * plan->image_pitch, plan->real_size, &plan->strip_bytes);
-    align_size(sums + plan->folded, plan->real_size, &plan->sums_bytes);
-    align_size(plan->can_stage ? TCONV_CPU_MAX_PIXELS * plan->stage_pitch : 0, plan->real_size, &plan->stage_bytes);
-    align_size(positions_of(plan), (int64_t)sizeof(int64_t), &plan->to_bytes);
-    align_size(positions_of(plan), (int64_t)sizeof(int32_t), &at_bytes);
+    tconv_cpu_align_size(plan->images * plan->image_pitch, plan->real_size, &plan->strip_bytes);
+    tconv_cpu_align_size(sums + plan->folded, plan->real_size, &plan->sums_bytes);
+    tconv_cpu_align_size(plan->can_stage ? TCONV_CPU_MAX_PIXELS * plan->stage_pitch : 0, plan->real_size,
+                         &plan->stage_bytes);
+    tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int64_t), &plan->to_bytes);
+    tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int32_t), &at_bytes);
     plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->stage_bytes + plan->to_bytes + at_bytes;
-    if (!tconv_checked_mul(plan->all_groups, plan->vectors * plan->lanes, &outputs) ||
-        !align_size(outputs, plan->real_size, &plan->bias_bytes))
-        return too_large("bias", issue);
-    if (!tconv_checked_mul(plan->rows.taps, plan->columns.taps, &taps) ||
-        !align_size(taps, (int64_t)sizeof(tconv_cpu_pixel_tap), &plan->taps_bytes) ||
-        !tconv_checked_mul(taps, plan->group_in, &weights) || !tconv_checked_mul(weights, outputs, &weights) ||
-        !align_size(weights, plan->real_size, &plan->packed_bytes) ||
-        !tconv_checked_add(plan->packed_bytes, plan->taps_bytes, &plan->packed_bytes) ||
-        !tconv_checked_add(plan->packed_bytes, TCONV_ALIGNMENT, &plan->packed_bytes))
-        return too_large("packed weights", issue);
+
+    const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,
+                                       .column_taps = plan->columns.taps,
+                                       .groups = plan->all_groups,
+                                       .group_in = plan->group_in,
+                                       .group_out = plan->vectors * plan->lanes,
+                                       .real_size = plan->real_size,
+                                       .tap_bytes = (int64_t)sizeof(tconv_cpu_pixel_tap)};
+    tconv_cpu_packed_sizes sizes;
+    tconv_status status = tconv_cpu_packed_sizes_init(&sizes, &filters, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    plan->bias_bytes = sizes.bias;
+    plan->taps_bytes = sizes.taps;
+    plan->packed_bytes = sizes.packed;
     return TCONV_SUCCESS;
 }
 
@@ -275,10 +211,11 @@ static bool init_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int
     plan->lanes = plan->kernels->real[plan->real].lanes;
     plan->vectors = tconv_ceil_div(plan->group_out, plan->lanes);
     plan->blocks = tconv_ceil_div(plan->vectors, TCONV_CPU_MAX_PIXEL_VECTORS);
-    plan->rows = init_axis(&problem->h, &layer->rows, &row_taps);
-    plan->columns = init_axis(&problem->w, &layer->columns, &column_taps);
+    plan->rows = tconv_cpu_axis_init(&problem->h, &layer->rows, &row_taps);
+    plan->columns = tconv_cpu_axis_init(&problem->w, &layer->columns, &column_taps);
     *pair_taps = row_taps * column_taps;
-    return row_span(plan) <= MAX_SPAN && column_span(plan) <= MAX_SPAN && place_strip(plan, layer, *pair_taps);
+    return tconv_cpu_span(&plan->rows) <= MAX_SPAN && tconv_cpu_span(&plan->columns) <= MAX_SPAN &&
+           place_strip(plan, layer, *pair_taps);
 }
 
 const char *tconv_cpu_pixel_refusal(const tconv_layer *layer)
@@ -289,7 +226,8 @@ const char *tconv_cpu_pixel_refusal(const tconv_layer *layer)
         return "src and dst must be NHWC";
     bool placed = init_strip(&plan, layer, &pair_taps);
     if ((double)plan.group_out * 100 < (double)plan.vectors * (double)plan.lanes * LEAST_CHANNELS_PERCENT)
-        return "a group has too few output channels for vectors of them";
+        return plan.depthwise ? "output channels fill less than half a vector"
+                              : "output channels of a group fill less than half a vector";
     return placed ? NULL : "a kernel so wide that no strip of input fits the cache";
 }
 
@@ -345,5 +283,5 @@ tconv_status tconv_cpu_pixel_plan_init(tconv_cpu_pixel_plan *plan, const tconv_l
     plan_order(plan, layer);
     plan_tasks(plan, layer);
     set_pitches(plan);
-    return plan_memory(plan, layer, pair_taps * plan->group_in, issue);
+    return plan_memory(plan, pair_taps * plan->group_in, issue);
 }

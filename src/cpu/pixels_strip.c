@@ -35,9 +35,9 @@ void tconv_cpu_load_pixels(const tconv_cpu_pixel_task *task, int64_t begin, int6
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
-    int64_t rows = task->rows + plan->rows.max_shift - plan->rows.min_shift;
-    int64_t columns = task->columns + plan->columns.max_shift - plan->columns.min_shift;
-    int64_t first_row = task->row + plan->rows.min_shift, first_column = task->column + plan->columns.min_shift;
+    int64_t rows = task->rows + tconv_cpu_span(&plan->rows);
+    int64_t columns = task->columns + tconv_cpu_span(&plan->columns);
+    int64_t first_row = task->row + plan->rows.min_shift, column = task->column + plan->columns.min_shift;
     int64_t first_channel = task->group * plan->group_in + begin;
     if (plan->depthwise) {
         tconv_cpu_channels written = tconv_cpu_task_channels(task);
@@ -55,7 +55,7 @@ void tconv_cpu_load_pixels(const tconv_cpu_pixel_task *task, int64_t begin, int6
             if (row < 0 || row >= problem->h.in)
                 memset(to, 0, (size_t)(columns * plan->pixel_pitch * plan->real_size));
             else
-                load_row(task, to, image + row * problem->src.h * (int64_t)problem->element_size, first_column, columns,
+                load_row(task, to, image + row * problem->src.h * (int64_t)problem->element_size, column, columns,
                          channels);
         }
     }

@@ -133,7 +133,7 @@ ALWAYS_INLINE void NAME(store_line)(const tconv_cpu_store *store, int64_t channe
                 bias[r][i] = ((const REAL *)store->bias)[channel - 1 - store->rows[r]];
     }
     for (;; rest -= LANES * residues, to += LANES * residues) {
-        UNROLL
+        UNROLL_IF_CONSTANT
         for (int r = 0; r < residues; r++) {
             rows[r] = *(const SUMS(loose_vector) *)from[r];
             from[r] += step[r];
@@ -141,7 +141,7 @@ ALWAYS_INLINE void NAME(store_line)(const tconv_cpu_store *store, int64_t channe
         SUMS(interleave)(outputs, rows, residues);
         if (rest < LANES * residues && store->line == NULL)
             break;
-        UNROLL
+        UNROLL_IF_CONSTANT
         for (int r = 0; r < residues; r++)
             CONVERT_OUT(to + r * LANES, (const REAL *)&outputs[r]);
         if (rest <= LANES * residues)
@@ -231,7 +231,7 @@ ALWAYS_INLINE void NAME(stencil_line)(const tconv_cpu_stencil *stencil, const in
     const int64_t step = VECTORS * LANES * residues;
     for (int64_t rest = stencil->count; rest > 0; rest -= step, to += step, strip += VECTORS * LANES) {
         SUMS(vector) sums[VECTORS][TCONV_CPU_MAX_INTERLEAVE] = {{{0}}};
-        UNROLL
+        UNROLL_IF_CONSTANT
         for (int r = 0; r < residues; r++) {
             SUMS(vector) sum[VECTORS] = {{0}};
             for (int32_t t = stencil->terms[r]; t < stencil->terms[r + 1]; t++)
@@ -249,7 +249,7 @@ ALWAYS_INLINE void NAME(stencil_line)(const tconv_cpu_stencil *stencil, const in
             NAME(store_row)(to, (const REAL *)outputs, rest);
             return;
         }
-        UNROLL
+        UNROLL_IF_CONSTANT
         for (int i = 0; i < VECTORS * residues; i++)
             CONVERT_OUT(to + i * LANES, (const REAL *)&outputs[i]);
     }

@@ -28,7 +28,7 @@
 #define LANES      (VECTOR_BYTES / 4)
 #define STREAM     STREAM_FLOAT
 #define NAME(name) JOIN(name, float)
-#include "pixel_tile.inc.h"
+#include "pixels_microkernel.inc.h"
 #undef NAME
 #undef STREAM
 
@@ -36,7 +36,7 @@
 #define NAME(name)      JOIN(name, f32)
 #define CONVERT_OUT     COPY_VECTOR
 #define STREAM_ELEMENTS STREAM_WHOLE
-#include "pixel_rows.inc.h"
+#include "pixels_rows.inc.h"
 #undef ELEMENT
 #undef NAME
 #undef CONVERT_OUT
@@ -46,7 +46,7 @@
 #define NAME(name)      JOIN(name, f16)
 #define CONVERT_OUT     f16_from_floats
 #define STREAM_ELEMENTS STREAM_HALF
-#include "pixel_rows.inc.h"
+#include "pixels_rows.inc.h"
 #undef ELEMENT
 #undef NAME
 #undef CONVERT_OUT
@@ -56,7 +56,7 @@
 #define NAME(name)      JOIN(name, bf16)
 #define CONVERT_OUT     bf16_from_floats
 #define STREAM_ELEMENTS STREAM_HALF
-#include "pixel_rows.inc.h"
+#include "pixels_rows.inc.h"
 #undef ELEMENT
 #undef NAME
 #undef CONVERT_OUT
@@ -69,7 +69,7 @@
 #define LANES      (VECTOR_BYTES / 8)
 #define STREAM     STREAM_DOUBLE
 #define NAME(name) JOIN(name, double)
-#include "pixel_tile.inc.h"
+#include "pixels_microkernel.inc.h"
 #undef NAME
 #undef STREAM
 
@@ -77,7 +77,7 @@
 #define NAME(name)      JOIN(name, f64)
 #define CONVERT_OUT     COPY_VECTOR
 #define STREAM_ELEMENTS STREAM_WHOLE
-#include "pixel_rows.inc.h"
+#include "pixels_rows.inc.h"
 #undef ELEMENT
 #undef NAME
 #undef CONVERT_OUT

@@ -1,0 +1,135 @@
+/* Axes, parts, caches, threads and sizes: what the plans of all algorithms are made with. */
+#include "blocking.h"
+
+#include "../core/alloc.h"
+#include "../core/checked.h"
+#include "../core/status.h"
+
+/* The most of the second-level cache that is ever planned with, so that a thread's scratch stays below 2 MiB. */
+enum { MAX_CACHE_BYTES = 3 << 19 };
+
+/* Tasks for each thread, so that the last ones to finish do not leave the others idle for long. */
+enum { TASKS_PER_THREAD = 4 };
+
+/* What is worth another thread: waking one takes about as long. */
+enum { CYCLES_PER_THREAD = 20000 };
+
+/* Multiply-adds of a cycle, roughly: one vector of 64 bytes. */
+enum { MULTIPLY_ADDS_PER_CYCLE = 16 };
+
+tconv_cpu_taps tconv_cpu_live_taps(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phase)
+{
+    tconv_cpu_taps taps;
+    /* Tap t is live if q + shift lies in [0, in) for some q in [0, outputs): -outputs < shift < in; shifts fall with t. */
+    int64_t last = tconv_floor_div(phase->first_shift + phase->outputs - 1, table->shift_step);
+    taps.first = tconv_max(0, tconv_ceil_div(phase->first_shift - (axis->in - 1), table->shift_step));
+    taps.count = tconv_max(0, tconv_min(last, phase->taps - 1) - taps.first + 1);
+    return taps;
+}
+
+tconv_cpu_axis tconv_cpu_axis_init(const tconv_axis *axis, const tconv_phase_table *table, int64_t *max_taps)
+{
+    tconv_cpu_axis made = {(axis->out - 1) / axis->stride + 1, 0, 0, 0};
+    *max_taps = 0;
+    for (int64_t p = 0; p < table->count; p++) {
+        const tconv_phase *phase = &table->phases[p];
+        tconv_cpu_taps taps = tconv_cpu_live_taps(axis, table, phase);
+        if (taps.count == 0)
+            continue;
+        int64_t max_shift = tconv_cpu_shift(table, phase, taps.first);
+        int64_t min_shift = tconv_cpu_shift(table, phase, taps.first + taps.count - 1);
+        made.min_shift = made.taps == 0 ? min_shift : tconv_min(made.min_shift, min_shift);
+        made.max_shift = made.taps == 0 ? max_shift : tconv_max(made.max_shift, max_shift);
+        made.taps += taps.count;
+        *max_taps = tconv_max(*max_taps, taps.count);
+    }
+    return made;
+}
+
+int64_t tconv_cpu_cache_share(const tconv_layer *layer, int64_t percent)
+{
+    return tconv_min((int64_t)layer->target.l2_bytes, MAX_CACHE_BYTES) / 100 * percent;
+}
+
+int tconv_cpu_useful_threads(const tconv_layer *layer, const tconv_cpu_axis *rows, const tconv_cpu_axis *columns)
+{
+    const tconv_problem *problem = &layer->problem;
+    double images = (double)problem->batch * (double)problem->out_channels;
+    double sums = (double)rows->positions * (double)columns->positions * (double)rows->taps * (double)columns->taps *
+                  (double)problem->group_in;
+    double outputs = (double)problem->h.out * (double)problem->w.out;
+    double threads = images * (sums / MULTIPLY_ADDS_PER_CYCLE + outputs) / CYCLES_PER_THREAD;
+    return threads < layer->target.threads ? 1 + (int)threads : layer->target.threads;
+}
+
+int64_t tconv_cpu_even_part(int64_t count, int64_t limit)
+{
+    int64_t parts = tconv_max(1, tconv_ceil_div(count, tconv_max(limit, 1)));
+    return tconv_ceil_div(count, parts);
+}
+
+int64_t tconv_cpu_cut_tile(int64_t index, int64_t size, int64_t all, int64_t *begin)
+{
+    *begin = index * size;
+    return tconv_min(size, all - *begin);
+}
+
+bool tconv_cpu_enough_tasks(int64_t tasks, int threads)
+{
+    return threads == 1 || tasks >= (int64_t)TASKS_PER_THREAD * threads;
+}
+
+void tconv_cpu_tasks_init(tconv_cpu_tasks *tasks, int64_t count, int threads)
+{
+    tasks->count = count;
+    tasks->ranges = (int)tconv_max(1, tconv_min(tconv_min(threads, TCONV_CPU_MAX_RANGES), count));
+    for (int range = 0; range < tasks->ranges; range++)
+        tasks->range[range].taken = 0;
+}
+
+int64_t tconv_cpu_take_task(tconv_cpu_tasks *tasks, int *range)
+{
+    int64_t size = tasks->count / tasks->ranges, larger = tasks->count % tasks->ranges;
+    for (int tried = 0; tried < tasks->ranges; tried++) {
+        int64_t number = *range % tasks->ranges, index;
+        int64_t *taken = &tasks->range[number].taken;
+#ifdef _OPENMP
+#pragma omp atomic capture
+#endif
+        index = (*taken)++;
+        if (index < size + (number < larger))
+            return number * size + tconv_min(number, larger) + index;
+        *range = (int)number + 1;
+    }
+    return tasks->count;
+}
+
+bool tconv_cpu_align_size(int64_t count, int64_t size, int64_t *bytes)
+{
+    if (!tconv_checked_mul(count, size, bytes) || !tconv_checked_add(*bytes, TCONV_ALIGNMENT - 1, bytes))
+        return false;
+    *bytes -= *bytes % TCONV_ALIGNMENT;
+    return true;
+}
+
+static tconv_status too_large(const char *what, tconv_issue *issue)
+{
+    return tconv_fail(issue, TCONV_ERROR_OVERFLOW, what, "%s: its size in bytes must be at most 2^63 - 1", what);
+}
+
+tconv_status tconv_cpu_packed_sizes_init(tconv_cpu_packed_sizes *sizes, const tconv_cpu_filters *filters,
+                                         tconv_issue *issue)
+{
+    int64_t outputs, taps, weights;
+    if (!tconv_checked_mul(filters->groups, filters->group_out, &outputs) ||
+        !tconv_cpu_align_size(outputs, filters->real_size, &sizes->bias))
+        return too_large("bias", issue);
+    if (!tconv_checked_mul(filters->row_taps, filters->column_taps, &taps) ||
+        !tconv_cpu_align_size(taps, filters->tap_bytes, &sizes->taps) ||
+        !tconv_checked_mul(taps, filters->group_in, &weights) || !tconv_checked_mul(weights, outputs, &weights) ||
+        !tconv_cpu_align_size(weights, filters->real_size, &sizes->packed) ||
+        !tconv_checked_add(sizes->packed, sizes->taps, &sizes->packed) ||
+        !tconv_checked_add(sizes->packed, TCONV_ALIGNMENT, &sizes->packed))
+        return too_large("packed weights", issue);
+    return TCONV_SUCCESS;
+}
