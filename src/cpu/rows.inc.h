@@ -99,18 +99,14 @@ static void NAME(load_pixels)(const tconv_cpu_load *load)
 }
 
 /* A few outputs of one channel, one by one. */
-ALWAYS_INLINE void NAME(store_short)(const tconv_cpu_store *store, int64_t channel)
+ALWAYS_INLINE void NAME(store_short)(const tconv_cpu_store *store, int64_t channel, const int residues)
 {
     const REAL *sums = (const REAL *)store->sums + channel * store->channel_stride;
     const REAL *bias = (const REAL *)store->bias + channel;
     REAL outputs[LANES > SHORT_RUN ? LANES : SHORT_RUN] = {0};
-    for (int64_t i = 0, r = 0; i < store->count; i++) {
-        outputs[i] = store->rows[r] >= 0 ? sums[store->rows[r]] : bias[-1 - store->rows[r]];
-        if (++r == store->residues) {
-            r = 0;
-            sums++;
-        }
-    }
+    for (int64_t i = 0; i < store->count; sums++)
+        for (int r = 0; r < residues && i < store->count; r++, i++)
+            outputs[i] = store->rows[r] >= 0 ? sums[store->rows[r]] : bias[-1 - store->rows[r]];
     NAME(store_row)((ELEMENT *)store->dst + channel * store->dst_channel, outputs, store->count);
 }
 
@@ -157,7 +153,7 @@ ALWAYS_INLINE void NAME(store_lines)(const tconv_cpu_store *store, const int res
 {
     for (int64_t m = 0; m < store->channels; m++) {
         if (store->count <= SHORT_RUN)
-            NAME(store_short)(store, m);
+            NAME(store_short)(store, m, residues);
         else
             NAME(store_line)(store, m, residues);
     }
