@@ -1,0 +1,178 @@
+/*
+ * The instructions of Hopper (compute capability 9.0) that C++ has no name for, each as a function: barriers in shared
+ * memory, bulk and tensor copies, warpgroup matrix products. Addresses in shared memory are 32-bit ones. Sources: PTX ISA,
+ * "mbarrier", "cp.async.bulk" and "Asynchronous Warpgroup Level Matrix Instructions".
+ */
+#ifndef TCONV_CUDA_HOPPER_DEVICE_CUH
+#define TCONV_CUDA_HOPPER_DEVICE_CUH
+
+#include <cstdint>
+#include <cuda.h>
+
+namespace hopper
+{
+
+__device__ __forceinline__ uint32_t shared_address(const void *memory)
+{
+    return (uint32_t)__cvta_generic_to_shared(memory);
+}
+
+/* -------------------------------------------------------------------------------------------------------- barriers */
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+
+/* After the last init: makes them visible to the copy engine as well. */
+__device__ __forceinline__ void barrier_init_done()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier)
+{
+    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Arrives, and has the phase wait for so many bytes of copies as well. */
+__device__ __forceinline__ void barrier_arrive_expecting(uint32_t barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+}
+
+/* Waits until the phase of this parity is complete. */
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
+{
+    asm volatile("{\n"
+                 ".reg .pred complete;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 complete, [%0], %1;\n"
+                 "@complete bra done;\n"
+                 "bra again;\n"
+                 "done:\n"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* ---------------------------------------------------------------------------------------------------------- copies */
+
+/* Copies bytes (a multiple of 16, as both addresses) from global to shared memory; barrier is told. */
+__device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+/* Copies the map's box that begins at the coordinates, innermost first; barrier is told. */
+__device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, int x, int y, int z, int w,
+                                         uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+                 "[%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
+                 : "memory");
+}
+
+/* Between a thread's own writes to shared memory and its telling others that a matrix product may read them. */
+__device__ __forceinline__ void fence_for_async_proxy()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* ------------------------------------------------------------------------------------------------------- registers */
+
+template <int count> __device__ __forceinline__ void grow_registers()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
+}
+
+template <int count> __device__ __forceinline__ void shrink_registers()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
+}
+
+/* ------------------------------------------------------------------------------------------------- matrix products */
+
+/* Before the first product that uses registers written since. */
+__device__ __forceinline__ void products_begin()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void products_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Waits until at most so many committed groups are under way. */
+template <int under_way> __device__ __forceinline__ void products_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(under_way) : "memory");
+}
+
+/*
+ * An operand without swizzle whose rows (M or N) are 16 bytes of K: eight rows are 128 bytes, one after another, and the
+ * other half of K lies `half` bytes on. In units of 16 bytes: the low word is the address and the half, the high word the
+ * 128 bytes. Moving an operand by rows is adding to the low word.
+ */
+__device__ __forceinline__ uint32_t operand_low(uint32_t address, uint32_t half)
+{
+    return address >> 4 | half >> 4 << 16;
+}
+
+__device__ __forceinline__ uint64_t operand(uint32_t low)
+{
+    return (uint64_t)8 << 32 | low;
+}
+
+/* Types of factors: 32 bytes of K each, sums in f32. */
+enum product_type { PRODUCT_TF32, PRODUCT_F16, PRODUCT_BF16 };
+
+/* sums (64 x N over the warpgroup) = a * b, added to sums where accumulate is not 0. */
+template <product_type type, int N> struct product;
+
+#define TCONV_SUMS_4(i)  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
+#define TCONV_SUMS_12(i) TCONV_SUMS_4(i), TCONV_SUMS_4(i + 4), TCONV_SUMS_4(i + 8)
+#define TCONV_SUMS_32(i) TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12), TCONV_SUMS_4(i + 24), TCONV_SUMS_4(i + 28)
+#define TCONV_SUMS_44(i) TCONV_SUMS_32(i), TCONV_SUMS_12(i + 32)
+#define TCONV_SUMS_52(i) TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44), TCONV_SUMS_4(i + 48)
+#define TCONV_SUMS_64(i) TCONV_SUMS_52(i), TCONV_SUMS_12(i + 52)
+
+#define TCONV_NAMES_32                                                                                                 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "   \
+    "%24, %25, %26, %27, %28, %29, %30, %31"
+#define TCONV_NAMES_44 TCONV_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43"
+#define TCONV_NAMES_52 TCONV_NAMES_44 ", %44, %45, %46, %47, %48, %49, %50, %51"
+#define TCONV_NAMES_64 TCONV_NAMES_52 ", %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
+/* flags: for 16-bit types, that neither operand is transposed. */
+#define TCONV_PRODUCT(type, shape, flags, N, count, a, b, accumulate_)                                                 \
+    template <> struct product<type, N> {                                                                              \
+        static __device__ __forceinline__ void add(float (&sums)[count], uint64_t left, uint64_t right,                \
+                                                   int accumulate)                                                     \
+        {                                                                                                              \
+            asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %" #accumulate_ ", 0;\n"                              \
+                         "wgmma.mma_async.sync.aligned.m64n" #N shape " {" TCONV_NAMES_##count                         \
+                         "}, %" #a ", %" #b ", adds, 1, 1" flags ";\n}"                                                \
+                         : TCONV_SUMS_##count(0)                                                                       \
+                         : "l"(left), "l"(right), "r"(accumulate));                                                    \
+        }                                                                                                              \
+    };
+#define TCONV_PRODUCTS(N, count, a, b, accumulate)                                                                     \
+    TCONV_PRODUCT(PRODUCT_TF32, "k8.f32.tf32.tf32", "", N, count, a, b, accumulate)                                    \
+    TCONV_PRODUCT(PRODUCT_F16, "k16.f32.f16.f16", ", 0, 0", N, count, a, b, accumulate)                                \
+    TCONV_PRODUCT(PRODUCT_BF16, "k16.f32.bf16.bf16", ", 0, 0", N, count, a, b, accumulate)
+TCONV_PRODUCTS(64, 32, 32, 33, 34)
+TCONV_PRODUCTS(88, 44, 44, 45, 46)
+TCONV_PRODUCTS(104, 52, 52, 53, 54)
+TCONV_PRODUCTS(128, 64, 64, 65, 66)
+#undef TCONV_PRODUCTS
+#undef TCONV_PRODUCT
+
+} // namespace hopper
+
+#endif

@@ -1,0 +1,25 @@
+/* Factors of f32 as the tensor cores take them. In strict f32 a factor is split in two, so that three products of TF32 are
+ * as exact as one of f32: x = big + small, of which big is x rounded and small is rounded what that left. */
+#ifndef TCONV_CUDA_TF32_DEVICE_CUH
+#define TCONV_CUDA_TF32_DEVICE_CUH
+
+#include <cstdint>
+
+/* Rounds to the 11 bits of TF32, to nearest, but never up to infinity; NaN stays NaN. Of the result, the low 13 bits are 0. */
+__device__ __forceinline__ uint32_t round_to_tf32(uint32_t bits)
+{
+    constexpr uint32_t KEPT = 0xffffe000u, HALF = 0x1000u, INFINITE = 0x7f800000u, NOT_A_NUMBER = 0x7fffe000u;
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude < INFINITE - HALF)
+        return (bits + HALF) & KEPT;
+    return magnitude > INFINITE ? NOT_A_NUMBER : bits & KEPT;
+}
+
+/* What rounding left; nothing of what is not finite, which would be Inf - Inf. */
+__device__ __forceinline__ uint32_t rest_of(uint32_t bits, uint32_t rounded)
+{
+    const bool finite = (rounded & 0x7f800000u) != 0x7f800000u;
+    return finite ? __float_as_uint(__uint_as_float(bits) - __uint_as_float(rounded)) : 0;
+}
+
+#endif

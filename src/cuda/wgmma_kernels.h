@@ -1,0 +1,88 @@
+/*
+ * Between the host side of the wgmma algorithm (wgmma.cu) and its kernels: what a kernel is told, and which there are.
+ *
+ * Words. A position is a column q of an output row's phase (../core/phases.h) or, on the other axis, a row. A unit is what
+ * one accumulator holds: 64 rows of M (output channels of one phase, or `stack` output rows of fewer channels) by N pixels
+ * of the patch, in one or more of its rows. A block of threads has two warpgroups of two units each. The patch is the
+ * input under a tile, borders included, of a chunk of channels: rows of `pitch` pixels, one after another. A slot is the
+ * weights of one row of taps and one chunk.
+ */
+#ifndef TCONV_CUDA_WGMMA_KERNELS_H
+#define TCONV_CUDA_WGMMA_KERNELS_H
+
+#include <cuda.h>
+
+#include "../core/impl.h"
+
+#define TCONV_WGMMA_M       64
+#define TCONV_WGMMA_GROUPS  2   /* warpgroups that multiply */
+#define TCONV_WGMMA_UNITS   2   /* of each */
+#define TCONV_WGMMA_THREADS 512 /* with those that copy and convert */
+#define TCONV_WGMMA_STAGES  8   /* the most buffers of one kind */
+#define TCONV_WGMMA_QUAD    16  /* bytes of K that lie side by side: 4 channels of f32, 8 of f16 */
+
+/* The floats of a row that is staged for N pixels: two rows or a row of two phases never meet in a bank. */
+#define TCONV_WGMMA_STAGED(N) ((N) % 32 == 8 || (N) % 32 == 24 ? (N) : (N) + 8)
+
+struct tconv_wgmma_parameters {
+    const void *src, *weights /* packed, by slots */, *bias /* or NULL */;
+    void *dst;
+    int64_t src_image, src_channel, dst_image, dst_channel; /* strides in elements */
+    bool by_boxes; /* whether the copy engine can read src; else those that convert read it themselves */
+
+    int in_rows, in_columns, out_rows, out_columns, group_out;
+    int blocks, group_blocks, column_tiles, row_tiles, tiles; /* blocks of output channels: of all groups, of one */
+    int tile_rows, tile_columns;                              /* positions */
+
+    int first_row, first_column;                 /* of the patch, from the tile's first position; may be negative */
+    int pitch, patch;                            /* pixels: of a row, of all */
+    int column_alignment;                        /* the patch begins at a multiple of so many columns */
+    int group_in, chunk_channels, chunks, steps; /* a step is one product's K: two quads */
+
+    int stack, block_channels;                             /* output rows, and channels, that share a unit's M */
+    int unit_rows;                                         /* rows of the patch that a unit covers */
+    int unit_row[TCONV_WGMMA_GROUPS][TCONV_WGMMA_UNITS];   /* first position row, from the tile's */
+    int unit_pixel[TCONV_WGMMA_GROUPS][TCONV_WGMMA_UNITS]; /* of the patch: where tap (0, 0) of its first pixel lies */
+    int row_taps[TCONV_WGMMA_GROUPS], max_row_taps, row_step; /* pixels from a row tap to the next */
+    int column_taps[TCONV_WGMMA_UNITS], column_step;          /* unit 0 has as many as unit 1, or one more */
+    int group_weights, unit_weights; /* in 16 bytes: from the weights of a group, a unit to the next; 0: they share */
+    int step_weights;                /* from a step to the next */
+
+    int stride_h, row_residue[TCONV_WGMMA_GROUPS];
+    int column_phases; /* 1 or 2: the units of a warpgroup are two column phases */
+    int first_phase;   /* which of them has residue 0 */
+    int store_vector;  /* elements that are stored at once */
+
+    int stages, boxes, slots; /* buffers of converted patches, of patches as they lie in src, of weights */
+    uint32_t stage_bytes, box_bytes, slot_bytes;
+};
+
+typedef void tconv_wgmma_kernel(tconv_wgmma_parameters layer, CUtensorMap map);
+
+enum tconv_wgmma_mode { TCONV_WGMMA_TF32, TCONV_WGMMA_STRICT, TCONV_WGMMA_F16, TCONV_WGMMA_BF16 };
+
+/* The kernels of a mode, by N. Those that the registers do not hold are not there: N = 0. */
+#define TCONV_WGMMA_SHAPES 4
+struct tconv_wgmma_shape {
+    int N;
+    tconv_wgmma_kernel *kernel;
+};
+extern const tconv_wgmma_shape tconv_wgmma_tf32_shapes[TCONV_WGMMA_SHAPES];
+extern const tconv_wgmma_shape tconv_wgmma_strict_shapes[TCONV_WGMMA_SHAPES];
+extern const tconv_wgmma_shape tconv_wgmma_f16_shapes[TCONV_WGMMA_SHAPES];
+extern const tconv_wgmma_shape tconv_wgmma_bf16_shapes[TCONV_WGMMA_SHAPES];
+
+/* How the weights lie: what the packing kernel is told beside the layer. */
+struct tconv_wgmma_packing {
+    tconv_weight_strides from;
+    int group_in, group_out, blocks, group_blocks, block_channels, stack;
+    int chunks, chunk_channels, steps, max_row_taps, groups, units; /* groups, units: 1 where they share weights */
+    int row_taps[TCONV_WGMMA_GROUPS], first_kernel_row[TCONV_WGMMA_GROUPS], kernel_row_step;
+    int column_taps[TCONV_WGMMA_UNITS], first_kernel_column[TCONV_WGMMA_UNITS], kernel_column_step;
+    int64_t rows; /* of 16 bytes, of one plane */
+};
+
+tconv_status tconv_wgmma_pack(const tconv_wgmma_packing *packing, tconv_wgmma_mode mode, const void *weights,
+                              void *packed, void *stream, tconv_issue *issue);
+
+#endif
