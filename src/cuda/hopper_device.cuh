@@ -35,6 +35,42 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier)
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+/* An address in this block's shared memory, as one of another block of the cluster. */
+__device__ __forceinline__ uint32_t address_in_block(uint32_t address, uint32_t rank)
+{
+    uint32_t there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    return there;
+}
+
+/* Arrives at a barrier of any block of the cluster, without a branch; nothing where barrier is 0. */
+__device__ __forceinline__ void barrier_arrive_in_cluster_unless_0(uint32_t barrier)
+{
+    asm volatile("{\n"
+                 ".reg .pred is;\n"
+                 "setp.ne.u32 is, %0, 0;\n"
+                 "@is mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n"
+                 "}" ::"r"(barrier)
+                 : "memory");
+}
+
+/* All threads of the cluster meet; what they did to shared memory before is seen after. */
+__device__ __forceinline__ void cluster_meet()
+{
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+/* Arrives, without a branch; nothing where barrier is 0. */
+__device__ __forceinline__ void barrier_arrive_unless_0(uint32_t barrier)
+{
+    asm volatile("{\n"
+                 ".reg .pred is;\n"
+                 "setp.ne.u32 is, %0, 0;\n"
+                 "@is mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];\n"
+                 "}" ::"r"(barrier)
+                 : "memory");
+}
+
 /* Arrives, and has the phase wait for so many bytes of copies as well. */
 __device__ __forceinline__ void barrier_arrive_expecting(uint32_t barrier, uint32_t bytes)
 {
@@ -67,6 +103,16 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_
                  : "memory");
 }
 
+/* The same, to the same place of every block of the cluster whose bit is set in mask; each block's own barrier is told. */
+__device__ __forceinline__ void copy_bulk_to_cluster(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
+                                                     uint16_t mask)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier), "h"(mask)
+                 : "memory");
+}
+
 /* Copies the map's box that begins at the coordinates, innermost first; barrier is told. */
 __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, int x, int y, int z, int w,
                                          uint32_t barrier)
@@ -75,6 +121,32 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, in
                  "[%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
                  "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
                  : "memory");
+}
+
+/* Copies bytes (a multiple of 16, as both addresses) from shared to global memory, for which the second-level cache has no
+ * further use. Waiting for it is by groups, as below. */
+__device__ __forceinline__ void store_bulk(void *to, uint32_t from, uint32_t bytes)
+{
+    constexpr uint64_t EVICT_FIRST = 0x12f0000000000000; /* what createpolicy.fractional makes of 1.0 */
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(to), "r"(from),
+                 "r"(bytes), "l"(EVICT_FIRST)
+                 : "memory");
+}
+
+__device__ __forceinline__ void stores_commit()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* Waits until at most so many committed groups of this thread still read shared memory. */
+template <int under_way> __device__ __forceinline__ void stores_wait_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(under_way) : "memory");
+}
+
+__device__ __forceinline__ void stores_wait()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 /* Between a thread's own writes to shared memory and its telling others that a matrix product may read them. */
@@ -114,6 +186,12 @@ template <int under_way> __device__ __forceinline__ void products_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(under_way) : "memory");
 }
 
+/* An address in shared memory in units of 16 bytes, without the block's rank in its cluster, which the upper bits hold. */
+__device__ __forceinline__ uint32_t operand_address(uint32_t address)
+{
+    return (address & 0x3ffff) >> 4;
+}
+
 /*
  * An operand without swizzle whose rows (M or N) are 16 bytes of K: eight rows are 128 bytes, one after another, and the
  * other half of K lies `half` bytes on. In units of 16 bytes: the low word is the address and the half, the high word the
@@ -121,7 +199,7 @@ template <int under_way> __device__ __forceinline__ void products_wait()
  */
 __device__ __forceinline__ uint32_t operand_low(uint32_t address, uint32_t half)
 {
-    return address >> 4 | half >> 4 << 16;
+    return operand_address(address) | half >> 4 << 16;
 }
 
 __device__ __forceinline__ uint64_t operand(uint32_t low)
@@ -137,17 +215,26 @@ template <product_type type, int N> struct product;
 
 #define TCONV_SUMS_4(i)  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
 #define TCONV_SUMS_12(i) TCONV_SUMS_4(i), TCONV_SUMS_4(i + 4), TCONV_SUMS_4(i + 8)
-#define TCONV_SUMS_32(i) TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12), TCONV_SUMS_4(i + 24), TCONV_SUMS_4(i + 28)
-#define TCONV_SUMS_44(i) TCONV_SUMS_32(i), TCONV_SUMS_12(i + 32)
-#define TCONV_SUMS_52(i) TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44), TCONV_SUMS_4(i + 48)
+#define TCONV_SUMS_24(i) TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12)
+#define TCONV_SUMS_32(i) TCONV_SUMS_24(i), TCONV_SUMS_4(i + 24), TCONV_SUMS_4(i + 28)
+#define TCONV_SUMS_40(i) TCONV_SUMS_32(i), TCONV_SUMS_4(i + 32), TCONV_SUMS_4(i + 36)
+#define TCONV_SUMS_44(i) TCONV_SUMS_40(i), TCONV_SUMS_4(i + 40)
+#define TCONV_SUMS_48(i) TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44)
+#define TCONV_SUMS_52(i) TCONV_SUMS_48(i), TCONV_SUMS_4(i + 48)
 #define TCONV_SUMS_64(i) TCONV_SUMS_52(i), TCONV_SUMS_12(i + 52)
+#define TCONV_SUMS_96(i) TCONV_SUMS_52(i), TCONV_SUMS_44(i + 52)
 
-#define TCONV_NAMES_32                                                                                                 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "   \
-    "%24, %25, %26, %27, %28, %29, %30, %31"
-#define TCONV_NAMES_44 TCONV_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43"
-#define TCONV_NAMES_52 TCONV_NAMES_44 ", %44, %45, %46, %47, %48, %49, %50, %51"
+#define TCONV_NAMES_24                                                                                                 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23"
+#define TCONV_NAMES_32 TCONV_NAMES_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define TCONV_NAMES_40 TCONV_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define TCONV_NAMES_44 TCONV_NAMES_40 ", %40, %41, %42, %43"
+#define TCONV_NAMES_48 TCONV_NAMES_44 ", %44, %45, %46, %47"
+#define TCONV_NAMES_52 TCONV_NAMES_48 ", %48, %49, %50, %51"
 #define TCONV_NAMES_64 TCONV_NAMES_52 ", %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TCONV_NAMES_96                                                                                                 \
+    TCONV_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, " \
+                   "%83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 
 /* flags: for 16-bit types, that neither operand is transposed. */
 #define TCONV_PRODUCT(type, shape, flags, N, count, a, b, accumulate_)                                                 \
@@ -166,10 +253,13 @@ template <product_type type, int N> struct product;
     TCONV_PRODUCT(PRODUCT_TF32, "k8.f32.tf32.tf32", "", N, count, a, b, accumulate)                                    \
     TCONV_PRODUCT(PRODUCT_F16, "k16.f32.f16.f16", ", 0, 0", N, count, a, b, accumulate)                                \
     TCONV_PRODUCT(PRODUCT_BF16, "k16.f32.bf16.bf16", ", 0, 0", N, count, a, b, accumulate)
+TCONV_PRODUCTS(48, 24, 24, 25, 26)
 TCONV_PRODUCTS(64, 32, 32, 33, 34)
+TCONV_PRODUCTS(80, 40, 40, 41, 42)
 TCONV_PRODUCTS(88, 44, 44, 45, 46)
 TCONV_PRODUCTS(104, 52, 52, 53, 54)
 TCONV_PRODUCTS(128, 64, 64, 65, 66)
+TCONV_PRODUCTS(192, 96, 96, 97, 98)
 #undef TCONV_PRODUCTS
 #undef TCONV_PRODUCT
 

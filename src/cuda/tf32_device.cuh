@@ -15,11 +15,13 @@ __device__ __forceinline__ uint32_t round_to_tf32(uint32_t bits)
     return magnitude > INFINITE ? NOT_A_NUMBER : bits & KEPT;
 }
 
-/* What rounding left; nothing of what is not finite, which would be Inf - Inf. */
-__device__ __forceinline__ uint32_t rest_of(uint32_t bits, uint32_t rounded)
+/* What is not finite goes to the small part alone: beside it, infinity would meet what rounding left of the other factor, of
+ * either sign or 0, and become NaN. */
+__device__ __forceinline__ void split_to_tf32(uint32_t bits, uint32_t *big, uint32_t *small)
 {
-    const bool finite = (rounded & 0x7f800000u) != 0x7f800000u;
-    return finite ? __float_as_uint(__uint_as_float(bits) - __uint_as_float(rounded)) : 0;
+    const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+    *big = finite ? round_to_tf32(bits) : 0;
+    *small = round_to_tf32(__float_as_uint(__uint_as_float(bits) - __uint_as_float(*big)));
 }
 
 #endif

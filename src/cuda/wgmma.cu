@@ -10,7 +10,9 @@
  */
 #include "wgmma.h"
 
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -29,15 +31,23 @@ constexpr int MAX_BOX = 256;                     /* the copy engine's, of each a
 constexpr int MAX_PATCH = 16383;                 /* pixels: of an operand's field for half of K */
 constexpr int MAX_UNIT_ROWS = 16, MAX_STEPS = 4;
 constexpr int BOX_ALIGNMENT = 16; /* bytes */
+constexpr int LEAST_BULK = 384;   /* bytes of a row; a bulk copy takes 28 cycles, however short */
 
-/* Buffers, from the least to what there is no use beyond: stages, boxes, slots. The last that fits is taken. */
-constexpr int BUFFERS[][3] = {{2, 1, 2}, {2, 2, 2}, {2, 2, 3}, {2, 2, 4}, {2, 2, 6},
-                              {2, 3, 6}, {3, 3, 6}, {3, 4, 6}, {3, 4, 8}, {4, 4, 8}};
+/* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
+ * fits is taken. */
+constexpr int BUFFERS[][4] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4, 1}, {2, 2, 4, 2},
+                              {2, 2, 6, 2}, {2, 3, 6, 2}, {3, 3, 6, 2}, {3, 4, 8, 2}, {4, 4, 8, 2}};
 
-/* Cycles: a product takes N / 2; what is not hidden of a chunk, and of the end of a tile. */
-constexpr double CHUNK_CYCLES = 150, TILE_CYCLES = 800;
+/*
+ * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the second-level
+ * cache to each multiprocessor when all load, measured; of shared memory; of a warp to convert 32 pixels of a quad; of a
+ * stroke that its warpgroup cannot hide, and for each of its sums where they are added in f32, and where compensated; at
+ * the end of a tile; of a bulk copy of a row.
+ */
+constexpr double LATENCY = 1500, L2_BYTES = 22, SHARED_BYTES = 128, CONVERT_CYCLES = 60, STROKE_CYCLES = 120,
+                 ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 4, TILE_CYCLES = 1500, ROW_CYCLES = 28;
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
-constexpr double LEAST_USE = 0.4;
+constexpr double LEAST_USE = 0.2;
 
 struct tile_choice {
     tconv_wgmma_shape shape;
@@ -99,7 +109,7 @@ const tconv_phase *column_phase(const tconv_layer *layer, int unit)
 void lay_out_units(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_parameters *made)
 {
     const bool row_phases = layer->rows.count == 2, column_phases = layer->columns.count == 2;
-    const int group_rows = (column_phases ? 1 : TCONV_WGMMA_UNITS) * choice->unit_rows * choice->stack;
+    const int group_rows = (column_phases ? 1 : choice->shape.units) * choice->unit_rows * choice->stack;
     made->stack = choice->stack;
     made->block_channels = TCONV_WGMMA_M / choice->stack;
     made->unit_rows = choice->unit_rows;
@@ -160,6 +170,12 @@ bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, plan *ma
            (unit_rows - 1) * to->pitch + tile_columns <= N;
 }
 
+size_t staged_bytes(const tconv_layer *layer, const tconv_wgmma_shape *shape)
+{
+    constexpr size_t WARPS = 4 * TCONV_WGMMA_GROUPS;
+    return WARPS * tconv_wgmma_staged_bytes(shape->N, shape->units, (int)layer->problem.element_size);
+}
+
 bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, plan *made)
 {
     tconv_wgmma_parameters *to = &made->parameters;
@@ -179,35 +195,68 @@ bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, plan *
     /* A chunk must not reach into the next group. */
     if (layer->problem.groups > 1 && layer->problem.group_in % to->chunk_channels != 0)
         return false;
-    const int64_t staged = TCONV_WGMMA_GROUPS * TCONV_WGMMA_M * TCONV_WGMMA_STAGED(choice->shape.N) * 4;
+    const int64_t staged = (int64_t)staged_bytes(layer, &choice->shape);
     to->stages = 0;
     for (size_t i = 0; i < sizeof BUFFERS / sizeof BUFFERS[0]; i++)
         if ((int64_t)BUFFERS[i][0] * to->stage_bytes + (int64_t)BUFFERS[i][1] * to->box_bytes +
-                (int64_t)BUFFERS[i][2] * to->slot_bytes + staged <=
+                (int64_t)BUFFERS[i][2] * to->slot_bytes + BUFFERS[i][3] * staged <=
             SHARED_MEMORY) {
             to->stages = BUFFERS[i][0];
             to->boxes = BUFFERS[i][1];
             to->slots = BUFFERS[i][2];
+            to->staged_turns = BUFFERS[i][3];
         }
     return to->stages > 0;
 }
 
-size_t shared_bytes(const plan *made)
+size_t shared_bytes(const tconv_layer *layer, const plan *made)
 {
     const tconv_wgmma_parameters *of = &made->parameters;
     return of->stages * of->stage_bytes + of->boxes * of->box_bytes + of->slots * of->slot_bytes +
-           TCONV_WGMMA_GROUPS * TCONV_WGMMA_M * TCONV_WGMMA_STAGED(made->shape.N) * sizeof(float);
+           of->staged_turns * staged_bytes(layer, &made->shape);
 }
 
-/* Cycles of the multiprocessor with most tiles. */
-double estimate(const tconv_layer *layer, const plan *made, int multiprocessors)
+/* Groups of products that a sum is made of. */
+int64_t strokes_of(const tconv_wgmma_parameters *of)
+{
+    const bool along_steps = of->column_taps[0] == 1;
+    const int64_t runs = along_steps ? 1 : of->steps, count = along_steps ? of->steps : of->column_taps[1];
+    const int64_t odd = of->column_taps[0] - of->column_taps[1];
+    return (int64_t)of->chunks * of->max_row_taps * runs * (tconv_ceil_div(count, TCONV_WGMMA_STROKE) + odd);
+}
+
+/*
+ * Cycles of the multiprocessor with most tiles. The roles work side by side: the slowest of them counts, and each needs
+ * its buffers for as long as it and its neighbour take with one.
+ */
+double estimate(const plan *made, int multiprocessors)
 {
     const tconv_wgmma_parameters *of = &made->parameters;
-    const double row_taps = of->row_taps[0] + of->row_taps[1], taps = of->column_taps[0] + of->column_taps[1];
-    const double product = made->shape.N / 2.0 * (made->mode == TCONV_WGMMA_STRICT ? 3 : 1);
-    const double tile = of->chunks * (of->steps * row_taps * taps * product + CHUNK_CYCLES) + TILE_CYCLES;
-    (void)layer;
-    return tile * (double)tconv_ceil_div(of->tiles, multiprocessors);
+    const bool strict = made->mode == TCONV_WGMMA_STRICT;
+    const double N = made->shape.N, units = made->shape.units, times = strict ? 3 : 1;
+    const double row_taps = of->row_taps[0] + of->row_taps[1];
+    const double taps = of->column_taps[0] + (units == 2 ? of->column_taps[1] : 0);
+    /* Of a chunk: the tensor cores; the shared memory that they, boxes and converting read and write; one warpgroup by
+     * itself, which in strict f32 adds while it does not multiply. */
+    const double products = of->steps * row_taps * taps * times;
+    const double weights = (double)of->slot_bytes * of->max_row_taps;
+    const double operands = products * (TCONV_WGMMA_M + N) * 2 * TCONV_WGMMA_QUAD;
+    const double memory = (operands + 2.0 * of->box_bytes + of->stage_bytes + weights) / SHARED_BYTES;
+    const double strokes = (double)strokes_of(of) / of->chunks;
+    const double add = !strict ? 0 : N * units / 2 * (made->shape.any_length ? COMPENSATED_CYCLES : ADD_CYCLES);
+    const double alone = products * N / 4 + strokes * ((strict ? units : 1) * STROKE_CYCLES + add);
+    const double multiply = fmax(fmax(products * N / 2, memory), alone);
+    const double convert = 2.0 * of->steps * of->patch / (4 * 32) * CONVERT_CYCLES * planes_of(made->mode);
+    const double traffic = (of->box_bytes + weights / TCONV_WGMMA_CLUSTER) / L2_BYTES;
+    const double load = (LATENCY + of->box_bytes / L2_BYTES + convert) / of->boxes;
+    const double slot = of->max_row_taps * (LATENCY + of->slot_bytes / L2_BYTES) / of->slots;
+    const double stage = (convert + multiply) / of->stages;
+    const double chunk = fmax(fmax(fmax(multiply, convert), fmax(load, slot)), fmax(stage, traffic));
+    const double store =
+        TCONV_WGMMA_M * TCONV_WGMMA_GROUPS * (of->column_phases == 2 ? 1 : units) * of->unit_rows * ROW_CYCLES;
+    const double wait = of->staged_turns == 2 ? 0 : store / 4;
+    const double tile = fmax(of->chunks * chunk + TILE_CYCLES + wait, store);
+    return tile * (double)tconv_ceil_div(of->cluster_tiles, multiprocessors / TCONV_WGMMA_CLUSTER);
 }
 
 /* Describes the layer in tiles of this choice; false where that does not fit. */
@@ -218,8 +267,11 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     memset(to, 0, sizeof *to);
     made->mode = mode_of(layer);
     made->shape = choice->shape;
+    if (layer->columns.count > choice->shape.units)
+        return false;
     lay_out_units(layer, choice, to);
-    if (!lay_out_patch(layer, choice, made) || !lay_out_buffers(layer, choice, made))
+    if (!lay_out_patch(layer, choice, made) || !lay_out_buffers(layer, choice, made) ||
+        (!choice->shape.any_length && strokes_of(to) > TCONV_WGMMA_MAX_STROKES))
         return false;
     to->src_image = problem->src.n;
     to->src_channel = problem->src.c;
@@ -234,11 +286,12 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     to->group_blocks = (int)tconv_ceil_div(problem->group_out, to->block_channels);
     to->blocks = (int)problem->groups * to->group_blocks;
     to->row_tiles = (int)tconv_ceil_div(tconv_ceil_div(problem->h.out, layer->rows.stride), to->tile_rows);
-    const int64_t tiles = problem->batch * to->blocks * to->row_tiles * to->column_tiles;
-    if (tiles >= MAX_EXTENT)
+    const int64_t clusters = tconv_ceil_div(problem->batch * to->row_tiles * to->column_tiles, TCONV_WGMMA_CLUSTER);
+    if (clusters * to->blocks >= MAX_EXTENT)
         return false;
-    to->tiles = (int)tiles;
-    made->cycles = estimate(layer, made, multiprocessors);
+    to->batch = (int)problem->batch;
+    to->cluster_tiles = (int)(clusters * to->blocks);
+    made->cycles = estimate(made, multiprocessors);
     return true;
 }
 
@@ -252,6 +305,8 @@ bool choose(const tconv_layer *layer, int multiprocessors, plan *best)
     plan made;
     for (int shape = 0; shape < TCONV_WGMMA_SHAPES && shapes[shape].N > 0; shape++) {
         choice.shape = shapes[shape];
+        if (getenv("W_N") && atoi(getenv("W_N")) != choice.shape.N)
+            continue;
         for (choice.steps = 1; choice.steps <= MAX_STEPS; choice.steps *= 2)
             for (choice.unit_rows = 1; choice.unit_rows <= MAX_UNIT_ROWS; choice.unit_rows++)
                 for (choice.stack = 1; choice.stack <= (can_stack && choice.unit_rows == 1 ? 2 : 1); choice.stack++)
@@ -266,8 +321,9 @@ bool choose(const tconv_layer *layer, int multiprocessors, plan *best)
 int multiprocessors_of(int device)
 {
     int count = 0;
-    if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || count < 1)
-        return 1;
+    if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
+        count < TCONV_WGMMA_CLUSTER)
+        return TCONV_WGMMA_CLUSTER;
     return count;
 }
 
@@ -448,7 +504,7 @@ bool make_map(const tconv_layer *layer, const plan *made, const void *src, CUten
     pthread_once(&encode_looked_up, look_up_encode);
     return encode_tiled != NULL &&
            encode_tiled(map, types[made->mode], 4, (void *)src, extents, strides, box, steps,
-                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
@@ -465,6 +521,22 @@ int store_vector(const tconv_layer *layer, const plan *made, const void *dst)
     return vector;
 }
 
+/*
+ * Whether bulk copies can write the rows: all channels of a tile, and all rows of a unit, begin equally far past a multiple
+ * of 16 bytes, by a multiple of two elements of f32 or of 16 bits, as sums are staged.
+ */
+bool can_store_bulk(const tconv_layer *layer, const plan *made, const void *dst)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t element = (int64_t)problem->element_size, row = problem->w.out * element;
+    const int64_t pair = 2 * element;
+    return problem->dst.c * element % BOX_ALIGNMENT == 0 && problem->dst.n * element % pair == 0 && row % pair == 0 &&
+           (uintptr_t)dst % (size_t)pair == 0 &&
+           made->parameters.tile_columns * made->parameters.column_phases % 2 == 0 &&
+           made->parameters.tile_columns * made->parameters.column_phases * element >= LEAST_BULK &&
+           (made->parameters.unit_rows == 1 || row * layer->rows.stride % BOX_ALIGNMENT == 0);
+}
+
 tconv_status launch(const tconv_layer *layer, const plan *made, const tconv_wgmma_parameters *parameters,
                     const CUtensorMap *map, int multiprocessors, void *stream, tconv_issue *issue)
 {
@@ -477,13 +549,24 @@ tconv_status launch(const tconv_layer *layer, const plan *made, const tconv_wgmm
     if (status != TCONV_SUCCESS)
         return status;
     status = tconv_cuda_check(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes(made)),
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes(layer, made)),
         "cudaFuncSetAttribute", issue);
-    if (status == TCONV_SUCCESS)
-        status = tconv_cuda_check(
-            cudaLaunchKernel(kernel, dim3((unsigned int)tconv_min(parameters->tiles, multiprocessors)),
-                             dim3(TCONV_WGMMA_THREADS), arguments, shared_bytes(made), (cudaStream_t)stream),
-            "cudaLaunchKernel", issue);
+    if (status == TCONV_SUCCESS) {
+        const int64_t clusters = tconv_min(parameters->cluster_tiles, multiprocessors / TCONV_WGMMA_CLUSTER);
+        cudaLaunchAttribute cluster;
+        cluster.id = cudaLaunchAttributeClusterDimension;
+        cluster.val.clusterDim.x = TCONV_WGMMA_CLUSTER;
+        cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+        cudaLaunchConfig_t launch;
+        memset(&launch, 0, sizeof launch);
+        launch.gridDim = dim3((unsigned int)(clusters * TCONV_WGMMA_CLUSTER));
+        launch.blockDim = dim3(TCONV_WGMMA_THREADS);
+        launch.dynamicSmemBytes = shared_bytes(layer, made);
+        launch.stream = (cudaStream_t)stream;
+        launch.attrs = &cluster;
+        launch.numAttrs = 1;
+        status = tconv_cuda_check(cudaLaunchKernelExC(&launch, kernel, arguments), "cudaLaunchKernelExC", issue);
+    }
     tconv_cuda_leave(&guard);
     return status;
 }
@@ -497,10 +580,20 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
     tconv_wgmma_parameters parameters = made.parameters;
     memset(&map, 0, sizeof map);
     parameters.src = arguments->src;
+    if (getenv("W_V"))
+        fprintf(stderr,
+                "N %d units %d stack %d rows %d steps %d tile %dx%d pitch %d patch %d tiles %d st %d bx %d sl %d cyc "
+                "%.0f us %.1f use %.2f vec %d boxes %d\n",
+                made.shape.N, made.shape.units, parameters.stack, parameters.unit_rows, parameters.steps,
+                parameters.tile_rows, parameters.tile_columns, parameters.pitch, parameters.patch, parameters.cluster_tiles,
+                parameters.stages, parameters.boxes, parameters.slots, made.cycles, made.cycles / 1755,
+                use_of(layer, &made, multiprocessors), store_vector(layer, &made, arguments->dst),
+                (int)make_map(layer, &made, arguments->src, &map));
     parameters.weights = arguments->packed;
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;
     parameters.by_boxes = make_map(layer, &made, arguments->src, &map);
+    parameters.store_bulk = can_store_bulk(layer, &made, arguments->dst);
     parameters.store_vector = store_vector(layer, &made, arguments->dst);
     return launch(layer, &made, &parameters, &map, multiprocessors, arguments->stream, issue);
 }

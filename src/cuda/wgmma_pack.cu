@@ -58,14 +58,19 @@ __device__ packed_row find_row(const tconv_wgmma_packing &packing, int quad_chan
     return row;
 }
 
-__device__ __forceinline__ void put(float value, int i, element_vector<float, 4> *big, element_vector<float, 4> *small)
+__device__ __forceinline__ void put(float value, bool strict, int i, element_vector<float, 4> *big,
+                                    element_vector<float, 4> *small)
 {
-    const uint32_t bits = __float_as_uint(value), rounded = round_to_tf32(bits);
-    big->at[i] = __uint_as_float(rounded);
-    small->at[i] = __uint_as_float(round_to_tf32(rest_of(bits, rounded)));
+    uint32_t parts[2];
+    if (strict)
+        split_to_tf32(__float_as_uint(value), &parts[0], &parts[1]);
+    else
+        parts[0] = parts[1] = round_to_tf32(__float_as_uint(value));
+    big->at[i] = __uint_as_float(parts[0]);
+    small->at[i] = __uint_as_float(parts[1]);
 }
 template <class Half>
-__device__ __forceinline__ void put(Half value, int i, element_vector<Half, 8> *big, element_vector<Half, 8> *)
+__device__ __forceinline__ void put(Half value, bool, int i, element_vector<Half, 8> *big, element_vector<Half, 8> *)
 {
     big->at[i] = value;
 }
@@ -87,8 +92,8 @@ __global__ void __launch_bounds__(THREADS)
         Quad big, small;
 #pragma unroll
         for (int i = 0; i < CHANNELS; i++)
-            put(exists && row.in + i < packing.group_in ? source[i * packing.from.in] : from_compute<Element>(0), i,
-                &big, &small);
+            put(exists && row.in + i < packing.group_in ? source[i * packing.from.in] : from_compute<Element>(0),
+                planes == 2, i, &big, &small);
         to[row.at] = big;
         if (planes == 2)
             to[row.at + 2 * TCONV_WGMMA_M] = small;
