@@ -188,7 +188,11 @@ def measure(options):
             run["left_out"].append(row["name"])
             continue
         row = row if options.device == "cuda" else c.cut_batch(row, 1e8)
-        run["results"].append(compare_layer(row, entrants, machine, rates, options))
+        try:
+            run["results"].append(compare_layer(row, entrants, machine, rates, options))
+        except RuntimeError as error:  # no memory, or an error of the device, after which nothing runs any more
+            run["left_out"].append(f"{row['name']} ({str(error).splitlines()[0]})")
+            print(run["left_out"][-1], flush=True)
         save(run, options)
     run["seconds"] = time.perf_counter() - options.started
     save(run, options)

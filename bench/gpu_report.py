@@ -124,7 +124,7 @@ def summary(run):
         found += sustained_lines(results) if precision == "tf32" else []
         lines += [f"**{precision}**", "", *found, ""]
     failures = [f"- {r['name']}: {text}" for r in run["results"] for text in r["failures"]]
-    left_out = [f"- not run for want of time: {', '.join(run['left_out'])}"] if run["left_out"] else []
+    left_out = [f"- left out: {', '.join(run['left_out'])}"] if run["left_out"] else []
     return lines + (["**Failures and gaps**", "", *failures, *left_out, ""] if failures or left_out else [])
 
 
