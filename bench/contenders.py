@@ -26,6 +26,8 @@ ELEMENT_BYTES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2}
 MISTAKE = {"f32": 1e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 2e-2}
 # Of the output channels, so many of the first image are set against float64: a mistake shows in any of them.
 CHECKED_CHANNELS = 2
+# What random numbers of f32 are multiples of.
+F32_STEP = 2.0**-24
 
 
 def read_workloads(path, names):
@@ -84,9 +86,16 @@ class Case:
             self._made[key] = make()
         return self._made[key]
 
+    @staticmethod
+    def _held(tensor, dtype):
+        """The numbers as dtype holds them. f64 gets low bits of its own: sums of products of f32 are exact there."""
+        held = tensor.to(DTYPES[dtype][0])
+        return held + F32_STEP * torch.rand_like(held) if dtype == "f64" else held
+
     def src(self, layout, dtype="f32"):
-        return self._once(lambda: self._x.to(DTYPES[dtype][0]).contiguous(memory_format=FORMATS[layout]),
-                          "src", layout, dtype)
+        if layout == "nchw":
+            return self._once(lambda: self._held(self._x, dtype), "src", layout, dtype)
+        return self._once(lambda: self.src("nchw", dtype).contiguous(memory_format=FORMATS[layout]), "src", layout, dtype)
 
     def dst(self, layout, dtype="f32"):
         """One for all contenders that write where they are told; each is judged before the next one runs."""
@@ -94,7 +103,7 @@ class Case:
                                               memory_format=FORMATS[layout]), "dst", layout, dtype)
 
     def weights(self, dtype="f32"):
-        return self._once(lambda: self._w.to(DTYPES[dtype][0]), "weights", dtype)
+        return self._once(lambda: self._held(self._w, dtype), "weights", dtype)
 
     def bias(self, dtype="f32"):
         return None if self._b is None else self._once(lambda: self._b.to(DTYPES[dtype][0]), "bias", dtype)
