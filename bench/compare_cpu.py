@@ -175,14 +175,6 @@ def set_floors(results, floor, ways, threads):
             found["floor_ms"] = floor.milliseconds(by_name.get(name, plain), result["gflop"] * 1e9, size)
 
 
-def names_of(text, known, what):
-    names = [name for name in text.split(",") if name]
-    unknown = set(names) - set(known)
-    if unknown:
-        raise SystemExit(f"--{what} {', '.join(sorted(unknown))}: must be among {', '.join(known)}")
-    return names
-
-
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE")
@@ -202,9 +194,9 @@ def parse_arguments():
                         + "; ".join(f"{n}: {b[0]}" for n, b in report.BARS.items()))
     parser.add_argument("--out", default=".")
     options = parser.parse_args()
-    options.peers = names_of(options.peers, c.PEERS, "peers")
-    options.layouts = names_of(options.layouts, c.LAYOUTS, "layouts")
-    options.variants = names_of(options.variants, VARIANTS, "variants")
+    options.peers = c.names_of(options.peers, c.PEERS, "peers")
+    options.layouts = c.names_of(options.layouts, c.LAYOUTS, "layouts")
+    options.variants = c.names_of(options.variants, VARIANTS, "variants")
     try:
         options.bars = dict(map(report.parse_bar, options.bar))
     except ValueError as error:

@@ -1,4 +1,5 @@
-"""The layers of workloads.csv as contenders run them: tconv in several ways, and its peers on the CPU.
+"""The layers of workloads.csv as contenders run them: what all comparisons share, tconv in several ways on the CPU, and its
+peers there. gpu_contenders.py has those on the GPU.
 
 Every contender of a case works on the case's own tensors, given in the layout that it wants, and packs its weights once if it
 can. A peer that is not installed is missing for the whole comparison, one that cannot do a layer for that layer; both say
@@ -25,6 +26,8 @@ ELEMENT_BYTES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2}
 MISTAKE = {"f32": 1e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 2e-2}
 # Of the output channels, so many of the first image are set against float64: a mistake shows in any of them.
 CHECKED_CHANNELS = 2
+# What random numbers of f32 are multiples of.
+F32_STEP = 2.0**-24
 
 
 def read_workloads(path, names):
@@ -35,6 +38,14 @@ def read_workloads(path, names):
     if unknown:
         raise SystemExit(f"{path}: no {', '.join(sorted(unknown))}")
     return [row for row in rows if not names or row["name"] in names]
+
+
+def names_of(text, known, what):
+    names = [name for name in text.split(",") if name]
+    unknown = set(names) - set(known)
+    if unknown:
+        raise SystemExit(f"--{what} {', '.join(sorted(unknown))}: must be among {', '.join(known)}")
+    return names
 
 
 def flop(row):
@@ -53,12 +64,15 @@ def pytorch_arguments(row):
 class Case:
     """A layer and its tensors. Each layout and dtype of them is made once, and all its contenders read the same."""
 
-    def __init__(self, row):
+    def __init__(self, row, device="cpu", checked_images=(0,), checked_channels=CHECKED_CHANNELS):
+        """checked_channels: how many output channels, None for all; more than one group is always checked whole."""
         self.row = row
         self._made = {}
-        self._x = torch.rand(row["N"], row["Cin"], row["H"], row["W"]) - 0.5
-        self._w = torch.rand(row["Cin"], row["Cout"] // row["g"], row["kh"], row["kw"]) - 0.5
-        self._b = torch.rand(row["Cout"]) if row["bias"] else None
+        self._checked_images = sorted(set(checked_images))
+        self._checked_channels = checked_channels if row["g"] == 1 else None
+        self._x = torch.rand(row["N"], row["Cin"], row["H"], row["W"], device=device) - 0.5
+        self._w = torch.rand(row["Cin"], row["Cout"] // row["g"], row["kh"], row["kw"], device=device) - 0.5
+        self._b = torch.rand(row["Cout"], device=device) if row["bias"] else None
 
     @functools.cached_property
     def output_shape(self):
@@ -72,17 +86,24 @@ class Case:
             self._made[key] = make()
         return self._made[key]
 
+    @staticmethod
+    def _held(tensor, dtype):
+        """The numbers as dtype holds them. f64 gets low bits of its own: sums of products of f32 are exact there."""
+        held = tensor.to(DTYPES[dtype][0])
+        return held + F32_STEP * torch.rand_like(held) if dtype == "f64" else held
+
     def src(self, layout, dtype="f32"):
-        return self._once(lambda: self._x.to(DTYPES[dtype][0]).contiguous(memory_format=FORMATS[layout]),
-                          "src", layout, dtype)
+        if layout == "nchw":
+            return self._once(lambda: self._held(self._x, dtype), "src", layout, dtype)
+        return self._once(lambda: self.src("nchw", dtype).contiguous(memory_format=FORMATS[layout]), "src", layout, dtype)
 
     def dst(self, layout, dtype="f32"):
         """One for all contenders that write where they are told; each is judged before the next one runs."""
-        return self._once(lambda: torch.empty(self.output_shape, dtype=DTYPES[dtype][0], memory_format=FORMATS[layout]),
-                          "dst", layout, dtype)
+        return self._once(lambda: torch.empty(self.output_shape, dtype=DTYPES[dtype][0], device=self._x.device,
+                                              memory_format=FORMATS[layout]), "dst", layout, dtype)
 
     def weights(self, dtype="f32"):
-        return self._once(lambda: self._w.to(DTYPES[dtype][0]), "weights", dtype)
+        return self._once(lambda: self._held(self._w, dtype), "weights", dtype)
 
     def bias(self, dtype="f32"):
         return None if self._b is None else self._once(lambda: self._b.to(DTYPES[dtype][0]), "bias", dtype)
@@ -93,20 +114,30 @@ class Case:
         return ELEMENT_BYTES[dtype] * elements
 
     def expected(self, dtype):
-        """Some channels of the first image in float64, of the numbers as dtype holds them."""
+        """The checked channels of the checked images in float64, of the numbers as dtype holds them."""
         return self._once(lambda: self._expected(dtype), "expected", dtype)
 
     def _expected(self, dtype):
-        x, w, b = self.src("nchw", dtype)[:1].double(), self.weights(dtype).double(), self.bias(dtype)
-        if self.row["g"] == 1:
-            w = w[:, :CHECKED_CHANNELS]
-            b = None if b is None else b[:CHECKED_CHANNELS]
+        channels = slice(self._checked_channels)
+        x, w, b = self.src("nchw", dtype)[self._checked_images].double(), self.weights(dtype).double(), self.bias(dtype)
+        w, b = w[:, channels], None if b is None else b[channels]
         return F.conv_transpose2d(x, w.contiguous(), None if b is None else b.double(), *pytorch_arguments(self.row))
 
     def error(self, result, dtype):
         """The relative L2 error of a result in that part."""
         expected = self.expected(dtype)
-        return ((result[:1, :expected.shape[1]].double() - expected).norm() / expected.norm()).item()
+        part = result[self._checked_images][:, :expected.shape[1]]
+        return ((part.double() - expected).norm() / expected.norm()).item()
+
+
+def layer_desc(library, row, layout, dtype, math=t.MATH_STRICT):
+    """The row as tconv takes it."""
+    return library.desc(
+        batch=row["N"], in_channels=row["Cin"], in_h=row["H"], in_w=row["W"], out_channels=row["Cout"],
+        kernel_h=row["kh"], kernel_w=row["kw"], stride_h=row["sh"], stride_w=row["sw"], pad_top=row["ph"],
+        pad_bottom=row["ph"], pad_left=row["pw"], pad_right=row["pw"], output_padding_h=row["oph"],
+        output_padding_w=row["opw"], dilation_h=row["dh"], dilation_w=row["dw"], groups=row["g"],
+        layout=LAYOUTS[layout], dtype=DTYPES[dtype][1], math=math)
 
 
 @dataclasses.dataclass
@@ -128,13 +159,8 @@ class TconvWay:
     isa: str = ""  # a cap; none
 
     def prepare(self, library, case):
-        row, layout, dtype = case.row, self.layout, self.dtype
-        desc = library.desc(
-            batch=row["N"], in_channels=row["Cin"], in_h=row["H"], in_w=row["W"], out_channels=row["Cout"],
-            kernel_h=row["kh"], kernel_w=row["kw"], stride_h=row["sh"], stride_w=row["sw"], pad_top=row["ph"],
-            pad_bottom=row["ph"], pad_left=row["pw"], pad_right=row["pw"], output_padding_h=row["oph"],
-            output_padding_w=row["opw"], dilation_h=row["dh"], dilation_w=row["dw"], groups=row["g"],
-            layout=LAYOUTS[layout], dtype=DTYPES[dtype][1])
+        layout, dtype = self.layout, self.dtype
+        desc = layer_desc(library, case.row, layout, dtype)
         cap = {"": t.CPU_ISA_DEFAULT, "avx2": t.CPU_ISA_AVX2}[self.isa]
         plan = library.plan(desc, backend=t.BACKEND_CPU, threads=self.threads, cpu_isa=cap)
         plan.pack(case.weights(dtype).data_ptr())

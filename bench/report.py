@@ -1,4 +1,4 @@
-"""What compare_cpu.py found, as a table, a summary with verdicts, and a plot.
+"""What compare_cpu.py found, as a table, a summary with verdicts, and a plot. gpu_report.py stands on this.
 
 A result is a dict: name, n, gflop, and contenders, by name: ms, floor_ms (None where the floor was not measured), layout,
 and for tconv's workspace_bytes and threads.
@@ -208,15 +208,35 @@ COLOURS = {"tconv": "#c1272d"}
 PEER_COLOURS = ["#0b3c5d", "#328cc1", "#a3c4dc", "#6b6b6b", "#b0a990"]
 
 
-def plot(results, threads, path):
-    """Bars of time over floor for each layer and contender, a panel for each layout, the geometric means last."""
+def load_pyplot():
+    """matplotlib's pyplot, drawing SVG that is the same for the same figures; None where it is not installed."""
     try:
         import matplotlib
     except ImportError:
-        return "no matplotlib: no plot"
+        return None
     matplotlib.use("svg")
     import matplotlib.pyplot as pyplot
     matplotlib.rcParams["svg.hashsalt"] = "tconv"
+    return pyplot
+
+
+def label_layers(axes, results):
+    """The layers' names below a panel of bars."""
+    layers = [r["name"] for r in results]
+    axes.set_xticks([*range(len(layers)), len(layers) + 0.5], [*layers, "geometric mean"], rotation=60, ha="right", fontsize=8)
+
+
+def save_figure(pyplot, figure, path):
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def plot(results, threads, path):
+    """Bars of time over floor for each layer and contender, a panel for each layout, the geometric means last."""
+    pyplot = load_pyplot()
+    if pyplot is None:
+        return "no matplotlib: no plot"
     names = [name for name in contender_names(results) if not is_variant(name)]
     layouts = {}
     for name in names:
@@ -227,14 +247,10 @@ def plot(results, threads, path):
         draw_panel(axes, results, group)
         axes.set_ylabel(f"{layout.upper()}: time / floor")
         axes.legend(fontsize=8, ncols=len(group), loc="upper left")
-    layers = [r["name"] for r in results]
-    panels[-1, 0].set_xticks([*range(len(layers)), len(layers) + 0.5], [*layers, "geometric mean"], rotation=60, ha="right",
-                             fontsize=8)
+    label_layers(panels[-1, 0], results)
     panels[0, 0].set_title(f"ConvTranspose2d, f32, {threads} thread{'s' if threads > 1 else ''}: lower is better, 1 is the "
                            "machine's limit", fontsize=10)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    save_figure(pyplot, figure, path)
     return None
 
 

@@ -79,6 +79,7 @@ class Plan:
 
     def __init__(self, library, desc, options):
         self.library, self.dtype, self.handle = library, desc.dtype, c.c_void_p()
+        self.location = options.get("location", LOCATION_AUTO)  # said once, it is not looked up in every call
         settings, issue = Options(), Issue()
         library._check(library.lib.tconv_options_init_sized(c.byref(settings), c.c_size_t(c.sizeof(Options))))
         for name, value in options.items():
@@ -101,7 +102,7 @@ class Plan:
         return size.value
 
     def _tensor(self, address):
-        return c.byref(Tensor(address, self.dtype, LOCATION_AUTO)) if address else None
+        return c.byref(Tensor(address, self.dtype, self.location)) if address else None
 
     def pack(self, weights, stream=None):
         """Packs the weights at this address once; execute() then ignores the weights that it is given."""
@@ -113,7 +114,7 @@ class Plan:
 
     def bind(self, src, weights, bias, dst, workspace, stream=None):
         """A function of no arguments that executes the plan on these addresses (None for no bias or weights)."""
-        tensors = [Tensor(address, self.dtype, LOCATION_AUTO) for address in (src, weights, bias, dst)]
+        tensors = [Tensor(address, self.dtype, self.location) for address in (src, weights, bias, dst)]
         pointers = [c.byref(t) if t.data else None for t in tensors]
         arguments = (self.handle, *pointers, c.c_void_p(workspace), c.c_size_t(self.workspace_size), c.c_void_p(stream))
         execute, check = self.library.lib.tconv_plan_execute, self.library._check

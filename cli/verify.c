@@ -2,7 +2,8 @@
  * tconv verify: every implementation on this machine against the float64 reference, on the corners and on random layers,
  * with integers, where every bit must be right on every backend, and with reals, which must be in bounds.
  *
- * A way is an implementation and, on the CPU, an instruction set. The reference is itself a way, and its answers are
+ * A way is an implementation and, on the CPU, an instruction set, on CUDA a math: what f32 is multiplied in there is the
+ * way's, not the layer's, so that every f32 layer is run in strict math and in TF32. The reference is itself a way, and its answers are
  * compared with the formula at some pixels, so that nothing judges itself. Layer i of the random ones depends on seed + i
  * alone: it replays by itself.
  */
@@ -19,7 +20,7 @@
 #include "options.h"
 #include "timing.h"
 
-#define MAX_WAYS        32
+#define MAX_WAYS        64
 #define MAX_FAILURES    10 /* then it stops */
 #define DEFAULT_LAYERS  200
 #define FORMULA_PIXELS  4
@@ -36,6 +37,7 @@ static const char *const backend_choices[] = {"auto", "cpu", "cuda", "all", NULL
 
 typedef struct way {
     tconv_options options;
+    tconv_math math; /* of f32; DEFAULT: as the layer says */
     int64_t layers, unsupported, failures;
     double seconds;
 } way;
@@ -87,7 +89,8 @@ static bool machine_has(tconv_cpu_isa isa)
     return strcmp(used, harness_cpu_isa_name(isa)) == 0;
 }
 
-static void add_way(verification *all, const char *implementation, tconv_backend backend, tconv_cpu_isa isa)
+static void add_way(verification *all, const char *implementation, tconv_backend backend, tconv_cpu_isa isa,
+                    tconv_math math)
 {
     if (all->way_count == MAX_WAYS)
         return;
@@ -96,6 +99,30 @@ static void add_way(verification *all, const char *implementation, tconv_backend
     added->options.backend = backend;
     added->options.implementation = implementation;
     added->options.cpu_isa = isa;
+    added->math = math;
+}
+
+/* What tells a way from the others of its implementation. */
+static const char *way_name(const way *by)
+{
+    if (by->math != TCONV_MATH_DEFAULT)
+        return harness_math_name(by->math);
+    return by->options.cpu_isa == TCONV_CPU_ISA_DEFAULT ? "-" : harness_cpu_isa_name(by->options.cpu_isa);
+}
+
+/* Whether the way has something of its own to do for the layer: TF32 is for f32 alone. */
+static bool concerns(const way *by, const harness_layer *layer)
+{
+    return by->math != TCONV_MATH_TF32 || layer->desc.dtype == TCONV_F32;
+}
+
+/* The layer as the way runs it. */
+static harness_layer layer_of(const way *by, const harness_layer *layer)
+{
+    harness_layer own = *layer;
+    if (by->math != TCONV_MATH_DEFAULT)
+        own.desc.math = by->math;
+    return own;
 }
 
 static bool is_cuda(const char *implementation)
@@ -107,12 +134,12 @@ static void add_cpu_ways(verification *all, const char *implementation)
 {
     const tconv_cpu_isa cap = all->asked->execution.isa;
     if (strcmp(implementation, "cpu_reference") == 0) { /* is the same at every level */
-        add_way(all, implementation, TCONV_BACKEND_CPU, cap);
+        add_way(all, implementation, TCONV_BACKEND_CPU, cap, TCONV_MATH_DEFAULT);
         return;
     }
     for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; ++isa)
         if ((cap == TCONV_CPU_ISA_DEFAULT || (int)cap == isa) && machine_has((tconv_cpu_isa)isa))
-            add_way(all, implementation, TCONV_BACKEND_CPU, (tconv_cpu_isa)isa);
+            add_way(all, implementation, TCONV_BACKEND_CPU, (tconv_cpu_isa)isa, TCONV_MATH_DEFAULT);
 }
 
 /* Lists the ways, the CPU's first. Returns -1 to go on, else the exit code. */
@@ -141,7 +168,8 @@ static int find_ways(verification *all)
             if (!is_cuda(name) && cpu)
                 add_cpu_ways(all, name);
             else if (is_cuda(name) && cuda)
-                add_way(all, name, TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT);
+                for (int math = TCONV_MATH_STRICT; math <= TCONV_MATH_TF32; ++math)
+                    add_way(all, name, TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, (tconv_math)math);
         }
     if (!known)
         return cli_option_error(asked->options, asked->option_count, "implementation",
@@ -180,7 +208,8 @@ static void report(verification *all, const attempt *tried, way *by, const char 
     if (by == NULL)
         return;
     ++by->failures;
-    harness_layer_format(&tried->layer, layer, sizeof layer);
+    const harness_layer own = layer_of(by, &tried->layer);
+    harness_layer_format(&own, layer, sizeof layer);
     const bool random = tried->corner == NULL; /* one by itself; the corners' numbers depend on their place */
     printf("  replay: tconv verify --seed %" PRIu64 " --layers %d%s --implementation %s",
            random ? tried->seed : all->asked->seed, random, random ? " --no-corners" : "", by->options.implementation);
@@ -283,16 +312,18 @@ static void verify_fill(verification *all, const attempt *tried, harness_fill fi
     if (test.expected != NULL)
         check_answer(all, tried, &test);
     for (size_t i = 0; i < all->way_count; ++i) {
-        if (!run_way(all, tried, &all->ways[i], &test, &output))
+        way *by = &all->ways[i];
+        test.layer = layer_of(by, &tried->layer);
+        if (!concerns(by, &tried->layer) || !run_way(all, tried, by, &test, &output))
             continue;
-        if (fill == HARNESS_REALS && is_threaded(tried) && all->ways[i].options.backend == TCONV_BACKEND_CPU)
-            check_threads(all, tried, &all->ways[i], &test, &output);
+        if (fill == HARNESS_REALS && is_threaded(tried) && by->options.backend == TCONV_BACKEND_CPU)
+            check_threads(all, tried, by, &test, &output);
         if (fill == HARNESS_INTEGERS && first.dst.memory == NULL) {
             first = output;
             continue;
         }
         if (fill == HARNESS_INTEGERS && !harness_same_bits(&test, &first, &output, &failure))
-            report(all, tried, &all->ways[i], failure.text);
+            report(all, tried, by, failure.text);
         harness_output_release(&output);
     }
     harness_output_release(&first);
@@ -319,13 +350,11 @@ static void verify_layer(verification *all, const attempt *tried)
 
 static void summarize(const verification *all, double seconds)
 {
-    printf("%-24s %-8s %10s %12s %9s %9s\n", "implementation", "isa", "runs", "unsupported", "failures", "seconds");
+    printf("%-24s %-8s %10s %12s %9s %9s\n", "implementation", "way", "runs", "unsupported", "failures", "seconds");
     for (size_t i = 0; i < all->way_count; ++i) {
         const way *by = &all->ways[i];
-        const bool plain = by->options.cpu_isa == TCONV_CPU_ISA_DEFAULT;
-        printf("%-24s %-8s %10" PRId64 " %12" PRId64 " %9" PRId64 " %9.2f\n", by->options.implementation,
-               plain ? "-" : harness_cpu_isa_name(by->options.cpu_isa), by->layers, by->unsupported, by->failures,
-               by->seconds);
+        printf("%-24s %-8s %10" PRId64 " %12" PRId64 " %9" PRId64 " %9.2f\n", by->options.implementation, way_name(by),
+               by->layers, by->unsupported, by->failures, by->seconds);
     }
     printf("%zu of %zu layers in %.1f s, %" PRId64 " failures: %s\n", all->done, all->total, seconds, all->failures,
            all->failures == 0 ? "all right" : "WRONG");
@@ -376,8 +405,9 @@ int cli_verify(int argc, char **argv)
     };
     const cli_usage usage = {
         "verify", "[--backend auto|cpu|cuda|all] [--layers N] [--seed S] [OPTION]...",
-        "Tests every implementation on this machine, on the CPU at every instruction set, against a "
-        "float64 reference:\non corners by name and on random layers, with integers (every bit must "
+        "Tests every implementation on this machine, on the CPU at every instruction set, on CUDA strictly "
+        "and in TF32,\nagainst a float64 reference: on corners by name and on random layers, with integers (every bit "
+        "must "
         "be right) and with reals (in bounds).\nA failure prints how to replay it."};
     asked.options = options;
     asked.option_count = sizeof options / sizeof options[0];

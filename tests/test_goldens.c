@@ -150,6 +150,8 @@ static size_t check_form(const struct golden *golden, size_t index, const harnes
     size_t taken = 0;
     for (size_t w = 0; w < way_count; w++) {
         harness_output output;
+        if (filling == REAL && ways[w].math == TCONV_MATH_TF32)
+            continue; /* rounds to 11 bits */
         if (!run_way(&test, &ways[w], 2, (index + w) % 2 != 0, &output))
             continue;
         compare(golden, &test, &output, filling, ways[w].text);

@@ -160,6 +160,62 @@ Test(harness, a_wrong_element_is_seen)
         }
 }
 
+/* Keeps the upper 11 bits of each significand, after adding half a step for the nearest. */
+static void cut_to_tf32(harness_buffer *buffer, int64_t count, uint32_t half)
+{
+    uint32_t *bits = buffer->data;
+    for (int64_t i = 0; i < count; i++)
+        bits[i] = (bits[i] + half) & 0xffffe000u;
+}
+
+/* What TF32 gives of a case: the reference's answer for the cut factors, set against the right answer. */
+static bool tf32_is_right(uint32_t half, harness_failure *failure)
+{
+    harness_layer layer;
+    harness_case test, cut;
+    tconv_issue issue;
+    char message[128];
+    cr_assert(harness_problem_parse("n=2 ci=16 h=6 w=6 co=8 k=3", &layer, message, sizeof message), "%s", message);
+    layer.desc.math = TCONV_MATH_TF32;
+    expect_success(harness_case_create(&test, &layer, HARNESS_REALS, 9, &issue), issue);
+    expect_success(harness_case_create(&cut, &layer, HARNESS_REALS, 9, &issue), issue);
+    cut_to_tf32(&cut.src, cut.src_view.extent, half);
+    cut_to_tf32(&cut.weights, cut.weights_view.extent, half);
+    harness_output output = run_case(&cut);
+    bool right = harness_compare(&test, &output, failure);
+    harness_output_release(&output);
+    harness_case_destroy(&cut);
+    harness_case_destroy(&test);
+    return right;
+}
+
+Test(harness, tf32_rounds_to_nearest_and_does_not_truncate)
+{
+    harness_failure failure;
+    cr_assert(tf32_is_right(0x1000, &failure), "%s", failure.text);
+    cr_assert(!tf32_is_right(0, &failure));
+    cr_assert(strstr(failure.text, "error") != NULL, "%s", failure.text);
+}
+
+/* Each output has a bound of its own, far below what the relative error of all would let pass. */
+Test(harness, tf32_is_held_to_a_bound_for_each_output)
+{
+    harness_case test = make_case(TCONV_F32, HARNESS_REALS);
+    test.layer.desc.math = TCONV_MATH_TF32;
+    const int64_t index = harness_view_index(&test.dst_view, 1, 2, 3, 4);
+    const int64_t *shape = test.dst_view.shape;
+    const double bound = test.bound[((shape[1] + 2) * shape[2] + 3) * shape[3] + 4];
+    for (int within = 0; within < 2; within++) {
+        harness_output output = run_case(&test);
+        harness_failure failure;
+        double value = harness_element_get(TCONV_F32, output.dst.data, index);
+        harness_element_set(TCONV_F32, output.dst.data, index, value + (within ? 0.95 : 1.05) * 0x1p-10 * bound);
+        cr_assert_eq(harness_compare(&test, &output, &failure), within != 0, "%s", failure.text);
+        harness_output_release(&output);
+    }
+    harness_case_destroy(&test);
+}
+
 Test(harness, a_missing_and_a_stray_write_are_seen)
 {
     harness_case test = make_case(TCONV_F32, HARNESS_REALS);

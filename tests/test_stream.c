@@ -1,27 +1,18 @@
 /*
  * What the CUDA backend promises about streams, with the CUDA runtime beside it: work is ordered on the caller's stream
  * and nowhere else, nothing waits, a call can be captured into a graph, and the caller's current device and last error
- * stay as they were. Streams are held up by a host function that waits for a flag, for at most HOLD_SECONDS.
+ * stay as they were.
  */
 #include <criterion/criterion.h>
-#include <cuda_runtime_api.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "harness.h"
 #include "support/expect.h"
+#include "support/hold.h"
 #include "support/small_layer.h"
 #include "support/ways.h"
-
-#define HOLD_SECONDS 20
-
-#define expect_cuda(call)                                                                                              \
-    do {                                                                                                               \
-        cudaError_t error_ = (call);                                                                                   \
-        cr_assert_eq(error_, cudaSuccess, "%s: %s", #call, cudaGetErrorString(error_));                                \
-    } while (0)
 
 /* The small layer on the device. */
 struct on_device {
@@ -91,35 +82,6 @@ static void fetch(const struct on_device *made, cudaStream_t stream)
     expect_cuda(cudaStreamSynchronize(stream));
 }
 
-/* Holds a stream up until it is let go, or gives up. */
-struct hold {
-    atomic_bool let_go, gave_up;
-};
-
-static void CUDART_CB wait_for_flag(void *argument)
-{
-    struct hold *hold = argument;
-    const struct timespec millisecond = {0, 1000000};
-    for (int i = 0; i < HOLD_SECONDS * 1000; i++) {
-        if (atomic_load(&hold->let_go))
-            return;
-        nanosleep(&millisecond, NULL);
-    }
-    atomic_store(&hold->gave_up, true);
-}
-
-static void hold_up(struct hold *hold, cudaStream_t stream)
-{
-    atomic_init(&hold->let_go, false);
-    atomic_init(&hold->gave_up, false);
-    expect_cuda(cudaLaunchHostFunc(stream, wait_for_flag, hold));
-}
-
-static void let_go(struct hold *hold)
-{
-    atomic_store(&hold->let_go, true);
-}
-
 /* The mistake would wait for the held stream, that is, until it gives up. */
 Test(stream_cuda, mistake_synchronising_the_device)
 {
@@ -127,12 +89,13 @@ Test(stream_cuda, mistake_synchronising_the_device)
     struct hold hold;
     cudaStream_t stream;
     expect_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    hold_init(&hold);
     hold_up(&hold, stream);
     execute_on(&made, stream);
-    cr_assert_not(atomic_load(&hold.gave_up), "execute waited for its stream");
+    cr_assert_not(hold_gave_up(&hold), "execute waited for its stream");
     let_go(&hold);
     fetch(&made, stream);
-    cr_assert_not(atomic_load(&hold.gave_up));
+    cr_assert_not(hold_gave_up(&hold));
     cr_assert(small_layer_is_right(&layer));
     expect_cuda(cudaStreamDestroy(stream));
     release_on_device(&made);
@@ -152,10 +115,11 @@ Test(stream_cuda, one_call_on_device_tensors_does_not_wait)
         tconv_conv_transpose2d(&layer.desc, &options, &made.src, &made.weights, &made.bias, &made.dst, &issue), issue);
     fetch(&made, stream);
     cr_assert(small_layer_is_right(&layer));
+    hold_init(&hold);
     hold_up(&hold, stream);
     expect_success(
         tconv_conv_transpose2d(&layer.desc, &options, &made.src, &made.weights, &made.bias, &made.dst, &issue), issue);
-    cr_assert_not(atomic_load(&hold.gave_up), "the call waited for its stream");
+    cr_assert_not(hold_gave_up(&hold), "the call waited for its stream");
     let_go(&hold);
     expect_cuda(cudaStreamSynchronize(stream));
     expect_cuda(cudaStreamDestroy(stream));
@@ -169,10 +133,11 @@ Test(stream_cuda, mistake_computing_on_the_default_stream)
     struct hold hold;
     cudaStream_t stream;
     expect_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    hold_init(&hold);
     hold_up(&hold, NULL);
     execute_on(&made, stream);
     fetch(&made, stream);
-    cr_assert_not(atomic_load(&hold.gave_up), "the stream waited for the default stream");
+    cr_assert_not(hold_gave_up(&hold), "the stream waited for the default stream");
     cr_assert(small_layer_is_right(&layer), "dst was not computed on the stream");
     let_go(&hold);
     expect_cuda(cudaStreamDestroy(stream));

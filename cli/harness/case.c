@@ -18,7 +18,10 @@
 #define PATTERN_ELEMENTS 65537
 #define LARGEST_INTEGER  8
 #define LARGEST_BIAS     16
-#define SERIAL_FLOPS     1e7 /* some milliseconds of the reference */
+/* Of src or of weights, where sums leave room: what the 11 bits of TF32 and f16 hold, and bf16's 8. */
+#define LARGEST_WIDE      1024
+#define LARGEST_WIDE_BF16 256
+#define SERIAL_FLOPS      1e7 /* some milliseconds of the reference */
 
 static tconv_status fail(tconv_issue *issue, tconv_status status, const char *field, const char *message)
 {
@@ -56,15 +59,27 @@ void harness_buffer_release(harness_buffer *buffer)
 
 /* ------------------------------------------------------------------------------------------------------------ filling */
 
-/* The largest |integer| of src and weights for which every sum is exact in f32 and does not overflow f16; 0 if none. */
-static int64_t integer_range(const tconv_desc *desc)
+/* What |values| may be; 0: reals. */
+struct ranges {
+    int64_t src, weights;
+};
+
+/* The largest integers for which every sum is exact in f32 and does not overflow f16; 0 if none. One factor is small, the
+ * other as wide as that leaves it, by turns. */
+static struct ranges integer_ranges(const tconv_desc *desc, bool wide_weights)
 {
     static const double largest_sum[] = {
         [TCONV_F32] = 0x1p24, [TCONV_F64] = 0x1p24, [TCONV_F16] = 60000, [TCONV_BF16] = 0x1p24};
     const int64_t group_in = desc->in_channels / desc->groups;
-    double taps = (double)group_in * (double)desc->kernel_h * (double)desc->kernel_w;
-    double range = floor(sqrt((largest_sum[desc->dtype] - LARGEST_BIAS) / taps));
-    return range < LARGEST_INTEGER ? (int64_t)range : LARGEST_INTEGER;
+    const double taps = (double)group_in * (double)desc->kernel_h * (double)desc->kernel_w;
+    const double largest_product = (largest_sum[desc->dtype] - LARGEST_BIAS) / taps;
+    const double small = fmin(floor(sqrt(largest_product)), LARGEST_INTEGER);
+    if (small < 1)
+        return (struct ranges){0, 0};
+    const double wide =
+        fmin(floor(largest_product / small), desc->dtype == TCONV_BF16 ? LARGEST_WIDE_BF16 : LARGEST_WIDE);
+    return wide_weights ? (struct ranges){(int64_t)small, (int64_t)wide}
+                        : (struct ranges){(int64_t)wide, (int64_t)small};
 }
 
 static double draw(harness_random *random, int64_t range)
@@ -110,8 +125,8 @@ static tconv_status create_tensors(harness_case *test, const harness_layer *laye
     test->weights_view = harness_weights_view(desc);
     test->dst_view = harness_dst_view(desc);
 
-    int64_t range = fill == HARNESS_INTEGERS ? integer_range(desc) : 0;
-    if (fill == HARNESS_INTEGERS && range == 0)
+    const struct ranges ranges = fill == HARNESS_INTEGERS ? integer_ranges(desc, seed % 2 != 0) : (struct ranges){0, 0};
+    if (fill == HARNESS_INTEGERS && ranges.src == 0)
         return fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "fill", "a layer of so many taps has no exact integers");
 
     const size_t size = harness_element_size(desc->dtype);
@@ -127,14 +142,14 @@ static tconv_status create_tensors(harness_case *test, const harness_layer *laye
         return fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "src", "no memory for the tensors of the case");
     }
     if (pattern) {
-        fill_pattern(test->src_view.extent, desc->dtype, test->src.data, &random, range);
-        fill_pattern(test->weights_view.extent, desc->dtype, test->weights.data, &random, range);
+        fill_pattern(test->src_view.extent, desc->dtype, test->src.data, &random, ranges.src);
+        fill_pattern(test->weights_view.extent, desc->dtype, test->weights.data, &random, ranges.weights);
     } else {
-        fill_view(&test->src_view, desc->dtype, test->src.data, &random, range);
-        fill_view(&test->weights_view, desc->dtype, test->weights.data, &random, range);
+        fill_view(&test->src_view, desc->dtype, test->src.data, &random, ranges.src);
+        fill_view(&test->weights_view, desc->dtype, test->weights.data, &random, ranges.weights);
     }
     if (layer->has_bias)
-        fill_pattern(desc->out_channels, desc->dtype, test->bias.data, &random, range > 0 ? LARGEST_BIAS : 0);
+        fill_pattern(desc->out_channels, desc->dtype, test->bias.data, &random, ranges.src > 0 ? LARGEST_BIAS : 0);
     return TCONV_SUCCESS;
 }
 

@@ -20,9 +20,10 @@ typedef struct harness_buffer {
 
 /* What the tensors hold. */
 typedef enum harness_fill {
-    HARNESS_INTEGERS, /* small integers: products and sums are exact in f32, so that the result, rounded once to the
-                         dtype, has one right answer on every backend */
-    HARNESS_REALS     /* uniform in [-1, 1), rounded to the dtype */
+    HARNESS_INTEGERS, /* small integers (src or weights up to 1024 where there is room): exact in the dtype and, of f32, in TF32,
+                         products and sums exact in f32, so that the result, rounded once to the dtype, has one right
+                         answer on every backend */
+    HARNESS_REALS /* uniform in [-1, 1), rounded to the dtype */
 } harness_fill;
 
 typedef struct harness_case {
@@ -71,7 +72,8 @@ typedef struct harness_failure {
 
 /*
  * Judges an output of a case with an answer. Integers: equal to the exact result rounded once. Reals:
- *     f32        |error| <= 16 * 2^-24 * bound each and relative L2 error <= 1e-6 (TF32: only relative L2 <= 5e-4)
+ *     f32        |error| <= 16 * 2^-24 * bound each and relative L2 error <= 1e-6
+ *     TF32       as f32, plus (2^-10 + 2^-22) * bound each for the rounded factors; relative L2 error <= 5e-4
  *     f64        |error| <= 16 * 2^-53 * bound each
  *     f16, bf16  as f32 each, plus half an ulp of the result
  * The relative error is judged where at least 32 outputs are sums: a few may all but cancel, whatever the arithmetic.

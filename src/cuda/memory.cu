@@ -3,6 +3,9 @@
  *
  * Where an address lies is asked of the driver's library, and only if the process has loaded it: a process that has not
  * can hold no device memory, and asking must neither load the driver nor make a context.
+ *
+ * A device without memory pools (some virtual GPUs) has no allocation in stream order. There memory is allocated and freed
+ * apart from streams: usable at once all the same, and freed when the whole device gets there, which cudaFree waits for.
  */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -43,6 +46,12 @@ tconv_location tconv_cuda_locate(const void *memory, int *device, bool *managed)
     return TCONV_LOCATION_CUDA;
 }
 
+static bool has_memory_pools(int device)
+{
+    int supported = 0;
+    return cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device) == cudaSuccess && supported != 0;
+}
+
 tconv_status tconv_cuda_allocate_async(int device, size_t size, void *stream, void **memory, tconv_issue *issue)
 {
     tconv_cuda_guard guard;
@@ -50,7 +59,10 @@ tconv_status tconv_cuda_allocate_async(int device, size_t size, void *stream, vo
     tconv_status status = tconv_cuda_enter(&guard, device, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    status = tconv_cuda_check(cudaMallocAsync(memory, size, (cudaStream_t)stream), "cudaMallocAsync", issue);
+    if (has_memory_pools(device))
+        status = tconv_cuda_check(cudaMallocAsync(memory, size, (cudaStream_t)stream), "cudaMallocAsync", issue);
+    else
+        status = tconv_cuda_check(cudaMalloc(memory, size), "cudaMalloc", issue);
     tconv_cuda_leave(&guard);
     return status;
 }
@@ -61,7 +73,10 @@ void tconv_cuda_release_async(int device, void *memory, void *stream)
     tconv_issue ignored; /* a release cannot fail: what is wrong with the device, the next call will say */
     if (memory == NULL || tconv_cuda_enter(&guard, device, &ignored) != TCONV_SUCCESS)
         return;
-    cudaFreeAsync(memory, (cudaStream_t)stream);
+    if (has_memory_pools(device))
+        cudaFreeAsync(memory, (cudaStream_t)stream);
+    else
+        cudaFree(memory);
     tconv_cuda_leave(&guard);
 }
 

@@ -24,6 +24,17 @@ static bool machine_has(tconv_cpu_isa isa)
     return strstr(text, name) != NULL;
 }
 
+static void add_way(struct way ways[MAX_WAYS], size_t *count, const char *implementation, tconv_cpu_isa isa,
+                    tconv_math math)
+{
+    cr_assert_lt(*count, MAX_WAYS);
+    const bool cpu = isa != TCONV_CPU_ISA_DEFAULT;
+    struct way *added = &ways[(*count)++];
+    *added = (struct way){implementation, cpu ? TCONV_BACKEND_CPU : TCONV_BACKEND_CUDA, isa, math, ""};
+    snprintf(added->text, sizeof added->text, "%s %s", implementation,
+             cpu ? harness_cpu_isa_name(isa) : harness_math_name(math));
+}
+
 size_t list_ways(tconv_backend backend, struct way ways[MAX_WAYS])
 {
     const char *prefix = backend == TCONV_BACKEND_CUDA ? "cuda_" : "cpu_", *name;
@@ -32,21 +43,13 @@ size_t list_ways(tconv_backend backend, struct way ways[MAX_WAYS])
         if (strncmp(name, prefix, strlen(prefix)) != 0)
             continue;
         if (backend == TCONV_BACKEND_CUDA) {
-            cr_assert_lt(count, MAX_WAYS);
-            ways[count] = (struct way){name, backend, TCONV_CPU_ISA_DEFAULT, ""};
-            snprintf(ways[count].text, sizeof ways[count].text, "%s", name);
-            count++;
+            add_way(ways, &count, name, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT);
+            add_way(ways, &count, name, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_TF32);
             continue;
         }
-        for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++) {
-            if (!machine_has((tconv_cpu_isa)isa))
-                continue;
-            cr_assert_lt(count, MAX_WAYS);
-            ways[count] = (struct way){name, backend, (tconv_cpu_isa)isa, ""};
-            snprintf(ways[count].text, sizeof ways[count].text, "%s %s", name,
-                     harness_cpu_isa_name((tconv_cpu_isa)isa));
-            count++;
-        }
+        for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++)
+            if (machine_has((tconv_cpu_isa)isa))
+                add_way(ways, &count, name, (tconv_cpu_isa)isa, TCONV_MATH_DEFAULT);
     }
     cr_assert_gt(count, 0, "no implementation whose name begins with %s runs here", prefix);
     return count;
@@ -62,16 +65,38 @@ tconv_options way_options(const struct way *way)
     return options;
 }
 
+harness_case case_of_way(const harness_case *test, const struct way *way)
+{
+    harness_case own = *test;
+    if (way->math != TCONV_MATH_DEFAULT)
+        own.layer.desc.math = way->math;
+    return own;
+}
+
+/* The plain kernels on CUDA; those on tensor cores are not listed. */
+static const char *const plain_cuda[] = {"cuda_phases", "cuda_stencil"};
+
+bool way_skips_taps(const struct way *way)
+{
+    for (size_t i = 0; i < sizeof plain_cuda / sizeof plain_cuda[0]; i++)
+        if (strcmp(way->implementation, plain_cuda[i]) == 0)
+            return true;
+    return way->backend == TCONV_BACKEND_CPU;
+}
+
 bool run_way(const harness_case *test, const struct way *way, int threads, bool pack_once, harness_output *output)
 {
+    const harness_case own = case_of_way(test, way);
     tconv_options options = way_options(way);
     tconv_issue issue;
     char layer[HARNESS_LAYER_TEXT];
     options.threads = threads;
-    tconv_status status = harness_run(test, &options, pack_once, output, &issue);
+    if (way->math == TCONV_MATH_TF32 && test->layer.desc.dtype != TCONV_F32)
+        return false;
+    tconv_status status = harness_run(&own, &options, pack_once, output, &issue);
     if (status == TCONV_SUCCESS)
         return true;
-    harness_layer_format(&test->layer, layer, sizeof layer);
+    harness_layer_format(&own.layer, layer, sizeof layer);
     cr_assert_eq(status, TCONV_ERROR_UNSUPPORTED, "%s: %s \"%s\": %s", way->text, tconv_status_string(status),
                  issue.message, layer);
     return false;
@@ -81,9 +106,10 @@ bool check_way(const harness_case *test, const struct way *way, int threads, boo
 {
     harness_output output;
     harness_failure failure;
+    const harness_case own = case_of_way(test, way);
     if (!run_way(test, way, threads, pack_once, &output))
         return false;
-    cr_assert(harness_compare(test, &output, &failure), "%s, %d threads%s: %s", way->text, threads,
+    cr_assert(harness_compare(&own, &output, &failure), "%s, %d threads%s: %s", way->text, threads,
               pack_once ? ", packed" : "", failure.text);
     harness_output_release(&output);
     return true;

@@ -1,6 +1,7 @@
 /*
  * Ways to run a layer: every implementation of this build that can run on this machine, on the CPU at each instruction
- * set that the machine has. A test that holds for one must hold for all.
+ * set that the machine has, on CUDA in strict math and in TF32, whatever the layer says. A test that holds for one must
+ * hold for all.
  */
 #ifndef TCONV_TESTS_WAYS_H
 #define TCONV_TESTS_WAYS_H
@@ -13,17 +14,25 @@ struct way {
     const char *implementation;
     tconv_backend backend;
     tconv_cpu_isa isa; /* DEFAULT on CUDA */
-    char text[64];     /* "cpu_phases avx2" */
+    tconv_math math;   /* of f32, on CUDA; DEFAULT on the CPU: as the layer says */
+    char text[64];     /* "cpu_phases avx2", "cuda_phases tf32" */
 };
 
 /* The ways of one backend; fills ways and returns how many. At least one on a machine that has the backend. */
 size_t list_ways(tconv_backend backend, struct way ways[MAX_WAYS]);
 
+/* The case with the way's math. Its memory is that of test: it must not be destroyed. */
+harness_case case_of_way(const harness_case *test, const struct way *way);
+
 /* Options that force a way, with the default number of threads. */
 tconv_options way_options(const struct way *way);
 
-/* Runs the case as harness_run does. False where the implementation does not take the layer; any other failure fails the
- * test. */
+/* Whether the way multiplies exactly the taps that an output has, in factors that are not split: NaN and Inf then go where
+ * the formula takes them. Tensor cores may multiply zeros as well. */
+bool way_skips_taps(const struct way *way);
+
+/* Runs the case as harness_run does. False where the implementation does not take the layer, or the layer is none for the
+ * way's math (TF32 is for f32); any other failure fails the test. */
 bool run_way(const harness_case *test, const struct way *way, int threads, bool pack_once, harness_output *output);
 
 /* run_way, and fails the test unless the output is right. */

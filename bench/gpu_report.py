@@ -1,0 +1,204 @@
+"""What compare_gpu.py found: tables, verdicts against the bars, bars over the floor and rooflines.
+
+A run is a dict: heading, rates, left_out, seconds, and results, one for each layer: name, n, gflop, bytes (by dtype), failures,
+and precisions, by name, of contenders, by name, as report.py has them.
+"""
+import report
+from report import geometric_mean, named
+
+# Milliseconds, sustained, in TF32 and NCHW, that these layers are to take on one H200.
+SUSTAINED_BARS = {"kb57": 2.5, "kb65": 1.45, "kb69": 1.95, "kb71": 0.40, "kb75": 0.30, "kb78": 0.70, "kb81": 0.29}
+# The most relative L2 error.
+ERROR_BARS = {"f32": 1e-6, "tf32": 5e-4}
+# For each precision in NCHW, how many times faster than PyTorch in NCHW, and the layers on which it may be slower (None: any).
+PYTORCH_BARS = {"tf32": (3.5, set()), "f32": (4.0, {"kb69"}), "f16": (4.0, None), "bf16": (4.0, None)}
+FLOOR_MEAN_BAR, FLOOR_WORST_BAR = 1.5, 2.5
+EITHER_LAYOUT_BAR = 2.2
+NHWC_BAR, NHWC_SLOWER_BAR = 1.7, 1.10
+# What a roofline takes of the rate of matrix products (compare_gpu.py).
+STRICT_PRODUCTS = 3
+
+
+def is_judged_sustained(case, layout, precision):
+    return case in SUSTAINED_BARS and layout == "nchw" and precision == "tf32"
+
+
+def view(run, precision):
+    """The results of one precision as report.py takes them."""
+    return [{**r, "contenders": r["precisions"][precision]} for r in run["results"] if r["precisions"].get(precision)]
+
+
+def precisions(run):
+    return list(dict.fromkeys(p for r in run["results"] for p in r["precisions"]))
+
+
+# -------------------------------------------------------------------------------------------------------------- verdicts
+
+def met(condition):
+    return "met" if condition else "MISSED"
+
+
+def times_of(results, names):
+    """The least milliseconds among these contenders, by layer."""
+    found = {r["name"]: [r["contenders"][n]["ms"] for n in names if n in r["contenders"]] for r in results}
+    return {name: min(values) for name, values in found.items() if values}
+
+
+def speedups(results, ours, peers):
+    mine, theirs = times_of(results, [ours]), times_of(results, peers)
+    return {name: theirs[name] / mine[name] for name in mine if name in theirs}
+
+
+def speedup_line(title, ratios, mean_bar, slower_allowed, level=1.0):
+    """slower_allowed: the layers that may be slower, None: any."""
+    mean, least = geometric_mean(ratios.values()), min(ratios, key=ratios.get)
+    slower = {name: ratio for name, ratio in ratios.items() if ratio < 1 / level}
+    line = (f"- {title}: {mean:.2f}x faster in geometric mean of {len(ratios)} (bar {mean_bar:g}: {met(mean >= mean_bar)}), least "
+            f"{ratios[least]:.2f}x ({least}); slower{'' if level == 1 else f' by more than {level - 1:.0%}'}: {named(slower)}")
+    if slower_allowed is None:
+        return line
+    bar = "none" if not slower_allowed else "only " + ", ".join(sorted(slower_allowed))
+    return f"{line} (bar {bar}: {met(set(slower) <= slower_allowed)})"
+
+
+def floor_lines(results, precision):
+    for layout in ("nchw", "nhwc"):
+        ratios = {r["name"]: x for r in results if (x := report.ratio_to_floor(r, f"tconv {layout}"))}
+        if not ratios:
+            continue
+        mean, worst = geometric_mean(ratios.values()), max(ratios, key=ratios.get)
+        judged = precision == "tf32" and layout == "nchw"
+        verdicts = [f" (bar {bar:g}: {met(value <= bar)})" if judged else ""
+                    for value, bar in ((mean, FLOOR_MEAN_BAR), (ratios[worst], FLOOR_WORST_BAR))]
+        burst = geometric_mean(f["ms"] / f["burst_floor_ms"] for r in results if (f := r["contenders"].get(f"tconv {layout}")))
+        yield (f"- tconv {layout} over floor: geometric mean {mean:.2f}{verdicts[0]}, worst {ratios[worst]:.2f} "
+               f"({worst}){verdicts[1]}; geometric mean over the floor of the product in a burst {burst:.2f}")
+        torch = [x for r in results if (x := report.ratio_to_floor(r, f"torch {layout}"))]
+        if torch:
+            yield f"- torch {layout} over floor: geometric mean {geometric_mean(torch):.2f}"
+
+
+def pytorch_lines(results, precision):
+    nchw, nhwc = (speedups(results, f"tconv {layout}", [f"torch {layout}"]) for layout in ("nchw", "nhwc"))
+    either = speedups(results, "tconv nchw", ["torch nchw", "torch nhwc"])
+    if nchw and precision in PYTORCH_BARS:
+        yield speedup_line("tconv nchw against torch nchw", nchw, *PYTORCH_BARS[precision])
+    if either and nchw and nhwc and precision == "tf32":
+        yield speedup_line("tconv nchw against torch in whichever layout is faster", either, EITHER_LAYOUT_BAR, None)
+    if nhwc:
+        yield speedup_line("tconv nhwc against torch nhwc", nhwc, NHWC_BAR, set(), NHWC_SLOWER_BAR)
+
+
+def error_lines(results, precision):
+    for layout in ("nchw", "nhwc"):
+        pairs = {r["name"]: [r["contenders"].get(f"{who} {layout}", {}).get("relative_l2") for who in ("tconv", "torch")]
+                 for r in results}
+        ours = {name: pair[0] for name, pair in pairs.items() if pair[0] is not None}
+        if not ours:
+            continue
+        worst = max(ours, key=ours.get)
+        line = f"- tconv {layout}: relative L2 error at most {ours[worst]:.1e} ({worst}"
+        line += f"; torch's there {pairs[worst][1]:.1e})" if pairs[worst][1] is not None else ")"
+        if precision in ERROR_BARS:
+            line += f" (bar {ERROR_BARS[precision]:g}: {met(ours[worst] <= ERROR_BARS[precision])})"
+        if precision == "f32":
+            worse = {name: own / other for name, (own, other) in pairs.items() if own and other and own > other}
+            line += f"; more than torch's: {named(worse)} (bar none: {met(not worse)})"
+        yield line
+
+
+def sustained_lines(results):
+    for r in results:
+        ours, torch = (r["contenders"].get(f"{who} nchw", {}) for who in ("tconv", "torch"))
+        if "sustained_ms" in ours:
+            ms, bar = ours["sustained_ms"], SUSTAINED_BARS[r["name"]]
+            theirs = f", torch {torch['sustained_ms']:.3f}" if "sustained_ms" in torch else ""
+            yield (f"- {r['name']}, sustained: {ms:.3f} ms (bar {bar:g}: {met(ms <= bar)}), "
+                   f"{ms / ours['floor_ms']:.2f} of its floor{theirs}")
+
+
+def summary(run):
+    lines = []
+    for precision in precisions(run):
+        results = view(run, precision)
+        found = [*floor_lines(results, precision), *pytorch_lines(results, precision), *error_lines(results, precision)]
+        found += sustained_lines(results) if precision == "tf32" else []
+        lines += [f"**{precision}**", "", *found, ""]
+    failures = [f"- {r['name']}: {text}" for r in run["results"] for text in r["failures"]]
+    left_out = [f"- left out: {', '.join(run['left_out'])}"] if run["left_out"] else []
+    return lines + (["**Failures and gaps**", "", *failures, *left_out, ""] if failures or left_out else [])
+
+
+# ----------------------------------------------------------------------------------------------------------------- table
+
+def cell(result, name):
+    f = result["contenders"].get(name)
+    return f"{f['ms']:.4f} ({f['ms'] / f['floor_ms']:.2f})" if f else "–"
+
+
+def table(results):
+    names = report.contender_names(results)
+    columns = ["case", "n", "floor ms", *names, *(f"{name} error" for name in names), "implementation"]
+    lines = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 2) + "---|"]
+    for r in results:
+        found = [r["contenders"].get(name) for name in names]
+        cells = [r["name"], str(r["n"]), f"{next(f for f in found if f)['floor_ms']:.4f}", *(cell(r, name) for name in names),
+                 *(f"{f['relative_l2']:.1e}" if f else "–" for f in found),
+                 ", ".join(dict.fromkeys(f["implementation"] for f in found if f and "implementation" in f))]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def markdown(run):
+    lines = [*(f"- {line}" for line in run["heading"]), ""]
+    for precision in precisions(run):
+        lines += [f"**{precision}**, milliseconds in a burst, medians; in parentheses over the floor. torch is the faster of "
+                  "cudnn.benchmark on and off.", "", *table(view(run, precision)), ""]
+    return "\n".join(lines + ["# Verdicts", ""] + summary(run))
+
+
+# ------------------------------------------------------------------------------------------------------------------ plot
+
+MARKERS = {"tconv nchw": ("#c1272d", "o"), "tconv nhwc": ("#e58e91", "o"), "torch nchw": ("#0b3c5d", "s"),
+           "torch nhwc": ("#a3c4dc", "s")}
+
+
+def draw_roofline(axes, run, results, precision):
+    dtype = next(f["dtype"] for r in results for f in r["contenders"].values())
+    product = "tf32" if precision == "f32" else precision
+    peak = run["rates"]["gemm"][product][1] / (STRICT_PRODUCTS if precision == "f32" else 1)
+    intensity = [1e9 * r["gflop"] / r["bytes"][dtype] for r in results]
+    reach = [min(intensity) / 2, peak / run["rates"]["copy"], 2 * max([*intensity, peak / run["rates"]["copy"]])]
+    axes.plot(reach, [1e-12 * min(peak, x * run["rates"]["copy"]) for x in reach], color="black", linewidth=1)
+    for name in report.contender_names(results):
+        points = [(x, r["gflop"] / r["contenders"][name]["ms"]) for x, r in zip(intensity, results)
+                  if name in r["contenders"]]
+        colour, marker = MARKERS[name]
+        axes.plot(*zip(*points), linestyle="", marker=marker, markersize=4, color=colour, label=name)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_title(f"{precision}: TFLOP/s over FLOP/byte", fontsize=10)
+    axes.legend(fontsize=7)
+    axes.grid(linewidth=0.3)
+
+
+def plot(run, path):
+    """A row for each precision: time over floor in NCHW and in NHWC, and a roofline."""
+    pyplot = report.load_pyplot()
+    if pyplot is None:
+        return "no matplotlib: no plot"
+    shown = precisions(run)
+    figure, panels = pyplot.subplots(len(shown), 3, figsize=(26, 4 * len(shown)), squeeze=False,
+                                     gridspec_kw={"width_ratios": [5, 5, 3]})
+    for row, precision in zip(panels, shown):
+        results = view(run, precision)
+        for axes, layout in zip(row, ("nchw", "nhwc")):
+            names = [n for n in report.contender_names(results) if n.endswith(layout)]
+            if names:
+                report.draw_panel(axes, results, names)
+                axes.legend(fontsize=8)
+            axes.set_title(f"{precision} {layout.upper()}: time / floor, lower is better", fontsize=10)
+            report.label_layers(axes, results)
+        draw_roofline(row[2], run, results, precision)
+    report.save_figure(pyplot, figure, path)
+    return None

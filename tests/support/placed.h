@@ -1,0 +1,37 @@
+/* A case on a CUDA device with a plan that forces a way, to be executed as a test likes; and the layers for such tests. */
+#ifndef TCONV_TESTS_PLACED_H
+#define TCONV_TESTS_PLACED_H
+
+#include "ways.h"
+
+struct placed {
+    harness_case test; /* of the way; its memory belongs to the case that it was placed from */
+    const struct way *way;
+    tconv_plan *plan, *packed; /* of the same layer, without and with its weights */
+    unsigned char *memory[5];  /* src, weights, bias (or NULL), dst, workspace: on the device, owned */
+    harness_output first;      /* what its first run gave */
+};
+
+/* Puts the case on a device, runs it there and checks some of its pixels, the current device being left as it is. False
+ * where the way does not take the layer. */
+bool place_way(struct placed *placed, const harness_case *test, const struct way *way, int device);
+void placed_release(struct placed *placed);
+
+/* Executes on stream, with packed weights or without; anything but success fails the test. */
+void placed_execute(const struct placed *placed, bool packed, void *stream);
+
+/* Makes all of dst NaN, on stream. */
+void placed_clear(const struct placed *placed, void *stream);
+
+/* Waits for stream; the test fails unless dst has the bits of the first run. */
+void placed_expect_same_bits(const struct placed *placed, void *stream, const char *what);
+
+/* Layers of every kind that implementations are made for, each in eight forms: four dtypes, two layouts. */
+#define PLACED_LAYERS 7
+#define PLACED_FORMS  8
+harness_case make_placed_case(size_t index, int form);
+
+/* How many layers a way took, said on stderr: one that took none has not been tested. */
+void say_taken(const struct way *ways, const size_t *taken, size_t way_count);
+
+#endif
