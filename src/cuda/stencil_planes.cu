@@ -1,0 +1,418 @@
+/*
+ * Stencils over planes (NCHW): each output plane reads one input plane.
+ *
+ * A block copies a tile of the input plane, halo included and zeros outside, to shared memory. A thread then has as many
+ * output columns as one 16-byte store holds, of whatever phases they are, and walks down the rows of one row phase: the
+ * weights of its columns stay in registers, and so do the taps of a row, which become those of the next row's next tap.
+ * Output rows are written whole. Residues without a tap take part like all others and are the bias.
+ *
+ * A tap outside src is skipped with its row, and along a row it is zero times zero: NaN and Inf in the weights go only
+ * where they belong.
+ *
+ * Numeric order: from the bias, fused multiply-adds over the kernel rows' taps, then the columns'.
+ */
+#include "access.cuh"
+#include "stencil_kernels.h"
+
+namespace
+{
+
+constexpr int THREADS = TCONV_CUDA_STENCIL_THREADS;
+
+/* A block's place: a tile of an output plane. */
+struct place {
+    int first_column, first_row; /* outputs; first_row counts quotients */
+    int src_column, src_row;     /* of the first element in shared memory; may be negative */
+    int channel;
+    int64_t image;
+};
+
+template <class Element> __device__ __forceinline__ place find_place(const tconv_cuda_stencil_parameters &layer)
+{
+    unsigned number = blockIdx.x;
+    place found;
+    const unsigned column_tile = number % (unsigned)layer.tile.column_tiles;
+    number /= (unsigned)layer.tile.column_tiles;
+    const unsigned row_tile = number % (unsigned)layer.tile.row_tiles;
+    number /= (unsigned)layer.tile.row_tiles;
+    found.channel = (int)(number % (unsigned)layer.channels);
+    found.image = number / (unsigned)layer.channels;
+    found.first_column = (int)column_tile * access_length<Element> << layer.tile.lanes_log2;
+    found.first_row = (int)row_tile * layer.tile.rows;
+    found.src_row = found.first_row + layer.rows.min_shift;
+    /* A multiple of an access, so that every copy is aligned and lies within the row or outside it. */
+    found.src_column =
+        (found.first_column / layer.columns.stride + layer.columns.min_shift) & ~(access_length<Element> - 1);
+    return found;
+}
+
+/* Copies the tile of src; behind each row lies a zero. */
+template <class Element>
+__device__ __forceinline__ void load_src(const tconv_cuda_stencil_parameters &layer, const place &place, Element *x)
+{
+    constexpr int LENGTH = access_length<Element>;
+    const tconv_cuda_stencil_tile &tile = layer.tile;
+    const Element *src = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n +
+                         place.channel / layer.multiplier * layer.src_strides.c;
+    const int lanes = 1 << tile.load_lanes_log2, lane = (int)threadIdx.x & (lanes - 1);
+    for (int row = (int)threadIdx.x >> tile.load_lanes_log2; row < tile.load_rows;
+         row += THREADS >> tile.load_lanes_log2) {
+        const bool row_exists = (unsigned)(place.src_row + row) < (unsigned)layer.rows.in;
+        const Element *from = src + (place.src_row + row) * layer.src_strides.h;
+        Element *to = x + row * tile.pitch;
+        for (int chunk = lane; chunk < tile.chunks; chunk += lanes) {
+            const int column = place.src_column + chunk * LENGTH;
+            if (tile.src_aligned) {
+                const bool exists = row_exists && (unsigned)column < (unsigned)layer.columns.in;
+                copy_async(to + chunk * LENGTH, exists ? from + column : src, exists);
+                continue;
+            }
+            element_vector<Element, LENGTH> run;
+#pragma unroll
+            for (int i = 0; i < LENGTH; i++) {
+                const bool exists = row_exists && (unsigned)(column + i) < (unsigned)layer.columns.in;
+                run.at[i] = exists ? from[column + i] : Element(0.0f);
+            }
+            *reinterpret_cast<element_vector<Element, LENGTH> *>(to + chunk * LENGTH) = run;
+        }
+        if (lane == 0)
+            to[tile.chunks * LENGTH] = Element(0.0f);
+    }
+}
+
+/* Loads the weights of a channel; behind them lies a zero. */
+template <class Element>
+__device__ __forceinline__ void load_weights(const tconv_cuda_stencil_parameters &layer, int channel,
+                                             compute_type<Element> *weights)
+{
+    const int count = layer.rows.kernel * layer.columns.kernel;
+    const Element *from = static_cast<const Element *>(layer.weights) + channel;
+    for (int i = (int)threadIdx.x; i <= count; i += THREADS)
+        weights[i] = i < count ? to_compute(from[(int64_t)i * layer.channels]) : compute_type<Element>(0);
+}
+
+/* One output column of a thread. */
+struct column {
+    int output, residue, src; /* src: the column that tap 0 reads, from the first one in shared memory */
+};
+
+__device__ __forceinline__ column find_column(const tconv_cuda_stencil_parameters &layer, const place &place,
+                                              int output)
+{
+    const unsigned stride = (unsigned)layer.columns.stride, quotient = (unsigned)output / stride;
+    const int residue = (int)((unsigned)output - quotient * stride);
+    return {output, residue, (int)quotient + layer.columns.first_shift[residue] - place.src_column};
+}
+
+__device__ __forceinline__ bool has_column(const tconv_cuda_stencil_parameters &layer, const place &place,
+                                           const column &column, int tap)
+{
+    const int src = column.src + place.src_column - tap * layer.columns.shift_step;
+    return column.output < layer.columns.out && tap < layer.columns.taps[column.residue] &&
+           (unsigned)src < (unsigned)layer.columns.in;
+}
+
+/* The values of a row of src that a thread's columns take, by a table of where each tap of each column lies. */
+template <class Element_, int TAPS_> struct table_columns {
+    using Element = Element_;
+    static constexpr int TAPS = TAPS_, LENGTH = access_length<Element>, VALUES = TAPS * LENGTH;
+    int at[VALUES];
+
+    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, const place &place,
+                                         const column (&columns)[LENGTH])
+    {
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++)
+#pragma unroll
+            for (int c = 0; c < LENGTH; c++)
+                at[tap * LENGTH + c] = has_column(layer, place, columns[c], tap)
+                                           ? columns[c].src - tap * layer.columns.shift_step
+                                           : layer.tile.chunks * LENGTH;
+    }
+
+    __device__ __forceinline__ void load(const Element *x, compute_type<Element> (&values)[VALUES]) const
+    {
+#pragma unroll
+        for (int i = 0; i < VALUES; i++)
+            values[i] = to_compute(x[at[i]]);
+    }
+
+    static constexpr __device__ int value(int tap, int column)
+    {
+        return tap * LENGTH + column;
+    }
+};
+
+/* The same where column c's tap t is the value (c + PAD) / STRIDE - t of a run: PAD is the padding modulo the stride. */
+template <class Element_, int TAPS_, int STRIDE, int PAD> struct window_columns {
+    using Element = Element_;
+    static constexpr int TAPS = TAPS_, LENGTH = access_length<Element>;
+    static constexpr int VALUES = (LENGTH - 1 + PAD) / STRIDE + TAPS;
+    static_assert(LENGTH % STRIDE == 0, "every thread's first column has the same residue");
+    int first;
+
+    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &, const place &,
+                                         const column (&columns)[LENGTH])
+    {
+        first = columns[0].src - (TAPS - 1);
+    }
+
+    __device__ __forceinline__ void load(const Element *x, compute_type<Element> (&values)[VALUES]) const
+    {
+#pragma unroll
+        for (int i = 0; i < VALUES; i++)
+            values[i] = to_compute(x[first + i]);
+    }
+
+    static constexpr __device__ int value(int tap, int column)
+    {
+        return (column + PAD) / STRIDE - tap + TAPS - 1;
+    }
+};
+
+/* What one thread does to the rows of a row phase. */
+struct part {
+    int residue, first, end; /* quotients of rows, from the tile's first */
+};
+
+__device__ __forceinline__ part find_part(const tconv_cuda_stencil_parameters &layer, const place &place, int number)
+{
+    const unsigned stride = (unsigned)layer.rows.stride, index = (unsigned)number / stride;
+    part found;
+    found.residue = (int)((unsigned)number - index * stride);
+    found.first = (int)index * layer.tile.part_rows;
+    const int outputs = (layer.rows.out - found.residue + layer.rows.stride - 1) / layer.rows.stride;
+    found.end = min(min(found.first + layer.tile.part_rows, layer.tile.rows), outputs - place.first_row);
+    return found;
+}
+
+template <class Element>
+__device__ __forceinline__ Element *find_dst(const tconv_cuda_stencil_parameters &layer, const place &place,
+                                             const part &part, int column)
+{
+    const int64_t row = (int64_t)(place.first_row + part.first) * layer.rows.stride + part.residue;
+    return static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n + place.channel * layer.dst_strides.c +
+           row * layer.dst_strides.h + column;
+}
+
+/* Stores a thread's columns of one row. */
+template <bool vectors, class Element, int LENGTH>
+__device__ __forceinline__ void store(const tconv_cuda_stencil_parameters &layer, int first_column, Element *dst,
+                                      const compute_type<Element> (&sums)[LENGTH])
+{
+    if (vectors) {
+        element_vector<Element, LENGTH> rounded;
+#pragma unroll
+        for (int c = 0; c < LENGTH; c++)
+            rounded.at[c] = from_compute<Element>(sums[c]);
+        if (first_column < layer.columns.out)
+            store_streaming(dst, &rounded);
+    } else {
+#pragma unroll
+        for (int c = 0; c < LENGTH; c++)
+            if (first_column + (c << layer.tile.lanes_log2) < layer.columns.out)
+                dst[c << layer.tile.lanes_log2] = from_compute<Element>(sums[c]);
+    }
+}
+
+/* The columns of this thread: neighbours where they are stored as a vector. */
+template <bool vectors, int LENGTH>
+__device__ __forceinline__ void find_columns(const tconv_cuda_stencil_parameters &layer, const place &place,
+                                             column (&columns)[LENGTH])
+{
+    const int lane = (int)threadIdx.x & ((1 << layer.tile.lanes_log2) - 1);
+#pragma unroll
+    for (int c = 0; c < LENGTH; c++)
+        columns[c] = find_column(
+            layer, place, place.first_column + (vectors ? lane * LENGTH + c : lane + (c << layer.tile.lanes_log2)));
+}
+
+/* All rows of one part, with weights and taps in registers. */
+template <class Columns, bool vectors>
+__device__ __forceinline__ void
+compute_part(const tconv_cuda_stencil_parameters &layer, const place &place, const part &part, const Columns &columns,
+             const column (&outputs)[Columns::LENGTH], const typename Columns::Element *x,
+             const compute_type<typename Columns::Element> *shared_weights,
+             compute_type<typename Columns::Element> bias)
+{
+    using Element = typename Columns::Element;
+    using Compute = compute_type<Element>;
+    constexpr int TAPS = Columns::TAPS, LENGTH = Columns::LENGTH;
+    const int taps = layer.rows.taps[part.residue], zero = layer.rows.kernel * layer.columns.kernel;
+    Compute weights[TAPS][TAPS][LENGTH], values[TAPS][Columns::VALUES];
+    unsigned in[TAPS]; /* rows of src, none for a tap that this phase does not have */
+#pragma unroll
+    for (int a = 0; a < TAPS; a++) {
+        const int row = (layer.rows.first_kernel[part.residue] + a * layer.rows.kernel_step) * layer.columns.kernel;
+        in[a] = a < taps ? (unsigned)layer.rows.in : 0;
+#pragma unroll
+        for (int t = 0; t < TAPS; t++)
+#pragma unroll
+            for (int c = 0; c < LENGTH; c++)
+                weights[a][t][c] = shared_weights[a < taps && has_column(layer, place, outputs[c], t)
+                                                      ? row + layer.columns.first_kernel[outputs[c].residue] +
+                                                            t * layer.columns.kernel_step
+                                                      : zero];
+    }
+
+    const int shift = layer.rows.first_shift[part.residue];
+    int src_row = place.first_row + part.first + shift;
+    const Element *x_row = x + (part.first + shift - layer.rows.min_shift) * layer.tile.pitch;
+    Element *dst = find_dst<Element>(layer, place, part, outputs[0].output);
+    const int64_t dst_step = layer.rows.stride * layer.dst_strides.h;
+    /* Tap a of the row that is j past a multiple of TAPS is in values[(j - a) mod TAPS]. */
+#pragma unroll
+    for (int a = 1; a < TAPS; a++)
+        if (a < taps)
+            columns.load(x_row - a * layer.tile.pitch, values[TAPS - a]);
+    for (int q = part.first; q < part.end; q += TAPS) {
+#pragma unroll
+        for (int j = 0; j < TAPS; j++) {
+            if (q + j >= part.end)
+                break;
+            columns.load(x_row, values[j]);
+            Compute sums[LENGTH];
+#pragma unroll
+            for (int c = 0; c < LENGTH; c++)
+                sums[c] = bias;
+#pragma unroll
+            for (int a = 0; a < TAPS; a++) {
+                if ((unsigned)(src_row - a) >= in[a])
+                    continue;
+#pragma unroll
+                for (int t = 0; t < TAPS; t++)
+#pragma unroll
+                    for (int c = 0; c < LENGTH; c++)
+                        sums[c] = fma(weights[a][t][c], values[(j - a + TAPS) % TAPS][Columns::value(t, c)], sums[c]);
+            }
+            store<vectors>(layer, outputs[0].output, dst, sums);
+            src_row++;
+            x_row += layer.tile.pitch;
+            dst += dst_step;
+        }
+    }
+}
+
+template <class Element>
+__device__ __forceinline__ compute_type<Element> load_bias(const tconv_cuda_stencil_parameters &layer, int channel)
+{
+    return layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[channel])
+                              : compute_type<Element>(0);
+}
+
+extern __shared__ __align__(ACCESS_BYTES) unsigned char shared_memory[];
+
+/* Fills shared memory; returns where the weights lie, behind src. */
+template <class Element>
+__device__ __forceinline__ compute_type<Element> *load_tile(const tconv_cuda_stencil_parameters &layer,
+                                                            const place &place)
+{
+    Element *x = reinterpret_cast<Element *>(shared_memory);
+    compute_type<Element> *weights =
+        reinterpret_cast<compute_type<Element> *>(x + layer.tile.load_rows * layer.tile.pitch);
+    load_src(layer, place, x);
+    copy_async_commit();
+    load_weights<Element>(layer, place.channel, weights);
+    copy_async_wait<0>();
+    __syncthreads();
+    return weights;
+}
+
+template <class Columns, bool vectors>
+__global__ void __launch_bounds__(THREADS) stencil_planes(const __grid_constant__ tconv_cuda_stencil_parameters layer)
+{
+    using Element = typename Columns::Element;
+    const place place = find_place<Element>(layer);
+    const compute_type<Element> *weights = load_tile<Element>(layer, place);
+    const compute_type<Element> bias = load_bias<Element>(layer, place.channel);
+    column outputs[Columns::LENGTH];
+    find_columns<vectors>(layer, place, outputs);
+    Columns columns;
+    columns.find(layer, place, outputs);
+    const int numbers = layer.tile.parts * layer.rows.stride;
+    for (int number = (int)threadIdx.x >> layer.tile.lanes_log2; number < numbers;
+         number += THREADS >> layer.tile.lanes_log2)
+        compute_part<Columns, vectors>(layer, place, find_part(layer, place, number), columns, outputs,
+                                       reinterpret_cast<const Element *>(shared_memory), weights, bias);
+}
+
+/* One row of a phase with any number of taps, read from shared memory. */
+template <class Element, int LENGTH>
+__device__ __forceinline__ void sum_taps(const tconv_cuda_stencil_parameters &layer, const place &place, int residue,
+                                         int src_row, const Element *x_row, const column (&outputs)[LENGTH],
+                                         const compute_type<Element> *weights, compute_type<Element> (&sums)[LENGTH])
+{
+    for (int a = 0; a < layer.rows.taps[residue]; a++) {
+        const int back = a * layer.rows.shift_step;
+        if ((unsigned)(src_row - back) >= (unsigned)layer.rows.in)
+            continue;
+        const Element *from = x_row - back * layer.tile.pitch;
+        const compute_type<Element> *row =
+            weights + (layer.rows.first_kernel[residue] + a * layer.rows.kernel_step) * layer.columns.kernel;
+#pragma unroll
+        for (int c = 0; c < LENGTH; c++) {
+            const int taps = layer.columns.taps[outputs[c].residue];
+            const int first = layer.columns.first_kernel[outputs[c].residue];
+            for (int t = 0; t < taps; t++)
+                if (has_column(layer, place, outputs[c], t))
+                    sums[c] = fma(row[first + t * layer.columns.kernel_step],
+                                  to_compute(from[outputs[c].src - t * layer.columns.shift_step]), sums[c]);
+        }
+    }
+}
+
+template <class Element>
+__global__ void __launch_bounds__(THREADS)
+    stencil_planes_loop(const __grid_constant__ tconv_cuda_stencil_parameters layer)
+{
+    constexpr int LENGTH = access_length<Element>;
+    const place place = find_place<Element>(layer);
+    const compute_type<Element> *weights = load_tile<Element>(layer, place);
+    const compute_type<Element> bias = load_bias<Element>(layer, place.channel);
+    const Element *x = reinterpret_cast<const Element *>(shared_memory);
+    column outputs[LENGTH];
+    find_columns<false>(layer, place, outputs);
+    const int numbers = layer.tile.parts * layer.rows.stride;
+    for (int number = (int)threadIdx.x >> layer.tile.lanes_log2; number < numbers;
+         number += THREADS >> layer.tile.lanes_log2) {
+        const part part = find_part(layer, place, number);
+        const int shift = layer.rows.first_shift[part.residue];
+        Element *dst = find_dst<Element>(layer, place, part, outputs[0].output);
+        for (int q = part.first; q < part.end; q++, dst += layer.rows.stride * layer.dst_strides.h) {
+            compute_type<Element> sums[LENGTH];
+#pragma unroll
+            for (int c = 0; c < LENGTH; c++)
+                sums[c] = bias;
+            sum_taps(layer, place, part.residue, place.first_row + q + shift,
+                     x + (q + shift - layer.rows.min_shift) * layer.tile.pitch, outputs, weights, sums);
+            store<false>(layer, outputs[0].output, dst, sums);
+        }
+    }
+}
+
+template <class Element> tconv_cuda_stencil_kernel find_kernel(int columns, int taps, bool vectors)
+{
+    if (columns == TCONV_CUDA_STENCIL_LOOP)
+        return stencil_planes_loop<Element>;
+    if (columns == TCONV_CUDA_STENCIL_WINDOW_1)
+        return vectors && taps == 3 ? stencil_planes<window_columns<Element, 3, 1, 0>, true> : NULL;
+    if (columns == TCONV_CUDA_STENCIL_WINDOW_2_EVEN)
+        return vectors && taps == 2 ? stencil_planes<window_columns<Element, 2, 2, 0>, true> : NULL;
+    if (columns == TCONV_CUDA_STENCIL_WINDOW_2_ODD)
+        return vectors && taps == 2 ? stencil_planes<window_columns<Element, 2, 2, 1>, true> : NULL;
+    static const tconv_cuda_stencil_kernel tables[TCONV_CUDA_STENCIL_MAX_TAPS][2] = {
+        {stencil_planes<table_columns<Element, 1>, false>, stencil_planes<table_columns<Element, 1>, true>},
+        {stencil_planes<table_columns<Element, 2>, false>, stencil_planes<table_columns<Element, 2>, true>},
+        {stencil_planes<table_columns<Element, 3>, false>, stencil_planes<table_columns<Element, 3>, true>}};
+    return taps <= TCONV_CUDA_STENCIL_MAX_TAPS ? tables[taps - 1][vectors] : NULL;
+}
+
+} // namespace
+
+tconv_cuda_stencil_kernel tconv_cuda_stencil_planes(tconv_dtype dtype, int columns, int taps, bool vectors)
+{
+    return dtype == TCONV_F32   ? find_kernel<float>(columns, taps, vectors)
+           : dtype == TCONV_F64 ? find_kernel<double>(columns, taps, vectors)
+           : dtype == TCONV_F16 ? find_kernel<__half>(columns, taps, vectors)
+                                : find_kernel<__nv_bfloat16>(columns, taps, vectors);
+}
