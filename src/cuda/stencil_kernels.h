@@ -2,42 +2,33 @@
 #ifndef TCONV_CUDA_STENCIL_KERNELS_H
 #define TCONV_CUDA_STENCIL_KERNELS_H
 
-#include "../core/impl.h"
+#include "small_axis.h"
 
 #define TCONV_CUDA_STENCIL_THREADS    128
-#define TCONV_CUDA_STENCIL_MAX_STRIDE 16 /* residues whose phases go with the kernel's parameters */
 #define TCONV_CUDA_STENCIL_MAX_TAPS   3  /* along an axis: more weights than 3 x 3 a column do not fit in registers */
 #define TCONV_CUDA_STENCIL_PIXELS_RUN 16 /* output columns of one phase that a thread of the NHWC kernel walks along */
 
-/* One axis; names as in ../core/phases.h. A residue without a phase has no taps, and the least shift. */
-struct tconv_cuda_stencil_axis {
-    int in, out, kernel, stride, pad;
-    int kernel_step, shift_step;
-    int min_shift, reach; /* reach: from the least shift to the greatest */
-    int taps[TCONV_CUDA_STENCIL_MAX_STRIDE], first_kernel[TCONV_CUDA_STENCIL_MAX_STRIDE],
-        first_shift[TCONV_CUDA_STENCIL_MAX_STRIDE];
-};
-
-/* How the NCHW kernels cut one plane of dst: tiles of `lanes` threads' columns by `rows` quotients of rows. */
+/*
+ * How dst is cut into tiles of a block. Rows are counted in quotients (row / stride). NCHW: `lanes` threads' columns of one
+ * plane by `rows`. NHWC: the first THREADS pairs of column and vector of channels, of `channel_vectors` vectors, by `rows`.
+ */
 struct tconv_cuda_stencil_tile {
-    int lanes_log2;               /* threads along a row, */
-    int rows, part_rows, parts;   /* quotients of rows (rows / stride) of a tile, and of one thread */
-    int column_tiles, row_tiles;  /* of a plane */
-    int chunks, pitch, load_rows; /* of src in shared memory: accesses and elements of a row, rows */
-    int load_lanes_log2;          /* threads along a row when loading */
-    bool src_aligned;             /* whether rows of src start at multiples of an access */
-    size_t shared_bytes;
+    int rows, row_tiles, column_tiles;
+    int channel_vectors, channel_tiles; /* NHWC: accesses of a tile's channels, or single channels */
+    int lanes_log2;                     /* NCHW: threads along a row; */
+    int part_rows, parts;               /* rows of one thread; */
+    int chunks, pitch, load_rows;       /* src in shared memory: accesses and elements of a row, rows; */
+    int load_lanes_log2;                /* threads along a row when loading; */
+    bool src_aligned;                   /* whether rows of src start at multiples of an access */
 };
 
 struct tconv_cuda_stencil_parameters {
     const void *src, *weights /* packed: [kernel row][kernel column][output channel] */, *bias /* or NULL */;
     void *dst;
-    tconv_cuda_stencil_axis rows, columns;
+    tconv_cuda_small_axis rows, columns;
     tconv_strides src_strides, dst_strides;
     int channels, multiplier; /* output channels, and how many of them read one input channel */
     tconv_cuda_stencil_tile tile;
-    unsigned work;      /* NHWC: threads that have something to do */
-    int row_work, runs; /* NHWC: vectors of channels times column residues; runs of columns */
 };
 
 typedef void (*tconv_cuda_stencil_kernel)(tconv_cuda_stencil_parameters);

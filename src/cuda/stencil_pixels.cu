@@ -1,193 +1,156 @@
 /*
  * Stencils over pixels (NHWC): channels lie side by side, and each output channel reads one input channel.
  *
- * A thread has an access of neighbouring channels (or one channel), a row of dst and a run of the columns of one phase.
- * It walks along the run with the weights of its phases in registers; so are the taps of a column, which become those of
- * the next column's next tap. Neighbouring threads have neighbouring channels, then column phases, then rows, so that
- * stores run along memory and the rows that several phases read come from the first-level cache.
+ * A thread has an access of neighbouring channels (or one channel) of an output column and walks down the rows of all row
+ * phases, one after the other (stencil_walk.cuh). Neighbouring threads have neighbouring channels, then columns of
+ * whatever phase, so that stores run along memory and what several phases read comes from the first-level cache.
  *
- * Taps outside src are skipped, so that NaN and Inf in the weights go only where they belong.
- *
- * Numeric order: from the bias, fused multiply-adds over the columns' taps, then the kernel rows'.
+ * A tap outside src is skipped with its row, and along a row it is zero times zero: NaN and Inf in the weights go only
+ * where they belong. Numeric order: as stencil_walk.cuh has it.
  */
-#include "access.cuh"
-#include "stencil_kernels.h"
+#include "stencil_walk.cuh"
 
 namespace
 {
 
-constexpr int THREADS = TCONV_CUDA_STENCIL_THREADS;
-constexpr int RUN = TCONV_CUDA_STENCIL_PIXELS_RUN;
+using namespace tconv_stencil;
 
-/* What one thread computes: columns `first` to `end` (quotients) of a residue, in one row and from one channel on. */
-struct run {
-    int channel, row, row_residue, residue, first, end;
+constexpr int THREADS = TCONV_CUDA_STENCIL_THREADS;
+
+/* A thread's place: a column, channels and the rows of a tile. */
+struct place {
+    int column, channel, first_row;
     int64_t image;
 };
 
+/* Returns false for a thread without outputs. */
 template <int LENGTH>
-__device__ __forceinline__ run find_run(const tconv_cuda_stencil_parameters &layer, unsigned number)
+__device__ __forceinline__ bool find_place(const tconv_cuda_stencil_parameters &layer, place *found)
 {
-    run found;
-    const unsigned row_work = (unsigned)layer.row_work, vectors = row_work / (unsigned)layer.columns.stride;
-    const unsigned place = number % row_work;
-    number /= row_work;
-    found.residue = (int)(place / vectors);
-    found.channel = (int)(place - (unsigned)found.residue * vectors) * LENGTH;
-    const int output = (int)(number % (unsigned)layer.rows.out);
-    number /= (unsigned)layer.rows.out;
-    found.row = output / layer.rows.stride;
-    found.row_residue = output - found.row * layer.rows.stride;
-    found.first = (int)(number % (unsigned)layer.runs) * RUN;
-    found.image = number / (unsigned)layer.runs;
-    const int outputs = (layer.columns.out - found.residue + layer.columns.stride - 1) / layer.columns.stride;
-    found.end = min(found.first + RUN, outputs);
-    return found;
+    unsigned number = blockIdx.x;
+    const unsigned column_tile = number % (unsigned)layer.tile.column_tiles;
+    number /= (unsigned)layer.tile.column_tiles;
+    const unsigned channel_tile = number % (unsigned)layer.tile.channel_tiles;
+    number /= (unsigned)layer.tile.channel_tiles;
+    const unsigned row_tile = number % (unsigned)layer.tile.row_tiles;
+    found->image = number / (unsigned)layer.tile.row_tiles;
+    found->first_row = (int)row_tile * layer.tile.rows;
+
+    const unsigned element = column_tile * THREADS + threadIdx.x, vectors = (unsigned)layer.tile.channel_vectors;
+    found->column = (int)(element / vectors);
+    found->channel = (int)(channel_tile * vectors + element % vectors) * LENGTH;
+    return found->column < layer.columns.out && found->channel < layer.channels;
 }
 
-template <class Element, int LENGTH>
-__device__ __forceinline__ void load(const Element *from, Element (&values)[LENGTH])
-{
-    using Vector = element_vector<Element, LENGTH>;
-    const Vector vector = *reinterpret_cast<const Vector *>(from);
-#pragma unroll
-    for (int i = 0; i < LENGTH; i++)
-        values[i] = vector.at[i];
-}
-
-template <class Element, int LENGTH>
-__device__ __forceinline__ void store(Element *to, const compute_type<Element> (&sums)[LENGTH])
-{
-    element_vector<Element, LENGTH> rounded;
-#pragma unroll
-    for (int i = 0; i < LENGTH; i++)
-        rounded.at[i] = from_compute<Element>(sums[i]);
-    if (sizeof rounded == ACCESS_BYTES)
-        store_streaming(to, &rounded);
-    else
-        *reinterpret_cast<element_vector<Element, LENGTH> *>(to) = rounded;
-}
-
-/* The taps and weights of a thread's row and column phases. */
-template <class Element, int TAPS, int LENGTH> struct stencil {
+/* LENGTH channels of one column. Values stay as they are stored: those of f16 then take half the registers. */
+template <class Element_, int TAPS_, int LENGTH_> struct pixel_columns {
+    using Element = Element_;
     using Compute = compute_type<Element>;
-    Compute weights[TAPS][TAPS][LENGTH], bias[LENGTH];
-    Element values[TAPS][TAPS][LENGTH]; /* [row tap][slot]: see compute_run */
-    const Element *src[TAPS];           /* of the column that the next output's tap 0 reads */
-    bool has_row[TAPS];
+    using Value = Element;
+    using Vector = element_vector<Element, LENGTH_>;
+    static constexpr int TAPS = TAPS_, LENGTH = LENGTH_, VALUES = TAPS * LENGTH;
+    const Element *weights; /* of kernel position (0, first_kernel) */
+    int64_t channels;
+    int kernel_columns, kernel_step, tap_step; /* tap_step: elements from a tap in src to the next, which lies before */
+    bool present[TAPS];
 
-    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, const run &run)
+    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, const place &place, int residue,
+                                         int src_column)
     {
-        const Element *all_weights = static_cast<const Element *>(layer.weights) + run.channel;
-        const int row_taps = layer.rows.taps[run.row_residue], taps = layer.columns.taps[run.residue];
-        const int column = run.first + layer.columns.first_shift[run.residue];
+        channels = layer.channels;
+        kernel_columns = layer.columns.kernel;
+        kernel_step = layer.columns.kernel_step;
+        tap_step = layer.columns.shift_step * (int)layer.src_strides.w;
+        weights = static_cast<const Element *>(layer.weights) + place.channel +
+                  layer.columns.first_kernel[residue] * channels;
 #pragma unroll
-        for (int a = 0; a < TAPS; a++) {
-            const int row = run.row + layer.rows.first_shift[run.row_residue] - a * layer.rows.shift_step;
-            has_row[a] = a < row_taps && (unsigned)row < (unsigned)layer.rows.in;
-            src[a] = static_cast<const Element *>(layer.src) + run.image * layer.src_strides.n +
-                     (has_row[a] ? row : 0) * layer.src_strides.h + column * layer.src_strides.w +
-                     run.channel / layer.multiplier * layer.src_strides.c;
-#pragma unroll
-            for (int t = 0; t < TAPS; t++) {
-                const int kernel_row = layer.rows.first_kernel[run.row_residue] + a * layer.rows.kernel_step;
-                const int kernel_column = layer.columns.first_kernel[run.residue] + t * layer.columns.kernel_step;
-                const int64_t position = kernel_row * layer.columns.kernel + kernel_column;
-                Element loaded[LENGTH] = {};
-                if (has_row[a] && t < taps)
-                    load(all_weights + position * layer.channels, loaded);
-#pragma unroll
-                for (int i = 0; i < LENGTH; i++) {
-                    weights[a][t][i] = to_compute(loaded[i]);
-                    values[a][t][i] = Element(0.0f);
-                }
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < LENGTH; i++)
-            bias[i] =
-                layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[run.channel + i]) : Compute(0);
+        for (int tap = 0; tap < TAPS; tap++)
+            present[tap] = tap < layer.columns.taps[residue] &&
+                           (unsigned)(src_column - tap * layer.columns.shift_step) < (unsigned)layer.columns.in;
     }
 
-    /* Loads the column that lies `back` before the next output's tap 0. */
-    __device__ __forceinline__ void load_column(const tconv_cuda_stencil_parameters &layer, int column, int back,
-                                                int slot)
+    __device__ __forceinline__ void load(const Element *x, Element (&values)[VALUES]) const
     {
-        if ((unsigned)(column - back) >= (unsigned)layer.columns.in)
-            return;
 #pragma unroll
-        for (int a = 0; a < TAPS; a++)
-            if (has_row[a])
-                load(src[a] - back * layer.src_strides.w, values[a][slot]);
+        for (int tap = 0; tap < TAPS; tap++) {
+            Vector loaded = {};
+            if (present[tap])
+                loaded = *reinterpret_cast<const Vector *>(x - tap * tap_step);
+#pragma unroll
+            for (int i = 0; i < LENGTH; i++)
+                values[tap * LENGTH + i] = loaded.at[i];
+        }
+    }
+
+    __device__ __forceinline__ void load_weights(int kernel_row, Compute (&loaded)[VALUES]) const
+    {
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++) {
+            Vector vector = {};
+            if (present[tap])
+                vector = *reinterpret_cast<const Vector *>(
+                    weights + (int64_t)(kernel_row * kernel_columns + tap * kernel_step) * channels);
+#pragma unroll
+            for (int i = 0; i < LENGTH; i++)
+                loaded[tap * LENGTH + i] = to_compute(vector.at[i]);
+        }
+    }
+
+    static constexpr __device__ int value(int tap, int output)
+    {
+        return tap * LENGTH + output;
+    }
+
+    __device__ __forceinline__ void store(Element *dst, const Compute (&sums)[LENGTH]) const
+    {
+        Vector rounded;
+#pragma unroll
+        for (int i = 0; i < LENGTH; i++)
+            rounded.at[i] = from_compute<Element>(sums[i]);
+        if (sizeof rounded == ACCESS_BYTES)
+            store_streaming(dst, &rounded);
+        else
+            *reinterpret_cast<Vector *>(dst) = rounded;
     }
 };
 
-/* Tap t of the column that is j past a multiple of TAPS is in slot (j - t) mod TAPS. */
-template <class Element, int TAPS, int LENGTH>
-__device__ __forceinline__ void compute_run(const tconv_cuda_stencil_parameters &layer, const run &run)
-{
-    stencil<Element, TAPS, LENGTH> stencil;
-    stencil.find(layer, run);
-    int column = run.first + layer.columns.first_shift[run.residue];
-    unsigned in[TAPS]; /* columns of src, none for a tap that this phase does not have */
-#pragma unroll
-    for (int t = 0; t < TAPS; t++)
-        in[t] = t < layer.columns.taps[run.residue] ? (unsigned)layer.columns.in : 0;
-#pragma unroll
-    for (int t = 1; t < TAPS; t++)
-        stencil.load_column(layer, column, t, TAPS - t);
-
-    const int64_t dst_row = (int64_t)run.row * layer.rows.stride + run.row_residue;
-    const int64_t dst_column = (int64_t)run.first * layer.columns.stride + run.residue;
-    Element *dst = static_cast<Element *>(layer.dst) + run.image * layer.dst_strides.n + dst_row * layer.dst_strides.h +
-                   dst_column * layer.dst_strides.w + run.channel * layer.dst_strides.c;
-    const int64_t dst_step = layer.columns.stride * layer.dst_strides.w;
-    for (int q = run.first; q < run.end; q += TAPS) {
-#pragma unroll
-        for (int j = 0; j < TAPS; j++) {
-            if (q + j >= run.end)
-                break;
-            stencil.load_column(layer, column, 0, j);
-            compute_type<Element> sums[LENGTH];
-#pragma unroll
-            for (int i = 0; i < LENGTH; i++)
-                sums[i] = stencil.bias[i];
-#pragma unroll
-            for (int t = 0; t < TAPS; t++) {
-                if ((unsigned)(column - t) >= in[t])
-                    continue;
-#pragma unroll
-                for (int a = 0; a < TAPS; a++)
-#pragma unroll
-                    for (int i = 0; i < LENGTH; i++)
-                        sums[i] = fma(stencil.weights[a][t][i], to_compute(stencil.values[a][(j - t + TAPS) % TAPS][i]),
-                                      sums[i]);
-            }
-            store(dst, sums);
-            column++;
-            dst += dst_step;
-#pragma unroll
-            for (int a = 0; a < TAPS; a++)
-                stencil.src[a] += layer.src_strides.w;
-        }
-    }
-}
-
-template <class Element, int TAPS, int LENGTH>
+template <class Columns>
 __global__ void __launch_bounds__(THREADS) stencil_pixels(const __grid_constant__ tconv_cuda_stencil_parameters layer)
 {
-    const unsigned number = blockIdx.x * THREADS + threadIdx.x;
-    if (number < layer.work)
-        compute_run<Element, TAPS, LENGTH>(layer, find_run<LENGTH>(layer, number));
+    using Element = typename Columns::Element;
+    place place;
+    if (!find_place<Columns::LENGTH>(layer, &place))
+        return;
+    const int quotient = place.column / layer.columns.stride;
+    const int residue = place.column - quotient * layer.columns.stride;
+    const int src_column = quotient + layer.columns.first_shift[residue];
+    Columns columns;
+    columns.find(layer, place, residue, src_column);
+    compute_type<Element> bias[Columns::LENGTH];
+#pragma unroll
+    for (int i = 0; i < Columns::LENGTH; i++)
+        bias[i] = layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[place.channel + i])
+                                     : compute_type<Element>(0);
+    const Element *src = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n +
+                         src_column * layer.src_strides.w + place.channel / layer.multiplier * layer.src_strides.c;
+    Element *dst = static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n +
+                   place.column * layer.dst_strides.w + place.channel * layer.dst_strides.c;
+    for (int residue_h = 0; residue_h < layer.rows.stride; residue_h++) {
+        const int end = min(place.first_row + layer.tile.rows, quotients_of(layer.rows, residue_h));
+        const part part = {residue_h, place.first_row, end};
+        walk(layer, part, columns, src + (part.first + layer.rows.first_shift[residue_h]) * layer.src_strides.h,
+             layer.src_strides.h, dst + ((int64_t)part.first * layer.rows.stride + residue_h) * layer.dst_strides.h,
+             bias);
+    }
 }
 
 template <class Element> tconv_cuda_stencil_kernel find_kernel(int taps, bool vectors)
 {
     constexpr int LENGTH = access_length<Element>;
     static const tconv_cuda_stencil_kernel kernels[TCONV_CUDA_STENCIL_MAX_TAPS][2] = {
-        {stencil_pixels<Element, 1, 1>, stencil_pixels<Element, 1, LENGTH>},
-        {stencil_pixels<Element, 2, 1>, stencil_pixels<Element, 2, LENGTH>},
-        {stencil_pixels<Element, 3, 1>, stencil_pixels<Element, 3, LENGTH>}};
+        {stencil_pixels<pixel_columns<Element, 1, 1>>, stencil_pixels<pixel_columns<Element, 1, LENGTH>>},
+        {stencil_pixels<pixel_columns<Element, 2, 1>>, stencil_pixels<pixel_columns<Element, 2, LENGTH>>},
+        {stencil_pixels<pixel_columns<Element, 3, 1>>, stencil_pixels<pixel_columns<Element, 3, LENGTH>>}};
     return taps <= TCONV_CUDA_STENCIL_MAX_TAPS ? kernels[taps - 1][vectors] : NULL;
 }
 

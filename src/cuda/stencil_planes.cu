@@ -2,20 +2,18 @@
  * Stencils over planes (NCHW): each output plane reads one input plane.
  *
  * A block copies a tile of the input plane, halo included and zeros outside, to shared memory. A thread then has as many
- * output columns as one 16-byte store holds, of whatever phases they are, and walks down the rows of one row phase: the
- * weights of its columns stay in registers, and so do the taps of a row, which become those of the next row's next tap.
- * Output rows are written whole. Residues without a tap take part like all others and are the bias.
+ * output columns as one 16-byte store holds, of whatever phases they are, and walks down the rows of one row phase
+ * (stencil_walk.cuh). Output rows are written whole. Residues without a tap take part like all others and are the bias.
  *
  * A tap outside src is skipped with its row, and along a row it is zero times zero: NaN and Inf in the weights go only
- * where they belong.
- *
- * Numeric order: from the bias, fused multiply-adds over the kernel rows' taps, then the columns'.
+ * where they belong. Numeric order: as stencil_walk.cuh has it.
  */
-#include "access.cuh"
-#include "stencil_kernels.h"
+#include "stencil_walk.cuh"
 
 namespace
 {
+
+using namespace tconv_stencil;
 
 constexpr int THREADS = TCONV_CUDA_STENCIL_THREADS;
 
@@ -112,29 +110,97 @@ __device__ __forceinline__ bool has_column(const tconv_cuda_stencil_parameters &
            (unsigned)src < (unsigned)layer.columns.in;
 }
 
-/* The values of a row of src that a thread's columns take, by a table of where each tap of each column lies. */
-template <class Element_, int TAPS_> struct table_columns {
+/* What both kinds of columns have: where weights and outputs lie, and which taps there are. */
+template <class Element_, int TAPS_, bool vectors> struct plane_columns {
     using Element = Element_;
-    static constexpr int TAPS = TAPS_, LENGTH = access_length<Element>, VALUES = TAPS * LENGTH;
-    int at[VALUES];
+    using Compute = compute_type<Element>;
+    using Value = Compute;
+    static constexpr int TAPS = TAPS_, LENGTH = access_length<Element>;
+    static_assert(TAPS * LENGTH <= 32, "a bit for each tap of each column");
+    const Compute *weights; /* in shared memory */
+    int kernel_columns, no_weight;
+    int exist;        /* how many columns of dst there are from the first on */
+    int lanes_log2;   /* of what a column is apart from the next where they are not neighbours */
+    uint32_t present; /* bit tap * LENGTH + column */
+
+    __device__ __forceinline__ void find_taps(const tconv_cuda_stencil_parameters &layer, const place &place,
+                                              const column (&columns)[LENGTH], const Compute *shared_weights)
+    {
+        weights = shared_weights;
+        kernel_columns = layer.columns.kernel;
+        no_weight = layer.rows.kernel * layer.columns.kernel;
+        exist = layer.columns.out - columns[0].output;
+        lanes_log2 = layer.tile.lanes_log2;
+        present = 0;
+#pragma unroll
+        for (int c = 0; c < LENGTH; c++)
+#pragma unroll
+            for (int tap = 0; tap < TAPS; tap++)
+                present |= (uint32_t)has_column(layer, place, columns[c], tap) << (tap * LENGTH + c);
+    }
+
+    __device__ __forceinline__ bool has(int tap, int column) const
+    {
+        return present >> (tap * LENGTH + column) & 1;
+    }
+
+    __device__ __forceinline__ void store(Element *dst, const Compute (&sums)[LENGTH]) const
+    {
+        if (vectors) {
+            element_vector<Element, LENGTH> rounded;
+#pragma unroll
+            for (int c = 0; c < LENGTH; c++)
+                rounded.at[c] = from_compute<Element>(sums[c]);
+            if (exist > 0)
+                store_streaming(dst, &rounded);
+        } else {
+#pragma unroll
+            for (int c = 0; c < LENGTH; c++)
+                if (exist > c << lanes_log2)
+                    dst[c << lanes_log2] = from_compute<Element>(sums[c]);
+        }
+    }
+};
+
+/* Columns of any phases: a table of where each tap of each column lies. */
+template <class Element, int TAPS, bool vectors> struct table_columns : plane_columns<Element, TAPS, vectors> {
+    using Base = plane_columns<Element, TAPS, vectors>;
+    using Compute = compute_type<Element>;
+    static constexpr int LENGTH = Base::LENGTH, VALUES = TAPS * LENGTH;
+    static constexpr bool VECTORS = vectors;
+    int at[VALUES], first_kernel[LENGTH], kernel_step;
 
     __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, const place &place,
-                                         const column (&columns)[LENGTH])
+                                         const column (&columns)[LENGTH], const Compute *shared_weights)
+    {
+        this->find_taps(layer, place, columns, shared_weights);
+        kernel_step = layer.columns.kernel_step;
+#pragma unroll
+        for (int c = 0; c < LENGTH; c++) {
+            first_kernel[c] = layer.columns.first_kernel[columns[c].residue];
+#pragma unroll
+            for (int tap = 0; tap < TAPS; tap++)
+                at[tap * LENGTH + c] =
+                    this->has(tap, c) ? columns[c].src - tap * layer.columns.shift_step : layer.tile.chunks * LENGTH;
+        }
+    }
+
+    __device__ __forceinline__ void load(const Element *x, Compute (&values)[VALUES]) const
+    {
+#pragma unroll
+        for (int i = 0; i < VALUES; i++)
+            values[i] = to_compute(x[at[i]]);
+    }
+
+    __device__ __forceinline__ void load_weights(int kernel_row, Compute (&loaded)[VALUES]) const
     {
 #pragma unroll
         for (int tap = 0; tap < TAPS; tap++)
 #pragma unroll
             for (int c = 0; c < LENGTH; c++)
-                at[tap * LENGTH + c] = has_column(layer, place, columns[c], tap)
-                                           ? columns[c].src - tap * layer.columns.shift_step
-                                           : layer.tile.chunks * LENGTH;
-    }
-
-    __device__ __forceinline__ void load(const Element *x, compute_type<Element> (&values)[VALUES]) const
-    {
-#pragma unroll
-        for (int i = 0; i < VALUES; i++)
-            values[i] = to_compute(x[at[i]]);
+                loaded[tap * LENGTH + c] = this->weights[this->has(tap, c) ? kernel_row * this->kernel_columns +
+                                                                                 first_kernel[c] + tap * kernel_step
+                                                                           : this->no_weight];
     }
 
     static constexpr __device__ int value(int tap, int column)
@@ -143,25 +209,42 @@ template <class Element_, int TAPS_> struct table_columns {
     }
 };
 
-/* The same where column c's tap t is the value (c + PAD) / STRIDE - t of a run: PAD is the padding modulo the stride. */
-template <class Element_, int TAPS_, int STRIDE, int PAD> struct window_columns {
-    using Element = Element_;
-    static constexpr int TAPS = TAPS_, LENGTH = access_length<Element>;
-    static constexpr int VALUES = (LENGTH - 1 + PAD) / STRIDE + TAPS;
+/* Columns whose taps lie in a run: column c's tap t is the value (c + PAD) / STRIDE - t of it, and its kernel column is
+ * (c + PAD) mod STRIDE + t * STRIDE. PAD is the padding modulo the stride. */
+template <class Element, int TAPS, int STRIDE, int PAD> struct window_columns : plane_columns<Element, TAPS, true> {
+    using Base = plane_columns<Element, TAPS, true>;
+    using Compute = compute_type<Element>;
+    static constexpr int LENGTH = Base::LENGTH, VALUES = (LENGTH - 1 + PAD) / STRIDE + TAPS;
+    static constexpr bool VECTORS = true;
     static_assert(LENGTH % STRIDE == 0, "every thread's first column has the same residue");
     int first;
 
-    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &, const place &,
-                                         const column (&columns)[LENGTH])
+    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, const place &place,
+                                         const column (&columns)[LENGTH], const Compute *shared_weights)
     {
+        this->find_taps(layer, place, columns, shared_weights);
         first = columns[0].src - (TAPS - 1);
     }
 
-    __device__ __forceinline__ void load(const Element *x, compute_type<Element> (&values)[VALUES]) const
+    __device__ __forceinline__ void load(const Element *x, Compute (&values)[VALUES]) const
     {
 #pragma unroll
         for (int i = 0; i < VALUES; i++)
             values[i] = to_compute(x[first + i]);
+    }
+
+    __device__ __forceinline__ void load_weights(int kernel_row, Compute (&loaded)[TAPS * LENGTH]) const
+    {
+        const Compute *row = this->weights + kernel_row * (STRIDE * TAPS);
+        Compute all[STRIDE * TAPS];
+#pragma unroll
+        for (int k = 0; k < STRIDE * TAPS; k++)
+            all[k] = row[k];
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++)
+#pragma unroll
+            for (int c = 0; c < LENGTH; c++)
+                loaded[tap * LENGTH + c] = this->has(tap, c) ? all[(c + PAD) % STRIDE + tap * STRIDE] : Compute(0);
     }
 
     static constexpr __device__ int value(int tap, int column)
@@ -170,49 +253,23 @@ template <class Element_, int TAPS_, int STRIDE, int PAD> struct window_columns 
     }
 };
 
-/* What one thread does to the rows of a row phase. */
-struct part {
-    int residue, first, end; /* quotients of rows, from the tile's first */
-};
-
+/* Of the tile's parts, those of a residue neighbours' neighbours. */
 __device__ __forceinline__ part find_part(const tconv_cuda_stencil_parameters &layer, const place &place, int number)
 {
     const unsigned stride = (unsigned)layer.rows.stride, index = (unsigned)number / stride;
-    part found;
-    found.residue = (int)((unsigned)number - index * stride);
-    found.first = (int)index * layer.tile.part_rows;
-    const int outputs = (layer.rows.out - found.residue + layer.rows.stride - 1) / layer.rows.stride;
-    found.end = min(min(found.first + layer.tile.part_rows, layer.tile.rows), outputs - place.first_row);
-    return found;
+    const int residue = (int)((unsigned)number - index * stride);
+    const int first = place.first_row + (int)index * layer.tile.part_rows;
+    const int end = min(first + layer.tile.part_rows, place.first_row + layer.tile.rows);
+    return {residue, first, min(end, quotients_of(layer.rows, residue))};
 }
 
 template <class Element>
 __device__ __forceinline__ Element *find_dst(const tconv_cuda_stencil_parameters &layer, const place &place,
                                              const part &part, int column)
 {
-    const int64_t row = (int64_t)(place.first_row + part.first) * layer.rows.stride + part.residue;
+    const int64_t row = (int64_t)part.first * layer.rows.stride + part.residue;
     return static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n + place.channel * layer.dst_strides.c +
            row * layer.dst_strides.h + column;
-}
-
-/* Stores a thread's columns of one row. */
-template <bool vectors, class Element, int LENGTH>
-__device__ __forceinline__ void store(const tconv_cuda_stencil_parameters &layer, int first_column, Element *dst,
-                                      const compute_type<Element> (&sums)[LENGTH])
-{
-    if (vectors) {
-        element_vector<Element, LENGTH> rounded;
-#pragma unroll
-        for (int c = 0; c < LENGTH; c++)
-            rounded.at[c] = from_compute<Element>(sums[c]);
-        if (first_column < layer.columns.out)
-            store_streaming(dst, &rounded);
-    } else {
-#pragma unroll
-        for (int c = 0; c < LENGTH; c++)
-            if (first_column + (c << layer.tile.lanes_log2) < layer.columns.out)
-                dst[c << layer.tile.lanes_log2] = from_compute<Element>(sums[c]);
-    }
 }
 
 /* The columns of this thread: neighbours where they are stored as a vector. */
@@ -225,72 +282,6 @@ __device__ __forceinline__ void find_columns(const tconv_cuda_stencil_parameters
     for (int c = 0; c < LENGTH; c++)
         columns[c] = find_column(
             layer, place, place.first_column + (vectors ? lane * LENGTH + c : lane + (c << layer.tile.lanes_log2)));
-}
-
-/* All rows of one part, with weights and taps in registers. */
-template <class Columns, bool vectors>
-__device__ __forceinline__ void
-compute_part(const tconv_cuda_stencil_parameters &layer, const place &place, const part &part, const Columns &columns,
-             const column (&outputs)[Columns::LENGTH], const typename Columns::Element *x,
-             const compute_type<typename Columns::Element> *shared_weights,
-             compute_type<typename Columns::Element> bias)
-{
-    using Element = typename Columns::Element;
-    using Compute = compute_type<Element>;
-    constexpr int TAPS = Columns::TAPS, LENGTH = Columns::LENGTH;
-    const int taps = layer.rows.taps[part.residue], zero = layer.rows.kernel * layer.columns.kernel;
-    Compute weights[TAPS][TAPS][LENGTH], values[TAPS][Columns::VALUES];
-    unsigned in[TAPS]; /* rows of src, none for a tap that this phase does not have */
-#pragma unroll
-    for (int a = 0; a < TAPS; a++) {
-        const int row = (layer.rows.first_kernel[part.residue] + a * layer.rows.kernel_step) * layer.columns.kernel;
-        in[a] = a < taps ? (unsigned)layer.rows.in : 0;
-#pragma unroll
-        for (int t = 0; t < TAPS; t++)
-#pragma unroll
-            for (int c = 0; c < LENGTH; c++)
-                weights[a][t][c] = shared_weights[a < taps && has_column(layer, place, outputs[c], t)
-                                                      ? row + layer.columns.first_kernel[outputs[c].residue] +
-                                                            t * layer.columns.kernel_step
-                                                      : zero];
-    }
-
-    const int shift = layer.rows.first_shift[part.residue];
-    int src_row = place.first_row + part.first + shift;
-    const Element *x_row = x + (part.first + shift - layer.rows.min_shift) * layer.tile.pitch;
-    Element *dst = find_dst<Element>(layer, place, part, outputs[0].output);
-    const int64_t dst_step = layer.rows.stride * layer.dst_strides.h;
-    /* Tap a of the row that is j past a multiple of TAPS is in values[(j - a) mod TAPS]. */
-#pragma unroll
-    for (int a = 1; a < TAPS; a++)
-        if (a < taps)
-            columns.load(x_row - a * layer.tile.pitch, values[TAPS - a]);
-    for (int q = part.first; q < part.end; q += TAPS) {
-#pragma unroll
-        for (int j = 0; j < TAPS; j++) {
-            if (q + j >= part.end)
-                break;
-            columns.load(x_row, values[j]);
-            Compute sums[LENGTH];
-#pragma unroll
-            for (int c = 0; c < LENGTH; c++)
-                sums[c] = bias;
-#pragma unroll
-            for (int a = 0; a < TAPS; a++) {
-                if ((unsigned)(src_row - a) >= in[a])
-                    continue;
-#pragma unroll
-                for (int t = 0; t < TAPS; t++)
-#pragma unroll
-                    for (int c = 0; c < LENGTH; c++)
-                        sums[c] = fma(weights[a][t][c], values[(j - a + TAPS) % TAPS][Columns::value(t, c)], sums[c]);
-            }
-            store<vectors>(layer, outputs[0].output, dst, sums);
-            src_row++;
-            x_row += layer.tile.pitch;
-            dst += dst_step;
-        }
-    }
 }
 
 template <class Element>
@@ -318,22 +309,36 @@ __device__ __forceinline__ compute_type<Element> *load_tile(const tconv_cuda_ste
     return weights;
 }
 
-template <class Columns, bool vectors>
+/* The row of src in shared memory that tap 0 of a part's first output reads. */
+template <class Element>
+__device__ __forceinline__ const Element *find_x(const tconv_cuda_stencil_parameters &layer, const place &place,
+                                                 const part &part)
+{
+    const int row = part.first - place.first_row + layer.rows.first_shift[part.residue] - layer.rows.min_shift;
+    return reinterpret_cast<const Element *>(shared_memory) + row * layer.tile.pitch;
+}
+
+template <class Columns>
 __global__ void __launch_bounds__(THREADS) stencil_planes(const __grid_constant__ tconv_cuda_stencil_parameters layer)
 {
     using Element = typename Columns::Element;
     const place place = find_place<Element>(layer);
     const compute_type<Element> *weights = load_tile<Element>(layer, place);
-    const compute_type<Element> bias = load_bias<Element>(layer, place.channel);
     column outputs[Columns::LENGTH];
-    find_columns<vectors>(layer, place, outputs);
+    find_columns<Columns::VECTORS>(layer, place, outputs);
     Columns columns;
-    columns.find(layer, place, outputs);
+    columns.find(layer, place, outputs, weights);
+    compute_type<Element> bias[Columns::LENGTH];
+#pragma unroll
+    for (int c = 0; c < Columns::LENGTH; c++)
+        bias[c] = load_bias<Element>(layer, place.channel);
     const int numbers = layer.tile.parts * layer.rows.stride;
     for (int number = (int)threadIdx.x >> layer.tile.lanes_log2; number < numbers;
-         number += THREADS >> layer.tile.lanes_log2)
-        compute_part<Columns, vectors>(layer, place, find_part(layer, place, number), columns, outputs,
-                                       reinterpret_cast<const Element *>(shared_memory), weights, bias);
+         number += THREADS >> layer.tile.lanes_log2) {
+        const part part = find_part(layer, place, number);
+        walk(layer, part, columns, find_x<Element>(layer, place, part), layer.tile.pitch,
+             find_dst<Element>(layer, place, part, outputs[0].output), bias);
+    }
 }
 
 /* One row of a phase with any number of taps, read from shared memory. */
@@ -369,23 +374,26 @@ __global__ void __launch_bounds__(THREADS)
     const place place = find_place<Element>(layer);
     const compute_type<Element> *weights = load_tile<Element>(layer, place);
     const compute_type<Element> bias = load_bias<Element>(layer, place.channel);
-    const Element *x = reinterpret_cast<const Element *>(shared_memory);
     column outputs[LENGTH];
     find_columns<false>(layer, place, outputs);
     const int numbers = layer.tile.parts * layer.rows.stride;
     for (int number = (int)threadIdx.x >> layer.tile.lanes_log2; number < numbers;
          number += THREADS >> layer.tile.lanes_log2) {
         const part part = find_part(layer, place, number);
-        const int shift = layer.rows.first_shift[part.residue];
+        const Element *x = find_x<Element>(layer, place, part);
         Element *dst = find_dst<Element>(layer, place, part, outputs[0].output);
-        for (int q = part.first; q < part.end; q++, dst += layer.rows.stride * layer.dst_strides.h) {
+        int src_row = part.first + layer.rows.first_shift[part.residue];
+        for (int q = part.first; q < part.end; q++, src_row++, x += layer.tile.pitch) {
             compute_type<Element> sums[LENGTH];
 #pragma unroll
             for (int c = 0; c < LENGTH; c++)
                 sums[c] = bias;
-            sum_taps(layer, place, part.residue, place.first_row + q + shift,
-                     x + (q + shift - layer.rows.min_shift) * layer.tile.pitch, outputs, weights, sums);
-            store<false>(layer, outputs[0].output, dst, sums);
+            sum_taps(layer, place, part.residue, src_row, x, outputs, weights, sums);
+#pragma unroll
+            for (int c = 0; c < LENGTH; c++)
+                if (outputs[c].output < layer.columns.out)
+                    dst[c << layer.tile.lanes_log2] = from_compute<Element>(sums[c]);
+            dst += layer.rows.stride * layer.dst_strides.h;
         }
     }
 }
@@ -395,15 +403,15 @@ template <class Element> tconv_cuda_stencil_kernel find_kernel(int columns, int 
     if (columns == TCONV_CUDA_STENCIL_LOOP)
         return stencil_planes_loop<Element>;
     if (columns == TCONV_CUDA_STENCIL_WINDOW_1)
-        return vectors && taps == 3 ? stencil_planes<window_columns<Element, 3, 1, 0>, true> : NULL;
+        return vectors && taps == 3 ? stencil_planes<window_columns<Element, 3, 1, 0>> : NULL;
     if (columns == TCONV_CUDA_STENCIL_WINDOW_2_EVEN)
-        return vectors && taps == 2 ? stencil_planes<window_columns<Element, 2, 2, 0>, true> : NULL;
+        return vectors && taps == 2 ? stencil_planes<window_columns<Element, 2, 2, 0>> : NULL;
     if (columns == TCONV_CUDA_STENCIL_WINDOW_2_ODD)
-        return vectors && taps == 2 ? stencil_planes<window_columns<Element, 2, 2, 1>, true> : NULL;
+        return vectors && taps == 2 ? stencil_planes<window_columns<Element, 2, 2, 1>> : NULL;
     static const tconv_cuda_stencil_kernel tables[TCONV_CUDA_STENCIL_MAX_TAPS][2] = {
-        {stencil_planes<table_columns<Element, 1>, false>, stencil_planes<table_columns<Element, 1>, true>},
-        {stencil_planes<table_columns<Element, 2>, false>, stencil_planes<table_columns<Element, 2>, true>},
-        {stencil_planes<table_columns<Element, 3>, false>, stencil_planes<table_columns<Element, 3>, true>}};
+        {stencil_planes<table_columns<Element, 1, false>>, stencil_planes<table_columns<Element, 1, true>>},
+        {stencil_planes<table_columns<Element, 2, false>>, stencil_planes<table_columns<Element, 2, true>>},
+        {stencil_planes<table_columns<Element, 3, false>>, stencil_planes<table_columns<Element, 3, true>>}};
     return taps <= TCONV_CUDA_STENCIL_MAX_TAPS ? tables[taps - 1][vectors] : NULL;
 }
 
