@@ -19,12 +19,12 @@
 namespace
 {
 
-constexpr int64_t ACCESS = 16; /* bytes that a thread copies at once */
+constexpr int64_t ACCESS = 16;     /* bytes that a thread copies at once */
+constexpr int64_t RESERVED = 1024; /* of shared memory, for each block */
 constexpr int64_t STAGE =
     (int64_t)TCONV_CUDA_PRODUCTS_STAGE_BYTES * TCONV_CUDA_PRODUCTS_STAGES * TCONV_CUDA_PRODUCTS_WARPS;
 constexpr int64_t PIXELS = TCONV_CUDA_PRODUCTS_PIXELS;
 constexpr int64_t TILE = TCONV_CUDA_PRODUCTS_TILE;
-constexpr int BLOCKS = 2;        /* on a multiprocessor */
 constexpr int64_t MAX_TURNS = 8; /* of blocks, that are tried: with more, the last one is a small part of all */
 
 /* Fewer channels leave a step of the tensor cores half empty and too little to do per output. */
@@ -97,7 +97,8 @@ int64_t shared_bytes_of(const tconv_problem *problem, const tconv_cuda_products_
     const int64_t weights = fragments_of(problem) * TCONV_CUDA_PRODUCTS_FRAGMENT_BYTES;
     const int64_t products = tiles_of(problem) * TILE * TCONV_CUDA_PRODUCTS_PITCH;
     const int64_t sums = (int64_t)made->sum_rows * made->sum_columns * problem->group_out;
-    return weights + STAGE + (products + sums) * (int64_t)sizeof(float);
+    const int64_t columns = made->sum_columns * 2; /* taps of each: two numbers */
+    return weights + STAGE + (products + columns + sums + problem->group_out) * (int64_t)sizeof(float);
 }
 
 int64_t row_quotients(const tconv_axis *h)
@@ -127,7 +128,8 @@ const char *refusal(const tconv_layer *layer, tconv_cuda_products_parameters *ma
         return "columns of outputs reach back too far";
     if (problem->batch * problem->groups > INT32_MAX / row_quotients(&problem->h) / made->column_tiles)
         return "too many images for 32-bit numbers of tiles";
-    const int64_t rows = tconv_max((problem->h.kernel - 1) * problem->h.dilation + 1, problem->h.stride);
+    /* Of a row's outputs, those of `stride` rows are complete and the others wait. */
+    const int64_t rows = tconv_max((problem->h.kernel - 1) * problem->h.dilation + 1 - problem->h.stride, 1);
     if (rows * made->sum_columns * problem->group_out >= TCONV_CUDA_SMALL_EXTENT)
         return "sums too many for shared memory";
     made->sum_rows = (int)rows;
@@ -169,11 +171,14 @@ tconv_status products_pack(const tconv_layer *layer, const void *weights, void *
 }
 
 /* Cuts the rows into strips, so that the multiprocessors work off all blocks in a few whole turns and the least time. */
-void cut_rows(const tconv_problem *problem, int multiprocessors, tconv_cuda_products_parameters *made)
+void cut_rows(const tconv_layer *layer, int multiprocessors, tconv_cuda_products_parameters *made)
 {
+    const tconv_problem *problem = &layer->problem;
+    const int64_t blocks =
+        (max_shared(layer->target.compute_capability) + RESERVED) / (shared_bytes_of(problem, made) + RESERVED);
     const int64_t quotients = row_quotients(&problem->h), step = PIXELS >> made->row_pixels_log2;
     const int64_t others = problem->batch * problem->groups * made->column_tiles;
-    const int64_t places = (int64_t)multiprocessors * BLOCKS;
+    const int64_t places = multiprocessors * tconv_min(blocks, TCONV_CUDA_PRODUCTS_BLOCKS(tiles_of(problem)));
     int64_t best = INT64_MAX;
     made->row_back = (int)((problem->h.kernel - 1) * problem->h.dilation / problem->h.stride);
     for (int64_t turns = 1; turns <= MAX_TURNS; turns++) {
@@ -212,7 +217,9 @@ void complete(const tconv_layer *layer, const tconv_arguments *arguments, int mu
     made->src_aligned = (uintptr_t)arguments->src % ACCESS == 0 && problem->src.n % length == 0 &&
                         problem->src.h % length == 0 && (nhwc ? problem->src.w : problem->src.c) % length == 0 &&
                         (nhwc ? problem->group_in : problem->w.in) % length == 0;
-    cut_rows(problem, multiprocessors, made);
+    made->tap_step = made->columns.kernel_step * TCONV_CUDA_PRODUCTS_PITCH - made->columns.shift_step;
+    made->max_taps = (int)layer->columns.max_taps;
+    cut_rows(layer, multiprocessors, made);
 }
 
 tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)

@@ -22,12 +22,8 @@ using namespace tconv_products;
 
 constexpr int WARPS = TCONV_CUDA_PRODUCTS_WARPS, THREADS = WARPS * 32, STAGES = TCONV_CUDA_PRODUCTS_STAGES;
 constexpr int PIXELS = TCONV_CUDA_PRODUCTS_PIXELS, PITCH = TCONV_CUDA_PRODUCTS_PITCH;
-constexpr int BLOCKS = 2; /* on a multiprocessor: one gathers while the other multiplies */
-
 /* Steps whose sums the tensor cores keep: their own additions lose bits, 64 channels' worth of f32 is well in bounds. */
 constexpr int SEGMENT = 8;
-
-constexpr int FLIGHT = 4; /* products that a thread loads before it adds them */
 
 /* A block's place. Columns and rows of dst are its own; those of src begin where its outputs reach back to. */
 struct place {
@@ -78,58 +74,58 @@ template <class Element, bool channels_inside> struct loader {
 
     const Element *base; /* of the group; */
     const Element *from; /* of the lane's first access in this stage */
-    Element *stages;
-    int lane_channel, lane_column; /* of the first access; column in src */
-    int row, row_step, end_row, step, steps, stage;
+    Element *stages, *to;
+    int64_t line, advance; /* elements of src from an access of the lane to the next, and from a stage to the next */
+    int channel, column;   /* of the lane's first access in this stage */
+    int lane_channel, row, row_step, end_row, end_column, end_channel, all_channels, stage;
+    bool aligned;
 
     __device__ __forceinline__ void start_row(const tconv_cuda_products_parameters &layer)
     {
-        from =
-            base + row * layer.src_strides.h + lane_column * layer.src_strides.w + lane_channel * layer.src_strides.c;
-        step = 0;
-    }
-
-    __device__ __forceinline__ bool exists(const tconv_cuda_products_parameters &layer, int channel, int column) const
-    {
-        return channel < layer.group_in && column < layer.columns.in && row < end_row;
+        channel = lane_channel;
+        from = base + row * layer.src_strides.h + column * layer.src_strides.w + channel * layer.src_strides.c;
     }
 
     /* Elements one by one, for src that is not aligned. */
-    __device__ __forceinline__ void copy_elements(const tconv_cuda_products_parameters &layer, Element *to,
-                                                  const Element *source, int channel, int column) const
+    __device__ __forceinline__ void copy_elements(const tconv_cuda_products_parameters &layer)
     {
-        element_vector<Element, LENGTH> run;
         const int64_t pitch = channels_inside ? layer.src_strides.c : layer.src_strides.w;
 #pragma unroll
-        for (int i = 0; i < LENGTH; i++)
-            run.at[i] = exists(layer, channel + (channels_inside ? i : 0), column + (channels_inside ? 0 : i))
-                            ? source[i * pitch]
-                            : Element(0.0f);
-        *reinterpret_cast<element_vector<Element, LENGTH> *>(to) = run;
+        for (int i = 0; i < ACCESSES; i++) {
+            element_vector<Element, LENGTH> run;
+#pragma unroll
+            for (int k = 0; k < LENGTH; k++) {
+                const int this_channel = channel + (channels_inside ? k : i * LINES);
+                const int this_column = column + (channels_inside ? i * LINES : k);
+                const bool exists = this_channel < end_channel && this_column < end_column && row < end_row;
+                run.at[k] = exists ? from[i * line + k * pitch] : Element(0.0f);
+            }
+            *reinterpret_cast<element_vector<Element, LENGTH> *>(to + stage + i * LINES * Shape::PITCH) = run;
+        }
+    }
+
+    __device__ __forceinline__ void copy_accesses()
+    {
+#pragma unroll
+        for (int i = 0; i < ACCESSES; i++) {
+            const bool exists = channel + (channels_inside ? 0 : i * LINES) < end_channel &&
+                                column + (channels_inside ? i * LINES : 0) < end_column && row < end_row;
+            copy_async(to + stage + i * LINES * Shape::PITCH, exists ? from + i * line : base, exists);
+        }
     }
 
     /* Starts to copy the next stage, and ends a group of copies in any case. */
-    __device__ __forceinline__ void next(const tconv_cuda_products_parameters &layer, int lane, bool more)
+    __device__ __forceinline__ void next(const tconv_cuda_products_parameters &layer, bool more)
     {
         if (more) {
-            Element *to = stages + stage * (TCONV_CUDA_PRODUCTS_STAGE_BYTES / (int)sizeof(Element)) +
-                          lane / ROW * Shape::PITCH + lane % ROW * LENGTH;
-            const int64_t line = channels_inside ? layer.src_strides.w : layer.src_strides.c;
-#pragma unroll
-            for (int i = 0; i < ACCESSES; i++) {
-                const int channel = step * Shape::CHANNELS + lane_channel + (channels_inside ? 0 : i * LINES);
-                const int column = lane_column + (channels_inside ? i * LINES : 0);
-                const Element *source = from + i * LINES * line;
-                if (layer.src_aligned) {
-                    const bool is = exists(layer, channel, column);
-                    copy_async(to + i * LINES * Shape::PITCH, is ? source : base, is);
-                } else {
-                    copy_elements(layer, to + i * LINES * Shape::PITCH, source, channel, column);
-                }
-            }
-            stage = stage == STAGES - 1 ? 0 : stage + 1;
-            from += Shape::CHANNELS * layer.src_strides.c;
-            if (++step == steps) {
+            if (aligned)
+                copy_accesses();
+            else
+                copy_elements(layer);
+            stage = stage == (STAGES - 1) * Shape::ELEMENTS ? 0 : stage + Shape::ELEMENTS;
+            from += advance;
+            channel += Shape::CHANNELS;
+            if (channel >= all_channels) {
                 row += row_step;
                 start_row(layer);
             }
@@ -138,12 +134,19 @@ template <class Element, bool channels_inside> struct loader {
     }
 };
 
+/* The products that an output column takes of a row of src: count of them, from `first` on. */
+struct column_taps {
+    int first, count;
+};
+
 /* Shared memory. */
 struct shared_places {
     fragment_b *weights;
     unsigned char *stages;
-    float *products; /* [product][PITCH] */
-    float *sums;     /* [sum_rows][sum_columns * group_out] */
+    float *products;      /* [product][PITCH] */
+    float *sums;          /* [sum_rows][group_out][sum_columns]: of rows that are not complete, by row mod sum_rows */
+    column_taps *columns; /* [sum_columns] */
+    float *bias;          /* [group_out] */
 };
 
 extern __shared__ __align__(ACCESS_BYTES) unsigned char shared_memory[];
@@ -154,7 +157,9 @@ template <int TILES> __device__ __forceinline__ shared_places find_shared(const 
     found.weights = reinterpret_cast<fragment_b *>(shared_memory);
     found.stages = shared_memory + layer.steps * TILES * 32 * (int)sizeof(fragment_b);
     found.products = reinterpret_cast<float *>(found.stages + WARPS * STAGES * TCONV_CUDA_PRODUCTS_STAGE_BYTES);
-    found.sums = found.products + TILES * TCONV_CUDA_PRODUCTS_TILE * PITCH;
+    found.columns = reinterpret_cast<column_taps *>(found.products + TILES * TCONV_CUDA_PRODUCTS_TILE * PITCH);
+    found.sums = reinterpret_cast<float *>(found.columns + layer.sum_columns);
+    found.bias = found.sums + layer.sum_rows * layer.group_out * layer.sum_columns;
     return found;
 }
 
@@ -175,11 +180,6 @@ __device__ __forceinline__ void end_segment(float *products, int lane, bool firs
             }
 }
 
-/* The products that an output column takes from a row of src: count of them, `step` apart. */
-struct column_taps {
-    int first, step, count;
-};
-
 __device__ __forceinline__ column_taps find_taps(const tconv_cuda_products_parameters &layer, const place &place,
                                                  int output)
 {
@@ -187,110 +187,104 @@ __device__ __forceinline__ column_taps find_taps(const tconv_cuda_products_param
     const int quotient = output / columns.stride, residue = output - quotient * columns.stride;
     const int column = quotient + columns.first_shift[residue], back = columns.shift_step;
     const int past = column - (columns.in - 1);
-    const int first = past <= 0 ? 0 : back == 1 ? past : (past + back - 1) / back;
-    const int end = column < 0 ? 0 : min(columns.taps[residue], (back == 1 ? column : column / back) + 1);
-    column_taps found;
-    found.step = columns.kernel_step * PITCH - back;
-    found.first = columns.first_kernel[residue] * PITCH + column - place.first_column + first * found.step;
-    found.count = end - first;
-    return found;
+    const int first = past <= 0 ? 0 : (past + back - 1) / back;
+    const int end = column < 0 ? 0 : min(columns.taps[residue], column / back + 1);
+    return {columns.first_kernel[residue] * PITCH + column - place.first_column + first * layer.tap_step, end - first};
 }
 
-__device__ __forceinline__ float sum_products(const float *products, const column_taps &taps)
+/* Sums what a column takes; taps: the most that there are, 0 where the compiler need not know. */
+template <int taps> __device__ __forceinline__ float sum_products(const float *products, int step, int count)
 {
     float sum = 0;
-    for (int t = 0; t < taps.count; t += FLIGHT) {
-        float taken[FLIGHT];
+    if constexpr (taps == 0) {
+        for (int t = 0; t < count; t++)
+            sum += products[t * step];
+    } else {
+        float taken[taps];
 #pragma unroll
-        for (int i = 0; i < FLIGHT; i++)
-            taken[i] = t + i < taps.count ? products[(t + i) * taps.step] : 0.0f;
+        for (int t = 0; t < taps; t++)
+            taken[t] = t < count ? products[t * step] : 0.0f;
 #pragma unroll
-        for (int i = 0; i < FLIGHT; i++)
-            sum += taken[i];
+        for (int t = 0; t < taps; t++)
+            sum += taken[t];
     }
     return sum;
 }
 
-/* An output column and channel of a thread. */
-template <class Element> struct output {
-    column_taps taps;
-    const float *products; /* of its channel */
-    float *sums;           /* of ring row 0 */
-    float bias;
-    Element *dst; /* of row -pad */
-};
-
-template <class Element>
-__device__ __forceinline__ output<Element> find_output(const tconv_cuda_products_parameters &layer, const place &place,
-                                                       const shared_places &shared, int number)
-{
-    const int channel = layer.channels_inside ? number % layer.group_out : number / place.outputs;
-    const int column =
-        place.first_output + (layer.channels_inside ? number / layer.group_out : number - channel * place.outputs);
-    const int64_t group_channel = (int64_t)place.group * layer.group_out + channel;
-    output<Element> found;
-    found.taps = find_taps(layer, place, column);
-    found.products = shared.products + channel * layer.rows.kernel * layer.columns.kernel * PITCH;
-    found.sums = shared.sums + number;
-    found.bias = layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[group_channel]) : 0.0f;
-    found.dst = static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n +
-                group_channel * layer.dst_strides.c + column * layer.dst_strides.w -
-                layer.rows.pad * layer.dst_strides.h;
-    return found;
-}
-
-/* Adds what one row of src has to an output column, and stores the rows that are complete with it. products: of this
- * row; slot: of the ring of sums, where the first of those rows is. */
-template <class Element>
-__device__ __forceinline__ void gather_row(const tconv_cuda_products_parameters &layer, const place &place,
-                                           const output<Element> &output, const float *products, int row, int slot)
+/* Adds what one row of src has to an output column, and stores the rows that are complete with it. products: of the row,
+ * column and channel; sums: of the column and channel; slot: of the first of those rows; dst: of the same. */
+template <int taps, class Element>
+__device__ __forceinline__ void gather_row(const tconv_cuda_products_parameters &layer, const place &place, int row,
+                                           const float *products, int count, float *sums, int slot, float bias,
+                                           Element *dst)
 {
     const tconv_cuda_small_axis &rows = layer.rows;
-    const int ring = layer.sum_rows, pitch = layer.sum_columns * layer.group_out;
+    const int ring = layer.sum_rows, pitch = layer.group_out * layer.sum_columns;
     const int kernel_pitch = layer.columns.kernel * PITCH;
     const bool exists = row < rows.in, complete = row >= place.first_quotient;
-    int kernel_row = 0;
+    int kernel_row = 0, ahead = 0; /* ahead: output rows of the kernel row from the first one */
     for (int i = 0; i < rows.stride; i++) {
-        const bool has = kernel_row < rows.kernel && i == kernel_row * rows.dilation;
+        const bool has = i == ahead && kernel_row < rows.kernel;
         if (complete) {
-            float *waiting = output.sums + (slot + i >= ring ? slot + i - ring : slot + i) * pitch;
-            float sum = *waiting;
-            *waiting = 0;
+            float sum = sums[slot * pitch];
+            sums[slot * pitch] = 0;
             if (has && exists)
-                sum += sum_products(products + kernel_row * kernel_pitch, output.taps);
-            const int padded = row * rows.stride + i;
-            if (padded >= rows.pad && padded < rows.pad + rows.out)
-                output.dst[padded * layer.dst_strides.h] = from_compute<Element>(sum + output.bias);
+                sum += sum_products<taps>(products, layer.tap_step, count);
+            if ((unsigned)(row * rows.stride + i - rows.pad) < (unsigned)rows.out)
+                *dst = from_compute<Element>(sum + bias);
         }
-        kernel_row += has;
+        if (has) {
+            kernel_row++;
+            ahead += rows.dilation;
+            products += kernel_pitch;
+        }
+        dst += layer.dst_strides.h;
+        slot = slot + 1 == ring ? 0 : slot + 1;
     }
     if (!exists)
         return;
+    slot += ahead - rows.stride;
     for (; kernel_row < rows.kernel; kernel_row++) {
-        const int ahead = kernel_row * rows.dilation;
-        if (row * rows.stride + ahead < place.first_quotient * rows.stride)
-            continue;
-        float *waiting = output.sums + (slot + ahead >= ring ? slot + ahead - ring : slot + ahead) * pitch;
-        *waiting += sum_products(products + kernel_row * kernel_pitch, output.taps);
+        if (slot >= ring)
+            slot %= ring;
+        if (row * rows.stride + ahead >= place.first_quotient * rows.stride)
+            sums[slot * pitch] += sum_products<taps>(products, layer.tap_step, count);
+        slot += rows.dilation;
+        ahead += rows.dilation;
+        products += kernel_pitch;
     }
 }
 
 /* Gathers the outputs of a step, from row `first` of src on. */
-template <class Element>
+template <int taps, class Element>
 __device__ __forceinline__ void gather(const tconv_cuda_products_parameters &layer, const place &place,
                                        const shared_places &shared, int first)
 {
     const int rows = min(PIXELS >> layer.row_pixels_log2, place.end_quotient - first);
     const int first_slot = (int)((unsigned)(first * layer.rows.stride) % (unsigned)layer.sum_rows);
-    for (int number = (int)threadIdx.x; number < place.outputs * layer.group_out; number += THREADS) {
-        const output<Element> output = find_output<Element>(layer, place, shared, number);
-        int slot = first_slot;
-        for (int i = 0; i < rows; i++) {
-            gather_row(layer, place, output, output.products + output.taps.first + (i << layer.row_pixels_log2),
-                       first + i, slot);
-            slot += layer.rows.stride;
-            if (slot >= layer.sum_rows)
-                slot -= layer.sum_rows;
+    const int slot_step = (int)((unsigned)layer.rows.stride % (unsigned)layer.sum_rows);
+    const int channel_pitch = layer.rows.kernel * layer.columns.kernel * PITCH;
+    Element *dst = static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n +
+                   (int64_t)place.group * layer.group_out * layer.dst_strides.c +
+                   ((int64_t)first * layer.rows.stride - layer.rows.pad) * layer.dst_strides.h;
+    for (int column = (int)threadIdx.x; column < place.outputs; column += THREADS) {
+        const column_taps found = shared.columns[column];
+        Element *to = dst + (place.first_output + column) * layer.dst_strides.w;
+        for (int channel = 0; channel < layer.group_out; channel++) {
+            const float *products = shared.products + found.first + channel * channel_pitch;
+            const float bias = shared.bias[channel];
+            int slot = first_slot;
+            Element *row_to = to;
+            for (int i = 0; i < rows; i++) {
+                gather_row<taps>(layer, place, first + i, products, found.count,
+                                 shared.sums + channel * layer.sum_columns + column, slot, bias, row_to);
+                products += 1 << layer.row_pixels_log2;
+                row_to += layer.rows.stride * layer.dst_strides.h;
+                slot += slot_step;
+                if (slot >= layer.sum_rows)
+                    slot -= layer.sum_rows;
+            }
+            to += layer.dst_strides.c;
         }
     }
 }
@@ -302,25 +296,31 @@ __device__ __forceinline__ loader<Element, channels_inside> make_loader(const tc
 {
     using Loader = loader<Element, channels_inside>;
     const int pixel = warp * TCONV_CUDA_PRODUCTS_WARP_PIXELS, row_pixels = 1 << layer.row_pixels_log2;
+    const int along = lane % Loader::ROW * Loader::LENGTH, across = lane / Loader::ROW;
     Loader made;
     made.base = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n +
                 place.group * layer.group_in * layer.src_strides.c;
-    made.stages = reinterpret_cast<Element *>(shared.stages + warp * STAGES * TCONV_CUDA_PRODUCTS_STAGE_BYTES);
-    const int along = lane % Loader::ROW * Loader::LENGTH, across = lane / Loader::ROW;
+    made.stages = reinterpret_cast<Element *>(shared.stages) + warp * STAGES * Loader::Shape::ELEMENTS;
+    made.to = made.stages + across * Loader::Shape::PITCH + along;
+    made.line = Loader::LINES * (channels_inside ? layer.src_strides.w : layer.src_strides.c);
+    made.advance = Loader::Shape::CHANNELS * layer.src_strides.c;
     made.lane_channel = channels_inside ? along : across;
-    made.lane_column = place.first_column + (pixel & (row_pixels - 1)) + (channels_inside ? across : along);
+    made.column = place.first_column + (pixel & (row_pixels - 1)) + (channels_inside ? across : along);
     made.row = place.first_row + (pixel >> layer.row_pixels_log2);
     made.row_step = PIXELS >> layer.row_pixels_log2;
     made.end_row = min(layer.rows.in, place.end_quotient);
-    made.steps = layer.steps;
+    made.end_column = layer.columns.in;
+    made.end_channel = layer.group_in;
+    made.all_channels = layer.steps * Loader::Shape::CHANNELS;
+    made.aligned = layer.src_aligned;
     made.stage = 0;
     made.start_row(layer);
     return made;
 }
 
-/* What the block keeps: the group's weights, and sums of zero. Returns whether some weight is special. */
-template <int TILES>
-__device__ __forceinline__ bool fill_shared(const tconv_cuda_products_parameters &layer, const place &place,
+/* What the block keeps: the group's weights and bias, the taps of its columns, and sums of zero. */
+template <class Element, int TILES>
+__device__ __forceinline__ void fill_shared(const tconv_cuda_products_parameters &layer, const place &place,
                                             const shared_places &shared)
 {
     constexpr int FRAGMENTS = ACCESS_BYTES / (int)sizeof(fragment_b); /* in an access */
@@ -333,24 +333,40 @@ __device__ __forceinline__ bool fill_shared(const tconv_cuda_products_parameters
     const int sums = layer.sum_rows * layer.sum_columns * layer.group_out;
     for (int i = (int)threadIdx.x; i < sums; i += THREADS)
         shared.sums[i] = 0;
-    return *static_cast<const int *>(layer.weights) != 0;
+    for (int i = (int)threadIdx.x; i < place.outputs; i += THREADS)
+        shared.columns[i] = find_taps(layer, place, place.first_output + i);
+    for (int i = (int)threadIdx.x; i < layer.group_out; i += THREADS)
+        shared.bias[i] = layer.bias != NULL
+                             ? to_compute(static_cast<const Element *>(layer.bias)[place.group * layer.group_out + i])
+                             : 0.0f;
 }
 
-template <class Arithmetic, int TILES, bool channels_inside>
-__global__ void __launch_bounds__(THREADS, BLOCKS)
-    products(const __grid_constant__ tconv_cuda_products_parameters layer)
+template <class Element>
+__device__ __forceinline__ void gather_any(const tconv_cuda_products_parameters &layer, const place &place,
+                                           const shared_places &shared, int first)
+{
+    if (layer.max_taps <= 2)
+        gather<2, Element>(layer, place, shared, first);
+    else if (layer.max_taps == 3)
+        gather<3, Element>(layer, place, shared, first);
+    else
+        gather<0, Element>(layer, place, shared, first);
+}
+
+/* Down all rows. special: as an arithmetic's step has it. */
+template <class Arithmetic, int TILES, bool channels_inside, bool special>
+__device__ __forceinline__ void march(const tconv_cuda_products_parameters &layer, const place &place,
+                                      const shared_places &shared)
 {
     using Element = typename Arithmetic::Element;
-    const place place = find_place(layer);
-    const shared_places shared = find_shared<TILES>(layer);
+    constexpr int STAGE = stage_shape<Element, channels_inside>::ELEMENTS;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int row_step = PIXELS >> layer.row_pixels_log2;
-    const bool special = fill_shared<TILES>(layer, place, shared);
     loader<Element, channels_inside> loader = make_loader<Element, channels_inside>(layer, place, shared, warp, lane);
     int to_load = (place.end_quotient - place.first_row + row_step - 1) / row_step * layer.steps;
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < STAGES - 1; i++)
-        loader.next(layer, lane, to_load-- > 0);
+        loader.next(layer, to_load-- > 0);
     copy_async_wait<STAGES - 2>(); /* the weights came with the first stage */
     __syncthreads();
 
@@ -361,11 +377,10 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         for (int step = 0; step < layer.steps; step++) {
             copy_async_wait<STAGES - 2>();
             __syncwarp();
-            loader.next(layer, lane, to_load-- > 0);
-            Arithmetic::template step<TILES, channels_inside>(
-                loader.stages + stage * (TCONV_CUDA_PRODUCTS_STAGE_BYTES / (int)sizeof(Element)),
-                shared.weights + step * TILES * 32, lane, special, sums);
-            stage = stage == STAGES - 1 ? 0 : stage + 1;
+            loader.next(layer, to_load-- > 0);
+            Arithmetic::template step<TILES, channels_inside, special>(loader.stages + stage,
+                                                                       shared.weights + step * TILES * 32, lane, sums);
+            stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
             if (step == layer.steps - 1 || step % SEGMENT == SEGMENT - 1) {
                 if (first)
                     __syncthreads(); /* the last step's products have been gathered */
@@ -374,8 +389,21 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             }
         }
         __syncthreads();
-        gather<Element>(layer, place, shared, row);
+        gather_any<Element>(layer, place, shared, row);
     }
+}
+
+template <class Arithmetic, int TILES, bool channels_inside>
+__global__ void __launch_bounds__(THREADS, TCONV_CUDA_PRODUCTS_BLOCKS(TILES))
+    products(const __grid_constant__ tconv_cuda_products_parameters layer)
+{
+    const place place = find_place(layer);
+    const shared_places shared = find_shared<TILES>(layer);
+    fill_shared<typename Arithmetic::Element, TILES>(layer, place, shared);
+    if (Arithmetic::SPLITS && *static_cast<const int *>(layer.weights) != 0)
+        march<Arithmetic, TILES, channels_inside, Arithmetic::SPLITS>(layer, place, shared);
+    else
+        march<Arithmetic, TILES, channels_inside, false>(layer, place, shared);
 }
 
 template <class Arithmetic, bool channels_inside> tconv_cuda_products_kernel find_kernel(int tiles)

@@ -15,13 +15,15 @@
 #define TCONV_CUDA_PRODUCTS_WARP_PIXELS    32 /* two rows of tensor-core tiles share each fragment of weights */
 #define TCONV_CUDA_PRODUCTS_PIXELS         (TCONV_CUDA_PRODUCTS_WARPS * TCONV_CUDA_PRODUCTS_WARP_PIXELS)
 #define TCONV_CUDA_PRODUCTS_PITCH          (TCONV_CUDA_PRODUCTS_PIXELS + 4) /* the lanes' stores hit different banks */
-#define TCONV_CUDA_PRODUCTS_STAGES         4
+#define TCONV_CUDA_PRODUCTS_STAGES         3
 #define TCONV_CUDA_PRODUCTS_TILE           8    /* products */
 #define TCONV_CUDA_PRODUCTS_FRAGMENT_BYTES 8    /* of weights, per lane, step and tile */
 #define TCONV_CUDA_PRODUCTS_STAGE_BYTES    1536 /* of src in shared memory, per warp: the larger of both layouts' */
 #define TCONV_CUDA_PRODUCTS_STEP_BYTES     32   /* of one pixel's channels in a step */
 #define TCONV_CUDA_PRODUCTS_HEADER         256  /* bytes of the packed weights' header */
-#define TCONV_CUDA_PRODUCTS_MAX_TILES      11   /* 9 x 9 taps of one channel; the sums are 88 registers */
+/* Blocks on a multiprocessor, as the registers of so many tiles' sums allow. */
+#define TCONV_CUDA_PRODUCTS_BLOCKS(tiles) ((tiles) >= 8 ? 2 : 3)
+#define TCONV_CUDA_PRODUCTS_MAX_TILES     11 /* 9 x 9 taps of one channel; the sums are 88 registers */
 
 struct tconv_cuda_products_parameters {
     const void *src, *weights /* packed */, *bias /* or NULL */;
@@ -34,6 +36,8 @@ struct tconv_cuda_products_parameters {
     int column_back, row_back;     /* because outputs take inputs up to so many columns and rows before them */
     int strips, strip_rows;        /* quotients of padded rows of a block */
     int sum_rows, sum_columns;     /* of outputs that are not yet complete, in shared memory */
+    int tap_step;                  /* from a product that an output takes of a row to the next */
+    int max_taps;                  /* such products */
     bool src_aligned;
     bool channels_inside; /* NHWC */
 };

@@ -113,39 +113,42 @@ __device__ __forceinline__ fragment_b load_weights(const fragment_b *weights, in
     return weights[tile * 32 + lane];
 }
 
-/* Whether some lane has a value that split cannot take: 0 * small is NaN where small is not finite. */
-__device__ __forceinline__ bool any_special(const float (&values)[ROW_TILES][4])
-{
-    float zero = 0;
-#pragma unroll
-    for (int m = 0; m < ROW_TILES; m++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            zero = fmaf(__uint_as_float(split(values[m][i]).small), 0.0f, zero);
-        }
-    }
-    return __any_sync(~0u, zero != 0);
-}
-
-/* The kinds of arithmetic. special: whether any weight is one that split cannot take. */
+/* The kinds of arithmetic. SPLITS: whether factors are split; special: whether any weight is one that split cannot take. */
 struct strict_arithmetic {
     using Element = float;
-    template <int TILES, bool channels_inside>
-    static __device__ __forceinline__ void step(const float *x, const fragment_b *weights, int lane, bool special,
+    static constexpr bool SPLITS = true;
+
+    template <int TILES, bool channels_inside, bool special>
+    static __device__ __forceinline__ void step(const float *x, const fragment_b *weights, int lane,
                                                 float (&sums)[ROW_TILES][TILES][4])
     {
         float values[ROW_TILES][4];
         load_values<channels_inside>(x, lane, values);
-        fragment_a big[ROW_TILES], small[ROW_TILES], finite[ROW_TILES];
-        const bool any = any_special(values);
+        parts a[ROW_TILES][4];
+        float zero = 0; /* NaN after a value that split cannot take, whose small part is not finite */
 #pragma unroll
         for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const parts parts = any ? split_any(values[m][i]) : split(values[m][i]);
-                big[m].at[i] = parts.big;
-                small[m].at[i] = parts.small;
-                finite[m].at[i] = parts.finite;
+                a[m][i] = split(values[m][i]);
+                zero = fmaf(__uint_as_float(a[m][i].small), 0.0f, zero);
+            }
+        }
+        if (__any_sync(~0u, zero != 0)) {
+#pragma unroll
+            for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    a[m][i] = split_any(values[m][i]);
+        }
+        fragment_a big[ROW_TILES], small[ROW_TILES], finite[ROW_TILES];
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                big[m].at[i] = a[m][i].big;
+                small[m].at[i] = a[m][i].small;
+                finite[m].at[i] = a[m][i].finite;
             }
         }
 #pragma unroll
@@ -175,8 +178,10 @@ struct strict_arithmetic {
 
 struct tf32_arithmetic {
     using Element = float;
-    template <int TILES, bool channels_inside>
-    static __device__ __forceinline__ void step(const float *x, const fragment_b *weights, int lane, bool,
+    static constexpr bool SPLITS = false;
+
+    template <int TILES, bool channels_inside, bool>
+    static __device__ __forceinline__ void step(const float *x, const fragment_b *weights, int lane,
                                                 float (&sums)[ROW_TILES][TILES][4])
     {
         float values[ROW_TILES][4];
@@ -219,8 +224,10 @@ template <bool transposed> __device__ __forceinline__ fragment_a load_matrices(c
 
 template <class Element_> struct half_arithmetic {
     using Element = Element_;
-    template <int TILES, bool channels_inside>
-    static __device__ __forceinline__ void step(const Element *x, const fragment_b *weights, int lane, bool,
+    static constexpr bool SPLITS = false;
+
+    template <int TILES, bool channels_inside, bool>
+    static __device__ __forceinline__ void step(const Element *x, const fragment_b *weights, int lane,
                                                 float (&sums)[ROW_TILES][TILES][4])
     {
         using Shape = stage_shape<Element, channels_inside>;

@@ -59,8 +59,8 @@ void cut_rows(tconv_cuda_stencil_tile *tile, const tconv_axis *rows, int64_t par
         walk /= 2;
     tile->row_tiles = (int)tconv_ceil_div(quotients, walk * parts);
     tile->rows = (int)tconv_ceil_div(quotients, tile->row_tiles);
-    tile->parts = (int)tconv_min(parts, tile->rows);
-    tile->part_rows = (int)tconv_ceil_div(tile->rows, tile->parts);
+    tile->part_rows = (int)tconv_ceil_div(tile->rows, tconv_min(parts, tile->rows));
+    tile->parts = (int)tconv_ceil_div(tile->rows, tile->part_rows);
 }
 
 /* The tile of a plane; *shared_bytes may be more than there is. */

@@ -38,6 +38,8 @@ __device__ __forceinline__ void walk(const tconv_cuda_stencil_parameters &layer,
                                      const compute_type<typename Columns::Element> (&bias)[Columns::LENGTH])
 {
     using Compute = compute_type<typename Columns::Element>;
+    if (part.first >= part.end)
+        return; /* x may then be outside what there is */
     constexpr int TAPS = Columns::TAPS, LENGTH = Columns::LENGTH;
     const int taps = layer.rows.taps[part.residue];
     int src_row = part.first + layer.rows.first_shift[part.residue];
