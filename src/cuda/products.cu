@@ -106,6 +106,25 @@ int64_t row_quotients(const tconv_axis *h)
     return (h->pad + h->out - 1) / h->stride + 1 - h->pad / h->stride;
 }
 
+/* The ways of gathering that are unrolled. */
+struct gather_way {
+    int gather;
+    int64_t stride, taps;
+};
+constexpr gather_way GATHERS[] = {
+    {TCONV_CUDA_PRODUCTS_STRIDE_1, 1, 3}, {TCONV_CUDA_PRODUCTS_STRIDE_2, 2, 2}, {TCONV_CUDA_PRODUCTS_STRIDE_4, 4, 3}};
+
+/* The one that the layer can take, or NULL. */
+const gather_way *find_gather(const tconv_problem *problem)
+{
+    const tconv_axis *h = &problem->h, *w = &problem->w;
+    for (const gather_way &way : GATHERS)
+        if (h->stride == way.stride && w->stride == way.stride && h->dilation == 1 && w->dilation == 1 &&
+            h->kernel <= way.stride * way.taps && w->kernel <= way.stride * way.taps)
+            return &way;
+    return NULL;
+}
+
 const char *refusal(const tconv_layer *layer, tconv_cuda_products_parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
@@ -129,7 +148,11 @@ const char *refusal(const tconv_layer *layer, tconv_cuda_products_parameters *ma
     if (problem->batch * problem->groups > INT32_MAX / row_quotients(&problem->h) / made->column_tiles)
         return "too many images for 32-bit numbers of tiles";
     /* Of a row's outputs, those of `stride` rows are complete and the others wait. */
-    const int64_t rows = tconv_max((problem->h.kernel - 1) * problem->h.dilation + 1 - problem->h.stride, 1);
+    const gather_way *way = find_gather(problem);
+    const int64_t rows = way != NULL
+                             ? (way->taps - 1) * way->stride
+                             : tconv_max((problem->h.kernel - 1) * problem->h.dilation + 1 - problem->h.stride, 1);
+    made->gather = way != NULL ? way->gather : TCONV_CUDA_PRODUCTS_ANY;
     if (rows * made->sum_columns * problem->group_out >= TCONV_CUDA_SMALL_EXTENT)
         return "sums too many for shared memory";
     made->sum_rows = (int)rows;
@@ -218,7 +241,6 @@ void complete(const tconv_layer *layer, const tconv_arguments *arguments, int mu
                         problem->src.h % length == 0 && (nhwc ? problem->src.w : problem->src.c) % length == 0 &&
                         (nhwc ? problem->group_in : problem->w.in) % length == 0;
     made->tap_step = made->columns.kernel_step * TCONV_CUDA_PRODUCTS_PITCH - made->columns.shift_step;
-    made->max_taps = (int)layer->columns.max_taps;
     cut_rows(layer, multiprocessors, made);
 }
 

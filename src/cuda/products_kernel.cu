@@ -144,7 +144,7 @@ struct shared_places {
     fragment_b *weights;
     unsigned char *stages;
     float *products;      /* [product][PITCH] */
-    float *sums;          /* [sum_rows][group_out][sum_columns]: of rows that are not complete, by row mod sum_rows */
+    float *sums;          /* [sum_rows][group_out][sum_columns]: of rows that are not complete */
     column_taps *columns; /* [sum_columns] */
     float *bias;          /* [group_out] */
 };
@@ -255,8 +255,38 @@ __device__ __forceinline__ void gather_row(const tconv_cuda_products_parameters 
     }
 }
 
-/* Gathers the outputs of a step, from row `first` of src on. */
-template <int taps, class Element>
+/* The same for dilation 1, and a kernel of at most TAPS times the stride along either axis. sums: what rows before have of
+ * the outputs of `STRIDE` rows and those after them; it moves on by as many. */
+template <int STRIDE, int TAPS, class Element>
+__device__ __forceinline__ void gather_row_unrolled(const tconv_cuda_products_parameters &layer, const place &place,
+                                                    int row, const float *products, int count, float *sums, float bias,
+                                                    Element *dst)
+{
+    constexpr int WAITING = (TAPS - 1) * STRIDE;
+    const int kernel_pitch = layer.columns.kernel * PITCH, pitch = layer.group_out * layer.sum_columns;
+    const bool exists = row < layer.rows.in, complete = row >= place.first_quotient;
+    float totals[WAITING + STRIDE];
+#pragma unroll
+    for (int i = 0; i < WAITING; i++)
+        totals[i] = sums[i * pitch];
+#pragma unroll
+    for (int i = 0; i < WAITING + STRIDE; i++) {
+        const float sum = exists && i < layer.rows.kernel
+                              ? sum_products<TAPS>(products + i * kernel_pitch, layer.tap_step, count)
+                              : 0;
+        totals[i] = i < WAITING ? totals[i] + sum : sum;
+    }
+#pragma unroll
+    for (int i = 0; i < WAITING; i++)
+        sums[i * pitch] = totals[i + STRIDE];
+#pragma unroll
+    for (int i = 0; i < STRIDE; i++)
+        if (complete && (unsigned)(row * STRIDE + i - layer.rows.pad) < (unsigned)layer.rows.out)
+            dst[i * layer.dst_strides.h] = from_compute<Element>(totals[i] + bias);
+}
+
+/* Gathers the outputs of a step, from row `first` of src on. STRIDE: 0 for any; then the sums are a ring. */
+template <int STRIDE, int taps, class Element>
 __device__ __forceinline__ void gather(const tconv_cuda_products_parameters &layer, const place &place,
                                        const shared_places &shared, int first)
 {
@@ -276,8 +306,12 @@ __device__ __forceinline__ void gather(const tconv_cuda_products_parameters &lay
             int slot = first_slot;
             Element *row_to = to;
             for (int i = 0; i < rows; i++) {
-                gather_row<taps>(layer, place, first + i, products, found.count,
-                                 shared.sums + channel * layer.sum_columns + column, slot, bias, row_to);
+                float *sums = shared.sums + channel * layer.sum_columns + column;
+                if constexpr (STRIDE != 0)
+                    gather_row_unrolled<STRIDE, taps>(layer, place, first + i, products, found.count, sums, bias,
+                                                      row_to);
+                else
+                    gather_row<taps>(layer, place, first + i, products, found.count, sums, slot, bias, row_to);
                 products += 1 << layer.row_pixels_log2;
                 row_to += layer.rows.stride * layer.dst_strides.h;
                 slot += slot_step;
@@ -345,12 +379,12 @@ template <class Element>
 __device__ __forceinline__ void gather_any(const tconv_cuda_products_parameters &layer, const place &place,
                                            const shared_places &shared, int first)
 {
-    if (layer.max_taps <= 2)
-        gather<2, Element>(layer, place, shared, first);
-    else if (layer.max_taps == 3)
-        gather<3, Element>(layer, place, shared, first);
-    else
-        gather<0, Element>(layer, place, shared, first);
+    switch (layer.gather) {
+    case TCONV_CUDA_PRODUCTS_STRIDE_1: gather<1, 3, Element>(layer, place, shared, first); break;
+    case TCONV_CUDA_PRODUCTS_STRIDE_2: gather<2, 2, Element>(layer, place, shared, first); break;
+    case TCONV_CUDA_PRODUCTS_STRIDE_4: gather<4, 3, Element>(layer, place, shared, first); break;
+    default: gather<0, 0, Element>(layer, place, shared, first);
+    }
 }
 
 /* Down all rows. special: as an arithmetic's step has it. */

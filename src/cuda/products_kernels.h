@@ -25,6 +25,14 @@
 #define TCONV_CUDA_PRODUCTS_BLOCKS(tiles) ((tiles) >= 8 ? 2 : 3)
 #define TCONV_CUDA_PRODUCTS_MAX_TILES     11 /* 9 x 9 taps of one channel; the sums are 88 registers */
 
+/* How outputs are gathered: of dilation 1 and these strides, and kernels of at most so many times the stride, unrolled. */
+enum {
+    TCONV_CUDA_PRODUCTS_ANY,
+    TCONV_CUDA_PRODUCTS_STRIDE_1, /* 3 times */
+    TCONV_CUDA_PRODUCTS_STRIDE_2, /* 2 times */
+    TCONV_CUDA_PRODUCTS_STRIDE_4  /* 3 times */
+};
+
 struct tconv_cuda_products_parameters {
     const void *src, *weights /* packed */, *bias /* or NULL */;
     void *dst;
@@ -37,7 +45,7 @@ struct tconv_cuda_products_parameters {
     int strips, strip_rows;        /* quotients of padded rows of a block */
     int sum_rows, sum_columns;     /* of outputs that are not yet complete, in shared memory */
     int tap_step;                  /* from a product that an output takes of a row to the next */
-    int max_taps;                  /* such products */
+    int gather;                    /* how outputs are gathered, see above */
     bool src_aligned;
     bool channels_inside; /* NHWC */
 };

@@ -37,26 +37,26 @@ struct alignas(TCONV_CUDA_PRODUCTS_FRAGMENT_BYTES) fragment_b {
 
 __device__ __forceinline__ void multiply_tf32(float (&sums)[4], const fragment_a &a, const fragment_b &b)
 {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
 }
 
 __device__ __forceinline__ void multiply_half(float (&sums)[4], const fragment_a &a, const fragment_b &b, __half)
 {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
 }
 
 __device__ __forceinline__ void multiply_half(float (&sums)[4], const fragment_a &a, const fragment_b &b, __nv_bfloat16)
 {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
 }
 
 __device__ __forceinline__ uint32_t round_tf32(float value)
@@ -152,27 +152,45 @@ struct strict_arithmetic {
             }
         }
 #pragma unroll
-        for (int n = 0; n < TILES; n++) {
-            const fragment_b both = load_weights(weights, n, lane);
-            fragment_b big_b, small_b, finite_b;
+        for (int first = 0; first < TILES; first += GROUP)
+            multiply_group<TILES, special>(big, small, finite, weights, first, lane, sums);
+    }
+
+    /* Tiles that are multiplied in turns, so that no product waits for the one before it. */
+    static constexpr int GROUP = 3;
+
+    template <int TILES, bool special>
+    static __device__ __forceinline__ void
+    multiply_group(const fragment_a (&big)[ROW_TILES], const fragment_a (&small)[ROW_TILES],
+                   const fragment_a (&finite)[ROW_TILES], const fragment_b *weights, int first, int lane,
+                   float (&sums)[ROW_TILES][TILES][4])
+    {
+        fragment_b big_b[GROUP], small_b[GROUP], finite_b[GROUP];
+#pragma unroll
+        for (int g = 0; g < GROUP && first + g < TILES; g++) {
+            const fragment_b both = load_weights(weights, first + g, lane);
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const float weight = __uint_as_float(both.at[i]);
                 const parts parts = special ? split_any(weight) : split(weight);
-                big_b.at[i] = parts.big;
-                small_b.at[i] = parts.small;
-                finite_b.at[i] = parts.finite;
+                big_b[g].at[i] = parts.big;
+                small_b[g].at[i] = parts.small;
+                finite_b[g].at[i] = parts.finite;
             }
-#pragma unroll
-            for (int m = 0; m < ROW_TILES; m++)
-                multiply_tf32(sums[m][n], small[m], finite_b);
-#pragma unroll
-            for (int m = 0; m < ROW_TILES; m++)
-                multiply_tf32(sums[m][n], finite[m], small_b);
-#pragma unroll
-            for (int m = 0; m < ROW_TILES; m++)
-                multiply_tf32(sums[m][n], big[m], big_b);
         }
+#pragma unroll
+        for (int turn = 0; turn < 3; turn++)
+#pragma unroll
+            for (int g = 0; g < GROUP && first + g < TILES; g++)
+#pragma unroll
+                for (int m = 0; m < ROW_TILES; m++)
+                    multiply_tf32(sums[m][first + g],
+                                  turn == 0   ? small[m]
+                                  : turn == 1 ? finite[m]
+                                              : big[m],
+                                  turn == 0   ? finite_b[g]
+                                  : turn == 1 ? small_b[g]
+                                              : big_b[g]);
     }
 };
 

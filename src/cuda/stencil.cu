@@ -29,7 +29,7 @@ constexpr int MIN_LANES_LOG2 = 3, MAX_LANES_LOG2 = 7; /* threads along a row: at
 
 /* Rows that a thread walks down: many, so that setting up is small beside them, as long as blocks are enough to fill a
  * large GPU several times over. */
-constexpr int64_t MAX_WALK = 16, MIN_WALK = 4, ENOUGH_BLOCKS = 4096;
+constexpr int64_t MAX_WALK = 16, MIN_WALK = 4, ENOUGH_BLOCKS = 1024;
 
 /* NHWC: a block's channels, a memory transaction of 128 bytes; the rest of it are columns, which share what they load. */
 constexpr int64_t CHANNEL_VECTORS = 8, SINGLE_CHANNELS = 32;

@@ -48,7 +48,7 @@ template <class Element_, int TAPS_, int LENGTH_> struct pixel_columns {
     using Compute = compute_type<Element>;
     using Value = Element;
     using Vector = element_vector<Element, LENGTH_>;
-    static constexpr int TAPS = TAPS_, LENGTH = LENGTH_, VALUES = TAPS * LENGTH;
+    static constexpr int TAPS = TAPS_, LENGTH = LENGTH_, VALUES = TAPS * LENGTH, AHEAD = 1;
     const Element *weights; /* of kernel position (0, first_kernel) */
     int64_t channels;
     int kernel_columns, kernel_step, tap_step; /* tap_step: elements from a tap in src to the next, which lies before */

@@ -115,7 +115,7 @@ template <class Element_, int TAPS_, bool vectors> struct plane_columns {
     using Element = Element_;
     using Compute = compute_type<Element>;
     using Value = Compute;
-    static constexpr int TAPS = TAPS_, LENGTH = access_length<Element>;
+    static constexpr int TAPS = TAPS_, LENGTH = access_length<Element>, AHEAD = 0;
     static_assert(TAPS * LENGTH <= 32, "a bit for each tap of each column");
     const Compute *weights; /* in shared memory */
     int kernel_columns, no_weight;
