@@ -12,7 +12,7 @@ constexpr int ACCESS_BYTES = 16; /* the most that one thread loads, copies or st
 /* Elements of an access. */
 template <class Element> constexpr int access_length = ACCESS_BYTES / (int)sizeof(Element);
 
-/* Copies an aligned access to shared memory; zeros where it does not exist, and then from is not read but valid. */
+/* Copies an aligned access to shared memory; zeros where it does not exist, and then `from` is not read. */
 static __device__ __forceinline__ void copy_async(void *shared, const void *from, bool exists)
 {
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);

@@ -106,23 +106,23 @@ int64_t row_quotients(const tconv_axis *h)
     return (h->pad + h->out - 1) / h->stride + 1 - h->pad / h->stride;
 }
 
-/* The ways of gathering that are unrolled. */
-struct gather_way {
-    int gather;
-    int64_t stride, taps;
-};
-constexpr gather_way GATHERS[] = {
-    {TCONV_CUDA_PRODUCTS_STRIDE_1, 1, 3}, {TCONV_CUDA_PRODUCTS_STRIDE_2, 2, 2}, {TCONV_CUDA_PRODUCTS_STRIDE_4, 4, 3}};
-
-/* The one that the layer can take, or NULL. */
-const gather_way *find_gather(const tconv_problem *problem)
+/* The way of gathering that the layer can take. */
+int gather_of(const tconv_problem *problem)
 {
+    static const struct {
+        int64_t kernel, stride;
+        int gather;
+    } unrolled[] = {{3, 1, TCONV_CUDA_PRODUCTS_3_BY_1},
+                    {3, 2, TCONV_CUDA_PRODUCTS_3_BY_2},
+                    {4, 2, TCONV_CUDA_PRODUCTS_4_BY_2},
+                    {9, 4, TCONV_CUDA_PRODUCTS_9_BY_4}};
     const tconv_axis *h = &problem->h, *w = &problem->w;
-    for (const gather_way &way : GATHERS)
-        if (h->stride == way.stride && w->stride == way.stride && h->dilation == 1 && w->dilation == 1 &&
-            h->kernel <= way.stride * way.taps && w->kernel <= way.stride * way.taps)
-            return &way;
-    return NULL;
+    if (h->dilation != 1 || w->dilation != 1 || h->stride != w->stride || h->kernel != w->kernel)
+        return TCONV_CUDA_PRODUCTS_ANY;
+    for (size_t i = 0; i < sizeof unrolled / sizeof unrolled[0]; i++)
+        if (h->kernel == unrolled[i].kernel && h->stride == unrolled[i].stride)
+            return unrolled[i].gather;
+    return TCONV_CUDA_PRODUCTS_ANY;
 }
 
 const char *refusal(const tconv_layer *layer, tconv_cuda_products_parameters *made)
@@ -148,11 +148,8 @@ const char *refusal(const tconv_layer *layer, tconv_cuda_products_parameters *ma
     if (problem->batch * problem->groups > INT32_MAX / row_quotients(&problem->h) / made->column_tiles)
         return "too many images for 32-bit numbers of tiles";
     /* Of a row's outputs, those of `stride` rows are complete and the others wait. */
-    const gather_way *way = find_gather(problem);
-    const int64_t rows = way != NULL
-                             ? (way->taps - 1) * way->stride
-                             : tconv_max((problem->h.kernel - 1) * problem->h.dilation + 1 - problem->h.stride, 1);
-    made->gather = way != NULL ? way->gather : TCONV_CUDA_PRODUCTS_ANY;
+    const int64_t rows = tconv_max((problem->h.kernel - 1) * problem->h.dilation + 1 - problem->h.stride, 1);
+    made->gather = gather_of(problem);
     if (rows * made->sum_columns * problem->group_out >= TCONV_CUDA_SMALL_EXTENT)
         return "sums too many for shared memory";
     made->sum_rows = (int)rows;

@@ -77,12 +77,16 @@ template <class Element, bool channels_inside> struct loader {
     Element *stages, *to;
     int64_t line, advance; /* elements of src from an access of the lane to the next, and from a stage to the next */
     int channel, column;   /* of the lane's first access in this stage */
+    int ends[ACCESSES];    /* of channels, by access; 0 where row or column does not exist */
     int lane_channel, row, row_step, end_row, end_column, end_channel, all_channels, stage;
     bool aligned;
 
     __device__ __forceinline__ void start_row(const tconv_cuda_products_parameters &layer)
     {
         channel = lane_channel;
+#pragma unroll
+        for (int i = 0; i < ACCESSES; i++)
+            ends[i] = row < end_row && column + (channels_inside ? i * LINES : 0) < end_column ? end_channel : 0;
         from = base + row * layer.src_strides.h + column * layer.src_strides.w + channel * layer.src_strides.c;
     }
 
@@ -108,9 +112,8 @@ template <class Element, bool channels_inside> struct loader {
     {
 #pragma unroll
         for (int i = 0; i < ACCESSES; i++) {
-            const bool exists = channel + (channels_inside ? 0 : i * LINES) < end_channel &&
-                                column + (channels_inside ? i * LINES : 0) < end_column && row < end_row;
-            copy_async(to + stage + i * LINES * Shape::PITCH, exists ? from + i * line : base, exists);
+            const bool exists = channel + (channels_inside ? 0 : i * LINES) < ends[i];
+            copy_async(to + stage + i * LINES * Shape::PITCH, from + i * line, exists);
         }
     }
 
@@ -164,8 +167,8 @@ template <int TILES> __device__ __forceinline__ shared_places find_shared(const 
 }
 
 /* Writes a segment's sums to the products of the warp's pixels, or adds them, and clears them. */
-template <int TILES>
-__device__ __forceinline__ void end_segment(float *products, int lane, bool first, float (&sums)[ROW_TILES][TILES][4])
+template <bool add, int TILES>
+__device__ __forceinline__ void end_segment(float *products, int lane, float (&sums)[ROW_TILES][TILES][4])
 {
     float *to = products + lane % 4 * 2 * PITCH + lane / 4;
 #pragma unroll
@@ -175,7 +178,7 @@ __device__ __forceinline__ void end_segment(float *products, int lane, bool firs
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 float *product = to + (n * TCONV_CUDA_PRODUCTS_TILE + i % 2) * PITCH + m * 16 + i / 2 * 8;
-                *product = first ? sums[m][n][i] : *product + sums[m][n][i];
+                *product = add ? *product + sums[m][n][i] : sums[m][n][i];
                 sums[m][n][i] = 0;
             }
 }
@@ -192,28 +195,17 @@ __device__ __forceinline__ column_taps find_taps(const tconv_cuda_products_param
     return {columns.first_kernel[residue] * PITCH + column - place.first_column + first * layer.tap_step, end - first};
 }
 
-/* Sums what a column takes; taps: the most that there are, 0 where the compiler need not know. */
-template <int taps> __device__ __forceinline__ float sum_products(const float *products, int step, int count)
+__device__ __forceinline__ float sum_products(const float *products, int step, int count)
 {
     float sum = 0;
-    if constexpr (taps == 0) {
-        for (int t = 0; t < count; t++)
-            sum += products[t * step];
-    } else {
-        float taken[taps];
-#pragma unroll
-        for (int t = 0; t < taps; t++)
-            taken[t] = t < count ? products[t * step] : 0.0f;
-#pragma unroll
-        for (int t = 0; t < taps; t++)
-            sum += taken[t];
-    }
+    for (int t = 0; t < count; t++)
+        sum += products[t * step];
     return sum;
 }
 
 /* Adds what one row of src has to an output column, and stores the rows that are complete with it. products: of the row,
  * column and channel; sums: of the column and channel; slot: of the first of those rows; dst: of the same. */
-template <int taps, class Element>
+template <class Element>
 __device__ __forceinline__ void gather_row(const tconv_cuda_products_parameters &layer, const place &place, int row,
                                            const float *products, int count, float *sums, int slot, float bias,
                                            Element *dst)
@@ -229,7 +221,7 @@ __device__ __forceinline__ void gather_row(const tconv_cuda_products_parameters 
             float sum = sums[slot * pitch];
             sums[slot * pitch] = 0;
             if (has && exists)
-                sum += sum_products<taps>(products, layer.tap_step, count);
+                sum += sum_products(products, layer.tap_step, count);
             if ((unsigned)(row * rows.stride + i - rows.pad) < (unsigned)rows.out)
                 *dst = from_compute<Element>(sum + bias);
         }
@@ -248,45 +240,48 @@ __device__ __forceinline__ void gather_row(const tconv_cuda_products_parameters 
         if (slot >= ring)
             slot %= ring;
         if (row * rows.stride + ahead >= place.first_quotient * rows.stride)
-            sums[slot * pitch] += sum_products<taps>(products, layer.tap_step, count);
+            sums[slot * pitch] += sum_products(products, layer.tap_step, count);
         slot += rows.dilation;
         ahead += rows.dilation;
         products += kernel_pitch;
     }
 }
 
-/* The same for dilation 1, and a kernel of at most TAPS times the stride along either axis. sums: what rows before have of
- * the outputs of `STRIDE` rows and those after them; it moves on by as many. */
-template <int STRIDE, int TAPS, class Element>
+/* The same for one stride and kernel of both axes and dilation 1, so that the compiler knows where all products lie. sums:
+ * what rows before have of the first outputs of this row; they move on by STRIDE rows. */
+template <int STRIDE, int KERNEL, class Element>
 __device__ __forceinline__ void gather_row_unrolled(const tconv_cuda_products_parameters &layer, const place &place,
                                                     int row, const float *products, int count, float *sums, float bias,
                                                     Element *dst)
 {
-    constexpr int WAITING = (TAPS - 1) * STRIDE;
-    const int kernel_pitch = layer.columns.kernel * PITCH, pitch = layer.group_out * layer.sum_columns;
-    const bool exists = row < layer.rows.in, complete = row >= place.first_quotient;
-    float totals[WAITING + STRIDE];
+    constexpr int WAITING = KERNEL - STRIDE, TAPS = (KERNEL - 1) / STRIDE + 1, STEP = STRIDE * PITCH - 1;
+    const int pitch = layer.group_out * layer.sum_columns;
+    float totals[KERNEL];
 #pragma unroll
-    for (int i = 0; i < WAITING; i++)
-        totals[i] = sums[i * pitch];
+    for (int i = 0; i < KERNEL; i++)
+        totals[i] = i < WAITING ? sums[i * pitch] : 0.0f;
+    if (row < layer.rows.in) {
 #pragma unroll
-    for (int i = 0; i < WAITING + STRIDE; i++) {
-        const float sum = exists && i < layer.rows.kernel
-                              ? sum_products<TAPS>(products + i * kernel_pitch, layer.tap_step, count)
-                              : 0;
-        totals[i] = i < WAITING ? totals[i] + sum : sum;
+        for (int t = 0; t < TAPS; t++)
+            if (t < count) {
+#pragma unroll
+                for (int i = 0; i < KERNEL; i++)
+                    totals[i] += products[i * KERNEL * PITCH + t * STEP];
+            }
     }
 #pragma unroll
     for (int i = 0; i < WAITING; i++)
         sums[i * pitch] = totals[i + STRIDE];
+    if (row < place.first_quotient)
+        return;
 #pragma unroll
     for (int i = 0; i < STRIDE; i++)
-        if (complete && (unsigned)(row * STRIDE + i - layer.rows.pad) < (unsigned)layer.rows.out)
+        if ((unsigned)(row * STRIDE + i - layer.rows.pad) < (unsigned)layer.rows.out)
             dst[i * layer.dst_strides.h] = from_compute<Element>(totals[i] + bias);
 }
 
-/* Gathers the outputs of a step, from row `first` of src on. STRIDE: 0 for any; then the sums are a ring. */
-template <int STRIDE, int taps, class Element>
+/* Gathers the outputs of a step, from row `first` of src on. STRIDE and KERNEL: 0 for any; then the sums are a ring. */
+template <int STRIDE, int KERNEL, class Element>
 __device__ __forceinline__ void gather(const tconv_cuda_products_parameters &layer, const place &place,
                                        const shared_places &shared, int first)
 {
@@ -308,10 +303,10 @@ __device__ __forceinline__ void gather(const tconv_cuda_products_parameters &lay
             for (int i = 0; i < rows; i++) {
                 float *sums = shared.sums + channel * layer.sum_columns + column;
                 if constexpr (STRIDE != 0)
-                    gather_row_unrolled<STRIDE, taps>(layer, place, first + i, products, found.count, sums, bias,
-                                                      row_to);
+                    gather_row_unrolled<STRIDE, KERNEL>(layer, place, first + i, products, found.count, sums, bias,
+                                                        row_to);
                 else
-                    gather_row<taps>(layer, place, first + i, products, found.count, sums, slot, bias, row_to);
+                    gather_row(layer, place, first + i, products, found.count, sums, slot, bias, row_to);
                 products += 1 << layer.row_pixels_log2;
                 row_to += layer.rows.stride * layer.dst_strides.h;
                 slot += slot_step;
@@ -380,9 +375,10 @@ __device__ __forceinline__ void gather_any(const tconv_cuda_products_parameters 
                                            const shared_places &shared, int first)
 {
     switch (layer.gather) {
-    case TCONV_CUDA_PRODUCTS_STRIDE_1: gather<1, 3, Element>(layer, place, shared, first); break;
-    case TCONV_CUDA_PRODUCTS_STRIDE_2: gather<2, 2, Element>(layer, place, shared, first); break;
-    case TCONV_CUDA_PRODUCTS_STRIDE_4: gather<4, 3, Element>(layer, place, shared, first); break;
+    case TCONV_CUDA_PRODUCTS_3_BY_1: gather<1, 3, Element>(layer, place, shared, first); break;
+    case TCONV_CUDA_PRODUCTS_3_BY_2: gather<2, 3, Element>(layer, place, shared, first); break;
+    case TCONV_CUDA_PRODUCTS_4_BY_2: gather<2, 4, Element>(layer, place, shared, first); break;
+    case TCONV_CUDA_PRODUCTS_9_BY_4: gather<4, 9, Element>(layer, place, shared, first); break;
     default: gather<0, 0, Element>(layer, place, shared, first);
     }
 }
@@ -416,9 +412,13 @@ __device__ __forceinline__ void march(const tconv_cuda_products_parameters &laye
                                                                        shared.weights + step * TILES * 32, lane, sums);
             stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
             if (step == layer.steps - 1 || step % SEGMENT == SEGMENT - 1) {
-                if (first)
+                float *products = shared.products + warp * TCONV_CUDA_PRODUCTS_WARP_PIXELS;
+                if (first) {
                     __syncthreads(); /* the last step's products have been gathered */
-                end_segment<TILES>(shared.products + warp * TCONV_CUDA_PRODUCTS_WARP_PIXELS, lane, first, sums);
+                    end_segment<false>(products, lane, sums);
+                } else {
+                    end_segment<true>(products, lane, sums);
+                }
                 first = false;
             }
         }

@@ -25,12 +25,13 @@
 #define TCONV_CUDA_PRODUCTS_BLOCKS(tiles) ((tiles) >= 8 ? 2 : 3)
 #define TCONV_CUDA_PRODUCTS_MAX_TILES     11 /* 9 x 9 taps of one channel; the sums are 88 registers */
 
-/* How outputs are gathered: of dilation 1 and these strides, and kernels of at most so many times the stride, unrolled. */
+/* How outputs are gathered: unrolled for kernels of so many rows and columns by that stride, dilation 1; or any. */
 enum {
     TCONV_CUDA_PRODUCTS_ANY,
-    TCONV_CUDA_PRODUCTS_STRIDE_1, /* 3 times */
-    TCONV_CUDA_PRODUCTS_STRIDE_2, /* 2 times */
-    TCONV_CUDA_PRODUCTS_STRIDE_4  /* 3 times */
+    TCONV_CUDA_PRODUCTS_3_BY_1,
+    TCONV_CUDA_PRODUCTS_3_BY_2,
+    TCONV_CUDA_PRODUCTS_4_BY_2,
+    TCONV_CUDA_PRODUCTS_9_BY_4
 };
 
 struct tconv_cuda_products_parameters {

@@ -126,10 +126,13 @@ int columns_of(const tconv_layer *layer, int taps, bool vectors)
     if (taps > MAX_TAPS || rows_apart(layer))
         return TCONV_CUDA_STENCIL_LOOP;
     if (vectors && w->dilation == 1 && w->kernel == taps * w->stride) {
-        const int window = w->stride == 1  ? TCONV_CUDA_STENCIL_WINDOW_1
-                           : w->stride > 2 ? TCONV_CUDA_STENCIL_TABLE
-                           : w->pad % 2    ? TCONV_CUDA_STENCIL_WINDOW_2_ODD
-                                           : TCONV_CUDA_STENCIL_WINDOW_2_EVEN;
+        const int64_t length = access_of(&layer->problem);
+        const int window = w->stride == 1                                         ? TCONV_CUDA_STENCIL_WINDOW_1
+                           : w->stride == 2 && w->pad % 2 == 0                    ? TCONV_CUDA_STENCIL_WINDOW_2_EVEN
+                           : w->stride == 2                                       ? TCONV_CUDA_STENCIL_WINDOW_2_ODD
+                           : w->stride % length == 0 && w->pad % length == 0      ? TCONV_CUDA_STENCIL_SHARED
+                           : w->stride == length && w->pad % length == length / 2 ? TCONV_CUDA_STENCIL_WINDOW_HALF
+                                                                                  : TCONV_CUDA_STENCIL_TABLE;
         if (tconv_cuda_stencil_planes(layer->problem.dtype, window, taps, vectors) != NULL)
             return window;
     }

@@ -36,13 +36,16 @@ typedef void (*tconv_cuda_stencil_kernel)(tconv_cuda_stencil_parameters);
 /*
  * How an NCHW kernel finds the columns that a thread's outputs read. WINDOW: dilation 1, a kernel of `taps` times the
  * stride, so that which of a run of src columns an output takes is known to the compiler. TABLE: any, up to MAX_TAPS
- * along either axis and rows whose taps are neighbours. LOOP: any number of taps.
+ * along either axis and rows whose taps are neighbours. LOOP: any number of taps. SHARED: as WINDOW, and all columns of a
+ * thread take the same.
  */
 enum {
     TCONV_CUDA_STENCIL_TABLE,
     TCONV_CUDA_STENCIL_WINDOW_1,      /* stride 1 */
     TCONV_CUDA_STENCIL_WINDOW_2_EVEN, /* stride 2, even padding before */
     TCONV_CUDA_STENCIL_WINDOW_2_ODD,
+    TCONV_CUDA_STENCIL_WINDOW_HALF, /* stride of access_length columns, padding half of it before */
+    TCONV_CUDA_STENCIL_SHARED,      /* stride and padding multiples of access_length */
     TCONV_CUDA_STENCIL_LOOP
 };
 

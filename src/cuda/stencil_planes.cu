@@ -253,6 +253,47 @@ template <class Element, int TAPS, int STRIDE, int PAD> struct window_columns : 
     }
 };
 
+/* Columns that all take the same values: a thread's columns lie within a stride of padded columns. Column c's kernel column
+ * is first_kernel + c + t * stride. */
+template <class Element, int TAPS> struct shared_columns : plane_columns<Element, TAPS, true> {
+    using Base = plane_columns<Element, TAPS, true>;
+    using Compute = compute_type<Element>;
+    static constexpr int LENGTH = Base::LENGTH, VALUES = TAPS;
+    static constexpr bool VECTORS = true;
+    int first, first_kernel, kernel_step;
+
+    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, const place &place,
+                                         const column (&columns)[LENGTH], const Compute *shared_weights)
+    {
+        this->find_taps(layer, place, columns, shared_weights);
+        first = columns[0].src - (TAPS - 1);
+        first_kernel = layer.columns.first_kernel[columns[0].residue];
+        kernel_step = layer.columns.kernel_step;
+    }
+
+    __device__ __forceinline__ void load(const Element *x, Compute (&values)[VALUES]) const
+    {
+#pragma unroll
+        for (int i = 0; i < VALUES; i++)
+            values[i] = to_compute(x[first + i]);
+    }
+
+    __device__ __forceinline__ void load_weights(int kernel_row, Compute (&loaded)[TAPS * LENGTH]) const
+    {
+        const Compute *row = this->weights + kernel_row * this->kernel_columns + first_kernel;
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++)
+#pragma unroll
+            for (int c = 0; c < LENGTH; c++)
+                loaded[tap * LENGTH + c] = this->has(tap, c) ? row[c + tap * kernel_step] : Compute(0);
+    }
+
+    static constexpr __device__ int value(int tap, int)
+    {
+        return TAPS - 1 - tap;
+    }
+};
+
 /* Of the tile's parts, those of a residue neighbours' neighbours. */
 __device__ __forceinline__ part find_part(const tconv_cuda_stencil_parameters &layer, const place &place, int number)
 {
@@ -278,10 +319,18 @@ __device__ __forceinline__ void find_columns(const tconv_cuda_stencil_parameters
                                              column (&columns)[LENGTH])
 {
     const int lane = (int)threadIdx.x & ((1 << layer.tile.lanes_log2) - 1);
+    columns[0] = find_column(layer, place, place.first_column + (vectors ? lane * LENGTH : lane));
+    int quotient = columns[0].output / layer.columns.stride; /* of vectors, whose columns are neighbours */
 #pragma unroll
-    for (int c = 0; c < LENGTH; c++)
-        columns[c] = find_column(
-            layer, place, place.first_column + (vectors ? lane * LENGTH + c : lane + (c << layer.tile.lanes_log2)));
+    for (int c = 1; c < LENGTH; c++) {
+        if (!vectors) {
+            columns[c] = find_column(layer, place, columns[0].output + (c << layer.tile.lanes_log2));
+            continue;
+        }
+        const int next = columns[c - 1].residue + 1, residue = next == layer.columns.stride ? 0 : next;
+        quotient += next == layer.columns.stride;
+        columns[c] = {columns[0].output + c, residue, quotient + layer.columns.first_shift[residue] - place.src_column};
+    }
 }
 
 template <class Element>
@@ -408,6 +457,12 @@ template <class Element> tconv_cuda_stencil_kernel find_kernel(int columns, int 
         return vectors && taps == 2 ? stencil_planes<window_columns<Element, 2, 2, 0>> : NULL;
     if (columns == TCONV_CUDA_STENCIL_WINDOW_2_ODD)
         return vectors && taps == 2 ? stencil_planes<window_columns<Element, 2, 2, 1>> : NULL;
+    if (columns == TCONV_CUDA_STENCIL_WINDOW_HALF) {
+        constexpr int STRIDE = access_length<Element>; /* as many columns as a thread has */
+        return vectors && taps == 2 ? stencil_planes<window_columns<Element, 2, STRIDE, STRIDE / 2>> : NULL;
+    }
+    if (columns == TCONV_CUDA_STENCIL_SHARED)
+        return vectors && taps == 2 ? stencil_planes<shared_columns<Element, 2>> : NULL;
     static const tconv_cuda_stencil_kernel tables[TCONV_CUDA_STENCIL_MAX_TAPS][2] = {
         {stencil_planes<table_columns<Element, 1, false>>, stencil_planes<table_columns<Element, 1, true>>},
         {stencil_planes<table_columns<Element, 2, false>>, stencil_planes<table_columns<Element, 2, true>>},
