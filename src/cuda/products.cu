@@ -4,7 +4,7 @@
  * (products_kernel.cu): src is read about once, in any phase, and dst is written once. f32 (strict by 3xTF32, or TF32),
  * f16 and bf16; strides up to 16, up to 88 weights per input channel; any padding, dilation, slice and alignment.
  *
- * Numeric order: see the kernel; it depends on the layer alone, apart from how many rows wait for each other's sums.
+ * Numeric order: see the kernel; it depends on the layer alone.
  */
 #include "products.h"
 

@@ -10,8 +10,8 @@
  *
  * A product of a pixel or tap that does not exist is never added, so that NaN and Inf go only where they belong.
  *
- * Numeric order: tensor-core sums over SEGMENT steps of channels, segments added in order in f32; then column taps in
- * order, kernel rows from the last to the first, bias last.
+ * Numeric order: tensor-core sums over SEGMENT steps of channels, segments added in order in f32; then kernel rows from
+ * the last to the first, column taps in order, bias last.
  */
 #include "products_multiply.cuh"
 

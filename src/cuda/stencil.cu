@@ -4,7 +4,7 @@
  * stencil_planes.cu) or from the caches (NHWC, stencil_pixels.cu), so that dst is written in whole runs, bias-only outputs
  * included, and src is read about once. Any dtype, padding, slice and alignment; strides up to 16.
  *
- * Numeric order: see the two kernels; it depends on the layer and on the alignment of dst alone.
+ * Numeric order: see stencil_walk.cuh; it depends on the layer alone.
  */
 #include "stencil.h"
 

@@ -294,7 +294,7 @@ template <class Element, int TAPS> struct shared_columns : plane_columns<Element
     }
 };
 
-/* Of the tile's parts, those of a residue neighbours' neighbours. */
+/* The tile's part of that number: neighbouring numbers are rows of different residues. */
 __device__ __forceinline__ part find_part(const tconv_cuda_stencil_parameters &layer, const place &place, int number)
 {
     const unsigned stride = (unsigned)layer.rows.stride, index = (unsigned)number / stride;
