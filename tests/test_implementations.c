@@ -431,6 +431,44 @@ Test(implementations_cuda, nan_and_inf_go_where_the_arithmetic_takes_them)
     check_specials(TCONV_BACKEND_CUDA);
 }
 
+/* Layers large enough for what takes no small ones: few channels per group, and few output channels. */
+Test(implementations_cuda, nan_and_inf_go_there_in_larger_layers)
+{
+    static const char *const problems[] = {
+        "ci=20 h=9 w=12 co=3 k=4 s=2 p=1 b=1",      "n=2 ci=72 h=8 w=33 co=2 k=3 p=1",
+        "ci=17 h=8 w=10 co=1 k=9 s=4 p=4 op=3 b=1", "ci=48 h=9 w=9 co=4 k=3x5 s=2x3 p=1 d=2x1 g=2 b=1",
+        "ci=4 h=9 w=16 co=4 k=4 s=2 p=1 g=4 b=1",   "ci=3 h=9 w=16 co=3 k=16 s=8 p=4 g=3",
+        "ci=3 h=9 w=17 co=6 k=5x3 p=2x1 g=3"};
+    skip_without_cuda();
+    harness_random random;
+    way_count = list_ways(TCONV_BACKEND_CUDA, ways);
+    harness_random_seed(&random, 8);
+    for (size_t p = 0; p < sizeof problems / sizeof problems[0]; p++)
+        for (int form = 0; form < LARGER_FORMS; form++) {
+            harness_layer layer;
+            char message[128];
+            cr_assert(harness_problem_parse(problems[p], &layer, message, sizeof message), "%s", message);
+            layer.desc.dtype = (tconv_dtype)(form / 2);
+            layer.desc.layout = (tconv_layout)(form % 2);
+            layer.desc.math = TCONV_MATH_STRICT;
+            for (int where = 0; where < 3; where++) { /* in src, in the weights, in both */
+                harness_case test = make_case(&layer, HARNESS_INTEGERS, p);
+                if (where != 1)
+                    sprinkle(&test.src_view, layer.desc.dtype, test.src.data, &random, 300);
+                if (where != 0)
+                    sprinkle(&test.weights_view, layer.desc.dtype, test.weights.data, &random, 300);
+                for (size_t w = 0; w < way_count; w++) {
+                    harness_output output;
+                    if (!run_way(&test, &ways[w], 1, false, &output))
+                        continue;
+                    check_kinds(&test, &output, ways[w].text);
+                    harness_output_release(&output);
+                }
+                harness_case_destroy(&test);
+            }
+        }
+}
+
 /* With Inf weights throughout, an output that a missing tap were multiplied into would be NaN (0 * Inf). */
 Test(implementations, a_missing_tap_is_skipped)
 {

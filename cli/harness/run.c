@@ -72,9 +72,10 @@ static tconv_status place_all(run *state, harness_output *output)
 {
     const harness_case *test = state->test;
     tconv_status status;
-    /* dst off the best alignment as src is, but for one element. */
+    /* dst off the best alignment by one element more than src, or at it where src is or an even number of elements off. */
     const size_t size = harness_element_size(test->layer.desc.dtype);
-    output->dst = harness_buffer_create(test->dst_view.extent, size, (unsigned)(test->src.offset / size + 1));
+    const size_t skew = test->src.offset / size;
+    output->dst = harness_buffer_create(test->dst_view.extent, size, (unsigned)(skew % 2 == 0 ? 0 : skew + 1));
     if (output->dst.memory == NULL)
         return fail(state, TCONV_ERROR_OUT_OF_MEMORY, "dst", "no memory for the output");
     if (state->on_device && (state->stream = harness_stream_create()) == NULL)

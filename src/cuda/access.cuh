@@ -1,0 +1,43 @@
+/* Memory accesses of 16 bytes: asynchronous copies into shared memory, and stores that leave the caches to the loads. */
+#ifndef TCONV_CUDA_ACCESS_CUH
+#define TCONV_CUDA_ACCESS_CUH
+
+#include <cstdint>
+#include <cstring>
+
+#include "element.cuh"
+
+constexpr int ACCESS_BYTES = 16; /* the most that one thread loads, copies or stores at once */
+
+/* Elements of an access. */
+template <class Element> constexpr int access_length = ACCESS_BYTES / (int)sizeof(Element);
+
+/* Copies an aligned access to shared memory; zeros where it does not exist, and then `from` is not read. */
+static __device__ __forceinline__ void copy_async(void *shared, const void *from, bool exists)
+{
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    const int bytes = exists ? ACCESS_BYTES : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+/* Ends a group of copies of this thread. */
+static __device__ __forceinline__ void copy_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Waits until at most `pending` of this thread's groups are under way. */
+template <int pending> __device__ __forceinline__ void copy_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
+/* Stores what is not read again soon. */
+static __device__ __forceinline__ void store_streaming(void *to, const void *vector)
+{
+    int4 bits;
+    memcpy(&bits, vector, sizeof bits);
+    __stcs(static_cast<int4 *>(to), bits);
+}
+
+#endif

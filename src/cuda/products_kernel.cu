@@ -1,0 +1,466 @@
+/*
+ * Every pixel of src times every tap, and outputs gathered from the products.
+ *
+ * A block takes a strip of output rows and a tile of columns of one image and group, and marches down the rows of src that
+ * they read. For a step of 128 pixels (a piece of a row, or pieces of several) each warp multiplies its 32 pixels with all
+ * weights of the group, which stay in shared memory: a GEMM of pixels by (output channel, kernel row, kernel column).
+ * Each warp copies its own src ahead, so that warps wait for each other only around the products, which go to shared
+ * memory. From there each thread adds them up for the output columns that it keeps; sums of rows that later rows of src add
+ * to wait in shared memory. Neighbouring tiles and strips overlap by what outputs reach back.
+ *
+ * A product of a pixel or tap that does not exist is never added, so that NaN and Inf go only where they belong.
+ *
+ * Numeric order: tensor-core sums over SEGMENT steps of channels, segments added in order in f32; then kernel rows from
+ * the last to the first, column taps in order, bias last.
+ */
+#include "products_multiply.cuh"
+
+namespace
+{
+
+using namespace tconv_products;
+
+constexpr int WARPS = TCONV_CUDA_PRODUCTS_WARPS, THREADS = WARPS * 32, STAGES = TCONV_CUDA_PRODUCTS_STAGES;
+constexpr int PIXELS = TCONV_CUDA_PRODUCTS_PIXELS, PITCH = TCONV_CUDA_PRODUCTS_PITCH;
+/* Steps whose sums the tensor cores keep: their own additions lose bits, 64 channels' worth of f32 is well in bounds. */
+constexpr int SEGMENT = 8;
+
+/* A block's place. Columns and rows of dst are its own; those of src begin where its outputs reach back to. */
+struct place {
+    int first_output, outputs;                   /* columns of dst */
+    int first_column;                            /* of src */
+    int first_row, first_quotient, end_quotient; /* rows of src; quotients of padded rows of dst */
+    int group;
+    int64_t image;
+};
+
+__device__ __forceinline__ int clamp(int value, int most)
+{
+    return max(0, min(value, most));
+}
+
+__device__ __forceinline__ place find_place(const tconv_cuda_products_parameters &layer)
+{
+    unsigned number = blockIdx.x;
+    const int tile = (int)(number % (unsigned)layer.column_tiles);
+    number /= (unsigned)layer.column_tiles;
+    const int strip = (int)(number % (unsigned)layer.strips);
+    number /= (unsigned)layer.strips;
+    place found;
+    found.group = (int)(number % (unsigned)layer.groups);
+    found.image = number / (unsigned)layer.groups;
+
+    const tconv_cuda_small_axis &columns = layer.columns, &rows = layer.rows;
+    found.first_column = tile * layer.column_step;
+    const int first = (found.first_column + layer.column_back) * columns.stride - columns.pad;
+    found.first_output = tile == 0 ? 0 : clamp(first, columns.out);
+    found.outputs = (tile == layer.column_tiles - 1 ? columns.out
+                                                    : clamp(first + layer.column_step * columns.stride, columns.out)) -
+                    found.first_output;
+    found.first_quotient = rows.pad / rows.stride + strip * layer.strip_rows;
+    found.end_quotient = min(found.first_quotient + layer.strip_rows, (rows.pad + rows.out - 1) / rows.stride + 1);
+    found.first_row = max(0, found.first_quotient - layer.row_back);
+    return found;
+}
+
+/* A warp's copies of src, a stage (a step's channels of its pixels) at a time. */
+template <class Element, bool channels_inside> struct loader {
+    using Shape = stage_shape<Element, channels_inside>;
+    static constexpr int LENGTH = Shape::LENGTH;
+    static constexpr int ROW = channels_inside ? Shape::CHANNELS / LENGTH /* accesses along memory */
+                                               : TCONV_CUDA_PRODUCTS_WARP_PIXELS / LENGTH;
+    static constexpr int LINES = 32 / ROW; /* and across it that a warp copies at once */
+    static constexpr int ACCESSES = Shape::ELEMENTS / Shape::PITCH / LINES;
+
+    const Element *base; /* of the group; */
+    const Element *from; /* of the lane's first access in this stage */
+    Element *stages, *to;
+    int64_t line, advance; /* elements of src from an access of the lane to the next, and from a stage to the next */
+    int channel, column;   /* of the lane's first access in this stage */
+    int ends[ACCESSES];    /* of channels, by access; 0 where row or column does not exist */
+    int lane_channel, row, row_step, end_row, end_column, end_channel, all_channels, stage;
+    bool aligned;
+
+    __device__ __forceinline__ void start_row(const tconv_cuda_products_parameters &layer)
+    {
+        channel = lane_channel;
+#pragma unroll
+        for (int i = 0; i < ACCESSES; i++)
+            ends[i] = row < end_row && column + (channels_inside ? i * LINES : 0) < end_column ? end_channel : 0;
+        from = base + row * layer.src_strides.h + column * layer.src_strides.w + channel * layer.src_strides.c;
+    }
+
+    /* Elements one by one, for src that is not aligned. */
+    __device__ __forceinline__ void copy_elements(const tconv_cuda_products_parameters &layer)
+    {
+        const int64_t pitch = channels_inside ? layer.src_strides.c : layer.src_strides.w;
+#pragma unroll
+        for (int i = 0; i < ACCESSES; i++) {
+            element_vector<Element, LENGTH> run;
+#pragma unroll
+            for (int k = 0; k < LENGTH; k++) {
+                const int this_channel = channel + (channels_inside ? k : i * LINES);
+                const int this_column = column + (channels_inside ? i * LINES : k);
+                const bool exists = this_channel < end_channel && this_column < end_column && row < end_row;
+                run.at[k] = exists ? from[i * line + k * pitch] : Element(0.0f);
+            }
+            *reinterpret_cast<element_vector<Element, LENGTH> *>(to + stage + i * LINES * Shape::PITCH) = run;
+        }
+    }
+
+    __device__ __forceinline__ void copy_accesses()
+    {
+#pragma unroll
+        for (int i = 0; i < ACCESSES; i++) {
+            const bool exists = channel + (channels_inside ? 0 : i * LINES) < ends[i];
+            copy_async(to + stage + i * LINES * Shape::PITCH, from + i * line, exists);
+        }
+    }
+
+    /* Starts to copy the next stage, and ends a group of copies in any case. */
+    __device__ __forceinline__ void next(const tconv_cuda_products_parameters &layer, bool more)
+    {
+        if (more) {
+            if (aligned)
+                copy_accesses();
+            else
+                copy_elements(layer);
+            stage = stage == (STAGES - 1) * Shape::ELEMENTS ? 0 : stage + Shape::ELEMENTS;
+            from += advance;
+            channel += Shape::CHANNELS;
+            if (channel >= all_channels) {
+                row += row_step;
+                start_row(layer);
+            }
+        }
+        copy_async_commit();
+    }
+};
+
+/* The products that an output column takes of a row of src: count of them, from `first` on. */
+struct column_taps {
+    int first, count;
+};
+
+/* Shared memory. */
+struct shared_places {
+    fragment_b *weights;
+    unsigned char *stages;
+    float *products;      /* [product][PITCH] */
+    float *sums;          /* [sum_rows][group_out][sum_columns]: of rows that are not complete */
+    column_taps *columns; /* [sum_columns] */
+    float *bias;          /* [group_out] */
+};
+
+extern __shared__ __align__(ACCESS_BYTES) unsigned char shared_memory[];
+
+template <int TILES> __device__ __forceinline__ shared_places find_shared(const tconv_cuda_products_parameters &layer)
+{
+    shared_places found;
+    found.weights = reinterpret_cast<fragment_b *>(shared_memory);
+    found.stages = shared_memory + layer.steps * TILES * 32 * (int)sizeof(fragment_b);
+    found.products = reinterpret_cast<float *>(found.stages + WARPS * STAGES * TCONV_CUDA_PRODUCTS_STAGE_BYTES);
+    found.columns = reinterpret_cast<column_taps *>(found.products + TILES * TCONV_CUDA_PRODUCTS_TILE * PITCH);
+    found.sums = reinterpret_cast<float *>(found.columns + layer.sum_columns);
+    found.bias = found.sums + layer.sum_rows * layer.group_out * layer.sum_columns;
+    return found;
+}
+
+/* Writes a segment's sums to the products of the warp's pixels, or adds them, and clears them. */
+template <bool add, int TILES>
+__device__ __forceinline__ void end_segment(float *products, int lane, float (&sums)[ROW_TILES][TILES][4])
+{
+    float *to = products + lane % 4 * 2 * PITCH + lane / 4;
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int n = 0; n < TILES; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float *product = to + (n * TCONV_CUDA_PRODUCTS_TILE + i % 2) * PITCH + m * 16 + i / 2 * 8;
+                *product = add ? *product + sums[m][n][i] : sums[m][n][i];
+                sums[m][n][i] = 0;
+            }
+}
+
+__device__ __forceinline__ column_taps find_taps(const tconv_cuda_products_parameters &layer, const place &place,
+                                                 int output)
+{
+    const tconv_cuda_small_axis &columns = layer.columns;
+    const int quotient = output / columns.stride, residue = output - quotient * columns.stride;
+    const int column = quotient + columns.first_shift[residue], back = columns.shift_step;
+    const int past = column - (columns.in - 1);
+    const int first = past <= 0 ? 0 : (past + back - 1) / back;
+    const int end = column < 0 ? 0 : min(columns.taps[residue], column / back + 1);
+    return {columns.first_kernel[residue] * PITCH + column - place.first_column + first * layer.tap_step, end - first};
+}
+
+__device__ __forceinline__ float sum_products(const float *products, int step, int count)
+{
+    float sum = 0;
+    for (int t = 0; t < count; t++)
+        sum += products[t * step];
+    return sum;
+}
+
+/* Adds what one row of src has to an output column, and stores the rows that are complete with it. products: of the row,
+ * column and channel; sums: of the column and channel; slot: of the first of those rows; dst: of the same. */
+template <class Element>
+__device__ __forceinline__ void gather_row(const tconv_cuda_products_parameters &layer, const place &place, int row,
+                                           const float *products, int count, float *sums, int slot, float bias,
+                                           Element *dst)
+{
+    const tconv_cuda_small_axis &rows = layer.rows;
+    const int ring = layer.sum_rows, pitch = layer.group_out * layer.sum_columns;
+    const int kernel_pitch = layer.columns.kernel * PITCH;
+    const bool exists = row < rows.in, complete = row >= place.first_quotient;
+    int kernel_row = 0, ahead = 0; /* ahead: output rows of the kernel row from the first one */
+    for (int i = 0; i < rows.stride; i++) {
+        const bool has = i == ahead && kernel_row < rows.kernel;
+        if (complete) {
+            float sum = sums[slot * pitch];
+            sums[slot * pitch] = 0;
+            if (has && exists)
+                sum += sum_products(products, layer.tap_step, count);
+            if ((unsigned)(row * rows.stride + i - rows.pad) < (unsigned)rows.out)
+                *dst = from_compute<Element>(sum + bias);
+        }
+        if (has) {
+            kernel_row++;
+            ahead += rows.dilation;
+            products += kernel_pitch;
+        }
+        dst += layer.dst_strides.h;
+        slot = slot + 1 == ring ? 0 : slot + 1;
+    }
+    if (!exists)
+        return;
+    slot += ahead - rows.stride;
+    for (; kernel_row < rows.kernel; kernel_row++) {
+        if (slot >= ring)
+            slot %= ring;
+        if (row * rows.stride + ahead >= place.first_quotient * rows.stride)
+            sums[slot * pitch] += sum_products(products, layer.tap_step, count);
+        slot += rows.dilation;
+        ahead += rows.dilation;
+        products += kernel_pitch;
+    }
+}
+
+/* The same for one stride and kernel of both axes and dilation 1, so that the compiler knows where all products lie. sums:
+ * what rows before have of the first outputs of this row; they move on by STRIDE rows. */
+template <int STRIDE, int KERNEL, class Element>
+__device__ __forceinline__ void gather_row_unrolled(const tconv_cuda_products_parameters &layer, const place &place,
+                                                    int row, const float *products, int count, float *sums, float bias,
+                                                    Element *dst)
+{
+    constexpr int WAITING = KERNEL - STRIDE, TAPS = (KERNEL - 1) / STRIDE + 1, STEP = STRIDE * PITCH - 1;
+    const int pitch = layer.group_out * layer.sum_columns;
+    float totals[KERNEL];
+#pragma unroll
+    for (int i = 0; i < KERNEL; i++)
+        totals[i] = i < WAITING ? sums[i * pitch] : 0.0f;
+    if (row < layer.rows.in) {
+#pragma unroll
+        for (int t = 0; t < TAPS; t++)
+            if (t < count) {
+#pragma unroll
+                for (int i = 0; i < KERNEL; i++)
+                    totals[i] += products[i * KERNEL * PITCH + t * STEP];
+            }
+    }
+#pragma unroll
+    for (int i = 0; i < WAITING; i++)
+        sums[i * pitch] = totals[i + STRIDE];
+    if (row < place.first_quotient)
+        return;
+#pragma unroll
+    for (int i = 0; i < STRIDE; i++)
+        if ((unsigned)(row * STRIDE + i - layer.rows.pad) < (unsigned)layer.rows.out)
+            dst[i * layer.dst_strides.h] = from_compute<Element>(totals[i] + bias);
+}
+
+/* Gathers the outputs of a step, from row `first` of src on. STRIDE and KERNEL: 0 for any; then the sums are a ring. */
+template <int STRIDE, int KERNEL, class Element>
+__device__ __forceinline__ void gather(const tconv_cuda_products_parameters &layer, const place &place,
+                                       const shared_places &shared, int first)
+{
+    const int rows = min(PIXELS >> layer.row_pixels_log2, place.end_quotient - first);
+    const int first_slot = (int)((unsigned)(first * layer.rows.stride) % (unsigned)layer.sum_rows);
+    const int slot_step = (int)((unsigned)layer.rows.stride % (unsigned)layer.sum_rows);
+    const int channel_pitch = layer.rows.kernel * layer.columns.kernel * PITCH;
+    Element *dst = static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n +
+                   (int64_t)place.group * layer.group_out * layer.dst_strides.c +
+                   ((int64_t)first * layer.rows.stride - layer.rows.pad) * layer.dst_strides.h;
+    for (int column = (int)threadIdx.x; column < place.outputs; column += THREADS) {
+        const column_taps found = shared.columns[column];
+        Element *to = dst + (place.first_output + column) * layer.dst_strides.w;
+        for (int channel = 0; channel < layer.group_out; channel++) {
+            const float *products = shared.products + found.first + channel * channel_pitch;
+            const float bias = shared.bias[channel];
+            int slot = first_slot;
+            Element *row_to = to;
+            for (int i = 0; i < rows; i++) {
+                float *sums = shared.sums + channel * layer.sum_columns + column;
+                if constexpr (STRIDE != 0)
+                    gather_row_unrolled<STRIDE, KERNEL>(layer, place, first + i, products, found.count, sums, bias,
+                                                        row_to);
+                else
+                    gather_row(layer, place, first + i, products, found.count, sums, slot, bias, row_to);
+                products += 1 << layer.row_pixels_log2;
+                row_to += layer.rows.stride * layer.dst_strides.h;
+                slot += slot_step;
+                if (slot >= layer.sum_rows)
+                    slot -= layer.sum_rows;
+            }
+            to += layer.dst_strides.c;
+        }
+    }
+}
+
+template <class Element, bool channels_inside>
+__device__ __forceinline__ loader<Element, channels_inside> make_loader(const tconv_cuda_products_parameters &layer,
+                                                                        const place &place, const shared_places &shared,
+                                                                        int warp, int lane)
+{
+    using Loader = loader<Element, channels_inside>;
+    const int pixel = warp * TCONV_CUDA_PRODUCTS_WARP_PIXELS, row_pixels = 1 << layer.row_pixels_log2;
+    const int along = lane % Loader::ROW * Loader::LENGTH, across = lane / Loader::ROW;
+    Loader made;
+    made.base = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n +
+                place.group * layer.group_in * layer.src_strides.c;
+    made.stages = reinterpret_cast<Element *>(shared.stages) + warp * STAGES * Loader::Shape::ELEMENTS;
+    made.to = made.stages + across * Loader::Shape::PITCH + along;
+    made.line = Loader::LINES * (channels_inside ? layer.src_strides.w : layer.src_strides.c);
+    made.advance = Loader::Shape::CHANNELS * layer.src_strides.c;
+    made.lane_channel = channels_inside ? along : across;
+    made.column = place.first_column + (pixel & (row_pixels - 1)) + (channels_inside ? across : along);
+    made.row = place.first_row + (pixel >> layer.row_pixels_log2);
+    made.row_step = PIXELS >> layer.row_pixels_log2;
+    made.end_row = min(layer.rows.in, place.end_quotient);
+    made.end_column = layer.columns.in;
+    made.end_channel = layer.group_in;
+    made.all_channels = layer.steps * Loader::Shape::CHANNELS;
+    made.aligned = layer.src_aligned;
+    made.stage = 0;
+    made.start_row(layer);
+    return made;
+}
+
+/* What the block keeps: the group's weights and bias, the taps of its columns, and sums of zero. */
+template <class Element, int TILES>
+__device__ __forceinline__ void fill_shared(const tconv_cuda_products_parameters &layer, const place &place,
+                                            const shared_places &shared)
+{
+    constexpr int FRAGMENTS = ACCESS_BYTES / (int)sizeof(fragment_b); /* in an access */
+    const int fragments = layer.steps * TILES * 32;
+    const fragment_b *from =
+        reinterpret_cast<const fragment_b *>(static_cast<const char *>(layer.weights) + TCONV_CUDA_PRODUCTS_HEADER) +
+        (int64_t)place.group * fragments;
+    for (int i = (int)threadIdx.x * FRAGMENTS; i < fragments; i += THREADS * FRAGMENTS)
+        copy_async(shared.weights + i, from + i, true);
+    const int sums = layer.sum_rows * layer.sum_columns * layer.group_out;
+    for (int i = (int)threadIdx.x; i < sums; i += THREADS)
+        shared.sums[i] = 0;
+    for (int i = (int)threadIdx.x; i < place.outputs; i += THREADS)
+        shared.columns[i] = find_taps(layer, place, place.first_output + i);
+    for (int i = (int)threadIdx.x; i < layer.group_out; i += THREADS)
+        shared.bias[i] = layer.bias != NULL
+                             ? to_compute(static_cast<const Element *>(layer.bias)[place.group * layer.group_out + i])
+                             : 0.0f;
+}
+
+template <class Element>
+__device__ __forceinline__ void gather_any(const tconv_cuda_products_parameters &layer, const place &place,
+                                           const shared_places &shared, int first)
+{
+    switch (layer.gather) {
+    case TCONV_CUDA_PRODUCTS_3_BY_1: gather<1, 3, Element>(layer, place, shared, first); break;
+    case TCONV_CUDA_PRODUCTS_3_BY_2: gather<2, 3, Element>(layer, place, shared, first); break;
+    case TCONV_CUDA_PRODUCTS_4_BY_2: gather<2, 4, Element>(layer, place, shared, first); break;
+    case TCONV_CUDA_PRODUCTS_9_BY_4: gather<4, 9, Element>(layer, place, shared, first); break;
+    default: gather<0, 0, Element>(layer, place, shared, first);
+    }
+}
+
+/* Down all rows. special: as an arithmetic's step has it. */
+template <class Arithmetic, int TILES, bool channels_inside, bool special>
+__device__ __forceinline__ void march(const tconv_cuda_products_parameters &layer, const place &place,
+                                      const shared_places &shared)
+{
+    using Element = typename Arithmetic::Element;
+    constexpr int STAGE = stage_shape<Element, channels_inside>::ELEMENTS;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int row_step = PIXELS >> layer.row_pixels_log2;
+    loader<Element, channels_inside> loader = make_loader<Element, channels_inside>(layer, place, shared, warp, lane);
+    int to_load = (place.end_quotient - place.first_row + row_step - 1) / row_step * layer.steps;
+#pragma unroll 1
+    for (int i = 0; i < STAGES - 1; i++)
+        loader.next(layer, to_load-- > 0);
+    copy_async_wait<STAGES - 2>(); /* the weights came with the first stage */
+    __syncthreads();
+
+    float sums[ROW_TILES][TILES][4] = {};
+    int stage = 0;
+    for (int row = place.first_row; row < place.end_quotient; row += row_step) {
+        bool first = true;
+        for (int step = 0; step < layer.steps; step++) {
+            copy_async_wait<STAGES - 2>();
+            __syncwarp();
+            loader.next(layer, to_load-- > 0);
+            Arithmetic::template step<TILES, channels_inside, special>(loader.stages + stage,
+                                                                       shared.weights + step * TILES * 32, lane, sums);
+            stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
+            if (step == layer.steps - 1 || step % SEGMENT == SEGMENT - 1) {
+                float *products = shared.products + warp * TCONV_CUDA_PRODUCTS_WARP_PIXELS;
+                if (first) {
+                    __syncthreads(); /* the last step's products have been gathered */
+                    end_segment<false>(products, lane, sums);
+                } else {
+                    end_segment<true>(products, lane, sums);
+                }
+                first = false;
+            }
+        }
+        __syncthreads();
+        gather_any<Element>(layer, place, shared, row);
+    }
+}
+
+template <class Arithmetic, int TILES, bool channels_inside>
+__global__ void __launch_bounds__(THREADS, TCONV_CUDA_PRODUCTS_BLOCKS(TILES))
+    products(const __grid_constant__ tconv_cuda_products_parameters layer)
+{
+    const place place = find_place(layer);
+    const shared_places shared = find_shared<TILES>(layer);
+    fill_shared<typename Arithmetic::Element, TILES>(layer, place, shared);
+    if (Arithmetic::SPLITS && *static_cast<const int *>(layer.weights) != 0)
+        march<Arithmetic, TILES, channels_inside, Arithmetic::SPLITS>(layer, place, shared);
+    else
+        march<Arithmetic, TILES, channels_inside, false>(layer, place, shared);
+}
+
+template <class Arithmetic, bool channels_inside> tconv_cuda_products_kernel find_kernel(int tiles)
+{
+    return tiles == 2   ? products<Arithmetic, 2, channels_inside>
+           : tiles == 4 ? products<Arithmetic, 4, channels_inside>
+           : tiles == 6 ? products<Arithmetic, 6, channels_inside>
+           : tiles == 8 ? products<Arithmetic, 8, channels_inside>
+                        : products<Arithmetic, TCONV_CUDA_PRODUCTS_MAX_TILES, channels_inside>;
+}
+
+template <class Arithmetic> tconv_cuda_products_kernel find_kernel(tconv_layout layout, int tiles)
+{
+    return layout == TCONV_NHWC ? find_kernel<Arithmetic, true>(tiles) : find_kernel<Arithmetic, false>(tiles);
+}
+
+} // namespace
+
+tconv_cuda_products_kernel tconv_cuda_products_find(tconv_dtype dtype, bool tf32, tconv_layout layout, int tiles)
+{
+    return dtype == TCONV_F32
+               ? tf32 ? find_kernel<tf32_arithmetic>(layout, tiles) : find_kernel<strict_arithmetic>(layout, tiles)
+           : dtype == TCONV_F16  ? find_kernel<half_arithmetic<__half>>(layout, tiles)
+           : dtype == TCONV_BF16 ? find_kernel<half_arithmetic<__nv_bfloat16>>(layout, tiles)
+                                 : NULL;
+}

@@ -1,0 +1,63 @@
+/*
+ * Between the host side of the products algorithm (products.cu) and its kernels: what a kernel is told, which there are.
+ *
+ * A group's weights are a matrix of depths (input channels) by products (output channel, kernel row, kernel column), both
+ * padded with zeros: depths to steps of one tensor-core instruction, products to tiles of 8. They are packed in the order
+ * in which the lanes of a warp take them: [group][step][tile][lane][FRAGMENT_BYTES], behind a header that holds an int:
+ * whether some weight is Inf, NaN or so large that it would round to Inf.
+ */
+#ifndef TCONV_CUDA_PRODUCTS_KERNELS_H
+#define TCONV_CUDA_PRODUCTS_KERNELS_H
+
+#include "small_axis.h"
+
+#define TCONV_CUDA_PRODUCTS_WARPS          4
+#define TCONV_CUDA_PRODUCTS_WARP_PIXELS    32 /* two rows of tensor-core tiles share each fragment of weights */
+#define TCONV_CUDA_PRODUCTS_PIXELS         (TCONV_CUDA_PRODUCTS_WARPS * TCONV_CUDA_PRODUCTS_WARP_PIXELS)
+#define TCONV_CUDA_PRODUCTS_PITCH          (TCONV_CUDA_PRODUCTS_PIXELS + 4) /* the lanes' stores hit different banks */
+#define TCONV_CUDA_PRODUCTS_STAGES         3
+#define TCONV_CUDA_PRODUCTS_TILE           8    /* products */
+#define TCONV_CUDA_PRODUCTS_FRAGMENT_BYTES 8    /* of weights, per lane, step and tile */
+#define TCONV_CUDA_PRODUCTS_STAGE_BYTES    1536 /* of src in shared memory, per warp: the larger of both layouts' */
+#define TCONV_CUDA_PRODUCTS_STEP_BYTES     32   /* of one pixel's channels in a step */
+#define TCONV_CUDA_PRODUCTS_HEADER         256  /* bytes of the packed weights' header */
+/* Blocks on a multiprocessor, as the registers of so many tiles' sums allow. */
+#define TCONV_CUDA_PRODUCTS_BLOCKS(tiles) ((tiles) >= 8 ? 2 : 3)
+#define TCONV_CUDA_PRODUCTS_MAX_TILES     11 /* 9 x 9 taps of one channel; the sums are 88 registers */
+
+/* How outputs are gathered: unrolled for kernels of so many rows and columns by that stride, dilation 1; or any. */
+enum {
+    TCONV_CUDA_PRODUCTS_ANY,
+    TCONV_CUDA_PRODUCTS_3_BY_1,
+    TCONV_CUDA_PRODUCTS_3_BY_2,
+    TCONV_CUDA_PRODUCTS_4_BY_2,
+    TCONV_CUDA_PRODUCTS_9_BY_4
+};
+
+struct tconv_cuda_products_parameters {
+    const void *src, *weights /* packed */, *bias /* or NULL */;
+    void *dst;
+    tconv_cuda_small_axis rows, columns;
+    tconv_strides src_strides, dst_strides;
+    int group_in, group_out, groups, steps;
+    int row_pixels_log2;           /* columns of src that a block multiplies at once; its other pixels are more rows */
+    int column_tiles, column_step; /* and from one tile of columns to the next, */
+    int column_back, row_back;     /* because outputs take inputs up to so many columns and rows before them */
+    int strips, strip_rows;        /* quotients of padded rows of a block */
+    int sum_rows, sum_columns;     /* of outputs that are not yet complete, in shared memory */
+    int tap_step;                  /* from a product that an output takes of a row to the next */
+    int gather;                    /* how outputs are gathered, see above */
+    bool src_aligned;
+    bool channels_inside; /* NHWC */
+};
+
+typedef void (*tconv_cuda_products_kernel)(tconv_cuda_products_parameters);
+
+/* Kernels with 2, 4, 6, 8 or 11 tiles of products; NULL for f64. tf32: f32 is rounded to TF32, else split in three. */
+tconv_cuda_products_kernel tconv_cuda_products_find(tconv_dtype dtype, bool tf32, tconv_layout layout, int tiles);
+
+/* Launches what packs the weights as said above. */
+tconv_status tconv_cuda_pack_products(const tconv_problem *problem, int steps, int tiles, const void *weights,
+                                      void *packed, void *stream, tconv_issue *issue);
+
+#endif
