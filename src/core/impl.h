@@ -2,7 +2,7 @@
  * What an implementation is. src/dispatch/impl_list.c lists all of them, best first; adding one is a struct here and a
  * line there.
  *
- * A plan goes through an implementation in this order: supports, prepare (sizes), then pack and execute any number of
+ * A plan goes through an implementation in this order: supports, suits, memory, then pack and execute any number of
  * times. Every function may be called from several threads at once and keeps no state but what the plan holds.
  */
 #ifndef TCONV_CORE_IMPL_H
@@ -64,6 +64,9 @@ typedef struct tconv_implementation {
     tconv_status (*pack)(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue);
     /* Computes dst. Batch is at least 1. CUDA: on arguments->stream, no synchronisation. Allocates nothing. */
     tconv_status (*execute)(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue);
+    /* Of a layer that it supports: whether it is likely to be faster than those after it in the list; where not, writes why
+     * to reason. Not asked where a caller named the implementation. NULL: always. */
+    bool (*suits)(const tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
 } tconv_implementation;
 
 #ifdef __cplusplus

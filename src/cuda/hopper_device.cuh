@@ -35,31 +35,6 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier)
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/* An address in this block's shared memory, as one of another block of the cluster. */
-__device__ __forceinline__ uint32_t address_in_block(uint32_t address, uint32_t rank)
-{
-    uint32_t there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-    return there;
-}
-
-/* Arrives at a barrier of any block of the cluster, without a branch; nothing where barrier is 0. */
-__device__ __forceinline__ void barrier_arrive_in_cluster_unless_0(uint32_t barrier)
-{
-    asm volatile("{\n"
-                 ".reg .pred is;\n"
-                 "setp.ne.u32 is, %0, 0;\n"
-                 "@is mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n"
-                 "}" ::"r"(barrier)
-                 : "memory");
-}
-
-/* All threads of the cluster meet; what they did to shared memory before is seen after. */
-__device__ __forceinline__ void cluster_meet()
-{
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-
 /* Arrives, without a branch; nothing where barrier is 0. */
 __device__ __forceinline__ void barrier_arrive_unless_0(uint32_t barrier)
 {
@@ -100,16 +75,6 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(barrier)
-                 : "memory");
-}
-
-/* The same, to the same place of every block of the cluster whose bit is set in mask; each block's own barrier is told. */
-__device__ __forceinline__ void copy_bulk_to_cluster(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
-                                                     uint16_t mask)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-                 "[%0], [%1], %2, [%3], %4;" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier), "h"(mask)
                  : "memory");
 }
 
@@ -186,7 +151,7 @@ template <int under_way> __device__ __forceinline__ void products_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(under_way) : "memory");
 }
 
-/* An address in shared memory in units of 16 bytes, without the block's rank in its cluster, which the upper bits hold. */
+/* An address in shared memory in units of 16 bytes, as many bits as an operand has for it. */
 __device__ __forceinline__ uint32_t operand_address(uint32_t address)
 {
     return (address & 0x3ffff) >> 4;
@@ -222,7 +187,6 @@ template <product_type type, int N> struct product;
 #define TCONV_SUMS_48(i) TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44)
 #define TCONV_SUMS_52(i) TCONV_SUMS_48(i), TCONV_SUMS_4(i + 48)
 #define TCONV_SUMS_64(i) TCONV_SUMS_52(i), TCONV_SUMS_12(i + 52)
-#define TCONV_SUMS_96(i) TCONV_SUMS_52(i), TCONV_SUMS_44(i + 52)
 
 #define TCONV_NAMES_24                                                                                                 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23"
@@ -232,9 +196,6 @@ template <product_type type, int N> struct product;
 #define TCONV_NAMES_48 TCONV_NAMES_44 ", %44, %45, %46, %47"
 #define TCONV_NAMES_52 TCONV_NAMES_48 ", %48, %49, %50, %51"
 #define TCONV_NAMES_64 TCONV_NAMES_52 ", %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define TCONV_NAMES_96                                                                                                 \
-    TCONV_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, " \
-                   "%83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 
 /* flags: for 16-bit types, that neither operand is transposed. */
 #define TCONV_PRODUCT(type, shape, flags, N, count, a, b, accumulate_)                                                 \
@@ -259,7 +220,6 @@ TCONV_PRODUCTS(80, 40, 40, 41, 42)
 TCONV_PRODUCTS(88, 44, 44, 45, 46)
 TCONV_PRODUCTS(104, 52, 52, 53, 54)
 TCONV_PRODUCTS(128, 64, 64, 65, 66)
-TCONV_PRODUCTS(192, 96, 96, 97, 98)
 #undef TCONV_PRODUCTS
 #undef TCONV_PRODUCT
 

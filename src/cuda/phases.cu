@@ -237,5 +237,5 @@ tconv_status tconv_cuda_launch(const void *function, int64_t blocks, int threads
                             "cudaLaunchKernel", issue);
 }
 
-extern "C" const tconv_implementation tconv_cuda_phases = {"cuda_phases", TCONV_BACKEND_CUDA, phases_supports,
-                                                           phases_memory, phases_pack,        phases_execute};
+extern "C" const tconv_implementation tconv_cuda_phases = {
+    "cuda_phases", TCONV_BACKEND_CUDA, phases_supports, phases_memory, phases_pack, phases_execute, NULL};

@@ -283,5 +283,5 @@ tconv_status products_execute(const tconv_layer *layer, const tconv_arguments *a
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_products = {"cuda_products", TCONV_BACKEND_CUDA, products_supports,
-                                                             products_memory, products_pack,      products_execute};
+extern "C" const tconv_implementation tconv_cuda_products = {
+    "cuda_products", TCONV_BACKEND_CUDA, products_supports, products_memory, products_pack, products_execute, NULL};

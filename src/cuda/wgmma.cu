@@ -31,7 +31,8 @@ constexpr int MAX_BOX = 256;                     /* the copy engine's, of each a
 constexpr int MAX_PATCH = 16383;                 /* pixels: of an operand's field for half of K */
 constexpr int MAX_UNIT_ROWS = 16, MAX_STEPS = 4;
 constexpr int BOX_ALIGNMENT = 16; /* bytes */
-constexpr int LEAST_BULK = 384;   /* bytes of a row; a bulk copy takes 28 cycles, however short */
+constexpr int MAX_VECTOR = 4;
+constexpr int LEAST_BULK = 384; /* bytes of a row; a bulk copy takes 28 cycles, however short */
 
 /* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
  * fits is taken. */
@@ -109,7 +110,7 @@ const tconv_phase *column_phase(const tconv_layer *layer, int unit)
 void lay_out_units(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_parameters *made)
 {
     const bool row_phases = layer->rows.count == 2, column_phases = layer->columns.count == 2;
-    const int group_rows = (column_phases ? 1 : choice->shape.units) * choice->unit_rows * choice->stack;
+    const int group_rows = (column_phases ? 1 : TCONV_WGMMA_UNITS) * choice->unit_rows * choice->stack;
     made->stack = choice->stack;
     made->block_channels = TCONV_WGMMA_M / choice->stack;
     made->unit_rows = choice->unit_rows;
@@ -173,7 +174,7 @@ bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, plan *ma
 size_t staged_bytes(const tconv_layer *layer, const tconv_wgmma_shape *shape)
 {
     constexpr size_t WARPS = 4 * TCONV_WGMMA_GROUPS;
-    return WARPS * tconv_wgmma_staged_bytes(shape->N, shape->units, (int)layer->problem.element_size);
+    return WARPS * tconv_wgmma_staged_bytes(shape->N, (int)layer->problem.element_size);
 }
 
 bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, plan *made)
@@ -233,9 +234,9 @@ double estimate(const plan *made, int multiprocessors)
 {
     const tconv_wgmma_parameters *of = &made->parameters;
     const bool strict = made->mode == TCONV_WGMMA_STRICT;
-    const double N = made->shape.N, units = made->shape.units, times = strict ? 3 : 1;
+    const double N = made->shape.N, units = TCONV_WGMMA_UNITS, times = strict ? 3 : 1;
     const double row_taps = of->row_taps[0] + of->row_taps[1];
-    const double taps = of->column_taps[0] + (units == 2 ? of->column_taps[1] : 0);
+    const double taps = of->column_taps[0] + of->column_taps[1];
     /* Of a chunk: the tensor cores; the shared memory that they, boxes and converting read and write; one warpgroup by
      * itself, which in strict f32 adds while it does not multiply. */
     const double products = of->steps * row_taps * taps * times;
@@ -247,7 +248,7 @@ double estimate(const plan *made, int multiprocessors)
     const double alone = products * N / 4 + strokes * ((strict ? units : 1) * STROKE_CYCLES + add);
     const double multiply = fmax(fmax(products * N / 2, memory), alone);
     const double convert = 2.0 * of->steps * of->patch / (4 * 32) * CONVERT_CYCLES * planes_of(made->mode);
-    const double traffic = (of->box_bytes + weights / TCONV_WGMMA_CLUSTER) / L2_BYTES;
+    const double traffic = (of->box_bytes + weights) / L2_BYTES;
     const double load = (LATENCY + of->box_bytes / L2_BYTES + convert) / of->boxes;
     const double slot = of->max_row_taps * (LATENCY + of->slot_bytes / L2_BYTES) / of->slots;
     const double stage = (convert + multiply) / of->stages;
@@ -256,7 +257,7 @@ double estimate(const plan *made, int multiprocessors)
         TCONV_WGMMA_M * TCONV_WGMMA_GROUPS * (of->column_phases == 2 ? 1 : units) * of->unit_rows * ROW_CYCLES;
     const double wait = of->staged_turns == 2 ? 0 : store / 4;
     const double tile = fmax(of->chunks * chunk + TILE_CYCLES + wait, store);
-    return tile * (double)tconv_ceil_div(of->cluster_tiles, multiprocessors / TCONV_WGMMA_CLUSTER);
+    return tile * (double)tconv_ceil_div(of->tiles, multiprocessors);
 }
 
 /* Describes the layer in tiles of this choice; false where that does not fit. */
@@ -267,8 +268,6 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     memset(to, 0, sizeof *to);
     made->mode = mode_of(layer);
     made->shape = choice->shape;
-    if (layer->columns.count > choice->shape.units)
-        return false;
     lay_out_units(layer, choice, to);
     if (!lay_out_patch(layer, choice, made) || !lay_out_buffers(layer, choice, made) ||
         (!choice->shape.any_length && strokes_of(to) > TCONV_WGMMA_MAX_STROKES))
@@ -286,11 +285,10 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     to->group_blocks = (int)tconv_ceil_div(problem->group_out, to->block_channels);
     to->blocks = (int)problem->groups * to->group_blocks;
     to->row_tiles = (int)tconv_ceil_div(tconv_ceil_div(problem->h.out, layer->rows.stride), to->tile_rows);
-    const int64_t clusters = tconv_ceil_div(problem->batch * to->row_tiles * to->column_tiles, TCONV_WGMMA_CLUSTER);
-    if (clusters * to->blocks >= MAX_EXTENT)
+    const int64_t tiles = problem->batch * to->blocks * to->row_tiles * to->column_tiles;
+    if (tiles >= MAX_EXTENT)
         return false;
-    to->batch = (int)problem->batch;
-    to->cluster_tiles = (int)(clusters * to->blocks);
+    to->tiles = (int)tiles;
     made->cycles = estimate(made, multiprocessors);
     return true;
 }
@@ -322,8 +320,8 @@ int multiprocessors_of(int device)
 {
     int count = 0;
     if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-        count < TCONV_WGMMA_CLUSTER)
-        return TCONV_WGMMA_CLUSTER;
+        count < 1)
+        return 1;
     return count;
 }
 
@@ -393,7 +391,14 @@ bool wgmma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
         return false;
     }
-    const double use = use_of(layer, &made, multiprocessors);
+    return true;
+}
+
+bool wgmma_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+{
+    plan made;
+    const int multiprocessors = multiprocessors_of(layer->target.device);
+    const double use = choose(layer, multiprocessors, &made) ? use_of(layer, &made, multiprocessors) : 0;
     if (use < LEAST_USE) {
         snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * use,
                  100 * LEAST_USE);
@@ -513,7 +518,7 @@ int store_vector(const tconv_layer *layer, const plan *made, const void *dst)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t first_columns = (int64_t)made->parameters.tile_columns * made->parameters.column_phases;
-    int vector = 4;
+    int vector = MAX_VECTOR;
     while (vector > 1 &&
            (problem->dst.n % vector != 0 || problem->dst.c % vector != 0 || problem->w.out % vector != 0 ||
             first_columns % vector != 0 || (uintptr_t)dst % (vector * problem->element_size) != 0))
@@ -523,9 +528,9 @@ int store_vector(const tconv_layer *layer, const plan *made, const void *dst)
 
 /*
  * Whether bulk copies can write the rows: all channels of a tile, and all rows of a unit, begin equally far past a multiple
- * of 16 bytes, by a multiple of two elements of f32 or of 16 bits, as sums are staged.
+ * of 16 bytes, by a multiple of two elements, as sums are staged. Short rows are faster by the widest vectors, if those can write them.
  */
-bool can_store_bulk(const tconv_layer *layer, const plan *made, const void *dst)
+bool can_store_bulk(const tconv_layer *layer, const plan *made, const void *dst, int vector)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t element = (int64_t)problem->element_size, row = problem->w.out * element;
@@ -533,7 +538,8 @@ bool can_store_bulk(const tconv_layer *layer, const plan *made, const void *dst)
     return problem->dst.c * element % BOX_ALIGNMENT == 0 && problem->dst.n * element % pair == 0 && row % pair == 0 &&
            (uintptr_t)dst % (size_t)pair == 0 &&
            made->parameters.tile_columns * made->parameters.column_phases % 2 == 0 &&
-           made->parameters.tile_columns * made->parameters.column_phases * element >= LEAST_BULK &&
+           (vector < MAX_VECTOR ||
+            made->parameters.tile_columns * made->parameters.column_phases * element >= LEAST_BULK) &&
            (made->parameters.unit_rows == 1 || row * layer->rows.stride % BOX_ALIGNMENT == 0);
 }
 
@@ -551,22 +557,11 @@ tconv_status launch(const tconv_layer *layer, const plan *made, const tconv_wgmm
     status = tconv_cuda_check(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes(layer, made)),
         "cudaFuncSetAttribute", issue);
-    if (status == TCONV_SUCCESS) {
-        const int64_t clusters = tconv_min(parameters->cluster_tiles, multiprocessors / TCONV_WGMMA_CLUSTER);
-        cudaLaunchAttribute cluster;
-        cluster.id = cudaLaunchAttributeClusterDimension;
-        cluster.val.clusterDim.x = TCONV_WGMMA_CLUSTER;
-        cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-        cudaLaunchConfig_t launch;
-        memset(&launch, 0, sizeof launch);
-        launch.gridDim = dim3((unsigned int)(clusters * TCONV_WGMMA_CLUSTER));
-        launch.blockDim = dim3(TCONV_WGMMA_THREADS);
-        launch.dynamicSmemBytes = shared_bytes(layer, made);
-        launch.stream = (cudaStream_t)stream;
-        launch.attrs = &cluster;
-        launch.numAttrs = 1;
-        status = tconv_cuda_check(cudaLaunchKernelExC(&launch, kernel, arguments), "cudaLaunchKernelExC", issue);
-    }
+    if (status == TCONV_SUCCESS)
+        status = tconv_cuda_check(
+            cudaLaunchKernel(kernel, dim3((unsigned int)tconv_min(parameters->tiles, multiprocessors)),
+                             dim3(TCONV_WGMMA_THREADS), arguments, shared_bytes(layer, made), (cudaStream_t)stream),
+            "cudaLaunchKernel", issue);
     tconv_cuda_leave(&guard);
     return status;
 }
@@ -584,21 +579,21 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
         fprintf(stderr,
                 "N %d units %d stack %d rows %d steps %d tile %dx%d pitch %d patch %d tiles %d st %d bx %d sl %d cyc "
                 "%.0f us %.1f use %.2f vec %d boxes %d\n",
-                made.shape.N, made.shape.units, parameters.stack, parameters.unit_rows, parameters.steps,
-                parameters.tile_rows, parameters.tile_columns, parameters.pitch, parameters.patch, parameters.cluster_tiles,
-                parameters.stages, parameters.boxes, parameters.slots, made.cycles, made.cycles / 1755,
+                made.shape.N, 2, parameters.stack, parameters.unit_rows, parameters.steps, parameters.tile_rows,
+                parameters.tile_columns, parameters.pitch, parameters.patch, parameters.tiles, parameters.stages,
+                parameters.boxes, parameters.slots, made.cycles, made.cycles / 1755,
                 use_of(layer, &made, multiprocessors), store_vector(layer, &made, arguments->dst),
                 (int)make_map(layer, &made, arguments->src, &map));
     parameters.weights = arguments->packed;
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;
     parameters.by_boxes = make_map(layer, &made, arguments->src, &map);
-    parameters.store_bulk = can_store_bulk(layer, &made, arguments->dst);
     parameters.store_vector = store_vector(layer, &made, arguments->dst);
+    parameters.store_bulk = can_store_bulk(layer, &made, arguments->dst, parameters.store_vector);
     return launch(layer, &made, &parameters, &map, multiprocessors, arguments->stream, issue);
 }
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_wgmma = {"cuda_wgmma", TCONV_BACKEND_CUDA, wgmma_supports,
-                                                          wgmma_memory, wgmma_pack_weights, wgmma_execute};
+extern "C" const tconv_implementation tconv_cuda_wgmma = {
+    "cuda_wgmma", TCONV_BACKEND_CUDA, wgmma_supports, wgmma_memory, wgmma_pack_weights, wgmma_execute, wgmma_suits};

@@ -3,12 +3,11 @@
 
 using namespace tconv_wgmma;
 
-const tconv_wgmma_shape tconv_wgmma_tf32_shapes[TCONV_WGMMA_SHAPES] = {{192, 1, true, wgmma_layer<tf32_mode, 192, 1>},
-                                                                       {128, 2, true, wgmma_layer<tf32_mode, 128, 2>},
-                                                                       {104, 2, true, wgmma_layer<tf32_mode, 104, 2>},
-                                                                       {88, 2, true, wgmma_layer<tf32_mode, 88, 2>},
-                                                                       {64, 2, true, wgmma_layer<tf32_mode, 64, 2>}};
-const tconv_wgmma_shape tconv_wgmma_strict_shapes[TCONV_WGMMA_SHAPES] = {
-    {80, 2, false, wgmma_layer<strict_mode, 80, 2>},
-    {64, 2, false, wgmma_layer<strict_mode, 64, 2>},
-    {48, 2, true, wgmma_layer<compensated_mode, 48, 2>}};
+const tconv_wgmma_shape tconv_wgmma_tf32_shapes[TCONV_WGMMA_SHAPES] = {{128, true, wgmma_layer<tf32_mode, 128>},
+                                                                       {104, true, wgmma_layer<tf32_mode, 104>},
+                                                                       {88, true, wgmma_layer<tf32_mode, 88>},
+                                                                       {64, true, wgmma_layer<tf32_mode, 64>}};
+const tconv_wgmma_shape tconv_wgmma_strict_shapes[TCONV_WGMMA_SHAPES] = {{88, false, wgmma_layer<strict_mode, 88>},
+                                                                         {80, false, wgmma_layer<strict_mode, 80>},
+                                                                         {64, false, wgmma_layer<strict_mode, 64>},
+                                                                         {48, true, wgmma_layer<compensated_mode, 48>}};

@@ -1,6 +1,5 @@
 /*
- * The kernel of the wgmma algorithm, for one type of factors (Mode), N pixels and UNITS units of each
- * warpgroup.
+ * The kernel of the wgmma algorithm, for one type of factors (Mode) and N pixels.
  *
  * A persistent block of 16 warps computes tiles. Two warpgroups multiply; of the other eight warps one asks the copy engine
  * for boxes of src, one for slots of weights, four convert boxes into stages (from a plane for each channel to pixels of 16
@@ -26,7 +25,7 @@ namespace tconv_wgmma
 using namespace hopper;
 
 constexpr int WARP = 32, GROUP_WARPS = 4, CONSUMER_WARPS = TCONV_WGMMA_GROUPS * GROUP_WARPS;
-constexpr int CONVERTERS = 4, CLUSTER = TCONV_WGMMA_CLUSTER;
+constexpr int UNITS = TCONV_WGMMA_UNITS, CONVERTERS = 4;
 constexpr int BOX_WARP = CONVERTERS, SLOT_WARP = CONVERTERS + 1, FIRST_STORE_WARP = CONVERTERS + 2;
 constexpr int STAGED_ROWS = 16;                        /* of M, that a warp stages at once */
 constexpr uint32_t PRODUCT_BYTES = TCONV_WGMMA_M * 32; /* one plane of the weights of one product */
@@ -42,7 +41,7 @@ struct tf32_mode {
 };
 struct strict_mode : tf32_mode {
     static constexpr bool STRICT = true;
-    static constexpr int PLANES = 2, CONSUMER_REGISTERS = 208, OTHER_REGISTERS = 48;
+    static constexpr int PLANES = 2, CONSUMER_REGISTERS = 216, OTHER_REGISTERS = 40;
 };
 /* Strict, for long sums: what each addition of a product's sums loses is kept, and given to the next one. */
 struct compensated_mode : strict_mode {
@@ -84,20 +83,15 @@ struct tile_place {
     int block, row, column, image; /* row and column: the first position */
 };
 
-/*
- * The blocks of a cluster compute neighbouring tiles of the same output channels, so that each loads a part of the weights
- * for all. number counts what a cluster computes at once. A tile past the last has an image past the last: it is computed
- * like the others, of zeros, and not stored.
- */
 __device__ __forceinline__ tile_place find_tile(const tconv_wgmma_parameters &layer, int number)
 {
     tile_place tile;
     tile.block = number % layer.blocks;
-    int rest = number / layer.blocks * CLUSTER + (int)blockIdx.x % CLUSTER;
-    tile.column = rest % layer.column_tiles * layer.tile_columns;
-    rest /= layer.column_tiles;
-    tile.row = rest % layer.row_tiles * layer.tile_rows;
-    tile.image = rest / layer.row_tiles;
+    number /= layer.blocks;
+    tile.column = number % layer.column_tiles * layer.tile_columns;
+    number /= layer.column_tiles;
+    tile.row = number % layer.row_tiles * layer.tile_rows;
+    tile.image = number / layer.row_tiles;
     return tile;
 }
 
@@ -113,7 +107,7 @@ __device__ __forceinline__ void copy_boxes(const tconv_wgmma_parameters &layer, 
                                            const shared_layout &shared)
 {
     ring box = {0, 1};
-    for (int number = (int)blockIdx.x / CLUSTER; number < layer.cluster_tiles; number += (int)gridDim.x / CLUSTER) {
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
         const int column = box_column(layer, tile), row = tile.row + layer.first_row;
         int channel = tile.block / layer.group_blocks * layer.group_in;
@@ -131,16 +125,14 @@ __device__ __forceinline__ void copy_slots(const tconv_wgmma_parameters &layer, 
 {
     ring slot = {0, 1};
     const int slots = layer.chunks * layer.max_row_taps;
-    constexpr uint16_t ALL = (1 << CLUSTER) - 1;
-    const uint32_t part = layer.slot_bytes / CLUSTER, own = (uint32_t)blockIdx.x % CLUSTER * part;
-    for (int number = (int)blockIdx.x / CLUSTER; number < layer.cluster_tiles; number += (int)gridDim.x / CLUSTER) {
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const char *from =
             static_cast<const char *>(layer.weights) + (size_t)(number % layer.blocks) * slots * layer.slot_bytes;
         for (int i = 0; i < slots; i++, from += layer.slot_bytes) {
             const uint32_t full = shared.slot_full + 8 * slot.at;
             barrier_wait(shared.slot_empty + 8 * slot.at, slot.parity);
             barrier_arrive_expecting(full, layer.slot_bytes);
-            copy_bulk_to_cluster(shared.slots + slot.at * layer.slot_bytes + own, from + own, part, full, ALL);
+            copy_bulk(shared.slots + slot.at * layer.slot_bytes, from, layer.slot_bytes, full);
             slot.next(layer.slots);
         }
     }
@@ -240,7 +232,7 @@ __device__ __forceinline__ void convert_boxes(const tconv_wgmma_parameters &laye
     const int quad_warps = quads == 2 ? 2 : 1, first_quad = warp / quad_warps, quad_step = CONVERTERS / quad_warps;
     const int first_pixel = (warp % quad_warps * WARP + lane) * Quad::PIXELS, step = quad_warps * WARP * Quad::PIXELS;
     ring box = {0, 0}, stage = {0, 1};
-    for (int number = (int)blockIdx.x / CLUSTER; number < layer.cluster_tiles; number += (int)gridDim.x / CLUSTER) {
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         for (int chunk = 0; chunk < layer.chunks; chunk++) {
             barrier_wait(shared.box_full + 8 * box.at, box.parity);
             barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
@@ -287,7 +279,7 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
     using Element = typename Mode::Element;
     const uint32_t quad_bytes = layer.patch * TCONV_WGMMA_QUAD, plane = 2 * layer.steps * quad_bytes;
     ring stage = {0, 1};
-    for (int number = (int)blockIdx.x / CLUSTER; number < layer.cluster_tiles; number += (int)gridDim.x / CLUSTER) {
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
         const int first_column = box_column(layer, tile), first_row = tile.row + layer.first_row;
         const int group = tile.block / layer.group_blocks;
@@ -335,7 +327,7 @@ struct factors {
 };
 
 /* A warpgroup's sums; lost: in compensated mode, by how much each is too large. */
-template <class Mode, int N, int UNITS> struct accumulators {
+template <class Mode, int N> struct accumulators {
     float sums[UNITS][N / 2];
     float lost[Mode::COMPENSATED ? UNITS : 1][Mode::COMPENSATED ? N / 2 : 1];
 };
@@ -351,8 +343,8 @@ __device__ __forceinline__ void add_compensated(float &sum, float &lost, float t
 }
 
 /* count products of each of the first `units` units. */
-template <class Mode, int N, int UNITS, int count, int units>
-__device__ __forceinline__ void multiply(accumulators<Mode, N, UNITS> &to, factors &at, int accumulate)
+template <class Mode, int N, int count, int units>
+__device__ __forceinline__ void multiply(accumulators<Mode, N> &to, factors &at, int accumulate)
 {
     using Product = product<Mode::TYPE, N>;
     products_begin();
@@ -367,9 +359,8 @@ __device__ __forceinline__ void multiply(accumulators<Mode, N, UNITS> &to, facto
 }
 
 /* The same in strict f32: small products first, from zero; then their sum joins the others. */
-template <class Mode, int N, int UNITS, int count>
-__device__ __forceinline__ void multiply_strict(accumulators<Mode, N, UNITS> &to, const factors &at, int unit,
-                                                int accumulate)
+template <class Mode, int N, int count>
+__device__ __forceinline__ void multiply_strict(accumulators<Mode, N> &to, const factors &at, int unit, int accumulate)
 {
     using Product = product<Mode::TYPE, N>;
     const uint32_t weights = at.weights[unit], pixels = at.pixels[unit];
@@ -404,22 +395,14 @@ __device__ __forceinline__ void multiply_strict(accumulators<Mode, N, UNITS> &to
 }
 
 /* The buffers that the products under way still read: told to be empty when those are done. 0: nothing to tell, as always
- * in threads that do not signal. A slot is
- * filled by all blocks of the cluster, so that all are told. */
+ * in threads that do not signal. */
 struct pending_release {
-    uint32_t slot[CLUSTER], stage;
-    __device__ __forceinline__ pending_release() : slot(), stage(0)
-    {
-    }
+    uint32_t slot, stage;
     __device__ __forceinline__ void release()
     {
-#pragma unroll
-        for (int block = 0; block < CLUSTER; block++) {
-            barrier_arrive_in_cluster_unless_0(slot[block]);
-            slot[block] = 0;
-        }
+        barrier_arrive_unless_0(slot);
         barrier_arrive_unless_0(stage);
-        stage = 0;
+        slot = stage = 0;
     }
 };
 
@@ -428,8 +411,8 @@ struct buffer_walk {
     uint32_t barrier, buffer, parity;
     uint32_t first_barrier, first_buffer, step, end;
     __device__ __forceinline__ buffer_walk(uint32_t barriers, uint32_t buffers, uint32_t bytes, int count)
-        : barrier(barriers), buffer(operand_address(buffers)), parity(0), first_barrier(barriers), first_buffer(operand_address(buffers)),
-          step(bytes >> 4), end(barriers + 8 * count)
+        : barrier(barriers), buffer(operand_address(buffers)), parity(0), first_barrier(barriers),
+          first_buffer(operand_address(buffers)), step(bytes >> 4), end(barriers + 8 * count)
     {
     }
     __device__ __forceinline__ void next()
@@ -450,16 +433,16 @@ struct slot_order {
 };
 
 /* One group of products of the first `units` units, and on to the next. */
-template <class Mode, int N, int UNITS, int count, int units>
-__device__ __forceinline__ void multiply_stroke(accumulators<Mode, N, UNITS> &to, factors &at, int &accumulate,
+template <class Mode, int N, int count, int units>
+__device__ __forceinline__ void multiply_stroke(accumulators<Mode, N> &to, factors &at, int &accumulate,
                                                 pending_release &pending)
 {
     if (Mode::STRICT) {
 #pragma unroll
         for (int unit = 0; unit < units; unit++)
-            multiply_strict<Mode, N, UNITS, count>(to, at, unit, accumulate);
+            multiply_strict<Mode, N, count>(to, at, unit, accumulate);
     } else {
-        multiply<Mode, N, UNITS, count, units>(to, at, accumulate);
+        multiply<Mode, N, count, units>(to, at, accumulate);
     }
 #pragma unroll
     for (int unit = 0; unit < units; unit++) {
@@ -471,37 +454,36 @@ __device__ __forceinline__ void multiply_stroke(accumulators<Mode, N, UNITS> &to
 }
 
 /* A run: TCONV_WGMMA_STROKE products at a time, then what is left of them, then the one that only unit 0 has. */
-template <class Mode, int N, int UNITS>
-__device__ __forceinline__ void multiply_run(accumulators<Mode, N, UNITS> &to, factors &at, int count, bool odd,
+template <class Mode, int N>
+__device__ __forceinline__ void multiply_run(accumulators<Mode, N> &to, factors &at, int count, bool odd,
                                              int &accumulate, pending_release &pending)
 {
     static_assert(TCONV_WGMMA_STROKE == 4, "as here");
 #pragma unroll 1
     for (; count >= 4; count -= 4)
-        multiply_stroke<Mode, N, UNITS, 4, UNITS>(to, at, accumulate, pending);
+        multiply_stroke<Mode, N, 4, UNITS>(to, at, accumulate, pending);
     if (count == 3)
-        multiply_stroke<Mode, N, UNITS, 3, UNITS>(to, at, accumulate, pending);
+        multiply_stroke<Mode, N, 3, UNITS>(to, at, accumulate, pending);
     else if (count == 2)
-        multiply_stroke<Mode, N, UNITS, 2, UNITS>(to, at, accumulate, pending);
+        multiply_stroke<Mode, N, 2, UNITS>(to, at, accumulate, pending);
     else if (count == 1)
-        multiply_stroke<Mode, N, UNITS, 1, UNITS>(to, at, accumulate, pending);
-    if (UNITS == 2 && odd)
-        multiply_stroke<Mode, N, UNITS, 1, 1>(to, at, accumulate, pending);
+        multiply_stroke<Mode, N, 1, UNITS>(to, at, accumulate, pending);
+    if (odd)
+        multiply_stroke<Mode, N, 1, 1>(to, at, accumulate, pending);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- storing */
 
-/* How a warp's sums go through its staging memory, in two turns: a unit's 16 rows of M each or, where there is one unit, 8
- * of its rows or, where the units are two column phases, 8 rows of both, interleaved. */
-template <class Mode, int N, int UNITS, bool interleaved> struct staging {
+/* How a warp's sums go through its staging memory, in two turns: a unit's 16 rows of M each or, where the units are two
+ * column phases, 8 rows of both, interleaved. */
+template <class Mode, int N, bool interleaved> struct staging {
     using Element = typename Mode::Element;
-    static constexpr bool HALVES = UNITS == 1 || interleaved;
+    static constexpr bool HALVES = interleaved;
     static constexpr int ROWS = HALVES ? STAGED_ROWS / 2 : STAGED_ROWS;
     static constexpr int ROW_PIXELS = interleaved ? 2 : 1; /* elements for each pixel */
     static constexpr int PITCH = ROW_PIXELS * tconv_wgmma_staged_pitch(N, sizeof(Element));
 };
-template <class Mode, int N, int UNITS>
-constexpr int STAGED_BYTES = tconv_wgmma_staged_bytes(N, UNITS, sizeof(typename Mode::Element));
+template <class Mode, int N> constexpr int STAGED_BYTES = tconv_wgmma_staged_bytes(N, sizeof(typename Mode::Element));
 
 /* Where a turn of a warp begins in dst: the first of its rows of M, and the first row of its unit. */
 struct turn_place {
@@ -547,38 +529,34 @@ template <class Half> __device__ __forceinline__ void stage_pair(char *to, float
     *reinterpret_cast<element_vector<Half, 2> *>(to) = pair;
 }
 
-/* Of the four sums for each 8 pixels, the first two are of row lane / 4 of the warp's 16, the others of 8 rows on; bias is
- * of these two rows. */
-template <class Mode, int N, int UNITS>
+/* Unit `turn`. Of the four sums for each 8 pixels, the first two are of row lane / 4 of the warp's 16, the others of 8 rows
+ * on; bias is of these two rows. Selected by values, not by index, so that the sums stay in registers. */
+template <class Mode, int N>
 __device__ __forceinline__ void stage_rows(const float (&sums)[UNITS][N / 2], const float (&bias)[2], char *staged,
                                            int turn, int lane)
 {
-    using Staging = staging<Mode, N, UNITS, false>;
+    using Staging = staging<Mode, N, false>;
     constexpr int element = sizeof(typename Mode::Element);
     char *to = staged + lane / 4 * Staging::PITCH + lane % 4 * 2 * element;
     const typename Mode::Element type = {};
 #pragma unroll
     for (int j = 0; j < N / 8; j++) {
 #pragma unroll
-        for (int half = 0; half < (UNITS == 1 ? 1 : 2); half++) {
-            /* Selected by values, not by index, so that the sums stay in registers. */
-            const int unit = UNITS - 1, i = 4 * j + 2 * half;
-            const float first =
-                UNITS == 1 ? (turn == 0 ? sums[0][i] : sums[0][i + 2]) : (turn == 0 ? sums[0][i] : sums[unit][i]);
-            const float second = UNITS == 1 ? (turn == 0 ? sums[0][i + 1] : sums[0][i + 3])
-                                            : (turn == 0 ? sums[0][i + 1] : sums[unit][i + 1]);
-            const float add = UNITS == 1 ? (turn == 0 ? bias[0] : bias[1]) : bias[half];
-            stage_pair(to + half * 8 * Staging::PITCH + j * 8 * element, first + add, second + add, type);
+        for (int half = 0; half < 2; half++) {
+            const int i = 4 * j + 2 * half;
+            const float first = turn == 0 ? sums[0][i] : sums[1][i];
+            const float second = turn == 0 ? sums[0][i + 1] : sums[1][i + 1];
+            stage_pair(to + half * 8 * Staging::PITCH + j * 8 * element, first + bias[half], second + bias[half], type);
         }
     }
 }
 
 /* Both column phases, side by side; swapped where unit 0 is the odd one. */
 template <class Mode, int N>
-__device__ __forceinline__ void stage_phases(const float (&sums)[2][N / 2], const float (&bias)[2], bool swapped,
+__device__ __forceinline__ void stage_phases(const float (&sums)[UNITS][N / 2], const float (&bias)[2], bool swapped,
                                              char *staged, int turn, int lane)
 {
-    using Staging = staging<Mode, N, 2, true>;
+    using Staging = staging<Mode, N, true>;
     constexpr int element = sizeof(typename Mode::Element);
     char *to = staged + lane / 4 * Staging::PITCH + lane % 4 * 4 * element;
     const float add = turn == 0 ? bias[0] : bias[1];
@@ -594,11 +572,6 @@ __device__ __forceinline__ void stage_phases(const float (&sums)[2][N / 2], cons
         }
     }
 }
-template <class Mode, int N>
-__device__ __forceinline__ void stage_phases(const float (&)[1][N / 2], const float (&)[2], bool, char *, int, int)
-{
-}
-
 /* Of rows lane / 4 and lane / 4 + 8 of the warp's 16. */
 template <class Element>
 __device__ __forceinline__ void load_bias(const tconv_wgmma_parameters &layer, const tile_place &tile, int warp,
@@ -613,12 +586,12 @@ __device__ __forceinline__ void load_bias(const tconv_wgmma_parameters &layer, c
     }
 }
 
-template <class Mode, int N, int UNITS>
+template <class Mode, int N>
 __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, const shared_layout &shared, int warp,
                                         int lane)
 {
     constexpr uint32_t EMPTY = 8 * TCONV_WGMMA_STAGES; /* from a buffer's full to its empty barrier */
-    accumulators<Mode, N, UNITS> to;
+    accumulators<Mode, N> to;
     const int group = warp / GROUP_WARPS;
     const bool signals = (int)threadIdx.x % (GROUP_WARPS * WARP) == 0;
     using Element = typename Mode::Element;
@@ -628,7 +601,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
 
     slot_order order;
     factors at;
-    order.odd = UNITS == 2 && layer.column_taps[0] > layer.column_taps[1];
+    order.odd = layer.column_taps[0] > layer.column_taps[1];
     const bool along_steps = layer.column_taps[0] == 1;
     order.runs = along_steps ? 1 : layer.steps;
     order.count = along_steps ? layer.steps : layer.column_taps[1];
@@ -646,12 +619,12 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
         first_pixel[unit] = operand_low(0, layer.patch * TCONV_WGMMA_QUAD) + layer.unit_pixel[group][unit];
     }
 
-    for (int number = (int)blockIdx.x / CLUSTER; number < layer.cluster_tiles; number += (int)gridDim.x / CLUSTER) {
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
         const int skipped = tile.column + layer.first_column - box_column(layer, tile);
         float bias[2];
         load_bias<Element>(layer, tile, warp % GROUP_WARPS, lane, bias);
-        pending_release pending;
+        pending_release pending = {0, 0};
         int accumulate = 0;
 #pragma unroll 1
         for (int chunk = 0; chunk < chunks; chunk++) {
@@ -668,16 +641,14 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
                             at.weights[unit] = first_weights[unit] + slot.buffer + run * order.run_weights;
                             at.pixels[unit] = first_pixel[unit] + pixels + run * order.run_pixels;
                         }
-                        multiply_run<Mode, N, UNITS>(to, at, order.count, order.odd, accumulate, pending);
+                        multiply_run<Mode, N>(to, at, order.count, order.odd, accumulate, pending);
                     }
                 } else {
                     products_wait<0>();
                     pending.release();
                 }
                 pixels -= layer.row_step;
-#pragma unroll
-                for (int block = 0; block < CLUSTER; block++)
-                    pending.slot[block] = signals ? address_in_block(slot.barrier + EMPTY, block) : 0;
+                pending.slot = signals ? slot.barrier + EMPTY : 0;
                 slot.next();
             }
             pending.stage = signals ? stage.barrier + EMPTY : 0;
@@ -686,20 +657,20 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
         products_wait<0>();
         pending.release();
 
-        const bool interleaved = UNITS == 2 && layer.column_phases == 2;
+        const bool interleaved = layer.column_phases == 2;
 #pragma unroll
         for (int turn = 0; turn < TURNS; turn++) {
             const int buffer = layer.staged_turns == 2 ? turn : 0, place_of_warp = warp * TURNS + buffer;
-            char *staged = shared.staged + (warp * layer.staged_turns + buffer) * STAGED_BYTES<Mode, N, UNITS>;
+            char *staged = shared.staged + (warp * layer.staged_turns + buffer) * STAGED_BYTES<Mode, N>;
             barrier_wait(shared.staged_empty + 8 * place_of_warp, staged_parity >> buffer & 1);
             staged_parity ^= 1 << buffer;
             if (interleaved) {
-                using Staging = staging<Mode, N, UNITS, UNITS == 2>;
+                using Staging = staging<Mode, N, true>;
                 const turn_place place = find_turn<Staging>(layer, tile, group, warp % GROUP_WARPS, turn);
                 stage_phases<Mode, N>(to.sums, bias, layer.first_phase == 1, staged + shift_of<Element>(layer, place),
                                       turn, lane);
             } else {
-                using Staging = staging<Mode, N, UNITS, false>;
+                using Staging = staging<Mode, N, false>;
                 const turn_place place = find_turn<Staging>(layer, tile, group, warp % GROUP_WARPS, turn);
                 stage_rows<Mode, N>(to.sums, bias, staged + shift_of<Element>(layer, place), turn, lane);
             }
@@ -788,8 +759,6 @@ __device__ __forceinline__ void store_turn(const tconv_wgmma_parameters &layer, 
     const turn_place place = find_turn<Staging>(layer, tile, group, warp, turn);
     const int length =
         min(layer.tile_columns * Staging::ROW_PIXELS, layer.out_columns - tile.column * Staging::ROW_PIXELS);
-    if (tile.image >= layer.batch)
-        return;
     const int shift = shift_of<Element>(layer, place);
     Element *to = static_cast<Element *>(layer.dst) + place.offset;
     const char *from = staged + shift;
@@ -815,24 +784,23 @@ __device__ __forceinline__ void store_turn(const tconv_wgmma_parameters &layer, 
 
 /* Stores what the warps of one warpgroup stage. A buffer is told to be empty when the bulk copies of the next one have been
  * asked for, so that the copy engine always has some to do. */
-template <class Mode, int N, int UNITS>
+template <class Mode, int N>
 __device__ __forceinline__ void store_tiles(const tconv_wgmma_parameters &layer, const shared_layout &shared, int group,
                                             int lane)
 {
     uint32_t parity = 0, pending = 0;
-    for (int number = (int)blockIdx.x / CLUSTER; number < layer.cluster_tiles; number += (int)gridDim.x / CLUSTER) {
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
         for (int turn = 0; turn < TURNS; turn++) {
             const int buffer = layer.staged_turns == 2 ? turn : 0;
             for (int warp = 0; warp < GROUP_WARPS; warp++) {
                 const int consumer = group * GROUP_WARPS + warp, place_of_warp = consumer * TURNS + buffer;
-                const char *staged =
-                    shared.staged + (consumer * layer.staged_turns + buffer) * STAGED_BYTES<Mode, N, UNITS>;
+                const char *staged = shared.staged + (consumer * layer.staged_turns + buffer) * STAGED_BYTES<Mode, N>;
                 barrier_wait(shared.staged_full + 8 * place_of_warp, parity >> buffer & 1);
-                if (UNITS == 2 && layer.column_phases == 2)
-                    store_turn<Mode, staging<Mode, N, UNITS, UNITS == 2>>(layer, tile, staged, group, warp, turn, lane);
+                if (layer.column_phases == 2)
+                    store_turn<Mode, staging<Mode, N, true>>(layer, tile, staged, group, warp, turn, lane);
                 else
-                    store_turn<Mode, staging<Mode, N, UNITS, false>>(layer, tile, staged, group, warp, turn, lane);
+                    store_turn<Mode, staging<Mode, N, false>>(layer, tile, staged, group, warp, turn, lane);
                 stores_commit();
                 stores_wait_read<1>();
                 __syncwarp();
@@ -876,7 +844,7 @@ __device__ __forceinline__ void init_barriers(const shared_layout &shared)
         barrier_init(shared.box_full + 8 * i, 1);
         barrier_init(shared.box_empty + 8 * i, CONVERTERS);
         barrier_init(shared.slot_full + 8 * i, 1);
-        barrier_init(shared.slot_empty + 8 * i, TCONV_WGMMA_GROUPS * CLUSTER);
+        barrier_init(shared.slot_empty + 8 * i, TCONV_WGMMA_GROUPS);
     }
     for (int i = 0; i < CONSUMER_WARPS * TURNS; i++) {
         barrier_init(shared.staged_full + 8 * i, 1);
@@ -892,7 +860,7 @@ __device__ __forceinline__ void init_barriers(const shared_layout &shared)
 #define TCONV_WGMMA_BOUNDS __launch_bounds__(32)
 #endif
 
-template <class Mode, int N, int UNITS>
+template <class Mode, int N>
 __global__ void TCONV_WGMMA_BOUNDS wgmma_layer(const __grid_constant__ tconv_wgmma_parameters layer,
                                                const __grid_constant__ CUtensorMap map)
 {
@@ -904,10 +872,10 @@ __global__ void TCONV_WGMMA_BOUNDS wgmma_layer(const __grid_constant__ tconv_wgm
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0)
         init_barriers(shared);
-    cluster_meet();
+    __syncthreads();
     if (warp < CONSUMER_WARPS) {
         grow_registers<Mode::CONSUMER_REGISTERS>();
-        consume<Mode, N, UNITS>(layer, shared, warp, lane);
+        consume<Mode, N>(layer, shared, warp, lane);
     } else {
         shrink_registers<Mode::OTHER_REGISTERS>();
         const int role = warp - CONSUMER_WARPS;
@@ -923,11 +891,9 @@ __global__ void TCONV_WGMMA_BOUNDS wgmma_layer(const __grid_constant__ tconv_wgm
             if (lane == 0)
                 copy_slots(layer, shared);
         } else {
-            store_tiles<Mode, N, UNITS>(layer, shared, role - FIRST_STORE_WARP, lane);
+            store_tiles<Mode, N>(layer, shared, role - FIRST_STORE_WARP, lane);
         }
     }
-    __syncwarp();
-    cluster_meet(); /* the others may still write here */
 #endif
 }
 

@@ -3,7 +3,7 @@
  *
  * Words. A position is a column q of an output row's phase (../core/phases.h) or, on the other axis, a row. A unit is what
  * one accumulator holds: 64 rows of M (output channels of one phase, or `stack` output rows of fewer channels) by N pixels
- * of the patch, in one or more of its rows. A block of threads has two warpgroups of one or two units each. The patch is the
+ * of the patch, in one or more of its rows. A block of threads has two warpgroups of two units each. The patch is the
  * input under a tile, borders included, of a chunk of channels: rows of `pitch` pixels, one after another. A slot is the
  * weights of one row of taps and one chunk.
  */
@@ -16,10 +16,9 @@
 
 #define TCONV_WGMMA_M       64
 #define TCONV_WGMMA_GROUPS  2   /* warpgroups that multiply */
-#define TCONV_WGMMA_UNITS   2   /* of each, at most */
+#define TCONV_WGMMA_UNITS   2   /* of each */
 #define TCONV_WGMMA_THREADS 512 /* with those that copy and convert */
 #define TCONV_WGMMA_STAGES  8   /* the most buffers of one kind */
-#define TCONV_WGMMA_CLUSTER 2   /* blocks that share what they load of the weights */
 #define TCONV_WGMMA_STROKE  4   /* products that are summed before anything else is done */
 #define TCONV_WGMMA_QUAD    16  /* bytes of K that lie side by side: 4 channels of f32, 8 of f16 */
 
@@ -31,9 +30,9 @@ constexpr int tconv_wgmma_staged_pitch(int N, int element_size)
 }
 
 /* What a warp stages at once: half of its sums, and room to begin where a row of dst does, modulo 16 bytes. */
-constexpr int tconv_wgmma_staged_bytes(int N, int units, int element_size)
+constexpr int tconv_wgmma_staged_bytes(int N, int element_size)
 {
-    return 8 * units * tconv_wgmma_staged_pitch(N, element_size) + 128;
+    return 8 * TCONV_WGMMA_UNITS * tconv_wgmma_staged_pitch(N, element_size) + 128;
 }
 
 struct tconv_wgmma_parameters {
@@ -43,9 +42,8 @@ struct tconv_wgmma_parameters {
     bool by_boxes; /* whether the copy engine can read src; else those that convert read it themselves */
 
     int in_rows, in_columns, out_rows, out_columns, group_out;
-    int blocks, group_blocks, column_tiles, row_tiles; /* blocks of output channels: of all groups, of one */
-    int batch, cluster_tiles;                          /* what clusters compute at once, over all blocks */
-    int tile_rows, tile_columns;                       /* positions */
+    int blocks, group_blocks, column_tiles, row_tiles, tiles; /* blocks of output channels: of all groups, of one */
+    int tile_rows, tile_columns;                              /* positions */
 
     int first_row, first_column;                 /* of the patch, from the tile's first position; may be negative */
     int pitch, patch;                            /* pixels: of a row, of all */
@@ -81,9 +79,9 @@ enum tconv_wgmma_mode { TCONV_WGMMA_TF32, TCONV_WGMMA_STRICT, TCONV_WGMMA_F16, T
 #define TCONV_WGMMA_MAX_STROKES 48
 
 /* The kernels of a mode, by N. Those that the registers do not hold are not there: N = 0. */
-#define TCONV_WGMMA_SHAPES 5
+#define TCONV_WGMMA_SHAPES 4
 struct tconv_wgmma_shape {
-    int N, units;
+    int N;
     bool any_length; /* whether sums of any number of strokes stay in bounds: see TCONV_WGMMA_MAX_STROKES */
     tconv_wgmma_kernel *kernel;
 };

@@ -115,7 +115,7 @@ static tconv_status resolve_target(tconv_plan *plan, const tconv_options *option
                              issue);
 }
 
-/* Takes the first implementation of the plan's backend that supports the layer, or the one that was named. */
+/* Takes the first implementation of the plan's backend that supports the layer and suits it, or the one that was named. */
 static tconv_status choose(tconv_plan *plan, const tconv_options *options, tconv_issue *issue)
 {
     const tconv_implementation *named, *candidate;
@@ -126,7 +126,8 @@ static tconv_status choose(tconv_plan *plan, const tconv_options *options, tconv
     for (size_t i = 0; (candidate = tconv_implementation_at(i)) != NULL; i++) {
         if (candidate->backend != plan->layer.target.backend || (named != NULL && candidate != named))
             continue;
-        if (candidate->supports(&plan->layer, reason)) {
+        if (candidate->supports(&plan->layer, reason) &&
+            (named != NULL || candidate->suits == NULL || candidate->suits(&plan->layer, reason))) {
             plan->implementation = candidate;
             return TCONV_SUCCESS;
         }
