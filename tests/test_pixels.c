@@ -13,8 +13,7 @@
 #include "../src/cpu/half.h"
 #include "../src/cpu/pixels.h"
 #include "harness.h"
-
-static const tconv_allocator from_malloc;
+#include "support/bare_layer.h"
 
 /* Bytes that are told to be the second-level cache: strips of some pixels, chunks of 64 channels, streams of any dst. */
 enum { SMALL_CACHE = 24 << 10, TINY_CACHE = 3 << 10 };
@@ -46,23 +45,11 @@ struct tensors {
 /* Around dst, to see what is written beside it. */
 enum { GUARD = 256 };
 
-static void make_layer(const char *text, tconv_dtype dtype, tconv_cpu_isa isa, size_t cache, int threads,
-                       tconv_layer *layer, bool *has_bias)
+static bool make_layer(const char *text, tconv_dtype dtype, tconv_cpu_isa isa, size_t cache, int threads,
+                       tconv_layer *layer)
 {
-    harness_layer parsed;
-    char message[128];
-    tconv_issue issue;
-    cr_assert(harness_problem_parse(text, &parsed, message, sizeof message), "%s", message);
-    memset(layer, 0, sizeof *layer);
-    parsed.desc.layout = TCONV_NHWC;
-    parsed.desc.dtype = dtype;
-    *has_bias = parsed.has_bias;
-    cr_assert_eq(tconv_problem_init(&layer->problem, &parsed.desc, &issue), TCONV_SUCCESS, "%s", issue.message);
-    cr_assert_eq(tconv_phases_create(&layer->problem.h, &from_malloc, &layer->rows, &issue), TCONV_SUCCESS);
-    cr_assert_eq(tconv_phases_create(&layer->problem.w, &from_malloc, &layer->columns, &issue), TCONV_SUCCESS);
-    cr_assert_eq(tconv_cpu_resolve(threads, isa, &layer->target, &issue), TCONV_SUCCESS);
-    layer->target.backend = TCONV_BACKEND_CPU;
-    layer->target.l2_bytes = cache;
+    const struct bare_target target = {isa, cache, threads};
+    return bare_layer_make(layer, text, dtype, TCONV_NHWC, &target);
 }
 
 static void put(tconv_dtype dtype, char *tensor, int64_t index, float value)
@@ -109,41 +96,26 @@ static void release(struct tensors *tensors)
     free(tensors->bias);
     free(tensors->dst);
     free(tensors->expected);
-    tconv_phases_release(&tensors->layer.rows, &from_malloc);
-    tconv_phases_release(&tensors->layer.columns, &from_malloc);
+    bare_layer_release(&tensors->layer);
 }
 
-/* Runs an implementation; scratch and dst hold what no result may depend on. */
+/* Runs an implementation; dst holds what no result may depend on. */
 static void run(const tconv_implementation *implementation, const struct tensors *tensors, char *dst)
 {
-    const tconv_layer *layer = &tensors->layer;
-    const int64_t offset = tensors->skew * (int64_t)layer->problem.element_size;
-    tconv_memory_sizes sizes;
-    tconv_issue issue;
-    cr_assert_eq(implementation->memory(layer, &sizes, &issue), TCONV_SUCCESS);
-    void *packed = aligned_alloc(TCONV_ALIGNMENT, tconv_align_up(sizes.packed + 1, TCONV_ALIGNMENT));
-    void *scratch = aligned_alloc(TCONV_ALIGNMENT, tconv_align_up(sizes.scratch + 1, TCONV_ALIGNMENT));
-    cr_assert(packed != NULL && scratch != NULL);
-    memset(packed, 0xff, sizes.packed);
-    memset(scratch, 0xff, sizes.scratch); /* NaN */
+    const int64_t offset = tensors->skew * (int64_t)tensors->layer.problem.element_size;
     memset(dst, 0xff, (size_t)tensors->bytes);
-    cr_assert_eq(implementation->pack(layer, tensors->weights, packed, NULL, &issue), TCONV_SUCCESS);
-    const tconv_arguments arguments = {.src = tensors->src + offset,
-                                       .packed = packed,
-                                       .bias = tensors->bias,
-                                       .dst = dst + GUARD + offset,
-                                       .scratch = scratch};
-    cr_assert_eq(implementation->execute(layer, &arguments, &issue), TCONV_SUCCESS);
-    free(packed);
-    free(scratch);
+    bare_layer_run(&tensors->layer, implementation,
+                   &(struct bare_tensors){.src = tensors->src + offset,
+                                          .weights = tensors->weights,
+                                          .bias = tensors->bias,
+                                          .dst = dst + GUARD + offset});
 }
 
 static void check(const char *text, tconv_dtype dtype, tconv_cpu_isa isa, size_t cache, int skew)
 {
     struct tensors tensors;
-    bool has_bias;
     char reason[TCONV_REASON_SIZE];
-    make_layer(text, dtype, isa, cache, 1 + skew % 3, &tensors.layer, &has_bias);
+    bool has_bias = make_layer(text, dtype, isa, cache, 1 + skew % 3, &tensors.layer);
     make_tensors(&tensors, skew, has_bias);
     if (tconv_cpu_pixels.supports(&tensors.layer, reason)) {
         run(&tconv_cpu_reference, &tensors, tensors.expected);
@@ -175,10 +147,8 @@ Test(pixels, small_caches_reach_every_way)
             tconv_layer layer;
             tconv_cpu_pixel_plan plan;
             tconv_issue issue;
-            bool has_bias;
             char reason[TCONV_REASON_SIZE];
-            make_layer(problems[i], TCONV_F32, TCONV_CPU_ISA_GENERIC, c ? SMALL_CACHE : TINY_CACHE, 1, &layer,
-                       &has_bias);
+            make_layer(problems[i], TCONV_F32, TCONV_CPU_ISA_GENERIC, c ? SMALL_CACHE : TINY_CACHE, 1, &layer);
             if (tconv_cpu_pixels.supports(&layer, reason)) {
                 cr_assert_eq(tconv_cpu_pixel_plan_init(&plan, &layer, &issue), TCONV_SUCCESS);
                 waits |= plan.waits;
@@ -188,8 +158,7 @@ Test(pixels, small_caches_reach_every_way)
                 stages |= plan.can_stage;
                 depthwise |= plan.depthwise;
             }
-            tconv_phases_release(&layer.rows, &from_malloc);
-            tconv_phases_release(&layer.columns, &from_malloc);
+            bare_layer_release(&layer);
         }
     }
     cr_assert(waits && passes && folds && by_weights && stages && depthwise, "%d %d %d %d %d %d", waits, passes, folds,
@@ -202,10 +171,9 @@ Test(pixels, taps_outside_the_image_are_left_out)
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
         for (int c = 0; c < 2; c++) {
             struct tensors tensors;
-            bool has_bias;
             char reason[TCONV_REASON_SIZE];
-            make_layer(problems[i], TCONV_F32, TCONV_CPU_ISA_DEFAULT, c ? SMALL_CACHE : TINY_CACHE, 1, &tensors.layer,
-                       &has_bias);
+            bool has_bias = make_layer(problems[i], TCONV_F32, TCONV_CPU_ISA_DEFAULT, c ? SMALL_CACHE : TINY_CACHE, 1,
+                                       &tensors.layer);
             make_tensors(&tensors, 0, has_bias);
             ((float *)(void *)tensors.weights)[0] = NAN; /* the first tap, which reads outside at a border */
             if (tconv_cpu_pixels.supports(&tensors.layer, reason)) {
@@ -226,14 +194,12 @@ static const char *refusal(const char *problem, tconv_layout layout, size_t cach
 {
     static char reason[TCONV_REASON_SIZE];
     tconv_layer layer;
-    bool has_bias;
-    make_layer(problem, TCONV_F32, TCONV_CPU_ISA_GENERIC, cache, 1, &layer, &has_bias);
+    make_layer(problem, TCONV_F32, TCONV_CPU_ISA_GENERIC, cache, 1, &layer);
     layer.problem.layout = layout;
     reason[0] = '\0';
     bool supported = tconv_cpu_pixels.supports(&layer, reason);
     cr_assert_eq(supported, reason[0] == '\0', "a refusal has a reason, and nothing else has");
-    tconv_phases_release(&layer.rows, &from_malloc);
-    tconv_phases_release(&layer.columns, &from_malloc);
+    bare_layer_release(&layer);
     return reason;
 }
 
@@ -250,10 +216,9 @@ Test(pixels, weights_too_large_to_pack_are_an_error)
 {
     const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels};
     tconv_layer layer;
-    bool has_bias;
     char reason[TCONV_REASON_SIZE];
     make_layer("n=1 ci=1073741824 h=1 w=3 co=1073741824 k=1x3 p=0x1", TCONV_F16, TCONV_CPU_ISA_GENERIC, SMALL_CACHE, 1,
-               &layer, &has_bias);
+               &layer);
     for (size_t i = 0; i < sizeof implementations / sizeof implementations[0]; i++) {
         tconv_memory_sizes sizes;
         tconv_issue issue;
@@ -261,6 +226,5 @@ Test(pixels, weights_too_large_to_pack_are_an_error)
         cr_assert_eq(implementations[i]->memory(&layer, &sizes, &issue), TCONV_ERROR_OVERFLOW);
         cr_assert_str_eq(issue.field, "packed weights");
     }
-    tconv_phases_release(&layer.rows, &from_malloc);
-    tconv_phases_release(&layer.columns, &from_malloc);
+    bare_layer_release(&layer);
 }
