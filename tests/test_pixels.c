@@ -24,7 +24,7 @@ static const int skews[] = {0, 1, 4};
 static const char *const problems[] = {
     "n=3 ci=150 h=5 w=6 co=40 k=3 s=1 p=1 b=1",        /* chunks, sums that wait, a last vector in part */
     "n=2 ci=200 h=4 w=5 co=32 k=4 s=2 p=1",            /* chunks, passes of phases */
-    "n=1 ci=3000 h=1 w=3 co=16 k=3x2 s=1 b=1",         /* folded sums in several chunks */
+    "n=1 ci=3000 h=1 w=3 co=16 k=3x2 s=1 b=1",         /* several levels of sums that wait */
     "n=2 ci=16 h=7 w=20 co=32 k=2 s=2 b=1",            /* staged or streamed */
     "n=2 ci=16 h=7 w=20 co=24 k=3 s=2 p=1 op=1",       /* staged, with a last vector in part */
     "n=2 ci=16 h=5 w=19 co=64 k=2 s=3 p=1 d=1 b=1",    /* gaps between rows and columns */
@@ -141,7 +141,7 @@ Test(pixels, small_caches_give_the_bits_of_the_reference)
 /* That the layers above meet what they are there for. */
 Test(pixels, small_caches_reach_every_way)
 {
-    bool waits = false, passes = false, folds = false, by_weights = false, stages = false, depthwise = false;
+    bool waits = false, passes = false, cascades = false, by_weights = false, stages = false, depthwise = false;
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
         for (int c = 0; c < 2; c++) {
             tconv_layer layer;
@@ -153,7 +153,7 @@ Test(pixels, small_caches_reach_every_way)
                 cr_assert_eq(tconv_cpu_pixel_plan_init(&plan, &layer, &issue), TCONV_SUCCESS);
                 waits |= plan.waits;
                 passes |= plan.waits && plan.pass_pairs < layer.rows.count * layer.columns.count;
-                folds |= plan.waits && plan.folded != 0;
+                cascades |= plan.waits && plan.levels > 1;
                 by_weights |= !plan.waits && !plan.pixels_first;
                 stages |= plan.can_stage;
                 depthwise |= plan.depthwise;
@@ -161,8 +161,8 @@ Test(pixels, small_caches_reach_every_way)
             bare_layer_release(&layer);
         }
     }
-    cr_assert(waits && passes && folds && by_weights && stages && depthwise, "%d %d %d %d %d %d", waits, passes, folds,
-              by_weights, stages, depthwise);
+    cr_assert(waits && passes && cascades && by_weights && stages && depthwise, "%d %d %d %d %d %d", waits, passes,
+              cascades, by_weights, stages, depthwise);
 }
 
 /* A weight that is not finite reaches the outputs whose taps lie in the image, in chunks and stages too. */

@@ -113,9 +113,11 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
     {
         char *scratch = (char *)arguments->scratch + plan.bias_bytes + tconv_cpu_thread_number() * plan.thread_bytes;
         tconv_cpu_pixel_task task = {.job = &job, .strip = scratch, .sums = scratch + plan.strip_bytes};
-        task.stage = (char *)task.sums + plan.sums_bytes;
+        task.levels = (char *)task.sums + plan.sums_bytes;
+        task.stage = (char *)task.levels + plan.levels_bytes;
         task.to = (int64_t *)(void *)((char *)task.stage + plan.stage_bytes);
         task.at = (int32_t *)(void *)((char *)task.to + plan.to_bytes);
+        task.inside = (tconv_cpu_pixel_tap *)(void *)((char *)task.at + plan.at_bytes);
         if (plan.depthwise) /* the lanes beyond the last channel, which are summed, but not stored */
             memset(task.strip, 0, (size_t)plan.strip_bytes);
         int range = tconv_cpu_thread_number();

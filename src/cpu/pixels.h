@@ -33,7 +33,7 @@ typedef struct tconv_cpu_pixel_plan {
     int64_t pixel_pitch, row_pitch, image_pitch; /* of the strip */
     bool waits;                                  /* chunk < group_in */
     int64_t pass_pairs;
-    int64_t folded; /* from sums to folded sums; 0 where there are none */
+    int64_t levels, sums_level; /* of the sums that wait for chunks: how many, and from one to the next */
 
     /* All that a few pixels need of weights stays in the cache: go by pixels first, else by weights. */
     bool pixels_first;
@@ -45,8 +45,9 @@ typedef struct tconv_cpu_pixel_plan {
     int64_t task_blocks;                     /* blocks of a task */
     int64_t image_tiles, row_tiles, column_tiles, group_tasks, block_tasks, tasks;
 
-    /* Scratch, in bytes: bias, then for each thread strip, sums, stage, to and at of each pixel. */
-    int64_t bias_bytes, strip_bytes, sums_bytes, stage_bytes, to_bytes, thread_bytes;
+    /* Scratch, in bytes: bias, then for each thread strip, sums, levels of a microkernel's cascade, stage, to and at of each
+     * pixel, and taps of one. */
+    int64_t bias_bytes, strip_bytes, sums_bytes, levels_bytes, stage_bytes, to_bytes, at_bytes, thread_bytes;
     int threads;
 
     /* Packed weights, in bytes: tconv_cpu_packed_header, taps, weights. */
@@ -109,9 +110,10 @@ typedef struct tconv_cpu_pixel_job {
 typedef struct tconv_cpu_pixel_task {
     const tconv_cpu_pixel_job *job;
     int64_t image, images, row, rows, column, columns, group, groups, block, blocks;
-    void *strip, *sums, *stage;
+    void *strip, *sums, *levels, *stage;
     int64_t *to;                                     /* where each pixel begins in dst, from the first of its phases */
     int32_t *at;                                     /* and in the strip */
+    tconv_cpu_pixel_tap *inside;                     /* room for the taps of a pair that lie in the image */
     int64_t pixel_images, pixel_rows, pixel_columns; /* the extents that pixels were listed for */
 } tconv_cpu_pixel_task;
 
