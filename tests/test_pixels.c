@@ -1,7 +1,8 @@
 /*
  * What cpu_pixels does only in layers larger than other tests run: chunks of input channels, passes of phases, sums that
  * wait, stages, stores past the caches. A second-level cache of a few KiB, told to the plan, brings all of it to small
- * layers, whose results are compared with the reference's, bit for bit, at every instruction set.
+ * layers, whose results are compared with the reference's, bit for bit, at every instruction set. And images of one pixel
+ * in NCHW, which it takes as pixels.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -17,6 +18,8 @@
 
 /* Bytes that are told to be the second-level cache: strips of some pixels, chunks of 64 channels, streams of any dst. */
 enum { SMALL_CACHE = 24 << 10, TINY_CACHE = 3 << 10 };
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* Elements by which src and dst are moved from an aligned address. */
 static const int skews[] = {0, 1, 4};
@@ -48,7 +51,7 @@ enum { GUARD = 256 };
 static bool make_layer(const char *text, tconv_dtype dtype, tconv_cpu_isa isa, size_t cache, int threads,
                        tconv_layer *layer)
 {
-    const struct bare_target target = {isa, cache, threads};
+    const struct bare_target target = {.isa = isa, .cache = cache, .threads = threads};
     return bare_layer_make(layer, text, dtype, TCONV_NHWC, &target);
 }
 
@@ -111,28 +114,37 @@ static void run(const tconv_implementation *implementation, const struct tensors
                                           .dst = dst + GUARD + offset});
 }
 
+/* The layer's bits are the reference's; false if cpu_pixels does not take it. */
+static bool check_layer(struct tensors *tensors, const char *text, int skew, bool has_bias)
+{
+    char reason[TCONV_REASON_SIZE];
+    bool taken = tconv_cpu_pixels.supports(&tensors->layer, reason);
+    make_tensors(tensors, skew, has_bias);
+    if (taken) {
+        run(&tconv_cpu_reference, tensors, tensors->expected);
+        run(&tconv_cpu_pixels, tensors, tensors->dst);
+        cr_assert(memcmp(tensors->dst, tensors->expected, (size_t)tensors->bytes) == 0,
+                  "%s, dtype %d, isa %d, cache %zu, skew %d: not as the reference", text,
+                  (int)tensors->layer.problem.dtype, (int)tensors->layer.target.cpu_isa, tensors->layer.target.l2_bytes,
+                  skew);
+    }
+    release(tensors);
+    return taken;
+}
+
 static void check(const char *text, tconv_dtype dtype, tconv_cpu_isa isa, size_t cache, int skew)
 {
     struct tensors tensors;
-    char reason[TCONV_REASON_SIZE];
     bool has_bias = make_layer(text, dtype, isa, cache, 1 + skew % 3, &tensors.layer);
-    make_tensors(&tensors, skew, has_bias);
-    if (tconv_cpu_pixels.supports(&tensors.layer, reason)) {
-        run(&tconv_cpu_reference, &tensors, tensors.expected);
-        run(&tconv_cpu_pixels, &tensors, tensors.dst);
-        cr_assert(memcmp(tensors.dst, tensors.expected, (size_t)tensors.bytes) == 0,
-                  "%s, dtype %d, isa %d, cache %zu, skew %d: not as the reference", text, (int)dtype, (int)isa, cache,
-                  skew);
-    }
-    release(&tensors);
+    check_layer(&tensors, text, skew, has_bias);
 }
 
 Test(pixels, small_caches_give_the_bits_of_the_reference)
 {
     for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++)
-        for (size_t i = 0; tconv_cpu_has_isa((tconv_cpu_isa)isa) && i < sizeof problems / sizeof problems[0]; i++)
+        for (size_t i = 0; tconv_cpu_has_isa((tconv_cpu_isa)isa) && i < COUNT(problems); i++)
             for (int dtype = TCONV_F32; dtype <= TCONV_BF16; dtype++)
-                for (size_t s = 0; s < sizeof skews / sizeof skews[0]; s++) {
+                for (size_t s = 0; s < COUNT(skews); s++) {
                     check(problems[i], (tconv_dtype)dtype, (tconv_cpu_isa)isa, SMALL_CACHE, skews[s]);
                     check(problems[i], (tconv_dtype)dtype, (tconv_cpu_isa)isa, TINY_CACHE, skews[s]);
                 }
@@ -142,7 +154,7 @@ Test(pixels, small_caches_give_the_bits_of_the_reference)
 Test(pixels, small_caches_reach_every_way)
 {
     bool waits = false, passes = false, cascades = false, by_weights = false, stages = false, depthwise = false;
-    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
+    for (size_t i = 0; i < COUNT(problems); i++) {
         for (int c = 0; c < 2; c++) {
             tconv_layer layer;
             tconv_cpu_pixel_plan plan;
@@ -168,7 +180,7 @@ Test(pixels, small_caches_reach_every_way)
 /* A weight that is not finite reaches the outputs whose taps lie in the image, in chunks and stages too. */
 Test(pixels, taps_outside_the_image_are_left_out)
 {
-    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
+    for (size_t i = 0; i < COUNT(problems); i++) {
         for (int c = 0; c < 2; c++) {
             struct tensors tensors;
             char reason[TCONV_REASON_SIZE];
@@ -194,8 +206,8 @@ static const char *refusal(const char *problem, tconv_layout layout, size_t cach
 {
     static char reason[TCONV_REASON_SIZE];
     tconv_layer layer;
-    make_layer(problem, TCONV_F32, TCONV_CPU_ISA_GENERIC, cache, 1, &layer);
-    layer.problem.layout = layout;
+    bare_layer_make(&layer, problem, TCONV_F32, layout,
+                    &(struct bare_target){.isa = TCONV_CPU_ISA_GENERIC, .cache = cache, .threads = 1});
     reason[0] = '\0';
     bool supported = tconv_cpu_pixels.supports(&layer, reason);
     cr_assert_eq(supported, reason[0] == '\0', "a refusal has a reason, and nothing else has");
@@ -211,6 +223,53 @@ Test(pixels, refuses_what_vectors_of_channels_do_not_suit)
     cr_assert_str_not_empty(refusal("n=1 ci=8 h=99 w=99 co=8 k=90", TCONV_NHWC, SMALL_CACHE));
 }
 
+/* NCHW images of one input pixel: of which all outputs lie side by side, and have a tap. */
+static const char *const single_pixels[] = {
+    "n=5 ci=20 h=1 w=1 co=9 k=4 b=1",
+    "n=3 ci=70 h=1 w=1 co=17 k=3x5 s=2x3 p=0x1x2x1 b=1",    /* some taps cut off */
+    "n=2 ci=9 h=1 w=1 co=40 k=1 b=1",                       /* one output */
+    "n=2 ci=9 h=1 w=1 co=40 k=3 p=1",                       /* one output, of the middle tap */
+    "n=3 ci=12 h=1 w=1 co=30 k=4x3 g=3 b=1",                /* groups */
+    "n=3 ci=18 h=1 w=1 co=18 k=4x3 g=18 b=1",               /* depthwise */
+    "n=4 ci=6 h=1 w=1 co=8 k=3 ss=9x1x1x1 ds=80x9x3x1 b=1", /* images of slices */
+    "n=2 ci=300 h=1 w=1 co=16 k=2x8 s=2x8",                 /* chunks */
+};
+
+Test(pixels, images_of_one_pixel_in_nchw)
+{
+    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++)
+        for (size_t i = 0; tconv_cpu_has_isa((tconv_cpu_isa)isa) && i < COUNT(single_pixels); i++)
+            for (int dtype = TCONV_F32; dtype <= TCONV_BF16; dtype++)
+                for (int weights = TCONV_WEIGHT_IOHW; weights <= TCONV_WEIGHT_HWOI; weights++)
+                    for (size_t c = 0; c < 2; c++) {
+                        const struct bare_target target = {.isa = (tconv_cpu_isa)isa,
+                                                           .cache = c ? SMALL_CACHE : TINY_CACHE,
+                                                           .threads = 2,
+                                                           .weights = (tconv_weight_layout)weights};
+                        struct tensors tensors;
+                        bool has_bias =
+                            bare_layer_make(&tensors.layer, single_pixels[i], (tconv_dtype)dtype, TCONV_NCHW, &target);
+                        cr_assert(check_layer(&tensors, single_pixels[i], (int)c, has_bias), "%s is not taken",
+                                  single_pixels[i]);
+                    }
+}
+
+Test(pixels, refuses_images_whose_outputs_are_not_its_taps)
+{
+    cr_assert_str_empty(refusal("n=1 ci=8 h=1 w=1 co=8 k=3", TCONV_NCHW, SMALL_CACHE));
+    const char *const refused[] = {
+        "n=1 ci=8 h=1 w=2 co=8 k=3",                    /* two pixels */
+        "n=1 ci=8 h=1 w=1 co=8 k=3 s=2 op=1",           /* the last row and column have no tap */
+        "n=1 ci=8 h=1 w=1 co=8 k=3 d=2",                /* every other one has none */
+        "n=1 ci=8 h=1 w=1 co=8 k=2 s=5 p=2x2x0x0 op=2", /* none has: all taps are cut off */
+        "n=2 ci=8 h=1 w=1 co=8 k=3 ss=20x2x1x1",        /* channels of src apart */
+        "n=2 ci=8 h=1 w=1 co=8 k=3 ds=90x10x3x1",       /* channels of dst apart */
+        "n=1 ci=8 h=1 w=1 co=1 k=1",                    /* too few outputs */
+    };
+    for (size_t i = 0; i < COUNT(refused); i++)
+        cr_assert_str_not_empty(refusal(refused[i], TCONV_NCHW, SMALL_CACHE), "%s is taken", refused[i]);
+}
+
 /* Weights of less than 2^63 bytes in f16 may take more in the type of the sums: no plan is made of sizes that wrapped. */
 Test(pixels, weights_too_large_to_pack_are_an_error)
 {
@@ -219,7 +278,7 @@ Test(pixels, weights_too_large_to_pack_are_an_error)
     char reason[TCONV_REASON_SIZE];
     make_layer("n=1 ci=1073741824 h=1 w=3 co=1073741824 k=1x3 p=0x1", TCONV_F16, TCONV_CPU_ISA_GENERIC, SMALL_CACHE, 1,
                &layer);
-    for (size_t i = 0; i < sizeof implementations / sizeof implementations[0]; i++) {
+    for (size_t i = 0; i < COUNT(implementations); i++) {
         tconv_memory_sizes sizes;
         tconv_issue issue;
         cr_assert(implementations[i]->supports(&layer, reason));

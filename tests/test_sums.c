@@ -32,9 +32,9 @@ static const char *const problems[] = {
     /* Long sums of few taps, and of phases. */
     "n=1 ci=1000 h=2 w=9 co=8 k=1", "n=1 ci=2000 h=2 w=9 co=16 k=1", "n=3 ci=4096 h=1 w=5 co=16 k=1",
     "n=2 ci=10000 h=1 w=3 co=16 k=1", "n=1 ci=2500 h=4 w=4 co=16 k=4 s=2 p=1",
-    "n=1 ci=700 h=3 w=9 co=3 k=7 s=3 p=1",          /* column phases fused, of two and three taps */
-    "n=1 ci=4 h=14 w=20 co=4 k=6x8 s=1 g=4",         /* a stencil of a segment of taps */
-    "n=2 ci=40 h=13 w=20 co=40 k=11x13 s=1 g=40",   /* depthwise, several segments of taps */
+    "n=1 ci=700 h=3 w=9 co=3 k=7 s=3 p=1",                  /* column phases fused, of two and three taps */
+    "n=1 ci=4 h=14 w=20 co=4 k=6x8 s=1 g=4",                /* a stencil of a segment of taps */
+    "n=2 ci=40 h=13 w=20 co=40 k=11x13 s=1 g=40",           /* depthwise, several segments of taps */
     "n=1 ci=16 h=104 w=104 co=16 k=101x99 s=1 p=99x97 g=16" /* depthwise, 10,000 terms */
 };
 
@@ -130,7 +130,7 @@ Test(sums, terms_that_are_alike_stay_in_the_bound)
     for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++)
         for (size_t i = 0; tconv_cpu_has_isa((tconv_cpu_isa)isa) && i < COUNT_OF(problems); i++)
             for (size_t c = 0; c < COUNT_OF(caches); c++) {
-                const struct bare_target target = {(tconv_cpu_isa)isa, caches[c], 1};
+                const struct bare_target target = {.isa = (tconv_cpu_isa)isa, .cache = caches[c], .threads = 1};
                 check_problem(problems[i], TCONV_NCHW, &target);
                 check_problem(problems[i], TCONV_NHWC, &target);
             }
@@ -142,7 +142,7 @@ Test(sums, layers_reach_every_way_to_sum)
     bool halo = false, calls = false, fused = false, stencil = false, waits = false, depthwise = false;
     for (size_t i = 0; i < COUNT_OF(problems); i++) {
         for (size_t c = 0; c < COUNT_OF(caches); c++) {
-            const struct bare_target target = {TCONV_CPU_ISA_DEFAULT, caches[c], 1};
+            const struct bare_target target = {.cache = caches[c], .threads = 1};
             tconv_layer layer;
             tconv_cpu_plan plan;
             tconv_cpu_pixel_plan pixels;

@@ -1,6 +1,6 @@
 /*
  * The parts of the pixels algorithm among themselves: pixels.c drives, pixels_strip.c loads input, pixels_sum.c sums and
- * stores, pixels_pack.c packs weights, pixels_plan.c decides.
+ * stores, pixels_pack.c packs weights, pixels_plan.c decides, pixels_view.c says what a pixel is.
  *
  * The words are those of blocking.h; a strip goes pixel by pixel, and a block is up to TCONV_CPU_MAX_PIXEL_VECTORS
  * vectors of a group's output channels, the last one padded with zeros.
@@ -54,6 +54,20 @@ typedef struct tconv_cpu_pixel_plan {
     int64_t taps_bytes, packed_bytes;
 } tconv_cpu_pixel_plan;
 
+/*
+ * A layer as pixels with all their channels side by side: an NHWC layer as it is. An NCHW image of one input pixel lies alike,
+ * and if each of its outputs has a tap, they are all that the image has: channels, too, of one output pixel of a 1 x 1 kernel.
+ * outputs: of each of the caller's output channels, by the caller's row phases and column phases. It must not move.
+ */
+typedef struct tconv_cpu_pixel_view {
+    tconv_layer layer;
+    tconv_phase phase; /* the only one of a layer that is not the caller's */
+    int64_t outputs;
+} tconv_cpu_pixel_view;
+
+/* False where pixels do not lie so. */
+bool tconv_cpu_pixel_view_init(tconv_cpu_pixel_view *view, const tconv_layer *layer);
+
 /* A row phase and a column phase, with their live taps. */
 typedef struct tconv_cpu_pixel_pair {
     const tconv_phase *row, *column;
@@ -69,10 +83,10 @@ static inline int64_t tconv_cpu_pixel_pair_taps(const tconv_cpu_pixel_pair *pair
 /* Walks all pairs, rows outside, with their offsets: pair->row must be NULL at first. False at the end. */
 bool tconv_cpu_next_pixel_pair(const tconv_layer *layer, tconv_cpu_pixel_pair *pair);
 
-/* Why the algorithm does not take a layer; NULL where it does. */
+/* Why the algorithm does not take the layer of a view; NULL where it does. */
 const char *tconv_cpu_pixel_refusal(const tconv_layer *layer);
 
-/* For a layer that is not refused; fails only where a size overflows. */
+/* For the layer of a view that is not refused; fails only where a size overflows. */
 tconv_status tconv_cpu_pixel_plan_init(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, tconv_issue *issue);
 
 /* Vectors of a block, and of all blocks before it. */

@@ -227,8 +227,6 @@ const char *tconv_cpu_pixel_refusal(const tconv_layer *layer)
 {
     tconv_cpu_pixel_plan plan;
     int64_t pair_taps;
-    if (layer->problem.layout != TCONV_NHWC)
-        return "src and dst must be NHWC";
     bool placed = init_strip(&plan, layer, &pair_taps);
     if ((double)plan.group_out * 100 < (double)plan.vectors * (double)plan.lanes * LEAST_CHANNELS_PERCENT)
         return plan.depthwise ? "output channels fill less than half a vector"

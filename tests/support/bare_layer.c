@@ -20,6 +20,7 @@ bool bare_layer_make(tconv_layer *layer, const char *problem, tconv_dtype dtype,
     memset(layer, 0, sizeof *layer);
     parsed.desc.layout = layout;
     parsed.desc.dtype = dtype;
+    parsed.desc.weight_layout = target->weights;
     cr_assert_eq(tconv_problem_init(&layer->problem, &parsed.desc, &issue), TCONV_SUCCESS, "%s", issue.message);
     cr_assert_eq(tconv_phases_create(&layer->problem.h, &from_malloc, &layer->rows, &issue), TCONV_SUCCESS);
     cr_assert_eq(tconv_phases_create(&layer->problem.w, &from_malloc, &layer->columns, &issue), TCONV_SUCCESS);

@@ -4,11 +4,13 @@
 
 #include "../../src/core/impl.h"
 
-/* How a layer is to be planned: with a second-level cache of so many bytes (0: the machine's), up to so many threads. */
+/* How a layer is to be planned: with a second-level cache of so many bytes (0: the machine's), up to so many threads, for
+ * weights that lie so. */
 struct bare_target {
     tconv_cpu_isa isa;
     size_t cache;
     int threads;
+    tconv_weight_layout weights;
 };
 
 /* The layer of a problem as `tconv bench` takes it; the test fails where there is none. Whether it has a bias. */
