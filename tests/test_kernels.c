@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../src/cpu/blocking.h"
 #include "harness.h"
 #include "support/levels.h"
 
@@ -15,47 +16,49 @@
 /* The terms of a tile, and how they are cut. */
 typedef struct tile_terms {
     int64_t terms, round_terms, segment;
-    bool folded;
-    int64_t second; /* terms after which a second call goes on, all or none of a round's segments; 0: one call */
+    int64_t call_terms; /* of each call but the last: whole rounds, or parts of the only one; 0: one call */
 } tile_terms;
 
 static const tile_terms exact_terms[] = {
-    {0, 1, 64, false, 0}, /* nothing but the bias */
-    {1, 1, 64, false, 0},
-    {63, 63, 64, false, 0},
-    {64, 64, 64, false, 0},
-    {65, 65, 64, false, 0},
-    {128, 128, 64, false, 64},
-    {129, 129, 64, false, 128},
-    {150, 150, 70, false, 70},
+    {0, 1, 48, 0}, /* nothing but the bias */
+    {1, 1, 48, 0},
+    {47, 47, 48, 0},
+    {48, 48, 48, 0},
+    {49, 49, 48, 0},
+    {128, 128, 64, 64},
+    {129, 129, 64, 128},
+    {150, 150, 70, 70},
     /* Rounds that are shorter than a segment, as long, longer, and not all there. */
-    {15, 5, 12, false, 5},
-    {72, 9, 9, false, 27},
-    {60, 20, 9, false, 40},
-    {50, 20, 20, false, 0},
-    {5, 20, 64, false, 0},
-    /* One term to a segment, around one fold and two. */
-    {TCONV_CPU_FOLD - 1, 1000, 1, true, 0},
-    {TCONV_CPU_FOLD, 1000, 1, true, 0},
-    {TCONV_CPU_FOLD + 1, 1000, 1, true, 0},
-    {TCONV_CPU_FOLD + 1, 1, 64, true, TCONV_CPU_FOLD},
-    {2 * TCONV_CPU_FOLD - 1, 1000, 1, true, TCONV_CPU_FOLD - 1},
-    {2 * TCONV_CPU_FOLD, 1000, 1, true, TCONV_CPU_FOLD},
-    {2 * TCONV_CPU_FOLD + 1, 1000, 1, true, TCONV_CPU_FOLD + 1},
-    {3 * TCONV_CPU_FOLD, 1000, 1, true, 2 * TCONV_CPU_FOLD},
-    {6 * TCONV_CPU_FOLD, 3, 3, true, 3 * TCONV_CPU_FOLD},
+    {15, 5, 12, 5},
+    {72, 9, 9, 27},
+    {60, 20, 9, 40},
+    {50, 20, 20, 0},
+    {5, 20, 64, 0},
+    /* One term to a segment: all that are in the cascade, some, and all but the last. */
+    {2, 1000, 1, 0},
+    {3, 1000, 1, 0},
+    {4, 1000, 1, 0},
+    {7, 1000, 1, 3},
+    {63, 1000, 1, 0},
+    {64, 1000, 1, 32},
+    {65, 1000, 1, 64},
+    {65, 1, 48, 64},
+    {127, 1000, 1, 16},
+    {384, 3, 3, 192},
+    {90, 9, 9, 9},
+    {30, 1000, 2, 10},
 };
 
 /* Long sums, cut as for f32. */
 static const tile_terms long_terms[] = {
-    {4000, 4000, 64, false, 0},
-    {9 * 512, 512, 64, true, 0},
-    {64 * (TCONV_CPU_FOLD + 2), 64 * (TCONV_CPU_FOLD + 2), 64, true, 64 * (TCONV_CPU_FOLD - 1)},
-    {700 * 9, 63, 63, true, 6300 - 63},
+    {4000, 4000, 48, 0},
+    {9 * 480, 480, 48, 0},
+    {3168, 3168, 48, 3024},
+    {700 * 9, 144, 48, 6300 - 108},
 };
 
 /* The most terms of a round, and of a segment, above. */
-enum { MOST_ROUND_TERMS = 64 * (TCONV_CPU_FOLD + 2), MOST_SEGMENT = 70 };
+enum { MOST_ROUND_TERMS = 4000, MOST_SEGMENT = 70 };
 
 typedef enum tile_fill { TILE_INTEGERS, TILE_REALS, TILE_ALIKE } tile_fill;
 
@@ -67,7 +70,7 @@ typedef struct tile_test {
     tile_terms terms;
     int64_t sums_stride; /* room for a vector of marks after each row */
     int32_t starts[TCONV_CPU_MAX_VECTORS], offsets[MOST_ROUND_TERMS];
-    struct guarded strip, weights, sums;
+    struct guarded strip, weights, sums, levels;
     char bias[TCONV_CPU_MAX_CHANNELS * sizeof(double)];
 } tile_test;
 
@@ -96,11 +99,48 @@ static struct guarded make_values(tconv_dtype real, int64_t count, tile_fill fil
     return made;
 }
 
+static int64_t call_terms(const tile_terms *terms)
+{
+    return terms->call_terms > 0 ? terms->call_terms : terms->terms;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* What tconv_cpu_cascade_levels says of the calls, and of the segments of one. */
+static int64_t sums_levels(const tile_terms *terms)
+{
+    int64_t calls = terms->terms > 0 ? ceil_div(terms->terms, call_terms(terms)) : 1;
+    return calls > 1 ? tconv_cpu_cascade_levels(calls) : 1;
+}
+
+static int64_t segment_levels(const tile_terms *terms)
+{
+    int64_t all = call_terms(terms), rounds = all / terms->round_terms;
+    return tconv_cpu_cascade_levels(rounds * ceil_div(terms->round_terms, terms->segment) +
+                                    ceil_div(all % terms->round_terms, terms->segment));
+}
+
+/* Sums and levels, marks beside the rows of sums, and NaN where nothing was written yet; each ends where it must. */
+static void make_sums(tile_test *test)
+{
+    const int64_t rows = test->channels * sums_levels(&test->terms), width = test->vectors * test->lanes;
+    test->sums_stride = width + test->lanes;
+    test->sums = level_make_elements(test->real, rows * test->sums_stride - test->lanes, LEVEL_MARK, GUARD_AFTER);
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t i = 0; i < width; i++)
+            harness_element_set(test->real, test->sums.data, row * test->sums_stride + i, NAN);
+    test->levels =
+        level_make_elements(test->real, segment_levels(&test->terms) * test->channels * width, NAN, GUARD_AFTER);
+}
+
 /* The strip and the weights end with what the last term reads, the sums with the last row's last vector. */
 static void make_tile(tile_test *test, tile_fill fill)
 {
     const tile_terms *terms = &test->terms;
-    int64_t last = 0, rows = test->channels * (terms->folded ? 2 : 1);
+    int64_t last = 0;
     harness_random random;
     harness_random_seed(&random, (uint64_t)(terms->terms * 1000 + terms->segment));
     for (int64_t t = 0; t < terms->round_terms; t++)
@@ -113,11 +153,7 @@ static void make_tile(tile_test *test, tile_fill fill)
     test->weights = make_values(test->real, terms->terms * test->channels, fill, &random);
     for (int m = 0; m < test->channels; m++)
         harness_element_set(test->real, test->bias, m, tile_value(fill, &random));
-    test->sums_stride = (test->vectors + 1) * test->lanes;
-    test->sums = level_make_elements(test->real, rows * test->sums_stride - test->lanes, LEVEL_MARK, GUARD_AFTER);
-    for (int64_t row = 0; row < rows; row++)
-        for (int64_t i = 0; i < test->vectors * test->lanes; i++)
-            harness_element_set(test->real, test->sums.data, row * test->sums_stride + i, NAN);
+    make_sums(test);
 }
 
 static void release_tile(tile_test *test)
@@ -125,43 +161,37 @@ static void release_tile(tile_test *test)
     guard_release(&test->strip);
     guard_release(&test->weights);
     guard_release(&test->sums);
+    guard_release(&test->levels);
 }
 
-/* The terms in one call, or in two: of several rounds, or the rest of one. */
-static void call_tile(const tile_test *test, int64_t second)
+/* All terms, in one call or several. */
+static void call_tile(const tile_test *test)
 {
     static const char nothing[64];
     static const int32_t ahead[MOST_SEGMENT];
     const tconv_cpu_run runs[] = {{nothing, 1}, {nothing, 0}};
     const tile_terms *terms = &test->terms;
-    const int64_t size = (int64_t)harness_element_size(test->real), rounds = second / terms->round_terms;
-    tconv_cpu_tile tile = {.strip = test->strip.data,
-                           .vectors = test->starts,
-                           .offsets = test->offsets,
-                           .terms = second > 0 ? second : terms->terms,
-                           .round_terms = terms->round_terms,
+    const int64_t size = (int64_t)harness_element_size(test->real), most = call_terms(terms);
+    tconv_cpu_tile tile = {.vectors = test->starts,
                            .round_stride = ROUND_STRIDE,
                            .segment = terms->segment,
-                           .weights = test->weights.data,
                            .sums = test->sums.data,
+                           .levels = test->levels.data,
                            .sums_stride = test->sums_stride,
-                           .folded = terms->folded ? test->channels * test->sums_stride : 0,
-                           .last = second == 0,
+                           .sums_level = test->channels * test->sums_stride,
                            .bias = test->bias,
                            .runs = runs,
                            .ahead = ahead};
-    test->function(&tile);
-    if (second == 0)
-        return;
-    tile.terms = terms->terms - second;
-    tile.strip = (const char *)test->strip.data + rounds * ROUND_STRIDE * size;
-    tile.offsets = test->offsets + second % terms->round_terms;
-    tile.round_terms = terms->round_terms - second % terms->round_terms;
-    tile.weights = (const char *)test->weights.data + second * test->channels * size;
-    tile.segments_done = rounds * ((terms->round_terms + terms->segment - 1) / terms->segment) +
-                         second % terms->round_terms / terms->segment;
-    tile.last = true;
-    test->function(&tile);
+    for (int64_t begin = 0; !tile.last; begin += most, tile.calls_done++) {
+        int64_t of_round = begin % terms->round_terms;
+        tile.last = begin + most >= terms->terms;
+        tile.terms = tile.last ? terms->terms - begin : most;
+        tile.strip = (const char *)test->strip.data + begin / terms->round_terms * ROUND_STRIDE * size;
+        tile.offsets = test->offsets + of_round;
+        tile.round_terms = terms->round_terms - of_round;
+        tile.weights = (const char *)test->weights.data + begin * test->channels * size;
+        test->function(&tile);
+    }
 }
 
 /* The sum of a channel at a lane of a vector, and the sum of magnitudes. */
@@ -190,14 +220,14 @@ static void check_tile(const tile_test *test, double units)
             if (!(fabsl(got - expected) <= units * rounding * magnitude))
                 cr_assert_fail("%s: channel %d position %d is %.17g, not %.17Lg", test->where, m, i, got, expected);
         }
-    for (int64_t row = 0; row < test->channels * (test->terms.folded ? 2 : 1) - 1; row++)
+    for (int64_t row = 0; row < test->channels * sums_levels(&test->terms) - 1; row++)
         for (int64_t i = test->vectors * test->lanes; i < test->sums_stride; i++)
             if (harness_element_get(test->real, test->sums.data, row * test->sums_stride + i) != LEVEL_MARK)
                 cr_assert_fail("%s: something was written beside row %d of the sums", test->where, (int)row);
 }
 
 /* Channels of a tile share what they load, not what they sum: each position has the bits of a tile of one channel and
- * one vector, and of calls that stop and go on. */
+ * one vector. */
 static void check_bits(tile_test *test, const struct level *level)
 {
     const size_t size = harness_element_size(test->real);
@@ -212,15 +242,15 @@ static void check_bits(tile_test *test, const struct level *level)
         memcpy((char *)one.weights.data + (size_t)i * size,
                (const char *)test->weights.data + (size_t)(i * test->channels + m) * size, size);
     memmove(one.bias, one.bias + (size_t)m * size, size);
-    one.sums_stride = 2 * one.lanes;
-    one.sums = level_make_elements(one.real, 2 * one.sums_stride, NAN, GUARD_AFTER);
-    call_tile(&one, 0);
+    make_sums(&one);
+    call_tile(&one);
     cr_assert(memcmp(one.sums.data,
                      (const char *)test->sums.data + (size_t)(m * test->sums_stride + v * test->lanes) * size,
                      (size_t)test->lanes * size) == 0,
               "%s: channel %d of vector %d has other bits in a tile of its own", test->where, m, v);
     guard_release(&one.weights);
     guard_release(&one.sums);
+    guard_release(&one.levels);
 }
 
 static void test_tile(const struct level *level, tconv_dtype real, int channels, int vectors, const tile_terms *terms,
@@ -233,11 +263,11 @@ static void test_tile(const struct level *level, tconv_dtype real, int channels,
                       .function = level->kernels->real[real == TCONV_F64].tiles[channels][vectors],
                       .terms = *terms};
     snprintf(test.where, sizeof test.where,
-             "%s %s tile %d x %d, %d terms in rounds of %d and segments of %d, again at %d", level->name,
+             "%s %s tile %d x %d, %d terms in rounds of %d and segments of %d, %d a call", level->name,
              harness_dtype_name(real), channels, vectors, (int)terms->terms, (int)terms->round_terms,
-             (int)terms->segment, (int)terms->second);
+             (int)terms->segment, (int)call_terms(terms));
     make_tile(&test, fill);
-    call_tile(&test, terms->second);
+    call_tile(&test);
     check_tile(&test, fill == TILE_INTEGERS ? 0 : 16);
     if (fill != TILE_INTEGERS)
         check_bits(&test, level);

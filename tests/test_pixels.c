@@ -1,7 +1,8 @@
 /*
  * What cpu_pixels does only in layers larger than other tests run: chunks of input channels, passes of phases, sums that
  * wait, stages, stores past the caches. A second-level cache of a few KiB, told to the plan, brings all of it to small
- * layers, whose results are compared with the reference's, bit for bit, at every instruction set.
+ * layers, whose results are compared with the reference's, bit for bit, at every instruction set. And images of one pixel
+ * in NCHW, which it takes as pixels.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -13,11 +14,12 @@
 #include "../src/cpu/half.h"
 #include "../src/cpu/pixels.h"
 #include "harness.h"
-
-static const tconv_allocator from_malloc;
+#include "support/bare_layer.h"
 
 /* Bytes that are told to be the second-level cache: strips of some pixels, chunks of 64 channels, streams of any dst. */
 enum { SMALL_CACHE = 24 << 10, TINY_CACHE = 3 << 10 };
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* Elements by which src and dst are moved from an aligned address. */
 static const int skews[] = {0, 1, 4};
@@ -25,7 +27,7 @@ static const int skews[] = {0, 1, 4};
 static const char *const problems[] = {
     "n=3 ci=150 h=5 w=6 co=40 k=3 s=1 p=1 b=1",        /* chunks, sums that wait, a last vector in part */
     "n=2 ci=200 h=4 w=5 co=32 k=4 s=2 p=1",            /* chunks, passes of phases */
-    "n=1 ci=3000 h=1 w=3 co=16 k=3x2 s=1 b=1",         /* folded sums in several chunks */
+    "n=1 ci=3000 h=1 w=3 co=16 k=3x2 s=1 b=1",         /* several levels of sums that wait */
     "n=2 ci=16 h=7 w=20 co=32 k=2 s=2 b=1",            /* staged or streamed */
     "n=2 ci=16 h=7 w=20 co=24 k=3 s=2 p=1 op=1",       /* staged, with a last vector in part */
     "n=2 ci=16 h=5 w=19 co=64 k=2 s=3 p=1 d=1 b=1",    /* gaps between rows and columns */
@@ -46,23 +48,11 @@ struct tensors {
 /* Around dst, to see what is written beside it. */
 enum { GUARD = 256 };
 
-static void make_layer(const char *text, tconv_dtype dtype, tconv_cpu_isa isa, size_t cache, int threads,
-                       tconv_layer *layer, bool *has_bias)
+static bool make_layer(const char *text, tconv_dtype dtype, tconv_cpu_isa isa, size_t cache, int threads,
+                       tconv_layer *layer)
 {
-    harness_layer parsed;
-    char message[128];
-    tconv_issue issue;
-    cr_assert(harness_problem_parse(text, &parsed, message, sizeof message), "%s", message);
-    memset(layer, 0, sizeof *layer);
-    parsed.desc.layout = TCONV_NHWC;
-    parsed.desc.dtype = dtype;
-    *has_bias = parsed.has_bias;
-    cr_assert_eq(tconv_problem_init(&layer->problem, &parsed.desc, &issue), TCONV_SUCCESS, "%s", issue.message);
-    cr_assert_eq(tconv_phases_create(&layer->problem.h, &from_malloc, &layer->rows, &issue), TCONV_SUCCESS);
-    cr_assert_eq(tconv_phases_create(&layer->problem.w, &from_malloc, &layer->columns, &issue), TCONV_SUCCESS);
-    cr_assert_eq(tconv_cpu_resolve(threads, isa, &layer->target, &issue), TCONV_SUCCESS);
-    layer->target.backend = TCONV_BACKEND_CPU;
-    layer->target.l2_bytes = cache;
+    const struct bare_target target = {.isa = isa, .cache = cache, .threads = threads};
+    return bare_layer_make(layer, text, dtype, TCONV_NHWC, &target);
 }
 
 static void put(tconv_dtype dtype, char *tensor, int64_t index, float value)
@@ -109,58 +99,52 @@ static void release(struct tensors *tensors)
     free(tensors->bias);
     free(tensors->dst);
     free(tensors->expected);
-    tconv_phases_release(&tensors->layer.rows, &from_malloc);
-    tconv_phases_release(&tensors->layer.columns, &from_malloc);
+    bare_layer_release(&tensors->layer);
 }
 
-/* Runs an implementation; scratch and dst hold what no result may depend on. */
+/* Runs an implementation; dst holds what no result may depend on. */
 static void run(const tconv_implementation *implementation, const struct tensors *tensors, char *dst)
 {
-    const tconv_layer *layer = &tensors->layer;
-    const int64_t offset = tensors->skew * (int64_t)layer->problem.element_size;
-    tconv_memory_sizes sizes;
-    tconv_issue issue;
-    cr_assert_eq(implementation->memory(layer, &sizes, &issue), TCONV_SUCCESS);
-    void *packed = aligned_alloc(TCONV_ALIGNMENT, tconv_align_up(sizes.packed + 1, TCONV_ALIGNMENT));
-    void *scratch = aligned_alloc(TCONV_ALIGNMENT, tconv_align_up(sizes.scratch + 1, TCONV_ALIGNMENT));
-    cr_assert(packed != NULL && scratch != NULL);
-    memset(packed, 0xff, sizes.packed);
-    memset(scratch, 0xff, sizes.scratch); /* NaN */
+    const int64_t offset = tensors->skew * (int64_t)tensors->layer.problem.element_size;
     memset(dst, 0xff, (size_t)tensors->bytes);
-    cr_assert_eq(implementation->pack(layer, tensors->weights, packed, NULL, &issue), TCONV_SUCCESS);
-    const tconv_arguments arguments = {.src = tensors->src + offset,
-                                       .packed = packed,
-                                       .bias = tensors->bias,
-                                       .dst = dst + GUARD + offset,
-                                       .scratch = scratch};
-    cr_assert_eq(implementation->execute(layer, &arguments, &issue), TCONV_SUCCESS);
-    free(packed);
-    free(scratch);
+    bare_layer_run(&tensors->layer, implementation,
+                   &(struct bare_tensors){.src = tensors->src + offset,
+                                          .weights = tensors->weights,
+                                          .bias = tensors->bias,
+                                          .dst = dst + GUARD + offset});
+}
+
+/* The layer's bits are the reference's; false if cpu_pixels does not take it. */
+static bool check_layer(struct tensors *tensors, const char *text, int skew, bool has_bias)
+{
+    char reason[TCONV_REASON_SIZE];
+    bool taken = tconv_cpu_pixels.supports(&tensors->layer, reason);
+    make_tensors(tensors, skew, has_bias);
+    if (taken) {
+        run(&tconv_cpu_reference, tensors, tensors->expected);
+        run(&tconv_cpu_pixels, tensors, tensors->dst);
+        cr_assert(memcmp(tensors->dst, tensors->expected, (size_t)tensors->bytes) == 0,
+                  "%s, dtype %d, isa %d, cache %zu, skew %d: not as the reference", text,
+                  (int)tensors->layer.problem.dtype, (int)tensors->layer.target.cpu_isa, tensors->layer.target.l2_bytes,
+                  skew);
+    }
+    release(tensors);
+    return taken;
 }
 
 static void check(const char *text, tconv_dtype dtype, tconv_cpu_isa isa, size_t cache, int skew)
 {
     struct tensors tensors;
-    bool has_bias;
-    char reason[TCONV_REASON_SIZE];
-    make_layer(text, dtype, isa, cache, 1 + skew % 3, &tensors.layer, &has_bias);
-    make_tensors(&tensors, skew, has_bias);
-    if (tconv_cpu_pixels.supports(&tensors.layer, reason)) {
-        run(&tconv_cpu_reference, &tensors, tensors.expected);
-        run(&tconv_cpu_pixels, &tensors, tensors.dst);
-        cr_assert(memcmp(tensors.dst, tensors.expected, (size_t)tensors.bytes) == 0,
-                  "%s, dtype %d, isa %d, cache %zu, skew %d: not as the reference", text, (int)dtype, (int)isa, cache,
-                  skew);
-    }
-    release(&tensors);
+    bool has_bias = make_layer(text, dtype, isa, cache, 1 + skew % 3, &tensors.layer);
+    check_layer(&tensors, text, skew, has_bias);
 }
 
 Test(pixels, small_caches_give_the_bits_of_the_reference)
 {
     for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++)
-        for (size_t i = 0; tconv_cpu_has_isa((tconv_cpu_isa)isa) && i < sizeof problems / sizeof problems[0]; i++)
+        for (size_t i = 0; tconv_cpu_has_isa((tconv_cpu_isa)isa) && i < COUNT(problems); i++)
             for (int dtype = TCONV_F32; dtype <= TCONV_BF16; dtype++)
-                for (size_t s = 0; s < sizeof skews / sizeof skews[0]; s++) {
+                for (size_t s = 0; s < COUNT(skews); s++) {
                     check(problems[i], (tconv_dtype)dtype, (tconv_cpu_isa)isa, SMALL_CACHE, skews[s]);
                     check(problems[i], (tconv_dtype)dtype, (tconv_cpu_isa)isa, TINY_CACHE, skews[s]);
                 }
@@ -169,43 +153,39 @@ Test(pixels, small_caches_give_the_bits_of_the_reference)
 /* That the layers above meet what they are there for. */
 Test(pixels, small_caches_reach_every_way)
 {
-    bool waits = false, passes = false, folds = false, by_weights = false, stages = false, depthwise = false;
-    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
+    bool waits = false, passes = false, cascades = false, by_weights = false, stages = false, depthwise = false;
+    for (size_t i = 0; i < COUNT(problems); i++) {
         for (int c = 0; c < 2; c++) {
             tconv_layer layer;
             tconv_cpu_pixel_plan plan;
             tconv_issue issue;
-            bool has_bias;
             char reason[TCONV_REASON_SIZE];
-            make_layer(problems[i], TCONV_F32, TCONV_CPU_ISA_GENERIC, c ? SMALL_CACHE : TINY_CACHE, 1, &layer,
-                       &has_bias);
+            make_layer(problems[i], TCONV_F32, TCONV_CPU_ISA_GENERIC, c ? SMALL_CACHE : TINY_CACHE, 1, &layer);
             if (tconv_cpu_pixels.supports(&layer, reason)) {
                 cr_assert_eq(tconv_cpu_pixel_plan_init(&plan, &layer, &issue), TCONV_SUCCESS);
                 waits |= plan.waits;
                 passes |= plan.waits && plan.pass_pairs < layer.rows.count * layer.columns.count;
-                folds |= plan.waits && plan.folded != 0;
+                cascades |= plan.waits && plan.levels > 1;
                 by_weights |= !plan.waits && !plan.pixels_first;
                 stages |= plan.can_stage;
                 depthwise |= plan.depthwise;
             }
-            tconv_phases_release(&layer.rows, &from_malloc);
-            tconv_phases_release(&layer.columns, &from_malloc);
+            bare_layer_release(&layer);
         }
     }
-    cr_assert(waits && passes && folds && by_weights && stages && depthwise, "%d %d %d %d %d %d", waits, passes, folds,
-              by_weights, stages, depthwise);
+    cr_assert(waits && passes && cascades && by_weights && stages && depthwise, "%d %d %d %d %d %d", waits, passes,
+              cascades, by_weights, stages, depthwise);
 }
 
 /* A weight that is not finite reaches the outputs whose taps lie in the image, in chunks and stages too. */
 Test(pixels, taps_outside_the_image_are_left_out)
 {
-    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
+    for (size_t i = 0; i < COUNT(problems); i++) {
         for (int c = 0; c < 2; c++) {
             struct tensors tensors;
-            bool has_bias;
             char reason[TCONV_REASON_SIZE];
-            make_layer(problems[i], TCONV_F32, TCONV_CPU_ISA_DEFAULT, c ? SMALL_CACHE : TINY_CACHE, 1, &tensors.layer,
-                       &has_bias);
+            bool has_bias = make_layer(problems[i], TCONV_F32, TCONV_CPU_ISA_DEFAULT, c ? SMALL_CACHE : TINY_CACHE, 1,
+                                       &tensors.layer);
             make_tensors(&tensors, 0, has_bias);
             ((float *)(void *)tensors.weights)[0] = NAN; /* the first tap, which reads outside at a border */
             if (tconv_cpu_pixels.supports(&tensors.layer, reason)) {
@@ -226,14 +206,12 @@ static const char *refusal(const char *problem, tconv_layout layout, size_t cach
 {
     static char reason[TCONV_REASON_SIZE];
     tconv_layer layer;
-    bool has_bias;
-    make_layer(problem, TCONV_F32, TCONV_CPU_ISA_GENERIC, cache, 1, &layer, &has_bias);
-    layer.problem.layout = layout;
+    bare_layer_make(&layer, problem, TCONV_F32, layout,
+                    &(struct bare_target){.isa = TCONV_CPU_ISA_GENERIC, .cache = cache, .threads = 1});
     reason[0] = '\0';
     bool supported = tconv_cpu_pixels.supports(&layer, reason);
     cr_assert_eq(supported, reason[0] == '\0', "a refusal has a reason, and nothing else has");
-    tconv_phases_release(&layer.rows, &from_malloc);
-    tconv_phases_release(&layer.columns, &from_malloc);
+    bare_layer_release(&layer);
     return reason;
 }
 
@@ -245,22 +223,67 @@ Test(pixels, refuses_what_vectors_of_channels_do_not_suit)
     cr_assert_str_not_empty(refusal("n=1 ci=8 h=99 w=99 co=8 k=90", TCONV_NHWC, SMALL_CACHE));
 }
 
+/* NCHW images of one input pixel: of which all outputs lie side by side, and have a tap. */
+static const char *const single_pixels[] = {
+    "n=5 ci=20 h=1 w=1 co=9 k=4 b=1",
+    "n=3 ci=70 h=1 w=1 co=17 k=3x5 s=2x3 p=0x1x2x1 b=1",    /* some taps cut off */
+    "n=2 ci=9 h=1 w=1 co=40 k=1 b=1",                       /* one output */
+    "n=2 ci=9 h=1 w=1 co=40 k=3 p=1",                       /* one output, of the middle tap */
+    "n=3 ci=12 h=1 w=1 co=30 k=4x3 g=3 b=1",                /* groups */
+    "n=3 ci=18 h=1 w=1 co=18 k=4x3 g=18 b=1",               /* depthwise */
+    "n=4 ci=6 h=1 w=1 co=8 k=3 ss=9x1x1x1 ds=80x9x3x1 b=1", /* images of slices */
+    "n=2 ci=300 h=1 w=1 co=16 k=2x8 s=2x8",                 /* chunks */
+};
+
+Test(pixels, images_of_one_pixel_in_nchw)
+{
+    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++)
+        for (size_t i = 0; tconv_cpu_has_isa((tconv_cpu_isa)isa) && i < COUNT(single_pixels); i++)
+            for (int dtype = TCONV_F32; dtype <= TCONV_BF16; dtype++)
+                for (int weights = TCONV_WEIGHT_IOHW; weights <= TCONV_WEIGHT_HWOI; weights++)
+                    for (size_t c = 0; c < 2; c++) {
+                        const struct bare_target target = {.isa = (tconv_cpu_isa)isa,
+                                                           .cache = c ? SMALL_CACHE : TINY_CACHE,
+                                                           .threads = 2,
+                                                           .weights = (tconv_weight_layout)weights};
+                        struct tensors tensors;
+                        bool has_bias =
+                            bare_layer_make(&tensors.layer, single_pixels[i], (tconv_dtype)dtype, TCONV_NCHW, &target);
+                        cr_assert(check_layer(&tensors, single_pixels[i], (int)c, has_bias), "%s is not taken",
+                                  single_pixels[i]);
+                    }
+}
+
+Test(pixels, refuses_images_whose_outputs_are_not_its_taps)
+{
+    cr_assert_str_empty(refusal("n=1 ci=8 h=1 w=1 co=8 k=3", TCONV_NCHW, SMALL_CACHE));
+    const char *const refused[] = {
+        "n=1 ci=8 h=1 w=2 co=8 k=3",                    /* two pixels */
+        "n=1 ci=8 h=1 w=1 co=8 k=3 s=2 op=1",           /* the last row and column have no tap */
+        "n=1 ci=8 h=1 w=1 co=8 k=3 d=2",                /* every other one has none */
+        "n=1 ci=8 h=1 w=1 co=8 k=2 s=5 p=2x2x0x0 op=2", /* none has: all taps are cut off */
+        "n=2 ci=8 h=1 w=1 co=8 k=3 ss=20x2x1x1",        /* channels of src apart */
+        "n=2 ci=8 h=1 w=1 co=8 k=3 ds=90x10x3x1",       /* channels of dst apart */
+        "n=1 ci=8 h=1 w=1 co=1 k=1",                    /* too few outputs */
+    };
+    for (size_t i = 0; i < COUNT(refused); i++)
+        cr_assert_str_not_empty(refusal(refused[i], TCONV_NCHW, SMALL_CACHE), "%s is taken", refused[i]);
+}
+
 /* Weights of less than 2^63 bytes in f16 may take more in the type of the sums: no plan is made of sizes that wrapped. */
 Test(pixels, weights_too_large_to_pack_are_an_error)
 {
     const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels};
     tconv_layer layer;
-    bool has_bias;
     char reason[TCONV_REASON_SIZE];
     make_layer("n=1 ci=1073741824 h=1 w=3 co=1073741824 k=1x3 p=0x1", TCONV_F16, TCONV_CPU_ISA_GENERIC, SMALL_CACHE, 1,
-               &layer, &has_bias);
-    for (size_t i = 0; i < sizeof implementations / sizeof implementations[0]; i++) {
+               &layer);
+    for (size_t i = 0; i < COUNT(implementations); i++) {
         tconv_memory_sizes sizes;
         tconv_issue issue;
         cr_assert(implementations[i]->supports(&layer, reason));
         cr_assert_eq(implementations[i]->memory(&layer, &sizes, &issue), TCONV_ERROR_OVERFLOW);
         cr_assert_str_eq(issue.field, "packed weights");
     }
-    tconv_phases_release(&layer.rows, &from_malloc);
-    tconv_phases_release(&layer.columns, &from_malloc);
+    bare_layer_release(&layer);
 }

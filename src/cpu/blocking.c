@@ -104,6 +104,14 @@ int64_t tconv_cpu_take_task(tconv_cpu_tasks *tasks, int *range)
     return tasks->count;
 }
 
+int64_t tconv_cpu_cascade_levels(int64_t sums)
+{
+    int64_t levels = 0;
+    for (int64_t last = sums - 1; last > 0; last /= 2)
+        levels++;
+    return levels;
+}
+
 bool tconv_cpu_align_size(int64_t count, int64_t size, int64_t *bytes)
 {
     if (!tconv_checked_mul(count, size, bytes) || !tconv_checked_add(*bytes, TCONV_ALIGNMENT - 1, bytes))

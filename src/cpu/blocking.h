@@ -13,10 +13,11 @@
 #include "../core/alloc.h"
 #include "../core/impl.h"
 
-/* Terms that are summed in registers before they are added to memory. A running sum of n positive terms is off by up to
- * about sqrt(n) roundings, n / 8 where the terms are alike: with 64, f32 stays within half of the 16 that it is promised,
- * and so do the sums of up to 64 segments. */
-enum { TCONV_CPU_SEGMENT = 64 };
+/* Terms that are summed in registers, a segment, before they join others in a cascade (tconv_cpu_tile). A running sum of n
+ * terms is off by about sqrt(n) roundings, but by n / 4 + 1 / 2 where the terms are alike and as unlucky as they can be:
+ * 12.5 with 48. A cascade of segments adds 2 at most, a bias 1, and a multiplication that rounds by itself 1, which is
+ * about the 16 that f32 is promised. */
+enum { TCONV_CPU_SEGMENT = 48 };
 
 /* The least bytes of a run of outputs that are streamed past the caches: its ends share their lines with other runs. */
 enum { TCONV_CPU_STREAM_BYTES = 256 };
@@ -115,6 +116,9 @@ typedef struct tconv_cpu_packed_sizes {
 /* Fails where a size overflows. */
 tconv_status tconv_cpu_packed_sizes_init(tconv_cpu_packed_sizes *sizes, const tconv_cpu_filters *filters,
                                          tconv_issue *issue);
+
+/* Levels of a cascade of so many sums (tconv_cpu_tile): the binary digits of the number of the last one. */
+int64_t tconv_cpu_cascade_levels(int64_t sums);
 
 /* The bytes of count elements rounded up to TCONV_ALIGNMENT; false where that overflows. */
 bool tconv_cpu_align_size(int64_t count, int64_t size, int64_t *bytes);

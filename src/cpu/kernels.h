@@ -19,9 +19,6 @@ enum { TCONV_CPU_MAX_CHANNELS = 12, TCONV_CPU_MAX_VECTORS = 8 };
 /* The most residues of an output row that a level interleaves; rows of a larger stride are scattered. */
 enum { TCONV_CPU_MAX_INTERLEAVE = 16 };
 
-/* Segments (see below) that are added up before their sum moves on. */
-enum { TCONV_CPU_FOLD = 64 };
-
 /* What is prefetched during a segment (see below): with every terms_per_line terms of it, the line at first + the next of
  * ahead. */
 typedef struct tconv_cpu_run {
@@ -35,10 +32,12 @@ typedef struct tconv_cpu_run {
  *     sums[m][v][lane] = sum over t of weights[t][m] *
  *                        strip[vectors[v] + t / round_terms * round_stride + offsets[t % round_terms] + lane]
  *
- * Rounding errors grow with the terms of a running sum, so there are three levels of them: segments of so many terms (no
- * segment goes beyond its round) are summed from zero in registers and added to sums; every TCONV_CPU_FOLD segments, sums
- * are added to folded sums and begin again. A call may go on where others stopped, and only the last one adds what was
- * folded, and the bias.
+ * Rounding errors grow with the terms of a running sum, so sums go through a cascade. Segments of so many terms (no segment
+ * goes beyond its round) are summed from zero in registers. Level k of the cascade holds a sum of 2^k segments, as a digit
+ * of a binary counter: the sum of segment s is added up with the levels that s has ones of at its end, and waits at the next
+ * one; the last segment's with all levels that are left. So sums of like numbers are added, which is exact where the numbers
+ * are equal, and else one rounding for each doubling. A call may go on where others stopped: the sums of calls go through a
+ * cascade of their own, whose levels are in sums. Only the last call adds all of its levels, and the bias, to level 0.
  */
 typedef struct tconv_cpu_tile {
     const void *strip;
@@ -47,12 +46,13 @@ typedef struct tconv_cpu_tile {
     int64_t terms, round_terms, round_stride;
     int64_t segment; /* at least 1 */
     const void *weights;
-    void *sums; /* aligned, [channels][sums_stride], vectors one after another */
+    void *levels; /* of this call's cascade: aligned, [level][channels][vectors * lanes] */
+    void *sums;   /* level 0 of the calls' cascade: aligned, [channels][sums_stride], vectors one after another */
     int64_t sums_stride;
-    int64_t folded;        /* the folded sums, from sums; 0: there are too few segments to fold */
-    int64_t segments_done; /* by earlier calls */
-    bool last;             /* no call follows */
-    const void *bias;      /* [channels] */
+    int64_t sums_level; /* from one level of the calls' cascade to the next */
+    int64_t calls_done; /* earlier ones */
+    bool last;          /* no call follows */
+    const void *bias;   /* [channels] */
     const tconv_cpu_run *runs;
     const int32_t *ahead; /* [segment] */
 } tconv_cpu_tile;

@@ -16,14 +16,28 @@ typedef REAL NAME(loose_vector) __attribute__((vector_size(LANES * sizeof(REAL))
 
 typedef NAME(vector) NAME(registers)[TCONV_CPU_MAX_CHANNELS][TCONV_CPU_MAX_VECTORS];
 
-ALWAYS_INLINE void NAME(add_sums)(NAME(registers) sums, const REAL *from, int64_t stride, const int channels,
-                                  const int vectors)
+ALWAYS_INLINE void NAME(store_sums)(REAL *to, NAME(registers) sums, int64_t stride, const int rows, const int vectors)
 {
     UNROLL
-    for (int m = 0; m < channels; m++)
+    for (int m = 0; m < rows; m++)
         UNROLL
     for (int v = 0; v < vectors; v++)
-        sums[m][v] += *(const NAME(vector) *)(from + m * stride + v * LANES);
+        *(NAME(vector) *)(to + m * stride + v * LANES) = sums[m][v];
+}
+
+/* Adds the levels of a cascade (tconv_cpu_tile) of which so many sums are done: those at the end, or all if this sum is
+ * the last one. Returns the level where the sum waits if it is not. */
+ALWAYS_INLINE REAL *NAME(add_levels)(NAME(registers) sums, REAL *level, int64_t level_stride, int64_t stride,
+                                     int64_t done, bool last, const int rows, const int vectors)
+{
+    for (; last ? done != 0 : done % 2 != 0; done /= 2, level += level_stride)
+        if (done % 2 != 0)
+            UNROLL
+    for (int m = 0; m < rows; m++)
+        UNROLL
+    for (int v = 0; v < vectors; v++)
+        sums[m][v] += *(const NAME(vector) *)(level + m * stride + v * LANES);
+    return level;
 }
 
 /* One term: each vector is loaded once. */
@@ -45,14 +59,13 @@ ALWAYS_INLINE void NAME(sum_tile)(const tconv_cpu_tile *tile, const int channels
 {
     const REAL *weights = tile->weights, *bias = tile->bias, *strip[TCONV_CPU_MAX_VECTORS];
     const tconv_cpu_run *run = tile->runs;
-    const int64_t round_terms = tile->round_terms;
-    int64_t segment = tile->segments_done, left = tile->terms, begin = 0;
+    const int64_t round_terms = tile->round_terms, width = vectors * LANES;
+    int64_t left = tile->terms, begin = 0;
+    NAME(registers) sums;
     UNROLL
     for (int v = 0; v < vectors; v++)
         strip[v] = (const REAL *)tile->strip + tile->vectors[v];
-    for (bool more = true; more; segment++, run += run->more) {
-        NAME(registers) sums;
-        REAL *out = tile->sums;
+    for (int64_t segment = 0;; segment++, run += run->more) {
         const char *const line = run->first;
         const int32_t *ahead = tile->ahead;
         int64_t length = tile->segment < left ? tile->segment : left;
@@ -74,32 +87,29 @@ ALWAYS_INLINE void NAME(sum_tile)(const tconv_cpu_tile *tile, const int channels
                 NAME(add_term)(sums, strip, *offset, weights, channels, vectors);
         left -= length;
         begin += length;
-        more = left > 0;
+        REAL *level =
+            NAME(add_levels)(sums, tile->levels, channels * width, width, segment, left == 0, channels, vectors);
+        if (left == 0)
+            break;
+        NAME(store_sums)(level, sums, width, channels, vectors);
         if (begin == round_terms) {
             begin = 0;
             UNROLL
             for (int v = 0; v < vectors; v++)
                 strip[v] += tile->round_stride;
         }
-        bool last = !more && tile->last, fold = tile->folded != 0 && (last || (segment + 1) % TCONV_CPU_FOLD == 0);
-        if (tile->folded != 0 ? segment % TCONV_CPU_FOLD != 0 : segment != 0)
-            NAME(add_sums)(sums, out, tile->sums_stride, channels, vectors);
-        if (fold && segment >= TCONV_CPU_FOLD)
-            NAME(add_sums)(sums, out + tile->folded, tile->sums_stride, channels, vectors);
-        if (last)
-            UNROLL
-        for (int m = 0; m < channels; m++)
-            UNROLL
-        for (int v = 0; v < vectors; v++)
-            sums[m][v] += bias[m];
-        if (fold && !last)
-            out += tile->folded;
+    }
+    REAL *out = NAME(add_levels)(sums, tile->sums, tile->sums_level, tile->sums_stride, tile->calls_done, tile->last,
+                                 channels, vectors);
+    if (tile->last) {
+        out = tile->sums;
         UNROLL
         for (int m = 0; m < channels; m++)
             UNROLL
         for (int v = 0; v < vectors; v++)
-            *(NAME(vector) *)(out + m * tile->sums_stride + v * LANES) = sums[m][v];
+            sums[m][v] += bias[m];
     }
+    NAME(store_sums)(out, sums, tile->sums_stride, channels, vectors);
 }
 
 #define DEFINE_TILE(channels, vectors)                                                                                 \

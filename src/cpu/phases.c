@@ -30,7 +30,7 @@ typedef struct pass_call {
     tconv_cpu_tile tile;                       /* everything about it but where it works */
     tconv_cpu_tile_function *const *functions; /* by vectors */
     double bias[TCONV_CPU_MAX_CHANNELS];       /* Real; of each phase and channel */
-    int32_t offsets[TCONV_CPU_LONG_SEGMENT];   /* of a round's terms, where a round is a segment */
+    int32_t offsets[TCONV_CPU_ROUND_TERMS];    /* of a round's terms, where it is not the taps of a channel */
 } pass_call;
 
 /* The bias of each channel with the last of its passes, which begin with the same phases and end with fewer. */
@@ -53,27 +53,47 @@ static int64_t first_tap(const tconv_cpu_job *job, const tconv_cpu_pass *pass)
     return tconv_cpu_live_taps(&job->layer->problem.w, &job->layer->columns, column).first;
 }
 
-/* Rounds of whole input channels of a segment's length; of one channel, in even segments, where it has more taps. */
+static int64_t count_segments(int64_t terms)
+{
+    return tconv_ceil_div(terms, TCONV_CPU_SEGMENT);
+}
+
+/* The input channels of a round, of so many taps each, that make the fewest segments. */
+static int64_t round_channels(int64_t tap_count, int64_t group_in)
+{
+    int64_t best = 1, least = INT64_MAX;
+    for (int64_t segments = 1; segments <= TCONV_CPU_ROUND_SEGMENTS; segments++) {
+        int64_t channels = tconv_min(group_in, segments * TCONV_CPU_SEGMENT / tap_count);
+        if (channels == 0)
+            continue;
+        int64_t all = group_in / channels * count_segments(channels * tap_count) +
+                      count_segments(group_in % channels * tap_count);
+        if (all < least) {
+            least = all;
+            best = channels;
+        }
+    }
+    return best;
+}
+
+/* Rounds of some whole input channels in segments as even as can be. */
 static void describe_halo_terms(const tconv_cpu_task *task, const tconv_cpu_pass *pass, pass_call *call)
 {
     const tconv_cpu_plan *plan = task->job->plan;
     const int32_t *taps = task->job->taps + pass->taps;
     int64_t tap_count = tconv_cpu_pass_taps(pass);
     tconv_cpu_tile *tile = &call->tile;
-    if (tap_count > plan->segment) {
-        tile->offsets = taps;
-        tile->round_terms = tap_count;
-        tile->round_stride = plan->channel_pitch;
-        tile->segment = tconv_ceil_div(tap_count, tconv_ceil_div(tap_count, plan->segment));
+    int64_t channels = tap_count > 0 ? round_channels(tap_count, task->job->layer->problem.group_in) : 1;
+    tile->offsets = taps;
+    tile->round_terms = tconv_max(1, channels * tap_count);
+    tile->round_stride = channels * plan->channel_pitch;
+    tile->segment = tconv_ceil_div(tile->round_terms, count_segments(tile->round_terms));
+    if (channels == 1)
         return;
-    }
-    int64_t channels = tap_count > 0 ? tconv_min(plan->segment / tap_count, task->job->layer->problem.group_in) : 1;
     for (int64_t channel = 0; channel < channels; channel++)
         for (int64_t tap = 0; tap < tap_count; tap++)
             call->offsets[channel * tap_count + tap] = (int32_t)(channel * plan->channel_pitch + taps[tap]);
     tile->offsets = call->offsets;
-    tile->round_terms = tile->segment = tconv_max(1, channels * tap_count);
-    tile->round_stride = channels * plan->channel_pitch;
 }
 
 static void describe_pass(const tconv_cpu_task *task, const tconv_cpu_pass *pass, int64_t group, tconv_cpu_block block,
@@ -90,18 +110,19 @@ static void describe_pass(const tconv_cpu_task *task, const tconv_cpu_pass *pass
                              .weights = tconv_cpu_at(plan, job->weights, weights),
                              .terms = tconv_cpu_pass_taps(pass) * problem->group_in,
                              .sums_stride = plan->sums_pitch,
-                             .folded = plan->folded,
+                             .levels = task->levels,
+                             .sums_level = plan->sums_level,
                              .last = true};
     call->functions = plan->kernels->real[plan->real].tiles[block.count * pass->phases];
     if (plan->gather) { /* one term behind the other */
-        for (int32_t i = 0; i < plan->segment; i++)
+        for (int32_t i = 0; i < TCONV_CPU_SEGMENT; i++)
             call->offsets[i] = i * (int32_t)plan->channel_pitch;
         tile->offsets = call->offsets;
-        tile->round_terms = tile->segment = plan->segment;
-        tile->round_stride = plan->segment * plan->channel_pitch;
+        tile->round_terms = tile->segment = TCONV_CPU_SEGMENT;
+        tile->round_stride = TCONV_CPU_SEGMENT * plan->channel_pitch;
     } else {
         tile->strip = tconv_cpu_at(plan, task->strip, (group - task->group) * problem->group_in * plan->channel_pitch);
-        tile->segments_done = plan->fused && pass->column_taps.first > first_tap(job, pass);
+        tile->calls_done = plan->fused && pass->column_taps.first > first_tap(job, pass);
         describe_halo_terms(task, pass, call);
     }
 }
@@ -222,7 +243,7 @@ static void sum_gathered(const tconv_cpu_task *task, const tconv_cpu_pass *pass,
     tile->bias = tconv_cpu_at(plan, job->bias, task->group * job->layer->problem.group_out + block.first);
     tile->terms = end - begin;
     tile->weights = tconv_cpu_at(plan, tile->weights, begin * block.count);
-    tile->segments_done = begin / plan->segment;
+    tile->calls_done = begin / plan->chunk;
     tconv_cpu_prefetch none = {.outer = 0};
     tconv_cpu_prefetch_with(&none, 0, tile);
     for (int64_t part = 0, v = 0, count; part < parts; part++, v += count) {
@@ -343,9 +364,9 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
         tconv_cpu_task task = {.job = &job,
                                .strip = scratch,
                                .sums = scratch + plan.strip_bytes,
-                               .line = scratch + plan.strip_bytes + plan.sums_bytes,
-                               .vectors =
-                                   (int32_t *)(void *)(scratch + plan.strip_bytes + plan.sums_bytes + plan.line_bytes)};
+                               .levels = scratch + plan.strip_bytes + plan.sums_bytes};
+        task.line = (char *)task.levels + plan.levels_bytes;
+        task.vectors = (int32_t *)(void *)((char *)task.line + plan.line_bytes);
         tconv_cpu_task next = {.job = &job};
         int range = tconv_cpu_thread_number();
         int64_t index = tconv_cpu_take_task(&tasks, &range);

@@ -30,7 +30,7 @@ typedef struct tconv_cpu_prefetch {
     int64_t outer, outer_step;              /* outer rounds of inner_count that are left */
     int64_t lines, line;                    /* of a piece, and those asked for of this one */
     double rate, due;                       /* pieces with each segment, and now */
-    int32_t ahead[TCONV_CPU_LONG_SEGMENT];  /* the lines of a piece, from it; the last one is repeated */
+    int32_t ahead[TCONV_CPU_SEGMENT];       /* the lines of a piece, from it; the last one is repeated */
     tconv_cpu_run runs[TCONV_CPU_MAX_RUNS + 1];
 } tconv_cpu_prefetch;
 
@@ -38,7 +38,7 @@ typedef struct tconv_cpu_prefetch {
 typedef struct tconv_cpu_task {
     const tconv_cpu_job *job;
     int64_t image, images, row, rows, column, columns, group, groups, block, blocks;
-    void *strip, *sums, *line;
+    void *strip, *sums, *levels, *line;
     int32_t *vectors; /* halo: where each vector of positions begins in the strip, in rows of the tile */
     int64_t vector_count, vector_images, vector_rows, vector_columns; /* and what they are the vectors of */
     tconv_cpu_prefetch prefetch;

@@ -168,6 +168,12 @@ static int64_t waiting_rows(const tconv_cpu_plan *plan, const tconv_layer *layer
     return phases * tconv_ceil_div(layer->problem.group_out, plan->blocks);
 }
 
+/* Levels of sums: those of the cascade of a gathered tile's chunks. */
+static int64_t sums_levels(const tconv_cpu_plan *plan, int64_t max_terms)
+{
+    return plan->gather ? tconv_max(1, tconv_cpu_cascade_levels(tconv_ceil_div(max_terms, plan->chunk))) : 1;
+}
+
 /* Cuts a halo tile into chunks: of about SUMS_BYTES, with the fewest vectors for a row. */
 static void plan_chunk(tconv_cpu_plan *plan, const tconv_layer *layer)
 {
@@ -257,10 +263,12 @@ static void plan_gather(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t 
     plan->pitch = plan->tile_columns;
     plan->row_pitch = plan->images * plan->pitch;
     plan->channel_pitch = odd_lines(plan, plan->tile_rows * plan->row_pitch);
-    int64_t segments = tconv_ceil_div(tconv_max(1, max_terms), plan->segment);
-    plan->chunk = plan->segment * tconv_min(segments, tconv_max(1, strip / plan->channel_pitch / plan->segment));
+    int64_t segments = tconv_ceil_div(tconv_max(1, max_terms), TCONV_CPU_SEGMENT);
+    plan->chunk =
+        TCONV_CPU_SEGMENT * tconv_min(segments, tconv_max(1, strip / plan->channel_pitch / TCONV_CPU_SEGMENT));
     plan->sums_pitch = plan->channel_pitch;
-    plan->task_blocks = tconv_max(1, sums / (waiting_rows(plan, layer) * plan->sums_pitch));
+    plan->task_blocks =
+        tconv_max(1, sums / (waiting_rows(plan, layer) * plan->sums_pitch * sums_levels(plan, max_terms)));
 }
 
 /* Cycles for one position and input channel, roughly: a multiply-add of 64 bytes is 1. An element costs planes_cycles
@@ -336,20 +344,32 @@ static void plan_tasks(tconv_cpu_plan *plan, const tconv_layer *layer)
     plan->threads = (int)tconv_min(threads, plan->tasks);
 }
 
-static tconv_status plan_memory(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_terms, tconv_issue *issue)
+/* The most vectors of sums that a tile has. */
+static int64_t tile_vectors(const tconv_cpu_plan *plan)
+{
+    int64_t most = 0;
+    for (int channels = 1; channels <= plan->kernels->max_channels; channels++)
+        most = tconv_max(most, (int64_t)channels * plan->kernels->real[plan->real].max_vectors[channels]);
+    return most;
+}
+
+static tconv_status plan_memory(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_taps, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     int64_t vectors_bytes, vectors = 0, sums = waiting_rows(plan, layer) * plan->sums_pitch;
+    int64_t segments = tconv_ceil_div(max_taps, TCONV_CPU_SEGMENT) * problem->group_in; /* no round has more */
     if (plan->gather) {
         plan->strip_bytes = plan->chunk * plan->channel_pitch * plan->real_size;
-        sums *= plan->task_blocks;
+        plan->sums_level = sums * plan->task_blocks;
+        sums = plan->sums_level * sums_levels(plan, max_taps * problem->group_in);
+        segments = plan->chunk / TCONV_CPU_SEGMENT;
     } else {
         plan->strip_bytes = plan->channel_pitch * problem->group_in * plan->groups * plan->real_size;
         vectors = tconv_cpu_count_vectors(plan, plan->images, plan->chunk_rows, plan->tile_columns + plan->max_lag);
     }
-    plan->folded = max_terms > TCONV_CPU_FOLD * TCONV_CPU_SEGMENT ? sums : 0;
     /* Rows of sums are read in whole vectors, and late. */
-    plan->sums_bytes = (sums + plan->folded + 2 * plan->lanes) * plan->real_size;
+    plan->sums_bytes = (sums + 2 * plan->lanes) * plan->real_size;
+    plan->levels_bytes = tconv_cpu_cascade_levels(segments) * tile_vectors(plan) * plan->lanes * plan->real_size;
     plan->line_bytes = 0;
     if (plan->stream)
         plan->line_bytes = (plan->tile_columns + TCONV_CPU_STENCIL_VECTORS * plan->lanes) * residues(plan, layer) *
@@ -358,7 +378,8 @@ static tconv_status plan_memory(tconv_cpu_plan *plan, const tconv_layer *layer, 
     tconv_cpu_align_size(plan->strip_bytes + plan->lanes * plan->real_size, 1, &plan->strip_bytes);
     tconv_cpu_align_size(plan->sums_bytes, 1, &plan->sums_bytes);
     tconv_cpu_align_size(plan->line_bytes, 1, &plan->line_bytes);
-    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->line_bytes + vectors_bytes;
+    tconv_cpu_align_size(plan->levels_bytes, 1, &plan->levels_bytes);
+    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->line_bytes + vectors_bytes;
 
     const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,
                                        .column_taps = plan->columns.taps,
@@ -412,7 +433,6 @@ tconv_status tconv_cpu_plan_init(tconv_cpu_plan *plan, const tconv_layer *layer,
     max_terms = max_row_taps * max_column_taps * problem->group_in; /* no more than there are weights */
     plan->blocks = tconv_ceil_div(problem->group_out, plan->kernels->max_channels);
     plan->groups = 1;
-    plan->segment = max_terms <= TCONV_CPU_LONG_TERMS ? TCONV_CPU_LONG_SEGMENT : TCONV_CPU_SEGMENT;
     plan_order(plan, layer);
     plan->stencil = problem->group_in == 1 && problem->group_out <= STENCIL_CHANNELS &&
                     max_terms <= TCONV_CPU_SEGMENT && problem->layout == TCONV_NCHW && plan->interleave;
@@ -440,5 +460,5 @@ tconv_status tconv_cpu_plan_init(tconv_cpu_plan *plan, const tconv_layer *layer,
         plan_chunk(plan, layer);
     }
     plan->stream = plan_stream(plan, layer);
-    return plan_memory(plan, layer, max_terms, issue);
+    return plan_memory(plan, layer, max_row_taps * max_column_taps, issue);
 }

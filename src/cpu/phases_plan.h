@@ -8,8 +8,9 @@
 #include "blocking.h"
 #include "kernels.h"
 
-/* Terms of a segment where there are few of them: 96 keep f32 within 12 of the 16 roundings that it is promised. */
-enum { TCONV_CPU_LONG_SEGMENT = 96, TCONV_CPU_LONG_TERMS = 1024 };
+/* The most segments of a round of whole input channels, of which what each term reads is listed: enough that the last one of
+ * a round, which may be shorter, does not count. */
+enum { TCONV_CPU_ROUND_SEGMENTS = 5, TCONV_CPU_ROUND_TERMS = TCONV_CPU_ROUND_SEGMENTS * TCONV_CPU_SEGMENT };
 
 /* The most positions of a gathered tile, which share their weights. */
 enum { TCONV_CPU_GATHER_POSITIONS = 256 };
@@ -30,7 +31,6 @@ typedef struct tconv_cpu_plan {
     int64_t channel_pitch;    /* halo: from channel to channel; gather: from term to term */
     int64_t margin;           /* halo: zeros behind a channel's last row */
     int64_t chunk;            /* gather: terms of a strip, whole segments */
-    int64_t segment;          /* terms of the longest segments */
 
     /*
      * fused (halo): the column phases of a row are channels of one microkernel, which reads the strip once for all of
@@ -52,15 +52,15 @@ typedef struct tconv_cpu_plan {
     /* Sums: [row][position], a row for each phase that waits and channel of a block. */
     int64_t sums_pitch; /* from row to row */
     int64_t chunk_rows; /* halo: rows of a tile that are summed, then stored */
-    int64_t folded;     /* from sums to folded sums; 0 where there are none */
+    int64_t sums_level; /* gather: from one level of the calls' cascade to the next */
 
     int64_t images, tile_rows, tile_columns; /* of a tile, but for the last ones */
     int64_t groups;                          /* of a task */
     int64_t blocks, task_blocks;             /* blocks of output channels: of a group, and of a task */
     int64_t image_tiles, row_tiles, column_tiles, group_tasks, block_tasks, tasks;
 
-    /* Scratch, in bytes: bias, then for each thread strip, sums, line, vectors. */
-    int64_t bias_bytes, strip_bytes, sums_bytes, line_bytes, thread_bytes;
+    /* Scratch, in bytes: bias, then for each thread strip, sums, levels of a microkernel's cascade, line, vectors. */
+    int64_t bias_bytes, strip_bytes, sums_bytes, levels_bytes, line_bytes, thread_bytes;
     int threads;
 
     /* Packed weights, in bytes: tconv_cpu_packed_header, taps (int32_t), weights. */

@@ -189,7 +189,7 @@ static void cut_pieces(tconv_cpu_prefetch *prefetch, int64_t bytes, int64_t coun
     prefetch->lines = rows * lines;
     prefetch->inner_count = tconv_ceil_div(count, rows);
     prefetch->inner_step = rows * step;
-    for (int64_t i = 0; i < TCONV_CPU_LONG_SEGMENT; i++) {
+    for (int64_t i = 0; i < TCONV_CPU_SEGMENT; i++) {
         int64_t line = tconv_min(i, prefetch->lines - 1);
         prefetch->ahead[i] = (int32_t)(line / lines * step + line % lines * LINE);
     }
@@ -236,7 +236,7 @@ static double count_segments(const tconv_cpu_task *task)
     tconv_cpu_pass pass = {0};
     while (tconv_cpu_next_pass(plan, layer, &pass)) {
         int64_t calls = tconv_ceil_div(vectors, plan->kernels->real[plan->real].max_vectors[block * pass.phases]);
-        segments += calls * tconv_ceil_div(tconv_cpu_pass_taps(&pass) * layer->problem.group_in, plan->segment);
+        segments += calls * tconv_ceil_div(tconv_cpu_pass_taps(&pass) * layer->problem.group_in, TCONV_CPU_SEGMENT);
     }
     return (double)(segments * task->groups * task->blocks);
 }
@@ -270,7 +270,7 @@ static const char *take_piece(tconv_cpu_prefetch *prefetch)
 void tconv_cpu_prefetch_with(tconv_cpu_prefetch *prefetch, int64_t segments, tconv_cpu_tile *tile)
 {
     static const char nothing[LINE] = {0};
-    static const int32_t nowhere[TCONV_CPU_LONG_SEGMENT] = {0};
+    static const int32_t nowhere[TCONV_CPU_SEGMENT] = {0};
     static const tconv_cpu_run none = {nothing, 0};
     int64_t count = 0;
     tile->runs = &none;

@@ -1,5 +1,6 @@
 /*
- * cpu_pixels: transposed convolution of NHWC tensors by phases, vectors along output channels; for every dtype.
+ * cpu_pixels: transposed convolution of NHWC tensors by phases, vectors along output channels; for every dtype. NCHW
+ * images of one input pixel lie alike, and are taken where each of their outputs has a tap: see tconv_cpu_pixel_view.
  *
  * Outputs of one residue modulo the stride form a phase, a dense stride-1 correlation over its own taps (see
  * core/phases.h). For each task (blocking.h) a strip of the input is loaded; a microkernel sums a few pixels of one
@@ -60,15 +61,21 @@ static void run_task(tconv_cpu_pixel_task *task, int64_t index)
     tconv_cpu_fill_gaps(&gaps);
 }
 
-/* Group by group, each padded with zeros. */
-static void convert_bias(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan, const void *bias, void *converted)
+/* Group by group, each padded with zeros; as often as the caller's channels have outputs that are channels here. */
+static void convert_bias(const tconv_cpu_pixel_view *view, const tconv_cpu_pixel_plan *plan, const void *bias,
+                         void *converted)
 {
-    const tconv_problem *problem = &layer->problem;
+    const tconv_problem *problem = &view->layer.problem;
     const int64_t width = plan->vectors * plan->lanes, size = (int64_t)problem->element_size;
+    const int64_t channels = plan->group_out / view->outputs;
     memset(converted, 0, (size_t)plan->bias_bytes);
-    for (int64_t group = 0; bias != NULL && group < plan->all_groups; group++)
-        tconv_cpu_convert_bias(problem->dtype, (const char *)bias + group * plan->group_out * size, plan->group_out,
-                               tconv_cpu_real_at(plan, converted, group * width));
+    for (int64_t group = 0; bias != NULL && group < plan->all_groups; group++) {
+        void *to = tconv_cpu_real_at(plan, converted, group * width);
+        tconv_cpu_convert_bias(problem->dtype, (const char *)bias + group * channels * size, channels, to);
+        for (int64_t i = plan->group_out - 1; view->outputs > 1 && i > 0; i--) /* none is written before it is read */
+            memcpy(tconv_cpu_real_at(plan, to, i), tconv_cpu_real_at(plan, to, i / view->outputs),
+                   (size_t)plan->real_size);
+    }
 }
 
 /* Decides how outputs are written. */
@@ -88,12 +95,14 @@ static void choose_stores(tconv_cpu_pixel_job *job)
 
 static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
+    tconv_cpu_pixel_view view;
     tconv_cpu_pixel_plan plan;
-    tconv_status status = tconv_cpu_pixel_plan_init(&plan, layer, issue);
+    tconv_cpu_pixel_view_init(&view, layer);
+    tconv_status status = tconv_cpu_pixel_plan_init(&plan, &view.layer, issue);
     if (status != TCONV_SUCCESS)
         return status;
     const char *packed = arguments->packed;
-    tconv_cpu_pixel_job job = {.layer = layer,
+    tconv_cpu_pixel_job job = {.layer = &view.layer,
                                .plan = &plan,
                                .src = arguments->src,
                                .dst = arguments->dst,
@@ -102,7 +111,7 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
                                .header = arguments->packed,
                                .taps = (const tconv_cpu_pixel_tap *)(const void *)(packed + TCONV_ALIGNMENT),
                                .weights = packed + TCONV_ALIGNMENT + plan.taps_bytes};
-    convert_bias(layer, &plan, arguments->bias, arguments->scratch);
+    convert_bias(&view, &plan, arguments->bias, arguments->scratch);
     choose_stores(&job);
     int threads = tconv_cpu_team_size(plan.threads, plan.tasks);
     tconv_cpu_tasks tasks;
@@ -113,9 +122,11 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
     {
         char *scratch = (char *)arguments->scratch + plan.bias_bytes + tconv_cpu_thread_number() * plan.thread_bytes;
         tconv_cpu_pixel_task task = {.job = &job, .strip = scratch, .sums = scratch + plan.strip_bytes};
-        task.stage = (char *)task.sums + plan.sums_bytes;
+        task.levels = (char *)task.sums + plan.sums_bytes;
+        task.stage = (char *)task.levels + plan.levels_bytes;
         task.to = (int64_t *)(void *)((char *)task.stage + plan.stage_bytes);
         task.at = (int32_t *)(void *)((char *)task.to + plan.to_bytes);
+        task.inside = (tconv_cpu_pixel_tap *)(void *)((char *)task.at + plan.at_bytes);
         if (plan.depthwise) /* the lanes beyond the last channel, which are summed, but not stored */
             memset(task.strip, 0, (size_t)plan.strip_bytes);
         int range = tconv_cpu_thread_number();
@@ -130,7 +141,10 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
 
 static bool supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
-    const char *refusal = tconv_cpu_pixel_refusal(layer);
+    tconv_cpu_pixel_view view;
+    const char *refusal = "src and dst must be NHWC, or dense images of one input pixel with a tap for each output";
+    if (tconv_cpu_pixel_view_init(&view, layer))
+        refusal = tconv_cpu_pixel_refusal(&view.layer);
     if (refusal != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", refusal);
     return refusal == NULL;
@@ -138,8 +152,10 @@ static bool supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 
 static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
+    tconv_cpu_pixel_view view;
     tconv_cpu_pixel_plan plan;
-    tconv_status status = tconv_cpu_pixel_plan_init(&plan, layer, issue);
+    tconv_cpu_pixel_view_init(&view, layer);
+    tconv_status status = tconv_cpu_pixel_plan_init(&plan, &view.layer, issue);
     if (status != TCONV_SUCCESS)
         return status;
     sizes->packed = (size_t)plan.packed_bytes;

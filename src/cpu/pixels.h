@@ -1,6 +1,6 @@
 /*
  * The parts of the pixels algorithm among themselves: pixels.c drives, pixels_strip.c loads input, pixels_sum.c sums and
- * stores, pixels_pack.c packs weights, pixels_plan.c decides.
+ * stores, pixels_pack.c packs weights, pixels_plan.c decides, pixels_view.c says what a pixel is.
  *
  * The words are those of blocking.h; a strip goes pixel by pixel, and a block is up to TCONV_CPU_MAX_PIXEL_VECTORS
  * vectors of a group's output channels, the last one padded with zeros.
@@ -33,7 +33,7 @@ typedef struct tconv_cpu_pixel_plan {
     int64_t pixel_pitch, row_pitch, image_pitch; /* of the strip */
     bool waits;                                  /* chunk < group_in */
     int64_t pass_pairs;
-    int64_t folded; /* from sums to folded sums; 0 where there are none */
+    int64_t levels, sums_level; /* of the sums that wait for chunks: how many, and from one to the next */
 
     /* All that a few pixels need of weights stays in the cache: go by pixels first, else by weights. */
     bool pixels_first;
@@ -45,13 +45,28 @@ typedef struct tconv_cpu_pixel_plan {
     int64_t task_blocks;                     /* blocks of a task */
     int64_t image_tiles, row_tiles, column_tiles, group_tasks, block_tasks, tasks;
 
-    /* Scratch, in bytes: bias, then for each thread strip, sums, stage, to and at of each pixel. */
-    int64_t bias_bytes, strip_bytes, sums_bytes, stage_bytes, to_bytes, thread_bytes;
+    /* Scratch, in bytes: bias, then for each thread strip, sums, levels of a microkernel's cascade, stage, to and at of each
+     * pixel, and taps of one. */
+    int64_t bias_bytes, strip_bytes, sums_bytes, levels_bytes, stage_bytes, to_bytes, at_bytes, thread_bytes;
     int threads;
 
     /* Packed weights, in bytes: tconv_cpu_packed_header, taps, weights. */
     int64_t taps_bytes, packed_bytes;
 } tconv_cpu_pixel_plan;
+
+/*
+ * A layer as pixels with all their channels side by side: an NHWC layer as it is. An NCHW image of one input pixel lies alike,
+ * and if each of its outputs has a tap, they are all that the image has: channels, too, of one output pixel of a 1 x 1 kernel.
+ * outputs: of each of the caller's output channels, by the caller's row phases and column phases. It must not move.
+ */
+typedef struct tconv_cpu_pixel_view {
+    tconv_layer layer;
+    tconv_phase phase; /* the only one of a layer that is not the caller's */
+    int64_t outputs;
+} tconv_cpu_pixel_view;
+
+/* False where pixels do not lie so. */
+bool tconv_cpu_pixel_view_init(tconv_cpu_pixel_view *view, const tconv_layer *layer);
 
 /* A row phase and a column phase, with their live taps. */
 typedef struct tconv_cpu_pixel_pair {
@@ -68,10 +83,10 @@ static inline int64_t tconv_cpu_pixel_pair_taps(const tconv_cpu_pixel_pair *pair
 /* Walks all pairs, rows outside, with their offsets: pair->row must be NULL at first. False at the end. */
 bool tconv_cpu_next_pixel_pair(const tconv_layer *layer, tconv_cpu_pixel_pair *pair);
 
-/* Why the algorithm does not take a layer; NULL where it does. */
+/* Why the algorithm does not take the layer of a view; NULL where it does. */
 const char *tconv_cpu_pixel_refusal(const tconv_layer *layer);
 
-/* For a layer that is not refused; fails only where a size overflows. */
+/* For the layer of a view that is not refused; fails only where a size overflows. */
 tconv_status tconv_cpu_pixel_plan_init(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, tconv_issue *issue);
 
 /* Vectors of a block, and of all blocks before it. */
@@ -109,9 +124,10 @@ typedef struct tconv_cpu_pixel_job {
 typedef struct tconv_cpu_pixel_task {
     const tconv_cpu_pixel_job *job;
     int64_t image, images, row, rows, column, columns, group, groups, block, blocks;
-    void *strip, *sums, *stage;
+    void *strip, *sums, *levels, *stage;
     int64_t *to;                                     /* where each pixel begins in dst, from the first of its phases */
     int32_t *at;                                     /* and in the strip */
+    tconv_cpu_pixel_tap *inside;                     /* room for the taps of a pair that lie in the image */
     int64_t pixel_images, pixel_rows, pixel_columns; /* the extents that pixels were listed for */
 } tconv_cpu_pixel_task;
 

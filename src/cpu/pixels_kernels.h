@@ -30,23 +30,24 @@ typedef struct tconv_cpu_pixel_tap {
  *
  *     sums[p][lane] = sum over t of strip[at[p] + taps[t].strip + lane] * weights[taps[t].weights][lane]
  *
- * in the three levels of tconv_cpu_tile (kernels.h): segments of tap_segment x channel_segment terms (one of both is all
- * there is), sums, folded sums. Only the last call for a pixel adds the bias.
+ * in the order of t, then i, in segments of so many terms and by the two cascades of tconv_cpu_tile (kernels.h). Only the last
+ * call for a pixel adds the bias.
  */
 typedef struct tconv_cpu_pixel_tile {
     const void *strip;
     const int32_t *at; /* where each pixel begins in the strip */
     const tconv_cpu_pixel_tap *taps;
     int64_t tap_count, channels; /* at least 0 and 1; depthwise: channels is 1 */
-    int64_t tap_segment, channel_segment;
+    int64_t segment;             /* at least 1 */
     const void *weights;
-    void *sums;            /* aligned, [pixels][vectors * lanes] */
-    int64_t folded;        /* the folded sums, from sums; 0: there are too few segments to fold */
-    int64_t segments_done; /* by earlier calls */
-    const void *bias;      /* [vectors * lanes]; NULL: not the last call */
-    void *dst;             /* the last call stores here, as Real and all lanes; NULL: in sums */
-    const int64_t *to;     /* where each pixel begins in dst */
-    bool stream;           /* past the caches: all of these places are aligned for vectors */
+    void *levels;       /* of this call's cascade: aligned, [level][pixels][vectors * lanes] */
+    void *sums;         /* level 0 of the calls' cascade: aligned, [pixels][vectors * lanes] */
+    int64_t sums_level; /* from one level of the calls' cascade to the next */
+    int64_t calls_done; /* earlier ones */
+    const void *bias;   /* [vectors * lanes]; NULL: not the last call */
+    void *dst;          /* the last call stores here, as Real and all lanes; NULL: in sums */
+    const int64_t *to;  /* where each pixel begins in dst */
+    bool stream;        /* past the caches: all of these places are aligned for vectors */
 } tconv_cpu_pixel_tile;
 
 typedef void tconv_cpu_pixel_function(const tconv_cpu_pixel_tile *tile);

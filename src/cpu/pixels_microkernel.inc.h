@@ -13,10 +13,12 @@
  * the tile.
  */
 
-typedef NAME(vector) NAME(pixel_sums)[TCONV_CPU_MAX_PIXELS][TCONV_CPU_MAX_PIXEL_VECTORS];
+_Static_assert((int)TCONV_CPU_MAX_PIXELS <= (int)TCONV_CPU_MAX_CHANNELS &&
+                   (int)TCONV_CPU_MAX_PIXEL_VECTORS <= (int)TCONV_CPU_MAX_VECTORS,
+               "pixels are the rows of the registers");
 
 /* Terms [begin, end) of one tap. */
-ALWAYS_INLINE void NAME(sum_tap)(NAME(pixel_sums) sums, const REAL *const strip[], int64_t begin, int64_t end,
+ALWAYS_INLINE void NAME(sum_tap)(NAME(registers) sums, const REAL *const strip[], int64_t begin, int64_t end,
                                  const REAL *weights, const bool depthwise, const int vectors, const int pixels)
 {
     for (int64_t at = begin; at < end; at++, weights += vectors * LANES) {
@@ -35,15 +37,6 @@ ALWAYS_INLINE void NAME(sum_tap)(NAME(pixel_sums) sums, const REAL *const strip[
     }
 }
 
-ALWAYS_INLINE void NAME(add_pixel_sums)(NAME(pixel_sums) sums, const REAL *from, const int vectors, const int pixels)
-{
-    UNROLL
-    for (int p = 0; p < pixels; p++)
-        UNROLL
-    for (int v = 0; v < vectors; v++)
-        sums[p][v] += *(const NAME(vector) *)(from + (p * vectors + v) * LANES);
-}
-
 #define STORE_LOOSE(address, values) (*(NAME(loose_vector) *)(address) = (values))
 
 /* Each pixel's vectors to dst. */
@@ -54,64 +47,64 @@ ALWAYS_INLINE void NAME(add_pixel_sums)(NAME(pixel_sums) sums, const REAL *from,
     for (int v = 0; v < vectors; v++)                                                                                  \
     store_vector((REAL *)tile->dst + tile->to[p] + v * LANES, sums[p][v])
 
+/* The last call's sums with the bias, to where they stay. */
+ALWAYS_INLINE void NAME(finish_pixels)(const tconv_cpu_pixel_tile *tile, NAME(registers) sums, const int vectors,
+                                       const int pixels)
+{
+    const REAL *bias = tile->bias;
+    UNROLL
+    for (int p = 0; p < pixels; p++)
+        UNROLL
+    for (int v = 0; v < vectors; v++)
+        sums[p][v] += *(const NAME(vector) *)(bias + v * LANES);
+    if (tile->dst == NULL)
+        NAME(store_sums)(tile->sums, sums, vectors * LANES, pixels, vectors);
+    else if (tile->stream)
+        STORE_PIXELS(STREAM);
+    else
+        STORE_PIXELS(STORE_LOOSE);
+}
+
 ALWAYS_INLINE void NAME(sum_pixels)(const tconv_cpu_pixel_tile *tile, const bool depthwise, const int vectors,
                                     const int pixels)
 {
-    const REAL *bias = tile->bias, *strip[TCONV_CPU_MAX_PIXELS];
-    const int64_t channels = depthwise ? 1 : tile->channels;
-    int64_t tap_begin = 0, channel_begin = 0, segment = tile->segments_done;
+    const REAL *strip[TCONV_CPU_MAX_PIXELS], *const all_weights = tile->weights;
+    const int64_t channels = depthwise ? 1 : tile->channels, width = vectors * LANES;
+    int64_t tap = 0, channel = 0;
+    NAME(registers) sums;
     UNROLL
     for (int p = 0; p < pixels; p++)
         strip[p] = (const REAL *)tile->strip + tile->at[p];
-    for (bool more = true; more; segment++) {
-        NAME(pixel_sums) sums;
-        REAL *out = tile->sums;
-        int64_t tap_rest = tile->tap_count - tap_begin, channel_rest = channels - channel_begin;
-        int64_t tap_end = tap_begin + (tap_rest < tile->tap_segment ? tap_rest : tile->tap_segment);
-        int64_t length = channel_rest < tile->channel_segment ? channel_rest : tile->channel_segment;
+    for (int64_t segment = 0;; segment++) {
         UNROLL
         for (int p = 0; p < pixels; p++)
             UNROLL
         for (int v = 0; v < vectors; v++)
             sums[p][v] = (NAME(vector)){0};
-        for (int64_t t = tap_begin; t < tap_end; t++) {
-            int64_t begin = tile->taps[t].strip + channel_begin;
-            const REAL *weights =
-                (const REAL *)tile->weights + (tile->taps[t].weights * channels + channel_begin) * (vectors * LANES);
-            NAME(sum_tap)(sums, strip, begin, begin + (depthwise ? 1 : length), weights, depthwise, vectors, pixels);
+        for (int64_t left = tile->segment; left > 0 && tap < tile->tap_count;) {
+            int64_t rest = channels - channel, length = rest < left ? rest : left;
+            int64_t begin = tile->taps[tap].strip + channel;
+            const REAL *weights = all_weights + (tile->taps[tap].weights * channels + channel) * width;
+            NAME(sum_tap)(sums, strip, begin, begin + length, weights, depthwise, vectors, pixels);
+            left -= length;
+            channel += length;
+            if (channel == channels) {
+                channel = 0;
+                tap++;
+            }
         }
-        channel_begin += length;
-        if (channel_begin >= channels) {
-            channel_begin = 0;
-            tap_begin = tap_end;
-        }
-        more = tap_begin < tile->tap_count;
-        bool last = !more && bias != NULL, fold = tile->folded != 0 && (last || (segment + 1) % TCONV_CPU_FOLD == 0);
-        if (tile->folded != 0 ? segment % TCONV_CPU_FOLD != 0 : segment != 0)
-            NAME(add_pixel_sums)(sums, out, vectors, pixels);
-        if (fold && segment >= TCONV_CPU_FOLD)
-            NAME(add_pixel_sums)(sums, out + tile->folded, vectors, pixels);
-        if (fold && !last)
-            out += tile->folded;
+        bool last = tap == tile->tap_count;
+        REAL *level = NAME(add_levels)(sums, tile->levels, pixels * width, width, segment, last, pixels, vectors);
         if (last)
-            UNROLL
-        for (int p = 0; p < pixels; p++)
-            UNROLL
-        for (int v = 0; v < vectors; v++)
-            sums[p][v] += *(const NAME(vector) *)(bias + v * LANES);
-        if (last && tile->dst != NULL) {
-            if (tile->stream)
-                STORE_PIXELS(STREAM);
-            else
-                STORE_PIXELS(STORE_LOOSE);
-            return;
-        }
-        UNROLL
-        for (int p = 0; p < pixels; p++)
-            UNROLL
-        for (int v = 0; v < vectors; v++)
-            *(NAME(vector) *)(out + (p * vectors + v) * LANES) = sums[p][v];
+            break;
+        NAME(store_sums)(level, sums, width, pixels, vectors);
     }
+    bool last = tile->bias != NULL;
+    REAL *out = NAME(add_levels)(sums, tile->sums, tile->sums_level, width, tile->calls_done, last, pixels, vectors);
+    if (last)
+        NAME(finish_pixels)(tile, sums, vectors, pixels);
+    else
+        NAME(store_sums)(out, sums, width, pixels, vectors);
 }
 
 #define DEFINE_PIXEL_TILE(vectors, pixels)                                                                             \

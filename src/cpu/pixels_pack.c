@@ -16,12 +16,16 @@ enum { PACK_CHANNELS = 8 };
 /* What is worth another thread: waking one takes about as long. */
 enum { BYTES_PER_THREAD = 64 << 10 };
 
+/* The most output channels of a block: no vector is longer than TCONV_ALIGNMENT. */
+enum { MAX_WIDTH = TCONV_CPU_MAX_PIXEL_VECTORS * TCONV_ALIGNMENT / sizeof(float) };
+
 /* Input channels [begin, begin + count) of one tap, for a block of output channels. */
 struct part {
     const void *filters; /* of the first input and output channel, at the tap */
     void *packed;
-    int64_t count, outputs, width;       /* input channels; output channels, and with padding */
-    int64_t input_stride, output_stride; /* of weights */
+    int64_t count, outputs, width; /* input channels; output channels, and with padding */
+    int64_t input_stride;          /* of weights */
+    int64_t places[MAX_WIDTH];     /* of the weights of each output channel, from the first one's */
 };
 
 /* Tells whether all weights are finite. */
@@ -33,7 +37,7 @@ struct part {
         for (int64_t i = 0; i < part->count; i++, to += part->width) {                                                 \
             const type *filter = (const type *)part->filters + i * part->input_stride;                                 \
             for (int64_t o = 0; o < part->outputs; o++) {                                                              \
-                to[o] = convert(filter[o * part->output_stride]);                                                      \
+                to[o] = convert(filter[part->places[o]]);                                                              \
                 finite &= to[o] - to[o] == 0; /* Inf and NaN leave NaN */                                              \
             }                                                                                                          \
             for (int64_t o = part->outputs; o < part->width; o++)                                                      \
@@ -97,12 +101,38 @@ static void fill_taps(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan
     }
 }
 
+/* Lists the places of a block's output channels, from number `output` of the group on, and returns where the first one's
+ * weights begin from those of the group's first. layer is the caller's. */
+static int64_t list_places(const tconv_cpu_pixel_view *view, const tconv_layer *layer, bool depthwise, int64_t output,
+                           struct part *part)
+{
+    const tconv_weight_strides *strides = &layer->problem.weight;
+    const int64_t channel_stride = depthwise ? strides->in : strides->out;
+    int64_t first = output * channel_stride, columns = layer->problem.w.out, o = 0;
+    if (layer->problem.layout == TCONV_NHWC) {
+        for (; o < part->outputs; o++)
+            part->places[o] = o * channel_stride;
+        return first;
+    }
+    int64_t channel = output / view->outputs, row = output % view->outputs / columns, column = output % columns;
+    for (; o < part->outputs; channel++, row = 0)
+        for (; row < layer->problem.h.out && o < part->outputs; row++, column = 0)
+            for (; column < columns && o < part->outputs; column++, o++) {
+                int64_t place = channel * channel_stride + layer->rows.phases[row].first_kernel * strides->h +
+                                layer->columns.phases[column].first_kernel * strides->w;
+                first = o == 0 ? place : first;
+                part->places[o] = place - first;
+            }
+    return first;
+}
+
 tconv_status tconv_cpu_pack_pixels(const tconv_layer *layer, const void *weights, void *packed, void *stream,
                                    tconv_issue *issue)
 {
-    const tconv_problem *problem = &layer->problem;
+    tconv_cpu_pixel_view view;
     tconv_cpu_pixel_plan plan;
-    tconv_status status = tconv_cpu_pixel_plan_init(&plan, layer, issue);
+    tconv_cpu_pixel_view_init(&view, layer);
+    tconv_status status = tconv_cpu_pixel_plan_init(&plan, &view.layer, issue);
     (void)stream;
     if (status != TCONV_SUCCESS)
         return status;
@@ -113,7 +143,7 @@ tconv_status tconv_cpu_pack_pixels(const tconv_layer *layer, const void *weights
     int threads = tconv_cpu_team_size(layer->target.threads, plan.packed_bytes / BYTES_PER_THREAD);
     int nonfinite = 0;
     (void)threads;
-    fill_taps(layer, &plan, taps);
+    fill_taps(&view.layer, &plan, taps);
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(threads) schedule(static) reduction(| : nonfinite)
 #endif
@@ -122,11 +152,13 @@ tconv_status tconv_cpu_pack_pixels(const tconv_layer *layer, const void *weights
         int64_t channel = slice * PACK_CHANNELS, output = block * plan.lanes * TCONV_CPU_MAX_PIXEL_VECTORS;
         struct part part = {.count = tconv_min(PACK_CHANNELS, plan.group_in - channel),
                             .width = tconv_cpu_block_vectors(&plan, block) * plan.lanes,
-                            .input_stride = problem->weight.in,
-                            .output_stride = plan.depthwise ? problem->weight.in : problem->weight.out};
-        int64_t filter = (group * plan.group_in + channel) * part.input_stride + output * part.output_stride;
-        part.outputs = tconv_min(part.width, plan.group_out - output);
-        nonfinite |= !pack_slice(layer, &plan, &part, (const char *)weights + filter * (int64_t)problem->element_size,
+                            .input_stride = layer->problem.weight.in,
+                            .outputs =
+                                tconv_min(tconv_cpu_block_vectors(&plan, block) * plan.lanes, plan.group_out - output)};
+        int64_t filter = (group * plan.group_in + channel) * part.input_stride +
+                         list_places(&view, layer, plan.depthwise, output, &part);
+        nonfinite |= !pack_slice(&view.layer, &plan, &part,
+                                 (const char *)weights + filter * (int64_t)layer->problem.element_size,
                                  to + tconv_cpu_block_weights(&plan, group, block) * plan.real_size, channel);
     }
     header->has_nonfinite = nonfinite;

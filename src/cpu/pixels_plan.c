@@ -18,6 +18,10 @@ enum { TILE_COLUMNS = 64 };
  * the third-level cache, and fewer input channels at a time are better. */
 enum { MAX_POSITIONS = 1024, ENOUGH_POSITIONS = 96 };
 
+/* Input channels that a chunk is a multiple of: whole cache lines of a pixel, and enough that sums which wait are read and
+ * written seldom. */
+enum { CHUNK_UNIT = 64 };
+
 /* Pixels of a strip that are so many bytes apart, or a multiple, would meet in a few sets of the first-level cache. */
 enum { SET_BYTES = 1024 };
 
@@ -119,11 +123,11 @@ static bool place_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, in
     plan->chunk = plan->group_in;
     plan->groups = 1;
     plan->task_blocks = plan->blocks;
-    if (plan->chunk > most && plan->chunk > TCONV_CPU_SEGMENT)
-        plan->chunk = tconv_max(TCONV_CPU_SEGMENT, most / TCONV_CPU_SEGMENT * TCONV_CPU_SEGMENT);
+    if (plan->chunk > most && plan->chunk > CHUNK_UNIT)
+        plan->chunk = tconv_max(CHUNK_UNIT, most / CHUNK_UNIT * CHUNK_UNIT);
     while (!place_enough(plan, layer)) {
-        if (plan->chunk > TCONV_CPU_SEGMENT)
-            plan->chunk = tconv_max(1, plan->chunk / 2 / TCONV_CPU_SEGMENT) * TCONV_CPU_SEGMENT;
+        if (plan->chunk > CHUNK_UNIT)
+            plan->chunk = tconv_max(1, plan->chunk / 2 / CHUNK_UNIT) * CHUNK_UNIT;
         else if (plan->depthwise && plan->task_blocks > 1)
             plan->task_blocks = tconv_ceil_div(plan->task_blocks, 2);
         else
@@ -160,20 +164,21 @@ static void plan_tasks(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
     plan->threads = (int)tconv_min(threads, plan->tasks);
 }
 
-static tconv_status plan_memory(tconv_cpu_pixel_plan *plan, int64_t max_terms, tconv_issue *issue)
+static tconv_status plan_memory(tconv_cpu_pixel_plan *plan, int64_t pair_taps, tconv_issue *issue)
 {
-    int64_t width = plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS, sums = width * TCONV_CPU_MAX_PIXELS;
-    int64_t at_bytes;
-    if (plan->waits)
-        sums = plan->pass_pairs * plan->task_blocks * width * positions_of(plan);
-    plan->folded = max_terms > TCONV_CPU_FOLD * TCONV_CPU_SEGMENT / 2 ? sums : 0; /* segments may be half full */
+    int64_t width = plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS, tile = width * TCONV_CPU_MAX_PIXELS, inside_bytes;
+    int64_t segments = tconv_ceil_div(pair_taps * plan->chunk, TCONV_CPU_SEGMENT);
+    plan->sums_level = plan->waits ? plan->pass_pairs * plan->task_blocks * width * positions_of(plan) : tile;
     tconv_cpu_align_size(plan->images * plan->image_pitch, plan->real_size, &plan->strip_bytes);
-    tconv_cpu_align_size(sums + plan->folded, plan->real_size, &plan->sums_bytes);
+    tconv_cpu_align_size(plan->sums_level * plan->levels, plan->real_size, &plan->sums_bytes);
+    tconv_cpu_align_size(tile * tconv_cpu_cascade_levels(segments), plan->real_size, &plan->levels_bytes);
     tconv_cpu_align_size(plan->can_stage ? TCONV_CPU_MAX_PIXELS * plan->stage_pitch : 0, plan->real_size,
                          &plan->stage_bytes);
     tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int64_t), &plan->to_bytes);
-    tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int32_t), &at_bytes);
-    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->stage_bytes + plan->to_bytes + at_bytes;
+    tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int32_t), &plan->at_bytes);
+    tconv_cpu_align_size(pair_taps, (int64_t)sizeof(tconv_cpu_pixel_tap), &inside_bytes);
+    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->stage_bytes +
+                         plan->to_bytes + plan->at_bytes + inside_bytes;
 
     const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,
                                        .column_taps = plan->columns.taps,
@@ -222,8 +227,6 @@ const char *tconv_cpu_pixel_refusal(const tconv_layer *layer)
 {
     tconv_cpu_pixel_plan plan;
     int64_t pair_taps;
-    if (layer->problem.layout != TCONV_NHWC)
-        return "src and dst must be NHWC";
     bool placed = init_strip(&plan, layer, &pair_taps);
     if ((double)plan.group_out * 100 < (double)plan.vectors * (double)plan.lanes * LEAST_CHANNELS_PERCENT)
         return plan.depthwise ? "output channels fill less than half a vector"
@@ -236,9 +239,10 @@ static void plan_passes(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
 {
     int64_t width = tconv_min(plan->vectors, TCONV_CPU_MAX_PIXEL_VECTORS) * plan->lanes;
     plan->waits = plan->chunk < plan->group_in;
+    plan->levels = tconv_max(1, tconv_cpu_cascade_levels(tconv_ceil_div(plan->group_in, plan->chunk)));
     plan->pass_pairs = tconv_max(1, layer->rows.count * layer->columns.count);
-    while (plan->waits && (double)plan->pass_pairs * (double)(plan->task_blocks * width * positions_of(plan)) >
-                              (double)cache_share(plan, layer, SUMS_PERCENT)) {
+    const double room = (double)cache_share(plan, layer, SUMS_PERCENT) / (double)plan->levels;
+    while (plan->waits && (double)plan->pass_pairs * (double)(plan->task_blocks * width * positions_of(plan)) > room) {
         if (plan->pass_pairs > 1)
             plan->pass_pairs = tconv_ceil_div(plan->pass_pairs, 2);
         else if (plan->task_blocks > 1)
@@ -283,5 +287,5 @@ tconv_status tconv_cpu_pixel_plan_init(tconv_cpu_pixel_plan *plan, const tconv_l
     plan_order(plan, layer);
     plan_tasks(plan, layer);
     set_pitches(plan);
-    return plan_memory(plan, pair_taps * plan->group_in, issue);
+    return plan_memory(plan, pair_taps, issue);
 }

@@ -60,13 +60,6 @@ struct work {
     tconv_cpu_pixel_tile tile;
 };
 
-/* Segments of taps with so many channels each, as describe_work cuts them. */
-static int64_t count_segments(int64_t taps, int64_t channels)
-{
-    int64_t parts = tconv_ceil_div(channels, TCONV_CPU_SEGMENT);
-    return parts > 1 ? taps * parts : tconv_ceil_div(taps, TCONV_CPU_SEGMENT / channels);
-}
-
 /* Channels [begin, end) of the group's input for a pair and a block. */
 static void describe_work(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_pair *pair, int64_t group,
                           int64_t block, int64_t begin, int64_t end, struct work *work)
@@ -74,7 +67,8 @@ static void describe_work(const tconv_cpu_pixel_task *task, const tconv_cpu_pixe
     const tconv_cpu_pixel_job *job = task->job;
     const tconv_cpu_pixel_plan *plan = job->plan;
     const int64_t width = plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS, channels = end - begin;
-    int64_t taps = tconv_cpu_pixel_pair_taps(pair), parts = tconv_ceil_div(channels, TCONV_CPU_SEGMENT);
+    int64_t taps = tconv_cpu_pixel_pair_taps(pair);
+    int64_t terms = tconv_max(1, taps * channels), segments = tconv_ceil_div(terms, TCONV_CPU_SEGMENT);
     int64_t strip = plan->depthwise ? (block - task->block) * width : (group - task->group) * plan->group_in;
     work->pair = *pair;
     work->extent = extent_of(task, pair);
@@ -89,12 +83,12 @@ static void describe_work(const tconv_cpu_pixel_task *task, const tconv_cpu_pixe
                                         .taps = job->taps + pair->offset,
                                         .tap_count = taps,
                                         .channels = channels,
-                                        .channel_segment = tconv_ceil_div(channels, parts),
-                                        .tap_segment = parts > 1 ? 1 : TCONV_CPU_SEGMENT / channels,
+                                        .segment = tconv_ceil_div(terms, segments),
                                         .weights = tconv_cpu_real_at(plan, job->weights, weights),
                                         .sums = task->sums,
-                                        .folded = plan->folded,
-                                        .segments_done = begin / plan->chunk * count_segments(taps, plan->chunk)};
+                                        .levels = task->levels,
+                                        .sums_level = plan->sums_level,
+                                        .calls_done = begin / plan->chunk};
     if (end == plan->group_in) {
         work->tile.bias = tconv_cpu_real_at(plan, job->bias, group * plan->vectors * plan->lanes + block * width);
         work->tile.dst = job->direct ? work->dst : NULL;
@@ -116,11 +110,10 @@ static tconv_cpu_taps taps_inside(const tconv_axis *axis, const tconv_phase_tabl
 }
 
 /* One pixel of the list without its taps outside the image: where weights are not finite, the strip's zeros would not
- * silence them. Row by row of taps. */
+ * silence them. */
 static void sum_cut_pixel(const tconv_cpu_pixel_task *task, const struct work *work, int64_t index,
                           const tconv_cpu_pixel_tile *described)
 {
-    const tconv_cpu_pixel_plan *plan = task->job->plan;
     const tconv_layer *layer = task->job->layer;
     const tconv_cpu_pixel_pair *pair = &work->pair;
     int64_t row = task->row + index / work->extent.columns % work->extent.rows;
@@ -128,20 +121,13 @@ static void sum_cut_pixel(const tconv_cpu_pixel_task *task, const struct work *w
     tconv_cpu_taps rows = taps_inside(&layer->problem.h, &layer->rows, pair->row, pair->row_taps, row);
     tconv_cpu_taps columns = taps_inside(&layer->problem.w, &layer->columns, pair->column, pair->column_taps, column);
     tconv_cpu_pixel_tile tile = *described;
-    int64_t calls = columns.count > 0 ? rows.count : 0;
-    int64_t chunks = described->segments_done / tconv_max(1, count_segments(described->tap_count, plan->chunk));
-    tile.tap_count = columns.count;
-    tile.segments_done = chunks * calls * count_segments(columns.count, plan->chunk);
-    if (calls == 0) {
-        tile.tap_count = 0;
-        work->sum[1](&tile);
-    }
-    for (int64_t r = 0; r < calls; r++) {
-        tile.taps = described->taps + (rows.first + r) * pair->column_taps.count + columns.first;
-        tile.bias = r == calls - 1 ? described->bias : NULL;
-        work->sum[1](&tile);
-        tile.segments_done += count_segments(columns.count, tile.channels);
-    }
+    tile.taps = task->inside;
+    tile.tap_count = 0;
+    for (int64_t r = 0; r < rows.count; r++)
+        for (int64_t c = 0; c < columns.count; c++)
+            task->inside[tile.tap_count++] =
+                described->taps[(rows.first + r) * pair->column_taps.count + columns.first + c];
+    work->sum[1](&tile);
 }
 
 /* --------------------------------------------------------------------------------------------------------- pixels */
