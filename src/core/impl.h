@@ -33,12 +33,14 @@ typedef struct tconv_layer {
     tconv_problem problem;
     tconv_phase_table rows, columns; /* of problem.h and problem.w */
     tconv_target target;
+    int64_t choice; /* of tconv_memory_sizes; set before pack and execute */
 } tconv_layer;
 
 /* What execute needs beside the tensors. Both lie where the plan runs, aligned to TCONV_ALIGNMENT (CUDA: 256 bytes). */
 typedef struct tconv_memory_sizes {
     size_t packed;  /* the packed weights */
     size_t scratch; /* everything else, all threads together */
+    int64_t choice; /* whatever the implementation wants to find in the layer when it packs and executes */
 } tconv_memory_sizes;
 
 /* Pointers of one execute. The tensors were checked: not NULL but for bias, dtype and location as the plan's. */

@@ -12,7 +12,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -51,7 +50,7 @@ constexpr double LATENCY = 1500, L2_BYTES = 22, SHARED_BYTES = 128, CONVERT_CYCL
 constexpr double LEAST_USE = 0.2;
 
 struct tile_choice {
-    tconv_wgmma_shape shape;
+    int shape; /* of the mode's */
     int stack, unit_rows, steps;
 };
 
@@ -139,7 +138,7 @@ bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, plan *ma
     const int64_t alignment = BOX_ALIGNMENT / (int64_t)problem->element_size;
     const int64_t positions = tconv_ceil_div(problem->w.out, columns->stride);
     const int64_t border = columns->max_shift - columns->min_shift, skip = alignment - 1;
-    const int64_t N = choice->shape.N, unit_rows = choice->unit_rows;
+    const int64_t N = made->shape.N, unit_rows = choice->unit_rows;
     /* N covers unit_rows - 1 rows of the pitch, which is a multiple of the alignment, and the columns of the last. */
     int64_t most = unit_rows == 1 ? N : 0;
     for (int64_t pitch = round_up(border + skip + 1, alignment); unit_rows > 1 && (unit_rows - 1) * pitch < N;
@@ -196,7 +195,7 @@ bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, plan *
     /* A chunk must not reach into the next group. */
     if (layer->problem.groups > 1 && layer->problem.group_in % to->chunk_channels != 0)
         return false;
-    const int64_t staged = (int64_t)staged_bytes(layer, &choice->shape);
+    const int64_t staged = (int64_t)staged_bytes(layer, &made->shape);
     to->stages = 0;
     for (size_t i = 0; i < sizeof BUFFERS / sizeof BUFFERS[0]; i++)
         if ((int64_t)BUFFERS[i][0] * to->stage_bytes + (int64_t)BUFFERS[i][1] * to->box_bytes +
@@ -267,10 +266,10 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     tconv_wgmma_parameters *to = &made->parameters;
     memset(to, 0, sizeof *to);
     made->mode = mode_of(layer);
-    made->shape = choice->shape;
+    made->shape = shapes_of(made->mode)[choice->shape];
     lay_out_units(layer, choice, to);
     if (!lay_out_patch(layer, choice, made) || !lay_out_buffers(layer, choice, made) ||
-        (!choice->shape.any_length && strokes_of(to) > TCONV_WGMMA_MAX_STROKES))
+        (!made->shape.any_length && strokes_of(to) > TCONV_WGMMA_MAX_STROKES))
         return false;
     to->src_image = problem->src.n;
     to->src_channel = problem->src.c;
@@ -293,34 +292,45 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     return true;
 }
 
-/* Takes the choice with the least estimated time. */
-bool choose(const tconv_layer *layer, int multiprocessors, plan *best)
+/* Takes the choice with the least estimated time; false where none fits. */
+bool choose(const tconv_layer *layer, int multiprocessors, tile_choice *best, plan *best_plan)
 {
     const tconv_wgmma_shape *shapes = shapes_of(mode_of(layer));
     const bool can_stack = layer->rows.stride == 1 && layer->rows.shift_step == 1;
     bool found = false;
     tile_choice choice;
     plan made;
-    for (int shape = 0; shape < TCONV_WGMMA_SHAPES && shapes[shape].N > 0; shape++) {
-        choice.shape = shapes[shape];
-        if (getenv("W_N") && atoi(getenv("W_N")) != choice.shape.N)
-            continue;
+    for (choice.shape = 0; choice.shape < TCONV_WGMMA_SHAPES && shapes[choice.shape].N > 0; choice.shape++)
         for (choice.steps = 1; choice.steps <= MAX_STEPS; choice.steps *= 2)
             for (choice.unit_rows = 1; choice.unit_rows <= MAX_UNIT_ROWS; choice.unit_rows++)
                 for (choice.stack = 1; choice.stack <= (can_stack && choice.unit_rows == 1 ? 2 : 1); choice.stack++)
-                    if (describe(layer, &choice, multiprocessors, &made) && (!found || made.cycles < best->cycles)) {
-                        *best = made;
+                    if (describe(layer, &choice, multiprocessors, &made) &&
+                        (!found || made.cycles < best_plan->cycles)) {
+                        *best = choice;
+                        *best_plan = made;
                         found = true;
                     }
-    }
     return found;
+}
+
+/* A choice as the number that the layer keeps. */
+int64_t number_of(const tile_choice *choice)
+{
+    return choice->shape | choice->stack << 8 | choice->unit_rows << 16 | choice->steps << 24;
+}
+
+/* What was chosen when the plan was made. */
+void describe_chosen(const tconv_layer *layer, int multiprocessors, plan *made)
+{
+    const tile_choice choice = {(int)(layer->choice & 0xff), (int)(layer->choice >> 8 & 0xff),
+                                (int)(layer->choice >> 16 & 0xff), (int)(layer->choice >> 24 & 0xff)};
+    describe(layer, &choice, multiprocessors, made);
 }
 
 int multiprocessors_of(int device)
 {
     int count = 0;
-    if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-        count < 1)
+    if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || count < 1)
         return 1;
     return count;
 }
@@ -382,10 +392,10 @@ const char *why_not(const tconv_layer *layer)
 
 bool wgmma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
+    tile_choice choice;
     plan made;
     const char *why = why_not(layer);
-    const int multiprocessors = multiprocessors_of(layer->target.device);
-    if (why == NULL && !choose(layer, multiprocessors, &made))
+    if (why == NULL && !choose(layer, multiprocessors_of(layer->target.device), &choice, &made))
         why = "no tile fits in shared memory";
     if (why != NULL) {
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
@@ -396,9 +406,10 @@ bool wgmma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 
 bool wgmma_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
+    tile_choice choice;
     plan made;
     const int multiprocessors = multiprocessors_of(layer->target.device);
-    const double use = choose(layer, multiprocessors, &made) ? use_of(layer, &made, multiprocessors) : 0;
+    const double use = choose(layer, multiprocessors, &choice, &made) ? use_of(layer, &made, multiprocessors) : 0;
     if (use < LEAST_USE) {
         snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * use,
                  100 * LEAST_USE);
@@ -440,14 +451,16 @@ tconv_wgmma_packing packing_of(const tconv_layer *layer, const plan *made)
 
 tconv_status wgmma_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
+    tile_choice choice;
     plan made;
     int64_t size;
-    choose(layer, multiprocessors_of(layer->target.device), &made);
+    choose(layer, multiprocessors_of(layer->target.device), &choice, &made);
     const tconv_wgmma_parameters *of = &made.parameters;
     if (!tconv_checked_mul((int64_t)of->blocks * of->chunks, (int64_t)of->max_row_taps * of->slot_bytes, &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;
     sizes->scratch = 0;
+    sizes->choice = number_of(&choice);
     return TCONV_SUCCESS;
 }
 
@@ -456,7 +469,7 @@ tconv_status wgmma_pack_weights(const tconv_layer *layer, const void *weights, v
 {
     plan made;
     tconv_cuda_guard guard;
-    choose(layer, multiprocessors_of(layer->target.device), &made);
+    describe_chosen(layer, multiprocessors_of(layer->target.device), &made);
     const tconv_wgmma_packing packing = packing_of(layer, &made);
     tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
     if (status != TCONV_SUCCESS)
@@ -571,19 +584,10 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
     plan made;
     CUtensorMap map;
     const int multiprocessors = multiprocessors_of(layer->target.device);
-    choose(layer, multiprocessors, &made);
+    describe_chosen(layer, multiprocessors, &made);
     tconv_wgmma_parameters parameters = made.parameters;
     memset(&map, 0, sizeof map);
     parameters.src = arguments->src;
-    if (getenv("W_V"))
-        fprintf(stderr,
-                "N %d units %d stack %d rows %d steps %d tile %dx%d pitch %d patch %d tiles %d st %d bx %d sl %d cyc "
-                "%.0f us %.1f use %.2f vec %d boxes %d\n",
-                made.shape.N, 2, parameters.stack, parameters.unit_rows, parameters.steps, parameters.tile_rows,
-                parameters.tile_columns, parameters.pitch, parameters.patch, parameters.tiles, parameters.stages,
-                parameters.boxes, parameters.slots, made.cycles, made.cycles / 1755,
-                use_of(layer, &made, multiprocessors), store_vector(layer, &made, arguments->dst),
-                (int)make_map(layer, &made, arguments->src, &map));
     parameters.weights = arguments->packed;
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;

@@ -141,7 +141,9 @@ static tconv_status choose(tconv_plan *plan, const tconv_options *options, tconv
 /* Asks the implementation for its sizes and checks that the workspace's fits. */
 static tconv_status measure(tconv_plan *plan, tconv_issue *issue)
 {
+    plan->sizes = (tconv_memory_sizes){0};
     tconv_status status = plan->implementation->memory(&plan->layer, &plan->sizes, issue);
+    plan->layer.choice = plan->sizes.choice;
     size_t most = (size_t)PTRDIFF_MAX / 2 - 2 * CUDA_ALIGNMENT;
     if (status != TCONV_SUCCESS)
         return status;
