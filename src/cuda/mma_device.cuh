@@ -1,0 +1,451 @@
+/*
+ * The tensor-core kernel: a block walks over tiles of positions; each tile's patch of src and the block's weights pass
+ * through a ring of stages in shared memory, a chunk of input channels at a time, filled by asynchronous copies that run
+ * ahead of the sums, into the next tile too. See mma_kernels.h for how a layer is cut.
+ *
+ * A tap is an offset into the patch, so nothing is gathered: the column operand of a matrix instruction is read straight
+ * from the patch, once for all column residues and channels of the warp. All column residues of a position are in one
+ * thread's registers, which therefore stores runs of neighbouring outputs (NCHW: 2 * stride columns; NHWC: channels).
+ * Residues without a tap have sums that stay zero, and get the bias with the others.
+ *
+ * Numeric order of an output: input channels chunk by chunk, in each row taps, then column shifts, then steps. The matrix
+ * instructions sum flush_steps steps, then f32 adds take that to the total (but for TF32); the bias comes last.
+ *
+ * What is not finite: an output whose sum holds a NaN or Inf comes out of the matrix instructions as one of them, though
+ * padding (0 * Inf) and the split of 3xTF32 (Inf - Inf) may make a NaN of anything. Each such output is summed again by
+ * plain multiply-adds over the taps that it has.
+ */
+#ifndef TCONV_CUDA_MMA_DEVICE_CUH
+#define TCONV_CUDA_MMA_DEVICE_CUH
+
+#include "element.cuh"
+#include "mma_copy.cuh"
+#include "mma_kernels.h"
+#include "mma_packed.cuh"
+
+namespace
+{
+
+constexpr int LANES = 32;
+constexpr int WARP_GROUPS = 8; /* of 4 lanes: rows of a matrix operand, columns of the other */
+
+template <tconv_cuda_mma_mode MODE> struct mode_traits {
+    using element = float;
+};
+template <> struct mode_traits<TCONV_CUDA_MMA_F16> {
+    using element = __half;
+};
+template <> struct mode_traits<TCONV_CUDA_MMA_BF16> {
+    using element = __nv_bfloat16;
+};
+
+/* sum (16 x 8) += weights (16 x step) * src (step x 8). Compilations for devices without the instruction are empty. */
+template <tconv_cuda_mma_mode MODE>
+__device__ __forceinline__ void multiply_add(float (&sum)[4], const uint4 &weights, const uint32_t (&src)[2])
+{
+    if constexpr (MODE == TCONV_CUDA_MMA_F16)
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(src[0]), "r"(src[1]));
+    else if constexpr (MODE == TCONV_CUDA_MMA_BF16)
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(src[0]), "r"(src[1]));
+    else
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(src[0]), "r"(src[1]));
+}
+
+/* COUNT neighbouring outputs, of which the first `valid` exist; their address is a multiple of `vector` elements. */
+template <class Element, int COUNT>
+__device__ __forceinline__ void store_run(Element *to, const float (&values)[COUNT], int valid, int vector)
+{
+    constexpr int WIDEST = 16 / (int)sizeof(Element);
+    constexpr int WIDE = COUNT % WIDEST == 0 ? WIDEST : COUNT % 4 == 0 && WIDEST > 4 ? 4 : COUNT % 2 == 0 ? 2 : 1;
+    struct alignas(16) {
+        Element at[COUNT];
+    } run;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        run.at[i] = from_compute<Element>(values[i]);
+    if (valid >= COUNT && vector >= WIDE) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i += WIDE)
+            store_streaming<Element, WIDE>(to + i, &run.at[i]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            if (i < valid)
+                store_streaming<Element, 1>(to + i, &run.at[i]);
+    }
+}
+
+template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
+    using Element = typename mode_traits<MODE>::element;
+    static constexpr int PLANES = MODE == TCONV_CUDA_MMA_STRICT ? 2 : 1;
+    static constexpr bool FLUSHES = MODE != TCONV_CUDA_MMA_TF32;
+    static constexpr int UNIT_QUADS = PLANES * LANES; /* 16-byte pieces of the weights of 16 channels at a step */
+
+    const tconv_cuda_mma_parameters &layer;
+    uint32_t *const shared;
+    const int lane, warp_position; /* of position_warps */
+    const int group, first_channel /* of the group, of this warp */, residue;
+    const int row_taps, row_shift; /* of the residue; shift of tap 0 from the least */
+    const int weights_at;          /* words from the start of a stage's weights to this part's */
+    float sum[UB][SW][NT][4], partial[FLUSHES ? UB : 1][FLUSHES ? SW : 1][FLUSHES ? NT : 1][4];
+    int cell[NT];       /* where this thread's column of each block of positions reads at the least shifts, in words */
+    int unflushed;      /* steps in partial */
+
+    __device__ __forceinline__ float (&target(int ub, int s, int nt))[4]
+    {
+        if constexpr (FLUSHES)
+            return partial[ub][s][nt];
+        else
+            return sum[ub][s][nt];
+    }
+
+    __device__ __forceinline__ void clear()
+    {
+#pragma unroll
+        for (int i = 0; i < UB * SW * NT * 4; i++) {
+            sum[i / 4 / NT / SW][i / 4 / NT % SW][i / 4 % NT][i % 4] = 0;
+            target(i / 4 / NT / SW, i / 4 / NT % SW, i / 4 % NT)[i % 4] = 0;
+        }
+        unflushed = 0;
+    }
+
+    __device__ __forceinline__ void flush()
+    {
+        if constexpr (FLUSHES) {
+#pragma unroll
+            for (int i = 0; i < UB * SW * NT * 4; i++) {
+                float &part = partial[i / 4 / NT / SW][i / 4 / NT % SW][i / 4 % NT][i % 4];
+                sum[i / 4 / NT / SW][i / 4 / NT % SW][i / 4 % NT][i % 4] += part;
+                part = 0;
+            }
+            unflushed = 0;
+        }
+    }
+
+    /* 16 channels at one column residue: the small products first. */
+    __device__ __forceinline__ void multiply_unit(int ub, int s, const uint4 *weights, const uint32_t (&src)[NT][2],
+                                                  const uint32_t (&rest)[NT][2])
+    {
+        const uint4 big = weights[0];
+        if constexpr (MODE == TCONV_CUDA_MMA_STRICT) {
+            const uint4 small = weights[LANES];
+#pragma unroll
+            for (int nt = 0; nt < NT; nt++)
+                multiply_add<MODE>(target(ub, s, nt), big, rest[nt]);
+#pragma unroll
+            for (int nt = 0; nt < NT; nt++)
+                multiply_add<MODE>(target(ub, s, nt), small, src[nt]);
+        }
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++)
+            multiply_add<MODE>(target(ub, s, nt), big, src[nt]);
+    }
+
+    __device__ __forceinline__ void load_src(const uint32_t *at, uint32_t (&src)[NT][2], uint32_t (&rest)[NT][2])
+    {
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++) {
+            src[nt][0] = at[cell[nt]];
+            src[nt][1] = at[cell[nt] + 4 * layer.word_step];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                if constexpr (MODE == TCONV_CUDA_MMA_TF32)
+                    src[nt][i] = round_to_tf32(src[nt][i]);
+                if constexpr (MODE == TCONV_CUDA_MMA_STRICT)
+                    split_to_tf32(src[nt][i], &rest[nt][i]);
+            }
+        }
+    }
+
+    /* The taps of one row tap and column shift; all: every column residue has one. Returns the weights behind. */
+    template <bool all>
+    __device__ __forceinline__ const uint4 *multiply_shift(const uint32_t *src_at, const uint4 *weights, int residues)
+    {
+        for (int word = 0; word < layer.chunk_words; word += TCONV_CUDA_MMA_STEP_WORDS) {
+            uint32_t src[NT][2], rest[NT][2];
+            load_src(src_at, src, rest);
+#pragma unroll
+            for (int s = 0; s < SW; s++) {
+                if (!all && (residues >> s & 1) == 0)
+                    continue;
+#pragma unroll
+                for (int ub = 0; ub < UB; ub++)
+                    multiply_unit(ub, s, weights + ub * UNIT_QUADS + (all ? s * UB * UNIT_QUADS : 0), src, rest);
+                if (!all)
+                    weights += UB * UNIT_QUADS;
+            }
+            if (all)
+                weights += SW * UB * UNIT_QUADS;
+            src_at += TCONV_CUDA_MMA_STEP_WORDS * layer.word_step;
+        }
+        return weights;
+    }
+
+    /* A chunk of input channels; skew: columns between the start of the patch and the first that a position reads. */
+    __device__ __forceinline__ void multiply(const uint32_t *src, const uint32_t *stage_weights, int skew)
+    {
+        constexpr int ALL = (1 << SW) - 1;
+        const uint4 *weights = reinterpret_cast<const uint4 *>(stage_weights + weights_at) + lane;
+        const int steps = layer.shifts * (layer.chunk_words / TCONV_CUDA_MMA_STEP_WORDS);
+        src += skew * layer.cell_step;
+        for (int tap = 0; tap < row_taps; tap++) {
+            const int row = (row_shift - tap * layer.row_shift_step) * layer.patch_columns;
+            for (int i = 0; i < layer.shifts; i++) {
+                const int residues = layer.columns[i].residues;
+                const uint32_t *at = src + (row + layer.columns[i].shift) * layer.cell_step;
+                if (SW == 1 || residues == ALL)
+                    weights = multiply_shift<true>(at, weights, residues);
+                else
+                    weights = multiply_shift<false>(at, weights, residues);
+            }
+            unflushed += steps;
+            if (FLUSHES && unflushed >= layer.flush_steps)
+                flush();
+        }
+    }
+
+    /* The channel, of this warp's, of sum 2 * half in 16-channel block ub: see channel_run in mma_packed.cuh. */
+    __device__ __forceinline__ int channel_of(int ub, int half) const
+    {
+        return tconv_cuda_mma_channel(ub, half, lane / 4, layer.channel_run);
+    }
+
+    __device__ __forceinline__ float bias_of(int channel) const
+    {
+        const Element *bias = static_cast<const Element *>(layer.bias);
+        return bias != NULL && channel < layer.group_out ? to_compute(bias[group * layer.group_out + channel]) : 0;
+    }
+
+    /* Where the thread's two columns of a block of positions go. */
+    struct target_place {
+        Element *to;   /* channel 0 of the group at the first column and residue */
+        int row, first_column, columns; /* outputs from first_column on that exist, at most 2 * SW */
+        int image;
+        int position_row, position_column;
+    };
+
+    __device__ __forceinline__ target_place find_target(const tile_place &tile, int nt) const
+    {
+        const uint32_t packed =
+            shared[layer.table_at + (warp_position * NT + nt) * WARP_GROUPS + lane % 4 * 2];
+        target_place found;
+        found.image = tile.image + (int)(packed >> 20);
+        found.position_row = tile.row + (int)(packed >> 10 & TCONV_CUDA_MMA_EXTENT);
+        found.position_column = tile.column + (int)(packed & TCONV_CUDA_MMA_EXTENT);
+        found.row = found.position_row * layer.stride_rows + residue;
+        found.first_column = found.position_column * SW;
+        const bool exists = packed != NO_POSITION && found.image < layer.batch && found.row < layer.dst_rows &&
+                            residue < layer.row_residues;
+        found.columns = exists ? max(0, min(2 * SW, layer.dst_columns - found.first_column)) : 0;
+        found.to = static_cast<Element *>(layer.dst) + (int64_t)found.image * layer.dst_strides.n +
+                   (int64_t)group * layer.group_out * layer.dst_strides.c +
+                   (int64_t)found.row * layer.dst_strides.h + (int64_t)found.first_column * layer.dst_strides.w;
+        return found;
+    }
+
+    static __device__ __forceinline__ bool is_finite(float value)
+    {
+        return fabsf(value) < __int_as_float(0x7f800000);
+    }
+
+    /* NCHW: runs of 2 * SW columns. Returns whether all sums are finite. */
+    __device__ __forceinline__ bool store_columns(const tile_place &tile)
+    {
+        bool finite = true;
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++) {
+            const target_place place = find_target(tile, nt);
+#pragma unroll
+            for (int ub = 0; ub < UB; ub++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const int channel = first_channel + channel_of(ub, half);
+                    const float bias = bias_of(channel);
+                    float run[2 * SW];
+#pragma unroll
+                    for (int i = 0; i < 2 * SW; i++) {
+                        run[i] = sum[ub][i % SW][nt][half * 2 + i / SW] + bias;
+                        finite = finite && is_finite(run[i]);
+                    }
+                    if (channel < layer.group_out)
+                        store_run<Element>(place.to + channel * layer.dst_strides.c, run, place.columns,
+                                           layer.store_vector);
+                }
+        }
+        return finite;
+    }
+
+    /* NHWC: runs of channels. Returns whether all sums are finite. */
+    __device__ __forceinline__ bool store_channels(const tile_place &tile)
+    {
+        constexpr int RUN = tconv_cuda_mma_run(UB, sizeof(Element));
+        bool finite = true;
+#pragma unroll
+        for (int first = 0; first < 2 * UB; first += RUN) {
+            const int channel = first_channel + channel_of(first / 2, first % 2);
+            float bias[RUN];
+#pragma unroll
+            for (int i = 0; i < RUN; i++)
+                bias[i] = bias_of(channel + i);
+#pragma unroll
+            for (int nt = 0; nt < NT; nt++) {
+                const target_place place = find_target(tile, nt);
+#pragma unroll
+                for (int column = 0; column < 2 * SW; column++) {
+                    float run[RUN];
+#pragma unroll
+                    for (int i = 0; i < RUN; i++) {
+                        run[i] = sum[(first + i) / 2][column % SW][nt][(first + i) % 2 * 2 + column / SW] + bias[i];
+                        finite = finite && is_finite(run[i]);
+                    }
+                    if (column < place.columns)
+                        store_run<Element>(place.to + column * layer.dst_strides.w + channel, run,
+                                           layer.group_out - channel, layer.store_vector);
+                }
+            }
+        }
+        return finite;
+    }
+
+    /* One output by multiply-adds over the taps that it has. */
+    __device__ float sum_again(const target_place &place, int column_residue, int column, int channel) const
+    {
+        const Element *src = static_cast<const Element *>(layer.src) + (int64_t)place.image * layer.src_strides.n +
+                             (int64_t)group * layer.group_in * layer.src_strides.c;
+        float total = 0;
+        for (int tap = 0; tap < row_taps; tap++) {
+            const int row =
+                place.position_row + layer.min_row_shift + row_shift - tap * layer.row_shift_step;
+            for (int i = 0; i < layer.shifts; i++) {
+                const int from = column + layer.min_column_shift + layer.columns[i].shift;
+                if ((layer.columns[i].residues >> column_residue & 1) == 0 || row < 0 || row >= layer.src_rows ||
+                    from < 0 || from >= layer.src_columns)
+                    continue;
+                const Element *at = src + row * layer.src_strides.h + from * layer.src_strides.w;
+#pragma unroll 1
+                for (int in = 0; in < layer.group_in; in++)
+                    total = fmaf(to_compute(at[in * layer.src_strides.c]),
+                                 packed_weight<Element>(layer, blockIdx.x, weights_at, tap, i, column_residue, channel,
+                                                        in),
+                                 total);
+            }
+        }
+        return total;
+    }
+
+    /* Sums again what came out not finite; the sums in registers are not needed any more. */
+    __device__ __forceinline__ void repair(const tile_place &tile)
+    {
+#pragma unroll 1
+        for (int i = 0; i < NT * 2 * SW * UB * 2; i++) {
+            const int channel = channel_of(i / 2 % UB, i % 2), at = i / 2 / UB % (2 * SW);
+            const target_place place = find_target(tile, i / 2 / UB / (2 * SW));
+            if (at >= place.columns || first_channel + channel >= layer.group_out)
+                continue;
+            Element *to =
+                place.to + at * layer.dst_strides.w + (first_channel + channel) * layer.dst_strides.c;
+            if (!is_finite(to_compute(*to)))
+                *to = from_compute<Element>(sum_again(place, at % SW, place.position_column + at / SW, channel) +
+                                            bias_of(first_channel + channel));
+        }
+    }
+
+    __device__ __forceinline__ void finish(const tile_place &tile)
+    {
+        flush();
+        const bool finite = layer.nhwc ? store_channels(tile) : store_columns(tile);
+        if (!finite)
+            repair(tile);
+        clear();
+    }
+
+    __device__ __forceinline__ void find_cells()
+    {
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++) {
+            const uint32_t packed =
+                shared[layer.table_at + (warp_position * NT + nt) * WARP_GROUPS + lane / 4];
+            const int image = packed != NO_POSITION ? (int)(packed >> 20) : 0;
+            const int row = packed != NO_POSITION ? (int)(packed >> 10 & TCONV_CUDA_MMA_EXTENT) : 0;
+            const int column = packed != NO_POSITION ? (int)(packed & TCONV_CUDA_MMA_EXTENT) : 0;
+            cell[nt] = ((image * layer.patch_rows + row) * layer.patch_columns + column) * layer.cell_step +
+                       lane % 4 * layer.word_step;
+        }
+    }
+};
+
+/* Registers that a thread needs by its sums, as the warps that a multiprocessor then holds. */
+constexpr int resident_warps(int sums)
+{
+    return sums >= 80 ? 8 : sums > 48 ? 12 : 16;
+}
+
+constexpr int registers_of(int warps)
+{
+    return 65536 / LANES / warps / 8 * 8 < 256 ? 65536 / LANES / warps / 8 * 8 : 255;
+}
+
+template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
+constexpr int warps_of = resident_warps(SW *UB *NT * 4 * (MODE == TCONV_CUDA_MMA_TF32 ? 1 : 2));
+
+template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
+__global__ void __launch_bounds__(TCONV_CUDA_MMA_WARPS *LANES) __maxnreg__(registers_of(warps_of<MODE, SW, UB, NT>))
+    mma_tiles(const __grid_constant__ tconv_cuda_mma_parameters layer)
+{
+    extern __shared__ __align__(16) uint32_t shared[];
+    using Work = tile_mma<MODE, SW, UB, NT>;
+    const block_place block = find_block(layer, blockIdx.x);
+    const int warp = (int)threadIdx.x / LANES, part = warp / layer.position_warps;
+    const int residue = block.residue_set * layer.residue_parts + part % layer.residue_parts;
+    const int channel_part = part / layer.residue_parts;
+    const bool has_taps = residue < layer.row_residues;
+    Work work = {layer,
+                 shared,
+                 (int)threadIdx.x % LANES,
+                 warp % layer.position_warps,
+                 block.group,
+                 (block.channel_tile * layer.channel_parts + channel_part) * layer.part_channels,
+                 residue,
+                 has_taps ? layer.rows[residue].taps : 0,
+                 has_taps ? layer.rows[residue].first_shift : 0,
+                 part_offset(layer, block.residue_set, channel_part, part % layer.residue_parts)};
+    copier<typename Work::Element> copy(layer, shared, block);
+
+    copy.make_tables();
+    __syncthreads();
+    work.find_cells();
+    work.clear();
+    for (int i = 1; i < layer.stages; i++)
+        copy.issue();
+
+    int stage = 0;
+    for (tile_walk walk(layer); walk.exists(); walk.next_chunk()) {
+        copy.wait();
+        __syncthreads();
+        copy.issue();
+        uint32_t *words = shared + stage * layer.stage_words;
+        stage = stage + 1 == layer.stages ? 0 : stage + 1;
+        const uint32_t *src = words;
+        if (layer.raw_plane != 0) {
+            copy.pair_channels(words);
+            src = shared + layer.pairs_at;
+            __syncthreads();
+        }
+        work.multiply(src, words + layer.weights_at, walk.tile.skew);
+        if (walk.chunk == layer.chunks - 1)
+            work.finish(walk.tile);
+    }
+}
+
+template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
+constexpr tconv_cuda_mma_kernel mma_kernel = {mma_tiles<MODE, SW, UB, NT>, SW, UB, NT, warps_of<MODE, SW, UB, NT>};
+
+} // namespace
+
+#endif
