@@ -1,4 +1,4 @@
-/* The tensor-core kernels for bf16: up to 64 sums a thread, and as many partial ones. */
+/* The tensor-core kernels for bf16 in NHWC: up to 64 sums a thread, and as many partial ones. */
 #include "mma_device.cuh"
 
 const tconv_cuda_mma_kernel tconv_cuda_mma_bf16_kernels[] = {

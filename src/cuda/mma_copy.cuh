@@ -4,6 +4,7 @@
 #define TCONV_CUDA_MMA_COPY_CUH
 
 #include "element.cuh"
+#include "mma_barrier.cuh"
 #include "mma_kernels.h"
 #include "mma_packed.cuh"
 
@@ -31,11 +32,6 @@ __device__ __forceinline__ void split_to_tf32(uint32_t &bits, uint32_t *rest)
 
 /* -------------------------------------------------------------------------------------------------------------- memory */
 
-__device__ __forceinline__ uint32_t shared_address(const void *at)
-{
-    return (uint32_t)__cvta_generic_to_shared(at);
-}
-
 /* Copies 16 bytes of which the first `bytes` are read and the others zeros. */
 __device__ __forceinline__ void copy_16(void *to, const void *from, int bytes)
 {
@@ -49,15 +45,9 @@ __device__ __forceinline__ void copy_4(void *to, const void *from, int bytes)
                  : "memory");
 }
 
-__device__ __forceinline__ void commit_copies()
+__device__ __forceinline__ void wait_for_copies()
 {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-/* Waits for all groups of copies but the last `pending`. */
-template <int pending> __device__ __forceinline__ void wait_for_copies()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+    asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 /* Outputs are not read again soon: they should not push src and weights out of the cache. */
@@ -131,13 +121,14 @@ template <class Element> struct copier {
     tile_walk ahead;
     const Element *src; /* channel 0 of the group */
     const uint32_t *packed;
-    int stage, issued, threads;
+    int thread, threads, issued;
     int cell_count, first_cell, cell_lanes, first_lane, lanes; /* this thread's share: cells, and channels or vectors */
 
     __device__ __forceinline__ copier(const tconv_cuda_mma_parameters &layer, uint32_t *shared,
                                       const block_place &block)
-        : layer(layer), shared(shared), cells(shared + layer.cells_at), ahead(layer), stage(0), issued(0),
-          threads((int)blockDim.x)
+        : layer(layer), shared(shared), cells(shared + layer.cells_at), ahead(layer),
+          thread((int)threadIdx.x - (int)blockDim.x + TCONV_CUDA_MMA_COPY_WARPS * 32),
+          threads(TCONV_CUDA_MMA_COPY_WARPS * 32), issued(0)
     {
         const int64_t blob = ((int64_t)block.group * layer.channel_tiles + block.channel_tile) * layer.residue_sets +
                              block.residue_set;
@@ -147,21 +138,28 @@ template <class Element> struct copier {
         if (layer.nhwc) { /* neighbouring threads on the vectors of a pixel */
             lanes = min(layer.chunk_words / 4, threads);
             cell_lanes = threads / lanes;
-            first_cell = (int)threadIdx.x / lanes;
-            first_lane = (int)threadIdx.x % lanes;
+            first_cell = thread / lanes;
+            first_lane = thread % lanes;
         } else { /* neighbouring threads on neighbouring columns */
             cell_lanes = min(cell_count, threads);
             lanes = threads / cell_lanes;
-            first_cell = (int)threadIdx.x % cell_lanes;
-            first_lane = (int)threadIdx.x / cell_lanes;
+            first_cell = thread % cell_lanes;
+            first_lane = thread / cell_lanes;
         }
         if (first_lane >= lanes || first_cell >= cell_lanes)
             first_cell = cell_count;
     }
 
-    /* The tables of positions and of cells, both as image, row and column within the tile. */
+    /* The tables of positions and of cells, both as image, row and column within the tile, and that of steps, where each
+     * reads src and which column residues have a tap there. By all threads of the block. */
     __device__ __forceinline__ void make_tables()
     {
+        const int steps = layer.chunk_words / TCONV_CUDA_MMA_STEP_WORDS;
+        for (int i = (int)threadIdx.x; i < layer.shifts * steps; i += (int)blockDim.x)
+            shared[layer.steps_at + i] =
+                (uint32_t)layer.columns[i / steps].residues << 24 |
+                (uint32_t)(layer.columns[i / steps].shift * layer.cell_step +
+                           i % steps * TCONV_CUDA_MMA_STEP_WORDS * layer.word_step);
         const unsigned int per_row = (unsigned int)layer.patch_columns / (layer.nhwc ? 1u : (unsigned int)VECTOR);
         for (unsigned int i = threadIdx.x; i < (unsigned int)cell_count; i += blockDim.x) {
             const unsigned int rows = i / per_row, images = rows / (unsigned int)layer.patch_rows;
@@ -196,7 +194,7 @@ template <class Element> struct copier {
     __device__ __forceinline__ void copy_planes(Element *to, int first_channel)
     {
         const int channels = layer.chunk_words * PER_WORD;
-        const int plane = layer.raw_plane != 0 ? layer.raw_plane : layer.word_step;
+        const int plane = layer.word_step / PER_WORD;
         for (int i = first_cell; i < cell_count; i += cell_lanes) {
             const uint32_t packed_cell = cells[i];
             const int image = ahead.tile.image + (int)(packed_cell >> 20);
@@ -235,55 +233,52 @@ template <class Element> struct copier {
         }
     }
 
-    /* Starts the copies of the next chunk, if there is one, as a group. */
-    __device__ __forceinline__ void issue()
+    /* The weights of the chunk; one arrival of thread 0 on full beside all threads' own. */
+    __device__ __forceinline__ void copy_weights(uint32_t *words, uint64_t *full)
     {
-        if (ahead.exists()) {
+        const bool stay = layer.chunks == 1 && issued >= layer.stages; /* a single chunk's weights stay in their stage */
+        const uint32_t *from = packed + (int64_t)ahead.chunk * layer.blob_words;
+#if __CUDA_ARCH__ >= 900
+        if (thread == 0 && stay)
+            arrive(full);
+        else if (thread == 0)
+            copy_bulk(words + layer.weights_at, from, (uint32_t)layer.blob_words * 4, full);
+#else
+        for (int i = thread * 4; i < layer.blob_words && !stay; i += threads * 4)
+            copy_16(words + layer.weights_at + i, from + i, 16);
+        if (thread == 0)
+            arrive(full);
+#endif
+    }
+
+    /* All chunks of all tiles, each as soon as a stage is free. */
+    __device__ __forceinline__ void run(uint64_t *full, uint64_t *free)
+    {
+        int stage = 0;
+        uint32_t parity = 1; /* of the phase before the first, which counts as ended */
+        for (; ahead.exists(); ahead.next_chunk()) {
             uint32_t *words = shared + stage * layer.stage_words;
             Element *to = reinterpret_cast<Element *>(words);
             const int first_channel = ahead.chunk * layer.chunk_words * PER_WORD;
+            wait_for(free + stage, parity);
+            copy_weights(words, full + stage);
             if (layer.nhwc)
                 copy_pixels(to, first_channel);
             else
                 copy_planes(to, first_channel);
-            if (layer.chunks > 1 || issued < layer.stages) { /* a single chunk's weights stay */
-                const uint32_t *from = packed + (int64_t)ahead.chunk * layer.blob_words;
-                for (int i = (int)threadIdx.x * 4; i < layer.blob_words; i += threads * 4)
-                    copy_16(words + layer.weights_at + i, from + i, 16);
+            if (layer.src_vector >= PER_WORD) {
+                arrive_after_copies(full + stage);
+            } else { /* by plain stores */
+                wait_for_copies();
+                arrive(full + stage);
             }
             issued++;
-            stage = stage + 1 == layer.stages ? 0 : stage + 1;
-            ahead.next_chunk();
-        }
-        commit_copies();
-    }
-
-    /* Until the oldest stage has come. */
-    __device__ __forceinline__ void wait()
-    {
-        if (layer.stages == 2)
-            wait_for_copies<0>();
-        else if (layer.stages == 3)
-            wait_for_copies<1>();
-        else
-            wait_for_copies<2>();
-    }
-
-    /* 16-bit NCHW: from planes of channels to planes of words, each two channels. */
-    __device__ __forceinline__ void pair_channels(const uint32_t *words)
-    {
-        const uint4 *from = reinterpret_cast<const uint4 *>(words);
-        uint4 *to = reinterpret_cast<uint4 *>(shared + layer.pairs_at);
-        const int plane = layer.raw_plane / VECTOR;
-        for (int i = first_cell; i < cell_count; i += cell_lanes)
-            for (int word = first_lane; word < layer.chunk_words; word += lanes) {
-                const uint4 even = from[2 * word * plane + i], odd = from[(2 * word + 1) * plane + i];
-                uint4 *pairs = to + word * (layer.word_step / 4) + i * 2;
-                pairs[0] = {__byte_perm(even.x, odd.x, 0x5410), __byte_perm(even.x, odd.x, 0x7632),
-                            __byte_perm(even.y, odd.y, 0x5410), __byte_perm(even.y, odd.y, 0x7632)};
-                pairs[1] = {__byte_perm(even.z, odd.z, 0x5410), __byte_perm(even.z, odd.z, 0x7632),
-                            __byte_perm(even.w, odd.w, 0x5410), __byte_perm(even.w, odd.w, 0x7632)};
+            if (++stage == layer.stages) {
+                stage = 0;
+                parity ^= 1;
             }
+        }
+        wait_for_copies();
     }
 };
 

@@ -18,6 +18,8 @@
 #ifndef TCONV_CUDA_MMA_DEVICE_CUH
 #define TCONV_CUDA_MMA_DEVICE_CUH
 
+#include <type_traits>
+
 #include "element.cuh"
 #include "mma_copy.cuh"
 #include "mma_kernels.h"
@@ -35,19 +37,25 @@ template <tconv_cuda_mma_mode MODE> struct mode_traits {
 template <> struct mode_traits<TCONV_CUDA_MMA_F16> {
     using element = __half;
 };
+template <> struct mode_traits<TCONV_CUDA_MMA_F16_PLANES> {
+    using element = __half;
+};
 template <> struct mode_traits<TCONV_CUDA_MMA_BF16> {
     using element = __nv_bfloat16;
 };
+template <> struct mode_traits<TCONV_CUDA_MMA_BF16_PLANES> {
+    using element = __nv_bfloat16;
+};
 
-/* sum (16 x 8) += weights (16 x step) * src (step x 8). Compilations for devices without the instruction are empty. */
+/* sum (16 x 8) += weights (16 x step) * src (step x 8). */
 template <tconv_cuda_mma_mode MODE>
 __device__ __forceinline__ void multiply_add(float (&sum)[4], const uint4 &weights, const uint32_t (&src)[2])
 {
-    if constexpr (MODE == TCONV_CUDA_MMA_F16)
+    if constexpr (MODE == TCONV_CUDA_MMA_F16 || MODE == TCONV_CUDA_MMA_F16_PLANES)
         asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
             : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
             : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(src[0]), "r"(src[1]));
-    else if constexpr (MODE == TCONV_CUDA_MMA_BF16)
+    else if constexpr (MODE == TCONV_CUDA_MMA_BF16 || MODE == TCONV_CUDA_MMA_BF16_PLANES)
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
             : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
             : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(src[0]), "r"(src[1]));
@@ -83,6 +91,8 @@ __device__ __forceinline__ void store_run(Element *to, const float (&values)[COU
 
 template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
     using Element = typename mode_traits<MODE>::element;
+    static constexpr bool HALVES = MODE == TCONV_CUDA_MMA_F16_PLANES || MODE == TCONV_CUDA_MMA_BF16_PLANES;
+    using Cell = typename std::conditional<HALVES, uint16_t, uint32_t>::type;
     static constexpr int PLANES = MODE == TCONV_CUDA_MMA_STRICT ? 2 : 1;
     static constexpr bool FLUSHES = MODE != TCONV_CUDA_MMA_TF32;
     static constexpr int UNIT_QUADS = PLANES * LANES; /* 16-byte pieces of the weights of 16 channels at a step */
@@ -147,66 +157,84 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
             multiply_add<MODE>(target(ub, s, nt), big, src[nt]);
     }
 
-    __device__ __forceinline__ void load_src(const uint32_t *at, uint32_t (&src)[NT][2], uint32_t (&rest)[NT][2])
+    /* One step's words of src as they lie in shared memory. */
+    __device__ __forceinline__ void load_src(const Cell *at, uint32_t (&raw)[NT][2])
     {
 #pragma unroll
-        for (int nt = 0; nt < NT; nt++) {
-            src[nt][0] = at[cell[nt]];
-            src[nt][1] = at[cell[nt] + 4 * layer.word_step];
+        for (int nt = 0; nt < NT; nt++)
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                if constexpr (MODE == TCONV_CUDA_MMA_TF32)
-                    src[nt][i] = round_to_tf32(src[nt][i]);
-                if constexpr (MODE == TCONV_CUDA_MMA_STRICT)
-                    split_to_tf32(src[nt][i], &rest[nt][i]);
-            }
-        }
-    }
-
-    /* The taps of one row tap and column shift; all: every column residue has one. Returns the weights behind. */
-    template <bool all>
-    __device__ __forceinline__ const uint4 *multiply_shift(const uint32_t *src_at, const uint4 *weights, int residues)
-    {
-        for (int word = 0; word < layer.chunk_words; word += TCONV_CUDA_MMA_STEP_WORDS) {
-            uint32_t src[NT][2], rest[NT][2];
-            load_src(src_at, src, rest);
-#pragma unroll
-            for (int s = 0; s < SW; s++) {
-                if (!all && (residues >> s & 1) == 0)
-                    continue;
-#pragma unroll
-                for (int ub = 0; ub < UB; ub++)
-                    multiply_unit(ub, s, weights + ub * UNIT_QUADS + (all ? s * UB * UNIT_QUADS : 0), src, rest);
-                if (!all)
-                    weights += UB * UNIT_QUADS;
-            }
-            if (all)
-                weights += SW * UB * UNIT_QUADS;
-            src_at += TCONV_CUDA_MMA_STEP_WORDS * layer.word_step;
-        }
-        return weights;
-    }
-
-    /* A chunk of input channels; skew: columns between the start of the patch and the first that a position reads. */
-    __device__ __forceinline__ void multiply(const uint32_t *src, const uint32_t *stage_weights, int skew)
-    {
-        constexpr int ALL = (1 << SW) - 1;
-        const uint4 *weights = reinterpret_cast<const uint4 *>(stage_weights + weights_at) + lane;
-        const int steps = layer.shifts * (layer.chunk_words / TCONV_CUDA_MMA_STEP_WORDS);
-        src += skew * layer.cell_step;
-        for (int tap = 0; tap < row_taps; tap++) {
-            const int row = (row_shift - tap * layer.row_shift_step) * layer.patch_columns;
-            for (int i = 0; i < layer.shifts; i++) {
-                const int residues = layer.columns[i].residues;
-                const uint32_t *at = src + (row + layer.columns[i].shift) * layer.cell_step;
-                if (SW == 1 || residues == ALL)
-                    weights = multiply_shift<true>(at, weights, residues);
+                const Cell *from = at + cell[nt] + i * 4 * layer.word_step;
+                if constexpr (sizeof(Cell) == 4)
+                    raw[nt][i] = *from;
                 else
-                    weights = multiply_shift<false>(at, weights, residues);
+                    raw[nt][i] = __byte_perm(from[0], from[layer.word_step / 2], 0x5410);
             }
-            unflushed += steps;
-            if (FLUSHES && unflushed >= layer.flush_steps)
+    }
+
+    __device__ __forceinline__ void multiply_step(const uint32_t (&raw)[NT][2], uint32_t (&src)[NT][2],
+                                                  uint32_t (&rest)[NT][2])
+    {
+#pragma unroll
+        for (int i = 0; i < 2 * NT; i++) {
+            src[i / 2][i % 2] = raw[i / 2][i % 2];
+            if constexpr (MODE == TCONV_CUDA_MMA_TF32)
+                src[i / 2][i % 2] = round_to_tf32(raw[i / 2][i % 2]);
+            if constexpr (MODE == TCONV_CUDA_MMA_STRICT)
+                split_to_tf32(src[i / 2][i % 2], &rest[i / 2][i % 2]);
+        }
+    }
+
+    /* A chunk of input channels; skew: columns between the start of the patch and the first that a position reads. The
+     * words of a step are loaded while the step before is multiplied. */
+    __device__ __forceinline__ void multiply(const uint32_t *stage, int skew)
+    {
+        constexpr uint32_t ALL = (1u << SW) - 1;
+        const uint4 *weights = reinterpret_cast<const uint4 *>(stage + layer.weights_at + weights_at) + lane;
+        const uint32_t *steps = shared + layer.steps_at;
+        const int count = layer.shifts * (layer.chunk_words / TCONV_CUDA_MMA_STEP_WORDS);
+        const int row_step = layer.row_shift_step * layer.patch_columns * layer.cell_step;
+        const Cell *row = reinterpret_cast<const Cell *>(stage) +
+                          (row_shift * layer.patch_columns + skew) * layer.cell_step;
+        int left = row_taps * count, at = 0;
+        if (left == 0)
+            return;
+        uint32_t step = steps[0];
+        uint32_t raw[NT][2], src[NT][2], rest[NT][2];
+        load_src(row + (step & 0xffffffu), raw);
+        while (true) {
+            const uint32_t residues = step >> 24;
+            multiply_step(raw, src, rest);
+            if (--left > 0) {
+                if (++at == count) {
+                    at = 0;
+                    row -= row_step;
+                }
+                step = steps[at];
+                load_src(row + (step & 0xffffffu), raw);
+            }
+            if (SW == 1 || residues == ALL) {
+#pragma unroll
+                for (int s = 0; s < SW; s++)
+#pragma unroll
+                    for (int ub = 0; ub < UB; ub++)
+                        multiply_unit(ub, s, weights + (s * UB + ub) * UNIT_QUADS, src, rest);
+                weights += SW * UB * UNIT_QUADS;
+            } else {
+#pragma unroll
+                for (int s = 0; s < SW; s++) {
+                    if ((residues >> s & 1) == 0)
+                        continue;
+#pragma unroll
+                    for (int ub = 0; ub < UB; ub++)
+                        multiply_unit(ub, s, weights + ub * UNIT_QUADS, src, rest);
+                    weights += UB * UNIT_QUADS;
+                }
+            }
+            if (FLUSHES && ++unflushed >= layer.flush_steps)
                 flush();
+            if (left == 0)
+                break;
         }
     }
 
@@ -227,7 +255,8 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
         Element *to;   /* channel 0 of the group at the first column and residue */
         int row, first_column, columns; /* outputs from first_column on that exist, at most 2 * SW */
         int image;
-        int position_row, position_column;
+        int position_column;
+        int src_row, src_column; /* where shift 0 reads */
     };
 
     __device__ __forceinline__ target_place find_target(const tile_place &tile, int nt) const
@@ -236,12 +265,19 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
             shared[layer.table_at + (warp_position * NT + nt) * WARP_GROUPS + lane % 4 * 2];
         target_place found;
         found.image = tile.image + (int)(packed >> 20);
-        found.position_row = tile.row + (int)(packed >> 10 & TCONV_CUDA_MMA_EXTENT);
-        found.position_column = tile.column + (int)(packed & TCONV_CUDA_MMA_EXTENT);
-        found.row = found.position_row * layer.stride_rows + residue;
+        found.src_row = tile.row + (int)(packed >> 10 & TCONV_CUDA_MMA_EXTENT);
+        found.src_column = tile.column + (int)(packed & TCONV_CUDA_MMA_EXTENT);
+        bool exists = packed != NO_POSITION && found.image < layer.batch && residue < layer.row_residues;
+        int position_row = found.src_row;
+        found.position_column = found.src_column;
+        if (layer.flat_columns != 0) {
+            exists = exists && found.src_column < layer.src_columns;
+            position_row = (int)((unsigned int)found.src_column / (unsigned int)layer.flat_columns);
+            found.position_column -= position_row * layer.flat_columns;
+        }
+        found.row = position_row * layer.stride_rows + residue;
         found.first_column = found.position_column * SW;
-        const bool exists = packed != NO_POSITION && found.image < layer.batch && found.row < layer.dst_rows &&
-                            residue < layer.row_residues;
+        exists = exists && found.row < layer.dst_rows;
         found.columns = exists ? max(0, min(2 * SW, layer.dst_columns - found.first_column)) : 0;
         found.to = static_cast<Element *>(layer.dst) + (int64_t)found.image * layer.dst_strides.n +
                    (int64_t)group * layer.group_out * layer.dst_strides.c +
@@ -320,8 +356,7 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
                              (int64_t)group * layer.group_in * layer.src_strides.c;
         float total = 0;
         for (int tap = 0; tap < row_taps; tap++) {
-            const int row =
-                place.position_row + layer.min_row_shift + row_shift - tap * layer.row_shift_step;
+            const int row = place.src_row + layer.min_row_shift + row_shift - tap * layer.row_shift_step;
             for (int i = 0; i < layer.shifts; i++) {
                 const int from = column + layer.min_column_shift + layer.columns[i].shift;
                 if ((layer.columns[i].residues >> column_residue & 1) == 0 || row < 0 || row >= layer.src_rows ||
@@ -351,7 +386,7 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
             Element *to =
                 place.to + at * layer.dst_strides.w + (first_channel + channel) * layer.dst_strides.c;
             if (!is_finite(to_compute(*to)))
-                *to = from_compute<Element>(sum_again(place, at % SW, place.position_column + at / SW, channel) +
+                *to = from_compute<Element>(sum_again(place, at % SW, place.src_column + at / SW, channel) +
                                             bias_of(first_channel + channel));
         }
     }
@@ -380,28 +415,45 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
     }
 };
 
-/* Registers that a thread needs by its sums, as the warps that a multiprocessor then holds. */
+/* The warps that a multiprocessor holds, by the sums of a thread: what registers are then left is enough for them. */
 constexpr int resident_warps(int sums)
 {
-    return sums >= 80 ? 8 : sums > 48 ? 12 : 16;
+    return sums >= 80 ? 9 : sums > 48 ? 12 : 16;
 }
 
 constexpr int registers_of(int warps)
 {
-    return 65536 / LANES / warps / 8 * 8 < 256 ? 65536 / LANES / warps / 8 * 8 : 255;
+    return 65536 / LANES / warps / 8 * 8;
 }
 
 template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
 constexpr int warps_of = resident_warps(SW *UB *NT * 4 * (MODE == TCONV_CUDA_MMA_TF32 ? 1 : 2));
 
 template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
-__global__ void __launch_bounds__(TCONV_CUDA_MMA_WARPS *LANES) __maxnreg__(registers_of(warps_of<MODE, SW, UB, NT>))
+__global__ void __launch_bounds__((TCONV_CUDA_MMA_WARPS + TCONV_CUDA_MMA_COPY_WARPS) * LANES) __maxnreg__(registers_of(warps_of<MODE, SW, UB, NT>))
     mma_tiles(const __grid_constant__ tconv_cuda_mma_parameters layer)
 {
-    extern __shared__ __align__(16) uint32_t shared[];
+    extern __shared__ __align__(128) uint32_t shared[];
+    __shared__ uint64_t full[TCONV_CUDA_MMA_STAGES], free[TCONV_CUDA_MMA_STAGES];
     using Work = tile_mma<MODE, SW, UB, NT>;
     const block_place block = find_block(layer, blockIdx.x);
+    const int computing_warps = (int)blockDim.x / LANES - TCONV_CUDA_MMA_COPY_WARPS;
+    copier<typename Work::Element> copy(layer, shared, block);
+    copy.make_tables();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < layer.stages; i++) {
+            make_barrier(full + i, TCONV_CUDA_MMA_COPY_WARPS * LANES + 1);
+            make_barrier(free + i, computing_warps);
+        }
+        publish_barriers();
+    }
+    __syncthreads();
     const int warp = (int)threadIdx.x / LANES, part = warp / layer.position_warps;
+    if (warp >= computing_warps) {
+        copy.run(full, free);
+        return;
+    }
+
     const int residue = block.residue_set * layer.residue_parts + part % layer.residue_parts;
     const int channel_part = part / layer.residue_parts;
     const bool has_taps = residue < layer.row_residues;
@@ -415,29 +467,20 @@ __global__ void __launch_bounds__(TCONV_CUDA_MMA_WARPS *LANES) __maxnreg__(regis
                  has_taps ? layer.rows[residue].taps : 0,
                  has_taps ? layer.rows[residue].first_shift : 0,
                  part_offset(layer, block.residue_set, channel_part, part % layer.residue_parts)};
-    copier<typename Work::Element> copy(layer, shared, block);
-
-    copy.make_tables();
-    __syncthreads();
     work.find_cells();
     work.clear();
-    for (int i = 1; i < layer.stages; i++)
-        copy.issue();
-
     int stage = 0;
+    uint32_t parity = 0;
     for (tile_walk walk(layer); walk.exists(); walk.next_chunk()) {
-        copy.wait();
-        __syncthreads();
-        copy.issue();
-        uint32_t *words = shared + stage * layer.stage_words;
-        stage = stage + 1 == layer.stages ? 0 : stage + 1;
-        const uint32_t *src = words;
-        if (layer.raw_plane != 0) {
-            copy.pair_channels(words);
-            src = shared + layer.pairs_at;
-            __syncthreads();
+        wait_for(full + stage, parity);
+        work.multiply(shared + stage * layer.stage_words, walk.tile.skew);
+        __syncwarp();
+        if (work.lane == 0)
+            arrive(free + stage);
+        if (++stage == layer.stages) {
+            stage = 0;
+            parity ^= 1;
         }
-        work.multiply(src, words + layer.weights_at, walk.tile.skew);
         if (walk.chunk == layer.chunks - 1)
             work.finish(walk.tile);
     }

@@ -24,15 +24,19 @@
 #define TCONV_CUDA_MMA_ROW_RESIDUES    16 /* the most that stride_h may be: tables go by value */
 #define TCONV_CUDA_MMA_COLUMN_RESIDUES 8  /* the most that stride_w may be: their sums stay in registers together */
 #define TCONV_CUDA_MMA_SHIFTS          32 /* the most different column shifts */
-#define TCONV_CUDA_MMA_WARPS           8  /* the most of a block */
+#define TCONV_CUDA_MMA_WARPS           8  /* the most of a block that compute */
+#define TCONV_CUDA_MMA_COPY_WARPS      1  /* of a block beside them */
+#define TCONV_CUDA_MMA_STAGES          4  /* the most */
 #define TCONV_CUDA_MMA_EXTENT          1023 /* the most of a tile in any direction: coordinates are packed in 10 bits */
 
 /* How products are made. */
 typedef enum tconv_cuda_mma_mode {
     TCONV_CUDA_MMA_TF32,   /* f32 rounded to TF32 */
     TCONV_CUDA_MMA_STRICT, /* f32 as 3xTF32 */
-    TCONV_CUDA_MMA_F16,
+    TCONV_CUDA_MMA_F16, /* words of shared memory hold two channels (NHWC), */
     TCONV_CUDA_MMA_BF16,
+    TCONV_CUDA_MMA_F16_PLANES, /* or two columns of a channel (NCHW) */
+    TCONV_CUDA_MMA_BF16_PLANES,
     TCONV_CUDA_MMA_MODES
 } tconv_cuda_mma_mode;
 
@@ -72,15 +76,17 @@ struct tconv_cuda_mma_parameters {
     int channel_tiles, residue_sets;
     int tile_images, tile_rows, tile_columns;
     int row_tiles, column_tiles;
+    int flat_columns; /* not 0: positions are all pixels of an image in one row, of rows of so many */
     unsigned int position_tiles; /* of all images */
     int patch_rows, patch_columns;
     int positions;                   /* of a block's warps: at least those of a tile */
     int skew_mask; /* NCHW: elements of a 16-byte vector - 1 */
-    int word_step, cell_step; /* words of shared memory from an input channel word, or a patch cell, to the next */
-    int raw_plane;            /* 16-bit NCHW: elements from a channel to the next before pairing, else 0 */
+    /* Elements of shared memory (words, but halves of words where planes are of 16 bits) from a channel word, or a patch
+     * cell, to the next. */
+    int word_step, cell_step;
     int chunk_words, chunks;
     int stages, stage_words, weights_at; /* of a stage: src at word 0, weights at weights_at */
-    int table_at, cells_at, pairs_at;    /* words of shared memory behind the stages */
+    int table_at, cells_at, steps_at;    /* words of shared memory behind the stages */
     int shared_bytes;
     int blob_words, planes;
     int src_vector;    /* elements of src that are copied at once */
@@ -99,7 +105,8 @@ struct tconv_cuda_mma_kernel {
 /* The kernels of a mode, ending with one whose function is NULL. */
 const tconv_cuda_mma_kernel *tconv_cuda_mma_kernels(tconv_cuda_mma_mode mode);
 extern const tconv_cuda_mma_kernel tconv_cuda_mma_tf32_kernels[], tconv_cuda_mma_strict_kernels[],
-    tconv_cuda_mma_f16_kernels[], tconv_cuda_mma_bf16_kernels[];
+    tconv_cuda_mma_f16_kernels[], tconv_cuda_mma_bf16_kernels[], tconv_cuda_mma_f16_planes_kernels[],
+    tconv_cuda_mma_bf16_planes_kernels[];
 
 /* Cuts a layer (mma_plan.cu). False with a reason where it cannot be. Pointers are left NULL; vectors are those of
  * pointers aligned as their addresses say (NULL: to anything). */

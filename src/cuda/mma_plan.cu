@@ -17,7 +17,8 @@ namespace
 
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 29; /* of images, channels, rows and columns: coordinates are 32-bit ones */
 constexpr int64_t MAX_BLOCKS = (int64_t)1 << 30;
-constexpr int SHARED_RESERVED = 1024; /* bytes that a block takes beside what it asks for */
+constexpr int SHARED_RESERVED = 1024; /* bytes that a block takes beside what it asks for, */
+constexpr int SHARED_BARRIERS = 128;  /* of which these count towards its limit */
 constexpr int MAX_SHARED_WORDS = 232448 / 4; /* of a block on any device; less where the device says so */
 
 /* What the model knows of a multiprocessor; measured on an H200, and their ratios matter more than they. */
@@ -38,6 +39,7 @@ device_limits limits_of(int device)
     if (cudaDeviceGetAttribute(&limits.multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
         cudaDeviceGetAttribute(&limits.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
         limits = {1, 48 * 1024};
+    limits.shared_bytes -= SHARED_BARRIERS;
     return limits;
 }
 
@@ -180,23 +182,23 @@ void lay_out_shared(const search *in, tconv_cuda_mma_parameters *cut, int chunk_
 {
     const int vector = 16 / in->element_size, per_word = 4 / in->element_size;
     const int cells = cut->tile_images * cut->patch_rows * cut->patch_columns;
-    const bool paired = !cut->nhwc && per_word == 2;
+    const bool halves = !cut->nhwc && per_word == 2;
     cut->chunk_words = chunk_words;
     cut->chunks = ceil_div(cut->group_in, chunk_words * per_word);
     cut->stages = stages;
     /* Threads of a step's 4 words and 8 columns must meet 32 banks: 8 or 24 banks from a word to the next (NCHW), 4 times
      * an odd number from a cell to the next (NHWC). */
-    cut->word_step = cut->nhwc ? 1 : round_up(cells - 8, 16) + 8;
+    const int plane = round_up(cells - 8, 16) + 8;
+    cut->word_step = cut->nhwc ? 1 : halves ? 2 * plane : plane;
     cut->cell_step = cut->nhwc ? chunk_words + 4 : 1;
-    cut->raw_plane = paired ? cells : 0;
-    cut->weights_at = cut->nhwc ? cells * cut->cell_step : paired ? chunk_words * cells : chunk_words * cut->word_step;
+    cut->weights_at = cut->nhwc ? cells * cut->cell_step : chunk_words * plane;
     cut->blob_words = cut->channel_parts * set_taps(cut, -1) * cut->column_taps *
                       (chunk_words / TCONV_CUDA_MMA_STEP_WORDS) * (cut->part_channels / UNIT_ROWS) * cut->planes *
                       PLANE_WORDS;
     cut->stage_words = cut->weights_at + cut->blob_words;
-    cut->pairs_at = stages * cut->stage_words;
-    cut->table_at = cut->pairs_at + (paired ? chunk_words * cut->word_step : 0);
-    cut->cells_at = cut->table_at + cut->positions;
+    cut->table_at = stages * cut->stage_words;
+    cut->steps_at = cut->table_at + cut->positions;
+    cut->cells_at = cut->steps_at + cut->shifts * (chunk_words / TCONV_CUDA_MMA_STEP_WORDS);
     cut->shared_bytes = (cut->cells_at + cells / (cut->nhwc ? 1 : vector)) * 4;
 }
 
@@ -224,7 +226,7 @@ double cycles_of(const search *in, const tconv_cuda_mma_parameters *cut, const t
     const double busy = cut->chunks * chunk + stores;
 
     const int warp_count = cut->channel_parts * cut->residue_parts * cut->position_warps;
-    const int by_registers = kernel->warps / warp_count;
+    const int by_registers = kernel->warps / (warp_count + TCONV_CUDA_MMA_COPY_WARPS);
     const int by_shared = (in->limits.shared_bytes + SHARED_RESERVED) / (cut->shared_bytes + SHARED_RESERVED);
     const double resident = (double)tconv_min(by_registers, by_shared);
     const double tiles =
@@ -244,9 +246,15 @@ void consider(search *in, tconv_cuda_mma_parameters *cut, const tconv_cuda_mma_k
         if (words >= 2 * all_words)
             continue;
         const int chunk = words < all_words ? words : all_words;
-        lay_out_shared(in, cut, chunk, cut->group_in > chunk * per_word ? 3 : 2);
-        if (cut->shared_bytes > in->limits.shared_bytes)
-            lay_out_shared(in, cut, chunk, 2);
+        const int warps = cut->channel_parts * cut->residue_parts * cut->position_warps + TCONV_CUDA_MMA_COPY_WARPS;
+        const int resident = kernel->warps / warps;
+        if (resident == 0)
+            continue;
+        const int share = (in->limits.shared_bytes + SHARED_RESERVED) / resident - SHARED_RESERVED;
+        int stages = TCONV_CUDA_MMA_STAGES;
+        do
+            lay_out_shared(in, cut, chunk, stages);
+        while (cut->shared_bytes > share && --stages >= 2);
         if (cut->shared_bytes > in->limits.shared_bytes)
             continue;
         const double cycles = cycles_of(in, cut, kernel);
@@ -269,7 +277,7 @@ void consider_tile(search *in, tconv_cuda_mma_parameters *cut, const tconv_cuda_
     cut->tile_rows = (int)tconv_min(cut->positions / columns, in->position_rows);
     cut->tile_rows = ceil_div(in->position_rows, ceil_div(in->position_rows, cut->tile_rows)); /* even ones */
     cut->tile_images = cut->tile_rows == in->position_rows && columns >= in->position_columns
-                           ? (int)tconv_min(cut->positions / (columns * cut->tile_rows), cut->batch)
+                           ? (int)tconv_min(cut->positions / (columns * cut->tile_rows), tconv_max(cut->batch, 1))
                            : 1;
     cut->patch_rows = cut->tile_rows + in->row_spread;
     cut->patch_columns = columns + in->column_spread;
@@ -280,7 +288,7 @@ void consider_tile(search *in, tconv_cuda_mma_parameters *cut, const tconv_cuda_
         return;
     cut->row_tiles = ceil_div(in->position_rows, cut->tile_rows);
     cut->column_tiles = ceil_div(in->position_columns, columns);
-    const int64_t tiles = (int64_t)ceil_div(cut->batch, cut->tile_images) * cut->row_tiles * cut->column_tiles;
+    const int64_t tiles = (int64_t)ceil_div((int)tconv_max(cut->batch, 1), cut->tile_images) * cut->row_tiles * cut->column_tiles;
     if (tiles >= MAX_BLOCKS)
         return;
     cut->position_tiles = (unsigned int)tiles;
@@ -298,7 +306,7 @@ void consider_warps(search *in, tconv_cuda_mma_parameters *cut, const tconv_cuda
             break;
         cut->channel_parts = channel_parts;
         cut->channel_tiles = ceil_div(cut->group_out, cut->part_channels * channel_parts);
-        for (int warps = 1; warps * channel_parts * residue_parts <= TCONV_CUDA_MMA_WARPS; warps *= 2) {
+        for (int warps = 1; warps * channel_parts * residue_parts <= TCONV_CUDA_MMA_WARPS; warps++) {
             if (warps * channel_parts * residue_parts * 2 < TCONV_CUDA_MMA_WARPS / 2)
                 continue;
             const int positions = warps * kernel->position_blocks * 8;
@@ -330,7 +338,8 @@ void fill_vectors(const tconv_problem *problem, const tconv_arguments *arguments
     const size_t size = problem->element_size;
     const int64_t src = arguments != NULL ? (int64_t)((uintptr_t)arguments->src / size) : 0;
     const int64_t dst = arguments != NULL ? (int64_t)((uintptr_t)arguments->dst / size) : 0;
-    const int64_t src_columns[] = {src, problem->src.n, problem->src.c, problem->src.h, problem->w.in};
+    const int64_t src_columns[] = {src, problem->src.n, problem->src.c, made->flat_columns != 0 ? 0 : problem->src.h,
+                                   made->src_columns};
     const int64_t src_pixels[] = {src, problem->src.n, problem->src.h, problem->src.w,
                                   made->groups > 1 ? problem->group_in : 0};
     made->src_vector = made->nhwc ? common_vector(size, src_pixels, 5) : common_vector(size, src_columns, 5);
@@ -342,13 +351,39 @@ void fill_vectors(const tconv_problem *problem, const tconv_arguments *arguments
     made->channel_run = made->nhwc ? run : 1;
 }
 
+tconv_cuda_mma_mode mode_of(const tconv_layer *layer)
+{
+    const bool nchw = layer->problem.layout == TCONV_NCHW;
+    if (layer->problem.dtype == TCONV_F16)
+        return nchw ? TCONV_CUDA_MMA_F16_PLANES : TCONV_CUDA_MMA_F16;
+    if (layer->problem.dtype == TCONV_BF16)
+        return nchw ? TCONV_CUDA_MMA_BF16_PLANES : TCONV_CUDA_MMA_BF16;
+    return layer->target.math == TCONV_MATH_TF32 ? TCONV_CUDA_MMA_TF32 : TCONV_CUDA_MMA_STRICT;
+}
+
+/* Where every position reads its own pixel alone (kernel = stride, nothing cut off), rows need not be told apart: an image
+ * is one row of pixels, which tiles cut without rest. */
+void flatten(search *in, tconv_cuda_mma_parameters *made)
+{
+    const tconv_problem *problem = &in->layer->problem;
+    if (in->row_spread != 0 || in->column_spread != 0 || made->min_row_shift != 0 || made->min_column_shift != 0 ||
+        in->position_rows != made->src_rows || in->position_columns != made->src_columns ||
+        made->src_columns % 2 != 0 || problem->h.in * problem->w.in > MAX_EXTENT)
+        return;
+    made->flat_columns = made->src_columns;
+    made->src_columns *= made->src_rows;
+    made->src_rows = 1;
+    in->position_columns = made->src_columns;
+    in->position_rows = 1;
+}
+
 } // namespace
 
 const tconv_cuda_mma_kernel *tconv_cuda_mma_kernels(tconv_cuda_mma_mode mode)
 {
     static const tconv_cuda_mma_kernel *const kernels[TCONV_CUDA_MMA_MODES] = {
         tconv_cuda_mma_tf32_kernels, tconv_cuda_mma_strict_kernels, tconv_cuda_mma_f16_kernels,
-        tconv_cuda_mma_bf16_kernels};
+        tconv_cuda_mma_bf16_kernels, tconv_cuda_mma_f16_planes_kernels, tconv_cuda_mma_bf16_planes_kernels};
     return kernels[mode];
 }
 
@@ -357,10 +392,7 @@ bool tconv_cuda_mma_plan(const tconv_layer *layer, const tconv_arguments *argume
                          char reason[TCONV_REASON_SIZE])
 {
     const tconv_problem *problem = &layer->problem;
-    const tconv_cuda_mma_mode mode = problem->dtype == TCONV_F16               ? TCONV_CUDA_MMA_F16
-                                     : problem->dtype == TCONV_BF16            ? TCONV_CUDA_MMA_BF16
-                                     : layer->target.math == TCONV_MATH_TF32 ? TCONV_CUDA_MMA_TF32
-                                                                               : TCONV_CUDA_MMA_STRICT;
+    const tconv_cuda_mma_mode mode = mode_of(layer);
     tconv_cuda_mma_parameters cut;
     if (!fill_layer(layer, &cut, reason))
         return false;
@@ -375,6 +407,7 @@ bool tconv_cuda_mma_plan(const tconv_layer *layer, const tconv_arguments *argume
     in.position_columns = (int)tconv_ceil_div(problem->w.out, problem->w.stride);
     cut.planes = mode == TCONV_CUDA_MMA_STRICT ? 2 : 1;
     cut.skew_mask = cut.nhwc ? 0 : 16 / in.element_size - 1;
+    flatten(&in, &cut);
     cut.flush_steps = mode == TCONV_CUDA_MMA_STRICT ? 8 : 16;
     for (const tconv_cuda_mma_kernel *each = tconv_cuda_mma_kernels(mode); each->function != NULL; each++) {
         if (each->stride != problem->w.stride)
