@@ -33,10 +33,14 @@ __device__ __forceinline__ void split_to_tf32(uint32_t &bits, uint32_t *rest)
 /* -------------------------------------------------------------------------------------------------------------- memory */
 
 /* Copies 16 bytes of which the first `bytes` are read and the others zeros. */
+__device__ __forceinline__ void copy_16_to(uint32_t to, const void *from, int bytes)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 __device__ __forceinline__ void copy_16(void *to, const void *from, int bytes)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
-                 : "memory");
+    copy_16_to(shared_address(to), from, bytes);
 }
 
 __device__ __forceinline__ void copy_4(void *to, const void *from, int bytes)
@@ -125,9 +129,9 @@ template <class Element> struct copier {
     int cell_count, first_cell, cell_lanes, first_lane, lanes; /* this thread's share: cells, and channels or vectors */
 
     __device__ __forceinline__ copier(const tconv_cuda_mma_parameters &layer, uint32_t *shared,
-                                      const block_place &block)
+                                      const block_place &block, int computing_threads)
         : layer(layer), shared(shared), cells(shared + layer.cells_at), ahead(layer),
-          thread((int)threadIdx.x - (int)blockDim.x + TCONV_CUDA_MMA_COPY_WARPS * 32),
+          thread((int)threadIdx.x - computing_threads),
           threads(TCONV_CUDA_MMA_COPY_WARPS * 32), issued(0)
     {
         const int64_t blob = ((int64_t)block.group * layer.channel_tiles + block.channel_tile) * layer.residue_sets +
@@ -150,16 +154,18 @@ template <class Element> struct copier {
             first_cell = cell_count;
     }
 
-    /* The tables of positions and of cells, both as image, row and column within the tile, and that of steps, where each
-     * reads src and which column residues have a tap there. By all threads of the block. */
+    /* The tables of positions and of cells, both as image, row and column within the tile, and that of steps: where
+     * each reads src, in bytes, and which column residues have a tap there. By all threads of the block. */
     __device__ __forceinline__ void make_tables()
     {
-        const int steps = layer.chunk_words / TCONV_CUDA_MMA_STEP_WORDS;
-        for (int i = (int)threadIdx.x; i < layer.shifts * steps; i += (int)blockDim.x)
-            shared[layer.steps_at + i] =
-                (uint32_t)layer.columns[i / steps].residues << 24 |
-                (uint32_t)(layer.columns[i / steps].shift * layer.cell_step +
-                           i % steps * TCONV_CUDA_MMA_STEP_WORDS * layer.word_step);
+        const int of_shift = layer.chunk_words / TCONV_CUDA_MMA_STEP_WORDS, cell_bytes = layer.halves ? 2 : 4;
+        for (int i = (int)threadIdx.x; i < layer.most_row_taps * layer.steps; i += (int)blockDim.x) {
+            const tconv_cuda_mma_shift &column = layer.columns[i % layer.steps / of_shift];
+            const int row = (layer.most_row_taps - 1 - i / layer.steps) * layer.row_shift_step;
+            const int at = (row * layer.patch_columns + column.shift) * layer.cell_step +
+                           i % of_shift * TCONV_CUDA_MMA_STEP_WORDS * layer.word_step;
+            shared[layer.steps_at + i] = (uint32_t)column.residues << 24 | (uint32_t)(at * cell_bytes);
+        }
         const unsigned int per_row = (unsigned int)layer.patch_columns / (layer.nhwc ? 1u : (unsigned int)VECTOR);
         for (unsigned int i = threadIdx.x; i < (unsigned int)cell_count; i += blockDim.x) {
             const unsigned int rows = i / per_row, images = rows / (unsigned int)layer.patch_rows;
@@ -206,11 +212,34 @@ template <class Element> struct copier {
             const int valid = exists ? layer.src_columns - column : 0;
             const Element *from = src + (int64_t)image * layer.src_strides.n + (int64_t)row * layer.src_strides.h +
                                   column + (int64_t)(first_channel + first_lane) * layer.src_strides.c;
-            for (int channel = first_lane; channel < channels; channel += lanes) {
-                const bool known = first_channel + channel < layer.group_in;
-                copy_elements(to + channel * plane + i * VECTOR, from, VECTOR, known ? valid : 0);
-                from += lanes * layer.src_strides.c;
-            }
+            if (layer.src_vector == VECTOR)
+                copy_vectors(to + i * VECTOR, from, plane, valid, layer.group_in - first_channel);
+            else
+                for (int channel = first_lane; channel < channels; channel += lanes, from += lanes * layer.src_strides.c)
+                    copy_elements(to + channel * plane + i * VECTOR, from, VECTOR,
+                                  first_channel + channel < layer.group_in ? valid : 0);
+        }
+    }
+
+    /* A vector of each of this thread's channels of a chunk, `known` of which exist. */
+    __device__ __forceinline__ void copy_vectors(Element *to, const Element *from, int plane, int valid, int known)
+    {
+        const int channels = layer.chunk_words * PER_WORD, bytes = valid > 0 ? 16 : 0;
+        const int64_t step = valid > 0 ? lanes * layer.src_strides.c : 0;
+        uint32_t address = shared_address(to + first_lane * plane);
+        const uint32_t address_step = (uint32_t)(lanes * plane) * (uint32_t)sizeof(Element);
+        if (valid <= 0)
+            from = src;
+        int channel = first_lane;
+#pragma unroll 4
+        for (; channel < min(channels, known); channel += lanes) {
+            copy_16_to(address, from, bytes);
+            address += address_step;
+            from += step;
+        }
+        for (; channel < channels; channel += lanes) {
+            copy_16_to(address, src, 0);
+            address += address_step;
         }
     }
 
@@ -281,6 +310,30 @@ template <class Element> struct copier {
         wait_for_copies();
     }
 };
+
+/* Rounds the words of src in each stage to TF32, by the given threads, and says so on rounded. */
+__device__ __forceinline__ void round_stages(const tconv_cuda_mma_parameters &layer, uint32_t *shared, int thread,
+                                             uint64_t *full, uint64_t *rounded)
+{
+    int stage = 0;
+    uint32_t parity = 0;
+    for (tile_walk walk(layer); walk.exists(); walk.next_chunk()) {
+        uint4 *words = reinterpret_cast<uint4 *>(shared + stage * layer.stage_words);
+        wait_for(full + stage, parity);
+#pragma unroll 4
+        for (int i = thread; i < layer.weights_at / 4; i += TCONV_CUDA_MMA_ROUND_WARPS * 32) {
+            const uint4 word = words[i];
+            words[i] = {round_to_tf32(word.x), round_to_tf32(word.y), round_to_tf32(word.z), round_to_tf32(word.w)};
+        }
+        __syncwarp();
+        if (thread % 32 == 0)
+            arrive(rounded + stage);
+        if (++stage == layer.stages) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+}
 
 } // namespace
 

@@ -18,8 +18,6 @@
 #ifndef TCONV_CUDA_MMA_DEVICE_CUH
 #define TCONV_CUDA_MMA_DEVICE_CUH
 
-#include <type_traits>
-
 #include "element.cuh"
 #include "mma_copy.cuh"
 #include "mma_kernels.h"
@@ -92,7 +90,7 @@ __device__ __forceinline__ void store_run(Element *to, const float (&values)[COU
 template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
     using Element = typename mode_traits<MODE>::element;
     static constexpr bool HALVES = MODE == TCONV_CUDA_MMA_F16_PLANES || MODE == TCONV_CUDA_MMA_BF16_PLANES;
-    using Cell = typename std::conditional<HALVES, uint16_t, uint32_t>::type;
+    static constexpr int CELL_BYTES = HALVES ? 2 : 4;
     static constexpr int PLANES = MODE == TCONV_CUDA_MMA_STRICT ? 2 : 1;
     static constexpr bool FLUSHES = MODE != TCONV_CUDA_MMA_TF32;
     static constexpr int UNIT_QUADS = PLANES * LANES; /* 16-byte pieces of the weights of 16 channels at a step */
@@ -104,7 +102,7 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
     const int row_taps, row_shift; /* of the residue; shift of tap 0 from the least */
     const int weights_at;          /* words from the start of a stage's weights to this part's */
     float sum[UB][SW][NT][4], partial[FLUSHES ? UB : 1][FLUSHES ? SW : 1][FLUSHES ? NT : 1][4];
-    int cell[NT];       /* where this thread's column of each block of positions reads at the least shifts, in words */
+    uint32_t cell[NT];  /* where this thread's column of each block of positions reads at the least shifts, in bytes */
     int unflushed;      /* steps in partial */
 
     __device__ __forceinline__ float (&target(int ub, int s, int nt))[4]
@@ -138,102 +136,157 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
         }
     }
 
+    struct operand {
+        uint4 plane[PLANES];
+    };
+
+    static __device__ __forceinline__ operand load_weights(const uint4 *from)
+    {
+        operand loaded;
+#pragma unroll
+        for (int i = 0; i < PLANES; i++)
+            loaded.plane[i] = from[i * LANES];
+        return loaded;
+    }
+
     /* 16 channels at one column residue: the small products first. */
-    __device__ __forceinline__ void multiply_unit(int ub, int s, const uint4 *weights, const uint32_t (&src)[NT][2],
+    __device__ __forceinline__ void multiply_unit(int ub, int s, const operand &weights, const uint32_t (&src)[NT][2],
                                                   const uint32_t (&rest)[NT][2])
     {
-        const uint4 big = weights[0];
         if constexpr (MODE == TCONV_CUDA_MMA_STRICT) {
-            const uint4 small = weights[LANES];
 #pragma unroll
             for (int nt = 0; nt < NT; nt++)
-                multiply_add<MODE>(target(ub, s, nt), big, rest[nt]);
+                multiply_add<MODE>(target(ub, s, nt), weights.plane[0], rest[nt]);
 #pragma unroll
             for (int nt = 0; nt < NT; nt++)
-                multiply_add<MODE>(target(ub, s, nt), small, src[nt]);
+                multiply_add<MODE>(target(ub, s, nt), weights.plane[PLANES - 1], src[nt]);
         }
 #pragma unroll
         for (int nt = 0; nt < NT; nt++)
-            multiply_add<MODE>(target(ub, s, nt), big, src[nt]);
+            multiply_add<MODE>(target(ub, s, nt), weights.plane[0], src[nt]);
     }
 
-    /* One step's words of src as they lie in shared memory. */
-    __device__ __forceinline__ void load_src(const Cell *at, uint32_t (&raw)[NT][2])
+    /* The word of src at a shared address and so many bytes. Written out, because the compiler would rather compute 2 * NT
+     * addresses than have the distances in the instructions. */
+    template <int distance> static __device__ __forceinline__ uint32_t load_word(uint32_t at)
     {
+        uint32_t word;
+        if constexpr (HALVES)
+            asm volatile("{ .reg .b16 half; ld.shared.u16 half, [%1+%2]; cvt.u32.u16 %0, half; }"
+                         : "=r"(word)
+                         : "r"(at), "n"(distance));
+        else
+            asm volatile("ld.shared.u32 %0, [%1+%2];" : "=r"(word) : "r"(at), "n"(distance));
+        return word;
+    }
+
+    /* One step's words of src, by register of the operand: of words t and t + 4 of lane t. */
+    template <int NT_FIRST = 0>
+    __device__ __forceinline__ void load_words(uint32_t at, uint32_t other, uint32_t (&words)[NT][2])
+    {
+        if constexpr (NT_FIRST < NT) {
+            constexpr int DISTANCE = NT_FIRST * WARP_GROUPS * CELL_BYTES;
+            words[NT_FIRST][0] = load_word<DISTANCE>(at);
+            words[NT_FIRST][1] = load_word<DISTANCE>(other);
+            load_words<NT_FIRST + 1>(at, other, words);
+        }
+    }
+
+    __device__ __forceinline__ void load_src(uint32_t at, uint32_t (&words)[NT][2])
+    {
+        const uint32_t channel = CELL_BYTES * layer.word_step, other = at + 4 * channel;
+        if (layer.linear) {
+            load_words(at + cell[0], other + cell[0], words);
+            if constexpr (HALVES) {
+                uint32_t odd[NT][2];
+                load_words(at + cell[0] + channel / 2, other + cell[0] + channel / 2, odd);
 #pragma unroll
-        for (int nt = 0; nt < NT; nt++)
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const Cell *from = at + cell[nt] + i * 4 * layer.word_step;
-                if constexpr (sizeof(Cell) == 4)
-                    raw[nt][i] = *from;
-                else
-                    raw[nt][i] = __byte_perm(from[0], from[layer.word_step / 2], 0x5410);
+                for (int i = 0; i < 2 * NT; i++)
+                    words[i / 2][i % 2] = __byte_perm(words[i / 2][i % 2], odd[i / 2][i % 2], 0x5410);
             }
-    }
-
-    __device__ __forceinline__ void multiply_step(const uint32_t (&raw)[NT][2], uint32_t (&src)[NT][2],
-                                                  uint32_t (&rest)[NT][2])
-    {
+            return;
+        }
 #pragma unroll
-        for (int i = 0; i < 2 * NT; i++) {
-            src[i / 2][i % 2] = raw[i / 2][i % 2];
-            if constexpr (MODE == TCONV_CUDA_MMA_TF32)
-                src[i / 2][i % 2] = round_to_tf32(raw[i / 2][i % 2]);
-            if constexpr (MODE == TCONV_CUDA_MMA_STRICT)
-                split_to_tf32(src[i / 2][i % 2], &rest[i / 2][i % 2]);
+        for (int nt = 0; nt < NT; nt++) {
+            words[nt][0] = load_word<0>(at + cell[nt]);
+            words[nt][1] = load_word<0>(other + cell[nt]);
+            if constexpr (HALVES) {
+                words[nt][0] = __byte_perm(words[nt][0], load_word<0>(at + cell[nt] + channel / 2), 0x5410);
+                words[nt][1] = __byte_perm(words[nt][1], load_word<0>(other + cell[nt] + channel / 2), 0x5410);
+            }
         }
     }
 
-    /* A chunk of input channels; skew: columns between the start of the patch and the first that a position reads. The
-     * words of a step are loaded while the step before is multiplied. */
-    __device__ __forceinline__ void multiply(const uint32_t *stage, int skew)
+    /* All units of a step whose column residues are given. Returns the weights behind. */
+    __device__ __forceinline__ const uint4 *multiply_step(const uint4 *weights, uint32_t residues,
+                                                          const uint32_t (&src)[NT][2], const uint32_t (&rest)[NT][2])
     {
         constexpr uint32_t ALL = (1u << SW) - 1;
+        if (SW == 1 || residues == ALL) {
+#pragma unroll
+            for (int i = 0; i < SW * UB; i++)
+                multiply_unit(i % UB, i / UB, load_weights(weights + i * UNIT_QUADS), src, rest);
+            return weights + SW * UB * UNIT_QUADS;
+        }
+        if constexpr (SW > 1) {
+#pragma unroll
+            for (int s = 0; s < SW; s++) {
+                if ((residues >> s & 1) == 0)
+                    continue;
+                operand operands[UB];
+#pragma unroll
+                for (int ub = 0; ub < UB; ub++)
+                    operands[ub] = load_weights(weights + ub * UNIT_QUADS);
+#pragma unroll
+                for (int ub = 0; ub < UB; ub++)
+                    multiply_unit(ub, s, operands[ub], src, rest);
+                weights += UB * UNIT_QUADS;
+            }
+        }
+        return weights;
+    }
+
+    /* One step, while the words of the next are loaded; step and ahead are the table's entries of this one and the next,
+     * and move on. */
+    __device__ __forceinline__ void do_step(uint32_t src_at, bool more, const uint32_t *&table, uint32_t &step,
+                                            uint32_t &ahead, const uint4 *&weights, uint32_t (&words)[NT][2], uint32_t (&next)[NT][2])
+    {
+        const uint32_t residues = step >> 24;
+        uint32_t rest[NT][2];
+        if constexpr (MODE == TCONV_CUDA_MMA_STRICT) {
+#pragma unroll
+            for (int i = 0; i < 2 * NT; i++)
+                split_to_tf32(words[i / 2][i % 2], &rest[i / 2][i % 2]);
+        }
+        if (more)
+            load_src(src_at + (ahead & 0xffffffu), next);
+        step = ahead;
+        ahead = *table++; /* of the last steps, what lies behind the table */
+        weights = multiply_step(weights, residues, words, rest);
+        if (FLUSHES && ++unflushed >= layer.flush_steps)
+            flush();
+    }
+
+    /* A chunk of input channels; skew: columns between the start of the patch and the first that a position reads. */
+    __device__ __forceinline__ void multiply(const uint32_t *stage, int skew)
+    {
         const uint4 *weights = reinterpret_cast<const uint4 *>(stage + layer.weights_at + weights_at) + lane;
-        const uint32_t *steps = shared + layer.steps_at;
-        const int count = layer.shifts * (layer.chunk_words / TCONV_CUDA_MMA_STEP_WORDS);
-        const int row_step = layer.row_shift_step * layer.patch_columns * layer.cell_step;
-        const Cell *row = reinterpret_cast<const Cell *>(stage) +
-                          (row_shift * layer.patch_columns + skew) * layer.cell_step;
-        int left = row_taps * count, at = 0;
+        const uint32_t *table = shared + layer.steps_at;
+        const int row = row_shift - (layer.most_row_taps - 1) * layer.row_shift_step; /* where the table counts from */
+        const uint32_t src_at =
+            shared_address(stage) + (uint32_t)((row * layer.patch_columns + skew) * layer.cell_step * CELL_BYTES);
+        int left = row_taps * layer.steps;
         if (left == 0)
             return;
-        uint32_t step = steps[0];
-        uint32_t raw[NT][2], src[NT][2], rest[NT][2];
-        load_src(row + (step & 0xffffffu), raw);
+        uint32_t words[NT][2], others[NT][2], step = *table++, ahead = *table++;
+        load_src(src_at + (step & 0xffffffu), words);
+#pragma unroll 1
         while (true) {
-            const uint32_t residues = step >> 24;
-            multiply_step(raw, src, rest);
-            if (--left > 0) {
-                if (++at == count) {
-                    at = 0;
-                    row -= row_step;
-                }
-                step = steps[at];
-                load_src(row + (step & 0xffffffu), raw);
-            }
-            if (SW == 1 || residues == ALL) {
-#pragma unroll
-                for (int s = 0; s < SW; s++)
-#pragma unroll
-                    for (int ub = 0; ub < UB; ub++)
-                        multiply_unit(ub, s, weights + (s * UB + ub) * UNIT_QUADS, src, rest);
-                weights += SW * UB * UNIT_QUADS;
-            } else {
-#pragma unroll
-                for (int s = 0; s < SW; s++) {
-                    if ((residues >> s & 1) == 0)
-                        continue;
-#pragma unroll
-                    for (int ub = 0; ub < UB; ub++)
-                        multiply_unit(ub, s, weights + ub * UNIT_QUADS, src, rest);
-                    weights += UB * UNIT_QUADS;
-                }
-            }
-            if (FLUSHES && ++unflushed >= layer.flush_steps)
-                flush();
-            if (left == 0)
+            do_step(src_at, left > 1, table, step, ahead, weights, words, others);
+            if (--left == 0)
+                break;
+            do_step(src_at, left > 1, table, step, ahead, weights, others, words);
+            if (--left == 0)
                 break;
         }
     }
@@ -409,8 +462,10 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
             const int image = packed != NO_POSITION ? (int)(packed >> 20) : 0;
             const int row = packed != NO_POSITION ? (int)(packed >> 10 & TCONV_CUDA_MMA_EXTENT) : 0;
             const int column = packed != NO_POSITION ? (int)(packed & TCONV_CUDA_MMA_EXTENT) : 0;
-            cell[nt] = ((image * layer.patch_rows + row) * layer.patch_columns + column) * layer.cell_step +
-                       lane % 4 * layer.word_step;
+            cell[nt] = (((image * layer.patch_rows + row) * layer.patch_columns + column) * layer.cell_step +
+                        lane % 4 * layer.word_step) *
+                       CELL_BYTES;
+            asm volatile("" : "+r"(cell[nt])); /* else the product is made again at every use */
         }
     }
 };
@@ -418,37 +473,47 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
 /* The warps that a multiprocessor holds, by the sums of a thread: what registers are then left is enough for them. */
 constexpr int resident_warps(int sums)
 {
-    return sums >= 80 ? 9 : sums > 48 ? 12 : 16;
+    return sums >= 80 ? 8 : sums > 48 ? 12 : 16;
 }
 
 constexpr int registers_of(int warps)
 {
-    return 65536 / LANES / warps / 8 * 8;
+    return warps <= 8 ? 255 : 65536 / LANES / warps / 8 * 8;
 }
 
 template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
 constexpr int warps_of = resident_warps(SW *UB *NT * 4 * (MODE == TCONV_CUDA_MMA_TF32 ? 1 : 2));
 
+template <tconv_cuda_mma_mode MODE>
+constexpr int helpers_of =
+    TCONV_CUDA_MMA_COPY_WARPS + (MODE == TCONV_CUDA_MMA_TF32 ? TCONV_CUDA_MMA_ROUND_WARPS : 0);
+
 template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
-__global__ void __launch_bounds__((TCONV_CUDA_MMA_WARPS + TCONV_CUDA_MMA_COPY_WARPS) * LANES) __maxnreg__(registers_of(warps_of<MODE, SW, UB, NT>))
+__global__ void __launch_bounds__((TCONV_CUDA_MMA_WARPS + helpers_of<MODE>) * LANES) __maxnreg__(registers_of(warps_of<MODE, SW, UB, NT>))
     mma_tiles(const __grid_constant__ tconv_cuda_mma_parameters layer)
 {
     extern __shared__ __align__(128) uint32_t shared[];
-    __shared__ uint64_t full[TCONV_CUDA_MMA_STAGES], free[TCONV_CUDA_MMA_STAGES];
+    __shared__ uint64_t full[TCONV_CUDA_MMA_STAGES], rounded[TCONV_CUDA_MMA_STAGES], free[TCONV_CUDA_MMA_STAGES];
     using Work = tile_mma<MODE, SW, UB, NT>;
     const block_place block = find_block(layer, blockIdx.x);
-    const int computing_warps = (int)blockDim.x / LANES - TCONV_CUDA_MMA_COPY_WARPS;
-    copier<typename Work::Element> copy(layer, shared, block);
+    const int computing_warps = (int)blockDim.x / LANES - helpers_of<MODE>;
+    copier<typename Work::Element> copy(layer, shared, block, computing_warps * LANES);
     copy.make_tables();
     if (threadIdx.x == 0) {
         for (int i = 0; i < layer.stages; i++) {
             make_barrier(full + i, TCONV_CUDA_MMA_COPY_WARPS * LANES + 1);
+            make_barrier(rounded + i, TCONV_CUDA_MMA_ROUND_WARPS);
             make_barrier(free + i, computing_warps);
         }
         publish_barriers();
     }
     __syncthreads();
     const int warp = (int)threadIdx.x / LANES, part = warp / layer.position_warps;
+    if (warp >= computing_warps + TCONV_CUDA_MMA_COPY_WARPS) {
+        round_stages(layer, shared, (int)threadIdx.x - (computing_warps + TCONV_CUDA_MMA_COPY_WARPS) * LANES, full,
+                     rounded);
+        return;
+    }
     if (warp >= computing_warps) {
         copy.run(full, free);
         return;
@@ -473,6 +538,8 @@ __global__ void __launch_bounds__((TCONV_CUDA_MMA_WARPS + TCONV_CUDA_MMA_COPY_WA
     uint32_t parity = 0;
     for (tile_walk walk(layer); walk.exists(); walk.next_chunk()) {
         wait_for(full + stage, parity);
+        if (MODE == TCONV_CUDA_MMA_TF32)
+            wait_for(rounded + stage, parity);
         work.multiply(shared + stage * layer.stage_words, walk.tile.skew);
         __syncwarp();
         if (work.lane == 0)
@@ -487,7 +554,8 @@ __global__ void __launch_bounds__((TCONV_CUDA_MMA_WARPS + TCONV_CUDA_MMA_COPY_WA
 }
 
 template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
-constexpr tconv_cuda_mma_kernel mma_kernel = {mma_tiles<MODE, SW, UB, NT>, SW, UB, NT, warps_of<MODE, SW, UB, NT>};
+constexpr tconv_cuda_mma_kernel mma_kernel = {mma_tiles<MODE, SW, UB, NT>, SW, UB, NT, warps_of<MODE, SW, UB, NT>,
+                                              helpers_of<MODE>};
 
 } // namespace
 

@@ -146,6 +146,7 @@ bool fill_layer(const tconv_layer *layer, tconv_cuda_mma_parameters *made, char 
     if (layer->rows.count == 0 || layer->columns.count == 0)
         return refuse(reason, "outputs that are only bias");
     fill_rows(layer, made);
+    made->most_row_taps = (int)layer->rows.max_taps;
     return fill_columns(layer, made) || refuse(reason, "at most 32 different column shifts");
 }
 
@@ -183,9 +184,11 @@ void lay_out_shared(const search *in, tconv_cuda_mma_parameters *cut, int chunk_
     const int vector = 16 / in->element_size, per_word = 4 / in->element_size;
     const int cells = cut->tile_images * cut->patch_rows * cut->patch_columns;
     const bool halves = !cut->nhwc && per_word == 2;
+    cut->halves = halves;
     cut->chunk_words = chunk_words;
     cut->chunks = ceil_div(cut->group_in, chunk_words * per_word);
     cut->stages = stages;
+    cut->steps = cut->shifts * (chunk_words / TCONV_CUDA_MMA_STEP_WORDS);
     /* Threads of a step's 4 words and 8 columns must meet 32 banks: 8 or 24 banks from a word to the next (NCHW), 4 times
      * an odd number from a cell to the next (NHWC). */
     const int plane = round_up(cells - 8, 16) + 8;
@@ -198,7 +201,7 @@ void lay_out_shared(const search *in, tconv_cuda_mma_parameters *cut, int chunk_
     cut->stage_words = cut->weights_at + cut->blob_words;
     cut->table_at = stages * cut->stage_words;
     cut->steps_at = cut->table_at + cut->positions;
-    cut->cells_at = cut->steps_at + cut->shifts * (chunk_words / TCONV_CUDA_MMA_STEP_WORDS);
+    cut->cells_at = cut->steps_at + cut->most_row_taps * cut->steps + 2;
     cut->shared_bytes = (cut->cells_at + cells / (cut->nhwc ? 1 : vector)) * 4;
 }
 
@@ -226,7 +229,7 @@ double cycles_of(const search *in, const tconv_cuda_mma_parameters *cut, const t
     const double busy = cut->chunks * chunk + stores;
 
     const int warp_count = cut->channel_parts * cut->residue_parts * cut->position_warps;
-    const int by_registers = kernel->warps / (warp_count + TCONV_CUDA_MMA_COPY_WARPS);
+    const int by_registers = kernel->warps / (warp_count + kernel->helpers);
     const int by_shared = (in->limits.shared_bytes + SHARED_RESERVED) / (cut->shared_bytes + SHARED_RESERVED);
     const double resident = (double)tconv_min(by_registers, by_shared);
     const double tiles =
@@ -246,7 +249,7 @@ void consider(search *in, tconv_cuda_mma_parameters *cut, const tconv_cuda_mma_k
         if (words >= 2 * all_words)
             continue;
         const int chunk = words < all_words ? words : all_words;
-        const int warps = cut->channel_parts * cut->residue_parts * cut->position_warps + TCONV_CUDA_MMA_COPY_WARPS;
+        const int warps = cut->channel_parts * cut->residue_parts * cut->position_warps + kernel->helpers;
         const int resident = kernel->warps / warps;
         if (resident == 0)
             continue;
@@ -333,7 +336,7 @@ int common_vector(size_t element_size, const int64_t *numbers, size_t count)
 }
 
 void fill_vectors(const tconv_problem *problem, const tconv_arguments *arguments, tconv_cuda_mma_parameters *made,
-                  int stride, int channel_blocks)
+                  int stride, int channel_blocks, int position_blocks)
 {
     const size_t size = problem->element_size;
     const int64_t src = arguments != NULL ? (int64_t)((uintptr_t)arguments->src / size) : 0;
@@ -349,6 +352,7 @@ void fill_vectors(const tconv_problem *problem, const tconv_arguments *arguments
                                   made->groups > 1 ? problem->group_out : 0};
     made->store_vector = made->nhwc ? common_vector(size, dst_pixels, 5) : common_vector(size, dst_columns, 5);
     made->channel_run = made->nhwc ? run : 1;
+    made->linear = !made->nhwc && made->tile_columns % (8 * position_blocks) == 0;
 }
 
 tconv_cuda_mma_mode mode_of(const tconv_layer *layer)
@@ -423,6 +427,7 @@ bool tconv_cuda_mma_plan(const tconv_layer *layer, const tconv_arguments *argume
         return refuse(reason, "no tile of this stride and kernel fits in shared memory");
     *parameters = in.best;
     *kernel = in.best_kernel;
-    fill_vectors(problem, arguments, parameters, in.best_kernel->stride, in.best_kernel->channel_blocks);
+    fill_vectors(problem, arguments, parameters, in.best_kernel->stride, in.best_kernel->channel_blocks,
+                 in.best_kernel->position_blocks);
     return true;
 }
