@@ -97,7 +97,7 @@ tconv_status launch(const tconv_cuda_mma_parameters *parameters, const tconv_cud
                     void *stream, tconv_issue *issue)
 {
     const int warps = parameters->channel_parts * parameters->residue_parts * parameters->position_warps +
-                      kernel->helpers;
+                      TCONV_CUDA_MMA_COPY_WARPS;
     const int64_t different = (int64_t)parameters->groups * parameters->channel_tiles * parameters->residue_sets;
     int multiprocessors = 1, resident = 1;
     tconv_status status = tconv_cuda_check(

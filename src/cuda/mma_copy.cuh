@@ -49,9 +49,18 @@ __device__ __forceinline__ void copy_4(void *to, const void *from, int bytes)
                  : "memory");
 }
 
-__device__ __forceinline__ void wait_for_copies()
+__device__ __forceinline__ void commit_copies()
 {
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Waits for all groups of this thread's copies but the last `pending`. */
+template <int pending> __device__ __forceinline__ void wait_for_copies()
+{
+    if constexpr (pending == 0)
+        asm volatile("cp.async.wait_all;" ::: "memory");
+    else
+        asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
 /* Outputs are not read again soon: they should not push src and weights out of the cache. */
@@ -115,47 +124,73 @@ struct tile_walk {
 
 /* -------------------------------------------------------------------------------------------------------------- copies */
 
-template <class Element> struct copier {
+/* Threads of the warps that copy meet here; the others have no part in it. */
+__device__ __forceinline__ void meet_copiers()
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(TCONV_CUDA_MMA_COPY_WARPS * 32) : "memory");
+}
+
+constexpr int64_t OUTSIDE = -1; /* a cell that src does not have */
+
+template <class Element, bool ROUNDS> struct copier {
     static constexpr int VECTOR = 16 / (int)sizeof(Element);
     static constexpr int PER_WORD = 4 / (int)sizeof(Element);
+    static constexpr int THREADS = TCONV_CUDA_MMA_COPY_WARPS * 32;
 
     const tconv_cuda_mma_parameters &layer;
     uint32_t *const shared;
-    uint32_t *const cells; /* image, row and column of each vector of a patch plane (NCHW) or of each cell (NHWC) */
+    int64_t *const cells; /* where src has each vector of a patch plane (NCHW) or each cell (NHWC), channel 0 */
     tile_walk ahead;
     const Element *src; /* channel 0 of the group */
     const uint32_t *packed;
-    int thread, threads, issued;
-    int cell_count, first_cell, cell_lanes, first_lane, lanes; /* this thread's share: cells, and channels or vectors */
+    int thread, issued;
+    int cell_count, channel_count; /* of vectors: a chunk is cell_count x channel_count of them */
+    int first_cell, first_channel; /* this thread's first vector, */
+    int cell_step, channel_step;   /* and from one to the next, with a carry from cells to channels (NHWC: the reverse) */
 
     __device__ __forceinline__ copier(const tconv_cuda_mma_parameters &layer, uint32_t *shared,
                                       const block_place &block, int computing_threads)
-        : layer(layer), shared(shared), cells(shared + layer.cells_at), ahead(layer),
-          thread((int)threadIdx.x - computing_threads),
-          threads(TCONV_CUDA_MMA_COPY_WARPS * 32), issued(0)
+        : layer(layer), shared(shared), cells(reinterpret_cast<int64_t *>(shared + layer.cells_at)), ahead(layer),
+          thread((int)threadIdx.x - computing_threads), issued(0)
     {
         const int64_t blob = ((int64_t)block.group * layer.channel_tiles + block.channel_tile) * layer.residue_sets +
                              block.residue_set;
         src = static_cast<const Element *>(layer.src) + (int64_t)block.group * layer.group_in * layer.src_strides.c;
         packed = static_cast<const uint32_t *>(layer.packed) + blob * layer.chunks * layer.blob_words;
         cell_count = layer.tile_images * layer.patch_rows * layer.patch_columns / (layer.nhwc ? 1 : VECTOR);
-        if (layer.nhwc) { /* neighbouring threads on the vectors of a pixel */
-            lanes = min(layer.chunk_words / 4, threads);
-            cell_lanes = threads / lanes;
-            first_cell = thread / lanes;
-            first_lane = thread % lanes;
-        } else { /* neighbouring threads on neighbouring columns */
-            cell_lanes = min(cell_count, threads);
-            lanes = threads / cell_lanes;
-            first_cell = thread % cell_lanes;
-            first_lane = thread / cell_lanes;
-        }
-        if (first_lane >= lanes || first_cell >= cell_lanes)
-            first_cell = cell_count;
+        channel_count = layer.nhwc ? layer.chunk_words / 4 : layer.chunk_words * PER_WORD;
+        const int fast = layer.nhwc ? channel_count : cell_count; /* what neighbouring threads have neighbours of */
+        const int start = max(thread, 0);
+        first_cell = layer.nhwc ? start / fast : start % fast;
+        first_channel = layer.nhwc ? start % fast : start / fast;
+        cell_step = layer.nhwc ? THREADS / fast : THREADS % fast;
+        channel_step = layer.nhwc ? THREADS % fast : THREADS / fast;
     }
 
-    /* The tables of positions and of cells, both as image, row and column within the tile, and that of steps: where
-     * each reads src, in bytes, and which column residues have a tap there. By all threads of the block. */
+    /* The next vector of this thread; false past the last. */
+    __device__ __forceinline__ bool next(int &cell, int &channel) const
+    {
+        cell += cell_step;
+        channel += channel_step;
+        if (layer.nhwc && channel >= channel_count) {
+            channel -= channel_count;
+            cell++;
+        } else if (!layer.nhwc && cell >= cell_count) {
+            cell -= cell_count;
+            channel++;
+        }
+        return cell < cell_count && channel < channel_count;
+    }
+
+    /* Elements from the start of a stage to a vector. */
+    __device__ __forceinline__ int place_of(int cell, int channel) const
+    {
+        return layer.nhwc ? cell * layer.cell_step * PER_WORD + channel * VECTOR
+                          : channel * (layer.word_step / PER_WORD) + cell * VECTOR;
+    }
+
+    /* The table of positions, as image, row and column within the tile, and that of steps: where each reads src, in bytes,
+     * and which column residues have a tap there. By all threads of the block. */
     __device__ __forceinline__ void make_tables()
     {
         const int of_shift = layer.chunk_words / TCONV_CUDA_MMA_STEP_WORDS, cell_bytes = layer.halves ? 2 : 4;
@@ -166,11 +201,6 @@ template <class Element> struct copier {
                            i % of_shift * TCONV_CUDA_MMA_STEP_WORDS * layer.word_step;
             shared[layer.steps_at + i] = (uint32_t)column.residues << 24 | (uint32_t)(at * cell_bytes);
         }
-        const unsigned int per_row = (unsigned int)layer.patch_columns / (layer.nhwc ? 1u : (unsigned int)VECTOR);
-        for (unsigned int i = threadIdx.x; i < (unsigned int)cell_count; i += blockDim.x) {
-            const unsigned int rows = i / per_row, images = rows / (unsigned int)layer.patch_rows;
-            cells[i] = images << 20 | (rows - images * (unsigned int)layer.patch_rows) << 10 | (i - rows * per_row);
-        }
         const unsigned int columns = (unsigned int)layer.tile_columns, tile_rows = (unsigned int)layer.tile_rows;
         const unsigned int positions = (unsigned int)layer.tile_images * tile_rows * columns;
         for (unsigned int i = threadIdx.x; i < (unsigned int)layer.positions; i += blockDim.x) {
@@ -180,85 +210,88 @@ template <class Element> struct copier {
         }
     }
 
-    /* count elements of which the first `valid` exist; from need not be valid where there are none. */
-    __device__ __forceinline__ void copy_elements(Element *to, const Element *from, int count, int valid)
+    /* The table of cells for the tile ahead, by all threads that copy. Patches begin at a column that is a multiple of
+     * VECTOR (NCHW), so that no vector lies across column 0. */
+    __device__ __forceinline__ void make_cells()
     {
-        if (valid <= 0)
-            from = src;
-        if (layer.src_vector == VECTOR) {
-            copy_16(to, from, min(max(valid, 0), VECTOR) * (int)sizeof(Element));
-        } else if (layer.src_vector >= PER_WORD) {
-            for (int i = 0; i < count; i += PER_WORD)
+        const int width = layer.nhwc ? 1 : VECTOR;
+        const unsigned int per_row = (unsigned int)(layer.patch_columns / width);
+        meet_copiers();
+        for (unsigned int i = (unsigned int)thread; i < (unsigned int)cell_count; i += THREADS) {
+            const unsigned int rows = i / per_row, images = rows / (unsigned int)layer.patch_rows;
+            const int image = ahead.tile.image + (int)images;
+            const int row =
+                ahead.tile.row + layer.min_row_shift + (int)(rows - images * (unsigned int)layer.patch_rows);
+            const int column =
+                ahead.tile.column + layer.min_column_shift - ahead.tile.skew + (int)(i - rows * per_row) * width;
+            const bool exists = image < layer.batch && (unsigned int)row < (unsigned int)layer.src_rows &&
+                                (unsigned int)column < (unsigned int)layer.src_columns;
+            cells[i] = exists ? image * layer.src_strides.n + row * layer.src_strides.h + column * layer.src_strides.w
+                              : OUTSIDE;
+        }
+        meet_copiers();
+    }
+
+    /* VECTOR elements of which the first `valid` exist, where vectors are not aligned. */
+    __device__ __forceinline__ void copy_elements(Element *to, const Element *from, int valid)
+    {
+        if (layer.src_vector >= PER_WORD) {
+            for (int i = 0; i < VECTOR; i += PER_WORD)
                 copy_4(to + i, valid > i ? from + i : src, min(max(valid - i, 0), PER_WORD) * (int)sizeof(Element));
         } else {
-            for (int i = 0; i < count; i++)
+            for (int i = 0; i < VECTOR; i++)
                 to[i] = valid > i ? from[i] : from_compute<Element>(0);
         }
     }
 
-    /* [channel][image][row][column], columns from a multiple of VECTOR on, so that no vector lies across column 0. */
-    __device__ __forceinline__ void copy_planes(Element *to, int first_channel)
+    /* How many elements of a vector src has; NCHW: to the end of the row, which only vectors that are not aligned cross. */
+    __device__ __forceinline__ int valid_of(int cell, int channel, int chunk_channel) const
     {
-        const int channels = layer.chunk_words * PER_WORD;
-        const int plane = layer.word_step / PER_WORD;
-        for (int i = first_cell; i < cell_count; i += cell_lanes) {
-            const uint32_t packed_cell = cells[i];
-            const int image = ahead.tile.image + (int)(packed_cell >> 20);
-            const int row = ahead.tile.row + layer.min_row_shift + (int)(packed_cell >> 10 & TCONV_CUDA_MMA_EXTENT);
-            const int column = ahead.tile.column + layer.min_column_shift - ahead.tile.skew +
-                               (int)(packed_cell & TCONV_CUDA_MMA_EXTENT) * VECTOR;
-            const bool exists =
-                image < layer.batch && (unsigned int)row < (unsigned int)layer.src_rows && column >= 0;
-            const int valid = exists ? layer.src_columns - column : 0;
-            const Element *from = src + (int64_t)image * layer.src_strides.n + (int64_t)row * layer.src_strides.h +
-                                  column + (int64_t)(first_channel + first_lane) * layer.src_strides.c;
-            if (layer.src_vector == VECTOR)
-                copy_vectors(to + i * VECTOR, from, plane, valid, layer.group_in - first_channel);
-            else
-                for (int channel = first_lane; channel < channels; channel += lanes, from += lanes * layer.src_strides.c)
-                    copy_elements(to + channel * plane + i * VECTOR, from, VECTOR,
-                                  first_channel + channel < layer.group_in ? valid : 0);
-        }
+        if (layer.nhwc)
+            return layer.group_in - chunk_channel - channel * VECTOR;
+        if (chunk_channel + channel >= layer.group_in)
+            return 0;
+        if (layer.src_vector == VECTOR)
+            return VECTOR;
+        const int per_row = layer.patch_columns / VECTOR;
+        return layer.src_columns - (ahead.tile.column + layer.min_column_shift - ahead.tile.skew) -
+               cell % per_row * VECTOR;
     }
 
-    /* A vector of each of this thread's channels of a chunk, `known` of which exist. */
-    __device__ __forceinline__ void copy_vectors(Element *to, const Element *from, int plane, int valid, int known)
+    __device__ __forceinline__ void copy_chunk(Element *to)
     {
-        const int channels = layer.chunk_words * PER_WORD, bytes = valid > 0 ? 16 : 0;
-        const int64_t step = valid > 0 ? lanes * layer.src_strides.c : 0;
-        uint32_t address = shared_address(to + first_lane * plane);
-        const uint32_t address_step = (uint32_t)(lanes * plane) * (uint32_t)sizeof(Element);
-        if (valid <= 0)
-            from = src;
-        int channel = first_lane;
+        const int chunk_channel = ahead.chunk * layer.chunk_words * PER_WORD;
+        const int64_t channel_distance = layer.nhwc ? VECTOR : layer.src_strides.c;
+        const Element *chunk = src + chunk_channel * layer.src_strides.c;
+        const uint32_t address = shared_address(to);
+        int cell = first_cell, channel = first_channel;
+        bool more = cell < cell_count && channel < channel_count;
 #pragma unroll 4
-        for (; channel < min(channels, known); channel += lanes) {
-            copy_16_to(address, from, bytes);
-            address += address_step;
-            from += step;
-        }
-        for (; channel < channels; channel += lanes) {
-            copy_16_to(address, src, 0);
-            address += address_step;
+        while (more) {
+            const int64_t at = cells[cell];
+            const int valid = at != OUTSIDE ? valid_of(cell, channel, chunk_channel) : 0;
+            const Element *from = valid > 0 ? chunk + at + channel * channel_distance : src;
+            const int place = place_of(cell, channel);
+            if (layer.src_vector == VECTOR)
+                copy_16_to(address + (uint32_t)place * (uint32_t)sizeof(Element), from,
+                           min(max(valid, 0), VECTOR) * (int)sizeof(Element));
+            else
+                copy_elements(to + place, from, valid);
+            more = next(cell, channel);
         }
     }
 
-    /* [image][row][column][channel], cells cell_step words apart. */
-    __device__ __forceinline__ void copy_pixels(Element *to, int first_channel)
+    /* Rounds to TF32 what this thread has copied to a stage. */
+    __device__ __forceinline__ void round_chunk(uint32_t *words)
     {
-        for (int i = first_cell; i < cell_count; i += cell_lanes) {
-            const uint32_t packed_cell = cells[i];
-            const int image = ahead.tile.image + (int)(packed_cell >> 20);
-            const int row = ahead.tile.row + layer.min_row_shift + (int)(packed_cell >> 10 & TCONV_CUDA_MMA_EXTENT);
-            const int column =
-                ahead.tile.column + layer.min_column_shift + (int)(packed_cell & TCONV_CUDA_MMA_EXTENT);
-            const bool exists = image < layer.batch && (unsigned int)row < (unsigned int)layer.src_rows &&
-                                (unsigned int)column < (unsigned int)layer.src_columns;
-            const Element *from = src + (int64_t)image * layer.src_strides.n + (int64_t)row * layer.src_strides.h +
-                                  (int64_t)column * layer.src_strides.w + first_channel;
-            for (int lane = first_lane; lane < layer.chunk_words / 4; lane += lanes)
-                copy_elements(to + i * layer.cell_step * PER_WORD + lane * VECTOR, from + lane * VECTOR, VECTOR,
-                              exists ? layer.group_in - first_channel - lane * VECTOR : 0);
+        int cell = first_cell, channel = first_channel;
+        bool more = cell < cell_count && channel < channel_count;
+#pragma unroll 4
+        while (more) {
+            uint4 *at = reinterpret_cast<uint4 *>(words + place_of(cell, channel));
+            const uint4 word = *at;
+            *at = {round_to_tf32(word.x), round_to_tf32(word.y), round_to_tf32(word.z), round_to_tf32(word.w)};
+            more = next(cell, channel);
         }
     }
 
@@ -273,67 +306,61 @@ template <class Element> struct copier {
         else if (thread == 0)
             copy_bulk(words + layer.weights_at, from, (uint32_t)layer.blob_words * 4, full);
 #else
-        for (int i = thread * 4; i < layer.blob_words && !stay; i += threads * 4)
+        for (int i = thread * 4; i < layer.blob_words && !stay; i += THREADS * 4)
             copy_16(words + layer.weights_at + i, from + i, 16);
         if (thread == 0)
             arrive(full);
 #endif
     }
 
-    /* All chunks of all tiles, each as soon as a stage is free. */
+    /* The stage that was filled last but `lag` is there: rounds it and says so. */
+    template <int lag> __device__ __forceinline__ void hand_over(int stage, uint64_t *full)
+    {
+        wait_for_copies<lag>();
+        if constexpr (ROUNDS)
+            round_chunk(shared + stage * layer.stage_words);
+        arrive(full + stage);
+    }
+
+    /*
+     * All chunks of all tiles, each as soon as a stage is free. Where src is rounded, or stored element by element, a
+     * thread hands over what it has copied when that has come, with 3 stages after it has started the next chunk; else
+     * the copies themselves do.
+     */
     __device__ __forceinline__ void run(uint64_t *full, uint64_t *free)
     {
-        int stage = 0;
+        const bool by_hand = ROUNDS || layer.src_vector < PER_WORD, lags = layer.stages > 2;
+        int stage = 0, last = -1;
         uint32_t parity = 1; /* of the phase before the first, which counts as ended */
         for (; ahead.exists(); ahead.next_chunk()) {
             uint32_t *words = shared + stage * layer.stage_words;
-            Element *to = reinterpret_cast<Element *>(words);
-            const int first_channel = ahead.chunk * layer.chunk_words * PER_WORD;
+            if (ahead.chunk == 0)
+                make_cells();
             wait_for(free + stage, parity);
             copy_weights(words, full + stage);
-            if (layer.nhwc)
-                copy_pixels(to, first_channel);
-            else
-                copy_planes(to, first_channel);
-            if (layer.src_vector >= PER_WORD) {
-                arrive_after_copies(full + stage);
-            } else { /* by plain stores */
-                wait_for_copies();
-                arrive(full + stage);
-            }
+            copy_chunk(reinterpret_cast<Element *>(words));
             issued++;
+            if (!by_hand) {
+                arrive_after_copies(full + stage);
+            } else if (lags) {
+                commit_copies();
+                if (last >= 0)
+                    hand_over<1>(last, full);
+            } else {
+                commit_copies();
+                hand_over<0>(stage, full);
+            }
+            last = stage;
             if (++stage == layer.stages) {
                 stage = 0;
                 parity ^= 1;
             }
         }
-        wait_for_copies();
+        if (by_hand && lags && last >= 0)
+            hand_over<0>(last, full);
+        wait_for_copies<0>();
     }
 };
-
-/* Rounds the words of src in each stage to TF32, by the given threads, and says so on rounded. */
-__device__ __forceinline__ void round_stages(const tconv_cuda_mma_parameters &layer, uint32_t *shared, int thread,
-                                             uint64_t *full, uint64_t *rounded)
-{
-    int stage = 0;
-    uint32_t parity = 0;
-    for (tile_walk walk(layer); walk.exists(); walk.next_chunk()) {
-        uint4 *words = reinterpret_cast<uint4 *>(shared + stage * layer.stage_words);
-        wait_for(full + stage, parity);
-#pragma unroll 4
-        for (int i = thread; i < layer.weights_at / 4; i += TCONV_CUDA_MMA_ROUND_WARPS * 32) {
-            const uint4 word = words[i];
-            words[i] = {round_to_tf32(word.x), round_to_tf32(word.y), round_to_tf32(word.z), round_to_tf32(word.w)};
-        }
-        __syncwarp();
-        if (thread % 32 == 0)
-            arrive(rounded + stage);
-        if (++stage == layer.stages) {
-            stage = 0;
-            parity ^= 1;
-        }
-    }
-}
 
 } // namespace
 

@@ -97,13 +97,15 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
 
     const tconv_cuda_mma_parameters &layer;
     uint32_t *const shared;
-    const int lane, warp_position; /* of position_warps */
+    const int lane, warp, warp_position; /* of position_warps */
+    static constexpr int run_words = WARP_GROUPS * WARP_GROUPS * SW;
     const int group, first_channel /* of the group, of this warp */, residue;
     const int row_taps, row_shift; /* of the residue; shift of tap 0 from the least */
     const int weights_at;          /* words from the start of a stage's weights to this part's */
     float sum[UB][SW][NT][4], partial[FLUSHES ? UB : 1][FLUSHES ? SW : 1][FLUSHES ? NT : 1][4];
     uint32_t cell[NT];  /* where this thread's column of each block of positions reads at the least shifts, in bytes */
     int unflushed;      /* steps in partial */
+    float bias[UB][2];  /* by sums 2 * half of a block of 16 channels */
 
     __device__ __forceinline__ float (&target(int ub, int s, int nt))[4]
     {
@@ -297,25 +299,29 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
         return tconv_cuda_mma_channel(ub, half, lane / 4, layer.channel_run);
     }
 
-    __device__ __forceinline__ float bias_of(int channel) const
+    __device__ __forceinline__ void load_bias()
     {
-        const Element *bias = static_cast<const Element *>(layer.bias);
-        return bias != NULL && channel < layer.group_out ? to_compute(bias[group * layer.group_out + channel]) : 0;
+        const Element *from = static_cast<const Element *>(layer.bias) + group * layer.group_out;
+#pragma unroll
+        for (int i = 0; i < 2 * UB; i++) {
+            const int channel = first_channel + channel_of(i / 2, i % 2);
+            bias[i / 2][i % 2] = layer.bias != NULL && channel < layer.group_out ? to_compute(from[channel]) : 0;
+        }
     }
 
-    /* Where the thread's two columns of a block of positions go. */
+    /* Where the outputs of one of a block of 8 positions, and of those after it in its row, go. */
     struct target_place {
         Element *to;   /* channel 0 of the group at the first column and residue */
-        int row, first_column, columns; /* outputs from first_column on that exist, at most 2 * SW */
+        int row, first_column, columns; /* outputs from first_column on that exist */
         int image;
         int position_column;
         int src_row, src_column; /* where shift 0 reads */
     };
 
-    __device__ __forceinline__ target_place find_target(const tile_place &tile, int nt) const
+    __device__ __forceinline__ target_place find_target(const tile_place &tile, int nt, int position) const
     {
         const uint32_t packed =
-            shared[layer.table_at + (warp_position * NT + nt) * WARP_GROUPS + lane % 4 * 2];
+            shared[layer.table_at + (warp_position * NT + nt) * WARP_GROUPS + position];
         target_place found;
         found.image = tile.image + (int)(packed >> 20);
         found.src_row = tile.row + (int)(packed >> 10 & TCONV_CUDA_MMA_EXTENT);
@@ -331,7 +337,7 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
         found.row = position_row * layer.stride_rows + residue;
         found.first_column = found.position_column * SW;
         exists = exists && found.row < layer.dst_rows;
-        found.columns = exists ? max(0, min(2 * SW, layer.dst_columns - found.first_column)) : 0;
+        found.columns = exists ? max(0, layer.dst_columns - found.first_column) : 0;
         found.to = static_cast<Element *>(layer.dst) + (int64_t)found.image * layer.dst_strides.n +
                    (int64_t)group * layer.group_out * layer.dst_strides.c +
                    (int64_t)found.row * layer.dst_strides.h + (int64_t)found.first_column * layer.dst_strides.w;
@@ -349,23 +355,57 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
         bool finite = true;
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
-            const target_place place = find_target(tile, nt);
+            const target_place place = find_target(tile, nt, lane % 4 * 2);
 #pragma unroll
             for (int ub = 0; ub < UB; ub++)
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const int channel = first_channel + channel_of(ub, half);
-                    const float bias = bias_of(channel);
                     float run[2 * SW];
 #pragma unroll
                     for (int i = 0; i < 2 * SW; i++) {
-                        run[i] = sum[ub][i % SW][nt][half * 2 + i / SW] + bias;
+                        run[i] = sum[ub][i % SW][nt][half * 2 + i / SW] + bias[ub][half];
                         finite = finite && is_finite(run[i]);
                     }
                     if (channel < layer.group_out)
                         store_run<Element>(place.to + channel * layer.dst_strides.c, run, place.columns,
                                            layer.store_vector);
                 }
+        }
+        return finite;
+    }
+
+    /*
+     * NCHW where runs of 2 * SW columns are no multiple of a vector: eight positions of eight channels at a time through
+     * shared memory, so that neighbouring lanes store neighbouring columns.
+     */
+    __device__ __forceinline__ bool store_staged(const tile_place &tile, float *staging)
+    {
+        constexpr int LENGTH = WARP_GROUPS * SW; /* of a row of outputs */
+        bool finite = true;
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++) {
+            const target_place place = find_target(tile, nt, 0);
+#pragma unroll
+            for (int i = 0; i < 2 * UB; i++) {
+                const int ub = i / 2, half = i % 2;
+                __syncwarp();
+#pragma unroll
+                for (int j = 0; j < 2 * SW; j++) {
+                    const float value = sum[ub][j % SW][nt][half * 2 + j / SW] + bias[ub][half];
+                    finite = finite && is_finite(value);
+                    staging[lane / 4 * LENGTH + lane % 4 * 2 * SW + j] = value;
+                }
+                __syncwarp();
+#pragma unroll
+                for (int j = 0; j < LENGTH * WARP_GROUPS / LANES; j++) {
+                    const int at = j * LANES + lane, row = at / LENGTH, column = at % LENGTH;
+                    const int channel = first_channel + tconv_cuda_mma_channel(ub, half, row, layer.channel_run);
+                    const Element value = from_compute<Element>(staging[at]);
+                    if (column < place.columns && channel < layer.group_out)
+                        store_streaming<Element, 1>(place.to + channel * layer.dst_strides.c + column, &value);
+                }
+            }
         }
         return finite;
     }
@@ -378,19 +418,16 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
 #pragma unroll
         for (int first = 0; first < 2 * UB; first += RUN) {
             const int channel = first_channel + channel_of(first / 2, first % 2);
-            float bias[RUN];
-#pragma unroll
-            for (int i = 0; i < RUN; i++)
-                bias[i] = bias_of(channel + i);
 #pragma unroll
             for (int nt = 0; nt < NT; nt++) {
-                const target_place place = find_target(tile, nt);
+                const target_place place = find_target(tile, nt, lane % 4 * 2);
 #pragma unroll
                 for (int column = 0; column < 2 * SW; column++) {
                     float run[RUN];
 #pragma unroll
                     for (int i = 0; i < RUN; i++) {
-                        run[i] = sum[(first + i) / 2][column % SW][nt][(first + i) % 2 * 2 + column / SW] + bias[i];
+                        run[i] = sum[(first + i) / 2][column % SW][nt][(first + i) % 2 * 2 + column / SW] +
+                                 bias[(first + i) / 2][(first + i) % 2];
                         finite = finite && is_finite(run[i]);
                     }
                     if (column < place.columns)
@@ -433,23 +470,34 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
 #pragma unroll 1
         for (int i = 0; i < NT * 2 * SW * UB * 2; i++) {
             const int channel = channel_of(i / 2 % UB, i % 2), at = i / 2 / UB % (2 * SW);
-            const target_place place = find_target(tile, i / 2 / UB / (2 * SW));
+            const target_place place = find_target(tile, i / 2 / UB / (2 * SW), lane % 4 * 2);
             if (at >= place.columns || first_channel + channel >= layer.group_out)
                 continue;
             Element *to =
                 place.to + at * layer.dst_strides.w + (first_channel + channel) * layer.dst_strides.c;
             if (!is_finite(to_compute(*to)))
-                *to = from_compute<Element>(sum_again(place, at % SW, place.src_column + at / SW, channel) +
-                                            bias_of(first_channel + channel));
+                *to = from_compute<Element>(
+                    sum_again(place, at % SW, place.src_column + at / SW, channel) +
+                    (layer.bias != NULL ? to_compute(static_cast<const Element *>(
+                                              layer.bias)[group * layer.group_out + first_channel + channel])
+                                        : 0));
         }
     }
 
     __device__ __forceinline__ void finish(const tile_place &tile)
     {
         flush();
-        const bool finite = layer.nhwc ? store_channels(tile) : store_columns(tile);
-        if (!finite)
+        bool finite;
+        if (layer.nhwc)
+            finite = store_channels(tile);
+        else if (SW > 2 && SW % 4 != 0 && layer.staged)
+            finite = store_staged(tile, reinterpret_cast<float *>(shared + layer.run_at) + run_words * warp);
+        else
+            finite = store_columns(tile);
+        if (__any_sync(0xffffffffu, !finite)) {
+            __syncwarp(); /* one lane's outputs may have been stored by another */
             repair(tile);
+        }
         clear();
     }
 
@@ -473,7 +521,7 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
 /* The warps that a multiprocessor holds, by the sums of a thread: what registers are then left is enough for them. */
 constexpr int resident_warps(int sums)
 {
-    return sums >= 80 ? 8 : sums > 48 ? 12 : 16;
+    return sums >= 80 ? 8 : sums >= 48 ? 12 : 16;
 }
 
 constexpr int registers_of(int warps)
@@ -484,36 +532,26 @@ constexpr int registers_of(int warps)
 template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
 constexpr int warps_of = resident_warps(SW *UB *NT * 4 * (MODE == TCONV_CUDA_MMA_TF32 ? 1 : 2));
 
-template <tconv_cuda_mma_mode MODE>
-constexpr int helpers_of =
-    TCONV_CUDA_MMA_COPY_WARPS + (MODE == TCONV_CUDA_MMA_TF32 ? TCONV_CUDA_MMA_ROUND_WARPS : 0);
-
 template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
-__global__ void __launch_bounds__((TCONV_CUDA_MMA_WARPS + helpers_of<MODE>) * LANES) __maxnreg__(registers_of(warps_of<MODE, SW, UB, NT>))
+__global__ void __launch_bounds__((TCONV_CUDA_MMA_WARPS + TCONV_CUDA_MMA_COPY_WARPS) * LANES) __maxnreg__(registers_of(warps_of<MODE, SW, UB, NT>))
     mma_tiles(const __grid_constant__ tconv_cuda_mma_parameters layer)
 {
     extern __shared__ __align__(128) uint32_t shared[];
-    __shared__ uint64_t full[TCONV_CUDA_MMA_STAGES], rounded[TCONV_CUDA_MMA_STAGES], free[TCONV_CUDA_MMA_STAGES];
+    __shared__ uint64_t full[TCONV_CUDA_MMA_STAGES], free[TCONV_CUDA_MMA_STAGES];
     using Work = tile_mma<MODE, SW, UB, NT>;
     const block_place block = find_block(layer, blockIdx.x);
-    const int computing_warps = (int)blockDim.x / LANES - helpers_of<MODE>;
-    copier<typename Work::Element> copy(layer, shared, block, computing_warps * LANES);
+    const int computing_warps = (int)blockDim.x / LANES - TCONV_CUDA_MMA_COPY_WARPS;
+    copier<typename Work::Element, MODE == TCONV_CUDA_MMA_TF32> copy(layer, shared, block, computing_warps * LANES);
     copy.make_tables();
     if (threadIdx.x == 0) {
         for (int i = 0; i < layer.stages; i++) {
             make_barrier(full + i, TCONV_CUDA_MMA_COPY_WARPS * LANES + 1);
-            make_barrier(rounded + i, TCONV_CUDA_MMA_ROUND_WARPS);
             make_barrier(free + i, computing_warps);
         }
         publish_barriers();
     }
     __syncthreads();
     const int warp = (int)threadIdx.x / LANES, part = warp / layer.position_warps;
-    if (warp >= computing_warps + TCONV_CUDA_MMA_COPY_WARPS) {
-        round_stages(layer, shared, (int)threadIdx.x - (computing_warps + TCONV_CUDA_MMA_COPY_WARPS) * LANES, full,
-                     rounded);
-        return;
-    }
     if (warp >= computing_warps) {
         copy.run(full, free);
         return;
@@ -525,6 +563,7 @@ __global__ void __launch_bounds__((TCONV_CUDA_MMA_WARPS + helpers_of<MODE>) * LA
     Work work = {layer,
                  shared,
                  (int)threadIdx.x % LANES,
+                 warp,
                  warp % layer.position_warps,
                  block.group,
                  (block.channel_tile * layer.channel_parts + channel_part) * layer.part_channels,
@@ -533,13 +572,12 @@ __global__ void __launch_bounds__((TCONV_CUDA_MMA_WARPS + helpers_of<MODE>) * LA
                  has_taps ? layer.rows[residue].first_shift : 0,
                  part_offset(layer, block.residue_set, channel_part, part % layer.residue_parts)};
     work.find_cells();
+    work.load_bias();
     work.clear();
     int stage = 0;
     uint32_t parity = 0;
     for (tile_walk walk(layer); walk.exists(); walk.next_chunk()) {
         wait_for(full + stage, parity);
-        if (MODE == TCONV_CUDA_MMA_TF32)
-            wait_for(rounded + stage, parity);
         work.multiply(shared + stage * layer.stage_words, walk.tile.skew);
         __syncwarp();
         if (work.lane == 0)
@@ -554,8 +592,7 @@ __global__ void __launch_bounds__((TCONV_CUDA_MMA_WARPS + helpers_of<MODE>) * LA
 }
 
 template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
-constexpr tconv_cuda_mma_kernel mma_kernel = {mma_tiles<MODE, SW, UB, NT>, SW, UB, NT, warps_of<MODE, SW, UB, NT>,
-                                              helpers_of<MODE>};
+constexpr tconv_cuda_mma_kernel mma_kernel = {mma_tiles<MODE, SW, UB, NT>, SW, UB, NT, warps_of<MODE, SW, UB, NT>};
 
 } // namespace
 

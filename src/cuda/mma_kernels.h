@@ -25,8 +25,7 @@
 #define TCONV_CUDA_MMA_COLUMN_RESIDUES 8  /* the most that stride_w may be: their sums stay in registers together */
 #define TCONV_CUDA_MMA_SHIFTS          32 /* the most different column shifts */
 #define TCONV_CUDA_MMA_WARPS           8  /* the most of a block that compute */
-#define TCONV_CUDA_MMA_COPY_WARPS      2  /* of a block beside them, */
-#define TCONV_CUDA_MMA_ROUND_WARPS     2  /* and with TF32, whose src is rounded once in shared memory */
+#define TCONV_CUDA_MMA_COPY_WARPS      4  /* of a block beside them */
 #define TCONV_CUDA_MMA_STAGES          4  /* the most */
 #define TCONV_CUDA_MMA_EXTENT          1023 /* the most of a tile in any direction: coordinates are packed in 10 bits */
 
@@ -88,7 +87,7 @@ struct tconv_cuda_mma_parameters {
     int chunk_words, chunks;
     int steps; /* of a row tap in a chunk */
     int stages, stage_words, weights_at; /* of a stage: src at word 0, weights at weights_at */
-    int table_at, cells_at, steps_at;    /* words of shared memory behind the stages */
+    int table_at, cells_at, steps_at, run_at; /* words of shared memory behind the stages */
     int shared_bytes;
     int blob_words, planes;
     int src_vector;    /* elements of src that are copied at once */
@@ -96,6 +95,7 @@ struct tconv_cuda_mma_parameters {
     int channel_run;   /* neighbouring output channels that a thread holds */
     int most_row_taps;
     bool halves;       /* cells of src are of 16 bits */
+    bool staged;       /* runs of columns go out through shared memory */
     bool linear;       /* the positions of a warp are neighbours in the patch */
     int flush_steps;   /* steps that the tensor cores sum before f32 adds take over */
 };
@@ -105,7 +105,6 @@ struct tconv_cuda_mma_kernel {
     void (*function)(tconv_cuda_mma_parameters);
     int stride, channel_blocks, position_blocks;
     int warps;   /* that fit on a multiprocessor by their registers */
-    int helpers; /* warps of a block that do not compute */
 };
 
 /* The kernels of a mode, ending with one whose function is NULL. */

@@ -22,7 +22,8 @@ constexpr int SHARED_BARRIERS = 128;  /* of which these count towards its limit 
 constexpr int MAX_SHARED_WORDS = 232448 / 4; /* of a block on any device; less where the device says so */
 
 /* What the model knows of a multiprocessor; measured on an H200, and their ratios matter more than they. */
-constexpr double MATRIX_CYCLES = 6.5;    /* of a matrix instruction, on one of 4 matrix units */
+constexpr double MATRIX_CYCLES = 8;      /* of a matrix instruction, on one of 4 matrix units */
+constexpr double LONE_WARP = 0.6;        /* what a matrix unit loses with one warp; half of it with two */
 constexpr double COPY_BYTES = 32;        /* a cycle, from the level-2 cache */
 constexpr double MEMORY_BYTES = 19;      /* a cycle, of device memory */
 constexpr double CHUNK_CYCLES = 250;     /* barrier, and what a warp waits for at the start of a chunk */
@@ -201,8 +202,15 @@ void lay_out_shared(const search *in, tconv_cuda_mma_parameters *cut, int chunk_
     cut->stage_words = cut->weights_at + cut->blob_words;
     cut->table_at = stages * cut->stage_words;
     cut->steps_at = cut->table_at + cut->positions;
-    cut->cells_at = cut->steps_at + cut->most_row_taps * cut->steps + 2;
-    cut->shared_bytes = (cut->cells_at + cells / (cut->nhwc ? 1 : vector)) * 4;
+    cut->run_at = cut->steps_at + cut->most_row_taps * cut->steps + 2;
+    cut->staged = !cut->nhwc && in->layer->problem.w.stride > 2 && in->layer->problem.w.stride % 4 != 0 &&
+                  cut->tile_columns % 8 == 0;
+    const int staging =
+        cut->staged ? 64 * (int)in->layer->problem.w.stride * cut->channel_parts * cut->residue_parts *
+                          cut->position_warps
+                    : 0;
+    cut->cells_at = round_up(cut->run_at + staging, 2);
+    cut->shared_bytes = (cut->cells_at + 2 * cells / (cut->nhwc ? 1 : vector)) * 4;
 }
 
 double cycles_of(const search *in, const tconv_cuda_mma_parameters *cut, const tconv_cuda_mma_kernel *kernel)
@@ -214,24 +222,26 @@ double cycles_of(const search *in, const tconv_cuda_mma_parameters *cut, const t
     int most_taps = 0;
     for (int i = 0; i < cut->row_residues; i++)
         most_taps = (int)tconv_max(most_taps, cut->rows[i].taps);
+    const int computing = cut->channel_parts * cut->residue_parts * cut->position_warps;
+    const double uneven = ceil_div(computing, 4) * 4.0 / computing; /* among the 4 parts of a multiprocessor */
+    const int by_registers = kernel->warps / (computing + TCONV_CUDA_MMA_COPY_WARPS);
+    const int by_shared = (in->limits.shared_bytes + SHARED_RESERVED) / (cut->shared_bytes + SHARED_RESERVED);
+    const double resident = (double)tconv_min(by_registers, by_shared);
     const double matrix = per_row_tap * MATRIX_CYCLES *
-                          (row_taps * warps / 4 > most_taps ? row_taps * warps / 4 : most_taps);
+                          (row_taps * warps / 4 * uneven > most_taps ? row_taps * warps / 4 * uneven : most_taps);
     const double shared = row_taps * warps * steps *
                           (cut->shifts * 2.0 * kernel->position_blocks +
                            cut->column_taps * kernel->channel_blocks * cut->planes * 4.0);
     const bool weights_stay = cut->chunks == 1;
     const double copied = 4.0 * (cut->weights_at + (weights_stay ? 0 : cut->blob_words)) / COPY_BYTES;
-    double chunk = matrix > shared ? matrix : shared;
+    double chunk = matrix * (1 + LONE_WARP * 4 / (resident * computing));
+    chunk = chunk > shared ? chunk : shared;
     chunk = (chunk > copied ? chunk : copied) + CHUNK_CYCLES;
     const double outputs = (double)cut->part_channels * cut->channel_parts * cut->tile_images * cut->tile_rows *
                            cut->tile_columns * cut->residue_parts * kernel->stride;
     const double stores = outputs * in->element_size / MEMORY_BYTES;
     const double busy = cut->chunks * chunk + stores;
 
-    const int warp_count = cut->channel_parts * cut->residue_parts * cut->position_warps;
-    const int by_registers = kernel->warps / (warp_count + kernel->helpers);
-    const int by_shared = (in->limits.shared_bytes + SHARED_RESERVED) / (cut->shared_bytes + SHARED_RESERVED);
-    const double resident = (double)tconv_min(by_registers, by_shared);
     const double tiles =
         (double)cut->position_tiles * cut->groups * cut->channel_tiles * cut->residue_sets / in->limits.multiprocessors;
     const double rounds = (double)(int64_t)(tiles / resident + 0.999);
@@ -249,7 +259,7 @@ void consider(search *in, tconv_cuda_mma_parameters *cut, const tconv_cuda_mma_k
         if (words >= 2 * all_words)
             continue;
         const int chunk = words < all_words ? words : all_words;
-        const int warps = cut->channel_parts * cut->residue_parts * cut->position_warps + kernel->helpers;
+        const int warps = cut->channel_parts * cut->residue_parts * cut->position_warps + TCONV_CUDA_MMA_COPY_WARPS;
         const int resident = kernel->warps / warps;
         if (resident == 0)
             continue;
