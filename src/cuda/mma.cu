@@ -96,8 +96,7 @@ tconv_status mma_pack(const tconv_layer *layer, const void *weights, void *packe
 tconv_status launch(const tconv_cuda_mma_parameters *parameters, const tconv_cuda_mma_kernel *kernel, int device,
                     void *stream, tconv_issue *issue)
 {
-    const int warps = parameters->channel_parts * parameters->residue_parts * parameters->position_warps +
-                      TCONV_CUDA_MMA_COPY_WARPS;
+    const int warps = parameters->channel_parts * parameters->residue_parts * parameters->position_warps;
     const int64_t different = (int64_t)parameters->groups * parameters->channel_tiles * parameters->residue_sets;
     int multiprocessors = 1, resident = 1;
     tconv_status status = tconv_cuda_check(

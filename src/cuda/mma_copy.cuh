@@ -43,10 +43,28 @@ __device__ __forceinline__ void copy_16(void *to, const void *from, int bytes)
     copy_16_to(shared_address(to), from, bytes);
 }
 
+__device__ __forceinline__ void copy_8(void *to, const void *from, int bytes)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
+                 : "memory");
+}
+
 __device__ __forceinline__ void copy_4(void *to, const void *from, int bytes)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
                  : "memory");
+}
+
+__device__ __forceinline__ void store_shared(uint32_t at, int64_t value)
+{
+    asm volatile("st.shared.b64 [%0], %1;" ::"r"(at), "l"(value) : "memory");
+}
+
+__device__ __forceinline__ int64_t load_shared(uint32_t at)
+{
+    int64_t value;
+    asm volatile("ld.shared.b64 %0, [%1];" : "=l"(value) : "r"(at));
+    return value;
 }
 
 __device__ __forceinline__ void commit_copies()
@@ -124,34 +142,27 @@ struct tile_walk {
 
 /* -------------------------------------------------------------------------------------------------------------- copies */
 
-/* Threads of the warps that copy meet here; the others have no part in it. */
-__device__ __forceinline__ void meet_copiers()
-{
-    asm volatile("bar.sync 1, %0;" ::"n"(TCONV_CUDA_MMA_COPY_WARPS * 32) : "memory");
-}
-
 constexpr int64_t OUTSIDE = -1; /* a cell that src does not have */
 
 template <class Element, bool ROUNDS> struct copier {
     static constexpr int VECTOR = 16 / (int)sizeof(Element);
     static constexpr int PER_WORD = 4 / (int)sizeof(Element);
-    static constexpr int THREADS = TCONV_CUDA_MMA_COPY_WARPS * 32;
 
     const tconv_cuda_mma_parameters &layer;
     uint32_t *const shared;
-    int64_t *const cells; /* where src has each vector of a patch plane (NCHW) or each cell (NHWC), channel 0 */
+    const uint32_t cells; /* shared address of where src has each vector of a patch plane (NCHW) or each cell (NHWC), channel 0 */
     tile_walk ahead;
     const Element *src; /* channel 0 of the group */
     const uint32_t *packed;
-    int thread, issued;
+    int stage, issued;
     int cell_count, channel_count; /* of vectors: a chunk is cell_count x channel_count of them */
     int first_cell, first_channel; /* this thread's first vector, */
     int cell_step, channel_step;   /* and from one to the next, with a carry from cells to channels (NHWC: the reverse) */
 
     __device__ __forceinline__ copier(const tconv_cuda_mma_parameters &layer, uint32_t *shared,
-                                      const block_place &block, int computing_threads)
-        : layer(layer), shared(shared), cells(reinterpret_cast<int64_t *>(shared + layer.cells_at)), ahead(layer),
-          thread((int)threadIdx.x - computing_threads), issued(0)
+                                      const block_place &block)
+        : layer(layer), shared(shared), cells(shared_address(shared + layer.cells_at)), ahead(layer), stage(0),
+          issued(0)
     {
         const int64_t blob = ((int64_t)block.group * layer.channel_tiles + block.channel_tile) * layer.residue_sets +
                              block.residue_set;
@@ -160,11 +171,11 @@ template <class Element, bool ROUNDS> struct copier {
         cell_count = layer.tile_images * layer.patch_rows * layer.patch_columns / (layer.nhwc ? 1 : VECTOR);
         channel_count = layer.nhwc ? layer.chunk_words / 4 : layer.chunk_words * PER_WORD;
         const int fast = layer.nhwc ? channel_count : cell_count; /* what neighbouring threads have neighbours of */
-        const int start = max(thread, 0);
+        const int start = (int)threadIdx.x, threads = (int)blockDim.x;
         first_cell = layer.nhwc ? start / fast : start % fast;
         first_channel = layer.nhwc ? start % fast : start / fast;
-        cell_step = layer.nhwc ? THREADS / fast : THREADS % fast;
-        channel_step = layer.nhwc ? THREADS % fast : THREADS / fast;
+        cell_step = layer.nhwc ? threads / fast : threads % fast;
+        channel_step = layer.nhwc ? threads % fast : threads / fast;
     }
 
     /* The next vector of this thread; false past the last. */
@@ -210,14 +221,13 @@ template <class Element, bool ROUNDS> struct copier {
         }
     }
 
-    /* The table of cells for the tile ahead, by all threads that copy. Patches begin at a column that is a multiple of
+    /* The table of cells for the tile ahead, by all threads, which meet before and after. Patches begin at a column that is a multiple of
      * VECTOR (NCHW), so that no vector lies across column 0. */
     __device__ __forceinline__ void make_cells()
     {
         const int width = layer.nhwc ? 1 : VECTOR;
         const unsigned int per_row = (unsigned int)(layer.patch_columns / width);
-        meet_copiers();
-        for (unsigned int i = (unsigned int)thread; i < (unsigned int)cell_count; i += THREADS) {
+        for (unsigned int i = threadIdx.x; i < (unsigned int)cell_count; i += blockDim.x) {
             const unsigned int rows = i / per_row, images = rows / (unsigned int)layer.patch_rows;
             const int image = ahead.tile.image + (int)images;
             const int row =
@@ -226,16 +236,19 @@ template <class Element, bool ROUNDS> struct copier {
                 ahead.tile.column + layer.min_column_shift - ahead.tile.skew + (int)(i - rows * per_row) * width;
             const bool exists = image < layer.batch && (unsigned int)row < (unsigned int)layer.src_rows &&
                                 (unsigned int)column < (unsigned int)layer.src_columns;
-            cells[i] = exists ? image * layer.src_strides.n + row * layer.src_strides.h + column * layer.src_strides.w
-                              : OUTSIDE;
+            store_shared(cells + i * 8, exists ? image * layer.src_strides.n + row * layer.src_strides.h +
+                                                     column * layer.src_strides.w
+                                               : OUTSIDE);
         }
-        meet_copiers();
     }
 
     /* VECTOR elements of which the first `valid` exist, where vectors are not aligned. */
     __device__ __forceinline__ void copy_elements(Element *to, const Element *from, int valid)
     {
-        if (layer.src_vector >= PER_WORD) {
+        if (layer.src_vector >= 2 * PER_WORD) {
+            for (int i = 0; i < VECTOR; i += 2 * PER_WORD)
+                copy_8(to + i, valid > i ? from + i : src, min(max(valid - i, 0), 2 * PER_WORD) * (int)sizeof(Element));
+        } else if (layer.src_vector >= PER_WORD) {
             for (int i = 0; i < VECTOR; i += PER_WORD)
                 copy_4(to + i, valid > i ? from + i : src, min(max(valid - i, 0), PER_WORD) * (int)sizeof(Element));
         } else {
@@ -268,7 +281,7 @@ template <class Element, bool ROUNDS> struct copier {
         bool more = cell < cell_count && channel < channel_count;
 #pragma unroll 4
         while (more) {
-            const int64_t at = cells[cell];
+            const int64_t at = load_shared(cells + (uint32_t)cell * 8);
             const int valid = at != OUTSIDE ? valid_of(cell, channel, chunk_channel) : 0;
             const Element *from = valid > 0 ? chunk + at + channel * channel_distance : src;
             const int place = place_of(cell, channel);
@@ -295,70 +308,53 @@ template <class Element, bool ROUNDS> struct copier {
         }
     }
 
-    /* The weights of the chunk; one arrival of thread 0 on full beside all threads' own. */
+    /* The weights of the chunk. They complete on full where bulk copies are, else with the thread's other copies. */
     __device__ __forceinline__ void copy_weights(uint32_t *words, uint64_t *full)
     {
         const bool stay = layer.chunks == 1 && issued >= layer.stages; /* a single chunk's weights stay in their stage */
         const uint32_t *from = packed + (int64_t)ahead.chunk * layer.blob_words;
 #if __CUDA_ARCH__ >= 900
-        if (thread == 0 && stay)
+        if (threadIdx.x == 0 && stay)
             arrive(full);
-        else if (thread == 0)
+        else if (threadIdx.x == 0)
             copy_bulk(words + layer.weights_at, from, (uint32_t)layer.blob_words * 4, full);
 #else
-        for (int i = thread * 4; i < layer.blob_words && !stay; i += THREADS * 4)
+        for (int i = (int)threadIdx.x * 4; i < layer.blob_words && !stay; i += (int)blockDim.x * 4)
             copy_16(words + layer.weights_at + i, from + i, 16);
-        if (thread == 0)
+        if (threadIdx.x == 0)
             arrive(full);
 #endif
     }
 
-    /* The stage that was filled last but `lag` is there: rounds it and says so. */
-    template <int lag> __device__ __forceinline__ void hand_over(int stage, uint64_t *full)
+    /* Starts the copies of the chunk ahead, if there is one, as a group. All threads; the stage is free. */
+    __device__ __forceinline__ void issue(uint64_t *full)
     {
-        wait_for_copies<lag>();
-        if constexpr (ROUNDS)
-            round_chunk(shared + stage * layer.stage_words);
-        arrive(full + stage);
-    }
-
-    /*
-     * All chunks of all tiles, each as soon as a stage is free. Where src is rounded, or stored element by element, a
-     * thread hands over what it has copied when that has come, with 3 stages after it has started the next chunk; else
-     * the copies themselves do.
-     */
-    __device__ __forceinline__ void run(uint64_t *full, uint64_t *free)
-    {
-        const bool by_hand = ROUNDS || layer.src_vector < PER_WORD, lags = layer.stages > 2;
-        int stage = 0, last = -1;
-        uint32_t parity = 1; /* of the phase before the first, which counts as ended */
-        for (; ahead.exists(); ahead.next_chunk()) {
+        if (ahead.exists()) {
             uint32_t *words = shared + stage * layer.stage_words;
-            if (ahead.chunk == 0)
+            if (ahead.chunk == 0) {
                 make_cells();
-            wait_for(free + stage, parity);
+                __syncthreads();
+            }
             copy_weights(words, full + stage);
             copy_chunk(reinterpret_cast<Element *>(words));
             issued++;
-            if (!by_hand) {
-                arrive_after_copies(full + stage);
-            } else if (lags) {
-                commit_copies();
-                if (last >= 0)
-                    hand_over<1>(last, full);
-            } else {
-                commit_copies();
-                hand_over<0>(stage, full);
-            }
-            last = stage;
-            if (++stage == layer.stages) {
-                stage = 0;
-                parity ^= 1;
-            }
+            stage = stage + 1 == layer.stages ? 0 : stage + 1;
+            ahead.next_chunk();
         }
-        if (by_hand && lags && last >= 0)
-            hand_over<0>(last, full);
-        wait_for_copies<0>();
+        commit_copies();
+    }
+
+    /* Until this thread's copies to the oldest stage have come; rounds them. */
+    __device__ __forceinline__ void wait(uint32_t *words)
+    {
+        if (layer.stages == 2)
+            wait_for_copies<0>();
+        else if (layer.stages == 3)
+            wait_for_copies<1>();
+        else
+            wait_for_copies<2>();
+        if constexpr (ROUNDS)
+            round_chunk(words);
     }
 };
 

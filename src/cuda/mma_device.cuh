@@ -490,7 +490,7 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
         bool finite;
         if (layer.nhwc)
             finite = store_channels(tile);
-        else if (SW > 2 && SW % 4 != 0 && layer.staged)
+        else if ((SW == 3 || SW == 5 || SW == 6) && layer.staged)
             finite = store_staged(tile, reinterpret_cast<float *>(shared + layer.run_at) + run_words * warp);
         else
             finite = store_columns(tile);
@@ -533,30 +533,27 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
 constexpr int warps_of = resident_warps(SW *UB *NT * 4 * (MODE == TCONV_CUDA_MMA_TF32 ? 1 : 2));
 
 template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
-__global__ void __launch_bounds__((TCONV_CUDA_MMA_WARPS + TCONV_CUDA_MMA_COPY_WARPS) * LANES) __maxnreg__(registers_of(warps_of<MODE, SW, UB, NT>))
+__global__ void __launch_bounds__(TCONV_CUDA_MMA_WARPS * LANES) __maxnreg__(registers_of(warps_of<MODE, SW, UB, NT>))
     mma_tiles(const __grid_constant__ tconv_cuda_mma_parameters layer)
 {
     extern __shared__ __align__(128) uint32_t shared[];
-    __shared__ uint64_t full[TCONV_CUDA_MMA_STAGES], free[TCONV_CUDA_MMA_STAGES];
+    __shared__ uint64_t full[TCONV_CUDA_MMA_STAGES];
     using Work = tile_mma<MODE, SW, UB, NT>;
     const block_place block = find_block(layer, blockIdx.x);
-    const int computing_warps = (int)blockDim.x / LANES - TCONV_CUDA_MMA_COPY_WARPS;
-    copier<typename Work::Element, MODE == TCONV_CUDA_MMA_TF32> copy(layer, shared, block, computing_warps * LANES);
+    copier<typename Work::Element, MODE == TCONV_CUDA_MMA_TF32> copy(layer, shared, block);
     copy.make_tables();
     if (threadIdx.x == 0) {
-        for (int i = 0; i < layer.stages; i++) {
-            make_barrier(full + i, TCONV_CUDA_MMA_COPY_WARPS * LANES + 1);
-            make_barrier(free + i, computing_warps);
-        }
+        for (int i = 0; i < layer.stages; i++)
+            make_barrier(full + i, 1);
         publish_barriers();
     }
     __syncthreads();
-    const int warp = (int)threadIdx.x / LANES, part = warp / layer.position_warps;
-    if (warp >= computing_warps) {
-        copy.run(full, free);
-        return;
+    for (int i = 1; i < layer.stages; i++) {
+        copy.issue(full);
+        __syncthreads(); /* the next may be of another tile */
     }
 
+    const int warp = (int)threadIdx.x / LANES, part = warp / layer.position_warps;
     const int residue = block.residue_set * layer.residue_parts + part % layer.residue_parts;
     const int channel_part = part / layer.residue_parts;
     const bool has_taps = residue < layer.row_residues;
@@ -577,11 +574,12 @@ __global__ void __launch_bounds__((TCONV_CUDA_MMA_WARPS + TCONV_CUDA_MMA_COPY_WA
     int stage = 0;
     uint32_t parity = 0;
     for (tile_walk walk(layer); walk.exists(); walk.next_chunk()) {
+        uint32_t *words = shared + stage * layer.stage_words;
+        copy.wait(words);
+        __syncthreads();
+        copy.issue(full);
         wait_for(full + stage, parity);
-        work.multiply(shared + stage * layer.stage_words, walk.tile.skew);
-        __syncwarp();
-        if (work.lane == 0)
-            arrive(free + stage);
+        work.multiply(words, walk.tile.skew);
         if (++stage == layer.stages) {
             stage = 0;
             parity ^= 1;

@@ -24,8 +24,7 @@
 #define TCONV_CUDA_MMA_ROW_RESIDUES    16 /* the most that stride_h may be: tables go by value */
 #define TCONV_CUDA_MMA_COLUMN_RESIDUES 8  /* the most that stride_w may be: their sums stay in registers together */
 #define TCONV_CUDA_MMA_SHIFTS          32 /* the most different column shifts */
-#define TCONV_CUDA_MMA_WARPS           8  /* the most of a block that compute */
-#define TCONV_CUDA_MMA_COPY_WARPS      4  /* of a block beside them */
+#define TCONV_CUDA_MMA_WARPS           8  /* the most of a block */
 #define TCONV_CUDA_MMA_STAGES          4  /* the most */
 #define TCONV_CUDA_MMA_EXTENT          1023 /* the most of a tile in any direction: coordinates are packed in 10 bits */
 

@@ -203,8 +203,9 @@ void lay_out_shared(const search *in, tconv_cuda_mma_parameters *cut, int chunk_
     cut->table_at = stages * cut->stage_words;
     cut->steps_at = cut->table_at + cut->positions;
     cut->run_at = cut->steps_at + cut->most_row_taps * cut->steps + 2;
-    cut->staged = !cut->nhwc && in->layer->problem.w.stride > 2 && in->layer->problem.w.stride % 4 != 0 &&
-                  cut->tile_columns % 8 == 0;
+    cut->staged = !cut->nhwc && in->layer->problem.w.stride > 2 && in->layer->problem.w.stride < 7 &&
+                  in->layer->problem.w.stride != 4 &&
+                  cut->tile_columns % 8 == 0 && cut->flat_columns % 8 == 0;
     const int staging =
         cut->staged ? 64 * (int)in->layer->problem.w.stride * cut->channel_parts * cut->residue_parts *
                           cut->position_warps
@@ -224,7 +225,7 @@ double cycles_of(const search *in, const tconv_cuda_mma_parameters *cut, const t
         most_taps = (int)tconv_max(most_taps, cut->rows[i].taps);
     const int computing = cut->channel_parts * cut->residue_parts * cut->position_warps;
     const double uneven = ceil_div(computing, 4) * 4.0 / computing; /* among the 4 parts of a multiprocessor */
-    const int by_registers = kernel->warps / (computing + TCONV_CUDA_MMA_COPY_WARPS);
+    const int by_registers = kernel->warps / (computing);
     const int by_shared = (in->limits.shared_bytes + SHARED_RESERVED) / (cut->shared_bytes + SHARED_RESERVED);
     const double resident = (double)tconv_min(by_registers, by_shared);
     const double matrix = per_row_tap * MATRIX_CYCLES *
@@ -259,7 +260,7 @@ void consider(search *in, tconv_cuda_mma_parameters *cut, const tconv_cuda_mma_k
         if (words >= 2 * all_words)
             continue;
         const int chunk = words < all_words ? words : all_words;
-        const int warps = cut->channel_parts * cut->residue_parts * cut->position_warps + TCONV_CUDA_MMA_COPY_WARPS;
+        const int warps = cut->channel_parts * cut->residue_parts * cut->position_warps;
         const int resident = kernel->warps / warps;
         if (resident == 0)
             continue;
