@@ -23,10 +23,7 @@ namespace
 constexpr int MIN_COMPUTE_CAPABILITY = 80; /* TF32, bf16 and asynchronous copies */
 
 /* Fewer channels of a group leave most of a matrix operand empty (16 outputs by 8 or 16 inputs). */
-#ifndef TCONV_MMA_MIN
-#define TCONV_MMA_MIN 8
-#endif
-constexpr int64_t MIN_GROUP_OUT = TCONV_MMA_MIN, MIN_GROUP_IN = TCONV_MMA_MIN;
+constexpr int64_t MIN_GROUP_OUT = 8, MIN_GROUP_IN = 8;
 
 bool mma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
@@ -99,13 +96,13 @@ tconv_status launch(const tconv_cuda_mma_parameters *parameters, const tconv_cud
     const int warps = parameters->channel_parts * parameters->residue_parts * parameters->position_warps;
     const int64_t different = (int64_t)parameters->groups * parameters->channel_tiles * parameters->residue_sets;
     int multiprocessors = 1, resident = 1;
-    tconv_status status = tconv_cuda_check(
-        cudaFuncSetAttribute((const void *)kernel->function, cudaFuncAttributeMaxDynamicSharedMemorySize, parameters->shared_bytes),
-        "cudaFuncSetAttribute", issue);
+    tconv_status status =
+        tconv_cuda_check(cudaFuncSetAttribute((const void *)kernel->function,
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize, parameters->shared_bytes),
+                         "cudaFuncSetAttribute", issue);
     if (status == TCONV_SUCCESS)
-        status = tconv_cuda_check(
-            cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
-            "cudaDeviceGetAttribute", issue);
+        status = tconv_cuda_check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+                                  "cudaDeviceGetAttribute", issue);
     if (status == TCONV_SUCCESS)
         status = tconv_cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel->function, warps * 32,
                                                                                 (size_t)parameters->shared_bytes),
@@ -115,8 +112,9 @@ tconv_status launch(const tconv_cuda_mma_parameters *parameters, const tconv_cud
     const int64_t rounds = tconv_max(1, (int64_t)multiprocessors * tconv_max(1, resident) / different);
     const int64_t blocks = different * tconv_min(parameters->position_tiles, rounds);
     void *arguments[] = {const_cast<tconv_cuda_mma_parameters *>(parameters)};
-    return tconv_cuda_check(cudaLaunchKernel((const void *)kernel->function, dim3((unsigned int)blocks), dim3((unsigned int)warps * 32),
-                                             arguments, (size_t)parameters->shared_bytes, (cudaStream_t)stream),
+    return tconv_cuda_check(cudaLaunchKernel((const void *)kernel->function, dim3((unsigned int)blocks),
+                                             dim3((unsigned int)warps * 32), arguments,
+                                             (size_t)parameters->shared_bytes, (cudaStream_t)stream),
                             "cudaLaunchKernel", issue);
 }
 

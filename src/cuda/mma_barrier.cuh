@@ -28,7 +28,8 @@ __device__ __forceinline__ void publish_barriers()
 
 __device__ __forceinline__ void arrive(uint64_t *barrier)
 {
-    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(barrier)) : "memory");
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(barrier))
+                 : "memory");
 }
 
 /* Arrives when all copies that this thread has started are done. */
@@ -60,10 +61,10 @@ __device__ __forceinline__ void wait_for(uint64_t *barrier, uint32_t parity)
 /* One thread copies bytes (a multiple of 16) that complete on the barrier, and arrives there. */
 __device__ __forceinline__ void copy_bulk(void *to, const void *from, uint32_t bytes, uint64_t *barrier)
 {
-    asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(
-                     shared_address(barrier)),
-                 "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(shared_address(barrier)),
+        "r"(bytes)
+        : "memory");
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      shared_address(to)),
                  "l"(from), "r"(bytes), "r"(shared_address(barrier))

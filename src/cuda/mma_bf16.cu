@@ -10,5 +10,4 @@ const tconv_cuda_mma_kernel tconv_cuda_mma_bf16_kernels[] = {
     mma_kernel<TCONV_CUDA_MMA_BF16, 3, 1, 2>, mma_kernel<TCONV_CUDA_MMA_BF16, 4, 1, 4>,
     mma_kernel<TCONV_CUDA_MMA_BF16, 4, 1, 2>, mma_kernel<TCONV_CUDA_MMA_BF16, 5, 1, 2>,
     mma_kernel<TCONV_CUDA_MMA_BF16, 6, 1, 2>, mma_kernel<TCONV_CUDA_MMA_BF16, 7, 1, 2>,
-    mma_kernel<TCONV_CUDA_MMA_BF16, 8, 1, 2>,
-    {}};
+    mma_kernel<TCONV_CUDA_MMA_BF16, 8, 1, 2>, {}};

@@ -10,5 +10,4 @@ const tconv_cuda_mma_kernel tconv_cuda_mma_bf16_planes_kernels[] = {
     mma_kernel<TCONV_CUDA_MMA_BF16_PLANES, 3, 1, 2>, mma_kernel<TCONV_CUDA_MMA_BF16_PLANES, 4, 1, 4>,
     mma_kernel<TCONV_CUDA_MMA_BF16_PLANES, 4, 1, 2>, mma_kernel<TCONV_CUDA_MMA_BF16_PLANES, 5, 1, 2>,
     mma_kernel<TCONV_CUDA_MMA_BF16_PLANES, 6, 1, 2>, mma_kernel<TCONV_CUDA_MMA_BF16_PLANES, 7, 1, 2>,
-    mma_kernel<TCONV_CUDA_MMA_BF16_PLANES, 8, 1, 2>,
-    {}};
+    mma_kernel<TCONV_CUDA_MMA_BF16_PLANES, 8, 1, 2>, {}};

@@ -150,22 +150,24 @@ template <class Element, bool ROUNDS> struct copier {
 
     const tconv_cuda_mma_parameters &layer;
     uint32_t *const shared;
-    const uint32_t cells; /* shared address of where src has each vector of a patch plane (NCHW) or each cell (NHWC), channel 0 */
+    const uint32_t
+        cells; /* shared address of where src has each vector of a patch plane (NCHW) or each cell (NHWC), channel 0 */
     tile_walk ahead;
     const Element *src; /* channel 0 of the group */
     const uint32_t *packed;
     int stage, issued;
     int cell_count, channel_count; /* of vectors: a chunk is cell_count x channel_count of them */
     int first_cell, first_channel; /* this thread's first vector, */
-    int cell_step, channel_step;   /* and from one to the next, with a carry from cells to channels (NHWC: the reverse) */
+    uint32_t place_step, place_carry;
+    int cell_step, channel_step; /* and from one to the next, with a carry from cells to channels (NHWC: the reverse) */
 
     __device__ __forceinline__ copier(const tconv_cuda_mma_parameters &layer, uint32_t *shared,
                                       const block_place &block)
         : layer(layer), shared(shared), cells(shared_address(shared + layer.cells_at)), ahead(layer), stage(0),
           issued(0)
     {
-        const int64_t blob = ((int64_t)block.group * layer.channel_tiles + block.channel_tile) * layer.residue_sets +
-                             block.residue_set;
+        const int64_t blob =
+            ((int64_t)block.group * layer.channel_tiles + block.channel_tile) * layer.residue_sets + block.residue_set;
         src = static_cast<const Element *>(layer.src) + (int64_t)block.group * layer.group_in * layer.src_strides.c;
         packed = static_cast<const uint32_t *>(layer.packed) + blob * layer.chunks * layer.blob_words;
         cell_count = layer.tile_images * layer.patch_rows * layer.patch_columns / (layer.nhwc ? 1 : VECTOR);
@@ -176,21 +178,9 @@ template <class Element, bool ROUNDS> struct copier {
         first_channel = layer.nhwc ? start % fast : start / fast;
         cell_step = layer.nhwc ? threads / fast : threads % fast;
         channel_step = layer.nhwc ? threads % fast : threads / fast;
-    }
-
-    /* The next vector of this thread; false past the last. */
-    __device__ __forceinline__ bool next(int &cell, int &channel) const
-    {
-        cell += cell_step;
-        channel += channel_step;
-        if (layer.nhwc && channel >= channel_count) {
-            channel -= channel_count;
-            cell++;
-        } else if (!layer.nhwc && cell >= cell_count) {
-            cell -= cell_count;
-            channel++;
-        }
-        return cell < cell_count && channel < channel_count;
+        place_step = (uint32_t)place_of(cell_step, channel_step) * (uint32_t)sizeof(Element);
+        place_carry =
+            (uint32_t)(layer.nhwc ? place_of(1, -channel_count) : place_of(-cell_count, 1)) * (uint32_t)sizeof(Element);
     }
 
     /* Elements from the start of a stage to a vector. */
@@ -236,13 +226,54 @@ template <class Element, bool ROUNDS> struct copier {
                 ahead.tile.column + layer.min_column_shift - ahead.tile.skew + (int)(i - rows * per_row) * width;
             const bool exists = image < layer.batch && (unsigned int)row < (unsigned int)layer.src_rows &&
                                 (unsigned int)column < (unsigned int)layer.src_columns;
-            store_shared(cells + i * 8, exists ? image * layer.src_strides.n + row * layer.src_strides.h +
-                                                     column * layer.src_strides.w
-                                               : OUTSIDE);
+            store_shared(cells + i * 8,
+                         exists ? image * layer.src_strides.n + row * layer.src_strides.h + column * layer.src_strides.w
+                                : OUTSIDE);
         }
     }
 
-    /* VECTOR elements of which the first `valid` exist, where vectors are not aligned. */
+    /* This thread's vectors of a chunk, one after the other, and bytes from the start of a stage to each. */
+    struct vector_walk {
+        int cell, channel, left;
+        uint32_t place;
+    };
+
+    __device__ __forceinline__ vector_walk first_vector() const
+    {
+        const int all = cell_count * channel_count, threads = (int)blockDim.x;
+        return {first_cell, first_channel, (all - (int)threadIdx.x + threads - 1) / threads,
+                (uint32_t)place_of(first_cell, first_channel) * (uint32_t)sizeof(Element)};
+    }
+
+    template <bool nhwc> __device__ __forceinline__ void next_vector(vector_walk &walk) const
+    {
+        walk.cell += cell_step;
+        walk.channel += channel_step;
+        walk.place += place_step;
+        walk.left--;
+        if (nhwc ? walk.channel >= channel_count : walk.cell >= cell_count) {
+            walk.channel += nhwc ? -channel_count : 1;
+            walk.cell += nhwc ? 1 : -cell_count;
+            walk.place += place_carry;
+        }
+    }
+
+    /* A chunk where vectors are aligned; known: its channels that exist. */
+    template <bool nhwc> __device__ __forceinline__ void copy_vectors(uint32_t address, const Element *chunk, int known)
+    {
+        const int64_t distance = nhwc ? VECTOR : layer.src_strides.c;
+        vector_walk walk = first_vector();
+#pragma unroll 2
+        while (walk.left > 0) {
+            const int64_t at = load_shared(cells + (uint32_t)walk.cell * 8);
+            const int valid = nhwc ? known - walk.channel * VECTOR : walk.channel < known ? VECTOR : 0;
+            const int bytes = at != OUTSIDE ? min(max(valid, 0), VECTOR) * (int)sizeof(Element) : 0;
+            copy_16_to(address + walk.place, bytes != 0 ? chunk + at + walk.channel * distance : src, bytes);
+            next_vector<nhwc>(walk);
+        }
+    }
+
+    /* VECTOR elements of which the first `valid` exist. */
     __device__ __forceinline__ void copy_elements(Element *to, const Element *from, int valid)
     {
         if (layer.src_vector >= 2 * PER_WORD) {
@@ -257,61 +288,58 @@ template <class Element, bool ROUNDS> struct copier {
         }
     }
 
-    /* How many elements of a vector src has; NCHW: to the end of the row, which only vectors that are not aligned cross. */
-    __device__ __forceinline__ int valid_of(int cell, int channel, int chunk_channel) const
+    /* The same where they are not; a vector may cross the end of its row (NCHW). */
+    template <bool nhwc> __device__ __forceinline__ void copy_unaligned(Element *to, const Element *chunk, int known)
     {
-        if (layer.nhwc)
-            return layer.group_in - chunk_channel - channel * VECTOR;
-        if (chunk_channel + channel >= layer.group_in)
-            return 0;
-        if (layer.src_vector == VECTOR)
-            return VECTOR;
+        const int64_t distance = nhwc ? VECTOR : layer.src_strides.c;
         const int per_row = layer.patch_columns / VECTOR;
-        return layer.src_columns - (ahead.tile.column + layer.min_column_shift - ahead.tile.skew) -
-               cell % per_row * VECTOR;
+        const int columns = layer.src_columns - (ahead.tile.column + layer.min_column_shift - ahead.tile.skew);
+        vector_walk walk = first_vector();
+#pragma unroll 1
+        while (walk.left > 0) {
+            const int64_t at = load_shared(cells + (uint32_t)walk.cell * 8);
+            int valid = nhwc                   ? known - walk.channel * VECTOR
+                        : walk.channel < known ? columns - walk.cell % per_row * VECTOR
+                                               : 0;
+            valid = at != OUTSIDE ? valid : 0;
+            copy_elements(to + walk.place / sizeof(Element), valid > 0 ? chunk + at + walk.channel * distance : src,
+                          valid);
+            next_vector<nhwc>(walk);
+        }
     }
 
     __device__ __forceinline__ void copy_chunk(Element *to)
     {
-        const int chunk_channel = ahead.chunk * layer.chunk_words * PER_WORD;
-        const int64_t channel_distance = layer.nhwc ? VECTOR : layer.src_strides.c;
-        const Element *chunk = src + chunk_channel * layer.src_strides.c;
-        const uint32_t address = shared_address(to);
-        int cell = first_cell, channel = first_channel;
-        bool more = cell < cell_count && channel < channel_count;
-#pragma unroll 4
-        while (more) {
-            const int64_t at = load_shared(cells + (uint32_t)cell * 8);
-            const int valid = at != OUTSIDE ? valid_of(cell, channel, chunk_channel) : 0;
-            const Element *from = valid > 0 ? chunk + at + channel * channel_distance : src;
-            const int place = place_of(cell, channel);
-            if (layer.src_vector == VECTOR)
-                copy_16_to(address + (uint32_t)place * (uint32_t)sizeof(Element), from,
-                           min(max(valid, 0), VECTOR) * (int)sizeof(Element));
-            else
-                copy_elements(to + place, from, valid);
-            more = next(cell, channel);
-        }
+        const int first = ahead.chunk * layer.chunk_words * PER_WORD, known = layer.group_in - first;
+        const Element *chunk = src + first * layer.src_strides.c;
+        if (layer.src_vector == VECTOR && layer.nhwc)
+            copy_vectors<true>(shared_address(to), chunk, known);
+        else if (layer.src_vector == VECTOR)
+            copy_vectors<false>(shared_address(to), chunk, known);
+        else if (layer.nhwc)
+            copy_unaligned<true>(to, chunk, known);
+        else
+            copy_unaligned<false>(to, chunk, known);
     }
 
     /* Rounds to TF32 what this thread has copied to a stage. */
-    __device__ __forceinline__ void round_chunk(uint32_t *words)
+    template <bool nhwc> __device__ __forceinline__ void round_chunk(uint32_t *words)
     {
-        int cell = first_cell, channel = first_channel;
-        bool more = cell < cell_count && channel < channel_count;
-#pragma unroll 4
-        while (more) {
-            uint4 *at = reinterpret_cast<uint4 *>(words + place_of(cell, channel));
+        vector_walk walk = first_vector();
+#pragma unroll 2
+        while (walk.left > 0) {
+            uint4 *at = reinterpret_cast<uint4 *>(words + walk.place / 4);
             const uint4 word = *at;
             *at = {round_to_tf32(word.x), round_to_tf32(word.y), round_to_tf32(word.z), round_to_tf32(word.w)};
-            more = next(cell, channel);
+            next_vector<nhwc>(walk);
         }
     }
 
     /* The weights of the chunk. They complete on full where bulk copies are, else with the thread's other copies. */
     __device__ __forceinline__ void copy_weights(uint32_t *words, uint64_t *full)
     {
-        const bool stay = layer.chunks == 1 && issued >= layer.stages; /* a single chunk's weights stay in their stage */
+        const bool stay =
+            layer.chunks == 1 && issued >= layer.stages; /* a single chunk's weights stay in their stage */
         const uint32_t *from = packed + (int64_t)ahead.chunk * layer.blob_words;
 #if __CUDA_ARCH__ >= 900
         if (threadIdx.x == 0 && stay)
@@ -353,8 +381,12 @@ template <class Element, bool ROUNDS> struct copier {
             wait_for_copies<1>();
         else
             wait_for_copies<2>();
-        if constexpr (ROUNDS)
-            round_chunk(words);
+        if constexpr (ROUNDS) {
+            if (layer.nhwc)
+                round_chunk<true>(words);
+            else
+                round_chunk<false>(words);
+        }
     }
 };
 

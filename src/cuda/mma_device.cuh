@@ -1,7 +1,8 @@
 /*
  * The tensor-core kernel: a block walks over tiles of positions; each tile's patch of src and the block's weights pass
- * through a ring of stages in shared memory, a chunk of input channels at a time, filled by asynchronous copies that run
- * ahead of the sums, into the next tile too. See mma_kernels.h for how a layer is cut.
+ * through a ring of stages in shared memory, a chunk of input channels at a time, filled by asynchronous copies that all
+ * threads start ahead of the sums, into the next tile too; with TF32 each thread rounds what it has copied. See
+ * mma_kernels.h for how a layer is cut.
  *
  * A tap is an offset into the patch, so nothing is gathered: the column operand of a matrix instruction is read straight
  * from the patch, once for all column residues and channels of the warp. All column residues of a position are in one
@@ -21,71 +22,11 @@
 #include "element.cuh"
 #include "mma_copy.cuh"
 #include "mma_kernels.h"
+#include "mma_operand.cuh"
 #include "mma_packed.cuh"
 
 namespace
 {
-
-constexpr int LANES = 32;
-constexpr int WARP_GROUPS = 8; /* of 4 lanes: rows of a matrix operand, columns of the other */
-
-template <tconv_cuda_mma_mode MODE> struct mode_traits {
-    using element = float;
-};
-template <> struct mode_traits<TCONV_CUDA_MMA_F16> {
-    using element = __half;
-};
-template <> struct mode_traits<TCONV_CUDA_MMA_F16_PLANES> {
-    using element = __half;
-};
-template <> struct mode_traits<TCONV_CUDA_MMA_BF16> {
-    using element = __nv_bfloat16;
-};
-template <> struct mode_traits<TCONV_CUDA_MMA_BF16_PLANES> {
-    using element = __nv_bfloat16;
-};
-
-/* sum (16 x 8) += weights (16 x step) * src (step x 8). */
-template <tconv_cuda_mma_mode MODE>
-__device__ __forceinline__ void multiply_add(float (&sum)[4], const uint4 &weights, const uint32_t (&src)[2])
-{
-    if constexpr (MODE == TCONV_CUDA_MMA_F16 || MODE == TCONV_CUDA_MMA_F16_PLANES)
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(src[0]), "r"(src[1]));
-    else if constexpr (MODE == TCONV_CUDA_MMA_BF16 || MODE == TCONV_CUDA_MMA_BF16_PLANES)
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(src[0]), "r"(src[1]));
-    else
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(src[0]), "r"(src[1]));
-}
-
-/* COUNT neighbouring outputs, of which the first `valid` exist; their address is a multiple of `vector` elements. */
-template <class Element, int COUNT>
-__device__ __forceinline__ void store_run(Element *to, const float (&values)[COUNT], int valid, int vector)
-{
-    constexpr int WIDEST = 16 / (int)sizeof(Element);
-    constexpr int WIDE = COUNT % WIDEST == 0 ? WIDEST : COUNT % 4 == 0 && WIDEST > 4 ? 4 : COUNT % 2 == 0 ? 2 : 1;
-    struct alignas(16) {
-        Element at[COUNT];
-    } run;
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        run.at[i] = from_compute<Element>(values[i]);
-    if (valid >= COUNT && vector >= WIDE) {
-#pragma unroll
-        for (int i = 0; i < COUNT; i += WIDE)
-            store_streaming<Element, WIDE>(to + i, &run.at[i]);
-    } else {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            if (i < valid)
-                store_streaming<Element, 1>(to + i, &run.at[i]);
-    }
-}
 
 template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
     using Element = typename mode_traits<MODE>::element;
@@ -103,9 +44,9 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
     const int row_taps, row_shift; /* of the residue; shift of tap 0 from the least */
     const int weights_at;          /* words from the start of a stage's weights to this part's */
     float sum[UB][SW][NT][4], partial[FLUSHES ? UB : 1][FLUSHES ? SW : 1][FLUSHES ? NT : 1][4];
-    uint32_t cell[NT];  /* where this thread's column of each block of positions reads at the least shifts, in bytes */
-    int unflushed;      /* steps in partial */
-    float bias[UB][2];  /* by sums 2 * half of a block of 16 channels */
+    uint32_t cell[NT]; /* where this thread's column of each block of positions reads at the least shifts, in bytes */
+    int unflushed;     /* steps in partial */
+    float bias[UB][2]; /* by sums 2 * half of a block of 16 channels */
 
     __device__ __forceinline__ float (&target(int ub, int s, int nt))[4]
     {
@@ -251,7 +192,8 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
     /* One step, while the words of the next are loaded; step and ahead are the table's entries of this one and the next,
      * and move on. */
     __device__ __forceinline__ void do_step(uint32_t src_at, bool more, const uint32_t *&table, uint32_t &step,
-                                            uint32_t &ahead, const uint4 *&weights, uint32_t (&words)[NT][2], uint32_t (&next)[NT][2])
+                                            uint32_t &ahead, const uint4 *&weights, uint32_t (&words)[NT][2],
+                                            uint32_t (&next)[NT][2])
     {
         const uint32_t residues = step >> 24;
         uint32_t rest[NT][2];
@@ -311,7 +253,7 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
 
     /* Where the outputs of one of a block of 8 positions, and of those after it in its row, go. */
     struct target_place {
-        Element *to;   /* channel 0 of the group at the first column and residue */
+        Element *to;                    /* channel 0 of the group at the first column and residue */
         int row, first_column, columns; /* outputs from first_column on that exist */
         int image;
         int position_column;
@@ -320,8 +262,7 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
 
     __device__ __forceinline__ target_place find_target(const tile_place &tile, int nt, int position) const
     {
-        const uint32_t packed =
-            shared[layer.table_at + (warp_position * NT + nt) * WARP_GROUPS + position];
+        const uint32_t packed = shared[layer.table_at + (warp_position * NT + nt) * WARP_GROUPS + position];
         target_place found;
         found.image = tile.image + (int)(packed >> 20);
         found.src_row = tile.row + (int)(packed >> 10 & TCONV_CUDA_MMA_EXTENT);
@@ -339,8 +280,8 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
         exists = exists && found.row < layer.dst_rows;
         found.columns = exists ? max(0, layer.dst_columns - found.first_column) : 0;
         found.to = static_cast<Element *>(layer.dst) + (int64_t)found.image * layer.dst_strides.n +
-                   (int64_t)group * layer.group_out * layer.dst_strides.c +
-                   (int64_t)found.row * layer.dst_strides.h + (int64_t)found.first_column * layer.dst_strides.w;
+                   (int64_t)group * layer.group_out * layer.dst_strides.c + (int64_t)found.row * layer.dst_strides.h +
+                   (int64_t)found.first_column * layer.dst_strides.w;
         return found;
     }
 
@@ -455,10 +396,10 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
                 const Element *at = src + row * layer.src_strides.h + from * layer.src_strides.w;
 #pragma unroll 1
                 for (int in = 0; in < layer.group_in; in++)
-                    total = fmaf(to_compute(at[in * layer.src_strides.c]),
-                                 packed_weight<Element>(layer, blockIdx.x, weights_at, tap, i, column_residue, channel,
-                                                        in),
-                                 total);
+                    total =
+                        fmaf(to_compute(at[in * layer.src_strides.c]),
+                             packed_weight<Element>(layer, blockIdx.x, weights_at, tap, i, column_residue, channel, in),
+                             total);
             }
         }
         return total;
@@ -473,14 +414,13 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
             const target_place place = find_target(tile, i / 2 / UB / (2 * SW), lane % 4 * 2);
             if (at >= place.columns || first_channel + channel >= layer.group_out)
                 continue;
-            Element *to =
-                place.to + at * layer.dst_strides.w + (first_channel + channel) * layer.dst_strides.c;
+            Element *to = place.to + at * layer.dst_strides.w + (first_channel + channel) * layer.dst_strides.c;
             if (!is_finite(to_compute(*to)))
-                *to = from_compute<Element>(
-                    sum_again(place, at % SW, place.src_column + at / SW, channel) +
-                    (layer.bias != NULL ? to_compute(static_cast<const Element *>(
-                                              layer.bias)[group * layer.group_out + first_channel + channel])
-                                        : 0));
+                *to = from_compute<Element>(sum_again(place, at % SW, place.src_column + at / SW, channel) +
+                                            (layer.bias != NULL
+                                                 ? to_compute(static_cast<const Element *>(
+                                                       layer.bias)[group * layer.group_out + first_channel + channel])
+                                                 : 0));
         }
     }
 
@@ -505,8 +445,7 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
     {
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
-            const uint32_t packed =
-                shared[layer.table_at + (warp_position * NT + nt) * WARP_GROUPS + lane / 4];
+            const uint32_t packed = shared[layer.table_at + (warp_position * NT + nt) * WARP_GROUPS + lane / 4];
             const int image = packed != NO_POSITION ? (int)(packed >> 20) : 0;
             const int row = packed != NO_POSITION ? (int)(packed >> 10 & TCONV_CUDA_MMA_EXTENT) : 0;
             const int column = packed != NO_POSITION ? (int)(packed & TCONV_CUDA_MMA_EXTENT) : 0;
@@ -533,7 +472,7 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
 constexpr int warps_of = resident_warps(SW *UB *NT * 4 * (MODE == TCONV_CUDA_MMA_TF32 ? 1 : 2));
 
 template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
-__global__ void __launch_bounds__(TCONV_CUDA_MMA_WARPS * LANES) __maxnreg__(registers_of(warps_of<MODE, SW, UB, NT>))
+__global__ void __launch_bounds__(TCONV_CUDA_MMA_WARPS *LANES) __maxnreg__(registers_of(warps_of<MODE, SW, UB, NT>))
     mma_tiles(const __grid_constant__ tconv_cuda_mma_parameters layer)
 {
     extern __shared__ __align__(128) uint32_t shared[];

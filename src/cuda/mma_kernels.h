@@ -21,18 +21,18 @@
 #include "../core/impl.h"
 
 #define TCONV_CUDA_MMA_STEP_WORDS      8
-#define TCONV_CUDA_MMA_ROW_RESIDUES    16 /* the most that stride_h may be: tables go by value */
-#define TCONV_CUDA_MMA_COLUMN_RESIDUES 8  /* the most that stride_w may be: their sums stay in registers together */
-#define TCONV_CUDA_MMA_SHIFTS          32 /* the most different column shifts */
-#define TCONV_CUDA_MMA_WARPS           8  /* the most of a block */
-#define TCONV_CUDA_MMA_STAGES          4  /* the most */
+#define TCONV_CUDA_MMA_ROW_RESIDUES    16   /* the most that stride_h may be: tables go by value */
+#define TCONV_CUDA_MMA_COLUMN_RESIDUES 8    /* the most that stride_w may be: their sums stay in registers together */
+#define TCONV_CUDA_MMA_SHIFTS          32   /* the most different column shifts */
+#define TCONV_CUDA_MMA_WARPS           8    /* the most of a block */
+#define TCONV_CUDA_MMA_STAGES          4    /* the most */
 #define TCONV_CUDA_MMA_EXTENT          1023 /* the most of a tile in any direction: coordinates are packed in 10 bits */
 
 /* How products are made. */
 typedef enum tconv_cuda_mma_mode {
     TCONV_CUDA_MMA_TF32,   /* f32 rounded to TF32 */
     TCONV_CUDA_MMA_STRICT, /* f32 as 3xTF32 */
-    TCONV_CUDA_MMA_F16, /* words of shared memory hold two channels (NHWC), */
+    TCONV_CUDA_MMA_F16,    /* words of shared memory hold two channels (NHWC), */
     TCONV_CUDA_MMA_BF16,
     TCONV_CUDA_MMA_F16_PLANES, /* or two columns of a channel (NCHW) */
     TCONV_CUDA_MMA_BF16_PLANES,
@@ -46,9 +46,9 @@ struct tconv_cuda_mma_row {
 
 /* The taps of all column residues that read at one shift. */
 struct tconv_cuda_mma_shift {
-    short shift;    /* from the least of the layer */
-    short residues; /* a bit for each residue that has a tap here */
-    short before;   /* taps at earlier shifts */
+    short shift;                                  /* from the least of the layer */
+    short residues;                               /* a bit for each residue that has a tap here */
+    short before;                                 /* taps at earlier shifts */
     short kernel[TCONV_CUDA_MMA_COLUMN_RESIDUES]; /* kernel column, by residue */
 };
 
@@ -75,35 +75,35 @@ struct tconv_cuda_mma_parameters {
     int channel_tiles, residue_sets;
     int tile_images, tile_rows, tile_columns;
     int row_tiles, column_tiles;
-    int flat_columns; /* not 0: positions are all pixels of an image in one row, of rows of so many */
+    int flat_columns;            /* not 0: positions are all pixels of an image in one row, of rows of so many */
     unsigned int position_tiles; /* of all images */
     int patch_rows, patch_columns;
-    int positions;                   /* of a block's warps: at least those of a tile */
+    int positions; /* of a block's warps: at least those of a tile */
     int skew_mask; /* NCHW: elements of a 16-byte vector - 1 */
     /* Elements of shared memory (words, but halves of words where planes are of 16 bits) from a channel word, or a patch
      * cell, to the next. */
     int word_step, cell_step;
     int chunk_words, chunks;
-    int steps; /* of a row tap in a chunk */
-    int stages, stage_words, weights_at; /* of a stage: src at word 0, weights at weights_at */
+    int steps;                                /* of a row tap in a chunk */
+    int stages, stage_words, weights_at;      /* of a stage: src at word 0, weights at weights_at */
     int table_at, cells_at, steps_at, run_at; /* words of shared memory behind the stages */
     int shared_bytes;
     int blob_words, planes;
-    int src_vector;    /* elements of src that are copied at once */
-    int store_vector;  /* elements of dst that are stored at once at most */
-    int channel_run;   /* neighbouring output channels that a thread holds */
+    int src_vector;   /* elements of src that are copied at once */
+    int store_vector; /* elements of dst that are stored at once at most */
+    int channel_run;  /* neighbouring output channels that a thread holds */
     int most_row_taps;
-    bool halves;       /* cells of src are of 16 bits */
-    bool staged;       /* runs of columns go out through shared memory */
-    bool linear;       /* the positions of a warp are neighbours in the patch */
-    int flush_steps;   /* steps that the tensor cores sum before f32 adds take over */
+    bool halves;     /* cells of src are of 16 bits */
+    bool staged;     /* runs of columns go out through shared memory */
+    bool linear;     /* the positions of a warp are neighbours in the patch */
+    int flush_steps; /* steps that the tensor cores sum before f32 adds take over */
 };
 
 /* A kernel: SW column residues (the stride), UB blocks of 16 output channels and NT times 8 positions a warp. */
 struct tconv_cuda_mma_kernel {
     void (*function)(tconv_cuda_mma_parameters);
     int stride, channel_blocks, position_blocks;
-    int warps;   /* that fit on a multiprocessor by their registers */
+    int warps; /* that fit on a multiprocessor by their registers */
 };
 
 /* The kernels of a mode, ending with one whose function is NULL. */

@@ -55,7 +55,8 @@ __device__ lane_place find_lane(const tconv_cuda_mma_parameters &layer, int64_t 
         if (row_tap < taps) {
             found.exists = true;
             found.residue = residue;
-            found.channel = (block.channel_tile * layer.channel_parts + part / layer.residue_parts) * layer.part_channels;
+            found.channel =
+                (block.channel_tile * layer.channel_parts + part / layer.residue_parts) * layer.part_channels;
             break;
         }
         row_tap -= taps;
@@ -91,7 +92,7 @@ __device__ __forceinline__ uint32_t pack_word(const tconv_cuda_mma_parameters &l
         uint32_t packed = 0;
         for (int i = 0; i < PER_WORD; i++)
             if (channel < layer.group_out && word * PER_WORD + i < layer.group_in)
-                packed |= (uint32_t)reinterpret_cast<const unsigned short *>(
+                packed |= (uint32_t) reinterpret_cast<const unsigned short *>(
                               weights)[(word * PER_WORD + i) * source.strides.in + channel * source.strides.out]
                           << 16 * i;
         return packed;
@@ -117,8 +118,8 @@ __global__ void __launch_bounds__(THREADS)
                                   kernel_row * source.strides.h + kernel_column * source.strides.w;
             for (int i = 0; i < 4; i++)
                 words[i] = pack_word(layer, source, from,
-                                     place.channel + tconv_cuda_mma_channel(place.index, i % 2, place.lane / 4,
-                                                                            layer.channel_run),
+                                     place.channel +
+                                         tconv_cuda_mma_channel(place.index, i % 2, place.lane / 4, layer.channel_run),
                                      place.first_word + place.lane % 4 + i / 2 * 4, place.plane);
         }
         packed[number] = {words[0], words[1], words[2], words[3]};
@@ -135,11 +136,11 @@ tconv_status tconv_cuda_mma_pack(const tconv_layer *layer, const tconv_cuda_mma_
     source.blob_quads = parameters->blob_words / 4;
     source.quads = (int64_t)parameters->groups * parameters->channel_tiles * parameters->residue_sets *
                    parameters->chunks * source.blob_quads;
-    const void *kernel = layer->problem.element_size == 4 ? (const void *)pack_weights<float>
-                                                          : (const void *)pack_weights<__half>;
+    const void *kernel =
+        layer->problem.element_size == 4 ? (const void *)pack_weights<float> : (const void *)pack_weights<__half>;
     void *arguments[] = {const_cast<tconv_cuda_mma_parameters *>(parameters), &source, &weights, &packed};
     const int64_t blocks = tconv_min(tconv_ceil_div(source.quads, THREADS), MAX_GRID);
-    return tconv_cuda_check(cudaLaunchKernel(kernel, dim3((unsigned int)blocks), dim3(THREADS), arguments, 0,
-                                             (cudaStream_t)stream),
-                            "cudaLaunchKernel", issue);
+    return tconv_cuda_check(
+        cudaLaunchKernel(kernel, dim3((unsigned int)blocks), dim3(THREADS), arguments, 0, (cudaStream_t)stream),
+        "cudaLaunchKernel", issue);
 }

@@ -9,7 +9,7 @@
 namespace
 {
 
-constexpr int UNIT_ROWS = 16;   /* of a matrix operand of weights */
+constexpr int UNIT_ROWS = 16;    /* of a matrix operand of weights */
 constexpr int PLANE_WORDS = 128; /* of 16 channels at a step */
 
 /* How many neighbouring channels a thread holds in NHWC: of the 2 * blocks that it has, what a 16-byte store takes. */
@@ -91,9 +91,9 @@ __device__ __forceinline__ float packed_weight(const tconv_cuda_mma_parameters &
                          blocks +
                      index / 2;
     const int lane = row * 4 + word % 4;
-    const int64_t blobs = (int64_t)(block % (unsigned int)(layer.groups * layer.channel_tiles * layer.residue_sets)) *
-                              layer.chunks +
-                          chunk;
+    const int64_t blobs =
+        (int64_t)(block % (unsigned int)(layer.groups * layer.channel_tiles * layer.residue_sets)) * layer.chunks +
+        chunk;
     const uint32_t *at = static_cast<const uint32_t *>(layer.packed) + blobs * layer.blob_words + part_at +
                          unit * layer.planes * PLANE_WORDS + lane * 4 + word / 4 % 2 * 2 + index % 2;
     float value = to_compute(element_of_word<Element>(*at, in % PER_WORD));

@@ -15,20 +15,20 @@
 namespace
 {
 
-constexpr int64_t MAX_EXTENT = (int64_t)1 << 29; /* of images, channels, rows and columns: coordinates are 32-bit ones */
+constexpr int64_t MAX_EXTENT = (int64_t)1
+                               << 29; /* of images, channels, rows and columns: coordinates are 32-bit ones */
 constexpr int64_t MAX_BLOCKS = (int64_t)1 << 30;
-constexpr int SHARED_RESERVED = 1024; /* bytes that a block takes beside what it asks for, */
-constexpr int SHARED_BARRIERS = 128;  /* of which these count towards its limit */
+constexpr int SHARED_RESERVED = 1024;        /* bytes that a block takes beside what it asks for, */
+constexpr int SHARED_BARRIERS = 128;         /* of which these count towards its limit */
 constexpr int MAX_SHARED_WORDS = 232448 / 4; /* of a block on any device; less where the device says so */
 
 /* What the model knows of a multiprocessor; measured on an H200, and their ratios matter more than they. */
-constexpr double MATRIX_CYCLES = 8;      /* of a matrix instruction, on one of 4 matrix units */
-constexpr double LONE_WARP = 0.6;        /* what a matrix unit loses with one warp; half of it with two */
-constexpr double COPY_BYTES = 32;        /* a cycle, from the level-2 cache */
-constexpr double MEMORY_BYTES = 19;      /* a cycle, of device memory */
-constexpr double CHUNK_CYCLES = 250;     /* barrier, and what a warp waits for at the start of a chunk */
-constexpr double TILE_CYCLES = 2500;     /* the latency of a tile's stores and first products */
-constexpr double LAUNCH_CYCLES = 3000;   /* the first copies */
+constexpr double MATRIX_CYCLES = 8;    /* of a matrix instruction, on one of 4 matrix units */
+constexpr double COPY_BYTES = 32;      /* a cycle, from the level-2 cache */
+constexpr double MEMORY_BYTES = 19;    /* a cycle, of device memory */
+constexpr double CHUNK_CYCLES = 250;   /* barrier, and what a warp waits for at the start of a chunk */
+constexpr double TILE_CYCLES = 2500;   /* the latency of a tile's stores and first products */
+constexpr double LAUNCH_CYCLES = 3000; /* the first copies */
 
 struct device_limits {
     int multiprocessors, shared_bytes;
@@ -97,8 +97,8 @@ bool fill_columns(const tconv_layer *layer, tconv_cuda_mma_parameters *made)
     for (int64_t i = 0; i < layer->columns.count; i++) {
         const tconv_phase *phase = &layer->columns.phases[i];
         for (int64_t tap = 0; tap < phase->taps; tap++) {
-            const int at = place_of_shift(made, (int)(phase->first_shift - tap * layer->columns.shift_step -
-                                                      layer->columns.min_shift));
+            const int at = place_of_shift(
+                made, (int)(phase->first_shift - tap * layer->columns.shift_step - layer->columns.min_shift));
             if (at < 0)
                 return false;
             made->columns[at].residues = (short)(made->columns[at].residues | 1 << phase->residue);
@@ -115,9 +115,9 @@ bool fill_columns(const tconv_layer *layer, tconv_cuda_mma_parameters *made)
 bool fill_layer(const tconv_layer *layer, tconv_cuda_mma_parameters *made, char reason[TCONV_REASON_SIZE])
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t extents[] = {problem->batch,   problem->in_channels, problem->out_channels, problem->h.in,
-                               problem->w.in,    problem->h.out,       problem->w.out,        problem->h.kernel,
-                               problem->w.kernel};
+    const int64_t extents[] = {problem->batch, problem->in_channels, problem->out_channels,
+                               problem->h.in,  problem->w.in,        problem->h.out,
+                               problem->w.out, problem->h.kernel,    problem->w.kernel};
     for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++)
         if (extents[i] > MAX_EXTENT)
             return refuse(reason, "an extent of 2^29 or more");
@@ -204,12 +204,10 @@ void lay_out_shared(const search *in, tconv_cuda_mma_parameters *cut, int chunk_
     cut->steps_at = cut->table_at + cut->positions;
     cut->run_at = cut->steps_at + cut->most_row_taps * cut->steps + 2;
     cut->staged = !cut->nhwc && in->layer->problem.w.stride > 2 && in->layer->problem.w.stride < 7 &&
-                  in->layer->problem.w.stride != 4 &&
-                  cut->tile_columns % 8 == 0 && cut->flat_columns % 8 == 0;
-    const int staging =
-        cut->staged ? 64 * (int)in->layer->problem.w.stride * cut->channel_parts * cut->residue_parts *
-                          cut->position_warps
-                    : 0;
+                  in->layer->problem.w.stride != 4 && cut->tile_columns % 8 == 0 && cut->flat_columns % 8 == 0;
+    const int staging = cut->staged ? 64 * (int)in->layer->problem.w.stride * cut->channel_parts * cut->residue_parts *
+                                          cut->position_warps
+                                    : 0;
     cut->cells_at = round_up(cut->run_at + staging, 2);
     cut->shared_bytes = (cut->cells_at + 2 * cells / (cut->nhwc ? 1 : vector)) * 4;
 }
@@ -230,13 +228,12 @@ double cycles_of(const search *in, const tconv_cuda_mma_parameters *cut, const t
     const double resident = (double)tconv_min(by_registers, by_shared);
     const double matrix = per_row_tap * MATRIX_CYCLES *
                           (row_taps * warps / 4 * uneven > most_taps ? row_taps * warps / 4 * uneven : most_taps);
-    const double shared = row_taps * warps * steps *
-                          (cut->shifts * 2.0 * kernel->position_blocks +
-                           cut->column_taps * kernel->channel_blocks * cut->planes * 4.0);
+    const double shared =
+        row_taps * warps * steps *
+        (cut->shifts * 2.0 * kernel->position_blocks + cut->column_taps * kernel->channel_blocks * cut->planes * 4.0);
     const bool weights_stay = cut->chunks == 1;
     const double copied = 4.0 * (cut->weights_at + (weights_stay ? 0 : cut->blob_words)) / COPY_BYTES;
-    double chunk = matrix * (1 + LONE_WARP * 4 / (resident * computing));
-    chunk = chunk > shared ? chunk : shared;
+    double chunk = matrix > shared ? matrix : shared;
     chunk = (chunk > copied ? chunk : copied) + CHUNK_CYCLES;
     const double outputs = (double)cut->part_channels * cut->channel_parts * cut->tile_images * cut->tile_rows *
                            cut->tile_columns * cut->residue_parts * kernel->stride;
@@ -302,7 +299,8 @@ void consider_tile(search *in, tconv_cuda_mma_parameters *cut, const tconv_cuda_
         return;
     cut->row_tiles = ceil_div(in->position_rows, cut->tile_rows);
     cut->column_tiles = ceil_div(in->position_columns, columns);
-    const int64_t tiles = (int64_t)ceil_div((int)tconv_max(cut->batch, 1), cut->tile_images) * cut->row_tiles * cut->column_tiles;
+    const int64_t tiles =
+        (int64_t)ceil_div((int)tconv_max(cut->batch, 1), cut->tile_images) * cut->row_tiles * cut->column_tiles;
     if (tiles >= MAX_BLOCKS)
         return;
     cut->position_tiles = (unsigned int)tiles;
@@ -397,7 +395,7 @@ void flatten(search *in, tconv_cuda_mma_parameters *made)
 const tconv_cuda_mma_kernel *tconv_cuda_mma_kernels(tconv_cuda_mma_mode mode)
 {
     static const tconv_cuda_mma_kernel *const kernels[TCONV_CUDA_MMA_MODES] = {
-        tconv_cuda_mma_tf32_kernels, tconv_cuda_mma_strict_kernels, tconv_cuda_mma_f16_kernels,
+        tconv_cuda_mma_tf32_kernels, tconv_cuda_mma_strict_kernels,     tconv_cuda_mma_f16_kernels,
         tconv_cuda_mma_bf16_kernels, tconv_cuda_mma_f16_planes_kernels, tconv_cuda_mma_bf16_planes_kernels};
     return kernels[mode];
 }
