@@ -408,8 +408,19 @@ bool wgmma_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tile_choice choice;
     plan made;
+    const tconv_problem *problem = &layer->problem;
     const int multiprocessors = multiprocessors_of(layer->target.device);
+    const int64_t element = (int64_t)problem->element_size;
     const double use = choose(layer, multiprocessors, &choice, &made) ? use_of(layer, &made, multiprocessors) : 0;
+    if (problem->src.h * element % BOX_ALIGNMENT != 0 || problem->src.c * element % BOX_ALIGNMENT != 0) {
+        snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of %d bytes", BOX_ALIGNMENT);
+        return false;
+    }
+    if (made.mode == TCONV_WGMMA_STRICT && made.shape.any_length) {
+        snprintf(reason, TCONV_REASON_SIZE, "sums of %lld strokes would have to be compensated",
+                 (long long)strokes_of(&made.parameters));
+        return false;
+    }
     if (use < LEAST_USE) {
         snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * use,
                  100 * LEAST_USE);

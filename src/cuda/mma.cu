@@ -1,0 +1,143 @@
+/*
+ * Transposed convolution on the tensor cores by mma.sync, for any device from compute capability 8.0 on: f32 (as TF32 where
+ * the layer allows it, else as 3xTF32, which keeps the accuracy of f32), f16 and bf16, in either layout, every dilation,
+ * strides up to 16 x 8, layers with a fair number of channels per group.
+ *
+ * Every residue of rows is a part of a block, all residues of columns are in one thread's registers, so that a patch of
+ * src is read once for all phases and neighbouring outputs are written together, those without a tap too. mma_kernels.h
+ * says how a layer is cut, mma_plan.cu chooses, mma_device.cuh is the kernel and gives the numeric order.
+ */
+#include "mma.h"
+
+#include <cstdio>
+#include <cuda_runtime_api.h>
+
+#include "../core/checked.h"
+#include "../core/status.h"
+#include "guard.h"
+#include "mma_kernels.h"
+
+namespace
+{
+
+constexpr int MIN_COMPUTE_CAPABILITY = 80; /* TF32, bf16 and asynchronous copies */
+
+/* Fewer channels of a group leave most of a matrix operand empty (16 outputs by 8 or 16 inputs). */
+constexpr int64_t MIN_GROUP_OUT = 8, MIN_GROUP_IN = 8;
+
+bool mma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+{
+    const tconv_problem *problem = &layer->problem;
+    tconv_cuda_mma_parameters parameters;
+    const tconv_cuda_mma_kernel *kernel;
+    if (layer->target.compute_capability < MIN_COMPUTE_CAPABILITY) {
+        snprintf(reason, TCONV_REASON_SIZE, "a device of compute capability 8.0 or more");
+        return false;
+    }
+    if (problem->dtype == TCONV_F64) {
+        snprintf(reason, TCONV_REASON_SIZE, "f32, f16 or bf16");
+        return false;
+    }
+    if (problem->group_out < MIN_GROUP_OUT || problem->group_in < MIN_GROUP_IN) {
+        snprintf(reason, TCONV_REASON_SIZE, "at least %d input and output channels per group", (int)MIN_GROUP_IN);
+        return false;
+    }
+    return tconv_cuda_mma_plan(layer, NULL, &parameters, &kernel, reason);
+}
+
+int64_t blobs_of(const tconv_cuda_mma_parameters *parameters)
+{
+    return (int64_t)parameters->groups * parameters->channel_tiles * parameters->residue_sets * parameters->chunks;
+}
+
+tconv_status plan(const tconv_layer *layer, const tconv_arguments *arguments, tconv_cuda_mma_parameters *parameters,
+                  const tconv_cuda_mma_kernel **kernel, tconv_issue *issue)
+{
+    char reason[TCONV_REASON_SIZE];
+    if (tconv_cuda_mma_plan(layer, arguments, parameters, kernel, reason))
+        return TCONV_SUCCESS;
+    return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation", "cuda_mma: %s", reason);
+}
+
+tconv_status mma_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
+{
+    tconv_cuda_mma_parameters parameters;
+    const tconv_cuda_mma_kernel *kernel;
+    tconv_status status = plan(layer, NULL, &parameters, &kernel, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    int64_t size;
+    if (!tconv_checked_mul(blobs_of(&parameters), (int64_t)parameters.blob_words * 4, &size))
+        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
+    sizes->packed = (size_t)size;
+    sizes->scratch = 0;
+    return TCONV_SUCCESS;
+}
+
+tconv_status mma_pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
+{
+    tconv_cuda_mma_parameters parameters;
+    const tconv_cuda_mma_kernel *kernel;
+    tconv_cuda_guard guard;
+    tconv_status status = plan(layer, NULL, &parameters, &kernel, issue);
+    if (status == TCONV_SUCCESS)
+        status = tconv_cuda_enter(&guard, layer->target.device, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    status = tconv_cuda_mma_pack(layer, &parameters, weights, packed, stream, issue);
+    tconv_cuda_leave(&guard);
+    return status;
+}
+
+/* Each block has its weights throughout, so their number is a multiple of the different ones. */
+tconv_status launch(const tconv_cuda_mma_parameters *parameters, const tconv_cuda_mma_kernel *kernel, int device,
+                    void *stream, tconv_issue *issue)
+{
+    const int warps = parameters->channel_parts * parameters->residue_parts * parameters->position_warps;
+    const int64_t different = (int64_t)parameters->groups * parameters->channel_tiles * parameters->residue_sets;
+    int multiprocessors = 1, resident = 1;
+    tconv_status status =
+        tconv_cuda_check(cudaFuncSetAttribute((const void *)kernel->function,
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize, parameters->shared_bytes),
+                         "cudaFuncSetAttribute", issue);
+    if (status == TCONV_SUCCESS)
+        status = tconv_cuda_check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+                                  "cudaDeviceGetAttribute", issue);
+    if (status == TCONV_SUCCESS)
+        status = tconv_cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel->function, warps * 32,
+                                                                                (size_t)parameters->shared_bytes),
+                                  "cudaOccupancyMaxActiveBlocksPerMultiprocessor", issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    const int64_t rounds = tconv_max(1, (int64_t)multiprocessors * tconv_max(1, resident) / different);
+    const int64_t blocks = different * tconv_min(parameters->position_tiles, rounds);
+    void *arguments[] = {const_cast<tconv_cuda_mma_parameters *>(parameters)};
+    return tconv_cuda_check(cudaLaunchKernel((const void *)kernel->function, dim3((unsigned int)blocks),
+                                             dim3((unsigned int)warps * 32), arguments,
+                                             (size_t)parameters->shared_bytes, (cudaStream_t)stream),
+                            "cudaLaunchKernel", issue);
+}
+
+tconv_status mma_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    tconv_cuda_mma_parameters parameters;
+    const tconv_cuda_mma_kernel *kernel;
+    tconv_cuda_guard guard;
+    tconv_status status = plan(layer, arguments, &parameters, &kernel, issue);
+    if (status == TCONV_SUCCESS)
+        status = tconv_cuda_enter(&guard, layer->target.device, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    parameters.src = arguments->src;
+    parameters.packed = arguments->packed;
+    parameters.bias = arguments->bias;
+    parameters.dst = arguments->dst;
+    status = launch(&parameters, kernel, layer->target.device, arguments->stream, issue);
+    tconv_cuda_leave(&guard);
+    return status;
+}
+
+} // namespace
+
+extern "C" const tconv_implementation tconv_cuda_mma = {"cuda_mma", TCONV_BACKEND_CUDA, mma_supports, mma_memory,
+                                                        mma_pack,   mma_execute,        NULL};
