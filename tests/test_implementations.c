@@ -461,7 +461,7 @@ Test(implementations_cuda, nan_and_inf_go_there_in_larger_layers)
                     harness_output output;
                     if (!run_way(&test, &ways[w], 1, false, &output))
                         continue;
-                    check_kinds(&test, &output, ways[w].text);
+                    check_kinds(&test, &output, &ways[w]);
                     harness_output_release(&output);
                 }
                 harness_case_destroy(&test);
