@@ -24,7 +24,7 @@ endif()
 
 # Machine code for A100 and H100/H200, and PTX for what comes after.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "CUDA architectures")
+  set(CMAKE_CUDA_ARCHITECTURES "80-real;90a-real;90-virtual" CACHE STRING "CUDA architectures")
 endif()
 
 set(TCONV_HAVE_CUDA OFF)

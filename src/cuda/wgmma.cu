@@ -41,11 +41,11 @@ constexpr int BUFFERS[][4] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4
 /*
  * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the second-level
  * cache to each multiprocessor when all load, measured; of shared memory; of a warp to convert 32 pixels of a quad; of a
- * stroke that its warpgroup cannot hide, and for each of its sums where they are added in f32, and where compensated; at
+ * stroke that its warpgroup cannot hide, and for each of its sums where they are added in f32; at
  * the end of a tile; of a bulk copy of a row.
  */
 constexpr double LATENCY = 1500, L2_BYTES = 22, SHARED_BYTES = 128, CONVERT_CYCLES = 60, STROKE_CYCLES = 120,
-                 ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 4, TILE_CYCLES = 1500, ROW_CYCLES = 28;
+                 ADD_CYCLES = 1.5, TILE_CYCLES = 1500, ROW_CYCLES = 28;
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
 constexpr double LEAST_USE = 0.2;
 
@@ -243,7 +243,7 @@ double estimate(const plan *made, int multiprocessors)
     const double operands = products * (TCONV_WGMMA_M + N) * 2 * TCONV_WGMMA_QUAD;
     const double memory = (operands + 2.0 * of->box_bytes + of->stage_bytes + weights) / SHARED_BYTES;
     const double strokes = (double)strokes_of(of) / of->chunks;
-    const double add = !strict ? 0 : N * units / 2 * (made->shape.any_length ? COMPENSATED_CYCLES : ADD_CYCLES);
+    const double add = strict ? N * units / 2 * ADD_CYCLES : 0;
     const double alone = products * N / 4 + strokes * ((strict ? units : 1) * STROKE_CYCLES + add);
     const double multiply = fmax(fmax(products * N / 2, memory), alone);
     const double convert = 2.0 * of->steps * of->patch / (4 * 32) * CONVERT_CYCLES * planes_of(made->mode);
@@ -269,7 +269,7 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     made->shape = shapes_of(made->mode)[choice->shape];
     lay_out_units(layer, choice, to);
     if (!lay_out_patch(layer, choice, made) || !lay_out_buffers(layer, choice, made) ||
-        (!made->shape.any_length && strokes_of(to) > TCONV_WGMMA_MAX_STROKES))
+        (made->mode == TCONV_WGMMA_STRICT && strokes_of(to) > TCONV_WGMMA_MAX_STROKES))
         return false;
     to->src_image = problem->src.n;
     to->src_channel = problem->src.c;
@@ -396,7 +396,7 @@ bool wgmma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     plan made;
     const char *why = why_not(layer);
     if (why == NULL && !choose(layer, multiprocessors_of(layer->target.device), &choice, &made))
-        why = "no tile fits in shared memory";
+        why = "no tile fits in shared memory, or sums are too long for strict f32";
     if (why != NULL) {
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
         return false;
@@ -414,11 +414,6 @@ bool wgmma_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     const double use = choose(layer, multiprocessors, &choice, &made) ? use_of(layer, &made, multiprocessors) : 0;
     if (problem->src.h * element % BOX_ALIGNMENT != 0 || problem->src.c * element % BOX_ALIGNMENT != 0) {
         snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of %d bytes", BOX_ALIGNMENT);
-        return false;
-    }
-    if (made.mode == TCONV_WGMMA_STRICT && made.shape.any_length) {
-        snprintf(reason, TCONV_REASON_SIZE, "sums of %lld strokes would have to be compensated",
-                 (long long)strokes_of(&made.parameters));
         return false;
     }
     if (use < LEAST_USE) {

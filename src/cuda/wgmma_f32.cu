@@ -3,11 +3,9 @@
 
 using namespace tconv_wgmma;
 
-const tconv_wgmma_shape tconv_wgmma_tf32_shapes[TCONV_WGMMA_SHAPES] = {{128, true, wgmma_layer<tf32_mode, 128>},
-                                                                       {104, true, wgmma_layer<tf32_mode, 104>},
-                                                                       {88, true, wgmma_layer<tf32_mode, 88>},
-                                                                       {64, true, wgmma_layer<tf32_mode, 64>}};
-const tconv_wgmma_shape tconv_wgmma_strict_shapes[TCONV_WGMMA_SHAPES] = {{88, false, wgmma_layer<strict_mode, 88>},
-                                                                         {80, false, wgmma_layer<strict_mode, 80>},
-                                                                         {64, false, wgmma_layer<strict_mode, 64>},
-                                                                         {48, true, wgmma_layer<compensated_mode, 48>}};
+const tconv_wgmma_shape tconv_wgmma_tf32_shapes[TCONV_WGMMA_SHAPES] = {{128, wgmma_layer<tf32_mode, 128>},
+                                                                       {104, wgmma_layer<tf32_mode, 104>},
+                                                                       {88, wgmma_layer<tf32_mode, 88>},
+                                                                       {64, wgmma_layer<tf32_mode, 64>}};
+const tconv_wgmma_shape tconv_wgmma_strict_shapes[TCONV_WGMMA_SHAPES] = {
+    {88, wgmma_layer<strict_mode, 88>}, {80, wgmma_layer<strict_mode, 80>}, {64, wgmma_layer<strict_mode, 64>}};

@@ -36,16 +36,12 @@ constexpr uint32_t PRODUCT_ROWS = PRODUCT_BYTES / 16;
 struct tf32_mode {
     using Element = float;
     static constexpr product_type TYPE = PRODUCT_TF32;
-    static constexpr bool STRICT = false, COMPENSATED = false;
+    static constexpr bool STRICT = false;
     static constexpr int PLANES = 1, CONSUMER_REGISTERS = 168, OTHER_REGISTERS = 88;
 };
 struct strict_mode : tf32_mode {
     static constexpr bool STRICT = true;
     static constexpr int PLANES = 2, CONSUMER_REGISTERS = 216, OTHER_REGISTERS = 40;
-};
-/* Strict, for long sums: what each addition of a product's sums loses is kept, and given to the next one. */
-struct compensated_mode : strict_mode {
-    static constexpr bool COMPENSATED = true;
 };
 struct f16_mode : tf32_mode {
     using Element = __half;
@@ -111,6 +107,7 @@ __device__ __forceinline__ void copy_boxes(const tconv_wgmma_parameters &layer, 
         const tile_place tile = find_tile(layer, number);
         const int column = box_column(layer, tile), row = tile.row + layer.first_row;
         int channel = tile.block / layer.group_blocks * layer.group_in;
+#pragma unroll 1
         for (int chunk = 0; chunk < layer.chunks; chunk++, channel += layer.chunk_channels) {
             const uint32_t full = shared.box_full + 8 * box.at;
             barrier_wait(shared.box_empty + 8 * box.at, box.parity);
@@ -128,6 +125,8 @@ __device__ __forceinline__ void copy_slots(const tconv_wgmma_parameters &layer, 
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const char *from =
             static_cast<const char *>(layer.weights) + (size_t)(number % layer.blocks) * slots * layer.slot_bytes;
+        /* Unrolled, ptxas 13.0 drops the upper half of an address. */
+#pragma unroll 1
         for (int i = 0; i < slots; i++, from += layer.slot_bytes) {
             const uint32_t full = shared.slot_full + 8 * slot.at;
             barrier_wait(shared.slot_empty + 8 * slot.at, slot.parity);
@@ -326,25 +325,9 @@ struct factors {
     uint32_t weights_small, pixels_small; /* to the plane of what rounding left */
 };
 
-/* A warpgroup's sums; lost: in compensated mode, by how much each is too large. */
-template <class Mode, int N> struct accumulators {
-    float sums[UNITS][N / 2];
-    float lost[Mode::COMPENSATED ? UNITS : 1][Mode::COMPENSATED ? N / 2 : 1];
-};
-
-/* sum += term, compensated (W. Kahan, "Further remarks on reducing truncation errors", 1965). Where the sum is infinite,
- * what was lost is NaN: the minimum makes it a number, so that infinity stays. */
-__device__ __forceinline__ void add_compensated(float &sum, float &lost, float term)
-{
-    constexpr float LARGEST = 3.402823466e38f;
-    const float corrected = term - lost, total = sum + corrected;
-    lost = fminf((total - sum) - corrected, LARGEST);
-    sum = total;
-}
-
 /* count products of each of the first `units` units. */
 template <class Mode, int N, int count, int units>
-__device__ __forceinline__ void multiply(accumulators<Mode, N> &to, factors &at, int accumulate)
+__device__ __forceinline__ void multiply(float (&sums)[UNITS][N / 2], factors &at, int accumulate)
 {
     using Product = product<Mode::TYPE, N>;
     products_begin();
@@ -352,7 +335,7 @@ __device__ __forceinline__ void multiply(accumulators<Mode, N> &to, factors &at,
     for (int i = 0; i < count; i++)
 #pragma unroll
         for (int unit = 0; unit < units; unit++)
-            Product::add(to.sums[unit], operand(at.weights[unit] + i * at.weights_step),
+            Product::add(sums[unit], operand(at.weights[unit] + i * at.weights_step),
                          operand(at.pixels[unit] + i * at.pixels_step), i > 0 ? 1 : accumulate);
     products_commit();
     products_wait<1>();
@@ -360,7 +343,8 @@ __device__ __forceinline__ void multiply(accumulators<Mode, N> &to, factors &at,
 
 /* The same in strict f32: small products first, from zero; then their sum joins the others. */
 template <class Mode, int N, int count>
-__device__ __forceinline__ void multiply_strict(accumulators<Mode, N> &to, const factors &at, int unit, int accumulate)
+__device__ __forceinline__ void multiply_strict(float (&sums)[UNITS][N / 2], const factors &at, int unit,
+                                                int accumulate)
 {
     using Product = product<Mode::TYPE, N>;
     const uint32_t weights = at.weights[unit], pixels = at.pixels[unit];
@@ -382,16 +366,9 @@ __device__ __forceinline__ void multiply_strict(accumulators<Mode, N> &to, const
     products_wait<0>();
 #pragma unroll
     for (int i = 0; i < N / 2; i++) {
-        if (!accumulate) {
-            to.sums[unit][i] = partial[i];
-            if (Mode::COMPENSATED)
-                to.lost[unit][i] = 0;
-        } else if (Mode::COMPENSATED) {
-            add_compensated(to.sums[unit][i], to.lost[unit][i], partial[i]);
-        } else {
-            to.sums[unit][i] += partial[i];
-        }
+        sums[unit][i] = accumulate ? sums[unit][i] + partial[i] : partial[i];
     }
+}
 }
 
 /* The buffers that the products under way still read: told to be empty when those are done. 0: nothing to tell, as always
@@ -434,15 +411,15 @@ struct slot_order {
 
 /* One group of products of the first `units` units, and on to the next. */
 template <class Mode, int N, int count, int units>
-__device__ __forceinline__ void multiply_stroke(accumulators<Mode, N> &to, factors &at, int &accumulate,
+__device__ __forceinline__ void multiply_stroke(float (&sums)[UNITS][N / 2], factors &at, int &accumulate,
                                                 pending_release &pending)
 {
     if (Mode::STRICT) {
 #pragma unroll
         for (int unit = 0; unit < units; unit++)
-            multiply_strict<Mode, N, count>(to, at, unit, accumulate);
+            multiply_strict<Mode, N, count>(sums, at, unit, accumulate);
     } else {
-        multiply<Mode, N, count, units>(to, at, accumulate);
+        multiply<Mode, N, count, units>(sums, at, accumulate);
     }
 #pragma unroll
     for (int unit = 0; unit < units; unit++) {
@@ -455,21 +432,21 @@ __device__ __forceinline__ void multiply_stroke(accumulators<Mode, N> &to, facto
 
 /* A run: TCONV_WGMMA_STROKE products at a time, then what is left of them, then the one that only unit 0 has. */
 template <class Mode, int N>
-__device__ __forceinline__ void multiply_run(accumulators<Mode, N> &to, factors &at, int count, bool odd,
+__device__ __forceinline__ void multiply_run(float (&sums)[UNITS][N / 2], factors &at, int count, bool odd,
                                              int &accumulate, pending_release &pending)
 {
     static_assert(TCONV_WGMMA_STROKE == 4, "as here");
 #pragma unroll 1
     for (; count >= 4; count -= 4)
-        multiply_stroke<Mode, N, 4, UNITS>(to, at, accumulate, pending);
+        multiply_stroke<Mode, N, 4, UNITS>(sums, at, accumulate, pending);
     if (count == 3)
-        multiply_stroke<Mode, N, 3, UNITS>(to, at, accumulate, pending);
+        multiply_stroke<Mode, N, 3, UNITS>(sums, at, accumulate, pending);
     else if (count == 2)
-        multiply_stroke<Mode, N, 2, UNITS>(to, at, accumulate, pending);
+        multiply_stroke<Mode, N, 2, UNITS>(sums, at, accumulate, pending);
     else if (count == 1)
-        multiply_stroke<Mode, N, 1, UNITS>(to, at, accumulate, pending);
+        multiply_stroke<Mode, N, 1, UNITS>(sums, at, accumulate, pending);
     if (odd)
-        multiply_stroke<Mode, N, 1, 1>(to, at, accumulate, pending);
+        multiply_stroke<Mode, N, 1, 1>(sums, at, accumulate, pending);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- storing */
@@ -591,7 +568,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
                                         int lane)
 {
     constexpr uint32_t EMPTY = 8 * TCONV_WGMMA_STAGES; /* from a buffer's full to its empty barrier */
-    accumulators<Mode, N> to;
+    float sums[UNITS][N / 2];
     const int group = warp / GROUP_WARPS;
     const bool signals = (int)threadIdx.x % (GROUP_WARPS * WARP) == 0;
     using Element = typename Mode::Element;
@@ -641,7 +618,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
                             at.weights[unit] = first_weights[unit] + slot.buffer + run * order.run_weights;
                             at.pixels[unit] = first_pixel[unit] + pixels + run * order.run_pixels;
                         }
-                        multiply_run<Mode, N>(to, at, order.count, order.odd, accumulate, pending);
+                        multiply_run<Mode, N>(sums, at, order.count, order.odd, accumulate, pending);
                     }
                 } else {
                     products_wait<0>();
@@ -667,12 +644,12 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
             if (interleaved) {
                 using Staging = staging<Mode, N, true>;
                 const turn_place place = find_turn<Staging>(layer, tile, group, warp % GROUP_WARPS, turn);
-                stage_phases<Mode, N>(to.sums, bias, layer.first_phase == 1, staged + shift_of<Element>(layer, place),
+                stage_phases<Mode, N>(sums, bias, layer.first_phase == 1, staged + shift_of<Element>(layer, place),
                                       turn, lane);
             } else {
                 using Staging = staging<Mode, N, false>;
                 const turn_place place = find_turn<Staging>(layer, tile, group, warp % GROUP_WARPS, turn);
-                stage_rows<Mode, N>(to.sums, bias, staged + shift_of<Element>(layer, place), turn, lane);
+                stage_rows<Mode, N>(sums, bias, staged + shift_of<Element>(layer, place), turn, lane);
             }
             fence_for_async_proxy();
             __syncwarp();

@@ -74,15 +74,14 @@ typedef void tconv_wgmma_kernel(tconv_wgmma_parameters layer, CUtensorMap map);
 
 enum tconv_wgmma_mode { TCONV_WGMMA_TF32, TCONV_WGMMA_STRICT, TCONV_WGMMA_F16, TCONV_WGMMA_BF16 };
 
-/* In strict f32 the sums of strokes are added in f32, which may be off by a quarter of their number (like terms): within the
- * bound of 16 for so many. */
+/* In strict f32 the sums of strokes are added in f32, which may be off by a quarter of their number (where they are alike):
+ * within the bound of 16 for so many. */
 #define TCONV_WGMMA_MAX_STROKES 48
 
 /* The kernels of a mode, by N. Those that the registers do not hold are not there: N = 0. */
 #define TCONV_WGMMA_SHAPES 4
 struct tconv_wgmma_shape {
     int N;
-    bool any_length; /* whether sums of any number of strokes stay in bounds: see TCONV_WGMMA_MAX_STROKES */
     tconv_wgmma_kernel *kernel;
 };
 extern const tconv_wgmma_shape tconv_wgmma_tf32_shapes[TCONV_WGMMA_SHAPES];
