@@ -37,10 +37,16 @@
  * for TCONV_VERBOSE).
  *
  * NUMBERS. f32 sums in f32 to within 16 * 2^-24 * sum |x||w| an element, whatever the hardware, unless TCONV_MATH_TF32
- * is asked for. f16 and bf16 multiply exactly, sum in f32 and round once. f64 is f64 throughout. Where all partial sums
- * are integers below 2^24 (f32), every backend gives the same bits. The same plan on the same device and data gives the
- * same bits always; on the CPU for any number of threads. On the CPU and in the plain CUDA kernels a tap that falls
- * outside the input is skipped, not multiplied by zero: NaN and Inf go exactly where the arithmetic takes them.
+ * is asked for, which rounds each factor to nearest, to 11 bits (10 of them stored), and sums in f32. f16 and bf16
+ * multiply exactly, sum in f32 and round once. f64 is f64 throughout. The same plan on the same device and data gives
+ * the same bits always; on the CPU for any number of threads.
+ *     Where all partial sums are integers below 2^24 (f32), every backend gives the same bits; on tensor cores if also at
+ * least one factor of each f32 product fits in 11 bits and the other in fewer than 24 (TF32: both in 11). There a
+ * strict f32 product is three of TF32, which leave out small part times small part (3xTF32).
+ *     On the CPU and in the CUDA kernels without tensor cores a tap that falls outside the input is skipped: NaN and
+ * Inf go exactly where the arithmetic takes them. On tensor cores an output whose sum holds one is not finite either,
+ * but zeros that stand for missing taps and channels are multiplied as well: NaN may appear in other outputs of the
+ * same image and group or, where the weights have a NaN or Inf, of the same group; and Inf may become NaN.
  *
  * THREADS. A plan is immutable: any number of threads may execute one at once, each with its own dst and workspace.
  * The CPU backend runs serially when called from inside an OpenMP parallel region. As with every OpenMP program, do not
@@ -123,7 +129,7 @@ typedef enum tconv_weight_layout {
 typedef enum tconv_math {
     TCONV_MATH_DEFAULT = 0, /* what TCONV_MATH says, STRICT if it is not set */
     TCONV_MATH_STRICT = 1,  /* as accurate as f32 multiply-adds */
-    TCONV_MATH_TF32 = 2     /* CUDA may round src and weights to 10 mantissa bits: relative L2 error <= 5e-4 */
+    TCONV_MATH_TF32 = 2     /* CUDA may round src and weights to nearest, to 11 bits: relative L2 error <= 5e-4 */
 } tconv_math;
 
 /*

@@ -1,4 +1,4 @@
-/* What runs when a plan is made: the first of its backend that supports the layer. */
+/* What a plan chooses from: the first of its backend that supports the layer and suits it. */
 #include "impl_list.h"
 
 #include <string.h>

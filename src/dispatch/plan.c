@@ -1,5 +1,5 @@
-/* A plan's life: options and environment are resolved, the first implementation that supports the layer is taken, its
- * sizes are kept; execute checks its arguments, packs the weights unless that was done, and runs. */
+/* A plan's life: options and environment are resolved, the first implementation that supports the layer and suits it is
+ * taken, its sizes are kept; execute checks its arguments, packs the weights unless that was done, and runs. */
 #include "plan.h"
 
 #include <inttypes.h>
