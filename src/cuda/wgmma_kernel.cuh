@@ -8,7 +8,7 @@
  * columns of the product, so that nothing is copied for a tap.
  *
  * Numeric order: chunks of channels, taps by rows, then steps and columns, as the layer alone decides. In strict f32 each
- * factor is split, x = big + small, and small * big + big * small + big * big of up to three taps at a time are summed by
+ * factor is split, x = big + small, and small * big + big * small + big * big of up to four products at a time are summed by
  * the tensor cores from zero, and then added to f32 sums. Bias last.
  */
 #ifndef TCONV_CUDA_WGMMA_KERNEL_CUH
@@ -365,10 +365,8 @@ __device__ __forceinline__ void multiply_strict(float (&sums)[UNITS][N / 2], con
     products_commit();
     products_wait<0>();
 #pragma unroll
-    for (int i = 0; i < N / 2; i++) {
+    for (int i = 0; i < N / 2; i++)
         sums[unit][i] = accumulate ? sums[unit][i] + partial[i] : partial[i];
-    }
-}
 }
 
 /* The buffers that the products under way still read: told to be empty when those are done. 0: nothing to tell, as always
