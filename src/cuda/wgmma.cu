@@ -40,14 +40,14 @@ constexpr int BUFFERS[][4] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4
 
 /*
  * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the second-level
- * cache to each multiprocessor when all load, measured; of shared memory; of a warp to convert 32 pixels of a quad; of a
- * stroke that its warpgroup cannot hide, and for each of its sums where they are added in f32; at
- * the end of a tile; of a bulk copy of a row.
+ * cache to each multiprocessor when all load, measured, and of a row of a box, however short; of shared memory; of a warp to
+ * convert 32 pixels of a quad; of a stroke that its warpgroup cannot hide, and for each of its sums where they are added in
+ * f32; for handing over a chunk; at the end of a tile; of a bulk copy of a row.
  */
-constexpr double LATENCY = 1500, L2_BYTES = 22, SHARED_BYTES = 128, CONVERT_CYCLES = 60, STROKE_CYCLES = 120,
-                 ADD_CYCLES = 1.5, TILE_CYCLES = 1500, ROW_CYCLES = 28;
+constexpr double LATENCY = 1500, L2_BYTES = 22, BOX_ROW_CYCLES = 8, SHARED_BYTES = 128, CONVERT_CYCLES = 60,
+                 STROKE_CYCLES = 120, ADD_CYCLES = 1.5, CHUNK_CYCLES = 250, TILE_CYCLES = 1500, ROW_CYCLES = 28;
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
-constexpr double LEAST_USE = 0.2;
+constexpr double LEAST_USE = 0.15;
 
 struct tile_choice {
     int shape; /* of the mode's */
@@ -247,15 +247,16 @@ double estimate(const plan *made, int multiprocessors)
     const double alone = products * N / 4 + strokes * ((strict ? units : 1) * STROKE_CYCLES + add);
     const double multiply = fmax(fmax(products * N / 2, memory), alone);
     const double convert = 2.0 * of->steps * of->patch / (4 * 32) * CONVERT_CYCLES * planes_of(made->mode);
-    const double traffic = (of->box_bytes + weights) / L2_BYTES;
-    const double load = (LATENCY + of->box_bytes / L2_BYTES + convert) / of->boxes;
+    const double box = fmax(of->box_bytes / L2_BYTES, of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES);
+    const double traffic = box + weights / L2_BYTES;
+    const double load = (LATENCY + box + convert) / of->boxes;
     const double slot = of->max_row_taps * (LATENCY + of->slot_bytes / L2_BYTES) / of->slots;
     const double stage = (convert + multiply) / of->stages;
     const double chunk = fmax(fmax(fmax(multiply, convert), fmax(load, slot)), fmax(stage, traffic));
     const double store =
         TCONV_WGMMA_M * TCONV_WGMMA_GROUPS * (of->column_phases == 2 ? 1 : units) * of->unit_rows * ROW_CYCLES;
     const double wait = of->staged_turns == 2 ? 0 : store / 4;
-    const double tile = fmax(of->chunks * chunk + TILE_CYCLES + wait, store);
+    const double tile = fmax(of->chunks * (chunk + CHUNK_CYCLES) + TILE_CYCLES + wait, store);
     return tile * (double)tconv_ceil_div(of->tiles, multiprocessors);
 }
 
