@@ -17,6 +17,7 @@
 #include "element.cuh"
 #include "hopper_device.cuh"
 #include "tf32_device.cuh"
+#include "compensated.cuh"
 #include "wgmma_kernels.h"
 
 namespace tconv_wgmma
@@ -331,16 +332,6 @@ template <class Mode, int N> struct accumulators {
     float sums[UNITS][N / 2];
     float lost[Mode::COMPENSATED ? UNITS : 1][Mode::COMPENSATED ? N / 2 : 1];
 };
-
-/* sum += term, compensated (W. Kahan, "Further remarks on reducing truncation errors", 1965). Where the sum is infinite,
- * what was lost is NaN: the minimum makes it a number, so that infinity stays. */
-__device__ __forceinline__ void add_compensated(float &sum, float &lost, float term)
-{
-    constexpr float LARGEST = 3.402823466e38f;
-    const float corrected = term - lost, total = sum + corrected;
-    lost = fminf((total - sum) - corrected, LARGEST);
-    sum = total;
-}
 
 /* count products of each of the first `units` units. */
 template <class Mode, int N, int count, int units>
