@@ -14,10 +14,10 @@
 #ifndef TCONV_CUDA_WGMMA_KERNEL_CUH
 #define TCONV_CUDA_WGMMA_KERNEL_CUH
 
+#include "compensated.cuh"
 #include "element.cuh"
 #include "hopper_device.cuh"
 #include "tf32_device.cuh"
-#include "compensated.cuh"
 #include "wgmma_kernels.h"
 
 namespace tconv_wgmma
