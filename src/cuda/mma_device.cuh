@@ -10,7 +10,8 @@
  * Residues without a tap have sums that stay zero, and get the bias with the others.
  *
  * Numeric order of an output: input channels chunk by chunk, in each row taps, then column shifts, then steps. The matrix
- * instructions sum flush_steps steps, then f32 adds take that to the total (but for TF32); the bias comes last.
+ * instructions sum flush_steps steps, then f32 adds take that to the total (but for TF32), with compensation in the kernels
+ * for sums of any length; the bias comes last.
  *
  * What is not finite: an output whose sum holds a NaN or Inf comes out of the matrix instructions as one of them, though
  * padding (0 * Inf) and the split of 3xTF32 (Inf - Inf) may make a NaN of anything. Each such output is summed again by
@@ -19,6 +20,7 @@
 #ifndef TCONV_CUDA_MMA_DEVICE_CUH
 #define TCONV_CUDA_MMA_DEVICE_CUH
 
+#include "compensated.cuh"
 #include "element.cuh"
 #include "mma_copy.cuh"
 #include "mma_kernels.h"
@@ -28,12 +30,13 @@
 namespace
 {
 
-template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
+template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT, bool COMPENSATED> struct tile_mma {
     using Element = typename mode_traits<MODE>::element;
     static constexpr bool HALVES = MODE == TCONV_CUDA_MMA_F16_PLANES || MODE == TCONV_CUDA_MMA_BF16_PLANES;
     static constexpr int CELL_BYTES = HALVES ? 2 : 4;
     static constexpr int PLANES = MODE == TCONV_CUDA_MMA_STRICT ? 2 : 1;
     static constexpr bool FLUSHES = MODE != TCONV_CUDA_MMA_TF32;
+    static constexpr int SUMS = UB * SW * NT * 4;
     static constexpr int UNIT_QUADS = PLANES * LANES; /* 16-byte pieces of the weights of 16 channels at a step */
 
     const tconv_cuda_mma_parameters &layer;
@@ -45,8 +48,9 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
     const int weights_at;          /* words from the start of a stage's weights to this part's */
     float sum[UB][SW][NT][4], partial[FLUSHES ? UB : 1][FLUSHES ? SW : 1][FLUSHES ? NT : 1][4];
     uint32_t cell[NT]; /* where this thread's column of each block of positions reads at the least shifts, in bytes */
-    int unflushed;     /* steps in partial */
-    float bias[UB][2]; /* by sums 2 * half of a block of 16 channels */
+    lost_parts<float, COMPENSATED ? SUMS : 2> lost; /* of the sums */
+    int unflushed;                                  /* steps in partial */
+    float bias[UB][2];                              /* by sums 2 * half of a block of 16 channels */
 
     __device__ __forceinline__ float (&target(int ub, int s, int nt))[4]
     {
@@ -63,12 +67,23 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT> struct tile_mma {
             sum[i / 4 / NT / SW][i / 4 / NT % SW][i / 4 % NT][i % 4] = 0;
             target(i / 4 / NT / SW, i / 4 / NT % SW, i / 4 % NT)[i % 4] = 0;
         }
+        if constexpr (COMPENSATED)
+            lost = {};
         unflushed = 0;
     }
 
     __device__ __forceinline__ void flush()
     {
-        if constexpr (FLUSHES) {
+        if constexpr (COMPENSATED) {
+#pragma unroll
+            for (int i = 0; i < SUMS; i += 2) {
+                float(&to)[4] = sum[i / 4 / NT / SW][i / 4 / NT % SW][i / 4 % NT];
+                float(&part)[4] = partial[i / 4 / NT / SW][i / 4 / NT % SW][i / 4 % NT];
+                lost.add(i, to[i % 4], to[i % 4 + 1], part[i % 4], part[i % 4 + 1]);
+                part[i % 4] = part[i % 4 + 1] = 0;
+            }
+            unflushed = 0;
+        } else if constexpr (FLUSHES) {
 #pragma unroll
             for (int i = 0; i < UB * SW * NT * 4; i++) {
                 float &part = partial[i / 4 / NT / SW][i / 4 / NT % SW][i / 4 % NT][i % 4];
@@ -468,16 +483,20 @@ constexpr int registers_of(int warps)
     return warps <= 8 ? 255 : 65536 / LANES / warps / 8 * 8;
 }
 
-template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
-constexpr int warps_of = resident_warps(SW *UB *NT * 4 * (MODE == TCONV_CUDA_MMA_TF32 ? 1 : 2));
+template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT, bool COMPENSATED>
+constexpr int warps_of = resident_warps(SW *UB *NT * 2 *
+                                        (MODE == TCONV_CUDA_MMA_TF32 ? 2
+                                         : COMPENSATED               ? 5
+                                                                     : 4));
 
-template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
-__global__ void __launch_bounds__(TCONV_CUDA_MMA_WARPS *LANES) __maxnreg__(registers_of(warps_of<MODE, SW, UB, NT>))
-    mma_tiles(const __grid_constant__ tconv_cuda_mma_parameters layer)
+template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT, bool COMPENSATED>
+__global__ void __launch_bounds__(TCONV_CUDA_MMA_WARPS *LANES)
+    __maxnreg__(registers_of(warps_of<MODE, SW, UB, NT, COMPENSATED>))
+        mma_tiles(const __grid_constant__ tconv_cuda_mma_parameters layer)
 {
     extern __shared__ __align__(128) uint32_t shared[];
     __shared__ uint64_t full[TCONV_CUDA_MMA_STAGES];
-    using Work = tile_mma<MODE, SW, UB, NT>;
+    using Work = tile_mma<MODE, SW, UB, NT, COMPENSATED>;
     const block_place block = find_block(layer, blockIdx.x);
     copier<typename Work::Element, MODE == TCONV_CUDA_MMA_TF32> copy(layer, shared, block);
     copy.make_tables();
@@ -528,8 +547,9 @@ __global__ void __launch_bounds__(TCONV_CUDA_MMA_WARPS *LANES) __maxnreg__(regis
     }
 }
 
-template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT>
-constexpr tconv_cuda_mma_kernel mma_kernel = {mma_tiles<MODE, SW, UB, NT>, SW, UB, NT, warps_of<MODE, SW, UB, NT>};
+template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT, bool COMPENSATED = false>
+constexpr tconv_cuda_mma_kernel mma_kernel = {mma_tiles<MODE, SW, UB, NT, COMPENSATED>, SW,         UB, NT,
+                                              warps_of<MODE, SW, UB, NT, COMPENSATED>,  COMPENSATED};
 
 } // namespace
 

@@ -28,6 +28,10 @@
 #define TCONV_CUDA_MMA_STAGES          4    /* the most */
 #define TCONV_CUDA_MMA_EXTENT          1023 /* the most of a tile in any direction: coordinates are packed in 10 bits */
 
+/* In strict f32 the additions of what tensor cores have summed may be off by a quarter of their number (like terms): within
+ * the bound of 16 for so many. */
+#define TCONV_CUDA_MMA_MAX_ADDITIONS 48
+
 /* How products are made. */
 typedef enum tconv_cuda_mma_mode {
     TCONV_CUDA_MMA_TF32,   /* f32 rounded to TF32 */
@@ -103,7 +107,8 @@ struct tconv_cuda_mma_parameters {
 struct tconv_cuda_mma_kernel {
     void (*function)(tconv_cuda_mma_parameters);
     int stride, channel_blocks, position_blocks;
-    int warps; /* that fit on a multiprocessor by their registers */
+    int warps;       /* that fit on a multiprocessor by their registers */
+    bool any_length; /* strict f32: whether sums of any number of additions stay in bounds */
 };
 
 /* The kernels of a mode, ending with one whose function is NULL. */

@@ -17,7 +17,11 @@ namespace
 
 constexpr int64_t MAX_EXTENT = (int64_t)1
                                << 29; /* of images, channels, rows and columns: coordinates are 32-bit ones */
+/* Steps that the tensor cores sum by themselves, which loses bits: of like terms in three products each, 8 may be 30 units
+ * off, 4 no more than 16. */
+constexpr int STRICT_FLUSH_STEPS = 4, FLUSH_STEPS = 16;
 constexpr int64_t MAX_BLOCKS = (int64_t)1 << 30;
+constexpr int64_t MAX_LONG_STRIDE = 5;       /* of columns, that there are kernels for sums of any length for */
 constexpr int SHARED_RESERVED = 1024;        /* bytes that a block takes beside what it asks for, */
 constexpr int SHARED_BARRIERS = 128;         /* of which these count towards its limit */
 constexpr int MAX_SHARED_WORDS = 232448 / 4; /* of a block on any device; less where the device says so */
@@ -400,6 +404,13 @@ const tconv_cuda_mma_kernel *tconv_cuda_mma_kernels(tconv_cuda_mma_mode mode)
     return kernels[mode];
 }
 
+/* How often what the tensor cores summed is added to an output; steps without a tap included. */
+static int64_t additions_of(const tconv_layer *layer, const tconv_cuda_mma_parameters *cut)
+{
+    const int64_t steps = tconv_ceil_div(layer->problem.group_in, TCONV_CUDA_MMA_STEP_WORDS);
+    return tconv_ceil_div(layer->rows.max_taps * cut->shifts * steps, cut->flush_steps);
+}
+
 bool tconv_cuda_mma_plan(const tconv_layer *layer, const tconv_arguments *arguments,
                          tconv_cuda_mma_parameters *parameters, const tconv_cuda_mma_kernel **kernel,
                          char reason[TCONV_REASON_SIZE])
@@ -421,9 +432,10 @@ bool tconv_cuda_mma_plan(const tconv_layer *layer, const tconv_arguments *argume
     cut.planes = mode == TCONV_CUDA_MMA_STRICT ? 2 : 1;
     cut.skew_mask = cut.nhwc ? 0 : 16 / in.element_size - 1;
     flatten(&in, &cut);
-    cut.flush_steps = mode == TCONV_CUDA_MMA_STRICT ? 8 : 16;
+    cut.flush_steps = mode == TCONV_CUDA_MMA_STRICT ? STRICT_FLUSH_STEPS : FLUSH_STEPS;
+    const bool long_sums = mode == TCONV_CUDA_MMA_STRICT && additions_of(layer, &cut) > TCONV_CUDA_MMA_MAX_ADDITIONS;
     for (const tconv_cuda_mma_kernel *each = tconv_cuda_mma_kernels(mode); each->function != NULL; each++) {
-        if (each->stride != problem->w.stride)
+        if (each->stride != problem->w.stride || each->any_length != long_sums)
             continue;
         cut.part_channels = UNIT_ROWS * each->channel_blocks;
         if (each->channel_blocks > 1 && cut.part_channels >= 2 * cut.group_out)
@@ -432,6 +444,9 @@ bool tconv_cuda_mma_plan(const tconv_layer *layer, const tconv_arguments *argume
         if (cut.row_residues > 1)
             consider_warps(&in, &cut, each, 1);
     }
+    if (in.best_kernel == NULL && long_sums && problem->w.stride > MAX_LONG_STRIDE)
+        return refuse(reason, "strict f32 sums of more than 48 times 64 terms, whose rounding would have to be "
+                              "compensated, in columns of a stride above 5");
     if (in.best_kernel == NULL)
         return refuse(reason, "no tile of this stride and kernel fits in shared memory");
     *parameters = in.best;

@@ -16,6 +16,7 @@
 #include "../core/alloc.h"
 #include "../core/checked.h"
 #include "../core/status.h"
+#include "compensated.cuh"
 #include "guard.h"
 #include "phases_kernels.h"
 
@@ -24,6 +25,7 @@ namespace
 
 constexpr int64_t TABLE_ALIGNMENT = 256; /* of the packed weights, behind the phase tables */
 constexpr int64_t MAX_GRID = INT32_MAX;
+constexpr int64_t FREE_SHARED = 48 * 1024;   /* bytes of shared memory that a kernel may have without asking */
 constexpr int64_t NARROW = (int64_t)1 << 30; /* indices below this are 32-bit ones */
 
 /* Fewer channels of a group than this leave most of a GEMM tile empty. */
@@ -35,7 +37,7 @@ constexpr int64_t GEMM_MIN_OUT = 12, GEMM_MIN_IN = 5;
  */
 constexpr int64_t GEMM_RATES[TCONV_CUDA_GEMM_SHAPES] = {10, 8, 5};
 
-constexpr int64_t MIN_SEGMENT = 64;     /* shorter ones cost time and gain nothing that matters */
+constexpr int64_t MIN_SEGMENT = 64;     /* of f64: shorter ones cost time and gain nothing that matters */
 constexpr int64_t SEGMENT_MULTIPLE = 8; /* of the GEMM's chunk and the direct kernels' batch */
 
 int64_t round_up(int64_t value, int64_t multiple)
@@ -72,11 +74,14 @@ bool is_direct(const tconv_cuda_phases_kernel *kernel, tconv_dtype dtype)
 }
 
 /*
- * Sums of n positive terms err by about sqrt(n) roundings; cut into segments of s terms, by sqrt(s * s / n) within and
- * sqrt(n / s) among them: least in sum where s = n^(2/3), and then far below the bound of 16 up to a million terms.
+ * Terms of a segment. In f32, where segments are added with compensation, as many as the bound allows. In f64, where they
+ * are not: sums of n positive terms err by about sqrt(n) roundings; cut into segments of s terms, by sqrt(s * s / n) within
+ * and sqrt(n / s) among them: least in sum where s = n^(2/3), and then far below the bound of 16 up to a million terms.
  */
 int64_t segment_of(const tconv_layer *layer)
 {
+    if (layer->problem.dtype != TCONV_F64)
+        return TCONV_CUDA_SEGMENT_TERMS;
     const double terms =
         (double)layer->rows.max_taps * (double)layer->columns.max_taps * (double)layer->problem.group_in;
     return round_up(tconv_max((int64_t)cbrt(terms * terms), MIN_SEGMENT), SEGMENT_MULTIPLE);
@@ -221,8 +226,9 @@ tconv_status phases_execute(const tconv_layer *layer, const tconv_arguments *arg
     if (layer->rows.bias_only > 0 || layer->columns.bias_only > 0)
         status = tconv_cuda_fill_bias_only(&parameters, layer->problem.dtype, arguments->stream, issue);
     if (status == TCONV_SUCCESS && parameters.tiles > 0)
-        status = tconv_cuda_launch((const void *)(is_narrow(layer, &parameters) ? kernel.narrow : kernel.wide),
-                                   parameters.tiles, kernel.threads, kernel_arguments, arguments->stream, issue);
+        status = tconv_cuda_launch_shared((const void *)(is_narrow(layer, &parameters) ? kernel.narrow : kernel.wide),
+                                          parameters.tiles, kernel.threads, kernel.shared_bytes, kernel_arguments,
+                                          arguments->stream, issue);
     tconv_cuda_leave(&guard);
     return status;
 }
@@ -232,9 +238,23 @@ tconv_status phases_execute(const tconv_layer *layer, const tconv_arguments *arg
 tconv_status tconv_cuda_launch(const void *function, int64_t blocks, int threads, void **arguments, void *stream,
                                tconv_issue *issue)
 {
+    return tconv_cuda_launch_shared(function, blocks, threads, 0, arguments, stream, issue);
+}
+
+tconv_status tconv_cuda_launch_shared(const void *function, int64_t blocks, int threads, int64_t shared_bytes,
+                                      void **arguments, void *stream, tconv_issue *issue)
+{
     const dim3 grid((unsigned int)tconv_min(blocks, MAX_GRID)), block((unsigned int)threads);
-    return tconv_cuda_check(cudaLaunchKernel(function, grid, block, arguments, 0, (cudaStream_t)stream),
-                            "cudaLaunchKernel", issue);
+    tconv_status status = TCONV_SUCCESS;
+    if (shared_bytes > FREE_SHARED)
+        status = tconv_cuda_check(
+            cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes),
+            "cudaFuncSetAttribute", issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    return tconv_cuda_check(
+        cudaLaunchKernel(function, grid, block, arguments, (size_t)shared_bytes, (cudaStream_t)stream),
+        "cudaLaunchKernel", issue);
 }
 
 extern "C" const tconv_implementation tconv_cuda_phases = {

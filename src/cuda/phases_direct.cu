@@ -10,8 +10,10 @@
  * Taps that fall outside src are skipped, so that NaN and Inf in the weights go only where they belong.
  *
  * Numeric order: taps in the order of the kernel rows, then columns, input channels inside; fused multiply-adds from zero
- * over segments of at least `segment` terms (at most as many more); segments added in order; bias last.
+ * over segments of at most `segment` terms, which end with a tap where that is possible; segments added in order, but for
+ * f64 with compensation (compensated.cuh); bias last.
  */
+#include "compensated.cuh"
 #include "phases_device.cuh"
 
 namespace
@@ -33,7 +35,9 @@ template <class Element_, int CHANNELS_, int PIXELS_, int BLOCKS_> struct shape 
 template <class S> struct thread_sums {
     using Element = typename S::Element;
     using Compute = typename S::Compute;
-    Compute segment[S::PIXELS][S::CHANNELS], total[S::PIXELS][S::CHANNELS];
+    static constexpr int SUMS = S::PIXELS * S::CHANNELS;
+    Compute segment[S::PIXELS][S::CHANNELS], total[SUMS]; /* total: by pixel, then channel */
+    lost_parts<Compute, SUMS> lost;                       /* of the totals */
 
     __device__ __forceinline__ void clear()
     {
@@ -41,18 +45,21 @@ template <class S> struct thread_sums {
         for (int p = 0; p < S::PIXELS; p++)
 #pragma unroll
             for (int c = 0; c < S::CHANNELS; c++)
-                segment[p][c] = total[p][c] = 0;
+                segment[p][c] = total[p * S::CHANNELS + c] = 0;
+        lost = {};
+    }
+
+    __device__ __forceinline__ Compute &term(int i)
+    {
+        return segment[i / S::CHANNELS][i % S::CHANNELS];
     }
 
     __device__ __forceinline__ void end_segment()
     {
 #pragma unroll
-        for (int p = 0; p < S::PIXELS; p++) {
-#pragma unroll
-            for (int c = 0; c < S::CHANNELS; c++) {
-                total[p][c] += segment[p][c];
-                segment[p][c] = 0;
-            }
+        for (int i = 0; i < SUMS; i += 2) {
+            lost.add(i, total[i], total[i + 1], term(i), term(i + 1));
+            term(i) = term(i + 1) = 0;
         }
     }
 
@@ -137,13 +144,14 @@ sum_taps(const tconv_cuda_phases_parameters &layer, const tile<Index> &tile, con
             const Element *tap_weights = weights + weight_offset(layer, tile, row_tap, column_tap);
             for (Index first = 0; first < group_in; first += segment) {
                 const Index channels = min(segment, group_in - first);
-                if (present != 0)
-                    sum_channels<S, Index>(layer, src + first * src_pitch, offsets, present,
-                                           tap_weights + first * weight_pitch, channels, sums);
-                if ((terms += channels) >= segment) {
+                if (terms + channels > segment) {
                     sums.end_segment();
                     terms = 0;
                 }
+                terms += channels;
+                if (present != 0)
+                    sum_channels<S, Index>(layer, src + first * src_pitch, offsets, present,
+                                           tap_weights + first * weight_pitch, channels, sums);
             }
         }
     }
@@ -197,7 +205,7 @@ __device__ __forceinline__ void compute_tile(const tconv_cuda_phases_parameters 
 #pragma unroll
         for (int p = 0; p < S::PIXELS; p++)
             if (exist >> p & 1)
-                dst[target[p] + c * dst_pitch] = from_compute<Element>(sums.total[p][c] + bias);
+                dst[target[p] + c * dst_pitch] = from_compute<Element>(sums.total[p * S::CHANNELS + c] + bias);
     }
 }
 
@@ -223,8 +231,8 @@ template <> struct shapes<double> {
 };
 
 template <class S>
-constexpr tconv_cuda_phases_kernel kernel_of = {phases_direct<S, int64_t>, phases_direct<S, int32_t>, S::CHANNELS,
-                                                THREADS *S::PIXELS, THREADS};
+constexpr tconv_cuda_phases_kernel kernel_of = {
+    phases_direct<S, int64_t>, phases_direct<S, int32_t>, S::CHANNELS, THREADS *S::PIXELS, THREADS, 0};
 
 } // namespace
 

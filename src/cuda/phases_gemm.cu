@@ -11,8 +11,10 @@
  * Inf in the weights go only where they belong.
  *
  * Numeric order: taps in the order of the kernel rows, then columns, input channels inside; fused multiply-adds from zero
- * over segments of at least `segment` terms; segments added in order; bias last.
+ * over segments of at most `segment` terms, whole chunks; segments added in order, but for f64 with compensation
+ * (compensated.cuh); bias last.
  */
+#include "compensated.cuh"
 #include "phases_device.cuh"
 
 namespace
@@ -44,8 +46,9 @@ template <class Element_, int TILE_M_, int TILE_N_, int TM_, int TN_, int BLOCKS
 template <class S, class Index> struct shared_memory {
     typename S::Compute weights[2][DEPTH][S::TILE_M];
     typename S::Compute pixels[2][DEPTH][S::PITCH_N];
-    typename S::Compute sums[S::TILE_M][S::TILE_N]; /* finished segments, then the result: see sums_at */
-    Index offsets[PIXEL_TABLES][S::TILE_N];         /* in src, of each pixel's channel 0; -1 where the tap is missing */
+    typename S::Compute sums[S::TILE_M][S::TILE_N];              /* finished segments, then the result: see sums_at */
+    lost_parts<typename S::Compute, S::TN> lost[S::TM][THREADS]; /* of the sums, each thread its own */
+    Index offsets[PIXEL_TABLES][S::TILE_N]; /* in src, of each pixel's channel 0; -1 where the tap is missing */
     uint32_t present[PIXEL_TABLES][(S::TILE_N + WARP - 1) / WARP]; /* a bit for each pixel that has the tap */
 };
 
@@ -211,6 +214,9 @@ template <class S, class Index> struct tile_gemm {
     {
 #pragma unroll
         for (int m = 0; m < S::TM; m++) {
+            lost_parts<Compute, S::TN> lost = {};
+            if (!first)
+                lost = shared.lost[m][threadIdx.x];
 #pragma unroll
             for (int v = 0; v < S::TN / S::VECTOR; v++) {
                 typename S::Vector *place =
@@ -219,13 +225,16 @@ template <class S, class Index> struct tile_gemm {
                 if (!first)
                     total = *place;
 #pragma unroll
-                for (int i = 0; i < S::VECTOR; i++) {
-                    total.at[i] = first ? sum[m][v * S::VECTOR + i] : total.at[i] + sum[m][v * S::VECTOR + i];
+                for (int i = 0; i < S::VECTOR; i += 2) {
+                    const int n = v * S::VECTOR + i;
+                    lost.add(n, total.at[i], total.at[i + 1], sum[m][n], sum[m][n + 1]);
                     if (!last)
-                        sum[m][v * S::VECTOR + i] = 0;
+                        sum[m][n] = sum[m][n + 1] = 0;
                 }
                 *place = total;
             }
+            if (!last)
+                shared.lost[m][threadIdx.x] = lost;
         }
     }
 
@@ -235,7 +244,7 @@ template <class S, class Index> struct tile_gemm {
         const Index taps = tile.row.taps * tile.column.taps;
         walk<Index> load = {0, 0, 0}, published = {0, 0, 0};
         int load_table = 0, table = 0, publish_table = 0, buffer = 0;
-        Index published_taps = 1, terms = 0;
+        Index published_taps = 1, terms = 0, chunk = min((Index)DEPTH, (Index)layer.group_in);
         bool first_segment = true;
         fetched<S> next;
 
@@ -252,7 +261,6 @@ template <class S, class Index> struct tile_gemm {
 
         for (;;) {
             const bool new_tap = (load.channel += DEPTH) >= (Index)layer.group_in;
-            const Index chunk = min((Index)DEPTH, (Index)layer.group_in - (load.channel - DEPTH));
             if (new_tap) {
                 load.next_tap(tile.column.taps);
                 load_table = load_table == PIXEL_TABLES - 1 ? 0 : load_table + 1;
@@ -261,7 +269,9 @@ template <class S, class Index> struct tile_gemm {
             if (more)
                 fetch(load, load_table, next);
             multiply(buffer, table);
-            if ((terms += chunk) >= (Index)layer.segment && more) {
+            terms += chunk;
+            chunk = min((Index)DEPTH, (Index)layer.group_in - load.channel);
+            if (terms + chunk > (Index)layer.segment && more) {
                 end_segment(first_segment, false);
                 first_segment = false;
                 terms = 0;
@@ -335,13 +345,14 @@ template <class S, class Index> struct tile_gemm {
     }
 };
 
+extern __shared__ __align__(16) unsigned char gemm_memory[];
+
 /* With 64-bit indices a thread needs more registers, and a multiprocessor takes a block less. */
 template <class S, class Index>
 __global__ void __launch_bounds__(THREADS, sizeof(Index) == 4 ? S::BLOCKS : S::BLOCKS - 1)
     phases_gemm(const __grid_constant__ tconv_cuda_phases_parameters layer)
 {
-    __shared__ __align__(16) shared_memory<S, Index> shared;
-    static_assert(sizeof shared <= 48 * 1024, "static shared memory");
+    shared_memory<S, Index> &shared = *reinterpret_cast<shared_memory<S, Index> *>(gemm_memory);
     using Unsigned = unsigned_index<Index>;
     for (Unsigned number = blockIdx.x; number < (Unsigned)layer.tiles; number += gridDim.x) {
         tile_gemm<S, Index> work = {layer, shared, find_tile<Index>(layer, number)};
@@ -350,7 +361,8 @@ __global__ void __launch_bounds__(THREADS, sizeof(Index) == 4 ? S::BLOCKS : S::B
     }
 }
 
-/* f64 has half as many sums in its registers, and its tile half as many elements in 48 KB of shared memory. */
+/* f64 has half as many sums in its registers, and its tile half as many elements in shared memory. The largest tile takes
+ * 64 KB of it: three blocks have room from compute capability 9.0 on, two on 8.0. */
 template <class Element> struct shapes {
     using large = shape<Element, 64, 128, 8, 8, 3>;
     using middle = shape<Element, 32, 128, 4, 8, 4>;
@@ -363,8 +375,12 @@ template <> struct shapes<double> {
 };
 
 template <class S>
-constexpr tconv_cuda_phases_kernel kernel_of = {phases_gemm<S, int64_t>, phases_gemm<S, int32_t>, S::TILE_M, S::TILE_N,
-                                                THREADS};
+constexpr tconv_cuda_phases_kernel kernel_of = {phases_gemm<S, int64_t>,
+                                                phases_gemm<S, int32_t>,
+                                                S::TILE_M,
+                                                S::TILE_N,
+                                                THREADS,
+                                                (int64_t)sizeof(shared_memory<S, int64_t>)};
 
 } // namespace
 

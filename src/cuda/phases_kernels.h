@@ -44,6 +44,7 @@ struct tconv_cuda_phases_kernel {
     void (*wide)(tconv_cuda_phases_parameters);   /* for any layer */
     void (*narrow)(tconv_cuda_phases_parameters); /* for layers whose indices all fit in 32 bits */
     int channels, pixels, threads;
+    int64_t shared_bytes; /* dynamic shared memory that either takes */
 };
 
 /* Implicit GEMM through shared memory, for many channels: the choices for dtype, most channels first. */
@@ -68,5 +69,9 @@ tconv_status tconv_cuda_pack_weights(const tconv_problem *problem, int64_t packe
 /* One launch: blocks is cut to what a grid can hold. */
 tconv_status tconv_cuda_launch(const void *function, int64_t blocks, int threads, void **arguments, void *stream,
                                tconv_issue *issue);
+
+/* The same with dynamic shared memory, always of the same size for a function. */
+tconv_status tconv_cuda_launch_shared(const void *function, int64_t blocks, int threads, int64_t shared_bytes,
+                                      void **arguments, void *stream, tconv_issue *issue);
 
 #endif

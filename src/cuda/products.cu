@@ -33,6 +33,10 @@ constexpr int64_t MIN_IN = 16;
 /* More would leave most of the 8-wide tiles to layers for which an ordinary GEMM is as good. */
 constexpr int64_t MAX_OUT = 4;
 
+/* Additions of like terms may be off by a quarter of their number, so that strict f32 stays within the bound of 16 for so
+ * many: of a sum's segments of channels, and of the products of its taps. */
+constexpr int64_t MAX_ADDITIONS = 48;
+
 /* Fewer pixels of an image, or of a row, leave most of a step empty. */
 constexpr int64_t MIN_PIXELS = 64, MIN_COLUMNS = 8;
 
@@ -68,6 +72,34 @@ int64_t steps_of(const tconv_problem *problem)
 int64_t fragments_of(const tconv_problem *problem)
 {
     return steps_of(problem) * tiles_of(problem) * 32;
+}
+
+/* The way of gathering that the layer can take. */
+int gather_of(const tconv_problem *problem)
+{
+    static const struct {
+        int64_t kernel, stride;
+        int gather;
+    } unrolled[] = {{3, 1, TCONV_CUDA_PRODUCTS_3_BY_1},
+                    {3, 2, TCONV_CUDA_PRODUCTS_3_BY_2},
+                    {4, 2, TCONV_CUDA_PRODUCTS_4_BY_2},
+                    {9, 4, TCONV_CUDA_PRODUCTS_9_BY_4}};
+    const tconv_axis *h = &problem->h, *w = &problem->w;
+    if (h->dilation != 1 || w->dilation != 1 || h->stride != w->stride || h->kernel != w->kernel)
+        return TCONV_CUDA_PRODUCTS_ANY;
+    for (size_t i = 0; i < sizeof unrolled / sizeof unrolled[0]; i++)
+        if (h->kernel == unrolled[i].kernel && h->stride == unrolled[i].stride)
+            return unrolled[i].gather;
+    return TCONV_CUDA_PRODUCTS_ANY;
+}
+
+/* Additions that follow one another in an output's sum: of segments, then of taps, which are added row by row, each by
+ * itself, or all in turn. */
+int64_t additions_of(const tconv_layer *layer)
+{
+    const int64_t rows = layer->rows.max_taps, columns = layer->columns.max_taps;
+    return tconv_ceil_div(steps_of(&layer->problem), TCONV_CUDA_PRODUCTS_SEGMENT) +
+           (gather_of(&layer->problem) == TCONV_CUDA_PRODUCTS_ANY ? rows + columns : rows * columns);
 }
 
 /* Fills in how columns are cut into tiles. Returns false where outputs reach back over nearly a whole tile. */
@@ -106,25 +138,6 @@ int64_t row_quotients(const tconv_axis *h)
     return (h->pad + h->out - 1) / h->stride + 1 - h->pad / h->stride;
 }
 
-/* The way of gathering that the layer can take. */
-int gather_of(const tconv_problem *problem)
-{
-    static const struct {
-        int64_t kernel, stride;
-        int gather;
-    } unrolled[] = {{3, 1, TCONV_CUDA_PRODUCTS_3_BY_1},
-                    {3, 2, TCONV_CUDA_PRODUCTS_3_BY_2},
-                    {4, 2, TCONV_CUDA_PRODUCTS_4_BY_2},
-                    {9, 4, TCONV_CUDA_PRODUCTS_9_BY_4}};
-    const tconv_axis *h = &problem->h, *w = &problem->w;
-    if (h->dilation != 1 || w->dilation != 1 || h->stride != w->stride || h->kernel != w->kernel)
-        return TCONV_CUDA_PRODUCTS_ANY;
-    for (size_t i = 0; i < sizeof unrolled / sizeof unrolled[0]; i++)
-        if (h->kernel == unrolled[i].kernel && h->stride == unrolled[i].stride)
-            return unrolled[i].gather;
-    return TCONV_CUDA_PRODUCTS_ANY;
-}
-
 const char *refusal(const tconv_layer *layer, tconv_cuda_products_parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
@@ -137,6 +150,8 @@ const char *refusal(const tconv_layer *layer, tconv_cuda_products_parameters *ma
     if (problem->h.kernel * problem->w.kernel > TCONV_CUDA_PRODUCTS_MAX_TILES * TILE ||
         products_of(problem) > TCONV_CUDA_PRODUCTS_MAX_TILES * TILE)
         return "more than 88 weights per input channel";
+    if (problem->dtype == TCONV_F32 && layer->target.math != TCONV_MATH_TF32 && additions_of(layer) > MAX_ADDITIONS)
+        return "strict f32 sums of more than 48 segments of 64 channels, rows and columns of taps";
     if (problem->h.in * problem->w.in < MIN_PIXELS || problem->w.in < MIN_COLUMNS)
         return "fewer than 64 pixels, or 8 columns";
     if (problem->w.in * problem->w.stride >= TCONV_CUDA_SMALL_EXTENT)

@@ -22,8 +22,7 @@ using namespace tconv_products;
 
 constexpr int WARPS = TCONV_CUDA_PRODUCTS_WARPS, THREADS = WARPS * 32, STAGES = TCONV_CUDA_PRODUCTS_STAGES;
 constexpr int PIXELS = TCONV_CUDA_PRODUCTS_PIXELS, PITCH = TCONV_CUDA_PRODUCTS_PITCH;
-/* Steps whose sums the tensor cores keep: their own additions lose bits, 64 channels' worth of f32 is well in bounds. */
-constexpr int SEGMENT = 8;
+constexpr int SEGMENT = TCONV_CUDA_PRODUCTS_SEGMENT;
 
 /* A block's place. Columns and rows of dst are its own; those of src begin where its outputs reach back to. */
 struct place {

@@ -20,7 +20,9 @@
 #define TCONV_CUDA_PRODUCTS_FRAGMENT_BYTES 8    /* of weights, per lane, step and tile */
 #define TCONV_CUDA_PRODUCTS_STAGE_BYTES    1536 /* of src in shared memory, per warp: the larger of both layouts' */
 #define TCONV_CUDA_PRODUCTS_STEP_BYTES     32   /* of one pixel's channels in a step */
-#define TCONV_CUDA_PRODUCTS_HEADER         256  /* bytes of the packed weights' header */
+/* Steps whose sums the tensor cores keep: their own additions lose bits, of 8 steps of like terms up to 30 units. */
+#define TCONV_CUDA_PRODUCTS_SEGMENT 4
+#define TCONV_CUDA_PRODUCTS_HEADER  256 /* bytes of the packed weights' header */
 /* Blocks on a multiprocessor, as the registers of so many tiles' sums allow. */
 #define TCONV_CUDA_PRODUCTS_BLOCKS(tiles) ((tiles) >= 8 ? 2 : 3)
 #define TCONV_CUDA_PRODUCTS_MAX_TILES     11 /* 9 x 9 taps of one channel; the sums are 88 registers */

@@ -13,6 +13,7 @@
 
 #include "../core/checked.h"
 #include "../core/status.h"
+#include "compensated.cuh"
 #include "guard.h"
 #include "phases_kernels.h"
 #include "stencil_kernels.h"
@@ -22,7 +23,7 @@ namespace
 
 constexpr int64_t ACCESS = 16;            /* bytes that a thread loads or stores at once */
 constexpr int64_t MAX_SHARED = 48 * 1024; /* what a kernel may have without asking */
-constexpr int64_t MAX_KERNEL = 512;       /* taps that are summed one by one; more would err by too many roundings */
+constexpr int64_t MAX_KERNEL = 512;       /* taps, which are summed one by one: with more, arithmetic is the bound */
 constexpr int64_t MAX_TAPS = TCONV_CUDA_STENCIL_MAX_TAPS;
 
 constexpr int MIN_LANES_LOG2 = 3, MAX_LANES_LOG2 = 7; /* threads along a row: at least one store of 128 bytes */
@@ -123,6 +124,8 @@ bool rows_apart(const tconv_layer *layer)
 int columns_of(const tconv_layer *layer, int taps, bool vectors)
 {
     const tconv_axis *w = &layer->problem.w;
+    if (layer->problem.dtype != TCONV_F64 && layer->rows.max_taps * layer->columns.max_taps > TCONV_CUDA_SEGMENT_TERMS)
+        return TCONV_CUDA_STENCIL_LONG_LOOP;
     if (taps > MAX_TAPS || rows_apart(layer))
         return TCONV_CUDA_STENCIL_LOOP;
     if (vectors && w->dilation == 1 && w->kernel == taps * w->stride) {

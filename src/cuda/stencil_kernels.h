@@ -36,8 +36,8 @@ typedef void (*tconv_cuda_stencil_kernel)(tconv_cuda_stencil_parameters);
 /*
  * How an NCHW kernel finds the columns that a thread's outputs read. WINDOW: dilation 1, a kernel of `taps` times the
  * stride, so that which of a run of src columns an output takes is known to the compiler. TABLE: any, up to MAX_TAPS
- * along either axis and rows whose taps are neighbours. LOOP: any number of taps. SHARED: as WINDOW, and all columns of a
- * thread take the same.
+ * along either axis and rows whose taps are neighbours. SHARED: as WINDOW, and all columns of a thread take the same.
+ * LOOP: any number of taps. LONG_LOOP: the same in segments, for sums in f32 of more terms than one may have.
  */
 enum {
     TCONV_CUDA_STENCIL_TABLE,
@@ -46,12 +46,16 @@ enum {
     TCONV_CUDA_STENCIL_WINDOW_2_ODD,
     TCONV_CUDA_STENCIL_WINDOW_HALF, /* stride of access_length columns, padding half of it before */
     TCONV_CUDA_STENCIL_SHARED,      /* stride and padding multiples of access_length */
-    TCONV_CUDA_STENCIL_LOOP
+    TCONV_CUDA_STENCIL_LOOP,
+    TCONV_CUDA_STENCIL_LONG_LOOP
 };
 
 /* The NCHW kernel, NULL where there is none. vectors: each thread has an access of neighbouring columns and stores it at
  * once; else its columns are `lanes` apart. Both have access_length columns a thread. */
 tconv_cuda_stencil_kernel tconv_cuda_stencil_planes(tconv_dtype dtype, int columns, int taps, bool vectors);
+
+/* Of these, the loops. */
+tconv_cuda_stencil_kernel tconv_cuda_stencil_loop(tconv_dtype dtype, bool compensated);
 
 /* The NHWC kernel for up to `taps` taps along either axis. vectors: a thread has an access of neighbouring channels. */
 tconv_cuda_stencil_kernel tconv_cuda_stencil_pixels(tconv_dtype dtype, int taps, bool vectors);
