@@ -1,0 +1,231 @@
+/* The roles of the wgmma kernel that fill its buffers: boxes of src and slots of weights by the copy engine, and stages, which
+ * four warps convert from boxes or, where the copy engine cannot read src, from src itself. */
+#ifndef TCONV_CUDA_WGMMA_COPY_CUH
+#define TCONV_CUDA_WGMMA_COPY_CUH
+
+#include "tf32_device.cuh"
+#include "wgmma_tile.cuh"
+
+namespace tconv_wgmma
+{
+
+__device__ __forceinline__ void copy_boxes(const tconv_wgmma_parameters &layer, const CUtensorMap *map,
+                                           const shared_layout &shared)
+{
+    ring box = {0, 1};
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        const int column = box_column(layer, tile), row = tile.row + layer.first_row;
+        int channel = tile.block / layer.group_blocks * layer.group_in;
+#pragma unroll 1
+        for (int chunk = 0; chunk < layer.chunks; chunk++, channel += layer.chunk_channels) {
+            const uint32_t full = shared.box_full + 8 * box.at;
+            barrier_wait(shared.box_empty + 8 * box.at, box.parity);
+            barrier_arrive_expecting(full, layer.box_bytes);
+            copy_box(shared.boxes + box.at * layer.box_bytes, map, column, row, channel, tile.image, full);
+            box.next(layer.boxes);
+        }
+    }
+}
+
+__device__ __forceinline__ void copy_slots(const tconv_wgmma_parameters &layer, const shared_layout &shared)
+{
+    ring slot = {0, 1};
+    const int slots = layer.chunks * layer.max_row_taps;
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const char *from =
+            static_cast<const char *>(layer.weights) + (size_t)(number % layer.blocks) * slots * layer.slot_bytes;
+        /* Unrolled, ptxas 13.0 drops the upper half of an address. */
+#pragma unroll 1
+        for (int i = 0; i < slots; i++, from += layer.slot_bytes) {
+            const uint32_t full = shared.slot_full + 8 * slot.at;
+            barrier_wait(shared.slot_empty + 8 * slot.at, slot.parity);
+            barrier_arrive_expecting(full, layer.slot_bytes);
+            copy_bulk(shared.slots + slot.at * layer.slot_bytes, from, layer.slot_bytes, full);
+            slot.next(layer.slots);
+        }
+    }
+}
+
+__device__ __forceinline__ uint32_t load_word(uint32_t address)
+{
+    uint32_t word;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+    return word;
+}
+
+__device__ __forceinline__ void store_quad(uint32_t address, const uint32_t (&words)[4])
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+                 "r"(words[3])
+                 : "memory");
+}
+
+/* Quads of channels of one lane's pixels: of f32 a pixel, of the 16-bit types two, loaded from a box and stored to a stage.
+ * Words are what a load brings: a channel of these pixels. */
+template <class Mode> struct quad_of {
+    static constexpr int PIXELS = 1, CHANNELS = 4;
+    static __device__ __forceinline__ void store(const uint32_t (&words)[CHANNELS], uint32_t to, uint32_t plane)
+    {
+        uint32_t big[CHANNELS], small[CHANNELS];
+#pragma unroll
+        for (int c = 0; c < CHANNELS; c++) {
+            if (Mode::STRICT)
+                split_to_tf32(words[c], &big[c], &small[c]);
+            else
+                big[c] = round_to_tf32(words[c]);
+        }
+        store_quad(to, big);
+        if (Mode::STRICT)
+            store_quad(to + plane, small);
+    }
+    /* One pixel's channels, as bits. */
+    static __device__ __forceinline__ void store_pixel(const uint32_t (&values)[CHANNELS], uint32_t to, uint32_t plane)
+    {
+        store(values, to, plane);
+    }
+};
+
+struct quad_of_16_bits {
+    static constexpr int PIXELS = 2, CHANNELS = 8;
+    template <int selected>
+    static __device__ __forceinline__ void store_one(const uint32_t (&words)[CHANNELS], uint32_t to)
+    {
+        uint32_t pairs[4];
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+            pairs[c] = __byte_perm(words[2 * c], words[2 * c + 1], selected);
+        store_quad(to, pairs);
+    }
+    static __device__ __forceinline__ void store(const uint32_t (&words)[CHANNELS], uint32_t to, uint32_t)
+    {
+        store_one<0x5410>(words, to);
+        store_one<0x7632>(words, to + TCONV_WGMMA_QUAD);
+    }
+    static __device__ __forceinline__ void store_pixel(const uint32_t (&values)[CHANNELS], uint32_t to, uint32_t)
+    {
+        store_one<0x5410>(values, to);
+    }
+};
+template <> struct quad_of<f16_mode> : quad_of_16_bits {
+};
+template <> struct quad_of<bf16_mode> : quad_of_16_bits {
+};
+
+/* count lane's pixels, `step` pixels apart, of one quad: all loaded before the first is stored. */
+template <class Mode, int count>
+__device__ __forceinline__ void convert(uint32_t from, uint32_t channel_bytes, uint32_t to, uint32_t plane, int step)
+{
+    using Quad = quad_of<Mode>;
+    uint32_t words[count][Quad::CHANNELS];
+#pragma unroll
+    for (int i = 0; i < count; i++)
+#pragma unroll
+        for (int c = 0; c < Quad::CHANNELS; c++)
+            words[i][c] = load_word(from + c * channel_bytes + i * step * (uint32_t)sizeof(typename Mode::Element));
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        Quad::store(words[i], to + i * step * TCONV_WGMMA_QUAD, plane);
+}
+
+template <class Mode>
+__device__ __forceinline__ void convert_boxes(const tconv_wgmma_parameters &layer, const shared_layout &shared,
+                                              int warp, int lane)
+{
+    using Quad = quad_of<Mode>;
+    constexpr int AT_ONCE = Mode::STRICT ? 2 : Quad::PIXELS == 2 ? 2 : 4;
+    constexpr uint32_t element = sizeof(typename Mode::Element);
+    const int patch = layer.patch, quads = 2 * layer.steps;
+    const uint32_t channel_bytes = patch * element, quad_bytes = patch * TCONV_WGMMA_QUAD, plane = quads * quad_bytes;
+    /* Two warps on each of two quads, or one on each of four. */
+    const int quad_warps = quads == 2 ? 2 : 1, first_quad = warp / quad_warps, quad_step = CONVERTERS / quad_warps;
+    const int first_pixel = (warp % quad_warps * WARP + lane) * Quad::PIXELS, step = quad_warps * WARP * Quad::PIXELS;
+    ring box = {0, 0}, stage = {0, 1};
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        for (int chunk = 0; chunk < layer.chunks; chunk++) {
+            barrier_wait(shared.box_full + 8 * box.at, box.parity);
+            barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
+            for (int quad = first_quad; quad < quads; quad += quad_step) {
+                const uint32_t from = shared.boxes + box.at * layer.box_bytes + quad * Quad::CHANNELS * channel_bytes;
+                const uint32_t to = shared.stages + stage.at * layer.stage_bytes + quad * quad_bytes;
+                int pixel = first_pixel;
+#pragma unroll 1
+                for (; pixel + (AT_ONCE - 1) * step < patch; pixel += AT_ONCE * step)
+                    convert<Mode, AT_ONCE>(from + pixel * element, channel_bytes, to + pixel * TCONV_WGMMA_QUAD, plane,
+                                           step);
+#pragma unroll 1
+                for (; pixel < patch; pixel += step)
+                    convert<Mode, 1>(from + pixel * element, channel_bytes, to + pixel * TCONV_WGMMA_QUAD, plane, step);
+            }
+            fence_for_async_proxy();
+            __syncwarp();
+            if (lane == 0) {
+                barrier_arrive(shared.stage_full + 8 * stage.at);
+                barrier_arrive(shared.box_empty + 8 * box.at);
+            }
+            box.next(layer.boxes);
+            stage.next(layer.stages);
+        }
+    }
+}
+
+/* The bits of an element of src; 0 outside of it. */
+__device__ __forceinline__ uint32_t load_element(const float *from, bool exists)
+{
+    return exists ? __float_as_uint(*from) : 0;
+}
+template <class Half> __device__ __forceinline__ uint32_t load_element(const Half *from, bool exists)
+{
+    return exists ? *reinterpret_cast<const uint16_t *>(from) : 0;
+}
+
+/* Fills stages from src itself, where it lies so that the copy engine cannot read it. */
+template <class Mode>
+__device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer, const shared_layout &shared, int warp,
+                                            int lane)
+{
+    using Quad = quad_of<Mode>;
+    using Element = typename Mode::Element;
+    const uint32_t quad_bytes = layer.patch * TCONV_WGMMA_QUAD, plane = 2 * layer.steps * quad_bytes;
+    ring stage = {0, 1};
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        const int first_column = box_column(layer, tile), first_row = tile.row + layer.first_row;
+        const int group = tile.block / layer.group_blocks;
+        const Element *src = static_cast<const Element *>(layer.src) + tile.image * layer.src_image +
+                             (int64_t)group * layer.group_in * layer.src_channel;
+        int channels = layer.group_in;
+        for (int chunk = 0; chunk < layer.chunks; chunk++) {
+            barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
+            const uint32_t to = shared.stages + stage.at * layer.stage_bytes;
+            for (int pixel = warp * WARP + lane; pixel < layer.patch; pixel += CONVERTERS * WARP) {
+                const int patch_row = pixel / layer.pitch;
+                const int row = first_row + patch_row, column = first_column + pixel - patch_row * layer.pitch;
+                const bool inside =
+                    (unsigned)row < (unsigned)layer.in_rows && (unsigned)column < (unsigned)layer.in_columns;
+                const Element *from = src + (int64_t)row * layer.in_columns + column;
+#pragma unroll 2
+                for (int quad = 0; quad < 2 * layer.steps; quad++) {
+                    uint32_t values[Quad::CHANNELS];
+#pragma unroll
+                    for (int c = 0; c < Quad::CHANNELS; c++)
+                        values[c] =
+                            load_element(from + c * layer.src_channel, inside && quad * Quad::CHANNELS + c < channels);
+                    Quad::store_pixel(values, to + quad * quad_bytes + pixel * TCONV_WGMMA_QUAD, plane);
+                    from += Quad::CHANNELS * layer.src_channel;
+                }
+            }
+            fence_for_async_proxy();
+            __syncwarp();
+            if (lane == 0)
+                barrier_arrive(shared.stage_full + 8 * stage.at);
+            stage.next(layer.stages);
+            src += layer.chunk_channels * layer.src_channel;
+            channels -= layer.chunk_channels;
+        }
+    }
+}
+
+} // namespace tconv_wgmma
+
+#endif

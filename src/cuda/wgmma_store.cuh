@@ -1,0 +1,244 @@
+/* From a warp's sums in registers to rows of dst: staging them in shared memory, which the warps that multiply do, and storing
+ * what is staged, by the copy engine or by vectors, which is a role of its own. */
+#ifndef TCONV_CUDA_WGMMA_STORE_CUH
+#define TCONV_CUDA_WGMMA_STORE_CUH
+
+#include "wgmma_tile.cuh"
+
+namespace tconv_wgmma
+{
+
+/* How a warp's sums go through its staging memory, in two turns: a unit's 16 rows of M each or, where the units are two
+ * column phases, 8 rows of both, interleaved. */
+template <class Mode, int N, bool interleaved> struct staging {
+    using Element = typename Mode::Element;
+    static constexpr bool HALVES = interleaved;
+    static constexpr int ROWS = HALVES ? STAGED_ROWS / 2 : STAGED_ROWS;
+    static constexpr int ROW_PIXELS = interleaved ? 2 : 1; /* elements for each pixel */
+    static constexpr int PITCH = ROW_PIXELS * tconv_wgmma_staged_pitch(N, sizeof(Element));
+};
+template <class Mode, int N> constexpr int STAGED_BYTES = tconv_wgmma_staged_bytes(N, sizeof(typename Mode::Element));
+
+/* Where a turn of a warp begins in dst: the first of its rows of M, and the first row of its unit. */
+struct turn_place {
+    int first_of_group; /* output channel */
+    int channels;       /* of the turn's rows that exist */
+    int row;            /* of dst; may be past the last */
+    int64_t offset;     /* elements, of that row and channel */
+};
+
+template <class Staging>
+__device__ __forceinline__ turn_place find_turn(const tconv_wgmma_parameters &layer, const tile_place &tile, int group,
+                                                int warp, int turn)
+{
+    const int m = warp * STAGED_ROWS + (Staging::HALVES ? turn * Staging::ROWS : 0), unit = Staging::HALVES ? 0 : turn;
+    turn_place place;
+    place.first_of_group = tile.block % layer.group_blocks * layer.block_channels + m % layer.block_channels;
+    place.channels = min(Staging::ROWS, layer.group_out - place.first_of_group);
+    place.row =
+        (tile.row + layer.unit_row[group][unit] + m / layer.block_channels) * layer.stride_h + layer.row_residue[group];
+    place.offset =
+        tile.image * layer.dst_image +
+        ((int64_t)(tile.block / layer.group_blocks) * layer.group_out + place.first_of_group) * layer.dst_channel +
+        (int64_t)place.row * layer.out_columns + tile.column * Staging::ROW_PIXELS;
+    return place;
+}
+
+/* The bytes by which a row of dst is past a multiple of 16: bulk copies want the staged row to be so as well. */
+template <class Element>
+__device__ __forceinline__ int shift_of(const tconv_wgmma_parameters &layer, const turn_place &place)
+{
+    return layer.store_bulk ? (int)(uintptr_t)(static_cast<Element *>(layer.dst) + place.offset) & 15 : 0;
+}
+
+__device__ __forceinline__ void stage_pair(char *to, float first, float second, float)
+{
+    *reinterpret_cast<float2 *>(to) = make_float2(first, second);
+}
+template <class Half> __device__ __forceinline__ void stage_pair(char *to, float first, float second, Half)
+{
+    element_vector<Half, 2> pair;
+    pair.at[0] = from_compute<Half>(first);
+    pair.at[1] = from_compute<Half>(second);
+    *reinterpret_cast<element_vector<Half, 2> *>(to) = pair;
+}
+
+/* Unit `turn`. Of the four sums for each 8 pixels, the first two are of row lane / 4 of the warp's 16, the others of 8 rows
+ * on; bias is of these two rows. Selected by values, not by index, so that the sums stay in registers. */
+template <class Mode, int N>
+__device__ __forceinline__ void stage_rows(const float (&sums)[UNITS][N / 2], const float (&bias)[2], char *staged,
+                                           int turn, int lane)
+{
+    using Staging = staging<Mode, N, false>;
+    constexpr int element = sizeof(typename Mode::Element);
+    char *to = staged + lane / 4 * Staging::PITCH + lane % 4 * 2 * element;
+    const typename Mode::Element type = {};
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int i = 4 * j + 2 * half;
+            const float first = turn == 0 ? sums[0][i] : sums[1][i];
+            const float second = turn == 0 ? sums[0][i + 1] : sums[1][i + 1];
+            stage_pair(to + half * 8 * Staging::PITCH + j * 8 * element, first + bias[half], second + bias[half], type);
+        }
+    }
+}
+
+/* Both column phases, side by side; swapped where unit 0 is the odd one. */
+template <class Mode, int N>
+__device__ __forceinline__ void stage_phases(const float (&sums)[UNITS][N / 2], const float (&bias)[2], bool swapped,
+                                             char *staged, int turn, int lane)
+{
+    using Staging = staging<Mode, N, true>;
+    constexpr int element = sizeof(typename Mode::Element);
+    char *to = staged + lane / 4 * Staging::PITCH + lane % 4 * 4 * element;
+    const float add = turn == 0 ? bias[0] : bias[1];
+    const typename Mode::Element type = {};
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const int i = 4 * j + k;
+            const float zero = add + (turn == 0 ? sums[0][i] : sums[0][i + 2]);
+            const float one = add + (turn == 0 ? sums[1][i] : sums[1][i + 2]);
+            stage_pair(to + (j * 16 + k * 2) * element, swapped ? one : zero, swapped ? zero : one, type);
+        }
+    }
+}
+
+/* The ends of a row of dst that no bulk copy may write, in bytes: it begins at a multiple of 16 less head. */
+struct row_ends {
+    int head, middle, tail;
+    __device__ __forceinline__ row_ends(int shift, int bytes)
+    {
+        head = min(-shift & 15, bytes);
+        middle = (bytes - head) & ~15;
+        tail = bytes - head - middle;
+    }
+};
+
+__device__ __forceinline__ void copy_pairs(char *to, const char *from, int bytes)
+{
+    for (int i = 0; i < bytes; i += 4)
+        *reinterpret_cast<uint32_t *>(to + i) = *reinterpret_cast<const uint32_t *>(from + i);
+}
+
+/* Rows by bulk copies, which one lane asks for; their ends by a lane each. */
+__device__ __forceinline__ void store_rows_bulk(char *to, int64_t channel, const char *from, int pitch, int channels,
+                                                int length, int shift, int lane)
+{
+    const row_ends ends(shift, length);
+    if (lane == 0 && ends.middle > 0) {
+        char *target = to + ends.head;
+        uint32_t source = shared_address(from + ends.head);
+        for (int c = 0; c < channels; c++, target += channel, source += pitch)
+            store_bulk(target, source, ends.middle);
+    }
+    __syncwarp();
+    const int row = lane % STAGED_ROWS;
+    if (row < channels) {
+        const int at = lane < STAGED_ROWS ? 0 : ends.head + ends.middle;
+        copy_pairs(to + row * channel + at, from + row * pitch + at, lane < STAGED_ROWS ? ends.head : ends.tail);
+    }
+}
+
+/* Rows of dst that bulk copies cannot write, or not fast, vector elements at a time: the addresses allow it, and length is a
+ * multiple of it. Short rows are shared out among the lanes, several rows are on their way at once. */
+template <class Mode, int vector, int rows>
+__device__ __forceinline__ void store_rows(typename Mode::Element *to, int64_t channel, const char *from, int pitch,
+                                           int channels, int length, int lane)
+{
+    using Element = typename Mode::Element;
+    using Elements = element_vector<Element, vector>;
+    constexpr int AT_ONCE = Mode::STRICT ? 1 : vector == 4 ? 2 : 4;
+    const int row_lanes = length > 16 * vector ? 32 : length > 8 * vector ? 16 : 8;
+    const int first_row = lane / row_lanes, row_step = WARP / row_lanes;
+    for (int column = lane % row_lanes * vector; column < length; column += row_lanes * vector) {
+        const char *from_row = from + column * sizeof(Element) + first_row * pitch;
+        Element *to_row = to + column + first_row * channel;
+#pragma unroll 1
+        for (int c = first_row; c < channels; c += AT_ONCE * row_step) {
+            Elements elements[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                if (c + i * row_step < rows)
+                    elements[i] = *reinterpret_cast<const Elements *>(from_row + i * row_step * pitch);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                if (c + i * row_step < channels)
+                    *reinterpret_cast<Elements *>(to_row) = elements[i];
+                to_row += row_step * channel;
+            }
+            from_row += AT_ONCE * row_step * pitch;
+        }
+    }
+}
+
+/* What one warp of a warpgroup staged in one turn. */
+template <class Mode, class Staging>
+__device__ __forceinline__ void store_turn(const tconv_wgmma_parameters &layer, const tile_place &tile,
+                                           const char *staged, int group, int warp, int turn, int lane)
+{
+    using Element = typename Mode::Element;
+    const turn_place place = find_turn<Staging>(layer, tile, group, warp, turn);
+    const int length =
+        min(layer.tile_columns * Staging::ROW_PIXELS, layer.out_columns - tile.column * Staging::ROW_PIXELS);
+    const int shift = shift_of<Element>(layer, place);
+    Element *to = static_cast<Element *>(layer.dst) + place.offset;
+    const char *from = staged + shift;
+    for (int i = 0; i < layer.unit_rows; i++) {
+        if (place.row + i * layer.stride_h >= layer.out_rows)
+            break;
+        if (layer.store_bulk)
+            store_rows_bulk(reinterpret_cast<char *>(to), layer.dst_channel * sizeof(Element), from, Staging::PITCH,
+                            place.channels, length * sizeof(Element), shift, lane);
+        else if (layer.store_vector == 4)
+            store_rows<Mode, 4, Staging::ROWS>(to, layer.dst_channel, from, Staging::PITCH, place.channels, length,
+                                               lane);
+        else if (layer.store_vector == 2)
+            store_rows<Mode, 2, Staging::ROWS>(to, layer.dst_channel, from, Staging::PITCH, place.channels, length,
+                                               lane);
+        else
+            store_rows<Mode, 1, Staging::ROWS>(to, layer.dst_channel, from, Staging::PITCH, place.channels, length,
+                                               lane);
+        to += (int64_t)layer.stride_h * layer.out_columns;
+        from += layer.pitch * Staging::ROW_PIXELS * sizeof(Element);
+    }
+}
+
+/* Stores what the warps of one warpgroup stage. A buffer is told to be empty when the bulk copies of the next one have been
+ * asked for, so that the copy engine always has some to do. */
+template <class Mode, int N>
+__device__ __forceinline__ void store_tiles(const tconv_wgmma_parameters &layer, const shared_layout &shared, int group,
+                                            int lane)
+{
+    uint32_t parity = 0, pending = 0;
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        for (int turn = 0; turn < TURNS; turn++) {
+            const int buffer = layer.staged_turns == 2 ? turn : 0;
+            for (int warp = 0; warp < GROUP_WARPS; warp++) {
+                const int consumer = group * GROUP_WARPS + warp, place_of_warp = consumer * TURNS + buffer;
+                const char *staged = shared.staged + (consumer * layer.staged_turns + buffer) * STAGED_BYTES<Mode, N>;
+                barrier_wait(shared.staged_full + 8 * place_of_warp, parity >> buffer & 1);
+                if (layer.column_phases == 2)
+                    store_turn<Mode, staging<Mode, N, true>>(layer, tile, staged, group, warp, turn, lane);
+                else
+                    store_turn<Mode, staging<Mode, N, false>>(layer, tile, staged, group, warp, turn, lane);
+                stores_commit();
+                stores_wait_read<1>();
+                __syncwarp();
+                if (lane == 0)
+                    barrier_arrive_unless_0(pending);
+                pending = shared.staged_empty + 8 * place_of_warp;
+            }
+            parity ^= 1 << buffer;
+        }
+    }
+    stores_wait();
+}
+
+} // namespace tconv_wgmma
+
+#endif

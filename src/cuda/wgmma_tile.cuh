@@ -1,0 +1,90 @@
+/* What the roles of the wgmma kernel share: their numbers, the types of factors, where buffers and barriers lie, and which tile
+ * a number is. */
+#ifndef TCONV_CUDA_WGMMA_TILE_CUH
+#define TCONV_CUDA_WGMMA_TILE_CUH
+
+#include "element.cuh"
+#include "hopper_device.cuh"
+#include "wgmma_kernels.h"
+
+namespace tconv_wgmma
+{
+
+using namespace hopper;
+
+constexpr int WARP = 32, GROUP_WARPS = 4, CONSUMER_WARPS = TCONV_WGMMA_GROUPS * GROUP_WARPS;
+constexpr int UNITS = TCONV_WGMMA_UNITS, CONVERTERS = 4;
+constexpr int BOX_WARP = CONVERTERS, SLOT_WARP = CONVERTERS + 1, FIRST_STORE_WARP = CONVERTERS + 2;
+constexpr int STAGED_ROWS = 16;                        /* of M, that a warp stages at once */
+constexpr uint32_t PRODUCT_BYTES = TCONV_WGMMA_M * 32; /* one plane of the weights of one product */
+constexpr uint32_t PRODUCT_HALF = TCONV_WGMMA_M * 16;  /* of it, of one quad */
+constexpr uint32_t PRODUCT_ROWS = PRODUCT_BYTES / 16;
+
+/* What differs among types of factors. Registers: of a thread that multiplies, of any other. */
+struct tf32_mode {
+    using Element = float;
+    static constexpr product_type TYPE = PRODUCT_TF32;
+    static constexpr bool STRICT = false;
+    static constexpr int PLANES = 1, CONSUMER_REGISTERS = 168, OTHER_REGISTERS = 88;
+};
+struct strict_mode : tf32_mode {
+    static constexpr bool STRICT = true;
+    static constexpr int PLANES = 2, CONSUMER_REGISTERS = 216, OTHER_REGISTERS = 40;
+};
+struct f16_mode : tf32_mode {
+    using Element = __half;
+    static constexpr product_type TYPE = PRODUCT_F16;
+};
+struct bf16_mode : tf32_mode {
+    using Element = __nv_bfloat16;
+    static constexpr product_type TYPE = PRODUCT_BF16;
+};
+
+/* The barriers, and where the buffers begin. */
+struct shared_layout {
+    uint32_t stage_full, stage_empty, box_full, box_empty, slot_full, slot_empty, staged_full, staged_empty;
+    uint32_t boxes, stages, slots;
+    char *staged;
+};
+
+constexpr int TURNS = 2; /* in which a warp hands over its sums of a tile: see staging */
+constexpr int BARRIERS = 6 * TCONV_WGMMA_STAGES + 2 * CONSUMER_WARPS * TURNS;
+
+/* A ring of buffers as one side walks it. The side that fills begins with parity 1: its first round need not wait. */
+struct ring {
+    int at;
+    uint32_t parity;
+    __device__ __forceinline__ void next(int count)
+    {
+        if (++at == count) {
+            at = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+struct tile_place {
+    int block, row, column, image; /* row and column: the first position */
+};
+
+__device__ __forceinline__ tile_place find_tile(const tconv_wgmma_parameters &layer, int number)
+{
+    tile_place tile;
+    tile.block = number % layer.blocks;
+    number /= layer.blocks;
+    tile.column = number % layer.column_tiles * layer.tile_columns;
+    number /= layer.column_tiles;
+    tile.row = number % layer.row_tiles * layer.tile_rows;
+    tile.image = number / layer.row_tiles;
+    return tile;
+}
+
+/* The first column of the box: rounded down, because the copy engine wants addresses that are multiples of 16 bytes. */
+__device__ __forceinline__ int box_column(const tconv_wgmma_parameters &layer, const tile_place &tile)
+{
+    return (tile.column + layer.first_column) & -layer.column_alignment;
+}
+
+} // namespace tconv_wgmma
+
+#endif
