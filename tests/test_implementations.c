@@ -431,6 +431,17 @@ Test(implementations_cuda, nan_and_inf_go_where_the_arithmetic_takes_them)
     check_specials(TCONV_BACKEND_CUDA);
 }
 
+static void check_kinds_in_all_ways(const harness_case *test, int threads)
+{
+    for (size_t w = 0; w < way_count; w++) {
+        harness_output output;
+        if (!run_way(test, &ways[w], threads, false, &output))
+            continue;
+        check_kinds(test, &output, &ways[w]);
+        harness_output_release(&output);
+    }
+}
+
 /* Layers large enough for what takes no small ones: few channels per group, and few output channels. */
 Test(implementations_cuda, nan_and_inf_go_there_in_larger_layers)
 {
@@ -457,13 +468,7 @@ Test(implementations_cuda, nan_and_inf_go_there_in_larger_layers)
                     sprinkle(&test.src_view, layer.desc.dtype, test.src.data, &random, 300);
                 if (where != 0)
                     sprinkle(&test.weights_view, layer.desc.dtype, test.weights.data, &random, 300);
-                for (size_t w = 0; w < way_count; w++) {
-                    harness_output output;
-                    if (!run_way(&test, &ways[w], 1, false, &output))
-                        continue;
-                    check_kinds(&test, &output, &ways[w]);
-                    harness_output_release(&output);
-                }
+                check_kinds_in_all_ways(&test, 1);
                 harness_case_destroy(&test);
             }
         }
@@ -487,13 +492,7 @@ Test(implementations, a_missing_tap_is_skipped)
                 harness_element_set(layer.desc.dtype, test.weights.data, i, INFINITY);
             for (int64_t i = 0; i < test.src_view.extent; i++)
                 harness_element_set(layer.desc.dtype, test.src.data, i, 1);
-            for (size_t w = 0; w < way_count; w++) {
-                harness_output output;
-                if (!run_way(&test, &ways[w], 2, false, &output))
-                    continue;
-                check_kinds(&test, &output, &ways[w]);
-                harness_output_release(&output);
-            }
+            check_kinds_in_all_ways(&test, 2);
             harness_case_destroy(&test);
         }
 }

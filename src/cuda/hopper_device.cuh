@@ -180,12 +180,10 @@ template <product_type type, int N> struct product;
 
 #define TCONV_SUMS_4(i)  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
 #define TCONV_SUMS_12(i) TCONV_SUMS_4(i), TCONV_SUMS_4(i + 4), TCONV_SUMS_4(i + 8)
-#define TCONV_SUMS_24(i) TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12)
-#define TCONV_SUMS_32(i) TCONV_SUMS_24(i), TCONV_SUMS_4(i + 24), TCONV_SUMS_4(i + 28)
+#define TCONV_SUMS_32(i) TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12), TCONV_SUMS_4(i + 24), TCONV_SUMS_4(i + 28)
 #define TCONV_SUMS_40(i) TCONV_SUMS_32(i), TCONV_SUMS_4(i + 32), TCONV_SUMS_4(i + 36)
 #define TCONV_SUMS_44(i) TCONV_SUMS_40(i), TCONV_SUMS_4(i + 40)
-#define TCONV_SUMS_48(i) TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44)
-#define TCONV_SUMS_52(i) TCONV_SUMS_48(i), TCONV_SUMS_4(i + 48)
+#define TCONV_SUMS_52(i) TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44), TCONV_SUMS_4(i + 48)
 #define TCONV_SUMS_64(i) TCONV_SUMS_52(i), TCONV_SUMS_12(i + 52)
 
 #define TCONV_NAMES_24                                                                                                 \
@@ -193,8 +191,7 @@ template <product_type type, int N> struct product;
 #define TCONV_NAMES_32 TCONV_NAMES_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define TCONV_NAMES_40 TCONV_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define TCONV_NAMES_44 TCONV_NAMES_40 ", %40, %41, %42, %43"
-#define TCONV_NAMES_48 TCONV_NAMES_44 ", %44, %45, %46, %47"
-#define TCONV_NAMES_52 TCONV_NAMES_48 ", %48, %49, %50, %51"
+#define TCONV_NAMES_52 TCONV_NAMES_44 ", %44, %45, %46, %47, %48, %49, %50, %51"
 #define TCONV_NAMES_64 TCONV_NAMES_52 ", %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 /* flags: for 16-bit types, that neither operand is transposed. */
@@ -214,7 +211,6 @@ template <product_type type, int N> struct product;
     TCONV_PRODUCT(PRODUCT_TF32, "k8.f32.tf32.tf32", "", N, count, a, b, accumulate)                                    \
     TCONV_PRODUCT(PRODUCT_F16, "k16.f32.f16.f16", ", 0, 0", N, count, a, b, accumulate)                                \
     TCONV_PRODUCT(PRODUCT_BF16, "k16.f32.bf16.bf16", ", 0, 0", N, count, a, b, accumulate)
-TCONV_PRODUCTS(48, 24, 24, 25, 26)
 TCONV_PRODUCTS(64, 32, 32, 33, 34)
 TCONV_PRODUCTS(80, 40, 40, 41, 42)
 TCONV_PRODUCTS(88, 44, 44, 45, 46)
