@@ -10,8 +10,9 @@ tconv's math = tf32 and PyTorch's allow_tf32. PyTorch allocates its outputs from
 
 Protocol: every contender is a CUDA graph of one or more runs, so that calls from Python cost neither side anything. Runs take
 turns over as many sets of src and dst as it takes to fill the L2 cache several times over; a layer that does so by itself has
-one. "burst": in each of several rounds every contender in turn (in another order each round) gets a pause, some replays to wake
-the clocks, and some that are timed by events around each; the figure is the median of all. "sustained", for the layers and
+one. "burst": in each of several rounds tconv and PyTorch in turn (in another order each round) get a pause, some replays to wake
+the clocks, and some that are timed by events around each; the figure is the median of all. With benchmark off and on PyTorch has
+such rounds of its own, since only one of its graphs may be there at a time. "sustained", for the layers and
 precision with bars of their own: a second back to back, then the median of the replays right after it; every contender in turn.
 
 The floor is max(bytes / copy rate, FLOP / matrix product rate) + 3 us; bytes are src, weights and dst once each; rates are
@@ -78,18 +79,18 @@ def prepare(entrant, case, layout, precision):
 
 
 def burst(prepared, options):
-    """Median milliseconds of each, by name."""
+    """Milliseconds of each, by name."""
     times = {p.name: [] for p in prepared}
     for turn in range(options.rounds):
         for p in prepared[turn % len(prepared):] + prepared[:turn % len(prepared)]:
             time.sleep(options.idle)
             times[p.name] += p.replay.burst()
-    return {name: statistics.median(found) for name, found in times.items()}
+    return times
 
 
-def found_by(case, p, dtype, ms, floors):
-    """What is known of a contender after the burst; its error is that of the last replay."""
-    return {"ms": ms, **floors, "relative_l2": case.error(p.result(), dtype), **p.facts}
+def found_by(case, p, dtype, floors):
+    """What is known of a contender after the burst, its time aside; its error is that of the last replay."""
+    return {**floors, "relative_l2": case.error(p.result(), dtype), **p.facts}
 
 
 def best_of_torch(found):
@@ -102,17 +103,28 @@ def best_of_torch(found):
 
 
 def compare(case, layout, precision, entrants, rates, options):
-    """tconv's and PyTorch's results for a layer, by name, and what failed."""
+    """tconv's and PyTorch's results for a layer, by name, and what failed. tconv, which is first, takes turns with one of
+    PyTorch's two after the other: with graphs of both at once PyTorch crashed in replaying the older one (dw_up2)."""
     dtype, row = g.PRECISIONS[precision][0], case.row
     floors = rates.floors_ms(precision, c.flop(row), case.bytes(dtype))
-    ready = {e.name: prepare(e, case, layout, precision) for e in entrants}
-    failures = {name: text for name, text in ready.items() if isinstance(text, str)}
-    prepared = [p for p in ready.values() if not isinstance(p, str)]
-    times = burst(prepared, options)
-    found = {p.name: found_by(case, p, dtype, times[p.name], floors) for p in prepared}
-    if gpu_report.is_judged_sustained(row["name"], layout, precision):
+    sustains = gpu_report.is_judged_sustained(row["name"], layout, precision)
+    ours, times, found, failures = prepare(entrants[0], case, layout, precision), {}, {}, {}
+    for peer in entrants[1:]:
+        theirs = prepare(peer, case, layout, precision)
+        failures.update({e.name: p for e, p in ((entrants[0], ours), (peer, theirs)) if isinstance(p, str)})
+        prepared = [p for p in (ours, theirs) if not isinstance(p, str)]
+        for name, ms in burst(prepared, options).items():
+            times.setdefault(name, []).extend(ms)
         for p in prepared:
-            found[p.name]["sustained_ms"] = statistics.median(p.replay.sustained(options.sustain))
+            if p.name not in found:
+                found[p.name] = found_by(case, p, dtype, floors)
+                if sustains:
+                    found[p.name]["sustained_ms"] = statistics.median(p.replay.sustained(options.sustain))
+        theirs = p = None  # its graph goes before the next one is made
+        prepared.clear()
+        gc.collect()
+    for name, ms in times.items():
+        found[name]["ms"] = statistics.median(ms)
     results = {f"tconv {layout}": found.get("tconv"), f"torch {layout}": best_of_torch(found)}
     return {name: {**value, "layout": layout, "dtype": dtype} for name, value in results.items() if value}, failures
 
