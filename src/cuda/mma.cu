@@ -29,7 +29,7 @@ bool mma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     const tconv_problem *problem = &layer->problem;
     tconv_cuda_mma_parameters parameters;
-    const tconv_cuda_mma_kernel *kernel;
+    int64_t choice;
     if (layer->target.compute_capability < MIN_COMPUTE_CAPABILITY) {
         snprintf(reason, TCONV_REASON_SIZE, "a device of compute capability 8.0 or more");
         return false;
@@ -42,7 +42,7 @@ bool mma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
         snprintf(reason, TCONV_REASON_SIZE, "at least %d input and output channels per group", (int)MIN_GROUP_IN);
         return false;
     }
-    return tconv_cuda_mma_plan(layer, NULL, &parameters, &kernel, reason);
+    return tconv_cuda_mma_choose(layer, &parameters, &choice, reason);
 }
 
 int64_t blobs_of(const tconv_cuda_mma_parameters *parameters)
@@ -50,23 +50,13 @@ int64_t blobs_of(const tconv_cuda_mma_parameters *parameters)
     return (int64_t)parameters->groups * parameters->channel_tiles * parameters->residue_sets * parameters->chunks;
 }
 
-tconv_status plan(const tconv_layer *layer, const tconv_arguments *arguments, tconv_cuda_mma_parameters *parameters,
-                  const tconv_cuda_mma_kernel **kernel, tconv_issue *issue)
-{
-    char reason[TCONV_REASON_SIZE];
-    if (tconv_cuda_mma_plan(layer, arguments, parameters, kernel, reason))
-        return TCONV_SUCCESS;
-    return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation", "cuda_mma: %s", reason);
-}
-
 tconv_status mma_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
     tconv_cuda_mma_parameters parameters;
-    const tconv_cuda_mma_kernel *kernel;
-    tconv_status status = plan(layer, NULL, &parameters, &kernel, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
+    char reason[TCONV_REASON_SIZE];
     int64_t size;
+    if (!tconv_cuda_mma_choose(layer, &parameters, &sizes->choice, reason))
+        return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation", "cuda_mma: %s", reason);
     if (!tconv_checked_mul(blobs_of(&parameters), (int64_t)parameters.blob_words * 4, &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;
@@ -79,9 +69,8 @@ tconv_status mma_pack(const tconv_layer *layer, const void *weights, void *packe
     tconv_cuda_mma_parameters parameters;
     const tconv_cuda_mma_kernel *kernel;
     tconv_cuda_guard guard;
-    tconv_status status = plan(layer, NULL, &parameters, &kernel, issue);
-    if (status == TCONV_SUCCESS)
-        status = tconv_cuda_enter(&guard, layer->target.device, issue);
+    tconv_cuda_mma_chosen(layer, NULL, &parameters, &kernel);
+    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     status = tconv_cuda_mma_pack(layer, &parameters, weights, packed, stream, issue);
@@ -123,9 +112,8 @@ tconv_status mma_execute(const tconv_layer *layer, const tconv_arguments *argume
     tconv_cuda_mma_parameters parameters;
     const tconv_cuda_mma_kernel *kernel;
     tconv_cuda_guard guard;
-    tconv_status status = plan(layer, arguments, &parameters, &kernel, issue);
-    if (status == TCONV_SUCCESS)
-        status = tconv_cuda_enter(&guard, layer->target.device, issue);
+    tconv_cuda_mma_chosen(layer, arguments, &parameters, &kernel);
+    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     parameters.src = arguments->src;

@@ -117,11 +117,15 @@ extern const tconv_cuda_mma_kernel tconv_cuda_mma_tf32_kernels[], tconv_cuda_mma
     tconv_cuda_mma_f16_kernels[], tconv_cuda_mma_bf16_kernels[], tconv_cuda_mma_f16_planes_kernels[],
     tconv_cuda_mma_bf16_planes_kernels[];
 
-/* Cuts a layer (mma_plan.cu). False with a reason where it cannot be. Pointers are left NULL; vectors are those of
- * pointers aligned as their addresses say (NULL: to anything). */
-bool tconv_cuda_mma_plan(const tconv_layer *layer, const tconv_arguments *arguments,
-                         tconv_cuda_mma_parameters *parameters, const tconv_cuda_mma_kernel **kernel,
-                         char reason[TCONV_REASON_SIZE]);
+/* Chooses how a layer is cut (mma_plan.cu), and the number that stands for it. False with a reason where it cannot be. Of
+ * the parameters, pointers are left NULL and what their alignment decides is not filled in. */
+bool tconv_cuda_mma_choose(const tconv_layer *layer, tconv_cuda_mma_parameters *parameters, int64_t *choice,
+                           char reason[TCONV_REASON_SIZE]);
+
+/* What layer->choice stands for. Pointers are left NULL; vectors are those of pointers aligned as their addresses say (NULL:
+ * to anything). */
+void tconv_cuda_mma_chosen(const tconv_layer *layer, const tconv_arguments *arguments,
+                           tconv_cuda_mma_parameters *parameters, const tconv_cuda_mma_kernel **kernel);
 
 /* Launches what packs the weights (mma_pack.cu). */
 tconv_status tconv_cuda_mma_pack(const tconv_layer *layer, const tconv_cuda_mma_parameters *parameters,

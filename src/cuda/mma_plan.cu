@@ -1,7 +1,8 @@
 /*
  * How a layer is cut for the tensor-core kernels: all ways that fit are compared by a model of their time, and the least is
  * taken. The model counts, for a tile, the cycles of the matrix units, of shared memory and of copies, and how many rounds
- * of blocks the device takes. Nothing depends on pointers, so that weights packed once fit every call.
+ * of blocks the device takes. Nothing depends on pointers, so that weights packed once fit every call; what was chosen is
+ * kept in the plan as a number (tconv_layer's choice), since comparing takes up to 25 microseconds.
  */
 #include "mma_kernels.h"
 
@@ -281,13 +282,13 @@ void consider(search *in, tconv_cuda_mma_parameters *cut, const tconv_cuda_mma_k
     }
 }
 
-/* The tile for so many positions whose rows have so many columns. */
-void consider_tile(search *in, tconv_cuda_mma_parameters *cut, const tconv_cuda_mma_kernel *kernel, int columns)
+/* Lays out the tile for so many positions whose rows have so many columns. Returns false where there is none. */
+bool lay_out_tile(const search *in, tconv_cuda_mma_parameters *cut, const tconv_cuda_mma_kernel *kernel, int columns)
 {
     const int vector = 16 / in->element_size;
     cut->positions = cut->position_warps * kernel->position_blocks * 8;
     if (columns > cut->positions || columns > TCONV_CUDA_MMA_EXTENT)
-        return;
+        return false;
     cut->tile_columns = columns;
     cut->tile_rows = (int)tconv_min(cut->positions / columns, in->position_rows);
     cut->tile_rows = ceil_div(in->position_rows, ceil_div(in->position_rows, cut->tile_rows)); /* even ones */
@@ -300,33 +301,44 @@ void consider_tile(search *in, tconv_cuda_mma_parameters *cut, const tconv_cuda_
         cut->patch_columns = round_up(cut->patch_columns + vector - 1, vector);
     if (cut->patch_rows > TCONV_CUDA_MMA_EXTENT || cut->patch_columns > TCONV_CUDA_MMA_EXTENT ||
         (int64_t)cut->tile_images * cut->patch_rows * cut->patch_columns > MAX_SHARED_WORDS)
-        return;
+        return false;
     cut->row_tiles = ceil_div(in->position_rows, cut->tile_rows);
     cut->column_tiles = ceil_div(in->position_columns, columns);
     const int64_t tiles =
         (int64_t)ceil_div((int)tconv_max(cut->batch, 1), cut->tile_images) * cut->row_tiles * cut->column_tiles;
     if (tiles >= MAX_BLOCKS)
-        return;
+        return false;
     cut->position_tiles = (unsigned int)tiles;
-    consider(in, cut, kernel);
+    return true;
+}
+
+void consider_tile(search *in, tconv_cuda_mma_parameters *cut, const tconv_cuda_mma_kernel *kernel, int columns)
+{
+    if (lay_out_tile(in, cut, kernel, columns))
+        consider(in, cut, kernel);
+}
+
+void share_warps(tconv_cuda_mma_parameters *cut, int residue_parts, int channel_parts, int position_warps)
+{
+    cut->residue_parts = residue_parts;
+    cut->residue_sets = ceil_div(cut->row_residues, residue_parts);
+    cut->channel_parts = channel_parts;
+    cut->channel_tiles = ceil_div(cut->group_out, cut->part_channels * channel_parts);
+    cut->position_warps = position_warps;
 }
 
 /* Ways to share out a block's warps. */
 void consider_warps(search *in, tconv_cuda_mma_parameters *cut, const tconv_cuda_mma_kernel *kernel, int residue_parts)
 {
     const int full = round_up(in->position_columns, 2);
-    cut->residue_parts = residue_parts;
-    cut->residue_sets = ceil_div(cut->row_residues, residue_parts);
     for (int channel_parts = 1; channel_parts * residue_parts <= TCONV_CUDA_MMA_WARPS; channel_parts *= 2) {
         if (channel_parts > 1 && cut->part_channels * channel_parts >= 2 * cut->group_out)
             break;
-        cut->channel_parts = channel_parts;
-        cut->channel_tiles = ceil_div(cut->group_out, cut->part_channels * channel_parts);
         for (int warps = 1; warps * channel_parts * residue_parts <= TCONV_CUDA_MMA_WARPS; warps++) {
             if (warps * channel_parts * residue_parts * 2 < TCONV_CUDA_MMA_WARPS / 2)
                 continue;
             const int positions = warps * kernel->position_blocks * 8;
-            cut->position_warps = warps;
+            share_warps(cut, residue_parts, channel_parts, warps);
             consider_tile(in, cut, kernel, full);
             const int width = positions < full ? positions : full;
             for (int columns = width >= 64 ? 64 : 32; columns >= 16; columns /= 2)
@@ -411,31 +423,61 @@ static int64_t additions_of(const tconv_layer *layer, const tconv_cuda_mma_param
     return tconv_ceil_div(layer->rows.max_taps * cut->shifts * steps, cut->flush_steps);
 }
 
-bool tconv_cuda_mma_plan(const tconv_layer *layer, const tconv_arguments *arguments,
-                         tconv_cuda_mma_parameters *parameters, const tconv_cuda_mma_kernel **kernel,
-                         char reason[TCONV_REASON_SIZE])
+/* Begins a search, and the cut that all of its cuts have in common. */
+static bool begin(const tconv_layer *layer, search *in, tconv_cuda_mma_parameters *cut, char reason[TCONV_REASON_SIZE])
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_cuda_mma_mode mode = mode_of(layer);
-    tconv_cuda_mma_parameters cut;
-    if (!fill_layer(layer, &cut, reason))
+    if (!fill_layer(layer, cut, reason))
         return false;
-    search in = {};
-    in.layer = layer;
+    *in = {};
+    in->layer = layer;
+    in->element_size = (int)problem->element_size;
+    in->products = mode == TCONV_CUDA_MMA_STRICT ? 3 : 1;
+    in->row_spread = (int)(layer->rows.max_shift - layer->rows.min_shift);
+    in->column_spread = (int)(layer->columns.max_shift - layer->columns.min_shift);
+    in->position_rows = (int)tconv_ceil_div(problem->h.out, problem->h.stride);
+    in->position_columns = (int)tconv_ceil_div(problem->w.out, problem->w.stride);
+    cut->planes = mode == TCONV_CUDA_MMA_STRICT ? 2 : 1;
+    cut->skew_mask = cut->nhwc ? 0 : 16 / in->element_size - 1;
+    flatten(in, cut);
+    cut->flush_steps = mode == TCONV_CUDA_MMA_STRICT ? STRICT_FLUSH_STEPS : FLUSH_STEPS;
+    return true;
+}
+
+/* What tells a layer's cuts apart, in the order of a choice's bits; tile_columns is the only one above 255. */
+enum { KERNEL, RESIDUE_PARTS, CHANNEL_PARTS, POSITION_WARPS, TILE_COLUMNS, CHUNK_WORDS, CUT_STAGES, CUT_NUMBERS };
+static constexpr int CUT_BITS[CUT_NUMBERS] = {8, 4, 4, 4, 10, 6, 3};
+
+static int64_t choice_of(const tconv_layer *layer, const tconv_cuda_mma_parameters *cut,
+                         const tconv_cuda_mma_kernel *kernel)
+{
+    const int64_t numbers[CUT_NUMBERS] = {kernel - tconv_cuda_mma_kernels(mode_of(layer)),
+                                          cut->residue_parts,
+                                          cut->channel_parts,
+                                          cut->position_warps,
+                                          cut->tile_columns,
+                                          cut->chunk_words,
+                                          cut->stages};
+    int64_t choice = 0;
+    for (int i = CUT_NUMBERS - 1; i >= 0; i--)
+        choice = choice << CUT_BITS[i] | numbers[i];
+    return choice;
+}
+
+bool tconv_cuda_mma_choose(const tconv_layer *layer, tconv_cuda_mma_parameters *parameters, int64_t *choice,
+                           char reason[TCONV_REASON_SIZE])
+{
+    const int stride = (int)layer->problem.w.stride;
+    const tconv_cuda_mma_mode mode = mode_of(layer);
+    tconv_cuda_mma_parameters cut;
+    search in;
+    if (!begin(layer, &in, &cut, reason))
+        return false;
     in.limits = limits_of(layer->target.device);
-    in.element_size = (int)problem->element_size;
-    in.products = mode == TCONV_CUDA_MMA_STRICT ? 3 : 1;
-    in.row_spread = (int)(layer->rows.max_shift - layer->rows.min_shift);
-    in.column_spread = (int)(layer->columns.max_shift - layer->columns.min_shift);
-    in.position_rows = (int)tconv_ceil_div(problem->h.out, problem->h.stride);
-    in.position_columns = (int)tconv_ceil_div(problem->w.out, problem->w.stride);
-    cut.planes = mode == TCONV_CUDA_MMA_STRICT ? 2 : 1;
-    cut.skew_mask = cut.nhwc ? 0 : 16 / in.element_size - 1;
-    flatten(&in, &cut);
-    cut.flush_steps = mode == TCONV_CUDA_MMA_STRICT ? STRICT_FLUSH_STEPS : FLUSH_STEPS;
     const bool long_sums = mode == TCONV_CUDA_MMA_STRICT && additions_of(layer, &cut) > TCONV_CUDA_MMA_MAX_ADDITIONS;
     for (const tconv_cuda_mma_kernel *each = tconv_cuda_mma_kernels(mode); each->function != NULL; each++) {
-        if (each->stride != problem->w.stride || each->any_length != long_sums)
+        if (each->stride != stride || each->any_length != long_sums)
             continue;
         cut.part_channels = UNIT_ROWS * each->channel_blocks;
         if (each->channel_blocks > 1 && cut.part_channels >= 2 * cut.group_out)
@@ -444,14 +486,34 @@ bool tconv_cuda_mma_plan(const tconv_layer *layer, const tconv_arguments *argume
         if (cut.row_residues > 1)
             consider_warps(&in, &cut, each, 1);
     }
-    if (in.best_kernel == NULL && long_sums && problem->w.stride > MAX_LONG_STRIDE)
+    if (in.best_kernel == NULL && long_sums && stride > MAX_LONG_STRIDE)
         return refuse(reason, "strict f32 sums of more than 48 times 64 terms, whose rounding would have to be "
                               "compensated, in columns of a stride above 5");
     if (in.best_kernel == NULL)
         return refuse(reason, "no tile of this stride and kernel fits in shared memory");
     *parameters = in.best;
-    *kernel = in.best_kernel;
-    fill_vectors(problem, arguments, parameters, in.best_kernel->stride, in.best_kernel->channel_blocks,
-                 in.best_kernel->position_blocks);
+    *choice = choice_of(layer, &in.best, in.best_kernel);
     return true;
+}
+
+void tconv_cuda_mma_chosen(const tconv_layer *layer, const tconv_arguments *arguments,
+                           tconv_cuda_mma_parameters *parameters, const tconv_cuda_mma_kernel **kernel)
+{
+    char unused[TCONV_REASON_SIZE];
+    int numbers[CUT_NUMBERS];
+    int64_t choice = layer->choice;
+    search in;
+    for (int i = 0; i < CUT_NUMBERS; i++) {
+        numbers[i] = (int)(choice & ((1 << CUT_BITS[i]) - 1));
+        choice >>= CUT_BITS[i];
+    }
+    begin(layer, &in, parameters, unused);
+    const tconv_cuda_mma_kernel *chosen = tconv_cuda_mma_kernels(mode_of(layer)) + numbers[KERNEL];
+    parameters->part_channels = UNIT_ROWS * chosen->channel_blocks;
+    share_warps(parameters, numbers[RESIDUE_PARTS], numbers[CHANNEL_PARTS], numbers[POSITION_WARPS]);
+    lay_out_tile(&in, parameters, chosen, numbers[TILE_COLUMNS]);
+    lay_out_shared(&in, parameters, numbers[CHUNK_WORDS], numbers[CUT_STAGES]);
+    fill_vectors(&layer->problem, arguments, parameters, chosen->stride, chosen->channel_blocks,
+                 chosen->position_blocks);
+    *kernel = chosen;
 }
