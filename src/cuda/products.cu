@@ -2,7 +2,9 @@
  * The products algorithm on CUDA: layers with few output channels and many input channels per group, on tensor cores. Each
  * pixel of src is multiplied once with all weights of its group, and the outputs are gathered from the products
  * (products_kernel.cu): src is read about once, in any phase, and dst is written once. f32 (strict by 3xTF32, or TF32),
- * f16 and bf16; strides up to 16, up to 88 weights per input channel; any padding, dilation, slice and alignment.
+ * f16 and bf16; strides up to 16, up to 88 weights per input channel; any padding, dilation, slice and alignment. Hopper has a
+ * kernel of its own (products_rows.cu) for layers whose kernel rows are neighbours and fit one of its shapes; which, is the
+ * layer's choice.
  *
  * Numeric order: see the kernel; it depends on the layer alone.
  */
@@ -173,6 +175,119 @@ const char *refusal(const tconv_layer *layer, tconv_cuda_products_parameters *ma
                : NULL;
 }
 
+/* ------------------------------------------------------------------------------------------------- Hopper's kernel */
+
+constexpr int64_t ANY_KERNEL = 0;     /* as a layer's choice; others are 1 and the shape of Hopper's kernel */
+constexpr int64_t MAX_IDLE_SHARE = 4; /* of a block's images, at most one in so many may be missing in the last block */
+
+bool is_strict(const tconv_layer *layer)
+{
+    return layer->problem.dtype == TCONV_F32 && layer->target.math != TCONV_MATH_TF32;
+}
+
+/* Blocks for all images, of as many as their rows leave room for. */
+int64_t images_together(const tconv_problem *problem, const tconv_cuda_products_parameters *made)
+{
+    return tconv_ceil_div(problem->batch, PIXELS >> made->row_pixels_log2);
+}
+
+/* Products in the order of the shape, without what pads the last group of kernel rows. */
+int64_t rows_products_of(const tconv_problem *problem, const tconv_cuda_product_rows_shape *shape)
+{
+    const int64_t groups = tconv_ceil_div(problem->h.kernel, problem->h.stride) - 1;
+    return groups * shape->group_tiles * TILE +
+           (problem->h.kernel - groups * problem->h.stride) * problem->group_out * problem->w.kernel;
+}
+
+int64_t rows_weights_of(const tconv_layer *layer, int shape)
+{
+    return steps_of(&layer->problem) * tconv_cuda_product_rows_shapes[shape].tiles * TILE *
+           TCONV_CUDA_PRODUCTS_STEP_BYTES * (is_strict(layer) ? 2 : 1);
+}
+
+bool is_large(const tconv_layer *layer, int shape)
+{
+    return is_strict(layer) && tconv_cuda_product_rows_shapes[shape].large;
+}
+
+int64_t rows_shared_bytes_of(const tconv_layer *layer, int shape, int buffers,
+                             const tconv_cuda_products_parameters *made)
+{
+    const int64_t products =
+        (int64_t)buffers * tconv_cuda_product_rows_shapes[shape].group_tiles * TILE * TCONV_CUDA_PRODUCTS_PITCH;
+    const int64_t columns = made->sum_columns * 2; /* taps of each: two numbers */
+    return rows_weights_of(layer, shape) +
+           (int64_t)TCONV_CUDA_PRODUCT_ROWS_WARPS * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES *
+               TCONV_CUDA_PRODUCT_ROWS_STAGES(is_large(layer, shape)) +
+           (products + columns + layer->problem.group_out) * (int64_t)sizeof(float);
+}
+
+/* Blocks on a multiprocessor. */
+int64_t rows_resident_of(const tconv_layer *layer, int shape, int64_t shared_bytes)
+{
+    return tconv_min((max_shared(layer->target.compute_capability) + RESERVED) / (shared_bytes + RESERVED),
+                     is_large(layer, shape) ? 1 : 2);
+}
+
+/* Two buffers of products save a barrier for each row; not where they cost a block. */
+int rows_buffers_of(const tconv_layer *layer, int shape, const tconv_cuda_products_parameters *made)
+{
+    return rows_resident_of(layer, shape, rows_shared_bytes_of(layer, shape, 2, made)) <
+                   rows_resident_of(layer, shape, rows_shared_bytes_of(layer, shape, 1, made))
+               ? 1
+               : 2;
+}
+
+/* Whether the build has the kernel's code for the device: elsewhere it is made for one warp. */
+bool has_rows_code(const tconv_layer *layer, int shape)
+{
+    cudaFuncAttributes attributes;
+    tconv_cuda_guard guard;
+    if (tconv_cuda_enter(&guard, layer->target.device, NULL) != TCONV_SUCCESS)
+        return false;
+    const tconv_cuda_products_kernel kernel = tconv_cuda_product_rows_find(
+        layer->problem.dtype, layer->target.math == TCONV_MATH_TF32, layer->problem.layout, shape);
+    const bool has = cudaFuncGetAttributes(&attributes, (const void *)kernel) == cudaSuccess &&
+                     attributes.maxThreadsPerBlock >= TCONV_CUDA_PRODUCT_ROWS_WARPS * 32;
+    tconv_cuda_leave(&guard);
+    return has;
+}
+
+/* Additions that follow one another in an output's sum in strict f32: stages of all its rows, then column taps. */
+int64_t rows_additions_of(const tconv_layer *layer)
+{
+    return tconv_ceil_div(steps_of(&layer->problem), TCONV_CUDA_PRODUCT_ROWS_STEPS) * layer->rows.max_taps +
+           layer->columns.max_taps;
+}
+
+/* The choice of kernel for a layer that is supported. */
+int64_t rows_choice(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t images = problem->batch;
+    tconv_cuda_products_parameters made = {};
+    if (layer->target.compute_capability != 90 || problem->h.dilation != 1 || problem->h.kernel < problem->h.stride ||
+        refusal(layer, &made) != NULL)
+        return ANY_KERNEL;
+    if (is_strict(layer) && rows_additions_of(layer) > MAX_ADDITIONS)
+        return ANY_KERNEL;
+    const int64_t together = images_together(problem, &made) * (PIXELS >> made.row_pixels_log2);
+    if ((together - images) * MAX_IDLE_SHARE > together)
+        return ANY_KERNEL;
+    for (int i = 0; i < TCONV_CUDA_PRODUCT_ROWS_SHAPES; i++) {
+        const tconv_cuda_product_rows_shape *shape = &tconv_cuda_product_rows_shapes[i];
+        if (problem->h.stride * problem->group_out * problem->w.kernel > shape->group_tiles * TILE)
+            continue;
+        if (rows_products_of(problem, shape) > shape->tiles * TILE)
+            continue;
+        return rows_shared_bytes_of(layer, i, 1, &made) <= max_shared(layer->target.compute_capability) &&
+                       has_rows_code(layer, i)
+                   ? i + 1
+                   : ANY_KERNEL;
+    }
+    return ANY_KERNEL;
+}
+
 bool products_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_cuda_products_parameters unused = {};
@@ -184,9 +299,12 @@ bool products_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 
 tconv_status products_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
-    (void)issue; /* at most 88 weights per input channel cannot overflow */
-    sizes->packed = TCONV_CUDA_PRODUCTS_HEADER + (size_t)(layer->problem.groups * fragments_of(&layer->problem)) *
-                                                     TCONV_CUDA_PRODUCTS_FRAGMENT_BYTES;
+    (void)issue; /* at most 96 weights per input channel cannot overflow */
+    sizes->choice = rows_choice(layer);
+    sizes->packed = sizes->choice != ANY_KERNEL
+                        ? (size_t)(layer->problem.groups * rows_weights_of(layer, (int)sizes->choice - 1))
+                        : TCONV_CUDA_PRODUCTS_HEADER + (size_t)(layer->problem.groups * fragments_of(&layer->problem)) *
+                                                           TCONV_CUDA_PRODUCTS_FRAGMENT_BYTES;
     sizes->scratch = 0;
     return TCONV_SUCCESS;
 }
@@ -199,21 +317,22 @@ tconv_status products_pack(const tconv_layer *layer, const void *weights, void *
     tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    status =
-        tconv_cuda_pack_products(problem, (int)steps_of(problem), tiles_of(problem), weights, packed, stream, issue);
+    const int steps = (int)steps_of(problem);
+    status = layer->choice == ANY_KERNEL
+                 ? tconv_cuda_pack_products(problem, steps, tiles_of(problem), weights, packed, stream, issue)
+                 : tconv_cuda_pack_product_rows(problem, layer->target.math == TCONV_MATH_TF32, steps,
+                                                &tconv_cuda_product_rows_shapes[layer->choice - 1], weights, packed,
+                                                stream, issue);
     tconv_cuda_leave(&guard);
     return status;
 }
 
-/* Cuts the rows into strips, so that the multiprocessors work off all blocks in a few whole turns and the least time. */
-void cut_rows(const tconv_layer *layer, int multiprocessors, tconv_cuda_products_parameters *made)
+/* Cuts the rows into strips, so that `places` blocks at a time work off all in a few whole turns and the least time. others:
+ * blocks of each strip; step: rows of src at a time. */
+void cut_rows(const tconv_problem *problem, int64_t places, int64_t others, int64_t step,
+              tconv_cuda_products_parameters *made)
 {
-    const tconv_problem *problem = &layer->problem;
-    const int64_t blocks =
-        (max_shared(layer->target.compute_capability) + RESERVED) / (shared_bytes_of(problem, made) + RESERVED);
-    const int64_t quotients = row_quotients(&problem->h), step = PIXELS >> made->row_pixels_log2;
-    const int64_t others = problem->batch * problem->groups * made->column_tiles;
-    const int64_t places = multiprocessors * tconv_min(blocks, TCONV_CUDA_PRODUCTS_BLOCKS(tiles_of(problem)));
+    const int64_t quotients = row_quotients(&problem->h);
     int64_t best = INT64_MAX;
     made->row_back = (int)((problem->h.kernel - 1) * problem->h.dilation / problem->h.stride);
     for (int64_t turns = 1; turns <= MAX_TURNS; turns++) {
@@ -229,9 +348,8 @@ void cut_rows(const tconv_layer *layer, int multiprocessors, tconv_cuda_products
     made->strips = (int)tconv_ceil_div(quotients, made->strip_rows);
 }
 
-/* Completes parameters that refusal began. */
-void complete(const tconv_layer *layer, const tconv_arguments *arguments, int multiprocessors,
-              tconv_cuda_products_parameters *made)
+/* Completes parameters that refusal began, but for what differs between the kernels. */
+void complete(const tconv_layer *layer, const tconv_arguments *arguments, tconv_cuda_products_parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t length = ACCESS / (int64_t)problem->element_size;
@@ -247,18 +365,53 @@ void complete(const tconv_layer *layer, const tconv_arguments *arguments, int mu
     made->group_in = (int)problem->group_in;
     made->group_out = (int)problem->group_out;
     made->groups = (int)problem->groups;
-    made->steps = (int)steps_of(problem);
+    made->images = (int)problem->batch;
+    made->steps = made->stages = (int)steps_of(problem);
     made->channels_inside = nhwc;
     made->src_aligned = (uintptr_t)arguments->src % ACCESS == 0 && problem->src.n % length == 0 &&
                         problem->src.h % length == 0 && (nhwc ? problem->src.w : problem->src.c) % length == 0 &&
                         (nhwc ? problem->group_in : problem->w.in) % length == 0;
     made->tap_step = made->columns.kernel_step * TCONV_CUDA_PRODUCTS_PITCH - made->columns.shift_step;
-    cut_rows(layer, multiprocessors, made);
+}
+
+/* What is launched, with the parameters. */
+struct launch_shape {
+    tconv_cuda_products_kernel kernel;
+    int64_t blocks, shared_bytes;
+    int threads;
+};
+
+launch_shape any_launch(const tconv_layer *layer, int multiprocessors, tconv_cuda_products_parameters *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t shared_bytes = shared_bytes_of(problem, made);
+    const int64_t resident = (max_shared(layer->target.compute_capability) + RESERVED) / (shared_bytes + RESERVED);
+    const int64_t others = problem->batch * problem->groups * made->column_tiles;
+    cut_rows(problem, multiprocessors * tconv_min(resident, TCONV_CUDA_PRODUCTS_BLOCKS(tiles_of(problem))), others,
+             PIXELS >> made->row_pixels_log2, made);
+    return {tconv_cuda_products_find(problem->dtype, layer->target.math == TCONV_MATH_TF32, problem->layout,
+                                     tiles_of(problem)),
+            others * made->strips, shared_bytes, TCONV_CUDA_PRODUCTS_WARPS * 32};
+}
+
+launch_shape rows_launch(const tconv_layer *layer, int multiprocessors, tconv_cuda_products_parameters *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int shape = (int)layer->choice - 1;
+    const int64_t others = images_together(problem, made) * problem->groups * made->column_tiles;
+    made->stages = (int)tconv_ceil_div(made->steps, TCONV_CUDA_PRODUCT_ROWS_STEPS);
+    made->gather = (int)layer->columns.max_taps;
+    made->row_products = (int)(problem->group_out * problem->w.kernel);
+    made->products = (int)rows_products_of(problem, &tconv_cuda_product_rows_shapes[shape]);
+    made->buffers = rows_buffers_of(layer, shape, made);
+    const int64_t shared_bytes = rows_shared_bytes_of(layer, shape, made->buffers, made);
+    cut_rows(problem, multiprocessors * rows_resident_of(layer, shape, shared_bytes), others, 1, made);
+    return {tconv_cuda_product_rows_find(problem->dtype, layer->target.math == TCONV_MATH_TF32, problem->layout, shape),
+            others * made->strips, shared_bytes, TCONV_CUDA_PRODUCT_ROWS_WARPS * 32};
 }
 
 tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
-    const tconv_problem *problem = &layer->problem;
     tconv_cuda_products_parameters parameters = {};
     void *kernel_arguments[] = {&parameters};
     int multiprocessors = 0;
@@ -268,19 +421,19 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
                          "cudaDeviceGetAttribute", issue);
     if (status != TCONV_SUCCESS)
         return status;
-    complete(layer, arguments, multiprocessors, &parameters);
+    complete(layer, arguments, &parameters);
+    const launch_shape made = layer->choice == ANY_KERNEL ? any_launch(layer, multiprocessors, &parameters)
+                                                          : rows_launch(layer, multiprocessors, &parameters);
 
-    const void *kernel = (const void *)tconv_cuda_products_find(problem->dtype, layer->target.math == TCONV_MATH_TF32,
-                                                                problem->layout, tiles_of(problem));
     /* The same limit for all layers, so that threads that launch the same kernel do not lower each other's. */
-    status = tconv_cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                   (int)max_shared(layer->target.compute_capability)),
-                              "cudaFuncSetAttribute", issue);
+    status =
+        tconv_cuda_check(cudaFuncSetAttribute((const void *)made.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              (int)max_shared(layer->target.compute_capability)),
+                         "cudaFuncSetAttribute", issue);
     if (status != TCONV_SUCCESS)
         return status;
-    const int64_t blocks = problem->batch * problem->groups * parameters.strips * parameters.column_tiles;
-    return tconv_cuda_check(cudaLaunchKernel(kernel, dim3((unsigned)blocks), dim3(TCONV_CUDA_PRODUCTS_WARPS * 32),
-                                             kernel_arguments, (size_t)shared_bytes_of(problem, &parameters),
+    return tconv_cuda_check(cudaLaunchKernel((const void *)made.kernel, dim3((unsigned)made.blocks),
+                                             dim3((unsigned)made.threads), kernel_arguments, (size_t)made.shared_bytes,
                                              (cudaStream_t)arguments->stream),
                             "cudaLaunchKernel", issue);
 }

@@ -13,6 +13,8 @@
  * Numeric order: tensor-core sums over SEGMENT steps of channels, segments added in order in f32; then kernel rows from
  * the last to the first, column taps in order, bias last.
  */
+#include "products_columns.cuh"
+#include "products_copy.cuh"
 #include "products_multiply.cuh"
 
 namespace
@@ -21,7 +23,7 @@ namespace
 using namespace tconv_products;
 
 constexpr int WARPS = TCONV_CUDA_PRODUCTS_WARPS, THREADS = WARPS * 32, STAGES = TCONV_CUDA_PRODUCTS_STAGES;
-constexpr int PIXELS = TCONV_CUDA_PRODUCTS_PIXELS, PITCH = TCONV_CUDA_PRODUCTS_PITCH;
+constexpr int PIXELS = TCONV_CUDA_PRODUCTS_PIXELS;
 constexpr int SEGMENT = TCONV_CUDA_PRODUCTS_SEGMENT;
 
 /* A block's place. Columns and rows of dst are its own; those of src begin where its outputs reach back to. */
@@ -32,11 +34,6 @@ struct place {
     int group;
     int64_t image;
 };
-
-__device__ __forceinline__ int clamp(int value, int most)
-{
-    return max(0, min(value, most));
-}
 
 __device__ __forceinline__ place find_place(const tconv_cuda_products_parameters &layer)
 {
@@ -49,97 +46,16 @@ __device__ __forceinline__ place find_place(const tconv_cuda_products_parameters
     found.group = (int)(number % (unsigned)layer.groups);
     found.image = number / (unsigned)layer.groups;
 
-    const tconv_cuda_small_axis &columns = layer.columns, &rows = layer.rows;
-    found.first_column = tile * layer.column_step;
-    const int first = (found.first_column + layer.column_back) * columns.stride - columns.pad;
-    found.first_output = tile == 0 ? 0 : clamp(first, columns.out);
-    found.outputs = (tile == layer.column_tiles - 1 ? columns.out
-                                                    : clamp(first + layer.column_step * columns.stride, columns.out)) -
-                    found.first_output;
+    const tconv_cuda_small_axis &rows = layer.rows;
+    const column_range range = find_range(layer, tile);
+    found.first_column = range.first_column;
+    found.first_output = range.first_output;
+    found.outputs = range.outputs;
     found.first_quotient = rows.pad / rows.stride + strip * layer.strip_rows;
     found.end_quotient = min(found.first_quotient + layer.strip_rows, (rows.pad + rows.out - 1) / rows.stride + 1);
     found.first_row = max(0, found.first_quotient - layer.row_back);
     return found;
 }
-
-/* A warp's copies of src, a stage (a step's channels of its pixels) at a time. */
-template <class Element, bool channels_inside> struct loader {
-    using Shape = stage_shape<Element, channels_inside>;
-    static constexpr int LENGTH = Shape::LENGTH;
-    static constexpr int ROW = channels_inside ? Shape::CHANNELS / LENGTH /* accesses along memory */
-                                               : TCONV_CUDA_PRODUCTS_WARP_PIXELS / LENGTH;
-    static constexpr int LINES = 32 / ROW; /* and across it that a warp copies at once */
-    static constexpr int ACCESSES = Shape::ELEMENTS / Shape::PITCH / LINES;
-
-    const Element *base; /* of the group; */
-    const Element *from; /* of the lane's first access in this stage */
-    Element *stages, *to;
-    int64_t line, advance; /* elements of src from an access of the lane to the next, and from a stage to the next */
-    int channel, column;   /* of the lane's first access in this stage */
-    int ends[ACCESSES];    /* of channels, by access; 0 where row or column does not exist */
-    int lane_channel, row, row_step, end_row, end_column, end_channel, all_channels, stage;
-    bool aligned;
-
-    __device__ __forceinline__ void start_row(const tconv_cuda_products_parameters &layer)
-    {
-        channel = lane_channel;
-#pragma unroll
-        for (int i = 0; i < ACCESSES; i++)
-            ends[i] = row < end_row && column + (channels_inside ? i * LINES : 0) < end_column ? end_channel : 0;
-        from = base + row * layer.src_strides.h + column * layer.src_strides.w + channel * layer.src_strides.c;
-    }
-
-    /* Elements one by one, for src that is not aligned. */
-    __device__ __forceinline__ void copy_elements(const tconv_cuda_products_parameters &layer)
-    {
-        const int64_t pitch = channels_inside ? layer.src_strides.c : layer.src_strides.w;
-#pragma unroll
-        for (int i = 0; i < ACCESSES; i++) {
-            element_vector<Element, LENGTH> run;
-#pragma unroll
-            for (int k = 0; k < LENGTH; k++) {
-                const int this_channel = channel + (channels_inside ? k : i * LINES);
-                const int this_column = column + (channels_inside ? i * LINES : k);
-                const bool exists = this_channel < end_channel && this_column < end_column && row < end_row;
-                run.at[k] = exists ? from[i * line + k * pitch] : Element(0.0f);
-            }
-            *reinterpret_cast<element_vector<Element, LENGTH> *>(to + stage + i * LINES * Shape::PITCH) = run;
-        }
-    }
-
-    __device__ __forceinline__ void copy_accesses()
-    {
-#pragma unroll
-        for (int i = 0; i < ACCESSES; i++) {
-            const bool exists = channel + (channels_inside ? 0 : i * LINES) < ends[i];
-            copy_async(to + stage + i * LINES * Shape::PITCH, from + i * line, exists);
-        }
-    }
-
-    /* Starts to copy the next stage, and ends a group of copies in any case. */
-    __device__ __forceinline__ void next(const tconv_cuda_products_parameters &layer, bool more)
-    {
-        if (more) {
-            if (aligned)
-                copy_accesses();
-            else
-                copy_elements(layer);
-            stage = stage == (STAGES - 1) * Shape::ELEMENTS ? 0 : stage + Shape::ELEMENTS;
-            from += advance;
-            channel += Shape::CHANNELS;
-            if (channel >= all_channels) {
-                row += row_step;
-                start_row(layer);
-            }
-        }
-        copy_async_commit();
-    }
-};
-
-/* The products that an output column takes of a row of src: count of them, from `first` on. */
-struct column_taps {
-    int first, count;
-};
 
 /* Shared memory. */
 struct shared_places {
@@ -157,7 +73,7 @@ template <int TILES> __device__ __forceinline__ shared_places find_shared(const 
 {
     shared_places found;
     found.weights = reinterpret_cast<fragment_b *>(shared_memory);
-    found.stages = shared_memory + layer.steps * TILES * 32 * (int)sizeof(fragment_b);
+    found.stages = shared_memory + layer.stages * TILES * 32 * (int)sizeof(fragment_b);
     found.products = reinterpret_cast<float *>(found.stages + WARPS * STAGES * TCONV_CUDA_PRODUCTS_STAGE_BYTES);
     found.columns = reinterpret_cast<column_taps *>(found.products + TILES * TCONV_CUDA_PRODUCTS_TILE * PITCH);
     found.sums = reinterpret_cast<float *>(found.columns + layer.sum_columns);
@@ -180,18 +96,6 @@ __device__ __forceinline__ void end_segment(float *products, int lane, float (&s
                 *product = add ? *product + sums[m][n][i] : sums[m][n][i];
                 sums[m][n][i] = 0;
             }
-}
-
-__device__ __forceinline__ column_taps find_taps(const tconv_cuda_products_parameters &layer, const place &place,
-                                                 int output)
-{
-    const tconv_cuda_small_axis &columns = layer.columns;
-    const int quotient = output / columns.stride, residue = output - quotient * columns.stride;
-    const int column = quotient + columns.first_shift[residue], back = columns.shift_step;
-    const int past = column - (columns.in - 1);
-    const int first = past <= 0 ? 0 : (past + back - 1) / back;
-    const int end = column < 0 ? 0 : min(columns.taps[residue], column / back + 1);
-    return {columns.first_kernel[residue] * PITCH + column - place.first_column + first * layer.tap_step, end - first};
 }
 
 __device__ __forceinline__ float sum_products(const float *products, int step, int count)
@@ -317,33 +221,18 @@ __device__ __forceinline__ void gather(const tconv_cuda_products_parameters &lay
     }
 }
 
-template <class Element, bool channels_inside>
-__device__ __forceinline__ loader<Element, channels_inside> make_loader(const tconv_cuda_products_parameters &layer,
-                                                                        const place &place, const shared_places &shared,
-                                                                        int warp, int lane)
+template <class Shape>
+__device__ __forceinline__ loader<Shape> start_loader(const tconv_cuda_products_parameters &layer, const place &place,
+                                                      const shared_places &shared, int warp, int lane)
 {
-    using Loader = loader<Element, channels_inside>;
+    using Element = typename Shape::Element;
     const int pixel = warp * TCONV_CUDA_PRODUCTS_WARP_PIXELS, row_pixels = 1 << layer.row_pixels_log2;
-    const int along = lane % Loader::ROW * Loader::LENGTH, across = lane / Loader::ROW;
-    Loader made;
-    made.base = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n +
-                place.group * layer.group_in * layer.src_strides.c;
-    made.stages = reinterpret_cast<Element *>(shared.stages) + warp * STAGES * Loader::Shape::ELEMENTS;
-    made.to = made.stages + across * Loader::Shape::PITCH + along;
-    made.line = Loader::LINES * (channels_inside ? layer.src_strides.w : layer.src_strides.c);
-    made.advance = Loader::Shape::CHANNELS * layer.src_strides.c;
-    made.lane_channel = channels_inside ? along : across;
-    made.column = place.first_column + (pixel & (row_pixels - 1)) + (channels_inside ? across : along);
-    made.row = place.first_row + (pixel >> layer.row_pixels_log2);
-    made.row_step = PIXELS >> layer.row_pixels_log2;
-    made.end_row = min(layer.rows.in, place.end_quotient);
-    made.end_column = layer.columns.in;
-    made.end_channel = layer.group_in;
-    made.all_channels = layer.steps * Loader::Shape::CHANNELS;
-    made.aligned = layer.src_aligned;
-    made.stage = 0;
-    made.start_row(layer);
-    return made;
+    const Element *image = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n +
+                           place.group * layer.group_in * layer.src_strides.c;
+    return make_loader<Shape>(layer, image, place.first_row + (pixel >> layer.row_pixels_log2),
+                              PIXELS >> layer.row_pixels_log2, min(layer.rows.in, place.end_quotient),
+                              place.first_column + (pixel & (row_pixels - 1)),
+                              reinterpret_cast<Element *>(shared.stages) + warp * STAGES * Shape::ELEMENTS, lane);
 }
 
 /* What the block keeps: the group's weights and bias, the taps of its columns, and sums of zero. */
@@ -352,7 +241,7 @@ __device__ __forceinline__ void fill_shared(const tconv_cuda_products_parameters
                                             const shared_places &shared)
 {
     constexpr int FRAGMENTS = ACCESS_BYTES / (int)sizeof(fragment_b); /* in an access */
-    const int fragments = layer.steps * TILES * 32;
+    const int fragments = layer.stages * TILES * 32;
     const fragment_b *from =
         reinterpret_cast<const fragment_b *>(static_cast<const char *>(layer.weights) + TCONV_CUDA_PRODUCTS_HEADER) +
         (int64_t)place.group * fragments;
@@ -362,7 +251,7 @@ __device__ __forceinline__ void fill_shared(const tconv_cuda_products_parameters
     for (int i = (int)threadIdx.x; i < sums; i += THREADS)
         shared.sums[i] = 0;
     for (int i = (int)threadIdx.x; i < place.outputs; i += THREADS)
-        shared.columns[i] = find_taps(layer, place, place.first_output + i);
+        shared.columns[i] = find_taps(layer, place.first_column, place.first_output + i);
     for (int i = (int)threadIdx.x; i < layer.group_out; i += THREADS)
         shared.bias[i] = layer.bias != NULL
                              ? to_compute(static_cast<const Element *>(layer.bias)[place.group * layer.group_out + i])
@@ -388,11 +277,12 @@ __device__ __forceinline__ void march(const tconv_cuda_products_parameters &laye
                                       const shared_places &shared)
 {
     using Element = typename Arithmetic::Element;
-    constexpr int STAGE = stage_shape<Element, channels_inside>::ELEMENTS;
+    using Shape = stage_shape<Element, channels_inside>;
+    constexpr int STAGE = Shape::ELEMENTS;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int row_step = PIXELS >> layer.row_pixels_log2;
-    loader<Element, channels_inside> loader = make_loader<Element, channels_inside>(layer, place, shared, warp, lane);
-    int to_load = (place.end_quotient - place.first_row + row_step - 1) / row_step * layer.steps;
+    auto loader = start_loader<Shape>(layer, place, shared, warp, lane);
+    int to_load = (place.end_quotient - place.first_row + row_step - 1) / row_step * layer.stages;
 #pragma unroll 1
     for (int i = 0; i < STAGES - 1; i++)
         loader.next(layer, to_load-- > 0);
@@ -403,14 +293,14 @@ __device__ __forceinline__ void march(const tconv_cuda_products_parameters &laye
     int stage = 0;
     for (int row = place.first_row; row < place.end_quotient; row += row_step) {
         bool first = true;
-        for (int step = 0; step < layer.steps; step++) {
+        for (int step = 0; step < layer.stages; step++) {
             copy_async_wait<STAGES - 2>();
             __syncwarp();
             loader.next(layer, to_load-- > 0);
             Arithmetic::template step<TILES, channels_inside, special>(loader.stages + stage,
                                                                        shared.weights + step * TILES * 32, lane, sums);
             stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
-            if (step == layer.steps - 1 || step % SEGMENT == SEGMENT - 1) {
+            if (step == layer.stages - 1 || step % SEGMENT == SEGMENT - 1) {
                 float *products = shared.products + warp * TCONV_CUDA_PRODUCTS_WARP_PIXELS;
                 if (first) {
                     __syncthreads(); /* the last step's products have been gathered */

@@ -36,12 +36,34 @@ enum {
     TCONV_CUDA_PRODUCTS_9_BY_4
 };
 
+/*
+ * Hopper's kernel (products_rows.cu) multiplies the same matrix by wgmma, and its products are in another order: kernel rows
+ * in groups of `stride`, each [kernel row of it][output channel][kernel column], padded to group_tiles tiles; the last group
+ * to what is left of `tiles`. Weights are packed as [group][step][plane][half of K][product][16 bytes], planes being two in
+ * strict f32 (see tf32_device.cuh), and f32 is rounded to TF32.
+ */
+#define TCONV_CUDA_PRODUCT_ROWS_WARPS       8 /* two warpgroups */
+#define TCONV_CUDA_PRODUCT_ROWS_WARP_PIXELS (TCONV_CUDA_PRODUCTS_PIXELS / TCONV_CUDA_PRODUCT_ROWS_WARPS)
+#define TCONV_CUDA_PRODUCT_ROWS_STEPS       2    /* of a stage */
+#define TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES 1536 /* of src in shared memory, per warp: the larger of both layouts' */
+#define TCONV_CUDA_PRODUCT_ROWS_SHAPES      6
+
+/* Tiles of the kernels, and whether in strict f32 registers are only enough for one block on a multiprocessor. */
+struct tconv_cuda_product_rows_shape {
+    int group_tiles, tiles;
+    bool large;
+};
+extern const tconv_cuda_product_rows_shape tconv_cuda_product_rows_shapes[TCONV_CUDA_PRODUCT_ROWS_SHAPES];
+
+/* Stages of src that take turns. */
+#define TCONV_CUDA_PRODUCT_ROWS_STAGES(large) ((large) ? 6 : 3)
+
 struct tconv_cuda_products_parameters {
     const void *src, *weights /* packed */, *bias /* or NULL */;
     void *dst;
     tconv_cuda_small_axis rows, columns;
     tconv_strides src_strides, dst_strides;
-    int group_in, group_out, groups, steps;
+    int group_in, group_out, groups, stages; /* stages: steps, of which each is a stage of src in shared memory */
     int row_pixels_log2;           /* columns of src that a block multiplies at once; its other pixels are more rows */
     int column_tiles, column_step; /* and from one tile of columns to the next, */
     int column_back, row_back;     /* because outputs take inputs up to so many columns and rows before them */
@@ -51,12 +73,24 @@ struct tconv_cuda_products_parameters {
     int gather;                    /* how outputs are gathered, see above */
     bool src_aligned;
     bool channels_inside; /* NHWC */
+    /* Of Hopper's kernel; gather is the most taps of a column, rows of sums there are none. */
+    int images, steps;
+    int row_products, products; /* of a kernel row; of all, padding between them included */
+    int buffers;                /* of products, that take turns: 1 or 2 */
 };
 
 typedef void (*tconv_cuda_products_kernel)(tconv_cuda_products_parameters);
 
 /* Kernels with 2, 4, 6, 8 or 11 tiles of products; NULL for f64. tf32: f32 is rounded to TF32, else split in three. */
 tconv_cuda_products_kernel tconv_cuda_products_find(tconv_dtype dtype, bool tf32, tconv_layout layout, int tiles);
+
+/* Hopper's kernel; NULL for f64. Without sm_90a code it is made for one warp. */
+tconv_cuda_products_kernel tconv_cuda_product_rows_find(tconv_dtype dtype, bool tf32, tconv_layout layout, int shape);
+
+/* Launches what packs the weights for it. */
+tconv_status tconv_cuda_pack_product_rows(const tconv_problem *problem, bool tf32, int steps,
+                                          const tconv_cuda_product_rows_shape *shape, const void *weights, void *packed,
+                                          void *stream, tconv_issue *issue);
 
 /* Launches what packs the weights as said above. */
 tconv_status tconv_cuda_pack_products(const tconv_problem *problem, int steps, int tiles, const void *weights,

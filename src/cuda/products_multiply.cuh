@@ -19,7 +19,10 @@ namespace tconv_products
 constexpr int ROW_TILES = TCONV_CUDA_PRODUCTS_WARP_PIXELS / 16;
 
 /* Strides in elements of src in shared memory: no bank conflicts, and rows at multiples of an access. */
-template <class Element, bool channels_inside> struct stage_shape {
+template <class Element_, bool channels_inside> struct stage_shape {
+    using Element = Element_;
+    static constexpr bool INSIDE = channels_inside;
+    static constexpr int PIXELS = TCONV_CUDA_PRODUCTS_WARP_PIXELS, STAGES = TCONV_CUDA_PRODUCTS_STAGES;
     static constexpr int CHANNELS = TCONV_CUDA_PRODUCTS_STEP_BYTES / (int)sizeof(Element);
     static constexpr int LENGTH = access_length<Element>;
     static constexpr int PITCH = channels_inside ? CHANNELS + LENGTH : TCONV_CUDA_PRODUCTS_WARP_PIXELS + 8;
@@ -240,6 +243,15 @@ template <bool transposed> __device__ __forceinline__ fragment_a load_matrices(c
     return a;
 }
 
+/* Where a lane points for the four matrices of 16 pixels by 16 channels: matrices 0 and 1 are pixels 0 and 8 of channels 0, 2
+ * and 3 those of channels 8. */
+template <class Shape> __device__ __forceinline__ int matrix_row(int lane)
+{
+    const int row = lane % 8, pixel = lane / 8 % 2 * 8 + (Shape::INSIDE ? row : 0);
+    const int channel = lane / 16 * 8 + (Shape::INSIDE ? 0 : row);
+    return channel * Shape::CHANNEL + pixel * Shape::PIXEL;
+}
+
 template <class Element_> struct half_arithmetic {
     using Element = Element_;
     static constexpr bool SPLITS = false;
@@ -249,10 +261,7 @@ template <class Element_> struct half_arithmetic {
                                                 float (&sums)[ROW_TILES][TILES][4])
     {
         using Shape = stage_shape<Element, channels_inside>;
-        /* Matrices 0 and 1 are pixels 0 and 8 of channels 0, 2 and 3 those of channels 8. */
-        const int row = lane % 8, pixel = lane / 8 % 2 * 8 + (channels_inside ? row : 0);
-        const int channel = lane / 16 * 8 + (channels_inside ? 0 : row);
-        const Element *from = x + channel * Shape::CHANNEL + pixel * Shape::PIXEL;
+        const Element *from = x + matrix_row<Shape>(lane);
         fragment_a a[ROW_TILES];
 #pragma unroll
         for (int m = 0; m < ROW_TILES; m++)

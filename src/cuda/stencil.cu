@@ -89,14 +89,19 @@ tconv_cuda_stencil_tile plane_tile(const tconv_layer *layer, int64_t *shared_byt
     return made;
 }
 
-/* The tile of pixels, channels one by one where `vectors` is false. */
-tconv_cuda_stencil_tile pixel_tile(const tconv_problem *problem, bool vectors)
+/* The tile of pixels, for that way of a thread's channels and columns. */
+tconv_cuda_stencil_tile pixel_tile(const tconv_problem *problem, int way)
 {
+    const bool vectors = way == TCONV_CUDA_STENCIL_PIXEL_VECTORS;
     const int64_t all = vectors ? problem->out_channels / access_of(problem) : problem->out_channels;
+    const int64_t columns = way == TCONV_CUDA_STENCIL_PIXEL_SHARED
+                                ? (problem->w.pad + problem->w.out - 1) / TCONV_CUDA_STENCIL_SHARED_COLUMNS + 1 -
+                                      problem->w.pad / TCONV_CUDA_STENCIL_SHARED_COLUMNS
+                                : problem->w.out;
     tconv_cuda_stencil_tile made = {};
     made.channel_tiles = (int)tconv_ceil_div(all, vectors ? CHANNEL_VECTORS : SINGLE_CHANNELS);
     made.channel_vectors = (int)tconv_ceil_div(all, made.channel_tiles);
-    made.column_tiles = (int)tconv_ceil_div(problem->w.out * made.channel_vectors, TCONV_CUDA_STENCIL_THREADS);
+    made.column_tiles = (int)tconv_ceil_div(columns * made.channel_vectors, TCONV_CUDA_STENCIL_THREADS);
     cut_rows(&made, &problem->h, 1, problem->batch * made.channel_tiles * made.column_tiles);
     return made;
 }
@@ -241,12 +246,19 @@ launch planes_launch(const tconv_layer *layer, tconv_cuda_stencil_parameters *pa
 launch pixels_launch(const tconv_layer *layer, tconv_cuda_stencil_parameters *parameters)
 {
     const tconv_problem *problem = &layer->problem;
+    const tconv_axis *w = &problem->w;
     const bool vectors = problem->group_out == 1 && problem->out_channels % access_of(problem) == 0 &&
                          is_aligned(parameters->src, &problem->src, problem) &&
                          is_aligned(parameters->dst, &problem->dst, problem);
+    const bool shared = w->dilation == 1 && w->stride % TCONV_CUDA_STENCIL_SHARED_COLUMNS == 0 &&
+                        w->kernel % w->stride == 0 && w->pad >= 0 &&
+                        problem->dst.w < TCONV_CUDA_SMALL_EXTENT / TCONV_CUDA_STENCIL_SHARED_COLUMNS;
+    const int way = vectors  ? TCONV_CUDA_STENCIL_PIXEL_VECTORS
+                    : shared ? TCONV_CUDA_STENCIL_PIXEL_SHARED
+                             : TCONV_CUDA_STENCIL_PIXEL_SINGLE;
     tconv_cuda_stencil_tile *tile = &parameters->tile;
-    *tile = pixel_tile(problem, vectors);
-    return {tconv_cuda_stencil_pixels(problem->dtype, taps_of(layer), vectors),
+    *tile = pixel_tile(problem, way);
+    return {tconv_cuda_stencil_pixels(problem->dtype, taps_of(layer), way),
             problem->batch * tile->row_tiles * tile->column_tiles * tile->channel_tiles, 0};
 }
 

@@ -4,9 +4,9 @@
 
 #include "small_axis.h"
 
-#define TCONV_CUDA_STENCIL_THREADS    128
-#define TCONV_CUDA_STENCIL_MAX_TAPS   3  /* along an axis: more weights than 3 x 3 a column do not fit in registers */
-#define TCONV_CUDA_STENCIL_PIXELS_RUN 16 /* output columns of one phase that a thread of the NHWC kernel walks along */
+#define TCONV_CUDA_STENCIL_THREADS        128
+#define TCONV_CUDA_STENCIL_MAX_TAPS       3 /* along an axis: more weights than 3 x 3 a column do not fit in registers */
+#define TCONV_CUDA_STENCIL_SHARED_COLUMNS 4 /* with 3 taps their weights, 36 numbers, fit in registers */
 
 /*
  * How dst is cut into tiles of a block. Rows are counted in quotients (row / stride). NCHW: `lanes` threads' columns of one
@@ -57,7 +57,17 @@ tconv_cuda_stencil_kernel tconv_cuda_stencil_planes(tconv_dtype dtype, int colum
 /* Of these, the loops. */
 tconv_cuda_stencil_kernel tconv_cuda_stencil_loop(tconv_dtype dtype, bool compensated);
 
-/* The NHWC kernel for up to `taps` taps along either axis. vectors: a thread has an access of neighbouring channels. */
-tconv_cuda_stencil_kernel tconv_cuda_stencil_pixels(tconv_dtype dtype, int taps, bool vectors);
+/* How the channels and columns of an NHWC kernel's thread go: one of each; an access of neighbouring channels; or one channel
+ * of SHARED_COLUMNS neighbouring columns that take the same values of src: dilation 1, a stride that is a multiple of them, a
+ * kernel of a multiple of the stride. */
+enum {
+    TCONV_CUDA_STENCIL_PIXEL_SINGLE,
+    TCONV_CUDA_STENCIL_PIXEL_VECTORS,
+    TCONV_CUDA_STENCIL_PIXEL_SHARED,
+    TCONV_CUDA_STENCIL_PIXEL_WAYS
+};
+
+/* The NHWC kernel for up to `taps` taps along either axis. */
+tconv_cuda_stencil_kernel tconv_cuda_stencil_pixels(tconv_dtype dtype, int taps, int way);
 
 #endif

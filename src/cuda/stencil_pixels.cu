@@ -3,7 +3,9 @@
  *
  * A thread has an access of neighbouring channels (or one channel) of an output column and walks down the rows of all row
  * phases, one after the other (stencil_walk.cuh). Neighbouring threads have neighbouring channels, then columns of
- * whatever phase, so that stores run along memory and what several phases read comes from the first-level cache.
+ * whatever phase, so that stores run along memory and what several phases read comes from the first-level cache. Where
+ * channels go one by one and the stride is a multiple of COLUMNS, a thread has so many neighbouring columns instead, which
+ * take the same values of src (a kernel of whole strides).
  *
  * A tap outside src is skipped with its row, and along a row it is zero times zero: NaN and Inf in the weights go only
  * where they belong. Numeric order: as stencil_walk.cuh has it.
@@ -17,15 +19,17 @@ using namespace tconv_stencil;
 
 constexpr int THREADS = TCONV_CUDA_STENCIL_THREADS;
 
-/* A thread's place: a column, channels and the rows of a tile. */
+constexpr int COLUMNS = TCONV_CUDA_STENCIL_SHARED_COLUMNS;
+
+/* A thread's place: a column (or the number of some that share values), channels and the rows of a tile. */
 struct place {
     int column, channel, first_row;
     int64_t image;
 };
 
-/* Returns false for a thread without outputs. */
+/* Returns false for a thread without outputs; columns: how many there are. */
 template <int LENGTH>
-__device__ __forceinline__ bool find_place(const tconv_cuda_stencil_parameters &layer, place *found)
+__device__ __forceinline__ bool find_place(const tconv_cuda_stencil_parameters &layer, int columns, place *found)
 {
     unsigned number = blockIdx.x;
     const unsigned column_tile = number % (unsigned)layer.tile.column_tiles;
@@ -39,7 +43,7 @@ __device__ __forceinline__ bool find_place(const tconv_cuda_stencil_parameters &
     const unsigned element = column_tile * THREADS + threadIdx.x, vectors = (unsigned)layer.tile.channel_vectors;
     found->column = (int)(element / vectors);
     found->channel = (int)(channel_tile * vectors + element % vectors) * LENGTH;
-    return found->column < layer.columns.out && found->channel < layer.channels;
+    return found->column < columns && found->channel < layer.channels;
 }
 
 /* LENGTH channels of one column. Values stay as they are stored: those of f16 then take half the registers. */
@@ -114,12 +118,89 @@ template <class Element_, int TAPS_, int LENGTH_> struct pixel_columns {
     }
 };
 
+/* COLUMNS columns of one channel, of which some may lie outside dst. */
+template <class Element_, int TAPS_> struct shared_columns {
+    using Element = Element_;
+    using Compute = compute_type<Element>;
+    using Value = Element;
+    static constexpr int TAPS = TAPS_, LENGTH = COLUMNS, VALUES = TAPS, AHEAD = 1;
+    const Element *weights; /* of kernel position (0, that of the first column's tap 0) */
+    int64_t channels;
+    int kernel_columns, kernel_step, tap_step, pixel; /* pixel: elements from a column of dst to the next */
+    bool present[TAPS], exists[LENGTH];
+
+    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, int channel, int kernel_column,
+                                         int src_column, int column)
+    {
+        channels = layer.channels;
+        kernel_columns = layer.columns.kernel;
+        kernel_step = layer.columns.kernel_step;
+        tap_step = layer.columns.shift_step * (int)layer.src_strides.w;
+        pixel = (int)layer.dst_strides.w;
+        weights = static_cast<const Element *>(layer.weights) + channel + kernel_column * channels;
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++)
+            present[tap] = tap * kernel_step < kernel_columns &&
+                           (unsigned)(src_column - tap * layer.columns.shift_step) < (unsigned)layer.columns.in;
+#pragma unroll
+        for (int i = 0; i < LENGTH; i++)
+            exists[i] = (unsigned)(column + i) < (unsigned)layer.columns.out;
+    }
+
+    __device__ __forceinline__ void load(const Element *x, Element (&values)[VALUES]) const
+    {
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++)
+            values[tap] = present[tap] ? x[-tap * tap_step] : Element(0.0f);
+    }
+
+    __device__ __forceinline__ void load_weights(int kernel_row, Compute (&loaded)[TAPS * LENGTH]) const
+    {
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++)
+#pragma unroll
+            for (int i = 0; i < LENGTH; i++)
+                loaded[tap * LENGTH + i] =
+                    present[tap] ? to_compute(weights[(kernel_row * kernel_columns + tap * kernel_step + i) * channels])
+                                 : Compute(0);
+    }
+
+    static constexpr __device__ int value(int tap, int)
+    {
+        return tap;
+    }
+
+    __device__ __forceinline__ void store(Element *dst, const Compute (&sums)[LENGTH]) const
+    {
+#pragma unroll
+        for (int i = 0; i < LENGTH; i++)
+            if (exists[i])
+                dst[i * pixel] = from_compute<Element>(sums[i]);
+    }
+};
+
+/* The rows of all phases. src and dst: the first column of row 0. */
+template <class Columns>
+__device__ __forceinline__ void walk_phases(const tconv_cuda_stencil_parameters &layer, const place &place,
+                                            const Columns &columns, const typename Columns::Element *src,
+                                            typename Columns::Element *dst,
+                                            const compute_type<typename Columns::Element> (&bias)[Columns::LENGTH])
+{
+    for (int residue = 0; residue < layer.rows.stride; residue++) {
+        const int end = min(place.first_row + layer.tile.rows, quotients_of(layer.rows, residue));
+        const part part = {residue, place.first_row, end};
+        walk(layer, part, columns, src + (part.first + layer.rows.first_shift[residue]) * layer.src_strides.h,
+             layer.src_strides.h, dst + ((int64_t)part.first * layer.rows.stride + residue) * layer.dst_strides.h,
+             bias);
+    }
+}
+
 template <class Columns>
 __global__ void __launch_bounds__(THREADS) stencil_pixels(const __grid_constant__ tconv_cuda_stencil_parameters layer)
 {
     using Element = typename Columns::Element;
     place place;
-    if (!find_place<Columns::LENGTH>(layer, &place))
+    if (!find_place<Columns::LENGTH>(layer, layer.columns.out, &place))
         return;
     const int quotient = place.column / layer.columns.stride;
     const int residue = place.column - quotient * layer.columns.stride;
@@ -135,31 +216,54 @@ __global__ void __launch_bounds__(THREADS) stencil_pixels(const __grid_constant_
                          src_column * layer.src_strides.w + place.channel / layer.multiplier * layer.src_strides.c;
     Element *dst = static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n +
                    place.column * layer.dst_strides.w + place.channel * layer.dst_strides.c;
-    for (int residue_h = 0; residue_h < layer.rows.stride; residue_h++) {
-        const int end = min(place.first_row + layer.tile.rows, quotients_of(layer.rows, residue_h));
-        const part part = {residue_h, place.first_row, end};
-        walk(layer, part, columns, src + (part.first + layer.rows.first_shift[residue_h]) * layer.src_strides.h,
-             layer.src_strides.h, dst + ((int64_t)part.first * layer.rows.stride + residue_h) * layer.dst_strides.h,
-             bias);
-    }
+    walk_phases(layer, place, columns, src, dst, bias);
 }
 
-template <class Element> tconv_cuda_stencil_kernel find_kernel(int taps, bool vectors)
+template <class Columns>
+__global__ void __launch_bounds__(THREADS)
+    stencil_shared_pixels(const __grid_constant__ tconv_cuda_stencil_parameters layer)
+{
+    using Element = typename Columns::Element;
+    const int first = layer.columns.pad / COLUMNS, all = (layer.columns.pad + layer.columns.out - 1) / COLUMNS + 1;
+    place place;
+    if (!find_place<1>(layer, all - first, &place))
+        return;
+    const int padded = (first + place.column) * COLUMNS, column = padded - layer.columns.pad;
+    const int src_column = padded / layer.columns.stride;
+    Columns columns;
+    columns.find(layer, place.channel, padded - src_column * layer.columns.stride, src_column, column);
+    compute_type<Element> bias[COLUMNS];
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++)
+        bias[i] = layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[place.channel])
+                                     : compute_type<Element>(0);
+    const Element *src = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n +
+                         src_column * layer.src_strides.w + place.channel / layer.multiplier * layer.src_strides.c;
+    Element *dst = static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n +
+                   column * layer.dst_strides.w + place.channel * layer.dst_strides.c;
+    walk_phases(layer, place, columns, src, dst, bias);
+}
+
+/* By taps and way. */
+template <class Element> tconv_cuda_stencil_kernel find_kernel(int taps, int way)
 {
     constexpr int LENGTH = access_length<Element>;
-    static const tconv_cuda_stencil_kernel kernels[TCONV_CUDA_STENCIL_MAX_TAPS][2] = {
-        {stencil_pixels<pixel_columns<Element, 1, 1>>, stencil_pixels<pixel_columns<Element, 1, LENGTH>>},
-        {stencil_pixels<pixel_columns<Element, 2, 1>>, stencil_pixels<pixel_columns<Element, 2, LENGTH>>},
-        {stencil_pixels<pixel_columns<Element, 3, 1>>, stencil_pixels<pixel_columns<Element, 3, LENGTH>>}};
-    return taps <= TCONV_CUDA_STENCIL_MAX_TAPS ? kernels[taps - 1][vectors] : NULL;
+    static const tconv_cuda_stencil_kernel kernels[TCONV_CUDA_STENCIL_MAX_TAPS][TCONV_CUDA_STENCIL_PIXEL_WAYS] = {
+        {stencil_pixels<pixel_columns<Element, 1, 1>>, stencil_pixels<pixel_columns<Element, 1, LENGTH>>,
+         stencil_shared_pixels<shared_columns<Element, 1>>},
+        {stencil_pixels<pixel_columns<Element, 2, 1>>, stencil_pixels<pixel_columns<Element, 2, LENGTH>>,
+         stencil_shared_pixels<shared_columns<Element, 2>>},
+        {stencil_pixels<pixel_columns<Element, 3, 1>>, stencil_pixels<pixel_columns<Element, 3, LENGTH>>,
+         stencil_shared_pixels<shared_columns<Element, 3>>}};
+    return taps <= TCONV_CUDA_STENCIL_MAX_TAPS ? kernels[taps - 1][way] : NULL;
 }
 
 } // namespace
 
-tconv_cuda_stencil_kernel tconv_cuda_stencil_pixels(tconv_dtype dtype, int taps, bool vectors)
+tconv_cuda_stencil_kernel tconv_cuda_stencil_pixels(tconv_dtype dtype, int taps, int way)
 {
-    return dtype == TCONV_F32   ? find_kernel<float>(taps, vectors)
-           : dtype == TCONV_F64 ? find_kernel<double>(taps, vectors)
-           : dtype == TCONV_F16 ? find_kernel<__half>(taps, vectors)
-                                : find_kernel<__nv_bfloat16>(taps, vectors);
+    return dtype == TCONV_F32   ? find_kernel<float>(taps, way)
+           : dtype == TCONV_F64 ? find_kernel<double>(taps, way)
+           : dtype == TCONV_F16 ? find_kernel<__half>(taps, way)
+                                : find_kernel<__nv_bfloat16>(taps, way);
 }

@@ -1,0 +1,360 @@
+/*
+ * Every pixel of src times every tap on Hopper's tensor cores, where output rows are summed in registers.
+ *
+ * A block marches down the rows of src that a strip of output rows reads, 128 pixels at a time: a piece of a row, or rows of
+ * several images. Each warp loads and splits the factors of its own 16 pixels into registers, and the two warpgroups multiply
+ * them by wgmma with all weights of the group, which stay in shared memory. Products of kernel rows [0, stride) complete an
+ * output row: they go to shared memory, where each thread adds the column taps of the output columns that it keeps. The sums of
+ * all other kernel rows move on by a group of `stride`, so that the next row of src is added to them. Neighbouring tiles and
+ * strips overlap by what outputs reach back.
+ *
+ * A row that does not exist is not multiplied, the products of a column that does not exist are never added, and sums of kernel
+ * rows that do not exist (zero, unless src is not finite) are cleared before they move on, so that NaN and Inf go only where
+ * they belong.
+ *
+ * Numeric order: kernel rows from the last to the first, each as a tensor-core sum over channels that goes on from the row
+ * before (in strict f32 sums of a stage, added in f32); then column taps in order, bias last.
+ */
+#include "products_columns.cuh"
+#include "products_copy.cuh"
+#include "products_rows_multiply.cuh"
+
+namespace
+{
+
+using namespace tconv_products;
+
+constexpr int WARPS = TCONV_CUDA_PRODUCT_ROWS_WARPS, THREADS = WARPS * 32, PIXELS = TCONV_CUDA_PRODUCTS_PIXELS;
+constexpr int TILE = TCONV_CUDA_PRODUCTS_TILE;
+constexpr int SHAPES = TCONV_CUDA_PRODUCT_ROWS_SHAPES;
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* A block's place. Columns and rows of dst are its own; those of src begin where its outputs reach back to. */
+struct place {
+    column_range columns;
+    int first_row, first_quotient, end_quotient; /* rows of src; quotients of padded rows of dst */
+    int group, first_image;
+};
+
+__device__ __forceinline__ place find_place(const tconv_cuda_products_parameters &layer)
+{
+    unsigned number = blockIdx.x;
+    const tconv_cuda_small_axis &rows = layer.rows;
+    place found;
+    found.columns = find_range(layer, (int)(number % (unsigned)layer.column_tiles));
+    number /= (unsigned)layer.column_tiles;
+    const int strip = (int)(number % (unsigned)layer.strips);
+    number /= (unsigned)layer.strips;
+    found.group = (int)(number % (unsigned)layer.groups);
+    found.first_image = (int)(number / (unsigned)layer.groups) * (PIXELS >> layer.row_pixels_log2);
+    found.first_quotient = rows.pad / rows.stride + strip * layer.strip_rows;
+    found.end_quotient = min(found.first_quotient + layer.strip_rows, (rows.pad + rows.out - 1) / rows.stride + 1);
+    found.first_row = max(0, found.first_quotient - layer.row_back);
+    return found;
+}
+
+/* Shared memory. */
+struct shared_places {
+    char *weights;
+    unsigned char *stages;
+    float *products;      /* [buffer][product of a group of rows][PITCH] */
+    column_taps *columns; /* [sum_columns] */
+    float *bias;          /* [group_out] */
+};
+
+extern __shared__ __align__(128) char rows_memory[];
+
+template <int TILES, int GROUP_TILES, int PLANES, int STAGES>
+__device__ __forceinline__ shared_places find_shared(const tconv_cuda_products_parameters &layer)
+{
+    shared_places found;
+    found.weights = rows_memory;
+    found.stages = reinterpret_cast<unsigned char *>(rows_memory) +
+                   layer.steps * PLANES * TILES * TILE * TCONV_CUDA_PRODUCTS_STEP_BYTES;
+    found.products = reinterpret_cast<float *>(found.stages + WARPS * STAGES * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES);
+    found.columns = reinterpret_cast<column_taps *>(found.products + layer.buffers * GROUP_TILES * TILE * PITCH);
+    found.bias = reinterpret_cast<float *>(found.columns + layer.sum_columns);
+    return found;
+}
+
+/* What the block keeps: the group's weights and bias, and the taps of its columns. */
+template <class Element>
+__device__ __forceinline__ void fill_shared(const tconv_cuda_products_parameters &layer, const place &place,
+                                            const shared_places &shared)
+{
+    const int bytes = (int)(shared.stages - reinterpret_cast<unsigned char *>(shared.weights));
+    const char *from = static_cast<const char *>(layer.weights) + (int64_t)place.group * bytes;
+    for (int i = (int)threadIdx.x * ACCESS_BYTES; i < bytes; i += THREADS * ACCESS_BYTES)
+        copy_async(shared.weights + i, from + i, true);
+    for (int i = (int)threadIdx.x; i < place.columns.outputs; i += THREADS)
+        shared.columns[i] = find_taps(layer, place.columns.first_column, place.columns.first_output + i);
+    for (int i = (int)threadIdx.x; i < layer.group_out; i += THREADS)
+        shared.bias[i] = layer.bias != NULL
+                             ? to_compute(static_cast<const Element *>(layer.bias)[place.group * layer.group_out + i])
+                             : 0.0f;
+}
+
+/* The sum of a column's taps, of which there are at most TAPS; 0: any number. */
+template <int TAPS> __device__ __forceinline__ float sum_taps(const float *products, int step, int count)
+{
+    float sum = 0;
+    if constexpr (TAPS == 0) {
+        for (int t = 0; t < count; t++)
+            sum += products[t * step];
+    } else {
+#pragma unroll
+        for (int t = 0; t < TAPS; t++)
+            if (t < count)
+                sum += products[t * step];
+    }
+    return sum;
+}
+
+/* Adds up and stores the output rows that are complete with a row of src. */
+template <class Element, int TAPS>
+__device__ __forceinline__ void gather(const tconv_cuda_products_parameters &layer, const place &place,
+                                       const shared_places &shared, const float *products, int row)
+{
+    const int threads = 2 << layer.row_pixels_log2; /* of an image: as many as the others of the block */
+    static_assert(THREADS == 2 * PIXELS, "as here");
+    const int index = (int)threadIdx.x / threads, image = place.first_image + index;
+    if (image >= layer.images)
+        return;
+    const int tap_step = layer.tap_step, channel_pitch = layer.columns.kernel * PITCH, outs = layer.group_out;
+    const int first_row = row * layer.rows.stride - layer.rows.pad;
+    Element *dst = static_cast<Element *>(layer.dst) + image * layer.dst_strides.n +
+                   (int64_t)place.group * outs * layer.dst_strides.c + first_row * layer.dst_strides.h;
+    for (int column = (int)threadIdx.x % threads; column < place.columns.outputs; column += threads) {
+        const column_taps found = shared.columns[column];
+        const float *from = products + (index << layer.row_pixels_log2) + found.first;
+        Element *to = dst + (place.columns.first_output + column) * layer.dst_strides.w;
+        for (int i = 0; i < layer.rows.stride; i++, to += layer.dst_strides.h) {
+            if ((unsigned)(first_row + i) >= (unsigned)layer.rows.out) {
+                from += outs * channel_pitch;
+                continue;
+            }
+            Element *channel_to = to;
+            for (int channel = 0; channel < outs; channel++) {
+                const float sum = sum_taps<TAPS>(from, tap_step, found.count);
+                *channel_to = from_compute<Element>(sum + shared.bias[channel]);
+                from += channel_pitch;
+                channel_to += layer.dst_strides.c;
+            }
+        }
+    }
+}
+
+template <class Element>
+__device__ __forceinline__ void gather_any(const tconv_cuda_products_parameters &layer, const place &place,
+                                           const shared_places &shared, const float *products, int row)
+{
+    switch (layer.gather) {
+    case 1: gather<Element, 1>(layer, place, shared, products, row); break;
+    case 2: gather<Element, 2>(layer, place, shared, products, row); break;
+    case 3: gather<Element, 3>(layer, place, shared, products, row); break;
+    default: gather<Element, 0>(layer, place, shared, products, row);
+    }
+}
+
+/* Writes the products of the first group of kernel rows; those of the others move on to the group before. */
+template <int TILES, int GROUP_TILES>
+__device__ __forceinline__ void put_products(float *products, int lane, const float (&sums)[TILES * 4])
+{
+    float *to = products + lane % 4 * 2 * PITCH + lane / 4;
+#pragma unroll
+    for (int n = 0; n < GROUP_TILES; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            to[(n * TILE + i % 2) * PITCH + i / 2 * 8] = sums[n * 4 + i];
+}
+
+template <int TILES, int GROUP_TILES>
+__device__ __forceinline__ void move_on(int products, int lane, float (&sums)[TILES * 4])
+{
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int from = n + GROUP_TILES;
+            const bool exists = from < TILES && from * TILE + lane % 4 * 2 + i % 2 < products;
+            sums[n * 4 + i] = exists ? sums[from < TILES ? from * 4 + i : 0] : 0.0f;
+        }
+}
+
+/* A warp's walk over the steps of src. The factors of the next step come into registers while the tensor cores work with the
+ * others: they have to be different ones, or the compiler lets nothing run at the same time. */
+template <class Arithmetic_, class Shape> struct factor_walk {
+    using Arithmetic = Arithmetic_;
+    loader<Shape> load;
+    int to_load, lane;
+    typename Shape::Element *stage;
+    uint32_t factors[STEPS][Arithmetic::PLANES][4];
+
+    /* Loads a step's factors. After the last step of all: of what lies there, not used. */
+    template <int step> __device__ __forceinline__ void load_step(const tconv_cuda_products_parameters &layer)
+    {
+        if (step == 0) {
+            stage =
+                stage == load.stages + (Shape::STAGES - 1) * Shape::ELEMENTS ? load.stages : stage + Shape::ELEMENTS;
+            copy_async_wait<Shape::STAGES - 2>();
+            __syncwarp();
+            load.next(layer, to_load-- > 0);
+        }
+        Arithmetic::template load<Shape>(stage + step * Shape::STEP * Shape::CHANNEL, lane, factors[step]);
+    }
+};
+
+/* Adds the products of a stage of `count` steps to sums, and goes on to the next one. */
+template <int N, int count, class Walk>
+__device__ __forceinline__ void multiply_stage(const tconv_cuda_products_parameters &layer, Walk &walk,
+                                               uint32_t weights, float (&sums)[N / 2], int accumulate)
+{
+    using Arithmetic = typename Walk::Arithmetic;
+    constexpr uint32_t STEP = Arithmetic::PLANES * N * TCONV_CUDA_PRODUCTS_STEP_BYTES / 16;
+    static_assert(STEPS == 2, "as here");
+    multiply_step<Arithmetic, N>(sums, walk.factors[0], weights, accumulate);
+    if constexpr (count == 2) {
+        walk.template load_step<1>(layer);
+        hopper::products_wait<0>();
+        multiply_step<Arithmetic, N>(sums, walk.factors[1], weights + STEP, 1);
+        walk.template load_step<0>(layer);
+        hopper::products_wait<0>();
+    } else {
+        hopper::products_wait<0>();
+        walk.template load_step<0>(layer);
+    }
+}
+
+/* The same, through sums of the stage's own in strict f32. */
+template <int N, int count, class Walk>
+__device__ __forceinline__ void add_stage(const tconv_cuda_products_parameters &layer, Walk &walk, uint32_t weights,
+                                          float (&sums)[N / 2])
+{
+    if constexpr (Walk::Arithmetic::PLANES == 2) {
+        float partial[N / 2];
+        multiply_stage<N, count>(layer, walk, weights, partial, 0);
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            sums[i] += partial[i];
+    } else {
+        multiply_stage<N, count>(layer, walk, weights, sums, 1);
+    }
+}
+
+/* Multiplies a row of src, which exists, and adds it to sums. */
+template <int TILES, class Walk>
+__device__ __forceinline__ void multiply_row(const tconv_cuda_products_parameters &layer, Walk &walk, uint32_t weights,
+                                             float (&sums)[TILES * 4])
+{
+    constexpr int N = TILES * TILE;
+    constexpr uint32_t STEP = Walk::Arithmetic::PLANES * N * TCONV_CUDA_PRODUCTS_STEP_BYTES / 16;
+    int step = 0;
+#pragma unroll 1
+    for (; step + STEPS <= layer.steps; step += STEPS)
+        add_stage<N, STEPS>(layer, walk, weights + step * STEP, sums);
+    if (step < layer.steps)
+        add_stage<N, 1>(layer, walk, weights + step * STEP, sums);
+}
+
+template <class Arithmetic, int TILES, int GROUP_TILES, bool channels_inside, int STAGES>
+__device__ __forceinline__ void march(const tconv_cuda_products_parameters &layer, const place &place,
+                                      const shared_places &shared)
+{
+    using Element = typename Arithmetic::Element;
+    using Shape = rows_shape<Element, channels_inside, STAGES>;
+    /* Through a shuffle, so that the compiler knows that it is one number for the warp. */
+    const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), lane = (int)threadIdx.x % 32;
+    const int pixel = warp * TCONV_CUDA_PRODUCT_ROWS_WARP_PIXELS, row_pixels = 1 << layer.row_pixels_log2;
+    const int image = place.first_image + (pixel >> layer.row_pixels_log2);
+    const Element *src = static_cast<const Element *>(layer.src) + image * layer.src_strides.n +
+                         place.group * layer.group_in * layer.src_strides.c;
+    const int end_row = min(layer.rows.in, place.end_quotient);
+    factor_walk<Arithmetic, Shape> walk;
+    walk.load = make_loader<Shape>(
+        layer, src, place.first_row, 1, image < layer.images ? end_row : 0,
+        place.columns.first_column + (pixel & (row_pixels - 1)),
+        reinterpret_cast<Element *>(shared.stages + warp * STAGES * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES), lane);
+    walk.to_load = max(0, end_row - place.first_row) * layer.stages;
+    walk.stage = walk.load.stages + (STAGES - 1) * Shape::ELEMENTS; /* before the first one */
+    walk.lane = lane;
+#pragma unroll 1
+    for (int i = 0; i < STAGES - 1; i++)
+        walk.load.next(layer, walk.to_load-- > 0);
+    copy_async_wait<STAGES - 2>(); /* the weights came with the first stage */
+    hopper::fence_for_async_proxy();
+    __syncthreads();
+    walk.template load_step<0>(layer);
+
+    const uint32_t weights =
+        hopper::operand_low(hopper::shared_address(shared.weights), TILES * TILE * TCONV_CUDA_PRODUCTS_STEP_BYTES / 2);
+    float sums[TILES * 4] = {};
+    int buffer = 0;
+    for (int row = place.first_row; row < place.end_quotient; row++) {
+        if (row < layer.rows.in)
+            multiply_row<TILES>(layer, walk, weights, sums);
+        float *products = shared.products + buffer * GROUP_TILES * TILE * PITCH;
+        const bool complete = row >= place.first_quotient;
+        if (complete) {
+            if (layer.buffers == 1)
+                __syncthreads(); /* the last row's have been gathered */
+            put_products<TILES, GROUP_TILES>(products + pixel, lane, sums);
+        }
+        move_on<TILES, GROUP_TILES>(layer.products, lane, sums);
+        if (complete) {
+            __syncthreads();
+            gather_any<Element>(layer, place, shared, products, row);
+            buffer = layer.buffers - 1 - buffer;
+        }
+    }
+}
+
+#define TCONV_ROWS_BOUNDS(large) __launch_bounds__(THREADS, (large) ? 1 : 2)
+#else
+#define TCONV_ROWS_BOUNDS(large) __launch_bounds__(32)
+#endif
+
+/* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
+template <class Arithmetic, int TILES, int GROUP_TILES, bool channels_inside, bool large>
+__global__ void TCONV_ROWS_BOUNDS(large) product_rows(const __grid_constant__ tconv_cuda_products_parameters layer)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    constexpr int STAGES = TCONV_CUDA_PRODUCT_ROWS_STAGES(large);
+    const place place = find_place(layer);
+    const shared_places shared = find_shared<TILES, GROUP_TILES, Arithmetic::PLANES, STAGES>(layer);
+    fill_shared<typename Arithmetic::Element>(layer, place, shared);
+    march<Arithmetic, TILES, GROUP_TILES, channels_inside, STAGES>(layer, place, shared);
+#endif
+}
+
+/* In the order of tconv_cuda_product_rows_shapes. */
+template <class Arithmetic, bool channels_inside> tconv_cuda_products_kernel find_kernel(int shape)
+{
+    constexpr bool strict = Arithmetic::PLANES == 2;
+    static const tconv_cuda_products_kernel kernels[SHAPES] = {
+        product_rows<Arithmetic, 3, 1, channels_inside, false>,
+        product_rows<Arithmetic, 4, 2, channels_inside, false>,
+        product_rows<Arithmetic, 6, 2, channels_inside, false>,
+        product_rows<Arithmetic, 6, 3, channels_inside, false>,
+        product_rows<Arithmetic, 8, 4, channels_inside, false>,
+        product_rows<Arithmetic, 12, 5, channels_inside, strict>};
+    return kernels[shape];
+}
+
+template <class Arithmetic> tconv_cuda_products_kernel find_kernel(tconv_layout layout, int shape)
+{
+    return layout == TCONV_NHWC ? find_kernel<Arithmetic, true>(shape) : find_kernel<Arithmetic, false>(shape);
+}
+
+} // namespace
+
+const tconv_cuda_product_rows_shape tconv_cuda_product_rows_shapes[SHAPES] = {
+    {1, 3, false}, {2, 4, false}, {2, 6, false}, {3, 6, false}, {4, 8, false}, {5, 12, true}};
+
+tconv_cuda_products_kernel tconv_cuda_product_rows_find(tconv_dtype dtype, bool tf32, tconv_layout layout, int shape)
+{
+    return dtype == TCONV_F32   ? tf32 ? find_kernel<rows_tf32>(layout, shape) : find_kernel<rows_strict>(layout, shape)
+             : dtype == TCONV_F16 ? find_kernel<rows_half<__half, hopper::PRODUCT_F16>>(layout, shape)
+           : dtype == TCONV_BF16 ? find_kernel<rows_half<__nv_bfloat16, hopper::PRODUCT_BF16>>(layout, shape)
+                                 : NULL;
+}
