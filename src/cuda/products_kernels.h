@@ -42,11 +42,12 @@ enum {
  * to what is left of `tiles`. Weights are packed as [group][step][plane][half of K][product][16 bytes], planes being two in
  * strict f32 (see tf32_device.cuh), and f32 is rounded to TF32.
  */
-#define TCONV_CUDA_PRODUCT_ROWS_WARPS       8 /* two warpgroups */
-#define TCONV_CUDA_PRODUCT_ROWS_WARP_PIXELS (TCONV_CUDA_PRODUCTS_PIXELS / TCONV_CUDA_PRODUCT_ROWS_WARPS)
-#define TCONV_CUDA_PRODUCT_ROWS_STEPS       2    /* of a stage */
-#define TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES 1536 /* of src in shared memory, per warp: the larger of both layouts' */
-#define TCONV_CUDA_PRODUCT_ROWS_SHAPES      6
+#define TCONV_CUDA_PRODUCT_ROWS_WARPS        8 /* two warpgroups */
+#define TCONV_CUDA_PRODUCT_ROWS_WARP_PIXELS  (TCONV_CUDA_PRODUCTS_PIXELS / TCONV_CUDA_PRODUCT_ROWS_WARPS)
+#define TCONV_CUDA_PRODUCT_ROWS_STEPS        2    /* of a stage */
+#define TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES  1536 /* of src in shared memory, per warp: the larger of both layouts' */
+#define TCONV_CUDA_PRODUCT_ROWS_OUTPUT_BYTES 16   /* of shared memory, for an output row of a channel */
+#define TCONV_CUDA_PRODUCT_ROWS_SHAPES       6
 
 /* Tiles of the kernels, and whether in strict f32 registers are only enough for one block on a multiprocessor. */
 struct tconv_cuda_product_rows_shape {
@@ -55,8 +56,9 @@ struct tconv_cuda_product_rows_shape {
 };
 extern const tconv_cuda_product_rows_shape tconv_cuda_product_rows_shapes[TCONV_CUDA_PRODUCT_ROWS_SHAPES];
 
-/* Stages of src that take turns. */
-#define TCONV_CUDA_PRODUCT_ROWS_STAGES(large) ((large) ? 6 : 3)
+/* Stages of src that take turns: as many as leave room for two blocks of pix2pix's last layer (128 channels, 4 x 4 taps, 3
+ * outputs), since all of them are on their way while the first is multiplied. */
+#define TCONV_CUDA_PRODUCT_ROWS_STAGES(strict, element_size) ((strict) ? 4 : (element_size) == 4 ? 5 : 6)
 
 struct tconv_cuda_products_parameters {
     const void *src, *weights /* packed */, *bias /* or NULL */;

@@ -27,6 +27,7 @@ using namespace tconv_products;
 constexpr int WARPS = TCONV_CUDA_PRODUCT_ROWS_WARPS, THREADS = WARPS * 32, PIXELS = TCONV_CUDA_PRODUCTS_PIXELS;
 constexpr int TILE = TCONV_CUDA_PRODUCTS_TILE;
 constexpr int SHAPES = TCONV_CUDA_PRODUCT_ROWS_SHAPES;
+constexpr int TOGETHER = 3; /* outputs of a column, so that their loads do not wait for each other */
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -54,13 +55,20 @@ __device__ __forceinline__ place find_place(const tconv_cuda_products_parameters
     return found;
 }
 
+/* An output row of a channel: where it lies from the first row of the group's first channel, and which row it is. */
+struct alignas(16) output_row {
+    int64_t offset;
+    float bias;
+    int row;
+};
+
 /* Shared memory. */
 struct shared_places {
     char *weights;
     unsigned char *stages;
     float *products;      /* [buffer][product of a group of rows][PITCH] */
+    output_row *outputs;  /* [stride][group_out]: of the rows that are complete with a row of src */
     column_taps *columns; /* [sum_columns] */
-    float *bias;          /* [group_out] */
 };
 
 extern __shared__ __align__(128) char rows_memory[];
@@ -73,12 +81,12 @@ __device__ __forceinline__ shared_places find_shared(const tconv_cuda_products_p
     found.stages = reinterpret_cast<unsigned char *>(rows_memory) +
                    layer.steps * PLANES * TILES * TILE * TCONV_CUDA_PRODUCTS_STEP_BYTES;
     found.products = reinterpret_cast<float *>(found.stages + WARPS * STAGES * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES);
-    found.columns = reinterpret_cast<column_taps *>(found.products + layer.buffers * GROUP_TILES * TILE * PITCH);
-    found.bias = reinterpret_cast<float *>(found.columns + layer.sum_columns);
+    found.outputs = reinterpret_cast<output_row *>(found.products + layer.buffers * GROUP_TILES * TILE * PITCH);
+    found.columns = reinterpret_cast<column_taps *>(found.outputs + layer.rows.stride * layer.group_out);
     return found;
 }
 
-/* What the block keeps: the group's weights and bias, and the taps of its columns. */
+/* What the block keeps: the group's weights and bias, where outputs go, and the taps of its columns. */
 template <class Element>
 __device__ __forceinline__ void fill_shared(const tconv_cuda_products_parameters &layer, const place &place,
                                             const shared_places &shared)
@@ -89,10 +97,12 @@ __device__ __forceinline__ void fill_shared(const tconv_cuda_products_parameters
         copy_async(shared.weights + i, from + i, true);
     for (int i = (int)threadIdx.x; i < place.columns.outputs; i += THREADS)
         shared.columns[i] = find_taps(layer, place.columns.first_column, place.columns.first_output + i);
-    for (int i = (int)threadIdx.x; i < layer.group_out; i += THREADS)
-        shared.bias[i] = layer.bias != NULL
-                             ? to_compute(static_cast<const Element *>(layer.bias)[place.group * layer.group_out + i])
-                             : 0.0f;
+    const Element *bias = static_cast<const Element *>(layer.bias) + place.group * layer.group_out;
+    for (int i = (int)threadIdx.x; i < layer.rows.stride * layer.group_out; i += THREADS) {
+        const int row = i / layer.group_out, channel = i - row * layer.group_out;
+        shared.outputs[i] = {row * layer.dst_strides.h + channel * layer.dst_strides.c,
+                             layer.bias != NULL ? to_compute(bias[channel]) : 0.0f, row};
+    }
 }
 
 /* The sum of a column's taps, of which there are at most TAPS; 0: any number. */
@@ -121,26 +131,28 @@ __device__ __forceinline__ void gather(const tconv_cuda_products_parameters &lay
     const int index = (int)threadIdx.x / threads, image = place.first_image + index;
     if (image >= layer.images)
         return;
-    const int tap_step = layer.tap_step, channel_pitch = layer.columns.kernel * PITCH, outs = layer.group_out;
-    const int first_row = row * layer.rows.stride - layer.rows.pad;
+    const int tap_step = layer.tap_step, pitch = layer.columns.kernel * PITCH;
+    const int first_row = row * layer.rows.stride - layer.rows.pad, all = layer.rows.stride * layer.group_out;
     Element *dst = static_cast<Element *>(layer.dst) + image * layer.dst_strides.n +
-                   (int64_t)place.group * outs * layer.dst_strides.c + first_row * layer.dst_strides.h;
+                   (int64_t)place.group * layer.group_out * layer.dst_strides.c + first_row * layer.dst_strides.h;
     for (int column = (int)threadIdx.x % threads; column < place.columns.outputs; column += threads) {
         const column_taps found = shared.columns[column];
         const float *from = products + (index << layer.row_pixels_log2) + found.first;
         Element *to = dst + (place.columns.first_output + column) * layer.dst_strides.w;
-        for (int i = 0; i < layer.rows.stride; i++, to += layer.dst_strides.h) {
-            if ((unsigned)(first_row + i) >= (unsigned)layer.rows.out) {
-                from += outs * channel_pitch;
-                continue;
+        for (int first = 0; first < all; first += TOGETHER) {
+            float sums[TOGETHER];
+#pragma unroll
+            for (int i = 0; i < TOGETHER; i++)
+                sums[i] = first + i < all ? sum_taps<TAPS>(from + i * pitch, tap_step, found.count) : 0;
+#pragma unroll
+            for (int i = 0; i < TOGETHER; i++) {
+                if (first + i >= all)
+                    break;
+                const output_row output = shared.outputs[first + i];
+                if ((unsigned)(first_row + output.row) < (unsigned)layer.rows.out)
+                    to[output.offset] = from_compute<Element>(sums[i] + output.bias);
             }
-            Element *channel_to = to;
-            for (int channel = 0; channel < outs; channel++) {
-                const float sum = sum_taps<TAPS>(from, tap_step, found.count);
-                *channel_to = from_compute<Element>(sum + shared.bias[channel]);
-                from += channel_pitch;
-                channel_to += layer.dst_strides.c;
-            }
+            from += TOGETHER * pitch;
         }
     }
 }
@@ -319,7 +331,8 @@ template <class Arithmetic, int TILES, int GROUP_TILES, bool channels_inside, bo
 __global__ void TCONV_ROWS_BOUNDS(large) product_rows(const __grid_constant__ tconv_cuda_products_parameters layer)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    constexpr int STAGES = TCONV_CUDA_PRODUCT_ROWS_STAGES(large);
+    constexpr int STAGES =
+        TCONV_CUDA_PRODUCT_ROWS_STAGES(Arithmetic::PLANES == 2, sizeof(typename Arithmetic::Element));
     const place place = find_place(layer);
     const shared_places shared = find_shared<TILES, GROUP_TILES, Arithmetic::PLANES, STAGES>(layer);
     fill_shared<typename Arithmetic::Element>(layer, place, shared);

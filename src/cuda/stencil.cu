@@ -94,14 +94,16 @@ tconv_cuda_stencil_tile pixel_tile(const tconv_problem *problem, int way)
 {
     const bool vectors = way == TCONV_CUDA_STENCIL_PIXEL_VECTORS;
     const int64_t all = vectors ? problem->out_channels / access_of(problem) : problem->out_channels;
-    const int64_t columns = way == TCONV_CUDA_STENCIL_PIXEL_SHARED
-                                ? (problem->w.pad + problem->w.out - 1) / TCONV_CUDA_STENCIL_SHARED_COLUMNS + 1 -
-                                      problem->w.pad / TCONV_CUDA_STENCIL_SHARED_COLUMNS
-                                : problem->w.out;
     tconv_cuda_stencil_tile made = {};
-    made.channel_tiles = (int)tconv_ceil_div(all, vectors ? CHANNEL_VECTORS : SINGLE_CHANNELS);
-    made.channel_vectors = (int)tconv_ceil_div(all, made.channel_tiles);
-    made.column_tiles = (int)tconv_ceil_div(columns * made.channel_vectors, TCONV_CUDA_STENCIL_THREADS);
+    if (way == TCONV_CUDA_STENCIL_PIXEL_RUNS) {
+        made.channel_tiles = 1;
+        made.channel_vectors = (int)(problem->w.out * problem->out_channels / TCONV_CUDA_STENCIL_PIXEL_RUN);
+        made.column_tiles = (int)tconv_ceil_div(made.channel_vectors, TCONV_CUDA_STENCIL_THREADS);
+    } else {
+        made.channel_tiles = (int)tconv_ceil_div(all, vectors ? CHANNEL_VECTORS : SINGLE_CHANNELS);
+        made.channel_vectors = (int)tconv_ceil_div(all, made.channel_tiles);
+        made.column_tiles = (int)tconv_ceil_div(problem->w.out * made.channel_vectors, TCONV_CUDA_STENCIL_THREADS);
+    }
     cut_rows(&made, &problem->h, 1, problem->batch * made.channel_tiles * made.column_tiles);
     return made;
 }
@@ -242,20 +244,28 @@ launch planes_launch(const tconv_layer *layer, tconv_cuda_stencil_parameters *pa
             problem->batch * problem->out_channels * tile->row_tiles * tile->column_tiles, shared_bytes};
 }
 
+/* NHWC: whether the rows of dst are runs of memory, cut into aligned runs of a thread without rest. */
+bool has_runs(const void *dst, const tconv_problem *problem)
+{
+    constexpr int64_t RUN = TCONV_CUDA_STENCIL_PIXEL_RUN;
+    return problem->dtype != TCONV_F64 && (uintptr_t)dst % (RUN * problem->element_size) == 0 && problem->dst.c == 1 &&
+           problem->dst.w == problem->out_channels && problem->w.out * problem->out_channels % RUN == 0 &&
+           problem->dst.h % RUN == 0 && problem->dst.n % RUN == 0 &&
+           problem->w.out * problem->out_channels < TCONV_CUDA_SMALL_EXTENT &&
+           problem->h.kernel * problem->w.kernel * problem->out_channels < TCONV_CUDA_SMALL_EXTENT &&
+           problem->src.w < TCONV_CUDA_SMALL_EXTENT / RUN;
+}
+
 /* The same for pixels. */
 launch pixels_launch(const tconv_layer *layer, tconv_cuda_stencil_parameters *parameters)
 {
     const tconv_problem *problem = &layer->problem;
-    const tconv_axis *w = &problem->w;
     const bool vectors = problem->group_out == 1 && problem->out_channels % access_of(problem) == 0 &&
                          is_aligned(parameters->src, &problem->src, problem) &&
                          is_aligned(parameters->dst, &problem->dst, problem);
-    const bool shared = w->dilation == 1 && w->stride % TCONV_CUDA_STENCIL_SHARED_COLUMNS == 0 &&
-                        w->kernel % w->stride == 0 && w->pad >= 0 &&
-                        problem->dst.w < TCONV_CUDA_SMALL_EXTENT / TCONV_CUDA_STENCIL_SHARED_COLUMNS;
-    const int way = vectors  ? TCONV_CUDA_STENCIL_PIXEL_VECTORS
-                    : shared ? TCONV_CUDA_STENCIL_PIXEL_SHARED
-                             : TCONV_CUDA_STENCIL_PIXEL_SINGLE;
+    const int way = vectors                              ? TCONV_CUDA_STENCIL_PIXEL_VECTORS
+                    : has_runs(parameters->dst, problem) ? TCONV_CUDA_STENCIL_PIXEL_RUNS
+                                                         : TCONV_CUDA_STENCIL_PIXEL_SINGLE;
     tconv_cuda_stencil_tile *tile = &parameters->tile;
     *tile = pixel_tile(problem, way);
     return {tconv_cuda_stencil_pixels(problem->dtype, taps_of(layer), way),

@@ -4,9 +4,9 @@
 
 #include "small_axis.h"
 
-#define TCONV_CUDA_STENCIL_THREADS        128
-#define TCONV_CUDA_STENCIL_MAX_TAPS       3 /* along an axis: more weights than 3 x 3 a column do not fit in registers */
-#define TCONV_CUDA_STENCIL_SHARED_COLUMNS 4 /* with 3 taps their weights, 36 numbers, fit in registers */
+#define TCONV_CUDA_STENCIL_THREADS   128
+#define TCONV_CUDA_STENCIL_MAX_TAPS  3 /* along an axis: more weights than 3 x 3 a column do not fit in registers */
+#define TCONV_CUDA_STENCIL_PIXEL_RUN 4 /* elements of a run: with 3 taps their weights, 36 numbers, fit in registers */
 
 /*
  * How dst is cut into tiles of a block. Rows are counted in quotients (row / stride). NCHW: `lanes` threads' columns of one
@@ -14,7 +14,7 @@
  */
 struct tconv_cuda_stencil_tile {
     int rows, row_tiles, column_tiles;
-    int channel_vectors, channel_tiles; /* NHWC: accesses of a tile's channels, or single channels */
+    int channel_vectors, channel_tiles; /* NHWC: accesses of a tile's channels, or single channels, or runs of a row */
     int lanes_log2;                     /* NCHW: threads along a row; */
     int part_rows, parts;               /* rows of one thread; */
     int chunks, pitch, load_rows;       /* src in shared memory: accesses and elements of a row, rows; */
@@ -57,17 +57,16 @@ tconv_cuda_stencil_kernel tconv_cuda_stencil_planes(tconv_dtype dtype, int colum
 /* Of these, the loops. */
 tconv_cuda_stencil_kernel tconv_cuda_stencil_loop(tconv_dtype dtype, bool compensated);
 
-/* How the channels and columns of an NHWC kernel's thread go: one of each; an access of neighbouring channels; or one channel
- * of SHARED_COLUMNS neighbouring columns that take the same values of src: dilation 1, a stride that is a multiple of them, a
- * kernel of a multiple of the stride. */
+/* What an NHWC kernel's thread has of a row: one channel of a column, an access of neighbouring channels, or a run of elements
+ * of a row of dst that is one run of memory. */
 enum {
     TCONV_CUDA_STENCIL_PIXEL_SINGLE,
     TCONV_CUDA_STENCIL_PIXEL_VECTORS,
-    TCONV_CUDA_STENCIL_PIXEL_SHARED,
+    TCONV_CUDA_STENCIL_PIXEL_RUNS,
     TCONV_CUDA_STENCIL_PIXEL_WAYS
 };
 
-/* The NHWC kernel for up to `taps` taps along either axis. */
+/* The NHWC kernel for up to `taps` taps along either axis; NULL for runs of f64. */
 tconv_cuda_stencil_kernel tconv_cuda_stencil_pixels(tconv_dtype dtype, int taps, int way);
 
 #endif

@@ -4,8 +4,8 @@
  * A thread has an access of neighbouring channels (or one channel) of an output column and walks down the rows of all row
  * phases, one after the other (stencil_walk.cuh). Neighbouring threads have neighbouring channels, then columns of
  * whatever phase, so that stores run along memory and what several phases read comes from the first-level cache. Where
- * channels go one by one and the stride is a multiple of COLUMNS, a thread has so many neighbouring columns instead, which
- * take the same values of src (a kernel of whole strides).
+ * channels are no multiple of an access but a row of dst is one run of memory, a thread has RUN elements of that run instead,
+ * of whatever channels and columns.
  *
  * A tap outside src is skipped with its row, and along a row it is zero times zero: NaN and Inf in the weights go only
  * where they belong. Numeric order: as stencil_walk.cuh has it.
@@ -19,16 +19,16 @@ using namespace tconv_stencil;
 
 constexpr int THREADS = TCONV_CUDA_STENCIL_THREADS;
 
-constexpr int COLUMNS = TCONV_CUDA_STENCIL_SHARED_COLUMNS;
+constexpr int RUN = TCONV_CUDA_STENCIL_PIXEL_RUN;
 
-/* A thread's place: a column (or the number of some that share values), channels and the rows of a tile. */
+/* A thread's place: a column (or the number of a run), channels and the rows of a tile. */
 struct place {
     int column, channel, first_row;
     int64_t image;
 };
 
-/* Returns false for a thread without outputs; columns: how many there are. */
-template <int LENGTH>
+/* Returns false for a thread without outputs. runs: whether the tile is of runs, of which `columns` are a row. */
+template <int LENGTH, bool runs = false>
 __device__ __forceinline__ bool find_place(const tconv_cuda_stencil_parameters &layer, int columns, place *found)
 {
     unsigned number = blockIdx.x;
@@ -40,7 +40,8 @@ __device__ __forceinline__ bool find_place(const tconv_cuda_stencil_parameters &
     found->image = number / (unsigned)layer.tile.row_tiles;
     found->first_row = (int)row_tile * layer.tile.rows;
 
-    const unsigned element = column_tile * THREADS + threadIdx.x, vectors = (unsigned)layer.tile.channel_vectors;
+    const unsigned element = column_tile * THREADS + threadIdx.x;
+    const unsigned vectors = runs ? 1 : (unsigned)layer.tile.channel_vectors;
     found->column = (int)(element / vectors);
     found->channel = (int)(channel_tile * vectors + element % vectors) * LENGTH;
     return found->column < columns && found->channel < layer.channels;
@@ -118,64 +119,86 @@ template <class Element_, int TAPS_, int LENGTH_> struct pixel_columns {
     }
 };
 
-/* COLUMNS columns of one channel, of which some may lie outside dst. */
-template <class Element_, int TAPS_> struct shared_columns {
+/* RUN elements that lie one after another in a row of dst: channels of one column, then of the next. */
+template <class Element_, int TAPS_> struct pixel_run {
     using Element = Element_;
     using Compute = compute_type<Element>;
     using Value = Element;
-    static constexpr int TAPS = TAPS_, LENGTH = COLUMNS, VALUES = TAPS, AHEAD = 1;
-    const Element *weights; /* of kernel position (0, that of the first column's tap 0) */
+    using Vector = element_vector<Element, RUN>;
+    static constexpr int TAPS = TAPS_, LENGTH = RUN, VALUES = TAPS * LENGTH, AHEAD = 1;
+    const Element *weights;
     int64_t channels;
-    int kernel_columns, kernel_step, tap_step, pixel; /* pixel: elements from a column of dst to the next */
-    bool present[TAPS], exists[LENGTH];
+    int kernel_columns, kernel_step, tap_step;
+    int from[LENGTH], weight[LENGTH]; /* of tap 0: in src from the first element's, in weights of kernel row 0 */
+    bool present[VALUES];
+    Compute bias[LENGTH];
 
-    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, int channel, int kernel_column,
-                                         int src_column, int column)
+    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, int column, int channel,
+                                         int *first_column)
     {
         channels = layer.channels;
         kernel_columns = layer.columns.kernel;
         kernel_step = layer.columns.kernel_step;
         tap_step = layer.columns.shift_step * (int)layer.src_strides.w;
-        pixel = (int)layer.dst_strides.w;
-        weights = static_cast<const Element *>(layer.weights) + channel + kernel_column * channels;
+        weights = static_cast<const Element *>(layer.weights);
+        const int first_channel = channel / layer.multiplier;
+        int quotient = column / layer.columns.stride, residue = column - quotient * layer.columns.stride;
+        *first_column = quotient + layer.columns.first_shift[residue];
 #pragma unroll
-        for (int tap = 0; tap < TAPS; tap++)
-            present[tap] = tap * kernel_step < kernel_columns &&
-                           (unsigned)(src_column - tap * layer.columns.shift_step) < (unsigned)layer.columns.in;
+        for (int i = 0; i < LENGTH; i++) {
+            const int src_column = quotient + layer.columns.first_shift[residue];
+            from[i] = (src_column - *first_column) * (int)layer.src_strides.w +
+                      (channel / layer.multiplier - first_channel) * (int)layer.src_strides.c;
+            weight[i] = channel + layer.columns.first_kernel[residue] * layer.channels;
+            bias[i] = layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[channel]) : Compute(0);
 #pragma unroll
-        for (int i = 0; i < LENGTH; i++)
-            exists[i] = (unsigned)(column + i) < (unsigned)layer.columns.out;
+            for (int tap = 0; tap < TAPS; tap++)
+                present[tap * LENGTH + i] =
+                    tap < layer.columns.taps[residue] &&
+                    (unsigned)(src_column - tap * layer.columns.shift_step) < (unsigned)layer.columns.in;
+            if (++channel == layer.channels) {
+                channel = 0;
+                if (++residue == layer.columns.stride) {
+                    residue = 0;
+                    quotient++;
+                }
+            }
+        }
     }
 
     __device__ __forceinline__ void load(const Element *x, Element (&values)[VALUES]) const
     {
 #pragma unroll
         for (int tap = 0; tap < TAPS; tap++)
-            values[tap] = present[tap] ? x[-tap * tap_step] : Element(0.0f);
+#pragma unroll
+            for (int i = 0; i < LENGTH; i++)
+                values[tap * LENGTH + i] = present[tap * LENGTH + i] ? x[from[i] - tap * tap_step] : Element(0.0f);
     }
 
-    __device__ __forceinline__ void load_weights(int kernel_row, Compute (&loaded)[TAPS * LENGTH]) const
+    __device__ __forceinline__ void load_weights(int kernel_row, Compute (&loaded)[VALUES]) const
     {
 #pragma unroll
         for (int tap = 0; tap < TAPS; tap++)
 #pragma unroll
             for (int i = 0; i < LENGTH; i++)
                 loaded[tap * LENGTH + i] =
-                    present[tap] ? to_compute(weights[(kernel_row * kernel_columns + tap * kernel_step + i) * channels])
-                                 : Compute(0);
+                    present[tap * LENGTH + i]
+                        ? to_compute(weights[weight[i] + (kernel_row * kernel_columns + tap * kernel_step) * channels])
+                        : Compute(0);
     }
 
-    static constexpr __device__ int value(int tap, int)
+    static constexpr __device__ int value(int tap, int output)
     {
-        return tap;
+        return tap * LENGTH + output;
     }
 
     __device__ __forceinline__ void store(Element *dst, const Compute (&sums)[LENGTH]) const
     {
+        Vector rounded;
 #pragma unroll
         for (int i = 0; i < LENGTH; i++)
-            if (exists[i])
-                dst[i * pixel] = from_compute<Element>(sums[i]);
+            rounded.at[i] = from_compute<Element>(sums[i]);
+        *reinterpret_cast<Vector *>(dst) = rounded;
     }
 };
 
@@ -221,27 +244,30 @@ __global__ void __launch_bounds__(THREADS) stencil_pixels(const __grid_constant_
 
 template <class Columns>
 __global__ void __launch_bounds__(THREADS)
-    stencil_shared_pixels(const __grid_constant__ tconv_cuda_stencil_parameters layer)
+    stencil_pixel_runs(const __grid_constant__ tconv_cuda_stencil_parameters layer)
 {
     using Element = typename Columns::Element;
-    const int first = layer.columns.pad / COLUMNS, all = (layer.columns.pad + layer.columns.out - 1) / COLUMNS + 1;
     place place;
-    if (!find_place<1>(layer, all - first, &place))
+    if (!find_place<1, true>(layer, layer.tile.channel_vectors, &place))
         return;
-    const int padded = (first + place.column) * COLUMNS, column = padded - layer.columns.pad;
-    const int src_column = padded / layer.columns.stride;
+    const int element = place.column * RUN, column = element / layer.channels;
+    const int channel = element - column * layer.channels;
+    int src_column;
     Columns columns;
-    columns.find(layer, place.channel, padded - src_column * layer.columns.stride, src_column, column);
-    compute_type<Element> bias[COLUMNS];
-#pragma unroll
-    for (int i = 0; i < COLUMNS; i++)
-        bias[i] = layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[place.channel])
-                                     : compute_type<Element>(0);
+    columns.find(layer, column, channel, &src_column);
     const Element *src = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n +
-                         src_column * layer.src_strides.w + place.channel / layer.multiplier * layer.src_strides.c;
-    Element *dst = static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n +
-                   column * layer.dst_strides.w + place.channel * layer.dst_strides.c;
-    walk_phases(layer, place, columns, src, dst, bias);
+                         src_column * layer.src_strides.w + channel / layer.multiplier * layer.src_strides.c;
+    Element *dst = static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n + element;
+    walk_phases(layer, place, columns, src, dst, columns.bias);
+}
+
+/* f64 has none: its numbers would not fit in registers. */
+template <class Element, int TAPS> tconv_cuda_stencil_kernel runs_kernel()
+{
+    if constexpr (sizeof(compute_type<Element>) == sizeof(float))
+        return stencil_pixel_runs<pixel_run<Element, TAPS>>;
+    else
+        return NULL;
 }
 
 /* By taps and way. */
@@ -250,11 +276,11 @@ template <class Element> tconv_cuda_stencil_kernel find_kernel(int taps, int way
     constexpr int LENGTH = access_length<Element>;
     static const tconv_cuda_stencil_kernel kernels[TCONV_CUDA_STENCIL_MAX_TAPS][TCONV_CUDA_STENCIL_PIXEL_WAYS] = {
         {stencil_pixels<pixel_columns<Element, 1, 1>>, stencil_pixels<pixel_columns<Element, 1, LENGTH>>,
-         stencil_shared_pixels<shared_columns<Element, 1>>},
+         runs_kernel<Element, 1>()},
         {stencil_pixels<pixel_columns<Element, 2, 1>>, stencil_pixels<pixel_columns<Element, 2, LENGTH>>,
-         stencil_shared_pixels<shared_columns<Element, 2>>},
+         runs_kernel<Element, 2>()},
         {stencil_pixels<pixel_columns<Element, 3, 1>>, stencil_pixels<pixel_columns<Element, 3, LENGTH>>,
-         stencil_shared_pixels<shared_columns<Element, 3>>}};
+         runs_kernel<Element, 3>()}};
     return taps <= TCONV_CUDA_STENCIL_MAX_TAPS ? kernels[taps - 1][way] : NULL;
 }
 
