@@ -215,12 +215,11 @@ int64_t rows_shared_bytes_of(const tconv_layer *layer, int shape, int buffers,
 {
     const int64_t products =
         (int64_t)buffers * tconv_cuda_product_rows_shapes[shape].group_tiles * TILE * TCONV_CUDA_PRODUCTS_PITCH;
-    const int64_t columns = made->sum_columns * 2; /* taps of each: two numbers */
-    const int64_t outputs = layer->problem.h.stride * layer->problem.group_out;
+    const int64_t entries = made->sum_columns + layer->problem.h.stride * layer->problem.group_out;
     return rows_weights_of(layer, shape) +
            (int64_t)TCONV_CUDA_PRODUCT_ROWS_WARPS * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES *
                TCONV_CUDA_PRODUCT_ROWS_STAGES(is_strict(layer), layer->problem.element_size) +
-           (products + columns) * (int64_t)sizeof(float) + outputs * TCONV_CUDA_PRODUCT_ROWS_OUTPUT_BYTES;
+           products * (int64_t)sizeof(float) + entries * TCONV_CUDA_PRODUCT_ROWS_ENTRY_BYTES;
 }
 
 /* Blocks on a multiprocessor. */

@@ -42,12 +42,13 @@ enum {
  * to what is left of `tiles`. Weights are packed as [group][step][plane][half of K][product][16 bytes], planes being two in
  * strict f32 (see tf32_device.cuh), and f32 is rounded to TF32.
  */
-#define TCONV_CUDA_PRODUCT_ROWS_WARPS        8 /* two warpgroups */
-#define TCONV_CUDA_PRODUCT_ROWS_WARP_PIXELS  (TCONV_CUDA_PRODUCTS_PIXELS / TCONV_CUDA_PRODUCT_ROWS_WARPS)
-#define TCONV_CUDA_PRODUCT_ROWS_STEPS        2    /* of a stage */
-#define TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES  1536 /* of src in shared memory, per warp: the larger of both layouts' */
-#define TCONV_CUDA_PRODUCT_ROWS_OUTPUT_BYTES 16   /* of shared memory, for an output row of a channel */
-#define TCONV_CUDA_PRODUCT_ROWS_SHAPES       6
+#define TCONV_CUDA_PRODUCT_ROWS_WARPS       8 /* two warpgroups */
+#define TCONV_CUDA_PRODUCT_ROWS_WARP_PIXELS (TCONV_CUDA_PRODUCTS_PIXELS / TCONV_CUDA_PRODUCT_ROWS_WARPS)
+#define TCONV_CUDA_PRODUCT_ROWS_STEPS       2    /* of a stage */
+#define TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES 1536 /* of src in shared memory, per warp: the larger of both layouts' */
+#define TCONV_CUDA_PRODUCT_ROWS_ENTRY_BYTES                                                                            \
+    16 /* of shared memory, for an output column or an output row of a channel */
+#define TCONV_CUDA_PRODUCT_ROWS_SHAPES 6
 
 /* Tiles of the kernels, and whether in strict f32 registers are only enough for one block on a multiprocessor. */
 struct tconv_cuda_product_rows_shape {

@@ -27,7 +27,6 @@ using namespace tconv_products;
 constexpr int WARPS = TCONV_CUDA_PRODUCT_ROWS_WARPS, THREADS = WARPS * 32, PIXELS = TCONV_CUDA_PRODUCTS_PIXELS;
 constexpr int TILE = TCONV_CUDA_PRODUCTS_TILE;
 constexpr int SHAPES = TCONV_CUDA_PRODUCT_ROWS_SHAPES;
-constexpr int TOGETHER = 3; /* outputs of a column, so that their loads do not wait for each other */
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -55,6 +54,16 @@ __device__ __forceinline__ place find_place(const tconv_cuda_products_parameters
     return found;
 }
 
+constexpr int NO_PIXEL = PIXELS; /* whose products are zero: what a tap that does not exist takes */
+static_assert(NO_PIXEL < PITCH, "a place for it");
+
+/* Where the products of a column's taps lie in those of its first kernel row; -1 where there is none. With more than MAX_TAPS
+ * taps, as column_taps has them. */
+constexpr int MAX_TAPS = 3;
+struct alignas(16) row_taps {
+    int at[MAX_TAPS], count;
+};
+
 /* An output row of a channel: where it lies from the first row of the group's first channel, and which row it is. */
 struct alignas(16) output_row {
     int64_t offset;
@@ -62,13 +71,16 @@ struct alignas(16) output_row {
     int row;
 };
 
+static_assert(sizeof(row_taps) == TCONV_CUDA_PRODUCT_ROWS_ENTRY_BYTES, "as the host counts");
+static_assert(sizeof(output_row) == TCONV_CUDA_PRODUCT_ROWS_ENTRY_BYTES, "as the host counts");
+
 /* Shared memory. */
 struct shared_places {
     char *weights;
     unsigned char *stages;
-    float *products;      /* [buffer][product of a group of rows][PITCH] */
-    output_row *outputs;  /* [stride][group_out]: of the rows that are complete with a row of src */
-    column_taps *columns; /* [sum_columns] */
+    float *products;     /* [buffer][product of a group of rows][PITCH]; zero at pixel NO_PIXEL */
+    output_row *outputs; /* [stride][group_out]: of the rows that are complete with a row of src */
+    row_taps *columns;   /* [sum_columns] */
 };
 
 extern __shared__ __align__(128) char rows_memory[];
@@ -82,7 +94,7 @@ __device__ __forceinline__ shared_places find_shared(const tconv_cuda_products_p
                    layer.steps * PLANES * TILES * TILE * TCONV_CUDA_PRODUCTS_STEP_BYTES;
     found.products = reinterpret_cast<float *>(found.stages + WARPS * STAGES * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES);
     found.outputs = reinterpret_cast<output_row *>(found.products + layer.buffers * GROUP_TILES * TILE * PITCH);
-    found.columns = reinterpret_cast<column_taps *>(found.outputs + layer.rows.stride * layer.group_out);
+    found.columns = reinterpret_cast<row_taps *>(found.outputs + layer.rows.stride * layer.group_out);
     return found;
 }
 
@@ -95,8 +107,18 @@ __device__ __forceinline__ void fill_shared(const tconv_cuda_products_parameters
     const char *from = static_cast<const char *>(layer.weights) + (int64_t)place.group * bytes;
     for (int i = (int)threadIdx.x * ACCESS_BYTES; i < bytes; i += THREADS * ACCESS_BYTES)
         copy_async(shared.weights + i, from + i, true);
-    for (int i = (int)threadIdx.x; i < place.columns.outputs; i += THREADS)
-        shared.columns[i] = find_taps(layer, place.columns.first_column, place.columns.first_output + i);
+    for (int i = (int)threadIdx.x; i < place.columns.outputs; i += THREADS) {
+        const column_taps found = find_taps(layer, place.columns.first_column, place.columns.first_output + i);
+        row_taps taps = {{found.first, -1, -1}, found.count};
+#pragma unroll
+        for (int t = 0; t < MAX_TAPS; t++)
+            if (layer.gather <= MAX_TAPS)
+                taps.at[t] = t < found.count ? found.first + t * layer.tap_step : -1;
+        shared.columns[i] = taps;
+    }
+    const int all = (int)(reinterpret_cast<float *>(shared.outputs) - shared.products) / PITCH;
+    for (int i = (int)threadIdx.x; i < all; i += THREADS)
+        shared.products[i * PITCH + NO_PIXEL] = 0;
     const Element *bias = static_cast<const Element *>(layer.bias) + place.group * layer.group_out;
     for (int i = (int)threadIdx.x; i < layer.rows.stride * layer.group_out; i += THREADS) {
         const int row = i / layer.group_out, channel = i - row * layer.group_out;
@@ -105,54 +127,79 @@ __device__ __forceinline__ void fill_shared(const tconv_cuda_products_parameters
     }
 }
 
-/* The sum of a column's taps, of which there are at most TAPS; 0: any number. */
-template <int TAPS> __device__ __forceinline__ float sum_taps(const float *products, int step, int count)
-{
-    float sum = 0;
-    if constexpr (TAPS == 0) {
-        for (int t = 0; t < count; t++)
-            sum += products[t * step];
-    } else {
+/* The products that an output column takes, for the first output row of those that are complete. TAPS: the most that there
+ * are; 0: any number. */
+template <int TAPS> struct column_products {
+    const float *from[TAPS];
+
+    __device__ __forceinline__ column_products(const tconv_cuda_products_parameters &, const float *products, int first,
+                                               const row_taps &taps)
+    {
 #pragma unroll
         for (int t = 0; t < TAPS; t++)
-            if (t < count)
-                sum += products[t * step];
+            from[t] = products + (taps.at[t] < 0 ? NO_PIXEL : first + taps.at[t]);
     }
-    return sum;
-}
 
-/* Adds up and stores the output rows that are complete with a row of src. */
-template <class Element, int TAPS>
+    /* Of the output row whose products lie so far on. */
+    __device__ __forceinline__ float sum(int on) const
+    {
+        float sum = from[0][on];
+#pragma unroll
+        for (int t = 1; t < TAPS; t++)
+            sum += from[t][on];
+        return sum;
+    }
+};
+
+template <> struct column_products<0> {
+    const float *from;
+    int step, count;
+
+    __device__ __forceinline__ column_products(const tconv_cuda_products_parameters &layer, const float *products,
+                                               int first, const row_taps &taps)
+        : from(products + first + taps.at[0]), step(layer.tap_step), count(taps.count)
+    {
+    }
+
+    __device__ __forceinline__ float sum(int on) const
+    {
+        float sum = 0;
+        for (int t = 0; t < count; t++)
+            sum += from[on + t * step];
+        return sum;
+    }
+};
+
+/* Adds up and stores the output rows that are complete with a row of src, TOGETHER at once so that their loads do not wait for
+ * each other. */
+template <class Element, int TAPS, int TOGETHER>
 __device__ __forceinline__ void gather(const tconv_cuda_products_parameters &layer, const place &place,
                                        const shared_places &shared, const float *products, int row)
 {
-    const int threads = 2 << layer.row_pixels_log2; /* of an image: as many as the others of the block */
+    const int log2 = layer.row_pixels_log2 + 1,
+              threads = 1 << log2; /* of an image: as many as each other's of the block */
     static_assert(THREADS == 2 * PIXELS, "as here");
-    const int index = (int)threadIdx.x / threads, image = place.first_image + index;
+    const int index = (int)threadIdx.x >> log2, image = place.first_image + index;
     if (image >= layer.images)
         return;
-    const int tap_step = layer.tap_step, pitch = layer.columns.kernel * PITCH;
+    const int pitch = layer.columns.kernel * PITCH;
     const int first_row = row * layer.rows.stride - layer.rows.pad, all = layer.rows.stride * layer.group_out;
     Element *dst = static_cast<Element *>(layer.dst) + image * layer.dst_strides.n +
                    (int64_t)place.group * layer.group_out * layer.dst_strides.c + first_row * layer.dst_strides.h;
-    for (int column = (int)threadIdx.x % threads; column < place.columns.outputs; column += threads) {
-        const column_taps found = shared.columns[column];
-        const float *from = products + (index << layer.row_pixels_log2) + found.first;
+    for (int column = (int)threadIdx.x & (threads - 1); column < place.columns.outputs; column += threads) {
+        const column_products<TAPS> found(layer, products, index << layer.row_pixels_log2, shared.columns[column]);
         Element *to = dst + (place.columns.first_output + column) * layer.dst_strides.w;
         for (int first = 0; first < all; first += TOGETHER) {
             float sums[TOGETHER];
 #pragma unroll
             for (int i = 0; i < TOGETHER; i++)
-                sums[i] = first + i < all ? sum_taps<TAPS>(from + i * pitch, tap_step, found.count) : 0;
+                sums[i] = found.sum((first + i < all ? first + i : 0) * pitch);
 #pragma unroll
             for (int i = 0; i < TOGETHER; i++) {
-                if (first + i >= all)
-                    break;
-                const output_row output = shared.outputs[first + i];
-                if ((unsigned)(first_row + output.row) < (unsigned)layer.rows.out)
+                const output_row output = shared.outputs[first + i < all ? first + i : 0];
+                if (first + i < all && (unsigned)(first_row + output.row) < (unsigned)layer.rows.out)
                     to[output.offset] = from_compute<Element>(sums[i] + output.bias);
             }
-            from += TOGETHER * pitch;
         }
     }
 }
@@ -161,12 +208,15 @@ template <class Element>
 __device__ __forceinline__ void gather_any(const tconv_cuda_products_parameters &layer, const place &place,
                                            const shared_places &shared, const float *products, int row)
 {
-    switch (layer.gather) {
-    case 1: gather<Element, 1>(layer, place, shared, products, row); break;
-    case 2: gather<Element, 2>(layer, place, shared, products, row); break;
-    case 3: gather<Element, 3>(layer, place, shared, products, row); break;
-    default: gather<Element, 0>(layer, place, shared, products, row);
-    }
+    const bool threes = layer.rows.stride * layer.group_out % 3 == 0;
+    if (layer.gather > MAX_TAPS)
+        gather<Element, 0, 1>(layer, place, shared, products, row);
+    else if (layer.gather == MAX_TAPS)
+        gather<Element, MAX_TAPS, 4>(layer, place, shared, products, row);
+    else if (threes)
+        gather<Element, 2, 3>(layer, place, shared, products, row);
+    else
+        gather<Element, 2, 4>(layer, place, shared, products, row);
 }
 
 /* Writes the products of the first group of kernel rows; those of the others move on to the group before. */
