@@ -445,11 +445,16 @@ static void check_kinds_in_all_ways(const harness_case *test, int threads)
 /* Layers large enough for what takes no small ones: few channels per group, and few output channels. */
 Test(implementations_cuda, nan_and_inf_go_there_in_larger_layers)
 {
-    static const char *const problems[] = {
-        "ci=20 h=9 w=12 co=3 k=4 s=2 p=1 b=1",      "n=2 ci=72 h=8 w=33 co=2 k=3 p=1",
-        "ci=17 h=8 w=10 co=1 k=9 s=4 p=4 op=3 b=1", "ci=48 h=9 w=9 co=4 k=3x5 s=2x3 p=1 d=2x1 g=2 b=1",
-        "ci=4 h=9 w=16 co=4 k=4 s=2 p=1 g=4 b=1",   "ci=3 h=9 w=16 co=3 k=16 s=8 p=4 g=3",
-        "ci=3 h=9 w=17 co=6 k=5x3 p=2x1 g=3"};
+    static const char *const problems[] = {"ci=20 h=9 w=12 co=3 k=4 s=2 p=1 b=1",
+                                           "n=2 ci=72 h=8 w=33 co=2 k=3 p=1",
+                                           "ci=17 h=8 w=10 co=1 k=9 s=4 p=4 op=3 b=1",
+                                           "n=4 ci=17 h=8 w=10 co=1 k=9 s=4 p=4 op=3 b=1",
+                                           "n=4 ci=40 h=9 w=20 co=3 k=4 s=2 p=1 b=1",
+                                           "ci=17 h=6 w=70 co=2 k=3x2 s=2x1 p=1 b=1",
+                                           "ci=48 h=9 w=9 co=4 k=3x5 s=2x3 p=1 d=2x1 g=2 b=1",
+                                           "ci=4 h=9 w=16 co=4 k=4 s=2 p=1 g=4 b=1",
+                                           "ci=3 h=9 w=16 co=3 k=16 s=8 p=4 g=3",
+                                           "ci=3 h=9 w=17 co=6 k=5x3 p=2x1 g=3"};
     skip_without_cuda();
     harness_random random;
     way_count = list_ways(TCONV_BACKEND_CUDA, ways);

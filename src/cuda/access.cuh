@@ -20,6 +20,14 @@ static __device__ __forceinline__ void copy_async(void *shared, const void *from
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+/* The same, and asks for the rest of 128 bytes in the second-level cache: of what is read 16 bytes here and there. */
+static __device__ __forceinline__ void copy_async_of_line(void *shared, const void *from, bool exists)
+{
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    const int bytes = exists ? ACCESS_BYTES : 0;
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 /* Ends a group of copies of this thread. */
 static __device__ __forceinline__ void copy_async_commit()
 {

@@ -66,7 +66,10 @@ template <class Shape_> struct loader {
 #pragma unroll
         for (int i = 0; i < ACCESSES; i++) {
             const bool exists = channel + (channels_inside ? 0 : i * LINES) < ends[i];
-            copy_async(to + stage + i * LINES * Shape::PITCH, from + i * line, exists);
+            if (channels_inside) /* the pixel's next channels come in the next stages */
+                copy_async_of_line(to + stage + i * LINES * Shape::PITCH, from + i * line, exists);
+            else
+                copy_async(to + stage + i * LINES * Shape::PITCH, from + i * line, exists);
         }
     }
 

@@ -98,15 +98,21 @@ __device__ __forceinline__ shared_places find_shared(const tconv_cuda_products_p
     return found;
 }
 
-/* What the block keeps: the group's weights and bias, where outputs go, and the taps of its columns. */
-template <class Element>
-__device__ __forceinline__ void fill_shared(const tconv_cuda_products_parameters &layer, const place &place,
-                                            const shared_places &shared)
+/* Starts to copy the group's weights. */
+__device__ __forceinline__ void copy_weights(const tconv_cuda_products_parameters &layer, const place &place,
+                                             const shared_places &shared)
 {
     const int bytes = (int)(shared.stages - reinterpret_cast<unsigned char *>(shared.weights));
     const char *from = static_cast<const char *>(layer.weights) + (int64_t)place.group * bytes;
     for (int i = (int)threadIdx.x * ACCESS_BYTES; i < bytes; i += THREADS * ACCESS_BYTES)
         copy_async(shared.weights + i, from + i, true);
+}
+
+/* What else the block keeps: where outputs go, with their bias, the taps of its columns, and products of zero. */
+template <class Element>
+__device__ __forceinline__ void fill_tables(const tconv_cuda_products_parameters &layer, const place &place,
+                                            const shared_places &shared)
+{
     for (int i = (int)threadIdx.x; i < place.columns.outputs; i += THREADS) {
         const column_taps found = find_taps(layer, place.columns.first_column, place.columns.first_output + i);
         row_taps taps = {{found.first, -1, -1}, found.count};
@@ -337,13 +343,15 @@ __device__ __forceinline__ void march(const tconv_cuda_products_parameters &laye
         layer, src, place.first_row, 1, image < layer.images ? end_row : 0,
         place.columns.first_column + (pixel & (row_pixels - 1)),
         reinterpret_cast<Element *>(shared.stages + warp * STAGES * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES), lane);
+    copy_weights(layer, place, shared);
     walk.to_load = max(0, end_row - place.first_row) * layer.stages;
     walk.stage = walk.load.stages + (STAGES - 1) * Shape::ELEMENTS; /* before the first one */
     walk.lane = lane;
 #pragma unroll 1
     for (int i = 0; i < STAGES - 1; i++)
         walk.load.next(layer, walk.to_load-- > 0);
-    copy_async_wait<STAGES - 2>(); /* the weights came with the first stage */
+    fill_tables<Element>(layer, place, shared); /* while the copies are on their way */
+    copy_async_wait<STAGES - 2>();              /* the weights came with the first stage */
     hopper::fence_for_async_proxy();
     __syncthreads();
     walk.template load_step<0>(layer);
@@ -385,7 +393,6 @@ __global__ void TCONV_ROWS_BOUNDS(large) product_rows(const __grid_constant__ tc
         TCONV_CUDA_PRODUCT_ROWS_STAGES(Arithmetic::PLANES == 2, sizeof(typename Arithmetic::Element));
     const place place = find_place(layer);
     const shared_places shared = find_shared<TILES, GROUP_TILES, Arithmetic::PLANES, STAGES>(layer);
-    fill_shared<typename Arithmetic::Element>(layer, place, shared);
     march<Arithmetic, TILES, GROUP_TILES, channels_inside, STAGES>(layer, place, shared);
 #endif
 }

@@ -253,7 +253,7 @@ bool has_runs(const void *dst, const tconv_problem *problem)
            problem->dst.h % RUN == 0 && problem->dst.n % RUN == 0 &&
            problem->w.out * problem->out_channels < TCONV_CUDA_SMALL_EXTENT &&
            problem->h.kernel * problem->w.kernel * problem->out_channels < TCONV_CUDA_SMALL_EXTENT &&
-           problem->src.w < TCONV_CUDA_SMALL_EXTENT / RUN;
+           problem->w.in * problem->src.w < TCONV_CUDA_SMALL_EXTENT;
 }
 
 /* The same for pixels. */

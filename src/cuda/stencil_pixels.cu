@@ -128,34 +128,33 @@ template <class Element_, int TAPS_> struct pixel_run {
     static constexpr int TAPS = TAPS_, LENGTH = RUN, VALUES = TAPS * LENGTH, AHEAD = 1;
     const Element *weights;
     int64_t channels;
-    int kernel_columns, kernel_step, tap_step;
-    int from[LENGTH], weight[LENGTH]; /* of tap 0: in src from the first element's, in weights of kernel row 0 */
+    int kernel_columns, kernel_step;
+    unsigned from[VALUES]; /* bytes in a row of src */
+    int weight[LENGTH];    /* of tap 0 in kernel row 0 */
     bool present[VALUES];
     Compute bias[LENGTH];
 
-    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, int column, int channel,
-                                         int *first_column)
+    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, int column, int channel)
     {
         channels = layer.channels;
         kernel_columns = layer.columns.kernel;
         kernel_step = layer.columns.kernel_step;
-        tap_step = layer.columns.shift_step * (int)layer.src_strides.w;
         weights = static_cast<const Element *>(layer.weights);
-        const int first_channel = channel / layer.multiplier;
+        const int pixel = (int)layer.src_strides.w;
         int quotient = column / layer.columns.stride, residue = column - quotient * layer.columns.stride;
-        *first_column = quotient + layer.columns.first_shift[residue];
 #pragma unroll
         for (int i = 0; i < LENGTH; i++) {
             const int src_column = quotient + layer.columns.first_shift[residue];
-            from[i] = (src_column - *first_column) * (int)layer.src_strides.w +
-                      (channel / layer.multiplier - first_channel) * (int)layer.src_strides.c;
             weight[i] = channel + layer.columns.first_kernel[residue] * layer.channels;
             bias[i] = layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[channel]) : Compute(0);
+            const int src_channel = channel / layer.multiplier * (int)layer.src_strides.c;
 #pragma unroll
-            for (int tap = 0; tap < TAPS; tap++)
+            for (int tap = 0; tap < TAPS; tap++) {
+                const int tap_column = src_column - tap * layer.columns.shift_step;
                 present[tap * LENGTH + i] =
-                    tap < layer.columns.taps[residue] &&
-                    (unsigned)(src_column - tap * layer.columns.shift_step) < (unsigned)layer.columns.in;
+                    tap < layer.columns.taps[residue] && (unsigned)tap_column < (unsigned)layer.columns.in;
+                from[tap * LENGTH + i] = (unsigned)(tap_column * pixel + src_channel) * (unsigned)sizeof(Element);
+            }
             if (++channel == layer.channels) {
                 channel = 0;
                 if (++residue == layer.columns.stride) {
@@ -172,7 +171,10 @@ template <class Element_, int TAPS_> struct pixel_run {
         for (int tap = 0; tap < TAPS; tap++)
 #pragma unroll
             for (int i = 0; i < LENGTH; i++)
-                values[tap * LENGTH + i] = present[tap * LENGTH + i] ? x[from[i] - tap * tap_step] : Element(0.0f);
+                values[tap * LENGTH + i] =
+                    present[tap * LENGTH + i]
+                        ? *reinterpret_cast<const Element *>(reinterpret_cast<const char *>(x) + from[tap * LENGTH + i])
+                        : Element(0.0f);
     }
 
     __device__ __forceinline__ void load_weights(int kernel_row, Compute (&loaded)[VALUES]) const
@@ -252,11 +254,9 @@ __global__ void __launch_bounds__(THREADS)
         return;
     const int element = place.column * RUN, column = element / layer.channels;
     const int channel = element - column * layer.channels;
-    int src_column;
     Columns columns;
-    columns.find(layer, column, channel, &src_column);
-    const Element *src = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n +
-                         src_column * layer.src_strides.w + channel / layer.multiplier * layer.src_strides.c;
+    columns.find(layer, column, channel);
+    const Element *src = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n;
     Element *dst = static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n + element;
     walk_phases(layer, place, columns, src, dst, columns.bias);
 }
