@@ -327,12 +327,11 @@ tconv_status products_pack(const tconv_layer *layer, const void *weights, void *
     return status;
 }
 
-/* Cuts the rows into strips, so that `places` blocks at a time work off all in a few whole turns and the least time. others:
- * blocks of each strip; step: rows of src at a time. */
-void cut_rows(const tconv_problem *problem, int64_t places, int64_t others, int64_t step,
+/* Cuts so many quotients of rows into strips, so that `places` blocks at a time work off all in a few whole turns and the
+ * least time. others: blocks of each strip; step: rows of src at a time. */
+void cut_rows(const tconv_problem *problem, int64_t quotients, int64_t places, int64_t others, int64_t step,
               tconv_cuda_products_parameters *made)
 {
-    const int64_t quotients = row_quotients(&problem->h);
     int64_t best = INT64_MAX;
     made->row_back = (int)((problem->h.kernel - 1) * problem->h.dilation / problem->h.stride);
     for (int64_t turns = 1; turns <= MAX_TURNS; turns++) {
@@ -387,7 +386,8 @@ launch_shape any_launch(const tconv_layer *layer, int multiprocessors, tconv_cud
     const int64_t shared_bytes = shared_bytes_of(problem, made);
     const int64_t resident = (max_shared(layer->target.compute_capability) + RESERVED) / (shared_bytes + RESERVED);
     const int64_t others = problem->batch * problem->groups * made->column_tiles;
-    cut_rows(problem, multiprocessors * tconv_min(resident, TCONV_CUDA_PRODUCTS_BLOCKS(tiles_of(problem))), others,
+    cut_rows(problem, row_quotients(&problem->h),
+             multiprocessors * tconv_min(resident, TCONV_CUDA_PRODUCTS_BLOCKS(tiles_of(problem))), others,
              PIXELS >> made->row_pixels_log2, made);
     return {tconv_cuda_products_find(problem->dtype, layer->target.math == TCONV_MATH_TF32, problem->layout,
                                      tiles_of(problem)),
@@ -405,7 +405,10 @@ launch_shape rows_launch(const tconv_layer *layer, int multiprocessors, tconv_cu
     made->products = (int)rows_products_of(problem, &tconv_cuda_product_rows_shapes[shape]);
     made->buffers = rows_buffers_of(layer, shape, made);
     const int64_t shared_bytes = rows_shared_bytes_of(layer, shape, made->buffers, made);
-    cut_rows(problem, multiprocessors * rows_resident_of(layer, shape, shared_bytes), others, 1, made);
+    /* Quotients beyond src are only stored: the last strip takes them too. */
+    const int64_t quotients = tconv_min(problem->h.in - problem->h.pad / problem->h.stride, row_quotients(&problem->h));
+    cut_rows(problem, tconv_max(quotients, 1), multiprocessors * rows_resident_of(layer, shape, shared_bytes), others,
+             1, made);
     return {tconv_cuda_product_rows_find(problem->dtype, layer->target.math == TCONV_MATH_TF32, problem->layout, shape),
             others * made->strips, shared_bytes, TCONV_CUDA_PRODUCT_ROWS_WARPS * 32};
 }

@@ -49,7 +49,8 @@ __device__ __forceinline__ place find_place(const tconv_cuda_products_parameters
     found.group = (int)(number % (unsigned)layer.groups);
     found.first_image = (int)(number / (unsigned)layer.groups) * (PIXELS >> layer.row_pixels_log2);
     found.first_quotient = rows.pad / rows.stride + strip * layer.strip_rows;
-    found.end_quotient = min(found.first_quotient + layer.strip_rows, (rows.pad + rows.out - 1) / rows.stride + 1);
+    found.end_quotient = strip < layer.strips - 1 ? found.first_quotient + layer.strip_rows
+                                                  : (rows.pad + rows.out - 1) / rows.stride + 1;
     found.first_row = max(0, found.first_quotient - layer.row_back);
     return found;
 }
