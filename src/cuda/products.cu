@@ -401,7 +401,6 @@ launch_shape rows_launch(const tconv_layer *layer, int multiprocessors, tconv_cu
     const int64_t others = images_together(problem, made) * problem->groups * made->column_tiles;
     made->stages = (int)tconv_ceil_div(made->steps, TCONV_CUDA_PRODUCT_ROWS_STEPS);
     made->gather = (int)layer->columns.max_taps;
-    made->row_products = (int)(problem->group_out * problem->w.kernel);
     made->products = (int)rows_products_of(problem, &tconv_cuda_product_rows_shapes[shape]);
     made->buffers = rows_buffers_of(layer, shape, made);
     const int64_t shared_bytes = rows_shared_bytes_of(layer, shape, made->buffers, made);

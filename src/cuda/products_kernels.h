@@ -78,8 +78,8 @@ struct tconv_cuda_products_parameters {
     bool channels_inside; /* NHWC */
     /* Of Hopper's kernel; gather is the most taps of a column, rows of sums there are none. */
     int images, steps;
-    int row_products, products; /* of a kernel row; of all, padding between them included */
-    int buffers;                /* of products, that take turns: 1 or 2 */
+    int products; /* of all kernel rows, padding between them included */
+    int buffers;  /* of products, that take turns: 1 or 2 */
 };
 
 typedef void (*tconv_cuda_products_kernel)(tconv_cuda_products_parameters);

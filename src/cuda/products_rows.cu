@@ -24,11 +24,12 @@ namespace
 
 using namespace tconv_products;
 
-constexpr int WARPS = TCONV_CUDA_PRODUCT_ROWS_WARPS, THREADS = WARPS * 32, PIXELS = TCONV_CUDA_PRODUCTS_PIXELS;
-constexpr int TILE = TCONV_CUDA_PRODUCTS_TILE;
 constexpr int SHAPES = TCONV_CUDA_PRODUCT_ROWS_SHAPES;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+constexpr int WARPS = TCONV_CUDA_PRODUCT_ROWS_WARPS, THREADS = WARPS * 32, PIXELS = TCONV_CUDA_PRODUCTS_PIXELS;
+constexpr int TILE = TCONV_CUDA_PRODUCTS_TILE;
 
 /* A block's place. Columns and rows of dst are its own; those of src begin where its outputs reach back to. */
 struct place {
