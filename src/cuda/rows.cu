@@ -96,7 +96,8 @@ int64_t shared_bytes_of(const tconv_layer *layer, const tconv_cuda_rows_paramete
 {
     const int64_t src = (int64_t)made->slots * made->slot_channels * made->src_pitch;
     return weight_quads_of(layer) * ACCESS +
-           (src + CHANNELS * made->staged_pitch) * (int64_t)layer->problem.element_size;
+           (src + CHANNELS * made->staged_pitch) * (int64_t)layer->problem.element_size +
+           CHANNELS * TCONV_CUDA_ROWS_SECTOR_BYTES;
 }
 
 /* Fills in what depends on the columns of a tile: those of so many warps. */
@@ -109,13 +110,15 @@ void cut_columns(const tconv_layer *layer, int64_t warps, tconv_cuda_rows_parame
     made->column_tiles = (int)tconv_ceil_div(made->end_column - made->first_column, made->columns);
     const int64_t loaded = round_up(made->columns + made->most_column_back + length - 1, length);
     made->src_pieces = (int)(loaded / length);
-    made->src_pitch = (int)loaded;
-    while (made->src_pitch % (2 * CHANNEL_SKEW) != CHANNEL_SKEW)
-        made->src_pitch += (int)tconv_min(length, CHANNEL_SKEW / 2);
-    /* Past a multiple of 16 bytes as dst is; the lanes' rows in different banks. */
-    made->staged_pitch = (int)round_up(made->columns * problem->w.stride + length, length);
+    made->src_pitch = (int)round_up(loaded, CHANNEL_SKEW);
+    if (made->src_pitch % (2 * CHANNEL_SKEW) == 0)
+        made->src_pitch += (int)CHANNEL_SKEW;
+    /* As much past a sector's beginning as dst is; the lanes' rows in different banks. */
+    const int64_t sector = TCONV_CUDA_ROWS_SECTOR_BYTES / (int64_t)problem->element_size;
+    made->staged_pitch = (int)round_up(made->columns * problem->w.stride + sector, length);
     if (made->staged_pitch / length % 2 == 0)
         made->staged_pitch += (int)length;
+    made->joins_rows = made->column_tiles == 1 && problem->w.out >= 2 * sector;
 }
 
 /* Warps of a block: as many as there are columns for, but so that enough blocks share a multiprocessor, if they can. */

@@ -69,7 +69,8 @@ template <class Mode, int SW> struct walk {
             layer, slots + layer.slots * layer.slot_channels * layer.src_pitch,
             static_cast<Element *>(layer.dst) + image * layer.dst_image + channel_of_all * layer.dst_channel,
             layer.bias == NULL ? NULL : static_cast<const Element *>(layer.bias) + channel_of_all,
-            layer.group_out - channel, column * SW - layer.column_pad, layer.columns * SW);
+            layer.group_out - channel, column * SW - layer.column_pad, layer.columns * SW,
+            min(end_row * layer.row_stride - layer.row_pad, layer.out_rows) - 1);
         bias[0] = writer.bias_of(lane / 4);
         bias[1] = writer.bias_of(lane / 4 + 8);
     }
@@ -202,24 +203,25 @@ template <class Mode, int SW> struct walk {
         }
     }
 
-    /* All rows of dst of a quotient: those without taps while the row of src may still be on its way. */
+    /* All rows of dst of a quotient, in their order. */
     __device__ __forceinline__ void write_quotient(int quotient, int slot)
     {
-        const int first = quotient * layer.row_stride - layer.row_pad;
-        for (int residue = 0; residue < layer.row_stride; residue++)
-            if (layer.row_taps[residue] == 0 && (unsigned int)(first + residue) < (unsigned int)layer.out_rows)
-                writer.write_bias(first + residue);
         copy_async_wait<1>();
         round_row(quotient, slot);
         __syncthreads();
         for (int residue = 0; residue < layer.row_stride; residue++) {
-            if (layer.row_taps[residue] == 0 || (unsigned int)(first + residue) >= (unsigned int)layer.out_rows)
+            const int row = quotient * layer.row_stride - layer.row_pad + residue;
+            if ((unsigned int)row >= (unsigned int)layer.out_rows)
                 continue;
+            if (layer.row_taps[residue] == 0) {
+                writer.write_bias(row);
+                continue;
+            }
             float sums[SW][TILES][4];
             multiply(sums, quotient, residue, slot);
             writer.wait_for_stage();
-            stage(sums, first + residue);
-            writer.write_staged(first + residue);
+            stage(sums, row);
+            writer.write_staged(row);
         }
     }
 

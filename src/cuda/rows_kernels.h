@@ -16,14 +16,15 @@
 
 #include "small_axis.h"
 
-#define TCONV_CUDA_ROWS_CHANNELS    16 /* output channels of a block: the rows of a matrix instruction */
-#define TCONV_CUDA_ROWS_MAX_WARPS   8  /* of a block, each with its own columns */
-#define TCONV_CUDA_ROWS_BLOCKS      2  /* on a multiprocessor at least: while one multiplies, the other's rows go out */
-#define TCONV_CUDA_ROWS_PHASES      8  /* the greatest column stride: the sums of all column phases stay in registers */
-#define TCONV_CUDA_ROWS_BACKS       16 /* the most columns from the first that a position reads to the last */
-#define TCONV_CUDA_ROWS_STEP_BYTES  32 /* of one pixel's channels in a step */
-#define TCONV_CUDA_ROWS_TILE        8  /* positions of a matrix instruction */
-#define TCONV_CUDA_ROWS_PLANE_BYTES 512 /* of packed weights: 32 lanes of 16 bytes */
+#define TCONV_CUDA_ROWS_CHANNELS     16 /* output channels of a block: the rows of a matrix instruction */
+#define TCONV_CUDA_ROWS_MAX_WARPS    8  /* of a block, each with its own columns */
+#define TCONV_CUDA_ROWS_BLOCKS       2 /* on a multiprocessor at least: while one multiplies, the other's rows go out */
+#define TCONV_CUDA_ROWS_PHASES       8 /* the greatest column stride: the sums of all column phases stay in registers */
+#define TCONV_CUDA_ROWS_BACKS        16  /* the most columns from the first that a position reads to the last */
+#define TCONV_CUDA_ROWS_STEP_BYTES   32  /* of one pixel's channels in a step */
+#define TCONV_CUDA_ROWS_TILE         8   /* positions of a matrix instruction */
+#define TCONV_CUDA_ROWS_SECTOR_BYTES 32  /* of the second-level cache: dst is written in whole ones */
+#define TCONV_CUDA_ROWS_PLANE_BYTES  512 /* of packed weights: 32 lanes of 16 bytes */
 
 /* Tiles of positions of a warp, by column stride: 4 sums each for every phase, up to 48 registers. */
 #define TCONV_CUDA_ROWS_TILES(stride) ((stride) <= 3 ? 4 : (stride) <= 6 ? 2 : 1)
@@ -48,9 +49,11 @@ struct tconv_cuda_rows_parameters {
     int first_row, end_row, strip_rows;    /* quotients */
     int first_column, end_column, columns; /* quotients; columns of a tile */
 
-    /* Shared memory: weights, a ring of slots of one src row each, 16 rows of dst. */
+    /* Shared memory: weights, a ring of slots of one src row each, 16 rows of dst, and what is
+ * kept of each. */
     int slots, src_pitch /* from channel to channel, in elements */, src_pieces /* of 16 bytes, in a row */;
     int slot_channels, staged_pitch;
+    bool joins_rows;  /* a tile has whole rows, of at least two sectors */
     bool src_aligned; /* all pieces at multiples of 16 bytes */
 };
 
