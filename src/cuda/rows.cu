@@ -30,7 +30,7 @@ constexpr int64_t MAX_TURNS = 8; /* of blocks, that are tried: with more, the la
 constexpr int64_t MAX_ADDITIONS = 48;
 
 /* Channels of src in shared memory begin in different banks for the lanes of a fragment. */
-constexpr int64_t BANKS = 32, CHANNEL_SKEW = 8;
+constexpr int64_t CHANNEL_SKEW = 8; /* an odd multiple, in elements */
 
 /* Shared memory that a block may ask for, by compute capability. */
 int64_t max_shared(int compute_capability)
@@ -55,10 +55,18 @@ int64_t steps_of(const tconv_problem *problem)
     return tconv_ceil_div(problem->group_in * (int64_t)problem->element_size, TCONV_CUDA_ROWS_STEP_BYTES);
 }
 
+int64_t taps_of(const tconv_phase_table *table)
+{
+    int64_t taps = 0;
+    for (int64_t i = 0; i < table->count; i++)
+        taps += table->phases[i].taps;
+    return taps;
+}
+
 int64_t weight_quads_of(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    return problem->h.kernel * problem->w.kernel * steps_of(problem) * (is_strict(layer) ? 2 : 1) *
+    return problem->h.kernel * taps_of(&layer->columns) * steps_of(problem) * (is_strict(layer) ? 2 : 1) *
            (TCONV_CUDA_ROWS_PLANE_BYTES / ACCESS);
 }
 
@@ -109,7 +117,7 @@ void cut_columns(const tconv_layer *layer, int64_t warps, tconv_cuda_rows_parame
     made->columns = (int)(warps * positions);
     made->column_tiles = (int)tconv_ceil_div(made->end_column - made->first_column, made->columns);
     const int64_t loaded = round_up(made->columns + made->most_column_back + length - 1, length);
-    made->src_pieces = (int)(loaded / length);
+    made->src_loaded = (int)loaded;
     made->src_pitch = (int)round_up(loaded, CHANNEL_SKEW);
     if (made->src_pitch % (2 * CHANNEL_SKEW) == 0)
         made->src_pitch += (int)CHANNEL_SKEW;
@@ -230,7 +238,7 @@ void describe(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
     made->column_pad = (int)problem->w.pad;
     made->row_kernel_step = (int)layer->rows.kernel_step;
     made->row_back_step = (int)layer->rows.shift_step;
-    made->kernel_columns = (int)problem->w.kernel;
+    made->column_taps = (int)taps_of(&layer->columns);
     made->weight_quads = (int)weight_quads_of(layer);
     for (int64_t i = 0; i < layer->rows.count; i++) {
         const tconv_phase *phase = &layer->rows.phases[i];
@@ -239,15 +247,14 @@ void describe(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
         made->row_kernel[residue] = (int)phase->first_kernel;
         made->row_back[residue] = (int)back_of(&problem->h, phase);
     }
-    for (int back = 0; back < TCONV_CUDA_ROWS_BACKS; back++)
-        for (int residue = 0; residue < TCONV_CUDA_ROWS_PHASES; residue++)
-            made->kernel_column[back][residue] = -1;
     for (int64_t i = 0; i < layer->columns.count; i++) {
         const tconv_phase *phase = &layer->columns.phases[i];
         const int64_t residue = (phase->residue + problem->w.pad) % problem->w.stride;
-        for (int64_t tap = 0; tap < phase->taps; tap++)
-            made->kernel_column[back_of(&problem->w, phase) + tap * layer->columns.shift_step][residue] =
-                (short)(phase->first_kernel + tap * layer->columns.kernel_step);
+        for (int64_t tap = 0; tap < phase->taps; tap++) {
+            const int64_t back = back_of(&problem->w, phase) + tap * layer->columns.shift_step;
+            made->column_residues[back] |= 1 << residue;
+            made->kernel_column[back][residue] = (short)(phase->first_kernel + tap * layer->columns.kernel_step);
+        }
     }
 }
 
@@ -309,6 +316,10 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
     parameters.dst = arguments->dst;
     parameters.src_aligned = (uintptr_t)arguments->src % ACCESS == 0 && problem->src.n % length == 0 &&
                              problem->src.c % length == 0 && problem->w.in % length == 0;
+
+    parameters.stage_pairs = (uintptr_t)arguments->dst % (2 * problem->element_size) == 0 && problem->dst.n % 2 == 0 &&
+                             problem->dst.c % 2 == 0 && problem->w.out % 2 == 0 &&
+                             (parameters.first_column * problem->w.stride - problem->w.pad) % 2 == 0;
 
     const void *kernel = problem->dtype == TCONV_F32
                              ? (const void *)tconv_cuda_rows_f32(!is_strict(layer), problem->w.stride)

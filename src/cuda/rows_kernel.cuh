@@ -80,7 +80,8 @@ template <class Mode, int SW> struct walk {
     {
         for (int i = (int)threadIdx.x; i < layer.weight_quads; i += (int)blockDim.x)
             copy_async(to + i, from + i, true);
-        const int present = layer.group_in * layer.src_pitch, slot = layer.slot_channels * layer.src_pitch;
+        const int channels = (layer.group_in + Mode::UNIT - 1) / Mode::UNIT * Mode::UNIT;
+        const int present = channels * layer.src_pitch, slot = layer.slot_channels * layer.src_pitch;
         for (int s = 0; s < layer.slots; s++)
             for (int i = present + (int)threadIdx.x * LENGTH; i < slot; i += (int)blockDim.x * LENGTH)
                 *reinterpret_cast<uint4 *>(slots + s * slot + i) = uint4{0, 0, 0, 0};
@@ -91,81 +92,90 @@ template <class Mode, int SW> struct walk {
         return slots + slot * layer.slot_channels * layer.src_pitch;
     }
 
-    /* Calls use(channel, first column) for each 16 bytes of a row that are this thread's. */
-    template <class Use> __device__ __forceinline__ void for_own_pieces(const Use &use) const
-    {
-        const int pieces = layer.src_pieces, channel_step = (int)blockDim.x / pieces;
-        const int piece_step = (int)blockDim.x - channel_step * pieces;
-        int channel = (int)threadIdx.x / pieces, piece = (int)threadIdx.x - channel * pieces;
-        while (channel < layer.group_in) {
-            use(channel, piece * LENGTH);
-            channel += channel_step;
-            piece += piece_step;
-            if (piece >= pieces) {
-                piece -= pieces;
-                channel++;
-            }
-        }
-    }
-
-    /* Begins to copy a row of src, if it exists, into a slot; zeros beyond its ends. */
+    /* Begins to copy a row of src, if it exists, into a slot; zeros beyond its ends, and for a second channel of a unit that
+     * does not exist. A warp has units of channels, a lane pieces of 16 bytes. */
     __device__ __forceinline__ void load_row(int row, int slot) const
     {
         if ((unsigned int)row >= (unsigned int)layer.in_rows)
             return;
-        const Element *from = src + (int64_t)row * layer.in_columns;
-        Element *to = slot_at(slot);
-        for_own_pieces([&](int channel, int column) {
-            const Element *piece = from + channel * layer.src_channel + column;
-            Element *target = to + channel * layer.src_pitch + column;
-            if (layer.src_aligned) {
-                const bool exists = (unsigned int)(src_column + column) < (unsigned int)layer.in_columns;
-                copy_async(target, exists ? piece : layer.src, exists);
-            } else {
-                for (int i = 0; i < LENGTH; i++)
-                    target[i] = (unsigned int)(src_column + column + i) < (unsigned int)layer.in_columns
-                                    ? piece[i]
-                                    : Element(0.0f);
+        for (int unit = warp * Mode::UNIT; unit < layer.group_in; unit += (int)blockDim.x / 32 * Mode::UNIT)
+#pragma unroll
+            for (int c = unit; c < unit + Mode::UNIT; c++) {
+                const Element *from = src + c * layer.src_channel + (int64_t)row * layer.in_columns;
+                Element *to = slot_at(slot) + c * layer.src_pitch;
+                for (int column = lane * LENGTH; column < layer.src_loaded; column += 32 * LENGTH)
+                    load_piece(to + column, from + column, src_column + column, c < layer.group_in);
             }
-        });
     }
 
-    /* Rounds what this thread has copied of a row, where the arithmetic wants that. */
-    __device__ __forceinline__ void round_row(int row, int slot) const
+    __device__ __forceinline__ void load_piece(Element *to, const Element *from, int column, bool channel_exists) const
     {
-        if constexpr (Mode::ROUNDS) {
-            if ((unsigned int)row >= (unsigned int)layer.in_rows)
-                return;
-            Element *at = slot_at(slot);
-            for_own_pieces([&](int channel, int column) {
-                uint4 *piece = reinterpret_cast<uint4 *>(at + channel * layer.src_pitch + column);
-                const uint4 bits = *piece;
-                *piece = {round_to_tf32(bits.x), round_to_tf32(bits.y), round_to_tf32(bits.z), round_to_tf32(bits.w)};
-            });
+        if (layer.src_aligned) {
+            const bool exists = channel_exists && (unsigned int)column < (unsigned int)layer.in_columns;
+            copy_async(to, exists ? from : layer.src, exists);
+        } else {
+#pragma unroll 1
+            for (int i = 0; i < LENGTH; i++)
+                to[i] = channel_exists && (unsigned int)(column + i) < (unsigned int)layer.in_columns ? from[i]
+                                                                                                      : Element(0.0f);
         }
     }
 
-    /* Adds the products of one row of src with one row of the kernel. from: the warp's first position, at this lane's place;
-     * taps: the weights of the kernel row, at this lane's. */
-    __device__ __forceinline__ void multiply_row(float (&sums)[SW][TILES][4], const Element *from,
+    /* Makes what this thread has copied of a row ready for the matrix instructions. */
+    __device__ __forceinline__ void prepare_row(int row, int slot) const
+    {
+        if constexpr (Mode::PREPARES) {
+            if ((unsigned int)row >= (unsigned int)layer.in_rows)
+                return;
+            for (int unit = warp * Mode::UNIT; unit < layer.group_in; unit += (int)blockDim.x / 32 * Mode::UNIT) {
+                Element *at = slot_at(slot) + unit * layer.src_pitch;
+                for (int column = lane * LENGTH; column < layer.src_loaded; column += 32 * LENGTH)
+                    Mode::prepare(at + column, layer.src_pitch);
+            }
+        }
+    }
+
+    /* Adds the products of one row of src with one row of the kernel, whose weights of this lane are at taps. */
+    __device__ __forceinline__ void multiply_row(float (&sums)[SW][TILES][4], const Element *row,
                                                  const uint4 *taps) const
     {
         constexpr int STEP_QUADS = Mode::PLANES * 32;
+        const int column = slot_column + warp * POSITIONS + lane / 4, tap_quads = layer.steps * STEP_QUADS;
         for (int back = 0; back <= layer.most_column_back; back++) {
+            const int residues = layer.column_residues[back];
+            const Element *from = row + Mode::place(column - back, lane % 4, layer.src_pitch);
 #pragma unroll 1
             for (int step = 0; step < layer.steps; step++) {
                 operand operands[TILES];
 #pragma unroll
                 for (int t = 0; t < TILES; t++)
-                    operands[t] = Mode::load(from - back + step * CHANNELS * layer.src_pitch + t * TCONV_CUDA_ROWS_TILE,
-                                             layer.src_pitch);
-#pragma unroll
-                for (int s = 0; s < SW; s++) {
-                    const int kernel = layer.kernel_column[back][s];
-                    if (kernel >= 0)
-                        Mode::multiply(sums[s], taps + (kernel * layer.steps + step) * STEP_QUADS, operands);
-                }
+                    operands[t] = Mode::load(from + t * TCONV_CUDA_ROWS_TILE, layer.src_pitch);
+                from += CHANNELS * layer.src_pitch;
+                multiply_step(sums, operands, taps + step * STEP_QUADS, tap_quads, residues);
             }
+            taps += __popc(residues) * tap_quads;
+        }
+    }
+
+    /* The products of a step with the taps of all residues that have one. One that has none loads the next one's weights, so
+     * that loads need not wait for the branches. */
+    __device__ __forceinline__ void multiply_step(float (&sums)[SW][TILES][4], const operand (&operands)[TILES],
+                                                  const uint4 *taps, int tap_quads, int residues) const
+    {
+        constexpr int LOADED = Mode::PLANES == 1 ? SW : 1; /* ahead: two planes would take too many registers */
+        step_weights weights[LOADED];
+#pragma unroll
+        for (int first = 0; first < SW; first += LOADED) {
+#pragma unroll
+            for (int s = 0; s < LOADED; s++) {
+                weights[s] = Mode::load_weights(taps);
+                if ((residues >> (first + s) & 1) != 0)
+                    taps += tap_quads;
+            }
+#pragma unroll
+            for (int s = 0; s < LOADED; s++)
+                if ((residues >> (first + s) & 1) != 0)
+                    Mode::multiply(sums[first + s], weights[s], operands);
         }
     }
 
@@ -175,21 +185,19 @@ template <class Mode, int SW> struct walk {
 #pragma unroll
         for (int i = 0; i < SW * TILES * 4; i++)
             sums[i / 4 / TILES][i / 4 % TILES][i % 4] = bias[i % 4 / 2];
-        constexpr int PER_WORD = 4 / (int)sizeof(Element);
-        const int at = lane % 4 * PER_WORD * layer.src_pitch + slot_column + warp * POSITIONS + lane / 4;
-        const int kernel_row_quads = layer.kernel_columns * layer.steps * Mode::PLANES * 32;
+        const int kernel_row_quads = layer.column_taps * layer.steps * Mode::PLANES * 32;
         for (int tap = 0; tap < layer.row_taps[residue]; tap++) {
             const int back = layer.row_back[residue] + tap * layer.row_back_step;
             if ((unsigned int)(quotient - back) >= (unsigned int)layer.in_rows)
                 continue;
             const int from = slot - back + (slot < back ? layer.slots : 0);
-            multiply_row(sums, slot_at(from) + at,
+            multiply_row(sums, slot_at(from),
                          weights + (layer.row_kernel[residue] + tap * layer.row_kernel_step) * kernel_row_quads + lane);
         }
     }
 
-    /* Stages a row's sums, those of a thread side by side. */
-    __device__ __forceinline__ void stage(const float (&sums)[SW][TILES][4], int row) const
+    /* Stages a row's sums: those of a thread for a tile are side by side, together elements at a time. */
+    template <int together> __device__ __forceinline__ void stage(const float (&sums)[SW][TILES][4], int row) const
     {
         const int at = (warp * POSITIONS + lane % 4 * 2) * SW;
 #pragma unroll
@@ -198,8 +206,14 @@ template <class Mode, int SW> struct walk {
 #pragma unroll
             for (int t = 0; t < TILES; t++)
 #pragma unroll
-                for (int i = 0; i < 2 * SW; i++)
-                    to[t * TCONV_CUDA_ROWS_TILE * SW + i] = from_compute<Element>(sums[i % SW][t][2 * half + i / SW]);
+                for (int i = 0; i < 2 * SW; i += together) {
+                    element_vector<Element, together> elements;
+#pragma unroll
+                    for (int e = 0; e < together; e++)
+                        elements.at[e] = from_compute<Element>(sums[(i + e) % SW][t][2 * half + (i + e) / SW]);
+                    *reinterpret_cast<element_vector<Element, together> *>(to + t * TCONV_CUDA_ROWS_TILE * SW + i) =
+                        elements;
+                }
         }
     }
 
@@ -207,7 +221,7 @@ template <class Mode, int SW> struct walk {
     __device__ __forceinline__ void write_quotient(int quotient, int slot)
     {
         copy_async_wait<1>();
-        round_row(quotient, slot);
+        prepare_row(quotient, slot);
         __syncthreads();
         for (int residue = 0; residue < layer.row_stride; residue++) {
             const int row = quotient * layer.row_stride - layer.row_pad + residue;
@@ -220,7 +234,10 @@ template <class Mode, int SW> struct walk {
             float sums[SW][TILES][4];
             multiply(sums, quotient, residue, slot);
             writer.wait_for_stage();
-            stage(sums, row);
+            if (layer.stage_pairs)
+                stage<2>(sums, row);
+            else
+                stage<1>(sums, row);
             writer.write_staged(row);
         }
     }
@@ -230,10 +247,10 @@ template <class Mode, int SW> struct walk {
         for (int back = layer.most_row_back; back >= 0; back--)
             load_row(first_row - back, back == 0 ? 0 : layer.slots - back);
         copy_async_commit();
-        if constexpr (Mode::ROUNDS) {
+        if constexpr (Mode::PREPARES) {
             copy_async_wait<0>();
             for (int back = layer.most_row_back; back > 0; back--)
-                round_row(first_row - back, layer.slots - back);
+                prepare_row(first_row - back, layer.slots - back);
         }
         int slot = 0;
         for (int quotient = first_row; quotient < end_row; quotient++) {

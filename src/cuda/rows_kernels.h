@@ -6,7 +6,8 @@
  * k * dilation mod stride, from the input k * dilation / stride before q: that is `back`.
  *
  * Packed weights, for each group and 16 of its output channels:
- *     [kernel row][kernel column][step][plane][lane][4 words]
+ *     [kernel row][column tap][step][plane][lane][4 words]
+ * Column taps are in the order of how far back they read, then of residues, which is that of kernel columns.
  * A step is what one matrix instruction takes of the input channels: 8 of f32, 16 of f16 and bf16; past the channels of a
  * group are zeros. A lane's 4 words are its piece of the matrix operand: output channels g and g + 8 (g = lane / 4) of words
  * t and t + 4 (t = lane % 4). Planes are one, or two for 3xTF32: big and small parts.
@@ -37,11 +38,13 @@ struct tconv_cuda_rows_parameters {
     int group_in, group_out;
     int row_stride, row_pad, column_pad;
 
-    /* Taps, by residue; of columns by how far back they read: the kernel column, or -1. */
+    /* Taps, by residue; of columns by how far back they read: the residues that have one there, a bit each, and its kernel
+     * column. */
     int row_taps[TCONV_CUDA_SMALL_STRIDE], row_kernel[TCONV_CUDA_SMALL_STRIDE], row_back[TCONV_CUDA_SMALL_STRIDE];
     int row_kernel_step, row_back_step, most_row_back, most_column_back;
+    int column_residues[TCONV_CUDA_ROWS_BACKS];
     short kernel_column[TCONV_CUDA_ROWS_BACKS][TCONV_CUDA_ROWS_PHASES];
-    int kernel_columns, steps;
+    int column_taps, steps;
     int weight_quads; /* 16-byte pieces of a block's packed weights */
 
     /* The cut: block = (((image * groups + group) * strips + strip) * column_tiles + tile) * channel_blocks + channels. */
@@ -51,9 +54,10 @@ struct tconv_cuda_rows_parameters {
 
     /* Shared memory: weights, a ring of slots of one src row each, 16 rows of dst, and what is
  * kept of each. */
-    int slots, src_pitch /* from channel to channel, in elements */, src_pieces /* of 16 bytes, in a row */;
+    int slots, src_pitch /* from channel to channel, in elements */, src_loaded /* elements of a row */;
     int slot_channels, staged_pitch;
     bool joins_rows;  /* a tile has whole rows, of at least two sectors */
+    bool stage_pairs; /* rows of dst are so aligned that pairs of elements are staged at once */
     bool src_aligned; /* all pieces at multiples of 16 bytes */
 };
 

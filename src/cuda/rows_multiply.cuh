@@ -1,5 +1,8 @@
-/* The kinds of arithmetic of the rows algorithm: how a lane takes its piece of 8 positions by a step's channels from
- * shared memory, [channel][column], and multiplies it with 16 output channels. */
+/*
+ * The kinds of arithmetic of the rows algorithm: what is done to 16 bytes of each of UNIT channels when they have come; where
+ * a column lies then, of the step's word `word`; how a lane takes its piece of 8 positions by a step's channels, and
+ * multiplies it with 16 output channels. Shared memory is [channel][column].
+ */
 #ifndef TCONV_CUDA_ROWS_MULTIPLY_CUH
 #define TCONV_CUDA_ROWS_MULTIPLY_CUH
 
@@ -18,7 +21,12 @@ struct operand {
     fragment_b big, small;
 };
 
-__device__ __forceinline__ fragment_a load_weights(const uint4 *weights)
+/* A step's weights; small is what 3xTF32 adds. */
+struct step_weights {
+    fragment_a big, small;
+};
+
+__device__ __forceinline__ fragment_a load_fragment(const uint4 *weights)
 {
     const uint4 quad = *weights;
     return {{quad.x, quad.y, quad.z, quad.w}};
@@ -38,8 +46,18 @@ __device__ __forceinline__ void split(float value, uint32_t *big, uint32_t *smal
  * the tensor cores' own additions cut off bits of the whole sum. */
 struct strict_mode {
     using Element = float;
-    static constexpr int PLANES = 2;
-    static constexpr bool ROUNDS = false;
+    static constexpr int PLANES = 2, UNIT = 1;
+    static constexpr bool PREPARES = false;
+
+    static __device__ __forceinline__ int place(int column, int word, int pitch)
+    {
+        return word * pitch + column;
+    }
+
+    static __device__ __forceinline__ step_weights load_weights(const uint4 *weights)
+    {
+        return {load_fragment(weights), load_fragment(weights + 32)};
+    }
 
     static __device__ __forceinline__ operand load(const float *from, int pitch)
     {
@@ -50,20 +68,19 @@ struct strict_mode {
     }
 
     template <int TILES>
-    static __device__ __forceinline__ void multiply(float (&sums)[TILES][4], const uint4 *weights,
+    static __device__ __forceinline__ void multiply(float (&sums)[TILES][4], const step_weights &weights,
                                                     const operand (&src)[TILES])
     {
-        const fragment_a big = load_weights(weights), small = load_weights(weights + 32);
         float parts[TILES][4] = {};
 #pragma unroll
         for (int t = 0; t < TILES; t++)
-            tconv_products::multiply_tf32(parts[t], small, src[t].big);
+            tconv_products::multiply_tf32(parts[t], weights.small, src[t].big);
 #pragma unroll
         for (int t = 0; t < TILES; t++)
-            tconv_products::multiply_tf32(parts[t], big, src[t].small);
+            tconv_products::multiply_tf32(parts[t], weights.big, src[t].small);
 #pragma unroll
         for (int t = 0; t < TILES; t++)
-            tconv_products::multiply_tf32(parts[t], big, src[t].big);
+            tconv_products::multiply_tf32(parts[t], weights.big, src[t].big);
 #pragma unroll
         for (int i = 0; i < TILES * 4; i++)
             sums[i / 4][i % 4] += parts[i / 4][i % 4];
@@ -73,8 +90,25 @@ struct strict_mode {
 /* f32 as TF32, of which weights are rounded when they are packed, and src when it has come. */
 struct tf32_mode {
     using Element = float;
-    static constexpr int PLANES = 1;
-    static constexpr bool ROUNDS = true;
+    static constexpr int PLANES = 1, UNIT = 1;
+    static constexpr bool PREPARES = true;
+
+    static __device__ __forceinline__ void prepare(float *piece, int)
+    {
+        uint4 *quad = reinterpret_cast<uint4 *>(piece);
+        const uint4 bits = *quad;
+        *quad = {round_to_tf32(bits.x), round_to_tf32(bits.y), round_to_tf32(bits.z), round_to_tf32(bits.w)};
+    }
+
+    static __device__ __forceinline__ int place(int column, int word, int pitch)
+    {
+        return word * pitch + column;
+    }
+
+    static __device__ __forceinline__ step_weights load_weights(const uint4 *weights)
+    {
+        return {load_fragment(weights), {}};
+    }
 
     static __device__ __forceinline__ operand load(const float *from, int pitch)
     {
@@ -82,43 +116,57 @@ struct tf32_mode {
     }
 
     template <int TILES>
-    static __device__ __forceinline__ void multiply(float (&sums)[TILES][4], const uint4 *weights,
+    static __device__ __forceinline__ void multiply(float (&sums)[TILES][4], const step_weights &weights,
                                                     const operand (&src)[TILES])
     {
-        const fragment_a big = load_weights(weights);
 #pragma unroll
         for (int t = 0; t < TILES; t++)
-            tconv_products::multiply_tf32(sums[t], big, src[t].big);
+            tconv_products::multiply_tf32(sums[t], weights.big, src[t].big);
     }
 };
 
 /* f16 and bf16, steps added in f32 as above. */
 template <class Element_> struct half_mode {
     using Element = Element_;
-    static constexpr int PLANES = 1;
-    static constexpr bool ROUNDS = false;
+    static constexpr int PLANES = 1, UNIT = 2;
+    static constexpr bool PREPARES = true;
 
-    /* Two channels of one column: the words of the operand. */
-    static __device__ __forceinline__ uint32_t load_pair(const Element *from, int pitch)
+    /* Two channels become words of both: of 8 columns, the first 4 take the place of the first channel's. */
+    static __device__ __forceinline__ void prepare(Element *piece, int pitch)
     {
-        const unsigned short *bits = reinterpret_cast<const unsigned short *>(from);
-        return (uint32_t)bits[0] | (uint32_t)bits[pitch] << 16;
+        uint4 *first = reinterpret_cast<uint4 *>(piece), *second = reinterpret_cast<uint4 *>(piece + pitch);
+        const uint4 a = *first, b = *second;
+        *first = {__byte_perm(a.x, b.x, LOW), __byte_perm(a.x, b.x, HIGH), __byte_perm(a.y, b.y, LOW),
+                  __byte_perm(a.y, b.y, HIGH)};
+        *second = {__byte_perm(a.z, b.z, LOW), __byte_perm(a.z, b.z, HIGH), __byte_perm(a.w, b.w, LOW),
+                   __byte_perm(a.w, b.w, HIGH)};
+    }
+    static constexpr unsigned int LOW = 0x5410, HIGH = 0x7632; /* halves of two words side by side */
+
+    static __device__ __forceinline__ int place(int column, int word, int pitch)
+    {
+        return (2 * word + (column >> 2 & 1)) * pitch + (column & ~7) + 2 * (column & 3);
+    }
+
+    static __device__ __forceinline__ step_weights load_weights(const uint4 *weights)
+    {
+        return {load_fragment(weights), {}};
     }
 
     static __device__ __forceinline__ operand load(const Element *from, int pitch)
     {
-        return {{{load_pair(from, pitch), load_pair(from + 8 * pitch, pitch)}}, {}};
+        return {{{*reinterpret_cast<const uint32_t *>(from), *reinterpret_cast<const uint32_t *>(from + 8 * pitch)}},
+                {}};
     }
 
     template <int TILES>
-    static __device__ __forceinline__ void multiply(float (&sums)[TILES][4], const uint4 *weights,
+    static __device__ __forceinline__ void multiply(float (&sums)[TILES][4], const step_weights &weights,
                                                     const operand (&src)[TILES])
     {
-        const fragment_a a = load_weights(weights);
         float parts[TILES][4] = {};
 #pragma unroll
         for (int t = 0; t < TILES; t++)
-            tconv_products::multiply_half(parts[t], a, src[t].big, Element());
+            tconv_products::multiply_half(parts[t], weights.big, src[t].big, Element());
 #pragma unroll
         for (int i = 0; i < TILES * 4; i++)
             sums[i / 4][i % 4] += parts[i / 4][i % 4];

@@ -110,6 +110,7 @@ template <class Element> struct row_writer {
                     to[first + lane] = first + lane < begin ? kept_of_channel[lane] : value;
                 first += SECTOR;
             }
+#pragma unroll 2
             for (int column = first + lane * LENGTH; column < run.last; column += 32 * LENGTH)
                 store_streaming(to + column, &values);
             write_ends(to, run, row, lane, kept_of_channel, [&](int) { return value; });
