@@ -22,15 +22,13 @@ constexpr int MIN_COMPUTE_CAPABILITY = 80; /* TF32, bf16 and asynchronous copies
 constexpr int64_t ACCESS = 16;             /* bytes that a thread copies at once */
 constexpr int64_t RESERVED = 1024;         /* of shared memory, for each block */
 constexpr int64_t CHANNELS = TCONV_CUDA_ROWS_CHANNELS;
-constexpr int64_t MAX_WARPS = TCONV_CUDA_ROWS_MAX_WARPS;
-constexpr int64_t MULTIPROCESSOR_WARPS = TCONV_CUDA_ROWS_BLOCKS * MAX_WARPS; /* that registers allow */
 constexpr int64_t MAX_TURNS = 8; /* of blocks, that are tried: with more, the last one is a small part of all */
 
 /* Additions of like terms may be off by a quarter of their number, so that strict f32 stays within the bound of 16. */
 constexpr int64_t MAX_ADDITIONS = 48;
 
 /* Channels of src in shared memory begin in different banks for the lanes of a fragment. */
-constexpr int64_t CHANNEL_SKEW = 8; /* an odd multiple, in elements */
+constexpr int64_t BANKS = 32, BANK_BYTES = 4, CHANNEL_SKEW = 8; /* an odd multiple, in elements */
 
 /* Shared memory that a block may ask for, by compute capability. */
 int64_t max_shared(int compute_capability)
@@ -55,6 +53,12 @@ int64_t steps_of(const tconv_problem *problem)
     return tconv_ceil_div(problem->group_in * (int64_t)problem->element_size, TCONV_CUDA_ROWS_STEP_BYTES);
 }
 
+/* Steps of the longest sum. */
+int64_t additions_of(const tconv_layer *layer)
+{
+    return layer->rows.max_taps * layer->columns.max_taps * steps_of(&layer->problem);
+}
+
 int64_t taps_of(const tconv_phase_table *table)
 {
     int64_t taps = 0;
@@ -68,6 +72,24 @@ int64_t weight_quads_of(const tconv_layer *layer)
     const tconv_problem *problem = &layer->problem;
     return problem->h.kernel * taps_of(&layer->columns) * steps_of(problem) * (is_strict(layer) ? 2 : 1) *
            (TCONV_CUDA_ROWS_PLANE_BYTES / ACCESS);
+}
+
+/* Whether sums of steps are added in f32. */
+bool flushes(const tconv_layer *layer)
+{
+    return is_strict(layer) ||
+           (layer->problem.dtype != TCONV_F32 && additions_of(layer) > TCONV_CUDA_ROWS_DIRECT_STEPS);
+}
+
+int64_t most_warps(const tconv_layer *layer)
+{
+    return TCONV_CUDA_ROWS_WARPS(flushes(layer), layer->problem.w.stride);
+}
+
+/* Positions of a warp. */
+int64_t positions_of(const tconv_layer *layer)
+{
+    return TCONV_CUDA_ROWS_TILES(flushes(layer), layer->problem.w.stride) * TCONV_CUDA_ROWS_TILE;
 }
 
 bool has_kernel(int64_t column_stride)
@@ -108,12 +130,37 @@ int64_t shared_bytes_of(const tconv_layer *layer, const tconv_cuda_rows_paramete
            CHANNELS * TCONV_CUDA_ROWS_SECTOR_BYTES;
 }
 
+/* How many lanes meet in one bank when sums are staged: lane l has channel l / 4, from output 2 * (l % 4) * stride on. */
+int64_t conflicts_of(const tconv_problem *problem, int64_t pitch)
+{
+    const int64_t bytes = (int64_t)problem->element_size * (problem->dst.c % 2 == 0 ? 2 : 1);
+    const int64_t access = tconv_max(bytes, BANK_BYTES), accesses = BANKS * BANK_BYTES / access;
+    int64_t lanes[BANKS] = {}, most = 0;
+    for (int64_t lane = 0; lane < 32; lane++) {
+        const int64_t at = (lane / 4 * pitch + lane % 4 * 2 * problem->w.stride) * (int64_t)problem->element_size;
+        most = tconv_max(most, ++lanes[at / access % accesses]);
+    }
+    return most;
+}
+
+/* The pitch of at least so many elements that goes with dst and has the fewest bank conflicts. */
+int64_t choose_pitch(const tconv_problem *problem, int64_t elements)
+{
+    const int64_t sector = TCONV_CUDA_ROWS_SECTOR_BYTES / (int64_t)problem->element_size;
+    const int64_t least = elements + (problem->dst.c % sector - elements % sector + sector) % sector;
+    int64_t best = least;
+    for (int64_t pitch = least; pitch < least + BANKS * BANK_BYTES / (int64_t)problem->element_size; pitch += sector)
+        if (conflicts_of(problem, pitch) < conflicts_of(problem, best))
+            best = pitch;
+    return best;
+}
+
 /* Fills in what depends on the columns of a tile: those of so many warps. */
 void cut_columns(const tconv_layer *layer, int64_t warps, tconv_cuda_rows_parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t length = ACCESS / (int64_t)problem->element_size;
-    const int64_t positions = TCONV_CUDA_ROWS_TILES(problem->w.stride) * TCONV_CUDA_ROWS_TILE;
+    const int64_t positions = positions_of(layer);
     made->columns = (int)(warps * positions);
     made->column_tiles = (int)tconv_ceil_div(made->end_column - made->first_column, made->columns);
     const int64_t loaded = round_up(made->columns + made->most_column_back + length - 1, length);
@@ -121,23 +168,25 @@ void cut_columns(const tconv_layer *layer, int64_t warps, tconv_cuda_rows_parame
     made->src_pitch = (int)round_up(loaded, CHANNEL_SKEW);
     if (made->src_pitch % (2 * CHANNEL_SKEW) == 0)
         made->src_pitch += (int)CHANNEL_SKEW;
-    /* As much past a sector's beginning as dst is; the lanes' rows in different banks. */
     const int64_t sector = TCONV_CUDA_ROWS_SECTOR_BYTES / (int64_t)problem->element_size;
-    made->staged_pitch = (int)round_up(made->columns * problem->w.stride + sector, length);
-    if (made->staged_pitch / length % 2 == 0)
-        made->staged_pitch += (int)length;
+    made->staged_pitch = (int)choose_pitch(problem, made->columns * problem->w.stride + sector);
+    const int64_t unit = problem->dtype == TCONV_F32 ? 1 : 2; /* channels that are copied together */
+    const int64_t unit_warps = tconv_max(warps / tconv_ceil_div(problem->group_in, unit), 1);
+    made->unit_warps = (int)unit_warps;
+    made->unit_step = (int)(warps / unit_warps * unit);
+    made->piece_step = (int)(unit_warps * 32 * length);
     made->joins_rows = made->column_tiles == 1 && problem->w.out >= 2 * sector;
 }
 
 /* Warps of a block: as many as there are columns for, but so that enough blocks share a multiprocessor, if they can. */
 bool choose_columns(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
 {
-    const int64_t positions = TCONV_CUDA_ROWS_TILES(layer->problem.w.stride) * TCONV_CUDA_ROWS_TILE;
+    const int64_t positions = positions_of(layer);
     const int64_t all = tconv_ceil_div(made->end_column - made->first_column, positions);
     const int64_t limit = max_shared(layer->target.compute_capability);
     const int64_t shared_limit = (limit + RESERVED) / TCONV_CUDA_ROWS_BLOCKS - RESERVED;
     for (int tried = 0; tried < 2; tried++)
-        for (int64_t tiles = tconv_ceil_div(all, MAX_WARPS);; tiles++) {
+        for (int64_t tiles = tconv_ceil_div(all, most_warps(layer));; tiles++) {
             const int64_t warps = tconv_ceil_div(all, tiles);
             cut_columns(layer, warps, made);
             if (shared_bytes_of(layer, made) <= (tried == 0 ? shared_limit : limit))
@@ -167,7 +216,7 @@ const char *refusal_of_kind(const tconv_layer *layer)
         most_back(&problem->h, &layer->rows) * problem->group_in >= TCONV_CUDA_SMALL_EXTENT ||
         problem->in_channels >= TCONV_CUDA_SMALL_EXTENT || problem->out_channels >= TCONV_CUDA_SMALL_EXTENT)
         return "too many weights or channels for 32-bit numbers";
-    if (is_strict(layer) && layer->rows.max_taps * layer->columns.max_taps * steps_of(problem) > MAX_ADDITIONS)
+    if (is_strict(layer) && additions_of(layer) > MAX_ADDITIONS)
         return "strict f32 sums of more than 48 taps by 8 channels";
     return NULL;
 }
@@ -275,11 +324,11 @@ tconv_status rows_pack(const tconv_layer *layer, const void *weights, void *pack
 void cut_rows(const tconv_layer *layer, int multiprocessors, tconv_cuda_rows_parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t positions = TCONV_CUDA_ROWS_TILES(problem->w.stride) * TCONV_CUDA_ROWS_TILE;
+    const int64_t positions = positions_of(layer);
     const int64_t warps = made->columns / positions;
     const int64_t blocks =
         tconv_min((max_shared(layer->target.compute_capability) + RESERVED) / (shared_bytes_of(layer, made) + RESERVED),
-                  MULTIPROCESSOR_WARPS / warps);
+                  TCONV_CUDA_ROWS_BLOCKS * most_warps(layer) / warps);
     const int64_t places = multiprocessors * tconv_max(blocks, 1), rows = made->end_row - made->first_row;
     const int64_t others = problem->batch * problem->groups * made->column_tiles * made->channel_blocks;
     int64_t best = INT64_MAX;
@@ -323,7 +372,7 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
 
     const void *kernel = problem->dtype == TCONV_F32
                              ? (const void *)tconv_cuda_rows_f32(!is_strict(layer), problem->w.stride)
-                             : (const void *)tconv_cuda_rows_half(problem->dtype, problem->w.stride);
+                             : (const void *)tconv_cuda_rows_half(problem->dtype, !flushes(layer), problem->w.stride);
     /* The same limit for all layers, so that threads that launch the same kernel do not lower each other's. */
     status = tconv_cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                    (int)max_shared(layer->target.compute_capability)),
@@ -332,7 +381,7 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
         return status;
     const int64_t blocks =
         problem->batch * problem->groups * parameters.strips * parameters.column_tiles * parameters.channel_blocks;
-    const int64_t positions = TCONV_CUDA_ROWS_TILES(problem->w.stride) * TCONV_CUDA_ROWS_TILE;
+    const int64_t positions = positions_of(layer);
     return tconv_cuda_check(cudaLaunchKernel(kernel, dim3((unsigned)blocks),
                                              dim3((unsigned)(parameters.columns / positions * 32)), kernel_arguments,
                                              (size_t)shared_bytes_of(layer, &parameters),

@@ -21,7 +21,7 @@ namespace tconv_rows
 
 template <class Mode, int SW> struct walk {
     using Element = typename Mode::Element;
-    static constexpr int TILES = TCONV_CUDA_ROWS_TILES(SW), POSITIONS = TILES * TCONV_CUDA_ROWS_TILE;
+    static constexpr int TILES = TCONV_CUDA_ROWS_TILES(Mode::FLUSHES, SW), POSITIONS = TILES * TCONV_CUDA_ROWS_TILE;
     static constexpr int LENGTH = access_length<Element>;
     static constexpr int CHANNELS = TCONV_CUDA_ROWS_STEP_BYTES / (int)sizeof(Element); /* of a step */
 
@@ -33,6 +33,7 @@ template <class Mode, int SW> struct walk {
     int slot_column;    /* of the tile's first position, in a slot */
     int first_row, end_row;
     int lane, warp;
+    int unit, piece; /* of src, that this thread copies first */
     float bias[2];
     row_writer<Element> writer;
 
@@ -49,6 +50,8 @@ template <class Mode, int SW> struct walk {
         const int64_t image = rest / layer.groups;
         lane = (int)threadIdx.x % 32;
         warp = (int)threadIdx.x / 32;
+        unit = warp / layer.unit_warps * Mode::UNIT; /* of fewer units than warps, several share one */
+        piece = (warp % layer.unit_warps * 32 + lane) * LENGTH;
         first_row = layer.first_row + strip * layer.strip_rows;
         end_row = min(first_row + layer.strip_rows, layer.end_row);
 
@@ -93,17 +96,17 @@ template <class Mode, int SW> struct walk {
     }
 
     /* Begins to copy a row of src, if it exists, into a slot; zeros beyond its ends, and for a second channel of a unit that
-     * does not exist. A warp has units of channels, a lane pieces of 16 bytes. */
+     * does not exist. */
     __device__ __forceinline__ void load_row(int row, int slot) const
     {
         if ((unsigned int)row >= (unsigned int)layer.in_rows)
             return;
-        for (int unit = warp * Mode::UNIT; unit < layer.group_in; unit += (int)blockDim.x / 32 * Mode::UNIT)
+        for (int first = unit; first < layer.group_in; first += layer.unit_step)
 #pragma unroll
-            for (int c = unit; c < unit + Mode::UNIT; c++) {
+            for (int c = first; c < first + Mode::UNIT; c++) {
                 const Element *from = src + c * layer.src_channel + (int64_t)row * layer.in_columns;
                 Element *to = slot_at(slot) + c * layer.src_pitch;
-                for (int column = lane * LENGTH; column < layer.src_loaded; column += 32 * LENGTH)
+                for (int column = piece; column < layer.src_loaded; column += layer.piece_step)
                     load_piece(to + column, from + column, src_column + column, c < layer.group_in);
             }
     }
@@ -127,11 +130,9 @@ template <class Mode, int SW> struct walk {
         if constexpr (Mode::PREPARES) {
             if ((unsigned int)row >= (unsigned int)layer.in_rows)
                 return;
-            for (int unit = warp * Mode::UNIT; unit < layer.group_in; unit += (int)blockDim.x / 32 * Mode::UNIT) {
-                Element *at = slot_at(slot) + unit * layer.src_pitch;
-                for (int column = lane * LENGTH; column < layer.src_loaded; column += 32 * LENGTH)
-                    Mode::prepare(at + column, layer.src_pitch);
-            }
+            for (int first = unit; first < layer.group_in; first += layer.unit_step)
+                for (int column = piece; column < layer.src_loaded; column += layer.piece_step)
+                    Mode::prepare(slot_at(slot) + first * layer.src_pitch + column, layer.src_pitch);
         }
     }
 
@@ -151,31 +152,16 @@ template <class Mode, int SW> struct walk {
                 for (int t = 0; t < TILES; t++)
                     operands[t] = Mode::load(from + t * TCONV_CUDA_ROWS_TILE, layer.src_pitch);
                 from += CHANNELS * layer.src_pitch;
-                multiply_step(sums, operands, taps + step * STEP_QUADS, tap_quads, residues);
+                const uint4 *tap = taps + step * STEP_QUADS;
+#pragma unroll
+                for (int s = 0; s < SW; s++) {
+                    if ((residues >> s & 1) != 0) {
+                        Mode::multiply(sums[s], Mode::load_weights(tap), operands);
+                        tap += tap_quads;
+                    }
+                }
             }
             taps += __popc(residues) * tap_quads;
-        }
-    }
-
-    /* The products of a step with the taps of all residues that have one. One that has none loads the next one's weights, so
-     * that loads need not wait for the branches. */
-    __device__ __forceinline__ void multiply_step(float (&sums)[SW][TILES][4], const operand (&operands)[TILES],
-                                                  const uint4 *taps, int tap_quads, int residues) const
-    {
-        constexpr int LOADED = Mode::PLANES == 1 ? SW : 1; /* ahead: two planes would take too many registers */
-        step_weights weights[LOADED];
-#pragma unroll
-        for (int first = 0; first < SW; first += LOADED) {
-#pragma unroll
-            for (int s = 0; s < LOADED; s++) {
-                weights[s] = Mode::load_weights(taps);
-                if ((residues >> (first + s) & 1) != 0)
-                    taps += tap_quads;
-            }
-#pragma unroll
-            for (int s = 0; s < LOADED; s++)
-                if ((residues >> (first + s) & 1) != 0)
-                    Mode::multiply(sums[first + s], weights[s], operands);
         }
     }
 
@@ -199,10 +185,10 @@ template <class Mode, int SW> struct walk {
     /* Stages a row's sums: those of a thread for a tile are side by side, together elements at a time. */
     template <int together> __device__ __forceinline__ void stage(const float (&sums)[SW][TILES][4], int row) const
     {
-        const int at = (warp * POSITIONS + lane % 4 * 2) * SW;
+        Element *first = writer.staged + writer.shift_of_row(row) + (warp * POSITIONS + lane % 4 * 2) * SW;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            Element *to = writer.staged_at(lane / 4 + half * 8, row) + at;
+            Element *to = first + (lane / 4 + half * 8) * layer.staged_pitch;
 #pragma unroll
             for (int t = 0; t < TILES; t++)
 #pragma unroll
@@ -266,7 +252,7 @@ template <class Mode, int SW> struct walk {
 };
 
 template <class Mode, int SW>
-__global__ void __launch_bounds__(TCONV_CUDA_ROWS_MAX_WARPS * 32, TCONV_CUDA_ROWS_BLOCKS)
+__global__ void __launch_bounds__(TCONV_CUDA_ROWS_WARPS(Mode::FLUSHES, SW) * 32, TCONV_CUDA_ROWS_BLOCKS)
     write_rows(const __grid_constant__ tconv_cuda_rows_parameters layer)
 {
     extern __shared__ uint4 shared[];

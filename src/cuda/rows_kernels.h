@@ -18,7 +18,6 @@
 #include "small_axis.h"
 
 #define TCONV_CUDA_ROWS_CHANNELS     16 /* output channels of a block: the rows of a matrix instruction */
-#define TCONV_CUDA_ROWS_MAX_WARPS    8  /* of a block, each with its own columns */
 #define TCONV_CUDA_ROWS_BLOCKS       2 /* on a multiprocessor at least: while one multiplies, the other's rows go out */
 #define TCONV_CUDA_ROWS_PHASES       8 /* the greatest column stride: the sums of all column phases stay in registers */
 #define TCONV_CUDA_ROWS_BACKS        16  /* the most columns from the first that a position reads to the last */
@@ -27,8 +26,12 @@
 #define TCONV_CUDA_ROWS_SECTOR_BYTES 32  /* of the second-level cache: dst is written in whole ones */
 #define TCONV_CUDA_ROWS_PLANE_BYTES  512 /* of packed weights: 32 lanes of 16 bytes */
 
-/* Tiles of positions of a warp, by column stride: 4 sums each for every phase, up to 48 registers. */
-#define TCONV_CUDA_ROWS_TILES(stride) ((stride) <= 3 ? 4 : (stride) <= 6 ? 2 : 1)
+/* The most warps of a block, each with its own columns: as many as can have the registers for their sums. Those that add
+ * steps in f32 (flushes) have a step's sums beside them, and great strides more phases. */
+#define TCONV_CUDA_ROWS_WARPS(flushes, stride) ((stride) > 5 || ((flushes) && (stride) >= 3 && (stride) <= 4) ? 8 : 16)
+/* Tiles of positions of a warp: for each phase and tile 4 sums. */
+#define TCONV_CUDA_ROWS_TILES(flushes, stride)                                                                         \
+    ((stride) > 6 ? 1 : (TCONV_CUDA_ROWS_WARPS(flushes, stride) == 8 ? 2 : 1) * ((stride) <= 3 ? 2 : 1))
 
 struct tconv_cuda_rows_parameters {
     const void *src, *weights /* packed */, *bias /* or NULL */;
@@ -55,7 +58,9 @@ struct tconv_cuda_rows_parameters {
     /* Shared memory: weights, a ring of slots of one src row each, 16 rows of dst, and what is
  * kept of each. */
     int slots, src_pitch /* from channel to channel, in elements */, src_loaded /* elements of a row */;
-    int slot_channels, staged_pitch;
+    int slot_channels, staged_pitch /* as dst_channel, modulo a sector */;
+    int unit_warps, unit_step,
+        piece_step;   /* warps that share a unit of channels to copy; from one unit, or piece, to the next */
     bool joins_rows;  /* a tile has whole rows, of at least two sectors */
     bool stage_pairs; /* rows of dst are so aligned that pairs of elements are staged at once */
     bool src_aligned; /* all pieces at multiples of 16 bytes */
@@ -63,9 +68,13 @@ struct tconv_cuda_rows_parameters {
 
 typedef void (*tconv_cuda_rows_kernel)(tconv_cuda_rows_parameters);
 
-/* Kernels for column strides 1 to 6 and 8; NULL for others. */
+/* The most steps whose sums f16 and bf16 leave to the tensor cores, whose own additions lose bits, of 8 steps of like terms
+ * about 10 units; with more, steps are added in f32. */
+#define TCONV_CUDA_ROWS_DIRECT_STEPS 8
+
+/* Kernels for column strides 1 to 6 and 8; NULL for others. direct: of at most so many steps. */
 tconv_cuda_rows_kernel tconv_cuda_rows_f32(bool tf32, int64_t column_stride);
-tconv_cuda_rows_kernel tconv_cuda_rows_half(tconv_dtype dtype, int64_t column_stride);
+tconv_cuda_rows_kernel tconv_cuda_rows_half(tconv_dtype dtype, bool direct, int64_t column_stride);
 
 /* Launches what packs the weights as said above. */
 tconv_status tconv_cuda_pack_rows(const tconv_layer *layer, const tconv_cuda_rows_parameters *parameters,

@@ -47,6 +47,7 @@ __device__ __forceinline__ void split(float value, uint32_t *big, uint32_t *smal
 struct strict_mode {
     using Element = float;
     static constexpr int PLANES = 2, UNIT = 1;
+    static constexpr bool FLUSHES = true;
     static constexpr bool PREPARES = false;
 
     static __device__ __forceinline__ int place(int column, int word, int pitch)
@@ -91,6 +92,7 @@ struct strict_mode {
 struct tf32_mode {
     using Element = float;
     static constexpr int PLANES = 1, UNIT = 1;
+    static constexpr bool FLUSHES = false;
     static constexpr bool PREPARES = true;
 
     static __device__ __forceinline__ void prepare(float *piece, int)
@@ -125,10 +127,12 @@ struct tf32_mode {
     }
 };
 
-/* f16 and bf16, steps added in f32 as above. */
-template <class Element_> struct half_mode {
+/* f16 and bf16; steps are added in f32 as above, unless they are so few that the sums can be left to the tensor cores
+ * (direct). */
+template <class Element_, bool direct> struct half_mode {
     using Element = Element_;
     static constexpr int PLANES = 1, UNIT = 2;
+    static constexpr bool FLUSHES = !direct;
     static constexpr bool PREPARES = true;
 
     /* Two channels become words of both: of 8 columns, the first 4 take the place of the first channel's. */
@@ -163,13 +167,19 @@ template <class Element_> struct half_mode {
     static __device__ __forceinline__ void multiply(float (&sums)[TILES][4], const step_weights &weights,
                                                     const operand (&src)[TILES])
     {
-        float parts[TILES][4] = {};
+        if constexpr (direct) {
 #pragma unroll
-        for (int t = 0; t < TILES; t++)
-            tconv_products::multiply_half(parts[t], weights.big, src[t].big, Element());
+            for (int t = 0; t < TILES; t++)
+                tconv_products::multiply_half(sums[t], weights.big, src[t].big, Element());
+        } else {
+            float parts[TILES][4] = {};
 #pragma unroll
-        for (int i = 0; i < TILES * 4; i++)
-            sums[i / 4][i % 4] += parts[i / 4][i % 4];
+            for (int t = 0; t < TILES; t++)
+                tconv_products::multiply_half(parts[t], weights.big, src[t].big, Element());
+#pragma unroll
+            for (int i = 0; i < TILES * 4; i++)
+                sums[i / 4][i % 4] += parts[i / 4][i % 4];
+        }
     }
 };
 

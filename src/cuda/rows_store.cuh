@@ -14,10 +14,10 @@ namespace tconv_rows
  * rows. */
 constexpr int SECTOR_BYTES = TCONV_CUDA_ROWS_SECTOR_BYTES;
 
-/* What is written of a row in whole sectors, in elements from the tile's first output: [first, last), empty where first >=
- * last. */
+/* What is written of a row in whole sectors, in elements: [first, last), empty where first >= last. The row's outputs are
+ * [begin, end). */
 struct sector_run {
-    int first, last;
+    int begin, end, first, last;
 };
 
 /* Rows of dst follow one another in memory: where a tile has whole rows, the end of a row that fills no sector is kept in
@@ -56,35 +56,30 @@ template <class Element> struct row_writer {
         return dst + channel * channel_stride + (int64_t)row * row_stride;
     }
 
-    /* Elements by which an address is past a sector's beginning. */
-    static __device__ __forceinline__ int shift_of(const Element *address)
+    /* Elements by which the first channel's row begins past a sector, where the tile's first output is or would be. It is
+     * staged so as well; and so are the other channels' rows, for the staged pitch goes with the stride of channels. */
+    __device__ __forceinline__ int shift_of_row(int row) const
     {
-        return (int)((uintptr_t)address / sizeof(Element)) & (SECTOR - 1);
+        return (int)((uintptr_t)target(0, row) / sizeof(Element)) & (SECTOR - 1);
     }
 
-    /* Where a channel's row is staged: as much past a multiple of 32 bytes as in dst. */
-    __device__ __forceinline__ Element *staged_at(int channel, int row) const
+    /* The run of a row that is staged from `at` on: it begins with what was kept, if anything was. */
+    __device__ __forceinline__ sector_run run_of(int at) const
     {
-        return staged + channel * pitch + shift_of(target(channel, row));
-    }
-
-    /* Begins with what was kept, if anything was, before the row's first output. */
-    __device__ __forceinline__ sector_run run_of(int shift) const
-    {
-        const int first = begin + shift + (joined ? 0 : SECTOR - 1);
-        return {(first & ~(SECTOR - 1)) - shift, ((end + shift) & ~(SECTOR - 1)) - shift};
+        const int first = at + begin + (joined ? 0 : SECTOR - 1);
+        return {at + begin, at + end, first & ~(SECTOR - 1), (at + end) & ~(SECTOR - 1)};
     }
 
     /* What precedes the run, if nothing was kept, and follows it: less than a sector each, a lane an element. The latter is
-     * kept for the next row, if there is one. */
+     * kept for the next row, if there is one. to: of element 0. */
     template <class Value>
     __device__ __forceinline__ void write_ends(Element *to, const sector_run &run, int row, int lane,
                                                Element *kept_of_channel, const Value &value) const
     {
-        const int head = begin + lane, tail = max(run.first, run.last) + lane;
-        if (head < min(run.first, end))
+        const int head = run.begin + lane, tail = max(run.first, run.last) + lane;
+        if (head < min(run.first, run.end))
             to[head] = value(head);
-        if (tail < end && lane < SECTOR) {
+        if (tail < run.end && lane < SECTOR) {
             if (row < last_row)
                 kept_of_channel[lane] = value(tail);
             else
@@ -95,19 +90,20 @@ template <class Element> struct row_writer {
     /* A row without taps. A warp has whole rows of some channels, always the same. */
     __device__ __forceinline__ void write_bias(int row)
     {
-        const int lane = (int)threadIdx.x % 32;
+        const int lane = (int)threadIdx.x % 32, shift = shift_of_row(row);
         for (int channel = (int)threadIdx.x / 32; channel < channels; channel += (int)blockDim.x / 32) {
             const Element value = from_compute<Element>(bias_of(channel));
-            Element *to = target(channel, row), *kept_of_channel = kept + channel * SECTOR;
-            const sector_run run = run_of(shift_of(to));
+            const int at = shift + channel * pitch;
+            Element *to = target(channel, row) - at, *kept_of_channel = kept + channel * SECTOR;
+            const sector_run run = run_of(at);
             element_vector<Element, LENGTH> values;
 #pragma unroll
             for (int i = 0; i < LENGTH; i++)
                 values.at[i] = value;
             int first = run.first;
-            if (joined && first < begin) {
+            if (first < run.begin) {
                 if (lane < SECTOR)
-                    to[first + lane] = first + lane < begin ? kept_of_channel[lane] : value;
+                    to[first + lane] = first + lane < run.begin ? kept_of_channel[lane] : value;
                 first += SECTOR;
             }
 #pragma unroll 2
@@ -131,21 +127,20 @@ template <class Element> struct row_writer {
     /* Writes what all threads have staged. */
     __device__ __forceinline__ void write_staged(int row)
     {
-        const int lane = (int)threadIdx.x % 32;
+        const int lane = (int)threadIdx.x % 32, shift = shift_of_row(row);
         make_visible();
         __syncthreads();
         for (int channel = (int)threadIdx.x / 32; channel < channels; channel += (int)blockDim.x / 32) {
-            Element *to = target(channel, row), *kept_of_channel = kept + channel * SECTOR;
-            const int shift = shift_of(to);
-            Element *from = staged + channel * pitch + shift;
-            const sector_run run = run_of(shift);
-            if (joined && lane < begin - run.first) {
-                from[run.first + lane] = kept_of_channel[lane];
+            const int at = shift + channel * pitch;
+            Element *to = target(channel, row) - at, *kept_of_channel = kept + channel * SECTOR;
+            const sector_run run = run_of(at);
+            if (lane < run.begin - run.first) {
+                staged[run.first + lane] = kept_of_channel[lane];
                 make_visible();
             }
             __syncwarp();
-            write_run(to, from, run, lane);
-            write_ends(to, run, row, lane, kept_of_channel, [&](int column) { return from[column]; });
+            write_run(to, run, lane);
+            write_ends(to, run, row, lane, kept_of_channel, [&](int column) { return staged[column]; });
         }
 #if __CUDA_ARCH__ >= 900
         if (lane == 0)
@@ -154,15 +149,15 @@ template <class Element> struct row_writer {
         joined = row < last_row;
     }
 
-    static __device__ __forceinline__ void write_run(Element *to, const Element *from, const sector_run &run, int lane)
+    __device__ __forceinline__ void write_run(Element *to, const sector_run &run, int lane) const
     {
 #if __CUDA_ARCH__ >= 900
         if (lane == 0 && run.first < run.last)
-            hopper::store_bulk(to + run.first, hopper::shared_address(from + run.first),
+            hopper::store_bulk(to + run.first, hopper::shared_address(staged + run.first),
                                (run.last - run.first) * (int)sizeof(Element));
 #else
         for (int column = run.first + lane * LENGTH; column < run.last; column += 32 * LENGTH)
-            store_streaming(to + column, from + column);
+            store_streaming(to + column, staged + column);
 #endif
     }
 
