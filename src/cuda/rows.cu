@@ -74,22 +74,10 @@ int64_t weight_quads_of(const tconv_layer *layer)
            (TCONV_CUDA_ROWS_PLANE_BYTES / ACCESS);
 }
 
-/* Whether sums of steps are added in f32. */
-bool flushes(const tconv_layer *layer)
-{
-    return is_strict(layer) ||
-           (layer->problem.dtype != TCONV_F32 && additions_of(layer) > TCONV_CUDA_ROWS_DIRECT_STEPS);
-}
-
-int64_t most_warps(const tconv_layer *layer)
-{
-    return TCONV_CUDA_ROWS_WARPS(flushes(layer), layer->problem.w.stride);
-}
-
 /* Positions of a warp. */
 int64_t positions_of(const tconv_layer *layer)
 {
-    return TCONV_CUDA_ROWS_TILES(flushes(layer), layer->problem.w.stride) * TCONV_CUDA_ROWS_TILE;
+    return TCONV_CUDA_ROWS_TILES(layer->problem.w.stride) * TCONV_CUDA_ROWS_TILE;
 }
 
 bool has_kernel(int64_t column_stride)
@@ -127,7 +115,7 @@ int64_t shared_bytes_of(const tconv_layer *layer, const tconv_cuda_rows_paramete
     const int64_t src = (int64_t)made->slots * made->slot_channels * made->src_pitch;
     return weight_quads_of(layer) * ACCESS +
            (src + CHANNELS * made->staged_pitch) * (int64_t)layer->problem.element_size +
-           CHANNELS * TCONV_CUDA_ROWS_SECTOR_BYTES;
+           CHANNELS * TCONV_CUDA_ROWS_SECTOR_BYTES + TCONV_CUDA_ROWS_ZERO_BYTES;
 }
 
 /* How many lanes meet in one bank when sums are staged: lane l has channel l / 4, from output 2 * (l % 4) * stride on. */
@@ -186,7 +174,7 @@ bool choose_columns(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
     const int64_t limit = max_shared(layer->target.compute_capability);
     const int64_t shared_limit = (limit + RESERVED) / TCONV_CUDA_ROWS_BLOCKS - RESERVED;
     for (int tried = 0; tried < 2; tried++)
-        for (int64_t tiles = tconv_ceil_div(all, most_warps(layer));; tiles++) {
+        for (int64_t tiles = tconv_ceil_div(all, TCONV_CUDA_ROWS_WARPS);; tiles++) {
             const int64_t warps = tconv_ceil_div(all, tiles);
             cut_columns(layer, warps, made);
             if (shared_bytes_of(layer, made) <= (tried == 0 ? shared_limit : limit))
@@ -328,7 +316,7 @@ void cut_rows(const tconv_layer *layer, int multiprocessors, tconv_cuda_rows_par
     const int64_t warps = made->columns / positions;
     const int64_t blocks =
         tconv_min((max_shared(layer->target.compute_capability) + RESERVED) / (shared_bytes_of(layer, made) + RESERVED),
-                  TCONV_CUDA_ROWS_BLOCKS * most_warps(layer) / warps);
+                  TCONV_CUDA_ROWS_BLOCKS * TCONV_CUDA_ROWS_WARPS / warps);
     const int64_t places = multiprocessors * tconv_max(blocks, 1), rows = made->end_row - made->first_row;
     const int64_t others = problem->batch * problem->groups * made->column_tiles * made->channel_blocks;
     int64_t best = INT64_MAX;
@@ -370,9 +358,11 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
                              problem->dst.c % 2 == 0 && problem->w.out % 2 == 0 &&
                              (parameters.first_column * problem->w.stride - problem->w.pad) % 2 == 0;
 
-    const void *kernel = problem->dtype == TCONV_F32
-                             ? (const void *)tconv_cuda_rows_f32(!is_strict(layer), problem->w.stride)
-                             : (const void *)tconv_cuda_rows_half(problem->dtype, !flushes(layer), problem->w.stride);
+    const void *kernel =
+        problem->dtype == TCONV_F32
+            ? (const void *)tconv_cuda_rows_f32(!is_strict(layer), problem->w.stride)
+            : (const void *)tconv_cuda_rows_half(problem->dtype, additions_of(layer) <= TCONV_CUDA_ROWS_DIRECT_STEPS,
+                                                 problem->w.stride);
     /* The same limit for all layers, so that threads that launch the same kernel do not lower each other's. */
     status = tconv_cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                    (int)max_shared(layer->target.compute_capability)),

@@ -6,8 +6,7 @@
  * A row of dst is staged in shared memory and goes out by bulk copies while the next is multiplied: no thread waits for its
  * own stores. Rows without taps, which are the bias, are written directly. Devices before Hopper store from shared memory.
  *
- * Numeric order of an output: the bias, then row taps, columns from the first back, steps of channels; see rows_multiply.cuh
- * for a step. Taps cut off by the left and right border are multiplied as zeros, those of rows are skipped.
+ * Numeric order of an output: row taps, columns from the first back, steps of channels (rows_multiply.cuh), the bias. Taps cut off by the left and right border are multiplied as zeros, those of rows are skipped.
  */
 #ifndef TCONV_CUDA_ROWS_KERNEL_CUH
 #define TCONV_CUDA_ROWS_KERNEL_CUH
@@ -21,7 +20,7 @@ namespace tconv_rows
 
 template <class Mode, int SW> struct walk {
     using Element = typename Mode::Element;
-    static constexpr int TILES = TCONV_CUDA_ROWS_TILES(Mode::FLUSHES, SW), POSITIONS = TILES * TCONV_CUDA_ROWS_TILE;
+    static constexpr int TILES = TCONV_CUDA_ROWS_TILES(SW), POSITIONS = TILES * TCONV_CUDA_ROWS_TILE;
     static constexpr int LENGTH = access_length<Element>;
     static constexpr int CHANNELS = TCONV_CUDA_ROWS_STEP_BYTES / (int)sizeof(Element); /* of a step */
 
@@ -170,7 +169,7 @@ template <class Mode, int SW> struct walk {
     {
 #pragma unroll
         for (int i = 0; i < SW * TILES * 4; i++)
-            sums[i / 4 / TILES][i / 4 % TILES][i % 4] = bias[i % 4 / 2];
+            sums[i / 4 / TILES][i / 4 % TILES][i % 4] = 0;
         const int kernel_row_quads = layer.column_taps * layer.steps * Mode::PLANES * 32;
         for (int tap = 0; tap < layer.row_taps[residue]; tap++) {
             const int back = layer.row_back[residue] + tap * layer.row_back_step;
@@ -203,12 +202,10 @@ template <class Mode, int SW> struct walk {
         }
     }
 
-    /* All rows of dst of a quotient, in their order. */
-    __device__ __forceinline__ void write_quotient(int quotient, int slot)
+    /* All rows of dst of a quotient, in their order; meanwhile the next row of src comes. */
+    __device__ __forceinline__ void write_quotient(int quotient, int slot, int next)
     {
-        copy_async_wait<1>();
-        prepare_row(quotient, slot);
-        __syncthreads();
+        bool arrived = false;
         for (int residue = 0; residue < layer.row_stride; residue++) {
             const int row = quotient * layer.row_stride - layer.row_pad + residue;
             if ((unsigned int)row >= (unsigned int)layer.out_rows)
@@ -219,6 +216,11 @@ template <class Mode, int SW> struct walk {
             }
             float sums[SW][TILES][4];
             multiply(sums, quotient, residue, slot);
+            if (!arrived)
+                receive_row(quotient + 1, next); /* the barriers of this row of dst are those of the next row of src */
+            arrived = true;
+            if (layer.bias != NULL)
+                add_bias(sums);
             writer.wait_for_stage();
             if (layer.stage_pairs)
                 stage<2>(sums, row);
@@ -226,6 +228,24 @@ template <class Mode, int SW> struct walk {
                 stage<1>(sums, row);
             writer.write_staged(row);
         }
+        if (!arrived) {
+            receive_row(quotient + 1, next);
+            __syncthreads();
+        }
+    }
+
+    __device__ __forceinline__ void receive_row(int row, int slot) const
+    {
+        copy_async_wait<0>();
+        if (row < end_row)
+            prepare_row(row, slot);
+    }
+
+    __device__ __forceinline__ void add_bias(float (&sums)[SW][TILES][4]) const
+    {
+#pragma unroll
+        for (int i = 0; i < SW * TILES * 4; i++)
+            sums[i / 4 / TILES][i / 4 % TILES][i % 4] += bias[i % 4 / 2];
     }
 
     __device__ __forceinline__ void run()
@@ -233,18 +253,18 @@ template <class Mode, int SW> struct walk {
         for (int back = layer.most_row_back; back >= 0; back--)
             load_row(first_row - back, back == 0 ? 0 : layer.slots - back);
         copy_async_commit();
-        if constexpr (Mode::PREPARES) {
-            copy_async_wait<0>();
-            for (int back = layer.most_row_back; back > 0; back--)
-                prepare_row(first_row - back, layer.slots - back);
-        }
+        copy_async_wait<0>();
+        for (int back = layer.most_row_back; back >= 0; back--)
+            prepare_row(first_row - back, back == 0 ? 0 : layer.slots - back);
+        writer.begin_block();
+        __syncthreads();
         int slot = 0;
         for (int quotient = first_row; quotient < end_row; quotient++) {
             const int next = slot + 1 == layer.slots ? 0 : slot + 1;
             if (quotient + 1 < end_row)
                 load_row(quotient + 1, next);
             copy_async_commit();
-            write_quotient(quotient, slot);
+            write_quotient(quotient, slot, next);
             slot = next;
         }
         writer.finish();
@@ -252,7 +272,7 @@ template <class Mode, int SW> struct walk {
 };
 
 template <class Mode, int SW>
-__global__ void __launch_bounds__(TCONV_CUDA_ROWS_WARPS(Mode::FLUSHES, SW) * 32, TCONV_CUDA_ROWS_BLOCKS)
+__global__ void __launch_bounds__(TCONV_CUDA_ROWS_WARPS * 32, TCONV_CUDA_ROWS_BLOCKS)
     write_rows(const __grid_constant__ tconv_cuda_rows_parameters layer)
 {
     extern __shared__ uint4 shared[];

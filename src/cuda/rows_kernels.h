@@ -18,20 +18,18 @@
 #include "small_axis.h"
 
 #define TCONV_CUDA_ROWS_CHANNELS     16 /* output channels of a block: the rows of a matrix instruction */
+#define TCONV_CUDA_ROWS_WARPS        8 /* of a block at most, each with its own columns: twice as many take more time */
 #define TCONV_CUDA_ROWS_BLOCKS       2 /* on a multiprocessor at least: while one multiplies, the other's rows go out */
 #define TCONV_CUDA_ROWS_PHASES       8 /* the greatest column stride: the sums of all column phases stay in registers */
-#define TCONV_CUDA_ROWS_BACKS        16  /* the most columns from the first that a position reads to the last */
-#define TCONV_CUDA_ROWS_STEP_BYTES   32  /* of one pixel's channels in a step */
-#define TCONV_CUDA_ROWS_TILE         8   /* positions of a matrix instruction */
-#define TCONV_CUDA_ROWS_SECTOR_BYTES 32  /* of the second-level cache: dst is written in whole ones */
-#define TCONV_CUDA_ROWS_PLANE_BYTES  512 /* of packed weights: 32 lanes of 16 bytes */
+#define TCONV_CUDA_ROWS_BACKS        16   /* the most columns from the first that a position reads to the last */
+#define TCONV_CUDA_ROWS_STEP_BYTES   32   /* of one pixel's channels in a step */
+#define TCONV_CUDA_ROWS_TILE         8    /* positions of a matrix instruction */
+#define TCONV_CUDA_ROWS_SECTOR_BYTES 32   /* of the second-level cache: dst is written in whole ones */
+#define TCONV_CUDA_ROWS_ZERO_BYTES   1024 /* zeros that bulk copies write to rows without taps, a piece of a row each */
+#define TCONV_CUDA_ROWS_PLANE_BYTES  512  /* of packed weights: 32 lanes of 16 bytes */
 
-/* The most warps of a block, each with its own columns: as many as can have the registers for their sums. Those that add
- * steps in f32 (flushes) have a step's sums beside them, and great strides more phases. */
-#define TCONV_CUDA_ROWS_WARPS(flushes, stride) ((stride) > 5 || ((flushes) && (stride) >= 3 && (stride) <= 4) ? 8 : 16)
-/* Tiles of positions of a warp: for each phase and tile 4 sums. */
-#define TCONV_CUDA_ROWS_TILES(flushes, stride)                                                                         \
-    ((stride) > 6 ? 1 : (TCONV_CUDA_ROWS_WARPS(flushes, stride) == 8 ? 2 : 1) * ((stride) <= 3 ? 2 : 1))
+/* Tiles of positions of a warp, by column stride: 4 sums each for every phase, up to 48 registers. */
+#define TCONV_CUDA_ROWS_TILES(stride) ((stride) <= 3 ? 4 : (stride) <= 6 ? 2 : 1)
 
 struct tconv_cuda_rows_parameters {
     const void *src, *weights /* packed */, *bias /* or NULL */;
@@ -55,8 +53,8 @@ struct tconv_cuda_rows_parameters {
     int first_row, end_row, strip_rows;    /* quotients */
     int first_column, end_column, columns; /* quotients; columns of a tile */
 
-    /* Shared memory: weights, a ring of slots of one src row each, 16 rows of dst, and what is
- * kept of each. */
+    /* Shared memory: weights, a ring of slots of one src row each, 16 rows of dst, what is
+ * kept of each, zeros. */
     int slots, src_pitch /* from channel to channel, in elements */, src_loaded /* elements of a row */;
     int slot_channels, staged_pitch /* as dst_channel, modulo a sector */;
     int unit_warps, unit_step,

@@ -47,7 +47,6 @@ __device__ __forceinline__ void split(float value, uint32_t *big, uint32_t *smal
 struct strict_mode {
     using Element = float;
     static constexpr int PLANES = 2, UNIT = 1;
-    static constexpr bool FLUSHES = true;
     static constexpr bool PREPARES = false;
 
     static __device__ __forceinline__ int place(int column, int word, int pitch)
@@ -92,7 +91,6 @@ struct strict_mode {
 struct tf32_mode {
     using Element = float;
     static constexpr int PLANES = 1, UNIT = 1;
-    static constexpr bool FLUSHES = false;
     static constexpr bool PREPARES = true;
 
     static __device__ __forceinline__ void prepare(float *piece, int)
@@ -132,7 +130,6 @@ struct tf32_mode {
 template <class Element_, bool direct> struct half_mode {
     using Element = Element_;
     static constexpr int PLANES = 1, UNIT = 2;
-    static constexpr bool FLUSHES = !direct;
     static constexpr bool PREPARES = true;
 
     /* Two channels become words of both: of 8 columns, the first 4 take the place of the first channel's. */

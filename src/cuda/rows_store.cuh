@@ -24,8 +24,10 @@ struct sector_run {
  * shared memory, and goes out with the beginning of the next one. */
 template <class Element> struct row_writer {
     static constexpr int LENGTH = access_length<Element>, SECTOR = SECTOR_BYTES / (int)sizeof(Element);
+    static constexpr int ZEROS = TCONV_CUDA_ROWS_ZERO_BYTES / (int)sizeof(Element);
 
-    Element *staged, *kept, *dst; /* dst: of the first channel, where the tile's first output would be in row 0 */
+    Element *staged, *kept, *zeros,
+        *dst; /* dst: of the first channel, where the tile's first output would be in row 0 */
     const Element *bias;
     int64_t channel_stride;
     int row_stride, pitch;
@@ -39,8 +41,9 @@ template <class Element> struct row_writer {
     __device__ __forceinline__ row_writer(const tconv_cuda_rows_parameters &layer, Element *staged, Element *dst,
                                           const Element *bias, int channels, int first_output, int outputs,
                                           int last_row)
-        : staged(staged), kept(staged + TCONV_CUDA_ROWS_CHANNELS * layer.staged_pitch), dst(dst + first_output),
-          bias(bias), channel_stride(layer.dst_channel), row_stride(layer.out_columns), pitch(layer.staged_pitch),
+        : staged(staged), kept(staged + TCONV_CUDA_ROWS_CHANNELS * layer.staged_pitch),
+          zeros(kept + TCONV_CUDA_ROWS_CHANNELS * SECTOR), dst(dst + first_output), bias(bias),
+          channel_stride(layer.dst_channel), row_stride(layer.out_columns), pitch(layer.staged_pitch),
           channels(min(channels, TCONV_CUDA_ROWS_CHANNELS)), begin(max(-first_output, 0)),
           end(min(outputs, layer.out_columns - first_output)), last_row(layer.joins_rows ? last_row : -1), joined(false)
     {
@@ -54,6 +57,14 @@ template <class Element> struct row_writer {
     __device__ __forceinline__ Element *target(int channel, int row) const
     {
         return dst + channel * channel_stride + (int64_t)row * row_stride;
+    }
+
+    /* Clears the zeros; a barrier follows. */
+    __device__ __forceinline__ void begin_block() const
+    {
+        for (int i = (int)threadIdx.x * LENGTH; i < ZEROS; i += (int)blockDim.x * LENGTH)
+            *reinterpret_cast<uint4 *>(zeros + i) = uint4{0, 0, 0, 0};
+        make_visible();
     }
 
     /* Elements by which the first channel's row begins past a sector, where the tile's first output is or would be. It is
@@ -96,22 +107,46 @@ template <class Element> struct row_writer {
             const int at = shift + channel * pitch;
             Element *to = target(channel, row) - at, *kept_of_channel = kept + channel * SECTOR;
             const sector_run run = run_of(at);
-            element_vector<Element, LENGTH> values;
-#pragma unroll
-            for (int i = 0; i < LENGTH; i++)
-                values.at[i] = value;
             int first = run.first;
             if (first < run.begin) {
                 if (lane < SECTOR)
                     to[first + lane] = first + lane < run.begin ? kept_of_channel[lane] : value;
                 first += SECTOR;
             }
-#pragma unroll 2
-            for (int column = first + lane * LENGTH; column < run.last; column += 32 * LENGTH)
-                store_streaming(to + column, &values);
+            write_constant(to, first, run.last, value, lane);
             write_ends(to, run, row, lane, kept_of_channel, [&](int) { return value; });
         }
+        commit(lane);
         joined = row < last_row;
+    }
+
+    /* One value to the elements from first to last, of whole sectors: zeros by bulk copies. */
+    __device__ __forceinline__ void write_constant(Element *to, int first, int last, Element value, int lane) const
+    {
+#if __CUDA_ARCH__ >= 900
+        if (bias == NULL) {
+            if (lane == 0)
+                for (int column = first; column < last; column += ZEROS)
+                    hopper::store_bulk(to + column, hopper::shared_address(zeros),
+                                       min(last - column, ZEROS) * (int)sizeof(Element));
+            return;
+        }
+#endif
+        element_vector<Element, LENGTH> values;
+#pragma unroll
+        for (int i = 0; i < LENGTH; i++)
+            values.at[i] = value;
+#pragma unroll 2
+        for (int column = first + lane * LENGTH; column < last; column += 32 * LENGTH)
+            store_streaming(to + column, &values);
+    }
+
+    static __device__ __forceinline__ void commit(int lane)
+    {
+#if __CUDA_ARCH__ >= 900
+        if (lane == 0)
+            hopper::stores_commit();
+#endif
     }
 
     /* Waits until the row staged before has been read, for all threads. */
@@ -142,10 +177,7 @@ template <class Element> struct row_writer {
             write_run(to, run, lane);
             write_ends(to, run, row, lane, kept_of_channel, [&](int column) { return staged[column]; });
         }
-#if __CUDA_ARCH__ >= 900
-        if (lane == 0)
-            hopper::stores_commit();
-#endif
+        commit(lane);
         joined = row < last_row;
     }
 
