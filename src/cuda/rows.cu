@@ -27,6 +27,12 @@ constexpr int64_t MAX_TURNS = 8; /* of blocks, that are tried: with more, the la
 /* Additions of like terms may be off by a quarter of their number, so that strict f32 stays within the bound of 16. */
 constexpr int64_t MAX_ADDITIONS = 48;
 
+/* Measured on an H200: with more outputs for each element of src, or fewer products for each KiB of dst, it is faster than
+ * cuda_mma. */
+constexpr int64_t MIN_OUTPUTS = 8, MAX_PRODUCTS = 16, KIB = 1024;
+
+constexpr int64_t LEAST_ZEROS = 256; /* where a row of them does not fit: a few bulk copies a row */
+
 /* Channels of src in shared memory begin in different banks for the lanes of a fragment. */
 constexpr int64_t BANKS = 32, BANK_BYTES = 4, CHANNEL_SKEW = 8; /* an odd multiple, in elements */
 
@@ -114,8 +120,8 @@ int64_t shared_bytes_of(const tconv_layer *layer, const tconv_cuda_rows_paramete
 {
     const int64_t src = (int64_t)made->slots * made->slot_channels * made->src_pitch;
     return weight_quads_of(layer) * ACCESS +
-           (src + CHANNELS * made->staged_pitch) * (int64_t)layer->problem.element_size +
-           CHANNELS * TCONV_CUDA_ROWS_SECTOR_BYTES + TCONV_CUDA_ROWS_ZERO_BYTES;
+           (src + CHANNELS * made->staged_pitch + made->zeros) * (int64_t)layer->problem.element_size +
+           CHANNELS * TCONV_CUDA_ROWS_SECTOR_BYTES;
 }
 
 /* How many lanes meet in one bank when sums are staged: lane l has channel l / 4, from output 2 * (l % 4) * stride on. */
@@ -158,6 +164,7 @@ void cut_columns(const tconv_layer *layer, int64_t warps, tconv_cuda_rows_parame
         made->src_pitch += (int)CHANNEL_SKEW;
     const int64_t sector = TCONV_CUDA_ROWS_SECTOR_BYTES / (int64_t)problem->element_size;
     made->staged_pitch = (int)choose_pitch(problem, made->columns * problem->w.stride + sector);
+    made->zeros = layer->rows.bias_only > 0 ? (int)round_up(made->columns * problem->w.stride, sector) : 0;
     const int64_t unit = problem->dtype == TCONV_F32 ? 1 : 2; /* channels that are copied together */
     const int64_t unit_warps = tconv_max(warps / tconv_ceil_div(problem->group_in, unit), 1);
     made->unit_warps = (int)unit_warps;
@@ -176,8 +183,11 @@ bool choose_columns(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
     for (int tried = 0; tried < 2; tried++)
         for (int64_t tiles = tconv_ceil_div(all, TCONV_CUDA_ROWS_WARPS);; tiles++) {
             const int64_t warps = tconv_ceil_div(all, tiles);
+            const int64_t bytes = tried == 0 ? shared_limit : limit;
             cut_columns(layer, warps, made);
-            if (shared_bytes_of(layer, made) <= (tried == 0 ? shared_limit : limit))
+            if (shared_bytes_of(layer, made) > bytes)
+                made->zeros = (int)tconv_min(made->zeros, LEAST_ZEROS);
+            if (shared_bytes_of(layer, made) <= bytes)
                 return true;
             if (warps == 1)
                 break;
@@ -239,6 +249,29 @@ bool rows_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_cuda_rows_parameters unused = {};
     const char *why = refusal(layer, &unused);
+    if (why != NULL)
+        snprintf(reason, TCONV_REASON_SIZE, "%s", why);
+    return why == NULL;
+}
+
+/* Where writing dst is little of the time, or the matrix instructions are much of it, cuda_mma is as fast. */
+const char *slowness(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t channels = tconv_min(problem->group_out, CHANNELS);
+    const int64_t outputs = problem->h.stride * problem->w.stride * channels; /* of a block, for each quotient */
+    const int64_t products =
+        problem->h.kernel * taps_of(&layer->columns) * steps_of(problem) * (is_strict(layer) ? 3 : 1);
+    if (outputs < MIN_OUTPUTS * problem->group_in)
+        return "fewer than 8 outputs written for each element of src that is read";
+    if (products * KIB > MAX_PRODUCTS * TCONV_CUDA_ROWS_TILE * outputs * (int64_t)problem->element_size)
+        return "more than 16 products of tensor cores for each KiB of dst";
+    return NULL;
+}
+
+bool rows_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+{
+    const char *why = slowness(layer);
     if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
     return why == NULL;
@@ -393,4 +426,4 @@ tconv_status rows_execute(const tconv_layer *layer, const tconv_arguments *argum
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_rows = {"cuda_rows", TCONV_BACKEND_CUDA, rows_supports, rows_memory,
-                                                         rows_pack,   rows_execute,       NULL};
+                                                         rows_pack,   rows_execute,       rows_suits};

@@ -21,12 +21,11 @@
 #define TCONV_CUDA_ROWS_WARPS        8 /* of a block at most, each with its own columns: twice as many take more time */
 #define TCONV_CUDA_ROWS_BLOCKS       2 /* on a multiprocessor at least: while one multiplies, the other's rows go out */
 #define TCONV_CUDA_ROWS_PHASES       8 /* the greatest column stride: the sums of all column phases stay in registers */
-#define TCONV_CUDA_ROWS_BACKS        16   /* the most columns from the first that a position reads to the last */
-#define TCONV_CUDA_ROWS_STEP_BYTES   32   /* of one pixel's channels in a step */
-#define TCONV_CUDA_ROWS_TILE         8    /* positions of a matrix instruction */
-#define TCONV_CUDA_ROWS_SECTOR_BYTES 32   /* of the second-level cache: dst is written in whole ones */
-#define TCONV_CUDA_ROWS_ZERO_BYTES   1024 /* zeros that bulk copies write to rows without taps, a piece of a row each */
-#define TCONV_CUDA_ROWS_PLANE_BYTES  512  /* of packed weights: 32 lanes of 16 bytes */
+#define TCONV_CUDA_ROWS_BACKS        16  /* the most columns from the first that a position reads to the last */
+#define TCONV_CUDA_ROWS_STEP_BYTES   32  /* of one pixel's channels in a step */
+#define TCONV_CUDA_ROWS_TILE         8   /* positions of a matrix instruction */
+#define TCONV_CUDA_ROWS_SECTOR_BYTES 32  /* of the second-level cache: dst is written in whole ones */
+#define TCONV_CUDA_ROWS_PLANE_BYTES  512 /* of packed weights: 32 lanes of 16 bytes */
 
 /* Tiles of positions of a warp, by column stride: 4 sums each for every phase, up to 48 registers. */
 #define TCONV_CUDA_ROWS_TILES(stride) ((stride) <= 3 ? 4 : (stride) <= 6 ? 2 : 1)
@@ -57,6 +56,7 @@ struct tconv_cuda_rows_parameters {
  * kept of each, zeros. */
     int slots, src_pitch /* from channel to channel, in elements */, src_loaded /* elements of a row */;
     int slot_channels, staged_pitch /* as dst_channel, modulo a sector */;
+    int zeros; /* that bulk copies write to rows without taps, in pieces where a row has more */
     int unit_warps, unit_step,
         piece_step;   /* warps that share a unit of channels to copy; from one unit, or piece, to the next */
     bool joins_rows;  /* a tile has whole rows, of at least two sectors */

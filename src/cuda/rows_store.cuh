@@ -24,13 +24,12 @@ struct sector_run {
  * shared memory, and goes out with the beginning of the next one. */
 template <class Element> struct row_writer {
     static constexpr int LENGTH = access_length<Element>, SECTOR = SECTOR_BYTES / (int)sizeof(Element);
-    static constexpr int ZEROS = TCONV_CUDA_ROWS_ZERO_BYTES / (int)sizeof(Element);
 
     Element *staged, *kept, *zeros,
         *dst; /* dst: of the first channel, where the tile's first output would be in row 0 */
     const Element *bias;
     int64_t channel_stride;
-    int row_stride, pitch;
+    int row_stride, pitch, zero_count;
     int channels;   /* that exist, of the block's */
     int begin, end; /* outputs of the tile that exist: the first may be in the padding */
     int last_row;   /* that the block writes; -1 where ends are not kept */
@@ -44,7 +43,7 @@ template <class Element> struct row_writer {
         : staged(staged), kept(staged + TCONV_CUDA_ROWS_CHANNELS * layer.staged_pitch),
           zeros(kept + TCONV_CUDA_ROWS_CHANNELS * SECTOR), dst(dst + first_output), bias(bias),
           channel_stride(layer.dst_channel), row_stride(layer.out_columns), pitch(layer.staged_pitch),
-          channels(min(channels, TCONV_CUDA_ROWS_CHANNELS)), begin(max(-first_output, 0)),
+          zero_count(layer.zeros), channels(min(channels, TCONV_CUDA_ROWS_CHANNELS)), begin(max(-first_output, 0)),
           end(min(outputs, layer.out_columns - first_output)), last_row(layer.joins_rows ? last_row : -1), joined(false)
     {
     }
@@ -62,7 +61,7 @@ template <class Element> struct row_writer {
     /* Clears the zeros; a barrier follows. */
     __device__ __forceinline__ void begin_block() const
     {
-        for (int i = (int)threadIdx.x * LENGTH; i < ZEROS; i += (int)blockDim.x * LENGTH)
+        for (int i = (int)threadIdx.x * LENGTH; i < zero_count; i += (int)blockDim.x * LENGTH)
             *reinterpret_cast<uint4 *>(zeros + i) = uint4{0, 0, 0, 0};
         make_visible();
     }
@@ -126,9 +125,10 @@ template <class Element> struct row_writer {
 #if __CUDA_ARCH__ >= 900
         if (bias == NULL) {
             if (lane == 0)
-                for (int column = first; column < last; column += ZEROS)
+#pragma unroll 1
+                for (int column = first; column < last; column += zero_count)
                     hopper::store_bulk(to + column, hopper::shared_address(zeros),
-                                       min(last - column, ZEROS) * (int)sizeof(Element));
+                                       min(last - column, zero_count) * (int)sizeof(Element));
             return;
         }
 #endif
