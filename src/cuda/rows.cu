@@ -27,9 +27,13 @@ constexpr int64_t MAX_TURNS = 8; /* of blocks, that are tried: with more, the la
 /* Additions of like terms may be off by a quarter of their number, so that strict f32 stays within the bound of 16. */
 constexpr int64_t MAX_ADDITIONS = 48;
 
-/* Measured on an H200: with more outputs for each element of src, or fewer products for each KiB of dst, it is faster than
- * cuda_mma. */
-constexpr int64_t MIN_OUTPUTS = 8, MAX_PRODUCTS = 16, KIB = 1024;
+constexpr int BULK_COMPUTE_CAPABILITY = 90;
+
+/* What it takes to be faster than cuda_mma, measured on an H200: outputs written for each element of src that a block reads
+ * (f32: 6 win by 1.4 times, 4 lose; f16: 2 win by 1.4 times), and steps of products of 8 positions for each KiB of dst (f32:
+ * 11 win by 1.4 times, 29 lose; f16: 16 win by 1.2 times, 32 lose). */
+constexpr int64_t MIN_OUTPUTS = 5, MIN_OUTPUTS_HALF = 2, MAX_PRODUCTS = 16, KIB = 1024;
+constexpr int64_t MIN_WARPS = 4; /* of a block, unless a row has fewer columns */
 
 constexpr int64_t LEAST_ZEROS = 256; /* where a row of them does not fit: a few bulk copies a row */
 
@@ -173,17 +177,22 @@ void cut_columns(const tconv_layer *layer, int64_t warps, tconv_cuda_rows_parame
     made->joins_rows = made->column_tiles == 1 && problem->w.out >= 2 * sector;
 }
 
+/* Shared memory of a block where enough of them share a multiprocessor. */
+int64_t shared_of_block(const tconv_layer *layer)
+{
+    return (max_shared(layer->target.compute_capability) + RESERVED) / TCONV_CUDA_ROWS_BLOCKS - RESERVED;
+}
+
 /* Warps of a block: as many as there are columns for, but so that enough blocks share a multiprocessor, if they can. */
 bool choose_columns(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
 {
     const int64_t positions = positions_of(layer);
     const int64_t all = tconv_ceil_div(made->end_column - made->first_column, positions);
     const int64_t limit = max_shared(layer->target.compute_capability);
-    const int64_t shared_limit = (limit + RESERVED) / TCONV_CUDA_ROWS_BLOCKS - RESERVED;
     for (int tried = 0; tried < 2; tried++)
         for (int64_t tiles = tconv_ceil_div(all, TCONV_CUDA_ROWS_WARPS);; tiles++) {
             const int64_t warps = tconv_ceil_div(all, tiles);
-            const int64_t bytes = tried == 0 ? shared_limit : limit;
+            const int64_t bytes = tried == 0 ? shared_of_block(layer) : limit;
             cut_columns(layer, warps, made);
             if (shared_bytes_of(layer, made) > bytes)
                 made->zeros = (int)tconv_min(made->zeros, LEAST_ZEROS);
@@ -254,19 +263,35 @@ bool rows_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     return why == NULL;
 }
 
+/* Whether cuda_mma stores whole vectors of this layer: rows of dst at multiples of 16 bytes, phases a power of two. */
+bool has_vector_rows(const tconv_problem *problem)
+{
+    const int64_t bytes = problem->w.out * (int64_t)problem->element_size;
+    return bytes % ACCESS == 0 && (problem->w.stride & (problem->w.stride - 1)) == 0;
+}
+
 /* Where writing dst is little of the time, or the matrix instructions are much of it, cuda_mma is as fast. */
 const char *slowness(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t channels = tconv_min(problem->group_out, CHANNELS);
     const int64_t outputs = problem->h.stride * problem->w.stride * channels; /* of a block, for each quotient */
-    const int64_t products =
-        problem->h.kernel * taps_of(&layer->columns) * steps_of(problem) * (is_strict(layer) ? 3 : 1);
-    if (outputs < MIN_OUTPUTS * problem->group_in)
-        return "fewer than 8 outputs written for each element of src that is read";
+    const int64_t products = problem->h.kernel * taps_of(&layer->columns) * steps_of(problem);
+    const bool half = problem->dtype != TCONV_F32;
+    tconv_cuda_rows_parameters made = {};
+    if (layer->target.compute_capability < BULK_COMPUTE_CAPABILITY)
+        return "stores without bulk copies";
+    if (!half && has_vector_rows(problem))
+        return "rows of f32 at multiples of 16 bytes, and a stride that is a power of two";
+    if (outputs < (half ? MIN_OUTPUTS_HALF : MIN_OUTPUTS) * problem->group_in)
+        return "few outputs are written for each element of src that is read";
     if (products * KIB > MAX_PRODUCTS * TCONV_CUDA_ROWS_TILE * outputs * (int64_t)problem->element_size)
-        return "more than 16 products of tensor cores for each KiB of dst";
-    return NULL;
+        return "more than 16 steps of products for each KiB of dst";
+    refusal(layer, &made);
+    const int64_t columns = made.end_column - made.first_column, positions = positions_of(layer);
+    if (columns < positions || made.columns < tconv_min(columns, MIN_WARPS * positions))
+        return "few columns, or room for few in shared memory beside the weights";
+    return shared_bytes_of(layer, &made) > shared_of_block(layer) ? "room for one block in shared memory" : NULL;
 }
 
 bool rows_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])

@@ -11,7 +11,6 @@
 #ifndef TCONV_CUDA_ROWS_KERNEL_CUH
 #define TCONV_CUDA_ROWS_KERNEL_CUH
 
-#include "hopper_device.cuh"
 #include "rows_multiply.cuh"
 #include "rows_store.cuh"
 

@@ -32,13 +32,14 @@ __device__ __forceinline__ fragment_a load_fragment(const uint4 *weights)
     return {{quad.x, quad.y, quad.z, quad.w}};
 }
 
-/* Splits f32 in two for 3xTF32. What is not finite stays so in the small part, of which the tensor cores ignore the low bits;
- * the big part is finite, also of what would round up to Inf. */
+/* Splits f32 in two for 3xTF32: as split_to_tf32 (tf32_device.cuh), in fewer instructions. Of the small part the tensor cores
+ * ignore the low bits, so that it need not be rounded; the big part is never rounded up to Inf. */
 __device__ __forceinline__ void split(float value, uint32_t *big, uint32_t *small)
 {
-    constexpr uint32_t SIGN = 0x80000000u, LARGEST = 0x7f7fefffu, HALF = 0x1000u, KEPT = 0xffffe000u;
-    const uint32_t bits = __float_as_uint(value);
-    *big = ((min(bits & ~SIGN, LARGEST) + HALF) & KEPT) | (bits & SIGN);
+    constexpr uint32_t SIGN = 0x80000000u, INFINITE = 0x7f800000u, HALF = 0x1000u, KEPT = 0xffffe000u;
+    const uint32_t bits = __float_as_uint(value), magnitude = bits & ~SIGN;
+    const uint32_t rounded = ((min(magnitude, INFINITE - HALF - 1) + HALF) & KEPT) | (bits & SIGN);
+    *big = magnitude < INFINITE ? rounded : 0;
     *small = __float_as_uint(value - __uint_as_float(*big));
 }
 
