@@ -372,9 +372,9 @@ void cut_rows(const tconv_layer *layer, int multiprocessors, tconv_cuda_rows_par
     const tconv_problem *problem = &layer->problem;
     const int64_t positions = positions_of(layer);
     const int64_t warps = made->columns / positions;
-    const int64_t blocks =
-        tconv_min((max_shared(layer->target.compute_capability) + RESERVED) / (shared_bytes_of(layer, made) + RESERVED),
-                  TCONV_CUDA_ROWS_BLOCKS * TCONV_CUDA_ROWS_WARPS / warps);
+    const int64_t blocks = tconv_min(
+        (max_shared(layer->target.compute_capability) + RESERVED) / (shared_bytes_of(layer, made) + RESERVED),
+        TCONV_CUDA_ROWS_MOST_BLOCKS((int)problem->element_size, problem->w.stride) * TCONV_CUDA_ROWS_WARPS / warps);
     const int64_t places = multiprocessors * tconv_max(blocks, 1), rows = made->end_row - made->first_row;
     const int64_t others = problem->batch * problem->groups * made->column_tiles * made->channel_blocks;
     int64_t best = INT64_MAX;

@@ -271,7 +271,8 @@ template <class Mode, int SW> struct walk {
 };
 
 template <class Mode, int SW>
-__global__ void __launch_bounds__(TCONV_CUDA_ROWS_WARPS * 32, TCONV_CUDA_ROWS_BLOCKS)
+__global__ void __launch_bounds__(TCONV_CUDA_ROWS_WARPS * 32,
+                                  TCONV_CUDA_ROWS_MOST_BLOCKS(sizeof(typename Mode::Element), SW))
     write_rows(const __grid_constant__ tconv_cuda_rows_parameters layer)
 {
     extern __shared__ uint4 shared[];

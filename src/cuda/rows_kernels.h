@@ -30,6 +30,10 @@
 /* Tiles of positions of a warp, by column stride: 4 sums each for every phase, up to 48 registers. */
 #define TCONV_CUDA_ROWS_TILES(stride) ((stride) <= 3 ? 4 : (stride) <= 6 ? 2 : 1)
 
+/* Blocks on a multiprocessor that the kernels' registers are for: of half rows, a third one may have room. */
+#define TCONV_CUDA_ROWS_MOST_BLOCKS(bytes, stride)                                                                     \
+    ((bytes) == 2 && (stride)*TCONV_CUDA_ROWS_TILES(stride) <= 10 ? TCONV_CUDA_ROWS_BLOCKS + 1 : TCONV_CUDA_ROWS_BLOCKS)
+
 struct tconv_cuda_rows_parameters {
     const void *src, *weights /* packed */, *bias /* or NULL */;
     void *dst;

@@ -94,6 +94,8 @@ tconv_status tconv_cuda_pack_rows(const tconv_layer *layer, const tconv_cuda_row
     const void *kernel = problem->dtype == TCONV_F32   ? (const void *)pack_rows<float>
                          : problem->dtype == TCONV_F16 ? (const void *)pack_rows<__half>
                                                        : (const void *)pack_rows<__nv_bfloat16>;
+    if (packing.quads == 0) /* no column has a tap */
+        return TCONV_SUCCESS;
     const dim3 blocks((unsigned)tconv_min(tconv_ceil_div(packing.quads, THREADS), MAX_GRID)), threads(THREADS);
     return tconv_cuda_check(cudaLaunchKernel(kernel, blocks, threads, arguments, 0, (cudaStream_t)stream),
                             "cudaLaunchKernel", issue);
