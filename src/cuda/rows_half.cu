@@ -1,0 +1,19 @@
+/* The rows kernels for f16 and bf16. */
+#include "rows_kernel.cuh"
+
+namespace
+{
+
+template <class Element> tconv_cuda_rows_kernel find_half(bool direct, int64_t column_stride)
+{
+    return direct ? tconv_rows::find_kernel<tconv_rows::half_mode<Element, true>>(column_stride)
+                  : tconv_rows::find_kernel<tconv_rows::half_mode<Element, false>>(column_stride);
+}
+
+} // namespace
+
+tconv_cuda_rows_kernel tconv_cuda_rows_half(tconv_dtype dtype, bool direct, int64_t column_stride)
+{
+    return dtype == TCONV_F16 ? find_half<__half>(direct, column_stride)
+                              : find_half<__nv_bfloat16>(direct, column_stride);
+}

@@ -1,0 +1,186 @@
+/*
+ * The kinds of arithmetic of the rows algorithm: what is done to 16 bytes of each of UNIT channels when they have come; where
+ * a column lies then, of the step's word `word`; how a lane takes its piece of 8 positions by a step's channels, and
+ * multiplies it with 16 output channels. Shared memory is [channel][column].
+ */
+#ifndef TCONV_CUDA_ROWS_MULTIPLY_CUH
+#define TCONV_CUDA_ROWS_MULTIPLY_CUH
+
+#include "products_multiply.cuh"
+#include "rows_kernels.h"
+#include "tf32_device.cuh"
+
+namespace tconv_rows
+{
+
+using tconv_products::fragment_a;
+using tconv_products::fragment_b;
+
+/* A step's operands of one tile of positions; small is what 3xTF32 adds. */
+struct operand {
+    fragment_b big, small;
+};
+
+/* A step's weights; small is what 3xTF32 adds. */
+struct step_weights {
+    fragment_a big, small;
+};
+
+__device__ __forceinline__ fragment_a load_fragment(const uint4 *weights)
+{
+    const uint4 quad = *weights;
+    return {{quad.x, quad.y, quad.z, quad.w}};
+}
+
+/* Splits f32 in two for 3xTF32: as split_to_tf32 (tf32_device.cuh), in fewer instructions. Of the small part the tensor cores
+ * ignore the low bits, so that it need not be rounded; the big part is never rounded up to Inf. */
+__device__ __forceinline__ void split(float value, uint32_t *big, uint32_t *small)
+{
+    constexpr uint32_t SIGN = 0x80000000u, INFINITE = 0x7f800000u, HALF = 0x1000u, KEPT = 0xffffe000u;
+    const uint32_t bits = __float_as_uint(value), magnitude = bits & ~SIGN;
+    const uint32_t rounded = ((min(magnitude, INFINITE - HALF - 1) + HALF) & KEPT) | (bits & SIGN);
+    *big = magnitude < INFINITE ? rounded : 0;
+    *small = __float_as_uint(value - __uint_as_float(*big));
+}
+
+/* f32 by 3xTF32. A step's products are summed by themselves, the small ones first, where they lose nothing, and added in f32:
+ * the tensor cores' own additions cut off bits of the whole sum. */
+struct strict_mode {
+    using Element = float;
+    static constexpr int PLANES = 2, UNIT = 1;
+    static constexpr bool PREPARES = false;
+
+    static __device__ __forceinline__ int place(int column, int word, int pitch)
+    {
+        return word * pitch + column;
+    }
+
+    static __device__ __forceinline__ step_weights load_weights(const uint4 *weights)
+    {
+        return {load_fragment(weights), load_fragment(weights + 32)};
+    }
+
+    static __device__ __forceinline__ operand load(const float *from, int pitch)
+    {
+        operand made;
+        split(from[0], &made.big.at[0], &made.small.at[0]);
+        split(from[4 * pitch], &made.big.at[1], &made.small.at[1]);
+        return made;
+    }
+
+    template <int TILES>
+    static __device__ __forceinline__ void multiply(float (&sums)[TILES][4], const step_weights &weights,
+                                                    const operand (&src)[TILES])
+    {
+        float parts[TILES][4] = {};
+#pragma unroll
+        for (int t = 0; t < TILES; t++)
+            tconv_products::multiply_tf32(parts[t], weights.small, src[t].big);
+#pragma unroll
+        for (int t = 0; t < TILES; t++)
+            tconv_products::multiply_tf32(parts[t], weights.big, src[t].small);
+#pragma unroll
+        for (int t = 0; t < TILES; t++)
+            tconv_products::multiply_tf32(parts[t], weights.big, src[t].big);
+#pragma unroll
+        for (int i = 0; i < TILES * 4; i++)
+            sums[i / 4][i % 4] += parts[i / 4][i % 4];
+    }
+};
+
+/* f32 as TF32, of which weights are rounded when they are packed, and src when it has come. */
+struct tf32_mode {
+    using Element = float;
+    static constexpr int PLANES = 1, UNIT = 1;
+    static constexpr bool PREPARES = true;
+
+    static __device__ __forceinline__ void prepare(float *piece, int)
+    {
+        uint4 *quad = reinterpret_cast<uint4 *>(piece);
+        const uint4 bits = *quad;
+        *quad = {round_to_tf32(bits.x), round_to_tf32(bits.y), round_to_tf32(bits.z), round_to_tf32(bits.w)};
+    }
+
+    static __device__ __forceinline__ int place(int column, int word, int pitch)
+    {
+        return word * pitch + column;
+    }
+
+    static __device__ __forceinline__ step_weights load_weights(const uint4 *weights)
+    {
+        return {load_fragment(weights), {}};
+    }
+
+    static __device__ __forceinline__ operand load(const float *from, int pitch)
+    {
+        return {{{__float_as_uint(from[0]), __float_as_uint(from[4 * pitch])}}, {}};
+    }
+
+    template <int TILES>
+    static __device__ __forceinline__ void multiply(float (&sums)[TILES][4], const step_weights &weights,
+                                                    const operand (&src)[TILES])
+    {
+#pragma unroll
+        for (int t = 0; t < TILES; t++)
+            tconv_products::multiply_tf32(sums[t], weights.big, src[t].big);
+    }
+};
+
+/* f16 and bf16; steps are added in f32 as above, unless they are so few that the sums can be left to the tensor cores
+ * (direct). */
+template <class Element_, bool direct> struct half_mode {
+    using Element = Element_;
+    static constexpr int PLANES = 1, UNIT = 2;
+    static constexpr bool PREPARES = true;
+
+    /* Two channels become words of both: of 8 columns, the first 4 take the place of the first channel's. */
+    static __device__ __forceinline__ void prepare(Element *piece, int pitch)
+    {
+        uint4 *first = reinterpret_cast<uint4 *>(piece), *second = reinterpret_cast<uint4 *>(piece + pitch);
+        const uint4 a = *first, b = *second;
+        *first = {__byte_perm(a.x, b.x, LOW), __byte_perm(a.x, b.x, HIGH), __byte_perm(a.y, b.y, LOW),
+                  __byte_perm(a.y, b.y, HIGH)};
+        *second = {__byte_perm(a.z, b.z, LOW), __byte_perm(a.z, b.z, HIGH), __byte_perm(a.w, b.w, LOW),
+                   __byte_perm(a.w, b.w, HIGH)};
+    }
+    static constexpr unsigned int LOW = 0x5410, HIGH = 0x7632; /* halves of two words side by side */
+
+    static __device__ __forceinline__ int place(int column, int word, int pitch)
+    {
+        return (2 * word + (column >> 2 & 1)) * pitch + (column & ~7) + 2 * (column & 3);
+    }
+
+    static __device__ __forceinline__ step_weights load_weights(const uint4 *weights)
+    {
+        return {load_fragment(weights), {}};
+    }
+
+    static __device__ __forceinline__ operand load(const Element *from, int pitch)
+    {
+        return {{{*reinterpret_cast<const uint32_t *>(from), *reinterpret_cast<const uint32_t *>(from + 8 * pitch)}},
+                {}};
+    }
+
+    template <int TILES>
+    static __device__ __forceinline__ void multiply(float (&sums)[TILES][4], const step_weights &weights,
+                                                    const operand (&src)[TILES])
+    {
+        if constexpr (direct) {
+#pragma unroll
+            for (int t = 0; t < TILES; t++)
+                tconv_products::multiply_half(sums[t], weights.big, src[t].big, Element());
+        } else {
+            float parts[TILES][4] = {};
+#pragma unroll
+            for (int t = 0; t < TILES; t++)
+                tconv_products::multiply_half(parts[t], weights.big, src[t].big, Element());
+#pragma unroll
+            for (int i = 0; i < TILES * 4; i++)
+                sums[i / 4][i % 4] += parts[i / 4][i % 4];
+        }
+    }
+};
+
+} // namespace tconv_rows
+
+#endif

@@ -1,0 +1,216 @@
+/* Writes rows of dst for the rows kernel: what 16 output channels have of one row, from shared memory by bulk copies, or the
+ * bias alone. */
+#ifndef TCONV_CUDA_ROWS_STORE_CUH
+#define TCONV_CUDA_ROWS_STORE_CUH
+
+#include "access.cuh"
+#include "hopper_device.cuh"
+#include "rows_kernels.h"
+
+namespace tconv_rows
+{
+
+/* Sectors of the second-level cache. One that is written in parts, at different times, costs a third of the time of whole
+ * rows. */
+constexpr int SECTOR_BYTES = TCONV_CUDA_ROWS_SECTOR_BYTES;
+
+/* What is written of a row in whole sectors, in elements: [first, last), empty where first >= last. The row's outputs are
+ * [begin, end). */
+struct sector_run {
+    int begin, end, first, last;
+};
+
+/* Rows of dst follow one another in memory: where a tile has whole rows, the end of a row that fills no sector is kept in
+ * shared memory, and goes out with the beginning of the next one. */
+template <class Element> struct row_writer {
+    static constexpr int LENGTH = access_length<Element>, SECTOR = SECTOR_BYTES / (int)sizeof(Element);
+
+    Element *staged, *kept, *zeros,
+        *dst; /* dst: of the first channel, where the tile's first output would be in row 0 */
+    const Element *bias;
+    int64_t channel_stride;
+    int row_stride, pitch, zero_count;
+    int channels;   /* that exist, of the block's */
+    int begin, end; /* outputs of the tile that exist: the first may be in the padding */
+    int last_row;   /* that the block writes; -1 where ends are not kept */
+    bool joined;    /* whether the end of the row before was kept */
+
+    row_writer() = default;
+
+    __device__ __forceinline__ row_writer(const tconv_cuda_rows_parameters &layer, Element *staged, Element *dst,
+                                          const Element *bias, int channels, int first_output, int outputs,
+                                          int last_row)
+        : staged(staged), kept(staged + TCONV_CUDA_ROWS_CHANNELS * layer.staged_pitch),
+          zeros(kept + TCONV_CUDA_ROWS_CHANNELS * SECTOR), dst(dst + first_output), bias(bias),
+          channel_stride(layer.dst_channel), row_stride(layer.out_columns), pitch(layer.staged_pitch),
+          zero_count(layer.zeros), channels(min(channels, TCONV_CUDA_ROWS_CHANNELS)), begin(max(-first_output, 0)),
+          end(min(outputs, layer.out_columns - first_output)), last_row(layer.joins_rows ? last_row : -1), joined(false)
+    {
+    }
+
+    __device__ __forceinline__ float bias_of(int channel) const
+    {
+        return bias != NULL && channel < channels ? to_compute(bias[channel]) : 0.0f;
+    }
+
+    __device__ __forceinline__ Element *target(int channel, int row) const
+    {
+        return dst + channel * channel_stride + (int64_t)row * row_stride;
+    }
+
+    /* Clears the zeros; a barrier follows. */
+    __device__ __forceinline__ void begin_block() const
+    {
+        for (int i = (int)threadIdx.x * LENGTH; i < zero_count; i += (int)blockDim.x * LENGTH)
+            *reinterpret_cast<uint4 *>(zeros + i) = uint4{0, 0, 0, 0};
+        make_visible();
+    }
+
+    /* Elements by which the first channel's row begins past a sector, where the tile's first output is or would be. It is
+     * staged so as well; and so are the other channels' rows, for the staged pitch goes with the stride of channels. */
+    __device__ __forceinline__ int shift_of_row(int row) const
+    {
+        return (int)((uintptr_t)target(0, row) / sizeof(Element)) & (SECTOR - 1);
+    }
+
+    /* The run of a row that is staged from `at` on: it begins with what was kept, if anything was. */
+    __device__ __forceinline__ sector_run run_of(int at) const
+    {
+        const int first = at + begin + (joined ? 0 : SECTOR - 1);
+        return {at + begin, at + end, first & ~(SECTOR - 1), (at + end) & ~(SECTOR - 1)};
+    }
+
+    /* What precedes the run, if nothing was kept, and follows it: less than a sector each, a lane an element. The latter is
+     * kept for the next row, if there is one. to: of element 0. */
+    template <class Value>
+    __device__ __forceinline__ void write_ends(Element *to, const sector_run &run, int row, int lane,
+                                               Element *kept_of_channel, const Value &value) const
+    {
+        const int head = run.begin + lane, tail = max(run.first, run.last) + lane;
+        if (head < min(run.first, run.end))
+            to[head] = value(head);
+        if (tail < run.end && lane < SECTOR) {
+            if (row < last_row)
+                kept_of_channel[lane] = value(tail);
+            else
+                to[tail] = value(tail);
+        }
+    }
+
+    /* A row without taps. A warp has whole rows of some channels, always the same. */
+    __device__ __forceinline__ void write_bias(int row)
+    {
+        const int lane = (int)threadIdx.x % 32, shift = shift_of_row(row);
+        for (int channel = (int)threadIdx.x / 32; channel < channels; channel += (int)blockDim.x / 32) {
+            const Element value = from_compute<Element>(bias_of(channel));
+            const int at = shift + channel * pitch;
+            Element *to = target(channel, row) - at, *kept_of_channel = kept + channel * SECTOR;
+            const sector_run run = run_of(at);
+            int first = run.first;
+            if (first < run.begin) {
+                if (lane < SECTOR)
+                    to[first + lane] = first + lane < run.begin ? kept_of_channel[lane] : value;
+                first += SECTOR;
+            }
+            write_constant(to, first, run.last, value, lane);
+            write_ends(to, run, row, lane, kept_of_channel, [&](int) { return value; });
+        }
+        commit(lane);
+        joined = row < last_row;
+    }
+
+    /* One value to the elements from first to last, of whole sectors: zeros by bulk copies. */
+    __device__ __forceinline__ void write_constant(Element *to, int first, int last, Element value, int lane) const
+    {
+#if __CUDA_ARCH__ >= 900
+        if (bias == NULL) {
+            if (lane == 0)
+#pragma unroll 1
+                for (int column = first; column < last; column += zero_count)
+                    hopper::store_bulk(to + column, hopper::shared_address(zeros),
+                                       min(last - column, zero_count) * (int)sizeof(Element));
+            return;
+        }
+#endif
+        element_vector<Element, LENGTH> values;
+#pragma unroll
+        for (int i = 0; i < LENGTH; i++)
+            values.at[i] = value;
+#pragma unroll 2
+        for (int column = first + lane * LENGTH; column < last; column += 32 * LENGTH)
+            store_streaming(to + column, &values);
+    }
+
+    static __device__ __forceinline__ void commit(int lane)
+    {
+#if __CUDA_ARCH__ >= 900
+        if (lane == 0)
+            hopper::stores_commit();
+#endif
+    }
+
+    /* Waits until the row staged before has been read, for all threads. */
+    __device__ __forceinline__ void wait_for_stage() const
+    {
+#if __CUDA_ARCH__ >= 900
+        if (threadIdx.x % 32 == 0)
+            hopper::stores_wait_read<0>();
+#endif
+        __syncthreads();
+    }
+
+    /* Writes what all threads have staged. */
+    __device__ __forceinline__ void write_staged(int row)
+    {
+        const int lane = (int)threadIdx.x % 32, shift = shift_of_row(row);
+        make_visible();
+        __syncthreads();
+        for (int channel = (int)threadIdx.x / 32; channel < channels; channel += (int)blockDim.x / 32) {
+            const int at = shift + channel * pitch;
+            Element *to = target(channel, row) - at, *kept_of_channel = kept + channel * SECTOR;
+            const sector_run run = run_of(at);
+            if (lane < run.begin - run.first) {
+                staged[run.first + lane] = kept_of_channel[lane];
+                make_visible();
+            }
+            __syncwarp();
+            write_run(to, run, lane);
+            write_ends(to, run, row, lane, kept_of_channel, [&](int column) { return staged[column]; });
+        }
+        commit(lane);
+        joined = row < last_row;
+    }
+
+    __device__ __forceinline__ void write_run(Element *to, const sector_run &run, int lane) const
+    {
+#if __CUDA_ARCH__ >= 900
+        if (lane == 0 && run.first < run.last)
+            hopper::store_bulk(to + run.first, hopper::shared_address(staged + run.first),
+                               (run.last - run.first) * (int)sizeof(Element));
+#else
+        for (int column = run.first + lane * LENGTH; column < run.last; column += 32 * LENGTH)
+            store_streaming(to + column, staged + column);
+#endif
+    }
+
+    /* Makes what this thread has staged visible to bulk copies. */
+    static __device__ __forceinline__ void make_visible()
+    {
+#if __CUDA_ARCH__ >= 900
+        hopper::fence_for_async_proxy();
+#endif
+    }
+
+    /* Before the block ends: shared memory is read until then. */
+    __device__ __forceinline__ void finish() const
+    {
+#if __CUDA_ARCH__ >= 900
+        if (threadIdx.x % 32 == 0)
+            hopper::stores_wait_read<0>();
+#endif
+    }
+};
+
+} // namespace tconv_rows
+
+#endif
