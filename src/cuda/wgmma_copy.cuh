@@ -88,8 +88,8 @@ template <class Mode> struct quad_of {
 
 struct quad_of_16_bits {
     static constexpr int PIXELS = 2, CHANNELS = 8;
-    template <int selected>
-    static __device__ __forceinline__ void store_one(const uint32_t (&words)[CHANNELS], uint32_t to)
+    static constexpr uint32_t LOW = 0x5410, HIGH = 0x7632; /* of two words, as __byte_perm selects them */
+    static __device__ __forceinline__ void store_one(const uint32_t (&words)[CHANNELS], uint32_t selected, uint32_t to)
     {
         uint32_t pairs[4];
 #pragma unroll
@@ -97,14 +97,16 @@ struct quad_of_16_bits {
             pairs[c] = __byte_perm(words[2 * c], words[2 * c + 1], selected);
         store_quad(to, pairs);
     }
+    /* Lanes are 32 bytes apart: every other four of them store their second pixel first, so that no bank is met twice. */
     static __device__ __forceinline__ void store(const uint32_t (&words)[CHANNELS], uint32_t to, uint32_t)
     {
-        store_one<0x5410>(words, to);
-        store_one<0x7632>(words, to + TCONV_WGMMA_QUAD);
+        const bool second = (threadIdx.x & 4) != 0;
+        store_one(words, second ? HIGH : LOW, to + (second ? TCONV_WGMMA_QUAD : 0));
+        store_one(words, second ? LOW : HIGH, to + (second ? 0 : TCONV_WGMMA_QUAD));
     }
     static __device__ __forceinline__ void store_pixel(const uint32_t (&values)[CHANNELS], uint32_t to, uint32_t)
     {
-        store_one<0x5410>(values, to);
+        store_one(values, LOW, to);
     }
 };
 template <> struct quad_of<f16_mode> : quad_of_16_bits {

@@ -23,14 +23,14 @@ namespace tconv_wgmma
 
 /* Of rows lane / 4 and lane / 4 + 8 of the warp's 16. */
 template <class Element>
-__device__ __forceinline__ void load_bias(const tconv_wgmma_parameters &layer, const tile_place &tile, int warp,
-                                          int lane, float (&bias)[2])
+__device__ __forceinline__ void load_bias(const tconv_wgmma_parameters &layer, const tile_place &tile, int group,
+                                          int warp, int lane, float (&bias)[2])
 {
     const Element *from = static_cast<const Element *>(layer.bias) + tile.block / layer.group_blocks * layer.group_out;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int m = warp * STAGED_ROWS + lane / 4 + 8 * i;
-        const int channel = tile.block % layer.group_blocks * layer.block_channels + m % layer.block_channels;
+        const int channel = first_channel(layer, tile, group) + m % layer.block_channels;
         bias[i] = layer.bias != NULL && channel < layer.group_out ? to_compute(from[channel]) : 0.0f;
     }
 }
@@ -72,7 +72,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
         const tile_place tile = find_tile(layer, number);
         const int skipped = tile.column + layer.first_column - box_column(layer, tile);
         float bias[2];
-        load_bias<Element>(layer, tile, warp % GROUP_WARPS, lane, bias);
+        load_bias<Element>(layer, tile, group, warp % GROUP_WARPS, lane, bias);
         pending_release pending = {0, 0};
         int accumulate = 0;
 #pragma unroll 1
@@ -116,12 +116,12 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
             if (interleaved) {
                 using Staging = staging<Mode, N, true>;
                 const turn_place place = find_turn<Staging>(layer, tile, group, warp % GROUP_WARPS, turn);
-                stage_phases<Mode, N>(sums, bias, layer.first_phase == 1, staged + shift_of<Element>(layer, place),
-                                      turn, lane);
+                stage_phases<Mode, N>(sums, bias, layer.first_phase == 1,
+                                      staged + shift_of<Element>(layer, place, lane / 4), turn, lane);
             } else {
                 using Staging = staging<Mode, N, false>;
                 const turn_place place = find_turn<Staging>(layer, tile, group, warp % GROUP_WARPS, turn);
-                stage_rows<Mode, N>(sums, bias, staged + shift_of<Element>(layer, place), turn, lane);
+                stage_rows<Mode, N>(sums, bias, staged + shift_of<Element>(layer, place, lane / 4), turn, lane);
             }
             fence_for_async_proxy();
             __syncwarp();

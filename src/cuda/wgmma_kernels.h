@@ -1,5 +1,5 @@
 /*
- * Between the host side of the wgmma algorithm (wgmma.cu) and its kernels: what a kernel is told, and which there are.
+ * Between the host side of the wgmma algorithm (wgmma.cu, wgmma_plan.cu) and its kernels: what a kernel is told, and which there are.
  *
  * Words. A position is a column q of an output row's phase (../core/phases.h) or, on the other axis, a row. A unit is what
  * one accumulator holds: 64 rows of M (output channels of one phase, or `stack` output rows of fewer channels) by N pixels
@@ -23,10 +23,10 @@
 #define TCONV_WGMMA_QUAD    16  /* bytes of K that lie side by side: 4 channels of f32, 8 of f16 */
 
 /* Bytes from one staged row of N elements to the next, or half of that where two phases are interleaved: neighbouring rows
- * never meet in a bank, and each may begin at a multiple of 16. */
+ * never meet in a bank, and each may begin at a multiple of 16, in 16-bit types as far past it as a row of dst. */
 constexpr int tconv_wgmma_staged_pitch(int N, int element_size)
 {
-    return element_size == 4 ? (N % 32 == 8 || N % 32 == 24 ? N : N + 8) * 4 : (N / 2 % 8 == 4 ? N : N + 8) * 2;
+    return element_size == 4 ? (N % 32 == 8 || N % 32 == 24 ? N : N + 8) * 4 : (N / 2 % 8 == 4 ? N + 16 : N + 8) * 2;
 }
 
 /* What a warp stages at once: half of its sums, and room to begin where a row of dst does, modulo 16 bytes. */
@@ -50,9 +50,12 @@ struct tconv_wgmma_parameters {
     int column_alignment;                        /* the patch begins at a multiple of so many columns */
     int group_in, chunk_channels, chunks, steps; /* a step is one product's K: two quads */
 
-    int stack, block_channels;                             /* output rows, and channels, that share a unit's M */
-    int unit_rows;                                         /* rows of the patch that a unit covers */
-    int unit_row[TCONV_WGMMA_GROUPS][TCONV_WGMMA_UNITS];   /* first position row, from the tile's */
+    int stack, block_channels;         /* output rows, and channels, that share a unit's M */
+    int group_channels, tile_channels; /* output channels from a warpgroup's to the next's, 0: the same; of a tile */
+    int unit_rows;                     /* rows of the patch that a unit covers */
+    int unit_row[TCONV_WGMMA_GROUPS][TCONV_WGMMA_UNITS];                  /* first position row, from the tile's */
+    int unit_column[TCONV_WGMMA_GROUPS][TCONV_WGMMA_UNITS], unit_columns; /* first position column; how many */
+    int run_columns; /* of a row, where positions run on over rows as if they were one; else 0 */
     int unit_pixel[TCONV_WGMMA_GROUPS][TCONV_WGMMA_UNITS]; /* of the patch: where tap (0, 0) of its first pixel lies */
     int row_taps[TCONV_WGMMA_GROUPS], max_row_taps, row_step; /* pixels from a row tap to the next */
     int column_taps[TCONV_WGMMA_UNITS], column_step;          /* unit 0 has as many as unit 1, or one more */
@@ -63,7 +66,8 @@ struct tconv_wgmma_parameters {
     int column_phases; /* 1 or 2: the units of a warpgroup are two column phases */
     int first_phase;   /* which of them has residue 0 */
     bool store_bulk;   /* whether the copy engine writes rows, but for their ends */
-    int store_vector;  /* if not: elements that are stored at once */
+    int bulk_period;   /* channels after which rows of dst lie alike modulo 16 bytes */
+    int store_vector;  /* if not by bulk: elements that are stored at once */
 
     int stages, boxes, slots; /* buffers of converted patches, of patches as they lie in src, of weights */
     int staged_turns;         /* 1 or 2: buffers of sums that a warp has */
@@ -92,7 +96,7 @@ extern const tconv_wgmma_shape tconv_wgmma_bf16_shapes[TCONV_WGMMA_SHAPES];
 /* How the weights lie: what the packing kernel is told beside the layer. */
 struct tconv_wgmma_packing {
     tconv_weight_strides from;
-    int group_in, group_out, blocks, group_blocks, block_channels, stack;
+    int group_in, group_out, blocks, group_blocks, block_channels, group_channels, tile_channels, stack;
     int chunks, chunk_channels, steps, max_row_taps, groups, units; /* groups, units: 1 where they share weights */
     int row_taps[TCONV_WGMMA_GROUPS], first_kernel_row[TCONV_WGMMA_GROUPS], kernel_row_step;
     int column_taps[TCONV_WGMMA_UNITS], first_kernel_column[TCONV_WGMMA_UNITS], kernel_column_step;

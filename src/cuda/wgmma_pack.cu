@@ -52,7 +52,8 @@ __device__ packed_row find_row(const tconv_wgmma_packing &packing, int quad_chan
                          : -1;
     row.kernel_column = packing.first_kernel_column[unit] + tap * packing.kernel_column_step;
     row.group = block / packing.group_blocks;
-    row.out = (int64_t)(block % packing.group_blocks) * packing.block_channels + m % packing.block_channels;
+    row.out = (int64_t)(block % packing.group_blocks) * packing.tile_channels + warpgroup * packing.group_channels +
+              m % packing.block_channels;
     row.in = (int64_t)chunk * packing.chunk_channels + (2 * step + quad) * quad_channels;
     row.at = product * planes * 2 * TCONV_WGMMA_M + quad * TCONV_WGMMA_M + m;
     return row;

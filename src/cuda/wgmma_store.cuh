@@ -19,36 +19,53 @@ template <class Mode, int N, bool interleaved> struct staging {
 };
 template <class Mode, int N> constexpr int STAGED_BYTES = tconv_wgmma_staged_bytes(N, sizeof(typename Mode::Element));
 
-/* Where a turn of a warp begins in dst: the first of its rows of M, and the first row of its unit. */
+/* Where a turn of a warp goes in dst: elements first to end of rows that are row_elements long, staged one after another. In
+ * a run they begin in the middle of the first row. */
 struct turn_place {
-    int first_of_group; /* output channel */
-    int channels;       /* of the turn's rows that exist */
-    int row;            /* of dst; may be past the last */
-    int64_t offset;     /* elements, of that row and channel */
+    int64_t offset; /* elements: of the turn's first output channel, where the first row begins */
+    int channels;   /* of the turn's rows of M that exist */
+    int row_elements, first, end;
 };
 
 template <class Staging>
 __device__ __forceinline__ turn_place find_turn(const tconv_wgmma_parameters &layer, const tile_place &tile, int group,
                                                 int warp, int turn)
 {
+    constexpr int ROW_PIXELS = Staging::ROW_PIXELS;
     const int m = warp * STAGED_ROWS + (Staging::HALVES ? turn * Staging::ROWS : 0), unit = Staging::HALVES ? 0 : turn;
+    const int channel = first_channel(layer, tile, group) + m % layer.block_channels;
+    const int column = tile.column + layer.unit_column[group][unit];
+    int row = tile.row + layer.unit_row[group][unit] + m / layer.block_channels, first_element = column * ROW_PIXELS;
     turn_place place;
-    place.first_of_group = tile.block % layer.group_blocks * layer.block_channels + m % layer.block_channels;
-    place.channels = min(Staging::ROWS, layer.group_out - place.first_of_group);
-    place.row =
-        (tile.row + layer.unit_row[group][unit] + m / layer.block_channels) * layer.stride_h + layer.row_residue[group];
-    place.offset =
-        tile.image * layer.dst_image +
-        ((int64_t)(tile.block / layer.group_blocks) * layer.group_out + place.first_of_group) * layer.dst_channel +
-        (int64_t)place.row * layer.out_columns + tile.column * Staging::ROW_PIXELS;
+    place.channels = min(Staging::ROWS, layer.group_out - channel);
+    if (layer.run_columns > 0) {
+        const int left = min(layer.tile_columns - layer.unit_column[group][unit], layer.in_columns - column);
+        row = column / layer.run_columns;
+        first_element = 0;
+        place.row_elements = layer.run_columns * ROW_PIXELS;
+        place.first = (column - row * layer.run_columns) * ROW_PIXELS;
+        place.end = place.first + min(layer.unit_columns, left) * ROW_PIXELS;
+    }
+    row = row * layer.stride_h + layer.row_residue[group];
+    if (layer.run_columns == 0) {
+        /* Strides are 1 or 2. */
+        const int rows = (layer.out_rows - row + layer.stride_h - 1) >> (layer.stride_h - 1);
+        place.row_elements = min(layer.tile_columns * ROW_PIXELS, layer.out_columns - first_element);
+        place.first = 0;
+        place.end = min(layer.unit_rows, rows) * place.row_elements;
+    }
+    place.offset = tile.image * layer.dst_image +
+                   ((int64_t)(tile.block / layer.group_blocks) * layer.group_out + channel) * layer.dst_channel +
+                   (int64_t)row * layer.out_columns + first_element;
     return place;
 }
 
 /* The bytes by which a row of dst is past a multiple of 16: bulk copies want the staged row to be so as well. */
 template <class Element>
-__device__ __forceinline__ int shift_of(const tconv_wgmma_parameters &layer, const turn_place &place)
+__device__ __forceinline__ int shift_of(const tconv_wgmma_parameters &layer, const turn_place &place, int channel)
 {
-    return layer.store_bulk ? (int)(uintptr_t)(static_cast<Element *>(layer.dst) + place.offset) & 15 : 0;
+    const Element *to = static_cast<const Element *>(layer.dst) + place.offset + place.first;
+    return layer.store_bulk ? (int)(uintptr_t)(to + channel * layer.dst_channel) & 15 : 0;
 }
 
 __device__ __forceinline__ void stage_pair(char *to, float first, float second, float)
@@ -124,53 +141,85 @@ __device__ __forceinline__ void copy_pairs(char *to, const char *from, int bytes
         *reinterpret_cast<uint32_t *>(to + i) = *reinterpret_cast<const uint32_t *>(from + i);
 }
 
-/* Rows by bulk copies, which one lane asks for; their ends by a lane each. */
-__device__ __forceinline__ void store_rows_bulk(char *to, int64_t channel, const char *from, int pitch, int channels,
-                                                int length, int shift, int lane)
+/* A row of dst of each channel by bulk copies, which one lane asks for; their ends by a lane each. Channel c is staged
+ * c * pitch on from `from`, and as far again as its first row of dst is past a multiple of 16, which c * channel + shift is. */
+__device__ __forceinline__ void store_row_bulk(const tconv_wgmma_parameters &layer, char *to, int64_t channel,
+                                               const char *from, int pitch, int channels, int length, int shift,
+                                               int lane)
 {
-    const row_ends ends(shift, length);
-    if (lane == 0 && ends.middle > 0) {
-        char *target = to + ends.head;
-        uint32_t source = shared_address(from + ends.head);
-        for (int c = 0; c < channels; c++, target += channel, source += pitch)
-            store_bulk(target, source, ends.middle);
+    if (lane == 0) {
+        for (int first = 0; first < layer.bulk_period; first++) {
+            char *target = to + first * channel;
+            uint32_t source = shared_address(from + first * pitch) + ((int)(first * channel + shift) & 15);
+            const row_ends ends((int)(uintptr_t)target & 15, length);
+            if (ends.middle == 0)
+                continue;
+            target += ends.head;
+            source += ends.head;
+            for (int c = first; c < channels; c += layer.bulk_period) {
+                store_bulk(target, source, ends.middle);
+                target += layer.bulk_period * channel;
+                source += layer.bulk_period * pitch;
+            }
+        }
     }
     __syncwarp();
     const int row = lane % STAGED_ROWS;
     if (row < channels) {
+        to += row * channel;
+        from += row * pitch + ((int)(row * channel + shift) & 15);
+        const row_ends ends((int)(uintptr_t)to & 15, length);
         const int at = lane < STAGED_ROWS ? 0 : ends.head + ends.middle;
-        copy_pairs(to + row * channel + at, from + row * pitch + at, lane < STAGED_ROWS ? ends.head : ends.tail);
+        copy_pairs(to + at, from + at, lane < STAGED_ROWS ? ends.head : ends.tail);
     }
 }
 
-/* Rows of dst that bulk copies cannot write, or not fast, vector elements at a time: the addresses allow it, and length is a
- * multiple of it. Short rows are shared out among the lanes, several rows are on their way at once. */
-template <class Mode, int vector, int rows>
-__device__ __forceinline__ void store_rows(typename Mode::Element *to, int64_t channel, const char *from, int pitch,
-                                           int channels, int length, int lane)
+template <class Mode, class Staging>
+__device__ __forceinline__ void store_rows_bulk(const tconv_wgmma_parameters &layer, const turn_place &place, char *to,
+                                                const char *from, int shift, int lane)
+{
+    constexpr int element = sizeof(typename Mode::Element);
+    const int staged_row = (layer.run_columns > 0 ? layer.run_columns : layer.pitch) * Staging::ROW_PIXELS;
+    int begin = place.first, left = place.end - place.first;
+    while (left > 0) {
+        const int length = min(place.row_elements - begin, left);
+        store_row_bulk(layer, to + begin * element, layer.dst_channel * element, from, Staging::PITCH, place.channels,
+                       length * element, shift, lane);
+        from += (staged_row - begin) * element;
+        to += (int64_t)layer.stride_h * layer.out_columns * element;
+        left -= length;
+        begin = 0;
+    }
+}
+
+/* Rows of dst that bulk copies cannot write, or not fast, vector elements at a time: the addresses allow it, and lengths are
+ * multiples of it. The vectors of all rows are shared out among the lanes, several channels are on their way at once. */
+template <class Mode, class Staging, int vector>
+__device__ __forceinline__ void store_vectors(const tconv_wgmma_parameters &layer, const turn_place &place,
+                                              typename Mode::Element *to, const char *from, int lane)
 {
     using Element = typename Mode::Element;
     using Elements = element_vector<Element, vector>;
-    constexpr int AT_ONCE = Mode::STRICT ? 1 : vector == 4 ? 2 : 4;
-    const int row_lanes = length > 16 * vector ? 32 : length > 8 * vector ? 16 : 8;
-    const int first_row = lane / row_lanes, row_step = WARP / row_lanes;
-    for (int column = lane % row_lanes * vector; column < length; column += row_lanes * vector) {
-        const char *from_row = from + column * sizeof(Element) + first_row * pitch;
-        Element *to_row = to + column + first_row * channel;
+    constexpr int AT_ONCE = Mode::STRICT ? 1 : sizeof(Elements) == 16 ? 2 : 4;
+    const int staged_row = (layer.run_columns > 0 ? layer.run_columns : layer.pitch) * Staging::ROW_PIXELS;
+    const int64_t channel = layer.dst_channel, dst_row = (int64_t)layer.stride_h * layer.out_columns;
+    for (int at = place.first + lane * vector; at < place.end; at += WARP * vector) {
+        const int row = at / place.row_elements, column = at - row * place.row_elements;
+        const char *from_row = from + (row * staged_row + column - place.first) * (int)sizeof(Element);
+        Element *to_row = to + row * dst_row + column;
 #pragma unroll 1
-        for (int c = first_row; c < channels; c += AT_ONCE * row_step) {
+        for (int c = 0; c < place.channels; c += AT_ONCE) {
             Elements elements[AT_ONCE];
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++)
-                if (c + i * row_step < rows)
-                    elements[i] = *reinterpret_cast<const Elements *>(from_row + i * row_step * pitch);
+                elements[i] = *reinterpret_cast<const Elements *>(from_row + i * Staging::PITCH);
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++) {
-                if (c + i * row_step < channels)
+                if (c + i < place.channels)
                     *reinterpret_cast<Elements *>(to_row) = elements[i];
-                to_row += row_step * channel;
+                to_row += channel;
             }
-            from_row += AT_ONCE * row_step * pitch;
+            from_row += AT_ONCE * Staging::PITCH;
         }
     }
 }
@@ -182,29 +231,18 @@ __device__ __forceinline__ void store_turn(const tconv_wgmma_parameters &layer, 
 {
     using Element = typename Mode::Element;
     const turn_place place = find_turn<Staging>(layer, tile, group, warp, turn);
-    const int length =
-        min(layer.tile_columns * Staging::ROW_PIXELS, layer.out_columns - tile.column * Staging::ROW_PIXELS);
-    const int shift = shift_of<Element>(layer, place);
     Element *to = static_cast<Element *>(layer.dst) + place.offset;
-    const char *from = staged + shift;
-    for (int i = 0; i < layer.unit_rows; i++) {
-        if (place.row + i * layer.stride_h >= layer.out_rows)
-            break;
-        if (layer.store_bulk)
-            store_rows_bulk(reinterpret_cast<char *>(to), layer.dst_channel * sizeof(Element), from, Staging::PITCH,
-                            place.channels, length * sizeof(Element), shift, lane);
-        else if (layer.store_vector == 4)
-            store_rows<Mode, 4, Staging::ROWS>(to, layer.dst_channel, from, Staging::PITCH, place.channels, length,
-                                               lane);
-        else if (layer.store_vector == 2)
-            store_rows<Mode, 2, Staging::ROWS>(to, layer.dst_channel, from, Staging::PITCH, place.channels, length,
-                                               lane);
-        else
-            store_rows<Mode, 1, Staging::ROWS>(to, layer.dst_channel, from, Staging::PITCH, place.channels, length,
-                                               lane);
-        to += (int64_t)layer.stride_h * layer.out_columns;
-        from += layer.pitch * Staging::ROW_PIXELS * sizeof(Element);
-    }
+    if (layer.store_bulk)
+        store_rows_bulk<Mode, Staging>(layer, place, reinterpret_cast<char *>(to), staged,
+                                       shift_of<Element>(layer, place, 0), lane);
+    else if (sizeof(Element) == 2 && layer.store_vector == 8)
+        store_vectors<Mode, Staging, sizeof(Element) == 2 ? 8 : 4>(layer, place, to, staged, lane);
+    else if (layer.store_vector >= 4)
+        store_vectors<Mode, Staging, 4>(layer, place, to, staged, lane);
+    else if (layer.store_vector >= 2)
+        store_vectors<Mode, Staging, 2>(layer, place, to, staged, lane);
+    else
+        store_vectors<Mode, Staging, 1>(layer, place, to, staged, lane);
 }
 
 /* Stores what the warps of one warpgroup stage. A buffer is told to be empty when the bulk copies of the next one have been

@@ -79,6 +79,12 @@ __device__ __forceinline__ tile_place find_tile(const tconv_wgmma_parameters &la
     return tile;
 }
 
+/* Of the layer's group: the first output channel of a warpgroup. */
+__device__ __forceinline__ int first_channel(const tconv_wgmma_parameters &layer, const tile_place &tile, int group)
+{
+    return tile.block % layer.group_blocks * layer.tile_channels + group * layer.group_channels;
+}
+
 /* The first column of the box: rounded down, because the copy engine wants addresses that are multiples of 16 bytes. */
 __device__ __forceinline__ int box_column(const tconv_wgmma_parameters &layer, const tile_place &tile)
 {

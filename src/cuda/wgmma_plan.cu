@@ -1,0 +1,423 @@
+/*
+ * The tile of a layer for the wgmma kernels.
+ *
+ * The two units of two warpgroups share a tile out: by row phases and column phases where there are two, else by rows of
+ * positions or, the warpgroups, by output channels. A layer with one tap to a phase and no border reads each pixel of src
+ * at its own position alone: its positions are a run over all rows of an image, as if they were one row, whatever their
+ * width. Tiles of each size that there is a kernel for are described, and the one with the least estimated time is taken.
+ */
+#include "wgmma_plan.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "../core/checked.h"
+
+namespace
+{
+
+constexpr int MAX_BOX = 256;     /* the copy engine's, of each axis */
+constexpr int MAX_PATCH = 16383; /* pixels: of an operand's field for half of K */
+constexpr int MAX_UNIT_ROWS = 16, MAX_STEPS = 4;
+constexpr int WARP = 32, MAX_VECTOR = 4; /* elements that a lane stores at once */
+
+/* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
+ * fits is taken. */
+constexpr int BUFFERS[][4] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4, 1}, {2, 2, 4, 2},
+                              {2, 2, 6, 2}, {2, 3, 6, 2}, {3, 3, 6, 2}, {3, 4, 8, 2}, {4, 4, 8, 2}};
+
+/*
+ * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the second-level
+ * cache to each multiprocessor when all load, measured, and of a row of a box, however short; of shared memory; of a warp to
+ * convert 32 pixels of a quad; of a stroke that its warpgroup cannot hide, and for each of its sums where they are added in
+ * f32; for handing over a chunk; at the end of a tile; of a bulk copy of a row, and of
+ * a warp to store a vector a lane.
+ */
+constexpr double LATENCY = 1500, L2_BYTES = 22, BOX_ROW_CYCLES = 8, SHARED_BYTES = 128, CONVERT_CYCLES = 60,
+                 STROKE_CYCLES = 120, ADD_CYCLES = 1.5, CHUNK_CYCLES = 250, TILE_CYCLES = 1500, ROW_CYCLES = 28,
+                 VECTOR_CYCLES = 20, PRODUCT_SHARE = 0.02;
+
+struct tile_choice {
+    int shape; /* of the mode's */
+    int stack, unit_rows, steps;
+    bool channel_groups; /* the warpgroups have different output channels */
+};
+
+/* A choice as the number that the layer keeps. */
+int64_t number_of(const tile_choice *choice)
+{
+    return choice->shape | choice->stack << 8 | choice->unit_rows << 16 | choice->steps << 24 |
+           (int64_t)choice->channel_groups << 31;
+}
+
+int planes_of(tconv_wgmma_mode mode)
+{
+    return mode == TCONV_WGMMA_STRICT ? 2 : 1;
+}
+
+int64_t round_up(int64_t value, int64_t multiple)
+{
+    return tconv_ceil_div(value, multiple) * multiple;
+}
+
+/* Unit 0 is the column phase with more taps. */
+int first_column_phase(const tconv_phase_table *columns)
+{
+    return columns->count == 2 && columns->phases[1].taps > columns->phases[0].taps ? 1 : 0;
+}
+
+const tconv_phase *row_phase(const tconv_layer *layer, int group)
+{
+    return &layer->rows.phases[layer->rows.count == 2 ? group : 0];
+}
+
+const tconv_phase *column_phase(const tconv_layer *layer, int unit)
+{
+    const tconv_phase_table *columns = &layer->columns;
+    return &columns->phases[columns->count == 2 ? unit ^ first_column_phase(columns) : 0];
+}
+
+/* Whether each pixel of src is read at its own position alone, and every output has its tap. */
+bool is_run(const tconv_layer *layer)
+{
+    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
+    const tconv_axis *h = &layer->problem.h, *w = &layer->problem.w;
+    return rows->max_taps == 1 && columns->max_taps == 1 && rows->min_shift == 0 && rows->max_shift == 0 &&
+           columns->min_shift == 0 && columns->max_shift == 0 && h->out == h->in * rows->stride &&
+           w->out == w->in * columns->stride && h->in * w->out < TCONV_WGMMA_MAX_EXTENT;
+}
+
+/* How units share a tile: by phases, and what is left over by rows of positions. */
+void lay_out_units(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_parameters *made)
+{
+    const bool column_phases = layer->columns.count == 2, same_rows = layer->rows.count == 2 || choice->channel_groups;
+    const int group_rows = (column_phases ? 1 : TCONV_WGMMA_UNITS) * choice->unit_rows * choice->stack;
+    made->stack = choice->stack;
+    made->block_channels = TCONV_WGMMA_M / choice->stack;
+    made->group_channels = choice->channel_groups ? made->block_channels : 0;
+    made->tile_channels = made->block_channels + made->group_channels;
+    made->unit_rows = choice->unit_rows;
+    made->tile_rows = (same_rows ? 1 : TCONV_WGMMA_GROUPS) * group_rows;
+    made->column_phases = column_phases ? 2 : 1;
+    made->first_phase = first_column_phase(&layer->columns);
+    made->stride_h = (int)layer->rows.stride;
+    for (int group = 0; group < TCONV_WGMMA_GROUPS; group++) {
+        made->row_residue[group] = (int)row_phase(layer, group)->residue;
+        made->row_taps[group] = (int)row_phase(layer, group)->taps + choice->stack - 1;
+        for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
+            made->unit_row[group][unit] =
+                (same_rows ? 0 : group * group_rows) + (column_phases ? 0 : unit * choice->unit_rows * choice->stack);
+    }
+    for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
+        made->column_taps[unit] = (int)column_phase(layer, unit)->taps;
+    made->max_row_taps = (int)tconv_max(made->row_taps[0], made->row_taps[1]);
+    made->in_rows = (int)layer->problem.h.in;
+    made->in_columns = (int)layer->problem.w.in;
+    made->out_rows = (int)layer->problem.h.out;
+    made->out_columns = (int)layer->problem.w.out;
+}
+
+/* Of a run, which units that are not phases follow one another on: all of src is one row of it, and so is dst where its
+ * rows have one phase. */
+bool lay_out_run(const tconv_layer *layer, tconv_wgmma_plan *made)
+{
+    tconv_wgmma_parameters *to = &made->parameters;
+    const tconv_problem *problem = &layer->problem;
+    const int64_t alignment = TCONV_WGMMA_BOX_ALIGNMENT / (int64_t)problem->element_size;
+    const int units = to->column_phases == 2 ? 1 : TCONV_WGMMA_UNITS;
+    const int groups = to->stride_h == 2 || to->group_channels > 0 ? 1 : TCONV_WGMMA_GROUPS;
+    const int64_t positions = problem->h.in * problem->w.in;
+    const int64_t tiles = tconv_ceil_div(positions, tconv_min(groups * units * made->shape.N, MAX_BOX));
+    const int64_t tile_columns = round_up(tconv_ceil_div(positions, tiles), alignment);
+    const int64_t unit_columns = round_up(tconv_ceil_div(tile_columns, groups * units), alignment);
+    to->tile_rows = 1;
+    to->tile_columns = (int)tile_columns;
+    to->column_tiles = (int)tiles;
+    to->column_alignment = (int)alignment;
+    to->pitch = to->patch = (int)tile_columns;
+    made->patch_rows = 1;
+    for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
+        for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++) {
+            const int before = (groups == 1 ? 0 : group * units) + (units == 1 ? 0 : unit);
+            to->unit_row[group][unit] = 0;
+            to->unit_column[group][unit] = to->unit_pixel[group][unit] = (int)unit_columns * before;
+        }
+    to->unit_columns = (int)unit_columns;
+    to->in_rows = 1;
+    to->in_columns = (int)positions;
+    to->run_columns = to->stride_h == 1 ? (int)positions : (int)problem->w.in;
+    if (to->stride_h == 1) {
+        to->out_rows = 1;
+        to->out_columns = (int)(problem->h.out * problem->w.out);
+    }
+    return unit_columns <= made->shape.N;
+}
+
+/* Columns of a tile: as many as a unit's rows of the patch allow, made even over the tiles of a row. */
+bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_plan *made)
+{
+    tconv_wgmma_parameters *to = &made->parameters;
+    const tconv_problem *problem = &layer->problem;
+    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
+    const int64_t alignment = TCONV_WGMMA_BOX_ALIGNMENT / (int64_t)problem->element_size;
+    const int64_t positions = tconv_ceil_div(problem->w.out, columns->stride);
+    const int64_t border = columns->max_shift - columns->min_shift, skip = alignment - 1;
+    const int64_t N = made->shape.N, unit_rows = choice->unit_rows;
+    /* N covers unit_rows - 1 rows of the pitch, which is a multiple of the alignment, and the columns of the last. */
+    int64_t most = unit_rows == 1 ? N : 0;
+    for (int64_t pitch = round_up(border + skip + 1, alignment); unit_rows > 1 && (unit_rows - 1) * pitch < N;
+         pitch += alignment)
+        most = tconv_max(most, tconv_min(pitch - border - skip, N - (unit_rows - 1) * pitch));
+    if (most <= 0)
+        return false;
+    const int64_t tiles = tconv_ceil_div(positions, most);
+    int64_t tile_columns = tconv_ceil_div(positions, tiles);
+    if (tiles > 1 && round_up(tile_columns, alignment) <= most)
+        tile_columns = round_up(tile_columns, alignment);
+    to->tile_columns = to->unit_columns = (int)tile_columns;
+    to->column_tiles = (int)tconv_ceil_div(positions, tile_columns);
+    to->column_alignment = (int)alignment;
+    to->first_row = (int)rows->min_shift;
+    to->first_column = (int)columns->min_shift;
+    to->pitch = (int)round_up(tile_columns + border + skip, alignment);
+    made->patch_rows = (int)(to->tile_rows + rows->max_shift - rows->min_shift);
+    to->patch = made->patch_rows * to->pitch;
+    to->row_step = (int)rows->shift_step * to->pitch;
+    to->column_step = (int)columns->shift_step;
+    for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
+        for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
+            to->unit_pixel[group][unit] = (int)(to->unit_row[group][unit] + choice->stack - 1 +
+                                                row_phase(layer, group)->first_shift - rows->min_shift) *
+                                              to->pitch +
+                                          (int)(column_phase(layer, unit)->first_shift - columns->min_shift);
+    return to->pitch <= MAX_BOX && made->patch_rows <= MAX_BOX && to->patch <= MAX_PATCH &&
+           (unit_rows - 1) * to->pitch + tile_columns <= N;
+}
+
+size_t staged_bytes(const tconv_layer *layer, const tconv_wgmma_shape *shape)
+{
+    constexpr size_t WARPS = 4 * TCONV_WGMMA_GROUPS;
+    return WARPS * tconv_wgmma_staged_bytes(shape->N, (int)layer->problem.element_size);
+}
+
+bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_plan *made)
+{
+    tconv_wgmma_parameters *to = &made->parameters;
+    const int planes = planes_of(made->mode), element = (int)layer->problem.element_size;
+    const int product = planes * TCONV_WGMMA_M * 2 * TCONV_WGMMA_QUAD;
+    const bool own_weights = layer->rows.count == 2 || choice->channel_groups; /* each warpgroup */
+    const bool column_phases = layer->columns.count == 2;
+    const int taps = to->column_taps[0] + (column_phases ? to->column_taps[1] : 0);
+    to->steps = choice->steps;
+    to->chunk_channels = choice->steps * 2 * TCONV_WGMMA_QUAD / element;
+    to->chunks = (int)tconv_ceil_div(layer->problem.group_in, to->chunk_channels);
+    to->step_weights = taps * product / TCONV_WGMMA_QUAD;
+    to->unit_weights = column_phases ? to->column_taps[0] * product / TCONV_WGMMA_QUAD : 0;
+    to->group_weights = own_weights ? to->steps * to->step_weights : 0;
+    to->slot_bytes = (uint32_t)((own_weights ? 2 : 1) * to->steps * taps * product);
+    to->box_bytes = (uint32_t)(to->chunk_channels * to->patch * element);
+    to->stage_bytes = (uint32_t)(planes * 2 * to->steps * to->patch * TCONV_WGMMA_QUAD);
+    /* A chunk must not reach into the next group. */
+    if (layer->problem.groups > 1 && layer->problem.group_in % to->chunk_channels != 0)
+        return false;
+    const int64_t staged = (int64_t)staged_bytes(layer, &made->shape);
+    to->stages = 0;
+    for (size_t i = 0; i < sizeof BUFFERS / sizeof BUFFERS[0]; i++)
+        if ((int64_t)BUFFERS[i][0] * to->stage_bytes + (int64_t)BUFFERS[i][1] * to->box_bytes +
+                (int64_t)BUFFERS[i][2] * to->slot_bytes + BUFFERS[i][3] * staged <=
+            TCONV_WGMMA_SHARED_MEMORY) {
+            to->stages = BUFFERS[i][0];
+            to->boxes = BUFFERS[i][1];
+            to->slots = BUFFERS[i][2];
+            to->staged_turns = BUFFERS[i][3];
+        }
+    return to->stages > 0;
+}
+
+/* Groups of products that a sum is made of. */
+int64_t strokes_of(const tconv_wgmma_parameters *of)
+{
+    const bool along_steps = of->column_taps[0] == 1;
+    const int64_t runs = along_steps ? 1 : of->steps, count = along_steps ? of->steps : of->column_taps[1];
+    const int64_t odd = of->column_taps[0] - of->column_taps[1];
+    return (int64_t)of->chunks * of->max_row_taps * runs * (tconv_ceil_div(count, TCONV_WGMMA_STROKE) + odd);
+}
+
+/*
+ * Cycles of the multiprocessor with most tiles. The roles work side by side: the slowest of them counts, and each needs
+ * its buffers for as long as it and its neighbour take with one.
+ */
+double estimate(const tconv_wgmma_plan *made, int multiprocessors)
+{
+    const tconv_wgmma_parameters *of = &made->parameters;
+    const bool strict = made->mode == TCONV_WGMMA_STRICT;
+    const double N = made->shape.N, units = TCONV_WGMMA_UNITS, times = strict ? 3 : 1;
+    const double row_taps = of->row_taps[0] + of->row_taps[1];
+    const double taps = of->column_taps[0] + of->column_taps[1];
+    /* Of a chunk: the tensor cores; the shared memory that they, boxes and converting read and write; one warpgroup by
+     * itself, which in strict f32 adds while it does not multiply. */
+    const double products = of->steps * row_taps * taps * times;
+    const double weights = (double)of->slot_bytes * of->max_row_taps;
+    const double operands = products * (TCONV_WGMMA_M + N) * 2 * TCONV_WGMMA_QUAD;
+    const double memory = (operands + 2.0 * of->box_bytes + of->stage_bytes + weights) / SHARED_BYTES;
+    const double strokes = (double)strokes_of(of) / of->chunks;
+    const double add = strict ? N * units / 2 * ADD_CYCLES : 0;
+    const double alone = products * N / 4 + strokes * ((strict ? units : 1) * STROKE_CYCLES + add);
+    const double multiply = fmax(fmax(products * N / 2, memory), alone);
+    const double convert = 2.0 * of->steps * of->patch / (4 * 32) * CONVERT_CYCLES * planes_of(made->mode);
+    const double box = fmax(of->box_bytes / L2_BYTES, of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES);
+    const double traffic = box + weights / L2_BYTES;
+    const double load = (LATENCY + box + convert) / of->boxes;
+    const double slot = of->max_row_taps * (LATENCY + of->slot_bytes / L2_BYTES) / of->slots;
+    const double stage = (convert + multiply) / of->stages;
+    const double chunk = fmax(fmax(fmax(multiply, convert), fmax(load, slot)), fmax(stage, traffic));
+    /* A run is stored by vectors where its rows are short. */
+    const double pixels = of->column_phases * of->unit_columns;
+    const double row = of->run_columns == 0 ? of->unit_rows * ROW_CYCLES
+                                            : fmin((1 + (double)of->unit_columns / of->run_columns) * ROW_CYCLES,
+                                                   pixels / MAX_VECTOR / WARP * VECTOR_CYCLES);
+    const double store = TCONV_WGMMA_M * TCONV_WGMMA_GROUPS * (of->column_phases == 2 ? 1 : units) * row;
+    const double wait = of->staged_turns == 2 ? 0 : store / 4;
+    /* Of two tiles that are equal but for it, the one with fewer products. */
+    const double tile =
+        fmax(of->chunks * (chunk + CHUNK_CYCLES) + TILE_CYCLES + wait, store) + of->chunks * multiply * PRODUCT_SHARE;
+    return tile * (double)tconv_ceil_div(of->tiles, multiprocessors);
+}
+
+/* Describes the layer in tiles of this choice; false where that does not fit. */
+bool describe(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, tconv_wgmma_plan *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    tconv_wgmma_parameters *to = &made->parameters;
+    memset(to, 0, sizeof *to);
+    made->mode = tconv_wgmma_mode_of(layer);
+    made->shape = tconv_wgmma_shapes_of(made->mode)[choice->shape];
+    made->choice = number_of(choice);
+    lay_out_units(layer, choice, to);
+    if (!(is_run(layer) ? lay_out_run(layer, made) : lay_out_patch(layer, choice, made)) ||
+        !lay_out_buffers(layer, choice, made) ||
+        (made->mode == TCONV_WGMMA_STRICT && strokes_of(to) > TCONV_WGMMA_MAX_STROKES))
+        return false;
+    to->src_image = problem->src.n;
+    to->src_channel = problem->src.c;
+    to->dst_image = problem->dst.n;
+    to->dst_channel = problem->dst.c;
+    to->group_in = (int)problem->group_in;
+    to->group_out = (int)problem->group_out;
+    to->group_blocks = (int)tconv_ceil_div(problem->group_out, to->tile_channels);
+    to->blocks = (int)problem->groups * to->group_blocks;
+    to->row_tiles = (int)tconv_ceil_div(to->out_rows, layer->rows.stride * to->tile_rows);
+    if (to->run_columns > 0)
+        to->row_tiles = 1;
+    const int64_t tiles = problem->batch * to->blocks * to->row_tiles * to->column_tiles;
+    if (tiles >= TCONV_WGMMA_MAX_EXTENT)
+        return false;
+    to->tiles = (int)tiles;
+    made->cycles = estimate(made, multiprocessors);
+    return true;
+}
+
+/* Takes the choice with the least estimated time, or the first that fits if any will do; false where none fits. */
+bool choose(const tconv_layer *layer, int multiprocessors, bool any, tconv_wgmma_plan *best)
+{
+    const tconv_wgmma_shape *shapes = tconv_wgmma_shapes_of(tconv_wgmma_mode_of(layer));
+    const bool run = is_run(layer), can_stack = !run && layer->rows.stride == 1 && layer->rows.shift_step == 1;
+    const bool can_split = layer->rows.count == 1 && layer->problem.group_out > TCONV_WGMMA_M;
+    bool found = false;
+    tile_choice choice;
+    tconv_wgmma_plan made;
+    for (choice.shape = 0; choice.shape < TCONV_WGMMA_SHAPES && shapes[choice.shape].N > 0; choice.shape++)
+        for (choice.steps = 1; choice.steps <= MAX_STEPS; choice.steps *= 2)
+            for (choice.unit_rows = 1; choice.unit_rows <= (run ? 1 : MAX_UNIT_ROWS); choice.unit_rows++)
+                for (choice.stack = 1; choice.stack <= (can_stack && choice.unit_rows == 1 ? 2 : 1); choice.stack++)
+                    for (int split = 0; split <= (can_split && choice.stack == 1 ? 1 : 0); split++) {
+                        choice.channel_groups = split == 1;
+                        if (!describe(layer, &choice, multiprocessors, &made) || (found && made.cycles >= best->cycles))
+                            continue;
+                        *best = made;
+                        found = true;
+                        if (any)
+                            return true;
+                    }
+    return found;
+}
+
+} // namespace
+
+tconv_wgmma_mode tconv_wgmma_mode_of(const tconv_layer *layer)
+{
+    if (layer->problem.dtype == TCONV_F16)
+        return TCONV_WGMMA_F16;
+    if (layer->problem.dtype == TCONV_BF16)
+        return TCONV_WGMMA_BF16;
+    return layer->target.math == TCONV_MATH_TF32 ? TCONV_WGMMA_TF32 : TCONV_WGMMA_STRICT;
+}
+
+const tconv_wgmma_shape *tconv_wgmma_shapes_of(tconv_wgmma_mode mode)
+{
+    const tconv_wgmma_shape *const shapes[] = {tconv_wgmma_tf32_shapes, tconv_wgmma_strict_shapes,
+                                               tconv_wgmma_f16_shapes, tconv_wgmma_bf16_shapes};
+    return shapes[mode];
+}
+
+bool tconv_wgmma_has_tile(const tconv_layer *layer, int multiprocessors)
+{
+    tconv_wgmma_plan made;
+    return choose(layer, multiprocessors, true, &made);
+}
+
+void tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgmma_plan *made)
+{
+    choose(layer, multiprocessors, false, made);
+}
+
+void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)
+{
+    const tile_choice parts = {(int)(choice & 0xff), (int)(choice >> 8 & 0xff), (int)(choice >> 16 & 0xff),
+                               (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0};
+    describe(layer, &parts, multiprocessors, made);
+}
+
+/* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
+double tconv_wgmma_use(const tconv_layer *layer, const tconv_wgmma_plan *made, int multiprocessors)
+{
+    const tconv_problem *problem = &layer->problem;
+    const double taps = (double)problem->h.kernel * (double)problem->w.kernel * (double)problem->h.out *
+                        (double)problem->w.out / ((double)layer->rows.stride * (double)layer->columns.stride);
+    const double rate = problem->element_size == 2 ? 2048 : 1024, times = made->mode == TCONV_WGMMA_STRICT ? 3 : 1;
+    return times * taps * (double)problem->batch * (double)problem->in_channels * (double)problem->group_out /
+           (rate * multiprocessors * made->cycles);
+}
+
+tconv_wgmma_packing tconv_wgmma_packing_of(const tconv_layer *layer, const tconv_wgmma_plan *made)
+{
+    const tconv_wgmma_parameters *of = &made->parameters;
+    tconv_wgmma_packing packing;
+    memset(&packing, 0, sizeof packing);
+    packing.from = layer->problem.weight;
+    packing.group_in = of->group_in;
+    packing.group_out = of->group_out;
+    packing.blocks = of->blocks;
+    packing.group_blocks = of->group_blocks;
+    packing.block_channels = of->block_channels;
+    packing.tile_channels = of->tile_channels;
+    packing.group_channels = of->group_channels;
+    packing.stack = of->stack;
+    packing.chunks = of->chunks;
+    packing.chunk_channels = of->chunk_channels;
+    packing.steps = of->steps;
+    packing.max_row_taps = of->max_row_taps;
+    packing.groups = of->group_weights > 0 ? TCONV_WGMMA_GROUPS : 1;
+    packing.units = (int)layer->columns.count;
+    for (int i = 0; i < 2; i++) {
+        packing.row_taps[i] = (int)row_phase(layer, i)->taps;
+        packing.first_kernel_row[i] = (int)row_phase(layer, i)->first_kernel;
+        packing.column_taps[i] = of->column_taps[i];
+        packing.first_kernel_column[i] = (int)column_phase(layer, i)->first_kernel;
+    }
+    packing.kernel_row_step = (int)layer->rows.kernel_step;
+    packing.kernel_column_step = (int)layer->columns.kernel_step;
+    packing.rows =
+        (int64_t)of->blocks * of->chunks * of->max_row_taps * of->slot_bytes / TCONV_WGMMA_QUAD / planes_of(made->mode);
+    return packing;
+}

@@ -1,0 +1,37 @@
+/* Which tile the wgmma kernels cut a layer into, chosen by an estimate of cycles, and how it is described to them. */
+#ifndef TCONV_CUDA_WGMMA_PLAN_H
+#define TCONV_CUDA_WGMMA_PLAN_H
+
+#include "wgmma_kernels.h"
+
+constexpr int64_t TCONV_WGMMA_MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in 32 bits */
+constexpr int TCONV_WGMMA_BOX_ALIGNMENT = 16; /* bytes, of addresses and strides that the copy engine takes */
+constexpr int TCONV_WGMMA_SHARED_MEMORY = 227 * 1024 - 1024; /* what a block may have, less the barriers */
+
+struct tconv_wgmma_plan {
+    tconv_wgmma_mode mode;
+    tconv_wgmma_shape shape;
+    tconv_wgmma_parameters parameters; /* without addresses */
+    int64_t choice;                    /* the tile as a number, from which the plan can be made again */
+    int patch_rows;
+    double cycles; /* of the fullest multiprocessor */
+};
+
+tconv_wgmma_mode tconv_wgmma_mode_of(const tconv_layer *layer);
+const tconv_wgmma_shape *tconv_wgmma_shapes_of(tconv_wgmma_mode mode);
+
+/* Whether there is a tile for the layer; false also where strict sums would be too long. */
+bool tconv_wgmma_has_tile(const tconv_layer *layer, int multiprocessors);
+
+/* Makes the plan with the least estimated time, for a layer that has a tile. */
+void tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgmma_plan *made);
+
+/* Makes the plan of an earlier choice again. */
+void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made);
+
+/* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
+double tconv_wgmma_use(const tconv_layer *layer, const tconv_wgmma_plan *made, int multiprocessors);
+
+tconv_wgmma_packing tconv_wgmma_packing_of(const tconv_layer *layer, const tconv_wgmma_plan *made);
+
+#endif
