@@ -53,6 +53,21 @@ __device__ __forceinline__ void barrier_arrive_expecting(uint32_t barrier, uint3
                  : "memory");
 }
 
+/* Whether the phase of this parity is complete. */
+__device__ __forceinline__ bool barrier_is_complete(uint32_t barrier, uint32_t parity)
+{
+    uint32_t is;
+    asm volatile("{\n"
+                 ".reg .pred complete;\n"
+                 "mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 complete, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, complete;\n"
+                 "}"
+                 : "=r"(is)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return is != 0;
+}
+
 /* Waits until the phase of this parity is complete. */
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
 {

@@ -24,4 +24,27 @@ __device__ __forceinline__ void split_to_tf32(uint32_t bits, uint32_t *big, uint
     *small = round_to_tf32(__float_as_uint(__uint_as_float(bits) - __uint_as_float(*big)));
 }
 
+/* Whether all of these round and split without care: none is infinite or NaN, or so large that it might round up to infinity.
+ * By multiplications, of which there can be more at a time than comparisons. */
+template <int count> __device__ __forceinline__ bool are_plain(const uint32_t (&bits)[count])
+{
+    constexpr float MARGIN = 1.0f + 1.0f / 1024;
+    float check = 0;
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        check = fmaf(__uint_as_float(bits[i]) * MARGIN, 0.0f, check);
+    return check == 0;
+}
+
+/* The same as above, for what is plain. */
+__device__ __forceinline__ uint32_t round_plain_to_tf32(uint32_t bits)
+{
+    return (bits + 0x1000u) & 0xffffe000u;
+}
+__device__ __forceinline__ void split_plain_to_tf32(uint32_t bits, uint32_t *big, uint32_t *small)
+{
+    *big = round_plain_to_tf32(bits);
+    *small = round_plain_to_tf32(__float_as_uint(__uint_as_float(bits) - __uint_as_float(*big)));
+}
+
 #endif

@@ -27,7 +27,7 @@ namespace
 constexpr int MAX_VECTOR = 16;  /* bytes that are stored at once */
 constexpr int LEAST_BULK = 384; /* bytes of a row; a bulk copy takes 28 cycles, however short */
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
-constexpr double LEAST_USE = 0.15;
+constexpr double LEAST_USE = 0.08;
 
 int multiprocessors_of(int device)
 {
@@ -102,9 +102,10 @@ bool wgmma_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     const int64_t element = (int64_t)problem->element_size;
     tconv_wgmma_choose(layer, multiprocessors, &made);
     const double use = tconv_wgmma_use(layer, &made, multiprocessors);
-    if (problem->src.c * element % TCONV_WGMMA_BOX_ALIGNMENT != 0 ||
-        (made.parameters.run_columns == 0 && problem->src.h * element % TCONV_WGMMA_BOX_ALIGNMENT != 0)) {
-        snprintf(reason, TCONV_REASON_SIZE, "rows or channels of src are no multiples of %d bytes",
+    /* Those that convert read a run nearly as fast as boxes, but rows with borders slowly. */
+    if (made.parameters.run_columns == 0 && (problem->src.c * element % TCONV_WGMMA_BOX_ALIGNMENT != 0 ||
+                                             problem->src.h * element % TCONV_WGMMA_BOX_ALIGNMENT != 0)) {
+        snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of %d bytes",
                  TCONV_WGMMA_BOX_ALIGNMENT);
         return false;
     }
@@ -244,7 +245,7 @@ bool can_store_bulk(const tconv_layer *layer, const tconv_wgmma_plan *made, cons
 }
 
 tconv_status launch(const tconv_layer *layer, const tconv_wgmma_plan *made, const tconv_wgmma_parameters *parameters,
-                    const CUtensorMap *map, int multiprocessors, void *stream, tconv_issue *issue)
+                    const CUtensorMap *map, void *stream, tconv_issue *issue)
 {
     tconv_wgmma_parameters parameters_copy = *parameters;
     CUtensorMap map_copy = *map;
@@ -253,8 +254,8 @@ tconv_status launch(const tconv_layer *layer, const tconv_wgmma_plan *made, cons
     tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    status = tconv_cuda_launch_shared((const void *)made->shape.kernel, tconv_min(parameters->tiles, multiprocessors),
-                                      TCONV_WGMMA_THREADS, TCONV_WGMMA_SHARED_MEMORY, arguments, stream, issue);
+    status = tconv_cuda_launch_shared((const void *)made->shape.kernel, made->thread_blocks, TCONV_WGMMA_THREADS,
+                                      TCONV_WGMMA_SHARED_MEMORY, arguments, stream, issue);
     tconv_cuda_leave(&guard);
     return status;
 }
@@ -263,8 +264,7 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
 {
     tconv_wgmma_plan made;
     CUtensorMap map;
-    const int multiprocessors = multiprocessors_of(layer->target.device);
-    tconv_wgmma_describe(layer, layer->choice, multiprocessors, &made);
+    tconv_wgmma_describe(layer, layer->choice, multiprocessors_of(layer->target.device), &made);
     tconv_wgmma_parameters parameters = made.parameters;
     memset(&map, 0, sizeof map);
     parameters.src = arguments->src;
@@ -274,8 +274,10 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters.by_boxes = make_map(layer, &made, arguments->src, &map);
     parameters.store_vector = store_vector(layer, &made, arguments->dst);
     parameters.store_bulk = can_store_bulk(layer, &made, arguments->dst, parameters.store_vector);
+    parameters.staged_shifts =
+        parameters.store_bulk && parameters.store_vector < MAX_VECTOR / (int)layer->problem.element_size;
     parameters.bulk_period = alignment_period(&layer->problem);
-    return launch(layer, &made, &parameters, &map, multiprocessors, arguments->stream, issue);
+    return launch(layer, &made, &parameters, &map, arguments->stream, issue);
 }
 
 } // namespace

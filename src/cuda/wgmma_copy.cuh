@@ -16,7 +16,7 @@ __device__ __forceinline__ void copy_boxes(const tconv_wgmma_parameters &layer, 
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
         const int column = box_column(layer, tile), row = tile.row + layer.first_row;
-        int channel = tile.block / layer.group_blocks * layer.group_in;
+        int channel = tile.group * layer.group_in;
 #pragma unroll 1
         for (int chunk = 0; chunk < layer.chunks; chunk++, channel += layer.chunk_channels) {
             const uint32_t full = shared.box_full + 8 * box.at;
@@ -67,13 +67,23 @@ template <class Mode> struct quad_of {
     static constexpr int PIXELS = 1, CHANNELS = 4;
     static __device__ __forceinline__ void store(const uint32_t (&words)[CHANNELS], uint32_t to, uint32_t plane)
     {
+        const bool plain = are_plain(words);
         uint32_t big[CHANNELS], small[CHANNELS];
 #pragma unroll
         for (int c = 0; c < CHANNELS; c++) {
             if (Mode::STRICT)
-                split_to_tf32(words[c], &big[c], &small[c]);
+                split_plain_to_tf32(words[c], &big[c], &small[c]);
             else
-                big[c] = round_to_tf32(words[c]);
+                big[c] = round_plain_to_tf32(words[c]);
+        }
+        if (!plain) {
+#pragma unroll
+            for (int c = 0; c < CHANNELS; c++) {
+                if (Mode::STRICT)
+                    split_to_tf32(words[c], &big[c], &small[c]);
+                else
+                    big[c] = round_to_tf32(words[c]);
+            }
         }
         store_quad(to, big);
         if (Mode::STRICT)
@@ -114,9 +124,11 @@ template <> struct quad_of<f16_mode> : quad_of_16_bits {
 template <> struct quad_of<bf16_mode> : quad_of_16_bits {
 };
 
-/* count lane's pixels, `step` pixels apart, of one quad: all loaded before the first is stored. */
+/* count times a lane's pixels of one quad, `step` pixels apart: all loaded before the first is stored. The last of them may
+ * not exist: what lies beyond the patch is read, but not stored. */
 template <class Mode, int count>
-__device__ __forceinline__ void convert(uint32_t from, uint32_t channel_bytes, uint32_t to, uint32_t plane, int step)
+__device__ __forceinline__ void convert(uint32_t from, uint32_t channel_bytes, uint32_t to, uint32_t plane, int step,
+                                        bool last_exists)
 {
     using Quad = quad_of<Mode>;
     uint32_t words[count][Quad::CHANNELS];
@@ -127,7 +139,8 @@ __device__ __forceinline__ void convert(uint32_t from, uint32_t channel_bytes, u
             words[i][c] = load_word(from + c * channel_bytes + i * step * (uint32_t)sizeof(typename Mode::Element));
 #pragma unroll
     for (int i = 0; i < count; i++)
-        Quad::store(words[i], to + i * step * TCONV_WGMMA_QUAD, plane);
+        if (i < count - 1 || last_exists)
+            Quad::store(words[i], to + i * step * TCONV_WGMMA_QUAD, plane);
 }
 
 template <class Mode>
@@ -141,7 +154,8 @@ __device__ __forceinline__ void convert_boxes(const tconv_wgmma_parameters &laye
     const uint32_t channel_bytes = patch * element, quad_bytes = patch * TCONV_WGMMA_QUAD, plane = quads * quad_bytes;
     /* Two warps on each of two quads, or one on each of four. */
     const int quad_warps = quads == 2 ? 2 : 1, first_quad = warp / quad_warps, quad_step = CONVERTERS / quad_warps;
-    const int first_pixel = (warp % quad_warps * WARP + lane) * Quad::PIXELS, step = quad_warps * WARP * Quad::PIXELS;
+    const int warp_pixel = warp % quad_warps * WARP * Quad::PIXELS, lane_pixel = lane * Quad::PIXELS;
+    const int step = quad_warps * WARP * Quad::PIXELS;
     ring box = {0, 0}, stage = {0, 1};
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         for (int chunk = 0; chunk < layer.chunks; chunk++) {
@@ -150,14 +164,19 @@ __device__ __forceinline__ void convert_boxes(const tconv_wgmma_parameters &laye
             for (int quad = first_quad; quad < quads; quad += quad_step) {
                 const uint32_t from = shared.boxes + box.at * layer.box_bytes + quad * Quad::CHANNELS * channel_bytes;
                 const uint32_t to = shared.stages + stage.at * layer.stage_bytes + quad * quad_bytes;
-                int pixel = first_pixel;
+                int first = warp_pixel; /* the same in all lanes, so that they stay together */
 #pragma unroll 1
-                for (; pixel + (AT_ONCE - 1) * step < patch; pixel += AT_ONCE * step)
+                for (; first + (AT_ONCE - 1) * step < patch; first += AT_ONCE * step) {
+                    const int pixel = first + lane_pixel;
                     convert<Mode, AT_ONCE>(from + pixel * element, channel_bytes, to + pixel * TCONV_WGMMA_QUAD, plane,
-                                           step);
+                                           step, pixel + (AT_ONCE - 1) * step < patch);
+                }
 #pragma unroll 1
-                for (; pixel < patch; pixel += step)
-                    convert<Mode, 1>(from + pixel * element, channel_bytes, to + pixel * TCONV_WGMMA_QUAD, plane, step);
+                for (; first < patch; first += step) {
+                    const int pixel = first + lane_pixel;
+                    convert<Mode, 1>(from + pixel * element, channel_bytes, to + pixel * TCONV_WGMMA_QUAD, plane, step,
+                                     pixel < patch);
+                }
             }
             fence_for_async_proxy();
             __syncwarp();
@@ -188,14 +207,15 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
 {
     using Quad = quad_of<Mode>;
     using Element = typename Mode::Element;
-    const uint32_t quad_bytes = layer.patch * TCONV_WGMMA_QUAD, plane = 2 * layer.steps * quad_bytes;
+    constexpr int AT_ONCE = Mode::STRICT ? 2 : 4; /* quads that are on their way */
+    const int quads = 2 * layer.steps;
+    const uint32_t quad_bytes = layer.patch * TCONV_WGMMA_QUAD, plane = quads * quad_bytes;
     ring stage = {0, 1};
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
         const int first_column = box_column(layer, tile), first_row = tile.row + layer.first_row;
-        const int group = tile.block / layer.group_blocks;
         const Element *src = static_cast<const Element *>(layer.src) + tile.image * layer.src_image +
-                             (int64_t)group * layer.group_in * layer.src_channel;
+                             (int64_t)tile.group * layer.group_in * layer.src_channel;
         int channels = layer.group_in;
         for (int chunk = 0; chunk < layer.chunks; chunk++) {
             barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
@@ -206,15 +226,23 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
                 const bool inside =
                     (unsigned)row < (unsigned)layer.in_rows && (unsigned)column < (unsigned)layer.in_columns;
                 const Element *from = src + (int64_t)row * layer.in_columns + column;
-#pragma unroll 2
-                for (int quad = 0; quad < 2 * layer.steps; quad++) {
-                    uint32_t values[Quad::CHANNELS];
+#pragma unroll 1
+                for (int first = 0; first < quads; first += AT_ONCE) {
+                    uint32_t values[AT_ONCE][Quad::CHANNELS];
 #pragma unroll
-                    for (int c = 0; c < Quad::CHANNELS; c++)
-                        values[c] =
-                            load_element(from + c * layer.src_channel, inside && quad * Quad::CHANNELS + c < channels);
-                    Quad::store_pixel(values, to + quad * quad_bytes + pixel * TCONV_WGMMA_QUAD, plane);
-                    from += Quad::CHANNELS * layer.src_channel;
+                    for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+                        for (int c = 0; c < Quad::CHANNELS; c++) {
+                            const int channel = (first + i) * Quad::CHANNELS + c;
+                            values[i][c] = load_element(from + (i * Quad::CHANNELS + c) * layer.src_channel,
+                                                        inside && first + i < quads && channel < channels);
+                        }
+#pragma unroll
+                    for (int i = 0; i < AT_ONCE; i++)
+                        if (first + i < quads)
+                            Quad::store_pixel(values[i], to + (first + i) * quad_bytes + pixel * TCONV_WGMMA_QUAD,
+                                              plane);
+                    from += AT_ONCE * Quad::CHANNELS * layer.src_channel;
                 }
             }
             fence_for_async_proxy();

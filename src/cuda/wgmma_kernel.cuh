@@ -7,7 +7,7 @@
  * pair of barriers, full and empty. A tap is an offset into the stage: consecutive pixels of the patch are consecutive
  * columns of the product, so that nothing is copied for a tap.
  *
- * Numeric order: chunks of channels, taps by rows, then steps and columns, as the layer alone decides. In strict f32 each
+ * Numeric order: chunks of channels, taps by rows, then steps and columns, as the layer and the device alone decide. In strict f32 each
  * factor is split, x = big + small, and small * big + big * small + big * big of up to four products at a time are summed by
  * the tensor cores from zero, and then added to f32 sums. Bias last.
  */
@@ -26,11 +26,11 @@ template <class Element>
 __device__ __forceinline__ void load_bias(const tconv_wgmma_parameters &layer, const tile_place &tile, int group,
                                           int warp, int lane, float (&bias)[2])
 {
-    const Element *from = static_cast<const Element *>(layer.bias) + tile.block / layer.group_blocks * layer.group_out;
+    const Element *from = static_cast<const Element *>(layer.bias) + tile.group * layer.group_out;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int m = warp * STAGED_ROWS + lane / 4 + 8 * i;
-        const int channel = first_channel(layer, tile, group) + m % layer.block_channels;
+        const int channel = tile.channel + group * layer.group_channels + m % layer.block_channels;
         bias[i] = layer.bias != NULL && channel < layer.group_out ? to_compute(from[channel]) : 0.0f;
     }
 }
@@ -48,18 +48,9 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
     buffer_walk slot(shared.slot_full, shared.slots, layer.slot_bytes, layer.slots);
     uint32_t staged_parity = ~0u; /* a bit for each buffer */
 
-    slot_order order;
     factors at;
-    order.odd = layer.column_taps[0] > layer.column_taps[1];
-    const bool along_steps = layer.column_taps[0] == 1;
-    order.runs = along_steps ? 1 : layer.steps;
-    order.count = along_steps ? layer.steps : layer.column_taps[1];
-    order.run_weights = layer.step_weights;
-    order.run_pixels = 2 * layer.patch;
-    at.weights_small = PRODUCT_ROWS;
+    const tconv_wgmma_order order = in_registers(layer.order[0]);
     at.pixels_small = layer.steps * 2 * layer.patch;
-    at.weights_step = along_steps ? layer.step_weights : Mode::PLANES * PRODUCT_ROWS;
-    at.pixels_step = along_steps ? 2 * layer.patch : -layer.column_step;
     const int row_taps = layer.row_taps[group], max_row_taps = layer.max_row_taps, chunks = layer.chunks;
     uint32_t first_weights[UNITS], first_pixel[UNITS];
 #pragma unroll
@@ -77,20 +68,23 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
         int accumulate = 0;
 #pragma unroll 1
         for (int chunk = 0; chunk < chunks; chunk++) {
-            barrier_wait(stage.barrier, stage.parity);
+            wait_for_buffer<Mode>(stage.barrier, stage.parity, pending);
             uint32_t pixels = stage.buffer + skipped;
 #pragma unroll 1
             for (int row_tap = 0; row_tap < max_row_taps; row_tap++) {
-                barrier_wait(slot.barrier, slot.parity);
+                wait_for_buffer<Mode>(slot.barrier, slot.parity, pending);
                 if (row_tap < row_taps) {
-#pragma unroll 1
-                    for (int run = 0; run < order.runs; run++) {
 #pragma unroll
-                        for (int unit = 0; unit < UNITS; unit++) {
-                            at.weights[unit] = first_weights[unit] + slot.buffer + run * order.run_weights;
-                            at.pixels[unit] = first_pixel[unit] + pixels + run * order.run_pixels;
-                        }
-                        multiply_run<Mode, N>(sums, at, order.count, order.odd, accumulate, pending);
+                    for (int unit = 0; unit < UNITS; unit++) {
+                        at.weights[unit] = first_weights[unit] + slot.buffer;
+                        at.pixels[unit] = first_pixel[unit] + pixels;
+                    }
+                    if (layer.same_order) {
+                        multiply_slot<Mode, N, 0, UNITS>(sums, at, order, accumulate, pending);
+                    } else {
+                        int first_sum = accumulate;
+                        multiply_slot<Mode, N, 0, 1>(sums, at, layer.order[0], first_sum, pending);
+                        multiply_slot<Mode, N, 1, 1>(sums, at, layer.order[1], accumulate, pending);
                     }
                 } else {
                     products_wait<0>();
@@ -98,9 +92,13 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
                 }
                 pixels -= layer.row_step;
                 pending.slot = signals ? slot.barrier + EMPTY : 0;
+                if (Mode::STRICT)
+                    pending.release();
                 slot.next();
             }
             pending.stage = signals ? stage.barrier + EMPTY : 0;
+            if (Mode::STRICT)
+                pending.release();
             stage.next();
         }
         products_wait<0>();
@@ -113,16 +111,17 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
             char *staged = shared.staged + (warp * layer.staged_turns + buffer) * STAGED_BYTES<Mode, N>;
             barrier_wait(shared.staged_empty + 8 * place_of_warp, staged_parity >> buffer & 1);
             staged_parity ^= 1 << buffer;
-            if (interleaved) {
-                using Staging = staging<Mode, N, true>;
-                const turn_place place = find_turn<Staging>(layer, tile, group, warp % GROUP_WARPS, turn);
-                stage_phases<Mode, N>(sums, bias, layer.first_phase == 1,
-                                      staged + shift_of<Element>(layer, place, lane / 4), turn, lane);
-            } else {
-                using Staging = staging<Mode, N, false>;
-                const turn_place place = find_turn<Staging>(layer, tile, group, warp % GROUP_WARPS, turn);
-                stage_rows<Mode, N>(sums, bias, staged + shift_of<Element>(layer, place, lane / 4), turn, lane);
-            }
+            const int own = warp % GROUP_WARPS;
+            if (interleaved)
+                stage_phases<Mode, N>(
+                    sums, bias, layer.first_phase == 1,
+                    staged + staged_shift<Mode, staging<Mode, N, true>>(layer, tile, group, own, turn, lane), turn,
+                    lane);
+            else
+                stage_rows<Mode, N>(
+                    sums, bias,
+                    staged + staged_shift<Mode, staging<Mode, N, false>>(layer, tile, group, own, turn, lane), turn,
+                    lane);
             fence_for_async_proxy();
             __syncwarp();
             if (lane == 0)

@@ -35,6 +35,15 @@ constexpr int tconv_wgmma_staged_bytes(int N, int element_size)
     return 8 * TCONV_WGMMA_UNITS * tconv_wgmma_staged_pitch(N, element_size) + 128;
 }
 
+/* How a unit's products of a slot follow one another: runs of count products each, from a tap to the next or, where there is
+ * one, from a step to the next; where there are two, in pairs from a step to the next. In units of 16 bytes and pixels. */
+struct tconv_wgmma_order {
+    int runs, count;
+    uint32_t run_weights, run_pixels;   /* from a run to the next */
+    uint32_t weights, pixels;           /* from the first product of a pair to the second */
+    uint32_t pair_weights, pair_pixels; /* from a pair to the next */
+};
+
 struct tconv_wgmma_parameters {
     const void *src, *weights /* packed, by slots */, *bias /* or NULL */;
     void *dst;
@@ -61,13 +70,16 @@ struct tconv_wgmma_parameters {
     int column_taps[TCONV_WGMMA_UNITS], column_step;          /* unit 0 has as many as unit 1, or one more */
     int group_weights, unit_weights; /* in 16 bytes: from the weights of a group, a unit to the next; 0: they share */
     int step_weights;                /* from a step to the next */
+    tconv_wgmma_order order[TCONV_WGMMA_UNITS];
+    bool same_order; /* of both units, which then multiply together */
 
     int stride_h, row_residue[TCONV_WGMMA_GROUPS];
-    int column_phases; /* 1 or 2: the units of a warpgroup are two column phases */
-    int first_phase;   /* which of them has residue 0 */
-    bool store_bulk;   /* whether the copy engine writes rows, but for their ends */
-    int bulk_period;   /* channels after which rows of dst lie alike modulo 16 bytes */
-    int store_vector;  /* if not by bulk: elements that are stored at once */
+    int column_phases;  /* 1 or 2: the units of a warpgroup are two column phases */
+    int first_phase;    /* which of them has residue 0 */
+    bool store_bulk;    /* whether the copy engine writes rows, but for their ends */
+    int bulk_period;    /* channels after which rows of dst lie alike modulo 16 bytes */
+    bool staged_shifts; /* whether rows of dst begin anywhere but at multiples of 16 bytes */
+    int store_vector;   /* if not by bulk: elements that are stored at once */
 
     int stages, boxes, slots; /* buffers of converted patches, of patches as they lie in src, of weights */
     int staged_turns;         /* 1 or 2: buffers of sums that a warp has */

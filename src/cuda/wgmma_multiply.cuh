@@ -7,36 +7,51 @@
 namespace tconv_wgmma
 {
 
-/* The operands of a warpgroup's next products, as low words: see operand. */
+/* Keeps an order in registers: what lies in constant memory is else read again for each product. */
+__device__ __forceinline__ tconv_wgmma_order in_registers(tconv_wgmma_order order)
+{
+    asm volatile("" : "+r"(order.weights), "+r"(order.pixels), "+r"(order.pair_weights), "+r"(order.pair_pixels));
+    return order;
+}
+
+/* The operands of the units' next products, as low words: see operand. */
 struct factors {
     uint32_t weights[TCONV_WGMMA_UNITS], pixels[TCONV_WGMMA_UNITS];
-    uint32_t weights_step, pixels_step;   /* to the next tap or step */
-    uint32_t weights_small, pixels_small; /* to the plane of what rounding left */
+    uint32_t pixels_small; /* to the plane of what rounding left */
+    /* Of product i of a stroke. */
+    __device__ __forceinline__ uint64_t weights_of(const tconv_wgmma_order &order, int unit, int i) const
+    {
+        return operand(weights[unit] + i % 2 * order.weights + i / 2 * order.pair_weights);
+    }
+    __device__ __forceinline__ uint64_t pixels_of(const tconv_wgmma_order &order, int unit, int i) const
+    {
+        return operand(pixels[unit] + i % 2 * order.pixels + i / 2 * order.pair_pixels);
+    }
 };
 
-/* count products of each of the first `units` units. */
-template <class Mode, int N, int count, int units>
-__device__ __forceinline__ void multiply(float (&sums)[UNITS][N / 2], factors &at, int accumulate)
+/* count products of each of `units` units. */
+template <class Mode, int N, int count, int first, int units>
+__device__ __forceinline__ void multiply(float (&sums)[UNITS][N / 2], const factors &at, const tconv_wgmma_order &order,
+                                         int accumulate)
 {
     using Product = product<Mode::TYPE, N>;
     products_begin();
 #pragma unroll
     for (int i = 0; i < count; i++)
 #pragma unroll
-        for (int unit = 0; unit < units; unit++)
-            Product::add(sums[unit], operand(at.weights[unit] + i * at.weights_step),
-                         operand(at.pixels[unit] + i * at.pixels_step), i > 0 ? 1 : accumulate);
+        for (int unit = first; unit < first + units; unit++)
+            Product::add(sums[unit], at.weights_of(order, unit, i), at.pixels_of(order, unit, i),
+                         i > 0 ? 1 : accumulate);
     products_commit();
     products_wait<1>();
 }
 
-/* The same in strict f32: small products first, from zero; then their sum joins the others. */
-template <class Mode, int N, int count>
-__device__ __forceinline__ void multiply_strict(float (&sums)[UNITS][N / 2], const factors &at, int unit,
-                                                int accumulate)
+/* The same of one unit in strict f32: small products first, from zero; then their sum joins the others. */
+template <class Mode, int N, int count, int unit>
+__device__ __forceinline__ void multiply_strict(float (&sums)[UNITS][N / 2], const factors &at,
+                                                const tconv_wgmma_order &order, int accumulate)
 {
     using Product = product<Mode::TYPE, N>;
-    const uint32_t weights = at.weights[unit], pixels = at.pixels[unit];
     float partial[N / 2];
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
@@ -44,13 +59,13 @@ __device__ __forceinline__ void multiply_strict(float (&sums)[UNITS][N / 2], con
     products_begin();
 #pragma unroll
     for (int i = 0; i < count; i++) {
-        const uint32_t weight = weights + i * at.weights_step, pixel = pixels + i * at.pixels_step;
-        Product::add(partial, operand(weight + at.weights_small), operand(pixel), i > 0);
-        Product::add(partial, operand(weight), operand(pixel + at.pixels_small), 1);
+        const uint64_t weights = at.weights_of(order, unit, i), pixels = at.pixels_of(order, unit, i);
+        Product::add(partial, weights + PRODUCT_ROWS, pixels, i > 0);
+        Product::add(partial, weights, pixels + at.pixels_small, 1);
     }
 #pragma unroll
     for (int i = 0; i < count; i++)
-        Product::add(partial, operand(weights + i * at.weights_step), operand(pixels + i * at.pixels_step), 1);
+        Product::add(partial, at.weights_of(order, unit, i), at.pixels_of(order, unit, i), 1);
     products_commit();
     products_wait<0>();
 #pragma unroll
@@ -70,6 +85,20 @@ struct pending_release {
     }
 };
 
+/* Waits for a buffer, but not while it keeps others: who fills this one may be waiting for them. In strict f32 they have been
+ * released already, because every stroke is waited for. */
+template <class Mode>
+__device__ __forceinline__ void wait_for_buffer(uint32_t barrier, uint32_t parity, pending_release &pending)
+{
+    if (!Mode::STRICT) {
+        if (__all_sync(~0u, barrier_is_complete(barrier, parity)))
+            return;
+        products_wait<0>();
+        pending.release();
+    }
+    barrier_wait(barrier, parity);
+}
+
 /* Buffers, in units of 16 bytes, as those that multiply walk them. */
 struct buffer_walk {
     uint32_t barrier, buffer, parity;
@@ -88,52 +117,53 @@ struct buffer_walk {
     }
 };
 
-/* How the products of a slot follow one another: along the taps of a row, once for each step, or, where there is one tap,
- * along the steps. */
-struct slot_order {
-    int runs, count;
-    bool odd; /* unit 0 has one tap more */
-    uint32_t run_weights, run_pixels;
-};
-
-/* One group of products of the first `units` units, and on to the next. */
-template <class Mode, int N, int count, int units>
-__device__ __forceinline__ void multiply_stroke(float (&sums)[UNITS][N / 2], factors &at, int &accumulate,
+/* One group of products of `units` units, and on to the next. */
+template <class Mode, int N, int count, int first, int units>
+__device__ __forceinline__ void multiply_stroke(float (&sums)[UNITS][N / 2], factors &at,
+                                                const tconv_wgmma_order &order, int &accumulate,
                                                 pending_release &pending)
 {
     if (Mode::STRICT) {
-#pragma unroll
-        for (int unit = 0; unit < units; unit++)
-            multiply_strict<Mode, N, count>(sums, at, unit, accumulate);
+        multiply_strict<Mode, N, count, first>(sums, at, order, accumulate);
+        if (units == UNITS)
+            multiply_strict<Mode, N, count, UNITS - 1>(sums, at, order, accumulate);
     } else {
-        multiply<Mode, N, count, units>(sums, at, accumulate);
+        multiply<Mode, N, count, first, units>(sums, at, order, accumulate);
     }
 #pragma unroll
-    for (int unit = 0; unit < units; unit++) {
-        at.weights[unit] += count * at.weights_step;
-        at.pixels[unit] += count * at.pixels_step;
+    for (int unit = first; unit < first + units; unit++) {
+        at.weights[unit] += count / 2 * order.pair_weights;
+        at.pixels[unit] += count / 2 * order.pair_pixels;
     }
     accumulate = 1;
     pending.release();
 }
 
-/* A run: TCONV_WGMMA_STROKE products at a time, then what is left of them, then the one that only unit 0 has. */
-template <class Mode, int N>
-__device__ __forceinline__ void multiply_run(float (&sums)[UNITS][N / 2], factors &at, int count, bool odd,
-                                             int &accumulate, pending_release &pending)
+/* A slot's products of `units` units that have the same order: TCONV_WGMMA_STROKE at a time, then what is left of a run. */
+template <class Mode, int N, int first, int units>
+__device__ __forceinline__ void multiply_slot(float (&sums)[UNITS][N / 2], const factors &begin,
+                                              const tconv_wgmma_order &order, int &accumulate, pending_release &pending)
 {
     static_assert(TCONV_WGMMA_STROKE == 4, "as here");
 #pragma unroll 1
-    for (; count >= 4; count -= 4)
-        multiply_stroke<Mode, N, 4, UNITS>(sums, at, accumulate, pending);
-    if (count == 3)
-        multiply_stroke<Mode, N, 3, UNITS>(sums, at, accumulate, pending);
-    else if (count == 2)
-        multiply_stroke<Mode, N, 2, UNITS>(sums, at, accumulate, pending);
-    else if (count == 1)
-        multiply_stroke<Mode, N, 1, UNITS>(sums, at, accumulate, pending);
-    if (odd)
-        multiply_stroke<Mode, N, 1, 1>(sums, at, accumulate, pending);
+    for (int run = 0; run < order.runs; run++) {
+        factors at = begin;
+#pragma unroll
+        for (int unit = first; unit < first + units; unit++) {
+            at.weights[unit] += run * order.run_weights;
+            at.pixels[unit] += run * order.run_pixels;
+        }
+        int count = order.count;
+#pragma unroll 1
+        for (; count >= 4; count -= 4)
+            multiply_stroke<Mode, N, 4, first, units>(sums, at, order, accumulate, pending);
+        if (count == 3)
+            multiply_stroke<Mode, N, 3, first, units>(sums, at, order, accumulate, pending);
+        else if (count == 2)
+            multiply_stroke<Mode, N, 2, first, units>(sums, at, order, accumulate, pending);
+        else if (count == 1)
+            multiply_stroke<Mode, N, 1, first, units>(sums, at, order, accumulate, pending);
+    }
 }
 
 } // namespace tconv_wgmma

@@ -23,19 +23,21 @@ constexpr int WARP = 32, MAX_VECTOR = 4; /* elements that a lane stores at once 
 
 /* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
  * fits is taken. */
-constexpr int BUFFERS[][4] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4, 1}, {2, 2, 4, 2},
-                              {2, 2, 6, 2}, {2, 3, 6, 2}, {3, 3, 6, 2}, {3, 4, 8, 2}, {4, 4, 8, 2}};
+constexpr int BUFFERS[][4] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4, 1}, {3, 2, 4, 1},
+                              {3, 3, 5, 1}, {3, 3, 6, 1}, {2, 2, 4, 2}, {2, 2, 6, 2}, {2, 3, 6, 2},
+                              {3, 3, 6, 2}, {3, 4, 8, 2}, {4, 4, 8, 2}};
 
 /*
  * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the second-level
  * cache to each multiprocessor when all load, measured, and of a row of a box, however short; of shared memory; of a warp to
  * convert 32 pixels of a quad; of a stroke that its warpgroup cannot hide, and for each of its sums where they are added in
- * f32; for handing over a chunk; at the end of a tile; of a bulk copy of a row, and of
- * a warp to store a vector a lane.
+ * f32; for handing over a chunk; at the end of a tile; of a bulk copy of a row, and of one whose channels lie differently
+ * modulo 16 bytes; of a warp to store a vector a lane. Last the share of its products that a tile's time is longer by, so that
+ * of two tiles that wait equally long for something else the one with fewer products is taken.
  */
-constexpr double LATENCY = 1500, L2_BYTES = 22, BOX_ROW_CYCLES = 8, SHARED_BYTES = 128, CONVERT_CYCLES = 60,
-                 STROKE_CYCLES = 120, ADD_CYCLES = 1.5, CHUNK_CYCLES = 250, TILE_CYCLES = 1500, ROW_CYCLES = 28,
-                 VECTOR_CYCLES = 20, PRODUCT_SHARE = 0.02;
+constexpr double LATENCY = 1500, L2_BYTES = 22, BOX_ROW_CYCLES = 8, SHARED_BYTES = 128, CONVERT_CYCLES = 40,
+                 STROKE_CYCLES = 120, ADD_CYCLES = 1.5, CHUNK_CYCLES = 400, TILE_CYCLES = 1500, ROW_CYCLES = 28,
+                 APART_ROW_CYCLES = 40, VECTOR_CYCLES = 20, PRODUCT_SHARE = 0.02;
 
 struct tile_choice {
     int shape; /* of the mode's */
@@ -200,27 +202,26 @@ size_t staged_bytes(const tconv_layer *layer, const tconv_wgmma_shape *shape)
     return WARPS * tconv_wgmma_staged_bytes(shape->N, (int)layer->problem.element_size);
 }
 
-bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_plan *made)
+/* In which order a unit with so many taps in a row multiplies. */
+tconv_wgmma_order order_of(const tconv_wgmma_parameters *of, int taps, int product_rows)
 {
-    tconv_wgmma_parameters *to = &made->parameters;
-    const int planes = planes_of(made->mode), element = (int)layer->problem.element_size;
-    const int product = planes * TCONV_WGMMA_M * 2 * TCONV_WGMMA_QUAD;
-    const bool own_weights = layer->rows.count == 2 || choice->channel_groups; /* each warpgroup */
-    const bool column_phases = layer->columns.count == 2;
-    const int taps = to->column_taps[0] + (column_phases ? to->column_taps[1] : 0);
-    to->steps = choice->steps;
-    to->chunk_channels = choice->steps * 2 * TCONV_WGMMA_QUAD / element;
-    to->chunks = (int)tconv_ceil_div(layer->problem.group_in, to->chunk_channels);
-    to->step_weights = taps * product / TCONV_WGMMA_QUAD;
-    to->unit_weights = column_phases ? to->column_taps[0] * product / TCONV_WGMMA_QUAD : 0;
-    to->group_weights = own_weights ? to->steps * to->step_weights : 0;
-    to->slot_bytes = (uint32_t)((own_weights ? 2 : 1) * to->steps * taps * product);
-    to->box_bytes = (uint32_t)(to->chunk_channels * to->patch * element);
-    to->stage_bytes = (uint32_t)(planes * 2 * to->steps * to->patch * TCONV_WGMMA_QUAD);
-    /* A chunk must not reach into the next group. */
-    if (layer->problem.groups > 1 && layer->problem.group_in % to->chunk_channels != 0)
-        return false;
-    const int64_t staged = (int64_t)staged_bytes(layer, &made->shape);
+    tconv_wgmma_order order;
+    const int step_weights = of->step_weights, step_pixels = 2 * of->patch;
+    const bool pairs = taps == 2 && of->steps % 2 == 0, along_steps = taps == 1;
+    order.runs = pairs || along_steps ? 1 : of->steps;
+    order.count = pairs || along_steps ? of->steps * taps : taps;
+    order.run_weights = step_weights;
+    order.run_pixels = step_pixels;
+    order.weights = along_steps ? step_weights : product_rows;
+    order.pixels = along_steps ? step_pixels : -of->column_step;
+    order.pair_weights = pairs ? step_weights : 2 * order.weights;
+    order.pair_pixels = pairs ? step_pixels : 2 * order.pixels;
+    return order;
+}
+
+/* Takes the most buffers that fit; false where none do. */
+bool take_buffers(int64_t staged, tconv_wgmma_parameters *to)
+{
     to->stages = 0;
     for (size_t i = 0; i < sizeof BUFFERS / sizeof BUFFERS[0]; i++)
         if ((int64_t)BUFFERS[i][0] * to->stage_bytes + (int64_t)BUFFERS[i][1] * to->box_bytes +
@@ -234,20 +235,43 @@ bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_
     return to->stages > 0;
 }
 
-/* Groups of products that a sum is made of. */
-int64_t strokes_of(const tconv_wgmma_parameters *of)
+bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_plan *made)
 {
-    const bool along_steps = of->column_taps[0] == 1;
-    const int64_t runs = along_steps ? 1 : of->steps, count = along_steps ? of->steps : of->column_taps[1];
-    const int64_t odd = of->column_taps[0] - of->column_taps[1];
-    return (int64_t)of->chunks * of->max_row_taps * runs * (tconv_ceil_div(count, TCONV_WGMMA_STROKE) + odd);
+    tconv_wgmma_parameters *to = &made->parameters;
+    const int planes = planes_of(made->mode), element = (int)layer->problem.element_size;
+    const int product = planes * TCONV_WGMMA_M * 2 * TCONV_WGMMA_QUAD, product_rows = product / TCONV_WGMMA_QUAD;
+    const bool own_weights = layer->rows.count == 2 || choice->channel_groups; /* each warpgroup */
+    const bool column_phases = layer->columns.count == 2;
+    const int taps = to->column_taps[0] + (column_phases ? to->column_taps[1] : 0);
+    to->steps = choice->steps;
+    to->chunk_channels = choice->steps * 2 * TCONV_WGMMA_QUAD / element;
+    to->chunks = (int)tconv_ceil_div(layer->problem.group_in, to->chunk_channels);
+    to->step_weights = taps * product_rows;
+    to->unit_weights = column_phases ? to->column_taps[0] * product_rows : 0;
+    to->group_weights = own_weights ? to->steps * to->step_weights : 0;
+    to->slot_bytes = (uint32_t)((own_weights ? 2 : 1) * to->steps * taps * product);
+    to->box_bytes = (uint32_t)(to->chunk_channels * to->patch * element);
+    to->stage_bytes = (uint32_t)(planes * 2 * to->steps * to->patch * TCONV_WGMMA_QUAD);
+    for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
+        to->order[unit] = order_of(to, to->column_taps[unit], product_rows);
+    to->same_order = to->column_taps[0] == to->column_taps[1];
+    /* A chunk must not reach into the next group. */
+    return (layer->problem.groups == 1 || layer->problem.group_in % to->chunk_channels == 0) &&
+           take_buffers((int64_t)staged_bytes(layer, &made->shape), to);
+}
+
+/* Groups of products that a unit's sum is made of. */
+int64_t strokes_of(const tconv_wgmma_parameters *of, int unit)
+{
+    return (int64_t)of->chunks * of->max_row_taps * of->order[unit].runs *
+           tconv_ceil_div(of->order[unit].count, TCONV_WGMMA_STROKE);
 }
 
 /*
  * Cycles of the multiprocessor with most tiles. The roles work side by side: the slowest of them counts, and each needs
  * its buffers for as long as it and its neighbour take with one.
  */
-double estimate(const tconv_wgmma_plan *made, int multiprocessors)
+double estimate(const tconv_wgmma_plan *made)
 {
     const tconv_wgmma_parameters *of = &made->parameters;
     const bool strict = made->mode == TCONV_WGMMA_STRICT;
@@ -260,9 +284,10 @@ double estimate(const tconv_wgmma_plan *made, int multiprocessors)
     const double weights = (double)of->slot_bytes * of->max_row_taps;
     const double operands = products * (TCONV_WGMMA_M + N) * 2 * TCONV_WGMMA_QUAD;
     const double memory = (operands + 2.0 * of->box_bytes + of->stage_bytes + weights) / SHARED_BYTES;
-    const double strokes = (double)strokes_of(of) / of->chunks;
-    const double add = strict ? N * units / 2 * ADD_CYCLES : 0;
-    const double alone = products * N / 4 + strokes * ((strict ? units : 1) * STROKE_CYCLES + add);
+    const bool together = of->same_order && !strict;
+    const double strokes = (double)(strokes_of(of, 0) + (together ? 0 : strokes_of(of, 1))) / of->chunks;
+    const double add = strict ? N / 2 * ADD_CYCLES : 0;
+    const double alone = products * N / 4 + strokes * (STROKE_CYCLES + add);
     const double multiply = fmax(fmax(products * N / 2, memory), alone);
     const double convert = 2.0 * of->steps * of->patch / (4 * 32) * CONVERT_CYCLES * planes_of(made->mode);
     const double box = fmax(of->box_bytes / L2_BYTES, of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES);
@@ -272,16 +297,17 @@ double estimate(const tconv_wgmma_plan *made, int multiprocessors)
     const double stage = (convert + multiply) / of->stages;
     const double chunk = fmax(fmax(fmax(multiply, convert), fmax(load, slot)), fmax(stage, traffic));
     /* A run is stored by vectors where its rows are short. */
-    const double pixels = of->column_phases * of->unit_columns;
-    const double row = of->run_columns == 0 ? of->unit_rows * ROW_CYCLES
-                                            : fmin((1 + (double)of->unit_columns / of->run_columns) * ROW_CYCLES,
-                                                   pixels / MAX_VECTOR / WARP * VECTOR_CYCLES);
+    const int element = made->mode == TCONV_WGMMA_TF32 || strict ? 4 : 2;
+    const bool apart = of->dst_channel * element % TCONV_WGMMA_BOX_ALIGNMENT != 0;
+    const double vectors = (double)of->column_phases * of->unit_columns / MAX_VECTOR / WARP;
+    const double rows = of->run_columns > 0 ? 1 + (double)of->unit_columns / of->run_columns : of->unit_rows;
+    const double bulk = rows * (apart ? APART_ROW_CYCLES : ROW_CYCLES);
+    const double row = of->run_columns > 0 ? fmin(bulk, vectors * VECTOR_CYCLES) : bulk;
     const double store = TCONV_WGMMA_M * TCONV_WGMMA_GROUPS * (of->column_phases == 2 ? 1 : units) * row;
     const double wait = of->staged_turns == 2 ? 0 : store / 4;
-    /* Of two tiles that are equal but for it, the one with fewer products. */
     const double tile =
         fmax(of->chunks * (chunk + CHUNK_CYCLES) + TILE_CYCLES + wait, store) + of->chunks * multiply * PRODUCT_SHARE;
-    return tile * (double)tconv_ceil_div(of->tiles, multiprocessors);
+    return tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks);
 }
 
 /* Describes the layer in tiles of this choice; false where that does not fit. */
@@ -296,7 +322,7 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     lay_out_units(layer, choice, to);
     if (!(is_run(layer) ? lay_out_run(layer, made) : lay_out_patch(layer, choice, made)) ||
         !lay_out_buffers(layer, choice, made) ||
-        (made->mode == TCONV_WGMMA_STRICT && strokes_of(to) > TCONV_WGMMA_MAX_STROKES))
+        (made->mode == TCONV_WGMMA_STRICT && tconv_max(strokes_of(to, 0), strokes_of(to, 1)) > TCONV_WGMMA_MAX_STROKES))
         return false;
     to->src_image = problem->src.n;
     to->src_channel = problem->src.c;
@@ -313,7 +339,8 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     if (tiles >= TCONV_WGMMA_MAX_EXTENT)
         return false;
     to->tiles = (int)tiles;
-    made->cycles = estimate(made, multiprocessors);
+    made->thread_blocks = (int)tconv_max(1, tconv_min(tiles, multiprocessors));
+    made->cycles = estimate(made);
     return true;
 }
 

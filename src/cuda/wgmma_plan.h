@@ -13,7 +13,7 @@ struct tconv_wgmma_plan {
     tconv_wgmma_shape shape;
     tconv_wgmma_parameters parameters; /* without addresses */
     int64_t choice;                    /* the tile as a number, from which the plan can be made again */
-    int patch_rows;
+    int patch_rows, thread_blocks;
     double cycles; /* of the fullest multiprocessor */
 };
 

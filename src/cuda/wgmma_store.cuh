@@ -19,53 +19,63 @@ template <class Mode, int N, bool interleaved> struct staging {
 };
 template <class Mode, int N> constexpr int STAGED_BYTES = tconv_wgmma_staged_bytes(N, sizeof(typename Mode::Element));
 
-/* Where a turn of a warp goes in dst: elements first to end of rows that are row_elements long, staged one after another. In
- * a run they begin in the middle of the first row. */
-struct turn_place {
-    int64_t offset; /* elements: of the turn's first output channel, where the first row begins */
-    int channels;   /* of the turn's rows of M that exist */
+/* Where a unit goes in dst: elements first to end of rows that are row_elements long, staged one after another. In a run they
+ * begin in the middle of the first row. */
+struct unit_place {
+    int64_t offset; /* elements: of the layer's group's first output channel, where the first row begins */
     int row_elements, first, end;
 };
 
-template <class Staging>
-__device__ __forceinline__ turn_place find_turn(const tconv_wgmma_parameters &layer, const tile_place &tile, int group,
-                                                int warp, int turn)
+/* row_pixels: elements of dst for each position. stack_row: which of the rows that share M. */
+__device__ __forceinline__ unit_place find_unit(const tconv_wgmma_parameters &layer, const tile_place &tile, int group,
+                                                int unit, int stack_row, int row_pixels)
 {
-    constexpr int ROW_PIXELS = Staging::ROW_PIXELS;
-    const int m = warp * STAGED_ROWS + (Staging::HALVES ? turn * Staging::ROWS : 0), unit = Staging::HALVES ? 0 : turn;
-    const int channel = first_channel(layer, tile, group) + m % layer.block_channels;
     const int column = tile.column + layer.unit_column[group][unit];
-    int row = tile.row + layer.unit_row[group][unit] + m / layer.block_channels, first_element = column * ROW_PIXELS;
-    turn_place place;
-    place.channels = min(Staging::ROWS, layer.group_out - channel);
+    int row = tile.row + layer.unit_row[group][unit] + stack_row, first_element = column * row_pixels;
+    unit_place place;
     if (layer.run_columns > 0) {
         const int left = min(layer.tile_columns - layer.unit_column[group][unit], layer.in_columns - column);
         row = column / layer.run_columns;
         first_element = 0;
-        place.row_elements = layer.run_columns * ROW_PIXELS;
-        place.first = (column - row * layer.run_columns) * ROW_PIXELS;
-        place.end = place.first + min(layer.unit_columns, left) * ROW_PIXELS;
+        place.row_elements = layer.run_columns * row_pixels;
+        place.first = (column - row * layer.run_columns) * row_pixels;
+        place.end = place.first + min(layer.unit_columns, left) * row_pixels;
     }
     row = row * layer.stride_h + layer.row_residue[group];
     if (layer.run_columns == 0) {
         /* Strides are 1 or 2. */
         const int rows = (layer.out_rows - row + layer.stride_h - 1) >> (layer.stride_h - 1);
-        place.row_elements = min(layer.tile_columns * ROW_PIXELS, layer.out_columns - first_element);
+        place.row_elements = min(layer.tile_columns * row_pixels, layer.out_columns - first_element);
         place.first = 0;
         place.end = min(layer.unit_rows, rows) * place.row_elements;
     }
-    place.offset = tile.image * layer.dst_image +
-                   ((int64_t)(tile.block / layer.group_blocks) * layer.group_out + channel) * layer.dst_channel +
+    place.offset = tile.image * layer.dst_image + (int64_t)tile.group * layer.group_out * layer.dst_channel +
                    (int64_t)row * layer.out_columns + first_element;
     return place;
 }
 
-/* The bytes by which a row of dst is past a multiple of 16: bulk copies want the staged row to be so as well. */
-template <class Element>
-__device__ __forceinline__ int shift_of(const tconv_wgmma_parameters &layer, const turn_place &place, int channel)
+/* The first output channel of a warp's turn, in the layer's group. */
+template <class Staging>
+__device__ __forceinline__ int turn_channel(const tconv_wgmma_parameters &layer, const tile_place &tile, int group,
+                                            int warp, int turn)
 {
-    const Element *to = static_cast<const Element *>(layer.dst) + place.offset + place.first;
-    return layer.store_bulk ? (int)(uintptr_t)(to + channel * layer.dst_channel) & 15 : 0;
+    const int m = warp * STAGED_ROWS + (Staging::HALVES ? turn * Staging::ROWS : 0);
+    return tile.channel + group * layer.group_channels + (m & (layer.block_channels - 1)); /* 32 or 64 */
+}
+
+/* The bytes by which a lane's rows of dst are past a multiple of 16: bulk copies want the staged rows to be so as well. */
+template <class Mode, class Staging>
+__device__ __forceinline__ int staged_shift(const tconv_wgmma_parameters &layer, const tile_place &tile, int group,
+                                            int warp, int turn, int lane)
+{
+    using Element = typename Mode::Element;
+    if (!layer.staged_shifts)
+        return 0;
+    const int unit = Staging::HALVES ? 0 : turn, stack_row = warp * STAGED_ROWS >= layer.block_channels;
+    const unit_place place = find_unit(layer, tile, group, unit, stack_row, Staging::ROW_PIXELS);
+    const int channel = turn_channel<Staging>(layer, tile, group, warp, turn) + lane / 4;
+    const uint32_t offset = (uint32_t)place.offset + place.first + channel * (uint32_t)layer.dst_channel;
+    return (int)((uint32_t)(uintptr_t)layer.dst + offset * (uint32_t)sizeof(Element)) & 15;
 }
 
 __device__ __forceinline__ void stage_pair(char *to, float first, float second, float)
@@ -135,32 +145,53 @@ struct row_ends {
     }
 };
 
-__device__ __forceinline__ void copy_pairs(char *to, const char *from, int bytes)
+/* Less than 16 bytes, by words. */
+__device__ __forceinline__ void copy_end(char *to, const char *from, int bytes)
 {
-    for (int i = 0; i < bytes; i += 4)
-        *reinterpret_cast<uint32_t *>(to + i) = *reinterpret_cast<const uint32_t *>(from + i);
+    uint32_t words[3];
+#pragma unroll
+    for (int i = 0; i < 3; i++)
+        if (4 * i < bytes)
+            words[i] = *reinterpret_cast<const uint32_t *>(from + 4 * i);
+#pragma unroll
+    for (int i = 0; i < 3; i++)
+        if (4 * i < bytes)
+            *reinterpret_cast<uint32_t *>(to + 4 * i) = words[i];
+}
+
+__device__ __forceinline__ void store_channels(char *to, int64_t to_step, uint32_t from, uint32_t from_step, int count,
+                                               int bytes)
+{
+#pragma unroll 1
+    for (; count > 0; count--) {
+        store_bulk(to, from, bytes);
+        to += to_step;
+        from += from_step;
+    }
 }
 
 /* A row of dst of each channel by bulk copies, which one lane asks for; their ends by a lane each. Channel c is staged
  * c * pitch on from `from`, and as far again as its first row of dst is past a multiple of 16, which c * channel + shift is. */
+template <int pitch>
 __device__ __forceinline__ void store_row_bulk(const tconv_wgmma_parameters &layer, char *to, int64_t channel,
-                                               const char *from, int pitch, int channels, int length, int shift,
-                                               int lane)
+                                               const char *from, int channels, int length, int shift, int lane)
 {
-    if (lane == 0) {
-        for (int first = 0; first < layer.bulk_period; first++) {
+    const int period = layer.bulk_period;
+    if (period == 1) {
+        const row_ends ends((int)(uintptr_t)to & 15, length);
+        if (lane == 0 && ends.middle > 0)
+            store_channels(to + ends.head, channel, shared_address(from) + (shift & 15) + ends.head, pitch, channels,
+                           ends.middle);
+        if ((ends.head | ends.tail) == 0)
+            return;
+    } else if (lane == 0) {
+        for (int first = 0; first < min(period, channels); first++) {
             char *target = to + first * channel;
-            uint32_t source = shared_address(from + first * pitch) + ((int)(first * channel + shift) & 15);
+            const uint32_t source = shared_address(from + first * pitch) + ((int)(first * channel + shift) & 15);
             const row_ends ends((int)(uintptr_t)target & 15, length);
-            if (ends.middle == 0)
-                continue;
-            target += ends.head;
-            source += ends.head;
-            for (int c = first; c < channels; c += layer.bulk_period) {
-                store_bulk(target, source, ends.middle);
-                target += layer.bulk_period * channel;
-                source += layer.bulk_period * pitch;
-            }
+            if (ends.middle > 0)
+                store_channels(target + ends.head, period * channel, source + ends.head, period * pitch,
+                               (channels - first + period - 1) / period, ends.middle);
         }
     }
     __syncwarp();
@@ -170,21 +201,22 @@ __device__ __forceinline__ void store_row_bulk(const tconv_wgmma_parameters &lay
         from += row * pitch + ((int)(row * channel + shift) & 15);
         const row_ends ends((int)(uintptr_t)to & 15, length);
         const int at = lane < STAGED_ROWS ? 0 : ends.head + ends.middle;
-        copy_pairs(to + at, from + at, lane < STAGED_ROWS ? ends.head : ends.tail);
+        copy_end(to + at, from + at, lane < STAGED_ROWS ? ends.head : ends.tail);
     }
 }
 
 template <class Mode, class Staging>
-__device__ __forceinline__ void store_rows_bulk(const tconv_wgmma_parameters &layer, const turn_place &place, char *to,
-                                                const char *from, int shift, int lane)
+__device__ __forceinline__ void store_rows_bulk(const tconv_wgmma_parameters &layer, const unit_place &place, char *to,
+                                                const char *from, int channels, int lane)
 {
     constexpr int element = sizeof(typename Mode::Element);
     const int staged_row = (layer.run_columns > 0 ? layer.run_columns : layer.pitch) * Staging::ROW_PIXELS;
+    const int shift = (int)(uintptr_t)(to + place.first * element);
     int begin = place.first, left = place.end - place.first;
     while (left > 0) {
         const int length = min(place.row_elements - begin, left);
-        store_row_bulk(layer, to + begin * element, layer.dst_channel * element, from, Staging::PITCH, place.channels,
-                       length * element, shift, lane);
+        store_row_bulk<Staging::PITCH>(layer, to + begin * element, layer.dst_channel * element, from, channels,
+                                       length * element, shift, lane);
         from += (staged_row - begin) * element;
         to += (int64_t)layer.stride_h * layer.out_columns * element;
         left -= length;
@@ -195,8 +227,8 @@ __device__ __forceinline__ void store_rows_bulk(const tconv_wgmma_parameters &la
 /* Rows of dst that bulk copies cannot write, or not fast, vector elements at a time: the addresses allow it, and lengths are
  * multiples of it. The vectors of all rows are shared out among the lanes, several channels are on their way at once. */
 template <class Mode, class Staging, int vector>
-__device__ __forceinline__ void store_vectors(const tconv_wgmma_parameters &layer, const turn_place &place,
-                                              typename Mode::Element *to, const char *from, int lane)
+__device__ __forceinline__ void store_vectors(const tconv_wgmma_parameters &layer, const unit_place &place,
+                                              typename Mode::Element *to, const char *from, int channels, int lane)
 {
     using Element = typename Mode::Element;
     using Elements = element_vector<Element, vector>;
@@ -208,14 +240,14 @@ __device__ __forceinline__ void store_vectors(const tconv_wgmma_parameters &laye
         const char *from_row = from + (row * staged_row + column - place.first) * (int)sizeof(Element);
         Element *to_row = to + row * dst_row + column;
 #pragma unroll 1
-        for (int c = 0; c < place.channels; c += AT_ONCE) {
+        for (int c = 0; c < channels; c += AT_ONCE) {
             Elements elements[AT_ONCE];
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++)
                 elements[i] = *reinterpret_cast<const Elements *>(from_row + i * Staging::PITCH);
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++) {
-                if (c + i < place.channels)
+                if (c + i < channels)
                     *reinterpret_cast<Elements *>(to_row) = elements[i];
                 to_row += channel;
             }
@@ -227,22 +259,23 @@ __device__ __forceinline__ void store_vectors(const tconv_wgmma_parameters &laye
 /* What one warp of a warpgroup staged in one turn. */
 template <class Mode, class Staging>
 __device__ __forceinline__ void store_turn(const tconv_wgmma_parameters &layer, const tile_place &tile,
-                                           const char *staged, int group, int warp, int turn, int lane)
+                                           const unit_place &place, const char *staged, int group, int warp, int turn,
+                                           int lane)
 {
     using Element = typename Mode::Element;
-    const turn_place place = find_turn<Staging>(layer, tile, group, warp, turn);
-    Element *to = static_cast<Element *>(layer.dst) + place.offset;
+    const int channel = turn_channel<Staging>(layer, tile, group, warp, turn);
+    const int channels = min(Staging::ROWS, layer.group_out - channel);
+    Element *to = static_cast<Element *>(layer.dst) + place.offset + channel * layer.dst_channel;
     if (layer.store_bulk)
-        store_rows_bulk<Mode, Staging>(layer, place, reinterpret_cast<char *>(to), staged,
-                                       shift_of<Element>(layer, place, 0), lane);
+        store_rows_bulk<Mode, Staging>(layer, place, reinterpret_cast<char *>(to), staged, channels, lane);
     else if (sizeof(Element) == 2 && layer.store_vector == 8)
-        store_vectors<Mode, Staging, sizeof(Element) == 2 ? 8 : 4>(layer, place, to, staged, lane);
+        store_vectors<Mode, Staging, sizeof(Element) == 2 ? 8 : 4>(layer, place, to, staged, channels, lane);
     else if (layer.store_vector >= 4)
-        store_vectors<Mode, Staging, 4>(layer, place, to, staged, lane);
-    else if (layer.store_vector >= 2)
-        store_vectors<Mode, Staging, 2>(layer, place, to, staged, lane);
+        store_vectors<Mode, Staging, 4>(layer, place, to, staged, channels, lane);
+    else if (layer.store_vector == 2)
+        store_vectors<Mode, Staging, 2>(layer, place, to, staged, channels, lane);
     else
-        store_vectors<Mode, Staging, 1>(layer, place, to, staged, lane);
+        store_vectors<Mode, Staging, 1>(layer, place, to, staged, channels, lane);
 }
 
 /* Stores what the warps of one warpgroup stage. A buffer is told to be empty when the bulk copies of the next one have been
@@ -254,16 +287,21 @@ __device__ __forceinline__ void store_tiles(const tconv_wgmma_parameters &layer,
     uint32_t parity = 0, pending = 0;
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
+        unit_place place;
         for (int turn = 0; turn < TURNS; turn++) {
             const int buffer = layer.staged_turns == 2 ? turn : 0;
             for (int warp = 0; warp < GROUP_WARPS; warp++) {
                 const int consumer = group * GROUP_WARPS + warp, place_of_warp = consumer * TURNS + buffer;
                 const char *staged = shared.staged + (consumer * layer.staged_turns + buffer) * STAGED_BYTES<Mode, N>;
+                /* Differs only between units and rows of a stack. */
+                if (warp == 0 || (layer.stack > 1 && warp == GROUP_WARPS / 2))
+                    place = find_unit(layer, tile, group, layer.column_phases == 2 ? 0 : turn,
+                                      warp * STAGED_ROWS >= layer.block_channels, layer.column_phases);
                 barrier_wait(shared.staged_full + 8 * place_of_warp, parity >> buffer & 1);
                 if (layer.column_phases == 2)
-                    store_turn<Mode, staging<Mode, N, true>>(layer, tile, staged, group, warp, turn, lane);
+                    store_turn<Mode, staging<Mode, N, true>>(layer, tile, place, staged, group, warp, turn, lane);
                 else
-                    store_turn<Mode, staging<Mode, N, false>>(layer, tile, staged, group, warp, turn, lane);
+                    store_turn<Mode, staging<Mode, N, false>>(layer, tile, place, staged, group, warp, turn, lane);
                 stores_commit();
                 stores_wait_read<1>();
                 __syncwarp();

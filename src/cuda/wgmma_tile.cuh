@@ -65,24 +65,21 @@ struct ring {
 
 struct tile_place {
     int block, row, column, image; /* row and column: the first position */
+    int group, channel;            /* of the layer; the first output channel of it */
 };
 
 __device__ __forceinline__ tile_place find_tile(const tconv_wgmma_parameters &layer, int number)
 {
     tile_place tile;
     tile.block = number % layer.blocks;
+    tile.group = tile.block / layer.group_blocks;
+    tile.channel = (tile.block - tile.group * layer.group_blocks) * layer.tile_channels;
     number /= layer.blocks;
     tile.column = number % layer.column_tiles * layer.tile_columns;
     number /= layer.column_tiles;
     tile.row = number % layer.row_tiles * layer.tile_rows;
     tile.image = number / layer.row_tiles;
     return tile;
-}
-
-/* Of the layer's group: the first output channel of a warpgroup. */
-__device__ __forceinline__ int first_channel(const tconv_wgmma_parameters &layer, const tile_place &tile, int group)
-{
-    return tile.block % layer.group_blocks * layer.tile_channels + group * layer.group_channels;
 }
 
 /* The first column of the box: rounded down, because the copy engine wants addresses that are multiples of 16 bytes. */
