@@ -1,0 +1,99 @@
+/* The host side that Hopper's kernels share. */
+#include "hopper.h"
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+
+#include "../core/checked.h"
+#include "guard.h"
+
+namespace
+{
+
+constexpr cuuint64_t ALIGNMENT = 16; /* bytes, of data and strides */
+constexpr cuuint64_t MAX_STRIDE = (cuuint64_t)1 << 40, MAX_EXTENT = (cuuint64_t)1 << 32;
+
+typedef CUresult encode_function(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                                 const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+                                 CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+encode_function *encode_tiled; /* NULL where the driver has none */
+pthread_once_t encode_looked_up = PTHREAD_ONCE_INIT;
+
+/* The library is not linked to the driver, so that it loads where there is none. */
+void look_up_encode()
+{
+    constexpr unsigned int FIRST_VERSION = 12000; /* of the driver's that has it */
+    cudaDriverEntryPointQueryResult result;
+    void *found = NULL;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, FIRST_VERSION, cudaEnableDefault, &result) ==
+            cudaSuccess &&
+        result == cudaDriverEntryPointSuccess)
+        encode_tiled = (encode_function *)found;
+}
+
+CUtensorMapDataType type_of(tconv_dtype dtype)
+{
+    return dtype == TCONV_F16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+           : dtype == TCONV_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+}
+
+} // namespace
+
+bool tconv_hopper_encode(const tconv_hopper_tensor *tensor, CUtensorMap *map)
+{
+    const cuuint32_t steps[] = {1, 1, 1, 1};
+    if ((uintptr_t)tensor->data % ALIGNMENT != 0)
+        return false;
+    for (int i = 0; i < 3; i++)
+        if (tensor->strides[i] % ALIGNMENT != 0 || tensor->strides[i] >= MAX_STRIDE)
+            return false;
+    for (int i = 0; i < 4; i++)
+        if (tensor->extents[i] > MAX_EXTENT)
+            return false;
+    pthread_once(&encode_looked_up, look_up_encode);
+    return encode_tiled != NULL &&
+           encode_tiled(map, type_of(tensor->dtype), 4, (void *)tensor->data, tensor->extents, tensor->strides,
+                        tensor->box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, tensor->swizzle,
+                        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+int tconv_hopper_multiprocessors(int device)
+{
+    int count = 0;
+    if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || count < 1)
+        return 1;
+    return count;
+}
+
+bool tconv_hopper_has_code(const void *kernel, int threads, int device)
+{
+    cudaFuncAttributes attributes;
+    tconv_cuda_guard guard;
+    if (tconv_cuda_enter(&guard, device, NULL) != TCONV_SUCCESS)
+        return false;
+    const bool has =
+        cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.maxThreadsPerBlock >= threads;
+    tconv_cuda_leave(&guard);
+    return has;
+}
+
+tconv_status tconv_hopper_launch(const void *kernel, int tiles, int threads, size_t shared_bytes, void **arguments,
+                                 int device, void *stream, tconv_issue *issue)
+{
+    tconv_cuda_guard guard;
+    const int blocks = (int)tconv_min(tiles, tconv_hopper_multiprocessors(device));
+    tconv_status status = tconv_cuda_enter(&guard, device, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    status = tconv_cuda_check(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes),
+        "cudaFuncSetAttribute", issue);
+    if (status == TCONV_SUCCESS)
+        status = tconv_cuda_check(cudaLaunchKernel(kernel, dim3((unsigned int)blocks), dim3((unsigned int)threads),
+                                                   arguments, shared_bytes, (cudaStream_t)stream),
+                                  "cudaLaunchKernel", issue);
+    tconv_cuda_leave(&guard);
+    return status;
+}

@@ -1,0 +1,31 @@
+/* What the host side of Hopper's kernels needs beside the guard: tensor maps, and whether the build has code for a device. */
+#ifndef TCONV_CUDA_HOPPER_H
+#define TCONV_CUDA_HOPPER_H
+
+#include <cuda.h>
+
+#include "tconv/tconv.h"
+
+/* What the copy engine is told of a tensor of four axes, innermost first: strides in bytes of all but the innermost, whose
+ * elements follow one another; a box is what one copy brings. Outside of the tensor a box is zeros. */
+struct tconv_hopper_tensor {
+    tconv_dtype dtype;
+    CUtensorMapSwizzle swizzle;
+    const void *data;
+    cuuint64_t extents[4], strides[3];
+    cuuint32_t box[4];
+};
+
+/* Describes it; false where the copy engine cannot read it as it lies, or the driver has no tensor maps. */
+bool tconv_hopper_encode(const tconv_hopper_tensor *tensor, CUtensorMap *map);
+
+int tconv_hopper_multiprocessors(int device);
+
+/* Whether the build has kernel's code for the device: elsewhere it is made for fewer threads. */
+bool tconv_hopper_has_code(const void *kernel, int threads, int device);
+
+/* Launches a kernel of one block for each tile, at most one for each multiprocessor, with its dynamic shared memory. */
+tconv_status tconv_hopper_launch(const void *kernel, int tiles, int threads, size_t shared_bytes, void **arguments,
+                                 int device, void *stream, tconv_issue *issue);
+
+#endif

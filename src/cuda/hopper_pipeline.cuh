@@ -1,0 +1,56 @@
+/* Rings of buffers in shared memory between warps with different roles: how each side walks them, and how a warpgroup that
+ * multiplies says that it has read one. Each buffer has a pair of barriers, full and empty. */
+#ifndef TCONV_CUDA_HOPPER_PIPELINE_CUH
+#define TCONV_CUDA_HOPPER_PIPELINE_CUH
+
+#include "hopper_device.cuh"
+
+namespace hopper
+{
+
+/* The side that fills begins with parity 1: its first round need not wait. */
+struct ring {
+    int at;
+    uint32_t parity;
+    __device__ __forceinline__ void next(int count)
+    {
+        if (++at == count) {
+            at = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/* Buffers, in units of 16 bytes, as those that multiply walk them. */
+struct buffer_walk {
+    uint32_t barrier, buffer, parity;
+    uint32_t first_barrier, first_buffer, step, end;
+    __device__ __forceinline__ buffer_walk(uint32_t barriers, uint32_t buffers, uint32_t bytes, int count)
+        : barrier(barriers), buffer(operand_address(buffers)), parity(0), first_barrier(barriers),
+          first_buffer(operand_address(buffers)), step(bytes >> 4), end(barriers + 8 * count)
+    {
+    }
+    __device__ __forceinline__ void next()
+    {
+        const bool wraps = barrier + 8 == end;
+        barrier = wraps ? first_barrier : barrier + 8;
+        buffer = wraps ? first_buffer : buffer + step;
+        parity ^= wraps;
+    }
+};
+
+/* The empty barriers of the buffers that the products under way still read: told when those are done. 0: nothing to tell,
+ * as always in threads that do not signal. */
+struct pending_release {
+    uint32_t slot, stage;
+    __device__ __forceinline__ void release()
+    {
+        barrier_arrive_unless_0(slot);
+        barrier_arrive_unless_0(stage);
+        slot = stage = 0;
+    }
+};
+
+} // namespace hopper
+
+#endif

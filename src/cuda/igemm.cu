@@ -1,0 +1,181 @@
+/*
+ * The implicit matrix product: layers with many channels on Hopper's tensor cores, in f32 (TF32, or strict as three products of
+ * TF32), f16 and bf16, of any stride up to 16, kernel and dilation; NHWC, and NCHW where images are small.
+ *
+ * A phase (../core/phases.h) is a matrix product for each of its taps: output channels by positions, over input channels. NHWC
+ * lies as the tensor cores take it, so that the copy engine brings operands as they are: the input of a tile once for all
+ * taps, where taps are then offsets into it, or once for each tap, which wastes nothing at borders; a tile may span images.
+ * The kernel is in igemm_kernel.cuh, the choice of tiles in igemm_plan.cu, the packed weights in igemm_pack.cu.
+ */
+#include "igemm.h"
+
+#include <cstdio>
+#include <cstring>
+
+#include "../core/checked.h"
+#include "../core/status.h"
+#include "guard.h"
+#include "hopper.h"
+#include "igemm_plan.h"
+
+namespace
+{
+
+constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in 32 bits */
+/* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
+constexpr double LEAST_USE = 0.10;
+
+const char *why_not(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t extents[] = {problem->h.in,
+                               problem->w.in,
+                               problem->h.out,
+                               problem->w.out,
+                               problem->in_channels,
+                               problem->out_channels,
+                               problem->h.kernel * problem->h.dilation,
+                               problem->w.kernel * problem->w.dilation,
+                               problem->batch};
+    if (layer->target.compute_capability != 90)
+        return "needs compute capability 9.0";
+    if (problem->dtype == TCONV_F64)
+        return "has no products of f64";
+    for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++)
+        if (extents[i] >= MAX_EXTENT)
+            return "needs extents below 2^28";
+    if (layer->rows.count > TCONV_IGEMM_PHASES || layer->columns.count > TCONV_IGEMM_PHASES)
+        return "needs strides of at most 16";
+    if (layer->rows.bias_only != 0 || layer->columns.bias_only != 0)
+        return "needs taps for every output";
+    if (problem->groups > 1 && problem->group_in * (int64_t)problem->element_size % 128 != 0)
+        return "needs groups of whole chunks of 128 bytes of channels";
+    if (!tconv_hopper_has_code((const void *)tconv_igemm_shapes_of(tconv_igemm_mode_of(layer))[0].kernel,
+                               TCONV_IGEMM_THREADS, layer->target.device))
+        return "the build has no sm_90a code";
+    return NULL;
+}
+
+bool igemm_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+{
+    tconv_igemm_choice choice;
+    tconv_igemm_plan plan;
+    const char *why = why_not(layer);
+    if (why == NULL &&
+        !tconv_igemm_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan))
+        why = "no tile fits in shared memory";
+    if (why != NULL)
+        snprintf(reason, TCONV_REASON_SIZE, "%s", why);
+    return why == NULL;
+}
+
+bool igemm_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+{
+    tconv_igemm_choice choice;
+    tconv_igemm_plan plan;
+    if (tconv_igemm_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan) &&
+        plan.use >= LEAST_USE)
+        return true;
+    snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * plan.use,
+             100 * LEAST_USE);
+    return false;
+}
+
+tconv_status igemm_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
+{
+    tconv_igemm_choice choice;
+    tconv_igemm_plan plan;
+    int64_t size;
+    tconv_igemm_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan);
+    const tconv_igemm_parameters *of = &plan.parameters;
+    if (!tconv_checked_mul(of->group_slots * of->groups, (int64_t)of->slot_bytes, &size))
+        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
+    sizes->packed = (size_t)size;
+    sizes->scratch = 0;
+    sizes->choice = tconv_igemm_number_of(&choice);
+    return TCONV_SUCCESS;
+}
+
+/* What was chosen when the plan was made. */
+void describe_chosen(const tconv_layer *layer, tconv_igemm_plan *plan)
+{
+    const tconv_igemm_choice choice = tconv_igemm_choice_of(layer->choice);
+    tconv_igemm_describe(layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
+}
+
+tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, void *packed, void *stream,
+                                tconv_issue *issue)
+{
+    tconv_igemm_plan plan;
+    tconv_igemm_packing packing;
+    tconv_cuda_guard guard;
+    describe_chosen(layer, &plan);
+    memset(&packing, 0, sizeof packing);
+    const tconv_phase_table *const axes[] = {&layer->rows, &layer->columns};
+    for (int axis = 0; axis < 2; axis++) {
+        packing.kernel_step[axis] = (int)axes[axis]->kernel_step;
+        for (int64_t i = 0; i < axes[axis]->count; i++)
+            packing.first_kernel[axis][i] = axes[axis]->phases[i].first_kernel;
+    }
+    packing.from = layer->problem.weight;
+    packing.rows = plan.parameters.group_slots * plan.parameters.groups * plan.parameters.tile_blocks *
+                   plan.parameters.steps * 2 * TCONV_IGEMM_M;
+    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    status = tconv_igemm_pack(&plan.parameters, &packing, plan.mode, weights, packed, stream, issue);
+    tconv_cuda_leave(&guard);
+    return status;
+}
+
+/* Describes src and the stages' boxes to the copy engine; false where it cannot read src as it lies. */
+bool make_map(const tconv_layer *layer, const tconv_igemm_parameters *of, CUtensorMap *map)
+{
+    const tconv_problem *problem = &layer->problem;
+    const cuuint64_t element = problem->element_size;
+    if (!of->channels_last)
+        return false;
+    const tconv_hopper_tensor tensor = {
+        problem->dtype,
+        of->row_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+        of->src,
+        {(cuuint64_t)problem->in_channels, (cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)of->images},
+        {(cuuint64_t)problem->src.w * element, (cuuint64_t)problem->src.h * element, (cuuint64_t)problem->src.n * element},
+        {(cuuint32_t)of->chunk_channels, (cuuint32_t)of->box_columns,
+         (cuuint32_t)(of->image_pixels / of->pitch), (cuuint32_t)of->tile_images}};
+    return tconv_hopper_encode(&tensor, map);
+}
+
+/* The widest store that every pixel allows, in elements, else 1. */
+int store_vector(const tconv_layer *layer, const void *dst)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int vector = 16 / (int)problem->element_size;
+    return problem->dst.n % vector == 0 && problem->dst.h % vector == 0 && problem->dst.w % vector == 0 &&
+                   problem->group_out % vector == 0 && (uintptr_t)dst % 16 == 0
+               ? vector
+               : 1;
+}
+
+tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    tconv_igemm_plan plan;
+    CUtensorMap map;
+    describe_chosen(layer, &plan);
+    tconv_igemm_parameters *parameters = &plan.parameters;
+    memset(&map, 0, sizeof map);
+    parameters->src = arguments->src;
+    parameters->weights = arguments->packed;
+    parameters->bias = arguments->bias;
+    parameters->dst = arguments->dst;
+    parameters->by_boxes = make_map(layer, parameters, &map);
+    parameters->store_vector = store_vector(layer, arguments->dst);
+    void *kernel_arguments[] = {parameters, &map};
+    return tconv_hopper_launch((const void *)plan.shape.kernel, parameters->tiles, TCONV_IGEMM_THREADS,
+                               plan.shared_bytes, kernel_arguments, layer->target.device, arguments->stream, issue);
+}
+
+} // namespace
+
+extern "C" const tconv_implementation tconv_cuda_igemm = {
+    "cuda_igemm", TCONV_BACKEND_CUDA, igemm_supports, igemm_memory, igemm_pack_weights, igemm_execute, igemm_suits};

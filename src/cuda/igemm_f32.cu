@@ -1,0 +1,9 @@
+/* The kernels of the implicit matrix product for f32: TF32, and strict as three products of TF32. */
+#include "igemm_kernel.cuh"
+
+using namespace tconv_igemm;
+
+const tconv_igemm_shape tconv_igemm_tf32_shapes[TCONV_IGEMM_SHAPES] = {{128, true, igemm_layer<tf32_mode, 128>},
+                                                                       {64, true, igemm_layer<tf32_mode, 64>}};
+const tconv_igemm_shape tconv_igemm_strict_shapes[TCONV_IGEMM_SHAPES] = {{80, false, igemm_layer<strict_mode, 80>},
+                                                                         {64, true, igemm_layer<strict_long_mode, 64>}};

@@ -1,0 +1,9 @@
+/* The kernels of the implicit matrix product for f16 and bf16. */
+#include "igemm_kernel.cuh"
+
+using namespace tconv_igemm;
+
+const tconv_igemm_shape tconv_igemm_f16_shapes[TCONV_IGEMM_SHAPES] = {{128, true, igemm_layer<f16_mode, 128>},
+                                                                      {64, true, igemm_layer<f16_mode, 64>}};
+const tconv_igemm_shape tconv_igemm_bf16_shapes[TCONV_IGEMM_SHAPES] = {{128, true, igemm_layer<bf16_mode, 128>},
+                                                                       {64, true, igemm_layer<bf16_mode, 64>}};

@@ -1,0 +1,115 @@
+/*
+ * Between the host side of the implicit matrix product (igemm.cu, igemm_plan.cu) and its kernels: what a kernel is told, and
+ * which there are.
+ *
+ * Words. A position is a pixel (q, r) of a phase's outputs (../core/phases.h). A block is 64 rows of M: output channels of one
+ * phase. A tile is 1, 2 or 4 blocks by a box of positions (images x rows x columns). A unit is one block by N positions that
+ * follow one another in the tile, borders included. A chunk is the input channels whose bytes are one row of a pixel in shared
+ * memory; a stage is a box of pixels of a chunk: of all taps (the positions' input, borders included) or of one tap. A slot is
+ * the weights of the tile's blocks for one tap and chunk.
+ */
+#ifndef TCONV_CUDA_IGEMM_KERNELS_H
+#define TCONV_CUDA_IGEMM_KERNELS_H
+
+#include <cuda.h>
+
+#include "../core/impl.h"
+
+#define TCONV_IGEMM_M       64
+#define TCONV_IGEMM_GROUPS  2   /* warpgroups that multiply */
+#define TCONV_IGEMM_UNITS   2   /* of each */
+#define TCONV_IGEMM_THREADS 512 /* with those that load, convert and store */
+#define TCONV_IGEMM_STAGES  8   /* the most buffers of one kind */
+#define TCONV_IGEMM_QUAD    16  /* bytes of K that lie side by side in an operand: 4 channels of f32, 8 of f16 */
+#define TCONV_IGEMM_STEP    32  /* bytes of K of one product */
+#define TCONV_IGEMM_PHASES  16  /* the most of an axis */
+#define TCONV_IGEMM_STAGED  16  /* rows of M that a warp stages at once */
+
+/* What a warp stages at once: 16 rows of M by half of a unit's pixels. Of NHWC a pixel after another, of NCHW a row of M
+ * after another; in both, pitched so that neighbours do not meet in a bank and vectors of 16 bytes can be read. */
+constexpr int tconv_igemm_staged_pixel(int element_size)
+{
+    return TCONV_IGEMM_STAGED * element_size + 16;
+}
+constexpr int tconv_igemm_staged_row(int N, int element_size)
+{
+    return (N / 2 + (element_size == 4 ? N / 2 % 32 == 8 || N / 2 % 32 == 24 ? 0 : 8 : 8)) * element_size;
+}
+constexpr int tconv_igemm_staged_bytes(int N, int element_size)
+{
+    return N / 2 * tconv_igemm_staged_pixel(element_size) > TCONV_IGEMM_STAGED * tconv_igemm_staged_row(N, element_size)
+               ? N / 2 * tconv_igemm_staged_pixel(element_size)
+               : TCONV_IGEMM_STAGED * tconv_igemm_staged_row(N, element_size);
+}
+
+struct tconv_igemm_phase {
+    int taps, first_tap /* taps of the phases before it */, first_shift, residue, outputs;
+};
+
+struct tconv_igemm_parameters {
+    const void *src, *weights /* packed, by slots */, *bias /* or NULL */;
+    void *dst;
+    tconv_strides from, to; /* of src and dst, in elements */
+    bool by_boxes;          /* whether the copy engine can read src; else the converting warps read it */
+    bool per_tap;           /* a stage is of one tap */
+    bool channels_last;
+    bool flat; /* positions are pixels of src, whose rows are seen as one */
+    bool merged; /* all phases have one tap, the same: they are blocks like those of more channels */
+
+    int images, in_rows, in_columns;       /* of src; flat: one row of an image, or one image of one row */
+    int flat_rows, flat_columns;           /* of an image of src as it is */
+    int group_in, group_out, chunk_channels, chunks;
+    int row_bytes, steps;                  /* of a pixel of a stage: 128, 64 or 32; products along them */
+    int blocks, tile_blocks, block_tiles, channel_blocks; /* blocks and tiles of blocks of a phase (merged: of all); of channels */
+    int image_tiles, row_tiles, column_tiles, tiles; /* tiles: all */
+    int tile_images, tile_rows, tile_columns;
+    int pitch, image_pixels, patch;        /* pixels of a stage: from a row to the next, an image to the next, all */
+    int box_columns, boxes;                /* columns of a box; boxes of a stage */
+    int first_row, first_column;           /* of a stage of all taps, from the tile's first position */
+
+    tconv_igemm_phase rows[TCONV_IGEMM_PHASES], columns[TCONV_IGEMM_PHASES];
+    int row_phases, column_phases, row_step, column_step; /* step: shift from a tap to the next */
+    int row_stride, column_stride, column_taps /* of all phases */;
+    int64_t group_slots; /* of one group of channels */
+    int groups;
+
+    int unit_block[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS]; /* of the tile's */
+    int unit_pixel[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS]; /* first position, as pixels of a stage */
+
+    int store_vector;                 /* elements stored at once, NHWC */
+    int stages, slots, staged_turns;  /* buffers; staged_turns: of staged sums that a warp has, 1 or 2 */
+    uint32_t stage_bytes, plane_bytes /* strict: from the big to the small plane */, slot_bytes;
+};
+
+typedef void tconv_igemm_kernel(tconv_igemm_parameters layer, CUtensorMap map);
+
+enum tconv_igemm_mode { TCONV_IGEMM_TF32, TCONV_IGEMM_STRICT, TCONV_IGEMM_F16, TCONV_IGEMM_BF16 };
+
+/* In strict f32 the sums of slots are added in f32, which may be off by a quarter of their number (where they are alike):
+ * within the bound of 16 for so many. */
+#define TCONV_IGEMM_MAX_SLOTS 48
+
+#define TCONV_IGEMM_SHAPES 2
+struct tconv_igemm_shape {
+    int N;           /* pixels of a unit; 0: no such shape */
+    bool long_sums; /* strict f32: of any number of slots, else of TCONV_IGEMM_MAX_SLOTS */
+    tconv_igemm_kernel *kernel;
+};
+extern const tconv_igemm_shape tconv_igemm_tf32_shapes[TCONV_IGEMM_SHAPES];
+extern const tconv_igemm_shape tconv_igemm_strict_shapes[TCONV_IGEMM_SHAPES];
+extern const tconv_igemm_shape tconv_igemm_f16_shapes[TCONV_IGEMM_SHAPES];
+extern const tconv_igemm_shape tconv_igemm_bf16_shapes[TCONV_IGEMM_SHAPES];
+
+/* How the weights lie: what the packing kernel is told beside the layer. */
+struct tconv_igemm_packing {
+    tconv_weight_strides from;
+    int64_t rows; /* of 16 bytes, of one plane */
+    int64_t first_kernel[2][TCONV_IGEMM_PHASES];
+    int kernel_step[2];
+};
+
+tconv_status tconv_igemm_pack(const tconv_igemm_parameters *layer, const tconv_igemm_packing *packing,
+                              tconv_igemm_mode mode, const void *weights, void *packed, void *stream,
+                              tconv_issue *issue);
+
+#endif

@@ -1,0 +1,266 @@
+/* The roles of the implicit matrix product that fill its buffers: boxes of src and slots of weights by the copy engine, and four
+ * warps that round or split what came in boxes, in place, or, where the copy engine cannot read src, bring it themselves. */
+#ifndef TCONV_CUDA_IGEMM_LOAD_CUH
+#define TCONV_CUDA_IGEMM_LOAD_CUH
+
+#include "igemm_tile.cuh"
+#include "tf32_device.cuh"
+
+namespace tconv_igemm
+{
+
+/* Where a stage's first pixel lies in src. */
+struct stage_origin {
+    int image, row, column, channel;
+    __device__ __forceinline__ stage_origin(const tconv_igemm_parameters &layer, const tile_place &tile,
+                                            const tap_walk &tap, int chunk)
+        : image(tile.image), row(tile.row + (layer.per_tap ? row_shift(layer, tile, tap) : layer.first_row)),
+          column(tile.column + (layer.per_tap ? column_shift(layer, tile, tap) : layer.first_column)),
+          channel(tile.group * layer.group_in + chunk * layer.chunk_channels)
+    {
+    }
+};
+
+template <class Mode>
+__device__ __forceinline__ void copy_boxes(const tconv_igemm_parameters &layer, const CUtensorMap *map,
+                                           const shared_layout &shared)
+{
+    const uint32_t full = Mode::CONVERTS ? shared.box_full : shared.stage_full;
+    const uint32_t bytes = layer.patch * layer.row_bytes, box_bytes = bytes / layer.boxes;
+    ring stage = {0, 1};
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        tap_walk tap(layer, tile);
+        const int stages = stages_of(layer, tap);
+        for (int chunk = 0; chunk < layer.chunks; chunk++) {
+#pragma unroll 1
+            for (int i = 0; i < stages; i++) {
+                const stage_origin origin(layer, tile, tap, chunk);
+                barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
+                barrier_arrive_expecting(full + 8 * stage.at, bytes);
+#pragma unroll 1
+                for (int box = 0; box < layer.boxes; box++)
+                    copy_box(shared.stages + stage.at * layer.stage_bytes + box * box_bytes, map, origin.channel,
+                             origin.column + box * layer.box_columns, origin.row, origin.image, full + 8 * stage.at);
+                stage.next(layer.stages);
+                tap.next();
+            }
+        }
+    }
+}
+
+__device__ __forceinline__ void copy_slots(const tconv_igemm_parameters &layer, const shared_layout &shared)
+{
+    ring slot = {0, 1};
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        const tconv_igemm_phase &row = layer.rows[tile.row_phase], &column = layer.columns[tile.column_phase];
+        const int slots = layer.chunks * row.taps * column.taps;
+        const int taps_before = row.first_tap * layer.column_taps + row.taps * column.first_tap;
+        const int64_t first = tile.group * layer.group_slots + (int64_t)taps_before * layer.chunks * layer.block_tiles +
+                              (int64_t)(tile.first_block / layer.tile_blocks) * slots;
+        const char *from = static_cast<const char *>(layer.weights) + first * layer.slot_bytes;
+        /* Unrolled, ptxas 13.0 drops the upper half of an address. */
+#pragma unroll 1
+        for (int i = 0; i < slots; i++, from += layer.slot_bytes) {
+            const uint32_t full = shared.slot_full + 8 * slot.at;
+            barrier_wait(shared.slot_empty + 8 * slot.at, slot.parity);
+            barrier_arrive_expecting(full, layer.slot_bytes);
+            copy_bulk(shared.slots + slot.at * layer.slot_bytes, from, layer.slot_bytes, full);
+            slot.next(layer.slots);
+        }
+    }
+}
+
+__device__ __forceinline__ void load_quad(uint32_t address, uint32_t (&words)[4])
+{
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_quad(uint32_t address, const uint32_t (&words)[4])
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+                 "r"(words[3])
+                 : "memory");
+}
+
+/* Four channels of f32, as loaded, to the stage: rounded or, in strict f32, split into two planes. */
+template <class Mode> struct quad_of {
+    static constexpr int CHANNELS = 4;
+    static __device__ __forceinline__ void put(const uint32_t (&words)[4], uint32_t to, uint32_t plane)
+    {
+        uint32_t big[4], small[4];
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            if (Mode::STRICT)
+                split_to_tf32(words[c], &big[c], &small[c]);
+            else
+                big[c] = round_to_tf32(words[c]);
+        }
+        store_quad(to, big);
+        if (Mode::STRICT)
+            store_quad(to + plane, small);
+    }
+};
+
+/* Eight channels of 16 bits, a word each. */
+struct quad_of_16_bits {
+    static constexpr int CHANNELS = 8;
+    static __device__ __forceinline__ void put(const uint32_t (&words)[8], uint32_t to, uint32_t)
+    {
+        uint32_t pairs[4];
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+            pairs[c] = words[2 * c] | words[2 * c + 1] << 16;
+        store_quad(to, pairs);
+    }
+};
+template <> struct quad_of<f16_mode> : quad_of_16_bits {
+};
+template <> struct quad_of<bf16_mode> : quad_of_16_bits {
+};
+
+__device__ __forceinline__ void stage_done(const shared_layout &shared, int stage, int lane)
+{
+    fence_for_async_proxy();
+    __syncwarp();
+    if (lane == 0)
+        barrier_arrive(shared.stage_full + 8 * stage);
+}
+
+/* Rounds or splits boxes in place: where a value lies is of no importance, so that borders and swizzle do not matter. */
+template <class Mode>
+__device__ __forceinline__ void convert_boxes(const tconv_igemm_parameters &layer, const shared_layout &shared, int warp,
+                                              int lane)
+{
+    constexpr uint32_t AT_ONCE = Mode::STRICT ? 2 : 4, STEP = LOADERS * WARP * TCONV_IGEMM_QUAD;
+    const uint32_t bytes = layer.patch * layer.row_bytes, first = (warp * WARP + lane) * TCONV_IGEMM_QUAD;
+    ring stage = {0, 0};
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        const int stages = layer.chunks * stages_of(layer, tap_walk(layer, tile));
+#pragma unroll 1
+        for (int i = 0; i < stages; i++) {
+            const uint32_t buffer = shared.stages + stage.at * layer.stage_bytes;
+            uint32_t at = first;
+            barrier_wait(shared.box_full + 8 * stage.at, stage.parity);
+#pragma unroll 1
+            for (; at + (AT_ONCE - 1) * STEP < bytes; at += AT_ONCE * STEP) {
+                uint32_t words[AT_ONCE][4];
+#pragma unroll
+                for (uint32_t k = 0; k < AT_ONCE; k++)
+                    load_quad(buffer + at + k * STEP, words[k]);
+#pragma unroll
+                for (uint32_t k = 0; k < AT_ONCE; k++)
+                    quad_of<Mode>::put(words[k], buffer + at + k * STEP, layer.plane_bytes);
+            }
+#pragma unroll 1
+            for (; at < bytes; at += STEP) {
+                uint32_t words[4];
+                load_quad(buffer + at, words);
+                quad_of<Mode>::put(words, buffer + at, layer.plane_bytes);
+            }
+            stage_done(shared, stage.at, lane);
+            stage.next(layer.stages);
+        }
+    }
+}
+
+/* The bits of an element of src; 0 where there is none. */
+__device__ __forceinline__ uint32_t load_element(const float *from, bool exists)
+{
+    return exists ? __float_as_uint(*from) : 0;
+}
+template <class Half> __device__ __forceinline__ uint32_t load_element(const Half *from, bool exists)
+{
+    return exists ? *reinterpret_cast<const uint16_t *>(from) : 0;
+}
+
+/* A pixel of a stage: where it lies from the stage's first one. */
+struct stage_pixel {
+    int image, row, column;
+    __device__ __forceinline__ stage_pixel(const tconv_igemm_parameters &layer, int pixel)
+    {
+        image = pixel / layer.image_pixels;
+        pixel -= image * layer.image_pixels;
+        row = pixel / layer.pitch;
+        column = pixel - row * layer.pitch;
+    }
+};
+
+/* All quads of a pixel, `count` at a time: all their loads before the first store. */
+template <class Mode, int count>
+__device__ __forceinline__ void gather_pixel(const typename Mode::Element *from, int64_t channel_step, int channels,
+                                             uint32_t to, uint32_t swizzle, int first_quad, uint32_t plane)
+{
+    using Quad = quad_of<Mode>;
+    uint32_t words[count][Quad::CHANNELS];
+    from += first_quad * Quad::CHANNELS * channel_step;
+#pragma unroll
+    for (int q = 0; q < count; q++)
+#pragma unroll
+        for (int c = 0; c < Quad::CHANNELS; c++) {
+            words[q][c] = load_element(from, (first_quad + q) * Quad::CHANNELS + c < channels);
+            from += channel_step;
+        }
+#pragma unroll
+    for (int q = 0; q < count; q++)
+        Quad::put(words[q], to + (((first_quad + q) * TCONV_IGEMM_QUAD) ^ swizzle), plane);
+}
+
+/* Fills stages from src itself, a lane a pixel at a time. */
+template <class Mode>
+__device__ __forceinline__ void gather(const tconv_igemm_parameters &layer, const shared_layout &shared, int warp,
+                                       int lane)
+{
+    using Element = typename Mode::Element;
+    constexpr int LEAST = TCONV_IGEMM_STEP / TCONV_IGEMM_QUAD, COUNT = 16 / quad_of<Mode>::CHANNELS;
+    const int quads = layer.row_bytes / TCONV_IGEMM_QUAD, first_pixel = warp * WARP + lane;
+    ring stage = {0, 1};
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        tap_walk tap(layer, tile);
+        const int stages = stages_of(layer, tap);
+        for (int chunk = 0; chunk < layer.chunks; chunk++) {
+#pragma unroll 1
+            for (int i = 0; i < stages; i++) {
+                const stage_origin origin(layer, tile, tap, chunk);
+                const uint32_t buffer = shared.stages + stage.at * layer.stage_bytes;
+                const int left = layer.group_in - chunk * layer.chunk_channels;
+                barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
+#pragma unroll 1
+                for (int pixel = first_pixel; pixel < layer.patch; pixel += LOADERS * WARP) {
+                    const stage_pixel at(layer, pixel);
+                    const int image = origin.image + at.image, row = origin.row + at.row;
+                    const int column = origin.column + at.column;
+                    const bool inside = image < layer.images && (unsigned)row < (unsigned)layer.in_rows &&
+                                        (unsigned)column < (unsigned)layer.in_columns;
+                    const Element *from = static_cast<const Element *>(layer.src) + image * layer.from.n +
+                                          origin.channel * layer.from.c + row * layer.from.h + column * layer.from.w;
+                    /* The copy engine's swizzle: bits 4 to 6 of an address are flipped by bits 7 to 9. */
+                    const uint32_t swizzle =
+                        (pixel * layer.row_bytes >> 7 & (quads - 1)) * (uint32_t)TCONV_IGEMM_QUAD;
+                    const uint32_t to = buffer + pixel * layer.row_bytes;
+                    int quad = 0;
+#pragma unroll 1
+                    for (; quad + COUNT <= quads; quad += COUNT)
+                        gather_pixel<Mode, COUNT>(from, layer.from.c, inside ? left : 0, to, swizzle, quad,
+                                                  layer.plane_bytes);
+                    if (quad < quads)
+                        gather_pixel<Mode, LEAST>(from, layer.from.c, inside ? left : 0, to, swizzle, quad,
+                                                  layer.plane_bytes);
+                }
+                stage_done(shared, stage.at, lane);
+                stage.next(layer.stages);
+                tap.next();
+            }
+        }
+    }
+}
+
+} // namespace tconv_igemm
+
+#endif

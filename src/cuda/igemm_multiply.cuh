@@ -1,0 +1,120 @@
+/* The products of one slot of the implicit matrix product. */
+#ifndef TCONV_CUDA_IGEMM_MULTIPLY_CUH
+#define TCONV_CUDA_IGEMM_MULTIPLY_CUH
+
+#include "compensated.cuh"
+#include "igemm_tile.cuh"
+
+namespace tconv_igemm
+{
+
+/* What differs among units and slots: low words of operands (see operand), and what all share. */
+struct factors {
+    uint32_t weights[UNITS], pixels[UNITS];
+    uint32_t pixels_high;                 /* of the operand: how rows of pixels lie */
+    uint32_t weights_small, pixels_small; /* to the plane of what rounding left */
+};
+
+constexpr uint32_t PIXELS_STEP = TCONV_IGEMM_STEP / 16; /* from a product to the next along a pixel's channels */
+template <class Mode> constexpr uint32_t WEIGHTS_STEP = Mode::PLANES * PRODUCT_BYTES / 16;
+
+/* The high word of an operand whose rows are row_bytes of K, swizzled as the copy engine does: eight rows follow one
+ * another. Layout types: PTX ISA, "Matrix Descriptor Format". The swizzle is by bits of the address, so that an operand may
+ * begin at any row. */
+__device__ __forceinline__ uint32_t swizzled_high(int row_bytes)
+{
+    const uint32_t type = row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : 3;
+    return type << 30 | (uint32_t)row_bytes * 8 / 16;
+}
+
+__device__ __forceinline__ uint64_t swizzled_operand(uint32_t low, uint32_t high)
+{
+    return (uint64_t)high << 32 | low;
+}
+
+/* steps products of each unit. */
+template <class Mode, int N, int steps>
+__device__ __forceinline__ void multiply(float (&sums)[UNITS][N / 2], const factors &at, int accumulate)
+{
+    using Product = product<Mode::TYPE, N>;
+    products_begin();
+#pragma unroll
+    for (int i = 0; i < steps; i++)
+#pragma unroll
+        for (int unit = 0; unit < UNITS; unit++)
+            Product::add(sums[unit], operand(at.weights[unit] + i * WEIGHTS_STEP<Mode>),
+                         swizzled_operand(at.pixels[unit] + i * PIXELS_STEP, at.pixels_high), i > 0 ? 1 : accumulate);
+    products_commit();
+    products_wait<1>();
+}
+
+/* A thread's sums and, in strict f32, what they have lost. */
+template <class Mode, int N> struct all_sums {
+    float of[UNITS][N / 2];
+    lost_parts<float, Mode::COMPENSATED ? N / 2 : 2> lost[Mode::COMPENSATED ? UNITS : 1];
+};
+
+/* The same in strict f32: small products first, from zero; then their sum joins the others. */
+template <class Mode, int N, int steps>
+__device__ __forceinline__ void multiply_strict(all_sums<Mode, N> &sums, const factors &at, int unit, int accumulate)
+{
+    using Product = product<Mode::TYPE, N>;
+    const uint32_t weights = at.weights[unit], pixels = at.pixels[unit];
+    float partial[N / 2];
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        partial[i] = 0;
+    products_begin();
+#pragma unroll
+    for (int i = 0; i < steps; i++) {
+        const uint32_t weight = weights + i * WEIGHTS_STEP<Mode>, pixel = pixels + i * PIXELS_STEP;
+        Product::add(partial, operand(weight + at.weights_small), swizzled_operand(pixel, at.pixels_high), i > 0);
+        Product::add(partial, operand(weight), swizzled_operand(pixel + at.pixels_small, at.pixels_high), 1);
+    }
+#pragma unroll
+    for (int i = 0; i < steps; i++)
+        Product::add(partial, operand(weights + i * WEIGHTS_STEP<Mode>),
+                     swizzled_operand(pixels + i * PIXELS_STEP, at.pixels_high), 1);
+    products_commit();
+    products_wait<0>();
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 2) {
+        float &sum = sums.of[unit][i], &next = sums.of[unit][i + 1];
+        if constexpr (Mode::COMPENSATED) {
+            if (i % 4 == 0 && !accumulate)
+                sums.lost[unit].pairs[i / 2] = sums.lost[unit].pairs[i / 2 + 1] = 0;
+            sum = accumulate ? sum : 0;
+            next = accumulate ? next : 0;
+            sums.lost[unit].add(i, sum, next, partial[i], partial[i + 1]);
+        } else {
+            sum = accumulate ? sum + partial[i] : partial[i];
+            next = accumulate ? next + partial[i + 1] : partial[i + 1];
+        }
+    }
+}
+
+template <class Mode, int N, int steps>
+__device__ __forceinline__ void multiply_steps(all_sums<Mode, N> &sums, const factors &at, int accumulate)
+{
+    if constexpr (Mode::STRICT) {
+#pragma unroll
+        for (int unit = 0; unit < UNITS; unit++)
+            multiply_strict<Mode, N, steps>(sums, at, unit, accumulate);
+    } else {
+        multiply<Mode, N, steps>(sums.of, at, accumulate);
+    }
+}
+
+/* Of f32 a slot is always of four steps. */
+template <class Mode, int N>
+__device__ __forceinline__ void multiply_slot(all_sums<Mode, N> &sums, const factors &at, int steps, int accumulate)
+{
+    if (Mode::CONVERTS || steps == 4)
+        multiply_steps<Mode, N, 4>(sums, at, accumulate);
+    else
+        multiply_steps<Mode, N, 2>(sums, at, accumulate);
+}
+
+} // namespace tconv_igemm
+
+#endif

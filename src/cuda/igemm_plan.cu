@@ -1,0 +1,357 @@
+/* The choice of tiles for the implicit matrix product, by an estimate of cycles, and their description to the kernel. */
+#include "igemm_plan.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "../core/checked.h"
+
+namespace
+{
+
+constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in 32 bits */
+constexpr int SHARED_MEMORY = 227 * 1024 - 3072; /* what a block may have, less barriers and the table of outputs */
+constexpr int MAX_BOX = 256;                     /* the copy engine's, of each axis */
+constexpr int ALIGNMENT = 1024;                  /* of a stage: the swizzle's pattern is as long */
+constexpr int MAX_OPERAND = 1 << 18;             /* bytes of shared memory that an operand can address */
+constexpr int64_t LEAST_COLUMNS = 8;             /* narrower tiles are not tried where there are wider ones */
+
+/* Buffers, from the least to what there is no use beyond: stages, slots, staged at once. The last that fits is taken. */
+constexpr int BUFFERS[][3] = {{2, 2, 1}, {2, 3, 1}, {3, 3, 1}, {3, 4, 1}, {3, 4, 2},
+                              {4, 4, 2}, {4, 6, 2}, {5, 6, 2}, {6, 8, 2}, {8, 8, 2}};
+
+/*
+ * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the second-level
+ * cache to each multiprocessor when all load, measured with boxes; of a loading warp's own loads; of shared memory; of the
+ * memory's writes to each multiprocessor; what a slot costs a warpgroup beside its products, and what adding up each of its
+ * sums does in strict f32, plainly and with compensation; at the end of a tile; of a storing warp for 16 channels of 16 pixels.
+ */
+constexpr double LATENCY = 1200, L2_BYTES = 29, GATHER_BYTES = 12, SHARED_BYTES = 128, WRITE_BYTES = 18, SLOT_CYCLES = 60,
+                 ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 9, TILE_CYCLES = 1200, STORE_CYCLES = 60;
+
+int64_t round_up(int64_t value, int64_t multiple)
+{
+    return tconv_ceil_div(value, multiple) * multiple;
+}
+
+int planes_of(tconv_igemm_mode mode)
+{
+    return mode == TCONV_IGEMM_STRICT ? 2 : 1;
+}
+
+/* Outputs of the phase with most of them. */
+int64_t most_outputs(const tconv_phase_table *table)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < table->count; i++)
+        most = tconv_max(most, table->phases[i].outputs);
+    return most;
+}
+
+/* Whether all phases of an axis have one tap, on the input of the same number, and as many outputs. */
+bool is_plain(const tconv_phase_table *table)
+{
+    for (int64_t i = 0; i < table->count; i++)
+        if (table->phases[i].taps != 1 || table->phases[i].first_shift != 0 ||
+            table->phases[i].outputs != table->phases[0].outputs)
+            return false;
+    return true;
+}
+
+/* What the layer is to a tile: positions, and the border that all taps of a position span. */
+struct position_space {
+    int64_t images, rows, columns, row_border, column_border;
+    bool flat, whole; /* rows of an image as one row; images as one image */
+};
+
+position_space space_of(const tconv_layer *layer, bool per_tap)
+{
+    const tconv_problem *problem = &layer->problem;
+    position_space space = {tconv_max(1, problem->batch), most_outputs(&layer->rows), most_outputs(&layer->columns), 0, 0, false, false};
+    if (!per_tap) {
+        space.row_border = layer->rows.max_shift - layer->rows.min_shift;
+        space.column_border = layer->columns.max_shift - layer->columns.min_shift;
+    }
+    const int64_t pixels = problem->h.in * problem->w.in;
+    space.flat = is_plain(&layer->rows) && is_plain(&layer->columns) && space.rows <= problem->h.in &&
+                 space.columns <= problem->w.in && problem->src.h == problem->w.in * problem->src.w;
+    space.whole = space.flat && problem->src.n == pixels * problem->src.w && pixels * problem->batch < MAX_EXTENT;
+    if (space.flat) {
+        space.rows = 1;
+        space.columns = space.whole ? pixels * space.images : pixels;
+        space.images = space.whole ? 1 : space.images;
+    }
+    return space;
+}
+
+bool is_merged(const tconv_layer *layer)
+{
+    return is_plain(&layer->rows) && is_plain(&layer->columns);
+}
+
+void describe_axis(const tconv_phase_table *table, tconv_igemm_phase *phases)
+{
+    int taps = 0;
+    for (int64_t i = 0; i < table->count; i++) {
+        const tconv_phase *phase = &table->phases[i];
+        phases[i] = {(int)phase->taps, taps, (int)phase->first_shift, (int)phase->residue, (int)phase->outputs};
+        taps += (int)phase->taps;
+    }
+}
+
+/* Everything that no choice changes. */
+void describe_layer(const tconv_layer *layer, tconv_igemm_plan *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    const position_space space = space_of(layer, true);
+    tconv_igemm_parameters *to = &plan->parameters;
+    const int element = (int)problem->element_size;
+    to->from = problem->src;
+    to->to = problem->dst;
+    to->channels_last = problem->layout == TCONV_NHWC;
+    to->flat = space.flat;
+    to->merged = is_merged(layer);
+    to->images = (int)space.images;
+    to->in_rows = space.flat ? 1 : (int)problem->h.in;
+    to->in_columns = space.flat ? (int)space.columns : (int)problem->w.in;
+    to->flat_rows = (int)problem->h.in;
+    to->flat_columns = (int)problem->w.in;
+    to->groups = (int)problem->groups;
+    to->group_in = (int)problem->group_in;
+    to->group_out = (int)problem->group_out;
+    /* Of f32 a slot is always of four steps; of 16 bits, half of that where there are no more channels. */
+    to->row_bytes = element == 2 && problem->group_in <= 32 ? 64 : 128;
+    to->steps = to->row_bytes / TCONV_IGEMM_STEP;
+    to->chunk_channels = to->row_bytes / element;
+    to->chunks = (int)tconv_ceil_div(problem->group_in, to->chunk_channels);
+    to->row_phases = (int)layer->rows.count;
+    to->column_phases = (int)layer->columns.count;
+    to->row_step = (int)layer->rows.shift_step;
+    to->column_step = (int)layer->columns.shift_step;
+    to->row_stride = (int)layer->rows.stride;
+    to->column_stride = (int)layer->columns.stride;
+    describe_axis(&layer->rows, to->rows);
+    describe_axis(&layer->columns, to->columns);
+    for (int i = 0; i < to->column_phases; i++)
+        to->column_taps += to->columns[i].taps;
+    to->channel_blocks = (int)tconv_ceil_div(problem->group_out, TCONV_IGEMM_M);
+    to->blocks = to->merged ? to->channel_blocks * to->row_phases * to->column_phases : to->channel_blocks;
+}
+
+/* Which blocks and pixels the units take: as many different blocks as the tile has, then different pixels. */
+void describe_units(const tconv_igemm_choice *choice, tconv_igemm_plan *plan)
+{
+    tconv_igemm_parameters *to = &plan->parameters;
+    for (int group = 0; group < TCONV_IGEMM_GROUPS; group++)
+        for (int unit = 0; unit < TCONV_IGEMM_UNITS; unit++) {
+            const int number = group * TCONV_IGEMM_UNITS + unit;
+            to->unit_block[group][unit] = choice->tile_blocks == 4 ? number : choice->tile_blocks == 2 ? group : 0;
+            to->unit_pixel[group][unit] =
+                (choice->tile_blocks == 4 ? 0 : choice->tile_blocks == 2 ? unit : number) * plan->shape.N;
+        }
+}
+
+bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, tconv_igemm_plan *plan)
+{
+    tconv_igemm_parameters *to = &plan->parameters;
+    const position_space space = space_of(layer, choice->per_tap);
+    const int64_t covered = TCONV_IGEMM_GROUPS * TCONV_IGEMM_UNITS / choice->tile_blocks * plan->shape.N;
+    to->per_tap = choice->per_tap;
+    to->tile_images = choice->images;
+    to->tile_rows = choice->rows;
+    to->tile_columns = choice->columns;
+    const int64_t pitch = choice->columns + space.column_border, patch_rows = choice->rows + space.row_border;
+    if (patch_rows > MAX_BOX || choice->images > MAX_BOX || (pitch > MAX_BOX && (patch_rows > 1 || choice->images > 1)))
+        return false;
+    to->pitch = (int)pitch;
+    to->image_pixels = (int)(patch_rows * pitch);
+    to->patch = choice->images * to->image_pixels;
+    to->boxes = (int)tconv_ceil_div(pitch, MAX_BOX);
+    if (pitch % to->boxes != 0)
+        return false;
+    to->box_columns = (int)pitch / to->boxes;
+    to->first_row = (int)layer->rows.min_shift;
+    to->first_column = (int)layer->columns.min_shift;
+    to->image_tiles = (int)tconv_ceil_div(space.images, choice->images);
+    to->row_tiles = (int)tconv_ceil_div(space.rows, choice->rows);
+    to->column_tiles = (int)tconv_ceil_div(space.columns, choice->columns);
+    to->tile_blocks = choice->tile_blocks;
+    to->block_tiles = (int)tconv_ceil_div(to->blocks, choice->tile_blocks);
+    int64_t taps = 0;
+    for (int i = 0; i < to->row_phases; i++)
+        taps += to->rows[i].taps;
+    to->group_slots = (int64_t)to->chunks * to->block_tiles * (to->merged ? 1 : taps * to->column_taps);
+    const int64_t tiles = (int64_t)to->image_tiles * to->row_tiles * to->column_tiles * to->groups * to->block_tiles *
+                          (to->merged ? 1 : to->row_phases * to->column_phases);
+    to->tiles = (int)tiles;
+    /* The last unit reads as many pixels as any, whether the patch has them or not. */
+    const int64_t reach = tconv_max(to->patch, covered + space.row_border * pitch + space.column_border);
+    to->plane_bytes = (uint32_t)round_up(reach * to->row_bytes, ALIGNMENT);
+    to->stage_bytes = to->plane_bytes * planes_of(plan->mode);
+    to->slot_bytes = (uint32_t)(choice->tile_blocks * planes_of(plan->mode) * TCONV_IGEMM_M * to->row_bytes);
+    return tiles < MAX_EXTENT &&
+           (choice->images - 1) * (int64_t)to->image_pixels + (choice->rows - 1) * pitch + choice->columns <= covered;
+}
+
+bool describe_buffers(const tconv_layer *layer, tconv_igemm_plan *plan)
+{
+    tconv_igemm_parameters *to = &plan->parameters;
+    const size_t staged = (size_t)4 * TCONV_IGEMM_GROUPS *
+                          tconv_igemm_staged_bytes(plan->shape.N, (int)layer->problem.element_size);
+    to->stages = 0;
+    for (size_t i = 0; i < sizeof BUFFERS / sizeof BUFFERS[0]; i++) {
+        const size_t bytes = (size_t)BUFFERS[i][0] * to->stage_bytes + (size_t)BUFFERS[i][1] * to->slot_bytes +
+                             BUFFERS[i][2] * staged;
+        if (bytes <= SHARED_MEMORY) {
+            to->stages = BUFFERS[i][0];
+            to->slots = BUFFERS[i][1];
+            to->staged_turns = BUFFERS[i][2];
+            plan->shared_bytes = bytes;
+        }
+    }
+    return to->stages > 0;
+}
+
+/* Slots that the sums of the phase with most taps are made of. */
+int64_t most_slots(const tconv_layer *layer, const tconv_igemm_parameters *of)
+{
+    return of->chunks * layer->rows.max_taps * layer->columns.max_taps;
+}
+
+/*
+ * Cycles of the multiprocessor with most tiles. The roles work side by side: the slowest of them counts, and each needs its
+ * buffers for as long as it and its neighbour take with one.
+ */
+double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors)
+{
+    const tconv_igemm_parameters *of = &plan->parameters;
+    const bool strict = plan->mode == TCONV_IGEMM_STRICT, converts = of->chunk_channels * 4 == of->row_bytes;
+    const bool by_boxes = of->channels_last;
+    const double N = plan->shape.N, units = TCONV_IGEMM_GROUPS * TCONV_IGEMM_UNITS;
+    const double phases = of->merged ? 1 : (double)of->row_phases * of->column_phases;
+    const double taps = of->merged ? 1 : (double)(layer->problem.h.kernel * layer->problem.w.kernel) / phases;
+    const double stage_taps = of->per_tap ? 1 : taps;
+    /* Of a slot: the tensor cores; the shared memory that they and the copies use; one warpgroup by itself, which in strict
+     * f32 adds while it does not multiply. */
+    const double products = of->steps * units * (strict ? 3 : 1), bytes = (double)of->patch * of->row_bytes;
+    const double memory = (products * (TCONV_IGEMM_M + N) * TCONV_IGEMM_STEP + of->slot_bytes +
+                           bytes * (converts ? strict ? 4 : 3 : 1) / stage_taps) /
+                          SHARED_BYTES;
+    const double add = strict ? N * TCONV_IGEMM_UNITS / 2 * (plan->shape.long_sums ? COMPENSATED_CYCLES : ADD_CYCLES) : 0;
+    const double alone = products / TCONV_IGEMM_GROUPS * N / 2 + SLOT_CYCLES + add;
+    const double multiply = fmax(fmax(products * N / 2, memory), alone);
+    const double load = by_boxes ? bytes / L2_BYTES : bytes / GATHER_BYTES;
+    const double traffic = load / stage_taps + of->slot_bytes / L2_BYTES;
+    const double wait = (LATENCY + load) / (of->stages - 0.5) / stage_taps;
+    const double slot_wait = (LATENCY + of->slot_bytes / L2_BYTES) / (of->slots - 0.5);
+    const double slot = fmax(fmax(multiply, traffic), fmax(wait, slot_wait));
+    const double stored = units * N * TCONV_IGEMM_M * (double)layer->problem.element_size;
+    const double store = fmax(stored / WRITE_BYTES, units / TCONV_IGEMM_GROUPS * 4 * N / 16 * STORE_CYCLES);
+    const double tile = fmax(of->chunks * taps * slot + TILE_CYCLES, store);
+    return tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + LATENCY + store;
+}
+
+/* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
+double use_of(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors)
+{
+    const tconv_problem *problem = &layer->problem;
+    const double taps = (double)problem->h.kernel * (double)problem->w.kernel * (double)problem->h.out *
+                        (double)problem->w.out / ((double)layer->rows.stride * (double)layer->columns.stride);
+    const double rate = problem->element_size == 2 ? 2048 : 1024, times = plan->mode == TCONV_IGEMM_STRICT ? 3 : 1;
+    return times * taps * (double)problem->batch * (double)problem->in_channels * (double)problem->group_out /
+           (rate * multiprocessors * plan->cycles);
+}
+
+/* Tries all tiles of this many blocks and pixels: rows of positions in equal parts, as many rows and images as fit. */
+void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice choice, int N,
+               tconv_igemm_choice *best, tconv_igemm_plan *best_plan)
+{
+    const position_space space = space_of(layer, choice.per_tap);
+    const int64_t covered = TCONV_IGEMM_GROUPS * TCONV_IGEMM_UNITS / choice.tile_blocks * N;
+    tconv_igemm_plan plan;
+    for (int64_t tiles = tconv_ceil_div(space.columns, covered);; tiles++) {
+        const int64_t columns = tiles == 1 && space.columns < covered ? space.columns
+                                : space.flat                          ? covered
+                                                                      : tconv_ceil_div(space.columns, tiles);
+        const int64_t pitch = columns + space.column_border;
+        int64_t rows = tconv_min(space.rows, (covered - columns) / pitch + 1);
+        rows = tconv_ceil_div(space.rows, tconv_ceil_div(space.rows, rows));
+        const int64_t image = (rows + space.row_border) * pitch, first = (rows - 1) * pitch + columns;
+        choice.columns = (int)columns;
+        choice.rows = (int)rows;
+        choice.images = 1;
+        if (rows == space.rows && columns == space.columns)
+            choice.images = (int)tconv_min(tconv_min(space.images, MAX_BOX), (covered - first) / image + 1);
+        if (tconv_igemm_describe(layer, &choice, multiprocessors, &plan) &&
+            (best_plan->cycles == 0 || plan.cycles < best_plan->cycles)) {
+            *best = choice;
+            *best_plan = plan;
+        }
+        if (space.flat || columns <= LEAST_COLUMNS)
+            return;
+    }
+}
+
+} // namespace
+
+tconv_igemm_mode tconv_igemm_mode_of(const tconv_layer *layer)
+{
+    if (layer->problem.dtype == TCONV_F16)
+        return TCONV_IGEMM_F16;
+    if (layer->problem.dtype == TCONV_BF16)
+        return TCONV_IGEMM_BF16;
+    return layer->target.math == TCONV_MATH_TF32 ? TCONV_IGEMM_TF32 : TCONV_IGEMM_STRICT;
+}
+
+const tconv_igemm_shape *tconv_igemm_shapes_of(tconv_igemm_mode mode)
+{
+    const tconv_igemm_shape *const shapes[] = {tconv_igemm_tf32_shapes, tconv_igemm_strict_shapes,
+                                               tconv_igemm_f16_shapes, tconv_igemm_bf16_shapes};
+    return shapes[mode];
+}
+
+bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *choice, int multiprocessors,
+                          tconv_igemm_plan *plan)
+{
+    memset(plan, 0, sizeof *plan);
+    plan->mode = tconv_igemm_mode_of(layer);
+    plan->shape = tconv_igemm_shapes_of(plan->mode)[choice->shape];
+    describe_layer(layer, plan);
+    describe_units(choice, plan);
+    if (!describe_tile(layer, choice, plan) || !describe_buffers(layer, plan) ||
+        plan->shared_bytes >= MAX_OPERAND ||
+        (!plan->shape.long_sums && most_slots(layer, &plan->parameters) > TCONV_IGEMM_MAX_SLOTS))
+        return false;
+    plan->cycles = estimate(layer, plan, multiprocessors);
+    plan->use = use_of(layer, plan, multiprocessors);
+    return true;
+}
+
+bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice *best,
+                        tconv_igemm_plan *best_plan)
+{
+    const tconv_igemm_shape *shapes = tconv_igemm_shapes_of(tconv_igemm_mode_of(layer));
+    best_plan->cycles = 0;
+    tconv_igemm_choice choice;
+    memset(&choice, 0, sizeof choice);
+    for (choice.shape = 0; choice.shape < TCONV_IGEMM_SHAPES && shapes[choice.shape].N > 0; choice.shape++)
+        for (choice.tile_blocks = 1; choice.tile_blocks <= TCONV_IGEMM_GROUPS * TCONV_IGEMM_UNITS;
+             choice.tile_blocks *= 2)
+            for (int per_tap = 0; per_tap < 2; per_tap++) {
+                choice.per_tap = per_tap == 1;
+                try_tiles(layer, multiprocessors, choice, shapes[choice.shape].N, best, best_plan);
+            }
+    return best_plan->cycles > 0;
+}
+
+int64_t tconv_igemm_number_of(const tconv_igemm_choice *choice)
+{
+    return (int64_t)choice->shape | (int64_t)choice->tile_blocks << 4 | (int64_t)choice->per_tap << 8 |
+           (int64_t)choice->images << 12 | (int64_t)choice->rows << 24 | (int64_t)choice->columns << 36;
+}
+
+tconv_igemm_choice tconv_igemm_choice_of(int64_t number)
+{
+    return {(int)(number & 15),         (int)(number >> 4 & 15),      (number >> 8 & 1) != 0,
+            (int)(number >> 12 & 4095), (int)(number >> 24 & 4095), (int)(number >> 36 & 4095)};
+}

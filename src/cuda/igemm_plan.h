@@ -1,0 +1,40 @@
+/* How the implicit matrix product cuts a layer into tiles. */
+#ifndef TCONV_CUDA_IGEMM_PLAN_H
+#define TCONV_CUDA_IGEMM_PLAN_H
+
+#include "igemm_kernels.h"
+
+/* What is chosen; everything else follows from it and the layer. */
+struct tconv_igemm_choice {
+    int shape; /* of the mode's */
+    int tile_blocks;
+    bool per_tap;
+    int images, rows, columns; /* of a tile */
+};
+
+struct tconv_igemm_plan {
+    tconv_igemm_mode mode;
+    tconv_igemm_shape shape;
+    tconv_igemm_parameters parameters; /* without addresses */
+    size_t shared_bytes;
+    double cycles; /* estimated, of the fullest multiprocessor */
+    double use;    /* of the tensor cores, estimated: a share of 1 */
+};
+
+/* Takes the choice with the least estimated time; false where none fits. */
+bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice *best,
+                        tconv_igemm_plan *best_plan);
+
+/* Describes the layer in tiles of this choice; false where that does not fit. */
+bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *choice, int multiprocessors,
+                          tconv_igemm_plan *plan);
+
+/* A choice as the number that the layer keeps, and back. */
+int64_t tconv_igemm_number_of(const tconv_igemm_choice *choice);
+tconv_igemm_choice tconv_igemm_choice_of(int64_t number);
+
+/* The kernel of a mode that is there in every build that has any. */
+const tconv_igemm_shape *tconv_igemm_shapes_of(tconv_igemm_mode mode);
+tconv_igemm_mode tconv_igemm_mode_of(const tconv_layer *layer);
+
+#endif

@@ -1,0 +1,145 @@
+/* What the roles of the implicit matrix product share: their numbers, the types of factors, where buffers and barriers lie, and
+ * which tile a number is. */
+#ifndef TCONV_CUDA_IGEMM_TILE_CUH
+#define TCONV_CUDA_IGEMM_TILE_CUH
+
+#include "element.cuh"
+#include "hopper_pipeline.cuh"
+#include "igemm_kernels.h"
+
+namespace tconv_igemm
+{
+
+using namespace hopper;
+
+constexpr int WARP = 32, GROUP_WARPS = 4, CONSUMER_WARPS = TCONV_IGEMM_GROUPS * GROUP_WARPS;
+constexpr int UNITS = TCONV_IGEMM_UNITS, LOADERS = 4;
+constexpr int BOX_WARP = LOADERS, SLOT_WARP = LOADERS + 1, FIRST_STORE_WARP = LOADERS + 2;
+constexpr uint32_t PRODUCT_BYTES = TCONV_IGEMM_M * TCONV_IGEMM_STEP; /* one plane of the weights of one product */
+constexpr uint32_t PRODUCT_HALF = TCONV_IGEMM_M * TCONV_IGEMM_QUAD;  /* of it, of one quad */
+
+/* What differs among types of factors. Registers: of a thread that multiplies, of any other. */
+struct tf32_mode {
+    using Element = float;
+    static constexpr product_type TYPE = PRODUCT_TF32;
+    static constexpr bool STRICT = false, COMPENSATED = false;
+    static constexpr bool CONVERTS = true; /* factors of src are rounded or split before they are multiplied */
+    static constexpr int PLANES = 1, CONSUMER_REGISTERS = 168, OTHER_REGISTERS = 88;
+};
+struct strict_mode : tf32_mode {
+    static constexpr bool STRICT = true;
+    static constexpr int PLANES = 2, CONSUMER_REGISTERS = 192, OTHER_REGISTERS = 64;
+};
+struct strict_long_mode : strict_mode {
+    static constexpr bool COMPENSATED = true;
+    static constexpr int CONSUMER_REGISTERS = 192, OTHER_REGISTERS = 64;
+};
+struct f16_mode : tf32_mode {
+    using Element = __half;
+    static constexpr product_type TYPE = PRODUCT_F16;
+    static constexpr bool CONVERTS = false;
+};
+struct bf16_mode : f16_mode {
+    using Element = __nv_bfloat16;
+    static constexpr product_type TYPE = PRODUCT_BF16;
+};
+
+constexpr int TURNS = 2 * UNITS; /* a warp hands over its sums of a tile by halves of units */
+constexpr int STAGED_BUFFERS = 2;
+
+/* The barriers, and where the buffers begin. */
+struct shared_layout {
+    uint32_t stage_full, stage_empty, box_full, slot_full, slot_empty, staged_full, staged_empty;
+    uint32_t stages, slots;
+    char *staged;
+};
+constexpr int BARRIERS = 5 * TCONV_IGEMM_STAGES + 2 * CONSUMER_WARPS * STAGED_BUFFERS;
+
+struct tile_place {
+    int first_block, group;      /* of its phase's blocks; of channels */
+    int row_phase, column_phase; /* where phases are merged, those of their only tap */
+    int image, row, column;      /* the first position */
+};
+
+__device__ __forceinline__ tile_place find_tile(const tconv_igemm_parameters &layer, int number)
+{
+    tile_place tile;
+    tile.first_block = number % layer.block_tiles * layer.tile_blocks;
+    number /= layer.block_tiles;
+    tile.row_phase = tile.column_phase = 0;
+    if (!layer.merged) {
+        tile.column_phase = number % layer.column_phases;
+        number /= layer.column_phases;
+        tile.row_phase = number % layer.row_phases;
+        number /= layer.row_phases;
+    }
+    tile.group = number % layer.groups;
+    number /= layer.groups;
+    tile.column = number % layer.column_tiles * layer.tile_columns;
+    number /= layer.column_tiles;
+    tile.row = number % layer.row_tiles * layer.tile_rows;
+    tile.image = number / layer.row_tiles * layer.tile_images;
+    return tile;
+}
+
+/* One block of a tile: which phase and which output channels. */
+struct block_place {
+    int row_phase, column_phase;
+    int channel; /* of the group; may be past the last */
+};
+
+__device__ __forceinline__ block_place find_block(const tconv_igemm_parameters &layer, const tile_place &tile, int of_tile)
+{
+    const int block = tile.first_block + of_tile;
+    block_place place = {tile.row_phase, tile.column_phase, block * TCONV_IGEMM_M};
+    if (layer.merged) {
+        const int phase = block / layer.channel_blocks;
+        place.row_phase = min(phase / layer.column_phases, layer.row_phases - 1);
+        place.column_phase = phase % layer.column_phases;
+        place.channel = block < layer.blocks ? block % layer.channel_blocks * TCONV_IGEMM_M : layer.group_out;
+    }
+    return place;
+}
+
+/* The taps of a tile in the order in which they are multiplied: by rows. */
+struct tap_walk {
+    int row, column; /* taps */
+    int row_taps, column_taps;
+    __device__ __forceinline__ tap_walk(const tconv_igemm_parameters &layer, const tile_place &tile)
+        : row(0), column(0), row_taps(layer.rows[tile.row_phase].taps), column_taps(layer.columns[tile.column_phase].taps)
+    {
+    }
+    __device__ __forceinline__ int count() const
+    {
+        return row_taps * column_taps;
+    }
+    __device__ __forceinline__ void next()
+    {
+        if (++column == column_taps) {
+            column = 0;
+            if (++row == row_taps)
+                row = 0;
+        }
+    }
+};
+
+/* Input of a tap, less its position. */
+__device__ __forceinline__ int row_shift(const tconv_igemm_parameters &layer, const tile_place &tile, const tap_walk &tap)
+{
+    return layer.rows[tile.row_phase].first_shift - tap.row * layer.row_step;
+}
+__device__ __forceinline__ int column_shift(const tconv_igemm_parameters &layer, const tile_place &tile,
+                                            const tap_walk &tap)
+{
+    return layer.columns[tile.column_phase].first_shift - tap.column * layer.column_step;
+}
+
+/* Stages of a chunk. */
+__device__ __forceinline__ int stages_of(const tconv_igemm_parameters &layer, const tap_walk &tap)
+{
+    return layer.per_tap ? tap.count() : 1;
+}
+
+} // namespace tconv_igemm
+
+#endif
