@@ -132,18 +132,27 @@ tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, v
 bool make_map(const tconv_layer *layer, const tconv_igemm_parameters *of, CUtensorMap *map)
 {
     const tconv_problem *problem = &layer->problem;
-    const cuuint64_t element = problem->element_size;
-    if (!of->channels_last)
-        return false;
-    const tconv_hopper_tensor tensor = {
+    const cuuint64_t element = problem->element_size, image = problem->src.n * element;
+    const cuuint32_t images = (cuuint32_t)of->tile_images, channels = (cuuint32_t)of->chunk_channels;
+    const cuuint64_t all_channels = (cuuint64_t)problem->in_channels;
+    if (!of->channels_last) {
+        const tconv_hopper_tensor planes = {
+            problem->dtype,
+            CU_TENSOR_MAP_SWIZZLE_NONE,
+            of->src,
+            {(cuuint64_t)(problem->h.in * problem->w.in), all_channels, (cuuint64_t)problem->batch, 1},
+            {(cuuint64_t)problem->src.c * element, image, image},
+            {(cuuint32_t)of->box_columns, channels, images, 1}};
+        return of->plane_boxes > 0 && tconv_hopper_encode(&planes, map);
+    }
+    const tconv_hopper_tensor pixels = {
         problem->dtype,
         of->row_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
         of->src,
-        {(cuuint64_t)problem->in_channels, (cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)of->images},
-        {(cuuint64_t)problem->src.w * element, (cuuint64_t)problem->src.h * element, (cuuint64_t)problem->src.n * element},
-        {(cuuint32_t)of->chunk_channels, (cuuint32_t)of->box_columns,
-         (cuuint32_t)(of->image_pixels / of->pitch), (cuuint32_t)of->tile_images}};
-    return tconv_hopper_encode(&tensor, map);
+        {all_channels, (cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)of->images},
+        {(cuuint64_t)problem->src.w * element, (cuuint64_t)problem->src.h * element, image},
+        {channels, (cuuint32_t)of->box_columns, (cuuint32_t)(of->image_pixels / of->pitch), images}};
+    return tconv_hopper_encode(&pixels, map);
 }
 
 /* The widest store that every pixel allows, in elements, else 1. */

@@ -3,7 +3,7 @@
 
 using namespace tconv_igemm;
 
-const tconv_igemm_shape tconv_igemm_f16_shapes[TCONV_IGEMM_SHAPES] = {{128, true, igemm_layer<f16_mode, 128>},
-                                                                      {64, true, igemm_layer<f16_mode, 64>}};
-const tconv_igemm_shape tconv_igemm_bf16_shapes[TCONV_IGEMM_SHAPES] = {{128, true, igemm_layer<bf16_mode, 128>},
-                                                                       {64, true, igemm_layer<bf16_mode, 64>}};
+const tconv_igemm_shape tconv_igemm_f16_shapes[TCONV_IGEMM_SHAPES] = {{128, 2, true, igemm_layer<f16_mode, 128>},
+                                                                      {64, 2, true, igemm_layer<f16_mode, 64>}};
+const tconv_igemm_shape tconv_igemm_bf16_shapes[TCONV_IGEMM_SHAPES] = {{128, 2, true, igemm_layer<bf16_mode, 128>},
+                                                                       {64, 2, true, igemm_layer<bf16_mode, 64>}};

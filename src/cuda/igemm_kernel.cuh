@@ -3,7 +3,7 @@
  *
  * A persistent block of 16 warps computes tiles. Two warpgroups multiply; of the other eight warps one asks the copy engine
  * for boxes of src, one for slots of weights, four round or split f32 in place (or bring src themselves, where the copy engine
- * cannot), two store. A pixel of a stage is 32 to 128 bytes of channels, swizzled: as the copy engine brings NHWC, and as the
+ * cannot), two find where pixels go in dst. A pixel of a stage is 32 to 128 bytes of channels, swizzled: as the copy engine brings NHWC, and as the
  * tensor cores take it. A tap is an offset into the stage, or has a stage of its own.
  *
  * Numeric order: chunks of channels, taps by rows, then channels, as the layer alone decides. In strict f32 each factor is
@@ -20,58 +20,6 @@
 namespace tconv_igemm
 {
 
-/* Of rows lane / 4 and lane / 4 + 8 of the warp's 16. */
-template <class Element>
-__device__ __forceinline__ void load_bias(const tconv_igemm_parameters &layer, const tile_place &tile, int first_channel,
-                                          int lane, float (&bias)[2])
-{
-    const Element *from = static_cast<const Element *>(layer.bias) + tile.group * layer.group_out;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int channel = first_channel + lane / 4 + 8 * i;
-        bias[i] = layer.bias != NULL && channel < layer.group_out ? to_compute(from[channel]) : 0.0f;
-    }
-}
-
-/* Half of a warp's sums of a unit, from number `first` on, to its staging memory. */
-template <class Mode, int N, int first>
-__device__ __forceinline__ void stage(const tconv_igemm_parameters &layer, const float (&sums)[N / 2],
-                                      const float (&bias)[2], char *staged, int lane)
-{
-    const typename Mode::Element type = {};
-    if (layer.channels_last)
-        stage_pixels<N, first>(sums, bias, staged, lane, type);
-    else
-        stage_rows<N, first>(sums, bias, staged, lane, type);
-}
-
-/* All of a warp's sums of a tile, for the warps that store. */
-template <class Mode, int N>
-__device__ __forceinline__ void hand_over(const tconv_igemm_parameters &layer, const shared_layout &shared,
-                                          const tile_place &tile, const all_sums<Mode, N> &sums, uint32_t *parity,
-                                          int warp, int lane)
-{
-    using Element = typename Mode::Element;
-    const int group = warp / GROUP_WARPS;
-#pragma unroll
-    for (int turn = 0; turn < TURNS; turn++) {
-        const int buffer = layer.staged_turns == 2 ? turn % 2 : 0, place = 8 * (warp * STAGED_BUFFERS + buffer);
-        char *staged = shared.staged + (warp * layer.staged_turns + buffer) * STAGED_BYTES<Element, N>;
-        const block_place block = find_block(layer, tile, layer.unit_block[group][turn / 2]);
-        float bias[2];
-        load_bias<Element>(layer, tile, block.channel + warp % GROUP_WARPS * TCONV_IGEMM_STAGED, lane, bias);
-        barrier_wait(shared.staged_empty + place, *parity >> buffer & 1);
-        *parity ^= 1 << buffer;
-        if (turn % 2 == 0)
-            stage<Mode, N, 0>(layer, sums.of[turn / 2], bias, staged, lane);
-        else
-            stage<Mode, N, N / 4>(layer, sums.of[turn / 2], bias, staged, lane);
-        __syncwarp();
-        if (lane == 0)
-            barrier_arrive(shared.staged_full + place);
-    }
-}
-
 template <class Mode, int N>
 __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, const shared_layout &shared, int warp,
                                         int lane)
@@ -82,16 +30,17 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
     const bool signals = (int)threadIdx.x % (GROUP_WARPS * WARP) == 0;
     buffer_walk stage(shared.stage_full, shared.stages, layer.stage_bytes, layer.stages);
     buffer_walk slot(shared.slot_full, shared.slots, layer.slot_bytes, layer.slots);
-    uint32_t staged_parity = ~0u; /* a bit for each buffer */
+    ring table = {0, 0};
+    char *staged = shared.staged + warp * STAGED_BYTES<typename Mode::Element, N>;
 
-    factors at;
-    uint32_t first_weights[UNITS], first_pixels[UNITS];
+    factors<Mode> at;
+    uint32_t first_weights[Mode::UNITS], first_pixels[Mode::UNITS];
     const int quads = layer.row_bytes / TCONV_IGEMM_QUAD;
     at.pixels_high = swizzled_high(layer.row_bytes);
     at.weights_small = PRODUCT_BYTES / 16;
     at.pixels_small = layer.plane_bytes / 16;
 #pragma unroll
-    for (int unit = 0; unit < UNITS; unit++) {
+    for (int unit = 0; unit < Mode::UNITS; unit++) {
         first_weights[unit] =
             operand_low(0, PRODUCT_HALF) + layer.unit_block[group][unit] * layer.steps * WEIGHTS_STEP<Mode>;
         first_pixels[unit] = operand_low(0, 16) + layer.unit_pixel[group][unit] * quads;
@@ -101,6 +50,10 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
         const tile_place tile = find_tile(layer, number);
         tap_walk tap(layer, tile);
         const int taps = tap.count();
+        unit_place<Mode> places[Mode::UNITS];
+#pragma unroll
+        for (int unit = 0; unit < Mode::UNITS; unit++)
+            places[unit].find(layer, tile, layer.unit_block[group][unit], warp % GROUP_WARPS, lane);
         pending_release pending = {0, 0};
         int accumulate = 0;
 #pragma unroll 1
@@ -116,7 +69,7 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
                             quads;
                 barrier_wait(slot.barrier, slot.parity);
 #pragma unroll
-                for (int unit = 0; unit < UNITS; unit++) {
+                for (int unit = 0; unit < Mode::UNITS; unit++) {
                     at.weights[unit] = first_weights[unit] + slot.buffer;
                     at.pixels[unit] = first_pixels[unit] + stage.buffer + shift;
                 }
@@ -134,11 +87,23 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
         }
         products_wait<0>();
         pending.release();
-        hand_over<Mode, N>(layer, shared, tile, sums, &staged_parity, warp, lane);
+        const int64_t *outputs = shared.outputs + table.at * TCONV_IGEMM_MAX_PIXELS;
+        barrier_wait(shared.outputs_full + 8 * table.at, table.parity);
+#pragma unroll
+        for (int unit = 0; unit < Mode::UNITS; unit++) {
+            const int64_t *of_unit = outputs + layer.unit_pixel[group][unit];
+            store_half<Mode, N, 0>(layer, sums.of[unit], places[unit], of_unit, staged, lane);
+            store_half<Mode, N, N / 4>(layer, sums.of[unit], places[unit], of_unit, staged, lane);
+        }
+        __syncwarp();
+        if (lane == 0)
+            barrier_arrive(shared.outputs_empty + 8 * table.at);
+        table.next(TABLES);
     }
 }
 
-__device__ __forceinline__ shared_layout lay_out(const tconv_igemm_parameters &layer, uint64_t *barriers, char *buffers)
+__device__ __forceinline__ shared_layout lay_out(const tconv_igemm_parameters &layer, uint64_t *barriers,
+                                                 int64_t *outputs, uint32_t *places, char *buffers)
 {
     const uint32_t each = 8 * TCONV_IGEMM_STAGES, first = shared_address(barriers), memory = shared_address(buffers);
     shared_layout shared;
@@ -147,11 +112,16 @@ __device__ __forceinline__ shared_layout lay_out(const tconv_igemm_parameters &l
     shared.slot_full = first + 2 * each;
     shared.slot_empty = first + 3 * each;
     shared.box_full = first + 4 * each;
-    shared.staged_full = first + 5 * each;
-    shared.staged_empty = shared.staged_full + 8 * CONSUMER_WARPS * STAGED_BUFFERS;
+    shared.box_empty = first + 5 * each;
+    shared.outputs_full = first + 6 * each;
+    shared.outputs_empty = shared.outputs_full + 8 * TABLES;
+    shared.outputs = outputs;
     shared.stages = memory;
     shared.slots = shared.stages + layer.stages * layer.stage_bytes;
-    shared.staged = buffers + layer.stages * layer.stage_bytes + layer.slots * layer.slot_bytes;
+    shared.boxes = shared.slots + layer.slots * layer.slot_bytes;
+    shared.staged = buffers + layer.stages * layer.stage_bytes + layer.slots * layer.slot_bytes +
+                    layer.plane_boxes * layer.plane_box_bytes;
+    shared.places = places;
     return shared;
 }
 
@@ -163,10 +133,11 @@ __device__ __forceinline__ void init_barriers(const shared_layout &shared, int s
         barrier_init(shared.slot_full + 8 * i, 1);
         barrier_init(shared.slot_empty + 8 * i, TCONV_IGEMM_GROUPS);
         barrier_init(shared.box_full + 8 * i, 1);
+        barrier_init(shared.box_empty + 8 * i, LOADERS);
     }
-    for (int i = 0; i < CONSUMER_WARPS * STAGED_BUFFERS; i++) {
-        barrier_init(shared.staged_full + 8 * i, 1);
-        barrier_init(shared.staged_empty + 8 * i, 1);
+    for (int i = 0; i < TABLES; i++) {
+        barrier_init(shared.outputs_full + 8 * i, ADDRESS_WARPS);
+        barrier_init(shared.outputs_empty + 8 * i, CONSUMER_WARPS);
     }
     barrier_init_done();
 }
@@ -185,12 +156,13 @@ __global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_ige
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) char buffers[];
     __shared__ __align__(8) uint64_t barriers[BARRIERS];
-    __shared__ int64_t outputs[TCONV_IGEMM_GROUPS][N / 2];
-    const shared_layout shared = lay_out(layer, barriers, buffers);
+    __shared__ int64_t outputs[TABLES * TCONV_IGEMM_MAX_PIXELS];
+    __shared__ uint32_t places[TCONV_IGEMM_MAX_PATCH];
+    const shared_layout shared = lay_out(layer, barriers, outputs, places, buffers);
     /* Through a shuffle, so that the compiler knows that it is one number for the warp. */
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0)
-        init_barriers(shared, layer.by_boxes && !Mode::CONVERTS ? 1 : LOADERS);
+        init_barriers(shared, layer.by_boxes && layer.channels_last && !Mode::CONVERTS ? 1 : LOADERS);
     __syncthreads();
     if (warp < CONSUMER_WARPS) {
         grow_registers<Mode::CONSUMER_REGISTERS>();
@@ -200,17 +172,21 @@ __global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_ige
         const int role = warp - CONSUMER_WARPS;
         if (role < LOADERS) {
             if (!layer.by_boxes)
-                gather<Mode>(layer, shared, role, lane);
+                gather<Mode>(layer, shared, role * WARP + lane);
+            else if (!layer.channels_last)
+                convert_planes<Mode>(layer, shared, role * WARP + lane);
             else if constexpr (Mode::CONVERTS)
-                convert_boxes<Mode>(layer, shared, role, lane);
+                convert_boxes<Mode>(layer, shared, role * WARP + lane);
         } else if (role == BOX_WARP) {
-            if (lane == 0 && layer.by_boxes)
+            if (lane == 0 && layer.by_boxes && layer.channels_last)
                 copy_boxes<Mode>(layer, &map, shared);
+            else if (lane == 0 && layer.by_boxes)
+                copy_planes(layer, &map, shared);
         } else if (role == SLOT_WARP) {
             if (lane == 0)
                 copy_slots(layer, shared);
         } else {
-            store_tiles<Mode, N>(layer, shared, outputs[role - FIRST_STORE_WARP], role - FIRST_STORE_WARP, lane);
+            find_outputs(layer, shared, (role - FIRST_ADDRESS_WARP) * WARP + lane);
         }
     }
 #endif

@@ -17,12 +17,14 @@
 
 #define TCONV_IGEMM_M       64
 #define TCONV_IGEMM_GROUPS  2   /* warpgroups that multiply */
-#define TCONV_IGEMM_UNITS   2   /* of each */
-#define TCONV_IGEMM_THREADS 512 /* with those that load, convert and store */
+#define TCONV_IGEMM_UNITS   2   /* of each, at most */
+#define TCONV_IGEMM_THREADS 512 /* with those that load, convert and find outputs */
 #define TCONV_IGEMM_STAGES  8   /* the most buffers of one kind */
 #define TCONV_IGEMM_QUAD    16  /* bytes of K that lie side by side in an operand: 4 channels of f32, 8 of f16 */
 #define TCONV_IGEMM_STEP    32  /* bytes of K of one product */
 #define TCONV_IGEMM_PHASES  16  /* the most of an axis */
+#define TCONV_IGEMM_MAX_PIXELS 512 /* that a tile covers */
+#define TCONV_IGEMM_MAX_PATCH 768 /* pixels of a stage that the loading warps fill */
 #define TCONV_IGEMM_STAGED  16  /* rows of M that a warp stages at once */
 
 /* What a warp stages at once: 16 rows of M by half of a unit's pixels. Of NHWC a pixel after another, of NCHW a row of M
@@ -50,7 +52,7 @@ struct tconv_igemm_parameters {
     const void *src, *weights /* packed, by slots */, *bias /* or NULL */;
     void *dst;
     tconv_strides from, to; /* of src and dst, in elements */
-    bool by_boxes;          /* whether the copy engine can read src; else the converting warps read it */
+    bool by_boxes;          /* whether the copy engine can read src; else the loading warps read it */
     bool per_tap;           /* a stage is of one tap */
     bool channels_last;
     bool flat; /* positions are pixels of src, whose rows are seen as one */
@@ -76,8 +78,10 @@ struct tconv_igemm_parameters {
     int unit_block[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS]; /* of the tile's */
     int unit_pixel[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS]; /* first position, as pixels of a stage */
 
-    int store_vector;                 /* elements stored at once, NHWC */
-    int stages, slots, staged_turns;  /* buffers; staged_turns: of staged sums that a warp has, 1 or 2 */
+    int covered;      /* pixels that the units have, each once */
+    int store_vector; /* elements stored at once, NHWC */
+    int stages, slots, plane_boxes; /* buffers; plane_boxes: of NCHW as it is, from which the loading warps fill stages */
+    uint32_t plane_box_bytes;
     uint32_t stage_bytes, plane_bytes /* strict: from the big to the small plane */, slot_bytes;
 };
 
@@ -89,9 +93,9 @@ enum tconv_igemm_mode { TCONV_IGEMM_TF32, TCONV_IGEMM_STRICT, TCONV_IGEMM_F16, T
  * within the bound of 16 for so many. */
 #define TCONV_IGEMM_MAX_SLOTS 48
 
-#define TCONV_IGEMM_SHAPES 2
+#define TCONV_IGEMM_SHAPES 3
 struct tconv_igemm_shape {
-    int N;           /* pixels of a unit; 0: no such shape */
+    int N, units;    /* pixels of a unit, units of a warpgroup; 0: no such shape */
     bool long_sums; /* strict f32: of any number of slots, else of TCONV_IGEMM_MAX_SLOTS */
     tconv_igemm_kernel *kernel;
 };

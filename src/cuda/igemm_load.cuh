@@ -1,5 +1,6 @@
 /* The roles of the implicit matrix product that fill its buffers: boxes of src and slots of weights by the copy engine, and four
- * warps that round or split what came in boxes, in place, or, where the copy engine cannot read src, bring it themselves. */
+ * warps that round or split what came in boxes, in place, turn boxes of NCHW's planes into pixels, or, where the copy engine
+ * cannot read src, bring it themselves. */
 #ifndef TCONV_CUDA_IGEMM_LOAD_CUH
 #define TCONV_CUDA_IGEMM_LOAD_CUH
 
@@ -45,6 +46,26 @@ __device__ __forceinline__ void copy_boxes(const tconv_igemm_parameters &layer, 
                 stage.next(layer.stages);
                 tap.next();
             }
+        }
+    }
+}
+
+/* Of NCHW: runs of whole images' pixels (flat: of the tile's) of each channel of a chunk. */
+__device__ __forceinline__ void copy_planes(const tconv_igemm_parameters &layer, const CUtensorMap *map,
+                                            const shared_layout &shared)
+{
+    ring box = {0, 1};
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        const int pixel = layer.flat ? tile.column : 0;
+        int channel = tile.group * layer.group_in;
+#pragma unroll 1
+        for (int chunk = 0; chunk < layer.chunks; chunk++, channel += layer.chunk_channels) {
+            const uint32_t full = shared.box_full + 8 * box.at;
+            barrier_wait(shared.box_empty + 8 * box.at, box.parity);
+            barrier_arrive_expecting(full, layer.plane_box_bytes);
+            copy_box(shared.boxes + box.at * layer.plane_box_bytes, map, pixel, channel, tile.image, 0, full);
+            box.next(layer.plane_boxes);
         }
     }
 }
@@ -133,11 +154,10 @@ __device__ __forceinline__ void stage_done(const shared_layout &shared, int stag
 
 /* Rounds or splits boxes in place: where a value lies is of no importance, so that borders and swizzle do not matter. */
 template <class Mode>
-__device__ __forceinline__ void convert_boxes(const tconv_igemm_parameters &layer, const shared_layout &shared, int warp,
-                                              int lane)
+__device__ __forceinline__ void convert_boxes(const tconv_igemm_parameters &layer, const shared_layout &shared, int thread)
 {
     constexpr uint32_t AT_ONCE = Mode::STRICT ? 2 : 4, STEP = LOADERS * WARP * TCONV_IGEMM_QUAD;
-    const uint32_t bytes = layer.patch * layer.row_bytes, first = (warp * WARP + lane) * TCONV_IGEMM_QUAD;
+    const uint32_t bytes = layer.patch * layer.row_bytes, first = thread * TCONV_IGEMM_QUAD;
     ring stage = {0, 0};
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
@@ -163,7 +183,7 @@ __device__ __forceinline__ void convert_boxes(const tconv_igemm_parameters &laye
                 load_quad(buffer + at, words);
                 quad_of<Mode>::put(words, buffer + at, layer.plane_bytes);
             }
-            stage_done(shared, stage.at, lane);
+            stage_done(shared, stage.at, thread % WARP);
             stage.next(layer.stages);
         }
     }
@@ -179,17 +199,38 @@ template <class Half> __device__ __forceinline__ uint32_t load_element(const Hal
     return exists ? *reinterpret_cast<const uint16_t *>(from) : 0;
 }
 
-/* A pixel of a stage: where it lies from the stage's first one. */
-struct stage_pixel {
+/* Where a stage's pixels lie from its first one: image, row and column, ten bits each. */
+constexpr int PLACE_BITS = 10, PLACE_MASK = (1 << PLACE_BITS) - 1;
+
+/* Finds it for the pixels that this thread fills. */
+__device__ __forceinline__ void find_places(const tconv_igemm_parameters &layer, const shared_layout &shared, int thread)
+{
+    for (int pixel = thread; pixel < layer.patch; pixel += LOADERS * WARP) {
+        const int image = pixel / layer.image_pixels, of_image = pixel - image * layer.image_pixels;
+        const int row = of_image / layer.pitch, column = of_image - row * layer.pitch;
+        shared.places[pixel] = image << 2 * PLACE_BITS | row << PLACE_BITS | column;
+    }
+}
+
+struct pixel_place {
     int image, row, column;
-    __device__ __forceinline__ stage_pixel(const tconv_igemm_parameters &layer, int pixel)
+    __device__ __forceinline__ pixel_place(const stage_origin &origin, uint32_t place)
+        : image(origin.image + (int)(place >> 2 * PLACE_BITS)),
+          row(origin.row + (int)(place >> PLACE_BITS & PLACE_MASK)), column(origin.column + (int)(place & PLACE_MASK))
     {
-        image = pixel / layer.image_pixels;
-        pixel -= image * layer.image_pixels;
-        row = pixel / layer.pitch;
-        column = pixel - row * layer.pitch;
+    }
+    __device__ __forceinline__ bool exists(const tconv_igemm_parameters &layer) const
+    {
+        return image < layer.images && (unsigned)row < (unsigned)layer.in_rows &&
+               (unsigned)column < (unsigned)layer.in_columns;
     }
 };
+
+/* The copy engine's swizzle: bits 4 to 6 of an address are flipped by bits 7 to 9, as far as a pixel has them. */
+__device__ __forceinline__ uint32_t swizzle_of(const tconv_igemm_parameters &layer, int pixel)
+{
+    return (pixel * layer.row_bytes >> 7 & (layer.row_bytes / TCONV_IGEMM_QUAD - 1)) * (uint32_t)TCONV_IGEMM_QUAD;
+}
 
 /* All quads of a pixel, `count` at a time: all their loads before the first store. */
 template <class Mode, int count>
@@ -213,13 +254,14 @@ __device__ __forceinline__ void gather_pixel(const typename Mode::Element *from,
 
 /* Fills stages from src itself, a lane a pixel at a time. */
 template <class Mode>
-__device__ __forceinline__ void gather(const tconv_igemm_parameters &layer, const shared_layout &shared, int warp,
-                                       int lane)
+__device__ __forceinline__ void gather(const tconv_igemm_parameters &layer, const shared_layout &shared, int thread)
 {
     using Element = typename Mode::Element;
-    constexpr int LEAST = TCONV_IGEMM_STEP / TCONV_IGEMM_QUAD, COUNT = 16 / quad_of<Mode>::CHANNELS;
-    const int quads = layer.row_bytes / TCONV_IGEMM_QUAD, first_pixel = warp * WARP + lane;
+    constexpr int LEAST = TCONV_IGEMM_STEP / TCONV_IGEMM_QUAD;
+    constexpr int COUNT = Mode::STRICT ? LEAST : 16 / quad_of<Mode>::CHANNELS;
+    const int quads = layer.row_bytes / TCONV_IGEMM_QUAD;
     ring stage = {0, 1};
+    find_places(layer, shared, thread);
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
         tap_walk tap(layer, tile);
@@ -232,31 +274,104 @@ __device__ __forceinline__ void gather(const tconv_igemm_parameters &layer, cons
                 const int left = layer.group_in - chunk * layer.chunk_channels;
                 barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
 #pragma unroll 1
-                for (int pixel = first_pixel; pixel < layer.patch; pixel += LOADERS * WARP) {
-                    const stage_pixel at(layer, pixel);
-                    const int image = origin.image + at.image, row = origin.row + at.row;
-                    const int column = origin.column + at.column;
-                    const bool inside = image < layer.images && (unsigned)row < (unsigned)layer.in_rows &&
-                                        (unsigned)column < (unsigned)layer.in_columns;
-                    const Element *from = static_cast<const Element *>(layer.src) + image * layer.from.n +
-                                          origin.channel * layer.from.c + row * layer.from.h + column * layer.from.w;
-                    /* The copy engine's swizzle: bits 4 to 6 of an address are flipped by bits 7 to 9. */
-                    const uint32_t swizzle =
-                        (pixel * layer.row_bytes >> 7 & (quads - 1)) * (uint32_t)TCONV_IGEMM_QUAD;
-                    const uint32_t to = buffer + pixel * layer.row_bytes;
+                for (int pixel = thread; pixel < layer.patch; pixel += LOADERS * WARP) {
+                    const pixel_place at(origin, shared.places[pixel]);
+                    const int channels = at.exists(layer) ? left : 0;
+                    const Element *from = static_cast<const Element *>(layer.src) + at.image * layer.from.n +
+                                          origin.channel * layer.from.c + at.row * layer.from.h +
+                                          at.column * layer.from.w;
+                    const uint32_t swizzle = swizzle_of(layer, pixel), to = buffer + pixel * layer.row_bytes;
                     int quad = 0;
 #pragma unroll 1
                     for (; quad + COUNT <= quads; quad += COUNT)
-                        gather_pixel<Mode, COUNT>(from, layer.from.c, inside ? left : 0, to, swizzle, quad,
-                                                  layer.plane_bytes);
+                        gather_pixel<Mode, COUNT>(from, layer.from.c, channels, to, swizzle, quad, layer.plane_bytes);
                     if (quad < quads)
-                        gather_pixel<Mode, LEAST>(from, layer.from.c, inside ? left : 0, to, swizzle, quad,
-                                                  layer.plane_bytes);
+                        gather_pixel<Mode, LEAST>(from, layer.from.c, channels, to, swizzle, quad, layer.plane_bytes);
                 }
-                stage_done(shared, stage.at, lane);
+                stage_done(shared, stage.at, thread % WARP);
                 stage.next(layer.stages);
                 tap.next();
             }
+        }
+    }
+}
+
+__device__ __forceinline__ uint32_t load_box_element(uint32_t address, float)
+{
+    uint32_t word;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+    return word;
+}
+template <class Half> __device__ __forceinline__ uint32_t load_box_element(uint32_t address, Half)
+{
+    uint16_t word;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(word) : "r"(address) : "memory");
+    return word;
+}
+
+/* A quad of a pixel, from a box of planes of channel_bytes each. */
+template <class Mode, int count>
+__device__ __forceinline__ void convert_quads(uint32_t from, uint32_t channel_bytes, bool exists, uint32_t to,
+                                              uint32_t swizzle, int first_quad, uint32_t plane)
+{
+    using Quad = quad_of<Mode>;
+    uint32_t words[count][Quad::CHANNELS];
+#pragma unroll
+    for (int q = 0; q < count; q++)
+#pragma unroll
+        for (int c = 0; c < Quad::CHANNELS; c++)
+            words[q][c] = exists ? load_box_element(from + (q * Quad::CHANNELS + c) * channel_bytes,
+                                                    typename Mode::Element{})
+                                 : 0;
+#pragma unroll
+    for (int q = 0; q < count; q++)
+        Quad::put(words[q], to + (((first_quad + q) * TCONV_IGEMM_QUAD) ^ swizzle), plane);
+}
+
+/* Fills stages from boxes of planes: each tap's from the same box. */
+template <class Mode>
+__device__ __forceinline__ void convert_planes(const tconv_igemm_parameters &layer, const shared_layout &shared,
+                                               int thread)
+{
+    constexpr int COUNT = TCONV_IGEMM_STEP / TCONV_IGEMM_QUAD;
+    constexpr uint32_t element = sizeof(typename Mode::Element);
+    const int quads = layer.row_bytes / TCONV_IGEMM_QUAD;
+    const uint32_t channel_bytes = layer.box_columns * element, image_bytes = channel_bytes * layer.chunk_channels;
+    ring stage = {0, 1}, box = {0, 0};
+    find_places(layer, shared, thread);
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        tap_walk tap(layer, tile);
+        const int stages = stages_of(layer, tap), first_column = layer.flat ? tile.column : 0;
+        for (int chunk = 0; chunk < layer.chunks; chunk++) {
+            const uint32_t planes = shared.boxes + box.at * layer.plane_box_bytes;
+            barrier_wait(shared.box_full + 8 * box.at, box.parity);
+#pragma unroll 1
+            for (int i = 0; i < stages; i++) {
+                const stage_origin origin(layer, tile, tap, chunk);
+                const uint32_t buffer = shared.stages + stage.at * layer.stage_bytes;
+                barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
+#pragma unroll 1
+                for (int pixel = thread; pixel < layer.patch; pixel += LOADERS * WARP) {
+                    const pixel_place at(origin, shared.places[pixel]);
+                    const bool exists = at.exists(layer);
+                    uint32_t from = planes + (at.image - tile.image) * image_bytes +
+                                    (at.row * layer.in_columns + at.column - first_column) * element;
+                    const uint32_t swizzle = swizzle_of(layer, pixel), to = buffer + pixel * layer.row_bytes;
+#pragma unroll 1
+                    for (int quad = 0; quad < quads; quad += COUNT) {
+                        convert_quads<Mode, COUNT>(from, channel_bytes, exists, to, swizzle, quad, layer.plane_bytes);
+                        from += COUNT * quad_of<Mode>::CHANNELS * channel_bytes;
+                    }
+                }
+                stage_done(shared, stage.at, thread % WARP);
+                stage.next(layer.stages);
+                tap.next();
+            }
+            __syncwarp();
+            if (thread % WARP == 0)
+                barrier_arrive(shared.box_empty + 8 * box.at);
+            box.next(layer.plane_boxes);
         }
     }
 }

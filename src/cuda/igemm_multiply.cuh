@@ -9,8 +9,8 @@ namespace tconv_igemm
 {
 
 /* What differs among units and slots: low words of operands (see operand), and what all share. */
-struct factors {
-    uint32_t weights[UNITS], pixels[UNITS];
+template <class Mode> struct factors {
+    uint32_t weights[Mode::UNITS], pixels[Mode::UNITS];
     uint32_t pixels_high;                 /* of the operand: how rows of pixels lie */
     uint32_t weights_small, pixels_small; /* to the plane of what rounding left */
 };
@@ -34,14 +34,14 @@ __device__ __forceinline__ uint64_t swizzled_operand(uint32_t low, uint32_t high
 
 /* steps products of each unit. */
 template <class Mode, int N, int steps>
-__device__ __forceinline__ void multiply(float (&sums)[UNITS][N / 2], const factors &at, int accumulate)
+__device__ __forceinline__ void multiply(float (&sums)[Mode::UNITS][N / 2], const factors<Mode> &at, int accumulate)
 {
     using Product = product<Mode::TYPE, N>;
     products_begin();
 #pragma unroll
     for (int i = 0; i < steps; i++)
 #pragma unroll
-        for (int unit = 0; unit < UNITS; unit++)
+        for (int unit = 0; unit < Mode::UNITS; unit++)
             Product::add(sums[unit], operand(at.weights[unit] + i * WEIGHTS_STEP<Mode>),
                          swizzled_operand(at.pixels[unit] + i * PIXELS_STEP, at.pixels_high), i > 0 ? 1 : accumulate);
     products_commit();
@@ -50,13 +50,13 @@ __device__ __forceinline__ void multiply(float (&sums)[UNITS][N / 2], const fact
 
 /* A thread's sums and, in strict f32, what they have lost. */
 template <class Mode, int N> struct all_sums {
-    float of[UNITS][N / 2];
-    lost_parts<float, Mode::COMPENSATED ? N / 2 : 2> lost[Mode::COMPENSATED ? UNITS : 1];
+    float of[Mode::UNITS][N / 2];
+    lost_parts<float, Mode::COMPENSATED ? N / 2 : 2> lost[Mode::COMPENSATED ? Mode::UNITS : 1];
 };
 
 /* The same in strict f32: small products first, from zero; then their sum joins the others. */
 template <class Mode, int N, int steps>
-__device__ __forceinline__ void multiply_strict(all_sums<Mode, N> &sums, const factors &at, int unit, int accumulate)
+__device__ __forceinline__ void multiply_strict(all_sums<Mode, N> &sums, const factors<Mode> &at, int unit, int accumulate)
 {
     using Product = product<Mode::TYPE, N>;
     const uint32_t weights = at.weights[unit], pixels = at.pixels[unit];
@@ -94,11 +94,11 @@ __device__ __forceinline__ void multiply_strict(all_sums<Mode, N> &sums, const f
 }
 
 template <class Mode, int N, int steps>
-__device__ __forceinline__ void multiply_steps(all_sums<Mode, N> &sums, const factors &at, int accumulate)
+__device__ __forceinline__ void multiply_steps(all_sums<Mode, N> &sums, const factors<Mode> &at, int accumulate)
 {
     if constexpr (Mode::STRICT) {
 #pragma unroll
-        for (int unit = 0; unit < UNITS; unit++)
+        for (int unit = 0; unit < Mode::UNITS; unit++)
             multiply_strict<Mode, N, steps>(sums, at, unit, accumulate);
     } else {
         multiply<Mode, N, steps>(sums.of, at, accumulate);
@@ -107,7 +107,7 @@ __device__ __forceinline__ void multiply_steps(all_sums<Mode, N> &sums, const fa
 
 /* Of f32 a slot is always of four steps. */
 template <class Mode, int N>
-__device__ __forceinline__ void multiply_slot(all_sums<Mode, N> &sums, const factors &at, int steps, int accumulate)
+__device__ __forceinline__ void multiply_slot(all_sums<Mode, N> &sums, const factors<Mode> &at, int steps, int accumulate)
 {
     if (Mode::CONVERTS || steps == 4)
         multiply_steps<Mode, N, 4>(sums, at, accumulate);

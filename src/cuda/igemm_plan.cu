@@ -10,24 +10,29 @@ namespace
 {
 
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in 32 bits */
-constexpr int SHARED_MEMORY = 227 * 1024 - 3072; /* what a block may have, less barriers and the table of outputs */
+constexpr int SHARED_MEMORY = 227 * 1024 - 13 * 1024; /* what a block may have, less barriers and tables */
 constexpr int MAX_BOX = 256;                     /* the copy engine's, of each axis */
 constexpr int ALIGNMENT = 1024;                  /* of a stage: the swizzle's pattern is as long */
 constexpr int MAX_OPERAND = 1 << 18;             /* bytes of shared memory that an operand can address */
 constexpr int64_t LEAST_COLUMNS = 8;             /* narrower tiles are not tried where there are wider ones */
 
-/* Buffers, from the least to what there is no use beyond: stages, slots, staged at once. The last that fits is taken. */
-constexpr int BUFFERS[][3] = {{2, 2, 1}, {2, 3, 1}, {3, 3, 1}, {3, 4, 1}, {3, 4, 2},
-                              {4, 4, 2}, {4, 6, 2}, {5, 6, 2}, {6, 8, 2}, {8, 8, 2}};
+constexpr int PLANE_BOXES = 2;        /* buffers */
+constexpr int PLANE_BOX_PIXELS = 512; /* of one: as many as a tile covers */
+constexpr int BOX_ALIGNMENT = 16;     /* bytes */
+
+/* Buffers, from the least to what there is no use beyond: stages, slots. The last that fits is taken. */
+constexpr int BUFFERS[][2] = {{2, 2}, {2, 3}, {3, 3}, {3, 4}, {4, 4}, {4, 5}, {5, 6}, {6, 6}, {7, 8}, {8, 8}};
 
 /*
  * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the second-level
- * cache to each multiprocessor when all load, measured with boxes; of a loading warp's own loads; of shared memory; of the
- * memory's writes to each multiprocessor; what a slot costs a warpgroup beside its products, and what adding up each of its
- * sums does in strict f32, plainly and with compensation; at the end of a tile; of a storing warp for 16 channels of 16 pixels.
+ * cache to each multiprocessor when all load, measured with boxes; of the loading warps that bring src themselves, round, split,
+ * or turn planes into pixels;
+ * of shared memory; of the memory's writes to each multiprocessor; what a slot costs a warpgroup beside its products, and what
+ * adding up each of its sums does in strict f32, plainly and with compensation; at the end of a tile, until it is stored.
  */
-constexpr double LATENCY = 1200, L2_BYTES = 29, GATHER_BYTES = 12, SHARED_BYTES = 128, WRITE_BYTES = 18, SLOT_CYCLES = 60,
-                 ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 9, TILE_CYCLES = 1200, STORE_CYCLES = 60;
+constexpr double LATENCY = 1200, L2_BYTES = 29, GATHER_BYTES = 12, ROUND_BYTES = 50, SPLIT_BYTES = 25, TURN_BYTES = 40, TURN_SPLIT_BYTES = 20,
+                 SHARED_BYTES = 128,
+                 WRITE_BYTES = 18, SLOT_CYCLES = 60, ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 9, TILE_CYCLES = 1200;
 
 int64_t round_up(int64_t value, int64_t multiple)
 {
@@ -75,7 +80,7 @@ position_space space_of(const tconv_layer *layer, bool per_tap)
     const int64_t pixels = problem->h.in * problem->w.in;
     space.flat = is_plain(&layer->rows) && is_plain(&layer->columns) && space.rows <= problem->h.in &&
                  space.columns <= problem->w.in && problem->src.h == problem->w.in * problem->src.w;
-    space.whole = space.flat && problem->src.n == pixels * problem->src.w && pixels * problem->batch < MAX_EXTENT;
+    space.whole = space.flat && problem->layout == TCONV_NHWC && problem->src.n == pixels * problem->src.w && pixels * problem->batch < MAX_EXTENT;
     if (space.flat) {
         space.rows = 1;
         space.columns = space.whole ? pixels * space.images : pixels;
@@ -138,24 +143,47 @@ void describe_layer(const tconv_layer *layer, tconv_igemm_plan *plan)
     to->blocks = to->merged ? to->channel_blocks * to->row_phases * to->column_phases : to->channel_blocks;
 }
 
+int units_of(const tconv_igemm_shape *shape)
+{
+    return TCONV_IGEMM_GROUPS * shape->units;
+}
+
 /* Which blocks and pixels the units take: as many different blocks as the tile has, then different pixels. */
 void describe_units(const tconv_igemm_choice *choice, tconv_igemm_plan *plan)
 {
     tconv_igemm_parameters *to = &plan->parameters;
+    const int block_units = units_of(&plan->shape) / choice->tile_blocks;
     for (int group = 0; group < TCONV_IGEMM_GROUPS; group++)
-        for (int unit = 0; unit < TCONV_IGEMM_UNITS; unit++) {
-            const int number = group * TCONV_IGEMM_UNITS + unit;
-            to->unit_block[group][unit] = choice->tile_blocks == 4 ? number : choice->tile_blocks == 2 ? group : 0;
-            to->unit_pixel[group][unit] =
-                (choice->tile_blocks == 4 ? 0 : choice->tile_blocks == 2 ? unit : number) * plan->shape.N;
+        for (int unit = 0; unit < plan->shape.units; unit++) {
+            const int number = group * plan->shape.units + unit;
+            to->unit_block[group][unit] = number / block_units;
+            to->unit_pixel[group][unit] = number % block_units * plan->shape.N;
         }
+}
+
+/* NCHW by boxes of planes: what the copy engine brings of a channel is a run of pixels, of whole images or, where positions
+ * are flat, of the tile. */
+void describe_planes(const tconv_layer *layer, const tconv_igemm_choice *choice, tconv_igemm_parameters *to)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t element = (int64_t)problem->element_size, pixels = problem->h.in * problem->w.in;
+    const int64_t run = to->flat && choice->images == 1 ? choice->columns : pixels;
+    if (to->channels_last || run > MAX_BOX || run * element % BOX_ALIGNMENT != 0 ||
+        problem->src.h != problem->w.in || problem->src.c * element % BOX_ALIGNMENT != 0 ||
+        problem->src.n * element % BOX_ALIGNMENT != 0 ||
+        choice->images * run * to->row_bytes > (int64_t)PLANE_BOX_PIXELS * to->row_bytes)
+        return;
+    to->box_columns = (int)run;
+    to->plane_boxes = PLANE_BOXES;
+    to->plane_box_bytes = (uint32_t)(choice->images * run * to->row_bytes);
 }
 
 bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, tconv_igemm_plan *plan)
 {
     tconv_igemm_parameters *to = &plan->parameters;
     const position_space space = space_of(layer, choice->per_tap);
-    const int64_t covered = TCONV_IGEMM_GROUPS * TCONV_IGEMM_UNITS / choice->tile_blocks * plan->shape.N;
+    const int64_t covered = units_of(&plan->shape) / choice->tile_blocks * plan->shape.N;
+    to->covered = (int)covered;
     to->per_tap = choice->per_tap;
     to->tile_images = choice->images;
     to->tile_rows = choice->rows;
@@ -167,9 +195,10 @@ bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, t
     to->image_pixels = (int)(patch_rows * pitch);
     to->patch = choice->images * to->image_pixels;
     to->boxes = (int)tconv_ceil_div(pitch, MAX_BOX);
-    if (pitch % to->boxes != 0)
+    if (pitch % to->boxes != 0 || (!to->channels_last && to->patch > TCONV_IGEMM_MAX_PATCH))
         return false;
     to->box_columns = (int)pitch / to->boxes;
+    describe_planes(layer, choice, to);
     to->first_row = (int)layer->rows.min_shift;
     to->first_column = (int)layer->columns.min_shift;
     to->image_tiles = (int)tconv_ceil_div(space.images, choice->images);
@@ -200,12 +229,12 @@ bool describe_buffers(const tconv_layer *layer, tconv_igemm_plan *plan)
                           tconv_igemm_staged_bytes(plan->shape.N, (int)layer->problem.element_size);
     to->stages = 0;
     for (size_t i = 0; i < sizeof BUFFERS / sizeof BUFFERS[0]; i++) {
-        const size_t bytes = (size_t)BUFFERS[i][0] * to->stage_bytes + (size_t)BUFFERS[i][1] * to->slot_bytes +
-                             BUFFERS[i][2] * staged;
+        const size_t bytes =
+            (size_t)BUFFERS[i][0] * to->stage_bytes + (size_t)BUFFERS[i][1] * to->slot_bytes +
+            (size_t)to->plane_boxes * to->plane_box_bytes + staged;
         if (bytes <= SHARED_MEMORY) {
             to->stages = BUFFERS[i][0];
             to->slots = BUFFERS[i][1];
-            to->staged_turns = BUFFERS[i][2];
             plan->shared_bytes = bytes;
         }
     }
@@ -226,8 +255,7 @@ double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int mult
 {
     const tconv_igemm_parameters *of = &plan->parameters;
     const bool strict = plan->mode == TCONV_IGEMM_STRICT, converts = of->chunk_channels * 4 == of->row_bytes;
-    const bool by_boxes = of->channels_last;
-    const double N = plan->shape.N, units = TCONV_IGEMM_GROUPS * TCONV_IGEMM_UNITS;
+    const double N = plan->shape.N, units = units_of(&plan->shape);
     const double phases = of->merged ? 1 : (double)of->row_phases * of->column_phases;
     const double taps = of->merged ? 1 : (double)(layer->problem.h.kernel * layer->problem.w.kernel) / phases;
     const double stage_taps = of->per_tap ? 1 : taps;
@@ -237,18 +265,22 @@ double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int mult
     const double memory = (products * (TCONV_IGEMM_M + N) * TCONV_IGEMM_STEP + of->slot_bytes +
                            bytes * (converts ? strict ? 4 : 3 : 1) / stage_taps) /
                           SHARED_BYTES;
-    const double add = strict ? N * TCONV_IGEMM_UNITS / 2 * (plan->shape.long_sums ? COMPENSATED_CYCLES : ADD_CYCLES) : 0;
+    const double add = strict ? N * plan->shape.units / 2 * (plan->shape.long_sums ? COMPENSATED_CYCLES : ADD_CYCLES) : 0;
     const double alone = products / TCONV_IGEMM_GROUPS * N / 2 + SLOT_CYCLES + add;
     const double multiply = fmax(fmax(products * N / 2, memory), alone);
-    const double load = by_boxes ? bytes / L2_BYTES : bytes / GATHER_BYTES;
-    const double traffic = load / stage_taps + of->slot_bytes / L2_BYTES;
-    const double wait = (LATENCY + load) / (of->stages - 0.5) / stage_taps;
-    const double slot_wait = (LATENCY + of->slot_bytes / L2_BYTES) / (of->slots - 0.5);
-    const double slot = fmax(fmax(multiply, traffic), fmax(wait, slot_wait));
+    /* Of a stage: what the loading warps do, and what the copy engine brings. */
+    const double own = of->channels_last   ? !converts ? 0 : bytes / (strict ? SPLIT_BYTES : ROUND_BYTES)
+                       : of->plane_boxes > 0 ? bytes / (strict ? TURN_SPLIT_BYTES : TURN_BYTES)
+                                             : bytes / GATHER_BYTES;
+    const double box = of->channels_last ? bytes : of->plane_boxes > 0 ? of->plane_box_bytes * stage_taps / taps : 0;
+    const double load = own + box / L2_BYTES;
+    const double traffic = box / L2_BYTES / stage_taps + of->slot_bytes / L2_BYTES;
+    const double stage_wait = (LATENCY + load + stage_taps * (traffic + multiply)) / of->stages / stage_taps;
+    const double slot_wait = (LATENCY + traffic + multiply) / of->slots;
+    const double slot = fmax(fmax(multiply, traffic), fmax(fmax(stage_wait, slot_wait), own / stage_taps));
     const double stored = units * N * TCONV_IGEMM_M * (double)layer->problem.element_size;
-    const double store = fmax(stored / WRITE_BYTES, units / TCONV_IGEMM_GROUPS * 4 * N / 16 * STORE_CYCLES);
-    const double tile = fmax(of->chunks * taps * slot + TILE_CYCLES, store);
-    return tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + LATENCY + store;
+    const double tile = fmax(of->chunks * taps * slot + TILE_CYCLES, stored / WRITE_BYTES);
+    return tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + LATENCY;
 }
 
 /* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
@@ -263,11 +295,11 @@ double use_of(const tconv_layer *layer, const tconv_igemm_plan *plan, int multip
 }
 
 /* Tries all tiles of this many blocks and pixels: rows of positions in equal parts, as many rows and images as fit. */
-void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice choice, int N,
-               tconv_igemm_choice *best, tconv_igemm_plan *best_plan)
+void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice choice,
+               const tconv_igemm_shape *shape, tconv_igemm_choice *best, tconv_igemm_plan *best_plan)
 {
     const position_space space = space_of(layer, choice.per_tap);
-    const int64_t covered = TCONV_IGEMM_GROUPS * TCONV_IGEMM_UNITS / choice.tile_blocks * N;
+    const int64_t covered = units_of(shape) / choice.tile_blocks * shape->N;
     tconv_igemm_plan plan;
     for (int64_t tiles = tconv_ceil_div(space.columns, covered);; tiles++) {
         const int64_t columns = tiles == 1 && space.columns < covered ? space.columns
@@ -335,11 +367,11 @@ bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_ige
     tconv_igemm_choice choice;
     memset(&choice, 0, sizeof choice);
     for (choice.shape = 0; choice.shape < TCONV_IGEMM_SHAPES && shapes[choice.shape].N > 0; choice.shape++)
-        for (choice.tile_blocks = 1; choice.tile_blocks <= TCONV_IGEMM_GROUPS * TCONV_IGEMM_UNITS;
+        for (choice.tile_blocks = 1; choice.tile_blocks <= units_of(&shapes[choice.shape]);
              choice.tile_blocks *= 2)
             for (int per_tap = 0; per_tap < 2; per_tap++) {
                 choice.per_tap = per_tap == 1;
-                try_tiles(layer, multiprocessors, choice, shapes[choice.shape].N, best, best_plan);
+                try_tiles(layer, multiprocessors, choice, &shapes[choice.shape], best, best_plan);
             }
     return best_plan->cycles > 0;
 }

@@ -1,5 +1,5 @@
-/* From a warp's sums in registers to dst: staging them in shared memory, which the warps that multiply do, and storing what is
- * staged, which is a role of its own. */
+/* From a warp's sums in registers to dst, through its own staging memory, so that neighbouring lanes store neighbouring elements;
+ * where pixels go in dst is a table that a role of its own makes. */
 #ifndef TCONV_CUDA_IGEMM_STORE_CUH
 #define TCONV_CUDA_IGEMM_STORE_CUH
 
@@ -76,36 +76,71 @@ __device__ __forceinline__ void stage_rows(const float (&sums)[N / 2], const flo
             pack_pair<Half>(sums[first + i] + bias[i / 2 % 2], sums[first + i + 1] + bias[i / 2 % 2]);
 }
 
-constexpr int64_t NOWHERE = -1;
+constexpr int64_t NOWHERE = INT64_MIN;
 
-/* Where in dst a pixel of a tile goes, as elements from channel 0 of the layer's group 0; NOWHERE for one that is not there. */
-__device__ __forceinline__ int64_t find_output(const tconv_igemm_parameters &layer, const tile_place &tile,
-                                               const block_place &block, int pixel)
-{
-    int image = pixel / layer.image_pixels;
-    pixel -= image * layer.image_pixels;
-    int row = pixel / layer.pitch, column = pixel - row * layer.pitch;
-    if (image >= layer.tile_images || row >= layer.tile_rows || column >= layer.tile_columns)
-        return NOWHERE;
-    image += tile.image;
-    row += tile.row;
-    column += tile.column;
-    if (image >= layer.images)
-        return NOWHERE;
-    if (layer.flat) {
-        if (column >= layer.in_columns)
-            return NOWHERE;
-        row = column / layer.flat_columns;
-        column -= row * layer.flat_columns;
-        const int image_of_row = row / layer.flat_rows;
-        row -= image_of_row * layer.flat_rows;
-        image += image_of_row;
+/* The pixels of a tile that a lane looks at, LOOKERS apart: image, row and column of a patch or, where positions are flat, of
+ * src. Divided once, then added up. */
+constexpr int LOOKERS = ADDRESS_WARPS * WARP;
+struct pixel_walk {
+    int image, row, column, rows, columns;
+    int image_step, row_step, column_step;
+    __device__ __forceinline__ pixel_walk(int pixel, int rows_, int columns_) : rows(rows_), columns(columns_)
+    {
+        row = pixel / columns;
+        column = pixel - row * columns;
+        image = row / rows;
+        row -= image * rows;
+        row_step = LOOKERS / columns;
+        column_step = LOOKERS - row_step * columns;
+        image_step = row_step / rows;
+        row_step -= image_step * rows;
     }
-    const tconv_igemm_phase &rows = layer.rows[block.row_phase], &columns = layer.columns[block.column_phase];
-    if (row >= rows.outputs || column >= columns.outputs)
-        return NOWHERE;
-    return image * layer.to.n + ((int64_t)row * layer.row_stride + rows.residue) * layer.to.h +
-           ((int64_t)column * layer.column_stride + columns.residue) * layer.to.w;
+    __device__ __forceinline__ void next()
+    {
+        column += column_step;
+        row += row_step;
+        image += image_step;
+        if (column >= columns) {
+            column -= columns;
+            row++;
+        }
+        if (row >= rows) {
+            row -= rows;
+            image++;
+        }
+    }
+};
+
+/* Makes the table: for each pixel of a tile its place in dst, as elements from channel 0 of its group and from what the phase
+ * adds; NOWHERE for one that is not there. */
+__device__ __forceinline__ void find_outputs(const tconv_igemm_parameters &layer, const shared_layout &shared, int lane)
+{
+    ring table = {0, 1};
+    const int64_t row_step = layer.row_stride * layer.to.h, column_step = layer.column_stride * layer.to.w;
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        const int rows = layer.rows[tile.row_phase].outputs, columns = layer.columns[tile.column_phase].outputs;
+        pixel_walk at = layer.flat ? pixel_walk(tile.column + lane, layer.flat_rows, layer.flat_columns)
+                                   : pixel_walk(lane, layer.image_pixels / layer.pitch, layer.pitch);
+        int64_t *outputs = shared.outputs + table.at * TCONV_IGEMM_MAX_PIXELS;
+        barrier_wait(shared.outputs_empty + 8 * table.at, table.parity);
+        for (int pixel = lane; pixel < layer.covered; pixel += LOOKERS, at.next()) {
+            const int image = tile.image + at.image;
+            const int row = layer.flat ? at.row : tile.row + at.row;
+            const int column = layer.flat ? at.column : tile.column + at.column;
+            const bool of_tile = layer.flat ? pixel < layer.patch && (image < layer.images || layer.images == 1) &&
+                                                  (layer.tile_images > 1 || tile.column + pixel < layer.in_columns)
+                                            : at.image < layer.tile_images && at.row < layer.tile_rows &&
+                                                  at.column < layer.tile_columns && image < layer.images;
+            outputs[pixel] = of_tile && row < rows && column < columns
+                                 ? image * layer.to.n + row * row_step + column * column_step
+                                 : NOWHERE;
+        }
+        __syncwarp();
+        if (lane % WARP == 0)
+            barrier_arrive(shared.outputs_full + 8 * table.at);
+        table.next(TABLES);
+    }
 }
 
 /* Of NHWC: rows of 16 channels, `vector` elements at a time. */
@@ -122,6 +157,7 @@ __device__ __forceinline__ void store_pixels(typename Mode::Element *dst, const 
     if (channel >= channels)
         return;
     const char *from = staged + channel * sizeof(typename Mode::Element);
+    dst += channel;
     for (int first = lane / LANES; first < PIXELS; first += AT_ONCE * STEP) {
         Elements elements[AT_ONCE];
 #pragma unroll
@@ -131,7 +167,7 @@ __device__ __forceinline__ void store_pixels(typename Mode::Element *dst, const 
         for (int i = 0; i < AT_ONCE; i++) {
             const int64_t offset = outputs[first + i * STEP];
             if (offset != NOWHERE)
-                *reinterpret_cast<Elements *>(dst + offset + channel) = elements[i];
+                *reinterpret_cast<Elements *>(dst + offset) = elements[i];
         }
     }
 }
@@ -155,53 +191,51 @@ __device__ __forceinline__ void store_rows(typename Mode::Element *dst, int64_t 
     }
 }
 
-/* What one warp of a warpgroup staged of a unit. */
-template <class Mode, int N>
-__device__ __forceinline__ void store_staged(const tconv_igemm_parameters &layer, typename Mode::Element *dst,
-                                             const int64_t *outputs, const char *staged, int channels, int lane)
-{
-    constexpr int WIDEST = 16 / (int)sizeof(typename Mode::Element);
-    if (!layer.channels_last)
-        store_rows<Mode, N>(dst, layer.to.c, outputs, staged, channels, lane);
-    else if (layer.store_vector == WIDEST)
-        store_pixels<Mode, N, WIDEST>(dst, outputs, staged, channels, lane);
-    else
-        store_pixels<Mode, N, 1>(dst, outputs, staged, channels, lane);
-}
-
-/* Stores what the warps of one warpgroup stage. */
-template <class Mode, int N>
-__device__ __forceinline__ void store_tiles(const tconv_igemm_parameters &layer, const shared_layout &shared,
-                                            int64_t *outputs, int group, int lane)
-{
-    using Element = typename Mode::Element;
-    uint32_t parity = 0;
-    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
-        const tile_place tile = find_tile(layer, number);
-        for (int turn = 0; turn < TURNS; turn++) {
-            const int buffer = layer.staged_turns == 2 ? turn % 2 : 0, unit = turn / 2;
-            const int first_pixel = layer.unit_pixel[group][unit] + turn % 2 * (N / 2);
-            const block_place block = find_block(layer, tile, layer.unit_block[group][unit]);
-            __syncwarp();
-            for (int pixel = lane; pixel < N / 2; pixel += WARP)
-                outputs[pixel] = find_output(layer, tile, block, first_pixel + pixel);
-            __syncwarp();
-            for (int warp = 0; warp < GROUP_WARPS; warp++) {
-                const int consumer = group * GROUP_WARPS + warp, place = 8 * (consumer * STAGED_BUFFERS + buffer);
-                const char *staged = shared.staged + (consumer * layer.staged_turns + buffer) * STAGED_BYTES<Element, N>;
-                const int channel = block.channel + warp * TCONV_IGEMM_STAGED;
-                const int channels = min(TCONV_IGEMM_STAGED, layer.group_out - channel);
-                Element *dst = static_cast<Element *>(layer.dst) +
-                               (tile.group * (int64_t)layer.group_out + channel) * layer.to.c;
-                barrier_wait(shared.staged_full + place, parity >> buffer & 1);
-                store_staged<Mode, N>(layer, dst, outputs, staged, channels, lane);
-                __syncwarp();
-                if (lane == 0)
-                    barrier_arrive(shared.staged_empty + place);
-            }
-            parity ^= 1 << buffer;
+/* Where a warp's 16 rows of M of a unit go. */
+template <class Mode> struct unit_place {
+    typename Mode::Element *dst; /* of the first row's channel, at the phase's first output */
+    int channels;                /* that exist; may be 0 or less */
+    float bias[2];               /* of rows lane / 4 and lane / 4 + 8 */
+    __device__ __forceinline__ void find(const tconv_igemm_parameters &layer, const tile_place &tile, int of_tile,
+                                         int warp, int lane)
+    {
+        using Element = typename Mode::Element;
+        const block_place block = find_block(layer, tile, of_tile);
+        const int channel = block.channel + warp * TCONV_IGEMM_STAGED;
+        const int64_t first = tile.group * (int64_t)layer.group_out + channel;
+        channels = min(TCONV_IGEMM_STAGED, layer.group_out - channel);
+        dst = static_cast<Element *>(layer.dst) + first * layer.to.c + layer.rows[block.row_phase].residue * layer.to.h +
+              layer.columns[block.column_phase].residue * layer.to.w;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int row = lane / 4 + 8 * i;
+            bias[i] = layer.bias != NULL && row < channels
+                          ? to_compute(static_cast<const Element *>(layer.bias)[first + row])
+                          : 0.0f;
         }
     }
+};
+
+/* Half of a warp's sums of a unit, from number `first` on, to staging memory and from there to dst. */
+template <class Mode, int N, int first>
+__device__ __forceinline__ void store_half(const tconv_igemm_parameters &layer, const float (&sums)[N / 2],
+                                           const unit_place<Mode> &place, const int64_t *outputs, char *staged, int lane)
+{
+    using Element = typename Mode::Element;
+    constexpr int WIDEST = 16 / (int)sizeof(Element);
+    __syncwarp();
+    if (layer.channels_last)
+        stage_pixels<N, first>(sums, place.bias, staged, lane, Element{});
+    else
+        stage_rows<N, first>(sums, place.bias, staged, lane, Element{});
+    __syncwarp();
+    outputs += first * 2;
+    if (!layer.channels_last)
+        store_rows<Mode, N>(place.dst, layer.to.c, outputs, staged, place.channels, lane);
+    else if (layer.store_vector == WIDEST)
+        store_pixels<Mode, N, WIDEST>(place.dst, outputs, staged, place.channels, lane);
+    else
+        store_pixels<Mode, N, 1>(place.dst, outputs, staged, place.channels, lane);
 }
 
 } // namespace tconv_igemm

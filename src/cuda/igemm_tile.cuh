@@ -13,26 +13,27 @@ namespace tconv_igemm
 using namespace hopper;
 
 constexpr int WARP = 32, GROUP_WARPS = 4, CONSUMER_WARPS = TCONV_IGEMM_GROUPS * GROUP_WARPS;
-constexpr int UNITS = TCONV_IGEMM_UNITS, LOADERS = 4;
-constexpr int BOX_WARP = LOADERS, SLOT_WARP = LOADERS + 1, FIRST_STORE_WARP = LOADERS + 2;
+constexpr int LOADERS = 4;
+constexpr int BOX_WARP = LOADERS, SLOT_WARP = LOADERS + 1, FIRST_ADDRESS_WARP = LOADERS + 2, ADDRESS_WARPS = 2;
+constexpr int TABLES = 2; /* of outputs */
 constexpr uint32_t PRODUCT_BYTES = TCONV_IGEMM_M * TCONV_IGEMM_STEP; /* one plane of the weights of one product */
 constexpr uint32_t PRODUCT_HALF = TCONV_IGEMM_M * TCONV_IGEMM_QUAD;  /* of it, of one quad */
 
-/* What differs among types of factors. Registers: of a thread that multiplies, of any other. */
+/* What differs among types of factors. Units: of a warpgroup; in strict f32 registers hold a unit's partial sums as well.
+ * Registers: of a thread that multiplies, of any other. */
 struct tf32_mode {
     using Element = float;
     static constexpr product_type TYPE = PRODUCT_TF32;
     static constexpr bool STRICT = false, COMPENSATED = false;
     static constexpr bool CONVERTS = true; /* factors of src are rounded or split before they are multiplied */
-    static constexpr int PLANES = 1, CONSUMER_REGISTERS = 168, OTHER_REGISTERS = 88;
+    static constexpr int UNITS = 2, PLANES = 1, CONSUMER_REGISTERS = 168, OTHER_REGISTERS = 88;
 };
 struct strict_mode : tf32_mode {
     static constexpr bool STRICT = true;
-    static constexpr int PLANES = 2, CONSUMER_REGISTERS = 192, OTHER_REGISTERS = 64;
+    static constexpr int UNITS = 1, PLANES = 2, CONSUMER_REGISTERS = 200, OTHER_REGISTERS = 56;
 };
 struct strict_long_mode : strict_mode {
     static constexpr bool COMPENSATED = true;
-    static constexpr int CONSUMER_REGISTERS = 192, OTHER_REGISTERS = 64;
 };
 struct f16_mode : tf32_mode {
     using Element = __half;
@@ -44,16 +45,15 @@ struct bf16_mode : f16_mode {
     static constexpr product_type TYPE = PRODUCT_BF16;
 };
 
-constexpr int TURNS = 2 * UNITS; /* a warp hands over its sums of a tile by halves of units */
-constexpr int STAGED_BUFFERS = 2;
-
 /* The barriers, and where the buffers begin. */
 struct shared_layout {
-    uint32_t stage_full, stage_empty, box_full, slot_full, slot_empty, staged_full, staged_empty;
-    uint32_t stages, slots;
+    uint32_t stage_full, stage_empty, box_full, box_empty, slot_full, slot_empty, outputs_full, outputs_empty;
+    uint32_t boxes, stages, slots;
+    uint32_t *places; /* of a stage's pixels: see find_places */
+    int64_t *outputs;
     char *staged;
 };
-constexpr int BARRIERS = 5 * TCONV_IGEMM_STAGES + 2 * CONSUMER_WARPS * STAGED_BUFFERS;
+constexpr int BARRIERS = 6 * TCONV_IGEMM_STAGES + 2 * TABLES;
 
 struct tile_place {
     int first_block, group;      /* of its phase's blocks; of channels */
