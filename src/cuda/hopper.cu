@@ -87,9 +87,9 @@ tconv_status tconv_hopper_launch(const void *kernel, int tiles, int threads, siz
     tconv_status status = tconv_cuda_enter(&guard, device, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    status = tconv_cuda_check(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes),
-        "cudaFuncSetAttribute", issue);
+    status =
+        tconv_cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes),
+                         "cudaFuncSetAttribute", issue);
     if (status == TCONV_SUCCESS)
         status = tconv_cuda_check(cudaLaunchKernel(kernel, dim3((unsigned int)blocks), dim3((unsigned int)threads),
                                                    arguments, shared_bytes, (cudaStream_t)stream),

@@ -61,8 +61,7 @@ bool igemm_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     tconv_igemm_choice choice;
     tconv_igemm_plan plan;
     const char *why = why_not(layer);
-    if (why == NULL &&
-        !tconv_igemm_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan))
+    if (why == NULL && !tconv_igemm_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan))
         why = "no tile fits in shared memory";
     if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
@@ -155,15 +154,13 @@ bool make_map(const tconv_layer *layer, const tconv_igemm_parameters *of, CUtens
     return tconv_hopper_encode(&pixels, map);
 }
 
-/* The widest store that every pixel allows, in elements, else 1. */
-int store_vector(const tconv_layer *layer, const void *dst)
+/* Whether every pixel of dst has its channels in whole vectors of 16 bytes. */
+bool can_store_vectors(const tconv_layer *layer, const void *dst)
 {
     const tconv_problem *problem = &layer->problem;
-    const int vector = 16 / (int)problem->element_size;
+    const int64_t vector = 16 / (int64_t)problem->element_size;
     return problem->dst.n % vector == 0 && problem->dst.h % vector == 0 && problem->dst.w % vector == 0 &&
-                   problem->group_out % vector == 0 && (uintptr_t)dst % 16 == 0
-               ? vector
-               : 1;
+           problem->group_out % vector == 0 && (uintptr_t)dst % 16 == 0;
 }
 
 tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
@@ -178,7 +175,7 @@ tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters->bias = arguments->bias;
     parameters->dst = arguments->dst;
     parameters->by_boxes = make_map(layer, parameters, &map);
-    parameters->store_vector = store_vector(layer, arguments->dst);
+    parameters->store_vectors = can_store_vectors(layer, arguments->dst);
     void *kernel_arguments[] = {parameters, &map};
     return tconv_hopper_launch((const void *)plan.shape.kernel, parameters->tiles, TCONV_IGEMM_THREADS,
                                plan.shared_bytes, kernel_arguments, layer->target.device, arguments->stream, issue);

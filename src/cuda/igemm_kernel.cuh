@@ -186,7 +186,7 @@ __global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_ige
             if (lane == 0)
                 copy_slots(layer, shared);
         } else {
-            find_outputs(layer, shared, (role - FIRST_ADDRESS_WARP) * WARP + lane);
+            find_outputs<typename Mode::Element>(layer, shared, (role - FIRST_ADDRESS_WARP) * WARP + lane);
         }
     }
 #endif

@@ -15,17 +15,17 @@
 
 #include "../core/impl.h"
 
-#define TCONV_IGEMM_M       64
-#define TCONV_IGEMM_GROUPS  2   /* warpgroups that multiply */
-#define TCONV_IGEMM_UNITS   2   /* of each, at most */
-#define TCONV_IGEMM_THREADS 512 /* with those that load, convert and find outputs */
-#define TCONV_IGEMM_STAGES  8   /* the most buffers of one kind */
-#define TCONV_IGEMM_QUAD    16  /* bytes of K that lie side by side in an operand: 4 channels of f32, 8 of f16 */
-#define TCONV_IGEMM_STEP    32  /* bytes of K of one product */
-#define TCONV_IGEMM_PHASES  16  /* the most of an axis */
+#define TCONV_IGEMM_M          64
+#define TCONV_IGEMM_GROUPS     2   /* warpgroups that multiply */
+#define TCONV_IGEMM_UNITS      2   /* of each, at most */
+#define TCONV_IGEMM_THREADS    512 /* with those that load, convert and find outputs */
+#define TCONV_IGEMM_STAGES     8   /* the most buffers of one kind */
+#define TCONV_IGEMM_QUAD       16  /* bytes of K that lie side by side in an operand: 4 channels of f32, 8 of f16 */
+#define TCONV_IGEMM_STEP       32  /* bytes of K of one product */
+#define TCONV_IGEMM_PHASES     16  /* the most of an axis */
 #define TCONV_IGEMM_MAX_PIXELS 512 /* that a tile covers */
-#define TCONV_IGEMM_MAX_PATCH 768 /* pixels of a stage that the loading warps fill */
-#define TCONV_IGEMM_STAGED  16  /* rows of M that a warp stages at once */
+#define TCONV_IGEMM_MAX_PATCH  768 /* pixels of a stage that the loading warps fill */
+#define TCONV_IGEMM_STAGED     16  /* rows of M that a warp stages at once */
 
 /* What a warp stages at once: 16 rows of M by half of a unit's pixels. Of NHWC a pixel after another, of NCHW a row of M
  * after another; in both, pitched so that neighbours do not meet in a bank and vectors of 16 bytes can be read. */
@@ -55,22 +55,24 @@ struct tconv_igemm_parameters {
     bool by_boxes;          /* whether the copy engine can read src; else the loading warps read it */
     bool per_tap;           /* a stage is of one tap */
     bool channels_last;
-    bool flat; /* positions are pixels of src, whose rows are seen as one */
+    bool flat;   /* positions are pixels of src, whose rows are seen as one */
     bool merged; /* all phases have one tap, the same: they are blocks like those of more channels */
 
-    int images, in_rows, in_columns;       /* of src; flat: one row of an image, or one image of one row */
-    int flat_rows, flat_columns;           /* of an image of src as it is */
+    int images, in_rows, in_columns; /* of src; flat: one row of an image, or one image of one row */
+    int flat_rows, flat_columns;     /* of an image of src as it is */
     int group_in, group_out, chunk_channels, chunks;
-    int row_bytes, steps;                  /* of a pixel of a stage: 128, 64 or 32; products along them */
-    int blocks, tile_blocks, block_tiles, channel_blocks; /* blocks and tiles of blocks of a phase (merged: of all); of channels */
+    int row_bytes, steps; /* of a pixel of a stage: 128, 64 or 32; products along them */
+    int blocks, tile_blocks, block_tiles,
+        channel_blocks; /* blocks and tiles of blocks of a phase (merged: of all); of channels */
     int image_tiles, row_tiles, column_tiles, tiles; /* tiles: all */
     int tile_images, tile_rows, tile_columns;
-    int pitch, image_pixels, patch;        /* pixels of a stage: from a row to the next, an image to the next, all */
-    int box_columns, boxes;                /* columns of a box; boxes of a stage */
-    int first_row, first_column;           /* of a stage of all taps, from the tile's first position */
+    int pitch, image_pixels, patch; /* pixels of a stage: from a row to the next, an image to the next, all */
+    int box_columns, boxes;         /* columns of a box; boxes of a stage */
+    int first_row, first_column;    /* of a stage of all taps, from the tile's first position */
 
     tconv_igemm_phase rows[TCONV_IGEMM_PHASES], columns[TCONV_IGEMM_PHASES];
     int row_phases, column_phases, row_step, column_step; /* step: shift from a tap to the next */
+    int phase_turn; /* tiles of all phases after which their order is turned by one */
     int row_stride, column_stride, column_taps /* of all phases */;
     int64_t group_slots; /* of one group of channels */
     int groups;
@@ -78,9 +80,10 @@ struct tconv_igemm_parameters {
     int unit_block[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS]; /* of the tile's */
     int unit_pixel[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS]; /* first position, as pixels of a stage */
 
-    int covered;      /* pixels that the units have, each once */
-    int store_vector; /* elements stored at once, NHWC */
-    int stages, slots, plane_boxes; /* buffers; plane_boxes: of NCHW as it is, from which the loading warps fill stages */
+    int covered;        /* pixels that the units have, each once */
+    bool store_vectors; /* whether 16 bytes of channels can be stored at once, NHWC */
+    int stages, slots,
+        plane_boxes; /* buffers; plane_boxes: of NCHW as it is, from which the loading warps fill stages */
     uint32_t plane_box_bytes;
     uint32_t stage_bytes, plane_bytes /* strict: from the big to the small plane */, slot_bytes;
 };
@@ -95,7 +98,7 @@ enum tconv_igemm_mode { TCONV_IGEMM_TF32, TCONV_IGEMM_STRICT, TCONV_IGEMM_F16, T
 
 #define TCONV_IGEMM_SHAPES 3
 struct tconv_igemm_shape {
-    int N, units;    /* pixels of a unit, units of a warpgroup; 0: no such shape */
+    int N, units;   /* pixels of a unit, units of a warpgroup; 0: no such shape */
     bool long_sums; /* strict f32: of any number of slots, else of TCONV_IGEMM_MAX_SLOTS */
     tconv_igemm_kernel *kernel;
 };

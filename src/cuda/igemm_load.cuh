@@ -113,13 +113,23 @@ template <class Mode> struct quad_of {
     static constexpr int CHANNELS = 4;
     static __device__ __forceinline__ void put(const uint32_t (&words)[4], uint32_t to, uint32_t plane)
     {
+        const bool plain = are_plain(words);
         uint32_t big[4], small[4];
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             if (Mode::STRICT)
-                split_to_tf32(words[c], &big[c], &small[c]);
+                split_plain_to_tf32(words[c], &big[c], &small[c]);
             else
-                big[c] = round_to_tf32(words[c]);
+                big[c] = round_plain_to_tf32(words[c]);
+        }
+        if (!plain) {
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                if (Mode::STRICT)
+                    split_to_tf32(words[c], &big[c], &small[c]);
+                else
+                    big[c] = round_to_tf32(words[c]);
+            }
         }
         store_quad(to, big);
         if (Mode::STRICT)
@@ -154,7 +164,8 @@ __device__ __forceinline__ void stage_done(const shared_layout &shared, int stag
 
 /* Rounds or splits boxes in place: where a value lies is of no importance, so that borders and swizzle do not matter. */
 template <class Mode>
-__device__ __forceinline__ void convert_boxes(const tconv_igemm_parameters &layer, const shared_layout &shared, int thread)
+__device__ __forceinline__ void convert_boxes(const tconv_igemm_parameters &layer, const shared_layout &shared,
+                                              int thread)
 {
     constexpr uint32_t AT_ONCE = Mode::STRICT ? 2 : 4, STEP = LOADERS * WARP * TCONV_IGEMM_QUAD;
     const uint32_t bytes = layer.patch * layer.row_bytes, first = thread * TCONV_IGEMM_QUAD;
@@ -203,7 +214,8 @@ template <class Half> __device__ __forceinline__ uint32_t load_element(const Hal
 constexpr int PLACE_BITS = 10, PLACE_MASK = (1 << PLACE_BITS) - 1;
 
 /* Finds it for the pixels that this thread fills. */
-__device__ __forceinline__ void find_places(const tconv_igemm_parameters &layer, const shared_layout &shared, int thread)
+__device__ __forceinline__ void find_places(const tconv_igemm_parameters &layer, const shared_layout &shared,
+                                            int thread)
 {
     for (int pixel = thread; pixel < layer.patch; pixel += LOADERS * WARP) {
         const int image = pixel / layer.image_pixels, of_image = pixel - image * layer.image_pixels;
@@ -320,9 +332,9 @@ __device__ __forceinline__ void convert_quads(uint32_t from, uint32_t channel_by
     for (int q = 0; q < count; q++)
 #pragma unroll
         for (int c = 0; c < Quad::CHANNELS; c++)
-            words[q][c] = exists ? load_box_element(from + (q * Quad::CHANNELS + c) * channel_bytes,
-                                                    typename Mode::Element{})
-                                 : 0;
+            words[q][c] =
+                exists ? load_box_element(from + (q * Quad::CHANNELS + c) * channel_bytes, typename Mode::Element{})
+                       : 0;
 #pragma unroll
     for (int q = 0; q < count; q++)
         Quad::put(words[q], to + (((first_quad + q) * TCONV_IGEMM_QUAD) ^ swizzle), plane);
@@ -333,7 +345,7 @@ template <class Mode>
 __device__ __forceinline__ void convert_planes(const tconv_igemm_parameters &layer, const shared_layout &shared,
                                                int thread)
 {
-    constexpr int COUNT = TCONV_IGEMM_STEP / TCONV_IGEMM_QUAD;
+    constexpr int COUNT = Mode::STRICT ? 2 : 16 / quad_of<Mode>::CHANNELS;
     constexpr uint32_t element = sizeof(typename Mode::Element);
     const int quads = layer.row_bytes / TCONV_IGEMM_QUAD;
     const uint32_t channel_bytes = layer.box_columns * element, image_bytes = channel_bytes * layer.chunk_channels;

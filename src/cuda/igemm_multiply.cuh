@@ -16,7 +16,7 @@ template <class Mode> struct factors {
 };
 
 constexpr uint32_t PIXELS_STEP = TCONV_IGEMM_STEP / 16; /* from a product to the next along a pixel's channels */
-template <class Mode> constexpr uint32_t WEIGHTS_STEP = Mode::PLANES * PRODUCT_BYTES / 16;
+template <class Mode> constexpr uint32_t WEIGHTS_STEP = Mode::PLANES *PRODUCT_BYTES / 16;
 
 /* The high word of an operand whose rows are row_bytes of K, swizzled as the copy engine does: eight rows follow one
  * another. Layout types: PTX ISA, "Matrix Descriptor Format". The swizzle is by bits of the address, so that an operand may
@@ -56,7 +56,8 @@ template <class Mode, int N> struct all_sums {
 
 /* The same in strict f32: small products first, from zero; then their sum joins the others. */
 template <class Mode, int N, int steps>
-__device__ __forceinline__ void multiply_strict(all_sums<Mode, N> &sums, const factors<Mode> &at, int unit, int accumulate)
+__device__ __forceinline__ void multiply_strict(all_sums<Mode, N> &sums, const factors<Mode> &at, int unit,
+                                                int accumulate)
 {
     using Product = product<Mode::TYPE, N>;
     const uint32_t weights = at.weights[unit], pixels = at.pixels[unit];
@@ -107,7 +108,8 @@ __device__ __forceinline__ void multiply_steps(all_sums<Mode, N> &sums, const fa
 
 /* Of f32 a slot is always of four steps. */
 template <class Mode, int N>
-__device__ __forceinline__ void multiply_slot(all_sums<Mode, N> &sums, const factors<Mode> &at, int steps, int accumulate)
+__device__ __forceinline__ void multiply_slot(all_sums<Mode, N> &sums, const factors<Mode> &at, int steps,
+                                              int accumulate)
 {
     if (Mode::CONVERTS || steps == 4)
         multiply_steps<Mode, N, 4>(sums, at, accumulate);

@@ -90,8 +90,8 @@ __device__ __forceinline__ void put(Half value, bool, int i, element_vector<Half
 
 template <class Element, int planes>
 __global__ void __launch_bounds__(THREADS)
-    igemm_pack(const __grid_constant__ tconv_igemm_parameters layer, const __grid_constant__ tconv_igemm_packing packing,
-               const Element *from, void *packed)
+    igemm_pack(const __grid_constant__ tconv_igemm_parameters layer,
+               const __grid_constant__ tconv_igemm_packing packing, const Element *from, void *packed)
 {
     constexpr int CHANNELS = TCONV_IGEMM_QUAD / (int)sizeof(Element);
     using Quad = element_vector<Element, CHANNELS>;

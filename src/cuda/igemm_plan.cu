@@ -9,12 +9,12 @@
 namespace
 {
 
-constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in 32 bits */
+constexpr int64_t MAX_EXTENT = (int64_t)1 << 28;      /* of what a kernel computes in 32 bits */
 constexpr int SHARED_MEMORY = 227 * 1024 - 13 * 1024; /* what a block may have, less barriers and tables */
-constexpr int MAX_BOX = 256;                     /* the copy engine's, of each axis */
-constexpr int ALIGNMENT = 1024;                  /* of a stage: the swizzle's pattern is as long */
-constexpr int MAX_OPERAND = 1 << 18;             /* bytes of shared memory that an operand can address */
-constexpr int64_t LEAST_COLUMNS = 8;             /* narrower tiles are not tried where there are wider ones */
+constexpr int MAX_BOX = 256;                          /* the copy engine's, of each axis */
+constexpr int ALIGNMENT = 1024;                       /* of a stage: the swizzle's pattern is as long */
+constexpr int MAX_OPERAND = 1 << 18;                  /* bytes of shared memory that an operand can address */
+constexpr int64_t LEAST_COLUMNS = 8;                  /* narrower tiles are not tried where there are wider ones */
 
 constexpr int PLANE_BOXES = 2;        /* buffers */
 constexpr int PLANE_BOX_PIXELS = 512; /* of one: as many as a tile covers */
@@ -30,9 +30,9 @@ constexpr int BUFFERS[][2] = {{2, 2}, {2, 3}, {3, 3}, {3, 4}, {4, 4}, {4, 5}, {5
  * of shared memory; of the memory's writes to each multiprocessor; what a slot costs a warpgroup beside its products, and what
  * adding up each of its sums does in strict f32, plainly and with compensation; at the end of a tile, until it is stored.
  */
-constexpr double LATENCY = 1200, L2_BYTES = 29, GATHER_BYTES = 12, ROUND_BYTES = 50, SPLIT_BYTES = 25, TURN_BYTES = 40, TURN_SPLIT_BYTES = 20,
-                 SHARED_BYTES = 128,
-                 WRITE_BYTES = 18, SLOT_CYCLES = 60, ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 9, TILE_CYCLES = 1200;
+constexpr double LATENCY = 1200, L2_BYTES = 29, GATHER_BYTES = 4, ROUND_BYTES = 50, SPLIT_BYTES = 25, TURN_BYTES = 25,
+                 TURN_SPLIT_BYTES = 15, SHARED_BYTES = 128, WRITE_BYTES = 18, SLOT_CYCLES = 60,
+                 STRICT_SLOT_CYCLES = 600, ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 9, TILE_CYCLES = 3500;
 
 int64_t round_up(int64_t value, int64_t multiple)
 {
@@ -72,7 +72,8 @@ struct position_space {
 position_space space_of(const tconv_layer *layer, bool per_tap)
 {
     const tconv_problem *problem = &layer->problem;
-    position_space space = {tconv_max(1, problem->batch), most_outputs(&layer->rows), most_outputs(&layer->columns), 0, 0, false, false};
+    position_space space = {
+        tconv_max(1, problem->batch), most_outputs(&layer->rows), most_outputs(&layer->columns), 0, 0, false, false};
     if (!per_tap) {
         space.row_border = layer->rows.max_shift - layer->rows.min_shift;
         space.column_border = layer->columns.max_shift - layer->columns.min_shift;
@@ -80,7 +81,8 @@ position_space space_of(const tconv_layer *layer, bool per_tap)
     const int64_t pixels = problem->h.in * problem->w.in;
     space.flat = is_plain(&layer->rows) && is_plain(&layer->columns) && space.rows <= problem->h.in &&
                  space.columns <= problem->w.in && problem->src.h == problem->w.in * problem->src.w;
-    space.whole = space.flat && problem->layout == TCONV_NHWC && problem->src.n == pixels * problem->src.w && pixels * problem->batch < MAX_EXTENT;
+    space.whole = space.flat && problem->layout == TCONV_NHWC && problem->src.n == pixels * problem->src.w &&
+                  pixels * problem->batch < MAX_EXTENT;
     if (space.flat) {
         space.rows = 1;
         space.columns = space.whole ? pixels * space.images : pixels;
@@ -168,9 +170,8 @@ void describe_planes(const tconv_layer *layer, const tconv_igemm_choice *choice,
     const tconv_problem *problem = &layer->problem;
     const int64_t element = (int64_t)problem->element_size, pixels = problem->h.in * problem->w.in;
     const int64_t run = to->flat && choice->images == 1 ? choice->columns : pixels;
-    if (to->channels_last || run > MAX_BOX || run * element % BOX_ALIGNMENT != 0 ||
-        problem->src.h != problem->w.in || problem->src.c * element % BOX_ALIGNMENT != 0 ||
-        problem->src.n * element % BOX_ALIGNMENT != 0 ||
+    if (to->channels_last || run > MAX_BOX || run * element % BOX_ALIGNMENT != 0 || problem->src.h != problem->w.in ||
+        problem->src.c * element % BOX_ALIGNMENT != 0 || problem->src.n * element % BOX_ALIGNMENT != 0 ||
         choice->images * run * to->row_bytes > (int64_t)PLANE_BOX_PIXELS * to->row_bytes)
         return;
     to->box_columns = (int)run;
@@ -178,7 +179,8 @@ void describe_planes(const tconv_layer *layer, const tconv_igemm_choice *choice,
     to->plane_box_bytes = (uint32_t)(choice->images * run * to->row_bytes);
 }
 
-bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, tconv_igemm_plan *plan)
+bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, int multiprocessors,
+                   tconv_igemm_plan *plan)
 {
     tconv_igemm_parameters *to = &plan->parameters;
     const position_space space = space_of(layer, choice->per_tap);
@@ -213,6 +215,8 @@ bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, t
     const int64_t tiles = (int64_t)to->image_tiles * to->row_tiles * to->column_tiles * to->groups * to->block_tiles *
                           (to->merged ? 1 : to->row_phases * to->column_phases);
     to->tiles = (int)tiles;
+    to->phase_turn =
+        (int)tconv_max(1, multiprocessors / ((int64_t)to->block_tiles * to->row_phases * to->column_phases));
     /* The last unit reads as many pixels as any, whether the patch has them or not. */
     const int64_t reach = tconv_max(to->patch, covered + space.row_border * pitch + space.column_border);
     to->plane_bytes = (uint32_t)round_up(reach * to->row_bytes, ALIGNMENT);
@@ -225,13 +229,12 @@ bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, t
 bool describe_buffers(const tconv_layer *layer, tconv_igemm_plan *plan)
 {
     tconv_igemm_parameters *to = &plan->parameters;
-    const size_t staged = (size_t)4 * TCONV_IGEMM_GROUPS *
-                          tconv_igemm_staged_bytes(plan->shape.N, (int)layer->problem.element_size);
+    const size_t staged =
+        (size_t)4 * TCONV_IGEMM_GROUPS * tconv_igemm_staged_bytes(plan->shape.N, (int)layer->problem.element_size);
     to->stages = 0;
     for (size_t i = 0; i < sizeof BUFFERS / sizeof BUFFERS[0]; i++) {
-        const size_t bytes =
-            (size_t)BUFFERS[i][0] * to->stage_bytes + (size_t)BUFFERS[i][1] * to->slot_bytes +
-            (size_t)to->plane_boxes * to->plane_box_bytes + staged;
+        const size_t bytes = (size_t)BUFFERS[i][0] * to->stage_bytes + (size_t)BUFFERS[i][1] * to->slot_bytes +
+                             (size_t)to->plane_boxes * to->plane_box_bytes + staged;
         if (bytes <= SHARED_MEMORY) {
             to->stages = BUFFERS[i][0];
             to->slots = BUFFERS[i][1];
@@ -265,11 +268,12 @@ double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int mult
     const double memory = (products * (TCONV_IGEMM_M + N) * TCONV_IGEMM_STEP + of->slot_bytes +
                            bytes * (converts ? strict ? 4 : 3 : 1) / stage_taps) /
                           SHARED_BYTES;
-    const double add = strict ? N * plan->shape.units / 2 * (plan->shape.long_sums ? COMPENSATED_CYCLES : ADD_CYCLES) : 0;
-    const double alone = products / TCONV_IGEMM_GROUPS * N / 2 + SLOT_CYCLES + add;
+    const double add =
+        strict ? N * plan->shape.units / 2 * (plan->shape.long_sums ? COMPENSATED_CYCLES : ADD_CYCLES) : 0;
+    const double alone = products / TCONV_IGEMM_GROUPS * N / 2 + (strict ? STRICT_SLOT_CYCLES : SLOT_CYCLES) + add;
     const double multiply = fmax(fmax(products * N / 2, memory), alone);
     /* Of a stage: what the loading warps do, and what the copy engine brings. */
-    const double own = of->channels_last   ? !converts ? 0 : bytes / (strict ? SPLIT_BYTES : ROUND_BYTES)
+    const double own = of->channels_last     ? !converts ? 0 : bytes / (strict ? SPLIT_BYTES : ROUND_BYTES)
                        : of->plane_boxes > 0 ? bytes / (strict ? TURN_SPLIT_BYTES : TURN_BYTES)
                                              : bytes / GATHER_BYTES;
     const double box = of->channels_last ? bytes : of->plane_boxes > 0 ? of->plane_box_bytes * stage_taps / taps : 0;
@@ -295,8 +299,8 @@ double use_of(const tconv_layer *layer, const tconv_igemm_plan *plan, int multip
 }
 
 /* Tries all tiles of this many blocks and pixels: rows of positions in equal parts, as many rows and images as fit. */
-void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice choice,
-               const tconv_igemm_shape *shape, tconv_igemm_choice *best, tconv_igemm_plan *best_plan)
+void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice choice, const tconv_igemm_shape *shape,
+               tconv_igemm_choice *best, tconv_igemm_plan *best_plan)
 {
     const position_space space = space_of(layer, choice.per_tap);
     const int64_t covered = units_of(shape) / choice.tile_blocks * shape->N;
@@ -350,7 +354,7 @@ bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *ch
     plan->shape = tconv_igemm_shapes_of(plan->mode)[choice->shape];
     describe_layer(layer, plan);
     describe_units(choice, plan);
-    if (!describe_tile(layer, choice, plan) || !describe_buffers(layer, plan) ||
+    if (!describe_tile(layer, choice, multiprocessors, plan) || !describe_buffers(layer, plan) ||
         plan->shared_bytes >= MAX_OPERAND ||
         (!plan->shape.long_sums && most_slots(layer, &plan->parameters) > TCONV_IGEMM_MAX_SLOTS))
         return false;
@@ -367,8 +371,7 @@ bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_ige
     tconv_igemm_choice choice;
     memset(&choice, 0, sizeof choice);
     for (choice.shape = 0; choice.shape < TCONV_IGEMM_SHAPES && shapes[choice.shape].N > 0; choice.shape++)
-        for (choice.tile_blocks = 1; choice.tile_blocks <= units_of(&shapes[choice.shape]);
-             choice.tile_blocks *= 2)
+        for (choice.tile_blocks = 1; choice.tile_blocks <= units_of(&shapes[choice.shape]); choice.tile_blocks *= 2)
             for (int per_tap = 0; per_tap < 2; per_tap++) {
                 choice.per_tap = per_tap == 1;
                 try_tiles(layer, multiprocessors, choice, &shapes[choice.shape], best, best_plan);
@@ -384,6 +387,6 @@ int64_t tconv_igemm_number_of(const tconv_igemm_choice *choice)
 
 tconv_igemm_choice tconv_igemm_choice_of(int64_t number)
 {
-    return {(int)(number & 15),         (int)(number >> 4 & 15),      (number >> 8 & 1) != 0,
+    return {(int)(number & 15),         (int)(number >> 4 & 15),    (number >> 8 & 1) != 0,
             (int)(number >> 12 & 4095), (int)(number >> 24 & 4095), (int)(number >> 36 & 4095)};
 }

@@ -23,7 +23,8 @@ template <class Half> __device__ __forceinline__ uint32_t pack_pair(float first,
 /* Stores two matrices of 8 x 8 elements of 16 bits, transposed: lane i < 16 says where row i % 8 of matrix i / 8 goes. */
 __device__ __forceinline__ void store_transposed(uint32_t address, uint32_t first, uint32_t second)
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(first), "r"(second)
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(first),
+                 "r"(second)
                  : "memory");
 }
 
@@ -76,7 +77,7 @@ __device__ __forceinline__ void stage_rows(const float (&sums)[N / 2], const flo
             pack_pair<Half>(sums[first + i] + bias[i / 2 % 2], sums[first + i + 1] + bias[i / 2 % 2]);
 }
 
-constexpr int64_t NOWHERE = INT64_MIN;
+constexpr int64_t NOWHERE = -1;
 
 /* The pixels of a tile that a lane looks at, LOOKERS apart: image, row and column of a patch or, where positions are flat, of
  * src. Divided once, then added up. */
@@ -111,8 +112,9 @@ struct pixel_walk {
     }
 };
 
-/* Makes the table: for each pixel of a tile its place in dst, as elements from channel 0 of its group and from what the phase
+/* Makes the table: for each pixel of a tile its place in dst, as bytes from channel 0 of its group and from what the phase
  * adds; NOWHERE for one that is not there. */
+template <class Element>
 __device__ __forceinline__ void find_outputs(const tconv_igemm_parameters &layer, const shared_layout &shared, int lane)
 {
     ring table = {0, 1};
@@ -132,9 +134,10 @@ __device__ __forceinline__ void find_outputs(const tconv_igemm_parameters &layer
                                                   (layer.tile_images > 1 || tile.column + pixel < layer.in_columns)
                                             : at.image < layer.tile_images && at.row < layer.tile_rows &&
                                                   at.column < layer.tile_columns && image < layer.images;
-            outputs[pixel] = of_tile && row < rows && column < columns
-                                 ? image * layer.to.n + row * row_step + column * column_step
-                                 : NOWHERE;
+            outputs[pixel] =
+                of_tile && row < rows && column < columns
+                    ? (image * layer.to.n + row * row_step + column * column_step) * (int64_t)sizeof(Element)
+                    : NOWHERE;
         }
         __syncwarp();
         if (lane % WARP == 0)
@@ -143,59 +146,94 @@ __device__ __forceinline__ void find_outputs(const tconv_igemm_parameters &layer
     }
 }
 
-/* Of NHWC: rows of 16 channels, `vector` elements at a time. */
-template <class Mode, int N, int vector>
-__device__ __forceinline__ void store_pixels(typename Mode::Element *dst, const int64_t *outputs, const char *staged,
-                                             int channels, int lane)
+/* Loads of staged sums and of the table: volatile, so that several are under way before the first is stored. */
+__device__ __forceinline__ int64_t load_offset(uint32_t address)
 {
-    using Elements = element_vector<typename Mode::Element, vector>;
-    constexpr int LANES = TCONV_IGEMM_STAGED / vector, STEP = WARP / LANES;
-    constexpr int PIXELS = N / 2, ROUNDS = PIXELS / STEP;
-    constexpr int AT_ONCE = ROUNDS % 4 == 0 ? 4 : ROUNDS % 5 == 0 ? 5 : ROUNDS % 2 == 0 ? 2 : 1;
-    static_assert(PIXELS % STEP == 0, "whole rounds");
-    const int channel = lane % LANES * vector;
+    int64_t offset;
+    asm volatile("ld.shared.s64 %0, [%1];" : "=l"(offset) : "r"(address) : "memory");
+    return offset;
+}
+
+__device__ __forceinline__ void load_staged(uint32_t address, float &value)
+{
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+}
+template <class Half> __device__ __forceinline__ void load_staged(uint32_t address, Half &value)
+{
+    uint16_t bits;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(address) : "memory");
+    value = reinterpret_cast<const Half &>(bits);
+}
+__device__ __forceinline__ void load_staged(uint32_t address, uint4 &value)
+{
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "r"(address)
+                 : "memory");
+}
+
+/* Of NHWC: rows of 16 channels, a Vector (an element, or 16 bytes of them) at a time. */
+template <class Element, int N, class Vector>
+__device__ __forceinline__ void store_pixels(char *dst, const int64_t *outputs, const char *staged, int channels,
+                                             int lane)
+{
+    constexpr int LENGTH = sizeof(Vector) / sizeof(Element), LANES = TCONV_IGEMM_STAGED / LENGTH, STEP = WARP / LANES;
+    constexpr int ROUNDS = N / 2 / STEP, AT_ONCE = ROUNDS % 4 == 0 ? 4 : ROUNDS % 2 == 0 ? 2 : 1;
+    static_assert(N / 2 % STEP == 0, "whole rounds");
+    const int channel = lane % LANES * LENGTH, first_pixel = lane / LANES;
     if (channel >= channels)
         return;
-    const char *from = staged + channel * sizeof(typename Mode::Element);
-    dst += channel;
-    for (int first = lane / LANES; first < PIXELS; first += AT_ONCE * STEP) {
-        Elements elements[AT_ONCE];
+    dst += channel * sizeof(Element);
+    const uint32_t offset = shared_address(outputs + first_pixel);
+    const uint32_t from = shared_address(staged) + first_pixel * STAGED_PIXEL<Element> + channel * (int)sizeof(Element);
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
-            elements[i] = *reinterpret_cast<const Elements *>(from + (first + i * STEP) * STAGED_PIXEL<typename Mode::Element>);
+    for (int first = 0; first < ROUNDS; first += AT_ONCE) {
+        Vector vectors[AT_ONCE];
+        int64_t offsets[AT_ONCE];
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            const int64_t offset = outputs[first + i * STEP];
-            if (offset != NOWHERE)
-                *reinterpret_cast<Elements *>(dst + offset) = elements[i];
+            offsets[i] = load_offset(offset + (first + i) * STEP * (int)sizeof *outputs);
+            load_staged(from + (first + i) * STEP * STAGED_PIXEL<Element>, vectors[i]);
         }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (offsets[i] >= 0)
+                *reinterpret_cast<Vector *>(dst + offsets[i]) = vectors[i];
     }
 }
 
 /* Of NCHW: neighbouring lanes take neighbouring pixels. */
-template <class Mode, int N>
-__device__ __forceinline__ void store_rows(typename Mode::Element *dst, int64_t channel_step, const int64_t *outputs,
-                                           const char *staged, int channels, int lane)
+template <class Element, int N>
+__device__ __forceinline__ void store_rows(char *dst, int64_t channel_bytes, const int64_t *outputs, const char *staged,
+                                           int channels, int lane)
 {
-    using Element = typename Mode::Element;
+    constexpr int AT_ONCE = 8;
 #pragma unroll 1
     for (int pixel = lane; pixel < N / 2; pixel += WARP) {
         const int64_t offset = outputs[pixel];
-        if (offset == NOWHERE)
+        if (offset < 0)
             continue;
-        const char *from = staged + pixel * sizeof(Element);
-        Element *to = dst + offset;
-#pragma unroll 4
-        for (int c = 0; c < channels; c++, to += channel_step)
-            *to = *reinterpret_cast<const Element *>(from + c * STAGED_ROW<Element, N>);
+        char *to = dst + offset;
+        const uint32_t from = shared_address(staged) + pixel * (int)sizeof(Element);
+#pragma unroll 1
+        for (int first = 0; first < channels; first += AT_ONCE) {
+            Element elements[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                load_staged(from + (first + i) * STAGED_ROW<Element, N>, elements[i]);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++, to += channel_bytes)
+                if (first + i < channels)
+                    *reinterpret_cast<Element *>(to) = elements[i];
+        }
     }
 }
 
 /* Where a warp's 16 rows of M of a unit go. */
 template <class Mode> struct unit_place {
-    typename Mode::Element *dst; /* of the first row's channel, at the phase's first output */
-    int channels;                /* that exist; may be 0 or less */
-    float bias[2];               /* of rows lane / 4 and lane / 4 + 8 */
+    char *dst;     /* of the first row's channel, at the phase's first output */
+    int channels;  /* that exist; may be 0 or less */
+    float bias[2]; /* of rows lane / 4 and lane / 4 + 8 */
     __device__ __forceinline__ void find(const tconv_igemm_parameters &layer, const tile_place &tile, int of_tile,
                                          int warp, int lane)
     {
@@ -204,8 +242,9 @@ template <class Mode> struct unit_place {
         const int channel = block.channel + warp * TCONV_IGEMM_STAGED;
         const int64_t first = tile.group * (int64_t)layer.group_out + channel;
         channels = min(TCONV_IGEMM_STAGED, layer.group_out - channel);
-        dst = static_cast<Element *>(layer.dst) + first * layer.to.c + layer.rows[block.row_phase].residue * layer.to.h +
-              layer.columns[block.column_phase].residue * layer.to.w;
+        dst = static_cast<char *>(layer.dst) + (first * layer.to.c + layer.rows[block.row_phase].residue * layer.to.h +
+                                                layer.columns[block.column_phase].residue * layer.to.w) *
+                                                   (int64_t)sizeof(Element);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int row = lane / 4 + 8 * i;
@@ -219,10 +258,10 @@ template <class Mode> struct unit_place {
 /* Half of a warp's sums of a unit, from number `first` on, to staging memory and from there to dst. */
 template <class Mode, int N, int first>
 __device__ __forceinline__ void store_half(const tconv_igemm_parameters &layer, const float (&sums)[N / 2],
-                                           const unit_place<Mode> &place, const int64_t *outputs, char *staged, int lane)
+                                           const unit_place<Mode> &place, const int64_t *outputs, char *staged,
+                                           int lane)
 {
     using Element = typename Mode::Element;
-    constexpr int WIDEST = 16 / (int)sizeof(Element);
     __syncwarp();
     if (layer.channels_last)
         stage_pixels<N, first>(sums, place.bias, staged, lane, Element{});
@@ -231,11 +270,11 @@ __device__ __forceinline__ void store_half(const tconv_igemm_parameters &layer, 
     __syncwarp();
     outputs += first * 2;
     if (!layer.channels_last)
-        store_rows<Mode, N>(place.dst, layer.to.c, outputs, staged, place.channels, lane);
-    else if (layer.store_vector == WIDEST)
-        store_pixels<Mode, N, WIDEST>(place.dst, outputs, staged, place.channels, lane);
+        store_rows<Element, N>(place.dst, layer.to.c * (int64_t)sizeof(Element), outputs, staged, place.channels, lane);
+    else if (layer.store_vectors)
+        store_pixels<Element, N, uint4>(place.dst, outputs, staged, place.channels, lane);
     else
-        store_pixels<Mode, N, 1>(place.dst, outputs, staged, place.channels, lane);
+        store_pixels<Element, N, Element>(place.dst, outputs, staged, place.channels, lane);
 }
 
 } // namespace tconv_igemm

@@ -15,7 +15,7 @@ using namespace hopper;
 constexpr int WARP = 32, GROUP_WARPS = 4, CONSUMER_WARPS = TCONV_IGEMM_GROUPS * GROUP_WARPS;
 constexpr int LOADERS = 4;
 constexpr int BOX_WARP = LOADERS, SLOT_WARP = LOADERS + 1, FIRST_ADDRESS_WARP = LOADERS + 2, ADDRESS_WARPS = 2;
-constexpr int TABLES = 2; /* of outputs */
+constexpr int TABLES = 2;                                            /* of outputs */
 constexpr uint32_t PRODUCT_BYTES = TCONV_IGEMM_M * TCONV_IGEMM_STEP; /* one plane of the weights of one product */
 constexpr uint32_t PRODUCT_HALF = TCONV_IGEMM_M * TCONV_IGEMM_QUAD;  /* of it, of one quad */
 
@@ -39,6 +39,7 @@ struct f16_mode : tf32_mode {
     using Element = __half;
     static constexpr product_type TYPE = PRODUCT_F16;
     static constexpr bool CONVERTS = false;
+    static constexpr int CONSUMER_REGISTERS = 184, OTHER_REGISTERS = 72;
 };
 struct bf16_mode : f16_mode {
     using Element = __nv_bfloat16;
@@ -68,10 +69,13 @@ __device__ __forceinline__ tile_place find_tile(const tconv_igemm_parameters &la
     number /= layer.block_tiles;
     tile.row_phase = tile.column_phase = 0;
     if (!layer.merged) {
-        tile.column_phase = number % layer.column_phases;
-        number /= layer.column_phases;
-        tile.row_phase = number % layer.row_phases;
-        number /= layer.row_phases;
+        /* Phases differ in taps: turned a little further each time that all blocks of threads have had a tile, so that none
+         * has the longest always. */
+        const int phases = layer.row_phases * layer.column_phases, turns = number / phases / layer.phase_turn;
+        const int phase = (number + turns) % phases;
+        number /= phases;
+        tile.column_phase = phase % layer.column_phases;
+        tile.row_phase = phase / layer.column_phases;
     }
     tile.group = number % layer.groups;
     number /= layer.groups;
@@ -88,7 +92,8 @@ struct block_place {
     int channel; /* of the group; may be past the last */
 };
 
-__device__ __forceinline__ block_place find_block(const tconv_igemm_parameters &layer, const tile_place &tile, int of_tile)
+__device__ __forceinline__ block_place find_block(const tconv_igemm_parameters &layer, const tile_place &tile,
+                                                  int of_tile)
 {
     const int block = tile.first_block + of_tile;
     block_place place = {tile.row_phase, tile.column_phase, block * TCONV_IGEMM_M};
@@ -106,7 +111,8 @@ struct tap_walk {
     int row, column; /* taps */
     int row_taps, column_taps;
     __device__ __forceinline__ tap_walk(const tconv_igemm_parameters &layer, const tile_place &tile)
-        : row(0), column(0), row_taps(layer.rows[tile.row_phase].taps), column_taps(layer.columns[tile.column_phase].taps)
+        : row(0), column(0), row_taps(layer.rows[tile.row_phase].taps),
+          column_taps(layer.columns[tile.column_phase].taps)
     {
     }
     __device__ __forceinline__ int count() const
@@ -124,7 +130,8 @@ struct tap_walk {
 };
 
 /* Input of a tap, less its position. */
-__device__ __forceinline__ int row_shift(const tconv_igemm_parameters &layer, const tile_place &tile, const tap_walk &tap)
+__device__ __forceinline__ int row_shift(const tconv_igemm_parameters &layer, const tile_place &tile,
+                                         const tap_walk &tap)
 {
     return layer.rows[tile.row_phase].first_shift - tap.row * layer.row_step;
 }
