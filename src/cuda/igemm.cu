@@ -154,13 +154,15 @@ bool make_map(const tconv_layer *layer, const tconv_igemm_parameters *of, CUtens
     return tconv_hopper_encode(&pixels, map);
 }
 
-/* Whether every pixel of dst has its channels in whole vectors of 16 bytes. */
-bool can_store_vectors(const tconv_layer *layer, const void *dst)
+/* Whether every pixel of dst has its channels in whole vectors of 16 bytes or, where units are paired, every pair of columns
+ * is a vector. */
+bool can_store_vectors(const tconv_layer *layer, const tconv_igemm_parameters *of)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t vector = 16 / (int64_t)problem->element_size;
-    return problem->dst.n % vector == 0 && problem->dst.h % vector == 0 && problem->dst.w % vector == 0 &&
-           problem->group_out % vector == 0 && (uintptr_t)dst % 16 == 0;
+    const int64_t element = (int64_t)problem->element_size, vector = of->paired ? 2 : 16 / element;
+    return problem->dst.n % vector == 0 && problem->dst.h % vector == 0 &&
+           (of->paired ? problem->dst.c : problem->dst.w) % vector == 0 &&
+           (of->paired || problem->group_out % vector == 0) && (uintptr_t)of->dst % (size_t)(vector * element) == 0;
 }
 
 tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
@@ -175,7 +177,7 @@ tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters->bias = arguments->bias;
     parameters->dst = arguments->dst;
     parameters->by_boxes = make_map(layer, parameters, &map);
-    parameters->store_vectors = can_store_vectors(layer, arguments->dst);
+    parameters->store_vectors = can_store_vectors(layer, parameters);
     void *kernel_arguments[] = {parameters, &map};
     return tconv_hopper_launch((const void *)plan.shape.kernel, parameters->tiles, TCONV_IGEMM_THREADS,
                                plan.shared_bytes, kernel_arguments, layer->target.device, arguments->stream, issue);

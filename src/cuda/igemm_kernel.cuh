@@ -89,12 +89,7 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
         pending.release();
         const int64_t *outputs = shared.outputs + table.at * TCONV_IGEMM_MAX_PIXELS;
         barrier_wait(shared.outputs_full + 8 * table.at, table.parity);
-#pragma unroll
-        for (int unit = 0; unit < Mode::UNITS; unit++) {
-            const int64_t *of_unit = outputs + layer.unit_pixel[group][unit];
-            store_half<Mode, N, 0>(layer, sums.of[unit], places[unit], of_unit, staged, lane);
-            store_half<Mode, N, N / 4>(layer, sums.of[unit], places[unit], of_unit, staged, lane);
-        }
+        store_sums<Mode, N>(layer, sums.of, places, outputs, staged, group, lane);
         __syncwarp();
         if (lane == 0)
             barrier_arrive(shared.outputs_empty + 8 * table.at);

@@ -58,6 +58,8 @@ struct tconv_igemm_parameters {
     bool flat;   /* positions are pixels of src, whose rows are seen as one */
     bool merged; /* all phases have one tap, the same: they are blocks like those of more channels */
 
+    bool paired; /* NCHW, merged: the units of a warpgroup are neighbouring column phases of the same pixels */
+
     int images, in_rows, in_columns; /* of src; flat: one row of an image, or one image of one row */
     int flat_rows, flat_columns;     /* of an image of src as it is */
     int group_in, group_out, chunk_channels, chunks;
@@ -81,7 +83,7 @@ struct tconv_igemm_parameters {
     int unit_pixel[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS]; /* first position, as pixels of a stage */
 
     int covered;        /* pixels that the units have, each once */
-    bool store_vectors; /* whether 16 bytes of channels can be stored at once, NHWC */
+    bool store_vectors; /* NHWC: whether 16 bytes of channels can be stored at once; paired: two columns */
     int stages, slots,
         plane_boxes; /* buffers; plane_boxes: of NCHW as it is, from which the loading warps fill stages */
     uint32_t plane_box_bytes;

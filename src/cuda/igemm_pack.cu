@@ -59,10 +59,10 @@ __device__ packed_row find_row(const tconv_igemm_parameters &layer, const tconv_
     const int64_t block = slot / taps / layer.chunks * layer.tile_blocks + of_tile;
     row.out = block * TCONV_IGEMM_M + m;
     if (layer.merged) {
-        const int phase = (int)(block / layer.channel_blocks);
-        row.out = block < layer.blocks ? block % layer.channel_blocks * TCONV_IGEMM_M + m : layer.group_out;
-        row_phase = phase / layer.column_phases % layer.row_phases;
-        column_phase = phase % layer.column_phases;
+        const int64_t of_rows = block / layer.column_phases;
+        row.out = block < layer.blocks ? of_rows % layer.channel_blocks * TCONV_IGEMM_M + m : layer.group_out;
+        row_phase = (int)(of_rows / layer.channel_blocks % layer.row_phases);
+        column_phase = (int)(block % layer.column_phases);
     }
     row.kernel_row = packing.first_kernel[0][row_phase] + (int64_t)(tap / column_taps) * packing.kernel_step[0];
     row.kernel_column = packing.first_kernel[1][column_phase] + (int64_t)(tap % column_taps) * packing.kernel_step[1];

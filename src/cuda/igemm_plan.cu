@@ -150,14 +150,18 @@ int units_of(const tconv_igemm_shape *shape)
     return TCONV_IGEMM_GROUPS * shape->units;
 }
 
-/* Which blocks and pixels the units take: as many different blocks as the tile has, then different pixels. */
+/* Which blocks and pixels the units take: as many different blocks as the tile has, then different pixels. Where units are
+ * paired, the two of a warpgroup are neighbouring blocks. */
 void describe_units(const tconv_igemm_choice *choice, tconv_igemm_plan *plan)
 {
     tconv_igemm_parameters *to = &plan->parameters;
-    const int block_units = units_of(&plan->shape) / choice->tile_blocks;
+    const int units = plan->shape.units, block_units = units_of(&plan->shape) / choice->tile_blocks;
+    to->paired =
+        to->merged && !to->channels_last && to->column_phases % 2 == 0 && units == 2 && choice->tile_blocks > 1;
     for (int group = 0; group < TCONV_IGEMM_GROUPS; group++)
-        for (int unit = 0; unit < plan->shape.units; unit++) {
-            const int number = group * plan->shape.units + unit;
+        for (int unit = 0; unit < units; unit++) {
+            const bool across = to->paired && choice->tile_blocks == 2;
+            const int number = across ? unit * TCONV_IGEMM_GROUPS + group : group * units + unit;
             to->unit_block[group][unit] = number / block_units;
             to->unit_pixel[group][unit] = number % block_units * plan->shape.N;
         }

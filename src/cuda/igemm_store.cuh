@@ -77,6 +77,35 @@ __device__ __forceinline__ void stage_rows(const float (&sums)[N / 2], const flo
             pack_pair<Half>(sums[first + i] + bias[i / 2 % 2], sums[first + i + 1] + bias[i / 2 % 2]);
 }
 
+/* A quarter of both units of a pair, from sum `first` on: row of M by row, columns of the two phases in turn. */
+template <int N, int first>
+__device__ __forceinline__ void stage_pairs(const float (&even)[N / 2], const float (&odd)[N / 2],
+                                            const float (&bias)[2], char *staged, int lane, float)
+{
+    constexpr int ROW = STAGED_ROW<float, N>;
+    char *to = staged + lane / 4 * ROW + lane % 4 * 16;
+#pragma unroll
+    for (int i = 0; i < N / 8; i += 2) {
+        const float add = bias[i / 2 % 2];
+        *reinterpret_cast<float4 *>(to + i / 4 * 64 + i / 2 % 2 * 8 * ROW) = make_float4(
+            even[first + i] + add, odd[first + i] + add, even[first + i + 1] + add, odd[first + i + 1] + add);
+    }
+}
+template <int N, int first, class Half>
+__device__ __forceinline__ void stage_pairs(const float (&even)[N / 2], const float (&odd)[N / 2],
+                                            const float (&bias)[2], char *staged, int lane, Half)
+{
+    constexpr int ROW = STAGED_ROW<Half, N>;
+    char *to = staged + lane / 4 * ROW + lane % 4 * 8;
+#pragma unroll
+    for (int i = 0; i < N / 8; i += 2) {
+        const float add = bias[i / 2 % 2];
+        *reinterpret_cast<uint2 *>(to + i / 4 * 32 + i / 2 % 2 * 8 * ROW) =
+            make_uint2(pack_pair<Half>(even[first + i] + add, odd[first + i] + add),
+                       pack_pair<Half>(even[first + i + 1] + add, odd[first + i + 1] + add));
+    }
+}
+
 constexpr int64_t NOWHERE = -1;
 
 /* The pixels of a tile that a lane looks at, LOOKERS apart: image, row and column of a patch or, where positions are flat, of
@@ -164,6 +193,14 @@ template <class Half> __device__ __forceinline__ void load_staged(uint32_t addre
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(address) : "memory");
     value = reinterpret_cast<const Half &>(bits);
 }
+__device__ __forceinline__ void load_staged(uint32_t address, uint32_t &value)
+{
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+}
+__device__ __forceinline__ void load_staged(uint32_t address, uint2 &value)
+{
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(address) : "memory");
+}
 __device__ __forceinline__ void load_staged(uint32_t address, uint4 &value)
 {
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -202,30 +239,51 @@ __device__ __forceinline__ void store_pixels(char *dst, const int64_t *outputs, 
     }
 }
 
-/* Of NCHW: neighbouring lanes take neighbouring pixels. */
-template <class Element, int N>
+/* Of NCHW: neighbouring lanes take neighbouring pixels, each a Vector (an element, or two neighbouring columns); lanes past
+ * the pixels take other channels. */
+template <class Element, int N, int pixels, class Vector>
 __device__ __forceinline__ void store_rows(char *dst, int64_t channel_bytes, const int64_t *outputs, const char *staged,
                                            int channels, int lane)
 {
-    constexpr int AT_ONCE = 8;
+    constexpr int SHARE = pixels < WARP ? WARP / pixels : 1; /* of lanes to a pixel */
+    constexpr int AT_ONCE = sizeof(Vector) == 8 ? 4 : 8;
+    static_assert(TCONV_IGEMM_STAGED / SHARE % AT_ONCE == 0, "whole rounds");
+    const int first_channel = lane / (WARP / SHARE) * (TCONV_IGEMM_STAGED / SHARE);
+    channels = min(channels, first_channel + TCONV_IGEMM_STAGED / SHARE);
 #pragma unroll 1
-    for (int pixel = lane; pixel < N / 2; pixel += WARP) {
+    for (int pixel = lane % (WARP / SHARE); pixel < pixels; pixel += WARP) {
         const int64_t offset = outputs[pixel];
         if (offset < 0)
             continue;
-        char *to = dst + offset;
-        const uint32_t from = shared_address(staged) + pixel * (int)sizeof(Element);
+        char *to = dst + offset + first_channel * channel_bytes;
+        const uint32_t from = shared_address(staged) + pixel * (int)sizeof(Vector);
 #pragma unroll 1
-        for (int first = 0; first < channels; first += AT_ONCE) {
-            Element elements[AT_ONCE];
+        for (int first = first_channel; first < channels; first += AT_ONCE) {
+            Vector vectors[AT_ONCE];
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++)
-                load_staged(from + (first + i) * STAGED_ROW<Element, N>, elements[i]);
+                load_staged(from + (first + i) * STAGED_ROW<Element, N>, vectors[i]);
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++, to += channel_bytes)
                 if (first + i < channels)
-                    *reinterpret_cast<Element *>(to) = elements[i];
+                    *reinterpret_cast<Vector *>(to) = vectors[i];
         }
+    }
+}
+
+/* The same of a pair where its columns cannot be stored at once. */
+template <class Element, int N, int pixels>
+__device__ __forceinline__ void store_columns(char *dst, int64_t channel_bytes, const int64_t *outputs,
+                                              const char *staged, int channels, int lane)
+{
+    for (int column = lane; column < 2 * pixels; column += WARP) {
+        const int64_t offset = outputs[column / 2];
+        if (offset < 0)
+            continue;
+        char *to = dst + offset + column % 2 * (int)sizeof(Element);
+        const char *from = staged + column * (int)sizeof(Element);
+        for (int c = 0; c < channels; c++, to += channel_bytes)
+            *reinterpret_cast<Element *>(to) = *reinterpret_cast<const Element *>(from + c * STAGED_ROW<Element, N>);
     }
 }
 
@@ -270,11 +328,61 @@ __device__ __forceinline__ void store_half(const tconv_igemm_parameters &layer, 
     __syncwarp();
     outputs += first * 2;
     if (!layer.channels_last)
-        store_rows<Element, N>(place.dst, layer.to.c * (int64_t)sizeof(Element), outputs, staged, place.channels, lane);
+        store_rows<Element, N, N / 2, Element>(place.dst, layer.to.c * (int64_t)sizeof(Element), outputs, staged,
+                                               place.channels, lane);
     else if (layer.store_vectors)
         store_pixels<Element, N, uint4>(place.dst, outputs, staged, place.channels, lane);
     else
         store_pixels<Element, N, Element>(place.dst, outputs, staged, place.channels, lane);
+}
+
+template <class Element> struct two_columns {
+    using type = uint32_t;
+};
+template <> struct two_columns<float> {
+    using type = uint2;
+};
+
+/* A quarter of the sums of both units of a pair. */
+template <class Mode, int N, int first>
+__device__ __forceinline__ void store_pairs(const tconv_igemm_parameters &layer, const float (&even)[N / 2],
+                                            const float (&odd)[N / 2], const unit_place<Mode> &place,
+                                            const int64_t *outputs, char *staged, int lane)
+{
+    using Element = typename Mode::Element;
+    const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
+    __syncwarp();
+    stage_pairs<N, first>(even, odd, place.bias, staged, lane, Element{});
+    __syncwarp();
+    outputs += first * 2;
+    if (layer.store_vectors)
+        store_rows<Element, N, N / 4, typename two_columns<Element>::type>(place.dst, channel_bytes, outputs, staged,
+                                                                           place.channels, lane);
+    else
+        store_columns<Element, N, N / 4>(place.dst, channel_bytes, outputs, staged, place.channels, lane);
+}
+
+/* All of a warp's sums of a tile. */
+template <class Mode, int N>
+__device__ __forceinline__ void store_sums(const tconv_igemm_parameters &layer, const float (&sums)[Mode::UNITS][N / 2],
+                                           const unit_place<Mode> (&places)[Mode::UNITS], const int64_t *outputs,
+                                           char *staged, int group, int lane)
+{
+    if constexpr (Mode::UNITS == 2)
+        if (layer.paired) {
+            outputs += layer.unit_pixel[group][0];
+            store_pairs<Mode, N, 0>(layer, sums[0], sums[1], places[0], outputs, staged, lane);
+            store_pairs<Mode, N, N / 8>(layer, sums[0], sums[1], places[0], outputs, staged, lane);
+            store_pairs<Mode, N, N / 4>(layer, sums[0], sums[1], places[0], outputs, staged, lane);
+            store_pairs<Mode, N, 3 * N / 8>(layer, sums[0], sums[1], places[0], outputs, staged, lane);
+            return;
+        }
+#pragma unroll
+    for (int unit = 0; unit < Mode::UNITS; unit++) {
+        const int64_t *of_unit = outputs + layer.unit_pixel[group][unit];
+        store_half<Mode, N, 0>(layer, sums[unit], places[unit], of_unit, staged, lane);
+        store_half<Mode, N, N / 4>(layer, sums[unit], places[unit], of_unit, staged, lane);
+    }
 }
 
 } // namespace tconv_igemm

@@ -26,7 +26,7 @@ struct tf32_mode {
     static constexpr product_type TYPE = PRODUCT_TF32;
     static constexpr bool STRICT = false, COMPENSATED = false;
     static constexpr bool CONVERTS = true; /* factors of src are rounded or split before they are multiplied */
-    static constexpr int UNITS = 2, PLANES = 1, CONSUMER_REGISTERS = 168, OTHER_REGISTERS = 88;
+    static constexpr int UNITS = 2, PLANES = 1, CONSUMER_REGISTERS = 176, OTHER_REGISTERS = 80;
 };
 struct strict_mode : tf32_mode {
     static constexpr bool STRICT = true;
@@ -98,10 +98,11 @@ __device__ __forceinline__ block_place find_block(const tconv_igemm_parameters &
     const int block = tile.first_block + of_tile;
     block_place place = {tile.row_phase, tile.column_phase, block * TCONV_IGEMM_M};
     if (layer.merged) {
-        const int phase = block / layer.channel_blocks;
-        place.row_phase = min(phase / layer.column_phases, layer.row_phases - 1);
-        place.column_phase = phase % layer.column_phases;
-        place.channel = block < layer.blocks ? block % layer.channel_blocks * TCONV_IGEMM_M : layer.group_out;
+        const int of_rows = block / layer.column_phases, row_phase = of_rows / layer.channel_blocks;
+        place.row_phase = min(row_phase, layer.row_phases - 1);
+        place.column_phase = block - of_rows * layer.column_phases;
+        place.channel =
+            block < layer.blocks ? (of_rows - row_phase * layer.channel_blocks) * TCONV_IGEMM_M : layer.group_out;
     }
     return place;
 }
