@@ -4,13 +4,12 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
-#include "../core/checked.h"
 #include "guard.h"
+#include "phases_kernels.h"
 
 namespace
 {
 
-constexpr cuuint64_t ALIGNMENT = 16; /* bytes, of data and strides */
 constexpr cuuint64_t MAX_STRIDE = (cuuint64_t)1 << 40, MAX_EXTENT = (cuuint64_t)1 << 32;
 
 typedef CUresult encode_function(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
@@ -44,10 +43,10 @@ CUtensorMapDataType type_of(tconv_dtype dtype)
 bool tconv_hopper_encode(const tconv_hopper_tensor *tensor, CUtensorMap *map)
 {
     const cuuint32_t steps[] = {1, 1, 1, 1};
-    if ((uintptr_t)tensor->data % ALIGNMENT != 0)
+    if ((uintptr_t)tensor->data % TCONV_HOPPER_BOX_ALIGNMENT != 0)
         return false;
     for (int i = 0; i < 3; i++)
-        if (tensor->strides[i] % ALIGNMENT != 0 || tensor->strides[i] >= MAX_STRIDE)
+        if (tensor->strides[i] % TCONV_HOPPER_BOX_ALIGNMENT != 0 || tensor->strides[i] >= MAX_STRIDE)
             return false;
     for (int i = 0; i < 4; i++)
         if (tensor->extents[i] > MAX_EXTENT)
@@ -79,21 +78,14 @@ bool tconv_hopper_has_code(const void *kernel, int threads, int device)
     return has;
 }
 
-tconv_status tconv_hopper_launch(const void *kernel, int tiles, int threads, size_t shared_bytes, void **arguments,
+tconv_status tconv_hopper_launch(const void *kernel, int blocks, int threads, int shared_bytes, void **arguments,
                                  int device, void *stream, tconv_issue *issue)
 {
     tconv_cuda_guard guard;
-    const int blocks = (int)tconv_min(tiles, tconv_hopper_multiprocessors(device));
     tconv_status status = tconv_cuda_enter(&guard, device, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    status =
-        tconv_cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes),
-                         "cudaFuncSetAttribute", issue);
-    if (status == TCONV_SUCCESS)
-        status = tconv_cuda_check(cudaLaunchKernel(kernel, dim3((unsigned int)blocks), dim3((unsigned int)threads),
-                                                   arguments, shared_bytes, (cudaStream_t)stream),
-                                  "cudaLaunchKernel", issue);
+    status = tconv_cuda_launch_shared(kernel, blocks, threads, shared_bytes, arguments, stream, issue);
     tconv_cuda_leave(&guard);
     return status;
 }

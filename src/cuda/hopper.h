@@ -6,6 +6,8 @@
 
 #include "tconv/tconv.h"
 
+constexpr int TCONV_HOPPER_BOX_ALIGNMENT = 16; /* bytes, of addresses and strides that the copy engine takes */
+
 /* What the copy engine is told of a tensor of four axes, innermost first: strides in bytes of all but the innermost, whose
  * elements follow one another; a box is what one copy brings. Outside of the tensor a box is zeros. */
 struct tconv_hopper_tensor {
@@ -24,8 +26,9 @@ int tconv_hopper_multiprocessors(int device);
 /* Whether the build has kernel's code for the device: elsewhere it is made for fewer threads. */
 bool tconv_hopper_has_code(const void *kernel, int threads, int device);
 
-/* Launches a kernel of one block for each tile, at most one for each multiprocessor, with its dynamic shared memory. */
-tconv_status tconv_hopper_launch(const void *kernel, int tiles, int threads, size_t shared_bytes, void **arguments,
+/* Launches a kernel on device. shared_bytes is always the same for a kernel, because all threads of the process share what it
+ * may have. */
+tconv_status tconv_hopper_launch(const void *kernel, int blocks, int threads, int shared_bytes, void **arguments,
                                  int device, void *stream, tconv_issue *issue);
 
 #endif

@@ -51,6 +51,20 @@ struct pending_release {
     }
 };
 
+/* Waits for a buffer, but not while it keeps others: who fills this one may be waiting for them. Not where `released`:
+ * there they have been released already. */
+template <bool released>
+__device__ __forceinline__ void wait_for_buffer(uint32_t barrier, uint32_t parity, pending_release &pending)
+{
+    if (!released) {
+        if (__all_sync(~0u, barrier_is_complete(barrier, parity)))
+            return;
+        products_wait<0>();
+        pending.release();
+    }
+    barrier_wait(barrier, parity);
+}
+
 } // namespace hopper
 
 #endif

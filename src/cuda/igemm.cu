@@ -68,6 +68,21 @@ bool igemm_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     return why == NULL;
 }
 
+} // namespace
+
+double tconv_igemm_cycles(const tconv_layer *layer)
+{
+    tconv_igemm_choice choice;
+    tconv_igemm_plan plan;
+    return why_not(layer) == NULL &&
+                   tconv_igemm_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan)
+               ? plan.cycles
+               : 0;
+}
+
+namespace
+{
+
 bool igemm_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_igemm_choice choice;
@@ -169,6 +184,7 @@ tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *argu
 {
     tconv_igemm_plan plan;
     CUtensorMap map;
+    const int multiprocessors = tconv_hopper_multiprocessors(layer->target.device);
     describe_chosen(layer, &plan);
     tconv_igemm_parameters *parameters = &plan.parameters;
     memset(&map, 0, sizeof map);
@@ -179,8 +195,9 @@ tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters->by_boxes = make_map(layer, parameters, &map);
     parameters->store_vectors = can_store_vectors(layer, parameters);
     void *kernel_arguments[] = {parameters, &map};
-    return tconv_hopper_launch((const void *)plan.shape.kernel, parameters->tiles, TCONV_IGEMM_THREADS,
-                               plan.shared_bytes, kernel_arguments, layer->target.device, arguments->stream, issue);
+    return tconv_hopper_launch((const void *)plan.shape.kernel, tconv_igemm_thread_blocks(&plan, multiprocessors),
+                               TCONV_IGEMM_THREADS, TCONV_IGEMM_SHARED_MEMORY, kernel_arguments, layer->target.device,
+                               arguments->stream, issue);
 }
 
 } // namespace

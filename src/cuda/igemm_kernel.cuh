@@ -62,12 +62,12 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
             for (int i = 0; i < taps; i++) {
                 uint32_t shift = 0;
                 if (layer.per_tap || i == 0)
-                    barrier_wait(stage.barrier, stage.parity);
+                    wait_for_buffer<Mode::STRICT>(stage.barrier, stage.parity, pending);
                 if (!layer.per_tap)
                     shift = ((row_shift(layer, tile, tap) - layer.first_row) * layer.pitch +
                              column_shift(layer, tile, tap) - layer.first_column) *
                             quads;
-                barrier_wait(slot.barrier, slot.parity);
+                wait_for_buffer<Mode::STRICT>(slot.barrier, slot.parity, pending);
 #pragma unroll
                 for (int unit = 0; unit < Mode::UNITS; unit++) {
                     at.weights[unit] = first_weights[unit] + slot.buffer;
@@ -82,6 +82,8 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
                     pending.stage = signals ? stage.barrier + EMPTY : 0;
                     stage.next();
                 }
+                if (Mode::STRICT) /* whose products have been waited for */
+                    pending.release();
                 tap.next();
             }
         }

@@ -5,34 +5,33 @@
 #include <cstring>
 
 #include "../core/checked.h"
+#include "hopper.h"
 
 namespace
 {
 
-constexpr int64_t MAX_EXTENT = (int64_t)1 << 28;      /* of what a kernel computes in 32 bits */
-constexpr int SHARED_MEMORY = 227 * 1024 - 13 * 1024; /* what a block may have, less barriers and tables */
-constexpr int MAX_BOX = 256;                          /* the copy engine's, of each axis */
-constexpr int ALIGNMENT = 1024;                       /* of a stage: the swizzle's pattern is as long */
-constexpr int MAX_OPERAND = 1 << 18;                  /* bytes of shared memory that an operand can address */
-constexpr int64_t LEAST_COLUMNS = 8;                  /* narrower tiles are not tried where there are wider ones */
+constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in 32 bits */
+constexpr int MAX_BOX = 256;                     /* the copy engine's, of each axis */
+constexpr int ALIGNMENT = 1024;                  /* of a stage: the swizzle's pattern is as long */
+constexpr int64_t LEAST_COLUMNS = 8;             /* narrower tiles are not tried where there are wider ones */
 
 constexpr int PLANE_BOXES = 2;        /* buffers */
 constexpr int PLANE_BOX_PIXELS = 512; /* of one: as many as a tile covers */
-constexpr int BOX_ALIGNMENT = 16;     /* bytes */
 
 /* Buffers, from the least to what there is no use beyond: stages, slots. The last that fits is taken. */
 constexpr int BUFFERS[][2] = {{2, 2}, {2, 3}, {3, 3}, {3, 4}, {4, 4}, {4, 5}, {5, 6}, {6, 6}, {7, 8}, {8, 8}};
 
 /*
  * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the second-level
- * cache to each multiprocessor when all load, measured with boxes; of the loading warps that bring src themselves, round, split,
- * or turn planes into pixels;
- * of shared memory; of the memory's writes to each multiprocessor; what a slot costs a warpgroup beside its products, and what
- * adding up each of its sums does in strict f32, plainly and with compensation; at the end of a tile, until it is stored.
+ * cache to each multiprocessor when all load, measured with boxes; of the loading warps that bring src themselves, round,
+ * split, or turn planes into pixels; of shared memory; of the memory's writes to each multiprocessor; what a slot costs a
+ * warpgroup beside its products, and what adding up each of its sums does in strict f32, plainly and with compensation; at the
+ * end of a tile, until it is stored. NCHW takes longer than that throughout: what was measured, over what was estimated.
  */
 constexpr double LATENCY = 1200, L2_BYTES = 29, GATHER_BYTES = 4, ROUND_BYTES = 50, SPLIT_BYTES = 25, TURN_BYTES = 25,
                  TURN_SPLIT_BYTES = 15, SHARED_BYTES = 128, WRITE_BYTES = 18, SLOT_CYCLES = 60,
-                 STRICT_SLOT_CYCLES = 600, ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 9, TILE_CYCLES = 3500;
+                 STRICT_SLOT_CYCLES = 600, ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 9, TILE_CYCLES = 3500,
+                 NCHW_TIMES = 1.45;
 
 int64_t round_up(int64_t value, int64_t multiple)
 {
@@ -174,8 +173,9 @@ void describe_planes(const tconv_layer *layer, const tconv_igemm_choice *choice,
     const tconv_problem *problem = &layer->problem;
     const int64_t element = (int64_t)problem->element_size, pixels = problem->h.in * problem->w.in;
     const int64_t run = to->flat && choice->images == 1 ? choice->columns : pixels;
-    if (to->channels_last || run > MAX_BOX || run * element % BOX_ALIGNMENT != 0 || problem->src.h != problem->w.in ||
-        problem->src.c * element % BOX_ALIGNMENT != 0 || problem->src.n * element % BOX_ALIGNMENT != 0 ||
+    if (to->channels_last || run > MAX_BOX || run * element % TCONV_HOPPER_BOX_ALIGNMENT != 0 ||
+        problem->src.h != problem->w.in || problem->src.c * element % TCONV_HOPPER_BOX_ALIGNMENT != 0 ||
+        problem->src.n * element % TCONV_HOPPER_BOX_ALIGNMENT != 0 ||
         choice->images * run * to->row_bytes > (int64_t)PLANE_BOX_PIXELS * to->row_bytes)
         return;
     to->box_columns = (int)run;
@@ -239,10 +239,9 @@ bool describe_buffers(const tconv_layer *layer, tconv_igemm_plan *plan)
     for (size_t i = 0; i < sizeof BUFFERS / sizeof BUFFERS[0]; i++) {
         const size_t bytes = (size_t)BUFFERS[i][0] * to->stage_bytes + (size_t)BUFFERS[i][1] * to->slot_bytes +
                              (size_t)to->plane_boxes * to->plane_box_bytes + staged;
-        if (bytes <= SHARED_MEMORY) {
+        if (bytes <= (size_t)TCONV_IGEMM_SHARED_MEMORY) {
             to->stages = BUFFERS[i][0];
             to->slots = BUFFERS[i][1];
-            plan->shared_bytes = bytes;
         }
     }
     return to->stages > 0;
@@ -288,7 +287,8 @@ double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int mult
     const double slot = fmax(fmax(multiply, traffic), fmax(fmax(stage_wait, slot_wait), own / stage_taps));
     const double stored = units * N * TCONV_IGEMM_M * (double)layer->problem.element_size;
     const double tile = fmax(of->chunks * taps * slot + TILE_CYCLES, stored / WRITE_BYTES);
-    return tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + LATENCY;
+    const double cycles = tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + LATENCY;
+    return of->channels_last ? cycles : cycles * NCHW_TIMES;
 }
 
 /* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
@@ -359,7 +359,6 @@ bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *ch
     describe_layer(layer, plan);
     describe_units(choice, plan);
     if (!describe_tile(layer, choice, multiprocessors, plan) || !describe_buffers(layer, plan) ||
-        plan->shared_bytes >= MAX_OPERAND ||
         (!plan->shape.long_sums && most_slots(layer, &plan->parameters) > TCONV_IGEMM_MAX_SLOTS))
         return false;
     plan->cycles = estimate(layer, plan, multiprocessors);
@@ -381,6 +380,11 @@ bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_ige
                 try_tiles(layer, multiprocessors, choice, &shapes[choice.shape], best, best_plan);
             }
     return best_plan->cycles > 0;
+}
+
+int tconv_igemm_thread_blocks(const tconv_igemm_plan *plan, int multiprocessors)
+{
+    return (int)tconv_min(plan->parameters.tiles, multiprocessors);
 }
 
 int64_t tconv_igemm_number_of(const tconv_igemm_choice *choice)

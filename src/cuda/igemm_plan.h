@@ -4,6 +4,8 @@
 
 #include "igemm_kernels.h"
 
+constexpr int TCONV_IGEMM_SHARED_MEMORY = 227 * 1024 - 13 * 1024; /* what a block may have, less barriers and tables */
+
 /* What is chosen; everything else follows from it and the layer. */
 struct tconv_igemm_choice {
     int shape; /* of the mode's */
@@ -16,14 +18,19 @@ struct tconv_igemm_plan {
     tconv_igemm_mode mode;
     tconv_igemm_shape shape;
     tconv_igemm_parameters parameters; /* without addresses */
-    size_t shared_bytes;
-    double cycles; /* estimated, of the fullest multiprocessor */
-    double use;    /* of the tensor cores, estimated: a share of 1 */
+    double cycles;                     /* estimated, of the fullest multiprocessor */
+    double use;                        /* of the tensor cores, estimated: a share of 1 */
 };
 
 /* Takes the choice with the least estimated time; false where none fits. */
 bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice *best,
                         tconv_igemm_plan *best_plan);
+
+/* The cycles that cuda_igemm is estimated to take with the layer; 0 where it does not support it. */
+double tconv_igemm_cycles(const tconv_layer *layer);
+
+/* Blocks of threads that take the tiles in turn. */
+int tconv_igemm_thread_blocks(const tconv_igemm_plan *plan, int multiprocessors);
 
 /* Describes the layer in tiles of this choice; false where that does not fit. */
 bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *choice, int multiprocessors,

@@ -12,13 +12,12 @@
 
 #include <cstdio>
 #include <cstring>
-#include <cuda_runtime_api.h>
-#include <pthread.h>
 
 #include "../core/checked.h"
 #include "../core/status.h"
 #include "guard.h"
-#include "phases_kernels.h"
+#include "hopper.h"
+#include "igemm_plan.h"
 #include "wgmma_plan.h"
 
 namespace
@@ -28,29 +27,8 @@ constexpr int MAX_VECTOR = 16;  /* bytes that are stored at once */
 constexpr int LEAST_BULK = 384; /* bytes of a row; a bulk copy takes 28 cycles, however short */
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
 constexpr double LEAST_USE = 0.08;
-
-int multiprocessors_of(int device)
-{
-    int count = 0;
-    if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || count < 1)
-        return 1;
-    return count;
-}
-
-/* Whether the build has the kernels' code for the device: elsewhere they are made for one warp. */
-bool has_code(const tconv_layer *layer)
-{
-    cudaFuncAttributes attributes;
-    tconv_cuda_guard guard;
-    if (tconv_cuda_enter(&guard, layer->target.device, NULL) != TCONV_SUCCESS)
-        return false;
-    const bool has =
-        cudaFuncGetAttributes(&attributes, (const void *)tconv_wgmma_shapes_of(tconv_wgmma_mode_of(layer))[0].kernel) ==
-            cudaSuccess &&
-        attributes.maxThreadsPerBlock >= TCONV_WGMMA_THREADS;
-    tconv_cuda_leave(&guard);
-    return has;
-}
+/* cuda_igemm is taken where it is estimated at less than this share of the time: estimates are off by as much. */
+constexpr double IGEMM_SHARE = 0.6;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -77,7 +55,8 @@ const char *why_not(const tconv_layer *layer)
         return "needs strides of 1 or 2";
     if (layer->rows.count != layer->rows.stride || layer->columns.count != layer->columns.stride)
         return "needs taps for every output";
-    if (!has_code(layer))
+    if (!tconv_hopper_has_code((const void *)tconv_wgmma_shapes_of(tconv_wgmma_mode_of(layer))[0].kernel,
+                               TCONV_WGMMA_THREADS, layer->target.device))
         return "the build has no sm_90a code";
     return NULL;
 }
@@ -85,7 +64,7 @@ const char *why_not(const tconv_layer *layer)
 bool wgmma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     const char *why = why_not(layer);
-    if (why == NULL && !tconv_wgmma_has_tile(layer, multiprocessors_of(layer->target.device)))
+    if (why == NULL && !tconv_wgmma_has_tile(layer, tconv_hopper_multiprocessors(layer->target.device)))
         why = "no tile fits in shared memory, or sums are too long for strict f32";
     if (why != NULL) {
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
@@ -98,20 +77,26 @@ bool wgmma_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_wgmma_plan made;
     const tconv_problem *problem = &layer->problem;
-    const int multiprocessors = multiprocessors_of(layer->target.device);
+    const int multiprocessors = tconv_hopper_multiprocessors(layer->target.device);
     const int64_t element = (int64_t)problem->element_size;
     tconv_wgmma_choose(layer, multiprocessors, &made);
     const double use = tconv_wgmma_use(layer, &made, multiprocessors);
     /* Those that convert read a run nearly as fast as boxes, but rows with borders slowly. */
-    if (made.parameters.run_columns == 0 && (problem->src.c * element % TCONV_WGMMA_BOX_ALIGNMENT != 0 ||
-                                             problem->src.h * element % TCONV_WGMMA_BOX_ALIGNMENT != 0)) {
+    if (made.parameters.run_columns == 0 && (problem->src.c * element % TCONV_HOPPER_BOX_ALIGNMENT != 0 ||
+                                             problem->src.h * element % TCONV_HOPPER_BOX_ALIGNMENT != 0)) {
         snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of %d bytes",
-                 TCONV_WGMMA_BOX_ALIGNMENT);
+                 TCONV_HOPPER_BOX_ALIGNMENT);
         return false;
     }
     if (use < LEAST_USE) {
         snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * use,
                  100 * LEAST_USE);
+        return false;
+    }
+    const double igemm = tconv_igemm_cycles(layer);
+    if (igemm > 0 && igemm < IGEMM_SHARE * made.cycles) {
+        snprintf(reason, TCONV_REASON_SIZE, "cuda_igemm is estimated at %.0f %% of its time",
+                 100 * igemm / made.cycles);
         return false;
     }
     return true;
@@ -121,7 +106,7 @@ tconv_status wgmma_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, t
 {
     tconv_wgmma_plan made;
     int64_t size;
-    tconv_wgmma_choose(layer, multiprocessors_of(layer->target.device), &made);
+    tconv_wgmma_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &made);
     const tconv_wgmma_parameters *of = &made.parameters;
     if (!tconv_checked_mul((int64_t)of->blocks * of->chunks, (int64_t)of->max_row_taps * of->slot_bytes, &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
@@ -136,7 +121,7 @@ tconv_status wgmma_pack_weights(const tconv_layer *layer, const void *weights, v
 {
     tconv_wgmma_plan made;
     tconv_cuda_guard guard;
-    tconv_wgmma_describe(layer, layer->choice, multiprocessors_of(layer->target.device), &made);
+    tconv_wgmma_describe(layer, layer->choice, tconv_hopper_multiprocessors(layer->target.device), &made);
     const tconv_wgmma_packing packing = tconv_wgmma_packing_of(layer, &made);
     tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
     if (status != TCONV_SUCCESS)
@@ -148,51 +133,23 @@ tconv_status wgmma_pack_weights(const tconv_layer *layer, const void *weights, v
 
 /* ----------------------------------------------------------------------------------------------------------- executing */
 
-typedef CUresult encode_function(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-                                 const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-                                 CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-encode_function *encode_tiled; /* NULL where the driver has none */
-pthread_once_t encode_looked_up = PTHREAD_ONCE_INIT;
-
-/* The library is not linked to the driver, so that it loads where there is none. */
-void look_up_encode()
-{
-    constexpr unsigned int FIRST_VERSION = 12000; /* of the driver's that has it */
-    cudaDriverEntryPointQueryResult result;
-    void *found = NULL;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, FIRST_VERSION, cudaEnableDefault, &result) ==
-            cudaSuccess &&
-        result == cudaDriverEntryPointSuccess)
-        encode_tiled = (encode_function *)found;
-}
-
 /* Describes src and the tile's box to the copy engine; false where it cannot read src as it lies. */
 bool make_map(const tconv_layer *layer, const tconv_wgmma_plan *made, const void *src, CUtensorMap *map)
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_wgmma_parameters *of = &made->parameters;
     const cuuint64_t element = problem->element_size;
-    const cuuint64_t extents[] = {(cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)problem->in_channels,
-                                  (cuuint64_t)problem->batch};
     /* From a row to the next: where there is but one, a number that the copy engine takes. */
     const int64_t row = of->in_rows > 1 ? problem->src.h : problem->src.c;
-    const cuuint64_t strides[] = {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element,
-                                  (cuuint64_t)problem->src.n * element};
-    const cuuint32_t box[] = {(cuuint32_t)of->pitch, (cuuint32_t)made->patch_rows, (cuuint32_t)of->chunk_channels, 1};
-    const cuuint32_t steps[] = {1, 1, 1, 1};
-    const CUtensorMapDataType types[] = {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-                                         CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16};
-    if ((uintptr_t)src % TCONV_WGMMA_BOX_ALIGNMENT != 0)
-        return false;
-    for (int i = 0; i < 3; i++)
-        if (strides[i] % TCONV_WGMMA_BOX_ALIGNMENT != 0)
-            return false;
-    pthread_once(&encode_looked_up, look_up_encode);
-    return encode_tiled != NULL &&
-           encode_tiled(map, types[made->mode], 4, (void *)src, extents, strides, box, steps,
-                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    const tconv_hopper_tensor planes = {
+        problem->dtype,
+        CU_TENSOR_MAP_SWIZZLE_NONE,
+        src,
+        {(cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)problem->in_channels,
+         (cuuint64_t)problem->batch},
+        {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element, (cuuint64_t)problem->src.n * element},
+        {(cuuint32_t)of->pitch, (cuuint32_t)made->patch_rows, (cuuint32_t)of->chunk_channels, 1}};
+    return tconv_hopper_encode(&planes, map);
 }
 
 /* The widest store that every row of every tile allows. */
@@ -216,14 +173,14 @@ bool rows_keep_alignment(const tconv_layer *layer, const tconv_wgmma_parameters 
     const int64_t row = (int64_t)of->out_columns * of->stride_h;
     const int64_t staged = (of->run_columns > 0 ? of->run_columns : of->pitch) * of->column_phases;
     const bool one_row = of->run_columns > 0 ? of->out_rows == 1 : of->unit_rows == 1;
-    return one_row || (row - staged) * (int64_t)layer->problem.element_size % TCONV_WGMMA_BOX_ALIGNMENT == 0;
+    return one_row || (row - staged) * (int64_t)layer->problem.element_size % TCONV_HOPPER_BOX_ALIGNMENT == 0;
 }
 
 /* The channels after which rows of dst lie alike modulo 16 bytes. */
 int alignment_period(const tconv_problem *problem)
 {
-    const int64_t beyond = problem->dst.c * (int64_t)problem->element_size % TCONV_WGMMA_BOX_ALIGNMENT;
-    return (int)(TCONV_WGMMA_BOX_ALIGNMENT / tconv_gcd(TCONV_WGMMA_BOX_ALIGNMENT, beyond));
+    const int64_t beyond = problem->dst.c * (int64_t)problem->element_size % TCONV_HOPPER_BOX_ALIGNMENT;
+    return (int)(TCONV_HOPPER_BOX_ALIGNMENT / tconv_gcd(TCONV_HOPPER_BOX_ALIGNMENT, beyond));
 }
 
 /*
@@ -244,27 +201,11 @@ bool can_store_bulk(const tconv_layer *layer, const tconv_wgmma_plan *made, cons
            (vector < MAX_VECTOR / element || row >= LEAST_BULK) && rows_keep_alignment(layer, of);
 }
 
-tconv_status launch(const tconv_layer *layer, const tconv_wgmma_plan *made, const tconv_wgmma_parameters *parameters,
-                    const CUtensorMap *map, void *stream, tconv_issue *issue)
-{
-    tconv_wgmma_parameters parameters_copy = *parameters;
-    CUtensorMap map_copy = *map;
-    void *arguments[] = {&parameters_copy, &map_copy};
-    tconv_cuda_guard guard;
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = tconv_cuda_launch_shared((const void *)made->shape.kernel, made->thread_blocks, TCONV_WGMMA_THREADS,
-                                      TCONV_WGMMA_SHARED_MEMORY, arguments, stream, issue);
-    tconv_cuda_leave(&guard);
-    return status;
-}
-
 tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
     tconv_wgmma_plan made;
     CUtensorMap map;
-    tconv_wgmma_describe(layer, layer->choice, multiprocessors_of(layer->target.device), &made);
+    tconv_wgmma_describe(layer, layer->choice, tconv_hopper_multiprocessors(layer->target.device), &made);
     tconv_wgmma_parameters parameters = made.parameters;
     memset(&map, 0, sizeof map);
     parameters.src = arguments->src;
@@ -277,7 +218,10 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters.staged_shifts =
         parameters.store_bulk && parameters.store_vector < MAX_VECTOR / (int)layer->problem.element_size;
     parameters.bulk_period = alignment_period(&layer->problem);
-    return launch(layer, &made, &parameters, &map, arguments->stream, issue);
+    void *kernel_arguments[] = {&parameters, &map};
+    return tconv_hopper_launch((const void *)made.shape.kernel, made.thread_blocks, TCONV_WGMMA_THREADS,
+                               TCONV_WGMMA_SHARED_MEMORY, kernel_arguments, layer->target.device, arguments->stream,
+                               issue);
 }
 
 } // namespace

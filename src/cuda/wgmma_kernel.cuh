@@ -68,11 +68,11 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
         int accumulate = 0;
 #pragma unroll 1
         for (int chunk = 0; chunk < chunks; chunk++) {
-            wait_for_buffer<Mode>(stage.barrier, stage.parity, pending);
+            wait_for_buffer<Mode::STRICT>(stage.barrier, stage.parity, pending);
             uint32_t pixels = stage.buffer + skipped;
 #pragma unroll 1
             for (int row_tap = 0; row_tap < max_row_taps; row_tap++) {
-                wait_for_buffer<Mode>(slot.barrier, slot.parity, pending);
+                wait_for_buffer<Mode::STRICT>(slot.barrier, slot.parity, pending);
                 if (row_tap < row_taps) {
 #pragma unroll
                     for (int unit = 0; unit < UNITS; unit++) {

@@ -73,50 +73,6 @@ __device__ __forceinline__ void multiply_strict(float (&sums)[UNITS][N / 2], con
         sums[unit][i] = accumulate ? sums[unit][i] + partial[i] : partial[i];
 }
 
-/* The buffers that the products under way still read: told to be empty when those are done. 0: nothing to tell, as always
- * in threads that do not signal. */
-struct pending_release {
-    uint32_t slot, stage;
-    __device__ __forceinline__ void release()
-    {
-        barrier_arrive_unless_0(slot);
-        barrier_arrive_unless_0(stage);
-        slot = stage = 0;
-    }
-};
-
-/* Waits for a buffer, but not while it keeps others: who fills this one may be waiting for them. In strict f32 they have been
- * released already, because every stroke is waited for. */
-template <class Mode>
-__device__ __forceinline__ void wait_for_buffer(uint32_t barrier, uint32_t parity, pending_release &pending)
-{
-    if (!Mode::STRICT) {
-        if (__all_sync(~0u, barrier_is_complete(barrier, parity)))
-            return;
-        products_wait<0>();
-        pending.release();
-    }
-    barrier_wait(barrier, parity);
-}
-
-/* Buffers, in units of 16 bytes, as those that multiply walk them. */
-struct buffer_walk {
-    uint32_t barrier, buffer, parity;
-    uint32_t first_barrier, first_buffer, step, end;
-    __device__ __forceinline__ buffer_walk(uint32_t barriers, uint32_t buffers, uint32_t bytes, int count)
-        : barrier(barriers), buffer(operand_address(buffers)), parity(0), first_barrier(barriers),
-          first_buffer(operand_address(buffers)), step(bytes >> 4), end(barriers + 8 * count)
-    {
-    }
-    __device__ __forceinline__ void next()
-    {
-        const bool wraps = barrier + 8 == end;
-        barrier = wraps ? first_barrier : barrier + 8;
-        buffer = wraps ? first_buffer : buffer + step;
-        parity ^= wraps;
-    }
-};
-
 /* One group of products of `units` units, and on to the next. */
 template <class Mode, int N, int count, int first, int units>
 __device__ __forceinline__ void multiply_stroke(float (&sums)[UNITS][N / 2], factors &at,

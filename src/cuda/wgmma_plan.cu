@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "../core/checked.h"
+#include "hopper.h"
 
 namespace
 {
@@ -125,7 +126,7 @@ bool lay_out_run(const tconv_layer *layer, tconv_wgmma_plan *made)
 {
     tconv_wgmma_parameters *to = &made->parameters;
     const tconv_problem *problem = &layer->problem;
-    const int64_t alignment = TCONV_WGMMA_BOX_ALIGNMENT / (int64_t)problem->element_size;
+    const int64_t alignment = TCONV_HOPPER_BOX_ALIGNMENT / (int64_t)problem->element_size;
     const int units = to->column_phases == 2 ? 1 : TCONV_WGMMA_UNITS;
     const int groups = to->stride_h == 2 || to->group_channels > 0 ? 1 : TCONV_WGMMA_GROUPS;
     const int64_t positions = problem->h.in * problem->w.in;
@@ -161,7 +162,7 @@ bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, tconv_wg
     tconv_wgmma_parameters *to = &made->parameters;
     const tconv_problem *problem = &layer->problem;
     const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
-    const int64_t alignment = TCONV_WGMMA_BOX_ALIGNMENT / (int64_t)problem->element_size;
+    const int64_t alignment = TCONV_HOPPER_BOX_ALIGNMENT / (int64_t)problem->element_size;
     const int64_t positions = tconv_ceil_div(problem->w.out, columns->stride);
     const int64_t border = columns->max_shift - columns->min_shift, skip = alignment - 1;
     const int64_t N = made->shape.N, unit_rows = choice->unit_rows;
@@ -298,7 +299,7 @@ double estimate(const tconv_wgmma_plan *made)
     const double chunk = fmax(fmax(fmax(multiply, convert), fmax(load, slot)), fmax(stage, traffic));
     /* A run is stored by vectors where its rows are short. */
     const int element = made->mode == TCONV_WGMMA_TF32 || strict ? 4 : 2;
-    const bool apart = of->dst_channel * element % TCONV_WGMMA_BOX_ALIGNMENT != 0;
+    const bool apart = of->dst_channel * element % TCONV_HOPPER_BOX_ALIGNMENT != 0;
     const double vectors = (double)of->column_phases * of->unit_columns / MAX_VECTOR / WARP;
     const double rows = of->run_columns > 0 ? 1 + (double)of->unit_columns / of->run_columns : of->unit_rows;
     const double bulk = rows * (apart ? APART_ROW_CYCLES : ROW_CYCLES);

@@ -4,7 +4,7 @@
 #define TCONV_CUDA_WGMMA_TILE_CUH
 
 #include "element.cuh"
-#include "hopper_device.cuh"
+#include "hopper_pipeline.cuh"
 #include "wgmma_kernels.h"
 
 namespace tconv_wgmma
@@ -49,19 +49,6 @@ struct shared_layout {
 
 constexpr int TURNS = 2; /* in which a warp hands over its sums of a tile: see staging */
 constexpr int BARRIERS = 6 * TCONV_WGMMA_STAGES + 2 * CONSUMER_WARPS * TURNS;
-
-/* A ring of buffers as one side walks it. The side that fills begins with parity 1: its first round need not wait. */
-struct ring {
-    int at;
-    uint32_t parity;
-    __device__ __forceinline__ void next(int count)
-    {
-        if (++at == count) {
-            at = 0;
-            parity ^= 1;
-        }
-    }
-};
 
 struct tile_place {
     int block, row, column, image; /* row and column: the first position */
