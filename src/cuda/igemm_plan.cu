@@ -309,7 +309,7 @@ void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice
     const position_space space = space_of(layer, choice.per_tap);
     const int64_t covered = units_of(shape) / choice.tile_blocks * shape->N;
     tconv_igemm_plan plan;
-    for (int64_t tiles = tconv_ceil_div(space.columns, covered);; tiles++) {
+    for (int64_t tiles = tconv_ceil_div(space.columns, covered);; tiles += 1 + tiles / 8) {
         const int64_t columns = tiles == 1 && space.columns < covered ? space.columns
                                 : space.flat                          ? covered
                                                                       : tconv_ceil_div(space.columns, tiles);
