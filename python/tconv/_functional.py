@@ -268,7 +268,7 @@ def _run_on_host(
     addresses = (_address(src), _address(weights), _address(bias), _address(dst))
     plan = prepared.plan
     if plan is not None:
-        workspace = np.empty(plan.workspace_size, np.uint8)
+        workspace = np.empty(plan.workspace_size, np.uint8) if plan.workspace_size else None
         if plan.execute(addresses, _address(workspace), 0):
             raise lib.last_error()
     else:

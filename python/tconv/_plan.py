@@ -15,13 +15,25 @@ Value = TypeVar("Value")
 
 # As many layers as a large network has, several sizes of each. A plan is a few kilobytes.
 CAPACITY = 512
+# Host workspaces up to here are each thread's own scratch memory, so that small layers allocate nothing. Larger ones
+# cost little beside what is computed in them.
+SCRATCH_BYTES = 64 * 1024
 
 
 class Plan:
     """A layer bound to an implementation. Immutable; any thread may execute it. It holds no memory but its own tables,
     so that dropping it while the device still computes is safe: its kernels were given theirs."""
 
-    __slots__ = ("_destroy", "_execute", "_handle", "_tensor_tags", "implementation", "workspace_size")
+    __slots__ = (
+        "_destroy",
+        "_execute",
+        "_handle",
+        "_in_scratch",
+        "_size",
+        "_tensor_tags",
+        "implementation",
+        "workspace_size",
+    )
 
     def __init__(self, desc: lib.Desc, options: lib.Options) -> None:
         self._handle: int | None = None
@@ -33,10 +45,12 @@ class Plan:
         self._handle = handle.value
         if library.tconv_plan_workspace_size(self._handle, c.byref(size)):
             raise lib.last_error()
-        self.workspace_size: int = size.value
+        self._size: int = size.value
         self.implementation: str = library.tconv_plan_implementation(self._handle).decode()
         location = lib.LOCATION_CUDA if self.implementation.startswith("cuda_") else lib.LOCATION_HOST
         self._tensor_tags = (desc.dtype, location)
+        self._in_scratch = location == lib.LOCATION_HOST and self._size <= SCRATCH_BYTES
+        self.workspace_size = 0 if self._in_scratch else self._size
 
     def __del__(self) -> None:
         if self._handle is not None:
@@ -54,14 +68,14 @@ class Plan:
             frame.weights,
             frame.bias if addresses[2] else None,
             frame.dst,
-            workspace,
-            self.workspace_size,
+            frame.scratch if self._in_scratch else workspace,
+            self._size,
             stream,
         )
 
 
 class _Frame:
-    """The four tconv_tensors that a call passes. One for each thread, filled anew for every call."""
+    """The four tconv_tensors that a call passes, filled anew for each, and scratch memory. One for each thread."""
 
     _FORMAT = struct.Struct("@" + "Nii" * 4)
 
@@ -69,6 +83,8 @@ class _Frame:
         size = c.sizeof(lib.Tensor)
         assert self._FORMAT.size == 4 * size
         self._memory = c.create_string_buffer(4 * size)
+        self._scratch = c.create_string_buffer(SCRATCH_BYTES)
+        self.scratch = c.addressof(self._scratch)
         self.src, self.weights, self.bias, self.dst = (c.addressof(self._memory) + i * size for i in range(4))
 
     def fill(self, addresses: tuple[int, int, int, int], tags: tuple[int, int]) -> None:

@@ -283,6 +283,10 @@ class _ConvTranspose2d(torch.autograd.Function):
         return *gradients(grads[0], input, weight, ctx.bias_sizes, ctx.arguments, wanted), None, None
 
 
+# Function.apply without its look for torch.func's transforms, which is made before: two microseconds.
+_apply = super(torch.autograd.Function, _ConvTranspose2d).apply
+
+
 # --------------------------------------------------------------------------------------------------------- the operator
 
 # Kept as long as the module is: the registrations go when it does.
@@ -388,7 +392,7 @@ def conv_transpose2d(
     if layer is None:
         return torch.conv_transpose2d(*arguments)
     if _grad_enabled() and (input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)):
-        return _ConvTranspose2d.apply(input, weight, bias, layer, arguments[3:])
+        return _apply(input, weight, bias, layer, arguments[3:])
     return _forward(layer, input, weight, bias)
 
 
