@@ -51,9 +51,8 @@ def main():
     for name in theirs:
         with torch.set_grad_enabled(name != "module"):
             times = least_us({"PyTorch": theirs[name], "tconv": ours[name]}, options.calls, options.device)
-        print(
-            f"{name}: PyTorch {times['PyTorch']:.1f}, tconv {times['tconv']:.1f} ({times['tconv'] - times['PyTorch']:+.1f})"
-        )
+        before, after = times["PyTorch"], times["tconv"]
+        print(f"{name}: PyTorch {before:.1f}, tconv {after:.1f} ({after - before:+.1f})")
 
 
 if __name__ == "__main__":

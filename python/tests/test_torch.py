@@ -113,7 +113,8 @@ LYING = {
     "transposed": lambda t: t.transpose(2, 3).contiguous().transpose(2, 3),
     "permuted": lambda t: t.permute(1, 0, 2, 3).contiguous().permute(1, 0, 2, 3),
     "expanded": lambda t: t[:1, :1].expand(t.shape),
-    "negative bit": lambda t: torch.complex(torch.zeros_like(t), t).conj().imag,
+    "negative bit": torch._neg_view,
+    "negative bit and slice": lambda t: torch.complex(torch.zeros_like(t), t).conj().imag,
     "hwoi": lambda t: t.permute(2, 3, 1, 0).contiguous().permute(3, 2, 0, 1),
 }
 
