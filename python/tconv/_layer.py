@@ -18,7 +18,8 @@ _WEIGHT_ORDERS = {lib.WEIGHT_IOHW: (0, 1, 2, 3), lib.WEIGHT_IHWO: (0, 2, 3, 1), 
 
 def lies_in(layout: int, shape: Shape, strides: Shape) -> bool:
     """Whether tconv reads and writes a tensor as it lies: images and channels (NCHW) or images and pixels (NHWC) may be
-    further apart than dense. Strides count elements; that of an extent of 1 is of no account."""
+    further apart than dense, so that no element stands for two. Strides count elements; that of an extent of 1 is of no
+    account."""
     if 0 in shape:
         return True
     (n, c, h, w), (sn, sc, sh, sw) = shape, strides

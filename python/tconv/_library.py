@@ -23,7 +23,8 @@ BACKEND_AUTO, BACKEND_CPU, BACKEND_CUDA = range(3)
 LOCATION_AUTO, LOCATION_HOST, LOCATION_CUDA = range(3)
 TEXT_PLAIN, TEXT_JSON = range(2)
 
-INVALID_ARGUMENT, UNAVAILABLE = 1, 4
+# Of tconv_status; _errors.py has the others as exceptions.
+INVALID_ARGUMENT = 1
 
 
 class Desc(c.Structure):

@@ -43,6 +43,7 @@ class _Layer:
     """What is found out once for a layer and the way in which its tensors lie."""
 
     plan: Plan
+    arguments: _layer.Arguments
     shape: tuple[int, ...]  # of dst, with the axis of images
     batched: bool
     memory_format: torch.memory_format  # of dst, which is PyTorch's choice, and of a src that has to be copied
@@ -142,7 +143,7 @@ def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _
         shape = lib.output_shape(desc)
         memory_format = _memory_format(input, weight, bias, arguments)
         desc.layout = lib.NHWC if memory_format == torch.channels_last else lib.NCHW
-        as_it_lies = _readable(input) and _layer.lies_in(desc.layout, input.shape, input.stride())
+        as_it_lies = _layer.lies_in(desc.layout, input.shape, input.stride())
         if as_it_lies:
             desc.src_strides[:] = _layer.strides_that_count(input.shape, input.stride())
         weight_layout = _layer.weight_layout(weight.shape, weight.stride())
@@ -159,6 +160,7 @@ def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _
         return None
     return _Layer(
         plan,
+        arguments,
         shape,
         batched,
         memory_format,
@@ -167,11 +169,6 @@ def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _
         bias is not None and not bias.is_contiguous(),
         input.device.index if on_cuda else None,
     )
-
-
-def _readable(tensor: Tensor) -> bool:
-    """No element stands for several: 0 is tconv's word for a dense stride."""
-    return all(extent == 1 or stride > 0 for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _memory_format(
@@ -198,25 +195,24 @@ def _memory_format(
 def _forward(layer: _Layer, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """tconv's answer. Everything that it works on is alive until it returns; on CUDA it is ordered on the current
     stream, to which PyTorch's allocator gives memory back."""
-    plan, batched = layer.plan, layer.batched
-    if not batched:
-        input = input.unsqueeze(0)
+    plan = layer.plan
+    src = input if layer.batched else input.unsqueeze(0)
     if layer.copy_input:
-        input = input.clone(memory_format=layer.memory_format)
-    if layer.copy_weight:
-        weight = weight.contiguous()
-    if layer.copy_bias:
-        bias = bias.contiguous()  # type: ignore[union-attr]
-    dst = torch.empty(layer.shape, dtype=input.dtype, device=input.device, memory_format=layer.memory_format)
+        src = src.clone(memory_format=layer.memory_format)
+    weights = weight.contiguous() if layer.copy_weight else weight
+    biases = bias.contiguous() if bias is not None and layer.copy_bias else bias
+    dst = torch.empty(layer.shape, dtype=src.dtype, device=src.device, memory_format=layer.memory_format)
     size = plan.workspace_size
-    workspace = torch.empty(size, dtype=torch.uint8, device=input.device) if size else None
+    workspace = torch.empty(size, dtype=torch.uint8, device=src.device) if size else None
     status = plan.execute(
-        (input.data_ptr(), weight.data_ptr(), 0 if bias is None else bias.data_ptr(), dst.data_ptr()),
+        (src.data_ptr(), weights.data_ptr(), 0 if biases is None else biases.data_ptr(), dst.data_ptr()),
         0 if workspace is None else workspace.data_ptr(),
         0 if layer.device is None else torch._C._cuda_getCurrentRawStream(layer.device),
     )
     if status == 0:
-        return dst if batched else dst.squeeze(0)
+        return dst if layer.batched else dst.squeeze(0)
+    if status == lib.INVALID_ARGUMENT:  # an address that is no multiple of an element
+        return torch.conv_transpose2d(input, weight, bias, *layer.arguments)
     raise lib.last_error()
 
 
@@ -394,6 +390,10 @@ def conv_transpose2d(
     if _grad_enabled() and (input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)):
         return _apply(input, weight, bias, layer, arguments[3:])
     return _forward(layer, input, weight, bias)
+
+
+# A leaf for torch.fx's symbolic tracing, which otherwise would find PyTorch's operator in it.
+torch.fx.wrap("conv_transpose2d")
 
 
 def _through_the_dispatcher(

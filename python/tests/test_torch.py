@@ -115,6 +115,7 @@ LYING = {
     "expanded": lambda t: t[:1, :1].expand(t.shape),
     "negative bit": torch._neg_view,
     "negative bit and slice": lambda t: torch.complex(torch.zeros_like(t), t).conj().imag,
+    "rows repeated": lambda t: t[:, :, :1].expand(t.shape),
     "hwoi": lambda t: t.permute(2, 3, 1, 0).contiguous().permute(3, 2, 0, 1),
 }
 
@@ -424,7 +425,9 @@ def test_tracing_and_scripting():
     module, theirs = pair_of_modules("cpu")
     torch.testing.assert_close(torch.jit.script(module)(X), theirs(X))
     torch.testing.assert_close(torch.jit.trace(module, X)(X), theirs(X))
-    torch.testing.assert_close(torch.fx.symbolic_trace(nn.Sequential(module))(X), theirs(X))
+    graph = torch.fx.symbolic_trace(nn.Sequential(module))
+    torch.testing.assert_close(graph(X), theirs(X))
+    assert tt.conv_transpose2d in {node.target for node in graph.graph.nodes}
 
 
 def test_number_of_threads_is_pytorchs(calls):
@@ -455,6 +458,14 @@ def test_threads_share_the_cache():
     for thread in threads:
         thread.join()
     assert not wrong and len(tt._layers) == 4
+
+
+def test_unaligned_memory_is_computed_by_pytorch():
+    memory = bytearray(1 + 4 * X.numel())
+    x = torch.frombuffer(memory, dtype=torch.float32, offset=1, count=X.numel()).view(X.shape).copy_(X)
+    assert x.data_ptr() % 4
+    torch.testing.assert_close(tt.conv_transpose2d(x, W, B), F.conv_transpose2d(X, W, B))
+    torch.testing.assert_close(tt.conv_transpose2d(x[0], W, B), F.conv_transpose2d(X[0], W, B))
 
 
 def test_refused_by_tconv_is_computed_by_pytorch(monkeypatch):
