@@ -134,8 +134,6 @@ def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _
     batched = input.dim() == 4
     if not batched:
         input = input.unsqueeze(0)
-    if input.shape[0] == 0:  # what is left to do is PyTorch's: strides of nothing
-        return None
     on_cuda = input.device.type == "cuda"
     math = lib.MATH_TF32 if on_cuda and _tf32() else lib.MATH_STRICT
     try:
