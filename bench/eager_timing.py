@@ -11,6 +11,7 @@ own.
 
 import contextlib
 import itertools
+import json
 import math
 import multiprocessing
 import statistics
@@ -36,7 +37,8 @@ def precisions_of(device):
 
 @contextlib.contextmanager
 def precision(name, device):
-    """strict: f32 as it is; tf32: convolutions and products may round to TF32; bf16: autocast."""
+    """strict: f32 as it is; tf32: convolutions and products may round to TF32; bf16: autocast. Autocast ends with the
+    block, TF32 stays as it was set, for the backward pass."""
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
     with torch.autocast(device, torch.bfloat16, enabled=name == "bf16"):
         yield
@@ -112,3 +114,31 @@ def in_own_process(function, *arguments):
     """The function's answer, computed in a fresh process."""
     with futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
+
+
+def measure_parts(measure, parts, options, facts, path):
+    """One run of measure(part, options, seconds) after the other, each in its own process with its share of the seconds
+    that are left. Their headings, results, failures and what they left out are put together, and written to the path
+    after each."""
+    started = time.perf_counter()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    run = {"heading": [], **facts, "results": [], "failures": [], "left_out": []}
+    for i, part in enumerate(parts):
+        share = (options.seconds - (time.perf_counter() - started)) / (len(parts) - i)
+        try:
+            found = in_own_process(measure, part, options, share)
+        except Exception as error:  # the process died, or could not begin
+            found = {"failures": [f"{part}: {first_line(error)}"]}
+        for key, value in found.items():
+            run[key] = value if key == "heading" else run[key] + value
+        run["seconds"] = time.perf_counter() - started
+        path.write_text(json.dumps(run, indent=1) + "\n")
+    return run
+
+
+def names_of(parser, text, known, what):
+    """The names in a list with commas, all of them known."""
+    names = [name for name in text.split(",") if name]
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"--{what} {', '.join(unknown)}: must be among {', '.join(known)}")
+    return names

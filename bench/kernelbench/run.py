@@ -244,13 +244,6 @@ def markdown(run):
 # ----------------------------------------------------------------------------------------------------------------- main
 
 
-def names_of(parser, text, known, what):
-    names = [name for name in text.split(",") if name]
-    if unknown := [name for name in names if name not in known]:
-        parser.error(f"--{what} {', '.join(unknown)}: must be among {', '.join(known)}")
-    return names
-
-
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default=",".join(CASES))
@@ -264,40 +257,24 @@ def parse_arguments():
     parser.add_argument("--out", type=pathlib.Path, default=".")
     options = parser.parse_args()
     maths = [name for name in eager_timing.precisions_of(options.device) if name in TOLERANCES]
-    options.cases = names_of(parser, options.cases, CASES, "cases")
-    options.rivals = names_of(parser, options.rivals or ",".join(rivals_on(options.device)), RIVALS, "rivals")
-    options.math = names_of(parser, options.math or ",".join(maths), maths, "math")
+    options.cases = eager_timing.names_of(parser, options.cases, CASES, "cases")
+    options.rivals = eager_timing.names_of(
+        parser, options.rivals or ",".join(rivals_on(options.device)), RIVALS, "rivals"
+    )
+    options.math = eager_timing.names_of(parser, options.math or ",".join(maths), maths, "math")
     return options
-
-
-def measure_all(options):
-    started = time.perf_counter()
-    run = {
-        "heading": [],
-        "device": options.device,
-        "small": options.small,
-        "results": [],
-        "failures": [],
-        "left_out": [],
-    }
-    for i, rival in enumerate(options.rivals):
-        share = (options.seconds - (time.perf_counter() - started)) / (len(options.rivals) - i)
-        try:
-            part = eager_timing.in_own_process(measure, rival, options, share)
-        except Exception as error:  # the process died
-            part = {"failures": [f"{rival}: {eager_timing.first_line(error)}"]}
-        for key, value in part.items():
-            run[key] = value if key == "heading" else run[key] + value
-        run["seconds"] = time.perf_counter() - started
-        (options.out / "kernelbench.json").write_text(json.dumps(run, indent=1) + "\n")
-    return run
 
 
 def main():
     options = parse_arguments()
-    options.out.mkdir(parents=True, exist_ok=True)
-    run = json.loads(pathlib.Path(options.redraw).read_text()) if options.redraw else measure_all(options)
+    if options.redraw:
+        run = json.loads(pathlib.Path(options.redraw).read_text())
+    else:
+        facts = {"device": options.device, "small": options.small}
+        path = options.out / "kernelbench.json"
+        run = eager_timing.measure_parts(measure, options.rivals, options, facts, path)
     text = markdown(run)
+    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "kernelbench.md").write_text(text)
     print(text)
     return 0 if run["results"] and not run["failures"] and all(r["right"] for r in run["results"]) else 1
