@@ -57,7 +57,7 @@ ROUNDING = {"strict": 2.0**-24, "tf32": 2.0**-11, "bf16": 2.0**-9}
 LEVEL = 1.02
 
 
-# ------------------------------------------------------------------------------------------------------------- networks
+# ------------------------------------------------------------------------------------------------------------ networks
 
 
 def double_convolution(inputs, outputs):
@@ -149,7 +149,7 @@ NETWORKS = {
 }
 
 
-# ------------------------------------------------------------------------------------------------------------ measuring
+# ----------------------------------------------------------------------------------------------------------- measuring
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,10 +276,9 @@ def line(result):
 
 
 def settings_of(options):
-    """For every network all its precisions, layouts and modes."""
-    return itertools.starmap(
-        Setting, itertools.product(options.networks, options.precisions, options.layouts, options.modes)
-    )
+    """Eager comes first, so that a run that is cut short lacks what was compiled."""
+    every = itertools.product(options.modes, options.networks, options.precisions, options.layouts)
+    return [Setting(network, precision, layout, mode) for mode, network, precision, layout in every]
 
 
 def measure(benchmark, options, seconds):
@@ -305,7 +304,7 @@ def measure(benchmark, options, seconds):
     return part
 
 
-# --------------------------------------------------------------------------------------------------------------- report
+# -------------------------------------------------------------------------------------------------------------- report
 
 
 def row(result):
@@ -362,7 +361,7 @@ def markdown(run):
     return "\n".join(lines + (["", "**Failures and gaps**", "", *gaps] if gaps else [])) + "\n"
 
 
-# ----------------------------------------------------------------------------------------------------------------- main
+# ---------------------------------------------------------------------------------------------------------------- main
 
 
 def parse_arguments():

@@ -21,7 +21,7 @@ process. Begins no further layer when --seconds are over, of which every rival g
 channels and image to try the script on any machine; its speed-ups mean nothing.
 
 Writes kernelbench.json (after every rival) and kernelbench.md to DIR. The exit status is 1 where a result is wrong or
-missing.
+one failed.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def rivals_on(device):
     return [name for name, rival in RIVALS.items() if device == "cuda" or not rival.benchmark]
 
 
-# ---------------------------------------------------------------------------------------------------------- one problem
+# --------------------------------------------------------------------------------------------------------- one problem
 
 
 def make(kind, problem, device):
@@ -87,7 +87,7 @@ def float64_errors(model, x, outputs):
     try:
         expected = copy.deepcopy(model).double()(x[images].double())
         return {name: eager_timing.difference(found[images], expected)[1] for name, found in outputs.items()}
-    except torch.OutOfMemoryError:
+    except torch.cuda.OutOfMemoryError:
         return None
 
 
@@ -159,11 +159,13 @@ def measure(rival, options, seconds):
     return part
 
 
-# --------------------------------------------------------------------------------------------------------------- report
+# -------------------------------------------------------------------------------------------------------------- report
 
 
 def speedups(run, math_name, rival):
-    return {r["name"]: r["speedup"] for r in run["results"] if (r["math"], r["rival"]) == (math_name, rival)}
+    """By case; a wrong result has none."""
+    found = [r for r in run["results"] if (r["math"], r["rival"]) == (math_name, rival)]
+    return {r["name"]: r["speedup"] for r in found if r["right"]}
 
 
 def rivals_of(run):
@@ -234,14 +236,18 @@ def markdown(run):
     if run["small"]:
         lines.append("- sizes cut to try the script: the speed-ups mean nothing")
     for math_name in dict.fromkeys(r["math"] for r in run["results"]):
-        lines += ["", f"**{math_name}**: milliseconds, medians; in parentheses the speed-up of tconv.", ""]
+        lines += [
+            "",
+            f"**{math_name}**: milliseconds, medians; in parentheses the speed-up, over tconv beside that rival.",
+            "",
+        ]
         lines += [*table(run, math_name), "", *verdicts(run, math_name), *error_lines(run, math_name)]
     gaps = [f"- failed: {text}" for text in run["failures"]]
     gaps += [f"- left out: {', '.join(run['left_out'])}"] if run["left_out"] else []
     return "\n".join(lines + (["", "**Failures and gaps**", "", *gaps] if gaps else [])) + "\n"
 
 
-# ----------------------------------------------------------------------------------------------------------------- main
+# ---------------------------------------------------------------------------------------------------------------- main
 
 
 def parse_arguments():

@@ -80,6 +80,11 @@ def test_kernelbench_runs_on_the_cpu_and_all_are_right(tmp_path):
     assert not found["failures"] and not found["left_out"]
 
 
+def test_kernelbench_runs_against_torch_compile(tmp_path):
+    found = run("kernelbench/run.py", tmp_path, "--rivals", "compile", "--cases", "kb75")
+    assert [(r["rival"], r["name"], r["right"]) for r in found["results"]] == [("compile", "kb75", True)]
+
+
 def test_end_to_end_runs_on_the_cpu_and_losses_agree(tmp_path):
     found = run("end_to_end.py", tmp_path, "--steps", "10")
     settings = [(r["network"], r["precision"], r["layout"]) for r in found["results"]]
@@ -95,3 +100,11 @@ def test_end_to_end_runs_on_the_cpu_and_losses_agree(tmp_path):
         assert len(result["losses"]["after"]) == 10
         assert result["losses"]["before"][-1] < result["losses"]["before"][0]  # it does train
     assert not found["failures"] and not found["left_out"]
+
+
+def test_end_to_end_runs_through_torch_compile(tmp_path):
+    only = ["--compile", "--networks", "sam", "--precisions", "strict", "--layouts", "nchw", "--steps", "5"]
+    found = run("end_to_end.py", tmp_path, *only)
+    assert [(r["mode"], r["right"], r["losses_agree"]) for r in found["results"]] == [
+        (mode, True, True) for mode in ("eager", "compile")
+    ]
