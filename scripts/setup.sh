@@ -136,5 +136,5 @@ tconv_python_env() {
 tconv_python_tests() {
     env -u TCONV_BACKEND -u TCONV_CPU_ISA -u TCONV_NUM_THREADS -u TCONV_MATH -u TCONV_VERBOSE \
         OMP_WAIT_POLICY=passive TCONV_LIBRARY="$TCONV_ROOT/build/release/libtconv.so" PYTHONPATH="$TCONV_ROOT/python" \
-        "$TCONV_PYTHON" -m pytest -q -rs -p no:cacheprovider python "$@"
+        "$TCONV_PYTHON" -m pytest -q -rs -p no:cacheprovider python bench/tests "$@"
 }

@@ -1,44 +1,16 @@
-"""KernelBench, level 1, problem 69: transposed convolution, rectangular input and kernel."""
+"""KernelBench level 1, problem 69: input and kernel wider than high."""
 
-import torch
-from torch import nn
+from problem import Model, ModelNew, Problem
 
-from tconv.torch import ConvTranspose2d
+__all__ = ["Model", "ModelNew", "get_init_inputs", "get_inputs"]
 
-SHAPE = (64, 64, 128, 256)
+PROBLEM = Problem(
+    batch_size=64,
+    in_channels=64,
+    height=128,
+    width=256,
+    out_channels=128,
+    kernel_size=(3, 5),
+)
 
-
-class Model(nn.Module):
-    layer = nn.ConvTranspose2d
-
-    def __init__(
-        self,
-        in_channels,
-        out_channels,
-        kernel_size,
-        stride=(1, 1),
-        padding=(0, 0),
-        output_padding=(0, 0),
-        dilation=(1, 1),
-        groups=1,
-        bias=False,
-    ):
-        super().__init__()
-        self.conv_transpose2d = self.layer(
-            in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation
-        )
-
-    def forward(self, x):
-        return self.conv_transpose2d(x)
-
-
-class ModelNew(Model):
-    layer = ConvTranspose2d
-
-
-def get_inputs():
-    return [torch.rand(*SHAPE)]
-
-
-def get_init_inputs():
-    return [64, 128, (3, 5)]
+get_inputs, get_init_inputs = PROBLEM.get_inputs, PROBLEM.get_init_inputs

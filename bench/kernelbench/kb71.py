@@ -1,35 +1,16 @@
-"""KernelBench, level 1, problem 71: transposed convolution, rectangular input, square kernel."""
+"""KernelBench level 1, problem 71: input wider than high, square kernel."""
 
-import torch
-from torch import nn
+from problem import Model, ModelNew, Problem
 
-from tconv.torch import ConvTranspose2d
+__all__ = ["Model", "ModelNew", "get_init_inputs", "get_inputs"]
 
-SHAPE = (8, 32, 512, 1024)
+PROBLEM = Problem(
+    batch_size=8,
+    in_channels=32,
+    height=512,
+    width=1024,
+    out_channels=32,
+    kernel_size=3,
+)
 
-
-class Model(nn.Module):
-    layer = nn.ConvTranspose2d
-
-    def __init__(
-        self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=False
-    ):
-        super().__init__()
-        self.conv_transpose2d = self.layer(
-            in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias
-        )
-
-    def forward(self, x):
-        return self.conv_transpose2d(x)
-
-
-class ModelNew(Model):
-    layer = ConvTranspose2d
-
-
-def get_inputs():
-    return [torch.rand(*SHAPE)]
-
-
-def get_init_inputs():
-    return [32, 32, 3]
+get_inputs, get_init_inputs = PROBLEM.get_inputs, PROBLEM.get_init_inputs

@@ -1,43 +1,20 @@
-"""KernelBench, level 1, problem 75: transposed convolution, strided, padded, dilated and grouped."""
+"""KernelBench level 1, problem 75: input and kernel wider than high, strided, padded, dilated, in groups."""
 
-import torch
-from torch import nn
+from problem import Model, ModelNew, Problem
 
-from tconv.torch import ConvTranspose2d
+__all__ = ["Model", "ModelNew", "get_init_inputs", "get_inputs"]
 
-SHAPE = (16, 32, 128, 256)
+PROBLEM = Problem(
+    batch_size=16,
+    in_channels=32,
+    height=128,
+    width=256,
+    out_channels=64,
+    kernel_size=(3, 5),
+    stride=(2, 3),
+    padding=(1, 2),
+    dilation=(2, 1),
+    groups=4,
+)
 
-
-class Model(nn.Module):
-    layer = nn.ConvTranspose2d
-
-    def __init__(
-        self,
-        in_channels,
-        out_channels,
-        kernel_size,
-        stride=(1, 1),
-        padding=(0, 0),
-        dilation=(1, 1),
-        groups=1,
-        bias=False,
-    ):
-        super().__init__()
-        self.conv_transpose2d = self.layer(
-            in_channels, out_channels, kernel_size, stride, padding, 0, groups, bias, dilation
-        )
-
-    def forward(self, x):
-        return self.conv_transpose2d(x)
-
-
-class ModelNew(Model):
-    layer = ConvTranspose2d
-
-
-def get_inputs():
-    return [torch.rand(*SHAPE)]
-
-
-def get_init_inputs():
-    return [32, 64, (3, 5), (2, 3), (1, 2), (2, 1), 4]
+get_inputs, get_init_inputs = PROBLEM.get_inputs, PROBLEM.get_init_inputs

@@ -1,33 +1,19 @@
-"""KernelBench, level 1, problem 81: transposed convolution, strided, padded and dilated."""
+"""KernelBench level 1, problem 81: input wider than high, square kernel, strided, padded, dilated."""
 
-import torch
-from torch import nn
+from problem import Model, ModelNew, Problem
 
-from tconv.torch import ConvTranspose2d
+__all__ = ["Model", "ModelNew", "get_init_inputs", "get_inputs"]
 
-SHAPE = (16, 32, 64, 128)
+PROBLEM = Problem(
+    batch_size=16,
+    in_channels=32,
+    height=64,
+    width=128,
+    out_channels=64,
+    kernel_size=3,
+    stride=5,
+    padding=1,
+    dilation=2,
+)
 
-
-class Model(nn.Module):
-    layer = nn.ConvTranspose2d
-
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, bias=False):
-        super().__init__()
-        self.conv_transpose2d = self.layer(
-            in_channels, out_channels, kernel_size, stride, padding, bias=bias, dilation=dilation
-        )
-
-    def forward(self, x):
-        return self.conv_transpose2d(x)
-
-
-class ModelNew(Model):
-    layer = ConvTranspose2d
-
-
-def get_inputs():
-    return [torch.rand(*SHAPE)]
-
-
-def get_init_inputs():
-    return [32, 64, 3, 5, 1, 2]
+get_inputs, get_init_inputs = PROBLEM.get_inputs, PROBLEM.get_init_inputs
