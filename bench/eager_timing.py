@@ -14,6 +14,7 @@ import itertools
 import json
 import math
 import multiprocessing
+import pathlib
 import statistics
 import time
 from concurrent import futures
@@ -133,6 +134,27 @@ def measure_parts(measure, parts, options, facts, path):
             run[key] = value if key == "heading" else run[key] + value
         run["seconds"] = time.perf_counter() - started
         path.write_text(json.dumps(run, indent=1) + "\n")
+    return run
+
+
+def gap_lines(run):
+    """The end of a report in Markdown: what failed and what was left out, if anything was."""
+    gaps = [f"- failed: {text}" for text in run["failures"]]
+    gaps += [f"- left out: {', '.join(run['left_out'])}"] if run["left_out"] else []
+    return ["", "**Failures and gaps**", "", *gaps] if gaps else []
+
+
+def measure_and_report(measure, parts, options, facts, name, markdown):
+    """Measures the parts, or with --redraw takes an earlier run; writes and prints the report that markdown makes of
+    it. Returns the run."""
+    if options.redraw:
+        run = json.loads(pathlib.Path(options.redraw).read_text())
+    else:
+        run = measure_parts(measure, parts, options, facts, options.out / f"{name}.json")
+    text = markdown(run)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"{name}.md").write_text(text)
+    print(text)
     return run
 
 

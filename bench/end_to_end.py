@@ -30,7 +30,6 @@ import copy
 import dataclasses
 import gc
 import itertools
-import json
 import math
 import pathlib
 import sys
@@ -356,9 +355,7 @@ def markdown(run):
         results = [r for r in run["results"] if r["benchmark"] == benchmark]
         lines += ["", f"**cudnn.benchmark {benchmark}**: milliseconds, medians", "", *table(results), ""]
         lines += verdicts(results)
-    gaps = [f"- failed: {text}" for text in run["failures"]]
-    gaps += [f"- left out: {', '.join(run['left_out'])}"] if run["left_out"] else []
-    return "\n".join(lines + (["", "**Failures and gaps**", "", *gaps] if gaps else [])) + "\n"
+    return "\n".join(lines + eager_timing.gap_lines(run)) + "\n"
 
 
 # ---------------------------------------------------------------------------------------------------------------- main
@@ -390,16 +387,8 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    if options.redraw:
-        run = json.loads(pathlib.Path(options.redraw).read_text())
-    else:
-        facts = {"device": options.device, "small": options.small, "steps": options.steps}
-        path = options.out / "end_to_end.json"
-        run = eager_timing.measure_parts(measure, options.benchmark, options, facts, path)
-    text = markdown(run)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "end_to_end.md").write_text(text)
-    print(text)
+    facts = {"device": options.device, "small": options.small, "steps": options.steps}
+    run = eager_timing.measure_and_report(measure, options.benchmark, options, facts, "end_to_end", markdown)
     right = all(result["right"] and result["losses_agree"] for result in run["results"])
     return 0 if run["results"] and right and not run["failures"] else 1
 

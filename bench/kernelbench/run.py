@@ -29,7 +29,6 @@ import copy
 import dataclasses
 import gc
 import importlib
-import json
 import math
 import pathlib
 import statistics
@@ -242,9 +241,7 @@ def markdown(run):
             "",
         ]
         lines += [*table(run, math_name), "", *verdicts(run, math_name), *error_lines(run, math_name)]
-    gaps = [f"- failed: {text}" for text in run["failures"]]
-    gaps += [f"- left out: {', '.join(run['left_out'])}"] if run["left_out"] else []
-    return "\n".join(lines + (["", "**Failures and gaps**", "", *gaps] if gaps else [])) + "\n"
+    return "\n".join(lines + eager_timing.gap_lines(run)) + "\n"
 
 
 # ---------------------------------------------------------------------------------------------------------------- main
@@ -273,16 +270,8 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    if options.redraw:
-        run = json.loads(pathlib.Path(options.redraw).read_text())
-    else:
-        facts = {"device": options.device, "small": options.small}
-        path = options.out / "kernelbench.json"
-        run = eager_timing.measure_parts(measure, options.rivals, options, facts, path)
-    text = markdown(run)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "kernelbench.md").write_text(text)
-    print(text)
+    facts = {"device": options.device, "small": options.small}
+    run = eager_timing.measure_and_report(measure, options.rivals, options, facts, "kernelbench", markdown)
     return 0 if run["results"] and not run["failures"] and all(r["right"] for r in run["results"]) else 1
 
 

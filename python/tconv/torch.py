@@ -309,17 +309,8 @@ def _kernel(
     return _forward(layer, input, weight, bias)
 
 
-def _fake(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sequence[int] = (1, 1),
-    padding: Sequence[int] = (0, 0),
-    output_padding: Sequence[int] = (0, 0),
-    groups: int = 1,
-    dilation: Sequence[int] = (1, 1),
-) -> Tensor:
-    return torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+def _fake(*arguments: Any) -> Tensor:
+    return torch.conv_transpose2d(*arguments)
 
 
 def _autocast_kernel(device_type: str) -> Any:
