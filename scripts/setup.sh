@@ -25,6 +25,7 @@ TCONV_BUILD_PACKAGES=(
 TCONV_TEST_PACKAGES=(
     "libcriterion-dev|pkg-config --exists criterion"
     "python3|command -v python3"
+    "python3-venv|python3 -c 'import ensurepip, venv'"
 )
 TCONV_LINT_PACKAGES=(
     "clang|command -v clang"
@@ -111,4 +112,29 @@ tconv_build() {
     }
     grep -E "^-- tconv " "$log" || true
     cmake --build --preset "$preset" -j "$TCONV_JOBS" || tconv_die "preset $preset does not build"
+}
+
+# tconv_python_env makes the virtual environment of the Python tests, outside the tree, once for each list of what they
+# need: PyTorch with the CUDA libraries is several gigabytes. Sets TCONV_PYTHON to its interpreter.
+tconv_python_env() {
+    local needs=python/tests/requirements.txt directory stamp
+    directory=${TCONV_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/tconv/venv}
+    stamp=$directory/requirements.txt
+    TCONV_PYTHON=$directory/bin/python
+    if [ -x "$TCONV_PYTHON" ] && cmp -s "$needs" "$stamp"; then
+        return
+    fi
+    echo "== installing PyTorch, NumPy and pytest into $directory"
+    python3 -m venv --clear "$directory" || tconv_die "no virtual environment could be made in $directory"
+    "$TCONV_PYTHON" -m pip install -q --disable-pip-version-check -r "$needs" ||
+        tconv_die "pip could not install what $needs names"
+    cp "$needs" "$stamp"
+}
+
+# tconv_python_tests [ARGUMENTS...] runs the tests of the Python package on the library of build/release. Arguments go to
+# pytest. What the user has set for the library is not the tests'.
+tconv_python_tests() {
+    env -u TCONV_BACKEND -u TCONV_CPU_ISA -u TCONV_NUM_THREADS -u TCONV_MATH -u TCONV_VERBOSE \
+        OMP_WAIT_POLICY=passive TCONV_LIBRARY="$TCONV_ROOT/build/release/libtconv.so" PYTHONPATH="$TCONV_ROOT/python" \
+        "$TCONV_PYTHON" -m pytest -q -rs -p no:cacheprovider python bench/tests "$@"
 }

@@ -4,7 +4,7 @@
 A ```c block is compiled, linked and run; the ```text block after it is its output. The commands of a ```console block are
 run as far as a test may: `tconv` is the program just built, files that it reads are made, an installation goes to a scratch
 directory, and of a script or a preset that would run this test again only its existence is checked. A ```cmake block
-builds the program of the ```c block against the installed package. A block of any other language fails the test.
+builds the program of the ```c block against the installed package. A ```python block is compiled alone. A block of any other language fails the test.
 """
 import argparse
 import os
@@ -82,6 +82,10 @@ class Readme:
                 sys.exit(f"a console block holds commands alone: {line}")
             self.command(shlex.split(line[2:], comments=True))
 
+    def block_python(self, text):
+        """The tests of the Python package run it, which may not be installed here."""
+        compile(text, "README.md", "exec")
+
     def block_cc(self, text):
         """An inline command with pkg-config."""
         library = next(self.prefix.rglob("tconv.pc")).parent.parent
@@ -105,6 +109,9 @@ class Readme:
                 sys.exit(f"there is no workflow preset {words[3]}")
         elif words[:2] == ["cmake", "--install"]:
             run(["cmake", "--install", self.arguments.build, "--prefix", str(self.prefix)])
+        elif words[:2] == ["pip", "install"]:  # the tests of the Python package build and install it
+            if not (pathlib.Path(self.arguments.source) / words[2] / "pyproject.toml").is_file():
+                sys.exit(f"{words[2]} is no Python package")
         elif words[0] == "tconv":
             self.tconv(words[1:])
         else:
@@ -134,7 +141,7 @@ class Readme:
             self.counts[language] = self.counts.get(language, 0) + 1
         for command in re.findall(r"^\| `tconv (\w+)` \|", text, re.M):
             run([self.arguments.program, command, "--help"])
-        for needed in ("c", "text", "console", "cmake", "cc"):
+        for needed in ("c", "text", "console", "cmake", "cc", "python"):
             if self.counts.get(needed, 0) == 0:
                 sys.exit(f"README has no {needed} block any more: this test has nothing to test")
         print(", ".join(f"{count} {language}" for language, count in self.counts.items()))

@@ -1,0 +1,397 @@
+#!/usr/bin/env python3
+"""Whole networks before and after tconv.torch.replace: inference, training steps and what training comes to.
+
+    end_to_end.py [--networks unet,dcgan,sam] [--precisions strict,tf32,bf16] [--layouts nchw,channels_last] [--compile]
+                  [--benchmark off,on] [--device cuda|cpu] [--small] [--rounds N] [--steps N] [--seconds S] [--out DIR]
+    end_to_end.py --redraw results/end_to_end.json --out results        # tables and verdicts again
+
+unet: four levels of double convolutions, up by 2 x 2 transposed convolutions of stride 2. dcgan: a generator of 64 x
+64 pixels, all of it transposed convolutions. sam: the upscaling of a mask decoder as Segment Anything has it, two 2 x
+2 transposed convolutions of stride 2 with LayerNorm2d and GELU, and the masks as products with a few vectors.
+
+Before and after are two copies of one network, called from Python, eager and with --compile also through
+torch.compile, in turn, before first in one round and after in the next. A training step is zero_grad, forward, loss,
+backward and the optimizer's step (dcgan Adam, the others SGD with momentum). strict is allow_tf32 off, tf32 on, bf16
+autocast. Each setting of cudnn.benchmark has a process of its own. A speed-up is the time before over the time after.
+
+Then both train from the same weights on the same data, and the losses of every step have to agree. So does a third:
+the network before once more, its weights changed at random by one rounding step. By as much as that one drifts away,
+the losses say nothing.
+
+--small makes networks and images small enough to try the script on any machine; its speed-ups mean nothing. --seconds:
+begins nothing further after so many.
+
+Writes end_to_end.json (after every setting of cudnn.benchmark) and end_to_end.md to DIR. The exit status is 1 where
+results or losses disagree or are missing.
+"""
+
+import argparse
+import copy
+import dataclasses
+import gc
+import itertools
+import math
+import pathlib
+import sys
+import time
+import typing
+
+import eager_timing
+import report
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import tconv.torch
+
+SEED = 42
+FORMATS = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
+# The most that the results may differ by, in relative L2, and a loss, relative to the loss before.
+RESULT_TOLERANCE = {"strict": 1e-4, "tf32": 5e-3, "bf16": 5e-2}
+LOSS_TOLERANCE = {"strict": 1e-3, "tf32": 1e-2, "bf16": 5e-2}
+# Rounding alone drives a training apart by chance; within so many times of what it did once, losses agree.
+DRIFTS = 3
+ROUNDING = {"strict": 2.0**-24, "tf32": 2.0**-11, "bf16": 2.0**-9}
+# A training step is not to be slower: within what two runs of the same program differ by.
+LEVEL = 1.02
+
+
+# ------------------------------------------------------------------------------------------------------------ networks
+
+
+def double_convolution(inputs, outputs):
+    layers = []
+    for channels in (inputs, outputs):
+        layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+class UNet(nn.Module):
+    def __init__(self, width, classes=2):
+        super().__init__()
+        widths = [width << level for level in range(5)]
+        self.down = nn.ModuleList(map(double_convolution, [3, *widths[:-1]], widths))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, stride=2) for w in reversed(widths[:-1]))
+        self.merge = nn.ModuleList(double_convolution(2 * w, w) for w in reversed(widths[:-1]))
+        self.head = nn.Conv2d(width, classes, 1)
+
+    def forward(self, x):
+        skipped = []
+        for block in self.down[:-1]:
+            skipped.append(block(x))
+            x = F.max_pool2d(skipped[-1], 2)
+        x = self.down[-1](x)
+        for up, merge in zip(self.up, self.merge, strict=True):
+            x = merge(torch.cat([skipped.pop(), up(x)], dim=1))
+        return self.head(x)
+
+
+def dcgan(width, latent=100):
+    widths = [8 * width, 4 * width, 2 * width, width]
+    layers = [nn.ConvTranspose2d(latent, widths[0], 4, bias=False), nn.BatchNorm2d(widths[0]), nn.ReLU()]
+    for inputs, outputs in itertools.pairwise(widths):
+        layers += [nn.ConvTranspose2d(inputs, outputs, 4, 2, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers, nn.ConvTranspose2d(width, 3, 4, 2, 1, bias=False), nn.Tanh())
+
+
+class LayerNorm2d(nn.Module):
+    """Over the channels of each pixel."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x):
+        off = x - x.mean(dim=1, keepdim=True)
+        normal = off * torch.rsqrt(off.square().mean(dim=1, keepdim=True) + 1e-6)
+        return normal * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+class SamUpscaling(nn.Module):
+    def __init__(self, width, masks=4):
+        super().__init__()
+        self.upscale = nn.Sequential(
+            nn.ConvTranspose2d(width, width // 4, 2, stride=2),
+            LayerNorm2d(width // 4),
+            nn.GELU(),
+            nn.ConvTranspose2d(width // 4, width // 8, 2, stride=2),
+            nn.GELU(),
+        )
+        self.masks = nn.Parameter(torch.randn(masks, width // 8))
+
+    def forward(self, x):
+        return torch.einsum("mc,nchw->nmhw", self.masks, self.upscale(x))
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, lr=2e-4, betas=(0.5, 0.999))
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    make: typing.Callable[[int], nn.Module]
+    optimizer: typing.Callable
+    width: int
+    input_shape: tuple[int, ...]
+    small_width: int
+    small_shape: tuple[int, ...]
+
+
+NETWORKS = {
+    "unet": Network(UNet, sgd, 64, (8, 3, 256, 256), 4, (2, 3, 32, 32)),
+    "dcgan": Network(dcgan, adam, 64, (128, 100, 1, 1), 4, (4, 100, 1, 1)),
+    "sam": Network(SamUpscaling, sgd, 256, (16, 256, 64, 64), 32, (2, 32, 8, 8)),
+}
+
+
+# ----------------------------------------------------------------------------------------------------------- measuring
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    network: str
+    precision: str
+    layout: str
+    mode: str
+
+    def __str__(self):
+        return f"{self.network} {self.precision} {self.layout} {self.mode}"
+
+
+class Training:
+    """A copy of the model, trained on one batch. What torch.compile made of it serves every start."""
+
+    def __init__(self, model, setting, x, target):
+        self.setting, self.x, self.target = setting, x, target
+        self.model = copy.deepcopy(model).train()
+        self.forward = torch.compile(self.model) if setting.mode == "compile" else self.model
+
+    def start(self, model):
+        """From this model's weights."""
+        self.model.load_state_dict(model.state_dict())
+        self.optimizer = NETWORKS[self.setting.network].optimizer(self.model.parameters())
+
+    def step(self):
+        self.optimizer.zero_grad()
+        with eager_timing.precision(self.setting.precision, self.x.device.type):
+            result = self.forward(self.x)
+        loss = F.mse_loss(result.float(), self.target)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def losses(self, model, steps):
+        self.start(model)
+        return torch.stack([self.step() for _ in range(steps)]).double().cpu()
+
+
+def rounded(model, step):
+    """The model with every weight changed at random by up to so much of itself."""
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        for weight in changed.parameters():
+            weight *= 1 + step * (2 * torch.rand_like(weight) - 1)
+    return changed
+
+
+def drift(losses, expected):
+    """The largest relative difference; any NaN makes it NaN."""
+    return ((losses - expected).abs() / expected.abs()).max().item()
+
+
+@torch.no_grad()
+def compare_inference(setting, before, after, x, options):
+    """Times, and the difference between the results."""
+    models = {"before": copy.deepcopy(before).eval(), "after": copy.deepcopy(after).eval()}
+    if setting.mode == "compile":
+        models = {name: torch.compile(model) for name, model in models.items()}
+    with eager_timing.precision(setting.precision, options.device):
+        results = {name: model(x) for name, model in models.items()}
+        off = eager_timing.difference(results["after"], results["before"])[1]
+        runs = {name: lambda model=model: model(x) for name, model in models.items()}
+        times = eager_timing.in_turn(runs, options.device, options.rounds)
+    return with_speedup(times), off
+
+
+def with_speedup(times):
+    return {"before_ms": times["before"], "after_ms": times["after"], "speedup": times["before"] / times["after"]}
+
+
+def compare_training(setting, before, after, x, target, options):
+    """Times, and the losses of all three trainings."""
+    trainings = {name: Training(model, setting, x, target) for name, model in (("before", before), ("after", after))}
+    control = rounded(before, ROUNDING[setting.precision])
+    losses = {name: training.losses(before, options.steps) for name, training in trainings.items()}
+    losses["rounded"] = trainings["before"].losses(control, options.steps)
+    steps = {name: training.step for name, training in trainings.items()}
+    return with_speedup(eager_timing.in_turn(steps, options.device, options.rounds)), losses
+
+
+def compare(setting, options):
+    """Everything about one network in one setting."""
+    network, memory_format = NETWORKS[setting.network], FORMATS[setting.layout]
+    torch.manual_seed(SEED)
+    before = network.make(network.small_width if options.small else network.width).to(options.device)
+    x = torch.randn(network.small_shape if options.small else network.input_shape, device=options.device)
+    before, x = before.to(memory_format=memory_format), x.to(memory_format=memory_format)
+    with torch.no_grad():
+        target = torch.rand_like(copy.deepcopy(before)(x))
+    after = copy.deepcopy(before)
+    replaced = tconv.torch.replace(after)
+    inference, off = compare_inference(setting, before, after, x, options)
+    training, losses = compare_training(setting, before, after, x, target, options)
+    drifts = {name: drift(losses[name], losses["before"]) for name in ("after", "rounded")}
+    agree = drifts["after"] <= max(LOSS_TOLERANCE[setting.precision], DRIFTS * drifts["rounded"])
+    return {
+        **dataclasses.asdict(setting),
+        "input": list(x.shape),
+        "swapped": replaced.swapped,
+        "left": replaced.left,
+        "inference": inference,
+        "training": training,
+        "relative_l2": off,
+        "drift": drifts,
+        "right": bool(replaced.swapped) and off <= RESULT_TOLERANCE[setting.precision],
+        "losses_agree": agree and not math.isnan(drifts["rounded"]),
+        "losses": {name: values.tolist() for name, values in losses.items()},
+    }
+
+
+def line(result):
+    parts = [
+        f"{what} {result[what]['before_ms']:.3f} -> {result[what]['after_ms']:.3f} ms ({result[what]['speedup']:.2f}x)"
+        for what in ("inference", "training")
+    ]
+    verdicts = "right" if result["right"] else "WRONG", "agree" if result["losses_agree"] else "DIFFER"
+    return (
+        f"{Setting(*(result[f.name] for f in dataclasses.fields(Setting)))}: {', '.join(parts)}, {verdicts[0]} to "
+        f"{result['relative_l2']:.1e}, losses {verdicts[1]} to {result['drift']['after']:.1e} "
+        f"(rounding alone {result['drift']['rounded']:.1e})"
+    )
+
+
+def settings_of(options):
+    """Eager comes first, so that a run that is cut short lacks what was compiled."""
+    every = itertools.product(options.modes, options.networks, options.precisions, options.layouts)
+    return [Setting(network, precision, layout, mode) for mode, network, precision, layout in every]
+
+
+def measure(benchmark, options, seconds):
+    """Every setting with cudnn.benchmark on or off, in a process of its own."""
+    started = time.perf_counter()
+    torch.backends.cudnn.benchmark = benchmark == "on"
+    part = {"heading": eager_timing.heading(options.device), "results": [], "failures": [], "left_out": []}
+    for setting in settings_of(options):
+        title = f"{setting}, benchmark {benchmark}"
+        if time.perf_counter() - started > seconds:
+            part["left_out"].append(title)
+            continue
+        try:
+            part["results"].append({"benchmark": benchmark, **compare(setting, options)})
+            print(line(part["results"][-1]), flush=True)
+        except Exception as error:  # whatever stops one leaves the others
+            part["failures"].append(f"{title}: {eager_timing.first_line(error)}")
+            print(part["failures"][-1], flush=True)
+        torch.compiler.reset()
+        gc.collect()
+        if options.device == "cuda":
+            torch.cuda.empty_cache()
+    return part
+
+
+# -------------------------------------------------------------------------------------------------------------- report
+
+
+def row(result):
+    cells = [result[key] for key in ("network", "precision", "layout", "mode")]
+    for what in ("inference", "training"):
+        found = result[what]
+        cells += [f"{found['before_ms']:.3f}", f"{found['after_ms']:.3f}", f"{found['speedup']:.2f}x"]
+    cells.append(f"{result['relative_l2']:.1e}" + ("" if result["right"] else " WRONG"))
+    cells.append(f"{result['drift']['after']:.1e}" + ("" if result["losses_agree"] else " DIFFER"))
+    return f"| {' | '.join([*cells, format(result['drift']['rounded'], '.1e')])} |"
+
+
+def table(results):
+    columns = ["network", "precision", "layout", "mode"]
+    columns += [f"{what} {which}" for what in ("inference", "step") for which in ("before", "after", "speed-up")]
+    columns += ["relative L2", "drift of losses", "of rounding"]
+    lines = [f"| {' | '.join(columns)} |", "|---" * 4 + "|" + "---:|" * (len(columns) - 4)]
+    return lines + [row(result) for result in results]
+
+
+def verdicts(results):
+    """By network and mode: the geometric mean over precisions and layouts, and what became slower."""
+    for network, mode in dict.fromkeys((r["network"], r["mode"]) for r in results):
+        found = [r for r in results if (r["network"], r["mode"]) == (network, mode)]
+        for what, level in (("inference", 1), ("training", LEVEL)):
+            ratios = {f"{r['precision']} {r['layout']}": r[what]["speedup"] for r in found}
+            slower = {name: ratio for name, ratio in ratios.items() if ratio < 1 / level}
+            by = "" if level == 1 else f" by more than {level - 1:.0%}"
+            mean = report.geometric_mean(ratios.values())
+            yield f"- {network}, {mode}, {what}: {mean:.2f}x in geometric mean; slower{by}: {report.named(slower)}"
+
+
+def agreement(run):
+    for what, key in (("results", "right"), ("losses", "losses_agree")):
+        off = [
+            f"{r['network']} {r['precision']} {r['layout']} {r['mode']} benchmark {r['benchmark']}"
+            for r in run["results"]
+            if not r[key]
+        ]
+        yield f"- {what} agree: {'all' if not off else 'NOT ' + ', '.join(off)}"
+    yield f"- losses of {run['steps']} steps"
+
+
+def markdown(run):
+    lines = [*(f"- {text}" for text in run["heading"]), *agreement(run)]
+    if run["small"]:
+        lines.append("- networks cut to try the script: the speed-ups mean nothing")
+    for benchmark in dict.fromkeys(r["benchmark"] for r in run["results"]):
+        results = [r for r in run["results"] if r["benchmark"] == benchmark]
+        lines += ["", f"**cudnn.benchmark {benchmark}**: milliseconds, medians", "", *table(results), ""]
+        lines += verdicts(results)
+    return "\n".join(lines + eager_timing.gap_lines(run)) + "\n"
+
+
+# ---------------------------------------------------------------------------------------------------------------- main
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser.add_argument("--precisions", help="of strict, tf32, bf16; the CPU has no tf32")
+    parser.add_argument("--layouts", default=",".join(FORMATS))
+    parser.add_argument("--compile", action="store_true", help="torch.compile beside eager")
+    parser.add_argument("--benchmark", default="off", help="of off, on")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=100, help="of which losses are compared")
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--redraw", metavar="JSON", help="only the report of an earlier run")
+    parser.add_argument("--out", type=pathlib.Path, default=".")
+    options = parser.parse_args()
+    known = eager_timing.precisions_of(options.device)
+    options.networks = eager_timing.names_of(parser, options.networks, NETWORKS, "networks")
+    options.precisions = eager_timing.names_of(parser, options.precisions or ",".join(known), known, "precisions")
+    options.layouts = eager_timing.names_of(parser, options.layouts, FORMATS, "layouts")
+    options.benchmark = eager_timing.names_of(parser, options.benchmark, ("off", "on"), "benchmark")
+    options.modes = ["eager", "compile"] if options.compile else ["eager"]
+    return options
+
+
+def main():
+    options = parse_arguments()
+    facts = {"device": options.device, "small": options.small, "steps": options.steps}
+    run = eager_timing.measure_and_report(measure, options.benchmark, options, facts, "end_to_end", markdown)
+    right = all(result["right"] and result["losses_agree"] for result in run["results"])
+    return 0 if run["results"] and right and not run["failures"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,16 @@
+"""KernelBench level 1, problem 57: square input, square kernel."""
+
+from problem import Model, ModelNew, Problem
+
+__all__ = ["Model", "ModelNew", "get_init_inputs", "get_inputs"]
+
+PROBLEM = Problem(
+    batch_size=8,
+    in_channels=64,
+    height=1024,
+    width=1024,
+    out_channels=64,
+    kernel_size=3,
+)
+
+get_inputs, get_init_inputs = PROBLEM.get_inputs, PROBLEM.get_init_inputs

@@ -1,0 +1,110 @@
+"""The scripts that compare models in PyTorch with and without tconv: KernelBench's problems are the layers of
+workloads.csv, and both scripts run on the CPU and find what they compare right."""
+
+import csv
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+BENCH = pathlib.Path(__file__).resolve().parent.parent
+CASES = ["kb57", "kb65", "kb69", "kb71", "kb75", "kb78", "kb81"]
+
+
+@pytest.fixture(params=CASES)
+def case(request, monkeypatch):
+    """The row of workloads.csv and the module."""
+    monkeypatch.syspath_prepend(BENCH / "kernelbench")
+    with open(BENCH / "workloads.csv") as file:
+        row = next(row for row in csv.DictReader(file) if row["name"] == request.param)
+    return {key: int(value) for key, value in row.items() if key != "name"}, importlib.import_module(request.param)
+
+
+def test_problem_is_the_layer_of_the_workload(case):
+    row, module = case
+    with torch.device("meta"):  # full size, without memory
+        models = [kind(*module.get_init_inputs()) for kind in (module.Model, module.ModelNew)]
+        (x,) = module.get_inputs()
+        shapes = [model(x).shape for model in models]
+    assert x.shape == (row["N"], row["Cin"], row["H"], row["W"])
+    assert shapes[0] == shapes[1]
+    for model in models:
+        layer = model.conv_transpose2d
+        assert layer.weight.shape == (row["Cin"], row["Cout"] // row["g"], row["kh"], row["kw"])
+        assert (layer.bias is not None) == bool(row["bias"])
+        assert layer.stride == (row["sh"], row["sw"])
+        assert layer.padding == (row["ph"], row["pw"])
+        assert layer.output_padding == (row["oph"], row["opw"])
+        assert layer.dilation == (row["dh"], row["dw"])
+        assert layer.groups == row["g"]
+
+
+def test_models_are_pytorch_and_tconv_with_the_same_weights(case):
+    import tconv.torch
+
+    _, module = case
+    problem = module.PROBLEM.cut()
+    layers = []
+    for kind in (module.Model, module.ModelNew):
+        torch.manual_seed(1)
+        layers.append(kind(*problem.get_init_inputs()).conv_transpose2d)
+    assert [type(layer) for layer in layers] == [torch.nn.ConvTranspose2d, tconv.torch.ConvTranspose2d]
+    assert torch.equal(layers[0].weight, layers[1].weight)
+
+
+def run(script, directory, *arguments):
+    """What a script finds on the CPU, on one thread: threads that wait for each other say nothing here."""
+    command = [sys.executable, BENCH / script, "--small", "--device", "cpu", "--rounds", "1", "--out", directory]
+    done = subprocess.run(
+        [*map(str, command), *arguments], env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = directory.glob("*.json")
+    assert path.with_suffix(".md").read_text() in done.stdout
+    return json.loads(path.read_text())
+
+
+def test_kernelbench_runs_on_the_cpu_and_all_are_right(tmp_path):
+    found = run("kernelbench/run.py", tmp_path, "--rivals", "eager,channels_last")
+    assert [(r["rival"], r["name"]) for r in found["results"]] == [
+        (rival, name) for rival in ("eager", "channels_last") for name in CASES
+    ]
+    assert all(r["right"] and r["max_abs"] <= 1e-4 and r["float64"]["tconv"] <= 1e-6 for r in found["results"])
+    assert all(r["speedup"] == r["rival_ms"] / r["tconv_ms"] > 0 for r in found["results"])
+    assert not found["failures"] and not found["left_out"]
+
+
+def test_kernelbench_runs_against_torch_compile(tmp_path):
+    found = run("kernelbench/run.py", tmp_path, "--rivals", "compile", "--cases", "kb75")
+    assert [(r["rival"], r["name"], r["right"]) for r in found["results"]] == [("compile", "kb75", True)]
+
+
+def test_end_to_end_runs_on_the_cpu_and_losses_agree(tmp_path):
+    found = run("end_to_end.py", tmp_path, "--steps", "10")
+    settings = [(r["network"], r["precision"], r["layout"]) for r in found["results"]]
+    assert settings == [
+        (network, precision, layout)
+        for network in ("unet", "dcgan", "sam")
+        for precision in ("strict", "bf16")
+        for layout in ("nchw", "channels_last")
+    ]
+    for result in found["results"]:
+        assert result["right"] and result["losses_agree"] and not result["left"]
+        assert len(result["swapped"]) == {"unet": 4, "dcgan": 5, "sam": 2}[result["network"]]
+        assert len(result["losses"]["after"]) == 10
+        assert result["losses"]["before"][-1] < result["losses"]["before"][0]  # it does train
+    assert not found["failures"] and not found["left_out"]
+
+
+def test_end_to_end_runs_through_torch_compile(tmp_path):
+    only = ["--compile", "--networks", "sam", "--precisions", "strict", "--layouts", "nchw", "--steps", "5"]
+    found = run("end_to_end.py", tmp_path, *only)
+    assert [(r["mode"], r["right"], r["losses_agree"]) for r in found["results"]] == [
+        (mode, True, True) for mode in ("eager", "compile")
+    ]

@@ -1,0 +1,70 @@
+"""From shapes and strides to tconv_desc: what the NumPy and the PyTorch functions share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import _errors
+from . import _library as lib
+
+Shape = Sequence[int]
+Pair = tuple[int, int]
+# stride, padding, output_padding, groups, dilation
+Arguments = tuple[Pair, Pair, Pair, int, Pair]
+
+# The axes i, o, h, w of the weights, slowest first.
+_WEIGHT_ORDERS = {lib.WEIGHT_IOHW: (0, 1, 2, 3), lib.WEIGHT_IHWO: (0, 2, 3, 1), lib.WEIGHT_HWOI: (2, 3, 1, 0)}
+
+
+def lies_in(layout: int, shape: Shape, strides: Shape) -> bool:
+    """Whether tconv reads and writes a tensor as it lies: images and channels (NCHW) or images and pixels (NHWC) may be
+    further apart than dense, so that no element stands for two. Strides count elements; that of an extent of 1 is of no
+    account."""
+    if 0 in shape:
+        return True
+    (n, c, h, w), (sn, sc, sh, sw) = shape, strides
+    if layout == lib.NCHW:
+        plane = h * w
+        sc = plane if c == 1 else sc
+        inner = (w == 1 or sw == 1) and (h == 1 or sh == w) and sc >= plane
+        return inner and (n == 1 or sn >= (c - 1) * sc + plane)
+    sw = c if w == 1 else sw
+    inner = (c == 1 or sc == 1) and sw >= c and (h == 1 or sh == w * sw)
+    return inner and (n == 1 or sn >= (h * w - 1) * sw + c)
+
+
+def weight_layout(shape: Shape, strides: Shape) -> int | None:
+    """The layout in which weights are dense as they lie; None where there is none."""
+    for layout, order in _WEIGHT_ORDERS.items():
+        dense = 1
+        for axis in reversed(order):
+            if shape[axis] != 1 and strides[axis] != dense:
+                break
+            dense *= shape[axis]
+        else:
+            return layout
+    return None
+
+
+def strides_that_count(shape: Shape, strides: Shape) -> tuple[int, ...]:
+    """Strides as tconv_desc has them: 0, its word for dense, for extents of 1."""
+    return tuple(0 if extent == 1 else stride for extent, stride in zip(shape, strides, strict=True))
+
+
+def make_desc(x_shape: Shape, weight_shape: Shape, arguments: Arguments, dtype: int, math: int) -> lib.Desc:
+    """The layer, its tensors dense and NCHW."""
+    if weight_shape[0] != x_shape[1]:
+        raise _errors.invalid(
+            "weight", f"weight.shape[0] = {weight_shape[0]}: must be the channels of x, {x_shape[1]} (x.shape[1])"
+        )
+    stride, padding, output_padding, groups, dilation = arguments
+    desc = lib.new_desc()
+    desc.batch, desc.in_channels, desc.in_h, desc.in_w = x_shape
+    desc.out_channels = weight_shape[1] * groups
+    desc.kernel_h, desc.kernel_w = weight_shape[2:]
+    desc.stride_h, desc.stride_w = stride
+    desc.pad_top, desc.pad_left = desc.pad_bottom, desc.pad_right = padding
+    desc.output_padding_h, desc.output_padding_w = output_padding
+    desc.dilation_h, desc.dilation_w = dilation
+    desc.groups, desc.dtype, desc.math = groups, dtype, math
+    return desc

@@ -1,0 +1,138 @@
+"""Plans, and the cache that keeps those of the layers used last."""
+
+from __future__ import annotations
+
+import collections
+import ctypes as c
+import struct
+import threading
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from . import _library as lib
+
+Value = TypeVar("Value")
+
+# As many layers as a large network has, several sizes of each. A plan is a few kilobytes.
+CAPACITY = 512
+# Host workspaces up to here are each thread's own scratch memory, so that small layers allocate nothing. Larger ones
+# cost little beside what is computed in them.
+SCRATCH_BYTES = 64 * 1024
+
+
+class Plan:
+    """A layer bound to an implementation. Immutable; any thread may execute it. It holds no memory but its own tables,
+    so that dropping it while the device still computes is safe: its kernels were given theirs."""
+
+    __slots__ = (
+        "_destroy",
+        "_execute",
+        "_handle",
+        "_in_scratch",
+        "_size",
+        "_tensor_tags",
+        "implementation",
+        "workspace_size",
+    )
+
+    def __init__(self, desc: lib.Desc, options: lib.Options) -> None:
+        self._handle: int | None = None
+        library = lib.library()
+        self._destroy, self._execute = library.tconv_plan_destroy, library.tconv_plan_execute
+        handle, issue, size = c.c_void_p(), lib.Issue(), c.c_size_t()
+        if library.tconv_plan_create(c.byref(desc), c.byref(options), c.byref(handle), c.byref(issue)):
+            raise lib.error(issue)
+        self._handle = handle.value
+        if library.tconv_plan_workspace_size(self._handle, c.byref(size)):
+            raise lib.last_error()
+        self._size: int = size.value
+        self.implementation: str = library.tconv_plan_implementation(self._handle).decode()
+        location = lib.LOCATION_CUDA if self.implementation.startswith("cuda_") else lib.LOCATION_HOST
+        self._tensor_tags = (desc.dtype, location)
+        self._in_scratch = location == lib.LOCATION_HOST and self._size <= SCRATCH_BYTES
+        self.workspace_size = 0 if self._in_scratch else self._size
+
+    def __del__(self) -> None:
+        if self._handle is not None:
+            self._destroy(self._handle)
+            self._handle = None
+
+    def execute(self, addresses: tuple[int, int, int, int], workspace: int, stream: int) -> int:
+        """Runs the plan on src, weights, bias (0 for none) and dst at these addresses; returns the status. The caller
+        keeps all of them alive: on CUDA, until the work on the stream is done."""
+        frame = _frames.frame
+        frame.fill(addresses, self._tensor_tags)
+        return self._execute(
+            self._handle,
+            frame.src,
+            frame.weights,
+            frame.bias if addresses[2] else None,
+            frame.dst,
+            frame.scratch if self._in_scratch else workspace,
+            self._size,
+            stream,
+        )
+
+
+class _Frame:
+    """The four tconv_tensors that a call passes, filled anew for each, and scratch memory. One for each thread."""
+
+    _FORMAT = struct.Struct("@" + "Nii" * 4)
+
+    def __init__(self) -> None:
+        size = c.sizeof(lib.Tensor)
+        assert self._FORMAT.size == 4 * size
+        self._memory = c.create_string_buffer(4 * size)
+        self._scratch = c.create_string_buffer(SCRATCH_BYTES)
+        self.scratch = c.addressof(self._scratch)
+        self.src, self.weights, self.bias, self.dst = (c.addressof(self._memory) + i * size for i in range(4))
+
+    def fill(self, addresses: tuple[int, int, int, int], tags: tuple[int, int]) -> None:
+        src, weights, bias, dst = addresses
+        dtype, location = tags
+        self._FORMAT.pack_into(
+            self._memory, 0, src, dtype, location, weights, dtype, location, bias, dtype, location, dst, dtype, location
+        )
+
+
+class _Frames(threading.local):
+    def __init__(self) -> None:
+        self.frame = _Frame()
+
+
+_frames = _Frames()
+
+
+class Cache(Generic[Value]):
+    """The values used last, by key, made where they are missing. Any thread may ask. One that falls out lives on as
+    long as somebody uses it."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._values: collections.OrderedDict[Hashable, Value] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> Value | None:
+        value = self._values.get(key)
+        if value is not None:
+            try:
+                self._values.move_to_end(key)
+            except KeyError:  # another thread has just dropped it
+                pass
+        return value
+
+    def make(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of key; make() is called where there is none, outside the lock."""
+        value = make()
+        with self._lock:
+            value = self._values.setdefault(key, value)
+            while len(self._values) > self._capacity:
+                self._values.popitem(last=False)
+        return value
+
+    def clear(self) -> None:
+        with self._lock:
+            self._values.clear()
+
+    def __len__(self) -> int:
+        return len(self._values)

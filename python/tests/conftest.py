@@ -1,0 +1,39 @@
+import sys
+
+import pytest
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "cuda: needs a CUDA device")
+
+
+def cuda_missing():
+    """Why nothing can be computed on a GPU here; "" where it can."""
+    torch = pytest.importorskip("torch")
+    import tconv
+
+    if not torch.cuda.is_available():
+        return "no CUDA device"
+    cuda = tconv.info()["cuda"]
+    return "" if cuda["available"] else "the library has no CUDA backend"
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def device(request):
+    if request.param == "cuda" and (why := cuda_missing()):
+        pytest.skip(f"this needs a GPU: {why}")
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_in_strict_math():
+    """The same random numbers in every test, and on CUDA no TF32 unless the test says so. The flag is set below
+    torch.backends, whose setters torch.testing._internal locks."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    torch.manual_seed(0)
+    torch._C._set_cudnn_allow_tf32(False)
+    yield
+    torch._C._set_cudnn_allow_tf32(True)

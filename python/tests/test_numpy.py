@@ -1,0 +1,281 @@
+"""conv_transpose2d on NumPy arrays, against the formula of tconv.h in float64."""
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import tconv
+from tconv import _functional, _plan
+
+INTEGERS = 4  # of small size: every sum is exact in every dtype
+
+
+def pair(value):
+    return value if isinstance(value, tuple) else (value, value)
+
+
+def formula(x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    """The definition, scattered: each pixel times the weights, cropped by the padding."""
+    (sh, sw), (ph, pw), (oh, ow), (dh, dw) = map(pair, (stride, padding, output_padding, dilation))
+    n, ci, h, w = x.shape
+    _, co, kh, kw = weight.shape
+    full = np.zeros((n, co * groups, (h - 1) * sh + dh * (kh - 1) + 1 + oh, (w - 1) * sw + dw * (kw - 1) + 1 + ow))
+    for g, a, b in itertools.product(range(groups), range(kh), range(kw)):
+        inputs = slice(g * ci // groups, (g + 1) * ci // groups)
+        part = np.einsum("nihw,io->nohw", x[:, inputs].astype(float), weight[inputs, :, a, b].astype(float))
+        rows, columns = slice(a * dh, a * dh + h * sh, sh), slice(b * dw, b * dw + w * sw, sw)
+        full[:, g * co : (g + 1) * co, rows, columns][:, :, :h, :w] += part
+    full = full[:, :, ph : full.shape[2] - ph, pw : full.shape[3] - pw]
+    return full if bias is None else full + bias.astype(float)[:, None, None]
+
+
+def numbers(shape, dtype=np.float32, seed=0):
+    return np.random.default_rng([seed, *shape]).integers(-INTEGERS, INTEGERS + 1, shape).astype(dtype)
+
+
+LAYERS = [
+    dict(),
+    dict(stride=2, padding=1),
+    dict(stride=(2, 3), padding=(1, 0), output_padding=(1, 2), dilation=(2, 1)),
+    dict(stride=3, groups=2, dilation=2),
+    dict(stride=[2, 1], groups=4),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_is_the_formula(layer, dtype, with_bias):
+    x, weight = numbers((2, 4, 5, 6), dtype), numbers((4, 3, 3, 2), dtype)
+    bias = numbers((3 * layer.get("groups", 1),), dtype) if with_bias else None
+    result = tconv.conv_transpose2d(x, weight, bias, **layer)
+    expected = formula(x, weight, bias, **{k: tuple(v) if isinstance(v, list) else v for k, v in layer.items()})
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, expected.astype(dtype))
+
+
+def test_bfloat16_where_numpy_has_it():
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    x, weight = numbers((1, 4, 5, 6), bfloat16), numbers((4, 3, 3, 2), bfloat16)
+    result = tconv.conv_transpose2d(x, weight)
+    assert result.dtype == bfloat16
+    np.testing.assert_array_equal(result.astype(float), formula(x, weight).astype(bfloat16).astype(float))
+
+
+LYING = {
+    "dense": lambda a: a,
+    "nhwc": lambda a: np.ascontiguousarray(a.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2),
+    "fortran": np.asfortranarray,
+    "reversed": lambda a: np.ascontiguousarray(a[:, ::-1, ::-1])[:, ::-1, ::-1],
+    "every other column": lambda a: np.repeat(a, 2, axis=3)[..., ::2],
+    "some channels": lambda a: np.concatenate([a, a], axis=1)[:, : a.shape[1]],
+    "images that overlap": lambda a: np.lib.stride_tricks.as_strided(a, strides=(a.strides[1], *a.strides[1:])),
+    "repeated": lambda a: np.broadcast_to(a[:1, :1], a.shape),
+    "unaligned": lambda a: np.frombuffer(b"\0" + a.tobytes(), np.uint8)[1:].view(a.dtype).reshape(a.shape),
+}
+
+
+@pytest.mark.parametrize("lying", LYING)
+def test_any_strides(lying):
+    x, weight = LYING[lying](numbers((2, 4, 5, 6))), LYING[lying](numbers((4, 3, 3, 2)))
+    result = tconv.conv_transpose2d(x, weight, stride=2)
+    np.testing.assert_array_equal(result, formula(x, weight, stride=2))
+
+
+def test_result_lies_as_x_does():
+    weight = numbers((4, 3, 3, 2))
+    x = numbers((2, 4, 5, 6))
+    assert tconv.conv_transpose2d(x, weight).flags.c_contiguous
+    assert tconv.conv_transpose2d(LYING["nhwc"](x), weight).transpose(0, 2, 3, 1).flags.c_contiguous
+
+
+def test_one_image_without_its_axis():
+    x, weight = numbers((4, 5, 6)), numbers((4, 3, 3, 2))
+    out = np.full((3, 7, 7), 9, np.float32)
+    assert tconv.conv_transpose2d(x, weight, out=out) is out
+    np.testing.assert_array_equal(out, formula(x[None], weight)[0])
+    np.testing.assert_array_equal(tconv.conv_transpose2d(x, weight), out)
+
+
+def test_no_images():
+    assert tconv.conv_transpose2d(numbers((0, 4, 5, 6)), numbers((4, 3, 3, 2))).shape == (0, 3, 7, 7)
+
+
+@pytest.mark.parametrize("lying", ["dense", "nhwc", "fortran", "reversed", "every other column", "some channels"])
+def test_out_as_it_lies(lying):
+    x, weight = numbers((2, 4, 5, 6)), numbers((4, 3, 3, 2))
+    out = LYING[lying](np.full((2, 3, 7, 7), 9, np.float32))
+    assert tconv.conv_transpose2d(x, weight, out=out) is out
+    np.testing.assert_array_equal(out, formula(x, weight))
+
+
+def test_out_in_a_slice_leaves_the_rest():
+    x, weight = numbers((2, 4, 5, 6)), numbers((4, 3, 3, 2))
+    whole = np.full((2, 8, 7, 7), 9, np.float32)
+    tconv.conv_transpose2d(x, weight, out=whole[:, 2:5])
+    np.testing.assert_array_equal(whole[:, 2:5], formula(x, weight))
+    assert (whole[:, :2] == 9).all() and (whole[:, 5:] == 9).all()
+
+
+def test_out_that_overlaps_x():
+    x, weight = numbers((1, 2, 64, 64)), numbers((2, 2, 3, 3))
+    expected = formula(x, weight, padding=1)
+    tconv.conv_transpose2d(x, weight, padding=1, out=x)
+    np.testing.assert_array_equal(x, expected)
+
+
+X, W = numbers((2, 4, 5, 6)), numbers((4, 3, 3, 2))
+MISTAKES = [
+    (tconv.InvalidArgumentError, ValueError, "stride_h", dict(stride=0)),
+    (tconv.InvalidArgumentError, ValueError, "pad_left", dict(padding=(0, -1))),
+    (tconv.InvalidArgumentError, ValueError, "output_padding_h", dict(output_padding=1)),
+    (tconv.InvalidArgumentError, ValueError, "stride", dict(stride=(1, 2, 3))),
+    (tconv.DtypeError, TypeError, "stride", dict(stride=1.5)),
+    (tconv.DtypeError, TypeError, "groups", dict(groups="1")),
+    (tconv.InvalidArgumentError, ValueError, "in_channels", dict(groups=3)),
+    (tconv.InvalidArgumentError, ValueError, "weight", dict(weight=W[:3])),
+    (tconv.InvalidArgumentError, ValueError, "weight", dict(weight=W[0])),
+    (tconv.InvalidArgumentError, ValueError, "x", dict(x=X[0, 0])),
+    (tconv.InvalidArgumentError, ValueError, "bias", dict(bias=np.zeros(4, np.float32))),
+    (tconv.DtypeError, TypeError, "weight", dict(weight=W.astype(float))),
+    (tconv.DtypeError, TypeError, "x", dict(x=X.astype(int))),
+    (tconv.DtypeError, TypeError, "x", dict(x=X.astype(">f4"))),
+    (tconv.DtypeError, TypeError, "x", dict(x=X.tolist())),
+    (tconv.DtypeError, TypeError, "weight", dict(weight=None)),
+    (tconv.InvalidArgumentError, ValueError, "out", dict(out=np.zeros((2, 3, 7, 8), np.float32))),
+    (tconv.InvalidArgumentError, ValueError, "backend", dict(backend="tpu")),
+    (tconv.InvalidArgumentError, ValueError, "math", dict(math="fast")),
+    (tconv.SizeOverflowError, OverflowError, "out_h", dict(stride=2**62)),
+    (tconv.SizeOverflowError, OverflowError, "stride", dict(stride=2**64 + 1)),
+]
+
+
+@pytest.mark.parametrize("kind, builtin, field, wrong", MISTAKES, ids=[f"{m[2]}-{i}" for i, m in enumerate(MISTAKES)])
+def test_mistakes_name_the_field(kind, builtin, field, wrong):
+    with pytest.raises(kind) as raised:
+        tconv.conv_transpose2d(**{"x": X, "weight": W, **wrong})
+    error = raised.value
+    assert isinstance(error, builtin) and isinstance(error, tconv.TconvError)
+    assert error.field == field and field in error.message
+    assert str(error) == error.message and error.status.startswith("TCONV_ERROR_")
+
+
+def test_read_only_out_is_refused():
+    out = np.zeros((2, 3, 7, 7), np.float32)
+    out.flags.writeable = False
+    with pytest.raises(tconv.InvalidArgumentError, match="read-only"):
+        tconv.conv_transpose2d(X, W, out=out)
+
+
+def test_a_missing_backend_says_why():
+    if tconv.info()["cuda"]["available"]:
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(tconv.UnavailableError, match="cuda"):
+        tconv.conv_transpose2d(X, W, backend="cuda")
+
+
+def test_environment_mistakes():
+    program = "import numpy as np, tconv\ntry: tconv.conv_transpose2d(np.ones((1, 1, 1, 1)), np.ones((1, 1, 1, 1)))\n"
+    program += "except tconv.EnvironmentVariableError as error: print(error.field)"
+    run = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "TCONV_BACKEND": "gpu"}, capture_output=True
+    )
+    assert run.stdout.decode().strip() == "TCONV_BACKEND", run.stderr.decode()
+
+
+def test_import_needs_no_torch():
+    program = "import sys, tconv; tconv.info(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_info_and_version():
+    assert tconv.info()["version"] == tconv.__version__
+
+
+class Other:
+    """An array that speaks DLPack alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_dlpack_into_out():
+    out = np.zeros((2, 3, 7, 7), np.float32)
+    tconv.conv_transpose2d(Other(X), Other(W), Other(numbers((3,))), out=out)
+    np.testing.assert_array_equal(out, formula(X, W, numbers((3,))))
+    into = np.zeros_like(out)
+    tconv.conv_transpose2d(X, W, numbers((3,)), out=Other(into))
+    np.testing.assert_array_equal(into, out)
+    with pytest.raises(tconv.InvalidArgumentError, match="give out"):
+        tconv.conv_transpose2d(Other(X), Other(W))
+
+
+def test_dlpack_memory_is_released():
+    before = sys.getrefcount(X)
+    for _ in range(10):
+        tconv.conv_transpose2d(Other(X), W, out=np.zeros((2, 3, 7, 7), np.float32))
+    assert sys.getrefcount(X) == before
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_pytorch_tensors_by_dlpack(dtype, channels_last):
+    torch = pytest.importorskip("torch")
+    x, weight = (torch.from_numpy(a).to(getattr(torch, dtype)) for a in (X, W))
+    if channels_last:
+        x = x.contiguous(memory_format=torch.channels_last)
+    result = tconv.conv_transpose2d(x, weight)
+    assert result.dtype == x.dtype and type(result) is torch.Tensor
+    assert result.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+    assert torch.equal(result.double(), torch.from_numpy(formula(X, W)).to(x.dtype).double())
+
+
+def test_cache_is_bounded_and_drops_the_oldest():
+    cache = _plan.Cache(capacity=2)
+    for key in "abc":
+        cache.make(key, key.upper)
+        cache.get("a")
+    assert len(cache) == 2 and cache.get("a") == "A" and cache.get("b") is None and cache.get("c") == "C"
+
+
+def test_dropped_plans_are_destroyed(monkeypatch):
+    destroyed = []
+    _functional._prepared.clear()
+    tconv.conv_transpose2d(X, W)
+    (prepared,) = _functional._prepared._values.values()
+    real = prepared.plan._destroy
+    prepared.plan._destroy = lambda handle: (destroyed.append(handle), real(handle))
+    handle = prepared.plan._handle
+    _functional._prepared.clear()
+    assert not destroyed  # in use here
+    del prepared
+    assert destroyed == [handle]
+
+
+def test_threads_share_plans():
+    _functional._prepared.clear()
+    expected = [tconv.conv_transpose2d(numbers((1, 4, 5, 6 + i)), W) for i in range(4)]
+    wrong = []
+
+    def work(seed):
+        for i in np.random.default_rng(seed).integers(0, 4, 200):
+            if not np.array_equal(tconv.conv_transpose2d(numbers((1, 4, 5, 6 + int(i))), W), expected[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and len(_functional._prepared) == 4
