@@ -1,4 +1,5 @@
 /* The list of CUDA implementations, best first. */
+#include "cells.h"
 #include "cuda_backend.h"
 #include "igemm.h"
 #include "mma.h"
@@ -8,7 +9,7 @@
 #include "stencil.h"
 #include "wgmma.h"
 
-const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_stencil, &tconv_cuda_products,
-                                                                  &tconv_cuda_rows,    &tconv_cuda_wgmma,
-                                                                  &tconv_cuda_igemm,   &tconv_cuda_mma,
-                                                                  &tconv_cuda_phases,  NULL};
+const tconv_implementation *const tconv_cuda_implementations[] = {
+    &tconv_cuda_stencil, &tconv_cuda_products, &tconv_cuda_rows,
+    &tconv_cuda_wgmma,   &tconv_cuda_cells,    &tconv_cuda_igemm,
+    &tconv_cuda_mma,     &tconv_cuda_phases,   NULL};

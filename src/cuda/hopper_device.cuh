@@ -195,17 +195,21 @@ template <product_type type, int N> struct product;
 
 #define TCONV_SUMS_4(i)  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
 #define TCONV_SUMS_12(i) TCONV_SUMS_4(i), TCONV_SUMS_4(i + 4), TCONV_SUMS_4(i + 8)
+#define TCONV_SUMS_16(i) TCONV_SUMS_12(i), TCONV_SUMS_4(i + 12)
 #define TCONV_SUMS_32(i) TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12), TCONV_SUMS_4(i + 24), TCONV_SUMS_4(i + 28)
 #define TCONV_SUMS_40(i) TCONV_SUMS_32(i), TCONV_SUMS_4(i + 32), TCONV_SUMS_4(i + 36)
 #define TCONV_SUMS_44(i) TCONV_SUMS_40(i), TCONV_SUMS_4(i + 40)
+#define TCONV_SUMS_48(i) TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44)
 #define TCONV_SUMS_52(i) TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44), TCONV_SUMS_4(i + 48)
 #define TCONV_SUMS_64(i) TCONV_SUMS_52(i), TCONV_SUMS_12(i + 52)
 
 #define TCONV_NAMES_24                                                                                                 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23"
+#define TCONV_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TCONV_NAMES_32 TCONV_NAMES_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define TCONV_NAMES_40 TCONV_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define TCONV_NAMES_44 TCONV_NAMES_40 ", %40, %41, %42, %43"
+#define TCONV_NAMES_48 TCONV_NAMES_44 ", %44, %45, %46, %47"
 #define TCONV_NAMES_52 TCONV_NAMES_44 ", %44, %45, %46, %47, %48, %49, %50, %51"
 #define TCONV_NAMES_64 TCONV_NAMES_52 ", %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
@@ -232,6 +236,29 @@ TCONV_PRODUCTS(88, 44, 44, 45, 46)
 TCONV_PRODUCTS(104, 52, 52, 53, 54)
 TCONV_PRODUCTS(128, 64, 64, 65, 66)
 #undef TCONV_PRODUCTS
+#undef TCONV_PRODUCT
+
+/*
+ * sums (64 x N over the warpgroup), which begin at first of a thread's, += a * b in TF32, a of registers: a thread has rows
+ * lane / 4 and 8 on of its warp's 16 of column lane % 4, then both of 4 columns on.
+ */
+template <int N> struct product_from_registers;
+
+#define TCONV_PRODUCT(N, count, a0, a1, a2, a3, b)                                                                     \
+    template <> struct product_from_registers<N> {                                                                     \
+        template <int first, int all>                                                                                  \
+        static __device__ __forceinline__ void add(float (&sums)[all], const uint32_t (&left)[4], uint64_t right)      \
+        {                                                                                                              \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 {" TCONV_NAMES_##count               \
+                         "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", 1, 1, 1;"                              \
+                         : TCONV_SUMS_##count(first)                                                                   \
+                         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));                        \
+        }                                                                                                              \
+    };
+TCONV_PRODUCT(32, 16, 16, 17, 18, 19, 20)
+TCONV_PRODUCT(64, 32, 32, 33, 34, 35, 36)
+TCONV_PRODUCT(96, 48, 48, 49, 50, 51, 52)
+TCONV_PRODUCT(128, 64, 64, 65, 66, 67, 68)
 #undef TCONV_PRODUCT
 
 } // namespace hopper

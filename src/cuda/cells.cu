@@ -1,0 +1,168 @@
+/*
+ * The cells algorithm: NCHW layers with many channels on Hopper's tensor cores, in TF32.
+ *
+ * A position of the input computes a cell of outputs: a block of rows and columns of some channels. All sums of a cell lie
+ * side by side on N, positions are M; for each shift of the input, the window of the cell's sums that have a tap there takes
+ * products. The tensor cores read positions from registers, to which they come from the planes of src by single loads: no
+ * copy of src with channels last is made anywhere, and where outputs share an input it is read once. The kernel is in
+ * cells_kernel.cuh, tiles and programs are chosen in cells_plan.cu, the packed weights are in cells_pack.cu.
+ */
+#include "cells.h"
+
+#include <cstdio>
+#include <cstring>
+
+#include "../core/checked.h"
+#include "../core/status.h"
+#include "cells_plan.h"
+#include "guard.h"
+#include "hopper.h"
+
+namespace
+{
+
+/* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
+constexpr double LEAST_USE = 0.10;
+
+const char *why_not(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t extents[] = {problem->h.in,
+                               problem->w.in,
+                               problem->h.out,
+                               problem->w.out,
+                               problem->in_channels,
+                               problem->out_channels,
+                               problem->h.kernel * problem->h.dilation,
+                               problem->w.kernel * problem->w.dilation,
+                               problem->batch};
+    if (layer->target.compute_capability != 90)
+        return "needs compute capability 9.0";
+    if (problem->layout != TCONV_NCHW)
+        return "needs NCHW";
+    if (problem->dtype != TCONV_F32 || layer->target.math != TCONV_MATH_TF32)
+        return "needs f32 in TF32";
+    for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++)
+        if (extents[i] >= TCONV_CELLS_MAX_EXTENT)
+            return "needs extents below 2^28";
+    if (layer->columns.stride != 1 && layer->columns.stride != 2 && layer->columns.stride != 4)
+        return "needs column strides of 1, 2 or 4";
+    if (layer->rows.count != layer->rows.stride || layer->columns.count != layer->columns.stride)
+        return "needs taps for every output";
+    if (!tconv_hopper_has_code((const void *)tconv_cells_tf32_shapes[0].kernel, TCONV_CELLS_THREADS,
+                               layer->target.device))
+        return "the build has no sm_90a code";
+    return NULL;
+}
+
+bool cells_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+{
+    tconv_cells_choice choice;
+    tconv_cells_plan plan;
+    const char *why = why_not(layer);
+    if (why == NULL && !tconv_cells_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan))
+        why = "no tile fits in shared memory, or there are too many taps";
+    if (why != NULL)
+        snprintf(reason, TCONV_REASON_SIZE, "%s", why);
+    return why == NULL;
+}
+
+bool cells_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+{
+    tconv_cells_choice choice;
+    tconv_cells_plan plan;
+    if (tconv_cells_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan) &&
+        plan.use >= LEAST_USE)
+        return true;
+    snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * plan.use,
+             100 * LEAST_USE);
+    return false;
+}
+
+tconv_status cells_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
+{
+    tconv_cells_choice choice;
+    tconv_cells_plan plan;
+    int64_t size;
+    tconv_cells_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan);
+    if (!tconv_checked_mul(plan.packing.rows, 4 * (int64_t)sizeof(float), &size))
+        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
+    sizes->packed = (size_t)size;
+    sizes->scratch = 0;
+    sizes->choice = tconv_cells_number_of(&choice);
+    return TCONV_SUCCESS;
+}
+
+/* What was chosen when the plan was made. */
+void describe_chosen(const tconv_layer *layer, tconv_cells_plan *plan)
+{
+    const tconv_cells_choice choice = tconv_cells_choice_of(layer->choice);
+    tconv_cells_describe(layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
+}
+
+tconv_status cells_pack_weights(const tconv_layer *layer, const void *weights, void *packed, void *stream,
+                                tconv_issue *issue)
+{
+    tconv_cells_plan plan;
+    tconv_cuda_guard guard;
+    describe_chosen(layer, &plan);
+    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    status = tconv_cells_pack(&plan.parameters, &plan.packing, weights, packed, stream, issue);
+    tconv_cuda_leave(&guard);
+    return status;
+}
+
+/* Describes src and a stage's box to the copy engine; false where it cannot read src as it lies. */
+bool make_map(const tconv_layer *layer, const tconv_cells_plan *plan, const void *src, CUtensorMap *map)
+{
+    const tconv_problem *problem = &layer->problem;
+    const tconv_cells_parameters *of = &plan->parameters;
+    const cuuint64_t element = problem->element_size;
+    /* From a row to the next: where there is but one, a number that the copy engine takes. */
+    const int64_t row = of->in_rows > 1 ? problem->src.h : problem->src.c;
+    const tconv_hopper_tensor planes = {
+        problem->dtype,
+        CU_TENSOR_MAP_SWIZZLE_NONE,
+        src,
+        {(cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)problem->in_channels,
+         (cuuint64_t)problem->batch},
+        {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element, (cuuint64_t)problem->src.n * element},
+        {(cuuint32_t)of->row_pitch, (cuuint32_t)plan->box_rows, (cuuint32_t)of->chunk_channels,
+         (cuuint32_t)of->tile_images}};
+    return tconv_hopper_encode(&planes, map);
+}
+
+/* Whether all columns of a cell lie in one vector of dst. */
+bool can_store_vectors(const tconv_layer *layer, const tconv_cells_parameters *of)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t vector = of->cell_columns;
+    return problem->dst.n % vector == 0 && problem->dst.c % vector == 0 && problem->dst.h % vector == 0 &&
+           (uintptr_t)of->dst % (size_t)(vector * (int64_t)problem->element_size) == 0;
+}
+
+tconv_status cells_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    tconv_cells_plan plan;
+    CUtensorMap map;
+    describe_chosen(layer, &plan);
+    tconv_cells_parameters *parameters = &plan.parameters;
+    memset(&map, 0, sizeof map);
+    parameters->src = arguments->src;
+    parameters->weights = arguments->packed;
+    parameters->bias = arguments->bias;
+    parameters->dst = arguments->dst;
+    parameters->by_boxes = make_map(layer, &plan, arguments->src, &map);
+    parameters->vectors = can_store_vectors(layer, parameters);
+    void *kernel_arguments[] = {parameters, &map};
+    const int blocks = (int)tconv_min(parameters->tiles, tconv_hopper_multiprocessors(layer->target.device));
+    return tconv_hopper_launch((const void *)plan.shape.kernel, blocks, TCONV_CELLS_THREADS, TCONV_CELLS_SHARED_MEMORY,
+                               kernel_arguments, layer->target.device, arguments->stream, issue);
+}
+
+} // namespace
+
+extern "C" const tconv_implementation tconv_cuda_cells = {
+    "cuda_cells", TCONV_BACKEND_CUDA, cells_supports, cells_memory, cells_pack_weights, cells_execute, cells_suits};

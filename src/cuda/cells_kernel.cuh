@@ -1,0 +1,375 @@
+/*
+ * The kernel of the cells algorithm: f32 in NCHW on Hopper's tensor cores, in TF32.
+ *
+ * A persistent block computes tiles of 128 positions by one cell. Two warpgroups multiply, each 64 positions: a position is
+ * a row of M, read from the planes of src as they lie in shared memory straight into registers, where it is rounded; the
+ * sums of its cell are N. So nothing is transposed, a shift is an address, and what all taps of a shift have in common is
+ * read once. Of the other four warps one asks the copy engine for boxes of src, one for slots of weights.
+ *
+ * Numeric order: chunks of channels, then the program's entries, then steps, as the layer and the device alone decide. Bias
+ * last.
+ */
+#ifndef TCONV_CUDA_CELLS_KERNEL_CUH
+#define TCONV_CUDA_CELLS_KERNEL_CUH
+
+#include "cells_multiply.cuh"
+
+namespace tconv_cells
+{
+
+constexpr int WARP = 32, GROUP_WARPS = 4, CONSUMER_WARPS = TCONV_CELLS_GROUPS * GROUP_WARPS;
+constexpr int BOX_WARP = 0, SLOT_WARP = 1, FIRST_READER = 2, READERS = 2; /* of those that load */
+constexpr int CONSUMER_REGISTERS = 232, OTHER_REGISTERS = 40;             /* 168 of all threads */
+constexpr int BARRIERS = 4 * TCONV_CELLS_BUFFERS;
+
+struct shared_layout {
+    uint32_t stage_full, stage_empty, slot_full, slot_empty;
+    uint32_t stages, slots;
+};
+
+struct tile_place {
+    int channel, program, group; /* first output channel, of the group */
+    int image, row, column;      /* the first position */
+};
+
+__device__ __forceinline__ tile_place find_tile(const tconv_cells_parameters &layer, int number)
+{
+    tile_place tile;
+    tile.channel = number % layer.channel_tiles * layer.channels;
+    number /= layer.channel_tiles;
+    tile.program = number % layer.programs;
+    number /= layer.programs;
+    tile.group = number % layer.groups;
+    number /= layer.groups;
+    tile.column = number % layer.column_tiles * layer.tile_columns;
+    number /= layer.column_tiles;
+    tile.row = number % layer.row_tiles * layer.tile_rows;
+    tile.image = number / layer.row_tiles * layer.tile_images;
+    return tile;
+}
+
+/* The first column of a tile's stage: the copy engine wants boxes to begin at multiples of 16 bytes. */
+__device__ __forceinline__ int stage_column(const tconv_cells_parameters &layer, const tile_place &tile)
+{
+    return (tile.column + layer.first_column) & ~(TCONV_CELLS_ALIGNMENT - 1);
+}
+
+/* A position of a tile. */
+struct position_place {
+    int image, row, column;
+    bool exists;
+};
+
+__device__ __forceinline__ position_place find_position(const tconv_cells_parameters &layer, int number)
+{
+    position_place place;
+    place.column = number % layer.tile_columns;
+    number /= layer.tile_columns;
+    place.row = number % layer.tile_rows;
+    place.image = number / layer.tile_rows;
+    place.exists = place.image < layer.tile_images;
+    return place;
+}
+
+/* The first of a thread's two positions; the other is 8 on. */
+__device__ __forceinline__ int own_position(int warp, int lane)
+{
+    return warp * 16 + lane / 4;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- storing */
+
+/* A thread's position in dst: where the cell begins, less its channel, and how much of it there is. */
+struct cell_place {
+    float *to;
+    int rows, columns;
+};
+
+__device__ __forceinline__ cell_place find_cell(const tconv_cells_parameters &layer, const tile_place &tile, int number)
+{
+    const position_place own = find_position(layer, number);
+    cell_place cell;
+    int row = tile.row + own.row, column = tile.column + own.column;
+    const int image = tile.image + own.image;
+    bool exists = own.exists && image < layer.images;
+    if (layer.flat_columns > 0) {
+        exists = exists && column < layer.in_columns;
+        row = column / layer.flat_columns;
+        column -= row * layer.flat_columns;
+    }
+    row = row * layer.out_row_step + layer.program[tile.program].residue;
+    column *= layer.cell_columns;
+    cell.rows = layer.out_rows - row;
+    cell.columns = exists ? layer.out_columns - column : 0;
+    cell.to = static_cast<float *>(layer.dst) + image * layer.to.n + row * layer.to.h + column;
+    return cell;
+}
+
+template <int columns>
+__device__ __forceinline__ void store_columns(float *to, const float (&values)[columns], int left, bool vectors)
+{
+    if (columns == 4 && vectors && left >= 4)
+        *reinterpret_cast<float4 *>(to) = make_float4(values[0], values[1], values[columns - 2], values[columns - 1]);
+    else if (columns == 2 && vectors && left >= 2)
+        *reinterpret_cast<float2 *>(to) = make_float2(values[0], values[columns - 1]);
+    else
+#pragma unroll
+        for (int c = 0; c < columns; c++)
+            if (c < left)
+                to[c] = values[c];
+}
+
+/* Cells of so many columns. The sums of a cell's first column are the first of N / columns, and so on. */
+template <int columns, int all>
+__device__ __forceinline__ void store_cells(const tconv_cells_parameters &layer, const float (&sums)[all],
+                                            const tile_place &tile, int warp, int lane)
+{
+    constexpr int COLUMN_SUMS = all / columns; /* of a thread; 4 for 8 channels */
+    cell_place cells[2] = {find_cell(layer, tile, own_position(warp, lane)),
+                           find_cell(layer, tile, own_position(warp, lane) + 8)};
+    const int first_channel = tile.channel + lane % 4 * 2;
+    const float *bias = static_cast<const float *>(layer.bias) + tile.group * layer.group_out;
+    const int64_t channel_step = layer.to.c;
+    int row = 0, channel = first_channel;
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        cells[h].to += (tile.group * (int64_t)layer.group_out + first_channel) * channel_step;
+    float *rows[2] = {cells[0].to, cells[1].to};
+#pragma unroll
+    for (int i = 0; i < COLUMN_SUMS; i += 4) {
+        if (i > 0 && (2 * i & (layer.channels - 1)) == 0) {
+            row++;
+            channel = first_channel;
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                cells[h].to = rows[h] += layer.to.h;
+        }
+#pragma unroll
+        for (int pair = 0; pair < 2; pair++) {
+            if (channel + pair < layer.group_out) {
+                const float add = layer.bias != NULL ? __ldg(bias + channel + pair) : 0.0f;
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    float values[columns];
+#pragma unroll
+                    for (int c = 0; c < columns; c++)
+                        values[c] = sums[c * COLUMN_SUMS + i + 2 * h + pair] + add;
+                    if (row < cells[h].rows)
+                        store_columns<columns>(cells[h].to + pair * channel_step, values, cells[h].columns,
+                                               layer.vectors);
+                }
+            }
+        }
+        channel += 8;
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            cells[h].to += 8 * channel_step;
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------------- the roles */
+
+__device__ __forceinline__ pixel_pair find_pixels(const tconv_cells_entry &entry, uint32_t stage, const pixel_pair &own)
+{
+    const uint32_t shifted = stage + entry.pixel * (int)sizeof(float);
+    return {{shifted + own.of[0], shifted + own.of[1]}};
+}
+
+template <int N, int BLOCK, int STEPS>
+__device__ __forceinline__ void consume(const tconv_cells_parameters &layer, const shared_layout &shared, int warp,
+                                        int lane)
+{
+    float sums[N / 2];
+    const bool signals = threadIdx.x % (GROUP_WARPS * WARP) == 0;
+    float one = 1.0f;
+    asm volatile("" : "+f"(one));
+    strides by;
+    by.quad = 4 * layer.plane * sizeof(float);
+    by.pixels = 2 * by.quad;
+    uint32_t next[STEPS][4];
+    pixel_pair own; /* where a thread's positions are read, from the beginning of a stage */
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const position_place place = find_position(layer, own_position(warp, lane) + 8 * h);
+        const int pixel = place.image * layer.image_pitch + place.row * layer.row_step * layer.row_pitch + place.column;
+        own.of[h] = (uint32_t)((place.exists ? pixel : 0) + lane % 4 * layer.plane) * sizeof(float);
+    }
+    ring stage = {0, 0}, slot = {0, 0};
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        const tconv_cells_program &program = layer.program[tile.program];
+        const int skipped = tile.column + layer.first_column - stage_column(layer, tile);
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            sums[i] = 0;
+#pragma unroll 1
+        for (int chunk = 0; chunk < layer.chunks; chunk++) {
+            barrier_wait(shared.stage_full + 8 * stage.at, stage.parity);
+            const uint32_t pixels = shared.stages + stage.at * layer.stage_bytes + skipped * (int)sizeof(float);
+#pragma unroll 1
+            for (int s = program.first_slot; s < program.end_slot; s++) {
+                barrier_wait(shared.slot_full + 8 * slot.at, slot.parity);
+                const tconv_cells_slot of = layer.slot[s];
+                const uint32_t weights =
+                    operand_low(shared.slots + slot.at * layer.slot_bytes, of.rows * 4 * (uint32_t)sizeof(float));
+                by.weights = 2 * of.rows;
+                tconv_cells_entry entry = layer.entry[of.first];
+                load(find_pixels(entry, pixels, own), by, next);
+#pragma unroll 1
+                for (int e = of.first; e < of.end; e++) {
+                    const tconv_cells_entry following = layer.entry[min(e + 1, of.end - 1)];
+                    const pixel_pair after = find_pixels(following, pixels, own);
+                    multiply<BLOCK>(sums, next, entry.first, entry.count, after, weights + entry.weights, by, one);
+                    entry = following;
+                }
+                if (signals)
+                    barrier_arrive(shared.slot_empty + 8 * slot.at);
+                slot.next(layer.slots);
+            }
+            __syncwarp();
+            if (lane == 0)
+                barrier_arrive(shared.stage_empty + 8 * stage.at);
+            stage.next(layer.stages);
+        }
+        if (layer.cell_columns == 1)
+            store_cells<1>(layer, sums, tile, warp, lane);
+        else if (layer.cell_columns == 2)
+            store_cells<2>(layer, sums, tile, warp, lane);
+        else
+            store_cells<4>(layer, sums, tile, warp, lane);
+    }
+}
+
+__device__ __forceinline__ void copy_boxes(const tconv_cells_parameters &layer, const CUtensorMap *map,
+                                           const shared_layout &shared)
+{
+    ring stage = {0, 1};
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        const int row = tile.row * layer.row_step + layer.first_row, column = stage_column(layer, tile);
+        int channel = tile.group * layer.group_in;
+#pragma unroll 1
+        for (int chunk = 0; chunk < layer.chunks; chunk++) {
+            const uint32_t full = shared.stage_full + 8 * stage.at;
+            barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
+            barrier_arrive_expecting(full, layer.stage_bytes);
+            copy_box(shared.stages + stage.at * layer.stage_bytes, map, column, row, channel, tile.image, full);
+            channel += layer.chunk_channels;
+            stage.next(layer.stages);
+        }
+    }
+}
+
+/* Where the copy engine cannot: element by element, zeros outside. */
+__device__ __forceinline__ void read_src(const tconv_cells_parameters &layer, const shared_layout &shared, int thread)
+{
+    ring stage = {0, 1};
+    const float *src = static_cast<const float *>(layer.src);
+    const int rows = layer.plane / layer.row_pitch, count = (int)(layer.stage_bytes / sizeof(float));
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        const int first_row = tile.row * layer.row_step + layer.first_row, first_column = stage_column(layer, tile);
+#pragma unroll 1
+        for (int chunk = 0; chunk < layer.chunks; chunk++) {
+            barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
+            const uint32_t to = shared.stages + stage.at * layer.stage_bytes;
+#pragma unroll 1
+            for (int i = thread; i < count; i += READERS * WARP) {
+                int rest = i / layer.row_pitch;
+                const int column = first_column + i - rest * layer.row_pitch;
+                const int row = first_row + rest % rows;
+                rest /= rows;
+                const int channel = chunk * layer.chunk_channels + rest % layer.chunk_channels;
+                const int image = tile.image + rest / layer.chunk_channels;
+                const bool inside = column >= 0 && column < layer.in_columns && row >= 0 && row < layer.in_rows &&
+                                    channel < layer.group_in && image < layer.images;
+                float value = 0;
+                if (inside)
+                    value = src[image * layer.from.n + (tile.group * (int64_t)layer.group_in + channel) * layer.from.c +
+                                row * layer.from.h + column * layer.from.w];
+                asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + i * (int)sizeof(float)), "f"(value) : "memory");
+            }
+            __syncwarp();
+            if (thread % WARP == 0)
+                barrier_arrive(shared.stage_full + 8 * stage.at);
+            stage.next(layer.stages);
+        }
+    }
+}
+
+__device__ __forceinline__ void copy_slots(const tconv_cells_parameters &layer, const shared_layout &shared)
+{
+    ring slot = {0, 1};
+    const char *weights = static_cast<const char *>(layer.weights);
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        const tconv_cells_program &program = layer.program[tile.program];
+        const int64_t cell = tile.group * layer.channel_tiles + (tile.channel >> layer.channel_shift);
+        int64_t row = (cell * layer.all_rows + program.first_row) * layer.chunks;
+#pragma unroll 1
+        for (int chunk = 0; chunk < layer.chunks; chunk++) {
+#pragma unroll 1
+            for (int s = program.first_slot; s < program.end_slot; s++) {
+                const uint32_t full = shared.slot_full + 8 * slot.at, bytes = layer.slot[s].rows * layer.row_bytes;
+                barrier_wait(shared.slot_empty + 8 * slot.at, slot.parity);
+                barrier_arrive_expecting(full, bytes);
+                copy_bulk(shared.slots + slot.at * layer.slot_bytes, weights + row * layer.row_bytes, bytes, full);
+                row += layer.slot[s].rows;
+                slot.next(layer.slots);
+            }
+        }
+    }
+}
+
+/* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define TCONV_CELLS_BOUNDS __launch_bounds__(TCONV_CELLS_THREADS, 1)
+#else
+#define TCONV_CELLS_BOUNDS __launch_bounds__(32)
+#endif
+
+template <int N, int BLOCK, int STEPS>
+__global__ void TCONV_CELLS_BOUNDS cells_layer(const __grid_constant__ tconv_cells_parameters layer,
+                                               const __grid_constant__ CUtensorMap map)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(128) char buffers[];
+    __shared__ __align__(8) uint64_t barriers[BARRIERS];
+    constexpr uint32_t EACH = 8 * TCONV_CELLS_BUFFERS;
+    const uint32_t first = shared_address(barriers), memory = shared_address(buffers);
+    const shared_layout shared = {
+        first, first + EACH, first + 2 * EACH, first + 3 * EACH, memory, memory + layer.stages * layer.stage_bytes};
+    /* Through a shuffle, so that the compiler knows that it is one number for the warp. */
+    const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < TCONV_CELLS_BUFFERS; i++) {
+            barrier_init(shared.stage_full + 8 * i, layer.by_boxes ? 1 : READERS);
+            barrier_init(shared.stage_empty + 8 * i, CONSUMER_WARPS);
+            barrier_init(shared.slot_full + 8 * i, 1);
+            barrier_init(shared.slot_empty + 8 * i, TCONV_CELLS_GROUPS);
+        }
+        barrier_init_done();
+    }
+    __syncthreads();
+    if (warp < CONSUMER_WARPS) {
+        grow_registers<CONSUMER_REGISTERS>();
+        consume<N, BLOCK, STEPS>(layer, shared, warp, lane);
+    } else {
+        shrink_registers<OTHER_REGISTERS>();
+        const int role = warp - CONSUMER_WARPS;
+        if (role == BOX_WARP) {
+            if (lane == 0 && layer.by_boxes)
+                copy_boxes(layer, &map, shared);
+        } else if (role == SLOT_WARP) {
+            if (lane == 0)
+                copy_slots(layer, shared);
+        } else if (!layer.by_boxes) {
+            read_src(layer, shared, (role - FIRST_READER) * WARP + lane);
+        }
+    }
+#endif
+}
+
+} // namespace tconv_cells
+
+#endif

@@ -1,0 +1,98 @@
+/*
+ * Between the host side of the cells algorithm (cells.cu, cells_plan.cu) and its kernels: what a kernel is told, and which
+ * there are.
+ *
+ * Words. A cell is a small block of outputs, rows x columns x channels, that one position computes: its sums lie side by side
+ * on N, [column][row][channel]. Cells tile dst; the input of neighbouring cells is `row_step` rows or one column apart. An
+ * entry is one shift of the input and the window of a cell's sums that have a tap there: the input at that shift, read from
+ * its plane by channels, times the taps' weights. The entries of a cell are its program; a slot is the weights of some of
+ * them for one chunk of input channels, a stage the input of a tile of positions for one chunk.
+ */
+#ifndef TCONV_CUDA_CELLS_KERNELS_H
+#define TCONV_CUDA_CELLS_KERNELS_H
+
+#include <cuda.h>
+
+#include "../core/impl.h"
+
+#define TCONV_CELLS_GROUPS    2   /* warpgroups that multiply */
+#define TCONV_CELLS_POSITIONS 128 /* of a tile: 64 of each warpgroup */
+#define TCONV_CELLS_THREADS   384 /* with those that load */
+#define TCONV_CELLS_N         256 /* sums of a position */
+#define TCONV_CELLS_BLOCKS    8   /* the most that they are made of */
+#define TCONV_CELLS_STEP      8   /* input channels of one product */
+#define TCONV_CELLS_ALIGNMENT 4   /* columns: a stage begins at a multiple */
+#define TCONV_CELLS_BUFFERS   8   /* the most of one kind */
+#define TCONV_CELLS_PROGRAMS  8   /* the most: one for each row phase where a cell has one row */
+#define TCONV_CELLS_SLOTS     64  /* of all programs */
+#define TCONV_CELLS_ENTRIES   320
+#define TCONV_CELLS_TAPS      320
+
+struct tconv_cells_entry {
+    int32_t pixel;        /* of the stage, from a position's own: floats */
+    uint16_t weights;     /* first row of the slot */
+    uint8_t first, count; /* of the window, in blocks of sums */
+};
+
+struct tconv_cells_slot {
+    uint16_t first, end; /* entries */
+    uint16_t rows;       /* of N */
+    uint16_t first_row;  /* of its program's rows */
+};
+
+struct tconv_cells_program {
+    int first_slot, end_slot;
+    int first_row, rows; /* of N, of all slots; first_row: of all programs */
+    int residue;         /* output row of a cell's first row, less out_row_step for each cell */
+};
+
+struct tconv_cells_parameters {
+    const void *src, *weights /* packed, by slots */, *bias /* or NULL */;
+    void *dst;
+    tconv_strides from, to; /* of src and dst, in elements */
+    bool by_boxes;          /* whether the copy engine can read src; else the loading warps read it */
+    bool vectors;           /* whether a cell's columns can be stored at once */
+
+    int groups, group_in, group_out, chunk_channels, chunks, steps;
+    int channels, channel_shift, channel_tiles; /* output channels of a cell, their binary logarithm; cells for all */
+    int images, in_rows, in_columns;            /* of src; flat: one row of an image */
+    int out_rows, out_columns;
+    int flat_columns; /* where positions run on over the rows of an image, the columns of one; else 0 */
+    int image_tiles, row_tiles, column_tiles, tiles /* all, of all groups, channels and programs */;
+    int tile_images, tile_rows, tile_columns; /* in positions */
+    int cell_rows, cell_columns, row_step, out_row_step;
+    int first_row, first_column;       /* of a stage, from the tile's first position */
+    int row_pitch, plane, image_pitch; /* floats of a stage: from a row to the next, a channel, an image */
+
+    int programs, all_rows /* of N */;
+    tconv_cells_program program[TCONV_CELLS_PROGRAMS];
+    int stages, slots;
+    uint32_t stage_bytes, slot_bytes /* the largest */, row_bytes /* of one row of N: all steps and planes */;
+    tconv_cells_slot slot[TCONV_CELLS_SLOTS];
+    tconv_cells_entry entry[TCONV_CELLS_ENTRIES];
+};
+
+typedef void tconv_cells_kernel(tconv_cells_parameters layer, CUtensorMap map);
+
+/* By the sums of a block, of which windows are made, and the steps of a chunk. */
+#define TCONV_CELLS_SHAPES 6
+struct tconv_cells_shape {
+    int block, steps;
+    tconv_cells_kernel *kernel;
+};
+extern const tconv_cells_shape tconv_cells_tf32_shapes[TCONV_CELLS_SHAPES];
+
+/* How the weights lie: what the packing kernel is told beside the layer. Tap i of a slot has rows i * channels and on. */
+struct tconv_cells_packing {
+    tconv_weight_strides from;
+    int64_t rows; /* of 16 bytes, of one plane */
+    struct {
+        int16_t row, column; /* of the kernel */
+    } tap[TCONV_CELLS_TAPS];
+    uint16_t first_tap[TCONV_CELLS_SLOTS];
+};
+
+tconv_status tconv_cells_pack(const tconv_cells_parameters *layer, const tconv_cells_packing *packing,
+                              const void *weights, void *packed, void *stream, tconv_issue *issue);
+
+#endif

@@ -1,0 +1,117 @@
+/* Products of the cells kernel: 64 positions in registers, read from planes, by a window of the weights. */
+#ifndef TCONV_CUDA_CELLS_MULTIPLY_CUH
+#define TCONV_CUDA_CELLS_MULTIPLY_CUH
+
+#include "cells_kernels.h"
+#include "hopper_pipeline.cuh"
+
+namespace tconv_cells
+{
+
+using namespace hopper;
+
+/* How the operands of an entry's products lie in shared memory. */
+struct strides {
+    uint32_t quad, pixels; /* bytes: to the channel 4 on, to the next step's */
+    uint32_t weights;      /* of an operand's low word, to the next step's */
+};
+
+/* Where a thread's two positions are read: of channel lane % 4. */
+struct pixel_pair {
+    uint32_t of[2];
+};
+
+__device__ __forceinline__ uint32_t load_shared(uint32_t address)
+{
+    uint32_t bits;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(bits) : "r"(address));
+    return bits;
+}
+
+/* The factors of all steps of a chunk, of 64 positions. */
+template <int STEPS> __device__ __forceinline__ void load(pixel_pair at, const strides &by, uint32_t (&to)[STEPS][4])
+{
+#pragma unroll
+    for (int i = 0; i < STEPS; i++) {
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            to[i][j] = load_shared(at.of[j % 2] + j / 2 * by.quad);
+        at.of[0] += by.pixels;
+        at.of[1] += by.pixels;
+    }
+}
+
+/* Rounds to the bits of TF32, of which the tensor cores take no others, as round_to_tf32 does; one is 1, unknown to the
+ * compiler: a product with it makes every NaN the one that stays NaN. */
+__device__ __forceinline__ uint32_t round_for_product(uint32_t bits, float one)
+{
+    constexpr uint32_t HALF = 0x1000u;
+    constexpr float TO_INFINITY = 0x1.ffep127f; /* the least that would round up to infinity */
+    const float value = __fmul_rn(__uint_as_float(bits), one);
+    return fabsf(value) < TO_INFINITY ? __float_as_uint(value) + HALF : __float_as_uint(value);
+}
+
+/* One step: the positions' factors by each of `count` blocks of weights. */
+template <int BLOCK, int first, int count, int all>
+__device__ __forceinline__ void multiply_blocks(float (&sums)[all], const uint32_t (&pixels)[4], uint32_t weights)
+{
+    product_from_registers<BLOCK>::template add<first * BLOCK / 2>(sums, pixels, operand(weights));
+    if constexpr (count > 1)
+        multiply_blocks<BLOCK, first + 1, count - 1>(sums, pixels, weights + BLOCK);
+}
+
+/*
+ * All products of an entry with `count` blocks of sums from `first` on. next holds its factors and, when products are under
+ * way, takes those at after. Every product is of one block: with products of different width on the same sums, ptxas has each
+ * wait for the one before it.
+ */
+template <int BLOCK, int first, int count, int STEPS, int all>
+__device__ __forceinline__ void multiply_window(float (&sums)[all], uint32_t (&next)[STEPS][4], pixel_pair after,
+                                                uint32_t weights, const strides &by, float one)
+{
+    uint32_t now[STEPS][4];
+#pragma unroll
+    for (int i = 0; i < STEPS; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            now[i][j] = round_for_product(next[i][j], one);
+    products_begin();
+#pragma unroll
+    for (int i = 0; i < STEPS; i++)
+        multiply_blocks<BLOCK, first, count>(sums, now[i], weights + i * by.weights);
+    products_commit();
+    load(after, by, next);
+    products_wait<0>();
+}
+
+template <int BLOCK, int first, int count, int STEPS, int all>
+__device__ __forceinline__ void multiply_if(float (&sums)[all], uint32_t (&next)[STEPS][4], const pixel_pair &after,
+                                            uint32_t weights, const strides &by, float one)
+{
+    if constexpr ((first + count) * BLOCK <= 2 * all)
+        multiply_window<BLOCK, first, count>(sums, next, after, weights, by, one);
+}
+
+template <int BLOCK, int STEPS, int all>
+__device__ __forceinline__ void multiply(float (&sums)[all], uint32_t (&next)[STEPS][4], int first, int count,
+                                         const pixel_pair &after, uint32_t weights, const strides &by, float one)
+{
+#define TCONV_CASE(first, count)                                                                                       \
+    case first * 16 + count: multiply_if<BLOCK, first, count>(sums, next, after, weights, by, one); break;
+    switch (first * 16 + count) {
+        TCONV_CASE(0, 1)
+        TCONV_CASE(1, 1)
+        TCONV_CASE(2, 1)
+        TCONV_CASE(3, 1) TCONV_CASE(4, 1) TCONV_CASE(5, 1) TCONV_CASE(6, 1) TCONV_CASE(7, 1) TCONV_CASE(0, 2)
+            TCONV_CASE(1, 2) TCONV_CASE(2, 2) TCONV_CASE(3, 2) TCONV_CASE(4, 2) TCONV_CASE(5, 2) TCONV_CASE(6, 2)
+                TCONV_CASE(0, 3) TCONV_CASE(1, 3) TCONV_CASE(2, 3) TCONV_CASE(3, 3) TCONV_CASE(4, 3) TCONV_CASE(5, 3)
+                    TCONV_CASE(0, 4) TCONV_CASE(1, 4) TCONV_CASE(2, 4) TCONV_CASE(3, 4) TCONV_CASE(4, 4)
+                        TCONV_CASE(0, 5) TCONV_CASE(1, 5) TCONV_CASE(2, 5) TCONV_CASE(3, 5) TCONV_CASE(0, 6)
+                            TCONV_CASE(1, 6) TCONV_CASE(2, 6) TCONV_CASE(0, 7) TCONV_CASE(1, 7) TCONV_CASE(0, 8)
+    }
+#undef TCONV_CASE
+}
+
+} // namespace tconv_cells
+
+#endif

@@ -1,0 +1,67 @@
+/*
+ * Packs the weights for the cells kernels: for each group, cell of output channels, program and chunk of input channels, its
+ * slots one after another, each
+ *
+ *     [step][half of K][tap][output channel of the cell][4 input channels]
+ *
+ * What is no channel is zeros.
+ */
+#include "cells_kernels.h"
+#include "element.cuh"
+#include "phases_kernels.h"
+#include "tf32_device.cuh"
+
+namespace
+{
+
+constexpr int THREADS = 256, QUAD = 4;
+
+__global__ void __launch_bounds__(THREADS)
+    cells_pack(const __grid_constant__ tconv_cells_parameters layer,
+               const __grid_constant__ tconv_cells_packing packing, const float *from, float4 *to)
+{
+    const int quads = 2 * layer.steps; /* of a row of N */
+    for (int64_t number = (int64_t)blockIdx.x * THREADS + threadIdx.x; number < packing.rows;
+         number += (int64_t)gridDim.x * THREADS) {
+        const int64_t cell_quads = (int64_t)layer.all_rows * layer.chunks * quads;
+        const int64_t cell = number / cell_quads;
+        int64_t rest = number - cell * cell_quads;
+        int p = layer.programs - 1;
+        while (rest < (int64_t)layer.program[p].first_row * layer.chunks * quads)
+            p--;
+        const tconv_cells_program &program = layer.program[p];
+        rest -= (int64_t)program.first_row * layer.chunks * quads;
+        const int chunk = (int)(rest / (program.rows * quads));
+        int of_chunk = (int)(rest % (program.rows * quads)), s = program.end_slot - 1;
+        while (of_chunk < layer.slot[s].first_row * quads)
+            s--;
+        const tconv_cells_slot slot = layer.slot[s];
+        of_chunk -= slot.first_row * quads;
+        const int quad = of_chunk / slot.rows, row = of_chunk % slot.rows;
+        const auto tap = packing.tap[packing.first_tap[s] + (row >> layer.channel_shift)];
+        const int64_t group = cell / layer.channel_tiles;
+        const int64_t out = cell % layer.channel_tiles * layer.channels + (row & (layer.channels - 1));
+        const int64_t in = (int64_t)chunk * layer.chunk_channels + quad * QUAD;
+        const float *source = from + (group * layer.group_in + in) * packing.from.in + out * packing.from.out +
+                              tap.row * packing.from.h + tap.column * packing.from.w;
+        float values[QUAD];
+#pragma unroll
+        for (int i = 0; i < QUAD; i++)
+            values[i] = out < layer.group_out && in + i < layer.group_in
+                            ? __uint_as_float(round_to_tf32(__float_as_uint(source[i * packing.from.in])))
+                            : 0.0f;
+        to[number] = make_float4(values[0], values[1], values[2], values[3]);
+    }
+}
+
+} // namespace
+
+tconv_status tconv_cells_pack(const tconv_cells_parameters *layer, const tconv_cells_packing *packing,
+                              const void *weights, void *packed, void *stream, tconv_issue *issue)
+{
+    tconv_cells_parameters layer_copy = *layer;
+    tconv_cells_packing packing_copy = *packing;
+    void *arguments[] = {&layer_copy, &packing_copy, &weights, &packed};
+    return tconv_cuda_launch((const void *)cells_pack, (packing->rows + THREADS - 1) / THREADS, THREADS, arguments,
+                             stream, issue);
+}

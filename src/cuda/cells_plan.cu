@@ -1,0 +1,448 @@
+/*
+ * The tile and the programs of a layer for the cells kernels.
+ *
+ * An output o of an axis has taps from inputs at shifts from its cell (../core/phases.h): with o = cell * outputs + r, the
+ * shift of a tap depends on r alone, since a cell is a whole number of strides. For each shift, the outputs that have a tap
+ * there are found, and of their blocks of sums the longest runs: the windows. Weights that stand in the same order in two
+ * windows of a slot are there once: all rows of a stack at stride 1 share theirs. Where a cell has one row and rows have
+ * phases, there is a program for each row phase.
+ */
+#include "cells_plan.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "../core/checked.h"
+#include "hopper.h"
+
+namespace
+{
+
+constexpr int MAX_BOX = 256;        /* the copy engine's, of each axis */
+constexpr int MAX_CELL = 8;         /* outputs of an axis */
+constexpr int MAX_SHIFTS = 64;      /* of an axis */
+constexpr int MAX_SLOT_ROWS = 2048; /* of N: an operand's field for half of K has room for eight times as many */
+constexpr int LEAST_COLUMNS = 8;    /* of a tile that is narrower than the image */
+
+/*
+ * For the estimate, in cycles and bytes a cycle: of the second-level cache to each multiprocessor when all load; of shared
+ * memory; of all device memory; instructions of a warp for a step, for an entry and for storing a sum; waiting of a warpgroup that
+ * another must hide, for every entry; of a warp to store a register, whatever its width; at the end of a tile.
+ */
+constexpr double L2_BYTES = 25, SHARED_BYTES = 128, MEMORY_BYTES = 2300, STEP_INSTRUCTIONS = 22,
+                 ENTRY_INSTRUCTIONS = 40, ENTRY_WAIT = 150, STORE_CYCLES = 5, TILE_CYCLES = 1500, CHUNK_CYCLES = 100,
+                 SECTOR = 32, MEMORY_SHARE = 0.1;
+
+/* One axis of a cell: the kernel's index of the tap that output r has at a shift, or -1. */
+struct axis_taps {
+    int outputs, min_shift, shifts;
+    int16_t kernel[MAX_CELL][MAX_SHIFTS];
+};
+
+/* Of cells of `outputs` outputs, whole strides; or, where they are fewer, of the phase alone. False where they do not fit. */
+bool find_taps(const tconv_phase_table *table, int outputs, int only_phase, axis_taps *taps)
+{
+    const int stride = (int)table->stride;
+    taps->outputs = outputs;
+    taps->min_shift = (int)table->min_shift;
+    const int64_t shifts = table->max_shift - table->min_shift + 1 + (outputs < stride ? 0 : outputs / stride - 1);
+    if (outputs > MAX_CELL || shifts > MAX_SHIFTS || table->min_shift <= -TCONV_CELLS_MAX_EXTENT)
+        return false;
+    taps->shifts = (int)shifts;
+    memset(taps->kernel, -1, sizeof taps->kernel);
+    for (int r = 0; r < outputs; r++) {
+        const tconv_phase *phase = &table->phases[outputs < stride ? only_phase : r % stride];
+        for (int64_t t = 0; t < phase->taps; t++) {
+            const int64_t shift = r / stride + phase->first_shift - t * table->shift_step - table->min_shift;
+            taps->kernel[r][shift] = (int16_t)(phase->first_kernel + t * table->kernel_step);
+        }
+    }
+    return true;
+}
+
+/* A window of a shift, and its taps in the order of its blocks. */
+struct window_taps {
+    int first, count; /* blocks of channels */
+    int row[TCONV_CELLS_N / 32], column[TCONV_CELLS_N / 32];
+};
+
+/* The next window of a shift at or after block `from`; false where there is none. */
+bool find_window(const axis_taps *rows, const axis_taps *columns, int row_shift, int column_shift, int from,
+                 window_taps *window)
+{
+    const int blocks = rows->outputs * columns->outputs;
+    window->count = 0;
+    for (int block = from; block < blocks; block++) {
+        const int row = rows->kernel[block % rows->outputs][row_shift];
+        const int column = columns->kernel[block / rows->outputs][column_shift];
+        if (row >= 0 && column >= 0) {
+            if (window->count == 0)
+                window->first = block;
+            window->row[window->count] = row;
+            window->column[window->count++] = column;
+        } else if (window->count > 0) {
+            break;
+        }
+    }
+    return window->count > 0;
+}
+
+/* Where the window's taps stand among those of the slot that begins with tap `first`; they are added where they do not. -1
+ * where there is no room. */
+int place_taps(const window_taps *window, int first, int *end, tconv_cells_packing *packing)
+{
+    for (int at = first; at + window->count <= *end; at++) {
+        bool same = true;
+        for (int i = 0; i < window->count; i++)
+            same =
+                same && packing->tap[at + i].row == window->row[i] && packing->tap[at + i].column == window->column[i];
+        if (same)
+            return at - first;
+    }
+    if (*end + window->count > TCONV_CELLS_TAPS)
+        return -1;
+    const int at = *end - first;
+    for (int i = 0; i < window->count; i++) {
+        packing->tap[*end].row = (int16_t)window->row[i];
+        packing->tap[*end].column = (int16_t)window->column[i];
+        ++*end;
+    }
+    return at;
+}
+
+struct program_writer {
+    tconv_cells_plan *plan;
+    int slots, entries, taps;
+};
+
+/* One slot: the windows of these shifts, longest windows placed first. False where something is full. */
+bool write_slot(program_writer *to, const axis_taps *rows, const axis_taps *columns, int first_row_shift,
+                int end_row_shift, int column_shift)
+{
+    tconv_cells_parameters *of = &to->plan->parameters;
+    tconv_cells_packing *packing = &to->plan->packing;
+    const int first_entry = to->entries, first_tap = to->taps, blocks = of->channels / to->plan->shape.block;
+    for (int row_shift = first_row_shift; row_shift < end_row_shift; row_shift++) {
+        window_taps window;
+        for (int from = 0; find_window(rows, columns, row_shift, column_shift, from, &window);
+             from = window.first + window.count) {
+            if (to->entries == TCONV_CELLS_ENTRIES)
+                return false;
+            tconv_cells_entry *entry = &of->entry[to->entries++];
+            entry->pixel = row_shift * of->row_pitch + column_shift;
+            entry->first = (uint8_t)(window.first * blocks);
+            entry->count = (uint8_t)(window.count * blocks);
+        }
+    }
+    if (to->entries == first_entry)
+        return true;
+    if (to->slots == TCONV_CELLS_SLOTS)
+        return false;
+    for (int count = rows->outputs * columns->outputs; count > 0; count--) {
+        int entry = first_entry;
+        for (int row_shift = first_row_shift; row_shift < end_row_shift; row_shift++) {
+            window_taps window;
+            for (int from = 0; find_window(rows, columns, row_shift, column_shift, from, &window);
+                 from = window.first + window.count, entry++) {
+                if (window.count != count)
+                    continue;
+                const int at = place_taps(&window, first_tap, &to->taps, packing);
+                if (at < 0)
+                    return false;
+                of->entry[entry].weights = (uint16_t)(at * of->channels);
+            }
+        }
+    }
+    tconv_cells_slot *slot = &of->slot[to->slots];
+    packing->first_tap[to->slots++] = (uint16_t)first_tap;
+    slot->first = (uint16_t)first_entry;
+    slot->end = (uint16_t)to->entries;
+    slot->rows = (uint16_t)((to->taps - first_tap) * of->channels);
+    return (to->taps - first_tap) * of->channels <= MAX_SLOT_ROWS;
+}
+
+bool write_programs(const tconv_layer *layer, const tconv_cells_choice *choice, const axis_taps *columns,
+                    tconv_cells_plan *plan)
+{
+    tconv_cells_parameters *of = &plan->parameters;
+    program_writer writer = {plan, 0, 0, 0};
+    of->all_rows = 0;
+    for (int p = 0; p < of->programs; p++) {
+        axis_taps rows;
+        tconv_cells_program *program = &of->program[p];
+        find_taps(&layer->rows, of->cell_rows, p, &rows);
+        program->first_slot = writer.slots;
+        for (int column_shift = 0; column_shift < columns->shifts; column_shift++)
+            for (int row_shift = 0; row_shift < (choice->slot_per_shift ? rows.shifts : 1); row_shift++) {
+                const int end = choice->slot_per_shift ? row_shift + 1 : rows.shifts;
+                if (!write_slot(&writer, &rows, columns, row_shift, end, column_shift))
+                    return false;
+            }
+        program->end_slot = writer.slots;
+        program->first_row = of->all_rows;
+        program->rows = 0;
+        for (int s = program->first_slot; s < program->end_slot; s++) {
+            of->slot[s].first_row = (uint16_t)program->rows;
+            program->rows += of->slot[s].rows;
+        }
+        of->all_rows += program->rows;
+        program->residue = of->programs > 1 ? (int)layer->rows.phases[p].residue : 0;
+    }
+    return of->all_rows <= UINT16_MAX;
+}
+
+/* Whether each pixel of src is read at its own position alone, every output has its tap, and rows follow one another. */
+bool is_flat(const tconv_layer *layer)
+{
+    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
+    const tconv_axis *h = &layer->problem.h, *w = &layer->problem.w;
+    return rows->max_taps == 1 && columns->max_taps == 1 && rows->min_shift == 0 && rows->max_shift == 0 &&
+           columns->min_shift == 0 && columns->max_shift == 0 && h->out == h->in * rows->stride &&
+           w->out == w->in * columns->stride && (h->in == 1 || layer->problem.src.h == w->in) &&
+           h->in * w->out < TCONV_CELLS_MAX_EXTENT;
+}
+
+/* Cells of an image. */
+struct cell_space {
+    bool flat;
+    int64_t rows, columns;
+};
+
+cell_space space_of(const tconv_layer *layer, int cell_rows)
+{
+    const tconv_problem *problem = &layer->problem;
+    cell_space space;
+    space.flat = is_flat(layer) && cell_rows <= layer->rows.stride;
+    space.rows = tconv_ceil_div(problem->h.out, tconv_max(cell_rows, layer->rows.stride));
+    space.columns = tconv_ceil_div(problem->w.out, layer->columns.stride);
+    if (space.flat) {
+        space.columns = problem->h.in * problem->w.in;
+        space.rows = 1;
+    }
+    return space;
+}
+
+/* The box of a stage: wide enough, and with planes that neighbouring channels' positions meet in no bank, if that costs
+ * little. */
+void describe_box(int columns, int rows, tconv_cells_plan *plan)
+{
+    tconv_cells_parameters *of = &plan->parameters;
+    const int least = (int)tconv_ceil_div(columns, 4) * 4;
+    int64_t area = INT64_MAX;
+    for (int pitch = least; pitch <= least + 12; pitch += 4)
+        for (int more = 0; more <= 1; more++) {
+            const int64_t plane = (int64_t)pitch * (rows + more);
+            const int64_t cost = plane % 16 == 8 ? plane : plane * 5 / 4;
+            if (cost < area) {
+                area = cost;
+                of->row_pitch = pitch;
+                plan->box_rows = rows + more;
+            }
+        }
+    of->plane = of->row_pitch * plan->box_rows;
+}
+
+bool describe_buffers(tconv_cells_plan *plan)
+{
+    tconv_cells_parameters *of = &plan->parameters;
+    int most_rows = 0;
+    for (int p = 0; p < of->programs; p++)
+        for (int s = of->program[p].first_slot; s < of->program[p].end_slot; s++)
+            most_rows = of->slot[s].rows > most_rows ? of->slot[s].rows : most_rows;
+    const int64_t stage = (int64_t)of->image_pitch * of->tile_images * (int64_t)sizeof(float);
+    of->row_bytes = (uint32_t)(of->chunk_channels * sizeof(float));
+    const int64_t slot = (int64_t)most_rows * of->row_bytes;
+    if (2 * (stage + slot) > TCONV_CELLS_SHARED_MEMORY)
+        return false;
+    of->stage_bytes = (uint32_t)stage;
+    of->slot_bytes = (uint32_t)slot;
+    of->stages = of->slots = 2;
+    const int slots = of->program[0].end_slot;
+    for (;;) {
+        const int64_t left = TCONV_CELLS_SHARED_MEMORY - of->stages * stage - of->slots * slot;
+        const bool wants_slot = of->slots < of->stages * slots;
+        if (wants_slot && of->slots < TCONV_CELLS_BUFFERS && slot <= left)
+            of->slots++;
+        else if (of->stages < TCONV_CELLS_BUFFERS && of->stages < 4 && stage <= left)
+            of->stages++;
+        else if (of->slots < TCONV_CELLS_BUFFERS && slot <= left)
+            of->slots++;
+        else
+            return true;
+    }
+}
+
+/* Cycles of the multiprocessor with most tiles: the slowest of what works side by side counts. */
+double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int multiprocessors)
+{
+    const tconv_problem *problem = &layer->problem;
+    const tconv_cells_parameters *of = &plan->parameters;
+    const double steps = of->steps, groups = TCONV_CELLS_GROUPS, block = plan->shape.block;
+    /* Rows of dst begin and end anywhere in a sector of memory. */
+    const double segment = (double)of->tile_columns * of->cell_columns * (double)problem->element_size;
+    double tiles_cycles = 0;
+    for (int p = 0; p < of->programs; p++) {
+        const tconv_cells_program *program = &of->program[p];
+        const tconv_cells_slot *last = &of->slot[program->end_slot - 1];
+        const int first = of->slot[program->first_slot].first, end = last->end;
+        double blocks = 0;
+        for (int e = first; e < end; e++)
+            blocks += of->entry[e].count;
+        const double entries = end - first, weights = (double)program->rows * of->row_bytes;
+        const double products = steps * blocks * block / 2;   /* of a warpgroup */
+        const double alone = products + entries * ENTRY_WAIT; /* of a warpgroup by itself */
+        const double conflicts = of->plane % 16 == 8 ? 1 : 2;
+        const double shared =
+            (groups * steps * (entries * 64 * 32 * conflicts + blocks * block * 32) + weights + of->stage_bytes) /
+            SHARED_BYTES;
+        const double issue = groups * entries * (steps * STEP_INSTRUCTIONS + ENTRY_INSTRUCTIONS);
+        const double traffic = (weights + of->stage_bytes) / L2_BYTES;
+        const double chunk = fmax(fmax(fmax(groups * products, alone), fmax(shared, issue)), traffic);
+        const double store =
+            TCONV_CELLS_N / 2.0 / of->cell_columns * groups * 4 * STORE_CYCLES * (1 + SECTOR / segment);
+        tiles_cycles += of->chunks * (chunk + CHUNK_CYCLES) + store / 2 + TILE_CYCLES;
+    }
+    const double bytes =
+        (double)problem->element_size * (double)problem->batch *
+        ((double)problem->in_channels * (double)problem->h.in * (double)problem->w.in +
+         (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out * (1 + SECTOR / segment));
+    const double rounds = (double)tconv_ceil_div(of->tiles, multiprocessors);
+    return fmax(rounds * tiles_cycles / of->programs, bytes / MEMORY_BYTES) + bytes / MEMORY_BYTES * MEMORY_SHARE;
+}
+
+/* Tries all tiles of cells of so many rows. */
+void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_cells_choice choice, tconv_cells_choice *best,
+               tconv_cells_plan *best_plan, tconv_cells_plan *plan)
+{
+    const cell_space space = space_of(layer, choice.cell_rows);
+    for (int64_t tiles = tconv_ceil_div(space.columns, TCONV_CELLS_POSITIONS);; tiles += 1 + tiles / 4) {
+        const int64_t columns = tconv_ceil_div(space.columns, tiles);
+        const int64_t fit = tconv_min(space.rows, TCONV_CELLS_POSITIONS / columns);
+        const int64_t rows = tconv_ceil_div(space.rows, tconv_ceil_div(space.rows, fit));
+        choice.columns = (int)columns;
+        choice.rows = (int)rows;
+        choice.images = 1;
+        if (rows == space.rows && columns == space.columns)
+            choice.images = (int)tconv_min(tconv_min(tconv_max(layer->problem.batch, 1), MAX_BOX),
+                                           TCONV_CELLS_POSITIONS / (rows * columns));
+        if (tconv_cells_describe(layer, &choice, multiprocessors, plan) &&
+            (best_plan->cycles == 0 || plan->cycles < best_plan->cycles)) {
+            *best = choice;
+            *best_plan = *plan;
+        }
+        if (columns <= LEAST_COLUMNS)
+            return;
+    }
+}
+
+} // namespace
+
+bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *choice, int multiprocessors,
+                          tconv_cells_plan *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    tconv_cells_parameters *of = &plan->parameters;
+    memset(plan, 0, sizeof *plan);
+    const int64_t stride = layer->rows.stride;
+    const bool phases = choice->cell_rows < stride;
+    of->cell_rows = choice->cell_rows;
+    of->cell_columns = (int)layer->columns.stride;
+    of->channels = TCONV_CELLS_N / (of->cell_rows * of->cell_columns);
+    for (of->channel_shift = 0; 1 << of->channel_shift < of->channels; of->channel_shift++) {
+    }
+    int shape = 0;
+    while (shape < TCONV_CELLS_SHAPES && (tconv_cells_tf32_shapes[shape].block > of->channels ||
+                                          tconv_cells_tf32_shapes[shape].steps != choice->steps))
+        shape++;
+    if (shape == TCONV_CELLS_SHAPES || (phases && of->cell_rows != 1) || (phases && stride > TCONV_CELLS_PROGRAMS))
+        return false;
+    plan->shape = tconv_cells_tf32_shapes[shape];
+    of->programs = phases ? (int)stride : 1;
+    of->row_step = phases ? 1 : (int)(of->cell_rows / stride);
+    of->out_row_step = phases ? (int)stride : of->cell_rows;
+
+    const cell_space space = space_of(layer, choice->cell_rows);
+    axis_taps rows, columns;
+    if (!find_taps(&layer->rows, of->cell_rows, 0, &rows) || !find_taps(&layer->columns, of->cell_columns, 0, &columns))
+        return false;
+    of->images = (int)problem->batch;
+    of->in_rows = space.flat ? 1 : (int)problem->h.in;
+    of->in_columns = (int)(space.flat ? problem->h.in * problem->w.in : problem->w.in);
+    of->flat_columns = space.flat ? (int)problem->w.in : 0;
+    of->out_rows = (int)problem->h.out;
+    of->out_columns = (int)problem->w.out;
+    of->first_row = rows.min_shift;
+    of->first_column = columns.min_shift;
+    of->tile_images = choice->images;
+    of->tile_rows = choice->rows;
+    of->tile_columns = choice->columns;
+    int skipped = 0; /* at most */
+    for (int tile = 0; tile < TCONV_CELLS_ALIGNMENT && tile * (int64_t)of->tile_columns < space.columns; tile++)
+        skipped = (int)tconv_max(skipped, (tile * of->tile_columns + of->first_column) & (TCONV_CELLS_ALIGNMENT - 1));
+    describe_box(skipped + of->tile_columns + columns.shifts - 1, (of->tile_rows - 1) * of->row_step + rows.shifts,
+                 plan);
+    if (of->row_pitch > MAX_BOX || plan->box_rows > MAX_BOX || of->tile_images > MAX_BOX ||
+        of->tile_images * of->tile_rows * of->tile_columns > TCONV_CELLS_POSITIONS)
+        return false;
+
+    of->groups = (int)problem->groups;
+    of->group_in = (int)problem->group_in;
+    of->group_out = (int)problem->group_out;
+    of->steps = choice->steps;
+    of->chunk_channels = choice->steps * TCONV_CELLS_STEP;
+    of->chunks = (int)tconv_ceil_div(of->group_in, of->chunk_channels);
+    /* A chunk must not reach into the next group. */
+    if (of->groups > 1 && of->group_in % of->chunk_channels != 0)
+        return false;
+    of->image_pitch = of->chunk_channels * of->plane;
+    of->channel_tiles = (int)tconv_ceil_div(of->group_out, of->channels);
+    of->image_tiles = (int)tconv_ceil_div(of->images, of->tile_images);
+    of->row_tiles = (int)tconv_ceil_div(space.rows, of->tile_rows);
+    of->column_tiles = (int)tconv_ceil_div(space.columns, of->tile_columns);
+    const double tiles =
+        (double)of->image_tiles * of->row_tiles * of->column_tiles * of->groups * of->channel_tiles * of->programs;
+    if (tiles >= (double)TCONV_CELLS_MAX_EXTENT || !write_programs(layer, choice, &columns, plan) ||
+        !describe_buffers(plan))
+        return false;
+    of->tiles = (int)tiles;
+    of->from = problem->src;
+    of->to = problem->dst;
+    plan->packing.from = problem->weight;
+    plan->packing.rows = (int64_t)of->groups * of->channel_tiles * of->all_rows * of->chunks * of->steps * 2;
+    plan->cycles = estimate(layer, plan, multiprocessors);
+    const double taps = (double)problem->h.kernel * (double)problem->w.kernel * (double)problem->h.out *
+                        (double)problem->w.out / ((double)layer->rows.stride * (double)layer->columns.stride);
+    plan->use = taps * (double)problem->batch * (double)problem->in_channels * (double)problem->group_out /
+                (1024.0 * multiprocessors * plan->cycles);
+    return true;
+}
+
+bool tconv_cells_choose(const tconv_layer *layer, int multiprocessors, tconv_cells_choice *best,
+                        tconv_cells_plan *best_plan)
+{
+    tconv_cells_plan plan;
+    best_plan->cycles = 0;
+    const int most_rows = TCONV_CELLS_N / 32 / (int)layer->columns.stride;
+    for (int rows = 1; rows <= most_rows; rows *= 2) {
+        if (rows > 1 && rows % layer->rows.stride != 0)
+            continue;
+        for (int steps = 2; steps <= 4; steps += 2)
+            for (int per_shift = 0; per_shift < 2; per_shift++) {
+                const tconv_cells_choice choice = {rows, steps, per_shift == 1, 1, 1, 1};
+                try_tiles(layer, multiprocessors, choice, best, best_plan, &plan);
+            }
+    }
+    return best_plan->cycles > 0;
+}
+
+int64_t tconv_cells_number_of(const tconv_cells_choice *choice)
+{
+    return (int64_t)choice->cell_rows | (int64_t)choice->steps << 4 | (int64_t)choice->slot_per_shift << 8 |
+           (int64_t)choice->images << 12 | (int64_t)choice->rows << 24 | (int64_t)choice->columns << 36;
+}
+
+tconv_cells_choice tconv_cells_choice_of(int64_t number)
+{
+    return {(int)(number & 15),         (int)(number >> 4 & 15),    (number >> 8 & 1) != 0,
+            (int)(number >> 12 & 4095), (int)(number >> 24 & 4095), (int)(number >> 36 & 4095)};
+}

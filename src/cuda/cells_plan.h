@@ -1,0 +1,39 @@
+/* How the cells algorithm cuts a layer into tiles, chosen by an estimate of cycles. */
+#ifndef TCONV_CUDA_CELLS_PLAN_H
+#define TCONV_CUDA_CELLS_PLAN_H
+
+#include "cells_kernels.h"
+
+constexpr int64_t TCONV_CELLS_MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in 32 bits */
+constexpr int TCONV_CELLS_SHARED_MEMORY = 227 * 1024 - 1024; /* what a block may have, less the barriers */
+
+/* What is chosen; everything else follows from it and the layer. */
+struct tconv_cells_choice {
+    int cell_rows;
+    int steps;                 /* of a chunk */
+    bool slot_per_shift;       /* a slot has the taps of one shift, else of all shifts of one column */
+    int images, rows, columns; /* of a tile, in positions */
+};
+
+struct tconv_cells_plan {
+    tconv_cells_shape shape;
+    tconv_cells_parameters parameters; /* without addresses */
+    tconv_cells_packing packing;
+    int box_rows;
+    double cycles; /* estimated, of the fullest multiprocessor */
+    double use;    /* of the tensor cores, estimated: a share of 1 */
+};
+
+/* Takes the choice with the least estimated time; false where none fits. */
+bool tconv_cells_choose(const tconv_layer *layer, int multiprocessors, tconv_cells_choice *best,
+                        tconv_cells_plan *best_plan);
+
+/* Describes the layer in tiles of this choice; false where that does not fit. */
+bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *choice, int multiprocessors,
+                          tconv_cells_plan *plan);
+
+/* A choice as the number that the layer keeps, and back. */
+int64_t tconv_cells_number_of(const tconv_cells_choice *choice);
+tconv_cells_choice tconv_cells_choice_of(int64_t number);
+
+#endif
