@@ -5,6 +5,7 @@
  * a row of M, read from the planes of src as they lie in shared memory straight into registers, where it is rounded; the
  * sums of its cell are N. So nothing is transposed, a shift is an address, and what all taps of a shift have in common is
  * read once. Of the other four warps one asks the copy engine for boxes of src, one for slots of weights.
+ * The two blocks of a cluster differ in their positions alone: each brings half of a slot for both.
  *
  * Numeric order: chunks of channels, then the program's entries, then steps, as the layer and the device alone decide. Bias
  * last.
@@ -21,6 +22,7 @@ constexpr int WARP = 32, GROUP_WARPS = 4, CONSUMER_WARPS = TCONV_CELLS_GROUPS * 
 constexpr int BOX_WARP = 0, SLOT_WARP = 1, FIRST_READER = 2, READERS = 2; /* of those that load */
 constexpr int CONSUMER_REGISTERS = 232, OTHER_REGISTERS = 40;             /* 168 of all threads */
 constexpr int BARRIERS = 4 * TCONV_CELLS_BUFFERS;
+constexpr uint16_t ALL_BLOCKS = (1 << TCONV_CELLS_CLUSTER) - 1;
 
 struct shared_layout {
     uint32_t stage_full, stage_empty, slot_full, slot_empty;
@@ -30,7 +32,22 @@ struct shared_layout {
 struct tile_place {
     int channel, program, group; /* first output channel, of the group */
     int image, row, column;      /* the first position */
+    bool exists;                 /* else a copy of the last, that its cluster has for want of another */
 };
+
+/* The blocks of a cluster take tiles that differ only in their place. */
+__device__ __forceinline__ int first_tile()
+{
+    return (int)blockIdx.x / TCONV_CELLS_CLUSTER;
+}
+__device__ __forceinline__ int tile_step()
+{
+    return (int)gridDim.x / TCONV_CELLS_CLUSTER;
+}
+__device__ __forceinline__ int cluster_rank()
+{
+    return (int)blockIdx.x % TCONV_CELLS_CLUSTER;
+}
 
 __device__ __forceinline__ tile_place find_tile(const tconv_cells_parameters &layer, int number)
 {
@@ -40,7 +57,9 @@ __device__ __forceinline__ tile_place find_tile(const tconv_cells_parameters &la
     tile.program = number % layer.programs;
     number /= layer.programs;
     tile.group = number % layer.groups;
-    number /= layer.groups;
+    number = number / layer.groups * TCONV_CELLS_CLUSTER + cluster_rank();
+    tile.exists = number < layer.place_tiles;
+    number = min(number, layer.place_tiles - 1);
     tile.column = number % layer.column_tiles * layer.tile_columns;
     number /= layer.column_tiles;
     tile.row = number % layer.row_tiles * layer.tile_rows;
@@ -91,7 +110,7 @@ __device__ __forceinline__ cell_place find_cell(const tconv_cells_parameters &la
     cell_place cell;
     int row = tile.row + own.row, column = tile.column + own.column;
     const int image = tile.image + own.image;
-    bool exists = own.exists && image < layer.images;
+    bool exists = tile.exists && own.exists && image < layer.images;
     if (layer.flat_columns > 0) {
         exists = exists && column < layer.in_columns;
         row = column / layer.flat_columns;
@@ -125,45 +144,49 @@ __device__ __forceinline__ void store_cells(const tconv_cells_parameters &layer,
                                             const tile_place &tile, int warp, int lane)
 {
     constexpr int COLUMN_SUMS = all / columns; /* of a thread; 4 for 8 channels */
+    constexpr int BATCH = 16;                  /* sums of a column for which bias is read at once */
     cell_place cells[2] = {find_cell(layer, tile, own_position(warp, lane)),
                            find_cell(layer, tile, own_position(warp, lane) + 8)};
     const int first_channel = tile.channel + lane % 4 * 2;
     const float *bias = static_cast<const float *>(layer.bias) + tile.group * layer.group_out;
     const int64_t channel_step = layer.to.c;
-    int row = 0, channel = first_channel;
+    int row = 0;
 #pragma unroll
     for (int h = 0; h < 2; h++)
         cells[h].to += (tile.group * (int64_t)layer.group_out + first_channel) * channel_step;
     float *rows[2] = {cells[0].to, cells[1].to};
 #pragma unroll
-    for (int i = 0; i < COLUMN_SUMS; i += 4) {
-        if (i > 0 && (2 * i & (layer.channels - 1)) == 0) {
-            row++;
-            channel = first_channel;
+    for (int batch = 0; batch < COLUMN_SUMS; batch += BATCH) {
+        float add[BATCH / 2];
 #pragma unroll
-            for (int h = 0; h < 2; h++)
-                cells[h].to = rows[h] += layer.to.h;
+        for (int i = 0; i < BATCH / 2; i++) {
+            const int channel = first_channel + ((2 * batch + i / 2 * 8) & (layer.channels - 1)) + i % 2;
+            add[i] = layer.bias != NULL ? __ldg(bias + min(channel, layer.group_out - 1)) : 0.0f;
         }
 #pragma unroll
-        for (int pair = 0; pair < 2; pair++) {
-            if (channel + pair < layer.group_out) {
-                const float add = layer.bias != NULL ? __ldg(bias + channel + pair) : 0.0f;
+        for (int i = batch; i < batch + BATCH; i += 4) {
+            if (i > 0 && (2 * i & (layer.channels - 1)) == 0) {
+                row++;
 #pragma unroll
-                for (int h = 0; h < 2; h++) {
+                for (int h = 0; h < 2; h++)
+                    cells[h].to = rows[h] += layer.to.h;
+            }
+            const int channels = layer.group_out - first_channel - (2 * i & (layer.channels - 1));
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+#pragma unroll
+                for (int pair = 0; pair < 2; pair++) {
                     float values[columns];
 #pragma unroll
                     for (int c = 0; c < columns; c++)
-                        values[c] = sums[c * COLUMN_SUMS + i + 2 * h + pair] + add;
-                    if (row < cells[h].rows)
+                        values[c] = sums[c * COLUMN_SUMS + i + 2 * h + pair] + add[(i - batch) / 2 + pair];
+                    if (row < cells[h].rows && pair < channels)
                         store_columns<columns>(cells[h].to + pair * channel_step, values, cells[h].columns,
                                                layer.vectors);
                 }
+                cells[h].to += 8 * channel_step;
             }
         }
-        channel += 8;
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            cells[h].to += 8 * channel_step;
     }
 }
 
@@ -195,7 +218,7 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, con
         own.of[h] = (uint32_t)((place.exists ? pixel : 0) + lane % 4 * layer.plane) * sizeof(float);
     }
     ring stage = {0, 0}, slot = {0, 0};
-    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+    for (int number = first_tile(); number < layer.tiles; number += tile_step()) {
         const tile_place tile = find_tile(layer, number);
         const tconv_cells_program &program = layer.program[tile.program];
         const int skipped = tile.column + layer.first_column - stage_column(layer, tile);
@@ -223,7 +246,8 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, con
                     entry = following;
                 }
                 if (signals)
-                    barrier_arrive(shared.slot_empty + 8 * slot.at);
+                    for (int rank = 0; rank < TCONV_CELLS_CLUSTER; rank++)
+                        barrier_arrive_in_cluster(shared.slot_empty + 8 * slot.at, rank);
                 slot.next(layer.slots);
             }
             __syncwarp();
@@ -244,7 +268,7 @@ __device__ __forceinline__ void copy_boxes(const tconv_cells_parameters &layer, 
                                            const shared_layout &shared)
 {
     ring stage = {0, 1};
-    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+    for (int number = first_tile(); number < layer.tiles; number += tile_step()) {
         const tile_place tile = find_tile(layer, number);
         const int row = tile.row * layer.row_step + layer.first_row, column = stage_column(layer, tile);
         int channel = tile.group * layer.group_in;
@@ -266,7 +290,7 @@ __device__ __forceinline__ void read_src(const tconv_cells_parameters &layer, co
     ring stage = {0, 1};
     const float *src = static_cast<const float *>(layer.src);
     const int rows = layer.plane / layer.row_pitch, count = (int)(layer.stage_bytes / sizeof(float));
-    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+    for (int number = first_tile(); number < layer.tiles; number += tile_step()) {
         const tile_place tile = find_tile(layer, number);
         const int first_row = tile.row * layer.row_step + layer.first_row, first_column = stage_column(layer, tile);
 #pragma unroll 1
@@ -297,11 +321,12 @@ __device__ __forceinline__ void read_src(const tconv_cells_parameters &layer, co
     }
 }
 
+/* Each block of the cluster copies its part of a slot to all of them. */
 __device__ __forceinline__ void copy_slots(const tconv_cells_parameters &layer, const shared_layout &shared)
 {
     ring slot = {0, 1};
     const char *weights = static_cast<const char *>(layer.weights);
-    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+    for (int number = first_tile(); number < layer.tiles; number += tile_step()) {
         const tile_place tile = find_tile(layer, number);
         const tconv_cells_program &program = layer.program[tile.program];
         const int64_t cell = tile.group * layer.channel_tiles + (tile.channel >> layer.channel_shift);
@@ -311,9 +336,11 @@ __device__ __forceinline__ void copy_slots(const tconv_cells_parameters &layer, 
 #pragma unroll 1
             for (int s = program.first_slot; s < program.end_slot; s++) {
                 const uint32_t full = shared.slot_full + 8 * slot.at, bytes = layer.slot[s].rows * layer.row_bytes;
-                barrier_wait(shared.slot_empty + 8 * slot.at, slot.parity);
+                const uint32_t part = bytes / TCONV_CELLS_CLUSTER, first = part * cluster_rank();
+                barrier_wait_in_cluster(shared.slot_empty + 8 * slot.at, slot.parity);
                 barrier_arrive_expecting(full, bytes);
-                copy_bulk(shared.slots + slot.at * layer.slot_bytes, weights + row * layer.row_bytes, bytes, full);
+                copy_bulk_to_cluster(shared.slots + slot.at * layer.slot_bytes + first,
+                                     weights + row * layer.row_bytes + first, part, full, ALL_BLOCKS);
                 row += layer.slot[s].rows;
                 slot.next(layer.slots);
             }
@@ -323,7 +350,7 @@ __device__ __forceinline__ void copy_slots(const tconv_cells_parameters &layer, 
 
 /* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define TCONV_CELLS_BOUNDS __launch_bounds__(TCONV_CELLS_THREADS, 1)
+#define TCONV_CELLS_BOUNDS __cluster_dims__(TCONV_CELLS_CLUSTER) __launch_bounds__(TCONV_CELLS_THREADS, 1)
 #else
 #define TCONV_CELLS_BOUNDS __launch_bounds__(32)
 #endif
@@ -346,11 +373,11 @@ __global__ void TCONV_CELLS_BOUNDS cells_layer(const __grid_constant__ tconv_cel
             barrier_init(shared.stage_full + 8 * i, layer.by_boxes ? 1 : READERS);
             barrier_init(shared.stage_empty + 8 * i, CONSUMER_WARPS);
             barrier_init(shared.slot_full + 8 * i, 1);
-            barrier_init(shared.slot_empty + 8 * i, TCONV_CELLS_GROUPS);
+            barrier_init(shared.slot_empty + 8 * i, TCONV_CELLS_GROUPS * TCONV_CELLS_CLUSTER);
         }
         barrier_init_done();
     }
-    __syncthreads();
+    cluster_synchronize();
     if (warp < CONSUMER_WARPS) {
         grow_registers<CONSUMER_REGISTERS>();
         consume<N, BLOCK, STEPS>(layer, shared, warp, lane);
@@ -367,6 +394,7 @@ __global__ void TCONV_CELLS_BOUNDS cells_layer(const __grid_constant__ tconv_cel
             read_src(layer, shared, (role - FIRST_READER) * WARP + lane);
         }
     }
+    cluster_synchronize(); /* no block ends while another still copies to it or arrives at its barriers */
 #endif
 }
 

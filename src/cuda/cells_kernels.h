@@ -16,6 +16,7 @@
 #include "../core/impl.h"
 
 #define TCONV_CELLS_GROUPS    2   /* warpgroups that multiply */
+#define TCONV_CELLS_CLUSTER   2   /* blocks that share weights */
 #define TCONV_CELLS_POSITIONS 128 /* of a tile: 64 of each warpgroup */
 #define TCONV_CELLS_THREADS   384 /* with those that load */
 #define TCONV_CELLS_N         256 /* sums of a position */
@@ -58,7 +59,8 @@ struct tconv_cells_parameters {
     int images, in_rows, in_columns;            /* of src; flat: one row of an image */
     int out_rows, out_columns;
     int flat_columns; /* where positions run on over the rows of an image, the columns of one; else 0 */
-    int image_tiles, row_tiles, column_tiles, tiles /* all, of all groups, channels and programs */;
+    int image_tiles, row_tiles, column_tiles, place_tiles /* of all these */;
+    int tiles; /* clusters' tiles: of all groups, channels and programs, CLUSTER places each */
     int tile_images, tile_rows, tile_columns; /* in positions */
     int cell_rows, cell_columns, row_step, out_row_step;
     int first_row, first_column;       /* of a stage, from the tile's first position */

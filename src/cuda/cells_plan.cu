@@ -296,7 +296,7 @@ double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int mult
             (groups * steps * (entries * 64 * 32 * conflicts + blocks * block * 32) + weights + of->stage_bytes) /
             SHARED_BYTES;
         const double issue = groups * entries * (steps * STEP_INSTRUCTIONS + ENTRY_INSTRUCTIONS);
-        const double traffic = (weights + of->stage_bytes) / L2_BYTES;
+        const double traffic = (weights / TCONV_CELLS_CLUSTER + of->stage_bytes) / L2_BYTES;
         const double chunk = fmax(fmax(fmax(groups * products, alone), fmax(shared, issue)), traffic);
         const double store =
             TCONV_CELLS_N / 2.0 / of->cell_columns * groups * 4 * STORE_CYCLES * (1 + SECTOR / segment);
@@ -306,7 +306,7 @@ double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int mult
         (double)problem->element_size * (double)problem->batch *
         ((double)problem->in_channels * (double)problem->h.in * (double)problem->w.in +
          (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out * (1 + SECTOR / segment));
-    const double rounds = (double)tconv_ceil_div(of->tiles, multiprocessors);
+    const double rounds = (double)tconv_ceil_div(of->tiles, tconv_max(1, multiprocessors / TCONV_CELLS_CLUSTER));
     return fmax(rounds * tiles_cycles / of->programs, bytes / MEMORY_BYTES) + bytes / MEMORY_BYTES * MEMORY_SHARE;
 }
 
@@ -404,6 +404,7 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     if (tiles >= (double)TCONV_CELLS_MAX_EXTENT || !write_programs(layer, choice, &columns, plan) ||
         !describe_buffers(plan))
         return false;
+    of->place_tiles = (int)places;
     of->tiles = (int)tiles;
     of->from = problem->src;
     of->to = problem->dst;

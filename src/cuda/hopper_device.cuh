@@ -83,6 +83,51 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
+/* -------------------------------------------------------------------------------------------------------- clusters */
+
+/* Arrives at the barrier that lies where `barrier` does in this block, of the cluster's block `rank`. */
+__device__ __forceinline__ void barrier_arrive_in_cluster(uint32_t barrier, int rank)
+{
+    asm volatile("{\n"
+                 ".reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+                 "}" ::"r"(barrier),
+                 "r"(rank)
+                 : "memory");
+}
+
+/* barrier_wait where other blocks of the cluster arrive as well. */
+__device__ __forceinline__ void barrier_wait_in_cluster(uint32_t barrier, uint32_t parity)
+{
+    asm volatile("{\n"
+                 ".reg .pred complete;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [%0], %1;\n"
+                 "@complete bra done;\n"
+                 "bra again;\n"
+                 "done:\n"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* All threads of all blocks of the cluster. */
+__device__ __forceinline__ void cluster_synchronize()
+{
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+/* copy_bulk to the same place in every block of the mask, whose barriers there are told. */
+__device__ __forceinline__ void copy_bulk_to_cluster(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
+                                                     uint16_t blocks)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, "
+                 "[%3], %4;" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
+                 : "memory");
+}
+
 /* ---------------------------------------------------------------------------------------------------------- copies */
 
 /* Copies bytes (a multiple of 16, as both addresses) from global to shared memory; barrier is told. */
