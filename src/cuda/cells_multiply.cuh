@@ -51,6 +51,17 @@ __device__ __forceinline__ uint32_t round_for_product(uint32_t bits, float one)
     return fabsf(value) < TO_INFINITY ? __float_as_uint(value) + HALF : __float_as_uint(value);
 }
 
+/* The factors of an entry, rounded. */
+template <int STEPS>
+__device__ __forceinline__ void round_factors(const uint32_t (&from)[STEPS][4], uint32_t (&to)[STEPS][4], float one)
+{
+#pragma unroll
+    for (int i = 0; i < STEPS; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            to[i][j] = round_for_product(from[i][j], one);
+}
+
 /* One step: the positions' factors by each of `count` blocks of weights. */
 template <int BLOCK, int first, int count, int all>
 __device__ __forceinline__ void multiply_blocks(float (&sums)[all], const uint32_t (&pixels)[4], uint32_t weights)
@@ -61,54 +72,47 @@ __device__ __forceinline__ void multiply_blocks(float (&sums)[all], const uint32
 }
 
 /*
- * All products of an entry with `count` blocks of sums from `first` on. next holds its factors and, when products are under
- * way, takes those at after. Every product is of one block: with products of different width on the same sums, ptxas has each
- * wait for the one before it.
+ * Begins all products of an entry with `count` blocks of sums from `first` on. Every product is of one block: with products of
+ * different width on the same sums, ptxas has each wait for the one before it.
  */
 template <int BLOCK, int first, int count, int STEPS, int all>
-__device__ __forceinline__ void multiply_window(float (&sums)[all], uint32_t (&next)[STEPS][4], pixel_pair after,
-                                                uint32_t weights, const strides &by, float one)
+__device__ __forceinline__ void multiply_window(float (&sums)[all], const uint32_t (&factors)[STEPS][4],
+                                                uint32_t weights, const strides &by)
 {
-    uint32_t now[STEPS][4];
-#pragma unroll
-    for (int i = 0; i < STEPS; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            now[i][j] = round_for_product(next[i][j], one);
     products_begin();
 #pragma unroll
     for (int i = 0; i < STEPS; i++)
-        multiply_blocks<BLOCK, first, count>(sums, now[i], weights + i * by.weights);
+        multiply_blocks<BLOCK, first, count>(sums, factors[i], weights + i * by.weights);
     products_commit();
-    load(after, by, next);
-    products_wait<0>();
 }
 
 template <int BLOCK, int first, int count, int STEPS, int all>
-__device__ __forceinline__ void multiply_if(float (&sums)[all], uint32_t (&next)[STEPS][4], const pixel_pair &after,
-                                            uint32_t weights, const strides &by, float one)
+__device__ __forceinline__ void multiply_if(float (&sums)[all], const uint32_t (&factors)[STEPS][4], uint32_t weights,
+                                            const strides &by)
 {
     if constexpr ((first + count) * BLOCK <= 2 * all)
-        multiply_window<BLOCK, first, count>(sums, next, after, weights, by, one);
+        multiply_window<BLOCK, first, count>(sums, factors, weights, by);
 }
 
 template <int BLOCK, int STEPS, int all>
-__device__ __forceinline__ void multiply(float (&sums)[all], uint32_t (&next)[STEPS][4], int first, int count,
-                                         const pixel_pair &after, uint32_t weights, const strides &by, float one)
+__device__ __forceinline__ void multiply(float (&sums)[all], const uint32_t (&factors)[STEPS][4], int first, int count,
+                                         uint32_t weights, const strides &by)
 {
 #define TCONV_CASE(first, count)                                                                                       \
-    case first * 16 + count: multiply_if<BLOCK, first, count>(sums, next, after, weights, by, one); break;
+    case first * 16 + count: multiply_if<BLOCK, first, count>(sums, factors, weights, by); break;
     switch (first * 16 + count) {
         TCONV_CASE(0, 1)
         TCONV_CASE(1, 1)
         TCONV_CASE(2, 1)
         TCONV_CASE(3, 1)
-        TCONV_CASE(4, 1) TCONV_CASE(5, 1) TCONV_CASE(6, 1) TCONV_CASE(7, 1) TCONV_CASE(0, 2) TCONV_CASE(1, 2)
-            TCONV_CASE(2, 2) TCONV_CASE(3, 2) TCONV_CASE(4, 2) TCONV_CASE(5, 2) TCONV_CASE(6, 2) TCONV_CASE(0, 3)
-                TCONV_CASE(1, 3) TCONV_CASE(2, 3) TCONV_CASE(3, 3) TCONV_CASE(4, 3) TCONV_CASE(5, 3) TCONV_CASE(0, 4)
-                    TCONV_CASE(1, 4) TCONV_CASE(2, 4) TCONV_CASE(3, 4) TCONV_CASE(4, 4) TCONV_CASE(0, 5)
-                        TCONV_CASE(1, 5) TCONV_CASE(2, 5) TCONV_CASE(3, 5) TCONV_CASE(0, 6) TCONV_CASE(1, 6)
-                            TCONV_CASE(2, 6) TCONV_CASE(0, 7) TCONV_CASE(1, 7) TCONV_CASE(0, 8)
+        TCONV_CASE(4, 1)
+        TCONV_CASE(5, 1)
+        TCONV_CASE(6, 1) TCONV_CASE(7, 1) TCONV_CASE(0, 2) TCONV_CASE(1, 2) TCONV_CASE(2, 2) TCONV_CASE(3, 2)
+            TCONV_CASE(4, 2) TCONV_CASE(5, 2) TCONV_CASE(6, 2) TCONV_CASE(0, 3) TCONV_CASE(1, 3) TCONV_CASE(2, 3)
+                TCONV_CASE(3, 3) TCONV_CASE(4, 3) TCONV_CASE(5, 3) TCONV_CASE(0, 4) TCONV_CASE(1, 4) TCONV_CASE(2, 4)
+                    TCONV_CASE(3, 4) TCONV_CASE(4, 4) TCONV_CASE(0, 5) TCONV_CASE(1, 5) TCONV_CASE(2, 5)
+                        TCONV_CASE(3, 5) TCONV_CASE(0, 6) TCONV_CASE(1, 6) TCONV_CASE(2, 6) TCONV_CASE(0, 7)
+                            TCONV_CASE(1, 7) TCONV_CASE(0, 8)
     }
 #undef TCONV_CASE
 }
