@@ -399,10 +399,10 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     of->image_tiles = (int)tconv_ceil_div(of->images, of->tile_images);
     of->row_tiles = (int)tconv_ceil_div(space.rows, of->tile_rows);
     of->column_tiles = (int)tconv_ceil_div(space.columns, of->tile_columns);
-    const double tiles =
-        (double)of->image_tiles * of->row_tiles * of->column_tiles * of->groups * of->channel_tiles * of->programs;
-    if (tiles >= (double)TCONV_CELLS_MAX_EXTENT || !write_programs(layer, choice, &columns, plan) ||
-        !describe_buffers(plan))
+    const double places = (double)of->image_tiles * of->row_tiles * of->column_tiles;
+    const double tiles = ceil(places / TCONV_CELLS_CLUSTER) * of->groups * of->channel_tiles * of->programs;
+    if (TCONV_CELLS_CLUSTER * tiles >= (double)TCONV_CELLS_MAX_EXTENT ||
+        !write_programs(layer, choice, &columns, plan) || !describe_buffers(plan))
         return false;
     of->place_tiles = (int)places;
     of->tiles = (int)tiles;
