@@ -23,15 +23,15 @@ constexpr int BUFFERS[][2] = {{2, 2}, {2, 3}, {3, 3}, {3, 4}, {4, 4}, {4, 5}, {5
 
 /*
  * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the second-level
- * cache to each multiprocessor when all load, measured with boxes; of the loading warps that bring src themselves, round,
- * split, or turn planes into pixels; of shared memory; of the memory's writes to each multiprocessor; what a slot costs a
+ * cache to each multiprocessor when all load, measured with boxes; of the loading warps that bring src themselves (NCHW, and
+ * NHWC by quads), round, split, or turn planes into pixels; of shared memory; of the memory's writes to each multiprocessor; what a slot costs a
  * warpgroup beside its products, and what adding up each of its sums does in strict f32, plainly and with compensation; at the
  * end of a tile, until it is stored. NCHW takes longer than that throughout: what was measured, over what was estimated.
  */
-constexpr double LATENCY = 1200, L2_BYTES = 29, GATHER_BYTES = 4, ROUND_BYTES = 50, SPLIT_BYTES = 25, TURN_BYTES = 25,
-                 TURN_SPLIT_BYTES = 15, SHARED_BYTES = 128, WRITE_BYTES = 18, SLOT_CYCLES = 60,
-                 STRICT_SLOT_CYCLES = 600, ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 9, TILE_CYCLES = 3500,
-                 NCHW_TIMES = 1.45;
+constexpr double LATENCY = 1200, L2_BYTES = 29, GATHER_BYTES = 4, GATHER_QUAD_BYTES = 10, ROUND_BYTES = 50,
+                 SPLIT_BYTES = 25, TURN_BYTES = 25, TURN_SPLIT_BYTES = 15, SHARED_BYTES = 128, WRITE_BYTES = 18,
+                 SLOT_CYCLES = 60, STRICT_SLOT_CYCLES = 600, ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 9,
+                 TILE_CYCLES = 3500, NCHW_TIMES = 1.45;
 
 int64_t round_up(int64_t value, int64_t multiple)
 {
@@ -115,6 +115,8 @@ void describe_layer(const tconv_layer *layer, tconv_igemm_plan *plan)
     to->from = problem->src;
     to->to = problem->dst;
     to->channels_last = problem->layout == TCONV_NHWC;
+    to->by_boxes = (problem->src.n | problem->src.h | problem->src.w) * element % TCONV_HOPPER_BOX_ALIGNMENT == 0 ||
+                   !to->channels_last;
     to->flat = space.flat;
     to->merged = is_merged(layer);
     to->images = (int)space.images;
@@ -151,12 +153,12 @@ int units_of(const tconv_igemm_shape *shape)
 
 /* Which blocks and pixels the units take: as many different blocks as the tile has, then different pixels. Where units are
  * paired, the two of a warpgroup are neighbouring blocks. */
-void describe_units(const tconv_igemm_choice *choice, tconv_igemm_plan *plan)
+void describe_units(const tconv_layer *layer, const tconv_igemm_choice *choice, tconv_igemm_plan *plan)
 {
     tconv_igemm_parameters *to = &plan->parameters;
     const int units = plan->shape.units, block_units = units_of(&plan->shape) / choice->tile_blocks;
-    to->paired =
-        to->merged && !to->channels_last && to->column_phases % 2 == 0 && units == 2 && choice->tile_blocks > 1;
+    to->paired = to->merged && !to->channels_last && to->column_phases % 2 == 0 && layer->columns.bias_only == 0 &&
+                 units == 2 && choice->tile_blocks > 1;
     for (int group = 0; group < TCONV_IGEMM_GROUPS; group++)
         for (int unit = 0; unit < units; unit++) {
             const bool across = to->paired && choice->tile_blocks == 2;
@@ -276,22 +278,29 @@ double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int mult
     const double alone = products / TCONV_IGEMM_GROUPS * N / 2 + (strict ? STRICT_SLOT_CYCLES : SLOT_CYCLES) + add;
     const double multiply = fmax(fmax(products * N / 2, memory), alone);
     /* Of a stage: what the loading warps do, and what the copy engine brings. */
-    const double own = of->channels_last     ? !converts ? 0 : bytes / (strict ? SPLIT_BYTES : ROUND_BYTES)
+    const double own = of->channels_last     ? !of->by_boxes ? bytes / GATHER_QUAD_BYTES
+                                               : !converts   ? 0
+                                                             : bytes / (strict ? SPLIT_BYTES : ROUND_BYTES)
                        : of->plane_boxes > 0 ? bytes / (strict ? TURN_SPLIT_BYTES : TURN_BYTES)
                                              : bytes / GATHER_BYTES;
-    const double box = of->channels_last ? bytes : of->plane_boxes > 0 ? of->plane_box_bytes * stage_taps / taps : 0;
+    const double box = !of->by_boxes         ? 0
+                       : of->channels_last   ? bytes
+                       : of->plane_boxes > 0 ? of->plane_box_bytes * stage_taps / taps
+                                             : 0;
     const double load = own + box / L2_BYTES;
     const double traffic = box / L2_BYTES / stage_taps + of->slot_bytes / L2_BYTES;
     const double stage_wait = (LATENCY + load + stage_taps * (traffic + multiply)) / of->stages / stage_taps;
     const double slot_wait = (LATENCY + traffic + multiply) / of->slots;
     const double slot = fmax(fmax(multiply, traffic), fmax(fmax(stage_wait, slot_wait), own / stage_taps));
-    const double stored = units * N * TCONV_IGEMM_M * (double)layer->problem.element_size;
+    const double stored = (double)tconv_min(of->covered, of->patch) * of->tile_blocks * TCONV_IGEMM_M *
+                          (double)layer->problem.element_size;
     const double tile = fmax(of->chunks * taps * slot + TILE_CYCLES, stored / WRITE_BYTES);
     const double cycles = tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + LATENCY;
     return of->channels_last ? cycles : cycles * NCHW_TIMES;
 }
 
-/* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
+/* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time less that of the
+ * first copies and the last stores, which any implementation takes. */
 double use_of(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors)
 {
     const tconv_problem *problem = &layer->problem;
@@ -299,7 +308,7 @@ double use_of(const tconv_layer *layer, const tconv_igemm_plan *plan, int multip
                         (double)problem->w.out / ((double)layer->rows.stride * (double)layer->columns.stride);
     const double rate = problem->element_size == 2 ? 2048 : 1024, times = plan->mode == TCONV_IGEMM_STRICT ? 3 : 1;
     return times * taps * (double)problem->batch * (double)problem->in_channels * (double)problem->group_out /
-           (rate * multiprocessors * plan->cycles);
+           (rate * multiprocessors * (plan->cycles - LATENCY - TILE_CYCLES));
 }
 
 /* Tries all tiles of this many blocks and pixels: rows of positions in equal parts, as many rows and images as fit. */
@@ -357,7 +366,7 @@ bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *ch
     plan->mode = tconv_igemm_mode_of(layer);
     plan->shape = tconv_igemm_shapes_of(plan->mode)[choice->shape];
     describe_layer(layer, plan);
-    describe_units(choice, plan);
+    describe_units(layer, choice, plan);
     if (!describe_tile(layer, choice, multiprocessors, plan) || !describe_buffers(layer, plan) ||
         (!plan->shape.long_sums && most_slots(layer, &plan->parameters) > TCONV_IGEMM_MAX_SLOTS))
         return false;
