@@ -25,8 +25,9 @@ namespace
 {
 
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in 32 bits */
-/* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
-constexpr double LEAST_USE = 0.10;
+/* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster: what memory bounds
+ * uses little of them, but then little of that should be padding of channels. */
+constexpr double LEAST_USE = 0.02, LEAST_PADDED_USE = 0.10, MOST_PADDING = 0.5;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -79,6 +80,14 @@ bool igemm_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     return why == NULL;
 }
 
+/* Whether it is likely to be faster than cuda_mma. Where every block of threads has one tile, which is latency for the most
+ * part, it is in any case. */
+bool is_worth_it(const tconv_igemm_view *view, const tconv_igemm_plan *plan)
+{
+    const double least = tconv_igemm_padding(&view->layer, plan) < MOST_PADDING ? LEAST_USE : LEAST_PADDED_USE;
+    return plan->parameters.tiles <= tconv_hopper_multiprocessors(view->layer.target.device) || plan->use >= least;
+}
+
 } // namespace
 
 double tconv_igemm_cycles(const tconv_layer *layer)
@@ -87,7 +96,7 @@ double tconv_igemm_cycles(const tconv_layer *layer)
     tconv_igemm_choice choice;
     tconv_igemm_plan plan;
     tconv_igemm_view_init(&view, layer);
-    return why_not(&view.layer) == NULL && choose(&view, &choice, &plan) ? plan.cycles : 0;
+    return why_not(&view.layer) == NULL && choose(&view, &choice, &plan) && is_worth_it(&view, &plan) ? plan.cycles : 0;
 }
 
 namespace
@@ -99,10 +108,11 @@ bool igemm_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     tconv_igemm_choice choice;
     tconv_igemm_plan plan;
     tconv_igemm_view_init(&view, layer);
-    if (choose(&view, &choice, &plan) && plan.use >= LEAST_USE)
+    if (choose(&view, &choice, &plan) && is_worth_it(&view, &plan))
         return true;
-    snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * plan.use,
-             100 * LEAST_USE);
+    snprintf(reason, TCONV_REASON_SIZE,
+             "would use %.0f %% of the tensor cores, %.0f %% of that for padding of channels", 100 * plan.use,
+             100 * tconv_igemm_padding(&view.layer, &plan));
     return false;
 }
 
