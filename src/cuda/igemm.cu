@@ -1,6 +1,7 @@
 /*
  * The implicit matrix product: layers with many channels on Hopper's tensor cores, in f32 (TF32, or strict as three products of
- * TF32), f16 and bf16, of any stride up to 16, kernel and dilation; NHWC, and NCHW where images are small.
+ * TF32), f16 and bf16, of any kernel, stride and dilation that give an axis up to 16 phases; NHWC, and NCHW where images are
+ * small. Outputs without a tap are filled by a launch before.
  *
  * A phase (../core/phases.h) is a matrix product for each of its taps: output channels by positions, over input channels. NHWC
  * lies as the tensor cores take it, so that the copy engine brings operands as they are: the input of a tile once for all
@@ -49,7 +50,7 @@ const char *why_not(const tconv_layer *layer)
         if (extents[i] >= MAX_EXTENT)
             return "needs extents below 2^28";
     if (layer->rows.count > TCONV_IGEMM_PHASES || layer->columns.count > TCONV_IGEMM_PHASES)
-        return "needs strides of at most 16";
+        return "needs at most 16 phases of an axis";
     if (layer->rows.count == 0 || layer->columns.count == 0)
         return "needs outputs with taps";
     if (problem->groups > 1 && problem->group_in * (int64_t)problem->element_size % 128 != 0)
