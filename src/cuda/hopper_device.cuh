@@ -30,6 +30,12 @@ __device__ __forceinline__ void barrier_init_done()
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
+/* Waits for as many threads of the block: some of its warps, all that call it. */
+template <int threads> __device__ __forceinline__ void named_barrier_wait()
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");
+}
+
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier)
 {
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");

@@ -1,11 +1,13 @@
 /*
  * The implicit matrix product: layers with many channels on Hopper's tensor cores, in f32 (TF32, or strict as three products of
- * TF32), f16 and bf16, of any stride up to 16, kernel and dilation; NHWC, and NCHW where images are small.
+ * TF32), f16 and bf16, of any kernel, stride and dilation that give an axis up to 16 phases; NHWC, and NCHW where images are
+ * small. Outputs without a tap are filled by a launch before.
  *
  * A phase (../core/phases.h) is a matrix product for each of its taps: output channels by positions, over input channels. NHWC
  * lies as the tensor cores take it, so that the copy engine brings operands as they are: the input of a tile once for all
  * taps, where taps are then offsets into it, or once for each tap, which wastes nothing at borders; a tile may span images.
- * The kernel is in igemm_kernel.cuh, the choice of tiles in igemm_plan.cu, the packed weights in igemm_pack.cu.
+ * The kernel is in igemm_kernel.cuh, the choice of tiles in igemm_plan.cu, the packed weights in igemm_pack.cu; images of one
+ * pixel in NCHW are made one product in igemm_view.cu.
  */
 #include "igemm.h"
 
@@ -17,13 +19,16 @@
 #include "guard.h"
 #include "hopper.h"
 #include "igemm_plan.h"
+#include "igemm_view.h"
+#include "phases_kernels.h"
 
 namespace
 {
 
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in 32 bits */
-/* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
-constexpr double LEAST_USE = 0.10;
+/* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster: what memory bounds
+ * uses little of them, but then little of that should be padding of channels. */
+constexpr double LEAST_USE = 0.02, LEAST_PADDED_USE = 0.10, MOST_PADDING = 0.5;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -45,9 +50,9 @@ const char *why_not(const tconv_layer *layer)
         if (extents[i] >= MAX_EXTENT)
             return "needs extents below 2^28";
     if (layer->rows.count > TCONV_IGEMM_PHASES || layer->columns.count > TCONV_IGEMM_PHASES)
-        return "needs strides of at most 16";
-    if (layer->rows.bias_only != 0 || layer->columns.bias_only != 0)
-        return "needs taps for every output";
+        return "needs at most 16 phases of an axis";
+    if (layer->rows.count == 0 || layer->columns.count == 0)
+        return "needs outputs with taps";
     if (problem->groups > 1 && problem->group_in * (int64_t)problem->element_size % 128 != 0)
         return "needs groups of whole chunks of 128 bytes of channels";
     if (!tconv_hopper_has_code((const void *)tconv_igemm_shapes_of(tconv_igemm_mode_of(layer))[0].kernel,
@@ -56,28 +61,43 @@ const char *why_not(const tconv_layer *layer)
     return NULL;
 }
 
+/* What is chosen for the layer as it is seen; false where no tile fits. */
+bool choose(const tconv_igemm_view *view, tconv_igemm_choice *choice, tconv_igemm_plan *plan)
+{
+    return tconv_igemm_choose(&view->layer, tconv_hopper_multiprocessors(view->layer.target.device), choice, plan);
+}
+
 bool igemm_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
+    tconv_igemm_view view;
     tconv_igemm_choice choice;
     tconv_igemm_plan plan;
-    const char *why = why_not(layer);
-    if (why == NULL && !tconv_igemm_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan))
+    tconv_igemm_view_init(&view, layer);
+    const char *why = why_not(&view.layer);
+    if (why == NULL && !choose(&view, &choice, &plan))
         why = "no tile fits in shared memory";
     if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
     return why == NULL;
 }
 
+/* Whether it is likely to be faster than cuda_mma. Where every block of threads has one tile, which is latency for the most
+ * part, it is in any case. */
+bool is_worth_it(const tconv_igemm_view *view, const tconv_igemm_plan *plan)
+{
+    const double least = tconv_igemm_padding(&view->layer, plan) < MOST_PADDING ? LEAST_USE : LEAST_PADDED_USE;
+    return plan->parameters.tiles <= tconv_hopper_multiprocessors(view->layer.target.device) || plan->use >= least;
+}
+
 } // namespace
 
 double tconv_igemm_cycles(const tconv_layer *layer)
 {
+    tconv_igemm_view view;
     tconv_igemm_choice choice;
     tconv_igemm_plan plan;
-    return why_not(layer) == NULL &&
-                   tconv_igemm_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan)
-               ? plan.cycles
-               : 0;
+    tconv_igemm_view_init(&view, layer);
+    return why_not(&view.layer) == NULL && choose(&view, &choice, &plan) && is_worth_it(&view, &plan) ? plan.cycles : 0;
 }
 
 namespace
@@ -85,24 +105,45 @@ namespace
 
 bool igemm_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
+    tconv_igemm_view view;
     tconv_igemm_choice choice;
     tconv_igemm_plan plan;
-    if (tconv_igemm_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan) &&
-        plan.use >= LEAST_USE)
+    tconv_igemm_view_init(&view, layer);
+    if (choose(&view, &choice, &plan) && is_worth_it(&view, &plan))
         return true;
-    snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * plan.use,
-             100 * LEAST_USE);
+    snprintf(reason, TCONV_REASON_SIZE,
+             "would use %.0f %% of the tensor cores, %.0f %% of that for padding of channels", 100 * plan.use,
+             100 * tconv_igemm_padding(&view.layer, &plan));
     return false;
+}
+
+bool has_bias_only(const tconv_layer *layer)
+{
+    return layer->rows.bias_only > 0 || layer->columns.bias_only > 0;
+}
+
+/* Of the phase tables that lie after the weights, for what fills outputs without a tap. */
+int64_t phase_bytes(const tconv_layer *layer)
+{
+    return has_bias_only(layer) ? (layer->rows.count + layer->columns.count) * (int64_t)sizeof(tconv_phase) : 0;
+}
+
+int64_t weight_bytes(const tconv_igemm_parameters *of)
+{
+    return of->group_slots * of->groups * (int64_t)of->slot_bytes;
 }
 
 tconv_status igemm_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
+    tconv_igemm_view view;
     tconv_igemm_choice choice;
     tconv_igemm_plan plan;
     int64_t size;
-    tconv_igemm_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan);
+    tconv_igemm_view_init(&view, layer);
+    choose(&view, &choice, &plan);
     const tconv_igemm_parameters *of = &plan.parameters;
-    if (!tconv_checked_mul(of->group_slots * of->groups, (int64_t)of->slot_bytes, &size))
+    if (!tconv_checked_mul(of->group_slots * of->groups, (int64_t)of->slot_bytes, &size) ||
+        !tconv_checked_add(size, phase_bytes(layer), &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;
     sizes->scratch = 0;
@@ -110,25 +151,29 @@ tconv_status igemm_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, t
     return TCONV_SUCCESS;
 }
 
-/* What was chosen when the plan was made. */
-void describe_chosen(const tconv_layer *layer, tconv_igemm_plan *plan)
+/* How the layer is seen, and what was chosen for that when the plan was made. */
+void describe_chosen(const tconv_layer *layer, tconv_igemm_view *view, tconv_igemm_plan *plan)
 {
     const tconv_igemm_choice choice = tconv_igemm_choice_of(layer->choice);
-    tconv_igemm_describe(layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
+    tconv_igemm_view_init(view, layer);
+    tconv_igemm_describe(&view->layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
 }
 
 tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, void *packed, void *stream,
                                 tconv_issue *issue)
 {
+    tconv_igemm_view view;
     tconv_igemm_plan plan;
     tconv_igemm_packing packing;
     tconv_cuda_guard guard;
-    describe_chosen(layer, &plan);
+    describe_chosen(layer, &view, &plan);
     memset(&packing, 0, sizeof packing);
+    packing.outputs = view.outputs;
+    packing.out_columns = view.out_columns;
     const tconv_phase_table *const axes[] = {&layer->rows, &layer->columns};
     for (int axis = 0; axis < 2; axis++) {
         packing.kernel_step[axis] = (int)axes[axis]->kernel_step;
-        for (int64_t i = 0; i < axes[axis]->count; i++)
+        for (int64_t i = 0; i < (view.outputs > 1 ? 1 : axes[axis]->count); i++)
             packing.first_kernel[axis][i] = axes[axis]->phases[i].first_kernel;
     }
     packing.from = layer->problem.weight;
@@ -138,6 +183,9 @@ tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, v
     if (status != TCONV_SUCCESS)
         return status;
     status = tconv_igemm_pack(&plan.parameters, &packing, plan.mode, weights, packed, stream, issue);
+    if (status == TCONV_SUCCESS && has_bias_only(layer))
+        status = tconv_cuda_pack_phases(layer, (tconv_phase *)((char *)packed + weight_bytes(&plan.parameters)), stream,
+                                        issue);
     tconv_cuda_leave(&guard);
     return status;
 }
@@ -180,20 +228,59 @@ bool can_store_vectors(const tconv_layer *layer, const tconv_igemm_parameters *o
            (of->paired || problem->group_out % vector == 0) && (uintptr_t)of->dst % (size_t)(vector * element) == 0;
 }
 
+/* Writes the bias to all outputs without a tap. */
+tconv_status fill_bias_only(const tconv_layer *layer, const tconv_igemm_parameters *of,
+                            const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    const tconv_phase *phases = (const tconv_phase *)((const char *)arguments->packed + weight_bytes(of));
+    tconv_cuda_phases_parameters fill;
+    tconv_cuda_guard guard;
+    memset(&fill, 0, sizeof fill);
+    fill.bias = arguments->bias;
+    fill.dst = arguments->dst;
+    fill.rows.phases = phases;
+    fill.rows.count = layer->rows.count;
+    fill.rows.stride = layer->rows.stride;
+    fill.rows.out = problem->h.out;
+    fill.columns.phases = phases + layer->rows.count;
+    fill.columns.count = layer->columns.count;
+    fill.columns.stride = layer->columns.stride;
+    fill.columns.out = problem->w.out;
+    fill.dst_strides = problem->dst;
+    fill.layout = problem->layout;
+    fill.batch = problem->batch;
+    fill.groups = problem->groups;
+    fill.group_out = problem->group_out;
+    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    status = tconv_cuda_fill_bias_only(&fill, problem->dtype, arguments->stream, issue);
+    tconv_cuda_leave(&guard);
+    return status;
+}
+
 tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
+    tconv_igemm_view view;
     tconv_igemm_plan plan;
     CUtensorMap map;
     const int multiprocessors = tconv_hopper_multiprocessors(layer->target.device);
-    describe_chosen(layer, &plan);
+    describe_chosen(layer, &view, &plan);
     tconv_igemm_parameters *parameters = &plan.parameters;
     memset(&map, 0, sizeof map);
     parameters->src = arguments->src;
     parameters->weights = arguments->packed;
     parameters->bias = arguments->bias;
     parameters->dst = arguments->dst;
-    parameters->by_boxes = make_map(layer, parameters, &map);
-    parameters->store_vectors = can_store_vectors(layer, parameters);
+    parameters->bias_outputs = (int)view.outputs;
+    parameters->by_boxes = make_map(&view.layer, parameters, &map);
+    parameters->store_vectors = can_store_vectors(&view.layer, parameters);
+    if (has_bias_only(layer)) {
+        const tconv_status status = fill_bias_only(layer, parameters, arguments, issue);
+        if (status != TCONV_SUCCESS)
+            return status;
+    }
     void *kernel_arguments[] = {parameters, &map};
     return tconv_hopper_launch((const void *)plan.shape.kernel, tconv_igemm_thread_blocks(&plan, multiprocessors),
                                TCONV_IGEMM_THREADS, TCONV_IGEMM_SHARED_MEMORY, kernel_arguments, layer->target.device,

@@ -28,6 +28,7 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
     all_sums<Mode, N> sums;
     const int group = warp / GROUP_WARPS;
     const bool signals = (int)threadIdx.x % (GROUP_WARPS * WARP) == 0;
+    const bool has_pixels = layer.unit_pixel[group][0] < layer.patch; /* else it only keeps the rings turning */
     buffer_walk stage(shared.stage_full, shared.stages, layer.stage_bytes, layer.stages);
     buffer_walk slot(shared.slot_full, shared.slots, layer.slot_bytes, layer.slots);
     ring table = {0, 0};
@@ -73,7 +74,8 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
                     at.weights[unit] = first_weights[unit] + slot.buffer;
                     at.pixels[unit] = first_pixels[unit] + stage.buffer + shift;
                 }
-                multiply_slot<Mode, N>(sums, at, layer.steps, accumulate);
+                if (has_pixels)
+                    multiply_slot<Mode, N>(sums, at, layer.steps, accumulate);
                 pending.release();
                 accumulate = 1;
                 pending.slot = signals ? slot.barrier + EMPTY : 0;

@@ -83,6 +83,7 @@ struct tconv_igemm_parameters {
     int unit_pixel[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS]; /* first position, as pixels of a stage */
 
     int covered;        /* pixels that the units have, each once */
+    int bias_outputs;   /* output channels that follow one another and share an element of bias */
     bool store_vectors; /* NHWC: whether 16 bytes of channels can be stored at once; paired: two columns */
     int stages, slots,
         plane_boxes; /* buffers; plane_boxes: of NCHW as it is, from which the loading warps fill stages */
@@ -115,6 +116,7 @@ struct tconv_igemm_packing {
     int64_t rows; /* of 16 bytes, of one plane */
     int64_t first_kernel[2][TCONV_IGEMM_PHASES];
     int kernel_step[2];
+    int64_t outputs, out_columns; /* see tconv_igemm_view */
 };
 
 tconv_status tconv_igemm_pack(const tconv_igemm_parameters *layer, const tconv_igemm_packing *packing,

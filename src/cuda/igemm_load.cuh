@@ -264,16 +264,74 @@ __device__ __forceinline__ void gather_pixel(const typename Mode::Element *from,
         Quad::put(words[q], to + (((first_quad + q) * TCONV_IGEMM_QUAD) ^ swizzle), plane);
 }
 
-/* Fills stages from src itself, a lane a pixel at a time. */
+/* A stage of pixels whose channels lie apart: neighbouring lanes take neighbouring pixels. `first`: of the chunk's channels of
+ * the pixel at the origin of src. */
 template <class Mode>
-__device__ __forceinline__ void gather(const tconv_igemm_parameters &layer, const shared_layout &shared, int thread)
+__device__ __forceinline__ void gather_pixels(const tconv_igemm_parameters &layer, const shared_layout &shared,
+                                              const stage_origin &origin, const typename Mode::Element *src, int left,
+                                              uint32_t buffer, int thread)
 {
-    using Element = typename Mode::Element;
     constexpr int LEAST = TCONV_IGEMM_STEP / TCONV_IGEMM_QUAD;
     constexpr int COUNT = Mode::STRICT ? LEAST : 16 / quad_of<Mode>::CHANNELS;
     const int quads = layer.row_bytes / TCONV_IGEMM_QUAD;
+#pragma unroll 1
+    for (int pixel = thread; pixel < layer.patch; pixel += LOADERS * WARP) {
+        const pixel_place at(origin, shared.places[pixel]);
+        const int channels = at.exists(layer) ? left : 0;
+        const typename Mode::Element *from =
+            src + at.image * layer.from.n + at.row * layer.from.h + at.column * layer.from.w;
+        const uint32_t swizzle = swizzle_of(layer, pixel), to = buffer + pixel * layer.row_bytes;
+        int quad = 0;
+#pragma unroll 1
+        for (; quad + COUNT <= quads; quad += COUNT)
+            gather_pixel<Mode, COUNT>(from, layer.from.c, channels, to, swizzle, quad, layer.plane_bytes);
+        if (quad < quads)
+            gather_pixel<Mode, LEAST>(from, layer.from.c, channels, to, swizzle, quad, layer.plane_bytes);
+    }
+}
+
+/* The same of channels that are neighbours: neighbouring lanes take neighbouring quads of a pixel. */
+template <class Mode>
+__device__ __forceinline__ void gather_quads(const tconv_igemm_parameters &layer, const shared_layout &shared,
+                                             const stage_origin &origin, const typename Mode::Element *src, int left,
+                                             uint32_t buffer, int thread)
+{
+    using Quad = quad_of<Mode>;
+    constexpr int COUNT = Mode::STRICT ? 2 : 16 / Quad::CHANNELS, STEP = LOADERS * WARP;
+    const int quads = layer.row_bytes / TCONV_IGEMM_QUAD, quads_log2 = 31 - __clz(quads), all = layer.patch * quads;
+#pragma unroll 1
+    for (int number = thread; number < all; number += COUNT * STEP) {
+        uint32_t words[COUNT][Quad::CHANNELS];
+#pragma unroll
+        for (int q = 0; q < COUNT; q++) {
+            const int pixel = min((number + q * STEP) >> quads_log2, layer.patch - 1);
+            const int first = ((number + q * STEP) & (quads - 1)) * Quad::CHANNELS;
+            const pixel_place at(origin, shared.places[pixel]);
+            const int channels = at.exists(layer) ? left - first : 0;
+            const typename Mode::Element *from =
+                src + at.image * layer.from.n + at.row * layer.from.h + at.column * layer.from.w + first;
+#pragma unroll
+            for (int c = 0; c < Quad::CHANNELS; c++)
+                words[q][c] = load_element(from + c, c < channels);
+        }
+#pragma unroll
+        for (int q = 0; q < COUNT; q++) {
+            const int pixel = (number + q * STEP) >> quads_log2, quad = (number + q * STEP) & (quads - 1);
+            if (pixel < layer.patch)
+                Quad::put(words[q],
+                          buffer + pixel * layer.row_bytes + ((quad * TCONV_IGEMM_QUAD) ^ swizzle_of(layer, pixel)),
+                          layer.plane_bytes);
+        }
+    }
+}
+
+/* Fills stages from src itself. */
+template <class Mode>
+__device__ __forceinline__ void gather(const tconv_igemm_parameters &layer, const shared_layout &shared, int thread)
+{
     ring stage = {0, 1};
     find_places(layer, shared, thread);
+    named_barrier_wait<LOADERS * WARP>(); /* gather_quads reads others' places */
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
         tap_walk tap(layer, tile);
@@ -284,22 +342,13 @@ __device__ __forceinline__ void gather(const tconv_igemm_parameters &layer, cons
                 const stage_origin origin(layer, tile, tap, chunk);
                 const uint32_t buffer = shared.stages + stage.at * layer.stage_bytes;
                 const int left = layer.group_in - chunk * layer.chunk_channels;
+                const auto *src =
+                    static_cast<const typename Mode::Element *>(layer.src) + origin.channel * layer.from.c;
                 barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
-#pragma unroll 1
-                for (int pixel = thread; pixel < layer.patch; pixel += LOADERS * WARP) {
-                    const pixel_place at(origin, shared.places[pixel]);
-                    const int channels = at.exists(layer) ? left : 0;
-                    const Element *from = static_cast<const Element *>(layer.src) + at.image * layer.from.n +
-                                          origin.channel * layer.from.c + at.row * layer.from.h +
-                                          at.column * layer.from.w;
-                    const uint32_t swizzle = swizzle_of(layer, pixel), to = buffer + pixel * layer.row_bytes;
-                    int quad = 0;
-#pragma unroll 1
-                    for (; quad + COUNT <= quads; quad += COUNT)
-                        gather_pixel<Mode, COUNT>(from, layer.from.c, channels, to, swizzle, quad, layer.plane_bytes);
-                    if (quad < quads)
-                        gather_pixel<Mode, LEAST>(from, layer.from.c, channels, to, swizzle, quad, layer.plane_bytes);
-                }
+                if (layer.from.c == 1)
+                    gather_quads<Mode>(layer, shared, origin, src, left, buffer, thread);
+                else
+                    gather_pixels<Mode>(layer, shared, origin, src, left, buffer, thread);
                 stage_done(shared, stage.at, thread % WARP);
                 stage.next(layer.stages);
                 tap.next();

@@ -18,7 +18,7 @@ constexpr int THREADS = 256;
 
 /* A row of 16 bytes: where it lies in the weights. */
 struct packed_row {
-    int64_t in, out; /* input channel of the group, output channel of the layer's group; out may be past the last */
+    int64_t in, out; /* input channel of the group; output channel of the layer's group, -1 past the last */
     int64_t kernel_row, kernel_column;
     int group;
     int64_t at; /* its number among rows of all planes, of the first plane */
@@ -66,6 +66,15 @@ __device__ packed_row find_row(const tconv_igemm_parameters &layer, const tconv_
     }
     row.kernel_row = packing.first_kernel[0][row_phase] + (int64_t)(tap / column_taps) * packing.kernel_step[0];
     row.kernel_column = packing.first_kernel[1][column_phase] + (int64_t)(tap % column_taps) * packing.kernel_step[1];
+    if (row.out >= layer.group_out) {
+        row.out = -1;
+    } else if (packing.outputs > 1) {
+        /* Neighbouring outputs of one input take neighbouring elements of the kernel. */
+        const int64_t output = row.out % packing.outputs;
+        row.out /= packing.outputs;
+        row.kernel_row += output / packing.out_columns;
+        row.kernel_column += output % packing.out_columns;
+    }
     row.in = (int64_t)chunk * layer.chunk_channels + (2 * step + quad) * quad_channels;
     row.at = product * planes * 2 * TCONV_IGEMM_M + quad * TCONV_IGEMM_M + m;
     return row;
@@ -105,8 +114,7 @@ __global__ void __launch_bounds__(THREADS)
         Quad big, small;
 #pragma unroll
         for (int i = 0; i < CHANNELS; i++)
-            put(row.out < layer.group_out && row.in + i < layer.group_in ? source[i * packing.from.in]
-                                                                         : from_compute<Element>(0),
+            put(row.out >= 0 && row.in + i < layer.group_in ? source[i * packing.from.in] : from_compute<Element>(0),
                 planes == 2, i, &big, &small);
         to[row.at] = big;
         if (planes == 2)

@@ -15,6 +15,7 @@ constexpr int MAX_BOX = 256;                     /* the copy engine's, of each a
 constexpr int ALIGNMENT = 1024;                  /* of a stage: the swizzle's pattern is as long */
 constexpr int64_t LEAST_COLUMNS = 8;             /* narrower tiles are not tried where there are wider ones */
 
+constexpr int WARP = 32;
 constexpr int PLANE_BOXES = 2;        /* buffers */
 constexpr int PLANE_BOX_PIXELS = 512; /* of one: as many as a tile covers */
 
@@ -23,15 +24,17 @@ constexpr int BUFFERS[][2] = {{2, 2}, {2, 3}, {3, 3}, {3, 4}, {4, 4}, {4, 5}, {5
 
 /*
  * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the second-level
- * cache to each multiprocessor when all load, measured with boxes; of the loading warps that bring src themselves, round,
- * split, or turn planes into pixels; of shared memory; of the memory's writes to each multiprocessor; what a slot costs a
- * warpgroup beside its products, and what adding up each of its sums does in strict f32, plainly and with compensation; at the
- * end of a tile, until it is stored. NCHW takes longer than that throughout: what was measured, over what was estimated.
+ * cache to each multiprocessor when all load; of the loading warps that bring src themselves, round or split it, or turn
+ * planes into pixels; of shared memory; of the memory's writes to each multiprocessor; what a slot costs a warpgroup beside
+ * its products, and what adding up each of its sums does in strict f32, plainly and with compensation; at the end of a tile,
+ * until it is stored, and of NCHW for each 32 outputs more; of a second launch. Fitted to the times of 45 layers in both
+ * layouts and three kinds of arithmetic. Last the share of its products that a tile's time is longer by, so that of two tiles
+ * that wait equally long for something else the one with fewer products is taken.
  */
-constexpr double LATENCY = 1200, L2_BYTES = 29, GATHER_BYTES = 4, ROUND_BYTES = 50, SPLIT_BYTES = 25, TURN_BYTES = 25,
-                 TURN_SPLIT_BYTES = 15, SHARED_BYTES = 128, WRITE_BYTES = 18, SLOT_CYCLES = 60,
-                 STRICT_SLOT_CYCLES = 600, ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 9, TILE_CYCLES = 3500,
-                 NCHW_TIMES = 1.45;
+constexpr double LATENCY = 560, L2_BYTES = 31, GATHER_BYTES = 2.5, CONVERT_BYTES = 12, TURN_BYTES = 11,
+                 SHARED_BYTES = 128, WRITE_BYTES = 10, SLOT_CYCLES = 60, STRICT_SLOT_CYCLES = 850, ADD_CYCLES = 1.5,
+                 COMPENSATED_CYCLES = 26, TILE_CYCLES = 4000, ROW_CYCLES = 2.4, FILL_CYCLES = 4000,
+                 PRODUCT_SHARE = 0.02;
 
 int64_t round_up(int64_t value, int64_t multiple)
 {
@@ -115,6 +118,8 @@ void describe_layer(const tconv_layer *layer, tconv_igemm_plan *plan)
     to->from = problem->src;
     to->to = problem->dst;
     to->channels_last = problem->layout == TCONV_NHWC;
+    to->by_boxes = to->channels_last &&
+                   (problem->src.n | problem->src.h | problem->src.w) * element % TCONV_HOPPER_BOX_ALIGNMENT == 0;
     to->flat = space.flat;
     to->merged = is_merged(layer);
     to->images = (int)space.images;
@@ -151,12 +156,12 @@ int units_of(const tconv_igemm_shape *shape)
 
 /* Which blocks and pixels the units take: as many different blocks as the tile has, then different pixels. Where units are
  * paired, the two of a warpgroup are neighbouring blocks. */
-void describe_units(const tconv_igemm_choice *choice, tconv_igemm_plan *plan)
+void describe_units(const tconv_layer *layer, const tconv_igemm_choice *choice, tconv_igemm_plan *plan)
 {
     tconv_igemm_parameters *to = &plan->parameters;
     const int units = plan->shape.units, block_units = units_of(&plan->shape) / choice->tile_blocks;
-    to->paired =
-        to->merged && !to->channels_last && to->column_phases % 2 == 0 && units == 2 && choice->tile_blocks > 1;
+    to->paired = to->merged && !to->channels_last && to->column_phases % 2 == 0 && layer->columns.bias_only == 0 &&
+                 units == 2 && choice->tile_blocks > 1;
     for (int group = 0; group < TCONV_IGEMM_GROUPS; group++)
         for (int unit = 0; unit < units; unit++) {
             const bool across = to->paired && choice->tile_blocks == 2;
@@ -179,6 +184,7 @@ void describe_planes(const tconv_layer *layer, const tconv_igemm_choice *choice,
         choice->images * run * to->row_bytes > (int64_t)PLANE_BOX_PIXELS * to->row_bytes)
         return;
     to->box_columns = (int)run;
+    to->by_boxes = true;
     to->plane_boxes = PLANE_BOXES;
     to->plane_box_bytes = (uint32_t)(choice->images * run * to->row_bytes);
 }
@@ -253,6 +259,21 @@ int64_t most_slots(const tconv_layer *layer, const tconv_igemm_parameters *of)
     return of->chunks * layer->rows.max_taps * layer->columns.max_taps;
 }
 
+/* Cycles in which outputs without a tap are filled, by a launch of its own. */
+double fill_cycles(const tconv_layer *layer, int multiprocessors)
+{
+    const tconv_problem *problem = &layer->problem;
+    int64_t outputs[2] = {0, 0};
+    for (int64_t i = 0; i < layer->rows.count; i++)
+        outputs[0] += layer->rows.phases[i].outputs;
+    for (int64_t i = 0; i < layer->columns.count; i++)
+        outputs[1] += layer->columns.phases[i].outputs;
+    const double pixels = (double)problem->h.out * (double)problem->w.out - (double)outputs[0] * (double)outputs[1];
+    const double bytes =
+        pixels * (double)problem->batch * (double)problem->out_channels * (double)problem->element_size;
+    return bytes > 0 ? FILL_CYCLES + bytes / (WRITE_BYTES * multiprocessors) : 0;
+}
+
 /*
  * Cycles of the multiprocessor with most tiles. The roles work side by side: the slowest of them counts, and each needs its
  * buffers for as long as it and its neighbour take with one.
@@ -261,7 +282,8 @@ double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int mult
 {
     const tconv_igemm_parameters *of = &plan->parameters;
     const bool strict = plan->mode == TCONV_IGEMM_STRICT, converts = of->chunk_channels * 4 == of->row_bytes;
-    const double N = plan->shape.N, units = units_of(&plan->shape);
+    const int groups = of->unit_pixel[1][0] < of->patch ? 2 : 1; /* that have pixels */
+    const double N = plan->shape.N, units = groups * plan->shape.units;
     const double phases = of->merged ? 1 : (double)of->row_phases * of->column_phases;
     const double taps = of->merged ? 1 : (double)(layer->problem.h.kernel * layer->problem.w.kernel) / phases;
     const double stage_taps = of->per_tap ? 1 : taps;
@@ -273,22 +295,26 @@ double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int mult
                           SHARED_BYTES;
     const double add =
         strict ? N * plan->shape.units / 2 * (plan->shape.long_sums ? COMPENSATED_CYCLES : ADD_CYCLES) : 0;
-    const double alone = products / TCONV_IGEMM_GROUPS * N / 2 + (strict ? STRICT_SLOT_CYCLES : SLOT_CYCLES) + add;
+    const double alone = products / groups * N / 2 + (strict ? STRICT_SLOT_CYCLES : SLOT_CYCLES) + add;
     const double multiply = fmax(fmax(products * N / 2, memory), alone);
     /* Of a stage: what the loading warps do, and what the copy engine brings. */
-    const double own = of->channels_last     ? !converts ? 0 : bytes / (strict ? SPLIT_BYTES : ROUND_BYTES)
-                       : of->plane_boxes > 0 ? bytes / (strict ? TURN_SPLIT_BYTES : TURN_BYTES)
-                                             : bytes / GATHER_BYTES;
-    const double box = of->channels_last ? bytes : of->plane_boxes > 0 ? of->plane_box_bytes * stage_taps / taps : 0;
+    const double own = !of->by_boxes        ? bytes / GATHER_BYTES
+                       : !of->channels_last ? bytes / TURN_BYTES
+                       : converts           ? bytes / CONVERT_BYTES
+                                            : 0;
+    const double box = !of->by_boxes ? 0 : of->channels_last ? bytes : of->plane_box_bytes * stage_taps / taps;
     const double load = own + box / L2_BYTES;
     const double traffic = box / L2_BYTES / stage_taps + of->slot_bytes / L2_BYTES;
     const double stage_wait = (LATENCY + load + stage_taps * (traffic + multiply)) / of->stages / stage_taps;
     const double slot_wait = (LATENCY + traffic + multiply) / of->slots;
     const double slot = fmax(fmax(multiply, traffic), fmax(fmax(stage_wait, slot_wait), own / stage_taps));
-    const double stored = units * N * TCONV_IGEMM_M * (double)layer->problem.element_size;
-    const double tile = fmax(of->chunks * taps * slot + TILE_CYCLES, stored / WRITE_BYTES);
-    const double cycles = tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + LATENCY;
-    return of->channels_last ? cycles : cycles * NCHW_TIMES;
+    const double stored = (double)tconv_min(of->covered, of->patch) * of->tile_blocks * TCONV_IGEMM_M *
+                          (double)layer->problem.element_size;
+    const double rows = of->channels_last ? 0 : stored / (double)layer->problem.element_size / WARP;
+    const double end = TILE_CYCLES + rows * ROW_CYCLES;
+    const double tile =
+        fmax(of->chunks * taps * slot + end, stored / WRITE_BYTES) + of->chunks * taps * multiply * PRODUCT_SHARE;
+    return tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + LATENCY + fill_cycles(layer, multiprocessors);
 }
 
 /* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
@@ -357,13 +383,21 @@ bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *ch
     plan->mode = tconv_igemm_mode_of(layer);
     plan->shape = tconv_igemm_shapes_of(plan->mode)[choice->shape];
     describe_layer(layer, plan);
-    describe_units(choice, plan);
+    describe_units(layer, choice, plan);
     if (!describe_tile(layer, choice, multiprocessors, plan) || !describe_buffers(layer, plan) ||
         (!plan->shape.long_sums && most_slots(layer, &plan->parameters) > TCONV_IGEMM_MAX_SLOTS))
         return false;
     plan->cycles = estimate(layer, plan, multiprocessors);
     plan->use = use_of(layer, plan, multiprocessors);
     return true;
+}
+
+double tconv_igemm_padding(const tconv_layer *layer, const tconv_igemm_plan *plan)
+{
+    const tconv_igemm_parameters *of = &plan->parameters;
+    const double in = (double)layer->problem.group_in / ((double)of->chunks * of->chunk_channels);
+    const double out = (double)layer->problem.group_out / ((double)of->channel_blocks * TCONV_IGEMM_M);
+    return 1 - in * out;
 }
 
 bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice *best,

@@ -26,7 +26,10 @@ struct tconv_igemm_plan {
 bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice *best,
                         tconv_igemm_plan *best_plan);
 
-/* The cycles that cuda_igemm is estimated to take with the layer; 0 where it does not support it. */
+/* The share of a plan's products that have no channel, of input or output. */
+double tconv_igemm_padding(const tconv_layer *layer, const tconv_igemm_plan *plan);
+
+/* The cycles that cuda_igemm is estimated to take with the layer; 0 where it does not support it or does not suit it. */
 double tconv_igemm_cycles(const tconv_layer *layer);
 
 /* Blocks of threads that take the tiles in turn. */

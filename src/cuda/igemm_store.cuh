@@ -306,9 +306,10 @@ template <class Mode> struct unit_place {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int row = lane / 4 + 8 * i;
-            bias[i] = layer.bias != NULL && row < channels
-                          ? to_compute(static_cast<const Element *>(layer.bias)[first + row])
-                          : 0.0f;
+            bias[i] =
+                layer.bias != NULL && row < channels
+                    ? to_compute(static_cast<const Element *>(layer.bias)[(int)(first + row) / layer.bias_outputs])
+                    : 0.0f;
         }
     }
 };
@@ -379,6 +380,8 @@ __device__ __forceinline__ void store_sums(const tconv_igemm_parameters &layer, 
         }
 #pragma unroll
     for (int unit = 0; unit < Mode::UNITS; unit++) {
+        if (layer.unit_pixel[group][unit] >= layer.patch)
+            continue; /* none is there */
         const int64_t *of_unit = outputs + layer.unit_pixel[group][unit];
         store_half<Mode, N, 0>(layer, sums[unit], places[unit], of_unit, staged, lane);
         store_half<Mode, N, N / 4>(layer, sums[unit], places[unit], of_unit, staged, lane);

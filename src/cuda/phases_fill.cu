@@ -3,8 +3,11 @@
  * residues of rows or columns have no phase, and their outputs are the bias.
  *
  * A block takes up to ROWS output rows of one plane (an image and channel in NCHW, an image in NHWC) and a stretch along
- * them. Whether a row or a column belongs to a phase is looked up once for each, not for each output.
+ * them. Whether a row or a column belongs to a phase is looked up once for each, not for each output. In NHWC a thread stores
+ * 16 bytes of channels at once where they lie so.
  */
+#include <cstdint>
+
 #include "element.cuh"
 #include "phases_kernels.h"
 
@@ -14,7 +17,8 @@ namespace
 constexpr int THREADS = 256;
 constexpr int ROWS = 64; /* of a tile: enough that what a tile costs to find is small beside its outputs */
 
-/* How the outputs are cut into tiles, elements along a row neighbours: columns in NCHW, columns and channels in NHWC. */
+/* How the outputs are cut into tiles, elements along a row neighbours: columns in NCHW; in NHWC columns and channels, or
+ * vectors of these. */
 struct cut {
     int64_t planes, plane_channels, row_length, row_tiles, stretches, tiles;
     int lanes_log2; /* threads along a row */
@@ -35,7 +39,7 @@ __device__ bool has_phase(const tconv_cuda_axis &axis, int64_t output)
     return low < axis.count && axis.phases[low].residue == residue;
 }
 
-template <class Element>
+template <class Element, int count>
 __device__ __forceinline__ void fill_tile(const tconv_cuda_phases_parameters &layer, const cut &cut, uint64_t number,
                                           const bool (&row_has_phase)[ROWS])
 {
@@ -50,19 +54,21 @@ __device__ __forceinline__ void fill_tile(const tconv_cuda_phases_parameters &la
     const bool nhwc = layer.layout == TCONV_NHWC;
     const int64_t column = nhwc ? (int64_t)((uint64_t)element / (uint64_t)cut.plane_channels) : element;
     const int64_t image = nhwc ? plane : (int64_t)((uint64_t)plane / (uint64_t)cut.plane_channels);
-    const int64_t channel = nhwc ? element - column * cut.plane_channels : plane - image * cut.plane_channels;
+    const int64_t channel = nhwc ? (element - column * cut.plane_channels) * count : plane - image * cut.plane_channels;
     const bool column_has_phase = has_phase(layer.columns, column);
-    const Element value =
-        layer.bias != NULL ? static_cast<const Element *>(layer.bias)[channel] : from_compute<Element>(0);
+    element_vector<Element, count> value;
+    for (int i = 0; i < count; i++)
+        value.at[i] =
+            layer.bias != NULL ? static_cast<const Element *>(layer.bias)[channel + i] : from_compute<Element>(0);
     Element *dst = static_cast<Element *>(layer.dst) + image * layer.dst_strides.n + channel * layer.dst_strides.c +
                    row_tile * ROWS * layer.dst_strides.h + column * layer.dst_strides.w;
     const int rows = (int)min((int64_t)ROWS, layer.rows.out - row_tile * ROWS);
     for (int row = (int)threadIdx.x >> cut.lanes_log2; row < rows; row += THREADS >> cut.lanes_log2)
         if (!column_has_phase || !row_has_phase[row])
-            dst[row * layer.dst_strides.h] = value;
+            *reinterpret_cast<element_vector<Element, count> *>(dst + row * layer.dst_strides.h) = value;
 }
 
-template <class Element>
+template <class Element, int count>
 __global__ void __launch_bounds__(THREADS)
     fill_bias_only(const __grid_constant__ tconv_cuda_phases_parameters layer, const __grid_constant__ cut cut)
 {
@@ -72,9 +78,18 @@ __global__ void __launch_bounds__(THREADS)
         if (threadIdx.x < ROWS)
             row_has_phase[threadIdx.x] = has_phase(layer.rows, row_tile * ROWS + threadIdx.x);
         __syncthreads();
-        fill_tile<Element>(layer, cut, number, row_has_phase);
+        fill_tile<Element, count>(layer, cut, number, row_has_phase);
         __syncthreads();
     }
+}
+
+/* Whether the channels of every pixel of dst are whole vectors of so many elements. */
+bool are_vectors(const tconv_cuda_phases_parameters *layer, int64_t count, size_t element_size)
+{
+    const tconv_strides *strides = &layer->dst_strides;
+    return layer->layout == TCONV_NHWC && layer->groups * layer->group_out % count == 0 && strides->n % count == 0 &&
+           strides->h % count == 0 && strides->w % count == 0 &&
+           (uintptr_t)layer->dst % ((size_t)count * element_size) == 0;
 }
 
 } // namespace
@@ -82,13 +97,21 @@ __global__ void __launch_bounds__(THREADS)
 tconv_status tconv_cuda_fill_bias_only(const tconv_cuda_phases_parameters *parameters, tconv_dtype dtype, void *stream,
                                        tconv_issue *issue)
 {
-    static const void *const kernels[] = {(const void *)fill_bias_only<float>, (const void *)fill_bias_only<double>,
-                                          (const void *)fill_bias_only<__half>,
-                                          (const void *)fill_bias_only<__nv_bfloat16>};
+    static const struct {
+        const void *one, *vector;
+        int count;
+        size_t element_size;
+    } kernels[] = {
+        {(const void *)fill_bias_only<float, 1>, (const void *)fill_bias_only<float, 4>, 4, sizeof(float)},
+        {(const void *)fill_bias_only<double, 1>, (const void *)fill_bias_only<double, 2>, 2, sizeof(double)},
+        {(const void *)fill_bias_only<__half, 1>, (const void *)fill_bias_only<__half, 8>, 8, sizeof(__half)},
+        {(const void *)fill_bias_only<__nv_bfloat16, 1>, (const void *)fill_bias_only<__nv_bfloat16, 8>, 8,
+         sizeof(__nv_bfloat16)}};
     tconv_cuda_phases_parameters layer = *parameters;
+    const bool vectors = are_vectors(&layer, kernels[dtype].count, kernels[dtype].element_size);
     const bool nhwc = layer.layout == TCONV_NHWC;
     cut cut;
-    cut.plane_channels = layer.groups * layer.group_out;
+    cut.plane_channels = layer.groups * layer.group_out / (vectors ? kernels[dtype].count : 1);
     cut.planes = nhwc ? layer.batch : layer.batch * cut.plane_channels;
     cut.row_length = nhwc ? layer.columns.out * cut.plane_channels : layer.columns.out;
     cut.lanes_log2 = 0;
@@ -98,5 +121,6 @@ tconv_status tconv_cuda_fill_bias_only(const tconv_cuda_phases_parameters *param
     cut.stretches = ((cut.row_length - 1) >> cut.lanes_log2) + 1;
     cut.tiles = cut.planes * cut.row_tiles * cut.stretches;
     void *arguments[] = {&layer, &cut};
-    return tconv_cuda_launch(kernels[dtype], cut.tiles, THREADS, arguments, stream, issue);
+    return tconv_cuda_launch(vectors ? kernels[dtype].vector : kernels[dtype].one, cut.tiles, THREADS, arguments,
+                             stream, issue);
 }

@@ -28,7 +28,7 @@ constexpr int LEAST_BULK = 384; /* bytes of a row; a bulk copy takes 28 cycles, 
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
 constexpr double LEAST_USE = 0.08;
 /* cuda_igemm is taken where it is estimated at less than this share of the time: estimates are off by as much. */
-constexpr double IGEMM_SHARE = 0.6;
+constexpr double IGEMM_SHARE = 0.95;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -93,10 +93,9 @@ bool wgmma_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
                  100 * LEAST_USE);
         return false;
     }
-    const double igemm = tconv_igemm_cycles(layer);
-    if (igemm > 0 && igemm < IGEMM_SHARE * made.cycles) {
-        snprintf(reason, TCONV_REASON_SIZE, "cuda_igemm is estimated at %.0f %% of its time",
-                 100 * igemm / made.cycles);
+    const double igemm = tconv_igemm_cycles(layer), whole = tconv_wgmma_whole_cycles(&made);
+    if (igemm > 0 && igemm < IGEMM_SHARE * whole) {
+        snprintf(reason, TCONV_REASON_SIZE, "cuda_igemm is estimated at %.0f %% of its time", 100 * igemm / whole);
         return false;
     }
     return true;

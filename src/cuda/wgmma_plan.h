@@ -28,6 +28,9 @@ void tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
 /* Makes the plan of an earlier choice again. */
 void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made);
 
+/* The cycles that the layer is estimated to take in this tile: closer than made->cycles, by which tiles are compared. */
+double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made);
+
 /* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
 double tconv_wgmma_use(const tconv_layer *layer, const tconv_wgmma_plan *made, int multiprocessors);
 
