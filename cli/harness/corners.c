@@ -61,6 +61,7 @@ static const family families[] = {
     {"images of one pixel, groups", "n=3 ci=128 h=1 w=1 co=66 k=2x5 p=0x1 g=2 b=1", 0, 0},
     {"images of one pixel, channels apart", "n=5 ci=40 h=1 w=1 co=24 k=3 b=1 ss=96x2x1x1", 0, 0},
     {"outputs without taps, many channels", "n=2 ci=64 h=5 w=9 co=72 k=3 s=5x4 d=2x1 b=1", 0, 0},
+    {"a spread kernel over small images", "n=8 ci=20 h=6 w=6 co=8 k=5 d=5 b=1", 0, 0},
     {"channels that are no whole vectors", "n=3 ci=37 h=6 w=7 co=41 k=3 p=1 b=1", 0, 0},
     {"huge stride over one pixel", "ci=3 h=1 w=1 co=4 k=3x2 s=1099511627776x1099511627776 b=1", 0, 0},
     {"huge dilation of one tap", "ci=3 h=4 w=5 co=4 k=1 d=1099511627776 s=2 b=1", 0, 0},

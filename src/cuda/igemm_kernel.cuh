@@ -156,7 +156,7 @@ __global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_ige
     extern __shared__ __align__(1024) char buffers[];
     __shared__ __align__(8) uint64_t barriers[BARRIERS];
     __shared__ int64_t outputs[TABLES * TCONV_IGEMM_MAX_PIXELS];
-    __shared__ uint32_t places[TCONV_IGEMM_MAX_PATCH];
+    __shared__ uint32_t places[TCONV_IGEMM_PLACES];
     const shared_layout shared = lay_out(layer, barriers, outputs, places, buffers);
     /* Through a shuffle, so that the compiler knows that it is one number for the warp. */
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;

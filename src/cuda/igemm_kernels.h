@@ -24,7 +24,7 @@
 #define TCONV_IGEMM_STEP       32  /* bytes of K of one product */
 #define TCONV_IGEMM_PHASES     16  /* the most of an axis */
 #define TCONV_IGEMM_MAX_PIXELS 512 /* that a tile covers */
-#define TCONV_IGEMM_MAX_PATCH  768 /* pixels of a stage that the loading warps fill */
+#define TCONV_IGEMM_PLACES     768 /* pixels of a stage that there is a table of; of NCHW the most */
 #define TCONV_IGEMM_STAGED     16  /* rows of M that a warp stages at once */
 
 /* What a warp stages at once: 16 rows of M by half of a unit's pixels. Of NHWC a pixel after another, of NCHW a row of M

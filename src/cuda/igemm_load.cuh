@@ -210,25 +210,37 @@ template <class Half> __device__ __forceinline__ uint32_t load_element(const Hal
     return exists ? *reinterpret_cast<const uint16_t *>(from) : 0;
 }
 
-/* Where a stage's pixels lie from its first one: image, row and column, ten bits each. */
-constexpr int PLACE_BITS = 10, PLACE_MASK = (1 << PLACE_BITS) - 1;
+/* Where a stage's pixels lie from its first one: image, row and column in one word. A box has at most 256 images and rows; a
+ * stage of one row may be of several boxes. */
+constexpr int ROW_BITS = 8, COLUMN_BITS = 12, ROW_MASK = (1 << ROW_BITS) - 1, COLUMN_MASK = (1 << COLUMN_BITS) - 1;
 
-/* Finds it for the pixels that this thread fills. */
+__device__ __forceinline__ uint32_t find_place(const tconv_igemm_parameters &layer, int pixel)
+{
+    const int image = pixel / layer.image_pixels, of_image = pixel - image * layer.image_pixels;
+    const int row = of_image / layer.pitch, column = of_image - row * layer.pitch;
+    return image << (ROW_BITS + COLUMN_BITS) | row << COLUMN_BITS | column;
+}
+
+/* Makes a table of it. */
 __device__ __forceinline__ void find_places(const tconv_igemm_parameters &layer, const shared_layout &shared,
                                             int thread)
 {
-    for (int pixel = thread; pixel < layer.patch; pixel += LOADERS * WARP) {
-        const int image = pixel / layer.image_pixels, of_image = pixel - image * layer.image_pixels;
-        const int row = of_image / layer.pitch, column = of_image - row * layer.pitch;
-        shared.places[pixel] = image << 2 * PLACE_BITS | row << PLACE_BITS | column;
-    }
+    for (int pixel = thread; pixel < min(layer.patch, TCONV_IGEMM_PLACES); pixel += LOADERS * WARP)
+        shared.places[pixel] = find_place(layer, pixel);
+}
+
+/* The same of any pixel: stages that the copy engine was to fill, but cannot, may have more than the table. */
+__device__ __forceinline__ uint32_t place_of(const tconv_igemm_parameters &layer, const shared_layout &shared,
+                                             int pixel)
+{
+    return pixel < TCONV_IGEMM_PLACES ? shared.places[pixel] : find_place(layer, pixel);
 }
 
 struct pixel_place {
     int image, row, column;
     __device__ __forceinline__ pixel_place(const stage_origin &origin, uint32_t place)
-        : image(origin.image + (int)(place >> 2 * PLACE_BITS)),
-          row(origin.row + (int)(place >> PLACE_BITS & PLACE_MASK)), column(origin.column + (int)(place & PLACE_MASK))
+        : image(origin.image + (int)(place >> (ROW_BITS + COLUMN_BITS))),
+          row(origin.row + (int)(place >> COLUMN_BITS & ROW_MASK)), column(origin.column + (int)(place & COLUMN_MASK))
     {
     }
     __device__ __forceinline__ bool exists(const tconv_igemm_parameters &layer) const
@@ -276,7 +288,7 @@ __device__ __forceinline__ void gather_pixels(const tconv_igemm_parameters &laye
     const int quads = layer.row_bytes / TCONV_IGEMM_QUAD;
 #pragma unroll 1
     for (int pixel = thread; pixel < layer.patch; pixel += LOADERS * WARP) {
-        const pixel_place at(origin, shared.places[pixel]);
+        const pixel_place at(origin, place_of(layer, shared, pixel));
         const int channels = at.exists(layer) ? left : 0;
         const typename Mode::Element *from =
             src + at.image * layer.from.n + at.row * layer.from.h + at.column * layer.from.w;
@@ -306,7 +318,7 @@ __device__ __forceinline__ void gather_quads(const tconv_igemm_parameters &layer
         for (int q = 0; q < COUNT; q++) {
             const int pixel = min((number + q * STEP) >> quads_log2, layer.patch - 1);
             const int first = ((number + q * STEP) & (quads - 1)) * Quad::CHANNELS;
-            const pixel_place at(origin, shared.places[pixel]);
+            const pixel_place at(origin, place_of(layer, shared, pixel));
             const int channels = at.exists(layer) ? left - first : 0;
             const typename Mode::Element *from =
                 src + at.image * layer.from.n + at.row * layer.from.h + at.column * layer.from.w + first;

@@ -207,7 +207,7 @@ bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, i
     to->image_pixels = (int)(patch_rows * pitch);
     to->patch = choice->images * to->image_pixels;
     to->boxes = (int)tconv_ceil_div(pitch, MAX_BOX);
-    if (pitch % to->boxes != 0 || (!to->channels_last && to->patch > TCONV_IGEMM_MAX_PATCH))
+    if (pitch % to->boxes != 0 || (!to->channels_last && to->patch > TCONV_IGEMM_PLACES))
         return false;
     to->box_columns = (int)pitch / to->boxes;
     describe_planes(layer, choice, to);
