@@ -634,6 +634,22 @@ def test_tf32_follows_pytorchs_flag(cuda, calls):
 
 
 @pytest.mark.cuda
+def test_strides_without_cudnn(cuda):
+    x, weight, _ = tensors(cuda, bias=False)
+    x = x.contiguous(memory_format=torch.channels_last)
+    strides = set()
+    for enabled in (True, False):
+        before = torch._C._get_cudnn_enabled()
+        torch._C._set_cudnn_enabled(enabled)
+        try:
+            same(tt.conv_transpose2d(x, weight), F.conv_transpose2d(x, weight))
+            strides.add(F.conv_transpose2d(x, weight).stride())
+        finally:
+            torch._C._set_cudnn_enabled(before)
+    assert len(strides) == 2
+
+
+@pytest.mark.cuda
 def test_current_stream_is_used(cuda):
     x, weight, bias = tensors(cuda, x=(8, 64, 64, 64), weight=(64, 64, 3, 3))
     expected = F.conv_transpose2d(2 * x, weight, bias)
