@@ -331,9 +331,10 @@ def _autocast(device_type: str, *tensors: Tensor | None) -> list[Any]:
     return [
         tensor
         if tensor is None
-        or tensor.dtype in (dtype, torch.float64)
+        or tensor.dtype is dtype
+        or tensor.dtype is torch.float64
         or not tensor.is_floating_point()
-        or tensor.device.type != device_type
+        or not (tensor.is_cuda if device_type == "cuda" else tensor.is_cpu)
         else tensor.to(dtype)
         for tensor in tensors
     ]
