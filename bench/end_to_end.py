@@ -12,7 +12,8 @@ unet: four levels of double convolutions, up by 2 x 2 transposed convolutions of
 Before and after are two copies of one network, called from Python, eager and with --compile also through
 torch.compile, in turn, before first in one round and after in the next. A training step is zero_grad, forward, loss,
 backward and the optimizer's step (dcgan Adam, the others SGD with momentum). strict is allow_tf32 off, tf32 on, bf16
-autocast. Each setting of cudnn.benchmark has a process of its own. A speed-up is the time before over the time after.
+autocast, entered for every call. Each setting of cudnn.benchmark has a process of its own. A speed-up is the time
+before over the time after.
 
 Then both train from the same weights on the same data, and the losses of every step have to agree. So does a third:
 the network before once more, its weights changed at random by one rounding step. By as much as that one drifts away,
@@ -209,12 +210,14 @@ def compare_inference(setting, before, after, x, options):
     models = {"before": copy.deepcopy(before).eval(), "after": copy.deepcopy(after).eval()}
     if setting.mode == "compile":
         models = {name: torch.compile(model) for name, model in models.items()}
-    with eager_timing.precision(setting.precision, options.device):
-        results = {name: model(x) for name, model in models.items()}
-        off = eager_timing.difference(results["after"], results["before"])[1]
-        runs = {name: lambda model=model: model(x) for name, model in models.items()}
-        times = eager_timing.in_turn(runs, options.device, options.rounds)
-    return with_speedup(times), off
+
+    def run(model):
+        with eager_timing.precision(setting.precision, options.device):  # autocast keeps no weights for the next call
+            return model(x)
+
+    runs = {name: lambda model=model: run(model) for name, model in models.items()}
+    off = eager_timing.difference(runs["after"](), runs["before"]())[1]
+    return with_speedup(eager_timing.in_turn(runs, options.device, options.rounds)), off
 
 
 def with_speedup(times):

@@ -1,7 +1,8 @@
-"""What the seven problems share: the models and their sizes, in KernelBench's interface.
+"""What the seven problems share, in KernelBench's interface.
 
-A problem's file has Model and ModelNew, which are made with *get_init_inputs() and called with *get_inputs(). Models
-that are made after the same torch.manual_seed have the same weights.
+A problem's file has Model, of PyTorch's layer, and ModelNew, the same of tconv's. Both are made with *get_init_inputs()
+and called with *get_inputs(); their constructors take what KernelBench's take, in its order. Models that are made after
+the same torch.manual_seed have the same weights.
 """
 
 import dataclasses
@@ -9,47 +10,23 @@ import dataclasses
 import torch
 from torch import nn
 
-import tconv.torch
-
 Size = int | tuple[int, int]
 
 # cut: small enough to try on any machine, every kernel, stride, padding, dilation and group kept.
 CUT_BATCH, CUT_IMAGE, CUT_CHANNELS = 2, 16, 4
 
 
-class _Model(nn.Module):
-    layer: type[nn.ConvTranspose2d]
+class OneLayer(nn.Module):
+    """A model that is one layer. What its constructor takes differs from problem to problem."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Size,
-        stride: Size = 1,
-        padding: Size = 0,
-        dilation: Size = 1,
-        groups: int = 1,
-        bias: bool = False,
-    ):
+    kind: type[nn.ConvTranspose2d]
+
+    def __init__(self, *arguments, **settings):
         super().__init__()
-        self.conv_transpose2d = self.layer(
-            in_channels, out_channels, kernel_size, stride, padding, groups=groups, bias=bias, dilation=dilation
-        )
+        self.conv_transpose2d = self.kind(*arguments, **settings)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.conv_transpose2d(x)
-
-
-class Model(_Model):
-    """PyTorch's layer."""
-
-    layer = nn.ConvTranspose2d
-
-
-class ModelNew(_Model):
-    """tconv's."""
-
-    layer = tconv.torch.ConvTranspose2d
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +37,7 @@ class Problem:
     width: int
     out_channels: int
     kernel_size: Size
-    stride: Size = 1
-    padding: Size = 0
-    dilation: Size = 1
-    groups: int = 1
+    settings: tuple[Size, ...] = ()  # what the constructor is given beyond that, in its order
 
     @property
     def input_shape(self) -> tuple[int, int, int, int]:
@@ -73,15 +47,7 @@ class Problem:
         return [torch.rand(self.input_shape)]
 
     def get_init_inputs(self) -> list[Size]:
-        return [
-            self.in_channels,
-            self.out_channels,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.groups,
-        ]
+        return [self.in_channels, self.out_channels, self.kernel_size, *self.settings]
 
     def cut(self) -> "Problem":
         return dataclasses.replace(

@@ -3,6 +3,7 @@ workloads.csv, and both scripts run on the CPU and find what they compare right.
 
 import csv
 import importlib
+import inspect
 import json
 import os
 import pathlib
@@ -43,6 +44,29 @@ def test_problem_is_the_layer_of_the_workload(case):
         assert layer.output_padding == (row["oph"], row["opw"])
         assert layer.dilation == (row["dh"], row["dw"])
         assert layer.groups == row["g"]
+
+
+# What KernelBench's constructors take after in_channels, out_channels and kernel_size, in its order.
+SETTINGS = {
+    "kb57": ["stride", "padding", "output_padding", "groups", "bias"],
+    "kb65": ["stride", "padding", "output_padding", "groups", "bias"],
+    "kb69": ["stride", "padding", "output_padding", "dilation", "groups", "bias"],
+    "kb71": ["stride", "padding", "output_padding", "groups", "bias"],
+    "kb75": ["stride", "padding", "dilation", "groups", "bias"],
+    "kb78": ["stride", "padding", "bias"],
+    "kb81": ["stride", "padding", "dilation", "bias"],
+}
+VALUES = {"stride": (4, 4), "padding": (2, 2), "output_padding": (1, 1), "dilation": (3, 3), "groups": 2, "bias": True}
+
+
+def test_constructors_are_kernelbenchs(case):
+    module = case[1]
+    names = SETTINGS[module.__name__]
+    for kind in (module.Model, module.ModelNew):
+        assert list(inspect.signature(kind).parameters) == ["in_channels", "out_channels", "kernel_size", *names]
+        layer = kind(4, 6, 3, *(VALUES[name] for name in names)).conv_transpose2d
+        assert kind(4, 6, 3).conv_transpose2d.bias is None and layer.bias is not None
+        assert all(getattr(layer, name) == VALUES[name] for name in names if name != "bias")
 
 
 def test_models_are_pytorch_and_tconv_with_the_same_weights(case):

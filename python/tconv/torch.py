@@ -6,7 +6,7 @@ changes the layers of a model in place. The forward pass on the CPU and on CUDA 
 caller sees.
 
 A call takes one of two ways. In plain eager code it goes straight to tconv, through torch.autograd.Function where
-gradients are wanted. Under torch.compile, torch.export, autocast, modes, tracing and the profiler it goes through the
+gradients are wanted. Under torch.compile, torch.export, modes, tracing and the profiler it goes through the
 dispatcher, as the operator torch.ops.tconv.conv_transpose2d. Both ways end in _forward and gradients.
 """
 
@@ -45,6 +45,8 @@ class _Layer:
     plan: Plan
     arguments: _layer.Arguments
     shape: tuple[int, ...]  # of dst, with the axis of images
+    strides: tuple[int, ...]
+    workspace_elements: int  # of src's type
     batched: bool
     memory_format: torch.memory_format  # of dst, which is PyTorch's choice, and of a src that has to be copied
     copy_input: bool
@@ -67,6 +69,7 @@ _pack_arguments = struct.Struct("9q").pack
 
 # PyTorch 2.9 made torch.backends.cudnn.allow_tf32 a part of torch.backends.cudnn.conv.fp32_precision.
 _fp32_precision = getattr(torch._C, "_get_fp32_precision_getter", None)
+_cudnn_enabled = torch._C._get_cudnn_enabled  # the strides of PyTorch's outputs depend on it
 
 
 def _tf32() -> bool:
@@ -106,7 +109,7 @@ def _find_layer(
             weight.dtype,
             weight.device,
             None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device),
-            _tf32() if input.is_cuda else torch.get_num_threads(),
+            (_tf32(), _cudnn_enabled()) if input.is_cuda else torch.get_num_threads(),
         )
         layer = _layers.get(key)
     except (TypeError, ValueError, RuntimeError, NotImplementedError, struct.error):
@@ -160,6 +163,8 @@ def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _
         plan,
         arguments,
         shape,
+        torch.empty(shape, device="meta", memory_format=memory_format).stride(),
+        -(-plan.workspace_size // input.element_size()),
         batched,
         memory_format,
         not as_it_lies,
@@ -199,9 +204,8 @@ def _forward(layer: _Layer, input: Tensor, weight: Tensor, bias: Tensor | None) 
         src = src.clone(memory_format=layer.memory_format)
     weights = weight.contiguous() if layer.copy_weight else weight
     biases = bias.contiguous() if bias is not None and layer.copy_bias else bias
-    dst = torch.empty(layer.shape, dtype=src.dtype, device=src.device, memory_format=layer.memory_format)
-    size = plan.workspace_size
-    workspace = torch.empty(size, dtype=torch.uint8, device=src.device) if size else None
+    dst = src.new_empty_strided(layer.shape, layer.strides)
+    workspace = src.new_empty(layer.workspace_elements) if layer.workspace_elements else None
     status = plan.execute(
         (src.data_ptr(), weights.data_ptr(), 0 if biases is None else biases.data_ptr(), dst.data_ptr()),
         0 if workspace is None else workspace.data_ptr(),
@@ -226,13 +230,13 @@ def gradients(
     wanted: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """The gradients of input, weight and bias that are wanted: the one place where they are computed. They are
-    PyTorch's and can be differentiated again."""
+    PyTorch's and can be differentiated again. The arguments are stride, padding, output padding and dilation as pairs,
+    groups before the last."""
     stride, padding, output_padding, groups, dilation = arguments
-    stride, padding, output_padding, dilation = map(_as_pair, (stride, padding, output_padding, dilation))
     unbatched = input.dim() == 3
     if unbatched:
         grad, input = grad.unsqueeze(0), input.unsqueeze(0)
-    grad_input, grad_weight, grad_bias = torch.ops.aten.convolution_backward(
+    grad_input, grad_weight, grad_bias = torch.ops.aten.convolution_backward.default(
         grad, input, weight, bias_sizes, stride, padding, dilation, True, output_padding, groups, wanted
     )
     if unbatched and grad_input is not None:
@@ -245,10 +249,10 @@ def _as_pair(value: Any) -> list[Any]:
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    input, weight, bias, *arguments = inputs
+    input, weight, bias, stride, padding, output_padding, groups, dilation = inputs
     ctx.save_for_backward(input, weight)
     ctx.bias_sizes = None if bias is None else bias.shape
-    ctx.arguments = arguments
+    ctx.arguments = (_as_pair(stride), _as_pair(padding), _as_pair(output_padding), groups, _as_pair(dilation))
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -259,22 +263,20 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 class _ConvTranspose2d(torch.autograd.Function):
-    """The eager way with gradients. What is no tensor comes after those, as one: each costs time."""
+    """The eager way with gradients."""
 
     @staticmethod
-    def forward(
-        ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, layer: _Layer, arguments: tuple[Any, ...]
-    ) -> Tensor:
+    def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, layer: _Layer) -> Tensor:
         ctx.save_for_backward(input, weight)
         ctx.bias_sizes = None if bias is None else bias.shape
-        ctx.arguments = arguments
+        ctx.arguments = layer.arguments
         return _forward(layer, input, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         input, weight = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:3]
-        return *gradients(grads[0], input, weight, ctx.bias_sizes, ctx.arguments, wanted), None, None
+        return *gradients(grads[0], input, weight, ctx.bias_sizes, ctx.arguments, wanted), None
 
 
 # Function.apply without its look for torch.func's transforms, which is made before: two microseconds.
@@ -314,21 +316,28 @@ def _fake(*arguments: Any) -> Tensor:
 
 
 def _autocast_kernel(device_type: str) -> Any:
-    """PyTorch's rule for convolutions: everything in the lower precision, but for float64."""
     key = getattr(torch._C.DispatchKey, f"Autocast{device_type.upper()}")
 
     def kernel(input: Tensor, weight: Tensor, bias: Tensor | None = None, *arguments: Any) -> Tensor:
-        dtype = torch.get_autocast_dtype(device_type)
-
-        def cast(tensor: Tensor | None) -> Tensor | None:
-            if tensor is None or not tensor.is_floating_point() or tensor.dtype == torch.float64:
-                return tensor
-            return tensor.to(dtype) if tensor.device.type == device_type else tensor
-
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
-            return _op(cast(input), cast(weight), cast(bias), *arguments)
+            return _op(*_autocast(device_type, input, weight, bias), *arguments)
 
     return kernel
+
+
+def _autocast(device_type: str, *tensors: Tensor | None) -> list[Any]:
+    """PyTorch's rule for convolutions under autocast: everything in the lower precision, but for float64."""
+    dtype = torch.get_autocast_dtype(device_type)
+    return [
+        tensor
+        if tensor is None
+        or tensor.dtype is dtype
+        or tensor.dtype is torch.float64
+        or not tensor.is_floating_point()
+        or not (tensor.is_cuda if device_type == "cuda" else tensor.is_cpu)
+        else tensor.to(dtype)
+        for tensor in tensors
+    ]
 
 
 _library.impl("conv_transpose2d", _kernel, "CPU")
@@ -371,13 +380,15 @@ def conv_transpose2d(
         or forward_ad._current_level >= 0
     ):
         return _unusual(arguments)
-    if _autocast_enabled() or _dispatch_modes() or _function_modes() or _tracing_state() is not None or _profiling():
+    if _dispatch_modes() or _function_modes() or _tracing_state() is not None or _profiling():
         return _through_the_dispatcher(*arguments)
-    layer = _find_layer(*arguments)
+    if _autocast_enabled() and torch.is_autocast_enabled(input.device.type):
+        input, weight, bias = _autocast(input.device.type, input, weight, bias)
+    layer = _find_layer(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if layer is None:
         return torch.conv_transpose2d(*arguments)
     if _grad_enabled() and (input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)):
-        return _apply(input, weight, bias, layer, arguments[3:])
+        return _apply(input, weight, bias, layer)
     return _forward(layer, input, weight, bias)
 
 

@@ -47,7 +47,7 @@ def process(rank, backend, port, results):
     if backend == "nccl":
         torch.cuda.set_device(device)
         torch.backends.cudnn.allow_tf32 = False
-    dist.init_process_group(backend, rank=rank, world_size=PROCESSES)
+    dist.init_process_group(backend, rank=rank, world_size=PROCESSES, device_id=device if backend == "nccl" else None)
     model = nn.parallel.DistributedDataParallel(make_model(device), device_ids=[rank] if backend == "nccl" else None)
     mine = batch()[rank * BATCH : (rank + 1) * BATCH].to(device)
     results.put((rank, [t.numpy() for t in train(model, mine)]))
@@ -64,7 +64,9 @@ def test_gradients_are_those_of_one_process(backend):
         port = free.getsockname()[1]
     context = mp.get_context("spawn")
     results = context.Queue()
-    running = [context.Process(target=process, args=(rank, backend, port, results)) for rank in range(PROCESSES)]
+    running = [
+        context.Process(target=process, args=(rank, backend, port, results), daemon=True) for rank in range(PROCESSES)
+    ]
     for one in running:
         one.start()
     answers = dict(results.get(timeout=120) for _ in running)

@@ -382,6 +382,21 @@ def test_autocast(device, dtype, calls):
     assert len(calls) == 3
 
 
+def test_autocast_needs_no_dispatcher(device, monkeypatch):
+    def through(*arguments):
+        raise AssertionError("an eager call went through the dispatcher")
+
+    monkeypatch.setattr(tt, "_through_the_dispatcher", through)
+    x, weight, bias = tensors(device)
+    weight.requires_grad_()
+    with torch.autocast(device, torch.bfloat16):
+        same(tt.conv_transpose2d(x, weight, bias), F.conv_transpose2d(x, weight, bias))
+        long = [t.long() for t in (x, weight.detach(), bias)]  # PyTorch's, which does not cast these
+        arguments = dict(zip(("input", "weight", "bias"), long, strict=True))
+        ours, theirs = outcome(tt.conv_transpose2d, arguments), outcome(F.conv_transpose2d, arguments)
+        assert ours == theirs if isinstance(theirs, tuple) else torch.equal(ours, theirs)
+
+
 def test_deterministic_algorithms_do_not_complain(device):
     module, _ = pair_of_modules(device)
     torch.use_deterministic_algorithms(True)
@@ -631,6 +646,22 @@ def test_tf32_follows_pytorchs_flag(cuda, calls):
         torch._C._set_fp32_precision_setter("cuda", "conv", "ieee")
         assert error() < 1e-6
     assert all(layer.plan.implementation.startswith("cuda_") for layer in calls)
+
+
+@pytest.mark.cuda
+def test_strides_without_cudnn(cuda):
+    x, weight, _ = tensors(cuda, bias=False)
+    x = x.contiguous(memory_format=torch.channels_last)
+    strides = set()
+    for enabled in (True, False):
+        before = torch._C._get_cudnn_enabled()
+        torch._C._set_cudnn_enabled(enabled)
+        try:
+            same(tt.conv_transpose2d(x, weight), F.conv_transpose2d(x, weight))
+            strides.add(F.conv_transpose2d(x, weight).stride())
+        finally:
+            torch._C._set_cudnn_enabled(before)
+    assert len(strides) == 2
 
 
 @pytest.mark.cuda

@@ -3,8 +3,9 @@
  * [kernel row][kernel column][input channel of the group][group][output channel of the group, padded with zeros].
  *
  * Nothing is copied from host memory: a copy could not be captured into a graph that outlives that memory. The tables go
- * by value with kernel launches, as many phases as fit in one launch's parameters. The weights are transposed in squares
- * through shared memory, so that both reads and writes are in runs.
+ * by value with kernel launches, the columns behind the rows, as many phases as fit in one launch's parameters; for most
+ * layers that is all of them. The weights are transposed in squares through shared memory, so that both reads and writes
+ * are in runs.
  */
 #include "phases_kernels.h"
 
@@ -70,28 +71,24 @@ __global__ void __launch_bounds__(SIDE *SQUARE_ROWS)
     }
 }
 
-tconv_status pack_table(const tconv_phase_table *table, tconv_phase *phases, void *stream, tconv_issue *issue)
+} // namespace
+
+tconv_status tconv_cuda_pack_phases(const tconv_layer *layer, tconv_phase *phases, void *stream, tconv_issue *issue)
 {
-    for (int64_t first = 0; first < table->count; first += PIECE) {
-        int count = (int)tconv_min(PIECE, table->count - first);
+    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
+    const int64_t total = rows->count + columns->count;
+    for (int64_t first = 0; first < total; first += PIECE) {
+        int count = (int)tconv_min(PIECE, total - first);
         tconv_phase *to = phases + first;
         piece piece;
-        for (int i = 0; i < count; i++)
-            piece.phases[i] = table->phases[first + i];
+        for (int64_t i = first; i < first + count; i++)
+            piece.phases[i - first] = i < rows->count ? rows->phases[i] : columns->phases[i - rows->count];
         void *arguments[] = {&piece, &to, &count};
         tconv_status status = tconv_cuda_launch((const void *)pack_phases, 1, PIECE, arguments, stream, issue);
         if (status != TCONV_SUCCESS)
             return status;
     }
     return TCONV_SUCCESS;
-}
-
-} // namespace
-
-tconv_status tconv_cuda_pack_phases(const tconv_layer *layer, tconv_phase *phases, void *stream, tconv_issue *issue)
-{
-    tconv_status status = pack_table(&layer->rows, phases, stream, issue);
-    return status != TCONV_SUCCESS ? status : pack_table(&layer->columns, phases + layer->rows.count, stream, issue);
 }
 
 tconv_status tconv_cuda_pack_weights(const tconv_problem *problem, int64_t packed_out, const void *weights,
