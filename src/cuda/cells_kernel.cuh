@@ -356,7 +356,7 @@ __device__ __forceinline__ void copy_slots(const tconv_cells_parameters &layer, 
             for (int s = program.first_slot; s < program.end_slot; s++) {
                 const uint32_t full = shared.slot_full + 8 * slot.at, bytes = layer.slot[s].rows * layer.row_bytes;
                 const uint32_t part = bytes / TCONV_CELLS_CLUSTER, first = part * cluster_rank();
-                barrier_wait_in_cluster(shared.slot_empty + 8 * slot.at, slot.parity);
+                barrier_wait(shared.slot_empty + 8 * slot.at, slot.parity);
                 barrier_arrive_expecting(full, bytes);
                 copy_bulk_to_cluster(shared.slots + slot.at * layer.slot_bytes + first,
                                      weights + row * layer.row_bytes + first, part, full, ALL_BLOCKS);

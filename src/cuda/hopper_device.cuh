@@ -91,30 +91,16 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
 
 /* -------------------------------------------------------------------------------------------------------- clusters */
 
-/* Arrives at the barrier that lies where `barrier` does in this block, of the cluster's block `rank`. */
+/* Arrives at the barrier that lies where `barrier` does in this block, of the cluster's block `rank`. No writes are made visible
+ * by it there, which would cost a fence of all memory: it tells that something has been read. */
 __device__ __forceinline__ void barrier_arrive_in_cluster(uint32_t barrier, int rank)
 {
     asm volatile("{\n"
                  ".reg .b32 there;\n"
                  "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
                  "}" ::"r"(barrier),
                  "r"(rank)
-                 : "memory");
-}
-
-/* barrier_wait where other blocks of the cluster arrive as well. */
-__device__ __forceinline__ void barrier_wait_in_cluster(uint32_t barrier, uint32_t parity)
-{
-    asm volatile("{\n"
-                 ".reg .pred complete;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [%0], %1;\n"
-                 "@complete bra done;\n"
-                 "bra again;\n"
-                 "done:\n"
-                 "}" ::"r"(barrier),
-                 "r"(parity)
                  : "memory");
 }
 
