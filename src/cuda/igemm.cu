@@ -177,8 +177,8 @@ tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, v
             packing.first_kernel[axis][i] = axes[axis]->phases[i].first_kernel;
     }
     packing.from = layer->problem.weight;
-    packing.rows = plan.parameters.group_slots * plan.parameters.groups * plan.parameters.tile_blocks *
-                   plan.parameters.steps * 2 * TCONV_IGEMM_M;
+    packing.kernel_rows = (int)layer->problem.h.kernel;
+    packing.kernel_columns = (int)layer->problem.w.kernel;
     tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
     if (status != TCONV_SUCCESS)
         return status;
