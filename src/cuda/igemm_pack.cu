@@ -33,23 +33,14 @@ struct igemm_order {
         return layer.merged ? layer.channel_blocks : layer.block_tiles * layer.tile_blocks;
     }
 
-    __device__ pack_place place_of(const pack_boxes &boxes, unsigned box) const
+    __device__ pack_place place_of(unsigned strip) const
     {
-        const unsigned parts = TCONV_IGEMM_M >> boxes.rows_log2,
-                       quads = (unsigned)boxes.chunk_quads >> boxes.quads_log2;
-        const int part = (int)(box % parts);
-        box /= parts;
-        const int quad = (int)(box % quads) << boxes.quads_log2;
-        box /= quads;
         pack_place place;
-        place.chunk = (int)(box % layer.chunks);
-        box /= layer.chunks;
-        place.block = (int)(box % channel_blocks());
-        place.group = (int)(box / channel_blocks());
-        place.step = quad / 2;
-        place.row = quad % 2 * TCONV_IGEMM_M + (part << boxes.rows_log2);
-        place.in = place.chunk * layer.chunk_channels + quad * (layer.chunk_channels / boxes.chunk_quads);
-        place.out = place.block * TCONV_IGEMM_M + (part << boxes.rows_log2);
+        const unsigned of_group = strip / layer.chunks, blocks = channel_blocks();
+        place.chunk = (int)(strip - of_group * layer.chunks);
+        place.group = (int)(of_group / blocks);
+        place.block = (int)(of_group % blocks);
+        place.out = place.block * TCONV_IGEMM_M;
         return place;
     }
 
@@ -91,8 +82,8 @@ struct igemm_order {
             element = (int)element_of(row_phase, row_tap, column_phase, column_tap);
         }
         slot += place.group * layer.group_slots;
-        const int64_t product = (slot * layer.tile_blocks + of_tile) * layer.steps + place.step;
-        return {product * planes * 2 * TCONV_IGEMM_M + place.row, element};
+        const int64_t product = (slot * layer.tile_blocks + of_tile) * layer.steps + place.step();
+        return {product * planes * 2 * TCONV_IGEMM_M + place.step_row(), element};
     }
 };
 
@@ -117,7 +108,6 @@ tconv_status tconv_igemm_pack(const tconv_igemm_parameters *layer, const tconv_i
         boxes.first_element =
             (int)(packing->first_kernel[0][0] * packing->kernel_columns + packing->first_kernel[1][0]);
     }
-    boxes.chunk_quads = layer->row_bytes / TCONV_IGEMM_QUAD;
     boxes.step_rows = planes * 2 * TCONV_IGEMM_M;
     int row_taps = 0;
     for (int i = 0; i < layer->row_phases; i++)
@@ -125,7 +115,7 @@ tconv_status tconv_igemm_pack(const tconv_igemm_parameters *layer, const tconv_i
     boxes.runs = layer->merged ? layer->row_phases * layer->column_phases + layer->block_tiles * layer->tile_blocks -
                                      layer->blocks
                                : row_taps * layer->column_taps;
-    pack_choose_boxes(&boxes, layer->row_bytes / layer->chunk_channels, TCONV_IGEMM_M,
-                      (int64_t)layer->groups * order.channel_blocks() * layer->chunks);
+    pack_choose_boxes(&boxes, layer->row_bytes / layer->chunk_channels,
+                      (int64_t)layer->groups * order.channel_blocks() * layer->chunks, TCONV_IGEMM_M, 2 * layer->steps);
     return pack_launch(&order, &boxes, mode, weights, packed, stream, issue);
 }

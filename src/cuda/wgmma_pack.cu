@@ -29,25 +29,16 @@ struct wgmma_order {
         return packing.group_channels > 0 ? packing.groups : 1;
     }
 
-    __device__ pack_place place_of(const pack_boxes &boxes, unsigned box) const
+    __device__ pack_place place_of(unsigned strip) const
     {
-        const unsigned parts = (unsigned)packing.block_channels >> boxes.rows_log2;
-        const unsigned quads = (unsigned)boxes.chunk_quads >> boxes.quads_log2;
-        const int row = (int)(box % parts) << boxes.rows_log2;
-        box /= parts;
-        const int quad = (int)(box % quads) << boxes.quads_log2;
-        box /= quads;
         pack_place place;
-        place.warpgroup = (int)(box % channel_groups());
-        box /= channel_groups();
-        place.chunk = (int)(box % packing.chunks);
-        place.block = (int)(box / packing.chunks);
+        const unsigned of_block = strip / channel_groups();
+        place.warpgroup = (int)(strip - of_block * channel_groups());
+        place.block = (int)(of_block / packing.chunks);
+        place.chunk = (int)(of_block % packing.chunks);
         place.group = place.block / packing.group_blocks;
-        place.step = quad / 2;
-        place.row = quad % 2 * TCONV_WGMMA_M + row;
-        place.in = place.chunk * packing.chunk_channels + quad * (packing.chunk_channels / boxes.chunk_quads);
         place.out =
-            place.block % packing.group_blocks * packing.tile_channels + place.warpgroup * packing.group_channels + row;
+            place.block % packing.group_blocks * packing.tile_channels + place.warpgroup * packing.group_channels;
         return place;
     }
 
@@ -59,7 +50,7 @@ struct wgmma_order {
         rest /= packing.stack;
         const int warpgroup = place.warpgroup + rest % groups, row_tap = rest / groups;
         const int64_t slot = ((int64_t)place.block * packing.chunks + place.chunk) * packing.max_row_taps + row_tap;
-        const int64_t product = ((slot * packing.groups + warpgroup) * packing.steps + place.step) * taps + tap;
+        const int64_t product = ((slot * packing.groups + warpgroup) * packing.steps + place.step()) * taps + tap;
         /* The rows of a stack take the same taps, each a row later than the one before it. */
         const int own_tap = row_tap - (packing.stack - 1) + row_of_stack;
         const int unit = tap >= packing.column_taps[0];
@@ -67,7 +58,7 @@ struct wgmma_order {
         const int kernel_row = packing.first_kernel_row[warpgroup] + own_tap * packing.kernel_row_step;
         const int kernel_column = packing.first_kernel_column[unit] + tap * packing.kernel_column_step;
         const bool exists = own_tap >= 0 && own_tap < packing.row_taps[warpgroup];
-        return {product * planes * 2 * TCONV_WGMMA_M + row_of_stack * packing.block_channels + place.row,
+        return {product * planes * 2 * TCONV_WGMMA_M + row_of_stack * packing.block_channels + place.step_row(),
                 exists ? kernel_row * packing.kernel_columns + kernel_column : -1};
     }
 };
@@ -86,11 +77,11 @@ tconv_status tconv_wgmma_pack(const tconv_wgmma_packing *packing, tconv_wgmma_mo
     boxes.group_out = packing->group_out;
     boxes.outputs = boxes.out_columns = 1;
     boxes.elements = packing->kernel_rows * packing->kernel_columns;
-    boxes.chunk_quads = packing->steps * 2;
     boxes.step_rows = order.column_taps() * planes * 2 * TCONV_WGMMA_M;
     boxes.runs =
         packing->max_row_taps * packing->groups / order.channel_groups() * packing->stack * order.column_taps();
-    pack_choose_boxes(&boxes, boxes.chunk_quads * TCONV_WGMMA_QUAD / packing->chunk_channels, packing->block_channels,
-                      (int64_t)packing->blocks * packing->chunks * order.channel_groups());
+    pack_choose_boxes(&boxes, packing->steps * 2 * TCONV_WGMMA_QUAD / packing->chunk_channels,
+                      (int64_t)packing->blocks * packing->chunks * order.channel_groups(), packing->block_channels,
+                      2 * packing->steps);
     return pack_launch(&order, &boxes, mode, weights, packed, stream, issue);
 }
