@@ -201,17 +201,22 @@ template <product_type type, int N> struct product;
 
 #define TCONV_SUMS_4(i)  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
 #define TCONV_SUMS_12(i) TCONV_SUMS_4(i), TCONV_SUMS_4(i + 4), TCONV_SUMS_4(i + 8)
+#define TCONV_SUMS_16(i) TCONV_SUMS_12(i), TCONV_SUMS_4(i + 12)
+#define TCONV_SUMS_24(i) TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12)
 #define TCONV_SUMS_32(i) TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12), TCONV_SUMS_4(i + 24), TCONV_SUMS_4(i + 28)
 #define TCONV_SUMS_40(i) TCONV_SUMS_32(i), TCONV_SUMS_4(i + 32), TCONV_SUMS_4(i + 36)
 #define TCONV_SUMS_44(i) TCONV_SUMS_40(i), TCONV_SUMS_4(i + 40)
+#define TCONV_SUMS_48(i) TCONV_SUMS_24(i), TCONV_SUMS_24(i + 24)
 #define TCONV_SUMS_52(i) TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44), TCONV_SUMS_4(i + 48)
 #define TCONV_SUMS_64(i) TCONV_SUMS_52(i), TCONV_SUMS_12(i + 52)
 
-#define TCONV_NAMES_24                                                                                                 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23"
+#define TCONV_NAMES_12 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
+#define TCONV_NAMES_16 TCONV_NAMES_12 ", %12, %13, %14, %15"
+#define TCONV_NAMES_24 TCONV_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define TCONV_NAMES_32 TCONV_NAMES_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define TCONV_NAMES_40 TCONV_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define TCONV_NAMES_44 TCONV_NAMES_40 ", %40, %41, %42, %43"
+#define TCONV_NAMES_48 TCONV_NAMES_44 ", %44, %45, %46, %47"
 #define TCONV_NAMES_52 TCONV_NAMES_44 ", %44, %45, %46, %47, %48, %49, %50, %51"
 #define TCONV_NAMES_64 TCONV_NAMES_52 ", %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
@@ -237,6 +242,34 @@ TCONV_PRODUCTS(80, 40, 40, 41, 42)
 TCONV_PRODUCTS(88, 44, 44, 45, 46)
 TCONV_PRODUCTS(104, 52, 52, 53, 54)
 TCONV_PRODUCTS(128, 64, 64, 65, 66)
+#undef TCONV_PRODUCTS
+#undef TCONV_PRODUCT
+
+/* sums (64 x N over the warpgroup) = a * b, a being in registers; added to sums where accumulate is not 0. */
+template <product_type type, int N> struct register_product;
+
+/* flags: for 16-bit types, that b is not transposed. */
+#define TCONV_PRODUCT(type, shape, flags, N, count, a0, a1, a2, a3, b, accumulate_)                                    \
+    template <> struct register_product<type, N> {                                                                     \
+        static __device__ __forceinline__ void add(float (&sums)[count], const uint32_t (&a)[4], uint64_t right,       \
+                                                   int accumulate)                                                     \
+        {                                                                                                              \
+            asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %" #accumulate_ ", 0;\n"                              \
+                         "wgmma.mma_async.sync.aligned.m64n" #N shape " {" TCONV_NAMES_##count                         \
+                         "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", adds, 1, 1" flags ";\n}"               \
+                         : TCONV_SUMS_##count(0)                                                                       \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "r"(accumulate));                   \
+        }                                                                                                              \
+    };
+#define TCONV_PRODUCTS(N, count, a0, a1, a2, a3, b, accumulate)                                                        \
+    TCONV_PRODUCT(PRODUCT_TF32, "k8.f32.tf32.tf32", "", N, count, a0, a1, a2, a3, b, accumulate)                       \
+    TCONV_PRODUCT(PRODUCT_F16, "k16.f32.f16.f16", ", 0", N, count, a0, a1, a2, a3, b, accumulate)                      \
+    TCONV_PRODUCT(PRODUCT_BF16, "k16.f32.bf16.bf16", ", 0", N, count, a0, a1, a2, a3, b, accumulate)
+TCONV_PRODUCTS(24, 12, 12, 13, 14, 15, 16, 17)
+TCONV_PRODUCTS(32, 16, 16, 17, 18, 19, 20, 21)
+TCONV_PRODUCTS(48, 24, 24, 25, 26, 27, 28, 29)
+TCONV_PRODUCTS(64, 32, 32, 33, 34, 35, 36, 37)
+TCONV_PRODUCTS(96, 48, 48, 49, 50, 51, 52, 53)
 #undef TCONV_PRODUCTS
 #undef TCONV_PRODUCT
 
