@@ -135,6 +135,14 @@ __device__ __forceinline__ void stores_wait()
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
+/* Writes 16 bytes to shared memory. */
+__device__ __forceinline__ void store_quad(uint32_t address, const uint32_t (&words)[4])
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+                 "r"(words[3])
+                 : "memory");
+}
+
 /* Between a thread's own writes to shared memory and its telling others that a matrix product may read them. */
 __device__ __forceinline__ void fence_for_async_proxy()
 {
