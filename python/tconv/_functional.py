@@ -269,7 +269,7 @@ def _run_on_host(
     plan = prepared.plan
     if plan is not None:
         workspace = np.empty(plan.workspace_size, np.uint8) if plan.workspace_size else None
-        if plan.execute(addresses, _address(workspace), 0):
+        if plan.execute(*addresses, _address(workspace), 0):
             raise lib.last_error()
     else:
         _one_shot(prepared.desc, prepared.options, addresses, lib.LOCATION_HOST)

@@ -57,16 +57,19 @@ class Plan:
             self._destroy(self._handle)
             self._handle = None
 
-    def execute(self, addresses: tuple[int, int, int, int], workspace: int, stream: int) -> int:
-        """Runs the plan on src, weights, bias (0 for none) and dst at these addresses; returns the status. The caller
-        keeps all of them alive: on CUDA, until the work on the stream is done."""
+    def execute(self, src: int, weights: int, bias: int, dst: int, workspace: int, stream: int) -> int:
+        """Runs the plan on the tensors at these addresses, bias 0 for none; returns the status. The caller keeps all of
+        them alive: on CUDA, until the work on the stream is done."""
         frame = _frames.frame
-        frame.fill(addresses, self._tensor_tags)
+        dtype, location = self._tensor_tags
+        _pack_tensors(
+            frame.memory, 0, src, dtype, location, weights, dtype, location, bias, dtype, location, dst, dtype, location
+        )
         return self._execute(
             self._handle,
             frame.src,
             frame.weights,
-            frame.bias if addresses[2] else None,
+            frame.bias if bias else None,
             frame.dst,
             frame.scratch if self._in_scratch else workspace,
             self._size,
@@ -74,25 +77,20 @@ class Plan:
         )
 
 
+_TENSORS = struct.Struct("@" + "Nii" * 4)  # src, weights, bias and dst as tconv_tensors
+_pack_tensors = _TENSORS.pack_into
+
+
 class _Frame:
     """The four tconv_tensors that a call passes, filled anew for each, and scratch memory. One for each thread."""
 
-    _FORMAT = struct.Struct("@" + "Nii" * 4)
-
     def __init__(self) -> None:
         size = c.sizeof(lib.Tensor)
-        assert self._FORMAT.size == 4 * size
-        self._memory = c.create_string_buffer(4 * size)
+        assert _TENSORS.size == 4 * size
+        self.memory = c.create_string_buffer(4 * size)
         self._scratch = c.create_string_buffer(SCRATCH_BYTES)
         self.scratch = c.addressof(self._scratch)
-        self.src, self.weights, self.bias, self.dst = (c.addressof(self._memory) + i * size for i in range(4))
-
-    def fill(self, addresses: tuple[int, int, int, int], tags: tuple[int, int]) -> None:
-        src, weights, bias, dst = addresses
-        dtype, location = tags
-        self._FORMAT.pack_into(
-            self._memory, 0, src, dtype, location, weights, dtype, location, bias, dtype, location, dst, dtype, location
-        )
+        self.src, self.weights, self.bias, self.dst = (c.addressof(self.memory) + i * size for i in range(4))
 
 
 class _Frames(threading.local):

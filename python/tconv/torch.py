@@ -5,9 +5,10 @@ changes the layers of a model in place. The forward pass on the CPU and on CUDA 
 (other devices and dtypes, every mistake) goes to PyTorch's own operator, so that its error or its answer is what the
 caller sees.
 
-A call takes one of two ways. In plain eager code it goes straight to tconv, through torch.autograd.Function where
-gradients are wanted. Under torch.compile, torch.export, modes, tracing and the profiler it goes through the
-dispatcher, as the operator torch.ops.tconv.conv_transpose2d. Both ways end in _forward and gradients.
+A call takes one of three ways, which all end in _forward. Plain eager code goes straight to tconv. Where gradients
+are wanted or autocast is on, it goes to PyTorch's operator with a dispatch key that puts tconv in place of what that
+operator computes: the graph's node is then PyTorch's own, in C++, and so are autocast's casts and their cache. Under
+torch.compile, torch.export, modes, tracing and the profiler it is the operator torch.ops.tconv.conv_transpose2d.
 """
 
 from __future__ import annotations
@@ -207,7 +208,10 @@ def _forward(layer: _Layer, input: Tensor, weight: Tensor, bias: Tensor | None) 
     dst = src.new_empty_strided(layer.shape, layer.strides)
     workspace = src.new_empty(layer.workspace_elements) if layer.workspace_elements else None
     status = plan.execute(
-        (src.data_ptr(), weights.data_ptr(), 0 if biases is None else biases.data_ptr(), dst.data_ptr()),
+        src.data_ptr(),
+        weights.data_ptr(),
+        0 if biases is None else biases.data_ptr(),
+        dst.data_ptr(),
         0 if workspace is None else workspace.data_ptr(),
         0 if layer.device is None else torch._C._cuda_getCurrentRawStream(layer.device),
     )
@@ -229,8 +233,8 @@ def gradients(
     arguments: Sequence[Any],
     wanted: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The gradients of input, weight and bias that are wanted: the one place where they are computed. They are
-    PyTorch's and can be differentiated again. The arguments are stride, padding, output padding and dilation as pairs,
+    """The gradients of input, weight and bias that are wanted, for the operator. They are PyTorch's, as those of eager
+    calls are, and can be differentiated again. The arguments are stride, padding, output padding and dilation as pairs,
     groups before the last."""
     stride, padding, output_padding, groups, dilation = arguments
     unbatched = input.dim() == 3
@@ -260,27 +264,6 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     needed = ctx.needs_input_grad  # of the arguments that were given, which bias need not be
     wanted = (needed[0], needed[1], ctx.bias_sizes is not None and needed[2])
     return *gradients(grad, input, weight, ctx.bias_sizes, ctx.arguments, wanted), None, None, None, None, None
-
-
-class _ConvTranspose2d(torch.autograd.Function):
-    """The eager way with gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, layer: _Layer) -> Tensor:
-        ctx.save_for_backward(input, weight)
-        ctx.bias_sizes = None if bias is None else bias.shape
-        ctx.arguments = layer.arguments
-        return _forward(layer, input, weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        input, weight = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[:3]
-        return *gradients(grads[0], input, weight, ctx.bias_sizes, ctx.arguments, wanted), None
-
-
-# Function.apply without its look for torch.func's transforms, which is made before: two microseconds.
-_apply = super(torch.autograd.Function, _ConvTranspose2d).apply
 
 
 # --------------------------------------------------------------------------------------------------------- the operator
@@ -348,6 +331,49 @@ torch.library.register_fake("tconv::conv_transpose2d", _fake, lib=_library)
 torch.library.register_autograd("tconv::conv_transpose2d", _backward, setup_context=_setup_context, lib=_library)
 
 
+# ----------------------------------------------------------------------------------------- inside of PyTorch's operator
+
+# torch.conv_transpose2d ends in aten::convolution, below autocast and autograd. While a thread has this key, _inside
+# takes the place of what that computes. Its own purpose are tensors with the bit for "negative", views of complex ones;
+# their convolutions get here too.
+_inside_key = torch._C.DispatchKey.Negative
+_include_key = torch._C._dispatch_tls_set_dispatch_key_included
+
+
+def _inside(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Tensor:
+    _include_key(_inside_key, False)
+    layer = None
+    if transposed:
+        layer = _find_layer(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    if layer is not None:
+        return _forward(layer, input, weight, bias)
+    return torch.convolution(
+        input.resolve_neg(),
+        weight.resolve_neg(),
+        None if bias is None else bias.resolve_neg(),
+        stride,
+        padding,
+        dilation,
+        transposed,
+        output_padding,
+        groups,
+    )
+
+
+_aten = torch.library.Library("aten", "IMPL")
+_aten.impl("convolution", _inside, "Negative")
+
+
 # -------------------------------------------------------------------------------------------------------- the functions
 
 _is_compiling = torch.compiler.is_compiling
@@ -382,13 +408,17 @@ def conv_transpose2d(
         return _unusual(arguments)
     if _dispatch_modes() or _function_modes() or _tracing_state() is not None or _profiling():
         return _through_the_dispatcher(*arguments)
-    if _autocast_enabled() and torch.is_autocast_enabled(input.device.type):
-        input, weight, bias = _autocast(input.device.type, input, weight, bias)
+    if _autocast_enabled() or (
+        _grad_enabled() and (weight.requires_grad or input.requires_grad or (bias is not None and bias.requires_grad))
+    ):
+        _include_key(_inside_key, True)
+        try:
+            return torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+        finally:
+            _include_key(_inside_key, False)
     layer = _find_layer(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if layer is None:
         return torch.conv_transpose2d(*arguments)
-    if _grad_enabled() and (input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)):
-        return _apply(input, weight, bias, layer)
     return _forward(layer, input, weight, bias)
 
 
@@ -471,8 +501,11 @@ class ConvTranspose2d(torch.nn.ConvTranspose2d):
             output_padding = layer._output_padding(
                 input, output_size, layer.stride, layer.padding, layer.kernel_size, 2, layer.dilation
             )
+        parameters = layer._parameters  # where torch.nn.Module looks for an attribute last
+        weight = parameters["weight"] if "weight" in parameters else layer.weight
+        bias = parameters["bias"] if "bias" in parameters else layer.bias
         return conv_transpose2d(
-            input, self.weight, self.bias, self.stride, layer.padding, output_padding, self.groups, self.dilation
+            input, weight, bias, layer.stride, layer.padding, output_padding, layer.groups, layer.dilation
         )
 
 

@@ -257,7 +257,64 @@ def test_gradients_of_those_that_want_them(device, wanted, input_format, monkeyp
             if want:
                 torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
                 assert got.stride() == expected.stride()
-    assert asked == [wanted, wanted]
+    assert asked == [wanted]  # the operator's; eager calls have PyTorch's own node
+
+
+def test_the_node_is_pytorchs(device, calls):
+    x, weight, bias = tensors(device)
+    weight.requires_grad_()
+    ours, theirs = tt.conv_transpose2d(x, weight, bias), F.conv_transpose2d(x, weight, bias)
+    assert len(calls) == 1
+    assert type(ours.grad_fn) is type(theirs.grad_fn)
+    assert ours.grad_fn.next_functions[1][0].variable is weight
+
+
+def test_other_convolutions_stay_pytorchs(device, calls):
+    x, weight, bias = tensors(device)
+    negative = torch._neg_view(x)
+    for function in (F.conv2d, F.conv_transpose2d):
+        shaped = weight if function is F.conv_transpose2d else weight.transpose(0, 1)
+        torch.testing.assert_close(function(negative, shaped), function(-x, shaped), rtol=1e-4, atol=1e-4)
+    with pytest.raises(RuntimeError, match="3D"):  # after which the key must be gone
+        tt.conv_transpose2d(x[0, 0], weight.requires_grad_(), bias)
+    F.conv_transpose2d(x, weight, bias)
+    assert not calls
+    tt.conv_transpose2d(x, weight, bias)
+    F.conv_transpose2d(x, weight, bias)
+    assert len(calls) == 1
+
+
+def test_error_from_inside_is_the_callers(monkeypatch):
+    def fail(*arguments):
+        raise tconv.TconvError("a status", "a field", "a message")
+
+    x, weight, bias = tensors()
+    weight.requires_grad_()
+    with monkeypatch.context() as patch:
+        patch.setattr(tt, "_forward", fail)
+        with pytest.raises(tconv.TconvError, match="a message"):
+            tt.conv_transpose2d(x, weight, bias)
+    same(tt.conv_transpose2d(x, weight, bias), F.conv_transpose2d(x, weight, bias))
+
+
+def test_hooks_of_saved_tensors_may_call_anything():
+    """They run while the call is on its way."""
+    x, weight, _ = tensors(x=(4, 4, 3, 3), weight=(4, 4, 3, 3), bias=False)
+    weight.requires_grad_()
+    packed = []
+
+    def pack(tensor):
+        packed.append((tensor.detach(), F.conv2d(tensor.detach(), tensor.detach())))
+        return tensor.clone()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = tt.conv_transpose2d(x, weight)
+    same(result, F.conv_transpose2d(x, weight))
+    (ours,), (theirs,) = (torch.autograd.grad(y.sum(), weight) for y in (result, F.conv_transpose2d(x, weight)))
+    torch.testing.assert_close(ours, theirs)
+    assert packed
+    for tensor, convolved in packed:
+        torch.testing.assert_close(convolved, F.conv2d(tensor, tensor))
 
 
 def test_no_graph_without_need():
@@ -380,6 +437,15 @@ def test_autocast(device, dtype, calls):
     assert module.weight.grad.dtype == torch.float32
     torch.testing.assert_close(module.weight.grad, theirs.weight.grad, rtol=0.05, atol=0.5)
     assert len(calls) == 3
+
+
+def test_autocast_casts_a_weight_once(device):
+    """As PyTorch does until the block ends."""
+    module, _ = pair_of_modules(device)
+    x = torch.randn(2, 4, 5, 6, device=device)
+    with torch.autocast(device, torch.bfloat16):
+        casts = [module(x).grad_fn.next_functions[1][0] for _ in range(2)]
+    assert casts[0] is casts[1] and "ToCopy" in casts[0].name()
 
 
 def test_autocast_needs_no_dispatcher(device, monkeypatch):

@@ -20,6 +20,18 @@ tconv_status tconv_cuda_enter(tconv_cuda_guard *guard, int device, tconv_issue *
  * the caller has not yet seen stays, because the runtime can clear errors but not set them. */
 void tconv_cuda_leave(const tconv_cuda_guard *guard);
 
+/* Does work, which returns a status, with device current. */
+template <class Work> tconv_status tconv_cuda_on_device(int device, tconv_issue *issue, Work work)
+{
+    tconv_cuda_guard guard;
+    tconv_status status = tconv_cuda_enter(&guard, device, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    status = work();
+    tconv_cuda_leave(&guard);
+    return status;
+}
+
 /* SUCCESS, or the failure of the runtime's function called name: OUT_OF_MEMORY where that is the error, else CUDA. */
 tconv_status tconv_cuda_check(cudaError_t error, const char *name, tconv_issue *issue);
 

@@ -81,11 +81,7 @@ bool tconv_hopper_has_code(const void *kernel, int threads, int device)
 tconv_status tconv_hopper_launch(const void *kernel, int blocks, int threads, int shared_bytes, void **arguments,
                                  int device, void *stream, tconv_issue *issue)
 {
-    tconv_cuda_guard guard;
-    tconv_status status = tconv_cuda_enter(&guard, device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = tconv_cuda_launch_shared(kernel, blocks, threads, shared_bytes, arguments, stream, issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(device, issue, [&] {
+        return tconv_cuda_launch_shared(kernel, blocks, threads, shared_bytes, arguments, stream, issue);
+    });
 }

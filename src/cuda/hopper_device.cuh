@@ -166,6 +166,14 @@ __device__ __forceinline__ void stores_wait()
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
+/* Writes 16 bytes to shared memory. */
+__device__ __forceinline__ void store_quad(uint32_t address, const uint32_t (&words)[4])
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+                 "r"(words[3])
+                 : "memory");
+}
+
 /* Between a thread's own writes to shared memory and its telling others that a matrix product may read them. */
 __device__ __forceinline__ void fence_for_async_proxy()
 {
@@ -233,16 +241,17 @@ template <product_type type, int N> struct product;
 #define TCONV_SUMS_4(i)  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
 #define TCONV_SUMS_12(i) TCONV_SUMS_4(i), TCONV_SUMS_4(i + 4), TCONV_SUMS_4(i + 8)
 #define TCONV_SUMS_16(i) TCONV_SUMS_12(i), TCONV_SUMS_4(i + 12)
+#define TCONV_SUMS_24(i) TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12)
 #define TCONV_SUMS_32(i) TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12), TCONV_SUMS_4(i + 24), TCONV_SUMS_4(i + 28)
 #define TCONV_SUMS_40(i) TCONV_SUMS_32(i), TCONV_SUMS_4(i + 32), TCONV_SUMS_4(i + 36)
 #define TCONV_SUMS_44(i) TCONV_SUMS_40(i), TCONV_SUMS_4(i + 40)
-#define TCONV_SUMS_48(i) TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44)
+#define TCONV_SUMS_48(i) TCONV_SUMS_24(i), TCONV_SUMS_24(i + 24)
 #define TCONV_SUMS_52(i) TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44), TCONV_SUMS_4(i + 48)
 #define TCONV_SUMS_64(i) TCONV_SUMS_52(i), TCONV_SUMS_12(i + 52)
 
-#define TCONV_NAMES_24                                                                                                 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23"
-#define TCONV_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define TCONV_NAMES_12 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
+#define TCONV_NAMES_16 TCONV_NAMES_12 ", %12, %13, %14, %15"
+#define TCONV_NAMES_24 TCONV_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define TCONV_NAMES_32 TCONV_NAMES_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define TCONV_NAMES_40 TCONV_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define TCONV_NAMES_44 TCONV_NAMES_40 ", %40, %41, %42, %43"
@@ -275,13 +284,41 @@ TCONV_PRODUCTS(128, 64, 64, 65, 66)
 #undef TCONV_PRODUCTS
 #undef TCONV_PRODUCT
 
+/* sums (64 x N over the warpgroup) = a * b, a being in registers; added to sums where accumulate is not 0. */
+template <product_type type, int N> struct register_product;
+
+/* flags: for 16-bit types, that b is not transposed. */
+#define TCONV_PRODUCT(type, shape, flags, N, count, a0, a1, a2, a3, b, accumulate_)                                    \
+    template <> struct register_product<type, N> {                                                                     \
+        static __device__ __forceinline__ void add(float (&sums)[count], const uint32_t (&a)[4], uint64_t right,       \
+                                                   int accumulate)                                                     \
+        {                                                                                                              \
+            asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %" #accumulate_ ", 0;\n"                              \
+                         "wgmma.mma_async.sync.aligned.m64n" #N shape " {" TCONV_NAMES_##count                         \
+                         "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", adds, 1, 1" flags ";\n}"               \
+                         : TCONV_SUMS_##count(0)                                                                       \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "r"(accumulate));                   \
+        }                                                                                                              \
+    };
+#define TCONV_PRODUCTS(N, count, a0, a1, a2, a3, b, accumulate)                                                        \
+    TCONV_PRODUCT(PRODUCT_TF32, "k8.f32.tf32.tf32", "", N, count, a0, a1, a2, a3, b, accumulate)                       \
+    TCONV_PRODUCT(PRODUCT_F16, "k16.f32.f16.f16", ", 0", N, count, a0, a1, a2, a3, b, accumulate)                      \
+    TCONV_PRODUCT(PRODUCT_BF16, "k16.f32.bf16.bf16", ", 0", N, count, a0, a1, a2, a3, b, accumulate)
+TCONV_PRODUCTS(24, 12, 12, 13, 14, 15, 16, 17)
+TCONV_PRODUCTS(32, 16, 16, 17, 18, 19, 20, 21)
+TCONV_PRODUCTS(48, 24, 24, 25, 26, 27, 28, 29)
+TCONV_PRODUCTS(64, 32, 32, 33, 34, 35, 36, 37)
+TCONV_PRODUCTS(96, 48, 48, 49, 50, 51, 52, 53)
+#undef TCONV_PRODUCTS
+#undef TCONV_PRODUCT
+
 /*
  * sums (64 x N over the warpgroup), which begin at first of a thread's, += a * b in TF32, a of registers: a thread has rows
  * lane / 4 and 8 on of its warp's 16 of column lane % 4, then both of 4 columns on.
  */
 template <int N> struct product_from_registers;
 
-#define TCONV_PRODUCT(N, count, a0, a1, a2, a3, b)                                                                     \
+#define TCONV_PRODUCT_FROM(N, count, a0, a1, a2, a3, b)                                                                \
     template <> struct product_from_registers<N> {                                                                     \
         template <int first, int all>                                                                                  \
         static __device__ __forceinline__ void add(float (&sums)[all], const uint32_t (&left)[4], uint64_t right)      \
@@ -292,11 +329,11 @@ template <int N> struct product_from_registers;
                          : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));                        \
         }                                                                                                              \
     };
-TCONV_PRODUCT(32, 16, 16, 17, 18, 19, 20)
-TCONV_PRODUCT(64, 32, 32, 33, 34, 35, 36)
-TCONV_PRODUCT(96, 48, 48, 49, 50, 51, 52)
-TCONV_PRODUCT(128, 64, 64, 65, 66, 67, 68)
-#undef TCONV_PRODUCT
+TCONV_PRODUCT_FROM(32, 16, 16, 17, 18, 19, 20)
+TCONV_PRODUCT_FROM(64, 32, 32, 33, 34, 35, 36)
+TCONV_PRODUCT_FROM(96, 48, 48, 49, 50, 51, 52)
+TCONV_PRODUCT_FROM(128, 64, 64, 65, 66, 67, 68)
+#undef TCONV_PRODUCT_FROM
 
 } // namespace hopper
 

@@ -177,8 +177,8 @@ tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, v
             packing.first_kernel[axis][i] = axes[axis]->phases[i].first_kernel;
     }
     packing.from = layer->problem.weight;
-    packing.rows = plan.parameters.group_slots * plan.parameters.groups * plan.parameters.tile_blocks *
-                   plan.parameters.steps * 2 * TCONV_IGEMM_M;
+    packing.kernel_rows = (int)layer->problem.h.kernel;
+    packing.kernel_columns = (int)layer->problem.w.kernel;
     tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
     if (status != TCONV_SUCCESS)
         return status;
@@ -235,7 +235,6 @@ tconv_status fill_bias_only(const tconv_layer *layer, const tconv_igemm_paramete
     const tconv_problem *problem = &layer->problem;
     const tconv_phase *phases = (const tconv_phase *)((const char *)arguments->packed + weight_bytes(of));
     tconv_cuda_phases_parameters fill;
-    tconv_cuda_guard guard;
     memset(&fill, 0, sizeof fill);
     fill.bias = arguments->bias;
     fill.dst = arguments->dst;
@@ -252,12 +251,9 @@ tconv_status fill_bias_only(const tconv_layer *layer, const tconv_igemm_paramete
     fill.batch = problem->batch;
     fill.groups = problem->groups;
     fill.group_out = problem->group_out;
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = tconv_cuda_fill_bias_only(&fill, problem->dtype, arguments->stream, issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] {
+        return tconv_cuda_fill_bias_only(&fill, problem->dtype, arguments->stream, issue);
+    });
 }
 
 tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)

@@ -113,7 +113,7 @@ extern const tconv_igemm_shape tconv_igemm_bf16_shapes[TCONV_IGEMM_SHAPES];
 /* How the weights lie: what the packing kernel is told beside the layer. */
 struct tconv_igemm_packing {
     tconv_weight_strides from;
-    int64_t rows; /* of 16 bytes, of one plane */
+    int kernel_rows, kernel_columns;
     int64_t first_kernel[2][TCONV_IGEMM_PHASES];
     int kernel_step[2];
     int64_t outputs, out_columns; /* see tconv_igemm_view */

@@ -101,36 +101,13 @@ __device__ __forceinline__ void load_quad(uint32_t address, uint32_t (&words)[4]
                  : "memory");
 }
 
-__device__ __forceinline__ void store_quad(uint32_t address, const uint32_t (&words)[4])
-{
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]),
-                 "r"(words[3])
-                 : "memory");
-}
-
 /* Four channels of f32, as loaded, to the stage: rounded or, in strict f32, split into two planes. */
 template <class Mode> struct quad_of {
     static constexpr int CHANNELS = 4;
     static __device__ __forceinline__ void put(const uint32_t (&words)[4], uint32_t to, uint32_t plane)
     {
-        const bool plain = are_plain(words);
         uint32_t big[4], small[4];
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            if (Mode::STRICT)
-                split_plain_to_tf32(words[c], &big[c], &small[c]);
-            else
-                big[c] = round_plain_to_tf32(words[c]);
-        }
-        if (!plain) {
-#pragma unroll
-            for (int c = 0; c < 4; c++) {
-                if (Mode::STRICT)
-                    split_to_tf32(words[c], &big[c], &small[c]);
-                else
-                    big[c] = round_to_tf32(words[c]);
-            }
-        }
+        round_or_split<Mode::STRICT>(words, big, small);
         store_quad(to, big);
         if (Mode::STRICT)
             store_quad(to + plane, small);

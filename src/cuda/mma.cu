@@ -68,14 +68,10 @@ tconv_status mma_pack(const tconv_layer *layer, const void *weights, void *packe
 {
     tconv_cuda_mma_parameters parameters;
     const tconv_cuda_mma_kernel *kernel;
-    tconv_cuda_guard guard;
     tconv_cuda_mma_chosen(layer, NULL, &parameters, &kernel);
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = tconv_cuda_mma_pack(layer, &parameters, weights, packed, stream, issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] {
+        return tconv_cuda_mma_pack(layer, &parameters, weights, packed, stream, issue);
+    });
 }
 
 /* Each block has its weights throughout, so their number is a multiple of the different ones. */
@@ -111,18 +107,14 @@ tconv_status mma_execute(const tconv_layer *layer, const tconv_arguments *argume
 {
     tconv_cuda_mma_parameters parameters;
     const tconv_cuda_mma_kernel *kernel;
-    tconv_cuda_guard guard;
     tconv_cuda_mma_chosen(layer, arguments, &parameters, &kernel);
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
     parameters.src = arguments->src;
     parameters.packed = arguments->packed;
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;
-    status = launch(&parameters, kernel, layer->target.device, arguments->stream, issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] {
+        return launch(&parameters, kernel, layer->target.device, arguments->stream, issue);
+    });
 }
 
 } // namespace

@@ -313,18 +313,14 @@ tconv_status products_pack(const tconv_layer *layer, const void *weights, void *
                            tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    tconv_cuda_guard guard;
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
     const int steps = (int)steps_of(problem);
-    status = layer->choice == ANY_KERNEL
-                 ? tconv_cuda_pack_products(problem, steps, tiles_of(problem), weights, packed, stream, issue)
-                 : tconv_cuda_pack_product_rows(problem, layer->target.math == TCONV_MATH_TF32, steps,
-                                                &tconv_cuda_product_rows_shapes[layer->choice - 1], weights, packed,
-                                                stream, issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] {
+        return layer->choice == ANY_KERNEL
+                   ? tconv_cuda_pack_products(problem, steps, tiles_of(problem), weights, packed, stream, issue)
+                   : tconv_cuda_pack_product_rows(problem, layer->target.math == TCONV_MATH_TF32, steps,
+                                                  &tconv_cuda_product_rows_shapes[layer->choice - 1], weights, packed,
+                                                  stream, issue);
+    });
 }
 
 /* Cuts so many quotients of rows into strips, so that `places` blocks at a time work off all in a few whole turns and the
@@ -442,13 +438,7 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
 
 tconv_status products_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
-    tconv_cuda_guard guard;
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = launch(layer, arguments, issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] { return launch(layer, arguments, issue); });
 }
 
 } // namespace

@@ -20,41 +20,6 @@ using hopper::product_type;
 
 constexpr int STEPS = TCONV_CUDA_PRODUCT_ROWS_STEPS;
 
-/* sums (64 x N over the warpgroup) = a * b, a being in registers; added to sums where accumulate is not 0. */
-template <product_type type, int N> struct register_product;
-
-#define TCONV_SUMS_16(i) TCONV_SUMS_12(i), TCONV_SUMS_4(i + 12)
-#define TCONV_SUMS_24(i) TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12)
-#define TCONV_SUMS_48(i) TCONV_SUMS_24(i), TCONV_SUMS_24(i + 24)
-#define TCONV_NAMES_12   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
-#define TCONV_NAMES_16   TCONV_NAMES_12 ", %12, %13, %14, %15"
-#define TCONV_NAMES_48   TCONV_NAMES_44 ", %44, %45, %46, %47"
-
-/* flags: for 16-bit types, that b is not transposed. */
-#define TCONV_PRODUCT(type, shape, flags, N, count, a0, a1, a2, a3, b, accumulate_)                                    \
-    template <> struct register_product<hopper::type, N> {                                                             \
-        static __device__ __forceinline__ void add(float (&sums)[count], const uint32_t (&a)[4], uint64_t right,       \
-                                                   int accumulate)                                                     \
-        {                                                                                                              \
-            asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %" #accumulate_ ", 0;\n"                              \
-                         "wgmma.mma_async.sync.aligned.m64n" #N shape " {" TCONV_NAMES_##count                         \
-                         "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", adds, 1, 1" flags ";\n}"               \
-                         : TCONV_SUMS_##count(0)                                                                       \
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "r"(accumulate));                   \
-        }                                                                                                              \
-    };
-#define TCONV_PRODUCTS(N, count, a0, a1, a2, a3, b, accumulate)                                                        \
-    TCONV_PRODUCT(PRODUCT_TF32, "k8.f32.tf32.tf32", "", N, count, a0, a1, a2, a3, b, accumulate)                       \
-    TCONV_PRODUCT(PRODUCT_F16, "k16.f32.f16.f16", ", 0", N, count, a0, a1, a2, a3, b, accumulate)                      \
-    TCONV_PRODUCT(PRODUCT_BF16, "k16.f32.bf16.bf16", ", 0", N, count, a0, a1, a2, a3, b, accumulate)
-TCONV_PRODUCTS(24, 12, 12, 13, 14, 15, 16, 17)
-TCONV_PRODUCTS(32, 16, 16, 17, 18, 19, 20, 21)
-TCONV_PRODUCTS(48, 24, 24, 25, 26, 27, 28, 29)
-TCONV_PRODUCTS(64, 32, 32, 33, 34, 35, 36, 37)
-TCONV_PRODUCTS(96, 48, 48, 49, 50, 51, 52, 53)
-#undef TCONV_PRODUCTS
-#undef TCONV_PRODUCT
-
 /* src of a warp's pixels in shared memory; see products_copy.cuh. Pitches: no bank conflicts, rows at multiples of an access. */
 template <class Element_, bool channels_inside, int stages> struct rows_shape {
     using Element = Element_;
@@ -139,7 +104,7 @@ template <class Arithmetic, int N>
 __device__ __forceinline__ void multiply_step(float (&sums)[N / 2], const uint32_t (&factors)[Arithmetic::PLANES][4],
                                               uint32_t weights, int accumulate)
 {
-    using Product = register_product<Arithmetic::TYPE, N>;
+    using Product = hopper::register_product<Arithmetic::TYPE, N>;
     constexpr uint32_t PLANE = N * TCONV_CUDA_PRODUCTS_STEP_BYTES / 16;
     hopper::products_begin();
     if constexpr (Arithmetic::PLANES == 2) {

@@ -356,14 +356,10 @@ void describe(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
 tconv_status rows_pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
     tconv_cuda_rows_parameters parameters = {};
-    tconv_cuda_guard guard;
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
     describe(layer, &parameters);
-    status = tconv_cuda_pack_rows(layer, &parameters, weights, packed, stream, issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] {
+        return tconv_cuda_pack_rows(layer, &parameters, weights, packed, stream, issue);
+    });
 }
 
 /* Cuts the rows into strips, so that the multiprocessors work off all blocks in a few whole turns and the least time. */
@@ -439,13 +435,7 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
 
 tconv_status rows_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
-    tconv_cuda_guard guard;
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = launch(layer, arguments, issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] { return launch(layer, arguments, issue); });
 }
 
 } // namespace

@@ -197,13 +197,9 @@ tconv_status stencil_memory(const tconv_layer *layer, tconv_memory_sizes *sizes,
 
 tconv_status stencil_pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
-    tconv_cuda_guard guard;
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = tconv_cuda_pack_weights(&layer->problem, layer->problem.group_out, weights, packed, stream, issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] {
+        return tconv_cuda_pack_weights(&layer->problem, layer->problem.group_out, weights, packed, stream, issue);
+    });
 }
 
 tconv_cuda_stencil_parameters parameters_of(const tconv_layer *layer, const tconv_arguments *arguments)
@@ -278,16 +274,12 @@ tconv_status stencil_execute(const tconv_layer *layer, const tconv_arguments *ar
     const launch launch =
         layer->problem.layout == TCONV_NHWC ? pixels_launch(layer, &parameters) : planes_launch(layer, &parameters);
     void *kernel_arguments[] = {&parameters};
-    tconv_cuda_guard guard;
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = tconv_cuda_check(cudaLaunchKernel((const void *)launch.kernel, dim3((unsigned)launch.blocks),
-                                               dim3(TCONV_CUDA_STENCIL_THREADS), kernel_arguments,
-                                               (size_t)launch.shared_bytes, (cudaStream_t)arguments->stream),
-                              "cudaLaunchKernel", issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] {
+        return tconv_cuda_check(cudaLaunchKernel((const void *)launch.kernel, dim3((unsigned)launch.blocks),
+                                                 dim3(TCONV_CUDA_STENCIL_THREADS), kernel_arguments,
+                                                 (size_t)launch.shared_bytes, (cudaStream_t)arguments->stream),
+                                "cudaLaunchKernel", issue);
+    });
 }
 
 } // namespace

@@ -47,4 +47,27 @@ __device__ __forceinline__ void split_plain_to_tf32(uint32_t bits, uint32_t *big
     *small = round_plain_to_tf32(__float_as_uint(__uint_as_float(bits) - __uint_as_float(*big)));
 }
 
+/* Four factors: in strict f32 split, else rounded to big, and small stays as it is. */
+template <bool strict>
+__device__ __forceinline__ void round_or_split(const uint32_t (&words)[4], uint32_t (&big)[4], uint32_t (&small)[4])
+{
+    const bool plain = are_plain(words);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (strict)
+            split_plain_to_tf32(words[i], &big[i], &small[i]);
+        else
+            big[i] = round_plain_to_tf32(words[i]);
+    }
+    if (!plain) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (strict)
+                split_to_tf32(words[i], &big[i], &small[i]);
+            else
+                big[i] = round_to_tf32(words[i]);
+        }
+    }
+}
+
 #endif

@@ -119,15 +119,10 @@ tconv_status wgmma_pack_weights(const tconv_layer *layer, const void *weights, v
                                 tconv_issue *issue)
 {
     tconv_wgmma_plan made;
-    tconv_cuda_guard guard;
     tconv_wgmma_describe(layer, layer->choice, tconv_hopper_multiprocessors(layer->target.device), &made);
     const tconv_wgmma_packing packing = tconv_wgmma_packing_of(layer, &made);
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = tconv_wgmma_pack(&packing, made.mode, weights, packed, stream, issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue,
+                                [&] { return tconv_wgmma_pack(&packing, made.mode, weights, packed, stream, issue); });
 }
 
 /* ----------------------------------------------------------------------------------------------------------- executing */

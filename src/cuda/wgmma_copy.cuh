@@ -54,37 +54,14 @@ __device__ __forceinline__ uint32_t load_word(uint32_t address)
     return word;
 }
 
-__device__ __forceinline__ void store_quad(uint32_t address, const uint32_t (&words)[4])
-{
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]),
-                 "r"(words[3])
-                 : "memory");
-}
-
 /* Quads of channels of one lane's pixels: of f32 a pixel, of the 16-bit types two, loaded from a box and stored to a stage.
  * Words are what a load brings: a channel of these pixels. */
 template <class Mode> struct quad_of {
     static constexpr int PIXELS = 1, CHANNELS = 4;
     static __device__ __forceinline__ void store(const uint32_t (&words)[CHANNELS], uint32_t to, uint32_t plane)
     {
-        const bool plain = are_plain(words);
         uint32_t big[CHANNELS], small[CHANNELS];
-#pragma unroll
-        for (int c = 0; c < CHANNELS; c++) {
-            if (Mode::STRICT)
-                split_plain_to_tf32(words[c], &big[c], &small[c]);
-            else
-                big[c] = round_plain_to_tf32(words[c]);
-        }
-        if (!plain) {
-#pragma unroll
-            for (int c = 0; c < CHANNELS; c++) {
-                if (Mode::STRICT)
-                    split_to_tf32(words[c], &big[c], &small[c]);
-                else
-                    big[c] = round_to_tf32(words[c]);
-            }
-        }
+        round_or_split<Mode::STRICT>(words, big, small);
         store_quad(to, big);
         if (Mode::STRICT)
             store_quad(to + plane, small);

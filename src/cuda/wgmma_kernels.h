@@ -112,7 +112,7 @@ struct tconv_wgmma_packing {
     int chunks, chunk_channels, steps, max_row_taps, groups, units; /* groups, units: 1 where they share weights */
     int row_taps[TCONV_WGMMA_GROUPS], first_kernel_row[TCONV_WGMMA_GROUPS], kernel_row_step;
     int column_taps[TCONV_WGMMA_UNITS], first_kernel_column[TCONV_WGMMA_UNITS], kernel_column_step;
-    int64_t rows; /* of 16 bytes, of one plane */
+    int kernel_rows, kernel_columns;
 };
 
 tconv_status tconv_wgmma_pack(const tconv_wgmma_packing *packing, tconv_wgmma_mode mode, const void *weights,

@@ -485,7 +485,7 @@ tconv_wgmma_packing tconv_wgmma_packing_of(const tconv_layer *layer, const tconv
     }
     packing.kernel_row_step = (int)layer->rows.kernel_step;
     packing.kernel_column_step = (int)layer->columns.kernel_step;
-    packing.rows =
-        (int64_t)of->blocks * of->chunks * of->max_row_taps * of->slot_bytes / TCONV_WGMMA_QUAD / planes_of(made->mode);
+    packing.kernel_rows = (int)layer->problem.h.kernel;
+    packing.kernel_columns = (int)layer->problem.w.kernel;
     return packing;
 }

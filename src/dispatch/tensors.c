@@ -53,15 +53,14 @@ tconv_status tconv_tensor_check_location(const tconv_tensor *tensor, const char 
     char field[24];
     tconv_location wanted = backend == TCONV_BACKEND_CUDA ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST;
     tconv_location found = tconv_tensor_locate(tensor, &found_device, &anywhere);
-    if (anywhere)
+    const bool elsewhere = found == TCONV_LOCATION_CUDA && found_device >= 0 && found_device != device;
+    if (anywhere || (found == wanted && !elsewhere))
         return TCONV_SUCCESS;
     snprintf(field, sizeof field, "%s.location", name);
     if (found != wanted)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field,
                           "%s = %s: must be %s, where the plan runs; a plan never copies between host and device",
                           field, tconv_location_name(found), tconv_location_name(wanted));
-    if (found == TCONV_LOCATION_CUDA && found_device >= 0 && found_device != device)
-        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field,
-                          "%s = cuda device %d: must be device %d, the plan's", field, found_device, device);
-    return TCONV_SUCCESS;
+    return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field, "%s = cuda device %d: must be device %d, the plan's",
+                      field, found_device, device);
 }
