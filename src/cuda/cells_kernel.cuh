@@ -198,13 +198,11 @@ __device__ __forceinline__ pixel_pair find_pixels(const tconv_cells_entry &entry
     return {{shifted + own.of[0], shifted + own.of[1]}};
 }
 
-/* Tells all blocks of the cluster that this warpgroup has read a slot; nothing where pending is 0. */
-__device__ __forceinline__ void release_slot(uint32_t &pending)
+/* Tells all blocks of the cluster that this warpgroup has read a slot. */
+__device__ __forceinline__ void release_slot(uint32_t empty)
 {
-    if (pending != 0)
-        for (int rank = 0; rank < TCONV_CELLS_CLUSTER; rank++)
-            barrier_arrive_in_cluster(pending, rank);
-    pending = 0;
+    for (int rank = 0; rank < TCONV_CELLS_CLUSTER; rank++)
+        barrier_arrive_in_cluster(empty, rank);
 }
 
 template <int N, int BLOCK, int STEPS>
@@ -218,7 +216,7 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, con
     strides by;
     by.quad = 4 * layer.plane * sizeof(float);
     by.pixels = 2 * by.quad;
-    uint32_t next[STEPS][4], factors[2][STEPS][4];
+    uint32_t next[STEPS][4], factors[STEPS][4];
     pixel_pair own; /* where a thread's positions are read, from the beginning of a stage */
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -227,8 +225,6 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, con
         own.of[h] = (uint32_t)((place.exists ? pixel : 0) + lane % 4 * layer.plane) * sizeof(float);
     }
     ring stage = {0, 0}, slot = {0, 0};
-    int next_turn = 0;
-    uint32_t pending = 0; /* the empty barrier of the slot that products under way may still read, or 0 */
     for (int number = first_tile(); number < layer.tiles; number += tile_step()) {
         const tile_place tile = find_tile(layer, number);
         const tconv_cells_program &program = layer.program[tile.program];
@@ -247,24 +243,19 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, con
                 const uint32_t weights =
                     operand_low(shared.slots + slot.at * layer.slot_bytes, of.rows * 4 * (uint32_t)sizeof(float));
                 by.weights = 2 * of.rows;
-                int e = of.first;
-                load(find_pixels(layer.entry[e], pixels, own), by, next);
-                /* An entry's products are under way while the factors of the next are made ready, in turns: which of both
-                 * is next goes on from slot to slot. */
+                tconv_cells_entry entry = layer.entry[of.first];
+                load(find_pixels(entry, pixels, own), by, next);
 #pragma unroll 1
-                while (e < of.end)
-#pragma unroll
-                    for (int turn = 0; turn < 2; turn++)
-                        if (e < of.end && turn == next_turn) {
-                            const tconv_cells_entry entry = layer.entry[e++];
-                            round_factors(next, factors[turn], one);
-                            multiply<BLOCK>(sums, factors[turn], entry.first, entry.count, weights + entry.weights, by);
-                            load(find_pixels(layer.entry[min(e, of.end - 1)], pixels, own), by, next);
-                            products_wait<1>();
-                            release_slot(pending);
-                            next_turn = 1 - turn;
-                        }
-                pending = signals ? shared.slot_empty + 8 * slot.at : 0;
+                for (int e = of.first; e < of.end; e++) {
+                    const tconv_cells_entry following = layer.entry[min(e + 1, of.end - 1)];
+                    round_factors(next, factors, one);
+                    multiply<BLOCK>(sums, factors, entry.first, entry.count, weights + entry.weights, by);
+                    load(find_pixels(following, pixels, own), by, next);
+                    products_wait<0>();
+                    entry = following;
+                }
+                if (signals)
+                    release_slot(shared.slot_empty + 8 * slot.at);
                 slot.next(layer.slots);
             }
             __syncwarp();
@@ -272,8 +263,6 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, con
                 barrier_arrive(shared.stage_empty + 8 * stage.at);
             stage.next(layer.stages);
         }
-        products_wait<0>();
-        release_slot(pending);
         if (layer.cell_columns == 1)
             store_cells<1>(layer, sums, tile, warp, lane);
         else if (layer.cell_columns == 2)

@@ -108,12 +108,12 @@ __device__ __forceinline__ void multiply(float (&sums)[all], const uint32_t (&fa
         TCONV_CASE(4, 1)
         TCONV_CASE(5, 1)
         TCONV_CASE(6, 1)
-        TCONV_CASE(7, 1) TCONV_CASE(0, 2) TCONV_CASE(1, 2) TCONV_CASE(2, 2) TCONV_CASE(3, 2) TCONV_CASE(4, 2)
-            TCONV_CASE(5, 2) TCONV_CASE(6, 2) TCONV_CASE(0, 3) TCONV_CASE(1, 3) TCONV_CASE(2, 3) TCONV_CASE(3, 3)
-                TCONV_CASE(4, 3) TCONV_CASE(5, 3) TCONV_CASE(0, 4) TCONV_CASE(1, 4) TCONV_CASE(2, 4) TCONV_CASE(3, 4)
-                    TCONV_CASE(4, 4) TCONV_CASE(0, 5) TCONV_CASE(1, 5) TCONV_CASE(2, 5) TCONV_CASE(3, 5)
-                        TCONV_CASE(0, 6) TCONV_CASE(1, 6) TCONV_CASE(2, 6) TCONV_CASE(0, 7) TCONV_CASE(1, 7)
-                            TCONV_CASE(0, 8)
+        TCONV_CASE(7, 1)
+        TCONV_CASE(0, 2) TCONV_CASE(1, 2) TCONV_CASE(2, 2) TCONV_CASE(3, 2) TCONV_CASE(4, 2) TCONV_CASE(5, 2)
+            TCONV_CASE(6, 2) TCONV_CASE(0, 3) TCONV_CASE(1, 3) TCONV_CASE(2, 3) TCONV_CASE(3, 3) TCONV_CASE(4, 3)
+                TCONV_CASE(5, 3) TCONV_CASE(0, 4) TCONV_CASE(1, 4) TCONV_CASE(2, 4) TCONV_CASE(3, 4) TCONV_CASE(4, 4)
+                    TCONV_CASE(0, 5) TCONV_CASE(1, 5) TCONV_CASE(2, 5) TCONV_CASE(3, 5) TCONV_CASE(0, 6)
+                        TCONV_CASE(1, 6) TCONV_CASE(2, 6) TCONV_CASE(0, 7) TCONV_CASE(1, 7) TCONV_CASE(0, 8)
     }
 #undef TCONV_CASE
 }
