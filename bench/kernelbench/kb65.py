@@ -1,6 +1,6 @@
 """KernelBench level 1, problem 65: square input, kernel wider than high."""
 
-from problem import OneLayer, Problem
+from problem import OneNumberLayer, Problem
 from torch import nn
 
 import tconv.torch
@@ -8,30 +8,8 @@ import tconv.torch
 __all__ = ["Model", "ModelNew", "get_init_inputs", "get_inputs"]
 
 
-class Model(OneLayer):
+class Model(OneNumberLayer):
     kind = nn.ConvTranspose2d
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: tuple[int, int],
-        stride: int = 1,
-        padding: int = 0,
-        output_padding: int = 0,
-        groups: int = 1,
-        bias: bool = False,
-    ):
-        super().__init__(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride=stride,
-            padding=padding,
-            output_padding=output_padding,
-            groups=groups,
-            bias=bias,
-        )
 
 
 class ModelNew(Model):

@@ -29,6 +29,32 @@ class OneLayer(nn.Module):
         return self.conv_transpose2d(x)
 
 
+class OneNumberLayer(OneLayer):
+    """As problems 57, 65 and 71 have it: one number for height and width, the kernel apart."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: int = 1,
+        padding: int = 0,
+        output_padding: int = 0,
+        groups: int = 1,
+        bias: bool = False,
+    ):
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride=stride,
+            padding=padding,
+            output_padding=output_padding,
+            groups=groups,
+            bias=bias,
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Problem:
     batch_size: int

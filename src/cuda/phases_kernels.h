@@ -70,7 +70,8 @@ tconv_status tconv_cuda_pack_weights(const tconv_problem *problem, int64_t packe
 tconv_status tconv_cuda_launch(const void *function, int64_t blocks, int threads, void **arguments, void *stream,
                                tconv_issue *issue);
 
-/* The same with dynamic shared memory, always of the same size for a function. */
+/* The same with dynamic shared memory; above 48 KB always of the same size for a function, because all threads of the process
+ * share what it may have. */
 tconv_status tconv_cuda_launch_shared(const void *function, int64_t blocks, int threads, int64_t shared_bytes,
                                       void **arguments, void *stream, tconv_issue *issue);
 
