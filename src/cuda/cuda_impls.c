@@ -10,11 +10,6 @@
 #include "wgmma.h"
 
 const tconv_implementation *const tconv_cuda_implementations[] = {
-<<<<<<< HEAD
     &tconv_cuda_stencil, &tconv_cuda_products, &tconv_cuda_rows,
     &tconv_cuda_wgmma,   &tconv_cuda_cells,    &tconv_cuda_igemm,
     &tconv_cuda_mma,     &tconv_cuda_phases,   NULL};
-=======
-    &tconv_cuda_stencil, &tconv_cuda_products, &tconv_cuda_rows,   &tconv_cuda_wgmma,
-    &tconv_cuda_igemm,   &tconv_cuda_mma,      &tconv_cuda_phases, NULL};
->>>>>>> main
