@@ -192,31 +192,73 @@ __device__ __forceinline__ void store_cells(const tconv_cells_parameters &layer,
 
 /* --------------------------------------------------------------------------------------------------------------- the roles */
 
-__device__ __forceinline__ pixel_pair find_pixels(const tconv_cells_entry &entry, uint32_t stage, const pixel_pair &own)
-{
-    const uint32_t shifted = stage + entry.pixel * (int)sizeof(float);
-    return {{shifted + own.of[0], shifted + own.of[1]}};
-}
+/* The entries of a block's tiles, one after another. */
+struct entry_walk {
+    int number, chunks_left, entry, first_entry; /* number: of the tile */
+    uint32_t pixels;                             /* bytes from a stage to its tile's first column */
+    ring stage, slot;
+    uint32_t pixel, window, flags, weights, rows; /* of this entry */
 
-/* Tells all blocks of the cluster that this warpgroup has read a slot. */
-__device__ __forceinline__ void release_slot(uint32_t empty)
-{
-    for (int rank = 0; rank < TCONV_CELLS_CLUSTER; rank++)
-        barrier_arrive_in_cluster(empty, rank);
-}
+    __device__ __forceinline__ entry_walk(const tconv_cells_parameters &layer)
+        : number(first_tile()), stage{0, 0}, slot{0, 0}
+    {
+        begin_tile(layer);
+        read_entry(layer);
+    }
+    __device__ __forceinline__ void begin_tile(const tconv_cells_parameters &layer)
+    {
+        const tile_place tile = find_tile(layer, number);
+        pixels = (uint32_t)(tile.column + layer.first_column - stage_column(layer, tile)) * sizeof(float);
+        entry = first_entry = layer.program[tile.program].first_entry;
+        chunks_left = layer.chunks;
+    }
+    __device__ __forceinline__ void read_entry(const tconv_cells_parameters &layer)
+    {
+        const uint2 words = *reinterpret_cast<const uint2 *>(&layer.entry[entry]);
+        pixel = words.x & 0xffff;
+        window = words.x >> 16 & 0xff;
+        flags = words.x >> 24;
+        weights = words.y & 0xffff;
+        rows = words.y >> 16;
+    }
+    /* True where a tile ends. */
+    __device__ __forceinline__ bool advance(const tconv_cells_parameters &layer)
+    {
+        bool tile_ends = false;
+        entry++;
+        if (flags & TCONV_CELLS_SLOT_ENDS)
+            slot.next(layer.slots);
+        if (flags & TCONV_CELLS_STAGE_ENDS) {
+            stage.next(layer.stages);
+            entry = first_entry;
+            if (--chunks_left == 0) {
+                tile_ends = true;
+                number += tile_step();
+                if (number < layer.tiles)
+                    begin_tile(layer);
+            }
+        }
+        read_entry(layer);
+        return tile_ends;
+    }
+};
 
+/*
+ * While the tensor cores multiply an entry, everything for the next one is done: its buffers are waited for, its factors
+ * loaded and rounded. Then the products are waited for: two warpgroups keep the tensor cores busy in turn. That needs two
+ * buffers of each kind: one is waited for before the one before it is released.
+ */
 template <int N, int BLOCK, int STEPS>
-__device__ __forceinline__ void consume(const tconv_cells_parameters &layer, const shared_layout &shared, int warp,
-                                        int lane)
+__device__ __forceinline__ void consume(const tconv_cells_parameters &layer, shared_layout shared, int warp, int lane)
 {
     float sums[N / 2];
-    const bool signals = threadIdx.x % (GROUP_WARPS * WARP) == 0;
+    const bool signals = warp % GROUP_WARPS == 0 && lane == 0;
+    const uint32_t never = layer.tiles <= 0;
     float one = 1.0f;
     asm volatile("" : "+f"(one));
     strides by;
     by.quad = 4 * layer.plane * sizeof(float);
     by.pixels = 2 * by.quad;
-    uint32_t next[STEPS][4], factors[STEPS][4];
     pixel_pair own; /* where a thread's positions are read, from the beginning of a stage */
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -224,45 +266,52 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, con
         const int pixel = place.image * layer.image_pitch + place.row * layer.row_step * layer.row_pitch + place.column;
         own.of[h] = (uint32_t)((place.exists ? pixel : 0) + lane % 4 * layer.plane) * sizeof(float);
     }
-    ring stage = {0, 0}, slot = {0, 0};
-    for (int number = first_tile(); number < layer.tiles; number += tile_step()) {
+    /* Kept in registers: the compiler would find them out again for every entry. */
+    asm volatile("" : "+r"(shared.stage_full), "+r"(shared.stage_empty), "+r"(shared.slot_full));
+    asm volatile("" : "+r"(shared.slot_empty), "+r"(shared.stages), "+r"(shared.slots));
+    entry_walk at(layer);
+    const auto prepare = [&](uint32_t(&to)[STEPS][4]) {
+        if (at.flags & TCONV_CELLS_STAGE_BEGINS)
+            barrier_wait(shared.stage_full + 8 * at.stage.at, at.stage.parity);
+        if (at.flags & TCONV_CELLS_SLOT_BEGINS)
+            barrier_wait(shared.slot_full + 8 * at.slot.at, at.slot.parity);
+        const uint32_t pixels = shared.stages + at.stage.at * layer.stage_bytes + at.pixels + at.pixel * sizeof(float);
+        load({{pixels + own.of[0], pixels + own.of[1]}}, by, to);
+        round_factors(to, one);
+    };
+    uint32_t factors[STEPS][4];
+    prepare(factors);
+    for (int number = at.number; number < layer.tiles; number = at.number) {
         const tile_place tile = find_tile(layer, number);
-        const tconv_cells_program &program = layer.program[tile.program];
-        const int skipped = tile.column + layer.first_column - stage_column(layer, tile);
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
             sums[i] = 0;
+        bool tile_ends;
 #pragma unroll 1
-        for (int chunk = 0; chunk < layer.chunks; chunk++) {
-            barrier_wait(shared.stage_full + 8 * stage.at, stage.parity);
-            const uint32_t pixels = shared.stages + stage.at * layer.stage_bytes + skipped * (int)sizeof(float);
-#pragma unroll 1
-            for (int s = program.first_slot; s < program.end_slot; s++) {
-                barrier_wait(shared.slot_full + 8 * slot.at, slot.parity);
-                const tconv_cells_slot of = layer.slot[s];
-                const uint32_t weights =
-                    operand_low(shared.slots + slot.at * layer.slot_bytes, of.rows * 4 * (uint32_t)sizeof(float));
-                by.weights = 2 * of.rows;
-                tconv_cells_entry entry = layer.entry[of.first];
-                load(find_pixels(entry, pixels, own), by, next);
-#pragma unroll 1
-                for (int e = of.first; e < of.end; e++) {
-                    const tconv_cells_entry following = layer.entry[min(e + 1, of.end - 1)];
-                    round_factors(next, factors, one);
-                    multiply<BLOCK>(sums, factors, entry.first, entry.count, weights + entry.weights, by);
-                    load(find_pixels(following, pixels, own), by, next);
-                    products_wait<0>();
-                    entry = following;
-                }
-                if (signals)
-                    release_slot(shared.slot_empty + 8 * slot.at);
-                slot.next(layer.slots);
-            }
-            __syncwarp();
-            if (lane == 0)
-                barrier_arrive(shared.stage_empty + 8 * stage.at);
-            stage.next(layer.stages);
-        }
+        do {
+            const uint32_t weights =
+                operand_low(shared.slots + at.slot.at * layer.slot_bytes, at.rows * 4 * (uint32_t)sizeof(float));
+            by.weights = 2 * at.rows;
+            multiply<BLOCK>(sums, factors, (int)at.window, weights + at.weights, by);
+            const uint32_t flags = at.flags, slot_empty = shared.slot_empty + 8 * at.slot.at,
+                           stage_empty = shared.stage_empty + 8 * at.stage.at;
+            uint32_t next[STEPS][4];
+            tile_ends = at.advance(layer);
+            if (at.number < layer.tiles)
+                prepare(next);
+            products_wait<0>();
+            keep_until_here(factors, never);
+            if (flags & TCONV_CELLS_SLOT_ENDS && signals)
+                for (int rank = 0; rank < TCONV_CELLS_CLUSTER; rank++)
+                    barrier_arrive_in_cluster(slot_empty, rank);
+            if (flags & TCONV_CELLS_STAGE_ENDS && lane == 0)
+                barrier_arrive(stage_empty);
+#pragma unroll
+            for (int i = 0; i < STEPS; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    factors[i][j] = next[i][j];
+        } while (!tile_ends);
         if (layer.cell_columns == 1)
             store_cells<1>(layer, sums, tile, warp, lane);
         else if (layer.cell_columns == 2)

@@ -29,20 +29,25 @@
 #define TCONV_CELLS_ENTRIES   320
 #define TCONV_CELLS_TAPS      320
 
+/* Flags of an entry: the first and the last of its slot, and of all that its program does with a stage. */
+#define TCONV_CELLS_SLOT_BEGINS  1
+#define TCONV_CELLS_SLOT_ENDS    2
+#define TCONV_CELLS_STAGE_BEGINS 4
+#define TCONV_CELLS_STAGE_ENDS   8
+
 struct tconv_cells_entry {
-    int32_t pixel;        /* of the stage, from a position's own: floats */
-    uint16_t weights;     /* first row of the slot */
-    uint8_t first, count; /* of the window, in blocks of sums */
+    uint16_t pixel;         /* of the stage, from a position's own: floats */
+    uint8_t window, flags;  /* window: its first block of sums * 16 + how many */
+    uint16_t weights, rows; /* rows of N: where the window begins in the slot; all of the slot */
 };
 
 struct tconv_cells_slot {
-    uint16_t first, end; /* entries */
-    uint16_t rows;       /* of N */
-    uint16_t first_row;  /* of its program's rows */
+    uint16_t rows;      /* of N */
+    uint16_t first_row; /* of its program's rows */
 };
 
 struct tconv_cells_program {
-    int first_slot, end_slot;
+    int first_slot, end_slot, first_entry, end_entry;
     int first_row, rows; /* of N, of all slots; first_row: of all programs */
     int residue;         /* output row of a cell's first row, less out_row_step for each cell */
 };

@@ -10,6 +10,20 @@ namespace tconv_cells
 
 using namespace hopper;
 
+/* The tensor cores read factors from registers while they multiply. That these are not reused before then, the compiler must be
+ * made to believe: by a store that never happens. */
+template <int STEPS> __device__ __forceinline__ void keep_until_here(const uint32_t (&factors)[STEPS][4], uint32_t never)
+{
+#pragma unroll
+    for (int i = 0; i < STEPS; i++)
+        asm volatile("{\n"
+                     ".reg .pred now;\n"
+                     "setp.ne.b32 now, %0, 0;\n"
+                     "@now st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n"
+                     "}" ::"r"(never),
+                     "r"(factors[i][0]), "r"(factors[i][1]), "r"(factors[i][2]), "r"(factors[i][3]));
+}
+
 /* How the operands of an entry's products lie in shared memory. */
 struct strides {
     uint32_t quad, pixels; /* bytes: to the channel 4 on, to the next step's */
@@ -51,15 +65,14 @@ __device__ __forceinline__ uint32_t round_for_product(uint32_t bits, float one)
     return fabsf(value) < TO_INFINITY ? __float_as_uint(value) + HALF : __float_as_uint(value);
 }
 
-/* The factors of an entry, rounded. */
-template <int STEPS>
-__device__ __forceinline__ void round_factors(const uint32_t (&from)[STEPS][4], uint32_t (&to)[STEPS][4], float one)
+/* The factors of an entry. */
+template <int STEPS> __device__ __forceinline__ void round_factors(uint32_t (&factors)[STEPS][4], float one)
 {
 #pragma unroll
     for (int i = 0; i < STEPS; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            to[i][j] = round_for_product(from[i][j], one);
+            factors[i][j] = round_for_product(factors[i][j], one);
 }
 
 /* One step: the positions' factors by each of `count` blocks of weights. */
@@ -94,13 +107,14 @@ __device__ __forceinline__ void multiply_if(float (&sums)[all], const uint32_t (
         multiply_window<BLOCK, first, count>(sums, factors, weights, by);
 }
 
+/* window: as in tconv_cells_entry. */
 template <int BLOCK, int STEPS, int all>
-__device__ __forceinline__ void multiply(float (&sums)[all], const uint32_t (&factors)[STEPS][4], int first, int count,
+__device__ __forceinline__ void multiply(float (&sums)[all], const uint32_t (&factors)[STEPS][4], int window,
                                          uint32_t weights, const strides &by)
 {
 #define TCONV_CASE(first, count)                                                                                       \
     case first * 16 + count: multiply_if<BLOCK, first, count>(sums, factors, weights, by); break;
-    switch (first * 16 + count) {
+    switch (window) {
         TCONV_CASE(0, 1)
         TCONV_CASE(1, 1)
         TCONV_CASE(2, 1)

@@ -129,9 +129,9 @@ bool write_slot(program_writer *to, const axis_taps *rows, const axis_taps *colu
             if (to->entries == TCONV_CELLS_ENTRIES)
                 return false;
             tconv_cells_entry *entry = &of->entry[to->entries++];
-            entry->pixel = row_shift * of->row_pitch + column_shift;
-            entry->first = (uint8_t)(window.first * blocks);
-            entry->count = (uint8_t)(window.count * blocks);
+            entry->pixel = (uint16_t)(row_shift * of->row_pitch + column_shift);
+            entry->window = (uint8_t)(window.first * blocks * 16 + window.count * blocks);
+            entry->flags = 0;
         }
     }
     if (to->entries == first_entry)
@@ -155,9 +155,11 @@ bool write_slot(program_writer *to, const axis_taps *rows, const axis_taps *colu
     }
     tconv_cells_slot *slot = &of->slot[to->slots];
     packing->first_tap[to->slots++] = (uint16_t)first_tap;
-    slot->first = (uint16_t)first_entry;
-    slot->end = (uint16_t)to->entries;
     slot->rows = (uint16_t)((to->taps - first_tap) * of->channels);
+    for (int entry = first_entry; entry < to->entries; entry++)
+        of->entry[entry].rows = slot->rows;
+    of->entry[first_entry].flags |= TCONV_CELLS_SLOT_BEGINS;
+    of->entry[to->entries - 1].flags |= TCONV_CELLS_SLOT_ENDS;
     return (to->taps - first_tap) * of->channels <= MAX_SLOT_ROWS;
 }
 
@@ -172,6 +174,7 @@ bool write_programs(const tconv_layer *layer, const tconv_cells_choice *choice, 
         tconv_cells_program *program = &of->program[p];
         find_taps(&layer->rows, of->cell_rows, p, &rows);
         program->first_slot = writer.slots;
+        program->first_entry = writer.entries;
         for (int column_shift = 0; column_shift < columns->shifts; column_shift++)
             for (int row_shift = 0; row_shift < (choice->slot_per_shift ? rows.shifts : 1); row_shift++) {
                 const int end = choice->slot_per_shift ? row_shift + 1 : rows.shifts;
@@ -179,6 +182,9 @@ bool write_programs(const tconv_layer *layer, const tconv_cells_choice *choice, 
                     return false;
             }
         program->end_slot = writer.slots;
+        program->end_entry = writer.entries;
+        of->entry[program->first_entry].flags |= TCONV_CELLS_STAGE_BEGINS;
+        of->entry[program->end_entry - 1].flags |= TCONV_CELLS_STAGE_ENDS;
         program->first_row = of->all_rows;
         program->rows = 0;
         for (int s = program->first_slot; s < program->end_slot; s++) {
@@ -283,12 +289,10 @@ double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int mult
     double tiles_cycles = 0;
     for (int p = 0; p < of->programs; p++) {
         const tconv_cells_program *program = &of->program[p];
-        const tconv_cells_slot *last = &of->slot[program->end_slot - 1];
-        const int first = of->slot[program->first_slot].first, end = last->end;
         double blocks = 0;
-        for (int e = first; e < end; e++)
-            blocks += of->entry[e].count;
-        const double entries = end - first, weights = (double)program->rows * of->row_bytes;
+        for (int e = program->first_entry; e < program->end_entry; e++)
+            blocks += of->entry[e].window % 16;
+        const double entries = program->end_entry - program->first_entry, weights = (double)program->rows * of->row_bytes;
         const double products = steps * blocks * block / 2;   /* of a warpgroup */
         const double alone = products + entries * ENTRY_WAIT; /* of a warpgroup by itself */
         const double conflicts = of->plane % 16 == 8 ? 1 : 2;
