@@ -1,5 +1,5 @@
 /*
- * The cells algorithm: NCHW layers with many channels on Hopper's tensor cores, in TF32.
+ * The cells algorithm: NCHW layers with many channels on Hopper's tensor cores, in TF32; strided ones above all.
  *
  * A position of the input computes a cell of outputs: a block of rows and columns of some channels. All sums of a cell lie
  * side by side on N, positions are M; for each shift of the input, the window of the cell's sums that have a tap there takes
@@ -9,6 +9,7 @@
  */
 #include "cells.h"
 
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 
@@ -17,12 +18,16 @@
 #include "cells_plan.h"
 #include "guard.h"
 #include "hopper.h"
+#include "igemm_plan.h"
+#include "wgmma_plan.h"
 
 namespace
 {
 
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
 constexpr double LEAST_USE = 0.10;
+/* Another is taken where it is estimated at less than this share of the time: so the choice lost least. */
+constexpr double OTHERS_SHARE = 0.95;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -69,14 +74,26 @@ bool cells_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 
 bool cells_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
+    const tconv_problem *problem = &layer->problem;
     tconv_cells_choice choice;
     tconv_cells_plan plan;
-    if (tconv_cells_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan) &&
-        plan.use >= LEAST_USE)
-        return true;
-    snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * plan.use,
-             100 * LEAST_USE);
-    return false;
+    /* What the copy engine does not read is read element by element. */
+    if (problem->src.c % TCONV_CELLS_ALIGNMENT != 0 || problem->src.h % TCONV_CELLS_ALIGNMENT != 0) {
+        snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src do not begin at multiples of 16 bytes");
+        return false;
+    }
+    tconv_cells_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan);
+    const double wgmma = tconv_wgmma_cycles(layer), igemm = tconv_igemm_cycles(layer);
+    const double others = wgmma > 0 && igemm > 0 ? fmin(wgmma, igemm) : fmax(wgmma, igemm);
+    if (others > 0 && others < OTHERS_SHARE * plan.cycles) {
+        snprintf(reason, TCONV_REASON_SIZE, "%s is estimated at %.0f %% of its time",
+                 others == wgmma ? "cuda_wgmma" : "cuda_igemm", 100 * others / plan.cycles);
+        return false;
+    }
+    if (plan.use < LEAST_USE)
+        snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * plan.use,
+                 100 * LEAST_USE);
+    return plan.use >= LEAST_USE;
 }
 
 tconv_status cells_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)

@@ -192,8 +192,8 @@ __device__ __forceinline__ void store_cells(const tconv_cells_parameters &layer,
 
 /* --------------------------------------------------------------------------------------------------------------- the roles */
 
-/* The entries of a block's tiles, one after another. */
-struct entry_walk {
+/* The entries of a block's tiles, one after another. whole: each program is one entry, of all sums. */
+template <bool whole> struct entry_walk {
     int number, chunks_left, entry, first_entry; /* number: of the tile */
     uint32_t pixels;                             /* bytes from a stage to its tile's first column */
     ring stage, slot;
@@ -214,29 +214,28 @@ struct entry_walk {
     }
     __device__ __forceinline__ void read_entry(const tconv_cells_parameters &layer)
     {
-        const uint2 words = *reinterpret_cast<const uint2 *>(&layer.entry[entry]);
+        const uint2 words = whole ? make_uint2(0, 0) : *reinterpret_cast<const uint2 *>(&layer.entry[entry]);
         pixel = words.x & 0xffff;
         window = words.x >> 16 & 0xff;
-        flags = words.x >> 24;
+        flags = whole ? TCONV_CELLS_SLOT_ENDS | TCONV_CELLS_STAGE_ENDS : words.x >> 24;
         weights = words.y & 0xffff;
-        rows = words.y >> 16;
+        rows = whole ? TCONV_CELLS_N : words.y >> 16;
     }
     /* True where a tile ends. */
     __device__ __forceinline__ bool advance(const tconv_cells_parameters &layer)
     {
-        bool tile_ends = false;
-        entry++;
+        const bool stage_ends = flags & TCONV_CELLS_STAGE_ENDS;
         if (flags & TCONV_CELLS_SLOT_ENDS)
             slot.next(layer.slots);
-        if (flags & TCONV_CELLS_STAGE_ENDS) {
+        if (stage_ends)
             stage.next(layer.stages);
-            entry = first_entry;
-            if (--chunks_left == 0) {
-                tile_ends = true;
-                number += tile_step();
-                if (number < layer.tiles)
-                    begin_tile(layer);
-            }
+        entry = stage_ends ? first_entry : entry + 1;
+        chunks_left -= stage_ends;
+        const bool tile_ends = chunks_left == 0;
+        if (tile_ends) {
+            number += tile_step();
+            if (number < layer.tiles)
+                begin_tile(layer);
         }
         read_entry(layer);
         return tile_ends;
@@ -253,7 +252,7 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, sha
 {
     float sums[N / 2];
     const bool signals = warp % GROUP_WARPS == 0 && lane == 0;
-    const uint32_t never = layer.tiles <= 0;
+    const bool never = layer.tiles <= 0;
     float one = 1.0f;
     asm volatile("" : "+f"(one));
     strides by;
@@ -269,12 +268,10 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, sha
     /* Kept in registers: the compiler would find them out again for every entry. */
     asm volatile("" : "+r"(shared.stage_full), "+r"(shared.stage_empty), "+r"(shared.slot_full));
     asm volatile("" : "+r"(shared.slot_empty), "+r"(shared.stages), "+r"(shared.slots));
-    entry_walk at(layer);
+    entry_walk<BLOCK == N> at(layer);
     const auto prepare = [&](uint32_t(&to)[STEPS][4]) {
-        if (at.flags & TCONV_CELLS_STAGE_BEGINS)
-            barrier_wait(shared.stage_full + 8 * at.stage.at, at.stage.parity);
-        if (at.flags & TCONV_CELLS_SLOT_BEGINS)
-            barrier_wait(shared.slot_full + 8 * at.slot.at, at.slot.parity);
+        barriers_wait(shared.stage_full + 8 * at.stage.at, at.stage.parity, shared.slot_full + 8 * at.slot.at,
+                      at.slot.parity);
         const uint32_t pixels = shared.stages + at.stage.at * layer.stage_bytes + at.pixels + at.pixel * sizeof(float);
         load({{pixels + own.of[0], pixels + own.of[1]}}, by, to);
         round_factors(to, one);

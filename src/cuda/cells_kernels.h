@@ -29,11 +29,9 @@
 #define TCONV_CELLS_ENTRIES   320
 #define TCONV_CELLS_TAPS      320
 
-/* Flags of an entry: the first and the last of its slot, and of all that its program does with a stage. */
-#define TCONV_CELLS_SLOT_BEGINS  1
-#define TCONV_CELLS_SLOT_ENDS    2
-#define TCONV_CELLS_STAGE_BEGINS 4
-#define TCONV_CELLS_STAGE_ENDS   8
+/* Flags of an entry: the last of its slot, the last of a stage. */
+#define TCONV_CELLS_SLOT_ENDS  1
+#define TCONV_CELLS_STAGE_ENDS 2
 
 struct tconv_cells_entry {
     uint16_t pixel;         /* of the stage, from a position's own: floats */
@@ -81,8 +79,9 @@ struct tconv_cells_parameters {
 
 typedef void tconv_cells_kernel(tconv_cells_parameters layer, CUtensorMap map);
 
-/* By the sums of a block, of which windows are made, and the steps of a chunk. */
-#define TCONV_CELLS_SHAPES 6
+/* By the sums of a block, of which windows are made, and the steps of a chunk. A block of all sums: for layers whose
+ * programs are one entry each, with taps for all of them. */
+#define TCONV_CELLS_SHAPES 8
 struct tconv_cells_shape {
     int block, steps;
     tconv_cells_kernel *kernel;

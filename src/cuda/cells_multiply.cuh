@@ -12,16 +12,14 @@ using namespace hopper;
 
 /* The tensor cores read factors from registers while they multiply. That these are not reused before then, the compiler must be
  * made to believe: by a store that never happens. */
-template <int STEPS> __device__ __forceinline__ void keep_until_here(const uint32_t (&factors)[STEPS][4], uint32_t never)
+template <int STEPS> __device__ __forceinline__ void keep_until_here(const uint32_t (&factors)[STEPS][4], bool never)
 {
+    if (!never)
+        return;
 #pragma unroll
     for (int i = 0; i < STEPS; i++)
-        asm volatile("{\n"
-                     ".reg .pred now;\n"
-                     "setp.ne.b32 now, %0, 0;\n"
-                     "@now st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n"
-                     "}" ::"r"(never),
-                     "r"(factors[i][0]), "r"(factors[i][1]), "r"(factors[i][2]), "r"(factors[i][3]));
+        asm volatile("st.shared.v4.b32 [%0], {%0, %1, %2, %3};" ::"r"(factors[i][0]), "r"(factors[i][1]),
+                     "r"(factors[i][2]), "r"(factors[i][3]));
 }
 
 /* How the operands of an entry's products lie in shared memory. */
@@ -112,6 +110,10 @@ template <int BLOCK, int STEPS, int all>
 __device__ __forceinline__ void multiply(float (&sums)[all], const uint32_t (&factors)[STEPS][4], int window,
                                          uint32_t weights, const strides &by)
 {
+    if constexpr (BLOCK == 2 * all) {
+        multiply_window<BLOCK, 0, 1>(sums, factors, weights, by);
+        return;
+    }
 #define TCONV_CASE(first, count)                                                                                       \
     case first * 16 + count: multiply_if<BLOCK, first, count>(sums, factors, weights, by); break;
     switch (window) {
@@ -123,11 +125,14 @@ __device__ __forceinline__ void multiply(float (&sums)[all], const uint32_t (&fa
         TCONV_CASE(5, 1)
         TCONV_CASE(6, 1)
         TCONV_CASE(7, 1)
-        TCONV_CASE(0, 2) TCONV_CASE(1, 2) TCONV_CASE(2, 2) TCONV_CASE(3, 2) TCONV_CASE(4, 2) TCONV_CASE(5, 2)
-            TCONV_CASE(6, 2) TCONV_CASE(0, 3) TCONV_CASE(1, 3) TCONV_CASE(2, 3) TCONV_CASE(3, 3) TCONV_CASE(4, 3)
-                TCONV_CASE(5, 3) TCONV_CASE(0, 4) TCONV_CASE(1, 4) TCONV_CASE(2, 4) TCONV_CASE(3, 4) TCONV_CASE(4, 4)
-                    TCONV_CASE(0, 5) TCONV_CASE(1, 5) TCONV_CASE(2, 5) TCONV_CASE(3, 5) TCONV_CASE(0, 6)
-                        TCONV_CASE(1, 6) TCONV_CASE(2, 6) TCONV_CASE(0, 7) TCONV_CASE(1, 7) TCONV_CASE(0, 8)
+        TCONV_CASE(0, 2)
+        TCONV_CASE(1, 2)
+        TCONV_CASE(2, 2)
+        TCONV_CASE(3, 2) TCONV_CASE(4, 2) TCONV_CASE(5, 2) TCONV_CASE(6, 2) TCONV_CASE(0, 3) TCONV_CASE(1, 3)
+            TCONV_CASE(2, 3) TCONV_CASE(3, 3) TCONV_CASE(4, 3) TCONV_CASE(5, 3) TCONV_CASE(0, 4) TCONV_CASE(1, 4)
+                TCONV_CASE(2, 4) TCONV_CASE(3, 4) TCONV_CASE(4, 4) TCONV_CASE(0, 5) TCONV_CASE(1, 5) TCONV_CASE(2, 5)
+                    TCONV_CASE(3, 5) TCONV_CASE(0, 6) TCONV_CASE(1, 6) TCONV_CASE(2, 6) TCONV_CASE(0, 7)
+                        TCONV_CASE(1, 7) TCONV_CASE(0, 8)
     }
 #undef TCONV_CASE
 }

@@ -25,13 +25,13 @@ constexpr int MAX_SLOT_ROWS = 2048; /* of N: an operand's field for half of K ha
 constexpr int LEAST_COLUMNS = 8;    /* of a tile that is narrower than the image */
 
 /*
- * For the estimate, in cycles and bytes a cycle: of the second-level cache to each multiprocessor when all load; of shared
- * memory; of all device memory; instructions of a warp for a step, for an entry and for storing a sum; waiting of a warpgroup that
- * another must hide, for every entry; of a warp to store a register, whatever its width; at the end of a tile.
+ * For the estimate, in cycles and bytes a cycle, fitted to times of 100 layers on an H200 (docs/performance-log.md): what a
+ * warpgroup does for an entry beside its products, for each of its steps, and there with conflicts of banks; what a multiprocessor reads of the second-level
+ * cache when all do; the end of a tile; a store of a register by a warp; a launch; all device memory; the
+ * copy engine's latency.
  */
-constexpr double L2_BYTES = 25, SHARED_BYTES = 128, MEMORY_BYTES = 2300, STEP_INSTRUCTIONS = 22,
-                 ENTRY_INSTRUCTIONS = 40, ENTRY_WAIT = 150, STORE_CYCLES = 5, TILE_CYCLES = 1500, CHUNK_CYCLES = 100,
-                 SECTOR = 32, MEMORY_SHARE = 0.1;
+constexpr double ENTRY_CYCLES = 485, WHOLE_ENTRY_CYCLES = 225, STEP_CYCLES = 73, CONFLICT_CYCLES = 45, L2_BYTES = 34,
+                 TILE_CYCLES = 6700, STORE_CYCLES = 36, LAUNCH_CYCLES = 6200, MEMORY_BYTES = 2300, LATENCY = 1500;
 
 /* One axis of a cell: the kernel's index of the tap that output r has at a shift, or -1. */
 struct axis_taps {
@@ -158,7 +158,6 @@ bool write_slot(program_writer *to, const axis_taps *rows, const axis_taps *colu
     slot->rows = (uint16_t)((to->taps - first_tap) * of->channels);
     for (int entry = first_entry; entry < to->entries; entry++)
         of->entry[entry].rows = slot->rows;
-    of->entry[first_entry].flags |= TCONV_CELLS_SLOT_BEGINS;
     of->entry[to->entries - 1].flags |= TCONV_CELLS_SLOT_ENDS;
     return (to->taps - first_tap) * of->channels <= MAX_SLOT_ROWS;
 }
@@ -183,7 +182,6 @@ bool write_programs(const tconv_layer *layer, const tconv_cells_choice *choice, 
             }
         program->end_slot = writer.slots;
         program->end_entry = writer.entries;
-        of->entry[program->first_entry].flags |= TCONV_CELLS_STAGE_BEGINS;
         of->entry[program->end_entry - 1].flags |= TCONV_CELLS_STAGE_ENDS;
         program->first_row = of->all_rows;
         program->rows = 0;
@@ -278,40 +276,44 @@ bool describe_buffers(tconv_cells_plan *plan)
     }
 }
 
-/* Cycles of the multiprocessor with most tiles: the slowest of what works side by side counts. */
+/* Whether neighbouring channels' positions meet in banks: four channels of eight positions are read at once. */
+bool has_conflicts(const tconv_cells_parameters *of)
+{
+    return of->plane % 16 != 8;
+}
+
+/* Cycles of the multiprocessor with most tiles. Two warpgroups multiply in turn: an entry takes the products of both, or its own
+ * and what else it has to do. */
 double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int multiprocessors)
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_cells_parameters *of = &plan->parameters;
-    const double steps = of->steps, groups = TCONV_CELLS_GROUPS, block = plan->shape.block;
-    /* Rows of dst begin and end anywhere in a sector of memory. */
-    const double segment = (double)of->tile_columns * of->cell_columns * (double)problem->element_size;
-    double tiles_cycles = 0;
+    const bool whole = plan->shape.block == TCONV_CELLS_N;
+    const double step = STEP_CYCLES + (has_conflicts(of) ? CONFLICT_CYCLES : 0);
+    const double other = (whole ? WHOLE_ENTRY_CYCLES : ENTRY_CYCLES) + of->steps * step;
+    double tiles_cycles = 0; /* of a tile of each program */
     for (int p = 0; p < of->programs; p++) {
         const tconv_cells_program *program = &of->program[p];
-        double blocks = 0;
-        for (int e = program->first_entry; e < program->end_entry; e++)
-            blocks += of->entry[e].window % 16;
-        const double entries = program->end_entry - program->first_entry, weights = (double)program->rows * of->row_bytes;
-        const double products = steps * blocks * block / 2;   /* of a warpgroup */
-        const double alone = products + entries * ENTRY_WAIT; /* of a warpgroup by itself */
-        const double conflicts = of->plane % 16 == 8 ? 1 : 2;
-        const double shared =
-            (groups * steps * (entries * 64 * 32 * conflicts + blocks * block * 32) + weights + of->stage_bytes) /
-            SHARED_BYTES;
-        const double issue = groups * entries * (steps * STEP_INSTRUCTIONS + ENTRY_INSTRUCTIONS);
-        const double traffic = (weights / TCONV_CELLS_CLUSTER + of->stage_bytes) / L2_BYTES;
-        const double chunk = fmax(fmax(fmax(groups * products, alone), fmax(shared, issue)), traffic);
-        const double store =
-            TCONV_CELLS_N / 2.0 / of->cell_columns * groups * 4 * STORE_CYCLES * (1 + SECTOR / segment);
-        tiles_cycles += of->chunks * (chunk + CHUNK_CYCLES) + store / 2 + TILE_CYCLES;
+        double entries = 0;
+        for (int e = program->first_entry; e < program->end_entry; e++) {
+            const int sums = whole ? TCONV_CELLS_N : of->entry[e].window % 16 * plan->shape.block;
+            const double products = of->steps * sums / 2.0;
+            entries += fmax(TCONV_CELLS_GROUPS * products, products + other);
+        }
+        /* A buffer is read, then filled again; as many take part as there are. */
+        const double slots = program->end_slot - program->first_slot;
+        const double weights = (double)program->rows * of->row_bytes / TCONV_CELLS_CLUSTER / L2_BYTES;
+        const double box = of->stage_bytes / L2_BYTES;
+        const double slot = (entries + slots * LATENCY + weights) / of->slots;
+        const double stage = (entries + LATENCY + box) / of->stages;
+        const double chunk = fmax(fmax(entries, weights + box), fmax(slot, stage));
+        tiles_cycles += of->chunks * chunk + TILE_CYCLES + TCONV_CELLS_N / 2.0 / of->cell_columns * STORE_CYCLES;
     }
-    const double bytes =
-        (double)problem->element_size * (double)problem->batch *
-        ((double)problem->in_channels * (double)problem->h.in * (double)problem->w.in +
-         (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out * (1 + SECTOR / segment));
+    const double bytes = (double)problem->element_size * (double)problem->batch *
+                         ((double)problem->in_channels * (double)problem->h.in * (double)problem->w.in +
+                          (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out);
     const double rounds = (double)tconv_ceil_div(of->tiles, tconv_max(1, multiprocessors / TCONV_CELLS_CLUSTER));
-    return fmax(rounds * tiles_cycles / of->programs, bytes / MEMORY_BYTES) + bytes / MEMORY_BYTES * MEMORY_SHARE;
+    return LAUNCH_CYCLES + fmax(rounds * tiles_cycles / of->programs, bytes / MEMORY_BYTES);
 }
 
 /* Tries all tiles of cells of so many rows. */
@@ -339,6 +341,31 @@ void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_cells_choice
     }
 }
 
+/* Whether each program is one entry, of all sums. */
+bool has_whole_entries(const tconv_cells_parameters *of, int block)
+{
+    for (int p = 0; p < of->programs; p++) {
+        const tconv_cells_program *program = &of->program[p];
+        const tconv_cells_entry *entry = &of->entry[program->first_entry];
+        if (program->end_entry - program->first_entry != 1 || entry->pixel != 0 ||
+            entry->window != TCONV_CELLS_N / block)
+            return false;
+    }
+    return true;
+}
+
+/* The shape of so many steps whose blocks are the largest that fit in so many sums. */
+bool find_shape(int most, int steps, tconv_cells_shape *shape)
+{
+    shape->block = 0;
+    for (int i = 0; i < TCONV_CELLS_SHAPES; i++) {
+        const tconv_cells_shape *candidate = &tconv_cells_tf32_shapes[i];
+        if (candidate->steps == steps && candidate->block <= most && candidate->block > shape->block)
+            *shape = *candidate;
+    }
+    return shape->block > 0;
+}
+
 } // namespace
 
 bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *choice, int multiprocessors,
@@ -354,13 +381,9 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     of->channels = TCONV_CELLS_N / (of->cell_rows * of->cell_columns);
     for (of->channel_shift = 0; 1 << of->channel_shift < of->channels; of->channel_shift++) {
     }
-    int shape = 0;
-    while (shape < TCONV_CELLS_SHAPES && (tconv_cells_tf32_shapes[shape].block > of->channels ||
-                                          tconv_cells_tf32_shapes[shape].steps != choice->steps))
-        shape++;
-    if (shape == TCONV_CELLS_SHAPES || (phases && of->cell_rows != 1) || (phases && stride > TCONV_CELLS_PROGRAMS))
+    if (!find_shape((int)tconv_min(of->channels, TCONV_CELLS_N / 2), choice->steps, &plan->shape) ||
+        (phases && (of->cell_rows != 1 || stride > TCONV_CELLS_PROGRAMS)))
         return false;
-    plan->shape = tconv_cells_tf32_shapes[shape];
     of->programs = phases ? (int)stride : 1;
     of->row_step = phases ? 1 : (int)(of->cell_rows / stride);
     of->out_row_step = phases ? (int)stride : of->cell_rows;
@@ -408,6 +431,8 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     if (TCONV_CELLS_CLUSTER * tiles >= (double)TCONV_CELLS_MAX_EXTENT ||
         !write_programs(layer, choice, &columns, plan) || !describe_buffers(plan))
         return false;
+    if (has_whole_entries(of, plan->shape.block))
+        find_shape(TCONV_CELLS_N, choice->steps, &plan->shape);
     of->place_tiles = (int)places;
     of->tiles = (int)tiles;
     of->from = problem->src;

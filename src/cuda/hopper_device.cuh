@@ -89,6 +89,24 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
+/* Both. */
+__device__ __forceinline__ void barriers_wait(uint32_t one, uint32_t parity_of_one, uint32_t other,
+                                              uint32_t parity_of_other)
+{
+    asm volatile("{\n"
+                 ".reg .pred complete, other_complete;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 complete, [%0], %1;\n"
+                 "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 other_complete, [%2], %3;\n"
+                 "and.pred complete, complete, other_complete;\n"
+                 "@complete bra done;\n"
+                 "bra again;\n"
+                 "done:\n"
+                 "}" ::"r"(one),
+                 "r"(parity_of_one), "r"(other), "r"(parity_of_other)
+                 : "memory");
+}
+
 /* -------------------------------------------------------------------------------------------------------- clusters */
 
 /* Arrives at the barrier that lies where `barrier` does in this block, of the cluster's block `rank`. No writes are made visible
@@ -238,16 +256,17 @@ enum product_type { PRODUCT_TF32, PRODUCT_F16, PRODUCT_BF16 };
 /* sums (64 x N over the warpgroup) = a * b, added to sums where accumulate is not 0. */
 template <product_type type, int N> struct product;
 
-#define TCONV_SUMS_4(i)  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
-#define TCONV_SUMS_12(i) TCONV_SUMS_4(i), TCONV_SUMS_4(i + 4), TCONV_SUMS_4(i + 8)
-#define TCONV_SUMS_16(i) TCONV_SUMS_12(i), TCONV_SUMS_4(i + 12)
-#define TCONV_SUMS_24(i) TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12)
-#define TCONV_SUMS_32(i) TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12), TCONV_SUMS_4(i + 24), TCONV_SUMS_4(i + 28)
-#define TCONV_SUMS_40(i) TCONV_SUMS_32(i), TCONV_SUMS_4(i + 32), TCONV_SUMS_4(i + 36)
-#define TCONV_SUMS_44(i) TCONV_SUMS_40(i), TCONV_SUMS_4(i + 40)
-#define TCONV_SUMS_48(i) TCONV_SUMS_24(i), TCONV_SUMS_24(i + 24)
-#define TCONV_SUMS_52(i) TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44), TCONV_SUMS_4(i + 48)
-#define TCONV_SUMS_64(i) TCONV_SUMS_52(i), TCONV_SUMS_12(i + 52)
+#define TCONV_SUMS_4(i)   "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
+#define TCONV_SUMS_12(i)  TCONV_SUMS_4(i), TCONV_SUMS_4(i + 4), TCONV_SUMS_4(i + 8)
+#define TCONV_SUMS_16(i)  TCONV_SUMS_12(i), TCONV_SUMS_4(i + 12)
+#define TCONV_SUMS_24(i)  TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12)
+#define TCONV_SUMS_32(i)  TCONV_SUMS_12(i), TCONV_SUMS_12(i + 12), TCONV_SUMS_4(i + 24), TCONV_SUMS_4(i + 28)
+#define TCONV_SUMS_40(i)  TCONV_SUMS_32(i), TCONV_SUMS_4(i + 32), TCONV_SUMS_4(i + 36)
+#define TCONV_SUMS_44(i)  TCONV_SUMS_40(i), TCONV_SUMS_4(i + 40)
+#define TCONV_SUMS_48(i)  TCONV_SUMS_24(i), TCONV_SUMS_24(i + 24)
+#define TCONV_SUMS_52(i)  TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44), TCONV_SUMS_4(i + 48)
+#define TCONV_SUMS_64(i)  TCONV_SUMS_52(i), TCONV_SUMS_12(i + 52)
+#define TCONV_SUMS_128(i) TCONV_SUMS_64(i), TCONV_SUMS_64(i + 64)
 
 #define TCONV_NAMES_12 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
 #define TCONV_NAMES_16 TCONV_NAMES_12 ", %12, %13, %14, %15"
@@ -258,6 +277,14 @@ template <product_type type, int N> struct product;
 #define TCONV_NAMES_48 TCONV_NAMES_44 ", %44, %45, %46, %47"
 #define TCONV_NAMES_52 TCONV_NAMES_44 ", %44, %45, %46, %47, %48, %49, %50, %51"
 #define TCONV_NAMES_64 TCONV_NAMES_52 ", %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TCONV_NAMES_128                                                                                                \
+    TCONV_NAMES_64                                                                                                     \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75"                                                     \
+    ", %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87"                                                     \
+    ", %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99"                                                     \
+    ", %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"                                         \
+    ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123"                                         \
+    ", %124, %125, %126, %127"
 
 /* flags: for 16-bit types, that neither operand is transposed. */
 #define TCONV_PRODUCT(type, shape, flags, N, count, a, b, accumulate_)                                                 \
@@ -333,6 +360,7 @@ TCONV_PRODUCT_FROM(32, 16, 16, 17, 18, 19, 20)
 TCONV_PRODUCT_FROM(64, 32, 32, 33, 34, 35, 36)
 TCONV_PRODUCT_FROM(96, 48, 48, 49, 50, 51, 52)
 TCONV_PRODUCT_FROM(128, 64, 64, 65, 66, 67, 68)
+TCONV_PRODUCT_FROM(256, 128, 128, 129, 130, 131, 132)
 #undef TCONV_PRODUCT_FROM
 
 } // namespace hopper

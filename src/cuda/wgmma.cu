@@ -73,26 +73,47 @@ bool wgmma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     return true;
 }
 
-bool wgmma_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+/* Whether it is expected to be fast, whatever the others are. */
+bool is_worth_it(const tconv_layer *layer, const tconv_wgmma_plan *made, char reason[TCONV_REASON_SIZE])
 {
-    tconv_wgmma_plan made;
     const tconv_problem *problem = &layer->problem;
-    const int multiprocessors = tconv_hopper_multiprocessors(layer->target.device);
     const int64_t element = (int64_t)problem->element_size;
-    tconv_wgmma_choose(layer, multiprocessors, &made);
-    const double use = tconv_wgmma_use(layer, &made, multiprocessors);
+    const double use = tconv_wgmma_use(layer, made, tconv_hopper_multiprocessors(layer->target.device));
     /* Those that convert read a run nearly as fast as boxes, but rows with borders slowly. */
-    if (made.parameters.run_columns == 0 && (problem->src.c * element % TCONV_HOPPER_BOX_ALIGNMENT != 0 ||
-                                             problem->src.h * element % TCONV_HOPPER_BOX_ALIGNMENT != 0)) {
+    if (made->parameters.run_columns == 0 && (problem->src.c * element % TCONV_HOPPER_BOX_ALIGNMENT != 0 ||
+                                              problem->src.h * element % TCONV_HOPPER_BOX_ALIGNMENT != 0)) {
         snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of %d bytes",
                  TCONV_HOPPER_BOX_ALIGNMENT);
         return false;
     }
-    if (use < LEAST_USE) {
+    if (use < LEAST_USE)
         snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * use,
                  100 * LEAST_USE);
+    return use >= LEAST_USE;
+}
+
+} // namespace
+
+double tconv_wgmma_cycles(const tconv_layer *layer)
+{
+    tconv_wgmma_plan made;
+    char reason[TCONV_REASON_SIZE];
+    const int multiprocessors = tconv_hopper_multiprocessors(layer->target.device);
+    if (why_not(layer) != NULL || !tconv_wgmma_has_tile(layer, multiprocessors))
+        return 0;
+    tconv_wgmma_choose(layer, multiprocessors, &made);
+    return is_worth_it(layer, &made, reason) ? tconv_wgmma_whole_cycles(&made) : 0;
+}
+
+namespace
+{
+
+bool wgmma_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+{
+    tconv_wgmma_plan made;
+    tconv_wgmma_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &made);
+    if (!is_worth_it(layer, &made, reason))
         return false;
-    }
     const double igemm = tconv_igemm_cycles(layer), whole = tconv_wgmma_whole_cycles(&made);
     if (igemm > 0 && igemm < IGEMM_SHARE * whole) {
         snprintf(reason, TCONV_REASON_SIZE, "cuda_igemm is estimated at %.0f %% of its time", 100 * igemm / whole);

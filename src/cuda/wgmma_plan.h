@@ -31,6 +31,9 @@ void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multipro
 /* The cycles that the layer is estimated to take in this tile: closer than made->cycles, by which tiles are compared. */
 double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made);
 
+/* The same of the chosen tile; 0 where cuda_wgmma does not support the layer or does not suit it. */
+double tconv_wgmma_cycles(const tconv_layer *layer);
+
 /* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
 double tconv_wgmma_use(const tconv_layer *layer, const tconv_wgmma_plan *made, int multiprocessors);
 
