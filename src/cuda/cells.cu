@@ -1,5 +1,6 @@
 /*
- * The cells algorithm: NCHW layers with many channels on Hopper's tensor cores, in TF32; strided ones above all.
+ * The cells algorithm: NCHW layers of f32 with many channels on Hopper's tensor cores, strided ones above all; in
+ * TF32 or, in strict f32, by three products of it.
  *
  * A position of the input computes a cell of outputs: a block of rows and columns of some channels. All sums of a cell lie
  * side by side on N, positions are M; for each shift of the input, the window of the cell's sums that have a tap there takes
@@ -45,8 +46,8 @@ const char *why_not(const tconv_layer *layer)
         return "needs compute capability 9.0";
     if (problem->layout != TCONV_NCHW)
         return "needs NCHW";
-    if (problem->dtype != TCONV_F32 || layer->target.math != TCONV_MATH_TF32)
-        return "needs f32 in TF32";
+    if (problem->dtype != TCONV_F32)
+        return "needs f32";
     for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++)
         if (extents[i] >= TCONV_CELLS_MAX_EXTENT)
             return "needs extents below 2^28";
@@ -66,7 +67,7 @@ bool cells_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     tconv_cells_plan plan;
     const char *why = why_not(layer);
     if (why == NULL && !tconv_cells_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan))
-        why = "no tile fits in shared memory, or there are too many taps";
+        why = "no tile fits in shared memory, there are too many taps, or sums are too long for strict f32";
     if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
     return why == NULL;
@@ -102,7 +103,7 @@ tconv_status cells_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, t
     tconv_cells_plan plan;
     int64_t size;
     tconv_cells_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan);
-    if (!tconv_checked_mul(plan.packing.rows, 4 * (int64_t)sizeof(float), &size))
+    if (!tconv_checked_mul(plan.packing.rows, (plan.strict ? 2 : 1) * 4 * (int64_t)sizeof(float), &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;
     sizes->scratch = 0;
@@ -126,7 +127,7 @@ tconv_status cells_pack_weights(const tconv_layer *layer, const void *weights, v
     tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    status = tconv_cells_pack(&plan.parameters, &plan.packing, weights, packed, stream, issue);
+    status = tconv_cells_pack(&plan.parameters, &plan.packing, plan.strict, weights, packed, stream, issue);
     tconv_cuda_leave(&guard);
     return status;
 }

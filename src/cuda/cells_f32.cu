@@ -3,9 +3,12 @@
 
 using tconv_cells::cells_layer;
 
-#define SHAPE(block, steps)                                                                                            \
+#define SHAPE(strict, block, steps)                                                                                    \
     {                                                                                                                  \
-        block, steps, cells_layer<TCONV_CELLS_N, block, steps>                                                         \
+        block, steps, cells_layer<strict, block, steps>                                                                \
     }
 const tconv_cells_shape tconv_cells_tf32_shapes[TCONV_CELLS_SHAPES] = {
-    SHAPE(128, 4), SHAPE(128, 2), SHAPE(64, 4), SHAPE(64, 2), SHAPE(32, 4), SHAPE(32, 2), SHAPE(256, 4), SHAPE(256, 2)};
+    SHAPE(false, 256, 4), SHAPE(false, 256, 2), SHAPE(false, 128, 4), SHAPE(false, 128, 2),
+    SHAPE(false, 64, 4),  SHAPE(false, 64, 2),  SHAPE(false, 32, 4),  SHAPE(false, 32, 2)};
+const tconv_cells_shape tconv_cells_strict_shapes[TCONV_CELLS_SHAPES] = {SHAPE(true, 128, 4), SHAPE(true, 64, 4),
+                                                                         SHAPE(true, 32, 4)};

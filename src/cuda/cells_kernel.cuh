@@ -1,5 +1,5 @@
 /*
- * The kernel of the cells algorithm: f32 in NCHW on Hopper's tensor cores, in TF32.
+ * The kernel of the cells algorithm: f32 in NCHW on Hopper's tensor cores, in TF32 or, in strict f32, by three products of it.
  *
  * A persistent block computes tiles of 128 positions by one cell. Two warpgroups multiply, each 64 positions: a position is
  * a row of M, read from the planes of src as they lie in shared memory straight into registers, where it is rounded; the
@@ -7,8 +7,9 @@
  * read once. Of the other four warps one asks the copy engine for boxes of src, one for slots of weights.
  * The two blocks of a cluster differ in their positions alone: each brings half of a slot for both.
  *
- * Numeric order: chunks of channels, then the program's entries, then steps, as the layer and the device alone decide. Bias
- * last.
+ * Numeric order: chunks of channels, then the program's entries, then steps, as the layer and the device alone decide. In
+ * strict f32 each factor is split, x = big + small, and small * big + big * small + big * big of an entry are summed by the
+ * tensor cores from zero, and then added to f32 sums. Bias last.
  */
 #ifndef TCONV_CUDA_CELLS_KERNEL_CUH
 #define TCONV_CUDA_CELLS_KERNEL_CUH
@@ -193,7 +194,7 @@ __device__ __forceinline__ void store_cells(const tconv_cells_parameters &layer,
 /* --------------------------------------------------------------------------------------------------------------- the roles */
 
 /* The entries of a block's tiles, one after another. whole: each program is one entry, of all sums. */
-template <bool whole> struct entry_walk {
+template <bool whole, int SUMS> struct entry_walk {
     int number, chunks_left, entry, first_entry; /* number: of the tile */
     uint32_t pixels;                             /* bytes from a stage to its tile's first column */
     ring stage, slot;
@@ -219,7 +220,7 @@ template <bool whole> struct entry_walk {
         window = words.x >> 16 & 0xff;
         flags = whole ? TCONV_CELLS_SLOT_ENDS | TCONV_CELLS_STAGE_ENDS : words.x >> 24;
         weights = words.y & 0xffff;
-        rows = whole ? TCONV_CELLS_N : words.y >> 16;
+        rows = whole ? SUMS : words.y >> 16;
     }
     /* True where a tile ends. */
     __device__ __forceinline__ bool advance(const tconv_cells_parameters &layer)
@@ -247,10 +248,11 @@ template <bool whole> struct entry_walk {
  * loaded and rounded. Then the products are waited for: two warpgroups keep the tensor cores busy in turn. That needs two
  * buffers of each kind: one is waited for before the one before it is released.
  */
-template <int N, int BLOCK, int STEPS>
+template <bool STRICT, int BLOCK, int STEPS>
 __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, shared_layout shared, int warp, int lane)
 {
-    float sums[N / 2];
+    constexpr int N = TCONV_CELLS_SUMS(STRICT);
+    float sums[N / 2], entry_sums[STRICT ? N / 2 : 2];
     const bool signals = warp % GROUP_WARPS == 0 && lane == 0;
     const bool never = layer.tiles <= 0;
     float one = 1.0f;
@@ -268,16 +270,19 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, sha
     /* Kept in registers: the compiler would find them out again for every entry. */
     asm volatile("" : "+r"(shared.stage_full), "+r"(shared.stage_empty), "+r"(shared.slot_full));
     asm volatile("" : "+r"(shared.slot_empty), "+r"(shared.stages), "+r"(shared.slots));
-    entry_walk<BLOCK == N> at(layer);
+    entry_walk<BLOCK == N, N> at(layer);
     const auto prepare = [&](uint32_t(&to)[STEPS][4]) {
         barriers_wait(shared.stage_full + 8 * at.stage.at, at.stage.parity, shared.slot_full + 8 * at.slot.at,
                       at.slot.parity);
         const uint32_t pixels = shared.stages + at.stage.at * layer.stage_bytes + at.pixels + at.pixel * sizeof(float);
         load({{pixels + own.of[0], pixels + own.of[1]}}, by, to);
-        round_factors(to, one);
+        if (!STRICT)
+            round_factors(to, one);
     };
-    uint32_t factors[STEPS][4];
-    prepare(factors);
+    factors_of<STRICT, STEPS> factors;
+    uint32_t next[STEPS][4];
+    prepare(next);
+    take_factors(next, factors);
     for (int number = at.number; number < layer.tiles; number = at.number) {
         const tile_place tile = find_tile(layer, number);
 #pragma unroll
@@ -286,13 +291,20 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, sha
         bool tile_ends;
 #pragma unroll 1
         do {
+            by.small = 2 * at.rows;
+            by.weights = (STRICT ? 2 : 1) * by.small;
             const uint32_t weights =
-                operand_low(shared.slots + at.slot.at * layer.slot_bytes, at.rows * 4 * (uint32_t)sizeof(float));
-            by.weights = 2 * at.rows;
-            multiply<BLOCK>(sums, factors, (int)at.window, weights + at.weights, by);
+                operand_low(shared.slots + at.slot.at * layer.slot_bytes, at.rows * 4 * (uint32_t)sizeof(float)) +
+                at.weights;
+            const int window = (int)at.window;
+            with_window<BLOCK, N>(window, [&](auto blocks) {
+                if constexpr (STRICT)
+                    multiply_window<STRICT, BLOCK, blocks.first, blocks.count>(entry_sums, factors, weights, by);
+                else
+                    multiply_window<STRICT, BLOCK, blocks.first, blocks.count>(sums, factors, weights, by);
+            });
             const uint32_t flags = at.flags, slot_empty = shared.slot_empty + 8 * at.slot.at,
                            stage_empty = shared.stage_empty + 8 * at.stage.at;
-            uint32_t next[STEPS][4];
             tile_ends = at.advance(layer);
             if (at.number < layer.tiles)
                 prepare(next);
@@ -303,11 +315,13 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, sha
                     barrier_arrive_in_cluster(slot_empty, rank);
             if (flags & TCONV_CELLS_STAGE_ENDS && lane == 0)
                 barrier_arrive(stage_empty);
+            if constexpr (STRICT)
+                with_window<BLOCK, N>(window, [&](auto blocks) {
 #pragma unroll
-            for (int i = 0; i < STEPS; i++)
-#pragma unroll
-                for (int j = 0; j < 4; j++)
-                    factors[i][j] = next[i][j];
+                    for (int i = blocks.first * BLOCK / 2; i < (blocks.first + blocks.count) * BLOCK / 2; i++)
+                        sums[i] += entry_sums[i];
+                });
+            take_factors(next, factors);
         } while (!tile_ends);
         if (layer.cell_columns == 1)
             store_cells<1>(layer, sums, tile, warp, lane);
@@ -409,7 +423,7 @@ __device__ __forceinline__ void copy_slots(const tconv_cells_parameters &layer, 
 #define TCONV_CELLS_BOUNDS __launch_bounds__(32)
 #endif
 
-template <int N, int BLOCK, int STEPS>
+template <bool STRICT, int BLOCK, int STEPS>
 __global__ void TCONV_CELLS_BOUNDS cells_layer(const __grid_constant__ tconv_cells_parameters layer,
                                                const __grid_constant__ CUtensorMap map)
 {
@@ -434,7 +448,7 @@ __global__ void TCONV_CELLS_BOUNDS cells_layer(const __grid_constant__ tconv_cel
     cluster_synchronize();
     if (warp < CONSUMER_WARPS) {
         grow_registers<CONSUMER_REGISTERS>();
-        consume<N, BLOCK, STEPS>(layer, shared, warp, lane);
+        consume<STRICT, BLOCK, STEPS>(layer, shared, warp, lane);
     } else {
         shrink_registers<OTHER_REGISTERS>();
         const int role = warp - CONSUMER_WARPS;

@@ -19,8 +19,6 @@
 #define TCONV_CELLS_CLUSTER   2   /* blocks that share weights */
 #define TCONV_CELLS_POSITIONS 128 /* of a tile: 64 of each warpgroup */
 #define TCONV_CELLS_THREADS   384 /* with those that load */
-#define TCONV_CELLS_N         256 /* sums of a position */
-#define TCONV_CELLS_BLOCKS    8   /* the most that they are made of */
 #define TCONV_CELLS_STEP      8   /* input channels of one product */
 #define TCONV_CELLS_ALIGNMENT 4   /* columns: a stage begins at a multiple */
 #define TCONV_CELLS_BUFFERS   8   /* the most of one kind */
@@ -28,6 +26,12 @@
 #define TCONV_CELLS_SLOTS     64  /* of all programs */
 #define TCONV_CELLS_ENTRIES   320
 #define TCONV_CELLS_TAPS      320
+
+/* Sums of a position. In strict f32 a warpgroup has as many beside them, of the entry that is multiplied. */
+#define TCONV_CELLS_SUMS(strict) ((strict) ? 128 : 256)
+/* In strict f32 the sums of entries are added in f32, which may be off by a quarter of their number (where they are alike):
+ * within the bound of 16 for so many. */
+#define TCONV_CELLS_MAX_STROKES 48
 
 /* Flags of an entry: the last of its slot, the last of a stage. */
 #define TCONV_CELLS_SLOT_ENDS  1
@@ -83,10 +87,11 @@ typedef void tconv_cells_kernel(tconv_cells_parameters layer, CUtensorMap map);
  * programs are one entry each, with taps for all of them. */
 #define TCONV_CELLS_SHAPES 8
 struct tconv_cells_shape {
-    int block, steps;
+    int block, steps; /* 0: no such shape */
     tconv_cells_kernel *kernel;
 };
 extern const tconv_cells_shape tconv_cells_tf32_shapes[TCONV_CELLS_SHAPES];
+extern const tconv_cells_shape tconv_cells_strict_shapes[TCONV_CELLS_SHAPES];
 
 /* How the weights lie: what the packing kernel is told beside the layer. Tap i of a slot has rows i * channels and on. */
 struct tconv_cells_packing {
@@ -98,7 +103,7 @@ struct tconv_cells_packing {
     uint16_t first_tap[TCONV_CELLS_SLOTS];
 };
 
-tconv_status tconv_cells_pack(const tconv_cells_parameters *layer, const tconv_cells_packing *packing,
+tconv_status tconv_cells_pack(const tconv_cells_parameters *layer, const tconv_cells_packing *packing, bool strict,
                               const void *weights, void *packed, void *stream, tconv_issue *issue);
 
 #endif

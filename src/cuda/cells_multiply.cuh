@@ -4,28 +4,22 @@
 
 #include "cells_kernels.h"
 #include "hopper_pipeline.cuh"
+#include "tf32_device.cuh"
 
 namespace tconv_cells
 {
 
 using namespace hopper;
 
-/* The tensor cores read factors from registers while they multiply. That these are not reused before then, the compiler must be
- * made to believe: by a store that never happens. */
-template <int STEPS> __device__ __forceinline__ void keep_until_here(const uint32_t (&factors)[STEPS][4], bool never)
-{
-    if (!never)
-        return;
-#pragma unroll
-    for (int i = 0; i < STEPS; i++)
-        asm volatile("st.shared.v4.b32 [%0], {%0, %1, %2, %3};" ::"r"(factors[i][0]), "r"(factors[i][1]),
-                     "r"(factors[i][2]), "r"(factors[i][3]));
-}
-
 /* How the operands of an entry's products lie in shared memory. */
 struct strides {
-    uint32_t quad, pixels; /* bytes: to the channel 4 on, to the next step's */
-    uint32_t weights;      /* of an operand's low word, to the next step's */
+    uint32_t quad, pixels;   /* bytes: to the channel 4 on, to the next step's */
+    uint32_t weights, small; /* of an operand's low word: to the next step's, in strict f32 to what rounding left */
+};
+
+/* The factors of all steps of an entry, of 64 positions, as the tensor cores take them: rounded or, in strict f32, split. */
+template <bool STRICT, int STEPS> struct factors_of {
+    uint32_t big[STEPS][4], small[STRICT ? STEPS : 1][4];
 };
 
 /* Where a thread's two positions are read: of channel lane % 4. */
@@ -63,7 +57,6 @@ __device__ __forceinline__ uint32_t round_for_product(uint32_t bits, float one)
     return fabsf(value) < TO_INFINITY ? __float_as_uint(value) + HALF : __float_as_uint(value);
 }
 
-/* The factors of an entry. */
 template <int STEPS> __device__ __forceinline__ void round_factors(uint32_t (&factors)[STEPS][4], float one)
 {
 #pragma unroll
@@ -73,66 +66,96 @@ template <int STEPS> __device__ __forceinline__ void round_factors(uint32_t (&fa
             factors[i][j] = round_for_product(factors[i][j], one);
 }
 
+/* Takes what was loaded for the next entry: what is rounded already or, in strict f32, what is to be split. */
+template <bool STRICT, int STEPS>
+__device__ __forceinline__ void take_factors(const uint32_t (&next)[STEPS][4], factors_of<STRICT, STEPS> &factors)
+{
+#pragma unroll
+    for (int i = 0; i < STEPS; i++) {
+        if constexpr (STRICT) {
+            round_or_split<true>(next[i], factors.big[i], factors.small[i]);
+        } else {
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                factors.big[i][j] = next[i][j];
+        }
+    }
+}
+
+/* The tensor cores read factors from registers while they multiply. That these are not reused before then, the compiler must
+ * be made to believe: by stores that never happen. */
+template <bool STRICT, int STEPS>
+__device__ __forceinline__ void keep_until_here(const factors_of<STRICT, STEPS> &factors, bool never)
+{
+    if (!never)
+        return;
+#pragma unroll
+    for (int i = 0; i < (STRICT ? 2 : 1) * STEPS; i++) {
+        const uint32_t(&words)[4] = i < STEPS ? factors.big[i % STEPS] : factors.small[i % (STRICT ? STEPS : 1)];
+        asm volatile("st.shared.v4.b32 [%0], {%0, %1, %2, %3};" ::"r"(words[0]), "r"(words[1]), "r"(words[2]),
+                     "r"(words[3]));
+    }
+}
+
 /* One step: the positions' factors by each of `count` blocks of weights. */
-template <int BLOCK, int first, int count, int all>
+template <int BLOCK, int first, int count, bool accumulate, int all>
 __device__ __forceinline__ void multiply_blocks(float (&sums)[all], const uint32_t (&pixels)[4], uint32_t weights)
 {
-    product_from_registers<BLOCK>::template add<first * BLOCK / 2>(sums, pixels, operand(weights));
+    product_from_registers<BLOCK>::template add<first * BLOCK / 2, accumulate>(sums, pixels, operand(weights));
     if constexpr (count > 1)
-        multiply_blocks<BLOCK, first + 1, count - 1>(sums, pixels, weights + BLOCK);
+        multiply_blocks<BLOCK, first + 1, count - 1, accumulate>(sums, pixels, weights + BLOCK);
 }
 
 /*
- * Begins all products of an entry with `count` blocks of sums from `first` on. Every product is of one block: with products of
- * different width on the same sums, ptxas has each wait for the one before it.
+ * Begins all products of an entry with `count` blocks of sums from `first` on: in strict f32 from zero, and small ones first.
+ * Every product is of one block: with products of different width on the same sums, ptxas has each wait for the one before it.
  */
-template <int BLOCK, int first, int count, int STEPS, int all>
-__device__ __forceinline__ void multiply_window(float (&sums)[all], const uint32_t (&factors)[STEPS][4],
+template <bool STRICT, int BLOCK, int first, int count, int STEPS, int all>
+__device__ __forceinline__ void multiply_window(float (&sums)[all], const factors_of<STRICT, STEPS> &factors,
                                                 uint32_t weights, const strides &by)
 {
     products_begin();
+    if constexpr (STRICT) {
+        multiply_blocks<BLOCK, first, count, false>(sums, factors.small[0], weights);
+        multiply_blocks<BLOCK, first, count, true>(sums, factors.big[0], weights + by.small);
+#pragma unroll
+        for (int i = 1; i < STEPS; i++) {
+            multiply_blocks<BLOCK, first, count, true>(sums, factors.small[i], weights + i * by.weights);
+            multiply_blocks<BLOCK, first, count, true>(sums, factors.big[i], weights + i * by.weights + by.small);
+        }
+    }
 #pragma unroll
     for (int i = 0; i < STEPS; i++)
-        multiply_blocks<BLOCK, first, count>(sums, factors[i], weights + i * by.weights);
+        multiply_blocks<BLOCK, first, count, true>(sums, factors.big[i], weights + i * by.weights);
     products_commit();
 }
 
-template <int BLOCK, int first, int count, int STEPS, int all>
-__device__ __forceinline__ void multiply_if(float (&sums)[all], const uint32_t (&factors)[STEPS][4], uint32_t weights,
-                                            const strides &by)
-{
-    if constexpr ((first + count) * BLOCK <= 2 * all)
-        multiply_window<BLOCK, first, count>(sums, factors, weights, by);
-}
+/* The blocks of a window of sums, by constants. */
+template <int first_block, int blocks> struct window_of {
+    static constexpr int first = first_block, count = blocks;
+};
 
-/* window: as in tconv_cells_entry. */
-template <int BLOCK, int STEPS, int all>
-__device__ __forceinline__ void multiply(float (&sums)[all], const uint32_t (&factors)[STEPS][4], int window,
-                                         uint32_t weights, const strides &by)
+/* Does what is to be done with a window (as in tconv_cells_entry). */
+template <int BLOCK, int SUMS, class Do> __device__ __forceinline__ void with_window(int window, Do what)
 {
-    if constexpr (BLOCK == 2 * all) {
-        multiply_window<BLOCK, 0, 1>(sums, factors, weights, by);
+#define TCONV_CASE(first, count)                                                                                       \
+    case first * 16 + count:                                                                                           \
+        if constexpr ((first + count) * BLOCK <= SUMS)                                                                 \
+            what(window_of<first, count>());                                                                           \
+        break;
+    if constexpr (BLOCK == SUMS) {
+        what(window_of<0, 1>());
         return;
     }
-#define TCONV_CASE(first, count)                                                                                       \
-    case first * 16 + count: multiply_if<BLOCK, first, count>(sums, factors, weights, by); break;
     switch (window) {
-        TCONV_CASE(0, 1)
-        TCONV_CASE(1, 1)
-        TCONV_CASE(2, 1)
-        TCONV_CASE(3, 1)
-        TCONV_CASE(4, 1)
-        TCONV_CASE(5, 1)
-        TCONV_CASE(6, 1)
-        TCONV_CASE(7, 1)
-        TCONV_CASE(0, 2)
-        TCONV_CASE(1, 2)
-        TCONV_CASE(2, 2)
-        TCONV_CASE(3, 2) TCONV_CASE(4, 2) TCONV_CASE(5, 2) TCONV_CASE(6, 2) TCONV_CASE(0, 3) TCONV_CASE(1, 3)
-            TCONV_CASE(2, 3) TCONV_CASE(3, 3) TCONV_CASE(4, 3) TCONV_CASE(5, 3) TCONV_CASE(0, 4) TCONV_CASE(1, 4)
-                TCONV_CASE(2, 4) TCONV_CASE(3, 4) TCONV_CASE(4, 4) TCONV_CASE(0, 5) TCONV_CASE(1, 5) TCONV_CASE(2, 5)
-                    TCONV_CASE(3, 5) TCONV_CASE(0, 6) TCONV_CASE(1, 6) TCONV_CASE(2, 6) TCONV_CASE(0, 7)
-                        TCONV_CASE(1, 7) TCONV_CASE(0, 8)
+        // clang-format off
+        TCONV_CASE(0, 1) TCONV_CASE(1, 1) TCONV_CASE(2, 1) TCONV_CASE(3, 1) TCONV_CASE(4, 1) TCONV_CASE(5, 1)
+        TCONV_CASE(6, 1) TCONV_CASE(7, 1) TCONV_CASE(0, 2) TCONV_CASE(1, 2) TCONV_CASE(2, 2) TCONV_CASE(3, 2)
+        TCONV_CASE(4, 2) TCONV_CASE(5, 2) TCONV_CASE(6, 2) TCONV_CASE(0, 3) TCONV_CASE(1, 3) TCONV_CASE(2, 3)
+        TCONV_CASE(3, 3) TCONV_CASE(4, 3) TCONV_CASE(5, 3) TCONV_CASE(0, 4) TCONV_CASE(1, 4) TCONV_CASE(2, 4)
+        TCONV_CASE(3, 4) TCONV_CASE(4, 4) TCONV_CASE(0, 5) TCONV_CASE(1, 5) TCONV_CASE(2, 5) TCONV_CASE(3, 5)
+        TCONV_CASE(0, 6) TCONV_CASE(1, 6) TCONV_CASE(2, 6) TCONV_CASE(0, 7) TCONV_CASE(1, 7) TCONV_CASE(0, 8)
+        // clang-format on
     }
 #undef TCONV_CASE
 }

@@ -2,9 +2,9 @@
  * Packs the weights for the cells kernels: for each group, cell of output channels, program and chunk of input channels, its
  * slots one after another, each
  *
- *     [step][half of K][tap][output channel of the cell][4 input channels]
+ *     [step][big, small][half of K][tap][output channel of the cell][4 input channels]
  *
- * What is no channel is zeros.
+ * of which only strict f32 has small parts (tf32_device.cuh). What is no channel is zeros.
  */
 #include "cells_kernels.h"
 #include "element.cuh"
@@ -16,11 +16,13 @@ namespace
 
 constexpr int THREADS = 256, QUAD = 4;
 
+template <bool STRICT>
 __global__ void __launch_bounds__(THREADS)
     cells_pack(const __grid_constant__ tconv_cells_parameters layer,
-               const __grid_constant__ tconv_cells_packing packing, const float *from, float4 *to)
+               const __grid_constant__ tconv_cells_packing packing, const float *from, uint4 *to)
 {
-    const int quads = 2 * layer.steps; /* of a row of N */
+    constexpr int PLANES = STRICT ? 2 : 1;
+    const int quads = 2 * layer.steps; /* of a row of N, of a plane */
     for (int64_t number = (int64_t)blockIdx.x * THREADS + threadIdx.x; number < packing.rows;
          number += (int64_t)gridDim.x * THREADS) {
         const int64_t cell_quads = (int64_t)layer.all_rows * layer.chunks * quads;
@@ -44,24 +46,32 @@ __global__ void __launch_bounds__(THREADS)
         const int64_t in = (int64_t)chunk * layer.chunk_channels + quad * QUAD;
         const float *source = from + (group * layer.group_in + in) * packing.from.in + out * packing.from.out +
                               tap.row * packing.from.h + tap.column * packing.from.w;
-        float values[QUAD];
+        uint32_t big[QUAD], small[QUAD];
 #pragma unroll
-        for (int i = 0; i < QUAD; i++)
-            values[i] = out < layer.group_out && in + i < layer.group_in
-                            ? __uint_as_float(round_to_tf32(__float_as_uint(source[i * packing.from.in])))
-                            : 0.0f;
-        to[number] = make_float4(values[0], values[1], values[2], values[3]);
+        for (int i = 0; i < QUAD; i++) {
+            const bool exists = out < layer.group_out && in + i < layer.group_in;
+            const uint32_t bits = exists ? __float_as_uint(source[i * packing.from.in]) : 0;
+            if (STRICT)
+                split_to_tf32(bits, &big[i], &small[i]);
+            else
+                big[i] = round_to_tf32(bits);
+        }
+        uint4 *slot_to = to + PLANES * (number - ((int64_t)quad * slot.rows + row));
+        const int first = (quad / 2 * PLANES * 2 + quad % 2) * slot.rows + row;
+        slot_to[first] = make_uint4(big[0], big[1], big[2], big[3]);
+        if (STRICT)
+            slot_to[first + 2 * slot.rows] = make_uint4(small[0], small[1], small[2], small[3]);
     }
 }
 
 } // namespace
 
-tconv_status tconv_cells_pack(const tconv_cells_parameters *layer, const tconv_cells_packing *packing,
+tconv_status tconv_cells_pack(const tconv_cells_parameters *layer, const tconv_cells_packing *packing, bool strict,
                               const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
     tconv_cells_parameters layer_copy = *layer;
     tconv_cells_packing packing_copy = *packing;
     void *arguments[] = {&layer_copy, &packing_copy, &weights, &packed};
-    return tconv_cuda_launch((const void *)cells_pack, (packing->rows + THREADS - 1) / THREADS, THREADS, arguments,
-                             stream, issue);
+    const void *kernel = strict ? (const void *)cells_pack<true> : (const void *)cells_pack<false>;
+    return tconv_cuda_launch(kernel, (packing->rows + THREADS - 1) / THREADS, THREADS, arguments, stream, issue);
 }

@@ -20,6 +20,7 @@ namespace
 
 constexpr int MAX_BOX = 256;        /* the copy engine's, of each axis */
 constexpr int MAX_CELL = 8;         /* outputs of an axis */
+constexpr int MAX_BLOCKS = 8;       /* of channels, of a cell */
 constexpr int MAX_SHIFTS = 64;      /* of an axis */
 constexpr int MAX_SLOT_ROWS = 2048; /* of N: an operand's field for half of K has room for eight times as many */
 constexpr int LEAST_COLUMNS = 8;    /* of a tile that is narrower than the image */
@@ -63,7 +64,7 @@ bool find_taps(const tconv_phase_table *table, int outputs, int only_phase, axis
 /* A window of a shift, and its taps in the order of its blocks. */
 struct window_taps {
     int first, count; /* blocks of channels */
-    int row[TCONV_CELLS_N / 32], column[TCONV_CELLS_N / 32];
+    int row[MAX_BLOCKS], column[MAX_BLOCKS];
 };
 
 /* The next window of a shift at or after block `from`; false where there is none. */
@@ -254,7 +255,7 @@ bool describe_buffers(tconv_cells_plan *plan)
         for (int s = of->program[p].first_slot; s < of->program[p].end_slot; s++)
             most_rows = of->slot[s].rows > most_rows ? of->slot[s].rows : most_rows;
     const int64_t stage = (int64_t)of->image_pitch * of->tile_images * (int64_t)sizeof(float);
-    of->row_bytes = (uint32_t)(of->chunk_channels * sizeof(float));
+    of->row_bytes = (uint32_t)((plan->strict ? 2 : 1) * of->chunk_channels * sizeof(float));
     const int64_t slot = (int64_t)most_rows * of->row_bytes;
     if (2 * (stage + slot) > TCONV_CELLS_SHARED_MEMORY)
         return false;
@@ -288,7 +289,8 @@ double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int mult
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_cells_parameters *of = &plan->parameters;
-    const bool whole = plan->shape.block == TCONV_CELLS_N;
+    const int all = TCONV_CELLS_SUMS(plan->strict), times = plan->strict ? 3 : 1;
+    const bool whole = plan->shape.block == all;
     const double step = STEP_CYCLES + (has_conflicts(of) ? CONFLICT_CYCLES : 0);
     const double other = (whole ? WHOLE_ENTRY_CYCLES : ENTRY_CYCLES) + of->steps * step;
     double tiles_cycles = 0; /* of a tile of each program */
@@ -296,8 +298,8 @@ double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int mult
         const tconv_cells_program *program = &of->program[p];
         double entries = 0;
         for (int e = program->first_entry; e < program->end_entry; e++) {
-            const int sums = whole ? TCONV_CELLS_N : of->entry[e].window % 16 * plan->shape.block;
-            const double products = of->steps * sums / 2.0;
+            const int sums = whole ? all : of->entry[e].window % 16 * plan->shape.block;
+            const double products = times * of->steps * sums / 2.0;
             entries += fmax(TCONV_CELLS_GROUPS * products, products + other);
         }
         /* A buffer is read, then filled again; as many take part as there are. */
@@ -307,7 +309,7 @@ double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int mult
         const double slot = (entries + slots * LATENCY + weights) / of->slots;
         const double stage = (entries + LATENCY + box) / of->stages;
         const double chunk = fmax(fmax(entries, weights + box), fmax(slot, stage));
-        tiles_cycles += of->chunks * chunk + TILE_CYCLES + TCONV_CELLS_N / 2.0 / of->cell_columns * STORE_CYCLES;
+        tiles_cycles += of->chunks * chunk + TILE_CYCLES + all / 2.0 / of->cell_columns * STORE_CYCLES;
     }
     const double bytes = (double)problem->element_size * (double)problem->batch *
                          ((double)problem->in_channels * (double)problem->h.in * (double)problem->w.in +
@@ -342,24 +344,24 @@ void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_cells_choice
 }
 
 /* Whether each program is one entry, of all sums. */
-bool has_whole_entries(const tconv_cells_parameters *of, int block)
+bool has_whole_entries(const tconv_cells_parameters *of, int blocks)
 {
     for (int p = 0; p < of->programs; p++) {
         const tconv_cells_program *program = &of->program[p];
         const tconv_cells_entry *entry = &of->entry[program->first_entry];
-        if (program->end_entry - program->first_entry != 1 || entry->pixel != 0 ||
-            entry->window != TCONV_CELLS_N / block)
+        if (program->end_entry - program->first_entry != 1 || entry->pixel != 0 || entry->window != blocks)
             return false;
     }
     return true;
 }
 
 /* The shape of so many steps whose blocks are the largest that fit in so many sums. */
-bool find_shape(int most, int steps, tconv_cells_shape *shape)
+bool find_shape(bool strict, int most, int steps, tconv_cells_shape *shape)
 {
+    const tconv_cells_shape *shapes = strict ? tconv_cells_strict_shapes : tconv_cells_tf32_shapes;
     shape->block = 0;
     for (int i = 0; i < TCONV_CELLS_SHAPES; i++) {
-        const tconv_cells_shape *candidate = &tconv_cells_tf32_shapes[i];
+        const tconv_cells_shape *candidate = &shapes[i];
         if (candidate->steps == steps && candidate->block <= most && candidate->block > shape->block)
             *shape = *candidate;
     }
@@ -378,10 +380,12 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     const bool phases = choice->cell_rows < stride;
     of->cell_rows = choice->cell_rows;
     of->cell_columns = (int)layer->columns.stride;
-    of->channels = TCONV_CELLS_N / (of->cell_rows * of->cell_columns);
+    plan->strict = layer->target.math == TCONV_MATH_STRICT;
+    const int all = TCONV_CELLS_SUMS(plan->strict);
+    of->channels = all / (of->cell_rows * of->cell_columns);
     for (of->channel_shift = 0; 1 << of->channel_shift < of->channels; of->channel_shift++) {
     }
-    if (!find_shape((int)tconv_min(of->channels, TCONV_CELLS_N / 2), choice->steps, &plan->shape) ||
+    if (!find_shape(plan->strict, (int)tconv_min(of->channels, all / 2), choice->steps, &plan->shape) ||
         (phases && (of->cell_rows != 1 || stride > TCONV_CELLS_PROGRAMS)))
         return false;
     of->programs = phases ? (int)stride : 1;
@@ -421,6 +425,8 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     /* A chunk must not reach into the next group. */
     if (of->groups > 1 && of->group_in % of->chunk_channels != 0)
         return false;
+    if (plan->strict && of->chunks * layer->rows.max_taps * layer->columns.max_taps > TCONV_CELLS_MAX_STROKES)
+        return false;
     of->image_pitch = of->chunk_channels * of->plane;
     of->channel_tiles = (int)tconv_ceil_div(of->group_out, of->channels);
     of->image_tiles = (int)tconv_ceil_div(of->images, of->tile_images);
@@ -431,8 +437,8 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     if (TCONV_CELLS_CLUSTER * tiles >= (double)TCONV_CELLS_MAX_EXTENT ||
         !write_programs(layer, choice, &columns, plan) || !describe_buffers(plan))
         return false;
-    if (has_whole_entries(of, plan->shape.block))
-        find_shape(TCONV_CELLS_N, choice->steps, &plan->shape);
+    if (has_whole_entries(of, all / plan->shape.block))
+        find_shape(plan->strict, all, choice->steps, &plan->shape);
     of->place_tiles = (int)places;
     of->tiles = (int)tiles;
     of->from = problem->src;
@@ -442,8 +448,8 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     plan->cycles = estimate(layer, plan, multiprocessors);
     const double taps = (double)problem->h.kernel * (double)problem->w.kernel * (double)problem->h.out *
                         (double)problem->w.out / ((double)layer->rows.stride * (double)layer->columns.stride);
-    plan->use = taps * (double)problem->batch * (double)problem->in_channels * (double)problem->group_out /
-                (1024.0 * multiprocessors * plan->cycles);
+    plan->use = (plan->strict ? 3 : 1) * taps * (double)problem->batch * (double)problem->in_channels *
+                (double)problem->group_out / (1024.0 * multiprocessors * plan->cycles);
     return true;
 }
 
@@ -452,7 +458,7 @@ bool tconv_cells_choose(const tconv_layer *layer, int multiprocessors, tconv_cel
 {
     tconv_cells_plan plan;
     best_plan->cycles = 0;
-    const int most_rows = TCONV_CELLS_N / 32 / (int)layer->columns.stride;
+    const int most_rows = TCONV_CELLS_SUMS(layer->target.math == TCONV_MATH_STRICT) / 32 / (int)layer->columns.stride;
     for (int rows = 1; rows <= most_rows; rows *= 2) {
         if (rows > 1 && rows % layer->rows.stride != 0)
             continue;

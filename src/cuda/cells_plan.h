@@ -16,6 +16,7 @@ struct tconv_cells_choice {
 };
 
 struct tconv_cells_plan {
+    bool strict;
     tconv_cells_shape shape;
     tconv_cells_parameters parameters; /* without addresses */
     tconv_cells_packing packing;
@@ -24,7 +25,7 @@ struct tconv_cells_plan {
     double use;    /* of the tensor cores, estimated: a share of 1 */
 };
 
-/* Takes the choice with the least estimated time; false where none fits. */
+/* Takes the choice with the least estimated time; false where none fits, or where strict sums would be too long. */
 bool tconv_cells_choose(const tconv_layer *layer, int multiprocessors, tconv_cells_choice *best,
                         tconv_cells_plan *best_plan);
 

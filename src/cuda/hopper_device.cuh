@@ -340,27 +340,26 @@ TCONV_PRODUCTS(96, 48, 48, 49, 50, 51, 52, 53)
 #undef TCONV_PRODUCT
 
 /*
- * sums (64 x N over the warpgroup), which begin at first of a thread's, += a * b in TF32, a of registers: a thread has rows
- * lane / 4 and 8 on of its warp's 16 of column lane % 4, then both of 4 columns on.
+ * sums (64 x N over the warpgroup), which begin at first of a thread's, = a * b in TF32, added to them where accumulate; a of
+ * registers: a thread has rows lane / 4 and 8 on of its warp's 16 of column lane % 4, then both of 4 columns on.
  */
 template <int N> struct product_from_registers;
 
-#define TCONV_PRODUCT_FROM(N, count, a0, a1, a2, a3, b)                                                                \
+#define TCONV_PRODUCT_FROM(N, count, a0, a1, a2, a3, b, accumulates)                                                   \
     template <> struct product_from_registers<N> {                                                                     \
-        template <int first, int all>                                                                                  \
+        template <int first, bool accumulate, int all>                                                                 \
         static __device__ __forceinline__ void add(float (&sums)[all], const uint32_t (&left)[4], uint64_t right)      \
         {                                                                                                              \
             asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 {" TCONV_NAMES_##count               \
-                         "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", 1, 1, 1;"                              \
+                         "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", %" #accumulates ", 1, 1;"              \
                          : TCONV_SUMS_##count(first)                                                                   \
-                         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));                        \
+                         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "n"(accumulate));       \
         }                                                                                                              \
     };
-TCONV_PRODUCT_FROM(32, 16, 16, 17, 18, 19, 20)
-TCONV_PRODUCT_FROM(64, 32, 32, 33, 34, 35, 36)
-TCONV_PRODUCT_FROM(96, 48, 48, 49, 50, 51, 52)
-TCONV_PRODUCT_FROM(128, 64, 64, 65, 66, 67, 68)
-TCONV_PRODUCT_FROM(256, 128, 128, 129, 130, 131, 132)
+TCONV_PRODUCT_FROM(32, 16, 16, 17, 18, 19, 20, 21)
+TCONV_PRODUCT_FROM(64, 32, 32, 33, 34, 35, 36, 37)
+TCONV_PRODUCT_FROM(128, 64, 64, 65, 66, 67, 68, 69)
+TCONV_PRODUCT_FROM(256, 128, 128, 129, 130, 131, 132, 133)
 #undef TCONV_PRODUCT_FROM
 
 } // namespace hopper
