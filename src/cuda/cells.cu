@@ -28,7 +28,7 @@ namespace
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
 constexpr double LEAST_USE = 0.10;
 /* Another is taken where it is estimated at less than this share of the time: so the choice lost least. */
-constexpr double OTHERS_SHARE = 0.95;
+constexpr double OTHERS_SHARE = 0.9;
 
 const char *why_not(const tconv_layer *layer)
 {

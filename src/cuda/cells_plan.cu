@@ -26,13 +26,14 @@ constexpr int MAX_SLOT_ROWS = 2048; /* of N: an operand's field for half of K ha
 constexpr int LEAST_COLUMNS = 8;    /* of a tile that is narrower than the image */
 
 /*
- * For the estimate, in cycles and bytes a cycle, fitted to times of 100 layers on an H200 (docs/performance-log.md): what a
- * warpgroup does for an entry beside its products, for each of its steps, and there with conflicts of banks; what a multiprocessor reads of the second-level
- * cache when all do; the end of a tile; a store of a register by a warp; a launch; all device memory; the
- * copy engine's latency.
+ * For the estimate, in cycles and bytes a cycle, fitted to times of 106 layers on an H200 (docs/performance-log.md): what a
+ * warpgroup does for an entry beside its products, for each of its steps, and there with conflicts of banks; in strict f32 all of
+ * that; what a multiprocessor reads of the second-level cache when all do; at the end of a tile, for each sum of a position; a
+ * store of a register by a warp; a launch; all device memory; the copy engine's latency.
  */
-constexpr double ENTRY_CYCLES = 485, WHOLE_ENTRY_CYCLES = 225, STEP_CYCLES = 73, CONFLICT_CYCLES = 45, L2_BYTES = 34,
-                 TILE_CYCLES = 6700, STORE_CYCLES = 36, LAUNCH_CYCLES = 6200, MEMORY_BYTES = 2300, LATENCY = 1500;
+constexpr double ENTRY_CYCLES = 485, WHOLE_ENTRY_CYCLES = 225, STEP_CYCLES = 73, CONFLICT_CYCLES = 45,
+                 STRICT_ENTRY_CYCLES = 1200, L2_BYTES = 34, TILE_CYCLES = 26, STORE_CYCLES = 36, LAUNCH_CYCLES = 6200,
+                 MEMORY_BYTES = 2300, LATENCY = 1500;
 
 /* One axis of a cell: the kernel's index of the tap that output r has at a shift, or -1. */
 struct axis_taps {
@@ -292,7 +293,8 @@ double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int mult
     const int all = TCONV_CELLS_SUMS(plan->strict), times = plan->strict ? 3 : 1;
     const bool whole = plan->shape.block == all;
     const double step = STEP_CYCLES + (has_conflicts(of) ? CONFLICT_CYCLES : 0);
-    const double other = (whole ? WHOLE_ENTRY_CYCLES : ENTRY_CYCLES) + of->steps * step;
+    const double other =
+        plan->strict ? STRICT_ENTRY_CYCLES : (whole ? WHOLE_ENTRY_CYCLES : ENTRY_CYCLES) + of->steps * step;
     double tiles_cycles = 0; /* of a tile of each program */
     for (int p = 0; p < of->programs; p++) {
         const tconv_cells_program *program = &of->program[p];
@@ -309,7 +311,7 @@ double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int mult
         const double slot = (entries + slots * LATENCY + weights) / of->slots;
         const double stage = (entries + LATENCY + box) / of->stages;
         const double chunk = fmax(fmax(entries, weights + box), fmax(slot, stage));
-        tiles_cycles += of->chunks * chunk + TILE_CYCLES + all / 2.0 / of->cell_columns * STORE_CYCLES;
+        tiles_cycles += of->chunks * chunk + all * TILE_CYCLES + all / 2.0 / of->cell_columns * STORE_CYCLES;
     }
     const double bytes = (double)problem->element_size * (double)problem->batch *
                          ((double)problem->in_channels * (double)problem->h.in * (double)problem->w.in +
