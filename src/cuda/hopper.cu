@@ -4,9 +4,6 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
-#include "guard.h"
-#include "phases_kernels.h"
-
 namespace
 {
 
@@ -78,10 +75,13 @@ bool tconv_hopper_has_code(const void *kernel, int threads, int device)
     return has;
 }
 
-tconv_status tconv_hopper_launch(const void *kernel, int blocks, int threads, int shared_bytes, void **arguments,
-                                 int device, void *stream, tconv_issue *issue)
+tconv_status tconv_hopper_launch(const tconv_cuda_grid *grid, void **arguments, int device, void *stream,
+                                 tconv_issue *issue)
 {
     return tconv_cuda_on_device(device, issue, [&] {
-        return tconv_cuda_launch_shared(kernel, blocks, threads, shared_bytes, arguments, stream, issue);
+        const tconv_status status = tconv_cuda_check(
+            cudaFuncSetAttribute(grid->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)grid->shared_bytes),
+            "cudaFuncSetAttribute", issue);
+        return status == TCONV_SUCCESS ? tconv_cuda_launch_grid(grid, arguments, stream, issue) : status;
     });
 }

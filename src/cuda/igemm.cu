@@ -278,9 +278,10 @@ tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *argu
             return status;
     }
     void *kernel_arguments[] = {parameters, &map};
-    return tconv_hopper_launch((const void *)plan.shape.kernel, tconv_igemm_thread_blocks(&plan, multiprocessors),
-                               TCONV_IGEMM_THREADS, TCONV_IGEMM_SHARED_MEMORY, kernel_arguments, layer->target.device,
-                               arguments->stream, issue);
+    const tconv_cuda_grid grid = {(const void *)plan.shape.kernel, tconv_igemm_thread_blocks(&plan, multiprocessors),
+                                  TCONV_IGEMM_THREADS, TCONV_IGEMM_SHARED_MEMORY,
+                                  arguments->packs && !has_bias_only(layer)};
+    return tconv_hopper_launch(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }
 
 } // namespace

@@ -16,6 +16,7 @@
 #include "igemm_load.cuh"
 #include "igemm_multiply.cuh"
 #include "igemm_store.cuh"
+#include "overlap.cuh"
 
 namespace tconv_igemm
 {
@@ -182,8 +183,10 @@ __global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_ige
             else if (lane == 0 && layer.by_boxes)
                 copy_planes(layer, &map, shared);
         } else if (role == SLOT_WARP) {
-            if (lane == 0)
+            if (lane == 0) {
+                wait_for_weights();
                 copy_slots(layer, shared);
+            }
         } else {
             find_outputs<typename Mode::Element>(layer, shared, (role - FIRST_ADDRESS_WARP) * WARP + lane);
         }

@@ -18,6 +18,7 @@
 
 #include "../core/checked.h"
 #include "element.cuh"
+#include "overlap.cuh"
 #include "phases_kernels.h"
 #include "tf32_device.cuh"
 
@@ -252,6 +253,7 @@ __global__ void __launch_bounds__(PACK_THREADS)
     extern __shared__ uint4 shared[];
     __shared__ pack_run runs[PACK_RUNS];
     Element *box = reinterpret_cast<Element *>(shared);
+    let_next_begin();
     for (unsigned number = blockIdx.x; number < boxes.count; number += gridDim.x) {
         unsigned strip = number >> boxes.row_parts_log2;
         pack_place place = order.place_of(strip >> boxes.quad_parts_log2);
