@@ -173,8 +173,10 @@ __global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_ige
         if (role < LOADERS) {
             if (!layer.by_boxes)
                 gather<Mode>(layer, shared, role * WARP + lane);
+            else if (!layer.channels_last && 2 * layer.patch <= LOADERS * WARP)
+                convert_planes<Mode, 2>(layer, shared, role * WARP + lane);
             else if (!layer.channels_last)
-                convert_planes<Mode>(layer, shared, role * WARP + lane);
+                convert_planes<Mode, 1>(layer, shared, role * WARP + lane);
             else if constexpr (Mode::CONVERTS)
                 convert_boxes<Mode>(layer, shared, role * WARP + lane);
         } else if (role == BOX_WARP) {

@@ -84,7 +84,8 @@ struct tconv_igemm_parameters {
 
     int covered;        /* pixels that the units have, each once */
     int bias_outputs;   /* output channels that follow one another and share an element of bias */
-    bool store_vectors; /* NHWC: whether 16 bytes of channels can be stored at once; paired: two columns */
+    int together;       /* NCHW: neighbouring rows of M that are columns of a channel */
+    bool store_vectors; /* NHWC: whether 16 bytes of channels can be stored at once; paired, together: columns */
     int stages, slots,
         plane_boxes; /* buffers; plane_boxes: of NCHW as it is, from which the loading warps fill stages */
     uint32_t plane_box_bytes;
@@ -117,6 +118,8 @@ struct tconv_igemm_packing {
     int64_t first_kernel[2][TCONV_IGEMM_PHASES];
     int kernel_step[2];
     int64_t outputs, out_columns; /* see tconv_igemm_view */
+    bool one_pixel;
+    int64_t output_rows_step, output_columns_step; /* of weights, from an output's to the next's */
 };
 
 tconv_status tconv_igemm_pack(const tconv_igemm_parameters *layer, const tconv_igemm_packing *packing,

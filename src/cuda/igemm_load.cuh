@@ -378,8 +378,9 @@ __device__ __forceinline__ void convert_quads(uint32_t from, uint32_t channel_by
         Quad::put(words[q], to + (((first_quad + q) * TCONV_IGEMM_QUAD) ^ swizzle), plane);
 }
 
-/* Fills stages from boxes of planes: each tap's from the same box. */
-template <class Mode>
+/* Fills stages from boxes of planes: each tap's from the same box. A pixel has so many threads, for as large a part of the
+ * channels each. */
+template <class Mode, int parts>
 __device__ __forceinline__ void convert_planes(const tconv_igemm_parameters &layer, const shared_layout &shared,
                                                int thread)
 {
@@ -387,8 +388,13 @@ __device__ __forceinline__ void convert_planes(const tconv_igemm_parameters &lay
     constexpr uint32_t element = sizeof(typename Mode::Element);
     const int quads = layer.row_bytes / TCONV_IGEMM_QUAD;
     const uint32_t channel_bytes = layer.box_columns * element, image_bytes = channel_bytes * layer.chunk_channels;
+    constexpr int PIXELS = LOADERS * WARP / parts; /* at a time */
+    const int first_pixel = parts == 1 ? thread : thread % PIXELS;
+    const int first_quad = parts == 1 ? 0 : thread / PIXELS * (quads / parts);
     ring stage = {0, 1}, box = {0, 0};
     find_places(layer, shared, thread);
+    if (parts > 1)
+        named_barrier_wait<LOADERS * WARP>(); /* others' places are read */
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
         tap_walk tap(layer, tile);
@@ -402,15 +408,17 @@ __device__ __forceinline__ void convert_planes(const tconv_igemm_parameters &lay
                 const uint32_t buffer = shared.stages + stage.at * layer.stage_bytes;
                 barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
 #pragma unroll 1
-                for (int pixel = thread; pixel < layer.patch; pixel += LOADERS * WARP) {
+                for (int pixel = first_pixel; pixel < layer.patch; pixel += PIXELS) {
                     const pixel_place at(origin, shared.places[pixel]);
                     const bool exists = at.exists(layer);
                     uint32_t from = planes + (at.image - tile.image) * image_bytes +
-                                    (at.row * layer.in_columns + at.column - first_column) * element;
+                                    (at.row * layer.in_columns + at.column - first_column) * element +
+                                    first_quad * quad_of<Mode>::CHANNELS * channel_bytes;
                     const uint32_t swizzle = swizzle_of(layer, pixel), to = buffer + pixel * layer.row_bytes;
 #pragma unroll 1
-                    for (int quad = 0; quad < quads; quad += COUNT) {
-                        convert_quads<Mode, COUNT>(from, channel_bytes, exists, to, swizzle, quad, layer.plane_bytes);
+                    for (int quad = 0; quad < quads / parts; quad += COUNT) {
+                        convert_quads<Mode, COUNT>(from, channel_bytes, exists, to, swizzle, first_quad + quad,
+                                                   layer.plane_bytes);
                         from += COUNT * quad_of<Mode>::CHANNELS * channel_bytes;
                     }
                 }

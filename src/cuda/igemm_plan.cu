@@ -161,7 +161,7 @@ void describe_units(const tconv_layer *layer, const tconv_igemm_choice *choice, 
     tconv_igemm_parameters *to = &plan->parameters;
     const int units = plan->shape.units, block_units = units_of(&plan->shape) / choice->tile_blocks;
     to->paired = to->merged && !to->channels_last && to->column_phases % 2 == 0 && layer->columns.bias_only == 0 &&
-                 units == 2 && choice->tile_blocks > 1;
+                 layer->problem.dst.w == 1 && units == 2 && choice->tile_blocks > 1;
     for (int group = 0; group < TCONV_IGEMM_GROUPS; group++)
         for (int unit = 0; unit < units; unit++) {
             const bool across = to->paired && choice->tile_blocks == 2;

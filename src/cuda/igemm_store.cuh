@@ -287,6 +287,39 @@ __device__ __forceinline__ void store_columns(char *dst, int64_t channel_bytes, 
     }
 }
 
+/* Of NCHW where rows of M are columns of a channel: neighbouring lanes take neighbouring pixels, and store a channel's columns
+ * at once where `vectors`. */
+template <class Element, int N, int together>
+__device__ __forceinline__ void store_together(char *dst, int64_t channel_bytes, const int64_t *outputs,
+                                               const char *staged, int rows, bool vectors, int lane)
+{
+    using Columns = element_vector<Element, together>;
+    constexpr int CHANNELS = TCONV_IGEMM_STAGED / together;
+#pragma unroll 1
+    for (int pixel = lane; pixel < N / 2; pixel += WARP) {
+        const int64_t offset = outputs[pixel];
+        if (offset < 0)
+            continue;
+        char *to = dst + offset;
+        const uint32_t from = shared_address(staged) + pixel * (int)sizeof(Element);
+        Columns channels[CHANNELS];
+#pragma unroll
+        for (int i = 0; i < TCONV_IGEMM_STAGED; i++)
+            load_staged(from + i * STAGED_ROW<Element, N>, channels[i / together].at[i % together]);
+#pragma unroll
+        for (int c = 0; c < CHANNELS; c++, to += channel_bytes) {
+            if (c * together >= rows)
+                break;
+            if (vectors)
+                *reinterpret_cast<Columns *>(to) = channels[c];
+            else
+#pragma unroll
+                for (int j = 0; j < together; j++)
+                    reinterpret_cast<Element *>(to)[j] = channels[c].at[j];
+        }
+    }
+}
+
 /* Where a warp's 16 rows of M of a unit go. */
 template <class Mode> struct unit_place {
     char *dst;     /* of the first row's channel, at the phase's first output */
@@ -298,18 +331,18 @@ template <class Mode> struct unit_place {
         using Element = typename Mode::Element;
         const block_place block = find_block(layer, tile, of_tile);
         const int channel = block.channel + warp * TCONV_IGEMM_STAGED;
-        const int64_t first = tile.group * (int64_t)layer.group_out + channel;
+        const int first = tile.group * layer.group_out + channel;
         channels = min(TCONV_IGEMM_STAGED, layer.group_out - channel);
-        dst = static_cast<char *>(layer.dst) + (first * layer.to.c + layer.rows[block.row_phase].residue * layer.to.h +
-                                                layer.columns[block.column_phase].residue * layer.to.w) *
-                                                   (int64_t)sizeof(Element);
+        dst = static_cast<char *>(layer.dst) +
+              (first / layer.together * layer.to.c + layer.rows[block.row_phase].residue * layer.to.h +
+               layer.columns[block.column_phase].residue * layer.to.w) *
+                  (int64_t)sizeof(Element);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int row = lane / 4 + 8 * i;
-            bias[i] =
-                layer.bias != NULL && row < channels
-                    ? to_compute(static_cast<const Element *>(layer.bias)[(int)(first + row) / layer.bias_outputs])
-                    : 0.0f;
+            bias[i] = layer.bias != NULL && row < channels
+                          ? to_compute(static_cast<const Element *>(layer.bias)[(first + row) / layer.bias_outputs])
+                          : 0.0f;
         }
     }
 };
@@ -328,9 +361,18 @@ __device__ __forceinline__ void store_half(const tconv_igemm_parameters &layer, 
         stage_rows<N, first>(sums, place.bias, staged, lane, Element{});
     __syncwarp();
     outputs += first * 2;
-    if (!layer.channels_last)
-        store_rows<Element, N, N / 2, Element>(place.dst, layer.to.c * (int64_t)sizeof(Element), outputs, staged,
-                                               place.channels, lane);
+    const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
+    if (sizeof(Element) == 4 && layer.together == 2)
+        store_together<Element, N, 2>(place.dst, channel_bytes, outputs, staged, place.channels, layer.store_vectors,
+                                      lane);
+    else if (layer.together == 4)
+        store_together<Element, N, 4>(place.dst, channel_bytes, outputs, staged, place.channels, layer.store_vectors,
+                                      lane);
+    else if (sizeof(Element) == 2 && layer.together == 8)
+        store_together<Element, N, 8>(place.dst, channel_bytes, outputs, staged, place.channels, layer.store_vectors,
+                                      lane);
+    else if (!layer.channels_last)
+        store_rows<Element, N, N / 2, Element>(place.dst, channel_bytes, outputs, staged, place.channels, lane);
     else if (layer.store_vectors)
         store_pixels<Element, N, uint4>(place.dst, outputs, staged, place.channels, lane);
     else
