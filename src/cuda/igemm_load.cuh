@@ -102,7 +102,7 @@ __device__ __forceinline__ void load_quad(uint32_t address, uint32_t (&words)[4]
 }
 
 /* Four channels of f32, as loaded, to the stage: rounded or, in strict f32, split into two planes. */
-template <class Mode> struct quad_of {
+template <class Mode, class Element = typename Mode::Element> struct quad_of {
     static constexpr int CHANNELS = 4;
     static __device__ __forceinline__ void put(const uint32_t (&words)[4], uint32_t to, uint32_t plane)
     {
@@ -126,9 +126,9 @@ struct quad_of_16_bits {
         store_quad(to, pairs);
     }
 };
-template <> struct quad_of<f16_mode> : quad_of_16_bits {
+template <class Mode> struct quad_of<Mode, __half> : quad_of_16_bits {
 };
-template <> struct quad_of<bf16_mode> : quad_of_16_bits {
+template <class Mode> struct quad_of<Mode, __nv_bfloat16> : quad_of_16_bits {
 };
 
 __device__ __forceinline__ void stage_done(const shared_layout &shared, int stage, int lane)

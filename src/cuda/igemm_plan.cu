@@ -154,14 +154,20 @@ int units_of(const tconv_igemm_shape *shape)
     return TCONV_IGEMM_GROUPS * shape->units;
 }
 
+/* Whether neighbouring phases of columns can be stored in pairs, by warpgroups of two units. */
+bool has_pairs(const tconv_layer *layer, const tconv_igemm_parameters *of)
+{
+    return of->merged && !of->channels_last && of->column_phases % 2 == 0 && layer->columns.bias_only == 0 &&
+           layer->problem.dst.w == 1;
+}
+
 /* Which blocks and pixels the units take: as many different blocks as the tile has, then different pixels. Where units are
  * paired, the two of a warpgroup are neighbouring blocks. */
 void describe_units(const tconv_layer *layer, const tconv_igemm_choice *choice, tconv_igemm_plan *plan)
 {
     tconv_igemm_parameters *to = &plan->parameters;
     const int units = plan->shape.units, block_units = units_of(&plan->shape) / choice->tile_blocks;
-    to->paired = to->merged && !to->channels_last && to->column_phases % 2 == 0 && layer->columns.bias_only == 0 &&
-                 layer->problem.dst.w == 1 && units == 2 && choice->tile_blocks > 1;
+    to->paired = has_pairs(layer, to) && units == 2 && choice->tile_blocks > 1;
     for (int group = 0; group < TCONV_IGEMM_GROUPS; group++)
         for (int unit = 0; unit < units; unit++) {
             const bool across = to->paired && choice->tile_blocks == 2;
@@ -328,6 +334,15 @@ double use_of(const tconv_layer *layer, const tconv_igemm_plan *plan, int multip
            (rate * multiprocessors * plan->cycles);
 }
 
+/* Whether tiles may be of the plan's shape. Those of fewer units than the mode's others are for layers that do not fill the
+ * multiprocessors; not where pairs are stored, or planes turned into pixels for each tap, which more tiles do more often. */
+bool may_have(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors)
+{
+    const tconv_igemm_parameters *of = &plan->parameters;
+    return plan->shape.units == tconv_igemm_shapes_of(plan->mode)[0].units ||
+           (of->tiles <= multiprocessors && !has_pairs(layer, of) && (of->channels_last || !of->per_tap));
+}
+
 /* Tries all tiles of this many blocks and pixels: rows of positions in equal parts, as many rows and images as fit. */
 void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice choice, const tconv_igemm_shape *shape,
                tconv_igemm_choice *best, tconv_igemm_plan *best_plan)
@@ -348,7 +363,7 @@ void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice
         choice.images = 1;
         if (rows == space.rows && columns == space.columns)
             choice.images = (int)tconv_min(tconv_min(space.images, MAX_BOX), (covered - first) / image + 1);
-        if (tconv_igemm_describe(layer, &choice, multiprocessors, &plan) &&
+        if (tconv_igemm_describe(layer, &choice, multiprocessors, &plan) && may_have(layer, &plan, multiprocessors) &&
             (best_plan->cycles == 0 || plan.cycles < best_plan->cycles)) {
             *best = choice;
             *best_plan = plan;

@@ -46,6 +46,11 @@ struct bf16_mode : f16_mode {
     static constexpr product_type TYPE = PRODUCT_BF16;
 };
 
+/* One unit of a warpgroup: layers of few tiles keep more multiprocessors busy with smaller ones. */
+template <class Mode> struct small_mode : Mode {
+    static constexpr int UNITS = 1;
+};
+
 /* The barriers, and where the buffers begin. */
 struct shared_layout {
     uint32_t stage_full, stage_empty, box_full, box_empty, slot_full, slot_empty, outputs_full, outputs_empty;
