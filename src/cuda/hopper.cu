@@ -28,11 +28,12 @@ void look_up_encode()
         encode_tiled = (encode_function *)found;
 }
 
-CUtensorMapDataType type_of(tconv_dtype dtype)
+CUtensorMapDataType type_of(const tconv_hopper_tensor *tensor)
 {
-    return dtype == TCONV_F16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-           : dtype == TCONV_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    return tensor->dtype == TCONV_F16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+           : tensor->dtype == TCONV_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+           : tensor->rounds              ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+                                         : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
 }
 
 } // namespace
@@ -50,7 +51,7 @@ bool tconv_hopper_encode(const tconv_hopper_tensor *tensor, CUtensorMap *map)
             return false;
     pthread_once(&encode_looked_up, look_up_encode);
     return encode_tiled != NULL &&
-           encode_tiled(map, type_of(tensor->dtype), 4, (void *)tensor->data, tensor->extents, tensor->strides,
+           encode_tiled(map, type_of(tensor), 4, (void *)tensor->data, tensor->extents, tensor->strides,
                         tensor->box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, tensor->swizzle,
                         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }

@@ -16,6 +16,7 @@ struct tconv_hopper_tensor {
     const void *data;
     cuuint64_t extents[4], strides[3];
     cuuint32_t box[4];
+    bool rounds = false; /* f32 to TF32, on the way: to nearest, ties to even */
 };
 
 /* Describes it; false where the copy engine cannot read it as it lies, or the driver has no tensor maps. */

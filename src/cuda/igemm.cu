@@ -195,8 +195,9 @@ tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, v
 }
 
 /* Describes src and the stages' boxes to the copy engine; false where it cannot read src as it lies. */
-bool make_map(const tconv_layer *layer, const tconv_igemm_parameters *of, CUtensorMap *map)
+bool make_map(const tconv_layer *layer, const tconv_igemm_plan *plan, CUtensorMap *map)
 {
+    const tconv_igemm_parameters *of = &plan->parameters;
     const tconv_problem *problem = &layer->problem;
     const cuuint64_t element = problem->element_size, image = problem->src.n * element;
     const cuuint32_t images = (cuuint32_t)of->tile_images, channels = (cuuint32_t)of->chunk_channels;
@@ -208,7 +209,8 @@ bool make_map(const tconv_layer *layer, const tconv_igemm_parameters *of, CUtens
             of->src,
             {(cuuint64_t)(problem->h.in * problem->w.in), all_channels, (cuuint64_t)problem->batch, 1},
             {(cuuint64_t)problem->src.c * element, image, image},
-            {(cuuint32_t)of->box_columns, channels, images, 1}};
+            {(cuuint32_t)of->box_columns, channels, images, 1},
+            false};
         return of->plane_boxes > 0 && tconv_hopper_encode(&planes, map);
     }
     const tconv_hopper_tensor pixels = {
@@ -217,7 +219,8 @@ bool make_map(const tconv_layer *layer, const tconv_igemm_parameters *of, CUtens
         of->src,
         {all_channels, (cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)of->images},
         {(cuuint64_t)problem->src.w * element, (cuuint64_t)problem->src.h * element, image},
-        {channels, (cuuint32_t)of->box_columns, (cuuint32_t)(of->image_pixels / of->pitch), images}};
+        {channels, (cuuint32_t)of->box_columns, (cuuint32_t)(of->image_pixels / of->pitch), images},
+        plan->mode == TCONV_IGEMM_TF32};
     return tconv_hopper_encode(&pixels, map);
 }
 
@@ -276,7 +279,8 @@ tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters->dst = arguments->dst;
     parameters->bias_outputs = (int)view.outputs;
     parameters->together = view.one_pixel ? 1 : (int)view.outputs;
-    parameters->by_boxes = make_map(&view.layer, parameters, &map);
+    parameters->by_boxes = make_map(&view.layer, &plan, &map);
+    parameters->hands_over = parameters->hands_over && parameters->by_boxes;
     parameters->store_vectors = can_store_vectors(&view.layer, parameters);
     if (has_bias_only(layer)) {
         const tconv_status status = fill_bias_only(layer, parameters, arguments, issue);

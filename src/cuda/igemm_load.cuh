@@ -1,5 +1,5 @@
 /* The roles of the implicit matrix product that fill its buffers: boxes of src and slots of weights by the copy engine, and four
- * warps that round or split what came in boxes, in place, turn boxes of NCHW's planes into pixels, or, where the copy engine
+ * warps that split what came in boxes, in place, turn boxes of NCHW's planes into pixels, or, where the copy engine
  * cannot read src, bring it themselves. */
 #ifndef TCONV_CUDA_IGEMM_LOAD_CUH
 #define TCONV_CUDA_IGEMM_LOAD_CUH
@@ -26,7 +26,7 @@ template <class Mode>
 __device__ __forceinline__ void copy_boxes(const tconv_igemm_parameters &layer, const CUtensorMap *map,
                                            const shared_layout &shared)
 {
-    const uint32_t full = Mode::CONVERTS ? shared.box_full : shared.stage_full;
+    const uint32_t full = Mode::SPLITS ? shared.box_full : shared.stage_full;
     const uint32_t bytes = layer.patch * layer.row_bytes, box_bytes = bytes / layer.boxes;
     ring stage = {0, 1};
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
@@ -139,12 +139,12 @@ __device__ __forceinline__ void stage_done(const shared_layout &shared, int stag
         barrier_arrive(shared.stage_full + 8 * stage);
 }
 
-/* Rounds or splits boxes in place: where a value lies is of no importance, so that borders and swizzle do not matter. */
+/* Splits boxes in place: where a value lies is of no importance, so that borders and swizzle do not matter. */
 template <class Mode>
-__device__ __forceinline__ void convert_boxes(const tconv_igemm_parameters &layer, const shared_layout &shared,
-                                              int thread)
+__device__ __forceinline__ void split_boxes(const tconv_igemm_parameters &layer, const shared_layout &shared,
+                                            int thread)
 {
-    constexpr uint32_t AT_ONCE = Mode::STRICT ? 2 : 4, STEP = LOADERS * WARP * TCONV_IGEMM_QUAD;
+    constexpr uint32_t AT_ONCE = 2, STEP = LOADERS * WARP * TCONV_IGEMM_QUAD;
     const uint32_t bytes = layer.patch * layer.row_bytes, first = thread * TCONV_IGEMM_QUAD;
     ring stage = {0, 0};
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
