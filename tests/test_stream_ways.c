@@ -72,6 +72,26 @@ Test(stream_ways_cuda, every_way_gives_the_same_bits_again)
     for_every_way(check_again);
 }
 
+/* What lies before it on the stream writes src and workspace, what lies after it overwrites them. */
+static void check_order(const struct placed *placed)
+{
+    placed_clear(placed, NULL);
+    for (int run = 0; run < 8; run++) {
+        placed_spoil_src(placed, NULL);
+        placed_clear(placed, NULL);
+        placed_mend_src(placed, NULL);
+        placed_execute(placed, run % 4 == 3, NULL);
+    }
+    placed_spoil_src(placed, NULL);
+    placed_expect_same_bits(placed, NULL, "between writes");
+    placed_mend_src(placed, NULL);
+}
+
+Test(stream_ways_cuda, every_way_in_order_with_what_writes_its_tensors)
+{
+    for_every_way(check_order);
+}
+
 /* All ways of a layer at once, each on a stream of its own that is held up until all their work is queued. */
 static void check_at_once(const harness_case *test)
 {

@@ -51,6 +51,7 @@ typedef struct tconv_arguments {
     void *dst;
     void *scratch;
     void *stream; /* CUDA: a cudaStream_t */
+    bool packs;   /* the same call had pack put packed on the stream, and nothing since */
 } tconv_arguments;
 
 #define TCONV_REASON_SIZE 128 /* for the text why an implementation does not take a layer */

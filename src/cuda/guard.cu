@@ -1,6 +1,8 @@
-/* The current device and the last error, kept for the caller. Only returned error codes are looked at, never the last
- * error, which may be the caller's own. */
+/* The current device and the last error, kept for the caller, and launches. Only returned error codes are looked at, never the
+ * last error, which may be the caller's own. */
 #include "guard.h"
+
+#include <pthread.h>
 
 #include "../core/status.h"
 
@@ -37,4 +39,47 @@ void tconv_cuda_leave(const tconv_cuda_guard *guard)
     if (guard->switched)
         cudaSetDevice(guard->previous);
     forget_own_error(guard);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- launches */
+
+/* From CUDA 12.3 on a captured launch keeps the attribute as an edge of the graph. */
+static constexpr int FIRST_OVERLAPPING = 12030;
+
+static pthread_once_t overlap_looked_up = PTHREAD_ONCE_INIT;
+static bool driver_overlaps;
+
+static void look_up_overlap(void)
+{
+    int version = 0;
+    driver_overlaps = cudaDriverGetVersion(&version) == cudaSuccess && version >= FIRST_OVERLAPPING;
+}
+
+static cudaError_t launch(const tconv_cuda_grid *grid, void **arguments, cudaStream_t stream)
+{
+    const dim3 blocks((unsigned int)grid->blocks), threads((unsigned int)grid->threads);
+#if CUDART_VERSION >= 12030
+    int device = 0, major = 0;
+    pthread_once(&overlap_looked_up, look_up_overlap);
+    if (grid->overlaps && driver_overlaps && cudaGetDevice(&device) == cudaSuccess &&
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9) {
+        cudaLaunchAttribute overlap = {};
+        overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        overlap.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t configuration = {};
+        configuration.gridDim = blocks;
+        configuration.blockDim = threads;
+        configuration.dynamicSmemBytes = (size_t)grid->shared_bytes;
+        configuration.stream = stream;
+        configuration.attrs = &overlap;
+        configuration.numAttrs = 1;
+        return cudaLaunchKernelExC(&configuration, grid->kernel, arguments);
+    }
+#endif
+    return cudaLaunchKernel(grid->kernel, blocks, threads, arguments, (size_t)grid->shared_bytes, stream);
+}
+
+tconv_status tconv_cuda_launch_grid(const tconv_cuda_grid *grid, void **arguments, void *stream, tconv_issue *issue)
+{
+    return tconv_cuda_check(launch(grid, arguments, (cudaStream_t)stream), "cudaLaunchKernel", issue);
 }

@@ -32,6 +32,18 @@ template <class Work> tconv_status tconv_cuda_on_device(int device, tconv_issue 
     return status;
 }
 
+/* A kernel in blocks along one axis. */
+typedef struct tconv_cuda_grid {
+    const void *kernel;
+    int64_t blocks;
+    int threads;
+    int64_t shared_bytes; /* dynamic; above 48 KB allowed to the kernel before */
+    bool overlaps;        /* may begin before the kernel ahead of it on the stream has ended (overlap.cuh) */
+} tconv_cuda_grid;
+
+/* Launches it on the current device. */
+tconv_status tconv_cuda_launch_grid(const tconv_cuda_grid *grid, void **arguments, void *stream, tconv_issue *issue);
+
 /* SUCCESS, or the failure of the runtime's function called name: OUT_OF_MEMORY where that is the error, else CUDA. */
 tconv_status tconv_cuda_check(cudaError_t error, const char *name, tconv_issue *issue);
 

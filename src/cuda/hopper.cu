@@ -4,9 +4,6 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
-#include "guard.h"
-#include "phases_kernels.h"
-
 namespace
 {
 
@@ -31,11 +28,12 @@ void look_up_encode()
         encode_tiled = (encode_function *)found;
 }
 
-CUtensorMapDataType type_of(tconv_dtype dtype)
+CUtensorMapDataType type_of(const tconv_hopper_tensor *tensor)
 {
-    return dtype == TCONV_F16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-           : dtype == TCONV_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    return tensor->dtype == TCONV_F16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+           : tensor->dtype == TCONV_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+           : tensor->rounds              ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+                                         : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
 }
 
 } // namespace
@@ -53,7 +51,7 @@ bool tconv_hopper_encode(const tconv_hopper_tensor *tensor, CUtensorMap *map)
             return false;
     pthread_once(&encode_looked_up, look_up_encode);
     return encode_tiled != NULL &&
-           encode_tiled(map, type_of(tensor->dtype), 4, (void *)tensor->data, tensor->extents, tensor->strides,
+           encode_tiled(map, type_of(tensor), 4, (void *)tensor->data, tensor->extents, tensor->strides,
                         tensor->box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, tensor->swizzle,
                         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
@@ -78,10 +76,13 @@ bool tconv_hopper_has_code(const void *kernel, int threads, int device)
     return has;
 }
 
-tconv_status tconv_hopper_launch(const void *kernel, int blocks, int threads, int shared_bytes, void **arguments,
-                                 int device, void *stream, tconv_issue *issue)
+tconv_status tconv_hopper_launch(const tconv_cuda_grid *grid, void **arguments, int device, void *stream,
+                                 tconv_issue *issue)
 {
     return tconv_cuda_on_device(device, issue, [&] {
-        return tconv_cuda_launch_shared(kernel, blocks, threads, shared_bytes, arguments, stream, issue);
+        const tconv_status status = tconv_cuda_check(
+            cudaFuncSetAttribute(grid->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)grid->shared_bytes),
+            "cudaFuncSetAttribute", issue);
+        return status == TCONV_SUCCESS ? tconv_cuda_launch_grid(grid, arguments, stream, issue) : status;
     });
 }

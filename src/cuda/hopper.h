@@ -4,7 +4,7 @@
 
 #include <cuda.h>
 
-#include "tconv/tconv.h"
+#include "guard.h"
 
 constexpr int TCONV_HOPPER_BOX_ALIGNMENT = 16; /* bytes, of addresses and strides that the copy engine takes */
 
@@ -16,6 +16,7 @@ struct tconv_hopper_tensor {
     const void *data;
     cuuint64_t extents[4], strides[3];
     cuuint32_t box[4];
+    bool rounds = false; /* f32 to TF32, on the way: to nearest, ties to even */
 };
 
 /* Describes it; false where the copy engine cannot read it as it lies, or the driver has no tensor maps. */
@@ -28,7 +29,7 @@ bool tconv_hopper_has_code(const void *kernel, int threads, int device);
 
 /* Launches a kernel on device. shared_bytes is always the same for a kernel, because all threads of the process share what it
  * may have. */
-tconv_status tconv_hopper_launch(const void *kernel, int blocks, int threads, int shared_bytes, void **arguments,
-                                 int device, void *stream, tconv_issue *issue);
+tconv_status tconv_hopper_launch(const tconv_cuda_grid *grid, void **arguments, int device, void *stream,
+                                 tconv_issue *issue);
 
 #endif

@@ -170,15 +170,19 @@ tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, v
     memset(&packing, 0, sizeof packing);
     packing.outputs = view.outputs;
     packing.out_columns = view.out_columns;
-    const tconv_phase_table *const axes[] = {&layer->rows, &layer->columns};
+    packing.one_pixel = view.one_pixel;
+    packing.output_rows_step = layer->problem.weight.h;
+    packing.output_columns_step = layer->problem.weight.w;
+    const tconv_layer *seen = view.one_pixel ? layer : &view.layer;
+    const tconv_phase_table *const axes[] = {&seen->rows, &seen->columns};
     for (int axis = 0; axis < 2; axis++) {
         packing.kernel_step[axis] = (int)axes[axis]->kernel_step;
-        for (int64_t i = 0; i < (view.outputs > 1 ? 1 : axes[axis]->count); i++)
+        for (int64_t i = 0; i < (view.one_pixel ? 1 : axes[axis]->count); i++)
             packing.first_kernel[axis][i] = axes[axis]->phases[i].first_kernel;
     }
-    packing.from = layer->problem.weight;
-    packing.kernel_rows = (int)layer->problem.h.kernel;
-    packing.kernel_columns = (int)layer->problem.w.kernel;
+    packing.from = seen->problem.weight;
+    packing.kernel_rows = (int)seen->problem.h.kernel;
+    packing.kernel_columns = (int)seen->problem.w.kernel;
     tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
     if (status != TCONV_SUCCESS)
         return status;
@@ -191,8 +195,9 @@ tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, v
 }
 
 /* Describes src and the stages' boxes to the copy engine; false where it cannot read src as it lies. */
-bool make_map(const tconv_layer *layer, const tconv_igemm_parameters *of, CUtensorMap *map)
+bool make_map(const tconv_layer *layer, const tconv_igemm_plan *plan, CUtensorMap *map)
 {
+    const tconv_igemm_parameters *of = &plan->parameters;
     const tconv_problem *problem = &layer->problem;
     const cuuint64_t element = problem->element_size, image = problem->src.n * element;
     const cuuint32_t images = (cuuint32_t)of->tile_images, channels = (cuuint32_t)of->chunk_channels;
@@ -204,7 +209,8 @@ bool make_map(const tconv_layer *layer, const tconv_igemm_parameters *of, CUtens
             of->src,
             {(cuuint64_t)(problem->h.in * problem->w.in), all_channels, (cuuint64_t)problem->batch, 1},
             {(cuuint64_t)problem->src.c * element, image, image},
-            {(cuuint32_t)of->box_columns, channels, images, 1}};
+            {(cuuint32_t)of->box_columns, channels, images, 1},
+            false};
         return of->plane_boxes > 0 && tconv_hopper_encode(&planes, map);
     }
     const tconv_hopper_tensor pixels = {
@@ -213,19 +219,21 @@ bool make_map(const tconv_layer *layer, const tconv_igemm_parameters *of, CUtens
         of->src,
         {all_channels, (cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)of->images},
         {(cuuint64_t)problem->src.w * element, (cuuint64_t)problem->src.h * element, image},
-        {channels, (cuuint32_t)of->box_columns, (cuuint32_t)(of->image_pixels / of->pitch), images}};
+        {channels, (cuuint32_t)of->box_columns, (cuuint32_t)(of->image_pixels / of->pitch), images},
+        plan->mode == TCONV_IGEMM_TF32};
     return tconv_hopper_encode(&pixels, map);
 }
 
-/* Whether every pixel of dst has its channels in whole vectors of 16 bytes or, where units are paired, every pair of columns
- * is a vector. */
+/* Whether every pixel of dst has its channels in whole vectors of 16 bytes or, where columns are stored together, those are. */
 bool can_store_vectors(const tconv_layer *layer, const tconv_igemm_parameters *of)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t element = (int64_t)problem->element_size, vector = of->paired ? 2 : 16 / element;
+    const bool columns = of->paired || of->together > 1;
+    const int64_t element = (int64_t)problem->element_size;
+    const int64_t vector = of->paired ? 2 : columns ? of->together : 16 / element;
     return problem->dst.n % vector == 0 && problem->dst.h % vector == 0 &&
-           (of->paired ? problem->dst.c : problem->dst.w) % vector == 0 &&
-           (of->paired || problem->group_out % vector == 0) && (uintptr_t)of->dst % (size_t)(vector * element) == 0;
+           (columns ? problem->dst.c : problem->dst.w) % vector == 0 && (columns || problem->group_out % vector == 0) &&
+           (uintptr_t)of->dst % (size_t)(vector * element) == 0;
 }
 
 /* Writes the bias to all outputs without a tap. */
@@ -270,7 +278,9 @@ tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters->bias = arguments->bias;
     parameters->dst = arguments->dst;
     parameters->bias_outputs = (int)view.outputs;
-    parameters->by_boxes = make_map(&view.layer, parameters, &map);
+    parameters->together = view.one_pixel ? 1 : (int)view.outputs;
+    parameters->by_boxes = make_map(&view.layer, &plan, &map);
+    parameters->hands_over = parameters->hands_over && parameters->by_boxes;
     parameters->store_vectors = can_store_vectors(&view.layer, parameters);
     if (has_bias_only(layer)) {
         const tconv_status status = fill_bias_only(layer, parameters, arguments, issue);
@@ -278,9 +288,10 @@ tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *argu
             return status;
     }
     void *kernel_arguments[] = {parameters, &map};
-    return tconv_hopper_launch((const void *)plan.shape.kernel, tconv_igemm_thread_blocks(&plan, multiprocessors),
-                               TCONV_IGEMM_THREADS, TCONV_IGEMM_SHARED_MEMORY, kernel_arguments, layer->target.device,
-                               arguments->stream, issue);
+    const tconv_cuda_grid grid = {(const void *)plan.shape.kernel, tconv_igemm_thread_blocks(&plan, multiprocessors),
+                                  TCONV_IGEMM_THREADS, TCONV_IGEMM_SHARED_MEMORY,
+                                  arguments->packs && !has_bias_only(layer)};
+    return tconv_hopper_launch(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }
 
 } // namespace

@@ -2,9 +2,10 @@
  * The kernel of the implicit matrix product, for one type of factors (Mode) and N pixels to a unit.
  *
  * A persistent block of 16 warps computes tiles. Two warpgroups multiply; of the other eight warps one asks the copy engine
- * for boxes of src, one for slots of weights, four round or split f32 in place (or bring src themselves, where the copy engine
- * cannot), two find where pixels go in dst. A pixel of a stage is 32 to 128 bytes of channels, swizzled: as the copy engine brings NHWC, and as the
- * tensor cores take it. A tap is an offset into the stage, or has a stage of its own.
+ * for boxes of src, one for slots of weights, two find where pixels go in dst. Four have what the layer needs: they split f32
+ * in place, bring src where the copy engine cannot, or else store sums while the next tile is multiplied. A pixel of a stage is
+ * 32 to 128 bytes of channels, swizzled: as the copy engine brings NHWC, and as the tensor cores take it. A tap is an offset
+ * into the stage, or has a stage of its own.
  *
  * Numeric order: chunks of channels, taps by rows, then channels, as the layer alone decides. In strict f32 each factor is
  * split, x = big + small, and small * big + big * small + big * big of a tap and chunk are summed by the tensor cores from
@@ -13,9 +14,10 @@
 #ifndef TCONV_CUDA_IGEMM_KERNEL_CUH
 #define TCONV_CUDA_IGEMM_KERNEL_CUH
 
+#include "igemm_hand_over.cuh"
 #include "igemm_load.cuh"
 #include "igemm_multiply.cuh"
-#include "igemm_store.cuh"
+#include "overlap.cuh"
 
 namespace tconv_igemm
 {
@@ -31,13 +33,13 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
     const bool has_pixels = layer.unit_pixel[group][0] < layer.patch; /* else it only keeps the rings turning */
     buffer_walk stage(shared.stage_full, shared.stages, layer.stage_bytes, layer.stages);
     buffer_walk slot(shared.slot_full, shared.slots, layer.slot_bytes, layer.slots);
-    ring table = {0, 0};
+    ring table = {0, 0}, half = {0, 1};
     char *staged = shared.staged + warp * STAGED_BYTES<typename Mode::Element, N>;
 
     factors<Mode> at;
     uint32_t first_weights[Mode::UNITS], first_pixels[Mode::UNITS];
     const int quads = layer.row_bytes / TCONV_IGEMM_QUAD;
-    at.pixels_high = swizzled_high(layer.row_bytes);
+    at.pixels_high = swizzled_high(layer.row_bytes, layer.across > 0 ? layer.pitch : TCONV_IGEMM_ROW);
     at.weights_small = PRODUCT_BYTES / 16;
     at.pixels_small = layer.plane_bytes / 16;
 #pragma unroll
@@ -47,14 +49,13 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
         first_pixels[unit] = operand_low(0, 16) + layer.unit_pixel[group][unit] * quads;
     }
 
+    const int row_step = layer.row_step * layer.pitch * quads, column_step = layer.column_step * quads;
+
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
-        const tile_place tile = find_tile(layer, number);
-        tap_walk tap(layer, tile);
-        const int taps = tap.count();
-        unit_place<Mode> places[Mode::UNITS];
-#pragma unroll
-        for (int unit = 0; unit < Mode::UNITS; unit++)
-            places[unit].find(layer, tile, layer.unit_block[group][unit], warp % GROUP_WARPS, lane);
+        const tile_record &tile = shared.records[table.at];
+        barrier_wait(shared.outputs_full + 8 * table.at, table.parity);
+        tap_walk tap(tile);
+        const int taps = tap.count(), first_shift = tile.first_shift * quads;
         pending_release pending = {0, 0};
         int accumulate = 0;
 #pragma unroll 1
@@ -65,9 +66,7 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
                 if (layer.per_tap || i == 0)
                     wait_for_buffer<Mode::STRICT>(stage.barrier, stage.parity, pending);
                 if (!layer.per_tap)
-                    shift = ((row_shift(layer, tile, tap) - layer.first_row) * layer.pitch +
-                             column_shift(layer, tile, tap) - layer.first_column) *
-                            quads;
+                    shift = first_shift - tap.row * row_step - tap.column * column_step;
                 wait_for_buffer<Mode::STRICT>(slot.barrier, slot.parity, pending);
 #pragma unroll
                 for (int unit = 0; unit < Mode::UNITS; unit++) {
@@ -91,9 +90,11 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
         }
         products_wait<0>();
         pending.release();
-        const int64_t *outputs = shared.outputs + table.at * TCONV_IGEMM_MAX_PIXELS;
-        barrier_wait(shared.outputs_full + 8 * table.at, table.parity);
-        store_sums<Mode, N>(layer, sums.of, places, outputs, staged, group, lane);
+        if (layer.hands_over)
+            hand_over<Mode, N>(layer, shared, sums.of, tile, half, warp, lane);
+        else
+            store_sums<Mode, N>(layer, sums.of, tile, shared.outputs + table.at * TCONV_IGEMM_MAX_PIXELS, staged, warp,
+                                lane);
         __syncwarp();
         if (lane == 0)
             barrier_arrive(shared.outputs_empty + 8 * table.at);
@@ -102,7 +103,8 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
 }
 
 __device__ __forceinline__ shared_layout lay_out(const tconv_igemm_parameters &layer, uint64_t *barriers,
-                                                 int64_t *outputs, uint32_t *places, char *buffers)
+                                                 int64_t *outputs, tile_record *records, int staged_bytes,
+                                                 char *buffers)
 {
     const uint32_t each = 8 * TCONV_IGEMM_STAGES, first = shared_address(barriers), memory = shared_address(buffers);
     shared_layout shared;
@@ -114,17 +116,20 @@ __device__ __forceinline__ shared_layout lay_out(const tconv_igemm_parameters &l
     shared.box_empty = first + 5 * each;
     shared.outputs_full = first + 6 * each;
     shared.outputs_empty = shared.outputs_full + 8 * TABLES;
+    shared.staged_full = shared.outputs_empty + 8 * TABLES;
+    shared.staged_empty = shared.staged_full + 8 * TCONV_IGEMM_GROUPS * TCONV_IGEMM_HALVES;
     shared.outputs = outputs;
+    shared.records = records;
     shared.stages = memory;
     shared.slots = shared.stages + layer.stages * layer.stage_bytes;
     shared.boxes = shared.slots + layer.slots * layer.slot_bytes;
     shared.staged = buffers + layer.stages * layer.stage_bytes + layer.slots * layer.slot_bytes +
                     layer.plane_boxes * layer.plane_box_bytes;
-    shared.places = places;
+    shared.places = reinterpret_cast<uint32_t *>(shared.staged + staged_bytes);
     return shared;
 }
 
-__device__ __forceinline__ void init_barriers(const shared_layout &shared, int stage_arrivals)
+__device__ __forceinline__ void init_barriers(const shared_layout &shared, int stage_arrivals, int table_readers)
 {
     for (int i = 0; i < TCONV_IGEMM_STAGES; i++) {
         barrier_init(shared.stage_full + 8 * i, stage_arrivals);
@@ -136,7 +141,11 @@ __device__ __forceinline__ void init_barriers(const shared_layout &shared, int s
     }
     for (int i = 0; i < TABLES; i++) {
         barrier_init(shared.outputs_full + 8 * i, ADDRESS_WARPS);
-        barrier_init(shared.outputs_empty + 8 * i, CONSUMER_WARPS);
+        barrier_init(shared.outputs_empty + 8 * i, table_readers);
+    }
+    for (int i = 0; i < TCONV_IGEMM_GROUPS * TCONV_IGEMM_HALVES; i++) {
+        barrier_init(shared.staged_full + 8 * i, GROUP_WARPS);
+        barrier_init(shared.staged_empty + 8 * i, GROUP_STORERS);
     }
     barrier_init_done();
 }
@@ -156,12 +165,14 @@ __global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_ige
     extern __shared__ __align__(1024) char buffers[];
     __shared__ __align__(8) uint64_t barriers[BARRIERS];
     __shared__ int64_t outputs[TABLES * TCONV_IGEMM_MAX_PIXELS];
-    __shared__ uint32_t places[TCONV_IGEMM_PLACES];
-    const shared_layout shared = lay_out(layer, barriers, outputs, places, buffers);
+    __shared__ tile_record records[TABLES];
+    const shared_layout shared =
+        lay_out(layer, barriers, outputs, records, CONSUMER_WARPS * STAGED_BYTES<typename Mode::Element, N>, buffers);
     /* Through a shuffle, so that the compiler knows that it is one number for the warp. */
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0)
-        init_barriers(shared, layer.by_boxes && layer.channels_last && !Mode::CONVERTS ? 1 : LOADERS);
+        init_barriers(shared, layer.by_boxes && layer.channels_last && !Mode::SPLITS ? 1 : LOADERS,
+                      CONSUMER_WARPS + (layer.hands_over ? LOADERS : 0));
     __syncthreads();
     if (warp < CONSUMER_WARPS) {
         grow_registers<Mode::CONSUMER_REGISTERS>();
@@ -172,18 +183,24 @@ __global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_ige
         if (role < LOADERS) {
             if (!layer.by_boxes)
                 gather<Mode>(layer, shared, role * WARP + lane);
+            else if (!layer.channels_last && 2 * layer.patch <= LOADERS * WARP)
+                convert_planes<Mode, 2>(layer, shared, role * WARP + lane);
             else if (!layer.channels_last)
-                convert_planes<Mode>(layer, shared, role * WARP + lane);
-            else if constexpr (Mode::CONVERTS)
-                convert_boxes<Mode>(layer, shared, role * WARP + lane);
+                convert_planes<Mode, 1>(layer, shared, role * WARP + lane);
+            else if constexpr (Mode::SPLITS)
+                split_boxes<Mode>(layer, shared, role * WARP + lane);
+            else if (layer.hands_over)
+                store_halves<Mode, N>(layer, shared, role, lane);
         } else if (role == BOX_WARP) {
             if (lane == 0 && layer.by_boxes && layer.channels_last)
                 copy_boxes<Mode>(layer, &map, shared);
             else if (lane == 0 && layer.by_boxes)
                 copy_planes(layer, &map, shared);
         } else if (role == SLOT_WARP) {
-            if (lane == 0)
+            if (lane == 0) {
+                wait_for_weights();
                 copy_slots(layer, shared);
+            }
         } else {
             find_outputs<typename Mode::Element>(layer, shared, (role - FIRST_ADDRESS_WARP) * WARP + lane);
         }

@@ -18,6 +18,8 @@
 #define TCONV_IGEMM_M          64
 #define TCONV_IGEMM_GROUPS     2   /* warpgroups that multiply */
 #define TCONV_IGEMM_UNITS      2   /* of each, at most */
+#define TCONV_IGEMM_BLOCKS     4   /* of a tile, at most */
+#define TCONV_IGEMM_ROW        8   /* pixels that lie side by side in any case in an operand */
 #define TCONV_IGEMM_THREADS    512 /* with those that load, convert and find outputs */
 #define TCONV_IGEMM_STAGES     8   /* the most buffers of one kind */
 #define TCONV_IGEMM_QUAD       16  /* bytes of K that lie side by side in an operand: 4 channels of f32, 8 of f16 */
@@ -26,6 +28,7 @@
 #define TCONV_IGEMM_MAX_PIXELS 512 /* that a tile covers */
 #define TCONV_IGEMM_PLACES     768 /* pixels of a stage that there is a table of; of NCHW the most */
 #define TCONV_IGEMM_STAGED     16  /* rows of M that a warp stages at once */
+#define TCONV_IGEMM_HALVES     4   /* of units that a warpgroup hands over, at most */
 
 /* What a warp stages at once: 16 rows of M by half of a unit's pixels. Of NHWC a pixel after another, of NCHW a row of M
  * after another; in both, pitched so that neighbours do not meet in a bank and vectors of 16 bytes can be read. */
@@ -42,6 +45,13 @@ constexpr int tconv_igemm_staged_bytes(int N, int element_size)
     return N / 2 * tconv_igemm_staged_pixel(element_size) > TCONV_IGEMM_STAGED * tconv_igemm_staged_row(N, element_size)
                ? N / 2 * tconv_igemm_staged_pixel(element_size)
                : TCONV_IGEMM_STAGED * tconv_igemm_staged_row(N, element_size);
+}
+
+/* What a warpgroup hands over at once to the warps that store: half of a unit's pixels, one after another, each with the
+ * block's rows of M. */
+constexpr int tconv_igemm_half_bytes(int N, int element_size)
+{
+    return N / 2 * TCONV_IGEMM_M * element_size;
 }
 
 struct tconv_igemm_phase {
@@ -68,6 +78,8 @@ struct tconv_igemm_parameters {
         channel_blocks; /* blocks and tiles of blocks of a phase (merged: of all); of channels */
     int image_tiles, row_tiles, column_tiles, tiles; /* tiles: all */
     int tile_images, tile_rows, tile_columns;
+    int across;                     /* narrow: units side by side; 0: units follow one another */
+    int unit_rows;                  /* narrow: of a unit */
     int pitch, image_pixels, patch; /* pixels of a stage: from a row to the next, an image to the next, all */
     int box_columns, boxes;         /* columns of a box; boxes of a stage */
     int first_row, first_column;    /* of a stage of all taps, from the tile's first position */
@@ -79,12 +91,16 @@ struct tconv_igemm_parameters {
     int64_t group_slots; /* of one group of channels */
     int groups;
 
-    int unit_block[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS]; /* of the tile's */
-    int unit_pixel[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS]; /* first position, as pixels of a stage */
+    int unit_block[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS];  /* of the tile's */
+    int unit_pixel[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS];  /* first position, as pixels of a stage */
+    int unit_output[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS]; /* the same in the table of outputs */
 
     int covered;        /* pixels that the units have, each once */
     int bias_outputs;   /* output channels that follow one another and share an element of bias */
-    bool store_vectors; /* NHWC: whether 16 bytes of channels can be stored at once; paired: two columns */
+    int together;       /* NCHW: neighbouring rows of M that are columns of a channel */
+    bool store_vectors; /* NHWC: whether 16 bytes of channels can be stored at once; paired, together: columns */
+    bool hands_over;    /* warps of their own store the sums, else those that multiply do */
+    int halves;         /* buffers of each warpgroup for that */
     int stages, slots,
         plane_boxes; /* buffers; plane_boxes: of NCHW as it is, from which the loading warps fill stages */
     uint32_t plane_box_bytes;
@@ -99,7 +115,7 @@ enum tconv_igemm_mode { TCONV_IGEMM_TF32, TCONV_IGEMM_STRICT, TCONV_IGEMM_F16, T
  * within the bound of 16 for so many. */
 #define TCONV_IGEMM_MAX_SLOTS 48
 
-#define TCONV_IGEMM_SHAPES 3
+#define TCONV_IGEMM_SHAPES 4
 struct tconv_igemm_shape {
     int N, units;   /* pixels of a unit, units of a warpgroup; 0: no such shape */
     bool long_sums; /* strict f32: of any number of slots, else of TCONV_IGEMM_MAX_SLOTS */
@@ -117,6 +133,8 @@ struct tconv_igemm_packing {
     int64_t first_kernel[2][TCONV_IGEMM_PHASES];
     int kernel_step[2];
     int64_t outputs, out_columns; /* see tconv_igemm_view */
+    bool one_pixel;
+    int64_t output_rows_step, output_columns_step; /* of weights, from an output's to the next's */
 };
 
 tconv_status tconv_igemm_pack(const tconv_igemm_parameters *layer, const tconv_igemm_packing *packing,

@@ -1,5 +1,5 @@
 /* The roles of the implicit matrix product that fill its buffers: boxes of src and slots of weights by the copy engine, and four
- * warps that round or split what came in boxes, in place, turn boxes of NCHW's planes into pixels, or, where the copy engine
+ * warps that split what came in boxes, in place, turn boxes of NCHW's planes into pixels, or, where the copy engine
  * cannot read src, bring it themselves. */
 #ifndef TCONV_CUDA_IGEMM_LOAD_CUH
 #define TCONV_CUDA_IGEMM_LOAD_CUH
@@ -26,7 +26,7 @@ template <class Mode>
 __device__ __forceinline__ void copy_boxes(const tconv_igemm_parameters &layer, const CUtensorMap *map,
                                            const shared_layout &shared)
 {
-    const uint32_t full = Mode::CONVERTS ? shared.box_full : shared.stage_full;
+    const uint32_t full = Mode::SPLITS ? shared.box_full : shared.stage_full;
     const uint32_t bytes = layer.patch * layer.row_bytes, box_bytes = bytes / layer.boxes;
     ring stage = {0, 1};
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void load_quad(uint32_t address, uint32_t (&words)[4]
 }
 
 /* Four channels of f32, as loaded, to the stage: rounded or, in strict f32, split into two planes. */
-template <class Mode> struct quad_of {
+template <class Mode, class Element = typename Mode::Element> struct quad_of {
     static constexpr int CHANNELS = 4;
     static __device__ __forceinline__ void put(const uint32_t (&words)[4], uint32_t to, uint32_t plane)
     {
@@ -126,9 +126,9 @@ struct quad_of_16_bits {
         store_quad(to, pairs);
     }
 };
-template <> struct quad_of<f16_mode> : quad_of_16_bits {
+template <class Mode> struct quad_of<Mode, __half> : quad_of_16_bits {
 };
-template <> struct quad_of<bf16_mode> : quad_of_16_bits {
+template <class Mode> struct quad_of<Mode, __nv_bfloat16> : quad_of_16_bits {
 };
 
 __device__ __forceinline__ void stage_done(const shared_layout &shared, int stage, int lane)
@@ -139,12 +139,12 @@ __device__ __forceinline__ void stage_done(const shared_layout &shared, int stag
         barrier_arrive(shared.stage_full + 8 * stage);
 }
 
-/* Rounds or splits boxes in place: where a value lies is of no importance, so that borders and swizzle do not matter. */
+/* Splits boxes in place: where a value lies is of no importance, so that borders and swizzle do not matter. */
 template <class Mode>
-__device__ __forceinline__ void convert_boxes(const tconv_igemm_parameters &layer, const shared_layout &shared,
-                                              int thread)
+__device__ __forceinline__ void split_boxes(const tconv_igemm_parameters &layer, const shared_layout &shared,
+                                            int thread)
 {
-    constexpr uint32_t AT_ONCE = Mode::STRICT ? 2 : 4, STEP = LOADERS * WARP * TCONV_IGEMM_QUAD;
+    constexpr uint32_t AT_ONCE = 2, STEP = LOADERS * WARP * TCONV_IGEMM_QUAD;
     const uint32_t bytes = layer.patch * layer.row_bytes, first = thread * TCONV_IGEMM_QUAD;
     ring stage = {0, 0};
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
@@ -378,8 +378,9 @@ __device__ __forceinline__ void convert_quads(uint32_t from, uint32_t channel_by
         Quad::put(words[q], to + (((first_quad + q) * TCONV_IGEMM_QUAD) ^ swizzle), plane);
 }
 
-/* Fills stages from boxes of planes: each tap's from the same box. */
-template <class Mode>
+/* Fills stages from boxes of planes: each tap's from the same box. A pixel has so many threads, for as large a part of the
+ * channels each. */
+template <class Mode, int parts>
 __device__ __forceinline__ void convert_planes(const tconv_igemm_parameters &layer, const shared_layout &shared,
                                                int thread)
 {
@@ -387,8 +388,13 @@ __device__ __forceinline__ void convert_planes(const tconv_igemm_parameters &lay
     constexpr uint32_t element = sizeof(typename Mode::Element);
     const int quads = layer.row_bytes / TCONV_IGEMM_QUAD;
     const uint32_t channel_bytes = layer.box_columns * element, image_bytes = channel_bytes * layer.chunk_channels;
+    constexpr int PIXELS = LOADERS * WARP / parts; /* at a time */
+    const int first_pixel = parts == 1 ? thread : thread % PIXELS;
+    const int first_quad = parts == 1 ? 0 : thread / PIXELS * (quads / parts);
     ring stage = {0, 1}, box = {0, 0};
     find_places(layer, shared, thread);
+    if (parts > 1)
+        named_barrier_wait<LOADERS * WARP>(); /* others' places are read */
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
         tap_walk tap(layer, tile);
@@ -402,15 +408,17 @@ __device__ __forceinline__ void convert_planes(const tconv_igemm_parameters &lay
                 const uint32_t buffer = shared.stages + stage.at * layer.stage_bytes;
                 barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
 #pragma unroll 1
-                for (int pixel = thread; pixel < layer.patch; pixel += LOADERS * WARP) {
+                for (int pixel = first_pixel; pixel < layer.patch; pixel += PIXELS) {
                     const pixel_place at(origin, shared.places[pixel]);
                     const bool exists = at.exists(layer);
                     uint32_t from = planes + (at.image - tile.image) * image_bytes +
-                                    (at.row * layer.in_columns + at.column - first_column) * element;
+                                    (at.row * layer.in_columns + at.column - first_column) * element +
+                                    first_quad * quad_of<Mode>::CHANNELS * channel_bytes;
                     const uint32_t swizzle = swizzle_of(layer, pixel), to = buffer + pixel * layer.row_bytes;
 #pragma unroll 1
-                    for (int quad = 0; quad < quads; quad += COUNT) {
-                        convert_quads<Mode, COUNT>(from, channel_bytes, exists, to, swizzle, quad, layer.plane_bytes);
+                    for (int quad = 0; quad < quads / parts; quad += COUNT) {
+                        convert_quads<Mode, COUNT>(from, channel_bytes, exists, to, swizzle, first_quad + quad,
+                                                   layer.plane_bytes);
                         from += COUNT * quad_of<Mode>::CHANNELS * channel_bytes;
                     }
                 }

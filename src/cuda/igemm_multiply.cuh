@@ -19,12 +19,12 @@ constexpr uint32_t PIXELS_STEP = TCONV_IGEMM_STEP / 16; /* from a product to the
 template <class Mode> constexpr uint32_t WEIGHTS_STEP = Mode::PLANES *PRODUCT_BYTES / 16;
 
 /* The high word of an operand whose rows are row_bytes of K, swizzled as the copy engine does: eight rows follow one
- * another. Layout types: PTX ISA, "Matrix Descriptor Format". The swizzle is by bits of the address, so that an operand may
- * begin at any row. */
-__device__ __forceinline__ uint32_t swizzled_high(int row_bytes)
+ * another, the next eight begin `pitch` rows on. Layout types: PTX ISA, "Matrix Descriptor Format". The swizzle is by bits of
+ * the address, so that an operand and each eight rows of it may begin at any row. */
+__device__ __forceinline__ uint32_t swizzled_high(int row_bytes, int pitch)
 {
     const uint32_t type = row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : 3;
-    return type << 30 | (uint32_t)row_bytes * 8 / 16;
+    return type << 30 | (uint32_t)(row_bytes * pitch) / 16;
 }
 
 __device__ __forceinline__ uint64_t swizzled_operand(uint32_t low, uint32_t high)
@@ -111,7 +111,7 @@ template <class Mode, int N>
 __device__ __forceinline__ void multiply_slot(all_sums<Mode, N> &sums, const factors<Mode> &at, int steps,
                                               int accumulate)
 {
-    if (Mode::CONVERTS || steps == 4)
+    if (sizeof(typename Mode::Element) == 4 || steps == 4)
         multiply_steps<Mode, N, 4>(sums, at, accumulate);
     else
         multiply_steps<Mode, N, 2>(sums, at, accumulate);

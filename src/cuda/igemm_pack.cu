@@ -65,7 +65,7 @@ struct igemm_order {
                 return {-1, -1};
             slot = block / layer.tile_blocks * (int64_t)layer.chunks + place.chunk;
             of_tile = block % layer.tile_blocks;
-            element = !exists ? -1 : packing.outputs > 1 ? 0 : (int)element_of(row_phase, 0, column_phase, 0);
+            element = !exists ? -1 : packing.one_pixel ? 0 : (int)element_of(row_phase, 0, column_phase, 0);
         } else {
             int row_tap = run / layer.column_taps, column_tap = run - row_tap * layer.column_taps;
             const int row_phase = find_phase(layer.rows, layer.row_phases, row_tap);
@@ -103,7 +103,9 @@ tconv_status tconv_igemm_pack(const tconv_igemm_parameters *layer, const tconv_i
     boxes.outputs = (int)packing->outputs;
     boxes.out_columns = (int)packing->out_columns;
     boxes.elements = packing->kernel_rows * packing->kernel_columns;
-    if (packing->outputs > 1) {
+    boxes.output_rows_step = packing->output_rows_step;
+    boxes.output_columns_step = packing->output_columns_step;
+    if (packing->one_pixel) {
         boxes.elements = 1;
         boxes.first_element =
             (int)(packing->first_kernel[0][0] * packing->kernel_columns + packing->first_kernel[1][0]);

@@ -31,10 +31,10 @@ constexpr int BUFFERS[][2] = {{2, 2}, {2, 3}, {3, 3}, {3, 4}, {4, 4}, {4, 5}, {5
  * layouts and three kinds of arithmetic. Last the share of its products that a tile's time is longer by, so that of two tiles
  * that wait equally long for something else the one with fewer products is taken.
  */
-constexpr double LATENCY = 560, L2_BYTES = 31, GATHER_BYTES = 2.5, CONVERT_BYTES = 12, TURN_BYTES = 11,
-                 SHARED_BYTES = 128, WRITE_BYTES = 10, SLOT_CYCLES = 60, STRICT_SLOT_CYCLES = 850, ADD_CYCLES = 1.5,
-                 COMPENSATED_CYCLES = 26, TILE_CYCLES = 4000, ROW_CYCLES = 2.4, FILL_CYCLES = 4000,
-                 PRODUCT_SHARE = 0.02;
+constexpr double LATENCY = 560, HAND_OVER_CYCLES = 900, STORE_BYTES = 32, L2_BYTES = 31, GATHER_BYTES = 2.5,
+                 CONVERT_BYTES = 12, TURN_BYTES = 11, SHARED_BYTES = 128, WRITE_BYTES = 10, SLOT_CYCLES = 60,
+                 STRICT_SLOT_CYCLES = 850, ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 26, TILE_CYCLES = 4000,
+                 ROW_CYCLES = 2.4, FILL_CYCLES = 4000, PRODUCT_SHARE = 0.02;
 
 int64_t round_up(int64_t value, int64_t multiple)
 {
@@ -120,6 +120,7 @@ void describe_layer(const tconv_layer *layer, tconv_igemm_plan *plan)
     to->channels_last = problem->layout == TCONV_NHWC;
     to->by_boxes = to->channels_last &&
                    (problem->src.n | problem->src.h | problem->src.w) * element % TCONV_HOPPER_BOX_ALIGNMENT == 0;
+    to->hands_over = to->by_boxes && plan->mode != TCONV_IGEMM_STRICT;
     to->flat = space.flat;
     to->merged = is_merged(layer);
     to->images = (int)space.images;
@@ -154,20 +155,40 @@ int units_of(const tconv_igemm_shape *shape)
     return TCONV_IGEMM_GROUPS * shape->units;
 }
 
+/* Whether neighbouring phases of columns can be stored in pairs, by warpgroups of two units. */
+bool has_pairs(const tconv_layer *layer, const tconv_igemm_parameters *of)
+{
+    return of->merged && !of->channels_last && of->column_phases % 2 == 0 && layer->columns.bias_only == 0 &&
+           layer->problem.dst.w == 1;
+}
+
 /* Which blocks and pixels the units take: as many different blocks as the tile has, then different pixels. Where units are
  * paired, the two of a warpgroup are neighbouring blocks. */
 void describe_units(const tconv_layer *layer, const tconv_igemm_choice *choice, tconv_igemm_plan *plan)
 {
     tconv_igemm_parameters *to = &plan->parameters;
     const int units = plan->shape.units, block_units = units_of(&plan->shape) / choice->tile_blocks;
-    to->paired = to->merged && !to->channels_last && to->column_phases % 2 == 0 && layer->columns.bias_only == 0 &&
-                 units == 2 && choice->tile_blocks > 1;
+    to->paired = has_pairs(layer, to) && units == 2 && choice->tile_blocks > 1;
     for (int group = 0; group < TCONV_IGEMM_GROUPS; group++)
         for (int unit = 0; unit < units; unit++) {
-            const bool across = to->paired && choice->tile_blocks == 2;
-            const int number = across ? unit * TCONV_IGEMM_GROUPS + group : group * units + unit;
+            const bool in_turn = to->paired && choice->tile_blocks == 2;
+            const int number = in_turn ? unit * TCONV_IGEMM_GROUPS + group : group * units + unit;
             to->unit_block[group][unit] = number / block_units;
-            to->unit_pixel[group][unit] = number % block_units * plan->shape.N;
+            to->unit_output[group][unit] = number % block_units * plan->shape.N;
+            to->unit_pixel[group][unit] = to->unit_output[group][unit];
+        }
+}
+
+/* The same where tiles are narrow: where the units' first positions lie. */
+void place_units(tconv_igemm_plan *plan)
+{
+    tconv_igemm_parameters *to = &plan->parameters;
+    to->unit_rows = plan->shape.N / TCONV_IGEMM_ROW;
+    for (int group = 0; group < TCONV_IGEMM_GROUPS; group++)
+        for (int unit = 0; unit < plan->shape.units; unit++) {
+            const int number = to->unit_output[group][unit] / plan->shape.N;
+            to->unit_pixel[group][unit] =
+                number / to->across * to->unit_rows * to->pitch + number % to->across * TCONV_IGEMM_ROW;
         }
 }
 
@@ -197,6 +218,7 @@ bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, i
     const int64_t covered = units_of(&plan->shape) / choice->tile_blocks * plan->shape.N;
     to->covered = (int)covered;
     to->per_tap = choice->per_tap;
+    to->across = choice->across;
     to->tile_images = choice->images;
     to->tile_rows = choice->rows;
     to->tile_columns = choice->columns;
@@ -227,24 +249,35 @@ bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, i
     to->tiles = (int)tiles;
     to->phase_turn =
         (int)tconv_max(1, multiprocessors / ((int64_t)to->block_tiles * to->row_phases * to->column_phases));
+    if (to->across > 0)
+        place_units(plan);
     /* The last unit reads as many pixels as any, whether the patch has them or not. */
-    const int64_t reach = tconv_max(to->patch, covered + space.row_border * pitch + space.column_border);
+    const int64_t reach =
+        to->across > 0 ? to->patch : tconv_max(to->patch, covered + space.row_border * pitch + space.column_border);
     to->plane_bytes = (uint32_t)round_up(reach * to->row_bytes, ALIGNMENT);
     to->stage_bytes = to->plane_bytes * planes_of(plan->mode);
     to->slot_bytes = (uint32_t)(choice->tile_blocks * planes_of(plan->mode) * TCONV_IGEMM_M * to->row_bytes);
+    if (to->across > 0)
+        return tiles < MAX_EXTENT;
     return tiles < MAX_EXTENT &&
            (choice->images - 1) * (int64_t)to->image_pixels + (choice->rows - 1) * pitch + choice->columns <= covered;
 }
 
-bool describe_buffers(const tconv_layer *layer, tconv_igemm_plan *plan)
+/* As many buffers as fit beside these of sums that are handed over (0: none are). */
+bool describe_buffers(const tconv_layer *layer, int halves, tconv_igemm_plan *plan)
 {
     tconv_igemm_parameters *to = &plan->parameters;
-    const size_t staged =
-        (size_t)4 * TCONV_IGEMM_GROUPS * tconv_igemm_staged_bytes(plan->shape.N, (int)layer->problem.element_size);
+    const int element = (int)layer->problem.element_size;
+    /* What warps stage themselves, and the table of places, is needed in any case: src may lie so that the copy engine cannot
+     * read it. */
+    const size_t own = (size_t)4 * TCONV_IGEMM_GROUPS * tconv_igemm_staged_bytes(plan->shape.N, element) +
+                       TCONV_IGEMM_PLACES * sizeof(uint32_t),
+                 handed = (size_t)TCONV_IGEMM_GROUPS * halves * tconv_igemm_half_bytes(plan->shape.N, element);
+    to->halves = halves;
     to->stages = 0;
     for (size_t i = 0; i < sizeof BUFFERS / sizeof BUFFERS[0]; i++) {
         const size_t bytes = (size_t)BUFFERS[i][0] * to->stage_bytes + (size_t)BUFFERS[i][1] * to->slot_bytes +
-                             (size_t)to->plane_boxes * to->plane_box_bytes + staged;
+                             (size_t)to->plane_boxes * to->plane_box_bytes + tconv_max(own, handed);
         if (bytes <= (size_t)TCONV_IGEMM_SHARED_MEMORY) {
             to->stages = BUFFERS[i][0];
             to->slots = BUFFERS[i][1];
@@ -281,7 +314,7 @@ double fill_cycles(const tconv_layer *layer, int multiprocessors)
 double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors)
 {
     const tconv_igemm_parameters *of = &plan->parameters;
-    const bool strict = plan->mode == TCONV_IGEMM_STRICT, converts = of->chunk_channels * 4 == of->row_bytes;
+    const bool strict = plan->mode == TCONV_IGEMM_STRICT;
     const int groups = of->unit_pixel[1][0] < of->patch ? 2 : 1; /* that have pixels */
     const double N = plan->shape.N, units = groups * plan->shape.units;
     const double phases = of->merged ? 1 : (double)of->row_phases * of->column_phases;
@@ -290,9 +323,9 @@ double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int mult
     /* Of a slot: the tensor cores; the shared memory that they and the copies use; one warpgroup by itself, which in strict
      * f32 adds while it does not multiply. */
     const double products = of->steps * units * (strict ? 3 : 1), bytes = (double)of->patch * of->row_bytes;
-    const double memory = (products * (TCONV_IGEMM_M + N) * TCONV_IGEMM_STEP + of->slot_bytes +
-                           bytes * (converts ? strict ? 4 : 3 : 1) / stage_taps) /
-                          SHARED_BYTES;
+    const double memory =
+        (products * (TCONV_IGEMM_M + N) * TCONV_IGEMM_STEP + of->slot_bytes + bytes * (strict ? 4 : 1) / stage_taps) /
+        SHARED_BYTES;
     const double add =
         strict ? N * plan->shape.units / 2 * (plan->shape.long_sums ? COMPENSATED_CYCLES : ADD_CYCLES) : 0;
     const double alone = products / groups * N / 2 + (strict ? STRICT_SLOT_CYCLES : SLOT_CYCLES) + add;
@@ -300,7 +333,7 @@ double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int mult
     /* Of a stage: what the loading warps do, and what the copy engine brings. */
     const double own = !of->by_boxes        ? bytes / GATHER_BYTES
                        : !of->channels_last ? bytes / TURN_BYTES
-                       : converts           ? bytes / CONVERT_BYTES
+                       : strict             ? bytes / CONVERT_BYTES
                                             : 0;
     const double box = !of->by_boxes ? 0 : of->channels_last ? bytes : of->plane_box_bytes * stage_taps / taps;
     const double load = own + box / L2_BYTES;
@@ -311,10 +344,15 @@ double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int mult
     const double stored = (double)tconv_min(of->covered, of->patch) * of->tile_blocks * TCONV_IGEMM_M *
                           (double)layer->problem.element_size;
     const double rows = of->channels_last ? 0 : stored / (double)layer->problem.element_size / WARP;
-    const double end = TILE_CYCLES + rows * ROW_CYCLES;
+    const double handed =
+        (double)groups * of->halves * tconv_igemm_half_bytes(plan->shape.N, (int)layer->problem.element_size);
+    const double end =
+        of->hands_over ? HAND_OVER_CYCLES + fmax(0, stored - handed) / STORE_BYTES : TILE_CYCLES + rows * ROW_CYCLES;
+    const double last = of->hands_over ? stored / STORE_BYTES : 0;
     const double tile =
         fmax(of->chunks * taps * slot + end, stored / WRITE_BYTES) + of->chunks * taps * multiply * PRODUCT_SHARE;
-    return tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + LATENCY + fill_cycles(layer, multiprocessors);
+    return tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + last + LATENCY +
+           fill_cycles(layer, multiprocessors);
 }
 
 /* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
@@ -328,13 +366,33 @@ double use_of(const tconv_layer *layer, const tconv_igemm_plan *plan, int multip
            (rate * multiprocessors * plan->cycles);
 }
 
+/* Whether tiles may be of the plan's shape. Those of fewer units than the mode's others are for layers that do not fill the
+ * multiprocessors; not where pairs are stored, or planes turned into pixels for each tap, which more tiles do more often. */
+bool may_have(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors)
+{
+    const tconv_igemm_parameters *of = &plan->parameters;
+    return plan->shape.units == tconv_igemm_shapes_of(plan->mode)[0].units ||
+           (of->tiles <= multiprocessors && !has_pairs(layer, of) && (of->channels_last || !of->per_tap));
+}
+
+/* Takes the tile where its estimate is the least up to now. */
+void try_tile(const tconv_layer *layer, int multiprocessors, const tconv_igemm_choice *choice, tconv_igemm_choice *best,
+              tconv_igemm_plan *best_plan)
+{
+    tconv_igemm_plan plan;
+    if (tconv_igemm_describe(layer, choice, multiprocessors, &plan) && may_have(layer, &plan, multiprocessors) &&
+        (best_plan->cycles == 0 || plan.cycles < best_plan->cycles)) {
+        *best = *choice;
+        *best_plan = plan;
+    }
+}
+
 /* Tries all tiles of this many blocks and pixels: rows of positions in equal parts, as many rows and images as fit. */
 void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice choice, const tconv_igemm_shape *shape,
                tconv_igemm_choice *best, tconv_igemm_plan *best_plan)
 {
     const position_space space = space_of(layer, choice.per_tap);
     const int64_t covered = units_of(shape) / choice.tile_blocks * shape->N;
-    tconv_igemm_plan plan;
     for (int64_t tiles = tconv_ceil_div(space.columns, covered);; tiles += 1 + tiles / 8) {
         const int64_t columns = tiles == 1 && space.columns < covered ? space.columns
                                 : space.flat                          ? covered
@@ -348,13 +406,23 @@ void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice
         choice.images = 1;
         if (rows == space.rows && columns == space.columns)
             choice.images = (int)tconv_min(tconv_min(space.images, MAX_BOX), (covered - first) / image + 1);
-        if (tconv_igemm_describe(layer, &choice, multiprocessors, &plan) &&
-            (best_plan->cycles == 0 || plan.cycles < best_plan->cycles)) {
-            *best = choice;
-            *best_plan = plan;
-        }
+        try_tile(layer, multiprocessors, &choice, best, best_plan);
         if (space.flat || columns <= LEAST_COLUMNS)
             return;
+    }
+}
+
+/* Tries narrow tiles of this many blocks: of units below and beside one another. */
+void try_narrow_tiles(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice choice,
+                      const tconv_igemm_shape *shape, tconv_igemm_choice *best, tconv_igemm_plan *best_plan)
+{
+    const int pixel_units = units_of(shape) / choice.tile_blocks;
+    choice.per_tap = false;
+    choice.images = 1;
+    for (choice.across = 1; choice.across <= pixel_units; choice.across *= 2) {
+        choice.columns = choice.across * TCONV_IGEMM_ROW;
+        choice.rows = pixel_units / choice.across * shape->N / TCONV_IGEMM_ROW;
+        try_tile(layer, multiprocessors, &choice, best, best_plan);
     }
 }
 
@@ -384,12 +452,22 @@ bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *ch
     plan->shape = tconv_igemm_shapes_of(plan->mode)[choice->shape];
     describe_layer(layer, plan);
     describe_units(layer, choice, plan);
-    if (!describe_tile(layer, choice, multiprocessors, plan) || !describe_buffers(layer, plan) ||
+    if (!describe_tile(layer, choice, multiprocessors, plan) ||
         (!plan->shape.long_sums && most_slots(layer, &plan->parameters) > TCONV_IGEMM_MAX_SLOTS))
         return false;
-    plan->cycles = estimate(layer, plan, multiprocessors);
-    plan->use = use_of(layer, plan, multiprocessors);
-    return true;
+    /* With more sums on their way to those that store, there are fewer buffers of factors. */
+    int halves = plan->parameters.hands_over ? TCONV_IGEMM_HALVES : 0;
+    tconv_igemm_plan with = *plan;
+    do {
+        if (describe_buffers(layer, halves, &with)) {
+            with.cycles = estimate(layer, &with, multiprocessors);
+            if (plan->cycles == 0 || with.cycles < plan->cycles)
+                *plan = with;
+        }
+        halves /= 2;
+    } while (halves > 0);
+    plan->use = plan->cycles > 0 ? use_of(layer, plan, multiprocessors) : 0;
+    return plan->cycles > 0;
 }
 
 double tconv_igemm_padding(const tconv_layer *layer, const tconv_igemm_plan *plan)
@@ -404,15 +482,21 @@ bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_ige
                         tconv_igemm_plan *best_plan)
 {
     const tconv_igemm_shape *shapes = tconv_igemm_shapes_of(tconv_igemm_mode_of(layer));
+    /* Without a border the plain tile is as good; of NCHW neighbours in a row should be many. */
+    const position_space space = space_of(layer, false);
+    const bool narrow = layer->problem.layout == TCONV_NHWC && space.row_border + space.column_border > 0;
     best_plan->cycles = 0;
     tconv_igemm_choice choice;
     memset(&choice, 0, sizeof choice);
     for (choice.shape = 0; choice.shape < TCONV_IGEMM_SHAPES && shapes[choice.shape].N > 0; choice.shape++)
-        for (choice.tile_blocks = 1; choice.tile_blocks <= units_of(&shapes[choice.shape]); choice.tile_blocks *= 2)
+        for (choice.tile_blocks = 1; choice.tile_blocks <= units_of(&shapes[choice.shape]); choice.tile_blocks *= 2) {
             for (int per_tap = 0; per_tap < 2; per_tap++) {
                 choice.per_tap = per_tap == 1;
                 try_tiles(layer, multiprocessors, choice, &shapes[choice.shape], best, best_plan);
             }
+            if (narrow)
+                try_narrow_tiles(layer, multiprocessors, choice, &shapes[choice.shape], best, best_plan);
+        }
     return best_plan->cycles > 0;
 }
 
@@ -424,11 +508,12 @@ int tconv_igemm_thread_blocks(const tconv_igemm_plan *plan, int multiprocessors)
 int64_t tconv_igemm_number_of(const tconv_igemm_choice *choice)
 {
     return (int64_t)choice->shape | (int64_t)choice->tile_blocks << 4 | (int64_t)choice->per_tap << 8 |
-           (int64_t)choice->images << 12 | (int64_t)choice->rows << 24 | (int64_t)choice->columns << 36;
+           (int64_t)choice->across << 9 | (int64_t)choice->images << 12 | (int64_t)choice->rows << 24 |
+           (int64_t)choice->columns << 36;
 }
 
 tconv_igemm_choice tconv_igemm_choice_of(int64_t number)
 {
-    return {(int)(number & 15),         (int)(number >> 4 & 15),    (number >> 8 & 1) != 0,
+    return {(int)(number & 15),         (int)(number >> 4 & 15),    (number >> 8 & 1) != 0,    (int)(number >> 9 & 7),
             (int)(number >> 12 & 4095), (int)(number >> 24 & 4095), (int)(number >> 36 & 4095)};
 }

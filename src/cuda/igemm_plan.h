@@ -4,13 +4,14 @@
 
 #include "igemm_kernels.h"
 
-constexpr int TCONV_IGEMM_SHARED_MEMORY = 227 * 1024 - 13 * 1024; /* what a block may have, less barriers and tables */
+constexpr int TCONV_IGEMM_SHARED_MEMORY = 227 * 1024 - 17 * 1024; /* what a block may have, less barriers and tables */
 
 /* What is chosen; everything else follows from it and the layer. */
 struct tconv_igemm_choice {
     int shape; /* of the mode's */
     int tile_blocks;
     bool per_tap;
+    int across;                /* see tconv_igemm_parameters */
     int images, rows, columns; /* of a tile */
 };
 

@@ -141,33 +141,102 @@ struct pixel_walk {
     }
 };
 
-/* Makes the table: for each pixel of a tile its place in dst, as bytes from channel 0 of its group and from what the phase
- * adds; NOWHERE for one that is not there. */
+/* The same where units are rows of 8 pixels of a narrow tile. */
+struct narrow_walk {
+    static constexpr int STEP = LOOKERS / TCONV_IGEMM_ROW; /* rows; a unit has as many at least */
+    int image, row, column, of_unit, unit, unit_rows, across;
+    __device__ __forceinline__ narrow_walk(int pixel, int unit_rows_, int across_)
+        : image(0), row(pixel / TCONV_IGEMM_ROW), column(pixel % TCONV_IGEMM_ROW), of_unit(row), unit(0),
+          unit_rows(unit_rows_), across(across_)
+    {
+    }
+    __device__ __forceinline__ void next()
+    {
+        row += STEP;
+        of_unit += STEP;
+        if (of_unit >= unit_rows) {
+            of_unit -= unit_rows;
+            unit++;
+            column += TCONV_IGEMM_ROW;
+            if (unit < across)
+                row -= unit_rows;
+            else {
+                unit = 0;
+                column -= across * TCONV_IGEMM_ROW;
+            }
+        }
+    }
+};
+
+/* For each pixel of a tile its place in dst, as bytes from channel 0 of its group and from what the phase adds; NOWHERE for
+ * one that is not there. */
+template <class Element, class Walk>
+__device__ __forceinline__ void fill_table(const tconv_igemm_parameters &layer, const tile_place &tile, Walk at,
+                                           int64_t *outputs, int lane)
+{
+    const int rows = layer.rows[tile.row_phase].outputs, columns = layer.columns[tile.column_phase].outputs;
+    const int64_t row_step = layer.row_stride * layer.to.h, column_step = layer.column_stride * layer.to.w;
+    for (int pixel = lane; pixel < layer.covered; pixel += LOOKERS, at.next()) {
+        const int image = tile.image + at.image;
+        const int row = layer.flat ? at.row : tile.row + at.row;
+        const int column = layer.flat ? at.column : tile.column + at.column;
+        const bool of_tile = layer.flat ? pixel < layer.patch && (image < layer.images || layer.images == 1) &&
+                                              (layer.tile_images > 1 || tile.column + pixel < layer.in_columns)
+                                        : at.image < layer.tile_images && at.row < layer.tile_rows &&
+                                              at.column < layer.tile_columns && image < layer.images;
+        outputs[pixel] = of_tile && row < rows && column < columns
+                             ? (image * layer.to.n + row * row_step + column * column_step) * (int64_t)sizeof(Element)
+                             : NOWHERE;
+    }
+}
+
+template <class Element>
+__device__ __forceinline__ void fill_record(const tconv_igemm_parameters &layer, const tile_place &tile,
+                                            tile_record &record, int lane)
+{
+    static_assert(LOOKERS == TCONV_IGEMM_M, "a bias for each");
+    const tap_walk tap(layer, tile);
+    if (lane == 0) {
+        record.row_taps = tap.row_taps;
+        record.column_taps = tap.column_taps;
+        record.first_shift = (row_shift(layer, tile, tap) - layer.first_row) * layer.pitch +
+                             column_shift(layer, tile, tap) - layer.first_column;
+    }
+#pragma unroll 1
+    for (int of_tile = 0; of_tile < layer.tile_blocks; of_tile++) {
+        const block_place block = find_block(layer, tile, of_tile);
+        const int channels = layer.group_out - block.channel, first = tile.group * layer.group_out + block.channel;
+        record.bias[of_tile][lane] =
+            layer.bias != NULL && lane < channels
+                ? to_compute(static_cast<const Element *>(layer.bias)[(first + lane) / layer.bias_outputs])
+                : 0.0f;
+        if (lane == 0) {
+            record.channels[of_tile] = channels;
+            record.offset[of_tile] =
+                (first / layer.together * layer.to.c + layer.rows[block.row_phase].residue * layer.to.h +
+                 layer.columns[block.column_phase].residue * layer.to.w) *
+                (int64_t)sizeof(Element);
+        }
+    }
+}
+
+/* The role that finds where sums go: tables and records. */
 template <class Element>
 __device__ __forceinline__ void find_outputs(const tconv_igemm_parameters &layer, const shared_layout &shared, int lane)
 {
     ring table = {0, 1};
-    const int64_t row_step = layer.row_stride * layer.to.h, column_step = layer.column_stride * layer.to.w;
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
-        const int rows = layer.rows[tile.row_phase].outputs, columns = layer.columns[tile.column_phase].outputs;
-        pixel_walk at = layer.flat ? pixel_walk(tile.column + lane, layer.flat_rows, layer.flat_columns)
-                                   : pixel_walk(lane, layer.image_pixels / layer.pitch, layer.pitch);
         int64_t *outputs = shared.outputs + table.at * TCONV_IGEMM_MAX_PIXELS;
         barrier_wait(shared.outputs_empty + 8 * table.at, table.parity);
-        for (int pixel = lane; pixel < layer.covered; pixel += LOOKERS, at.next()) {
-            const int image = tile.image + at.image;
-            const int row = layer.flat ? at.row : tile.row + at.row;
-            const int column = layer.flat ? at.column : tile.column + at.column;
-            const bool of_tile = layer.flat ? pixel < layer.patch && (image < layer.images || layer.images == 1) &&
-                                                  (layer.tile_images > 1 || tile.column + pixel < layer.in_columns)
-                                            : at.image < layer.tile_images && at.row < layer.tile_rows &&
-                                                  at.column < layer.tile_columns && image < layer.images;
-            outputs[pixel] =
-                of_tile && row < rows && column < columns
-                    ? (image * layer.to.n + row * row_step + column * column_step) * (int64_t)sizeof(Element)
-                    : NOWHERE;
-        }
+        fill_record<Element>(layer, tile, shared.records[table.at], lane);
+        if (layer.across > 0)
+            fill_table<Element>(layer, tile, narrow_walk(lane, layer.unit_rows, layer.across), outputs, lane);
+        else
+            fill_table<Element>(layer, tile,
+                                layer.flat ? pixel_walk(tile.column + lane, layer.flat_rows, layer.flat_columns)
+                                           : pixel_walk(lane, layer.image_pixels / layer.pitch, layer.pitch),
+                                outputs, lane);
         __syncwarp();
         if (lane % WARP == 0)
             barrier_arrive(shared.outputs_full + 8 * table.at);
@@ -287,38 +356,61 @@ __device__ __forceinline__ void store_columns(char *dst, int64_t channel_bytes, 
     }
 }
 
-/* Where a warp's 16 rows of M of a unit go. */
-template <class Mode> struct unit_place {
-    char *dst;     /* of the first row's channel, at the phase's first output */
+/* Of NCHW where rows of M are columns of a channel: neighbouring lanes take neighbouring pixels, and store a channel's columns
+ * at once where `vectors`. */
+template <class Element, int N, int together>
+__device__ __forceinline__ void store_together(char *dst, int64_t channel_bytes, const int64_t *outputs,
+                                               const char *staged, int rows, bool vectors, int lane)
+{
+    using Columns = element_vector<Element, together>;
+    constexpr int CHANNELS = TCONV_IGEMM_STAGED / together;
+#pragma unroll 1
+    for (int pixel = lane; pixel < N / 2; pixel += WARP) {
+        const int64_t offset = outputs[pixel];
+        if (offset < 0)
+            continue;
+        char *to = dst + offset;
+        const uint32_t from = shared_address(staged) + pixel * (int)sizeof(Element);
+        Columns channels[CHANNELS];
+#pragma unroll
+        for (int i = 0; i < TCONV_IGEMM_STAGED; i++)
+            load_staged(from + i * STAGED_ROW<Element, N>, channels[i / together].at[i % together]);
+#pragma unroll
+        for (int c = 0; c < CHANNELS; c++, to += channel_bytes) {
+            if (c * together >= rows)
+                break;
+            if (vectors)
+                *reinterpret_cast<Columns *>(to) = channels[c];
+            else
+#pragma unroll
+                for (int j = 0; j < together; j++)
+                    reinterpret_cast<Element *>(to)[j] = channels[c].at[j];
+        }
+    }
+}
+
+/* Where a warp's 16 rows of M of a block go. */
+template <class Element> struct unit_place {
+    char *dst;     /* of the first row's channel */
     int channels;  /* that exist; may be 0 or less */
     float bias[2]; /* of rows lane / 4 and lane / 4 + 8 */
-    __device__ __forceinline__ void find(const tconv_igemm_parameters &layer, const tile_place &tile, int of_tile,
-                                         int warp, int lane)
+    __device__ __forceinline__ unit_place(const tconv_igemm_parameters &layer, const tile_record &tile, int block,
+                                          int warp, int lane)
     {
-        using Element = typename Mode::Element;
-        const block_place block = find_block(layer, tile, of_tile);
-        const int channel = block.channel + warp * TCONV_IGEMM_STAGED;
-        const int64_t first = tile.group * (int64_t)layer.group_out + channel;
-        channels = min(TCONV_IGEMM_STAGED, layer.group_out - channel);
-        dst = static_cast<char *>(layer.dst) + (first * layer.to.c + layer.rows[block.row_phase].residue * layer.to.h +
-                                                layer.columns[block.column_phase].residue * layer.to.w) *
-                                                   (int64_t)sizeof(Element);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int row = lane / 4 + 8 * i;
-            bias[i] =
-                layer.bias != NULL && row < channels
-                    ? to_compute(static_cast<const Element *>(layer.bias)[(int)(first + row) / layer.bias_outputs])
-                    : 0.0f;
-        }
+        const int row = warp * TCONV_IGEMM_STAGED;
+        channels = min(TCONV_IGEMM_STAGED, tile.channels[block] - row);
+        dst = static_cast<char *>(layer.dst) + tile.offset[block] +
+              row / layer.together * layer.to.c * (int64_t)sizeof(Element);
+        bias[0] = tile.bias[block][row + lane / 4];
+        bias[1] = tile.bias[block][row + lane / 4 + 8];
     }
 };
 
 /* Half of a warp's sums of a unit, from number `first` on, to staging memory and from there to dst. */
 template <class Mode, int N, int first>
 __device__ __forceinline__ void store_half(const tconv_igemm_parameters &layer, const float (&sums)[N / 2],
-                                           const unit_place<Mode> &place, const int64_t *outputs, char *staged,
-                                           int lane)
+                                           const unit_place<typename Mode::Element> &place, const int64_t *outputs,
+                                           char *staged, int lane)
 {
     using Element = typename Mode::Element;
     __syncwarp();
@@ -328,9 +420,18 @@ __device__ __forceinline__ void store_half(const tconv_igemm_parameters &layer, 
         stage_rows<N, first>(sums, place.bias, staged, lane, Element{});
     __syncwarp();
     outputs += first * 2;
-    if (!layer.channels_last)
-        store_rows<Element, N, N / 2, Element>(place.dst, layer.to.c * (int64_t)sizeof(Element), outputs, staged,
-                                               place.channels, lane);
+    const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
+    if (sizeof(Element) == 4 && layer.together == 2)
+        store_together<Element, N, 2>(place.dst, channel_bytes, outputs, staged, place.channels, layer.store_vectors,
+                                      lane);
+    else if (layer.together == 4)
+        store_together<Element, N, 4>(place.dst, channel_bytes, outputs, staged, place.channels, layer.store_vectors,
+                                      lane);
+    else if (sizeof(Element) == 2 && layer.together == 8)
+        store_together<Element, N, 8>(place.dst, channel_bytes, outputs, staged, place.channels, layer.store_vectors,
+                                      lane);
+    else if (!layer.channels_last)
+        store_rows<Element, N, N / 2, Element>(place.dst, channel_bytes, outputs, staged, place.channels, lane);
     else if (layer.store_vectors)
         store_pixels<Element, N, uint4>(place.dst, outputs, staged, place.channels, lane);
     else
@@ -347,7 +448,7 @@ template <> struct two_columns<float> {
 /* A quarter of the sums of both units of a pair. */
 template <class Mode, int N, int first>
 __device__ __forceinline__ void store_pairs(const tconv_igemm_parameters &layer, const float (&even)[N / 2],
-                                            const float (&odd)[N / 2], const unit_place<Mode> &place,
+                                            const float (&odd)[N / 2], const unit_place<typename Mode::Element> &place,
                                             const int64_t *outputs, char *staged, int lane)
 {
     using Element = typename Mode::Element;
@@ -366,25 +467,29 @@ __device__ __forceinline__ void store_pairs(const tconv_igemm_parameters &layer,
 /* All of a warp's sums of a tile. */
 template <class Mode, int N>
 __device__ __forceinline__ void store_sums(const tconv_igemm_parameters &layer, const float (&sums)[Mode::UNITS][N / 2],
-                                           const unit_place<Mode> (&places)[Mode::UNITS], const int64_t *outputs,
-                                           char *staged, int group, int lane)
+                                           const tile_record &tile, const int64_t *outputs, char *staged, int warp,
+                                           int lane)
 {
+    using Place = unit_place<typename Mode::Element>;
+    const int group = warp / GROUP_WARPS;
     if constexpr (Mode::UNITS == 2)
         if (layer.paired) {
-            outputs += layer.unit_pixel[group][0];
-            store_pairs<Mode, N, 0>(layer, sums[0], sums[1], places[0], outputs, staged, lane);
-            store_pairs<Mode, N, N / 8>(layer, sums[0], sums[1], places[0], outputs, staged, lane);
-            store_pairs<Mode, N, N / 4>(layer, sums[0], sums[1], places[0], outputs, staged, lane);
-            store_pairs<Mode, N, 3 * N / 8>(layer, sums[0], sums[1], places[0], outputs, staged, lane);
+            const Place place(layer, tile, layer.unit_block[group][0], warp % GROUP_WARPS, lane);
+            outputs += layer.unit_output[group][0];
+            store_pairs<Mode, N, 0>(layer, sums[0], sums[1], place, outputs, staged, lane);
+            store_pairs<Mode, N, N / 8>(layer, sums[0], sums[1], place, outputs, staged, lane);
+            store_pairs<Mode, N, N / 4>(layer, sums[0], sums[1], place, outputs, staged, lane);
+            store_pairs<Mode, N, 3 * N / 8>(layer, sums[0], sums[1], place, outputs, staged, lane);
             return;
         }
 #pragma unroll
     for (int unit = 0; unit < Mode::UNITS; unit++) {
         if (layer.unit_pixel[group][unit] >= layer.patch)
             continue; /* none is there */
-        const int64_t *of_unit = outputs + layer.unit_pixel[group][unit];
-        store_half<Mode, N, 0>(layer, sums[unit], places[unit], of_unit, staged, lane);
-        store_half<Mode, N, N / 4>(layer, sums[unit], places[unit], of_unit, staged, lane);
+        const Place place(layer, tile, layer.unit_block[group][unit], warp % GROUP_WARPS, lane);
+        const int64_t *of_unit = outputs + layer.unit_output[group][unit];
+        store_half<Mode, N, 0>(layer, sums[unit], place, of_unit, staged, lane);
+        store_half<Mode, N, N / 4>(layer, sums[unit], place, of_unit, staged, lane);
     }
 }
 

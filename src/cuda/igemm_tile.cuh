@@ -15,7 +15,8 @@ using namespace hopper;
 constexpr int WARP = 32, GROUP_WARPS = 4, CONSUMER_WARPS = TCONV_IGEMM_GROUPS * GROUP_WARPS;
 constexpr int LOADERS = 4;
 constexpr int BOX_WARP = LOADERS, SLOT_WARP = LOADERS + 1, FIRST_ADDRESS_WARP = LOADERS + 2, ADDRESS_WARPS = 2;
-constexpr int TABLES = 2;                                            /* of outputs */
+constexpr int GROUP_STORERS = LOADERS / TCONV_IGEMM_GROUPS; /* of the loaders, where these have nothing to load */
+constexpr int TABLES = 3; /* of outputs: of the tile that is stored, the one that is multiplied, the next */
 constexpr uint32_t PRODUCT_BYTES = TCONV_IGEMM_M * TCONV_IGEMM_STEP; /* one plane of the weights of one product */
 constexpr uint32_t PRODUCT_HALF = TCONV_IGEMM_M * TCONV_IGEMM_QUAD;  /* of it, of one quad */
 
@@ -25,11 +26,11 @@ struct tf32_mode {
     using Element = float;
     static constexpr product_type TYPE = PRODUCT_TF32;
     static constexpr bool STRICT = false, COMPENSATED = false;
-    static constexpr bool CONVERTS = true; /* factors of src are rounded or split before they are multiplied */
+    static constexpr bool SPLITS = false; /* boxes of src, by the loading warps; TF32 the copy engine rounds */
     static constexpr int UNITS = 2, PLANES = 1, CONSUMER_REGISTERS = 176, OTHER_REGISTERS = 80;
 };
 struct strict_mode : tf32_mode {
-    static constexpr bool STRICT = true;
+    static constexpr bool STRICT = true, SPLITS = true;
     static constexpr int UNITS = 1, PLANES = 2, CONSUMER_REGISTERS = 200, OTHER_REGISTERS = 56;
 };
 struct strict_long_mode : strict_mode {
@@ -38,7 +39,6 @@ struct strict_long_mode : strict_mode {
 struct f16_mode : tf32_mode {
     using Element = __half;
     static constexpr product_type TYPE = PRODUCT_F16;
-    static constexpr bool CONVERTS = false;
     static constexpr int CONSUMER_REGISTERS = 184, OTHER_REGISTERS = 72;
 };
 struct bf16_mode : f16_mode {
@@ -46,15 +46,31 @@ struct bf16_mode : f16_mode {
     static constexpr product_type TYPE = PRODUCT_BF16;
 };
 
+/* One unit of a warpgroup: layers of few tiles keep more multiprocessors busy with smaller ones. */
+template <class Mode> struct small_mode : Mode {
+    static constexpr int UNITS = 1;
+};
+
+/* What the warps that find outputs say of a tile to those that multiply and store, which then divide nothing. */
+struct tile_record {
+    int row_taps, column_taps;
+    int first_shift;                    /* of the first tap in a stage of all taps, in pixels */
+    int channels[TCONV_IGEMM_BLOCKS];   /* that exist of a block's; may be 0 or less */
+    int64_t offset[TCONV_IGEMM_BLOCKS]; /* of its first channel, in bytes from a pixel's place in dst */
+    float bias[TCONV_IGEMM_BLOCKS][TCONV_IGEMM_M];
+};
+
 /* The barriers, and where the buffers begin. */
 struct shared_layout {
     uint32_t stage_full, stage_empty, box_full, box_empty, slot_full, slot_empty, outputs_full, outputs_empty;
+    uint32_t staged_full, staged_empty;
     uint32_t boxes, stages, slots;
     uint32_t *places; /* of a stage's pixels: see find_places */
     int64_t *outputs;
+    tile_record *records;
     char *staged;
 };
-constexpr int BARRIERS = 6 * TCONV_IGEMM_STAGES + 2 * TABLES;
+constexpr int BARRIERS = 6 * TCONV_IGEMM_STAGES + 2 * TABLES + 2 * TCONV_IGEMM_GROUPS * TCONV_IGEMM_HALVES;
 
 struct tile_place {
     int first_block, group;      /* of its phase's blocks; of channels */
@@ -114,6 +130,10 @@ struct tap_walk {
     __device__ __forceinline__ tap_walk(const tconv_igemm_parameters &layer, const tile_place &tile)
         : row(0), column(0), row_taps(layer.rows[tile.row_phase].taps),
           column_taps(layer.columns[tile.column_phase].taps)
+    {
+    }
+    __device__ __forceinline__ explicit tap_walk(const tile_record &tile)
+        : row(0), column(0), row_taps(tile.row_taps), column_taps(tile.column_taps)
     {
     }
     __device__ __forceinline__ int count() const

@@ -1,19 +1,30 @@
-/* How the implicit matrix product sees a layer: as it is or, of images of one pixel in NCHW, as one product. */
+/* How the implicit matrix product sees a layer: as it is or, in NCHW, with outputs of a channel as channels of their own. */
 #ifndef TCONV_CUDA_IGEMM_VIEW_H
 #define TCONV_CUDA_IGEMM_VIEW_H
 
 #include "../core/impl.h"
 
+#define TCONV_IGEMM_VIEW_PHASES 16 /* of columns that are seen as channels */
+
 struct tconv_igemm_view {
     tconv_layer layer;   /* what is planned and computed */
     int64_t outputs;     /* of an output channel that are channels of the view's: channel * outputs + output; else 1 */
     int64_t out_columns; /* of these outputs, of a row */
-    tconv_phase phase;   /* of either axis of the view, where it is another layer */
+    bool one_pixel;      /* outputs are those of images of one pixel; else neighbouring columns */
+    tconv_phase phases[TCONV_IGEMM_VIEW_PHASES]; /* of the view, where it is another layer */
 };
 
-/* Images of one pixel lie alike in NCHW and NHWC. Where each of their outputs has a tap, an output of a channel is a channel
- * of an image of one pixel as well, and dst as it lies is a matrix, images by these channels. The view points into itself and
- * into the layer. */
+/*
+ * Images of one pixel lie alike in NCHW and NHWC. Where each of their outputs has a tap, an output of a channel is a channel
+ * of an image of one pixel as well, and dst as it lies is a matrix, images by these channels.
+ *
+ * Of other NCHW layers each phase writes single columns, a stride apart. Where P divides the columns' stride, padding, kernel
+ * and number, columns P * o + j, j < P, take the taps P * k + j of the same pixels: those of P times as many channels
+ * (channel, j) in a layer of stride, padding, kernel and columns over P, and stored together are a vector. P is the largest
+ * power of two for vectors of up to 16 bytes.
+ *
+ * The view points into itself and into the layer.
+ */
 void tconv_igemm_view_init(tconv_igemm_view *view, const tconv_layer *layer);
 
 #endif

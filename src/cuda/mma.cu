@@ -76,7 +76,7 @@ tconv_status mma_pack(const tconv_layer *layer, const void *weights, void *packe
 
 /* Each block has its weights throughout, so their number is a multiple of the different ones. */
 tconv_status launch(const tconv_cuda_mma_parameters *parameters, const tconv_cuda_mma_kernel *kernel, int device,
-                    void *stream, tconv_issue *issue)
+                    bool packs, void *stream, tconv_issue *issue)
 {
     const int warps = parameters->channel_parts * parameters->residue_parts * parameters->position_warps;
     const int64_t different = (int64_t)parameters->groups * parameters->channel_tiles * parameters->residue_sets;
@@ -97,10 +97,8 @@ tconv_status launch(const tconv_cuda_mma_parameters *parameters, const tconv_cud
     const int64_t rounds = tconv_max(1, (int64_t)multiprocessors * tconv_max(1, resident) / different);
     const int64_t blocks = different * tconv_min(parameters->position_tiles, rounds);
     void *arguments[] = {const_cast<tconv_cuda_mma_parameters *>(parameters)};
-    return tconv_cuda_check(cudaLaunchKernel((const void *)kernel->function, dim3((unsigned int)blocks),
-                                             dim3((unsigned int)warps * 32), arguments,
-                                             (size_t)parameters->shared_bytes, (cudaStream_t)stream),
-                            "cudaLaunchKernel", issue);
+    const tconv_cuda_grid grid = {(const void *)kernel->function, blocks, warps * 32, parameters->shared_bytes, packs};
+    return tconv_cuda_launch_grid(&grid, arguments, stream, issue);
 }
 
 tconv_status mma_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
@@ -113,7 +111,7 @@ tconv_status mma_execute(const tconv_layer *layer, const tconv_arguments *argume
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;
     return tconv_cuda_on_device(layer->target.device, issue, [&] {
-        return launch(&parameters, kernel, layer->target.device, arguments->stream, issue);
+        return launch(&parameters, kernel, layer->target.device, arguments->packs, arguments->stream, issue);
     });
 }
 

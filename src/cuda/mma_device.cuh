@@ -26,6 +26,7 @@
 #include "mma_kernels.h"
 #include "mma_operand.cuh"
 #include "mma_packed.cuh"
+#include "overlap.cuh"
 
 namespace
 {
@@ -423,6 +424,7 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT, bool COMPENSATED> st
     /* Sums again what came out not finite; the sums in registers are not needed any more. */
     __device__ __forceinline__ void repair(const tile_place &tile)
     {
+        wait_for_weights(); /* this thread too: it reads them itself */
 #pragma unroll 1
         for (int i = 0; i < NT * 2 * SW * UB * 2; i++) {
             const int channel = channel_of(i / 2 % UB, i % 2), at = i / 2 / UB % (2 * SW);
@@ -506,6 +508,8 @@ __global__ void __launch_bounds__(TCONV_CUDA_MMA_WARPS *LANES)
         publish_barriers();
     }
     __syncthreads();
+    if (threadIdx.x == 0) /* which copies them */
+        wait_for_weights();
     for (int i = 1; i < layer.stages; i++) {
         copy.issue(full);
         __syncthreads(); /* the next may be of another tile */

@@ -6,6 +6,7 @@
 
 #include "../core/checked.h"
 #include "guard.h"
+#include "overlap.cuh"
 
 namespace
 {
@@ -104,6 +105,7 @@ __global__ void __launch_bounds__(THREADS)
     pack_weights(const __grid_constant__ tconv_cuda_mma_parameters layer, const __grid_constant__ pack_source source,
                  const Element *weights, uint4 *packed)
 {
+    let_next_begin();
     for (int64_t number = (int64_t)blockIdx.x * THREADS + threadIdx.x; number < source.quads;
          number += (int64_t)gridDim.x * THREADS) {
         const int64_t blob = number / source.blob_quads;
@@ -140,7 +142,6 @@ tconv_status tconv_cuda_mma_pack(const tconv_layer *layer, const tconv_cuda_mma_
         layer->problem.element_size == 4 ? (const void *)pack_weights<float> : (const void *)pack_weights<__half>;
     void *arguments[] = {const_cast<tconv_cuda_mma_parameters *>(parameters), &source, &weights, &packed};
     const int64_t blocks = tconv_min(tconv_ceil_div(source.quads, THREADS), MAX_GRID);
-    return tconv_cuda_check(
-        cudaLaunchKernel(kernel, dim3((unsigned int)blocks), dim3(THREADS), arguments, 0, (cudaStream_t)stream),
-        "cudaLaunchKernel", issue);
+    const tconv_cuda_grid grid = {kernel, blocks, THREADS, 0, false};
+    return tconv_cuda_launch_grid(&grid, arguments, stream, issue);
 }

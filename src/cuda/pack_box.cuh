@@ -18,6 +18,7 @@
 
 #include "../core/checked.h"
 #include "element.cuh"
+#include "overlap.cuh"
 #include "phases_kernels.h"
 #include "tf32_device.cuh"
 
@@ -42,7 +43,8 @@ struct pack_divisor {
 struct pack_boxes {
     tconv_weight_strides from;
     int group_in, group_out;  /* group_out: rows of M, of all outputs */
-    int outputs, out_columns; /* of one channel, each an element of the kernel: see tconv_igemm_view; else 1 */
+    int outputs, out_columns; /* of one channel, each with weights of its own: see tconv_igemm_view; else 1 */
+    int64_t output_rows_step, output_columns_step; /* from an output's weights to the next's */
 
     int elements, first_element;         /* of the kernel that a box has, by rows; the first */
     int rows_log2, quads_log2;           /* of a box */
@@ -153,8 +155,8 @@ template <class Element> struct box_source {
         if (boxes.outputs == 1)
             return from + row * boxes.from.out;
         const unsigned channel = (out + row) / boxes.outputs, output = out + row - channel * boxes.outputs;
-        const unsigned kernel_row = output / boxes.out_columns, kernel_column = output - kernel_row * boxes.out_columns;
-        return from + channel * boxes.from.out + kernel_row * boxes.from.h + kernel_column * boxes.from.w;
+        const unsigned row_of = output / boxes.out_columns, column = output - row_of * boxes.out_columns;
+        return from + channel * boxes.from.out + row_of * boxes.output_rows_step + column * boxes.output_columns_step;
     }
 
     __device__ __forceinline__ element_vector<Element, PACK_QUAD / (int)sizeof(Element)>
@@ -252,6 +254,7 @@ __global__ void __launch_bounds__(PACK_THREADS)
     extern __shared__ uint4 shared[];
     __shared__ pack_run runs[PACK_RUNS];
     Element *box = reinterpret_cast<Element *>(shared);
+    let_next_begin();
     for (unsigned number = blockIdx.x; number < boxes.count; number += gridDim.x) {
         unsigned strip = number >> boxes.row_parts_log2;
         pack_place place = order.place_of(strip >> boxes.quad_parts_log2);

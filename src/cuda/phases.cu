@@ -244,7 +244,7 @@ tconv_status tconv_cuda_launch(const void *function, int64_t blocks, int threads
 tconv_status tconv_cuda_launch_shared(const void *function, int64_t blocks, int threads, int64_t shared_bytes,
                                       void **arguments, void *stream, tconv_issue *issue)
 {
-    const dim3 grid((unsigned int)tconv_min(blocks, MAX_GRID)), block((unsigned int)threads);
+    const tconv_cuda_grid grid = {function, tconv_min(blocks, MAX_GRID), threads, shared_bytes, false};
     tconv_status status = TCONV_SUCCESS;
     if (shared_bytes > FREE_SHARED)
         status = tconv_cuda_check(
@@ -252,9 +252,7 @@ tconv_status tconv_cuda_launch_shared(const void *function, int64_t blocks, int 
             "cudaFuncSetAttribute", issue);
     if (status != TCONV_SUCCESS)
         return status;
-    return tconv_cuda_check(
-        cudaLaunchKernel(function, grid, block, arguments, (size_t)shared_bytes, (cudaStream_t)stream),
-        "cudaLaunchKernel", issue);
+    return tconv_cuda_launch_grid(&grid, arguments, stream, issue);
 }
 
 extern "C" const tconv_implementation tconv_cuda_phases = {

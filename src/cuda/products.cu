@@ -430,10 +430,9 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
                          "cudaFuncSetAttribute", issue);
     if (status != TCONV_SUCCESS)
         return status;
-    return tconv_cuda_check(cudaLaunchKernel((const void *)made.kernel, dim3((unsigned)made.blocks),
-                                             dim3((unsigned)made.threads), kernel_arguments, (size_t)made.shared_bytes,
-                                             (cudaStream_t)arguments->stream),
-                            "cudaLaunchKernel", issue);
+    const tconv_cuda_grid grid = {(const void *)made.kernel, made.blocks, (int)made.threads, made.shared_bytes,
+                                  arguments->packs};
+    return tconv_cuda_launch_grid(&grid, kernel_arguments, arguments->stream, issue);
 }
 
 tconv_status products_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)

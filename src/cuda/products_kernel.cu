@@ -13,6 +13,7 @@
  * Numeric order: tensor-core sums over SEGMENT steps of channels, segments added in order in f32; then kernel rows from
  * the last to the first, column taps in order, bias last.
  */
+#include "overlap.cuh"
 #include "products_columns.cuh"
 #include "products_copy.cuh"
 #include "products_multiply.cuh"
@@ -245,6 +246,7 @@ __device__ __forceinline__ void fill_shared(const tconv_cuda_products_parameters
     const fragment_b *from =
         reinterpret_cast<const fragment_b *>(static_cast<const char *>(layer.weights) + TCONV_CUDA_PRODUCTS_HEADER) +
         (int64_t)place.group * fragments;
+    wait_for_weights();
     for (int i = (int)threadIdx.x * FRAGMENTS; i < fragments; i += THREADS * FRAGMENTS)
         copy_async(shared.weights + i, from + i, true);
     const int sums = layer.sum_rows * layer.sum_columns * layer.group_out;

@@ -10,6 +10,7 @@
 
 #include "../core/checked.h"
 #include "guard.h"
+#include "overlap.cuh"
 
 namespace
 {
@@ -28,6 +29,7 @@ __global__ void __launch_bounds__(THREADS)
     pack_products(const __grid_constant__ packing packing, const Element *weights, Element *packed, int *special)
 {
     constexpr int PER_LANE = TCONV_CUDA_PRODUCTS_FRAGMENT_BYTES / (int)sizeof(Element), PER_WORD = PER_LANE / 2;
+    let_next_begin();
     const int64_t stride = (int64_t)gridDim.x * THREADS;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < packing.elements; i += stride) {
         int64_t rest = i;
@@ -78,7 +80,7 @@ tconv_status tconv_cuda_pack_products(const tconv_problem *problem, int steps, i
     const void *kernel = problem->dtype == TCONV_F32   ? (const void *)pack_products<float>
                          : problem->dtype == TCONV_F16 ? (const void *)pack_products<__half>
                                                        : (const void *)pack_products<__nv_bfloat16>;
-    const dim3 blocks((unsigned)tconv_min(tconv_ceil_div(packing.elements, THREADS), INT32_MAX)), threads(THREADS);
-    return tconv_cuda_check(cudaLaunchKernel(kernel, blocks, threads, arguments, 0, (cudaStream_t)stream),
-                            "cudaLaunchKernel", issue);
+    const tconv_cuda_grid grid = {kernel, tconv_min(tconv_ceil_div(packing.elements, THREADS), INT32_MAX), THREADS, 0,
+                                  false};
+    return tconv_cuda_launch_grid(&grid, arguments, stream, issue);
 }

@@ -15,6 +15,7 @@
  * Numeric order: kernel rows from the last to the first, each as a tensor-core sum over channels that goes on from the row
  * before (in strict f32 sums of a stage, added in f32); then column taps in order, bias last.
  */
+#include "overlap.cuh"
 #include "products_columns.cuh"
 #include "products_copy.cuh"
 #include "products_rows_multiply.cuh"
@@ -100,12 +101,13 @@ __device__ __forceinline__ shared_places find_shared(const tconv_cuda_products_p
     return found;
 }
 
-/* Starts to copy the group's weights. */
+/* Starts to copy the group's weights, once they are packed. */
 __device__ __forceinline__ void copy_weights(const tconv_cuda_products_parameters &layer, const place &place,
                                              const shared_places &shared)
 {
     const int bytes = (int)(shared.stages - reinterpret_cast<unsigned char *>(shared.weights));
     const char *from = static_cast<const char *>(layer.weights) + (int64_t)place.group * bytes;
+    wait_for_weights();
     for (int i = (int)threadIdx.x * ACCESS_BYTES; i < bytes; i += THREADS * ACCESS_BYTES)
         copy_async(shared.weights + i, from + i, true);
 }

@@ -7,6 +7,7 @@
 
 #include "../core/checked.h"
 #include "guard.h"
+#include "overlap.cuh"
 
 namespace
 {
@@ -40,6 +41,7 @@ __global__ void __launch_bounds__(THREADS)
     pack_rows(const __grid_constant__ packing packing, const Element *weights, Element *packed)
 {
     constexpr int HALF = HALF_BYTES / (int)sizeof(Element);
+    let_next_begin();
     const int64_t stride = (int64_t)gridDim.x * THREADS;
     const int plane = packing.products * 2 * HALF;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < packing.elements; i += stride) {
@@ -86,7 +88,7 @@ tconv_status tconv_cuda_pack_product_rows(const tconv_problem *problem, bool tf3
     const void *kernel = problem->dtype == TCONV_F32   ? (const void *)pack_rows<float>
                          : problem->dtype == TCONV_F16 ? (const void *)pack_rows<__half>
                                                        : (const void *)pack_rows<__nv_bfloat16>;
-    const dim3 blocks((unsigned)tconv_min(tconv_ceil_div(packing.elements, THREADS), INT32_MAX)), threads(THREADS);
-    return tconv_cuda_check(cudaLaunchKernel(kernel, blocks, threads, arguments, 0, (cudaStream_t)stream),
-                            "cudaLaunchKernel", issue);
+    const tconv_cuda_grid grid = {kernel, tconv_min(tconv_ceil_div(packing.elements, THREADS), INT32_MAX), THREADS, 0,
+                                  false};
+    return tconv_cuda_launch_grid(&grid, arguments, stream, issue);
 }

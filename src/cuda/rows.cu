@@ -426,11 +426,10 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
     const int64_t blocks =
         problem->batch * problem->groups * parameters.strips * parameters.column_tiles * parameters.channel_blocks;
     const int64_t positions = positions_of(layer);
-    return tconv_cuda_check(cudaLaunchKernel(kernel, dim3((unsigned)blocks),
-                                             dim3((unsigned)(parameters.columns / positions * 32)), kernel_arguments,
-                                             (size_t)shared_bytes_of(layer, &parameters),
-                                             (cudaStream_t)arguments->stream),
-                            "cudaLaunchKernel", issue);
+    const bool has_weights = parameters.weight_quads > 0; /* else packing launches nothing */
+    const tconv_cuda_grid grid = {kernel, blocks, (int)(parameters.columns / positions * 32),
+                                  shared_bytes_of(layer, &parameters), arguments->packs && has_weights};
+    return tconv_cuda_launch_grid(&grid, kernel_arguments, arguments->stream, issue);
 }
 
 tconv_status rows_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)

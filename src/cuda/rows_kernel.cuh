@@ -11,6 +11,7 @@
 #ifndef TCONV_CUDA_ROWS_KERNEL_CUH
 #define TCONV_CUDA_ROWS_KERNEL_CUH
 
+#include "overlap.cuh"
 #include "rows_multiply.cuh"
 #include "rows_store.cuh"
 
@@ -79,6 +80,7 @@ template <class Mode, int SW> struct walk {
     /* Begins to copy the block's weights, and clears the channels of the slots that src does not have. */
     __device__ __forceinline__ void load_weights(const uint4 *from, uint4 *to)
     {
+        wait_for_weights();
         for (int i = (int)threadIdx.x; i < layer.weight_quads; i += (int)blockDim.x)
             copy_async(to + i, from + i, true);
         const int channels = (layer.group_in + Mode::UNIT - 1) / Mode::UNIT * Mode::UNIT;

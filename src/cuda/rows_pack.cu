@@ -8,6 +8,7 @@
 
 #include "../core/checked.h"
 #include "guard.h"
+#include "overlap.cuh"
 
 namespace
 {
@@ -46,6 +47,7 @@ __global__ void __launch_bounds__(THREADS)
               const Element *weights, uint4 *packed)
 {
     constexpr int PER_WORD = 4 / (int)sizeof(Element), WORDS = TCONV_CUDA_ROWS_STEP_BYTES / 4;
+    let_next_begin();
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < packing.quads;
          i += (int64_t)gridDim.x * THREADS) {
         int64_t rest = i;
@@ -96,7 +98,7 @@ tconv_status tconv_cuda_pack_rows(const tconv_layer *layer, const tconv_cuda_row
                                                        : (const void *)pack_rows<__nv_bfloat16>;
     if (packing.quads == 0) /* no column has a tap */
         return TCONV_SUCCESS;
-    const dim3 blocks((unsigned)tconv_min(tconv_ceil_div(packing.quads, THREADS), MAX_GRID)), threads(THREADS);
-    return tconv_cuda_check(cudaLaunchKernel(kernel, blocks, threads, arguments, 0, (cudaStream_t)stream),
-                            "cudaLaunchKernel", issue);
+    const tconv_cuda_grid grid = {kernel, tconv_min(tconv_ceil_div(packing.quads, THREADS), MAX_GRID), THREADS, 0,
+                                  false};
+    return tconv_cuda_launch_grid(&grid, arguments, stream, issue);
 }

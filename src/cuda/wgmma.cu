@@ -234,9 +234,9 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
         parameters.store_bulk && parameters.store_vector < MAX_VECTOR / (int)layer->problem.element_size;
     parameters.bulk_period = alignment_period(&layer->problem);
     void *kernel_arguments[] = {&parameters, &map};
-    return tconv_hopper_launch((const void *)made.shape.kernel, made.thread_blocks, TCONV_WGMMA_THREADS,
-                               TCONV_WGMMA_SHARED_MEMORY, kernel_arguments, layer->target.device, arguments->stream,
-                               issue);
+    const tconv_cuda_grid grid = {(const void *)made.shape.kernel, made.thread_blocks, TCONV_WGMMA_THREADS,
+                                  TCONV_WGMMA_SHARED_MEMORY, arguments->packs};
+    return tconv_hopper_launch(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }
 
 } // namespace

@@ -14,6 +14,7 @@
 #ifndef TCONV_CUDA_WGMMA_KERNEL_CUH
 #define TCONV_CUDA_WGMMA_KERNEL_CUH
 
+#include "overlap.cuh"
 #include "wgmma_copy.cuh"
 #include "wgmma_multiply.cuh"
 #include "wgmma_store.cuh"
@@ -202,8 +203,10 @@ __global__ void TCONV_WGMMA_BOUNDS wgmma_layer(const __grid_constant__ tconv_wgm
             if (lane == 0 && layer.by_boxes)
                 copy_boxes(layer, &map, shared);
         } else if (role == SLOT_WARP) {
-            if (lane == 0)
+            if (lane == 0) {
+                wait_for_weights();
                 copy_slots(layer, shared);
+            }
         } else {
             store_tiles<Mode, N>(layer, shared, role - FIRST_STORE_WARP, lane);
         }

@@ -334,6 +334,7 @@ tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensor *src, con
         .dst = dst->data,
         .scratch = memory != NULL ? memory + workspace_packed(plan) : NULL,
         .stream = stream,
+        .packs = plan->packed == NULL,
     };
     int64_t start = plan->verbose >= 1 ? tconv_verbose_clock() : 0;
     if (plan->packed == NULL) {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SRC, WEIGHTS, BIAS, DST, WORKSPACE };
+enum { SRC, WEIGHTS, BIAS, DST, WORKSPACE, SRC_AGAIN, MEMORIES };
 
 #define SAMPLES 300
 
@@ -52,6 +52,7 @@ static void upload_all(struct placed *placed, size_t workspace_bytes, int device
     placed->memory[BIAS] = upload(&test->bias);
     placed->memory[DST] = upload(&placed->first.dst);
     placed->memory[WORKSPACE] = harness_device_allocate(workspace_bytes);
+    placed->memory[SRC_AGAIN] = upload(&test->src);
     cr_assert(harness_stream_synchronize(NULL), "%s", harness_device_error());
     cr_assert(harness_device_select(current), "%s", harness_device_error());
 }
@@ -99,7 +100,7 @@ bool place_way(struct placed *placed, const harness_case *test, const struct way
 
 void placed_release(struct placed *placed)
 {
-    for (int i = SRC; i <= WORKSPACE; i++)
+    for (int i = 0; i < MEMORIES; i++)
         harness_device_release(placed->memory[i]);
     harness_output_release(&placed->first);
     tconv_plan_destroy(placed->packed);
@@ -125,7 +126,20 @@ void placed_execute(const struct placed *placed, bool packed, void *stream)
 
 void placed_clear(const struct placed *placed, void *stream)
 {
+    size_t workspace_bytes;
+    tconv_plan_workspace_size(placed->plan, &workspace_bytes);
     cr_assert(harness_device_fill(placed->memory[DST], 0xff, placed->first.dst.bytes, stream));
+    cr_assert(harness_device_fill(placed->memory[WORKSPACE], 0xff, workspace_bytes, stream));
+}
+
+void placed_spoil_src(const struct placed *placed, void *stream)
+{
+    cr_assert(harness_device_fill(placed->memory[SRC], 0xff, placed->test.src.bytes, stream));
+}
+
+void placed_mend_src(const struct placed *placed, void *stream)
+{
+    cr_assert(harness_device_copy(placed->memory[SRC], placed->memory[SRC_AGAIN], placed->test.src.bytes, stream));
 }
 
 void placed_expect_same_bits(const struct placed *placed, void *stream, const char *what)

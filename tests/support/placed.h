@@ -8,7 +8,7 @@ struct placed {
     harness_case test; /* of the way; its memory belongs to the case that it was placed from */
     const struct way *way;
     tconv_plan *plan, *packed; /* of the same layer, without and with its weights */
-    unsigned char *memory[5];  /* src, weights, bias (or NULL), dst, workspace: on the device, owned */
+    unsigned char *memory[6];  /* src, weights, bias (or NULL), dst, workspace, src once more: on the device, owned */
     harness_output first;      /* what its first run gave */
 };
 
@@ -20,8 +20,12 @@ void placed_release(struct placed *placed);
 /* Executes on stream, with packed weights or without; anything but success fails the test. */
 void placed_execute(const struct placed *placed, bool packed, void *stream);
 
-/* Makes all of dst NaN, on stream. */
+/* Makes all of dst and of the workspace NaN, on stream. */
 void placed_clear(const struct placed *placed, void *stream);
+
+/* Makes all of src NaN, on stream, or again what it was. */
+void placed_spoil_src(const struct placed *placed, void *stream);
+void placed_mend_src(const struct placed *placed, void *stream);
 
 /* Waits for stream; the test fails unless dst has the bits of the first run. */
 void placed_expect_same_bits(const struct placed *placed, void *stream, const char *what);
