@@ -22,7 +22,10 @@ __device__ __forceinline__ void copy_boxes(const tconv_wgmma_parameters &layer, 
             const uint32_t full = shared.box_full + 8 * box.at;
             barrier_wait(shared.box_empty + 8 * box.at, box.parity);
             barrier_arrive_expecting(full, layer.box_bytes);
-            copy_box(shared.boxes + box.at * layer.box_bytes, map, column, row, channel, tile.image, full);
+#pragma unroll 1
+            for (int copy = 0; copy < layer.box_copies; copy++)
+                copy_box(shared.boxes + box.at * layer.box_bytes + copy * layer.pixels_leading, map,
+                         column + copy * TCONV_WGMMA_BOX, row, channel, tile.image, full);
             box.next(layer.boxes);
         }
     }
@@ -44,6 +47,8 @@ __device__ __forceinline__ void copy_slots(const tconv_wgmma_parameters &layer, 
             copy_bulk(shared.slots + slot.at * layer.slot_bytes, from, layer.slot_bytes, full);
             slot.next(layer.slots);
         }
+        if (layer.resident)
+            return;
     }
 }
 
@@ -184,7 +189,7 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
 {
     using Quad = quad_of<Mode>;
     using Element = typename Mode::Element;
-    constexpr int AT_ONCE = Mode::STRICT ? 2 : 4; /* quads that are on their way */
+    constexpr int AT_ONCE = Mode::STRICT ? 2 : Quad::CHANNELS == 8 ? 3 : 4; /* quads that are on their way */
     const int quads = 2 * layer.steps;
     const uint32_t quad_bytes = layer.patch * TCONV_WGMMA_QUAD, plane = quads * quad_bytes;
     ring stage = {0, 1};

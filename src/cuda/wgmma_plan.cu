@@ -20,6 +20,7 @@ namespace
 constexpr int MAX_BOX = 256;     /* the copy engine's, of each axis */
 constexpr int MAX_PATCH = 16383; /* pixels: of an operand's field for half of K */
 constexpr int MAX_UNIT_ROWS = 16, MAX_STEPS = 4;
+constexpr int TRANSPOSED_N = 128; /* of the kernels that take planes as they lie */
 constexpr int WARP = 32, MAX_VECTOR = 4; /* elements that a lane stores at once */
 
 /* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
@@ -50,17 +51,23 @@ constexpr double WHOLE_LATENCY = 2000, WHOLE_BOX_BYTES = 18, WHOLE_WEIGHT_BYTES 
                  WHOLE_CHUNK_CYCLES = 120, WHOLE_STRICT_CHUNK_CYCLES = 660, WHOLE_TILE_CYCLES = 7400,
                  WHOLE_ROW_CYCLES = 45, LAST_STORE_SHARE = 0.44;
 
+/* Where boxes are operands as they lie: bytes a cycle of swizzled boxes, measured; for handing over a chunk. */
+constexpr double SWIZZLED_L2_BYTES = 29, SWIZZLED_CHUNK_CYCLES = 150;
+
 struct tile_choice {
     int shape; /* of the mode's */
     int stack, unit_rows, steps;
     bool channel_groups; /* the warpgroups have different output channels */
+    bool transposed;
 };
+
+constexpr int64_t TRANSPOSED_BIT = (int64_t)1 << 32;
 
 /* A choice as the number that the layer keeps. */
 int64_t number_of(const tile_choice *choice)
 {
     return choice->shape | choice->stack << 8 | choice->unit_rows << 16 | choice->steps << 24 |
-           (int64_t)choice->channel_groups << 31;
+           (int64_t)choice->channel_groups << 31 | (choice->transposed ? TRANSPOSED_BIT : 0);
 }
 
 int planes_of(tconv_wgmma_mode mode)
@@ -100,11 +107,19 @@ bool is_run(const tconv_layer *layer)
            w->out == w->in * columns->stride && h->in * w->out < TCONV_WGMMA_MAX_EXTENT;
 }
 
+/* Whether planes can be operands as they lie, at addresses that the copy engine takes: 16-bit types alone have such products. */
+bool can_be_operands(const tconv_problem *problem)
+{
+    constexpr int64_t ELEMENT = 2, ALIGNMENT = TCONV_HOPPER_BOX_ALIGNMENT / ELEMENT;
+    return problem->element_size == ELEMENT && problem->src.c % ALIGNMENT == 0 && problem->src.n % ALIGNMENT == 0;
+}
+
 /* How units share a tile: by phases, and what is left over by rows of positions. */
 void lay_out_units(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_parameters *made)
 {
     const bool column_phases = layer->columns.count == 2, same_rows = layer->rows.count == 2 || choice->channel_groups;
     const int group_rows = (column_phases ? 1 : TCONV_WGMMA_UNITS) * choice->unit_rows * choice->stack;
+    made->box_copies = 1;
     made->stack = choice->stack;
     made->block_channels = TCONV_WGMMA_M / choice->stack;
     made->group_channels = choice->channel_groups ? made->block_channels : 0;
@@ -139,10 +154,17 @@ bool lay_out_run(const tconv_layer *layer, tconv_wgmma_plan *made)
     const int64_t alignment = TCONV_HOPPER_BOX_ALIGNMENT / (int64_t)problem->element_size;
     const int units = to->column_phases == 2 ? 1 : TCONV_WGMMA_UNITS;
     const int groups = to->stride_h == 2 || to->group_channels > 0 ? 1 : TCONV_WGMMA_GROUPS;
-    const int64_t positions = problem->h.in * problem->w.in;
-    const int64_t tiles = tconv_ceil_div(positions, tconv_min(groups * units * made->shape.N, MAX_BOX));
-    const int64_t tile_columns = round_up(tconv_ceil_div(positions, tiles), alignment);
-    const int64_t unit_columns = round_up(tconv_ceil_div(tile_columns, groups * units), alignment);
+    const int64_t positions = problem->h.in * problem->w.in, most = groups * units * made->shape.N;
+    int64_t tiles = tconv_ceil_div(positions, made->transposed ? most : tconv_min(most, MAX_BOX));
+    int64_t tile_columns = round_up(tconv_ceil_div(positions, tiles), alignment);
+    int64_t unit_columns = round_up(tconv_ceil_div(tile_columns, groups * units), alignment);
+    /* Units begin with boxes. */
+    if (made->transposed && groups * units > 1) {
+        unit_columns = made->shape.N;
+        tile_columns = most;
+    }
+    if (made->transposed)
+        to->box_copies = (int)(most / TCONV_WGMMA_BOX);
     to->tile_rows = 1;
     to->tile_columns = (int)tile_columns;
     to->column_tiles = (int)tiles;
@@ -217,7 +239,7 @@ size_t staged_bytes(const tconv_layer *layer, const tconv_wgmma_shape *shape)
 tconv_wgmma_order order_of(const tconv_wgmma_parameters *of, int taps, int product_rows)
 {
     tconv_wgmma_order order;
-    const int step_weights = of->step_weights, step_pixels = 2 * of->patch;
+    const int step_weights = of->step_weights, step_pixels = of->step_pixels;
     const bool pairs = taps == 2 && of->steps % 2 == 0, along_steps = taps == 1;
     order.runs = pairs || along_steps ? 1 : of->steps;
     order.count = pairs || along_steps ? of->steps * taps : taps;
@@ -246,6 +268,29 @@ bool take_buffers(int64_t staged, tconv_wgmma_parameters *to)
     return to->stages > 0;
 }
 
+/*
+ * The same without stages. Best is to keep a block's weights, but with buffers enough to load beside them; a second turn of
+ * staged sums is worth more than a ring of more than four slots.
+ */
+bool take_transposed_buffers(int64_t staged, tconv_wgmma_parameters *to)
+{
+    const int slots = to->chunks * to->max_row_taps;
+    const int ways[][3] = {{slots, 2, 3}, {slots, 1, 2}, {4, 2, 3}, {3, 2, 2}, {4, 1, 3}, {2, 1, 2}}; /* slots, turns, boxes */
+    for (const int *way : ways) {
+        const int64_t left = TCONV_WGMMA_SHARED_MEMORY - way[0] * (int64_t)to->slot_bytes - way[1] * staged;
+        const int64_t boxes = tconv_min(left / to->box_bytes, TCONV_WGMMA_STAGES);
+        if (way[0] > TCONV_WGMMA_STAGES || left <= 0 || boxes < way[2])
+            continue;
+        to->stages = 1;
+        to->boxes = (int)boxes;
+        to->slots = way[0];
+        to->staged_turns = way[1];
+        to->resident = way[0] == slots;
+        return true;
+    }
+    return false;
+}
+
 bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_plan *made)
 {
     tconv_wgmma_parameters *to = &made->parameters;
@@ -258,17 +303,30 @@ bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_
     to->chunk_channels = choice->steps * 2 * TCONV_WGMMA_QUAD / element;
     to->chunks = (int)tconv_ceil_div(layer->problem.group_in, to->chunk_channels);
     to->step_weights = taps * product_rows;
+    to->step_pixels = 2 * to->patch;
+    to->pixels_leading = (uint32_t)to->patch * TCONV_WGMMA_QUAD;
     to->unit_weights = column_phases ? to->column_taps[0] * product_rows : 0;
     to->group_weights = own_weights ? to->steps * to->step_weights : 0;
     to->slot_bytes = (uint32_t)((own_weights ? 2 : 1) * to->steps * taps * product);
     to->box_bytes = (uint32_t)(to->chunk_channels * to->patch * element);
     to->stage_bytes = (uint32_t)(planes * 2 * to->steps * to->patch * TCONV_WGMMA_QUAD);
+    if (made->transposed) {
+        const int row = TCONV_WGMMA_BOX * element; /* of a box, which has one for each channel */
+        to->pixels_leading = (uint32_t)(to->chunk_channels * row);
+        to->step_pixels = to->chunk_channels / to->steps * row / TCONV_WGMMA_QUAD;
+        to->box_bytes = to->box_copies * to->pixels_leading;
+        to->stage_bytes = 0;
+        for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
+            for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
+                to->unit_pixel[group][unit] = (int)(to->unit_column[group][unit] / TCONV_WGMMA_BOX *
+                                                    to->pixels_leading / TCONV_WGMMA_QUAD);
+    }
     for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
         to->order[unit] = order_of(to, to->column_taps[unit], product_rows);
     to->same_order = to->column_taps[0] == to->column_taps[1];
     /* A chunk must not reach into the next group. */
     return (layer->problem.groups == 1 || layer->problem.group_in % to->chunk_channels == 0) &&
-           take_buffers((int64_t)staged_bytes(layer, &made->shape), to);
+           (made->transposed ? take_transposed_buffers : take_buffers)((int64_t)staged_bytes(layer, &made->shape), to);
 }
 
 /* Groups of products that a unit's sum is made of. */
@@ -293,14 +351,15 @@ tile_work work_of(const tconv_wgmma_plan *made)
     /* The tensor cores; the shared memory that they, boxes and converting read and write; one warpgroup by itself, which in
      * strict f32 adds while it does not multiply. */
     const double products = of->steps * row_taps * taps * times;
-    const double weights = (double)of->slot_bytes * of->max_row_taps;
+    const double weights = of->resident ? 0 : (double)of->slot_bytes * of->max_row_taps;
     const double operands = products * (TCONV_WGMMA_M + N) * 2 * TCONV_WGMMA_QUAD;
     const double memory = (operands + 2.0 * of->box_bytes + of->stage_bytes + weights) / SHARED_BYTES;
     const bool together = of->same_order && !strict;
     const double strokes = (double)(strokes_of(of, 0) + (together ? 0 : strokes_of(of, 1))) / of->chunks;
     const double add = strict ? N / 2 * ADD_CYCLES : 0;
     const double alone = products * N / 4 + strokes * (STROKE_CYCLES + add);
-    const double convert = 2.0 * of->steps * of->patch / (4 * 32) * CONVERT_CYCLES * planes_of(made->mode);
+    const double convert =
+        made->transposed ? 0 : 2.0 * of->steps * of->patch / (4 * 32) * CONVERT_CYCLES * planes_of(made->mode);
     const double rows = TCONV_WGMMA_M * TCONV_WGMMA_GROUPS * (of->column_phases == 2 ? 1 : TCONV_WGMMA_UNITS);
     return {fmax(fmax(products * N / 2, memory), alone), convert, weights, rows};
 }
@@ -314,11 +373,13 @@ double estimate(const tconv_wgmma_plan *made)
     const tconv_wgmma_parameters *of = &made->parameters;
     const tile_work work = work_of(made);
     const double multiply = work.multiply, convert = work.convert, weights = work.weights;
-    const double box = fmax(of->box_bytes / L2_BYTES, of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES);
-    const double traffic = box + weights / L2_BYTES;
-    const double load = (LATENCY + box + convert) / of->boxes;
-    const double slot = of->max_row_taps * (LATENCY + of->slot_bytes / L2_BYTES) / of->slots;
-    const double stage = (convert + multiply) / of->stages;
+    const double bytes = made->transposed ? SWIZZLED_L2_BYTES : L2_BYTES;
+    const double box_rows = made->transposed ? 0 : of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES;
+    const double box = fmax(of->box_bytes / bytes, box_rows);
+    const double traffic = box + weights / bytes;
+    const double load = (LATENCY + box + (made->transposed ? multiply : convert)) / of->boxes;
+    const double slot = of->resident ? 0 : of->max_row_taps * (LATENCY + of->slot_bytes / bytes) / of->slots;
+    const double stage = made->transposed ? 0 : (convert + multiply) / of->stages;
     const double chunk = fmax(fmax(fmax(multiply, convert), fmax(load, slot)), fmax(stage, traffic));
     /* A run is stored by vectors where its rows are short. */
     const int element = made->mode == TCONV_WGMMA_TF32 || made->mode == TCONV_WGMMA_STRICT ? 4 : 2;
@@ -329,8 +390,9 @@ double estimate(const tconv_wgmma_plan *made)
     const double row = of->run_columns > 0 ? fmin(bulk, vectors * VECTOR_CYCLES) : bulk;
     const double store = work.rows * row;
     const double wait = of->staged_turns == 2 ? 0 : store / 4;
+    const double handing = made->transposed ? SWIZZLED_CHUNK_CYCLES : CHUNK_CYCLES;
     const double tile =
-        fmax(of->chunks * (chunk + CHUNK_CYCLES) + TILE_CYCLES + wait, store) + of->chunks * multiply * PRODUCT_SHARE;
+        fmax(of->chunks * (chunk + handing) + TILE_CYCLES + wait, store) + of->chunks * multiply * PRODUCT_SHARE;
     return tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks);
 }
 
@@ -341,7 +403,10 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     tconv_wgmma_parameters *to = &made->parameters;
     memset(to, 0, sizeof *to);
     made->mode = tconv_wgmma_mode_of(layer);
-    made->shape = tconv_wgmma_shapes_of(made->mode)[choice->shape];
+    made->transposed = choice->transposed;
+    made->shape = !made->transposed               ? tconv_wgmma_shapes_of(made->mode)[choice->shape]
+                  : made->mode == TCONV_WGMMA_F16 ? tconv_wgmma_f16_transposed_shape
+                                                  : tconv_wgmma_bf16_transposed_shape;
     made->choice = number_of(choice);
     lay_out_units(layer, choice, to);
     if (!(is_run(layer) ? lay_out_run(layer, made) : lay_out_patch(layer, choice, made)) ||
@@ -364,6 +429,8 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
         return false;
     to->tiles = (int)tiles;
     made->thread_blocks = (int)tconv_max(1, tconv_min(tiles, multiprocessors));
+    if (to->resident) /* a thread block takes every so manieth tile: those of one block of output channels */
+        made->thread_blocks = tconv_max(made->thread_blocks / to->blocks, 1) * to->blocks;
     made->cycles = estimate(made);
     return true;
 }
@@ -373,6 +440,7 @@ bool choose(const tconv_layer *layer, int multiprocessors, bool any, tconv_wgmma
 {
     const tconv_wgmma_shape *shapes = tconv_wgmma_shapes_of(tconv_wgmma_mode_of(layer));
     const bool run = is_run(layer), can_stack = !run && layer->rows.stride == 1 && layer->rows.shift_step == 1;
+    const bool can_transpose = run && can_be_operands(&layer->problem);
     const bool can_split = layer->rows.count == 1 && layer->problem.group_out > TCONV_WGMMA_M;
     bool found = false;
     tile_choice choice;
@@ -383,12 +451,18 @@ bool choose(const tconv_layer *layer, int multiprocessors, bool any, tconv_wgmma
                 for (choice.stack = 1; choice.stack <= (can_stack && choice.unit_rows == 1 ? 2 : 1); choice.stack++)
                     for (int split = 0; split <= (can_split && choice.stack == 1 ? 1 : 0); split++) {
                         choice.channel_groups = split == 1;
-                        if (!describe(layer, &choice, multiprocessors, &made) || (found && made.cycles >= best->cycles))
-                            continue;
-                        *best = made;
-                        found = true;
-                        if (any)
-                            return true;
+                        choice.transposed = false;
+                        /* Transposed only what can be converted as well, for addresses that the copy engine does not take. */
+                        while (describe(layer, &choice, multiprocessors, &made)) {
+                            if (!found || made.cycles < best->cycles)
+                                *best = made;
+                            found = true;
+                            if (any)
+                                return true;
+                            if (choice.transposed || !can_transpose || shapes[choice.shape].N != TRANSPOSED_N)
+                                break;
+                            choice.transposed = true;
+                        }
                     }
     return found;
 }
@@ -415,11 +489,12 @@ double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
 {
     const tconv_wgmma_parameters *of = &made->parameters;
     const tile_work work = work_of(made);
-    const double box_rows = of->chunk_channels * made->patch_rows * WHOLE_BOX_ROW_CYCLES;
-    const double box = of->box_bytes / WHOLE_BOX_BYTES, weights = work.weights / WHOLE_WEIGHT_BYTES;
-    const double load = (WHOLE_LATENCY + fmax(box, box_rows) + work.convert) / of->boxes;
-    const double slot = (of->max_row_taps * WHOLE_LATENCY + weights) / of->slots;
-    const double stage = (work.convert + work.multiply) / of->stages;
+    const double box_rows = made->transposed ? 0 : of->chunk_channels * made->patch_rows * WHOLE_BOX_ROW_CYCLES;
+    const double box = of->box_bytes / (made->transposed ? SWIZZLED_L2_BYTES : WHOLE_BOX_BYTES);
+    const double weights = work.weights / WHOLE_WEIGHT_BYTES, freed = made->transposed ? work.multiply : work.convert;
+    const double load = (WHOLE_LATENCY + fmax(box, box_rows) + freed) / of->boxes;
+    const double slot = of->resident ? 0 : (of->max_row_taps * WHOLE_LATENCY + weights) / of->slots;
+    const double stage = made->transposed ? 0 : (work.convert + work.multiply) / of->stages;
     const double chunk =
         fmax(fmax(fmax(work.multiply, work.convert), fmax(load, slot)), fmax(stage, fmax(box + weights, box_rows)));
     const double handing = made->mode == TCONV_WGMMA_STRICT ? WHOLE_STRICT_CHUNK_CYCLES : WHOLE_CHUNK_CYCLES;
@@ -439,10 +514,15 @@ void tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
     choose(layer, multiprocessors, false, made);
 }
 
+int64_t tconv_wgmma_converting(int64_t choice)
+{
+    return choice & ~TRANSPOSED_BIT;
+}
+
 void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)
 {
     const tile_choice parts = {(int)(choice & 0xff), (int)(choice >> 8 & 0xff), (int)(choice >> 16 & 0xff),
-                               (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0};
+                               (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0, (choice & TRANSPOSED_BIT) != 0};
     describe(layer, &parts, multiprocessors, made);
 }
 
