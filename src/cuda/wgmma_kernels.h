@@ -99,6 +99,12 @@ constexpr int tconv_wgmma_threads(tconv_wgmma_mode mode)
     return mode == TCONV_WGMMA_STRICT ? 512 : 640;
 }
 
+/* Warps that store what a warpgroup stages. */
+constexpr int tconv_wgmma_store_warps(tconv_wgmma_mode mode)
+{
+    return mode == TCONV_WGMMA_STRICT ? 1 : 2;
+}
+
 /* In strict f32 the sums of strokes are added in f32, which may be off by a quarter of their number (where they are alike):
  * within the bound of 16 for so many. */
 #define TCONV_WGMMA_MAX_STROKES 48

@@ -27,12 +27,14 @@ struct tf32_mode {
     static constexpr product_type TYPE = PRODUCT_TF32;
     static constexpr bool STRICT = false, TRANSPOSED = false; /* the latter: boxes are operands as they lie */
     static constexpr int PLANES = 1, CONSUMER_REGISTERS = 168, OTHER_REGISTERS = 48;
-    static constexpr int THREADS = tconv_wgmma_threads(TCONV_WGMMA_TF32), STORE_WARPS = 2;
+    static constexpr int THREADS = tconv_wgmma_threads(TCONV_WGMMA_TF32);
+    static constexpr int STORE_WARPS = tconv_wgmma_store_warps(TCONV_WGMMA_TF32);
 };
 struct strict_mode : tf32_mode {
     static constexpr bool STRICT = true;
     static constexpr int PLANES = 2, CONSUMER_REGISTERS = 216, OTHER_REGISTERS = 40;
-    static constexpr int THREADS = tconv_wgmma_threads(TCONV_WGMMA_STRICT), STORE_WARPS = 1;
+    static constexpr int THREADS = tconv_wgmma_threads(TCONV_WGMMA_STRICT);
+    static constexpr int STORE_WARPS = tconv_wgmma_store_warps(TCONV_WGMMA_STRICT);
 };
 struct f16_mode : tf32_mode {
     using Element = __half;
