@@ -172,6 +172,19 @@ template <class Mode> __device__ __forceinline__ void init_barriers(const shared
     barrier_init_done();
 }
 
+/* Each role asks anew for what it is, so that no registers keep it for all of them. The warp comes through a shuffle, so that the
+ * compiler knows that it is one number for the warp. */
+__device__ __forceinline__ int warp_of_block()
+{
+    return __shfl_sync(~0u, (int)threadIdx.x / WARP, 0);
+}
+__device__ __forceinline__ int lane_of_warp()
+{
+    int lane;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+}
+
 /* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define TCONV_WGMMA_BOUNDS(threads) __launch_bounds__(threads, 1)
@@ -187,17 +200,16 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS) wgmma_layer(const __grid_const
     extern __shared__ __align__(1024) char buffers[]; /* as swizzled boxes want it */
     __shared__ __align__(8) uint64_t barriers[BARRIERS];
     const shared_layout shared = lay_out(layer, barriers, buffers);
-    /* Through a shuffle, so that the compiler knows that it is one number for the warp. */
-    const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
+    const int warp = warp_of_block();
     if (threadIdx.x == 0)
         init_barriers<Mode>(shared);
     __syncthreads();
     if (warp < CONSUMER_WARPS) {
         grow_registers<Mode::CONSUMER_REGISTERS>();
-        consume<Mode, N>(layer, shared, warp, lane);
+        consume<Mode, N>(layer, shared, warp_of_block(), lane_of_warp());
     } else {
         shrink_registers<Mode::OTHER_REGISTERS>();
-        const int role = warp - CONSUMER_WARPS;
+        const int role = warp_of_block() - CONSUMER_WARPS, lane = lane_of_warp();
         if (role < CONVERTERS) {
             if constexpr (!Mode::TRANSPOSED) {
                 if (layer.by_boxes)
