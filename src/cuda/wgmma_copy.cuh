@@ -189,7 +189,7 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
 {
     using Quad = quad_of<Mode>;
     using Element = typename Mode::Element;
-    constexpr int AT_ONCE = Mode::STRICT ? 2 : Quad::CHANNELS == 8 ? 3 : 4; /* quads that are on their way */
+    constexpr int AT_ONCE = Mode::STRICT ? 2 : 4; /* quads that are on their way */
     const int quads = 2 * layer.steps;
     const uint32_t quad_bytes = layer.patch * TCONV_WGMMA_QUAD, plane = quads * quad_bytes;
     ring stage = {0, 1};
@@ -207,6 +207,7 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
                 const int row = first_row + patch_row, column = first_column + pixel - patch_row * layer.pitch;
                 const bool inside =
                     (unsigned)row < (unsigned)layer.in_rows && (unsigned)column < (unsigned)layer.in_columns;
+                int left = inside ? min(channels, layer.chunk_channels) : 0;
                 const Element *from = src + (int64_t)row * layer.in_columns + column;
 #pragma unroll 1
                 for (int first = 0; first < quads; first += AT_ONCE) {
@@ -215,9 +216,8 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
                     for (int i = 0; i < AT_ONCE; i++)
 #pragma unroll
                         for (int c = 0; c < Quad::CHANNELS; c++) {
-                            const int channel = (first + i) * Quad::CHANNELS + c;
-                            values[i][c] = load_element(from + (i * Quad::CHANNELS + c) * layer.src_channel,
-                                                        inside && first + i < quads && channel < channels);
+                            const int channel = i * Quad::CHANNELS + c;
+                            values[i][c] = load_element(from + channel * layer.src_channel, channel < left);
                         }
 #pragma unroll
                     for (int i = 0; i < AT_ONCE; i++)
@@ -225,6 +225,7 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
                             Quad::store_pixel(values[i], to + (first + i) * quad_bytes + pixel * TCONV_WGMMA_QUAD,
                                               plane);
                     from += AT_ONCE * Quad::CHANNELS * layer.src_channel;
+                    left -= AT_ONCE * Quad::CHANNELS;
                 }
             }
             fence_for_async_proxy();
