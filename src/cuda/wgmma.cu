@@ -5,7 +5,8 @@
  * A phase (../core/phases.h) is a matrix product for each of its taps: output channels by positions, over input channels.
  * A tile of positions takes its input, borders included, once for each chunk of channels; taps are offsets into it. Both
  * column phases of stride 2 are in one tile, so that rows are written whole, and so are both row phases; few output
- * channels share the tensor cores' 64 rows among neighbouring output rows. The kernel is in wgmma_kernel.cuh, the packed
+ * channels share the tensor cores' 64 rows among neighbouring output rows. In f16 and bf16, where each pixel is read at its own
+ * position alone, planes are the products' operands as they lie. The kernel is in wgmma_kernel.cuh, the packed
  * weights in wgmma_pack.cu. The tile is chosen in wgmma_plan.cu.
  */
 #include "wgmma.h"
@@ -143,7 +144,8 @@ bool make_map(const tconv_layer *layer, const tconv_wgmma_plan *made, const void
         {(cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)problem->in_channels,
          (cuuint64_t)problem->batch},
         {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element, (cuuint64_t)problem->src.n * element},
-        {(cuuint32_t)(made->transposed ? TCONV_WGMMA_BOX : of->pitch), (cuuint32_t)made->patch_rows, (cuuint32_t)of->chunk_channels, 1}};
+        {(cuuint32_t)(made->transposed ? TCONV_WGMMA_BOX : of->pitch), (cuuint32_t)made->patch_rows,
+         (cuuint32_t)of->chunk_channels, 1}};
     return tconv_hopper_encode(&planes, map);
 }
 

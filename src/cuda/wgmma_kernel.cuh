@@ -1,11 +1,14 @@
 /*
  * The kernel of the wgmma algorithm, for one type of factors (Mode) and N pixels.
  *
- * A persistent block of 16 warps computes tiles. Two warpgroups multiply; of the other eight warps one asks the copy engine
- * for boxes of src, one for slots of weights, four convert boxes into stages (from a plane for each channel to pixels of 16
- * bytes of channels, which is how the tensor cores want them, rounded or split on the way), two store. Each buffer has a
- * pair of barriers, full and empty. A tap is an offset into the stage: consecutive pixels of the patch are consecutive
- * columns of the product, so that nothing is copied for a tap.
+ * A persistent block of 20 warps (16 in strict f32) computes tiles. Two warpgroups multiply; of the other warps one asks the
+ * copy engine for boxes of src, one for slots of weights, four convert boxes into stages (from a plane for each channel to
+ * pixels of 16 bytes of channels, which is how the tensor cores want them, rounded or split on the way), four store (two).
+ * Each buffer has a pair of barriers, full and empty. A tap is an offset into the stage: consecutive pixels of the patch are
+ * consecutive columns of the product, so that nothing is copied for a tap.
+ *
+ * Transposed, there are no stages: boxes are 64 pixels of a chunk's channels each, swizzled, which products of 16-bit types
+ * take as they lie. Such an operand begins at a multiple of 8 pixels, so that layers of one tap to a phase alone do so.
  *
  * Numeric order: chunks of channels, taps by rows, then steps and columns, as the layer and the device alone decide. In strict f32 each
  * factor is split, x = big + small, and small * big + big * small + big * big of up to four products at a time are summed by
@@ -193,8 +196,8 @@ __device__ __forceinline__ int lane_of_warp()
 #endif
 
 template <class Mode, int N>
-__global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS) wgmma_layer(const __grid_constant__ tconv_wgmma_parameters layer,
-                                                              const __grid_constant__ CUtensorMap map)
+__global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
+    wgmma_layer(const __grid_constant__ tconv_wgmma_parameters layer, const __grid_constant__ CUtensorMap map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) char buffers[]; /* as swizzled boxes want it */

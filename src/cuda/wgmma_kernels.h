@@ -14,13 +14,13 @@
 
 #include "../core/impl.h"
 
-#define TCONV_WGMMA_M       64
-#define TCONV_WGMMA_GROUPS  2   /* warpgroups that multiply */
-#define TCONV_WGMMA_UNITS   2   /* of each */
-#define TCONV_WGMMA_STAGES  8   /* the most buffers of one kind */
-#define TCONV_WGMMA_STROKE  4   /* products that are summed before anything else is done */
-#define TCONV_WGMMA_QUAD    16  /* bytes of K that lie side by side: 4 channels of f32, 8 of f16 */
-#define TCONV_WGMMA_BOX     64  /* pixels of a plane in a row of a swizzled box: 128 bytes of a 16-bit type */
+#define TCONV_WGMMA_M      64
+#define TCONV_WGMMA_GROUPS 2  /* warpgroups that multiply */
+#define TCONV_WGMMA_UNITS  2  /* of each */
+#define TCONV_WGMMA_STAGES 8  /* the most buffers of one kind */
+#define TCONV_WGMMA_STROKE 4  /* products that are summed before anything else is done */
+#define TCONV_WGMMA_QUAD   16 /* bytes of K that lie side by side: 4 channels of f32, 8 of f16 */
+#define TCONV_WGMMA_BOX    64 /* pixels of a plane in a row of a swizzled box: 128 bytes of a 16-bit type */
 
 /* Bytes from one staged row of N elements to the next, or half of that where two phases are interleaved: neighbouring rows
  * never meet in a bank, and each may begin at a multiple of 16, in 16-bit types as far past it as a row of dst. */
@@ -70,7 +70,7 @@ struct tconv_wgmma_parameters {
     int column_taps[TCONV_WGMMA_UNITS], column_step;          /* unit 0 has as many as unit 1, or one more */
     int group_weights, unit_weights; /* in 16 bytes: from the weights of a group, a unit to the next; 0: they share */
     int step_weights, step_pixels;   /* from a step to the next */
-    uint32_t pixels_leading;         /* bytes from a half of the pixels' K to the other; transposed, from a box to the next */
+    uint32_t pixels_leading; /* bytes from a half of the pixels' K to the other; transposed, from a box to the next */
     tconv_wgmma_order order[TCONV_WGMMA_UNITS];
     bool same_order; /* of both units, which then multiply together */
 
@@ -84,8 +84,8 @@ struct tconv_wgmma_parameters {
 
     int stages, boxes, slots; /* buffers of converted patches, of patches as they lie in src, of weights */
     int staged_turns;         /* 1 or 2: buffers of sums that a warp has */
-    bool resident;            /* all of a block's weights stay in the slots: its tiles are of the same output channels */
-    int box_copies;           /* boxes that a chunk is copied in */
+    bool resident;  /* all of a block's weights stay in the slots: its tiles are of the same output channels */
+    int box_copies; /* boxes that a chunk is copied in */
     uint32_t stage_bytes, box_bytes, slot_bytes;
 };
 

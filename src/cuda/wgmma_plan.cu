@@ -20,7 +20,7 @@ namespace
 constexpr int MAX_BOX = 256;     /* the copy engine's, of each axis */
 constexpr int MAX_PATCH = 16383; /* pixels: of an operand's field for half of K */
 constexpr int MAX_UNIT_ROWS = 16, MAX_STEPS = 4;
-constexpr int TRANSPOSED_N = 128; /* of the kernels that take planes as they lie */
+constexpr int TRANSPOSED_N = 128;        /* of the kernels that take planes as they lie */
 constexpr int WARP = 32, MAX_VECTOR = 4; /* elements that a lane stores at once */
 
 /* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
@@ -281,7 +281,8 @@ bool take_buffers(int64_t staged, tconv_wgmma_parameters *to)
 bool take_transposed_buffers(int64_t staged, tconv_wgmma_parameters *to)
 {
     const int slots = to->chunks * to->max_row_taps;
-    const int ways[][3] = {{slots, 2, 3}, {slots, 1, 2}, {4, 2, 3}, {3, 2, 2}, {4, 1, 3}, {2, 1, 2}}; /* slots, turns, boxes */
+    const int ways[][3] = {{slots, 2, 3}, {slots, 1, 2}, {4, 2, 3},
+                           {3, 2, 2},     {4, 1, 3},     {2, 1, 2}}; /* slots, turns, boxes */
     for (const int *way : ways) {
         const int64_t left = TCONV_WGMMA_SHARED_MEMORY - way[0] * (int64_t)to->slot_bytes - way[1] * staged;
         const int64_t boxes = tconv_min(left / to->box_bytes, TCONV_WGMMA_STAGES);
@@ -324,8 +325,8 @@ bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_
         to->stage_bytes = 0;
         for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
             for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
-                to->unit_pixel[group][unit] = (int)(to->unit_column[group][unit] / TCONV_WGMMA_BOX *
-                                                    to->pixels_leading / TCONV_WGMMA_QUAD);
+                to->unit_pixel[group][unit] =
+                    (int)(to->unit_column[group][unit] / TCONV_WGMMA_BOX * to->pixels_leading / TCONV_WGMMA_QUAD);
     }
     for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
         to->order[unit] = order_of(to, to->column_taps[unit], product_rows);
@@ -528,8 +529,8 @@ int64_t tconv_wgmma_converting(int64_t choice)
 
 void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)
 {
-    const tile_choice parts = {(int)(choice & 0xff), (int)(choice >> 8 & 0xff), (int)(choice >> 16 & 0xff),
-                               (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0, (choice & TRANSPOSED_BIT) != 0};
+    const tile_choice parts = {(int)(choice & 0xff),       (int)(choice >> 8 & 0xff), (int)(choice >> 16 & 0xff),
+                               (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0,   (choice & TRANSPOSED_BIT) != 0};
     describe(layer, &parts, multiprocessors, made);
 }
 
