@@ -8,7 +8,6 @@
  */
 #include "wgmma_plan.h"
 
-#include <cmath>
 #include <cstring>
 
 #include "../core/checked.h"
@@ -20,45 +19,13 @@ namespace
 constexpr int MAX_BOX = 256;     /* the copy engine's, of each axis */
 constexpr int MAX_PATCH = 16383; /* pixels: of an operand's field for half of K */
 constexpr int MAX_UNIT_ROWS = 16, MAX_STEPS = 4;
-constexpr int TRANSPOSED_N = 128;        /* of the kernels that take planes as they lie */
-constexpr int WARP = 32, MAX_VECTOR = 4; /* elements that a lane stores at once */
+constexpr int TRANSPOSED_N = 128; /* of the kernels that take planes as they lie */
 
 /* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
  * fits is taken. */
 constexpr int BUFFERS[][4] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4, 1}, {3, 2, 4, 1},
                               {3, 3, 5, 1}, {3, 3, 6, 1}, {2, 2, 4, 2}, {2, 2, 6, 2}, {2, 3, 6, 2},
                               {3, 3, 6, 2}, {3, 4, 8, 2}, {4, 4, 8, 2}};
-
-/*
- * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the second-level
- * cache to each multiprocessor when all load, measured, and of a row of a box, however short; of shared memory; of a warp to
- * convert 32 pixels of a quad; of a stroke that its warpgroup cannot hide, and for each of its sums where they are added in
- * f32; for handing over a chunk; at the end of a tile; of a bulk copy of a row, and of one whose channels lie differently
- * modulo 16 bytes; of a warp to store a vector a lane. Last the share of its products that a tile's time is longer by, so that
- * of two tiles that wait equally long for something else the one with fewer products is taken.
- */
-constexpr double LATENCY = 1500, L2_BYTES = 22, BOX_ROW_CYCLES = 8, SHARED_BYTES = 128, CONVERT_CYCLES = 40,
-                 STROKE_CYCLES = 120, ADD_CYCLES = 1.5, CHUNK_CYCLES = 400, TILE_CYCLES = 1500, ROW_CYCLES = 28,
-                 APART_ROW_CYCLES = 40, VECTOR_CYCLES = 20, PRODUCT_SHARE = 0.02;
-
-/*
- * For the whole time of a layer in its tile, by which cuda_wgmma is set against cuda_igemm; as above, fitted to the times of 28
- * layers in three kinds of arithmetic (off by 10 %, root mean square). Tiles chosen by these were 2 % slower in the mean than
- * those chosen as above. Weights come faster than boxes, and while rows of boxes are asked for.
- */
-constexpr double WHOLE_LATENCY = 2000, WHOLE_BOX_BYTES = 18, WHOLE_WEIGHT_BYTES = 50, WHOLE_BOX_ROW_CYCLES = 8.5,
-                 WHOLE_CHUNK_CYCLES = 120, WHOLE_STRICT_CHUNK_CYCLES = 660;
-
-/* The end of a tile, by the warps that store what a warpgroup stages: cycles that it takes beside its chunks; of a row that is
- * stored by one of them, however long it is; the share of the last tile's stores that nothing hides. Of two warps fitted to 33
- * times in TF32 and f16 (off by 9 %). */
-struct tile_end {
-    double cycles, row, last_share;
-};
-constexpr tile_end WHOLE_END[] = {{7400, 45, 0.44}, {5800, 29, 2.3}};
-
-/* Where boxes are operands as they lie: bytes a cycle of swizzled boxes, measured; for handing over a chunk. */
-constexpr double SWIZZLED_L2_BYTES = 29, SWIZZLED_CHUNK_CYCLES = 150;
 
 struct tile_choice {
     int shape; /* of the mode's */
@@ -74,11 +41,6 @@ int64_t number_of(const tile_choice *choice)
 {
     return choice->shape | choice->stack << 8 | choice->unit_rows << 16 | choice->steps << 24 |
            (int64_t)choice->channel_groups << 31 | (choice->transposed ? TRANSPOSED_BIT : 0);
-}
-
-int planes_of(tconv_wgmma_mode mode)
-{
-    return mode == TCONV_WGMMA_STRICT ? 2 : 1;
 }
 
 int64_t round_up(int64_t value, int64_t multiple)
@@ -301,7 +263,7 @@ bool take_transposed_buffers(int64_t staged, tconv_wgmma_parameters *to)
 bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_plan *made)
 {
     tconv_wgmma_parameters *to = &made->parameters;
-    const int planes = planes_of(made->mode), element = (int)layer->problem.element_size;
+    const int planes = tconv_wgmma_planes(made->mode), element = (int)layer->problem.element_size;
     const int product = planes * TCONV_WGMMA_M * 2 * TCONV_WGMMA_QUAD, product_rows = product / TCONV_WGMMA_QUAD;
     const bool own_weights = layer->rows.count == 2 || choice->channel_groups; /* each warpgroup */
     const bool column_phases = layer->columns.count == 2;
@@ -336,73 +298,6 @@ bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_
            (made->transposed ? take_transposed_buffers : take_buffers)((int64_t)staged_bytes(layer, &made->shape), to);
 }
 
-/* Groups of products that a unit's sum is made of. */
-int64_t strokes_of(const tconv_wgmma_parameters *of, int unit)
-{
-    return (int64_t)of->chunks * of->max_row_taps * of->order[unit].runs *
-           tconv_ceil_div(of->order[unit].count, TCONV_WGMMA_STROKE);
-}
-
-/* Of a chunk: cycles to multiply and to convert it, bytes of its weights. Of a tile: rows that are stored. */
-struct tile_work {
-    double multiply, convert, weights, rows;
-};
-
-tile_work work_of(const tconv_wgmma_plan *made)
-{
-    const tconv_wgmma_parameters *of = &made->parameters;
-    const bool strict = made->mode == TCONV_WGMMA_STRICT;
-    const double N = made->shape.N, times = strict ? 3 : 1;
-    const double row_taps = of->row_taps[0] + of->row_taps[1];
-    const double taps = of->column_taps[0] + of->column_taps[1];
-    /* The tensor cores; the shared memory that they, boxes and converting read and write; one warpgroup by itself, which in
-     * strict f32 adds while it does not multiply. */
-    const double products = of->steps * row_taps * taps * times;
-    const double weights = of->resident ? 0 : (double)of->slot_bytes * of->max_row_taps;
-    const double operands = products * (TCONV_WGMMA_M + N) * 2 * TCONV_WGMMA_QUAD;
-    const double memory = (operands + 2.0 * of->box_bytes + of->stage_bytes + weights) / SHARED_BYTES;
-    const bool together = of->same_order && !strict;
-    const double strokes = (double)(strokes_of(of, 0) + (together ? 0 : strokes_of(of, 1))) / of->chunks;
-    const double add = strict ? N / 2 * ADD_CYCLES : 0;
-    const double alone = products * N / 4 + strokes * (STROKE_CYCLES + add);
-    const double convert =
-        made->transposed ? 0 : 2.0 * of->steps * of->patch / (4 * 32) * CONVERT_CYCLES * planes_of(made->mode);
-    const double rows = TCONV_WGMMA_M * TCONV_WGMMA_GROUPS * (of->column_phases == 2 ? 1 : TCONV_WGMMA_UNITS);
-    return {fmax(fmax(products * N / 2, memory), alone), convert, weights, rows};
-}
-
-/*
- * Cycles of the multiprocessor with most tiles. The roles work side by side: the slowest of them counts, and each needs
- * its buffers for as long as it and its neighbour take with one.
- */
-double estimate(const tconv_wgmma_plan *made)
-{
-    const tconv_wgmma_parameters *of = &made->parameters;
-    const tile_work work = work_of(made);
-    const double multiply = work.multiply, convert = work.convert, weights = work.weights;
-    const double bytes = made->transposed ? SWIZZLED_L2_BYTES : L2_BYTES;
-    const double box_rows = made->transposed ? 0 : of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES;
-    const double box = fmax(of->box_bytes / bytes, box_rows);
-    const double traffic = box + weights / bytes;
-    const double load = (LATENCY + box + (made->transposed ? multiply : convert)) / of->boxes;
-    const double slot = of->resident ? 0 : of->max_row_taps * (LATENCY + of->slot_bytes / bytes) / of->slots;
-    const double stage = made->transposed ? 0 : (convert + multiply) / of->stages;
-    const double chunk = fmax(fmax(fmax(multiply, convert), fmax(load, slot)), fmax(stage, traffic));
-    /* A run is stored by vectors where its rows are short. */
-    const int element = made->mode == TCONV_WGMMA_TF32 || made->mode == TCONV_WGMMA_STRICT ? 4 : 2;
-    const bool apart = of->dst_channel * element % TCONV_HOPPER_BOX_ALIGNMENT != 0;
-    const double vectors = (double)of->column_phases * of->unit_columns / MAX_VECTOR / WARP;
-    const double rows = of->run_columns > 0 ? 1 + (double)of->unit_columns / of->run_columns : of->unit_rows;
-    const double bulk = rows * (apart ? APART_ROW_CYCLES : ROW_CYCLES);
-    const double row = of->run_columns > 0 ? fmin(bulk, vectors * VECTOR_CYCLES) : bulk;
-    const double store = work.rows * row / tconv_wgmma_store_warps(made->mode);
-    const double wait = of->staged_turns == 2 ? 0 : store / 4;
-    const double handing = made->transposed ? SWIZZLED_CHUNK_CYCLES : CHUNK_CYCLES;
-    const double tile =
-        fmax(of->chunks * (chunk + handing) + TILE_CYCLES + wait, store) + of->chunks * multiply * PRODUCT_SHARE;
-    return tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks);
-}
-
 /* Describes the layer in tiles of this choice; false where that does not fit. */
 bool describe(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, tconv_wgmma_plan *made)
 {
@@ -418,7 +313,8 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     lay_out_units(layer, choice, to);
     if (!(is_run(layer) ? lay_out_run(layer, made) : lay_out_patch(layer, choice, made)) ||
         !lay_out_buffers(layer, choice, made) ||
-        (made->mode == TCONV_WGMMA_STRICT && tconv_max(strokes_of(to, 0), strokes_of(to, 1)) > TCONV_WGMMA_MAX_STROKES))
+        (made->mode == TCONV_WGMMA_STRICT &&
+         tconv_max(tconv_wgmma_strokes(to, 0), tconv_wgmma_strokes(to, 1)) > TCONV_WGMMA_MAX_STROKES))
         return false;
     to->src_image = problem->src.n;
     to->src_channel = problem->src.c;
@@ -438,7 +334,7 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     made->thread_blocks = (int)tconv_max(1, tconv_min(tiles, multiprocessors));
     if (to->resident) /* a thread block takes every so manieth tile: those of one block of output channels */
         made->thread_blocks = tconv_max(made->thread_blocks / to->blocks, 1) * to->blocks;
-    made->cycles = estimate(made);
+    made->cycles = tconv_wgmma_cycles(made);
     return true;
 }
 
@@ -492,25 +388,6 @@ const tconv_wgmma_shape *tconv_wgmma_shapes_of(tconv_wgmma_mode mode)
     return shapes[mode];
 }
 
-double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
-{
-    const tconv_wgmma_parameters *of = &made->parameters;
-    const tile_work work = work_of(made);
-    const double box_rows = made->transposed ? 0 : of->chunk_channels * made->patch_rows * WHOLE_BOX_ROW_CYCLES;
-    const double box = of->box_bytes / (made->transposed ? SWIZZLED_L2_BYTES : WHOLE_BOX_BYTES);
-    const double weights = work.weights / WHOLE_WEIGHT_BYTES, freed = made->transposed ? work.multiply : work.convert;
-    const double load = (WHOLE_LATENCY + fmax(box, box_rows) + freed) / of->boxes;
-    const double slot = of->resident ? 0 : (of->max_row_taps * WHOLE_LATENCY + weights) / of->slots;
-    const double stage = made->transposed ? 0 : (work.convert + work.multiply) / of->stages;
-    const double chunk =
-        fmax(fmax(fmax(work.multiply, work.convert), fmax(load, slot)), fmax(stage, fmax(box + weights, box_rows)));
-    const double handing = made->mode == TCONV_WGMMA_STRICT ? WHOLE_STRICT_CHUNK_CYCLES : WHOLE_CHUNK_CYCLES;
-    const tile_end *end = &WHOLE_END[tconv_wgmma_store_warps(made->mode) - 1];
-    const double store = work.rows * end->row, wait = of->staged_turns == 2 ? 0 : store / 4;
-    const double tile = fmax(of->chunks * (chunk + handing) + end->cycles + wait, store);
-    return tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks) + end->last_share * store;
-}
-
 bool tconv_wgmma_has_tile(const tconv_layer *layer, int multiprocessors)
 {
     tconv_wgmma_plan made;
@@ -532,17 +409,6 @@ void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multipro
     const tile_choice parts = {(int)(choice & 0xff),       (int)(choice >> 8 & 0xff), (int)(choice >> 16 & 0xff),
                                (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0,   (choice & TRANSPOSED_BIT) != 0};
     describe(layer, &parts, multiprocessors, made);
-}
-
-/* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
-double tconv_wgmma_use(const tconv_layer *layer, const tconv_wgmma_plan *made, int multiprocessors)
-{
-    const tconv_problem *problem = &layer->problem;
-    const double taps = (double)problem->h.kernel * (double)problem->w.kernel * (double)problem->h.out *
-                        (double)problem->w.out / ((double)layer->rows.stride * (double)layer->columns.stride);
-    const double rate = problem->element_size == 2 ? 2048 : 1024, times = made->mode == TCONV_WGMMA_STRICT ? 3 : 1;
-    return times * taps * (double)problem->batch * (double)problem->in_channels * (double)problem->group_out /
-           (rate * multiprocessors * made->cycles);
 }
 
 tconv_wgmma_packing tconv_wgmma_packing_of(const tconv_layer *layer, const tconv_wgmma_plan *made)

@@ -32,6 +32,18 @@ void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multipro
 /* The choice of the same tile, for which weights are packed alike, in which src is converted. */
 int64_t tconv_wgmma_converting(int64_t choice);
 
+/* Planes of a factor: its big and its small part where it is split. */
+constexpr int tconv_wgmma_planes(tconv_wgmma_mode mode)
+{
+    return mode == TCONV_WGMMA_STRICT ? 2 : 1;
+}
+
+/* Groups of products that a unit's sum is made of. */
+int64_t tconv_wgmma_strokes(const tconv_wgmma_parameters *of, int unit);
+
+/* Cycles of the multiprocessor with most tiles, by which tiles are compared. */
+double tconv_wgmma_cycles(const tconv_wgmma_plan *made);
+
 /* The cycles that the layer is estimated to take in this tile: closer than made->cycles, by which tiles are compared. */
 double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made);
 
