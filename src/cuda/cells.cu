@@ -177,8 +177,9 @@ tconv_status cells_execute(const tconv_layer *layer, const tconv_arguments *argu
     void *kernel_arguments[] = {parameters, &map};
     const int clusters = tconv_hopper_multiprocessors(layer->target.device) / TCONV_CELLS_CLUSTER;
     const int blocks = (int)tconv_min(parameters->tiles, tconv_max(1, clusters)) * TCONV_CELLS_CLUSTER;
-    return tconv_hopper_launch((const void *)plan.shape.kernel, blocks, TCONV_CELLS_THREADS, TCONV_CELLS_SHARED_MEMORY,
-                               kernel_arguments, layer->target.device, arguments->stream, issue);
+    const tconv_cuda_grid grid = {(const void *)plan.shape.kernel, blocks, TCONV_CELLS_THREADS,
+                                  TCONV_CELLS_SHARED_MEMORY, arguments->packs};
+    return tconv_hopper_launch(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }
 
 } // namespace

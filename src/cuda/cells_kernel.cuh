@@ -15,6 +15,7 @@
 #define TCONV_CUDA_CELLS_KERNEL_CUH
 
 #include "cells_multiply.cuh"
+#include "overlap.cuh"
 
 namespace tconv_cells
 {
@@ -456,8 +457,10 @@ __global__ void TCONV_CELLS_BOUNDS cells_layer(const __grid_constant__ tconv_cel
             if (lane == 0 && layer.by_boxes)
                 copy_boxes(layer, &map, shared);
         } else if (role == SLOT_WARP) {
-            if (lane == 0)
+            if (lane == 0) {
+                wait_for_weights();
                 copy_slots(layer, shared);
+            }
         } else if (!layer.by_boxes) {
             read_src(layer, shared, (role - FIRST_READER) * WARP + lane);
         }

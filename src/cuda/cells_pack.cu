@@ -8,6 +8,7 @@
  */
 #include "cells_kernels.h"
 #include "element.cuh"
+#include "overlap.cuh"
 #include "phases_kernels.h"
 #include "tf32_device.cuh"
 
@@ -21,6 +22,7 @@ __global__ void __launch_bounds__(THREADS)
     cells_pack(const __grid_constant__ tconv_cells_parameters layer,
                const __grid_constant__ tconv_cells_packing packing, const float *from, uint4 *to)
 {
+    let_next_begin();
     constexpr int PLANES = STRICT ? 2 : 1;
     const int quads = 2 * layer.steps; /* of a row of N, of a plane */
     for (int64_t number = (int64_t)blockIdx.x * THREADS + threadIdx.x; number < packing.rows;

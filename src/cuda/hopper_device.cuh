@@ -250,8 +250,8 @@ __device__ __forceinline__ uint64_t operand(uint32_t low)
     return (uint64_t)8 << 32 | low;
 }
 
-/* Types of factors: 32 bytes of K each, sums in f32. */
-enum product_type { PRODUCT_TF32, PRODUCT_F16, PRODUCT_BF16 };
+/* Types of factors: 32 bytes of K each, sums in f32. TRANSPOSED: b lies by rows of N, one for each of K. */
+enum product_type { PRODUCT_TF32, PRODUCT_F16, PRODUCT_BF16, PRODUCT_F16_TRANSPOSED, PRODUCT_BF16_TRANSPOSED };
 
 /* sums (64 x N over the warpgroup) = a * b, added to sums where accumulate is not 0. */
 template <product_type type, int N> struct product;
@@ -286,7 +286,7 @@ template <product_type type, int N> struct product;
     ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123"                                         \
     ", %124, %125, %126, %127"
 
-/* flags: for 16-bit types, that neither operand is transposed. */
+/* flags: for 16-bit types, which operands are transposed. */
 #define TCONV_PRODUCT(type, shape, flags, N, count, a, b, accumulate_)                                                 \
     template <> struct product<type, N> {                                                                              \
         static __device__ __forceinline__ void add(float (&sums)[count], uint64_t left, uint64_t right,                \
@@ -309,6 +309,8 @@ TCONV_PRODUCTS(88, 44, 44, 45, 46)
 TCONV_PRODUCTS(96, 48, 48, 49, 50)
 TCONV_PRODUCTS(104, 52, 52, 53, 54)
 TCONV_PRODUCTS(128, 64, 64, 65, 66)
+TCONV_PRODUCT(PRODUCT_F16_TRANSPOSED, "k16.f32.f16.f16", ", 0, 1", 128, 64, 64, 65, 66)
+TCONV_PRODUCT(PRODUCT_BF16_TRANSPOSED, "k16.f32.bf16.bf16", ", 0, 1", 128, 64, 64, 65, 66)
 #undef TCONV_PRODUCTS
 #undef TCONV_PRODUCT
 

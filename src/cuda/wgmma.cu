@@ -5,7 +5,8 @@
  * A phase (../core/phases.h) is a matrix product for each of its taps: output channels by positions, over input channels.
  * A tile of positions takes its input, borders included, once for each chunk of channels; taps are offsets into it. Both
  * column phases of stride 2 are in one tile, so that rows are written whole, and so are both row phases; few output
- * channels share the tensor cores' 64 rows among neighbouring output rows. The kernel is in wgmma_kernel.cuh, the packed
+ * channels share the tensor cores' 64 rows among neighbouring output rows. In f16 and bf16, where each pixel is read at its own
+ * position alone, planes are the products' operands as they lie. The kernel is in wgmma_kernel.cuh, the packed
  * weights in wgmma_pack.cu. The tile is chosen in wgmma_plan.cu.
  */
 #include "wgmma.h"
@@ -55,8 +56,9 @@ const char *why_not(const tconv_layer *layer)
         return "needs strides of 1 or 2";
     if (layer->rows.count != layer->rows.stride || layer->columns.count != layer->columns.stride)
         return "needs taps for every output";
-    if (!tconv_hopper_has_code((const void *)tconv_wgmma_shapes_of(tconv_wgmma_mode_of(layer))[0].kernel,
-                               TCONV_WGMMA_THREADS, layer->target.device))
+    const tconv_wgmma_mode mode = tconv_wgmma_mode_of(layer);
+    if (!tconv_hopper_has_code((const void *)tconv_wgmma_shapes_of(mode)[0].kernel, tconv_wgmma_threads(mode),
+                               layer->target.device))
         return "the build has no sm_90a code";
     return NULL;
 }
@@ -158,12 +160,13 @@ bool make_map(const tconv_layer *layer, const tconv_wgmma_plan *made, const void
     const int64_t row = of->in_rows > 1 ? problem->src.h : problem->src.c;
     const tconv_hopper_tensor planes = {
         problem->dtype,
-        CU_TENSOR_MAP_SWIZZLE_NONE,
+        made->transposed ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
         src,
         {(cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)problem->in_channels,
          (cuuint64_t)problem->batch},
         {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element, (cuuint64_t)problem->src.n * element},
-        {(cuuint32_t)of->pitch, (cuuint32_t)made->patch_rows, (cuuint32_t)of->chunk_channels, 1}};
+        {(cuuint32_t)(made->transposed ? TCONV_WGMMA_BOX : of->pitch), (cuuint32_t)made->patch_rows,
+         (cuuint32_t)of->chunk_channels, 1}};
     return tconv_hopper_encode(&planes, map);
 }
 
@@ -220,21 +223,27 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
 {
     tconv_wgmma_plan made;
     CUtensorMap map;
-    tconv_wgmma_describe(layer, layer->choice, tconv_hopper_multiprocessors(layer->target.device), &made);
-    tconv_wgmma_parameters parameters = made.parameters;
+    const int multiprocessors = tconv_hopper_multiprocessors(layer->target.device);
     memset(&map, 0, sizeof map);
+    tconv_wgmma_describe(layer, layer->choice, multiprocessors, &made);
+    bool by_boxes = make_map(layer, &made, arguments->src, &map);
+    if (made.transposed && !by_boxes) {
+        tconv_wgmma_describe(layer, tconv_wgmma_converting(layer->choice), multiprocessors, &made);
+        by_boxes = make_map(layer, &made, arguments->src, &map);
+    }
+    tconv_wgmma_parameters parameters = made.parameters;
     parameters.src = arguments->src;
     parameters.weights = arguments->packed;
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;
-    parameters.by_boxes = make_map(layer, &made, arguments->src, &map);
+    parameters.by_boxes = by_boxes;
     parameters.store_vector = store_vector(layer, &made, arguments->dst);
     parameters.store_bulk = can_store_bulk(layer, &made, arguments->dst, parameters.store_vector);
     parameters.staged_shifts =
         parameters.store_bulk && parameters.store_vector < MAX_VECTOR / (int)layer->problem.element_size;
     parameters.bulk_period = alignment_period(&layer->problem);
     void *kernel_arguments[] = {&parameters, &map};
-    const tconv_cuda_grid grid = {(const void *)made.shape.kernel, made.thread_blocks, TCONV_WGMMA_THREADS,
+    const tconv_cuda_grid grid = {(const void *)made.shape.kernel, made.thread_blocks, tconv_wgmma_threads(made.mode),
                                   TCONV_WGMMA_SHARED_MEMORY, arguments->packs};
     return tconv_hopper_launch(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }

@@ -22,7 +22,10 @@ __device__ __forceinline__ void copy_boxes(const tconv_wgmma_parameters &layer, 
             const uint32_t full = shared.box_full + 8 * box.at;
             barrier_wait(shared.box_empty + 8 * box.at, box.parity);
             barrier_arrive_expecting(full, layer.box_bytes);
-            copy_box(shared.boxes + box.at * layer.box_bytes, map, column, row, channel, tile.image, full);
+#pragma unroll 1
+            for (int copy = 0; copy < layer.box_copies; copy++)
+                copy_box(shared.boxes + box.at * layer.box_bytes + copy * layer.pixels_leading, map,
+                         column + copy * TCONV_WGMMA_BOX, row, channel, tile.image, full);
             box.next(layer.boxes);
         }
     }
@@ -44,6 +47,8 @@ __device__ __forceinline__ void copy_slots(const tconv_wgmma_parameters &layer, 
             copy_bulk(shared.slots + slot.at * layer.slot_bytes, from, layer.slot_bytes, full);
             slot.next(layer.slots);
         }
+        if (layer.resident)
+            return;
     }
 }
 
@@ -202,6 +207,7 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
                 const int row = first_row + patch_row, column = first_column + pixel - patch_row * layer.pitch;
                 const bool inside =
                     (unsigned)row < (unsigned)layer.in_rows && (unsigned)column < (unsigned)layer.in_columns;
+                int left = inside ? min(channels, layer.chunk_channels) : 0;
                 const Element *from = src + (int64_t)row * layer.in_columns + column;
 #pragma unroll 1
                 for (int first = 0; first < quads; first += AT_ONCE) {
@@ -210,9 +216,8 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
                     for (int i = 0; i < AT_ONCE; i++)
 #pragma unroll
                         for (int c = 0; c < Quad::CHANNELS; c++) {
-                            const int channel = (first + i) * Quad::CHANNELS + c;
-                            values[i][c] = load_element(from + (i * Quad::CHANNELS + c) * layer.src_channel,
-                                                        inside && first + i < quads && channel < channels);
+                            const int channel = i * Quad::CHANNELS + c;
+                            values[i][c] = load_element(from + channel * layer.src_channel, channel < left);
                         }
 #pragma unroll
                     for (int i = 0; i < AT_ONCE; i++)
@@ -220,6 +225,7 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
                             Quad::store_pixel(values[i], to + (first + i) * quad_bytes + pixel * TCONV_WGMMA_QUAD,
                                               plane);
                     from += AT_ONCE * Quad::CHANNELS * layer.src_channel;
+                    left -= AT_ONCE * Quad::CHANNELS;
                 }
             }
             fence_for_async_proxy();

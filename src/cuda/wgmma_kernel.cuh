@@ -1,11 +1,14 @@
 /*
  * The kernel of the wgmma algorithm, for one type of factors (Mode) and N pixels.
  *
- * A persistent block of 16 warps computes tiles. Two warpgroups multiply; of the other eight warps one asks the copy engine
- * for boxes of src, one for slots of weights, four convert boxes into stages (from a plane for each channel to pixels of 16
- * bytes of channels, which is how the tensor cores want them, rounded or split on the way), two store. Each buffer has a
- * pair of barriers, full and empty. A tap is an offset into the stage: consecutive pixels of the patch are consecutive
- * columns of the product, so that nothing is copied for a tap.
+ * A persistent block of 20 warps (16 in strict f32) computes tiles. Two warpgroups multiply; of the other warps one asks the
+ * copy engine for boxes of src, one for slots of weights, four convert boxes into stages (from a plane for each channel to
+ * pixels of 16 bytes of channels, which is how the tensor cores want them, rounded or split on the way), four store (two).
+ * Each buffer has a pair of barriers, full and empty. A tap is an offset into the stage: consecutive pixels of the patch are
+ * consecutive columns of the product, so that nothing is copied for a tap.
+ *
+ * Transposed, there are no stages: boxes are 64 pixels of a chunk's channels each, swizzled, which products of 16-bit types
+ * take as they lie. Such an operand begins at a multiple of 8 pixels, so that layers of one tap to a phase alone do so.
  *
  * Numeric order: chunks of channels, taps by rows, then steps and columns, as the layer and the device alone decide. In strict f32 each
  * factor is split, x = big + small, and small * big + big * small + big * big of up to four products at a time are summed by
@@ -45,9 +48,12 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
     const int group = warp / GROUP_WARPS;
     const bool signals = (int)threadIdx.x % (GROUP_WARPS * WARP) == 0;
     using Element = typename Mode::Element;
-    buffer_walk stage(shared.stage_full, shared.stages, layer.stage_bytes, layer.stages);
+    buffer_walk stage = Mode::TRANSPOSED
+                            ? buffer_walk(shared.box_full, shared.boxes, layer.box_bytes, layer.boxes)
+                            : buffer_walk(shared.stage_full, shared.stages, layer.stage_bytes, layer.stages);
     buffer_walk slot(shared.slot_full, shared.slots, layer.slot_bytes, layer.slots);
     uint32_t staged_parity = ~0u; /* a bit for each buffer */
+    bool slots_are_full = false;
 
     factors at;
     const tconv_wgmma_order order = in_registers(layer.order[0]);
@@ -57,7 +63,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
 #pragma unroll
     for (int unit = 0; unit < UNITS; unit++) {
         first_weights[unit] = operand_low(0, PRODUCT_HALF) + group * layer.group_weights + unit * layer.unit_weights;
-        first_pixel[unit] = operand_low(0, layer.patch * TCONV_WGMMA_QUAD) + layer.unit_pixel[group][unit];
+        first_pixel[unit] = operand_low(0, layer.pixels_leading) + layer.unit_pixel[group][unit];
     }
 
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
@@ -73,7 +79,8 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
             uint32_t pixels = stage.buffer + skipped;
 #pragma unroll 1
             for (int row_tap = 0; row_tap < max_row_taps; row_tap++) {
-                wait_for_buffer<Mode::STRICT>(slot.barrier, slot.parity, pending);
+                if (!slots_are_full)
+                    wait_for_buffer<Mode::STRICT>(slot.barrier, slot.parity, pending);
                 if (row_tap < row_taps) {
 #pragma unroll
                     for (int unit = 0; unit < UNITS; unit++) {
@@ -92,7 +99,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
                     pending.release();
                 }
                 pixels -= layer.row_step;
-                pending.slot = signals ? slot.barrier + EMPTY : 0;
+                pending.slot = signals && !layer.resident ? slot.barrier + EMPTY : 0;
                 if (Mode::STRICT)
                     pending.release();
                 slot.next();
@@ -104,6 +111,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
         }
         products_wait<0>();
         pending.release();
+        slots_are_full = layer.resident;
 
         const bool interleaved = layer.column_phases == 2;
 #pragma unroll
@@ -151,13 +159,13 @@ __device__ __forceinline__ shared_layout lay_out(const tconv_wgmma_parameters &l
     return shared;
 }
 
-__device__ __forceinline__ void init_barriers(const shared_layout &shared)
+template <class Mode> __device__ __forceinline__ void init_barriers(const shared_layout &shared)
 {
     for (int i = 0; i < TCONV_WGMMA_STAGES; i++) {
         barrier_init(shared.stage_full + 8 * i, CONVERTERS);
         barrier_init(shared.stage_empty + 8 * i, TCONV_WGMMA_GROUPS);
         barrier_init(shared.box_full + 8 * i, 1);
-        barrier_init(shared.box_empty + 8 * i, CONVERTERS);
+        barrier_init(shared.box_empty + 8 * i, Mode::TRANSPOSED ? TCONV_WGMMA_GROUPS : CONVERTERS);
         barrier_init(shared.slot_full + 8 * i, 1);
         barrier_init(shared.slot_empty + 8 * i, TCONV_WGMMA_GROUPS);
     }
@@ -168,37 +176,51 @@ __device__ __forceinline__ void init_barriers(const shared_layout &shared)
     barrier_init_done();
 }
 
+/* Each role asks anew for what it is, so that no registers keep it for all of them. The warp comes through a shuffle, so that the
+ * compiler knows that it is one number for the warp. */
+__device__ __forceinline__ int warp_of_block()
+{
+    return __shfl_sync(~0u, (int)threadIdx.x / WARP, 0);
+}
+__device__ __forceinline__ int lane_of_warp()
+{
+    int lane;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+}
+
 /* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define TCONV_WGMMA_BOUNDS __launch_bounds__(TCONV_WGMMA_THREADS, 1)
+#define TCONV_WGMMA_BOUNDS(threads) __launch_bounds__(threads, 1)
 #else
-#define TCONV_WGMMA_BOUNDS __launch_bounds__(32)
+#define TCONV_WGMMA_BOUNDS(threads) __launch_bounds__(32)
 #endif
 
 template <class Mode, int N>
-__global__ void TCONV_WGMMA_BOUNDS wgmma_layer(const __grid_constant__ tconv_wgmma_parameters layer,
-                                               const __grid_constant__ CUtensorMap map)
+__global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
+    wgmma_layer(const __grid_constant__ tconv_wgmma_parameters layer, const __grid_constant__ CUtensorMap map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    extern __shared__ __align__(128) char buffers[];
+    extern __shared__ __align__(1024) char buffers[]; /* as swizzled boxes want it */
     __shared__ __align__(8) uint64_t barriers[BARRIERS];
     const shared_layout shared = lay_out(layer, barriers, buffers);
-    /* Through a shuffle, so that the compiler knows that it is one number for the warp. */
-    const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
+    const int warp = warp_of_block();
     if (threadIdx.x == 0)
-        init_barriers(shared);
+        init_barriers<Mode>(shared);
     __syncthreads();
     if (warp < CONSUMER_WARPS) {
         grow_registers<Mode::CONSUMER_REGISTERS>();
-        consume<Mode, N>(layer, shared, warp, lane);
+        consume<Mode, N>(layer, shared, warp_of_block(), lane_of_warp());
     } else {
         shrink_registers<Mode::OTHER_REGISTERS>();
-        const int role = warp - CONSUMER_WARPS;
+        const int role = warp_of_block() - CONSUMER_WARPS, lane = lane_of_warp();
         if (role < CONVERTERS) {
-            if (layer.by_boxes)
-                convert_boxes<Mode>(layer, shared, role, lane);
-            else
-                convert_src<Mode>(layer, shared, role, lane);
+            if constexpr (!Mode::TRANSPOSED) {
+                if (layer.by_boxes)
+                    convert_boxes<Mode>(layer, shared, role, lane);
+                else
+                    convert_src<Mode>(layer, shared, role, lane);
+            }
         } else if (role == BOX_WARP) {
             if (lane == 0 && layer.by_boxes)
                 copy_boxes(layer, &map, shared);
@@ -207,7 +229,7 @@ __global__ void TCONV_WGMMA_BOUNDS wgmma_layer(const __grid_constant__ tconv_wgm
                 wait_for_weights();
                 copy_slots(layer, shared);
             }
-        } else {
+        } else if (role < FIRST_STORE_WARP + TCONV_WGMMA_GROUPS * Mode::STORE_WARPS) {
             store_tiles<Mode, N>(layer, shared, role - FIRST_STORE_WARP, lane);
         }
     }

@@ -14,13 +14,13 @@
 
 #include "../core/impl.h"
 
-#define TCONV_WGMMA_M       64
-#define TCONV_WGMMA_GROUPS  2   /* warpgroups that multiply */
-#define TCONV_WGMMA_UNITS   2   /* of each */
-#define TCONV_WGMMA_THREADS 512 /* with those that copy and convert */
-#define TCONV_WGMMA_STAGES  8   /* the most buffers of one kind */
-#define TCONV_WGMMA_STROKE  4   /* products that are summed before anything else is done */
-#define TCONV_WGMMA_QUAD    16  /* bytes of K that lie side by side: 4 channels of f32, 8 of f16 */
+#define TCONV_WGMMA_M      64
+#define TCONV_WGMMA_GROUPS 2  /* warpgroups that multiply */
+#define TCONV_WGMMA_UNITS  2  /* of each */
+#define TCONV_WGMMA_STAGES 8  /* the most buffers of one kind */
+#define TCONV_WGMMA_STROKE 4  /* products that are summed before anything else is done */
+#define TCONV_WGMMA_QUAD   16 /* bytes of K that lie side by side: 4 channels of f32, 8 of f16 */
+#define TCONV_WGMMA_BOX    64 /* pixels of a plane in a row of a swizzled box: 128 bytes of a 16-bit type */
 
 /* Bytes from one staged row of N elements to the next, or half of that where two phases are interleaved: neighbouring rows
  * never meet in a bank, and each may begin at a multiple of 16, in 16-bit types as far past it as a row of dst. */
@@ -69,7 +69,8 @@ struct tconv_wgmma_parameters {
     int row_taps[TCONV_WGMMA_GROUPS], max_row_taps, row_step; /* pixels from a row tap to the next */
     int column_taps[TCONV_WGMMA_UNITS], column_step;          /* unit 0 has as many as unit 1, or one more */
     int group_weights, unit_weights; /* in 16 bytes: from the weights of a group, a unit to the next; 0: they share */
-    int step_weights;                /* from a step to the next */
+    int step_weights, step_pixels;   /* from a step to the next */
+    uint32_t pixels_leading; /* bytes from a half of the pixels' K to the other; transposed, from a box to the next */
     tconv_wgmma_order order[TCONV_WGMMA_UNITS];
     bool same_order; /* of both units, which then multiply together */
 
@@ -83,12 +84,26 @@ struct tconv_wgmma_parameters {
 
     int stages, boxes, slots; /* buffers of converted patches, of patches as they lie in src, of weights */
     int staged_turns;         /* 1 or 2: buffers of sums that a warp has */
+    bool resident;  /* all of a block's weights stay in the slots: its tiles are of the same output channels */
+    int box_copies; /* boxes that a chunk is copied in */
     uint32_t stage_bytes, box_bytes, slot_bytes;
 };
 
 typedef void tconv_wgmma_kernel(tconv_wgmma_parameters layer, CUtensorMap map);
 
 enum tconv_wgmma_mode { TCONV_WGMMA_TF32, TCONV_WGMMA_STRICT, TCONV_WGMMA_F16, TCONV_WGMMA_BF16 };
+
+/* With those that copy, convert and store; in strict f32 the registers do not do for more. */
+constexpr int tconv_wgmma_threads(tconv_wgmma_mode mode)
+{
+    return mode == TCONV_WGMMA_STRICT ? 512 : 640;
+}
+
+/* Warps that store what a warpgroup stages. */
+constexpr int tconv_wgmma_store_warps(tconv_wgmma_mode mode)
+{
+    return mode == TCONV_WGMMA_STRICT ? 1 : 2;
+}
 
 /* In strict f32 the sums of strokes are added in f32, which may be off by a quarter of their number (where they are alike):
  * within the bound of 16 for so many. */
@@ -104,6 +119,9 @@ extern const tconv_wgmma_shape tconv_wgmma_tf32_shapes[TCONV_WGMMA_SHAPES];
 extern const tconv_wgmma_shape tconv_wgmma_strict_shapes[TCONV_WGMMA_SHAPES];
 extern const tconv_wgmma_shape tconv_wgmma_f16_shapes[TCONV_WGMMA_SHAPES];
 extern const tconv_wgmma_shape tconv_wgmma_bf16_shapes[TCONV_WGMMA_SHAPES];
+
+/* Of the 16-bit types, where planes of src are operands as they lie. */
+extern const tconv_wgmma_shape tconv_wgmma_f16_transposed_shape, tconv_wgmma_bf16_transposed_shape;
 
 /* How the weights lie: what the packing kernel is told beside the layer. */
 struct tconv_wgmma_packing {

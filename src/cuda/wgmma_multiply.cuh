@@ -14,6 +14,10 @@ __device__ __forceinline__ tconv_wgmma_order in_registers(tconv_wgmma_order orde
     return order;
 }
 
+/* The high word of an operand whose K are rows of 128 bytes of N, swizzled as the copy engine does, eight of them after
+ * another; 64 pixels on it is as far as the low word says. PTX ISA, "Matrix Descriptor Format". */
+constexpr uint32_t TRANSPOSED_HIGH = 1u << 30 | 8 * 128 / 16;
+
 /* The operands of the units' next products, as low words: see operand. */
 struct factors {
     uint32_t weights[TCONV_WGMMA_UNITS], pixels[TCONV_WGMMA_UNITS];
@@ -23,9 +27,11 @@ struct factors {
     {
         return operand(weights[unit] + i % 2 * order.weights + i / 2 * order.pair_weights);
     }
+    template <class Mode>
     __device__ __forceinline__ uint64_t pixels_of(const tconv_wgmma_order &order, int unit, int i) const
     {
-        return operand(pixels[unit] + i % 2 * order.pixels + i / 2 * order.pair_pixels);
+        const uint32_t low = pixels[unit] + i % 2 * order.pixels + i / 2 * order.pair_pixels;
+        return Mode::TRANSPOSED ? (uint64_t)TRANSPOSED_HIGH << 32 | low : operand(low);
     }
 };
 
@@ -40,7 +46,7 @@ __device__ __forceinline__ void multiply(float (&sums)[UNITS][N / 2], const fact
     for (int i = 0; i < count; i++)
 #pragma unroll
         for (int unit = first; unit < first + units; unit++)
-            Product::add(sums[unit], at.weights_of(order, unit, i), at.pixels_of(order, unit, i),
+            Product::add(sums[unit], at.weights_of(order, unit, i), at.pixels_of<Mode>(order, unit, i),
                          i > 0 ? 1 : accumulate);
     products_commit();
     products_wait<1>();
@@ -59,13 +65,13 @@ __device__ __forceinline__ void multiply_strict(float (&sums)[UNITS][N / 2], con
     products_begin();
 #pragma unroll
     for (int i = 0; i < count; i++) {
-        const uint64_t weights = at.weights_of(order, unit, i), pixels = at.pixels_of(order, unit, i);
+        const uint64_t weights = at.weights_of(order, unit, i), pixels = at.pixels_of<Mode>(order, unit, i);
         Product::add(partial, weights + PRODUCT_ROWS, pixels, i > 0);
         Product::add(partial, weights, pixels + at.pixels_small, 1);
     }
 #pragma unroll
     for (int i = 0; i < count; i++)
-        Product::add(partial, at.weights_of(order, unit, i), at.pixels_of(order, unit, i), 1);
+        Product::add(partial, at.weights_of(order, unit, i), at.pixels_of<Mode>(order, unit, i), 1);
     products_commit();
     products_wait<0>();
 #pragma unroll

@@ -8,7 +8,6 @@
  */
 #include "wgmma_plan.h"
 
-#include <cmath>
 #include <cstring>
 
 #include "../core/checked.h"
@@ -20,7 +19,7 @@ namespace
 constexpr int MAX_BOX = 256;     /* the copy engine's, of each axis */
 constexpr int MAX_PATCH = 16383; /* pixels: of an operand's field for half of K */
 constexpr int MAX_UNIT_ROWS = 16, MAX_STEPS = 4;
-constexpr int WARP = 32, MAX_VECTOR = 4; /* elements that a lane stores at once */
+constexpr int TRANSPOSED_N = 128; /* of the kernels that take planes as they lie */
 
 /* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
  * fits is taken. */
@@ -28,44 +27,20 @@ constexpr int BUFFERS[][4] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4
                               {3, 3, 5, 1}, {3, 3, 6, 1}, {2, 2, 4, 2}, {2, 2, 6, 2}, {2, 3, 6, 2},
                               {3, 3, 6, 2}, {3, 4, 8, 2}, {4, 4, 8, 2}};
 
-/*
- * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the second-level
- * cache to each multiprocessor when all load, measured, and of a row of a box, however short; of shared memory; of a warp to
- * convert 32 pixels of a quad; of a stroke that its warpgroup cannot hide, and for each of its sums where they are added in
- * f32; for handing over a chunk; at the end of a tile; of a bulk copy of a row, and of one whose channels lie differently
- * modulo 16 bytes; of a warp to store a vector a lane. Last the share of its products that a tile's time is longer by, so that
- * of two tiles that wait equally long for something else the one with fewer products is taken.
- */
-constexpr double LATENCY = 1500, L2_BYTES = 22, BOX_ROW_CYCLES = 8, SHARED_BYTES = 128, CONVERT_CYCLES = 40,
-                 STROKE_CYCLES = 120, ADD_CYCLES = 1.5, CHUNK_CYCLES = 400, TILE_CYCLES = 1500, ROW_CYCLES = 28,
-                 APART_ROW_CYCLES = 40, VECTOR_CYCLES = 20, PRODUCT_SHARE = 0.02;
-
-/*
- * For the whole time of a layer in its tile, by which cuda_wgmma is set against cuda_igemm; as above, fitted to the times of 28
- * layers in three kinds of arithmetic (off by 10 %, root mean square). Tiles chosen by these were 2 % slower in the mean than
- * those chosen as above. Weights come faster than boxes, and while rows of boxes are asked for; a row that is stored costs the same
- * however long it is; last the share of the last tile's stores that nothing hides.
- */
-constexpr double WHOLE_LATENCY = 2000, WHOLE_BOX_BYTES = 18, WHOLE_WEIGHT_BYTES = 50, WHOLE_BOX_ROW_CYCLES = 8.5,
-                 WHOLE_CHUNK_CYCLES = 120, WHOLE_STRICT_CHUNK_CYCLES = 660, WHOLE_TILE_CYCLES = 7400,
-                 WHOLE_ROW_CYCLES = 45, LAST_STORE_SHARE = 0.44;
-
 struct tile_choice {
     int shape; /* of the mode's */
     int stack, unit_rows, steps;
     bool channel_groups; /* the warpgroups have different output channels */
+    bool transposed;
 };
+
+constexpr int64_t TRANSPOSED_BIT = (int64_t)1 << 32;
 
 /* A choice as the number that the layer keeps. */
 int64_t number_of(const tile_choice *choice)
 {
     return choice->shape | choice->stack << 8 | choice->unit_rows << 16 | choice->steps << 24 |
-           (int64_t)choice->channel_groups << 31;
-}
-
-int planes_of(tconv_wgmma_mode mode)
-{
-    return mode == TCONV_WGMMA_STRICT ? 2 : 1;
+           (int64_t)choice->channel_groups << 31 | (choice->transposed ? TRANSPOSED_BIT : 0);
 }
 
 int64_t round_up(int64_t value, int64_t multiple)
@@ -100,11 +75,19 @@ bool is_run(const tconv_layer *layer)
            w->out == w->in * columns->stride && h->in * w->out < TCONV_WGMMA_MAX_EXTENT;
 }
 
+/* Whether planes can be operands as they lie, at addresses that the copy engine takes: 16-bit types alone have such products. */
+bool can_be_operands(const tconv_problem *problem)
+{
+    constexpr int64_t ELEMENT = 2, ALIGNMENT = TCONV_HOPPER_BOX_ALIGNMENT / ELEMENT;
+    return problem->element_size == ELEMENT && problem->src.c % ALIGNMENT == 0 && problem->src.n % ALIGNMENT == 0;
+}
+
 /* How units share a tile: by phases, and what is left over by rows of positions. */
 void lay_out_units(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_parameters *made)
 {
     const bool column_phases = layer->columns.count == 2, same_rows = layer->rows.count == 2 || choice->channel_groups;
     const int group_rows = (column_phases ? 1 : TCONV_WGMMA_UNITS) * choice->unit_rows * choice->stack;
+    made->box_copies = 1;
     made->stack = choice->stack;
     made->block_channels = TCONV_WGMMA_M / choice->stack;
     made->group_channels = choice->channel_groups ? made->block_channels : 0;
@@ -139,10 +122,17 @@ bool lay_out_run(const tconv_layer *layer, tconv_wgmma_plan *made)
     const int64_t alignment = TCONV_HOPPER_BOX_ALIGNMENT / (int64_t)problem->element_size;
     const int units = to->column_phases == 2 ? 1 : TCONV_WGMMA_UNITS;
     const int groups = to->stride_h == 2 || to->group_channels > 0 ? 1 : TCONV_WGMMA_GROUPS;
-    const int64_t positions = problem->h.in * problem->w.in;
-    const int64_t tiles = tconv_ceil_div(positions, tconv_min(groups * units * made->shape.N, MAX_BOX));
-    const int64_t tile_columns = round_up(tconv_ceil_div(positions, tiles), alignment);
-    const int64_t unit_columns = round_up(tconv_ceil_div(tile_columns, groups * units), alignment);
+    const int64_t positions = problem->h.in * problem->w.in, most = groups * units * made->shape.N;
+    int64_t tiles = tconv_ceil_div(positions, made->transposed ? most : tconv_min(most, MAX_BOX));
+    int64_t tile_columns = round_up(tconv_ceil_div(positions, tiles), alignment);
+    int64_t unit_columns = round_up(tconv_ceil_div(tile_columns, groups * units), alignment);
+    /* Units begin with boxes. */
+    if (made->transposed && groups * units > 1) {
+        unit_columns = made->shape.N;
+        tile_columns = most;
+    }
+    if (made->transposed)
+        to->box_copies = (int)(most / TCONV_WGMMA_BOX);
     to->tile_rows = 1;
     to->tile_columns = (int)tile_columns;
     to->column_tiles = (int)tiles;
@@ -217,7 +207,7 @@ size_t staged_bytes(const tconv_layer *layer, const tconv_wgmma_shape *shape)
 tconv_wgmma_order order_of(const tconv_wgmma_parameters *of, int taps, int product_rows)
 {
     tconv_wgmma_order order;
-    const int step_weights = of->step_weights, step_pixels = 2 * of->patch;
+    const int step_weights = of->step_weights, step_pixels = of->step_pixels;
     const bool pairs = taps == 2 && of->steps % 2 == 0, along_steps = taps == 1;
     order.runs = pairs || along_steps ? 1 : of->steps;
     order.count = pairs || along_steps ? of->steps * taps : taps;
@@ -246,10 +236,34 @@ bool take_buffers(int64_t staged, tconv_wgmma_parameters *to)
     return to->stages > 0;
 }
 
+/*
+ * The same without stages. Best is to keep a block's weights, but with buffers enough to load beside them; a second turn of
+ * staged sums is worth more than a ring of more than four slots.
+ */
+bool take_transposed_buffers(int64_t staged, tconv_wgmma_parameters *to)
+{
+    const int slots = to->chunks * to->max_row_taps;
+    const int ways[][3] = {{slots, 2, 3}, {slots, 1, 2}, {4, 2, 3},
+                           {3, 2, 2},     {4, 1, 3},     {2, 1, 2}}; /* slots, turns, boxes */
+    for (const int *way : ways) {
+        const int64_t left = TCONV_WGMMA_SHARED_MEMORY - way[0] * (int64_t)to->slot_bytes - way[1] * staged;
+        const int64_t boxes = tconv_min(left / to->box_bytes, TCONV_WGMMA_STAGES);
+        if (way[0] > TCONV_WGMMA_STAGES || left <= 0 || boxes < way[2])
+            continue;
+        to->stages = 1;
+        to->boxes = (int)boxes;
+        to->slots = way[0];
+        to->staged_turns = way[1];
+        to->resident = way[0] == slots;
+        return true;
+    }
+    return false;
+}
+
 bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_plan *made)
 {
     tconv_wgmma_parameters *to = &made->parameters;
-    const int planes = planes_of(made->mode), element = (int)layer->problem.element_size;
+    const int planes = tconv_wgmma_planes(made->mode), element = (int)layer->problem.element_size;
     const int product = planes * TCONV_WGMMA_M * 2 * TCONV_WGMMA_QUAD, product_rows = product / TCONV_WGMMA_QUAD;
     const bool own_weights = layer->rows.count == 2 || choice->channel_groups; /* each warpgroup */
     const bool column_phases = layer->columns.count == 2;
@@ -258,80 +272,30 @@ bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_
     to->chunk_channels = choice->steps * 2 * TCONV_WGMMA_QUAD / element;
     to->chunks = (int)tconv_ceil_div(layer->problem.group_in, to->chunk_channels);
     to->step_weights = taps * product_rows;
+    to->step_pixels = 2 * to->patch;
+    to->pixels_leading = (uint32_t)to->patch * TCONV_WGMMA_QUAD;
     to->unit_weights = column_phases ? to->column_taps[0] * product_rows : 0;
     to->group_weights = own_weights ? to->steps * to->step_weights : 0;
     to->slot_bytes = (uint32_t)((own_weights ? 2 : 1) * to->steps * taps * product);
     to->box_bytes = (uint32_t)(to->chunk_channels * to->patch * element);
     to->stage_bytes = (uint32_t)(planes * 2 * to->steps * to->patch * TCONV_WGMMA_QUAD);
+    if (made->transposed) {
+        const int row = TCONV_WGMMA_BOX * element; /* of a box, which has one for each channel */
+        to->pixels_leading = (uint32_t)(to->chunk_channels * row);
+        to->step_pixels = to->chunk_channels / to->steps * row / TCONV_WGMMA_QUAD;
+        to->box_bytes = to->box_copies * to->pixels_leading;
+        to->stage_bytes = 0;
+        for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
+            for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
+                to->unit_pixel[group][unit] =
+                    (int)(to->unit_column[group][unit] / TCONV_WGMMA_BOX * to->pixels_leading / TCONV_WGMMA_QUAD);
+    }
     for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
         to->order[unit] = order_of(to, to->column_taps[unit], product_rows);
     to->same_order = to->column_taps[0] == to->column_taps[1];
     /* A chunk must not reach into the next group. */
     return (layer->problem.groups == 1 || layer->problem.group_in % to->chunk_channels == 0) &&
-           take_buffers((int64_t)staged_bytes(layer, &made->shape), to);
-}
-
-/* Groups of products that a unit's sum is made of. */
-int64_t strokes_of(const tconv_wgmma_parameters *of, int unit)
-{
-    return (int64_t)of->chunks * of->max_row_taps * of->order[unit].runs *
-           tconv_ceil_div(of->order[unit].count, TCONV_WGMMA_STROKE);
-}
-
-/* Of a chunk: cycles to multiply and to convert it, bytes of its weights. Of a tile: rows that are stored. */
-struct tile_work {
-    double multiply, convert, weights, rows;
-};
-
-tile_work work_of(const tconv_wgmma_plan *made)
-{
-    const tconv_wgmma_parameters *of = &made->parameters;
-    const bool strict = made->mode == TCONV_WGMMA_STRICT;
-    const double N = made->shape.N, times = strict ? 3 : 1;
-    const double row_taps = of->row_taps[0] + of->row_taps[1];
-    const double taps = of->column_taps[0] + of->column_taps[1];
-    /* The tensor cores; the shared memory that they, boxes and converting read and write; one warpgroup by itself, which in
-     * strict f32 adds while it does not multiply. */
-    const double products = of->steps * row_taps * taps * times;
-    const double weights = (double)of->slot_bytes * of->max_row_taps;
-    const double operands = products * (TCONV_WGMMA_M + N) * 2 * TCONV_WGMMA_QUAD;
-    const double memory = (operands + 2.0 * of->box_bytes + of->stage_bytes + weights) / SHARED_BYTES;
-    const bool together = of->same_order && !strict;
-    const double strokes = (double)(strokes_of(of, 0) + (together ? 0 : strokes_of(of, 1))) / of->chunks;
-    const double add = strict ? N / 2 * ADD_CYCLES : 0;
-    const double alone = products * N / 4 + strokes * (STROKE_CYCLES + add);
-    const double convert = 2.0 * of->steps * of->patch / (4 * 32) * CONVERT_CYCLES * planes_of(made->mode);
-    const double rows = TCONV_WGMMA_M * TCONV_WGMMA_GROUPS * (of->column_phases == 2 ? 1 : TCONV_WGMMA_UNITS);
-    return {fmax(fmax(products * N / 2, memory), alone), convert, weights, rows};
-}
-
-/*
- * Cycles of the multiprocessor with most tiles. The roles work side by side: the slowest of them counts, and each needs
- * its buffers for as long as it and its neighbour take with one.
- */
-double estimate(const tconv_wgmma_plan *made)
-{
-    const tconv_wgmma_parameters *of = &made->parameters;
-    const tile_work work = work_of(made);
-    const double multiply = work.multiply, convert = work.convert, weights = work.weights;
-    const double box = fmax(of->box_bytes / L2_BYTES, of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES);
-    const double traffic = box + weights / L2_BYTES;
-    const double load = (LATENCY + box + convert) / of->boxes;
-    const double slot = of->max_row_taps * (LATENCY + of->slot_bytes / L2_BYTES) / of->slots;
-    const double stage = (convert + multiply) / of->stages;
-    const double chunk = fmax(fmax(fmax(multiply, convert), fmax(load, slot)), fmax(stage, traffic));
-    /* A run is stored by vectors where its rows are short. */
-    const int element = made->mode == TCONV_WGMMA_TF32 || made->mode == TCONV_WGMMA_STRICT ? 4 : 2;
-    const bool apart = of->dst_channel * element % TCONV_HOPPER_BOX_ALIGNMENT != 0;
-    const double vectors = (double)of->column_phases * of->unit_columns / MAX_VECTOR / WARP;
-    const double rows = of->run_columns > 0 ? 1 + (double)of->unit_columns / of->run_columns : of->unit_rows;
-    const double bulk = rows * (apart ? APART_ROW_CYCLES : ROW_CYCLES);
-    const double row = of->run_columns > 0 ? fmin(bulk, vectors * VECTOR_CYCLES) : bulk;
-    const double store = work.rows * row;
-    const double wait = of->staged_turns == 2 ? 0 : store / 4;
-    const double tile =
-        fmax(of->chunks * (chunk + CHUNK_CYCLES) + TILE_CYCLES + wait, store) + of->chunks * multiply * PRODUCT_SHARE;
-    return tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks);
+           (made->transposed ? take_transposed_buffers : take_buffers)((int64_t)staged_bytes(layer, &made->shape), to);
 }
 
 /* Describes the layer in tiles of this choice; false where that does not fit. */
@@ -341,12 +305,16 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     tconv_wgmma_parameters *to = &made->parameters;
     memset(to, 0, sizeof *to);
     made->mode = tconv_wgmma_mode_of(layer);
-    made->shape = tconv_wgmma_shapes_of(made->mode)[choice->shape];
+    made->transposed = choice->transposed;
+    made->shape = !made->transposed               ? tconv_wgmma_shapes_of(made->mode)[choice->shape]
+                  : made->mode == TCONV_WGMMA_F16 ? tconv_wgmma_f16_transposed_shape
+                                                  : tconv_wgmma_bf16_transposed_shape;
     made->choice = number_of(choice);
     lay_out_units(layer, choice, to);
     if (!(is_run(layer) ? lay_out_run(layer, made) : lay_out_patch(layer, choice, made)) ||
         !lay_out_buffers(layer, choice, made) ||
-        (made->mode == TCONV_WGMMA_STRICT && tconv_max(strokes_of(to, 0), strokes_of(to, 1)) > TCONV_WGMMA_MAX_STROKES))
+        (made->mode == TCONV_WGMMA_STRICT &&
+         tconv_max(tconv_wgmma_strokes(to, 0), tconv_wgmma_strokes(to, 1)) > TCONV_WGMMA_MAX_STROKES))
         return false;
     to->src_image = problem->src.n;
     to->src_channel = problem->src.c;
@@ -364,7 +332,9 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
         return false;
     to->tiles = (int)tiles;
     made->thread_blocks = (int)tconv_max(1, tconv_min(tiles, multiprocessors));
-    made->cycles = estimate(made);
+    if (to->resident) /* a thread block takes every so manieth tile: those of one block of output channels */
+        made->thread_blocks = tconv_max(made->thread_blocks / to->blocks, 1) * to->blocks;
+    made->cycles = tconv_wgmma_cycles(made);
     return true;
 }
 
@@ -373,6 +343,7 @@ bool choose(const tconv_layer *layer, int multiprocessors, bool any, tconv_wgmma
 {
     const tconv_wgmma_shape *shapes = tconv_wgmma_shapes_of(tconv_wgmma_mode_of(layer));
     const bool run = is_run(layer), can_stack = !run && layer->rows.stride == 1 && layer->rows.shift_step == 1;
+    const bool can_transpose = run && can_be_operands(&layer->problem);
     const bool can_split = layer->rows.count == 1 && layer->problem.group_out > TCONV_WGMMA_M;
     bool found = false;
     tile_choice choice;
@@ -383,12 +354,18 @@ bool choose(const tconv_layer *layer, int multiprocessors, bool any, tconv_wgmma
                 for (choice.stack = 1; choice.stack <= (can_stack && choice.unit_rows == 1 ? 2 : 1); choice.stack++)
                     for (int split = 0; split <= (can_split && choice.stack == 1 ? 1 : 0); split++) {
                         choice.channel_groups = split == 1;
-                        if (!describe(layer, &choice, multiprocessors, &made) || (found && made.cycles >= best->cycles))
-                            continue;
-                        *best = made;
-                        found = true;
-                        if (any)
-                            return true;
+                        choice.transposed = false;
+                        /* Transposed only what can be converted as well, for addresses that the copy engine does not take. */
+                        while (describe(layer, &choice, multiprocessors, &made)) {
+                            if (!found || made.cycles < best->cycles)
+                                *best = made;
+                            found = true;
+                            if (any)
+                                return true;
+                            if (choice.transposed || !can_transpose || shapes[choice.shape].N != TRANSPOSED_N)
+                                break;
+                            choice.transposed = true;
+                        }
                     }
     return found;
 }
@@ -411,23 +388,6 @@ const tconv_wgmma_shape *tconv_wgmma_shapes_of(tconv_wgmma_mode mode)
     return shapes[mode];
 }
 
-double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
-{
-    const tconv_wgmma_parameters *of = &made->parameters;
-    const tile_work work = work_of(made);
-    const double box_rows = of->chunk_channels * made->patch_rows * WHOLE_BOX_ROW_CYCLES;
-    const double box = of->box_bytes / WHOLE_BOX_BYTES, weights = work.weights / WHOLE_WEIGHT_BYTES;
-    const double load = (WHOLE_LATENCY + fmax(box, box_rows) + work.convert) / of->boxes;
-    const double slot = (of->max_row_taps * WHOLE_LATENCY + weights) / of->slots;
-    const double stage = (work.convert + work.multiply) / of->stages;
-    const double chunk =
-        fmax(fmax(fmax(work.multiply, work.convert), fmax(load, slot)), fmax(stage, fmax(box + weights, box_rows)));
-    const double handing = made->mode == TCONV_WGMMA_STRICT ? WHOLE_STRICT_CHUNK_CYCLES : WHOLE_CHUNK_CYCLES;
-    const double store = work.rows * WHOLE_ROW_CYCLES, wait = of->staged_turns == 2 ? 0 : store / 4;
-    const double tile = fmax(of->chunks * (chunk + handing) + WHOLE_TILE_CYCLES + wait, store);
-    return tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks) + LAST_STORE_SHARE * store;
-}
-
 bool tconv_wgmma_has_tile(const tconv_layer *layer, int multiprocessors)
 {
     tconv_wgmma_plan made;
@@ -439,22 +399,16 @@ void tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
     choose(layer, multiprocessors, false, made);
 }
 
-void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)
+int64_t tconv_wgmma_converting(int64_t choice)
 {
-    const tile_choice parts = {(int)(choice & 0xff), (int)(choice >> 8 & 0xff), (int)(choice >> 16 & 0xff),
-                               (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0};
-    describe(layer, &parts, multiprocessors, made);
+    return choice & ~TRANSPOSED_BIT;
 }
 
-/* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
-double tconv_wgmma_use(const tconv_layer *layer, const tconv_wgmma_plan *made, int multiprocessors)
+void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)
 {
-    const tconv_problem *problem = &layer->problem;
-    const double taps = (double)problem->h.kernel * (double)problem->w.kernel * (double)problem->h.out *
-                        (double)problem->w.out / ((double)layer->rows.stride * (double)layer->columns.stride);
-    const double rate = problem->element_size == 2 ? 2048 : 1024, times = made->mode == TCONV_WGMMA_STRICT ? 3 : 1;
-    return times * taps * (double)problem->batch * (double)problem->in_channels * (double)problem->group_out /
-           (rate * multiprocessors * made->cycles);
+    const tile_choice parts = {(int)(choice & 0xff),       (int)(choice >> 8 & 0xff), (int)(choice >> 16 & 0xff),
+                               (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0,   (choice & TRANSPOSED_BIT) != 0};
+    describe(layer, &parts, multiprocessors, made);
 }
 
 tconv_wgmma_packing tconv_wgmma_packing_of(const tconv_layer *layer, const tconv_wgmma_plan *made)

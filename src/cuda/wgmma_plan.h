@@ -9,6 +9,7 @@ constexpr int TCONV_WGMMA_SHARED_MEMORY = 227 * 1024 - 1024; /* what a block may
 
 struct tconv_wgmma_plan {
     tconv_wgmma_mode mode;
+    bool transposed; /* planes of src are operands as they lie */
     tconv_wgmma_shape shape;
     tconv_wgmma_parameters parameters; /* without addresses */
     int64_t choice;                    /* the tile as a number, from which the plan can be made again */
@@ -27,6 +28,21 @@ void tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
 
 /* Makes the plan of an earlier choice again. */
 void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made);
+
+/* The choice of the same tile, for which weights are packed alike, in which src is converted. */
+int64_t tconv_wgmma_converting(int64_t choice);
+
+/* Planes of a factor: its big and its small part where it is split. */
+constexpr int tconv_wgmma_planes(tconv_wgmma_mode mode)
+{
+    return mode == TCONV_WGMMA_STRICT ? 2 : 1;
+}
+
+/* Groups of products that a unit's sum is made of. */
+int64_t tconv_wgmma_strokes(const tconv_wgmma_parameters *of, int unit);
+
+/* Cycles of the multiprocessor with most tiles, by which tiles are compared. */
+double tconv_wgmma_cycles(const tconv_wgmma_plan *made);
 
 /* The cycles that the layer is estimated to take in this tile: closer than made->cycles, by which tiles are compared. */
 double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made);

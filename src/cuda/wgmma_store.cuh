@@ -278,23 +278,25 @@ __device__ __forceinline__ void store_turn(const tconv_wgmma_parameters &layer, 
         store_vectors<Mode, Staging, 1>(layer, place, to, staged, channels, lane);
 }
 
-/* Stores what the warps of one warpgroup stage. A buffer is told to be empty when the bulk copies of the next one have been
+/* Stores what some warps of a warpgroup stage, one after another. A buffer is told to be empty when the bulk copies of the next one have been
  * asked for, so that the copy engine always has some to do. */
 template <class Mode, int N>
-__device__ __forceinline__ void store_tiles(const tconv_wgmma_parameters &layer, const shared_layout &shared, int group,
-                                            int lane)
+__device__ __forceinline__ void store_tiles(const tconv_wgmma_parameters &layer, const shared_layout &shared,
+                                            int store_warp, int lane)
 {
+    constexpr int SHARE = GROUP_WARPS / Mode::STORE_WARPS;
+    const int group = store_warp / Mode::STORE_WARPS, first_warp = store_warp % Mode::STORE_WARPS * SHARE;
     uint32_t parity = 0, pending = 0;
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
         unit_place place;
         for (int turn = 0; turn < TURNS; turn++) {
             const int buffer = layer.staged_turns == 2 ? turn : 0;
-            for (int warp = 0; warp < GROUP_WARPS; warp++) {
+            for (int warp = first_warp; warp < first_warp + SHARE; warp++) {
                 const int consumer = group * GROUP_WARPS + warp, place_of_warp = consumer * TURNS + buffer;
                 const char *staged = shared.staged + (consumer * layer.staged_turns + buffer) * STAGED_BYTES<Mode, N>;
                 /* Differs only between units and rows of a stack. */
-                if (warp == 0 || (layer.stack > 1 && warp == GROUP_WARPS / 2))
+                if (warp == first_warp || (layer.stack > 1 && warp == GROUP_WARPS / 2))
                     place = find_unit(layer, tile, group, layer.column_phases == 2 ? 0 : turn,
                                       warp * STAGED_ROWS >= layer.block_channels, layer.column_phases);
                 barrier_wait(shared.staged_full + 8 * place_of_warp, parity >> buffer & 1);

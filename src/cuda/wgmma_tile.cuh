@@ -20,16 +20,21 @@ constexpr uint32_t PRODUCT_BYTES = TCONV_WGMMA_M * 32; /* one plane of the weigh
 constexpr uint32_t PRODUCT_HALF = TCONV_WGMMA_M * 16;  /* of it, of one quad */
 constexpr uint32_t PRODUCT_ROWS = PRODUCT_BYTES / 16;
 
-/* What differs among types of factors. Registers: of a thread that multiplies, of any other. */
+/* What differs among types of factors. Registers: of a thread that multiplies, of any other. Warps that store: for each
+ * warpgroup that multiplies. */
 struct tf32_mode {
     using Element = float;
     static constexpr product_type TYPE = PRODUCT_TF32;
-    static constexpr bool STRICT = false;
-    static constexpr int PLANES = 1, CONSUMER_REGISTERS = 168, OTHER_REGISTERS = 88;
+    static constexpr bool STRICT = false, TRANSPOSED = false; /* the latter: boxes are operands as they lie */
+    static constexpr int PLANES = 1, CONSUMER_REGISTERS = 168, OTHER_REGISTERS = 48;
+    static constexpr int THREADS = tconv_wgmma_threads(TCONV_WGMMA_TF32);
+    static constexpr int STORE_WARPS = tconv_wgmma_store_warps(TCONV_WGMMA_TF32);
 };
 struct strict_mode : tf32_mode {
     static constexpr bool STRICT = true;
     static constexpr int PLANES = 2, CONSUMER_REGISTERS = 216, OTHER_REGISTERS = 40;
+    static constexpr int THREADS = tconv_wgmma_threads(TCONV_WGMMA_STRICT);
+    static constexpr int STORE_WARPS = tconv_wgmma_store_warps(TCONV_WGMMA_STRICT);
 };
 struct f16_mode : tf32_mode {
     using Element = __half;
@@ -38,6 +43,14 @@ struct f16_mode : tf32_mode {
 struct bf16_mode : tf32_mode {
     using Element = __nv_bfloat16;
     static constexpr product_type TYPE = PRODUCT_BF16;
+};
+struct f16_transposed_mode : f16_mode {
+    static constexpr product_type TYPE = PRODUCT_F16_TRANSPOSED;
+    static constexpr bool TRANSPOSED = true;
+};
+struct bf16_transposed_mode : bf16_mode {
+    static constexpr product_type TYPE = PRODUCT_BF16_TRANSPOSED;
+    static constexpr bool TRANSPOSED = true;
 };
 
 /* The barriers, and where the buffers begin. */

@@ -1,0 +1,141 @@
+/* What a tile of the wgmma kernels is estimated to take. */
+#include <cmath>
+
+#include "../core/checked.h"
+#include "hopper.h"
+#include "wgmma_plan.h"
+
+namespace
+{
+
+constexpr int WARP = 32, MAX_VECTOR = 4; /* elements that a lane stores at once */
+
+/*
+ * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the second-level
+ * cache to each multiprocessor when all load, measured, and of a row of a box, however short; of shared memory; of a warp to
+ * convert 32 pixels of a quad; of a stroke that its warpgroup cannot hide, and for each of its sums where they are added in
+ * f32; for handing over a chunk; at the end of a tile; of a bulk copy of a row, and of one whose channels lie differently
+ * modulo 16 bytes; of a warp to store a vector a lane. Last the share of its products that a tile's time is longer by, so that
+ * of two tiles that wait equally long for something else the one with fewer products is taken.
+ */
+constexpr double LATENCY = 1500, L2_BYTES = 22, BOX_ROW_CYCLES = 8, SHARED_BYTES = 128, CONVERT_CYCLES = 40,
+                 STROKE_CYCLES = 120, ADD_CYCLES = 1.5, CHUNK_CYCLES = 400, TILE_CYCLES = 1500, ROW_CYCLES = 28,
+                 APART_ROW_CYCLES = 40, VECTOR_CYCLES = 20, PRODUCT_SHARE = 0.02;
+
+/*
+ * For the whole time of a layer in its tile, by which cuda_wgmma is set against cuda_igemm; as above, fitted to the times of 28
+ * layers in three kinds of arithmetic (off by 10 %, root mean square). Tiles chosen by these were 2 % slower in the mean than
+ * those chosen as above. Weights come faster than boxes, and while rows of boxes are asked for.
+ */
+constexpr double WHOLE_LATENCY = 2000, WHOLE_BOX_BYTES = 18, WHOLE_WEIGHT_BYTES = 50, WHOLE_BOX_ROW_CYCLES = 8.5,
+                 WHOLE_CHUNK_CYCLES = 120, WHOLE_STRICT_CHUNK_CYCLES = 660;
+
+/* The end of a tile, by the warps that store what a warpgroup stages: cycles that it takes beside its chunks; of a row that is
+ * stored by one of them, however long it is; the share of the last tile's stores that nothing hides. Of two warps fitted to 33
+ * times in TF32 and f16 (off by 9 %). */
+struct tile_end {
+    double cycles, row, last_share;
+};
+constexpr tile_end WHOLE_END[] = {{7400, 45, 0.44}, {5800, 29, 2.3}};
+
+/* Where boxes are operands as they lie: bytes a cycle of swizzled boxes, measured; for handing over a chunk. */
+constexpr double SWIZZLED_L2_BYTES = 29, SWIZZLED_CHUNK_CYCLES = 150;
+
+/* Of a chunk: cycles to multiply and to convert it, bytes of its weights. Of a tile: rows that are stored. */
+struct tile_work {
+    double multiply, convert, weights, rows;
+};
+
+tile_work work_of(const tconv_wgmma_plan *made)
+{
+    const tconv_wgmma_parameters *of = &made->parameters;
+    const bool strict = made->mode == TCONV_WGMMA_STRICT;
+    const double N = made->shape.N, times = strict ? 3 : 1;
+    const double row_taps = of->row_taps[0] + of->row_taps[1];
+    const double taps = of->column_taps[0] + of->column_taps[1];
+    /* The tensor cores; the shared memory that they, boxes and converting read and write; one warpgroup by itself, which in
+     * strict f32 adds while it does not multiply. */
+    const double products = of->steps * row_taps * taps * times;
+    const double weights = of->resident ? 0 : (double)of->slot_bytes * of->max_row_taps;
+    const double operands = products * (TCONV_WGMMA_M + N) * 2 * TCONV_WGMMA_QUAD;
+    const double memory = (operands + 2.0 * of->box_bytes + of->stage_bytes + weights) / SHARED_BYTES;
+    const bool together = of->same_order && !strict;
+    const double strokes =
+        (double)(tconv_wgmma_strokes(of, 0) + (together ? 0 : tconv_wgmma_strokes(of, 1))) / of->chunks;
+    const double add = strict ? N / 2 * ADD_CYCLES : 0;
+    const double alone = products * N / 4 + strokes * (STROKE_CYCLES + add);
+    const double convert =
+        made->transposed ? 0 : 2.0 * of->steps * of->patch / (4 * 32) * CONVERT_CYCLES * tconv_wgmma_planes(made->mode);
+    const double rows = TCONV_WGMMA_M * TCONV_WGMMA_GROUPS * (of->column_phases == 2 ? 1 : TCONV_WGMMA_UNITS);
+    return {fmax(fmax(products * N / 2, memory), alone), convert, weights, rows};
+}
+
+} // namespace
+
+int64_t tconv_wgmma_strokes(const tconv_wgmma_parameters *of, int unit)
+{
+    return (int64_t)of->chunks * of->max_row_taps * of->order[unit].runs *
+           tconv_ceil_div(of->order[unit].count, TCONV_WGMMA_STROKE);
+}
+
+/*
+ * Cycles of the multiprocessor with most tiles. The roles work side by side: the slowest of them counts, and each needs
+ * its buffers for as long as it and its neighbour take with one.
+ */
+double tconv_wgmma_cycles(const tconv_wgmma_plan *made)
+{
+    const tconv_wgmma_parameters *of = &made->parameters;
+    const tile_work work = work_of(made);
+    const double multiply = work.multiply, convert = work.convert, weights = work.weights;
+    const double bytes = made->transposed ? SWIZZLED_L2_BYTES : L2_BYTES;
+    const double box_rows = made->transposed ? 0 : of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES;
+    const double box = fmax(of->box_bytes / bytes, box_rows);
+    const double traffic = box + weights / bytes;
+    const double load = (LATENCY + box + (made->transposed ? multiply : convert)) / of->boxes;
+    const double slot = of->resident ? 0 : of->max_row_taps * (LATENCY + of->slot_bytes / bytes) / of->slots;
+    const double stage = made->transposed ? 0 : (convert + multiply) / of->stages;
+    const double chunk = fmax(fmax(fmax(multiply, convert), fmax(load, slot)), fmax(stage, traffic));
+    /* A run is stored by vectors where its rows are short. */
+    const int element = made->mode == TCONV_WGMMA_TF32 || made->mode == TCONV_WGMMA_STRICT ? 4 : 2;
+    const bool apart = of->dst_channel * element % TCONV_HOPPER_BOX_ALIGNMENT != 0;
+    const double vectors = (double)of->column_phases * of->unit_columns / MAX_VECTOR / WARP;
+    const double rows = of->run_columns > 0 ? 1 + (double)of->unit_columns / of->run_columns : of->unit_rows;
+    const double bulk = rows * (apart ? APART_ROW_CYCLES : ROW_CYCLES);
+    const double row = of->run_columns > 0 ? fmin(bulk, vectors * VECTOR_CYCLES) : bulk;
+    const double store = work.rows * row / tconv_wgmma_store_warps(made->mode);
+    const double wait = of->staged_turns == 2 ? 0 : store / 4;
+    const double handing = made->transposed ? SWIZZLED_CHUNK_CYCLES : CHUNK_CYCLES;
+    const double tile =
+        fmax(of->chunks * (chunk + handing) + TILE_CYCLES + wait, store) + of->chunks * multiply * PRODUCT_SHARE;
+    return tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks);
+}
+
+double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
+{
+    const tconv_wgmma_parameters *of = &made->parameters;
+    const tile_work work = work_of(made);
+    const double box_rows = made->transposed ? 0 : of->chunk_channels * made->patch_rows * WHOLE_BOX_ROW_CYCLES;
+    const double box = of->box_bytes / (made->transposed ? SWIZZLED_L2_BYTES : WHOLE_BOX_BYTES);
+    const double weights = work.weights / WHOLE_WEIGHT_BYTES, freed = made->transposed ? work.multiply : work.convert;
+    const double load = (WHOLE_LATENCY + fmax(box, box_rows) + freed) / of->boxes;
+    const double slot = of->resident ? 0 : (of->max_row_taps * WHOLE_LATENCY + weights) / of->slots;
+    const double stage = made->transposed ? 0 : (work.convert + work.multiply) / of->stages;
+    const double chunk =
+        fmax(fmax(fmax(work.multiply, work.convert), fmax(load, slot)), fmax(stage, fmax(box + weights, box_rows)));
+    const double handing = made->mode == TCONV_WGMMA_STRICT ? WHOLE_STRICT_CHUNK_CYCLES : WHOLE_CHUNK_CYCLES;
+    const tile_end *end = &WHOLE_END[tconv_wgmma_store_warps(made->mode) - 1];
+    const double store = work.rows * end->row, wait = of->staged_turns == 2 ? 0 : store / 4;
+    const double tile = fmax(of->chunks * (chunk + handing) + end->cycles + wait, store);
+    return tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks) + end->last_share * store;
+}
+
+/* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
+double tconv_wgmma_use(const tconv_layer *layer, const tconv_wgmma_plan *made, int multiprocessors)
+{
+    const tconv_problem *problem = &layer->problem;
+    const double taps = (double)problem->h.kernel * (double)problem->w.kernel * (double)problem->h.out *
+                        (double)problem->w.out / ((double)layer->rows.stride * (double)layer->columns.stride);
+    const double rate = problem->element_size == 2 ? 2048 : 1024, times = made->mode == TCONV_WGMMA_STRICT ? 3 : 1;
+    return times * taps * (double)problem->batch * (double)problem->in_channels * (double)problem->group_out /
+           (rate * multiprocessors * made->cycles);
+}
