@@ -31,7 +31,7 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
     const bool signals = (int)threadIdx.x % (GROUP_WARPS * WARP) == 0;
     const bool has_pixels = layer.unit_pixel[group][0] < layer.patch; /* else it only keeps the rings turning */
     buffer_walk stage(shared.stage_full, shared.stages, layer.stage_bytes, layer.stages);
-    buffer_walk slot(shared.slot_full, shared.slots, layer.slot_bytes, layer.slots);
+    buffer_walk slot(shared.slot_full, shared.slots, layer.slot_taps * layer.slot_bytes, layer.slots);
     ring table = {0, 0}, half = {0, 1};
     char *staged = shared.staged + warp * STAGED_BYTES<typename Mode::Element, N>;
 
@@ -60,31 +60,39 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
 #pragma unroll 1
         for (int chunk = 0; chunk < layer.chunks; chunk++) {
 #pragma unroll 1
-            for (int i = 0; i < taps; i++) {
-                uint32_t shift = 0;
-                if (layer.per_tap || i == 0)
+            for (int left = taps; left > 0; left -= layer.slot_taps) {
+                if (layer.per_tap || left == taps)
                     wait_for_buffer<Mode::STRICT>(stage.barrier, stage.parity, pending);
-                if (!layer.per_tap)
-                    shift = first_shift - tap.row * row_step - tap.column * column_step;
                 wait_for_buffer<Mode::STRICT>(slot.barrier, slot.parity, pending);
+                const int slot_taps = min(left, layer.slot_taps);
+                uint32_t weights = slot.buffer;
+#pragma unroll 1
+                for (int i = 0; i < slot_taps; i++) {
+                    const uint32_t shift =
+                        layer.per_tap ? 0 : first_shift - tap.row * row_step - tap.column * column_step;
 #pragma unroll
-                for (int unit = 0; unit < Mode::UNITS; unit++) {
-                    at.weights[unit] = first_weights[unit] + slot.buffer;
-                    at.pixels[unit] = first_pixels[unit] + stage.buffer + shift;
+                    for (int unit = 0; unit < Mode::UNITS; unit++) {
+                        at.weights[unit] = first_weights[unit] + weights;
+                        at.pixels[unit] = first_pixels[unit] + stage.buffer + shift;
+                    }
+                    if (has_pixels)
+                        multiply_slot<Mode, N>(sums, at, layer.steps, accumulate);
+                    accumulate = 1;
+                    weights += layer.slot_bytes / 16;
+                    tap.next();
                 }
-                if (has_pixels)
-                    multiply_slot<Mode, N>(sums, at, layer.steps, accumulate);
-                pending.release();
-                accumulate = 1;
-                pending.slot = signals ? slot.barrier + EMPTY : 0;
+                pending_release next = {signals ? slot.barrier + EMPTY : 0, 0};
                 slot.next();
-                if (layer.per_tap || i == taps - 1) {
-                    pending.stage = signals ? stage.barrier + EMPTY : 0;
+                if (layer.per_tap || left <= layer.slot_taps) {
+                    next.stage = signals ? stage.barrier + EMPTY : 0;
                     stage.next();
                 }
+                if (!Mode::STRICT && has_pixels)
+                    wait_for_taps_before(slot_taps);
+                pending.release();
+                pending = next;
                 if (Mode::STRICT) /* whose products have been waited for */
                     pending.release();
-                tap.next();
             }
         }
         products_wait<0>();
@@ -121,8 +129,8 @@ __device__ __forceinline__ shared_layout lay_out(const tconv_igemm_parameters &l
     shared.records = records;
     shared.stages = memory;
     shared.slots = shared.stages + layer.stages * layer.stage_bytes;
-    shared.boxes = shared.slots + layer.slots * layer.slot_bytes;
-    shared.staged = buffers + layer.stages * layer.stage_bytes + layer.slots * layer.slot_bytes +
+    shared.boxes = shared.slots + layer.slots * layer.slot_taps * layer.slot_bytes;
+    shared.staged = buffers + layer.stages * layer.stage_bytes + layer.slots * layer.slot_taps * layer.slot_bytes +
                     layer.plane_boxes * layer.plane_box_bytes;
     shared.places = reinterpret_cast<uint32_t *>(shared.staged + staged_bytes);
     return shared;

@@ -15,6 +15,7 @@ constexpr int MAX_BOX = 256;                     /* the copy engine's, of each a
 constexpr int ALIGNMENT = 1024;                  /* of a stage: the swizzle's pattern is as long */
 constexpr int64_t LEAST_COLUMNS = 8;             /* narrower tiles are not tried where there are wider ones */
 
+constexpr int SLOT_PERIOD = 800; /* cycles from a buffer of slots to the next, however little is multiplied */
 constexpr int WARP = 32;
 constexpr int PLANE_BOXES = 2;        /* buffers */
 constexpr int PLANE_BOX_PIXELS = 512; /* of one: as many as a tile covers */
@@ -32,9 +33,9 @@ constexpr int BUFFERS[][2] = {{2, 2}, {2, 3}, {3, 3}, {3, 4}, {4, 4}, {4, 5}, {5
  * that wait equally long for something else the one with fewer products is taken.
  */
 constexpr double LATENCY = 560, HAND_OVER_CYCLES = 900, STORE_BYTES = 32, L2_BYTES = 31, GATHER_BYTES = 2.5,
-                 CONVERT_BYTES = 12, TURN_BYTES = 11, SHARED_BYTES = 128, WRITE_BYTES = 10, SLOT_CYCLES = 60,
-                 STRICT_SLOT_CYCLES = 850, ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 26, TILE_CYCLES = 4000,
-                 ROW_CYCLES = 2.4, FILL_CYCLES = 4000, PRODUCT_SHARE = 0.02;
+                 CONVERT_BYTES = 12, TURN_BYTES = 11, SHARED_BYTES = 128, WRITE_BYTES = 10, STRICT_SLOT_CYCLES = 850,
+                 ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 26, TILE_CYCLES = 4000, ROW_CYCLES = 2.4, FILL_CYCLES = 4000,
+                 PRODUCT_SHARE = 0.02;
 
 int64_t round_up(int64_t value, int64_t multiple)
 {
@@ -204,6 +205,29 @@ void describe_planes(const tconv_layer *layer, const tconv_igemm_choice *choice,
     to->plane_box_bytes = (uint32_t)(choice->images * run * to->row_bytes);
 }
 
+tconv_igemm_divisor divisor_of(int divisor)
+{
+    int log2 = 0; /* rounded up */
+    while ((int64_t)1 << log2 < divisor)
+        log2++;
+    const int shift = 31 + log2;
+    return {divisor, shift, (uint32_t)tconv_ceil_div((int64_t)1 << shift, divisor)};
+}
+
+void describe_divisors(tconv_igemm_parameters *to)
+{
+    to->by_block_tiles = divisor_of(to->block_tiles);
+    to->by_phases = divisor_of(to->row_phases * to->column_phases);
+    to->by_phase_turn = divisor_of(to->phase_turn);
+    to->by_column_phases = divisor_of(to->column_phases);
+    to->by_groups = divisor_of(to->groups);
+    to->by_column_tiles = divisor_of(to->column_tiles);
+    to->by_row_tiles = divisor_of(to->row_tiles);
+    to->by_channel_blocks = divisor_of(to->channel_blocks);
+    to->by_columns = divisor_of(to->flat ? to->flat_columns : to->pitch);
+    to->by_rows = divisor_of(to->flat ? to->flat_rows : to->image_pixels / to->pitch);
+}
+
 bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, int multiprocessors,
                    tconv_igemm_plan *plan)
 {
@@ -257,8 +281,8 @@ bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, i
            (choice->images - 1) * (int64_t)to->image_pixels + (choice->rows - 1) * pitch + choice->columns <= covered;
 }
 
-/* As many buffers as fit beside these of sums that are handed over (0: none are). */
-bool describe_buffers(const tconv_layer *layer, int halves, tconv_igemm_plan *plan)
+/* As many buffers as fit, of slots of so many taps, beside these of sums that are handed over (0: none are). */
+bool describe_buffers(const tconv_layer *layer, int halves, int slot_taps, tconv_igemm_plan *plan)
 {
     tconv_igemm_parameters *to = &plan->parameters;
     const int element = (int)layer->problem.element_size;
@@ -268,9 +292,11 @@ bool describe_buffers(const tconv_layer *layer, int halves, tconv_igemm_plan *pl
                        TCONV_IGEMM_PLACES * sizeof(uint32_t),
                  handed = (size_t)TCONV_IGEMM_GROUPS * halves * tconv_igemm_half_bytes(plan->shape.N, element);
     to->halves = halves;
+    to->slot_taps = slot_taps;
     to->stages = 0;
     for (size_t i = 0; i < sizeof BUFFERS / sizeof BUFFERS[0]; i++) {
-        const size_t bytes = (size_t)BUFFERS[i][0] * to->stage_bytes + (size_t)BUFFERS[i][1] * to->slot_bytes +
+        const size_t bytes = (size_t)BUFFERS[i][0] * to->stage_bytes +
+                             (size_t)BUFFERS[i][1] * slot_taps * to->slot_bytes +
                              (size_t)to->plane_boxes * to->plane_box_bytes + tconv_max(own, handed);
         if (bytes <= (size_t)TCONV_IGEMM_SHARED_MEMORY) {
             to->stages = BUFFERS[i][0];
@@ -284,6 +310,17 @@ bool describe_buffers(const tconv_layer *layer, int halves, tconv_igemm_plan *pl
 int64_t most_slots(const tconv_layer *layer, const tconv_igemm_parameters *of)
 {
     return of->chunks * layer->rows.max_taps * layer->columns.max_taps;
+}
+
+/* Taps that a buffer of slots may hold: more than one where there is little to multiply for each. */
+int most_slot_taps(const tconv_layer *layer, const tconv_igemm_plan *plan)
+{
+    const tconv_igemm_parameters *of = &plan->parameters;
+    const int64_t taps = layer->rows.max_taps * layer->columns.max_taps;
+    const int cycles = of->steps * units_of(&plan->shape) * plan->shape.N / 2;
+    return of->per_tap || plan->mode == TCONV_IGEMM_STRICT || cycles > SLOT_PERIOD
+               ? 1
+               : (int)tconv_min(taps, TCONV_IGEMM_SLOT_TAPS);
 }
 
 /* Cycles in which outputs without a tap are filled, by a launch of its own. */
@@ -322,7 +359,8 @@ double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int mult
         SHARED_BYTES;
     const double add =
         strict ? N * plan->shape.units / 2 * (plan->shape.long_sums ? COMPENSATED_CYCLES : ADD_CYCLES) : 0;
-    const double alone = products / groups * N / 2 + (strict ? STRICT_SLOT_CYCLES : SLOT_CYCLES) + add;
+    const double alone =
+        strict ? products / groups * N / 2 + STRICT_SLOT_CYCLES + add : (double)SLOT_PERIOD / of->slot_taps;
     const double multiply = fmax(fmax(products * N / 2, memory), alone);
     /* Of a stage: what the loading warps do, and what the copy engine brings. */
     const double own = !of->by_boxes        ? bytes / GATHER_BYTES
@@ -333,7 +371,7 @@ double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int mult
     const double load = own + box / L2_BYTES;
     const double traffic = box / L2_BYTES / stage_taps + of->slot_bytes / L2_BYTES;
     const double stage_wait = (LATENCY + load + stage_taps * (traffic + multiply)) / of->stages / stage_taps;
-    const double slot_wait = (LATENCY + traffic + multiply) / of->slots;
+    const double slot_wait = (LATENCY / of->slot_taps + traffic + multiply) / of->slots;
     const double slot = fmax(fmax(multiply, traffic), fmax(fmax(stage_wait, slot_wait), own / stage_taps));
     const double stored = (double)tconv_min(of->covered, of->patch) * of->tile_blocks * TCONV_IGEMM_M *
                           (double)layer->problem.element_size;
@@ -444,13 +482,15 @@ bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *ch
     int halves = plan->parameters.hands_over ? TCONV_IGEMM_HALVES : 0;
     tconv_igemm_plan with = *plan;
     do {
-        if (describe_buffers(layer, halves, &with)) {
-            with.cycles = estimate(layer, &with, multiprocessors);
-            if (plan->cycles == 0 || with.cycles < plan->cycles)
-                *plan = with;
-        }
+        for (int slot_taps = 1; slot_taps <= most_slot_taps(layer, plan); slot_taps++)
+            if (describe_buffers(layer, halves, slot_taps, &with)) {
+                with.cycles = estimate(layer, &with, multiprocessors);
+                if (plan->cycles == 0 || with.cycles < plan->cycles)
+                    *plan = with;
+            }
         halves /= 2;
     } while (halves > 0);
+    describe_divisors(&plan->parameters);
     plan->use = plan->cycles > 0 ? use_of(layer, plan, multiprocessors) : 0;
     return plan->cycles > 0;
 }
