@@ -108,6 +108,7 @@ struct tconv_igemm_parameters {
     int covered;        /* pixels that the units have, each once */
     int bias_outputs;   /* output channels that follow one another and share an element of bias */
     bool store_vectors; /* NHWC: whether 16 bytes of channels can be stored at once; paired: two columns */
+    int tables;         /* of outputs, each of what is covered */
     bool hands_over;    /* warps of their own store the sums, else those that multiply do */
     int halves;         /* buffers of each warpgroup for that */
     int slot_taps;      /* of a buffer, at most */

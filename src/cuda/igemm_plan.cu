@@ -297,15 +297,17 @@ bool describe_buffers(const tconv_layer *layer, int halves, int slot_taps, tconv
     /* What warps stage themselves, and the table of places, is needed in any case: src may lie so that the copy engine cannot
      * read it. */
     const size_t own = (size_t)4 * TCONV_IGEMM_GROUPS * tconv_igemm_staged_bytes(plan->shape.N, element) +
-                       TCONV_IGEMM_PLACES * sizeof(uint32_t),
+                       (size_t)tconv_min(to->patch, TCONV_IGEMM_PLACES) * sizeof(uint32_t),
                  handed = (size_t)TCONV_IGEMM_GROUPS * halves * tconv_igemm_half_bytes(plan->shape.N, element);
+    to->tables = halves > 0 ? 3 : 2; /* the one that is stored is another than the one that is multiplied */
+    const size_t fixed = (size_t)to->plane_boxes * to->plane_box_bytes +
+                         (size_t)to->tables * to->covered * sizeof(int64_t) + tconv_max(own, handed);
     to->halves = halves;
     to->slot_taps = slot_taps;
     to->stages = 0;
     for (size_t i = 0; i < sizeof BUFFERS / sizeof BUFFERS[0]; i++) {
-        const size_t bytes = (size_t)BUFFERS[i][0] * to->stage_bytes +
-                             (size_t)BUFFERS[i][1] * slot_taps * to->slot_bytes +
-                             (size_t)to->plane_boxes * to->plane_box_bytes + tconv_max(own, handed);
+        const size_t bytes =
+            (size_t)BUFFERS[i][0] * to->stage_bytes + (size_t)BUFFERS[i][1] * slot_taps * to->slot_bytes + fixed;
         if (bytes <= (size_t)TCONV_IGEMM_SHARED_MEMORY) {
             to->stages = BUFFERS[i][0];
             to->slots = BUFFERS[i][1];

@@ -227,7 +227,7 @@ __device__ __forceinline__ void find_outputs(const tconv_igemm_parameters &layer
     ring table = {0, 1};
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
-        int64_t *outputs = shared.outputs + table.at * TCONV_IGEMM_MAX_PIXELS;
+        int64_t *outputs = shared.outputs + table.at * layer.covered;
         barrier_wait(shared.outputs_empty + 8 * table.at, table.parity);
         fill_record<Element>(layer, tile, shared.records[table.at], lane);
         if (layer.across > 0)
@@ -237,7 +237,7 @@ __device__ __forceinline__ void find_outputs(const tconv_igemm_parameters &layer
         __syncwarp();
         if (lane % WARP == 0)
             barrier_arrive(shared.outputs_full + 8 * table.at);
-        table.next(TABLES);
+        table.next(layer.tables);
     }
 }
 

@@ -16,7 +16,7 @@ constexpr int WARP = 32, GROUP_WARPS = 4, CONSUMER_WARPS = TCONV_IGEMM_GROUPS * 
 constexpr int LOADERS = 4;
 constexpr int BOX_WARP = LOADERS, SLOT_WARP = LOADERS + 1, FIRST_ADDRESS_WARP = LOADERS + 2, ADDRESS_WARPS = 2;
 constexpr int GROUP_STORERS = LOADERS / TCONV_IGEMM_GROUPS; /* of the loaders, where these have nothing to load */
-constexpr int TABLES = 3; /* of outputs: of the tile that is stored, the one that is multiplied, the next */
+constexpr int TABLES = 3; /* of outputs, and records, at most: one is stored, one multiplied, one made */
 constexpr uint32_t PRODUCT_BYTES = TCONV_IGEMM_M * TCONV_IGEMM_STEP; /* one plane of the weights of one product */
 constexpr uint32_t PRODUCT_HALF = TCONV_IGEMM_M * TCONV_IGEMM_QUAD;  /* of it, of one quad */
 
