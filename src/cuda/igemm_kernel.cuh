@@ -81,16 +81,15 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
                     weights += layer.slot_bytes / 16;
                     tap.next();
                 }
-                pending_release next = {signals ? slot.barrier + EMPTY : 0, 0};
-                slot.next();
-                if (layer.per_tap || left <= layer.slot_taps) {
-                    next.stage = signals ? stage.barrier + EMPTY : 0;
-                    stage.next();
-                }
                 if (!Mode::STRICT && has_pixels)
                     wait_for_taps_before(slot_taps);
-                pending.release();
-                pending = next;
+                pending.release(); /* before anything else: who fills these may be waiting */
+                pending.slot = signals ? slot.barrier + EMPTY : 0;
+                slot.next();
+                if (layer.per_tap || left <= layer.slot_taps) {
+                    pending.stage = signals ? stage.barrier + EMPTY : 0;
+                    stage.next();
+                }
                 if (Mode::STRICT) /* whose products have been waited for */
                     pending.release();
             }
