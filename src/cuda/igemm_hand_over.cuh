@@ -136,8 +136,7 @@ __device__ __forceinline__ void store_halves(const tconv_igemm_parameters &layer
                 continue;
             const int block = layer.unit_block[group][unit], channels = min(TCONV_IGEMM_M, tile.channels[block]);
             char *dst = static_cast<char *>(layer.dst) + tile.offset[block];
-            const int64_t *outputs =
-                shared.outputs + table.at * TCONV_IGEMM_MAX_PIXELS + layer.unit_output[group][unit];
+            const int64_t *outputs = shared.outputs + table.at * layer.covered + layer.unit_output[group][unit];
 #pragma unroll 1
             for (int i = 0; i < 2; i++, outputs += N / 2) {
                 const uint32_t buffer = buffers.first + half.at * buffers.bytes;
@@ -155,7 +154,7 @@ __device__ __forceinline__ void store_halves(const tconv_igemm_parameters &layer
         __syncwarp();
         if (lane == 0)
             barrier_arrive(shared.outputs_empty + 8 * table.at);
-        table.next(TABLES);
+        table.next(layer.tables);
     }
 }
 

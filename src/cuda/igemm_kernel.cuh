@@ -32,7 +32,7 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
     const bool signals = (int)threadIdx.x % (GROUP_WARPS * WARP) == 0;
     const bool has_pixels = layer.unit_pixel[group][0] < layer.patch; /* else it only keeps the rings turning */
     buffer_walk stage(shared.stage_full, shared.stages, layer.stage_bytes, layer.stages);
-    buffer_walk slot(shared.slot_full, shared.slots, layer.slot_bytes, layer.slots);
+    buffer_walk slot(shared.slot_full, shared.slots, layer.slot_taps * layer.slot_bytes, layer.slots);
     ring table = {0, 0}, half = {0, 1};
     char *staged = shared.staged + warp * STAGED_BYTES<typename Mode::Element, N>;
 
@@ -61,31 +61,38 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
 #pragma unroll 1
         for (int chunk = 0; chunk < layer.chunks; chunk++) {
 #pragma unroll 1
-            for (int i = 0; i < taps; i++) {
-                uint32_t shift = 0;
-                if (layer.per_tap || i == 0)
+            for (int left = taps; left > 0; left -= layer.slot_taps) {
+                if (layer.per_tap || left == taps)
                     wait_for_buffer<Mode::STRICT>(stage.barrier, stage.parity, pending);
-                if (!layer.per_tap)
-                    shift = first_shift - tap.row * row_step - tap.column * column_step;
                 wait_for_buffer<Mode::STRICT>(slot.barrier, slot.parity, pending);
+                const int slot_taps = min(left, layer.slot_taps);
+                uint32_t weights = slot.buffer;
+#pragma unroll 1
+                for (int i = 0; i < slot_taps; i++) {
+                    const uint32_t shift =
+                        layer.per_tap ? 0 : first_shift - tap.row * row_step - tap.column * column_step;
 #pragma unroll
-                for (int unit = 0; unit < Mode::UNITS; unit++) {
-                    at.weights[unit] = first_weights[unit] + slot.buffer;
-                    at.pixels[unit] = first_pixels[unit] + stage.buffer + shift;
+                    for (int unit = 0; unit < Mode::UNITS; unit++) {
+                        at.weights[unit] = first_weights[unit] + weights;
+                        at.pixels[unit] = first_pixels[unit] + stage.buffer + shift;
+                    }
+                    if (has_pixels)
+                        multiply_slot<Mode, N>(sums, at, layer.steps, accumulate);
+                    accumulate = 1;
+                    weights += layer.slot_bytes / 16;
+                    tap.next();
                 }
-                if (has_pixels)
-                    multiply_slot<Mode, N>(sums, at, layer.steps, accumulate);
-                pending.release();
-                accumulate = 1;
+                if (!Mode::STRICT && has_pixels)
+                    wait_for_taps_before(slot_taps);
+                pending.release(); /* before anything else: who fills these may be waiting */
                 pending.slot = signals ? slot.barrier + EMPTY : 0;
                 slot.next();
-                if (layer.per_tap || i == taps - 1) {
+                if (layer.per_tap || left <= layer.slot_taps) {
                     pending.stage = signals ? stage.barrier + EMPTY : 0;
                     stage.next();
                 }
                 if (Mode::STRICT) /* whose products have been waited for */
                     pending.release();
-                tap.next();
             }
         }
         products_wait<0>();
@@ -93,18 +100,16 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
         if (layer.hands_over)
             hand_over<Mode, N>(layer, shared, sums.of, tile, half, warp, lane);
         else
-            store_sums<Mode, N>(layer, sums.of, tile, shared.outputs + table.at * TCONV_IGEMM_MAX_PIXELS, staged, warp,
-                                lane);
+            store_sums<Mode, N>(layer, sums.of, tile, shared.outputs + table.at * layer.covered, staged, warp, lane);
         __syncwarp();
         if (lane == 0)
             barrier_arrive(shared.outputs_empty + 8 * table.at);
-        table.next(TABLES);
+        table.next(layer.tables);
     }
 }
 
 __device__ __forceinline__ shared_layout lay_out(const tconv_igemm_parameters &layer, uint64_t *barriers,
-                                                 int64_t *outputs, tile_record *records, int staged_bytes,
-                                                 char *buffers)
+                                                 tile_record *records, int staged_bytes, char *buffers)
 {
     const uint32_t each = 8 * TCONV_IGEMM_STAGES, first = shared_address(barriers), memory = shared_address(buffers);
     shared_layout shared;
@@ -118,13 +123,14 @@ __device__ __forceinline__ shared_layout lay_out(const tconv_igemm_parameters &l
     shared.outputs_empty = shared.outputs_full + 8 * TABLES;
     shared.staged_full = shared.outputs_empty + 8 * TABLES;
     shared.staged_empty = shared.staged_full + 8 * TCONV_IGEMM_GROUPS * TCONV_IGEMM_HALVES;
-    shared.outputs = outputs;
     shared.records = records;
     shared.stages = memory;
     shared.slots = shared.stages + layer.stages * layer.stage_bytes;
-    shared.boxes = shared.slots + layer.slots * layer.slot_bytes;
-    shared.staged = buffers + layer.stages * layer.stage_bytes + layer.slots * layer.slot_bytes +
-                    layer.plane_boxes * layer.plane_box_bytes;
+    shared.boxes = shared.slots + layer.slots * layer.slot_taps * layer.slot_bytes;
+    char *tables = buffers + layer.stages * layer.stage_bytes + layer.slots * layer.slot_taps * layer.slot_bytes +
+                   layer.plane_boxes * layer.plane_box_bytes;
+    shared.outputs = reinterpret_cast<int64_t *>(tables);
+    shared.staged = tables + layer.tables * layer.covered * sizeof *shared.outputs;
     shared.places = reinterpret_cast<uint32_t *>(shared.staged + staged_bytes);
     return shared;
 }
@@ -164,10 +170,9 @@ __global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_ige
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) char buffers[];
     __shared__ __align__(8) uint64_t barriers[BARRIERS];
-    __shared__ int64_t outputs[TABLES * TCONV_IGEMM_MAX_PIXELS];
     __shared__ tile_record records[TABLES];
     const shared_layout shared =
-        lay_out(layer, barriers, outputs, records, CONSUMER_WARPS * STAGED_BYTES<typename Mode::Element, N>, buffers);
+        lay_out(layer, barriers, records, CONSUMER_WARPS * STAGED_BYTES<typename Mode::Element, N>, buffers);
     /* Through a shuffle, so that the compiler knows that it is one number for the warp. */
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0)

@@ -6,7 +6,7 @@
  * phase. A tile is 1, 2 or 4 blocks by a box of positions (images x rows x columns). A unit is one block by N positions that
  * follow one another in the tile, borders included. A chunk is the input channels whose bytes are one row of a pixel in shared
  * memory; a stage is a box of pixels of a chunk: of all taps (the positions' input, borders included) or of one tap. A slot is
- * the weights of the tile's blocks for one tap and chunk.
+ * the weights of the tile's blocks for one tap and chunk; a buffer may hold those of several taps.
  */
 #ifndef TCONV_CUDA_IGEMM_KERNELS_H
 #define TCONV_CUDA_IGEMM_KERNELS_H
@@ -18,6 +18,7 @@
 #define TCONV_IGEMM_M          64
 #define TCONV_IGEMM_GROUPS     2   /* warpgroups that multiply */
 #define TCONV_IGEMM_UNITS      2   /* of each, at most */
+#define TCONV_IGEMM_SLOT_TAPS  4   /* of a buffer of slots, at most */
 #define TCONV_IGEMM_BLOCKS     4   /* of a tile, at most */
 #define TCONV_IGEMM_ROW        8   /* pixels that lie side by side in any case in an operand */
 #define TCONV_IGEMM_THREADS    512 /* with those that load, convert and find outputs */
@@ -54,6 +55,12 @@ constexpr int tconv_igemm_half_bytes(int N, int element_size)
     return N / 2 * TCONV_IGEMM_M * element_size;
 }
 
+/* What the kernel divides by: the quotient of a number below 2^31 is number * factor >> shift. */
+struct tconv_igemm_divisor {
+    int divisor, shift;
+    uint32_t factor;
+};
+
 struct tconv_igemm_phase {
     int taps, first_tap /* taps of the phases before it */, first_shift, residue, outputs;
 };
@@ -88,7 +95,10 @@ struct tconv_igemm_parameters {
     int row_phases, column_phases, row_step, column_step; /* step: shift from a tap to the next */
     int phase_turn; /* tiles of all phases after which their order is turned by one */
     int row_stride, column_stride, column_taps /* of all phases */;
-    int64_t group_slots; /* of one group of channels */
+    tconv_igemm_divisor by_block_tiles, by_phases, by_phase_turn, by_column_phases, by_groups, by_column_tiles,
+        by_row_tiles, by_channel_blocks;
+    tconv_igemm_divisor by_columns, by_rows; /* of what a tile's pixels lie in: an image of a stage or, flat, of src */
+    int64_t group_slots;                     /* of one group of channels */
     int groups;
 
     int unit_block[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS];  /* of the tile's */
@@ -99,8 +109,10 @@ struct tconv_igemm_parameters {
     int bias_outputs;   /* output channels that follow one another and share an element of bias */
     int together;       /* NCHW: neighbouring rows of M that are columns of a channel */
     bool store_vectors; /* NHWC: whether 16 bytes of channels can be stored at once; paired, together: columns */
+    int tables;         /* of outputs, each of what is covered */
     bool hands_over;    /* warps of their own store the sums, else those that multiply do */
     int halves;         /* buffers of each warpgroup for that */
+    int slot_taps;      /* of a buffer, at most */
     int stages, slots,
         plane_boxes; /* buffers; plane_boxes: of NCHW as it is, from which the loading warps fill stages */
     uint32_t plane_box_bytes;

@@ -76,19 +76,24 @@ __device__ __forceinline__ void copy_slots(const tconv_igemm_parameters &layer, 
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
         const tconv_igemm_phase &row = layer.rows[tile.row_phase], &column = layer.columns[tile.column_phase];
-        const int slots = layer.chunks * row.taps * column.taps;
+        const int taps = row.taps * column.taps;
         const int taps_before = row.first_tap * layer.column_taps + row.taps * column.first_tap;
         const int64_t first = tile.group * layer.group_slots + (int64_t)taps_before * layer.chunks * layer.block_tiles +
-                              (int64_t)(tile.first_block / layer.tile_blocks) * slots;
+                              (int64_t)(tile.first_block / layer.tile_blocks) * layer.chunks * taps;
         const char *from = static_cast<const char *>(layer.weights) + first * layer.slot_bytes;
-        /* Unrolled, ptxas 13.0 drops the upper half of an address. */
 #pragma unroll 1
-        for (int i = 0; i < slots; i++, from += layer.slot_bytes) {
-            const uint32_t full = shared.slot_full + 8 * slot.at;
-            barrier_wait(shared.slot_empty + 8 * slot.at, slot.parity);
-            barrier_arrive_expecting(full, layer.slot_bytes);
-            copy_bulk(shared.slots + slot.at * layer.slot_bytes, from, layer.slot_bytes, full);
-            slot.next(layer.slots);
+        for (int chunk = 0; chunk < layer.chunks; chunk++) {
+            /* Unrolled, ptxas 13.0 drops the upper half of an address. */
+#pragma unroll 1
+            for (int left = taps; left > 0; left -= layer.slot_taps) {
+                const uint32_t full = shared.slot_full + 8 * slot.at;
+                const uint32_t bytes = min(left, layer.slot_taps) * layer.slot_bytes;
+                barrier_wait(shared.slot_empty + 8 * slot.at, slot.parity);
+                barrier_arrive_expecting(full, bytes);
+                copy_bulk(shared.slots + slot.at * layer.slot_taps * layer.slot_bytes, from, bytes, full);
+                from += bytes;
+                slot.next(layer.slots);
+            }
         }
     }
 }

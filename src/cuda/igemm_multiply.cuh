@@ -32,7 +32,7 @@ __device__ __forceinline__ uint64_t swizzled_operand(uint32_t low, uint32_t high
     return (uint64_t)high << 32 | low;
 }
 
-/* steps products of each unit. */
+/* steps products of each unit: a group of their own. */
 template <class Mode, int N, int steps>
 __device__ __forceinline__ void multiply(float (&sums)[Mode::UNITS][N / 2], const factors<Mode> &at, int accumulate)
 {
@@ -45,7 +45,20 @@ __device__ __forceinline__ void multiply(float (&sums)[Mode::UNITS][N / 2], cons
             Product::add(sums[unit], operand(at.weights[unit] + i * WEIGHTS_STEP<Mode>),
                          swizzled_operand(at.pixels[unit] + i * PIXELS_STEP, at.pixels_high), i > 0 ? 1 : accumulate);
     products_commit();
-    products_wait<1>();
+}
+
+/* Waits for all but the last `taps` groups. */
+__device__ __forceinline__ void wait_for_taps_before(int taps)
+{
+    static_assert(TCONV_IGEMM_SLOT_TAPS == 4, "one case for each");
+    if (taps == 1)
+        products_wait<1>();
+    else if (taps == 2)
+        products_wait<2>();
+    else if (taps == 3)
+        products_wait<3>();
+    else
+        products_wait<4>();
 }
 
 /* A thread's sums and, in strict f32, what they have lost. */

@@ -23,18 +23,27 @@ constexpr int PLANE_BOX_PIXELS = 512; /* of one: as many as a tile covers */
 constexpr int BUFFERS[][2] = {{2, 2}, {2, 3}, {3, 3}, {3, 4}, {4, 4}, {4, 5}, {5, 6}, {6, 6}, {7, 8}, {8, 8}};
 
 /*
- * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the second-level
- * cache to each multiprocessor when all load; of the loading warps that bring src themselves, round or split it, or turn
- * planes into pixels; of shared memory; of the memory's writes to each multiprocessor; what a slot costs a warpgroup beside
- * its products, and what adding up each of its sums does in strict f32, plainly and with compensation; at the end of a tile,
- * until it is stored, and of NCHW for each 32 outputs more; of a second launch. Fitted to the times of 45 layers in both
- * layouts and three kinds of arithmetic. Last the share of its products that a tile's time is longer by, so that of two tiles
- * that wait equally long for something else the one with fewer products is taken.
+ * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the loading warps
+ * that bring src themselves, split it, or turn planes into pixels; what a slot costs a warpgroup beside its products, and what
+ * adding up each of its sums does in strict f32, plainly and with compensation; at the end of a tile, until it is stored, and
+ * of NCHW for each 32 outputs more; of a second launch.
  */
-constexpr double LATENCY = 560, HAND_OVER_CYCLES = 900, STORE_BYTES = 32, L2_BYTES = 31, GATHER_BYTES = 2.5,
-                 CONVERT_BYTES = 12, TURN_BYTES = 11, SHARED_BYTES = 128, WRITE_BYTES = 10, SLOT_CYCLES = 60,
+constexpr double LATENCY = 560, GATHER_BYTES = 2.5, CONVERT_BYTES = 12, TURN_BYTES = 11, SLOT_CYCLES = 60,
                  STRICT_SLOT_CYCLES = 850, ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 26, TILE_CYCLES = 4000,
-                 ROW_CYCLES = 2.4, FILL_CYCLES = 4000, PRODUCT_SHARE = 0.02;
+                 ROW_CYCLES = 2.4, FILL_CYCLES = 4000;
+/* Where sums are handed over: at the end of a tile, until they are, and for each block; what is stored a cycle; the cycles
+ * from a buffer of slots to the next, however little is multiplied. */
+constexpr double HAND_OVER_CYCLES = 2100, BLOCK_CYCLES = 100, STORE_BYTES = 29, SLOT_PERIOD = 745;
+
+/* Of the second-level cache to each multiprocessor when all load; of shared memory; of the memory's writes to each
+ * multiprocessor; the share of its products that a tile's time is longer by, so that of two tiles that wait equally long for
+ * something else the one with fewer products is taken; the buffers of slots of which nothing is to be had. */
+struct estimate_rates {
+    double l2_bytes, shared_bytes, write_bytes, product_share, kept_slots;
+};
+/* Fitted to the times of 45 layers in both layouts and three kinds of arithmetic; where sums are handed over, to 1,000 tiles
+ * of 25 layers, so that the tiles that are chosen are those that took the least time. */
+constexpr estimate_rates RATES = {31, 128, 10, 0.02, 0}, HAND_OVER_RATES = {74, 158, 8.7, 0.1, 0.5};
 
 int64_t round_up(int64_t value, int64_t multiple)
 {
@@ -210,6 +219,29 @@ void describe_planes(const tconv_layer *layer, const tconv_igemm_choice *choice,
     to->plane_box_bytes = (uint32_t)(choice->images * run * to->row_bytes);
 }
 
+tconv_igemm_divisor divisor_of(int divisor)
+{
+    int log2 = 0; /* rounded up */
+    while ((int64_t)1 << log2 < divisor)
+        log2++;
+    const int shift = 31 + log2;
+    return {divisor, shift, (uint32_t)tconv_ceil_div((int64_t)1 << shift, divisor)};
+}
+
+void describe_divisors(tconv_igemm_parameters *to)
+{
+    to->by_block_tiles = divisor_of(to->block_tiles);
+    to->by_phases = divisor_of(to->row_phases * to->column_phases);
+    to->by_phase_turn = divisor_of(to->phase_turn);
+    to->by_column_phases = divisor_of(to->column_phases);
+    to->by_groups = divisor_of(to->groups);
+    to->by_column_tiles = divisor_of(to->column_tiles);
+    to->by_row_tiles = divisor_of(to->row_tiles);
+    to->by_channel_blocks = divisor_of(to->channel_blocks);
+    to->by_columns = divisor_of(to->flat ? to->flat_columns : to->pitch);
+    to->by_rows = divisor_of(to->flat ? to->flat_rows : to->image_pixels / to->pitch);
+}
+
 bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, int multiprocessors,
                    tconv_igemm_plan *plan)
 {
@@ -263,21 +295,25 @@ bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, i
            (choice->images - 1) * (int64_t)to->image_pixels + (choice->rows - 1) * pitch + choice->columns <= covered;
 }
 
-/* As many buffers as fit beside these of sums that are handed over (0: none are). */
-bool describe_buffers(const tconv_layer *layer, int halves, tconv_igemm_plan *plan)
+/* As many buffers as fit, of slots of so many taps, beside these of sums that are handed over (0: none are). */
+bool describe_buffers(const tconv_layer *layer, int halves, int slot_taps, tconv_igemm_plan *plan)
 {
     tconv_igemm_parameters *to = &plan->parameters;
     const int element = (int)layer->problem.element_size;
     /* What warps stage themselves, and the table of places, is needed in any case: src may lie so that the copy engine cannot
      * read it. */
     const size_t own = (size_t)4 * TCONV_IGEMM_GROUPS * tconv_igemm_staged_bytes(plan->shape.N, element) +
-                       TCONV_IGEMM_PLACES * sizeof(uint32_t),
+                       (size_t)tconv_min(to->patch, TCONV_IGEMM_PLACES) * sizeof(uint32_t),
                  handed = (size_t)TCONV_IGEMM_GROUPS * halves * tconv_igemm_half_bytes(plan->shape.N, element);
+    to->tables = halves > 0 ? 3 : 2; /* the one that is stored is another than the one that is multiplied */
+    const size_t fixed = (size_t)to->plane_boxes * to->plane_box_bytes +
+                         (size_t)to->tables * to->covered * sizeof(int64_t) + tconv_max(own, handed);
     to->halves = halves;
+    to->slot_taps = slot_taps;
     to->stages = 0;
     for (size_t i = 0; i < sizeof BUFFERS / sizeof BUFFERS[0]; i++) {
-        const size_t bytes = (size_t)BUFFERS[i][0] * to->stage_bytes + (size_t)BUFFERS[i][1] * to->slot_bytes +
-                             (size_t)to->plane_boxes * to->plane_box_bytes + tconv_max(own, handed);
+        const size_t bytes =
+            (size_t)BUFFERS[i][0] * to->stage_bytes + (size_t)BUFFERS[i][1] * slot_taps * to->slot_bytes + fixed;
         if (bytes <= (size_t)TCONV_IGEMM_SHARED_MEMORY) {
             to->stages = BUFFERS[i][0];
             to->slots = BUFFERS[i][1];
@@ -292,6 +328,25 @@ int64_t most_slots(const tconv_layer *layer, const tconv_igemm_parameters *of)
     return of->chunks * layer->rows.max_taps * layer->columns.max_taps;
 }
 
+/* The taps of the phase with the fewest. */
+int64_t least_taps(const tconv_phase_table *table)
+{
+    int64_t least = table->max_taps;
+    for (int64_t i = 0; i < table->count; i++)
+        least = tconv_min(least, table->phases[i].taps);
+    return least;
+}
+
+/* Taps that a buffer of slots may hold: more than one where there is little to multiply for each, but no more than every
+ * phase has. */
+int most_slot_taps(const tconv_layer *layer, const tconv_igemm_plan *plan)
+{
+    const tconv_igemm_parameters *of = &plan->parameters;
+    const int64_t taps = least_taps(&layer->rows) * least_taps(&layer->columns);
+    const int cycles = of->steps * units_of(&plan->shape) * plan->shape.N / 2;
+    return of->per_tap || !of->hands_over || cycles > SLOT_PERIOD ? 1 : (int)tconv_min(taps, TCONV_IGEMM_SLOT_TAPS);
+}
+
 /* Cycles in which outputs without a tap are filled, by a launch of its own. */
 double fill_cycles(const tconv_layer *layer, int multiprocessors)
 {
@@ -304,7 +359,13 @@ double fill_cycles(const tconv_layer *layer, int multiprocessors)
     const double pixels = (double)problem->h.out * (double)problem->w.out - (double)outputs[0] * (double)outputs[1];
     const double bytes =
         pixels * (double)problem->batch * (double)problem->out_channels * (double)problem->element_size;
-    return bytes > 0 ? FILL_CYCLES + bytes / (WRITE_BYTES * multiprocessors) : 0;
+    return bytes > 0 ? FILL_CYCLES + bytes / (RATES.write_bytes * multiprocessors) : 0;
+}
+
+/* What takes the longest, and somewhat more for each that takes nearly as long. */
+double together(double a, double b, double c, double d)
+{
+    return sqrt(sqrt(a * a * a * a + b * b * b * b + c * c * c * c + d * d * d * d));
 }
 
 /*
@@ -319,16 +380,18 @@ double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int mult
     const double N = plan->shape.N, units = groups * plan->shape.units;
     const double phases = of->merged ? 1 : (double)of->row_phases * of->column_phases;
     const double taps = of->merged ? 1 : (double)(layer->problem.h.kernel * layer->problem.w.kernel) / phases;
-    const double stage_taps = of->per_tap ? 1 : taps;
+    const double stage_taps = of->per_tap ? 1 : taps, slot_taps = taps / ceil(taps / of->slot_taps);
+    const estimate_rates &rates = of->hands_over ? HAND_OVER_RATES : RATES;
     /* Of a slot: the tensor cores; the shared memory that they and the copies use; one warpgroup by itself, which in strict
      * f32 adds while it does not multiply. */
     const double products = of->steps * units * (strict ? 3 : 1), bytes = (double)of->patch * of->row_bytes;
     const double memory =
         (products * (TCONV_IGEMM_M + N) * TCONV_IGEMM_STEP + of->slot_bytes + bytes * (strict ? 4 : 1) / stage_taps) /
-        SHARED_BYTES;
+        rates.shared_bytes;
     const double add =
         strict ? N * plan->shape.units / 2 * (plan->shape.long_sums ? COMPENSATED_CYCLES : ADD_CYCLES) : 0;
-    const double alone = products / groups * N / 2 + (strict ? STRICT_SLOT_CYCLES : SLOT_CYCLES) + add;
+    const double alone = of->hands_over ? SLOT_PERIOD / slot_taps
+                                        : products / groups * N / 2 + (strict ? STRICT_SLOT_CYCLES : SLOT_CYCLES) + add;
     const double multiply = fmax(fmax(products * N / 2, memory), alone);
     /* Of a stage: what the loading warps do, and what the copy engine brings. */
     const double own = !of->by_boxes        ? bytes / GATHER_BYTES
@@ -336,21 +399,26 @@ double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int mult
                        : strict             ? bytes / CONVERT_BYTES
                                             : 0;
     const double box = !of->by_boxes ? 0 : of->channels_last ? bytes : of->plane_box_bytes * stage_taps / taps;
-    const double load = own + box / L2_BYTES;
-    const double traffic = box / L2_BYTES / stage_taps + of->slot_bytes / L2_BYTES;
+    const double load = own + box / rates.l2_bytes;
+    const double traffic = box / rates.l2_bytes / stage_taps + of->slot_bytes / rates.l2_bytes;
     const double stage_wait = (LATENCY + load + stage_taps * (traffic + multiply)) / of->stages / stage_taps;
-    const double slot_wait = (LATENCY + traffic + multiply) / of->slots;
-    const double slot = fmax(fmax(multiply, traffic), fmax(fmax(stage_wait, slot_wait), own / stage_taps));
-    const double stored = (double)tconv_min(of->covered, of->patch) * of->tile_blocks * TCONV_IGEMM_M *
-                          (double)layer->problem.element_size;
-    const double rows = of->channels_last ? 0 : stored / (double)layer->problem.element_size / WARP;
-    const double handed =
-        (double)groups * of->halves * tconv_igemm_half_bytes(plan->shape.N, (int)layer->problem.element_size);
-    const double end =
-        of->hands_over ? HAND_OVER_CYCLES + fmax(0, stored - handed) / STORE_BYTES : TILE_CYCLES + rows * ROW_CYCLES;
-    const double last = of->hands_over ? stored / STORE_BYTES : 0;
-    const double tile =
-        fmax(of->chunks * taps * slot + end, stored / WRITE_BYTES) + of->chunks * taps * multiply * PRODUCT_SHARE;
+    const double slot_wait = (LATENCY / slot_taps + traffic + multiply) / (of->slots - rates.kept_slots);
+    const double slot = of->hands_over
+                            ? together(multiply, traffic, stage_wait, slot_wait)
+                            : fmax(fmax(multiply, traffic), fmax(fmax(stage_wait, slot_wait), own / stage_taps));
+    const double element = (double)layer->problem.element_size;
+    const int64_t pixels = of->across > 0 ? of->covered : tconv_min(of->covered, of->patch);
+    const double sums = (double)pixels * of->tile_blocks * TCONV_IGEMM_M * element;
+    double end = TILE_CYCLES + (of->channels_last ? 0 : sums / element / WARP * ROW_CYCLES), last = 0, stored = sums;
+    if (of->hands_over) {
+        const double handed = (double)groups * of->halves * tconv_igemm_half_bytes(plan->shape.N, (int)element);
+        end = HAND_OVER_CYCLES + of->tile_blocks * BLOCK_CYCLES + fmax(0, sums - handed) / STORE_BYTES;
+        last = sums / STORE_BYTES;
+        stored = sums * of->group_out / ((double)of->channel_blocks * TCONV_IGEMM_M);
+    }
+    const double roles = of->chunks * taps * slot + end, writes = stored / rates.write_bytes;
+    const double tile = (of->hands_over ? together(roles, writes, 0, 0) : fmax(roles, writes)) +
+                        of->chunks * taps * multiply * rates.product_share;
     return tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + last + LATENCY +
            fill_cycles(layer, multiprocessors);
 }
@@ -451,6 +519,8 @@ bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *ch
     plan->mode = tconv_igemm_mode_of(layer);
     plan->shape = tconv_igemm_shapes_of(plan->mode)[choice->shape];
     describe_layer(layer, plan);
+    if (plan->shape.N % TCONV_IGEMM_M != 0 && !plan->parameters.hands_over)
+        return false; /* 96 pixels: timed there alone */
     describe_units(layer, choice, plan);
     if (!describe_tile(layer, choice, multiprocessors, plan) ||
         (!plan->shape.long_sums && most_slots(layer, &plan->parameters) > TCONV_IGEMM_MAX_SLOTS))
@@ -459,13 +529,15 @@ bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *ch
     int halves = plan->parameters.hands_over ? TCONV_IGEMM_HALVES : 0;
     tconv_igemm_plan with = *plan;
     do {
-        if (describe_buffers(layer, halves, &with)) {
-            with.cycles = estimate(layer, &with, multiprocessors);
-            if (plan->cycles == 0 || with.cycles < plan->cycles)
-                *plan = with;
-        }
+        for (int slot_taps = 1; slot_taps <= most_slot_taps(layer, plan); slot_taps++)
+            if (describe_buffers(layer, halves, slot_taps, &with)) {
+                with.cycles = estimate(layer, &with, multiprocessors);
+                if (plan->cycles == 0 || with.cycles < plan->cycles)
+                    *plan = with;
+            }
         halves /= 2;
     } while (halves > 0);
+    describe_divisors(&plan->parameters);
     plan->use = plan->cycles > 0 ? use_of(layer, plan, multiprocessors) : 0;
     return plan->cycles > 0;
 }

@@ -4,7 +4,7 @@
 
 #include "igemm_kernels.h"
 
-constexpr int TCONV_IGEMM_SHARED_MEMORY = 227 * 1024 - 17 * 1024; /* what a block may have, less barriers and tables */
+constexpr int TCONV_IGEMM_SHARED_MEMORY = 227 * 1024 - 5 * 1024; /* what a block may have, less barriers and records */
 
 /* What is chosen; everything else follows from it and the layer. */
 struct tconv_igemm_choice {

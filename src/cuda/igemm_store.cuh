@@ -114,16 +114,17 @@ constexpr int LOOKERS = ADDRESS_WARPS * WARP;
 struct pixel_walk {
     int image, row, column, rows, columns;
     int image_step, row_step, column_step;
-    __device__ __forceinline__ pixel_walk(int pixel, int rows_, int columns_) : rows(rows_), columns(columns_)
+    __device__ __forceinline__ pixel_walk(const tconv_igemm_parameters &layer, int pixel)
+        : rows(layer.by_rows.divisor), columns(layer.by_columns.divisor)
     {
-        row = pixel / columns;
-        column = pixel - row * columns;
-        image = row / rows;
-        row -= image * rows;
-        row_step = LOOKERS / columns;
-        column_step = LOOKERS - row_step * columns;
-        image_step = row_step / rows;
-        row_step -= image_step * rows;
+        const quotient in_rows = divide(pixel, layer.by_columns), in_images = divide(in_rows.whole, layer.by_rows);
+        column = in_rows.rest;
+        row = in_images.rest;
+        image = in_images.whole;
+        const quotient row_steps = divide(LOOKERS, layer.by_columns), steps = divide(row_steps.whole, layer.by_rows);
+        column_step = row_steps.rest;
+        row_step = steps.rest;
+        image_step = steps.whole;
     }
     __device__ __forceinline__ void next()
     {
@@ -227,20 +228,17 @@ __device__ __forceinline__ void find_outputs(const tconv_igemm_parameters &layer
     ring table = {0, 1};
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
-        int64_t *outputs = shared.outputs + table.at * TCONV_IGEMM_MAX_PIXELS;
+        int64_t *outputs = shared.outputs + table.at * layer.covered;
         barrier_wait(shared.outputs_empty + 8 * table.at, table.parity);
         fill_record<Element>(layer, tile, shared.records[table.at], lane);
         if (layer.across > 0)
             fill_table<Element>(layer, tile, narrow_walk(lane, layer.unit_rows, layer.across), outputs, lane);
         else
-            fill_table<Element>(layer, tile,
-                                layer.flat ? pixel_walk(tile.column + lane, layer.flat_rows, layer.flat_columns)
-                                           : pixel_walk(lane, layer.image_pixels / layer.pitch, layer.pitch),
-                                outputs, lane);
+            fill_table<Element>(layer, tile, pixel_walk(layer, layer.flat ? tile.column + lane : lane), outputs, lane);
         __syncwarp();
         if (lane % WARP == 0)
             barrier_arrive(shared.outputs_full + 8 * table.at);
-        table.next(TABLES);
+        table.next(layer.tables);
     }
 }
 

@@ -16,7 +16,7 @@ constexpr int WARP = 32, GROUP_WARPS = 4, CONSUMER_WARPS = TCONV_IGEMM_GROUPS * 
 constexpr int LOADERS = 4;
 constexpr int BOX_WARP = LOADERS, SLOT_WARP = LOADERS + 1, FIRST_ADDRESS_WARP = LOADERS + 2, ADDRESS_WARPS = 2;
 constexpr int GROUP_STORERS = LOADERS / TCONV_IGEMM_GROUPS; /* of the loaders, where these have nothing to load */
-constexpr int TABLES = 3; /* of outputs: of the tile that is stored, the one that is multiplied, the next */
+constexpr int TABLES = 3; /* of outputs, and records, at most: one is stored, one multiplied, one made */
 constexpr uint32_t PRODUCT_BYTES = TCONV_IGEMM_M * TCONV_IGEMM_STEP; /* one plane of the weights of one product */
 constexpr uint32_t PRODUCT_HALF = TCONV_IGEMM_M * TCONV_IGEMM_QUAD;  /* of it, of one quad */
 
@@ -78,27 +78,38 @@ struct tile_place {
     int image, row, column;      /* the first position */
 };
 
+struct quotient {
+    int whole, rest;
+};
+__device__ __forceinline__ quotient divide(int number, const tconv_igemm_divisor &by)
+{
+    const int whole = (int)((uint64_t)(uint32_t)number * by.factor >> by.shift);
+    return {whole, number - whole * by.divisor};
+}
+
 __device__ __forceinline__ tile_place find_tile(const tconv_igemm_parameters &layer, int number)
 {
     tile_place tile;
-    tile.first_block = number % layer.block_tiles * layer.tile_blocks;
-    number /= layer.block_tiles;
+    quotient left = divide(number, layer.by_block_tiles);
+    tile.first_block = left.rest * layer.tile_blocks;
     tile.row_phase = tile.column_phase = 0;
     if (!layer.merged) {
         /* Phases differ in taps: turned a little further each time that all blocks of threads have had a tile, so that none
          * has the longest always. */
-        const int phases = layer.row_phases * layer.column_phases, turns = number / phases / layer.phase_turn;
-        const int phase = (number + turns) % phases;
-        number /= phases;
-        tile.column_phase = phase % layer.column_phases;
-        tile.row_phase = phase / layer.column_phases;
+        const int of_phases = left.whole;
+        left = divide(of_phases, layer.by_phases);
+        const int turns = divide(left.whole, layer.by_phase_turn).whole;
+        const quotient phase = divide(divide(of_phases + turns, layer.by_phases).rest, layer.by_column_phases);
+        tile.column_phase = phase.rest;
+        tile.row_phase = phase.whole;
     }
-    tile.group = number % layer.groups;
-    number /= layer.groups;
-    tile.column = number % layer.column_tiles * layer.tile_columns;
-    number /= layer.column_tiles;
-    tile.row = number % layer.row_tiles * layer.tile_rows;
-    tile.image = number / layer.row_tiles * layer.tile_images;
+    left = divide(left.whole, layer.by_groups);
+    tile.group = left.rest;
+    left = divide(left.whole, layer.by_column_tiles);
+    tile.column = left.rest * layer.tile_columns;
+    left = divide(left.whole, layer.by_row_tiles);
+    tile.row = left.rest * layer.tile_rows;
+    tile.image = left.whole * layer.tile_images;
     return tile;
 }
 
@@ -114,11 +125,11 @@ __device__ __forceinline__ block_place find_block(const tconv_igemm_parameters &
     const int block = tile.first_block + of_tile;
     block_place place = {tile.row_phase, tile.column_phase, block * TCONV_IGEMM_M};
     if (layer.merged) {
-        const int of_rows = block / layer.column_phases, row_phase = of_rows / layer.channel_blocks;
-        place.row_phase = min(row_phase, layer.row_phases - 1);
-        place.column_phase = block - of_rows * layer.column_phases;
-        place.channel =
-            block < layer.blocks ? (of_rows - row_phase * layer.channel_blocks) * TCONV_IGEMM_M : layer.group_out;
+        const quotient of_columns = divide(block, layer.by_column_phases),
+                       of_rows = divide(of_columns.whole, layer.by_channel_blocks);
+        place.row_phase = min(of_rows.whole, layer.row_phases - 1);
+        place.column_phase = of_columns.rest;
+        place.channel = block < layer.blocks ? of_rows.rest * TCONV_IGEMM_M : layer.group_out;
     }
     return place;
 }
