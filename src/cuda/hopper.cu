@@ -51,9 +51,9 @@ bool tconv_hopper_encode(const tconv_hopper_tensor *tensor, CUtensorMap *map)
             return false;
     pthread_once(&encode_looked_up, look_up_encode);
     return encode_tiled != NULL &&
-           encode_tiled(map, type_of(tensor), 4, (void *)tensor->data, tensor->extents, tensor->strides,
-                        tensor->box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, tensor->swizzle,
-                        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+           encode_tiled(map, type_of(tensor), 4, (void *)tensor->data, tensor->extents, tensor->strides, tensor->box,
+                        steps, CU_TENSOR_MAP_INTERLEAVE_NONE, tensor->swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 int tconv_hopper_multiprocessors(int device)

@@ -1,7 +1,7 @@
-/* The choice of tiles for the implicit matrix product, by an estimate of cycles, and their description to the kernel. */
+/* The choice of tiles for the implicit matrix product, by the estimate of igemm_estimate.cu, and their description to the
+ * kernel. */
 #include "igemm_plan.h"
 
-#include <cmath>
 #include <cstring>
 
 #include "../core/checked.h"
@@ -15,35 +15,11 @@ constexpr int MAX_BOX = 256;                     /* the copy engine's, of each a
 constexpr int ALIGNMENT = 1024;                  /* of a stage: the swizzle's pattern is as long */
 constexpr int64_t LEAST_COLUMNS = 8;             /* narrower tiles are not tried where there are wider ones */
 
-constexpr int WARP = 32;
 constexpr int PLANE_BOXES = 2;        /* buffers */
 constexpr int PLANE_BOX_PIXELS = 512; /* of one: as many as a tile covers */
 
 /* Buffers, from the least to what there is no use beyond: stages, slots. The last that fits is taken. */
 constexpr int BUFFERS[][2] = {{2, 2}, {2, 3}, {3, 3}, {3, 4}, {4, 4}, {4, 5}, {5, 6}, {6, 6}, {7, 8}, {8, 8}};
-
-/*
- * For the estimate, in cycles and bytes a cycle: from the asking for a box or a slot to its being there; of the loading warps
- * that bring src themselves, split it, or turn planes into pixels; what a slot costs a warpgroup beside its products, and what
- * adding up each of its sums does in strict f32, plainly and with compensation; at the end of a tile, until it is stored, and
- * of NCHW for each 32 outputs more; of a second launch.
- */
-constexpr double LATENCY = 560, GATHER_BYTES = 2.5, CONVERT_BYTES = 12, TURN_BYTES = 11, SLOT_CYCLES = 60,
-                 STRICT_SLOT_CYCLES = 850, ADD_CYCLES = 1.5, COMPENSATED_CYCLES = 26, TILE_CYCLES = 4000,
-                 ROW_CYCLES = 2.4, FILL_CYCLES = 4000;
-/* Where sums are handed over: at the end of a tile, until they are, and for each block; what is stored a cycle; the cycles
- * from a buffer of slots to the next, however little is multiplied. */
-constexpr double HAND_OVER_CYCLES = 2100, BLOCK_CYCLES = 100, STORE_BYTES = 29, SLOT_PERIOD = 745;
-
-/* Of the second-level cache to each multiprocessor when all load; of shared memory; of the memory's writes to each
- * multiprocessor; the share of its products that a tile's time is longer by, so that of two tiles that wait equally long for
- * something else the one with fewer products is taken; the buffers of slots of which nothing is to be had. */
-struct estimate_rates {
-    double l2_bytes, shared_bytes, write_bytes, product_share, kept_slots;
-};
-/* Fitted to the times of 45 layers in both layouts and three kinds of arithmetic; where sums are handed over, to 1,000 tiles
- * of 25 layers, so that the tiles that are chosen are those that took the least time. */
-constexpr estimate_rates RATES = {31, 128, 10, 0.02, 0}, HAND_OVER_RATES = {74, 158, 8.7, 0.1, 0.5};
 
 int64_t round_up(int64_t value, int64_t multiple)
 {
@@ -344,94 +320,9 @@ int most_slot_taps(const tconv_layer *layer, const tconv_igemm_plan *plan)
     const tconv_igemm_parameters *of = &plan->parameters;
     const int64_t taps = least_taps(&layer->rows) * least_taps(&layer->columns);
     const int cycles = of->steps * units_of(&plan->shape) * plan->shape.N / 2;
-    return of->per_tap || !of->hands_over || cycles > SLOT_PERIOD ? 1 : (int)tconv_min(taps, TCONV_IGEMM_SLOT_TAPS);
-}
-
-/* Cycles in which outputs without a tap are filled, by a launch of its own. */
-double fill_cycles(const tconv_layer *layer, int multiprocessors)
-{
-    const tconv_problem *problem = &layer->problem;
-    int64_t outputs[2] = {0, 0};
-    for (int64_t i = 0; i < layer->rows.count; i++)
-        outputs[0] += layer->rows.phases[i].outputs;
-    for (int64_t i = 0; i < layer->columns.count; i++)
-        outputs[1] += layer->columns.phases[i].outputs;
-    const double pixels = (double)problem->h.out * (double)problem->w.out - (double)outputs[0] * (double)outputs[1];
-    const double bytes =
-        pixels * (double)problem->batch * (double)problem->out_channels * (double)problem->element_size;
-    return bytes > 0 ? FILL_CYCLES + bytes / (RATES.write_bytes * multiprocessors) : 0;
-}
-
-/* What takes the longest, and somewhat more for each that takes nearly as long. */
-double together(double a, double b, double c, double d)
-{
-    return sqrt(sqrt(a * a * a * a + b * b * b * b + c * c * c * c + d * d * d * d));
-}
-
-/*
- * Cycles of the multiprocessor with most tiles. The roles work side by side: the slowest of them counts, and each needs its
- * buffers for as long as it and its neighbour take with one.
- */
-double estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors)
-{
-    const tconv_igemm_parameters *of = &plan->parameters;
-    const bool strict = plan->mode == TCONV_IGEMM_STRICT;
-    const int groups = of->unit_pixel[1][0] < of->patch ? 2 : 1; /* that have pixels */
-    const double N = plan->shape.N, units = groups * plan->shape.units;
-    const double phases = of->merged ? 1 : (double)of->row_phases * of->column_phases;
-    const double taps = of->merged ? 1 : (double)(layer->problem.h.kernel * layer->problem.w.kernel) / phases;
-    const double stage_taps = of->per_tap ? 1 : taps, slot_taps = taps / ceil(taps / of->slot_taps);
-    const estimate_rates &rates = of->hands_over ? HAND_OVER_RATES : RATES;
-    /* Of a slot: the tensor cores; the shared memory that they and the copies use; one warpgroup by itself, which in strict
-     * f32 adds while it does not multiply. */
-    const double products = of->steps * units * (strict ? 3 : 1), bytes = (double)of->patch * of->row_bytes;
-    const double memory =
-        (products * (TCONV_IGEMM_M + N) * TCONV_IGEMM_STEP + of->slot_bytes + bytes * (strict ? 4 : 1) / stage_taps) /
-        rates.shared_bytes;
-    const double add =
-        strict ? N * plan->shape.units / 2 * (plan->shape.long_sums ? COMPENSATED_CYCLES : ADD_CYCLES) : 0;
-    const double alone = of->hands_over ? SLOT_PERIOD / slot_taps
-                                        : products / groups * N / 2 + (strict ? STRICT_SLOT_CYCLES : SLOT_CYCLES) + add;
-    const double multiply = fmax(fmax(products * N / 2, memory), alone);
-    /* Of a stage: what the loading warps do, and what the copy engine brings. */
-    const double own = !of->by_boxes        ? bytes / GATHER_BYTES
-                       : !of->channels_last ? bytes / TURN_BYTES
-                       : strict             ? bytes / CONVERT_BYTES
-                                            : 0;
-    const double box = !of->by_boxes ? 0 : of->channels_last ? bytes : of->plane_box_bytes * stage_taps / taps;
-    const double load = own + box / rates.l2_bytes;
-    const double traffic = box / rates.l2_bytes / stage_taps + of->slot_bytes / rates.l2_bytes;
-    const double stage_wait = (LATENCY + load + stage_taps * (traffic + multiply)) / of->stages / stage_taps;
-    const double slot_wait = (LATENCY / slot_taps + traffic + multiply) / (of->slots - rates.kept_slots);
-    const double slot = of->hands_over
-                            ? together(multiply, traffic, stage_wait, slot_wait)
-                            : fmax(fmax(multiply, traffic), fmax(fmax(stage_wait, slot_wait), own / stage_taps));
-    const double element = (double)layer->problem.element_size;
-    const int64_t pixels = of->across > 0 ? of->covered : tconv_min(of->covered, of->patch);
-    const double sums = (double)pixels * of->tile_blocks * TCONV_IGEMM_M * element;
-    double end = TILE_CYCLES + (of->channels_last ? 0 : sums / element / WARP * ROW_CYCLES), last = 0, stored = sums;
-    if (of->hands_over) {
-        const double handed = (double)groups * of->halves * tconv_igemm_half_bytes(plan->shape.N, (int)element);
-        end = HAND_OVER_CYCLES + of->tile_blocks * BLOCK_CYCLES + fmax(0, sums - handed) / STORE_BYTES;
-        last = sums / STORE_BYTES;
-        stored = sums * of->group_out / ((double)of->channel_blocks * TCONV_IGEMM_M);
-    }
-    const double roles = of->chunks * taps * slot + end, writes = stored / rates.write_bytes;
-    const double tile = (of->hands_over ? together(roles, writes, 0, 0) : fmax(roles, writes)) +
-                        of->chunks * taps * multiply * rates.product_share;
-    return tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + last + LATENCY +
-           fill_cycles(layer, multiprocessors);
-}
-
-/* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
-double use_of(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors)
-{
-    const tconv_problem *problem = &layer->problem;
-    const double taps = (double)problem->h.kernel * (double)problem->w.kernel * (double)problem->h.out *
-                        (double)problem->w.out / ((double)layer->rows.stride * (double)layer->columns.stride);
-    const double rate = problem->element_size == 2 ? 2048 : 1024, times = plan->mode == TCONV_IGEMM_STRICT ? 3 : 1;
-    return times * taps * (double)problem->batch * (double)problem->in_channels * (double)problem->group_out /
-           (rate * multiprocessors * plan->cycles);
+    return of->per_tap || !of->hands_over || cycles > TCONV_IGEMM_SLOT_PERIOD
+               ? 1
+               : (int)tconv_min(taps, TCONV_IGEMM_SLOT_TAPS);
 }
 
 /* Whether tiles may be of the plan's shape. Those of fewer units than the mode's others are for layers that do not fill the
@@ -531,14 +422,14 @@ bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *ch
     do {
         for (int slot_taps = 1; slot_taps <= most_slot_taps(layer, plan); slot_taps++)
             if (describe_buffers(layer, halves, slot_taps, &with)) {
-                with.cycles = estimate(layer, &with, multiprocessors);
+                with.cycles = tconv_igemm_estimate(layer, &with, multiprocessors);
                 if (plan->cycles == 0 || with.cycles < plan->cycles)
                     *plan = with;
             }
         halves /= 2;
     } while (halves > 0);
     describe_divisors(&plan->parameters);
-    plan->use = plan->cycles > 0 ? use_of(layer, plan, multiprocessors) : 0;
+    plan->use = plan->cycles > 0 ? tconv_igemm_use_of(layer, plan, multiprocessors) : 0;
     return plan->cycles > 0;
 }
 

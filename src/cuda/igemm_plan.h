@@ -23,6 +23,13 @@ struct tconv_igemm_plan {
     double use;                        /* of the tensor cores, estimated: a share of 1 */
 };
 
+/* Cycles from a buffer of slots to the next where sums are handed over, however little is multiplied. */
+constexpr int TCONV_IGEMM_SLOT_PERIOD = 745;
+
+/* The cycles that a plan is estimated to take; then the share of the tensor cores' rate that it uses. */
+double tconv_igemm_estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors);
+double tconv_igemm_use_of(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors);
+
 /* Takes the choice with the least estimated time; false where none fits. */
 bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice *best,
                         tconv_igemm_plan *best_plan);
