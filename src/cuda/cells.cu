@@ -27,8 +27,6 @@ namespace
 
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
 constexpr double LEAST_USE = 0.10;
-/* Another is taken where it is estimated at less than this share of the time: so the choice lost least. */
-constexpr double OTHERS_SHARE = 0.9;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -78,15 +76,16 @@ bool cells_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     const tconv_problem *problem = &layer->problem;
     tconv_cells_choice choice;
     tconv_cells_plan plan;
+    tconv_cells_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan);
     /* What the copy engine does not read is read element by element. */
-    if (problem->src.c % TCONV_CELLS_ALIGNMENT != 0 || problem->src.h % TCONV_CELLS_ALIGNMENT != 0) {
-        snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src do not begin at multiples of 16 bytes");
+    if (problem->src.n % TCONV_CELLS_ALIGNMENT != 0 || problem->src.c % TCONV_CELLS_ALIGNMENT != 0 ||
+        (plan.parameters.in_rows > 1 && problem->src.h % TCONV_CELLS_ALIGNMENT != 0)) {
+        snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of 16 bytes");
         return false;
     }
-    tconv_cells_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan);
     const double wgmma = tconv_wgmma_cycles(layer), igemm = tconv_igemm_cycles(layer);
     const double others = wgmma > 0 && igemm > 0 ? fmin(wgmma, igemm) : fmax(wgmma, igemm);
-    if (others > 0 && others < OTHERS_SHARE * plan.cycles) {
+    if (others > 0 && others < plan.cycles) {
         snprintf(reason, TCONV_REASON_SIZE, "%s is estimated at %.0f %% of its time",
                  others == wgmma ? "cuda_wgmma" : "cuda_igemm", 100 * others / plan.cycles);
         return false;

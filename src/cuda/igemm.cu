@@ -29,6 +29,8 @@ constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster: what memory bounds
  * uses little of them, but then little of that should be padding of channels. */
 constexpr double LEAST_USE = 0.02, LEAST_PADDED_USE = 0.10, MOST_PADDING = 0.5;
+/* Of a launch, which all tiles have alike: for the choice among implementations. */
+constexpr double LAUNCH_CYCLES = 5000;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -97,7 +99,9 @@ double tconv_igemm_cycles(const tconv_layer *layer)
     tconv_igemm_choice choice;
     tconv_igemm_plan plan;
     tconv_igemm_view_init(&view, layer);
-    return why_not(&view.layer) == NULL && choose(&view, &choice, &plan) && is_worth_it(&view, &plan) ? plan.cycles : 0;
+    return why_not(&view.layer) == NULL && choose(&view, &choice, &plan) && is_worth_it(&view, &plan)
+               ? plan.cycles + LAUNCH_CYCLES
+               : 0;
 }
 
 namespace

@@ -30,6 +30,8 @@ constexpr int LEAST_BULK = 384; /* bytes of a row; a bulk copy takes 28 cycles, 
 constexpr double LEAST_USE = 0.08;
 /* cuda_igemm is taken where it is estimated at less than this share of the time: estimates are off by as much. */
 constexpr double IGEMM_SHARE = 0.95;
+/* By how much a layer takes longer whose src is read element by element. */
+constexpr double APART_TIMES = 1.8;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -75,15 +77,20 @@ bool wgmma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     return true;
 }
 
+/* Whether the copy engine cannot read a run of channels: then those that convert do, element by element. */
+bool reads_apart(const tconv_problem *problem)
+{
+    return problem->src.c * (int64_t)problem->element_size % TCONV_HOPPER_BOX_ALIGNMENT != 0;
+}
+
 /* Whether it is expected to be fast, whatever the others are. */
 bool is_worth_it(const tconv_layer *layer, const tconv_wgmma_plan *made, char reason[TCONV_REASON_SIZE])
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t element = (int64_t)problem->element_size;
     const double use = tconv_wgmma_use(layer, made, tconv_hopper_multiprocessors(layer->target.device));
-    /* Those that convert read a run nearly as fast as boxes, but rows with borders slowly. */
-    if (made->parameters.run_columns == 0 && (problem->src.c * element % TCONV_HOPPER_BOX_ALIGNMENT != 0 ||
-                                              problem->src.h * element % TCONV_HOPPER_BOX_ALIGNMENT != 0)) {
+    /* Those that convert read rows with borders slowly. */
+    if (made->parameters.run_columns == 0 &&
+        (reads_apart(problem) || problem->src.h * (int64_t)problem->element_size % TCONV_HOPPER_BOX_ALIGNMENT != 0)) {
         snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of %d bytes",
                  TCONV_HOPPER_BOX_ALIGNMENT);
         return false;
@@ -92,6 +99,11 @@ bool is_worth_it(const tconv_layer *layer, const tconv_wgmma_plan *made, char re
         snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * use,
                  100 * LEAST_USE);
     return use >= LEAST_USE;
+}
+
+double whole_cycles(const tconv_layer *layer, const tconv_wgmma_plan *made)
+{
+    return (reads_apart(&layer->problem) ? APART_TIMES : 1) * tconv_wgmma_whole_cycles(made);
 }
 
 } // namespace
@@ -104,7 +116,7 @@ double tconv_wgmma_cycles(const tconv_layer *layer)
     if (why_not(layer) != NULL || !tconv_wgmma_has_tile(layer, multiprocessors))
         return 0;
     tconv_wgmma_choose(layer, multiprocessors, &made);
-    return is_worth_it(layer, &made, reason) ? tconv_wgmma_whole_cycles(&made) : 0;
+    return is_worth_it(layer, &made, reason) ? whole_cycles(layer, &made) : 0;
 }
 
 namespace
@@ -116,7 +128,7 @@ bool wgmma_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     tconv_wgmma_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &made);
     if (!is_worth_it(layer, &made, reason))
         return false;
-    const double igemm = tconv_igemm_cycles(layer), whole = tconv_wgmma_whole_cycles(&made);
+    const double igemm = tconv_igemm_cycles(layer), whole = whole_cycles(layer, &made);
     if (igemm > 0 && igemm < IGEMM_SHARE * whole) {
         snprintf(reason, TCONV_REASON_SIZE, "cuda_igemm is estimated at %.0f %% of its time", 100 * igemm / whole);
         return false;

@@ -334,7 +334,7 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     made->thread_blocks = (int)tconv_max(1, tconv_min(tiles, multiprocessors));
     if (to->resident) /* a thread block takes every so manieth tile: those of one block of output channels */
         made->thread_blocks = tconv_max(made->thread_blocks / to->blocks, 1) * to->blocks;
-    made->cycles = tconv_wgmma_cycles(made);
+    made->cycles = tconv_wgmma_tile_cycles(made);
     return true;
 }
 

@@ -42,7 +42,7 @@ constexpr int tconv_wgmma_planes(tconv_wgmma_mode mode)
 int64_t tconv_wgmma_strokes(const tconv_wgmma_parameters *of, int unit);
 
 /* Cycles of the multiprocessor with most tiles, by which tiles are compared. */
-double tconv_wgmma_cycles(const tconv_wgmma_plan *made);
+double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made);
 
 /* The cycles that the layer is estimated to take in this tile: closer than made->cycles, by which tiles are compared. */
 double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made);
