@@ -51,6 +51,7 @@ def process(rank, backend, port, results):
     model = nn.parallel.DistributedDataParallel(make_model(device), device_ids=[rank] if backend == "nccl" else None)
     mine = batch()[rank * BATCH : (rank + 1) * BATCH].to(device)
     results.put((rank, [t.numpy() for t in train(model, mine)]))
+    del model  # it holds the group, whose threads must end before the process does
     dist.barrier()
     dist.destroy_process_group()
 
