@@ -92,10 +92,10 @@ __device__ __forceinline__ position_place find_position(const tconv_cells_parame
     return place;
 }
 
-/* The first of a thread's two positions; the other is 8 on. */
-__device__ __forceinline__ int own_position(int warp, int lane)
+/* A thread's two positions, half 0 and 1. */
+__device__ __forceinline__ int own_position(const tconv_cells_parameters &layer, int warp, int lane, int half)
 {
-    return warp * 16 + lane / 4;
+    return warp * 16 + tconv_cells_position(layer.neighbours, lane / 4, half);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- storing */
@@ -126,70 +126,117 @@ __device__ __forceinline__ cell_place find_cell(const tconv_cells_parameters &la
     return cell;
 }
 
+/* Stores a vector of so many columns, or nothing, without a branch. */
 template <int columns>
-__device__ __forceinline__ void store_columns(float *to, const float (&values)[columns], int left, bool vectors)
+__device__ __forceinline__ void store_columns_if(bool is, float *to, const float (&values)[columns])
 {
-    if (columns == 4 && vectors && left >= 4)
-        *reinterpret_cast<float4 *>(to) = make_float4(values[0], values[1], values[columns - 2], values[columns - 1]);
-    else if (columns == 2 && vectors && left >= 2)
-        *reinterpret_cast<float2 *>(to) = make_float2(values[0], values[columns - 1]);
+    if constexpr (columns == 4)
+        asm volatile("{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.v4.f32 [%1], {%2, %3, %4, %5};\n}" ::"r"(
+                         (uint32_t)is),
+                     "l"(to), "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3])
+                     : "memory");
+    else if constexpr (columns == 2)
+        asm volatile(
+            "{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.v2.f32 [%1], {%2, %3};\n}" ::"r"((uint32_t)is),
+            "l"(to), "f"(values[0]), "f"(values[1])
+            : "memory");
     else
-#pragma unroll
-        for (int c = 0; c < columns; c++)
-            if (c < left)
-                to[c] = values[c];
+        asm volatile("{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.f32 [%1], %2;\n}" ::"r"((uint32_t)is),
+                     "l"(to), "f"(values[0])
+                     : "memory");
 }
 
-/* Cells of so many columns. The sums of a cell's first column are the first of N / columns, and so on. */
-template <int columns, int all>
-__device__ __forceinline__ void store_cells(const tconv_cells_parameters &layer, const float (&sums)[all],
-                                            const tile_place &tile, int warp, int lane)
+/* The cells of a thread, by vectors of `width` columns: of both cells, which are then one twice as wide, of one or of part
+ * of it. The sums of a cell's first column are the first of N / columns, and so on. */
+template <int columns, int width, int all>
+__device__ __forceinline__ void store_by(const tconv_cells_parameters &layer, const float (&sums)[all],
+                                         const cell_place (&cells)[2], int first_channel, const float *bias)
 {
     constexpr int COLUMN_SUMS = all / columns; /* of a thread; 4 for 8 channels */
     constexpr int BATCH = 16;                  /* sums of a column for which bias is read at once */
-    cell_place cells[2] = {find_cell(layer, tile, own_position(warp, lane)),
-                           find_cell(layer, tile, own_position(warp, lane) + 8)};
-    const int first_channel = tile.channel + lane % 4 * 2;
-    const float *bias = static_cast<const float *>(layer.bias) + tile.group * layer.group_out;
-    const int64_t channel_step = layer.to.c;
+    constexpr bool TOGETHER = width > columns;
+    /* From 8 channels to the next: of the same row, or from the last of a row to the first of the next. */
+    const int64_t channel_step = layer.to.c, next_channels = 8 * channel_step,
+                  next_row = layer.to.h - (layer.channels - 8) * channel_step;
+    int cell_channels = layer.channels;
+    /* What follows from it is not found out in advance, for all stores, which would take too many registers. */
+    asm volatile("" : "+r"(cell_channels));
+    float *to[2] = {cells[0].to, cells[1].to};
     int row = 0;
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-        cells[h].to += (tile.group * (int64_t)layer.group_out + first_channel) * channel_step;
-    float *rows[2] = {cells[0].to, cells[1].to};
 #pragma unroll
     for (int batch = 0; batch < COLUMN_SUMS; batch += BATCH) {
         float add[BATCH / 2];
 #pragma unroll
         for (int i = 0; i < BATCH / 2; i++) {
-            const int channel = first_channel + ((2 * batch + i / 2 * 8) & (layer.channels - 1)) + i % 2;
+            const int channel = first_channel + ((2 * batch + i / 2 * 8) & (cell_channels - 1)) + i % 2;
             add[i] = layer.bias != NULL ? __ldg(bias + min(channel, layer.group_out - 1)) : 0.0f;
         }
 #pragma unroll
         for (int i = batch; i < batch + BATCH; i += 4) {
-            if (i > 0 && (2 * i & (layer.channels - 1)) == 0) {
-                row++;
+            const int channels = layer.group_out - first_channel - (2 * i & (cell_channels - 1));
 #pragma unroll
-                for (int h = 0; h < 2; h++)
-                    cells[h].to = rows[h] += layer.to.h;
-            }
-            const int channels = layer.group_out - first_channel - (2 * i & (layer.channels - 1));
+            for (int pair = 0; pair < 2; pair++) {
+                float values[2 * columns];
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-#pragma unroll
-                for (int pair = 0; pair < 2; pair++) {
-                    float values[columns];
-#pragma unroll
-                    for (int c = 0; c < columns; c++)
-                        values[c] = sums[c * COLUMN_SUMS + i + 2 * h + pair] + add[(i - batch) / 2 + pair];
-                    if (row < cells[h].rows && pair < channels)
-                        store_columns<columns>(cells[h].to + pair * channel_step, values, cells[h].columns,
-                                               layer.vectors);
+                for (int c = 0; c < columns; c++) {
+                    values[c] = sums[c * COLUMN_SUMS + i + pair] + add[(i - batch) / 2 + pair];
+                    values[columns + c] = sums[c * COLUMN_SUMS + i + 2 + pair] + add[(i - batch) / 2 + pair];
                 }
-                cells[h].to += 8 * channel_step;
+#pragma unroll
+                for (int first = 0; first < 2 * columns; first += width) {
+                    const int cell = first / columns, column = first % columns;
+                    const bool is = pair < channels && row < cells[cell].rows &&
+                                    (TOGETHER || column + width <= cells[cell].columns);
+                    float vector[width];
+#pragma unroll
+                    for (int c = 0; c < width; c++)
+                        vector[c] = values[first + c];
+                    store_columns_if<width>(is, to[cell] + column + pair * channel_step, vector);
+                }
             }
+            const bool row_ends = (2 * i + 8 & (cell_channels - 1)) == 0;
+            row += row_ends;
+            to[0] += row_ends ? next_row : next_channels;
+            to[1] += row_ends ? next_row : next_channels;
         }
     }
+}
+
+/* Cells of so many columns. Those of two columns or one are stored in pairs where they are neighbours in dst: the first of
+ * them is half 1 in the lanes whose rows are in the other order (tconv_cells_position). */
+template <int columns, int all>
+__device__ __forceinline__ void store_cells(const tconv_cells_parameters &layer, float (&sums)[all],
+                                            const tile_place &tile, int warp, int lane)
+{
+    constexpr int PAIR = columns < 4 ? 2 * columns : columns;
+    const bool swapped = columns < 4 && lane >= WARP / 2;
+    cell_place cells[2];
+    const int first_channel = tile.channel + lane % 4 * 2;
+    const float *bias = static_cast<const float *>(layer.bias) + tile.group * layer.group_out;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        cells[i] = find_cell(layer, tile, own_position(layer, warp, lane, swapped ? 1 - i : i));
+        cells[i].to += (tile.group * (int64_t)layer.group_out + first_channel) * layer.to.c;
+    }
+    if (columns < 4) {
+#pragma unroll
+        for (int i = 0; i < all; i += i % 2 == 0 ? 1 : 3) {
+            const float half = sums[i], other = sums[i + 2];
+            sums[i] = swapped ? other : half;
+            sums[i + 2] = swapped ? half : other;
+        }
+    }
+    const bool together = layer.pair_vectors && cells[1].to == cells[0].to + columns &&
+                          cells[0].rows == cells[1].rows && cells[1].columns >= columns && cells[0].columns > 0 &&
+                          (uintptr_t)cells[0].to % (PAIR * sizeof(float)) == 0;
+    const bool each = layer.vectors && (cells[0].columns >= columns || cells[0].columns <= 0) &&
+                      (cells[1].columns >= columns || cells[1].columns <= 0);
+    if (columns < 4 && together)
+        store_by<columns, PAIR>(layer, sums, cells, first_channel, bias);
+    else if (columns > 1 && each)
+        store_by<columns, columns>(layer, sums, cells, first_channel, bias);
+    else
+        store_by<columns, 1>(layer, sums, cells, first_channel, bias);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- the roles */
@@ -264,9 +311,8 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, sha
     pixel_pair own; /* where a thread's positions are read, from the beginning of a stage */
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const position_place place = find_position(layer, own_position(warp, lane) + 8 * h);
-        const int pixel = place.image * layer.image_pitch + place.row * layer.row_step * layer.row_pitch + place.column;
-        own.of[h] = (uint32_t)((place.exists ? pixel : 0) + lane % 4 * layer.plane) * sizeof(float);
+        const int pixel = tconv_cells_pixel(&layer, own_position(layer, warp, lane, h));
+        own.of[h] = (uint32_t)(pixel + lane % 4 * layer.plane) * sizeof(float);
     }
     /* Kept in registers: the compiler would find them out again for every entry. */
     asm volatile("" : "+r"(shared.stage_full), "+r"(shared.stage_empty), "+r"(shared.slot_full));
@@ -281,9 +327,11 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, sha
             round_factors(to, one);
     };
     factors_of<STRICT, STEPS> factors;
-    uint32_t next[STEPS][4];
-    prepare(next);
-    take_factors(next, factors);
+    {
+        uint32_t first[STEPS][4];
+        prepare(first);
+        take_factors(first, factors);
+    }
     for (int number = at.number; number < layer.tiles; number = at.number) {
         const tile_place tile = find_tile(layer, number);
 #pragma unroll
@@ -307,6 +355,7 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, sha
             const uint32_t flags = at.flags, slot_empty = shared.slot_empty + 8 * at.slot.at,
                            stage_empty = shared.stage_empty + 8 * at.stage.at;
             tile_ends = at.advance(layer);
+            uint32_t next[STEPS][4];
             if (at.number < layer.tiles)
                 prepare(next);
             products_wait<0>();
