@@ -9,7 +9,7 @@
  *
  * Numeric order: chunks of channels, then the program's entries, then steps, as the layer and the device alone decide. In
  * strict f32 each factor is split, x = big + small, and small * big + big * small + big * big of an entry are summed by the
- * tensor cores from zero, and then added to f32 sums. Bias last.
+ * tensor cores from zero, and then added to f32 sums; those of long segments, one after another, to one another. Bias last.
  */
 #ifndef TCONV_CUDA_CELLS_KERNEL_CUH
 #define TCONV_CUDA_CELLS_KERNEL_CUH
@@ -28,7 +28,7 @@ constexpr uint16_t ALL_BLOCKS = (1 << TCONV_CELLS_CLUSTER) - 1;
 
 struct shared_layout {
     uint32_t stage_full, stage_empty, slot_full, slot_empty;
-    uint32_t stages, slots;
+    uint32_t stages, slots, aside;
 };
 
 struct tile_place {
@@ -242,8 +242,9 @@ __device__ __forceinline__ void store_cells(const tconv_cells_parameters &layer,
 /* --------------------------------------------------------------------------------------------------------------- the roles */
 
 /* The entries of a block's tiles, one after another. whole: each program is one entry, of all sums. */
-template <bool whole, int SUMS> struct entry_walk {
+template <bool whole, bool segments, int SUMS> struct entry_walk {
     int number, chunks_left, entry, first_entry; /* number: of the tile */
+    int segment_end;                             /* the chunks that are left where the segment ends */
     uint32_t pixels;                             /* bytes from a stage to its tile's first column */
     ring stage, slot;
     uint32_t pixel, window, flags, weights, rows; /* of this entry */
@@ -260,6 +261,11 @@ template <bool whole, int SUMS> struct entry_walk {
         pixels = (uint32_t)(tile.column + layer.first_column - stage_column(layer, tile)) * sizeof(float);
         entry = first_entry = layer.program[tile.program].first_entry;
         chunks_left = layer.chunks;
+        begin_segment(layer);
+    }
+    __device__ __forceinline__ void begin_segment(const tconv_cells_parameters &layer)
+    {
+        segment_end = segments ? max(chunks_left - layer.segment_chunks, 0) : 0;
     }
     __device__ __forceinline__ void read_entry(const tconv_cells_parameters &layer)
     {
@@ -270,7 +276,7 @@ template <bool whole, int SUMS> struct entry_walk {
         weights = words.y & 0xffff;
         rows = whole ? SUMS : words.y >> 16;
     }
-    /* True where a tile ends. */
+    /* True where a segment ends: number has changed where its tile does. */
     __device__ __forceinline__ bool advance(const tconv_cells_parameters &layer)
     {
         const bool stage_ends = flags & TCONV_CELLS_STAGE_ENDS;
@@ -280,16 +286,42 @@ template <bool whole, int SUMS> struct entry_walk {
             stage.next(layer.stages);
         entry = stage_ends ? first_entry : entry + 1;
         chunks_left -= stage_ends;
-        const bool tile_ends = chunks_left == 0;
-        if (tile_ends) {
+        const bool segment_ends = chunks_left == segment_end;
+        if (segment_ends && chunks_left > 0) {
+            begin_segment(layer);
+        } else if (segment_ends) {
             number += tile_step();
             if (number < layer.tiles)
                 begin_tile(layer);
         }
         read_entry(layer);
-        return tile_ends;
+        return segment_ends;
     }
 };
+
+/* Adds the sums of the tile's segments before to a thread's, but in the first one, and puts them aside for the next, but in the
+ * last one. Each thread has its own: `aside` is where the first four are, of all threads side by side. */
+template <int count>
+__device__ __forceinline__ void join_segments(float (&sums)[count], uint32_t aside, bool first, bool last)
+{
+#pragma unroll
+    for (int i = 0; i < count; i += 4) {
+        const uint32_t at = aside + i * TCONV_CELLS_GROUPS * GROUP_WARPS * WARP * (uint32_t)sizeof(float);
+        if (!first) {
+            float before[4];
+            asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                         : "=f"(before[0]), "=f"(before[1]), "=f"(before[2]), "=f"(before[3])
+                         : "r"(at));
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                sums[i + j] += before[j];
+        }
+        if (!last)
+            asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(sums[i]), "f"(sums[i + 1]),
+                         "f"(sums[i + 2]), "f"(sums[i + 3])
+                         : "memory");
+    }
+}
 
 /*
  * While the tensor cores multiply an entry, everything for the next one is done: its buffers are waited for, its factors
@@ -314,10 +346,11 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, sha
         const int pixel = tconv_cells_pixel(&layer, own_position(layer, warp, lane, h));
         own.of[h] = (uint32_t)(pixel + lane % 4 * layer.plane) * sizeof(float);
     }
+    const uint32_t aside = shared.aside + (warp * WARP + lane) * 4 * (uint32_t)sizeof(float);
     /* Kept in registers: the compiler would find them out again for every entry. */
     asm volatile("" : "+r"(shared.stage_full), "+r"(shared.stage_empty), "+r"(shared.slot_full));
     asm volatile("" : "+r"(shared.slot_empty), "+r"(shared.stages), "+r"(shared.slots));
-    entry_walk<BLOCK == N, N> at(layer);
+    entry_walk<BLOCK == N, STRICT, N> at(layer);
     const auto prepare = [&](uint32_t(&to)[STEPS][4]) {
         barriers_wait(shared.stage_full + 8 * at.stage.at, at.stage.parity, shared.slot_full + 8 * at.slot.at,
                       at.slot.parity);
@@ -334,45 +367,52 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, sha
     }
     for (int number = at.number; number < layer.tiles; number = at.number) {
         const tile_place tile = find_tile(layer, number);
-#pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            sums[i] = 0;
-        bool tile_ends;
-#pragma unroll 1
+        bool first = true, last = true;
         do {
-            by.small = 2 * at.rows;
-            by.weights = (STRICT ? 2 : 1) * by.small;
-            const uint32_t weights =
-                operand_low(shared.slots + at.slot.at * layer.slot_bytes, at.rows * 4 * (uint32_t)sizeof(float)) +
-                at.weights;
-            const int window = (int)at.window;
-            with_window<BLOCK, N>(window, [&](auto blocks) {
-                if constexpr (STRICT)
-                    multiply_window<STRICT, BLOCK, blocks.first, blocks.count>(entry_sums, factors, weights, by);
-                else
-                    multiply_window<STRICT, BLOCK, blocks.first, blocks.count>(sums, factors, weights, by);
-            });
-            const uint32_t flags = at.flags, slot_empty = shared.slot_empty + 8 * at.slot.at,
-                           stage_empty = shared.stage_empty + 8 * at.stage.at;
-            tile_ends = at.advance(layer);
-            uint32_t next[STEPS][4];
-            if (at.number < layer.tiles)
-                prepare(next);
-            products_wait<0>();
-            keep_until_here(factors, never);
-            if (flags & TCONV_CELLS_SLOT_ENDS && signals)
-                for (int rank = 0; rank < TCONV_CELLS_CLUSTER; rank++)
-                    barrier_arrive_in_cluster(slot_empty, rank);
-            if (flags & TCONV_CELLS_STAGE_ENDS && lane == 0)
-                barrier_arrive(stage_empty);
-            if constexpr (STRICT)
-                with_window<BLOCK, N>(window, [&](auto blocks) {
 #pragma unroll
-                    for (int i = blocks.first * BLOCK / 2; i < (blocks.first + blocks.count) * BLOCK / 2; i++)
-                        sums[i] += entry_sums[i];
+            for (int i = 0; i < N / 2; i++)
+                sums[i] = 0;
+            bool segment_ends;
+#pragma unroll 1
+            do {
+                by.small = 2 * at.rows;
+                by.weights = (STRICT ? 2 : 1) * by.small;
+                const uint32_t weights =
+                    operand_low(shared.slots + at.slot.at * layer.slot_bytes, at.rows * 4 * (uint32_t)sizeof(float)) +
+                    at.weights;
+                const int window = (int)at.window;
+                with_window<BLOCK, N>(window, [&](auto blocks) {
+                    if constexpr (STRICT)
+                        multiply_window<STRICT, BLOCK, blocks.first, blocks.count>(entry_sums, factors, weights, by);
+                    else
+                        multiply_window<STRICT, BLOCK, blocks.first, blocks.count>(sums, factors, weights, by);
                 });
-            take_factors(next, factors);
-        } while (!tile_ends);
+                const uint32_t flags = at.flags, slot_empty = shared.slot_empty + 8 * at.slot.at,
+                               stage_empty = shared.stage_empty + 8 * at.stage.at;
+                segment_ends = at.advance(layer);
+                uint32_t next[STEPS][4];
+                if (at.number < layer.tiles)
+                    prepare(next);
+                products_wait<0>();
+                keep_until_here(factors, never);
+                if (flags & TCONV_CELLS_SLOT_ENDS && signals)
+                    for (int rank = 0; rank < TCONV_CELLS_CLUSTER; rank++)
+                        barrier_arrive_in_cluster(slot_empty, rank);
+                if (flags & TCONV_CELLS_STAGE_ENDS && lane == 0)
+                    barrier_arrive(stage_empty);
+                if constexpr (STRICT)
+                    with_window<BLOCK, N>(window, [&](auto blocks) {
+#pragma unroll
+                        for (int i = blocks.first * BLOCK / 2; i < (blocks.first + blocks.count) * BLOCK / 2; i++)
+                            sums[i] += entry_sums[i];
+                    });
+                take_factors(next, factors);
+            } while (!segment_ends);
+            last = !STRICT || at.number != number;
+            if (STRICT && !(first && last))
+                join_segments(sums, aside, first, last);
+            first = false;
+        } while (!last);
         if (layer.cell_columns == 1)
             store_cells<1>(layer, sums, tile, warp, lane);
         else if (layer.cell_columns == 2)
@@ -482,8 +522,13 @@ __global__ void TCONV_CELLS_BOUNDS cells_layer(const __grid_constant__ tconv_cel
     __shared__ __align__(8) uint64_t barriers[BARRIERS];
     constexpr uint32_t EACH = 8 * TCONV_CELLS_BUFFERS;
     const uint32_t first = shared_address(barriers), memory = shared_address(buffers);
-    const shared_layout shared = {
-        first, first + EACH, first + 2 * EACH, first + 3 * EACH, memory, memory + layer.stages * layer.stage_bytes};
+    const shared_layout shared = {first,
+                                  first + EACH,
+                                  first + 2 * EACH,
+                                  first + 3 * EACH,
+                                  memory,
+                                  memory + layer.stages * layer.stage_bytes,
+                                  memory + layer.stages * layer.stage_bytes + layer.slots * layer.slot_bytes};
     /* Through a shuffle, so that the compiler knows that it is one number for the warp. */
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0) {

@@ -29,9 +29,13 @@
 
 /* Sums of a position. In strict f32 a warpgroup has as many beside them, of the entry that is multiplied. */
 #define TCONV_CELLS_SUMS(strict) ((strict) ? 128 : 256)
-/* In strict f32 the sums of entries are added in f32, which may be off by a quarter of their number (where they are alike):
- * within the bound of 16 for so many. */
+/*
+ * In strict f32 the sums of entries are added in f32, which may be off by a quarter of their number (where they are alike):
+ * within the bound of 16 for so many. Longer sums are made of segments, each begun at zero, whose sums are put aside in
+ * shared memory and added: as many more terms as there are segments.
+ */
 #define TCONV_CELLS_MAX_STROKES 48
+#define TCONV_CELLS_ASIDE_BYTES (TCONV_CELLS_GROUPS * 64 * TCONV_CELLS_SUMS(true) * 4)
 
 /*
  * Which of a warp's 16 positions row `row` of M is (0 to 7) and, where half is 1, row + 8, which are one thread's. As
@@ -75,6 +79,7 @@ struct tconv_cells_parameters {
     bool neighbours;        /* whether a thread's two positions are neighbours (tconv_cells_position) */
 
     int groups, group_in, group_out, chunk_channels, chunks, steps;
+    int segment_chunks; /* after which sums are put aside; all chunks but in long sums of strict f32 */
     int channels, channel_shift, channel_tiles; /* output channels of a cell, their binary logarithm; cells for all */
     int images, in_rows, in_columns;            /* of src; flat: one row of an image */
     int out_rows, out_columns;

@@ -285,6 +285,22 @@ void describe_box(int columns, int rows, tconv_cells_plan *plan)
     of->image_pitch = of->chunk_channels * of->plane;
 }
 
+/* In strict f32, the fewest segments of few enough strokes; false where even they would be too many. */
+bool find_segments(const tconv_layer *layer, tconv_cells_plan *plan)
+{
+    tconv_cells_parameters *of = &plan->parameters;
+    const int64_t taps = layer->rows.max_taps * layer->columns.max_taps;
+    of->segment_chunks = of->chunks;
+    if (!plan->strict || of->chunks * taps <= TCONV_CELLS_MAX_STROKES)
+        return true;
+    for (int segments = 2; segments < TCONV_CELLS_MAX_STROKES && segments <= of->chunks; segments++) {
+        of->segment_chunks = (int)tconv_ceil_div(of->chunks, segments);
+        if (of->segment_chunks * taps + segments <= TCONV_CELLS_MAX_STROKES)
+            return true;
+    }
+    return false;
+}
+
 bool describe_buffers(tconv_cells_plan *plan)
 {
     tconv_cells_parameters *of = &plan->parameters;
@@ -295,14 +311,15 @@ bool describe_buffers(tconv_cells_plan *plan)
     const int64_t stage = (int64_t)of->image_pitch * of->tile_images * (int64_t)sizeof(float);
     of->row_bytes = (uint32_t)((plan->strict ? 2 : 1) * of->chunk_channels * sizeof(float));
     const int64_t slot = (int64_t)most_rows * of->row_bytes;
-    if (2 * (stage + slot) > TCONV_CELLS_SHARED_MEMORY)
+    const int64_t memory = TCONV_CELLS_SHARED_MEMORY - (of->segment_chunks < of->chunks ? TCONV_CELLS_ASIDE_BYTES : 0);
+    if (2 * (stage + slot) > memory)
         return false;
     of->stage_bytes = (uint32_t)stage;
     of->slot_bytes = (uint32_t)slot;
     of->stages = of->slots = 2;
     const int slots = of->program[0].end_slot;
     for (;;) {
-        const int64_t left = TCONV_CELLS_SHARED_MEMORY - of->stages * stage - of->slots * slot;
+        const int64_t left = memory - of->stages * stage - of->slots * slot;
         const bool wants_slot = of->slots < of->stages * slots;
         if (wants_slot && of->slots < TCONV_CELLS_BUFFERS && slot <= left)
             of->slots++;
@@ -459,7 +476,7 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     /* A chunk must not reach into the next group. */
     if (of->groups > 1 && of->group_in % of->chunk_channels != 0)
         return false;
-    if (plan->strict && of->chunks * layer->rows.max_taps * layer->columns.max_taps > TCONV_CELLS_MAX_STROKES)
+    if (!find_segments(layer, plan))
         return false;
     of->channel_tiles = (int)tconv_ceil_div(of->group_out, of->channels);
     of->image_tiles = (int)tconv_ceil_div(of->images, of->tile_images);
