@@ -32,7 +32,7 @@
 /*
  * In strict f32 the sums of entries are added in f32, which may be off by a quarter of their number (where they are alike):
  * within the bound of 16 for so many. Longer sums are made of segments, each begun at zero, whose sums are put aside in
- * shared memory and added: as many more terms as there are segments.
+ * shared memory and added (find_segments in cells_plan.cu).
  */
 #define TCONV_CELLS_MAX_STROKES 48
 #define TCONV_CELLS_ASIDE_BYTES (TCONV_CELLS_GROUPS * 64 * TCONV_CELLS_SUMS(true) * 4)

@@ -285,6 +285,10 @@ void describe_box(int columns, int rows, tconv_cells_plan *plan)
     of->image_pitch = of->chunk_channels * of->plane;
 }
 
+/* A sum of n like terms may be off by n / 4 + 1 / 2 (compensated.cuh); one of segments by both together, and so by as much where
+ * they have two terms less in all. */
+constexpr int SEGMENTS_ROOM = 2;
+
 /* In strict f32, the fewest segments of few enough strokes; false where even they would be too many. */
 bool find_segments(const tconv_layer *layer, tconv_cells_plan *plan)
 {
@@ -295,7 +299,7 @@ bool find_segments(const tconv_layer *layer, tconv_cells_plan *plan)
         return true;
     for (int segments = 2; segments < TCONV_CELLS_MAX_STROKES && segments <= of->chunks; segments++) {
         of->segment_chunks = (int)tconv_ceil_div(of->chunks, segments);
-        if (of->segment_chunks * taps + segments <= TCONV_CELLS_MAX_STROKES)
+        if (of->segment_chunks * taps + segments + SEGMENTS_ROOM <= TCONV_CELLS_MAX_STROKES)
             return true;
     }
     return false;
