@@ -228,21 +228,22 @@ cell_space space_of(const tconv_layer *layer, int cell_rows)
     return space;
 }
 
-/* Cycles of a load from a stage, on average over a tile: four channels of eight positions are read at once, and addresses that
- * share a bank one after another. */
+/* Cycles of a load from a stage, on average over the warps that have all of their positions: four channels of eight positions
+ * are read at once, and addresses that share a bank one after another. */
 double bank_cycles(const tconv_cells_parameters *of)
 {
-    constexpr int BANKS = 32, LOADS = TCONV_CELLS_POSITIONS / 8;
-    /* Where the 16 positions of all warps lie alike, one warp is enough. */
+    constexpr int BANKS = 32, WARP_POSITIONS = 16;
     const int columns = of->tile_columns, rows = of->tile_rows, images = of->tile_images;
-    const bool alike = columns % 16 == 0 || (16 % columns == 0 && rows * columns % 16 == 0);
-    const int loads = alike && images * rows * columns == TCONV_CELLS_POSITIONS ? 2 : LOADS;
+    /* Where they lie alike in all warps, one is enough. */
+    const bool alike = (rows == 1 && images == 1) || columns % WARP_POSITIONS == 0 ||
+                       (WARP_POSITIONS % columns == 0 && rows * columns % WARP_POSITIONS == 0);
+    const int warps = alike ? 1 : (int)tconv_max(1, images * rows * columns / WARP_POSITIONS), loads = 2 * warps;
     int cycles = 0;
     for (int load = 0; load < loads; load++) {
         uint8_t taken[BANKS] = {0}, most = 0;
         bool missing = false; /* positions that the tile has not are all read at the same address */
         for (int row = 0; row < 8; row++) {
-            const int position = load / 2 * 16 + tconv_cells_position(of->neighbours, row, load % 2);
+            const int position = load / 2 * WARP_POSITIONS + tconv_cells_position(of->neighbours, row, load % 2);
             const int pixel = tconv_cells_pixel(of, position);
             if (pixel == 0 && missing)
                 continue;
@@ -462,17 +463,8 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     of->tile_images = choice->images;
     of->tile_rows = choice->rows;
     of->tile_columns = choice->columns;
-    int skipped = 0; /* at most */
-    for (int tile = 0; tile < TCONV_CELLS_ALIGNMENT && tile * (int64_t)of->tile_columns < space.columns; tile++)
-        skipped = (int)tconv_max(skipped, (tile * of->tile_columns + of->first_column) & (TCONV_CELLS_ALIGNMENT - 1));
     of->steps = choice->steps;
     of->chunk_channels = choice->steps * TCONV_CELLS_STEP;
-    describe_box(skipped + of->tile_columns + columns.shifts - 1, (of->tile_rows - 1) * of->row_step + rows.shifts,
-                 plan);
-    if (of->row_pitch > MAX_BOX || plan->box_rows > MAX_BOX || of->tile_images > MAX_BOX ||
-        of->tile_images * of->tile_rows * of->tile_columns > TCONV_CELLS_POSITIONS)
-        return false;
-
     of->groups = (int)problem->groups;
     of->group_in = (int)problem->group_in;
     of->group_out = (int)problem->group_out;
@@ -482,6 +474,15 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
         return false;
     if (!find_segments(layer, plan))
         return false;
+    int skipped = 0; /* at most */
+    for (int tile = 0; tile < TCONV_CELLS_ALIGNMENT && tile * (int64_t)of->tile_columns < space.columns; tile++)
+        skipped = (int)tconv_max(skipped, (tile * of->tile_columns + of->first_column) & (TCONV_CELLS_ALIGNMENT - 1));
+    describe_box(skipped + of->tile_columns + columns.shifts - 1, (of->tile_rows - 1) * of->row_step + rows.shifts,
+                 plan);
+    if (of->row_pitch > MAX_BOX || plan->box_rows > MAX_BOX || of->tile_images > MAX_BOX ||
+        of->tile_images * of->tile_rows * of->tile_columns > TCONV_CELLS_POSITIONS)
+        return false;
+
     of->channel_tiles = (int)tconv_ceil_div(of->group_out, of->channels);
     of->image_tiles = (int)tconv_ceil_div(of->images, of->tile_images);
     of->row_tiles = (int)tconv_ceil_div(space.rows, of->tile_rows);

@@ -21,7 +21,7 @@ struct tconv_cells_plan {
     tconv_cells_parameters parameters; /* without addresses */
     tconv_cells_packing packing;
     int box_rows;
-    double bank_cycles; /* of a load of a warp, from a stage, on average: 1 where none of its addresses share a bank */
+    double bank_cycles; /* of a load of a warp, from a stage, on average: 1 where no two addresses share a bank */
     double cycles;      /* estimated, of the fullest multiprocessor */
     double use;         /* of the tensor cores, estimated: a share of 1 */
 };
