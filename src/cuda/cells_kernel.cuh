@@ -194,7 +194,7 @@ __device__ __forceinline__ void store_by(const tconv_cells_parameters &layer, co
                     store_columns_if<width>(is, to[cell] + column + pair * channel_step, vector);
                 }
             }
-            const bool row_ends = (2 * i + 8 & (cell_channels - 1)) == 0;
+            const bool row_ends = ((2 * i + 8) & (cell_channels - 1)) == 0;
             row += row_ends;
             to[0] += row_ends ? next_row : next_channels;
             to[1] += row_ends ? next_row : next_channels;
