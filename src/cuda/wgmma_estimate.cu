@@ -24,6 +24,8 @@ constexpr double LATENCY = 1500, L2_BYTES = 22, BOX_ROW_CYCLES = 8, SHARED_BYTES
                  APART_ROW_CYCLES = 40, VECTOR_CYCLES = 20, WRITE_BYTES = 17.7, PART_CYCLES = 9.75,
                  PRODUCT_SHARE = 0.02;
 constexpr int SECTOR = 32; /* bytes */
+/* The same of a warp, more into a tight patch, which delays the chunk: what kb57, unet_up1 and s2_op in TF32 lost by it. */
+constexpr double WALK_CYCLES = 35;
 
 /*
  * For the whole time of a layer in its tile, by which cuda_wgmma is set against cuda_igemm; as above, fitted to the times of 28
@@ -44,9 +46,10 @@ constexpr double LAUNCH_CYCLES = 6500;
 /* Where boxes are operands as they lie: bytes a cycle of swizzled boxes, measured; for handing over a chunk. */
 constexpr double SWIZZLED_L2_BYTES = 29, SWIZZLED_CHUNK_CYCLES = 150;
 
-/* Of a chunk: cycles to multiply and to convert it, bytes of its weights. Of a tile: rows that are stored. */
+/* Of a chunk: cycles to multiply and to convert it, and those by which converting into a tight patch delays it; bytes of its
+ * weights. Of a tile: rows that are stored. */
 struct tile_work {
-    double multiply, convert, weights, rows;
+    double multiply, convert, walk, weights, rows;
 };
 
 tile_work work_of(const tconv_wgmma_plan *made)
@@ -67,10 +70,11 @@ tile_work work_of(const tconv_wgmma_plan *made)
         (double)(tconv_wgmma_strokes(of, 0) + (together ? 0 : tconv_wgmma_strokes(of, 1))) / of->chunks;
     const double add = strict ? N / 2 * ADD_CYCLES : 0;
     const double alone = products * N / 4 + strokes * (STROKE_CYCLES + add);
-    const double convert =
-        made->transposed ? 0 : 2.0 * of->steps * of->patch / (4 * 32) * CONVERT_CYCLES * tconv_wgmma_planes(made->mode);
+    const double quads = 2.0 * of->steps * of->box_patch / (4 * 32); /* of a warp's lanes */
+    const double convert = made->transposed ? 0 : quads * CONVERT_CYCLES * tconv_wgmma_planes(made->mode);
+    const double walk = of->tight ? quads * WALK_CYCLES : 0;
     const double rows = TCONV_WGMMA_M * TCONV_WGMMA_GROUPS * (of->column_phases == 2 ? 1 : TCONV_WGMMA_UNITS);
-    return {fmax(fmax(products * N / 2, memory), alone), convert, weights, rows};
+    return {fmax(fmax(products * N / 2, memory), alone), convert, walk, weights, rows};
 }
 
 /*
@@ -121,7 +125,7 @@ double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
     const double row = of->run_columns > 0 ? fmin(bulk, vectors * VECTOR_CYCLES) : bulk;
     const double store = work.rows * row / tconv_wgmma_store_warps(made->mode);
     const double handing = made->transposed ? SWIZZLED_CHUNK_CYCLES : CHUNK_CYCLES;
-    const double work_alone = of->chunks * (chunk + handing) + TILE_CYCLES;
+    const double work_alone = of->chunks * (chunk + work.walk + handing) + TILE_CYCLES;
     /* With one buffer, sums of the second turn wait until those of the first are asked for and written, by a memory that the
      * others' writing keeps busy for this share of the time. */
     const double write = write_cycles(of, work, element), busy = fmin(1, write / work_alone);
@@ -145,7 +149,7 @@ double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
     const double handing = made->mode == TCONV_WGMMA_STRICT ? WHOLE_STRICT_CHUNK_CYCLES : WHOLE_CHUNK_CYCLES;
     const tile_end *end = &WHOLE_END[tconv_wgmma_store_warps(made->mode) - 1];
     const double store = work.rows * end->row, wait = of->staged_turns == 2 ? 0 : store / 4;
-    const double tile = fmax(of->chunks * (chunk + handing) + end->cycles + wait, store);
+    const double tile = fmax(of->chunks * (chunk + work.walk + handing) + end->cycles + wait, store);
     return LAUNCH_CYCLES + tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks);
 }
 
