@@ -128,8 +128,8 @@ double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
     const double work_alone = of->chunks * (chunk + work.walk + handing) + TILE_CYCLES;
     /* With one buffer, sums of the second turn wait until those of the first are asked for and written, by a memory that the
      * others' writing keeps busy for this share of the time. */
-    const double write = write_cycles(of, work, element), busy = fmin(1, write / work_alone);
-    const double wait = of->staged_turns == 2 ? 0 : store / 4 + busy * write / 2;
+    const double write = of->staged_turns == 2 ? 0 : write_cycles(of, work, element);
+    const double wait = of->staged_turns == 2 ? 0 : store / 4 + fmin(1, write / work_alone) * write / 2;
     const double tile = fmax(work_alone + wait, store) + of->chunks * multiply * PRODUCT_SHARE;
     return tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks);
 }

@@ -175,10 +175,10 @@ bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, tconv_wg
     const int64_t multiple =
         choice->tight ? tconv_max(1, STAGED_ROW_ALIGNMENT / ((int64_t)problem->element_size * columns->count))
                       : alignment;
-    /* N covers unit_rows - 1 rows of the pitch and the columns of the last. */
+    /* N covers unit_rows - 1 rows of the pitch and the columns of the last: most where the last is as long as the others. */
     int64_t most = unit_rows == 1 ? N : 0;
-    for (int64_t pitch = round_up(border + skip + 1, multiple); unit_rows > 1 && (unit_rows - 1) * pitch < N;
-         pitch += multiple)
+    const int64_t even = (N + border + skip) / unit_rows / multiple * multiple;
+    for (int64_t pitch = even; unit_rows > 1 && pitch <= even + multiple; pitch += multiple)
         most = tconv_max(most, tconv_min(pitch - border - skip, N - (unit_rows - 1) * pitch));
     if (most <= 0)
         return false;
