@@ -59,6 +59,8 @@ static const family families[] = {
     {"many taps in a row", "ci=1 h=1 w=40 co=2 k=1x300", 0, 0},
     {"images of 16 columns, more than multiprocessors", "n=40 ci=8 h=16 w=16 co=8 k=4 s=2 p=1 b=1", 0, 0},
     {"images of 32 columns and 16 rows", "n=20 ci=8 h=16 w=32 co=8 k=4 s=2 p=1 b=1", 0, 0},
+    {"several rows of an image in a tile, stride 2", "n=40 ci=8 h=12 w=# co=8 k=4 s=2 p=1 b=1", 21, 24},
+    {"several rows of an image in a tile", "n=40 ci=8 h=13 w=# co=40 k=3 p=1 b=1", 20, 22},
     {"images of one pixel, many channels", "n=70 ci=100 h=1 w=1 co=40 k=4x3 p=1x0 b=1", 0, 0},
     {"images of one pixel, groups", "n=3 ci=128 h=1 w=1 co=66 k=2x5 p=0x1 g=2 b=1", 0, 0},
     {"images of one pixel, channels apart", "n=5 ci=40 h=1 w=1 co=24 k=3 b=1 ss=96x2x1x1", 0, 0},

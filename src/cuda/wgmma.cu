@@ -177,7 +177,7 @@ bool make_map(const tconv_layer *layer, const tconv_wgmma_plan *made, const void
         {(cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)problem->in_channels,
          (cuuint64_t)problem->batch},
         {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element, (cuuint64_t)problem->src.n * element},
-        {(cuuint32_t)(made->transposed ? TCONV_WGMMA_BOX : of->pitch), (cuuint32_t)made->patch_rows,
+        {(cuuint32_t)(made->transposed ? TCONV_WGMMA_BOX : of->box_pitch), (cuuint32_t)made->patch_rows,
          (cuuint32_t)of->chunk_channels, 1}};
     return tconv_hopper_encode(&planes, map);
 }
@@ -189,10 +189,11 @@ int store_vector(const tconv_layer *layer, const tconv_wgmma_plan *made, const v
     const tconv_wgmma_parameters *of = &made->parameters;
     const int64_t element = (int64_t)problem->element_size;
     const int64_t tile = (int64_t)of->tile_columns * of->column_phases, unit = of->unit_columns * of->column_phases;
+    const int64_t staged = of->unit_rows == 1 ? 0 : (int64_t)of->pitch * of->column_phases; /* from a row to the next */
     int64_t vector = MAX_VECTOR / element;
-    while (vector > 1 &&
-           (problem->dst.n % vector != 0 || problem->dst.c % vector != 0 || of->out_columns % vector != 0 ||
-            tile % vector != 0 || unit % vector != 0 || (uintptr_t)dst % (size_t)(vector * element) != 0))
+    while (vector > 1 && (problem->dst.n % vector != 0 || problem->dst.c % vector != 0 ||
+                          of->out_columns % vector != 0 || tile % vector != 0 || unit % vector != 0 ||
+                          staged % vector != 0 || (uintptr_t)dst % (size_t)(vector * element) != 0))
         vector /= 2;
     return (int)vector;
 }

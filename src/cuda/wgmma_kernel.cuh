@@ -68,7 +68,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
 
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
-        const int skipped = tile.column + layer.first_column - box_column(layer, tile);
+        const int skipped = tile.column + layer.first_column - stage_column(layer, tile);
         float bias[2];
         load_bias<Element>(layer, tile, group, warp % GROUP_WARPS, lane, bias);
         pending_release pending = {0, 0};
@@ -216,7 +216,9 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
         const int role = warp_of_block() - CONSUMER_WARPS, lane = lane_of_warp();
         if (role < CONVERTERS) {
             if constexpr (!Mode::TRANSPOSED) {
-                if (layer.by_boxes)
+                if (layer.by_boxes && layer.tight)
+                    convert_tight<Mode>(layer, shared, role, lane);
+                else if (layer.by_boxes)
                     convert_boxes<Mode>(layer, shared, role, lane);
                 else
                     convert_src<Mode>(layer, shared, role, lane);

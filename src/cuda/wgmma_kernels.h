@@ -54,9 +54,14 @@ struct tconv_wgmma_parameters {
     int blocks, group_blocks, column_tiles, row_tiles, tiles; /* blocks of output channels: of all groups, of one */
     int tile_rows, tile_columns;                              /* positions */
 
-    int first_row, first_column;                 /* of the patch, from the tile's first position; may be negative */
-    int pitch, patch;                            /* pixels: of a row, of all */
-    int column_alignment;                        /* the patch begins at a multiple of so many columns */
+    int first_row, first_column; /* of the patch, from the tile's first position; may be negative */
+    int pitch, patch;            /* pixels: of a row, of all */
+    int column_alignment;        /* boxes begin at a multiple of so many columns */
+    int stage_alignment;         /* and converted patches; 1 where they are tight */
+    bool tight; /* the patch has no columns beside those that taps read, as boxes have: they are left out on the way */
+    int box_pitch, box_patch; /* pixels as the copy engine brings them */
+    int convert_step, convert_columns,
+        convert_pixels;                          /* from a lane's pixel to its next: of the box, its row, the patch */
     int group_in, chunk_channels, chunks, steps; /* a step is one product's K: two quads */
 
     int stack, block_channels;         /* output rows, and channels, that share a unit's M */

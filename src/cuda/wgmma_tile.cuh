@@ -88,6 +88,12 @@ __device__ __forceinline__ int box_column(const tconv_wgmma_parameters &layer, c
     return (tile.column + layer.first_column) & -layer.column_alignment;
 }
 
+/* The first column of what is converted. */
+__device__ __forceinline__ int stage_column(const tconv_wgmma_parameters &layer, const tile_place &tile)
+{
+    return (tile.column + layer.first_column) & -layer.stage_alignment;
+}
+
 } // namespace tconv_wgmma
 
 #endif
