@@ -48,7 +48,8 @@ struct tconv_wgmma_parameters {
     const void *src, *weights /* packed, by slots */, *bias /* or NULL */;
     void *dst;
     int64_t src_image, src_channel, dst_image, dst_channel; /* strides in elements */
-    bool by_boxes; /* whether the copy engine can read src; else those that convert read it themselves */
+    bool by_boxes;   /* whether the copy engine can read src; else those that convert read it themselves */
+    int piece_bytes; /* 8 or 4: of what they copy at once where planes are operands */
 
     int in_rows, in_columns, out_rows, out_columns, group_out;
     int blocks, group_blocks, column_tiles, row_tiles, tiles; /* blocks of output channels: of all groups, of one */

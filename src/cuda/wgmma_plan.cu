@@ -20,6 +20,7 @@ constexpr int MAX_BOX = 256;     /* the copy engine's, of each axis */
 constexpr int MAX_PATCH = 16383; /* pixels: of an operand's field for half of K */
 constexpr int MAX_UNIT_ROWS = 16, MAX_STEPS = 4;
 constexpr int TRANSPOSED_N = 128; /* of the kernels that take planes as they lie */
+constexpr int LEAST_PIECE = 4;    /* bytes, of an asynchronous copy */
 
 /* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
  * fits is taken. */
@@ -75,11 +76,10 @@ bool is_run(const tconv_layer *layer)
            w->out == w->in * columns->stride && h->in * w->out < TCONV_WGMMA_MAX_EXTENT;
 }
 
-/* Whether planes can be operands as they lie, at addresses that the copy engine takes: 16-bit types alone have such products. */
+/* Whether planes can be operands as they lie, at addresses that can be copied: 16-bit types alone have such products. */
 bool can_be_operands(const tconv_problem *problem)
 {
-    constexpr int64_t ELEMENT = 2, ALIGNMENT = TCONV_HOPPER_BOX_ALIGNMENT / ELEMENT;
-    return problem->element_size == ELEMENT && problem->src.c % ALIGNMENT == 0 && problem->src.n % ALIGNMENT == 0;
+    return problem->element_size == 2 && tconv_wgmma_piece_bytes(problem, 0) > 0;
 }
 
 /* How units share a tile: by phases, and what is left over by rows of positions. */
@@ -306,6 +306,7 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     memset(to, 0, sizeof *to);
     made->mode = tconv_wgmma_mode_of(layer);
     made->transposed = choice->transposed;
+    made->piece_bytes = tconv_wgmma_piece_bytes(problem, 0);
     made->shape = !made->transposed               ? tconv_wgmma_shapes_of(made->mode)[choice->shape]
                   : made->mode == TCONV_WGMMA_F16 ? tconv_wgmma_f16_transposed_shape
                                                   : tconv_wgmma_bf16_transposed_shape;
@@ -346,6 +347,7 @@ bool choose(const tconv_layer *layer, int multiprocessors, bool any, tconv_wgmma
     const bool can_transpose = run && can_be_operands(&layer->problem);
     const bool can_split = layer->rows.count == 1 && layer->problem.group_out > TCONV_WGMMA_M;
     bool found = false;
+    double least = 0;
     tile_choice choice;
     tconv_wgmma_plan made;
     for (choice.shape = 0; choice.shape < TCONV_WGMMA_SHAPES && shapes[choice.shape].N > 0; choice.shape++)
@@ -357,8 +359,11 @@ bool choose(const tconv_layer *layer, int multiprocessors, bool any, tconv_wgmma
                         choice.transposed = false;
                         /* Transposed only what can be converted as well, for addresses that the copy engine does not take. */
                         while (describe(layer, &choice, multiprocessors, &made)) {
-                            if (!found || made.cycles < best->cycles)
+                            const double cycles = tconv_wgmma_apart_times(&made) * made.cycles;
+                            if (!found || cycles < least) {
                                 *best = made;
+                                least = cycles;
+                            }
                             found = true;
                             if (any)
                                 return true;
@@ -397,6 +402,15 @@ bool tconv_wgmma_has_tile(const tconv_layer *layer, int multiprocessors)
 void tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgmma_plan *made)
 {
     choose(layer, multiprocessors, false, made);
+}
+
+int tconv_wgmma_piece_bytes(const tconv_problem *problem, uintptr_t address)
+{
+    const int64_t element = (int64_t)problem->element_size;
+    for (int bytes = TCONV_HOPPER_BOX_ALIGNMENT; bytes >= LEAST_PIECE; bytes /= 2)
+        if (problem->src.n * element % bytes == 0 && problem->src.c * element % bytes == 0 && address % bytes == 0)
+            return bytes;
+    return 0;
 }
 
 int64_t tconv_wgmma_converting(int64_t choice)
