@@ -27,17 +27,18 @@
 namespace tconv_wgmma
 {
 
-/* Of rows lane / 4 and lane / 4 + 8 of the warp's 16. */
+/* Of rows lane / 4 and lane / 4 + 8 of the warp's 16. Not yet converted, so that nothing waits for them before the products. */
 template <class Element>
 __device__ __forceinline__ void load_bias(const tconv_wgmma_parameters &layer, const tile_place &tile, int group,
-                                          int warp, int lane, float (&bias)[2])
+                                          int warp, int lane, Element (&bias)[2])
 {
     const Element *from = static_cast<const Element *>(layer.bias) + tile.group * layer.group_out;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int m = warp * STAGED_ROWS + lane / 4 + 8 * i;
-        const int channel = tile.channel + group * layer.group_channels + m % layer.block_channels;
-        bias[i] = layer.bias != NULL && channel < layer.group_out ? to_compute(from[channel]) : 0.0f;
+        const int channel =
+            tile.channel + group * layer.group_channels + (m & (layer.block_channels - 1)); /* 32 or 64 */
+        bias[i] = layer.bias != NULL && channel < layer.group_out ? from[channel] : from_compute<Element>(0);
     }
 }
 
@@ -71,8 +72,8 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
         const int skipped = tile.column + layer.first_column - box_column(layer, tile);
-        float bias[2];
-        load_bias<Element>(layer, tile, group, warp % GROUP_WARPS, lane, bias);
+        Element loaded_bias[2];
+        load_bias<Element>(layer, tile, group, warp % GROUP_WARPS, lane, loaded_bias);
         pending_release pending = {0, 0};
         int accumulate = 0;
 #pragma unroll 1
@@ -114,6 +115,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
         products_wait<0>();
         pending.release();
         slots_are_full = layer.resident;
+        const float bias[2] = {to_compute(loaded_bias[0]), to_compute(loaded_bias[1])};
 
         const bool interleaved = layer.column_phases == 2;
 #pragma unroll

@@ -13,6 +13,7 @@
 #include <cuda.h>
 
 #include "../core/impl.h"
+#include "divisor.h"
 
 #define TCONV_WGMMA_M      64
 #define TCONV_WGMMA_GROUPS 2  /* warpgroups that multiply */
@@ -50,6 +51,9 @@ struct tconv_wgmma_parameters {
     int64_t src_image, src_channel, dst_image, dst_channel; /* strides in elements */
     bool by_boxes;   /* whether the copy engine can read src; else those that convert read it themselves */
     int piece_bytes; /* 8 or 4: of what they copy at once where planes are operands */
+
+    tconv_cuda_divisor by_blocks, by_group_blocks, by_column_tiles, by_row_tiles, by_run_columns;
+    tconv_cuda_divisor by_row, by_last_row; /* elements of a row of dst that a tile stores, the last of a row */
 
     int in_rows, in_columns, out_rows, out_columns, group_out;
     int blocks, group_blocks, column_tiles, row_tiles, tiles; /* blocks of output channels: of all groups, of one */

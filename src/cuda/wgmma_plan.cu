@@ -298,6 +298,20 @@ bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_
            (made->transposed ? take_transposed_buffers : take_buffers)((int64_t)staged_bytes(layer, &made->shape), to);
 }
 
+/* What the kernel divides by. */
+void describe_divisors(tconv_wgmma_parameters *to)
+{
+    const int tile = (to->run_columns > 0 ? to->run_columns : to->tile_columns) * to->column_phases;
+    const int last = to->out_columns - (to->column_tiles - 1) * tile;
+    to->by_blocks = tconv_cuda_divisor_of(to->blocks);
+    to->by_group_blocks = tconv_cuda_divisor_of(to->group_blocks);
+    to->by_column_tiles = tconv_cuda_divisor_of(to->column_tiles);
+    to->by_row_tiles = tconv_cuda_divisor_of(to->row_tiles);
+    to->by_run_columns = tconv_cuda_divisor_of((int)tconv_max(to->run_columns, 1));
+    to->by_row = tconv_cuda_divisor_of(tile);
+    to->by_last_row = to->run_columns > 0 ? to->by_row : tconv_cuda_divisor_of(last);
+}
+
 /* Describes the layer in tiles of this choice; false where that does not fit. */
 bool describe(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, tconv_wgmma_plan *made)
 {
@@ -328,6 +342,7 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     to->row_tiles = (int)tconv_ceil_div(to->out_rows, layer->rows.stride * to->tile_rows);
     if (to->run_columns > 0)
         to->row_tiles = 1;
+    describe_divisors(to);
     const int64_t tiles = problem->batch * to->blocks * to->row_tiles * to->column_tiles;
     if (tiles >= TCONV_WGMMA_MAX_EXTENT)
         return false;

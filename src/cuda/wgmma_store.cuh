@@ -19,11 +19,12 @@ template <class Mode, int N, bool interleaved> struct staging {
 };
 template <class Mode, int N> constexpr int STAGED_BYTES = tconv_wgmma_staged_bytes(N, sizeof(typename Mode::Element));
 
-/* Where a unit goes in dst: elements first to end of rows that are row_elements long, staged one after another. In a run they
+/* Where a unit goes in dst: elements first to end of rows, staged one after another. In a run they
  * begin in the middle of the first row. */
 struct unit_place {
-    int64_t offset; /* elements: of the layer's group's first output channel, where the first row begins */
-    int row_elements, first, end;
+    int64_t offset;            /* elements: of the layer's group's first output channel, where the first row begins */
+    tconv_cuda_divisor by_row; /* elements of a row */
+    int first, end;
 };
 
 /* row_pixels: elements of dst for each position. stack_row: which of the rows that share M. */
@@ -35,19 +36,20 @@ __device__ __forceinline__ unit_place find_unit(const tconv_wgmma_parameters &la
     unit_place place;
     if (layer.run_columns > 0) {
         const int left = min(layer.tile_columns - layer.unit_column[group][unit], layer.in_columns - column);
-        row = column / layer.run_columns;
+        const tconv_cuda_quotient rows = divide(column, layer.by_run_columns);
+        row = rows.whole;
         first_element = 0;
-        place.row_elements = layer.run_columns * row_pixels;
-        place.first = (column - row * layer.run_columns) * row_pixels;
+        place.by_row = layer.by_row;
+        place.first = rows.rest * row_pixels;
         place.end = place.first + min(layer.unit_columns, left) * row_pixels;
     }
     row = row * layer.stride_h + layer.row_residue[group];
     if (layer.run_columns == 0) {
         /* Strides are 1 or 2. */
         const int rows = (layer.out_rows - row + layer.stride_h - 1) >> (layer.stride_h - 1);
-        place.row_elements = min(layer.tile_columns * row_pixels, layer.out_columns - first_element);
+        place.by_row = layer.out_columns - first_element < layer.by_row.divisor ? layer.by_last_row : layer.by_row;
         place.first = 0;
-        place.end = min(layer.unit_rows, rows) * place.row_elements;
+        place.end = min(layer.unit_rows, rows) * place.by_row.divisor;
     }
     place.offset = tile.image * layer.dst_image + (int64_t)tile.group * layer.group_out * layer.dst_channel +
                    (int64_t)row * layer.out_columns + first_element;
@@ -214,7 +216,7 @@ __device__ __forceinline__ void store_rows_bulk(const tconv_wgmma_parameters &la
     const int shift = (int)(uintptr_t)(to + place.first * element);
     int begin = place.first, left = place.end - place.first;
     while (left > 0) {
-        const int length = min(place.row_elements - begin, left);
+        const int length = min(place.by_row.divisor - begin, left);
         store_row_bulk<Staging::PITCH>(layer, to + begin * element, layer.dst_channel * element, from, channels,
                                        length * element, shift, lane);
         from += (staged_row - begin) * element;
@@ -235,23 +237,28 @@ __device__ __forceinline__ void store_vectors(const tconv_wgmma_parameters &laye
     constexpr int AT_ONCE = Mode::STRICT ? 1 : sizeof(Elements) == 16 ? 2 : 4;
     const int staged_row = (layer.run_columns > 0 ? layer.run_columns : layer.pitch) * Staging::ROW_PIXELS;
     const int64_t channel = layer.dst_channel, dst_row = (int64_t)layer.stride_h * layer.out_columns;
-    for (int at = place.first + lane * vector; at < place.end; at += WARP * vector) {
-        const int row = at / place.row_elements, column = at - row * place.row_elements;
-        const char *from_row = from + (row * staged_row + column - place.first) * (int)sizeof(Element);
-        Element *to_row = to + row * dst_row + column;
+    /* Where half of the lanes have all vectors of a channel, the others have the next channel's. */
+    const int sharing = place.end - place.first > WARP / 2 * vector ? 1 : 2, lanes = WARP / sharing;
+    const int own = lane / lanes, from_step = sharing * Staging::PITCH;
+    const int64_t to_step = sharing * channel;
+    for (int at = place.first + lane % lanes * vector; at < place.end; at += lanes * vector) {
+        const tconv_cuda_quotient rows = divide(at, place.by_row);
+        const char *from_row =
+            from + own * Staging::PITCH + (rows.whole * staged_row + rows.rest - place.first) * (int)sizeof(Element);
+        Element *to_row = to + own * channel + rows.whole * dst_row + rows.rest;
 #pragma unroll 1
-        for (int c = 0; c < channels; c += AT_ONCE) {
+        for (int c = own; c < channels; c += AT_ONCE * sharing) {
             Elements elements[AT_ONCE];
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++)
-                elements[i] = *reinterpret_cast<const Elements *>(from_row + i * Staging::PITCH);
+                elements[i] = *reinterpret_cast<const Elements *>(from_row + i * from_step);
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++) {
-                if (c + i < channels)
+                if (c + i * sharing < channels)
                     *reinterpret_cast<Elements *>(to_row) = elements[i];
-                to_row += channel;
+                to_row += to_step;
             }
-            from_row += AT_ONCE * Staging::PITCH;
+            from_row += AT_ONCE * from_step;
         }
     }
 }
