@@ -178,7 +178,7 @@ template <int pitch>
 __device__ __forceinline__ void store_row_bulk(const tconv_wgmma_parameters &layer, char *to, int64_t channel,
                                                const char *from, int channels, int length, int shift, int lane)
 {
-    const int period = layer.bulk_period;
+    const int period = layer.bulk_period, period_log2 = __popc(period - 1); /* a power of two */
     if (period == 1) {
         const row_ends ends((int)(uintptr_t)to & 15, length);
         if (lane == 0 && ends.middle > 0)
@@ -193,7 +193,7 @@ __device__ __forceinline__ void store_row_bulk(const tconv_wgmma_parameters &lay
             const row_ends ends((int)(uintptr_t)target & 15, length);
             if (ends.middle > 0)
                 store_channels(target + ends.head, period * channel, source + ends.head, period * pitch,
-                               (channels - first + period - 1) / period, ends.middle);
+                               (channels - first + period - 1) >> period_log2, ends.middle);
         }
     }
     __syncwarp();
@@ -238,10 +238,10 @@ __device__ __forceinline__ void store_vectors(const tconv_wgmma_parameters &laye
     const int staged_row = (layer.run_columns > 0 ? layer.run_columns : layer.pitch) * Staging::ROW_PIXELS;
     const int64_t channel = layer.dst_channel, dst_row = (int64_t)layer.stride_h * layer.out_columns;
     /* Where half of the lanes have all vectors of a channel, the others have the next channel's. */
-    const int sharing = place.end - place.first > WARP / 2 * vector ? 1 : 2, lanes = WARP / sharing;
-    const int own = lane / lanes, from_step = sharing * Staging::PITCH;
+    const bool shared = place.end - place.first <= WARP / 2 * vector;
+    const int own = shared ? lane / (WARP / 2) : 0, sharing = shared ? 2 : 1, from_step = sharing * Staging::PITCH;
     const int64_t to_step = sharing * channel;
-    for (int at = place.first + lane % lanes * vector; at < place.end; at += lanes * vector) {
+    for (int at = place.first + (shared ? lane % (WARP / 2) : lane) * vector; at < place.end; at += WARP * vector) {
         const tconv_cuda_quotient rows = divide(at, place.by_row);
         const char *from_row =
             from + own * Staging::PITCH + (rows.whole * staged_row + rows.rest - place.first) * (int)sizeof(Element);
