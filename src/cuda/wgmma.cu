@@ -25,6 +25,7 @@ namespace
 {
 
 constexpr int MAX_VECTOR = 16;  /* bytes that are stored at once */
+constexpr int SECTOR = 32;      /* bytes that the second-level cache and the memory write at once */
 constexpr int MOST_PIECE = 8;   /* bytes that warps copy at once of planes that are operands */
 constexpr int LEAST_BULK = 384; /* bytes of a row; a bulk copy takes 28 cycles, however short */
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
@@ -225,6 +226,19 @@ bool can_store_bulk(const tconv_layer *layer, const tconv_wgmma_plan *made, cons
            (vector < MAX_VECTOR / element || row >= LEAST_BULK) && rows_keep_alignment(layer, of);
 }
 
+/*
+ * Whether the same warps should store both row phases of a run: the warpgroups have the rows of dst in turn, and these end
+ * within sectors, which are written at half the speed where each part comes by itself. Not where a tile has less than two rows,
+ * of which the first and the last may be cut.
+ */
+bool store_rows_together(const tconv_layer *layer, const tconv_wgmma_parameters *of)
+{
+    const int64_t row = of->out_columns * (int64_t)layer->problem.element_size;
+    return !of->store_bulk && of->run_columns > 0 && of->stride_h == 2 && of->column_phases == 2 &&
+           of->row_residue[0] == 0 && of->row_residue[1] == 1 && row % SECTOR != 0 &&
+           of->unit_columns >= 2 * of->run_columns;
+}
+
 tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
     tconv_wgmma_plan made;
@@ -247,6 +261,7 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters.piece_bytes = made.transposed && !by_boxes ? (int)tconv_min(piece_bytes, MOST_PIECE) : 0;
     parameters.store_vector = store_vector(layer, &made, arguments->dst);
     parameters.store_bulk = can_store_bulk(layer, &made, arguments->dst, parameters.store_vector);
+    parameters.rows_together = store_rows_together(layer, &parameters);
     parameters.staged_shifts =
         parameters.store_bulk && parameters.store_vector < MAX_VECTOR / (int)layer->problem.element_size;
     parameters.bulk_period = alignment_period(&layer->problem);

@@ -239,7 +239,10 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
                 copy_slots(layer, shared);
             }
         } else if (role < FIRST_STORE_WARP + TCONV_WGMMA_GROUPS * Mode::STORE_WARPS) {
-            store_tiles<Mode, N>(layer, shared, role - FIRST_STORE_WARP, lane);
+            if (layer.rows_together)
+                store_tiles_of_both<Mode, N>(layer, shared, role - FIRST_STORE_WARP, lane);
+            else
+                store_tiles<Mode, N>(layer, shared, role - FIRST_STORE_WARP, lane);
         }
     }
 #endif

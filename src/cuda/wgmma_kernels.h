@@ -86,6 +86,7 @@ struct tconv_wgmma_parameters {
     int bulk_period;    /* channels after which rows of dst lie alike modulo 16 bytes */
     bool staged_shifts; /* whether rows of dst begin anywhere but at multiples of 16 bytes */
     int store_vector;   /* if not by bulk: elements that are stored at once */
+    bool rows_together; /* the same warps store both row phases of a run, in the order of dst */
 
     int stages, boxes, slots; /* buffers of converted patches, of patches as they lie in src, of weights */
     int staged_turns;         /* 1 or 2: buffers of sums that a warp has */

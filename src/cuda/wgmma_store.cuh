@@ -226,40 +226,71 @@ __device__ __forceinline__ void store_rows_bulk(const tconv_wgmma_parameters &la
     }
 }
 
+/* A vector of each channel from c on, `sharing` apart: several are on their way at once. */
+template <class Mode, int pitch, int vector>
+__device__ __forceinline__ void store_vector_of_channels(typename Mode::Element *to, int64_t channel, const char *from,
+                                                         int c, int sharing, int channels)
+{
+    using Elements = element_vector<typename Mode::Element, vector>;
+    constexpr int AT_ONCE = Mode::STRICT ? 1 : sizeof(Elements) == 16 ? 2 : 4;
+    const int from_step = sharing * pitch;
+    const int64_t to_step = sharing * channel;
+#pragma unroll 1
+    for (; c < channels; c += AT_ONCE * sharing) {
+        Elements elements[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            elements[i] = *reinterpret_cast<const Elements *>(from + i * from_step);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (c + i * sharing < channels)
+                *reinterpret_cast<Elements *>(to) = elements[i];
+            to += to_step;
+        }
+        from += AT_ONCE * from_step;
+    }
+}
+
 /* Rows of dst that bulk copies cannot write, or not fast, vector elements at a time: the addresses allow it, and lengths are
- * multiples of it. The vectors of all rows are shared out among the lanes, several channels are on their way at once. */
+ * multiples of it. The vectors of all rows are shared out among the lanes. */
 template <class Mode, class Staging, int vector>
 __device__ __forceinline__ void store_vectors(const tconv_wgmma_parameters &layer, const unit_place &place,
                                               typename Mode::Element *to, const char *from, int channels, int lane)
 {
     using Element = typename Mode::Element;
-    using Elements = element_vector<Element, vector>;
-    constexpr int AT_ONCE = Mode::STRICT ? 1 : sizeof(Elements) == 16 ? 2 : 4;
     const int staged_row = (layer.run_columns > 0 ? layer.run_columns : layer.pitch) * Staging::ROW_PIXELS;
     const int64_t channel = layer.dst_channel, dst_row = (int64_t)layer.stride_h * layer.out_columns;
     /* Where half of the lanes have all vectors of a channel, the others have the next channel's. */
     const bool shared = place.end - place.first <= WARP / 2 * vector;
-    const int own = shared ? lane / (WARP / 2) : 0, sharing = shared ? 2 : 1, from_step = sharing * Staging::PITCH;
-    const int64_t to_step = sharing * channel;
+    const int own = shared ? lane / (WARP / 2) : 0, sharing = shared ? 2 : 1;
     for (int at = place.first + (shared ? lane % (WARP / 2) : lane) * vector; at < place.end; at += WARP * vector) {
         const tconv_cuda_quotient rows = divide(at, place.by_row);
         const char *from_row =
             from + own * Staging::PITCH + (rows.whole * staged_row + rows.rest - place.first) * (int)sizeof(Element);
-        Element *to_row = to + own * channel + rows.whole * dst_row + rows.rest;
-#pragma unroll 1
-        for (int c = own; c < channels; c += AT_ONCE * sharing) {
-            Elements elements[AT_ONCE];
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
-                elements[i] = *reinterpret_cast<const Elements *>(from_row + i * from_step);
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
-                if (c + i * sharing < channels)
-                    *reinterpret_cast<Elements *>(to_row) = elements[i];
-                to_row += to_step;
-            }
-            from_row += AT_ONCE * from_step;
-        }
+        store_vector_of_channels<Mode, Staging::PITCH, vector>(to + own * channel + rows.whole * dst_row + rows.rest,
+                                                               channel, from_row, own, sharing, channels);
+    }
+}
+
+/* Both row phases of a run, whose rows follow one another in dst: sectors of which each has a part are written at once. `other`:
+ * bytes from what the first phase staged to what the second did. */
+template <class Mode, int N, int vector>
+__device__ __forceinline__ void store_both_phases(const tconv_wgmma_parameters &layer, const unit_place &place,
+                                                  typename Mode::Element *to, const char *from, int other, int channels,
+                                                  int lane)
+{
+    using Staging = staging<Mode, N, true>;
+    if (place.end <= place.first)
+        return;
+    const int row = place.by_row.divisor, end = (divide(place.end - 1, place.by_row).whole + 1) * 2 * row;
+    for (int at = lane * vector; at < end; at += WARP * vector) {
+        const tconv_cuda_quotient rows = divide(at, place.by_row);
+        const int element = rows.whole / 2 * row + rows.rest;
+        if (element >= place.first && element < place.end)
+            store_vector_of_channels<Mode, Staging::PITCH, vector>(
+                to + at, layer.dst_channel,
+                from + rows.whole % 2 * other + (element - place.first) * (int)sizeof(typename Mode::Element), 0, 1,
+                channels);
     }
 }
 
@@ -283,6 +314,56 @@ __device__ __forceinline__ void store_turn(const tconv_wgmma_parameters &layer, 
         store_vectors<Mode, Staging, 2>(layer, place, to, staged, channels, lane);
     else
         store_vectors<Mode, Staging, 1>(layer, place, to, staged, channels, lane);
+}
+
+/* The same of two warps of the same number, one of each warpgroup, that rows_together. */
+template <class Mode, int N>
+__device__ __forceinline__ void store_turn_of_both(const tconv_wgmma_parameters &layer, const tile_place &tile,
+                                                   const unit_place &place, const char *staged, int other, int warp,
+                                                   int turn, int lane)
+{
+    using Element = typename Mode::Element;
+    const int channel = turn_channel<staging<Mode, N, true>>(layer, tile, 0, warp, turn);
+    const int channels = min(staging<Mode, N, true>::ROWS, layer.group_out - channel);
+    Element *to = static_cast<Element *>(layer.dst) + place.offset + channel * layer.dst_channel;
+    if (sizeof(Element) == 2 && layer.store_vector == 8)
+        store_both_phases<Mode, N, sizeof(Element) == 2 ? 8 : 4>(layer, place, to, staged, other, channels, lane);
+    else if (layer.store_vector >= 4)
+        store_both_phases<Mode, N, 4>(layer, place, to, staged, other, channels, lane);
+    else if (layer.store_vector == 2)
+        store_both_phases<Mode, N, 2>(layer, place, to, staged, other, channels, lane);
+    else
+        store_both_phases<Mode, N, 1>(layer, place, to, staged, other, channels, lane);
+}
+
+/* Stores what warps of both warpgroups stage, where rows_together: a warp, or two, of each to a storing warp. */
+template <class Mode, int N>
+__device__ __forceinline__ void store_tiles_of_both(const tconv_wgmma_parameters &layer, const shared_layout &shared,
+                                                    int store_warp, int lane)
+{
+    constexpr int SHARE = GROUP_WARPS / (TCONV_WGMMA_GROUPS * Mode::STORE_WARPS);
+    const int other = GROUP_WARPS * layer.staged_turns * STAGED_BYTES<Mode, N>;
+    uint32_t parity = 0;
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        const unit_place place = find_unit(layer, tile, 0, 0, 0, layer.column_phases);
+        for (int turn = 0; turn < TURNS; turn++) {
+            const int buffer = layer.staged_turns == 2 ? turn : 0;
+            for (int warp = store_warp * SHARE; warp < (store_warp + 1) * SHARE; warp++) {
+                const char *staged = shared.staged + (warp * layer.staged_turns + buffer) * STAGED_BYTES<Mode, N>;
+                const uint32_t one = 8 * (warp * TURNS + buffer), two = one + 8 * GROUP_WARPS * TURNS;
+                barriers_wait(shared.staged_full + one, parity >> buffer & 1, shared.staged_full + two,
+                              parity >> buffer & 1);
+                store_turn_of_both<Mode, N>(layer, tile, place, staged, other, warp, turn, lane);
+                __syncwarp();
+                if (lane == 0) {
+                    barrier_arrive(shared.staged_empty + one);
+                    barrier_arrive(shared.staged_empty + two);
+                }
+            }
+            parity ^= 1 << buffer;
+        }
+    }
 }
 
 /* Stores what some warps of a warpgroup stage, one after another. A buffer is told to be empty when the bulk copies of the next one have been
