@@ -127,7 +127,9 @@ extern const tconv_wgmma_shape tconv_wgmma_f16_shapes[TCONV_WGMMA_SHAPES];
 extern const tconv_wgmma_shape tconv_wgmma_bf16_shapes[TCONV_WGMMA_SHAPES];
 
 /* Of the 16-bit types, where planes of src are operands as they lie. */
-extern const tconv_wgmma_shape tconv_wgmma_f16_transposed_shape, tconv_wgmma_bf16_transposed_shape;
+#define TCONV_WGMMA_TRANSPOSED_SHAPES 2
+extern const tconv_wgmma_shape tconv_wgmma_f16_transposed_shapes[TCONV_WGMMA_TRANSPOSED_SHAPES];
+extern const tconv_wgmma_shape tconv_wgmma_bf16_transposed_shapes[TCONV_WGMMA_TRANSPOSED_SHAPES];
 
 /* How the weights lie: what the packing kernel is told beside the layer. */
 struct tconv_wgmma_packing {

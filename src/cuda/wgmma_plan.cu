@@ -19,8 +19,7 @@ namespace
 constexpr int MAX_BOX = 256;     /* the copy engine's, of each axis */
 constexpr int MAX_PATCH = 16383; /* pixels: of an operand's field for half of K */
 constexpr int MAX_UNIT_ROWS = 16, MAX_STEPS = 4;
-constexpr int TRANSPOSED_N = 128; /* of the kernels that take planes as they lie */
-constexpr int LEAST_PIECE = 4;    /* bytes, of an asynchronous copy */
+constexpr int LEAST_PIECE = 4; /* bytes, of an asynchronous copy */
 
 /* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
  * fits is taken. */
@@ -82,6 +81,17 @@ bool can_be_operands(const tconv_problem *problem)
     return problem->element_size == 2 && tconv_wgmma_piece_bytes(problem, 0) > 0;
 }
 
+/* The kernel that takes planes as they lie, of a shape of those that convert; NULL where there is none. */
+const tconv_wgmma_shape *transposed_shape(tconv_wgmma_mode mode, int N)
+{
+    const tconv_wgmma_shape *shapes =
+        mode == TCONV_WGMMA_F16 ? tconv_wgmma_f16_transposed_shapes : tconv_wgmma_bf16_transposed_shapes;
+    for (int i = 0; i < TCONV_WGMMA_TRANSPOSED_SHAPES; i++)
+        if (shapes[i].N == N)
+            return &shapes[i];
+    return NULL;
+}
+
 /* How units share a tile: by phases, and what is left over by rows of positions. */
 void lay_out_units(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_parameters *made)
 {
@@ -132,7 +142,7 @@ bool lay_out_run(const tconv_layer *layer, tconv_wgmma_plan *made)
         tile_columns = most;
     }
     if (made->transposed)
-        to->box_copies = (int)(most / TCONV_WGMMA_BOX);
+        to->box_copies = (int)tconv_ceil_div(most, TCONV_WGMMA_BOX);
     to->tile_rows = 1;
     to->tile_columns = (int)tile_columns;
     to->column_tiles = (int)tiles;
@@ -153,7 +163,8 @@ bool lay_out_run(const tconv_layer *layer, tconv_wgmma_plan *made)
         to->out_rows = 1;
         to->out_columns = (int)(problem->h.out * problem->w.out);
     }
-    return unit_columns <= made->shape.N;
+    const bool units_begin_boxes = groups * units == 1 || unit_columns % TCONV_WGMMA_BOX == 0;
+    return unit_columns <= made->shape.N && (!made->transposed || units_begin_boxes);
 }
 
 /* Columns of a tile: as many as a unit's rows of the patch allow, made even over the tiles of a row. */
@@ -321,9 +332,9 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     made->mode = tconv_wgmma_mode_of(layer);
     made->transposed = choice->transposed;
     made->piece_bytes = tconv_wgmma_piece_bytes(problem, 0);
-    made->shape = !made->transposed               ? tconv_wgmma_shapes_of(made->mode)[choice->shape]
-                  : made->mode == TCONV_WGMMA_F16 ? tconv_wgmma_f16_transposed_shape
-                                                  : tconv_wgmma_bf16_transposed_shape;
+    made->shape = tconv_wgmma_shapes_of(made->mode)[choice->shape];
+    if (made->transposed)
+        made->shape = *transposed_shape(made->mode, made->shape.N);
     made->choice = number_of(choice);
     lay_out_units(layer, choice, to);
     if (!(is_run(layer) ? lay_out_run(layer, made) : lay_out_patch(layer, choice, made)) ||
@@ -357,7 +368,8 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
 /* Takes the choice with the least estimated time, or the first that fits if any will do; false where none fits. */
 bool choose(const tconv_layer *layer, int multiprocessors, bool any, tconv_wgmma_plan *best)
 {
-    const tconv_wgmma_shape *shapes = tconv_wgmma_shapes_of(tconv_wgmma_mode_of(layer));
+    const tconv_wgmma_mode mode = tconv_wgmma_mode_of(layer);
+    const tconv_wgmma_shape *shapes = tconv_wgmma_shapes_of(mode);
     const bool run = is_run(layer), can_stack = !run && layer->rows.stride == 1 && layer->rows.shift_step == 1;
     const bool can_transpose = run && can_be_operands(&layer->problem);
     const bool can_split = layer->rows.count == 1 && layer->problem.group_out > TCONV_WGMMA_M;
@@ -382,7 +394,7 @@ bool choose(const tconv_layer *layer, int multiprocessors, bool any, tconv_wgmma
                             found = true;
                             if (any)
                                 return true;
-                            if (choice.transposed || !can_transpose || shapes[choice.shape].N != TRANSPOSED_N)
+                            if (choice.transposed || !can_transpose || !transposed_shape(mode, shapes[choice.shape].N))
                                 break;
                             choice.transposed = true;
                         }
