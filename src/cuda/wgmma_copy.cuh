@@ -36,8 +36,8 @@ __device__ __forceinline__ void copy_slots(const tconv_wgmma_parameters &layer, 
     ring slot = {0, 1};
     const int slots = layer.chunks * layer.max_row_taps;
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
-        const char *from =
-            static_cast<const char *>(layer.weights) + (size_t)(number % layer.blocks) * slots * layer.slot_bytes;
+        const char *from = static_cast<const char *>(layer.weights) +
+                           (size_t)divide(number, layer.by_blocks).rest * slots * layer.slot_bytes;
         /* Unrolled, ptxas 13.0 drops the upper half of an address. */
 #pragma unroll 1
         for (int i = 0; i < slots; i++, from += layer.slot_bytes) {

@@ -46,6 +46,18 @@ constexpr double LAUNCH_CYCLES = 6500;
 /* Where boxes are operands as they lie: bytes a cycle of swizzled boxes, measured; for handing over a chunk. */
 constexpr double SWIZZLED_L2_BYTES = 29, SWIZZLED_CHUNK_CYCLES = 150;
 
+/* By how much a layer takes longer whose src is read element by element. */
+constexpr double APART_TIMES = 1.8;
+
+/* Where they are copied in pieces: of a warp to copy one a lane, an assumption. */
+constexpr double PIECES_CYCLES = 12;
+
+double swizzled_bytes(const tconv_wgmma_plan *made)
+{
+    return made->piece_bytes == TCONV_HOPPER_BOX_ALIGNMENT ? SWIZZLED_L2_BYTES
+                                                           : WARP * made->piece_bytes / PIECES_CYCLES;
+}
+
 /* Of a chunk: cycles to multiply and to convert it, and those by which converting into a tight patch delays it; bytes of its
  * weights. Of a tile: rows that are stored. */
 struct tile_work {
@@ -109,8 +121,8 @@ double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
     const tile_work work = work_of(made);
     const double multiply = work.multiply, convert = work.convert, weights = work.weights;
     const double bytes = made->transposed ? SWIZZLED_L2_BYTES : L2_BYTES;
-    const double box_rows = made->transposed ? 0 : of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES;
-    const double box = fmax(of->box_bytes / bytes, box_rows);
+    const double box_rows = of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES;
+    const double box = made->transposed ? of->box_bytes / swizzled_bytes(made) : fmax(of->box_bytes / bytes, box_rows);
     const double traffic = box + weights / bytes;
     const double load = (LATENCY + box + (made->transposed ? multiply : convert)) / of->boxes;
     const double slot = of->resident ? 0 : of->max_row_taps * (LATENCY + of->slot_bytes / bytes) / of->slots;
@@ -134,12 +146,17 @@ double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
     return tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks);
 }
 
+double tconv_wgmma_apart_times(const tconv_wgmma_plan *made)
+{
+    return made->piece_bytes == TCONV_HOPPER_BOX_ALIGNMENT || made->transposed ? 1 : APART_TIMES;
+}
+
 double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
 {
     const tconv_wgmma_parameters *of = &made->parameters;
     const tile_work work = work_of(made);
     const double box_rows = made->transposed ? 0 : of->chunk_channels * made->patch_rows * WHOLE_BOX_ROW_CYCLES;
-    const double box = of->box_bytes / (made->transposed ? SWIZZLED_L2_BYTES : WHOLE_BOX_BYTES);
+    const double box = of->box_bytes / (made->transposed ? swizzled_bytes(made) : WHOLE_BOX_BYTES);
     const double weights = work.weights / WHOLE_WEIGHT_BYTES, freed = made->transposed ? work.multiply : work.convert;
     const double load = (WHOLE_LATENCY + fmax(box, box_rows) + freed) / of->boxes;
     const double slot = of->resident ? 0 : (of->max_row_taps * WHOLE_LATENCY + weights) / of->slots;
@@ -150,7 +167,8 @@ double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
     const tile_end *end = &WHOLE_END[tconv_wgmma_store_warps(made->mode) - 1];
     const double store = work.rows * end->row, wait = of->staged_turns == 2 ? 0 : store / 4;
     const double tile = fmax(of->chunks * (chunk + work.walk + handing) + end->cycles + wait, store);
-    return LAUNCH_CYCLES + tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks);
+    return tconv_wgmma_apart_times(made) *
+           (LAUNCH_CYCLES + tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks));
 }
 
 /* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */

@@ -13,6 +13,7 @@
 #include <cuda.h>
 
 #include "../core/impl.h"
+#include "divisor.h"
 
 #define TCONV_WGMMA_M      64
 #define TCONV_WGMMA_GROUPS 2  /* warpgroups that multiply */
@@ -48,7 +49,11 @@ struct tconv_wgmma_parameters {
     const void *src, *weights /* packed, by slots */, *bias /* or NULL */;
     void *dst;
     int64_t src_image, src_channel, dst_image, dst_channel; /* strides in elements */
-    bool by_boxes; /* whether the copy engine can read src; else those that convert read it themselves */
+    bool by_boxes;   /* whether the copy engine can read src; else those that convert read it themselves */
+    int piece_bytes; /* 8 or 4: of what they copy at once where planes are operands */
+
+    tconv_cuda_divisor by_blocks, by_group_blocks, by_column_tiles, by_row_tiles, by_run_columns;
+    tconv_cuda_divisor by_row, by_last_row; /* elements of a row of dst that a tile stores, the last of a row */
 
     int in_rows, in_columns, out_rows, out_columns, group_out;
     int blocks, group_blocks, column_tiles, row_tiles, tiles; /* blocks of output channels: of all groups, of one */
@@ -86,6 +91,7 @@ struct tconv_wgmma_parameters {
     int bulk_period;    /* channels after which rows of dst lie alike modulo 16 bytes */
     bool staged_shifts; /* whether rows of dst begin anywhere but at multiples of 16 bytes */
     int store_vector;   /* if not by bulk: elements that are stored at once */
+    bool rows_together; /* the same warps store both row phases of a run, in the order of dst */
 
     int stages, boxes, slots; /* buffers of converted patches, of patches as they lie in src, of weights */
     int staged_turns;         /* 1 or 2: buffers of sums that a warp has */
@@ -126,7 +132,9 @@ extern const tconv_wgmma_shape tconv_wgmma_f16_shapes[TCONV_WGMMA_SHAPES];
 extern const tconv_wgmma_shape tconv_wgmma_bf16_shapes[TCONV_WGMMA_SHAPES];
 
 /* Of the 16-bit types, where planes of src are operands as they lie. */
-extern const tconv_wgmma_shape tconv_wgmma_f16_transposed_shape, tconv_wgmma_bf16_transposed_shape;
+#define TCONV_WGMMA_TRANSPOSED_SHAPES 2
+extern const tconv_wgmma_shape tconv_wgmma_f16_transposed_shapes[TCONV_WGMMA_TRANSPOSED_SHAPES];
+extern const tconv_wgmma_shape tconv_wgmma_bf16_transposed_shapes[TCONV_WGMMA_TRANSPOSED_SHAPES];
 
 /* How the weights lie: what the packing kernel is told beside the layer. */
 struct tconv_wgmma_packing {

@@ -21,7 +21,7 @@ constexpr int MAX_PATCH = 16383; /* pixels: of an operand's field for half of K 
 constexpr int MAX_UNIT_ROWS = 16, MAX_STEPS = 4;
 constexpr int WARP = 32;
 constexpr int64_t STAGED_ROW_ALIGNMENT = 8; /* bytes: of vectors that store tight rows */
-constexpr int TRANSPOSED_N = 128;           /* of the kernels that take planes as they lie */
+constexpr int LEAST_PIECE = 4;              /* bytes, of an asynchronous copy */
 
 /* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
  * fits is taken. */
@@ -79,11 +79,21 @@ bool is_run(const tconv_layer *layer)
            w->out == w->in * columns->stride && h->in * w->out < TCONV_WGMMA_MAX_EXTENT;
 }
 
-/* Whether planes can be operands as they lie, at addresses that the copy engine takes: 16-bit types alone have such products. */
+/* Whether planes can be operands as they lie, at addresses that can be copied: 16-bit types alone have such products. */
 bool can_be_operands(const tconv_problem *problem)
 {
-    constexpr int64_t ELEMENT = 2, ALIGNMENT = TCONV_HOPPER_BOX_ALIGNMENT / ELEMENT;
-    return problem->element_size == ELEMENT && problem->src.c % ALIGNMENT == 0 && problem->src.n % ALIGNMENT == 0;
+    return problem->element_size == 2 && tconv_wgmma_piece_bytes(problem, 0) > 0;
+}
+
+/* The kernel that takes planes as they lie, of a shape of those that convert; NULL where there is none. */
+const tconv_wgmma_shape *transposed_shape(tconv_wgmma_mode mode, int N)
+{
+    const tconv_wgmma_shape *shapes =
+        mode == TCONV_WGMMA_F16 ? tconv_wgmma_f16_transposed_shapes : tconv_wgmma_bf16_transposed_shapes;
+    for (int i = 0; i < TCONV_WGMMA_TRANSPOSED_SHAPES; i++)
+        if (shapes[i].N == N)
+            return &shapes[i];
+    return NULL;
 }
 
 /* How units share a tile: by phases, and what is left over by rows of positions. */
@@ -136,7 +146,7 @@ bool lay_out_run(const tconv_layer *layer, tconv_wgmma_plan *made)
         tile_columns = most;
     }
     if (made->transposed)
-        to->box_copies = (int)(most / TCONV_WGMMA_BOX);
+        to->box_copies = (int)tconv_ceil_div(most, TCONV_WGMMA_BOX);
     to->tile_rows = 1;
     to->tile_columns = (int)tile_columns;
     to->column_tiles = (int)tiles;
@@ -157,7 +167,8 @@ bool lay_out_run(const tconv_layer *layer, tconv_wgmma_plan *made)
         to->out_rows = 1;
         to->out_columns = (int)(problem->h.out * problem->w.out);
     }
-    return unit_columns <= made->shape.N;
+    const bool units_begin_boxes = groups * units == 1 || unit_columns % TCONV_WGMMA_BOX == 0;
+    return unit_columns <= made->shape.N && (!made->transposed || units_begin_boxes);
 }
 
 /* Columns of a tile: as many as a unit's rows of the patch allow, made even over the tiles of a row. */
@@ -315,6 +326,20 @@ bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_
            (made->transposed ? take_transposed_buffers : take_buffers)((int64_t)staged_bytes(layer, &made->shape), to);
 }
 
+/* What the kernel divides by. */
+void describe_divisors(tconv_wgmma_parameters *to)
+{
+    const int tile = (to->run_columns > 0 ? to->run_columns : to->tile_columns) * to->column_phases;
+    const int last = to->out_columns - (to->column_tiles - 1) * tile;
+    to->by_blocks = tconv_cuda_divisor_of(to->blocks);
+    to->by_group_blocks = tconv_cuda_divisor_of(to->group_blocks);
+    to->by_column_tiles = tconv_cuda_divisor_of(to->column_tiles);
+    to->by_row_tiles = tconv_cuda_divisor_of(to->row_tiles);
+    to->by_run_columns = tconv_cuda_divisor_of((int)tconv_max(to->run_columns, 1));
+    to->by_row = tconv_cuda_divisor_of(tile);
+    to->by_last_row = to->run_columns > 0 ? to->by_row : tconv_cuda_divisor_of(last);
+}
+
 /* Describes the layer in tiles of this choice; false where that does not fit. */
 bool describe(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, tconv_wgmma_plan *made)
 {
@@ -323,9 +348,10 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     memset(to, 0, sizeof *to);
     made->mode = tconv_wgmma_mode_of(layer);
     made->transposed = choice->transposed;
-    made->shape = !made->transposed               ? tconv_wgmma_shapes_of(made->mode)[choice->shape]
-                  : made->mode == TCONV_WGMMA_F16 ? tconv_wgmma_f16_transposed_shape
-                                                  : tconv_wgmma_bf16_transposed_shape;
+    made->piece_bytes = tconv_wgmma_piece_bytes(problem, 0);
+    made->shape = tconv_wgmma_shapes_of(made->mode)[choice->shape];
+    if (made->transposed)
+        made->shape = *transposed_shape(made->mode, made->shape.N);
     made->choice = number_of(choice);
     lay_out_units(layer, choice, to);
     if (!(is_run(layer) ? lay_out_run(layer, made) : lay_out_patch(layer, choice, made)) ||
@@ -344,6 +370,7 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     to->row_tiles = (int)tconv_ceil_div(to->out_rows, layer->rows.stride * to->tile_rows);
     if (to->run_columns > 0)
         to->row_tiles = 1;
+    describe_divisors(to);
     const int64_t tiles = problem->batch * to->blocks * to->row_tiles * to->column_tiles;
     if (tiles >= TCONV_WGMMA_MAX_EXTENT)
         return false;
@@ -358,18 +385,23 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
 /* Takes the choice with the least estimated time, or the first that fits if any will do; false where none fits. */
 bool choose(const tconv_layer *layer, int multiprocessors, bool any, tconv_wgmma_plan *best)
 {
-    const tconv_wgmma_shape *shapes = tconv_wgmma_shapes_of(tconv_wgmma_mode_of(layer));
+    const tconv_wgmma_mode mode = tconv_wgmma_mode_of(layer);
+    const tconv_wgmma_shape *shapes = tconv_wgmma_shapes_of(mode);
     const bool run = is_run(layer), can_stack = !run && layer->rows.stride == 1 && layer->rows.shift_step == 1;
     const bool can_transpose = run && can_be_operands(&layer->problem);
     const bool can_split = layer->rows.count == 1 && layer->problem.group_out > TCONV_WGMMA_M;
     bool found = false;
+    double least = 0;
     tile_choice choice;
     tconv_wgmma_plan made;
     const auto consider = [&] {
         if (!describe(layer, &choice, multiprocessors, &made))
             return false;
-        if (!found || made.cycles < best->cycles)
+        const double cycles = tconv_wgmma_apart_times(&made) * made.cycles;
+        if (!found || cycles < least) {
             *best = made;
+            least = cycles;
+        }
         found = true;
         return true;
     };
@@ -382,7 +414,7 @@ bool choose(const tconv_layer *layer, int multiprocessors, bool any, tconv_wgmma
                         choice.transposed = choice.tight = false;
                         /* Transposed only what can be converted as well, for addresses that the copy engine does not take. */
                         const bool fits = consider();
-                        choice.transposed = fits && can_transpose && shapes[choice.shape].N == TRANSPOSED_N;
+                        choice.transposed = fits && can_transpose && transposed_shape(mode, shapes[choice.shape].N);
                         if (choice.transposed)
                             consider();
                         choice.transposed = false;
@@ -422,6 +454,15 @@ bool tconv_wgmma_has_tile(const tconv_layer *layer, int multiprocessors)
 void tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgmma_plan *made)
 {
     choose(layer, multiprocessors, false, made);
+}
+
+int tconv_wgmma_piece_bytes(const tconv_problem *problem, uintptr_t address)
+{
+    const int64_t element = (int64_t)problem->element_size;
+    for (int bytes = TCONV_HOPPER_BOX_ALIGNMENT; bytes >= LEAST_PIECE; bytes /= 2)
+        if (problem->src.n * element % bytes == 0 && problem->src.c * element % bytes == 0 && address % bytes == 0)
+            return bytes;
+    return 0;
 }
 
 int64_t tconv_wgmma_converting(int64_t choice)
