@@ -1,4 +1,4 @@
-/* Memory accesses of 16 bytes: asynchronous copies into shared memory, and stores that leave the caches to the loads. */
+/* Memory accesses of 16 bytes and less: asynchronous copies into shared memory, and stores that leave the caches to the loads. */
 #ifndef TCONV_CUDA_ACCESS_CUH
 #define TCONV_CUDA_ACCESS_CUH
 
@@ -26,6 +26,14 @@ static __device__ __forceinline__ void copy_async_of_line(void *shared, const vo
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
     const int bytes = exists ? ACCESS_BYTES : 0;
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+/* Copies a piece of 4 or 8 bytes, of which the first `existing` are read and the others zeros. */
+template <int bytes>
+static __device__ __forceinline__ void copy_async_piece(uint32_t to, const void *from, int existing)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(bytes), "r"(existing)
+                 : "memory");
 }
 
 /* Ends a group of copies of this thread. */

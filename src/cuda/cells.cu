@@ -160,6 +160,14 @@ bool can_store_vectors(const tconv_layer *layer, const tconv_cells_parameters *o
            (uintptr_t)of->dst % (size_t)(vector * (int64_t)problem->element_size) == 0;
 }
 
+/* Whether two cells' columns lie in one vector in all channels and rows of a cell where they do in one. */
+bool can_store_pairs(const tconv_layer *layer, const tconv_cells_parameters *of)
+{
+    const int64_t vector = 2 * of->cell_columns;
+    return of->neighbours && layer->problem.dst.c % vector == 0 &&
+           (of->cell_rows == 1 || layer->problem.dst.h % vector == 0);
+}
+
 tconv_status cells_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
     tconv_cells_plan plan;
@@ -173,6 +181,7 @@ tconv_status cells_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters->dst = arguments->dst;
     parameters->by_boxes = make_map(layer, &plan, arguments->src, &map);
     parameters->vectors = can_store_vectors(layer, parameters);
+    parameters->pair_vectors = can_store_pairs(layer, parameters);
     void *kernel_arguments[] = {parameters, &map};
     const int clusters = tconv_hopper_multiprocessors(layer->target.device) / TCONV_CELLS_CLUSTER;
     const int blocks = (int)tconv_min(parameters->tiles, tconv_max(1, clusters)) * TCONV_CELLS_CLUSTER;

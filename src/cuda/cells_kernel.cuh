@@ -9,7 +9,7 @@
  *
  * Numeric order: chunks of channels, then the program's entries, then steps, as the layer and the device alone decide. In
  * strict f32 each factor is split, x = big + small, and small * big + big * small + big * big of an entry are summed by the
- * tensor cores from zero, and then added to f32 sums. Bias last.
+ * tensor cores from zero, and then added to f32 sums; those of long segments, one after another, to one another. Bias last.
  */
 #ifndef TCONV_CUDA_CELLS_KERNEL_CUH
 #define TCONV_CUDA_CELLS_KERNEL_CUH
@@ -28,7 +28,7 @@ constexpr uint16_t ALL_BLOCKS = (1 << TCONV_CELLS_CLUSTER) - 1;
 
 struct shared_layout {
     uint32_t stage_full, stage_empty, slot_full, slot_empty;
-    uint32_t stages, slots;
+    uint32_t stages, slots, aside;
 };
 
 struct tile_place {
@@ -92,10 +92,10 @@ __device__ __forceinline__ position_place find_position(const tconv_cells_parame
     return place;
 }
 
-/* The first of a thread's two positions; the other is 8 on. */
-__device__ __forceinline__ int own_position(int warp, int lane)
+/* A thread's two positions, half 0 and 1. */
+__device__ __forceinline__ int own_position(const tconv_cells_parameters &layer, int warp, int lane, int half)
 {
-    return warp * 16 + lane / 4;
+    return warp * 16 + tconv_cells_position(layer.neighbours, lane / 4, half);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- storing */
@@ -126,77 +126,125 @@ __device__ __forceinline__ cell_place find_cell(const tconv_cells_parameters &la
     return cell;
 }
 
+/* Stores a vector of so many columns, or nothing, without a branch. */
 template <int columns>
-__device__ __forceinline__ void store_columns(float *to, const float (&values)[columns], int left, bool vectors)
+__device__ __forceinline__ void store_columns_if(bool is, float *to, const float (&values)[columns])
 {
-    if (columns == 4 && vectors && left >= 4)
-        *reinterpret_cast<float4 *>(to) = make_float4(values[0], values[1], values[columns - 2], values[columns - 1]);
-    else if (columns == 2 && vectors && left >= 2)
-        *reinterpret_cast<float2 *>(to) = make_float2(values[0], values[columns - 1]);
+    if constexpr (columns == 4)
+        asm volatile("{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.v4.f32 [%1], {%2, %3, %4, %5};\n}" ::"r"(
+                         (uint32_t)is),
+                     "l"(to), "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3])
+                     : "memory");
+    else if constexpr (columns == 2)
+        asm volatile(
+            "{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.v2.f32 [%1], {%2, %3};\n}" ::"r"((uint32_t)is),
+            "l"(to), "f"(values[0]), "f"(values[1])
+            : "memory");
     else
-#pragma unroll
-        for (int c = 0; c < columns; c++)
-            if (c < left)
-                to[c] = values[c];
+        asm volatile("{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.f32 [%1], %2;\n}" ::"r"((uint32_t)is),
+                     "l"(to), "f"(values[0])
+                     : "memory");
 }
 
-/* Cells of so many columns. The sums of a cell's first column are the first of N / columns, and so on. */
-template <int columns, int all>
-__device__ __forceinline__ void store_cells(const tconv_cells_parameters &layer, const float (&sums)[all],
-                                            const tile_place &tile, int warp, int lane)
+/* The cells of a thread, by vectors of `width` columns: of both cells, which are then one twice as wide, of one or of part
+ * of it. The sums of a cell's first column are the first of N / columns, and so on. */
+template <int columns, int width, int all>
+__device__ __forceinline__ void store_by(const tconv_cells_parameters &layer, const float (&sums)[all],
+                                         const cell_place (&cells)[2], int first_channel, const float *bias)
 {
     constexpr int COLUMN_SUMS = all / columns; /* of a thread; 4 for 8 channels */
     constexpr int BATCH = 16;                  /* sums of a column for which bias is read at once */
-    cell_place cells[2] = {find_cell(layer, tile, own_position(warp, lane)),
-                           find_cell(layer, tile, own_position(warp, lane) + 8)};
-    const int first_channel = tile.channel + lane % 4 * 2;
-    const float *bias = static_cast<const float *>(layer.bias) + tile.group * layer.group_out;
-    const int64_t channel_step = layer.to.c;
+    constexpr bool TOGETHER = width > columns;
+    /* From 8 channels to the next: of the same row, or from the last of a row to the first of the next. */
+    const int64_t channel_step = layer.to.c, next_channels = 8 * channel_step,
+                  next_row = layer.to.h - (layer.channels - 8) * channel_step;
+    int cell_channels = layer.channels;
+    /* What follows from it is not found out in advance, for all stores, which would take too many registers. */
+    asm volatile("" : "+r"(cell_channels));
+    float *to[2] = {cells[0].to, cells[1].to};
     int row = 0;
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-        cells[h].to += (tile.group * (int64_t)layer.group_out + first_channel) * channel_step;
-    float *rows[2] = {cells[0].to, cells[1].to};
 #pragma unroll
     for (int batch = 0; batch < COLUMN_SUMS; batch += BATCH) {
         float add[BATCH / 2];
 #pragma unroll
         for (int i = 0; i < BATCH / 2; i++) {
-            const int channel = first_channel + ((2 * batch + i / 2 * 8) & (layer.channels - 1)) + i % 2;
+            const int channel = first_channel + ((2 * batch + i / 2 * 8) & (cell_channels - 1)) + i % 2;
             add[i] = layer.bias != NULL ? __ldg(bias + min(channel, layer.group_out - 1)) : 0.0f;
         }
 #pragma unroll
         for (int i = batch; i < batch + BATCH; i += 4) {
-            if (i > 0 && (2 * i & (layer.channels - 1)) == 0) {
-                row++;
+            const int channels = layer.group_out - first_channel - (2 * i & (cell_channels - 1));
 #pragma unroll
-                for (int h = 0; h < 2; h++)
-                    cells[h].to = rows[h] += layer.to.h;
-            }
-            const int channels = layer.group_out - first_channel - (2 * i & (layer.channels - 1));
+            for (int pair = 0; pair < 2; pair++) {
+                float values[2 * columns];
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-#pragma unroll
-                for (int pair = 0; pair < 2; pair++) {
-                    float values[columns];
-#pragma unroll
-                    for (int c = 0; c < columns; c++)
-                        values[c] = sums[c * COLUMN_SUMS + i + 2 * h + pair] + add[(i - batch) / 2 + pair];
-                    if (row < cells[h].rows && pair < channels)
-                        store_columns<columns>(cells[h].to + pair * channel_step, values, cells[h].columns,
-                                               layer.vectors);
+                for (int c = 0; c < columns; c++) {
+                    values[c] = sums[c * COLUMN_SUMS + i + pair] + add[(i - batch) / 2 + pair];
+                    values[columns + c] = sums[c * COLUMN_SUMS + i + 2 + pair] + add[(i - batch) / 2 + pair];
                 }
-                cells[h].to += 8 * channel_step;
+#pragma unroll
+                for (int first = 0; first < 2 * columns; first += width) {
+                    const int cell = first / columns, column = first % columns;
+                    const bool is = pair < channels && row < cells[cell].rows &&
+                                    (TOGETHER || column + width <= cells[cell].columns);
+                    float vector[width];
+#pragma unroll
+                    for (int c = 0; c < width; c++)
+                        vector[c] = values[first + c];
+                    store_columns_if<width>(is, to[cell] + column + pair * channel_step, vector);
+                }
             }
+            const bool row_ends = ((2 * i + 8) & (cell_channels - 1)) == 0;
+            row += row_ends;
+            to[0] += row_ends ? next_row : next_channels;
+            to[1] += row_ends ? next_row : next_channels;
         }
     }
+}
+
+/* Cells of so many columns. Those of two columns or one are stored in pairs where they are neighbours in dst: the first of
+ * them is half 1 in the lanes whose rows are in the other order (tconv_cells_position). */
+template <int columns, int all>
+__device__ __forceinline__ void store_cells(const tconv_cells_parameters &layer, float (&sums)[all],
+                                            const tile_place &tile, int warp, int lane)
+{
+    constexpr int PAIR = columns < 4 ? 2 * columns : columns;
+    const bool swapped = columns < 4 && lane >= WARP / 2;
+    cell_place cells[2];
+    const int first_channel = tile.channel + lane % 4 * 2;
+    const float *bias = static_cast<const float *>(layer.bias) + tile.group * layer.group_out;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        cells[i] = find_cell(layer, tile, own_position(layer, warp, lane, swapped ? 1 - i : i));
+        cells[i].to += (tile.group * (int64_t)layer.group_out + first_channel) * layer.to.c;
+    }
+    if (columns < 4) {
+#pragma unroll
+        for (int i = 0; i < all; i += i % 2 == 0 ? 1 : 3) {
+            const float half = sums[i], other = sums[i + 2];
+            sums[i] = swapped ? other : half;
+            sums[i + 2] = swapped ? half : other;
+        }
+    }
+    const bool together = layer.pair_vectors && cells[1].to == cells[0].to + columns &&
+                          cells[0].rows == cells[1].rows && cells[1].columns >= columns && cells[0].columns > 0 &&
+                          (uintptr_t)cells[0].to % (PAIR * sizeof(float)) == 0;
+    const bool each = layer.vectors && (cells[0].columns >= columns || cells[0].columns <= 0) &&
+                      (cells[1].columns >= columns || cells[1].columns <= 0);
+    if (columns < 4 && together)
+        store_by<columns, PAIR>(layer, sums, cells, first_channel, bias);
+    else if (columns > 1 && each)
+        store_by<columns, columns>(layer, sums, cells, first_channel, bias);
+    else
+        store_by<columns, 1>(layer, sums, cells, first_channel, bias);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- the roles */
 
 /* The entries of a block's tiles, one after another. whole: each program is one entry, of all sums. */
-template <bool whole, int SUMS> struct entry_walk {
+template <bool whole, bool segments, int SUMS> struct entry_walk {
     int number, chunks_left, entry, first_entry; /* number: of the tile */
+    int segment_end;                             /* the chunks that are left where the segment ends */
     uint32_t pixels;                             /* bytes from a stage to its tile's first column */
     ring stage, slot;
     uint32_t pixel, window, flags, weights, rows; /* of this entry */
@@ -213,6 +261,11 @@ template <bool whole, int SUMS> struct entry_walk {
         pixels = (uint32_t)(tile.column + layer.first_column - stage_column(layer, tile)) * sizeof(float);
         entry = first_entry = layer.program[tile.program].first_entry;
         chunks_left = layer.chunks;
+        begin_segment(layer);
+    }
+    __device__ __forceinline__ void begin_segment(const tconv_cells_parameters &layer)
+    {
+        segment_end = segments ? max(chunks_left - layer.segment_chunks, 0) : 0;
     }
     __device__ __forceinline__ void read_entry(const tconv_cells_parameters &layer)
     {
@@ -223,7 +276,7 @@ template <bool whole, int SUMS> struct entry_walk {
         weights = words.y & 0xffff;
         rows = whole ? SUMS : words.y >> 16;
     }
-    /* True where a tile ends. */
+    /* True where a segment ends: number has changed where its tile does. */
     __device__ __forceinline__ bool advance(const tconv_cells_parameters &layer)
     {
         const bool stage_ends = flags & TCONV_CELLS_STAGE_ENDS;
@@ -233,16 +286,42 @@ template <bool whole, int SUMS> struct entry_walk {
             stage.next(layer.stages);
         entry = stage_ends ? first_entry : entry + 1;
         chunks_left -= stage_ends;
-        const bool tile_ends = chunks_left == 0;
-        if (tile_ends) {
+        const bool segment_ends = chunks_left == segment_end;
+        if (segment_ends && chunks_left > 0) {
+            begin_segment(layer);
+        } else if (segment_ends) {
             number += tile_step();
             if (number < layer.tiles)
                 begin_tile(layer);
         }
         read_entry(layer);
-        return tile_ends;
+        return segment_ends;
     }
 };
+
+/* Adds the sums of the tile's segments before to a thread's, but in the first one, and puts them aside for the next, but in the
+ * last one. Each thread has its own: `aside` is where the first four are, of all threads side by side. */
+template <int count>
+__device__ __forceinline__ void join_segments(float (&sums)[count], uint32_t aside, bool first, bool last)
+{
+#pragma unroll
+    for (int i = 0; i < count; i += 4) {
+        const uint32_t at = aside + i * TCONV_CELLS_GROUPS * GROUP_WARPS * WARP * (uint32_t)sizeof(float);
+        if (!first) {
+            float before[4];
+            asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                         : "=f"(before[0]), "=f"(before[1]), "=f"(before[2]), "=f"(before[3])
+                         : "r"(at));
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                sums[i + j] += before[j];
+        }
+        if (!last)
+            asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(sums[i]), "f"(sums[i + 1]),
+                         "f"(sums[i + 2]), "f"(sums[i + 3])
+                         : "memory");
+    }
+}
 
 /*
  * While the tensor cores multiply an entry, everything for the next one is done: its buffers are waited for, its factors
@@ -264,14 +343,14 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, sha
     pixel_pair own; /* where a thread's positions are read, from the beginning of a stage */
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const position_place place = find_position(layer, own_position(warp, lane) + 8 * h);
-        const int pixel = place.image * layer.image_pitch + place.row * layer.row_step * layer.row_pitch + place.column;
-        own.of[h] = (uint32_t)((place.exists ? pixel : 0) + lane % 4 * layer.plane) * sizeof(float);
+        const int pixel = tconv_cells_pixel(&layer, own_position(layer, warp, lane, h));
+        own.of[h] = (uint32_t)(pixel + lane % 4 * layer.plane) * sizeof(float);
     }
+    const uint32_t aside = shared.aside + (warp * WARP + lane) * 4 * (uint32_t)sizeof(float);
     /* Kept in registers: the compiler would find them out again for every entry. */
     asm volatile("" : "+r"(shared.stage_full), "+r"(shared.stage_empty), "+r"(shared.slot_full));
     asm volatile("" : "+r"(shared.slot_empty), "+r"(shared.stages), "+r"(shared.slots));
-    entry_walk<BLOCK == N, N> at(layer);
+    entry_walk<BLOCK == N, STRICT, N> at(layer);
     const auto prepare = [&](uint32_t(&to)[STEPS][4]) {
         barriers_wait(shared.stage_full + 8 * at.stage.at, at.stage.parity, shared.slot_full + 8 * at.slot.at,
                       at.slot.parity);
@@ -281,49 +360,59 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, sha
             round_factors(to, one);
     };
     factors_of<STRICT, STEPS> factors;
-    uint32_t next[STEPS][4];
-    prepare(next);
-    take_factors(next, factors);
+    {
+        uint32_t first[STEPS][4];
+        prepare(first);
+        take_factors(first, factors);
+    }
     for (int number = at.number; number < layer.tiles; number = at.number) {
         const tile_place tile = find_tile(layer, number);
-#pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            sums[i] = 0;
-        bool tile_ends;
-#pragma unroll 1
+        bool first = true, last = true;
         do {
-            by.small = 2 * at.rows;
-            by.weights = (STRICT ? 2 : 1) * by.small;
-            const uint32_t weights =
-                operand_low(shared.slots + at.slot.at * layer.slot_bytes, at.rows * 4 * (uint32_t)sizeof(float)) +
-                at.weights;
-            const int window = (int)at.window;
-            with_window<BLOCK, N>(window, [&](auto blocks) {
-                if constexpr (STRICT)
-                    multiply_window<STRICT, BLOCK, blocks.first, blocks.count>(entry_sums, factors, weights, by);
-                else
-                    multiply_window<STRICT, BLOCK, blocks.first, blocks.count>(sums, factors, weights, by);
-            });
-            const uint32_t flags = at.flags, slot_empty = shared.slot_empty + 8 * at.slot.at,
-                           stage_empty = shared.stage_empty + 8 * at.stage.at;
-            tile_ends = at.advance(layer);
-            if (at.number < layer.tiles)
-                prepare(next);
-            products_wait<0>();
-            keep_until_here(factors, never);
-            if (flags & TCONV_CELLS_SLOT_ENDS && signals)
-                for (int rank = 0; rank < TCONV_CELLS_CLUSTER; rank++)
-                    barrier_arrive_in_cluster(slot_empty, rank);
-            if (flags & TCONV_CELLS_STAGE_ENDS && lane == 0)
-                barrier_arrive(stage_empty);
-            if constexpr (STRICT)
-                with_window<BLOCK, N>(window, [&](auto blocks) {
 #pragma unroll
-                    for (int i = blocks.first * BLOCK / 2; i < (blocks.first + blocks.count) * BLOCK / 2; i++)
-                        sums[i] += entry_sums[i];
+            for (int i = 0; i < N / 2; i++)
+                sums[i] = 0;
+            bool segment_ends;
+#pragma unroll 1
+            do {
+                by.small = 2 * at.rows;
+                by.weights = (STRICT ? 2 : 1) * by.small;
+                const uint32_t weights =
+                    operand_low(shared.slots + at.slot.at * layer.slot_bytes, at.rows * 4 * (uint32_t)sizeof(float)) +
+                    at.weights;
+                const int window = (int)at.window;
+                with_window<BLOCK, N>(window, [&](auto blocks) {
+                    if constexpr (STRICT)
+                        multiply_window<STRICT, BLOCK, blocks.first, blocks.count>(entry_sums, factors, weights, by);
+                    else
+                        multiply_window<STRICT, BLOCK, blocks.first, blocks.count>(sums, factors, weights, by);
                 });
-            take_factors(next, factors);
-        } while (!tile_ends);
+                const uint32_t flags = at.flags, slot_empty = shared.slot_empty + 8 * at.slot.at,
+                               stage_empty = shared.stage_empty + 8 * at.stage.at;
+                segment_ends = at.advance(layer);
+                uint32_t next[STEPS][4];
+                if (at.number < layer.tiles)
+                    prepare(next);
+                products_wait<0>();
+                keep_until_here(factors, never);
+                if (flags & TCONV_CELLS_SLOT_ENDS && signals)
+                    for (int rank = 0; rank < TCONV_CELLS_CLUSTER; rank++)
+                        barrier_arrive_in_cluster(slot_empty, rank);
+                if (flags & TCONV_CELLS_STAGE_ENDS && lane == 0)
+                    barrier_arrive(stage_empty);
+                if constexpr (STRICT)
+                    with_window<BLOCK, N>(window, [&](auto blocks) {
+#pragma unroll
+                        for (int i = blocks.first * BLOCK / 2; i < (blocks.first + blocks.count) * BLOCK / 2; i++)
+                            sums[i] += entry_sums[i];
+                    });
+                take_factors(next, factors);
+            } while (!segment_ends);
+            last = !STRICT || at.number != number;
+            if (STRICT && !(first && last))
+                join_segments(sums, aside, first, last);
+            first = false;
+        } while (!last);
         if (layer.cell_columns == 1)
             store_cells<1>(layer, sums, tile, warp, lane);
         else if (layer.cell_columns == 2)
@@ -433,8 +522,13 @@ __global__ void TCONV_CELLS_BOUNDS cells_layer(const __grid_constant__ tconv_cel
     __shared__ __align__(8) uint64_t barriers[BARRIERS];
     constexpr uint32_t EACH = 8 * TCONV_CELLS_BUFFERS;
     const uint32_t first = shared_address(barriers), memory = shared_address(buffers);
-    const shared_layout shared = {
-        first, first + EACH, first + 2 * EACH, first + 3 * EACH, memory, memory + layer.stages * layer.stage_bytes};
+    const shared_layout shared = {first,
+                                  first + EACH,
+                                  first + 2 * EACH,
+                                  first + 3 * EACH,
+                                  memory,
+                                  memory + layer.stages * layer.stage_bytes,
+                                  memory + layer.stages * layer.stage_bytes + layer.slots * layer.slot_bytes};
     /* Through a shuffle, so that the compiler knows that it is one number for the warp. */
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0) {

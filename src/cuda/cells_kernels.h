@@ -29,9 +29,24 @@
 
 /* Sums of a position. In strict f32 a warpgroup has as many beside them, of the entry that is multiplied. */
 #define TCONV_CELLS_SUMS(strict) ((strict) ? 128 : 256)
-/* In strict f32 the sums of entries are added in f32, which may be off by a quarter of their number (where they are alike):
- * within the bound of 16 for so many. */
+/*
+ * In strict f32 the sums of entries are added in f32, which may be off by a quarter of their number (where they are alike):
+ * within the bound of 16 for so many. Longer sums are made of segments, each begun at zero, whose sums are put aside in
+ * shared memory and added (find_segments in cells_plan.cu).
+ */
 #define TCONV_CELLS_MAX_STROKES 48
+#define TCONV_CELLS_ASIDE_BYTES (TCONV_CELLS_GROUPS * 64 * TCONV_CELLS_SUMS(true) * 4)
+
+/*
+ * Which of a warp's 16 positions row `row` of M is (0 to 7) and, where half is 1, row + 8, which are one thread's. As
+ * neighbours they are stored by one vector. They are in turn for the first four rows, the later one first for the others, so
+ * that the eight positions of a half, which are loaded at once, lie in 8 of every 16 banks that no other of four
+ * channels needs, 8 banks apart: 0 2 4 6 9 11 13 15.
+ */
+static inline __host__ __device__ int tconv_cells_position(bool neighbours, int row, int half)
+{
+    return neighbours ? 2 * row + (half ^ row >> 2) : row + 8 * half;
+}
 
 /* Flags of an entry: the last of its slot, the last of a stage. */
 #define TCONV_CELLS_SLOT_ENDS  1
@@ -60,8 +75,11 @@ struct tconv_cells_parameters {
     tconv_strides from, to; /* of src and dst, in elements */
     bool by_boxes;          /* whether the copy engine can read src; else the loading warps read it */
     bool vectors;           /* whether a cell's columns can be stored at once */
+    bool pair_vectors;      /* whether two neighbours' can be where the first is at a multiple of so many */
+    bool neighbours;        /* whether a thread's two positions are neighbours (tconv_cells_position) */
 
     int groups, group_in, group_out, chunk_channels, chunks, steps;
+    int segment_chunks; /* after which sums are put aside; all chunks but in long sums of strict f32 */
     int channels, channel_shift, channel_tiles; /* output channels of a cell, their binary logarithm; cells for all */
     int images, in_rows, in_columns;            /* of src; flat: one row of an image */
     int out_rows, out_columns;
@@ -80,6 +98,15 @@ struct tconv_cells_parameters {
     tconv_cells_slot slot[TCONV_CELLS_SLOTS];
     tconv_cells_entry entry[TCONV_CELLS_ENTRIES];
 };
+
+/* Where a tile's position is read in a plane of its stage: floats from the beginning. */
+static inline __host__ __device__ int tconv_cells_pixel(const tconv_cells_parameters *layer, int position)
+{
+    const int row = position / layer->tile_columns, image = row / layer->tile_rows;
+    const int pixel = image * layer->image_pitch + row % layer->tile_rows * layer->row_step * layer->row_pitch +
+                      position % layer->tile_columns;
+    return image < layer->tile_images ? pixel : 0;
+}
 
 typedef void tconv_cells_kernel(tconv_cells_parameters layer, CUtensorMap map);
 

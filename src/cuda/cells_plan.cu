@@ -27,8 +27,8 @@ constexpr int LEAST_COLUMNS = 8;    /* of a tile that is narrower than the image
 
 /*
  * For the estimate, in cycles and bytes a cycle, fitted to times of 106 layers on an H200 (docs/performance-log.md): what a
- * warpgroup does for an entry beside its products, for each of its steps, and there with conflicts of banks; in strict f32 all of
- * that; what a multiprocessor reads of the second-level cache when all do; at the end of a tile, for each sum of a position; a
+ * warpgroup does for an entry beside its products, for each of its steps, and there for each cycle more of a load; in strict
+ * f32 all of that; what a multiprocessor reads of the second-level cache when all do; at the end of a tile, for each sum of a position; a
  * store of a register by a warp; a launch; all device memory; the copy engine's latency.
  */
 constexpr double ENTRY_CYCLES = 485, WHOLE_ENTRY_CYCLES = 225, STEP_CYCLES = 73, CONFLICT_CYCLES = 45,
@@ -228,24 +228,82 @@ cell_space space_of(const tconv_layer *layer, int cell_rows)
     return space;
 }
 
-/* The box of a stage: wide enough, and with planes that neighbouring channels' positions meet in no bank, if that costs
- * little. */
+/* Cycles of a load from a stage, on average over the warps that have all of their positions: four channels of eight positions
+ * are read at once, and addresses that share a bank one after another. */
+double bank_cycles(const tconv_cells_parameters *of)
+{
+    constexpr int BANKS = 32, WARP_POSITIONS = 16;
+    const int columns = of->tile_columns, rows = of->tile_rows, images = of->tile_images;
+    /* Where they lie alike in all warps, one is enough. */
+    const bool alike = (rows == 1 && images == 1) || columns % WARP_POSITIONS == 0 ||
+                       (WARP_POSITIONS % columns == 0 && rows * columns % WARP_POSITIONS == 0);
+    const int warps = alike ? 1 : (int)tconv_max(1, images * rows * columns / WARP_POSITIONS), loads = 2 * warps;
+    int cycles = 0;
+    for (int load = 0; load < loads; load++) {
+        uint8_t taken[BANKS] = {0}, most = 0;
+        bool missing = false; /* positions that the tile has not are all read at the same address */
+        for (int row = 0; row < 8; row++) {
+            const int position = load / 2 * WARP_POSITIONS + tconv_cells_position(of->neighbours, row, load % 2);
+            const int pixel = tconv_cells_pixel(of, position);
+            if (pixel == 0 && missing)
+                continue;
+            missing = missing || pixel == 0;
+            for (int channel = 0; channel < 4; channel++)
+                taken[(unsigned)(pixel + channel * of->plane) % BANKS]++;
+        }
+        for (int bank = 0; bank < BANKS; bank++)
+            most = taken[bank] > most ? taken[bank] : most;
+        cycles += most;
+    }
+    return (double)cycles / loads;
+}
+
+/* The box of a stage: wide enough, and with rows and planes that positions meet in few banks, if that costs little. */
 void describe_box(int columns, int rows, tconv_cells_plan *plan)
 {
     tconv_cells_parameters *of = &plan->parameters;
     const int least = (int)tconv_ceil_div(columns, 4) * 4;
-    int64_t area = INT64_MAX;
+    int best_pitch = least, best_rows = rows;
+    double best_cost = 0;
     for (int pitch = least; pitch <= least + 12; pitch += 4)
         for (int more = 0; more <= 1; more++) {
-            const int64_t plane = (int64_t)pitch * (rows + more);
-            const int64_t cost = plane % 16 == 8 ? plane : plane * 5 / 4;
-            if (cost < area) {
-                area = cost;
-                of->row_pitch = pitch;
-                plan->box_rows = rows + more;
+            of->row_pitch = pitch;
+            of->plane = pitch * (rows + more);
+            of->image_pitch = of->chunk_channels * of->plane;
+            if (best_cost > 0 && of->plane >= best_cost)
+                continue;
+            const double cycles = bank_cycles(of), cost = of->plane * (3 + cycles) / 4;
+            if (best_cost == 0 || cost < best_cost) {
+                best_cost = cost;
+                best_pitch = pitch;
+                best_rows = rows + more;
+                plan->bank_cycles = cycles;
             }
         }
-    of->plane = of->row_pitch * plan->box_rows;
+    plan->box_rows = best_rows;
+    of->row_pitch = best_pitch;
+    of->plane = best_pitch * best_rows;
+    of->image_pitch = of->chunk_channels * of->plane;
+}
+
+/* A sum of n like terms may be off by n / 4 + 1 / 2 (compensated.cuh); one of segments by both together, and so by as much where
+ * they have two terms less in all. */
+constexpr int SEGMENTS_ROOM = 2;
+
+/* In strict f32, the fewest segments of few enough strokes; false where even they would be too many. */
+bool find_segments(const tconv_layer *layer, tconv_cells_plan *plan)
+{
+    tconv_cells_parameters *of = &plan->parameters;
+    const int64_t taps = layer->rows.max_taps * layer->columns.max_taps;
+    of->segment_chunks = of->chunks;
+    if (!plan->strict || of->chunks * taps <= TCONV_CELLS_MAX_STROKES)
+        return true;
+    for (int segments = 2; segments < TCONV_CELLS_MAX_STROKES && segments <= of->chunks; segments++) {
+        of->segment_chunks = (int)tconv_ceil_div(of->chunks, segments);
+        if (of->segment_chunks * taps + segments + SEGMENTS_ROOM <= TCONV_CELLS_MAX_STROKES)
+            return true;
+    }
+    return false;
 }
 
 bool describe_buffers(tconv_cells_plan *plan)
@@ -258,14 +316,15 @@ bool describe_buffers(tconv_cells_plan *plan)
     const int64_t stage = (int64_t)of->image_pitch * of->tile_images * (int64_t)sizeof(float);
     of->row_bytes = (uint32_t)((plan->strict ? 2 : 1) * of->chunk_channels * sizeof(float));
     const int64_t slot = (int64_t)most_rows * of->row_bytes;
-    if (2 * (stage + slot) > TCONV_CELLS_SHARED_MEMORY)
+    const int64_t memory = TCONV_CELLS_SHARED_MEMORY - (of->segment_chunks < of->chunks ? TCONV_CELLS_ASIDE_BYTES : 0);
+    if (2 * (stage + slot) > memory)
         return false;
     of->stage_bytes = (uint32_t)stage;
     of->slot_bytes = (uint32_t)slot;
     of->stages = of->slots = 2;
     const int slots = of->program[0].end_slot;
     for (;;) {
-        const int64_t left = TCONV_CELLS_SHARED_MEMORY - of->stages * stage - of->slots * slot;
+        const int64_t left = memory - of->stages * stage - of->slots * slot;
         const bool wants_slot = of->slots < of->stages * slots;
         if (wants_slot && of->slots < TCONV_CELLS_BUFFERS && slot <= left)
             of->slots++;
@@ -278,12 +337,6 @@ bool describe_buffers(tconv_cells_plan *plan)
     }
 }
 
-/* Whether neighbouring channels' positions meet in banks: four channels of eight positions are read at once. */
-bool has_conflicts(const tconv_cells_parameters *of)
-{
-    return of->plane % 16 != 8;
-}
-
 /* Cycles of the multiprocessor with most tiles. Two warpgroups multiply in turn: an entry takes the products of both, or its own
  * and what else it has to do. */
 double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int multiprocessors)
@@ -292,7 +345,7 @@ double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int mult
     const tconv_cells_parameters *of = &plan->parameters;
     const int all = TCONV_CELLS_SUMS(plan->strict), times = plan->strict ? 3 : 1;
     const bool whole = plan->shape.block == all;
-    const double step = STEP_CYCLES + (has_conflicts(of) ? CONFLICT_CYCLES : 0);
+    const double step = STEP_CYCLES + (plan->bank_cycles - 1) * CONFLICT_CYCLES;
     const double other =
         plan->strict ? STRICT_ENTRY_CYCLES : (whole ? WHOLE_ENTRY_CYCLES : ENTRY_CYCLES) + of->steps * step;
     double tiles_cycles = 0; /* of a tile of each program */
@@ -382,6 +435,7 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     const bool phases = choice->cell_rows < stride;
     of->cell_rows = choice->cell_rows;
     of->cell_columns = (int)layer->columns.stride;
+    of->neighbours = of->cell_columns < 4; /* a cell of 4 columns is a vector by itself */
     plan->strict = layer->target.math == TCONV_MATH_STRICT;
     const int all = TCONV_CELLS_SUMS(plan->strict);
     of->channels = all / (of->cell_rows * of->cell_columns);
@@ -409,6 +463,17 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     of->tile_images = choice->images;
     of->tile_rows = choice->rows;
     of->tile_columns = choice->columns;
+    of->steps = choice->steps;
+    of->chunk_channels = choice->steps * TCONV_CELLS_STEP;
+    of->groups = (int)problem->groups;
+    of->group_in = (int)problem->group_in;
+    of->group_out = (int)problem->group_out;
+    of->chunks = (int)tconv_ceil_div(of->group_in, of->chunk_channels);
+    /* A chunk must not reach into the next group. */
+    if (of->groups > 1 && of->group_in % of->chunk_channels != 0)
+        return false;
+    if (!find_segments(layer, plan))
+        return false;
     int skipped = 0; /* at most */
     for (int tile = 0; tile < TCONV_CELLS_ALIGNMENT && tile * (int64_t)of->tile_columns < space.columns; tile++)
         skipped = (int)tconv_max(skipped, (tile * of->tile_columns + of->first_column) & (TCONV_CELLS_ALIGNMENT - 1));
@@ -418,18 +483,6 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
         of->tile_images * of->tile_rows * of->tile_columns > TCONV_CELLS_POSITIONS)
         return false;
 
-    of->groups = (int)problem->groups;
-    of->group_in = (int)problem->group_in;
-    of->group_out = (int)problem->group_out;
-    of->steps = choice->steps;
-    of->chunk_channels = choice->steps * TCONV_CELLS_STEP;
-    of->chunks = (int)tconv_ceil_div(of->group_in, of->chunk_channels);
-    /* A chunk must not reach into the next group. */
-    if (of->groups > 1 && of->group_in % of->chunk_channels != 0)
-        return false;
-    if (plan->strict && of->chunks * layer->rows.max_taps * layer->columns.max_taps > TCONV_CELLS_MAX_STROKES)
-        return false;
-    of->image_pitch = of->chunk_channels * of->plane;
     of->channel_tiles = (int)tconv_ceil_div(of->group_out, of->channels);
     of->image_tiles = (int)tconv_ceil_div(of->images, of->tile_images);
     of->row_tiles = (int)tconv_ceil_div(space.rows, of->tile_rows);

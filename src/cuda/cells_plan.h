@@ -21,8 +21,9 @@ struct tconv_cells_plan {
     tconv_cells_parameters parameters; /* without addresses */
     tconv_cells_packing packing;
     int box_rows;
-    double cycles; /* estimated, of the fullest multiprocessor */
-    double use;    /* of the tensor cores, estimated: a share of 1 */
+    double bank_cycles; /* of a load of a warp, from a stage, on average: 1 where no two addresses share a bank */
+    double cycles;      /* estimated, of the fullest multiprocessor */
+    double use;         /* of the tensor cores, estimated: a share of 1 */
 };
 
 /* Takes the choice with the least estimated time; false where none fits, or where strict sums would be too long. */

@@ -14,6 +14,7 @@
 #include <cuda.h>
 
 #include "../core/impl.h"
+#include "divisor.h"
 
 #define TCONV_IGEMM_M          64
 #define TCONV_IGEMM_GROUPS     2   /* warpgroups that multiply */
@@ -55,12 +56,6 @@ constexpr int tconv_igemm_half_bytes(int N, int element_size)
     return N / 2 * TCONV_IGEMM_M * element_size;
 }
 
-/* What the kernel divides by: the quotient of a number below 2^31 is number * factor >> shift. */
-struct tconv_igemm_divisor {
-    int divisor, shift;
-    uint32_t factor;
-};
-
 struct tconv_igemm_phase {
     int taps, first_tap /* taps of the phases before it */, first_shift, residue, outputs;
 };
@@ -95,10 +90,10 @@ struct tconv_igemm_parameters {
     int row_phases, column_phases, row_step, column_step; /* step: shift from a tap to the next */
     int phase_turn; /* tiles of all phases after which their order is turned by one */
     int row_stride, column_stride, column_taps /* of all phases */;
-    tconv_igemm_divisor by_block_tiles, by_phases, by_phase_turn, by_column_phases, by_groups, by_column_tiles,
+    tconv_cuda_divisor by_block_tiles, by_phases, by_phase_turn, by_column_phases, by_groups, by_column_tiles,
         by_row_tiles, by_channel_blocks;
-    tconv_igemm_divisor by_columns, by_rows; /* of what a tile's pixels lie in: an image of a stage or, flat, of src */
-    int64_t group_slots;                     /* of one group of channels */
+    tconv_cuda_divisor by_columns, by_rows; /* of what a tile's pixels lie in: an image of a stage or, flat, of src */
+    int64_t group_slots;                    /* of one group of channels */
     int groups;
 
     int unit_block[TCONV_IGEMM_GROUPS][TCONV_IGEMM_UNITS];  /* of the tile's */

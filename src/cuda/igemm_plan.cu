@@ -195,27 +195,18 @@ void describe_planes(const tconv_layer *layer, const tconv_igemm_choice *choice,
     to->plane_box_bytes = (uint32_t)(choice->images * run * to->row_bytes);
 }
 
-tconv_igemm_divisor divisor_of(int divisor)
-{
-    int log2 = 0; /* rounded up */
-    while ((int64_t)1 << log2 < divisor)
-        log2++;
-    const int shift = 31 + log2;
-    return {divisor, shift, (uint32_t)tconv_ceil_div((int64_t)1 << shift, divisor)};
-}
-
 void describe_divisors(tconv_igemm_parameters *to)
 {
-    to->by_block_tiles = divisor_of(to->block_tiles);
-    to->by_phases = divisor_of(to->row_phases * to->column_phases);
-    to->by_phase_turn = divisor_of(to->phase_turn);
-    to->by_column_phases = divisor_of(to->column_phases);
-    to->by_groups = divisor_of(to->groups);
-    to->by_column_tiles = divisor_of(to->column_tiles);
-    to->by_row_tiles = divisor_of(to->row_tiles);
-    to->by_channel_blocks = divisor_of(to->channel_blocks);
-    to->by_columns = divisor_of(to->flat ? to->flat_columns : to->pitch);
-    to->by_rows = divisor_of(to->flat ? to->flat_rows : to->image_pixels / to->pitch);
+    to->by_block_tiles = tconv_cuda_divisor_of(to->block_tiles);
+    to->by_phases = tconv_cuda_divisor_of(to->row_phases * to->column_phases);
+    to->by_phase_turn = tconv_cuda_divisor_of(to->phase_turn);
+    to->by_column_phases = tconv_cuda_divisor_of(to->column_phases);
+    to->by_groups = tconv_cuda_divisor_of(to->groups);
+    to->by_column_tiles = tconv_cuda_divisor_of(to->column_tiles);
+    to->by_row_tiles = tconv_cuda_divisor_of(to->row_tiles);
+    to->by_channel_blocks = tconv_cuda_divisor_of(to->channel_blocks);
+    to->by_columns = tconv_cuda_divisor_of(to->flat ? to->flat_columns : to->pitch);
+    to->by_rows = tconv_cuda_divisor_of(to->flat ? to->flat_rows : to->image_pixels / to->pitch);
 }
 
 bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, int multiprocessors,

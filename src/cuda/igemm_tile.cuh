@@ -78,14 +78,7 @@ struct tile_place {
     int image, row, column;      /* the first position */
 };
 
-struct quotient {
-    int whole, rest;
-};
-__device__ __forceinline__ quotient divide(int number, const tconv_igemm_divisor &by)
-{
-    const int whole = (int)((uint64_t)(uint32_t)number * by.factor >> by.shift);
-    return {whole, number - whole * by.divisor};
-}
+using quotient = tconv_cuda_quotient;
 
 __device__ __forceinline__ tile_place find_tile(const tconv_igemm_parameters &layer, int number)
 {

@@ -25,13 +25,13 @@ namespace
 {
 
 constexpr int MAX_VECTOR = 16;  /* bytes that are stored at once */
+constexpr int SECTOR = 32;      /* bytes that the second-level cache and the memory write at once */
+constexpr int MOST_PIECE = 8;   /* bytes that warps copy at once of planes that are operands */
 constexpr int LEAST_BULK = 384; /* bytes of a row; a bulk copy takes 28 cycles, however short */
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
 constexpr double LEAST_USE = 0.08;
 /* cuda_igemm is taken where it is estimated at less than this share of the time: estimates are off by as much. */
 constexpr double IGEMM_SHARE = 0.95;
-/* By how much a layer takes longer whose src is read element by element. */
-constexpr double APART_TIMES = 1.8;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -77,7 +77,7 @@ bool wgmma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     return true;
 }
 
-/* Whether the copy engine cannot read a run of channels: then those that convert do, element by element. */
+/* Whether the copy engine cannot read a run of channels. */
 bool reads_apart(const tconv_problem *problem)
 {
     return problem->src.c * (int64_t)problem->element_size % TCONV_HOPPER_BOX_ALIGNMENT != 0;
@@ -101,11 +101,6 @@ bool is_worth_it(const tconv_layer *layer, const tconv_wgmma_plan *made, char re
     return use >= LEAST_USE;
 }
 
-double whole_cycles(const tconv_layer *layer, const tconv_wgmma_plan *made)
-{
-    return (reads_apart(&layer->problem) ? APART_TIMES : 1) * tconv_wgmma_whole_cycles(made);
-}
-
 } // namespace
 
 double tconv_wgmma_cycles(const tconv_layer *layer)
@@ -116,7 +111,7 @@ double tconv_wgmma_cycles(const tconv_layer *layer)
     if (why_not(layer) != NULL || !tconv_wgmma_has_tile(layer, multiprocessors))
         return 0;
     tconv_wgmma_choose(layer, multiprocessors, &made);
-    return is_worth_it(layer, &made, reason) ? whole_cycles(layer, &made) : 0;
+    return is_worth_it(layer, &made, reason) ? tconv_wgmma_whole_cycles(&made) : 0;
 }
 
 namespace
@@ -128,7 +123,7 @@ bool wgmma_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     tconv_wgmma_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &made);
     if (!is_worth_it(layer, &made, reason))
         return false;
-    const double igemm = tconv_igemm_cycles(layer), whole = whole_cycles(layer, &made);
+    const double igemm = tconv_igemm_cycles(layer), whole = tconv_wgmma_whole_cycles(&made);
     if (igemm > 0 && igemm < IGEMM_SHARE * whole) {
         snprintf(reason, TCONV_REASON_SIZE, "cuda_igemm is estimated at %.0f %% of its time", 100 * igemm / whole);
         return false;
@@ -177,7 +172,7 @@ bool make_map(const tconv_layer *layer, const tconv_wgmma_plan *made, const void
         {(cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)problem->in_channels,
          (cuuint64_t)problem->batch},
         {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element, (cuuint64_t)problem->src.n * element},
-        {(cuuint32_t)(made->transposed ? TCONV_WGMMA_BOX : of->pitch), (cuuint32_t)made->patch_rows,
+        {(cuuint32_t)(made->transposed ? TCONV_WGMMA_BOX : of->box_pitch), (cuuint32_t)made->patch_rows,
          (cuuint32_t)of->chunk_channels, 1}};
     return tconv_hopper_encode(&planes, map);
 }
@@ -189,10 +184,11 @@ int store_vector(const tconv_layer *layer, const tconv_wgmma_plan *made, const v
     const tconv_wgmma_parameters *of = &made->parameters;
     const int64_t element = (int64_t)problem->element_size;
     const int64_t tile = (int64_t)of->tile_columns * of->column_phases, unit = of->unit_columns * of->column_phases;
+    const int64_t staged = of->unit_rows == 1 ? 0 : (int64_t)of->pitch * of->column_phases; /* from a row to the next */
     int64_t vector = MAX_VECTOR / element;
-    while (vector > 1 &&
-           (problem->dst.n % vector != 0 || problem->dst.c % vector != 0 || of->out_columns % vector != 0 ||
-            tile % vector != 0 || unit % vector != 0 || (uintptr_t)dst % (size_t)(vector * element) != 0))
+    while (vector > 1 && (problem->dst.n % vector != 0 || problem->dst.c % vector != 0 ||
+                          of->out_columns % vector != 0 || tile % vector != 0 || unit % vector != 0 ||
+                          staged % vector != 0 || (uintptr_t)dst % (size_t)(vector * element) != 0))
         vector /= 2;
     return (int)vector;
 }
@@ -231,6 +227,19 @@ bool can_store_bulk(const tconv_layer *layer, const tconv_wgmma_plan *made, cons
            (vector < MAX_VECTOR / element || row >= LEAST_BULK) && rows_keep_alignment(layer, of);
 }
 
+/*
+ * Whether the same warps should store both row phases of a run: the warpgroups have the rows of dst in turn, and these end
+ * within sectors, which are written at half the speed where each part comes by itself. Not where a tile has less than two rows,
+ * of which the first and the last may be cut.
+ */
+bool store_rows_together(const tconv_layer *layer, const tconv_wgmma_parameters *of)
+{
+    const int64_t row = of->out_columns * (int64_t)layer->problem.element_size;
+    return !of->store_bulk && of->run_columns > 0 && of->stride_h == 2 && of->column_phases == 2 &&
+           of->row_residue[0] == 0 && of->row_residue[1] == 1 && row % SECTOR != 0 &&
+           of->unit_columns >= 2 * of->run_columns;
+}
+
 tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
     tconv_wgmma_plan made;
@@ -239,7 +248,8 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
     memset(&map, 0, sizeof map);
     tconv_wgmma_describe(layer, layer->choice, multiprocessors, &made);
     bool by_boxes = make_map(layer, &made, arguments->src, &map);
-    if (made.transposed && !by_boxes) {
+    const int piece_bytes = made.transposed ? tconv_wgmma_piece_bytes(&layer->problem, (uintptr_t)arguments->src) : 0;
+    if (made.transposed && !by_boxes && piece_bytes == 0) {
         tconv_wgmma_describe(layer, tconv_wgmma_converting(layer->choice), multiprocessors, &made);
         by_boxes = make_map(layer, &made, arguments->src, &map);
     }
@@ -249,8 +259,10 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;
     parameters.by_boxes = by_boxes;
+    parameters.piece_bytes = made.transposed && !by_boxes ? (int)tconv_min(piece_bytes, MOST_PIECE) : 0;
     parameters.store_vector = store_vector(layer, &made, arguments->dst);
     parameters.store_bulk = can_store_bulk(layer, &made, arguments->dst, parameters.store_vector);
+    parameters.rows_together = store_rows_together(layer, &parameters);
     parameters.staged_shifts =
         parameters.store_bulk && parameters.store_vector < MAX_VECTOR / (int)layer->problem.element_size;
     parameters.bulk_period = alignment_period(&layer->problem);

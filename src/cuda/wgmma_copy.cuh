@@ -36,8 +36,8 @@ __device__ __forceinline__ void copy_slots(const tconv_wgmma_parameters &layer, 
     ring slot = {0, 1};
     const int slots = layer.chunks * layer.max_row_taps;
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
-        const char *from =
-            static_cast<const char *>(layer.weights) + (size_t)(number % layer.blocks) * slots * layer.slot_bytes;
+        const char *from = static_cast<const char *>(layer.weights) +
+                           (size_t)divide(number, layer.by_blocks).rest * slots * layer.slot_bytes;
         /* Unrolled, ptxas 13.0 drops the upper half of an address. */
 #pragma unroll 1
         for (int i = 0; i < slots; i++, from += layer.slot_bytes) {
@@ -71,6 +71,13 @@ template <class Mode> struct quad_of {
         if (Mode::STRICT)
             store_quad(to + plane, small);
     }
+    /* Those alone whose column exists: the first one's is `column`. */
+    static __device__ __forceinline__ void store_inside(const uint32_t (&words)[CHANNELS], uint32_t to, uint32_t plane,
+                                                        int column, int columns)
+    {
+        if ((unsigned)column < (unsigned)columns)
+            store(words, to, plane);
+    }
     /* One pixel's channels, as bits. */
     static __device__ __forceinline__ void store_pixel(const uint32_t (&values)[CHANNELS], uint32_t to, uint32_t plane)
     {
@@ -95,6 +102,15 @@ struct quad_of_16_bits {
         const bool second = (threadIdx.x & 4) != 0;
         store_one(words, second ? HIGH : LOW, to + (second ? TCONV_WGMMA_QUAD : 0));
         store_one(words, second ? LOW : HIGH, to + (second ? 0 : TCONV_WGMMA_QUAD));
+    }
+    static __device__ __forceinline__ void store_inside(const uint32_t (&words)[CHANNELS], uint32_t to, uint32_t,
+                                                        int column, int columns)
+    {
+        const int second = (threadIdx.x & 4) != 0;
+        if ((unsigned)(column + second) < (unsigned)columns)
+            store_one(words, second ? HIGH : LOW, to + second * TCONV_WGMMA_QUAD);
+        if ((unsigned)(column + 1 - second) < (unsigned)columns)
+            store_one(words, second ? LOW : HIGH, to + (1 - second) * TCONV_WGMMA_QUAD);
     }
     static __device__ __forceinline__ void store_pixel(const uint32_t (&values)[CHANNELS], uint32_t to, uint32_t)
     {
@@ -172,6 +188,91 @@ __device__ __forceinline__ void convert_boxes(const tconv_wgmma_parameters &laye
     }
 }
 
+/* The pixel of a box that a lane converts: its column in the patch, which may not exist there, and which pixel of the patch it
+ * is. Found by a division once, then moved on by steps; rows of the box end before column `end`. */
+struct pixel_walk {
+    int column, pixel;
+    __device__ __forceinline__ void next(const tconv_wgmma_parameters &layer, int end)
+    {
+        column += layer.convert_columns;
+        pixel += layer.convert_pixels;
+        if (column >= end) {
+            column -= layer.box_pitch;
+            pixel += layer.pitch - layer.box_pitch;
+        }
+    }
+};
+
+/* As convert, where the patch leaves columns of the box out. The first pixel lies `left` before the box's end. */
+template <class Mode, int count>
+__device__ __forceinline__ void convert_inside(const tconv_wgmma_parameters &layer, uint32_t from,
+                                               uint32_t channel_bytes, uint32_t to, uint32_t plane, int step,
+                                               pixel_walk &at, int end, int left)
+{
+    using Quad = quad_of<Mode>;
+    uint32_t words[count][Quad::CHANNELS];
+#pragma unroll
+    for (int i = 0; i < count; i++)
+#pragma unroll
+        for (int c = 0; c < Quad::CHANNELS; c++)
+            words[i][c] = load_word(from + c * channel_bytes + i * step * (uint32_t)sizeof(typename Mode::Element));
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+        if (i < count - 1 || i * step < left)
+            Quad::store_inside(words[i], to + at.pixel * TCONV_WGMMA_QUAD, plane, at.column, layer.pitch);
+        at.next(layer, end);
+    }
+}
+
+/* As convert_boxes, into tight patches: slower by a walk over the columns, faster where patches have several rows, of which
+ * more fit into the N of a product. */
+template <class Mode>
+__device__ __forceinline__ void convert_tight(const tconv_wgmma_parameters &layer, const shared_layout &shared,
+                                              int warp, int lane)
+{
+    using Quad = quad_of<Mode>;
+    constexpr int AT_ONCE = Mode::STRICT ? 2 : Quad::PIXELS == 2 ? 2 : 4;
+    constexpr uint32_t element = sizeof(typename Mode::Element);
+    const int patch = layer.box_patch, quads = 2 * layer.steps, step = layer.convert_step;
+    const uint32_t channel_bytes = patch * element, quad_bytes = layer.patch * TCONV_WGMMA_QUAD;
+    const uint32_t plane = quads * quad_bytes;
+    const int quad_warps = quads == 2 ? 2 : 1, first_quad = warp / quad_warps, quad_step = CONVERTERS / quad_warps;
+    const int warp_pixel = warp % quad_warps * WARP * Quad::PIXELS, first_pixel = warp_pixel + lane * Quad::PIXELS;
+    const int first_row = first_pixel / layer.box_pitch, first_column = first_pixel - first_row * layer.box_pitch;
+    ring box = {0, 0}, stage = {0, 1};
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        const int skipped = stage_column(layer, tile) - box_column(layer, tile), end = layer.box_pitch - skipped;
+        for (int chunk = 0; chunk < layer.chunks; chunk++) {
+            barrier_wait(shared.box_full + 8 * box.at, box.parity);
+            barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
+            for (int quad = first_quad; quad < quads; quad += quad_step) {
+                uint32_t from = shared.boxes + box.at * layer.box_bytes + quad * Quad::CHANNELS * channel_bytes +
+                                first_pixel * element;
+                const uint32_t to = shared.stages + stage.at * layer.stage_bytes + quad * quad_bytes;
+                pixel_walk at = {first_column - skipped, first_row * layer.pitch + first_column - skipped};
+                int left = patch - warp_pixel; /* the same in all lanes, so that they stay together */
+#pragma unroll 1
+                for (; left > (AT_ONCE - 1) * step; left -= AT_ONCE * step, from += AT_ONCE * step * element)
+                    convert_inside<Mode, AT_ONCE>(layer, from, channel_bytes, to, plane, step, at, end,
+                                                  left - lane * Quad::PIXELS);
+#pragma unroll 1
+                for (; left > 0; left -= step, from += step * element)
+                    convert_inside<Mode, 1>(layer, from, channel_bytes, to, plane, step, at, end,
+                                            left - lane * Quad::PIXELS);
+            }
+            fence_for_async_proxy();
+            __syncwarp();
+            if (lane == 0) {
+                barrier_arrive(shared.stage_full + 8 * stage.at);
+                barrier_arrive(shared.box_empty + 8 * box.at);
+            }
+            box.next(layer.boxes);
+            stage.next(layer.stages);
+        }
+    }
+}
+
 /* The bits of an element of src; 0 outside of it. */
 __device__ __forceinline__ uint32_t load_element(const float *from, bool exists)
 {
@@ -195,7 +296,7 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
     ring stage = {0, 1};
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
-        const int first_column = box_column(layer, tile), first_row = tile.row + layer.first_row;
+        const int first_column = stage_column(layer, tile), first_row = tile.row + layer.first_row;
         const Element *src = static_cast<const Element *>(layer.src) + tile.image * layer.src_image +
                              (int64_t)tile.group * layer.group_in * layer.src_channel;
         int channels = layer.group_in;

@@ -15,12 +15,17 @@ constexpr int WARP = 32, MAX_VECTOR = 4; /* elements that a lane stores at once 
  * cache to each multiprocessor when all load, measured, and of a row of a box, however short; of shared memory; of a warp to
  * convert 32 pixels of a quad; of a stroke that its warpgroup cannot hide, and for each of its sums where they are added in
  * f32; for handing over a chunk; at the end of a tile; of a bulk copy of a row, and of one whose channels lie differently
- * modulo 16 bytes; of a warp to store a vector a lane. Last the share of its products that a tile's time is longer by, so that
- * of two tiles that wait equally long for something else the one with fewer products is taken.
+ * modulo 16 bytes; of a warp to store a vector a lane; of each multiprocessor's share of the memory's writing, by bytes and by
+ * sectors that a row of a tile has only a part of. Last the share of its products that a tile's time is longer by, so that of
+ * two tiles that wait equally long for something else the one with fewer products is taken.
  */
 constexpr double LATENCY = 1500, L2_BYTES = 22, BOX_ROW_CYCLES = 8, SHARED_BYTES = 128, CONVERT_CYCLES = 40,
                  STROKE_CYCLES = 120, ADD_CYCLES = 1.5, CHUNK_CYCLES = 400, TILE_CYCLES = 1500, ROW_CYCLES = 28,
-                 APART_ROW_CYCLES = 40, VECTOR_CYCLES = 20, PRODUCT_SHARE = 0.02;
+                 APART_ROW_CYCLES = 40, VECTOR_CYCLES = 20, WRITE_BYTES = 17.7, PART_CYCLES = 9.75,
+                 PRODUCT_SHARE = 0.02;
+constexpr int SECTOR = 32; /* bytes */
+/* The same of a warp, more into a tight patch, which delays the chunk: what kb57, unet_up1 and s2_op in TF32 lost by it. */
+constexpr double WALK_CYCLES = 35;
 
 /*
  * For the whole time of a layer in its tile, by which cuda_wgmma is set against cuda_igemm; as above, fitted to the times of 28
@@ -41,9 +46,22 @@ constexpr double LAUNCH_CYCLES = 6500;
 /* Where boxes are operands as they lie: bytes a cycle of swizzled boxes, measured; for handing over a chunk. */
 constexpr double SWIZZLED_L2_BYTES = 29, SWIZZLED_CHUNK_CYCLES = 150;
 
-/* Of a chunk: cycles to multiply and to convert it, bytes of its weights. Of a tile: rows that are stored. */
+/* By how much a layer takes longer whose src is read element by element. */
+constexpr double APART_TIMES = 1.8;
+
+/* Where they are copied in pieces: of a warp to copy one a lane, an assumption. */
+constexpr double PIECES_CYCLES = 12;
+
+double swizzled_bytes(const tconv_wgmma_plan *made)
+{
+    return made->piece_bytes == TCONV_HOPPER_BOX_ALIGNMENT ? SWIZZLED_L2_BYTES
+                                                           : WARP * made->piece_bytes / PIECES_CYCLES;
+}
+
+/* Of a chunk: cycles to multiply and to convert it, and those by which converting into a tight patch delays it; bytes of its
+ * weights. Of a tile: rows that are stored. */
 struct tile_work {
-    double multiply, convert, weights, rows;
+    double multiply, convert, walk, weights, rows;
 };
 
 tile_work work_of(const tconv_wgmma_plan *made)
@@ -64,10 +82,25 @@ tile_work work_of(const tconv_wgmma_plan *made)
         (double)(tconv_wgmma_strokes(of, 0) + (together ? 0 : tconv_wgmma_strokes(of, 1))) / of->chunks;
     const double add = strict ? N / 2 * ADD_CYCLES : 0;
     const double alone = products * N / 4 + strokes * (STROKE_CYCLES + add);
-    const double convert =
-        made->transposed ? 0 : 2.0 * of->steps * of->patch / (4 * 32) * CONVERT_CYCLES * tconv_wgmma_planes(made->mode);
+    const double quads = 2.0 * of->steps * of->box_patch / (4 * 32); /* of a warp's lanes */
+    const double convert = made->transposed ? 0 : quads * CONVERT_CYCLES * tconv_wgmma_planes(made->mode);
+    const double walk = of->tight ? quads * WALK_CYCLES : 0;
     const double rows = TCONV_WGMMA_M * TCONV_WGMMA_GROUPS * (of->column_phases == 2 ? 1 : TCONV_WGMMA_UNITS);
-    return {fmax(fmax(products * N / 2, memory), alone), convert, weights, rows};
+    return {fmax(fmax(products * N / 2, memory), alone), convert, walk, weights, rows};
+}
+
+/*
+ * Cycles that the memory takes to write a tile. Both ends of a row are parts of sectors, but for the share of rows that begin
+ * with one; where tiles are as wide as dst, and between rows of a run, the other part is written at the same time.
+ */
+double write_cycles(const tconv_wgmma_parameters *of, const tile_work &work, int element)
+{
+    const int64_t row_bytes = (int64_t)of->column_phases * of->unit_columns * element;
+    int64_t alike = tconv_gcd(SECTOR, of->out_columns * (int64_t)element);
+    alike = tconv_gcd(alike, of->dst_channel * element % SECTOR);
+    alike = tconv_gcd(alike, (int64_t)of->column_phases * of->tile_columns * element);
+    const double parts = of->column_tiles == 1 ? 0 : 2 * (1 - (double)alike / SECTOR);
+    return work.rows * of->unit_rows * ((double)row_bytes / WRITE_BYTES + parts * PART_CYCLES);
 }
 
 } // namespace
@@ -88,8 +121,8 @@ double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
     const tile_work work = work_of(made);
     const double multiply = work.multiply, convert = work.convert, weights = work.weights;
     const double bytes = made->transposed ? SWIZZLED_L2_BYTES : L2_BYTES;
-    const double box_rows = made->transposed ? 0 : of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES;
-    const double box = fmax(of->box_bytes / bytes, box_rows);
+    const double box_rows = of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES;
+    const double box = made->transposed ? of->box_bytes / swizzled_bytes(made) : fmax(of->box_bytes / bytes, box_rows);
     const double traffic = box + weights / bytes;
     const double load = (LATENCY + box + (made->transposed ? multiply : convert)) / of->boxes;
     const double slot = of->resident ? 0 : of->max_row_taps * (LATENCY + of->slot_bytes / bytes) / of->slots;
@@ -103,11 +136,19 @@ double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
     const double bulk = rows * (apart ? APART_ROW_CYCLES : ROW_CYCLES);
     const double row = of->run_columns > 0 ? fmin(bulk, vectors * VECTOR_CYCLES) : bulk;
     const double store = work.rows * row / tconv_wgmma_store_warps(made->mode);
-    const double wait = of->staged_turns == 2 ? 0 : store / 4;
     const double handing = made->transposed ? SWIZZLED_CHUNK_CYCLES : CHUNK_CYCLES;
-    const double tile =
-        fmax(of->chunks * (chunk + handing) + TILE_CYCLES + wait, store) + of->chunks * multiply * PRODUCT_SHARE;
+    const double work_alone = of->chunks * (chunk + work.walk + handing) + TILE_CYCLES;
+    /* With one buffer, sums of the second turn wait until those of the first are asked for and written, by a memory that the
+     * others' writing keeps busy for this share of the time. */
+    const double write = of->staged_turns == 2 ? 0 : write_cycles(of, work, element);
+    const double wait = of->staged_turns == 2 ? 0 : store / 4 + fmin(1, write / work_alone) * write / 2;
+    const double tile = fmax(work_alone + wait, store) + of->chunks * multiply * PRODUCT_SHARE;
     return tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks);
+}
+
+double tconv_wgmma_apart_times(const tconv_wgmma_plan *made)
+{
+    return made->piece_bytes == TCONV_HOPPER_BOX_ALIGNMENT || made->transposed ? 1 : APART_TIMES;
 }
 
 double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
@@ -115,7 +156,7 @@ double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
     const tconv_wgmma_parameters *of = &made->parameters;
     const tile_work work = work_of(made);
     const double box_rows = made->transposed ? 0 : of->chunk_channels * made->patch_rows * WHOLE_BOX_ROW_CYCLES;
-    const double box = of->box_bytes / (made->transposed ? SWIZZLED_L2_BYTES : WHOLE_BOX_BYTES);
+    const double box = of->box_bytes / (made->transposed ? swizzled_bytes(made) : WHOLE_BOX_BYTES);
     const double weights = work.weights / WHOLE_WEIGHT_BYTES, freed = made->transposed ? work.multiply : work.convert;
     const double load = (WHOLE_LATENCY + fmax(box, box_rows) + freed) / of->boxes;
     const double slot = of->resident ? 0 : (of->max_row_taps * WHOLE_LATENCY + weights) / of->slots;
@@ -125,8 +166,9 @@ double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
     const double handing = made->mode == TCONV_WGMMA_STRICT ? WHOLE_STRICT_CHUNK_CYCLES : WHOLE_CHUNK_CYCLES;
     const tile_end *end = &WHOLE_END[tconv_wgmma_store_warps(made->mode) - 1];
     const double store = work.rows * end->row, wait = of->staged_turns == 2 ? 0 : store / 4;
-    const double tile = fmax(of->chunks * (chunk + handing) + end->cycles + wait, store);
-    return LAUNCH_CYCLES + tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks);
+    const double tile = fmax(of->chunks * (chunk + work.walk + handing) + end->cycles + wait, store);
+    return tconv_wgmma_apart_times(made) *
+           (LAUNCH_CYCLES + tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks));
 }
 
 /* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */

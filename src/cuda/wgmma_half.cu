@@ -7,8 +7,10 @@ const tconv_wgmma_shape tconv_wgmma_f16_shapes[TCONV_WGMMA_SHAPES] = {{128, wgmm
                                                                       {104, wgmma_layer<f16_mode, 104>},
                                                                       {88, wgmma_layer<f16_mode, 88>},
                                                                       {64, wgmma_layer<f16_mode, 64>}};
-const tconv_wgmma_shape tconv_wgmma_f16_transposed_shape = {128, wgmma_layer<f16_transposed_mode, 128>};
-const tconv_wgmma_shape tconv_wgmma_bf16_transposed_shape = {128, wgmma_layer<bf16_transposed_mode, 128>};
+const tconv_wgmma_shape tconv_wgmma_f16_transposed_shapes[TCONV_WGMMA_TRANSPOSED_SHAPES] = {
+    {128, wgmma_layer<f16_transposed_mode, 128>}, {104, wgmma_layer<f16_transposed_mode, 104>}};
+const tconv_wgmma_shape tconv_wgmma_bf16_transposed_shapes[TCONV_WGMMA_TRANSPOSED_SHAPES] = {
+    {128, wgmma_layer<bf16_transposed_mode, 128>}, {104, wgmma_layer<bf16_transposed_mode, 104>}};
 const tconv_wgmma_shape tconv_wgmma_bf16_shapes[TCONV_WGMMA_SHAPES] = {{128, wgmma_layer<bf16_mode, 128>},
                                                                        {104, wgmma_layer<bf16_mode, 104>},
                                                                        {88, wgmma_layer<bf16_mode, 88>},

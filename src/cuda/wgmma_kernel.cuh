@@ -8,7 +8,8 @@
  * consecutive columns of the product, so that nothing is copied for a tap.
  *
  * Transposed, there are no stages: boxes are 64 pixels of a chunk's channels each, swizzled, which products of 16-bit types
- * take as they lie. Such an operand begins at a multiple of 8 pixels, so that layers of one tap to a phase alone do so.
+ * take as they lie. Such an operand begins at a multiple of 8 pixels, so that layers of one tap to a phase alone do so. Where the
+ * copy engine cannot read src, the warps that else convert copy it in pieces.
  *
  * Numeric order: chunks of channels, taps by rows, then steps and columns, as the layer and the device alone decide. In strict f32 each
  * factor is split, x = big + small, and small * big + big * small + big * big of up to four products at a time are summed by
@@ -20,22 +21,24 @@
 #include "overlap.cuh"
 #include "wgmma_copy.cuh"
 #include "wgmma_multiply.cuh"
+#include "wgmma_pieces.cuh"
 #include "wgmma_store.cuh"
 
 namespace tconv_wgmma
 {
 
-/* Of rows lane / 4 and lane / 4 + 8 of the warp's 16. */
+/* Of rows lane / 4 and lane / 4 + 8 of the warp's 16. Not yet converted, so that nothing waits for them before the products. */
 template <class Element>
 __device__ __forceinline__ void load_bias(const tconv_wgmma_parameters &layer, const tile_place &tile, int group,
-                                          int warp, int lane, float (&bias)[2])
+                                          int warp, int lane, Element (&bias)[2])
 {
     const Element *from = static_cast<const Element *>(layer.bias) + tile.group * layer.group_out;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int m = warp * STAGED_ROWS + lane / 4 + 8 * i;
-        const int channel = tile.channel + group * layer.group_channels + m % layer.block_channels;
-        bias[i] = layer.bias != NULL && channel < layer.group_out ? to_compute(from[channel]) : 0.0f;
+        const int channel =
+            tile.channel + group * layer.group_channels + (m & (layer.block_channels - 1)); /* 32 or 64 */
+        bias[i] = layer.bias != NULL && channel < layer.group_out ? from[channel] : from_compute<Element>(0);
     }
 }
 
@@ -68,9 +71,9 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
 
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
-        const int skipped = tile.column + layer.first_column - box_column(layer, tile);
-        float bias[2];
-        load_bias<Element>(layer, tile, group, warp % GROUP_WARPS, lane, bias);
+        const int skipped = tile.column + layer.first_column - stage_column(layer, tile);
+        Element loaded_bias[2];
+        load_bias<Element>(layer, tile, group, warp % GROUP_WARPS, lane, loaded_bias);
         pending_release pending = {0, 0};
         int accumulate = 0;
 #pragma unroll 1
@@ -112,6 +115,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
         products_wait<0>();
         pending.release();
         slots_are_full = layer.resident;
+        const float bias[2] = {to_compute(loaded_bias[0]), to_compute(loaded_bias[1])};
 
         const bool interleaved = layer.column_phases == 2;
 #pragma unroll
@@ -159,12 +163,12 @@ __device__ __forceinline__ shared_layout lay_out(const tconv_wgmma_parameters &l
     return shared;
 }
 
-template <class Mode> __device__ __forceinline__ void init_barriers(const shared_layout &shared)
+template <class Mode> __device__ __forceinline__ void init_barriers(const shared_layout &shared, bool by_boxes)
 {
     for (int i = 0; i < TCONV_WGMMA_STAGES; i++) {
         barrier_init(shared.stage_full + 8 * i, CONVERTERS);
         barrier_init(shared.stage_empty + 8 * i, TCONV_WGMMA_GROUPS);
-        barrier_init(shared.box_full + 8 * i, 1);
+        barrier_init(shared.box_full + 8 * i, Mode::TRANSPOSED && !by_boxes ? CONVERTERS : 1);
         barrier_init(shared.box_empty + 8 * i, Mode::TRANSPOSED ? TCONV_WGMMA_GROUPS : CONVERTERS);
         barrier_init(shared.slot_full + 8 * i, 1);
         barrier_init(shared.slot_empty + 8 * i, TCONV_WGMMA_GROUPS);
@@ -206,7 +210,7 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
     const shared_layout shared = lay_out(layer, barriers, buffers);
     const int warp = warp_of_block();
     if (threadIdx.x == 0)
-        init_barriers<Mode>(shared);
+        init_barriers<Mode>(shared, layer.by_boxes);
     __syncthreads();
     if (warp < CONSUMER_WARPS) {
         grow_registers<Mode::CONSUMER_REGISTERS>();
@@ -215,8 +219,15 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
         shrink_registers<Mode::OTHER_REGISTERS>();
         const int role = warp_of_block() - CONSUMER_WARPS, lane = lane_of_warp();
         if (role < CONVERTERS) {
-            if constexpr (!Mode::TRANSPOSED) {
-                if (layer.by_boxes)
+            if constexpr (Mode::TRANSPOSED) {
+                if (layer.piece_bytes == 8)
+                    copy_pieces<Mode, 8>(layer, shared, role, lane);
+                else if (layer.piece_bytes == 4)
+                    copy_pieces<Mode, 4>(layer, shared, role, lane);
+            } else {
+                if (layer.by_boxes && layer.tight)
+                    convert_tight<Mode>(layer, shared, role, lane);
+                else if (layer.by_boxes)
                     convert_boxes<Mode>(layer, shared, role, lane);
                 else
                     convert_src<Mode>(layer, shared, role, lane);
@@ -230,7 +241,10 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
                 copy_slots(layer, shared);
             }
         } else if (role < FIRST_STORE_WARP + TCONV_WGMMA_GROUPS * Mode::STORE_WARPS) {
-            store_tiles<Mode, N>(layer, shared, role - FIRST_STORE_WARP, lane);
+            if (layer.rows_together)
+                store_tiles_of_both<Mode, N>(layer, shared, role - FIRST_STORE_WARP, lane);
+            else
+                store_tiles<Mode, N>(layer, shared, role - FIRST_STORE_WARP, lane);
         }
     }
 #endif

@@ -13,6 +13,7 @@
 #include <cuda.h>
 
 #include "../core/impl.h"
+#include "divisor.h"
 
 #define TCONV_WGMMA_M      64
 #define TCONV_WGMMA_GROUPS 2  /* warpgroups that multiply */
@@ -48,15 +49,24 @@ struct tconv_wgmma_parameters {
     const void *src, *weights /* packed, by slots */, *bias /* or NULL */;
     void *dst;
     int64_t src_image, src_channel, dst_image, dst_channel; /* strides in elements */
-    bool by_boxes; /* whether the copy engine can read src; else those that convert read it themselves */
+    bool by_boxes;   /* whether the copy engine can read src; else those that convert read it themselves */
+    int piece_bytes; /* 8 or 4: of what they copy at once where planes are operands */
+
+    tconv_cuda_divisor by_blocks, by_group_blocks, by_column_tiles, by_row_tiles, by_run_columns;
+    tconv_cuda_divisor by_row, by_last_row; /* elements of a row of dst that a tile stores, the last of a row */
 
     int in_rows, in_columns, out_rows, out_columns, group_out;
     int blocks, group_blocks, column_tiles, row_tiles, tiles; /* blocks of output channels: of all groups, of one */
     int tile_rows, tile_columns;                              /* positions */
 
-    int first_row, first_column;                 /* of the patch, from the tile's first position; may be negative */
-    int pitch, patch;                            /* pixels: of a row, of all */
-    int column_alignment;                        /* the patch begins at a multiple of so many columns */
+    int first_row, first_column; /* of the patch, from the tile's first position; may be negative */
+    int pitch, patch;            /* pixels: of a row, of all */
+    int column_alignment;        /* boxes begin at a multiple of so many columns */
+    int stage_alignment;         /* and converted patches; 1 where they are tight */
+    bool tight; /* the patch has no columns beside those that taps read, as boxes have: they are left out on the way */
+    int box_pitch, box_patch; /* pixels as the copy engine brings them */
+    int convert_step, convert_columns,
+        convert_pixels;                          /* from a lane's pixel to its next: of the box, its row, the patch */
     int group_in, chunk_channels, chunks, steps; /* a step is one product's K: two quads */
 
     int stack, block_channels;         /* output rows, and channels, that share a unit's M */
@@ -81,6 +91,7 @@ struct tconv_wgmma_parameters {
     int bulk_period;    /* channels after which rows of dst lie alike modulo 16 bytes */
     bool staged_shifts; /* whether rows of dst begin anywhere but at multiples of 16 bytes */
     int store_vector;   /* if not by bulk: elements that are stored at once */
+    bool rows_together; /* the same warps store both row phases of a run, in the order of dst */
 
     int stages, boxes, slots; /* buffers of converted patches, of patches as they lie in src, of weights */
     int staged_turns;         /* 1 or 2: buffers of sums that a warp has */
@@ -121,7 +132,9 @@ extern const tconv_wgmma_shape tconv_wgmma_f16_shapes[TCONV_WGMMA_SHAPES];
 extern const tconv_wgmma_shape tconv_wgmma_bf16_shapes[TCONV_WGMMA_SHAPES];
 
 /* Of the 16-bit types, where planes of src are operands as they lie. */
-extern const tconv_wgmma_shape tconv_wgmma_f16_transposed_shape, tconv_wgmma_bf16_transposed_shape;
+#define TCONV_WGMMA_TRANSPOSED_SHAPES 2
+extern const tconv_wgmma_shape tconv_wgmma_f16_transposed_shapes[TCONV_WGMMA_TRANSPOSED_SHAPES];
+extern const tconv_wgmma_shape tconv_wgmma_bf16_transposed_shapes[TCONV_WGMMA_TRANSPOSED_SHAPES];
 
 /* How the weights lie: what the packing kernel is told beside the layer. */
 struct tconv_wgmma_packing {

@@ -19,7 +19,9 @@ namespace
 constexpr int MAX_BOX = 256;     /* the copy engine's, of each axis */
 constexpr int MAX_PATCH = 16383; /* pixels: of an operand's field for half of K */
 constexpr int MAX_UNIT_ROWS = 16, MAX_STEPS = 4;
-constexpr int TRANSPOSED_N = 128; /* of the kernels that take planes as they lie */
+constexpr int WARP = 32;
+constexpr int64_t STAGED_ROW_ALIGNMENT = 8; /* bytes: of vectors that store tight rows */
+constexpr int LEAST_PIECE = 4;              /* bytes, of an asynchronous copy */
 
 /* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
  * fits is taken. */
@@ -32,15 +34,17 @@ struct tile_choice {
     int stack, unit_rows, steps;
     bool channel_groups; /* the warpgroups have different output channels */
     bool transposed;
+    bool tight; /* patches without the columns that boxes have beside them */
 };
 
-constexpr int64_t TRANSPOSED_BIT = (int64_t)1 << 32;
+constexpr int64_t TRANSPOSED_BIT = (int64_t)1 << 32, TIGHT_BIT = (int64_t)1 << 33;
 
 /* A choice as the number that the layer keeps. */
 int64_t number_of(const tile_choice *choice)
 {
     return choice->shape | choice->stack << 8 | choice->unit_rows << 16 | choice->steps << 24 |
-           (int64_t)choice->channel_groups << 31 | (choice->transposed ? TRANSPOSED_BIT : 0);
+           (int64_t)choice->channel_groups << 31 | (choice->transposed ? TRANSPOSED_BIT : 0) |
+           (choice->tight ? TIGHT_BIT : 0);
 }
 
 int64_t round_up(int64_t value, int64_t multiple)
@@ -75,11 +79,21 @@ bool is_run(const tconv_layer *layer)
            w->out == w->in * columns->stride && h->in * w->out < TCONV_WGMMA_MAX_EXTENT;
 }
 
-/* Whether planes can be operands as they lie, at addresses that the copy engine takes: 16-bit types alone have such products. */
+/* Whether planes can be operands as they lie, at addresses that can be copied: 16-bit types alone have such products. */
 bool can_be_operands(const tconv_problem *problem)
 {
-    constexpr int64_t ELEMENT = 2, ALIGNMENT = TCONV_HOPPER_BOX_ALIGNMENT / ELEMENT;
-    return problem->element_size == ELEMENT && problem->src.c % ALIGNMENT == 0 && problem->src.n % ALIGNMENT == 0;
+    return problem->element_size == 2 && tconv_wgmma_piece_bytes(problem, 0) > 0;
+}
+
+/* The kernel that takes planes as they lie, of a shape of those that convert; NULL where there is none. */
+const tconv_wgmma_shape *transposed_shape(tconv_wgmma_mode mode, int N)
+{
+    const tconv_wgmma_shape *shapes =
+        mode == TCONV_WGMMA_F16 ? tconv_wgmma_f16_transposed_shapes : tconv_wgmma_bf16_transposed_shapes;
+    for (int i = 0; i < TCONV_WGMMA_TRANSPOSED_SHAPES; i++)
+        if (shapes[i].N == N)
+            return &shapes[i];
+    return NULL;
 }
 
 /* How units share a tile: by phases, and what is left over by rows of positions. */
@@ -132,12 +146,12 @@ bool lay_out_run(const tconv_layer *layer, tconv_wgmma_plan *made)
         tile_columns = most;
     }
     if (made->transposed)
-        to->box_copies = (int)(most / TCONV_WGMMA_BOX);
+        to->box_copies = (int)tconv_ceil_div(most, TCONV_WGMMA_BOX);
     to->tile_rows = 1;
     to->tile_columns = (int)tile_columns;
     to->column_tiles = (int)tiles;
-    to->column_alignment = (int)alignment;
-    to->pitch = to->patch = (int)tile_columns;
+    to->column_alignment = to->stage_alignment = (int)alignment;
+    to->pitch = to->patch = to->box_pitch = to->box_patch = (int)tile_columns;
     made->patch_rows = 1;
     for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
         for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++) {
@@ -153,7 +167,8 @@ bool lay_out_run(const tconv_layer *layer, tconv_wgmma_plan *made)
         to->out_rows = 1;
         to->out_columns = (int)(problem->h.out * problem->w.out);
     }
-    return unit_columns <= made->shape.N;
+    const bool units_begin_boxes = groups * units == 1 || unit_columns % TCONV_WGMMA_BOX == 0;
+    return unit_columns <= made->shape.N && (!made->transposed || units_begin_boxes);
 }
 
 /* Columns of a tile: as many as a unit's rows of the patch allow, made even over the tiles of a row. */
@@ -164,12 +179,17 @@ bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, tconv_wg
     const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
     const int64_t alignment = TCONV_HOPPER_BOX_ALIGNMENT / (int64_t)problem->element_size;
     const int64_t positions = tconv_ceil_div(problem->w.out, columns->stride);
-    const int64_t border = columns->max_shift - columns->min_shift, skip = alignment - 1;
+    const int64_t border = columns->max_shift - columns->min_shift;
     const int64_t N = made->shape.N, unit_rows = choice->unit_rows;
-    /* N covers unit_rows - 1 rows of the pitch, which is a multiple of the alignment, and the columns of the last. */
+    /* Beside the border; rows are staged as far apart as they are here. */
+    const int64_t skip = choice->tight ? 0 : alignment - 1;
+    const int64_t multiple =
+        choice->tight ? tconv_max(1, STAGED_ROW_ALIGNMENT / ((int64_t)problem->element_size * columns->count))
+                      : alignment;
+    /* N covers unit_rows - 1 rows of the pitch and the columns of the last: most where the last is as long as the others. */
     int64_t most = unit_rows == 1 ? N : 0;
-    for (int64_t pitch = round_up(border + skip + 1, alignment); unit_rows > 1 && (unit_rows - 1) * pitch < N;
-         pitch += alignment)
+    const int64_t even = (N + border + skip) / unit_rows / multiple * multiple;
+    for (int64_t pitch = even; unit_rows > 1 && pitch <= even + multiple; pitch += multiple)
         most = tconv_max(most, tconv_min(pitch - border - skip, N - (unit_rows - 1) * pitch));
     if (most <= 0)
         return false;
@@ -180,11 +200,15 @@ bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, tconv_wg
     to->tile_columns = to->unit_columns = (int)tile_columns;
     to->column_tiles = (int)tconv_ceil_div(positions, tile_columns);
     to->column_alignment = (int)alignment;
+    to->stage_alignment = choice->tight ? 1 : (int)alignment;
+    to->tight = choice->tight;
     to->first_row = (int)rows->min_shift;
     to->first_column = (int)columns->min_shift;
-    to->pitch = (int)round_up(tile_columns + border + skip, alignment);
+    to->pitch = (int)round_up(tile_columns + border + skip, multiple);
+    to->box_pitch = (int)round_up(tile_columns + border + alignment - 1, alignment);
     made->patch_rows = (int)(to->tile_rows + rows->max_shift - rows->min_shift);
     to->patch = made->patch_rows * to->pitch;
+    to->box_patch = made->patch_rows * to->box_pitch;
     to->row_step = (int)rows->shift_step * to->pitch;
     to->column_step = (int)columns->shift_step;
     for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
@@ -193,7 +217,7 @@ bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, tconv_wg
                                                 row_phase(layer, group)->first_shift - rows->min_shift) *
                                               to->pitch +
                                           (int)(column_phase(layer, unit)->first_shift - columns->min_shift);
-    return to->pitch <= MAX_BOX && made->patch_rows <= MAX_BOX && to->patch <= MAX_PATCH &&
+    return to->box_pitch <= MAX_BOX && made->patch_rows <= MAX_BOX && to->patch <= MAX_PATCH &&
            (unit_rows - 1) * to->pitch + tile_columns <= N;
 }
 
@@ -277,8 +301,12 @@ bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_
     to->unit_weights = column_phases ? to->column_taps[0] * product_rows : 0;
     to->group_weights = own_weights ? to->steps * to->step_weights : 0;
     to->slot_bytes = (uint32_t)((own_weights ? 2 : 1) * to->steps * taps * product);
-    to->box_bytes = (uint32_t)(to->chunk_channels * to->patch * element);
+    to->box_bytes = (uint32_t)(to->chunk_channels * to->box_patch * element);
     to->stage_bytes = (uint32_t)(planes * 2 * to->steps * to->patch * TCONV_WGMMA_QUAD);
+    /* Two warps on each of two quads, or one on each of four; a lane takes pairs of 16-bit pixels. */
+    to->convert_step = (to->steps == 1 ? 2 : 1) * WARP * (4 / element);
+    to->convert_columns = to->convert_step % to->box_pitch;
+    to->convert_pixels = to->convert_step / to->box_pitch * to->pitch + to->convert_columns;
     if (made->transposed) {
         const int row = TCONV_WGMMA_BOX * element; /* of a box, which has one for each channel */
         to->pixels_leading = (uint32_t)(to->chunk_channels * row);
@@ -298,6 +326,20 @@ bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_
            (made->transposed ? take_transposed_buffers : take_buffers)((int64_t)staged_bytes(layer, &made->shape), to);
 }
 
+/* What the kernel divides by. */
+void describe_divisors(tconv_wgmma_parameters *to)
+{
+    const int tile = (to->run_columns > 0 ? to->run_columns : to->tile_columns) * to->column_phases;
+    const int last = to->out_columns - (to->column_tiles - 1) * tile;
+    to->by_blocks = tconv_cuda_divisor_of(to->blocks);
+    to->by_group_blocks = tconv_cuda_divisor_of(to->group_blocks);
+    to->by_column_tiles = tconv_cuda_divisor_of(to->column_tiles);
+    to->by_row_tiles = tconv_cuda_divisor_of(to->row_tiles);
+    to->by_run_columns = tconv_cuda_divisor_of((int)tconv_max(to->run_columns, 1));
+    to->by_row = tconv_cuda_divisor_of(tile);
+    to->by_last_row = to->run_columns > 0 ? to->by_row : tconv_cuda_divisor_of(last);
+}
+
 /* Describes the layer in tiles of this choice; false where that does not fit. */
 bool describe(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, tconv_wgmma_plan *made)
 {
@@ -306,9 +348,10 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     memset(to, 0, sizeof *to);
     made->mode = tconv_wgmma_mode_of(layer);
     made->transposed = choice->transposed;
-    made->shape = !made->transposed               ? tconv_wgmma_shapes_of(made->mode)[choice->shape]
-                  : made->mode == TCONV_WGMMA_F16 ? tconv_wgmma_f16_transposed_shape
-                                                  : tconv_wgmma_bf16_transposed_shape;
+    made->piece_bytes = tconv_wgmma_piece_bytes(problem, 0);
+    made->shape = tconv_wgmma_shapes_of(made->mode)[choice->shape];
+    if (made->transposed)
+        made->shape = *transposed_shape(made->mode, made->shape.N);
     made->choice = number_of(choice);
     lay_out_units(layer, choice, to);
     if (!(is_run(layer) ? lay_out_run(layer, made) : lay_out_patch(layer, choice, made)) ||
@@ -327,6 +370,7 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     to->row_tiles = (int)tconv_ceil_div(to->out_rows, layer->rows.stride * to->tile_rows);
     if (to->run_columns > 0)
         to->row_tiles = 1;
+    describe_divisors(to);
     const int64_t tiles = problem->batch * to->blocks * to->row_tiles * to->column_tiles;
     if (tiles >= TCONV_WGMMA_MAX_EXTENT)
         return false;
@@ -341,31 +385,44 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
 /* Takes the choice with the least estimated time, or the first that fits if any will do; false where none fits. */
 bool choose(const tconv_layer *layer, int multiprocessors, bool any, tconv_wgmma_plan *best)
 {
-    const tconv_wgmma_shape *shapes = tconv_wgmma_shapes_of(tconv_wgmma_mode_of(layer));
+    const tconv_wgmma_mode mode = tconv_wgmma_mode_of(layer);
+    const tconv_wgmma_shape *shapes = tconv_wgmma_shapes_of(mode);
     const bool run = is_run(layer), can_stack = !run && layer->rows.stride == 1 && layer->rows.shift_step == 1;
     const bool can_transpose = run && can_be_operands(&layer->problem);
     const bool can_split = layer->rows.count == 1 && layer->problem.group_out > TCONV_WGMMA_M;
     bool found = false;
+    double least = 0;
     tile_choice choice;
     tconv_wgmma_plan made;
+    const auto consider = [&] {
+        if (!describe(layer, &choice, multiprocessors, &made))
+            return false;
+        const double cycles = tconv_wgmma_apart_times(&made) * made.cycles;
+        if (!found || cycles < least) {
+            *best = made;
+            least = cycles;
+        }
+        found = true;
+        return true;
+    };
     for (choice.shape = 0; choice.shape < TCONV_WGMMA_SHAPES && shapes[choice.shape].N > 0; choice.shape++)
         for (choice.steps = 1; choice.steps <= MAX_STEPS; choice.steps *= 2)
             for (choice.unit_rows = 1; choice.unit_rows <= (run ? 1 : MAX_UNIT_ROWS); choice.unit_rows++)
                 for (choice.stack = 1; choice.stack <= (can_stack && choice.unit_rows == 1 ? 2 : 1); choice.stack++)
                     for (int split = 0; split <= (can_split && choice.stack == 1 ? 1 : 0); split++) {
                         choice.channel_groups = split == 1;
-                        choice.transposed = false;
+                        choice.transposed = choice.tight = false;
                         /* Transposed only what can be converted as well, for addresses that the copy engine does not take. */
-                        while (describe(layer, &choice, multiprocessors, &made)) {
-                            if (!found || made.cycles < best->cycles)
-                                *best = made;
-                            found = true;
-                            if (any)
-                                return true;
-                            if (choice.transposed || !can_transpose || shapes[choice.shape].N != TRANSPOSED_N)
-                                break;
-                            choice.transposed = true;
-                        }
+                        const bool fits = consider();
+                        choice.transposed = fits && can_transpose && transposed_shape(mode, shapes[choice.shape].N);
+                        if (choice.transposed)
+                            consider();
+                        choice.transposed = false;
+                        choice.tight = choice.unit_rows > 1;
+                        if (choice.tight)
+                            consider();
+                        if (any && found)
+                            return true;
                     }
     return found;
 }
@@ -399,6 +456,15 @@ void tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
     choose(layer, multiprocessors, false, made);
 }
 
+int tconv_wgmma_piece_bytes(const tconv_problem *problem, uintptr_t address)
+{
+    const int64_t element = (int64_t)problem->element_size;
+    for (int bytes = TCONV_HOPPER_BOX_ALIGNMENT; bytes >= LEAST_PIECE; bytes /= 2)
+        if (problem->src.n * element % bytes == 0 && problem->src.c * element % bytes == 0 && address % bytes == 0)
+            return bytes;
+    return 0;
+}
+
 int64_t tconv_wgmma_converting(int64_t choice)
 {
     return choice & ~TRANSPOSED_BIT;
@@ -407,7 +473,8 @@ int64_t tconv_wgmma_converting(int64_t choice)
 void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)
 {
     const tile_choice parts = {(int)(choice & 0xff),       (int)(choice >> 8 & 0xff), (int)(choice >> 16 & 0xff),
-                               (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0,   (choice & TRANSPOSED_BIT) != 0};
+                               (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0,   (choice & TRANSPOSED_BIT) != 0,
+                               (choice & TIGHT_BIT) != 0};
     describe(layer, &parts, multiprocessors, made);
 }
 

@@ -10,6 +10,7 @@ constexpr int TCONV_WGMMA_SHARED_MEMORY = 227 * 1024 - 1024; /* what a block may
 struct tconv_wgmma_plan {
     tconv_wgmma_mode mode;
     bool transposed; /* planes of src are operands as they lie */
+    int piece_bytes; /* as tconv_wgmma_piece_bytes, by the strides alone */
     tconv_wgmma_shape shape;
     tconv_wgmma_parameters parameters; /* without addresses */
     int64_t choice;                    /* the tile as a number, from which the plan can be made again */
@@ -38,11 +39,18 @@ constexpr int tconv_wgmma_planes(tconv_wgmma_mode mode)
     return mode == TCONV_WGMMA_STRICT ? 2 : 1;
 }
 
+/* The most bytes, 16, 8 or 4, whose multiples the address and all channels of src begin at; 0 where that is none. Pieces of so
+ * many can be copied; 16 is what the copy engine reads. */
+int tconv_wgmma_piece_bytes(const tconv_problem *problem, uintptr_t address);
+
 /* Groups of products that a unit's sum is made of. */
 int64_t tconv_wgmma_strokes(const tconv_wgmma_parameters *of, int unit);
 
 /* Cycles of the multiprocessor with most tiles, by which tiles are compared. */
 double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made);
+
+/* By how much a tile takes longer where src has to be read element by element; 1 where not. */
+double tconv_wgmma_apart_times(const tconv_wgmma_plan *made);
 
 /* The cycles that the layer is estimated to take in this tile: closer than made->cycles, by which tiles are compared. */
 double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made);

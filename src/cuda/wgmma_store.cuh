@@ -19,11 +19,12 @@ template <class Mode, int N, bool interleaved> struct staging {
 };
 template <class Mode, int N> constexpr int STAGED_BYTES = tconv_wgmma_staged_bytes(N, sizeof(typename Mode::Element));
 
-/* Where a unit goes in dst: elements first to end of rows that are row_elements long, staged one after another. In a run they
+/* Where a unit goes in dst: elements first to end of rows, staged one after another. In a run they
  * begin in the middle of the first row. */
 struct unit_place {
-    int64_t offset; /* elements: of the layer's group's first output channel, where the first row begins */
-    int row_elements, first, end;
+    int64_t offset;            /* elements: of the layer's group's first output channel, where the first row begins */
+    tconv_cuda_divisor by_row; /* elements of a row */
+    int first, end;
 };
 
 /* row_pixels: elements of dst for each position. stack_row: which of the rows that share M. */
@@ -35,19 +36,20 @@ __device__ __forceinline__ unit_place find_unit(const tconv_wgmma_parameters &la
     unit_place place;
     if (layer.run_columns > 0) {
         const int left = min(layer.tile_columns - layer.unit_column[group][unit], layer.in_columns - column);
-        row = column / layer.run_columns;
+        const tconv_cuda_quotient rows = divide(column, layer.by_run_columns);
+        row = rows.whole;
         first_element = 0;
-        place.row_elements = layer.run_columns * row_pixels;
-        place.first = (column - row * layer.run_columns) * row_pixels;
+        place.by_row = layer.by_row;
+        place.first = rows.rest * row_pixels;
         place.end = place.first + min(layer.unit_columns, left) * row_pixels;
     }
     row = row * layer.stride_h + layer.row_residue[group];
     if (layer.run_columns == 0) {
         /* Strides are 1 or 2. */
         const int rows = (layer.out_rows - row + layer.stride_h - 1) >> (layer.stride_h - 1);
-        place.row_elements = min(layer.tile_columns * row_pixels, layer.out_columns - first_element);
+        place.by_row = layer.out_columns - first_element < layer.by_row.divisor ? layer.by_last_row : layer.by_row;
         place.first = 0;
-        place.end = min(layer.unit_rows, rows) * place.row_elements;
+        place.end = min(layer.unit_rows, rows) * place.by_row.divisor;
     }
     place.offset = tile.image * layer.dst_image + (int64_t)tile.group * layer.group_out * layer.dst_channel +
                    (int64_t)row * layer.out_columns + first_element;
@@ -176,7 +178,7 @@ template <int pitch>
 __device__ __forceinline__ void store_row_bulk(const tconv_wgmma_parameters &layer, char *to, int64_t channel,
                                                const char *from, int channels, int length, int shift, int lane)
 {
-    const int period = layer.bulk_period;
+    const int period = layer.bulk_period, period_log2 = __popc(period - 1); /* a power of two */
     if (period == 1) {
         const row_ends ends((int)(uintptr_t)to & 15, length);
         if (lane == 0 && ends.middle > 0)
@@ -191,7 +193,7 @@ __device__ __forceinline__ void store_row_bulk(const tconv_wgmma_parameters &lay
             const row_ends ends((int)(uintptr_t)target & 15, length);
             if (ends.middle > 0)
                 store_channels(target + ends.head, period * channel, source + ends.head, period * pitch,
-                               (channels - first + period - 1) / period, ends.middle);
+                               (channels - first + period - 1) >> period_log2, ends.middle);
         }
     }
     __syncwarp();
@@ -214,7 +216,7 @@ __device__ __forceinline__ void store_rows_bulk(const tconv_wgmma_parameters &la
     const int shift = (int)(uintptr_t)(to + place.first * element);
     int begin = place.first, left = place.end - place.first;
     while (left > 0) {
-        const int length = min(place.row_elements - begin, left);
+        const int length = min(place.by_row.divisor - begin, left);
         store_row_bulk<Staging::PITCH>(layer, to + begin * element, layer.dst_channel * element, from, channels,
                                        length * element, shift, lane);
         from += (staged_row - begin) * element;
@@ -224,35 +226,71 @@ __device__ __forceinline__ void store_rows_bulk(const tconv_wgmma_parameters &la
     }
 }
 
+/* A vector of each channel from c on, `sharing` apart: several are on their way at once. */
+template <class Mode, int pitch, int vector>
+__device__ __forceinline__ void store_vector_of_channels(typename Mode::Element *to, int64_t channel, const char *from,
+                                                         int c, int sharing, int channels)
+{
+    using Elements = element_vector<typename Mode::Element, vector>;
+    constexpr int AT_ONCE = Mode::STRICT ? 1 : sizeof(Elements) == 16 ? 2 : 4;
+    const int from_step = sharing * pitch;
+    const int64_t to_step = sharing * channel;
+#pragma unroll 1
+    for (; c < channels; c += AT_ONCE * sharing) {
+        Elements elements[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            elements[i] = *reinterpret_cast<const Elements *>(from + i * from_step);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (c + i * sharing < channels)
+                *reinterpret_cast<Elements *>(to) = elements[i];
+            to += to_step;
+        }
+        from += AT_ONCE * from_step;
+    }
+}
+
 /* Rows of dst that bulk copies cannot write, or not fast, vector elements at a time: the addresses allow it, and lengths are
- * multiples of it. The vectors of all rows are shared out among the lanes, several channels are on their way at once. */
+ * multiples of it. The vectors of all rows are shared out among the lanes. */
 template <class Mode, class Staging, int vector>
 __device__ __forceinline__ void store_vectors(const tconv_wgmma_parameters &layer, const unit_place &place,
                                               typename Mode::Element *to, const char *from, int channels, int lane)
 {
     using Element = typename Mode::Element;
-    using Elements = element_vector<Element, vector>;
-    constexpr int AT_ONCE = Mode::STRICT ? 1 : sizeof(Elements) == 16 ? 2 : 4;
     const int staged_row = (layer.run_columns > 0 ? layer.run_columns : layer.pitch) * Staging::ROW_PIXELS;
     const int64_t channel = layer.dst_channel, dst_row = (int64_t)layer.stride_h * layer.out_columns;
-    for (int at = place.first + lane * vector; at < place.end; at += WARP * vector) {
-        const int row = at / place.row_elements, column = at - row * place.row_elements;
-        const char *from_row = from + (row * staged_row + column - place.first) * (int)sizeof(Element);
-        Element *to_row = to + row * dst_row + column;
-#pragma unroll 1
-        for (int c = 0; c < channels; c += AT_ONCE) {
-            Elements elements[AT_ONCE];
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
-                elements[i] = *reinterpret_cast<const Elements *>(from_row + i * Staging::PITCH);
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
-                if (c + i < channels)
-                    *reinterpret_cast<Elements *>(to_row) = elements[i];
-                to_row += channel;
-            }
-            from_row += AT_ONCE * Staging::PITCH;
-        }
+    /* Where half of the lanes have all vectors of a channel, the others have the next channel's. */
+    const bool shared = place.end - place.first <= WARP / 2 * vector;
+    const int own = shared ? lane / (WARP / 2) : 0, sharing = shared ? 2 : 1;
+    for (int at = place.first + (shared ? lane % (WARP / 2) : lane) * vector; at < place.end; at += WARP * vector) {
+        const tconv_cuda_quotient rows = divide(at, place.by_row);
+        const char *from_row =
+            from + own * Staging::PITCH + (rows.whole * staged_row + rows.rest - place.first) * (int)sizeof(Element);
+        store_vector_of_channels<Mode, Staging::PITCH, vector>(to + own * channel + rows.whole * dst_row + rows.rest,
+                                                               channel, from_row, own, sharing, channels);
+    }
+}
+
+/* Both row phases of a run, whose rows follow one another in dst: sectors of which each has a part are written at once. `other`:
+ * bytes from what the first phase staged to what the second did. */
+template <class Mode, int N, int vector>
+__device__ __forceinline__ void store_both_phases(const tconv_wgmma_parameters &layer, const unit_place &place,
+                                                  typename Mode::Element *to, const char *from, int other, int channels,
+                                                  int lane)
+{
+    using Staging = staging<Mode, N, true>;
+    if (place.end <= place.first)
+        return;
+    const int row = place.by_row.divisor, end = (divide(place.end - 1, place.by_row).whole + 1) * 2 * row;
+    for (int at = lane * vector; at < end; at += WARP * vector) {
+        const tconv_cuda_quotient rows = divide(at, place.by_row);
+        const int element = rows.whole / 2 * row + rows.rest;
+        if (element >= place.first && element < place.end)
+            store_vector_of_channels<Mode, Staging::PITCH, vector>(
+                to + at, layer.dst_channel,
+                from + rows.whole % 2 * other + (element - place.first) * (int)sizeof(typename Mode::Element), 0, 1,
+                channels);
     }
 }
 
@@ -276,6 +314,56 @@ __device__ __forceinline__ void store_turn(const tconv_wgmma_parameters &layer, 
         store_vectors<Mode, Staging, 2>(layer, place, to, staged, channels, lane);
     else
         store_vectors<Mode, Staging, 1>(layer, place, to, staged, channels, lane);
+}
+
+/* The same of two warps of the same number, one of each warpgroup, that rows_together. */
+template <class Mode, int N>
+__device__ __forceinline__ void store_turn_of_both(const tconv_wgmma_parameters &layer, const tile_place &tile,
+                                                   const unit_place &place, const char *staged, int other, int warp,
+                                                   int turn, int lane)
+{
+    using Element = typename Mode::Element;
+    const int channel = turn_channel<staging<Mode, N, true>>(layer, tile, 0, warp, turn);
+    const int channels = min(staging<Mode, N, true>::ROWS, layer.group_out - channel);
+    Element *to = static_cast<Element *>(layer.dst) + place.offset + channel * layer.dst_channel;
+    if (sizeof(Element) == 2 && layer.store_vector == 8)
+        store_both_phases<Mode, N, sizeof(Element) == 2 ? 8 : 4>(layer, place, to, staged, other, channels, lane);
+    else if (layer.store_vector >= 4)
+        store_both_phases<Mode, N, 4>(layer, place, to, staged, other, channels, lane);
+    else if (layer.store_vector == 2)
+        store_both_phases<Mode, N, 2>(layer, place, to, staged, other, channels, lane);
+    else
+        store_both_phases<Mode, N, 1>(layer, place, to, staged, other, channels, lane);
+}
+
+/* Stores what warps of both warpgroups stage, where rows_together: a warp, or two, of each to a storing warp. */
+template <class Mode, int N>
+__device__ __forceinline__ void store_tiles_of_both(const tconv_wgmma_parameters &layer, const shared_layout &shared,
+                                                    int store_warp, int lane)
+{
+    constexpr int SHARE = GROUP_WARPS / (TCONV_WGMMA_GROUPS * Mode::STORE_WARPS);
+    const int other = GROUP_WARPS * layer.staged_turns * STAGED_BYTES<Mode, N>;
+    uint32_t parity = 0;
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        const unit_place place = find_unit(layer, tile, 0, 0, 0, layer.column_phases);
+        for (int turn = 0; turn < TURNS; turn++) {
+            const int buffer = layer.staged_turns == 2 ? turn : 0;
+            for (int warp = store_warp * SHARE; warp < (store_warp + 1) * SHARE; warp++) {
+                const char *staged = shared.staged + (warp * layer.staged_turns + buffer) * STAGED_BYTES<Mode, N>;
+                const uint32_t one = 8 * (warp * TURNS + buffer), two = one + 8 * GROUP_WARPS * TURNS;
+                barriers_wait(shared.staged_full + one, parity >> buffer & 1, shared.staged_full + two,
+                              parity >> buffer & 1);
+                store_turn_of_both<Mode, N>(layer, tile, place, staged, other, warp, turn, lane);
+                __syncwarp();
+                if (lane == 0) {
+                    barrier_arrive(shared.staged_empty + one);
+                    barrier_arrive(shared.staged_empty + two);
+                }
+            }
+            parity ^= 1 << buffer;
+        }
+    }
 }
 
 /* Stores what some warps of a warpgroup stage, one after another. A buffer is told to be empty when the bulk copies of the next one have been

@@ -71,14 +71,16 @@ struct tile_place {
 __device__ __forceinline__ tile_place find_tile(const tconv_wgmma_parameters &layer, int number)
 {
     tile_place tile;
-    tile.block = number % layer.blocks;
-    tile.group = tile.block / layer.group_blocks;
-    tile.channel = (tile.block - tile.group * layer.group_blocks) * layer.tile_channels;
-    number /= layer.blocks;
-    tile.column = number % layer.column_tiles * layer.tile_columns;
-    number /= layer.column_tiles;
-    tile.row = number % layer.row_tiles * layer.tile_rows;
-    tile.image = number / layer.row_tiles;
+    tconv_cuda_quotient left = divide(number, layer.by_blocks);
+    tile.block = left.rest;
+    const tconv_cuda_quotient of_group = divide(tile.block, layer.by_group_blocks);
+    tile.group = of_group.whole;
+    tile.channel = of_group.rest * layer.tile_channels;
+    left = divide(left.whole, layer.by_column_tiles);
+    tile.column = left.rest * layer.tile_columns;
+    left = divide(left.whole, layer.by_row_tiles);
+    tile.row = left.rest * layer.tile_rows;
+    tile.image = left.whole;
     return tile;
 }
 
@@ -86,6 +88,12 @@ __device__ __forceinline__ tile_place find_tile(const tconv_wgmma_parameters &la
 __device__ __forceinline__ int box_column(const tconv_wgmma_parameters &layer, const tile_place &tile)
 {
     return (tile.column + layer.first_column) & -layer.column_alignment;
+}
+
+/* The first column of what is converted. */
+__device__ __forceinline__ int stage_column(const tconv_wgmma_parameters &layer, const tile_place &tile)
+{
+    return (tile.column + layer.first_column) & -layer.stage_alignment;
 }
 
 } // namespace tconv_wgmma
