@@ -68,8 +68,9 @@ typedef struct tconv_implementation {
     /* Computes dst. Batch is at least 1. CUDA: on arguments->stream, no synchronisation. Allocates nothing. */
     tconv_status (*execute)(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue);
     /* Of a layer that it supports: whether it is likely to be faster than those after it in the list; where not, writes why
-     * to reason. Not asked where a caller named the implementation. NULL: always. */
-    bool (*suits)(const tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
+     * to reason. Those that write to cycles, which is 0 before, what they estimate to take are compared by that alone. Not
+     * asked where a caller named the implementation. NULL: always. */
+    bool (*suits)(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE]);
 } tconv_implementation;
 
 #ifdef __cplusplus

@@ -10,7 +10,6 @@
  */
 #include "cells.h"
 
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 
@@ -19,8 +18,6 @@
 #include "cells_plan.h"
 #include "guard.h"
 #include "hopper.h"
-#include "igemm_plan.h"
-#include "wgmma_plan.h"
 
 namespace
 {
@@ -71,7 +68,7 @@ bool cells_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     return why == NULL;
 }
 
-bool cells_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool cells_suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE])
 {
     const tconv_problem *problem = &layer->problem;
     tconv_cells_choice choice;
@@ -83,17 +80,12 @@ bool cells_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
         snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of 16 bytes");
         return false;
     }
-    const double wgmma = tconv_wgmma_cycles(layer), igemm = tconv_igemm_cycles(layer);
-    const double others = wgmma > 0 && igemm > 0 ? fmin(wgmma, igemm) : fmax(wgmma, igemm);
-    if (others > 0 && others < plan.cycles) {
-        snprintf(reason, TCONV_REASON_SIZE, "%s is estimated at %.0f %% of its time",
-                 others == wgmma ? "cuda_wgmma" : "cuda_igemm", 100 * others / plan.cycles);
-        return false;
-    }
-    if (plan.use < LEAST_USE)
-        snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * plan.use,
+    const double use = tconv_hopper_use(layer, plan.cycles);
+    if (use < LEAST_USE)
+        snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * use,
                  100 * LEAST_USE);
-    return plan.use >= LEAST_USE;
+    *cycles = plan.cycles;
+    return use >= LEAST_USE;
 }
 
 tconv_status cells_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
@@ -121,14 +113,10 @@ tconv_status cells_pack_weights(const tconv_layer *layer, const void *weights, v
                                 tconv_issue *issue)
 {
     tconv_cells_plan plan;
-    tconv_cuda_guard guard;
     describe_chosen(layer, &plan);
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = tconv_cells_pack(&plan.parameters, &plan.packing, plan.strict, weights, packed, stream, issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] {
+        return tconv_cells_pack(&plan.parameters, &plan.packing, plan.strict, weights, packed, stream, issue);
+    });
 }
 
 /* Describes src and a stage's box to the copy engine; false where it cannot read src as it lies. */

@@ -29,8 +29,6 @@ constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster: what memory bounds
  * uses little of them, but then little of that should be padding of channels. */
 constexpr double LEAST_USE = 0.02, LEAST_PADDED_USE = 0.10, MOST_PADDING = 0.5;
-/* Of a launch, which all tiles have alike: for the choice among implementations. */
-constexpr double LAUNCH_CYCLES = 5000;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -83,41 +81,22 @@ bool igemm_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     return why == NULL;
 }
 
-/* Whether it is likely to be faster than cuda_mma. Where every block of threads has one tile, which is latency for the most
- * part, it is in any case. */
-bool is_worth_it(const tconv_igemm_view *view, const tconv_igemm_plan *plan)
-{
-    const double least = tconv_igemm_padding(&view->layer, plan) < MOST_PADDING ? LEAST_USE : LEAST_PADDED_USE;
-    return plan->parameters.tiles <= tconv_hopper_multiprocessors(view->layer.target.device) || plan->use >= least;
-}
-
-} // namespace
-
-double tconv_igemm_cycles(const tconv_layer *layer)
+/* Where every block of threads has one tile, which is latency for the most part, it is faster than cuda_mma in any case. */
+bool igemm_suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE])
 {
     tconv_igemm_view view;
     tconv_igemm_choice choice;
     tconv_igemm_plan plan;
     tconv_igemm_view_init(&view, layer);
-    return why_not(&view.layer) == NULL && choose(&view, &choice, &plan) && is_worth_it(&view, &plan)
-               ? plan.cycles + LAUNCH_CYCLES
-               : 0;
-}
-
-namespace
-{
-
-bool igemm_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
-{
-    tconv_igemm_view view;
-    tconv_igemm_choice choice;
-    tconv_igemm_plan plan;
-    tconv_igemm_view_init(&view, layer);
-    if (choose(&view, &choice, &plan) && is_worth_it(&view, &plan))
+    choose(&view, &choice, &plan);
+    const double padding = tconv_igemm_padding(&view.layer, &plan), use = tconv_hopper_use(&view.layer, plan.cycles);
+    *cycles = plan.cycles + TCONV_HOPPER_LAUNCH_CYCLES;
+    if (plan.parameters.tiles <= tconv_hopper_multiprocessors(layer->target.device) ||
+        use >= (padding < MOST_PADDING ? LEAST_USE : LEAST_PADDED_USE))
         return true;
     snprintf(reason, TCONV_REASON_SIZE,
-             "would use %.0f %% of the tensor cores, %.0f %% of that for padding of channels", 100 * plan.use,
-             100 * tconv_igemm_padding(&view.layer, &plan));
+             "would use %.0f %% of the tensor cores, %.0f %% of that for padding of channels", 100 * use,
+             100 * padding);
     return false;
 }
 
@@ -169,7 +148,6 @@ tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, v
     tconv_igemm_view view;
     tconv_igemm_plan plan;
     tconv_igemm_packing packing;
-    tconv_cuda_guard guard;
     describe_chosen(layer, &view, &plan);
     memset(&packing, 0, sizeof packing);
     packing.outputs = view.outputs;
@@ -187,15 +165,14 @@ tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, v
     packing.from = seen->problem.weight;
     packing.kernel_rows = (int)seen->problem.h.kernel;
     packing.kernel_columns = (int)seen->problem.w.kernel;
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = tconv_igemm_pack(&plan.parameters, &packing, plan.mode, weights, packed, stream, issue);
-    if (status == TCONV_SUCCESS && has_bias_only(layer))
-        status = tconv_cuda_pack_phases(layer, (tconv_phase *)((char *)packed + weight_bytes(&plan.parameters)), stream,
-                                        issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] {
+        const tconv_status status =
+            tconv_igemm_pack(&plan.parameters, &packing, plan.mode, weights, packed, stream, issue);
+        if (status != TCONV_SUCCESS || !has_bias_only(layer))
+            return status;
+        return tconv_cuda_pack_phases(layer, (tconv_phase *)((char *)packed + weight_bytes(&plan.parameters)), stream,
+                                      issue);
+    });
 }
 
 /* Describes src and the stages' boxes to the copy engine; false where it cannot read src as it lies. */

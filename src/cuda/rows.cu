@@ -294,7 +294,7 @@ const char *slowness(const tconv_layer *layer)
     return shared_bytes_of(layer, &made) > shared_of_block(layer) ? "room for one block in shared memory" : NULL;
 }
 
-bool rows_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool rows_suits(const tconv_layer *layer, double *, char reason[TCONV_REASON_SIZE])
 {
     const char *why = slowness(layer);
     if (why != NULL)

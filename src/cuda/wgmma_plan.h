@@ -55,12 +55,6 @@ double tconv_wgmma_apart_times(const tconv_wgmma_plan *made);
 /* The cycles that the layer is estimated to take in this tile: closer than made->cycles, by which tiles are compared. */
 double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made);
 
-/* The same of the chosen tile; 0 where cuda_wgmma does not support the layer or does not suit it. */
-double tconv_wgmma_cycles(const tconv_layer *layer);
-
-/* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
-double tconv_wgmma_use(const tconv_layer *layer, const tconv_wgmma_plan *made, int multiprocessors);
-
 tconv_wgmma_packing tconv_wgmma_packing_of(const tconv_layer *layer, const tconv_wgmma_plan *made);
 
 #endif
