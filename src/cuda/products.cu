@@ -210,16 +210,30 @@ bool is_large(const tconv_layer *layer, int shape)
     return is_strict(layer) && tconv_cuda_product_rows_shapes[shape].large;
 }
 
+/* Strides and taps of columns that are gathered by runs. */
+int rows_gather_of(const tconv_layer *layer)
+{
+    constexpr int64_t MAX_STRIDE = 4, MIN_TAPS = 2, MAX_TAPS = 3;
+    const tconv_axis *w = &layer->problem.w;
+    const int64_t taps = tconv_max(layer->columns.max_taps, MIN_TAPS);
+    return w->dilation == 1 && w->kernel >= w->stride && w->stride <= MAX_STRIDE && taps <= MAX_TAPS
+               ? (int)TCONV_CUDA_PRODUCT_RUNS(w->stride, taps)
+               : 0;
+}
+
 int64_t rows_shared_bytes_of(const tconv_layer *layer, int shape, int buffers,
                              const tconv_cuda_products_parameters *made)
 {
     const int64_t products =
-        (int64_t)buffers * tconv_cuda_product_rows_shapes[shape].group_tiles * TILE * TCONV_CUDA_PRODUCTS_PITCH;
-    const int64_t entries = made->sum_columns + layer->problem.h.stride * layer->problem.group_out;
+        (int64_t)buffers * tconv_cuda_product_rows_shapes[shape].group_tiles * TILE * TCONV_CUDA_PRODUCT_ROWS_PITCH +
+        TCONV_CUDA_PRODUCT_ROWS_GUARD;
+    const int64_t columns = rows_gather_of(layer) == 0 ? made->sum_columns : 0;
+    const int64_t outputs = layer->problem.h.stride * layer->problem.group_out;
     return rows_weights_of(layer, shape) +
            (int64_t)TCONV_CUDA_PRODUCT_ROWS_WARPS * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES *
                TCONV_CUDA_PRODUCT_ROWS_STAGES(is_strict(layer), layer->problem.element_size) +
-           products * (int64_t)sizeof(float) + entries * TCONV_CUDA_PRODUCT_ROWS_ENTRY_BYTES;
+           products * (int64_t)sizeof(float) + outputs * TCONV_CUDA_PRODUCT_ROWS_OUTPUT_BYTES +
+           columns * TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES;
 }
 
 /* Blocks on a multiprocessor. */
@@ -390,13 +404,22 @@ launch_shape any_launch(const tconv_layer *layer, int multiprocessors, tconv_cud
             others * made->strips, shared_bytes, TCONV_CUDA_PRODUCTS_WARPS * 32};
 }
 
+bool has_dst_runs(const tconv_problem *problem, const void *dst)
+{
+    const int64_t run = problem->w.stride;
+    return (run & (run - 1)) == 0 && problem->dst.w == 1 && problem->dst.n % run == 0 && problem->dst.c % run == 0 &&
+           problem->dst.h % run == 0 && (uintptr_t)dst % ((uintptr_t)run * problem->element_size) == 0;
+}
+
 launch_shape rows_launch(const tconv_layer *layer, int multiprocessors, tconv_cuda_products_parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
     const int shape = (int)layer->choice - 1;
     const int64_t others = images_together(problem, made) * problem->groups * made->column_tiles;
     made->stages = (int)tconv_ceil_div(made->steps, TCONV_CUDA_PRODUCT_ROWS_STEPS);
-    made->gather = (int)layer->columns.max_taps;
+    made->gather = rows_gather_of(layer);
+    made->tap_step = made->columns.kernel_step * TCONV_CUDA_PRODUCT_ROWS_PITCH - made->columns.shift_step;
+    made->dst_runs = has_dst_runs(problem, made->dst);
     made->products = (int)rows_products_of(problem, &tconv_cuda_product_rows_shapes[shape]);
     made->buffers = rows_buffers_of(layer, shape, made);
     const int64_t shared_bytes = rows_shared_bytes_of(layer, shape, made->buffers, made);

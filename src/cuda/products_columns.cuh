@@ -32,11 +32,13 @@ __device__ __forceinline__ column_range find_range(const tconv_cuda_products_par
     return found;
 }
 
-/* The products that an output column takes of a row of src: count of them, from `first` on. */
+/* The products that an output column takes of a row of src: count of them, from `first` on, where a product of a pixel is
+ * `pitch` before the next one. */
 struct column_taps {
     int first, count;
 };
 
+template <int pitch>
 __device__ __forceinline__ column_taps find_taps(const tconv_cuda_products_parameters &layer, int first_column,
                                                  int output)
 {
@@ -46,7 +48,7 @@ __device__ __forceinline__ column_taps find_taps(const tconv_cuda_products_param
     const int past = column - (columns.in - 1);
     const int first = past <= 0 ? 0 : (past + back - 1) / back;
     const int end = column < 0 ? 0 : min(columns.taps[residue], column / back + 1);
-    return {columns.first_kernel[residue] * PITCH + column - first_column + first * layer.tap_step, end - first};
+    return {columns.first_kernel[residue] * pitch + column - first_column + first * layer.tap_step, end - first};
 }
 
 } // namespace tconv_products

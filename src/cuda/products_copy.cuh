@@ -66,10 +66,8 @@ template <class Shape_> struct loader {
 #pragma unroll
         for (int i = 0; i < ACCESSES; i++) {
             const bool exists = channel + (channels_inside ? 0 : i * LINES) < ends[i];
-            if (channels_inside) /* the pixel's next channels come in the next stages */
-                copy_async_of_line(to + stage + i * LINES * Shape::PITCH, from + i * line, exists);
-            else
-                copy_async(to + stage + i * LINES * Shape::PITCH, from + i * line, exists);
+            /* The rest of the line is the pixel's next channels, or other warps' pixels. */
+            copy_async_of_line(to + stage + i * LINES * Shape::PITCH, from + i * line, exists);
         }
     }
 

@@ -253,7 +253,7 @@ __device__ __forceinline__ void fill_shared(const tconv_cuda_products_parameters
     for (int i = (int)threadIdx.x; i < sums; i += THREADS)
         shared.sums[i] = 0;
     for (int i = (int)threadIdx.x; i < place.outputs; i += THREADS)
-        shared.columns[i] = find_taps(layer, place.first_column, place.first_output + i);
+        shared.columns[i] = find_taps<PITCH>(layer, place.first_column, place.first_output + i);
     for (int i = (int)threadIdx.x; i < layer.group_out; i += THREADS)
         shared.bias[i] = layer.bias != NULL
                              ? to_compute(static_cast<const Element *>(layer.bias)[place.group * layer.group_out + i])

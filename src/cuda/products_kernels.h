@@ -42,13 +42,15 @@ enum {
  * to what is left of `tiles`. Weights are packed as [group][step][plane][half of K][product][16 bytes], planes being two in
  * strict f32 (see tf32_device.cuh), and f32 is rounded to TF32.
  */
-#define TCONV_CUDA_PRODUCT_ROWS_WARPS       8 /* two warpgroups */
-#define TCONV_CUDA_PRODUCT_ROWS_WARP_PIXELS (TCONV_CUDA_PRODUCTS_PIXELS / TCONV_CUDA_PRODUCT_ROWS_WARPS)
-#define TCONV_CUDA_PRODUCT_ROWS_STEPS       2    /* of a stage */
-#define TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES 1536 /* of src in shared memory, per warp: the larger of both layouts' */
-#define TCONV_CUDA_PRODUCT_ROWS_ENTRY_BYTES                                                                            \
-    16 /* of shared memory, for an output column or an output row of a channel */
-#define TCONV_CUDA_PRODUCT_ROWS_SHAPES 6
+#define TCONV_CUDA_PRODUCT_ROWS_WARPS        8 /* two warpgroups */
+#define TCONV_CUDA_PRODUCT_ROWS_WARP_PIXELS  (TCONV_CUDA_PRODUCTS_PIXELS / TCONV_CUDA_PRODUCT_ROWS_WARPS)
+#define TCONV_CUDA_PRODUCT_ROWS_STEPS        2    /* of a stage */
+#define TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES  1536 /* of src in shared memory, per warp: the larger of both layouts' */
+#define TCONV_CUDA_PRODUCT_ROWS_OUTPUT_BYTES 16   /* of shared memory, for an output row of a channel; */
+#define TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES 8    /* and for an output column, where they are not gathered by runs */
+#define TCONV_CUDA_PRODUCT_ROWS_GUARD        4    /* zeros around the pixels of each of up to four images: */
+#define TCONV_CUDA_PRODUCT_ROWS_PITCH        (TCONV_CUDA_PRODUCTS_PIXELS + 5 * TCONV_CUDA_PRODUCT_ROWS_GUARD)
+#define TCONV_CUDA_PRODUCT_ROWS_SHAPES       6
 
 /* Tiles of the kernels, and whether in strict f32 registers are only enough for one block on a multiprocessor. */
 struct tconv_cuda_product_rows_shape {
@@ -76,7 +78,9 @@ struct tconv_cuda_products_parameters {
     int gather;                    /* how outputs are gathered, see above */
     bool src_aligned;
     bool channels_inside; /* NHWC */
-    /* Of Hopper's kernel; gather is the most taps of a column, rows of sums there are none. */
+    /* Of Hopper's kernel; rows of sums there are none, and gather is RUNS of column stride and taps; 0: any. */
+#define TCONV_CUDA_PRODUCT_RUNS(stride, taps) ((stride)*4 + (taps))
+    bool dst_runs; /* stride columns from a multiple of it on are a vector of dst */
     int images, steps;
     int products; /* of all kernel rows, padding between them included */
     int buffers;  /* of products, that take turns: 1 or 2 */

@@ -57,15 +57,10 @@ __device__ __forceinline__ place find_place(const tconv_cuda_products_parameters
     return found;
 }
 
-constexpr int NO_PIXEL = PIXELS; /* whose products are zero: what a tap that does not exist takes */
-static_assert(NO_PIXEL < PITCH, "a place for it");
-
-/* Where the products of a column's taps lie in those of its first kernel row; -1 where there is none. With more than MAX_TAPS
- * taps, as column_taps has them. */
-constexpr int MAX_TAPS = 3;
-struct alignas(16) row_taps {
-    int at[MAX_TAPS], count;
-};
+/* Around the pixels of an image lie products of zero: what a tap takes that reaches beyond them. */
+constexpr int GUARD = TCONV_CUDA_PRODUCT_ROWS_GUARD;
+constexpr int ROWS_PITCH =
+    TCONV_CUDA_PRODUCT_ROWS_PITCH; /* from a product of a pixel to the next one in shared memory */
 
 /* An output row of a channel: where it lies from the first row of the group's first channel, and which row it is. */
 struct alignas(16) output_row {
@@ -74,16 +69,17 @@ struct alignas(16) output_row {
     int row;
 };
 
-static_assert(sizeof(row_taps) == TCONV_CUDA_PRODUCT_ROWS_ENTRY_BYTES, "as the host counts");
-static_assert(sizeof(output_row) == TCONV_CUDA_PRODUCT_ROWS_ENTRY_BYTES, "as the host counts");
+static_assert(sizeof(output_row) == TCONV_CUDA_PRODUCT_ROWS_OUTPUT_BYTES, "as the host counts");
+static_assert(sizeof(column_taps) == TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES, "as the host counts");
 
 /* Shared memory. */
 struct shared_places {
     char *weights;
     unsigned char *stages;
-    float *products;     /* [buffer][product of a group of rows][PITCH]; zero at pixel NO_PIXEL */
-    output_row *outputs; /* [stride][group_out]: of the rows that are complete with a row of src */
-    row_taps *columns;   /* [sum_columns] */
+    float *
+        products; /* GUARD zeros; [buffer][product of a group of rows][PITCH], each image's pixels before GUARD zeros */
+    output_row *outputs;  /* [stride][group_out]: of the rows that are complete with a row of src */
+    column_taps *columns; /* [sum_columns], where outputs are not gathered by runs */
 };
 
 extern __shared__ __align__(128) char rows_memory[];
@@ -96,8 +92,9 @@ __device__ __forceinline__ shared_places find_shared(const tconv_cuda_products_p
     found.stages = reinterpret_cast<unsigned char *>(rows_memory) +
                    layer.steps * PLANES * TILES * TILE * TCONV_CUDA_PRODUCTS_STEP_BYTES;
     found.products = reinterpret_cast<float *>(found.stages + WARPS * STAGES * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES);
-    found.outputs = reinterpret_cast<output_row *>(found.products + layer.buffers * GROUP_TILES * TILE * PITCH);
-    found.columns = reinterpret_cast<row_taps *>(found.outputs + layer.rows.stride * layer.group_out);
+    found.products += GUARD;
+    found.outputs = reinterpret_cast<output_row *>(found.products + layer.buffers * GROUP_TILES * TILE * ROWS_PITCH);
+    found.columns = reinterpret_cast<column_taps *>(found.outputs + layer.rows.stride * layer.group_out);
     return found;
 }
 
@@ -117,18 +114,14 @@ template <class Element>
 __device__ __forceinline__ void fill_tables(const tconv_cuda_products_parameters &layer, const place &place,
                                             const shared_places &shared)
 {
-    for (int i = (int)threadIdx.x; i < place.columns.outputs; i += THREADS) {
-        const column_taps found = find_taps(layer, place.columns.first_column, place.columns.first_output + i);
-        row_taps taps = {{found.first, -1, -1}, found.count};
-#pragma unroll
-        for (int t = 0; t < MAX_TAPS; t++)
-            if (layer.gather <= MAX_TAPS)
-                taps.at[t] = t < found.count ? found.first + t * layer.tap_step : -1;
-        shared.columns[i] = taps;
-    }
-    const int all = (int)(reinterpret_cast<float *>(shared.outputs) - shared.products) / PITCH;
+    if (layer.gather == 0)
+        for (int i = (int)threadIdx.x; i < place.columns.outputs; i += THREADS)
+            shared.columns[i] =
+                find_taps<ROWS_PITCH>(layer, place.columns.first_column, place.columns.first_output + i);
+    float *first = shared.products - GUARD;
+    const int all = (int)(reinterpret_cast<float *>(shared.outputs) - first);
     for (int i = (int)threadIdx.x; i < all; i += THREADS)
-        shared.products[i * PITCH + NO_PIXEL] = 0;
+        first[i] = 0;
     const Element *bias = static_cast<const Element *>(layer.bias) + place.group * layer.group_out;
     for (int i = (int)threadIdx.x; i < layer.rows.stride * layer.group_out; i += THREADS) {
         const int row = i / layer.group_out, channel = i - row * layer.group_out;
@@ -137,111 +130,180 @@ __device__ __forceinline__ void fill_tables(const tconv_cuda_products_parameters
     }
 }
 
-/* The products that an output column takes, for the first output row of those that are complete. TAPS: the most that there
- * are; 0: any number. */
-template <int TAPS> struct column_products {
-    const float *from[TAPS];
+/* A thread's part in gathering. An image has two threads for each of its pixels in the block: every other output row of a
+ * channel is one's. */
+struct gatherer {
+    int image, pixels, half, number; /* of the block's images; pixels of it; which row is its first; its number */
 
-    __device__ __forceinline__ column_products(const tconv_cuda_products_parameters &, const float *products, int first,
-                                               const row_taps &taps)
+    __device__ __forceinline__ explicit gatherer(const tconv_cuda_products_parameters &layer)
+        : image((int)threadIdx.x >> (layer.row_pixels_log2 + 1)), pixels(1 << layer.row_pixels_log2),
+          half((int)threadIdx.x >> layer.row_pixels_log2 & 1), number((int)threadIdx.x & (pixels - 1))
     {
-#pragma unroll
-        for (int t = 0; t < TAPS; t++)
-            from[t] = products + (taps.at[t] < 0 ? NO_PIXEL : first + taps.at[t]);
+        static_assert(THREADS == 2 * PIXELS, "as said");
     }
 
-    /* Of the output row whose products lie so far on. */
-    __device__ __forceinline__ float sum(int on) const
+    template <class Element>
+    __device__ __forceinline__ Element *find_dst(const tconv_cuda_products_parameters &layer, const place &place,
+                                                 int first_row) const
     {
-        float sum = from[0][on];
-#pragma unroll
-        for (int t = 1; t < TAPS; t++)
-            sum += from[t][on];
-        return sum;
+        return static_cast<Element *>(layer.dst) + (place.first_image + image) * layer.dst_strides.n +
+               (int64_t)place.group * layer.group_out * layer.dst_strides.c + first_row * layer.dst_strides.h;
     }
 };
 
-template <> struct column_products<0> {
-    const float *from;
-    int step, count;
-
-    __device__ __forceinline__ column_products(const tconv_cuda_products_parameters &layer, const float *products,
-                                               int first, const row_taps &taps)
-        : from(products + first + taps.at[0]), step(layer.tap_step), count(taps.count)
-    {
-    }
-
-    __device__ __forceinline__ float sum(int on) const
-    {
-        float sum = 0;
-        for (int t = 0; t < count; t++)
-            sum += from[on + t * step];
-        return sum;
-    }
-};
-
-/* Adds up and stores the output rows that are complete with a row of src, TOGETHER at once so that their loads do not wait for
- * each other. */
-template <class Element, int TAPS, int TOGETHER>
-__device__ __forceinline__ void gather(const tconv_cuda_products_parameters &layer, const place &place,
-                                       const shared_places &shared, const float *products, int row)
+/* Gathers COUNT output rows of a channel, every other one from `line` on, of a run of STRIDE neighbouring output columns from
+ * `column` on. at: of the columns' first taps, in the products of the first output row; last: which columns have TAPS taps. */
+template <class Element, int STRIDE, int TAPS, int COUNT>
+__device__ __forceinline__ void gather_lines(const tconv_cuda_products_parameters &layer, const place &place,
+                                             const shared_places &shared, const float *const (&at)[STRIDE],
+                                             const bool (&last)[STRIDE], Element *to, int column, int line,
+                                             int first_row)
 {
-    const int log2 = layer.row_pixels_log2 + 1,
-              threads = 1 << log2; /* of an image: as many as each other's of the block */
-    static_assert(THREADS == 2 * PIXELS, "as here");
-    const int index = (int)threadIdx.x >> log2, image = place.first_image + index;
-    if (image >= layer.images)
+    const int pitch = layer.columns.kernel * ROWS_PITCH;
+    float sums[COUNT][STRIDE];
+    output_row outputs[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        const int on = (line + 2 * i) * pitch;
+        outputs[i] = shared.outputs[line + 2 * i];
+#pragma unroll
+        for (int j = 0; j < STRIDE; j++) {
+            sums[i][j] = at[j][on];
+#pragma unroll
+            for (int t = 1; t < TAPS; t++)
+                if (t < TAPS - 1 || last[j])
+                    sums[i][j] += at[j][on + t * (STRIDE * ROWS_PITCH - 1)];
+        }
+    }
+    const int before = place.columns.first_output - column, end = before + place.columns.outputs;
+    if (STRIDE != 3 && layer.dst_runs && before <= 0 && end >= STRIDE) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            element_vector<Element, STRIDE == 3 ? 1 : STRIDE> run;
+#pragma unroll
+            for (int j = 0; j < STRIDE; j++)
+                run.at[STRIDE == 3 ? 0 : j] = from_compute<Element>(sums[i][j] + outputs[i].bias);
+            if ((unsigned)(first_row + outputs[i].row) < (unsigned)layer.rows.out)
+                *reinterpret_cast<decltype(run) *>(to + outputs[i].offset) = run;
+        }
         return;
-    const int pitch = layer.columns.kernel * PITCH;
-    const int first_row = row * layer.rows.stride - layer.rows.pad, all = layer.rows.stride * layer.group_out;
-    Element *dst = static_cast<Element *>(layer.dst) + image * layer.dst_strides.n +
-                   (int64_t)place.group * layer.group_out * layer.dst_strides.c + first_row * layer.dst_strides.h;
-    for (int column = (int)threadIdx.x & (threads - 1); column < place.columns.outputs; column += threads) {
-        const column_products<TAPS> found(layer, products, index << layer.row_pixels_log2, shared.columns[column]);
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        if ((unsigned)(first_row + outputs[i].row) >= (unsigned)layer.rows.out)
+            continue;
+#pragma unroll
+        for (int j = 0; j < STRIDE; j++)
+            if (j >= before && j < end)
+                to[outputs[i].offset + j * layer.dst_strides.w] = from_compute<Element>(sums[i][j] + outputs[i].bias);
+    }
+}
+
+/* Adds up and stores the output rows that are complete with a row of src, by runs of STRIDE columns: columns of dst that are
+ * multiples of it begin one, so that it can be a vector. TAPS: the most that a column has, of which the last may not exist. */
+template <class Element, int STRIDE, int TAPS>
+__device__ __forceinline__ void gather_runs(const tconv_cuda_products_parameters &layer, const place &place,
+                                            const shared_places &shared, const float *products, int row)
+{
+    static_assert(TAPS < GUARD, "pixels beyond an image that a run may read");
+    constexpr int TOGETHER = STRIDE > 2 ? 2 : 3; /* so that their loads do not wait for each other */
+    const tconv_cuda_small_axis &columns = layer.columns;
+    const gatherer mine(layer);
+    if (place.first_image + mine.image >= layer.images)
+        return;
+    const int first_row = row * layer.rows.stride - layer.rows.pad, lines = layer.rows.stride * layer.group_out;
+    const int ahead = columns.pad % STRIDE; /* of a run's first column, from the first with its quotient */
+    const int first = place.columns.first_output / STRIDE;
+    const int first_pixel = first + columns.pad / STRIDE - place.columns.first_column;
+    const int end = (place.columns.first_output + place.columns.outputs + STRIDE - 1) / STRIDE;
+    Element *dst = mine.find_dst<Element>(layer, place, first_row);
+    products += mine.image * (mine.pixels + GUARD);
+    for (int run = first + mine.number; run < end; run += mine.pixels) {
+        const float *from = products + min(first_pixel + run - first, mine.pixels + TAPS - 1);
+        const float *at[STRIDE];
+        bool last[STRIDE];
+#pragma unroll
+        for (int j = 0; j < STRIDE; j++) {
+            const bool next = ahead + j >= STRIDE;
+            const int residue = ahead + j - (next ? STRIDE : 0);
+            at[j] = from + residue * ROWS_PITCH + next;
+            last[j] = residue + (TAPS - 1) * STRIDE < columns.kernel;
+        }
+        const int column = run * STRIDE;
+        Element *to = dst + column * layer.dst_strides.w;
+        int line = mine.half;
+#pragma unroll 1
+        for (; line + 2 * (TOGETHER - 1) < lines; line += 2 * TOGETHER)
+            gather_lines<Element, STRIDE, TAPS, TOGETHER>(layer, place, shared, at, last, to, column, line, first_row);
+#pragma unroll 1
+        for (; line < lines; line += 2)
+            gather_lines<Element, STRIDE, TAPS, 1>(layer, place, shared, at, last, to, column, line, first_row);
+    }
+}
+
+/* The same for any columns. */
+template <class Element>
+__device__ __forceinline__ void gather_columns(const tconv_cuda_products_parameters &layer, const place &place,
+                                               const shared_places &shared, const float *products, int row)
+{
+    const gatherer mine(layer);
+    if (place.first_image + mine.image >= layer.images)
+        return;
+    const int first_row = row * layer.rows.stride - layer.rows.pad, lines = layer.rows.stride * layer.group_out;
+    Element *dst = mine.find_dst<Element>(layer, place, first_row);
+    products += mine.image * (mine.pixels + GUARD);
+    for (int column = mine.number; column < place.columns.outputs; column += mine.pixels) {
+        const column_taps found = shared.columns[column];
         Element *to = dst + (place.columns.first_output + column) * layer.dst_strides.w;
-        for (int first = 0; first < all; first += TOGETHER) {
-            float sums[TOGETHER];
-#pragma unroll
-            for (int i = 0; i < TOGETHER; i++)
-                sums[i] = found.sum((first + i < all ? first + i : 0) * pitch);
-#pragma unroll
-            for (int i = 0; i < TOGETHER; i++) {
-                const output_row output = shared.outputs[first + i < all ? first + i : 0];
-                if (first + i < all && (unsigned)(first_row + output.row) < (unsigned)layer.rows.out)
-                    to[output.offset] = from_compute<Element>(sums[i] + output.bias);
-            }
+        for (int line = mine.half; line < lines; line += 2) {
+            const float *from = products + found.first + line * layer.columns.kernel * ROWS_PITCH;
+            const output_row output = shared.outputs[line];
+            float sum = 0;
+            for (int t = 0; t < found.count; t++)
+                sum += from[t * layer.tap_step];
+            if ((unsigned)(first_row + output.row) < (unsigned)layer.rows.out)
+                to[output.offset] = from_compute<Element>(sum + output.bias);
         }
     }
 }
 
 template <class Element>
-__device__ __forceinline__ void gather_any(const tconv_cuda_products_parameters &layer, const place &place,
-                                           const shared_places &shared, const float *products, int row)
+__device__ __forceinline__ void gather(const tconv_cuda_products_parameters &layer, const place &place,
+                                       const shared_places &shared, const float *products, int row)
 {
-    const bool threes = layer.rows.stride * layer.group_out % 3 == 0;
-    if (layer.gather > MAX_TAPS)
-        gather<Element, 0, 1>(layer, place, shared, products, row);
-    else if (layer.gather == MAX_TAPS)
-        gather<Element, MAX_TAPS, 4>(layer, place, shared, products, row);
-    else if (threes)
-        gather<Element, 2, 3>(layer, place, shared, products, row);
-    else
-        gather<Element, 2, 4>(layer, place, shared, products, row);
+    switch (layer.gather) {
+    case TCONV_CUDA_PRODUCT_RUNS(1, 2): gather_runs<Element, 1, 2>(layer, place, shared, products, row); break;
+    case TCONV_CUDA_PRODUCT_RUNS(1, 3): gather_runs<Element, 1, 3>(layer, place, shared, products, row); break;
+    case TCONV_CUDA_PRODUCT_RUNS(2, 2): gather_runs<Element, 2, 2>(layer, place, shared, products, row); break;
+    case TCONV_CUDA_PRODUCT_RUNS(2, 3): gather_runs<Element, 2, 3>(layer, place, shared, products, row); break;
+    case TCONV_CUDA_PRODUCT_RUNS(3, 2): gather_runs<Element, 3, 2>(layer, place, shared, products, row); break;
+    case TCONV_CUDA_PRODUCT_RUNS(3, 3): gather_runs<Element, 3, 3>(layer, place, shared, products, row); break;
+    case TCONV_CUDA_PRODUCT_RUNS(4, 2): gather_runs<Element, 4, 2>(layer, place, shared, products, row); break;
+    case TCONV_CUDA_PRODUCT_RUNS(4, 3): gather_runs<Element, 4, 3>(layer, place, shared, products, row); break;
+    default: gather_columns<Element>(layer, place, shared, products, row);
+    }
 }
 
-/* Writes the products of the first group of kernel rows; those of the others move on to the group before. */
+/* Writes the products of the first group of kernel rows, zeros for pixels that do not exist. end: of those that do. */
 template <int TILES, int GROUP_TILES>
-__device__ __forceinline__ void put_products(float *products, int lane, const float (&sums)[TILES * 4])
+__device__ __forceinline__ void put_products(float *products, int lane, int end, float (&sums)[TILES * 4])
 {
-    float *to = products + lane % 4 * 2 * PITCH + lane / 4;
+    if (end < TCONV_CUDA_PRODUCT_ROWS_WARP_PIXELS) {
+#pragma unroll
+        for (int i = 0; i < GROUP_TILES * 4; i++)
+            if (lane / 4 + i % 4 / 2 * 8 >= end)
+                sums[i] = 0;
+    }
+    float *to = products + lane % 4 * 2 * ROWS_PITCH + lane / 4;
 #pragma unroll
     for (int n = 0; n < GROUP_TILES; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            to[(n * TILE + i % 2) * PITCH + i / 2 * 8] = sums[n * 4 + i];
+            to[(n * TILE + i % 2) * ROWS_PITCH + i / 2 * 8] = sums[n * 4 + i];
 }
 
-template <int TILES, int GROUP_TILES>
+/* The products of the other groups move on to the one before. Of the last TAIL tiles some may not exist. */
+template <int TILES, int GROUP_TILES, int TAIL>
 __device__ __forceinline__ void move_on(int products, int lane, float (&sums)[TILES * 4])
 {
 #pragma unroll
@@ -249,7 +311,7 @@ __device__ __forceinline__ void move_on(int products, int lane, float (&sums)[TI
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int from = n + GROUP_TILES;
-            const bool exists = from < TILES && from * TILE + lane % 4 * 2 + i % 2 < products;
+            const bool exists = from < TILES && (from < TILES - TAIL || from * TILE + lane % 4 * 2 + i % 2 < products);
             sums[n * 4 + i] = exists ? sums[from < TILES ? from * 4 + i : 0] : 0.0f;
         }
 }
@@ -362,22 +424,27 @@ __device__ __forceinline__ void march(const tconv_cuda_products_parameters &laye
 
     const uint32_t weights =
         hopper::operand_low(hopper::shared_address(shared.weights), TILES * TILE * TCONV_CUDA_PRODUCTS_STEP_BYTES / 2);
+    const int place_of_pixel = pixel + (pixel >> layer.row_pixels_log2) * GUARD;
+    const int end_pixel = layer.columns.in - place.columns.first_column - (pixel & (row_pixels - 1));
     float sums[TILES * 4] = {};
     int buffer = 0;
     for (int row = place.first_row; row < place.end_quotient; row++) {
         if (row < layer.rows.in)
             multiply_row<TILES>(layer, walk, weights, sums);
-        float *products = shared.products + buffer * GROUP_TILES * TILE * PITCH;
+        float *products = shared.products + buffer * GROUP_TILES * TILE * ROWS_PITCH;
         const bool complete = row >= place.first_quotient;
         if (complete) {
             if (layer.buffers == 1)
                 __syncthreads(); /* the last row's have been gathered */
-            put_products<TILES, GROUP_TILES>(products + pixel, lane, sums);
+            put_products<TILES, GROUP_TILES>(products + place_of_pixel, lane, end_pixel, sums);
         }
-        move_on<TILES, GROUP_TILES>(layer.products, lane, sums);
+        if (layer.products > (TILES - 1) * TILE)
+            move_on<TILES, GROUP_TILES, 1>(layer.products, lane, sums);
+        else
+            move_on<TILES, GROUP_TILES, TILES>(layer.products, lane, sums);
         if (complete) {
             __syncthreads();
-            gather_any<Element>(layer, place, shared, products, row);
+            gather<Element>(layer, place, shared, products, row);
             buffer = layer.buffers - 1 - buffer;
         }
     }
