@@ -16,6 +16,7 @@
 #include "../core/checked.h"
 #include "../core/status.h"
 #include "guard.h"
+#include "hopper.h"
 #include "products_kernels.h"
 
 namespace
@@ -221,20 +222,28 @@ int rows_gather_of(const tconv_layer *layer)
                : 0;
 }
 
-int64_t rows_shared_bytes_of(const tconv_layer *layer, int shape, int buffers,
+/* Shared memory of a block, of which stages of src take so many bytes. */
+int64_t rows_shared_bytes_of(const tconv_layer *layer, int shape, int64_t stage_bytes, int buffers,
                              const tconv_cuda_products_parameters *made)
 {
     const int64_t products =
         (int64_t)buffers * tconv_cuda_product_rows_shapes[shape].group_tiles * TILE * TCONV_CUDA_PRODUCT_ROWS_PITCH +
         TCONV_CUDA_PRODUCT_ROWS_GUARD;
-    const int64_t columns = rows_gather_of(layer) == 0 ? made->sum_columns : 0;
+    const int64_t columns = rows_gather_of(layer) == 0 ? made->sum_columns + made->sum_columns % 2 : 0;
     const int64_t outputs = layer->problem.h.stride * layer->problem.group_out;
-    return rows_weights_of(layer, shape) +
-           (int64_t)TCONV_CUDA_PRODUCT_ROWS_WARPS * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES *
-               TCONV_CUDA_PRODUCT_ROWS_STAGES(is_strict(layer), layer->problem.element_size) +
-           products * (int64_t)sizeof(float) + outputs * TCONV_CUDA_PRODUCT_ROWS_OUTPUT_BYTES +
-           columns * TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES;
+    return stage_bytes + rows_weights_of(layer, shape) + products * (int64_t)sizeof(float) +
+           outputs * TCONV_CUDA_PRODUCT_ROWS_OUTPUT_BYTES + columns * TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES;
 }
+
+int64_t copied_stage_bytes(const tconv_layer *layer)
+{
+    return (int64_t)TCONV_CUDA_PRODUCT_ROWS_WARPS * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES *
+           TCONV_CUDA_PRODUCT_ROWS_STAGES(is_strict(layer), layer->problem.element_size);
+}
+
+/* With their barriers. */
+constexpr int64_t BOXES_STAGE_BYTES =
+    TCONV_CUDA_PRODUCT_BOXES_STAGES * TCONV_CUDA_PRODUCT_BOXES_STAGE_BYTES + TCONV_CUDA_PRODUCT_BOXES_BARRIER_BYTES;
 
 /* Blocks on a multiprocessor. */
 int64_t rows_resident_of(const tconv_layer *layer, int shape, int64_t shared_bytes)
@@ -244,10 +253,11 @@ int64_t rows_resident_of(const tconv_layer *layer, int shape, int64_t shared_byt
 }
 
 /* Two buffers of products save a barrier for each row; not where they cost a block. */
-int rows_buffers_of(const tconv_layer *layer, int shape, const tconv_cuda_products_parameters *made)
+int rows_buffers_of(const tconv_layer *layer, int shape, int64_t stage_bytes,
+                    const tconv_cuda_products_parameters *made)
 {
-    return rows_resident_of(layer, shape, rows_shared_bytes_of(layer, shape, 2, made)) <
-                   rows_resident_of(layer, shape, rows_shared_bytes_of(layer, shape, 1, made))
+    return rows_resident_of(layer, shape, rows_shared_bytes_of(layer, shape, stage_bytes, 2, made)) <
+                   rows_resident_of(layer, shape, rows_shared_bytes_of(layer, shape, stage_bytes, 1, made))
                ? 1
                : 2;
 }
@@ -294,7 +304,8 @@ int64_t rows_choice(const tconv_layer *layer)
             continue;
         if (rows_products_of(problem, shape) > shape->tiles * TILE)
             continue;
-        return rows_shared_bytes_of(layer, i, 1, &made) <= max_shared(layer->target.compute_capability) &&
+        return rows_shared_bytes_of(layer, i, copied_stage_bytes(layer), 1, &made) <=
+                           max_shared(layer->target.compute_capability) &&
                        has_rows_code(layer, i)
                    ? i + 1
                    : ANY_KERNEL;
@@ -385,7 +396,7 @@ void complete(const tconv_layer *layer, const tconv_arguments *arguments, tconv_
 
 /* What is launched, with the parameters. */
 struct launch_shape {
-    tconv_cuda_products_kernel kernel;
+    const void *kernel;
     int64_t blocks, shared_bytes;
     int threads;
 };
@@ -399,8 +410,8 @@ launch_shape any_launch(const tconv_layer *layer, int multiprocessors, tconv_cud
     cut_rows(problem, row_quotients(&problem->h),
              multiprocessors * tconv_min(resident, TCONV_CUDA_PRODUCTS_BLOCKS(tiles_of(problem))), others,
              PIXELS >> made->row_pixels_log2, made);
-    return {tconv_cuda_products_find(problem->dtype, layer->target.math == TCONV_MATH_TF32, problem->layout,
-                                     tiles_of(problem)),
+    return {(const void *)tconv_cuda_products_find(problem->dtype, layer->target.math == TCONV_MATH_TF32,
+                                                   problem->layout, tiles_of(problem)),
             others * made->strips, shared_bytes, TCONV_CUDA_PRODUCTS_WARPS * 32};
 }
 
@@ -411,30 +422,72 @@ bool has_dst_runs(const tconv_problem *problem, const void *dst)
            problem->dst.h % run == 0 && (uintptr_t)dst % ((uintptr_t)run * problem->element_size) == 0;
 }
 
-launch_shape rows_launch(const tconv_layer *layer, int multiprocessors, tconv_cuda_products_parameters *made)
+const void *find_boxes_kernel(const tconv_layer *layer, int shape)
+{
+    return (const void *)tconv_cuda_product_boxes_find(layer->problem.dtype, layer->target.math == TCONV_MATH_TF32,
+                                                       shape);
+}
+
+/* Describes src and a stage's boxes to the copy engine, and sets how many there are; 0 where it cannot read src as it lies, or
+ * boxes would reach into the channels of the next group or take too much memory. */
+void find_boxes(const tconv_layer *layer, int shape, tconv_cuda_products_parameters *made, CUtensorMap *map)
+{
+    const tconv_problem *problem = &layer->problem;
+    constexpr int64_t WIDTH = 128; /* bytes, the most that are swizzled */
+    const int64_t element = (int64_t)problem->element_size;
+    const int64_t channels = TCONV_CUDA_PRODUCT_ROWS_STEPS * TCONV_CUDA_PRODUCTS_STEP_BYTES / element;
+    const int64_t pixels = tconv_min(WIDTH / element, (int64_t)1 << made->row_pixels_log2);
+    made->boxes = 0;
+    if (problem->layout != TCONV_NCHW || find_boxes_kernel(layer, shape) == NULL ||
+        (problem->groups > 1 && problem->group_in % channels != 0) ||
+        rows_shared_bytes_of(layer, shape, BOXES_STAGE_BYTES, 1, made) > max_shared(layer->target.compute_capability))
+        return;
+    /* From a row to the next: where there is but one, a number that the copy engine takes. */
+    const int64_t row = problem->h.in > 1 ? problem->src.h : problem->src.c;
+    tconv_hopper_tensor boxes = {
+        problem->dtype,
+        pixels * element == WIDTH ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+        made->src,
+        {(cuuint64_t)problem->w.in, (cuuint64_t)problem->h.in, (cuuint64_t)problem->in_channels,
+         (cuuint64_t)problem->batch},
+        {(cuuint64_t)(row * element), (cuuint64_t)(problem->src.c * element), (cuuint64_t)(problem->src.n * element)},
+        {(cuuint32_t)pixels, 1, (cuuint32_t)channels, 1}};
+    boxes.rounds = problem->dtype == TCONV_F32 && !is_strict(layer);
+    if (problem->src.w == 1 && tconv_hopper_encode(&boxes, map))
+        made->boxes = (int)(PIXELS / pixels);
+}
+
+launch_shape rows_launch(const tconv_layer *layer, int multiprocessors, tconv_cuda_products_parameters *made,
+                         CUtensorMap *map)
 {
     const tconv_problem *problem = &layer->problem;
     const int shape = (int)layer->choice - 1;
     const int64_t others = images_together(problem, made) * problem->groups * made->column_tiles;
+    find_boxes(layer, shape, made, map);
+    const bool boxes = made->boxes > 0;
+    const int64_t stage_bytes = boxes ? BOXES_STAGE_BYTES : copied_stage_bytes(layer);
     made->stages = (int)tconv_ceil_div(made->steps, TCONV_CUDA_PRODUCT_ROWS_STEPS);
     made->gather = rows_gather_of(layer);
     made->tap_step = made->columns.kernel_step * TCONV_CUDA_PRODUCT_ROWS_PITCH - made->columns.shift_step;
     made->dst_runs = has_dst_runs(problem, made->dst);
     made->products = (int)rows_products_of(problem, &tconv_cuda_product_rows_shapes[shape]);
-    made->buffers = rows_buffers_of(layer, shape, made);
-    const int64_t shared_bytes = rows_shared_bytes_of(layer, shape, made->buffers, made);
+    made->buffers = rows_buffers_of(layer, shape, stage_bytes, made);
+    const int64_t shared_bytes = rows_shared_bytes_of(layer, shape, stage_bytes, made->buffers, made);
     /* Quotients beyond src are only stored: the last strip takes them too. */
     const int64_t quotients = tconv_min(problem->h.in - problem->h.pad / problem->h.stride, row_quotients(&problem->h));
     cut_rows(problem, tconv_max(quotients, 1), multiprocessors * rows_resident_of(layer, shape, shared_bytes), others,
              1, made);
-    return {tconv_cuda_product_rows_find(problem->dtype, layer->target.math == TCONV_MATH_TF32, problem->layout, shape),
-            others * made->strips, shared_bytes, TCONV_CUDA_PRODUCT_ROWS_WARPS * 32};
+    return {boxes ? find_boxes_kernel(layer, shape)
+                  : (const void *)tconv_cuda_product_rows_find(problem->dtype, layer->target.math == TCONV_MATH_TF32,
+                                                               problem->layout, shape),
+            others * made->strips, shared_bytes, (TCONV_CUDA_PRODUCT_ROWS_WARPS + (boxes ? 1 : 0)) * 32};
 }
 
 tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
     tconv_cuda_products_parameters parameters = {};
-    void *kernel_arguments[] = {&parameters};
+    CUtensorMap map = {};
+    void *kernel_arguments[] = {&parameters, &map};
     int multiprocessors = 0;
     refusal(layer, &parameters);
     tconv_status status =
@@ -444,17 +497,15 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
         return status;
     complete(layer, arguments, &parameters);
     const launch_shape made = layer->choice == ANY_KERNEL ? any_launch(layer, multiprocessors, &parameters)
-                                                          : rows_launch(layer, multiprocessors, &parameters);
+                                                          : rows_launch(layer, multiprocessors, &parameters, &map);
 
     /* The same limit for all layers, so that threads that launch the same kernel do not lower each other's. */
-    status =
-        tconv_cuda_check(cudaFuncSetAttribute((const void *)made.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                              (int)max_shared(layer->target.compute_capability)),
-                         "cudaFuncSetAttribute", issue);
+    status = tconv_cuda_check(cudaFuncSetAttribute(made.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                   (int)max_shared(layer->target.compute_capability)),
+                              "cudaFuncSetAttribute", issue);
     if (status != TCONV_SUCCESS)
         return status;
-    const tconv_cuda_grid grid = {(const void *)made.kernel, made.blocks, (int)made.threads, made.shared_bytes,
-                                  arguments->packs};
+    const tconv_cuda_grid grid = {made.kernel, made.blocks, (int)made.threads, made.shared_bytes, arguments->packs};
     return tconv_cuda_launch_grid(&grid, kernel_arguments, arguments->stream, issue);
 }
 

@@ -9,6 +9,8 @@
 #ifndef TCONV_CUDA_PRODUCTS_KERNELS_H
 #define TCONV_CUDA_PRODUCTS_KERNELS_H
 
+#include <cuda.h>
+
 #include "small_axis.h"
 
 #define TCONV_CUDA_PRODUCTS_WARPS          4
@@ -40,7 +42,7 @@ enum {
  * Hopper's kernel (products_rows.cu) multiplies the same matrix by wgmma, and its products are in another order: kernel rows
  * in groups of `stride`, each [kernel row of it][output channel][kernel column], padded to group_tiles tiles; the last group
  * to what is left of `tiles`. Weights are packed as [group][step][plane][half of K][product][16 bytes], planes being two in
- * strict f32 (see tf32_device.cuh), and f32 is rounded to TF32.
+ * strict f32 (see tf32_device.cuh), and f32 is rounded to TF32; of f32 the first half of K has the even channels.
  */
 #define TCONV_CUDA_PRODUCT_ROWS_WARPS        8 /* two warpgroups */
 #define TCONV_CUDA_PRODUCT_ROWS_WARP_PIXELS  (TCONV_CUDA_PRODUCTS_PIXELS / TCONV_CUDA_PRODUCT_ROWS_WARPS)
@@ -50,7 +52,13 @@ enum {
 #define TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES 8    /* and for an output column, where they are not gathered by runs */
 #define TCONV_CUDA_PRODUCT_ROWS_GUARD        4    /* zeros around the pixels of each of up to four images: */
 #define TCONV_CUDA_PRODUCT_ROWS_PITCH        (TCONV_CUDA_PRODUCTS_PIXELS + 5 * TCONV_CUDA_PRODUCT_ROWS_GUARD)
-#define TCONV_CUDA_PRODUCT_ROWS_SHAPES       6
+#define TCONV_CUDA_PRODUCT_ROWS_SHAPES       7
+
+/* The same where src comes by boxes (products_boxes.cu): stages of all pixels of a block, and barriers. */
+#define TCONV_CUDA_PRODUCT_BOXES_STAGES 6
+#define TCONV_CUDA_PRODUCT_BOXES_STAGE_BYTES                                                                           \
+    (TCONV_CUDA_PRODUCTS_PIXELS * TCONV_CUDA_PRODUCT_ROWS_STEPS * TCONV_CUDA_PRODUCTS_STEP_BYTES)
+#define TCONV_CUDA_PRODUCT_BOXES_BARRIER_BYTES (8 * (2 * TCONV_CUDA_PRODUCT_BOXES_STAGES + 1))
 
 /* Tiles of the kernels, and whether in strict f32 registers are only enough for one block on a multiprocessor. */
 struct tconv_cuda_product_rows_shape {
@@ -84,6 +92,7 @@ struct tconv_cuda_products_parameters {
     int images, steps;
     int products; /* of all kernel rows, padding between them included */
     int buffers;  /* of products, that take turns: 1 or 2 */
+    int boxes;    /* of src that make a stage; 0: it does not come by boxes */
 };
 
 typedef void (*tconv_cuda_products_kernel)(tconv_cuda_products_parameters);
@@ -94,7 +103,11 @@ tconv_cuda_products_kernel tconv_cuda_products_find(tconv_dtype dtype, bool tf32
 /* Hopper's kernel; NULL for f64. Without sm_90a code it is made for one warp. */
 tconv_cuda_products_kernel tconv_cuda_product_rows_find(tconv_dtype dtype, bool tf32, tconv_layout layout, int shape);
 
-/* Launches what packs the weights for it. */
+/* The same for src that comes by boxes; NULL for a shape that does not come so. */
+typedef void (*tconv_cuda_product_boxes_kernel)(tconv_cuda_products_parameters, CUtensorMap);
+tconv_cuda_product_boxes_kernel tconv_cuda_product_boxes_find(tconv_dtype dtype, bool tf32, int shape);
+
+/* Launches what packs the weights for them. */
 tconv_status tconv_cuda_pack_product_rows(const tconv_problem *problem, bool tf32, int steps,
                                           const tconv_cuda_product_rows_shape *shape, const void *weights, void *packed,
                                           void *stream, tconv_issue *issue);

@@ -16,9 +16,8 @@
  * before (in strict f32 sums of a stage, added in f32); then column taps in order, bias last.
  */
 #include "overlap.cuh"
-#include "products_columns.cuh"
 #include "products_copy.cuh"
-#include "products_rows_multiply.cuh"
+#include "products_rows_device.cuh"
 
 namespace
 {
@@ -29,297 +28,22 @@ constexpr int SHAPES = TCONV_CUDA_PRODUCT_ROWS_SHAPES;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-constexpr int WARPS = TCONV_CUDA_PRODUCT_ROWS_WARPS, THREADS = WARPS * 32, PIXELS = TCONV_CUDA_PRODUCTS_PIXELS;
-constexpr int TILE = TCONV_CUDA_PRODUCTS_TILE;
-
-/* A block's place. Columns and rows of dst are its own; those of src begin where its outputs reach back to. */
-struct place {
-    column_range columns;
-    int first_row, first_quotient, end_quotient; /* rows of src; quotients of padded rows of dst */
-    int group, first_image;
-};
-
-__device__ __forceinline__ place find_place(const tconv_cuda_products_parameters &layer)
-{
-    unsigned number = blockIdx.x;
-    const tconv_cuda_small_axis &rows = layer.rows;
-    place found;
-    found.columns = find_range(layer, (int)(number % (unsigned)layer.column_tiles));
-    number /= (unsigned)layer.column_tiles;
-    const int strip = (int)(number % (unsigned)layer.strips);
-    number /= (unsigned)layer.strips;
-    found.group = (int)(number % (unsigned)layer.groups);
-    found.first_image = (int)(number / (unsigned)layer.groups) * (PIXELS >> layer.row_pixels_log2);
-    found.first_quotient = rows.pad / rows.stride + strip * layer.strip_rows;
-    found.end_quotient = strip < layer.strips - 1 ? found.first_quotient + layer.strip_rows
-                                                  : (rows.pad + rows.out - 1) / rows.stride + 1;
-    found.first_row = max(0, found.first_quotient - layer.row_back);
-    return found;
-}
-
-/* Around the pixels of an image lie products of zero: what a tap takes that reaches beyond them. */
-constexpr int GUARD = TCONV_CUDA_PRODUCT_ROWS_GUARD;
-constexpr int ROWS_PITCH =
-    TCONV_CUDA_PRODUCT_ROWS_PITCH; /* from a product of a pixel to the next one in shared memory */
-
-/* An output row of a channel: where it lies from the first row of the group's first channel, and which row it is. */
-struct alignas(16) output_row {
-    int64_t offset;
-    float bias;
-    int row;
-};
-
-static_assert(sizeof(output_row) == TCONV_CUDA_PRODUCT_ROWS_OUTPUT_BYTES, "as the host counts");
-static_assert(sizeof(column_taps) == TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES, "as the host counts");
-
-/* Shared memory. */
-struct shared_places {
-    char *weights;
-    unsigned char *stages;
-    float *
-        products; /* GUARD zeros; [buffer][product of a group of rows][PITCH], each image's pixels before GUARD zeros */
-    output_row *outputs;  /* [stride][group_out]: of the rows that are complete with a row of src */
-    column_taps *columns; /* [sum_columns], where outputs are not gathered by runs */
-};
-
-extern __shared__ __align__(128) char rows_memory[];
-
-template <int TILES, int GROUP_TILES, int PLANES, int STAGES>
-__device__ __forceinline__ shared_places find_shared(const tconv_cuda_products_parameters &layer)
-{
-    shared_places found;
-    found.weights = rows_memory;
-    found.stages = reinterpret_cast<unsigned char *>(rows_memory) +
-                   layer.steps * PLANES * TILES * TILE * TCONV_CUDA_PRODUCTS_STEP_BYTES;
-    found.products = reinterpret_cast<float *>(found.stages + WARPS * STAGES * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES);
-    found.products += GUARD;
-    found.outputs = reinterpret_cast<output_row *>(found.products + layer.buffers * GROUP_TILES * TILE * ROWS_PITCH);
-    found.columns = reinterpret_cast<column_taps *>(found.outputs + layer.rows.stride * layer.group_out);
-    return found;
-}
-
 /* Starts to copy the group's weights, once they are packed. */
 __device__ __forceinline__ void copy_weights(const tconv_cuda_products_parameters &layer, const place &place,
                                              const shared_places &shared)
 {
-    const int bytes = (int)(shared.stages - reinterpret_cast<unsigned char *>(shared.weights));
+    const int bytes = shared.weight_bytes;
     const char *from = static_cast<const char *>(layer.weights) + (int64_t)place.group * bytes;
     wait_for_weights();
     for (int i = (int)threadIdx.x * ACCESS_BYTES; i < bytes; i += THREADS * ACCESS_BYTES)
         copy_async(shared.weights + i, from + i, true);
 }
 
-/* What else the block keeps: where outputs go, with their bias, the taps of its columns, and products of zero. */
-template <class Element>
-__device__ __forceinline__ void fill_tables(const tconv_cuda_products_parameters &layer, const place &place,
-                                            const shared_places &shared)
-{
-    if (layer.gather == 0)
-        for (int i = (int)threadIdx.x; i < place.columns.outputs; i += THREADS)
-            shared.columns[i] =
-                find_taps<ROWS_PITCH>(layer, place.columns.first_column, place.columns.first_output + i);
-    float *first = shared.products - GUARD;
-    const int all = (int)(reinterpret_cast<float *>(shared.outputs) - first);
-    for (int i = (int)threadIdx.x; i < all; i += THREADS)
-        first[i] = 0;
-    const Element *bias = static_cast<const Element *>(layer.bias) + place.group * layer.group_out;
-    for (int i = (int)threadIdx.x; i < layer.rows.stride * layer.group_out; i += THREADS) {
-        const int row = i / layer.group_out, channel = i - row * layer.group_out;
-        shared.outputs[i] = {row * layer.dst_strides.h + channel * layer.dst_strides.c,
-                             layer.bias != NULL ? to_compute(bias[channel]) : 0.0f, row};
-    }
-}
-
-/* A thread's part in gathering. An image has two threads for each of its pixels in the block: every other output row of a
- * channel is one's. */
-struct gatherer {
-    int image, pixels, half, number; /* of the block's images; pixels of it; which row is its first; its number */
-
-    __device__ __forceinline__ explicit gatherer(const tconv_cuda_products_parameters &layer)
-        : image((int)threadIdx.x >> (layer.row_pixels_log2 + 1)), pixels(1 << layer.row_pixels_log2),
-          half((int)threadIdx.x >> layer.row_pixels_log2 & 1), number((int)threadIdx.x & (pixels - 1))
-    {
-        static_assert(THREADS == 2 * PIXELS, "as said");
-    }
-
-    template <class Element>
-    __device__ __forceinline__ Element *find_dst(const tconv_cuda_products_parameters &layer, const place &place,
-                                                 int first_row) const
-    {
-        return static_cast<Element *>(layer.dst) + (place.first_image + image) * layer.dst_strides.n +
-               (int64_t)place.group * layer.group_out * layer.dst_strides.c + first_row * layer.dst_strides.h;
-    }
-};
-
-/* Gathers COUNT output rows of a channel, every other one from `line` on, of a run of STRIDE neighbouring output columns from
- * `column` on. at: of the columns' first taps, in the products of the first output row; last: which columns have TAPS taps. */
-template <class Element, int STRIDE, int TAPS, int COUNT>
-__device__ __forceinline__ void gather_lines(const tconv_cuda_products_parameters &layer, const place &place,
-                                             const shared_places &shared, const float *const (&at)[STRIDE],
-                                             const bool (&last)[STRIDE], Element *to, int column, int line,
-                                             int first_row)
-{
-    const int pitch = layer.columns.kernel * ROWS_PITCH;
-    float sums[COUNT][STRIDE];
-    output_row outputs[COUNT];
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        const int on = (line + 2 * i) * pitch;
-        outputs[i] = shared.outputs[line + 2 * i];
-#pragma unroll
-        for (int j = 0; j < STRIDE; j++) {
-            sums[i][j] = at[j][on];
-#pragma unroll
-            for (int t = 1; t < TAPS; t++)
-                if (t < TAPS - 1 || last[j])
-                    sums[i][j] += at[j][on + t * (STRIDE * ROWS_PITCH - 1)];
-        }
-    }
-    const int before = place.columns.first_output - column, end = before + place.columns.outputs;
-    if (STRIDE != 3 && layer.dst_runs && before <= 0 && end >= STRIDE) {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            element_vector<Element, STRIDE == 3 ? 1 : STRIDE> run;
-#pragma unroll
-            for (int j = 0; j < STRIDE; j++)
-                run.at[STRIDE == 3 ? 0 : j] = from_compute<Element>(sums[i][j] + outputs[i].bias);
-            if ((unsigned)(first_row + outputs[i].row) < (unsigned)layer.rows.out)
-                *reinterpret_cast<decltype(run) *>(to + outputs[i].offset) = run;
-        }
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        if ((unsigned)(first_row + outputs[i].row) >= (unsigned)layer.rows.out)
-            continue;
-#pragma unroll
-        for (int j = 0; j < STRIDE; j++)
-            if (j >= before && j < end)
-                to[outputs[i].offset + j * layer.dst_strides.w] = from_compute<Element>(sums[i][j] + outputs[i].bias);
-    }
-}
-
-/* Adds up and stores the output rows that are complete with a row of src, by runs of STRIDE columns: columns of dst that are
- * multiples of it begin one, so that it can be a vector. TAPS: the most that a column has, of which the last may not exist. */
-template <class Element, int STRIDE, int TAPS>
-__device__ __forceinline__ void gather_runs(const tconv_cuda_products_parameters &layer, const place &place,
-                                            const shared_places &shared, const float *products, int row)
-{
-    static_assert(TAPS < GUARD, "pixels beyond an image that a run may read");
-    constexpr int TOGETHER = STRIDE > 2 ? 2 : 3; /* so that their loads do not wait for each other */
-    const tconv_cuda_small_axis &columns = layer.columns;
-    const gatherer mine(layer);
-    if (place.first_image + mine.image >= layer.images)
-        return;
-    const int first_row = row * layer.rows.stride - layer.rows.pad, lines = layer.rows.stride * layer.group_out;
-    const int ahead = columns.pad % STRIDE; /* of a run's first column, from the first with its quotient */
-    const int first = place.columns.first_output / STRIDE;
-    const int first_pixel = first + columns.pad / STRIDE - place.columns.first_column;
-    const int end = (place.columns.first_output + place.columns.outputs + STRIDE - 1) / STRIDE;
-    Element *dst = mine.find_dst<Element>(layer, place, first_row);
-    products += mine.image * (mine.pixels + GUARD);
-    for (int run = first + mine.number; run < end; run += mine.pixels) {
-        const float *from = products + min(first_pixel + run - first, mine.pixels + TAPS - 1);
-        const float *at[STRIDE];
-        bool last[STRIDE];
-#pragma unroll
-        for (int j = 0; j < STRIDE; j++) {
-            const bool next = ahead + j >= STRIDE;
-            const int residue = ahead + j - (next ? STRIDE : 0);
-            at[j] = from + residue * ROWS_PITCH + next;
-            last[j] = residue + (TAPS - 1) * STRIDE < columns.kernel;
-        }
-        const int column = run * STRIDE;
-        Element *to = dst + column * layer.dst_strides.w;
-        int line = mine.half;
-#pragma unroll 1
-        for (; line + 2 * (TOGETHER - 1) < lines; line += 2 * TOGETHER)
-            gather_lines<Element, STRIDE, TAPS, TOGETHER>(layer, place, shared, at, last, to, column, line, first_row);
-#pragma unroll 1
-        for (; line < lines; line += 2)
-            gather_lines<Element, STRIDE, TAPS, 1>(layer, place, shared, at, last, to, column, line, first_row);
-    }
-}
-
-/* The same for any columns. */
-template <class Element>
-__device__ __forceinline__ void gather_columns(const tconv_cuda_products_parameters &layer, const place &place,
-                                               const shared_places &shared, const float *products, int row)
-{
-    const gatherer mine(layer);
-    if (place.first_image + mine.image >= layer.images)
-        return;
-    const int first_row = row * layer.rows.stride - layer.rows.pad, lines = layer.rows.stride * layer.group_out;
-    Element *dst = mine.find_dst<Element>(layer, place, first_row);
-    products += mine.image * (mine.pixels + GUARD);
-    for (int column = mine.number; column < place.columns.outputs; column += mine.pixels) {
-        const column_taps found = shared.columns[column];
-        Element *to = dst + (place.columns.first_output + column) * layer.dst_strides.w;
-        for (int line = mine.half; line < lines; line += 2) {
-            const float *from = products + found.first + line * layer.columns.kernel * ROWS_PITCH;
-            const output_row output = shared.outputs[line];
-            float sum = 0;
-            for (int t = 0; t < found.count; t++)
-                sum += from[t * layer.tap_step];
-            if ((unsigned)(first_row + output.row) < (unsigned)layer.rows.out)
-                to[output.offset] = from_compute<Element>(sum + output.bias);
-        }
-    }
-}
-
-template <class Element>
-__device__ __forceinline__ void gather(const tconv_cuda_products_parameters &layer, const place &place,
-                                       const shared_places &shared, const float *products, int row)
-{
-    switch (layer.gather) {
-    case TCONV_CUDA_PRODUCT_RUNS(1, 2): gather_runs<Element, 1, 2>(layer, place, shared, products, row); break;
-    case TCONV_CUDA_PRODUCT_RUNS(1, 3): gather_runs<Element, 1, 3>(layer, place, shared, products, row); break;
-    case TCONV_CUDA_PRODUCT_RUNS(2, 2): gather_runs<Element, 2, 2>(layer, place, shared, products, row); break;
-    case TCONV_CUDA_PRODUCT_RUNS(2, 3): gather_runs<Element, 2, 3>(layer, place, shared, products, row); break;
-    case TCONV_CUDA_PRODUCT_RUNS(3, 2): gather_runs<Element, 3, 2>(layer, place, shared, products, row); break;
-    case TCONV_CUDA_PRODUCT_RUNS(3, 3): gather_runs<Element, 3, 3>(layer, place, shared, products, row); break;
-    case TCONV_CUDA_PRODUCT_RUNS(4, 2): gather_runs<Element, 4, 2>(layer, place, shared, products, row); break;
-    case TCONV_CUDA_PRODUCT_RUNS(4, 3): gather_runs<Element, 4, 3>(layer, place, shared, products, row); break;
-    default: gather_columns<Element>(layer, place, shared, products, row);
-    }
-}
-
-/* Writes the products of the first group of kernel rows, zeros for pixels that do not exist. end: of those that do. */
-template <int TILES, int GROUP_TILES>
-__device__ __forceinline__ void put_products(float *products, int lane, int end, float (&sums)[TILES * 4])
-{
-    if (end < TCONV_CUDA_PRODUCT_ROWS_WARP_PIXELS) {
-#pragma unroll
-        for (int i = 0; i < GROUP_TILES * 4; i++)
-            if (lane / 4 + i % 4 / 2 * 8 >= end)
-                sums[i] = 0;
-    }
-    float *to = products + lane % 4 * 2 * ROWS_PITCH + lane / 4;
-#pragma unroll
-    for (int n = 0; n < GROUP_TILES; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            to[(n * TILE + i % 2) * ROWS_PITCH + i / 2 * 8] = sums[n * 4 + i];
-}
-
-/* The products of the other groups move on to the one before. Of the last TAIL tiles some may not exist. */
-template <int TILES, int GROUP_TILES, int TAIL>
-__device__ __forceinline__ void move_on(int products, int lane, float (&sums)[TILES * 4])
-{
-#pragma unroll
-    for (int n = 0; n < TILES; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int from = n + GROUP_TILES;
-            const bool exists = from < TILES && (from < TILES - TAIL || from * TILE + lane % 4 * 2 + i % 2 < products);
-            sums[n * 4 + i] = exists ? sums[from < TILES ? from * 4 + i : 0] : 0.0f;
-        }
-}
-
 /* A warp's walk over the steps of src. The factors of the next step come into registers while the tensor cores work with the
  * others: they have to be different ones, or the compiler lets nothing run at the same time. */
 template <class Arithmetic_, class Shape> struct factor_walk {
     using Arithmetic = Arithmetic_;
+    static constexpr bool NEIGHBOURS = false;
     loader<Shape> load;
     int to_load, lane;
     typename Shape::Element *stage;
@@ -335,65 +59,13 @@ template <class Arithmetic_, class Shape> struct factor_walk {
             __syncwarp();
             load.next(layer, to_load-- > 0);
         }
-        Arithmetic::template load<Shape>(stage + step * Shape::STEP * Shape::CHANNEL, lane, factors[step]);
+        load_factors<Arithmetic, Shape>(stage + step * Shape::STEP * Shape::CHANNEL, lane, factors[step]);
     }
 };
 
-/* Adds the products of a stage of `count` steps to sums, and goes on to the next one. */
-template <int N, int count, class Walk>
-__device__ __forceinline__ void multiply_stage(const tconv_cuda_products_parameters &layer, Walk &walk,
-                                               uint32_t weights, float (&sums)[N / 2], int accumulate)
-{
-    using Arithmetic = typename Walk::Arithmetic;
-    constexpr uint32_t STEP = Arithmetic::PLANES * N * TCONV_CUDA_PRODUCTS_STEP_BYTES / 16;
-    static_assert(STEPS == 2, "as here");
-    multiply_step<Arithmetic, N>(sums, walk.factors[0], weights, accumulate);
-    if constexpr (count == 2) {
-        walk.template load_step<1>(layer);
-        hopper::products_wait<0>();
-        multiply_step<Arithmetic, N>(sums, walk.factors[1], weights + STEP, 1);
-        walk.template load_step<0>(layer);
-        hopper::products_wait<0>();
-    } else {
-        hopper::products_wait<0>();
-        walk.template load_step<0>(layer);
-    }
-}
-
-/* The same, through sums of the stage's own in strict f32. */
-template <int N, int count, class Walk>
-__device__ __forceinline__ void add_stage(const tconv_cuda_products_parameters &layer, Walk &walk, uint32_t weights,
-                                          float (&sums)[N / 2])
-{
-    if constexpr (Walk::Arithmetic::PLANES == 2) {
-        float partial[N / 2];
-        multiply_stage<N, count>(layer, walk, weights, partial, 0);
-#pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            sums[i] += partial[i];
-    } else {
-        multiply_stage<N, count>(layer, walk, weights, sums, 1);
-    }
-}
-
-/* Multiplies a row of src, which exists, and adds it to sums. */
-template <int TILES, class Walk>
-__device__ __forceinline__ void multiply_row(const tconv_cuda_products_parameters &layer, Walk &walk, uint32_t weights,
-                                             float (&sums)[TILES * 4])
-{
-    constexpr int N = TILES * TILE;
-    constexpr uint32_t STEP = Walk::Arithmetic::PLANES * N * TCONV_CUDA_PRODUCTS_STEP_BYTES / 16;
-    int step = 0;
-#pragma unroll 1
-    for (; step + STEPS <= layer.steps; step += STEPS)
-        add_stage<N, STEPS>(layer, walk, weights + step * STEP, sums);
-    if (step < layer.steps)
-        add_stage<N, 1>(layer, walk, weights + step * STEP, sums);
-}
-
 template <class Arithmetic, int TILES, int GROUP_TILES, bool channels_inside, int STAGES>
-__device__ __forceinline__ void march(const tconv_cuda_products_parameters &layer, const place &place,
-                                      const shared_places &shared)
+__device__ __forceinline__ void march_copying(const tconv_cuda_products_parameters &layer, const place &place,
+                                              const shared_places &shared)
 {
     using Element = typename Arithmetic::Element;
     using Shape = rows_shape<Element, channels_inside, STAGES>;
@@ -422,49 +94,23 @@ __device__ __forceinline__ void march(const tconv_cuda_products_parameters &laye
     __syncthreads();
     walk.template load_step<0>(layer);
 
-    const uint32_t weights =
-        hopper::operand_low(hopper::shared_address(shared.weights), TILES * TILE * TCONV_CUDA_PRODUCTS_STEP_BYTES / 2);
-    const int place_of_pixel = pixel + (pixel >> layer.row_pixels_log2) * GUARD;
-    const int end_pixel = layer.columns.in - place.columns.first_column - (pixel & (row_pixels - 1));
-    float sums[TILES * 4] = {};
-    int buffer = 0;
-    for (int row = place.first_row; row < place.end_quotient; row++) {
-        if (row < layer.rows.in)
-            multiply_row<TILES>(layer, walk, weights, sums);
-        float *products = shared.products + buffer * GROUP_TILES * TILE * ROWS_PITCH;
-        const bool complete = row >= place.first_quotient;
-        if (complete) {
-            if (layer.buffers == 1)
-                __syncthreads(); /* the last row's have been gathered */
-            put_products<TILES, GROUP_TILES>(products + place_of_pixel, lane, end_pixel, sums);
-        }
-        if (layer.products > (TILES - 1) * TILE)
-            move_on<TILES, GROUP_TILES, 1>(layer.products, lane, sums);
-        else
-            move_on<TILES, GROUP_TILES, TILES>(layer.products, lane, sums);
-        if (complete) {
-            __syncthreads();
-            gather<Element>(layer, place, shared, products, row);
-            buffer = layer.buffers - 1 - buffer;
-        }
-    }
+    march<TILES, GROUP_TILES>(layer, place, shared, walk, warp, lane);
 }
 
-#define TCONV_ROWS_BOUNDS(large) __launch_bounds__(THREADS, (large) ? 1 : 2)
-#else
-#define TCONV_ROWS_BOUNDS(large) __launch_bounds__(32)
 #endif
 
 /* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
 template <class Arithmetic, int TILES, int GROUP_TILES, bool channels_inside, bool large>
-__global__ void TCONV_ROWS_BOUNDS(large) product_rows(const __grid_constant__ tconv_cuda_products_parameters layer)
+__global__ void TCONV_ROWS_BOUNDS(TCONV_CUDA_PRODUCT_ROWS_WARPS * 32, large)
+    product_rows(const __grid_constant__ tconv_cuda_products_parameters layer)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr int STAGES =
         TCONV_CUDA_PRODUCT_ROWS_STAGES(Arithmetic::PLANES == 2, sizeof(typename Arithmetic::Element));
     const place place = find_place(layer);
-    const shared_places shared = find_shared<TILES, GROUP_TILES, Arithmetic::PLANES, STAGES>(layer);
-    march<Arithmetic, TILES, GROUP_TILES, channels_inside, STAGES>(layer, place, shared);
+    const shared_places shared = find_shared<TILES, GROUP_TILES, Arithmetic::PLANES>(
+        layer, WARPS * STAGES * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES);
+    march_copying<Arithmetic, TILES, GROUP_TILES, channels_inside, STAGES>(layer, place, shared);
 #endif
 }
 
@@ -478,6 +124,7 @@ template <class Arithmetic, bool channels_inside> tconv_cuda_products_kernel fin
         product_rows<Arithmetic, 6, 2, channels_inside, false>,
         product_rows<Arithmetic, 6, 3, channels_inside, false>,
         product_rows<Arithmetic, 8, 4, channels_inside, false>,
+        product_rows<Arithmetic, 12, 4, channels_inside, strict>,
         product_rows<Arithmetic, 12, 5, channels_inside, strict>};
     return kernels[shape];
 }
@@ -490,12 +137,13 @@ template <class Arithmetic> tconv_cuda_products_kernel find_kernel(tconv_layout 
 } // namespace
 
 const tconv_cuda_product_rows_shape tconv_cuda_product_rows_shapes[SHAPES] = {
-    {1, 3, false}, {2, 4, false}, {2, 6, false}, {3, 6, false}, {4, 8, false}, {5, 12, true}};
+    {1, 3, false}, {2, 4, false}, {2, 6, false}, {3, 6, false}, {4, 8, false}, {4, 12, true}, {5, 12, true}};
 
 tconv_cuda_products_kernel tconv_cuda_product_rows_find(tconv_dtype dtype, bool tf32, tconv_layout layout, int shape)
 {
-    return dtype == TCONV_F32   ? tf32 ? find_kernel<rows_tf32>(layout, shape) : find_kernel<rows_strict>(layout, shape)
-             : dtype == TCONV_F16 ? find_kernel<rows_half<__half, hopper::PRODUCT_F16>>(layout, shape)
+    return dtype == TCONV_F32
+               ? tf32 ? find_kernel<rows_tf32<false>>(layout, shape) : find_kernel<rows_strict>(layout, shape)
+           : dtype == TCONV_F16  ? find_kernel<rows_half<__half, hopper::PRODUCT_F16>>(layout, shape)
            : dtype == TCONV_BF16 ? find_kernel<rows_half<__nv_bfloat16, hopper::PRODUCT_BF16>>(layout, shape)
                                  : NULL;
 }

@@ -27,32 +27,21 @@ template <class Element_, bool channels_inside, int stages> struct rows_shape {
     static constexpr int PIXELS = TCONV_CUDA_PRODUCT_ROWS_WARP_PIXELS, STAGES = stages;
     static constexpr int STEP = TCONV_CUDA_PRODUCTS_STEP_BYTES / (int)sizeof(Element), CHANNELS = STEPS * STEP;
     static constexpr int LENGTH = access_length<Element>;
-    static constexpr int PITCH = channels_inside ? CHANNELS + LENGTH : PIXELS + 8;
+    static constexpr int PITCH = channels_inside ? CHANNELS + 8 : PIXELS + (sizeof(Element) == 4 ? 4 : 8);
     static constexpr int ELEMENTS = PITCH * (channels_inside ? PIXELS : CHANNELS);
     static constexpr int CHANNEL = channels_inside ? 1 : PITCH, PIXEL = channels_inside ? PITCH : 1;
     static_assert(ELEMENTS * sizeof(Element) <= TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES, "a stage");
 };
 
-/* The values that a lane takes of a step of f32. */
-template <class Shape> __device__ __forceinline__ void load_step(const float *x, int lane, float (&values)[4])
-{
-    const float *from = x + lane % 4 * Shape::CHANNEL + lane / 4 * Shape::PIXEL;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        values[i] = from[i / 2 * 4 * Shape::CHANNEL + i % 2 * 8 * Shape::PIXEL];
-}
-
-/* The kinds of arithmetic. load: the factors that a lane has of a step, by plane. */
+/* The kinds of arithmetic. convert: from the values of f32 that a lane has of a step to its factors, by plane. */
 struct rows_strict {
     using Element = float;
     static constexpr product_type TYPE = hopper::PRODUCT_TF32;
     static constexpr int PLANES = 2;
 
-    template <class Shape>
-    static __device__ __forceinline__ void load(const float *x, int lane, uint32_t (&factors)[PLANES][4])
+    static __device__ __forceinline__ void convert(const float (&values)[4], uint32_t (&factors)[PLANES][4])
     {
-        float values[4], zero = 0; /* NaN after a value that split cannot take, whose small part is not finite */
-        load_step<Shape>(x, lane, values);
+        float zero = 0; /* NaN after a value that split cannot take, whose small part is not finite */
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const parts parts = split(values[i]);
@@ -68,19 +57,17 @@ struct rows_strict {
     }
 };
 
-struct rows_tf32 {
+/* rounded: the values are already. */
+template <bool rounded> struct rows_tf32 {
     using Element = float;
     static constexpr product_type TYPE = hopper::PRODUCT_TF32;
     static constexpr int PLANES = 1;
 
-    template <class Shape>
-    static __device__ __forceinline__ void load(const float *x, int lane, uint32_t (&factors)[PLANES][4])
+    static __device__ __forceinline__ void convert(const float (&values)[4], uint32_t (&factors)[PLANES][4])
     {
-        float values[4];
-        load_step<Shape>(x, lane, values);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            factors[0][i] = round_tf32(values[i]);
+            factors[0][i] = rounded ? __float_as_uint(values[i]) : round_tf32(values[i]);
     }
 };
 
@@ -88,16 +75,28 @@ template <class Element_, product_type type> struct rows_half {
     using Element = Element_;
     static constexpr product_type TYPE = type;
     static constexpr int PLANES = 1;
+};
 
-    template <class Shape>
-    static __device__ __forceinline__ void load(const Element *x, int lane, uint32_t (&factors)[PLANES][4])
-    {
+/* The factors that a lane has of a step. Of f32 it takes channels 2 * (lane % 4) and the next one, in the order in which weights
+ * are packed. */
+template <class Arithmetic, class Shape>
+__device__ __forceinline__ void load_factors(const typename Shape::Element *x, int lane,
+                                             uint32_t (&factors)[Arithmetic::PLANES][4])
+{
+    if constexpr (sizeof(typename Shape::Element) == sizeof(float)) {
+        const float *from = x + lane % 4 * 2 * Shape::CHANNEL + lane / 4 * Shape::PIXEL;
+        float values[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            values[i] = from[i / 2 * Shape::CHANNEL + i % 2 * 8 * Shape::PIXEL];
+        Arithmetic::convert(values, factors);
+    } else {
         const fragment_a loaded = load_matrices<!Shape::INSIDE>(x + matrix_row<Shape>(lane));
 #pragma unroll
         for (int i = 0; i < 4; i++)
             factors[0][i] = loaded.at[i];
     }
-};
+}
 
 /* Starts to add a step's products to sums. weights: the operand's low word for the step. */
 template <class Arithmetic, int N>

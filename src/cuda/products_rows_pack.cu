@@ -51,7 +51,8 @@ __global__ void __launch_bounds__(THREADS)
         rest /= HALF;
         const int product = rest % packing.products, half = rest / packing.products;
         const int64_t group = block / packing.steps;
-        const int channel = ((int)(block - group * packing.steps) * 2 + half) * HALF + element;
+        const int step_channel = sizeof(Element) == sizeof(float) ? element * 2 + half : half * HALF + element;
+        const int channel = (int)(block - group * packing.steps) * 2 * HALF + step_channel;
         const Element value = find_weight(packing, weights, group, channel, product);
         if constexpr (sizeof(Element) == sizeof(float)) {
             uint32_t *to = reinterpret_cast<uint32_t *>(packed) + i + (packing.strict ? block * plane : 0);
