@@ -214,7 +214,7 @@ bool is_large(const tconv_layer *layer, int shape)
 /* Strides and taps of columns that are gathered by runs. */
 int rows_gather_of(const tconv_layer *layer)
 {
-    constexpr int64_t MAX_STRIDE = 4, MIN_TAPS = 2, MAX_TAPS = 3;
+    constexpr int64_t MAX_STRIDE = TCONV_CUDA_PRODUCT_MAX_RUN, MIN_TAPS = 2, MAX_TAPS = 3;
     const tconv_axis *w = &layer->problem.w;
     const int64_t taps = tconv_max(layer->columns.max_taps, MIN_TAPS);
     return w->dilation == 1 && w->kernel >= w->stride && w->stride <= MAX_STRIDE && taps <= MAX_TAPS
@@ -457,6 +457,18 @@ void find_boxes(const tconv_layer *layer, int shape, tconv_cuda_products_paramet
         made->boxes = (int)(PIXELS / pixels);
 }
 
+/* How the products of a run of `stride` columns lie, of which the first is at a multiple of it in dst. */
+void find_run(const tconv_problem *problem, int64_t taps, tconv_cuda_products_parameters *made)
+{
+    const int64_t stride = problem->w.stride;
+    made->run_ends = 0;
+    for (int64_t j = 0; j < stride; j++) {
+        const int64_t ahead = problem->w.pad % stride + j, residue = ahead % stride;
+        made->run_taps[j] = (int)(residue * TCONV_CUDA_PRODUCT_ROWS_PITCH + ahead / stride);
+        made->run_ends |= (residue + (taps - 1) * stride < problem->w.kernel ? 1u : 0u) << j;
+    }
+}
+
 launch_shape rows_launch(const tconv_layer *layer, int multiprocessors, tconv_cuda_products_parameters *made,
                          CUtensorMap *map)
 {
@@ -470,6 +482,8 @@ launch_shape rows_launch(const tconv_layer *layer, int multiprocessors, tconv_cu
     made->gather = rows_gather_of(layer);
     made->tap_step = made->columns.kernel_step * TCONV_CUDA_PRODUCT_ROWS_PITCH - made->columns.shift_step;
     made->dst_runs = has_dst_runs(problem, made->dst);
+    if (made->gather != 0)
+        find_run(problem, TCONV_CUDA_PRODUCT_RUN_TAPS(made->gather), made);
     made->products = (int)rows_products_of(problem, &tconv_cuda_product_rows_shapes[shape]);
     made->buffers = rows_buffers_of(layer, shape, stage_bytes, made);
     const int64_t shared_bytes = rows_shared_bytes_of(layer, shape, stage_bytes, made->buffers, made);

@@ -87,8 +87,12 @@ struct tconv_cuda_products_parameters {
     bool src_aligned;
     bool channels_inside; /* NHWC */
     /* Of Hopper's kernel; rows of sums there are none, and gather is RUNS of column stride and taps; 0: any. */
+#define TCONV_CUDA_PRODUCT_MAX_RUN            4
 #define TCONV_CUDA_PRODUCT_RUNS(stride, taps) ((stride)*4 + (taps))
-    bool dst_runs; /* stride columns from a multiple of it on are a vector of dst */
+#define TCONV_CUDA_PRODUCT_RUN_TAPS(gather)   ((gather) % 4)
+    int run_taps[TCONV_CUDA_PRODUCT_MAX_RUN]; /* of a run's columns: their first taps, from the run's first pixel on */
+    unsigned run_ends;                        /* and a bit for each: whether it has as many taps as any */
+    bool dst_runs;                            /* stride columns from a multiple of it on are a vector of dst */
     int images, steps;
     int products; /* of all kernel rows, padding between them included */
     int buffers;  /* of products, that take turns: 1 or 2 */

@@ -106,64 +106,80 @@ __device__ __forceinline__ void fill_tables(const tconv_cuda_products_parameters
     }
 }
 
-/* A thread's part in gathering. An image has two threads for each of its pixels in the block: every other output row of a
- * channel is one's. */
-struct gatherer {
-    int image, pixels, half, number; /* of the block's images; pixels of it; which row is its first; its number */
+/* A thread's part in gathering, the same for every row. An image has two threads for each of its pixels in the block: every
+ * other output row of a channel is one's, and of columns a run of `stride` that begins at a multiple of it. */
+template <class Element> struct gatherer {
+    bool exists, whole, more; /* the run; all of it, to be stored at once; the thread's next one */
+    int image, line, run;     /* of the block; the first output row of a channel; in the layer */
+    int from;                 /* of the products of the first output row: of the run's first quotient */
+    Element *to;              /* of row 0 */
 
-    __device__ __forceinline__ explicit gatherer(const tconv_cuda_products_parameters &layer)
-        : image((int)threadIdx.x >> (layer.row_pixels_log2 + 1)), pixels(1 << layer.row_pixels_log2),
-          half((int)threadIdx.x >> layer.row_pixels_log2 & 1), number((int)threadIdx.x & (pixels - 1))
+    __device__ __forceinline__ explicit gatherer(const tconv_cuda_products_parameters &layer, const place &place)
+        : image((int)threadIdx.x >> (layer.row_pixels_log2 + 1)), line((int)threadIdx.x >> layer.row_pixels_log2 & 1)
     {
         static_assert(THREADS == 2 * PIXELS, "as said");
+        const int number = (int)threadIdx.x & ((1 << layer.row_pixels_log2) - 1);
+        begin(layer, place, place.columns.first_output / layer.columns.stride + number);
     }
 
-    template <class Element>
-    __device__ __forceinline__ Element *find_dst(const tconv_cuda_products_parameters &layer, const place &place,
-                                                 int first_row) const
+    __device__ __forceinline__ void begin(const tconv_cuda_products_parameters &layer, const place &place, int new_run)
     {
-        return static_cast<Element *>(layer.dst) + (place.first_image + image) * layer.dst_strides.n +
-               (int64_t)place.group * layer.group_out * layer.dst_strides.c + first_row * layer.dst_strides.h;
+        const int stride = layer.columns.stride, pixels = 1 << layer.row_pixels_log2;
+        const int column = new_run * stride, before = place.columns.first_output - column;
+        const int end = before + place.columns.outputs;
+        run = new_run;
+        exists = place.first_image + image < layer.images && end > 0;
+        whole = layer.dst_runs && before <= 0 && end >= stride;
+        more = exists && end > pixels * stride;
+        from = image * (pixels + GUARD) +
+               min(run + layer.columns.pad / stride - place.columns.first_column, pixels + GUARD - 2);
+        to = static_cast<Element *>(layer.dst) + (place.first_image + image) * layer.dst_strides.n +
+             (int64_t)place.group * layer.group_out * layer.dst_strides.c + column * layer.dst_strides.w;
+    }
+
+    __device__ __forceinline__ void next(const tconv_cuda_products_parameters &layer, const place &place)
+    {
+        begin(layer, place, run + (1 << layer.row_pixels_log2));
     }
 };
 
-/* Gathers COUNT output rows of a channel, every other one from `line` on, of a run of STRIDE neighbouring output columns from
- * `column` on. at: of the columns' first taps, in the products of the first output row; last: which columns have TAPS taps. */
+/* Gathers COUNT output rows of a channel, every other one from `line` on, of a thread's run. from: of the products of the first
+ * output row. Not all columns have the last of TAPS taps. */
 template <class Element, int STRIDE, int TAPS, int COUNT>
 __device__ __forceinline__ void gather_lines(const tconv_cuda_products_parameters &layer, const place &place,
-                                             const shared_places &shared, const float *const (&at)[STRIDE],
-                                             const bool (&last)[STRIDE], Element *to, int column, int line,
-                                             int first_row)
+                                             const shared_places &shared, const gatherer<Element> &mine,
+                                             const float *from, Element *to, int line, int first_row)
 {
+    constexpr bool VECTOR = (STRIDE & (STRIDE - 1)) == 0;
     const int pitch = layer.columns.kernel * ROWS_PITCH;
     float sums[COUNT][STRIDE];
     output_row outputs[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
-        const int on = (line + 2 * i) * pitch;
         outputs[i] = shared.outputs[line + 2 * i];
 #pragma unroll
         for (int j = 0; j < STRIDE; j++) {
-            sums[i][j] = at[j][on];
+            const float *products = from + (line + 2 * i) * pitch + layer.run_taps[j];
+            sums[i][j] = products[0];
 #pragma unroll
             for (int t = 1; t < TAPS; t++)
-                if (t < TAPS - 1 || last[j])
-                    sums[i][j] += at[j][on + t * (STRIDE * ROWS_PITCH - 1)];
+                if (t < TAPS - 1 || (layer.run_ends >> j & 1) != 0)
+                    sums[i][j] += products[t * (STRIDE * ROWS_PITCH - 1)];
         }
     }
-    const int before = place.columns.first_output - column, end = before + place.columns.outputs;
-    if (STRIDE != 3 && layer.dst_runs && before <= 0 && end >= STRIDE) {
+    if (VECTOR && mine.whole) {
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
-            element_vector<Element, STRIDE == 3 ? 1 : STRIDE> run;
+            element_vector<Element, VECTOR ? STRIDE : 1> run;
 #pragma unroll
             for (int j = 0; j < STRIDE; j++)
-                run.at[STRIDE == 3 ? 0 : j] = from_compute<Element>(sums[i][j] + outputs[i].bias);
+                run.at[VECTOR ? j : 0] = from_compute<Element>(sums[i][j] + outputs[i].bias);
             if ((unsigned)(first_row + outputs[i].row) < (unsigned)layer.rows.out)
                 *reinterpret_cast<decltype(run) *>(to + outputs[i].offset) = run;
         }
         return;
     }
+    const int before = place.columns.first_output - mine.run * STRIDE, end = before + place.columns.outputs;
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
         if ((unsigned)(first_row + outputs[i].row) >= (unsigned)layer.rows.out)
@@ -175,64 +191,53 @@ __device__ __forceinline__ void gather_lines(const tconv_cuda_products_parameter
     }
 }
 
-/* Adds up and stores the output rows that are complete with a row of src, by runs of STRIDE columns: columns of dst that are
- * multiples of it begin one, so that it can be a vector. TAPS: the most that a column has, of which the last may not exist. */
+/* Adds up and stores the output rows that are complete with a row of src, by runs of STRIDE columns. TAPS: the most that a column
+ * has. */
 template <class Element, bool few_registers, int STRIDE, int TAPS>
 __device__ __forceinline__ void gather_runs(const tconv_cuda_products_parameters &layer, const place &place,
-                                            const shared_places &shared, const float *products, int row)
+                                            const shared_places &shared, const gatherer<Element> &first,
+                                            const float *products, int row)
 {
     static_assert(TAPS < GUARD, "pixels beyond an image that a run may read");
     /* Lines whose loads do not wait for each other. */
     constexpr int TOGETHER = (STRIDE > 2 ? 2 : 3) - (few_registers ? 1 : 0);
-    const tconv_cuda_small_axis &columns = layer.columns;
-    const gatherer mine(layer);
-    if (place.first_image + mine.image >= layer.images)
+    if (!first.exists)
         return;
     const int first_row = row * layer.rows.stride - layer.rows.pad, lines = layer.rows.stride * layer.group_out;
-    const int ahead = columns.pad % STRIDE; /* of a run's first column, from the first with its quotient */
-    const int first = place.columns.first_output / STRIDE;
-    const int first_pixel = first + columns.pad / STRIDE - place.columns.first_column;
-    const int end = (place.columns.first_output + place.columns.outputs + STRIDE - 1) / STRIDE;
-    Element *dst = mine.find_dst<Element>(layer, place, first_row);
-    products += mine.image * (mine.pixels + GUARD);
-    for (int run = first + mine.number; run < end; run += mine.pixels) {
-        const float *from = products + min(first_pixel + run - first, mine.pixels + TAPS - 1);
-        const float *at[STRIDE];
-        bool last[STRIDE];
-#pragma unroll
-        for (int j = 0; j < STRIDE; j++) {
-            const bool next = ahead + j >= STRIDE;
-            const int residue = ahead + j - (next ? STRIDE : 0);
-            at[j] = from + residue * ROWS_PITCH + next;
-            last[j] = residue + (TAPS - 1) * STRIDE < columns.kernel;
-        }
-        const int column = run * STRIDE;
-        Element *to = dst + column * layer.dst_strides.w;
-        int line = mine.half;
+    gatherer<Element> mine = first;
+    while (true) {
+        const float *from = products + mine.from;
+        Element *to = mine.to + first_row * layer.dst_strides.h;
+        int line = mine.line;
 #pragma unroll 1
         for (; line + 2 * (TOGETHER - 1) < lines; line += 2 * TOGETHER)
-            gather_lines<Element, STRIDE, TAPS, TOGETHER>(layer, place, shared, at, last, to, column, line, first_row);
+            gather_lines<Element, STRIDE, TAPS, TOGETHER>(layer, place, shared, mine, from, to, line, first_row);
 #pragma unroll 1
         for (; line < lines; line += 2)
-            gather_lines<Element, STRIDE, TAPS, 1>(layer, place, shared, at, last, to, column, line, first_row);
+            gather_lines<Element, STRIDE, TAPS, 1>(layer, place, shared, mine, from, to, line, first_row);
+        if (!mine.more)
+            break;
+        mine.next(layer, place);
     }
 }
 
 /* The same for any columns. */
 template <class Element>
 __device__ __forceinline__ void gather_columns(const tconv_cuda_products_parameters &layer, const place &place,
-                                               const shared_places &shared, const float *products, int row)
+                                               const shared_places &shared, const gatherer<Element> &mine,
+                                               const float *products, int row)
 {
-    const gatherer mine(layer);
-    if (place.first_image + mine.image >= layer.images)
+    const int pixels = 1 << layer.row_pixels_log2, image = place.first_image + mine.image;
+    if (image >= layer.images)
         return;
     const int first_row = row * layer.rows.stride - layer.rows.pad, lines = layer.rows.stride * layer.group_out;
-    Element *dst = mine.find_dst<Element>(layer, place, first_row);
-    products += mine.image * (mine.pixels + GUARD);
-    for (int column = mine.number; column < place.columns.outputs; column += mine.pixels) {
+    Element *dst = static_cast<Element *>(layer.dst) + image * layer.dst_strides.n +
+                   (int64_t)place.group * layer.group_out * layer.dst_strides.c + first_row * layer.dst_strides.h;
+    products += mine.image * (pixels + GUARD);
+    for (int column = (int)threadIdx.x & (pixels - 1); column < place.columns.outputs; column += pixels) {
         const column_taps found = shared.columns[column];
         Element *to = dst + (place.columns.first_output + column) * layer.dst_strides.w;
-        for (int line = mine.half; line < lines; line += 2) {
+        for (int line = mine.line; line < lines; line += 2) {
             const float *from = products + found.first + line * layer.columns.kernel * ROWS_PITCH;
             const output_row output = shared.outputs[line];
             float sum = 0;
@@ -246,34 +251,35 @@ __device__ __forceinline__ void gather_columns(const tconv_cuda_products_paramet
 
 template <class Element, bool few_registers>
 __device__ __forceinline__ void gather(const tconv_cuda_products_parameters &layer, const place &place,
-                                       const shared_places &shared, const float *products, int row)
+                                       const shared_places &shared, const gatherer<Element> &mine,
+                                       const float *products, int row)
 {
     switch (layer.gather) {
     case TCONV_CUDA_PRODUCT_RUNS(1, 2):
-        gather_runs<Element, few_registers, 1, 2>(layer, place, shared, products, row);
+        gather_runs<Element, few_registers, 1, 2>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_RUNS(1, 3):
-        gather_runs<Element, few_registers, 1, 3>(layer, place, shared, products, row);
+        gather_runs<Element, few_registers, 1, 3>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_RUNS(2, 2):
-        gather_runs<Element, few_registers, 2, 2>(layer, place, shared, products, row);
+        gather_runs<Element, few_registers, 2, 2>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_RUNS(2, 3):
-        gather_runs<Element, few_registers, 2, 3>(layer, place, shared, products, row);
+        gather_runs<Element, few_registers, 2, 3>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_RUNS(3, 2):
-        gather_runs<Element, few_registers, 3, 2>(layer, place, shared, products, row);
+        gather_runs<Element, few_registers, 3, 2>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_RUNS(3, 3):
-        gather_runs<Element, few_registers, 3, 3>(layer, place, shared, products, row);
+        gather_runs<Element, few_registers, 3, 3>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_RUNS(4, 2):
-        gather_runs<Element, few_registers, 4, 2>(layer, place, shared, products, row);
+        gather_runs<Element, few_registers, 4, 2>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_RUNS(4, 3):
-        gather_runs<Element, few_registers, 4, 3>(layer, place, shared, products, row);
+        gather_runs<Element, few_registers, 4, 3>(layer, place, shared, mine, products, row);
         break;
-    default: gather_columns<Element>(layer, place, shared, products, row);
+    default: gather_columns<Element>(layer, place, shared, mine, products, row);
     }
 }
 
@@ -381,6 +387,8 @@ __device__ __forceinline__ void march(const tconv_cuda_products_parameters &laye
         hopper::operand_low(hopper::shared_address(shared.weights), TILES * TILE * TCONV_CUDA_PRODUCTS_STEP_BYTES / 2);
     const int place_of_pixel = pixel + (pixel >> layer.row_pixels_log2) * GUARD;
     const int end_pixel = layer.columns.in - place.columns.first_column - (pixel & (row_pixels - 1));
+    constexpr bool SPLITS = Walk::Arithmetic::PLANES > 1;
+    const gatherer<Element> kept(layer, place);
     float sums[TILES * 4] = {};
     int buffer = 0;
     for (int row = place.first_row; row < place.end_quotient; row++) {
@@ -399,7 +407,12 @@ __device__ __forceinline__ void march(const tconv_cuda_products_parameters &laye
             move_on<TILES, GROUP_TILES, TILES>(layer.products, lane, sums);
         if (complete) {
             hopper::named_barrier_wait<THREADS>();
-            gather<Element, (TILES > 8 || Walk::Arithmetic::PLANES > 1)>(layer, place, shared, products, row);
+            if constexpr (SPLITS && TILES <= 8) { /* no registers to keep it in */
+                const gatherer<Element> mine(layer, place);
+                gather<Element, true>(layer, place, shared, mine, products, row);
+            } else {
+                gather<Element, (SPLITS || TILES > 8)>(layer, place, shared, kept, products, row);
+            }
             buffer = layer.buffers - 1 - buffer;
         }
     }
