@@ -211,13 +211,15 @@ bool is_large(const tconv_layer *layer, int shape)
     return is_strict(layer) && tconv_cuda_product_rows_shapes[shape].large;
 }
 
-/* Strides and taps of columns that are gathered by runs. */
+/* Strides and taps of columns that are gathered by runs; not where these are apart in dst, and those of other threads between
+ * them. */
 int rows_gather_of(const tconv_layer *layer)
 {
     constexpr int64_t MAX_STRIDE = TCONV_CUDA_PRODUCT_MAX_RUN, MIN_TAPS = 2, MAX_TAPS = 3;
     const tconv_axis *w = &layer->problem.w;
     const int64_t taps = tconv_max(layer->columns.max_taps, MIN_TAPS);
-    return w->dilation == 1 && w->kernel >= w->stride && w->stride <= MAX_STRIDE && taps <= MAX_TAPS
+    const bool together = layer->problem.dst.w == 1 || w->stride == 1;
+    return together && w->dilation == 1 && w->kernel >= w->stride && w->stride <= MAX_STRIDE && taps <= MAX_TAPS
                ? (int)TCONV_CUDA_PRODUCT_RUNS(w->stride, taps)
                : 0;
 }

@@ -49,7 +49,7 @@ enum {
 #define TCONV_CUDA_PRODUCT_ROWS_STEPS        2    /* of a stage */
 #define TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES  1536 /* of src in shared memory, per warp: the larger of both layouts' */
 #define TCONV_CUDA_PRODUCT_ROWS_OUTPUT_BYTES 16   /* of shared memory, for an output row of a channel; */
-#define TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES 8    /* and for an output column, where they are not gathered by runs */
+#define TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES 4    /* and for an output column, where they are not gathered by runs */
 #define TCONV_CUDA_PRODUCT_ROWS_GUARD        4    /* zeros around the pixels of each of up to four images: */
 #define TCONV_CUDA_PRODUCT_ROWS_PITCH        (TCONV_CUDA_PRODUCTS_PIXELS + 5 * TCONV_CUDA_PRODUCT_ROWS_GUARD)
 #define TCONV_CUDA_PRODUCT_ROWS_SHAPES       7

@@ -56,16 +56,21 @@ struct alignas(16) output_row {
     int row;
 };
 
+/* column_taps in shared memory, whose products are fewer than 1 << 16 floats. */
+struct kept_taps {
+    unsigned short first, count;
+};
+
 static_assert(sizeof(output_row) == TCONV_CUDA_PRODUCT_ROWS_OUTPUT_BYTES, "as the host counts");
-static_assert(sizeof(column_taps) == TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES, "as the host counts");
+static_assert(sizeof(kept_taps) == TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES, "as the host counts");
 
 /* Shared memory. */
 struct shared_places {
     char *stages, *weights;
     int weight_bytes;
     float *products; /* GUARD zeros, then [buffer][product of a group of rows][PITCH], each image before GUARD zeros */
-    output_row *outputs;  /* [stride][group_out]: of the rows that are complete with a row of src */
-    column_taps *columns; /* [sum_columns], where outputs are not gathered by runs */
+    output_row *outputs; /* [stride][group_out]: of the rows that are complete with a row of src */
+    kept_taps *columns;  /* [sum_columns], where outputs are not gathered by runs */
 };
 
 extern __shared__ __align__(1024) char rows_memory[];
@@ -81,7 +86,7 @@ __device__ __forceinline__ shared_places find_shared(const tconv_cuda_products_p
     found.products = reinterpret_cast<float *>(found.weights + found.weight_bytes);
     found.products += GUARD;
     found.outputs = reinterpret_cast<output_row *>(found.products + layer.buffers * GROUP_TILES * TILE * ROWS_PITCH);
-    found.columns = reinterpret_cast<column_taps *>(found.outputs + layer.rows.stride * layer.group_out);
+    found.columns = reinterpret_cast<kept_taps *>(found.outputs + layer.rows.stride * layer.group_out);
     return found;
 }
 
@@ -91,9 +96,12 @@ __device__ __forceinline__ void fill_tables(const tconv_cuda_products_parameters
                                             const shared_places &shared)
 {
     if (layer.gather == 0)
-        for (int i = (int)threadIdx.x; i < place.columns.outputs; i += THREADS)
-            shared.columns[i] =
+        for (int i = (int)threadIdx.x; i < place.columns.outputs; i += THREADS) {
+            const column_taps found =
                 find_taps<ROWS_PITCH>(layer, place.columns.first_column, place.columns.first_output + i);
+            const bool any = found.count > 0;
+            shared.columns[i] = {(unsigned short)(any ? found.first : 0), (unsigned short)(any ? found.count : 0)};
+        }
     float4 *first = reinterpret_cast<float4 *>(shared.products - GUARD);
     const int all = (int)(reinterpret_cast<float4 *>(shared.outputs) - first);
     for (int i = (int)threadIdx.x; i < all; i += THREADS)
@@ -221,31 +229,58 @@ __device__ __forceinline__ void gather_runs(const tconv_cuda_products_parameters
     }
 }
 
-/* The same for any columns. */
-template <class Element>
+/* Adds up COUNT output rows of a channel, every other one, of an output column: first the products of up to UNROLLED taps. */
+template <class Element, int COUNT>
+__device__ __forceinline__ void gather_column(const tconv_cuda_products_parameters &layer, const output_row *output,
+                                              const float *from, int count, Element *to, int first_row)
+{
+    constexpr int UNROLLED = 3;
+    const int pitch = 2 * layer.columns.kernel * ROWS_PITCH;
+    float sums[COUNT] = {};
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+#pragma unroll
+        for (int t = 0; t < UNROLLED; t++)
+            if (t < count)
+                sums[i] += from[i * pitch + t * layer.tap_step];
+    }
+    for (int t = UNROLLED; t < count; t++)
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            sums[i] += from[i * pitch + t * layer.tap_step];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        if ((unsigned)(first_row + output[2 * i].row) < (unsigned)layer.rows.out)
+            to[output[2 * i].offset] = from_compute<Element>(sums[i] + output[2 * i].bias);
+}
+
+/* The same for any columns: a thread's are as many apart as the image has pixels in the block. */
+template <class Element, bool few_registers>
 __device__ __forceinline__ void gather_columns(const tconv_cuda_products_parameters &layer, const place &place,
                                                const shared_places &shared, const gatherer<Element> &mine,
                                                const float *products, int row)
 {
+    constexpr int TOGETHER = few_registers ? 2 : 3;
     const int pixels = 1 << layer.row_pixels_log2, image = place.first_image + mine.image;
     if (image >= layer.images)
         return;
     const int first_row = row * layer.rows.stride - layer.rows.pad, lines = layer.rows.stride * layer.group_out;
+    const int pitch = layer.columns.kernel * ROWS_PITCH;
     Element *dst = static_cast<Element *>(layer.dst) + image * layer.dst_strides.n +
                    (int64_t)place.group * layer.group_out * layer.dst_strides.c + first_row * layer.dst_strides.h;
     products += mine.image * (pixels + GUARD);
     for (int column = (int)threadIdx.x & (pixels - 1); column < place.columns.outputs; column += pixels) {
-        const column_taps found = shared.columns[column];
+        const kept_taps found = shared.columns[column];
+        const float *from = products + found.first;
         Element *to = dst + (place.columns.first_output + column) * layer.dst_strides.w;
-        for (int line = mine.line; line < lines; line += 2) {
-            const float *from = products + found.first + line * layer.columns.kernel * ROWS_PITCH;
-            const output_row output = shared.outputs[line];
-            float sum = 0;
-            for (int t = 0; t < found.count; t++)
-                sum += from[t * layer.tap_step];
-            if ((unsigned)(first_row + output.row) < (unsigned)layer.rows.out)
-                to[output.offset] = from_compute<Element>(sum + output.bias);
-        }
+        int line = mine.line;
+#pragma unroll 1
+        for (; line + 2 * (TOGETHER - 1) < lines; line += 2 * TOGETHER)
+            gather_column<Element, TOGETHER>(layer, shared.outputs + line, from + line * pitch, found.count, to,
+                                             first_row);
+#pragma unroll 1
+        for (; line < lines; line += 2)
+            gather_column<Element, 1>(layer, shared.outputs + line, from + line * pitch, found.count, to, first_row);
     }
 }
 
@@ -279,7 +314,7 @@ __device__ __forceinline__ void gather(const tconv_cuda_products_parameters &lay
     case TCONV_CUDA_PRODUCT_RUNS(4, 3):
         gather_runs<Element, few_registers, 4, 3>(layer, place, shared, mine, products, row);
         break;
-    default: gather_columns<Element>(layer, place, shared, mine, products, row);
+    default: gather_columns<Element, few_registers>(layer, place, shared, mine, products, row);
     }
 }
 
