@@ -2,9 +2,9 @@
  * The products algorithm on CUDA: layers with few output channels and many input channels per group, on tensor cores. Each
  * pixel of src is multiplied once with all weights of its group, and the outputs are gathered from the products
  * (products_kernel.cu): src is read about once, in any phase, and dst is written once. f32 (strict by 3xTF32, or TF32),
- * f16 and bf16; strides up to 16, up to 88 weights per input channel; any padding, dilation, slice and alignment. Hopper has a
- * kernel of its own (products_rows.cu) for layers whose kernel rows are neighbours and fit one of its shapes; which, is the
- * layer's choice.
+ * f16 and bf16; strides up to 16, up to 88 weights per input channel; any padding, dilation, slice and alignment. Hopper has
+ * kernels of its own (products_rows.cu, products_boxes.cu) for layers whose kernel rows are neighbours and fit one of their shapes;
+ * which shape, is the layer's choice.
  *
  * Numeric order: see the kernel; it depends on the layer alone.
  */

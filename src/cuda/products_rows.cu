@@ -4,7 +4,7 @@
  * A block marches down the rows of src that a strip of output rows reads, 128 pixels at a time: a piece of a row, or rows of
  * several images. Each warp loads and splits the factors of its own 16 pixels into registers, and the two warpgroups multiply
  * them by wgmma with all weights of the group, which stay in shared memory. Products of kernel rows [0, stride) complete an
- * output row: they go to shared memory, where each thread adds the column taps of the output columns that it keeps. The sums of
+ * output row: they go to shared memory, where each thread adds the column taps of a run of output columns. The sums of
  * all other kernel rows move on by a group of `stride`, so that the next row of src is added to them. Neighbouring tiles and
  * strips overlap by what outputs reach back.
  *
