@@ -460,7 +460,9 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
                         choice.transposed = choice.tight = choice.one_box = false;
                         /* Transposed only what can be converted as well, for addresses that the copy engine does not take. */
                         const bool fits = consider();
-                        choice.one_box = fits && mode != TCONV_WGMMA_STRICT && made.parameters.staged_turns == 1;
+                        /* In f32 boxes take longer than what is won. */
+                        choice.one_box = fits && layer->problem.element_size == 2 &&
+                                         made.parameters.staged_turns == 1 && made.parameters.tiles > multiprocessors;
                         if (choice.one_box)
                             consider();
                         choice.one_box = false;

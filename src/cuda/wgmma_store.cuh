@@ -391,7 +391,7 @@ __device__ __forceinline__ void store_tiles(const tconv_wgmma_parameters &layer,
                     place = find_unit(layer, tile, group, layer.column_phases == 2 ? 0 : turn,
                                       warp * STAGED_ROWS >= layer.block_channels, layer.column_phases);
                 const uint32_t full = shared.staged_full + 8 * place_of_warp, full_parity = parity >> buffer & 1;
-                if (layer.release_early && pending != 0 && !barrier_is_complete(full, full_parity)) {
+                if (!Mode::STRICT && layer.release_early && pending != 0 && !barrier_is_complete(full, full_parity)) {
                     stores_wait_read<0>();
                     if (lane == 0)
                         barrier_arrive(pending);
