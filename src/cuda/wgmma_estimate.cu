@@ -16,8 +16,9 @@ constexpr int WARP = 32, MAX_VECTOR = 4; /* elements that a lane stores at once 
  * convert 32 pixels of a quad; of a stroke that its warpgroup cannot hide, and for each of its sums where they are added in
  * f32; for handing over a chunk; at the end of a tile; of a bulk copy of a row, and of one whose channels lie differently
  * modulo 16 bytes; of a warp to store a vector a lane; of each multiprocessor's share of the memory's writing, by bytes and by
- * sectors that a row of a tile has only a part of. Last the share of its products that a tile's time is longer by, so that of
- * two tiles that wait equally long for something else the one with fewer products is taken.
+ * sectors that a row of a tile has only a part of. Then the share of its products that a tile's time is longer by, so that of
+ * two tiles that wait equally long for something else the one with fewer products is taken; last the share of what these parts
+ * of sectors take the memory longer by which they delay a tile.
  */
 constexpr double LATENCY = 1500, L2_BYTES = 22, BOX_ROW_CYCLES = 8, SHARED_BYTES = 128, CONVERT_CYCLES = 40,
                  STROKE_CYCLES = 120, ADD_CYCLES = 1.5, CHUNK_CYCLES = 400, TILE_CYCLES = 1500, ROW_CYCLES = 28,
