@@ -56,7 +56,7 @@ const char *why_not(const tconv_layer *layer)
     return NULL;
 }
 
-bool cells_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool cells_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_cells_choice choice;
     tconv_cells_plan plan;
@@ -65,15 +65,23 @@ bool cells_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
         why = "no tile fits in shared memory, there are too many taps, or sums are too long for strict f32";
     if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
+    else
+        layer->choice = tconv_cells_number_of(&choice);
     return why == NULL;
+}
+
+/* What supports chose. */
+void describe_chosen(const tconv_layer *layer, tconv_cells_plan *plan)
+{
+    const tconv_cells_choice choice = tconv_cells_choice_of(layer->choice);
+    tconv_cells_describe(layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
 }
 
 bool cells_suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE])
 {
     const tconv_problem *problem = &layer->problem;
-    tconv_cells_choice choice;
     tconv_cells_plan plan;
-    tconv_cells_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan);
+    describe_chosen(layer, &plan);
     /* What the copy engine does not read is read element by element. */
     if (problem->src.n % TCONV_CELLS_ALIGNMENT != 0 || problem->src.c % TCONV_CELLS_ALIGNMENT != 0 ||
         (plan.parameters.in_rows > 1 && problem->src.h % TCONV_CELLS_ALIGNMENT != 0)) {
@@ -90,23 +98,14 @@ bool cells_suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REA
 
 tconv_status cells_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
-    tconv_cells_choice choice;
     tconv_cells_plan plan;
     int64_t size;
-    tconv_cells_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan);
+    describe_chosen(layer, &plan);
     if (!tconv_checked_mul(plan.packing.rows, (plan.strict ? 2 : 1) * 4 * (int64_t)sizeof(float), &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;
     sizes->scratch = 0;
-    sizes->choice = tconv_cells_number_of(&choice);
     return TCONV_SUCCESS;
-}
-
-/* What was chosen when the plan was made. */
-void describe_chosen(const tconv_layer *layer, tconv_cells_plan *plan)
-{
-    const tconv_cells_choice choice = tconv_cells_choice_of(layer->choice);
-    tconv_cells_describe(layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
 }
 
 tconv_status cells_pack_weights(const tconv_layer *layer, const void *weights, void *packed, void *stream,

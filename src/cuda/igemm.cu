@@ -61,34 +61,37 @@ const char *why_not(const tconv_layer *layer)
     return NULL;
 }
 
-/* What is chosen for the layer as it is seen; false where no tile fits. */
-bool choose(const tconv_igemm_view *view, tconv_igemm_choice *choice, tconv_igemm_plan *plan)
-{
-    return tconv_igemm_choose(&view->layer, tconv_hopper_multiprocessors(view->layer.target.device), choice, plan);
-}
-
-bool igemm_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool igemm_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_igemm_view view;
     tconv_igemm_choice choice;
     tconv_igemm_plan plan;
     tconv_igemm_view_init(&view, layer);
     const char *why = why_not(&view.layer);
-    if (why == NULL && !choose(&view, &choice, &plan))
+    if (why == NULL &&
+        !tconv_igemm_choose(&view.layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan))
         why = "no tile fits in shared memory";
     if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
+    else
+        layer->choice = tconv_igemm_number_of(&choice);
     return why == NULL;
+}
+
+/* How the layer is seen, and what supports chose for that. */
+void describe_chosen(const tconv_layer *layer, tconv_igemm_view *view, tconv_igemm_plan *plan)
+{
+    const tconv_igemm_choice choice = tconv_igemm_choice_of(layer->choice);
+    tconv_igemm_view_init(view, layer);
+    tconv_igemm_describe(&view->layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
 }
 
 /* Where every block of threads has one tile, which is latency for the most part, it is faster than cuda_mma in any case. */
 bool igemm_suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE])
 {
     tconv_igemm_view view;
-    tconv_igemm_choice choice;
     tconv_igemm_plan plan;
-    tconv_igemm_view_init(&view, layer);
-    choose(&view, &choice, &plan);
+    describe_chosen(layer, &view, &plan);
     const double padding = tconv_igemm_padding(&view.layer, &plan), use = tconv_hopper_use(&view.layer, plan.cycles);
     *cycles = plan.cycles + TCONV_HOPPER_LAUNCH_CYCLES;
     if (plan.parameters.tiles <= tconv_hopper_multiprocessors(layer->target.device) ||
@@ -119,27 +122,16 @@ int64_t weight_bytes(const tconv_igemm_parameters *of)
 tconv_status igemm_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
     tconv_igemm_view view;
-    tconv_igemm_choice choice;
     tconv_igemm_plan plan;
     int64_t size;
-    tconv_igemm_view_init(&view, layer);
-    choose(&view, &choice, &plan);
+    describe_chosen(layer, &view, &plan);
     const tconv_igemm_parameters *of = &plan.parameters;
     if (!tconv_checked_mul(of->group_slots * of->groups, (int64_t)of->slot_bytes, &size) ||
         !tconv_checked_add(size, phase_bytes(layer), &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;
     sizes->scratch = 0;
-    sizes->choice = tconv_igemm_number_of(&choice);
     return TCONV_SUCCESS;
-}
-
-/* How the layer is seen, and what was chosen for that when the plan was made. */
-void describe_chosen(const tconv_layer *layer, tconv_igemm_view *view, tconv_igemm_plan *plan)
-{
-    const tconv_igemm_choice choice = tconv_igemm_choice_of(layer->choice);
-    tconv_igemm_view_init(view, layer);
-    tconv_igemm_describe(&view->layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
 }
 
 tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, void *packed, void *stream,
@@ -221,28 +213,9 @@ bool can_store_vectors(const tconv_layer *layer, const tconv_igemm_parameters *o
 tconv_status fill_bias_only(const tconv_layer *layer, const tconv_igemm_parameters *of,
                             const tconv_arguments *arguments, tconv_issue *issue)
 {
-    const tconv_problem *problem = &layer->problem;
     const tconv_phase *phases = (const tconv_phase *)((const char *)arguments->packed + weight_bytes(of));
-    tconv_cuda_phases_parameters fill;
-    memset(&fill, 0, sizeof fill);
-    fill.bias = arguments->bias;
-    fill.dst = arguments->dst;
-    fill.rows.phases = phases;
-    fill.rows.count = layer->rows.count;
-    fill.rows.stride = layer->rows.stride;
-    fill.rows.out = problem->h.out;
-    fill.columns.phases = phases + layer->rows.count;
-    fill.columns.count = layer->columns.count;
-    fill.columns.stride = layer->columns.stride;
-    fill.columns.out = problem->w.out;
-    fill.dst_strides = problem->dst;
-    fill.layout = problem->layout;
-    fill.batch = problem->batch;
-    fill.groups = problem->groups;
-    fill.group_out = problem->group_out;
-    return tconv_cuda_on_device(layer->target.device, issue, [&] {
-        return tconv_cuda_fill_bias_only(&fill, problem->dtype, arguments->stream, issue);
-    });
+    return tconv_cuda_on_device(layer->target.device, issue,
+                                [&] { return tconv_cuda_fill_bias_only(layer, phases, arguments, issue); });
 }
 
 tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)

@@ -254,7 +254,7 @@ const char *refusal(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
                : NULL;
 }
 
-bool rows_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool rows_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_cuda_rows_parameters unused = {};
     const char *why = refusal(layer, &unused);

@@ -62,16 +62,23 @@ const char *why_not(const tconv_layer *layer)
     return NULL;
 }
 
-bool wgmma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool wgmma_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
+    tconv_wgmma_plan made;
     const char *why = why_not(layer);
-    if (why == NULL && !tconv_wgmma_has_tile(layer, tconv_hopper_multiprocessors(layer->target.device)))
+    if (why == NULL && !tconv_wgmma_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &made))
         why = "no tile fits in shared memory, or sums are too long for strict f32";
-    if (why != NULL) {
+    if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
-        return false;
-    }
-    return true;
+    else
+        layer->choice = made.choice;
+    return why == NULL;
+}
+
+/* What supports chose. */
+void describe_chosen(const tconv_layer *layer, tconv_wgmma_plan *made)
+{
+    tconv_wgmma_describe(layer, layer->choice, tconv_hopper_multiprocessors(layer->target.device), made);
 }
 
 /* Whether the copy engine cannot read a run of channels. */
@@ -84,7 +91,7 @@ bool wgmma_suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REA
 {
     const tconv_problem *problem = &layer->problem;
     tconv_wgmma_plan made;
-    tconv_wgmma_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &made);
+    describe_chosen(layer, &made);
     /* Those that convert read rows with borders slowly. */
     if (made.parameters.run_columns == 0 &&
         (reads_apart(problem) || problem->src.h * (int64_t)problem->element_size % TCONV_HOPPER_BOX_ALIGNMENT != 0)) {
@@ -104,13 +111,12 @@ tconv_status wgmma_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, t
 {
     tconv_wgmma_plan made;
     int64_t size;
-    tconv_wgmma_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &made);
+    describe_chosen(layer, &made);
     const tconv_wgmma_parameters *of = &made.parameters;
     if (!tconv_checked_mul((int64_t)of->blocks * of->chunks, (int64_t)of->max_row_taps * of->slot_bytes, &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;
     sizes->scratch = 0;
-    sizes->choice = made.choice;
     return TCONV_SUCCESS;
 }
 
@@ -118,7 +124,7 @@ tconv_status wgmma_pack_weights(const tconv_layer *layer, const void *weights, v
                                 tconv_issue *issue)
 {
     tconv_wgmma_plan made;
-    tconv_wgmma_describe(layer, layer->choice, tconv_hopper_multiprocessors(layer->target.device), &made);
+    describe_chosen(layer, &made);
     const tconv_wgmma_packing packing = tconv_wgmma_packing_of(layer, &made);
     return tconv_cuda_on_device(layer->target.device, issue,
                                 [&] { return tconv_wgmma_pack(&packing, made.mode, weights, packed, stream, issue); });
@@ -209,6 +215,15 @@ bool store_rows_together(const tconv_layer *layer, const tconv_wgmma_parameters 
            of->unit_columns >= 2 * of->run_columns;
 }
 
+/*
+ * Whether a storing warp should wait for the copy engine to have read its last buffer while there is no other to store. Not where
+ * there are two buffers and rows are whole vectors: there, and in strict f32, that delayed the next one by more than it won.
+ */
+bool release_early(const tconv_wgmma_plan *made, const tconv_wgmma_parameters *of)
+{
+    return made->mode != TCONV_WGMMA_STRICT && (of->staged_turns == 1 || of->staged_shifts);
+}
+
 tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
     tconv_wgmma_plan made;
@@ -234,6 +249,7 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters.rows_together = store_rows_together(layer, &parameters);
     parameters.staged_shifts =
         parameters.store_bulk && parameters.store_vector < MAX_VECTOR / (int)layer->problem.element_size;
+    parameters.release_early = release_early(&made, &parameters);
     parameters.bulk_period = alignment_period(&layer->problem);
     void *kernel_arguments[] = {&parameters, &map};
     const tconv_cuda_grid grid = {(const void *)made.shape.kernel, made.thread_blocks, tconv_wgmma_threads(made.mode),

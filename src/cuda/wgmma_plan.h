@@ -21,11 +21,8 @@ struct tconv_wgmma_plan {
 tconv_wgmma_mode tconv_wgmma_mode_of(const tconv_layer *layer);
 const tconv_wgmma_shape *tconv_wgmma_shapes_of(tconv_wgmma_mode mode);
 
-/* Whether there is a tile for the layer; false also where strict sums would be too long. */
-bool tconv_wgmma_has_tile(const tconv_layer *layer, int multiprocessors);
-
-/* Makes the plan with the least estimated time, for a layer that has a tile. */
-void tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgmma_plan *made);
+/* Makes the plan with the least estimated time; false where no tile fits, or where strict sums would be too long. */
+bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgmma_plan *best);
 
 /* Makes the plan of an earlier choice again. */
 void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made);

@@ -136,7 +136,8 @@ static tconv_status choose(tconv_plan *plan, const tconv_options *options, tconv
 {
     const tconv_implementation *named, *candidate;
     char reason[TCONV_REASON_SIZE] = "";
-    double least = 0; /* estimated: of plan->implementation, if there is one yet */
+    double least = 0;   /* estimated: of plan->implementation, if there is one yet */
+    int64_t choice = 0; /* of it */
     tconv_status status = named_implementation(options, &named, issue);
     if (status != TCONV_SUCCESS)
         return status;
@@ -144,6 +145,7 @@ static tconv_status choose(tconv_plan *plan, const tconv_options *options, tconv
         double cycles = 0;
         if (candidate->backend != plan->layer.target.backend || (named != NULL && candidate != named))
             continue;
+        plan->layer.choice = 0;
         if (!candidate->supports(&plan->layer, reason) ||
             (named == NULL && candidate->suits != NULL && !candidate->suits(&plan->layer, &cycles, reason))) {
             pass_over(plan, candidate, reason);
@@ -153,6 +155,7 @@ static tconv_status choose(tconv_plan *plan, const tconv_options *options, tconv
             if (plan->implementation != NULL)
                 pass_over_slower(plan, plan->implementation, least, candidate, cycles);
             plan->implementation = candidate;
+            choice = plan->layer.choice;
             least = cycles;
         } else if (cycles > 0) {
             pass_over_slower(plan, candidate, cycles, plan->implementation, least);
@@ -160,6 +163,7 @@ static tconv_status choose(tconv_plan *plan, const tconv_options *options, tconv
         if (cycles == 0)
             break;
     }
+    plan->layer.choice = choice;
     if (plan->implementation != NULL)
         return TCONV_SUCCESS;
     return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation", "implementation = %.40s: %s",
@@ -171,7 +175,6 @@ static tconv_status measure(tconv_plan *plan, tconv_issue *issue)
 {
     plan->sizes = (tconv_memory_sizes){0};
     tconv_status status = plan->implementation->memory(&plan->layer, &plan->sizes, issue);
-    plan->layer.choice = plan->sizes.choice;
     size_t most = (size_t)PTRDIFF_MAX / 2 - 2 * CUDA_ALIGNMENT;
     if (status != TCONV_SUCCESS)
         return status;
