@@ -211,7 +211,7 @@ bool is_large(const tconv_layer *layer, int shape)
     return is_strict(layer) && tconv_cuda_product_rows_shapes[shape].large;
 }
 
-/* Strides and taps of columns that are gathered by runs; not where these are apart in dst, and those of other threads between
+/* How outputs are gathered: by runs of columns, but not where these are apart in dst, and those of other threads between
  * them. */
 int rows_gather_of(const tconv_layer *layer)
 {
@@ -219,9 +219,14 @@ int rows_gather_of(const tconv_layer *layer)
     const tconv_axis *w = &layer->problem.w;
     const int64_t taps = tconv_max(layer->columns.max_taps, MIN_TAPS);
     const bool together = layer->problem.dst.w == 1 || w->stride == 1;
-    return together && w->dilation == 1 && w->kernel >= w->stride && w->stride <= MAX_STRIDE && taps <= MAX_TAPS
-               ? (int)TCONV_CUDA_PRODUCT_RUNS(w->stride, taps)
-               : 0;
+    const bool unrolled = w->dilation == 1 && w->kernel >= w->stride && w->stride <= MAX_STRIDE && taps <= MAX_TAPS;
+    return together && unrolled ? (int)TCONV_CUDA_PRODUCT_RUNS(w->stride, taps)
+                                : (int)TCONV_CUDA_PRODUCT_COLUMNS(tconv_min(taps, MAX_TAPS));
+}
+
+bool gathers_runs(const tconv_layer *layer)
+{
+    return rows_gather_of(layer) >= TCONV_CUDA_PRODUCT_RUNS(1, 0);
 }
 
 /* Shared memory of a block, of which stages of src take so many bytes. */
@@ -231,7 +236,7 @@ int64_t rows_shared_bytes_of(const tconv_layer *layer, int shape, int64_t stage_
     const int64_t products =
         (int64_t)buffers * tconv_cuda_product_rows_shapes[shape].group_tiles * TILE * TCONV_CUDA_PRODUCT_ROWS_PITCH +
         TCONV_CUDA_PRODUCT_ROWS_GUARD;
-    const int64_t columns = rows_gather_of(layer) == 0 ? made->sum_columns + made->sum_columns % 2 : 0;
+    const int64_t columns = gathers_runs(layer) ? 0 : made->sum_columns + made->sum_columns % 2;
     const int64_t outputs = layer->problem.h.stride * layer->problem.group_out;
     return stage_bytes + rows_weights_of(layer, shape) + products * (int64_t)sizeof(float) +
            outputs * TCONV_CUDA_PRODUCT_ROWS_OUTPUT_BYTES + columns * TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES;
@@ -485,7 +490,7 @@ launch_shape rows_launch(const tconv_layer *layer, int multiprocessors, tconv_cu
     made->gather = rows_gather_of(layer);
     made->tap_step = made->columns.kernel_step * TCONV_CUDA_PRODUCT_ROWS_PITCH - made->columns.shift_step;
     made->dst_runs = has_dst_runs(problem, made->dst);
-    if (made->gather != 0)
+    if (gathers_runs(layer))
         find_run(problem, TCONV_CUDA_PRODUCT_RUN_TAPS(made->gather), made);
     made->products = (int)rows_products_of(problem, &tconv_cuda_product_rows_shapes[shape]);
     made->buffers = rows_buffers_of(layer, shape, stage_bytes, made);

@@ -30,8 +30,8 @@ struct barrier_places {
 __device__ __forceinline__ barrier_places find_barriers(const tconv_cuda_products_parameters &layer,
                                                         const shared_places &shared)
 {
-    const uint32_t first =
-        hopper::shared_address(shared.columns + (layer.gather == 0 ? (layer.sum_columns + 1) / 2 * 2 : 0));
+    const uint32_t first = hopper::shared_address(
+        shared.columns + (layer.gather < TCONV_CUDA_PRODUCT_RUNS(1, 0) ? (layer.sum_columns + 1) / 2 * 2 : 0));
     return {first, first + 8 * STAGES, first + 16 * STAGES};
 }
 

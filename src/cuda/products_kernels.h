@@ -86,9 +86,11 @@ struct tconv_cuda_products_parameters {
     int gather;                    /* how outputs are gathered, see above */
     bool src_aligned;
     bool channels_inside; /* NHWC */
-    /* Of Hopper's kernel; rows of sums there are none, and gather is RUNS of column stride and taps; 0: any. */
+    /* Of Hopper's kernel; rows of sums there are none, and gather is RUNS of column stride and taps, else COLUMNS of the taps
+     * that are unrolled. */
 #define TCONV_CUDA_PRODUCT_MAX_RUN            4
 #define TCONV_CUDA_PRODUCT_RUNS(stride, taps) ((stride)*4 + (taps))
+#define TCONV_CUDA_PRODUCT_COLUMNS(taps)      (taps)
 #define TCONV_CUDA_PRODUCT_RUN_TAPS(gather)   ((gather) % 4)
     int run_taps[TCONV_CUDA_PRODUCT_MAX_RUN]; /* of a run's columns: their first taps, from the run's first pixel on */
     unsigned run_ends;                        /* and a bit for each: whether it has as many taps as any */

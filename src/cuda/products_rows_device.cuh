@@ -95,7 +95,7 @@ template <class Element>
 __device__ __forceinline__ void fill_tables(const tconv_cuda_products_parameters &layer, const place &place,
                                             const shared_places &shared)
 {
-    if (layer.gather == 0)
+    if (layer.gather < TCONV_CUDA_PRODUCT_RUNS(1, 0))
         for (int i = (int)threadIdx.x; i < place.columns.outputs; i += THREADS) {
             const column_taps found =
                 find_taps<ROWS_PITCH>(layer, place.columns.first_column, place.columns.first_output + i);
@@ -229,25 +229,26 @@ __device__ __forceinline__ void gather_runs(const tconv_cuda_products_parameters
     }
 }
 
-/* Adds up COUNT output rows of a channel, every other one, of an output column: first the products of up to UNROLLED taps. */
-template <class Element, int COUNT>
+/* Adds up COUNT output rows of a channel, every other one, of an output column. at: of its first TAPS taps, of which those that
+ * there are not lie at zeros; it has `count`. */
+template <class Element, int TAPS, int COUNT>
 __device__ __forceinline__ void gather_column(const tconv_cuda_products_parameters &layer, const output_row *output,
-                                              const float *from, int count, Element *to, int first_row)
+                                              const float *const (&at)[TAPS], int on, int count, Element *to,
+                                              int first_row)
 {
-    constexpr int UNROLLED = 3;
     const int pitch = 2 * layer.columns.kernel * ROWS_PITCH;
-    float sums[COUNT] = {};
+    float sums[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
+        sums[i] = at[0][on + i * pitch];
 #pragma unroll
-        for (int t = 0; t < UNROLLED; t++)
-            if (t < count)
-                sums[i] += from[i * pitch + t * layer.tap_step];
+        for (int t = 1; t < TAPS; t++)
+            sums[i] += at[t][on + i * pitch];
     }
-    for (int t = UNROLLED; t < count; t++)
+    for (int t = TAPS; t < count; t++)
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            sums[i] += from[i * pitch + t * layer.tap_step];
+            sums[i] += at[0][on + i * pitch + t * layer.tap_step];
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
         if ((unsigned)(first_row + output[2 * i].row) < (unsigned)layer.rows.out)
@@ -255,7 +256,7 @@ __device__ __forceinline__ void gather_column(const tconv_cuda_products_paramete
 }
 
 /* The same for any columns: a thread's are as many apart as the image has pixels in the block. */
-template <class Element, bool few_registers>
+template <class Element, bool few_registers, int TAPS>
 __device__ __forceinline__ void gather_columns(const tconv_cuda_products_parameters &layer, const place &place,
                                                const shared_places &shared, const gatherer<Element> &mine,
                                                const float *products, int row)
@@ -271,16 +272,19 @@ __device__ __forceinline__ void gather_columns(const tconv_cuda_products_paramet
     products += mine.image * (pixels + GUARD);
     for (int column = (int)threadIdx.x & (pixels - 1); column < place.columns.outputs; column += pixels) {
         const kept_taps found = shared.columns[column];
-        const float *from = products + found.first;
+        const float *at[TAPS];
+#pragma unroll
+        for (int t = 0; t < TAPS; t++)
+            at[t] = products + (t < found.count ? found.first + t * layer.tap_step : pixels);
         Element *to = dst + (place.columns.first_output + column) * layer.dst_strides.w;
         int line = mine.line;
 #pragma unroll 1
         for (; line + 2 * (TOGETHER - 1) < lines; line += 2 * TOGETHER)
-            gather_column<Element, TOGETHER>(layer, shared.outputs + line, from + line * pitch, found.count, to,
-                                             first_row);
+            gather_column<Element, TAPS, TOGETHER>(layer, shared.outputs + line, at, line * pitch, found.count, to,
+                                                   first_row);
 #pragma unroll 1
         for (; line < lines; line += 2)
-            gather_column<Element, 1>(layer, shared.outputs + line, from + line * pitch, found.count, to, first_row);
+            gather_column<Element, TAPS, 1>(layer, shared.outputs + line, at, line * pitch, found.count, to, first_row);
     }
 }
 
@@ -314,7 +318,10 @@ __device__ __forceinline__ void gather(const tconv_cuda_products_parameters &lay
     case TCONV_CUDA_PRODUCT_RUNS(4, 3):
         gather_runs<Element, few_registers, 4, 3>(layer, place, shared, mine, products, row);
         break;
-    default: gather_columns<Element, few_registers>(layer, place, shared, mine, products, row);
+    case TCONV_CUDA_PRODUCT_COLUMNS(2):
+        gather_columns<Element, few_registers, 2>(layer, place, shared, mine, products, row);
+        break;
+    default: gather_columns<Element, few_registers, 3>(layer, place, shared, mine, products, row);
     }
 }
 
@@ -444,9 +451,9 @@ __device__ __forceinline__ void march(const tconv_cuda_products_parameters &laye
             hopper::named_barrier_wait<THREADS>();
             if constexpr (SPLITS && TILES <= 8) { /* no registers to keep it in */
                 const gatherer<Element> mine(layer, place);
-                gather<Element, true>(layer, place, shared, mine, products, row);
+                gather<Element, (GROUP_TILES < 3)>(layer, place, shared, mine, products, row);
             } else {
-                gather<Element, (SPLITS || TILES > 8)>(layer, place, shared, kept, products, row);
+                gather<Element, (TILES > 8)>(layer, place, shared, kept, products, row);
             }
             buffer = layer.buffers - 1 - buffer;
         }
