@@ -24,6 +24,8 @@ struct sector_run {
  * shared memory, and goes out with the beginning of the next one. */
 template <class Element> struct row_writer {
     static constexpr int LENGTH = access_length<Element>, SECTOR = SECTOR_BYTES / (int)sizeof(Element);
+    static constexpr int HALF_WARP = 16;
+    static_assert(SECTOR <= HALF_WARP, "a lane has an element of a sector");
 
     Element *staged, *kept, *zeros,
         *dst; /* dst: of the first channel, where the tile's first output would be in row 0 */
@@ -70,7 +72,22 @@ template <class Element> struct row_writer {
      * staged so as well; and so are the other channels' rows, for the staged pitch goes with the stride of channels. */
     __device__ __forceinline__ int shift_of_row(int row) const
     {
-        return (int)((uintptr_t)target(0, row) / sizeof(Element)) & (SECTOR - 1);
+        return (int)((uint32_t)(uintptr_t)dst / (uint32_t)sizeof(Element) + (uint32_t)row * (uint32_t)row_stride) &
+               (SECTOR - 1);
+    }
+
+    /* Half a warp writes whole rows of some channels, always the same: its lane, and its first channel. */
+    static __device__ __forceinline__ int lane_of_half()
+    {
+        return (int)threadIdx.x % HALF_WARP;
+    }
+    static __device__ __forceinline__ int first_channel()
+    {
+        return (int)threadIdx.x / HALF_WARP;
+    }
+    static __device__ __forceinline__ int channel_step()
+    {
+        return (int)blockDim.x / HALF_WARP;
     }
 
     /* The run of a row that is staged from `at` on: it begins with what was kept, if anything was. */
@@ -97,11 +114,12 @@ template <class Element> struct row_writer {
         }
     }
 
-    /* A row without taps. A warp has whole rows of some channels, always the same. */
+    /* A row without taps. */
     __device__ __forceinline__ void write_bias(int row)
     {
-        const int lane = (int)threadIdx.x % 32, shift = shift_of_row(row);
-        for (int channel = (int)threadIdx.x / 32; channel < channels; channel += (int)blockDim.x / 32) {
+        const int lane = lane_of_half(), shift = shift_of_row(row);
+        __syncwarp();
+        for (int channel = first_channel(); channel < channels; channel += channel_step()) {
             const Element value = from_compute<Element>(bias_of(channel));
             const int at = shift + channel * pitch;
             Element *to = target(channel, row) - at, *kept_of_channel = kept + channel * SECTOR;
@@ -137,7 +155,7 @@ template <class Element> struct row_writer {
         for (int i = 0; i < LENGTH; i++)
             values.at[i] = value;
 #pragma unroll 2
-        for (int column = first + lane * LENGTH; column < last; column += 32 * LENGTH)
+        for (int column = first + lane * LENGTH; column < last; column += HALF_WARP * LENGTH)
             store_streaming(to + column, &values);
     }
 
@@ -153,32 +171,41 @@ template <class Element> struct row_writer {
     __device__ __forceinline__ void wait_for_stage() const
     {
 #if __CUDA_ARCH__ >= 900
-        if (threadIdx.x % 32 == 0)
+        if (lane_of_half() == 0)
             hopper::stores_wait_read<0>();
 #endif
         __syncthreads();
     }
 
-    /* Writes what all threads have staged. */
-    __device__ __forceinline__ void write_staged(int row)
+    /* Writes what all threads have staged. shift: of the row. */
+    __device__ __forceinline__ void write_staged(int row, int shift)
     {
-        const int lane = (int)threadIdx.x % 32, shift = shift_of_row(row);
+        const int lane = lane_of_half();
         make_visible();
         __syncthreads();
-        for (int channel = (int)threadIdx.x / 32; channel < channels; channel += (int)blockDim.x / 32) {
+        for (int channel = first_channel(); channel < round_to_warps(channels); channel += channel_step()) {
             const int at = shift + channel * pitch;
             Element *to = target(channel, row) - at, *kept_of_channel = kept + channel * SECTOR;
             const sector_run run = run_of(at);
-            if (lane < run.begin - run.first) {
+            const bool exists = channel < channels;
+            if (exists && lane < run.begin - run.first) {
                 staged[run.first + lane] = kept_of_channel[lane];
                 make_visible();
             }
             __syncwarp();
-            write_run(to, run, lane);
-            write_ends(to, run, row, lane, kept_of_channel, [&](int column) { return staged[column]; });
+            if (exists) {
+                write_run(to, run, lane);
+                write_ends(to, run, row, lane, kept_of_channel, [&](int column) { return staged[column]; });
+            }
         }
         commit(lane);
         joined = row < last_row;
+    }
+
+    /* Both halves of a warp go through as many channels. */
+    static __device__ __forceinline__ int round_to_warps(int channels)
+    {
+        return (channels + 1) & ~1;
     }
 
     __device__ __forceinline__ void write_run(Element *to, const sector_run &run, int lane) const
@@ -188,7 +215,7 @@ template <class Element> struct row_writer {
             hopper::store_bulk(to + run.first, hopper::shared_address(staged + run.first),
                                (run.last - run.first) * (int)sizeof(Element));
 #else
-        for (int column = run.first + lane * LENGTH; column < run.last; column += 32 * LENGTH)
+        for (int column = run.first + lane * LENGTH; column < run.last; column += HALF_WARP * LENGTH)
             store_streaming(to + column, staged + column);
 #endif
     }
@@ -205,7 +232,7 @@ template <class Element> struct row_writer {
     __device__ __forceinline__ void finish() const
     {
 #if __CUDA_ARCH__ >= 900
-        if (threadIdx.x % 32 == 0)
+        if (lane_of_half() == 0)
             hopper::stores_wait_read<0>();
 #endif
     }
