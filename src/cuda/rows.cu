@@ -382,17 +382,49 @@ tconv_status rows_pack(const tconv_layer *layer, const void *weights, void *pack
     });
 }
 
+/* Blocks that share a multiprocessor. */
+int64_t blocks_of(const tconv_layer *layer, const tconv_cuda_rows_parameters *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t warps = made->columns / positions_of(layer);
+    return tconv_min((max_shared(layer->target.compute_capability) + RESERVED) /
+                         (shared_bytes_of(layer, made) + RESERVED),
+                     TCONV_CUDA_ROWS_MOST_BLOCKS((int)problem->element_size, is_direct(layer), problem->w.stride) *
+                         TCONV_CUDA_ROWS_WARPS / warps);
+}
+
+/* Rows without taps that follow those of a residue. */
+int blanks_after(const tconv_cuda_rows_parameters *made, int residue)
+{
+    int blanks = 0;
+    while (blanks < made->row_stride && made->row_taps[(residue + blanks + 1) % made->row_stride] == 0)
+        blanks++;
+    return blanks;
+}
+
+/* Has rows without taps written together with the row before, where room for them costs no block. */
+void join_blank_rows(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t sector = TCONV_CUDA_ROWS_SECTOR_BYTES / (int64_t)problem->element_size;
+    tconv_cuda_rows_parameters joined = *made;
+    for (int residue = 0; residue < made->row_stride; residue++) {
+        joined.row_blanks[residue] = made->row_taps[residue] > 0 ? blanks_after(made, residue) : 0;
+        joined.blank_rows = (int)tconv_max(joined.blank_rows, joined.row_blanks[residue]);
+    }
+    joined.staged_pitch =
+        (int)choose_pitch(problem, made->columns * problem->w.stride * (joined.blank_rows + 1) + 2 * sector);
+    joined.zeros = (int)tconv_min(made->zeros, LEAST_ZEROS);
+    if (made->joins_rows && joined.blank_rows > 0 && blocks_of(layer, &joined) >= tconv_max(blocks_of(layer, made), 1))
+        *made = joined;
+}
+
 /* Cuts the rows into strips, so that the multiprocessors work off all blocks in a few whole turns and the least time. */
 void cut_rows(const tconv_layer *layer, int multiprocessors, tconv_cuda_rows_parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t positions = positions_of(layer);
-    const int64_t warps = made->columns / positions;
-    const int64_t blocks =
-        tconv_min((max_shared(layer->target.compute_capability) + RESERVED) / (shared_bytes_of(layer, made) + RESERVED),
-                  TCONV_CUDA_ROWS_MOST_BLOCKS((int)problem->element_size, is_direct(layer), problem->w.stride) *
-                      TCONV_CUDA_ROWS_WARPS / warps);
-    const int64_t places = multiprocessors * tconv_max(blocks, 1), rows = made->end_row - made->first_row;
+    const int64_t rows = made->end_row - made->first_row;
+    const int64_t places = multiprocessors * tconv_max(blocks_of(layer, made), 1);
     const int64_t others = problem->batch * problem->groups * made->column_tiles * made->channel_blocks;
     int64_t best = INT64_MAX;
     for (int64_t turns = 1; turns <= MAX_TURNS; turns++) {
@@ -421,6 +453,7 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
     if (status != TCONV_SUCCESS)
         return status;
     describe(layer, &parameters);
+    join_blank_rows(layer, &parameters);
     cut_rows(layer, multiprocessors, &parameters);
     parameters.src = arguments->src;
     parameters.weights = arguments->packed;

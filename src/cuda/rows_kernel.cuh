@@ -4,7 +4,8 @@
  * piece of src is taken from shared memory once for all of them. Rows of src lie in a ring, the next one on its way.
  *
  * A row of dst is staged in shared memory and goes out by bulk copies while the next is multiplied: no thread waits for its
- * own stores. Rows without taps, which are the bias, are written directly. Devices before Hopper store from shared memory.
+ * own stores. Rows without taps, which are the bias, go out with the row before them or are written directly. Devices before
+ * Hopper store from shared memory.
  *
  * Numeric order of an output: columns from the first back, row taps, steps of channels (rows_multiply.cuh), the bias. Taps cut
  * off by the left and right border are multiplied as zeros, those of rows are skipped.
@@ -34,7 +35,6 @@ template <class Mode, int SW> struct walk {
     int first_row, end_row;
     int lane, warp;
     int unit, piece; /* of src, that this thread copies first */
-    float bias[2];
     row_writer<Element> writer;
 
     __device__ __forceinline__ walk(const tconv_cuda_rows_parameters &layer, uint4 *shared) : layer(layer)
@@ -74,8 +74,6 @@ template <class Mode, int SW> struct walk {
             layer.bias == NULL ? NULL : static_cast<const Element *>(layer.bias) + channel_of_all,
             layer.group_out - channel, column * SW - layer.column_pad, layer.columns * SW,
             min(end_row * layer.row_stride - layer.row_pad, layer.out_rows) - 1);
-        bias[0] = writer.bias_of(lane / 4);
-        bias[1] = writer.bias_of(lane / 4 + 8);
     }
 
     /* Begins to copy the block's weights, and clears the channels of the slots that src does not have. */
@@ -228,7 +226,8 @@ template <class Mode, int SW> struct walk {
             if ((unsigned int)row >= (unsigned int)layer.out_rows)
                 continue;
             if (layer.row_taps[residue] == 0) {
-                writer.write_bias(row);
+                if (row > writer.written)
+                    writer.write_bias(row);
                 continue;
             }
             float sums[SW][TILES][4];
@@ -246,7 +245,11 @@ template <class Mode, int SW> struct walk {
                 stage<0, 2>(sums, shift);
             else
                 stage<1, 2>(sums, shift);
-            writer.write_staged(row, shift);
+            if (layer.blank_rows == 0)
+                writer.template write_staged<false>(row, shift, 0, 0);
+            else
+                writer.template write_staged<true>(row, shift, min(layer.row_blanks[residue], writer.last_row - row),
+                                                   layer.columns * SW);
         }
         if (!arrived) {
             receive_row(quotient + 1, next);
@@ -263,6 +266,7 @@ template <class Mode, int SW> struct walk {
 
     __device__ __forceinline__ void add_bias(float (&sums)[SW][TILES][4]) const
     {
+        const float bias[2] = {writer.bias_of(lane / 4), writer.bias_of(lane / 4 + 8)}; /* here: registers are few */
 #pragma unroll
         for (int i = 0; i < SW * TILES * 4; i++)
             sums[i / 4 / TILES][i / 4 % TILES][i % 4] += bias[i % 4 / 2];
@@ -276,7 +280,7 @@ template <class Mode, int SW> struct walk {
         copy_async_wait<0>();
         for (int back = layer.most_row_back; back >= 0; back--)
             prepare_row(first_row - back, back == 0 ? 0 : layer.slots - back);
-        writer.begin_block();
+        writer.begin_block(layer.blank_rows);
         __syncthreads();
         int slot = 0;
         for (int quotient = first_row; quotient < end_row; quotient++) {

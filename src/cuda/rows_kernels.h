@@ -47,6 +47,7 @@ struct tconv_cuda_rows_parameters {
     /* Taps, by residue; of columns by how far back they read: the residues that have one there, a bit each, and its kernel
      * column. */
     int row_taps[TCONV_CUDA_SMALL_STRIDE], row_kernel[TCONV_CUDA_SMALL_STRIDE], row_back[TCONV_CUDA_SMALL_STRIDE];
+    int row_blanks[TCONV_CUDA_SMALL_STRIDE]; /* rows without taps that follow, and are written with it */
     int row_kernel_step, row_back_step, most_row_back, most_column_back;
     int column_residues[TCONV_CUDA_ROWS_BACKS];
     int column_quads[TCONV_CUDA_ROWS_BACKS]; /* packed weights of a kernel row before those */
@@ -61,6 +62,7 @@ struct tconv_cuda_rows_parameters {
     int first_column, end_column, columns; /* quotients; columns of a tile */
 
     /* Shared memory: weights, a ring of slots of one src row each, 16 rows of dst, what is kept of each, zeros. */
+    int blank_rows; /* behind each of the 16 rows */
     int slots, src_pitch /* from channel to channel, in elements */, src_loaded /* elements of a row */;
     int slot_channels, slot_size, staged_pitch /* as dst_channel, modulo a sector */;
     int zeros; /* that bulk copies write to rows without taps, in pieces where a row has more */
