@@ -2,11 +2,13 @@
  * Stencils over planes (NCHW): each output plane reads one input plane.
  *
  * A block copies a tile of the input plane, halo included and zeros outside, to shared memory. A thread then has as many
- * output columns as one 16-byte store holds, of whatever phases they are, and walks down the rows of one row phase
- * (stencil_walk.cuh). Output rows are written whole. Residues without a tap take part like all others and are the bias.
+ * output columns as one 16-byte store holds, of whatever phases they are, and walks down the rows of one row phase.
+ * Output rows are written whole. Residues without a tap take part like all others and are the bias.
  *
- * A tap outside src is skipped with its row, and along a row it is zero times zero: NaN and Inf in the weights go only
- * where they belong. Numeric order: as stencil_walk.cuh has it.
+ * NaN and Inf in the weights go only where they belong. Where columns are found by a table (stencil_walk.cuh), a tap outside
+ * src is skipped with its row, and along a row it is zero times zero. Where they lie in a run, it is a weight times zero,
+ * so that nothing is compared; if a weight of the channel is not finite, its taps are summed one by one. Numeric order: as
+ * stencil_walk.cuh has it.
  */
 #include "stencil_tile.cuh"
 #include "stencil_walk.cuh"
