@@ -29,8 +29,6 @@ constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster: what memory bounds
  * uses little of them, but then little of that should be padding of channels. */
 constexpr double LEAST_USE = 0.02, LEAST_PADDED_USE = 0.10, MOST_PADDING = 0.5;
-/* Of a launch, which all tiles have alike: for the choice among implementations. */
-constexpr double LAUNCH_CYCLES = 5000;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -63,61 +61,45 @@ const char *why_not(const tconv_layer *layer)
     return NULL;
 }
 
-/* What is chosen for the layer as it is seen; false where no tile fits. */
-bool choose(const tconv_igemm_view *view, tconv_igemm_choice *choice, tconv_igemm_plan *plan)
-{
-    return tconv_igemm_choose(&view->layer, tconv_hopper_multiprocessors(view->layer.target.device), choice, plan);
-}
-
-bool igemm_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool igemm_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_igemm_view view;
     tconv_igemm_choice choice;
     tconv_igemm_plan plan;
     tconv_igemm_view_init(&view, layer);
     const char *why = why_not(&view.layer);
-    if (why == NULL && !choose(&view, &choice, &plan))
+    if (why == NULL &&
+        !tconv_igemm_choose(&view.layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan))
         why = "no tile fits in shared memory";
     if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
+    else
+        layer->choice = tconv_igemm_number_of(&choice);
     return why == NULL;
 }
 
-/* Whether it is likely to be faster than cuda_mma. Where every block of threads has one tile, which is latency for the most
- * part, it is in any case. */
-bool is_worth_it(const tconv_igemm_view *view, const tconv_igemm_plan *plan)
+/* How the layer is seen, and what supports chose for that. */
+void describe_chosen(const tconv_layer *layer, tconv_igemm_view *view, tconv_igemm_plan *plan)
 {
-    const double least = tconv_igemm_padding(&view->layer, plan) < MOST_PADDING ? LEAST_USE : LEAST_PADDED_USE;
-    return plan->parameters.tiles <= tconv_hopper_multiprocessors(view->layer.target.device) || plan->use >= least;
+    const tconv_igemm_choice choice = tconv_igemm_choice_of(layer->choice);
+    tconv_igemm_view_init(view, layer);
+    tconv_igemm_describe(&view->layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
 }
 
-} // namespace
-
-double tconv_igemm_cycles(const tconv_layer *layer)
+/* Where every block of threads has one tile, which is latency for the most part, it is faster than cuda_mma in any case. */
+bool igemm_suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE])
 {
     tconv_igemm_view view;
-    tconv_igemm_choice choice;
     tconv_igemm_plan plan;
-    tconv_igemm_view_init(&view, layer);
-    return why_not(&view.layer) == NULL && choose(&view, &choice, &plan) && is_worth_it(&view, &plan)
-               ? plan.cycles + LAUNCH_CYCLES
-               : 0;
-}
-
-namespace
-{
-
-bool igemm_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
-{
-    tconv_igemm_view view;
-    tconv_igemm_choice choice;
-    tconv_igemm_plan plan;
-    tconv_igemm_view_init(&view, layer);
-    if (choose(&view, &choice, &plan) && is_worth_it(&view, &plan))
+    describe_chosen(layer, &view, &plan);
+    const double padding = tconv_igemm_padding(&view.layer, &plan), use = tconv_hopper_use(&view.layer, plan.cycles);
+    *cycles = plan.cycles + TCONV_HOPPER_LAUNCH_CYCLES;
+    if (plan.parameters.tiles <= tconv_hopper_multiprocessors(layer->target.device) ||
+        use >= (padding < MOST_PADDING ? LEAST_USE : LEAST_PADDED_USE))
         return true;
     snprintf(reason, TCONV_REASON_SIZE,
-             "would use %.0f %% of the tensor cores, %.0f %% of that for padding of channels", 100 * plan.use,
-             100 * tconv_igemm_padding(&view.layer, &plan));
+             "would use %.0f %% of the tensor cores, %.0f %% of that for padding of channels", 100 * use,
+             100 * padding);
     return false;
 }
 
@@ -140,27 +122,16 @@ int64_t weight_bytes(const tconv_igemm_parameters *of)
 tconv_status igemm_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
     tconv_igemm_view view;
-    tconv_igemm_choice choice;
     tconv_igemm_plan plan;
     int64_t size;
-    tconv_igemm_view_init(&view, layer);
-    choose(&view, &choice, &plan);
+    describe_chosen(layer, &view, &plan);
     const tconv_igemm_parameters *of = &plan.parameters;
     if (!tconv_checked_mul(of->group_slots * of->groups, (int64_t)of->slot_bytes, &size) ||
         !tconv_checked_add(size, phase_bytes(layer), &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;
     sizes->scratch = 0;
-    sizes->choice = tconv_igemm_number_of(&choice);
     return TCONV_SUCCESS;
-}
-
-/* How the layer is seen, and what was chosen for that when the plan was made. */
-void describe_chosen(const tconv_layer *layer, tconv_igemm_view *view, tconv_igemm_plan *plan)
-{
-    const tconv_igemm_choice choice = tconv_igemm_choice_of(layer->choice);
-    tconv_igemm_view_init(view, layer);
-    tconv_igemm_describe(&view->layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
 }
 
 tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, void *packed, void *stream,
@@ -169,7 +140,6 @@ tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, v
     tconv_igemm_view view;
     tconv_igemm_plan plan;
     tconv_igemm_packing packing;
-    tconv_cuda_guard guard;
     describe_chosen(layer, &view, &plan);
     memset(&packing, 0, sizeof packing);
     packing.outputs = view.outputs;
@@ -187,15 +157,14 @@ tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, v
     packing.from = seen->problem.weight;
     packing.kernel_rows = (int)seen->problem.h.kernel;
     packing.kernel_columns = (int)seen->problem.w.kernel;
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = tconv_igemm_pack(&plan.parameters, &packing, plan.mode, weights, packed, stream, issue);
-    if (status == TCONV_SUCCESS && has_bias_only(layer))
-        status = tconv_cuda_pack_phases(layer, (tconv_phase *)((char *)packed + weight_bytes(&plan.parameters)), stream,
-                                        issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] {
+        const tconv_status status =
+            tconv_igemm_pack(&plan.parameters, &packing, plan.mode, weights, packed, stream, issue);
+        if (status != TCONV_SUCCESS || !has_bias_only(layer))
+            return status;
+        return tconv_cuda_pack_phases(layer, (tconv_phase *)((char *)packed + weight_bytes(&plan.parameters)), stream,
+                                      issue);
+    });
 }
 
 /* Describes src and the stages' boxes to the copy engine; false where it cannot read src as it lies. */
@@ -244,28 +213,9 @@ bool can_store_vectors(const tconv_layer *layer, const tconv_igemm_parameters *o
 tconv_status fill_bias_only(const tconv_layer *layer, const tconv_igemm_parameters *of,
                             const tconv_arguments *arguments, tconv_issue *issue)
 {
-    const tconv_problem *problem = &layer->problem;
     const tconv_phase *phases = (const tconv_phase *)((const char *)arguments->packed + weight_bytes(of));
-    tconv_cuda_phases_parameters fill;
-    memset(&fill, 0, sizeof fill);
-    fill.bias = arguments->bias;
-    fill.dst = arguments->dst;
-    fill.rows.phases = phases;
-    fill.rows.count = layer->rows.count;
-    fill.rows.stride = layer->rows.stride;
-    fill.rows.out = problem->h.out;
-    fill.columns.phases = phases + layer->rows.count;
-    fill.columns.count = layer->columns.count;
-    fill.columns.stride = layer->columns.stride;
-    fill.columns.out = problem->w.out;
-    fill.dst_strides = problem->dst;
-    fill.layout = problem->layout;
-    fill.batch = problem->batch;
-    fill.groups = problem->groups;
-    fill.group_out = problem->group_out;
-    return tconv_cuda_on_device(layer->target.device, issue, [&] {
-        return tconv_cuda_fill_bias_only(&fill, problem->dtype, arguments->stream, issue);
-    });
+    return tconv_cuda_on_device(layer->target.device, issue,
+                                [&] { return tconv_cuda_fill_bias_only(layer, phases, arguments, issue); });
 }
 
 tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
