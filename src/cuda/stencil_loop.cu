@@ -18,6 +18,9 @@ using namespace tconv_stencil;
 
 constexpr int SEGMENT_TERMS = TCONV_CUDA_SEGMENT_TERMS;
 
+/* Blocks on a multiprocessor for which there are registers: as many as do not make them spill. */
+template <bool compensated> constexpr int LOOP_BLOCKS = compensated ? 4 : 7;
+
 /* All taps of a row of outputs. compensated: in segments of whole kernel rows, or of a part of one where it has more taps
  * than a segment; the sums, in f32, are those of the segments. */
 template <bool compensated, class Element, int LENGTH>
@@ -47,7 +50,7 @@ __device__ __forceinline__ void sum_all_taps(const tconv_cuda_stencil_parameters
 }
 
 template <class Element, bool compensated>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, LOOP_BLOCKS<compensated>)
     stencil_planes_loop(const __grid_constant__ tconv_cuda_stencil_parameters layer)
 {
     constexpr int LENGTH = access_length<Element>;
