@@ -33,14 +33,13 @@ typedef struct tconv_layer {
     tconv_problem problem;
     tconv_phase_table rows, columns; /* of problem.h and problem.w */
     tconv_target target;
-    int64_t choice; /* of tconv_memory_sizes; set before pack and execute */
+    int64_t choice; /* an implementation's own number, left by supports and found by all that is called later */
 } tconv_layer;
 
 /* What execute needs beside the tensors. Both lie where the plan runs, aligned to TCONV_ALIGNMENT (CUDA: 256 bytes). */
 typedef struct tconv_memory_sizes {
     size_t packed;      /* the packed weights */
     size_t scratch;     /* everything else, all threads together */
-    int64_t choice;     /* whatever the implementation wants to find in the layer when it packs and executes */
     bool execute_packs; /* whether execute itself packs weights that no plan holds, beside what else it gets ready */
 } tconv_memory_sizes;
 
@@ -61,8 +60,9 @@ typedef struct tconv_arguments {
 typedef struct tconv_implementation {
     const char *name; /* "cpu_phases": backend, underscore, algorithm */
     tconv_backend backend;
-    /* Whether it takes the layer; where not, writes why to reason. Never says yes and fails later. */
-    bool (*supports)(const tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
+    /* Whether it takes the layer; where not, writes why to reason. Never says yes and fails later. May write layer->choice,
+     * which is 0 before, and nothing else of the layer. */
+    bool (*supports)(tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
     /* The memory it needs; fails only where a size overflows. */
     tconv_status (*memory)(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue);
     /* Packs the weights into packed (sizes.packed bytes). CUDA: on stream. */
@@ -70,8 +70,9 @@ typedef struct tconv_implementation {
     /* Computes dst. Batch is at least 1. CUDA: on arguments->stream, no synchronisation. Allocates nothing. */
     tconv_status (*execute)(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue);
     /* Of a layer that it supports: whether it is likely to be faster than those after it in the list; where not, writes why
-     * to reason. Not asked where a caller named the implementation. NULL: always. */
-    bool (*suits)(const tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
+     * to reason. Those that write to cycles, which is 0 before, what they estimate to take are compared by that alone. Not
+     * asked where a caller named the implementation. NULL: always. */
+    bool (*suits)(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE]);
 } tconv_implementation;
 
 #ifdef __cplusplus

@@ -139,7 +139,7 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
 
 /* ------------------------------------------------------------------------------------------------ implementation */
 
-static bool supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+static bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_cpu_pixel_view view;
     const char *refusal = "src and dst must be NHWC, or dense images of one input pixel with a tap for each output";

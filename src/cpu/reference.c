@@ -171,7 +171,7 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
     return TCONV_SUCCESS;
 }
 
-static bool supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+static bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     (void)layer, (void)reason;
     return true;

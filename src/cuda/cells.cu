@@ -10,7 +10,6 @@
  */
 #include "cells.h"
 
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 
@@ -19,8 +18,6 @@
 #include "cells_plan.h"
 #include "guard.h"
 #include "hopper.h"
-#include "igemm_plan.h"
-#include "wgmma_plan.h"
 
 namespace
 {
@@ -59,7 +56,7 @@ const char *why_not(const tconv_layer *layer)
     return NULL;
 }
 
-bool cells_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool cells_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_cells_choice choice;
     tconv_cells_plan plan;
@@ -68,67 +65,57 @@ bool cells_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
         why = "no tile fits in shared memory, there are too many taps, or sums are too long for strict f32";
     if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
+    else
+        layer->choice = tconv_cells_number_of(&choice);
     return why == NULL;
 }
 
-bool cells_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
-{
-    const tconv_problem *problem = &layer->problem;
-    tconv_cells_choice choice;
-    tconv_cells_plan plan;
-    tconv_cells_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan);
-    /* What the copy engine does not read is read element by element. */
-    if (problem->src.n % TCONV_CELLS_ALIGNMENT != 0 || problem->src.c % TCONV_CELLS_ALIGNMENT != 0 ||
-        (plan.parameters.in_rows > 1 && problem->src.h % TCONV_CELLS_ALIGNMENT != 0)) {
-        snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of 16 bytes");
-        return false;
-    }
-    const double wgmma = tconv_wgmma_cycles(layer), igemm = tconv_igemm_cycles(layer);
-    const double others = wgmma > 0 && igemm > 0 ? fmin(wgmma, igemm) : fmax(wgmma, igemm);
-    if (others > 0 && others < plan.cycles) {
-        snprintf(reason, TCONV_REASON_SIZE, "%s is estimated at %.0f %% of its time",
-                 others == wgmma ? "cuda_wgmma" : "cuda_igemm", 100 * others / plan.cycles);
-        return false;
-    }
-    if (plan.use < LEAST_USE)
-        snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * plan.use,
-                 100 * LEAST_USE);
-    return plan.use >= LEAST_USE;
-}
-
-tconv_status cells_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
-{
-    tconv_cells_choice choice;
-    tconv_cells_plan plan;
-    int64_t size;
-    tconv_cells_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan);
-    if (!tconv_checked_mul(plan.packing.rows, (plan.strict ? 2 : 1) * 4 * (int64_t)sizeof(float), &size))
-        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
-    sizes->packed = (size_t)size;
-    sizes->scratch = 0;
-    sizes->choice = tconv_cells_number_of(&choice);
-    return TCONV_SUCCESS;
-}
-
-/* What was chosen when the plan was made. */
+/* What supports chose. */
 void describe_chosen(const tconv_layer *layer, tconv_cells_plan *plan)
 {
     const tconv_cells_choice choice = tconv_cells_choice_of(layer->choice);
     tconv_cells_describe(layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
 }
 
+bool cells_suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE])
+{
+    const tconv_problem *problem = &layer->problem;
+    tconv_cells_plan plan;
+    describe_chosen(layer, &plan);
+    /* What the copy engine does not read is read element by element. */
+    if (problem->src.n % TCONV_CELLS_ALIGNMENT != 0 || problem->src.c % TCONV_CELLS_ALIGNMENT != 0 ||
+        (plan.parameters.in_rows > 1 && problem->src.h % TCONV_CELLS_ALIGNMENT != 0)) {
+        snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of 16 bytes");
+        return false;
+    }
+    const double use = tconv_hopper_use(layer, plan.cycles);
+    if (use < LEAST_USE)
+        snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * use,
+                 100 * LEAST_USE);
+    *cycles = plan.cycles;
+    return use >= LEAST_USE;
+}
+
+tconv_status cells_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
+{
+    tconv_cells_plan plan;
+    int64_t size;
+    describe_chosen(layer, &plan);
+    if (!tconv_checked_mul(plan.packing.rows, (plan.strict ? 2 : 1) * 4 * (int64_t)sizeof(float), &size))
+        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
+    sizes->packed = (size_t)size;
+    sizes->scratch = 0;
+    return TCONV_SUCCESS;
+}
+
 tconv_status cells_pack_weights(const tconv_layer *layer, const void *weights, void *packed, void *stream,
                                 tconv_issue *issue)
 {
     tconv_cells_plan plan;
-    tconv_cuda_guard guard;
     describe_chosen(layer, &plan);
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = tconv_cells_pack(&plan.parameters, &plan.packing, plan.strict, weights, packed, stream, issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] {
+        return tconv_cells_pack(&plan.parameters, &plan.packing, plan.strict, weights, packed, stream, issue);
+    });
 }
 
 /* Describes src and a stage's box to the copy engine; false where it cannot read src as it lies. */

@@ -32,8 +32,8 @@ constexpr int LEAST_COLUMNS = 8;    /* of a tile that is narrower than the image
  * store of a register by a warp; a launch; all device memory; the copy engine's latency.
  */
 constexpr double ENTRY_CYCLES = 485, WHOLE_ENTRY_CYCLES = 225, STEP_CYCLES = 73, CONFLICT_CYCLES = 45,
-                 STRICT_ENTRY_CYCLES = 1200, L2_BYTES = 34, TILE_CYCLES = 26, STORE_CYCLES = 36, LAUNCH_CYCLES = 6200,
-                 MEMORY_BYTES = 2300, LATENCY = 1500;
+                 STRICT_ENTRY_CYCLES = 1200, L2_BYTES = 34, TILE_CYCLES = 26, STORE_CYCLES = 36, MEMORY_BYTES = 2300,
+                 LATENCY = 1500;
 
 /* One axis of a cell: the kernel's index of the tap that output r has at a shift, or -1. */
 struct axis_taps {
@@ -370,7 +370,7 @@ double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int mult
                          ((double)problem->in_channels * (double)problem->h.in * (double)problem->w.in +
                           (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out);
     const double rounds = (double)tconv_ceil_div(of->tiles, tconv_max(1, multiprocessors / TCONV_CELLS_CLUSTER));
-    return LAUNCH_CYCLES + fmax(rounds * tiles_cycles / of->programs, bytes / MEMORY_BYTES);
+    return TCONV_HOPPER_LAUNCH_CYCLES + fmax(rounds * tiles_cycles / of->programs, bytes / MEMORY_BYTES);
 }
 
 /* Tries all tiles of cells of so many rows. */
@@ -501,10 +501,6 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     plan->packing.from = problem->weight;
     plan->packing.rows = (int64_t)of->groups * of->channel_tiles * of->all_rows * of->chunks * of->steps * 2;
     plan->cycles = estimate(layer, plan, multiprocessors);
-    const double taps = (double)problem->h.kernel * (double)problem->w.kernel * (double)problem->h.out *
-                        (double)problem->w.out / ((double)layer->rows.stride * (double)layer->columns.stride);
-    plan->use = (plan->strict ? 3 : 1) * taps * (double)problem->batch * (double)problem->in_channels *
-                (double)problem->group_out / (1024.0 * multiprocessors * plan->cycles);
     return true;
 }
 

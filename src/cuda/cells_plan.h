@@ -23,7 +23,6 @@ struct tconv_cells_plan {
     int box_rows;
     double bank_cycles; /* of a load of a warp, from a stage, on average: 1 where no two addresses share a bank */
     double cycles;      /* estimated, of the fullest multiprocessor */
-    double use;         /* of the tensor cores, estimated: a share of 1 */
 };
 
 /* Takes the choice with the least estimated time; false where none fits, or where strict sums would be too long. */

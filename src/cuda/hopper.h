@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include "../core/impl.h"
 #include "guard.h"
 
 constexpr int TCONV_HOPPER_BOX_ALIGNMENT = 16; /* bytes, of addresses and strides that the copy engine takes */
@@ -23,6 +24,13 @@ struct tconv_hopper_tensor {
 bool tconv_hopper_encode(const tconv_hopper_tensor *tensor, CUtensorMap *map);
 
 int tconv_hopper_multiprocessors(int device);
+
+/* Of a launch and whatever else takes as long for every tile: part of what the implementations estimate to take. */
+constexpr double TCONV_HOPPER_LAUNCH_CYCLES = 6000;
+
+/* The share of the tensor cores' rate that a layer uses which takes so many cycles of the device: its multiply-adds, borders
+ * included, three times over in strict f32. */
+double tconv_hopper_use(const tconv_layer *layer, double cycles);
 
 /* Whether the build has kernel's code for the device: elsewhere it is made for fewer threads. */
 bool tconv_hopper_has_code(const void *kernel, int threads, int device);

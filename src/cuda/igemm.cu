@@ -29,8 +29,6 @@ constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster: what memory bounds
  * uses little of them, but then little of that should be padding of channels. */
 constexpr double LEAST_USE = 0.02, LEAST_PADDED_USE = 0.10, MOST_PADDING = 0.5;
-/* Of a launch, which all tiles have alike: for the choice among implementations. */
-constexpr double LAUNCH_CYCLES = 5000;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -63,61 +61,45 @@ const char *why_not(const tconv_layer *layer)
     return NULL;
 }
 
-/* What is chosen for the layer as it is seen; false where no tile fits. */
-bool choose(const tconv_igemm_view *view, tconv_igemm_choice *choice, tconv_igemm_plan *plan)
-{
-    return tconv_igemm_choose(&view->layer, tconv_hopper_multiprocessors(view->layer.target.device), choice, plan);
-}
-
-bool igemm_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool igemm_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_igemm_view view;
     tconv_igemm_choice choice;
     tconv_igemm_plan plan;
     tconv_igemm_view_init(&view, layer);
     const char *why = why_not(&view.layer);
-    if (why == NULL && !choose(&view, &choice, &plan))
+    if (why == NULL &&
+        !tconv_igemm_choose(&view.layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan))
         why = "no tile fits in shared memory";
     if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
+    else
+        layer->choice = tconv_igemm_number_of(&choice);
     return why == NULL;
 }
 
-/* Whether it is likely to be faster than cuda_mma. Where every block of threads has one tile, which is latency for the most
- * part, it is in any case. */
-bool is_worth_it(const tconv_igemm_view *view, const tconv_igemm_plan *plan)
+/* How the layer is seen, and what supports chose for that. */
+void describe_chosen(const tconv_layer *layer, tconv_igemm_view *view, tconv_igemm_plan *plan)
 {
-    const double least = tconv_igemm_padding(&view->layer, plan) < MOST_PADDING ? LEAST_USE : LEAST_PADDED_USE;
-    return plan->parameters.tiles <= tconv_hopper_multiprocessors(view->layer.target.device) || plan->use >= least;
+    const tconv_igemm_choice choice = tconv_igemm_choice_of(layer->choice);
+    tconv_igemm_view_init(view, layer);
+    tconv_igemm_describe(&view->layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
 }
 
-} // namespace
-
-double tconv_igemm_cycles(const tconv_layer *layer)
+/* Where every block of threads has one tile, which is latency for the most part, it is faster than cuda_mma in any case. */
+bool igemm_suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE])
 {
     tconv_igemm_view view;
-    tconv_igemm_choice choice;
     tconv_igemm_plan plan;
-    tconv_igemm_view_init(&view, layer);
-    return why_not(&view.layer) == NULL && choose(&view, &choice, &plan) && is_worth_it(&view, &plan)
-               ? plan.cycles + LAUNCH_CYCLES
-               : 0;
-}
-
-namespace
-{
-
-bool igemm_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
-{
-    tconv_igemm_view view;
-    tconv_igemm_choice choice;
-    tconv_igemm_plan plan;
-    tconv_igemm_view_init(&view, layer);
-    if (choose(&view, &choice, &plan) && is_worth_it(&view, &plan))
+    describe_chosen(layer, &view, &plan);
+    const double padding = tconv_igemm_padding(&view.layer, &plan), use = tconv_hopper_use(&view.layer, plan.cycles);
+    *cycles = plan.cycles + TCONV_HOPPER_LAUNCH_CYCLES;
+    if (plan.parameters.tiles <= tconv_hopper_multiprocessors(layer->target.device) ||
+        use >= (padding < MOST_PADDING ? LEAST_USE : LEAST_PADDED_USE))
         return true;
     snprintf(reason, TCONV_REASON_SIZE,
-             "would use %.0f %% of the tensor cores, %.0f %% of that for padding of channels", 100 * plan.use,
-             100 * tconv_igemm_padding(&view.layer, &plan));
+             "would use %.0f %% of the tensor cores, %.0f %% of that for padding of channels", 100 * use,
+             100 * padding);
     return false;
 }
 
@@ -140,11 +122,9 @@ int64_t weight_bytes(const tconv_igemm_parameters *of)
 tconv_status igemm_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
     tconv_igemm_view view;
-    tconv_igemm_choice choice;
     tconv_igemm_plan plan;
     int64_t size;
-    tconv_igemm_view_init(&view, layer);
-    choose(&view, &choice, &plan);
+    describe_chosen(layer, &view, &plan);
     const tconv_igemm_parameters *of = &plan.parameters;
     if (!tconv_checked_mul(of->group_slots * of->groups, (int64_t)of->slot_bytes, &size) ||
         !tconv_checked_add(size, phase_bytes(layer), &size))
@@ -152,16 +132,7 @@ tconv_status igemm_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, t
     sizes->packed = (size_t)size;
     sizes->scratch = of->turned ? (size_t)tconv_igemm_turned_bytes(&layer->problem) : 0;
     sizes->execute_packs = of->turned;
-    sizes->choice = tconv_igemm_number_of(&choice);
     return TCONV_SUCCESS;
-}
-
-/* How the layer is seen, and what was chosen for that when the plan was made. */
-void describe_chosen(const tconv_layer *layer, tconv_igemm_view *view, tconv_igemm_plan *plan)
-{
-    const tconv_igemm_choice choice = tconv_igemm_choice_of(layer->choice);
-    tconv_igemm_view_init(view, layer);
-    tconv_igemm_describe(&view->layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
 }
 
 tconv_igemm_packing packing_of(const tconv_layer *layer, const tconv_igemm_view *view)

@@ -139,14 +139,3 @@ double tconv_igemm_estimate(const tconv_layer *layer, const tconv_igemm_plan *pl
     return tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + last + LATENCY +
            fill_cycles(layer, multiprocessors) + (of->turned ? turn_cycles(layer, multiprocessors) : 0);
 }
-
-/* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
-double tconv_igemm_use_of(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors)
-{
-    const tconv_problem *problem = &layer->problem;
-    const double taps = (double)problem->h.kernel * (double)problem->w.kernel * (double)problem->h.out *
-                        (double)problem->w.out / ((double)layer->rows.stride * (double)layer->columns.stride);
-    const double rate = problem->element_size == 2 ? 2048 : 1024, times = plan->mode == TCONV_IGEMM_STRICT ? 3 : 1;
-    return times * taps * (double)problem->batch * (double)problem->in_channels * (double)problem->group_out /
-           (rate * multiprocessors * plan->cycles);
-}

@@ -449,7 +449,6 @@ bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *ch
         halves /= 2;
     } while (halves > 0);
     describe_divisors(&plan->parameters);
-    plan->use = plan->cycles > 0 ? tconv_igemm_use_of(layer, plan, multiprocessors) : 0;
     return plan->cycles > 0;
 }
 

@@ -20,15 +20,13 @@ struct tconv_igemm_plan {
     tconv_igemm_shape shape;
     tconv_igemm_parameters parameters; /* without addresses */
     double cycles;                     /* estimated, of the fullest multiprocessor */
-    double use;                        /* of the tensor cores, estimated: a share of 1 */
 };
 
 /* Cycles from a buffer of slots to the next where sums are handed over, however little is multiplied. */
 constexpr int TCONV_IGEMM_SLOT_PERIOD = 745;
 
-/* The cycles that a plan is estimated to take; then the share of the tensor cores' rate that it uses. */
+/* The cycles that a plan is estimated to take. */
 double tconv_igemm_estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors);
-double tconv_igemm_use_of(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors);
 
 /* Whether all that the products read comes by the copy engine, as it is: no warp touches it on the way. */
 bool tconv_igemm_is_fed(const tconv_igemm_plan *plan);
@@ -39,9 +37,6 @@ bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_ige
 
 /* The share of a plan's products that have no channel, of input or output. */
 double tconv_igemm_padding(const tconv_layer *layer, const tconv_igemm_plan *plan);
-
-/* The cycles that cuda_igemm is estimated to take with the layer; 0 where it does not support it or does not suit it. */
-double tconv_igemm_cycles(const tconv_layer *layer);
 
 /* Blocks of threads that take the tiles in turn. */
 int tconv_igemm_thread_blocks(const tconv_igemm_plan *plan, int multiprocessors);

@@ -25,11 +25,9 @@ constexpr int MIN_COMPUTE_CAPABILITY = 80; /* TF32, bf16 and asynchronous copies
 /* Fewer channels of a group leave most of a matrix operand empty (16 outputs by 8 or 16 inputs). */
 constexpr int64_t MIN_GROUP_OUT = 8, MIN_GROUP_IN = 8;
 
-bool mma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool mma_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     const tconv_problem *problem = &layer->problem;
-    tconv_cuda_mma_parameters parameters;
-    int64_t choice;
     if (layer->target.compute_capability < MIN_COMPUTE_CAPABILITY) {
         snprintf(reason, TCONV_REASON_SIZE, "a device of compute capability 8.0 or more");
         return false;
@@ -42,7 +40,7 @@ bool mma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
         snprintf(reason, TCONV_REASON_SIZE, "at least %d input and output channels per group", (int)MIN_GROUP_IN);
         return false;
     }
-    return tconv_cuda_mma_choose(layer, &parameters, &choice, reason);
+    return tconv_cuda_mma_choose(layer, reason);
 }
 
 int64_t blobs_of(const tconv_cuda_mma_parameters *parameters)
@@ -53,10 +51,9 @@ int64_t blobs_of(const tconv_cuda_mma_parameters *parameters)
 tconv_status mma_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
     tconv_cuda_mma_parameters parameters;
-    char reason[TCONV_REASON_SIZE];
+    const tconv_cuda_mma_kernel *kernel;
     int64_t size;
-    if (!tconv_cuda_mma_choose(layer, &parameters, &sizes->choice, reason))
-        return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation", "cuda_mma: %s", reason);
+    tconv_cuda_mma_chosen(layer, NULL, &parameters, &kernel);
     if (!tconv_checked_mul(blobs_of(&parameters), (int64_t)parameters.blob_words * 4, &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;

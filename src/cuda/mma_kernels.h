@@ -117,10 +117,9 @@ extern const tconv_cuda_mma_kernel tconv_cuda_mma_tf32_kernels[], tconv_cuda_mma
     tconv_cuda_mma_f16_kernels[], tconv_cuda_mma_bf16_kernels[], tconv_cuda_mma_f16_planes_kernels[],
     tconv_cuda_mma_bf16_planes_kernels[];
 
-/* Chooses how a layer is cut (mma_plan.cu), and the number that stands for it. False with a reason where it cannot be. Of
- * the parameters, pointers are left NULL and what their alignment decides is not filled in. */
-bool tconv_cuda_mma_choose(const tconv_layer *layer, tconv_cuda_mma_parameters *parameters, int64_t *choice,
-                           char reason[TCONV_REASON_SIZE]);
+/* Chooses how a layer is cut (mma_plan.cu): layer->choice is the number that stands for it. False with a reason where it cannot
+ * be. */
+bool tconv_cuda_mma_choose(tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
 
 /* What layer->choice stands for. Pointers are left NULL; vectors are those of pointers aligned as their addresses say (NULL:
  * to anything). */

@@ -465,8 +465,7 @@ static int64_t choice_of(const tconv_layer *layer, const tconv_cuda_mma_paramete
     return choice;
 }
 
-bool tconv_cuda_mma_choose(const tconv_layer *layer, tconv_cuda_mma_parameters *parameters, int64_t *choice,
-                           char reason[TCONV_REASON_SIZE])
+bool tconv_cuda_mma_choose(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     const int stride = (int)layer->problem.w.stride;
     const tconv_cuda_mma_mode mode = mode_of(layer);
@@ -491,8 +490,7 @@ bool tconv_cuda_mma_choose(const tconv_layer *layer, tconv_cuda_mma_parameters *
                               "compensated, in columns of a stride above 5");
     if (in.best_kernel == NULL)
         return refuse(reason, "no tile of this stride and kernel fits in shared memory");
-    *parameters = in.best;
-    *choice = choice_of(layer, &in.best, in.best_kernel);
+    layer->choice = choice_of(layer, &in.best, in.best_kernel);
     return true;
 }
 

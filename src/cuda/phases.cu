@@ -177,7 +177,7 @@ bool is_narrow(const tconv_layer *layer, const tconv_cuda_phases_parameters *par
     return true;
 }
 
-bool phases_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool phases_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     (void)layer, (void)reason;
     return true;

@@ -288,21 +288,22 @@ int64_t rows_choice(const tconv_layer *layer)
     return ANY_KERNEL;
 }
 
-bool products_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool products_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_cuda_products_parameters unused = {};
     const char *why = refusal(layer, &unused);
     if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
+    else
+        layer->choice = rows_choice(layer);
     return why == NULL;
 }
 
 tconv_status products_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
     (void)issue; /* at most 96 weights per input channel cannot overflow */
-    sizes->choice = rows_choice(layer);
-    sizes->packed = sizes->choice != ANY_KERNEL
-                        ? (size_t)(layer->problem.groups * rows_weights_of(layer, (int)sizes->choice - 1))
+    sizes->packed = layer->choice != ANY_KERNEL
+                        ? (size_t)(layer->problem.groups * rows_weights_of(layer, (int)layer->choice - 1))
                         : TCONV_CUDA_PRODUCTS_HEADER + (size_t)(layer->problem.groups * fragments_of(&layer->problem)) *
                                                            TCONV_CUDA_PRODUCTS_FRAGMENT_BYTES;
     sizes->scratch = 0;

@@ -254,7 +254,7 @@ const char *refusal(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
                : NULL;
 }
 
-bool rows_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool rows_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_cuda_rows_parameters unused = {};
     const char *why = refusal(layer, &unused);
@@ -294,7 +294,7 @@ const char *slowness(const tconv_layer *layer)
     return shared_bytes_of(layer, &made) > shared_of_block(layer) ? "room for one block in shared memory" : NULL;
 }
 
-bool rows_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool rows_suits(const tconv_layer *layer, double *, char reason[TCONV_REASON_SIZE])
 {
     const char *why = slowness(layer);
     if (why != NULL)

@@ -178,7 +178,7 @@ const char *refusal(const tconv_layer *layer)
     return shared_bytes > MAX_SHARED ? "dilation or kernel too large for a tile in shared memory" : NULL;
 }
 
-bool stencil_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool stencil_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     const char *why = refusal(layer);
     if (why != NULL)

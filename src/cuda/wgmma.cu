@@ -18,7 +18,6 @@
 #include "../core/status.h"
 #include "guard.h"
 #include "hopper.h"
-#include "igemm_plan.h"
 #include "wgmma_plan.h"
 
 namespace
@@ -30,8 +29,6 @@ constexpr int MOST_PIECE = 8;   /* bytes that warps copy at once of planes that 
 constexpr int LEAST_BULK = 384; /* bytes of a row; a bulk copy takes 28 cycles, however short */
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
 constexpr double LEAST_USE = 0.08;
-/* cuda_igemm is taken where it is estimated at less than this share of the time: estimates are off by as much. */
-constexpr double IGEMM_SHARE = 0.95;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -65,16 +62,23 @@ const char *why_not(const tconv_layer *layer)
     return NULL;
 }
 
-bool wgmma_supports(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool wgmma_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
+    tconv_wgmma_plan made;
     const char *why = why_not(layer);
-    if (why == NULL && !tconv_wgmma_has_tile(layer, tconv_hopper_multiprocessors(layer->target.device)))
+    if (why == NULL && !tconv_wgmma_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &made))
         why = "no tile fits in shared memory, or sums are too long for strict f32";
-    if (why != NULL) {
+    if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
-        return false;
-    }
-    return true;
+    else
+        layer->choice = made.choice;
+    return why == NULL;
+}
+
+/* What supports chose. */
+void describe_chosen(const tconv_layer *layer, tconv_wgmma_plan *made)
+{
+    tconv_wgmma_describe(layer, layer->choice, tconv_hopper_multiprocessors(layer->target.device), made);
 }
 
 /* Whether the copy engine cannot read a run of channels. */
@@ -83,65 +87,36 @@ bool reads_apart(const tconv_problem *problem)
     return problem->src.c * (int64_t)problem->element_size % TCONV_HOPPER_BOX_ALIGNMENT != 0;
 }
 
-/* Whether it is expected to be fast, whatever the others are. */
-bool is_worth_it(const tconv_layer *layer, const tconv_wgmma_plan *made, char reason[TCONV_REASON_SIZE])
+bool wgmma_suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE])
 {
     const tconv_problem *problem = &layer->problem;
-    const double use = tconv_wgmma_use(layer, made, tconv_hopper_multiprocessors(layer->target.device));
+    tconv_wgmma_plan made;
+    describe_chosen(layer, &made);
     /* Those that convert read rows with borders slowly. */
-    if (made->parameters.run_columns == 0 &&
+    if (made.parameters.run_columns == 0 &&
         (reads_apart(problem) || problem->src.h * (int64_t)problem->element_size % TCONV_HOPPER_BOX_ALIGNMENT != 0)) {
         snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of %d bytes",
                  TCONV_HOPPER_BOX_ALIGNMENT);
         return false;
     }
+    const double use = tconv_hopper_use(layer, made.cycles);
     if (use < LEAST_USE)
         snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * use,
                  100 * LEAST_USE);
+    *cycles = tconv_wgmma_whole_cycles(&made);
     return use >= LEAST_USE;
-}
-
-} // namespace
-
-double tconv_wgmma_cycles(const tconv_layer *layer)
-{
-    tconv_wgmma_plan made;
-    char reason[TCONV_REASON_SIZE];
-    const int multiprocessors = tconv_hopper_multiprocessors(layer->target.device);
-    if (why_not(layer) != NULL || !tconv_wgmma_has_tile(layer, multiprocessors))
-        return 0;
-    tconv_wgmma_choose(layer, multiprocessors, &made);
-    return is_worth_it(layer, &made, reason) ? tconv_wgmma_whole_cycles(&made) : 0;
-}
-
-namespace
-{
-
-bool wgmma_suits(const tconv_layer *layer, char reason[TCONV_REASON_SIZE])
-{
-    tconv_wgmma_plan made;
-    tconv_wgmma_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &made);
-    if (!is_worth_it(layer, &made, reason))
-        return false;
-    const double igemm = tconv_igemm_cycles(layer), whole = tconv_wgmma_whole_cycles(&made);
-    if (igemm > 0 && igemm < IGEMM_SHARE * whole) {
-        snprintf(reason, TCONV_REASON_SIZE, "cuda_igemm is estimated at %.0f %% of its time", 100 * igemm / whole);
-        return false;
-    }
-    return true;
 }
 
 tconv_status wgmma_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
     tconv_wgmma_plan made;
     int64_t size;
-    tconv_wgmma_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &made);
+    describe_chosen(layer, &made);
     const tconv_wgmma_parameters *of = &made.parameters;
     if (!tconv_checked_mul((int64_t)of->blocks * of->chunks, (int64_t)of->max_row_taps * of->slot_bytes, &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;
     sizes->scratch = 0;
-    sizes->choice = made.choice;
     return TCONV_SUCCESS;
 }
 
@@ -149,7 +124,7 @@ tconv_status wgmma_pack_weights(const tconv_layer *layer, const void *weights, v
                                 tconv_issue *issue)
 {
     tconv_wgmma_plan made;
-    tconv_wgmma_describe(layer, layer->choice, tconv_hopper_multiprocessors(layer->target.device), &made);
+    describe_chosen(layer, &made);
     const tconv_wgmma_packing packing = tconv_wgmma_packing_of(layer, &made);
     return tconv_cuda_on_device(layer->target.device, issue,
                                 [&] { return tconv_wgmma_pack(&packing, made.mode, weights, packed, stream, issue); });

@@ -299,8 +299,7 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
         const int first_column = stage_column(layer, tile), first_row = tile.row + layer.first_row;
         const Element *src = static_cast<const Element *>(layer.src) + tile.image * layer.src_image +
                              (int64_t)tile.group * layer.group_in * layer.src_channel;
-        int channels = layer.group_in;
-        for (int chunk = 0; chunk < layer.chunks; chunk++) {
+        for (int channels = layer.group_in; channels > 0; channels -= layer.chunk_channels) {
             barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
             const uint32_t to = shared.stages + stage.at * layer.stage_bytes;
             for (int pixel = warp * WARP + lane; pixel < layer.patch; pixel += CONVERTERS * WARP) {
@@ -335,7 +334,6 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
                 barrier_arrive(shared.stage_full + 8 * stage.at);
             stage.next(layer.stages);
             src += layer.chunk_channels * layer.src_channel;
-            channels -= layer.chunk_channels;
         }
     }
 }

@@ -36,12 +36,11 @@ constexpr double WHOLE_LATENCY = 2000, WHOLE_BOX_BYTES = 18, WHOLE_WEIGHT_BYTES 
                  WHOLE_CHUNK_CYCLES = 120, WHOLE_STRICT_CHUNK_CYCLES = 660;
 
 /* The end of a tile, by the warps that store what a warpgroup stages: cycles that it takes beside its chunks; of a row that is
- * stored by one of them, however long it is. And a launch. Fitted to 104 times in three kinds of arithmetic (off by 13 to 20 %). */
+ * stored by one of them, however long it is. Fitted to 104 times in three kinds of arithmetic (off by 13 to 20 %). */
 struct tile_end {
     double cycles, row;
 };
 constexpr tile_end WHOLE_END[] = {{5400, 41}, {5300, 29}};
-constexpr double LAUNCH_CYCLES = 6500;
 
 /* Where boxes are operands as they lie: bytes a cycle of swizzled boxes, measured; for handing over a chunk. */
 constexpr double SWIZZLED_L2_BYTES = 29, SWIZZLED_CHUNK_CYCLES = 150;
@@ -168,16 +167,5 @@ double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
     const double store = work.rows * end->row, wait = of->staged_turns == 2 ? 0 : store / 4;
     const double tile = fmax(of->chunks * (chunk + work.walk + handing) + end->cycles + wait, store);
     return tconv_wgmma_apart_times(made) *
-           (LAUNCH_CYCLES + tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks));
-}
-
-/* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
-double tconv_wgmma_use(const tconv_layer *layer, const tconv_wgmma_plan *made, int multiprocessors)
-{
-    const tconv_problem *problem = &layer->problem;
-    const double taps = (double)problem->h.kernel * (double)problem->w.kernel * (double)problem->h.out *
-                        (double)problem->w.out / ((double)layer->rows.stride * (double)layer->columns.stride);
-    const double rate = problem->element_size == 2 ? 2048 : 1024, times = made->mode == TCONV_WGMMA_STRICT ? 3 : 1;
-    return times * taps * (double)problem->batch * (double)problem->in_channels * (double)problem->group_out /
-           (rate * multiprocessors * made->cycles);
+           (TCONV_HOPPER_LAUNCH_CYCLES + tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks));
 }

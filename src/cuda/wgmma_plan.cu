@@ -382,8 +382,39 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     return true;
 }
 
-/* Takes the choice with the least estimated time, or the first that fits if any will do; false where none fits. */
-bool choose(const tconv_layer *layer, int multiprocessors, bool any, tconv_wgmma_plan *best)
+} // namespace
+
+tconv_wgmma_mode tconv_wgmma_mode_of(const tconv_layer *layer)
+{
+    if (layer->problem.dtype == TCONV_F16)
+        return TCONV_WGMMA_F16;
+    if (layer->problem.dtype == TCONV_BF16)
+        return TCONV_WGMMA_BF16;
+    return layer->target.math == TCONV_MATH_TF32 ? TCONV_WGMMA_TF32 : TCONV_WGMMA_STRICT;
+}
+
+const tconv_wgmma_shape *tconv_wgmma_shapes_of(tconv_wgmma_mode mode)
+{
+    const tconv_wgmma_shape *const shapes[] = {tconv_wgmma_tf32_shapes, tconv_wgmma_strict_shapes,
+                                               tconv_wgmma_f16_shapes, tconv_wgmma_bf16_shapes};
+    return shapes[mode];
+}
+
+int tconv_wgmma_piece_bytes(const tconv_problem *problem, uintptr_t address)
+{
+    const int64_t element = (int64_t)problem->element_size;
+    for (int bytes = TCONV_HOPPER_BOX_ALIGNMENT; bytes >= LEAST_PIECE; bytes /= 2)
+        if (problem->src.n * element % bytes == 0 && problem->src.c * element % bytes == 0 && address % bytes == 0)
+            return bytes;
+    return 0;
+}
+
+int64_t tconv_wgmma_converting(int64_t choice)
+{
+    return choice & ~TRANSPOSED_BIT;
+}
+
+bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgmma_plan *best)
 {
     const tconv_wgmma_mode mode = tconv_wgmma_mode_of(layer);
     const tconv_wgmma_shape *shapes = tconv_wgmma_shapes_of(mode);
@@ -421,53 +452,8 @@ bool choose(const tconv_layer *layer, int multiprocessors, bool any, tconv_wgmma
                         choice.tight = choice.unit_rows > 1;
                         if (choice.tight)
                             consider();
-                        if (any && found)
-                            return true;
                     }
     return found;
-}
-
-} // namespace
-
-tconv_wgmma_mode tconv_wgmma_mode_of(const tconv_layer *layer)
-{
-    if (layer->problem.dtype == TCONV_F16)
-        return TCONV_WGMMA_F16;
-    if (layer->problem.dtype == TCONV_BF16)
-        return TCONV_WGMMA_BF16;
-    return layer->target.math == TCONV_MATH_TF32 ? TCONV_WGMMA_TF32 : TCONV_WGMMA_STRICT;
-}
-
-const tconv_wgmma_shape *tconv_wgmma_shapes_of(tconv_wgmma_mode mode)
-{
-    const tconv_wgmma_shape *const shapes[] = {tconv_wgmma_tf32_shapes, tconv_wgmma_strict_shapes,
-                                               tconv_wgmma_f16_shapes, tconv_wgmma_bf16_shapes};
-    return shapes[mode];
-}
-
-bool tconv_wgmma_has_tile(const tconv_layer *layer, int multiprocessors)
-{
-    tconv_wgmma_plan made;
-    return choose(layer, multiprocessors, true, &made);
-}
-
-void tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgmma_plan *made)
-{
-    choose(layer, multiprocessors, false, made);
-}
-
-int tconv_wgmma_piece_bytes(const tconv_problem *problem, uintptr_t address)
-{
-    const int64_t element = (int64_t)problem->element_size;
-    for (int bytes = TCONV_HOPPER_BOX_ALIGNMENT; bytes >= LEAST_PIECE; bytes /= 2)
-        if (problem->src.n * element % bytes == 0 && problem->src.c * element % bytes == 0 && address % bytes == 0)
-            return bytes;
-    return 0;
-}
-
-int64_t tconv_wgmma_converting(int64_t choice)
-{
-    return choice & ~TRANSPOSED_BIT;
 }
 
 void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)

@@ -21,11 +21,8 @@ struct tconv_wgmma_plan {
 tconv_wgmma_mode tconv_wgmma_mode_of(const tconv_layer *layer);
 const tconv_wgmma_shape *tconv_wgmma_shapes_of(tconv_wgmma_mode mode);
 
-/* Whether there is a tile for the layer; false also where strict sums would be too long. */
-bool tconv_wgmma_has_tile(const tconv_layer *layer, int multiprocessors);
-
-/* Makes the plan with the least estimated time, for a layer that has a tile. */
-void tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgmma_plan *made);
+/* Makes the plan with the least estimated time; false where no tile fits, or where strict sums would be too long. */
+bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgmma_plan *best);
 
 /* Makes the plan of an earlier choice again. */
 void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made);
@@ -54,12 +51,6 @@ double tconv_wgmma_apart_times(const tconv_wgmma_plan *made);
 
 /* The cycles that the layer is estimated to take in this tile: closer than made->cycles, by which tiles are compared. */
 double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made);
-
-/* The same of the chosen tile; 0 where cuda_wgmma does not support the layer or does not suit it. */
-double tconv_wgmma_cycles(const tconv_layer *layer);
-
-/* Multiply-adds of the layer, borders included, over what all multiprocessors can do in the estimated time. */
-double tconv_wgmma_use(const tconv_layer *layer, const tconv_wgmma_plan *made, int multiprocessors);
 
 tconv_wgmma_packing tconv_wgmma_packing_of(const tconv_layer *layer, const tconv_wgmma_plan *made);
 

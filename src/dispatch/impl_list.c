@@ -1,4 +1,4 @@
-/* What a plan chooses from: the first of its backend that supports the layer and suits it. */
+/* What a plan chooses from (plan.c): the implementations of each backend, best first. */
 #include "impl_list.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* A plan's life: options and environment are resolved, the first implementation that supports the layer and suits it is
- * taken, its sizes are kept; execute checks its arguments, packs the weights unless that was done, and runs. */
+/* A plan's life: options and environment are resolved, the implementation that supports the layer and suits it best
+ * is taken, its sizes are kept; execute checks its arguments, packs the weights unless that was done, and runs. */
 #include "plan.h"
 
 #include <inttypes.h>
@@ -115,25 +115,57 @@ static tconv_status resolve_target(tconv_plan *plan, const tconv_options *option
                              issue);
 }
 
-/* Takes the first implementation of the plan's backend that supports the layer and suits it, or the one that was named. */
+static void pass_over(const tconv_plan *plan, const tconv_implementation *candidate, const char *reason)
+{
+    if (plan->verbose >= 2)
+        tconv_verbose_passed_over(plan, candidate->name, reason);
+}
+
+/* Tells of the one with more cycles. */
+static void pass_over_slower(const tconv_plan *plan, const tconv_implementation *slower, double cycles,
+                             const tconv_implementation *faster, double least)
+{
+    char reason[TCONV_REASON_SIZE];
+    snprintf(reason, sizeof reason, "%s is estimated at %.0f %% of its time", faster->name, 100 * least / cycles);
+    pass_over(plan, slower, reason);
+}
+
+/* Takes the one that was named; else the first implementation of the plan's backend that supports the layer and suits it or,
+ * where that estimates its time, the one with the shortest of those up to the next that estimates none. */
 static tconv_status choose(tconv_plan *plan, const tconv_options *options, tconv_issue *issue)
 {
     const tconv_implementation *named, *candidate;
     char reason[TCONV_REASON_SIZE] = "";
+    double least = 0;   /* estimated: of plan->implementation, if there is one yet */
+    int64_t choice = 0; /* of it */
     tconv_status status = named_implementation(options, &named, issue);
     if (status != TCONV_SUCCESS)
         return status;
     for (size_t i = 0; (candidate = tconv_implementation_at(i)) != NULL; i++) {
+        double cycles = 0;
         if (candidate->backend != plan->layer.target.backend || (named != NULL && candidate != named))
             continue;
-        if (candidate->supports(&plan->layer, reason) &&
-            (named != NULL || candidate->suits == NULL || candidate->suits(&plan->layer, reason))) {
-            plan->implementation = candidate;
-            return TCONV_SUCCESS;
+        plan->layer.choice = 0;
+        if (!candidate->supports(&plan->layer, reason) ||
+            (named == NULL && candidate->suits != NULL && !candidate->suits(&plan->layer, &cycles, reason))) {
+            pass_over(plan, candidate, reason);
+            continue;
         }
-        if (plan->verbose >= 2)
-            tconv_verbose_passed_over(plan, candidate->name, reason);
+        if (plan->implementation == NULL || (cycles > 0 && cycles < least)) {
+            if (plan->implementation != NULL)
+                pass_over_slower(plan, plan->implementation, least, candidate, cycles);
+            plan->implementation = candidate;
+            choice = plan->layer.choice;
+            least = cycles;
+        } else if (cycles > 0) {
+            pass_over_slower(plan, candidate, cycles, plan->implementation, least);
+        }
+        if (cycles == 0)
+            break;
     }
+    plan->layer.choice = choice;
+    if (plan->implementation != NULL)
+        return TCONV_SUCCESS;
     return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation", "implementation = %.40s: %s",
                       named != NULL ? named->name : tconv_backend_name(plan->layer.target.backend), reason);
 }
@@ -143,7 +175,6 @@ static tconv_status measure(tconv_plan *plan, tconv_issue *issue)
 {
     plan->sizes = (tconv_memory_sizes){0};
     tconv_status status = plan->implementation->memory(&plan->layer, &plan->sizes, issue);
-    plan->layer.choice = plan->sizes.choice;
     size_t most = (size_t)PTRDIFF_MAX / 2 - 2 * CUDA_ALIGNMENT;
     if (status != TCONV_SUCCESS)
         return status;
