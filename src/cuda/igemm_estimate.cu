@@ -20,11 +20,10 @@ constexpr double LATENCY = 560, GATHER_BYTES = 2.5, CONVERT_BYTES = 12, TURN_BYT
                  ROW_CYCLES = 2.4, FILL_CYCLES = 4000;
 /* Of turning src: each multiprocessor's bytes, and what it takes in any case. */
 constexpr double TURN_CYCLES = 1000, TURN_SRC_BYTES = 6;
-/* Where sums are handed over: at the end of a tile, until they are, and for each block; what is stored a cycle, in bytes
- * of NHWC, in outputs of NCHW. */
-constexpr double HAND_OVER_CYCLES = 2100, BLOCK_CYCLES = 100, STORE_BYTES = 29, STORE_OUTPUTS = 7;
+/* Where sums are handed over: at the end of a tile, until they are, and for each block; what is stored a cycle. */
+constexpr double HAND_OVER_CYCLES = 2100, BLOCK_CYCLES = 100, STORE_BYTES = 29;
 /* Of NCHW where a column phase is stored by itself: each sector in parts. */
-constexpr double SPLIT_BYTES = 4.5;
+constexpr double SPLIT_BYTES = 6;
 
 /* Of the second-level cache to each multiprocessor when all load; of shared memory; of the memory's writes to each
  * multiprocessor; the share of its products that a tile's time is longer by, so that of two tiles that wait equally long for
@@ -60,12 +59,6 @@ double turn_cycles(const tconv_layer *layer, int multiprocessors)
 bool has_split_sectors(const tconv_igemm_parameters *of)
 {
     return !of->dst_channels_last && of->column_stride > 1 && !of->paired;
-}
-
-/* Bytes a cycle that a multiprocessor stores. */
-double store_rate(const tconv_igemm_parameters *of, double element)
-{
-    return of->dst_channels_last ? STORE_BYTES : has_split_sectors(of) ? SPLIT_BYTES : STORE_OUTPUTS * element;
 }
 
 /* What takes the longest, and somewhat more for each that takes nearly as long. */
@@ -122,18 +115,16 @@ double tconv_igemm_estimate(const tconv_layer *layer, const tconv_igemm_plan *pl
     const double element = (double)layer->problem.element_size;
     const int64_t pixels = of->across > 0 ? of->covered : tconv_min(of->covered, of->patch);
     const double sums = (double)pixels * of->tile_blocks * TCONV_IGEMM_M * element;
-    const double rate = store_rate(of, element);
     double end = TILE_CYCLES, last = 0, stored = sums;
     if (!of->dst_channels_last)
         end += fmax(sums / element / WARP * ROW_CYCLES, has_split_sectors(of) ? sums / SPLIT_BYTES : 0);
     if (of->hands_over) {
-        const double handed =
-            (double)groups * of->halves * tconv_igemm_half_bytes(plan->shape.N, (int)element, of->dst_channels_last);
-        end = HAND_OVER_CYCLES + of->tile_blocks * BLOCK_CYCLES + fmax(0, sums - handed) / rate;
-        last = sums / rate;
+        const double handed = (double)groups * of->halves * tconv_igemm_half_bytes(plan->shape.N, (int)element);
+        end = HAND_OVER_CYCLES + of->tile_blocks * BLOCK_CYCLES + fmax(0, sums - handed) / STORE_BYTES;
+        last = sums / STORE_BYTES;
         stored = sums * of->group_out / ((double)of->channel_blocks * TCONV_IGEMM_M);
     }
-    const double roles = of->chunks * taps * slot + end, writes = stored / fmin(rates.write_bytes, rate);
+    const double roles = of->chunks * taps * slot + end, writes = stored / rates.write_bytes;
     const double tile = (of->hands_over ? together(roles, writes, 0, 0) : fmax(roles, writes)) +
                         of->chunks * taps * multiply * rates.product_share;
     return tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + last + LATENCY +

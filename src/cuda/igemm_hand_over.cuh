@@ -10,9 +10,7 @@ namespace tconv_igemm
 /* A half of a unit that is handed over: a pixel's 64 channels are vectors of 16 bytes, swizzled by the pixel, so that
  * neither side meets itself in a bank. Eight pixels whose sums a warp has at once differ in the bits of the mask. */
 template <class Element> constexpr int HALF_PIXEL = TCONV_IGEMM_M *(int)sizeof(Element);
-template <class Element, int N, bool channels_last>
-constexpr int HALF_BYTES = tconv_igemm_half_bytes(N, sizeof(Element), channels_last);
-template <class Element, int N> constexpr int STRIP_BYTES = TCONV_IGEMM_STAGED *STAGED_ROW<Element, N>;
+template <class Element, int N> constexpr int HALF_BYTES = tconv_igemm_half_bytes(N, sizeof(Element));
 template <class Element> constexpr int SWIZZLE_MASK = sizeof(Element) == 4 ? 6 : 7;
 
 template <int N, int first>
@@ -48,50 +46,24 @@ struct half_buffers {
     static __device__ __forceinline__ half_buffers of(const tconv_igemm_parameters &layer, const shared_layout &shared,
                                                       int group)
     {
-        constexpr uint32_t pixels = HALF_BYTES<typename Mode::Element, N, true>,
-                           strips = HALF_BYTES<typename Mode::Element, N, false>;
-        const uint32_t bytes = layer.dst_channels_last ? pixels : strips;
+        constexpr uint32_t bytes = HALF_BYTES<typename Mode::Element, N>;
         const uint32_t barriers = group * 8 * TCONV_IGEMM_HALVES;
         return {shared.staged_full + barriers, shared.staged_empty + barriers,
                 shared_address(shared.staged) + group * layer.halves * bytes, bytes};
     }
 };
 
-/* A warp's share of the next half, which put() writes to where it is told. */
-template <class Put>
+template <class Mode, int N, int first>
 __device__ __forceinline__ void hand_over_half(const tconv_igemm_parameters &layer, const half_buffers &buffers,
-                                               ring &half, int lane, Put put)
+                                               const float (&sums)[N / 2], const float (&bias)[2], ring &half, int warp,
+                                               int lane)
 {
     barrier_wait(buffers.empty + 8 * half.at, half.parity);
-    put(half.at * buffers.bytes);
+    put_half<N, first>(sums, bias, buffers.first + half.at * buffers.bytes, warp, lane, typename Mode::Element{});
     __syncwarp();
     if (lane == 0)
         barrier_arrive(buffers.full + 8 * half.at);
     half.next(layer.halves);
-}
-
-/* Half of a unit's sums, from number `first` on; strips: where the warp's begin in buffers of NCHW. */
-template <class Mode, int N, int first>
-__device__ __forceinline__ void hand_over_sums(const tconv_igemm_parameters &layer, const half_buffers &buffers,
-                                               const float (&sums)[N / 2], const strip_bias &bias, char *strips,
-                                               ring &half, int warp, int lane)
-{
-    using Element = typename Mode::Element;
-    hand_over_half(layer, buffers, half, lane, [&](uint32_t at) {
-        if (layer.dst_channels_last)
-            put_half<N, first>(sums, bias.of_row, buffers.first + at, warp, lane, Element{});
-        else
-            stage_rows<N, first>(sums, bias.of_row, strips + at, lane, Element{});
-    });
-}
-template <class Mode, int N, int first>
-__device__ __forceinline__ void hand_over_pairs(const tconv_igemm_parameters &layer, const half_buffers &buffers,
-                                                const float (&even)[N / 2], const float (&odd)[N / 2],
-                                                const strip_bias &bias, char *strips, ring &half, int lane)
-{
-    hand_over_half(layer, buffers, half, lane, [&](uint32_t at) {
-        stage_pairs<N, first>(even, odd, bias.of_row, strips + at, lane, typename Mode::Element{});
-    });
 }
 
 /* All of a warp's sums of a tile, to those that store them. */
@@ -100,26 +72,16 @@ __device__ __forceinline__ void hand_over(const tconv_igemm_parameters &layer, c
                                           const float (&sums)[Mode::UNITS][N / 2], const tile_record &tile, ring &half,
                                           int warp, int lane)
 {
-    const int group = warp / GROUP_WARPS, strip = warp % GROUP_WARPS;
+    const int group = warp / GROUP_WARPS, row = warp % GROUP_WARPS * TCONV_IGEMM_STAGED + lane / 4;
     const half_buffers buffers = half_buffers::of<Mode, N>(layer, shared, group);
-    char *strips =
-        shared.staged + group * layer.halves * buffers.bytes + strip * STRIP_BYTES<typename Mode::Element, N>;
-    if constexpr (Mode::UNITS == 2)
-        if (layer.paired) {
-            const strip_bias bias(tile, layer.unit_block[group][0], strip, lane);
-            hand_over_pairs<Mode, N, 0>(layer, buffers, sums[0], sums[1], bias, strips, half, lane);
-            hand_over_pairs<Mode, N, N / 8>(layer, buffers, sums[0], sums[1], bias, strips, half, lane);
-            hand_over_pairs<Mode, N, N / 4>(layer, buffers, sums[0], sums[1], bias, strips, half, lane);
-            hand_over_pairs<Mode, N, 3 * N / 8>(layer, buffers, sums[0], sums[1], bias, strips, half, lane);
-            return;
-        }
 #pragma unroll
     for (int unit = 0; unit < Mode::UNITS; unit++) {
         if (layer.unit_pixel[group][unit] >= layer.patch)
             continue; /* none is there */
-        const strip_bias bias(tile, layer.unit_block[group][unit], strip, lane);
-        hand_over_sums<Mode, N, 0>(layer, buffers, sums[unit], bias, strips, half, strip, lane);
-        hand_over_sums<Mode, N, N / 4>(layer, buffers, sums[unit], bias, strips, half, strip, lane);
+        const float *of_block = tile.bias[layer.unit_block[group][unit]];
+        const float bias[2] = {of_block[row], of_block[row + 8]};
+        hand_over_half<Mode, N, 0>(layer, buffers, sums[unit], bias, half, warp % GROUP_WARPS, lane);
+        hand_over_half<Mode, N, N / 4>(layer, buffers, sums[unit], bias, half, warp % GROUP_WARPS, lane);
     }
 }
 
@@ -156,57 +118,33 @@ __device__ __forceinline__ void store_half_pixels(char *dst, int channels, const
     }
 }
 
-/* A storing warp's share of a half, of pixels or of strips, or of a quarter of a pair. */
-template <class Mode, int N>
-__device__ __forceinline__ void store_handed(const tconv_igemm_parameters &layer, const shared_layout &shared,
-                                             const tile_record &tile, int block, const int64_t *outputs,
-                                             const half_buffers &buffers, int group, int half, int warp, int lane)
-{
-    using Element = typename Mode::Element;
-    if (layer.dst_channels_last) {
-        char *dst = static_cast<char *>(layer.dst) + tile.offset[block];
-        const int channels = min(TCONV_IGEMM_M, tile.channels[block]);
-        const uint32_t buffer = buffers.first + half * buffers.bytes;
-        if (layer.store_vectors)
-            store_half_pixels<Element, N, uint4>(dst, channels, outputs, buffer, warp, lane);
-        else
-            store_half_pixels<Element, N, Element>(dst, channels, outputs, buffer, warp, lane);
-        return;
-    }
-    const char *strips = shared.staged + (group * layer.halves + half) * buffers.bytes;
-#pragma unroll 1
-    for (int strip = warp; strip < GROUP_WARPS; strip += GROUP_STORERS) {
-        const strip_place place = strip_place::of<Element>(layer, tile, block, strip);
-        const char *staged = strips + strip * STRIP_BYTES<Element, N>;
-        if (layer.paired)
-            store_pair_strip<Element, N>(layer, place, outputs, staged, lane);
-        else
-            store_strip<Element, N>(layer, place, outputs, staged, lane);
-    }
-}
-
 /* The role that stores what is handed over: GROUP_STORERS warps for each warpgroup. */
 template <class Mode, int N>
 __device__ __forceinline__ void store_halves(const tconv_igemm_parameters &layer, const shared_layout &shared,
                                              int storer, int lane)
 {
+    using Element = typename Mode::Element;
     const int group = storer / GROUP_STORERS, warp = storer % GROUP_STORERS;
     const half_buffers buffers = half_buffers::of<Mode, N>(layer, shared, group);
-    const int units = layer.paired ? 1 : Mode::UNITS, parts = layer.paired ? 4 : 2;
     ring table = {0, 0}, half = {0, 0};
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_record &tile = shared.records[table.at];
         barrier_wait(shared.outputs_full + 8 * table.at, table.parity);
 #pragma unroll 1
-        for (int unit = 0; unit < units; unit++) {
-            if (layer.unit_pixel[group][unit] >= layer.patch && !layer.paired)
+        for (int unit = 0; unit < Mode::UNITS; unit++) {
+            if (layer.unit_pixel[group][unit] >= layer.patch)
                 continue;
+            const int block = layer.unit_block[group][unit], channels = min(TCONV_IGEMM_M, tile.channels[block]);
+            char *dst = static_cast<char *>(layer.dst) + tile.offset[block];
             const int64_t *outputs = shared.outputs + table.at * layer.covered + layer.unit_output[group][unit];
 #pragma unroll 1
-            for (int i = 0; i < parts; i++, outputs += N / parts) {
+            for (int i = 0; i < 2; i++, outputs += N / 2) {
+                const uint32_t buffer = buffers.first + half.at * buffers.bytes;
                 barrier_wait(buffers.full + 8 * half.at, half.parity);
-                store_handed<Mode, N>(layer, shared, tile, layer.unit_block[group][unit], outputs, buffers, group,
-                                      half.at, warp, lane);
+                if (layer.store_vectors)
+                    store_half_pixels<Element, N, uint4>(dst, channels, outputs, buffer, warp, lane);
+                else
+                    store_half_pixels<Element, N, Element>(dst, channels, outputs, buffer, warp, lane);
                 __syncwarp();
                 if (lane == 0)
                     barrier_arrive(buffers.empty + 8 * half.at);

@@ -49,12 +49,11 @@ constexpr int tconv_igemm_staged_bytes(int N, int element_size)
                : TCONV_IGEMM_STAGED * tconv_igemm_staged_row(N, element_size);
 }
 
-/* What a warpgroup hands over at once to the warps that store: half of a unit's pixels. Of NHWC a pixel after another, each
- * with the block's rows of M; of NCHW what each warp would stage, strip after strip. */
-constexpr int tconv_igemm_half_bytes(int N, int element_size, bool channels_last)
+/* What a warpgroup hands over at once to the warps that store: half of a unit's pixels, one after another, each with the
+ * block's rows of M. */
+constexpr int tconv_igemm_half_bytes(int N, int element_size)
 {
-    return channels_last ? N / 2 * TCONV_IGEMM_M * element_size
-                         : TCONV_IGEMM_M * tconv_igemm_staged_row(N, element_size);
+    return N / 2 * TCONV_IGEMM_M * element_size;
 }
 
 struct tconv_igemm_phase {

@@ -294,8 +294,7 @@ bool describe_buffers(const tconv_layer *layer, int halves, int slot_taps, tconv
      * read it. */
     const size_t own = (size_t)4 * TCONV_IGEMM_GROUPS * tconv_igemm_staged_bytes(plan->shape.N, element) +
                        (size_t)tconv_min(to->patch, TCONV_IGEMM_PLACES) * sizeof(uint32_t),
-                 handed = (size_t)TCONV_IGEMM_GROUPS * halves *
-                          tconv_igemm_half_bytes(plan->shape.N, element, to->dst_channels_last);
+                 handed = (size_t)TCONV_IGEMM_GROUPS * halves * tconv_igemm_half_bytes(plan->shape.N, element);
     to->tables = halves > 0 ? 3 : 2; /* the one that is stored is another than the one that is multiplied */
     const size_t fixed = (size_t)to->plane_boxes * to->plane_box_bytes +
                          (size_t)to->tables * to->covered * sizeof(int64_t) + tconv_max(own, handed);
@@ -431,11 +430,7 @@ bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *ch
     if (!describe_tile(layer, choice, multiprocessors, plan) ||
         (!plan->shape.long_sums && most_slots(layer, &plan->parameters) > TCONV_IGEMM_MAX_SLOTS))
         return false;
-    /* Of NCHW few warps store slowly: while something else is multiplied they may, at the end of a block's only tile all do
-     * better; and so where they store whole columns at once. */
-    plan->parameters.hands_over =
-        tconv_igemm_is_fed(plan) &&
-        (plan->parameters.dst_channels_last || (plan->parameters.tiles > multiprocessors && !plan->parameters.merged));
+    plan->parameters.hands_over = tconv_igemm_is_fed(plan) && plan->parameters.dst_channels_last;
     /* With more sums on their way to those that store, there are fewer buffers of factors. */
     int halves = plan->parameters.hands_over ? TCONV_IGEMM_HALVES : 0;
     tconv_igemm_plan with = *plan;

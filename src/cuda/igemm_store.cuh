@@ -387,37 +387,37 @@ __device__ __forceinline__ void store_together(char *dst, int64_t channel_bytes,
     }
 }
 
-/* Where a strip of a block goes: the rows of M that a warp stages. */
-struct strip_place {
-    char *dst;    /* of the first row's channel */
-    int channels; /* that exist; may be 0 or less */
-    template <class Element>
-    static __device__ __forceinline__ strip_place of(const tconv_igemm_parameters &layer, const tile_record &tile,
-                                                     int block, int strip)
+/* Where a warp's 16 rows of M of a block go. */
+template <class Element> struct unit_place {
+    char *dst;     /* of the first row's channel */
+    int channels;  /* that exist; may be 0 or less */
+    float bias[2]; /* of rows lane / 4 and lane / 4 + 8 */
+    __device__ __forceinline__ unit_place(const tconv_igemm_parameters &layer, const tile_record &tile, int block,
+                                          int warp, int lane)
     {
-        const int row = strip * TCONV_IGEMM_STAGED;
-        return {static_cast<char *>(layer.dst) + tile.offset[block] +
-                    row / layer.together * layer.to.c * (int64_t)sizeof(Element),
-                min(TCONV_IGEMM_STAGED, tile.channels[block] - row)};
+        const int row = warp * TCONV_IGEMM_STAGED;
+        channels = min(TCONV_IGEMM_STAGED, tile.channels[block] - row);
+        dst = static_cast<char *>(layer.dst) + tile.offset[block] +
+              row / layer.together * layer.to.c * (int64_t)sizeof(Element);
+        bias[0] = tile.bias[block][row + lane / 4];
+        bias[1] = tile.bias[block][row + lane / 4 + 8];
     }
 };
 
-/* The bias of rows lane / 4 and lane / 4 + 8 of a strip. */
-struct strip_bias {
-    float of_row[2];
-    __device__ __forceinline__ strip_bias(const tile_record &tile, int block, int strip, int lane)
-    {
-        const float *first = tile.bias[block] + strip * TCONV_IGEMM_STAGED + lane / 4;
-        of_row[0] = first[0];
-        of_row[1] = first[8];
-    }
-};
-
-/* Half of a unit's pixels of a strip, as staged, to dst. */
-template <class Element, int N>
-__device__ __forceinline__ void store_strip(const tconv_igemm_parameters &layer, const strip_place &place,
-                                            const int64_t *outputs, const char *staged, int lane)
+/* Half of a warp's sums of a unit, from number `first` on, to staging memory and from there to dst. */
+template <class Mode, int N, int first>
+__device__ __forceinline__ void store_half(const tconv_igemm_parameters &layer, const float (&sums)[N / 2],
+                                           const unit_place<typename Mode::Element> &place, const int64_t *outputs,
+                                           char *staged, int lane)
 {
+    using Element = typename Mode::Element;
+    __syncwarp();
+    if (layer.dst_channels_last)
+        stage_pixels<N, first>(sums, place.bias, staged, lane, Element{});
+    else
+        stage_rows<N, first>(sums, place.bias, staged, lane, Element{});
+    __syncwarp();
+    outputs += first * 2;
     const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
     if (sizeof(Element) == 4 && layer.together == 2)
         store_together<Element, N, 2>(place.dst, channel_bytes, outputs, staged, place.channels, layer.store_vectors,
@@ -428,26 +428,8 @@ __device__ __forceinline__ void store_strip(const tconv_igemm_parameters &layer,
     else if (sizeof(Element) == 2 && layer.together == 8)
         store_together<Element, N, 8>(place.dst, channel_bytes, outputs, staged, place.channels, layer.store_vectors,
                                       lane);
-    else
+    else if (!layer.dst_channels_last)
         store_rows<Element, N, N / 2, Element>(place.dst, channel_bytes, outputs, staged, place.channels, lane);
-}
-
-/* Half of a warp's sums of a unit, from number `first` on, to staging memory and from there to dst. */
-template <class Mode, int N, int first>
-__device__ __forceinline__ void store_half(const tconv_igemm_parameters &layer, const float (&sums)[N / 2],
-                                           const strip_place &place, const strip_bias &bias, const int64_t *outputs,
-                                           char *staged, int lane)
-{
-    using Element = typename Mode::Element;
-    __syncwarp();
-    if (layer.dst_channels_last)
-        stage_pixels<N, first>(sums, bias.of_row, staged, lane, Element{});
-    else
-        stage_rows<N, first>(sums, bias.of_row, staged, lane, Element{});
-    __syncwarp();
-    outputs += first * 2;
-    if (!layer.dst_channels_last)
-        store_strip<Element, N>(layer, place, outputs, staged, lane);
     else if (layer.store_vectors)
         store_pixels<Element, N, uint4>(place.dst, outputs, staged, place.channels, lane);
     else
@@ -461,30 +443,23 @@ template <> struct two_columns<float> {
     using type = uint2;
 };
 
-/* A quarter of both units of a pair, of a strip, as staged, to dst. */
-template <class Element, int N>
-__device__ __forceinline__ void store_pair_strip(const tconv_igemm_parameters &layer, const strip_place &place,
-                                                 const int64_t *outputs, const char *staged, int lane)
+/* A quarter of the sums of both units of a pair. */
+template <class Mode, int N, int first>
+__device__ __forceinline__ void store_pairs(const tconv_igemm_parameters &layer, const float (&even)[N / 2],
+                                            const float (&odd)[N / 2], const unit_place<typename Mode::Element> &place,
+                                            const int64_t *outputs, char *staged, int lane)
 {
+    using Element = typename Mode::Element;
     const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
+    __syncwarp();
+    stage_pairs<N, first>(even, odd, place.bias, staged, lane, Element{});
+    __syncwarp();
+    outputs += first * 2;
     if (layer.store_vectors)
         store_rows<Element, N, N / 4, typename two_columns<Element>::type>(place.dst, channel_bytes, outputs, staged,
                                                                            place.channels, lane);
     else
         store_columns<Element, N, N / 4>(place.dst, channel_bytes, outputs, staged, place.channels, lane);
-}
-
-/* A quarter of the sums of both units of a pair. */
-template <class Mode, int N, int first>
-__device__ __forceinline__ void store_pairs(const tconv_igemm_parameters &layer, const float (&even)[N / 2],
-                                            const float (&odd)[N / 2], const strip_place &place, const strip_bias &bias,
-                                            const int64_t *outputs, char *staged, int lane)
-{
-    using Element = typename Mode::Element;
-    __syncwarp();
-    stage_pairs<N, first>(even, odd, bias.of_row, staged, lane, Element{});
-    __syncwarp();
-    store_pair_strip<Element, N>(layer, place, outputs + first * 2, staged, lane);
 }
 
 /* All of a warp's sums of a tile. */
@@ -493,30 +468,26 @@ __device__ __forceinline__ void store_sums(const tconv_igemm_parameters &layer, 
                                            const tile_record &tile, const int64_t *outputs, char *staged, int warp,
                                            int lane)
 {
-    using Element = typename Mode::Element;
-    const int group = warp / GROUP_WARPS, strip = warp % GROUP_WARPS;
+    using Place = unit_place<typename Mode::Element>;
+    const int group = warp / GROUP_WARPS;
     if constexpr (Mode::UNITS == 2)
         if (layer.paired) {
-            const int block = layer.unit_block[group][0];
-            const strip_place place = strip_place::of<Element>(layer, tile, block, strip);
-            const strip_bias bias(tile, block, strip, lane);
+            const Place place(layer, tile, layer.unit_block[group][0], warp % GROUP_WARPS, lane);
             outputs += layer.unit_output[group][0];
-            store_pairs<Mode, N, 0>(layer, sums[0], sums[1], place, bias, outputs, staged, lane);
-            store_pairs<Mode, N, N / 8>(layer, sums[0], sums[1], place, bias, outputs, staged, lane);
-            store_pairs<Mode, N, N / 4>(layer, sums[0], sums[1], place, bias, outputs, staged, lane);
-            store_pairs<Mode, N, 3 * N / 8>(layer, sums[0], sums[1], place, bias, outputs, staged, lane);
+            store_pairs<Mode, N, 0>(layer, sums[0], sums[1], place, outputs, staged, lane);
+            store_pairs<Mode, N, N / 8>(layer, sums[0], sums[1], place, outputs, staged, lane);
+            store_pairs<Mode, N, N / 4>(layer, sums[0], sums[1], place, outputs, staged, lane);
+            store_pairs<Mode, N, 3 * N / 8>(layer, sums[0], sums[1], place, outputs, staged, lane);
             return;
         }
 #pragma unroll
     for (int unit = 0; unit < Mode::UNITS; unit++) {
         if (layer.unit_pixel[group][unit] >= layer.patch)
             continue; /* none is there */
-        const int block = layer.unit_block[group][unit];
-        const strip_place place = strip_place::of<Element>(layer, tile, block, strip);
-        const strip_bias bias(tile, block, strip, lane);
+        const Place place(layer, tile, layer.unit_block[group][unit], warp % GROUP_WARPS, lane);
         const int64_t *of_unit = outputs + layer.unit_output[group][unit];
-        store_half<Mode, N, 0>(layer, sums[unit], place, bias, of_unit, staged, lane);
-        store_half<Mode, N, N / 4>(layer, sums[unit], place, bias, of_unit, staged, lane);
+        store_half<Mode, N, 0>(layer, sums[unit], place, of_unit, staged, lane);
+        store_half<Mode, N, N / 4>(layer, sums[unit], place, of_unit, staged, lane);
     }
 }
 
