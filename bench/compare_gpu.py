@@ -74,7 +74,7 @@ def prepare(entrant, case, layout, precision):
     """The contender ready, or why it cannot, as text."""
     try:
         return entrant.prepare(case, layout, precision)
-    except RuntimeError as error:
+    except (RuntimeError, tconv_ctypes.Error) as error:
         return str(error).splitlines()[0]
 
 
@@ -205,7 +205,7 @@ def measure(options):
         row = row if options.device == "cuda" else c.cut_batch(row, 1e8)
         try:
             run["results"].append(compare_layer(row, entrants, machine, rates, options))
-        except RuntimeError as error:  # no memory, or an error of the device, after which nothing runs any more
+        except (RuntimeError, tconv_ctypes.Error) as error:  # no memory, or an error of the device, after which nothing runs any more
             run["left_out"].append(f"{row['name']} ({str(error).splitlines()[0]})")
             print(run["left_out"][-1], flush=True)
         save(run, options)

@@ -21,6 +21,7 @@ WEIGHT_IOHW, WEIGHT_IHWO, WEIGHT_HWOI = range(3)
 MATH_DEFAULT, MATH_STRICT, MATH_TF32 = range(3)
 BACKEND_AUTO, BACKEND_CPU, BACKEND_CUDA = range(3)
 LOCATION_AUTO, LOCATION_HOST, LOCATION_CUDA = range(3)
+CPU_ISA_DEFAULT, CPU_ISA_GENERIC, CPU_ISA_AVX2, CPU_ISA_AVX512, CPU_ISA_NEON = range(5)
 TEXT_PLAIN, TEXT_JSON = range(2)
 
 # Of tconv_status; _errors.py has the others as exceptions.
@@ -94,6 +95,7 @@ _STATUS_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "tconv_plan_create": (_ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS),
     "tconv_plan_workspace_size": (_ADDRESS, _ADDRESS),
     "tconv_plan_describe": (_ADDRESS, _ADDRESS, c.c_size_t, _ADDRESS),
+    "tconv_plan_pack_weights": (_ADDRESS,) * 5,
     "tconv_plan_execute": (_ADDRESS,) * 6 + (c.c_size_t, _ADDRESS),
     "tconv_conv_transpose2d": (_ADDRESS,) * 7,
     "tconv_system_info": (c.c_int, _ADDRESS, c.c_size_t, _ADDRESS),

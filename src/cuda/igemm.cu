@@ -230,28 +230,9 @@ bool can_store_vectors(const tconv_layer *layer, const tconv_igemm_parameters *o
 tconv_status fill_bias_only(const tconv_layer *layer, const tconv_igemm_parameters *of,
                             const tconv_arguments *arguments, tconv_issue *issue)
 {
-    const tconv_problem *problem = &layer->problem;
     const tconv_phase *phases = (const tconv_phase *)((const char *)arguments->packed + weight_bytes(of));
-    tconv_cuda_phases_parameters fill;
-    memset(&fill, 0, sizeof fill);
-    fill.bias = arguments->bias;
-    fill.dst = arguments->dst;
-    fill.rows.phases = phases;
-    fill.rows.count = layer->rows.count;
-    fill.rows.stride = layer->rows.stride;
-    fill.rows.out = problem->h.out;
-    fill.columns.phases = phases + layer->rows.count;
-    fill.columns.count = layer->columns.count;
-    fill.columns.stride = layer->columns.stride;
-    fill.columns.out = problem->w.out;
-    fill.dst_strides = problem->dst;
-    fill.layout = problem->layout;
-    fill.batch = problem->batch;
-    fill.groups = problem->groups;
-    fill.group_out = problem->group_out;
-    return tconv_cuda_on_device(layer->target.device, issue, [&] {
-        return tconv_cuda_fill_bias_only(&fill, problem->dtype, arguments->stream, issue);
-    });
+    return tconv_cuda_on_device(layer->target.device, issue,
+                                [&] { return tconv_cuda_fill_bias_only(layer, phases, arguments, issue); });
 }
 
 tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)

@@ -202,16 +202,13 @@ tconv_status phases_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, 
 tconv_status phases_pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
     const tconv_cuda_phases_kernel kernel = choose_kernel(&layer->problem);
-    tconv_cuda_guard guard;
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = tconv_cuda_pack_phases(layer, (tconv_phase *)packed, stream, issue);
-    if (status == TCONV_SUCCESS)
-        status = tconv_cuda_pack_weights(&layer->problem, round_up(layer->problem.group_out, kernel.channels), weights,
-                                         (char *)packed + weights_at(layer), stream, issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] {
+        const tconv_status status = tconv_cuda_pack_phases(layer, (tconv_phase *)packed, stream, issue);
+        if (status != TCONV_SUCCESS)
+            return status;
+        return tconv_cuda_pack_weights(&layer->problem, round_up(layer->problem.group_out, kernel.channels), weights,
+                                       (char *)packed + weights_at(layer), stream, issue);
+    });
 }
 
 tconv_status phases_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
@@ -219,18 +216,16 @@ tconv_status phases_execute(const tconv_layer *layer, const tconv_arguments *arg
     const tconv_cuda_phases_kernel kernel = choose_kernel(&layer->problem);
     tconv_cuda_phases_parameters parameters = parameters_of(layer, arguments, &kernel);
     void *kernel_arguments[] = {&parameters};
-    tconv_cuda_guard guard;
-    tconv_status status = tconv_cuda_enter(&guard, layer->target.device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    if (layer->rows.bias_only > 0 || layer->columns.bias_only > 0)
-        status = tconv_cuda_fill_bias_only(&parameters, layer->problem.dtype, arguments->stream, issue);
-    if (status == TCONV_SUCCESS && parameters.tiles > 0)
-        status = tconv_cuda_launch_shared((const void *)(is_narrow(layer, &parameters) ? kernel.narrow : kernel.wide),
-                                          parameters.tiles, kernel.threads, kernel.shared_bytes, kernel_arguments,
-                                          arguments->stream, issue);
-    tconv_cuda_leave(&guard);
-    return status;
+    return tconv_cuda_on_device(layer->target.device, issue, [&] {
+        tconv_status status = TCONV_SUCCESS;
+        if (layer->rows.bias_only > 0 || layer->columns.bias_only > 0)
+            status = tconv_cuda_fill_bias_only(layer, parameters.rows.phases, arguments, issue);
+        if (status != TCONV_SUCCESS || parameters.tiles == 0)
+            return status;
+        return tconv_cuda_launch_shared((const void *)(is_narrow(layer, &parameters) ? kernel.narrow : kernel.wide),
+                                        parameters.tiles, kernel.threads, kernel.shared_bytes, kernel_arguments,
+                                        arguments->stream, issue);
+    });
 }
 
 } // namespace

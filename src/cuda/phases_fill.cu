@@ -17,6 +17,19 @@ namespace
 constexpr int THREADS = 256;
 constexpr int ROWS = 64; /* of a tile: enough that what a tile costs to find is small beside its outputs */
 
+struct axis {
+    const tconv_phase *phases; /* on the device, sorted by residue */
+    int64_t count, stride, out;
+};
+
+struct outputs {
+    axis rows, columns;
+    const void *bias; /* or NULL */
+    void *dst;
+    tconv_strides strides;
+    bool nhwc;
+};
+
 /* How the outputs are cut into tiles, elements along a row neighbours: columns in NCHW; in NHWC columns and channels, or
  * vectors of these. */
 struct cut {
@@ -24,8 +37,8 @@ struct cut {
     int lanes_log2; /* threads along a row */
 };
 
-/* Whether the outputs of a residue have a phase; the table is sorted by residue. */
-__device__ bool has_phase(const tconv_cuda_axis &axis, int64_t output)
+/* Whether the outputs of a residue have a phase. */
+__device__ bool has_phase(const axis &axis, int64_t output)
 {
     const int64_t residue = (int64_t)((uint64_t)output % (uint64_t)axis.stride);
     int64_t low = 0, high = axis.count;
@@ -40,7 +53,7 @@ __device__ bool has_phase(const tconv_cuda_axis &axis, int64_t output)
 }
 
 template <class Element, int count>
-__device__ __forceinline__ void fill_tile(const tconv_cuda_phases_parameters &layer, const cut &cut, uint64_t number,
+__device__ __forceinline__ void fill_tile(const outputs &layer, const cut &cut, uint64_t number,
                                           const bool (&row_has_phase)[ROWS])
 {
     const int64_t stretch = (int64_t)(number % (uint64_t)cut.stretches);
@@ -51,7 +64,7 @@ __device__ __forceinline__ void fill_tile(const tconv_cuda_phases_parameters &la
     if (element >= cut.row_length)
         return;
 
-    const bool nhwc = layer.layout == TCONV_NHWC;
+    const bool nhwc = layer.nhwc;
     const int64_t column = nhwc ? (int64_t)((uint64_t)element / (uint64_t)cut.plane_channels) : element;
     const int64_t image = nhwc ? plane : (int64_t)((uint64_t)plane / (uint64_t)cut.plane_channels);
     const int64_t channel = nhwc ? (element - column * cut.plane_channels) * count : plane - image * cut.plane_channels;
@@ -60,17 +73,17 @@ __device__ __forceinline__ void fill_tile(const tconv_cuda_phases_parameters &la
     for (int i = 0; i < count; i++)
         value.at[i] =
             layer.bias != NULL ? static_cast<const Element *>(layer.bias)[channel + i] : from_compute<Element>(0);
-    Element *dst = static_cast<Element *>(layer.dst) + image * layer.dst_strides.n + channel * layer.dst_strides.c +
-                   row_tile * ROWS * layer.dst_strides.h + column * layer.dst_strides.w;
+    Element *dst = static_cast<Element *>(layer.dst) + image * layer.strides.n + channel * layer.strides.c +
+                   row_tile * ROWS * layer.strides.h + column * layer.strides.w;
     const int rows = (int)min((int64_t)ROWS, layer.rows.out - row_tile * ROWS);
     for (int row = (int)threadIdx.x >> cut.lanes_log2; row < rows; row += THREADS >> cut.lanes_log2)
         if (!column_has_phase || !row_has_phase[row])
-            *reinterpret_cast<element_vector<Element, count> *>(dst + row * layer.dst_strides.h) = value;
+            *reinterpret_cast<element_vector<Element, count> *>(dst + row * layer.strides.h) = value;
 }
 
 template <class Element, int count>
 __global__ void __launch_bounds__(THREADS)
-    fill_bias_only(const __grid_constant__ tconv_cuda_phases_parameters layer, const __grid_constant__ cut cut)
+    fill_bias_only(const __grid_constant__ outputs layer, const __grid_constant__ cut cut)
 {
     __shared__ bool row_has_phase[ROWS];
     for (uint64_t number = blockIdx.x; number < (uint64_t)cut.tiles; number += gridDim.x) {
@@ -84,43 +97,46 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* Whether the channels of every pixel of dst are whole vectors of so many elements. */
-bool are_vectors(const tconv_cuda_phases_parameters *layer, int64_t count, size_t element_size)
+bool are_vectors(const tconv_problem *problem, const void *dst, int64_t count)
 {
-    const tconv_strides *strides = &layer->dst_strides;
-    return layer->layout == TCONV_NHWC && layer->groups * layer->group_out % count == 0 && strides->n % count == 0 &&
+    const tconv_strides *strides = &problem->dst;
+    return problem->layout == TCONV_NHWC && problem->out_channels % count == 0 && strides->n % count == 0 &&
            strides->h % count == 0 && strides->w % count == 0 &&
-           (uintptr_t)layer->dst % ((size_t)count * element_size) == 0;
+           (uintptr_t)dst % ((size_t)count * problem->element_size) == 0;
 }
 
 } // namespace
 
-tconv_status tconv_cuda_fill_bias_only(const tconv_cuda_phases_parameters *parameters, tconv_dtype dtype, void *stream,
-                                       tconv_issue *issue)
+tconv_status tconv_cuda_fill_bias_only(const tconv_layer *layer, const tconv_phase *phases,
+                                       const tconv_arguments *arguments, tconv_issue *issue)
 {
     static const struct {
         const void *one, *vector;
         int count;
-        size_t element_size;
-    } kernels[] = {
-        {(const void *)fill_bias_only<float, 1>, (const void *)fill_bias_only<float, 4>, 4, sizeof(float)},
-        {(const void *)fill_bias_only<double, 1>, (const void *)fill_bias_only<double, 2>, 2, sizeof(double)},
-        {(const void *)fill_bias_only<__half, 1>, (const void *)fill_bias_only<__half, 8>, 8, sizeof(__half)},
-        {(const void *)fill_bias_only<__nv_bfloat16, 1>, (const void *)fill_bias_only<__nv_bfloat16, 8>, 8,
-         sizeof(__nv_bfloat16)}};
-    tconv_cuda_phases_parameters layer = *parameters;
-    const bool vectors = are_vectors(&layer, kernels[dtype].count, kernels[dtype].element_size);
-    const bool nhwc = layer.layout == TCONV_NHWC;
+    } kernels[] = {{(const void *)fill_bias_only<float, 1>, (const void *)fill_bias_only<float, 4>, 4},
+                   {(const void *)fill_bias_only<double, 1>, (const void *)fill_bias_only<double, 2>, 2},
+                   {(const void *)fill_bias_only<__half, 1>, (const void *)fill_bias_only<__half, 8>, 8},
+                   {(const void *)fill_bias_only<__nv_bfloat16, 1>, (const void *)fill_bias_only<__nv_bfloat16, 8>, 8}};
+    const tconv_problem *problem = &layer->problem;
+    const bool nhwc = problem->layout == TCONV_NHWC;
+    const bool vectors = are_vectors(problem, arguments->dst, kernels[problem->dtype].count);
+    outputs outputs = {{phases, layer->rows.count, problem->h.stride, problem->h.out},
+                       {phases + layer->rows.count, layer->columns.count, problem->w.stride, problem->w.out},
+                       arguments->bias,
+                       arguments->dst,
+                       problem->dst,
+                       nhwc};
     cut cut;
-    cut.plane_channels = layer.groups * layer.group_out / (vectors ? kernels[dtype].count : 1);
-    cut.planes = nhwc ? layer.batch : layer.batch * cut.plane_channels;
-    cut.row_length = nhwc ? layer.columns.out * cut.plane_channels : layer.columns.out;
+    cut.plane_channels = problem->out_channels / (vectors ? kernels[problem->dtype].count : 1);
+    cut.planes = nhwc ? problem->batch : problem->batch * cut.plane_channels;
+    cut.row_length = nhwc ? problem->w.out * cut.plane_channels : problem->w.out;
     cut.lanes_log2 = 0;
     while (1 << cut.lanes_log2 < THREADS && (int64_t)1 << cut.lanes_log2 < cut.row_length)
         cut.lanes_log2++;
-    cut.row_tiles = (layer.rows.out - 1) / ROWS + 1;
+    cut.row_tiles = (problem->h.out - 1) / ROWS + 1;
     cut.stretches = ((cut.row_length - 1) >> cut.lanes_log2) + 1;
     cut.tiles = cut.planes * cut.row_tiles * cut.stretches;
-    void *arguments[] = {&layer, &cut};
-    return tconv_cuda_launch(vectors ? kernels[dtype].vector : kernels[dtype].one, cut.tiles, THREADS, arguments,
-                             stream, issue);
+    void *kernel_arguments[] = {&outputs, &cut};
+    return tconv_cuda_launch(vectors ? kernels[problem->dtype].vector : kernels[problem->dtype].one, cut.tiles, THREADS,
+                             kernel_arguments, arguments->stream, issue);
 }

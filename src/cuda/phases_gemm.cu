@@ -4,11 +4,12 @@
  * For a phase, M is the output channels of a group, N the phase's pixels (of all images) and K its taps times the input
  * channels. A block of threads computes one M x N tile: for each tap, chunks of DEPTH input channels go through shared
  * memory, weights from the packed buffer, pixels gathered from src, the next chunk under way in registers while the
- * threads multiply the present one, each an outer product of TM x TN from registers.
+ * threads multiply the present one, each an outer product of TM x TN from registers; in f64 a warp multiplies on the tensor
+ * cores (mma.sync of f64), where the device has some for it.
  *
  * Taps that fall outside src are skipped: a thread whose pixels all have the tap multiplies without looking, others
  * leave out the pixels that lack it. Nothing is multiplied by a zero that stands for something missing, so that NaN and
- * Inf in the weights go only where they belong.
+ * Inf in the weights go only where they belong; tensor cores multiply such zeros by weights that are finite.
  *
  * Numeric order: taps in the order of the kernel rows, then columns, input channels inside; fused multiply-adds from zero
  * over segments of at most `segment` terms, whole chunks; segments added in order, but for f64 with compensation
@@ -27,24 +28,86 @@ constexpr int DEPTH = 8;        /* input channels per chunk */
 constexpr int PIXEL_TABLES = 3; /* of the taps in use: the present one, the next, and the one being written */
 constexpr int WARP = 32;
 
-template <class Element_, int TILE_M_, int TILE_N_, int TM_, int TN_, int BLOCKS_> struct shape {
+/* A tile, and which of its TM x TN sums a thread has: vectors of neighbours, STEP_M and STEP_N apart. */
+template <class Element_, int TILE_M_, int TILE_N_, int BLOCKS_> struct tile_shape {
     using Element = Element_;
     using Compute = compute_type<Element>;
-    static constexpr int TILE_M = TILE_M_, TILE_N = TILE_N_, TM = TM_, TN = TN_, BLOCKS = BLOCKS_;
+    static constexpr int TILE_M = TILE_M_, TILE_N = TILE_N_, BLOCKS = BLOCKS_;
     static constexpr int VECTOR = 16 / (int)sizeof(Compute); /* one 16-byte access of shared memory */
-    static constexpr int THREADS_N = TILE_N / TN;
-    static constexpr int STEP_M = TILE_M / TM * VECTOR; /* between the vectors of one thread */
-    static constexpr int STEP_N = THREADS_N * VECTOR;
-    static constexpr int PITCH_N = TILE_N + VECTOR; /* rows start in other banks: NHWC stores column by column */
     static constexpr int LOAD_M = DEPTH * TILE_M / THREADS, LOAD_N = DEPTH * TILE_N / THREADS; /* elements a thread */
     using WeightVector = element_vector<Element, LOAD_M>;
     using Vector = element_vector<Compute, VECTOR>;
-    static_assert(TILE_M / TM * THREADS_N == THREADS, "one TM x TN square for each thread");
     static_assert(TILE_N <= THREADS && THREADS % TILE_N == 0, "one pixel for each thread, in whole rows");
 };
 
+template <class Element, int TILE_M, int TILE_N, int TM_, int TN_, int BLOCKS>
+struct shape : tile_shape<Element, TILE_M, TILE_N, BLOCKS> {
+    using Base = tile_shape<Element, TILE_M, TILE_N, BLOCKS>;
+    static constexpr bool MATRIX = false;
+    static constexpr int TM = TM_, TN = TN_, THREADS_N = TILE_N / TN, VECTOR_M = Base::VECTOR;
+    static constexpr int STEP_M = TILE_M / TM * VECTOR_M, STEP_N = THREADS_N * Base::VECTOR;
+    static constexpr int PITCH_M = TILE_M;
+    static constexpr int PITCH_N = TILE_N + Base::VECTOR; /* rows start in other banks: NHWC stores column by column */
+    static_assert(TILE_M / TM * THREADS_N == THREADS, "one TM x TN square for each thread");
+    static __device__ __forceinline__ int thread_m()
+    {
+        return (int)threadIdx.x / THREADS_N * VECTOR_M;
+    }
+    static __device__ __forceinline__ int thread_n()
+    {
+        return (int)threadIdx.x % THREADS_N * Base::VECTOR;
+    }
+};
+
+/* Of f64 on the tensor cores: WARPS_M warps one above the other. A thread's sums are where mma.sync has them: of rows and
+ * columns of 8 by 8 in row lane / 4, two columns from lane % 4 * 2 on. */
+template <int TILE_M, int TILE_N, int WARPS_M, int BLOCKS>
+struct matrix_shape : tile_shape<double, TILE_M, TILE_N, BLOCKS> {
+    static constexpr bool MATRIX = true;
+    static constexpr int WARPS_N = THREADS / WARP / WARPS_M, WARP_M = TILE_M / WARPS_M, WARP_N = TILE_N / WARPS_N;
+    static constexpr int TM = WARP_M / 8, TN = WARP_N / 4, VECTOR_M = 1, STEP_M = 8, STEP_N = 8;
+    static constexpr int PITCH_M = TILE_M + 4, PITCH_N = TILE_N + 4; /* four rows start in other banks */
+    static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "whole products");
+    static __device__ __forceinline__ int thread_m()
+    {
+        return (int)threadIdx.x / WARP / WARPS_N * WARP_M + (int)threadIdx.x % WARP / 4;
+    }
+    static __device__ __forceinline__ int thread_n()
+    {
+        return (int)threadIdx.x / WARP % WARPS_N * WARP_N + (int)threadIdx.x % 4 * 2;
+    }
+};
+
+/* Rows lane / 4 and 8 on, columns lane % 4 and 4 on of a: 16 by 8; those columns as rows of b, column lane / 4: 8 by 8. */
+[[maybe_unused]] __device__ __forceinline__ void multiply_add(double (&top)[2], double (&bottom)[2],
+                                                              const double (&a)[4], const double (&b)[2])
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
+        : "+d"(top[0]), "+d"(top[1]), "+d"(bottom[0]), "+d"(bottom[1])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+            : "+d"(top[0]), "+d"(top[1])
+            : "d"(a[2 * k]), "d"(b[k]));
+        asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+            : "+d"(bottom[0]), "+d"(bottom[1])
+            : "d"(a[2 * k + 1]), "d"(b[k]));
+    }
+#endif
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr bool HAS_MATRICES = false;
+#else
+constexpr bool HAS_MATRICES = true;
+#endif
+
 template <class S, class Index> struct shared_memory {
-    typename S::Compute weights[2][DEPTH][S::TILE_M];
+    typename S::Compute weights[2][DEPTH][S::PITCH_M];
     typename S::Compute pixels[2][DEPTH][S::PITCH_N];
     typename S::Compute sums[S::TILE_M][S::TILE_N];              /* finished segments, then the result: see sums_at */
     lost_parts<typename S::Compute, S::TN> lost[S::TM][THREADS]; /* of the sums, each thread its own */
@@ -141,7 +204,8 @@ template <class S, class Index> struct tile_gemm {
 
     __device__ __forceinline__ void store(const fetched<S> &from, int buffer)
     {
-        Compute *weights_row = &shared.weights[buffer][0][threadIdx.x * S::LOAD_M];
+        const int first = (int)threadIdx.x * S::LOAD_M;
+        Compute *weights_row = &shared.weights[buffer][first / S::TILE_M][first % S::TILE_M];
 #pragma unroll
         for (int i = 0; i < S::LOAD_M; i++)
             weights_row[i] = to_compute(from.weights.at[i]);
@@ -150,23 +214,13 @@ template <class S, class Index> struct tile_gemm {
             shared.pixels[buffer][first_row + i * row_step][first_pixel + i * pixel_step] = to_compute(from.pixels[i]);
     }
 
-    __device__ __forceinline__ int thread_m() const
-    {
-        return (int)threadIdx.x / S::THREADS_N * S::VECTOR;
-    }
-
-    __device__ __forceinline__ int thread_n() const
-    {
-        return (int)threadIdx.x % S::THREADS_N * S::VECTOR;
-    }
-
     /* A bit for each of this thread's TN pixels that has the tap. */
     __device__ __forceinline__ uint32_t my_present(int table) const
     {
         uint32_t mine = 0;
 #pragma unroll
         for (int v = 0; v < S::TN / S::VECTOR; v++) {
-            const int pixel = v * S::STEP_N + thread_n();
+            const int pixel = v * S::STEP_N + S::thread_n();
             const uint32_t bits = shared.present[table][pixel / WARP] >> pixel % WARP;
             mine |= (bits & ((1u << S::VECTOR) - 1)) << v * S::VECTOR;
         }
@@ -175,29 +229,71 @@ template <class S, class Index> struct tile_gemm {
 
     template <bool all_present> __device__ __forceinline__ void multiply_row(int buffer, int depth, uint32_t present)
     {
-        typename S::Vector a[S::TM / S::VECTOR], b[S::TN / S::VECTOR];
+        element_vector<Compute, S::VECTOR_M> a[S::TM / S::VECTOR_M];
+        typename S::Vector b[S::TN / S::VECTOR];
 #pragma unroll
-        for (int v = 0; v < S::TM / S::VECTOR; v++)
-            a[v] = *reinterpret_cast<const typename S::Vector *>(
-                &shared.weights[buffer][depth][v * S::STEP_M + thread_m()]);
+        for (int v = 0; v < S::TM / S::VECTOR_M; v++)
+            a[v] = *reinterpret_cast<const element_vector<Compute, S::VECTOR_M> *>(
+                &shared.weights[buffer][depth][v * S::STEP_M + S::thread_m()]);
 #pragma unroll
         for (int v = 0; v < S::TN / S::VECTOR; v++)
             b[v] = *reinterpret_cast<const typename S::Vector *>(
-                &shared.pixels[buffer][depth][v * S::STEP_N + thread_n()]);
+                &shared.pixels[buffer][depth][v * S::STEP_N + S::thread_n()]);
 #pragma unroll
         for (int n = 0; n < S::TN; n++) {
             if (!all_present && (present >> n & 1) == 0)
                 continue;
 #pragma unroll
             for (int m = 0; m < S::TM; m++)
-                sum[m][n] = fma(a[m / S::VECTOR].at[m % S::VECTOR], b[n / S::VECTOR].at[n % S::VECTOR], sum[m][n]);
+                sum[m][n] = fma(a[m / S::VECTOR_M].at[m % S::VECTOR_M], b[n / S::VECTOR].at[n % S::VECTOR], sum[m][n]);
         }
+    }
+
+    /* A chunk, by the warp together; false where it has pixels that lack the tap and weights that are not finite. */
+    __device__ __forceinline__ bool multiply_matrices(int buffer, bool all_present)
+    {
+        constexpr int HIGHEST_EXPONENT = 0x7ff00000; /* of Inf and NaN */
+        const int row = (int)threadIdx.x % 4, column = (int)threadIdx.x % WARP / 4;
+        const double *weights_row = &shared.weights[buffer][row][S::thread_m()];
+        const double *pixels_row = &shared.pixels[buffer][row][S::thread_n() - row * 2 + column];
+        double a[S::TM / 2][4], b[S::TN / 2][2];
+        bool finite = true;
+#pragma unroll
+        for (int i = 0; i < S::TM / 2; i++)
+#pragma unroll
+            for (int part = 0; part < 4; part++) {
+                a[i][part] = weights_row[part / 2 * 4 * S::PITCH_M + i * 16 + part % 2 * 8];
+                finite = finite && (__double2hiint(a[i][part]) & HIGHEST_EXPONENT) != HIGHEST_EXPONENT;
+            }
+        if (!__all_sync(~0u, all_present || finite))
+            return false;
+#pragma unroll
+        for (int j = 0; j < S::TN / 2; j++)
+#pragma unroll
+            for (int part = 0; part < 2; part++)
+                b[j][part] = pixels_row[part * 4 * S::PITCH_N + j * 8];
+#pragma unroll
+        for (int i = 0; i < S::TM / 2; i++)
+#pragma unroll
+            for (int j = 0; j < S::TN / 2; j++) {
+                double top[2] = {sum[2 * i][2 * j], sum[2 * i][2 * j + 1]};
+                double bottom[2] = {sum[2 * i + 1][2 * j], sum[2 * i + 1][2 * j + 1]};
+                multiply_add(top, bottom, a[i], b[j]);
+                sum[2 * i][2 * j] = top[0];
+                sum[2 * i][2 * j + 1] = top[1];
+                sum[2 * i + 1][2 * j] = bottom[0];
+                sum[2 * i + 1][2 * j + 1] = bottom[1];
+            }
+        return true;
     }
 
     __device__ __forceinline__ void multiply(int buffer, int table)
     {
         constexpr uint32_t all = (1u << S::TN) - 1;
         const uint32_t present = my_present(table);
+        if constexpr (S::MATRIX && HAS_MATRICES)
+            if (!__any_sync(~0u, present != 0) || multiply_matrices(buffer, present == all))
+                return;
         if (present == all) {
 #pragma unroll
             for (int depth = 0; depth < DEPTH; depth++)
@@ -220,7 +316,8 @@ template <class S, class Index> struct tile_gemm {
 #pragma unroll
             for (int v = 0; v < S::TN / S::VECTOR; v++) {
                 typename S::Vector *place =
-                    sums_at(shared, m / S::VECTOR * S::STEP_M + thread_m() + m % S::VECTOR, v * S::STEP_N + thread_n());
+                    sums_at(shared, m / S::VECTOR_M * S::STEP_M + S::thread_m() + m % S::VECTOR_M,
+                            v * S::STEP_N + S::thread_n());
                 typename S::Vector total = {};
                 if (!first)
                     total = *place;
@@ -361,17 +458,16 @@ __global__ void __launch_bounds__(THREADS, sizeof(Index) == 4 ? S::BLOCKS : S::B
     }
 }
 
-/* f64 has half as many sums in its registers, and its tile half as many elements in shared memory. The largest tile takes
- * 64 KB of it: three blocks have room from compute capability 9.0 on, two on 8.0. */
+/* The largest tiles take 64 KB of shared memory (f64: 52): three blocks have room from compute capability 9.0 on, two on 8.0. */
 template <class Element> struct shapes {
     using large = shape<Element, 64, 128, 8, 8, 3>;
     using middle = shape<Element, 32, 128, 4, 8, 4>;
     using small = shape<Element, 16, 128, 4, 4, 4>;
 };
 template <> struct shapes<double> {
-    using large = shape<double, 32, 64, 4, 4, 3>;
-    using middle = shape<double, 16, 64, 2, 4, 4>;
-    using small = shape<double, 16, 64, 2, 4, 4>;
+    using large = matrix_shape<64, 64, 2, 3>;
+    using middle = matrix_shape<32, 64, 1, 4>;
+    using small = matrix_shape<16, 64, 1, 4>;
 };
 
 template <class S>

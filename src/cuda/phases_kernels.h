@@ -55,9 +55,10 @@ const tconv_cuda_phases_kernel *tconv_cuda_gemm_kernels(tconv_dtype dtype);
 #define TCONV_CUDA_DIRECT_SHAPES 3
 const tconv_cuda_phases_kernel *tconv_cuda_direct_kernels(tconv_dtype dtype);
 
-/* Launches what writes the bias to all outputs without a tap; only for layers that have such. */
-tconv_status tconv_cuda_fill_bias_only(const tconv_cuda_phases_parameters *parameters, tconv_dtype dtype, void *stream,
-                                       tconv_issue *issue);
+/* Launches what writes the bias to all outputs without a tap; only for layers that have such. phases: the tables as
+ * tconv_cuda_pack_phases wrote them. */
+tconv_status tconv_cuda_fill_bias_only(const tconv_layer *layer, const tconv_phase *phases,
+                                       const tconv_arguments *arguments, tconv_issue *issue);
 
 /* Launches what writes the phase tables (rows, then columns) to phases, in device memory. */
 tconv_status tconv_cuda_pack_phases(const tconv_layer *layer, tconv_phase *phases, void *stream, tconv_issue *issue);
