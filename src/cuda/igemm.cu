@@ -6,6 +6,8 @@
  * A phase (../core/phases.h) is a matrix product for each of its taps: output channels by positions, over input channels. NHWC
  * lies as the tensor cores take it, so that the copy engine brings operands as they are: the input of a tile once for all
  * taps, where taps are then offsets into it, or once for each tap, which wastes nothing at borders; a tile may span images.
+ * A small src in NCHW is turned to NHWC in the workspace first, where that is estimated to be faster than boxes of planes that
+ * the kernel turns for each tile: by the launch that packs the weights, which execute then does itself.
  * The kernel is in igemm_kernel.cuh, the choice of tiles in igemm_plan.cu, the packed weights in igemm_pack.cu; images of one
  * pixel in NCHW are made one product in igemm_view.cu.
  */
