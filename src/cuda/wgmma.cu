@@ -215,6 +215,15 @@ bool store_rows_together(const tconv_layer *layer, const tconv_wgmma_parameters 
            of->unit_columns >= 2 * of->run_columns;
 }
 
+/*
+ * Whether a storing warp should wait for the copy engine to have read its last buffer while there is no other to store. Not where
+ * there are two buffers and rows are whole vectors: there, and in strict f32, that delayed the next one by more than it won.
+ */
+bool release_early(const tconv_wgmma_plan *made, const tconv_wgmma_parameters *of)
+{
+    return made->mode != TCONV_WGMMA_STRICT && (of->staged_turns == 1 || of->staged_shifts);
+}
+
 tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
     tconv_wgmma_plan made;
@@ -240,6 +249,7 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters.rows_together = store_rows_together(layer, &parameters);
     parameters.staged_shifts =
         parameters.store_bulk && parameters.store_vector < MAX_VECTOR / (int)layer->problem.element_size;
+    parameters.release_early = release_early(&made, &parameters);
     parameters.bulk_period = alignment_period(&layer->problem);
     void *kernel_arguments[] = {&parameters, &map};
     const tconv_cuda_grid grid = {(const void *)made.shape.kernel, made.thread_blocks, tconv_wgmma_threads(made.mode),

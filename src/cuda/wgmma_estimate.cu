@@ -16,13 +16,14 @@ constexpr int WARP = 32, MAX_VECTOR = 4; /* elements that a lane stores at once 
  * convert 32 pixels of a quad; of a stroke that its warpgroup cannot hide, and for each of its sums where they are added in
  * f32; for handing over a chunk; at the end of a tile; of a bulk copy of a row, and of one whose channels lie differently
  * modulo 16 bytes; of a warp to store a vector a lane; of each multiprocessor's share of the memory's writing, by bytes and by
- * sectors that a row of a tile has only a part of. Last the share of its products that a tile's time is longer by, so that of
- * two tiles that wait equally long for something else the one with fewer products is taken.
+ * sectors that a row of a tile has only a part of. Then the share of its products that a tile's time is longer by, so that of
+ * two tiles that wait equally long for something else the one with fewer products is taken; last the share of what these parts
+ * of sectors take the memory longer by which they delay a tile.
  */
 constexpr double LATENCY = 1500, L2_BYTES = 22, BOX_ROW_CYCLES = 8, SHARED_BYTES = 128, CONVERT_CYCLES = 40,
                  STROKE_CYCLES = 120, ADD_CYCLES = 1.5, CHUNK_CYCLES = 400, TILE_CYCLES = 1500, ROW_CYCLES = 28,
                  APART_ROW_CYCLES = 40, VECTOR_CYCLES = 20, WRITE_BYTES = 17.7, PART_CYCLES = 9.75,
-                 PRODUCT_SHARE = 0.02;
+                 PRODUCT_SHARE = 0.02, PARTS_SHARE = 0.6;
 constexpr int SECTOR = 32; /* bytes */
 /* The same of a warp, more into a tight patch, which delays the chunk: what kb57, unet_up1 and s2_op in TF32 lost by it. */
 constexpr double WALK_CYCLES = 35;
@@ -89,17 +90,24 @@ tile_work work_of(const tconv_wgmma_plan *made)
 }
 
 /*
- * Cycles that the memory takes to write a tile. Both ends of a row are parts of sectors, but for the share of rows that begin
- * with one; where tiles are as wide as dst, and between rows of a run, the other part is written at the same time.
+ * Cycles that the memory takes more for those sectors of a tile that are written in parts. Both ends of a row are, but for the
+ * share of rows that begin with a sector; where tiles are as wide as dst, and between rows of a run, the other part is written
+ * at the same time.
  */
-double write_cycles(const tconv_wgmma_parameters *of, const tile_work &work, int element)
+double part_cycles(const tconv_wgmma_parameters *of, const tile_work &work, int element)
 {
-    const int64_t row_bytes = (int64_t)of->column_phases * of->unit_columns * element;
     int64_t alike = tconv_gcd(SECTOR, of->out_columns * (int64_t)element);
     alike = tconv_gcd(alike, of->dst_channel * element % SECTOR);
     alike = tconv_gcd(alike, (int64_t)of->column_phases * of->tile_columns * element);
     const double parts = of->column_tiles == 1 ? 0 : 2 * (1 - (double)alike / SECTOR);
-    return work.rows * of->unit_rows * ((double)row_bytes / WRITE_BYTES + parts * PART_CYCLES);
+    return work.rows * of->unit_rows * parts * PART_CYCLES;
+}
+
+/* Cycles that the memory takes to write a tile. */
+double write_cycles(const tconv_wgmma_parameters *of, const tile_work &work, int element)
+{
+    const int64_t row_bytes = (int64_t)of->column_phases * of->unit_columns * element;
+    return work.rows * of->unit_rows * (double)row_bytes / WRITE_BYTES + part_cycles(of, work, element);
 }
 
 } // namespace
@@ -112,19 +120,21 @@ int64_t tconv_wgmma_strokes(const tconv_wgmma_parameters *of, int unit)
 
 /*
  * Cycles of the multiprocessor with most tiles. The roles work side by side: the slowest of them counts, and each needs
- * its buffers for as long as it and its neighbour take with one.
+ * its buffers for as long as it and its neighbour take with one. (Of slots not in strict f32, whose tiles are slower if counted so.)
  */
 double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
 {
     const tconv_wgmma_parameters *of = &made->parameters;
     const tile_work work = work_of(made);
     const double multiply = work.multiply, convert = work.convert, weights = work.weights;
+    const bool strict = made->mode == TCONV_WGMMA_STRICT;
     const double bytes = made->transposed ? SWIZZLED_L2_BYTES : L2_BYTES;
     const double box_rows = of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES;
     const double box = made->transposed ? of->box_bytes / swizzled_bytes(made) : fmax(of->box_bytes / bytes, box_rows);
     const double traffic = box + weights / bytes;
     const double load = (LATENCY + box + (made->transposed ? multiply : convert)) / of->boxes;
-    const double slot = of->resident ? 0 : of->max_row_taps * (LATENCY + of->slot_bytes / bytes) / of->slots;
+    const double slots = of->max_row_taps * (LATENCY + of->slot_bytes / bytes) + (strict ? 0 : multiply);
+    const double slot = of->resident ? 0 : slots / of->slots;
     const double stage = made->transposed ? 0 : (convert + multiply) / of->stages;
     const double chunk = fmax(fmax(fmax(multiply, convert), fmax(load, slot)), fmax(stage, traffic));
     /* A run is stored by vectors where its rows are short. */
@@ -137,10 +147,11 @@ double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
     const double store = work.rows * row / tconv_wgmma_store_warps(made->mode);
     const double handing = made->transposed ? SWIZZLED_CHUNK_CYCLES : CHUNK_CYCLES;
     const double work_alone = of->chunks * (chunk + work.walk + handing) + TILE_CYCLES;
-    /* With one buffer, sums of the second turn wait until those of the first are asked for and written, by a memory that the
-     * others' writing keeps busy for this share of the time. */
-    const double write = of->staged_turns == 2 ? 0 : write_cycles(of, work, element);
-    const double wait = of->staged_turns == 2 ? 0 : store / 4 + fmin(1, write / work_alone) * write / 2;
+    /* Writing parts of sectors delays the reading. With one buffer, sums of the second turn wait until those of the first are
+     * asked for and written, by a memory that the others' writing keeps busy for this share of the time. */
+    const double write = write_cycles(of, work, element);
+    const double delay = strict ? 0 : PARTS_SHARE * part_cycles(of, work, element);
+    const double wait = delay + (of->staged_turns == 2 ? 0 : store / 4 + fmin(1, write / work_alone) * write / 2);
     const double tile = fmax(work_alone + wait, store) + of->chunks * multiply * PRODUCT_SHARE;
     return tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks);
 }

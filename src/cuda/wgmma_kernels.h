@@ -91,6 +91,7 @@ struct tconv_wgmma_parameters {
     int bulk_period;    /* channels after which rows of dst lie alike modulo 16 bytes */
     bool staged_shifts; /* whether rows of dst begin anywhere but at multiples of 16 bytes */
     int store_vector;   /* if not by bulk: elements that are stored at once */
+    bool release_early; /* buffers of sums that were read are told to be empty where there is no other to store */
     bool rows_together; /* the same warps store both row phases of a run, in the order of dst */
 
     int stages, boxes, slots; /* buffers of converted patches, of patches as they lie in src, of weights */

@@ -28,23 +28,25 @@ constexpr int LEAST_PIECE = 4;              /* bytes, of an asynchronous copy */
 constexpr int BUFFERS[][4] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4, 1}, {3, 2, 4, 1},
                               {3, 3, 5, 1}, {3, 3, 6, 1}, {2, 2, 4, 2}, {2, 2, 6, 2}, {2, 3, 6, 2},
                               {3, 3, 6, 2}, {3, 4, 8, 2}, {4, 4, 8, 2}};
+constexpr int ONE_BOX[] = {2, 1, 4, 2}; /* the same */
 
 struct tile_choice {
     int shape; /* of the mode's */
     int stack, unit_rows, steps;
     bool channel_groups; /* the warpgroups have different output channels */
     bool transposed;
-    bool tight; /* patches without the columns that boxes have beside them */
+    bool tight;   /* patches without the columns that boxes have beside them */
+    bool one_box; /* for the sake of a second turn of staged sums */
 };
 
-constexpr int64_t TRANSPOSED_BIT = (int64_t)1 << 32, TIGHT_BIT = (int64_t)1 << 33;
+constexpr int64_t TRANSPOSED_BIT = (int64_t)1 << 32, TIGHT_BIT = (int64_t)1 << 33, ONE_BOX_BIT = (int64_t)1 << 34;
 
 /* A choice as the number that the layer keeps. */
 int64_t number_of(const tile_choice *choice)
 {
     return choice->shape | choice->stack << 8 | choice->unit_rows << 16 | choice->steps << 24 |
            (int64_t)choice->channel_groups << 31 | (choice->transposed ? TRANSPOSED_BIT : 0) |
-           (choice->tight ? TIGHT_BIT : 0);
+           (choice->tight ? TIGHT_BIT : 0) | (choice->one_box ? ONE_BOX_BIT : 0);
 }
 
 int64_t round_up(int64_t value, int64_t multiple)
@@ -244,32 +246,43 @@ tconv_wgmma_order order_of(const tconv_wgmma_parameters *of, int taps, int produ
     return order;
 }
 
-/* Takes the most buffers that fit; false where none do. */
-bool take_buffers(int64_t staged, tconv_wgmma_parameters *to)
+/* Takes these buffers if they fit. */
+bool take(const int (&buffers)[4], int64_t staged, tconv_wgmma_parameters *to)
 {
-    to->stages = 0;
-    for (size_t i = 0; i < sizeof BUFFERS / sizeof BUFFERS[0]; i++)
-        if ((int64_t)BUFFERS[i][0] * to->stage_bytes + (int64_t)BUFFERS[i][1] * to->box_bytes +
-                (int64_t)BUFFERS[i][2] * to->slot_bytes + BUFFERS[i][3] * staged <=
-            TCONV_WGMMA_SHARED_MEMORY) {
-            to->stages = BUFFERS[i][0];
-            to->boxes = BUFFERS[i][1];
-            to->slots = BUFFERS[i][2];
-            to->staged_turns = BUFFERS[i][3];
-        }
-    return to->stages > 0;
+    if ((int64_t)buffers[0] * to->stage_bytes + (int64_t)buffers[1] * to->box_bytes +
+            (int64_t)buffers[2] * to->slot_bytes + buffers[3] * staged >
+        TCONV_WGMMA_SHARED_MEMORY)
+        return false;
+    to->stages = buffers[0];
+    to->boxes = buffers[1];
+    to->slots = buffers[2];
+    to->staged_turns = buffers[3];
+    return true;
+}
+
+/* Takes the most buffers that fit; false where none do. */
+bool take_buffers(int64_t staged, bool one_box, tconv_wgmma_parameters *to)
+{
+    if (one_box)
+        return take(ONE_BOX, staged, to);
+    bool fits = false;
+    for (const int(&buffers)[4] : BUFFERS)
+        fits |= take(buffers, staged, to);
+    return fits;
 }
 
 /*
  * The same without stages. Best is to keep a block's weights, but with buffers enough to load beside them; a second turn of
- * staged sums is worth more than a ring of more than four slots.
+ * staged sums is worth more than a ring of more than four slots, but less than boxes under way where warps copy them in pieces.
  */
-bool take_transposed_buffers(int64_t staged, tconv_wgmma_parameters *to)
+bool take_transposed_buffers(int64_t staged, bool in_pieces, tconv_wgmma_parameters *to)
 {
     const int slots = to->chunks * to->max_row_taps;
     const int ways[][3] = {{slots, 2, 3}, {slots, 1, 2}, {4, 2, 3},
                            {3, 2, 2},     {4, 1, 3},     {2, 1, 2}}; /* slots, turns, boxes */
     for (const int *way : ways) {
+        if (in_pieces && way[1] > 1)
+            continue;
         const int64_t left = TCONV_WGMMA_SHARED_MEMORY - way[0] * (int64_t)to->slot_bytes - way[1] * staged;
         const int64_t boxes = tconv_min(left / to->box_bytes, TCONV_WGMMA_STAGES);
         if (way[0] > TCONV_WGMMA_STAGES || left <= 0 || boxes < way[2])
@@ -321,9 +334,11 @@ bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_
     for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
         to->order[unit] = order_of(to, to->column_taps[unit], product_rows);
     to->same_order = to->column_taps[0] == to->column_taps[1];
+    const int64_t staged = (int64_t)staged_bytes(layer, &made->shape);
     /* A chunk must not reach into the next group. */
     return (layer->problem.groups == 1 || layer->problem.group_in % to->chunk_channels == 0) &&
-           (made->transposed ? take_transposed_buffers : take_buffers)((int64_t)staged_bytes(layer, &made->shape), to);
+           (made->transposed ? take_transposed_buffers(staged, made->piece_bytes < TCONV_HOPPER_BOX_ALIGNMENT, to)
+                             : take_buffers(staged, choice->one_box, to));
 }
 
 /* What the kernel divides by. */
@@ -442,9 +457,15 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
                 for (choice.stack = 1; choice.stack <= (can_stack && choice.unit_rows == 1 ? 2 : 1); choice.stack++)
                     for (int split = 0; split <= (can_split && choice.stack == 1 ? 1 : 0); split++) {
                         choice.channel_groups = split == 1;
-                        choice.transposed = choice.tight = false;
+                        choice.transposed = choice.tight = choice.one_box = false;
                         /* Transposed only what can be converted as well, for addresses that the copy engine does not take. */
                         const bool fits = consider();
+                        /* In f32 boxes take longer than what is won. */
+                        choice.one_box = fits && layer->problem.element_size == 2 &&
+                                         made.parameters.staged_turns == 1 && made.parameters.tiles > multiprocessors;
+                        if (choice.one_box)
+                            consider();
+                        choice.one_box = false;
                         choice.transposed = fits && can_transpose && transposed_shape(mode, shapes[choice.shape].N);
                         if (choice.transposed)
                             consider();
@@ -458,9 +479,9 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
 
 void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)
 {
-    const tile_choice parts = {(int)(choice & 0xff),       (int)(choice >> 8 & 0xff), (int)(choice >> 16 & 0xff),
-                               (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0,   (choice & TRANSPOSED_BIT) != 0,
-                               (choice & TIGHT_BIT) != 0};
+    const tile_choice parts = {(int)(choice & 0xff),       (int)(choice >> 8 & 0xff),  (int)(choice >> 16 & 0xff),
+                               (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0,    (choice & TRANSPOSED_BIT) != 0,
+                               (choice & TIGHT_BIT) != 0,  (choice & ONE_BOX_BIT) != 0};
     describe(layer, &parts, multiprocessors, made);
 }
 

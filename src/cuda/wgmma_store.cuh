@@ -366,8 +366,11 @@ __device__ __forceinline__ void store_tiles_of_both(const tconv_wgmma_parameters
     }
 }
 
-/* Stores what some warps of a warpgroup stage, one after another. A buffer is told to be empty when the bulk copies of the next one have been
- * asked for, so that the copy engine always has some to do. */
+/*
+ * Stores what some warps of a warpgroup stage, one after another. A buffer is told to be empty when the bulk copies of the next
+ * one have been asked for, so that the copy engine always has some to do; where that one is not yet full, and may wait for this
+ * one, as soon as it has been read.
+ */
 template <class Mode, int N>
 __device__ __forceinline__ void store_tiles(const tconv_wgmma_parameters &layer, const shared_layout &shared,
                                             int store_warp, int lane)
@@ -387,7 +390,14 @@ __device__ __forceinline__ void store_tiles(const tconv_wgmma_parameters &layer,
                 if (warp == first_warp || (layer.stack > 1 && warp == GROUP_WARPS / 2))
                     place = find_unit(layer, tile, group, layer.column_phases == 2 ? 0 : turn,
                                       warp * STAGED_ROWS >= layer.block_channels, layer.column_phases);
-                barrier_wait(shared.staged_full + 8 * place_of_warp, parity >> buffer & 1);
+                const uint32_t full = shared.staged_full + 8 * place_of_warp, full_parity = parity >> buffer & 1;
+                if (!Mode::STRICT && layer.release_early && pending != 0 && !barrier_is_complete(full, full_parity)) {
+                    stores_wait_read<0>();
+                    if (lane == 0)
+                        barrier_arrive(pending);
+                    pending = 0;
+                }
+                barrier_wait(full, full_parity);
                 if (layer.column_phases == 2)
                     store_turn<Mode, staging<Mode, N, true>>(layer, tile, place, staged, group, warp, turn, lane);
                 else
