@@ -454,7 +454,9 @@ Test(implementations_cuda, nan_and_inf_go_there_in_larger_layers)
                                            "ci=48 h=9 w=9 co=4 k=3x5 s=2x3 p=1 d=2x1 g=2 b=1",
                                            "ci=4 h=9 w=16 co=4 k=4 s=2 p=1 g=4 b=1",
                                            "ci=3 h=9 w=16 co=3 k=16 s=8 p=4 g=3",
-                                           "ci=3 h=9 w=17 co=6 k=5x3 p=2x1 g=3"};
+                                           "ci=3 h=9 w=17 co=6 k=5x3 p=2x1 g=3",
+                                           "ci=6 h=9 w=16 co=6 k=3 p=1 g=6 b=1",
+                                           "ci=6 h=9 w=16 co=6 k=3x4 s=2 p=1 g=6"};
     skip_without_cuda();
     harness_random random;
     way_count = list_ways(TCONV_BACKEND_CUDA, ways);

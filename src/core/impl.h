@@ -38,8 +38,9 @@ typedef struct tconv_layer {
 
 /* What execute needs beside the tensors. Both lie where the plan runs, aligned to TCONV_ALIGNMENT (CUDA: 256 bytes). */
 typedef struct tconv_memory_sizes {
-    size_t packed;  /* the packed weights */
-    size_t scratch; /* everything else, all threads together */
+    size_t packed;      /* the packed weights */
+    size_t scratch;     /* everything else, all threads together */
+    bool execute_packs; /* whether execute itself packs weights that no plan holds, beside what else it gets ready */
 } tconv_memory_sizes;
 
 /* Pointers of one execute. The tensors were checked: not NULL but for bias, dtype and location as the plan's. */
@@ -49,8 +50,9 @@ typedef struct tconv_arguments {
     const void *bias;   /* NULL for none */
     void *dst;
     void *scratch;
-    void *stream; /* CUDA: a cudaStream_t */
-    bool packs;   /* the same call had pack put packed on the stream, and nothing since */
+    void *stream;        /* CUDA: a cudaStream_t */
+    bool packs;          /* the same call had pack put packed on the stream, and nothing since */
+    const void *weights; /* that execute_packs packs, into packed; NULL where they are */
 } tconv_arguments;
 
 #define TCONV_REASON_SIZE 128 /* for the text why an implementation does not take a layer */

@@ -6,6 +6,8 @@
  * A phase (../core/phases.h) is a matrix product for each of its taps: output channels by positions, over input channels. NHWC
  * lies as the tensor cores take it, so that the copy engine brings operands as they are: the input of a tile once for all
  * taps, where taps are then offsets into it, or once for each tap, which wastes nothing at borders; a tile may span images.
+ * A small src in NCHW is turned to NHWC in the workspace first, where that is estimated to be faster than boxes of planes that
+ * the kernel turns for each tile: by the launch that packs the weights, which execute then does itself.
  * The kernel is in igemm_kernel.cuh, the choice of tiles in igemm_plan.cu, the packed weights in igemm_pack.cu; images of one
  * pixel in NCHW are made one product in igemm_view.cu.
  */
@@ -130,8 +132,47 @@ tconv_status igemm_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, t
         !tconv_checked_add(size, phase_bytes(layer), &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;
-    sizes->scratch = 0;
+    sizes->scratch = of->turned ? (size_t)tconv_igemm_turned_bytes(&layer->problem) : 0;
+    sizes->execute_packs = of->turned;
     return TCONV_SUCCESS;
+}
+
+tconv_igemm_packing packing_of(const tconv_layer *layer, const tconv_igemm_view *view)
+{
+    tconv_igemm_packing packing;
+    memset(&packing, 0, sizeof packing);
+    packing.outputs = view->outputs;
+    packing.out_columns = view->out_columns;
+    packing.one_pixel = view->one_pixel;
+    packing.output_rows_step = layer->problem.weight.h;
+    packing.output_columns_step = layer->problem.weight.w;
+    const tconv_layer *seen = view->one_pixel ? layer : &view->layer;
+    const tconv_phase_table *const axes[] = {&seen->rows, &seen->columns};
+    for (int axis = 0; axis < 2; axis++) {
+        packing.kernel_step[axis] = (int)axes[axis]->kernel_step;
+        for (int64_t i = 0; i < (view->one_pixel ? 1 : axes[axis]->count); i++)
+            packing.first_kernel[axis][i] = axes[axis]->phases[i].first_kernel;
+    }
+    packing.from = seen->problem.weight;
+    packing.kernel_rows = (int)seen->problem.h.kernel;
+    packing.kernel_columns = (int)seen->problem.w.kernel;
+    return packing;
+}
+
+/* Packs the weights, unless NULL, and turns src, where there are tiles to be turned. */
+tconv_status prepare(const tconv_layer *layer, const tconv_igemm_view *view, const tconv_igemm_plan *plan,
+                     const tconv_igemm_turning *turning, const void *weights, void *packed, void *stream,
+                     tconv_issue *issue)
+{
+    const tconv_igemm_packing packing = packing_of(layer, view);
+    return tconv_cuda_on_device(layer->target.device, issue, [&] {
+        tconv_status status =
+            tconv_igemm_pack(&plan->parameters, &packing, turning, plan->mode, weights, packed, stream, issue);
+        if (status == TCONV_SUCCESS && weights != NULL && has_bias_only(layer))
+            status = tconv_cuda_pack_phases(layer, (tconv_phase *)((char *)packed + weight_bytes(&plan->parameters)),
+                                            stream, issue);
+        return status;
+    });
 }
 
 tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, void *packed, void *stream,
@@ -139,32 +180,10 @@ tconv_status igemm_pack_weights(const tconv_layer *layer, const void *weights, v
 {
     tconv_igemm_view view;
     tconv_igemm_plan plan;
-    tconv_igemm_packing packing;
+    tconv_igemm_turning turning;
+    memset(&turning, 0, sizeof turning);
     describe_chosen(layer, &view, &plan);
-    memset(&packing, 0, sizeof packing);
-    packing.outputs = view.outputs;
-    packing.out_columns = view.out_columns;
-    packing.one_pixel = view.one_pixel;
-    packing.output_rows_step = layer->problem.weight.h;
-    packing.output_columns_step = layer->problem.weight.w;
-    const tconv_layer *seen = view.one_pixel ? layer : &view.layer;
-    const tconv_phase_table *const axes[] = {&seen->rows, &seen->columns};
-    for (int axis = 0; axis < 2; axis++) {
-        packing.kernel_step[axis] = (int)axes[axis]->kernel_step;
-        for (int64_t i = 0; i < (view.one_pixel ? 1 : axes[axis]->count); i++)
-            packing.first_kernel[axis][i] = axes[axis]->phases[i].first_kernel;
-    }
-    packing.from = seen->problem.weight;
-    packing.kernel_rows = (int)seen->problem.h.kernel;
-    packing.kernel_columns = (int)seen->problem.w.kernel;
-    return tconv_cuda_on_device(layer->target.device, issue, [&] {
-        const tconv_status status =
-            tconv_igemm_pack(&plan.parameters, &packing, plan.mode, weights, packed, stream, issue);
-        if (status != TCONV_SUCCESS || !has_bias_only(layer))
-            return status;
-        return tconv_cuda_pack_phases(layer, (tconv_phase *)((char *)packed + weight_bytes(&plan.parameters)), stream,
-                                      issue);
-    });
+    return prepare(layer, &view, &plan, &turning, weights, packed, stream, issue);
 }
 
 /* Describes src and the stages' boxes to the copy engine; false where it cannot read src as it lies. */
@@ -172,16 +191,16 @@ bool make_map(const tconv_layer *layer, const tconv_igemm_plan *plan, CUtensorMa
 {
     const tconv_igemm_parameters *of = &plan->parameters;
     const tconv_problem *problem = &layer->problem;
-    const cuuint64_t element = problem->element_size, image = problem->src.n * element;
+    const cuuint64_t element = problem->element_size, image = of->from.n * element;
     const cuuint32_t images = (cuuint32_t)of->tile_images, channels = (cuuint32_t)of->chunk_channels;
     const cuuint64_t all_channels = (cuuint64_t)problem->in_channels;
-    if (!of->channels_last) {
+    if (!of->src_channels_last) {
         const tconv_hopper_tensor planes = {
             problem->dtype,
             CU_TENSOR_MAP_SWIZZLE_NONE,
             of->src,
             {(cuuint64_t)(problem->h.in * problem->w.in), all_channels, (cuuint64_t)problem->batch, 1},
-            {(cuuint64_t)problem->src.c * element, image, image},
+            {(cuuint64_t)of->from.c * element, image, image},
             {(cuuint32_t)of->box_columns, channels, images, 1},
             false};
         return of->plane_boxes > 0 && tconv_hopper_encode(&planes, map);
@@ -191,7 +210,7 @@ bool make_map(const tconv_layer *layer, const tconv_igemm_plan *plan, CUtensorMa
         of->row_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
         of->src,
         {all_channels, (cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)of->images},
-        {(cuuint64_t)problem->src.w * element, (cuuint64_t)problem->src.h * element, image},
+        {(cuuint64_t)of->from.w * element, (cuuint64_t)of->from.h * element, image},
         {channels, (cuuint32_t)of->box_columns, (cuuint32_t)(of->image_pixels / of->pitch), images},
         plan->mode == TCONV_IGEMM_TF32};
     return tconv_hopper_encode(&pixels, map);
@@ -223,11 +242,19 @@ tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *argu
     tconv_igemm_view view;
     tconv_igemm_plan plan;
     CUtensorMap map;
+    tconv_igemm_turning turning;
     const int multiprocessors = tconv_hopper_multiprocessors(layer->target.device);
     describe_chosen(layer, &view, &plan);
     tconv_igemm_parameters *parameters = &plan.parameters;
     memset(&map, 0, sizeof map);
-    parameters->src = arguments->src;
+    if (parameters->turned) {
+        turning = tconv_igemm_turning_of(&layer->problem, arguments->src, arguments->scratch);
+        const tconv_status status = prepare(layer, &view, &plan, &turning, arguments->weights,
+                                            (void *)arguments->packed, arguments->stream, issue);
+        if (status != TCONV_SUCCESS)
+            return status;
+    }
+    parameters->src = parameters->turned ? arguments->scratch : arguments->src;
     parameters->weights = arguments->packed;
     parameters->bias = arguments->bias;
     parameters->dst = arguments->dst;
@@ -244,7 +271,7 @@ tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *argu
     void *kernel_arguments[] = {parameters, &map};
     const tconv_cuda_grid grid = {(const void *)plan.shape.kernel, tconv_igemm_thread_blocks(&plan, multiprocessors),
                                   TCONV_IGEMM_THREADS, TCONV_IGEMM_SHARED_MEMORY,
-                                  arguments->packs && !has_bias_only(layer)};
+                                  (arguments->packs || parameters->turned) && !has_bias_only(layer)};
     return tconv_hopper_launch(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }
 

@@ -176,7 +176,7 @@ __global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_ige
     /* Through a shuffle, so that the compiler knows that it is one number for the warp. */
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0)
-        init_barriers(shared, layer.by_boxes && layer.channels_last && !Mode::SPLITS ? 1 : LOADERS,
+        init_barriers(shared, layer.by_boxes && layer.src_channels_last && !Mode::SPLITS ? 1 : LOADERS,
                       CONSUMER_WARPS + (layer.hands_over ? LOADERS : 0));
     __syncthreads();
     if (warp < CONSUMER_WARPS) {
@@ -185,19 +185,21 @@ __global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_ige
     } else {
         shrink_registers<Mode::OTHER_REGISTERS>();
         const int role = warp - CONSUMER_WARPS;
+        if (layer.turned && role <= BOX_WARP)
+            wait_for_weights(); /* src is turned by the same launch */
         if (role < LOADERS) {
             if (!layer.by_boxes)
                 gather<Mode>(layer, shared, role * WARP + lane);
-            else if (!layer.channels_last && 2 * layer.patch <= LOADERS * WARP)
+            else if (!layer.src_channels_last && 2 * layer.patch <= LOADERS * WARP)
                 convert_planes<Mode, 2>(layer, shared, role * WARP + lane);
-            else if (!layer.channels_last)
+            else if (!layer.src_channels_last)
                 convert_planes<Mode, 1>(layer, shared, role * WARP + lane);
             else if constexpr (Mode::SPLITS)
                 split_boxes<Mode>(layer, shared, role * WARP + lane);
             else if (layer.hands_over)
                 store_halves<Mode, N>(layer, shared, role, lane);
         } else if (role == BOX_WARP) {
-            if (lane == 0 && layer.by_boxes && layer.channels_last)
+            if (lane == 0 && layer.by_boxes && layer.src_channels_last)
                 copy_boxes<Mode>(layer, &map, shared);
             else if (lane == 0 && layer.by_boxes)
                 copy_planes(layer, &map, shared);

@@ -66,7 +66,9 @@ struct tconv_igemm_parameters {
     tconv_strides from, to; /* of src and dst, in elements */
     bool by_boxes;          /* whether the copy engine can read src; else the loading warps read it */
     bool per_tap;           /* a stage is of one tap */
-    bool channels_last;
+    bool turned;            /* src, from NCHW to NHWC in the workspace, by the launch that packs the weights */
+    bool src_channels_last; /* as it is read: in NHWC, or turned */
+    bool dst_channels_last;
     bool flat;   /* positions are pixels of src, whose rows are seen as one */
     bool merged; /* all phases have one tap, the same: they are blocks like those of more channels */
 
@@ -144,8 +146,26 @@ struct tconv_igemm_packing {
     int64_t output_rows_step, output_columns_step; /* of weights, from an output's to the next's */
 };
 
+/* How src in NCHW is turned: what the packing kernel is told beside its weights. No blocks: it is not. */
+struct tconv_igemm_turning {
+    const void *src;
+    void *to;
+    tconv_strides from; /* of src, in elements */
+    int pixels, channels;
+    int pixel_quads;           /* from a pixel turned to the next, in quads */
+    int channel_tiles, blocks; /* of channels; all tiles, of so many pixels, one to a block */
+    bool vectors;              /* whether pixels follow one another in 16 bytes of src */
+    tconv_cuda_divisor by_image, by_columns, by_channel_tiles; /* pixels of an image, of a row */
+};
+
+/* Packs the weights (NULL: does not) and turns src, in one launch. */
 tconv_status tconv_igemm_pack(const tconv_igemm_parameters *layer, const tconv_igemm_packing *packing,
-                              tconv_igemm_mode mode, const void *weights, void *packed, void *stream,
-                              tconv_issue *issue);
+                              const tconv_igemm_turning *turning, tconv_igemm_mode mode, const void *weights,
+                              void *packed, void *stream, tconv_issue *issue);
+
+/* Elements from a pixel to the next of src once turned, and all its bytes; how to turn it. */
+int64_t tconv_igemm_turned_pixel(const tconv_problem *problem);
+int64_t tconv_igemm_turned_bytes(const tconv_problem *problem);
+tconv_igemm_turning tconv_igemm_turning_of(const tconv_problem *problem, const void *src, void *to);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Packs the weights for the implicit matrix product: for each group, phase, tile of blocks, chunk of input channels and tap, in
+ * The launch before the kernel: turns src where the layer wants that, and packs the weights for the implicit matrix product: for each group, phase, tile of blocks, chunk of input channels and tap, in
  * the order in which a tile reads them, a slot
  *
  *     [block][step][plane][quad][64 rows of M][4 or 8 input channels]
@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "igemm_kernels.h"
+#include "igemm_turn.cuh"
 #include "pack_box.cuh"
 
 namespace
@@ -87,14 +88,25 @@ struct igemm_order {
     }
 };
 
-} // namespace
-
-tconv_status tconv_igemm_pack(const tconv_igemm_parameters *layer, const tconv_igemm_packing *packing,
-                              tconv_igemm_mode mode, const void *weights, void *packed, void *stream,
-                              tconv_issue *issue)
+/* The first blocks turn src, the others pack. */
+template <class Element, int planes>
+__global__ void __launch_bounds__(PACK_THREADS)
+    turn_and_pack(const __grid_constant__ igemm_order order, const __grid_constant__ pack_boxes boxes,
+                  const __grid_constant__ tconv_igemm_turning turning, const Element *__restrict__ from,
+                  void *__restrict__ packed)
 {
-    const igemm_order order = {*layer, *packing};
-    const int planes = mode == TCONV_IGEMM_STRICT ? 2 : 1;
+    let_next_begin();
+    if (blockIdx.x < turning.blocks)
+        tconv_igemm::turn_tile<Element>(turning, (int)blockIdx.x);
+    else
+        pack_every<planes>(order, boxes, from, packed, blockIdx.x - turning.blocks, gridDim.x - turning.blocks);
+}
+
+/* How the weights are cut into boxes. */
+pack_boxes boxes_of(const igemm_order *order, int planes)
+{
+    const tconv_igemm_parameters *layer = &order->layer;
+    const tconv_igemm_packing *packing = &order->packing;
     pack_boxes boxes;
     memset(&boxes, 0, sizeof boxes);
     boxes.from = packing->from;
@@ -118,6 +130,64 @@ tconv_status tconv_igemm_pack(const tconv_igemm_parameters *layer, const tconv_i
                                      layer->blocks
                                : row_taps * layer->column_taps;
     pack_choose_boxes(&boxes, layer->row_bytes / layer->chunk_channels,
-                      (int64_t)layer->groups * order.channel_blocks() * layer->chunks, TCONV_IGEMM_M, 2 * layer->steps);
-    return pack_launch(&order, &boxes, mode, weights, packed, stream, issue);
+                      (int64_t)layer->groups * order->channel_blocks() * layer->chunks, TCONV_IGEMM_M,
+                      2 * layer->steps);
+    return boxes;
+}
+
+} // namespace
+
+int64_t tconv_igemm_turned_pixel(const tconv_problem *problem)
+{
+    const int64_t vector = TCONV_IGEMM_QUAD / (int64_t)problem->element_size;
+    return tconv_ceil_div(problem->in_channels, vector) * vector;
+}
+
+int64_t tconv_igemm_turned_bytes(const tconv_problem *problem)
+{
+    return problem->batch * problem->h.in * problem->w.in * tconv_igemm_turned_pixel(problem) *
+           (int64_t)problem->element_size;
+}
+
+tconv_igemm_turning tconv_igemm_turning_of(const tconv_problem *problem, const void *src, void *to)
+{
+    using namespace tconv_igemm;
+    const int64_t vector = TCONV_IGEMM_QUAD / (int64_t)problem->element_size;
+    const int64_t image = problem->h.in * problem->w.in;
+    tconv_igemm_turning turning;
+    turning.src = src;
+    turning.to = to;
+    turning.from = problem->src;
+    turning.pixels = (int)(problem->batch * image);
+    turning.channels = (int)problem->in_channels;
+    turning.pixel_quads = (int)(tconv_igemm_turned_pixel(problem) / vector);
+    turning.channel_tiles = (int)tconv_ceil_div(turning.pixel_quads, TURN_QUADS);
+    turning.blocks = (int)tconv_ceil_div(turning.pixels, TURN_PIXELS) * turning.channel_tiles;
+    turning.vectors = problem->src.w == 1 && problem->src.h == problem->w.in && image % vector == 0 &&
+                      problem->src.c % vector == 0 && problem->src.n % vector == 0 &&
+                      (uintptr_t)src % TCONV_IGEMM_QUAD == 0;
+    turning.by_image = tconv_cuda_divisor_of((int)image);
+    turning.by_columns = tconv_cuda_divisor_of((int)problem->w.in);
+    turning.by_channel_tiles = tconv_cuda_divisor_of(turning.channel_tiles);
+    return turning;
+}
+
+tconv_status tconv_igemm_pack(const tconv_igemm_parameters *layer, const tconv_igemm_packing *packing,
+                              const tconv_igemm_turning *turning, tconv_igemm_mode mode, const void *weights,
+                              void *packed, void *stream, tconv_issue *issue)
+{
+    const void *const kernels[] = {(const void *)turn_and_pack<float, 1>, (const void *)turn_and_pack<float, 2>,
+                                   (const void *)turn_and_pack<__half, 1>,
+                                   (const void *)turn_and_pack<__nv_bfloat16, 1>};
+    igemm_order order = {*layer, *packing};
+    pack_boxes boxes;
+    memset(&boxes, 0, sizeof boxes);
+    if (weights != NULL)
+        boxes = boxes_of(&order, mode == TCONV_IGEMM_STRICT ? 2 : 1);
+    tconv_igemm_turning turning_copy = *turning;
+    void *arguments[] = {&order, &boxes, &turning_copy, &weights, &packed};
+    const int64_t shared_bytes = tconv_max(turning->blocks > 0 ? tconv_igemm::TURN_SHARED_BYTES : 0,
+                                           weights != NULL ? pack_shared_bytes(&boxes) : 0);
+    return tconv_cuda_launch_shared(kernels[mode], (int64_t)turning->blocks + boxes.count, PACK_THREADS, shared_bytes,
+                                    arguments, stream, issue);
 }

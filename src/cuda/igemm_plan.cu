@@ -15,6 +15,10 @@ constexpr int MAX_BOX = 256;                     /* the copy engine's, of each a
 constexpr int ALIGNMENT = 1024;                  /* of a stage: the swizzle's pattern is as long */
 constexpr int64_t LEAST_COLUMNS = 8;             /* narrower tiles are not tried where there are wider ones */
 
+/* src is turned where it is no larger: it should come from the second-level cache when it is read again, and the workspace be
+ * small. */
+constexpr int64_t MOST_TURNED_BYTES = 32 << 20;
+
 constexpr int PLANE_BOXES = 2;        /* buffers */
 constexpr int PLANE_BOX_PIXELS = 512; /* of one: as many as a tile covers */
 
@@ -50,15 +54,25 @@ bool is_plain(const tconv_phase_table *table)
     return true;
 }
 
+/* How src lies that the kernel reads. */
+tconv_strides src_strides(const tconv_problem *problem, bool turned)
+{
+    if (!turned)
+        return problem->src;
+    const int64_t pixel = tconv_igemm_turned_pixel(problem);
+    return {problem->h.in * problem->w.in * pixel, 1, problem->w.in * pixel, pixel};
+}
+
 /* What the layer is to a tile: positions, and the border that all taps of a position span. */
 struct position_space {
     int64_t images, rows, columns, row_border, column_border;
     bool flat, whole; /* rows of an image as one row; images as one image */
 };
 
-position_space space_of(const tconv_layer *layer, bool per_tap)
+position_space space_of(const tconv_layer *layer, bool per_tap, bool turned)
 {
     const tconv_problem *problem = &layer->problem;
+    const tconv_strides src = src_strides(problem, turned);
     position_space space = {
         tconv_max(1, problem->batch), most_outputs(&layer->rows), most_outputs(&layer->columns), 0, 0, false, false};
     if (!per_tap) {
@@ -67,8 +81,8 @@ position_space space_of(const tconv_layer *layer, bool per_tap)
     }
     const int64_t pixels = problem->h.in * problem->w.in;
     space.flat = is_plain(&layer->rows) && is_plain(&layer->columns) && space.rows <= problem->h.in &&
-                 space.columns <= problem->w.in && problem->src.h == problem->w.in * problem->src.w;
-    space.whole = space.flat && problem->layout == TCONV_NHWC && problem->src.n == pixels * problem->src.w &&
+                 space.columns <= problem->w.in && src.h == problem->w.in * src.w;
+    space.whole = space.flat && (problem->layout == TCONV_NHWC || turned) && src.n == pixels * src.w &&
                   pixels * problem->batch < MAX_EXTENT;
     if (space.flat) {
         space.rows = 1;
@@ -94,18 +108,19 @@ void describe_axis(const tconv_phase_table *table, tconv_igemm_phase *phases)
 }
 
 /* Everything that no choice changes. */
-void describe_layer(const tconv_layer *layer, tconv_igemm_plan *plan)
+void describe_layer(const tconv_layer *layer, bool turned, tconv_igemm_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
-    const position_space space = space_of(layer, true);
+    const position_space space = space_of(layer, true, turned);
     tconv_igemm_parameters *to = &plan->parameters;
     const int element = (int)problem->element_size;
-    to->from = problem->src;
+    to->from = src_strides(problem, turned);
     to->to = problem->dst;
-    to->channels_last = problem->layout == TCONV_NHWC;
-    to->by_boxes = to->channels_last &&
-                   (problem->src.n | problem->src.h | problem->src.w) * element % TCONV_HOPPER_BOX_ALIGNMENT == 0;
-    to->hands_over = to->by_boxes && plan->mode != TCONV_IGEMM_STRICT;
+    to->turned = turned;
+    to->dst_channels_last = problem->layout == TCONV_NHWC;
+    to->src_channels_last = to->dst_channels_last || turned;
+    to->by_boxes =
+        to->src_channels_last && (to->from.n | to->from.h | to->from.w) * element % TCONV_HOPPER_BOX_ALIGNMENT == 0;
     to->flat = space.flat;
     to->merged = is_merged(layer);
     to->images = (int)space.images;
@@ -135,6 +150,14 @@ void describe_layer(const tconv_layer *layer, tconv_igemm_plan *plan)
     to->blocks = to->merged ? to->channel_blocks * to->row_phases * to->column_phases : to->channel_blocks;
 }
 
+/* Whether src can be turned in the workspace. */
+bool may_be_turned(const tconv_problem *problem)
+{
+    const int64_t elements = problem->batch * problem->in_channels * problem->h.in * problem->w.in;
+    return problem->layout == TCONV_NCHW && elements <= MOST_TURNED_BYTES &&
+           tconv_igemm_turned_bytes(problem) <= MOST_TURNED_BYTES;
+}
+
 int units_of(const tconv_igemm_shape *shape)
 {
     return TCONV_IGEMM_GROUPS * shape->units;
@@ -143,7 +166,7 @@ int units_of(const tconv_igemm_shape *shape)
 /* Whether neighbouring phases of columns can be stored in pairs, by warpgroups of two units. */
 bool has_pairs(const tconv_layer *layer, const tconv_igemm_parameters *of)
 {
-    return of->merged && !of->channels_last && of->column_phases % 2 == 0 && layer->columns.bias_only == 0 &&
+    return of->merged && !of->dst_channels_last && of->column_phases % 2 == 0 && layer->columns.bias_only == 0 &&
            layer->problem.dst.w == 1;
 }
 
@@ -184,7 +207,7 @@ void describe_planes(const tconv_layer *layer, const tconv_igemm_choice *choice,
     const tconv_problem *problem = &layer->problem;
     const int64_t element = (int64_t)problem->element_size, pixels = problem->h.in * problem->w.in;
     const int64_t run = to->flat && choice->images == 1 ? choice->columns : pixels;
-    if (to->channels_last || run > MAX_BOX || run * element % TCONV_HOPPER_BOX_ALIGNMENT != 0 ||
+    if (to->src_channels_last || run > MAX_BOX || run * element % TCONV_HOPPER_BOX_ALIGNMENT != 0 ||
         problem->src.h != problem->w.in || problem->src.c * element % TCONV_HOPPER_BOX_ALIGNMENT != 0 ||
         problem->src.n * element % TCONV_HOPPER_BOX_ALIGNMENT != 0 ||
         choice->images * run * to->row_bytes > (int64_t)PLANE_BOX_PIXELS * to->row_bytes)
@@ -213,7 +236,7 @@ bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, i
                    tconv_igemm_plan *plan)
 {
     tconv_igemm_parameters *to = &plan->parameters;
-    const position_space space = space_of(layer, choice->per_tap);
+    const position_space space = space_of(layer, choice->per_tap, choice->turned);
     const int64_t covered = units_of(&plan->shape) / choice->tile_blocks * plan->shape.N;
     to->covered = (int)covered;
     to->per_tap = choice->per_tap;
@@ -228,7 +251,7 @@ bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, i
     to->image_pixels = (int)(patch_rows * pitch);
     to->patch = choice->images * to->image_pixels;
     to->boxes = (int)tconv_ceil_div(pitch, MAX_BOX);
-    if (pitch % to->boxes != 0 || (!to->channels_last && to->patch > TCONV_IGEMM_PLACES))
+    if (pitch % to->boxes != 0 || (!to->src_channels_last && to->patch > TCONV_IGEMM_PLACES))
         return false;
     to->box_columns = (int)pitch / to->boxes;
     describe_planes(layer, choice, to);
@@ -311,7 +334,7 @@ int most_slot_taps(const tconv_layer *layer, const tconv_igemm_plan *plan)
     const tconv_igemm_parameters *of = &plan->parameters;
     const int64_t taps = least_taps(&layer->rows) * least_taps(&layer->columns);
     const int cycles = of->steps * units_of(&plan->shape) * plan->shape.N / 2;
-    return of->per_tap || !of->hands_over || cycles > TCONV_IGEMM_SLOT_PERIOD
+    return of->per_tap || !tconv_igemm_is_fed(plan) || cycles > TCONV_IGEMM_SLOT_PERIOD
                ? 1
                : (int)tconv_min(taps, TCONV_IGEMM_SLOT_TAPS);
 }
@@ -322,7 +345,7 @@ bool may_have(const tconv_layer *layer, const tconv_igemm_plan *plan, int multip
 {
     const tconv_igemm_parameters *of = &plan->parameters;
     return plan->shape.units == tconv_igemm_shapes_of(plan->mode)[0].units ||
-           (of->tiles <= multiprocessors && !has_pairs(layer, of) && (of->channels_last || !of->per_tap));
+           (of->tiles <= multiprocessors && !has_pairs(layer, of) && (of->src_channels_last || !of->per_tap));
 }
 
 /* Takes the tile where its estimate is the least up to now. */
@@ -341,7 +364,7 @@ void try_tile(const tconv_layer *layer, int multiprocessors, const tconv_igemm_c
 void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice choice, const tconv_igemm_shape *shape,
                tconv_igemm_choice *best, tconv_igemm_plan *best_plan)
 {
-    const position_space space = space_of(layer, choice.per_tap);
+    const position_space space = space_of(layer, choice.per_tap, choice.turned);
     const int64_t covered = units_of(shape) / choice.tile_blocks * shape->N;
     for (int64_t tiles = tconv_ceil_div(space.columns, covered);; tiles += 1 + tiles / 8) {
         const int64_t columns = tiles == 1 && space.columns < covered ? space.columns
@@ -400,13 +423,14 @@ bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *ch
     memset(plan, 0, sizeof *plan);
     plan->mode = tconv_igemm_mode_of(layer);
     plan->shape = tconv_igemm_shapes_of(plan->mode)[choice->shape];
-    describe_layer(layer, plan);
-    if (plan->shape.N % TCONV_IGEMM_M != 0 && !plan->parameters.hands_over)
+    describe_layer(layer, choice->turned, plan);
+    if (plan->shape.N % TCONV_IGEMM_M != 0 && !tconv_igemm_is_fed(plan))
         return false; /* 96 pixels: timed there alone */
     describe_units(layer, choice, plan);
     if (!describe_tile(layer, choice, multiprocessors, plan) ||
         (!plan->shape.long_sums && most_slots(layer, &plan->parameters) > TCONV_IGEMM_MAX_SLOTS))
         return false;
+    plan->parameters.hands_over = tconv_igemm_is_fed(plan) && plan->parameters.dst_channels_last;
     /* With more sums on their way to those that store, there are fewer buffers of factors. */
     int halves = plan->parameters.hands_over ? TCONV_IGEMM_HALVES : 0;
     tconv_igemm_plan with = *plan;
@@ -436,19 +460,22 @@ bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_ige
 {
     const tconv_igemm_shape *shapes = tconv_igemm_shapes_of(tconv_igemm_mode_of(layer));
     /* Without a border the plain tile is as good; of NCHW neighbours in a row should be many. */
-    const position_space space = space_of(layer, false);
-    const bool narrow = layer->problem.layout == TCONV_NHWC && space.row_border + space.column_border > 0;
+    const position_space space = space_of(layer, false, false);
+    const bool border = space.row_border + space.column_border > 0;
     best_plan->cycles = 0;
     tconv_igemm_choice choice;
     memset(&choice, 0, sizeof choice);
     for (choice.shape = 0; choice.shape < TCONV_IGEMM_SHAPES && shapes[choice.shape].N > 0; choice.shape++)
         for (choice.tile_blocks = 1; choice.tile_blocks <= units_of(&shapes[choice.shape]); choice.tile_blocks *= 2) {
-            for (int per_tap = 0; per_tap < 2; per_tap++) {
-                choice.per_tap = per_tap == 1;
-                try_tiles(layer, multiprocessors, choice, &shapes[choice.shape], best, best_plan);
+            for (int turned = 0; turned <= (may_be_turned(&layer->problem) ? 1 : 0); turned++) {
+                choice.turned = turned == 1;
+                for (int per_tap = 0; per_tap < 2; per_tap++) {
+                    choice.per_tap = per_tap == 1;
+                    try_tiles(layer, multiprocessors, choice, &shapes[choice.shape], best, best_plan);
+                }
+                if (border && (choice.turned || layer->problem.layout == TCONV_NHWC))
+                    try_narrow_tiles(layer, multiprocessors, choice, &shapes[choice.shape], best, best_plan);
             }
-            if (narrow)
-                try_narrow_tiles(layer, multiprocessors, choice, &shapes[choice.shape], best, best_plan);
         }
     return best_plan->cycles > 0;
 }
@@ -462,11 +489,11 @@ int64_t tconv_igemm_number_of(const tconv_igemm_choice *choice)
 {
     return (int64_t)choice->shape | (int64_t)choice->tile_blocks << 4 | (int64_t)choice->per_tap << 8 |
            (int64_t)choice->across << 9 | (int64_t)choice->images << 12 | (int64_t)choice->rows << 24 |
-           (int64_t)choice->columns << 36;
+           (int64_t)choice->columns << 36 | (int64_t)choice->turned << 48;
 }
 
 tconv_igemm_choice tconv_igemm_choice_of(int64_t number)
 {
-    return {(int)(number & 15),         (int)(number >> 4 & 15),    (number >> 8 & 1) != 0,    (int)(number >> 9 & 7),
-            (int)(number >> 12 & 4095), (int)(number >> 24 & 4095), (int)(number >> 36 & 4095)};
+    return {(int)(number & 15),     (int)(number >> 4 & 15),    (number >> 48 & 1) != 0,    (number >> 8 & 1) != 0,
+            (int)(number >> 9 & 7), (int)(number >> 12 & 4095), (int)(number >> 24 & 4095), (int)(number >> 36 & 4095)};
 }

@@ -10,7 +10,7 @@ constexpr int TCONV_IGEMM_SHARED_MEMORY = 227 * 1024 - 5 * 1024; /* what a block
 struct tconv_igemm_choice {
     int shape; /* of the mode's */
     int tile_blocks;
-    bool per_tap;
+    bool turned, per_tap;
     int across;                /* see tconv_igemm_parameters */
     int images, rows, columns; /* of a tile */
 };
@@ -27,6 +27,9 @@ constexpr int TCONV_IGEMM_SLOT_PERIOD = 745;
 
 /* The cycles that a plan is estimated to take. */
 double tconv_igemm_estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors);
+
+/* Whether all that the products read comes by the copy engine, as it is: no warp touches it on the way. */
+bool tconv_igemm_is_fed(const tconv_igemm_plan *plan);
 
 /* Takes the choice with the least estimated time; false where none fits. */
 bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice *best,

@@ -412,7 +412,7 @@ __device__ __forceinline__ void store_half(const tconv_igemm_parameters &layer, 
 {
     using Element = typename Mode::Element;
     __syncwarp();
-    if (layer.channels_last)
+    if (layer.dst_channels_last)
         stage_pixels<N, first>(sums, place.bias, staged, lane, Element{});
     else
         stage_rows<N, first>(sums, place.bias, staged, lane, Element{});
@@ -428,7 +428,7 @@ __device__ __forceinline__ void store_half(const tconv_igemm_parameters &layer, 
     else if (sizeof(Element) == 2 && layer.together == 8)
         store_together<Element, N, 8>(place.dst, channel_bytes, outputs, staged, place.channels, layer.store_vectors,
                                       lane);
-    else if (!layer.channels_last)
+    else if (!layer.dst_channels_last)
         store_rows<Element, N, N / 2, Element>(place.dst, channel_bytes, outputs, staged, place.channels, lane);
     else if (layer.store_vectors)
         store_pixels<Element, N, uint4>(place.dst, outputs, staged, place.channels, lane);

@@ -246,16 +246,16 @@ __device__ __forceinline__ void write_runs(const pack_boxes &boxes, const box_so
     }
 }
 
-template <class Order, class Element, int planes>
-__global__ void __launch_bounds__(PACK_THREADS)
-    pack_by_boxes(const __grid_constant__ Order order, const __grid_constant__ pack_boxes boxes,
-                  const Element *__restrict__ from, void *__restrict__ packed)
+/* Every `step`th box from `first` on. */
+template <int planes, class Order, class Element>
+__device__ __forceinline__ void pack_every(const Order &order, const pack_boxes &boxes,
+                                           const Element *__restrict__ from, void *__restrict__ packed, unsigned first,
+                                           unsigned step)
 {
     extern __shared__ uint4 shared[];
     __shared__ pack_run runs[PACK_RUNS];
     Element *box = reinterpret_cast<Element *>(shared);
-    let_next_begin();
-    for (unsigned number = blockIdx.x; number < boxes.count; number += gridDim.x) {
+    for (unsigned number = first; number < boxes.count; number += step) {
         unsigned strip = number >> boxes.row_parts_log2;
         pack_place place = order.place_of(strip >> boxes.quad_parts_log2);
         place.row = (int)((number & ((1u << boxes.row_parts_log2) - 1)) << boxes.rows_log2);
@@ -263,15 +263,24 @@ __global__ void __launch_bounds__(PACK_THREADS)
         const box_source<Element> source(boxes, place, from);
         if (boxes.in_shared)
             read_box(boxes, source, box);
-        for (int first = 0; first < boxes.runs; first += PACK_RUNS) {
-            const int count = min(PACK_RUNS, boxes.runs - first);
+        for (int before = 0; before < boxes.runs; before += PACK_RUNS) {
+            const int count = min(PACK_RUNS, boxes.runs - before);
             for (int run = threadIdx.x; run < count; run += PACK_THREADS)
-                runs[run] = order.run_of(place, planes, first + run);
+                runs[run] = order.run_of(place, planes, before + run);
             __syncthreads();
             write_runs<planes>(boxes, source, box, runs, count, packed);
             __syncthreads();
         }
     }
+}
+
+template <class Order, class Element, int planes>
+__global__ void __launch_bounds__(PACK_THREADS)
+    pack_by_boxes(const __grid_constant__ Order order, const __grid_constant__ pack_boxes boxes,
+                  const Element *__restrict__ from, void *__restrict__ packed)
+{
+    let_next_begin();
+    pack_every<planes>(order, boxes, from, packed, blockIdx.x, gridDim.x);
 }
 
 /* By mode: f32 in one plane and in two, f16, bf16. */

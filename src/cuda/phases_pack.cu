@@ -10,6 +10,7 @@
 #include "phases_kernels.h"
 
 #include "../core/checked.h"
+#include "overlap.cuh"
 
 namespace
 {
@@ -46,6 +47,7 @@ __global__ void __launch_bounds__(SIDE *SQUARE_ROWS)
 {
     __shared__ Word square[SIDE][SIDE + 1];
     const int x = (int)threadIdx.x % SIDE;
+    let_next_begin();
     for (uint64_t number = blockIdx.x; number < (uint64_t)cut.squares; number += gridDim.x) {
         uint64_t rest = number;
         const int64_t first_out = (int64_t)(rest % (uint64_t)cut.out_squares) * SIDE;

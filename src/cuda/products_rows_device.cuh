@@ -464,7 +464,7 @@ __device__ __forceinline__ void march(const tconv_cuda_products_parameters &laye
 
 #define TCONV_ROWS_BOUNDS(threads, large) __launch_bounds__(threads, (large) ? 1 : 2)
 #else
-#define TCONV_ROWS_BOUNDS(threads, large) __launch_bounds__(32)
+#define TCONV_ROWS_BOUNDS(threads, large) __launch_bounds__((threads) > 32 ? 32 : (threads))
 #endif
 
 #endif

@@ -69,6 +69,17 @@ int64_t additions_of(const tconv_layer *layer)
     return layer->rows.max_taps * layer->columns.max_taps * steps_of(&layer->problem);
 }
 
+/* f16 and bf16: sums that are left to the tensor cores; and those of channels that are half a step. */
+bool is_direct(const tconv_layer *layer)
+{
+    return layer->problem.dtype != TCONV_F32 && additions_of(layer) <= TCONV_CUDA_ROWS_DIRECT_STEPS;
+}
+
+bool is_narrow(const tconv_layer *layer)
+{
+    return is_direct(layer) && layer->problem.group_in <= TCONV_CUDA_ROWS_NARROW_CHANNELS;
+}
+
 int64_t taps_of(const tconv_phase_table *table)
 {
     int64_t taps = 0;
@@ -244,7 +255,7 @@ const char *refusal(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
     made->end_row = (int)end_quotient(&problem->h);
     made->slots = made->most_row_back + 2; /* and the next row, which is on its way */
     made->steps = (int)steps_of(problem);
-    made->slot_channels = (int)(made->steps * step);
+    made->slot_channels = is_narrow(layer) ? TCONV_CUDA_ROWS_NARROW_CHANNELS : (int)(made->steps * step);
     made->channel_blocks = (int)tconv_ceil_div(problem->group_out, CHANNELS);
     if (!choose_columns(layer, made))
         return "weights, or rows of src, too many for shared memory";
@@ -335,6 +346,8 @@ void describe(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
     made->row_back_step = (int)layer->rows.shift_step;
     made->column_taps = (int)taps_of(&layer->columns);
     made->weight_quads = (int)weight_quads_of(layer);
+    made->kernel_row_quads = (int)(weight_quads_of(layer) / problem->h.kernel);
+    made->slot_size = made->slot_channels * made->src_pitch;
     for (int64_t i = 0; i < layer->rows.count; i++) {
         const tconv_phase *phase = &layer->rows.phases[i];
         const int64_t residue = (phase->residue + problem->h.pad) % problem->h.stride;
@@ -351,6 +364,13 @@ void describe(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
             made->kernel_column[back][residue] = (short)(phase->first_kernel + tap * layer->columns.kernel_step);
         }
     }
+    const int tap_quads = made->column_taps > 0 ? made->kernel_row_quads / made->column_taps : 0;
+    for (int back = 1; back < TCONV_CUDA_ROWS_BACKS; back++) {
+        int residues = 0;
+        for (int bits = made->column_residues[back - 1]; bits != 0; bits &= bits - 1)
+            residues++;
+        made->column_quads[back] = made->column_quads[back - 1] + residues * tap_quads;
+    }
 }
 
 tconv_status rows_pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
@@ -362,16 +382,49 @@ tconv_status rows_pack(const tconv_layer *layer, const void *weights, void *pack
     });
 }
 
+/* Blocks that share a multiprocessor. */
+int64_t blocks_of(const tconv_layer *layer, const tconv_cuda_rows_parameters *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t warps = made->columns / positions_of(layer);
+    return tconv_min((max_shared(layer->target.compute_capability) + RESERVED) /
+                         (shared_bytes_of(layer, made) + RESERVED),
+                     TCONV_CUDA_ROWS_MOST_BLOCKS((int)problem->element_size, is_direct(layer), problem->w.stride) *
+                         TCONV_CUDA_ROWS_WARPS / warps);
+}
+
+/* Rows without taps that follow those of a residue. */
+int blanks_after(const tconv_cuda_rows_parameters *made, int residue)
+{
+    int blanks = 0;
+    while (blanks < made->row_stride && made->row_taps[(residue + blanks + 1) % made->row_stride] == 0)
+        blanks++;
+    return blanks;
+}
+
+/* Has rows without taps written together with the row before, where room for them costs no block. */
+void join_blank_rows(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t sector = TCONV_CUDA_ROWS_SECTOR_BYTES / (int64_t)problem->element_size;
+    tconv_cuda_rows_parameters joined = *made;
+    for (int residue = 0; residue < made->row_stride; residue++) {
+        joined.row_blanks[residue] = made->row_taps[residue] > 0 ? blanks_after(made, residue) : 0;
+        joined.blank_rows = (int)tconv_max(joined.blank_rows, joined.row_blanks[residue]);
+    }
+    joined.staged_pitch =
+        (int)choose_pitch(problem, made->columns * problem->w.stride * (joined.blank_rows + 1) + 2 * sector);
+    joined.zeros = (int)tconv_min(made->zeros, LEAST_ZEROS);
+    if (made->joins_rows && joined.blank_rows > 0 && blocks_of(layer, &joined) >= tconv_max(blocks_of(layer, made), 1))
+        *made = joined;
+}
+
 /* Cuts the rows into strips, so that the multiprocessors work off all blocks in a few whole turns and the least time. */
 void cut_rows(const tconv_layer *layer, int multiprocessors, tconv_cuda_rows_parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t positions = positions_of(layer);
-    const int64_t warps = made->columns / positions;
-    const int64_t blocks = tconv_min(
-        (max_shared(layer->target.compute_capability) + RESERVED) / (shared_bytes_of(layer, made) + RESERVED),
-        TCONV_CUDA_ROWS_MOST_BLOCKS((int)problem->element_size, problem->w.stride) * TCONV_CUDA_ROWS_WARPS / warps);
-    const int64_t places = multiprocessors * tconv_max(blocks, 1), rows = made->end_row - made->first_row;
+    const int64_t rows = made->end_row - made->first_row;
+    const int64_t places = multiprocessors * tconv_max(blocks_of(layer, made), 1);
     const int64_t others = problem->batch * problem->groups * made->column_tiles * made->channel_blocks;
     int64_t best = INT64_MAX;
     for (int64_t turns = 1; turns <= MAX_TURNS; turns++) {
@@ -400,6 +453,7 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
     if (status != TCONV_SUCCESS)
         return status;
     describe(layer, &parameters);
+    join_blank_rows(layer, &parameters);
     cut_rows(layer, multiprocessors, &parameters);
     parameters.src = arguments->src;
     parameters.weights = arguments->packed;
@@ -408,15 +462,12 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
     parameters.src_aligned = (uintptr_t)arguments->src % ACCESS == 0 && problem->src.n % length == 0 &&
                              problem->src.c % length == 0 && problem->w.in % length == 0;
 
-    parameters.stage_pairs = (uintptr_t)arguments->dst % (2 * problem->element_size) == 0 && problem->dst.n % 2 == 0 &&
-                             problem->dst.c % 2 == 0 && problem->w.out % 2 == 0 &&
-                             (parameters.first_column * problem->w.stride - problem->w.pad) % 2 == 0;
+    parameters.stage_pairs = problem->dst.c % 2 == 0;
 
     const void *kernel =
         problem->dtype == TCONV_F32
             ? (const void *)tconv_cuda_rows_f32(!is_strict(layer), problem->w.stride)
-            : (const void *)tconv_cuda_rows_half(problem->dtype, additions_of(layer) <= TCONV_CUDA_ROWS_DIRECT_STEPS,
-                                                 problem->w.stride);
+            : (const void *)tconv_cuda_rows_half(problem->dtype, is_direct(layer), is_narrow(layer), problem->w.stride);
     /* The same limit for all layers, so that threads that launch the same kernel do not lower each other's. */
     status = tconv_cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                    (int)max_shared(layer->target.compute_capability)),

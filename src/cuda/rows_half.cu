@@ -4,16 +4,17 @@
 namespace
 {
 
-template <class Element> tconv_cuda_rows_kernel find_half(bool direct, int64_t column_stride)
+template <class Element> tconv_cuda_rows_kernel find_half(bool direct, bool narrow, int64_t column_stride)
 {
-    return direct ? tconv_rows::find_kernel<tconv_rows::half_mode<Element, true>>(column_stride)
-                  : tconv_rows::find_kernel<tconv_rows::half_mode<Element, false>>(column_stride);
+    return !direct  ? tconv_rows::find_kernel<tconv_rows::half_mode<Element, false, false>>(column_stride)
+           : narrow ? tconv_rows::find_kernel<tconv_rows::half_mode<Element, true, true>>(column_stride)
+                    : tconv_rows::find_kernel<tconv_rows::half_mode<Element, true, false>>(column_stride);
 }
 
 } // namespace
 
-tconv_cuda_rows_kernel tconv_cuda_rows_half(tconv_dtype dtype, bool direct, int64_t column_stride)
+tconv_cuda_rows_kernel tconv_cuda_rows_half(tconv_dtype dtype, bool direct, bool narrow, int64_t column_stride)
 {
-    return dtype == TCONV_F16 ? find_half<__half>(direct, column_stride)
-                              : find_half<__nv_bfloat16>(direct, column_stride);
+    return dtype == TCONV_F16 ? find_half<__half>(direct, narrow, column_stride)
+                              : find_half<__nv_bfloat16>(direct, narrow, column_stride);
 }

@@ -4,9 +4,11 @@
  * piece of src is taken from shared memory once for all of them. Rows of src lie in a ring, the next one on its way.
  *
  * A row of dst is staged in shared memory and goes out by bulk copies while the next is multiplied: no thread waits for its
- * own stores. Rows without taps, which are the bias, are written directly. Devices before Hopper store from shared memory.
+ * own stores. Rows without taps, which are the bias, go out with the row before them or are written directly. Devices before
+ * Hopper store from shared memory.
  *
- * Numeric order of an output: row taps, columns from the first back, steps of channels (rows_multiply.cuh), the bias. Taps cut off by the left and right border are multiplied as zeros, those of rows are skipped.
+ * Numeric order of an output: columns from the first back, row taps, steps of channels (rows_multiply.cuh), the bias. Taps cut
+ * off by the left and right border are multiplied as zeros, those of rows are skipped.
  */
 #ifndef TCONV_CUDA_ROWS_KERNEL_CUH
 #define TCONV_CUDA_ROWS_KERNEL_CUH
@@ -33,7 +35,6 @@ template <class Mode, int SW> struct walk {
     int first_row, end_row;
     int lane, warp;
     int unit, piece; /* of src, that this thread copies first */
-    float bias[2];
     row_writer<Element> writer;
 
     __device__ __forceinline__ walk(const tconv_cuda_rows_parameters &layer, uint4 *shared) : layer(layer)
@@ -68,13 +69,11 @@ template <class Mode, int SW> struct walk {
         const int channel = block * TCONV_CUDA_ROWS_CHANNELS;
         const int64_t channel_of_all = (int64_t)group * layer.group_out + channel;
         writer = row_writer<Element>(
-            layer, slots + layer.slots * layer.slot_channels * layer.src_pitch,
+            layer, slots + layer.slots * layer.slot_size,
             static_cast<Element *>(layer.dst) + image * layer.dst_image + channel_of_all * layer.dst_channel,
             layer.bias == NULL ? NULL : static_cast<const Element *>(layer.bias) + channel_of_all,
             layer.group_out - channel, column * SW - layer.column_pad, layer.columns * SW,
             min(end_row * layer.row_stride - layer.row_pad, layer.out_rows) - 1);
-        bias[0] = writer.bias_of(lane / 4);
-        bias[1] = writer.bias_of(lane / 4 + 8);
     }
 
     /* Begins to copy the block's weights, and clears the channels of the slots that src does not have. */
@@ -84,7 +83,7 @@ template <class Mode, int SW> struct walk {
         for (int i = (int)threadIdx.x; i < layer.weight_quads; i += (int)blockDim.x)
             copy_async(to + i, from + i, true);
         const int channels = (layer.group_in + Mode::UNIT - 1) / Mode::UNIT * Mode::UNIT;
-        const int present = channels * layer.src_pitch, slot = layer.slot_channels * layer.src_pitch;
+        const int present = channels * layer.src_pitch, slot = layer.slot_size;
         for (int s = 0; s < layer.slots; s++)
             for (int i = present + (int)threadIdx.x * LENGTH; i < slot; i += (int)blockDim.x * LENGTH)
                 *reinterpret_cast<uint4 *>(slots + s * slot + i) = uint4{0, 0, 0, 0};
@@ -92,7 +91,7 @@ template <class Mode, int SW> struct walk {
 
     __device__ __forceinline__ Element *slot_at(int slot) const
     {
-        return slots + slot * layer.slot_channels * layer.src_pitch;
+        return slots + slot * layer.slot_size;
     }
 
     /* Begins to copy a row of src, if it exists, into a slot; zeros beyond its ends, and for a second channel of a unit that
@@ -136,32 +135,29 @@ template <class Mode, int SW> struct walk {
         }
     }
 
-    /* Adds the products of one row of src with one row of the kernel, whose weights of this lane are at taps. */
-    __device__ __forceinline__ void multiply_row(float (&sums)[SW][TILES][4], const Element *row,
-                                                 const uint4 *taps) const
+    /* Adds the products of one column of one row of the kernel for each residue that has one `back` columns before: src from
+     * `from` on, weights of this lane at tap. */
+    __device__ __forceinline__ void multiply_column(float (&sums)[SW][TILES][4], const Element *from, const uint4 *tap,
+                                                    int residues) const
     {
         constexpr int STEP_QUADS = Mode::PLANES * 32;
-        const int column = slot_column + warp * POSITIONS + lane / 4, tap_quads = layer.steps * STEP_QUADS;
-        for (int back = 0; back <= layer.most_column_back; back++) {
-            const int residues = layer.column_residues[back];
-            const Element *from = row + Mode::place(column - back, lane % 4, layer.src_pitch);
+        const int steps = Mode::STEPS != 0 ? Mode::STEPS : layer.steps;
 #pragma unroll 1
-            for (int step = 0; step < layer.steps; step++) {
-                operand operands[TILES];
+        for (int step = 0; step < steps; step++) {
+            operand operands[TILES];
 #pragma unroll
-                for (int t = 0; t < TILES; t++)
-                    operands[t] = Mode::load(from + t * TCONV_CUDA_ROWS_TILE, layer.src_pitch);
-                from += CHANNELS * layer.src_pitch;
-                const uint4 *tap = taps + step * STEP_QUADS;
+            for (int t = 0; t < TILES; t++)
+                operands[t] = Mode::load(from + t * TCONV_CUDA_ROWS_TILE, layer.src_pitch);
+            const uint4 *of_residue = tap;
 #pragma unroll
-                for (int s = 0; s < SW; s++) {
-                    if ((residues >> s & 1) != 0) {
-                        Mode::multiply(sums[s], Mode::load_weights(tap), operands);
-                        tap += tap_quads;
-                    }
+            for (int s = 0; s < SW; s++) {
+                if ((residues >> s & 1) != 0) {
+                    Mode::multiply(sums[s], Mode::load_weights(of_residue), operands);
+                    of_residue += steps * STEP_QUADS;
                 }
             }
-            taps += __popc(residues) * tap_quads;
+            from += CHANNELS * layer.src_pitch;
+            tap += STEP_QUADS;
         }
     }
 
@@ -171,35 +167,53 @@ template <class Mode, int SW> struct walk {
 #pragma unroll
         for (int i = 0; i < SW * TILES * 4; i++)
             sums[i / 4 / TILES][i / 4 % TILES][i % 4] = 0;
-        const int kernel_row_quads = layer.column_taps * layer.steps * Mode::PLANES * 32;
-        for (int tap = 0; tap < layer.row_taps[residue]; tap++) {
-            const int back = layer.row_back[residue] + tap * layer.row_back_step;
-            if ((unsigned int)(quotient - back) >= (unsigned int)layer.in_rows)
-                continue;
-            const int from = slot - back + (slot < back ? layer.slots : 0);
-            multiply_row(sums, slot_at(from),
-                         weights + (layer.row_kernel[residue] + tap * layer.row_kernel_step) * kernel_row_quads + lane);
+        const int column = slot_column + warp * POSITIONS + lane / 4;
+        const int first_back = layer.row_back[residue], row_taps = layer.row_taps[residue];
+        for (int back = 0; back <= layer.most_column_back; back++) {
+            const int residues = layer.column_residues[back];
+            const Element *of_column = slots + Mode::place(column - back, lane % 4, layer.src_pitch);
+            const uint4 *taps =
+                weights + layer.column_quads[back] + layer.row_kernel[residue] * layer.kernel_row_quads + lane;
+            int from = slot - first_back + (slot < first_back ? layer.slots : 0), row = quotient - first_back;
+            for (int tap = 0; tap < row_taps; tap++) {
+                if ((unsigned int)row < (unsigned int)layer.in_rows)
+                    multiply_column(sums, of_column + from * layer.slot_size, taps, residues);
+                row -= layer.row_back_step;
+                from -= layer.row_back_step;
+                from += from < 0 ? layer.slots : 0;
+                taps += layer.row_kernel_step * layer.kernel_row_quads;
+            }
         }
     }
 
-    /* Stages a row's sums: those of a thread for a tile are side by side, together elements at a time. */
-    template <int together> __device__ __forceinline__ void stage(const float (&sums)[SW][TILES][4], int row) const
+    /* Stages a row's sums: those of a thread for a tile are side by side, `before` single ones, then `together` at a time. */
+    template <int before, int together>
+    __device__ __forceinline__ void stage(const float (&sums)[SW][TILES][4], int shift) const
     {
-        Element *first = writer.staged + writer.shift_of_row(row) + (warp * POSITIONS + lane % 4 * 2) * SW;
+        Element *first = writer.staged + shift + (warp * POSITIONS + lane % 4 * 2) * SW;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             Element *to = first + (lane / 4 + half * 8) * layer.staged_pitch;
 #pragma unroll
-            for (int t = 0; t < TILES; t++)
+            for (int t = 0; t < TILES; t++) {
+                const auto output = [&](int i) { return from_compute<Element>(sums[i % SW][t][2 * half + i / SW]); };
+                Element *of_tile = to + t * TCONV_CUDA_ROWS_TILE * SW;
+                constexpr int END = before + (2 * SW - before) / together * together;
 #pragma unroll
-                for (int i = 0; i < 2 * SW; i += together) {
+                for (int i = 0; i < before; i++)
+                    of_tile[i] = output(i);
+#pragma unroll
+                for (int i = before; i < END; i += together) {
                     element_vector<Element, together> elements;
 #pragma unroll
                     for (int e = 0; e < together; e++)
-                        elements.at[e] = from_compute<Element>(sums[(i + e) % SW][t][2 * half + (i + e) / SW]);
-                    *reinterpret_cast<element_vector<Element, together> *>(to + t * TCONV_CUDA_ROWS_TILE * SW + i) =
-                        elements;
+                        elements.at[e] = output(i + e);
+                    *reinterpret_cast<element_vector<Element, together> *>(of_tile + i) = elements;
                 }
+#pragma unroll
+                for (int i = END; i < 2 * SW; i++)
+                    of_tile[i] = output(i);
+            }
         }
     }
 
@@ -212,7 +226,8 @@ template <class Mode, int SW> struct walk {
             if ((unsigned int)row >= (unsigned int)layer.out_rows)
                 continue;
             if (layer.row_taps[residue] == 0) {
-                writer.write_bias(row);
+                if (row > writer.written)
+                    writer.write_bias(row);
                 continue;
             }
             float sums[SW][TILES][4];
@@ -223,11 +238,18 @@ template <class Mode, int SW> struct walk {
             if (layer.bias != NULL)
                 add_bias(sums);
             writer.wait_for_stage();
-            if (layer.stage_pairs)
-                stage<2>(sums, row);
+            const int shift = writer.shift_of_row(row);
+            if (!layer.stage_pairs)
+                stage<0, 1>(sums, shift);
+            else if ((shift & 1) == 0)
+                stage<0, 2>(sums, shift);
             else
-                stage<1>(sums, row);
-            writer.write_staged(row);
+                stage<1, 2>(sums, shift);
+            if (layer.blank_rows == 0)
+                writer.template write_staged<false>(row, shift, 0, 0);
+            else
+                writer.template write_staged<true>(row, shift, min(layer.row_blanks[residue], writer.last_row - row),
+                                                   layer.columns * SW);
         }
         if (!arrived) {
             receive_row(quotient + 1, next);
@@ -244,6 +266,7 @@ template <class Mode, int SW> struct walk {
 
     __device__ __forceinline__ void add_bias(float (&sums)[SW][TILES][4]) const
     {
+        const float bias[2] = {writer.bias_of(lane / 4), writer.bias_of(lane / 4 + 8)}; /* here: registers are few */
 #pragma unroll
         for (int i = 0; i < SW * TILES * 4; i++)
             sums[i / 4 / TILES][i / 4 % TILES][i % 4] += bias[i % 4 / 2];
@@ -257,7 +280,7 @@ template <class Mode, int SW> struct walk {
         copy_async_wait<0>();
         for (int back = layer.most_row_back; back >= 0; back--)
             prepare_row(first_row - back, back == 0 ? 0 : layer.slots - back);
-        writer.begin_block();
+        writer.begin_block(layer.blank_rows);
         __syncthreads();
         int slot = 0;
         for (int quotient = first_row; quotient < end_row; quotient++) {
@@ -274,7 +297,7 @@ template <class Mode, int SW> struct walk {
 
 template <class Mode, int SW>
 __global__ void __launch_bounds__(TCONV_CUDA_ROWS_WARPS * 32,
-                                  TCONV_CUDA_ROWS_MOST_BLOCKS(sizeof(typename Mode::Element), SW))
+                                  TCONV_CUDA_ROWS_MOST_BLOCKS(sizeof(typename Mode::Element), Mode::DIRECT, SW))
     write_rows(const __grid_constant__ tconv_cuda_rows_parameters layer)
 {
     extern __shared__ uint4 shared[];

@@ -30,9 +30,11 @@
 /* Tiles of positions of a warp, by column stride: 4 sums each for every phase, up to 48 registers. */
 #define TCONV_CUDA_ROWS_TILES(stride) ((stride) <= 3 ? 4 : (stride) <= 6 ? 2 : 1)
 
-/* Blocks on a multiprocessor that the kernels' registers are for: of half rows, a third one may have room. */
-#define TCONV_CUDA_ROWS_MOST_BLOCKS(bytes, stride)                                                                     \
-    ((bytes) == 2 && (stride)*TCONV_CUDA_ROWS_TILES(stride) <= 10 ? TCONV_CUDA_ROWS_BLOCKS + 1 : TCONV_CUDA_ROWS_BLOCKS)
+/* Blocks on a multiprocessor that the kernels' registers are for: of half rows, a third one may have room. direct: see below. */
+#define TCONV_CUDA_ROWS_MOST_BLOCKS(bytes, direct, stride)                                                             \
+    ((bytes) == 2 && (stride)*TCONV_CUDA_ROWS_TILES(stride) <= 10 && ((direct) || (stride) <= 4)                       \
+         ? TCONV_CUDA_ROWS_BLOCKS + 1                                                                                  \
+         : TCONV_CUDA_ROWS_BLOCKS)
 
 struct tconv_cuda_rows_parameters {
     const void *src, *weights /* packed */, *bias /* or NULL */;
@@ -45,26 +47,29 @@ struct tconv_cuda_rows_parameters {
     /* Taps, by residue; of columns by how far back they read: the residues that have one there, a bit each, and its kernel
      * column. */
     int row_taps[TCONV_CUDA_SMALL_STRIDE], row_kernel[TCONV_CUDA_SMALL_STRIDE], row_back[TCONV_CUDA_SMALL_STRIDE];
+    int row_blanks[TCONV_CUDA_SMALL_STRIDE]; /* rows without taps that follow, and are written with it */
     int row_kernel_step, row_back_step, most_row_back, most_column_back;
     int column_residues[TCONV_CUDA_ROWS_BACKS];
+    int column_quads[TCONV_CUDA_ROWS_BACKS]; /* packed weights of a kernel row before those */
     short kernel_column[TCONV_CUDA_ROWS_BACKS][TCONV_CUDA_ROWS_PHASES];
     int column_taps, steps;
-    int weight_quads; /* 16-byte pieces of a block's packed weights */
+    int kernel_row_quads; /* of packed weights */
+    int weight_quads;     /* 16-byte pieces of a block's packed weights */
 
     /* The cut: block = (((image * groups + group) * strips + strip) * column_tiles + tile) * channel_blocks + channels. */
     int groups, strips, column_tiles, channel_blocks;
     int first_row, end_row, strip_rows;    /* quotients */
     int first_column, end_column, columns; /* quotients; columns of a tile */
 
-    /* Shared memory: weights, a ring of slots of one src row each, 16 rows of dst, what is
- * kept of each, zeros. */
+    /* Shared memory: weights, a ring of slots of one src row each, 16 rows of dst, what is kept of each, zeros. */
+    int blank_rows; /* behind each of the 16 rows */
     int slots, src_pitch /* from channel to channel, in elements */, src_loaded /* elements of a row */;
-    int slot_channels, staged_pitch /* as dst_channel, modulo a sector */;
+    int slot_channels, slot_size, staged_pitch /* as dst_channel, modulo a sector */;
     int zeros; /* that bulk copies write to rows without taps, in pieces where a row has more */
     int unit_warps, unit_step,
         piece_step;   /* warps that share a unit of channels to copy; from one unit, or piece, to the next */
     bool joins_rows;  /* a tile has whole rows, of at least two sectors */
-    bool stage_pairs; /* rows of dst are so aligned that pairs of elements are staged at once */
+    bool stage_pairs; /* all channels' rows begin alike, so that pairs of elements are staged at once */
     bool src_aligned; /* all pieces at multiples of 16 bytes */
 };
 
@@ -74,9 +79,11 @@ typedef void (*tconv_cuda_rows_kernel)(tconv_cuda_rows_parameters);
  * about 10 units; with more, steps are added in f32. */
 #define TCONV_CUDA_ROWS_DIRECT_STEPS 8
 
-/* Kernels for column strides 1 to 6 and 8; NULL for others. direct: of at most so many steps. */
+/* Kernels for column strides 1 to 6 and 8; NULL for others. direct: of at most so many steps. narrow, which is direct: groups
+ * of at most 8 channels, the first half of a step. */
+#define TCONV_CUDA_ROWS_NARROW_CHANNELS 8
 tconv_cuda_rows_kernel tconv_cuda_rows_f32(bool tf32, int64_t column_stride);
-tconv_cuda_rows_kernel tconv_cuda_rows_half(tconv_dtype dtype, bool direct, int64_t column_stride);
+tconv_cuda_rows_kernel tconv_cuda_rows_half(tconv_dtype dtype, bool direct, bool narrow, int64_t column_stride);
 
 /* Launches what packs the weights as said above. */
 tconv_status tconv_cuda_pack_rows(const tconv_layer *layer, const tconv_cuda_rows_parameters *parameters,

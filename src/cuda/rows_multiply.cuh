@@ -1,7 +1,7 @@
 /*
  * The kinds of arithmetic of the rows algorithm: what is done to 16 bytes of each of UNIT channels when they have come; where
  * a column lies then, of the step's word `word`; how a lane takes its piece of 8 positions by a step's channels, and
- * multiplies it with 16 output channels. Shared memory is [channel][column].
+ * multiplies it with 16 output channels. Shared memory is [channel][column]. STEPS: how many there are, or 0 for any number.
  */
 #ifndef TCONV_CUDA_ROWS_MULTIPLY_CUH
 #define TCONV_CUDA_ROWS_MULTIPLY_CUH
@@ -47,8 +47,8 @@ __device__ __forceinline__ void split(float value, uint32_t *big, uint32_t *smal
  * the tensor cores' own additions cut off bits of the whole sum. */
 struct strict_mode {
     using Element = float;
-    static constexpr int PLANES = 2, UNIT = 1;
-    static constexpr bool PREPARES = false;
+    static constexpr int PLANES = 2, UNIT = 1, STEPS = 0;
+    static constexpr bool PREPARES = false, DIRECT = false;
 
     static __device__ __forceinline__ int place(int column, int word, int pitch)
     {
@@ -91,8 +91,8 @@ struct strict_mode {
 /* f32 as TF32, of which weights are rounded when they are packed, and src when it has come. */
 struct tf32_mode {
     using Element = float;
-    static constexpr int PLANES = 1, UNIT = 1;
-    static constexpr bool PREPARES = true;
+    static constexpr int PLANES = 1, UNIT = 1, STEPS = 0;
+    static constexpr bool PREPARES = true, DIRECT = false;
 
     static __device__ __forceinline__ void prepare(float *piece, int)
     {
@@ -126,12 +126,28 @@ struct tf32_mode {
     }
 };
 
+/* Adds the products of the first 8 channels of a step. */
+__device__ __forceinline__ void multiply_narrow(float (&sums)[4], const fragment_a &a, const fragment_b &b, __half)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a.at[0]), "r"(a.at[1]), "r"(b.at[0]));
+}
+
+__device__ __forceinline__ void multiply_narrow(float (&sums)[4], const fragment_a &a, const fragment_b &b,
+                                                __nv_bfloat16)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a.at[0]), "r"(a.at[1]), "r"(b.at[0]));
+}
+
 /* f16 and bf16; steps are added in f32 as above, unless they are so few that the sums can be left to the tensor cores
- * (direct). */
-template <class Element_, bool direct> struct half_mode {
+ * (direct). narrow: of one step, whose second half has no channels. */
+template <class Element_, bool direct, bool narrow> struct half_mode {
     using Element = Element_;
-    static constexpr int PLANES = 1, UNIT = 2;
-    static constexpr bool PREPARES = true;
+    static constexpr int PLANES = 1, UNIT = 2, STEPS = narrow ? 1 : 0;
+    static constexpr bool PREPARES = true, DIRECT = direct;
 
     /* Two channels become words of both: of 8 columns, the first 4 take the place of the first channel's. */
     static __device__ __forceinline__ void prepare(Element *piece, int pitch)
@@ -157,8 +173,18 @@ template <class Element_, bool direct> struct half_mode {
 
     static __device__ __forceinline__ operand load(const Element *from, int pitch)
     {
-        return {{{*reinterpret_cast<const uint32_t *>(from), *reinterpret_cast<const uint32_t *>(from + 8 * pitch)}},
+        return {{{*reinterpret_cast<const uint32_t *>(from),
+                  narrow ? 0 : *reinterpret_cast<const uint32_t *>(from + 8 * pitch)}},
                 {}};
+    }
+
+    static __device__ __forceinline__ void add_products(float (&sums)[4], const fragment_a &weights,
+                                                        const fragment_b &src)
+    {
+        if constexpr (narrow)
+            multiply_narrow(sums, weights, src, Element());
+        else
+            tconv_products::multiply_half(sums, weights, src, Element());
     }
 
     template <int TILES>
@@ -168,12 +194,12 @@ template <class Element_, bool direct> struct half_mode {
         if constexpr (direct) {
 #pragma unroll
             for (int t = 0; t < TILES; t++)
-                tconv_products::multiply_half(sums[t], weights.big, src[t].big, Element());
+                add_products(sums[t], weights.big, src[t].big);
         } else {
             float parts[TILES][4] = {};
 #pragma unroll
             for (int t = 0; t < TILES; t++)
-                tconv_products::multiply_half(parts[t], weights.big, src[t].big, Element());
+                add_products(parts[t], weights.big, src[t].big);
 #pragma unroll
             for (int i = 0; i < TILES * 4; i++)
                 sums[i / 4][i % 4] += parts[i / 4][i % 4];

@@ -30,7 +30,7 @@ constexpr int MIN_LANES_LOG2 = 3, MAX_LANES_LOG2 = 7; /* threads along a row: at
 
 /* Rows that a thread walks down: many, so that setting up is small beside them, as long as blocks are enough to fill a
  * large GPU several times over. */
-constexpr int64_t MAX_WALK = 16, MIN_WALK = 4, ENOUGH_BLOCKS = 1024;
+constexpr int64_t MAX_WALK = 16, MIN_WALK = 4, ENOUGH_PLANE_BLOCKS = 2048, ENOUGH_PIXEL_BLOCKS = 1024;
 
 /* NHWC: a block's channels, a memory transaction of 128 bytes; the rest of it are columns, which share what they load. */
 constexpr int64_t CHANNEL_VECTORS = 8, SINGLE_CHANNELS = 32;
@@ -51,12 +51,12 @@ int64_t access_of(const tconv_problem *problem)
     return ACCESS / (int64_t)problem->element_size;
 }
 
-/* Cuts the rows into tiles of `parts` walks; blocks is how many blocks a tile of all rows would need. */
-void cut_rows(tconv_cuda_stencil_tile *tile, const tconv_axis *rows, int64_t parts, int64_t blocks)
+/* Cuts the rows into tiles of `parts` walks; blocks is how many blocks a tile of all rows would need, of `enough`. */
+void cut_rows(tconv_cuda_stencil_tile *tile, const tconv_axis *rows, int64_t parts, int64_t blocks, int64_t enough)
 {
     const int64_t quotients = tconv_ceil_div(rows->out, rows->stride);
     int64_t walk = MAX_WALK;
-    while (walk > MIN_WALK && blocks * tconv_ceil_div(quotients, walk * parts) < ENOUGH_BLOCKS)
+    while (walk > MIN_WALK && blocks * tconv_ceil_div(quotients, walk * parts) < enough)
         walk /= 2;
     tile->row_tiles = (int)tconv_ceil_div(quotients, walk * parts);
     tile->rows = (int)tconv_ceil_div(quotients, tile->row_tiles);
@@ -75,14 +75,14 @@ tconv_cuda_stencil_tile plane_tile(const tconv_layer *layer, int64_t *shared_byt
     const int64_t lines = TCONV_CUDA_STENCIL_THREADS >> made.lanes_log2; /* threads along a column */
     made.column_tiles = (int)tconv_ceil_div(problem->w.out, tile_columns);
     cut_rows(&made, &problem->h, tconv_ceil_div(lines, problem->h.stride),
-             problem->batch * problem->out_channels * made.column_tiles);
+             problem->batch * problem->out_channels * made.column_tiles, ENOUGH_PLANE_BLOCKS);
 
     /* Quotients of the tile's columns, the halo, and up to an access less one before them. */
     const int64_t src_columns = (tile_columns - 1) / problem->w.stride + 2 + reach + length - 1;
     made.chunks = (int)tconv_ceil_div(src_columns, length);
     made.pitch = (int)((made.chunks + 1) * length);
     made.load_rows = made.rows + (int)(layer->rows.max_shift - layer->rows.min_shift);
-    made.load_lanes_log2 = log2_at_least(made.chunks, 0, 5);
+    made.load_lanes = (int)tconv_min(made.chunks, TCONV_CUDA_STENCIL_THREADS);
     const int64_t compute_size = problem->dtype == TCONV_F64 ? 8 : 4;
     *shared_bytes = (int64_t)made.load_rows * made.pitch * (int64_t)problem->element_size +
                     (problem->h.kernel * problem->w.kernel + 1) * compute_size;
@@ -104,7 +104,7 @@ tconv_cuda_stencil_tile pixel_tile(const tconv_problem *problem, int way)
         made.channel_vectors = (int)tconv_ceil_div(all, made.channel_tiles);
         made.column_tiles = (int)tconv_ceil_div(problem->w.out * made.channel_vectors, TCONV_CUDA_STENCIL_THREADS);
     }
-    cut_rows(&made, &problem->h, 1, problem->batch * made.channel_tiles * made.column_tiles);
+    cut_rows(&made, &problem->h, 1, problem->batch * made.channel_tiles * made.column_tiles, ENOUGH_PIXEL_BLOCKS);
     return made;
 }
 
@@ -216,6 +216,10 @@ tconv_cuda_stencil_parameters parameters_of(const tconv_layer *layer, const tcon
     made.dst_strides = problem->dst;
     made.channels = (int)problem->out_channels;
     made.multiplier = (int)problem->group_out;
+    made.by_row_stride = tconv_cuda_divisor_of(made.rows.stride);
+    made.by_column_stride = tconv_cuda_divisor_of(made.columns.stride);
+    made.by_channels = tconv_cuda_divisor_of(made.channels);
+    made.by_multiplier = tconv_cuda_divisor_of(made.multiplier);
     return made;
 }
 
@@ -273,12 +277,14 @@ tconv_status stencil_execute(const tconv_layer *layer, const tconv_arguments *ar
     tconv_cuda_stencil_parameters parameters = parameters_of(layer, arguments);
     const launch launch =
         layer->problem.layout == TCONV_NHWC ? pixels_launch(layer, &parameters) : planes_launch(layer, &parameters);
+    parameters.tile.by_row_tiles = tconv_cuda_divisor_of(parameters.tile.row_tiles);
+    parameters.tile.by_column_tiles = tconv_cuda_divisor_of(parameters.tile.column_tiles);
+    parameters.tile.by_load_lanes = tconv_cuda_divisor_of((int)tconv_max(parameters.tile.load_lanes, 1));
     void *kernel_arguments[] = {&parameters};
+    const tconv_cuda_grid grid = {(const void *)launch.kernel, launch.blocks, TCONV_CUDA_STENCIL_THREADS,
+                                  launch.shared_bytes, arguments->packs};
     return tconv_cuda_on_device(layer->target.device, issue, [&] {
-        return tconv_cuda_check(cudaLaunchKernel((const void *)launch.kernel, dim3((unsigned)launch.blocks),
-                                                 dim3(TCONV_CUDA_STENCIL_THREADS), kernel_arguments,
-                                                 (size_t)launch.shared_bytes, (cudaStream_t)arguments->stream),
-                                "cudaLaunchKernel", issue);
+        return tconv_cuda_launch_grid(&grid, kernel_arguments, arguments->stream, issue);
     });
 }
 

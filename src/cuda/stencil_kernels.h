@@ -2,6 +2,7 @@
 #ifndef TCONV_CUDA_STENCIL_KERNELS_H
 #define TCONV_CUDA_STENCIL_KERNELS_H
 
+#include "divisor.h"
 #include "small_axis.h"
 
 #define TCONV_CUDA_STENCIL_THREADS   128
@@ -18,8 +19,9 @@ struct tconv_cuda_stencil_tile {
     int lanes_log2;                     /* NCHW: threads along a row; */
     int part_rows, parts;               /* rows of one thread; */
     int chunks, pitch, load_rows;       /* src in shared memory: accesses and elements of a row, rows; */
-    int load_lanes_log2;                /* threads along a row when loading; */
+    int load_lanes;                     /* threads along a row when loading; */
     bool src_aligned;                   /* whether rows of src start at multiples of an access */
+    tconv_cuda_divisor by_row_tiles, by_column_tiles, by_load_lanes;
 };
 
 struct tconv_cuda_stencil_parameters {
@@ -28,6 +30,7 @@ struct tconv_cuda_stencil_parameters {
     tconv_cuda_small_axis rows, columns;
     tconv_strides src_strides, dst_strides;
     int channels, multiplier; /* output channels, and how many of them read one input channel */
+    tconv_cuda_divisor by_row_stride, by_column_stride, by_channels, by_multiplier;
     tconv_cuda_stencil_tile tile;
 };
 

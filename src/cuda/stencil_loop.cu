@@ -18,36 +18,8 @@ using namespace tconv_stencil;
 
 constexpr int SEGMENT_TERMS = TCONV_CUDA_SEGMENT_TERMS;
 
-/* Some taps of a phase: kernel rows [row, end_row), and of each of them columns [column, end_column). */
-struct tap_range {
-    int row, end_row, column, end_column;
-};
-
-/* Adds so many taps of a row of outputs, read from shared memory. */
-template <class Element, int LENGTH>
-__device__ __forceinline__ void sum_taps(const tconv_cuda_stencil_parameters &layer, const place &place, int residue,
-                                         int src_row, const Element *x_row, const column (&outputs)[LENGTH],
-                                         const compute_type<Element> *weights, const tap_range &range,
-                                         compute_type<Element> (&sums)[LENGTH])
-{
-    for (int a = range.row; a < range.end_row; a++) {
-        const int back = a * layer.rows.shift_step;
-        if ((unsigned)(src_row - back) >= (unsigned)layer.rows.in)
-            continue;
-        const Element *from = x_row - back * layer.tile.pitch;
-        const compute_type<Element> *row =
-            weights + (layer.rows.first_kernel[residue] + a * layer.rows.kernel_step) * layer.columns.kernel;
-#pragma unroll
-        for (int c = 0; c < LENGTH; c++) {
-            const int taps = min(layer.columns.taps[outputs[c].residue], range.end_column);
-            const int first = layer.columns.first_kernel[outputs[c].residue];
-            for (int t = range.column; t < taps; t++)
-                if (has_column(layer, place, outputs[c], t))
-                    sums[c] = fma(row[first + t * layer.columns.kernel_step],
-                                  to_compute(from[outputs[c].src - t * layer.columns.shift_step]), sums[c]);
-        }
-    }
-}
+/* Blocks on a multiprocessor for which there are registers: as many as do not make them spill. */
+template <bool compensated> constexpr int LOOP_BLOCKS = compensated ? 4 : 7;
 
 /* All taps of a row of outputs. compensated: in segments of whole kernel rows, or of a part of one where it has more taps
  * than a segment; the sums, in f32, are those of the segments. */
@@ -78,12 +50,12 @@ __device__ __forceinline__ void sum_all_taps(const tconv_cuda_stencil_parameters
 }
 
 template <class Element, bool compensated>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, LOOP_BLOCKS<compensated>)
     stencil_planes_loop(const __grid_constant__ tconv_cuda_stencil_parameters layer)
 {
     constexpr int LENGTH = access_length<Element>;
     const place place = find_place<Element>(layer);
-    const compute_type<Element> *weights = load_tile<Element>(layer, place);
+    const compute_type<Element> *weights = load_tile<Element, false>(layer, place).at;
     const compute_type<Element> bias = load_bias<Element>(layer, place.channel);
     column outputs[LENGTH];
     find_columns<false>(layer, place, outputs);

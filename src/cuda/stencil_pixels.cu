@@ -10,6 +10,7 @@
  * A tap outside src is skipped with its row, and along a row it is zero times zero: NaN and Inf in the weights go only
  * where they belong. Numeric order: as stencil_walk.cuh has it.
  */
+#include "overlap.cuh"
 #include "stencil_walk.cuh"
 
 namespace
@@ -31,16 +32,14 @@ struct place {
 template <int LENGTH, bool runs = false>
 __device__ __forceinline__ bool find_place(const tconv_cuda_stencil_parameters &layer, int columns, place *found)
 {
-    unsigned number = blockIdx.x;
-    const unsigned column_tile = number % (unsigned)layer.tile.column_tiles;
-    number /= (unsigned)layer.tile.column_tiles;
-    const unsigned channel_tile = number % (unsigned)layer.tile.channel_tiles;
-    number /= (unsigned)layer.tile.channel_tiles;
-    const unsigned row_tile = number % (unsigned)layer.tile.row_tiles;
-    found->image = number / (unsigned)layer.tile.row_tiles;
-    found->first_row = (int)row_tile * layer.tile.rows;
+    const tconv_cuda_quotient column_tile = divide((int)blockIdx.x, layer.tile.by_column_tiles);
+    const unsigned channel_tile = (unsigned)column_tile.whole % (unsigned)layer.tile.channel_tiles;
+    const unsigned number = (unsigned)column_tile.whole / (unsigned)layer.tile.channel_tiles;
+    const tconv_cuda_quotient row_tile = divide((int)number, layer.tile.by_row_tiles);
+    found->image = row_tile.whole;
+    found->first_row = row_tile.rest * layer.tile.rows;
 
-    const unsigned element = column_tile * THREADS + threadIdx.x;
+    const unsigned element = (unsigned)column_tile.rest * THREADS + threadIdx.x;
     const unsigned vectors = runs ? 1 : (unsigned)layer.tile.channel_vectors;
     found->column = (int)(element / vectors);
     found->channel = (int)(channel_tile * vectors + element % vectors) * LENGTH;
@@ -212,7 +211,7 @@ __device__ __forceinline__ void walk_phases(const tconv_cuda_stencil_parameters 
                                             const compute_type<typename Columns::Element> (&bias)[Columns::LENGTH])
 {
     for (int residue = 0; residue < layer.rows.stride; residue++) {
-        const int end = min(place.first_row + layer.tile.rows, quotients_of(layer.rows, residue));
+        const int end = min(place.first_row + layer.tile.rows, quotients_of(layer, residue));
         const part part = {residue, place.first_row, end};
         walk(layer, part, columns, src + (part.first + layer.rows.first_shift[residue]) * layer.src_strides.h,
              layer.src_strides.h, dst + ((int64_t)part.first * layer.rows.stride + residue) * layer.dst_strides.h,
@@ -225,6 +224,7 @@ __global__ void __launch_bounds__(THREADS) stencil_pixels(const __grid_constant_
 {
     using Element = typename Columns::Element;
     place place;
+    wait_for_weights();
     if (!find_place<Columns::LENGTH>(layer, layer.columns.out, &place))
         return;
     const int quotient = place.column / layer.columns.stride;
@@ -250,6 +250,7 @@ __global__ void __launch_bounds__(THREADS)
 {
     using Element = typename Columns::Element;
     place place;
+    wait_for_weights();
     if (!find_place<1, true>(layer, layer.tile.channel_vectors, &place))
         return;
     const int element = place.column * RUN, column = element / layer.channels;

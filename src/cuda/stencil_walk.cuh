@@ -27,9 +27,9 @@ struct part {
     int residue, first, end;
 };
 
-__device__ __forceinline__ int quotients_of(const tconv_cuda_small_axis &axis, int residue)
+__device__ __forceinline__ int quotients_of(const tconv_cuda_stencil_parameters &layer, int residue)
 {
-    return (axis.out - residue + axis.stride - 1) / axis.stride;
+    return divide(layer.rows.out - residue + layer.rows.stride - 1, layer.by_row_stride).whole;
 }
 
 /* x and dst: the rows of tap 0 and of the output that belong to part.first. */

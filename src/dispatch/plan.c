@@ -370,7 +370,9 @@ tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensor *src, con
     int64_t start = plan->verbose >= 1 ? tconv_verbose_clock() : 0;
     if (plan->packed == NULL) {
         arguments.packed = memory;
-        if ((status = plan->implementation->pack(&plan->layer, weights->data, memory, stream, issue)))
+        if (plan->sizes.execute_packs)
+            arguments.weights = weights->data;
+        else if ((status = plan->implementation->pack(&plan->layer, weights->data, memory, stream, issue)))
             return status;
     }
     status = plan->implementation->execute(&plan->layer, &arguments, issue);

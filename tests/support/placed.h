@@ -31,7 +31,7 @@ void placed_mend_src(const struct placed *placed, void *stream);
 void placed_expect_same_bits(const struct placed *placed, void *stream, const char *what);
 
 /* Layers of every kind that implementations are made for, each in eight forms: four dtypes, two layouts. */
-#define PLACED_LAYERS 7
+#define PLACED_LAYERS 8
 #define PLACED_FORMS  8
 harness_case make_placed_case(size_t index, int form);
 
