@@ -122,11 +122,12 @@ static void pass_over(const tconv_plan *plan, const tconv_implementation *candid
 }
 
 /* Tells of the one with more cycles. */
-static void pass_over_slower(const tconv_plan *plan, const tconv_implementation *slower, double cycles,
-                             const tconv_implementation *faster, double least)
+static void pass_over_slower(const tconv_plan *plan, const tconv_implementation *slower, double slower_cycles,
+                             const tconv_implementation *faster, double faster_cycles)
 {
     char reason[TCONV_REASON_SIZE];
-    snprintf(reason, sizeof reason, "%s is estimated at %.0f %% of its time", faster->name, 100 * least / cycles);
+    snprintf(reason, sizeof reason, "%s is estimated at %.0f %% of its time", faster->name,
+             100 * faster_cycles / slower_cycles);
     pass_over(plan, slower, reason);
 }
 
