@@ -153,6 +153,8 @@ tconv_igemm_packing packing_of(const tconv_layer *layer, const tconv_igemm_view 
         for (int64_t i = 0; i < (view->one_pixel ? 1 : axes[axis]->count); i++)
             packing.first_kernel[axis][i] = axes[axis]->phases[i].first_kernel;
     }
+    for (int64_t i = 0; i < (view->one_pixel ? 0 : seen->columns.count); i++)
+        packing.column_taps[i] = (int)seen->columns.phases[i].taps;
     packing.from = seen->problem.weight;
     packing.kernel_rows = (int)seen->problem.h.kernel;
     packing.kernel_columns = (int)seen->problem.w.kernel;

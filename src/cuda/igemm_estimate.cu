@@ -85,7 +85,8 @@ double tconv_igemm_estimate(const tconv_layer *layer, const tconv_igemm_plan *pl
     const int groups = of->unit_pixel[1][0] < of->patch ? 2 : 1; /* that have pixels */
     const double N = plan->shape.N, units = groups * plan->shape.units;
     const double phases = of->merged ? 1 : (double)of->row_phases * of->column_phases;
-    const double taps = of->merged ? 1 : (double)(layer->problem.h.kernel * layer->problem.w.kernel) / phases;
+    const double columns = of->paired ? of->column_taps : (double)layer->problem.w.kernel; /* of all phases */
+    const double taps = of->merged ? 1 : (double)layer->problem.h.kernel * columns / phases;
     const double stage_taps = of->per_tap ? 1 : taps, slot_taps = taps / ceil(taps / of->slot_taps);
     const bool fed = tconv_igemm_is_fed(plan);
     const estimate_rates &rates = fed ? FED_RATES : RATES;
@@ -127,6 +128,6 @@ double tconv_igemm_estimate(const tconv_layer *layer, const tconv_igemm_plan *pl
     const double roles = of->chunks * taps * slot + end, writes = stored / rates.write_bytes;
     const double tile = (of->hands_over ? together(roles, writes, 0, 0) : fmax(roles, writes)) +
                         of->chunks * taps * multiply * rates.product_share;
-    return tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + last + LATENCY +
+    return tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + last + LATENCY + load +
            fill_cycles(layer, multiprocessors) + (of->turned ? turn_cycles(layer, multiprocessors) : 0);
 }

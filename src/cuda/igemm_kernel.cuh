@@ -22,11 +22,89 @@
 namespace tconv_igemm
 {
 
+/* Where a warpgroup's factors lie in any buffer, and how far a tap's are from another's. */
+template <class Mode> struct factor_places {
+    uint32_t weights[Mode::UNITS], pixels[Mode::UNITS], high;
+    int quads, row_step, column_step;
+    __device__ __forceinline__ factor_places(const tconv_igemm_parameters &layer, int group)
+        : high(swizzled_high(layer.row_bytes, layer.across > 0 ? layer.pitch : TCONV_IGEMM_ROW)),
+          quads(layer.row_bytes / TCONV_IGEMM_QUAD), row_step(layer.row_step * layer.pitch * quads),
+          column_step(layer.column_step * quads)
+    {
+#pragma unroll
+        for (int unit = 0; unit < Mode::UNITS; unit++) {
+            weights[unit] =
+                operand_low(0, PRODUCT_HALF) + layer.unit_block[group][unit] * layer.steps * WEIGHTS_STEP<Mode>;
+            pixels[unit] = operand_low(0, 16) + layer.unit_pixel[group][unit] * quads;
+        }
+    }
+};
+
+/* All products of a tile. Uneven: a unit may lack column taps that the other has. */
+template <class Mode, int N, bool uneven>
+__device__ __forceinline__ void multiply_tile(const tconv_igemm_parameters &layer, const tile_record &tile, int group,
+                                              bool has_pixels, bool signals, buffer_walk &stage, buffer_walk &slot,
+                                              all_sums<Mode, N> &sums)
+{
+    constexpr uint32_t EMPTY = 8 * TCONV_IGEMM_STAGES; /* from a buffer's full to its empty barrier */
+    const factor_places<Mode> places(layer, group);
+    tap_walk tap(tile);
+    const int taps = tap.count(), first_shift = tile.first_shift * places.quads;
+    pending_release pending = {0, 0};
+    int accumulate = 0;
+    factors<Mode> at;
+    at.pixels_high = places.high;
+    at.weights_small = PRODUCT_BYTES / 16;
+    at.pixels_small = layer.plane_bytes / 16;
+#pragma unroll 1
+    for (int chunk = 0; chunk < layer.chunks; chunk++) {
+#pragma unroll 1
+        for (int left = taps; left > 0; left -= layer.slot_taps) {
+            if (layer.per_tap || left == taps)
+                wait_for_buffer<Mode::STRICT>(stage.barrier, stage.parity, pending);
+            wait_for_buffer<Mode::STRICT>(slot.barrier, slot.parity, pending);
+            const int slot_taps = min(left, layer.slot_taps);
+            uint32_t weights = slot.buffer;
+#pragma unroll 1
+            for (int i = 0; i < slot_taps; i++) {
+                const uint32_t shift =
+                    layer.per_tap ? 0 : first_shift - tap.row * places.row_step - tap.column * places.column_step;
+#pragma unroll
+                for (int unit = 0; unit < Mode::UNITS; unit++) {
+                    at.weights[unit] = places.weights[unit] + weights;
+                    at.pixels[unit] = places.pixels[unit] + stage.buffer + shift;
+                }
+                if (has_pixels) {
+                    if constexpr (uneven)
+                        multiply_tap<Mode, N>(layer, sums, at, tap.column, accumulate);
+                    else
+                        multiply_slot<Mode, N, 0, Mode::UNITS>(sums, at, layer.steps, accumulate);
+                }
+                accumulate = 1;
+                weights += layer.slot_bytes / 16;
+                tap.next();
+            }
+            if (!Mode::STRICT && has_pixels)
+                wait_for_taps_before(slot_taps);
+            pending.release(); /* before anything else: who fills these may be waiting */
+            pending.slot = signals ? slot.barrier + EMPTY : 0;
+            slot.next();
+            if (layer.per_tap || left <= layer.slot_taps) {
+                pending.stage = signals ? stage.barrier + EMPTY : 0;
+                stage.next();
+            }
+            if (Mode::STRICT) /* whose products have been waited for */
+                pending.release();
+        }
+    }
+    products_wait<0>();
+    pending.release();
+}
+
 template <class Mode, int N>
 __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, const shared_layout &shared, int warp,
                                         int lane)
 {
-    constexpr uint32_t EMPTY = 8 * TCONV_IGEMM_STAGES; /* from a buffer's full to its empty barrier */
     all_sums<Mode, N> sums;
     const int group = warp / GROUP_WARPS;
     const bool signals = (int)threadIdx.x % (GROUP_WARPS * WARP) == 0;
@@ -34,73 +112,19 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
     buffer_walk stage(shared.stage_full, shared.stages, layer.stage_bytes, layer.stages);
     buffer_walk slot(shared.slot_full, shared.slots, layer.slot_taps * layer.slot_bytes, layer.slots);
     ring table = {0, 0}, half = {0, 1};
-    char *staged = shared.staged + warp * STAGED_BYTES<typename Mode::Element, N>;
-
-    factors<Mode> at;
-    uint32_t first_weights[Mode::UNITS], first_pixels[Mode::UNITS];
-    const int quads = layer.row_bytes / TCONV_IGEMM_QUAD;
-    at.pixels_high = swizzled_high(layer.row_bytes, layer.across > 0 ? layer.pitch : TCONV_IGEMM_ROW);
-    at.weights_small = PRODUCT_BYTES / 16;
-    at.pixels_small = layer.plane_bytes / 16;
-#pragma unroll
-    for (int unit = 0; unit < Mode::UNITS; unit++) {
-        first_weights[unit] =
-            operand_low(0, PRODUCT_HALF) + layer.unit_block[group][unit] * layer.steps * WEIGHTS_STEP<Mode>;
-        first_pixels[unit] = operand_low(0, 16) + layer.unit_pixel[group][unit] * quads;
-    }
-
-    const int row_step = layer.row_step * layer.pitch * quads, column_step = layer.column_step * quads;
 
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_record &tile = shared.records[table.at];
         barrier_wait(shared.outputs_full + 8 * table.at, table.parity);
-        tap_walk tap(tile);
-        const int taps = tap.count(), first_shift = tile.first_shift * quads;
-        pending_release pending = {0, 0};
-        int accumulate = 0;
-#pragma unroll 1
-        for (int chunk = 0; chunk < layer.chunks; chunk++) {
-#pragma unroll 1
-            for (int left = taps; left > 0; left -= layer.slot_taps) {
-                if (layer.per_tap || left == taps)
-                    wait_for_buffer<Mode::STRICT>(stage.barrier, stage.parity, pending);
-                wait_for_buffer<Mode::STRICT>(slot.barrier, slot.parity, pending);
-                const int slot_taps = min(left, layer.slot_taps);
-                uint32_t weights = slot.buffer;
-#pragma unroll 1
-                for (int i = 0; i < slot_taps; i++) {
-                    const uint32_t shift =
-                        layer.per_tap ? 0 : first_shift - tap.row * row_step - tap.column * column_step;
-#pragma unroll
-                    for (int unit = 0; unit < Mode::UNITS; unit++) {
-                        at.weights[unit] = first_weights[unit] + weights;
-                        at.pixels[unit] = first_pixels[unit] + stage.buffer + shift;
-                    }
-                    if (has_pixels)
-                        multiply_slot<Mode, N>(sums, at, layer.steps, accumulate);
-                    accumulate = 1;
-                    weights += layer.slot_bytes / 16;
-                    tap.next();
-                }
-                if (!Mode::STRICT && has_pixels)
-                    wait_for_taps_before(slot_taps);
-                pending.release(); /* before anything else: who fills these may be waiting */
-                pending.slot = signals ? slot.barrier + EMPTY : 0;
-                slot.next();
-                if (layer.per_tap || left <= layer.slot_taps) {
-                    pending.stage = signals ? stage.barrier + EMPTY : 0;
-                    stage.next();
-                }
-                if (Mode::STRICT) /* whose products have been waited for */
-                    pending.release();
-            }
-        }
-        products_wait<0>();
-        pending.release();
+        if (PAIRS<Mode> && layer.uneven)
+            multiply_tile<Mode, N, PAIRS<Mode>>(layer, tile, group, has_pixels, signals, stage, slot, sums);
+        else
+            multiply_tile<Mode, N, false>(layer, tile, group, has_pixels, signals, stage, slot, sums);
         if (layer.hands_over)
             hand_over<Mode, N>(layer, shared, sums.of, tile, half, warp, lane);
         else
-            store_sums<Mode, N>(layer, sums.of, tile, shared.outputs + table.at * layer.covered, staged, warp, lane);
+            store_sums<Mode, N>(layer, sums.of, tile, shared.outputs + table.at * layer.covered,
+                                shared.staged + warp * STAGED_BYTES<typename Mode::Element, N>, warp, lane);
         __syncwarp();
         if (lane == 0)
             barrier_arrive(shared.outputs_empty + 8 * table.at);

@@ -72,7 +72,11 @@ struct tconv_igemm_parameters {
     bool flat;   /* positions are pixels of src, whose rows are seen as one */
     bool merged; /* all phases have one tap, the same: they are blocks like those of more channels */
 
-    bool paired; /* NCHW, merged: the units of a warpgroup are neighbouring column phases of the same pixels */
+    /* NCHW: the units of a warpgroup are neighbouring column phases of the same pixels. Not merged, these are the layer's only
+     * two, seen as one: column phase 0, with the taps of the one that has more; blocks are of the two in turn. */
+    bool paired;
+    bool uneven;                      /* one has more column taps than the other */
+    int unit_taps[TCONV_IGEMM_UNITS]; /* column taps of each */
 
     int images, in_rows, in_columns; /* of src; flat: one row of an image, or one image of one row */
     int flat_rows, flat_columns;     /* of an image of src as it is */
@@ -141,7 +145,8 @@ struct tconv_igemm_packing {
     int kernel_rows, kernel_columns;
     int64_t first_kernel[2][TCONV_IGEMM_PHASES];
     int kernel_step[2];
-    int64_t outputs, out_columns; /* see tconv_igemm_view */
+    int column_taps[TCONV_IGEMM_PHASES]; /* of each column phase, before any two are seen as one */
+    int64_t outputs, out_columns;        /* see tconv_igemm_view */
     bool one_pixel;
     int64_t output_rows_step, output_columns_step; /* of weights, from an output's to the next's */
 };

@@ -32,8 +32,8 @@ __device__ __forceinline__ uint64_t swizzled_operand(uint32_t low, uint32_t high
     return (uint64_t)high << 32 | low;
 }
 
-/* steps products of each unit: a group of their own. */
-template <class Mode, int N, int steps>
+/* steps products of each of these units: a group of their own. */
+template <class Mode, int N, int first_unit, int end_unit, int steps>
 __device__ __forceinline__ void multiply(float (&sums)[Mode::UNITS][N / 2], const factors<Mode> &at, int accumulate)
 {
     using Product = product<Mode::TYPE, N>;
@@ -41,7 +41,7 @@ __device__ __forceinline__ void multiply(float (&sums)[Mode::UNITS][N / 2], cons
 #pragma unroll
     for (int i = 0; i < steps; i++)
 #pragma unroll
-        for (int unit = 0; unit < Mode::UNITS; unit++)
+        for (int unit = first_unit; unit < end_unit; unit++)
             Product::add(sums[unit], operand(at.weights[unit] + i * WEIGHTS_STEP<Mode>),
                          swizzled_operand(at.pixels[unit] + i * PIXELS_STEP, at.pixels_high), i > 0 ? 1 : accumulate);
     products_commit();
@@ -107,27 +107,40 @@ __device__ __forceinline__ void multiply_strict(all_sums<Mode, N> &sums, const f
     }
 }
 
-template <class Mode, int N, int steps>
+template <class Mode, int N, int first_unit, int end_unit, int steps>
 __device__ __forceinline__ void multiply_steps(all_sums<Mode, N> &sums, const factors<Mode> &at, int accumulate)
 {
     if constexpr (Mode::STRICT) {
 #pragma unroll
-        for (int unit = 0; unit < Mode::UNITS; unit++)
+        for (int unit = first_unit; unit < end_unit; unit++)
             multiply_strict<Mode, N, steps>(sums, at, unit, accumulate);
     } else {
-        multiply<Mode, N, steps>(sums.of, at, accumulate);
+        multiply<Mode, N, first_unit, end_unit, steps>(sums.of, at, accumulate);
     }
 }
 
-/* Of f32 a slot is always of four steps. */
-template <class Mode, int N>
+/* Of units first_unit to end_unit. Of f32 a slot is always of four steps. */
+template <class Mode, int N, int first_unit, int end_unit>
 __device__ __forceinline__ void multiply_slot(all_sums<Mode, N> &sums, const factors<Mode> &at, int steps,
                                               int accumulate)
 {
     if (sizeof(typename Mode::Element) == 4 || steps == 4)
-        multiply_steps<Mode, N, 4>(sums, at, accumulate);
+        multiply_steps<Mode, N, first_unit, end_unit, 4>(sums, at, accumulate);
     else
-        multiply_steps<Mode, N, 2>(sums, at, accumulate);
+        multiply_steps<Mode, N, first_unit, end_unit, 2>(sums, at, accumulate);
+}
+
+/* Of the units that have the tap: a pair's may differ. */
+template <class Mode, int N>
+__device__ __forceinline__ void multiply_tap(const tconv_igemm_parameters &layer, all_sums<Mode, N> &sums,
+                                             const factors<Mode> &at, int column_tap, int accumulate)
+{
+    if (column_tap >= layer.unit_taps[1])
+        multiply_slot<Mode, N, 0, 1>(sums, at, layer.steps, accumulate);
+    else if (column_tap >= layer.unit_taps[0])
+        multiply_slot<Mode, N, 1, 2>(sums, at, layer.steps, accumulate);
+    else
+        multiply_slot<Mode, N, 0, 2>(sums, at, layer.steps, accumulate);
 }
 
 } // namespace tconv_igemm

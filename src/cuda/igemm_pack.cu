@@ -31,7 +31,18 @@ struct igemm_order {
     /* Blocks of channels; of phases that are merged those with channels. */
     __host__ __device__ int channel_blocks() const
     {
-        return layer.merged ? layer.channel_blocks : layer.block_tiles * layer.tile_blocks;
+        return layer.merged ? layer.channel_blocks : layer.block_tiles * layer.tile_blocks / phases_of_block();
+    }
+
+    /* Column phases whose blocks follow one another where they are seen as one. */
+    __host__ __device__ int phases_of_block() const
+    {
+        return layer.paired && !layer.merged ? 2 : 1;
+    }
+
+    __host__ __device__ int all_column_taps() const
+    {
+        return phases_of_block() == 2 ? packing.column_taps[0] + packing.column_taps[1] : layer.column_taps;
     }
 
     __device__ pack_place place_of(unsigned strip) const
@@ -68,18 +79,21 @@ struct igemm_order {
             of_tile = block % layer.tile_blocks;
             element = !exists ? -1 : packing.one_pixel ? 0 : (int)element_of(row_phase, 0, column_phase, 0);
         } else {
-            int row_tap = run / layer.column_taps, column_tap = run - row_tap * layer.column_taps;
+            const int column_taps = all_column_taps(), in_turn = phases_of_block();
+            int row_tap = run / column_taps, column_tap = run - row_tap * column_taps;
             const int row_phase = find_phase(layer.rows, layer.row_phases, row_tap);
-            const int column_phase = find_phase(layer.columns, layer.column_phases, column_tap);
-            const tconv_igemm_phase &rows = layer.rows[row_phase], &columns = layer.columns[column_phase];
+            const int column_phase = in_turn == 2 ? column_tap >= packing.column_taps[0]
+                                                  : find_phase(layer.columns, layer.column_phases, column_tap);
+            const tconv_igemm_phase &rows = layer.rows[row_phase];
+            const tconv_igemm_phase &columns = layer.columns[in_turn == 2 ? 0 : column_phase];
+            const int block = place.block * in_turn + (in_turn == 2 ? column_phase : 0);
             const int64_t before = rows.first_tap * (int64_t)layer.column_taps + (int64_t)rows.taps * columns.first_tap;
             row_tap -= rows.first_tap;
-            column_tap -= columns.first_tap;
-            slot =
-                before * layer.chunks * layer.block_tiles +
-                (place.block / layer.tile_blocks * (int64_t)layer.chunks + place.chunk) * (rows.taps * columns.taps) +
-                row_tap * columns.taps + column_tap;
-            of_tile = place.block % layer.tile_blocks;
+            column_tap -= in_turn == 2 ? column_phase * packing.column_taps[0] : columns.first_tap;
+            slot = before * layer.chunks * layer.block_tiles +
+                   (block / layer.tile_blocks * (int64_t)layer.chunks + place.chunk) * (rows.taps * columns.taps) +
+                   row_tap * columns.taps + column_tap;
+            of_tile = block % layer.tile_blocks;
             element = (int)element_of(row_phase, row_tap, column_phase, column_tap);
         }
         slot += place.group * layer.group_slots;
@@ -128,7 +142,7 @@ pack_boxes boxes_of(const igemm_order *order, int planes)
         row_taps += layer->rows[i].taps;
     boxes.runs = layer->merged ? layer->row_phases * layer->column_phases + layer->block_tiles * layer->tile_blocks -
                                      layer->blocks
-                               : row_taps * layer->column_taps;
+                               : row_taps * order->all_column_taps();
     pack_choose_boxes(&boxes, layer->row_bytes / layer->chunk_channels,
                       (int64_t)layer->groups * order->channel_blocks() * layer->chunks, TCONV_IGEMM_M,
                       2 * layer->steps);

@@ -163,11 +163,27 @@ int units_of(const tconv_igemm_shape *shape)
     return TCONV_IGEMM_GROUPS * shape->units;
 }
 
-/* Whether neighbouring phases of columns can be stored in pairs, by warpgroups of two units. */
-bool has_pairs(const tconv_layer *layer, const tconv_igemm_parameters *of)
+/* Whether neighbouring phases of columns can be stored in pairs, by warpgroups of two units: where phases differ in taps there
+ * should be but two, with as many outputs, and a stage should have the input of both. */
+bool has_pairs(const tconv_layer *layer, const tconv_igemm_choice *choice, const tconv_igemm_parameters *of)
 {
-    return of->merged && !of->dst_channels_last && of->column_phases % 2 == 0 && layer->columns.bias_only == 0 &&
-           layer->problem.dst.w == 1;
+    const tconv_phase *phases = layer->columns.phases;
+    return !of->dst_channels_last && layer->columns.count % 2 == 0 && layer->columns.bias_only == 0 &&
+           layer->problem.dst.w == 1 &&
+           (of->merged || (layer->columns.count == 2 && phases[0].outputs == phases[1].outputs && !choice->per_tap));
+}
+
+/* Sees the two column phases as one. */
+void describe_pair(const tconv_layer *layer, tconv_igemm_parameters *to)
+{
+    const tconv_phase *phases = layer->columns.phases;
+    to->column_phases = 1;
+    to->column_taps = (int)layer->columns.max_taps;
+    to->columns[0].taps = to->column_taps;
+    to->blocks = 2 * to->channel_blocks;
+    for (int unit = 0; unit < 2; unit++)
+        to->unit_taps[unit] = (int)phases[unit].taps;
+    to->uneven = phases[0].taps != phases[1].taps;
 }
 
 /* Which blocks and pixels the units take: as many different blocks as the tile has, then different pixels. Where units are
@@ -176,7 +192,9 @@ void describe_units(const tconv_layer *layer, const tconv_igemm_choice *choice, 
 {
     tconv_igemm_parameters *to = &plan->parameters;
     const int units = plan->shape.units, block_units = units_of(&plan->shape) / choice->tile_blocks;
-    to->paired = has_pairs(layer, to) && units == 2 && choice->tile_blocks > 1;
+    to->paired = has_pairs(layer, choice, to) && units == 2 && choice->tile_blocks > 1;
+    if (to->paired && !to->merged)
+        describe_pair(layer, to);
     for (int group = 0; group < TCONV_IGEMM_GROUPS; group++)
         for (int unit = 0; unit < units; unit++) {
             const bool in_turn = to->paired && choice->tile_blocks == 2;
@@ -273,6 +291,10 @@ bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, i
         (int)tconv_max(1, multiprocessors / ((int64_t)to->block_tiles * to->row_phases * to->column_phases));
     if (to->across > 0)
         place_units(plan);
+    if (to->paired && !to->merged)
+        for (int group = 0; group < TCONV_IGEMM_GROUPS; group++)
+            to->unit_pixel[group][1] +=
+                (int)(layer->columns.phases[1].first_shift - layer->columns.phases[0].first_shift);
     /* The last unit reads as many pixels as any, whether the patch has them or not. */
     const int64_t reach =
         to->across > 0 ? to->patch : tconv_max(to->patch, covered + space.row_border * pitch + space.column_border);
@@ -341,11 +363,13 @@ int most_slot_taps(const tconv_layer *layer, const tconv_igemm_plan *plan)
 
 /* Whether tiles may be of the plan's shape. Those of fewer units than the mode's others are for layers that do not fill the
  * multiprocessors; not where pairs are stored, or planes turned into pixels for each tap, which more tiles do more often. */
-bool may_have(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors)
+bool may_have(const tconv_layer *layer, const tconv_igemm_choice *choice, const tconv_igemm_plan *plan,
+              int multiprocessors)
 {
     const tconv_igemm_parameters *of = &plan->parameters;
     return plan->shape.units == tconv_igemm_shapes_of(plan->mode)[0].units ||
-           (of->tiles <= multiprocessors && !has_pairs(layer, of) && (of->src_channels_last || !of->per_tap));
+           (of->tiles <= multiprocessors && !(of->merged && has_pairs(layer, choice, of)) &&
+            (of->src_channels_last || !of->per_tap));
 }
 
 /* Takes the tile where its estimate is the least up to now. */
@@ -353,7 +377,8 @@ void try_tile(const tconv_layer *layer, int multiprocessors, const tconv_igemm_c
               tconv_igemm_plan *best_plan)
 {
     tconv_igemm_plan plan;
-    if (tconv_igemm_describe(layer, choice, multiprocessors, &plan) && may_have(layer, &plan, multiprocessors) &&
+    if (tconv_igemm_describe(layer, choice, multiprocessors, &plan) &&
+        may_have(layer, choice, &plan, multiprocessors) &&
         (best_plan->cycles == 0 || plan.cycles < best_plan->cycles)) {
         *best = *choice;
         *best_plan = plan;

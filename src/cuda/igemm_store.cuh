@@ -470,7 +470,7 @@ __device__ __forceinline__ void store_sums(const tconv_igemm_parameters &layer, 
 {
     using Place = unit_place<typename Mode::Element>;
     const int group = warp / GROUP_WARPS;
-    if constexpr (Mode::UNITS == 2)
+    if constexpr (PAIRS<Mode>)
         if (layer.paired) {
             const Place place(layer, tile, layer.unit_block[group][0], warp % GROUP_WARPS, lane);
             outputs += layer.unit_output[group][0];

@@ -51,6 +51,9 @@ template <class Mode> struct small_mode : Mode {
     static constexpr int UNITS = 1;
 };
 
+/* Whether the units of a warpgroup may be neighbouring column phases. */
+template <class Mode> constexpr bool PAIRS = Mode::UNITS == 2;
+
 /* What the warps that find outputs say of a tile to those that multiply and store, which then divide nothing. */
 struct tile_record {
     int row_taps, column_taps;
@@ -116,7 +119,7 @@ __device__ __forceinline__ block_place find_block(const tconv_igemm_parameters &
                                                   int of_tile)
 {
     const int block = tile.first_block + of_tile;
-    block_place place = {tile.row_phase, tile.column_phase, block * TCONV_IGEMM_M};
+    block_place place = {tile.row_phase, tile.column_phase, (layer.paired ? block / 2 : block) * TCONV_IGEMM_M};
     if (layer.merged) {
         const quotient of_columns = divide(block, layer.by_column_phases),
                        of_rows = divide(of_columns.whole, layer.by_channel_blocks);
