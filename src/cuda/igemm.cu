@@ -263,8 +263,9 @@ tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters->bias_outputs = (int)view.outputs;
     parameters->together = view.one_pixel ? 1 : (int)view.outputs;
     parameters->by_boxes = make_map(&view.layer, &plan, &map);
-    parameters->hands_over = parameters->hands_over && parameters->by_boxes;
     parameters->store_vectors = can_store_vectors(&view.layer, parameters);
+    parameters->hands_over =
+        parameters->hands_over && parameters->by_boxes && (parameters->store_vectors || !parameters->paired);
     if (has_bias_only(layer)) {
         const tconv_status status = fill_bias_only(layer, parameters, arguments, issue);
         if (status != TCONV_SUCCESS)

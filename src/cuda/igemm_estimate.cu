@@ -120,7 +120,8 @@ double tconv_igemm_estimate(const tconv_layer *layer, const tconv_igemm_plan *pl
     if (!of->dst_channels_last)
         end += fmax(sums / element / WARP * ROW_CYCLES, has_split_sectors(of) ? sums / SPLIT_BYTES : 0);
     if (of->hands_over) {
-        const double handed = (double)groups * of->halves * tconv_igemm_half_bytes(plan->shape.N, (int)element);
+        const double handed =
+            (double)groups * of->halves * tconv_igemm_half_bytes(plan->shape.N, (int)element, of->paired);
         end = HAND_OVER_CYCLES + of->tile_blocks * BLOCK_CYCLES + fmax(0, sums - handed) / STORE_BYTES;
         last = sums / STORE_BYTES;
         stored = sums * of->group_out / ((double)of->channel_blocks * TCONV_IGEMM_M);

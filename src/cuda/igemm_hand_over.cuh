@@ -10,7 +10,8 @@ namespace tconv_igemm
 /* A half of a unit that is handed over: a pixel's 64 channels are vectors of 16 bytes, swizzled by the pixel, so that
  * neither side meets itself in a bank. Eight pixels whose sums a warp has at once differ in the bits of the mask. */
 template <class Element> constexpr int HALF_PIXEL = TCONV_IGEMM_M *(int)sizeof(Element);
-template <class Element, int N> constexpr int HALF_BYTES = tconv_igemm_half_bytes(N, sizeof(Element));
+template <class Element, int N, bool pairs>
+constexpr int HALF_BYTES = tconv_igemm_half_bytes(N, sizeof(Element), pairs);
 template <class Element> constexpr int SWIZZLE_MASK = sizeof(Element) == 4 ? 6 : 7;
 
 template <int N, int first>
@@ -41,47 +42,68 @@ __device__ __forceinline__ void put_half(const float (&sums)[N / 2], const float
 
 /* The halves of a warpgroup, as it and the warps that store them walk them. */
 struct half_buffers {
-    uint32_t full, empty, first, bytes;
-    template <class Mode, int N>
+    uint32_t full, empty, bytes, first; /* of the first: from the first warpgroup's on */
+    template <class Mode, int N, bool pairs>
     static __device__ __forceinline__ half_buffers of(const tconv_igemm_parameters &layer, const shared_layout &shared,
                                                       int group)
     {
-        constexpr uint32_t bytes = HALF_BYTES<typename Mode::Element, N>;
+        constexpr uint32_t bytes = HALF_BYTES<typename Mode::Element, N, pairs>;
         const uint32_t barriers = group * 8 * TCONV_IGEMM_HALVES;
-        return {shared.staged_full + barriers, shared.staged_empty + barriers,
-                shared_address(shared.staged) + group * layer.halves * bytes, bytes};
+        return {shared.staged_full + barriers, shared.staged_empty + barriers, bytes, group * layer.halves * bytes};
     }
 };
 
-template <class Mode, int N, int first>
+/* A warp's share of the next half, which put() writes to where it is told. */
+template <class Put>
 __device__ __forceinline__ void hand_over_half(const tconv_igemm_parameters &layer, const half_buffers &buffers,
-                                               const float (&sums)[N / 2], const float (&bias)[2], ring &half, int warp,
-                                               int lane)
+                                               ring &half, int lane, Put put)
 {
     barrier_wait(buffers.empty + 8 * half.at, half.parity);
-    put_half<N, first>(sums, bias, buffers.first + half.at * buffers.bytes, warp, lane, typename Mode::Element{});
+    put(buffers.first + half.at * buffers.bytes);
     __syncwarp();
     if (lane == 0)
         barrier_arrive(buffers.full + 8 * half.at);
     half.next(layer.halves);
 }
 
+/* Where a warp's strip of a pair lies in a buffer. */
+template <class Element, int N> constexpr int STRIP_BYTES = TCONV_IGEMM_STAGED *STAGED_ROW<Element, N>;
+
 /* All of a warp's sums of a tile, to those that store them. */
-template <class Mode, int N>
+template <class Mode, int N, bool pairs>
 __device__ __forceinline__ void hand_over(const tconv_igemm_parameters &layer, const shared_layout &shared,
                                           const float (&sums)[Mode::UNITS][N / 2], const tile_record &tile, ring &half,
                                           int warp, int lane)
 {
-    const int group = warp / GROUP_WARPS, row = warp % GROUP_WARPS * TCONV_IGEMM_STAGED + lane / 4;
-    const half_buffers buffers = half_buffers::of<Mode, N>(layer, shared, group);
+    using Element = typename Mode::Element;
+    const int group = warp / GROUP_WARPS, strip = warp % GROUP_WARPS, row = strip * TCONV_IGEMM_STAGED + lane / 4;
+    const half_buffers buffers = half_buffers::of<Mode, N, pairs>(layer, shared, group);
 #pragma unroll
-    for (int unit = 0; unit < Mode::UNITS; unit++) {
-        if (layer.unit_pixel[group][unit] >= layer.patch)
+    for (int unit = 0; unit < (pairs ? 1 : Mode::UNITS); unit++) {
+        if (!pairs && layer.unit_pixel[group][unit] >= layer.patch)
             continue; /* none is there */
         const float *of_block = tile.bias[layer.unit_block[group][unit]];
         const float bias[2] = {of_block[row], of_block[row + 8]};
-        hand_over_half<Mode, N, 0>(layer, buffers, sums[unit], bias, half, warp % GROUP_WARPS, lane);
-        hand_over_half<Mode, N, N / 4>(layer, buffers, sums[unit], bias, half, warp % GROUP_WARPS, lane);
+        if constexpr (pairs) {
+            char *strips = shared.staged + strip * STRIP_BYTES<Element, N>;
+            const float(&even)[N / 2] = sums[0], (&odd)[N / 2] = sums[1];
+            hand_over_half(layer, buffers, half, lane,
+                           [&](uint32_t at) { stage_pairs<N, 0>(even, odd, bias, strips + at, lane, Element{}); });
+            hand_over_half(layer, buffers, half, lane,
+                           [&](uint32_t at) { stage_pairs<N, N / 8>(even, odd, bias, strips + at, lane, Element{}); });
+            hand_over_half(layer, buffers, half, lane,
+                           [&](uint32_t at) { stage_pairs<N, N / 4>(even, odd, bias, strips + at, lane, Element{}); });
+            hand_over_half(layer, buffers, half, lane, [&](uint32_t at) {
+                stage_pairs<N, 3 * N / 8>(even, odd, bias, strips + at, lane, Element{});
+            });
+        } else {
+            const uint32_t staged = shared_address(shared.staged);
+            hand_over_half(layer, buffers, half, lane,
+                           [&](uint32_t at) { put_half<N, 0>(sums[unit], bias, staged + at, strip, lane, Element{}); });
+            hand_over_half(layer, buffers, half, lane, [&](uint32_t at) {
+                put_half<N, N / 4>(sums[unit], bias, staged + at, strip, lane, Element{});
+            });
+        }
     }
 }
 
@@ -118,33 +140,65 @@ __device__ __forceinline__ void store_half_pixels(char *dst, int channels, const
     }
 }
 
-/* The role that stores what is handed over: GROUP_STORERS warps for each warpgroup. */
+/* A storing warp's share of a half of a unit. */
 template <class Mode, int N>
-__device__ __forceinline__ void store_halves(const tconv_igemm_parameters &layer, const shared_layout &shared,
-                                             int storer, int lane)
+__device__ __forceinline__ void store_half_of(const tconv_igemm_parameters &layer, const tile_record &tile, int block,
+                                              const int64_t *outputs, uint32_t buffer, int warp, int lane)
 {
     using Element = typename Mode::Element;
+    const int channels = min(TCONV_IGEMM_M, tile.channels[block]);
+    char *dst = static_cast<char *>(layer.dst) + tile.offset[block];
+    if (layer.store_vectors)
+        store_half_pixels<Element, N, uint4>(dst, channels, outputs, buffer, warp, lane);
+    else
+        store_half_pixels<Element, N, Element>(dst, channels, outputs, buffer, warp, lane);
+}
+
+/* The same of a quarter of a pair. */
+template <class Mode, int N>
+__device__ __forceinline__ void store_quarter_of(const tconv_igemm_parameters &layer, const tile_record &tile,
+                                                 int block, const int64_t *outputs, const char *buffer, int warp,
+                                                 int lane)
+{
+    using Element = typename Mode::Element;
+    const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
+#pragma unroll 1
+    for (int strip = warp; strip < GROUP_WARPS; strip += GROUP_STORERS) {
+        const unit_place<Element> place(layer, tile, block, strip, lane);
+        const char *staged = buffer + strip * STRIP_BYTES<Element, N>;
+        if (!store_wide_rows<Element, N, N / 4>(place.dst, channel_bytes, outputs, staged, place.channels, lane))
+            store_rows<Element, N, N / 4, typename two_columns<Element>::type>(place.dst, channel_bytes, outputs,
+                                                                               staged, place.channels, lane);
+    }
+}
+
+/* The role that stores what is handed over: GROUP_STORERS warps for each warpgroup. */
+template <class Mode, int N, bool pairs>
+__device__ __forceinline__ void store_handed(const tconv_igemm_parameters &layer, const shared_layout &shared,
+                                             int storer, int lane)
+{
+    constexpr int PARTS = pairs ? 4 : 2;
     const int group = storer / GROUP_STORERS, warp = storer % GROUP_STORERS;
-    const half_buffers buffers = half_buffers::of<Mode, N>(layer, shared, group);
+    const half_buffers buffers = half_buffers::of<Mode, N, pairs>(layer, shared, group);
+    const uint32_t staged = shared_address(shared.staged);
     ring table = {0, 0}, half = {0, 0};
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_record &tile = shared.records[table.at];
         barrier_wait(shared.outputs_full + 8 * table.at, table.parity);
 #pragma unroll 1
-        for (int unit = 0; unit < Mode::UNITS; unit++) {
-            if (layer.unit_pixel[group][unit] >= layer.patch)
+        for (int unit = 0; unit < (pairs ? 1 : Mode::UNITS); unit++) {
+            if (!pairs && layer.unit_pixel[group][unit] >= layer.patch)
                 continue;
-            const int block = layer.unit_block[group][unit], channels = min(TCONV_IGEMM_M, tile.channels[block]);
-            char *dst = static_cast<char *>(layer.dst) + tile.offset[block];
+            const int block = layer.unit_block[group][unit];
             const int64_t *outputs = shared.outputs + table.at * layer.covered + layer.unit_output[group][unit];
 #pragma unroll 1
-            for (int i = 0; i < 2; i++, outputs += N / 2) {
+            for (int i = 0; i < PARTS; i++, outputs += N / PARTS) {
                 const uint32_t buffer = buffers.first + half.at * buffers.bytes;
                 barrier_wait(buffers.full + 8 * half.at, half.parity);
-                if (layer.store_vectors)
-                    store_half_pixels<Element, N, uint4>(dst, channels, outputs, buffer, warp, lane);
+                if constexpr (pairs)
+                    store_quarter_of<Mode, N>(layer, tile, block, outputs, shared.staged + buffer, warp, lane);
                 else
-                    store_half_pixels<Element, N, Element>(dst, channels, outputs, buffer, warp, lane);
+                    store_half_of<Mode, N>(layer, tile, block, outputs, staged + buffer, warp, lane);
                 __syncwarp();
                 if (lane == 0)
                     barrier_arrive(buffers.empty + 8 * half.at);

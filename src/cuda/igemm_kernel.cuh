@@ -120,8 +120,10 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
             multiply_tile<Mode, N, PAIRS<Mode>>(layer, tile, group, has_pixels, signals, stage, slot, sums);
         else
             multiply_tile<Mode, N, false>(layer, tile, group, has_pixels, signals, stage, slot, sums);
-        if (layer.hands_over)
-            hand_over<Mode, N>(layer, shared, sums.of, tile, half, warp, lane);
+        if (PAIRS<Mode> && layer.hands_over && layer.paired)
+            hand_over<Mode, N, PAIRS<Mode>>(layer, shared, sums.of, tile, half, warp, lane);
+        else if (layer.hands_over)
+            hand_over<Mode, N, false>(layer, shared, sums.of, tile, half, warp, lane);
         else
             store_sums<Mode, N>(layer, sums.of, tile, shared.outputs + table.at * layer.covered,
                                 shared.staged + warp * STAGED_BYTES<typename Mode::Element, N>, warp, lane);
@@ -220,8 +222,10 @@ __global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_ige
                 convert_planes<Mode, 1>(layer, shared, role * WARP + lane);
             else if constexpr (Mode::SPLITS)
                 split_boxes<Mode>(layer, shared, role * WARP + lane);
+            else if (PAIRS<Mode> && layer.hands_over && layer.paired)
+                store_handed<Mode, N, PAIRS<Mode>>(layer, shared, role, lane);
             else if (layer.hands_over)
-                store_halves<Mode, N>(layer, shared, role, lane);
+                store_handed<Mode, N, false>(layer, shared, role, lane);
         } else if (role == BOX_WARP) {
             if (lane == 0 && layer.by_boxes && layer.src_channels_last)
                 copy_boxes<Mode>(layer, &map, shared);

@@ -50,10 +50,10 @@ constexpr int tconv_igemm_staged_bytes(int N, int element_size)
 }
 
 /* What a warpgroup hands over at once to the warps that store: half of a unit's pixels, one after another, each with the
- * block's rows of M. */
-constexpr int tconv_igemm_half_bytes(int N, int element_size)
+ * block's rows of M; of a pair a quarter of both units' pixels, what each warp would stage, one after another. */
+constexpr int tconv_igemm_half_bytes(int N, int element_size, bool pairs)
 {
-    return N / 2 * TCONV_IGEMM_M * element_size;
+    return TCONV_IGEMM_M * (pairs ? tconv_igemm_staged_row(N, element_size) : N / 2 * element_size);
 }
 
 struct tconv_igemm_phase {

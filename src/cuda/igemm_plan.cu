@@ -173,6 +173,13 @@ bool has_pairs(const tconv_layer *layer, const tconv_igemm_choice *choice, const
            (of->merged || (layer->columns.count == 2 && phases[0].outputs == phases[1].outputs && !choice->per_tap));
 }
 
+/* Whether rows of dst begin at whole vectors of 16 bytes, if dst does. */
+bool has_vector_rows(const tconv_problem *problem)
+{
+    const int64_t vector = 16 / (int64_t)problem->element_size;
+    return problem->dst.n % vector == 0 && problem->dst.c % vector == 0 && problem->dst.h % vector == 0;
+}
+
 /* Sees the two column phases as one. */
 void describe_pair(const tconv_layer *layer, tconv_igemm_parameters *to)
 {
@@ -316,10 +323,12 @@ bool describe_buffers(const tconv_layer *layer, int halves, int slot_taps, tconv
      * read it. */
     const size_t own = (size_t)4 * TCONV_IGEMM_GROUPS * tconv_igemm_staged_bytes(plan->shape.N, element) +
                        (size_t)tconv_min(to->patch, TCONV_IGEMM_PLACES) * sizeof(uint32_t),
-                 handed = (size_t)TCONV_IGEMM_GROUPS * halves * tconv_igemm_half_bytes(plan->shape.N, element);
+                 handed =
+                     (size_t)TCONV_IGEMM_GROUPS * halves * tconv_igemm_half_bytes(plan->shape.N, element, to->paired);
     to->tables = halves > 0 ? 3 : 2; /* the one that is stored is another than the one that is multiplied */
     const size_t fixed = (size_t)to->plane_boxes * to->plane_box_bytes +
                          (size_t)to->tables * to->covered * sizeof(int64_t) + tconv_max(own, handed);
+    to->hands_over = halves > 0;
     to->halves = halves;
     to->slot_taps = slot_taps;
     to->stages = 0;
@@ -455,19 +464,22 @@ bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *ch
     if (!describe_tile(layer, choice, multiprocessors, plan) ||
         (!plan->shape.long_sums && most_slots(layer, &plan->parameters) > TCONV_IGEMM_MAX_SLOTS))
         return false;
-    plan->parameters.hands_over = tconv_igemm_is_fed(plan) && plan->parameters.dst_channels_last;
-    /* With more sums on their way to those that store, there are fewer buffers of factors. */
-    int halves = plan->parameters.hands_over ? TCONV_IGEMM_HALVES : 0;
+    /* With more buffers of sums that are handed over there are fewer of factors. Of NHWC sums are always handed over where warps
+     * are left to store them. Of pairs it is worth it where all of a tile's sums find room and are stored by vectors: few
+     * warps store, and those that multiply should not wait for them. */
+    const bool fed = tconv_igemm_is_fed(plan), always = fed && plan->parameters.dst_channels_last;
+    const bool pairs = fed && plan->parameters.paired && choice->across > 0 && has_vector_rows(&layer->problem);
     tconv_igemm_plan with = *plan;
-    do {
+    for (int halves = always || pairs ? TCONV_IGEMM_HALVES : 0;; halves = always ? halves / 2 : 0) {
         for (int slot_taps = 1; slot_taps <= most_slot_taps(layer, plan); slot_taps++)
             if (describe_buffers(layer, halves, slot_taps, &with)) {
                 with.cycles = tconv_igemm_estimate(layer, &with, multiprocessors);
                 if (plan->cycles == 0 || with.cycles < plan->cycles)
                     *plan = with;
             }
-        halves /= 2;
-    } while (halves > 0);
+        if (halves <= (always ? 1 : 0))
+            break;
+    }
     describe_divisors(&plan->parameters);
     return plan->cycles > 0;
 }

@@ -338,6 +338,46 @@ __device__ __forceinline__ void store_rows(char *dst, int64_t channel_bytes, con
     }
 }
 
+/* Of a pair, 16 bytes at a time: a lane takes pixels whose columns are these bytes. Whether it could: they must follow one
+ * another in dst, all or none of them, and begin at a whole vector. */
+template <class Element, int N, int pixels>
+__device__ __forceinline__ bool store_wide_rows(char *dst, int64_t channel_bytes, const int64_t *outputs,
+                                                const char *staged, int channels, int lane)
+{
+    constexpr int PIXEL = 2 * (int)sizeof(Element), LENGTH = 16 / PIXEL, LANES = pixels / LENGTH;
+    constexpr int STEP = WARP / LANES, ROUNDS = (TCONV_IGEMM_STAGED + STEP - 1) / STEP;
+    constexpr int AT_ONCE = ROUNDS % 4 == 0 ? 4 : 2;
+    static_assert(pixels % LENGTH == 0 && ROUNDS % AT_ONCE == 0, "whole rounds");
+    bool whole = channel_bytes % 16 == 0;
+#pragma unroll 1
+    for (int pixel = lane; pixel < pixels; pixel += WARP) {
+        const int64_t first = outputs[pixel / LENGTH * LENGTH];
+        const int64_t expected = first < 0 ? NOWHERE : first + pixel % LENGTH * PIXEL;
+        whole = whole && outputs[pixel] == expected && (first < 0 || (uintptr_t)(dst + first) % 16 == 0);
+    }
+    if (!__all_sync(~0u, whole))
+        return false;
+    const int vector = lane % LANES, first_channel = lane / LANES;
+    const int64_t first = outputs[vector * LENGTH];
+    if (first < 0 || first_channel >= STEP)
+        return true;
+    const uint32_t from = shared_address(staged) + vector * 16;
+    char *to = dst + first + first_channel * channel_bytes;
+#pragma unroll 1
+    for (int row = first_channel; row < channels; row += AT_ONCE * STEP) {
+        uint4 vectors[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (row + i * STEP < channels)
+                load_staged(from + (row + i * STEP) * STAGED_ROW<Element, N>, vectors[i]);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++, to += STEP * channel_bytes)
+            if (row + i * STEP < channels)
+                *reinterpret_cast<uint4 *>(to) = vectors[i];
+    }
+    return true;
+}
+
 /* The same of a pair where its columns cannot be stored at once. */
 template <class Element, int N, int pixels>
 __device__ __forceinline__ void store_columns(char *dst, int64_t channel_bytes, const int64_t *outputs,
