@@ -132,10 +132,11 @@ double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
     const double box_rows = of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES;
     const double box = made->transposed ? of->box_bytes / swizzled_bytes(made) : fmax(of->box_bytes / bytes, box_rows);
     const double traffic = box + weights / bytes;
-    const double load = (LATENCY + box + (made->transposed ? multiply : convert)) / of->boxes;
+    const double load = of->in_place ? 0 : (LATENCY + box + (made->transposed ? multiply : convert)) / of->boxes;
     const double slots = of->max_row_taps * (LATENCY + of->slot_bytes / bytes) + (strict ? 0 : multiply);
     const double slot = of->resident ? 0 : slots / of->slots;
-    const double stage = made->transposed ? 0 : (convert + multiply) / of->stages;
+    const double filled = of->in_place ? LATENCY + box : 0; /* before a stage is converted */
+    const double stage = made->transposed ? 0 : (filled + convert + multiply) / of->stages;
     const double chunk = fmax(fmax(fmax(multiply, convert), fmax(load, slot)), fmax(stage, traffic));
     /* A run is stored by vectors where its rows are short. */
     const int element = made->mode == TCONV_WGMMA_TF32 || made->mode == TCONV_WGMMA_STRICT ? 4 : 2;
@@ -168,9 +169,10 @@ double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
     const double box_rows = made->transposed ? 0 : of->chunk_channels * made->patch_rows * WHOLE_BOX_ROW_CYCLES;
     const double box = of->box_bytes / (made->transposed ? swizzled_bytes(made) : WHOLE_BOX_BYTES);
     const double weights = work.weights / WHOLE_WEIGHT_BYTES, freed = made->transposed ? work.multiply : work.convert;
-    const double load = (WHOLE_LATENCY + fmax(box, box_rows) + freed) / of->boxes;
+    const double load = of->in_place ? 0 : (WHOLE_LATENCY + fmax(box, box_rows) + freed) / of->boxes;
     const double slot = of->resident ? 0 : (of->max_row_taps * WHOLE_LATENCY + weights) / of->slots;
-    const double stage = made->transposed ? 0 : (work.convert + work.multiply) / of->stages;
+    const double filled = of->in_place ? WHOLE_LATENCY + fmax(box, box_rows) : 0;
+    const double stage = made->transposed ? 0 : (filled + work.convert + work.multiply) / of->stages;
     const double chunk =
         fmax(fmax(fmax(work.multiply, work.convert), fmax(load, slot)), fmax(stage, fmax(box + weights, box_rows)));
     const double handing = made->mode == TCONV_WGMMA_STRICT ? WHOLE_STRICT_CHUNK_CYCLES : WHOLE_CHUNK_CYCLES;

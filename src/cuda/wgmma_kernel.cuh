@@ -5,7 +5,8 @@
  * copy engine for boxes of src, one for slots of weights, four convert boxes into stages (from a plane for each channel to
  * pixels of 16 bytes of channels, which is how the tensor cores want them, rounded or split on the way), four store (two).
  * Each buffer has a pair of barriers, full and empty. A tap is an offset into the stage: consecutive pixels of the patch are
- * consecutive columns of the product, so that nothing is copied for a tap.
+ * consecutive columns of the product, so that nothing is copied for a tap. In place, there are no boxes: the copy engine puts planes
+ * into the stage itself, a row of a quad's channels after another, which one warp reads whole and writes back as as many pixels.
  *
  * Transposed, there are no stages: boxes are 64 pixels of a chunk's channels each, swizzled, which products of 16-bit types
  * take as they lie. Such an operand begins at a multiple of 8 pixels, so that layers of one tap to a phase alone do so. Where the
@@ -225,7 +226,9 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
                 else if (layer.piece_bytes == 4)
                     copy_pieces<Mode, 4>(layer, shared, role, lane);
             } else {
-                if (layer.by_boxes && layer.tight)
+                if (!Mode::STRICT && layer.by_boxes && layer.in_place)
+                    turn_in_place<Mode>(layer, shared, role, lane);
+                else if (layer.by_boxes && layer.tight)
                     convert_tight<Mode>(layer, shared, role, lane);
                 else if (layer.by_boxes)
                     convert_boxes<Mode>(layer, shared, role, lane);
@@ -233,8 +236,12 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
                     convert_src<Mode>(layer, shared, role, lane);
             }
         } else if (role == BOX_WARP) {
-            if (lane == 0 && layer.by_boxes)
-                copy_boxes(layer, &map, shared);
+            if (lane == 0 && layer.by_boxes) {
+                if (!Mode::STRICT && layer.in_place)
+                    copy_to_stages<Mode>(layer, &map, shared);
+                else
+                    copy_boxes(layer, &map, shared);
+            }
         } else if (role == SLOT_WARP) {
             if (lane == 0) {
                 wait_for_weights();

@@ -36,6 +36,12 @@ constexpr int tconv_wgmma_staged_bytes(int N, int element_size)
     return 8 * TCONV_WGMMA_UNITS * tconv_wgmma_staged_pitch(N, element_size) + 128;
 }
 
+/* The most columns that a warp turns into pixels where they lie: its registers hold all of a row's. */
+constexpr int tconv_wgmma_turned_columns(int element_size)
+{
+    return element_size == 4 ? 128 : 192;
+}
+
 /* How a unit's products of a slot follow one another: runs of count products each, from a tap to the next or, where there is
  * one, from a step to the next; where there are two, in pairs from a step to the next. In units of 16 bytes and pixels. */
 struct tconv_wgmma_order {
@@ -64,6 +70,8 @@ struct tconv_wgmma_parameters {
     int column_alignment;        /* boxes begin at a multiple of so many columns */
     int stage_alignment;         /* and converted patches; 1 where they are tight */
     bool tight; /* the patch has no columns beside those that taps read, as boxes have: they are left out on the way */
+    bool
+        in_place; /* no boxes: planes come to a stage, in which rows of a quad follow one another, and are turned there */
     int box_pitch, box_patch; /* pixels as the copy engine brings them */
     int convert_step, convert_columns,
         convert_pixels;                          /* from a lane's pixel to its next: of the box, its row, the patch */

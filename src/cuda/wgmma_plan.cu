@@ -29,24 +29,31 @@ constexpr int BUFFERS[][4] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4
                               {3, 3, 5, 1}, {3, 3, 6, 1}, {2, 2, 4, 2}, {2, 2, 6, 2}, {2, 3, 6, 2},
                               {3, 3, 6, 2}, {3, 4, 8, 2}, {4, 4, 8, 2}};
 constexpr int ONE_BOX[] = {2, 1, 4, 2}; /* the same */
+/* Where planes are turned in place. */
+constexpr int IN_PLACE[][4] = {{2, 0, 2, 1}, {2, 0, 4, 1}, {3, 0, 4, 1}, {3, 0, 6, 1}, {2, 0, 3, 2}, {2, 0, 4, 2},
+                               {3, 0, 3, 2}, {3, 0, 4, 2}, {3, 0, 6, 2}, {4, 0, 6, 2}, {4, 0, 8, 2}};
+constexpr int STAGE_PIXELS = 8; /* of which a quad of a stage that is turned in place has a multiple: 128 bytes */
 
 struct tile_choice {
     int shape; /* of the mode's */
     int stack, unit_rows, steps;
     bool channel_groups; /* the warpgroups have different output channels */
     bool transposed;
-    bool tight;   /* patches without the columns that boxes have beside them */
-    bool one_box; /* for the sake of a second turn of staged sums */
+    bool tight;    /* patches without the columns that boxes have beside them */
+    bool one_box;  /* for the sake of a second turn of staged sums */
+    bool in_place; /* planes are turned where the copy engine puts them */
 };
 
-constexpr int64_t TRANSPOSED_BIT = (int64_t)1 << 32, TIGHT_BIT = (int64_t)1 << 33, ONE_BOX_BIT = (int64_t)1 << 34;
+constexpr int64_t TRANSPOSED_BIT = (int64_t)1 << 32, TIGHT_BIT = (int64_t)1 << 33, ONE_BOX_BIT = (int64_t)1 << 34,
+                  IN_PLACE_BIT = (int64_t)1 << 35;
 
 /* A choice as the number that the layer keeps. */
 int64_t number_of(const tile_choice *choice)
 {
     return choice->shape | choice->stack << 8 | choice->unit_rows << 16 | choice->steps << 24 |
            (int64_t)choice->channel_groups << 31 | (choice->transposed ? TRANSPOSED_BIT : 0) |
-           (choice->tight ? TIGHT_BIT : 0) | (choice->one_box ? ONE_BOX_BIT : 0);
+           (choice->tight ? TIGHT_BIT : 0) | (choice->one_box ? ONE_BOX_BIT : 0) |
+           (choice->in_place ? IN_PLACE_BIT : 0);
 }
 
 int64_t round_up(int64_t value, int64_t multiple)
@@ -209,6 +216,9 @@ bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, tconv_wg
     to->pitch = (int)round_up(tile_columns + border + skip, multiple);
     to->box_pitch = (int)round_up(tile_columns + border + alignment - 1, alignment);
     made->patch_rows = (int)(to->tile_rows + rows->max_shift - rows->min_shift);
+    to->in_place = choice->in_place;
+    if (choice->in_place && made->patch_rows * to->pitch % STAGE_PIXELS != 0)
+        to->pitch = to->box_pitch += (int)alignment;
     to->patch = made->patch_rows * to->pitch;
     to->box_patch = made->patch_rows * to->box_pitch;
     to->row_step = (int)rows->shift_step * to->pitch;
@@ -220,7 +230,9 @@ bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, tconv_wg
                                               to->pitch +
                                           (int)(column_phase(layer, unit)->first_shift - columns->min_shift);
     return to->box_pitch <= MAX_BOX && made->patch_rows <= MAX_BOX && to->patch <= MAX_PATCH &&
-           (unit_rows - 1) * to->pitch + tile_columns <= N;
+           (unit_rows - 1) * to->pitch + tile_columns <= N &&
+           (!choice->in_place ||
+            (to->pitch <= tconv_wgmma_turned_columns((int)problem->element_size) && to->patch % STAGE_PIXELS == 0));
 }
 
 size_t staged_bytes(const tconv_layer *layer, const tconv_wgmma_shape *shape)
@@ -266,6 +278,11 @@ bool take_buffers(int64_t staged, bool one_box, tconv_wgmma_parameters *to)
     if (one_box)
         return take(ONE_BOX, staged, to);
     bool fits = false;
+    if (to->in_place) {
+        for (const int(&buffers)[4] : IN_PLACE)
+            fits |= take(buffers, staged, to);
+        return fits;
+    }
     for (const int(&buffers)[4] : BUFFERS)
         fits |= take(buffers, staged, to);
     return fits;
@@ -457,7 +474,7 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
                 for (choice.stack = 1; choice.stack <= (can_stack && choice.unit_rows == 1 ? 2 : 1); choice.stack++)
                     for (int split = 0; split <= (can_split && choice.stack == 1 ? 1 : 0); split++) {
                         choice.channel_groups = split == 1;
-                        choice.transposed = choice.tight = choice.one_box = false;
+                        choice.transposed = choice.tight = choice.one_box = choice.in_place = false;
                         /* Transposed only what can be converted as well, for addresses that the copy engine does not take. */
                         const bool fits = consider();
                         /* In f32 boxes take longer than what is won. */
@@ -466,6 +483,10 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
                         if (choice.one_box)
                             consider();
                         choice.one_box = false;
+                        choice.in_place = !run && mode != TCONV_WGMMA_STRICT;
+                        if (choice.in_place)
+                            consider();
+                        choice.in_place = false;
                         choice.transposed = fits && can_transpose && transposed_shape(mode, shapes[choice.shape].N);
                         if (choice.transposed)
                             consider();
@@ -479,9 +500,9 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
 
 void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)
 {
-    const tile_choice parts = {(int)(choice & 0xff),       (int)(choice >> 8 & 0xff),  (int)(choice >> 16 & 0xff),
-                               (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0,    (choice & TRANSPOSED_BIT) != 0,
-                               (choice & TIGHT_BIT) != 0,  (choice & ONE_BOX_BIT) != 0};
+    const tile_choice parts = {(int)(choice & 0xff),       (int)(choice >> 8 & 0xff),   (int)(choice >> 16 & 0xff),
+                               (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0,     (choice & TRANSPOSED_BIT) != 0,
+                               (choice & TIGHT_BIT) != 0,  (choice & ONE_BOX_BIT) != 0, (choice & IN_PLACE_BIT) != 0};
     describe(layer, &parts, multiprocessors, made);
 }
 
