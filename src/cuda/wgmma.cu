@@ -114,7 +114,7 @@ tconv_status wgmma_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, t
     int64_t size;
     describe_chosen(layer, &made);
     const tconv_wgmma_parameters *of = &made.parameters;
-    if (!tconv_checked_mul((int64_t)of->blocks * of->chunks, (int64_t)of->max_row_taps * of->slot_bytes, &size))
+    if (!tconv_checked_mul((int64_t)of->blocks * of->chunks, (int64_t)of->max_chunk_slots * of->slot_bytes, &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;
     sizes->scratch = 0;

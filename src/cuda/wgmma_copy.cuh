@@ -62,7 +62,7 @@ __device__ __forceinline__ void copy_to_stages(const tconv_wgmma_parameters &lay
 __device__ __forceinline__ void copy_slots(const tconv_wgmma_parameters &layer, const shared_layout &shared)
 {
     ring slot = {0, 1};
-    const int slots = layer.chunks * layer.max_row_taps;
+    const int slots = layer.chunks * layer.max_chunk_slots;
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const char *from = static_cast<const char *>(layer.weights) +
                            (size_t)divide(number, layer.by_blocks).rest * slots * layer.slot_bytes;

@@ -62,11 +62,12 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
     factors at;
     const tconv_wgmma_order order = in_registers(layer.order[0]);
     at.pixels_small = layer.steps * 2 * layer.patch;
-    const int row_taps = layer.row_taps[group], max_row_taps = layer.max_row_taps, chunks = layer.chunks;
+    const int slots = layer.chunk_slots[group], max_slots = layer.max_chunk_slots, chunks = layer.chunks;
     uint32_t first_weights[UNITS], first_pixel[UNITS];
 #pragma unroll
     for (int unit = 0; unit < UNITS; unit++) {
-        first_weights[unit] = operand_low(0, PRODUCT_HALF) + group * layer.group_weights + unit * layer.unit_weights;
+        first_weights[unit] =
+            operand_low(0, layer.weights_leading) + group * layer.group_weights + unit * layer.unit_weights;
         first_pixel[unit] = operand_low(0, layer.pixels_leading) + layer.unit_pixel[group][unit];
     }
 
@@ -82,10 +83,10 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
             wait_for_buffer<Mode::STRICT>(stage.barrier, stage.parity, pending);
             uint32_t pixels = stage.buffer + skipped;
 #pragma unroll 1
-            for (int row_tap = 0; row_tap < max_row_taps; row_tap++) {
+            for (int i = 0; i < max_slots; i++) {
                 if (!slots_are_full)
                     wait_for_buffer<Mode::STRICT>(slot.barrier, slot.parity, pending);
-                if (row_tap < row_taps) {
+                if (i < slots) {
 #pragma unroll
                     for (int unit = 0; unit < UNITS; unit++) {
                         at.weights[unit] = first_weights[unit] + slot.buffer;
@@ -102,7 +103,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
                     products_wait<0>();
                     pending.release();
                 }
-                pixels -= layer.row_step;
+                pixels -= layer.slot_step;
                 pending.slot = signals && !layer.resident ? slot.barrier + EMPTY : 0;
                 if (Mode::STRICT)
                     pending.release();
