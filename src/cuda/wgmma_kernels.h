@@ -49,8 +49,7 @@ struct tconv_wgmma_parameters {
     const void *src, *weights /* packed, by slots */, *bias /* or NULL */;
     void *dst;
     int64_t src_image, src_channel, dst_image, dst_channel; /* strides in elements */
-    bool by_boxes;   /* whether the copy engine can read src; else those that convert read it themselves */
-    int piece_bytes; /* 8 or 4: of what they copy at once where planes are operands */
+    bool by_boxes; /* whether the copy engine can read src; else those that convert read it themselves */
 
     tconv_cuda_divisor by_blocks, by_group_blocks, by_column_tiles, by_row_tiles, by_run_columns;
     tconv_cuda_divisor by_row, by_last_row; /* elements of a row of dst that a tile stores, the last of a row */
@@ -96,8 +95,15 @@ struct tconv_wgmma_parameters {
 
     int stages, boxes, slots; /* buffers of converted patches, of patches as they lie in src, of weights */
     int staged_turns;         /* 1 or 2: buffers of sums that a warp has */
-    bool resident;  /* all of a block's weights stay in the slots: its tiles are of the same output channels */
-    int box_copies; /* boxes that a chunk is copied in */
+    bool resident; /* all of a block's weights stay in the slots: its tiles are of the same output channels */
+    /* A chunk is copied in so many parts of its columns, a number of pixels and bytes apart, and where channels do not begin at
+     * multiples of 16 bytes in as many of its channels: those that follow one another in a row of the map. */
+    int box_copies, copy_pixels, row_channels;
+    uint32_t copy_bytes, copied_bytes; /* from one copy to the next; what all of a chunk bring */
+    /* Where planes are operands, but have to be moved to their place: pixels of a row of a copy; bytes at whose multiples all
+     * channels begin, 8, 4 or 2; pixels by which src begins past a multiple of 16 bytes. */
+    int copy_pitch, alignment, src_shift;
+    tconv_cuda_divisor by_copy_pixels;
     uint32_t stage_bytes, box_bytes, slot_bytes;
 };
 

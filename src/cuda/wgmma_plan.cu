@@ -21,7 +21,9 @@ constexpr int MAX_PATCH = 16383; /* pixels: of an operand's field for half of K 
 constexpr int MAX_UNIT_ROWS = 16, MAX_STEPS = 4;
 constexpr int WARP = 32;
 constexpr int64_t STAGED_ROW_ALIGNMENT = 8; /* bytes: of vectors that store tight rows */
-constexpr int LEAST_PIECE = 4;              /* bytes, of an asynchronous copy */
+constexpr int64_t COPY_ALIGNMENT = 128;     /* bytes, of where the copy engine puts what it copies */
+constexpr int64_t BOX_ALIGNMENT = 1024;     /* bytes, of buffers before a swizzled one */
+constexpr int SHIFTED_STEPS = 2;            /* steps that are moved at once */
 
 /* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
  * fits is taken. */
@@ -33,20 +35,21 @@ constexpr int ONE_BOX[] = {2, 1, 4, 2}; /* the same */
 struct tile_choice {
     int shape; /* of the mode's */
     int stack, unit_rows, steps;
-    bool channel_groups; /* the warpgroups have different output channels */
-    bool transposed;
-    bool tight;   /* patches without the columns that boxes have beside them */
-    bool one_box; /* for the sake of a second turn of staged sums */
+    bool channel_groups;      /* the warpgroups have different output channels */
+    bool transposed, shifted; /* see tconv_wgmma_plan */
+    bool tight;               /* patches without the columns that boxes have beside them */
+    bool one_box;             /* for the sake of a second turn of staged sums */
 };
 
-constexpr int64_t TRANSPOSED_BIT = (int64_t)1 << 32, TIGHT_BIT = (int64_t)1 << 33, ONE_BOX_BIT = (int64_t)1 << 34;
+constexpr int64_t TRANSPOSED_BIT = (int64_t)1 << 32, TIGHT_BIT = (int64_t)1 << 33, ONE_BOX_BIT = (int64_t)1 << 34,
+                  SHIFTED_BIT = (int64_t)1 << 35;
 
 /* A choice as the number that the layer keeps. */
 int64_t number_of(const tile_choice *choice)
 {
     return choice->shape | choice->stack << 8 | choice->unit_rows << 16 | choice->steps << 24 |
            (int64_t)choice->channel_groups << 31 | (choice->transposed ? TRANSPOSED_BIT : 0) |
-           (choice->tight ? TIGHT_BIT : 0) | (choice->one_box ? ONE_BOX_BIT : 0);
+           (choice->tight ? TIGHT_BIT : 0) | (choice->one_box ? ONE_BOX_BIT : 0) | (choice->shifted ? SHIFTED_BIT : 0);
 }
 
 int64_t round_up(int64_t value, int64_t multiple)
@@ -81,10 +84,25 @@ bool is_run(const tconv_layer *layer)
            w->out == w->in * columns->stride && h->in * w->out < TCONV_WGMMA_MAX_EXTENT;
 }
 
-/* Whether planes can be operands as they lie, at addresses that can be copied: 16-bit types alone have such products. */
+bool is_aligned(int64_t stride, const tconv_problem *problem)
+{
+    return stride * (int64_t)problem->element_size % TCONV_HOPPER_BOX_ALIGNMENT == 0;
+}
+
+/* The fewest channels after which one begins at a multiple of 16 bytes again: a row of the map where planes are moved. */
+int aligned_channels(const tconv_problem *problem)
+{
+    int channels = 1;
+    while (!is_aligned(channels * problem->src.c, problem))
+        channels *= 2;
+    return channels;
+}
+
+/* Whether planes can be operands, moved there or not: 16-bit types alone have such products. */
 bool can_be_operands(const tconv_problem *problem)
 {
-    return problem->element_size == 2 && tconv_wgmma_piece_bytes(problem, 0) > 0;
+    return problem->element_size == 2 && is_aligned(problem->src.n, problem) &&
+           problem->in_channels % aligned_channels(problem) == 0 && problem->src.c < TCONV_WGMMA_MAX_EXTENT;
 }
 
 /* The kernel that takes planes as they lie, of a shape of those that convert; NULL where there is none. */
@@ -103,7 +121,7 @@ void lay_out_units(const tconv_layer *layer, const tile_choice *choice, tconv_wg
 {
     const bool column_phases = layer->columns.count == 2, same_rows = layer->rows.count == 2 || choice->channel_groups;
     const int group_rows = (column_phases ? 1 : TCONV_WGMMA_UNITS) * choice->unit_rows * choice->stack;
-    made->box_copies = 1;
+    made->box_copies = made->row_channels = 1;
     made->stack = choice->stack;
     made->block_channels = TCONV_WGMMA_M / choice->stack;
     made->group_channels = choice->channel_groups ? made->block_channels : 0;
@@ -147,8 +165,6 @@ bool lay_out_run(const tconv_layer *layer, tconv_wgmma_plan *made)
         unit_columns = made->shape.N;
         tile_columns = most;
     }
-    if (made->transposed)
-        to->box_copies = (int)tconv_ceil_div(most, TCONV_WGMMA_BOX);
     to->tile_rows = 1;
     to->tile_columns = (int)tile_columns;
     to->column_tiles = (int)tiles;
@@ -272,22 +288,22 @@ bool take_buffers(int64_t staged, bool one_box, tconv_wgmma_parameters *to)
 }
 
 /*
- * The same without stages. Best is to keep a block's weights, but with buffers enough to load beside them; a second turn of
- * staged sums is worth more than a ring of more than four slots, but less than boxes under way where warps copy them in pieces.
+ * The same where planes are operands, as boxes or moved into stages. Best is to keep a block's weights, but with buffers enough
+ * to load beside them; a second turn of staged sums is worth more than a ring of more than four slots.
  */
-bool take_transposed_buffers(int64_t staged, bool in_pieces, tconv_wgmma_parameters *to)
+bool take_transposed_buffers(int64_t staged, tconv_wgmma_parameters *to)
 {
     const int slots = to->chunks * to->max_row_taps;
-    const int ways[][3] = {{slots, 2, 3}, {slots, 1, 2}, {4, 2, 3},
-                           {3, 2, 2},     {4, 1, 3},     {2, 1, 2}}; /* slots, turns, boxes */
+    const int ways[][3] = {{slots, 2, 3}, {slots, 1, 3}, {slots, 1, 2}, {4, 2, 3},
+                           {3, 2, 2},     {4, 1, 3},     {2, 1, 2}}; /* slots, turns, boxes and stages */
     for (const int *way : ways) {
-        if (in_pieces && way[1] > 1)
-            continue;
-        const int64_t left = TCONV_WGMMA_SHARED_MEMORY - way[0] * (int64_t)to->slot_bytes - way[1] * staged;
+        const int stages = way[2];
+        const int64_t left = TCONV_WGMMA_SHARED_MEMORY - way[0] * (int64_t)to->slot_bytes - way[1] * staged -
+                             stages * (int64_t)to->stage_bytes;
         const int64_t boxes = tconv_min(left / to->box_bytes, TCONV_WGMMA_STAGES);
         if (way[0] > TCONV_WGMMA_STAGES || left <= 0 || boxes < way[2])
             continue;
-        to->stages = 1;
+        to->stages = stages;
         to->boxes = (int)boxes;
         to->slots = way[0];
         to->staged_turns = way[1];
@@ -295,6 +311,41 @@ bool take_transposed_buffers(int64_t staged, bool in_pieces, tconv_wgmma_paramet
         return true;
     }
     return false;
+}
+
+/* What is copied where planes are operands, which have a swizzled box of 64 pixels after another. */
+void lay_out_operands(const tconv_layer *layer, tconv_wgmma_plan *made)
+{
+    tconv_wgmma_parameters *to = &made->parameters;
+    const int64_t row = TCONV_WGMMA_BOX * (int64_t)layer->problem.element_size; /* of a channel */
+    const int64_t boxes = tconv_ceil_div(to->tile_columns, TCONV_WGMMA_BOX);
+    to->pixels_leading = (uint32_t)(to->chunk_channels * row);
+    to->step_pixels = (int)(to->chunk_channels / to->steps * row / TCONV_WGMMA_QUAD);
+    to->box_copies = (int)boxes;
+    to->copy_pixels = to->copy_pitch = TCONV_WGMMA_BOX;
+    to->copy_bytes = to->pixels_leading;
+    to->box_bytes = to->copied_bytes = (uint32_t)(boxes * to->pixels_leading);
+    to->stage_bytes = 0;
+    if (made->shifted) {
+        /* From the multiple of 16 bytes before. Parts overlap, so that each has whole words. */
+        const int64_t alignment = to->column_alignment, overlap = alignment;
+        const int64_t pixels = tconv_min(to->tile_columns, to->in_columns) + alignment - 1;
+        to->row_channels = aligned_channels(&layer->problem);
+        to->box_copies = (int)(pixels <= MAX_BOX ? 1 : tconv_ceil_div(pixels, MAX_BOX - overlap));
+        to->copy_pixels = (int)round_up(tconv_ceil_div(pixels, to->box_copies), alignment);
+        to->copy_pitch = (int)(to->copy_pixels + (to->box_copies == 1 ? 0 : overlap));
+        to->copy_bytes = (uint32_t)round_up(to->chunk_channels / to->row_channels * to->copy_pitch *
+                                                (int64_t)layer->problem.element_size,
+                                            COPY_ALIGNMENT);
+        to->stage_bytes = to->box_bytes;
+        to->copied_bytes =
+            (uint32_t)(to->box_copies * to->chunk_channels * to->copy_pitch * (int64_t)layer->problem.element_size);
+        to->box_bytes = (uint32_t)round_up((int64_t)to->box_copies * to->row_channels * to->copy_bytes, BOX_ALIGNMENT);
+    }
+    for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
+        for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
+            to->unit_pixel[group][unit] =
+                (int)(to->unit_column[group][unit] / TCONV_WGMMA_BOX * to->pixels_leading / TCONV_WGMMA_QUAD);
 }
 
 bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_plan *made)
@@ -314,31 +365,22 @@ bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_
     to->unit_weights = column_phases ? to->column_taps[0] * product_rows : 0;
     to->group_weights = own_weights ? to->steps * to->step_weights : 0;
     to->slot_bytes = (uint32_t)((own_weights ? 2 : 1) * to->steps * taps * product);
-    to->box_bytes = (uint32_t)(to->chunk_channels * to->box_patch * element);
+    to->box_bytes = to->copied_bytes = (uint32_t)(to->chunk_channels * to->box_patch * element);
     to->stage_bytes = (uint32_t)(planes * 2 * to->steps * to->patch * TCONV_WGMMA_QUAD);
     /* Two warps on each of two quads, or one on each of four; a lane takes pairs of 16-bit pixels. */
     to->convert_step = (to->steps == 1 ? 2 : 1) * WARP * (4 / element);
     to->convert_columns = to->convert_step % to->box_pitch;
     to->convert_pixels = to->convert_step / to->box_pitch * to->pitch + to->convert_columns;
-    if (made->transposed) {
-        const int row = TCONV_WGMMA_BOX * element; /* of a box, which has one for each channel */
-        to->pixels_leading = (uint32_t)(to->chunk_channels * row);
-        to->step_pixels = to->chunk_channels / to->steps * row / TCONV_WGMMA_QUAD;
-        to->box_bytes = to->box_copies * to->pixels_leading;
-        to->stage_bytes = 0;
-        for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
-            for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
-                to->unit_pixel[group][unit] =
-                    (int)(to->unit_column[group][unit] / TCONV_WGMMA_BOX * to->pixels_leading / TCONV_WGMMA_QUAD);
-    }
+    if (made->transposed)
+        lay_out_operands(layer, made);
     for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
         to->order[unit] = order_of(to, to->column_taps[unit], product_rows);
     to->same_order = to->column_taps[0] == to->column_taps[1];
     const int64_t staged = (int64_t)staged_bytes(layer, &made->shape);
     /* A chunk must not reach into the next group. */
     return (layer->problem.groups == 1 || layer->problem.group_in % to->chunk_channels == 0) &&
-           (made->transposed ? take_transposed_buffers(staged, made->piece_bytes < TCONV_HOPPER_BOX_ALIGNMENT, to)
-                             : take_buffers(staged, choice->one_box, to));
+           (!made->shifted || to->steps % SHIFTED_STEPS == 0) &&
+           (made->transposed ? take_transposed_buffers(staged, to) : take_buffers(staged, choice->one_box, to));
 }
 
 /* What the kernel divides by. */
@@ -351,6 +393,7 @@ void describe_divisors(tconv_wgmma_parameters *to)
     to->by_column_tiles = tconv_cuda_divisor_of(to->column_tiles);
     to->by_row_tiles = tconv_cuda_divisor_of(to->row_tiles);
     to->by_run_columns = tconv_cuda_divisor_of((int)tconv_max(to->run_columns, 1));
+    to->by_copy_pixels = tconv_cuda_divisor_of((int)tconv_max(to->copy_pixels, 1));
     to->by_row = tconv_cuda_divisor_of(tile);
     to->by_last_row = to->run_columns > 0 ? to->by_row : tconv_cuda_divisor_of(last);
 }
@@ -363,7 +406,8 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     memset(to, 0, sizeof *to);
     made->mode = tconv_wgmma_mode_of(layer);
     made->transposed = choice->transposed;
-    made->piece_bytes = tconv_wgmma_piece_bytes(problem, 0);
+    made->shifted = choice->shifted;
+    made->aligned = is_aligned(problem->src.n, problem) && is_aligned(problem->src.c, problem);
     made->shape = tconv_wgmma_shapes_of(made->mode)[choice->shape];
     if (made->transposed)
         made->shape = *transposed_shape(made->mode, made->shape.N);
@@ -415,18 +459,14 @@ const tconv_wgmma_shape *tconv_wgmma_shapes_of(tconv_wgmma_mode mode)
     return shapes[mode];
 }
 
-int tconv_wgmma_piece_bytes(const tconv_problem *problem, uintptr_t address)
+int64_t tconv_wgmma_shifting(int64_t choice)
 {
-    const int64_t element = (int64_t)problem->element_size;
-    for (int bytes = TCONV_HOPPER_BOX_ALIGNMENT; bytes >= LEAST_PIECE; bytes /= 2)
-        if (problem->src.n * element % bytes == 0 && problem->src.c * element % bytes == 0 && address % bytes == 0)
-            return bytes;
-    return 0;
+    return choice | SHIFTED_BIT;
 }
 
 int64_t tconv_wgmma_converting(int64_t choice)
 {
-    return choice & ~TRANSPOSED_BIT;
+    return choice & ~(TRANSPOSED_BIT | SHIFTED_BIT);
 }
 
 bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgmma_plan *best)
@@ -457,7 +497,7 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
                 for (choice.stack = 1; choice.stack <= (can_stack && choice.unit_rows == 1 ? 2 : 1); choice.stack++)
                     for (int split = 0; split <= (can_split && choice.stack == 1 ? 1 : 0); split++) {
                         choice.channel_groups = split == 1;
-                        choice.transposed = choice.tight = choice.one_box = false;
+                        choice.transposed = choice.shifted = choice.tight = choice.one_box = false;
                         /* Transposed only what can be converted as well, for addresses that the copy engine does not take. */
                         const bool fits = consider();
                         /* In f32 boxes take longer than what is won. */
@@ -467,9 +507,10 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
                             consider();
                         choice.one_box = false;
                         choice.transposed = fits && can_transpose && transposed_shape(mode, shapes[choice.shape].N);
+                        choice.shifted = choice.transposed && !is_aligned(layer->problem.src.c, &layer->problem);
                         if (choice.transposed)
                             consider();
-                        choice.transposed = false;
+                        choice.transposed = choice.shifted = false;
                         choice.tight = choice.unit_rows > 1;
                         if (choice.tight)
                             consider();
@@ -477,12 +518,12 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
     return found;
 }
 
-void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)
+bool tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)
 {
-    const tile_choice parts = {(int)(choice & 0xff),       (int)(choice >> 8 & 0xff),  (int)(choice >> 16 & 0xff),
-                               (int)(choice >> 24 & 0x7f), (choice >> 31 & 1) != 0,    (choice & TRANSPOSED_BIT) != 0,
-                               (choice & TIGHT_BIT) != 0,  (choice & ONE_BOX_BIT) != 0};
-    describe(layer, &parts, multiprocessors, made);
+    const tile_choice parts = {(int)(choice & 0xff),        (int)(choice >> 8 & 0xff), (int)(choice >> 16 & 0xff),
+                               (int)(choice >> 24 & 0x7f),  (choice >> 31 & 1) != 0,   (choice & TRANSPOSED_BIT) != 0,
+                               (choice & SHIFTED_BIT) != 0, (choice & TIGHT_BIT) != 0, (choice & ONE_BOX_BIT) != 0};
+    return describe(layer, &parts, multiprocessors, made);
 }
 
 tconv_wgmma_packing tconv_wgmma_packing_of(const tconv_layer *layer, const tconv_wgmma_plan *made)
