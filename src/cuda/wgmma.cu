@@ -163,7 +163,7 @@ bool make_shifted_map(const tconv_layer *layer, const tconv_wgmma_plan *made, co
         {(cuuint64_t)(row - problem->src.c + of->in_columns + shift), 1,
          (cuuint64_t)(problem->in_channels / of->row_channels), (cuuint64_t)problem->batch},
         {(cuuint64_t)(row * element), (cuuint64_t)(row * element), (cuuint64_t)(problem->src.n * element)},
-        {(cuuint32_t)of->copy_pitch, 1, (cuuint32_t)(of->chunk_channels / of->row_channels), 1}};
+        {(cuuint32_t)of->part_pitch, 1, (cuuint32_t)(of->chunk_channels / of->row_channels), 1}};
     return tconv_hopper_encode(&planes, map);
 }
 

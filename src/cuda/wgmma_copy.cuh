@@ -12,26 +12,20 @@ namespace tconv_wgmma
 __device__ __forceinline__ void copy_boxes(const tconv_wgmma_parameters &layer, const CUtensorMap *map,
                                            const shared_layout &shared)
 {
-    const int group_rows = layer.group_in / layer.row_channels, chunk_rows = layer.chunk_channels / layer.row_channels;
     ring box = {0, 1};
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
         const int column = box_column(layer, tile), row = tile.row + layer.first_row;
-        int channels = tile.group * group_rows; /* a row of the map */
+        int channel = tile.group * layer.group_in;
 #pragma unroll 1
-        for (int chunk = 0; chunk < layer.chunks; chunk++, channels += chunk_rows) {
+        for (int chunk = 0; chunk < layer.chunks; chunk++, channel += layer.chunk_channels) {
             const uint32_t full = shared.box_full + 8 * box.at;
             barrier_wait(shared.box_empty + 8 * box.at, box.parity);
-            barrier_arrive_expecting(full, layer.copied_bytes);
-            uint32_t to = shared.boxes + box.at * layer.box_bytes;
+            barrier_arrive_expecting(full, layer.box_bytes);
 #pragma unroll 1
             for (int copy = 0; copy < layer.box_copies; copy++)
-#pragma unroll 1
-                for (int of_row = 0; of_row < layer.row_channels; of_row++, to += layer.copy_bytes) {
-                    const int first = layer.src_shift + of_row * (int)layer.src_channel + column;
-                    copy_box(to, map, (first & -layer.column_alignment) + copy * layer.copy_pixels, row, channels,
-                             tile.image, full);
-                }
+                copy_box(shared.boxes + box.at * layer.box_bytes + copy * layer.pixels_leading, map,
+                         column + copy * TCONV_WGMMA_BOX, row, channel, tile.image, full);
             box.next(layer.boxes);
         }
     }

@@ -61,7 +61,7 @@ bool is_direct(const tconv_wgmma_plan *made)
 double box_rows(const tconv_wgmma_plan *made, double cycles)
 {
     const tconv_wgmma_parameters *of = &made->parameters;
-    return is_direct(made) ? 0 : cycles * of->chunk_channels * made->patch_rows * of->box_copies;
+    return is_direct(made) ? 0 : cycles * of->chunk_channels * made->patch_rows * of->box_parts;
 }
 
 /* Of a chunk: cycles to multiply and to convert it, and those by which converting into a tight patch delays it; bytes of its
@@ -155,7 +155,7 @@ double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
     const double bulk = rows * (apart ? APART_ROW_CYCLES : ROW_CYCLES);
     const double row = of->run_columns > 0 ? fmin(bulk, vectors * VECTOR_CYCLES) : bulk;
     const double store = work.rows * row / tconv_wgmma_store_warps(made->mode);
-    const double handing = made->transposed ? SWIZZLED_CHUNK_CYCLES : CHUNK_CYCLES;
+    const double handing = direct ? SWIZZLED_CHUNK_CYCLES : CHUNK_CYCLES;
     const double work_alone = of->chunks * (chunk + work.walk + handing) + TILE_CYCLES;
     /* Writing parts of sectors delays the reading. With one buffer, sums of the second turn wait until those of the first are
      * asked for and written, by a memory that the others' writing keeps busy for this share of the time. */

@@ -238,7 +238,9 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
                     convert_src<Mode>(layer, shared, role, lane);
             }
         } else if (role == BOX_WARP) {
-            if (lane == 0 && layer.by_boxes)
+            if (lane == 0 && Mode::TRANSPOSED && layer.alignment > 0)
+                copy_shifted_boxes(layer, &map, shared);
+            else if (lane == 0 && layer.by_boxes)
                 copy_boxes(layer, &map, shared);
         } else if (role == SLOT_WARP) {
             if (lane == 0) {

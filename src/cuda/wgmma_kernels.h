@@ -95,15 +95,15 @@ struct tconv_wgmma_parameters {
 
     int stages, boxes, slots; /* buffers of converted patches, of patches as they lie in src, of weights */
     int staged_turns;         /* 1 or 2: buffers of sums that a warp has */
-    bool resident; /* all of a block's weights stay in the slots: its tiles are of the same output channels */
-    /* A chunk is copied in so many parts of its columns, a number of pixels and bytes apart, and where channels do not begin at
-     * multiples of 16 bytes in as many of its channels: those that follow one another in a row of the map. */
-    int box_copies, copy_pixels, row_channels;
-    uint32_t copy_bytes, copied_bytes; /* from one copy to the next; what all of a chunk bring */
-    /* Where planes are operands, but have to be moved to their place: pixels of a row of a copy; bytes at whose multiples all
-     * channels begin, 8, 4 or 2; pixels by which src begins past a multiple of 16 bytes. */
-    int copy_pitch, alignment, src_shift;
-    tconv_cuda_divisor by_copy_pixels;
+    bool resident;  /* all of a block's weights stay in the slots: its tiles are of the same output channels */
+    int box_copies; /* boxes that a chunk is copied in */
+    /* Where planes are operands, but have to be moved to their place. A chunk is copied in parts of so many pixels, in rows of
+     * `pitch` pixels, and a part in a copy for each of the channels that a row of the map has: those after which one begins at a
+     * multiple of 16 bytes again. */
+    int box_parts, part_pixels, part_pitch, row_channels;
+    uint32_t copy_bytes, copied_bytes; /* from one copy to the next in a box; what all of a chunk bring */
+    int alignment; /* bytes at whose multiples all channels begin: 8, 4 or 2; 0 where nothing is moved */
+    int src_shift; /* pixels by which src begins past a multiple of 16 bytes */
     uint32_t stage_bytes, box_bytes, slot_bytes;
 };
 

@@ -121,7 +121,7 @@ void lay_out_units(const tconv_layer *layer, const tile_choice *choice, tconv_wg
 {
     const bool column_phases = layer->columns.count == 2, same_rows = layer->rows.count == 2 || choice->channel_groups;
     const int group_rows = (column_phases ? 1 : TCONV_WGMMA_UNITS) * choice->unit_rows * choice->stack;
-    made->box_copies = made->row_channels = 1;
+    made->box_parts = made->box_copies = made->row_channels = 1;
     made->stack = choice->stack;
     made->block_channels = TCONV_WGMMA_M / choice->stack;
     made->group_channels = choice->channel_groups ? made->block_channels : 0;
@@ -322,25 +322,22 @@ void lay_out_operands(const tconv_layer *layer, tconv_wgmma_plan *made)
     to->pixels_leading = (uint32_t)(to->chunk_channels * row);
     to->step_pixels = (int)(to->chunk_channels / to->steps * row / TCONV_WGMMA_QUAD);
     to->box_copies = (int)boxes;
-    to->copy_pixels = to->copy_pitch = TCONV_WGMMA_BOX;
-    to->copy_bytes = to->pixels_leading;
-    to->box_bytes = to->copied_bytes = (uint32_t)(boxes * to->pixels_leading);
+    to->box_bytes = (uint32_t)(boxes * to->pixels_leading);
     to->stage_bytes = 0;
     if (made->shifted) {
-        /* From the multiple of 16 bytes before. Parts overlap, so that each has whole words. */
-        const int64_t alignment = to->column_alignment, overlap = alignment;
-        const int64_t pixels = tconv_min(to->tile_columns, to->in_columns) + alignment - 1;
+        /* Rows begin at a multiple of 16 bytes before the first pixel, so that they are longer. */
+        const int64_t beside = to->column_alignment, element = (int64_t)layer->problem.element_size;
+        const int64_t pixels = tconv_min(to->tile_columns, to->in_columns), most = MAX_BOX / TCONV_WGMMA_BOX - 1;
+        const int64_t parts = pixels + beside <= MAX_BOX ? 1 : tconv_ceil_div(boxes, most);
+        to->box_parts = (int)parts;
+        to->part_pixels = (int)(tconv_ceil_div(boxes, parts) * TCONV_WGMMA_BOX);
+        to->part_pitch = (int)round_up(tconv_min(pixels, to->part_pixels) + beside - 1, beside);
         to->row_channels = aligned_channels(&layer->problem);
-        to->box_copies = (int)(pixels <= MAX_BOX ? 1 : tconv_ceil_div(pixels, MAX_BOX - overlap));
-        to->copy_pixels = (int)round_up(tconv_ceil_div(pixels, to->box_copies), alignment);
-        to->copy_pitch = (int)(to->copy_pixels + (to->box_copies == 1 ? 0 : overlap));
-        to->copy_bytes = (uint32_t)round_up(to->chunk_channels / to->row_channels * to->copy_pitch *
-                                                (int64_t)layer->problem.element_size,
-                                            COPY_ALIGNMENT);
+        to->copied_bytes = (uint32_t)(parts * to->chunk_channels * to->part_pitch * element);
+        to->copy_bytes =
+            (uint32_t)round_up(to->chunk_channels / to->row_channels * to->part_pitch * element, COPY_ALIGNMENT);
         to->stage_bytes = to->box_bytes;
-        to->copied_bytes =
-            (uint32_t)(to->box_copies * to->chunk_channels * to->copy_pitch * (int64_t)layer->problem.element_size);
-        to->box_bytes = (uint32_t)round_up((int64_t)to->box_copies * to->row_channels * to->copy_bytes, BOX_ALIGNMENT);
+        to->box_bytes = (uint32_t)round_up(parts * to->row_channels * to->copy_bytes, BOX_ALIGNMENT);
     }
     for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
         for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
@@ -365,7 +362,7 @@ bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_
     to->unit_weights = column_phases ? to->column_taps[0] * product_rows : 0;
     to->group_weights = own_weights ? to->steps * to->step_weights : 0;
     to->slot_bytes = (uint32_t)((own_weights ? 2 : 1) * to->steps * taps * product);
-    to->box_bytes = to->copied_bytes = (uint32_t)(to->chunk_channels * to->box_patch * element);
+    to->box_bytes = (uint32_t)(to->chunk_channels * to->box_patch * element);
     to->stage_bytes = (uint32_t)(planes * 2 * to->steps * to->patch * TCONV_WGMMA_QUAD);
     /* Two warps on each of two quads, or one on each of four; a lane takes pairs of 16-bit pixels. */
     to->convert_step = (to->steps == 1 ? 2 : 1) * WARP * (4 / element);
@@ -393,7 +390,6 @@ void describe_divisors(tconv_wgmma_parameters *to)
     to->by_column_tiles = tconv_cuda_divisor_of(to->column_tiles);
     to->by_row_tiles = tconv_cuda_divisor_of(to->row_tiles);
     to->by_run_columns = tconv_cuda_divisor_of((int)tconv_max(to->run_columns, 1));
-    to->by_copy_pixels = tconv_cuda_divisor_of((int)tconv_max(to->copy_pixels, 1));
     to->by_row = tconv_cuda_divisor_of(tile);
     to->by_last_row = to->run_columns > 0 ? to->by_row : tconv_cuda_divisor_of(last);
 }
