@@ -51,6 +51,7 @@ struct pack_boxes {
     int row_parts_log2, quad_parts_log2; /* boxes of a strip */
     int chunk_quads, step_rows;          /* quads of a chunk; packed rows from a step to the next */
     int runs;                            /* of a box */
+    int quad_rows;  /* packed rows from a quad to the other of a step: PACK_M if not said otherwise */
     unsigned count; /* of boxes: the packed weights of so many that this overflows would fit no device */
     bool in_shared;
     bool kernel_inside;                          /* whether elements lie closer than rows of M */
@@ -110,6 +111,7 @@ inline void pack_choose_boxes(pack_boxes *boxes, int element_size, int64_t strip
     boxes->row_parts_log2 = pack_log2(strip_rows / box_rows);
     boxes->quad_parts_log2 = pack_log2(strip_quads / quads);
     boxes->chunk_quads = strip_quads;
+    boxes->quad_rows = PACK_M;
     boxes->kernel_inside = boxes->from.w < boxes->from.out;
     boxes->row_pitch = boxes->kernel_inside ? boxes->elements : 1;
     boxes->element_pitch = boxes->kernel_inside ? 1 : box_rows;
@@ -241,7 +243,7 @@ __device__ __forceinline__ void write_runs(const pack_boxes &boxes, const box_so
                 values.at[i] = run.element >= 0 ? own[i * boxes.channel_pitch] : from_compute<Element>(0);
         }
         store_quad<planes>(static_cast<Quad *>(packed) + run.at + (quad >> 1) * (int64_t)boxes.step_rows +
-                               (quad & 1) * PACK_M + row,
+                               (quad & 1) * boxes.quad_rows + row,
                            values);
     }
 }

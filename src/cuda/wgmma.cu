@@ -13,6 +13,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "../core/checked.h"
 #include "../core/status.h"
@@ -113,7 +114,7 @@ tconv_status wgmma_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, t
     int64_t size;
     describe_chosen(layer, &made);
     const tconv_wgmma_parameters *of = &made.parameters;
-    if (!tconv_checked_mul((int64_t)of->blocks * of->chunks, (int64_t)of->max_row_taps * of->slot_bytes, &size))
+    if (!tconv_checked_mul((int64_t)of->blocks * of->chunks, (int64_t)of->max_chunk_slots * of->slot_bytes, &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;
     sizes->scratch = 0;
@@ -177,7 +178,7 @@ bool make_map(const tconv_layer *layer, const tconv_wgmma_plan *made, const void
     const cuuint64_t element = problem->element_size;
     /* From a row to the next: where there is but one, a number that the copy engine takes. */
     const int64_t row = of->in_rows > 1 ? problem->src.h : problem->src.c;
-    const tconv_hopper_tensor planes = {
+    tconv_hopper_tensor planes = {
         problem->dtype,
         made->transposed ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
         src,
@@ -186,6 +187,13 @@ bool make_map(const tconv_layer *layer, const tconv_wgmma_plan *made, const void
         {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element, (cuuint64_t)problem->src.n * element},
         {(cuuint32_t)(made->transposed ? TCONV_WGMMA_BOX : of->box_pitch), (cuuint32_t)made->patch_rows,
          (cuuint32_t)of->chunk_channels, 1}};
+    if (of->in_place) { /* rows outside of channels, those of a quad */
+        std::swap(planes.extents[1], planes.extents[2]);
+        std::swap(planes.strides[0], planes.strides[1]);
+        planes.box[1] = (cuuint32_t)(TCONV_WGMMA_QUAD / element);
+        planes.box[2] = (cuuint32_t)made->patch_rows;
+        planes.rounds = made->mode == TCONV_WGMMA_TF32;
+    }
     return tconv_hopper_encode(&planes, map);
 }
 

@@ -31,10 +31,38 @@ __device__ __forceinline__ void copy_boxes(const tconv_wgmma_parameters &layer, 
     }
 }
 
+/* To stages, where planes are turned in place: of each quad a row of all its channels after another. */
+template <class Mode>
+__device__ __forceinline__ void copy_to_stages(const tconv_wgmma_parameters &layer, const CUtensorMap *map,
+                                               const shared_layout &shared)
+{
+    constexpr int QUAD_CHANNELS = TCONV_WGMMA_QUAD / sizeof(typename Mode::Element);
+    ring stage = {0, 1};
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(layer, number);
+        const int column = box_column(layer, tile), row = tile.row + layer.first_row;
+        int channel = tile.group * layer.group_in;
+#pragma unroll 1
+        for (int chunk = 0; chunk < layer.chunks; chunk++) {
+            const uint32_t full = shared.box_full + 8 * stage.at;
+            uint32_t to = shared.stages + stage.at * layer.stage_bytes;
+            barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
+            barrier_arrive_expecting(full, layer.stage_bytes);
+#pragma unroll 1
+            for (int quad = 0; quad < 2 * layer.steps; quad++) {
+                copy_box(to, map, column, channel, row, tile.image, full);
+                to += layer.pixels_leading;
+                channel += QUAD_CHANNELS;
+            }
+            stage.next(layer.stages);
+        }
+    }
+}
+
 __device__ __forceinline__ void copy_slots(const tconv_wgmma_parameters &layer, const shared_layout &shared)
 {
     ring slot = {0, 1};
-    const int slots = layer.chunks * layer.max_row_taps;
+    const int slots = layer.chunks * layer.max_chunk_slots;
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const char *from = static_cast<const char *>(layer.weights) +
                            (size_t)divide(number, layer.by_blocks).rest * slots * layer.slot_bytes;
@@ -71,6 +99,10 @@ template <class Mode> struct quad_of {
         if (Mode::STRICT)
             store_quad(to + plane, small);
     }
+    static __device__ __forceinline__ void store_rounded(const uint32_t (&words)[CHANNELS], uint32_t to)
+    {
+        store_quad(to, words);
+    }
     /* Those alone whose column exists: the first one's is `column`. */
     static __device__ __forceinline__ void store_inside(const uint32_t (&words)[CHANNELS], uint32_t to, uint32_t plane,
                                                         int column, int columns)
@@ -102,6 +134,10 @@ struct quad_of_16_bits {
         const bool second = (threadIdx.x & 4) != 0;
         store_one(words, second ? HIGH : LOW, to + (second ? TCONV_WGMMA_QUAD : 0));
         store_one(words, second ? LOW : HIGH, to + (second ? 0 : TCONV_WGMMA_QUAD));
+    }
+    static __device__ __forceinline__ void store_rounded(const uint32_t (&words)[CHANNELS], uint32_t to)
+    {
+        store(words, to, 0);
     }
     static __device__ __forceinline__ void store_inside(const uint32_t (&words)[CHANNELS], uint32_t to, uint32_t,
                                                         int column, int columns)
@@ -193,6 +229,75 @@ __device__ __forceinline__ void convert_boxes(const tconv_wgmma_parameters &laye
             stage.next(layer.stages);
         }
     }
+}
+
+/* A row of planes into its pixels, where it lies: `count` times a lane's pixels, of which the last may not exist. What is to be
+ * rounded was on its way. */
+template <class Mode, int count> __device__ __forceinline__ void turn_row(uint32_t row, int pitch, int lane)
+{
+    using Quad = quad_of<Mode>;
+    constexpr int STEP = WARP * Quad::PIXELS;
+    constexpr uint32_t element = sizeof(typename Mode::Element);
+    const int pixel = lane * Quad::PIXELS;
+    const bool last_exists = pixel + (count - 1) * STEP < pitch;
+    uint32_t from = row + pixel * element, last = last_exists ? from + (count - 1) * STEP * element : from;
+    uint32_t words[count][Quad::CHANNELS];
+#pragma unroll
+    for (int c = 0; c < Quad::CHANNELS; c++) {
+#pragma unroll
+        for (int i = 0; i < count - 1; i++)
+            words[i][c] = load_word(from + i * STEP * element);
+        words[count - 1][c] = load_word(last);
+        from += pitch * element;
+        last += pitch * element;
+    }
+    __syncwarp();
+    const uint32_t to = row + pixel * TCONV_WGMMA_QUAD;
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        if (i < count - 1 || last_exists)
+            Quad::store_rounded(words[i], to + i * STEP * TCONV_WGMMA_QUAD);
+}
+
+template <class Mode, int count>
+__device__ __forceinline__ void turn_stages(const tconv_wgmma_parameters &layer, const shared_layout &shared, int warp,
+                                            int lane)
+{
+    const uint32_t row_bytes = layer.pitch * TCONV_WGMMA_QUAD;
+    ring stage = {0, 0};
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        for (int chunk = 0; chunk < layer.chunks; chunk++) {
+            const uint32_t first = shared.stages + stage.at * layer.stage_bytes;
+            barrier_wait(shared.box_full + 8 * stage.at, stage.parity);
+#pragma unroll 1
+            for (uint32_t row = warp * row_bytes; row < layer.stage_bytes; row += CONVERTERS * row_bytes)
+                turn_row<Mode, count>(first + row, layer.pitch, lane);
+            fence_for_async_proxy();
+            __syncwarp();
+            if (lane == 0)
+                barrier_arrive(shared.stage_full + 8 * stage.at);
+            stage.next(layer.stages);
+        }
+    }
+}
+
+template <class Mode> constexpr int TURNED_COLUMNS = tconv_wgmma_turned_columns(sizeof(typename Mode::Element));
+
+/* By the pixels that a lane has of a row. */
+template <class Mode>
+__device__ __forceinline__ void turn_in_place(const tconv_wgmma_parameters &layer, const shared_layout &shared,
+                                              int warp, int lane)
+{
+    constexpr int STEP = WARP * quad_of<Mode>::PIXELS;
+    static_assert(TURNED_COLUMNS<Mode> <= 4 * STEP, "as here");
+    if (layer.pitch <= STEP)
+        turn_stages<Mode, 1>(layer, shared, warp, lane);
+    else if (layer.pitch <= 2 * STEP)
+        turn_stages<Mode, 2>(layer, shared, warp, lane);
+    else if (layer.pitch <= 3 * STEP)
+        turn_stages<Mode, 3>(layer, shared, warp, lane);
+    else if constexpr (TURNED_COLUMNS<Mode> > 3 * STEP)
+        turn_stages<Mode, 4>(layer, shared, warp, lane);
 }
 
 /* The pixel of a box that a lane converts: its column in the patch, which may not exist there, and which pixel of the patch it

@@ -75,12 +75,11 @@ tile_work work_of(const tconv_wgmma_plan *made)
     const tconv_wgmma_parameters *of = &made->parameters;
     const bool strict = made->mode == TCONV_WGMMA_STRICT;
     const double N = made->shape.N, times = strict ? 3 : 1;
-    const double row_taps = of->row_taps[0] + of->row_taps[1];
-    const double taps = of->column_taps[0] + of->column_taps[1];
+    const int slot_products = of->order[0].runs * of->order[0].count + of->order[1].runs * of->order[1].count;
     /* The tensor cores; the shared memory that they, boxes and converting read and write; one warpgroup by itself, which in
      * strict f32 adds while it does not multiply. */
-    const double products = of->steps * row_taps * taps * times;
-    const double weights = of->resident ? 0 : (double)of->slot_bytes * of->max_row_taps;
+    const double products = (of->chunk_slots[0] + of->chunk_slots[1]) * slot_products * times;
+    const double weights = of->resident ? 0 : (double)of->slot_bytes * of->max_chunk_slots;
     const double operands = products * (TCONV_WGMMA_M + N) * 2 * TCONV_WGMMA_QUAD;
     const double memory = (operands + 2.0 * of->box_bytes + of->stage_bytes + weights) / SHARED_BYTES;
     const bool together = of->same_order && !strict;
@@ -124,7 +123,7 @@ double write_cycles(const tconv_wgmma_parameters *of, const tile_work &work, int
 
 int64_t tconv_wgmma_strokes(const tconv_wgmma_parameters *of, int unit)
 {
-    return (int64_t)of->chunks * of->max_row_taps * of->order[unit].runs *
+    return (int64_t)of->chunks * of->max_chunk_slots * of->order[unit].runs *
            tconv_ceil_div(of->order[unit].count, TCONV_WGMMA_STROKE);
 }
 
@@ -142,10 +141,11 @@ double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
     const double bytes = direct ? SWIZZLED_L2_BYTES : L2_BYTES;
     const double box = fmax(of->box_bytes / bytes, box_rows(made, BOX_ROW_CYCLES));
     const double traffic = box + weights / bytes;
-    const double load = (LATENCY + box + (direct ? multiply : convert)) / of->boxes;
-    const double slots = of->max_row_taps * (LATENCY + of->slot_bytes / bytes) + (strict ? 0 : multiply);
+    const double load = of->in_place ? 0 : (LATENCY + box + (direct ? multiply : convert)) / of->boxes;
+    const double slots = of->max_chunk_slots * (LATENCY + of->slot_bytes / bytes) + (strict ? 0 : multiply);
     const double slot = of->resident ? 0 : slots / of->slots;
-    const double stage = direct ? 0 : (convert + multiply) / of->stages;
+    const double filled = of->in_place ? LATENCY + box : 0; /* before a stage is converted */
+    const double stage = direct ? 0 : (filled + convert + multiply) / of->stages;
     const double chunk = fmax(fmax(fmax(multiply, convert), fmax(load, slot)), fmax(stage, traffic));
     /* A run is stored by vectors where its rows are short. */
     const int element = made->mode == TCONV_WGMMA_TF32 || made->mode == TCONV_WGMMA_STRICT ? 4 : 2;
@@ -179,9 +179,10 @@ double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
     const double rows = box_rows(made, WHOLE_BOX_ROW_CYCLES);
     const double box = of->box_bytes / (direct ? SWIZZLED_L2_BYTES : WHOLE_BOX_BYTES);
     const double weights = work.weights / WHOLE_WEIGHT_BYTES, freed = direct ? work.multiply : work.convert;
-    const double load = (WHOLE_LATENCY + fmax(box, rows) + freed) / of->boxes;
-    const double slot = of->resident ? 0 : (of->max_row_taps * WHOLE_LATENCY + weights) / of->slots;
-    const double stage = direct ? 0 : (work.convert + work.multiply) / of->stages;
+    const double load = of->in_place ? 0 : (WHOLE_LATENCY + fmax(box, rows) + freed) / of->boxes;
+    const double slot = of->resident ? 0 : (of->max_chunk_slots * WHOLE_LATENCY + weights) / of->slots;
+    const double filled = of->in_place ? WHOLE_LATENCY + fmax(box, rows) : 0;
+    const double stage = direct ? 0 : (filled + work.convert + work.multiply) / of->stages;
     const double chunk =
         fmax(fmax(fmax(work.multiply, work.convert), fmax(load, slot)), fmax(stage, fmax(box + weights, rows)));
     const double handing = made->mode == TCONV_WGMMA_STRICT ? WHOLE_STRICT_CHUNK_CYCLES : WHOLE_CHUNK_CYCLES;

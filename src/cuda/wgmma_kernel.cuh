@@ -5,7 +5,8 @@
  * copy engine for boxes of src, one for slots of weights, four convert boxes into stages (from a plane for each channel to
  * pixels of 16 bytes of channels, which is how the tensor cores want them, rounded or split on the way), four store (two).
  * Each buffer has a pair of barriers, full and empty. A tap is an offset into the stage: consecutive pixels of the patch are
- * consecutive columns of the product, so that nothing is copied for a tap.
+ * consecutive columns of the product, so that nothing is copied for a tap. In place, there are no boxes: the copy engine puts planes
+ * into the stage itself, a row of a quad's channels after another, which one warp reads whole and writes back as as many pixels.
  *
  * Transposed, there are no stages: boxes are 64 pixels of a chunk's channels each, swizzled, which products of 16-bit types
  * take as they lie. Such an operand begins at a multiple of 8 pixels, so that layers of one tap to a phase alone do so. Where
@@ -62,11 +63,12 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
     factors at;
     const tconv_wgmma_order order = in_registers(layer.order[0]);
     at.pixels_small = layer.steps * 2 * layer.patch;
-    const int row_taps = layer.row_taps[group], max_row_taps = layer.max_row_taps, chunks = layer.chunks;
+    const int slots = layer.chunk_slots[group], max_slots = layer.max_chunk_slots, chunks = layer.chunks;
     uint32_t first_weights[UNITS], first_pixel[UNITS];
 #pragma unroll
     for (int unit = 0; unit < UNITS; unit++) {
-        first_weights[unit] = operand_low(0, PRODUCT_HALF) + group * layer.group_weights + unit * layer.unit_weights;
+        first_weights[unit] =
+            operand_low(0, layer.weights_leading) + group * layer.group_weights + unit * layer.unit_weights;
         first_pixel[unit] = operand_low(0, layer.pixels_leading) + layer.unit_pixel[group][unit];
     }
 
@@ -82,10 +84,10 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
             wait_for_buffer<Mode::STRICT>(stage.barrier, stage.parity, pending);
             uint32_t pixels = stage.buffer + skipped;
 #pragma unroll 1
-            for (int row_tap = 0; row_tap < max_row_taps; row_tap++) {
+            for (int i = 0; i < max_slots; i++) {
                 if (!slots_are_full)
                     wait_for_buffer<Mode::STRICT>(slot.barrier, slot.parity, pending);
-                if (row_tap < row_taps) {
+                if (i < slots) {
 #pragma unroll
                     for (int unit = 0; unit < UNITS; unit++) {
                         at.weights[unit] = first_weights[unit] + slot.buffer;
@@ -102,7 +104,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
                     products_wait<0>();
                     pending.release();
                 }
-                pixels -= layer.row_step;
+                pixels -= layer.slot_step;
                 pending.slot = signals && !layer.resident ? slot.barrier + EMPTY : 0;
                 if (Mode::STRICT)
                     pending.release();
@@ -230,7 +232,9 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
                 else if (layer.alignment == 2)
                     shift_boxes<2>(layer, shared, role, lane);
             } else {
-                if (layer.by_boxes && layer.tight)
+                if (!Mode::STRICT && layer.by_boxes && layer.in_place)
+                    turn_in_place<Mode>(layer, shared, role, lane);
+                else if (layer.by_boxes && layer.tight)
                     convert_tight<Mode>(layer, shared, role, lane);
                 else if (layer.by_boxes)
                     convert_boxes<Mode>(layer, shared, role, lane);
@@ -238,10 +242,14 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
                     convert_src<Mode>(layer, shared, role, lane);
             }
         } else if (role == BOX_WARP) {
-            if (lane == 0 && Mode::TRANSPOSED && layer.alignment > 0)
-                copy_shifted_boxes(layer, &map, shared);
-            else if (lane == 0 && layer.by_boxes)
-                copy_boxes(layer, &map, shared);
+            if (lane == 0 && layer.by_boxes) {
+                if (Mode::TRANSPOSED && layer.alignment > 0)
+                    copy_shifted_boxes(layer, &map, shared);
+                else if (!Mode::STRICT && layer.in_place)
+                    copy_to_stages<Mode>(layer, &map, shared);
+                else
+                    copy_boxes(layer, &map, shared);
+            }
         } else if (role == SLOT_WARP) {
             if (lane == 0) {
                 wait_for_weights();

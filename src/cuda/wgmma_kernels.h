@@ -5,7 +5,7 @@
  * one accumulator holds: 64 rows of M (output channels of one phase, or `stack` output rows of fewer channels) by N pixels
  * of the patch, in one or more of its rows. A block of threads has two warpgroups of two units each. The patch is the
  * input under a tile, borders included, of a chunk of channels: rows of `pitch` pixels, one after another. A slot is the
- * weights of one row of taps and one chunk.
+ * weights of one row of taps and one chunk or, where weights of a stack overlap, of one column of taps or of all taps.
  */
 #ifndef TCONV_CUDA_WGMMA_KERNELS_H
 #define TCONV_CUDA_WGMMA_KERNELS_H
@@ -36,6 +36,12 @@ constexpr int tconv_wgmma_staged_bytes(int N, int element_size)
     return 8 * TCONV_WGMMA_UNITS * tconv_wgmma_staged_pitch(N, element_size) + 128;
 }
 
+/* The most columns that a warp turns into pixels where they lie: its registers hold all of a row's. */
+constexpr int tconv_wgmma_turned_columns(int element_size)
+{
+    return element_size == 4 ? 128 : 192;
+}
+
 /* How a unit's products of a slot follow one another: runs of count products each, from a tap to the next or, where there is
  * one, from a step to the next; where there are two, in pairs from a step to the next. In units of 16 bytes and pixels. */
 struct tconv_wgmma_order {
@@ -63,6 +69,7 @@ struct tconv_wgmma_parameters {
     int column_alignment;        /* boxes begin at a multiple of so many columns */
     int stage_alignment;         /* and converted patches; 1 where they are tight */
     bool tight; /* the patch has no columns beside those that taps read, as boxes have: they are left out on the way */
+    bool in_place;            /* no boxes: the copy engine fills stages, in which rows of planes are turned */
     int box_pitch, box_patch; /* pixels as the copy engine brings them */
     int convert_step, convert_columns,
         convert_pixels;                          /* from a lane's pixel to its next: of the box, its row, the patch */
@@ -75,10 +82,11 @@ struct tconv_wgmma_parameters {
     int unit_column[TCONV_WGMMA_GROUPS][TCONV_WGMMA_UNITS], unit_columns; /* first position column; how many */
     int run_columns; /* of a row, where positions run on over rows as if they were one; else 0 */
     int unit_pixel[TCONV_WGMMA_GROUPS][TCONV_WGMMA_UNITS]; /* of the patch: where tap (0, 0) of its first pixel lies */
-    int row_taps[TCONV_WGMMA_GROUPS], max_row_taps, row_step; /* pixels from a row tap to the next */
-    int column_taps[TCONV_WGMMA_UNITS], column_step;          /* unit 0 has as many as unit 1, or one more */
+    int chunk_slots[TCONV_WGMMA_GROUPS], max_chunk_slots, slot_step; /* pixels from a slot's taps to the next's */
+    int column_taps[TCONV_WGMMA_UNITS], column_step;                 /* unit 0 has as many as unit 1, or one more */
     int group_weights, unit_weights; /* in 16 bytes: from the weights of a group, a unit to the next; 0: they share */
     int step_weights, step_pixels;   /* from a step to the next */
+    uint32_t weights_leading;        /* bytes from a half of the weights' K to the other */
     uint32_t pixels_leading; /* bytes from a half of the pixels' K to the other; transposed, from a box to the next */
     tconv_wgmma_order order[TCONV_WGMMA_UNITS];
     bool same_order; /* of both units, which then multiply together */
@@ -147,7 +155,8 @@ extern const tconv_wgmma_shape tconv_wgmma_bf16_transposed_shapes[TCONV_WGMMA_TR
 struct tconv_wgmma_packing {
     tconv_weight_strides from;
     int group_in, group_out, blocks, group_blocks, block_channels, group_channels, tile_channels, stack;
-    int chunks, chunk_channels, steps, max_row_taps, groups, units; /* groups, units: 1 where they share weights */
+    int chunks, chunk_channels, steps, max_chunk_slots, groups, units; /* groups, units: 1 where they share weights */
+    int slot_columns, quad_rows, slot_rows; /* where a stack's overlap: columns of taps, rows of 16 bytes; else 0 */
     int row_taps[TCONV_WGMMA_GROUPS], first_kernel_row[TCONV_WGMMA_GROUPS], kernel_row_step;
     int column_taps[TCONV_WGMMA_UNITS], first_kernel_column[TCONV_WGMMA_UNITS], kernel_column_step;
     int kernel_rows, kernel_columns;

@@ -5,7 +5,9 @@
  *     [warpgroup][step][unit and its column taps][plane][quad][64 rows of M][4 or 8 input channels]
  *
  * where warpgroups, and units, that share their weights have them once. A row of M that is no output channel, an input
- * channel past the last, and a tap that an output row of a stack does not have, are zeros.
+ * channel past the last, and a tap that an output row of a stack does not have, are zeros. Where a stack's weights overlap, a slot is
+ *
+ *     [quad][column taps][zeros, then row taps][32 rows of M][4 or 8 input channels], zeros
  */
 #include <cstring>
 
@@ -42,14 +44,36 @@ struct wgmma_order {
         return place;
     }
 
+    /* Of a box, where a stack's weights overlap: blocks of a slot, and the zeros behind them. */
+    __host__ __device__ int overlapping_runs() const
+    {
+        return packing.slot_columns * (packing.row_taps[0] + 1) + 1;
+    }
+
+    __device__ pack_run overlapping_run_of(const pack_place &place, int run) const
+    {
+        const int slot_runs = overlapping_runs(), slot_of_chunk = run / slot_runs, at = run % slot_runs;
+        const int column = at / (packing.row_taps[0] + 1), row_tap = at % (packing.row_taps[0] + 1) - 1;
+        const int64_t slot =
+            ((int64_t)place.block * packing.chunks + place.chunk) * packing.max_chunk_slots + slot_of_chunk;
+        const int kernel_row = packing.first_kernel_row[0] + row_tap * packing.kernel_row_step;
+        const int kernel_column = packing.first_kernel_column[0] +
+                                  (slot_of_chunk * packing.slot_columns + column) * packing.kernel_column_step;
+        return {slot * packing.slot_rows + at * packing.block_channels + place.quad % 2 * packing.quad_rows + place.row,
+                row_tap >= 0 && column < packing.slot_columns ? kernel_row * packing.kernel_columns + kernel_column
+                                                              : -1};
+    }
+
     __device__ pack_run run_of(const pack_place &place, int planes, int run) const
     {
+        if (packing.slot_columns > 0)
+            return overlapping_run_of(place, run);
         const int taps = column_taps(), groups = packing.groups / channel_groups();
         int tap = run % taps, rest = run / taps;
         const int row_of_stack = rest % packing.stack;
         rest /= packing.stack;
         const int warpgroup = place.warpgroup + rest % groups, row_tap = rest / groups;
-        const int64_t slot = ((int64_t)place.block * packing.chunks + place.chunk) * packing.max_row_taps + row_tap;
+        const int64_t slot = ((int64_t)place.block * packing.chunks + place.chunk) * packing.max_chunk_slots + row_tap;
         const int64_t product = ((slot * packing.groups + warpgroup) * packing.steps + place.step()) * taps + tap;
         /* The rows of a stack take the same taps, each a row later than the one before it. */
         const int own_tap = row_tap - (packing.stack - 1) + row_of_stack;
@@ -79,9 +103,13 @@ tconv_status tconv_wgmma_pack(const tconv_wgmma_packing *packing, tconv_wgmma_mo
     boxes.elements = packing->kernel_rows * packing->kernel_columns;
     boxes.step_rows = order.column_taps() * planes * 2 * TCONV_WGMMA_M;
     boxes.runs =
-        packing->max_row_taps * packing->groups / order.channel_groups() * packing->stack * order.column_taps();
+        packing->max_chunk_slots * packing->groups / order.channel_groups() * packing->stack * order.column_taps();
+    if (packing->slot_columns > 0)
+        boxes.runs = packing->max_chunk_slots * order.overlapping_runs();
     pack_choose_boxes(&boxes, packing->steps * 2 * TCONV_WGMMA_QUAD / packing->chunk_channels,
                       (int64_t)packing->blocks * packing->chunks * order.channel_groups(), packing->block_channels,
                       2 * packing->steps);
+    if (packing->slot_columns > 0)
+        boxes.quad_rows = packing->quad_rows;
     return pack_launch(&order, &boxes, mode, weights, packed, stream, issue);
 }

@@ -19,37 +19,20 @@ namespace
 constexpr int MAX_BOX = 256;     /* the copy engine's, of each axis */
 constexpr int MAX_PATCH = 16383; /* pixels: of an operand's field for half of K */
 constexpr int MAX_UNIT_ROWS = 16, MAX_STEPS = 4;
-constexpr int WARP = 32;
 constexpr int64_t STAGED_ROW_ALIGNMENT = 8; /* bytes: of vectors that store tight rows */
-constexpr int64_t COPY_ALIGNMENT = 128;     /* bytes, of where the copy engine puts what it copies */
-constexpr int64_t BOX_ALIGNMENT = 1024;     /* bytes, of buffers before a swizzled one */
-constexpr int SHIFTED_STEPS = 2;            /* steps that are moved at once */
-
-/* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
- * fits is taken. */
-constexpr int BUFFERS[][4] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4, 1}, {3, 2, 4, 1},
-                              {3, 3, 5, 1}, {3, 3, 6, 1}, {2, 2, 4, 2}, {2, 2, 6, 2}, {2, 3, 6, 2},
-                              {3, 3, 6, 2}, {3, 4, 8, 2}, {4, 4, 8, 2}};
-constexpr int ONE_BOX[] = {2, 1, 4, 2}; /* the same */
-
-struct tile_choice {
-    int shape; /* of the mode's */
-    int stack, unit_rows, steps;
-    bool channel_groups;      /* the warpgroups have different output channels */
-    bool transposed, shifted; /* see tconv_wgmma_plan */
-    bool tight;               /* patches without the columns that boxes have beside them */
-    bool one_box;             /* for the sake of a second turn of staged sums */
-};
+constexpr int STAGE_PIXELS = 8; /* of which a quad of a stage that is turned in place has a multiple: 128 bytes */
 
 constexpr int64_t TRANSPOSED_BIT = (int64_t)1 << 32, TIGHT_BIT = (int64_t)1 << 33, ONE_BOX_BIT = (int64_t)1 << 34,
-                  SHIFTED_BIT = (int64_t)1 << 35;
+                  IN_PLACE_BIT = (int64_t)1 << 35, RESIDENT_BIT = (int64_t)1 << 36, SHIFTED_BIT = (int64_t)1 << 37;
 
 /* A choice as the number that the layer keeps. */
-int64_t number_of(const tile_choice *choice)
+int64_t number_of(const tconv_wgmma_tile_choice *choice)
 {
     return choice->shape | choice->stack << 8 | choice->unit_rows << 16 | choice->steps << 24 |
            (int64_t)choice->channel_groups << 31 | (choice->transposed ? TRANSPOSED_BIT : 0) |
-           (choice->tight ? TIGHT_BIT : 0) | (choice->one_box ? ONE_BOX_BIT : 0) | (choice->shifted ? SHIFTED_BIT : 0);
+           (choice->tight ? TIGHT_BIT : 0) | (choice->one_box ? ONE_BOX_BIT : 0) |
+           (choice->in_place ? IN_PLACE_BIT : 0) | (choice->resident ? RESIDENT_BIT : 0) |
+           (choice->shifted ? SHIFTED_BIT : 0);
 }
 
 int64_t round_up(int64_t value, int64_t multiple)
@@ -89,20 +72,11 @@ bool is_aligned(int64_t stride, const tconv_problem *problem)
     return stride * (int64_t)problem->element_size % TCONV_HOPPER_BOX_ALIGNMENT == 0;
 }
 
-/* The fewest channels after which one begins at a multiple of 16 bytes again: a row of the map where planes are moved. */
-int aligned_channels(const tconv_problem *problem)
-{
-    int channels = 1;
-    while (!is_aligned(channels * problem->src.c, problem))
-        channels *= 2;
-    return channels;
-}
-
 /* Whether planes can be operands, moved there or not: 16-bit types alone have such products. */
 bool can_be_operands(const tconv_problem *problem)
 {
     return problem->element_size == 2 && is_aligned(problem->src.n, problem) &&
-           problem->in_channels % aligned_channels(problem) == 0 && problem->src.c < TCONV_WGMMA_MAX_EXTENT;
+           problem->in_channels % tconv_wgmma_aligned_channels(problem) == 0 && problem->src.c < TCONV_WGMMA_MAX_EXTENT;
 }
 
 /* The kernel that takes planes as they lie, of a shape of those that convert; NULL where there is none. */
@@ -117,7 +91,7 @@ const tconv_wgmma_shape *transposed_shape(tconv_wgmma_mode mode, int N)
 }
 
 /* How units share a tile: by phases, and what is left over by rows of positions. */
-void lay_out_units(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_parameters *made)
+void lay_out_units(const tconv_layer *layer, const tconv_wgmma_tile_choice *choice, tconv_wgmma_parameters *made)
 {
     const bool column_phases = layer->columns.count == 2, same_rows = layer->rows.count == 2 || choice->channel_groups;
     const int group_rows = (column_phases ? 1 : TCONV_WGMMA_UNITS) * choice->unit_rows * choice->stack;
@@ -133,14 +107,14 @@ void lay_out_units(const tconv_layer *layer, const tile_choice *choice, tconv_wg
     made->stride_h = (int)layer->rows.stride;
     for (int group = 0; group < TCONV_WGMMA_GROUPS; group++) {
         made->row_residue[group] = (int)row_phase(layer, group)->residue;
-        made->row_taps[group] = (int)row_phase(layer, group)->taps + choice->stack - 1;
+        made->chunk_slots[group] = (int)row_phase(layer, group)->taps + choice->stack - 1;
         for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
             made->unit_row[group][unit] =
                 (same_rows ? 0 : group * group_rows) + (column_phases ? 0 : unit * choice->unit_rows * choice->stack);
     }
     for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
         made->column_taps[unit] = (int)column_phase(layer, unit)->taps;
-    made->max_row_taps = (int)tconv_max(made->row_taps[0], made->row_taps[1]);
+    made->max_chunk_slots = (int)tconv_max(made->chunk_slots[0], made->chunk_slots[1]);
     made->in_rows = (int)layer->problem.h.in;
     made->in_columns = (int)layer->problem.w.in;
     made->out_rows = (int)layer->problem.h.out;
@@ -190,7 +164,7 @@ bool lay_out_run(const tconv_layer *layer, tconv_wgmma_plan *made)
 }
 
 /* Columns of a tile: as many as a unit's rows of the patch allow, made even over the tiles of a row. */
-bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_plan *made)
+bool lay_out_patch(const tconv_layer *layer, const tconv_wgmma_tile_choice *choice, tconv_wgmma_plan *made)
 {
     tconv_wgmma_parameters *to = &made->parameters;
     const tconv_problem *problem = &layer->problem;
@@ -225,9 +199,12 @@ bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, tconv_wg
     to->pitch = (int)round_up(tile_columns + border + skip, multiple);
     to->box_pitch = (int)round_up(tile_columns + border + alignment - 1, alignment);
     made->patch_rows = (int)(to->tile_rows + rows->max_shift - rows->min_shift);
+    to->in_place = choice->in_place;
+    if (choice->in_place && made->patch_rows * to->pitch % STAGE_PIXELS != 0)
+        to->pitch = to->box_pitch += (int)alignment;
     to->patch = made->patch_rows * to->pitch;
     to->box_patch = made->patch_rows * to->box_pitch;
-    to->row_step = (int)rows->shift_step * to->pitch;
+    to->slot_step = (int)rows->shift_step * to->pitch;
     to->column_step = (int)columns->shift_step;
     for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
         for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
@@ -236,148 +213,9 @@ bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, tconv_wg
                                               to->pitch +
                                           (int)(column_phase(layer, unit)->first_shift - columns->min_shift);
     return to->box_pitch <= MAX_BOX && made->patch_rows <= MAX_BOX && to->patch <= MAX_PATCH &&
-           (unit_rows - 1) * to->pitch + tile_columns <= N;
-}
-
-size_t staged_bytes(const tconv_layer *layer, const tconv_wgmma_shape *shape)
-{
-    constexpr size_t WARPS = 4 * TCONV_WGMMA_GROUPS;
-    return WARPS * tconv_wgmma_staged_bytes(shape->N, (int)layer->problem.element_size);
-}
-
-/* In which order a unit with so many taps in a row multiplies. */
-tconv_wgmma_order order_of(const tconv_wgmma_parameters *of, int taps, int product_rows)
-{
-    tconv_wgmma_order order;
-    const int step_weights = of->step_weights, step_pixels = of->step_pixels;
-    const bool pairs = taps == 2 && of->steps % 2 == 0, along_steps = taps == 1;
-    order.runs = pairs || along_steps ? 1 : of->steps;
-    order.count = pairs || along_steps ? of->steps * taps : taps;
-    order.run_weights = step_weights;
-    order.run_pixels = step_pixels;
-    order.weights = along_steps ? step_weights : product_rows;
-    order.pixels = along_steps ? step_pixels : -of->column_step;
-    order.pair_weights = pairs ? step_weights : 2 * order.weights;
-    order.pair_pixels = pairs ? step_pixels : 2 * order.pixels;
-    return order;
-}
-
-/* Takes these buffers if they fit. */
-bool take(const int (&buffers)[4], int64_t staged, tconv_wgmma_parameters *to)
-{
-    if ((int64_t)buffers[0] * to->stage_bytes + (int64_t)buffers[1] * to->box_bytes +
-            (int64_t)buffers[2] * to->slot_bytes + buffers[3] * staged >
-        TCONV_WGMMA_SHARED_MEMORY)
-        return false;
-    to->stages = buffers[0];
-    to->boxes = buffers[1];
-    to->slots = buffers[2];
-    to->staged_turns = buffers[3];
-    return true;
-}
-
-/* Takes the most buffers that fit; false where none do. */
-bool take_buffers(int64_t staged, bool one_box, tconv_wgmma_parameters *to)
-{
-    if (one_box)
-        return take(ONE_BOX, staged, to);
-    bool fits = false;
-    for (const int(&buffers)[4] : BUFFERS)
-        fits |= take(buffers, staged, to);
-    return fits;
-}
-
-/*
- * The same where planes are operands, as boxes or moved into stages. Best is to keep a block's weights, but with buffers enough
- * to load beside them; a second turn of staged sums is worth more than a ring of more than four slots.
- */
-bool take_transposed_buffers(int64_t staged, tconv_wgmma_parameters *to)
-{
-    const int slots = to->chunks * to->max_row_taps;
-    const int ways[][3] = {{slots, 2, 3}, {slots, 1, 3}, {slots, 1, 2}, {4, 2, 3},
-                           {3, 2, 2},     {4, 1, 3},     {2, 1, 2}}; /* slots, turns, boxes and stages */
-    for (const int *way : ways) {
-        const int stages = way[2];
-        const int64_t left = TCONV_WGMMA_SHARED_MEMORY - way[0] * (int64_t)to->slot_bytes - way[1] * staged -
-                             stages * (int64_t)to->stage_bytes;
-        const int64_t boxes = tconv_min(left / to->box_bytes, TCONV_WGMMA_STAGES);
-        if (way[0] > TCONV_WGMMA_STAGES || left <= 0 || boxes < way[2])
-            continue;
-        to->stages = stages;
-        to->boxes = (int)boxes;
-        to->slots = way[0];
-        to->staged_turns = way[1];
-        to->resident = way[0] == slots;
-        return true;
-    }
-    return false;
-}
-
-/* What is copied where planes are operands, which have a swizzled box of 64 pixels after another. */
-void lay_out_operands(const tconv_layer *layer, tconv_wgmma_plan *made)
-{
-    tconv_wgmma_parameters *to = &made->parameters;
-    const int64_t row = TCONV_WGMMA_BOX * (int64_t)layer->problem.element_size; /* of a channel */
-    const int64_t boxes = tconv_ceil_div(to->tile_columns, TCONV_WGMMA_BOX);
-    to->pixels_leading = (uint32_t)(to->chunk_channels * row);
-    to->step_pixels = (int)(to->chunk_channels / to->steps * row / TCONV_WGMMA_QUAD);
-    to->box_copies = (int)boxes;
-    to->box_bytes = (uint32_t)(boxes * to->pixels_leading);
-    to->stage_bytes = 0;
-    if (made->shifted) {
-        /* Rows begin at a multiple of 16 bytes before the first pixel, so that they are longer. */
-        const int64_t beside = to->column_alignment, element = (int64_t)layer->problem.element_size;
-        const int64_t pixels = tconv_min(to->tile_columns, to->in_columns), most = MAX_BOX / TCONV_WGMMA_BOX - 1;
-        const int64_t parts = pixels + beside <= MAX_BOX ? 1 : tconv_ceil_div(boxes, most);
-        to->box_parts = (int)parts;
-        to->part_pixels = (int)(tconv_ceil_div(boxes, parts) * TCONV_WGMMA_BOX);
-        to->part_pitch = (int)round_up(tconv_min(pixels, to->part_pixels) + beside - 1, beside);
-        to->row_channels = aligned_channels(&layer->problem);
-        to->copied_bytes = (uint32_t)(parts * to->chunk_channels * to->part_pitch * element);
-        to->copy_bytes =
-            (uint32_t)round_up(to->chunk_channels / to->row_channels * to->part_pitch * element, COPY_ALIGNMENT);
-        to->stage_bytes = to->box_bytes;
-        to->box_bytes = (uint32_t)round_up(parts * to->row_channels * to->copy_bytes, BOX_ALIGNMENT);
-    }
-    for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
-        for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
-            to->unit_pixel[group][unit] =
-                (int)(to->unit_column[group][unit] / TCONV_WGMMA_BOX * to->pixels_leading / TCONV_WGMMA_QUAD);
-}
-
-bool lay_out_buffers(const tconv_layer *layer, const tile_choice *choice, tconv_wgmma_plan *made)
-{
-    tconv_wgmma_parameters *to = &made->parameters;
-    const int planes = tconv_wgmma_planes(made->mode), element = (int)layer->problem.element_size;
-    const int product = planes * TCONV_WGMMA_M * 2 * TCONV_WGMMA_QUAD, product_rows = product / TCONV_WGMMA_QUAD;
-    const bool own_weights = layer->rows.count == 2 || choice->channel_groups; /* each warpgroup */
-    const bool column_phases = layer->columns.count == 2;
-    const int taps = to->column_taps[0] + (column_phases ? to->column_taps[1] : 0);
-    to->steps = choice->steps;
-    to->chunk_channels = choice->steps * 2 * TCONV_WGMMA_QUAD / element;
-    to->chunks = (int)tconv_ceil_div(layer->problem.group_in, to->chunk_channels);
-    to->step_weights = taps * product_rows;
-    to->step_pixels = 2 * to->patch;
-    to->pixels_leading = (uint32_t)to->patch * TCONV_WGMMA_QUAD;
-    to->unit_weights = column_phases ? to->column_taps[0] * product_rows : 0;
-    to->group_weights = own_weights ? to->steps * to->step_weights : 0;
-    to->slot_bytes = (uint32_t)((own_weights ? 2 : 1) * to->steps * taps * product);
-    to->box_bytes = (uint32_t)(to->chunk_channels * to->box_patch * element);
-    to->stage_bytes = (uint32_t)(planes * 2 * to->steps * to->patch * TCONV_WGMMA_QUAD);
-    /* Two warps on each of two quads, or one on each of four; a lane takes pairs of 16-bit pixels. */
-    to->convert_step = (to->steps == 1 ? 2 : 1) * WARP * (4 / element);
-    to->convert_columns = to->convert_step % to->box_pitch;
-    to->convert_pixels = to->convert_step / to->box_pitch * to->pitch + to->convert_columns;
-    if (made->transposed)
-        lay_out_operands(layer, made);
-    for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
-        to->order[unit] = order_of(to, to->column_taps[unit], product_rows);
-    to->same_order = to->column_taps[0] == to->column_taps[1];
-    const int64_t staged = (int64_t)staged_bytes(layer, &made->shape);
-    /* A chunk must not reach into the next group. */
-    return (layer->problem.groups == 1 || layer->problem.group_in % to->chunk_channels == 0) &&
-           (!made->shifted || to->steps % SHIFTED_STEPS == 0) &&
-           (made->transposed ? take_transposed_buffers(staged, to) : take_buffers(staged, choice->one_box, to));
+           (unit_rows - 1) * to->pitch + tile_columns <= N &&
+           (!choice->in_place ||
+            (to->pitch <= tconv_wgmma_turned_columns((int)problem->element_size) && to->patch % STAGE_PIXELS == 0));
 }
 
 /* What the kernel divides by. */
@@ -395,7 +233,8 @@ void describe_divisors(tconv_wgmma_parameters *to)
 }
 
 /* Describes the layer in tiles of this choice; false where that does not fit. */
-bool describe(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, tconv_wgmma_plan *made)
+bool describe(const tconv_layer *layer, const tconv_wgmma_tile_choice *choice, int multiprocessors,
+              tconv_wgmma_plan *made)
 {
     const tconv_problem *problem = &layer->problem;
     tconv_wgmma_parameters *to = &made->parameters;
@@ -404,13 +243,14 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     made->transposed = choice->transposed;
     made->shifted = choice->shifted;
     made->aligned = is_aligned(problem->src.n, problem) && is_aligned(problem->src.c, problem);
+    made->slot_columns = 0;
     made->shape = tconv_wgmma_shapes_of(made->mode)[choice->shape];
     if (made->transposed)
         made->shape = *transposed_shape(made->mode, made->shape.N);
     made->choice = number_of(choice);
     lay_out_units(layer, choice, to);
     if (!(is_run(layer) ? lay_out_run(layer, made) : lay_out_patch(layer, choice, made)) ||
-        !lay_out_buffers(layer, choice, made) ||
+        !tconv_wgmma_lay_out_buffers(layer, choice, made) ||
         (made->mode == TCONV_WGMMA_STRICT &&
          tconv_max(tconv_wgmma_strokes(to, 0), tconv_wgmma_strokes(to, 1)) > TCONV_WGMMA_MAX_STROKES))
         return false;
@@ -455,6 +295,14 @@ const tconv_wgmma_shape *tconv_wgmma_shapes_of(tconv_wgmma_mode mode)
     return shapes[mode];
 }
 
+int tconv_wgmma_aligned_channels(const tconv_problem *problem)
+{
+    int channels = 1;
+    while (!is_aligned(channels * problem->src.c, problem))
+        channels *= 2;
+    return channels;
+}
+
 int64_t tconv_wgmma_shifting(int64_t choice)
 {
     return choice | SHIFTED_BIT;
@@ -474,7 +322,7 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
     const bool can_split = layer->rows.count == 1 && layer->problem.group_out > TCONV_WGMMA_M;
     bool found = false;
     double least = 0;
-    tile_choice choice;
+    tconv_wgmma_tile_choice choice;
     tconv_wgmma_plan made;
     const auto consider = [&] {
         if (!describe(layer, &choice, multiprocessors, &made))
@@ -493,7 +341,8 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
                 for (choice.stack = 1; choice.stack <= (can_stack && choice.unit_rows == 1 ? 2 : 1); choice.stack++)
                     for (int split = 0; split <= (can_split && choice.stack == 1 ? 1 : 0); split++) {
                         choice.channel_groups = split == 1;
-                        choice.transposed = choice.shifted = choice.tight = choice.one_box = false;
+                        choice.transposed = choice.shifted = choice.tight = choice.one_box = choice.in_place =
+                            choice.resident = false;
                         /* Transposed only what can be converted as well, for addresses that the copy engine does not take. */
                         const bool fits = consider();
                         /* In f32 boxes take longer than what is won. */
@@ -502,6 +351,13 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
                         if (choice.one_box)
                             consider();
                         choice.one_box = false;
+                        choice.in_place = !run && mode != TCONV_WGMMA_STRICT;
+                        if (choice.in_place)
+                            consider();
+                        choice.resident = choice.in_place && tconv_wgmma_weights_overlap(layer, &choice);
+                        if (choice.resident)
+                            consider();
+                        choice.in_place = choice.resident = false;
                         choice.transposed = fits && can_transpose && transposed_shape(mode, shapes[choice.shape].N);
                         choice.shifted = choice.transposed && !is_aligned(layer->problem.src.c, &layer->problem);
                         if (choice.transposed)
@@ -516,9 +372,11 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
 
 bool tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)
 {
-    const tile_choice parts = {(int)(choice & 0xff),        (int)(choice >> 8 & 0xff), (int)(choice >> 16 & 0xff),
-                               (int)(choice >> 24 & 0x7f),  (choice >> 31 & 1) != 0,   (choice & TRANSPOSED_BIT) != 0,
-                               (choice & SHIFTED_BIT) != 0, (choice & TIGHT_BIT) != 0, (choice & ONE_BOX_BIT) != 0};
+    const tconv_wgmma_tile_choice parts = {
+        (int)(choice & 0xff),         (int)(choice >> 8 & 0xff),   (int)(choice >> 16 & 0xff),
+        (int)(choice >> 24 & 0x7f),   (choice >> 31 & 1) != 0,     (choice & TRANSPOSED_BIT) != 0,
+        (choice & SHIFTED_BIT) != 0,  (choice & TIGHT_BIT) != 0,   (choice & ONE_BOX_BIT) != 0,
+        (choice & IN_PLACE_BIT) != 0, (choice & RESIDENT_BIT) != 0};
     return describe(layer, &parts, multiprocessors, made);
 }
 
@@ -539,7 +397,12 @@ tconv_wgmma_packing tconv_wgmma_packing_of(const tconv_layer *layer, const tconv
     packing.chunks = of->chunks;
     packing.chunk_channels = of->chunk_channels;
     packing.steps = of->steps;
-    packing.max_row_taps = of->max_row_taps;
+    packing.max_chunk_slots = of->max_chunk_slots;
+    if (made->slot_columns > 0) {
+        packing.slot_columns = made->slot_columns;
+        packing.quad_rows = (int)of->weights_leading / TCONV_WGMMA_QUAD;
+        packing.slot_rows = (int)of->slot_bytes / TCONV_WGMMA_QUAD;
+    }
     packing.groups = of->group_weights > 0 ? TCONV_WGMMA_GROUPS : 1;
     packing.units = (int)layer->columns.count;
     for (int i = 0; i < 2; i++) {

@@ -15,8 +15,21 @@ struct tconv_wgmma_plan {
     tconv_wgmma_shape shape;
     tconv_wgmma_parameters parameters; /* without addresses */
     int64_t choice;                    /* the tile as a number, from which the plan can be made again */
+    int slot_columns;                  /* columns of taps that a slot has where a stack's weights overlap, else 0 */
     int patch_rows, thread_blocks;
     double cycles; /* of the fullest multiprocessor */
+};
+
+/* A tile, in words: what a plan is described from. */
+struct tconv_wgmma_tile_choice {
+    int shape; /* of the mode's */
+    int stack, unit_rows, steps;
+    bool channel_groups;      /* the warpgroups have different output channels */
+    bool transposed, shifted; /* as of the plan */
+    bool tight;               /* patches without the columns that boxes have beside them */
+    bool one_box;             /* for the sake of a second turn of staged sums */
+    bool in_place;            /* planes are turned where the copy engine puts them */
+    bool resident;            /* weights of a stack stay in shared memory */
 };
 
 tconv_wgmma_mode tconv_wgmma_mode_of(const tconv_layer *layer);
@@ -38,6 +51,16 @@ constexpr int tconv_wgmma_planes(tconv_wgmma_mode mode)
 {
     return mode == TCONV_WGMMA_STRICT ? 2 : 1;
 }
+
+/* The fewest channels after which one begins at a multiple of 16 bytes again: a row of the map where planes are moved. */
+int tconv_wgmma_aligned_channels(const tconv_problem *problem);
+
+/* Whether the weights of a stack overlap: each tap once, between zeros, of which the rows of the stack take their parts. */
+bool tconv_wgmma_weights_overlap(const tconv_layer *layer, const tconv_wgmma_tile_choice *choice);
+
+/* Lays out the slots and shares out shared memory; false where nothing fits. Units and the patch are laid out before. */
+bool tconv_wgmma_lay_out_buffers(const tconv_layer *layer, const tconv_wgmma_tile_choice *choice,
+                                 tconv_wgmma_plan *made);
 
 /* Groups of products that a unit's sum is made of. */
 int64_t tconv_wgmma_strokes(const tconv_wgmma_parameters *of, int unit);

@@ -17,7 +17,6 @@ constexpr int UNITS = TCONV_WGMMA_UNITS, CONVERTERS = 4;
 constexpr int BOX_WARP = CONVERTERS, SLOT_WARP = CONVERTERS + 1, FIRST_STORE_WARP = CONVERTERS + 2;
 constexpr int STAGED_ROWS = 16;                        /* of M, that a warp stages at once */
 constexpr uint32_t PRODUCT_BYTES = TCONV_WGMMA_M * 32; /* one plane of the weights of one product */
-constexpr uint32_t PRODUCT_HALF = TCONV_WGMMA_M * 16;  /* of it, of one quad */
 constexpr uint32_t PRODUCT_ROWS = PRODUCT_BYTES / 16;
 
 /* What differs among types of factors. Registers: of a thread that multiplies, of any other. Warps that store: for each
