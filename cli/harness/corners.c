@@ -74,6 +74,8 @@ static const family families[] = {
     {"one tap, planes of half vectors, longer than a tile", "n=2 ci=200 h=30 w=26 co=130 k=1", 0, 0},
     {"one tap, planes of half vectors, sliced", "n=2 ci=70 h=9 w=17 co=40 k=1 ss=15000x156x17x1 b=1", 0, 0},
     {"one tap, planes of two elements, groups", "n=3 ci=96 h=10 w=15 co=72 k=2 s=2 g=3 b=1", 0, 0},
+    {"one tap, odd planes", "n=3 ci=# h=7 w=9 co=40 k=2 s=2 b=1", 31, 33},
+    {"one tap, odd planes, longer than a tile", "n=2 ci=48 h=17 w=17 co=130 k=1 b=1", 0, 0},
     {"huge stride over one pixel", "ci=3 h=1 w=1 co=4 k=3x2 s=1099511627776x1099511627776 b=1", 0, 0},
     {"huge dilation of one tap", "ci=3 h=4 w=5 co=4 k=1 d=1099511627776 s=2 b=1", 0, 0},
     {"huge stride, huge padding", "ci=2 h=2 w=1 co=2 k=1 s=1099511627776x1 p=1099511627770x0x0x0", 0, 0},

@@ -28,14 +28,6 @@ static __device__ __forceinline__ void copy_async_of_line(void *shared, const vo
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
-/* Copies a piece of 4 or 8 bytes, of which the first `existing` are read and the others zeros. */
-template <int bytes>
-static __device__ __forceinline__ void copy_async_piece(uint32_t to, const void *from, int existing)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(bytes), "r"(existing)
-                 : "memory");
-}
-
 /* Ends a group of copies of this thread. */
 static __device__ __forceinline__ void copy_async_commit()
 {

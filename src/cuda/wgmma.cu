@@ -24,9 +24,9 @@
 namespace
 {
 
+constexpr int MOST_SHIFTED = 8; /* bytes that a lane moves at once of planes that are operands */
 constexpr int MAX_VECTOR = 16;  /* bytes that are stored at once */
 constexpr int SECTOR = 32;      /* bytes that the second-level cache and the memory write at once */
-constexpr int MOST_PIECE = 8;   /* bytes that warps copy at once of planes that are operands */
 constexpr int LEAST_BULK = 384; /* bytes of a row; a bulk copy takes 28 cycles, however short */
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
 constexpr double LEAST_USE = 0.08;
@@ -133,9 +133,46 @@ tconv_status wgmma_pack_weights(const tconv_layer *layer, const void *weights, v
 
 /* ----------------------------------------------------------------------------------------------------------- executing */
 
+/* Elements by which src begins past a multiple of 16 bytes. */
+int shift_of(const tconv_problem *problem, const void *src)
+{
+    return (int)((uintptr_t)src % TCONV_HOPPER_BOX_ALIGNMENT / problem->element_size);
+}
+
+/* The bytes at whose multiples all channels begin. */
+int alignment_of(const tconv_problem *problem, const void *src)
+{
+    const int64_t channel = problem->src.c * (int64_t)problem->element_size;
+    return (int)tconv_gcd(tconv_gcd(MOST_SHIFTED, channel), (int64_t)((uintptr_t)src % TCONV_HOPPER_BOX_ALIGNMENT));
+}
+
+/*
+ * As make_map, of planes that are moved to be operands, from the multiple of 16 bytes before src on: a row is all pixels of
+ * row_channels channels, as they follow one another. A box that begins in one of them may end in the next, but what is beyond the
+ * tile's columns goes to sums that are not stored.
+ */
+bool make_shifted_map(const tconv_layer *layer, const tconv_wgmma_plan *made, const void *src, CUtensorMap *map)
+{
+    const tconv_problem *problem = &layer->problem;
+    const tconv_wgmma_parameters *of = &made->parameters;
+    const int64_t element = (int64_t)problem->element_size, shift = shift_of(problem, src);
+    const int64_t row = of->row_channels * problem->src.c;
+    const tconv_hopper_tensor planes = {
+        problem->dtype,
+        CU_TENSOR_MAP_SWIZZLE_NONE,
+        static_cast<const char *>(src) - shift * element,
+        {(cuuint64_t)(row - problem->src.c + of->in_columns + shift), 1,
+         (cuuint64_t)(problem->in_channels / of->row_channels), (cuuint64_t)problem->batch},
+        {(cuuint64_t)(row * element), (cuuint64_t)(row * element), (cuuint64_t)(problem->src.n * element)},
+        {(cuuint32_t)of->part_pitch, 1, (cuuint32_t)(of->chunk_channels / of->row_channels), 1}};
+    return tconv_hopper_encode(&planes, map);
+}
+
 /* Describes src and the tile's box to the copy engine; false where it cannot read src as it lies. */
 bool make_map(const tconv_layer *layer, const tconv_wgmma_plan *made, const void *src, CUtensorMap *map)
 {
+    if (made->shifted)
+        return make_shifted_map(layer, made, src, map);
     const tconv_problem *problem = &layer->problem;
     const tconv_wgmma_parameters *of = &made->parameters;
     const cuuint64_t element = problem->element_size;
@@ -240,8 +277,10 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
     memset(&map, 0, sizeof map);
     tconv_wgmma_describe(layer, layer->choice, multiprocessors, &made);
     bool by_boxes = make_map(layer, &made, arguments->src, &map);
-    const int piece_bytes = made.transposed ? tconv_wgmma_piece_bytes(&layer->problem, (uintptr_t)arguments->src) : 0;
-    if (made.transposed && !by_boxes && piece_bytes == 0) {
+    if (made.transposed && !by_boxes)
+        by_boxes = tconv_wgmma_describe(layer, tconv_wgmma_shifting(layer->choice), multiprocessors, &made) &&
+                   make_map(layer, &made, arguments->src, &map);
+    if (made.transposed && !by_boxes) {
         tconv_wgmma_describe(layer, tconv_wgmma_converting(layer->choice), multiprocessors, &made);
         by_boxes = make_map(layer, &made, arguments->src, &map);
     }
@@ -251,7 +290,8 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;
     parameters.by_boxes = by_boxes;
-    parameters.piece_bytes = made.transposed && !by_boxes ? (int)tconv_min(piece_bytes, MOST_PIECE) : 0;
+    parameters.alignment = made.shifted ? alignment_of(&layer->problem, arguments->src) : 0;
+    parameters.src_shift = made.shifted ? shift_of(&layer->problem, arguments->src) : 0;
     parameters.store_vector = store_vector(layer, &made, arguments->dst);
     parameters.store_bulk = can_store_bulk(layer, &made, arguments->dst, parameters.store_vector);
     parameters.rows_together = store_rows_together(layer, &parameters);

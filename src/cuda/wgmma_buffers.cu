@@ -7,6 +7,10 @@ namespace
 {
 
 constexpr int WARP = 32;
+constexpr int MAX_BOX = 256;            /* the copy engine's, of each axis */
+constexpr int64_t COPY_ALIGNMENT = 128; /* bytes, of where the copy engine puts what it copies */
+constexpr int64_t BOX_ALIGNMENT = 1024; /* bytes, of buffers before a swizzled one */
+constexpr int SHIFTED_STEPS = 2;        /* steps that are moved at once */
 
 /* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
  * fits is taken. */
@@ -20,6 +24,11 @@ constexpr int IN_PLACE[][4] = {{2, 0, 2, 1}, {2, 0, 4, 1}, {3, 0, 4, 1}, {3, 0, 
                                {3, 0, 6, 2}, {3, 0, 8, 2}, {4, 0, 6, 2}, {4, 0, 8, 2}};
 constexpr int RESIDENT[][4] = {{2, 0, 0, 1}, {3, 0, 0, 1}, {2, 0, 0, 2}, {3, 0, 0, 2}, {4, 0, 0, 2}};
 constexpr int LEAST_COLUMN_SLOTS = 4; /* of one column of taps each: they are short */
+
+int64_t round_up(int64_t value, int64_t multiple)
+{
+    return tconv_ceil_div(value, multiple) * multiple;
+}
 
 size_t staged_bytes(const tconv_layer *layer, const tconv_wgmma_shape *shape)
 {
@@ -107,22 +116,22 @@ bool take_buffers(int64_t staged, const tconv_wgmma_tile_choice *choice, bool ov
 }
 
 /*
- * The same without stages. Best is to keep a block's weights, but with buffers enough to load beside them; a second turn of
- * staged sums is worth more than a ring of more than four slots, but less than boxes under way where warps copy them in pieces.
+ * The same where planes are operands, as boxes or moved into stages. Best is to keep a block's weights, but with buffers enough
+ * to load beside them; a second turn of staged sums is worth more than a ring of more than four slots.
  */
-bool take_transposed_buffers(int64_t staged, bool in_pieces, tconv_wgmma_parameters *to)
+bool take_transposed_buffers(int64_t staged, tconv_wgmma_parameters *to)
 {
     const int slots = to->chunks * to->max_chunk_slots;
-    const int ways[][3] = {{slots, 2, 3}, {slots, 1, 2}, {4, 2, 3},
-                           {3, 2, 2},     {4, 1, 3},     {2, 1, 2}}; /* slots, turns, boxes */
+    const int ways[][3] = {{slots, 2, 3}, {slots, 1, 3}, {slots, 1, 2}, {4, 2, 3},
+                           {3, 2, 2},     {4, 1, 3},     {2, 1, 2}}; /* slots, turns, boxes and stages */
     for (const int *way : ways) {
-        if (in_pieces && way[1] > 1)
-            continue;
-        const int64_t left = TCONV_WGMMA_SHARED_MEMORY - way[0] * (int64_t)to->slot_bytes - way[1] * staged;
+        const int stages = way[2];
+        const int64_t left = TCONV_WGMMA_SHARED_MEMORY - way[0] * (int64_t)to->slot_bytes - way[1] * staged -
+                             stages * (int64_t)to->stage_bytes;
         const int64_t boxes = tconv_min(left / to->box_bytes, TCONV_WGMMA_STAGES);
         if (way[0] > TCONV_WGMMA_STAGES || left <= 0 || boxes < way[2])
             continue;
-        to->stages = 1;
+        to->stages = stages;
         to->boxes = (int)boxes;
         to->slots = way[0];
         to->staged_turns = way[1];
@@ -130,6 +139,38 @@ bool take_transposed_buffers(int64_t staged, bool in_pieces, tconv_wgmma_paramet
         return true;
     }
     return false;
+}
+
+/* What is copied where planes are operands, which have a swizzled box of 64 pixels after another. */
+void lay_out_operands(const tconv_layer *layer, tconv_wgmma_plan *made)
+{
+    tconv_wgmma_parameters *to = &made->parameters;
+    const int64_t row = TCONV_WGMMA_BOX * (int64_t)layer->problem.element_size; /* of a channel */
+    const int64_t boxes = tconv_ceil_div(to->tile_columns, TCONV_WGMMA_BOX);
+    to->pixels_leading = (uint32_t)(to->chunk_channels * row);
+    to->step_pixels = (int)(to->chunk_channels / to->steps * row / TCONV_WGMMA_QUAD);
+    to->box_copies = (int)boxes;
+    to->box_bytes = (uint32_t)(boxes * to->pixels_leading);
+    to->stage_bytes = 0;
+    if (made->shifted) {
+        /* Rows begin at a multiple of 16 bytes before the first pixel, so that they are longer. */
+        const int64_t beside = to->column_alignment, element = (int64_t)layer->problem.element_size;
+        const int64_t pixels = tconv_min(to->tile_columns, to->in_columns), most = MAX_BOX / TCONV_WGMMA_BOX - 1;
+        const int64_t parts = pixels + beside <= MAX_BOX ? 1 : tconv_ceil_div(boxes, most);
+        to->box_parts = (int)parts;
+        to->part_pixels = (int)(tconv_ceil_div(boxes, parts) * TCONV_WGMMA_BOX);
+        to->part_pitch = (int)round_up(tconv_min(pixels, to->part_pixels) + beside - 1, beside);
+        to->row_channels = tconv_wgmma_aligned_channels(&layer->problem);
+        to->copied_bytes = (uint32_t)(parts * to->chunk_channels * to->part_pitch * element);
+        to->copy_bytes =
+            (uint32_t)round_up(to->chunk_channels / to->row_channels * to->part_pitch * element, COPY_ALIGNMENT);
+        to->stage_bytes = to->box_bytes;
+        to->box_bytes = (uint32_t)round_up(parts * to->row_channels * to->copy_bytes, BOX_ALIGNMENT);
+    }
+    for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
+        for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
+            to->unit_pixel[group][unit] =
+                (int)(to->unit_column[group][unit] / TCONV_WGMMA_BOX * to->pixels_leading / TCONV_WGMMA_QUAD);
 }
 
 } // namespace
@@ -163,17 +204,8 @@ bool tconv_wgmma_lay_out_buffers(const tconv_layer *layer, const tconv_wgmma_til
     to->convert_step = (to->steps == 1 ? 2 : 1) * WARP * (4 / element);
     to->convert_columns = to->convert_step % to->box_pitch;
     to->convert_pixels = to->convert_step / to->box_pitch * to->pitch + to->convert_columns;
-    if (made->transposed) {
-        const int row = TCONV_WGMMA_BOX * element; /* of a box, which has one for each channel */
-        to->pixels_leading = (uint32_t)(to->chunk_channels * row);
-        to->step_pixels = to->chunk_channels / to->steps * row / TCONV_WGMMA_QUAD;
-        to->box_bytes = to->box_copies * to->pixels_leading;
-        to->stage_bytes = 0;
-        for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
-            for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
-                to->unit_pixel[group][unit] =
-                    (int)(to->unit_column[group][unit] / TCONV_WGMMA_BOX * to->pixels_leading / TCONV_WGMMA_QUAD);
-    }
+    if (made->transposed)
+        lay_out_operands(layer, made);
     for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
         to->order[unit] = order_of(to, to->column_taps[unit], product_rows);
     to->weights_leading = TCONV_WGMMA_M * TCONV_WGMMA_QUAD;
@@ -183,6 +215,7 @@ bool tconv_wgmma_lay_out_buffers(const tconv_layer *layer, const tconv_wgmma_til
     const int64_t staged = (int64_t)staged_bytes(layer, &made->shape);
     /* A chunk must not reach into the next group. */
     return (layer->problem.groups == 1 || layer->problem.group_in % to->chunk_channels == 0) &&
-           (made->transposed ? take_transposed_buffers(staged, made->piece_bytes < TCONV_HOPPER_BOX_ALIGNMENT, to)
+           (!made->shifted || to->steps % SHIFTED_STEPS == 0) &&
+           (made->transposed ? take_transposed_buffers(staged, to)
                              : take_buffers(staged, choice, tconv_wgmma_weights_overlap(layer, choice), to));
 }

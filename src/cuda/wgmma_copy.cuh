@@ -158,19 +158,26 @@ template <> struct quad_of<f16_mode> : quad_of_16_bits {
 template <> struct quad_of<bf16_mode> : quad_of_16_bits {
 };
 
-/* count times a lane's pixels of one quad, `step` pixels apart: all loaded before the first is stored. The last of them may
- * not exist: what lies beyond the patch is read, but not stored. */
+/* count times a lane's pixels of one quad, `step` pixels apart. */
+template <class Mode, int count>
+__device__ __forceinline__ void load_words(uint32_t (&words)[count][quad_of<Mode>::CHANNELS], uint32_t from,
+                                           uint32_t channel_bytes, int step)
+{
+#pragma unroll
+    for (int i = 0; i < count; i++)
+#pragma unroll
+        for (int c = 0; c < quad_of<Mode>::CHANNELS; c++)
+            words[i][c] = load_word(from + c * channel_bytes + i * step * (uint32_t)sizeof(typename Mode::Element));
+}
+
+/* All are loaded before the first is stored. The last of them may not exist: what lies beyond the patch is read, but not stored. */
 template <class Mode, int count>
 __device__ __forceinline__ void convert(uint32_t from, uint32_t channel_bytes, uint32_t to, uint32_t plane, int step,
                                         bool last_exists)
 {
     using Quad = quad_of<Mode>;
     uint32_t words[count][Quad::CHANNELS];
-#pragma unroll
-    for (int i = 0; i < count; i++)
-#pragma unroll
-        for (int c = 0; c < Quad::CHANNELS; c++)
-            words[i][c] = load_word(from + c * channel_bytes + i * step * (uint32_t)sizeof(typename Mode::Element));
+    load_words<Mode>(words, from, channel_bytes, step);
 #pragma unroll
     for (int i = 0; i < count; i++)
         if (i < count - 1 || last_exists)
@@ -316,11 +323,7 @@ __device__ __forceinline__ void convert_inside(const tconv_wgmma_parameters &lay
 {
     using Quad = quad_of<Mode>;
     uint32_t words[count][Quad::CHANNELS];
-#pragma unroll
-    for (int i = 0; i < count; i++)
-#pragma unroll
-        for (int c = 0; c < Quad::CHANNELS; c++)
-            words[i][c] = load_word(from + c * channel_bytes + i * step * (uint32_t)sizeof(typename Mode::Element));
+    load_words<Mode>(words, from, channel_bytes, step);
 #pragma unroll
     for (int i = 0; i < count; i++) {
         if (i < count - 1 || i * step < left)

@@ -49,13 +49,19 @@ constexpr double SWIZZLED_L2_BYTES = 29, SWIZZLED_CHUNK_CYCLES = 150;
 /* By how much a layer takes longer whose src is read element by element. */
 constexpr double APART_TIMES = 1.8;
 
-/* Where they are copied in pieces: of a warp to copy one a lane, an assumption. */
-constexpr double PIECES_CYCLES = 12;
+/* Where they are moved to be operands: of a warp to move a lane's word of each, and of a chunk; assumptions. */
+constexpr double SHIFT_CYCLES = 12, SHIFT_CHUNK_CYCLES = 100;
 
-double swizzled_bytes(const tconv_wgmma_plan *made)
+/* Whether boxes are operands as they come, swizzled; others are rows, each of which takes a while to be asked for. */
+bool is_direct(const tconv_wgmma_plan *made)
 {
-    return made->piece_bytes == TCONV_HOPPER_BOX_ALIGNMENT ? SWIZZLED_L2_BYTES
-                                                           : WARP * made->piece_bytes / PIECES_CYCLES;
+    return made->transposed && !made->shifted;
+}
+
+double box_rows(const tconv_wgmma_plan *made, double cycles)
+{
+    const tconv_wgmma_parameters *of = &made->parameters;
+    return is_direct(made) ? 0 : cycles * of->chunk_channels * made->patch_rows * of->box_parts;
 }
 
 /* Of a chunk: cycles to multiply and to convert it, and those by which converting into a tight patch delays it; bytes of its
@@ -82,7 +88,11 @@ tile_work work_of(const tconv_wgmma_plan *made)
     const double add = strict ? N / 2 * ADD_CYCLES : 0;
     const double alone = products * N / 4 + strokes * (STROKE_CYCLES + add);
     const double quads = 2.0 * of->steps * of->box_patch / (4 * 32); /* of a warp's lanes */
-    const double convert = made->transposed ? 0 : quads * CONVERT_CYCLES * tconv_wgmma_planes(made->mode);
+    /* The same, of 8 bytes, where planes are moved. */
+    const double words = of->chunk_channels * fmin(of->tile_columns, of->in_columns) * 2 / 8 / (4 * WARP);
+    const double convert = made->shifted      ? words * SHIFT_CYCLES + SHIFT_CHUNK_CYCLES
+                           : made->transposed ? 0
+                                              : quads * CONVERT_CYCLES * tconv_wgmma_planes(made->mode);
     const double walk = of->tight ? quads * WALK_CYCLES : 0;
     const double rows = TCONV_WGMMA_M * TCONV_WGMMA_GROUPS * (of->column_phases == 2 ? 1 : TCONV_WGMMA_UNITS);
     return {fmax(fmax(products * N / 2, memory), alone), convert, walk, weights, rows};
@@ -127,15 +137,15 @@ double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
     const tile_work work = work_of(made);
     const double multiply = work.multiply, convert = work.convert, weights = work.weights;
     const bool strict = made->mode == TCONV_WGMMA_STRICT;
-    const double bytes = made->transposed ? SWIZZLED_L2_BYTES : L2_BYTES;
-    const double box_rows = of->chunk_channels * made->patch_rows * BOX_ROW_CYCLES;
-    const double box = made->transposed ? of->box_bytes / swizzled_bytes(made) : fmax(of->box_bytes / bytes, box_rows);
+    const bool direct = is_direct(made);
+    const double bytes = direct ? SWIZZLED_L2_BYTES : L2_BYTES;
+    const double box = fmax(of->box_bytes / bytes, box_rows(made, BOX_ROW_CYCLES));
     const double traffic = box + weights / bytes;
-    const double load = of->in_place ? 0 : (LATENCY + box + (made->transposed ? multiply : convert)) / of->boxes;
+    const double load = of->in_place ? 0 : (LATENCY + box + (direct ? multiply : convert)) / of->boxes;
     const double slots = of->max_chunk_slots * (LATENCY + of->slot_bytes / bytes) + (strict ? 0 : multiply);
     const double slot = of->resident ? 0 : slots / of->slots;
     const double filled = of->in_place ? LATENCY + box : 0; /* before a stage is converted */
-    const double stage = made->transposed ? 0 : (filled + convert + multiply) / of->stages;
+    const double stage = direct ? 0 : (filled + convert + multiply) / of->stages;
     const double chunk = fmax(fmax(fmax(multiply, convert), fmax(load, slot)), fmax(stage, traffic));
     /* A run is stored by vectors where its rows are short. */
     const int element = made->mode == TCONV_WGMMA_TF32 || made->mode == TCONV_WGMMA_STRICT ? 4 : 2;
@@ -145,7 +155,7 @@ double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
     const double bulk = rows * (apart ? APART_ROW_CYCLES : ROW_CYCLES);
     const double row = of->run_columns > 0 ? fmin(bulk, vectors * VECTOR_CYCLES) : bulk;
     const double store = work.rows * row / tconv_wgmma_store_warps(made->mode);
-    const double handing = made->transposed ? SWIZZLED_CHUNK_CYCLES : CHUNK_CYCLES;
+    const double handing = direct ? SWIZZLED_CHUNK_CYCLES : CHUNK_CYCLES;
     const double work_alone = of->chunks * (chunk + work.walk + handing) + TILE_CYCLES;
     /* Writing parts of sectors delays the reading. With one buffer, sums of the second turn wait until those of the first are
      * asked for and written, by a memory that the others' writing keeps busy for this share of the time. */
@@ -158,22 +168,23 @@ double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
 
 double tconv_wgmma_apart_times(const tconv_wgmma_plan *made)
 {
-    return made->piece_bytes == TCONV_HOPPER_BOX_ALIGNMENT || made->transposed ? 1 : APART_TIMES;
+    return made->aligned || made->transposed ? 1 : APART_TIMES;
 }
 
 double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
 {
     const tconv_wgmma_parameters *of = &made->parameters;
     const tile_work work = work_of(made);
-    const double box_rows = made->transposed ? 0 : of->chunk_channels * made->patch_rows * WHOLE_BOX_ROW_CYCLES;
-    const double box = of->box_bytes / (made->transposed ? swizzled_bytes(made) : WHOLE_BOX_BYTES);
-    const double weights = work.weights / WHOLE_WEIGHT_BYTES, freed = made->transposed ? work.multiply : work.convert;
-    const double load = of->in_place ? 0 : (WHOLE_LATENCY + fmax(box, box_rows) + freed) / of->boxes;
+    const bool direct = is_direct(made);
+    const double rows = box_rows(made, WHOLE_BOX_ROW_CYCLES);
+    const double box = of->box_bytes / (direct ? SWIZZLED_L2_BYTES : WHOLE_BOX_BYTES);
+    const double weights = work.weights / WHOLE_WEIGHT_BYTES, freed = direct ? work.multiply : work.convert;
+    const double load = of->in_place ? 0 : (WHOLE_LATENCY + fmax(box, rows) + freed) / of->boxes;
     const double slot = of->resident ? 0 : (of->max_chunk_slots * WHOLE_LATENCY + weights) / of->slots;
-    const double filled = of->in_place ? WHOLE_LATENCY + fmax(box, box_rows) : 0;
-    const double stage = made->transposed ? 0 : (filled + work.convert + work.multiply) / of->stages;
+    const double filled = of->in_place ? WHOLE_LATENCY + fmax(box, rows) : 0;
+    const double stage = direct ? 0 : (filled + work.convert + work.multiply) / of->stages;
     const double chunk =
-        fmax(fmax(fmax(work.multiply, work.convert), fmax(load, slot)), fmax(stage, fmax(box + weights, box_rows)));
+        fmax(fmax(fmax(work.multiply, work.convert), fmax(load, slot)), fmax(stage, fmax(box + weights, rows)));
     const double handing = made->mode == TCONV_WGMMA_STRICT ? WHOLE_STRICT_CHUNK_CYCLES : WHOLE_CHUNK_CYCLES;
     const tile_end *end = &WHOLE_END[tconv_wgmma_store_warps(made->mode) - 1];
     const double store = work.rows * end->row, wait = of->staged_turns == 2 ? 0 : store / 4;

@@ -9,8 +9,9 @@
  * into the stage itself, a row of a quad's channels after another, which one warp reads whole and writes back as as many pixels.
  *
  * Transposed, there are no stages: boxes are 64 pixels of a chunk's channels each, swizzled, which products of 16-bit types
- * take as they lie. Such an operand begins at a multiple of 8 pixels, so that layers of one tap to a phase alone do so. Where the
- * copy engine cannot read src, the warps that else convert copy it in pieces.
+ * take as they lie. Such an operand begins at a multiple of 8 pixels, so that layers of one tap to a phase alone do so. Where
+ * channels do not begin at multiples of 16 bytes, boxes bring them from the multiple before, and the warps that else convert
+ * move them into stages.
  *
  * Numeric order: chunks of channels, taps by rows, then steps and columns, as the layer and the device alone decide. In strict f32 each
  * factor is split, x = big + small, and small * big + big * small + big * big of up to four products at a time are summed by
@@ -22,7 +23,7 @@
 #include "overlap.cuh"
 #include "wgmma_copy.cuh"
 #include "wgmma_multiply.cuh"
-#include "wgmma_pieces.cuh"
+#include "wgmma_shift.cuh"
 #include "wgmma_store.cuh"
 
 namespace tconv_wgmma
@@ -52,7 +53,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
     const int group = warp / GROUP_WARPS;
     const bool signals = (int)threadIdx.x % (GROUP_WARPS * WARP) == 0;
     using Element = typename Mode::Element;
-    buffer_walk stage = Mode::TRANSPOSED
+    buffer_walk stage = Mode::TRANSPOSED && layer.alignment == 0
                             ? buffer_walk(shared.box_full, shared.boxes, layer.box_bytes, layer.boxes)
                             : buffer_walk(shared.stage_full, shared.stages, layer.stage_bytes, layer.stages);
     buffer_walk slot(shared.slot_full, shared.slots, layer.slot_bytes, layer.slots);
@@ -165,13 +166,15 @@ __device__ __forceinline__ shared_layout lay_out(const tconv_wgmma_parameters &l
     return shared;
 }
 
-template <class Mode> __device__ __forceinline__ void init_barriers(const shared_layout &shared, bool by_boxes)
+template <class Mode>
+__device__ __forceinline__ void init_barriers(const shared_layout &shared, const tconv_wgmma_parameters &layer)
 {
+    const bool operands = Mode::TRANSPOSED && layer.alignment == 0; /* boxes, as they come */
     for (int i = 0; i < TCONV_WGMMA_STAGES; i++) {
         barrier_init(shared.stage_full + 8 * i, CONVERTERS);
         barrier_init(shared.stage_empty + 8 * i, TCONV_WGMMA_GROUPS);
-        barrier_init(shared.box_full + 8 * i, Mode::TRANSPOSED && !by_boxes ? CONVERTERS : 1);
-        barrier_init(shared.box_empty + 8 * i, Mode::TRANSPOSED ? TCONV_WGMMA_GROUPS : CONVERTERS);
+        barrier_init(shared.box_full + 8 * i, 1);
+        barrier_init(shared.box_empty + 8 * i, operands ? TCONV_WGMMA_GROUPS : CONVERTERS);
         barrier_init(shared.slot_full + 8 * i, 1);
         barrier_init(shared.slot_empty + 8 * i, TCONV_WGMMA_GROUPS);
     }
@@ -212,7 +215,7 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
     const shared_layout shared = lay_out(layer, barriers, buffers);
     const int warp = warp_of_block();
     if (threadIdx.x == 0)
-        init_barriers<Mode>(shared, layer.by_boxes);
+        init_barriers<Mode>(shared, layer);
     __syncthreads();
     if (warp < CONSUMER_WARPS) {
         grow_registers<Mode::CONSUMER_REGISTERS>();
@@ -222,10 +225,12 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
         const int role = warp_of_block() - CONSUMER_WARPS, lane = lane_of_warp();
         if (role < CONVERTERS) {
             if constexpr (Mode::TRANSPOSED) {
-                if (layer.piece_bytes == 8)
-                    copy_pieces<Mode, 8>(layer, shared, role, lane);
-                else if (layer.piece_bytes == 4)
-                    copy_pieces<Mode, 4>(layer, shared, role, lane);
+                if (layer.alignment == 8)
+                    shift_boxes<8>(layer, shared, role, lane);
+                else if (layer.alignment == 4)
+                    shift_boxes<4>(layer, shared, role, lane);
+                else if (layer.alignment == 2)
+                    shift_boxes<2>(layer, shared, role, lane);
             } else {
                 if (!Mode::STRICT && layer.by_boxes && layer.in_place)
                     turn_in_place<Mode>(layer, shared, role, lane);
@@ -238,7 +243,9 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
             }
         } else if (role == BOX_WARP) {
             if (lane == 0 && layer.by_boxes) {
-                if (!Mode::STRICT && layer.in_place)
+                if (Mode::TRANSPOSED && layer.alignment > 0)
+                    copy_shifted_boxes(layer, &map, shared);
+                else if (!Mode::STRICT && layer.in_place)
                     copy_to_stages<Mode>(layer, &map, shared);
                 else
                     copy_boxes(layer, &map, shared);

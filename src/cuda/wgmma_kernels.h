@@ -55,8 +55,7 @@ struct tconv_wgmma_parameters {
     const void *src, *weights /* packed, by slots */, *bias /* or NULL */;
     void *dst;
     int64_t src_image, src_channel, dst_image, dst_channel; /* strides in elements */
-    bool by_boxes;   /* whether the copy engine can read src; else those that convert read it themselves */
-    int piece_bytes; /* 8 or 4: of what they copy at once where planes are operands */
+    bool by_boxes; /* whether the copy engine can read src; else those that convert read it themselves */
 
     tconv_cuda_divisor by_blocks, by_group_blocks, by_column_tiles, by_row_tiles, by_run_columns;
     tconv_cuda_divisor by_row, by_last_row; /* elements of a row of dst that a tile stores, the last of a row */
@@ -106,6 +105,13 @@ struct tconv_wgmma_parameters {
     int staged_turns;         /* 1 or 2: buffers of sums that a warp has */
     bool resident;  /* all of a block's weights stay in the slots: its tiles are of the same output channels */
     int box_copies; /* boxes that a chunk is copied in */
+    /* Where planes are operands, but have to be moved to their place. A chunk is copied in parts of so many pixels, in rows of
+     * `pitch` pixels, and a part in a copy for each of the channels that a row of the map has: those after which one begins at a
+     * multiple of 16 bytes again. */
+    int box_parts, part_pixels, part_pitch, row_channels;
+    uint32_t copy_bytes, copied_bytes; /* from one copy to the next in a box; what all of a chunk bring */
+    int alignment; /* bytes at whose multiples all channels begin: 8, 4 or 2; 0 where nothing is moved */
+    int src_shift; /* pixels by which src begins past a multiple of 16 bytes */
     uint32_t stage_bytes, box_bytes, slot_bytes;
 };
 

@@ -20,11 +20,10 @@ constexpr int MAX_BOX = 256;     /* the copy engine's, of each axis */
 constexpr int MAX_PATCH = 16383; /* pixels: of an operand's field for half of K */
 constexpr int MAX_UNIT_ROWS = 16, MAX_STEPS = 4;
 constexpr int64_t STAGED_ROW_ALIGNMENT = 8; /* bytes: of vectors that store tight rows */
-constexpr int LEAST_PIECE = 4;              /* bytes, of an asynchronous copy */
 constexpr int STAGE_PIXELS = 8; /* of which a quad of a stage that is turned in place has a multiple: 128 bytes */
 
 constexpr int64_t TRANSPOSED_BIT = (int64_t)1 << 32, TIGHT_BIT = (int64_t)1 << 33, ONE_BOX_BIT = (int64_t)1 << 34,
-                  IN_PLACE_BIT = (int64_t)1 << 35, RESIDENT_BIT = (int64_t)1 << 36;
+                  IN_PLACE_BIT = (int64_t)1 << 35, RESIDENT_BIT = (int64_t)1 << 36, SHIFTED_BIT = (int64_t)1 << 37;
 
 /* A choice as the number that the layer keeps. */
 int64_t number_of(const tconv_wgmma_tile_choice *choice)
@@ -32,7 +31,8 @@ int64_t number_of(const tconv_wgmma_tile_choice *choice)
     return choice->shape | choice->stack << 8 | choice->unit_rows << 16 | choice->steps << 24 |
            (int64_t)choice->channel_groups << 31 | (choice->transposed ? TRANSPOSED_BIT : 0) |
            (choice->tight ? TIGHT_BIT : 0) | (choice->one_box ? ONE_BOX_BIT : 0) |
-           (choice->in_place ? IN_PLACE_BIT : 0) | (choice->resident ? RESIDENT_BIT : 0);
+           (choice->in_place ? IN_PLACE_BIT : 0) | (choice->resident ? RESIDENT_BIT : 0) |
+           (choice->shifted ? SHIFTED_BIT : 0);
 }
 
 int64_t round_up(int64_t value, int64_t multiple)
@@ -67,10 +67,16 @@ bool is_run(const tconv_layer *layer)
            w->out == w->in * columns->stride && h->in * w->out < TCONV_WGMMA_MAX_EXTENT;
 }
 
-/* Whether planes can be operands as they lie, at addresses that can be copied: 16-bit types alone have such products. */
+bool is_aligned(int64_t stride, const tconv_problem *problem)
+{
+    return stride * (int64_t)problem->element_size % TCONV_HOPPER_BOX_ALIGNMENT == 0;
+}
+
+/* Whether planes can be operands, moved there or not: 16-bit types alone have such products. */
 bool can_be_operands(const tconv_problem *problem)
 {
-    return problem->element_size == 2 && tconv_wgmma_piece_bytes(problem, 0) > 0;
+    return problem->element_size == 2 && is_aligned(problem->src.n, problem) &&
+           problem->in_channels % tconv_wgmma_aligned_channels(problem) == 0 && problem->src.c < TCONV_WGMMA_MAX_EXTENT;
 }
 
 /* The kernel that takes planes as they lie, of a shape of those that convert; NULL where there is none. */
@@ -89,7 +95,7 @@ void lay_out_units(const tconv_layer *layer, const tconv_wgmma_tile_choice *choi
 {
     const bool column_phases = layer->columns.count == 2, same_rows = layer->rows.count == 2 || choice->channel_groups;
     const int group_rows = (column_phases ? 1 : TCONV_WGMMA_UNITS) * choice->unit_rows * choice->stack;
-    made->box_copies = 1;
+    made->box_parts = made->box_copies = made->row_channels = 1;
     made->stack = choice->stack;
     made->block_channels = TCONV_WGMMA_M / choice->stack;
     made->group_channels = choice->channel_groups ? made->block_channels : 0;
@@ -133,8 +139,6 @@ bool lay_out_run(const tconv_layer *layer, tconv_wgmma_plan *made)
         unit_columns = made->shape.N;
         tile_columns = most;
     }
-    if (made->transposed)
-        to->box_copies = (int)tconv_ceil_div(most, TCONV_WGMMA_BOX);
     to->tile_rows = 1;
     to->tile_columns = (int)tile_columns;
     to->column_tiles = (int)tiles;
@@ -237,8 +241,9 @@ bool describe(const tconv_layer *layer, const tconv_wgmma_tile_choice *choice, i
     memset(to, 0, sizeof *to);
     made->mode = tconv_wgmma_mode_of(layer);
     made->transposed = choice->transposed;
+    made->shifted = choice->shifted;
+    made->aligned = is_aligned(problem->src.n, problem) && is_aligned(problem->src.c, problem);
     made->slot_columns = 0;
-    made->piece_bytes = tconv_wgmma_piece_bytes(problem, 0);
     made->shape = tconv_wgmma_shapes_of(made->mode)[choice->shape];
     if (made->transposed)
         made->shape = *transposed_shape(made->mode, made->shape.N);
@@ -290,18 +295,22 @@ const tconv_wgmma_shape *tconv_wgmma_shapes_of(tconv_wgmma_mode mode)
     return shapes[mode];
 }
 
-int tconv_wgmma_piece_bytes(const tconv_problem *problem, uintptr_t address)
+int tconv_wgmma_aligned_channels(const tconv_problem *problem)
 {
-    const int64_t element = (int64_t)problem->element_size;
-    for (int bytes = TCONV_HOPPER_BOX_ALIGNMENT; bytes >= LEAST_PIECE; bytes /= 2)
-        if (problem->src.n * element % bytes == 0 && problem->src.c * element % bytes == 0 && address % bytes == 0)
-            return bytes;
-    return 0;
+    int channels = 1;
+    while (!is_aligned(channels * problem->src.c, problem))
+        channels *= 2;
+    return channels;
+}
+
+int64_t tconv_wgmma_shifting(int64_t choice)
+{
+    return choice | SHIFTED_BIT;
 }
 
 int64_t tconv_wgmma_converting(int64_t choice)
 {
-    return choice & ~TRANSPOSED_BIT;
+    return choice & ~(TRANSPOSED_BIT | SHIFTED_BIT);
 }
 
 bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgmma_plan *best)
@@ -332,7 +341,8 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
                 for (choice.stack = 1; choice.stack <= (can_stack && choice.unit_rows == 1 ? 2 : 1); choice.stack++)
                     for (int split = 0; split <= (can_split && choice.stack == 1 ? 1 : 0); split++) {
                         choice.channel_groups = split == 1;
-                        choice.transposed = choice.tight = choice.one_box = choice.in_place = choice.resident = false;
+                        choice.transposed = choice.shifted = choice.tight = choice.one_box = choice.in_place =
+                            choice.resident = false;
                         /* Transposed only what can be converted as well, for addresses that the copy engine does not take. */
                         const bool fits = consider();
                         /* In f32 boxes take longer than what is won. */
@@ -349,9 +359,10 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
                             consider();
                         choice.in_place = choice.resident = false;
                         choice.transposed = fits && can_transpose && transposed_shape(mode, shapes[choice.shape].N);
+                        choice.shifted = choice.transposed && !is_aligned(layer->problem.src.c, &layer->problem);
                         if (choice.transposed)
                             consider();
-                        choice.transposed = false;
+                        choice.transposed = choice.shifted = false;
                         choice.tight = choice.unit_rows > 1;
                         if (choice.tight)
                             consider();
@@ -359,14 +370,14 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
     return found;
 }
 
-void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)
+bool tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)
 {
-    const tconv_wgmma_tile_choice parts = {(int)(choice & 0xff),         (int)(choice >> 8 & 0xff),
-                                           (int)(choice >> 16 & 0xff),   (int)(choice >> 24 & 0x7f),
-                                           (choice >> 31 & 1) != 0,      (choice & TRANSPOSED_BIT) != 0,
-                                           (choice & TIGHT_BIT) != 0,    (choice & ONE_BOX_BIT) != 0,
-                                           (choice & IN_PLACE_BIT) != 0, (choice & RESIDENT_BIT) != 0};
-    describe(layer, &parts, multiprocessors, made);
+    const tconv_wgmma_tile_choice parts = {
+        (int)(choice & 0xff),         (int)(choice >> 8 & 0xff),   (int)(choice >> 16 & 0xff),
+        (int)(choice >> 24 & 0x7f),   (choice >> 31 & 1) != 0,     (choice & TRANSPOSED_BIT) != 0,
+        (choice & SHIFTED_BIT) != 0,  (choice & TIGHT_BIT) != 0,   (choice & ONE_BOX_BIT) != 0,
+        (choice & IN_PLACE_BIT) != 0, (choice & RESIDENT_BIT) != 0};
+    return describe(layer, &parts, multiprocessors, made);
 }
 
 tconv_wgmma_packing tconv_wgmma_packing_of(const tconv_layer *layer, const tconv_wgmma_plan *made)

@@ -10,7 +10,8 @@ constexpr int TCONV_WGMMA_SHARED_MEMORY = 227 * 1024 - 1024; /* what a block may
 struct tconv_wgmma_plan {
     tconv_wgmma_mode mode;
     bool transposed; /* planes of src are operands as they lie */
-    int piece_bytes; /* as tconv_wgmma_piece_bytes, by the strides alone */
+    bool shifted;    /* and they are moved there, since channels do not begin at multiples of 16 bytes */
+    bool aligned;    /* images and channels of src are multiples of 16 bytes apart */
     tconv_wgmma_shape shape;
     tconv_wgmma_parameters parameters; /* without addresses */
     int64_t choice;                    /* the tile as a number, from which the plan can be made again */
@@ -23,12 +24,12 @@ struct tconv_wgmma_plan {
 struct tconv_wgmma_tile_choice {
     int shape; /* of the mode's */
     int stack, unit_rows, steps;
-    bool channel_groups; /* the warpgroups have different output channels */
-    bool transposed;
-    bool tight;    /* patches without the columns that boxes have beside them */
-    bool one_box;  /* for the sake of a second turn of staged sums */
-    bool in_place; /* planes are turned where the copy engine puts them */
-    bool resident; /* weights of a stack stay in shared memory */
+    bool channel_groups;      /* the warpgroups have different output channels */
+    bool transposed, shifted; /* as of the plan */
+    bool tight;               /* patches without the columns that boxes have beside them */
+    bool one_box;             /* for the sake of a second turn of staged sums */
+    bool in_place;            /* planes are turned where the copy engine puts them */
+    bool resident;            /* weights of a stack stay in shared memory */
 };
 
 tconv_wgmma_mode tconv_wgmma_mode_of(const tconv_layer *layer);
@@ -37,10 +38,12 @@ const tconv_wgmma_shape *tconv_wgmma_shapes_of(tconv_wgmma_mode mode);
 /* Makes the plan with the least estimated time; false where no tile fits, or where strict sums would be too long. */
 bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgmma_plan *best);
 
-/* Makes the plan of an earlier choice again. */
-void tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made);
+/* Makes the plan of an earlier choice, or of the next two, again; false where that does not fit, as the choice itself does. */
+bool tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made);
 
-/* The choice of the same tile, for which weights are packed alike, in which src is converted. */
+/* The choice of the same tile, for which weights are packed alike, in which planes are moved to be operands, or src is
+ * converted. */
+int64_t tconv_wgmma_shifting(int64_t choice);
 int64_t tconv_wgmma_converting(int64_t choice);
 
 /* Planes of a factor: its big and its small part where it is split. */
@@ -49,9 +52,8 @@ constexpr int tconv_wgmma_planes(tconv_wgmma_mode mode)
     return mode == TCONV_WGMMA_STRICT ? 2 : 1;
 }
 
-/* The most bytes, 16, 8 or 4, whose multiples the address and all channels of src begin at; 0 where that is none. Pieces of so
- * many can be copied; 16 is what the copy engine reads. */
-int tconv_wgmma_piece_bytes(const tconv_problem *problem, uintptr_t address);
+/* The fewest channels after which one begins at a multiple of 16 bytes again: a row of the map where planes are moved. */
+int tconv_wgmma_aligned_channels(const tconv_problem *problem);
 
 /* Whether the weights of a stack overlap: each tap once, between zeros, of which the rows of the stack take their parts. */
 bool tconv_wgmma_weights_overlap(const tconv_layer *layer, const tconv_wgmma_tile_choice *choice);

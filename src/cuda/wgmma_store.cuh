@@ -226,13 +226,48 @@ __device__ __forceinline__ void store_rows_bulk(const tconv_wgmma_parameters &la
     }
 }
 
-/* A vector of each channel from c on, `sharing` apart: several are on their way at once. */
-template <class Mode, int pitch, int vector>
+/* So many bytes of shared memory as one number or vector: of elements, the compiler may store each by itself. Loads stay
+ * before what follows them. */
+template <int bytes> struct staged_bits {
+    uint4 value;
+    __device__ __forceinline__ void load(uint32_t from)
+    {
+        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                     : "r"(from)
+                     : "memory");
+    }
+};
+template <> struct staged_bits<8> {
+    uint64_t value;
+    __device__ __forceinline__ void load(uint32_t from)
+    {
+        asm volatile("ld.shared.b64 %0, [%1];" : "=l"(value) : "r"(from) : "memory");
+    }
+};
+template <> struct staged_bits<4> {
+    uint32_t value;
+    __device__ __forceinline__ void load(uint32_t from)
+    {
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
+    }
+};
+template <> struct staged_bits<2> {
+    uint16_t value;
+    __device__ __forceinline__ void load(uint32_t from)
+    {
+        asm volatile("ld.shared.b16 %0, [%1];" : "=h"(value) : "r"(from) : "memory");
+    }
+};
+
+/* A vector of each channel from c on, `sharing` apart: several are on their way at once, as many as most bytes are. */
+template <class Mode, int pitch, int vector, int most>
 __device__ __forceinline__ void store_vector_of_channels(typename Mode::Element *to, int64_t channel, const char *from,
                                                          int c, int sharing, int channels)
 {
-    using Elements = element_vector<typename Mode::Element, vector>;
-    constexpr int AT_ONCE = Mode::STRICT ? 1 : sizeof(Elements) == 16 ? 2 : 4;
+    using Elements = staged_bits<vector *(int)sizeof(typename Mode::Element)>;
+    using Value = decltype(Elements::value);
+    constexpr int AT_ONCE = Mode::STRICT ? 1 : sizeof(Value) >= 8 ? most / sizeof(Value) : most / 8;
     const int from_step = sharing * pitch;
     const int64_t to_step = sharing * channel;
 #pragma unroll 1
@@ -240,11 +275,14 @@ __device__ __forceinline__ void store_vector_of_channels(typename Mode::Element 
         Elements elements[AT_ONCE];
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
-            elements[i] = *reinterpret_cast<const Elements *>(from + i * from_step);
+            if (Mode::STRICT) /* for the registers */
+                elements[i].value = *reinterpret_cast<const Value *>(from + i * from_step);
+            else
+                elements[i].load(shared_address(from) + i * from_step);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             if (c + i * sharing < channels)
-                *reinterpret_cast<Elements *>(to) = elements[i];
+                *reinterpret_cast<Value *>(to) = elements[i].value;
             to += to_step;
         }
         from += AT_ONCE * from_step;
@@ -267,8 +305,8 @@ __device__ __forceinline__ void store_vectors(const tconv_wgmma_parameters &laye
         const tconv_cuda_quotient rows = divide(at, place.by_row);
         const char *from_row =
             from + own * Staging::PITCH + (rows.whole * staged_row + rows.rest - place.first) * (int)sizeof(Element);
-        store_vector_of_channels<Mode, Staging::PITCH, vector>(to + own * channel + rows.whole * dst_row + rows.rest,
-                                                               channel, from_row, own, sharing, channels);
+        store_vector_of_channels<Mode, Staging::PITCH, vector, 32>(
+            to + own * channel + rows.whole * dst_row + rows.rest, channel, from_row, own, sharing, channels);
     }
 }
 
@@ -287,7 +325,7 @@ __device__ __forceinline__ void store_both_phases(const tconv_wgmma_parameters &
         const tconv_cuda_quotient rows = divide(at, place.by_row);
         const int element = rows.whole / 2 * row + rows.rest;
         if (element >= place.first && element < place.end)
-            store_vector_of_channels<Mode, Staging::PITCH, vector>(
+            store_vector_of_channels<Mode, Staging::PITCH, vector, 64>(
                 to + at, layer.dst_channel,
                 from + rows.whole % 2 * other + (element - place.first) * (int)sizeof(typename Mode::Element), 0, 1,
                 channels);
