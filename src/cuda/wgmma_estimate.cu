@@ -189,7 +189,7 @@ double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made)
     const tile_end *end = &WHOLE_END[tconv_wgmma_store_warps(made->mode) - 1];
     const double store = work.rows * end->row, wait = of->staged_turns == 2 ? 0 : store / 4;
     const double tile = fmax(of->chunks * (chunk + work.walk + handing) + end->cycles + wait, store);
-    const double first = WHOLE_LATENCY + fmax(box, box_rows) + work.convert; /* before anything is multiplied */
+    const double first = WHOLE_LATENCY + fmax(box, rows) + work.convert; /* before anything is multiplied */
     return tconv_wgmma_apart_times(made) *
            (TCONV_HOPPER_LAUNCH_CYCLES + first + tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks));
 }
