@@ -260,7 +260,7 @@ TCONV_API tconv_status tconv_plan_create(const tconv_desc *desc, const tconv_opt
 
 /*
  * The bytes of workspace that execute needs, in memory where the plan runs (host, or the plan's device); may be 0. On CUDA it
- * holds the packed weights and, for some NCHW layers whose src is at most 32 MiB, src once more, in NHWC.
+ * holds the packed weights and, for some NCHW layers whose src is at most 48 MiB, src once more, in NHWC.
  */
 TCONV_API tconv_status tconv_plan_workspace_size(const tconv_plan *plan, size_t *size);
 

@@ -17,7 +17,7 @@ constexpr int64_t LEAST_COLUMNS = 8;             /* narrower tiles are not tried
 
 /* src is turned where it is no larger: it should come from the second-level cache when it is read again, and the workspace be
  * small. */
-constexpr int64_t MOST_TURNED_BYTES = 32 << 20;
+constexpr int64_t MOST_TURNED_BYTES = 48 << 20;
 
 constexpr int PLANE_BOXES = 2;        /* buffers */
 constexpr int PLANE_BOX_PIXELS = 512; /* of one: as many as a tile covers */
