@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <cstdlib>
 
 #include "../core/checked.h"
 #include "hopper.h"
@@ -20,7 +21,7 @@ namespace
 
 constexpr int MAX_BOX = 256;        /* the copy engine's, of each axis */
 constexpr int MAX_CELL = 8;         /* outputs of an axis */
-constexpr int MAX_BLOCKS = 8;       /* of channels, of a cell */
+constexpr int MAX_BLOCKS = 16;      /* of channels, of a cell */
 constexpr int MAX_SHIFTS = 64;      /* of an axis */
 constexpr int MAX_SLOT_ROWS = 2048; /* of N: an operand's field for half of K has room for eight times as many */
 constexpr int LEAST_COLUMNS = 8;    /* of a tile that is narrower than the image */
@@ -34,6 +35,8 @@ constexpr int LEAST_COLUMNS = 8;    /* of a tile that is narrower than the image
 constexpr double ENTRY_CYCLES = 485, WHOLE_ENTRY_CYCLES = 225, STEP_CYCLES = 73, CONFLICT_CYCLES = 45,
                  STRICT_ENTRY_CYCLES = 1200, L2_BYTES = 34, TILE_CYCLES = 26, STORE_CYCLES = 36, MEMORY_BYTES = 2300,
                  LATENCY = 1500;
+/* Where weights stay in shared memory: a tile's products over what the tensor cores take, and how fast it is stored. */
+constexpr double RESIDENT_PRODUCTS = 1.2, RESIDENT_STORE_BYTES = 16;
 
 /* One axis of a cell: the kernel's index of the tap that output r has at a shift, or -1. */
 struct axis_taps {
@@ -373,6 +376,63 @@ double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int mult
     return TCONV_HOPPER_LAUNCH_CYCLES + fmax(rounds * tiles_cycles / of->programs, bytes / MEMORY_BYTES);
 }
 
+/*
+ * How images are cut into units, and the work into that of teams: with as many slices as teams or fewer, each has one, and
+ * as many others share it. False where weights do not fit, or less than a unit is left of each image.
+ */
+bool describe_resident(int multiprocessors, tconv_cells_plan *plan)
+{
+    constexpr int LEAST_STAGES = 3;
+    tconv_cells_parameters *of = &plan->parameters;
+    const int left = of->in_columns % TCONV_CELLS_UNIT;
+    of->image_units = of->in_columns / TCONV_CELLS_UNIT;
+    of->rest_columns = left;
+    /* A box of what is left has as many floats as any other. */
+    for (of->rest_pitch = TCONV_CELLS_ALIGNMENT; of->rest_pitch < left || TCONV_CELLS_UNIT_PITCH % of->rest_pitch != 0;
+         of->rest_pitch += TCONV_CELLS_ALIGNMENT) {
+    }
+    if (left > 0)
+        of->rest_images =
+            (int)tconv_min(TCONV_CELLS_UNIT / left, TCONV_CELLS_UNIT_PITCH / of->rest_pitch);
+    const int64_t units = (int64_t)of->images * of->image_units + (left > 0 ? tconv_ceil_div(of->images, of->rest_images) : 0);
+    if (of->image_units == 0 || units >= TCONV_CELLS_MAX_EXTENT || of->chunks > TCONV_CELLS_RESIDENT_CHUNKS)
+        return false;
+    of->units = (int)units;
+    of->place_tiles = (int)tconv_ceil_div(units, TCONV_CELLS_UNITS);
+    const int of_group = of->channel_tiles * of->programs;
+    of->slices = of->groups * of_group;
+    of->sharing = !(getenv("X") && atoi(getenv("X")) & 2) && of_group % TCONV_CELLS_CLUSTER == 0 ? TCONV_CELLS_CLUSTER : 1;
+    of->sets = of->slices / of->sharing;
+    const int teams = multiprocessors / TCONV_CELLS_CLUSTER * TCONV_CELLS_CLUSTER / of->sharing;
+    of->team_step = (int)tconv_max(1, tconv_min(of->sets, teams));
+    of->tile_step = (int)tconv_max(1, tconv_min(teams / of->team_step, of->place_tiles));
+    of->row_bytes = (uint32_t)(of->chunk_channels * sizeof(float));
+    of->slot_bytes = (uint32_t)of->program[0].rows * of->row_bytes;
+    of->stage_bytes = TCONV_CELLS_UNITS * TCONV_CELLS_UNIT_PITCH * (uint32_t)(of->chunk_channels * (int)sizeof(float));
+    of->stages = (int)tconv_min((TCONV_CELLS_SHARED_MEMORY - (int64_t)of->chunks * of->slot_bytes) / of->stage_bytes,
+                                TCONV_CELLS_BUFFERS);
+    return of->stages >= LEAST_STAGES;
+}
+
+/* Cycles of a team's multiprocessor: a tile takes its products, or its stores. */
+double estimate_resident(const tconv_layer *layer, const tconv_cells_plan *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    const tconv_cells_parameters *of = &plan->parameters;
+    const int sums = TCONV_CELLS_RESIDENT_SUMS;
+    const double products = of->chunks * of->steps * TCONV_CELLS_UNITS * sums / 2.0;
+    const double box = (double)of->chunks * of->stage_bytes / of->sharing / L2_BYTES;
+    const double stores = TCONV_CELLS_UNITS * TCONV_CELLS_UNIT * sums * sizeof(float) / RESIDENT_STORE_BYTES;
+    const double tile = fmax(fmax(products * RESIDENT_PRODUCTS, box), stores);
+    const double tiles = (double)tconv_ceil_div(of->place_tiles, of->tile_step);
+    const double weights = (double)of->chunks * of->slot_bytes / L2_BYTES + LATENCY;
+    const double rounds = (double)tconv_ceil_div(of->sets, of->team_step);
+    const double bytes = (double)problem->element_size * (double)problem->batch *
+                         ((double)problem->in_channels * (double)problem->h.in * (double)problem->w.in +
+                          (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out);
+    return TCONV_HOPPER_LAUNCH_CYCLES + fmax(rounds * (weights + tiles * tile + stores), bytes / MEMORY_BYTES);
+}
+
 /* Tries all tiles of cells of so many rows. */
 void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_cells_choice choice, tconv_cells_choice *best,
                tconv_cells_plan *best_plan, tconv_cells_plan *plan)
@@ -395,6 +455,28 @@ void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_cells_choice
         }
         if (columns <= LEAST_COLUMNS)
             return;
+    }
+}
+
+/* Tries cells of all rows of a stride or, where there is no room for eight channels then, of one. */
+void try_resident(const tconv_layer *layer, int multiprocessors, tconv_cells_choice *best, tconv_cells_plan *best_plan,
+                  tconv_cells_plan *plan)
+{
+    constexpr int LEAST_CHANNELS = 8, STEPS = 4;
+    const tconv_strides *src = &layer->problem.src;
+    const int64_t alignment = TCONV_CELLS_ALIGNMENT, columns = layer->columns.stride;
+    const int64_t most = TCONV_CELLS_RESIDENT_SUMS / LEAST_CHANNELS / columns;
+    if (layer->target.math == TCONV_MATH_STRICT || !is_flat(layer) || layer->problem.h.in * layer->problem.w.in % alignment != 0 || src->c % alignment != 0 ||
+        src->n % alignment != 0)
+        return;
+    for (int rows = 1; rows <= most; rows *= 2) {
+        const tconv_cells_choice choice = {true, rows, STEPS, false, 1, 1, TCONV_CELLS_UNIT};
+        if ((rows == 1 || rows == layer->rows.stride) &&
+            tconv_cells_describe(layer, &choice, multiprocessors, plan) &&
+            (best_plan->cycles == 0 || plan->cycles <= best_plan->cycles)) {
+            *best = choice;
+            *best_plan = *plan;
+        }
     }
 }
 
@@ -437,12 +519,16 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     of->cell_columns = (int)layer->columns.stride;
     of->neighbours = of->cell_columns < 4; /* a cell of 4 columns is a vector by itself */
     plan->strict = layer->target.math == TCONV_MATH_STRICT;
-    const int all = TCONV_CELLS_SUMS(plan->strict);
+    of->resident = choice->resident;
+    const int all = of->resident ? TCONV_CELLS_RESIDENT_SUMS : TCONV_CELLS_SUMS(plan->strict);
     of->channels = all / (of->cell_rows * of->cell_columns);
     for (of->channel_shift = 0; 1 << of->channel_shift < of->channels; of->channel_shift++) {
     }
-    if (!find_shape(plan->strict, (int)tconv_min(of->channels, all / 2), choice->steps, &plan->shape) ||
-        (phases && (of->cell_rows != 1 || stride > TCONV_CELLS_PROGRAMS)))
+    if (phases && (of->cell_rows != 1 || stride > TCONV_CELLS_PROGRAMS))
+        return false;
+    if (of->resident)
+        plan->shape = {of->channels, choice->steps, NULL};
+    else if (!find_shape(plan->strict, (int)tconv_min(of->channels, all / 2), choice->steps, &plan->shape))
         return false;
     of->programs = phases ? (int)stride : 1;
     of->row_step = phases ? 1 : (int)(of->cell_rows / stride);
@@ -490,17 +576,19 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     const double places = (double)of->image_tiles * of->row_tiles * of->column_tiles;
     const double tiles = ceil(places / TCONV_CELLS_CLUSTER) * of->groups * of->channel_tiles * of->programs;
     if (TCONV_CELLS_CLUSTER * tiles >= (double)TCONV_CELLS_MAX_EXTENT ||
-        !write_programs(layer, choice, &columns, plan) || !describe_buffers(plan))
+        !write_programs(layer, choice, &columns, plan))
         return false;
-    if (has_whole_entries(of, all / plan->shape.block))
-        find_shape(plan->strict, all, choice->steps, &plan->shape);
     of->place_tiles = (int)places;
     of->tiles = (int)tiles;
+    if (!(of->resident ? describe_resident(multiprocessors, plan) : describe_buffers(plan)))
+        return false;
+    if (!of->resident && has_whole_entries(of, all / plan->shape.block))
+        find_shape(plan->strict, all, choice->steps, &plan->shape);
     of->from = problem->src;
     of->to = problem->dst;
     plan->packing.from = problem->weight;
     plan->packing.rows = (int64_t)of->groups * of->channel_tiles * of->all_rows * of->chunks * of->steps * 2;
-    plan->cycles = estimate(layer, plan, multiprocessors);
+    plan->cycles = of->resident ? estimate_resident(layer, plan) : estimate(layer, plan, multiprocessors);
     return true;
 }
 
@@ -515,21 +603,23 @@ bool tconv_cells_choose(const tconv_layer *layer, int multiprocessors, tconv_cel
             continue;
         for (int steps = 2; steps <= 4; steps += 2)
             for (int per_shift = 0; per_shift < 2; per_shift++) {
-                const tconv_cells_choice choice = {rows, steps, per_shift == 1, 1, 1, 1};
+                const tconv_cells_choice choice = {false, rows, steps, per_shift == 1, 1, 1, 1};
                 try_tiles(layer, multiprocessors, choice, best, best_plan, &plan);
             }
     }
+    try_resident(layer, multiprocessors, best, best_plan, &plan);
     return best_plan->cycles > 0;
 }
 
 int64_t tconv_cells_number_of(const tconv_cells_choice *choice)
 {
     return (int64_t)choice->cell_rows | (int64_t)choice->steps << 4 | (int64_t)choice->slot_per_shift << 8 |
+           (int64_t)choice->resident << 9 |
            (int64_t)choice->images << 12 | (int64_t)choice->rows << 24 | (int64_t)choice->columns << 36;
 }
 
 tconv_cells_choice tconv_cells_choice_of(int64_t number)
 {
-    return {(int)(number & 15),         (int)(number >> 4 & 15),    (number >> 8 & 1) != 0,
+    return {(number >> 9 & 1) != 0,     (int)(number & 15),         (int)(number >> 4 & 15),    (number >> 8 & 1) != 0,
             (int)(number >> 12 & 4095), (int)(number >> 24 & 4095), (int)(number >> 36 & 4095)};
 }

@@ -9,6 +9,7 @@ constexpr int TCONV_CELLS_SHARED_MEMORY = 227 * 1024 - 1024; /* what a block may
 
 /* What is chosen; everything else follows from it and the layer. */
 struct tconv_cells_choice {
+    bool resident; /* weights stay in shared memory: a chunk has all steps, a slot all taps */
     int cell_rows;
     int steps;                 /* of a chunk */
     bool slot_per_shift;       /* a slot has the taps of one shift, else of all shifts of one column */
