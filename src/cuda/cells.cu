@@ -6,13 +6,14 @@
  * side by side on N, positions are M; for each shift of the input, the window of the cell's sums that have a tap there takes
  * products. The tensor cores read positions from registers, to which they come from the planes of src by single loads: no
  * copy of src with channels last is made anywhere, and where outputs share an input it is read once. The kernel is in
- * cells_kernel.cuh, tiles and programs are chosen in cells_plan.cu, the packed weights are in cells_pack.cu.
+ * cells_kernel.cuh, tiles and programs are chosen in cells_plan.cu, the packed weights are in cells_pack.cu. Where each pixel
+ * is read at its own position alone and the weights of all input channels fit in shared memory, cells_resident.cu has a kernel
+ * for TF32 that loads them once.
  */
 #include "cells.h"
 
 #include <cstdio>
 #include <cstring>
-#include <cstdlib>
 
 #include "../core/checked.h"
 #include "../core/status.h"
@@ -121,8 +122,8 @@ tconv_status cells_pack_weights(const tconv_layer *layer, const void *weights, v
 
 /* Describes src and a box of so many columns, rows and images of a chunk's channels to the copy engine; false where it cannot
  * read src as it lies. */
-bool make_map(const tconv_layer *layer, const tconv_cells_plan *plan, const void *src, int columns, int rows, int images,
-              CUtensorMap *map)
+bool make_map(const tconv_layer *layer, const tconv_cells_plan *plan, const void *src, int columns, int rows,
+              int images, CUtensorMap *map)
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_cells_parameters *of = &plan->parameters;
@@ -183,18 +184,18 @@ tconv_status cells_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters->boxes_shared = parameters->by_boxes && parameters->sharing > 1;
     parameters->vectors = can_store_vectors(layer, parameters);
     parameters->pair_vectors = can_store_pairs(layer, parameters);
-    if (getenv("X") && atoi(getenv("X")) & 1) parameters->group_out = 0;
-    parameters->pace = getenv("P") ? atoi(getenv("P")) : 48;
     void *kernel_arguments[] = {parameters, &maps[0], &maps[1]};
     const int clusters = tconv_hopper_multiprocessors(layer->target.device) / TCONV_CELLS_CLUSTER;
-    const int64_t tiles = parameters->resident ? tconv_ceil_div((int64_t)parameters->team_step * parameters->tile_step *
-                                                                    parameters->sharing,
-                                                                TCONV_CELLS_CLUSTER)
-                                               : parameters->tiles;
+    const int64_t tiles =
+        parameters->resident
+            ? tconv_ceil_div((int64_t)parameters->team_step * parameters->tile_step * parameters->sharing,
+                             TCONV_CELLS_CLUSTER)
+            : parameters->tiles;
     const int blocks = (int)tconv_min(tiles, tconv_max(1, clusters)) * TCONV_CELLS_CLUSTER;
-    const tconv_cuda_grid grid = {parameters->resident ? (const void *)tconv_cells_find_resident(parameters->cell_columns)
-                                                       : (const void *)plan.shape.kernel, blocks,
-                                  parameters->resident ? TCONV_CELLS_RESIDENT_THREADS : TCONV_CELLS_THREADS,
+    const tconv_cuda_grid grid = {parameters->resident
+                                      ? (const void *)tconv_cells_find_resident(parameters->cell_columns)
+                                      : (const void *)plan.shape.kernel,
+                                  blocks, parameters->resident ? TCONV_CELLS_RESIDENT_THREADS : TCONV_CELLS_THREADS,
                                   TCONV_CELLS_SHARED_MEMORY, arguments->packs};
     return tconv_hopper_launch(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }

@@ -42,13 +42,13 @@
  * tile, one for each warpgroup of a pair; positions of a unit, and floats from a channel of it to the next, so that no
  * two of those that are loaded at once share a bank.
  */
-#define TCONV_CELLS_TURNS                 2
-#define TCONV_CELLS_UNITS                 2
-#define TCONV_CELLS_UNIT                  64
-#define TCONV_CELLS_UNIT_PITCH            72
-#define TCONV_CELLS_RESIDENT_SUMS         128
-#define TCONV_CELLS_RESIDENT_CHUNKS       16  /* the most */
-#define TCONV_CELLS_RESIDENT_THREADS      640 /* with those that load */
+#define TCONV_CELLS_TURNS            2
+#define TCONV_CELLS_UNITS            2
+#define TCONV_CELLS_UNIT             64
+#define TCONV_CELLS_UNIT_PITCH       72
+#define TCONV_CELLS_RESIDENT_SUMS    128
+#define TCONV_CELLS_RESIDENT_CHUNKS  16  /* the most */
+#define TCONV_CELLS_RESIDENT_THREADS 640 /* with those that load */
 
 /*
  * Which of a warp's 16 positions row `row` of M is (0 to 7) and, where half is 1, row + 8, which are one thread's. As
@@ -107,10 +107,10 @@ struct tconv_cells_parameters {
     /* Where weights stay in shared memory: slices of N, of all groups, channels and programs; `sharing` of them, 1 or 2, for a
      * team of blocks, which takes every team_step-th of those sets, and of its tiles every tile_step-th. */
     bool resident, boxes_shared;
-    int pace;
     int slices, sets, sharing, team_step, tile_step;
     int units, image_units /* of one image */;
-    int rest_columns, rest_images, rest_pitch; /* of a unit of what is left of images: of each of them, how many, of a box */
+    int rest_columns, rest_images,
+        rest_pitch; /* of a unit of what is left of images: of each of them, how many, of a box */
 
     int programs, all_rows /* of N */;
     tconv_cells_program program[TCONV_CELLS_PROGRAMS];
@@ -140,6 +140,7 @@ struct tconv_cells_shape {
 };
 extern const tconv_cells_shape tconv_cells_tf32_shapes[TCONV_CELLS_SHAPES];
 extern const tconv_cells_shape tconv_cells_strict_shapes[TCONV_CELLS_SHAPES];
+
 /* TF32, weights stay in shared memory: by the columns of a cell, 1, 2 or 4. rest_map: of boxes of what is left of images. */
 typedef void tconv_cells_resident_kernel(tconv_cells_parameters layer, CUtensorMap main_map, CUtensorMap rest_map);
 tconv_cells_resident_kernel *tconv_cells_find_resident(int cell_columns);

@@ -11,7 +11,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <cstdlib>
 
 #include "../core/checked.h"
 #include "hopper.h"
@@ -29,14 +28,11 @@ constexpr int LEAST_COLUMNS = 8;    /* of a tile that is narrower than the image
 /*
  * For the estimate, in cycles and bytes a cycle, fitted to times of 106 layers on an H200 (docs/performance-log.md): what a
  * warpgroup does for an entry beside its products, for each of its steps, and there for each cycle more of a load; in strict
- * f32 all of that; what a multiprocessor reads of the second-level cache when all do; at the end of a tile, for each sum of a position; a
- * store of a register by a warp; a launch; all device memory; the copy engine's latency.
+ * f32 all of that; at the end of a tile, for each sum of a position; a store of a register by a warp; what is in cells_plan.h.
  */
 constexpr double ENTRY_CYCLES = 485, WHOLE_ENTRY_CYCLES = 225, STEP_CYCLES = 73, CONFLICT_CYCLES = 45,
-                 STRICT_ENTRY_CYCLES = 1200, L2_BYTES = 34, TILE_CYCLES = 26, STORE_CYCLES = 36, MEMORY_BYTES = 2300,
-                 LATENCY = 1500;
-/* Where weights stay in shared memory: a tile's products over what the tensor cores take, and how fast it is stored. */
-constexpr double RESIDENT_PRODUCTS = 1.2, RESIDENT_STORE_BYTES = 16;
+                 STRICT_ENTRY_CYCLES = 1200, L2_BYTES = TCONV_CELLS_L2_BYTES, TILE_CYCLES = 26, STORE_CYCLES = 36,
+                 LATENCY = TCONV_CELLS_LATENCY;
 
 /* One axis of a cell: the kernel's index of the tap that output r has at a shift, or -1. */
 struct axis_taps {
@@ -369,68 +365,8 @@ double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int mult
         const double chunk = fmax(fmax(entries, weights + box), fmax(slot, stage));
         tiles_cycles += of->chunks * chunk + all * TILE_CYCLES + all / 2.0 / of->cell_columns * STORE_CYCLES;
     }
-    const double bytes = (double)problem->element_size * (double)problem->batch *
-                         ((double)problem->in_channels * (double)problem->h.in * (double)problem->w.in +
-                          (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out);
     const double rounds = (double)tconv_ceil_div(of->tiles, tconv_max(1, multiprocessors / TCONV_CELLS_CLUSTER));
-    return TCONV_HOPPER_LAUNCH_CYCLES + fmax(rounds * tiles_cycles / of->programs, bytes / MEMORY_BYTES);
-}
-
-/*
- * How images are cut into units, and the work into that of teams: with as many slices as teams or fewer, each has one, and
- * as many others share it. False where weights do not fit, or less than a unit is left of each image.
- */
-bool describe_resident(int multiprocessors, tconv_cells_plan *plan)
-{
-    constexpr int LEAST_STAGES = 3;
-    tconv_cells_parameters *of = &plan->parameters;
-    const int left = of->in_columns % TCONV_CELLS_UNIT;
-    of->image_units = of->in_columns / TCONV_CELLS_UNIT;
-    of->rest_columns = left;
-    /* A box of what is left has as many floats as any other. */
-    for (of->rest_pitch = TCONV_CELLS_ALIGNMENT; of->rest_pitch < left || TCONV_CELLS_UNIT_PITCH % of->rest_pitch != 0;
-         of->rest_pitch += TCONV_CELLS_ALIGNMENT) {
-    }
-    if (left > 0)
-        of->rest_images =
-            (int)tconv_min(TCONV_CELLS_UNIT / left, TCONV_CELLS_UNIT_PITCH / of->rest_pitch);
-    const int64_t units = (int64_t)of->images * of->image_units + (left > 0 ? tconv_ceil_div(of->images, of->rest_images) : 0);
-    if (of->image_units == 0 || units >= TCONV_CELLS_MAX_EXTENT || of->chunks > TCONV_CELLS_RESIDENT_CHUNKS)
-        return false;
-    of->units = (int)units;
-    of->place_tiles = (int)tconv_ceil_div(units, TCONV_CELLS_UNITS);
-    const int of_group = of->channel_tiles * of->programs;
-    of->slices = of->groups * of_group;
-    of->sharing = !(getenv("X") && atoi(getenv("X")) & 2) && of_group % TCONV_CELLS_CLUSTER == 0 ? TCONV_CELLS_CLUSTER : 1;
-    of->sets = of->slices / of->sharing;
-    const int teams = multiprocessors / TCONV_CELLS_CLUSTER * TCONV_CELLS_CLUSTER / of->sharing;
-    of->team_step = (int)tconv_max(1, tconv_min(of->sets, teams));
-    of->tile_step = (int)tconv_max(1, tconv_min(teams / of->team_step, of->place_tiles));
-    of->row_bytes = (uint32_t)(of->chunk_channels * sizeof(float));
-    of->slot_bytes = (uint32_t)of->program[0].rows * of->row_bytes;
-    of->stage_bytes = TCONV_CELLS_UNITS * TCONV_CELLS_UNIT_PITCH * (uint32_t)(of->chunk_channels * (int)sizeof(float));
-    of->stages = (int)tconv_min((TCONV_CELLS_SHARED_MEMORY - (int64_t)of->chunks * of->slot_bytes) / of->stage_bytes,
-                                TCONV_CELLS_BUFFERS);
-    return of->stages >= LEAST_STAGES;
-}
-
-/* Cycles of a team's multiprocessor: a tile takes its products, or its stores. */
-double estimate_resident(const tconv_layer *layer, const tconv_cells_plan *plan)
-{
-    const tconv_problem *problem = &layer->problem;
-    const tconv_cells_parameters *of = &plan->parameters;
-    const int sums = TCONV_CELLS_RESIDENT_SUMS;
-    const double products = of->chunks * of->steps * TCONV_CELLS_UNITS * sums / 2.0;
-    const double box = (double)of->chunks * of->stage_bytes / of->sharing / L2_BYTES;
-    const double stores = TCONV_CELLS_UNITS * TCONV_CELLS_UNIT * sums * sizeof(float) / RESIDENT_STORE_BYTES;
-    const double tile = fmax(fmax(products * RESIDENT_PRODUCTS, box), stores);
-    const double tiles = (double)tconv_ceil_div(of->place_tiles, of->tile_step);
-    const double weights = (double)of->chunks * of->slot_bytes / L2_BYTES + LATENCY;
-    const double rounds = (double)tconv_ceil_div(of->sets, of->team_step);
-    const double bytes = (double)problem->element_size * (double)problem->batch *
-                         ((double)problem->in_channels * (double)problem->h.in * (double)problem->w.in +
-                          (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out);
-    return TCONV_HOPPER_LAUNCH_CYCLES + fmax(rounds * (weights + tiles * tile + stores), bytes / MEMORY_BYTES);
+    return TCONV_HOPPER_LAUNCH_CYCLES + fmax(rounds * tiles_cycles / of->programs, tconv_cells_memory_cycles(problem));
 }
 
 /* Tries all tiles of cells of so many rows. */
@@ -466,13 +402,13 @@ void try_resident(const tconv_layer *layer, int multiprocessors, tconv_cells_cho
     const tconv_strides *src = &layer->problem.src;
     const int64_t alignment = TCONV_CELLS_ALIGNMENT, columns = layer->columns.stride;
     const int64_t most = TCONV_CELLS_RESIDENT_SUMS / LEAST_CHANNELS / columns;
-    if (layer->target.math == TCONV_MATH_STRICT || !is_flat(layer) || layer->problem.h.in * layer->problem.w.in % alignment != 0 || src->c % alignment != 0 ||
+    if (layer->target.math == TCONV_MATH_STRICT || !is_flat(layer) ||
+        layer->problem.h.in * layer->problem.w.in % alignment != 0 || src->c % alignment != 0 ||
         src->n % alignment != 0)
         return;
     for (int rows = 1; rows <= most; rows *= 2) {
         const tconv_cells_choice choice = {true, rows, STEPS, false, 1, 1, TCONV_CELLS_UNIT};
-        if ((rows == 1 || rows == layer->rows.stride) &&
-            tconv_cells_describe(layer, &choice, multiprocessors, plan) &&
+        if ((rows == 1 || rows == layer->rows.stride) && tconv_cells_describe(layer, &choice, multiprocessors, plan) &&
             (best_plan->cycles == 0 || plan->cycles <= best_plan->cycles)) {
             *best = choice;
             *best_plan = *plan;
@@ -527,7 +463,7 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     if (phases && (of->cell_rows != 1 || stride > TCONV_CELLS_PROGRAMS))
         return false;
     if (of->resident)
-        plan->shape = {of->channels, choice->steps, NULL};
+        plan->shape = {of->channels, choice->steps, NULL}; /* its kernels have one window */
     else if (!find_shape(plan->strict, (int)tconv_min(of->channels, all / 2), choice->steps, &plan->shape))
         return false;
     of->programs = phases ? (int)stride : 1;
@@ -575,12 +511,11 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     of->column_tiles = (int)tconv_ceil_div(space.columns, of->tile_columns);
     const double places = (double)of->image_tiles * of->row_tiles * of->column_tiles;
     const double tiles = ceil(places / TCONV_CELLS_CLUSTER) * of->groups * of->channel_tiles * of->programs;
-    if (TCONV_CELLS_CLUSTER * tiles >= (double)TCONV_CELLS_MAX_EXTENT ||
-        !write_programs(layer, choice, &columns, plan))
+    if (TCONV_CELLS_CLUSTER * tiles >= (double)TCONV_CELLS_MAX_EXTENT || !write_programs(layer, choice, &columns, plan))
         return false;
     of->place_tiles = (int)places;
     of->tiles = (int)tiles;
-    if (!(of->resident ? describe_resident(multiprocessors, plan) : describe_buffers(plan)))
+    if (!(of->resident ? tconv_cells_describe_resident(multiprocessors, plan) : describe_buffers(plan)))
         return false;
     if (!of->resident && has_whole_entries(of, all / plan->shape.block))
         find_shape(plan->strict, all, choice->steps, &plan->shape);
@@ -588,7 +523,7 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     of->to = problem->dst;
     plan->packing.from = problem->weight;
     plan->packing.rows = (int64_t)of->groups * of->channel_tiles * of->all_rows * of->chunks * of->steps * 2;
-    plan->cycles = of->resident ? estimate_resident(layer, plan) : estimate(layer, plan, multiprocessors);
+    plan->cycles = of->resident ? tconv_cells_estimate_resident(layer, plan) : estimate(layer, plan, multiprocessors);
     return true;
 }
 
@@ -614,12 +549,12 @@ bool tconv_cells_choose(const tconv_layer *layer, int multiprocessors, tconv_cel
 int64_t tconv_cells_number_of(const tconv_cells_choice *choice)
 {
     return (int64_t)choice->cell_rows | (int64_t)choice->steps << 4 | (int64_t)choice->slot_per_shift << 8 |
-           (int64_t)choice->resident << 9 |
-           (int64_t)choice->images << 12 | (int64_t)choice->rows << 24 | (int64_t)choice->columns << 36;
+           (int64_t)choice->resident << 9 | (int64_t)choice->images << 12 | (int64_t)choice->rows << 24 |
+           (int64_t)choice->columns << 36;
 }
 
 tconv_cells_choice tconv_cells_choice_of(int64_t number)
 {
-    return {(number >> 9 & 1) != 0,     (int)(number & 15),         (int)(number >> 4 & 15),    (number >> 8 & 1) != 0,
+    return {(number >> 9 & 1) != 0,     (int)(number & 15),         (int)(number >> 4 & 15),   (number >> 8 & 1) != 0,
             (int)(number >> 12 & 4095), (int)(number >> 24 & 4095), (int)(number >> 36 & 4095)};
 }

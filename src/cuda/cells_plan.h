@@ -34,6 +34,15 @@ bool tconv_cells_choose(const tconv_layer *layer, int multiprocessors, tconv_cel
 bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *choice, int multiprocessors,
                           tconv_cells_plan *plan);
 
+/* What both estimates stand on: what a multiprocessor reads of the second-level cache when all do, in bytes a cycle; the copy
+ * engine's latency; the cycles of src and dst at the rate of device memory. */
+constexpr double TCONV_CELLS_L2_BYTES = 34, TCONV_CELLS_LATENCY = 1500;
+double tconv_cells_memory_cycles(const tconv_problem *problem);
+
+/* Where weights stay in shared memory: the rest of the description, false where they do not fit; and the estimate. */
+bool tconv_cells_describe_resident(int multiprocessors, tconv_cells_plan *plan);
+double tconv_cells_estimate_resident(const tconv_layer *layer, const tconv_cells_plan *plan);
+
 /* A choice as the number that the layer keeps, and back. */
 int64_t tconv_cells_number_of(const tconv_cells_choice *choice);
 tconv_cells_choice tconv_cells_choice_of(int64_t number);

@@ -80,6 +80,7 @@ __device__ __forceinline__ tile_place find_slice(const tconv_cells_parameters &l
     return tile;
 }
 
+/* What follows where others read so many buffers between. */
 __device__ __forceinline__ void skip(ring &stage, int stages, int count)
 {
     stage.at += stages;
@@ -124,35 +125,22 @@ template <int count> __device__ __forceinline__ void store_if(bool is, float *to
                      "l"(to), "f"(of[0]), "f"(of[1]), "f"(of[2]), "f"(of[3])
                      : "memory");
     else
-        asm volatile("{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.v2.f32 [%1], {%2, %3};\n}" ::"r"(
-                         (uint32_t)is),
-                     "l"(to), "f"(of[0]), "f"(of[1])
-                     : "memory");
+        asm volatile(
+            "{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.v2.f32 [%1], {%2, %3};\n}" ::"r"((uint32_t)is),
+            "l"(to), "f"(of[0]), "f"(of[1])
+            : "memory");
 }
-
-/* When parts of a unit are stored: one after another, so many cycles apart. */
-struct store_pace {
-    uint32_t next, cycles;
-    __device__ __forceinline__ void wait()
-    {
-        while ((int32_t)((uint32_t)clock() - next) < 0) {
-        }
-        next += cycles;
-    }
-};
 
 /* Stores a thread's cells, of which `to` are the first elements: by vectors, of both cells where they are neighbours in dst, or
  * by single elements. channels: of the cell, from the thread's first one on, that there are. */
 template <int COLUMNS, bool VECTORS>
-__device__ __forceinline__ void store_cells_of(const tconv_cells_parameters &layer,
-                                               const float (&sums)[TCONV_CELLS_RESIDENT_SUMS / 2], float *const (&to)[2],
-                                               const bool (&exists)[2], int channels, uint32_t bias, store_pace pace)
+__device__ __forceinline__ void
+store_cells_of(const tconv_cells_parameters &layer, const float (&sums)[TCONV_CELLS_RESIDENT_SUMS / 2],
+               float *const (&to)[2], const bool (&exists)[2], int channels, uint32_t bias)
 {
     constexpr int COLUMN_SUMS = TCONV_CELLS_RESIDENT_SUMS / 2 / COLUMNS, VECTOR = COLUMNS < 4 ? 2 * COLUMNS : COLUMNS;
 #pragma unroll
     for (int i = 0; i < COLUMN_SUMS; i += 4) {
-        if (VECTORS)
-            pace.wait();
         const int channel = 2 * i & (layer.channels - 1), row = 2 * i >> layer.channel_shift;
         const int64_t offset = row * layer.to.h + channel * layer.to.c;
         float add[2];
@@ -189,7 +177,7 @@ __device__ __forceinline__ void store_cells_of(const tconv_cells_parameters &lay
 template <int COLUMNS>
 __device__ __forceinline__ void store_unit(const tconv_cells_parameters &layer, const resident_layout &shared,
                                            const float (&sums)[TCONV_CELLS_RESIDENT_SUMS / 2], int number, team team,
-                                           int warp, int lane, store_pace pace)
+                                           int warp, int lane)
 {
     asm volatile("" : "+r"(number), "+r"(team.set), "+r"(warp), "+r"(lane));
     const tile_place of = find_slice(layer, team.slice(layer));
@@ -217,11 +205,12 @@ __device__ __forceinline__ void store_unit(const tconv_cells_parameters &layer, 
     const uint32_t bias = shared.bias + lane % 4 * 2 * (uint32_t)sizeof(float);
     bool vectors = layer.vectors;
     if (COLUMNS < 4)
-        vectors = layer.pair_vectors && to[1] == to[0] + COLUMNS && (uintptr_t)to[0] % (2 * COLUMNS * sizeof(float)) == 0;
+        vectors =
+            layer.pair_vectors && to[1] == to[0] + COLUMNS && (uintptr_t)to[0] % (2 * COLUMNS * sizeof(float)) == 0;
     if (vectors)
-        store_cells_of<COLUMNS, true>(layer, sums, to, exists, layer.group_out - first_channel, bias, pace);
+        store_cells_of<COLUMNS, true>(layer, sums, to, exists, layer.group_out - first_channel, bias);
     else
-        store_cells_of<COLUMNS, false>(layer, sums, to, exists, layer.group_out - first_channel, bias, pace);
+        store_cells_of<COLUMNS, false>(layer, sums, to, exists, layer.group_out - first_channel, bias);
 }
 
 template <int COLUMNS>
@@ -250,7 +239,8 @@ __device__ __forceinline__ void consume_units(const tconv_cells_parameters &laye
                 int pixel = unit_position<COLUMNS>(warp, lane, h);
                 if (!place.main) {
                     const int image = pixel / layer.rest_columns;
-                    pixel += image < layer.rest_images ? image * ((int)BOX_CHANNELS * pitch - layer.rest_columns) : -pixel;
+                    pixel +=
+                        image < layer.rest_images ? image * ((int)BOX_CHANNELS * pitch - layer.rest_columns) : -pixel;
                 }
                 own.of[h] = shared.boxes + unit * BOX_BYTES + (pixel + lane % 4 * pitch) * (uint32_t)sizeof(float);
             }
@@ -263,7 +253,6 @@ __device__ __forceinline__ void consume_units(const tconv_cells_parameters &laye
             if (sequence > 0)
                 barrier_wait(shared.turn_ends + 8 * (TCONV_CELLS_UNITS * (1 - turn) + unit),
                              (sequence - 1) / TCONV_CELLS_TURNS & 1);
-            const uint32_t begins = (uint32_t)clock();
             /* Half of a chunk's factors are loaded while the products of the other half run. */
             factors_of<false, HALF> factors[2];
             uint32_t weights = operand_low(shared.weights, N * 4 * (uint32_t)sizeof(float));
@@ -293,10 +282,7 @@ __device__ __forceinline__ void consume_units(const tconv_cells_parameters &laye
                 barrier_arrive(shared.turn_ends + 8 * (TCONV_CELLS_UNITS * turn + unit));
             products_wait<0>();
             keep_until_here(factors[1], never);
-            store_pace pace;
-            pace.next = (uint32_t)clock();
-            pace.cycles = number + layer.tile_step < layer.place_tiles ? (pace.next - begins) / 64 * layer.pace * COLUMNS / 16 : 0;
-            store_unit<COLUMNS>(layer, shared, sums, number * TCONV_CELLS_UNITS + unit, team, warp, lane, pace);
+            store_unit<COLUMNS>(layer, shared, sums, number * TCONV_CELLS_UNITS + unit, team, warp, lane);
         }
         if (lane == 0)
             barrier_arrive(shared.weights_empty);
@@ -318,7 +304,8 @@ __device__ __forceinline__ void read_unit(const tconv_cells_parameters &layer, c
             const int column = place.column + i;
             const float value = exists && column < layer.in_columns ? from[column] : 0.0f;
             const uint32_t bits = round_to_tf32(__float_as_uint(value));
-            asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + (row * pitch + i) * (int)sizeof(float)), "r"(bits) : "memory");
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + (row * pitch + i) * (int)sizeof(float)), "r"(bits)
+                         : "memory");
         }
     }
     __syncwarp();
@@ -327,7 +314,8 @@ __device__ __forceinline__ void read_unit(const tconv_cells_parameters &layer, c
 }
 
 /* By a warp: the bias and the weights of each slice. */
-__device__ __forceinline__ void bring_slices(const tconv_cells_parameters &layer, const resident_layout &shared, int lane)
+__device__ __forceinline__ void bring_slices(const tconv_cells_parameters &layer, const resident_layout &shared,
+                                             int lane)
 {
     uint32_t round = 1;
     for (team team(layer); team.has_tiles(layer); team.set += team.set_step, round ^= 1) {
@@ -358,7 +346,8 @@ __device__ __forceinline__ void bring_slices(const tconv_cells_parameters &layer
 /* The boxes of one unit of each tile: by one thread or, where the copy engine cannot, by a warp. */
 template <bool BY_BOXES>
 __device__ __forceinline__ void bring_units(const tconv_cells_parameters &layer, const CUtensorMap *main_map,
-                                            const CUtensorMap *rest_map, const resident_layout &shared, int unit, int lane)
+                                            const CUtensorMap *rest_map, const resident_layout &shared, int unit,
+                                            int lane)
 {
     const uint16_t blocks = layer.boxes_shared ? ALL_BLOCKS : (uint16_t)(1 << cluster_rank());
     ring stage = {0, 1};
@@ -375,15 +364,14 @@ __device__ __forceinline__ void bring_units(const tconv_cells_parameters &layer,
                 if (!BY_BOXES)
                     read_unit(layer, place, channel, to, full, lane);
                 else
-                    copy_box_to_cluster(to, place.main ? main_map : rest_map, place.column, 0, channel, place.image, full,
-                                        blocks);
+                    copy_box_to_cluster(to, place.main ? main_map : rest_map, place.column, 0, channel, place.image,
+                                        full, blocks);
                 channel += (int)BOX_CHANNELS;
                 stage.next(layer.stages);
             }
         }
     }
 }
-
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define TCONV_CELLS_RESIDENT_BOUNDS                                                                                    \
@@ -400,7 +388,8 @@ __global__ void TCONV_CELLS_RESIDENT_BOUNDS cells_resident(const __grid_constant
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(128) char buffers[];
     __shared__ float bias[TCONV_CELLS_RESIDENT_SUMS];
-    __shared__ __align__(8) uint64_t barriers[2 * RESIDENT_BOXES + TCONV_CELLS_RESIDENT_CHUNKS + 1 + TCONV_CELLS_TURNS * TCONV_CELLS_UNITS];
+    __shared__ __align__(8)
+        uint64_t barriers[2 * RESIDENT_BOXES + TCONV_CELLS_RESIDENT_CHUNKS + 1 + TCONV_CELLS_TURNS * TCONV_CELLS_UNITS];
     const uint32_t first = shared_address(barriers), memory = shared_address(buffers);
     const resident_layout shared = {first,
                                     first + 8 * RESIDENT_BOXES,
