@@ -6,7 +6,9 @@
  * side by side on N, positions are M; for each shift of the input, the window of the cell's sums that have a tap there takes
  * products. The tensor cores read positions from registers, to which they come from the planes of src by single loads: no
  * copy of src with channels last is made anywhere, and where outputs share an input it is read once. The kernel is in
- * cells_kernel.cuh, tiles and programs are chosen in cells_plan.cu, the packed weights are in cells_pack.cu.
+ * cells_kernel.cuh, tiles and programs are chosen in cells_plan.cu, the packed weights are in cells_pack.cu. Where each pixel
+ * is read at its own position alone and the weights of all input channels fit in shared memory, cells_resident.cu has a kernel
+ * for TF32 that loads them once.
  */
 #include "cells.h"
 
@@ -118,8 +120,10 @@ tconv_status cells_pack_weights(const tconv_layer *layer, const void *weights, v
     });
 }
 
-/* Describes src and a stage's box to the copy engine; false where it cannot read src as it lies. */
-bool make_map(const tconv_layer *layer, const tconv_cells_plan *plan, const void *src, CUtensorMap *map)
+/* Describes src and a box of so many columns, rows and images of a chunk's channels to the copy engine; false where it cannot
+ * read src as it lies. */
+bool make_map(const tconv_layer *layer, const tconv_cells_plan *plan, const void *src, int columns, int rows,
+              int images, CUtensorMap *map)
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_cells_parameters *of = &plan->parameters;
@@ -133,9 +137,19 @@ bool make_map(const tconv_layer *layer, const tconv_cells_plan *plan, const void
         {(cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)problem->in_channels,
          (cuuint64_t)problem->batch},
         {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element, (cuuint64_t)problem->src.n * element},
-        {(cuuint32_t)of->row_pitch, (cuuint32_t)plan->box_rows, (cuuint32_t)of->chunk_channels,
-         (cuuint32_t)of->tile_images}};
+        {(cuuint32_t)columns, (cuuint32_t)rows, (cuuint32_t)of->chunk_channels, (cuuint32_t)images},
+        of->resident};
     return tconv_hopper_encode(&planes, map);
+}
+
+/* The boxes that a kernel reads; false where the copy engine cannot. */
+bool make_maps(const tconv_layer *layer, const tconv_cells_plan *plan, const void *src, CUtensorMap maps[2])
+{
+    const tconv_cells_parameters *of = &plan->parameters;
+    if (!of->resident)
+        return make_map(layer, plan, src, of->row_pitch, plan->box_rows, of->tile_images, &maps[0]);
+    return make_map(layer, plan, src, TCONV_CELLS_UNIT_PITCH, 1, 1, &maps[0]) &&
+           make_map(layer, plan, src, of->rest_pitch, 1, TCONV_CELLS_UNIT_PITCH / of->rest_pitch, &maps[1]);
 }
 
 /* Whether all columns of a cell lie in one vector of dst. */
@@ -158,21 +172,30 @@ bool can_store_pairs(const tconv_layer *layer, const tconv_cells_parameters *of)
 tconv_status cells_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
     tconv_cells_plan plan;
-    CUtensorMap map;
+    CUtensorMap maps[2]; /* without and with what is left of images */
     describe_chosen(layer, &plan);
     tconv_cells_parameters *parameters = &plan.parameters;
-    memset(&map, 0, sizeof map);
+    memset(maps, 0, sizeof maps);
     parameters->src = arguments->src;
     parameters->weights = arguments->packed;
     parameters->bias = arguments->bias;
     parameters->dst = arguments->dst;
-    parameters->by_boxes = make_map(layer, &plan, arguments->src, &map);
+    parameters->by_boxes = make_maps(layer, &plan, arguments->src, maps);
+    parameters->boxes_shared = parameters->by_boxes && parameters->sharing > 1;
     parameters->vectors = can_store_vectors(layer, parameters);
     parameters->pair_vectors = can_store_pairs(layer, parameters);
-    void *kernel_arguments[] = {parameters, &map};
+    void *kernel_arguments[] = {parameters, &maps[0], &maps[1]};
     const int clusters = tconv_hopper_multiprocessors(layer->target.device) / TCONV_CELLS_CLUSTER;
-    const int blocks = (int)tconv_min(parameters->tiles, tconv_max(1, clusters)) * TCONV_CELLS_CLUSTER;
-    const tconv_cuda_grid grid = {(const void *)plan.shape.kernel, blocks, TCONV_CELLS_THREADS,
+    const int64_t tiles =
+        parameters->resident
+            ? tconv_ceil_div((int64_t)parameters->team_step * parameters->tile_step * parameters->sharing,
+                             TCONV_CELLS_CLUSTER)
+            : parameters->tiles;
+    const int blocks = (int)tconv_min(tiles, tconv_max(1, clusters)) * TCONV_CELLS_CLUSTER;
+    const tconv_cuda_grid grid = {parameters->resident
+                                      ? (const void *)tconv_cells_find_resident(parameters->cell_columns)
+                                      : (const void *)plan.shape.kernel,
+                                  blocks, parameters->resident ? TCONV_CELLS_RESIDENT_THREADS : TCONV_CELLS_THREADS,
                                   TCONV_CELLS_SHARED_MEMORY, arguments->packs};
     return tconv_hopper_launch(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }

@@ -38,6 +38,19 @@
 #define TCONV_CELLS_ASIDE_BYTES (TCONV_CELLS_GROUPS * 64 * TCONV_CELLS_SUMS(true) * 4)
 
 /*
+ * TF32 with weights that stay in shared memory (cells_resident.cu): pairs of warpgroups that multiply in turn, units of a
+ * tile, one for each warpgroup of a pair; positions of a unit, and floats from a channel of it to the next, so that no
+ * two of those that are loaded at once share a bank.
+ */
+#define TCONV_CELLS_TURNS            2
+#define TCONV_CELLS_UNITS            2
+#define TCONV_CELLS_UNIT             64
+#define TCONV_CELLS_UNIT_PITCH       72
+#define TCONV_CELLS_RESIDENT_SUMS    128
+#define TCONV_CELLS_RESIDENT_CHUNKS  16  /* the most */
+#define TCONV_CELLS_RESIDENT_THREADS 640 /* with those that load */
+
+/*
  * Which of a warp's 16 positions row `row` of M is (0 to 7) and, where half is 1, row + 8, which are one thread's. As
  * neighbours they are stored by one vector. They are in turn for the first four rows, the later one first for the others, so
  * that the eight positions of a half, which are loaded at once, lie in 8 of every 16 banks that no other of four
@@ -91,6 +104,14 @@ struct tconv_cells_parameters {
     int first_row, first_column;       /* of a stage, from the tile's first position */
     int row_pitch, plane, image_pitch; /* floats of a stage: from a row to the next, a channel, an image */
 
+    /* Where weights stay in shared memory: slices of N, of all groups, channels and programs; `sharing` of them, 1 or 2, for a
+     * team of blocks, which takes every team_step-th of those sets, and of its tiles every tile_step-th. */
+    bool resident, boxes_shared;
+    int slices, sets, sharing, team_step, tile_step;
+    int units, image_units /* of one image */;
+    int rest_columns, rest_images,
+        rest_pitch; /* of a unit of what is left of images: of each of them, how many, of a box */
+
     int programs, all_rows /* of N */;
     tconv_cells_program program[TCONV_CELLS_PROGRAMS];
     int stages, slots;
@@ -119,6 +140,10 @@ struct tconv_cells_shape {
 };
 extern const tconv_cells_shape tconv_cells_tf32_shapes[TCONV_CELLS_SHAPES];
 extern const tconv_cells_shape tconv_cells_strict_shapes[TCONV_CELLS_SHAPES];
+
+/* TF32, weights stay in shared memory: by the columns of a cell, 1, 2 or 4. rest_map: of boxes of what is left of images. */
+typedef void tconv_cells_resident_kernel(tconv_cells_parameters layer, CUtensorMap main_map, CUtensorMap rest_map);
+tconv_cells_resident_kernel *tconv_cells_find_resident(int cell_columns);
 
 /* How the weights lie: what the packing kernel is told beside the layer. Tap i of a slot has rows i * channels and on. */
 struct tconv_cells_packing {

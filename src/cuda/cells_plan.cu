@@ -20,7 +20,7 @@ namespace
 
 constexpr int MAX_BOX = 256;        /* the copy engine's, of each axis */
 constexpr int MAX_CELL = 8;         /* outputs of an axis */
-constexpr int MAX_BLOCKS = 8;       /* of channels, of a cell */
+constexpr int MAX_BLOCKS = 16;      /* of channels, of a cell */
 constexpr int MAX_SHIFTS = 64;      /* of an axis */
 constexpr int MAX_SLOT_ROWS = 2048; /* of N: an operand's field for half of K has room for eight times as many */
 constexpr int LEAST_COLUMNS = 8;    /* of a tile that is narrower than the image */
@@ -28,12 +28,11 @@ constexpr int LEAST_COLUMNS = 8;    /* of a tile that is narrower than the image
 /*
  * For the estimate, in cycles and bytes a cycle, fitted to times of 106 layers on an H200 (docs/performance-log.md): what a
  * warpgroup does for an entry beside its products, for each of its steps, and there for each cycle more of a load; in strict
- * f32 all of that; what a multiprocessor reads of the second-level cache when all do; at the end of a tile, for each sum of a position; a
- * store of a register by a warp; a launch; all device memory; the copy engine's latency.
+ * f32 all of that; at the end of a tile, for each sum of a position; a store of a register by a warp; what is in cells_plan.h.
  */
 constexpr double ENTRY_CYCLES = 485, WHOLE_ENTRY_CYCLES = 225, STEP_CYCLES = 73, CONFLICT_CYCLES = 45,
-                 STRICT_ENTRY_CYCLES = 1200, L2_BYTES = 34, TILE_CYCLES = 26, STORE_CYCLES = 36, MEMORY_BYTES = 2300,
-                 LATENCY = 1500;
+                 STRICT_ENTRY_CYCLES = 1200, L2_BYTES = TCONV_CELLS_L2_BYTES, TILE_CYCLES = 26, STORE_CYCLES = 36,
+                 LATENCY = TCONV_CELLS_LATENCY;
 
 /* One axis of a cell: the kernel's index of the tap that output r has at a shift, or -1. */
 struct axis_taps {
@@ -366,11 +365,8 @@ double estimate(const tconv_layer *layer, const tconv_cells_plan *plan, int mult
         const double chunk = fmax(fmax(entries, weights + box), fmax(slot, stage));
         tiles_cycles += of->chunks * chunk + all * TILE_CYCLES + all / 2.0 / of->cell_columns * STORE_CYCLES;
     }
-    const double bytes = (double)problem->element_size * (double)problem->batch *
-                         ((double)problem->in_channels * (double)problem->h.in * (double)problem->w.in +
-                          (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out);
     const double rounds = (double)tconv_ceil_div(of->tiles, tconv_max(1, multiprocessors / TCONV_CELLS_CLUSTER));
-    return TCONV_HOPPER_LAUNCH_CYCLES + fmax(rounds * tiles_cycles / of->programs, bytes / MEMORY_BYTES);
+    return TCONV_HOPPER_LAUNCH_CYCLES + fmax(rounds * tiles_cycles / of->programs, tconv_cells_memory_cycles(problem));
 }
 
 /* Tries all tiles of cells of so many rows. */
@@ -395,6 +391,28 @@ void try_tiles(const tconv_layer *layer, int multiprocessors, tconv_cells_choice
         }
         if (columns <= LEAST_COLUMNS)
             return;
+    }
+}
+
+/* Tries cells of all rows of a stride or, where there is no room for eight channels then, of one. */
+void try_resident(const tconv_layer *layer, int multiprocessors, tconv_cells_choice *best, tconv_cells_plan *best_plan,
+                  tconv_cells_plan *plan)
+{
+    constexpr int LEAST_CHANNELS = 8, STEPS = 4;
+    const tconv_strides *src = &layer->problem.src;
+    const int64_t alignment = TCONV_CELLS_ALIGNMENT, columns = layer->columns.stride;
+    const int64_t most = TCONV_CELLS_RESIDENT_SUMS / LEAST_CHANNELS / columns;
+    if (layer->target.math == TCONV_MATH_STRICT || !is_flat(layer) ||
+        layer->problem.h.in * layer->problem.w.in % alignment != 0 || src->c % alignment != 0 ||
+        src->n % alignment != 0)
+        return;
+    for (int rows = 1; rows <= most; rows *= 2) {
+        const tconv_cells_choice choice = {true, rows, STEPS, false, 1, 1, TCONV_CELLS_UNIT};
+        if ((rows == 1 || rows == layer->rows.stride) && tconv_cells_describe(layer, &choice, multiprocessors, plan) &&
+            (best_plan->cycles == 0 || plan->cycles <= best_plan->cycles)) {
+            *best = choice;
+            *best_plan = *plan;
+        }
     }
 }
 
@@ -437,12 +455,16 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     of->cell_columns = (int)layer->columns.stride;
     of->neighbours = of->cell_columns < 4; /* a cell of 4 columns is a vector by itself */
     plan->strict = layer->target.math == TCONV_MATH_STRICT;
-    const int all = TCONV_CELLS_SUMS(plan->strict);
+    of->resident = choice->resident;
+    const int all = of->resident ? TCONV_CELLS_RESIDENT_SUMS : TCONV_CELLS_SUMS(plan->strict);
     of->channels = all / (of->cell_rows * of->cell_columns);
     for (of->channel_shift = 0; 1 << of->channel_shift < of->channels; of->channel_shift++) {
     }
-    if (!find_shape(plan->strict, (int)tconv_min(of->channels, all / 2), choice->steps, &plan->shape) ||
-        (phases && (of->cell_rows != 1 || stride > TCONV_CELLS_PROGRAMS)))
+    if (phases && (of->cell_rows != 1 || stride > TCONV_CELLS_PROGRAMS))
+        return false;
+    if (of->resident)
+        plan->shape = {of->channels, choice->steps, NULL}; /* its kernels have one window */
+    else if (!find_shape(plan->strict, (int)tconv_min(of->channels, all / 2), choice->steps, &plan->shape))
         return false;
     of->programs = phases ? (int)stride : 1;
     of->row_step = phases ? 1 : (int)(of->cell_rows / stride);
@@ -489,18 +511,19 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     of->column_tiles = (int)tconv_ceil_div(space.columns, of->tile_columns);
     const double places = (double)of->image_tiles * of->row_tiles * of->column_tiles;
     const double tiles = ceil(places / TCONV_CELLS_CLUSTER) * of->groups * of->channel_tiles * of->programs;
-    if (TCONV_CELLS_CLUSTER * tiles >= (double)TCONV_CELLS_MAX_EXTENT ||
-        !write_programs(layer, choice, &columns, plan) || !describe_buffers(plan))
+    if (TCONV_CELLS_CLUSTER * tiles >= (double)TCONV_CELLS_MAX_EXTENT || !write_programs(layer, choice, &columns, plan))
         return false;
-    if (has_whole_entries(of, all / plan->shape.block))
-        find_shape(plan->strict, all, choice->steps, &plan->shape);
     of->place_tiles = (int)places;
     of->tiles = (int)tiles;
+    if (!(of->resident ? tconv_cells_describe_resident(multiprocessors, plan) : describe_buffers(plan)))
+        return false;
+    if (!of->resident && has_whole_entries(of, all / plan->shape.block))
+        find_shape(plan->strict, all, choice->steps, &plan->shape);
     of->from = problem->src;
     of->to = problem->dst;
     plan->packing.from = problem->weight;
     plan->packing.rows = (int64_t)of->groups * of->channel_tiles * of->all_rows * of->chunks * of->steps * 2;
-    plan->cycles = estimate(layer, plan, multiprocessors);
+    plan->cycles = of->resident ? tconv_cells_estimate_resident(layer, plan) : estimate(layer, plan, multiprocessors);
     return true;
 }
 
@@ -515,21 +538,23 @@ bool tconv_cells_choose(const tconv_layer *layer, int multiprocessors, tconv_cel
             continue;
         for (int steps = 2; steps <= 4; steps += 2)
             for (int per_shift = 0; per_shift < 2; per_shift++) {
-                const tconv_cells_choice choice = {rows, steps, per_shift == 1, 1, 1, 1};
+                const tconv_cells_choice choice = {false, rows, steps, per_shift == 1, 1, 1, 1};
                 try_tiles(layer, multiprocessors, choice, best, best_plan, &plan);
             }
     }
+    try_resident(layer, multiprocessors, best, best_plan, &plan);
     return best_plan->cycles > 0;
 }
 
 int64_t tconv_cells_number_of(const tconv_cells_choice *choice)
 {
     return (int64_t)choice->cell_rows | (int64_t)choice->steps << 4 | (int64_t)choice->slot_per_shift << 8 |
-           (int64_t)choice->images << 12 | (int64_t)choice->rows << 24 | (int64_t)choice->columns << 36;
+           (int64_t)choice->resident << 9 | (int64_t)choice->images << 12 | (int64_t)choice->rows << 24 |
+           (int64_t)choice->columns << 36;
 }
 
 tconv_cells_choice tconv_cells_choice_of(int64_t number)
 {
-    return {(int)(number & 15),         (int)(number >> 4 & 15),    (number >> 8 & 1) != 0,
+    return {(number >> 9 & 1) != 0,     (int)(number & 15),         (int)(number >> 4 & 15),   (number >> 8 & 1) != 0,
             (int)(number >> 12 & 4095), (int)(number >> 24 & 4095), (int)(number >> 36 & 4095)};
 }

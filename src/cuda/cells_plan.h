@@ -9,6 +9,7 @@ constexpr int TCONV_CELLS_SHARED_MEMORY = 227 * 1024 - 1024; /* what a block may
 
 /* What is chosen; everything else follows from it and the layer. */
 struct tconv_cells_choice {
+    bool resident; /* weights stay in shared memory: a chunk has all steps, a slot all taps */
     int cell_rows;
     int steps;                 /* of a chunk */
     bool slot_per_shift;       /* a slot has the taps of one shift, else of all shifts of one column */
@@ -32,6 +33,15 @@ bool tconv_cells_choose(const tconv_layer *layer, int multiprocessors, tconv_cel
 /* Describes the layer in tiles of this choice; false where that does not fit. */
 bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *choice, int multiprocessors,
                           tconv_cells_plan *plan);
+
+/* What both estimates stand on: what a multiprocessor reads of the second-level cache when all do, in bytes a cycle; the copy
+ * engine's latency; the cycles of src and dst at the rate of device memory. */
+constexpr double TCONV_CELLS_L2_BYTES = 34, TCONV_CELLS_LATENCY = 1500;
+double tconv_cells_memory_cycles(const tconv_problem *problem);
+
+/* Where weights stay in shared memory: the rest of the description, false where they do not fit; and the estimate. */
+bool tconv_cells_describe_resident(int multiprocessors, tconv_cells_plan *plan);
+double tconv_cells_estimate_resident(const tconv_layer *layer, const tconv_cells_plan *plan);
 
 /* A choice as the number that the layer keeps, and back. */
 int64_t tconv_cells_number_of(const tconv_cells_choice *choice);

@@ -158,6 +158,16 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, in
                  : "memory");
 }
 
+/* The same to the same place in every block of the mask, whose barriers there are told. */
+__device__ __forceinline__ void copy_box_to_cluster(uint32_t to, const CUtensorMap *map, int x, int y, int z, int w,
+                                                    uint32_t barrier, uint16_t blocks)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier), "h"(blocks)
+                 : "memory");
+}
+
 /* Copies bytes (a multiple of 16, as both addresses) from shared to global memory, for which the second-level cache has no
  * further use. Waiting for it is by groups, as below. */
 __device__ __forceinline__ void store_bulk(void *to, uint32_t from, uint32_t bytes)

@@ -12,7 +12,7 @@ extern const int thread_counts[THREAD_COUNTS];
 /* harness_case_create; the test fails where it does. */
 harness_case make_case(const harness_layer *layer, harness_fill fill, uint64_t seed);
 
-#define LARGER_LAYERS 10
+#define LARGER_LAYERS 12
 #define LARGER_FORMS  8
 
 /* Layers that are worth several threads, with parts of tiles left over on every axis, each in eight forms: four dtypes,
