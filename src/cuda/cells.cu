@@ -30,24 +30,13 @@ constexpr double LEAST_USE = 0.10;
 const char *why_not(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t extents[] = {problem->h.in,
-                               problem->w.in,
-                               problem->h.out,
-                               problem->w.out,
-                               problem->in_channels,
-                               problem->out_channels,
-                               problem->h.kernel * problem->h.dilation,
-                               problem->w.kernel * problem->w.dilation,
-                               problem->batch};
-    if (layer->target.compute_capability != 90)
-        return "needs compute capability 9.0";
+    const char *why = tconv_hopper_why_not(layer);
+    if (why != NULL)
+        return why;
     if (problem->layout != TCONV_NCHW)
         return "needs NCHW";
     if (problem->dtype != TCONV_F32)
         return "needs f32";
-    for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++)
-        if (extents[i] >= TCONV_CELLS_MAX_EXTENT)
-            return "needs extents below 2^28";
     if (layer->columns.stride != 1 && layer->columns.stride != 2 && layer->columns.stride != 4)
         return "needs column strides of 1, 2 or 4";
     if (layer->rows.count != layer->rows.stride || layer->columns.count != layer->columns.stride)

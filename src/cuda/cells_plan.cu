@@ -47,7 +47,7 @@ bool find_taps(const tconv_phase_table *table, int outputs, int only_phase, axis
     taps->outputs = outputs;
     taps->min_shift = (int)table->min_shift;
     const int64_t shifts = table->max_shift - table->min_shift + 1 + (outputs < stride ? 0 : outputs / stride - 1);
-    if (outputs > MAX_CELL || shifts > MAX_SHIFTS || table->min_shift <= -TCONV_CELLS_MAX_EXTENT)
+    if (outputs > MAX_CELL || shifts > MAX_SHIFTS || table->min_shift <= -TCONV_HOPPER_MAX_EXTENT)
         return false;
     taps->shifts = (int)shifts;
     memset(taps->kernel, -1, sizeof taps->kernel);
@@ -204,7 +204,7 @@ bool is_flat(const tconv_layer *layer)
     return rows->max_taps == 1 && columns->max_taps == 1 && rows->min_shift == 0 && rows->max_shift == 0 &&
            columns->min_shift == 0 && columns->max_shift == 0 && h->out == h->in * rows->stride &&
            w->out == w->in * columns->stride && (h->in == 1 || layer->problem.src.h == w->in) &&
-           h->in * w->out < TCONV_CELLS_MAX_EXTENT;
+           h->in * w->out < TCONV_HOPPER_MAX_EXTENT;
 }
 
 /* Cells of an image. */
@@ -511,7 +511,8 @@ bool tconv_cells_describe(const tconv_layer *layer, const tconv_cells_choice *ch
     of->column_tiles = (int)tconv_ceil_div(space.columns, of->tile_columns);
     const double places = (double)of->image_tiles * of->row_tiles * of->column_tiles;
     const double tiles = ceil(places / TCONV_CELLS_CLUSTER) * of->groups * of->channel_tiles * of->programs;
-    if (TCONV_CELLS_CLUSTER * tiles >= (double)TCONV_CELLS_MAX_EXTENT || !write_programs(layer, choice, &columns, plan))
+    if (TCONV_CELLS_CLUSTER * tiles >= (double)TCONV_HOPPER_MAX_EXTENT ||
+        !write_programs(layer, choice, &columns, plan))
         return false;
     of->place_tiles = (int)places;
     of->tiles = (int)tiles;

@@ -43,7 +43,7 @@ bool tconv_cells_describe_resident(int multiprocessors, tconv_cells_plan *plan)
         of->rest_images = (int)tconv_min(TCONV_CELLS_UNIT / left, TCONV_CELLS_UNIT_PITCH / of->rest_pitch);
     const int64_t units =
         (int64_t)of->images * of->image_units + (left > 0 ? tconv_ceil_div(of->images, of->rest_images) : 0);
-    if (of->image_units == 0 || units >= TCONV_CELLS_MAX_EXTENT || of->chunks > TCONV_CELLS_RESIDENT_CHUNKS)
+    if (of->image_units == 0 || units >= TCONV_HOPPER_MAX_EXTENT || of->chunks > TCONV_CELLS_RESIDENT_CHUNKS)
         return false;
     of->units = (int)units;
     of->place_tiles = (int)tconv_ceil_div(units, TCONV_CELLS_UNITS);

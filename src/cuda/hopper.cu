@@ -56,6 +56,26 @@ bool tconv_hopper_encode(const tconv_hopper_tensor *tensor, CUtensorMap *map)
                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+const char *tconv_hopper_why_not(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t extents[] = {problem->h.in,
+                               problem->w.in,
+                               problem->h.out,
+                               problem->w.out,
+                               problem->in_channels,
+                               problem->out_channels,
+                               problem->h.kernel * problem->h.dilation,
+                               problem->w.kernel * problem->w.dilation,
+                               problem->batch};
+    if (layer->target.compute_capability != 90)
+        return "needs compute capability 9.0";
+    for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++)
+        if (extents[i] >= TCONV_HOPPER_MAX_EXTENT)
+            return "needs extents below 2^28";
+    return NULL;
+}
+
 int tconv_hopper_multiprocessors(int device)
 {
     int count = 0;

@@ -23,6 +23,12 @@ struct tconv_hopper_tensor {
 /* Describes it; false where the copy engine cannot read it as it lies, or the driver has no tensor maps. */
 bool tconv_hopper_encode(const tconv_hopper_tensor *tensor, CUtensorMap *map);
 
+/* Extents of a layer, and what a kernel computes of them in 32 bits, are below this. */
+constexpr int64_t TCONV_HOPPER_MAX_EXTENT = (int64_t)1 << 28;
+
+/* Why no kernel of Hopper's takes the layer; NULL where one may. */
+const char *tconv_hopper_why_not(const tconv_layer *layer);
+
 int tconv_hopper_multiprocessors(int device);
 
 /* Of a launch and whatever else takes as long for every tile: part of what the implementations estimate to take. */

@@ -27,7 +27,6 @@
 namespace
 {
 
-constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in 32 bits */
 /* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster: what memory bounds
  * uses little of them, but then little of that should be padding of channels. */
 constexpr double LEAST_USE = 0.02, LEAST_PADDED_USE = 0.10, MOST_PADDING = 0.5;
@@ -35,22 +34,11 @@ constexpr double LEAST_USE = 0.02, LEAST_PADDED_USE = 0.10, MOST_PADDING = 0.5;
 const char *why_not(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t extents[] = {problem->h.in,
-                               problem->w.in,
-                               problem->h.out,
-                               problem->w.out,
-                               problem->in_channels,
-                               problem->out_channels,
-                               problem->h.kernel * problem->h.dilation,
-                               problem->w.kernel * problem->w.dilation,
-                               problem->batch};
-    if (layer->target.compute_capability != 90)
-        return "needs compute capability 9.0";
+    const char *why = tconv_hopper_why_not(layer);
+    if (why != NULL)
+        return why;
     if (problem->dtype == TCONV_F64)
         return "has no products of f64";
-    for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++)
-        if (extents[i] >= MAX_EXTENT)
-            return "needs extents below 2^28";
     if (layer->rows.count > TCONV_IGEMM_PHASES || layer->columns.count > TCONV_IGEMM_PHASES)
         return "needs at most 16 phases of an axis";
     if (layer->rows.count == 0 || layer->columns.count == 0)

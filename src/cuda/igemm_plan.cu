@@ -10,10 +10,9 @@
 namespace
 {
 
-constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in 32 bits */
-constexpr int MAX_BOX = 256;                     /* the copy engine's, of each axis */
-constexpr int ALIGNMENT = 1024;                  /* of a stage: the swizzle's pattern is as long */
-constexpr int64_t LEAST_COLUMNS = 8;             /* narrower tiles are not tried where there are wider ones */
+constexpr int MAX_BOX = 256;         /* the copy engine's, of each axis */
+constexpr int ALIGNMENT = 1024;      /* of a stage: the swizzle's pattern is as long */
+constexpr int64_t LEAST_COLUMNS = 8; /* narrower tiles are not tried where there are wider ones */
 
 /* src is turned where it is no larger: it should come from the second-level cache when it is read again, and the workspace be
  * small. */
@@ -83,7 +82,7 @@ position_space space_of(const tconv_layer *layer, bool per_tap, bool turned)
     space.flat = is_plain(&layer->rows) && is_plain(&layer->columns) && space.rows <= problem->h.in &&
                  space.columns <= problem->w.in && src.h == problem->w.in * src.w;
     space.whole = space.flat && (problem->layout == TCONV_NHWC || turned) && src.n == pixels * src.w &&
-                  pixels * problem->batch < MAX_EXTENT;
+                  pixels * problem->batch < TCONV_HOPPER_MAX_EXTENT;
     if (space.flat) {
         space.rows = 1;
         space.columns = space.whole ? pixels * space.images : pixels;
@@ -309,8 +308,8 @@ bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, i
     to->stage_bytes = to->plane_bytes * planes_of(plan->mode);
     to->slot_bytes = (uint32_t)(choice->tile_blocks * planes_of(plan->mode) * TCONV_IGEMM_M * to->row_bytes);
     if (to->across > 0)
-        return tiles < MAX_EXTENT;
-    return tiles < MAX_EXTENT &&
+        return tiles < TCONV_HOPPER_MAX_EXTENT;
+    return tiles < TCONV_HOPPER_MAX_EXTENT &&
            (choice->images - 1) * (int64_t)to->image_pixels + (choice->rows - 1) * pitch + choice->columns <= covered;
 }
 

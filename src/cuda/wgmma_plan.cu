@@ -64,7 +64,7 @@ bool is_run(const tconv_layer *layer)
     const tconv_axis *h = &layer->problem.h, *w = &layer->problem.w;
     return rows->max_taps == 1 && columns->max_taps == 1 && rows->min_shift == 0 && rows->max_shift == 0 &&
            columns->min_shift == 0 && columns->max_shift == 0 && h->out == h->in * rows->stride &&
-           w->out == w->in * columns->stride && h->in * w->out < TCONV_WGMMA_MAX_EXTENT;
+           w->out == w->in * columns->stride && h->in * w->out < TCONV_HOPPER_MAX_EXTENT;
 }
 
 bool is_aligned(int64_t stride, const tconv_problem *problem)
@@ -76,7 +76,8 @@ bool is_aligned(int64_t stride, const tconv_problem *problem)
 bool can_be_operands(const tconv_problem *problem)
 {
     return problem->element_size == 2 && is_aligned(problem->src.n, problem) &&
-           problem->in_channels % tconv_wgmma_aligned_channels(problem) == 0 && problem->src.c < TCONV_WGMMA_MAX_EXTENT;
+           problem->in_channels % tconv_wgmma_aligned_channels(problem) == 0 &&
+           problem->src.c < TCONV_HOPPER_MAX_EXTENT;
 }
 
 /* The kernel that takes planes as they lie, of a shape of those that convert; NULL where there is none. */
@@ -267,7 +268,7 @@ bool describe(const tconv_layer *layer, const tconv_wgmma_tile_choice *choice, i
         to->row_tiles = 1;
     describe_divisors(to);
     const int64_t tiles = problem->batch * to->blocks * to->row_tiles * to->column_tiles;
-    if (tiles >= TCONV_WGMMA_MAX_EXTENT)
+    if (tiles >= TCONV_HOPPER_MAX_EXTENT)
         return false;
     to->tiles = (int)tiles;
     made->thread_blocks = (int)tconv_max(1, tconv_min(tiles, multiprocessors));

@@ -4,7 +4,6 @@
 
 #include "wgmma_kernels.h"
 
-constexpr int64_t TCONV_WGMMA_MAX_EXTENT = (int64_t)1 << 28; /* of what a kernel computes in 32 bits */
 constexpr int TCONV_WGMMA_SHARED_MEMORY = 227 * 1024 - 1024; /* what a block may have, less the barriers */
 
 struct tconv_wgmma_plan {
