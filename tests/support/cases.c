@@ -23,7 +23,7 @@ static const char *const larger_problems[LARGER_LAYERS] = {
     "n=61 ci=40 h=3 w=5 co=20 k=2 s=2 b=1",
     "n=13 ci=64 h=3 w=5 co=64 k=3 p=1 b=1",
     "n=29 ci=64 h=2 w=7 co=48 k=3x4 s=1x3 p=2x0x1x2 d=1x2",
-    "n=18 ci=40 h=10 w=14 co=127 k=2 s=2 b=1",
+    "n=9 ci=40 h=10 w=14 co=66 k=2 s=2 b=1",
     "n=3 ci=64 h=9 w=12 co=40 k=4 s=4 g=2 b=1",
 };
 
