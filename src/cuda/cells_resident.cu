@@ -115,22 +115,6 @@ __device__ __forceinline__ void load_steps(pixel_pair at, uint32_t by, uint32_t 
     }
 }
 
-/* Stores so many floats, or nothing, without a branch. */
-template <int count> __device__ __forceinline__ void store_if(bool is, float *to, const float (&of)[count])
-{
-    static_assert(count == 2 || count == 4, "a vector");
-    if constexpr (count == 4)
-        asm volatile("{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.v4.f32 [%1], {%2, %3, %4, %5};\n}" ::"r"(
-                         (uint32_t)is),
-                     "l"(to), "f"(of[0]), "f"(of[1]), "f"(of[2]), "f"(of[3])
-                     : "memory");
-    else
-        asm volatile(
-            "{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.v2.f32 [%1], {%2, %3};\n}" ::"r"((uint32_t)is),
-            "l"(to), "f"(of[0]), "f"(of[1])
-            : "memory");
-}
-
 /* Stores a thread's cells, of which `to` are the first elements: by vectors, of both cells where they are neighbours in dst, or
  * by single elements. channels: of the cell, from the thread's first one on, that there are. */
 template <int COLUMNS, bool VECTORS>
@@ -161,7 +145,8 @@ store_cells_of(const tconv_cells_parameters &layer, const float (&sums)[TCONV_CE
 #pragma unroll
                     for (int c = 0; c < VECTOR; c++)
                         vector[c] = values[first + c];
-                    store_if(is && exists[first / COLUMNS], to[first / COLUMNS] + offset + pair * layer.to.c, vector);
+                    store_columns_if(is && exists[first / COLUMNS], to[first / COLUMNS] + offset + pair * layer.to.c,
+                                     vector);
                 }
             } else {
 #pragma unroll
