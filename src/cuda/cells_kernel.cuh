@@ -398,7 +398,7 @@ __device__ __forceinline__ void consume(const tconv_cells_parameters &layer, sha
                 if (flags & TCONV_CELLS_SLOT_ENDS && signals)
                     for (int rank = 0; rank < TCONV_CELLS_CLUSTER; rank++)
                         barrier_arrive_in_cluster(slot_empty, rank);
-                if (flags & TCONV_CELLS_STAGE_ENDS && lane == 0)
+                if (flags & TCONV_CELLS_STAGE_ENDS && arrives_for_warp(lane))
                     barrier_arrive(stage_empty);
                 if constexpr (STRICT)
                     with_window<BLOCK, N>(window, [&](auto blocks) {
@@ -472,7 +472,7 @@ __device__ __forceinline__ void read_src(const tconv_cells_parameters &layer, co
                 asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + i * (int)sizeof(float)), "f"(value) : "memory");
             }
             __syncwarp();
-            if (thread % WARP == 0)
+            if (arrives_for_warp(thread % WARP))
                 barrier_arrive(shared.stage_full + 8 * stage.at);
             stage.next(layer.stages);
         }
@@ -533,8 +533,8 @@ __global__ void TCONV_CELLS_BOUNDS cells_layer(const __grid_constant__ tconv_cel
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0) {
         for (int i = 0; i < TCONV_CELLS_BUFFERS; i++) {
-            barrier_init(shared.stage_full + 8 * i, layer.by_boxes ? 1 : READERS);
-            barrier_init(shared.stage_empty + 8 * i, CONSUMER_WARPS);
+            barrier_init(shared.stage_full + 8 * i, layer.by_boxes ? 1 : READERS * WARP_ARRIVALS);
+            barrier_init(shared.stage_empty + 8 * i, CONSUMER_WARPS * WARP_ARRIVALS);
             barrier_init(shared.slot_full + 8 * i, 1);
             barrier_init(shared.slot_empty + 8 * i, TCONV_CELLS_GROUPS * TCONV_CELLS_CLUSTER);
         }

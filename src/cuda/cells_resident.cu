@@ -259,17 +259,17 @@ __device__ __forceinline__ void consume_units(const tconv_cells_parameters &laye
                     keep_until_here(factors[1 - half], never);
                     weights += HALF * by.weights;
                 }
-                if (lane == 0)
+                if (arrives_for_warp(lane))
                     barrier_arrive_in_cluster(shared.box_empty + 8 * (TCONV_CELLS_UNITS * stage.at + unit), teller);
                 stage.next(layer.stages);
             }
-            if (lane == 0)
+            if (arrives_for_warp(lane))
                 barrier_arrive(shared.turn_ends + 8 * (TCONV_CELLS_UNITS * turn + unit));
             products_wait<0>();
             keep_until_here(factors[1], never);
             store_unit<COLUMNS>(layer, shared, sums, number * TCONV_CELLS_UNITS + unit, team, warp, lane);
         }
-        if (lane == 0)
+        if (arrives_for_warp(lane))
             barrier_arrive(shared.weights_empty);
     }
 }
@@ -294,7 +294,7 @@ __device__ __forceinline__ void read_unit(const tconv_cells_parameters &layer, c
         }
     }
     __syncwarp();
-    if (lane == 0)
+    if (arrives_for_warp(lane))
         barrier_arrive(full);
 }
 
@@ -317,6 +317,8 @@ __device__ __forceinline__ void bring_slices(const tconv_cells_parameters &layer
             asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared.bias + i * (int)sizeof(float)), "f"(value) : "memory");
         }
         __syncwarp();
+        if (lane > 0 && arrives_for_warp(lane))
+            barrier_arrive(full); /* of the bias; lane 0 with the first copy */
 #pragma unroll 1
         for (int chunk = 0; lane == 0 && chunk < layer.chunks; chunk++) {
             barrier_arrive_expecting(full, layer.slot_bytes);
@@ -387,14 +389,15 @@ __global__ void TCONV_CELLS_RESIDENT_BOUNDS cells_resident(const __grid_constant
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0) {
         for (int i = 0; i < RESIDENT_BOXES; i++) {
-            barrier_init(shared.box_full + 8 * i, 1);
-            barrier_init(shared.box_empty + 8 * i, GROUP_WARPS * (layer.boxes_shared ? TCONV_CELLS_CLUSTER : 1));
+            barrier_init(shared.box_full + 8 * i, layer.by_boxes ? 1 : WARP_ARRIVALS);
+            barrier_init(shared.box_empty + 8 * i,
+                         GROUP_WARPS * WARP_ARRIVALS * (layer.boxes_shared ? TCONV_CELLS_CLUSTER : 1));
         }
         for (int i = 0; i < TCONV_CELLS_RESIDENT_CHUNKS; i++)
-            barrier_init(shared.weights_full + 8 * i, 1);
-        barrier_init(shared.weights_empty, RESIDENT_WARPS);
+            barrier_init(shared.weights_full + 8 * i, i == 0 ? WARP_ARRIVALS : 1);
+        barrier_init(shared.weights_empty, RESIDENT_WARPS * WARP_ARRIVALS);
         for (int i = 0; i < TCONV_CELLS_TURNS * TCONV_CELLS_UNITS; i++)
-            barrier_init(shared.turn_ends + 8 * i, GROUP_WARPS);
+            barrier_init(shared.turn_ends + 8 * i, GROUP_WARPS * WARP_ARRIVALS);
         barrier_init_done();
         if (layer.by_boxes)
             for (int i = 0; i < RESIDENT_BOXES; i++)

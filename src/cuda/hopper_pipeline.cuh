@@ -21,6 +21,20 @@ struct ring {
     }
 };
 
+/*
+ * A warp tells by one lane, after __syncwarp, what all of its lanes have read or written. The barriers that it arrives at count
+ * WARP_ARRIVALS for each such warp. Racecheck credits the lane that arrives alone: in a build for it every lane does.
+ */
+#ifdef TCONV_CUDA_EVERY_LANE_ARRIVES
+constexpr int WARP_ARRIVALS = 32;
+#else
+constexpr int WARP_ARRIVALS = 1;
+#endif
+__device__ __forceinline__ bool arrives_for_warp(int lane)
+{
+    return WARP_ARRIVALS > 1 || lane == 0;
+}
+
 /* Buffers, in units of 16 bytes, as those that multiply walk them. */
 struct buffer_walk {
     uint32_t barrier, buffer, parity;

@@ -61,7 +61,7 @@ __device__ __forceinline__ void hand_over_half(const tconv_igemm_parameters &lay
     barrier_wait(buffers.empty + 8 * half.at, half.parity);
     put(buffers.first + half.at * buffers.bytes);
     __syncwarp();
-    if (lane == 0)
+    if (arrives_for_warp(lane))
         barrier_arrive(buffers.full + 8 * half.at);
     half.next(layer.halves);
 }
@@ -200,13 +200,13 @@ __device__ __forceinline__ void store_handed(const tconv_igemm_parameters &layer
                 else
                     store_half_of<Mode, N>(layer, tile, block, outputs, staged + buffer, warp, lane);
                 __syncwarp();
-                if (lane == 0)
+                if (arrives_for_warp(lane))
                     barrier_arrive(buffers.empty + 8 * half.at);
                 half.next(layer.halves);
             }
         }
         __syncwarp();
-        if (lane == 0)
+        if (arrives_for_warp(lane))
             barrier_arrive(shared.outputs_empty + 8 * table.at);
         table.next(layer.tables);
     }

@@ -128,7 +128,7 @@ __device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, con
             store_sums<Mode, N>(layer, sums.of, tile, shared.outputs + table.at * layer.covered,
                                 shared.staged + warp * STAGED_BYTES<typename Mode::Element, N>, warp, lane);
         __syncwarp();
-        if (lane == 0)
+        if (arrives_for_warp(lane))
             barrier_arrive(shared.outputs_empty + 8 * table.at);
         table.next(layer.tables);
     }
@@ -169,15 +169,15 @@ __device__ __forceinline__ void init_barriers(const shared_layout &shared, int s
         barrier_init(shared.slot_full + 8 * i, 1);
         barrier_init(shared.slot_empty + 8 * i, TCONV_IGEMM_GROUPS);
         barrier_init(shared.box_full + 8 * i, 1);
-        barrier_init(shared.box_empty + 8 * i, LOADERS);
+        barrier_init(shared.box_empty + 8 * i, LOADERS * WARP_ARRIVALS);
     }
     for (int i = 0; i < TABLES; i++) {
-        barrier_init(shared.outputs_full + 8 * i, ADDRESS_WARPS);
-        barrier_init(shared.outputs_empty + 8 * i, table_readers);
+        barrier_init(shared.outputs_full + 8 * i, ADDRESS_WARPS * WARP_ARRIVALS);
+        barrier_init(shared.outputs_empty + 8 * i, table_readers * WARP_ARRIVALS);
     }
     for (int i = 0; i < TCONV_IGEMM_GROUPS * TCONV_IGEMM_HALVES; i++) {
-        barrier_init(shared.staged_full + 8 * i, GROUP_WARPS);
-        barrier_init(shared.staged_empty + 8 * i, GROUP_STORERS);
+        barrier_init(shared.staged_full + 8 * i, GROUP_WARPS * WARP_ARRIVALS);
+        barrier_init(shared.staged_empty + 8 * i, GROUP_STORERS * WARP_ARRIVALS);
     }
     barrier_init_done();
 }
@@ -202,7 +202,7 @@ __global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_ige
     /* Through a shuffle, so that the compiler knows that it is one number for the warp. */
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0)
-        init_barriers(shared, layer.by_boxes && layer.src_channels_last && !Mode::SPLITS ? 1 : LOADERS,
+        init_barriers(shared, layer.by_boxes && layer.src_channels_last && !Mode::SPLITS ? 1 : LOADERS * WARP_ARRIVALS,
                       CONSUMER_WARPS + (layer.hands_over ? LOADERS : 0));
     __syncthreads();
     if (warp < CONSUMER_WARPS) {

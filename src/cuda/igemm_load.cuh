@@ -140,7 +140,7 @@ __device__ __forceinline__ void stage_done(const shared_layout &shared, int stag
 {
     fence_for_async_proxy();
     __syncwarp();
-    if (lane == 0)
+    if (arrives_for_warp(lane))
         barrier_arrive(shared.stage_full + 8 * stage);
 }
 
@@ -432,7 +432,7 @@ __device__ __forceinline__ void convert_planes(const tconv_igemm_parameters &lay
                 tap.next();
             }
             __syncwarp();
-            if (thread % WARP == 0)
+            if (arrives_for_warp(thread % WARP))
                 barrier_arrive(shared.box_empty + 8 * box.at);
             box.next(layer.plane_boxes);
         }

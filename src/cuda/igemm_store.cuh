@@ -236,7 +236,7 @@ __device__ __forceinline__ void find_outputs(const tconv_igemm_parameters &layer
         else
             fill_table<Element>(layer, tile, pixel_walk(layer, layer.flat ? tile.column + lane : lane), outputs, lane);
         __syncwarp();
-        if (lane % WARP == 0)
+        if (arrives_for_warp(lane % WARP))
             barrier_arrive(shared.outputs_full + 8 * table.at);
         table.next(layer.tables);
     }

@@ -122,7 +122,7 @@ template <class Arithmetic_> struct box_walk {
     {
         if (step == 0) {
             __syncwarp();
-            if (lane == 0)
+            if (hopper::arrives_for_warp(lane))
                 hopper::barrier_arrive(barriers.empty + 8 * ring.at);
             ring.next(STAGES);
             stage = stages + ring.at * STAGE_BYTES;
@@ -145,7 +145,7 @@ __device__ __forceinline__ void work(const tconv_cuda_products_parameters &layer
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             hopper::barrier_init(barriers.full + 8 * i, 1);
-            hopper::barrier_init(barriers.empty + 8 * i, WARPS);
+            hopper::barrier_init(barriers.empty + 8 * i, WARPS * hopper::WARP_ARRIVALS);
         }
         hopper::barrier_init(barriers.weights, 1);
         hopper::barrier_init_done();

@@ -221,7 +221,7 @@ __device__ __forceinline__ void convert_boxes(const tconv_wgmma_parameters &laye
             }
             fence_for_async_proxy();
             __syncwarp();
-            if (lane == 0) {
+            if (arrives_for_warp(lane)) {
                 barrier_arrive(shared.stage_full + 8 * stage.at);
                 barrier_arrive(shared.box_empty + 8 * box.at);
             }
@@ -274,7 +274,7 @@ __device__ __forceinline__ void turn_stages(const tconv_wgmma_parameters &layer,
                 turn_row<Mode, count>(first + row, layer.pitch, lane);
             fence_for_async_proxy();
             __syncwarp();
-            if (lane == 0)
+            if (arrives_for_warp(lane))
                 barrier_arrive(shared.stage_full + 8 * stage.at);
             stage.next(layer.stages);
         }
@@ -371,7 +371,7 @@ __device__ __forceinline__ void convert_tight(const tconv_wgmma_parameters &laye
             }
             fence_for_async_proxy();
             __syncwarp();
-            if (lane == 0) {
+            if (arrives_for_warp(lane)) {
                 barrier_arrive(shared.stage_full + 8 * stage.at);
                 barrier_arrive(shared.box_empty + 8 * box.at);
             }
@@ -438,7 +438,7 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
             }
             fence_for_async_proxy();
             __syncwarp();
-            if (lane == 0)
+            if (arrives_for_warp(lane))
                 barrier_arrive(shared.stage_full + 8 * stage.at);
             stage.next(layer.stages);
             src += layer.chunk_channels * layer.src_channel;

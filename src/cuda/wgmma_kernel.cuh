@@ -140,7 +140,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
                     lane);
             fence_for_async_proxy();
             __syncwarp();
-            if (lane == 0)
+            if (arrives_for_warp(lane))
                 barrier_arrive(shared.staged_full + 8 * place_of_warp);
         }
     }
@@ -171,16 +171,16 @@ __device__ __forceinline__ void init_barriers(const shared_layout &shared, const
 {
     const bool operands = Mode::TRANSPOSED && layer.alignment == 0; /* boxes, as they come */
     for (int i = 0; i < TCONV_WGMMA_STAGES; i++) {
-        barrier_init(shared.stage_full + 8 * i, CONVERTERS);
+        barrier_init(shared.stage_full + 8 * i, CONVERTERS * WARP_ARRIVALS);
         barrier_init(shared.stage_empty + 8 * i, TCONV_WGMMA_GROUPS);
         barrier_init(shared.box_full + 8 * i, 1);
-        barrier_init(shared.box_empty + 8 * i, operands ? TCONV_WGMMA_GROUPS : CONVERTERS);
+        barrier_init(shared.box_empty + 8 * i, operands ? TCONV_WGMMA_GROUPS : CONVERTERS * WARP_ARRIVALS);
         barrier_init(shared.slot_full + 8 * i, 1);
         barrier_init(shared.slot_empty + 8 * i, TCONV_WGMMA_GROUPS);
     }
     for (int i = 0; i < CONSUMER_WARPS * TURNS; i++) {
-        barrier_init(shared.staged_full + 8 * i, 1);
-        barrier_init(shared.staged_empty + 8 * i, 1);
+        barrier_init(shared.staged_full + 8 * i, WARP_ARRIVALS);
+        barrier_init(shared.staged_empty + 8 * i, WARP_ARRIVALS);
     }
     barrier_init_done();
 }

@@ -137,7 +137,7 @@ __device__ __forceinline__ void shift_boxes(const tconv_wgmma_parameters &layer,
             }
             fence_for_async_proxy();
             __syncwarp();
-            if (lane == 0) {
+            if (arrives_for_warp(lane)) {
                 barrier_arrive(shared.stage_full + 8 * stage.at);
                 barrier_arrive(shared.box_empty + 8 * box.at);
             }

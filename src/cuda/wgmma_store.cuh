@@ -394,7 +394,7 @@ __device__ __forceinline__ void store_tiles_of_both(const tconv_wgmma_parameters
                               parity >> buffer & 1);
                 store_turn_of_both<Mode, N>(layer, tile, place, staged, other, warp, turn, lane);
                 __syncwarp();
-                if (lane == 0) {
+                if (arrives_for_warp(lane)) {
                     barrier_arrive(shared.staged_empty + one);
                     barrier_arrive(shared.staged_empty + two);
                 }
@@ -431,7 +431,7 @@ __device__ __forceinline__ void store_tiles(const tconv_wgmma_parameters &layer,
                 const uint32_t full = shared.staged_full + 8 * place_of_warp, full_parity = parity >> buffer & 1;
                 if (!Mode::STRICT && layer.release_early && pending != 0 && !barrier_is_complete(full, full_parity)) {
                     stores_wait_read<0>();
-                    if (lane == 0)
+                    if (arrives_for_warp(lane))
                         barrier_arrive(pending);
                     pending = 0;
                 }
@@ -443,7 +443,7 @@ __device__ __forceinline__ void store_tiles(const tconv_wgmma_parameters &layer,
                 stores_commit();
                 stores_wait_read<1>();
                 __syncwarp();
-                if (lane == 0)
+                if (arrives_for_warp(lane))
                     barrier_arrive_unless_0(pending);
                 pending = shared.staged_empty + 8 * place_of_warp;
             }
