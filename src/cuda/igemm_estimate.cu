@@ -30,6 +30,8 @@ constexpr double HAND_OVER_CYCLES = 2700, BLOCK_CYCLES = 360, STORE_BYTES = 38, 
 constexpr double ROW_CYCLES = 2.4, ROW_BYTES = 19, SPLIT_BYTES = 8;
 /* Of the memory's writes to each multiprocessor, of NCHW: pieces of rows, not whole pixels. */
 constexpr double ROW_WRITE_BYTES = 8.5;
+/* The share of their time by which multiprocessors are faster while others have no tile: cache and memory are theirs. */
+constexpr double IDLE_SHARE = 0.1;
 /* In TF32 the estimates of cuda_wgmma and cuda_cells, that this is set against, are 13 % below what was measured in
  * the mean (35 layers), this one would be level; with this factor the fastest of the three is found most often. */
 constexpr double TF32_TIMES = 0.94;
@@ -188,7 +190,9 @@ double tconv_igemm_estimate(const tconv_layer *layer, const tconv_igemm_plan *pl
     const double roles = of->chunks * taps * slot + end, writes = stored / write_bytes;
     const double tile = (of->hands_over ? together(roles, writes, 0, 0) : fmax(roles, writes)) +
                         of->chunks * taps * multiply * rates.product_share;
-    const double cycles = tile * (double)tconv_ceil_div(of->tiles, multiprocessors) + last + rates.box_latency + load +
-                          fill_cycles(layer, multiprocessors) + (of->turned ? turn_cycles(layer, multiprocessors) : 0);
+    const double rounds = (1 - IDLE_SHARE) * (double)tconv_ceil_div(of->tiles, multiprocessors) +
+                          IDLE_SHARE * of->tiles / multiprocessors;
+    const double cycles = tile * rounds + last + rates.box_latency + load + fill_cycles(layer, multiprocessors) +
+                          (of->turned ? turn_cycles(layer, multiprocessors) : 0);
     return cycles * (plan->mode == TCONV_IGEMM_TF32 ? TF32_TIMES : 1);
 }
