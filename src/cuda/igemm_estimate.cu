@@ -104,10 +104,11 @@ double mean_taps(const tconv_igemm_parameters *of, int multiprocessors)
     const int phases = of->row_phases * of->column_phases;
     for (int i = 0; i < phases; i++)
         sum += taps[i] = of->rows[i / of->column_phases].taps * of->columns[i % of->column_phases].taps;
-    std::sort(taps, taps + phases, std::greater<int>());
-    const int64_t tiles = tconv_ceil_div(of->tiles, multiprocessors);
+    const int64_t tiles = tconv_ceil_div(of->tiles, multiprocessors), left = tiles % phases;
     sum *= tiles / phases;
-    for (int i = 0; i < tiles % phases; i++)
+    if (left > 0)
+        std::partial_sort(taps, taps + left, taps + phases, std::greater<int>());
+    for (int64_t i = 0; i < left; i++)
         sum += taps[i];
     return (double)sum / (double)tiles;
 }
