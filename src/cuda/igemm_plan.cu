@@ -256,6 +256,16 @@ void describe_divisors(tconv_igemm_parameters *to)
     to->by_rows = tconv_cuda_divisor_of(to->flat ? to->flat_rows : to->image_pixels / to->pitch);
 }
 
+/* After how many turns of the phases their order is turned by one, so that no multiprocessor has the longest always:
+ * from a tile to its next one it is as many tiles ahead as there are multiprocessors. Where that alone leads through
+ * all phases, turning them would undo it. */
+int phase_turn_of(const tconv_igemm_parameters *of, int multiprocessors)
+{
+    const int64_t phases = (int64_t)of->row_phases * of->column_phases;
+    const bool in_turn = tconv_gcd(multiprocessors / of->block_tiles, phases) == 1;
+    return (int)tconv_max(1, in_turn ? of->tiles : multiprocessors / (of->block_tiles * phases));
+}
+
 bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, int multiprocessors,
                    tconv_igemm_plan *plan)
 {
@@ -293,8 +303,7 @@ bool describe_tile(const tconv_layer *layer, const tconv_igemm_choice *choice, i
     const int64_t tiles = (int64_t)to->image_tiles * to->row_tiles * to->column_tiles * to->groups * to->block_tiles *
                           (to->merged ? 1 : to->row_phases * to->column_phases);
     to->tiles = (int)tiles;
-    to->phase_turn =
-        (int)tconv_max(1, multiprocessors / ((int64_t)to->block_tiles * to->row_phases * to->column_phases));
+    to->phase_turn = phase_turn_of(to, multiprocessors);
     if (to->across > 0)
         place_units(plan);
     if (to->paired && !to->merged)

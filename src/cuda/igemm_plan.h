@@ -23,7 +23,7 @@ struct tconv_igemm_plan {
 };
 
 /* Cycles from a buffer of slots to the next where sums are handed over, however little is multiplied. */
-constexpr int TCONV_IGEMM_SLOT_PERIOD = 745;
+constexpr int TCONV_IGEMM_SLOT_PERIOD = 670;
 
 /* The cycles that a plan is estimated to take. */
 double tconv_igemm_estimate(const tconv_layer *layer, const tconv_igemm_plan *plan, int multiprocessors);
