@@ -5,7 +5,7 @@
  * A phase (../core/phases.h) is a matrix product for each of its taps: output channels by positions, over input channels.
  * A tile of positions takes its input, borders included, once for each chunk of channels; taps are offsets into it. Both
  * column phases of stride 2 are in one tile, so that rows are written whole, and so are both row phases; few output
- * channels share the tensor cores' 64 rows among neighbouring output rows. In f16 and bf16, where each pixel is read at its own
+ * channels share the tensor cores' 64 rows among neighbouring output rows, or columns (folded). In f16 and bf16, where each pixel is read at its own
  * position alone, planes are the products' operands as they lie. The kernel is in wgmma_kernel.cuh, the packed
  * weights in wgmma_pack.cu. The tile is chosen in wgmma_plan.cu.
  */
@@ -192,8 +192,8 @@ int store_vector(const tconv_layer *layer, const tconv_wgmma_plan *made, const v
     const tconv_problem *problem = &layer->problem;
     const tconv_wgmma_parameters *of = &made->parameters;
     const int64_t element = (int64_t)problem->element_size;
-    const int64_t tile = (int64_t)of->tile_columns * of->column_phases, unit = of->unit_columns * of->column_phases;
-    const int64_t staged = of->unit_rows == 1 ? 0 : (int64_t)of->pitch * of->column_phases; /* from a row to the next */
+    const int64_t tile = (int64_t)of->tile_columns * of->row_pixels, unit = of->unit_columns * of->row_pixels;
+    const int64_t staged = of->unit_rows == 1 ? 0 : (int64_t)of->pitch * of->row_pixels; /* from a row to the next */
     int64_t vector = MAX_VECTOR / element;
     while (vector > 1 && (problem->dst.n % vector != 0 || problem->dst.c % vector != 0 ||
                           of->out_columns % vector != 0 || tile % vector != 0 || unit % vector != 0 ||
@@ -206,7 +206,7 @@ int store_vector(const tconv_layer *layer, const tconv_wgmma_plan *made, const v
 bool rows_keep_alignment(const tconv_layer *layer, const tconv_wgmma_parameters *of)
 {
     const int64_t row = (int64_t)of->out_columns * of->stride_h;
-    const int64_t staged = (of->run_columns > 0 ? of->run_columns : of->pitch) * of->column_phases;
+    const int64_t staged = (of->run_columns > 0 ? of->run_columns : of->pitch) * of->row_pixels;
     const bool one_row = of->run_columns > 0 ? of->out_rows == 1 : of->unit_rows == 1;
     return one_row || (row - staged) * (int64_t)layer->problem.element_size % TCONV_HOPPER_BOX_ALIGNMENT == 0;
 }
@@ -229,10 +229,10 @@ bool can_store_bulk(const tconv_layer *layer, const tconv_wgmma_plan *made, cons
     const tconv_wgmma_parameters *of = &made->parameters;
     const int64_t element = (int64_t)problem->element_size, pair = 2 * element;
     const int64_t row = (of->run_columns > 0 ? tconv_min(of->run_columns, of->unit_columns) : of->tile_columns) *
-                        of->column_phases * element;
+                        of->row_pixels * element;
     return (alignment_period(problem) == 1 || element == 2) && problem->dst.c % 2 == 0 &&
            problem->dst.n * element % pair == 0 && of->out_columns % 2 == 0 && (uintptr_t)dst % (size_t)pair == 0 &&
-           of->tile_columns * of->column_phases % 2 == 0 && of->unit_columns * of->column_phases % 2 == 0 &&
+           of->tile_columns * of->row_pixels % 2 == 0 && of->unit_columns * of->row_pixels % 2 == 0 &&
            (vector < MAX_VECTOR / element || row >= LEAST_BULK) && rows_keep_alignment(layer, of);
 }
 

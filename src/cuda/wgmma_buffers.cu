@@ -40,10 +40,10 @@ size_t staged_bytes(const tconv_layer *layer, const tconv_wgmma_shape *shape)
 tconv_wgmma_order order_of(const tconv_wgmma_parameters *of, int taps, int product_rows)
 {
     tconv_wgmma_order order;
-    const int step_weights = of->step_weights, step_pixels = of->step_pixels;
-    const bool pairs = taps == 2 && of->steps % 2 == 0, along_steps = taps == 1;
-    order.runs = pairs || along_steps ? 1 : of->steps;
-    order.count = pairs || along_steps ? of->steps * taps : taps;
+    const int steps = of->steps << of->fold_log2, step_weights = of->step_weights, step_pixels = of->step_pixels;
+    const bool pairs = taps == 2 && steps % 2 == 0, along_steps = taps == 1;
+    order.runs = pairs || along_steps ? 1 : steps;
+    order.count = pairs || along_steps ? steps * taps : taps;
     order.run_weights = step_weights;
     order.run_pixels = step_pixels;
     order.weights = along_steps ? step_weights : product_rows;
@@ -188,16 +188,19 @@ bool tconv_wgmma_lay_out_buffers(const tconv_layer *layer, const tconv_wgmma_til
     const int product = planes * TCONV_WGMMA_M * 2 * TCONV_WGMMA_QUAD, product_rows = product / TCONV_WGMMA_QUAD;
     const bool own_weights = layer->rows.count == 2 || choice->channel_groups; /* each warpgroup */
     const bool column_phases = layer->columns.count == 2;
+    const int fold = choice->folded ? 2 : 1;
     const int taps = to->column_taps[0] + (column_phases ? to->column_taps[1] : 0);
     to->steps = choice->steps;
     to->chunk_channels = choice->steps * 2 * TCONV_WGMMA_QUAD / element;
     to->chunks = (int)tconv_ceil_div(layer->problem.group_in, to->chunk_channels);
     to->step_weights = taps * product_rows;
     to->step_pixels = 2 * to->patch;
+    if (choice->folded) /* from the pairs' first columns to the second ones */
+        to->step_pixels = tconv_wgmma_fold_first(layer) == 0 ? to->pitch / 2 : 1 - to->pitch / 2;
     to->pixels_leading = (uint32_t)to->patch * TCONV_WGMMA_QUAD;
     to->unit_weights = column_phases ? to->column_taps[0] * product_rows : 0;
-    to->group_weights = own_weights ? to->steps * to->step_weights : 0;
-    to->slot_bytes = (uint32_t)((own_weights ? 2 : 1) * to->steps * taps * product);
+    to->group_weights = own_weights ? fold * to->steps * to->step_weights : 0;
+    to->slot_bytes = (uint32_t)((own_weights ? 2 : 1) * fold * to->steps * taps * product);
     to->box_bytes = (uint32_t)(to->chunk_channels * to->box_patch * element);
     to->stage_bytes = (uint32_t)(planes * 2 * to->steps * to->patch * TCONV_WGMMA_QUAD);
     /* Two warps on each of two quads, or one on each of four; a lane takes pairs of 16-bit pixels. */

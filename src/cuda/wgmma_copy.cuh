@@ -99,7 +99,7 @@ template <class Mode> struct quad_of {
         if (Mode::STRICT)
             store_quad(to + plane, small);
     }
-    static __device__ __forceinline__ void store_rounded(const uint32_t (&words)[CHANNELS], uint32_t to)
+    static __device__ __forceinline__ void store_rounded(const uint32_t (&words)[CHANNELS], uint32_t to, uint32_t)
     {
         store_quad(to, words);
     }
@@ -128,16 +128,17 @@ struct quad_of_16_bits {
             pairs[c] = __byte_perm(words[2 * c], words[2 * c + 1], selected);
         store_quad(to, pairs);
     }
-    /* Lanes are 32 bytes apart: every other four of them store their second pixel first, so that no bank is met twice. */
-    static __device__ __forceinline__ void store(const uint32_t (&words)[CHANNELS], uint32_t to, uint32_t)
+    /* Lanes are 32 bytes apart: every other four of them store their second pixel first, so that no bank is met twice. next:
+     * bytes from the first pixel to the second. */
+    static __device__ __forceinline__ void store_rounded(const uint32_t (&words)[CHANNELS], uint32_t to, uint32_t next)
     {
         const bool second = (threadIdx.x & 4) != 0;
-        store_one(words, second ? HIGH : LOW, to + (second ? TCONV_WGMMA_QUAD : 0));
-        store_one(words, second ? LOW : HIGH, to + (second ? 0 : TCONV_WGMMA_QUAD));
+        store_one(words, second ? HIGH : LOW, to + (second ? next : 0));
+        store_one(words, second ? LOW : HIGH, to + (second ? 0 : next));
     }
-    static __device__ __forceinline__ void store_rounded(const uint32_t (&words)[CHANNELS], uint32_t to)
+    static __device__ __forceinline__ void store(const uint32_t (&words)[CHANNELS], uint32_t to, uint32_t)
     {
-        store(words, to, 0);
+        store_rounded(words, to, TCONV_WGMMA_QUAD);
     }
     static __device__ __forceinline__ void store_inside(const uint32_t (&words)[CHANNELS], uint32_t to, uint32_t,
                                                         int column, int columns)
@@ -232,8 +233,9 @@ __device__ __forceinline__ void convert_boxes(const tconv_wgmma_parameters &laye
 }
 
 /* A row of planes into its pixels, where it lies: `count` times a lane's pixels, of which the last may not exist. What is to be
- * rounded was on its way. */
-template <class Mode, int count> __device__ __forceinline__ void turn_row(uint32_t row, int pitch, int lane)
+ * rounded was on its way. Folded, odd pixels follow all even ones. */
+template <class Mode, int count, bool folded>
+__device__ __forceinline__ void turn_row(uint32_t row, int pitch, int lane)
 {
     using Quad = quad_of<Mode>;
     constexpr int STEP = WARP * Quad::PIXELS;
@@ -252,52 +254,52 @@ template <class Mode, int count> __device__ __forceinline__ void turn_row(uint32
         last += pitch * element;
     }
     __syncwarp();
-    const uint32_t to = row + pixel * TCONV_WGMMA_QUAD;
+    constexpr int FOLD = folded ? 2 : 1;
+    const uint32_t next = (folded ? pitch / 2 : 1) * TCONV_WGMMA_QUAD; /* from an even pixel to an odd one */
+    const uint32_t to = row + pixel / FOLD * TCONV_WGMMA_QUAD + pixel % FOLD * next;
 #pragma unroll
     for (int i = 0; i < count; i++)
         if (i < count - 1 || last_exists)
-            Quad::store_rounded(words[i], to + i * STEP * TCONV_WGMMA_QUAD);
+            Quad::store_rounded(words[i], to + i * (STEP / FOLD) * TCONV_WGMMA_QUAD, next);
 }
 
-template <class Mode, int count>
+template <class Mode, int count, bool folded>
 __device__ __forceinline__ void turn_stages(const tconv_wgmma_parameters &layer, const shared_layout &shared, int warp,
                                             int lane)
 {
     const uint32_t row_bytes = layer.pitch * TCONV_WGMMA_QUAD;
+    const int tiles = (layer.tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x;
     ring stage = {0, 0};
-    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
-        for (int chunk = 0; chunk < layer.chunks; chunk++) {
-            const uint32_t first = shared.stages + stage.at * layer.stage_bytes;
-            barrier_wait(shared.box_full + 8 * stage.at, stage.parity);
+    for (int64_t left = (int64_t)tiles * layer.chunks; left > 0; left--) {
+        const uint32_t first = shared.stages + stage.at * layer.stage_bytes;
+        barrier_wait(shared.box_full + 8 * stage.at, stage.parity);
 #pragma unroll 1
-            for (uint32_t row = warp * row_bytes; row < layer.stage_bytes; row += CONVERTERS * row_bytes)
-                turn_row<Mode, count>(first + row, layer.pitch, lane);
-            fence_for_async_proxy();
-            __syncwarp();
-            if (arrives_for_warp(lane))
-                barrier_arrive(shared.stage_full + 8 * stage.at);
-            stage.next(layer.stages);
-        }
+        for (uint32_t row = warp * row_bytes; row < layer.stage_bytes; row += CONVERTERS * row_bytes)
+            turn_row<Mode, count, folded>(first + row, layer.pitch, lane);
+        fence_for_async_proxy();
+        __syncwarp();
+        if (arrives_for_warp(lane))
+            barrier_arrive(shared.stage_full + 8 * stage.at);
+        stage.next(layer.stages);
     }
 }
 
-template <class Mode> constexpr int TURNED_COLUMNS = tconv_wgmma_turned_columns(sizeof(typename Mode::Element));
+template <class Mode, bool folded>
+constexpr int TURNED_COLUMNS = tconv_wgmma_turned_columns(sizeof(typename Mode::Element), folded);
 
-/* By the pixels that a lane has of a row. */
-template <class Mode>
+/* By the times that a lane has pixels of a row. */
+template <class Mode, bool folded, int count = 1>
 __device__ __forceinline__ void turn_in_place(const tconv_wgmma_parameters &layer, const shared_layout &shared,
                                               int warp, int lane)
 {
     constexpr int STEP = WARP * quad_of<Mode>::PIXELS;
-    static_assert(TURNED_COLUMNS<Mode> <= 4 * STEP, "as here");
-    if (layer.pitch <= STEP)
-        turn_stages<Mode, 1>(layer, shared, warp, lane);
-    else if (layer.pitch <= 2 * STEP)
-        turn_stages<Mode, 2>(layer, shared, warp, lane);
-    else if (layer.pitch <= 3 * STEP)
-        turn_stages<Mode, 3>(layer, shared, warp, lane);
-    else if constexpr (TURNED_COLUMNS<Mode> > 3 * STEP)
-        turn_stages<Mode, 4>(layer, shared, warp, lane);
+    if constexpr (count * STEP < TURNED_COLUMNS<Mode, folded>) {
+        if (layer.pitch > count * STEP) {
+            turn_in_place<Mode, folded, count + 1>(layer, shared, warp, lane);
+            return;
+        }
+    }
+    turn_stages<Mode, count, folded>(layer, shared, warp, lane);
 }
 
 /* The pixel of a box that a lane converts: its column in the patch, which may not exist there, and which pixel of the patch it
@@ -411,8 +413,11 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
             barrier_wait(shared.stage_empty + 8 * stage.at, stage.parity);
             const uint32_t to = shared.stages + stage.at * layer.stage_bytes;
             for (int pixel = warp * WARP + lane; pixel < layer.patch; pixel += CONVERTERS * WARP) {
-                const int patch_row = pixel / layer.pitch;
-                const int row = first_row + patch_row, column = first_column + pixel - patch_row * layer.pitch;
+                const int patch_row = pixel / layer.pitch, column_of = pixel - patch_row * layer.pitch;
+                const int row = first_row + patch_row, column = first_column + column_of;
+                const int place = layer.fold_log2 == 0
+                                      ? pixel
+                                      : pixel - column_of + (column_of & 1) * (layer.pitch / 2) + column_of / 2;
                 const bool inside =
                     (unsigned)row < (unsigned)layer.in_rows && (unsigned)column < (unsigned)layer.in_columns;
                 int left = inside ? min(channels, layer.chunk_channels) : 0;
@@ -430,7 +435,7 @@ __device__ __forceinline__ void convert_src(const tconv_wgmma_parameters &layer,
 #pragma unroll
                     for (int i = 0; i < AT_ONCE; i++)
                         if (first + i < quads)
-                            Quad::store_pixel(values[i], to + (first + i) * quad_bytes + pixel * TCONV_WGMMA_QUAD,
+                            Quad::store_pixel(values[i], to + (first + i) * quad_bytes + place * TCONV_WGMMA_QUAD,
                                               plane);
                     from += AT_ONCE * Quad::CHANNELS * layer.src_channel;
                     left -= AT_ONCE * Quad::CHANNELS;

@@ -94,7 +94,7 @@ tile_work work_of(const tconv_wgmma_plan *made)
                            : made->transposed ? 0
                                               : quads * CONVERT_CYCLES * tconv_wgmma_planes(made->mode);
     const double walk = of->tight ? quads * WALK_CYCLES : 0;
-    const double rows = TCONV_WGMMA_M * TCONV_WGMMA_GROUPS * (of->column_phases == 2 ? 1 : TCONV_WGMMA_UNITS);
+    const double rows = TCONV_WGMMA_M * TCONV_WGMMA_GROUPS * (of->row_pixels == 2 ? 1 : TCONV_WGMMA_UNITS);
     return {fmax(fmax(products * N / 2, memory), alone), convert, walk, weights, rows};
 }
 
@@ -107,7 +107,7 @@ double part_cycles(const tconv_wgmma_parameters *of, const tile_work &work, int 
 {
     int64_t alike = tconv_gcd(SECTOR, of->out_columns * (int64_t)element);
     alike = tconv_gcd(alike, of->dst_channel * element % SECTOR);
-    alike = tconv_gcd(alike, (int64_t)of->column_phases * of->tile_columns * element);
+    alike = tconv_gcd(alike, (int64_t)of->row_pixels * of->tile_columns * element);
     const double parts = of->column_tiles == 1 ? 0 : 2 * (1 - (double)alike / SECTOR);
     return work.rows * of->unit_rows * parts * PART_CYCLES;
 }
@@ -115,7 +115,7 @@ double part_cycles(const tconv_wgmma_parameters *of, const tile_work &work, int 
 /* Cycles that the memory takes to write a tile. */
 double write_cycles(const tconv_wgmma_parameters *of, const tile_work &work, int element)
 {
-    const int64_t row_bytes = (int64_t)of->column_phases * of->unit_columns * element;
+    const int64_t row_bytes = (int64_t)of->row_pixels * of->unit_columns * element;
     return work.rows * of->unit_rows * (double)row_bytes / WRITE_BYTES + part_cycles(of, work, element);
 }
 

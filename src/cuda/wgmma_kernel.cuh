@@ -37,7 +37,8 @@ __device__ __forceinline__ void load_bias(const tconv_wgmma_parameters &layer, c
     const Element *from = static_cast<const Element *>(layer.bias) + tile.group * layer.group_out;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const int m = warp * STAGED_ROWS + lane / 4 + 8 * i;
+        const int m =
+            layer.fold_log2 == 1 ? warp * TCONV_WGMMA_FOLD_CHANNELS + lane / 4 : warp * STAGED_ROWS + lane / 4 + 8 * i;
         const int channel =
             tile.channel + group * layer.group_channels + (m & (layer.block_channels - 1)); /* 32 or 64 */
         bias[i] = layer.bias != NULL && channel < layer.group_out ? from[channel] : from_compute<Element>(0);
@@ -74,7 +75,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
 
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
-        const int skipped = tile.column + layer.first_column - stage_column(layer, tile);
+        const int skipped = (first_column(layer, tile) - stage_column(layer, tile)) >> layer.fold_log2;
         Element loaded_bias[2];
         load_bias<Element>(layer, tile, group, warp % GROUP_WARPS, lane, loaded_bias);
         pending_release pending = {0, 0};
@@ -131,12 +132,17 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
             if (interleaved)
                 stage_phases<Mode, N>(
                     sums, bias, layer.first_phase == 1,
-                    staged + staged_shift<Mode, staging<Mode, N, true>>(layer, tile, group, own, turn, lane), turn,
+                    staged + staged_shift<Mode, staging<Mode, N, PHASES>>(layer, tile, group, own, turn, lane), turn,
+                    lane);
+            else if (!Mode::STRICT && !Mode::TRANSPOSED && layer.fold_log2 == 1)
+                stage_folded<Mode, N>(
+                    sums, bias[0],
+                    staged + staged_shift<Mode, staging<Mode, N, FOLDED>>(layer, tile, group, own, turn, lane), turn,
                     lane);
             else
                 stage_rows<Mode, N>(
                     sums, bias,
-                    staged + staged_shift<Mode, staging<Mode, N, false>>(layer, tile, group, own, turn, lane), turn,
+                    staged + staged_shift<Mode, staging<Mode, N, SINGLE>>(layer, tile, group, own, turn, lane), turn,
                     lane);
             fence_for_async_proxy();
             __syncwarp();
@@ -232,8 +238,10 @@ __global__ void TCONV_WGMMA_BOUNDS(Mode::THREADS)
                 else if (layer.alignment == 2)
                     shift_boxes<2>(layer, shared, role, lane);
             } else {
-                if (!Mode::STRICT && layer.by_boxes && layer.in_place)
-                    turn_in_place<Mode>(layer, shared, role, lane);
+                if (!Mode::STRICT && layer.by_boxes && layer.fold_log2 == 1)
+                    turn_in_place<Mode, true>(layer, shared, role, lane);
+                else if (!Mode::STRICT && layer.by_boxes && layer.in_place)
+                    turn_in_place<Mode, false>(layer, shared, role, lane);
                 else if (layer.by_boxes && layer.tight)
                     convert_tight<Mode>(layer, shared, role, lane);
                 else if (layer.by_boxes)

@@ -6,6 +6,10 @@
  * of the patch, in one or more of its rows. A block of threads has two warpgroups of two units each. The patch is the
  * input under a tile, borders included, of a chunk of channels: rows of `pitch` pixels, one after another. A slot is the
  * weights of one row of taps and one chunk or, where weights of a stack overlap, of one column of taps or of all taps.
+ *
+ * Folded, a position is a pair of columns of dst, and so is a pixel of src: M are 32 output channels of both columns, and a row
+ * of planes has its even columns first, then its odd ones, each of which is a step of products. A column 2 j + b of dst takes
+ * column 2 i + a of src by the tap 2 (j - i) + b - a, but for the padding: one tap more than half of the kernel's.
  */
 #ifndef TCONV_CUDA_WGMMA_KERNELS_H
 #define TCONV_CUDA_WGMMA_KERNELS_H
@@ -37,10 +41,13 @@ constexpr int tconv_wgmma_staged_bytes(int N, int element_size)
 }
 
 /* The most columns that a warp turns into pixels where they lie: its registers hold all of a row's. */
-constexpr int tconv_wgmma_turned_columns(int element_size)
+constexpr int tconv_wgmma_turned_columns(int element_size, bool folded)
 {
-    return element_size == 4 ? 128 : 192;
+    return folded ? 224 : element_size == 4 ? 128 : 192;
 }
+
+/* Channels of which a warp has both columns of dst where M is folded. */
+#define TCONV_WGMMA_FOLD_CHANNELS 8
 
 /* How a unit's products of a slot follow one another: runs of count products each, from a tap to the next or, where there is
  * one, from a step to the next; where there are two, in pairs from a step to the next. In units of 16 bytes and pixels. */
@@ -93,6 +100,8 @@ struct tconv_wgmma_parameters {
 
     int stride_h, row_residue[TCONV_WGMMA_GROUPS];
     int column_phases;  /* 1 or 2: the units of a warpgroup are two column phases */
+    int fold_log2;      /* 1: folded, else 0 */
+    int row_pixels;     /* columns of dst for each position: 2 for column phases, and folded */
     int first_phase;    /* which of them has residue 0 */
     bool store_bulk;    /* whether the copy engine writes rows, but for their ends */
     int bulk_period;    /* channels after which rows of dst lie alike modulo 16 bytes */
@@ -157,6 +166,7 @@ struct tconv_wgmma_packing {
     int group_in, group_out, blocks, group_blocks, block_channels, group_channels, tile_channels, stack;
     int chunks, chunk_channels, steps, max_chunk_slots, groups, units; /* groups, units: 1 where they share weights */
     int slot_columns, quad_rows, slot_rows; /* where a stack's overlap: columns of taps, rows of 16 bytes; else 0 */
+    int fold;                               /* 2: folded, else 1 */
     int row_taps[TCONV_WGMMA_GROUPS], first_kernel_row[TCONV_WGMMA_GROUPS], kernel_row_step;
     int column_taps[TCONV_WGMMA_UNITS], first_kernel_column[TCONV_WGMMA_UNITS], kernel_column_step;
     int kernel_rows, kernel_columns;

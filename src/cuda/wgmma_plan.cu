@@ -23,7 +23,8 @@ constexpr int64_t STAGED_ROW_ALIGNMENT = 8; /* bytes: of vectors that store tigh
 constexpr int STAGE_PIXELS = 8; /* of which a quad of a stage that is turned in place has a multiple: 128 bytes */
 
 constexpr int64_t TRANSPOSED_BIT = (int64_t)1 << 32, TIGHT_BIT = (int64_t)1 << 33, ONE_BOX_BIT = (int64_t)1 << 34,
-                  IN_PLACE_BIT = (int64_t)1 << 35, RESIDENT_BIT = (int64_t)1 << 36, SHIFTED_BIT = (int64_t)1 << 37;
+                  IN_PLACE_BIT = (int64_t)1 << 35, RESIDENT_BIT = (int64_t)1 << 36, SHIFTED_BIT = (int64_t)1 << 37,
+                  FOLDED_BIT = (int64_t)1 << 38;
 
 /* A choice as the number that the layer keeps. */
 int64_t number_of(const tconv_wgmma_tile_choice *choice)
@@ -32,7 +33,7 @@ int64_t number_of(const tconv_wgmma_tile_choice *choice)
            (int64_t)choice->channel_groups << 31 | (choice->transposed ? TRANSPOSED_BIT : 0) |
            (choice->tight ? TIGHT_BIT : 0) | (choice->one_box ? ONE_BOX_BIT : 0) |
            (choice->in_place ? IN_PLACE_BIT : 0) | (choice->resident ? RESIDENT_BIT : 0) |
-           (choice->shifted ? SHIFTED_BIT : 0);
+           (choice->shifted ? SHIFTED_BIT : 0) | (choice->folded ? FOLDED_BIT : 0);
 }
 
 int64_t round_up(int64_t value, int64_t multiple)
@@ -98,7 +99,9 @@ void lay_out_units(const tconv_layer *layer, const tconv_wgmma_tile_choice *choi
     const int group_rows = (column_phases ? 1 : TCONV_WGMMA_UNITS) * choice->unit_rows * choice->stack;
     made->box_parts = made->box_copies = made->row_channels = 1;
     made->stack = choice->stack;
-    made->block_channels = TCONV_WGMMA_M / choice->stack;
+    made->fold_log2 = choice->folded ? 1 : 0;
+    made->row_pixels = column_phases || choice->folded ? 2 : 1;
+    made->block_channels = TCONV_WGMMA_M / choice->stack >> made->fold_log2;
     made->group_channels = choice->channel_groups ? made->block_channels : 0;
     made->tile_channels = made->block_channels + made->group_channels;
     made->unit_rows = choice->unit_rows;
@@ -114,7 +117,7 @@ void lay_out_units(const tconv_layer *layer, const tconv_wgmma_tile_choice *choi
                 (same_rows ? 0 : group * group_rows) + (column_phases ? 0 : unit * choice->unit_rows * choice->stack);
     }
     for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
-        made->column_taps[unit] = (int)column_phase(layer, unit)->taps;
+        made->column_taps[unit] = choice->folded ? tconv_wgmma_fold_taps(layer) : (int)column_phase(layer, unit)->taps;
     made->max_chunk_slots = (int)tconv_max(made->chunk_slots[0], made->chunk_slots[1]);
     made->in_rows = (int)layer->problem.h.in;
     made->in_columns = (int)layer->problem.w.in;
@@ -164,6 +167,17 @@ bool lay_out_run(const tconv_layer *layer, tconv_wgmma_plan *made)
     return unit_columns <= made->shape.N && (!made->transposed || units_begin_boxes);
 }
 
+/* Columns of a folded row, of a tile that reads `columns` of src and those of the border, from `first` on. Where all tiles begin
+ * alike modulo the copy engine's 16 bytes, as far past these as the first does. Of f32, even and odd columns that follow one
+ * another are turned without meeting in a bank. */
+int folded_pitch(const tconv_layer *layer, int64_t columns, int64_t border, int64_t first)
+{
+    const int64_t element = (int64_t)layer->problem.element_size, alignment = TCONV_HOPPER_BOX_ALIGNMENT / element;
+    const int64_t beside = columns % alignment == 0 ? first & (alignment - 1) : alignment - 1;
+    const int64_t pitch = round_up(columns + border + beside, STAGE_PIXELS);
+    return (int)(element == 4 ? pitch | STAGE_PIXELS : pitch);
+}
+
 /* Columns of a tile: as many as a unit's rows of the patch allow, made even over the tiles of a row. */
 bool lay_out_patch(const tconv_layer *layer, const tconv_wgmma_tile_choice *choice, tconv_wgmma_plan *made)
 {
@@ -171,8 +185,11 @@ bool lay_out_patch(const tconv_layer *layer, const tconv_wgmma_tile_choice *choi
     const tconv_problem *problem = &layer->problem;
     const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
     const int64_t alignment = TCONV_HOPPER_BOX_ALIGNMENT / (int64_t)problem->element_size;
-    const int64_t positions = tconv_ceil_div(problem->w.out, columns->stride);
-    const int64_t border = columns->max_shift - columns->min_shift;
+    const int64_t fold = choice->folded ? 2 : 1, fold_first = choice->folded ? tconv_wgmma_fold_first(layer) : 0;
+    const int64_t positions = tconv_ceil_div(problem->w.out, columns->stride * fold);
+    /* Columns of src: beside those of the positions, and from the first position to the first that is read. */
+    const int64_t border = choice->folded ? fold * (to->column_taps[0] - 1) : columns->max_shift - columns->min_shift;
+    const int64_t first = choice->folded ? columns->max_shift - border : columns->min_shift;
     const int64_t N = made->shape.N, unit_rows = choice->unit_rows;
     /* Beside the border; rows are staged as far apart as they are here. */
     const int64_t skip = choice->tight ? 0 : alignment - 1;
@@ -196,9 +213,11 @@ bool lay_out_patch(const tconv_layer *layer, const tconv_wgmma_tile_choice *choi
     to->stage_alignment = choice->tight ? 1 : (int)alignment;
     to->tight = choice->tight;
     to->first_row = (int)rows->min_shift;
-    to->first_column = (int)columns->min_shift;
+    to->first_column = (int)first;
     to->pitch = (int)round_up(tile_columns + border + skip, multiple);
     to->box_pitch = (int)round_up(tile_columns + border + alignment - 1, alignment);
+    if (choice->folded)
+        to->pitch = to->box_pitch = folded_pitch(layer, fold * tile_columns, border, first);
     made->patch_rows = (int)(to->tile_rows + rows->max_shift - rows->min_shift);
     to->in_place = choice->in_place;
     if (choice->in_place && made->patch_rows * to->pitch % STAGE_PIXELS != 0)
@@ -207,22 +226,24 @@ bool lay_out_patch(const tconv_layer *layer, const tconv_wgmma_tile_choice *choi
     to->box_patch = made->patch_rows * to->box_pitch;
     to->slot_step = (int)rows->shift_step * to->pitch;
     to->column_step = (int)columns->shift_step;
+    const int64_t first_pixel = choice->folded ? to->column_taps[0] - 1 + fold_first * to->pitch / 2 : 0;
     for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
         for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
-            to->unit_pixel[group][unit] = (int)(to->unit_row[group][unit] + choice->stack - 1 +
-                                                row_phase(layer, group)->first_shift - rows->min_shift) *
-                                              to->pitch +
-                                          (int)(column_phase(layer, unit)->first_shift - columns->min_shift);
+            to->unit_pixel[group][unit] =
+                (int)(to->unit_row[group][unit] + choice->stack - 1 + row_phase(layer, group)->first_shift -
+                      rows->min_shift) *
+                    to->pitch +
+                (int)(choice->folded ? first_pixel : column_phase(layer, unit)->first_shift - columns->min_shift);
     return to->box_pitch <= MAX_BOX && made->patch_rows <= MAX_BOX && to->patch <= MAX_PATCH &&
            (unit_rows - 1) * to->pitch + tile_columns <= N &&
-           (!choice->in_place ||
-            (to->pitch <= tconv_wgmma_turned_columns((int)problem->element_size) && to->patch % STAGE_PIXELS == 0));
+           (!choice->in_place || (to->pitch <= tconv_wgmma_turned_columns((int)problem->element_size, choice->folded) &&
+                                  to->patch % STAGE_PIXELS == 0));
 }
 
 /* What the kernel divides by. */
 void describe_divisors(tconv_wgmma_parameters *to)
 {
-    const int tile = (to->run_columns > 0 ? to->run_columns : to->tile_columns) * to->column_phases;
+    const int tile = (to->run_columns > 0 ? to->run_columns : to->tile_columns) * to->row_pixels;
     const int last = to->out_columns - (to->column_tiles - 1) * tile;
     to->by_blocks = tconv_cuda_divisor_of(to->blocks);
     to->by_group_blocks = tconv_cuda_divisor_of(to->group_blocks);
@@ -296,6 +317,16 @@ const tconv_wgmma_shape *tconv_wgmma_shapes_of(tconv_wgmma_mode mode)
     return shapes[mode];
 }
 
+int tconv_wgmma_fold_taps(const tconv_layer *layer)
+{
+    return (int)(layer->problem.w.kernel / 2 + 1);
+}
+
+int tconv_wgmma_fold_first(const tconv_layer *layer)
+{
+    return (int)(layer->columns.max_shift & 1);
+}
+
 int tconv_wgmma_aligned_channels(const tconv_problem *problem)
 {
     int channels = 1;
@@ -320,6 +351,10 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
     const tconv_wgmma_shape *shapes = tconv_wgmma_shapes_of(mode);
     const bool run = is_run(layer), can_stack = !run && layer->rows.stride == 1 && layer->rows.shift_step == 1;
     const bool can_transpose = run && can_be_operands(&layer->problem);
+    /* Rows that are turned in place can be folded; a kernel of one column would have as many taps. */
+    const bool can_fold = !run && mode != TCONV_WGMMA_STRICT && layer->columns.stride == 1 &&
+                          layer->columns.kernel_step == 1 && layer->columns.shift_step == 1 &&
+                          layer->problem.w.kernel > 1;
     const bool can_split = layer->rows.count == 1 && layer->problem.group_out > TCONV_WGMMA_M;
     bool found = false;
     double least = 0;
@@ -343,7 +378,7 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
                     for (int split = 0; split <= (can_split && choice.stack == 1 ? 1 : 0); split++) {
                         choice.channel_groups = split == 1;
                         choice.transposed = choice.shifted = choice.tight = choice.one_box = choice.in_place =
-                            choice.resident = false;
+                            choice.resident = choice.folded = false;
                         /* Transposed only what can be converted as well, for addresses that the copy engine does not take. */
                         const bool fits = consider();
                         /* In f32 boxes take longer than what is won. */
@@ -358,7 +393,12 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
                         choice.resident = choice.in_place && tconv_wgmma_weights_overlap(layer, &choice);
                         if (choice.resident)
                             consider();
-                        choice.in_place = choice.resident = false;
+                        choice.resident = false;
+                        choice.folded = can_fold && choice.steps == 1 && choice.unit_rows == 1 && choice.stack == 1 &&
+                                        !choice.channel_groups;
+                        if (choice.folded)
+                            consider();
+                        choice.in_place = choice.folded = false;
                         choice.transposed = fits && can_transpose && transposed_shape(mode, shapes[choice.shape].N);
                         choice.shifted = choice.transposed && !is_aligned(layer->problem.src.c, &layer->problem);
                         if (choice.transposed)
@@ -374,10 +414,10 @@ bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgm
 bool tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made)
 {
     const tconv_wgmma_tile_choice parts = {
-        (int)(choice & 0xff),         (int)(choice >> 8 & 0xff),   (int)(choice >> 16 & 0xff),
-        (int)(choice >> 24 & 0x7f),   (choice >> 31 & 1) != 0,     (choice & TRANSPOSED_BIT) != 0,
-        (choice & SHIFTED_BIT) != 0,  (choice & TIGHT_BIT) != 0,   (choice & ONE_BOX_BIT) != 0,
-        (choice & IN_PLACE_BIT) != 0, (choice & RESIDENT_BIT) != 0};
+        (int)(choice & 0xff),         (int)(choice >> 8 & 0xff),    (int)(choice >> 16 & 0xff),
+        (int)(choice >> 24 & 0x7f),   (choice >> 31 & 1) != 0,      (choice & TRANSPOSED_BIT) != 0,
+        (choice & SHIFTED_BIT) != 0,  (choice & TIGHT_BIT) != 0,    (choice & ONE_BOX_BIT) != 0,
+        (choice & IN_PLACE_BIT) != 0, (choice & RESIDENT_BIT) != 0, (choice & FOLDED_BIT) != 0};
     return describe(layer, &parts, multiprocessors, made);
 }
 
@@ -404,6 +444,7 @@ tconv_wgmma_packing tconv_wgmma_packing_of(const tconv_layer *layer, const tconv
         packing.quad_rows = (int)of->weights_leading / TCONV_WGMMA_QUAD;
         packing.slot_rows = (int)of->slot_bytes / TCONV_WGMMA_QUAD;
     }
+    packing.fold = 1 << of->fold_log2;
     packing.groups = of->group_weights > 0 ? TCONV_WGMMA_GROUPS : 1;
     packing.units = (int)layer->columns.count;
     for (int i = 0; i < 2; i++) {

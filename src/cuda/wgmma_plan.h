@@ -29,6 +29,7 @@ struct tconv_wgmma_tile_choice {
     bool one_box;             /* for the sake of a second turn of staged sums */
     bool in_place;            /* planes are turned where the copy engine puts them */
     bool resident;            /* weights of a stack stay in shared memory */
+    bool folded;              /* pairs of columns are positions */
 };
 
 tconv_wgmma_mode tconv_wgmma_mode_of(const tconv_layer *layer);
@@ -53,6 +54,10 @@ constexpr int tconv_wgmma_planes(tconv_wgmma_mode mode)
 
 /* The fewest channels after which one begins at a multiple of 16 bytes again: a row of the map where planes are moved. */
 int tconv_wgmma_aligned_channels(const tconv_problem *problem);
+
+/* Folded: taps of a pair of columns, and the column of src where pairs begin, modulo 2. */
+int tconv_wgmma_fold_taps(const tconv_layer *layer);
+int tconv_wgmma_fold_first(const tconv_layer *layer);
 
 /* Whether the weights of a stack overlap: each tap once, between zeros, of which the rows of the stack take their parts. */
 bool tconv_wgmma_weights_overlap(const tconv_layer *layer, const tconv_wgmma_tile_choice *choice);

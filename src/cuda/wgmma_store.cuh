@@ -8,13 +8,15 @@
 namespace tconv_wgmma
 {
 
-/* How a warp's sums go through its staging memory, in two turns: a unit's 16 rows of M each or, where the units are two
- * column phases, 8 rows of both, interleaved. */
-template <class Mode, int N, bool interleaved> struct staging {
+/* How a warp's sums go through its staging memory, in two turns: a unit's 16 rows of M each; where the units are two column
+ * phases, 8 rows of both, interleaved; folded, those 8 rows of a unit that are one column of dst and those of the other. */
+enum staged_as { SINGLE, PHASES, FOLDED };
+template <class Mode, int N, staged_as as> struct staging {
     using Element = typename Mode::Element;
-    static constexpr bool HALVES = interleaved;
-    static constexpr int ROWS = HALVES ? STAGED_ROWS / 2 : STAGED_ROWS;
-    static constexpr int ROW_PIXELS = interleaved ? 2 : 1; /* elements for each pixel */
+    static constexpr bool HALVES = as == PHASES;                                   /* of each unit, in each turn */
+    static constexpr int WARP_ROWS = as == FOLDED ? STAGED_ROWS / 2 : STAGED_ROWS; /* channels of a warp */
+    static constexpr int ROWS = HALVES ? WARP_ROWS / 2 : WARP_ROWS;
+    static constexpr int ROW_PIXELS = as == SINGLE ? 1 : 2; /* elements for each pixel */
     static constexpr int PITCH = ROW_PIXELS * tconv_wgmma_staged_pitch(N, sizeof(Element));
 };
 template <class Mode, int N> constexpr int STAGED_BYTES = tconv_wgmma_staged_bytes(N, sizeof(typename Mode::Element));
@@ -61,7 +63,7 @@ template <class Staging>
 __device__ __forceinline__ int turn_channel(const tconv_wgmma_parameters &layer, const tile_place &tile, int group,
                                             int warp, int turn)
 {
-    const int m = warp * STAGED_ROWS + (Staging::HALVES ? turn * Staging::ROWS : 0);
+    const int m = warp * Staging::WARP_ROWS + (Staging::HALVES ? turn * Staging::ROWS : 0);
     return tile.channel + group * layer.group_channels + (m & (layer.block_channels - 1)); /* 32 or 64 */
 }
 
@@ -73,7 +75,8 @@ __device__ __forceinline__ int staged_shift(const tconv_wgmma_parameters &layer,
     using Element = typename Mode::Element;
     if (!layer.staged_shifts)
         return 0;
-    const int unit = Staging::HALVES ? 0 : turn, stack_row = warp * STAGED_ROWS >= layer.block_channels;
+    const int unit = Staging::HALVES ? 0 : turn,
+              stack_row = layer.stack > 1 && warp * STAGED_ROWS >= layer.block_channels;
     const unit_place place = find_unit(layer, tile, group, unit, stack_row, Staging::ROW_PIXELS);
     const int channel = turn_channel<Staging>(layer, tile, group, warp, turn) + lane / 4;
     const uint32_t offset = (uint32_t)place.offset + place.first + channel * (uint32_t)layer.dst_channel;
@@ -98,7 +101,7 @@ template <class Mode, int N>
 __device__ __forceinline__ void stage_rows(const float (&sums)[UNITS][N / 2], const float (&bias)[2], char *staged,
                                            int turn, int lane)
 {
-    using Staging = staging<Mode, N, false>;
+    using Staging = staging<Mode, N, SINGLE>;
     constexpr int element = sizeof(typename Mode::Element);
     char *to = staged + lane / 4 * Staging::PITCH + lane % 4 * 2 * element;
     const typename Mode::Element type = {};
@@ -114,12 +117,33 @@ __device__ __forceinline__ void stage_rows(const float (&sums)[UNITS][N / 2], co
     }
 }
 
+/* Both columns of dst of unit `turn`, side by side. */
+template <class Mode, int N>
+__device__ __forceinline__ void stage_folded(const float (&sums)[UNITS][N / 2], float bias, char *staged, int turn,
+                                             int lane)
+{
+    using Staging = staging<Mode, N, FOLDED>;
+    constexpr int element = sizeof(typename Mode::Element);
+    char *to = staged + lane / 4 * Staging::PITCH + lane % 4 * 4 * element;
+    const typename Mode::Element type = {};
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const int i = 4 * j + k;
+            const float zero = turn == 0 ? sums[0][i] : sums[1][i];
+            const float one = turn == 0 ? sums[0][i + 2] : sums[1][i + 2];
+            stage_pair(to + (j * 16 + k * 2) * element, zero + bias, one + bias, type);
+        }
+    }
+}
+
 /* Both column phases, side by side; swapped where unit 0 is the odd one. */
 template <class Mode, int N>
 __device__ __forceinline__ void stage_phases(const float (&sums)[UNITS][N / 2], const float (&bias)[2], bool swapped,
                                              char *staged, int turn, int lane)
 {
-    using Staging = staging<Mode, N, true>;
+    using Staging = staging<Mode, N, PHASES>;
     constexpr int element = sizeof(typename Mode::Element);
     char *to = staged + lane / 4 * Staging::PITCH + lane % 4 * 4 * element;
     const float add = turn == 0 ? bias[0] : bias[1];
@@ -317,7 +341,7 @@ __device__ __forceinline__ void store_both_phases(const tconv_wgmma_parameters &
                                                   typename Mode::Element *to, const char *from, int other, int channels,
                                                   int lane)
 {
-    using Staging = staging<Mode, N, true>;
+    using Staging = staging<Mode, N, PHASES>;
     if (place.end <= place.first)
         return;
     const int row = place.by_row.divisor, end = (divide(place.end - 1, place.by_row).whole + 1) * 2 * row;
@@ -361,8 +385,8 @@ __device__ __forceinline__ void store_turn_of_both(const tconv_wgmma_parameters 
                                                    int turn, int lane)
 {
     using Element = typename Mode::Element;
-    const int channel = turn_channel<staging<Mode, N, true>>(layer, tile, 0, warp, turn);
-    const int channels = min(staging<Mode, N, true>::ROWS, layer.group_out - channel);
+    const int channel = turn_channel<staging<Mode, N, PHASES>>(layer, tile, 0, warp, turn);
+    const int channels = min(staging<Mode, N, PHASES>::ROWS, layer.group_out - channel);
     Element *to = static_cast<Element *>(layer.dst) + place.offset + channel * layer.dst_channel;
     if (sizeof(Element) == 2 && layer.store_vector == 8)
         store_both_phases<Mode, N, sizeof(Element) == 2 ? 8 : 4>(layer, place, to, staged, other, channels, lane);
@@ -384,7 +408,7 @@ __device__ __forceinline__ void store_tiles_of_both(const tconv_wgmma_parameters
     uint32_t parity = 0;
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
-        const unit_place place = find_unit(layer, tile, 0, 0, 0, layer.column_phases);
+        const unit_place place = find_unit(layer, tile, 0, 0, 0, layer.row_pixels);
         for (int turn = 0; turn < TURNS; turn++) {
             const int buffer = layer.staged_turns == 2 ? turn : 0;
             for (int warp = store_warp * SHARE; warp < (store_warp + 1) * SHARE; warp++) {
@@ -427,7 +451,7 @@ __device__ __forceinline__ void store_tiles(const tconv_wgmma_parameters &layer,
                 /* Differs only between units and rows of a stack. */
                 if (warp == first_warp || (layer.stack > 1 && warp == GROUP_WARPS / 2))
                     place = find_unit(layer, tile, group, layer.column_phases == 2 ? 0 : turn,
-                                      warp * STAGED_ROWS >= layer.block_channels, layer.column_phases);
+                                      layer.stack > 1 && warp * STAGED_ROWS >= layer.block_channels, layer.row_pixels);
                 const uint32_t full = shared.staged_full + 8 * place_of_warp, full_parity = parity >> buffer & 1;
                 if (!Mode::STRICT && layer.release_early && pending != 0 && !barrier_is_complete(full, full_parity)) {
                     stores_wait_read<0>();
@@ -437,9 +461,11 @@ __device__ __forceinline__ void store_tiles(const tconv_wgmma_parameters &layer,
                 }
                 barrier_wait(full, full_parity);
                 if (layer.column_phases == 2)
-                    store_turn<Mode, staging<Mode, N, true>>(layer, tile, place, staged, group, warp, turn, lane);
+                    store_turn<Mode, staging<Mode, N, PHASES>>(layer, tile, place, staged, group, warp, turn, lane);
+                else if (!Mode::STRICT && !Mode::TRANSPOSED && layer.fold_log2 == 1)
+                    store_turn<Mode, staging<Mode, N, FOLDED>>(layer, tile, place, staged, group, warp, turn, lane);
                 else
-                    store_turn<Mode, staging<Mode, N, false>>(layer, tile, place, staged, group, warp, turn, lane);
+                    store_turn<Mode, staging<Mode, N, SINGLE>>(layer, tile, place, staged, group, warp, turn, lane);
                 stores_commit();
                 stores_wait_read<1>();
                 __syncwarp();

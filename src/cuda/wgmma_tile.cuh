@@ -83,16 +83,22 @@ __device__ __forceinline__ tile_place find_tile(const tconv_wgmma_parameters &la
     return tile;
 }
 
+/* The first column of src that a tile reads. */
+__device__ __forceinline__ int first_column(const tconv_wgmma_parameters &layer, const tile_place &tile)
+{
+    return (tile.column << layer.fold_log2) + layer.first_column;
+}
+
 /* The first column of the box: rounded down, because the copy engine wants addresses that are multiples of 16 bytes. */
 __device__ __forceinline__ int box_column(const tconv_wgmma_parameters &layer, const tile_place &tile)
 {
-    return (tile.column + layer.first_column) & -layer.column_alignment;
+    return first_column(layer, tile) & -layer.column_alignment;
 }
 
 /* The first column of what is converted. */
 __device__ __forceinline__ int stage_column(const tconv_wgmma_parameters &layer, const tile_place &tile)
 {
-    return (tile.column + layer.first_column) & -layer.stage_alignment;
+    return first_column(layer, tile) & -layer.stage_alignment;
 }
 
 } // namespace tconv_wgmma
