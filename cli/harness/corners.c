@@ -80,6 +80,8 @@ static const family families[] = {
     {"one tap, several images to a tile, stride 1", "n=9 ci=72 h=6 w=12 co=130 k=1", 0, 0},
     {"one tap, stride 4, groups", "n=3 ci=64 h=9 w=12 co=40 k=4 s=4 g=2 b=1", 0, 0},
     {"wide images, 16 output channels, groups", "n=1 ci=64 h=5 w=200 co=32 k=5x3 p=2x0 g=2 b=1", 0, 0},
+    {"wide images, wide kernel, few output channels", "n=1 ci=16 h=3 w=# co=20 k=1x7 p=0x3x0x2 b=1", 413, 416},
+    {"wide images, wide kernel, groups", "n=2 ci=32 h=1 w=209 co=60 k=1x4 p=0x2x0x1 g=2 b=1", 0, 0},
     {"wide images, spread kernel", "n=1 ci=64 h=20 w=60 co=96 k=3 p=2 d=2 b=1", 0, 0},
     {"huge stride over one pixel", "ci=3 h=1 w=1 co=4 k=3x2 s=1099511627776x1099511627776 b=1", 0, 0},
     {"huge dilation of one tap", "ci=3 h=4 w=5 co=4 k=1 d=1099511627776 s=2 b=1", 0, 0},
