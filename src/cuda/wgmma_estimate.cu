@@ -23,7 +23,7 @@ constexpr int WARP = 32, MAX_VECTOR = 4; /* elements that a lane stores at once 
 constexpr double LATENCY = 1500, L2_BYTES = 22, BOX_ROW_CYCLES = 8, SHARED_BYTES = 128, CONVERT_CYCLES = 40,
                  STROKE_CYCLES = 120, ADD_CYCLES = 1.5, CHUNK_CYCLES = 400, TILE_CYCLES = 1500, ROW_CYCLES = 28,
                  APART_ROW_CYCLES = 40, VECTOR_CYCLES = 20, WRITE_BYTES = 17.7, PART_CYCLES = 9.75,
-                 PRODUCT_SHARE = 0.02, PARTS_SHARE = 0.6;
+                 PRODUCT_SHARE = 0.02, PARTS_SHARE = 0.6, FOLDED_TIMES = 1.02;
 constexpr int SECTOR = 32; /* bytes */
 /* The same of a warp, more into a tight patch, which delays the chunk: what kb57, unet_up1 and s2_op in TF32 lost by it. */
 constexpr double WALK_CYCLES = 35;
@@ -163,7 +163,7 @@ double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made)
     const double delay = strict ? 0 : PARTS_SHARE * part_cycles(of, work, element);
     const double wait = delay + (of->staged_turns == 2 ? 0 : store / 4 + fmin(1, write / work_alone) * write / 2);
     const double tile = fmax(work_alone + wait, store) + of->chunks * multiply * PRODUCT_SHARE;
-    return tile * (double)tconv_ceil_div(of->tiles, made->thread_blocks);
+    return tile * (of->fold_log2 > 0 ? FOLDED_TIMES : 1) * (double)tconv_ceil_div(of->tiles, made->thread_blocks);
 }
 
 double tconv_wgmma_apart_times(const tconv_wgmma_plan *made)
