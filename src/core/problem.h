@@ -7,6 +7,8 @@
 #ifndef TCONV_CORE_PROBLEM_H
 #define TCONV_CORE_PROBLEM_H
 
+#include <stdbool.h>
+
 #include "phases.h"
 #include "tconv/tconv.h"
 
@@ -18,6 +20,12 @@ extern "C" {
 typedef struct tconv_strides {
     int64_t n, c, h, w;
 } tconv_strides;
+
+/* Whether every row of every channel and image begins at a multiple of so many elements. */
+static inline bool tconv_rows_begin_at_multiples(const tconv_strides *of, int64_t elements)
+{
+    return of->n % elements == 0 && of->c % elements == 0 && of->h % elements == 0;
+}
 
 /* Strides of the weights in elements, by logical index: w[in * i + out * o + h * kh + w * kw], i < in_channels counted
  * over all groups, o < group_out. */

@@ -7,7 +7,7 @@
  * products. The tensor cores read positions from registers, to which they come from the planes of src by single loads: no
  * copy of src with channels last is made anywhere, and where outputs share an input it is read once. The kernel is in
  * cells_kernel.cuh, tiles and programs are chosen in cells_plan.cu, the packed weights are in cells_pack.cu. Where each pixel
- * is read at its own position alone and the weights of all input channels fit in shared memory, cells_resident.cu has a kernel
+ * is read at its own position alone and the weights of all input channels fit in shared memory, cells_resident.cuh has a kernel
  * for TF32 that loads them once.
  */
 #include "cells.h"
@@ -146,7 +146,7 @@ bool can_store_vectors(const tconv_layer *layer, const tconv_cells_parameters *o
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t vector = of->cell_columns;
-    return problem->dst.n % vector == 0 && problem->dst.c % vector == 0 && problem->dst.h % vector == 0 &&
+    return tconv_rows_begin_at_multiples(&problem->dst, vector) &&
            (uintptr_t)of->dst % (size_t)(vector * (int64_t)problem->element_size) == 0;
 }
 

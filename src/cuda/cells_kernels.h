@@ -38,7 +38,7 @@
 #define TCONV_CELLS_ASIDE_BYTES (TCONV_CELLS_GROUPS * 64 * TCONV_CELLS_SUMS(true) * 4)
 
 /*
- * TF32 with weights that stay in shared memory (cells_resident.cu): pairs of warpgroups that multiply in turn, units of a
+ * TF32 with weights that stay in shared memory (cells_resident.cuh): pairs of warpgroups that multiply in turn, units of a
  * tile, one for each warpgroup of a pair; positions of a unit, and floats from a channel of it to the next, so that no
  * two of those that are loaded at once share a bank.
  */

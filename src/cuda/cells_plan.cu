@@ -399,7 +399,7 @@ void try_resident(const tconv_layer *layer, int multiprocessors, tconv_cells_cho
                   tconv_cells_plan *plan)
 {
     constexpr int LEAST_CHANNELS = 8, STEPS = 4;
-    const tconv_strides *src = &layer->problem.src, *dst = &layer->problem.dst;
+    const tconv_strides *src = &layer->problem.src;
     const int64_t alignment = TCONV_CELLS_ALIGNMENT, columns = layer->columns.stride;
     const int64_t most = TCONV_CELLS_RESIDENT_SUMS / LEAST_CHANNELS / columns;
     if (layer->target.math == TCONV_MATH_STRICT || !is_flat(layer) ||
@@ -407,8 +407,8 @@ void try_resident(const tconv_layer *layer, int multiprocessors, tconv_cells_cho
         src->n % alignment != 0)
         return;
     /* Rows of pairs of cells, all of them vectors: else each element would be stored by itself. */
-    const int64_t cells = columns < 4 ? 2 : 1, vector = cells * columns;
-    if (layer->problem.w.in % cells != 0 || dst->n % vector != 0 || dst->c % vector != 0 || dst->h % vector != 0)
+    const int64_t cells = columns < 4 ? 2 : 1;
+    if (layer->problem.w.in % cells != 0 || !tconv_rows_begin_at_multiples(&layer->problem.dst, cells * columns))
         return;
     for (int rows = 1; rows <= most; rows *= 2) {
         const tconv_cells_choice choice = {true, rows, STEPS, false, 1, 1, TCONV_CELLS_UNIT};

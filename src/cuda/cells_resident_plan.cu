@@ -1,4 +1,4 @@
-/* How the cells algorithm cuts a layer where weights stay in shared memory (cells_resident.cu), and what it takes then. */
+/* How the cells algorithm cuts a layer where weights stay in shared memory (cells_resident.cuh), and what it takes then. */
 #include <cmath>
 
 #include "../core/checked.h"

@@ -175,8 +175,7 @@ bool has_pairs(const tconv_layer *layer, const tconv_igemm_choice *choice, const
 /* Whether rows of dst begin at whole vectors of 16 bytes, if dst does. */
 bool has_vector_rows(const tconv_problem *problem)
 {
-    const int64_t vector = 16 / (int64_t)problem->element_size;
-    return problem->dst.n % vector == 0 && problem->dst.c % vector == 0 && problem->dst.h % vector == 0;
+    return tconv_rows_begin_at_multiples(&problem->dst, 16 / (int64_t)problem->element_size);
 }
 
 /* Sees the two column phases as one. */

@@ -426,8 +426,8 @@ launch_shape any_launch(const tconv_layer *layer, int multiprocessors, tconv_cud
 bool has_dst_runs(const tconv_problem *problem, const void *dst)
 {
     const int64_t run = problem->w.stride;
-    return (run & (run - 1)) == 0 && problem->dst.w == 1 && problem->dst.n % run == 0 && problem->dst.c % run == 0 &&
-           problem->dst.h % run == 0 && (uintptr_t)dst % ((uintptr_t)run * problem->element_size) == 0;
+    return (run & (run - 1)) == 0 && problem->dst.w == 1 && tconv_rows_begin_at_multiples(&problem->dst, run) &&
+           (uintptr_t)dst % ((uintptr_t)run * problem->element_size) == 0;
 }
 
 const void *find_boxes_kernel(const tconv_layer *layer, int shape)

@@ -29,6 +29,12 @@
 namespace tconv_wgmma
 {
 
+/* Whether boxes are operands as they come; else they are converted into stages, or moved there. */
+template <class Mode> __device__ __forceinline__ bool boxes_are_operands(const tconv_wgmma_parameters &layer)
+{
+    return Mode::TRANSPOSED && layer.alignment == 0;
+}
+
 /* Of rows lane / 4 and lane / 4 + 8 of the warp's 16. Not yet converted, so that nothing waits for them before the products. */
 template <class Element>
 __device__ __forceinline__ void load_bias(const tconv_wgmma_parameters &layer, const tile_place &tile, int group,
@@ -54,7 +60,7 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
     const int group = warp / GROUP_WARPS;
     const bool signals = (int)threadIdx.x % (GROUP_WARPS * WARP) == 0;
     using Element = typename Mode::Element;
-    buffer_walk stage = Mode::TRANSPOSED && layer.alignment == 0
+    buffer_walk stage = boxes_are_operands<Mode>(layer)
                             ? buffer_walk(shared.box_full, shared.boxes, layer.box_bytes, layer.boxes)
                             : buffer_walk(shared.stage_full, shared.stages, layer.stage_bytes, layer.stages);
     buffer_walk slot(shared.slot_full, shared.slots, layer.slot_bytes, layer.slots);
@@ -175,12 +181,12 @@ __device__ __forceinline__ shared_layout lay_out(const tconv_wgmma_parameters &l
 template <class Mode>
 __device__ __forceinline__ void init_barriers(const shared_layout &shared, const tconv_wgmma_parameters &layer)
 {
-    const bool operands = Mode::TRANSPOSED && layer.alignment == 0; /* boxes, as they come */
     for (int i = 0; i < TCONV_WGMMA_STAGES; i++) {
         barrier_init(shared.stage_full + 8 * i, CONVERTERS * WARP_ARRIVALS);
         barrier_init(shared.stage_empty + 8 * i, TCONV_WGMMA_GROUPS);
         barrier_init(shared.box_full + 8 * i, 1);
-        barrier_init(shared.box_empty + 8 * i, operands ? TCONV_WGMMA_GROUPS : CONVERTERS * WARP_ARRIVALS);
+        barrier_init(shared.box_empty + 8 * i,
+                     boxes_are_operands<Mode>(layer) ? TCONV_WGMMA_GROUPS : CONVERTERS * WARP_ARRIVALS);
         barrier_init(shared.slot_full + 8 * i, 1);
         barrier_init(shared.slot_empty + 8 * i, TCONV_WGMMA_GROUPS);
     }
