@@ -51,9 +51,12 @@ def process(rank, backend, port, results):
     model = nn.parallel.DistributedDataParallel(make_model(device), device_ids=[rank] if backend == "nccl" else None)
     mine = batch()[rank * BATCH : (rank + 1) * BATCH].to(device)
     results.put((rank, [t.numpy() for t in train(model, mine)]))
-    del model  # it holds the group, whose threads must end before the process does
+    results.close()
+    results.join_thread()
+    del model  # it holds the group
     dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # threads of gloo's or of its store may outlive their owner, and then the interpreter's end is SIGABRT
 
 
 @pytest.mark.parametrize("backend", ["gloo", pytest.param("nccl", marks=pytest.mark.cuda)])
