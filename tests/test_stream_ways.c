@@ -1,6 +1,7 @@
 /*
  * What test_stream.c shows of the default implementation, here of every one by its name, in strict math and in TF32: it can
- * be captured into a graph, runs on several streams at once, waits for nothing, and gives the same bits each time.
+ * be captured into a graph, runs on several streams at once, waits for nothing, gives the same bits each time, and leaves
+ * an error that the caller has not yet asked for.
  */
 #include <criterion/criterion.h>
 
@@ -70,6 +71,21 @@ static void check_again(const struct placed *placed)
 Test(stream_ways_cuda, every_way_gives_the_same_bits_again)
 {
     for_every_way(check_again);
+}
+
+static void check_last_error(const struct placed *placed)
+{
+    for (int packed = 0; packed < 2; packed++) {
+        cr_assert_eq(cudaSetDevice(4711), cudaErrorInvalidDevice); /* an error of the caller's own */
+        placed_execute(placed, packed != 0, NULL);
+        cr_assert_eq(cudaGetLastError(), cudaErrorInvalidDevice, "%s took the caller's error away", placed->way->text);
+    }
+    expect_cuda(cudaDeviceSynchronize());
+}
+
+Test(stream_ways_cuda, every_way_leaves_the_callers_error)
+{
+    for_every_way(check_last_error);
 }
 
 /* What lies before it on the stream writes src and workspace, what lies after it overwrites them. */

@@ -2,6 +2,7 @@
  * last error, which may be the caller's own. */
 #include "guard.h"
 
+#include <cuda.h>
 #include <pthread.h>
 
 #include "../core/status.h"
@@ -41,7 +42,45 @@ void tconv_cuda_leave(const tconv_cuda_guard *guard)
     forget_own_error(guard);
 }
 
+void *tconv_cuda_driver_function(const char *name, unsigned int version)
+{
+    cudaDriverEntryPointQueryResult result;
+    void *found = NULL;
+    const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result);
+    return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? found : NULL;
+}
+
 /* ----------------------------------------------------------------------------------------------------------- launches */
+
+typedef CUresult set_attribute_function(CUfunction, CUfunction_attribute, int);
+
+static pthread_once_t set_attribute_looked_up = PTHREAD_ONCE_INIT;
+static set_attribute_function *set_attribute; /* NULL where the driver has none */
+
+static void look_up_set_attribute(void)
+{
+    constexpr unsigned int FIRST_VERSION = 9000; /* of the driver's that has it */
+    set_attribute = (set_attribute_function *)tconv_cuda_driver_function("cuFuncSetAttribute", FIRST_VERSION);
+}
+
+/* By the driver, of whose calls the runtime's last error knows nothing. What the driver was told in this way, the runtime's own
+ * function does not change any more: a kernel's limit has to be the same always. */
+static bool allow_shared_quietly(const void *kernel, int bytes)
+{
+    cudaFunction_t function;
+    pthread_once(&set_attribute_looked_up, look_up_set_attribute);
+    return set_attribute != NULL && cudaGetFuncBySymbol(&function, kernel) == cudaSuccess &&
+           set_attribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes) == CUDA_SUCCESS;
+}
+
+tconv_status tconv_cuda_allow_shared(const void *kernel, int64_t bytes, tconv_issue *issue)
+{
+    /* cudaFuncSetAttribute clears the last error also where it succeeds. */
+    if (cudaPeekAtLastError() != cudaSuccess && allow_shared_quietly(kernel, (int)bytes))
+        return TCONV_SUCCESS;
+    return tconv_cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+                            "cudaFuncSetAttribute", issue);
+}
 
 /* From CUDA 12.3 on a captured launch keeps the attribute as an edge of the graph. */
 static constexpr int FIRST_OVERLAPPING = 12030;

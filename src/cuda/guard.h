@@ -37,12 +37,20 @@ typedef struct tconv_cuda_grid {
     const void *kernel;
     int64_t blocks;
     int threads;
-    int64_t shared_bytes; /* dynamic; above 48 KB allowed to the kernel before */
+    int64_t shared_bytes; /* dynamic; above 48 KB allowed to the kernel before (tconv_cuda_allow_shared) */
     bool overlaps;        /* may begin before the kernel ahead of it on the stream has ended (overlap.cuh) */
 } tconv_cuda_grid;
 
+/* Allows kernel so many bytes of dynamic shared memory on the current device: always the same for a kernel, so that threads that
+ * launch it do not lower each other's limit. */
+tconv_status tconv_cuda_allow_shared(const void *kernel, int64_t bytes, tconv_issue *issue);
+
 /* Launches it on the current device. */
 tconv_status tconv_cuda_launch_grid(const tconv_cuda_grid *grid, void **arguments, void *stream, tconv_issue *issue);
+
+/* The driver's function of a name, as of a version of its API, or NULL: the library is not linked to the driver, so that it loads
+ * where there is none. */
+void *tconv_cuda_driver_function(const char *name, unsigned int version);
 
 /* SUCCESS, or the failure of the runtime's function called name: OUT_OF_MEMORY where that is the error, else CUDA. */
 tconv_status tconv_cuda_check(cudaError_t error, const char *name, tconv_issue *issue);

@@ -16,16 +16,10 @@ typedef CUresult encode_function(CUtensorMap *, CUtensorMapDataType, cuuint32_t,
 encode_function *encode_tiled; /* NULL where the driver has none */
 pthread_once_t encode_looked_up = PTHREAD_ONCE_INIT;
 
-/* The library is not linked to the driver, so that it loads where there is none. */
 void look_up_encode()
 {
     constexpr unsigned int FIRST_VERSION = 12000; /* of the driver's that has it */
-    cudaDriverEntryPointQueryResult result;
-    void *found = NULL;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, FIRST_VERSION, cudaEnableDefault, &result) ==
-            cudaSuccess &&
-        result == cudaDriverEntryPointSuccess)
-        encode_tiled = (encode_function *)found;
+    encode_tiled = (encode_function *)tconv_cuda_driver_function("cuTensorMapEncodeTiled", FIRST_VERSION);
 }
 
 CUtensorMapDataType type_of(const tconv_hopper_tensor *tensor)
@@ -116,9 +110,7 @@ tconv_status tconv_hopper_launch(const tconv_cuda_grid *grid, void **arguments, 
                                  tconv_issue *issue)
 {
     return tconv_cuda_on_device(device, issue, [&] {
-        const tconv_status status = tconv_cuda_check(
-            cudaFuncSetAttribute(grid->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)grid->shared_bytes),
-            "cudaFuncSetAttribute", issue);
+        const tconv_status status = tconv_cuda_allow_shared(grid->kernel, grid->shared_bytes, issue);
         return status == TCONV_SUCCESS ? tconv_cuda_launch_grid(grid, arguments, stream, issue) : status;
     });
 }

@@ -41,8 +41,7 @@ double tconv_hopper_use(const tconv_layer *layer, double cycles);
 /* Whether the build has kernel's code for the device: elsewhere it is made for fewer threads. */
 bool tconv_hopper_has_code(const void *kernel, int threads, int device);
 
-/* Launches a kernel on device. shared_bytes is always the same for a kernel, because all threads of the process share what it
- * may have. */
+/* Launches a kernel on device. shared_bytes is always the same for a kernel (tconv_cuda_allow_shared). */
 tconv_status tconv_hopper_launch(const tconv_cuda_grid *grid, void **arguments, int device, void *stream,
                                  tconv_issue *issue);
 

@@ -77,21 +77,16 @@ tconv_status launch(const tconv_cuda_mma_parameters *parameters, const tconv_cud
 {
     const int warps = parameters->channel_parts * parameters->residue_parts * parameters->position_warps;
     const int64_t different = (int64_t)parameters->groups * parameters->channel_tiles * parameters->residue_sets;
-    int multiprocessors = 1, resident = 1;
-    tconv_status status =
-        tconv_cuda_check(cudaFuncSetAttribute((const void *)kernel->function,
-                                              cudaFuncAttributeMaxDynamicSharedMemorySize, parameters->shared_bytes),
-                         "cudaFuncSetAttribute", issue);
-    if (status == TCONV_SUCCESS)
-        status = tconv_cuda_check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
-                                  "cudaDeviceGetAttribute", issue);
+    const tconv_cuda_mma_limits limits = tconv_cuda_mma_limits_of(device);
+    int resident = 1;
+    tconv_status status = tconv_cuda_allow_shared((const void *)kernel->function, limits.shared_bytes, issue);
     if (status == TCONV_SUCCESS)
         status = tconv_cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel->function, warps * 32,
                                                                                 (size_t)parameters->shared_bytes),
                                   "cudaOccupancyMaxActiveBlocksPerMultiprocessor", issue);
     if (status != TCONV_SUCCESS)
         return status;
-    const int64_t rounds = tconv_max(1, (int64_t)multiprocessors * tconv_max(1, resident) / different);
+    const int64_t rounds = tconv_max(1, (int64_t)limits.multiprocessors * tconv_max(1, resident) / different);
     const int64_t blocks = different * tconv_min(parameters->position_tiles, rounds);
     void *arguments[] = {const_cast<tconv_cuda_mma_parameters *>(parameters)};
     const tconv_cuda_grid grid = {(const void *)kernel->function, blocks, warps * 32, parameters->shared_bytes, packs};

@@ -117,6 +117,13 @@ extern const tconv_cuda_mma_kernel tconv_cuda_mma_tf32_kernels[], tconv_cuda_mma
     tconv_cuda_mma_f16_kernels[], tconv_cuda_mma_bf16_kernels[], tconv_cuda_mma_f16_planes_kernels[],
     tconv_cuda_mma_bf16_planes_kernels[];
 
+/* What a device has: shared_bytes are those that a block may ask for beside its barriers. */
+typedef struct tconv_cuda_mma_limits {
+    int multiprocessors, shared_bytes;
+} tconv_cuda_mma_limits;
+
+tconv_cuda_mma_limits tconv_cuda_mma_limits_of(int device);
+
 /* Chooses how a layer is cut (mma_plan.cu): layer->choice is the number that stands for it. False with a reason where it cannot
  * be. */
 bool tconv_cuda_mma_choose(tconv_layer *layer, char reason[TCONV_REASON_SIZE]);

@@ -35,20 +35,6 @@ constexpr double CHUNK_CYCLES = 250;   /* barrier, and what a warp waits for at 
 constexpr double TILE_CYCLES = 2500;   /* the latency of a tile's stores and first products */
 constexpr double LAUNCH_CYCLES = 3000; /* the first copies */
 
-struct device_limits {
-    int multiprocessors, shared_bytes;
-};
-
-device_limits limits_of(int device)
-{
-    device_limits limits = {1, 0};
-    if (cudaDeviceGetAttribute(&limits.multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&limits.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
-        limits = {1, 48 * 1024};
-    limits.shared_bytes -= SHARED_BARRIERS;
-    return limits;
-}
-
 bool refuse(char reason[TCONV_REASON_SIZE], const char *text)
 {
     snprintf(reason, TCONV_REASON_SIZE, "%s", text);
@@ -160,7 +146,7 @@ bool fill_layer(const tconv_layer *layer, tconv_cuda_mma_parameters *made, char 
 
 struct search {
     const tconv_layer *layer;
-    device_limits limits;
+    tconv_cuda_mma_limits limits;
     int element_size, products; /* matrix instructions a product takes */
     int row_spread, column_spread, position_rows, position_columns;
     const tconv_cuda_mma_kernel *best_kernel;
@@ -408,6 +394,16 @@ void flatten(search *in, tconv_cuda_mma_parameters *made)
 
 } // namespace
 
+tconv_cuda_mma_limits tconv_cuda_mma_limits_of(int device)
+{
+    tconv_cuda_mma_limits limits = {1, 0};
+    if (cudaDeviceGetAttribute(&limits.multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&limits.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
+        limits = {1, 48 * 1024};
+    limits.shared_bytes -= SHARED_BARRIERS;
+    return limits;
+}
+
 const tconv_cuda_mma_kernel *tconv_cuda_mma_kernels(tconv_cuda_mma_mode mode)
 {
     static const tconv_cuda_mma_kernel *const kernels[TCONV_CUDA_MMA_MODES] = {
@@ -473,7 +469,7 @@ bool tconv_cuda_mma_choose(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     search in;
     if (!begin(layer, &in, &cut, reason))
         return false;
-    in.limits = limits_of(layer->target.device);
+    in.limits = tconv_cuda_mma_limits_of(layer->target.device);
     const bool long_sums = mode == TCONV_CUDA_MMA_STRICT && additions_of(layer, &cut) > TCONV_CUDA_MMA_MAX_ADDITIONS;
     for (const tconv_cuda_mma_kernel *each = tconv_cuda_mma_kernels(mode); each->function != NULL; each++) {
         if (each->stride != stride || each->any_length != long_sums)

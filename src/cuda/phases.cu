@@ -242,9 +242,7 @@ tconv_status tconv_cuda_launch_shared(const void *function, int64_t blocks, int 
     const tconv_cuda_grid grid = {function, tconv_min(blocks, MAX_GRID), threads, shared_bytes, false};
     tconv_status status = TCONV_SUCCESS;
     if (shared_bytes > FREE_SHARED)
-        status = tconv_cuda_check(
-            cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes),
-            "cudaFuncSetAttribute", issue);
+        status = tconv_cuda_allow_shared(function, shared_bytes, issue);
     if (status != TCONV_SUCCESS)
         return status;
     return tconv_cuda_launch_grid(&grid, arguments, stream, issue);

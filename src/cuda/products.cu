@@ -521,10 +521,7 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
     const launch_shape made = layer->choice == ANY_KERNEL ? any_launch(layer, multiprocessors, &parameters)
                                                           : rows_launch(layer, multiprocessors, &parameters, &map);
 
-    /* The same limit for all layers, so that threads that launch the same kernel do not lower each other's. */
-    status = tconv_cuda_check(cudaFuncSetAttribute(made.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                   (int)max_shared(layer->target.compute_capability)),
-                              "cudaFuncSetAttribute", issue);
+    status = tconv_cuda_allow_shared(made.kernel, max_shared(layer->target.compute_capability), issue);
     if (status != TCONV_SUCCESS)
         return status;
     const tconv_cuda_grid grid = {made.kernel, made.blocks, (int)made.threads, made.shared_bytes, arguments->packs};

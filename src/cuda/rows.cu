@@ -468,10 +468,7 @@ tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, 
         problem->dtype == TCONV_F32
             ? (const void *)tconv_cuda_rows_f32(!is_strict(layer), problem->w.stride)
             : (const void *)tconv_cuda_rows_half(problem->dtype, is_direct(layer), is_narrow(layer), problem->w.stride);
-    /* The same limit for all layers, so that threads that launch the same kernel do not lower each other's. */
-    status = tconv_cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                   (int)max_shared(layer->target.compute_capability)),
-                              "cudaFuncSetAttribute", issue);
+    status = tconv_cuda_allow_shared(kernel, max_shared(layer->target.compute_capability), issue);
     if (status != TCONV_SUCCESS)
         return status;
     const int64_t blocks =
