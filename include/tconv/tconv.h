@@ -46,7 +46,8 @@
  *     On the CPU and in the CUDA kernels without tensor cores a tap that falls outside the input is skipped: NaN and
  * Inf go exactly where the arithmetic takes them. On tensor cores an output whose sum holds one is not finite either,
  * but zeros that stand for missing taps and channels are multiplied as well: NaN may appear in other outputs of the
- * same image and group or, where the weights have a NaN or Inf, of the same group; and Inf may become NaN.
+ * same image and group (of other groups too where groups have few channels) or, where the weights have a NaN or Inf,
+ * of the same group; and Inf may become NaN.
  *
  * THREADS. A plan is immutable: any number of threads may execute one at once, each with its own dst and workspace.
  * The CPU backend runs serially when called from inside an OpenMP parallel region. As with every OpenMP program, do not

@@ -148,6 +148,7 @@ struct tconv_igemm_packing {
     int column_taps[TCONV_IGEMM_PHASES]; /* of each column phase, before any two are seen as one */
     int64_t outputs, out_columns;        /* see tconv_igemm_view */
     bool one_pixel;
+    int lone_in, lone_out; /* channels of a group of the layer, where several are one of the view; else 0 */
     int64_t output_rows_step, output_columns_step; /* of weights, from an output's to the next's */
 };
 

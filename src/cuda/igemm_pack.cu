@@ -4,7 +4,8 @@
  *
  *     [block][step][plane][quad][64 rows of M][4 or 8 input channels]
  *
- * A row of M that is no output channel, and an input channel past the last, are zeros.
+ * A row of M that is no output channel, and an input channel past the last, are zeros; where groups are seen as one, so are weights
+ * from one of them to another.
  */
 #include <cstring>
 
@@ -128,6 +129,8 @@ pack_boxes boxes_of(const igemm_order *order, int planes)
     boxes.group_out = layer->group_out;
     boxes.outputs = (int)packing->outputs;
     boxes.out_columns = (int)packing->out_columns;
+    boxes.lone_in = packing->lone_in;
+    boxes.lone_out = packing->lone_out;
     boxes.elements = packing->kernel_rows * packing->kernel_columns;
     boxes.output_rows_step = packing->output_rows_step;
     boxes.output_columns_step = packing->output_columns_step;

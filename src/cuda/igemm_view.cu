@@ -1,10 +1,13 @@
-/* Finds NCHW layers whose outputs can be seen as channels: see tconv_igemm_view_init. */
+/* Finds layers whose outputs can be seen as channels, or groups as one: see tconv_igemm_view_init. */
 #include "igemm_view.h"
+
+#include "../core/checked.h"
 
 namespace
 {
 
-constexpr int64_t VECTOR = 16; /* bytes that are stored at once */
+constexpr int64_t VECTOR = 16;                          /* bytes that are stored at once */
+constexpr int64_t CHUNK = 128, MOST_UNITED = 4 * CHUNK; /* bytes of input channels */
 
 /* Whether an axis of one input has a tap for each output. Its stride is as long as the kernel reaches (tconv_axis_canonical),
  * so that each output is a phase of its own, with one tap. */
@@ -86,6 +89,18 @@ void see_columns(tconv_igemm_view *view, int64_t together)
     }
 }
 
+void unite_groups(tconv_igemm_view *view)
+{
+    tconv_problem *problem = &view->layer.problem;
+    const int64_t bytes = problem->group_in * (int64_t)problem->element_size, whole = CHUNK / tconv_gcd(bytes, CHUNK);
+    view->united = problem->groups % whole == 0 ? whole : problem->groups;
+    if (view->united * bytes > MOST_UNITED)
+        view->united = 1;
+    problem->groups /= view->united;
+    problem->group_in *= view->united;
+    problem->group_out *= view->united;
+}
+
 } // namespace
 
 void tconv_igemm_view_init(tconv_igemm_view *view, const tconv_layer *layer)
@@ -93,6 +108,7 @@ void tconv_igemm_view_init(tconv_igemm_view *view, const tconv_layer *layer)
     view->layer = *layer;
     view->outputs = view->out_columns = 1;
     view->one_pixel = false;
+    unite_groups(view);
     if (layer->problem.layout != TCONV_NCHW)
         return;
     if (is_one_pixel(layer))

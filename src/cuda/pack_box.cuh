@@ -45,6 +45,7 @@ struct pack_boxes {
     int group_in, group_out;  /* group_out: rows of M, of all outputs */
     int outputs, out_columns; /* of one channel, each with weights of its own: see tconv_igemm_view; else 1 */
     int64_t output_rows_step, output_columns_step; /* from an output's weights to the next's */
+    int lone_in, lone_out; /* channels of each of the groups that are seen as one; 0: one that is a group */
 
     int elements, first_element;         /* of the kernel that a box has, by rows; the first */
     int rows_log2, quads_log2;           /* of a box */
@@ -139,24 +140,38 @@ template <class Element> __device__ __forceinline__ unsigned with_gaps(unsigned 
 /* The weights of a box as they lie. A channel past the last, of input or output, is zeros. */
 template <class Element> struct box_source {
     const Element *from; /* of the first input channel of the group's that the box has */
-    int out, ins, outs;  /* first row of M; input channels and rows of M that there are */
+    int in, out;         /* that channel; first row of M */
+    int ins, outs;       /* input channels and rows of M that there are */
 
     __device__ __forceinline__ box_source(const pack_boxes &boxes, const pack_place &place, const Element *weights)
     {
-        const int in = (place.chunk * boxes.chunk_quads + place.quad) * (PACK_QUAD / (int)sizeof(Element));
+        in = (place.chunk * boxes.chunk_quads + place.quad) * (PACK_QUAD / (int)sizeof(Element));
         out = place.out + place.row;
         ins = boxes.group_in - in;
         outs = boxes.group_out - out;
         from = weights + (place.group * (int64_t)boxes.group_in + in) * boxes.from.in +
-               boxes.first_element * boxes.from.w + (boxes.outputs == 1 ? out * boxes.from.out : 0);
+               boxes.first_element * boxes.from.w + (is_plain(boxes) ? out * boxes.from.out : 0);
+    }
+
+    /* Whether rows of M are output channels of a group. */
+    static __device__ __forceinline__ bool is_plain(const pack_boxes &boxes)
+    {
+        return boxes.outputs == 1 && boxes.lone_out == 0;
+    }
+
+    /* Of the groups that are seen as one, that of a row of M. */
+    __device__ __forceinline__ unsigned lone_group(const pack_boxes &boxes, unsigned row) const
+    {
+        return boxes.lone_out == 0 ? 0 : (out + row) / (unsigned)(boxes.outputs * boxes.lone_out);
     }
 
     /* Where a row of M begins. */
     __device__ __forceinline__ const Element *row_at(const pack_boxes &boxes, unsigned row) const
     {
-        if (boxes.outputs == 1)
+        if (is_plain(boxes))
             return from + row * boxes.from.out;
-        const unsigned channel = (out + row) / boxes.outputs, output = out + row - channel * boxes.outputs;
+        const unsigned in_group = out + row - lone_group(boxes, row) * (unsigned)(boxes.outputs * boxes.lone_out);
+        const unsigned channel = in_group / boxes.outputs, output = in_group - channel * boxes.outputs;
         const unsigned row_of = output / boxes.out_columns, column = output - row_of * boxes.out_columns;
         return from + channel * boxes.from.out + row_of * boxes.output_rows_step + column * boxes.output_columns_step;
     }
@@ -165,13 +180,17 @@ template <class Element> struct box_source {
     quad_at(const pack_boxes &boxes, unsigned quad, unsigned row, unsigned element) const
     {
         constexpr int CHANNELS = PACK_QUAD / (int)sizeof(Element);
-        const unsigned in = quad * CHANNELS;
-        const int left = (int)row < outs ? ins - (int)in : 0;
-        const Element *source = row_at(boxes, row) + in * boxes.from.in + element * boxes.from.w;
+        const unsigned before = quad * CHANNELS;
+        int first = 0, end = (int)row < outs ? ins - (int)before : 0; /* channels that have a weight */
+        if (boxes.lone_in > 0) {
+            first = (int)lone_group(boxes, row) * boxes.lone_in - (in + (int)before);
+            end = min(end, first + boxes.lone_in);
+        }
+        const Element *source = row_at(boxes, row) + before * boxes.from.in + element * boxes.from.w;
         element_vector<Element, CHANNELS> values;
 #pragma unroll
         for (int i = 0; i < CHANNELS; i++) {
-            values.at[i] = i < left ? *source : from_compute<Element>(0);
+            values.at[i] = i >= first && i < end ? *source : from_compute<Element>(0);
             source += boxes.from.in;
         }
         return values;
