@@ -117,12 +117,10 @@ __device__ __forceinline__ void stage_rows(const float (&sums)[UNITS][N / 2], co
     }
 }
 
-/* Both columns of dst of unit `turn`, side by side. */
-template <class Mode, int N>
-__device__ __forceinline__ void stage_folded(const float (&sums)[UNITS][N / 2], float bias, char *staged, int turn,
-                                             int lane)
+/* Two columns of dst side by side for each pixel: columns(i) are those that a lane has for its sum i of 8 rows of M. */
+template <class Staging, class Mode, int N, class Columns>
+__device__ __forceinline__ void stage_columns(char *staged, int lane, Columns columns)
 {
-    using Staging = staging<Mode, N, FOLDED>;
     constexpr int element = sizeof(typename Mode::Element);
     char *to = staged + lane / 4 * Staging::PITCH + lane % 4 * 4 * element;
     const typename Mode::Element type = {};
@@ -130,34 +128,35 @@ __device__ __forceinline__ void stage_folded(const float (&sums)[UNITS][N / 2], 
     for (int j = 0; j < N / 8; j++) {
 #pragma unroll
         for (int k = 0; k < 2; k++) {
-            const int i = 4 * j + k;
-            const float zero = turn == 0 ? sums[0][i] : sums[1][i];
-            const float one = turn == 0 ? sums[0][i + 2] : sums[1][i + 2];
-            stage_pair(to + (j * 16 + k * 2) * element, zero + bias, one + bias, type);
+            const float2 pair = columns(4 * j + k);
+            stage_pair(to + (j * 16 + k * 2) * element, pair.x, pair.y, type);
         }
     }
 }
 
-/* Both column phases, side by side; swapped where unit 0 is the odd one. */
+/* Both columns of dst of unit `turn`. */
+template <class Mode, int N>
+__device__ __forceinline__ void stage_folded(const float (&sums)[UNITS][N / 2], float bias, char *staged, int turn,
+                                             int lane)
+{
+    stage_columns<staging<Mode, N, FOLDED>, Mode, N>(staged, lane, [&](int i) {
+        const float zero = turn == 0 ? sums[0][i] : sums[1][i];
+        const float one = turn == 0 ? sums[0][i + 2] : sums[1][i + 2];
+        return make_float2(zero + bias, one + bias);
+    });
+}
+
+/* Both column phases; swapped where unit 0 is the odd one. */
 template <class Mode, int N>
 __device__ __forceinline__ void stage_phases(const float (&sums)[UNITS][N / 2], const float (&bias)[2], bool swapped,
                                              char *staged, int turn, int lane)
 {
-    using Staging = staging<Mode, N, PHASES>;
-    constexpr int element = sizeof(typename Mode::Element);
-    char *to = staged + lane / 4 * Staging::PITCH + lane % 4 * 4 * element;
     const float add = turn == 0 ? bias[0] : bias[1];
-    const typename Mode::Element type = {};
-#pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-#pragma unroll
-        for (int k = 0; k < 2; k++) {
-            const int i = 4 * j + k;
-            const float zero = add + (turn == 0 ? sums[0][i] : sums[0][i + 2]);
-            const float one = add + (turn == 0 ? sums[1][i] : sums[1][i + 2]);
-            stage_pair(to + (j * 16 + k * 2) * element, swapped ? one : zero, swapped ? zero : one, type);
-        }
-    }
+    stage_columns<staging<Mode, N, PHASES>, Mode, N>(staged, lane, [&](int i) {
+        const float zero = add + (turn == 0 ? sums[0][i] : sums[0][i + 2]);
+        const float one = add + (turn == 0 ? sums[1][i] : sums[1][i + 2]);
+        return swapped ? make_float2(one, zero) : make_float2(zero, one);
+    });
 }
 
 /* The ends of a row of dst that no bulk copy may write, in bytes: it begins at a multiple of 16 less head. */
