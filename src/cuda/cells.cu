@@ -24,9 +24,6 @@
 namespace
 {
 
-/* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
-constexpr double LEAST_USE = 0.10;
-
 const char *why_not(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
@@ -52,7 +49,7 @@ bool cells_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     tconv_cells_choice choice;
     tconv_cells_plan plan;
     const char *why = why_not(layer);
-    if (why == NULL && !tconv_cells_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan))
+    if (why == NULL && !tconv_cells_choose(layer, tconv_cuda_multiprocessors(layer->target.device), &choice, &plan))
         why = "no tile fits in shared memory, there are too many taps, or sums are too long for strict f32";
     if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
@@ -65,7 +62,7 @@ bool cells_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 void describe_chosen(const tconv_layer *layer, tconv_cells_plan *plan)
 {
     const tconv_cells_choice choice = tconv_cells_choice_of(layer->choice);
-    tconv_cells_describe(layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
+    tconv_cells_describe(layer, &choice, tconv_cuda_multiprocessors(layer->target.device), plan);
 }
 
 bool cells_suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE])
@@ -79,12 +76,8 @@ bool cells_suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REA
         snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of 16 bytes");
         return false;
     }
-    const double use = tconv_hopper_use(layer, plan.cycles);
-    if (use < LEAST_USE)
-        snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * use,
-                 100 * LEAST_USE);
     *cycles = plan.cycles;
-    return use >= LEAST_USE;
+    return true;
 }
 
 tconv_status cells_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
@@ -174,7 +167,7 @@ tconv_status cells_execute(const tconv_layer *layer, const tconv_arguments *argu
     parameters->vectors = can_store_vectors(layer, parameters);
     parameters->pair_vectors = can_store_pairs(layer, parameters);
     void *kernel_arguments[] = {parameters, &maps[0], &maps[1]};
-    const int clusters = tconv_hopper_multiprocessors(layer->target.device) / TCONV_CELLS_CLUSTER;
+    const int clusters = tconv_cuda_multiprocessors(layer->target.device) / TCONV_CELLS_CLUSTER;
     const int64_t tiles =
         parameters->resident
             ? tconv_ceil_div((int64_t)parameters->team_step * parameters->tile_step * parameters->sharing,

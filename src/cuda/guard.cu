@@ -122,3 +122,16 @@ tconv_status tconv_cuda_launch_grid(const tconv_cuda_grid *grid, void **argument
 {
     return tconv_cuda_check(launch(grid, arguments, (cudaStream_t)stream), "cudaLaunchKernel", issue);
 }
+
+int tconv_cuda_multiprocessors(int device)
+{
+#ifdef TCONV_CUDA_MULTIPROCESSORS /* so few that small layers have many tiles for each: see "Tests" in CONTRIBUTING.md */
+    (void)device;
+    return TCONV_CUDA_MULTIPROCESSORS;
+#else
+    int count = 0;
+    if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || count < 1)
+        return 1;
+    return count;
+#endif
+}

@@ -52,6 +52,8 @@ tconv_status tconv_cuda_launch_grid(const tconv_cuda_grid *grid, void **argument
  * where there is none. */
 void *tconv_cuda_driver_function(const char *name, unsigned int version);
 
+int tconv_cuda_multiprocessors(int device);
+
 /* SUCCESS, or the failure of the runtime's function called name: OUT_OF_MEMORY where that is the error, else CUDA. */
 tconv_status tconv_cuda_check(cudaError_t error, const char *name, tconv_issue *issue);
 

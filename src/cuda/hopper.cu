@@ -70,30 +70,6 @@ const char *tconv_hopper_why_not(const tconv_layer *layer)
     return NULL;
 }
 
-int tconv_hopper_multiprocessors(int device)
-{
-#ifdef TCONV_CUDA_MULTIPROCESSORS /* so few that small layers have many tiles for each: see "Tests" in CONTRIBUTING.md */
-    (void)device;
-    return TCONV_CUDA_MULTIPROCESSORS;
-#else
-    int count = 0;
-    if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || count < 1)
-        return 1;
-    return count;
-#endif
-}
-
-double tconv_hopper_use(const tconv_layer *layer, double cycles)
-{
-    const tconv_problem *problem = &layer->problem;
-    const bool half = problem->element_size == 2;
-    const double taps = (double)problem->h.kernel * (double)problem->w.kernel * (double)problem->h.out *
-                        (double)problem->w.out / ((double)layer->rows.stride * (double)layer->columns.stride);
-    const double rate = half ? 2048 : 1024, times = !half && layer->target.math == TCONV_MATH_STRICT ? 3 : 1;
-    return times * taps * (double)problem->batch * (double)problem->in_channels * (double)problem->group_out /
-           (rate * tconv_hopper_multiprocessors(layer->target.device) * cycles);
-}
-
 bool tconv_hopper_has_code(const void *kernel, int threads, int device)
 {
     cudaFuncAttributes attributes;

@@ -29,14 +29,8 @@ constexpr int64_t TCONV_HOPPER_MAX_EXTENT = (int64_t)1 << 28;
 /* Why no kernel of Hopper's takes the layer; NULL where one may. */
 const char *tconv_hopper_why_not(const tconv_layer *layer);
 
-int tconv_hopper_multiprocessors(int device);
-
 /* Of a launch and whatever else takes as long for every tile: part of what the implementations estimate to take. */
 constexpr double TCONV_HOPPER_LAUNCH_CYCLES = 6000;
-
-/* The share of the tensor cores' rate that a layer uses which takes so many cycles of the device: its multiply-adds, borders
- * included, three times over in strict f32. */
-double tconv_hopper_use(const tconv_layer *layer, double cycles);
 
 /* Whether the build has kernel's code for the device: elsewhere it is made for fewer threads. */
 bool tconv_hopper_has_code(const void *kernel, int threads, int device);

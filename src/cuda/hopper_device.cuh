@@ -276,6 +276,7 @@ template <product_type type, int N> struct product;
 #define TCONV_SUMS_48(i)  TCONV_SUMS_24(i), TCONV_SUMS_24(i + 24)
 #define TCONV_SUMS_52(i)  TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44), TCONV_SUMS_4(i + 48)
 #define TCONV_SUMS_64(i)  TCONV_SUMS_52(i), TCONV_SUMS_12(i + 52)
+#define TCONV_SUMS_84(i)  TCONV_SUMS_64(i), TCONV_SUMS_16(i + 64), TCONV_SUMS_4(i + 80)
 #define TCONV_SUMS_128(i) TCONV_SUMS_64(i), TCONV_SUMS_64(i + 64)
 
 #define TCONV_NAMES_12 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
@@ -287,11 +288,12 @@ template <product_type type, int N> struct product;
 #define TCONV_NAMES_48 TCONV_NAMES_44 ", %44, %45, %46, %47"
 #define TCONV_NAMES_52 TCONV_NAMES_44 ", %44, %45, %46, %47, %48, %49, %50, %51"
 #define TCONV_NAMES_64 TCONV_NAMES_52 ", %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define TCONV_NAMES_128                                                                                                \
+#define TCONV_NAMES_84                                                                                                 \
     TCONV_NAMES_64                                                                                                     \
-    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75"                                                     \
-    ", %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87"                                                     \
-    ", %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99"                                                     \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83"
+#define TCONV_NAMES_128                                                                                                \
+    TCONV_NAMES_84                                                                                                     \
+    ", %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99"                                 \
     ", %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"                                         \
     ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123"                                         \
     ", %124, %125, %126, %127"
@@ -350,7 +352,9 @@ TCONV_PRODUCTS(24, 12, 12, 13, 14, 15, 16, 17)
 TCONV_PRODUCTS(32, 16, 16, 17, 18, 19, 20, 21)
 TCONV_PRODUCTS(48, 24, 24, 25, 26, 27, 28, 29)
 TCONV_PRODUCTS(64, 32, 32, 33, 34, 35, 36, 37)
+TCONV_PRODUCTS(80, 40, 40, 41, 42, 43, 44, 45)
 TCONV_PRODUCTS(96, 48, 48, 49, 50, 51, 52, 53)
+TCONV_PRODUCTS(168, 84, 84, 85, 86, 87, 88, 89)
 #undef TCONV_PRODUCTS
 #undef TCONV_PRODUCT
 

@@ -13,7 +13,6 @@
  */
 #include "igemm.h"
 
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 
@@ -27,16 +26,6 @@
 
 namespace
 {
-
-/* In NCHW, with less than this share of the tensor cores' rate, by the estimate, other implementations are faster: what memory
- * bounds uses little of them, but then little of that should be padding of channels. */
-constexpr double LEAST_USE = 0.02, LEAST_PADDED_USE = 0.10, MOST_PADDING = 0.5;
-
-/* What cuda_mma takes, in cycles of a multiprocessor: for an output and for each of its steps of products, of 32 bytes of input
- * channels. Output channels of a group are padded to 16, but where that is more than MMA_MOST_PADDED times as many cuda_phases
- * takes no longer than this says. Fitted to 27 times of 12 layers in NHWC on an H200 (off by 20 %), and as good for f16 in NCHW. */
-constexpr double MMA_OUTPUT_CYCLES = 0.55, MMA_STEP_CYCLES = 0.046, MMA_MOST_PADDED = 2;
-constexpr int64_t MMA_CHANNELS = 16, MMA_STEP_BYTES = 32;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -66,7 +55,7 @@ bool igemm_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     tconv_igemm_view_init(&view, layer);
     const char *why = why_not(&view.layer);
     if (why == NULL &&
-        !tconv_igemm_choose(&view.layer, tconv_hopper_multiprocessors(layer->target.device), &choice, &plan))
+        !tconv_igemm_choose(&view.layer, tconv_cuda_multiprocessors(layer->target.device), &choice, &plan))
         why = "no tile fits in shared memory";
     if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
@@ -80,51 +69,16 @@ void describe_chosen(const tconv_layer *layer, tconv_igemm_view *view, tconv_ige
 {
     const tconv_igemm_choice choice = tconv_igemm_choice_of(layer->choice);
     tconv_igemm_view_init(view, layer);
-    tconv_igemm_describe(&view->layer, &choice, tconv_hopper_multiprocessors(layer->target.device), plan);
+    tconv_igemm_describe(&view->layer, &choice, tconv_cuda_multiprocessors(layer->target.device), plan);
 }
 
-/* What the device takes if not by this implementation. */
-double mma_cycles(const tconv_layer *layer)
-{
-    const tconv_problem *problem = &layer->problem;
-    const double padded =
-        (double)(tconv_ceil_div(problem->group_out, MMA_CHANNELS) * MMA_CHANNELS) / (double)problem->group_out;
-    const double outputs =
-        (double)problem->batch * (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out;
-    const double taps = (double)problem->h.kernel * (double)problem->w.kernel /
-                        ((double)layer->rows.stride * (double)layer->columns.stride);
-    const double steps =
-        taps * (double)tconv_ceil_div(problem->group_in * (int64_t)problem->element_size, MMA_STEP_BYTES);
-    const double times = problem->dtype == TCONV_F32 && layer->target.math == TCONV_MATH_STRICT ? 3 : 1;
-    return outputs * fmin(padded, MMA_MOST_PADDED) * (MMA_OUTPUT_CYCLES + MMA_STEP_CYCLES * steps * times) /
-           tconv_hopper_multiprocessors(layer->target.device);
-}
-
-/* Where every block of threads has one tile, which is latency for the most part, it is faster than cuda_mma in any case. */
-bool igemm_suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE])
+bool igemm_suits(const tconv_layer *layer, double *cycles, char[TCONV_REASON_SIZE])
 {
     tconv_igemm_view view;
     tconv_igemm_plan plan;
     describe_chosen(layer, &view, &plan);
     *cycles = plan.cycles + TCONV_HOPPER_LAUNCH_CYCLES;
-    if (plan.parameters.tiles <= tconv_hopper_multiprocessors(layer->target.device))
-        return true;
-    if (layer->problem.layout == TCONV_NHWC || (view.united > 1 && layer->problem.element_size == 2)) {
-        const double others = mma_cycles(layer);
-        if (plan.cycles < others)
-            return true;
-        snprintf(reason, TCONV_REASON_SIZE, "is estimated at %.0f %% of what cuda_mma takes",
-                 100 * plan.cycles / others);
-        return false;
-    }
-    const double padding = tconv_igemm_padding(&view.layer, &plan);
-    const double use = tconv_hopper_use(&view.layer, plan.cycles) / (double)view.united;
-    if (use >= (padding < MOST_PADDING ? LEAST_USE : LEAST_PADDED_USE))
-        return true;
-    snprintf(reason, TCONV_REASON_SIZE,
-             "would use %.0f %% of the tensor cores, %.0f %% of that for padding of channels", 100 * use,
-             100 * padding);
-    return false;
+    return true;
 }
 
 bool has_bias_only(const tconv_layer *layer)
@@ -271,7 +225,7 @@ tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *argu
     tconv_igemm_plan plan;
     CUtensorMap map;
     tconv_igemm_turning turning;
-    const int multiprocessors = tconv_hopper_multiprocessors(layer->target.device);
+    const int multiprocessors = tconv_cuda_multiprocessors(layer->target.device);
     describe_chosen(layer, &view, &plan);
     tconv_igemm_parameters *parameters = &plan.parameters;
     memset(&map, 0, sizeof map);

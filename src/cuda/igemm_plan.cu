@@ -491,14 +491,6 @@ bool tconv_igemm_describe(const tconv_layer *layer, const tconv_igemm_choice *ch
     return plan->cycles > 0;
 }
 
-double tconv_igemm_padding(const tconv_layer *layer, const tconv_igemm_plan *plan)
-{
-    const tconv_igemm_parameters *of = &plan->parameters;
-    const double in = (double)layer->problem.group_in / ((double)of->chunks * of->chunk_channels);
-    const double out = (double)layer->problem.group_out / ((double)of->channel_blocks * TCONV_IGEMM_M);
-    return 1 - in * out;
-}
-
 bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice *best,
                         tconv_igemm_plan *best_plan)
 {

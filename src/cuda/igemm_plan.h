@@ -35,9 +35,6 @@ bool tconv_igemm_is_fed(const tconv_igemm_plan *plan);
 bool tconv_igemm_choose(const tconv_layer *layer, int multiprocessors, tconv_igemm_choice *best,
                         tconv_igemm_plan *best_plan);
 
-/* The share of a plan's products that have no channel, of input or output. */
-double tconv_igemm_padding(const tconv_layer *layer, const tconv_igemm_plan *plan);
-
 /* Blocks of threads that take the tiles in turn. */
 int tconv_igemm_thread_blocks(const tconv_igemm_plan *plan, int multiprocessors);
 

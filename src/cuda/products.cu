@@ -3,8 +3,8 @@
  * pixel of src is multiplied once with all weights of its group, and the outputs are gathered from the products
  * (products_kernel.cu): src is read about once, in any phase, and dst is written once. f32 (strict by 3xTF32, or TF32),
  * f16 and bf16; strides up to 16, up to 88 weights per input channel; any padding, dilation, slice and alignment. Hopper has
- * kernels of its own (products_rows.cu, products_boxes.cu) for layers whose kernel rows are neighbours and fit one of their shapes;
- * which shape, is the layer's choice.
+ * kernels of its own (products_rows.cu, products_boxes.cu), for up to 168 weights, for layers whose kernel rows are neighbours
+ * and fit one of their shapes; which shape, is the layer's choice.
  *
  * Numeric order: see the kernel; it depends on the layer alone.
  */
@@ -40,6 +40,8 @@ constexpr int64_t MAX_OUT = 4;
  * many: of a sum's segments of channels, and of the products of its taps. */
 constexpr int64_t MAX_ADDITIONS = 48;
 
+constexpr int64_t MAX_TAPS = 256; /* no kernel has more products */
+
 /* Fewer pixels of an image, or of a row, leave most of a step empty. */
 constexpr int64_t MIN_PIXELS = 64, MIN_COLUMNS = 8;
 
@@ -51,6 +53,11 @@ int64_t max_shared(int compute_capability)
     return compute_capability >= 90                               ? 227 * 1024
            : compute_capability == 80 || compute_capability == 87 ? 163 * 1024
                                                                   : 99 * 1024;
+}
+
+bool is_strict(const tconv_layer *layer)
+{
+    return layer->problem.dtype == TCONV_F32 && layer->target.math != TCONV_MATH_TF32;
 }
 
 int64_t products_of(const tconv_problem *problem)
@@ -141,6 +148,7 @@ int64_t row_quotients(const tconv_axis *h)
     return (h->pad + h->out - 1) / h->stride + 1 - h->pad / h->stride;
 }
 
+/* Of all kernels, but for what each one says for itself. */
 const char *refusal(const tconv_layer *layer, tconv_cuda_products_parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
@@ -150,11 +158,8 @@ const char *refusal(const tconv_layer *layer, tconv_cuda_products_parameters *ma
         return "fewer than 16 input or more than 4 output channels per group";
     if (!tconv_cuda_is_small_axis(&problem->h) || !tconv_cuda_is_small_axis(&problem->w))
         return "a stride above 16, or an extent too large for 32-bit coordinates";
-    if (problem->h.kernel * problem->w.kernel > TCONV_CUDA_PRODUCTS_MAX_TILES * TILE ||
-        products_of(problem) > TCONV_CUDA_PRODUCTS_MAX_TILES * TILE)
-        return "more than 88 weights per input channel";
-    if (problem->dtype == TCONV_F32 && layer->target.math != TCONV_MATH_TF32 && additions_of(layer) > MAX_ADDITIONS)
-        return "strict f32 sums of more than 48 segments of 64 channels, rows and columns of taps";
+    if (problem->h.kernel * problem->w.kernel > MAX_TAPS)
+        return "more than 256 taps";
     if (problem->h.in * problem->w.in < MIN_PIXELS || problem->w.in < MIN_COLUMNS)
         return "fewer than 64 pixels, or 8 columns";
     if (problem->w.in * problem->w.stride >= TCONV_CUDA_SMALL_EXTENT)
@@ -163,8 +168,19 @@ const char *refusal(const tconv_layer *layer, tconv_cuda_products_parameters *ma
         return "too many channels for 32-bit numbers";
     if (!cut_columns(problem, made))
         return "columns of outputs reach back too far";
-    if (problem->batch * problem->groups > INT32_MAX / row_quotients(&problem->h) / made->column_tiles)
-        return "too many images for 32-bit numbers of tiles";
+    return problem->batch * problem->groups > INT32_MAX / row_quotients(&problem->h) / made->column_tiles
+               ? "too many images for 32-bit numbers of tiles"
+               : NULL;
+}
+
+/* Of the kernel for any device. */
+const char *refusal_of_any(const tconv_layer *layer, tconv_cuda_products_parameters *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    if (products_of(problem) > TCONV_CUDA_PRODUCTS_MAX_TILES * TILE)
+        return "more than 88 weights per input channel";
+    if (is_strict(layer) && additions_of(layer) > MAX_ADDITIONS)
+        return "strict f32 sums of more than 48 segments of 64 channels, rows and columns of taps";
     /* Of a row's outputs, those of `stride` rows are complete and the others wait. */
     const int64_t rows = tconv_max((problem->h.kernel - 1) * problem->h.dilation + 1 - problem->h.stride, 1);
     made->gather = gather_of(problem);
@@ -180,11 +196,6 @@ const char *refusal(const tconv_layer *layer, tconv_cuda_products_parameters *ma
 
 constexpr int64_t ANY_KERNEL = 0;     /* as a layer's choice; others are 1 and the shape of Hopper's kernel */
 constexpr int64_t MAX_IDLE_SHARE = 4; /* of a block's images, at most one in so many may be missing in the last block */
-
-bool is_strict(const tconv_layer *layer)
-{
-    return layer->problem.dtype == TCONV_F32 && layer->target.math != TCONV_MATH_TF32;
-}
 
 /* Blocks for all images, of as many as their rows leave room for. */
 int64_t images_together(const tconv_problem *problem, const tconv_cuda_products_parameters *made)
@@ -206,9 +217,11 @@ int64_t rows_weights_of(const tconv_layer *layer, int shape)
            TCONV_CUDA_PRODUCTS_STEP_BYTES * (is_strict(layer) ? 2 : 1);
 }
 
-bool is_large(const tconv_layer *layer, int shape)
+/* Blocks on a multiprocessor for whose sums registers are enough. */
+int64_t rows_blocks_of(const tconv_layer *layer, int shape)
 {
-    return is_strict(layer) && tconv_cuda_product_rows_shapes[shape].large;
+    const tconv_cuda_product_rows_shape *of = &tconv_cuda_product_rows_shapes[shape];
+    return is_strict(layer) ? of->strict_blocks : of->blocks;
 }
 
 /* How outputs are gathered: by runs of columns, but not where these are apart in dst, and those of other threads between
@@ -256,7 +269,7 @@ constexpr int64_t BOXES_STAGE_BYTES =
 int64_t rows_resident_of(const tconv_layer *layer, int shape, int64_t shared_bytes)
 {
     return tconv_min((max_shared(layer->target.compute_capability) + RESERVED) / (shared_bytes + RESERVED),
-                     is_large(layer, shape) ? 1 : 2);
+                     rows_blocks_of(layer, shape));
 }
 
 /* Two buffers of products save a barrier for each row; not where they cost a block. */
@@ -324,16 +337,18 @@ bool products_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_cuda_products_parameters unused = {};
     const char *why = refusal(layer, &unused);
+    if (why == NULL) {
+        layer->choice = rows_choice(layer);
+        why = layer->choice == ANY_KERNEL ? refusal_of_any(layer, &unused) : NULL;
+    }
     if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
-    else
-        layer->choice = rows_choice(layer);
     return why == NULL;
 }
 
 tconv_status products_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
-    (void)issue; /* at most 96 weights per input channel cannot overflow */
+    (void)issue; /* so few weights per input channel cannot overflow */
     sizes->packed = layer->choice != ANY_KERNEL
                         ? (size_t)(layer->problem.groups * rows_weights_of(layer, (int)layer->choice - 1))
                         : TCONV_CUDA_PRODUCTS_HEADER + (size_t)(layer->problem.groups * fragments_of(&layer->problem)) *
@@ -412,6 +427,7 @@ struct launch_shape {
 launch_shape any_launch(const tconv_layer *layer, int multiprocessors, tconv_cuda_products_parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
+    refusal_of_any(layer, made);
     const int64_t shared_bytes = shared_bytes_of(problem, made);
     const int64_t resident = (max_shared(layer->target.compute_capability) + RESERVED) / (shared_bytes + RESERVED);
     const int64_t others = problem->batch * problem->groups * made->column_tiles;

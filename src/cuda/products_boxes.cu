@@ -178,8 +178,8 @@ __device__ __forceinline__ void work(const tconv_cuda_products_parameters &layer
 #endif
 
 /* The kernel needs sm_90a. Elsewhere it is empty. */
-template <class Arithmetic, int TILES, int GROUP_TILES, bool large>
-__global__ void TCONV_ROWS_BOUNDS(ALL_THREADS, large)
+template <class Arithmetic, int TILES, int GROUP_TILES, int blocks>
+__global__ void TCONV_ROWS_BOUNDS(ALL_THREADS, blocks)
     product_boxes(const __grid_constant__ tconv_cuda_products_parameters layer, const __grid_constant__ CUtensorMap map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -190,17 +190,21 @@ __global__ void TCONV_ROWS_BOUNDS(ALL_THREADS, large)
 /* In the order of tconv_cuda_product_rows_shapes; NULL where registers are not enough. */
 template <class Arithmetic> tconv_cuda_product_boxes_kernel find_kernel(int shape)
 {
-    constexpr bool strict = Arithmetic::PLANES == 2;
-    tconv_cuda_product_boxes_kernel eight = NULL;
-    if constexpr (!strict)
-        eight = product_boxes<Arithmetic, 8, 4, false>;
-    const tconv_cuda_product_boxes_kernel kernels[SHAPES] = {product_boxes<Arithmetic, 3, 1, false>,
-                                                             product_boxes<Arithmetic, 4, 2, false>,
-                                                             product_boxes<Arithmetic, 6, 2, false>,
-                                                             product_boxes<Arithmetic, 6, 3, false>,
+    constexpr int MANY = Arithmetic::PLANES == 2 ? 1 : 2; /* blocks, of more than 8 tiles */
+    tconv_cuda_product_boxes_kernel eight = NULL, most = NULL;
+    if constexpr (Arithmetic::PLANES == 1) {
+        eight = product_boxes<Arithmetic, 8, 4, 2>;
+        most = product_boxes<Arithmetic, 21, 3, 1>;
+    }
+    const tconv_cuda_product_boxes_kernel kernels[SHAPES] = {product_boxes<Arithmetic, 3, 1, 2>,
+                                                             product_boxes<Arithmetic, 4, 2, 2>,
+                                                             product_boxes<Arithmetic, 6, 2, 2>,
+                                                             product_boxes<Arithmetic, 6, 3, 2>,
                                                              eight,
-                                                             product_boxes<Arithmetic, 12, 4, strict>,
-                                                             product_boxes<Arithmetic, 12, 5, strict>};
+                                                             product_boxes<Arithmetic, 10, 2, MANY>,
+                                                             product_boxes<Arithmetic, 12, 4, MANY>,
+                                                             product_boxes<Arithmetic, 12, 5, MANY>,
+                                                             most};
     return kernels[shape];
 }
 

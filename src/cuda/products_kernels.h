@@ -52,7 +52,7 @@ enum {
 #define TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES 4    /* and for an output column, where they are not gathered by runs */
 #define TCONV_CUDA_PRODUCT_ROWS_GUARD        4    /* zeros around the pixels of each of up to four images: */
 #define TCONV_CUDA_PRODUCT_ROWS_PITCH        (TCONV_CUDA_PRODUCTS_PIXELS + 5 * TCONV_CUDA_PRODUCT_ROWS_GUARD)
-#define TCONV_CUDA_PRODUCT_ROWS_SHAPES       7
+#define TCONV_CUDA_PRODUCT_ROWS_SHAPES       9
 
 /* The same where src comes by boxes (products_boxes.cu): stages of all pixels of a block, and barriers. */
 #define TCONV_CUDA_PRODUCT_BOXES_STAGES 6
@@ -60,10 +60,9 @@ enum {
     (TCONV_CUDA_PRODUCTS_PIXELS * TCONV_CUDA_PRODUCT_ROWS_STEPS * TCONV_CUDA_PRODUCTS_STEP_BYTES)
 #define TCONV_CUDA_PRODUCT_BOXES_BARRIER_BYTES (8 * (2 * TCONV_CUDA_PRODUCT_BOXES_STAGES + 1))
 
-/* Tiles of the kernels, and whether in strict f32 registers are only enough for one block on a multiprocessor. */
+/* Tiles of the kernels, and for how many blocks on a multiprocessor registers are enough. */
 struct tconv_cuda_product_rows_shape {
-    int group_tiles, tiles;
-    bool large;
+    int group_tiles, tiles, blocks, strict_blocks;
 };
 extern const tconv_cuda_product_rows_shape tconv_cuda_product_rows_shapes[TCONV_CUDA_PRODUCT_ROWS_SHAPES];
 

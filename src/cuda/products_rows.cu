@@ -100,8 +100,8 @@ __device__ __forceinline__ void march_copying(const tconv_cuda_products_paramete
 #endif
 
 /* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
-template <class Arithmetic, int TILES, int GROUP_TILES, bool channels_inside, bool large>
-__global__ void TCONV_ROWS_BOUNDS(TCONV_CUDA_PRODUCT_ROWS_WARPS * 32, large)
+template <class Arithmetic, int TILES, int GROUP_TILES, bool channels_inside, int blocks>
+__global__ void TCONV_ROWS_BOUNDS(TCONV_CUDA_PRODUCT_ROWS_WARPS * 32, blocks)
     product_rows(const __grid_constant__ tconv_cuda_products_parameters layer)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -117,15 +117,13 @@ __global__ void TCONV_ROWS_BOUNDS(TCONV_CUDA_PRODUCT_ROWS_WARPS * 32, large)
 /* In the order of tconv_cuda_product_rows_shapes. */
 template <class Arithmetic, bool channels_inside> tconv_cuda_products_kernel find_kernel(int shape)
 {
-    constexpr bool strict = Arithmetic::PLANES == 2;
+    constexpr int MANY = Arithmetic::PLANES == 2 ? 1 : 2; /* blocks, of more than 8 tiles */
     static const tconv_cuda_products_kernel kernels[SHAPES] = {
-        product_rows<Arithmetic, 3, 1, channels_inside, false>,
-        product_rows<Arithmetic, 4, 2, channels_inside, false>,
-        product_rows<Arithmetic, 6, 2, channels_inside, false>,
-        product_rows<Arithmetic, 6, 3, channels_inside, false>,
-        product_rows<Arithmetic, 8, 4, channels_inside, false>,
-        product_rows<Arithmetic, 12, 4, channels_inside, strict>,
-        product_rows<Arithmetic, 12, 5, channels_inside, strict>};
+        product_rows<Arithmetic, 3, 1, channels_inside, 2>,     product_rows<Arithmetic, 4, 2, channels_inside, 2>,
+        product_rows<Arithmetic, 6, 2, channels_inside, 2>,     product_rows<Arithmetic, 6, 3, channels_inside, 2>,
+        product_rows<Arithmetic, 8, 4, channels_inside, 2>,     product_rows<Arithmetic, 10, 2, channels_inside, MANY>,
+        product_rows<Arithmetic, 12, 4, channels_inside, MANY>, product_rows<Arithmetic, 12, 5, channels_inside, MANY>,
+        product_rows<Arithmetic, 21, 3, channels_inside, 1>};
     return kernels[shape];
 }
 
@@ -137,7 +135,8 @@ template <class Arithmetic> tconv_cuda_products_kernel find_kernel(tconv_layout 
 } // namespace
 
 const tconv_cuda_product_rows_shape tconv_cuda_product_rows_shapes[SHAPES] = {
-    {1, 3, false}, {2, 4, false}, {2, 6, false}, {3, 6, false}, {4, 8, false}, {4, 12, true}, {5, 12, true}};
+    {1, 3, 2, 2},  {2, 4, 2, 2},  {2, 6, 2, 2},  {3, 6, 2, 2}, {4, 8, 2, 2},
+    {2, 10, 2, 1}, {4, 12, 2, 1}, {5, 12, 2, 1}, {3, 21, 1, 1}};
 
 tconv_cuda_products_kernel tconv_cuda_product_rows_find(tconv_dtype dtype, bool tf32, tconv_layout layout, int shape)
 {

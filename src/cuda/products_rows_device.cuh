@@ -462,9 +462,9 @@ __device__ __forceinline__ void march(const tconv_cuda_products_parameters &laye
 
 } // namespace tconv_products
 
-#define TCONV_ROWS_BOUNDS(threads, large) __launch_bounds__(threads, (large) ? 1 : 2)
+#define TCONV_ROWS_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #else
-#define TCONV_ROWS_BOUNDS(threads, large) __launch_bounds__((threads) > 32 ? 32 : (threads))
+#define TCONV_ROWS_BOUNDS(threads, blocks) __launch_bounds__((threads) > 32 ? 32 : (threads))
 #endif
 
 #endif

@@ -32,6 +32,9 @@ constexpr int MIN_LANES_LOG2 = 3, MAX_LANES_LOG2 = 7; /* threads along a row: at
  * large GPU several times over. */
 constexpr int64_t MAX_WALK = 16, MIN_WALK = 4, ENOUGH_PLANE_BLOCKS = 2048, ENOUGH_PIXEL_BLOCKS = 1024;
 
+/* NHWC: fewer rows of a tile are read by threads themselves as fast as through shared memory. */
+constexpr int64_t MIN_TILE_ROWS = 8;
+
 /* NHWC: a block's channels, a memory transaction of 128 bytes; the rest of it are columns, which share what they load. */
 constexpr int64_t CHANNEL_VECTORS = 8, SINGLE_CHANNELS = 32;
 
@@ -89,10 +92,51 @@ tconv_cuda_stencil_tile plane_tile(const tconv_layer *layer, int64_t *shared_byt
     return made;
 }
 
-/* The tile of pixels, for that way of a thread's channels and columns. */
-tconv_cuda_stencil_tile pixel_tile(const tconv_problem *problem, int way)
+int taps_of(const tconv_layer *layer)
 {
-    const bool vectors = way == TCONV_CUDA_STENCIL_PIXEL_VECTORS;
+    return (int)tconv_max(tconv_max(layer->rows.max_taps, layer->columns.max_taps), 1);
+}
+
+/* Channels of a thread where src comes through shared memory. */
+int64_t tile_length(const tconv_layer *layer)
+{
+    return TCONV_CUDA_STENCIL_TILE_LENGTH(layer->problem.element_size, taps_of(layer));
+}
+
+/* Completes a tile of pixels whose src is copied to shared memory, of fewer rows where it is too large. Returns false where too few
+ * would be left. */
+bool fit_pixel_tile(const tconv_layer *layer, tconv_cuda_stencil_tile *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t parts = made->channel_vectors, vectors = parts * tile_length(layer) / access_of(problem);
+    const int64_t quotients = tconv_ceil_div(problem->h.out, problem->h.stride);
+    /* A block's columns, that may begin and end in the middle of one; and of src, in the middle of a quotient. */
+    const int64_t whole = TCONV_CUDA_STENCIL_THREADS / parts;
+    const int64_t columns = tconv_min(TCONV_CUDA_STENCIL_THREADS % parts == 0 ? whole : whole + 2, problem->w.out);
+    const int64_t src_columns =
+        (columns + problem->w.stride - 2) / problem->w.stride + 1 + layer->columns.max_shift - layer->columns.min_shift;
+    const int64_t reach = layer->rows.max_shift - layer->rows.min_shift;
+    if (src_columns >= MAX_SHARED || reach >= MAX_SHARED)
+        return false;
+    const int64_t rows = MAX_SHARED / (src_columns * vectors * ACCESS) - reach;
+    if (rows < 1)
+        return false;
+    made->row_tiles = (int)tconv_max(made->row_tiles, tconv_ceil_div(quotients, rows));
+    made->rows = (int)tconv_ceil_div(quotients, made->row_tiles);
+    if (made->rows < MIN_TILE_ROWS)
+        return false;
+    made->load_rows = made->rows + (int)reach;
+    made->load_lanes = (int)vectors;
+    made->chunks = (int)(src_columns * vectors);
+    made->pitch = (int)(made->chunks * access_of(problem));
+    return true;
+}
+
+/* The tile of pixels, for that way of a thread's channels and columns. */
+tconv_cuda_stencil_tile pixel_tile(const tconv_layer *layer, int way)
+{
+    const tconv_problem *problem = &layer->problem;
+    const bool vectors = way == TCONV_CUDA_STENCIL_PIXEL_VECTORS || way == TCONV_CUDA_STENCIL_PIXEL_TILE;
     const int64_t all = vectors ? problem->out_channels / access_of(problem) : problem->out_channels;
     tconv_cuda_stencil_tile made = {};
     if (way == TCONV_CUDA_STENCIL_PIXEL_RUNS) {
@@ -102,6 +146,8 @@ tconv_cuda_stencil_tile pixel_tile(const tconv_problem *problem, int way)
     } else {
         made.channel_tiles = (int)tconv_ceil_div(all, vectors ? CHANNEL_VECTORS : SINGLE_CHANNELS);
         made.channel_vectors = (int)tconv_ceil_div(all, made.channel_tiles);
+        if (way == TCONV_CUDA_STENCIL_PIXEL_TILE)
+            made.channel_vectors *= (int)(access_of(problem) / tile_length(layer));
         made.column_tiles = (int)tconv_ceil_div(problem->w.out * made.channel_vectors, TCONV_CUDA_STENCIL_THREADS);
     }
     cut_rows(&made, &problem->h, 1, problem->batch * made.channel_tiles * made.column_tiles, ENOUGH_PIXEL_BLOCKS);
@@ -114,11 +160,6 @@ bool is_aligned(const void *base, const tconv_strides *strides, const tconv_prob
     const int64_t length = access_of(problem);
     return (uintptr_t)base % ACCESS == 0 && strides->n % length == 0 && strides->h % length == 0 &&
            (problem->layout == TCONV_NHWC ? strides->w : strides->c) % length == 0;
-}
-
-int taps_of(const tconv_layer *layer)
-{
-    return (int)tconv_max(tconv_max(layer->rows.max_taps, layer->columns.max_taps), 1);
 }
 
 /* Whether a walk down the rows cannot pass a row's values on to the next, because taps are more than a row apart. */
@@ -263,13 +304,18 @@ launch pixels_launch(const tconv_layer *layer, tconv_cuda_stencil_parameters *pa
     const bool vectors = problem->group_out == 1 && problem->out_channels % access_of(problem) == 0 &&
                          is_aligned(parameters->src, &problem->src, problem) &&
                          is_aligned(parameters->dst, &problem->dst, problem);
-    const int way = vectors                              ? TCONV_CUDA_STENCIL_PIXEL_VECTORS
-                    : has_runs(parameters->dst, problem) ? TCONV_CUDA_STENCIL_PIXEL_RUNS
-                                                         : TCONV_CUDA_STENCIL_PIXEL_SINGLE;
     tconv_cuda_stencil_tile *tile = &parameters->tile;
-    *tile = pixel_tile(problem, way);
+    int way = vectors                              ? TCONV_CUDA_STENCIL_PIXEL_TILE
+              : has_runs(parameters->dst, problem) ? TCONV_CUDA_STENCIL_PIXEL_RUNS
+                                                   : TCONV_CUDA_STENCIL_PIXEL_SINGLE;
+    *tile = pixel_tile(layer, way);
+    if (way == TCONV_CUDA_STENCIL_PIXEL_TILE && !fit_pixel_tile(layer, tile)) {
+        way = TCONV_CUDA_STENCIL_PIXEL_VECTORS;
+        *tile = pixel_tile(layer, way);
+    }
     return {tconv_cuda_stencil_pixels(problem->dtype, taps_of(layer), way),
-            problem->batch * tile->row_tiles * tile->column_tiles * tile->channel_tiles, 0};
+            problem->batch * tile->row_tiles * tile->column_tiles * tile->channel_tiles,
+            way == TCONV_CUDA_STENCIL_PIXEL_TILE ? tile->load_rows * (int64_t)tile->chunks * ACCESS : 0};
 }
 
 tconv_status stencil_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)

@@ -19,7 +19,7 @@ struct tconv_cuda_stencil_tile {
     int lanes_log2;                     /* NCHW: threads along a row; */
     int part_rows, parts;               /* rows of one thread; */
     int chunks, pitch, load_rows;       /* src in shared memory: accesses and elements of a row, rows; */
-    int load_lanes;                     /* threads along a row when loading; */
+    int load_lanes;                     /* threads along a row when loading; NHWC: vectors of a column */
     bool src_aligned;                   /* whether rows of src start at multiples of an access */
     tconv_cuda_divisor by_row_tiles, by_column_tiles, by_load_lanes;
 };
@@ -60,11 +60,16 @@ tconv_cuda_stencil_kernel tconv_cuda_stencil_planes(tconv_dtype dtype, int colum
 /* Of these, the loops. */
 tconv_cuda_stencil_kernel tconv_cuda_stencil_loop(tconv_dtype dtype, bool compensated);
 
-/* What an NHWC kernel's thread has of a row: one channel of a column, an access of neighbouring channels, or a run of elements
- * of a row of dst that is one run of memory. */
+/* Channels of a thread where src comes through shared memory, so that weights and values, which are f32, fit in registers. */
+#define TCONV_CUDA_STENCIL_TILE_LENGTH(element_size, taps)                                                             \
+    ((element_size) == 2 && (taps) == 3 ? 4 : 16 / (int)(element_size))
+
+/* What an NHWC kernel's thread has of a row: one channel of a column, an access of neighbouring channels (TILE: from shared memory),
+ * or a run of elements of a row of dst that is one run of memory. */
 enum {
     TCONV_CUDA_STENCIL_PIXEL_SINGLE,
     TCONV_CUDA_STENCIL_PIXEL_VECTORS,
+    TCONV_CUDA_STENCIL_PIXEL_TILE,
     TCONV_CUDA_STENCIL_PIXEL_RUNS,
     TCONV_CUDA_STENCIL_PIXEL_WAYS
 };

@@ -3,13 +3,16 @@
  *
  * A thread has an access of neighbouring channels (or one channel) of an output column and walks down the rows of all row
  * phases, one after the other (stencil_walk.cuh). Neighbouring threads have neighbouring channels, then columns of
- * whatever phase, so that stores run along memory and what several phases read comes from the first-level cache. Where
+ * whatever phase, so that stores run along memory. What a block reads of src it copies to shared memory first, all at once, which
+ * hides the latency of global memory; where that is too much, threads read src themselves. Where
  * channels are no multiple of an access but a row of dst is one run of memory, a thread has RUN elements of that run instead,
  * of whatever channels and columns.
  *
  * A tap outside src is skipped with its row, and along a row it is zero times zero: NaN and Inf in the weights go only
  * where they belong. Numeric order: as stencil_walk.cuh has it.
  */
+#include <type_traits>
+
 #include "overlap.cuh"
 #include "stencil_walk.cuh"
 
@@ -46,25 +49,27 @@ __device__ __forceinline__ bool find_place(const tconv_cuda_stencil_parameters &
     return found->column < columns && found->channel < layer.channels;
 }
 
-/* LENGTH channels of one column. Values stay as they are stored: those of f16 then take half the registers. */
-template <class Element_, int TAPS_, int LENGTH_> struct pixel_columns {
+/* LENGTH channels of one column. tile: values come from shared memory, and are converted once; else they stay as they are stored, so
+ * that those of f16 take half the registers. */
+template <class Element_, int TAPS_, int LENGTH_, bool tile = false> struct pixel_columns {
     using Element = Element_;
     using Compute = compute_type<Element>;
-    using Value = Element;
+    using Value = std::conditional_t<tile, Compute, Element>;
     using Vector = element_vector<Element, LENGTH_>;
-    static constexpr int TAPS = TAPS_, LENGTH = LENGTH_, VALUES = TAPS * LENGTH, AHEAD = 1;
+    static constexpr int TAPS = TAPS_, LENGTH = LENGTH_, VALUES = TAPS * LENGTH, AHEAD = tile ? 0 : 1;
     const Element *weights; /* of kernel position (0, first_kernel) */
     int64_t channels;
     int kernel_columns, kernel_step, tap_step; /* tap_step: elements from a tap in src to the next, which lies before */
     bool present[TAPS];
 
+    /* column_step: elements from a column of src to the next. */
     __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, const place &place, int residue,
-                                         int src_column)
+                                         int src_column, int column_step)
     {
         channels = layer.channels;
         kernel_columns = layer.columns.kernel;
         kernel_step = layer.columns.kernel_step;
-        tap_step = layer.columns.shift_step * (int)layer.src_strides.w;
+        tap_step = layer.columns.shift_step * column_step;
         weights = static_cast<const Element *>(layer.weights) + place.channel +
                   layer.columns.first_kernel[residue] * channels;
 #pragma unroll
@@ -73,7 +78,7 @@ template <class Element_, int TAPS_, int LENGTH_> struct pixel_columns {
                            (unsigned)(src_column - tap * layer.columns.shift_step) < (unsigned)layer.columns.in;
     }
 
-    __device__ __forceinline__ void load(const Element *x, Element (&values)[VALUES]) const
+    __device__ __forceinline__ void load(const Element *x, Value (&values)[VALUES]) const
     {
 #pragma unroll
         for (int tap = 0; tap < TAPS; tap++) {
@@ -82,7 +87,7 @@ template <class Element_, int TAPS_, int LENGTH_> struct pixel_columns {
                 loaded = *reinterpret_cast<const Vector *>(x - tap * tap_step);
 #pragma unroll
             for (int i = 0; i < LENGTH; i++)
-                values[tap * LENGTH + i] = loaded.at[i];
+                values[tap * LENGTH + i] = static_cast<Value>(loaded.at[i]);
         }
     }
 
@@ -203,20 +208,41 @@ template <class Element_, int TAPS_> struct pixel_run {
     }
 };
 
-/* The rows of all phases. src and dst: the first column of row 0. */
-template <class Columns>
+/* The rows of all phases. src and dst: the first column of row 0. pitch: from a row of src to the next. */
+template <class Columns, class Pitch>
 __device__ __forceinline__ void walk_phases(const tconv_cuda_stencil_parameters &layer, const place &place,
-                                            const Columns &columns, const typename Columns::Element *src,
+                                            const Columns &columns, const typename Columns::Element *src, Pitch pitch,
                                             typename Columns::Element *dst,
                                             const compute_type<typename Columns::Element> (&bias)[Columns::LENGTH])
 {
     for (int residue = 0; residue < layer.rows.stride; residue++) {
         const int end = min(place.first_row + layer.tile.rows, quotients_of(layer, residue));
         const part part = {residue, place.first_row, end};
-        walk(layer, part, columns, src + (part.first + layer.rows.first_shift[residue]) * layer.src_strides.h,
-             layer.src_strides.h, dst + ((int64_t)part.first * layer.rows.stride + residue) * layer.dst_strides.h,
-             bias);
+        walk(layer, part, columns, src + (part.first + layer.rows.first_shift[residue]) * pitch, pitch,
+             dst + ((int64_t)part.first * layer.rows.stride + residue) * layer.dst_strides.h, bias);
     }
+}
+
+/* Of a thread that has outputs. src: column 0 of row 0, of the thread's channels; column_step, pitch: from a column, or row, to
+ * the next. */
+template <class Columns, class Pitch>
+__device__ __forceinline__ void sum_pixels(const tconv_cuda_stencil_parameters &layer, const place &place,
+                                           const typename Columns::Element *src, int column_step, Pitch pitch)
+{
+    using Element = typename Columns::Element;
+    const int quotient = place.column / layer.columns.stride;
+    const int residue = place.column - quotient * layer.columns.stride;
+    const int src_column = quotient + layer.columns.first_shift[residue];
+    Columns columns;
+    columns.find(layer, place, residue, src_column, column_step);
+    compute_type<Element> bias[Columns::LENGTH];
+#pragma unroll
+    for (int i = 0; i < Columns::LENGTH; i++)
+        bias[i] = layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[place.channel + i])
+                                     : compute_type<Element>(0);
+    Element *dst = static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n +
+                   place.column * layer.dst_strides.w + place.channel * layer.dst_strides.c;
+    walk_phases(layer, place, columns, src + (Pitch)src_column * column_step, pitch, dst, bias);
 }
 
 template <class Columns>
@@ -227,21 +253,62 @@ __global__ void __launch_bounds__(THREADS) stencil_pixels(const __grid_constant_
     wait_for_weights();
     if (!find_place<Columns::LENGTH>(layer, layer.columns.out, &place))
         return;
-    const int quotient = place.column / layer.columns.stride;
-    const int residue = place.column - quotient * layer.columns.stride;
-    const int src_column = quotient + layer.columns.first_shift[residue];
-    Columns columns;
-    columns.find(layer, place, residue, src_column);
-    compute_type<Element> bias[Columns::LENGTH];
-#pragma unroll
-    for (int i = 0; i < Columns::LENGTH; i++)
-        bias[i] = layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[place.channel + i])
-                                     : compute_type<Element>(0);
     const Element *src = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n +
-                         src_column * layer.src_strides.w + place.channel / layer.multiplier * layer.src_strides.c;
-    Element *dst = static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n +
-                   place.column * layer.dst_strides.w + place.channel * layer.dst_strides.c;
-    walk_phases(layer, place, columns, src, dst, bias);
+                         place.channel / layer.multiplier * layer.src_strides.c;
+    sum_pixels<Columns>(layer, place, src, (int)layer.src_strides.w, layer.src_strides.h);
+}
+
+extern __shared__ uint4 shared_tile[];
+
+/* Copies what a block reads of src, [row][column][vector], from that row and column on. channel: the block's first one. */
+template <class Element>
+__device__ __forceinline__ void copy_tile(const tconv_cuda_stencil_parameters &layer, int64_t image, int channel,
+                                          int src_row, int src_column)
+{
+    constexpr int LENGTH = access_length<Element>;
+    const tconv_cuda_stencil_tile &tile = layer.tile;
+    const Element *src = static_cast<const Element *>(layer.src) + image * layer.src_strides.n + channel;
+    int row = 0, chunk = (int)threadIdx.x;
+    while (row < tile.load_rows) {
+        for (; chunk >= tile.chunks; chunk -= tile.chunks)
+            row++;
+        const tconv_cuda_quotient column = divide(chunk, tile.by_load_lanes);
+        const bool exists = row < tile.load_rows && (unsigned)(src_row + row) < (unsigned)layer.rows.in &&
+                            (unsigned)(src_column + column.whole) < (unsigned)layer.columns.in &&
+                            channel + column.rest * LENGTH < layer.channels;
+        if (exists)
+            copy_async(shared_tile + row * tile.chunks + chunk,
+                       src + (src_row + row) * layer.src_strides.h + (src_column + column.whole) * layer.src_strides.w +
+                           column.rest * LENGTH,
+                       true);
+        chunk += THREADS;
+    }
+    copy_async_commit();
+}
+
+/* The same where each output channel has an input channel, through shared memory. */
+template <class Columns>
+__global__ void __launch_bounds__(THREADS)
+    stencil_pixel_tiles(const __grid_constant__ tconv_cuda_stencil_parameters layer)
+{
+    using Element = typename Columns::Element;
+    constexpr int LENGTH = Columns::LENGTH;
+    place place;
+    const bool has_outputs = find_place<LENGTH>(layer, layer.columns.out, &place);
+    const int vectors = layer.tile.channel_vectors, of_block = divide((int)blockIdx.x, layer.tile.by_column_tiles).rest;
+    const int vector = (int)((unsigned)(of_block * THREADS + (int)threadIdx.x) % (unsigned)vectors);
+    const int first_column = (int)((unsigned)(of_block * THREADS) / (unsigned)vectors);
+    const int src_row = place.first_row + layer.rows.min_shift;
+    const int src_column = first_column / layer.columns.stride + layer.columns.min_shift;
+    copy_tile<Element>(layer, place.image, place.channel - vector * LENGTH, src_row, src_column);
+    wait_for_weights();
+    copy_async_wait<0>();
+    __syncthreads();
+    if (!has_outputs)
+        return;
+    const Element *src = reinterpret_cast<const Element *>(shared_tile) + vector * LENGTH - src_row * layer.tile.pitch -
+                         src_column * vectors * LENGTH;
+    sum_pixels<Columns>(layer, place, src, vectors * LENGTH, layer.tile.pitch);
 }
 
 template <class Columns>
@@ -259,7 +326,7 @@ __global__ void __launch_bounds__(THREADS)
     columns.find(layer, column, channel);
     const Element *src = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n;
     Element *dst = static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n + element;
-    walk_phases(layer, place, columns, src, dst, columns.bias);
+    walk_phases(layer, place, columns, src, layer.src_strides.h, dst, columns.bias);
 }
 
 /* f64 has none: its numbers would not fit in registers. */
@@ -271,17 +338,23 @@ template <class Element, int TAPS> tconv_cuda_stencil_kernel runs_kernel()
         return NULL;
 }
 
+template <class Element, int TAPS> tconv_cuda_stencil_kernel tiles_kernel()
+{
+    return stencil_pixel_tiles<
+        pixel_columns<Element, TAPS, TCONV_CUDA_STENCIL_TILE_LENGTH(sizeof(Element), TAPS), true>>;
+}
+
 /* By taps and way. */
 template <class Element> tconv_cuda_stencil_kernel find_kernel(int taps, int way)
 {
     constexpr int LENGTH = access_length<Element>;
     static const tconv_cuda_stencil_kernel kernels[TCONV_CUDA_STENCIL_MAX_TAPS][TCONV_CUDA_STENCIL_PIXEL_WAYS] = {
         {stencil_pixels<pixel_columns<Element, 1, 1>>, stencil_pixels<pixel_columns<Element, 1, LENGTH>>,
-         runs_kernel<Element, 1>()},
+         tiles_kernel<Element, 1>(), runs_kernel<Element, 1>()},
         {stencil_pixels<pixel_columns<Element, 2, 1>>, stencil_pixels<pixel_columns<Element, 2, LENGTH>>,
-         runs_kernel<Element, 2>()},
+         tiles_kernel<Element, 2>(), runs_kernel<Element, 2>()},
         {stencil_pixels<pixel_columns<Element, 3, 1>>, stencil_pixels<pixel_columns<Element, 3, LENGTH>>,
-         runs_kernel<Element, 3>()}};
+         tiles_kernel<Element, 3>(), runs_kernel<Element, 3>()}};
     return taps <= TCONV_CUDA_STENCIL_MAX_TAPS ? kernels[taps - 1][way] : NULL;
 }
 

@@ -28,8 +28,6 @@ constexpr int MOST_SHIFTED = 8; /* bytes that a lane moves at once of planes tha
 constexpr int MAX_VECTOR = 16;  /* bytes that are stored at once */
 constexpr int SECTOR = 32;      /* bytes that the second-level cache and the memory write at once */
 constexpr int LEAST_BULK = 384; /* bytes of a row; a bulk copy takes 28 cycles, however short */
-/* With less than this share of the tensor cores' rate, by the estimate, other implementations are faster. */
-constexpr double LEAST_USE = 0.08;
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -56,7 +54,7 @@ bool wgmma_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     tconv_wgmma_plan made;
     const char *why = why_not(layer);
-    if (why == NULL && !tconv_wgmma_choose(layer, tconv_hopper_multiprocessors(layer->target.device), &made))
+    if (why == NULL && !tconv_wgmma_choose(layer, tconv_cuda_multiprocessors(layer->target.device), &made))
         why = "no tile fits in shared memory, or sums are too long for strict f32";
     if (why != NULL)
         snprintf(reason, TCONV_REASON_SIZE, "%s", why);
@@ -68,7 +66,7 @@ bool wgmma_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 /* What supports chose. */
 void describe_chosen(const tconv_layer *layer, tconv_wgmma_plan *made)
 {
-    tconv_wgmma_describe(layer, layer->choice, tconv_hopper_multiprocessors(layer->target.device), made);
+    tconv_wgmma_describe(layer, layer->choice, tconv_cuda_multiprocessors(layer->target.device), made);
 }
 
 /* Whether the copy engine cannot read a run of channels. */
@@ -89,12 +87,8 @@ bool wgmma_suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REA
                  TCONV_HOPPER_BOX_ALIGNMENT);
         return false;
     }
-    const double use = tconv_hopper_use(layer, made.cycles);
-    if (use < LEAST_USE)
-        snprintf(reason, TCONV_REASON_SIZE, "would use %.0f %% of the tensor cores, less than %.0f %%", 100 * use,
-                 100 * LEAST_USE);
     *cycles = tconv_wgmma_whole_cycles(&made);
-    return use >= LEAST_USE;
+    return true;
 }
 
 tconv_status wgmma_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
@@ -262,7 +256,7 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
 {
     tconv_wgmma_plan made;
     CUtensorMap map;
-    const int multiprocessors = tconv_hopper_multiprocessors(layer->target.device);
+    const int multiprocessors = tconv_cuda_multiprocessors(layer->target.device);
     memset(&map, 0, sizeof map);
     tconv_wgmma_describe(layer, layer->choice, multiprocessors, &made);
     bool by_boxes = make_map(layer, &made, arguments->src, &map);
