@@ -110,11 +110,12 @@ bool fit_pixel_tile(const tconv_layer *layer, tconv_cuda_stencil_tile *made)
     const tconv_problem *problem = &layer->problem;
     const int64_t parts = made->channel_vectors, vectors = parts * tile_length(layer) / access_of(problem);
     const int64_t quotients = tconv_ceil_div(problem->h.out, problem->h.stride);
-    /* A block's columns, that may begin and end in the middle of one; and of src, in the middle of a quotient. */
+    /* A block's columns, that may begin and end in the middle of one; and of src, in the middle of a quotient, and one of
+     * zeros. */
     const int64_t whole = TCONV_CUDA_STENCIL_THREADS / parts;
     const int64_t columns = tconv_min(TCONV_CUDA_STENCIL_THREADS % parts == 0 ? whole : whole + 2, problem->w.out);
     const int64_t src_columns =
-        (columns + problem->w.stride - 2) / problem->w.stride + 1 + layer->columns.max_shift - layer->columns.min_shift;
+        (columns + problem->w.stride - 2) / problem->w.stride + 2 + layer->columns.max_shift - layer->columns.min_shift;
     const int64_t reach = layer->rows.max_shift - layer->rows.min_shift;
     if (src_columns >= MAX_SHARED || reach >= MAX_SHARED)
         return false;

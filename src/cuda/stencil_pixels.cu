@@ -49,8 +49,8 @@ __device__ __forceinline__ bool find_place(const tconv_cuda_stencil_parameters &
     return found->column < columns && found->channel < layer.channels;
 }
 
-/* LENGTH channels of one column. tile: values come from shared memory, and are converted once; else they stay as they are stored, so
- * that those of f16 take half the registers. */
+/* LENGTH channels of one column. tile: values come from shared memory, where a missing tap has zeros of its own, and are converted
+ * once; else they stay as they are stored, so that those of f16 take half the registers. */
 template <class Element_, int TAPS_, int LENGTH_, bool tile = false> struct pixel_columns {
     using Element = Element_;
     using Compute = compute_type<Element>;
@@ -59,23 +59,26 @@ template <class Element_, int TAPS_, int LENGTH_, bool tile = false> struct pixe
     static constexpr int TAPS = TAPS_, LENGTH = LENGTH_, VALUES = TAPS * LENGTH, AHEAD = tile ? 0 : 1;
     const Element *weights; /* of kernel position (0, first_kernel) */
     int64_t channels;
-    int kernel_columns, kernel_step, tap_step; /* tap_step: elements from a tap in src to the next, which lies before */
+    int kernel_columns, kernel_step;
+    int offsets[TAPS]; /* elements from tap 0 in src */
     bool present[TAPS];
 
-    /* column_step: elements from a column of src to the next. */
+    /* column_step: elements from a column of src to the next; zeros: from tap 0 to zeros. */
     __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, const place &place, int residue,
-                                         int src_column, int column_step)
+                                         int src_column, int column_step, int zeros)
     {
         channels = layer.channels;
         kernel_columns = layer.columns.kernel;
         kernel_step = layer.columns.kernel_step;
-        tap_step = layer.columns.shift_step * column_step;
         weights = static_cast<const Element *>(layer.weights) + place.channel +
                   layer.columns.first_kernel[residue] * channels;
 #pragma unroll
-        for (int tap = 0; tap < TAPS; tap++)
-            present[tap] = tap < layer.columns.taps[residue] &&
-                           (unsigned)(src_column - tap * layer.columns.shift_step) < (unsigned)layer.columns.in;
+        for (int tap = 0; tap < TAPS; tap++) {
+            const int back = tap * layer.columns.shift_step;
+            present[tap] =
+                tap < layer.columns.taps[residue] && (unsigned)(src_column - back) < (unsigned)layer.columns.in;
+            offsets[tap] = present[tap] || !tile ? -back * column_step : zeros;
+        }
     }
 
     __device__ __forceinline__ void load(const Element *x, Value (&values)[VALUES]) const
@@ -83,8 +86,8 @@ template <class Element_, int TAPS_, int LENGTH_, bool tile = false> struct pixe
 #pragma unroll
         for (int tap = 0; tap < TAPS; tap++) {
             Vector loaded = {};
-            if (present[tap])
-                loaded = *reinterpret_cast<const Vector *>(x - tap * tap_step);
+            if (tile || present[tap])
+                loaded = *reinterpret_cast<const Vector *>(x + offsets[tap]);
 #pragma unroll
             for (int i = 0; i < LENGTH; i++)
                 values[tap * LENGTH + i] = static_cast<Value>(loaded.at[i]);
@@ -224,17 +227,18 @@ __device__ __forceinline__ void walk_phases(const tconv_cuda_stencil_parameters 
 }
 
 /* Of a thread that has outputs. src: column 0 of row 0, of the thread's channels; column_step, pitch: from a column, or row, to
- * the next. */
+ * the next; zero_column: of zeros, in a tile. */
 template <class Columns, class Pitch>
 __device__ __forceinline__ void sum_pixels(const tconv_cuda_stencil_parameters &layer, const place &place,
-                                           const typename Columns::Element *src, int column_step, Pitch pitch)
+                                           const typename Columns::Element *src, int column_step, Pitch pitch,
+                                           int zero_column)
 {
     using Element = typename Columns::Element;
     const int quotient = place.column / layer.columns.stride;
     const int residue = place.column - quotient * layer.columns.stride;
     const int src_column = quotient + layer.columns.first_shift[residue];
     Columns columns;
-    columns.find(layer, place, residue, src_column, column_step);
+    columns.find(layer, place, residue, src_column, column_step, (zero_column - src_column) * column_step);
     compute_type<Element> bias[Columns::LENGTH];
 #pragma unroll
     for (int i = 0; i < Columns::LENGTH; i++)
@@ -255,12 +259,13 @@ __global__ void __launch_bounds__(THREADS) stencil_pixels(const __grid_constant_
         return;
     const Element *src = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n +
                          place.channel / layer.multiplier * layer.src_strides.c;
-    sum_pixels<Columns>(layer, place, src, (int)layer.src_strides.w, layer.src_strides.h);
+    sum_pixels<Columns>(layer, place, src, (int)layer.src_strides.w, layer.src_strides.h, 0);
 }
 
 extern __shared__ uint4 shared_tile[];
 
-/* Copies what a block reads of src, [row][column][vector], from that row and column on. channel: the block's first one. */
+/* Copies what a block reads of src, [row][column][vector], from that row and column on, and zeros: outside of rows, and as a last
+ * column. channel: the block's first one. */
 template <class Element>
 __device__ __forceinline__ void copy_tile(const tconv_cuda_stencil_parameters &layer, int64_t image, int channel,
                                           int src_row, int src_column)
@@ -273,14 +278,13 @@ __device__ __forceinline__ void copy_tile(const tconv_cuda_stencil_parameters &l
         for (; chunk >= tile.chunks; chunk -= tile.chunks)
             row++;
         const tconv_cuda_quotient column = divide(chunk, tile.by_load_lanes);
-        const bool exists = row < tile.load_rows && (unsigned)(src_row + row) < (unsigned)layer.rows.in &&
+        const bool exists = (unsigned)(src_row + row) < (unsigned)layer.rows.in &&
                             (unsigned)(src_column + column.whole) < (unsigned)layer.columns.in &&
-                            channel + column.rest * LENGTH < layer.channels;
-        if (exists)
-            copy_async(shared_tile + row * tile.chunks + chunk,
-                       src + (src_row + row) * layer.src_strides.h + (src_column + column.whole) * layer.src_strides.w +
-                           column.rest * LENGTH,
-                       true);
+                            chunk < tile.chunks - tile.load_lanes && channel + column.rest * LENGTH < layer.channels;
+        const Element *from = src + (src_row + row) * layer.src_strides.h +
+                              (src_column + column.whole) * layer.src_strides.w + column.rest * LENGTH;
+        if (row < tile.load_rows)
+            copy_async(shared_tile + row * tile.chunks + chunk, exists ? from : src, exists);
         chunk += THREADS;
     }
     copy_async_commit();
@@ -308,7 +312,8 @@ __global__ void __launch_bounds__(THREADS)
         return;
     const Element *src = reinterpret_cast<const Element *>(shared_tile) + vector * LENGTH - src_row * layer.tile.pitch -
                          src_column * vectors * LENGTH;
-    sum_pixels<Columns>(layer, place, src, vectors * LENGTH, layer.tile.pitch);
+    sum_pixels<Columns>(layer, place, src, vectors * LENGTH, layer.tile.pitch,
+                        src_column + layer.tile.pitch / (vectors * LENGTH) - 1);
 }
 
 template <class Columns>
