@@ -40,7 +40,7 @@ static const family families[] = {
     {"odd channels", "n=3 ci=13 h=7 w=9 co=11 k=3 s=2 p=1 op=1 b=1", 0, 0},
     {"odd groups", "n=2 ci=15 h=5 w=7 co=21 k=3x5 s=2x1 p=1x2 g=3 b=1", 0, 0},
     {"depthwise", "n=2 ci=33 h=6 w=19 co=33 k=4 s=2 p=1 g=33 b=1", 0, 0},
-    {"depthwise, enough images for tiles in shared memory", "n=256 ci=32 h=16 w=17 co=32 k=3 p=1 g=32 b=1", 0, 0},
+    {"depthwise, enough images for tiles in shared memory", "n=512 ci=8 h=16 w=5 co=8 k=3 p=1 g=8 b=1", 0, 0},
     {"depthwise with a multiplier", "n=2 ci=9 h=6 w=7 co=27 k=3 s=1 p=1 g=9", 0, 0},
     {"many channels to one", "n=1 ci=300 h=3 w=5 co=1 k=3 s=2 p=1", 0, 0},
     {"one channel to many", "n=1 ci=1 h=3 w=5 co=300 k=3 s=2 p=1 b=1", 0, 0},
