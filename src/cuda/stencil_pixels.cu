@@ -4,7 +4,7 @@
  * A thread has an access of neighbouring channels (or one channel) of an output column and walks down the rows of all row
  * phases, one after the other (stencil_walk.cuh). Neighbouring threads have neighbouring channels, then columns of
  * whatever phase, so that stores run along memory. What a block reads of src it copies to shared memory first, all at once, which
- * hides the latency of global memory; where that is too much, threads read src themselves. Where
+ * hides the latency of global memory; where that is too much, or too few rows, threads read src themselves. Where
  * channels are no multiple of an access but a row of dst is one run of memory, a thread has RUN elements of that run instead,
  * of whatever channels and columns.
  *
