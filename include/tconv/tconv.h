@@ -207,6 +207,24 @@ typedef struct tconv_allocator {
     void *context;
 } tconv_allocator;
 
+/*
+ * Threads of the caller's, in place of OpenMP's. parallel_for calls task(argument, index) once for each index from 0 to
+ * count - 1, on any threads, in any order, at once or one after another, and returns when all have returned. It must not
+ * fail; tasks neither wait for each other nor throw. The library calls it from the thread that executes or packs, never
+ * from a task. NULL, the default: OpenMP.
+ */
+typedef struct tconv_parallel {
+    void (*parallel_for)(void *context, int32_t count, void (*task)(void *argument, int32_t index), void *argument);
+    void *context;
+} tconv_parallel;
+
+/* Where verbose lines go instead of stderr: write gets one line, without its line feed, from whichever thread calls the
+ * library, several at once too. line is valid during the call. NULL, the default: stderr. */
+typedef struct tconv_log {
+    void (*write)(void *context, const char *line);
+    void *context;
+} tconv_log;
+
 /* How to run a layer. Fill with tconv_options_init. NULL in place of options means the defaults. */
 typedef struct tconv_options {
     size_t struct_size;      /* sizeof(tconv_options) as the caller knows it; set by init */
@@ -220,6 +238,9 @@ typedef struct tconv_options {
     const char *implementation; /* one by its name (tconv_implementation_name); default NULL: the best that fits */
     tconv_allocator allocator;  /* default malloc and free */
     void *stream;               /* cudaStream_t of the one-shot call; default NULL: the legacy default stream */
+    tconv_parallel parallel;    /* default OpenMP */
+    tconv_log log;              /* default stderr */
+    int32_t verbose;            /* 1 or 2 as TCONV_VERBOSE; default 0: what TCONV_VERBOSE says */
 } tconv_options;
 
 /* Fills options with the defaults for a caller whose tconv_options has struct_size bytes; use tconv_options_init. */
