@@ -43,6 +43,7 @@ if(NOT TCONV_CUDA STREQUAL "OFF")
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
+    enable_language(CXX) # for files of the backend without device code; nvcc has found a host compiler already
     find_package(CUDAToolkit REQUIRED)
     set(TCONV_HAVE_CUDA ON)
     set(TCONV_CUDA_SUMMARY "${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")

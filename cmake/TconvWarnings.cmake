@@ -3,4 +3,5 @@
 add_library(tconv_warnings INTERFACE)
 target_compile_options(tconv_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wshadow;-Wstrict-prototypes;-Wmissing-prototypes>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)

@@ -142,9 +142,38 @@ struct tile_walk {
 
 /* -------------------------------------------------------------------------------------------------------------- copies */
 
+template <tconv_cuda_mma_mode MODE> struct mode_traits {
+    using element = float;
+};
+template <> struct mode_traits<TCONV_CUDA_MMA_F16> {
+    using element = __half;
+};
+template <> struct mode_traits<TCONV_CUDA_MMA_F16_PLANES> {
+    using element = __half;
+};
+template <> struct mode_traits<TCONV_CUDA_MMA_BF16> {
+    using element = __nv_bfloat16;
+};
+template <> struct mode_traits<TCONV_CUDA_MMA_BF16_PLANES> {
+    using element = __nv_bfloat16;
+};
+
+/* Whether src and dst are NHWC. Kernels of 16-bit elements are made for one layout, so that they hold no code for the other. */
+template <tconv_cuda_mma_mode MODE> __device__ __forceinline__ bool is_nhwc(const tconv_cuda_mma_parameters &layer)
+{
+    if constexpr (MODE == TCONV_CUDA_MMA_F16 || MODE == TCONV_CUDA_MMA_BF16)
+        return true;
+    else if constexpr (MODE == TCONV_CUDA_MMA_F16_PLANES || MODE == TCONV_CUDA_MMA_BF16_PLANES)
+        return false;
+    else
+        return layer.nhwc;
+}
+
 constexpr int64_t OUTSIDE = -1; /* a cell that src does not have */
 
-template <class Element, bool ROUNDS> struct copier {
+template <tconv_cuda_mma_mode MODE> struct copier {
+    using Element = typename mode_traits<MODE>::element;
+    static constexpr bool ROUNDS = MODE == TCONV_CUDA_MMA_TF32;
     static constexpr int VECTOR = 16 / (int)sizeof(Element);
     static constexpr int PER_WORD = 4 / (int)sizeof(Element);
 
@@ -155,7 +184,7 @@ template <class Element, bool ROUNDS> struct copier {
     tile_walk ahead;
     const Element *src; /* channel 0 of the group */
     const uint32_t *packed;
-    int stage, issued;
+    int stage, issued;             /* issued: groups of copies, empty ones too */
     int cell_count, channel_count; /* of vectors: a chunk is cell_count x channel_count of them */
     int first_cell, first_channel; /* this thread's first vector, */
     uint32_t place_step, place_carry;
@@ -170,24 +199,25 @@ template <class Element, bool ROUNDS> struct copier {
             ((int64_t)block.group * layer.channel_tiles + block.channel_tile) * layer.residue_sets + block.residue_set;
         src = static_cast<const Element *>(layer.src) + (int64_t)block.group * layer.group_in * layer.src_strides.c;
         packed = static_cast<const uint32_t *>(layer.packed) + blob * layer.chunks * layer.blob_words;
-        cell_count = layer.tile_images * layer.patch_rows * layer.patch_columns / (layer.nhwc ? 1 : VECTOR);
-        channel_count = layer.nhwc ? layer.chunk_words / 4 : layer.chunk_words * PER_WORD;
-        const int fast = layer.nhwc ? channel_count : cell_count; /* what neighbouring threads have neighbours of */
+        cell_count = layer.tile_images * layer.patch_rows * layer.patch_columns / (is_nhwc<MODE>(layer) ? 1 : VECTOR);
+        channel_count = is_nhwc<MODE>(layer) ? layer.chunk_words / 4 : layer.chunk_words * PER_WORD;
+        const int fast =
+            is_nhwc<MODE>(layer) ? channel_count : cell_count; /* what neighbouring threads have neighbours of */
         const int start = (int)threadIdx.x, threads = (int)blockDim.x;
-        first_cell = layer.nhwc ? start / fast : start % fast;
-        first_channel = layer.nhwc ? start % fast : start / fast;
-        cell_step = layer.nhwc ? threads / fast : threads % fast;
-        channel_step = layer.nhwc ? threads % fast : threads / fast;
+        first_cell = is_nhwc<MODE>(layer) ? start / fast : start % fast;
+        first_channel = is_nhwc<MODE>(layer) ? start % fast : start / fast;
+        cell_step = is_nhwc<MODE>(layer) ? threads / fast : threads % fast;
+        channel_step = is_nhwc<MODE>(layer) ? threads % fast : threads / fast;
         place_step = (uint32_t)place_of(cell_step, channel_step) * (uint32_t)sizeof(Element);
-        place_carry =
-            (uint32_t)(layer.nhwc ? place_of(1, -channel_count) : place_of(-cell_count, 1)) * (uint32_t)sizeof(Element);
+        place_carry = (uint32_t)(is_nhwc<MODE>(layer) ? place_of(1, -channel_count) : place_of(-cell_count, 1)) *
+                      (uint32_t)sizeof(Element);
     }
 
     /* Elements from the start of a stage to a vector. */
     __device__ __forceinline__ int place_of(int cell, int channel) const
     {
-        return layer.nhwc ? cell * layer.cell_step * PER_WORD + channel * VECTOR
-                          : channel * (layer.word_step / PER_WORD) + cell * VECTOR;
+        return is_nhwc<MODE>(layer) ? cell * layer.cell_step * PER_WORD + channel * VECTOR
+                                    : channel * (layer.word_step / PER_WORD) + cell * VECTOR;
     }
 
     /* The table of positions, as image, row and column within the tile, and that of steps: where each reads src, in bytes,
@@ -215,7 +245,7 @@ template <class Element, bool ROUNDS> struct copier {
      * VECTOR (NCHW), so that no vector lies across column 0. */
     __device__ __forceinline__ void make_cells()
     {
-        const int width = layer.nhwc ? 1 : VECTOR;
+        const int width = is_nhwc<MODE>(layer) ? 1 : VECTOR;
         const unsigned int per_row = (unsigned int)(layer.patch_columns / width);
         for (unsigned int i = threadIdx.x; i < (unsigned int)cell_count; i += blockDim.x) {
             const unsigned int rows = i / per_row, images = rows / (unsigned int)layer.patch_rows;
@@ -312,11 +342,11 @@ template <class Element, bool ROUNDS> struct copier {
     {
         const int first = ahead.chunk * layer.chunk_words * PER_WORD, known = layer.group_in - first;
         const Element *chunk = src + first * layer.src_strides.c;
-        if (layer.src_vector == VECTOR && layer.nhwc)
+        if (layer.src_vector == VECTOR && is_nhwc<MODE>(layer))
             copy_vectors<true>(shared_address(to), chunk, known);
         else if (layer.src_vector == VECTOR)
             copy_vectors<false>(shared_address(to), chunk, known);
-        else if (layer.nhwc)
+        else if (is_nhwc<MODE>(layer))
             copy_unaligned<true>(to, chunk, known);
         else
             copy_unaligned<false>(to, chunk, known);
@@ -365,10 +395,10 @@ template <class Element, bool ROUNDS> struct copier {
             }
             copy_weights(words, full + stage);
             copy_chunk(reinterpret_cast<Element *>(words));
-            issued++;
             stage = stage + 1 == layer.stages ? 0 : stage + 1;
             ahead.next_chunk();
         }
+        issued++;
         commit_copies();
     }
 
@@ -382,7 +412,7 @@ template <class Element, bool ROUNDS> struct copier {
         else
             wait_for_copies<2>();
         if constexpr (ROUNDS) {
-            if (layer.nhwc)
+            if (is_nhwc<MODE>(layer))
                 round_chunk<true>(words);
             else
                 round_chunk<false>(words);

@@ -154,7 +154,7 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT, bool COMPENSATED> st
     __device__ __forceinline__ void load_src(uint32_t at, uint32_t (&words)[NT][2])
     {
         const uint32_t channel = CELL_BYTES * layer.word_step, other = at + 4 * channel;
-        if (layer.linear) {
+        if (!is_nhwc<MODE>(layer) && layer.linear) {
             load_words(at + cell[0], other + cell[0], words);
             if constexpr (HALVES) {
                 uint32_t odd[NT][2];
@@ -445,7 +445,7 @@ template <tconv_cuda_mma_mode MODE, int SW, int UB, int NT, bool COMPENSATED> st
     {
         flush();
         bool finite;
-        if (layer.nhwc)
+        if (is_nhwc<MODE>(layer))
             finite = store_channels(tile);
         else if ((SW == 3 || SW == 5 || SW == 6) && layer.staged)
             finite = store_staged(tile, reinterpret_cast<float *>(shared + layer.run_at) + run_words * warp);
@@ -500,7 +500,7 @@ __global__ void __launch_bounds__(TCONV_CUDA_MMA_WARPS *LANES)
     __shared__ uint64_t full[TCONV_CUDA_MMA_STAGES];
     using Work = tile_mma<MODE, SW, UB, NT, COMPENSATED>;
     const block_place block = find_block(layer, blockIdx.x);
-    copier<typename Work::Element, MODE == TCONV_CUDA_MMA_TF32> copy(layer, shared, block);
+    copier<MODE> copy(layer, shared, block);
     copy.make_tables();
     if (threadIdx.x == 0) {
         for (int i = 0; i < layer.stages; i++)
@@ -510,7 +510,10 @@ __global__ void __launch_bounds__(TCONV_CUDA_MMA_WARPS *LANES)
     __syncthreads();
     if (threadIdx.x == 0) /* which copies them */
         wait_for_weights();
-    for (int i = 1; i < layer.stages; i++) {
+
+    /* In the same loop as all others, so that what issue inlines is compiled once; but compensated sums leave no register. */
+    constexpr bool FILLS_IN_LOOP = !COMPENSATED;
+    for (int i = 1; !FILLS_IN_LOOP && i < layer.stages; i++) {
         copy.issue(full);
         __syncthreads(); /* the next may be of another tile */
     }
@@ -535,11 +538,16 @@ __global__ void __launch_bounds__(TCONV_CUDA_MMA_WARPS *LANES)
     work.clear();
     int stage = 0;
     uint32_t parity = 0;
-    for (tile_walk walk(layer); walk.exists(); walk.next_chunk()) {
+    tile_walk walk(layer);
+    while (walk.exists()) {
         uint32_t *words = shared + stage * layer.stage_words;
-        copy.wait(words);
-        __syncthreads();
+        const bool fills = FILLS_IN_LOOP && copy.issued < layer.stages - 1; /* the first ones: none to wait for yet */
+        if (!fills)
+            copy.wait(words);
+        __syncthreads(); /* the stage is free, and so is the table of cells: the next chunk may be of another tile */
         copy.issue(full);
+        if (fills)
+            continue;
         wait_for(full + stage, parity);
         work.multiply(words, walk.tile.skew);
         if (++stage == layer.stages) {
@@ -548,6 +556,7 @@ __global__ void __launch_bounds__(TCONV_CUDA_MMA_WARPS *LANES)
         }
         if (walk.chunk == layer.chunks - 1)
             work.finish(walk.tile);
+        walk.next_chunk();
     }
 }
 

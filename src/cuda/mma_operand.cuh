@@ -12,22 +12,6 @@ namespace
 constexpr int LANES = 32;
 constexpr int WARP_GROUPS = 8; /* of 4 lanes: rows of a matrix operand, columns of the other */
 
-template <tconv_cuda_mma_mode MODE> struct mode_traits {
-    using element = float;
-};
-template <> struct mode_traits<TCONV_CUDA_MMA_F16> {
-    using element = __half;
-};
-template <> struct mode_traits<TCONV_CUDA_MMA_F16_PLANES> {
-    using element = __half;
-};
-template <> struct mode_traits<TCONV_CUDA_MMA_BF16> {
-    using element = __nv_bfloat16;
-};
-template <> struct mode_traits<TCONV_CUDA_MMA_BF16_PLANES> {
-    using element = __nv_bfloat16;
-};
-
 /* sum (16 x 8) += weights (16 x step) * src (step x 8). */
 template <tconv_cuda_mma_mode MODE>
 __device__ __forceinline__ void multiply_add(float (&sum)[4], const uint4 &weights, const uint32_t (&src)[2])

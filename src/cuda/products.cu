@@ -203,12 +203,10 @@ int64_t images_together(const tconv_problem *problem, const tconv_cuda_products_
     return tconv_ceil_div(problem->batch, PIXELS >> made->row_pixels_log2);
 }
 
-/* Products in the order of the shape, without what pads the last group of kernel rows. */
-int64_t rows_products_of(const tconv_problem *problem, const tconv_cuda_product_rows_shape *shape)
+/* Products of a kernel row. */
+int64_t row_products_of(const tconv_problem *problem)
 {
-    const int64_t groups = tconv_ceil_div(problem->h.kernel, problem->h.stride) - 1;
-    return groups * shape->group_tiles * TILE +
-           (problem->h.kernel - groups * problem->h.stride) * problem->group_out * problem->w.kernel;
+    return problem->group_out * problem->w.kernel;
 }
 
 int64_t rows_weights_of(const tconv_layer *layer, int shape)
@@ -226,20 +224,21 @@ int64_t rows_blocks_of(const tconv_layer *layer, int shape)
 
 /* How outputs are gathered: by runs of columns, but not where these are apart in dst, and those of other threads between
  * them. */
-int rows_gather_of(const tconv_layer *layer)
+int rows_gather_of(const tconv_layer *layer, int shape)
 {
-    constexpr int64_t MAX_STRIDE = TCONV_CUDA_PRODUCT_MAX_RUN, MIN_TAPS = 2, MAX_TAPS = 3;
     const tconv_axis *w = &layer->problem.w;
-    const int64_t taps = tconv_max(layer->columns.max_taps, MIN_TAPS);
+    const int64_t taps = tconv_max(layer->columns.max_taps, TCONV_CUDA_PRODUCT_MIN_TAPS);
     const bool together = layer->problem.dst.w == 1 || w->stride == 1;
-    const bool unrolled = w->dilation == 1 && w->kernel >= w->stride && w->stride <= MAX_STRIDE && taps <= MAX_TAPS;
+    const bool unrolled = w->dilation == 1 && w->kernel >= w->stride && w->stride <= TCONV_CUDA_PRODUCT_MAX_RUN &&
+                          taps <= TCONV_CUDA_PRODUCT_MAX_TAPS &&
+                          (tconv_cuda_product_runs_of.of_shape[shape] >> TCONV_CUDA_PRODUCT_RUNS(w->stride, taps) & 1);
     return together && unrolled ? (int)TCONV_CUDA_PRODUCT_RUNS(w->stride, taps)
-                                : (int)TCONV_CUDA_PRODUCT_COLUMNS(tconv_min(taps, MAX_TAPS));
+                                : (int)TCONV_CUDA_PRODUCT_COLUMNS(tconv_min(taps, TCONV_CUDA_PRODUCT_MAX_TAPS));
 }
 
-bool gathers_runs(const tconv_layer *layer)
+bool gathers_runs(const tconv_layer *layer, int shape)
 {
-    return rows_gather_of(layer) >= TCONV_CUDA_PRODUCT_RUNS(1, 0);
+    return rows_gather_of(layer, shape) >= TCONV_CUDA_PRODUCT_RUNS(1, 0);
 }
 
 /* Shared memory of a block, of which stages of src take so many bytes. */
@@ -249,7 +248,7 @@ int64_t rows_shared_bytes_of(const tconv_layer *layer, int shape, int64_t stage_
     const int64_t products =
         (int64_t)buffers * tconv_cuda_product_rows_shapes[shape].group_tiles * TILE * TCONV_CUDA_PRODUCT_ROWS_PITCH +
         TCONV_CUDA_PRODUCT_ROWS_GUARD;
-    const int64_t columns = gathers_runs(layer) ? 0 : made->sum_columns + made->sum_columns % 2;
+    const int64_t columns = gathers_runs(layer, shape) ? 0 : made->sum_columns + made->sum_columns % 2;
     const int64_t outputs = layer->problem.h.stride * layer->problem.group_out;
     return stage_bytes + rows_weights_of(layer, shape) + products * (int64_t)sizeof(float) +
            outputs * TCONV_CUDA_PRODUCT_ROWS_OUTPUT_BYTES + columns * TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES;
@@ -318,19 +317,13 @@ int64_t rows_choice(const tconv_layer *layer)
     const int64_t together = images_together(problem, &made) * (PIXELS >> made.row_pixels_log2);
     if ((together - images) * MAX_IDLE_SHARE > together)
         return ANY_KERNEL;
-    for (int i = 0; i < TCONV_CUDA_PRODUCT_ROWS_SHAPES; i++) {
-        const tconv_cuda_product_rows_shape *shape = &tconv_cuda_product_rows_shapes[i];
-        if (problem->h.stride * problem->group_out * problem->w.kernel > shape->group_tiles * TILE)
-            continue;
-        if (rows_products_of(problem, shape) > shape->tiles * TILE)
-            continue;
-        return rows_shared_bytes_of(layer, i, copied_stage_bytes(layer), 1, &made) <=
-                           max_shared(layer->target.compute_capability) &&
-                       has_rows_code(layer, i)
-                   ? i + 1
-                   : ANY_KERNEL;
-    }
-    return ANY_KERNEL;
+    const int shape = tconv_cuda_product_rows_shape_of(problem->h.kernel, problem->h.stride, row_products_of(problem));
+    return shape < TCONV_CUDA_PRODUCT_ROWS_SHAPES &&
+                   rows_shared_bytes_of(layer, shape, copied_stage_bytes(layer), 1, &made) <=
+                       max_shared(layer->target.compute_capability) &&
+                   has_rows_code(layer, shape)
+               ? shape + 1
+               : ANY_KERNEL;
 }
 
 bool products_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
@@ -503,12 +496,13 @@ launch_shape rows_launch(const tconv_layer *layer, int multiprocessors, tconv_cu
     const bool boxes = made->boxes > 0;
     const int64_t stage_bytes = boxes ? BOXES_STAGE_BYTES : copied_stage_bytes(layer);
     made->stages = (int)tconv_ceil_div(made->steps, TCONV_CUDA_PRODUCT_ROWS_STEPS);
-    made->gather = rows_gather_of(layer);
+    made->gather = rows_gather_of(layer, shape);
     made->tap_step = made->columns.kernel_step * TCONV_CUDA_PRODUCT_ROWS_PITCH - made->columns.shift_step;
     made->dst_runs = has_dst_runs(problem, made->dst);
-    if (gathers_runs(layer))
+    if (gathers_runs(layer, shape))
         find_run(problem, TCONV_CUDA_PRODUCT_RUN_TAPS(made->gather), made);
-    made->products = (int)rows_products_of(problem, &tconv_cuda_product_rows_shapes[shape]);
+    made->products =
+        (int)tconv_cuda_product_rows_products(shape, problem->h.kernel, problem->h.stride, row_products_of(problem));
     made->buffers = rows_buffers_of(layer, shape, stage_bytes, made);
     const int64_t shared_bytes = rows_shared_bytes_of(layer, shape, stage_bytes, made->buffers, made);
     /* Quotients beyond src are only stored: the last strip takes them too. */

@@ -8,6 +8,8 @@
 #include "overlap.cuh"
 #include "products_rows_device.cuh"
 
+#include <utility>
+
 namespace
 {
 
@@ -133,12 +135,12 @@ template <class Arithmetic_> struct box_walk {
     }
 };
 
-template <class Arithmetic, int TILES, int GROUP_TILES>
+template <class Arithmetic, int SHAPE>
 __device__ __forceinline__ void work(const tconv_cuda_products_parameters &layer, const CUtensorMap *map)
 {
     using Element = typename Arithmetic::Element;
     const place place = find_place(layer);
-    const shared_places shared = find_shared<TILES, GROUP_TILES, Arithmetic::PLANES>(layer, STAGES * STAGE_BYTES);
+    const shared_places shared = find_shared<SHAPE, Arithmetic::PLANES>(layer, STAGES * STAGE_BYTES);
     const barrier_places barriers = find_barriers(layer, shared);
     /* Through a shuffle, so that the compiler knows that it is one number for the warp. */
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), lane = (int)threadIdx.x % 32;
@@ -172,40 +174,44 @@ __device__ __forceinline__ void work(const tconv_cuda_products_parameters &layer
     hopper::named_barrier_wait<THREADS>();
     hopper::barrier_wait(barriers.weights, 0);
     walk.begin();
-    march<TILES, GROUP_TILES>(layer, place, shared, walk, warp, lane);
+    march<SHAPE>(layer, place, shared, walk, warp, lane);
 }
 
 #endif
 
 /* The kernel needs sm_90a. Elsewhere it is empty. */
-template <class Arithmetic, int TILES, int GROUP_TILES, int blocks>
-__global__ void TCONV_ROWS_BOUNDS(ALL_THREADS, blocks)
+template <class Arithmetic, int SHAPE>
+__global__ void TCONV_ROWS_BOUNDS(ALL_THREADS, (rows_blocks<SHAPE, Arithmetic::PLANES>))
     product_boxes(const __grid_constant__ tconv_cuda_products_parameters layer, const __grid_constant__ CUtensorMap map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    work<Arithmetic, TILES, GROUP_TILES>(layer, &map);
+    work<Arithmetic, SHAPE>(layer, &map);
 #endif
 }
 
-/* In the order of tconv_cuda_product_rows_shapes; NULL where registers are not enough. */
+/* Whether registers are enough: not for twice the factors beside the sums of these. */
+template <class Arithmetic, int SHAPE>
+constexpr bool has_registers = Arithmetic::PLANES == 1 || (tconv_cuda_product_rows_shapes[SHAPE].tiles != 8 &&
+                                                           tconv_cuda_product_rows_shapes[SHAPE].tiles != 21);
+
+template <class Arithmetic, int SHAPE> tconv_cuda_product_boxes_kernel kernel_of()
+{
+    if constexpr (has_registers<Arithmetic, SHAPE>)
+        return product_boxes<Arithmetic, SHAPE>;
+    else
+        return NULL;
+}
+
+template <class Arithmetic, int... shapes>
+tconv_cuda_product_boxes_kernel find_kernel(int shape, std::integer_sequence<int, shapes...>)
+{
+    const tconv_cuda_product_boxes_kernel kernels[] = {kernel_of<Arithmetic, shapes>()...};
+    return kernels[shape];
+}
+
 template <class Arithmetic> tconv_cuda_product_boxes_kernel find_kernel(int shape)
 {
-    constexpr int MANY = Arithmetic::PLANES == 2 ? 1 : 2; /* blocks, of more than 8 tiles */
-    tconv_cuda_product_boxes_kernel eight = NULL, most = NULL;
-    if constexpr (Arithmetic::PLANES == 1) {
-        eight = product_boxes<Arithmetic, 8, 4, 2>;
-        most = product_boxes<Arithmetic, 21, 3, 1>;
-    }
-    const tconv_cuda_product_boxes_kernel kernels[SHAPES] = {product_boxes<Arithmetic, 3, 1, 2>,
-                                                             product_boxes<Arithmetic, 4, 2, 2>,
-                                                             product_boxes<Arithmetic, 6, 2, 2>,
-                                                             product_boxes<Arithmetic, 6, 3, 2>,
-                                                             eight,
-                                                             product_boxes<Arithmetic, 10, 2, MANY>,
-                                                             product_boxes<Arithmetic, 12, 4, MANY>,
-                                                             product_boxes<Arithmetic, 12, 5, MANY>,
-                                                             most};
-    return kernels[shape];
+    return find_kernel<Arithmetic>(shape, std::make_integer_sequence<int, SHAPES>());
 }
 
 } // namespace

@@ -264,6 +264,10 @@ template <class Element>
 __device__ __forceinline__ void gather_any(const tconv_cuda_products_parameters &layer, const place &place,
                                            const shared_places &shared, int first)
 {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    /* Hopper's kernel takes nearly all layers of these sizes; code for them here would be a third of what there is to compile. */
+    gather<0, 0, Element>(layer, place, shared, first);
+#else
     switch (layer.gather) {
     case TCONV_CUDA_PRODUCTS_3_BY_1: gather<1, 3, Element>(layer, place, shared, first); break;
     case TCONV_CUDA_PRODUCTS_3_BY_2: gather<2, 3, Element>(layer, place, shared, first); break;
@@ -271,6 +275,7 @@ __device__ __forceinline__ void gather_any(const tconv_cuda_products_parameters 
     case TCONV_CUDA_PRODUCTS_9_BY_4: gather<4, 9, Element>(layer, place, shared, first); break;
     default: gather<0, 0, Element>(layer, place, shared, first);
     }
+#endif
 }
 
 /* Down all rows. special: as an arithmetic's step has it. */

@@ -64,7 +64,59 @@ enum {
 struct tconv_cuda_product_rows_shape {
     int group_tiles, tiles, blocks, strict_blocks;
 };
-extern const tconv_cuda_product_rows_shape tconv_cuda_product_rows_shapes[TCONV_CUDA_PRODUCT_ROWS_SHAPES];
+constexpr tconv_cuda_product_rows_shape tconv_cuda_product_rows_shapes[TCONV_CUDA_PRODUCT_ROWS_SHAPES] = {
+    {1, 3, 2, 2},  {2, 4, 2, 2},  {2, 6, 2, 2},  {3, 6, 2, 2}, {4, 8, 2, 2},
+    {2, 10, 2, 1}, {4, 12, 2, 1}, {5, 12, 2, 1}, {3, 21, 1, 1}};
+
+/* The products of so many kernel rows in the order of a shape, without what pads the last group of rows. row: of one row. */
+constexpr int64_t tconv_cuda_product_rows_products(int shape, int64_t rows, int64_t stride, int64_t row)
+{
+    const int64_t groups = (rows - 1) / stride;
+    return groups * tconv_cuda_product_rows_shapes[shape].group_tiles * TCONV_CUDA_PRODUCTS_TILE +
+           (rows - groups * stride) * row;
+}
+
+/* The shape that a kernel of so many rows takes, the first that holds it; TCONV_CUDA_PRODUCT_ROWS_SHAPES where none does. */
+constexpr int tconv_cuda_product_rows_shape_of(int64_t rows, int64_t stride, int64_t row)
+{
+    int shape = 0;
+    while (shape < TCONV_CUDA_PRODUCT_ROWS_SHAPES &&
+           (stride * row > tconv_cuda_product_rows_shapes[shape].group_tiles * TCONV_CUDA_PRODUCTS_TILE ||
+            tconv_cuda_product_rows_products(shape, rows, stride, row) >
+                tconv_cuda_product_rows_shapes[shape].tiles * TCONV_CUDA_PRODUCTS_TILE))
+        shape++;
+    return shape;
+}
+
+/* How Hopper's kernel gathers outputs: RUNS of column stride and the most taps of a column, or COLUMNS, one by one, of the taps
+ * that are unrolled. */
+#define TCONV_CUDA_PRODUCT_MAX_RUN            4 /* columns */
+#define TCONV_CUDA_PRODUCT_RUNS(stride, taps) ((stride)*4 + (taps))
+#define TCONV_CUDA_PRODUCT_COLUMNS(taps)      (taps)
+#define TCONV_CUDA_PRODUCT_RUN_TAPS(gather)   ((gather) % 4)
+#define TCONV_CUDA_PRODUCT_MIN_TAPS           2 /* that are unrolled */
+#define TCONV_CUDA_PRODUCT_MAX_TAPS           3
+#define TCONV_CUDA_PRODUCT_MAX_OUTPUTS        4 /* of a group */
+
+/* By shape, a bit for each RUNS that its kernels have code for: those of square kernels and strides that take the shape. All
+ * others are gathered by COLUMNS; code for all of them in each kernel was half of what there was to compile. */
+struct tconv_cuda_product_runs {
+    uint32_t of_shape[TCONV_CUDA_PRODUCT_ROWS_SHAPES + 1];
+};
+constexpr tconv_cuda_product_runs tconv_cuda_find_product_runs()
+{
+    tconv_cuda_product_runs found = {};
+    for (int stride = 1; stride <= TCONV_CUDA_PRODUCT_MAX_RUN; stride++)
+        for (int kernel = stride; kernel <= stride * TCONV_CUDA_PRODUCT_MAX_TAPS; kernel++)
+            for (int outputs = 1; outputs <= TCONV_CUDA_PRODUCT_MAX_OUTPUTS; outputs++) {
+                const int most = (kernel + stride - 1) / stride;
+                const int taps = most < TCONV_CUDA_PRODUCT_MIN_TAPS ? TCONV_CUDA_PRODUCT_MIN_TAPS : most;
+                found.of_shape[tconv_cuda_product_rows_shape_of(kernel, stride, outputs * kernel)] |=
+                    1u << TCONV_CUDA_PRODUCT_RUNS(stride, taps);
+            }
+    return found;
+}
+constexpr tconv_cuda_product_runs tconv_cuda_product_runs_of = tconv_cuda_find_product_runs();
 
 /* Stages of src that take turns: as many as leave room for two blocks of pix2pix's last layer (128 channels, 4 x 4 taps, 3
  * outputs), since all of them are on their way while the first is multiplied. */
@@ -85,12 +137,7 @@ struct tconv_cuda_products_parameters {
     int gather;                    /* how outputs are gathered, see above */
     bool src_aligned;
     bool channels_inside; /* NHWC */
-    /* Of Hopper's kernel; rows of sums there are none, and gather is RUNS of column stride and taps, else COLUMNS of the taps
-     * that are unrolled. */
-#define TCONV_CUDA_PRODUCT_MAX_RUN            4
-#define TCONV_CUDA_PRODUCT_RUNS(stride, taps) ((stride)*4 + (taps))
-#define TCONV_CUDA_PRODUCT_COLUMNS(taps)      (taps)
-#define TCONV_CUDA_PRODUCT_RUN_TAPS(gather)   ((gather) % 4)
+    /* Of Hopper's kernel, which keeps no rows of sums; gather is RUNS or COLUMNS. */
     int run_taps[TCONV_CUDA_PRODUCT_MAX_RUN]; /* of a run's columns: their first taps, from the run's first pixel on */
     unsigned run_ends;                        /* and a bit for each: whether it has as many taps as any */
     bool dst_runs;                            /* stride columns from a multiple of it on are a vector of dst */

@@ -19,6 +19,8 @@
 #include "products_copy.cuh"
 #include "products_rows_device.cuh"
 
+#include <utility>
+
 namespace
 {
 
@@ -63,7 +65,7 @@ template <class Arithmetic_, class Shape> struct factor_walk {
     }
 };
 
-template <class Arithmetic, int TILES, int GROUP_TILES, bool channels_inside, int STAGES>
+template <class Arithmetic, int SHAPE, bool channels_inside, int STAGES>
 __device__ __forceinline__ void march_copying(const tconv_cuda_products_parameters &layer, const place &place,
                                               const shared_places &shared)
 {
@@ -94,37 +96,36 @@ __device__ __forceinline__ void march_copying(const tconv_cuda_products_paramete
     __syncthreads();
     walk.template load_step<0>(layer);
 
-    march<TILES, GROUP_TILES>(layer, place, shared, walk, warp, lane);
+    march<SHAPE>(layer, place, shared, walk, warp, lane);
 }
 
 #endif
 
 /* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
-template <class Arithmetic, int TILES, int GROUP_TILES, bool channels_inside, int blocks>
-__global__ void TCONV_ROWS_BOUNDS(TCONV_CUDA_PRODUCT_ROWS_WARPS * 32, blocks)
+template <class Arithmetic, int SHAPE, bool channels_inside>
+__global__ void TCONV_ROWS_BOUNDS(TCONV_CUDA_PRODUCT_ROWS_WARPS * 32, (rows_blocks<SHAPE, Arithmetic::PLANES>))
     product_rows(const __grid_constant__ tconv_cuda_products_parameters layer)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr int STAGES =
         TCONV_CUDA_PRODUCT_ROWS_STAGES(Arithmetic::PLANES == 2, sizeof(typename Arithmetic::Element));
     const place place = find_place(layer);
-    const shared_places shared = find_shared<TILES, GROUP_TILES, Arithmetic::PLANES>(
-        layer, WARPS * STAGES * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES);
-    march_copying<Arithmetic, TILES, GROUP_TILES, channels_inside, STAGES>(layer, place, shared);
+    const shared_places shared =
+        find_shared<SHAPE, Arithmetic::PLANES>(layer, WARPS * STAGES * TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES);
+    march_copying<Arithmetic, SHAPE, channels_inside, STAGES>(layer, place, shared);
 #endif
 }
 
-/* In the order of tconv_cuda_product_rows_shapes. */
+template <class Arithmetic, bool channels_inside, int... shapes>
+tconv_cuda_products_kernel find_kernel(int shape, std::integer_sequence<int, shapes...>)
+{
+    static const tconv_cuda_products_kernel kernels[] = {product_rows<Arithmetic, shapes, channels_inside>...};
+    return kernels[shape];
+}
+
 template <class Arithmetic, bool channels_inside> tconv_cuda_products_kernel find_kernel(int shape)
 {
-    constexpr int MANY = Arithmetic::PLANES == 2 ? 1 : 2; /* blocks, of more than 8 tiles */
-    static const tconv_cuda_products_kernel kernels[SHAPES] = {
-        product_rows<Arithmetic, 3, 1, channels_inside, 2>,     product_rows<Arithmetic, 4, 2, channels_inside, 2>,
-        product_rows<Arithmetic, 6, 2, channels_inside, 2>,     product_rows<Arithmetic, 6, 3, channels_inside, 2>,
-        product_rows<Arithmetic, 8, 4, channels_inside, 2>,     product_rows<Arithmetic, 10, 2, channels_inside, MANY>,
-        product_rows<Arithmetic, 12, 4, channels_inside, MANY>, product_rows<Arithmetic, 12, 5, channels_inside, MANY>,
-        product_rows<Arithmetic, 21, 3, channels_inside, 1>};
-    return kernels[shape];
+    return find_kernel<Arithmetic, channels_inside>(shape, std::make_integer_sequence<int, SHAPES>());
 }
 
 template <class Arithmetic> tconv_cuda_products_kernel find_kernel(tconv_layout layout, int shape)
@@ -133,10 +134,6 @@ template <class Arithmetic> tconv_cuda_products_kernel find_kernel(tconv_layout 
 }
 
 } // namespace
-
-const tconv_cuda_product_rows_shape tconv_cuda_product_rows_shapes[SHAPES] = {
-    {1, 3, 2, 2},  {2, 4, 2, 2},  {2, 6, 2, 2},  {3, 6, 2, 2}, {4, 8, 2, 2},
-    {2, 10, 2, 1}, {4, 12, 2, 1}, {5, 12, 2, 1}, {3, 21, 1, 1}};
 
 tconv_cuda_products_kernel tconv_cuda_product_rows_find(tconv_dtype dtype, bool tf32, tconv_layout layout, int shape)
 {

@@ -76,9 +76,11 @@ struct shared_places {
 extern __shared__ __align__(1024) char rows_memory[];
 
 /* stage_bytes: of all stages. */
-template <int TILES, int GROUP_TILES, int PLANES>
+template <int SHAPE, int PLANES>
 __device__ __forceinline__ shared_places find_shared(const tconv_cuda_products_parameters &layer, int stage_bytes)
 {
+    constexpr int TILES = tconv_cuda_product_rows_shapes[SHAPE].tiles;
+    constexpr int GROUP_TILES = tconv_cuda_product_rows_shapes[SHAPE].group_tiles;
     shared_places found;
     found.stages = rows_memory;
     found.weights = rows_memory + stage_bytes;
@@ -288,35 +290,46 @@ __device__ __forceinline__ void gather_columns(const tconv_cuda_products_paramet
     }
 }
 
-template <class Element, bool few_registers>
+/* Gathers by runs where kernels of the shape have code for these. */
+template <class Element, bool few_registers, int SHAPE, int STRIDE, int TAPS>
+__device__ __forceinline__ void gather_runs_of(const tconv_cuda_products_parameters &layer, const place &place,
+                                               const shared_places &shared, const gatherer<Element> &mine,
+                                               const float *products, int row)
+{
+    if constexpr ((tconv_cuda_product_runs_of.of_shape[SHAPE] >> TCONV_CUDA_PRODUCT_RUNS(STRIDE, TAPS) & 1) != 0)
+        gather_runs<Element, few_registers, STRIDE, TAPS>(layer, place, shared, mine, products, row);
+}
+
+template <class Element, bool few_registers, int SHAPE>
 __device__ __forceinline__ void gather(const tconv_cuda_products_parameters &layer, const place &place,
                                        const shared_places &shared, const gatherer<Element> &mine,
                                        const float *products, int row)
 {
+    static_assert(TCONV_CUDA_PRODUCT_MAX_RUN == 4 && TCONV_CUDA_PRODUCT_MAX_TAPS == 3, "as here");
     switch (layer.gather) {
     case TCONV_CUDA_PRODUCT_RUNS(1, 2):
-        gather_runs<Element, few_registers, 1, 2>(layer, place, shared, mine, products, row);
+        gather_runs_of<Element, few_registers, SHAPE, 1, 2>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_RUNS(1, 3):
-        gather_runs<Element, few_registers, 1, 3>(layer, place, shared, mine, products, row);
+        gather_runs_of<Element, few_registers, SHAPE, 1, 3>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_RUNS(2, 2):
-        gather_runs<Element, few_registers, 2, 2>(layer, place, shared, mine, products, row);
+        gather_runs_of<Element, few_registers, SHAPE, 2, 2>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_RUNS(2, 3):
-        gather_runs<Element, few_registers, 2, 3>(layer, place, shared, mine, products, row);
+        gather_runs_of<Element, few_registers, SHAPE, 2, 3>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_RUNS(3, 2):
-        gather_runs<Element, few_registers, 3, 2>(layer, place, shared, mine, products, row);
+        gather_runs_of<Element, few_registers, SHAPE, 3, 2>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_RUNS(3, 3):
-        gather_runs<Element, few_registers, 3, 3>(layer, place, shared, mine, products, row);
+        gather_runs_of<Element, few_registers, SHAPE, 3, 3>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_RUNS(4, 2):
-        gather_runs<Element, few_registers, 4, 2>(layer, place, shared, mine, products, row);
+        gather_runs_of<Element, few_registers, SHAPE, 4, 2>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_RUNS(4, 3):
-        gather_runs<Element, few_registers, 4, 3>(layer, place, shared, mine, products, row);
+        gather_runs_of<Element, few_registers, SHAPE, 4, 3>(layer, place, shared, mine, products, row);
         break;
     case TCONV_CUDA_PRODUCT_COLUMNS(2):
         gather_columns<Element, few_registers, 2>(layer, place, shared, mine, products, row);
@@ -419,10 +432,12 @@ __device__ __forceinline__ void multiply_row(const tconv_cuda_products_parameter
 }
 
 /* Down the rows, from the first step's factors on. */
-template <int TILES, int GROUP_TILES, class Walk>
+template <int SHAPE, class Walk>
 __device__ __forceinline__ void march(const tconv_cuda_products_parameters &layer, const place &place,
                                       const shared_places &shared, Walk &walk, int warp, int lane)
 {
+    constexpr int TILES = tconv_cuda_product_rows_shapes[SHAPE].tiles;
+    constexpr int GROUP_TILES = tconv_cuda_product_rows_shapes[SHAPE].group_tiles;
     using Element = typename Walk::Arithmetic::Element;
     const int pixel = warp * TCONV_CUDA_PRODUCT_ROWS_WARP_PIXELS, row_pixels = 1 << layer.row_pixels_log2;
     const uint32_t weights =
@@ -451,9 +466,9 @@ __device__ __forceinline__ void march(const tconv_cuda_products_parameters &laye
             hopper::named_barrier_wait<THREADS>();
             if constexpr (SPLITS && TILES <= 8) { /* no registers to keep it in */
                 const gatherer<Element> mine(layer, place);
-                gather<Element, (GROUP_TILES < 3)>(layer, place, shared, mine, products, row);
+                gather<Element, (GROUP_TILES < 3), SHAPE>(layer, place, shared, mine, products, row);
             } else {
-                gather<Element, (TILES > 8)>(layer, place, shared, kept, products, row);
+                gather<Element, (TILES > 8), SHAPE>(layer, place, shared, kept, products, row);
             }
             buffer = layer.buffers - 1 - buffer;
         }
@@ -466,5 +481,15 @@ __device__ __forceinline__ void march(const tconv_cuda_products_parameters &laye
 #else
 #define TCONV_ROWS_BOUNDS(threads, blocks) __launch_bounds__((threads) > 32 ? 32 : (threads))
 #endif
+
+namespace tconv_products
+{
+
+/* Blocks on a multiprocessor. */
+template <int SHAPE, int PLANES>
+constexpr int rows_blocks =
+    PLANES == 2 ? tconv_cuda_product_rows_shapes[SHAPE].strict_blocks : tconv_cuda_product_rows_shapes[SHAPE].blocks;
+
+} // namespace tconv_products
 
 #endif
