@@ -46,6 +46,16 @@ tconv_cpu_axis tconv_cpu_axis_init(const tconv_axis *axis, const tconv_phase_tab
     return made;
 }
 
+bool tconv_cpu_round_to_nearest(fenv_t *caller)
+{
+    const volatile double one = 1, tiny = 0x1p-60; /* fegetround looks at the mode of the x87 alone, and takes longer */
+    if (one + tiny == one && one - tiny == one)
+        return false;
+    fegetenv(caller);
+    fesetround(FE_TONEAREST);
+    return true;
+}
+
 int64_t tconv_cpu_cache_share(const tconv_layer *layer, int64_t percent)
 {
     return tconv_min((int64_t)layer->target.l2_bytes, MAX_CACHE_BYTES) / 100 * percent;

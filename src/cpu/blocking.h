@@ -10,6 +10,7 @@
 #ifndef TCONV_CPU_BLOCKING_H
 #define TCONV_CPU_BLOCKING_H
 
+#include <fenv.h>
 #include <stdatomic.h>
 
 #include "../core/alloc.h"
@@ -56,6 +57,10 @@ static inline int64_t tconv_cpu_span(const tconv_cpu_axis *axis)
 }
 
 /* --------------------------------------------------------------------------------------------- caches and threads */
+
+/* Plans are made by calls that may round differently, and must be the same: makes the thread round to nearest, and tells
+ * whether it did not. Then the caller's environment, which is kept, is to be set again. */
+bool tconv_cpu_round_to_nearest(fenv_t *caller);
 
 /* Bytes in so many percent of the second-level cache. */
 int64_t tconv_cpu_cache_share(const tconv_layer *layer, int64_t percent);

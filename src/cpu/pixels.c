@@ -112,7 +112,8 @@ static void run_share(void *argument, int index)
     task.stage = (char *)task.levels + plan->levels_bytes;
     task.to = (int64_t *)(void *)((char *)task.stage + plan->stage_bytes);
     task.at = (int32_t *)(void *)((char *)task.to + plan->to_bytes);
-    task.inside = (tconv_cpu_pixel_tap *)(void *)((char *)task.at + plan->at_bytes);
+    task.works = (tconv_cpu_pixel_work *)(void *)((char *)task.at + plan->at_bytes);
+    task.inside = (tconv_cpu_pixel_tap *)(void *)((char *)task.works + plan->works_bytes);
     if (plan->depthwise) /* the lanes beyond the last channel, which are summed, but not stored */
         memset(task.strip, 0, (size_t)plan->strip_bytes);
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < plan->tasks;)
