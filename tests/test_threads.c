@@ -345,6 +345,17 @@ Test(threads, plans_do_not_depend_on_rounding)
         }
         bare_layer_release(&layer);
     }
+    for (size_t m = 0; m < COUNT(modes); m++) {
+        fenv_t caller;
+        fesetround(modes[m]);
+        const bool changed = tconv_cpu_round_to_nearest(&caller);
+        const int within = fegetround();
+        if (changed)
+            fesetenv(&caller);
+        const int after = fegetround();
+        fesetround(FE_TONEAREST);
+        cr_assert(changed == (modes[m] != FE_TONEAREST) && within == FE_TONEAREST && after == modes[m]);
+    }
 }
 
 /* ----------------------------------------------------------------------------------------------------------- the module */
