@@ -307,22 +307,31 @@ Test(threads, the_callers_environment_holds_in_all_threads)
     }
 }
 
-/* What a share leaves in its thread is not what the next one finds there. */
-static void set_mode(void *argument, int index)
+static bool rounds_upward(void)
 {
-    (void)argument, (void)index;
-    fesetround(FE_DOWNWARD);
+    const volatile double one = 1, tiny = 0x1p-60;
+    return one + tiny > one;
 }
 
-Test(threads, threads_keep_an_environment_of_their_own)
+static void count_upward(void *argument, int index)
+{
+    (void)index;
+    atomic_fetch_add((atomic_int *)argument, rounds_upward());
+}
+
+/* The caller's own region finds its threads as they were. */
+Test(threads, threads_get_their_own_environment_back)
 {
     const tconv_target target = {.threads = 4};
-    int wrong = 0;
-    tconv_cpu_run_shares(&target, 4, set_mode, NULL);
+    atomic_int upward = 0;
+    int later = 0;
+    fesetround(FE_UPWARD);
+    tconv_cpu_run_shares(&target, 4, count_upward, &upward);
     fesetround(FE_TONEAREST);
-#pragma omp parallel num_threads(4) reduction(+ : wrong)
-    wrong += fegetround() != FE_TONEAREST;
-    cr_assert_eq(wrong, 0);
+#pragma omp parallel num_threads(4) reduction(+ : later)
+    later += rounds_upward();
+    cr_assert_eq(atomic_load(&upward), 4);
+    cr_assert_eq(later, 0);
 }
 
 /* A plan is made anew by each call that needs it: it must not depend on how the caller rounds. */

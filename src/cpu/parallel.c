@@ -11,7 +11,6 @@
  */
 #include "parallel.h"
 
-#include <fenv.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -19,14 +18,16 @@
 #include <omp.h>
 #endif
 
+#include "environment.h"
+
 /* All shares of one work. */
 struct work {
     tconv_cpu_share *share;
     void *argument;
     int count;
     pthread_t caller;
-    fenv_t environment; /* of the caller */
-    atomic_int raised;  /* exceptions, by other threads */
+    tconv_cpu_environment environment; /* of the caller */
+    atomic_int raised;                 /* exceptions, by other threads */
 };
 
 /* What a parallel_for runs. It is out of line, and nothing here computes, so that no arithmetic of a share can move across
@@ -34,18 +35,17 @@ struct work {
 static void run_share(void *argument, int32_t index)
 {
     struct work *work = argument;
-    fenv_t own;
     if (index < 0 || index >= work->count)
         return;
     if (pthread_equal(pthread_self(), work->caller)) {
         work->share(work->argument, index);
         return;
     }
-    fegetenv(&own);
-    fesetenv(&work->environment);
+    const tconv_cpu_environment own = tconv_cpu_get_environment();
+    tconv_cpu_set_environment(&work->environment);
     work->share(work->argument, index);
-    atomic_fetch_or_explicit(&work->raised, fetestexcept(FE_ALL_EXCEPT), memory_order_relaxed);
-    fesetenv(&own);
+    atomic_fetch_or_explicit(&work->raised, tconv_cpu_raised_exceptions(), memory_order_relaxed);
+    tconv_cpu_set_environment(&own);
 }
 
 static void run_serially(const struct work *work)
@@ -129,13 +129,14 @@ void tconv_cpu_run_shares(const tconv_target *target, int count, tconv_cpu_share
         share(argument, 0);
         return;
     }
-    struct work work = {.share = share, .argument = argument, .count = count, .caller = pthread_self()};
-    fegetenv(&work.environment);
+    struct work work = {.share = share,
+                        .argument = argument,
+                        .count = count,
+                        .caller = pthread_self(),
+                        .environment = tconv_cpu_get_environment()};
     if (target->parallel.parallel_for != NULL)
         target->parallel.parallel_for(target->parallel.context, count, run_share, &work);
     else
         run_by_openmp(&work, target->threads);
-    int raised = atomic_load_explicit(&work.raised, memory_order_relaxed) & ~fetestexcept(FE_ALL_EXCEPT);
-    if (raised != 0)
-        feraiseexcept(raised);
+    tconv_cpu_raise_exceptions(atomic_load_explicit(&work.raised, memory_order_relaxed));
 }
