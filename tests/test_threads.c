@@ -325,6 +325,8 @@ Test(threads, threads_get_their_own_environment_back)
     const tconv_target target = {.threads = 4};
     atomic_int upward = 0;
     int later = 0;
+    tconv_cpu_run_shares(&target, 4, count_upward, &upward); /* a new thread begins with the environment of its maker */
+    cr_assert_eq(atomic_load(&upward), 0);
     fesetround(FE_UPWARD);
     tconv_cpu_run_shares(&target, 4, count_upward, &upward);
     fesetround(FE_TONEAREST);
