@@ -1,53 +1,69 @@
-/* What the attacks share: plain programs that need a process of their own, a limit, or a C library that refuses. They end
- * with 0 where the promise held, 77 where it could not be tried here. */
-#ifndef TCONV_TESTS_ATTACK_H
-#define TCONV_TESTS_ATTACK_H
+/*
+ * What the attacks share: expectations, and child processes whose end is judged whatever it is.
+ *
+ *     static int body(void *argument) { ... EXPECT(...); return attack_end(); }
+ *     int main(void)
+ *     {
+ *         attack_expect_success(attack_fork(body, NULL, 10), "what was attacked");
+ *         return attack_end();
+ *     }
+ */
+#ifndef TCONV_ATTACKS_ATTACK_H
+#define TCONV_ATTACKS_ATTACK_H
 
-#include <stdio.h>
-#include <stdlib.h>
+#include <stdbool.h>
+#include <stddef.h>
 
-#include "harness.h"
+/* What a program ends with where the machine lacks what the attack needs. ctest knows it. */
+#define ATTACK_SKIPPED 77
 
-enum { ATTACK_SKIPPED = 77 };
+/* Counts a failure, and prints where and why, unless condition holds. Goes on in any case. */
+#define EXPECT(condition, ...) attack_expect((condition), __FILE__, __LINE__, __VA_ARGS__)
+#if defined(__GNUC__)
+__attribute__((format(printf, 4, 5)))
+#endif
+void attack_expect(bool condition, const char *file, int line, const char *format, ...);
 
-/* Ends the program unless what is claimed holds. */
-#define require(claim, ...)                                                                                            \
-    do {                                                                                                               \
-        if (!(claim)) {                                                                                                \
-            fprintf(stderr, "%s:%d: not true: %s: ", __FILE__, __LINE__, #claim);                                      \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fputc('\n', stderr);                                                                                       \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+/* Prints "skipped: " and why. A program in which nothing but skips happened ends with ATTACK_SKIPPED. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 1, 2)))
+#endif
+void attack_skip(const char *format, ...);
 
-/* A case whose layer is worth many threads. */
-static inline harness_case attack_case(const char *problem)
-{
-    harness_layer layer;
-    harness_case test;
-    tconv_issue issue;
-    char message[128];
-    require(harness_problem_parse(problem, &layer, message, sizeof message), "%s", message);
-    require(harness_case_create(&test, &layer, HARNESS_INTEGERS, 1, &issue) == TCONV_SUCCESS, "%s", issue.message);
-    return test;
-}
+/* Says that something was attacked and held, so that a program with some skips counts as run. */
+void attack_held(const char *what);
 
-#define ATTACK_PROBLEM "n=4 ci=32 h=17 w=19 co=32 k=3 s=2 p=1 b=1"
+/* The exit code: 1 after a failed expectation, ATTACK_SKIPPED where all was skipped, else 0. */
+int attack_end(void);
 
-/* Plans and runs the case by so many of OpenMP's threads; the output must be right. */
-static inline void attack_run(const harness_case *test, int threads)
-{
-    harness_output output;
-    harness_failure failure;
-    tconv_options options;
-    tconv_issue issue;
-    tconv_options_init(&options);
-    options.backend = TCONV_BACKEND_CPU;
-    options.threads = threads;
-    require(harness_run(test, &options, false, &output, &issue) == TCONV_SUCCESS, "%s", issue.message);
-    require(harness_compare(test, &output, &failure), "%s", failure.text);
-    harness_output_release(&output);
-}
+/* How a process ended. */
+typedef struct attack_outcome {
+    bool timed_out; /* it was killed */
+    int signal;     /* that ended it; 0 for none */
+    int code;       /* exit code where no signal ended it */
+} attack_outcome;
+
+/* Runs body in a forked child, which ends with what body returns. */
+attack_outcome attack_fork(int (*body)(void *argument), void *argument, int seconds);
+
+/* Runs a program in a new process: arguments begins with the path and ends with NULL, settings ("NAME=value", ending with
+ * NULL; NULL for none) add to the environment. What it writes to stdout and stderr goes to output, up to capacity bytes
+ * with the closing '\0'; NULL leaves both as they are. prepare, which may be NULL, runs in the child before exec. */
+typedef struct attack_program {
+    const char *const *arguments, *const *settings;
+    void (*prepare)(void *argument);
+    void *argument;
+    int seconds;
+} attack_program;
+attack_outcome attack_run(const attack_program *program, char *output, size_t capacity);
+
+/* Fails unless the process ended with 0; one that ended with ATTACK_SKIPPED counts as a skip. */
+void attack_expect_success(attack_outcome outcome, const char *what);
+
+/* "exit code 3", "signal 11 (Segmentation fault)", "killed after its time". Valid until the next call. */
+const char *attack_outcome_text(attack_outcome outcome);
+
+/* Kilobytes of memory that the process has in use (VmRSS); -1 where the system does not say. */
+long attack_resident_kb(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* Children forked before and after the parent executed; libgomp would wait for ever for threads that stayed behind. */
-#include "attack.h"
+#include "attack_case.h"
 
 #include <pthread.h>
 #include <sys/wait.h>

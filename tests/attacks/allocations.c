@@ -3,7 +3,7 @@
  * process, where the n-th is refused for every n, the first plan and the first execute on one thread come back with success
  * or OUT_OF_MEMORY.
  */
-#include "attack.h"
+#include "attack_case.h"
 
 #include <stdatomic.h>
 #include <string.h>

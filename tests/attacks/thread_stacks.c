@@ -2,7 +2,7 @@
  * Small stacks. What a share takes of its thread's is measured, on stacks that were painted before, and held to what
  * tconv.h says; then OpenMP gives its threads 32 KiB, and at last this process has 1 MiB and is asked for 10000 threads.
  */
-#include "attack.h"
+#include "attack_case.h"
 
 #include <pthread.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
  * No threads to be had: OpenMP's run-time would end the process. First with a C library that makes no more than so many
  * threads at once, then with the system's own limit, as nobody.
  */
-#include "attack.h"
+#include "attack_case.h"
 
 #include <dlfcn.h>
 #include <errno.h>
