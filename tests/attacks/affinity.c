@@ -54,6 +54,31 @@ static int one_processor(void *unused)
     return attack_end();
 }
 
+/* The process begins on one processor, as by taskset: OpenMP and the library see no other. */
+static void bind_to_one(void *unused)
+{
+    (void)unused;
+    cpu_set_t all, one;
+    sched_getaffinity(0, sizeof all, &all);
+    one = first_of(&all);
+    sched_setaffinity(0, sizeof one, &one);
+}
+
+/* The same as a new program. */
+static int bound_program(void)
+{
+    static attack_layer layer;
+    static const int32_t threads[] = {0, 1, 4};
+    attack_layer_init(&layer, ATTACK_LARGE);
+    for (size_t i = 0; i < sizeof threads / sizeof threads[0]; i++) {
+        tconv_options options;
+        tconv_options_init(&options);
+        options.threads = threads[i];
+        attack_layer_expect_right(&layer, &ATTACK_LINKED_LIBRARY, &options, "begun on one processor");
+    }
+    return attack_end();
+}
+
 static int changing(void *unused)
 {
     (void)unused;
@@ -105,8 +130,13 @@ static int nested(void *unused)
 }
 #endif
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 2)
+        return bound_program();
+    const char *arguments[] = {argv[0], "bound", NULL};
+    const attack_program bound = {.arguments = arguments, .prepare = bind_to_one, .seconds = SECONDS};
+    attack_expect_success(attack_run(&bound, NULL, 0), "a process begun on one processor");
     attack_expect_success(attack_fork(one_processor, NULL, SECONDS), "one processor");
     attack_expect_success(attack_fork(changing, NULL, SECONDS), "processors taken and given back");
 #if defined(_OPENMP)

@@ -16,7 +16,9 @@
 
 #define SECONDS    20
 #define MOST_RUNS  150 /* of a command that takes longer */
-#define BENCH_RUNS 8   /* it measures the machine for half a second */
+#define BENCH_RUNS 5   /* it measures the machine for half a second */
+
+#define BEFORE_MAIN "the dynamic linker and libgomp's constructor, before any code of the library's"
 
 static char scratch[] = "/tmp/tconv-attack-XXXXXX";
 static const char *made; /* the output file of the command, NULL for none */
@@ -110,7 +112,8 @@ static const char *judge(attack_outcome outcome, const char *output, long n)
     return wrong;
 }
 
-static void attack(char **argv, const char *name, const char *const *arguments, int most_runs)
+static void attack(char **argv, const char *name, const char *const *arguments, enum fail_malloc_from from,
+                   int most_runs)
 {
     const char *vector[32] = {argv[2]};
     for (int i = 0; arguments[i] != NULL; i++)
@@ -119,18 +122,22 @@ static void attack(char **argv, const char *name, const char *const *arguments, 
         const oom_command command = {.name = name,
                                      .arguments = vector,
                                      .preload = argv[1],
-                                     .from = FAIL_MALLOC_FROM_MAIN,
+                                     .from = from,
                                      .forever = forever != 0,
                                      .own_directory = true,
                                      .may_keep = true, /* a program may leave what the end of the process frees */
                                      .most_runs = most_runs,
                                      .seconds = SECONDS,
+                                     .only_report = from == FAIL_MALLOC_FROM_MAIN ? NULL : BEFORE_MAIN,
                                      .judge = judge};
         oom_attack(&command);
     }
 }
 
-#define ATTACK(name, runs, ...) attack(argv, name, (const char *const[]){__VA_ARGS__, NULL}, runs)
+static const char *const to_version[] = {"--version", NULL};
+
+#define ATTACK(name, runs, ...)                                                                                        \
+    attack(argv, name, (const char *const[]){__VA_ARGS__, NULL}, FAIL_MALLOC_FROM_MAIN, runs)
 
 int main(int argc, char **argv)
 {
@@ -145,6 +152,7 @@ int main(int argc, char **argv)
     write_numbers("x.npy", "(1, 2, 3, 4)", 24);
     write_numbers("w.npy", "(2, 3, 2, 2)", 24);
     write_numbers("b.npy", "(3,)", 3);
+    attack(argv, "tconv --version, from the start of the process", to_version, FAIL_MALLOC_FROM_START, 0);
     ATTACK("tconv --help", 0, "--help");
     ATTACK("tconv info --json", 0, "info", "--json");
     ATTACK("tconv verify", MOST_RUNS, "verify", "--backend", "cpu", "--threads", "1", "--layers", "3", "--no-corners",
