@@ -89,9 +89,12 @@ static void drain(int from, double until, char *output, size_t capacity)
     close(from);
 }
 
+/* child may be negative, where none could be made. */
 static attack_outcome wait_for(pid_t child, double until)
 {
-    attack_outcome outcome = {0};
+    attack_outcome outcome = {.code = NOT_RUN};
+    if (child < 0)
+        return outcome;
     int status = 0;
     pid_t ended;
     while ((ended = waitpid(child, &status, WNOHANG)) == 0 && now() < until)
@@ -117,7 +120,7 @@ attack_outcome attack_fork(int (*body)(void *argument), void *argument, int seco
         fflush(stdout);
         _exit(code);
     }
-    return child < 0 ? (attack_outcome){.code = NOT_RUN} : wait_for(child, until);
+    return wait_for(child, until);
 }
 
 attack_outcome attack_run(const attack_program *program, char *output, size_t capacity)
@@ -147,7 +150,7 @@ attack_outcome attack_run(const attack_program *program, char *output, size_t ca
         else
             close(pipes[0]);
     }
-    return child < 0 ? (attack_outcome){.code = NOT_RUN} : wait_for(child, until);
+    return wait_for(child, until);
 }
 
 const char *attack_outcome_text(attack_outcome outcome)

@@ -24,8 +24,9 @@ static void *allocate(size_t size)
 static float *numbers(int64_t count, int64_t step, int64_t modulus)
 {
     float *data = allocate((size_t)count * sizeof *data);
+    const int64_t middle = modulus / 2;
     for (int64_t i = 0; i < count; i++)
-        data[i] = (float)(i * step % modulus - modulus / 2);
+        data[i] = (float)(i * step % modulus - middle);
     return data;
 }
 

@@ -14,6 +14,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* The names are the C library's, and so are the other names that its header gives their arguments. */
+/* NOLINTBEGIN(bugprone-reserved-identifier, readability-inconsistent-declaration-parameter-name) */
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *memory, size_t size);
@@ -77,11 +79,16 @@ void *calloc(size_t count, size_t size)
     return fails() ? NULL : given(__libc_calloc(count, size));
 }
 
-void *realloc(void *memory, size_t size)
+static void *resize(void *memory, size_t size)
 {
     if (fails())
         return NULL;
     return memory == NULL ? given(__libc_realloc(memory, size)) : __libc_realloc(memory, size);
+}
+
+void *realloc(void *memory, size_t size)
+{
+    return resize(memory, size);
 }
 
 void *reallocarray(void *memory, size_t count, size_t size)
@@ -90,7 +97,7 @@ void *reallocarray(void *memory, size_t count, size_t size)
         errno = ENOMEM;
         return NULL;
     }
-    return realloc(memory, count * size);
+    return resize(memory, count * size);
 }
 
 void *memalign(size_t alignment, size_t size)
@@ -141,3 +148,4 @@ int __libc_start_main(int (*main_function)(int, char **, char **), int argc, cha
     callers_main = main_function;
     return next(counted_main, argc, argv, init, fini, rtld_fini, stack_end);
 }
+/* NOLINTEND(bugprone-reserved-identifier, readability-inconsistent-declaration-parameter-name) */
