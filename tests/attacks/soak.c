@@ -90,6 +90,7 @@ static void *work(void *argument)
         if (soak.over)
             return NULL;
         take_turns(argument);
+        soak_room_empty(&((struct executor *)argument)->room);
         pthread_barrier_wait(&soak.barrier);
     }
 }

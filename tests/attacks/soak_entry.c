@@ -52,11 +52,18 @@ bool soak_room_init(soak_room *room, bool cuda)
     return !cuda || (room->stream = harness_stream_create()) != NULL;
 }
 
-void soak_room_release(soak_room *room)
+void soak_room_empty(soak_room *room)
 {
-    harness_stream_destroy(room->stream);
     harness_buffer_release(&room->dst);
     free(room->workspace);
+    room->workspace = NULL;
+    room->workspace_capacity = 0;
+}
+
+void soak_room_release(soak_room *room)
+{
+    soak_room_empty(room);
+    harness_stream_destroy(room->stream);
 }
 
 static bool say(harness_failure *failure, const soak_entry *entry, const char *what, const char *why)

@@ -37,6 +37,7 @@ typedef struct soak_room {
     size_t workspace_capacity; /* of it */
 } soak_room;
 bool soak_room_init(soak_room *room, bool cuda);
+void soak_room_empty(soak_room *room); /* gives the memory back, which grew with the largest layer so far */
 void soak_room_release(soak_room *room);
 
 /* Draws a layer and a way to run it, makes the plan, executes it once, and compares that with the reference. On false,
