@@ -1,246 +1,161 @@
 /*
- * Small stacks: a thread of the caller's that has what the header says a call takes, beyond what the system takes of every
- * thread, makes plans, packs, executes with one thread and asks for the issue of a failed call. Random layers, every
- * implementation. The stack is painted before, and what was used of it printed, as the most of all layers.
+ * Small stacks. What a share takes of its thread's is measured, on stacks that were painted before, and held to what
+ * tconv.h says; then OpenMP gives its threads 32 KiB, and at last this process has 1 MiB and is asked for 10000 threads.
  */
-#include <limits.h>
+#include "attack_case.h"
+
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#include "attack.h"
-#include "harness.h"
+enum { MOST_BYTES = 16 << 10, STACK_BYTES = 256 << 10, PAINT = 0xa5, FORMS = 8 };
 
-#define PROMISED                 ((size_t)16 << 10) /* bytes of stack that a call takes at most */
-#define LARGE                    ((size_t)1 << 20)
-#define GUARD                    ((size_t)64 << 10) /* below the stack: who touches it crashes */
-#define PAINT                    0xa5
-#define LAYERS                   150
-#define COLD_LAYERS              20
-#define MOST_BYTES_OF_AN_ELEMENT 8
-#define SEED                     1
-#define SECONDS                  100
+static const char *const problems[] = {
+    "n=2 ci=16 h=9 w=17 co=24 k=3 s=2 p=1 op=1 b=1",
+    "n=3 ci=48 h=5 w=7 co=40 k=3x4 s=1x3 p=2x0x1x2 d=1x2 g=4 b=1",
+    "ci=64 h=12 w=23 co=64 k=5 s=2 p=2 g=64 b=1",
+    "n=5 ci=64 h=4 w=5 co=33 k=3 d=2",
+    "ci=24 h=9 w=25 co=3 k=9 s=4 p=4 op=3",
+    "ci=16 h=8 w=20 co=1 k=16 s=16 b=1",
+    "ci=6 h=20 w=40 co=6 k=5 s=3 p=1 g=6",
+    "n=3 ci=100 h=3 w=5 co=100 k=3 p=1 b=1",
+    "n=1 ci=64 h=4 w=4 co=64 k=4 s=2 p=1",
+    "n=2 ci=40 h=10 w=14 co=66 k=2 s=2 b=1",
+    "n=16 ci=32 h=1 w=1 co=64 k=4",
+};
 
-typedef struct job {
-    const harness_case *test;
-    const char *implementation;
-    tconv_plan *plan, *packed;
-    void *workspace, *dst;
-    size_t workspace_size;
-    tconv_status status;
-} job;
+enum { PROBLEMS = sizeof problems / sizeof problems[0] };
 
-/* ------------------------------------------------------------------------------------------- what a thread may be asked */
+static unsigned char *stack; /* of one share at a time */
+static uintptr_t highest;    /* where its frames begin */
 
-static void *nothing(void *argument)
+struct call {
+    void (*task)(void *argument, int32_t index);
+    void *argument;
+    int32_t index;
+};
+
+static void *run_call(void *argument)
 {
-    return argument;
-}
-
-static void *make_plan(void *argument)
-{
-    job *work = argument;
-    tconv_options options;
-    tconv_options_init(&options);
-    options.backend = TCONV_BACKEND_CPU;
-    options.threads = 1;
-    options.implementation = work->implementation;
-    work->status = tconv_plan_create(&work->test->layer.desc, &options, &work->plan, NULL);
+    const struct call *call = argument;
+    highest = (uintptr_t)__builtin_frame_address(0);
+    call->task(call->argument, call->index);
     return NULL;
 }
 
-static tconv_tensor tensor(const job *work, void *data)
-{
-    return (tconv_tensor){data, work->test->layer.desc.dtype, TCONV_LOCATION_HOST};
-}
-
-static void *pack(void *argument)
-{
-    job *work = argument;
-    tconv_tensor weights = tensor(work, work->test->weights.data);
-    work->status = tconv_plan_pack_weights(work->plan, &weights, NULL, &work->packed, NULL);
-    return NULL;
-}
-
-static void *execute(void *argument)
-{
-    job *work = argument;
-    tconv_tensor src = tensor(work, work->test->src.data), weights = tensor(work, work->test->weights.data);
-    tconv_tensor bias = tensor(work, work->test->bias.data), dst = tensor(work, work->dst);
-    work->status = tconv_plan_execute(work->plan, &src, &weights, bias.data != NULL ? &bias : NULL, &dst,
-                                      work->workspace, work->workspace_size, NULL);
-    return NULL;
-}
-
-static void *execute_packed(void *argument)
-{
-    job *work = argument;
-    tconv_tensor src = tensor(work, work->test->src.data), dst = tensor(work, work->dst);
-    tconv_tensor bias = tensor(work, work->test->bias.data);
-    work->status = tconv_plan_execute(work->packed, &src, NULL, bias.data != NULL ? &bias : NULL, &dst, work->workspace,
-                                      work->workspace_size, NULL);
-    return NULL;
-}
-
-static void *one_shot(void *argument)
-{
-    job *work = argument;
-    tconv_tensor src = tensor(work, work->test->src.data), weights = tensor(work, work->test->weights.data);
-    tconv_tensor bias = tensor(work, work->test->bias.data), dst = tensor(work, work->dst);
-    tconv_options options;
-    tconv_options_init(&options);
-    options.backend = TCONV_BACKEND_CPU;
-    options.threads = 1;
-    work->status = tconv_conv_transpose2d(&work->test->layer.desc, &options, &src, &weights,
-                                          bias.data != NULL ? &bias : NULL, &dst, NULL);
-    return NULL;
-}
-
-static void *fail(void *argument)
-{
-    job *work = argument;
-    tconv_issue issue;
-    tconv_desc bad = work->test->layer.desc;
-    bad.stride_h = 0;
-    work->status = tconv_validate(&bad, NULL) == TCONV_ERROR_INVALID_ARGUMENT ? TCONV_SUCCESS : TCONV_ERROR_UNSUPPORTED;
-    tconv_last_issue(&issue);
-    return NULL;
-}
-
-static void *describe(void *argument)
-{
-    static char text[1 << 16];
-    job *work = argument;
-    work->status = tconv_plan_describe(work->plan, text, sizeof text, NULL);
-    if (work->status == TCONV_SUCCESS)
-        work->status = tconv_system_info(TCONV_TEXT_JSON, text, sizeof text, NULL);
-    return NULL;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ measuring */
-
-/* The bytes of stack that a thread with stack_size used for body. */
-static size_t stack_used(void *(*body)(void *), job *work, size_t stack_size)
+static void run_on_painted_stack(void *context, int32_t count, void (*task)(void *argument, int32_t index),
+                                 void *argument)
 {
     pthread_attr_t attributes;
-    pthread_t thread;
-    unsigned char *memory =
-        mmap(NULL, GUARD + stack_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-    unsigned char *stack = memory + GUARD;
-    if (memory == MAP_FAILED || mprotect(memory, GUARD, PROT_NONE) != 0)
-        exit(EXIT_FAILURE);
-    memset(stack, PAINT, stack_size);
+    (void)context;
     pthread_attr_init(&attributes);
-    pthread_attr_setstack(&attributes, stack, stack_size);
-    bool started = pthread_create(&thread, &attributes, body, work) == 0;
-    EXPECT(started, "no thread with a stack of %zu bytes", stack_size);
-    if (started)
-        pthread_join(thread, NULL);
-    pthread_attr_destroy(&attributes);
-    size_t left = 0;
-    while (left < stack_size && stack[left] == PAINT)
-        left++;
-    munmap(memory, GUARD + stack_size);
-    return stack_size - left;
-}
-
-static const struct call {
-    const char *name;
-    void *(*body)(void *);
-} calls[] = {
-    {"plan_create", make_plan},
-    {"plan_execute", execute},
-    {"plan_pack_weights", pack},
-    {"plan_execute, packed", execute_packed},
-    {"conv_transpose2d", one_shot},
-    {"validate and last_issue", fail},
-    {"plan_describe and system_info", describe},
-};
-#define CALLS (sizeof calls / sizeof calls[0])
-
-/* What was measured: of each call the most, and the layer that took it. */
-struct measured {
-    size_t stack_size, system; /* of the threads; what a thread takes that does nothing */
-    size_t most[CALLS];
-    char worst[CALLS][HARNESS_LAYER_TEXT];
-};
-
-/* Runs all calls for a layer with an implementation; NULL: the one that is chosen. */
-static void run_layer(const harness_case *test, const char *implementation, struct measured *measured)
-{
-    job work = {.test = test, .implementation = implementation};
-    harness_buffer dst = harness_buffer_create(test->dst_view.extent, MOST_BYTES_OF_AN_ELEMENT, 0);
-    for (size_t i = 0; i < CALLS; i++) {
-        size_t used = stack_used(calls[i].body, &work, measured->stack_size) - measured->system;
-        if (i == 0 && work.status != TCONV_SUCCESS)
-            break; /* the implementation does not take the layer */
-        EXPECT(work.status == TCONV_SUCCESS, "%s: status %d", calls[i].name, (int)work.status);
-        if (i == 0) {
-            EXPECT(tconv_plan_workspace_size(work.plan, &work.workspace_size) == TCONV_SUCCESS, "no workspace size");
-            work.workspace = calloc(1, work.workspace_size + 1);
-            work.dst = dst.data;
-        }
-        if (used > measured->most[i]) {
-            measured->most[i] = used;
-            harness_layer_format(&test->layer, measured->worst[i], HARNESS_LAYER_TEXT);
-        }
+    require(pthread_attr_setstack(&attributes, stack, STACK_BYTES) == 0, "no stack");
+    for (int32_t index = 0; index < count; index++) {
+        struct call call = {task, argument, index};
+        pthread_t thread;
+        require(pthread_create(&thread, &attributes, run_call, &call) == 0, "no thread");
+        require(pthread_join(thread, NULL) == 0, "not joined");
     }
-    tconv_plan_destroy(work.packed);
-    tconv_plan_destroy(work.plan);
-    free(work.workspace);
-    harness_buffer_release(&dst);
+    pthread_attr_destroy(&attributes);
 }
 
-/* Random layers, each by every implementation, or by the one that is chosen. */
-static void run_layers(int count, bool every_implementation, struct measured *measured)
+static size_t bytes_used(void)
 {
-    harness_random random;
-    harness_random_seed(&random, SEED);
-    for (int i = 0; i < count; i++) {
-        harness_layer layer;
-        harness_case test;
-        harness_random_layer(&random, &layer);
-        if (harness_case_create_unanswered(&test, &layer, HARNESS_INTEGERS, SEED, NULL) != TCONV_SUCCESS)
-            continue;
-        if (!every_implementation)
-            run_layer(&test, NULL, measured);
-        for (size_t j = 0; every_implementation && tconv_implementation_name(j) != NULL; j++)
-            if (strncmp(tconv_implementation_name(j), "cpu_", 4) == 0)
-                run_layer(&test, tconv_implementation_name(j), measured);
+    size_t untouched = 0;
+    while (untouched < STACK_BYTES && stack[untouched] == PAINT)
+        untouched++;
+    return highest - (uintptr_t)(stack + untouched);
+}
+
+static harness_case make_case(int problem, int form, bool answered)
+{
+    harness_case test;
+    harness_layer layer;
+    tconv_issue issue;
+    char message[128];
+    require(harness_problem_parse(problems[problem], &layer, message, sizeof message), "%s", message);
+    layer.desc.dtype = (tconv_dtype)(form / 2);
+    layer.desc.layout = (tconv_layout)(form % 2);
+    tconv_status status =
+        (answered ? harness_case_create : harness_case_create_unanswered)(&test, &layer, HARNESS_INTEGERS, 1, &issue);
+    require(status == TCONV_SUCCESS, "%s", issue.message);
+    return test;
+}
+
+/* By each implementation at each instruction set, with weights that are finite and with some that are not. */
+static void run_all_ways(harness_case *test, tconv_options options)
+{
+    const char *name;
+    for (size_t i = 0; (name = tconv_implementation_name(i)) != NULL; i++)
+        for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON && strncmp(name, "cpu_", 4) == 0; isa++) {
+            harness_output output;
+            tconv_issue issue;
+            options.implementation = name;
+            options.cpu_isa = (tconv_cpu_isa)isa;
+            tconv_status status = harness_run(test, &options, isa % 2 == 0, &output, &issue);
+            require(status == TCONV_SUCCESS || status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_UNAVAILABLE,
+                    "%s", issue.message);
+            if (status == TCONV_SUCCESS)
+                harness_output_release(&output);
+        }
+}
+
+static void measure(void)
+{
+    tconv_options options;
+    stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    require(stack != MAP_FAILED, "no memory");
+    tconv_options_init(&options);
+    options.backend = TCONV_BACKEND_CPU;
+    options.threads = 2;
+    options.parallel.parallel_for = run_on_painted_stack;
+    size_t most = 0;
+    for (int problem = 0; problem < PROBLEMS; problem++)
+        for (int form = 0; form < FORMS; form++) {
+            harness_case test = make_case(problem, form, false);
+            memset(stack, PAINT, STACK_BYTES);
+            run_all_ways(&test, options);
+            memset(test.weights.data, 0xff, harness_element_size(test.layer.desc.dtype)); /* a NaN */
+            run_all_ways(&test, options);
+            size_t used = bytes_used();
+            if (used > most)
+                printf("%zu bytes of stack by \"%s\", %s %s\n", most = used, problems[problem],
+                       harness_dtype_name(test.layer.desc.dtype), harness_layout_name(test.layer.desc.layout));
+            harness_case_destroy(&test);
+        }
+    require(most > 0 && most <= MOST_BYTES, "a share took %zu bytes of stack, of %d", most, MOST_BYTES);
+}
+
+static void run_again(char *program, const char *how)
+{
+    fflush(stdout);
+    execl(program, program, how, (char *)NULL);
+    require(false, "cannot run %s", program);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 1) {
+        measure();
+        setenv("OMP_STACKSIZE", "32k", 1);
+        run_again(argv[0], "32k");
+    }
+    const bool many = strcmp(argv[1], "many") == 0;
+    for (int problem = 0; problem < PROBLEMS; problem++) {
+        harness_case test = make_case(problem, (problem + (many ? 0 : 3)) % FORMS, true);
+        attack_run(&test, many ? 10000 : 2);
+        attack_run(&test, 0);
         harness_case_destroy(&test);
     }
-}
-
-/* A cold process whose first calls come from threads with as much stack as is promised to be enough. */
-static int smallest(void *unused)
-{
-    (void)unused;
-    static struct measured measured = {.stack_size = 0};
-    measured.stack_size = PROMISED + (size_t)PTHREAD_STACK_MIN;
-    run_layers(COLD_LAYERS, false, &measured);
-    return attack_end();
-}
-
-static int measure(void *unused)
-{
-    (void)unused;
-    static struct measured measured = {.stack_size = LARGE};
-    measured.system = stack_used(nothing, NULL, LARGE);
-    run_layers(LAYERS, true, &measured);
-    printf("bytes of stack (a thread that does nothing takes %zu):\n", measured.system);
-    for (size_t i = 0; i < CALLS; i++) {
-        printf("%8zu  %-30s %s\n", measured.most[i], calls[i].name, measured.worst[i]);
-        EXPECT(measured.most[i] <= PROMISED, "%s takes %zu bytes of stack", calls[i].name, measured.most[i]);
+    if (!many) {
+        const struct rlimit little = {1 << 20, 1 << 20};
+        setenv("TCONV_NUM_THREADS", "65536", 1);
+        unsetenv("OMP_STACKSIZE");
+        require(setrlimit(RLIMIT_STACK, &little) == 0, "no limit");
+        run_again(argv[0], "many");
     }
-    return attack_end();
-}
-
-int main(void)
-{
-    attack_expect_success(attack_fork(smallest, NULL, SECONDS), "the smallest stack, in a cold process");
-    attack_expect_success(attack_fork(measure, NULL, SECONDS), "the stack that calls take");
-    return attack_end();
+    return 0;
 }
