@@ -58,6 +58,7 @@ typedef struct verification {
     size_t way_count;
     size_t done, total; /* layers */
     int64_t failures;
+    harness_pool *pool; /* of OTHER_THREADS */
     bool terminal;
     double last_progress;
 } verification;
@@ -280,7 +281,7 @@ static bool run_way(verification *all, const attempt *tried, way *by, const harn
     return true;
 }
 
-/* Another number of threads must give the same bits. */
+/* Another number of threads, of the program's own, must give the same bits. */
 static void check_threads(verification *all, const attempt *tried, way *by, const harness_case *test,
                           const harness_output *output)
 {
@@ -289,6 +290,10 @@ static void check_threads(verification *all, const attempt *tried, way *by, cons
     harness_failure failure;
     tconv_issue issue;
     other.options.threads = 1 + (int32_t)(tried->seed / THREADED_EVERY % OTHER_THREADS);
+    if (all->pool == NULL) /* where it cannot be made, as many of OpenMP's as the machine has */
+        all->pool = harness_pool_create(OTHER_THREADS);
+    if (all->pool != NULL)
+        other.options.parallel = harness_pool_parallel(all->pool);
     if (harness_run(test, &other.options, false, &again, &issue) != TCONV_SUCCESS) {
         report(all, tried, by, issue.message);
         return;
@@ -383,6 +388,7 @@ static int run_request(const request *asked)
         harness_random_layer(&random, &tried.layer);
         verify_layer(&all, &tried);
     }
+    harness_pool_destroy(all.pool);
     clear_progress(&all);
     summarize(&all, harness_seconds() - start);
     return all.failures == 0 ? CLI_SUCCESS : CLI_FAILURE;

@@ -39,7 +39,7 @@ static void check_guarded(const harness_case *test, const struct way *way, enum 
     size_t size;
     tconv_issue issue;
     harness_failure failure;
-    options.threads = threads;
+    use_threads(&options, threads);
     if (tconv_plan_create(&test->layer.desc, &options, &plan, &issue) == TCONV_ERROR_UNSUPPORTED)
         return;
     struct guarded src = guard_copy(&test->src, test->src_view.extent, element, side);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../src/cpu/cpu_backend.h"
 #include "harness.h"
 #include "support/capture.h"
 #include "support/expect.h"
@@ -155,20 +156,42 @@ Test(environment, backend)
                    "backend = cuda");
 }
 
+static void no_threads(void *context, int32_t count, void (*task)(void *argument, int32_t index), void *argument)
+{
+    (void)context, (void)count, (void)task, (void)argument;
+}
+
+/* Of the caller's own there may be any number, */
 Test(environment, threads)
 {
     tconv_options options;
     tconv_options_init(&options);
+    options.parallel.parallel_for = no_threads;
     setenv("TCONV_NUM_THREADS", "3", 1);
-    expect_described(NULL, "threads=3 ");
+    expect_described(&options, "threads=3 ");
     options.threads = 2;
     expect_described(&options, "threads=2 ");
+    options.threads = 0;
     setenv("TCONV_NUM_THREADS", "1", 1);
+    expect_described(&options, "threads=1 ");
     expect_described(NULL, "threads=1 ");
     setenv("TCONV_NUM_THREADS", "65536", 1);
-    expect_described(NULL, "threads=65536 ");
+    expect_described(&options, "threads=1024 ");
     setenv("TCONV_NUM_THREADS", "007", 1);
-    expect_described(NULL, "threads=7 ");
+    expect_described(&options, "threads=7 ");
+}
+
+/* of OpenMP's as many as can run. */
+Test(environment, threads_of_openmp)
+{
+    char all[32];
+    const int units = tconv_cpu_get_topology()->allowed_units;
+    snprintf(all, sizeof all, "threads=%d ", units);
+    setenv("TCONV_NUM_THREADS", "65536", 1);
+    expect_described(NULL, all);
+    snprintf(all, sizeof all, "threads=%d ", units < 3 ? units : 3);
+    setenv("TCONV_NUM_THREADS", "3", 1);
+    expect_described(NULL, all);
 }
 
 Test(environment, cpu_isa_is_a_cap)

@@ -251,7 +251,7 @@ static bool check_far_way(const harness_case *test, const struct way *way, const
     tconv_plan *plan;
     tconv_issue issue;
     size_t size;
-    options.threads = 2;
+    use_threads(&options, 2);
     if (tconv_plan_create(&test->layer.desc, &options, &plan, &issue) != TCONV_SUCCESS) {
         cr_assert_eq(issue.status, TCONV_ERROR_UNSUPPORTED, "%s: %s", way->text, issue.message);
         return false;

@@ -22,6 +22,7 @@
 #include "device.h"  /* IWYU pragma: export */
 #include "element.h" /* IWYU pragma: export */
 #include "layer.h"   /* IWYU pragma: export */
+#include "pool.h"    /* IWYU pragma: export */
 #include "random.h"  /* IWYU pragma: export */
 
 #endif

@@ -39,7 +39,7 @@
  * NUMBERS. f32 sums in f32 to within 16 * 2^-24 * sum |x||w| an element, whatever the hardware, unless TCONV_MATH_TF32
  * is asked for, which rounds each factor to nearest, to 11 bits (10 of them stored), and sums in f32. f16 and bf16
  * multiply exactly, sum in f32 and round once. f64 is f64 throughout. The same plan on the same device and data gives
- * the same bits always; on the CPU for any number of threads.
+ * the same bits always; on the CPU for any number of threads, in the same floating-point environment.
  *     Where all partial sums are integers below 2^24 (f32), every backend gives the same bits; on tensor cores if also at
  * least one factor of each f32 product fits in 11 bits and the other in fewer than 24 (TF32: both in 11). There a
  * strict f32 product is three of TF32, which leave out small part times small part (3xTF32).
@@ -50,18 +50,36 @@
  * of the same group; and Inf may become NaN.
  *
  * THREADS. A plan is immutable: any number of threads may execute one at once, each with its own dst and workspace.
- * The CPU backend runs serially when called from inside an OpenMP parallel region. As with every OpenMP program, do not
- * execute in a child forked after the parent executed: libgomp would hang.
+ *     On the CPU a plan runs on OpenMP's threads, never more than the process may have run at once (affinity); on the
+ * caller's own, by tconv_options.parallel, as many as tconv_options.threads says, up to 1024; or, with threads = 1, on none
+ * but the calling thread, which then never enters OpenMP. Layers with little work take fewer. The bits are the same by
+ * any of them. From inside an OpenMP parallel region the library runs serially, unless it was given a parallel_for.
+ *     The calling thread's floating-point environment (rounding, flush-to-zero, traps) holds in all threads, which get
+ * their own back; exceptions that they raise are raised in the calling thread.
+ *     A thread needs 16 KiB of stack beside what the system takes of it: OMP_STACKSIZE=32k will do.
+ *     OpenMP's run-times end the process where a thread cannot be made, or memory is refused to them. So before a plan needs
+ * more of OpenMP's threads than are known to stand, as many plain ones are made and ended again, and it runs on as many as
+ * could be made. What remains: that in this very moment the last thread or memory goes to somebody else, that the
+ * caller's own smaller OpenMP regions have just made libgomp end threads, and OMP_DYNAMIC, by which the size of teams is
+ * OpenMP's. A parallel_for and threads = 1 never come there.
+ *     A child forked before any execute is as its parent. In one forked later, the thread that forked runs serially where it
+ * had executed by OpenMP's threads, which libgomp would wait for in vain; others there start threads of their own. Where
+ * the forking thread only had OpenMP regions of the caller's, libgomp hangs, as in every OpenMP program.
+ *     The shared object stays loaded once it was (dlclose does not unmap it), because OpenMP's threads wait in it.
  *
  * ENVIRONMENT. Read when a plan is made. What the caller names in tconv_desc or tconv_options wins; these decide what
  * AUTO, DEFAULT and 0 mean. A value that is not listed is an error (TCONV_ERROR_ENVIRONMENT).
  *
  *     TCONV_BACKEND=auto|cpu|cuda                    what TCONV_BACKEND_AUTO means
  *     TCONV_CPU_ISA=generic|avx2|avx512|neon         the highest instruction set to use (tconv_cpu_isa)
- *     TCONV_NUM_THREADS=1..65536                     CPU threads
+ *     TCONV_NUM_THREADS=1..65536                     CPU threads, at most
  *     TCONV_MATH=strict|tf32                         what TCONV_MATH_DEFAULT means
  *     TCONV_VERBOSE=0|1|2                            lines to stderr: 1 each execute, 2 also why implementations were
  *                                                    passed over
+ *
+ * Cores and caches are what Linux says, read once in a process without allocating. Where hwloc is built in, and on other
+ * systems or with HWLOC_SYNTHETIC, HWLOC_XMLFILE or HWLOC_FSROOT set, they are what hwloc says, which crashes where it
+ * gets no memory. OMP_STACKSIZE is read to try threads as large as OpenMP's.
  */
 #ifndef TCONV_TCONV_H
 #define TCONV_TCONV_H
@@ -232,8 +250,8 @@ typedef struct tconv_options {
     tconv_location location; /* where a plan's tensors will live, for AUTO: default TCONV_LOCATION_AUTO, which is the
                                    host for a plan and is found out by the one-shot call */
     int32_t device;          /* CUDA device; default -1: the current one (one-shot: the one where the tensors live) */
-    int32_t threads;         /* CPU threads; default 0: what TCONV_NUM_THREADS says, else every core this process may
-                                   use (affinity, cgroup quota and OMP_NUM_THREADS heeded) */
+    int32_t threads;         /* CPU threads, at most; default 0: what TCONV_NUM_THREADS says, else every core this
+                                   process may use (affinity, cgroup quota and OMP_NUM_THREADS heeded) */
     tconv_cpu_isa cpu_isa;   /* default TCONV_CPU_ISA_DEFAULT */
     const char *implementation; /* one by its name (tconv_implementation_name); default NULL: the best that fits */
     tconv_allocator allocator;  /* default malloc and free */
@@ -299,7 +317,8 @@ TCONV_API tconv_status tconv_plan_pack_weights(const tconv_plan *plan, const tco
  * the plan runs: a plan never copies between host and device, but returns TCONV_ERROR_INVALID_ARGUMENT. dst must not
  * overlap the others. workspace has at least tconv_plan_workspace_size bytes, at any address; nobody else uses it
  * meanwhile. On CUDA all work is ordered on stream (a cudaStream_t), nothing is synchronised and the call may be
- * captured into a CUDA graph; the CPU ignores stream. Allocates nothing. With batch 0 it does nothing and looks at no
+ * captured into a CUDA graph; the CPU ignores stream. Allocates nothing, but that OpenMP starts its threads where they do
+ * not stand yet. With batch 0 it does nothing and looks at no
  * pointer.
  */
 TCONV_API tconv_status tconv_plan_execute(const tconv_plan *plan, const tconv_tensor *src, const tconv_tensor *weights,

@@ -25,17 +25,9 @@ static const float no_bias_f32[TCONV_CPU_MAX_CHANNELS] = {-0.0F, -0.0F, -0.0F, -
 static const double no_bias_f64[TCONV_CPU_MAX_CHANNELS] = {-0.0, -0.0, -0.0, -0.0, -0.0, -0.0,
                                                            -0.0, -0.0, -0.0, -0.0, -0.0, -0.0};
 
-/* A pass of a block of channels as a call of a microkernel. */
-typedef struct pass_call {
-    tconv_cpu_tile tile;                       /* everything about it but where it works */
-    tconv_cpu_tile_function *const *functions; /* by vectors */
-    double bias[TCONV_CPU_MAX_CHANNELS];       /* Real; of each phase and channel */
-    int32_t offsets[TCONV_CPU_ROUND_TERMS];    /* of a round's terms, where it is not the taps of a channel */
-} pass_call;
-
 /* The bias of each channel with the last of its passes, which begin with the same phases and end with fewer. */
 static void spread_bias(const tconv_cpu_job *job, const tconv_cpu_pass *pass, const tconv_cpu_pass *next,
-                        int64_t channel, int64_t channels, pass_call *call)
+                        int64_t channel, int64_t channels, tconv_cpu_pass_call *call)
 {
     const tconv_cpu_plan *plan = job->plan;
     const void *none = plan->real ? (const void *)no_bias_f64 : (const void *)no_bias_f32;
@@ -77,7 +69,7 @@ static int64_t round_channels(int64_t tap_count, int64_t group_in)
 }
 
 /* Rounds of some whole input channels in segments as even as can be. */
-static void describe_halo_terms(const tconv_cpu_task *task, const tconv_cpu_pass *pass, pass_call *call)
+static void describe_halo_terms(const tconv_cpu_task *task, const tconv_cpu_pass *pass, tconv_cpu_pass_call *call)
 {
     const tconv_cpu_plan *plan = task->job->plan;
     const int32_t *taps = task->job->taps + pass->taps;
@@ -97,7 +89,7 @@ static void describe_halo_terms(const tconv_cpu_task *task, const tconv_cpu_pass
 }
 
 static void describe_pass(const tconv_cpu_task *task, const tconv_cpu_pass *pass, int64_t group, tconv_cpu_block block,
-                          pass_call *call)
+                          tconv_cpu_pass_call *call)
 {
     const tconv_cpu_job *job = task->job;
     const tconv_cpu_plan *plan = job->plan;
@@ -159,7 +151,7 @@ static void sum_halo(tconv_cpu_task *task, int64_t group, tconv_cpu_block block,
     const tconv_cpu_plan *plan = job->plan;
     int64_t channel = group * job->layer->problem.group_out + block.first;
     int64_t rows = tconv_min(task->rows, passes->row->outputs - task->row);
-    pass_call calls[TCONV_CPU_MAX_INTERLEAVE];
+    tconv_cpu_pass_call *calls = task->calls;
     tconv_cpu_sums sums = {.sums = task->sums, .pitch = plan->sums_pitch, .channel = channel, .channels = block.count};
     int64_t columns = task->columns + plan->max_lag;
     for (int64_t p = 0; p < pass_count; p++) {
@@ -236,7 +228,7 @@ static void sum_gathered(const tconv_cpu_task *task, const tconv_cpu_pass *pass,
     const tconv_cpu_plan *plan = job->plan;
     int64_t vectors = tconv_ceil_div(task->rows * task->images * task->columns, plan->lanes);
     int64_t most = plan->kernels->real[plan->real].max_vectors[block.count], parts = tconv_ceil_div(vectors, most);
-    pass_call call;
+    tconv_cpu_pass_call call;
     tconv_cpu_tile *tile = &call.tile;
     describe_pass(task, pass, task->group, block, &call);
     tile->last = end == tconv_cpu_pass_taps(pass) * job->layer->problem.group_in;
@@ -335,6 +327,39 @@ static void run_task(tconv_cpu_task *task, const tconv_cpu_task *next)
         tconv_cpu_compute_border(task);
 }
 
+/* What all shares of an execute have in common. */
+struct shared {
+    const tconv_cpu_job *job;
+    tconv_cpu_tasks tasks;
+    char *scratch; /* of the first share */
+};
+
+/* Takes tasks until none is left. */
+static void run_share(void *argument, int index)
+{
+    struct shared *shared = argument;
+    const tconv_cpu_plan *plan = shared->job->plan;
+    char *scratch = shared->scratch + index * plan->thread_bytes;
+    tconv_cpu_task task = {.job = shared->job,
+                           .strip = scratch,
+                           .sums = scratch + plan->strip_bytes,
+                           .levels = scratch + plan->strip_bytes + plan->sums_bytes};
+    task.line = (char *)task.levels + plan->levels_bytes;
+    task.calls = (tconv_cpu_pass_call *)(void *)((char *)task.line + plan->line_bytes);
+    task.vectors = (int32_t *)(void *)((char *)task.calls + plan->calls_bytes);
+    tconv_cpu_task next = {.job = shared->job};
+    int64_t taken = tconv_cpu_take_task(&shared->tasks, &index);
+    while (taken < plan->tasks) {
+        int64_t after = tconv_cpu_take_task(&shared->tasks, &index);
+        place_task(&task, taken);
+        if (after < plan->tasks)
+            place_task(&next, after);
+        run_task(&task, after < plan->tasks ? &next : NULL);
+        taken = after;
+    }
+    plan->kernels->finish();
+}
+
 static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
     tconv_cpu_plan plan;
@@ -353,33 +378,12 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
                          .weights = packed + TCONV_ALIGNMENT + plan.taps_bytes};
     tconv_cpu_convert_bias(layer->problem.dtype, arguments->bias, layer->problem.out_channels, arguments->scratch);
 
-    int threads = tconv_cpu_team_size(plan.threads, plan.tasks);
-    tconv_cpu_tasks tasks;
-    tconv_cpu_tasks_init(&tasks, plan.tasks, threads);
-#ifdef _OPENMP
-#pragma omp parallel num_threads(threads)
-#endif
-    {
-        char *scratch = (char *)arguments->scratch + plan.bias_bytes + tconv_cpu_thread_number() * plan.thread_bytes;
-        tconv_cpu_task task = {.job = &job,
-                               .strip = scratch,
-                               .sums = scratch + plan.strip_bytes,
-                               .levels = scratch + plan.strip_bytes + plan.sums_bytes};
-        task.line = (char *)task.levels + plan.levels_bytes;
-        task.vectors = (int32_t *)(void *)((char *)task.line + plan.line_bytes);
-        tconv_cpu_task next = {.job = &job};
-        int range = tconv_cpu_thread_number();
-        int64_t index = tconv_cpu_take_task(&tasks, &range);
-        while (index < plan.tasks) {
-            int64_t after = tconv_cpu_take_task(&tasks, &range);
-            place_task(&task, index);
-            if (after < plan.tasks)
-                place_task(&next, after);
-            run_task(&task, after < plan.tasks ? &next : NULL);
-            index = after;
-        }
-        plan.kernels->finish();
-    }
+    struct shared shared; /* of which the tasks, most of it, are set below */
+    shared.job = &job;
+    shared.scratch = (char *)arguments->scratch + plan.bias_bytes;
+    int shares = tconv_cpu_count_shares(&layer->target, plan.threads, plan.tasks);
+    tconv_cpu_tasks_init(&shared.tasks, plan.tasks, shares);
+    tconv_cpu_run_shares(&layer->target, shares, run_share, &shared);
     return TCONV_SUCCESS;
 }
 
@@ -398,7 +402,7 @@ static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, 
     tconv_status status = tconv_cpu_plan_init(&plan, layer, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    scratch = plan.bias_bytes + plan.threads * plan.thread_bytes; /* at most 65536 threads of 2 MiB, beside the bias */
+    scratch = plan.bias_bytes + plan.threads * plan.thread_bytes; /* at most 1024 threads of 2 MiB, beside the bias */
     sizes->packed = (size_t)plan.packed_bytes;
     sizes->scratch = (size_t)scratch;
     return TCONV_SUCCESS;

@@ -39,7 +39,8 @@ typedef struct tconv_cpu_task {
     const tconv_cpu_job *job;
     int64_t image, images, row, rows, column, columns, group, groups, block, blocks;
     void *strip, *sums, *levels, *line;
-    int32_t *vectors; /* halo: where each vector of positions begins in the strip, in rows of the tile */
+    tconv_cpu_pass_call *calls; /* halo: too large for the stack of a thread */
+    int32_t *vectors;           /* halo: where each vector of positions begins in the strip, in rows of the tile */
     int64_t vector_count, vector_images, vector_rows, vector_columns; /* and what they are the vectors of */
     tconv_cpu_prefetch prefetch;
 } tconv_cpu_task;

@@ -374,12 +374,15 @@ static tconv_status plan_memory(tconv_cpu_plan *plan, const tconv_layer *layer, 
     if (plan->stream)
         plan->line_bytes = (plan->tile_columns + TCONV_CPU_STENCIL_VECTORS * plan->lanes) * residues(plan, layer) *
                            (int64_t)problem->element_size;
+    int64_t calls = plan->gather ? 0 : plan->together ? tconv_max(1, layer->columns.count) : 1;
     tconv_cpu_align_size(vectors, (int64_t)sizeof(int32_t), &vectors_bytes);
+    tconv_cpu_align_size(calls, (int64_t)sizeof(tconv_cpu_pass_call), &plan->calls_bytes);
     tconv_cpu_align_size(plan->strip_bytes + plan->lanes * plan->real_size, 1, &plan->strip_bytes);
     tconv_cpu_align_size(plan->sums_bytes, 1, &plan->sums_bytes);
     tconv_cpu_align_size(plan->line_bytes, 1, &plan->line_bytes);
     tconv_cpu_align_size(plan->levels_bytes, 1, &plan->levels_bytes);
-    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->line_bytes + vectors_bytes;
+    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->line_bytes +
+                         plan->calls_bytes + vectors_bytes;
 
     const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,
                                        .column_taps = plan->columns.taps,
@@ -420,7 +423,7 @@ static bool plan_stream(const tconv_cpu_plan *plan, const tconv_layer *layer)
            plan->tile_columns * residues(plan, layer) * (int64_t)problem->element_size >= TCONV_CPU_STREAM_BYTES;
 }
 
-tconv_status tconv_cpu_plan_init(tconv_cpu_plan *plan, const tconv_layer *layer, tconv_issue *issue)
+static tconv_status make_plan(tconv_cpu_plan *plan, const tconv_layer *layer, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     int64_t max_row_taps, max_column_taps, max_terms;
@@ -461,4 +464,14 @@ tconv_status tconv_cpu_plan_init(tconv_cpu_plan *plan, const tconv_layer *layer,
     }
     plan->stream = plan_stream(plan, layer);
     return plan_memory(plan, layer, max_row_taps * max_column_taps, issue);
+}
+
+tconv_status tconv_cpu_plan_init(tconv_cpu_plan *plan, const tconv_layer *layer, tconv_issue *issue)
+{
+    fenv_t caller;
+    bool rounds = tconv_cpu_round_to_nearest(&caller);
+    tconv_status status = make_plan(plan, layer, issue);
+    if (rounds)
+        fesetenv(&caller);
+    return status;
 }

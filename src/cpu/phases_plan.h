@@ -59,13 +59,22 @@ typedef struct tconv_cpu_plan {
     int64_t blocks, task_blocks;             /* blocks of output channels: of a group, and of a task */
     int64_t image_tiles, row_tiles, column_tiles, group_tasks, block_tasks, tasks;
 
-    /* Scratch, in bytes: bias, then for each thread strip, sums, levels of a microkernel's cascade, line, vectors. */
-    int64_t bias_bytes, strip_bytes, sums_bytes, levels_bytes, line_bytes, thread_bytes;
+    /* Scratch, in bytes: bias, then for each thread strip, sums, levels of a microkernel's cascade, line, calls of the passes
+     * that are stored together (halo), vectors. */
+    int64_t bias_bytes, strip_bytes, sums_bytes, levels_bytes, line_bytes, calls_bytes, thread_bytes;
     int threads;
 
     /* Packed weights, in bytes: tconv_cpu_packed_header, taps (int32_t), weights. */
     int64_t taps_bytes, packed_bytes;
 } tconv_cpu_plan;
+
+/* A pass of a block of channels as a call of a microkernel. */
+typedef struct tconv_cpu_pass_call {
+    tconv_cpu_tile tile;                       /* everything about it but where it works */
+    tconv_cpu_tile_function *const *functions; /* by vectors */
+    double bias[TCONV_CPU_MAX_CHANNELS];       /* Real; of each phase and channel */
+    int32_t offsets[TCONV_CPU_ROUND_TERMS];    /* of a round's terms, where it is not the taps of a channel */
+} tconv_cpu_pass_call;
 
 /* Fails only where a size overflows. */
 tconv_status tconv_cpu_plan_init(tconv_cpu_plan *plan, const tconv_layer *layer, tconv_issue *issue);

@@ -11,7 +11,7 @@
 #include "blocking.h"
 #include "pixels_kernels.h"
 
-/* Pairs of phases x groups x blocks of a task that goes by pixels; what they need to know is on the stack. */
+/* Pairs of phases x groups x blocks of a task that goes by pixels; what they need to know stays in the first-level cache. */
 enum { TCONV_CPU_MAX_PIXEL_WORKS = 128 };
 
 typedef struct tconv_cpu_pixel_plan {
@@ -46,8 +46,9 @@ typedef struct tconv_cpu_pixel_plan {
     int64_t image_tiles, row_tiles, column_tiles, group_tasks, block_tasks, tasks;
 
     /* Scratch, in bytes: bias, then for each thread strip, sums, levels of a microkernel's cascade, stage, to and at of each
-     * pixel, and taps of one. */
-    int64_t bias_bytes, strip_bytes, sums_bytes, levels_bytes, stage_bytes, to_bytes, at_bytes, thread_bytes;
+     * pixel, works, and taps of one. */
+    int64_t bias_bytes, strip_bytes, sums_bytes, levels_bytes, stage_bytes, to_bytes, at_bytes, works_bytes;
+    int64_t thread_bytes;
     int threads;
 
     /* Packed weights, in bytes: tconv_cpu_packed_header, taps, weights. */
@@ -104,6 +105,21 @@ static inline int64_t tconv_cpu_block_weights(const tconv_cpu_pixel_plan *plan, 
     return vectors * plan->lanes * plan->group_in * plan->rows.taps * plan->columns.taps;
 }
 
+/* The positions of a task that a pair of phases has outputs of. */
+typedef struct tconv_cpu_pixel_extent {
+    int64_t rows, columns;
+} tconv_cpu_pixel_extent;
+
+/* What one pair of phases does in one block of channels of a group. */
+typedef struct tconv_cpu_pixel_work {
+    tconv_cpu_pixel_pair pair;
+    tconv_cpu_pixel_extent extent;
+    int64_t vectors, outputs;             /* of the block; outputs are channels without padding */
+    tconv_cpu_pixel_function *const *sum; /* by pixels */
+    char *dst;                            /* the first pixel's */
+    tconv_cpu_pixel_tile tile;
+} tconv_cpu_pixel_work;
+
 /* One call of execute: what all tasks share. */
 typedef struct tconv_cpu_pixel_job {
     const tconv_layer *layer;
@@ -127,6 +143,7 @@ typedef struct tconv_cpu_pixel_task {
     void *strip, *sums, *levels, *stage;
     int64_t *to;                                     /* where each pixel begins in dst, from the first of its phases */
     int32_t *at;                                     /* and in the strip */
+    tconv_cpu_pixel_work *works;                     /* of a task that goes by pixels first */
     tconv_cpu_pixel_tap *inside;                     /* room for the taps of a pair that lie in the image */
     int64_t pixel_images, pixel_rows, pixel_columns; /* the extents that pixels were listed for */
 } tconv_cpu_pixel_task;

@@ -164,8 +164,11 @@ static void plan_tasks(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
     plan->threads = (int)tconv_min(threads, plan->tasks);
 }
 
-static tconv_status plan_memory(tconv_cpu_pixel_plan *plan, int64_t pair_taps, tconv_issue *issue)
+static tconv_status plan_memory(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int64_t pair_taps,
+                                tconv_issue *issue)
 {
+    int64_t works =
+        plan->pixels_first ? layer->rows.count * layer->columns.count * plan->groups * plan->task_blocks : 0;
     int64_t width = plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS, tile = width * TCONV_CPU_MAX_PIXELS, inside_bytes;
     int64_t segments = tconv_ceil_div(pair_taps * plan->chunk, TCONV_CPU_SEGMENT);
     plan->sums_level = plan->waits ? plan->pass_pairs * plan->task_blocks * width * positions_of(plan) : tile;
@@ -176,9 +179,10 @@ static tconv_status plan_memory(tconv_cpu_pixel_plan *plan, int64_t pair_taps, t
                          &plan->stage_bytes);
     tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int64_t), &plan->to_bytes);
     tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int32_t), &plan->at_bytes);
+    tconv_cpu_align_size(works, (int64_t)sizeof(tconv_cpu_pixel_work), &plan->works_bytes);
     tconv_cpu_align_size(pair_taps, (int64_t)sizeof(tconv_cpu_pixel_tap), &inside_bytes);
     plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->stage_bytes +
-                         plan->to_bytes + plan->at_bytes + inside_bytes;
+                         plan->to_bytes + plan->at_bytes + plan->works_bytes + inside_bytes;
 
     const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,
                                        .column_taps = plan->columns.taps,
@@ -223,7 +227,7 @@ static bool init_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int
            place_strip(plan, layer, *pair_taps);
 }
 
-const char *tconv_cpu_pixel_refusal(const tconv_layer *layer)
+static const char *find_refusal(const tconv_layer *layer)
 {
     tconv_cpu_pixel_plan plan;
     int64_t pair_taps;
@@ -274,7 +278,7 @@ static void plan_order(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
             problem->w.stride * problem->out_channels + (padded ? plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS : 0);
 }
 
-tconv_status tconv_cpu_pixel_plan_init(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, tconv_issue *issue)
+static tconv_status make_plan(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, tconv_issue *issue)
 {
     int64_t pair_taps;
     init_strip(plan, layer, &pair_taps);
@@ -287,5 +291,25 @@ tconv_status tconv_cpu_pixel_plan_init(tconv_cpu_pixel_plan *plan, const tconv_l
     plan_order(plan, layer);
     plan_tasks(plan, layer);
     set_pitches(plan);
-    return plan_memory(plan, pair_taps, issue);
+    return plan_memory(plan, layer, pair_taps, issue);
+}
+
+const char *tconv_cpu_pixel_refusal(const tconv_layer *layer)
+{
+    fenv_t caller;
+    bool rounds = tconv_cpu_round_to_nearest(&caller);
+    const char *refusal = find_refusal(layer);
+    if (rounds)
+        fesetenv(&caller);
+    return refusal;
+}
+
+tconv_status tconv_cpu_pixel_plan_init(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, tconv_issue *issue)
+{
+    fenv_t caller;
+    bool rounds = tconv_cpu_round_to_nearest(&caller);
+    tconv_status status = make_plan(plan, layer, issue);
+    if (rounds)
+        fesetenv(&caller);
+    return status;
 }

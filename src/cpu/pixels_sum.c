@@ -7,20 +7,15 @@
 #include "../core/checked.h"
 #include "pixels.h"
 
-/* The positions of a task that a pair of phases has outputs of. */
-struct extent {
-    int64_t rows, columns;
-};
-
-static struct extent extent_of(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_pair *pair)
+static tconv_cpu_pixel_extent extent_of(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_pair *pair)
 {
-    struct extent extent = {tconv_min(task->rows, pair->row->outputs - task->row),
-                            tconv_min(task->columns, pair->column->outputs - task->column)};
+    tconv_cpu_pixel_extent extent = {tconv_min(task->rows, pair->row->outputs - task->row),
+                                     tconv_min(task->columns, pair->column->outputs - task->column)};
     return extent;
 }
 
 /* Lists the pixels of an extent, row by row and image by image, unless the last list was alike. */
-static void list_pixels(tconv_cpu_pixel_task *task, struct extent extent)
+static void list_pixels(tconv_cpu_pixel_task *task, tconv_cpu_pixel_extent extent)
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
@@ -50,19 +45,9 @@ static char *first_output(const tconv_cpu_pixel_task *task, int64_t row_residue,
     return (char *)task->job->dst + index * (int64_t)problem->element_size;
 }
 
-/* What one pair of phases does in one block of channels of a group. */
-struct work {
-    tconv_cpu_pixel_pair pair;
-    struct extent extent;
-    int64_t vectors, outputs;             /* of the block; outputs are channels without padding */
-    tconv_cpu_pixel_function *const *sum; /* by pixels */
-    char *dst;                            /* the first pixel's */
-    tconv_cpu_pixel_tile tile;
-};
-
 /* Channels [begin, end) of the group's input for a pair and a block. */
 static void describe_work(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_pair *pair, int64_t group,
-                          int64_t block, int64_t begin, int64_t end, struct work *work)
+                          int64_t block, int64_t begin, int64_t end, tconv_cpu_pixel_work *work)
 {
     const tconv_cpu_pixel_job *job = task->job;
     const tconv_cpu_pixel_plan *plan = job->plan;
@@ -111,7 +96,7 @@ static tconv_cpu_taps taps_inside(const tconv_axis *axis, const tconv_phase_tabl
 
 /* One pixel of the list without its taps outside the image: where weights are not finite, the strip's zeros would not
  * silence them. */
-static void sum_cut_pixel(const tconv_cpu_pixel_task *task, const struct work *work, int64_t index,
+static void sum_cut_pixel(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_work *work, int64_t index,
                           const tconv_cpu_pixel_tile *described)
 {
     const tconv_layer *layer = task->job->layer;
@@ -133,7 +118,7 @@ static void sum_cut_pixel(const tconv_cpu_pixel_task *task, const struct work *w
 /* --------------------------------------------------------------------------------------------------------- pixels */
 
 /* Pixels [first, first + count) of the list: sums, stored to tile.dst if that is set. */
-static void sum_pixels(const tconv_cpu_pixel_task *task, const struct work *work, int64_t first, int64_t count,
+static void sum_pixels(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_work *work, int64_t first, int64_t count,
                        tconv_cpu_pixel_tile *tile)
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
@@ -152,7 +137,7 @@ static void sum_pixels(const tconv_cpu_pixel_task *task, const struct work *work
 }
 
 /* Pixels [first, first + count) of the list, stored one by one unless the microkernel can. */
-static void sum_to_dst(const tconv_cpu_pixel_task *task, const struct work *work, int64_t first, int64_t count,
+static void sum_to_dst(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_work *work, int64_t first, int64_t count,
                        tconv_cpu_pixel_tile *tile)
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
@@ -172,7 +157,7 @@ static void sum_to_dst(const tconv_cpu_pixel_task *task, const struct work *work
 /* ----------------------------------------------------------------------------------------------------- weights first */
 
 /* All pixels of a work in parts as even as can be; where sums wait, those of the index-th pair of a pass. */
-static void sum_all(const tconv_cpu_pixel_task *task, struct work *work, int64_t index, int64_t block)
+static void sum_all(const tconv_cpu_pixel_task *task, tconv_cpu_pixel_work *work, int64_t index, int64_t block)
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
     int64_t all = task->images * work->extent.rows * work->extent.columns;
@@ -191,13 +176,13 @@ static void sum_all(const tconv_cpu_pixel_task *task, struct work *work, int64_t
 static void run_pair(tconv_cpu_pixel_task *task, const tconv_cpu_pixel_pair *pair, int64_t index, int64_t begin,
                      int64_t end)
 {
-    struct extent extent = extent_of(task, pair);
+    tconv_cpu_pixel_extent extent = extent_of(task, pair);
     if (extent.rows <= 0 || extent.columns <= 0)
         return;
     list_pixels(task, extent);
     for (int64_t group = task->group; group < task->group + task->groups; group++) {
         for (int64_t block = task->block; block < task->block + task->blocks; block++) {
-            struct work work;
+            tconv_cpu_pixel_work work;
             describe_work(task, pair, group, block, begin, end, &work);
             sum_all(task, &work, index, block);
         }
@@ -227,7 +212,7 @@ void tconv_cpu_run_by_weights(tconv_cpu_pixel_task *task)
 
 /* The works of a task, ordered by residues and channels as they lie in dst. */
 struct works {
-    struct work list[TCONV_CPU_MAX_PIXEL_WORKS];
+    tconv_cpu_pixel_work *list; /* in scratch, too large for the stack of a thread */
     int64_t count;
     int64_t most; /* pixels at a time */
 };
@@ -238,12 +223,13 @@ static bool list_works(const tconv_cpu_pixel_task *task, struct works *works)
     const tconv_cpu_pixel_plan *plan = task->job->plan;
     const tconv_layer *layer = task->job->layer;
     tconv_cpu_pixel_pair pair = {0};
+    works->list = task->works;
     works->count = 0;
     works->most = TCONV_CPU_MAX_PIXELS;
     while (tconv_cpu_next_pixel_pair(layer, &pair)) {
         for (int64_t group = task->group; group < task->group + task->groups; group++) {
             for (int64_t block = task->block; block < task->block + task->blocks; block++) {
-                struct work *work = &works->list[works->count++];
+                tconv_cpu_pixel_work *work = &works->list[works->count++];
                 describe_work(task, &pair, group, block, 0, plan->group_in, work);
                 works->most = tconv_min(works->most, plan->kernels->real[plan->real].max_pixels[work->vectors]);
                 if (work->extent.rows != works->list->extent.rows ||
@@ -270,7 +256,8 @@ static void stage_gaps(const tconv_cpu_pixel_task *task)
 }
 
 /* Stores staged pixels [first, first + count) of the list, of the row phase of work: those of one row in one run. */
-static void store_stage(const tconv_cpu_pixel_task *task, const struct work *work, int64_t first, int64_t count)
+static void store_stage(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_work *work, int64_t first,
+                        int64_t count)
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
@@ -295,7 +282,7 @@ static void run_works(const tconv_cpu_pixel_task *task, struct works *works, int
                       const int64_t *staged)
 {
     for (int64_t w = 0; w < works->count; w++) {
-        struct work *work = &works->list[w];
+        tconv_cpu_pixel_work *work = &works->list[w];
         if (!task->job->stage) {
             sum_to_dst(task, work, first, count, &work->tile);
             continue;
@@ -322,7 +309,7 @@ bool tconv_cpu_run_by_pixels(tconv_cpu_pixel_task *task)
         for (int64_t p = 0; p < TCONV_CPU_MAX_PIXELS; p++)
             staged[p] = p * plan->stage_pitch;
         for (int64_t w = 0; w < works.count; w++) {
-            struct work *work = &works.list[w];
+            tconv_cpu_pixel_work *work = &works.list[w];
             int64_t channel = (work->dst - first_output(task, work->pair.row->residue, 0, 0)) /
                               (int64_t)task->job->layer->problem.element_size;
             work->tile.dst = tconv_cpu_real_at(plan, task->stage, channel);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../../src/cpu/cpu_backend.h"
+
 /* An ISA counts where a plan can be made that uses it: asked for by its level, described by its name. */
 static bool machine_has(tconv_cpu_isa isa)
 {
@@ -65,6 +67,20 @@ tconv_options way_options(const struct way *way)
     return options;
 }
 
+void use_threads(tconv_options *options, int threads)
+{
+    enum { MOST_THREADS = 8 };
+    static harness_pool *pools[MOST_THREADS + 1];
+    options->threads = threads;
+    if (threads <= tconv_cpu_limit_threads(threads))
+        return;
+    cr_assert_leq(threads, MOST_THREADS);
+    if (pools[threads] == NULL)
+        pools[threads] = harness_pool_create(threads);
+    cr_assert_not_null(pools[threads], "no %d threads can be made", threads);
+    options->parallel = harness_pool_parallel(pools[threads]);
+}
+
 harness_case case_of_way(const harness_case *test, const struct way *way)
 {
     harness_case own = *test;
@@ -90,7 +106,7 @@ bool run_way(const harness_case *test, const struct way *way, int threads, bool 
     tconv_options options = way_options(way);
     tconv_issue issue;
     char layer[HARNESS_LAYER_TEXT];
-    options.threads = threads;
+    use_threads(&options, threads);
     if (way->math == TCONV_MATH_TF32 && test->layer.desc.dtype != TCONV_F32)
         return false;
     tconv_status status = harness_run(&own, &options, pack_once, output, &issue);

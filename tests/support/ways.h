@@ -27,6 +27,10 @@ harness_case case_of_way(const harness_case *test, const struct way *way);
 /* Options that force a way, with the default number of threads. */
 tconv_options way_options(const struct way *way);
 
+/* Asks for so many threads: OpenMP's where the machine has as many, else plain ones of the test's own. 0: as many of
+ * OpenMP's as the library takes. The plan must not outlive the test. */
+void use_threads(tconv_options *options, int threads);
+
 /* Whether the way multiplies exactly the taps that an output has, in factors that are not split: NaN and Inf then go where
  * the formula takes them. Tensor cores may multiply zeros as well. */
 bool way_skips_taps(const struct way *way);

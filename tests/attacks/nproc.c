@@ -1,0 +1,154 @@
+/*
+ * No threads to be had: OpenMP's run-time would end the process. First with a C library that makes no more than so many
+ * threads at once, then with the system's own limit, as nobody.
+ */
+#include "attack_case.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "../../src/cpu/parallel.h"
+
+enum { MOST_THREADS = 12, NO_LIMIT = 1 << 20 };
+
+static atomic_int live, limit = NO_LIMIT;
+
+struct start {
+    void *(*run)(void *);
+    void *argument;
+};
+
+static pthread_key_t ended;
+
+static void end_thread(void *start)
+{
+    free(start);
+    atomic_fetch_sub(&live, 1);
+}
+
+static void make_key(void)
+{
+    require(pthread_key_create(&ended, end_thread) == 0, "no key");
+}
+
+static void *run_start(void *argument)
+{
+    const struct start *start = argument;
+    pthread_setspecific(ended, argument);
+    return start->run(start->argument);
+}
+
+/* In place of the C library's, for OpenMP's run-time too. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
+{
+    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_key);
+    if (real == NULL)
+        *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    struct start *start = malloc(sizeof *start);
+    if (atomic_fetch_add(&live, 1) >= atomic_load(&limit) || start == NULL) {
+        atomic_fetch_sub(&live, 1);
+        free(start);
+        return EAGAIN;
+    }
+    *start = (struct start){run, argument};
+    int error = real(thread, attributes, run_start, start);
+    if (error != 0)
+        end_thread(start);
+    return error;
+}
+
+static void count_share(void *argument, int index)
+{
+    atomic_int *runs = argument;
+    atomic_fetch_add(&runs[index], 1);
+}
+
+/* Each share once, whatever threads there are. */
+static void run_shares(int count)
+{
+    const tconv_target target = {.threads = count};
+    atomic_int runs[MOST_THREADS] = {0};
+    tconv_cpu_run_shares(&target, count, count_share, runs);
+    for (int i = 0; i < MOST_THREADS; i++)
+        require(atomic_load(&runs[i]) == (i < count), "share %d of %d ran %d times", i, count, atomic_load(&runs[i]));
+}
+
+/* In a thread of its own, which OpenMP has no threads for yet. */
+static void *attack_limit(void *argument)
+{
+    const harness_case *test = argument;
+    const int most = atomic_load(&limit);
+    for (int turn = 0; turn < 6; turn++) {
+        run_shares(2 + (turn * 5) % (MOST_THREADS - 1)); /* 2, 7, 12, 6, 11, 5 */
+        if (turn == 3) {
+            atomic_store(&limit, NO_LIMIT); /* there are enough, */
+            for (int i = 0; i < 100; i++)
+                run_shares(MOST_THREADS);
+#ifdef _OPENMP
+#pragma omp parallel num_threads(2) /* the caller's own region leaves few of them, */
+            (void)omp_get_thread_num();
+#endif
+            nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+            atomic_store(&limit, most); /* and no more are to be had */
+        }
+    }
+    attack_run(test, 2);
+    return NULL;
+}
+
+/* The system's limit; false where it does not hold for this user. */
+static void *nothing(void *argument)
+{
+    return argument;
+}
+
+static bool limit_processes(void)
+{
+    const struct rlimit none = {1, 1};
+    pthread_t thread;
+    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+        return false;
+    if (setrlimit(RLIMIT_NPROC, &none) != 0)
+        return false;
+    if (pthread_create(&thread, NULL, nothing, NULL) != 0)
+        return true;
+    pthread_join(thread, NULL);
+    return false;
+}
+
+int main(void)
+{
+    harness_case test = attack_case(ATTACK_PROBLEM);
+    const int own = atomic_load(&live); /* that stay for this thread */
+    for (int most = 0; most < MOST_THREADS + 2; most++) {
+        pthread_t thread;
+        atomic_store(&limit, NO_LIMIT);
+        while (atomic_load(&live) > own) /* the last ones end by themselves */
+            sched_yield();
+        require(pthread_create(&thread, NULL, attack_limit, &test) == 0, "no thread");
+        atomic_store(&limit, own + 1 + most); /* that one too */
+        require(pthread_join(thread, NULL) == 0, "not joined");
+    }
+    atomic_store(&limit, NO_LIMIT);
+    bool limited = limit_processes();
+    if (limited) {
+        run_shares(MOST_THREADS);
+        attack_run(&test, 2);
+    }
+    harness_case_destroy(&test);
+    if (!limited)
+        puts("skipped: this needs a limit of processes that holds");
+    return limited ? 0 : ATTACK_SKIPPED;
+}
