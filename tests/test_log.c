@@ -257,7 +257,8 @@ Test(log, broken_stderr_is_harmless)
         expect_success(status, issue);
         cr_assert(small_layer_is_right(&layer));
         cr_assert_eq(sigismember(&pending, SIGPIPE), 0, "way %d left a SIGPIPE", broken);
-        cr_assert_eq(sigismember(&after, SIGPIPE), sigismember(&before, SIGPIPE), "way %d changed the signal mask", broken);
+        cr_assert_eq(sigismember(&after, SIGPIPE), sigismember(&before, SIGPIPE), "way %d changed the signal mask",
+                     broken);
         small_layer_clear(&layer);
     }
 }

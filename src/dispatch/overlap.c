@@ -66,8 +66,8 @@ static bool first_behind(int64_t b, int64_t count, int64_t stride, int64_t *d)
 {
     if (*d > -b)
         return true;
-    const int64_t before = -(*d + b); /* at least 0 */
-    if (count == 1 || before / stride + 1 > count - 1)
+    const int64_t before = -(*d + b);                   /* at least 0 */
+    if (stride == 0 || before / stride + 1 > count - 1) /* 0: there is one */
         return false;
     *d = stride - before % stride - b;
     return true;
