@@ -386,16 +386,21 @@ Test(environment, plan_that_exists_stays_as_it_is)
 
 Test(environment, read_once_and_again_when_the_caller_asks)
 {
-    setenv("TCONV_NUM_THREADS", "3", 1);
-    expect_described(NULL, "threads=3 ");
-    setenv("TCONV_NUM_THREADS", "2", 1);
-    setenv("TCONV_MATH", "nonsense", 1);
-    expect_described(NULL, "threads=3 ");
-    cr_assert_eq(tconv_system_info(TCONV_TEXT_PLAIN, text, sizeof text, NULL), TCONV_SUCCESS);
-    expect_described(NULL, "threads=3 ");
+    setenv("TCONV_CPU_ISA", "generic", 1);
+    setenv("TCONV_MATH", "tf32", 1);
+    expect_described(NULL, "isa=generic ");
+    setenv("TCONV_CPU_ISA", "nonsense", 1);
     unsetenv("TCONV_MATH");
+    expect_described(NULL, "isa=generic ");
+    cr_assert_eq(tconv_system_info(TCONV_TEXT_PLAIN, text, sizeof text, NULL), TCONV_SUCCESS);
+    expect_described(NULL, "--math tf32");
+    unsetenv("TCONV_CPU_ISA");
+    setenv("TCONV_MATH", "strict", 1);
     expect_success(tconv_environment_reload(&issue), issue);
-    expect_described(NULL, "threads=2 ");
+    expect_described(NULL, "--math strict");
+    unsetenv("TCONV_MATH");
+    expect_success(tconv_environment_reload(NULL), issue);
+    expect_described(NULL, "--math strict");
 }
 
 /* A value that is bad when it is read stays an error of every plan, whatever setenv says since. */
@@ -446,7 +451,7 @@ static void *make_plans(void *wrong)
         char line[1024];
         bool good = tconv_plan_create(&layer.desc, NULL, &plan, NULL) == TCONV_SUCCESS &&
                     tconv_plan_describe(plan, line, sizeof line, NULL) == TCONV_SUCCESS &&
-                    strstr(line, "threads=2 ") != NULL && strstr(line, "--math tf32") != NULL;
+                    strstr(line, "isa=generic ") != NULL && strstr(line, "--math tf32") != NULL;
         tconv_plan_destroy(plan);
         if (!good)
             ++*(int *)wrong;
@@ -468,7 +473,7 @@ Test(environment, plans_are_made_beside_reload_and_setenv)
 {
     pthread_t threads[READERS];
     int wrong[READERS] = {0};
-    setenv("TCONV_NUM_THREADS", "2", 1);
+    setenv("TCONV_CPU_ISA", "generic", 1);
     setenv("TCONV_MATH", "tf32", 1);
     for (int beside = 0; beside < 2; beside++) {
         for (int i = 0; i < READERS; i++)

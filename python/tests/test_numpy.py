@@ -263,23 +263,24 @@ def test_environment_is_read_once_and_when_asked(monkeypatch):
         assert _library.library().tconv_plan_describe(prepared.plan._handle, text, len(text), None) == 0
         return text.value.decode()
 
-    monkeypatch.setenv("TCONV_NUM_THREADS", "2")
+    monkeypatch.setenv("TCONV_CPU_ISA", "generic")
     tconv.reload_environment()
     tconv.conv_transpose2d(X, W)
-    assert "threads=2 " in used()
-    monkeypatch.setenv("TCONV_NUM_THREADS", "none")
+    assert "isa=generic " in used()
+    monkeypatch.setenv("TCONV_CPU_ISA", "none")
     _functional._prepared.clear()
     tconv.conv_transpose2d(X, W)
-    assert "threads=2 " in used()
-    with pytest.raises(tconv.EnvironmentVariableError, match="TCONV_NUM_THREADS = none") as raised:
+    assert "isa=generic " in used()
+    with pytest.raises(tconv.EnvironmentVariableError, match="TCONV_CPU_ISA = none") as raised:
         tconv.reload_environment()
-    assert raised.value.field == "TCONV_NUM_THREADS"
+    assert raised.value.field == "TCONV_CPU_ISA"
     with pytest.raises(tconv.EnvironmentVariableError):
         tconv.conv_transpose2d(X, W)
-    monkeypatch.setenv("TCONV_NUM_THREADS", "3")
+    monkeypatch.delenv("TCONV_CPU_ISA")
+    monkeypatch.setenv("TCONV_NUM_THREADS", "1")
     tconv.reload_environment()
     tconv.conv_transpose2d(X, W)
-    assert "threads=3 " in used()
+    assert "threads=1 " in used()
     monkeypatch.undo()
     tconv.reload_environment()
 

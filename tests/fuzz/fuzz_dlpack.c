@@ -6,12 +6,12 @@
  * An input is a row of bytes that choose numbers: below TABLE_END from a table of those that matter, at RAW the next eight.
  */
 #define TCONV_TESTS_DLPACK_1
-#include "support/dlpack_types.h"
+#include "../support/dlpack_types.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../src/core/problem.h"
+#include "../../src/core/problem.h"
 #include "tconv/dlpack.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
