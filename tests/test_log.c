@@ -2,6 +2,7 @@
  * one write, and harmless where stderr is closed. What the lines say is test_environment.c's. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <locale.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -260,5 +261,43 @@ Test(log, broken_stderr_is_harmless)
         cr_assert_eq(sigismember(&after, SIGPIPE), sigismember(&before, SIGPIPE), "way %d changed the signal mask",
                      broken);
         small_layer_clear(&layer);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------ other locales */
+
+TestSuite(log_locale, .init = set_up);
+
+/* A locale whose decimal point is a comma, compiled into a directory of its own; false where that cannot be. */
+static bool set_decimal_comma(void)
+{
+    char directory[] = "/tmp/tconv-locale-XXXXXX", command[256];
+    if (mkdtemp(directory) == NULL)
+        return false;
+    snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >%s/log 2>&1", directory, directory);
+    const bool is_made = system(command) == 0 && setenv("LOCPATH", directory, 1) == 0 &&
+                         setlocale(LC_ALL, "de_DE.UTF-8") != NULL && strcmp(localeconv()->decimal_point, ",") == 0;
+    snprintf(command, sizeof command, "rm -r %s", directory);
+    return system(command) == 0 && is_made;
+}
+
+Test(log_locale, lines_have_a_decimal_point)
+{
+    const tconv_options options = logging(1);
+    struct capture capture;
+    if (!set_decimal_comma()) {
+        fprintf(stderr, "skipped: this needs a locale with a decimal comma\n");
+        cr_skip_test("skipped: this needs a locale with a decimal comma");
+    }
+    run(&options, &capture);
+    capture_release(&capture);
+    cr_assert_eq(lines.count, 3);
+    for (int i = 0; i < lines.count; i++) {
+        const char *time = strstr(lines.text[i], ",ms=");
+        int whole, length = 0;
+        char fraction[8];
+        cr_assert_not_null(time);
+        cr_assert_eq(sscanf(time, ",ms=%d.%4[0-9]%n", &whole, fraction, &length), 2, "%s", lines.text[i]);
+        cr_assert(strlen(fraction) == 4 && strncmp(time + length, ",bench=", 7) == 0, "%s", lines.text[i]);
     }
 }

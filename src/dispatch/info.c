@@ -142,7 +142,9 @@ static void write_cpu(struct writer *writer)
     number(writer, "numa_nodes", topology->numa_nodes);
     if (topology->quota > 0) {
         char quota[32];
-        snprintf(quota, sizeof quota, "%.2f cores", topology->quota);
+        const int64_t hundredths =
+            (int64_t)(topology->quota * 100 + 0.5); /* "%f" would write a comma in some locales */
+        snprintf(quota, sizeof quota, "%" PRId64 ".%02d cores", hundredths / 100, (int)(hundredths % 100));
         text(writer, "cgroup_quota", quota);
     }
     number(writer, "l1_bytes", (int64_t)topology->l1_bytes);

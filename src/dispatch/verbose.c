@@ -7,6 +7,7 @@
 #include "verbose.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <string.h>
 #include <time.h>
@@ -90,8 +91,8 @@ void tconv_verbose_executed(const tconv_plan *plan, bool has_bias, int64_t nanos
                       plan->layer.target.threads, plan->packed != NULL ? "yes" : "no");
     if (plan->layer.target.backend == TCONV_BACKEND_CUDA)
         tconv_text_append(&text, "queued"); /* it runs on the stream, and asking when would synchronise */
-    else
-        tconv_text_append(&text, "%.4f", (double)nanoseconds * 1e-6);
+    else                                    /* "%f" would write a comma in some locales */
+        tconv_text_append(&text, "%" PRId64 ".%04d", nanoseconds / 1000000, (int)(nanoseconds / 100 % 10000));
     finish(plan, &text, has_bias);
 }
 
