@@ -142,8 +142,8 @@ static void write_cpu(struct writer *writer)
     number(writer, "numa_nodes", topology->numa_nodes);
     if (topology->quota > 0) {
         char quota[32];
-        const int64_t hundredths =
-            (int64_t)(topology->quota * 100 + 0.5); /* "%f" would write a comma in some locales */
+        /* by whole numbers: "%f" would write a comma in some locales */
+        const int64_t hundredths = (int64_t)(topology->quota * 100 + 0.5);
         snprintf(quota, sizeof quota, "%" PRId64 ".%02d cores", hundredths / 100, (int)(hundredths % 100));
         text(writer, "cgroup_quota", quota);
     }

@@ -81,6 +81,7 @@ void tconv_verbose_chosen(const tconv_plan *plan)
     finish(plan, &text, false);
 }
 
+/* The time by whole numbers: "%f" would write a comma in some locales. */
 void tconv_verbose_executed(const tconv_plan *plan, bool has_bias, int64_t nanoseconds)
 {
     char line[LINE_SIZE];
@@ -91,7 +92,7 @@ void tconv_verbose_executed(const tconv_plan *plan, bool has_bias, int64_t nanos
                       plan->layer.target.threads, plan->packed != NULL ? "yes" : "no");
     if (plan->layer.target.backend == TCONV_BACKEND_CUDA)
         tconv_text_append(&text, "queued"); /* it runs on the stream, and asking when would synchronise */
-    else                                    /* "%f" would write a comma in some locales */
+    else
         tconv_text_append(&text, "%" PRId64 ".%04d", nanoseconds / 1000000, (int)(nanoseconds / 100 % 10000));
     finish(plan, &text, has_bias);
 }
