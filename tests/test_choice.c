@@ -66,6 +66,7 @@ Test(choice_cuda, every_implementation_that_is_passed_over_has_its_reason)
     tconv_options_init(&options);
     options.backend = TCONV_BACKEND_CUDA;
     setenv("TCONV_VERBOSE", "2", 1);
+    expect_success(tconv_environment_reload(&issue), issue);
     for (size_t p = 0; p < COUNT(problems); p++)
         for (int way = 0; way < 16; way++) { /* dtype, layout, math */
             harness_layer layer;

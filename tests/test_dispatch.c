@@ -107,6 +107,7 @@ Test(dispatch, cuda_without_a_device_is_unavailable_with_its_reason)
     expect_failure(tconv_plan_create(&layer.desc, &options, &plan, &issue), issue, TCONV_ERROR_UNAVAILABLE, "backend",
                    reason.message);
     setenv("TCONV_BACKEND", "cuda", 1);
+    expect_success(tconv_environment_reload(&issue), issue);
     expect_failure(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue, TCONV_ERROR_UNAVAILABLE, "backend",
                    reason.message);
 }
@@ -241,6 +242,7 @@ Test(dispatch, options_out_of_range)
         {"device", offsetof(tconv_options, device), {-2, -100, INT32_MIN}},
         {"threads", offsetof(tconv_options, threads), {-1, 65537, INT32_MAX}},
         {"cpu_isa", offsetof(tconv_options, cpu_isa), {-1, 5, 99}},
+        {"verbose", offsetof(tconv_options, verbose), {-1, 3, 99}},
     };
     for (size_t i = 0; i < COUNT(ranges); i++)
         for (size_t j = 0; j < COUNT(ranges[i].values); j++) {

@@ -1,4 +1,5 @@
 /* tconv/dlpack.h: tensors of other libraries become layers without a copy, or an issue that says what is in the way. */
+#define TCONV_TESTS_DLPACK_1
 #include "support/dlpack_types.h"
 
 #include <criterion/criterion.h>
@@ -191,4 +192,195 @@ Test(dlpack, tensors_that_make_no_layer)
     expect_refused("src", "src.strides[2] = -5: must be at least 1");
     src.strides[0] = 59;
     expect_refused("src_strides[0]", "must be at least 60");
+}
+
+/* --------------------------------------------------------------------------------------------------- ambiguous layouts */
+
+/* How a tensor of some shape may lie: dense in either layout, or a slice of a larger tensor in it. What the strides of extents
+ * of 1 say is of no account, and here nonsense. */
+enum { LYINGS = 4 };
+
+static void lie(struct exported *exported, float *data, const int64_t shape[4], int lying, int64_t nonsense)
+{
+    const int64_t n = shape[0], c = shape[1], h = shape[2], w = shape[3], gap = lying / 2;
+    const int64_t pixel = c + gap, plane = h * w + gap;
+    (void)n;
+    export_tensor(exported, data, n, c, h, w);
+    if (lying % 2 == 0)
+        set_strides(exported, c * plane + gap, plane, w, 1);
+    else
+        set_strides(exported, h * w * pixel + gap, 1, w * pixel, pixel);
+    for (int axis = 0; axis < 4; axis++)
+        if (shape[axis] == 1)
+            exported->strides[axis] = nonsense;
+}
+
+static float *element(const struct exported *exported, int64_t n, int64_t c, int64_t h, int64_t w)
+{
+    const int64_t at[4] = {n, c, h, w};
+    float *data = exported->tensor.data;
+    for (int axis = 0; axis < 4; axis++)
+        data += exported->shape[axis] == 1 ? 0 : at[axis] * exported->strides[axis];
+    return data;
+}
+
+/* Whether the library takes the strides of both in some layout. */
+static bool some_layout_takes(const tconv_desc *dense)
+{
+    for (int layout = TCONV_NCHW; layout <= TCONV_NHWC; layout++) {
+        tconv_desc desc = *dense;
+        desc.layout = (tconv_layout)layout;
+        for (int axis = 0; axis < 4; axis++) {
+            desc.src_strides[axis] = src.shape[axis] == 1 ? 0 : src.strides[axis];
+            desc.dst_strides[axis] = dst.shape[axis] == 1 ? 0 : dst.strides[axis];
+        }
+        if (tconv_validate(&desc, NULL) == TCONV_SUCCESS)
+            return true;
+    }
+    return false;
+}
+
+/* A layer of stride 1 without padding by its formula, against what the library made of the tensors as they lie. */
+static void check_answer(const tconv_desc *desc)
+{
+    for (int64_t i = 0; i < dst.shape[0] * dst.shape[1] * dst.shape[2] * dst.shape[3]; i++) {
+        const int64_t w = i % dst.shape[3], h = i / dst.shape[3] % dst.shape[2];
+        const int64_t c = i / (dst.shape[3] * dst.shape[2]) % dst.shape[1];
+        const int64_t n = i / (dst.shape[3] * dst.shape[2] * dst.shape[1]);
+        float sum = 0;
+        for (int64_t ci = 0; ci < desc->in_channels; ci++)
+            for (int64_t kh = 0; kh < desc->kernel_h; kh++)
+                for (int64_t kw = 0; kw < desc->kernel_w; kw++)
+                    if (h - kh >= 0 && h - kh < desc->in_h && w - kw >= 0 && w - kw < desc->in_w)
+                        sum += *element(&src, n, ci, h - kh, w - kw) * *element(&weights, ci, c, kh, kw);
+        cr_assert_eq(*element(&dst, n, c, h, w), sum);
+    }
+}
+
+/* The layer of tensors that lie as they lie; true where it was taken. */
+static bool try_layer(void)
+{
+    tconv_desc desc, dense;
+    tconv_tensor s, w, d;
+    tconv_desc_init(&desc);
+    const tconv_status status = tconv_dlpack_layer(&desc, &src.tensor, &weights.tensor, &dst.tensor, &issue);
+    tconv_desc_init(&dense);
+    dense.batch = src.shape[0], dense.in_channels = src.shape[1], dense.in_h = src.shape[2], dense.in_w = src.shape[3];
+    dense.out_channels = weights.shape[1], dense.kernel_h = weights.shape[2], dense.kernel_w = weights.shape[3];
+    cr_assert_eq(status == TCONV_SUCCESS, some_layout_takes(&dense), "%s",
+                 status == TCONV_SUCCESS ? "taken" : issue.message);
+    if (status != TCONV_SUCCESS)
+        return false;
+    expect_success(tconv_dlpack_tensor(&src.tensor, &s, &issue), issue);
+    expect_success(tconv_dlpack_tensor(&weights.tensor, &w, &issue), issue);
+    expect_success(tconv_dlpack_tensor(&dst.tensor, &d, &issue), issue);
+    expect_success(tconv_conv_transpose2d(&desc, NULL, &s, &w, NULL, &d, &issue), issue);
+    check_answer(&desc);
+    return true;
+}
+
+/* All shapes of up to two of everything: whatever some layout takes is taken, and computed right. Weights, of which a kernel of
+ * one tap or one channel lies in several layouts at once, lie in each of the three. */
+Test(dlpack, ambiguous_shapes_take_the_other_tensors_layout)
+{
+    static float src_data[128], weights_data[128], dst_data[512];
+    static const int64_t nonsense[] = {1, 0, -7, 1000003};
+    int taken = 0, refused = 0;
+    for (int i = 0; i < 128; i++) {
+        src_data[i] = (float)(i % 9 - 4);
+        weights_data[i] = (float)(i % 7 - 3);
+    }
+    for (int bits = 0; bits < 128; bits++)
+        for (int lying = 0; lying < LYINGS * LYINGS * 3; lying++) {
+            const int64_t n = 1 + bits % 2, ci = 1 + bits / 2 % 2, h = 1 + bits / 4 % 2, w = 1 + bits / 8 % 2;
+            const int64_t co = 1 + bits / 16 % 2, kh = 1 + bits / 32 % 2, kw = 1 + bits / 64 % 2;
+            lie(&src, src_data, (int64_t[]){n, ci, h, w}, lying % LYINGS, nonsense[(bits + lying) % 4]);
+            lie(&dst, dst_data, (int64_t[]){n, co, h + kh - 1, w + kw - 1}, lying / LYINGS % LYINGS,
+                nonsense[(bits + lying + 1) % 4]);
+            export_tensor(&weights, weights_data, ci, co, kh, kw);
+            if (lying / (LYINGS * LYINGS) == 1)
+                set_strides(&weights, kh * kw * co, 1, kw * co, co);
+            else if (lying / (LYINGS * LYINGS) == 2)
+                set_strides(&weights, 1, ci, kw * co * ci, co * ci);
+            if (try_layer())
+                taken++;
+            else
+                refused++;
+        }
+    cr_assert(taken > 2000 && refused > 500, "%d taken, %d refused", taken, refused);
+}
+
+/* -------------------------------------------------------------------------------------------------------- which device */
+
+static void move(struct exported *exported, DLDeviceType type, int32_t id)
+{
+    exported->tensor.device = (DLDevice){type, id};
+}
+
+Test(dlpack, options_have_the_device_that_all_tensors_share)
+{
+    struct exported bias;
+    tconv_options options;
+    export_tensor(&bias, layer.bias_data, 6, 1, 1, 1);
+    struct exported *const all[] = {&src, &weights, &bias, &dst};
+    static const char *const names[] = {"src", "weights", "bias", "dst"};
+    tconv_options_init(&options);
+    expect_success(tconv_dlpack_options(&options, &src.tensor, &weights.tensor, NULL, NULL, &issue), issue);
+    cr_assert(options.location == TCONV_LOCATION_HOST && options.device == -1);
+
+    for (size_t i = 0; i < 4; i++)
+        move(all[i], i == 1 ? kDLCUDAManaged : kDLCUDA, 3);
+    expect_success(tconv_dlpack_options(&options, &src.tensor, &weights.tensor, &bias.tensor, &dst.tensor, &issue),
+                   issue);
+    cr_assert(options.location == TCONV_LOCATION_CUDA && options.device == 3 && options.backend == TCONV_BACKEND_AUTO);
+
+    const tconv_options before = options;
+    for (size_t i = 1; i < 4; i++) {
+        move(all[i], kDLCUDA, 2);
+        expect_failure(tconv_dlpack_options(&options, &src.tensor, &weights.tensor, &bias.tensor, &dst.tensor, &issue),
+                       issue, TCONV_ERROR_INVALID_ARGUMENT, names[i], "device = 2: must be that of src, 3");
+        move(all[i], kDLCPU, 0);
+        expect_failure(tconv_dlpack_options(&options, &src.tensor, &weights.tensor, &bias.tensor, &dst.tensor, &issue),
+                       issue, TCONV_ERROR_INVALID_ARGUMENT, names[i], "device = -1: must be that of src, 3");
+        move(all[i], kDLCUDA, 3);
+    }
+    move(&src, kDLCUDA, -1);
+    expect_failure(tconv_dlpack_options(&options, &src.tensor, &weights.tensor, NULL, NULL, &issue), issue,
+                   TCONV_ERROR_INVALID_ARGUMENT, "src", "src.device_id = -1");
+    move(&src, kDLOpenCL, 0);
+    expect_failure(tconv_dlpack_options(&options, &src.tensor, &weights.tensor, NULL, NULL, &issue), issue,
+                   TCONV_ERROR_INVALID_ARGUMENT, "src", "src.device_type = 4");
+    expect_failure(tconv_dlpack_options(&options, NULL, &weights.tensor, NULL, NULL, &issue), issue,
+                   TCONV_ERROR_INVALID_ARGUMENT, "src", "NULL");
+    cr_assert_arr_eq(&options, &before, sizeof options, "a refusal wrote to options");
+}
+
+Test(dlpack, offset_past_the_address_space)
+{
+    tconv_tensor tensor;
+    src.tensor.byte_offset = UINT64_MAX;
+    expect_failure(tconv_dlpack_tensor(&src.tensor, &tensor, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "tensor",
+                   "tensor.byte_offset = 18446744073709551615");
+}
+
+Test(dlpack, read_only_tensors_are_refused_as_dst)
+{
+    DLManagedTensorVersioned versioned = {{1, 2}, NULL, NULL, 0, src.tensor};
+    const DLTensor *tensor = NULL;
+    expect_success(tconv_dlpack_versioned(&versioned, true, &tensor, &issue), issue);
+    cr_assert_eq(tensor, &versioned.dl_tensor);
+    versioned.flags = DLPACK_FLAG_BITMASK_READ_ONLY | 2; /* 2: copied */
+    expect_success(tconv_dlpack_versioned(&versioned, false, &tensor, &issue), issue);
+    tensor = NULL;
+    expect_failure(tconv_dlpack_versioned(&versioned, true, &tensor, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT,
+                   "dst", "must not be read-only");
+    versioned.flags = 2;
+    expect_success(tconv_dlpack_versioned(&versioned, true, &tensor, &issue), issue);
+    versioned.version.major = 2;
+    tensor = NULL;
+    expect_failure(tconv_dlpack_versioned(&versioned, false, &tensor, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT,
+                   "tensor", "tensor.version = 2.2: must be 1.x");
+    cr_assert_null(tensor);
+    expect_failure(tconv_dlpack_versioned(NULL, false, &tensor, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "tensor",
+                   "NULL");
 }

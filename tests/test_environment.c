@@ -1,6 +1,7 @@
 /* Each environment variable: good values do what tconv.h says, bad ones are errors that name the variable and what it
  * accepts, what the caller names wins, and nothing is printed unless TCONV_VERBOSE asks for it. */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +33,13 @@ static void set_up(void)
 
 TestSuite(environment, .init = set_up);
 
+/* Sets a variable, or removes it where value is NULL, and has the library read it. */
+static void set_variable(const char *name, const char *value)
+{
+    cr_assert_eq(value != NULL ? setenv(name, value, 1) : unsetenv(name), 0);
+    tconv_environment_reload(NULL);
+}
+
 /* The description of a plan made now. */
 static const char *describe(const tconv_options *options)
 {
@@ -62,7 +70,7 @@ Test(environment, bad_values_name_the_variable_and_what_it_accepts)
     for (size_t i = 0; i < COUNT(cases); i++)
         for (size_t j = 0; j < COUNT(cases[i].values) && cases[i].values[j] != NULL; j++) {
             tconv_plan *plan;
-            setenv(cases[i].variable, cases[i].values[j], 1);
+            set_variable(cases[i].variable, cases[i].values[j]);
             expect_failure(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue, TCONV_ERROR_ENVIRONMENT,
                            cases[i].variable, cases[i].accepts);
             snprintf(text, sizeof text, "%s = %s", cases[i].variable, cases[i].values[j]);
@@ -72,7 +80,7 @@ Test(environment, bad_values_name_the_variable_and_what_it_accepts)
                 tconv_conv_transpose2d(&layer.desc, NULL, &layer.src, &layer.weights, &layer.bias, &layer.dst, &issue),
                 issue, TCONV_ERROR_ENVIRONMENT, cases[i].variable, cases[i].accepts);
             cr_assert(small_layer_is_untouched(&layer));
-            unsetenv(cases[i].variable);
+            set_variable(cases[i].variable, NULL);
         }
 }
 
@@ -83,10 +91,10 @@ Test(environment, very_long_value)
     tconv_plan *plan;
     memset(value, 'v', sizeof value - 1);
     for (size_t i = 0; i < COUNT(variables); i++) {
-        setenv(variables[i], value, 1);
+        set_variable(variables[i], value);
         expect_failure(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue, TCONV_ERROR_ENVIRONMENT,
                        variables[i], "must be");
-        unsetenv(variables[i]);
+        set_variable(variables[i], NULL);
     }
 }
 
@@ -100,10 +108,10 @@ Test(environment, bad_value_is_an_error_even_where_the_caller_names_it_all)
     options.cpu_isa = TCONV_CPU_ISA_GENERIC;
     layer.desc.math = TCONV_MATH_STRICT;
     for (size_t i = 0; i < COUNT(variables); i++) {
-        setenv(variables[i], "nonsense", 1);
+        set_variable(variables[i], "nonsense");
         expect_failure(tconv_plan_create(&layer.desc, &options, &plan, &issue), issue, TCONV_ERROR_ENVIRONMENT,
                        variables[i], "nonsense");
-        unsetenv(variables[i]);
+        set_variable(variables[i], NULL);
     }
 }
 
@@ -111,7 +119,7 @@ Test(environment, bad_value_is_an_error_even_where_the_caller_names_it_all)
 Test(environment, validation_comes_before_it)
 {
     tconv_plan *plan;
-    setenv("TCONV_MATH", "nonsense", 1);
+    set_variable("TCONV_MATH", "nonsense");
     expect_success(tconv_validate(&layer.desc, &issue), issue);
     layer.desc.stride_h = 0;
     expect_failure(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "stride_h",
@@ -121,7 +129,7 @@ Test(environment, validation_comes_before_it)
 Test(environment, empty_is_as_good_as_not_set)
 {
     for (size_t i = 0; i < COUNT(variables); i++)
-        setenv(variables[i], "", 1);
+        set_variable(variables[i], "");
     expect_described(NULL, "backend=cpu");
     expect_described(NULL, "--math strict");
 }
@@ -131,13 +139,13 @@ Test(environment, backend)
     tconv_options options;
     tconv_plan *plan;
     tconv_options_init(&options);
-    setenv("TCONV_BACKEND", "cpu", 1);
+    set_variable("TCONV_BACKEND", "cpu");
     expect_described(NULL, "backend=cpu");
     options.location = TCONV_LOCATION_CUDA; /* what AUTO means is the environment's word, not the tensors' */
     expect_described(&options, "backend=cpu");
-    setenv("TCONV_BACKEND", "auto", 1);
+    set_variable("TCONV_BACKEND", "auto");
     expect_described(NULL, "backend=cpu");
-    setenv("TCONV_BACKEND", "cuda", 1);
+    set_variable("TCONV_BACKEND", "cuda");
     expect_failure(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue, TCONV_ERROR_UNAVAILABLE, "backend",
                    "backend = cuda");
     options.backend = TCONV_BACKEND_CPU; /* the caller wins */
@@ -149,7 +157,7 @@ Test(environment, backend)
     tconv_options_init(&options);
     options.implementation = "cpu_reference"; /* a name says its backend too */
     expect_described(&options, "backend=cpu");
-    setenv("TCONV_BACKEND", "cpu", 1);
+    set_variable("TCONV_BACKEND", "cpu");
     options.implementation = NULL;
     options.backend = TCONV_BACKEND_CUDA;
     expect_failure(tconv_plan_create(&layer.desc, &options, &plan, &issue), issue, TCONV_ERROR_UNAVAILABLE, "backend",
@@ -167,17 +175,17 @@ Test(environment, threads)
     tconv_options options;
     tconv_options_init(&options);
     options.parallel.parallel_for = no_threads;
-    setenv("TCONV_NUM_THREADS", "3", 1);
+    set_variable("TCONV_NUM_THREADS", "3");
     expect_described(&options, "threads=3 ");
     options.threads = 2;
     expect_described(&options, "threads=2 ");
     options.threads = 0;
-    setenv("TCONV_NUM_THREADS", "1", 1);
+    set_variable("TCONV_NUM_THREADS", "1");
     expect_described(&options, "threads=1 ");
     expect_described(NULL, "threads=1 ");
-    setenv("TCONV_NUM_THREADS", "65536", 1);
+    set_variable("TCONV_NUM_THREADS", "65536");
     expect_described(&options, "threads=1024 ");
-    setenv("TCONV_NUM_THREADS", "007", 1);
+    set_variable("TCONV_NUM_THREADS", "007");
     expect_described(&options, "threads=7 ");
 }
 
@@ -187,10 +195,10 @@ Test(environment, threads_of_openmp)
     char all[32];
     const int units = tconv_cpu_get_topology()->allowed_units;
     snprintf(all, sizeof all, "threads=%d ", units);
-    setenv("TCONV_NUM_THREADS", "65536", 1);
+    set_variable("TCONV_NUM_THREADS", "65536");
     expect_described(NULL, all);
     snprintf(all, sizeof all, "threads=%d ", units < 3 ? units : 3);
-    setenv("TCONV_NUM_THREADS", "3", 1);
+    set_variable("TCONV_NUM_THREADS", "3");
     expect_described(NULL, all);
 }
 
@@ -203,12 +211,12 @@ Test(environment, cpu_isa_is_a_cap)
     cr_assert_eq(sscanf(strstr(describe(NULL), "isa="), "isa=%31s", best), 1);
     for (size_t i = 0; i < count; i++) {
         snprintf(name, sizeof name, "isa=%s ", harness_cpu_isa_name(ways[i].isa));
-        setenv("TCONV_CPU_ISA", harness_cpu_isa_name(ways[i].isa), 1);
+        set_variable("TCONV_CPU_ISA", harness_cpu_isa_name(ways[i].isa));
         expect_described(NULL, name);
         tconv_options_init(&options);
         options.cpu_isa = TCONV_CPU_ISA_GENERIC; /* the caller wins */
         expect_described(&options, "isa=generic ");
-        setenv("TCONV_CPU_ISA", "generic", 1);
+        set_variable("TCONV_CPU_ISA", "generic");
         options.cpu_isa = ways[i].isa;
         expect_described(&options, name);
     }
@@ -229,7 +237,7 @@ Test(environment, cpu_isa_of_another_architecture)
     options.cpu_isa = isa;
     expect_failure(tconv_plan_create(&layer.desc, &options, &plan, &issue), issue, TCONV_ERROR_UNAVAILABLE, "cpu_isa",
                    other);
-    setenv("TCONV_CPU_ISA", other, 1);
+    set_variable("TCONV_CPU_ISA", other);
     expect_failure(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue, TCONV_ERROR_UNAVAILABLE, "cpu_isa",
                    other);
 }
@@ -237,11 +245,11 @@ Test(environment, cpu_isa_of_another_architecture)
 Test(environment, math)
 {
     expect_described(NULL, "--math strict");
-    setenv("TCONV_MATH", "tf32", 1);
+    set_variable("TCONV_MATH", "tf32");
     expect_described(NULL, "--math tf32");
     layer.desc.math = TCONV_MATH_STRICT;
     expect_described(NULL, "--math strict");
-    setenv("TCONV_MATH", "strict", 1);
+    set_variable("TCONV_MATH", "strict");
     layer.desc.math = TCONV_MATH_DEFAULT;
     expect_described(NULL, "--math strict");
     layer.desc.math = TCONV_MATH_TF32;
@@ -284,7 +292,7 @@ Test(environment, verbose_is_silent_by_default)
     for (size_t i = 0; i < COUNT(values); i++) {
         struct capture capture;
         if (values[i] != NULL)
-            setenv("TCONV_VERBOSE", values[i], 1);
+            set_variable("TCONV_VERBOSE", values[i]);
         run_three_times(&capture, true);
         cr_assert_str_empty(capture.text[CAPTURED_STDERR]);
         capture_release(&capture);
@@ -294,7 +302,7 @@ Test(environment, verbose_is_silent_by_default)
 Test(environment, verbose_1_writes_a_line_for_each_execute)
 {
     struct capture capture;
-    setenv("TCONV_VERBOSE", "1", 1);
+    set_variable("TCONV_VERBOSE", "1");
     run_three_times(&capture, true);
     const char *lines = capture.text[CAPTURED_STDERR];
     cr_assert_eq(count_lines(lines), 3, "%s", lines);
@@ -314,7 +322,7 @@ Test(environment, verbose_lines_replay)
         "n=2 ci=4 h=3 w=5 co=6 k=3x2 s=2 p=1x0x0x0 op=1x0 d=1x3 g=2 b=1 ss=90x15x5x1",
         "n=2 ci=4 h=3 w=5 co=6 k=3x2 s=2x3 p=1x0x1x2 ds=720x100x12x1",
     };
-    setenv("TCONV_VERBOSE", "1", 1);
+    set_variable("TCONV_VERBOSE", "1");
     for (size_t i = 0; i < COUNT(problems); i++)
         for (int dtype = TCONV_F32; dtype <= TCONV_BF16; dtype++) {
             harness_layer wanted, replayed;
@@ -357,7 +365,7 @@ Test(environment, verbose_2_tells_what_was_chosen)
 {
     struct capture capture;
     tconv_plan *plan;
-    setenv("TCONV_VERBOSE", "2", 1);
+    set_variable("TCONV_VERBOSE", "2");
     run_three_times(&capture, false);
     const char *lines = capture.text[CAPTURED_STDERR];
     cr_assert_eq(count_kind(lines, "execute"), 3, "%s", lines);
@@ -379,13 +387,15 @@ Test(environment, verbose_2_tells_what_was_chosen)
     capture_release(&capture);
 }
 
-Test(environment, read_when_a_plan_is_made)
+/* ------------------------------------------------------------------------------------------------ when it is read */
+
+Test(environment, plan_that_exists_stays_as_it_is)
 {
     struct capture capture;
     tconv_plan *plan;
     expect_success(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue);
     for (size_t i = 0; i < COUNT(variables); i++)
-        setenv(variables[i], i == 4 ? "2" : "nonsense", 1);
+        set_variable(variables[i], i == 4 ? "2" : "nonsense");
     capture_start(&capture);
     tconv_status status = tconv_plan_execute(plan, &layer.src, &layer.weights, &layer.bias, &layer.dst, layer.workspace,
                                              sizeof layer.workspace, NULL);
@@ -395,4 +405,110 @@ Test(environment, read_when_a_plan_is_made)
     cr_assert_str_empty(capture.text[CAPTURED_STDERR]);
     capture_release(&capture);
     tconv_plan_destroy(plan);
+}
+
+Test(environment, read_once_and_again_when_the_caller_asks)
+{
+    setenv("TCONV_CPU_ISA", "generic", 1);
+    setenv("TCONV_MATH", "tf32", 1);
+    expect_described(NULL, "isa=generic ");
+    setenv("TCONV_CPU_ISA", "nonsense", 1);
+    unsetenv("TCONV_MATH");
+    expect_described(NULL, "isa=generic ");
+    cr_assert_eq(tconv_system_info(TCONV_TEXT_PLAIN, text, sizeof text, NULL), TCONV_SUCCESS);
+    expect_described(NULL, "--math tf32");
+    unsetenv("TCONV_CPU_ISA");
+    setenv("TCONV_MATH", "strict", 1);
+    expect_success(tconv_environment_reload(&issue), issue);
+    expect_described(NULL, "--math strict");
+    unsetenv("TCONV_MATH");
+    expect_success(tconv_environment_reload(NULL), issue);
+    expect_described(NULL, "--math strict");
+}
+
+/* A value that is bad when it is read stays an error of every plan, whatever setenv says since. */
+Test(environment, bad_value_stays_an_error_until_it_is_reloaded)
+{
+    static const char *const stated = "TCONV_MATH = fast: must be strict or tf32";
+    tconv_plan *plan;
+    setenv("TCONV_MATH", "fast", 1);
+    for (int i = 0; i < 2; i++) {
+        expect_failure(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue, TCONV_ERROR_ENVIRONMENT,
+                       "TCONV_MATH", stated);
+        setenv("TCONV_MATH", "tf32", 1);
+    }
+    expect_success(tconv_environment_reload(&issue), issue);
+    expect_described(NULL, "--math tf32");
+    setenv("TCONV_MATH", "fast", 1);
+    expect_failure(tconv_environment_reload(&issue), issue, TCONV_ERROR_ENVIRONMENT, "TCONV_MATH", stated);
+    tconv_last_issue(&issue);
+    cr_assert_str_eq(issue.message, stated);
+    expect_failure(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue, TCONV_ERROR_ENVIRONMENT, "TCONV_MATH",
+                   stated);
+}
+
+/* What tconv_system_info shows is what is in effect. */
+Test(environment, system_info_shows_what_was_read)
+{
+    static char info[16384];
+    setenv("TCONV_NUM_THREADS", "3", 1);
+    cr_assert_eq(tconv_system_info(TCONV_TEXT_PLAIN, info, sizeof info, NULL), TCONV_SUCCESS);
+    cr_assert_not_null(strstr(info, "TCONV_NUM_THREADS: 3"), "%s", info);
+    setenv("TCONV_NUM_THREADS", "5", 1);
+    cr_assert_eq(tconv_system_info(TCONV_TEXT_PLAIN, info, sizeof info, NULL), TCONV_SUCCESS);
+    cr_assert_not_null(strstr(info, "TCONV_NUM_THREADS: 3"), "%s", info);
+    set_variable("TCONV_NUM_THREADS", "zero");
+    cr_assert_eq(tconv_system_info(TCONV_TEXT_PLAIN, info, sizeof info, NULL), TCONV_SUCCESS);
+    cr_assert_not_null(strstr(info, "TCONV_NUM_THREADS: zero"), "%s", info);
+    cr_assert_not_null(strstr(info, "must be a whole number"), "%s", info);
+}
+
+/* Plans made in some threads while another reloads what does not change; and the environment changed by setenv in a third,
+ * which once the library has read its own is no business of it. ThreadSanitizer has more to say of it than this. */
+enum { READERS = 3, ROUNDS = 300 };
+
+static void *make_plans(void *wrong)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        tconv_plan *plan = NULL;
+        char line[1024];
+        bool good = tconv_plan_create(&layer.desc, NULL, &plan, NULL) == TCONV_SUCCESS &&
+                    tconv_plan_describe(plan, line, sizeof line, NULL) == TCONV_SUCCESS &&
+                    strstr(line, "isa=generic ") != NULL && strstr(line, "--math tf32") != NULL;
+        tconv_plan_destroy(plan);
+        if (!good)
+            ++*(int *)wrong;
+    }
+    return NULL;
+}
+
+static void *change_environment(void *none)
+{
+    for (int i = 0; i < 20 * ROUNDS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "TCONV_TEST_%d", i % 500);
+        setenv(name, "moves the environment", 1);
+    }
+    return none;
+}
+
+Test(environment, plans_are_made_beside_reload_and_setenv)
+{
+    pthread_t threads[READERS];
+    int wrong[READERS] = {0};
+    setenv("TCONV_CPU_ISA", "generic", 1);
+    setenv("TCONV_MATH", "tf32", 1);
+    for (int beside = 0; beside < 2; beside++) {
+        for (int i = 0; i < READERS; i++)
+            cr_assert_eq(pthread_create(&threads[i], NULL, make_plans, &wrong[i]), 0);
+        if (beside == 0)
+            for (int i = 0; i < ROUNDS; i++)
+                tconv_environment_reload(NULL);
+        else
+            change_environment(NULL);
+        for (int i = 0; i < READERS; i++) {
+            pthread_join(threads[i], NULL);
+            cr_assert_eq(wrong[i], 0, "%d plans had another environment", wrong[i]);
+        }
+    }
 }

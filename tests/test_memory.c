@@ -98,6 +98,30 @@ Test(memory, execute_allocates_nothing)
     }
 }
 
+static void look_at_line(void *context, const char *line)
+{
+    *(size_t *)context += strlen(line);
+}
+
+/* Verbose lines are composed on the stack. */
+Test(memory, verbose_lines_allocate_nothing)
+{
+    tconv_options options;
+    size_t bytes = 0;
+    tconv_options_init(&options);
+    options.threads = 1;
+    options.verbose = 2;
+    options.log = (tconv_log){look_at_line, &bytes};
+    tconv_plan *plan = small_layer_plan(&layer, &options);
+    heap_watch(0);
+    tconv_status status = small_layer_execute(&layer, plan, &issue);
+    size_t calls = atomic_load(&heap.calls);
+    expect_success(status, issue);
+    cr_assert_gt(bytes, 0);
+    cr_assert_eq(calls, 0, "malloc was called %zu times", calls);
+    tconv_plan_destroy(plan);
+}
+
 Test(memory, all_memory_comes_from_the_allocator_and_goes_back)
 {
     struct counting_allocator counting;
@@ -221,6 +245,9 @@ Test(memory, layer_too_large_for_any_memory)
     layer.desc.in_channels = INT64_C(1) << 20, layer.desc.out_channels = INT64_C(1) << 20;
     layer.desc.in_h = layer.desc.in_w = 1;
     layer.desc.kernel_h = layer.desc.kernel_w = INT64_C(1) << 9;
+    layer.src.data = (void *)(UINT64_C(1) << 45); /* addresses that are nothing but far enough apart */
+    layer.dst.data = (void *)(UINT64_C(1) << 46);
+    layer.weights.data = (void *)(UINT64_C(1) << 61);
     tconv_status status =
         tconv_conv_transpose2d(&layer.desc, NULL, &layer.src, &layer.weights, NULL, &layer.dst, &issue);
     cr_assert(status == TCONV_ERROR_OUT_OF_MEMORY || status == TCONV_ERROR_OVERFLOW, "%s: %s",

@@ -78,6 +78,58 @@ Test(plan, packed_plan_stands_by_itself)
     tconv_plan_destroy(packed);
 }
 
+/* An allocator that keeps what is released, so that a destroyed plan's memory may be looked at. */
+static struct {
+    void *blocks[64];
+    size_t count;
+} kept;
+
+static void *allocate_kept(void *context, size_t size)
+{
+    (void)context;
+    cr_assert_lt(kept.count, sizeof kept.blocks / sizeof kept.blocks[0]);
+    return kept.blocks[kept.count++] = malloc(size);
+}
+
+static void keep_released(void *releases, void *memory)
+{
+    (void)memory;
+    ++*(int *)releases;
+}
+
+Test(plan, destroyed_plan_is_refused)
+{
+    tconv_options options;
+    tconv_plan *plan, *packed, *again;
+    char text[256];
+    size_t size;
+    int releases = 0;
+    tconv_options_init(&options);
+    options.allocator = (tconv_allocator){allocate_kept, keep_released, &releases};
+    plan = small_layer_plan(&layer, &options);
+    expect_success(tconv_plan_pack_weights(plan, &layer.weights, NULL, &packed, &issue), issue);
+    small_layer_clear(&layer);
+    for (int i = 0; i < 2; i++) {
+        tconv_plan *destroyed = i == 0 ? plan : packed;
+        tconv_plan_destroy(destroyed);
+        const int released = releases;
+        tconv_plan_destroy(destroyed);
+        cr_assert_eq(releases, released, "a second destroy frees again");
+        expect_failure(small_layer_execute(&layer, destroyed, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "plan",
+                       "was it destroyed?");
+        cr_assert(small_layer_is_untouched(&layer));
+        expect_failure(tconv_plan_pack_weights(destroyed, &layer.weights, NULL, &again, &issue), issue,
+                       TCONV_ERROR_INVALID_ARGUMENT, "plan", "was it destroyed?");
+        cr_assert_null(again);
+        cr_assert_eq(tconv_plan_workspace_size(destroyed, &size), TCONV_ERROR_INVALID_ARGUMENT);
+        cr_assert_eq(tconv_plan_describe(destroyed, text, sizeof text, &size), TCONV_ERROR_INVALID_ARGUMENT);
+        cr_assert_str_empty(tconv_plan_implementation(destroyed));
+    }
+    cr_assert_eq((size_t)releases, kept.count, "all that was allocated was released, once");
+    while (kept.count > 0)
+        free(kept.blocks[--kept.count]);
+}
+
 Test(plan, plan_describes_itself_as_a_line_that_replays)
 {
     char text[1024], cut[16], problem[512], message[128];

@@ -10,6 +10,7 @@
 
 #include "support/desc_numbers.h"
 #include "support/expect.h"
+#include "support/guard.h"
 #include "tconv/tconv.h"
 
 /* "name = value" */
@@ -306,6 +307,52 @@ Test(validate, newer_desc_is_accepted_while_its_new_fields_are_zero)
                        "must be 0");
         newer.news[i] = 0;
     }
+}
+
+/* A desc or options that were never filled hold any struct_size. They lie at the end of a page that nothing readable follows:
+ * looking at what such a size promises would end the process. */
+Test(validate, struct_size_of_an_unfilled_struct_is_not_believed)
+{
+    const size_t sizes[] = {4097, 5000, 1 << 20, (size_t)-8, SIZE_MAX};
+    struct guarded desc_memory = guard_allocate(sizeof(tconv_desc), GUARD_AFTER);
+    struct guarded options_memory = guard_allocate(sizeof(tconv_options), GUARD_AFTER);
+    tconv_desc *desc = desc_memory.data, good = uneven_layer();
+    tconv_options *options = options_memory.data;
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        tconv_issue issue;
+        tconv_plan *plan;
+        memset(desc, 0, sizeof *desc);
+        memset(options, 0, sizeof *options);
+        *desc = good;
+        desc->struct_size = sizes[i];
+        expect_failure(tconv_validate(desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "struct_size",
+                       "tconv_desc_init");
+        options->struct_size = sizes[i];
+        expect_failure(tconv_plan_create(&good, options, &plan, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT,
+                       "struct_size", "tconv_options_init");
+        cr_assert_eq(tconv_desc_init_sized(desc, sizes[i]), TCONV_ERROR_INVALID_ARGUMENT);
+        tconv_last_issue(&issue);
+        cr_assert_str_eq(issue.field, "struct_size");
+        cr_assert_eq(tconv_options_init_sized(options, sizes[i]), TCONV_ERROR_INVALID_ARGUMENT);
+        cr_assert_eq(desc->in_channels, good.in_channels, "a refused init wrote to desc");
+    }
+    guard_release(&desc_memory);
+    guard_release(&options_memory);
+}
+
+/* The largest struct that is accepted is looked at to its end. */
+Test(validate, struct_size_of_4096_is_read_to_the_end)
+{
+    struct guarded memory = guard_allocate(4096, GUARD_AFTER);
+    tconv_desc *desc = memory.data, good = uneven_layer();
+    tconv_issue issue;
+    cr_assert_eq(tconv_desc_init_sized(desc, 4096), TCONV_SUCCESS);
+    memcpy((char *)desc + sizeof desc->struct_size, (char *)&good + sizeof good.struct_size,
+           sizeof good - sizeof good.struct_size);
+    expect_success(tconv_validate(desc, &issue), issue);
+    ((char *)memory.data)[4095] = 1;
+    expect_failure(tconv_validate(desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "struct_size", "must be 0");
+    guard_release(&memory);
 }
 
 Test(validate, init_writes_no_more_than_the_caller_has)

@@ -7,8 +7,12 @@
  *
  *     tconv_desc_init(&desc);                                        // then stride, padding, dilation and groups
  *     tconv_dlpack_layer(&desc, src, weights, dst, &issue);          // everything else
+ *     tconv_options_init(&options);
+ *     tconv_dlpack_options(&options, src, weights, NULL, dst, &issue); // which device they share
  *     tconv_dlpack_tensor(src, &src_tensor, &issue);                 // weights, bias and dst alike
- *     tconv_conv_transpose2d(&desc, NULL, &src_tensor, &weights_tensor, NULL, &dst_tensor, &issue);
+ *     tconv_conv_transpose2d(&desc, &options, &src_tensor, &weights_tensor, NULL, &dst_tensor, &issue);
+ *
+ * With DLPack 1.x, tconv_dlpack_versioned comes first: it gives the DLTensor of a DLManagedTensorVersioned.
  *
  * Tensors keep belonging to whoever made them: nothing here keeps a DLTensor or calls a deleter. Data that another stream
  * is still writing is the caller's to wait for.
@@ -77,27 +81,110 @@ static inline tconv_status tconv_dlpack_dtype(DLDataType type, const char *name,
                              name, type.code, type.bits, type.lanes);
 }
 
+/* Finds where a tensor lies: *device is its CUDA device, -1 for the host. */
+static inline tconv_status tconv_dlpack_location(const DLTensor *from, const char *name, tconv_location *location,
+                                                 int32_t *device, tconv_issue *issue)
+{
+    if (from == NULL)
+        return tconv_dlpack_fail(issue, name, "%s = NULL: must not be NULL", name);
+    switch ((int)from->device.device_type) {
+    case kDLCPU:
+    case kDLCUDAHost:
+        *location = TCONV_LOCATION_HOST;
+        *device = -1;
+        return TCONV_SUCCESS;
+    case kDLCUDA:
+    case kDLCUDAManaged: break;
+    default:
+        return tconv_dlpack_fail(issue, name, "%s.device_type = %d: must be CPU or CUDA memory", name,
+                                 (int)from->device.device_type);
+    }
+    if (from->device.device_id < 0)
+        return tconv_dlpack_fail(issue, name, "%s.device_id = %d: must be at least 0", name,
+                                 (int)from->device.device_id);
+    *location = TCONV_LOCATION_CUDA;
+    *device = from->device.device_id;
+    return TCONV_SUCCESS;
+}
+
+/*
+ * Fills options->location and, for tensors on a CUDA device, options->device: a tconv_tensor does not say which, so that a
+ * plan for any other device than the current one needs this. All tensors have to lie on one device; bias and dst may be NULL.
+ * On an error options is untouched.
+ */
+static inline tconv_status tconv_dlpack_options(tconv_options *options, const DLTensor *src, const DLTensor *weights,
+                                                const DLTensor *bias, const DLTensor *dst, tconv_issue *issue)
+{
+    static const char *const names[4] = {"src", "weights", "bias", "dst"};
+    const DLTensor *const tensors[4] = {src, weights, bias, dst};
+    tconv_location location = TCONV_LOCATION_AUTO, found_location = TCONV_LOCATION_AUTO;
+    int32_t device = -1, found_device = -1;
+    if (options == NULL)
+        return tconv_dlpack_fail(issue, "options", "options = NULL: must not be NULL");
+    for (int i = 0; i < 4; i++) {
+        if (i >= 2 && tensors[i] == NULL)
+            continue;
+        if (tconv_dlpack_location(tensors[i], names[i], &found_location, &found_device, issue) != TCONV_SUCCESS)
+            return TCONV_ERROR_INVALID_ARGUMENT;
+        if (i == 0) {
+            location = found_location;
+            device = found_device;
+        }
+        if (found_location != location || found_device != device) {
+            return tconv_dlpack_fail(issue, names[i],
+                                     "%s.device = %d: must be that of src, %d (a CUDA device; -1: the host)", names[i],
+                                     (int)found_device, (int)device);
+        }
+    }
+    options->location = location;
+    if (location == TCONV_LOCATION_CUDA)
+        options->device = device;
+    return TCONV_SUCCESS;
+}
+
+#ifdef DLPACK_FLAG_BITMASK_READ_ONLY /* DLPack 1.0 and newer */
+
+/*
+ * The DLTensor of a versioned one, for the functions here; it belongs to from. is_written is true for dst: a tensor that is
+ * marked as read-only is refused there. So is a major version other than 1, whose fields nobody knows yet.
+ */
+static inline tconv_status tconv_dlpack_versioned(const DLManagedTensorVersioned *from, bool is_written,
+                                                  const DLTensor **tensor, tconv_issue *issue)
+{
+    if (from == NULL || tensor == NULL)
+        return tconv_dlpack_fail(issue, "tensor", "tensor = NULL: must not be NULL");
+    if (from->version.major != 1) {
+        return tconv_dlpack_fail(issue, "tensor", "tensor.version = %" PRIu32 ".%" PRIu32 ": must be 1.x",
+                                 (uint32_t)from->version.major, (uint32_t)from->version.minor);
+    }
+    if (is_written && (from->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0)
+        return tconv_dlpack_fail(issue, "dst", "dst.flags = %" PRIu64 ": must not be read-only", (uint64_t)from->flags);
+    *tensor = &from->dl_tensor;
+    return TCONV_SUCCESS;
+}
+
+#endif
+
 /*
  * Makes *tensor the DLTensor's data, byte_offset included. Host and page-locked memory is TCONV_LOCATION_HOST, device and
- * managed memory TCONV_LOCATION_CUDA; any other device is an error. Shape and strides are tconv_dlpack_layer's.
+ * managed memory TCONV_LOCATION_CUDA; any other device is an error. Which device is tconv_dlpack_options', shape and strides
+ * are tconv_dlpack_layer's.
  */
 static inline tconv_status tconv_dlpack_tensor(const DLTensor *from, tconv_tensor *tensor, tconv_issue *issue)
 {
     if (from == NULL || tensor == NULL)
         return tconv_dlpack_fail(issue, "tensor", "tensor = NULL: must not be NULL");
     tconv_tensor made;
-    switch ((int)from->device.device_type) {
-    case kDLCPU:
-    case kDLCUDAHost: made.location = TCONV_LOCATION_HOST; break;
-    case kDLCUDA:
-    case kDLCUDAManaged: made.location = TCONV_LOCATION_CUDA; break;
-    default:
-        return tconv_dlpack_fail(issue, "tensor", "tensor.device_type = %d: must be CPU or CUDA memory",
-                                 (int)from->device.device_type);
-    }
-    if (tconv_dlpack_dtype(from->dtype, "tensor", &made.dtype, issue) != TCONV_SUCCESS)
+    int32_t device = -1;
+    if (tconv_dlpack_location(from, "tensor", &made.location, &device, issue) != TCONV_SUCCESS ||
+        tconv_dlpack_dtype(from->dtype, "tensor", &made.dtype, issue) != TCONV_SUCCESS) {
         return TCONV_ERROR_INVALID_ARGUMENT;
-    made.data = from->data == NULL ? NULL : (char *)from->data + from->byte_offset;
+    }
+    if (from->byte_offset > UINTPTR_MAX - (uintptr_t)from->data) {
+        return tconv_dlpack_fail(issue, "tensor", "tensor.byte_offset = %" PRIu64 ": must stay in the address space",
+                                 (uint64_t)from->byte_offset);
+    }
+    made.data = from->data == NULL ? NULL : (void *)((uintptr_t)from->data + (uintptr_t)from->byte_offset);
     *tensor = made;
     return TCONV_SUCCESS;
 }
@@ -146,10 +233,33 @@ static inline bool tconv_dlpack_is_dense(const int64_t shape[4], const int64_t s
     return true;
 }
 
-/* Whether rows are dense as layout has them; the library checks the other strides. Either layout may do. */
-static inline bool tconv_dlpack_fits(const int64_t shape[4], const int64_t strides[4], tconv_layout layout)
+/* value >= factor * stride + rest, none of them negative, without overflow. */
+static inline bool tconv_dlpack_holds(int64_t value, int64_t factor, int64_t stride, int64_t rest)
+{
+    return value >= rest && (factor == 0 || (value - rest) / factor >= stride);
+}
+
+/* Whether the library takes a tensor as it lies, by tconv_desc's rules for strides. */
+static inline bool tconv_dlpack_lies(const int64_t shape[4], const int64_t strides[4], tconv_layout layout)
+{
+    const int64_t n = shape[0], c = shape[1], h = shape[2], w = shape[3];
+    const int64_t distance = w > 1 ? strides[3] : h > 1 ? strides[2] : c; /* of pixels */
+    if (layout == TCONV_NCHW) {
+        return (w <= 1 || strides[3] == 1) && (h <= 1 || strides[2] == w) && (c <= 1 || strides[1] >= h * w) &&
+               (n <= 1 || tconv_dlpack_holds(strides[0], c > 1 ? c - 1 : 0, strides[1], h * w));
+    }
+    return (c <= 1 || strides[1] == 1) && distance >= c &&
+           (h <= 1 || w <= 1 || (strides[2] % w == 0 && strides[2] / w == strides[3])) &&
+           (n <= 1 || tconv_dlpack_holds(strides[0], h * w > 1 ? h * w - 1 : 0, distance, c));
+}
+
+/* How well layout suits a tensor: 2 where it lies so, 1 where at least its rows (NCHW) or its channels (NHWC) are dense, so that
+ * the library's issue names the stride that is wrong, else 0. */
+static inline int tconv_dlpack_suits(const int64_t shape[4], const int64_t strides[4], tconv_layout layout)
 {
     static const int rows[2] = {2, 3};
+    if (tconv_dlpack_lies(shape, strides, layout))
+        return 2;
     return layout == TCONV_NCHW ? tconv_dlpack_is_dense(shape, strides, rows, 2) : shape[1] == 1 || strides[1] == 1;
 }
 
@@ -202,10 +312,23 @@ static inline tconv_status tconv_dlpack_inputs(tconv_desc *desc, const DLTensor 
     }
     desc->batch = in[0], desc->in_channels = in[1], desc->in_h = in[2], desc->in_w = in[3];
     desc->out_channels = kernel[1] * desc->groups, desc->kernel_h = kernel[2], desc->kernel_w = kernel[3];
-    const bool nchw = tconv_dlpack_fits(in, desc->src_strides, TCONV_NCHW);
-    if (!nchw && !tconv_dlpack_fits(in, desc->src_strides, TCONV_NHWC))
+    return TCONV_SUCCESS;
+}
+
+/*
+ * Chooses desc's layout: that in which src lies; where it lies in both, as it does with one channel or one pixel, that of out,
+ * which is the shape of dst; NCHW where that does not tell either.
+ */
+static inline tconv_status tconv_dlpack_layout(tconv_desc *desc, const int64_t out[4], tconv_issue *issue)
+{
+    const int64_t in[4] = {desc->batch, desc->in_channels, desc->in_h, desc->in_w};
+    const int nchw = tconv_dlpack_suits(in, desc->src_strides, TCONV_NCHW);
+    const int nhwc = tconv_dlpack_suits(in, desc->src_strides, TCONV_NHWC);
+    if (nchw == 0 && nhwc == 0)
         return tconv_dlpack_fail(issue, "src", "src.strides: must have dense rows (NCHW) or dense channels (NHWC)");
-    desc->layout = nchw ? TCONV_NCHW : TCONV_NHWC;
+    const bool dst_is_nhwc =
+        tconv_dlpack_suits(out, desc->dst_strides, TCONV_NHWC) > tconv_dlpack_suits(out, desc->dst_strides, TCONV_NCHW);
+    desc->layout = nhwc > nchw || (nhwc == nchw && dst_is_nhwc) ? TCONV_NHWC : TCONV_NCHW;
     return TCONV_SUCCESS;
 }
 
@@ -214,8 +337,8 @@ static inline tconv_status tconv_dlpack_inputs(tconv_desc *desc, const DLTensor 
  * weight_layout, src_strides and dst_strides. desc was initialised, and its groups are set. dst may be NULL: dense then.
  *
  * src and dst have the logical shape (n, c, h, w), weights (in, out / groups, kh, kw), as PyTorch has them. How they lie in
- * memory is read from their strides: NCHW where that fits src and dst, else NHWC (channels_last); weights as IOHW, IHWO
- * or HWOI. Checks the layer by tconv_validate's rules, and that dst has the shape of tconv_output_shape. On an error desc
+ * memory is read from their strides: NCHW or NHWC (channels_last), as src and, where that lies in both, dst says, NCHW where
+ * neither does; weights as IOHW, IHWO or HWOI. Checks the layer by tconv_validate's rules, and that dst has the shape of tconv_output_shape. On an error desc
  * is untouched.
  */
 static inline tconv_status tconv_dlpack_layer(tconv_desc *desc, const DLTensor *src, const DLTensor *weights,
@@ -233,13 +356,9 @@ static inline tconv_status tconv_dlpack_layer(tconv_desc *desc, const DLTensor *
             tconv_dlpack_same_dtype(dst, "dst", made.dtype, issue) != TCONV_SUCCESS) {
             return TCONV_ERROR_INVALID_ARGUMENT;
         }
-        /* An src of one channel or one pixel fits both layouts: then dst decides. */
-        const int64_t in[4] = {made.batch, made.in_channels, made.in_h, made.in_w};
-        if (!tconv_dlpack_fits(out, made.dst_strides, made.layout) &&
-            tconv_dlpack_fits(in, made.src_strides, TCONV_NHWC)) {
-            made.layout = TCONV_NHWC;
-        }
     }
+    if (tconv_dlpack_layout(&made, out, issue) != TCONV_SUCCESS)
+        return TCONV_ERROR_INVALID_ARGUMENT;
     const tconv_status status = tconv_output_shape(&made, expected, issue);
     if (status != TCONV_SUCCESS)
         return status;

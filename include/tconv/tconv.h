@@ -67,15 +67,17 @@
  * the forking thread only had OpenMP regions of the caller's, libgomp hangs, as in every OpenMP program.
  *     The shared object stays loaded once it was (dlclose does not unmap it), because OpenMP's threads wait in it.
  *
- * ENVIRONMENT. Read when a plan is made. What the caller names in tconv_desc or tconv_options wins; these decide what
- * AUTO, DEFAULT and 0 mean. A value that is not listed is an error (TCONV_ERROR_ENVIRONMENT).
+ * ENVIRONMENT. Read once for the process, by the first call that makes a plan or describes the system, and again by
+ * tconv_environment_reload: plans may be made beside setenv. What the caller names in tconv_desc or tconv_options wins;
+ * these decide what AUTO, DEFAULT and 0 mean. A value that is not listed is an error of every plan that is made
+ * (TCONV_ERROR_ENVIRONMENT), until it is mended and reloaded.
  *
  *     TCONV_BACKEND=auto|cpu|cuda                    what TCONV_BACKEND_AUTO means
  *     TCONV_CPU_ISA=generic|avx2|avx512|neon         the highest instruction set to use (tconv_cpu_isa)
  *     TCONV_NUM_THREADS=1..65536                     CPU threads, at most
  *     TCONV_MATH=strict|tf32                         what TCONV_MATH_DEFAULT means
- *     TCONV_VERBOSE=0|1|2                            lines to stderr: 1 each execute, 2 also why implementations were
- *                                                    passed over
+ *     TCONV_VERBOSE=0|1|2                            lines to stderr or options.log: 1 each execute, 2 also why
+ *                                                    implementations were passed over
  *
  * Cores and caches are what Linux says, read once in a process without allocating. Where hwloc is built in, and on other
  * systems or with HWLOC_SYNTHETIC, HWLOC_XMLFILE or HWLOC_FSROOT set, they are what hwloc says, which crashes where it
@@ -153,7 +155,8 @@ typedef enum tconv_math {
 
 /*
  * A layer. Fill with tconv_desc_init, then set the extents and whatever differs from the defaults. The library only
- * reads it and keeps no pointer to it.
+ * reads it and keeps no pointer to it. struct_size lets a caller be older or newer than the library; one above 4096, as
+ * an uninitialised struct may have it, is refused before anything else is read (tconv_options alike).
  *
  * Strides count elements in the order n, c, h, w, whatever the layout (as PyTorch's Tensor.stride()). 0, the default,
  * means dense; the stride of an extent of 1 is ignored. Images and channels (NCHW) or images and pixels (NHWC) may lie
@@ -237,7 +240,7 @@ typedef struct tconv_parallel {
 } tconv_parallel;
 
 /* Where verbose lines go instead of stderr: write gets one line, without its line feed, from whichever thread calls the
- * library, several at once too. line is valid during the call. NULL, the default: stderr. */
+ * library, several at once too. line is valid during the call. NULL, the default: stderr, each line by one write. */
 typedef struct tconv_log {
     void (*write)(void *context, const char *line);
     void *context;
@@ -314,12 +317,18 @@ TCONV_API tconv_status tconv_plan_pack_weights(const tconv_plan *plan, const tco
 
 /*
  * Runs the layer. src, weights, bias (NULL for none; out_channels elements) and dst have the desc's dtype and lie where
- * the plan runs: a plan never copies between host and device, but returns TCONV_ERROR_INVALID_ARGUMENT. dst must not
- * overlap the others. workspace has at least tconv_plan_workspace_size bytes, at any address; nobody else uses it
- * meanwhile. On CUDA all work is ordered on stream (a cudaStream_t), nothing is synchronised and the call may be
- * captured into a CUDA graph; the CPU ignores stream. Allocates nothing, but that OpenMP starts its threads where they do
- * not stand yet. With batch 0 it does nothing and looks at no
- * pointer.
+ * the plan runs: a plan never copies between host and device, but returns TCONV_ERROR_INVALID_ARGUMENT. workspace has at
+ * least tconv_plan_workspace_size bytes, at any address; nobody else uses it meanwhile. On CUDA all work is ordered on
+ * stream (a cudaStream_t), nothing is synchronised and the call may be captured into a CUDA graph; the CPU ignores
+ * stream. Allocates nothing, but that OpenMP starts its threads where they do not stand yet. With batch 0 it does nothing
+ * and looks at no pointer.
+ *
+ * dst must share no element with src, weights, bias or workspace, nor the first tconv_plan_workspace_size bytes of
+ * workspace with them: INVALID_ARGUMENT, which names both. Slices of one larger tensor are no overlap, although their
+ * ranges of addresses meet: decided exactly where one of the two is dense, or both have the same strides of images and
+ * of channels (NCHW) or pixels (NHWC). With other strides, two whose ranges meet are refused, unless images and channels
+ * (pixels) of both stand at different places modulo the greatest common divisor of all these strides. Addresses alone
+ * are compared: memory that is mapped twice is not seen to be one.
  */
 TCONV_API tconv_status tconv_plan_execute(const tconv_plan *plan, const tconv_tensor *src, const tconv_tensor *weights,
                                           const tconv_tensor *bias, const tconv_tensor *dst, void *workspace,
@@ -335,7 +344,9 @@ TCONV_API const char *tconv_plan_implementation(const tconv_plan *plan);
  */
 TCONV_API tconv_status tconv_plan_describe(const tconv_plan *plan, char *text, size_t capacity, size_t *length);
 
-/* Frees the plan. NULL is allowed. On CUDA, the caller first waits for what still runs from it. */
+/* Frees the plan. NULL is allowed. On CUDA, the caller first waits for what still runs from it. A plan that is used or
+ * destroyed again afterwards is INVALID_ARGUMENT ("plan") as long as its memory has not been given to another use; that is
+ * a help to find the mistake, not a promise. */
 TCONV_API void tconv_plan_destroy(tconv_plan *plan);
 
 /* --------------------------------------------------------------------------------------------------------- one call */
@@ -343,7 +354,8 @@ TCONV_API void tconv_plan_destroy(tconv_plan *plan);
 /*
  * Plans and runs desc once. The backend is options' or TCONV_BACKEND's; with AUTO it is where src lives. Tensors that
  * live elsewhere than the backend that was forced are copied there and dst back; the call then returns when dst is
- * ready. Where all lie on the device, the work is ordered on options->stream and the call returns at once.
+ * ready. Where all lie on the device, the work is ordered on options->stream and the call returns at once. dst must share
+ * no element with the others, as in tconv_plan_execute.
  */
 TCONV_API tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tconv_options *options,
                                               const tconv_tensor *src, const tconv_tensor *weights,
@@ -351,10 +363,17 @@ TCONV_API tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tcon
 
 /* ------------------------------------------------------------------------------------------------------- the system */
 
+/*
+ * Reads the environment variables again, for plans that are made from now on; plans that exist stay as they are. Returns
+ * TCONV_ERROR_ENVIRONMENT where a value is bad, as every plan that is made will. Other threads may make plans meanwhile,
+ * but as with getenv nobody may change the environment during the call.
+ */
+TCONV_API tconv_status tconv_environment_reload(tconv_issue *issue);
+
 typedef enum tconv_text_format { TCONV_TEXT_PLAIN = 0, TCONV_TEXT_JSON = 1 } tconv_text_format;
 
 /* Describes the build and the machine: version, build options, backends and why one is missing, GPUs, instruction sets,
- * cores, caches, NUMA nodes, environment variables in effect. text, capacity and length as in tconv_plan_describe. */
+ * cores, caches, NUMA nodes, environment variables as they were read. text, capacity and length as in tconv_plan_describe. */
 TCONV_API tconv_status tconv_system_info(tconv_text_format format, char *text, size_t capacity, size_t *length);
 
 #ifdef __cplusplus

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from . import _library
+from . import _library, _plan
 from ._errors import (
     CudaError,
     DtypeError,
@@ -35,6 +35,7 @@ __all__ = [
     "UnsupportedError",
     "conv_transpose2d",
     "info",
+    "reload_environment",
 ]
 
 
@@ -42,6 +43,16 @@ def info() -> dict[str, Any]:
     """The build and the machine: version, backends and why one is missing, GPUs, instruction sets, cores, caches and
     the environment variables in effect; as `tconv info --json` has them."""
     return json.loads(_library.system_info(_library.TEXT_JSON))
+
+
+def reload_environment() -> None:
+    """Reads the TCONV_* environment variables again, which the library otherwise reads once, when it is first used.
+    Layers of tconv.conv_transpose2d and of tconv.torch that are called from now on heed them. Nobody may change the
+    environment meanwhile."""
+    try:
+        _library.reload_environment()
+    finally:
+        _plan.forget_plans()
 
 
 def __getattr__(name: str) -> Any:

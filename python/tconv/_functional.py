@@ -193,11 +193,14 @@ def _on_host(x: Any, weight: Any, bias: Any, out: Any, arguments: _layer.Argumen
     if not batched:
         src = src[None]
 
+    target = result if result is None or batched else result[None]
+
     lying = (src.strides, src.flags.aligned, weights.strides, weights.flags.aligned)
-    key = (src.shape, weights.shape, lying, dtype, arguments, backend, math)
+    of_out = None if target is None else (target.shape, target.strides, target.flags.aligned)
+    key = (src.shape, weights.shape, lying, of_out, dtype, arguments, backend, math)
     prepared = _prepared.get(key)
     if prepared is None:
-        prepared = _prepared.make(key, lambda: _prepare(src, weights, dtype, arguments, backend, math))
+        prepared = _prepared.make(key, lambda: _prepare(src, weights, target, dtype, arguments, backend, math))
     layout, shape = prepared.layout, prepared.shape
     if bias is not None:
         _check_bias(arrays["bias"].shape, shape[1])
@@ -210,9 +213,8 @@ def _on_host(x: Any, weight: Any, bias: Any, out: Any, arguments: _layer.Argumen
 
     answer = out
     written = None  # where tconv writes
-    if result is not None:
+    if result is not None and target is not None:
         _check_out(result, shape if batched else shape[1:])
-        target = result if batched else result[None]
         inputs = (src, weights) if biases is None else (src, weights, biases)
         if _lies(target, layout) and not any(np.may_share_memory(target, array) for array in inputs):
             written = target
@@ -226,7 +228,7 @@ def _on_host(x: Any, weight: Any, bias: Any, out: Any, arguments: _layer.Argumen
     if written is None:
         written = _dense_empty(shape, src.dtype, layout)
     _run_on_host(key, prepared, src, weights, biases, written)
-    if result is not None:
+    if target is not None:
         if written is not target:
             target[...] = written
         return out
@@ -236,12 +238,20 @@ def _on_host(x: Any, weight: Any, bias: Any, out: Any, arguments: _layer.Argumen
 
 
 def _prepare(
-    src: np.ndarray, weights: np.ndarray, dtype: int, arguments: _layer.Arguments, backend: int, math: int
+    src: np.ndarray,
+    weights: np.ndarray,
+    out: np.ndarray | None,
+    dtype: int,
+    arguments: _layer.Arguments,
+    backend: int,
+    math: int,
 ) -> _Prepared:
     desc = _layer.make_desc(src.shape, weights.shape, arguments, dtype, math)
-    fits = [layout for layout in (lib.NCHW, lib.NHWC) if _lies(src, layout)]
-    desc.layout = fits[0] if fits else lib.NCHW
-    if fits:
+    layouts = _layer.lies_as(src.shape, _element_strides(src))
+    # an out of another rank is refused later, when the shape of the result is known
+    wanted = [] if out is None or out.ndim != 4 else _layer.lies_as(out.shape, _element_strides(out))
+    desc.layout = _layer.choose_layout(layouts, wanted)
+    if layouts:
         desc.src_strides[:] = _counted_strides(src)
     weight_strides = _element_strides(weights)
     weight_layout = _layer.weight_layout(weights.shape, weight_strides) if weight_strides else None
@@ -250,7 +260,7 @@ def _prepare(
     options = _options(backend)
     plan = Plan(desc, options)
     here = plan.implementation.startswith("cpu_")
-    return _Prepared(desc, options, plan if here else None, shape, desc.layout, not fits, weight_layout is None)
+    return _Prepared(desc, options, plan if here else None, shape, desc.layout, not layouts, weight_layout is None)
 
 
 def _run_on_host(
@@ -349,10 +359,12 @@ def _on_cuda(
     batched = len(src.shape) == 4
     shape4, strides4 = _batched(src.shape, src.strides)
     desc = _layer.make_desc(shape4, weights.shape, arguments, dtype, math)
-    for layout in (lib.NHWC, lib.NCHW):  # NCHW is what the library's message is about where neither fits
-        desc.layout = layout
-        if _layer.lies_in(layout, shape4, strides4) and not _layer.lies_in(lib.NCHW, shape4, strides4):
-            break
+    wanted: list[int] = []
+    if "out" in arrays and len(arrays["out"].shape) == len(src.shape):
+        wanted = _layer.lies_as(*_batched(arrays["out"].shape, arrays["out"].strides))
+    # where x lies in neither, NCHW is what the library's message is about
+    layouts = _layer.lies_as(shape4, strides4)
+    desc.layout = _layer.choose_layout(layouts, wanted) if layouts else lib.NCHW
     _refuse_repeated("x", shape4, strides4)
     desc.src_strides[:] = _layer.strides_that_count(shape4, strides4)
     weight_layout = _layer.weight_layout(weights.shape, weights.strides)

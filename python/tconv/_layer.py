@@ -28,9 +28,23 @@ def lies_in(layout: int, shape: Shape, strides: Shape) -> bool:
         sc = plane if c == 1 else sc
         inner = (w == 1 or sw == 1) and (h == 1 or sh == w) and sc >= plane
         return inner and (n == 1 or sn >= (c - 1) * sc + plane)
-    sw = c if w == 1 else sw
+    if w == 1:  # the distance of pixels is that of rows
+        sw = sh if h > 1 else c
     inner = (c == 1 or sc == 1) and sw >= c and (h == 1 or sh == w * sw)
     return inner and (n == 1 or sn >= (h * w - 1) * sw + c)
+
+
+def lies_as(shape: Shape, strides: Shape) -> list[int]:
+    """The layouts in which a tensor lies: both where it has one channel or one pixel. Strides are empty where nothing
+    can be read by them."""
+    return [layout for layout in (lib.NCHW, lib.NHWC) if strides and lies_in(layout, shape, strides)]
+
+
+def choose_layout(of_x: Sequence[int], of_out: Sequence[int]) -> int:
+    """The layout of a layer whose x and out lie in these: one of both where there is one, else that of x, which is
+    copied where it lies in none; NCHW where nothing tells."""
+    common = [layout for layout in of_x if layout in of_out]
+    return (common or list(of_x) or list(of_out) or [lib.NCHW])[0]
 
 
 def weight_layout(shape: Shape, strides: Shape) -> int | None:

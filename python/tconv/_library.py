@@ -98,6 +98,7 @@ _STATUS_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "tconv_plan_pack_weights": (_ADDRESS,) * 5,
     "tconv_plan_execute": (_ADDRESS,) * 6 + (c.c_size_t, _ADDRESS),
     "tconv_conv_transpose2d": (_ADDRESS,) * 7,
+    "tconv_environment_reload": (_ADDRESS,),
     "tconv_system_info": (c.c_int, _ADDRESS, c.c_size_t, _ADDRESS),
 }
 _OTHER_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -171,6 +172,13 @@ def output_shape(desc: Desc) -> tuple[int, int, int, int]:
     if library().tconv_output_shape(c.byref(desc), c.byref(shape), c.byref(issue)):
         raise error(issue)
     return shape[0], shape[1], shape[2], shape[3]
+
+
+def reload_environment() -> None:
+    """Has the library read its environment variables again; raises what is wrong with one."""
+    issue = Issue()
+    if library().tconv_environment_reload(c.byref(issue)):
+        raise error(issue)
 
 
 def system_info(text_format: int) -> str:

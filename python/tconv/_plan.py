@@ -6,6 +6,7 @@ import collections
 import ctypes as c
 import struct
 import threading
+import weakref
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -101,11 +102,21 @@ class _Frames(threading.local):
 _frames = _Frames()
 
 
+_caches: weakref.WeakSet[Cache] = weakref.WeakSet()
+
+
+def forget_plans() -> None:
+    """Empties every cache, so that layers are planned anew."""
+    for cache in list(_caches):
+        cache.clear()
+
+
 class Cache(Generic[Value]):
     """The values used last, by key, made where they are missing. Any thread may ask. One that falls out lives on as
     long as somebody uses it."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
+        _caches.add(self)
         self._capacity = capacity
         self._values: collections.OrderedDict[Hashable, Value] = collections.OrderedDict()
         self._lock = threading.Lock()

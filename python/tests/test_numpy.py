@@ -1,5 +1,6 @@
 """conv_transpose2d on NumPy arrays, against the formula of tconv.h in float64."""
 
+import ctypes
 import itertools
 import os
 import subprocess
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import tconv
-from tconv import _functional, _plan
+from tconv import _dlpack, _functional, _layer, _library, _plan
 
 INTEGERS = 4  # of small size: every sum is exact in every dtype
 
@@ -129,6 +130,73 @@ def test_out_that_overlaps_x():
     np.testing.assert_array_equal(x, expected)
 
 
+# ------------------------------------------------------------------------------------------------- ambiguous layouts
+
+# Shapes of up to two of everything: with one channel or one pixel a tensor lies in NCHW and in NHWC at once.
+SMALL_SHAPES = list(itertools.product((1, 2), repeat=7))  # n, ci, h, w, co, kh, kw
+
+
+def lie(shape, lying):
+    """An uninitialised array that is dense or a slice of a larger one, as NCHW or as NHWC."""
+    n, ch, h, w = shape
+    wider = ch + lying // 2
+    if lying % 2 == 0:
+        return np.empty((n, wider, h, w), np.float32)[:, :ch]
+    return np.empty((n, h, w, wider), np.float32).transpose(0, 3, 1, 2)[:, :ch]
+
+
+def lying_tensors():
+    """x, weight and out of every small shape, in every pair of ways to lie; and whether one layout has both."""
+    for n, ci, h, w, co, kh, kw in SMALL_SHAPES:
+        for of_x, of_out in itertools.product(range(4), repeat=2):
+            x, out = lie((n, ci, h, w), of_x), lie((n, co, h + kh - 1, w + kw - 1), of_out)
+            x[...], out[...] = numbers(x.shape), 9
+            weight = numbers((ci, co, kh, kw))
+            if (of_x + of_out) % 3:
+                weight = np.ascontiguousarray(weight.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+            both = [_layer.lies_as(a.shape, [stride // 4 for stride in a.strides]) for a in (x, out)]
+            yield x, weight, out, bool(set(both[0]) & set(both[1]))
+
+
+def test_ambiguous_shapes_are_written_where_out_lies(monkeypatch):
+    def no_copy(*arguments):
+        raise AssertionError("out was written by way of a copy")
+
+    count = 0
+    for x, weight, out, shares_layout in lying_tensors():
+        with monkeypatch.context() as patch:
+            if shares_layout:
+                patch.setattr(_functional, "_dense_empty", no_copy)
+                count += 1
+            assert tconv.conv_transpose2d(x, weight, out=out) is out
+        np.testing.assert_array_equal(out, formula(x, weight))
+        np.testing.assert_array_equal(tconv.conv_transpose2d(x, weight), out)
+    assert count > len(SMALL_SHAPES) * 8
+
+
+def test_ambiguous_shapes_on_the_device(monkeypatch):
+    """What CUDA arrays go through, on arrays of the host: the description of the layer is the same."""
+    one_shot = _functional._one_shot
+
+    def on_host(desc, options, addresses, location):
+        options.backend, options.device = _library.BACKEND_CPU, -1
+        one_shot(desc, options, addresses, _library.LOCATION_HOST)
+
+    monkeypatch.setattr(_functional, "_one_shot", on_host)
+    monkeypatch.setattr(_dlpack, "as_dlpack_stream", lambda stream: None)
+    arguments = (1, 1), (0, 0), (0, 0), 1, (1, 1)
+    refused = 0
+    for x, weight, out, shares_layout in lying_tensors():
+        try:
+            assert _functional._on_cuda(0, x, weight, None, out, arguments, 0, 0) is out
+        except tconv.InvalidArgumentError as error:
+            assert not shares_layout and "strides" in error.field, error
+            refused += 1
+        else:
+            np.testing.assert_array_equal(out, formula(x, weight))
+    assert refused > len(SMALL_SHAPES)
+
+
 X, W = numbers((2, 4, 5, 6)), numbers((4, 3, 3, 2))
 MISTAKES = [
     (tconv.InvalidArgumentError, ValueError, "stride_h", dict(stride=0)),
@@ -186,6 +254,35 @@ def test_environment_mistakes():
         [sys.executable, "-c", program], env={**os.environ, "TCONV_BACKEND": "gpu"}, capture_output=True
     )
     assert run.stdout.decode().strip() == "TCONV_BACKEND", run.stderr.decode()
+
+
+def test_environment_is_read_once_and_when_asked(monkeypatch):
+    def used():
+        (prepared,) = _functional._prepared._values.values()
+        text = ctypes.create_string_buffer(1024)
+        assert _library.library().tconv_plan_describe(prepared.plan._handle, text, len(text), None) == 0
+        return text.value.decode()
+
+    monkeypatch.setenv("TCONV_CPU_ISA", "generic")
+    tconv.reload_environment()
+    tconv.conv_transpose2d(X, W)
+    assert "isa=generic " in used()
+    monkeypatch.setenv("TCONV_CPU_ISA", "none")
+    _functional._prepared.clear()
+    tconv.conv_transpose2d(X, W)
+    assert "isa=generic " in used()
+    with pytest.raises(tconv.EnvironmentVariableError, match="TCONV_CPU_ISA = none") as raised:
+        tconv.reload_environment()
+    assert raised.value.field == "TCONV_CPU_ISA"
+    with pytest.raises(tconv.EnvironmentVariableError):
+        tconv.conv_transpose2d(X, W)
+    monkeypatch.delenv("TCONV_CPU_ISA")
+    monkeypatch.setenv("TCONV_NUM_THREADS", "1")
+    tconv.reload_environment()
+    tconv.conv_transpose2d(X, W)
+    assert "threads=1 " in used()
+    monkeypatch.undo()
+    tconv.reload_environment()
 
 
 def test_import_needs_no_torch():

@@ -87,6 +87,23 @@ SHAPES = [
 ]
 
 
+def test_every_small_shape_however_it_lies(device, calls):
+    """With one channel or one pixel a tensor lies in two layouts at once: strides of the result are PyTorch's, nothing
+    that lies in its layout is copied."""
+    formats = (torch.contiguous_format, torch.channels_last)
+    for n, ci, h, w, co, kh, kw in itertools.product((1, 2), repeat=7):
+        for input_format, weight_format, channels in itertools.product(formats, formats, (ci, ci + 1)):
+            x = torch.randint(-4, 5, (n, channels, h, w), device=device).float()
+            x = x.contiguous(memory_format=input_format)[:, :ci]
+            weight = torch.randint(-4, 5, (ci, co, kh, kw), device=device).float()
+            weight = weight.contiguous(memory_format=weight_format)
+            same(tt.conv_transpose2d(x, weight), F.conv_transpose2d(x, weight))
+            layer = calls[-1]
+            assert layer.memory_format != input_format or not layer.copy_input
+            assert not layer.copy_weight
+    assert len(calls) == 128 * 8
+
+
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 def test_shapes_with_ones_and_without_images(device, shapes, calls):
     for input_format, weight_format in itertools.product((False, True), repeat=2):

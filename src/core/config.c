@@ -1,7 +1,16 @@
-/* Each variable is one row of a table: what it is called, what it accepts, where its value goes. */
+/*
+ * Each variable is one row of a table: what it is called, what it accepts, where its value goes.
+ *
+ * getenv is called here alone, once for the process and when the caller asks for it: setenv in another thread is a race
+ * with it that the library cannot see. What was read is kept under a mutex. Plans, as long as all values are good, need
+ * one word of it, which is atomic beside: so neither a reload nor a fork while another thread holds the mutex stops them.
+ */
 #include "config.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,11 +48,6 @@ static const struct variable {
 
 #define VARIABLE_COUNT (sizeof variables / sizeof variables[0])
 
-const char *tconv_config_variable(size_t index)
-{
-    return index < VARIABLE_COUNT ? variables[index].name : NULL;
-}
-
 /* The value that text stands for, or -1. */
 static int parse(const struct variable *variable, const char *text)
 {
@@ -73,18 +77,92 @@ static void assign(tconv_config *config, enum target target, int value)
     }
 }
 
-tconv_status tconv_config_read(tconv_config *config, tconv_issue *issue)
+/* The environment as it was read last. */
+static struct {
+    pthread_mutex_t mutex;
+    bool is_read;
+    tconv_config config;
+    tconv_issue issue; /* a success where all values are good */
+    char values[VARIABLE_COUNT][TCONV_CONFIG_VALUE_SIZE];
+} environment = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* environment.config in one word; 0 until it is read and where a value is bad. */
+static _Atomic uint64_t good_config;
+
+static uint64_t pack(const tconv_config *config)
 {
-    memset(config, 0, sizeof *config);
+    return (uint64_t)1 | (uint64_t)config->backend << 8 | (uint64_t)config->cpu_isa << 16 |
+           (uint64_t)config->math << 24 | (uint64_t)config->verbose << 28 | (uint64_t)config->threads << 32;
+}
+
+static tconv_config unpack(uint64_t word)
+{
+    return (tconv_config){
+        .backend = (tconv_backend)(word >> 8 & 0xff),
+        .cpu_isa = (tconv_cpu_isa)(word >> 16 & 0xff),
+        .threads = (int32_t)(word >> 32),
+        .math = (tconv_math)(word >> 24 & 0xf),
+        .verbose = (int32_t)(word >> 28 & 0xf),
+    };
+}
+
+/* Reads all variables into environment, whose mutex is held. */
+static void read_environment(void)
+{
+    memset(&environment.config, 0, sizeof environment.config);
+    tconv_issue_clear(&environment.issue);
     for (size_t i = 0; i < VARIABLE_COUNT; i++) {
         const char *text = getenv(variables[i].name);
+        snprintf(environment.values[i], sizeof environment.values[i], "%s", text != NULL ? text : "");
         if (text == NULL || text[0] == '\0')
             continue;
         int value = parse(&variables[i], text);
-        if (value < 0)
-            return tconv_fail(issue, TCONV_ERROR_ENVIRONMENT, variables[i].name, "%s = %.60s: must be %s",
-                              variables[i].name, text, variables[i].accepts);
-        assign(config, variables[i].target, value);
+        if (value >= 0)
+            assign(&environment.config, variables[i].target, value);
+        else if (environment.issue.status == TCONV_SUCCESS) /* the first that is bad */
+            tconv_fail(&environment.issue, TCONV_ERROR_ENVIRONMENT, variables[i].name, "%s = %.60s: must be %s",
+                       variables[i].name, text, variables[i].accepts);
     }
-    return TCONV_SUCCESS;
+    environment.is_read = true;
+    atomic_store(&good_config, environment.issue.status == TCONV_SUCCESS ? pack(&environment.config) : 0);
+}
+
+tconv_status tconv_config_get(tconv_config *config, tconv_issue *issue)
+{
+    const uint64_t word = atomic_load(&good_config);
+    if (word != 0) {
+        *config = unpack(word);
+        return TCONV_SUCCESS;
+    }
+    pthread_mutex_lock(&environment.mutex);
+    if (!environment.is_read)
+        read_environment();
+    *config = environment.config;
+    const tconv_status status = environment.issue.status;
+    if (status != TCONV_SUCCESS)
+        *issue = environment.issue;
+    pthread_mutex_unlock(&environment.mutex);
+    return status;
+}
+
+tconv_status tconv_environment_reload(tconv_issue *issue)
+{
+    pthread_mutex_lock(&environment.mutex);
+    read_environment();
+    const tconv_issue found = environment.issue;
+    pthread_mutex_unlock(&environment.mutex);
+    return tconv_report(&found, issue);
+}
+
+bool tconv_config_variable(size_t index, const char **name, char value[TCONV_CONFIG_VALUE_SIZE])
+{
+    if (index >= VARIABLE_COUNT)
+        return false;
+    *name = variables[index].name;
+    pthread_mutex_lock(&environment.mutex);
+    if (!environment.is_read)
+        read_environment();
+    memcpy(value, environment.values[index], TCONV_CONFIG_VALUE_SIZE);
+    pthread_mutex_unlock(&environment.mutex);
+    return true;
 }

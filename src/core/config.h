@@ -2,6 +2,8 @@
 #ifndef TCONV_CORE_CONFIG_H
 #define TCONV_CORE_CONFIG_H
 
+#include <stdbool.h>
+
 #include "tconv/tconv.h"
 
 typedef struct tconv_config {
@@ -14,10 +16,13 @@ typedef struct tconv_config {
 
 #define TCONV_MAX_THREADS 65536 /* what TCONV_NUM_THREADS and options.threads accept at most */
 
-/* Reads all variables; a bad value of any is an error. An empty value is as good as none. */
-tconv_status tconv_config_read(tconv_config *config, tconv_issue *issue);
+#define TCONV_CONFIG_VALUE_SIZE 64 /* of a variable's value as text; a longer one, which is never good, is cut */
 
-/* The names of the variables, for tconv_system_info; NULL past the end. */
-const char *tconv_config_variable(size_t index);
+/* What the environment says, which is read by the first call and by tconv_environment_reload. A bad value of any variable
+ * is an error. An empty value is as good as none. */
+tconv_status tconv_config_get(tconv_config *config, tconv_issue *issue);
+
+/* The name and the value, as they were read, of the index-th variable, for tconv_system_info; false past the end. */
+bool tconv_config_variable(size_t index, const char **name, char value[TCONV_CONFIG_VALUE_SIZE]);
 
 #endif

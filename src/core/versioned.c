@@ -1,9 +1,26 @@
 /* Structs that grow: struct_size says how much of one the caller knows. What an older caller does not know has its
  * default; what a newer caller knows and this library does not must be zero. */
+#include <stdio.h>
 #include <string.h>
 
 #include "problem.h"
 #include "status.h"
+
+/* The most bytes of a struct that are looked at: every version there will ever be fits, and a struct_size that was never
+ * written, which is likely to be larger, is refused before what follows the struct is read or cleared. */
+#define MAX_STRUCT_SIZE 4096
+
+/* A struct that the caller filled: where its size is wrong, the issue asks how. One that is to be filled: name is NULL. */
+static tconv_status check_size(size_t size, size_t minimum, const char *name, tconv_issue *issue)
+{
+    char question[64] = "";
+    if (size >= minimum && size <= MAX_STRUCT_SIZE)
+        return TCONV_SUCCESS;
+    if (name != NULL)
+        snprintf(question, sizeof question, "; was the %s filled by tconv_%s_init?", name, name);
+    return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "struct_size", "struct_size = %zu: must be from %zu to %d%s",
+                      size, minimum, MAX_STRUCT_SIZE, question);
+}
 
 /* Fills the caller's struct of struct_size bytes with the defaults, of which this library knows known_size bytes and whose
  * struct_size is the caller's; what a newer caller knows becomes 0. name is "desc" or "options". */
@@ -13,10 +30,7 @@ static tconv_status init_versioned(void *caller, size_t struct_size, const void 
     tconv_issue found = {TCONV_SUCCESS, "", ""};
     if (caller == NULL) {
         tconv_fail(&found, TCONV_ERROR_INVALID_ARGUMENT, name, "%s = NULL: must point to a tconv_%s", name, name);
-    } else if (struct_size < sizeof struct_size) {
-        tconv_fail(&found, TCONV_ERROR_INVALID_ARGUMENT, "struct_size", "struct_size = %zu: must be at least %zu",
-                   struct_size, sizeof struct_size);
-    } else {
+    } else if (check_size(struct_size, sizeof struct_size, NULL, &found) == TCONV_SUCCESS) {
         memset(caller, 0, struct_size);
         memcpy(caller, defaults, struct_size < known_size ? struct_size : known_size);
     }
@@ -48,11 +62,10 @@ tconv_status tconv_read_versioned(void *known, size_t known_size, const void *ca
                                   tconv_issue *issue)
 {
     size_t size;
+    tconv_status status;
     memcpy(&size, caller, sizeof size);
-    if (size < minimum)
-        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "struct_size",
-                          "struct_size = %zu: must be at least %zu; was the %s filled by tconv_%s_init?", size, minimum,
-                          name, name);
+    if ((status = check_size(size, minimum, name, issue)))
+        return status;
     for (size_t i = known_size; i < size; i++)
         if (((const unsigned char *)caller)[i] != 0)
             return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "struct_size",

@@ -75,7 +75,7 @@ tconv_status tconv_plan_execute(const tconv_plan *plan, const tconv_tensor *src,
 
 const char *tconv_plan_implementation(const tconv_plan *plan)
 {
-    return plan != NULL ? plan->implementation->name : "";
+    return tconv_plan_is_alive(plan) ? plan->implementation->name : "";
 }
 
 tconv_status tconv_plan_describe(const tconv_plan *plan, char *text, size_t capacity, size_t *length)

@@ -1,7 +1,6 @@
 /* tconv_system_info: one walk over the facts, written by one of two writers, plain lines or JSON. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../core/config.h"
@@ -120,7 +119,7 @@ static void write_isa(struct writer *writer)
             text(writer, NULL, tconv_cpu_isa_name((tconv_cpu_isa)isa));
     close_group(writer, ']');
     /* a bad variable shows among the environment variables below */
-    if (tconv_config_read(&config, &issue) == TCONV_SUCCESS &&
+    if (tconv_config_get(&config, &issue) == TCONV_SUCCESS &&
         tconv_cpu_resolve(config.threads, config.cpu_isa, &target, &issue) == TCONV_SUCCESS) {
         text(writer, "isa_used", tconv_cpu_isa_name(target.cpu_isa));
         number(writer, "threads_used", target.threads);
@@ -143,7 +142,9 @@ static void write_cpu(struct writer *writer)
     number(writer, "numa_nodes", topology->numa_nodes);
     if (topology->quota > 0) {
         char quota[32];
-        snprintf(quota, sizeof quota, "%.2f cores", topology->quota);
+        /* by whole numbers: "%f" would write a comma in some locales */
+        const int64_t hundredths = (int64_t)(topology->quota * 100 + 0.5);
+        snprintf(quota, sizeof quota, "%" PRId64 ".%02d cores", hundredths / 100, (int)(hundredths % 100));
         text(writer, "cgroup_quota", quota);
     }
     number(writer, "l1_bytes", (int64_t)topology->l1_bytes);
@@ -192,12 +193,12 @@ static void write_environment(struct writer *writer)
     tconv_config config;
     tconv_issue issue = {TCONV_SUCCESS, "", ""};
     open_group(writer, "environment", '{');
-    for (size_t i = 0; tconv_config_variable(i) != NULL; i++) {
-        const char *value = getenv(tconv_config_variable(i));
-        if (value != NULL && value[0] != '\0')
-            text(writer, tconv_config_variable(i), value);
-    }
-    if (tconv_config_read(&config, &issue) != TCONV_SUCCESS)
+    const char *name;
+    char value[TCONV_CONFIG_VALUE_SIZE];
+    for (size_t i = 0; tconv_config_variable(i, &name, value); i++)
+        if (value[0] != '\0')
+            text(writer, name, value);
+    if (tconv_config_get(&config, &issue) != TCONV_SUCCESS)
         text(writer, "error", issue.message);
     close_group(writer, '}');
 }

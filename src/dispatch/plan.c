@@ -12,6 +12,7 @@
 #include "../cpu/cpu_backend.h"
 #include "../cuda/cuda_backend.h"
 #include "impl_list.h"
+#include "overlap.h"
 #include "tensors.h"
 #include "verbose.h"
 
@@ -43,6 +44,7 @@ tconv_status tconv_options_read(tconv_options *known, const tconv_options *optio
         {"threads", "from 1 to 65536, or 0 for automatic", known->threads, 0, TCONV_MAX_THREADS},
         {"cpu_isa", "default (0), generic (1), avx2 (2), avx512 (3) or neon (4)", (int)known->cpu_isa, 0,
          TCONV_CPU_ISA_NEON},
+        {"verbose", "1 or 2, or 0 for what TCONV_VERBOSE says", known->verbose, 0, 2},
     };
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
         if (ranges[i].value < ranges[i].least || ranges[i].value > ranges[i].most)
@@ -78,7 +80,7 @@ tconv_status tconv_backend_named(const tconv_options *options, tconv_config *con
 {
     const tconv_implementation *implementation;
     tconv_status status;
-    if ((status = named_implementation(options, &implementation, issue)) || (status = tconv_config_read(config, issue)))
+    if ((status = named_implementation(options, &implementation, issue)) || (status = tconv_config_get(config, issue)))
         return status;
     *backend = options->backend;
     if (*backend == TCONV_BACKEND_AUTO && implementation != NULL)
@@ -103,7 +105,8 @@ static tconv_status resolve_target(tconv_plan *plan, const tconv_options *option
     if (desc->math == TCONV_MATH_DEFAULT)
         desc->math = config.math == TCONV_MATH_DEFAULT ? TCONV_MATH_STRICT : config.math;
     target->math = desc->math;
-    plan->verbose = config.verbose;
+    plan->verbose = options->verbose != 0 ? options->verbose : config.verbose;
+    plan->log = options->log;
 
     if (target->backend == TCONV_BACKEND_CUDA) {
         if ((status = tconv_cuda_available(issue)))
@@ -210,6 +213,7 @@ tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *option
     tconv_options known;
     tconv_status status;
     memset(&draft, 0, sizeof draft);
+    draft.magic = TCONV_PLAN_MAGIC;
     if (plan == NULL)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "plan", "plan = NULL: must point to a pointer");
     *plan = NULL;
@@ -240,8 +244,9 @@ cleanup:
 
 void tconv_plan_free(tconv_plan *plan)
 {
-    if (plan == NULL)
+    if (!tconv_plan_is_alive(plan))
         return;
+    *(volatile uint64_t *)&plan->magic = 0; /* volatile: else a store to what is about to be freed is left out */
     const tconv_allocator allocator = plan->allocator;
     if (plan->layer.target.backend == TCONV_BACKEND_CUDA)
         tconv_cuda_release(plan->layer.target.device, plan->packed);
@@ -254,10 +259,18 @@ void tconv_plan_free(tconv_plan *plan)
 
 /* --------------------------------------------------------------------------------------------------------- packing */
 
+bool tconv_plan_is_alive(const tconv_plan *plan)
+{
+    return plan != NULL && plan->magic == TCONV_PLAN_MAGIC;
+}
+
 tconv_status tconv_plan_check(const tconv_plan *plan, tconv_issue *issue)
 {
     if (plan == NULL)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "plan", "plan = NULL: must be a plan");
+    if (!tconv_plan_is_alive(plan))
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "plan", "plan = %p: must be a plan; was it destroyed?",
+                          (const void *)plan);
     return TCONV_SUCCESS;
 }
 
@@ -349,7 +362,8 @@ static tconv_status check_arguments(const tconv_plan *plan, const tconv_tensor *
     if (workspace == NULL && needed > 0)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "workspace", "workspace = NULL: must point to %zu bytes",
                           needed);
-    return TCONV_SUCCESS;
+    const tconv_memory_in_use memory = {src, plan->packed == NULL ? weights : NULL, bias, dst, workspace, needed};
+    return tconv_overlap_check(&plan->layer.problem, &memory, issue);
 }
 
 tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensor *src, const tconv_tensor *weights,

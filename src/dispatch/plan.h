@@ -5,13 +5,18 @@
 #include "../core/config.h"
 #include "../core/impl.h"
 
+/* What a plan begins with until it is destroyed: no text, no small number, no address that a process has. */
+#define TCONV_PLAN_MAGIC UINT64_C(0x9e7c0de7ac0f1a9d)
+
 struct tconv_plan {
+    uint64_t magic;
     tconv_layer layer;
     const tconv_implementation *implementation;
     tconv_memory_sizes sizes;
     tconv_allocator allocator;
-    void *packed; /* weights packed once, where the plan runs; NULL where execute packs them */
-    int verbose;
+    void *packed;  /* weights packed once, where the plan runs; NULL where execute packs them */
+    int verbose;   /* 0, 1 or 2 */
+    tconv_log log; /* where its lines go */
 };
 
 /* The caller's options read and checked by themselves; NULL gives the defaults. */
@@ -21,7 +26,8 @@ tconv_status tconv_options_read(tconv_options *known, const tconv_options *optio
 tconv_status tconv_backend_named(const tconv_options *options, tconv_config *config, tconv_backend *backend,
                                  tconv_issue *issue);
 
-/* Whether there is a plan at all. */
+/* Whether plan is one, as far as can be told: not NULL, and not destroyed where its memory still says so. */
+bool tconv_plan_is_alive(const tconv_plan *plan);
 tconv_status tconv_plan_check(const tconv_plan *plan, tconv_issue *issue);
 
 /* The functions behind the public ones of the same names; they fill issue and report nothing. */

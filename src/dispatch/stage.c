@@ -9,6 +9,7 @@
 #include "../core/alloc.h"
 #include "../core/status.h"
 #include "../cuda/cuda_backend.h"
+#include "overlap.h"
 #include "plan.h"
 #include "tensors.h"
 
@@ -149,6 +150,11 @@ static tconv_status look_at_tensors(struct stage *stage, const tconv_problem *pr
         if (stage->device < 0)
             stage->device = device;
     }
+    const tconv_memory_in_use memory = {
+        stage->given[SRC], stage->given[WEIGHTS], stage->given[BIAS], stage->given[DST], NULL, 0};
+    tconv_status status = tconv_overlap_check(problem, &memory, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
     stage->has_gaps = problem->dst_extent != problem->batch * problem->out_channels * problem->h.out * problem->w.out;
     return TCONV_SUCCESS;
 }

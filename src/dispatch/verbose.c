@@ -1,46 +1,100 @@
-/* The only output of the library. */
+/*
+ * The only output of the library. A line is composed on the stack and goes out in one call, so that lines of several
+ * threads never mix; past stdio, so that nothing is allocated and a stderr that was closed is harmless.
+ */
 #define _POSIX_C_SOURCE 200809L
 
 #include "verbose.h"
 
-#include <stdio.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "../core/status.h"
+#include "../core/text.h"
 
-static const char *replay(const tconv_plan *plan, bool has_bias, char line[TCONV_PROBLEM_TEXT_SIZE])
+/* For what comes before the layer, and for its line feed. */
+#define LINE_SIZE (TCONV_PROBLEM_TEXT_SIZE + 512)
+
+static bool is_pending(int number)
 {
-    tconv_problem_format(&plan->layer.problem, has_bias, line, TCONV_PROBLEM_TEXT_SIZE);
-    return line;
+    sigset_t pending;
+    return sigpending(&pending) == 0 && sigismember(&pending, number) == 1;
+}
+
+/* Writes to stderr. Where that is a pipe which nobody reads, the SIGPIPE that the write raises is taken back, for it would end
+ * the process. */
+static void write_to_stderr(const char *line, size_t length)
+{
+    const struct timespec no_wait = {0, 0};
+    sigset_t pipe_signal, mask;
+    const int error = errno;
+    const bool was_pending = is_pending(SIGPIPE);
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    if (pthread_sigmask(SIG_BLOCK, &pipe_signal, &mask) != 0)
+        return;
+    ssize_t written;
+    do
+        written = write(STDERR_FILENO, line, length);
+    while (written < 0 && errno == EINTR);
+    if (written < 0 && errno == EPIPE && !was_pending)
+        sigtimedwait(&pipe_signal, NULL, &no_wait);
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    errno = error;
+}
+
+/* Ends the line with the layer, and sends it off. */
+static void finish(const tconv_plan *plan, tconv_text *text, bool has_bias)
+{
+    char layer[TCONV_PROBLEM_TEXT_SIZE];
+    tconv_problem_format(&plan->layer.problem, has_bias, layer, sizeof layer);
+    tconv_text_append(text, ",bench=--backend %s %s", tconv_backend_name(plan->layer.target.backend), layer);
+    if (plan->log.write != NULL) {
+        plan->log.write(plan->log.context, text->text);
+        return;
+    }
+    size_t length = strlen(text->text);
+    text->text[length] = '\n'; /* where the closing 0 was */
+    write_to_stderr(text->text, length + 1);
 }
 
 void tconv_verbose_passed_over(const tconv_plan *plan, const char *implementation, const char *reason)
 {
-    char line[TCONV_PROBLEM_TEXT_SIZE];
-    const char *backend = tconv_backend_name(plan->layer.target.backend);
-    fprintf(stderr, "tconv,passed_over,backend=%s,impl=%s,reason=%s,bench=--backend %s %s\n", backend, implementation,
-            reason, backend, replay(plan, false, line));
+    char line[LINE_SIZE];
+    tconv_text text = {line, sizeof line, 0};
+    tconv_text_append(&text, "tconv,passed_over,backend=%s,impl=%s,reason=%s",
+                      tconv_backend_name(plan->layer.target.backend), implementation, reason);
+    finish(plan, &text, false);
 }
 
 void tconv_verbose_chosen(const tconv_plan *plan)
 {
-    char line[TCONV_PROBLEM_TEXT_SIZE];
-    const char *backend = tconv_backend_name(plan->layer.target.backend);
-    fprintf(stderr, "tconv,plan,backend=%s,impl=%s,workspace=%zu,bench=--backend %s %s\n", backend,
-            plan->implementation->name, tconv_plan_workspace(plan), backend, replay(plan, false, line));
+    char line[LINE_SIZE];
+    tconv_text text = {line, sizeof line, 0};
+    tconv_text_append(&text, "tconv,plan,backend=%s,impl=%s,workspace=%zu",
+                      tconv_backend_name(plan->layer.target.backend), plan->implementation->name,
+                      tconv_plan_workspace(plan));
+    finish(plan, &text, false);
 }
 
+/* The time by whole numbers: "%f" would write a comma in some locales. */
 void tconv_verbose_executed(const tconv_plan *plan, bool has_bias, int64_t nanoseconds)
 {
-    char line[TCONV_PROBLEM_TEXT_SIZE], time[32];
-    const char *backend = tconv_backend_name(plan->layer.target.backend);
+    char line[LINE_SIZE];
+    tconv_text text = {line, sizeof line, 0};
+    tconv_text_append(&text,
+                      "tconv,execute,version=%s,backend=%s,impl=%s,threads=%d,packed=%s,ms=", TCONV_VERSION_STRING,
+                      tconv_backend_name(plan->layer.target.backend), plan->implementation->name,
+                      plan->layer.target.threads, plan->packed != NULL ? "yes" : "no");
     if (plan->layer.target.backend == TCONV_BACKEND_CUDA)
-        snprintf(time, sizeof time, "queued"); /* it runs on the stream, and asking when would synchronise */
+        tconv_text_append(&text, "queued"); /* it runs on the stream, and asking when would synchronise */
     else
-        snprintf(time, sizeof time, "%.4f", (double)nanoseconds * 1e-6);
-    fprintf(stderr, "tconv,execute,version=%s,backend=%s,impl=%s,threads=%d,packed=%s,ms=%s,bench=--backend %s %s\n",
-            TCONV_VERSION_STRING, backend, plan->implementation->name, plan->layer.target.threads,
-            plan->packed != NULL ? "yes" : "no", time, backend, replay(plan, has_bias, line));
+        tconv_text_append(&text, "%" PRId64 ".%04d", nanoseconds / 1000000, (int)(nanoseconds / 100 % 10000));
+    finish(plan, &text, has_bias);
 }
 
 int64_t tconv_verbose_clock(void)

@@ -1,5 +1,5 @@
-/* What TCONV_VERBOSE prints to stderr: comma-separated key=value lines that begin with "tconv" and the event. The last
- * key, bench, is the rest of the line: the arguments of `tconv bench` that run the same layer again. */
+/* Verbose lines, to stderr or to the caller's callback: comma-separated key=value pairs that begin with "tconv" and the
+ * event. The last key, bench, is the rest of the line: the arguments of `tconv bench` that run the same layer again. */
 #ifndef TCONV_DISPATCH_VERBOSE_H
 #define TCONV_DISPATCH_VERBOSE_H
 

@@ -1,5 +1,5 @@
-/* The part of DLPack's ABI (version 0.6 to 1.x, unchanged) that tconv/dlpack.h reads, so that it can be tested where
- * DLPack's own header is not installed. */
+/* The part of DLPack's ABI that tconv/dlpack.h reads, so that it can be tested where DLPack's own header is not installed:
+ * of version 0.6 to 1.x unchanged, and with TCONV_TESTS_DLPACK_1 defined what 1.0 has beside it. */
 #ifndef DLPACK_DLPACK_H_
 #define DLPACK_DLPACK_H_
 
@@ -27,5 +27,23 @@ typedef struct {
     int64_t *shape, *strides;
     uint64_t byte_offset;
 } DLTensor;
+
+#ifdef TCONV_TESTS_DLPACK_1
+
+#define DLPACK_FLAG_BITMASK_READ_ONLY (1UL << 0UL)
+
+typedef struct {
+    uint32_t major, minor;
+} DLPackVersion;
+
+typedef struct DLManagedTensorVersioned {
+    DLPackVersion version;
+    void *manager_ctx;
+    void (*deleter)(struct DLManagedTensorVersioned *self);
+    uint64_t flags;
+    DLTensor dl_tensor;
+} DLManagedTensorVersioned;
+
+#endif
 
 #endif

@@ -1,0 +1,190 @@
+/*
+ * src and dst are sets of runs: whole planes in NCHW, the channels of a pixel in NHWC. Runs lie at equal distances in an
+ * image, images at equal distances in the tensor, and neither overlap among themselves (tconv_desc's rules for strides). Two
+ * such sets whose ranges of addresses meet are told apart level by level: where both have the same distance t, run i of the
+ * one and run j of the other differ by d + (j - i) * t, and only the two of these numbers next to zero can be an overlap.
+ */
+#include "overlap.h"
+
+#include <inttypes.h>
+
+#include "../core/checked.h"
+#include "../core/status.h"
+
+/* A set of runs, in bytes. A stride is 0 where its count is 1. */
+struct runs {
+    int64_t images, image_stride;
+    int64_t count, stride; /* of the runs of an image */
+    int64_t bytes;         /* of a run */
+};
+
+/* What is contiguous becomes one run, so that as much as possible is compared with one. */
+static struct runs make_runs(int64_t images, int64_t image_stride, int64_t count, int64_t stride, int64_t bytes)
+{
+    struct runs made = {images, image_stride, count, stride, bytes};
+    if (made.stride == made.bytes) {
+        made.bytes *= made.count;
+        made.count = 1, made.stride = 0;
+    }
+    if (made.count == 1 && made.image_stride == made.bytes) {
+        made.bytes *= made.images;
+        made.images = 1, made.image_stride = 0;
+    }
+    return made;
+}
+
+/* The bytes from the first of an image to one past its last. */
+static int64_t image_bytes(const struct runs *runs)
+{
+    return (runs->count - 1) * runs->stride + runs->bytes;
+}
+
+static int64_t greatest_common_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
+/* Into [0, b). */
+static int64_t modulo(int64_t a, int64_t b)
+{
+    return a % b < 0 ? a % b + b : a % b;
+}
+
+/* Whether [0, a) and [d, d + b) meet. */
+static bool ranges_meet(int64_t a, int64_t b, int64_t d)
+{
+    return d < a && d > -b;
+}
+
+/* Of count ranges of b bytes, the first at *d, each stride behind the one before: moves *d to the first that ends behind 0.
+ * False where all end before. Where a range that begins at 0 does not meet that one, it meets none. */
+static bool first_behind(int64_t b, int64_t count, int64_t stride, int64_t *d)
+{
+    if (*d > -b)
+        return true;
+    const int64_t before = -(*d + b);                   /* at least 0 */
+    if (stride == 0 || before / stride + 1 > count - 1) /* 0: there is one */
+        return false;
+    *d = stride - before % stride - b;
+    return true;
+}
+
+/* Whether one run of a bytes at 0 meets any of b, the first of which is at d. */
+static bool run_meets(int64_t a, const struct runs *b, int64_t d)
+{
+    return first_behind(image_bytes(b), b->images, b->image_stride, &d) &&
+           first_behind(b->bytes, b->count, b->stride, &d) && d < a;
+}
+
+/* Whether runs of a and b are never at the same place modulo what all their strides are multiples of. */
+static bool residues_differ(const struct runs *a, const struct runs *b, int64_t d)
+{
+    const int64_t common = greatest_common_divisor(greatest_common_divisor(a->image_stride, b->image_stride),
+                                                   greatest_common_divisor(a->stride, b->stride));
+    const int64_t rest = modulo(d, common);
+    return rest >= a->bytes && common - rest >= b->bytes;
+}
+
+/* Whether an image of a at 0 and one of b at d meet, as far as can be told: true where it is not certain. */
+static bool images_meet(const struct runs *a, const struct runs *b, int64_t d)
+{
+    const struct runs one_a = {1, 0, a->count, a->stride, a->bytes}, one_b = {1, 0, b->count, b->stride, b->bytes};
+    if (!ranges_meet(image_bytes(a), image_bytes(b), d))
+        return false;
+    if (a->count == 1)
+        return run_meets(a->bytes, &one_b, d);
+    if (b->count == 1)
+        return run_meets(b->bytes, &one_a, -d);
+    if (a->stride != b->stride)
+        return !residues_differ(&one_a, &one_b, d);
+    const int64_t rest = modulo(d, a->stride), steps = tconv_floor_div(d, a->stride); /* of b behind a */
+    return (rest < a->bytes && -steps < b->count && steps < a->count) ||
+           (a->stride - rest < b->bytes && -steps - 1 < b->count && steps + 1 < a->count);
+}
+
+/* Whether a at 0 and b at d meet, as far as can be told: true where it is not certain. */
+static bool runs_meet(const struct runs *a, const struct runs *b, int64_t d)
+{
+    if (a->images == 1 && a->count == 1)
+        return run_meets(a->bytes, b, d);
+    if (b->images == 1 && b->count == 1)
+        return run_meets(b->bytes, a, -d);
+    if (a->images == 1 && b->images == 1)
+        return images_meet(a, b, d);
+    if (a->image_stride != b->image_stride)
+        return !residues_differ(a, b, d);
+    const int64_t rest = modulo(d, a->image_stride), steps = tconv_floor_div(d, a->image_stride);
+    return (-steps < b->images && steps < a->images && images_meet(a, b, rest)) ||
+           (-steps - 1 < b->images && steps + 1 < a->images && images_meet(a, b, rest - a->image_stride));
+}
+
+enum argument { DST, SRC, WEIGHTS, BIAS, WORKSPACE, ARGUMENTS };
+
+static const char *const names[ARGUMENTS] = {"dst", "src", "weights", "bias", "workspace"};
+
+/* What the arguments occupy: bytes, fewer than 2^63, from address on. Those that are not there have none. */
+struct places {
+    uintptr_t address[ARGUMENTS];
+    uint64_t bytes[ARGUMENTS];
+};
+
+static struct runs runs_of(const tconv_problem *problem, const struct places *places, enum argument which)
+{
+    const int64_t size = (int64_t)problem->element_size, images = problem->batch;
+    if (which != SRC && which != DST)
+        return make_runs(1, 0, 1, 0, (int64_t)places->bytes[which]);
+    const bool planes = problem->layout == TCONV_NCHW;
+    const tconv_strides *strides = which == SRC ? &problem->src : &problem->dst;
+    const int64_t channels = which == SRC ? problem->in_channels : problem->out_channels;
+    const int64_t pixels = which == SRC ? problem->h.in * problem->w.in : problem->h.out * problem->w.out;
+    const int64_t count = planes ? channels : pixels, run = planes ? pixels : channels;
+    /* strides that address an element are below 2^63 as bytes too; others may not be */
+    return make_runs(images, images > 1 ? strides->n * size : 0, count,
+                     count > 1 ? (planes ? strides->c : strides->w) * size : 0, run * size);
+}
+
+static inline bool ends_meet(const struct places *places, enum argument a, enum argument b)
+{
+    const uintptr_t behind = places->address[b] - places->address[a];
+    return (behind < places->bytes[a] && places->bytes[b] > 0) || (-behind < places->bytes[b] && places->bytes[a] > 0);
+}
+
+/* Fails where a, which is written, shares memory with b, although their ranges of addresses may do so without. */
+static tconv_status compare(const tconv_problem *problem, const struct places *places, enum argument a, enum argument b,
+                            tconv_issue *issue)
+{
+    const struct runs a_runs = runs_of(problem, places, a), b_runs = runs_of(problem, places, b);
+    const uintptr_t behind = places->address[b] - places->address[a];
+    if (!runs_meet(&a_runs, &b_runs, behind < places->bytes[a] ? (int64_t)behind : -(int64_t)-behind))
+        return TCONV_SUCCESS;
+    return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, names[a],
+                      "%s = 0x%" PRIxPTR ", %" PRIu64 " bytes: must not overlap %s = 0x%" PRIxPTR ", %" PRIu64 " bytes",
+                      names[a], places->address[a], places->bytes[a], names[b], places->address[b], places->bytes[b]);
+}
+
+tconv_status tconv_overlap_check(const tconv_problem *problem, const tconv_memory_in_use *memory, tconv_issue *issue)
+{
+    const uint64_t size = problem->element_size;
+    const struct places places = {
+        {(uintptr_t)memory->dst->data, (uintptr_t)memory->src->data,
+         memory->weights != NULL ? (uintptr_t)memory->weights->data : 0,
+         memory->bias != NULL ? (uintptr_t)memory->bias->data : 0, (uintptr_t)memory->workspace},
+        {(uint64_t)problem->dst_extent * size, (uint64_t)problem->src_extent * size,
+         memory->weights != NULL ? (uint64_t)problem->weight_extent * size : 0,
+         memory->bias != NULL ? (uint64_t)problem->out_channels * size : 0,
+         memory->workspace != NULL ? memory->workspace_size : 0},
+    };
+    tconv_status status;
+    for (enum argument other = SRC; other <= WORKSPACE; other++)
+        if (ends_meet(&places, DST, other) && (status = compare(problem, &places, other == WORKSPACE ? WORKSPACE : DST,
+                                                                other == WORKSPACE ? DST : other, issue)))
+            return status;
+    for (enum argument other = SRC; other <= BIAS; other++)
+        if (ends_meet(&places, WORKSPACE, other) && (status = compare(problem, &places, WORKSPACE, other, issue)))
+            return status;
+    return TCONV_SUCCESS;
+}
