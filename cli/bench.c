@@ -130,8 +130,9 @@ static int collect(const request *asked, workload_list *layers)
     char message[256];
     int code = add_problems(asked, layers);
     if (code == CLI_SUCCESS && (asked->problems.count == 0 || asked->workloads != NULL || asked->cases.count > 0)) {
-        code = asked->workloads != NULL ? workloads_read(asked->workloads, &file, message, sizeof message)
-                                        : workloads_parse(workloads_default, &file, message, sizeof message);
+        code = asked->workloads != NULL
+                   ? workloads_read(asked->workloads, &file, message, sizeof message)
+                   : workloads_parse(workloads_default, strlen(workloads_default), &file, message, sizeof message);
         if (code != CLI_SUCCESS)
             cli_error("--workloads %s: %s", asked->workloads != NULL ? asked->workloads : "(built in)", message);
         else
