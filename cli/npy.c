@@ -247,6 +247,8 @@ static int read_data(FILE *file, npy_array *array, char *message, size_t capacit
         snprintf(message, capacity, "is truncated: its shape takes %zu bytes of data, the file has %zu", bytes, got);
     else if (fgetc(file) != EOF)
         snprintf(message, capacity, "has trailing data: its shape takes %zu bytes, the file has more", bytes);
+    else if (ferror(file) != 0)
+        snprintf(message, capacity, "cannot be read: %s", strerror(errno));
     else
         return CLI_SUCCESS;
     npy_release(array);
@@ -285,7 +287,7 @@ void npy_format_shape(const int64_t *shape, int rank, char *text, size_t capacit
         snprintf(text + length, capacity - length, rank == 1 ? ",)" : ")");
 }
 
-void npy_write(FILE *file, tconv_dtype dtype, const int64_t *shape, int rank, const void *data)
+bool npy_write(FILE *file, tconv_dtype dtype, const int64_t *shape, int rank, const void *data)
 {
     const char *descr = "";
     size_t bytes = dtype_size(dtype);
@@ -301,8 +303,7 @@ void npy_write(FILE *file, tconv_dtype dtype, const int64_t *shape, int rank, co
     const int prefix = MAGIC_BYTES + 4; /* magic, version, length of the header */
     int padded = (prefix + length + 1 + HEADER_ALIGNMENT - 1) / HEADER_ALIGNMENT * HEADER_ALIGNMENT - prefix;
     const unsigned char start[] = {1, 0, (unsigned char)(padded & 0xff), (unsigned char)(padded >> 8)};
-    fwrite(MAGIC, 1, MAGIC_BYTES, file);
-    fwrite(start, 1, sizeof start, file);
-    fprintf(file, "%s%*s\n", text, padded - length - 1, "");
-    fwrite(data, 1, bytes, file);
+    return fwrite(MAGIC, 1, MAGIC_BYTES, file) == MAGIC_BYTES && fwrite(start, 1, sizeof start, file) == sizeof start &&
+           fprintf(file, "%s%*s\n", text, padded - length - 1, "") >= 0 && fwrite(data, 1, bytes, file) == bytes &&
+           fflush(file) == 0;
 }

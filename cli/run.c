@@ -198,8 +198,7 @@ static int write_result(const request *asked, const harness_layer *layer, const 
     if (!cli_output_open(&output, asked->output)) {
         code = cli_option_error(asked->options, asked->option_count, "output", "cannot be made: %s", strerror(errno));
     } else {
-        npy_write(output.file, dtype, shape, rank, data);
-        if (cli_output_commit(&output))
+        if (cli_output_commit(&output, npy_write(output.file, dtype, shape, rank, data)))
             code = CLI_SUCCESS;
         else
             cli_error("--output %s: cannot be written: %s", asked->output, strerror(errno));
