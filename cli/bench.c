@@ -334,8 +334,7 @@ static int save_json(const bench *all)
     cli_output output;
     const char *path = all->asked->json;
     if (!cli_output_open(&output, path))
-        return cli_option_error(all->asked->options, all->asked->option_count, "json", "cannot be made: %s",
-                                strerror(errno));
+        return cli_output_error(all->asked->options, all->asked->option_count, "json");
     if (cli_output_commit(&output, write_json(all, output.file)))
         return CLI_SUCCESS;
     cli_error("--json %s: cannot be written: %s", path, strerror(errno));
@@ -348,7 +347,7 @@ static int run_request(const request *asked)
         .asked = asked, .options = cli_execution_options(&asked->execution), .terminal = isatty(STDERR_FILENO) != 0};
     int code = collect(asked, &all.layers), worst = CLI_SUCCESS;
     if (code == CLI_SUCCESS && asked->json != NULL && !cli_output_possible(asked->json))
-        code = cli_option_error(asked->options, asked->option_count, "json", "cannot be made: %s", strerror(errno));
+        code = cli_output_error(asked->options, asked->option_count, "json");
     if (code == CLI_SUCCESS && (all.done = calloc(all.layers.count + 1, sizeof *all.done)) == NULL) {
         cli_error("no memory for the times");
         code = CLI_FAILURE;

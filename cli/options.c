@@ -67,6 +67,13 @@ int cli_option_error(const cli_option *options, size_t count, const char *name, 
     return CLI_BAD_INPUT;
 }
 
+int cli_output_error(const cli_option *options, size_t count, const char *name)
+{
+    const int error = errno;
+    const int code = cli_option_error(options, count, name, "cannot be made: %s", strerror(error));
+    return error == ENOMEM ? CLI_FAILURE : code;
+}
+
 int cli_exit_code(tconv_status status)
 {
     switch (status) {
@@ -323,8 +330,10 @@ int cli_options_parse(const cli_usage *usage, cli_option *options, size_t count,
         cli_option *option = &options[found - FIRST_VALUE];
         char rule[256];
         option->text = optarg != NULL ? optarg : "";
-        if (!option->parse(option, option->text, rule, sizeof rule))
-            return cli_option_error(options, count, option->name, "%s", rule);
+        if (!option->parse(option, option->text, rule, sizeof rule)) {
+            const int code = cli_option_error(options, count, option->name, "%s", rule);
+            return option->parse == cli_parse_texts ? CLI_FAILURE : code; /* which takes any text it has memory for */
+        }
     }
     if (optind < argc) {
         cli_error("%s: tconv %s takes options only (see tconv %s --help)", argv[optind], usage->command,

@@ -196,7 +196,7 @@ static int write_result(const request *asked, const harness_layer *layer, const 
         dtype = TCONV_F32;
     }
     if (!cli_output_open(&output, asked->output)) {
-        code = cli_option_error(asked->options, asked->option_count, "output", "cannot be made: %s", strerror(errno));
+        code = cli_output_error(asked->options, asked->option_count, "output");
     } else {
         if (cli_output_commit(&output, npy_write(output.file, dtype, shape, rank, data)))
             code = CLI_SUCCESS;
@@ -217,7 +217,7 @@ static int run_request(const request *asked)
     if (code == CLI_SUCCESS)
         code = make_layer(asked, &read, &layer);
     if (code == CLI_SUCCESS && !cli_output_possible(asked->output))
-        code = cli_option_error(asked->options, asked->option_count, "output", "cannot be made: %s", strerror(errno));
+        code = cli_output_error(asked->options, asked->option_count, "output");
     if (code == CLI_SUCCESS)
         code = run_layer(asked, &layer, &read, &result);
     if (code == CLI_SUCCESS) {

@@ -248,6 +248,7 @@ int workloads_read(const char *path, workload_list *list, char *message, size_t 
     char *text = file != NULL ? malloc(MAX_FILE_BYTES + 1) : NULL;
     int code = CLI_BAD_INPUT;
     if (file == NULL) {
+        code = errno == ENOMEM ? CLI_FAILURE : CLI_BAD_INPUT;
         snprintf(message, capacity, "cannot be opened: %s", strerror(errno));
     } else if (text == NULL) {
         snprintf(message, capacity, "no memory");
