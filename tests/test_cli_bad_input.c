@@ -146,7 +146,7 @@ static void write_bad_workloads(void)
     char *line = malloc(size);
     cr_assert_not_null(line);
     memset(line, '1', size);
-    memcpy(line, COLUMNS, strlen(COLUMNS));
+    memcpy(line, COLUMNS, sizeof COLUMNS - 1);
     write_whole("long.csv", line, size);
     free(line);
 }

@@ -6,6 +6,7 @@
  * S + i and on the files alone, so that --random 1 --seed S+i repeats it. --verbose names each input before it is run.
  */
 #include <dirent.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -226,10 +227,10 @@ int main(int argc, char **argv)
         static buffer made;
         char name[64];
         draw(&made, &files, seed + i);
-        snprintf(name, sizeof name, "--random 1 --seed %llu", (unsigned long long)(seed + i));
+        snprintf(name, sizeof name, "--random 1 --seed %" PRIu64, seed + i);
         run(made.data, made.size, name, verbose);
     }
-    printf("%zu files and %llu random inputs: all right\n", files.count, (unsigned long long)random_count);
+    printf("%zu files and %" PRIu64 " random inputs: all right\n", files.count, random_count);
     for (size_t i = 0; i < files.count; ++i) {
         free(files.items[i].name);
         free(files.items[i].data);
