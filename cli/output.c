@@ -230,6 +230,13 @@ void cli_output_discard(cli_output *output)
     release(output);
 }
 
+bool cli_output_is_stdout(const char *path)
+{
+    struct stat there, out;
+    return stat(path, &there) == 0 && fstat(STDOUT_FILENO, &out) == 0 && !S_ISCHR(there.st_mode) &&
+           there.st_dev == out.st_dev && there.st_ino == out.st_ino;
+}
+
 /* -------------------------------------------------------------------------------------------------------------- streams */
 
 static int stdout_error; /* why something could not be written; 0: all was */

@@ -33,6 +33,9 @@ bool cli_output_commit(cli_output *output, bool written);
 /* Closes the file and removes it. */
 void cli_output_discard(cli_output *output);
 
+/* Whether path is where stdout goes (/dev/stdout): then nothing else should be said there. */
+bool cli_output_is_stdout(const char *path);
+
 /* Makes descriptors 0 to 2 ones that are open, so that no file takes the place of a closed stdout, and a write past the
  * limit of a file's size an error instead of a signal. First of all. */
 void cli_streams_prepare(void);

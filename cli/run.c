@@ -223,12 +223,13 @@ static int run_request(const request *asked)
     if (code == CLI_SUCCESS) {
         int64_t shape[4];
         char text[128];
+        FILE *said = cli_output_is_stdout(asked->output) ? stderr : stdout;
         npy_format_shape(shape, output_shape(&layer, rank, shape), text, sizeof text);
         code = write_result(asked, &layer, &result, shape, rank);
         if (code == CLI_SUCCESS)
-            printf("%s: shape %s, %s, %s, %.3f ms, %.2f GFLOP/s\n", asked->output, text,
-                   harness_dtype_name(layer.desc.dtype), result.implementation, result.milliseconds,
-                   result.milliseconds > 0 ? harness_layer_flops(&layer.desc) / result.milliseconds * 1e-6 : 0);
+            fprintf(said, "%s: shape %s, %s, %s, %.3f ms, %.2f GFLOP/s\n", asked->output, text,
+                    harness_dtype_name(layer.desc.dtype), result.implementation, result.milliseconds,
+                    result.milliseconds > 0 ? harness_layer_flops(&layer.desc) / result.milliseconds * 1e-6 : 0);
     }
     harness_output_release(&result);
     npy_release(&read.input);

@@ -224,6 +224,12 @@ Test(cli_files, devices_and_pipes_are_written_as_they_are)
     fclose(stream);
     release_result(&result);
 
+    result = PROGRAM(RUN_TO("/proc/self/fd/1")); /* which is /dev/stdout: what is said goes elsewhere then */
+    expect_code(&result, 0, "/proc/self/fd/1");
+    cr_assert_eq(memcmp(result.out, "\x93NUMPY", 6), 0);
+    expect_text(result.error, "/proc/self/fd/1: shape " SHAPE, "/proc/self/fd/1");
+    release_result(&result);
+
     result = PROGRAM(RUN_TO("/dev/full"));
     expect_code(&result, 1, "/dev/full");
     expect_text(result.error, "--output /dev/full: cannot be written: No space left on device", "/dev/full");
