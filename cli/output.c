@@ -159,12 +159,14 @@ static bool release(cli_output *output)
 static bool look(const char *path, struct stat *there, bool *exists)
 {
     *exists = stat(path, there) == 0;
-    if (*exists && S_ISDIR(there->st_mode))
+    if (!*exists)
+        return errno == ENOENT;
+    if (S_ISDIR(there->st_mode))
         errno = EISDIR;
-    else if (*exists && S_ISREG(there->st_mode) && (there->st_mode & WRITE_BITS) == 0)
+    else if (S_ISREG(there->st_mode) && (there->st_mode & WRITE_BITS) == 0)
         errno = EACCES;
     else
-        return !*exists || access(path, W_OK) == 0;
+        return access(path, W_OK) == 0;
     return false;
 }
 

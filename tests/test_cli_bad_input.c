@@ -10,6 +10,9 @@
 
 TestSuite(cli_bad_input, .init = enter_scratch, .fini = leave_scratch);
 
+#define NAME_64   "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
+#define LONG_NAME NAME_64 NAME_64 NAME_64 NAME_64 /* 256 bytes, one more than file systems take */
+
 /* Bad command lines. Those of `run` come after a good one, which they spoil: the last value of an option counts. */
 static const struct {
     const char *arguments[8];
@@ -75,6 +78,8 @@ static const struct {
     {{"run", "--weight", "b.npy"}, "--weight b.npy", "has shape (3,): must be (in_channels"},
     {{"run", "--bias", "x.npy"}, "--bias x.npy", "must be (3,), one for each output channel"},
     {{"run", "--output", "absent/y.npy"}, "--output absent/y.npy", "cannot be made"},
+    {{"run", "--output", LONG_NAME}, "--output nnnn", "cannot be made: File name too long"},
+    {{"run", "--output", "x.npy/y.npy"}, "--output x.npy/y.npy", "cannot be made: Not a directory"},
     {{"run", "--output", "."}, "--output .", "cannot be made"},
     {{"run", "--frobnicate"}, "--frobnicate", "is no option of tconv run"},
     {{"run", "-ab"}, "error: -ab: ", "is no option of tconv run"},
