@@ -80,21 +80,17 @@ static int add_problems(const request *asked, workload_list *layers)
     return CLI_SUCCESS;
 }
 
-/* The layers of the file that --case names, or all of them. */
-static int choose_workloads(const request *asked, const workload_list *file, workload_list *layers)
+static const char *source_name(const request *asked)
 {
-    const char *source = asked->workloads != NULL ? asked->workloads : "the built-in workloads";
-    for (size_t i = 0; i < asked->cases.count; ++i)
-        if (workloads_find(file, asked->cases.items[i]) == NULL) {
-            cli_error("--case %s: must be a name in %s", asked->cases.items[i], source);
-            return CLI_BAD_INPUT;
-        }
+    return asked->workloads != NULL ? asked->workloads : "the built-in workloads";
+}
+
+/* Appends the layers that are wanted, NULL for all. */
+static int add_workloads(const request *asked, const workload_list *file, const bool *wanted, workload_list *layers)
+{
     for (size_t i = 0; i < file->count; ++i) {
         workload entry = file->items[i];
-        bool wanted = asked->cases.count == 0;
-        for (size_t j = 0; j < asked->cases.count; ++j)
-            wanted |= strcmp(asked->cases.items[j], entry.name) == 0;
-        if (!wanted)
+        if (wanted != NULL && !wanted[i])
             continue;
         tconv_desc *desc = &entry.layer.desc;
         tconv_issue issue;
@@ -103,7 +99,7 @@ static int choose_workloads(const request *asked, const workload_list *file, wor
         desc->weight_layout = asked->desc.weight_layout;
         desc->math = asked->desc.math;
         if (tconv_validate(desc, &issue) != TCONV_SUCCESS) {
-            cli_error("--workloads %s: %s: %s", source, entry.name, issue.message);
+            cli_error("--workloads %s: %s: %s", source_name(asked), entry.name, issue.message);
             return cli_exit_code(issue.status);
         }
         if (!workloads_append(layers, entry.name, &entry.layer)) {
@@ -112,6 +108,32 @@ static int choose_workloads(const request *asked, const workload_list *file, wor
         }
     }
     return CLI_SUCCESS;
+}
+
+/* The layers of the file that --case names, in the order of the file, or all of them. */
+static int choose_workloads(const request *asked, const workload_list *file, workload_list *layers)
+{
+    if (asked->cases.count == 0)
+        return add_workloads(asked, file, NULL, layers);
+    bool *wanted = calloc(file->count, sizeof *wanted);
+    int code = CLI_SUCCESS;
+    if (wanted == NULL) {
+        cli_error("no memory for the layers");
+        code = CLI_FAILURE;
+    }
+    for (size_t i = 0; code == CLI_SUCCESS && i < asked->cases.count; ++i) {
+        const workload *found = workloads_find(file, asked->cases.items[i]);
+        if (found != NULL) {
+            wanted[found - file->items] = true;
+            continue;
+        }
+        cli_error("--case %s: must be a name in %s", asked->cases.items[i], source_name(asked));
+        code = CLI_BAD_INPUT;
+    }
+    if (code == CLI_SUCCESS)
+        code = add_workloads(asked, file, wanted, layers);
+    free(wanted);
+    return code;
 }
 
 /* max(1, min(n, floor(budget / work of one image))) images. */
@@ -130,8 +152,9 @@ static int collect(const request *asked, workload_list *layers)
     char message[256];
     int code = add_problems(asked, layers);
     if (code == CLI_SUCCESS && (asked->problems.count == 0 || asked->workloads != NULL || asked->cases.count > 0)) {
-        code = asked->workloads != NULL ? workloads_read(asked->workloads, &file, message, sizeof message)
-                                        : workloads_parse(workloads_default, &file, message, sizeof message);
+        code = asked->workloads != NULL
+                   ? workloads_read(asked->workloads, &file, message, sizeof message)
+                   : workloads_parse(workloads_default, strlen(workloads_default), &file, message, sizeof message);
         if (code != CLI_SUCCESS)
             cli_error("--workloads %s: %s", asked->workloads != NULL ? asked->workloads : "(built in)", message);
         else
@@ -149,7 +172,7 @@ static void show_progress(const bench *all, size_t index)
 {
     if (!all->terminal)
         return;
-    fflush(stdout);
+    cli_stdout_flush();
     fprintf(stderr, "[%zu/%zu] %s", index + 1, all->layers.count, all->layers.items[index].name);
     fflush(stderr);
 }
@@ -230,7 +253,6 @@ static void print_row(const bench *all, const measurement *row)
            row->time.cuda ? "cuda" : "cpu", row->time.implementation, (long long)row->of.layer.desc.batch,
            row->time.median_ms, row->time.minimum_ms, row->gflops, row->gbps, row->floor_ms,
            row->time.median_ms / row->floor_ms, row->time.workspace_bytes);
-    fflush(stdout);
 }
 
 /* src, weights and dst once each. */
@@ -286,22 +308,25 @@ static int bench_one(bench *all, const workload *entry)
 
 /* ------------------------------------------------------------------------------------------------------------ reporting */
 
-static void write_json(const bench *all, FILE *file)
+/* On false, errno says why. */
+static bool write_json(const bench *all, FILE *file)
 {
-    fprintf(file, "[");
-    for (size_t i = 0; i < all->done_count; ++i) {
+    bool written = fprintf(file, "[") >= 0;
+    for (size_t i = 0; written && i < all->done_count; ++i) {
         const measurement *row = &all->done[i];
         const tconv_desc *desc = &row->of.layer.desc;
-        fprintf(file,
+        written =
+            fprintf(
+                file,
                 "%s\n  {\"name\": \"%s\", \"backend\": \"%s\", \"impl\": \"%s\", \"dtype\": \"%s\", \"math\": \"%s\", "
                 "\"layout\": \"%s\", \"n\": %lld, \"median_ms\": %.6g, \"min_ms\": %.6g, \"gflops\": %.6g, \"gbps\": "
                 "%.6g, \"floor_ms\": %.6g, \"x_floor\": %.6g, \"workspace_bytes\": %zu}",
                 i == 0 ? "" : ",", row->of.name, row->time.cuda ? "cuda" : "cpu", row->time.implementation,
                 harness_dtype_name(desc->dtype), harness_math_name(row->time.math), harness_layout_name(desc->layout),
                 (long long)desc->batch, row->time.median_ms, row->time.minimum_ms, row->gflops, row->gbps,
-                row->floor_ms, row->time.median_ms / row->floor_ms, row->time.workspace_bytes);
+                row->floor_ms, row->time.median_ms / row->floor_ms, row->time.workspace_bytes) >= 0;
     }
-    fprintf(file, "\n]\n");
+    return written && fprintf(file, "\n]\n") >= 0 && fflush(file) == 0;
 }
 
 static int save_json(const bench *all)
@@ -309,10 +334,8 @@ static int save_json(const bench *all)
     cli_output output;
     const char *path = all->asked->json;
     if (!cli_output_open(&output, path))
-        return cli_option_error(all->asked->options, all->asked->option_count, "json", "cannot be made: %s",
-                                strerror(errno));
-    write_json(all, output.file);
-    if (cli_output_commit(&output))
+        return cli_output_error(all->asked->options, all->asked->option_count, "json");
+    if (cli_output_commit(&output, write_json(all, output.file)))
         return CLI_SUCCESS;
     cli_error("--json %s: cannot be written: %s", path, strerror(errno));
     return CLI_FAILURE;
@@ -324,7 +347,7 @@ static int run_request(const request *asked)
         .asked = asked, .options = cli_execution_options(&asked->execution), .terminal = isatty(STDERR_FILENO) != 0};
     int code = collect(asked, &all.layers), worst = CLI_SUCCESS;
     if (code == CLI_SUCCESS && asked->json != NULL && !cli_output_possible(asked->json))
-        code = cli_option_error(asked->options, asked->option_count, "json", "cannot be made: %s", strerror(errno));
+        code = cli_output_error(asked->options, asked->option_count, "json");
     if (code == CLI_SUCCESS && (all.done = calloc(all.layers.count + 1, sizeof *all.done)) == NULL) {
         cli_error("no memory for the times");
         code = CLI_FAILURE;
@@ -334,6 +357,8 @@ static int run_request(const request *asked)
         int one = bench_one(&all, &all.layers.items[i]);
         worst = one > worst ? one : worst;
         if (one == CLI_BAD_INPUT) /* options and environment are the same for every layer */
+            break;
+        if (!cli_stdout_flush()) /* nobody sees the rest */
             break;
     }
     if (code == CLI_SUCCESS && asked->check && worst == CLI_SUCCESS)

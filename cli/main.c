@@ -4,6 +4,7 @@
 
 #include "command.h"
 #include "options.h"
+#include "output.h"
 #include "tconv/tconv.h"
 
 static const struct {
@@ -30,7 +31,7 @@ static void print_help(void)
            "  tconv --version        the version of the library\n\n" CLI_EXIT_CODES);
 }
 
-int main(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
     if (argc < 2) {
         cli_error("a command is missing: info, run, verify or bench (see tconv --help)");
@@ -49,4 +50,10 @@ int main(int argc, char **argv)
             return commands[i].run(argc - 1, argv + 1);
     cli_error("%s: must be one of the commands info, run, verify and bench (see tconv --help)", argv[1]);
     return CLI_BAD_INPUT;
+}
+
+int main(int argc, char **argv)
+{
+    cli_streams_prepare();
+    return cli_stdout_finish(run_command(argc, argv));
 }

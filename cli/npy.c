@@ -180,23 +180,23 @@ static bool parse_header(const char *text, npy_array *array, char *message, size
 
 /* ------------------------------------------------------------------------------------------------------------- reading */
 
-/* Reads magic, version and header. */
-static bool read_header(FILE *file, npy_array *array, char *message, size_t capacity)
+/* Reads magic, version and header. Returns an exit code. */
+static int read_header(FILE *file, npy_array *array, char *message, size_t capacity)
 {
     unsigned char start[MAGIC_BYTES + 2], length_bytes[4] = {0};
     size_t got = fread(start, 1, sizeof start, file);
     if (ferror(file) != 0) {
         snprintf(message, capacity, "cannot be read: %s", strerror(errno));
-        return false;
+        return CLI_BAD_INPUT;
     }
     if (got != sizeof start || memcmp(start, MAGIC, MAGIC_BYTES) != 0) {
         snprintf(message, capacity, "is no .npy file: it does not start with \\x93NUMPY");
-        return false;
+        return CLI_BAD_INPUT;
     }
     const int major = start[MAGIC_BYTES], minor = start[MAGIC_BYTES + 1];
     if ((major != 1 && major != 2) || minor != 0) {
         snprintf(message, capacity, "has .npy version %d.%d: must be 1.0 or 2.0", major, minor);
-        return false;
+        return CLI_BAD_INPUT;
     }
     size_t width = major == 1 ? 2 : 4;
     bool whole = fread(length_bytes, 1, width, file) == width;
@@ -204,20 +204,22 @@ static bool read_header(FILE *file, npy_array *array, char *message, size_t capa
                       (uint32_t)length_bytes[3] << 24;
     if (whole && length > MAX_HEADER) {
         snprintf(message, capacity, "has a header of %" PRIu32 " bytes: must be at most %d", length, MAX_HEADER);
-        return false;
+        return CLI_BAD_INPUT;
     }
     char *text = calloc((size_t)length + 1, 1);
     bool parsed = false;
-    if (text == NULL)
+    if (text == NULL) {
         snprintf(message, capacity, "no memory for its header");
-    else if (!whole || fread(text, 1, length, file) != length)
+        return CLI_FAILURE;
+    }
+    if (!whole || fread(text, 1, length, file) != length)
         snprintf(message, capacity, "is truncated in its header");
     else if (memchr(text, '\0', length) != NULL)
         snprintf(message, capacity, "has a broken header: it holds a zero byte");
     else
         parsed = parse_header(text, array, message, capacity);
     free(text);
-    return parsed;
+    return parsed ? CLI_SUCCESS : CLI_BAD_INPUT;
 }
 
 /* Reads the data, which must be all that is left. A regular file's size is looked at first, so that a header that lies
@@ -247,6 +249,8 @@ static int read_data(FILE *file, npy_array *array, char *message, size_t capacit
         snprintf(message, capacity, "is truncated: its shape takes %zu bytes of data, the file has %zu", bytes, got);
     else if (fgetc(file) != EOF)
         snprintf(message, capacity, "has trailing data: its shape takes %zu bytes, the file has more", bytes);
+    else if (ferror(file) != 0)
+        snprintf(message, capacity, "cannot be read: %s", strerror(errno));
     else
         return CLI_SUCCESS;
     npy_release(array);
@@ -258,11 +262,12 @@ int npy_read(const char *path, npy_array *array, char *message, size_t capacity)
     memset(array, 0, sizeof *array);
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
+        const int code = errno == ENOMEM ? CLI_FAILURE : CLI_BAD_INPUT;
         snprintf(message, capacity, "cannot be opened: %s", strerror(errno));
-        return CLI_BAD_INPUT;
+        return code;
     }
-    int code = CLI_BAD_INPUT;
-    if (read_header(file, array, message, capacity))
+    int code = read_header(file, array, message, capacity);
+    if (code == CLI_SUCCESS)
         code = read_data(file, array, message, capacity);
     fclose(file);
     return code;
@@ -285,7 +290,7 @@ void npy_format_shape(const int64_t *shape, int rank, char *text, size_t capacit
         snprintf(text + length, capacity - length, rank == 1 ? ",)" : ")");
 }
 
-void npy_write(FILE *file, tconv_dtype dtype, const int64_t *shape, int rank, const void *data)
+bool npy_write(FILE *file, tconv_dtype dtype, const int64_t *shape, int rank, const void *data)
 {
     const char *descr = "";
     size_t bytes = dtype_size(dtype);
@@ -301,8 +306,7 @@ void npy_write(FILE *file, tconv_dtype dtype, const int64_t *shape, int rank, co
     const int prefix = MAGIC_BYTES + 4; /* magic, version, length of the header */
     int padded = (prefix + length + 1 + HEADER_ALIGNMENT - 1) / HEADER_ALIGNMENT * HEADER_ALIGNMENT - prefix;
     const unsigned char start[] = {1, 0, (unsigned char)(padded & 0xff), (unsigned char)(padded >> 8)};
-    fwrite(MAGIC, 1, MAGIC_BYTES, file);
-    fwrite(start, 1, sizeof start, file);
-    fprintf(file, "%s%*s\n", text, padded - length - 1, "");
-    fwrite(data, 1, bytes, file);
+    return fwrite(MAGIC, 1, MAGIC_BYTES, file) == MAGIC_BYTES && fwrite(start, 1, sizeof start, file) == sizeof start &&
+           fprintf(file, "%s%*s\n", text, padded - length - 1, "") >= 0 && fwrite(data, 1, bytes, file) == bytes &&
+           fflush(file) == 0;
 }

@@ -25,8 +25,8 @@ int npy_read(const char *path, npy_array *array, char *message, size_t capacity)
 
 void npy_release(npy_array *array);
 
-/* Writes an array, all but what an error in file's own state keeps (ferror). dtype is F16, F32 or F64. */
-void npy_write(FILE *file, tconv_dtype dtype, const int64_t *shape, int rank, const void *data);
+/* Writes an array. dtype is F16, F32 or F64. On false, errno says why. */
+bool npy_write(FILE *file, tconv_dtype dtype, const int64_t *shape, int rank, const void *data);
 
 /* "(16, 3, 224, 224)", as NumPy writes it, cut at capacity. */
 void npy_format_shape(const int64_t *shape, int rank, char *text, size_t capacity);

@@ -11,9 +11,12 @@
 
 #include "command.h"
 #include "harness.h"
+#include "output.h"
 
 #define MAX_OPTIONS 40
 #define HELP_COLUMN 34 /* where the help texts start */
+/* Values by which getopt tells options: above those of characters, by which it tells short ones. */
+#define FIRST_VALUE 256
 #define HELP_VALUE  1000
 
 const char *const cli_dtype_names[] = {"f32", "f64", "f16", "bf16", NULL};
@@ -27,7 +30,7 @@ const char *const cli_isa_names[] = {"default", "generic", "avx2", "avx512", "ne
 
 static void print_error(const char *format, va_list arguments)
 {
-    fflush(stdout);
+    cli_stdout_flush(); /* what was said before comes first */
     fputs("tconv: error: ", stderr);
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
@@ -62,6 +65,13 @@ int cli_option_error(const cli_option *options, size_t count, const char *name, 
     else
         cli_error("--%s: %s", name, rule);
     return CLI_BAD_INPUT;
+}
+
+int cli_output_error(const cli_option *options, size_t count, const char *name)
+{
+    const int error = errno;
+    const int code = cli_option_error(options, count, name, "cannot be made: %s", strerror(error));
+    return error == ENOMEM ? CLI_FAILURE : code;
 }
 
 int cli_exit_code(tconv_status status)
@@ -210,8 +220,9 @@ bool cli_parse_integer(const cli_option *option, const char *text, char *rule, s
 bool cli_parse_seed(const cli_option *option, const char *text, char *rule, size_t capacity)
 {
     char *end;
+    const bool hexadecimal = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
     errno = 0;
-    uint64_t value = strtoull(text, &end, 0);
+    uint64_t value = strtoull(text, &end, hexadecimal ? 16 : 10);
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0) {
         snprintf(rule, capacity, "must be a whole number from 0 to 2^64 - 1");
         return false;
@@ -224,7 +235,8 @@ bool cli_parse_number(const cli_option *option, const char *text, char *rule, si
 {
     char *end;
     double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value > 0 && value < 1e300)) {
+    const bool begins = (text[0] >= '0' && text[0] <= '9') || text[0] == '.'; /* no sign, space or name */
+    if (!begins || end == text || *end != '\0' || !(value > 0 && value < 1e300)) {
         snprintf(rule, capacity, "must be a number above 0");
         return false;
     }
@@ -280,16 +292,22 @@ static int check_required(const cli_option *options, size_t count)
     return -1;
 }
 
-/* What getopt_long stopped at: an option that is unknown, abbreviates several, or lacks or has a value against its row. */
+/* What getopt_long stopped at: an option that is unknown, abbreviates several, or lacks or has a value against its row.
+ * After a long option optind is past it; after a short one, of which there are none, only where it was the last of its
+ * argument, -a. */
 static int report_bad_option(const cli_usage *usage, int found, char **argv)
 {
     const char *text = argv[optind - 1];
-    if (found == ':')
+    if (found == ':') {
         cli_error("%s: needs a value (see tconv %s --help)", text, usage->command);
-    else if (optopt > 0 && strncmp(text, "--", 2) == 0)
+    } else if (optopt >= FIRST_VALUE) {
         cli_error("%s: takes no value (see tconv %s --help)", text, usage->command);
-    else
+    } else {
+        const bool last = text[0] == '-' && text[1] == (char)optopt && text[2] == '\0';
+        if (optopt != 0 && !last)
+            text = argv[optind];
         cli_error("%s: is no option of tconv %s (see tconv %s --help)", text, usage->command, usage->command);
+    }
     return CLI_BAD_INPUT;
 }
 
@@ -298,7 +316,7 @@ int cli_options_parse(const cli_usage *usage, cli_option *options, size_t count,
     struct option table[MAX_OPTIONS + 2] = {{0}};
     for (size_t i = 0; i < count && i < MAX_OPTIONS; ++i)
         table[i] = (struct option){options[i].name, options[i].argument != NULL ? required_argument : no_argument, NULL,
-                                   (int)i + 1};
+                                   FIRST_VALUE + (int)i};
     table[count] = (struct option){"help", no_argument, NULL, HELP_VALUE};
 
     opterr = 0;
@@ -309,11 +327,13 @@ int cli_options_parse(const cli_usage *usage, cli_option *options, size_t count,
         }
         if (found == '?' || found == ':')
             return report_bad_option(usage, found, argv);
-        cli_option *option = &options[found - 1];
+        cli_option *option = &options[found - FIRST_VALUE];
         char rule[256];
         option->text = optarg != NULL ? optarg : "";
-        if (!option->parse(option, option->text, rule, sizeof rule))
-            return cli_option_error(options, count, option->name, "%s", rule);
+        if (!option->parse(option, option->text, rule, sizeof rule)) {
+            const int code = cli_option_error(options, count, option->name, "%s", rule);
+            return option->parse == cli_parse_texts ? CLI_FAILURE : code; /* which takes any text it has memory for */
+        }
     }
     if (optind < argc) {
         cli_error("%s: tconv %s takes options only (see tconv %s --help)", argv[optind], usage->command,

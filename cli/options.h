@@ -66,6 +66,9 @@ void cli_error(const char *format, ...) CLI_PRINTF(1, 2);
 int cli_option_error(const cli_option *options, size_t count, const char *name, const char *format, ...)
     CLI_PRINTF(4, 5);
 
+/* Reports that the file that the option names cannot be made, as errno says. Returns the exit code. */
+int cli_output_error(const cli_option *options, size_t count, const char *name);
+
 /* Reports what the library found. Names the option that set the issue's field, where there is one and it was given.
  * Returns the exit code that goes with the status. */
 int cli_issue_error(const cli_option *options, size_t count, const tconv_issue *issue);

@@ -1,87 +1,226 @@
-/* Output files by mkstemp and rename. */
+/* Output files by mkstemp and rename, and the end of stdout. */
 #include "output.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
-#define SUFFIX ".XXXXXX"
+#include "command.h"
+#include "options.h"
 
-/* mkstemp makes files that only the owner may read; this gives them the mode of any other new file. */
-static bool set_usual_mode(int descriptor)
+#define SUFFIX ".XXXXXX"
+#define NAME_BYTES                                                                                                     \
+    200 /* of the place's own name in that of the temporary file: file systems take 255 and SUFFIX needs some */
+#define MAX_LINKS  40 /* in a row, as Linux follows them */
+#define LINK_BYTES 4096
+#define WRITE_BITS (S_IWUSR | S_IWGRP | S_IWOTH)
+
+/* ----------------------------------------------------------------------------------------------------- where it goes */
+
+/* "directory of path" / name, or name where that begins at the root. NULL without memory. */
+static char *beside(const char *path, const char *name, size_t name_bytes, const char *suffix)
 {
-    mode_t mask = umask(0);
-    umask(mask);
-    return fchmod(descriptor, (mode_t)0666 & ~mask) == 0;
+    const char *slash = name[0] == '/' ? NULL : strrchr(path, '/');
+    const size_t directory_bytes = slash != NULL ? (size_t)(slash - path) + 1 : 0, suffix_bytes = strlen(suffix);
+    char *made = malloc(directory_bytes + name_bytes + suffix_bytes + 1);
+    if (made == NULL)
+        return NULL;
+    memcpy(made, path, directory_bytes);
+    memcpy(made + directory_bytes, name, name_bytes);
+    memcpy(made + directory_bytes + name_bytes, suffix, suffix_bytes + 1);
+    return made;
 }
 
-static bool open_temporary(cli_output *output)
+/* Follows symbolic links by hand, since the last may point to what is not there yet. NULL on failure, with errno. */
+static char *follow_links(const char *path)
 {
-    size_t length = strlen(output->path);
-    output->temporary = malloc(length + sizeof SUFFIX);
-    if (output->temporary == NULL)
-        return false;
-    memcpy(output->temporary, output->path, length);
-    memcpy(output->temporary + length, SUFFIX, sizeof SUFFIX);
-    int descriptor = mkstemp(output->temporary);
-    if (descriptor >= 0) {
-        if (set_usual_mode(descriptor) && (output->file = fdopen(descriptor, "wb")) != NULL)
-            return true;
-        int error = errno;
-        close(descriptor);
-        unlink(output->temporary);
-        errno = error;
+    char *at = beside("", path, strlen(path), "");
+    for (int links = 0; at != NULL; ++links) {
+        char target[LINK_BYTES];
+        const ssize_t length = readlink(at, target, sizeof target);
+        if (length < 0) /* no link */
+            return at;
+        char *next = NULL;
+        if (links == MAX_LINKS)
+            errno = ELOOP;
+        else if ((size_t)length == sizeof target)
+            errno = ENAMETOOLONG;
+        else
+            next = beside(at, target, (size_t)length, "");
+        free(at);
+        at = next;
     }
-    int error = errno;
+    return NULL;
+}
+
+/* Whether a new file may take the place of the one there without a trace of it: not where it has other names, or
+ * permissions beside its mode. */
+static bool may_be_replaced(const char *path, const struct stat *there)
+{
+    return there->st_nlink == 1 && getxattr(path, "system.posix_acl_access", NULL, 0) <= 0;
+}
+
+/* ------------------------------------------------------------------------------------------------- the temporary file */
+
+/* What a signal that ends the program removes. */
+static char *volatile unfinished;
+
+static void remove_unfinished(int number)
+{
+    if (unfinished != NULL)
+        unlink(unfinished);
+    raise(number); /* SA_RESETHAND: now it ends */
+}
+
+static void watch_signals(void)
+{
+    static const int signals[] = {SIGHUP, SIGINT, SIGTERM, SIGPIPE};
+    struct sigaction action = {.sa_handler = remove_unfinished, .sa_flags = (int)SA_RESETHAND}, old;
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; ++i)
+        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+            sigaction(signals[i], &action, NULL);
+}
+
+/* mkstemp makes files that only the owner may read; this gives them the mode of any other new file, or that and the owner
+ * of the one that they replace. */
+static bool set_owner_and_mode(int descriptor, const struct stat *replaced)
+{
+    if (replaced == NULL) {
+        const mode_t mask = umask(0);
+        umask(mask);
+        return fchmod(descriptor, (mode_t)0666 & ~mask) == 0;
+    }
+    struct stat own;
+    if (fstat(descriptor, &own) != 0)
+        return false;
+    if ((own.st_uid != replaced->st_uid || own.st_gid != replaced->st_gid) &&
+        fchown(descriptor, replaced->st_uid, replaced->st_gid) != 0)
+        return false;
+    return fchmod(descriptor, replaced->st_mode & (mode_t)07777) == 0;
+}
+
+/* Removes what stands beside the place; errno stays. */
+static void drop_temporary(cli_output *output)
+{
+    const int error = errno;
+    if (output->temporary != NULL)
+        unlink(output->temporary);
+    unfinished = NULL;
     free(output->temporary);
     output->temporary = NULL;
     errno = error;
+}
+
+/* replaced: the file that is there, or NULL. */
+static bool open_temporary(cli_output *output, const struct stat *replaced)
+{
+    const char *slash = strrchr(output->path, '/'), *name = slash != NULL ? slash + 1 : output->path;
+    const size_t length = strlen(name);
+    output->temporary = beside(output->path, name, length < NAME_BYTES ? length : NAME_BYTES, SUFFIX);
+    if (output->temporary == NULL)
+        return false;
+    const int descriptor = mkstemp(output->temporary);
+    if (descriptor < 0) {
+        const int error = errno;
+        free(output->temporary);
+        output->temporary = NULL;
+        errno = error;
+        return false;
+    }
+    unfinished = output->temporary;
+    watch_signals();
+    if (set_owner_and_mode(descriptor, replaced) && (output->file = fdopen(descriptor, "wb")) != NULL)
+        return true;
+    const int error = errno;
+    close(descriptor);
+    errno = error;
+    drop_temporary(output);
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------------------------- open and close */
+
+static bool release(cli_output *output)
+{
+    const int error = errno;
+    free(output->path);
+    *output = (cli_output){0};
+    errno = error;
+    return false;
+}
+
+/* What stands at the path. False where it cannot be written, with errno. */
+static bool look(const char *path, struct stat *there, bool *exists)
+{
+    *exists = stat(path, there) == 0;
+    if (!*exists)
+        return errno == ENOENT;
+    if (S_ISDIR(there->st_mode))
+        errno = EISDIR;
+    else if (S_ISREG(there->st_mode) && (there->st_mode & WRITE_BITS) == 0)
+        errno = EACCES;
+    else
+        return access(path, W_OK) == 0;
     return false;
 }
 
 bool cli_output_open(cli_output *output, const char *path)
 {
-    struct stat status;
-    *output = (cli_output){.path = path};
-    bool exists = stat(path, &status) == 0;
-    if (exists && S_ISDIR(status.st_mode)) {
-        errno = EISDIR;
+    struct stat there, followed;
+    bool exists;
+    *output = (cli_output){0};
+    if (!look(path, &there, &exists))
         return false;
-    }
-    if (!exists || S_ISREG(status.st_mode))
-        return open_temporary(output);
-    output->file = fopen(path, "wb");
-    return output->file != NULL;
+    output->path = follow_links(path);
+    if (output->path == NULL)
+        return release(output);
+    /* A link of /proc may lead to what has no name. */
+    const bool named = exists && S_ISREG(there.st_mode) && stat(output->path, &followed) == 0 &&
+                       followed.st_dev == there.st_dev && followed.st_ino == there.st_ino;
+    const bool replace = !exists || (named && may_be_replaced(output->path, &there));
+    if (replace && open_temporary(output, exists ? &there : NULL))
+        return true;
+    if (exists && (output->file = fopen(path, "wb")) != NULL)
+        return true;
+    return release(output);
 }
 
 bool cli_output_possible(const char *path)
 {
-    struct stat status;
+    struct stat there;
+    bool exists;
     cli_output output;
-    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
-        return access(path, W_OK) == 0; /* to open a pipe could take for ever */
+    if (!look(path, &there, &exists))
+        return false;
+    if (exists)
+        return true; /* it can be written in place at least; to open a pipe could take for ever */
     if (!cli_output_open(&output, path))
         return false;
     cli_output_discard(&output);
     return true;
 }
 
-bool cli_output_commit(cli_output *output)
+bool cli_output_commit(cli_output *output, bool written)
 {
-    bool written = ferror(output->file) == 0;
-    int error = written ? 0 : EIO;
+    int error = written ? 0 : errno;
     if (fclose(output->file) != 0 && error == 0)
         error = errno;
-    output->file = NULL;
     if (error == 0 && output->temporary != NULL && rename(output->temporary, output->path) != 0)
         error = errno;
-    if (error != 0 && output->temporary != NULL)
-        unlink(output->temporary);
-    free(output->temporary);
-    output->temporary = NULL;
+    if (error == 0) { /* nothing to remove any more */
+        unfinished = NULL;
+        free(output->temporary);
+        output->temporary = NULL;
+    }
     errno = error;
+    drop_temporary(output);
+    release(output);
     return error == 0;
 }
 
@@ -89,8 +228,48 @@ void cli_output_discard(cli_output *output)
 {
     if (output->file != NULL)
         fclose(output->file);
-    if (output->temporary != NULL)
-        unlink(output->temporary);
-    free(output->temporary);
-    *output = (cli_output){0};
+    drop_temporary(output);
+    release(output);
+}
+
+bool cli_output_is_stdout(const char *path)
+{
+    struct stat there, out;
+    return stat(path, &there) == 0 && fstat(STDOUT_FILENO, &out) == 0 && !S_ISCHR(there.st_mode) &&
+           there.st_dev == out.st_dev && there.st_ino == out.st_ino;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- streams */
+
+static int stdout_error; /* why something could not be written; 0: all was */
+
+void cli_streams_prepare(void)
+{
+    /* Opened the wrong way round, so that who writes to a stdout that was closed learns of it. */
+    static const int modes[] = {O_WRONLY, O_RDONLY, O_RDONLY};
+    for (int descriptor = 0; descriptor < 3; ++descriptor)
+        if (fcntl(descriptor, F_GETFD) < 0) {
+            int opened = open("/dev/null", modes[descriptor]); /* the lowest that is free: this one */
+            if (opened > descriptor)
+                close(opened);
+        }
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+bool cli_stdout_flush(void)
+{
+    const bool flushed = fflush(stdout) == 0;
+    if (stdout_error == 0 && (!flushed || ferror(stdout) != 0))
+        stdout_error = flushed || errno == 0 ? EIO : errno;
+    return stdout_error == 0;
+}
+
+int cli_stdout_finish(int code)
+{
+    if (cli_stdout_flush() && close(STDOUT_FILENO) != 0)
+        stdout_error = errno;
+    if (stdout_error == 0)
+        return code;
+    cli_error("stdout cannot be written: %s", strerror(stdout_error));
+    return code != CLI_SUCCESS ? code : CLI_FAILURE;
 }

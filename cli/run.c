@@ -196,10 +196,9 @@ static int write_result(const request *asked, const harness_layer *layer, const 
         dtype = TCONV_F32;
     }
     if (!cli_output_open(&output, asked->output)) {
-        code = cli_option_error(asked->options, asked->option_count, "output", "cannot be made: %s", strerror(errno));
+        code = cli_output_error(asked->options, asked->option_count, "output");
     } else {
-        npy_write(output.file, dtype, shape, rank, data);
-        if (cli_output_commit(&output))
+        if (cli_output_commit(&output, npy_write(output.file, dtype, shape, rank, data)))
             code = CLI_SUCCESS;
         else
             cli_error("--output %s: cannot be written: %s", asked->output, strerror(errno));
@@ -218,18 +217,19 @@ static int run_request(const request *asked)
     if (code == CLI_SUCCESS)
         code = make_layer(asked, &read, &layer);
     if (code == CLI_SUCCESS && !cli_output_possible(asked->output))
-        code = cli_option_error(asked->options, asked->option_count, "output", "cannot be made: %s", strerror(errno));
+        code = cli_output_error(asked->options, asked->option_count, "output");
     if (code == CLI_SUCCESS)
         code = run_layer(asked, &layer, &read, &result);
     if (code == CLI_SUCCESS) {
         int64_t shape[4];
         char text[128];
+        FILE *said = cli_output_is_stdout(asked->output) ? stderr : stdout;
         npy_format_shape(shape, output_shape(&layer, rank, shape), text, sizeof text);
         code = write_result(asked, &layer, &result, shape, rank);
         if (code == CLI_SUCCESS)
-            printf("%s: shape %s, %s, %s, %.3f ms, %.2f GFLOP/s\n", asked->output, text,
-                   harness_dtype_name(layer.desc.dtype), result.implementation, result.milliseconds,
-                   result.milliseconds > 0 ? harness_layer_flops(&layer.desc) / result.milliseconds * 1e-6 : 0);
+            fprintf(said, "%s: shape %s, %s, %s, %.3f ms, %.2f GFLOP/s\n", asked->output, text,
+                    harness_dtype_name(layer.desc.dtype), result.implementation, result.milliseconds,
+                    result.milliseconds > 0 ? harness_layer_flops(&layer.desc) / result.milliseconds * 1e-6 : 0);
     }
     harness_output_release(&result);
     npy_release(&read.input);

@@ -18,6 +18,7 @@
 #include "command.h"
 #include "harness.h"
 #include "options.h"
+#include "output.h"
 #include "timing.h"
 
 #define MAX_WAYS        64
@@ -201,7 +202,6 @@ static void report(verification *all, const attempt *tried, way *by, const char 
     char layer[HARNESS_LAYER_TEXT];
     ++all->failures;
     clear_progress(all);
-    fflush(stdout);
     if (tried->corner != NULL)
         printf("FAILED corner \"%s\": %s\n", tried->corner, text);
     else
@@ -375,13 +375,12 @@ static int run_request(const request *asked)
     const size_t corners = asked->no_corners ? 0 : harness_corner_count();
     all.total = corners + (size_t)asked->layers;
     printf("seed %" PRIu64 ", %zu corners, %" PRId64 " random layers\n", asked->seed, corners, asked->layers);
-    fflush(stdout);
-    for (size_t i = 0; i < corners && all.failures < MAX_FAILURES; ++i) {
+    for (size_t i = 0; i < corners && all.failures < MAX_FAILURES && cli_stdout_flush(); ++i) {
         attempt tried = {.seed = asked->seed + i};
         tried.corner = harness_corner(i, &tried.layer);
         verify_layer(&all, &tried);
     }
-    for (int64_t i = 0; i < asked->layers && all.failures < MAX_FAILURES; ++i) {
+    for (int64_t i = 0; i < asked->layers && all.failures < MAX_FAILURES && cli_stdout_flush(); ++i) {
         attempt tried = {.seed = asked->seed + (uint64_t)i};
         harness_random random;
         harness_random_seed(&random, tried.seed);

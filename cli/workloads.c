@@ -1,4 +1,5 @@
-/* Reads workloads, strictly: the header line must be the one we know, every line must have every column. */
+/* Reads workloads, strictly: the header line must be the one we know, every line must have every column. Names are looked
+ * up in a hash table, so that a file of many layers takes time in proportion to its size. */
 #include "workloads.h"
 
 #include <errno.h>
@@ -9,8 +10,10 @@
 
 #include "command.h"
 
-#define HEADER         "name,N,Cin,H,W,Cout,kh,kw,sh,sw,ph,pw,oph,opw,dh,dw,g,bias"
-#define MAX_FILE_BYTES (16 << 20) /* some hundred thousand layers */
+#define HEADER          "name,N,Cin,H,W,Cout,kh,kw,sh,sw,ph,pw,oph,opw,dh,dw,g,bias"
+#define MAX_FILE_BYTES  (16 << 20) /* some hundred thousand layers */
+#define LINE_BYTES      512
+#define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
 /* The columns after the name, in order; ph and pw stand for both sides. */
 static const size_t columns[] = {
@@ -33,14 +36,112 @@ static const size_t columns[] = {
 };
 #define COLUMN_COUNT (sizeof columns / sizeof columns[0])
 
-bool workloads_append(workload_list *list, const char *name, const harness_layer *layer)
+/* --------------------------------------------------------------------------------------------------------------- lists */
+
+#define FIRST_CAPACITY 64
+#define SLOTS_PER_ITEM 2 /* at least, so that a search soon meets a free slot */
+
+/* FNV-1a. */
+static uint64_t hash_of(const char *name)
 {
-    workload *items = realloc(list->items, (list->count + 1) * sizeof *items);
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *name != '\0'; ++name)
+        hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
+    return hash;
+}
+
+/* The slot of name, or the free one where it would be. slot_count is a power of two. */
+static size_t *find_slot(const workload_list *list, const char *name)
+{
+    size_t at = (size_t)hash_of(name) & (list->slot_count - 1);
+    while (list->slots[at] != 0 && strcmp(list->items[list->slots[at] - 1].name, name) != 0)
+        at = (at + 1) & (list->slot_count - 1);
+    return &list->slots[at];
+}
+
+/* Makes room for one more. On false the list is as it was. */
+static bool grow(workload_list *list)
+{
+    if (list->count < list->capacity)
+        return true;
+    const size_t capacity = list->capacity > 0 ? 2 * list->capacity : FIRST_CAPACITY;
+    workload *items = realloc(list->items, capacity * sizeof *items);
     if (items == NULL)
         return false;
     list->items = items;
-    snprintf(items[list->count].name, sizeof items[0].name, "%s", name);
-    items[list->count++].layer = *layer;
+    size_t *slots = calloc(capacity * SLOTS_PER_ITEM, sizeof *slots);
+    if (slots == NULL)
+        return false;
+    free(list->slots);
+    list->slots = slots;
+    list->slot_count = capacity * SLOTS_PER_ITEM;
+    list->capacity = capacity;
+    for (size_t i = 0; i < list->count; ++i) {
+        size_t *slot = find_slot(list, items[i].name);
+        *slot = *slot != 0 ? *slot : i + 1;
+    }
+    return true;
+}
+
+bool workloads_append(workload_list *list, const char *name, const harness_layer *layer)
+{
+    if (!grow(list))
+        return false;
+    workload *added = &list->items[list->count++];
+    snprintf(added->name, sizeof added->name, "%s", name);
+    added->layer = *layer;
+    size_t *slot = find_slot(list, added->name);
+    *slot = *slot != 0 ? *slot : list->count;
+    return true;
+}
+
+const workload *workloads_find(const workload_list *list, const char *name)
+{
+    const size_t index = list->slot_count > 0 ? *find_slot(list, name) : 0;
+    return index > 0 ? &list->items[index - 1] : NULL;
+}
+
+void workloads_release(workload_list *list)
+{
+    free(list->items);
+    free(list->slots);
+    *list = (workload_list){0};
+}
+
+/* ------------------------------------------------------------------------------------------------------------- reading */
+
+/* How many bytes the well-formed UTF-8 character at text takes (RFC 3629, table in section 4); 0 for none. */
+static size_t character_bytes(const unsigned char *text)
+{
+    static const struct {
+        unsigned char first, last; /* of the first byte */
+        unsigned char least, most; /* of the second */
+        size_t bytes;
+    } rows[] = {
+        {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3},
+        {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
+        {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
+    };
+    if (text[0] < 0x80)
+        return 1;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+        if (text[0] < rows[i].first || text[0] > rows[i].last || text[1] < rows[i].least || text[1] > rows[i].most)
+            continue;
+        for (size_t at = 2; at < rows[i].bytes; ++at)
+            if ((text[at] & 0xc0) != 0x80)
+                return 0;
+        return rows[i].bytes;
+    }
+    return 0;
+}
+
+/* Whether a name can stand in JSON and in a table as it is. */
+static bool is_printable(const char *name)
+{
+    const unsigned char *at = (const unsigned char *)name;
+    for (size_t bytes; *at != '\0'; at += bytes)
+        if (*at < 0x20 || *at == 0x7f || *at == '"' || *at == '\\' || (bytes = character_bytes(at)) == 0)
+            return false;
     return true;
 }
 
@@ -64,10 +165,10 @@ static const char *parse_line(const char *line, workload *to)
     size_t length = strcspn(line, ",");
     if (length == 0 || length >= sizeof to->name)
         return "the name must have 1 to 63 characters";
-    if (strcspn(line, "\"\\") < length)
-        return "the name must be without quotes and backslashes";
     memcpy(to->name, line, length);
     to->name[length] = '\0';
+    if (!is_printable(to->name))
+        return "the name must be UTF-8 without quotes, backslashes and control characters";
     const char *at = line + length + (line[length] == ',');
     tconv_desc *desc = &to->layer.desc;
     tconv_desc_init(desc);
@@ -86,17 +187,37 @@ static const char *parse_line(const char *line, workload *to)
     return NULL;
 }
 
-int workloads_parse(const char *text, workload_list *list, char *message, size_t capacity)
+/* Takes the line at *at out of the text that ends at end, into line, which ends with '\0'. Returns what is wrong, or
+ * NULL. */
+static const char *take_line(const char **at, const char *end, char *line, size_t capacity)
 {
-    for (int number = 1; *text != '\0'; ++number) {
-        char line[512];
-        size_t length = strcspn(text, "\r\n");
-        const char *wrong = length >= sizeof line ? "the line is longer than 511 characters" : NULL;
-        memcpy(line, text, wrong == NULL ? length : 0);
-        line[wrong == NULL ? length : 0] = '\0';
-        text += length;
-        text += *text == '\r';
-        text += *text == '\n';
+    const char *start = *at, *stop = start;
+    while (stop < end && *stop != '\r' && *stop != '\n')
+        ++stop;
+    const size_t length = (size_t)(stop - start);
+    if (stop < end && *stop == '\r')
+        ++stop;
+    if (stop < end && *stop == '\n')
+        ++stop;
+    *at = stop;
+    line[0] = '\0';
+    if (memchr(start, '\0', length) != NULL)
+        return "there is a zero byte";
+    if (length >= capacity)
+        return "the line is longer than 511 characters";
+    memcpy(line, start, length);
+    line[length] = '\0';
+    return NULL;
+}
+
+int workloads_parse(const char *text, size_t length, workload_list *list, char *message, size_t capacity)
+{
+    const char *at = text, *end = text + length;
+    if (length >= strlen(BYTE_ORDER_MARK) && memcmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)) == 0)
+        at += strlen(BYTE_ORDER_MARK);
+    for (int number = 1; at < end; ++number) {
+        char line[LINE_BYTES];
+        const char *wrong = take_line(&at, end, line, sizeof line);
         workload entry;
         if (wrong == NULL && number == 1 && strcmp(line, HEADER) != 0)
             wrong = "the header must be " HEADER;
@@ -127,6 +248,7 @@ int workloads_read(const char *path, workload_list *list, char *message, size_t 
     char *text = file != NULL ? malloc(MAX_FILE_BYTES + 1) : NULL;
     int code = CLI_BAD_INPUT;
     if (file == NULL) {
+        code = errno == ENOMEM ? CLI_FAILURE : CLI_BAD_INPUT;
         snprintf(message, capacity, "cannot be opened: %s", strerror(errno));
     } else if (text == NULL) {
         snprintf(message, capacity, "no memory");
@@ -138,26 +260,11 @@ int workloads_read(const char *path, workload_list *list, char *message, size_t 
         } else if (length > MAX_FILE_BYTES) {
             snprintf(message, capacity, "is larger than 16 MiB");
         } else {
-            text[length] = '\0';
-            code = workloads_parse(text, list, message, capacity);
+            code = workloads_parse(text, length, list, message, capacity);
         }
     }
     free(text);
     if (file != NULL)
         fclose(file);
     return code;
-}
-
-const workload *workloads_find(const workload_list *list, const char *name)
-{
-    for (size_t i = 0; i < list->count; ++i)
-        if (strcmp(list->items[i].name, name) == 0)
-            return &list->items[i];
-    return NULL;
-}
-
-void workloads_release(workload_list *list)
-{
-    free(list->items);
-    *list = (workload_list){0};
 }

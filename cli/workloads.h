@@ -13,15 +13,17 @@ typedef struct workload {
 
 typedef struct workload_list {
     workload *items; /* owned */
-    size_t count;
+    size_t count, capacity;
+    size_t *slots; /* owned; a hash table of names: 1 + index in items, 0 where free */
+    size_t slot_count;
 } workload_list;
 
 /* bench/workloads.csv as it was when this was built. */
 extern const char workloads_default[];
 
-/* Appends the layers of a CSV text. Returns CLI_SUCCESS, or another exit code with the reason in message; what was
- * appended stays. */
-int workloads_parse(const char *text, workload_list *list, char *message, size_t capacity);
+/* Appends the layers of a CSV text of length bytes; lines end with LF, CRLF or CR, and a byte order mark before the first
+ * is skipped. Returns CLI_SUCCESS, or another exit code with the reason in message; what was appended stays. */
+int workloads_parse(const char *text, size_t length, workload_list *list, char *message, size_t capacity);
 
 /* The same for a file. */
 int workloads_read(const char *path, workload_list *list, char *message, size_t capacity);
@@ -29,6 +31,7 @@ int workloads_read(const char *path, workload_list *list, char *message, size_t 
 /* Appends one. False when out of memory. */
 bool workloads_append(workload_list *list, const char *name, const harness_layer *layer);
 
+/* The first of that name; NULL where there is none. */
 const workload *workloads_find(const workload_list *list, const char *name);
 
 void workloads_release(workload_list *list);

@@ -17,6 +17,7 @@ option(TCONV_BUILD_TESTS "Build the tests (needs Criterion)" ${PROJECT_IS_TOP_LE
 option(TCONV_BUILD_CLI "Build the tconv program" ${PROJECT_IS_TOP_LEVEL})
 option(TCONV_BUILD_EXAMPLES "Build the examples (upscale needs libpng)" ${PROJECT_IS_TOP_LEVEL})
 option(TCONV_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
+option(TCONV_FUZZ "Build the fuzzers with libFuzzer (needs clang)" OFF)
 set(TCONV_SANITIZE "" CACHE STRING "Sanitizers for the whole tree, as -fsanitize takes them: address,undefined")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

@@ -35,6 +35,13 @@ TCONV_LINT_PACKAGES=(
     "cppcheck|command -v cppcheck"
 )
 
+# libFuzzer comes with clang, in the package of its run-time libraries.
+TCONV_FUZZ_PACKAGES=(
+    "clang|command -v clang"
+    "libomp-dev|tconv_clang_has_openmp"
+    "libclang-rt-dev|tconv_clang_has_fuzzer"
+)
+
 # For preset aarch64 on a machine of another architecture, and to run what it builds.
 TCONV_CROSS_PACKAGES=(
     "gcc-aarch64-linux-gnu|command -v aarch64-linux-gnu-gcc"
@@ -44,6 +51,11 @@ TCONV_CROSS_PACKAGES=(
 
 tconv_clang_has_openmp() {
     echo "int main(void) { return 0; }" | clang -fopenmp -x c - -o /dev/null
+}
+
+tconv_clang_has_fuzzer() {
+    echo "int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }" |
+        clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null
 }
 
 # Installs what is missing of the packages given as above, saying so first.

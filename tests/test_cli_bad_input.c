@@ -1,12 +1,17 @@
 /* How the tconv program takes bad input: exit code 2, the option, its value and the rule on stderr, and no output file. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "support/npy_file.h"
 #include "support/program.h"
 
 TestSuite(cli_bad_input, .init = enter_scratch, .fini = leave_scratch);
+
+#define NAME_64   "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
+#define LONG_NAME NAME_64 NAME_64 NAME_64 NAME_64 /* 256 bytes, one more than file systems take */
 
 /* Bad command lines. Those of `run` come after a good one, which they spoil: the last value of an option counts. */
 static const struct {
@@ -38,6 +43,12 @@ static const struct {
     {{"run", "--backend", "gpu"}, "--backend gpu", "must be auto, cpu or cuda"},
     {{"run", "--isa", "sse9"}, "--isa sse9", "must be default, generic, avx2, avx512 or neon"},
     {{"run", "--threads", "0"}, "--threads 0", "must be from 1 to 65536"},
+    {{"run", "--threads", "1e3"}, "--threads 1e3", "must be a whole number"},
+    {{"run", "--threads", "0x10"}, "--threads 0x10", "must be a whole number"},
+    {{"run", "--threads", " 4"}, "--threads  4", "must be a whole number"},
+    {{"run", "--threads", "+4"}, "--threads +4", "must be a whole number"},
+    {{"run", "--threads", "4 "}, "--threads 4 ", "must be a whole number"},
+    {{"run", "--threads", "-9223372036854775809"}, "--threads -9223372036854775809", "must be a whole number"},
     {{"run", "--threads", "65537"}, "--threads 65537", "must be from 1 to 65536"},
     {{"run", "--implementation", "cpu_magic"}, "--implementation cpu_magic", "tconv_implementation_name lists"},
     {{"run", "--input", "absent.npy"}, "--input absent.npy", "cannot be opened"},
@@ -67,18 +78,39 @@ static const struct {
     {{"run", "--weight", "b.npy"}, "--weight b.npy", "has shape (3,): must be (in_channels"},
     {{"run", "--bias", "x.npy"}, "--bias x.npy", "must be (3,), one for each output channel"},
     {{"run", "--output", "absent/y.npy"}, "--output absent/y.npy", "cannot be made"},
+    {{"run", "--output", LONG_NAME}, "--output nnnn", "cannot be made: File name too long"},
+    {{"run", "--output", "x.npy/y.npy"}, "--output x.npy/y.npy", "cannot be made: Not a directory"},
     {{"run", "--output", "."}, "--output .", "cannot be made"},
     {{"run", "--frobnicate"}, "--frobnicate", "is no option of tconv run"},
+    {{"run", "-ab"}, "error: -ab: ", "is no option of tconv run"},
+    {{"run", "-a"}, "error: -a: ", "is no option of tconv run"},
+    {{"run", "-\xc3\xa4"}, "error: -\xc3\xa4: ", "is no option of tconv run"},
+    {{"run", "-!"}, "error: -!: ", "is no option of tconv run"},
+    {{"info", "--json", "-ab"}, "error: -ab: ", "is no option of tconv info"},
+    {{"info", "-ab"}, "error: -ab: ", "is no option of tconv info"},
+    {{"bench", "--ba", "1"}, "error: --ba: ", "is no option of tconv bench"},
     {{"run", "--stride"}, "--stride", "needs a value"},
     {{"run", "x.npy"}, "x.npy", "takes options only"},
     {{"info", "--json=yes"}, "--json=yes", "takes no value"},
     {{"verify", "--layers", "-1"}, "--layers -1", "must be from 0 to"},
     {{"verify", "--seed", "x"}, "--seed x", "must be a whole number from 0 to 2^64 - 1"},
+    {{"verify", "--seed", "-1"}, "--seed -1", "must be a whole number from 0 to 2^64 - 1"},
+    {{"verify", "--seed", "0x"}, "--seed 0x", "must be a whole number from 0 to 2^64 - 1"},
+    {{"verify", "--seed", "18446744073709551616"}, "--seed 18446744073709551616", "must be a whole number"},
     {{"verify", "--implementation", "cpu_magic"}, "--implementation cpu_magic", "must be one that tconv info lists"},
     {{"bench", "--case", "nowhere"}, "--case nowhere", "must be a name in the built-in workloads"},
     {{"bench", "--workloads", "absent.csv"}, "--workloads absent.csv", "cannot be opened"},
     {{"bench", "--workloads", "header.csv"}, "--workloads header.csv", "line 1: the header must be name,N,"},
     {{"bench", "--workloads", "columns.csv"}, "--workloads columns.csv", "line 2: there must be 18 columns"},
+    {{"bench", "--workloads", "zero_byte.csv"}, "--workloads zero_byte.csv", "line 3: there is a zero byte"},
+    {{"bench", "--workloads", "utf16.csv"}, "--workloads utf16.csv", "line 1: there is a zero byte"},
+    {{"bench", "--workloads", "twice.csv"}, "--workloads twice.csv", "line 3: the name appears twice"},
+    {{"bench", "--workloads", "escape.csv"}, "--workloads escape.csv", "line 2: the name must be UTF-8 without quotes"},
+    {{"bench", "--workloads", "latin1.csv"}, "--workloads latin1.csv", "line 2: the name must be UTF-8 without quotes"},
+    {{"bench", "--workloads", "long.csv"}, "--workloads long.csv", "line 2: the line is longer than 511 characters"},
+    {{"bench", "--workloads", "/dev/zero"}, "--workloads /dev/zero", "is larger than 16 MiB"},
+    {{"bench", "--workloads", "/dev/null"}, "--workloads /dev/null", "has no layer"},
+    {{"bench", "--workloads", "."}, "--workloads .", "cannot be read"},
     {{"bench", "--workloads", "invalid.csv"}, "--workloads invalid.csv", "bad: stride_h = 0: must be at least 1"},
     {{"bench", "--problem", "ci=2 h=3 w=4"}, "--problem \"ci=2 h=3 w=4\"", "co= (output channels) is missing"},
     {{"bench", "--problem", "ci=2 h=3 w=4 co=5 k=2 z=1"}, "--problem", "\"z=1\" is none of"},
@@ -88,6 +120,12 @@ static const struct {
     {{"bench", "--problem", "ci=2 h=3 w=4 co=5 k=2 s=0"}, "--problem", "stride_h = 0: must be at least 1"},
     {{"bench", "--problem", "ci=2 h=3 w=4 co=5 k=2 b=2"}, "--problem", "b=2 must be 0 or 1"},
     {{"bench", "--batch-budget", "0"}, "--batch-budget 0", "must be a number above 0"},
+    {{"bench", "--batch-budget", "-1"}, "--batch-budget -1", "must be a number above 0"},
+    {{"bench", "--batch-budget", " 1"}, "--batch-budget  1", "must be a number above 0"},
+    {{"bench", "--batch-budget", "1,5"}, "--batch-budget 1,5", "must be a number above 0"},
+    {{"bench", "--batch-budget", "1e400"}, "--batch-budget 1e400", "must be a number above 0"},
+    {{"bench", "--batch-budget", "inf"}, "--batch-budget inf", "must be a number above 0"},
+    {{"bench", "--batch-budget", "nan"}, "--batch-budget nan", "must be a number above 0"},
     {{"bench", "--repeat", "0"}, "--repeat 0", "must be from 1 to 5000"},
     {{"bench", "--json"}, "--json", "needs a value"},
     {{"bench", "--case", "dcgan_0", "--json", "absent/f.json"}, "--json absent/f.json", "cannot be made"},
@@ -95,6 +133,28 @@ static const struct {
 #define BAD_INPUT_COUNT (sizeof bad_inputs / sizeof bad_inputs[0])
 
 #define HEAD(descr, order, shape) "{'descr': '" descr "', 'fortran_order': " order ", 'shape': " shape ", }\n"
+
+#define COLUMNS "name,N,Cin,H,W,Cout,kh,kw,sh,sw,ph,pw,oph,opw,dh,dw,g,bias\n"
+#define NUMBERS ",1,2,3,4,5,1,1,1,1,0,0,0,0,1,1,1,0\n"
+
+static void write_bad_workloads(void)
+{
+    static const char zero_byte[] = COLUMNS "a" NUMBERS "b,1\0,2\nc" NUMBERS, twice[] = COLUMNS "a" NUMBERS "a" NUMBERS,
+                      escape[] = COLUMNS "\033[2Ja" NUMBERS, latin1[] = COLUMNS "\xe4" NUMBERS,
+                      utf16[] = "\xff\xfen\0a\0m\0e\0";
+    write_whole("zero_byte.csv", zero_byte, sizeof zero_byte - 1);
+    write_whole("twice.csv", twice, sizeof twice - 1);
+    write_whole("escape.csv", escape, sizeof escape - 1);
+    write_whole("latin1.csv", latin1, sizeof latin1 - 1);
+    write_whole("utf16.csv", utf16, sizeof utf16 - 1);
+    const size_t size = 10 << 20; /* one line of 10 MiB */
+    char *line = malloc(size);
+    cr_assert_not_null(line);
+    memset(line, '1', size);
+    memcpy(line, COLUMNS, sizeof COLUMNS - 1);
+    write_whole("long.csv", line, size);
+    free(line);
+}
 
 static void write_bad_files(void)
 {
@@ -136,6 +196,7 @@ static void write_bad_files(void)
     write_whole("header.csv", header, sizeof header - 1);
     write_whole("columns.csv", columns, sizeof columns - 1);
     write_whole("invalid.csv", invalid, sizeof invalid - 1);
+    write_bad_workloads();
 }
 
 Test(cli_bad_input, is_refused_by_name_with_code_2_and_leaves_no_file)
@@ -213,4 +274,40 @@ Test(cli_bad_input, an_old_output_survives_a_failure)
     cr_assert_str_eq(kept, "old");
     free(kept);
     release_result(&result);
+}
+
+/* Sixty thousand layers in a moment: names are not compared each with each, which took 17 s. */
+Test(cli_bad_input, a_long_file_of_workloads_is_read_quickly)
+{
+    FILE *file = fopen("many.csv", "wb");
+    cr_assert_not_null(file);
+    fputs("\xef\xbb\xbf" COLUMNS, file); /* as spreadsheets write it: a byte order mark and CRLF */
+    for (int i = 0; i < 60000; i++)
+        fprintf(file, "layer_%d,1,2,3,4,5,1,1,1,1,0,0,0,0,1,1,1,0\r\n", i);
+    cr_assert_eq(fclose(file), 0);
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    struct program_result result = PROGRAM("bench", "--workloads", "many.csv", "--case", "layer_60000");
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    expect_code(&result, 2, "bench");
+    expect_text(result.error, "--case layer_60000: must be a name in many.csv", "bench");
+    const double seconds = (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    cr_assert(seconds < 5, "%g s", seconds);
+    release_result(&result);
+    result = PROGRAM("bench", "--workloads", "many.csv", "--case", "layer_59999", "--repeat", "1");
+    expect_code(&result, 0, "bench");
+    expect_text(result.out, "layer_59999", "bench");
+    release_result(&result);
+}
+
+Test(cli_bad_input, a_seed_is_decimal_unless_it_begins_with_0x)
+{
+    static const char *const rows[][2] = {
+        {"010", "seed 10,"}, {"0x10", "seed 16,"}, {"18446744073709551615", "seed 18446744073709551615,"}};
+    for (size_t i = 0; i < 3; i++) {
+        struct program_result result = PROGRAM("verify", "--layers", "0", "--no-corners", "--seed", rows[i][0]);
+        expect_code(&result, 0, rows[i][0]);
+        expect_text(result.out, rows[i][1], rows[i][0]);
+        release_result(&result);
+    }
 }

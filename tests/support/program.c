@@ -87,7 +87,18 @@ static size_t clean_environment(char *environment[MAX_ENVIRONMENT], const char *
     return count;
 }
 
-struct program_result run_program(const char *const *arguments, const char *const *settings)
+/* What the child's descriptor becomes. */
+static void direct(posix_spawn_file_actions_t *actions, int descriptor, const char *file, const char *where)
+{
+    if (where == NULL)
+        posix_spawn_file_actions_addopen(actions, descriptor, file, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    else if (strcmp(where, CLOSED) == 0)
+        posix_spawn_file_actions_addclose(actions, descriptor);
+    else
+        posix_spawn_file_actions_addopen(actions, descriptor, where, O_WRONLY, 0);
+}
+
+pid_t start_program(const char *out, const char *error, const char *const *arguments, const char *const *settings)
 {
     const char *chosen = getenv("TCONV_PROGRAM"), *program = chosen != NULL ? chosen : TCONV_PROGRAM;
     char *vector[MAX_ARGUMENTS] = {(char *)program}, *environment[MAX_ENVIRONMENT];
@@ -99,20 +110,39 @@ struct program_result run_program(const char *const *arguments, const char *cons
     clean_environment(environment, settings);
 
     posix_spawn_file_actions_t actions;
-    const int flags = O_WRONLY | O_CREAT | O_TRUNC;
     pid_t child;
-    int status;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, STDOUT_FILE, flags, 0600);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, STDERR_FILE, flags, 0600);
+    direct(&actions, STDOUT_FILENO, STDOUT_FILE, out);
+    direct(&actions, STDERR_FILENO, STDERR_FILE, error);
     cr_assert_eq(posix_spawn(&child, program, &actions, NULL, vector, environment), 0, "%s cannot be run", program);
     posix_spawn_file_actions_destroy(&actions);
+    return child;
+}
+
+static char *take_text(const char *path)
+{
+    char *text = access(path, F_OK) == 0 ? read_whole(path, NULL) : calloc(1, 1);
+    unlink(path);
+    return text;
+}
+
+struct program_result wait_program(pid_t child)
+{
+    int status;
     cr_assert_eq(waitpid(child, &status, 0), child);
-    struct program_result result = {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_whole(STDOUT_FILE, NULL),
-                                    read_whole(STDERR_FILE, NULL)};
-    unlink(STDOUT_FILE);
-    unlink(STDERR_FILE);
-    return result;
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return (struct program_result){code, take_text(STDOUT_FILE), take_text(STDERR_FILE)};
+}
+
+struct program_result run_program_to(const char *out, const char *error, const char *const *arguments,
+                                     const char *const *settings)
+{
+    return wait_program(start_program(out, error, arguments, settings));
+}
+
+struct program_result run_program(const char *const *arguments, const char *const *settings)
+{
+    return run_program_to(NULL, NULL, arguments, settings);
 }
 
 void release_result(struct program_result *result)

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 /* What a run left. */
 struct program_result {
@@ -18,6 +19,18 @@ void leave_scratch(void);
 /* Runs the program with arguments (ending with NULL, without its own name) and the environment of the test, but for
  * TCONV_* variables, plus settings ("NAME=value", ending with NULL; NULL for none). */
 struct program_result run_program(const char *const *arguments, const char *const *settings);
+
+/* Where stdout or stderr of a run goes instead of into its result. */
+#define CLOSED "" /* it is closed */
+
+/* The same; out and error are paths of what is there to be written to, CLOSED or NULL, for the result. */
+struct program_result run_program_to(const char *out, const char *error, const char *const *arguments,
+                                     const char *const *settings);
+
+/* Starts it so and does not wait; wait_program does. */
+pid_t start_program(const char *out, const char *error, const char *const *arguments, const char *const *settings);
+struct program_result wait_program(pid_t child);
+
 void release_result(struct program_result *result);
 
 /* The same with the arguments written out. */
