@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tconv/tconv.h"
+#include "../core/dtype.h"
 
 /* The largest tile of any level: output channels, and vectors of positions. */
 enum { TCONV_CPU_MAX_CHANNELS = 12, TCONV_CPU_MAX_VECTORS = 8 };
@@ -155,7 +155,7 @@ typedef struct tconv_cpu_kernels {
         tconv_cpu_store_function *store_scattered;   /* one phase: NCHW where the stride is large */
         tconv_cpu_store_function *store_pixels;      /* one phase: NHWC, dst_channel is 1 */
         tconv_cpu_stencil_function *stencil;
-    } dtype[4];
+    } dtype[TCONV_DTYPES];
 } tconv_cpu_kernels;
 
 extern const tconv_cpu_kernels tconv_cpu_kernels_generic;
