@@ -99,11 +99,23 @@ static bool fits(const wide *factors, size_t count)
     return true;
 }
 
-/* What one axis comes to: even before the crop it must stay below a quarter of the type. */
-static tconv_status axis_oracle(wide span, wide pads, wide *out)
+/* What one axis comes to: even before the crop it must stay below a quarter of the type, and two inputs or more may have
+ * 65536 phases. */
+static tconv_status axis_oracle(wide span, wide pads, int64_t in, int64_t kernel, int64_t stride, int64_t dilation,
+                                wide *out)
 {
+    int64_t common = stride, rest = dilation;
+    while (rest != 0) {
+        int64_t next = common % rest;
+        common = rest;
+        rest = next;
+    }
     *out = span - pads;
-    return span > INT64_MAX / 4 ? TCONV_ERROR_OVERFLOW : *out < 1 ? TCONV_ERROR_INVALID_ARGUMENT : TCONV_SUCCESS;
+    if (span > INT64_MAX / 4)
+        return TCONV_ERROR_OVERFLOW;
+    if (*out < 1)
+        return TCONV_ERROR_INVALID_ARGUMENT;
+    return in > 1 && kernel > 65536 && stride / common > 65536 ? TCONV_ERROR_OVERFLOW : TCONV_SUCCESS;
 }
 
 /* What a dense layer whose fields each keep their own rule comes to. */
@@ -118,10 +130,12 @@ static tconv_status oracle(const tconv_desc *desc, wide *out_h, wide *out_w)
         return TCONV_ERROR_INVALID_ARGUMENT;
     if ((status =
              axis_oracle(span_of(desc->in_h, desc->stride_h, desc->dilation_h, desc->kernel_h, desc->output_padding_h),
-                         (wide)desc->pad_top + desc->pad_bottom, out_h)) ||
+                         (wide)desc->pad_top + desc->pad_bottom, desc->in_h, desc->kernel_h, desc->stride_h,
+                         desc->dilation_h, out_h)) ||
         (status =
              axis_oracle(span_of(desc->in_w, desc->stride_w, desc->dilation_w, desc->kernel_w, desc->output_padding_w),
-                         (wide)desc->pad_left + desc->pad_right, out_w)))
+                         (wide)desc->pad_left + desc->pad_right, desc->in_w, desc->kernel_w, desc->stride_w,
+                         desc->dilation_w, out_w)))
         return status;
     wide images = desc->batch > 0 ? desc->batch : 1, size = 4, tensor_size = desc->batch > 0 ? size : 1;
     const wide src[] = {images, desc->in_channels, desc->in_h, desc->in_w, tensor_size};

@@ -1,5 +1,5 @@
 /* The halo strip of cpu_phases: every element that a tap may read is the input's, or zero beside the image, also in a
- * task of fewer images than the strip has room for, whatever the scratch held before. */
+ * task of fewer images or columns than the strip has room for, whatever the scratch held before. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -53,6 +53,72 @@ static void expect_strip(const tconv_cpu_task *task, const float *src)
                               (int)task->images, (int)plan->images, (int)c, (int)r, (int)n, (int)q, (double)got,
                               (double)expected);
                 }
+}
+
+/* Whole vectors are read, of positions that are nobody's too: from the first of the positions of some rows, or of each row, on,
+ * by every tap. None may hold what the memory held before. */
+static void expect_vectors(const tconv_cpu_task *task, int64_t first_row, int64_t rows)
+{
+    const tconv_cpu_plan *plan = task->job->plan;
+    const float *strip = task->strip;
+    int64_t columns = task->columns + plan->max_lag, lines = 1, step = 0;
+    int64_t length = (rows - 1) * plan->row_pitch + (task->images - 1) * plan->pitch + columns;
+    int64_t row_span = plan->rows.max_shift - plan->rows.min_shift;
+    int64_t column_span = plan->columns.max_shift - plan->columns.min_shift - plan->max_lag;
+    if (!tconv_cpu_is_flat(plan, task->images, rows, columns)) {
+        lines = rows * task->images;
+        length = columns;
+    }
+    length = (length + plan->lanes - 1) / plan->lanes * plan->lanes;
+    for (int64_t line = 0; line < lines; line++) {
+        step = (first_row + line / task->images) * plan->row_pitch + line % task->images * plan->pitch;
+        for (int64_t r = 0; r <= row_span; r++)
+            for (int64_t c = 0; c <= column_span; c++)
+                for (int64_t i = 0; i < length; i++)
+                    cr_assert(!isnan(strip[step + r * plan->row_pitch + c + i]),
+                              "%d images, %d columns, %d rows from %d on: element %d of line %d, tap %d x %d",
+                              (int)task->images, (int)task->columns, (int)rows, (int)first_row, (int)i, (int)line,
+                              (int)r, (int)c);
+    }
+}
+
+Test(strip, all_that_vectors_read_is_written)
+{
+    static const char *const wide[] = {"n=1 ci=2 h=4 w=1003 co=3 k=3 p=1", "n=1 ci=1 h=5 w=40 co=2 k=3x4 s=2 p=1",
+                                       "n=5 ci=3 h=4 w=5 co=2 k=3 p=1",
+                                       "n=3 ci=12 h=2 w=7 co=16 k=4x3 s=3x2 d=2x1 g=4"};
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) {
+        tconv_layer layer;
+        tconv_cpu_plan plan;
+        tconv_issue issue;
+        make_layer(wide[i], &layer);
+        cr_assert_eq(tconv_cpu_plan_init(&plan, &layer, &issue), TCONV_SUCCESS);
+        cr_assert(!plan.gather, "%s has no halo strip", wide[i]);
+        float *src = calloc((size_t)layer.problem.src_extent, sizeof *src), *strip = malloc((size_t)plan.strip_bytes);
+        cr_assert(src != NULL && strip != NULL);
+        int64_t most_columns = plan.tile_columns,
+                least_columns = plan.column_tiles > 1 ? most_columns - 50 : most_columns;
+        for (int64_t images = 1; images <= plan.images; images++)
+            for (int64_t columns = least_columns; columns <= most_columns; columns++) {
+                tconv_cpu_job job = {.layer = &layer, .plan = &plan, .src = src};
+                tconv_cpu_task task = {.job = &job,
+                                       .images = images,
+                                       .rows = plan.tile_rows,
+                                       .columns = columns,
+                                       .groups = plan.groups,
+                                       .blocks = plan.task_blocks,
+                                       .strip = strip};
+                memset(strip, 0xff, (size_t)plan.strip_bytes);
+                tconv_cpu_load_halo(&task);
+                for (int64_t row = 0; row < task.rows; row++)
+                    for (int64_t rows = 1; rows <= plan.chunk_rows && row + rows <= task.rows; rows++)
+                        expect_vectors(&task, row, rows);
+            }
+        free(strip);
+        free(src);
+        tconv_phases_release(&layer.rows, &from_malloc);
+        tconv_phases_release(&layer.columns, &from_malloc);
+    }
 }
 
 Test(strip, all_that_taps_read_is_loaded_for_any_number_of_images)

@@ -102,7 +102,9 @@ extern "C" {
 typedef enum tconv_status {
     TCONV_SUCCESS = 0,
     TCONV_ERROR_INVALID_ARGUMENT = 1, /* a field breaks a rule; the issue says which and how */
-    TCONV_ERROR_OVERFLOW = 2,         /* a tensor of 2^63 bytes or more, or an axis of 2^61 outputs before padding */
+    TCONV_ERROR_OVERFLOW = 2,         /* a tensor of 2^63 bytes or more, an axis of 2^61 outputs before padding, or an axis
+                                         of two inputs or more where both kernel and stride / gcd(stride, dilation) are
+                                         above 65536 */
     TCONV_ERROR_OUT_OF_MEMORY = 3,    /* the allocator, or the device's, returned nothing */
     TCONV_ERROR_UNAVAILABLE = 4,      /* the backend is not built, has no driver, no device, no code for the device */
     TCONV_ERROR_UNSUPPORTED = 5,      /* valid, but the implementation that was asked for does not do it */

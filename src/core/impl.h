@@ -8,6 +8,7 @@
 #ifndef TCONV_CORE_IMPL_H
 #define TCONV_CORE_IMPL_H
 
+#include "dtype.h"
 #include "phases.h"
 #include "problem.h"
 #include "tconv/tconv.h"
@@ -61,6 +62,7 @@ typedef struct tconv_arguments {
 typedef struct tconv_implementation {
     const char *name; /* "cpu_phases": backend, underscore, algorithm */
     tconv_backend backend;
+    unsigned dtypes; /* that it takes, as TCONV_DTYPE_BIT: the other functions see no others */
     /* Whether it takes the layer; where not, writes why to reason. Never says yes and fails later. May write layer->choice,
      * which is 0 before, and nothing else of the layer. */
     bool (*supports)(tconv_layer *layer, char reason[TCONV_REASON_SIZE]);

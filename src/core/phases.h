@@ -45,7 +45,8 @@ typedef struct tconv_phase_table {
     tconv_phase *phases;             /* by ascending residue; owned */
 } tconv_phase_table;
 
-/* Makes the table of a validated axis. Its size is O(min(kernel, stride)). Fails only for lack of memory; release frees. */
+/* Makes the table of a validated axis. Its size is O(min(kernel, stride)), TCONV_MAX_PHASES at most. Fails only for lack of
+ * memory; release frees. */
 tconv_status tconv_phases_create(const tconv_axis *axis, const tconv_allocator *allocator, tconv_phase_table *table,
                                  tconv_issue *issue);
 void tconv_phases_release(tconv_phase_table *table, const tconv_allocator *allocator);

@@ -22,7 +22,7 @@ tconv_status tconv_axis_init(tconv_axis *axis, int64_t in, int64_t kernel, int64
                              int64_t pad_begin, int64_t pad_end, int64_t output_padding, const char *suffix,
                              tconv_issue *issue)
 {
-    char field[8];
+    char field[16];
     int64_t span = 1, out;
     snprintf(field, sizeof field, "out_%s", suffix);
     if (!tconv_checked_mul_add(in - 1, stride, &span) || !tconv_checked_mul_add(dilation, kernel - 1, &span) ||
@@ -36,6 +36,14 @@ tconv_status tconv_axis_init(tconv_axis *axis, int64_t in, int64_t kernel, int64
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field,
                           "%s = %" PRId64 " - %" PRId64 " - %" PRId64 " (padding): must be at least 1", field, span,
                           pad_begin, pad_end);
+    if (in > 1 && tconv_min(kernel, stride / tconv_gcd(stride, dilation)) > TCONV_MAX_PHASES) {
+        snprintf(field, sizeof field, "stride_%s", suffix);
+        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, field,
+                          "%s = %" PRId64 ": kernel_%s or %s / gcd(%s, dilation_%s), here %" PRId64 " and %" PRId64
+                          ", must be at most %d",
+                          field, stride, suffix, field, field, suffix, kernel, stride / tconv_gcd(stride, dilation),
+                          TCONV_MAX_PHASES);
+    }
     *axis = (tconv_axis){in, out, kernel, stride, dilation, pad_begin, output_padding};
     return TCONV_SUCCESS;
 }
@@ -45,7 +53,7 @@ tconv_axis tconv_axis_canonical(tconv_axis axis)
     if (axis.kernel == 1)
         axis.dilation = 1;
     if (axis.in == 1)
-        axis.stride = axis.dilation * axis.kernel; /* below 2 * TCONV_AXIS_LIMIT */
+        axis.stride = axis.dilation * tconv_min(axis.kernel, TCONV_MAX_PHASES); /* below 2 * TCONV_AXIS_LIMIT */
     return axis;
 }
 

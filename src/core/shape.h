@@ -8,8 +8,12 @@
  * coordinates, strides and pads never wraps. */
 #define TCONV_AXIS_LIMIT (INT64_MAX / 4)
 
+/* The most phases of an axis: its table is then 2.5 MiB at most and made in milliseconds, whatever the layer. Layers that
+ * people use have strides of a few dozen. */
+#define TCONV_MAX_PHASES 65536
+
 /* Fills *axis from one axis of a desc whose fields are valid one by one; suffix is "h" or "w". pad_end is the bottom or
- * right padding. Checks that the output has at least one element and that nothing overflows. */
+ * right padding. Checks that the output has at least one element, that nothing overflows and that phases are not too many. */
 tconv_status tconv_axis_init(tconv_axis *axis, int64_t in, int64_t kernel, int64_t stride, int64_t dilation,
                              int64_t pad_begin, int64_t pad_end, int64_t output_padding, const char *suffix,
                              tconv_issue *issue);
@@ -17,7 +21,7 @@ tconv_status tconv_axis_init(tconv_axis *axis, int64_t in, int64_t kernel, int64
 /* The same axis in the form in which implementations see it. Where there is one kernel element, dilation means nothing
  * and becomes 1. Where there is one input, stride means nothing (only input 0 exists) and becomes dilation * kernel, so
  * that each phase has one tap: a 4 x 4 kernel on a 1 x 1 image is then 16 phases of one product, not one phase of 16
- * taps of which 15 fall outside the image. */
+ * taps of which 15 fall outside the image. A kernel of more than TCONV_MAX_PHASES goes by that number instead. */
 tconv_axis tconv_axis_canonical(tconv_axis axis);
 
 /* Extents of a tensor in the order n, c, h, w, and its name for issues: "src" or "dst". */

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tconv/tconv.h"
+#include "../core/dtype.h"
 
 /* The largest tile of any level: output channels, and vectors of positions. */
 enum { TCONV_CPU_MAX_CHANNELS = 12, TCONV_CPU_MAX_VECTORS = 8 };
@@ -78,13 +78,13 @@ typedef struct tconv_cpu_load {
 typedef void tconv_cpu_load_function(const tconv_cpu_load *load);
 
 /* Loads elements side by side of each of some channels and images, converted, into a strip: element i where bit i % 8 of
- * mask[i / 8] is set, zero where it is not; an element without its bit is not read. */
+ * mask[i / 8] is set, zero where it is not; an element without its bit is not read. Zeros follow the last image. */
 typedef struct tconv_cpu_masked_load {
     const void *src;
     void *strip;
     int64_t src_channel, strip_channel, src_image, strip_image; /* from one to the next */
-    int64_t channels, images, count;
-    const uint8_t *mask; /* whole vectors of bits */
+    int64_t channels, images, count, zeros;
+    const uint8_t *mask; /* whole vectors of bits, none behind count */
 } tconv_cpu_masked_load;
 
 typedef void tconv_cpu_masked_load_function(const tconv_cpu_masked_load *load);
@@ -155,7 +155,7 @@ typedef struct tconv_cpu_kernels {
         tconv_cpu_store_function *store_scattered;   /* one phase: NCHW where the stride is large */
         tconv_cpu_store_function *store_pixels;      /* one phase: NHWC, dst_channel is 1 */
         tconv_cpu_stencil_function *stencil;
-    } dtype[4];
+    } dtype[TCONV_DTYPES];
 } tconv_cpu_kernels;
 
 extern const tconv_cpu_kernels tconv_cpu_kernels_generic;

@@ -249,8 +249,9 @@ DEFINE_LOAD_SHORT(load_short_double, double, 8, __mmask8, _mm512_maskz_loadu_pd,
             for (int64_t n = 0; n < masked->images; n++) {                                                             \
                 const type *from = (const type *)masked->src + c * masked->src_channel + n * masked->src_image;        \
                 type *to = (type *)masked->strip + c * masked->strip_channel + n * masked->strip_image;                \
-                for (int64_t i = 0; i < masked->count; i += (lanes)) {                                                 \
-                    int64_t rest = masked->count - i;                                                                  \
+                const int64_t end = masked->count + (n == masked->images - 1 ? masked->zeros : 0);                     \
+                for (int64_t i = 0; i < end; i += (lanes)) {                                                           \
+                    int64_t rest = end - i;                                                                            \
                     bits mask;                                                                                         \
                     memcpy(&mask, masked->mask + i / 8, sizeof mask);                                                  \
                     store(to + i, (bits)(rest < (lanes) ? (1u << rest) - 1 : ~0u), load(mask, from + i));              \

@@ -411,6 +411,7 @@ static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, 
 const tconv_implementation tconv_cpu_phases = {
     .name = "cpu_phases",
     .backend = TCONV_BACKEND_CPU,
+    .dtypes = TCONV_DTYPES_TO_F64,
     .supports = supports,
     .memory = memory,
     .pack = tconv_cpu_pack_phases,

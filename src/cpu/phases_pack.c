@@ -10,8 +10,8 @@
 #include "parallel.h"
 #include "phases.h"
 
-/* Weights are turned around in a buffer that stays in the first-level cache, so many input channels and taps at a time:
- * straight from one to the other, either side would jump by powers of two and evict itself. */
+/* Weights are turned around in a buffer that stays in the first-level cache, so many input channels and taps at a time (half
+ * as many taps of f64): straight from one to the other, either side would jump by powers of two and evict itself. */
 enum { PACK_CHANNELS = 8, PACK_TAPS = 16 };
 
 /* What is worth another thread: waking one takes about as long. */
@@ -43,7 +43,7 @@ struct part {
         const int64_t group_in = part->problem->group_in, count = part->block.count, run = part->count * count;        \
         const type *filters = (const type *)part->weights + (part->group * group_in + part->begin) * strides->in +     \
                               part->block.first * strides->out;                                                        \
-        real turned[PACK_TAPS][PACK_CHANNELS * TCONV_CPU_MAX_CHANNELS] = {{0}};                                        \
+        real turned[PACK_TAPS * sizeof(float) / sizeof(real)][PACK_CHANNELS * TCONV_CPU_MAX_CHANNELS] = {{0}};         \
         bool finite = true;                                                                                            \
         for (int64_t i = 0; i < run; i++) {                                                                            \
             const type *filter = filters + i / count * strides->in + i % count * strides->out;                         \
@@ -69,7 +69,7 @@ DEFINE_PACK(f64, double, double, AS_IT_IS)
 DEFINE_PACK(f16, uint16_t, float, tconv_float_from_f16)
 DEFINE_PACK(bf16, uint16_t, float, tconv_float_from_bf16)
 
-static bool (*const pack_taps[])(const struct part *part) = {
+static bool (*const pack_taps[TCONV_DTYPES])(const struct part *part) = {
     [TCONV_F32] = pack_f32,
     [TCONV_F64] = pack_f64,
     [TCONV_F16] = pack_f16,
@@ -79,7 +79,7 @@ static bool (*const pack_taps[])(const struct part *part) = {
 static bool pack_part(const tconv_layer *layer, const tconv_cpu_plan *plan, struct part *part)
 {
     const tconv_weight_strides *strides = &layer->problem.weight;
-    const int64_t group_in = layer->problem.group_in;
+    const int64_t group_in = layer->problem.group_in, most_taps = plan->real ? PACK_TAPS / 2 : PACK_TAPS;
     tconv_cpu_pass pass = {0};
     bool finite = true;
     while (tconv_cpu_next_pass(plan, layer, &pass)) {
@@ -95,7 +95,7 @@ static bool pack_part(const tconv_layer *layer, const tconv_cpu_plan *plan, stru
                     ((pass.weights * group_in + tconv_cpu_term(plan, &pass, group_in, tap, 0) * pass.phases) + phase) *
                     part->block.count,
                 .width = tconv_cpu_term(plan, &pass, group_in, 0, 1) * pass.phases * part->block.count};
-            if (part->tap_count < PACK_TAPS)
+            if (part->tap_count < most_taps)
                 continue;
             finite &= pack_taps[layer->problem.dtype](part);
             part->tap_count = 0;

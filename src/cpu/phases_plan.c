@@ -141,10 +141,10 @@ static void plan_fusion(tconv_cpu_plan *plan, const tconv_layer *layer)
         plan->order[number] = (int8_t)p;
     }
     int64_t most_taps = taps[plan->order[0]].count;
-    for (int64_t tap = 0, phases = count; tap < most_taps; tap++) {
-        while (taps[plan->order[phases - 1]].count <= tap)
-            phases--;
-        fused += tconv_max(phases * group_out, LOAD_CYCLES);
+    for (int64_t phases = count, tap = 0; phases > 0; phases--) { /* the taps that just so many phases have */
+        int64_t end = taps[plan->order[phases - 1]].count;
+        fused += (end - tap) * tconv_max(phases * group_out, LOAD_CYCLES);
+        tap = end;
     }
     if (most_shift - least_shift > plan->lanes || fused > apart)
         return;

@@ -1,6 +1,7 @@
 /*
  * Loads input into a strip: rows of the image, converted to the type of the sums, channel by channel, whatever the
- * layout of src; zeros where a row or column lies outside the image.
+ * layout of src; zeros where a row or column lies outside the image, and behind it, as far as whole vectors are read: what
+ * they sum there is not stored, but must not be what the memory held before.
  */
 #include "../core/checked.h"
 #include "phases.h"
@@ -78,23 +79,39 @@ static void add_line(struct loader *loader, int64_t image, int64_t row, int64_t 
         flush(loader);
 }
 
+/* Adds a line of zeros. */
+static void add_zeros(struct loader *loader, int64_t count, int64_t position)
+{
+    if (count > 0)
+        add_line(loader, 0, -1, 0, count, 0, position);
+}
+
 void tconv_cpu_load_halo(const tconv_cpu_task *task)
 {
     const tconv_cpu_plan *plan = task->job->plan;
     int64_t group_in = task->job->layer->problem.group_in;
     int64_t rows = task->rows + plan->rows.max_shift - plan->rows.min_shift;
     int64_t columns = task->columns + plan->columns.max_shift - plan->columns.min_shift - plan->margin;
+    /* Behind a row of a task that has fewer images or columns than the strip: its margin, which is not the next one's start,
+     * and what vectors that run on across rows (tconv_cpu_is_flat) may find there. */
+    int64_t apart = plan->row_pitch - (task->images - 1) * plan->pitch - columns;
+    apart = tconv_min(apart, tconv_max(plan->margin, 2 * task->images * plan->lanes));
     struct loader loader;
     begin_load(&loader, task->job, task->group * group_in, task->groups * group_in, task->strip);
     for (int64_t row = 0; row < rows; row++) {
         for (int64_t image = 0; image < task->images; image++) {
-            /* Its margin is not the next one's start: at the end, and in a task of fewer images than the strip has. */
-            bool last = image == task->images - 1 && (row == rows - 1 || task->images < plan->images);
+            bool ends = image == task->images - 1, last = ends && row == rows - 1;
             add_line(&loader, task->image + image, task->row + plan->rows.min_shift + row,
-                     task->column + plan->columns.min_shift, columns, last ? plan->margin : 0,
+                     task->column + plan->columns.min_shift, columns,
+                     last   ? plan->margin
+                     : ends ? apart
+                            : 0,
                      row * plan->row_pitch + image * plan->pitch);
         }
     }
+    /* The last vectors. */
+    add_zeros(&loader, (plan->stencil ? TCONV_CPU_STENCIL_VECTORS : 1) * plan->lanes,
+              (rows - 1) * plan->row_pitch + (task->images - 1) * plan->pitch + columns + plan->margin);
     flush(&loader);
 }
 
@@ -102,6 +119,7 @@ void tconv_cpu_load_halo(const tconv_cpu_task *task)
 struct shifted {
     int64_t group, channel, channels; /* of the group */
     int64_t row, column;              /* input of the tile's first position */
+    int64_t zeros;                    /* behind the tile's last position, to the end of a vector */
     void *strip;
 };
 
@@ -114,6 +132,7 @@ static void load_lines(const tconv_cpu_task *task, const struct shifted *tap)
     for (int64_t image = 0; image < task->images; image++)
         for (int64_t row = 0; row < task->rows; row++, position += task->columns)
             add_line(&loader, task->image + image, tap->row + row, tap->column, task->columns, 0, position);
+    add_zeros(&loader, tap->zeros, position);
     flush(&loader);
 }
 
@@ -143,6 +162,7 @@ static bool load_masked(const tconv_cpu_task *task, const struct shifted *tap)
         .channels = tap->channels,
         .images = task->images,
         .count = count,
+        .zeros = tap->zeros,
         .mask = mask,
     });
     return true;
@@ -154,7 +174,7 @@ void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tc
     const tconv_cpu_plan *plan = task->job->plan;
     const tconv_layer *layer = task->job->layer;
     const tconv_phase *column = tconv_cpu_column_phase(plan, layer, pass->first);
-    int64_t group_in = layer->problem.group_in;
+    int64_t group_in = layer->problem.group_in, positions = task->images * task->rows * task->columns;
     for (int64_t term = begin, next; term < end; term = next) { /* one tap */
         int64_t tap = term / group_in;
         next = tconv_min(end, (tap + 1) * group_in);
@@ -166,6 +186,7 @@ void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tc
                    tconv_cpu_shift(&layer->rows, pass->row, pass->row_taps.first + tap / pass->column_taps.count),
             .column = task->column +
                       tconv_cpu_shift(&layer->columns, column, pass->column_taps.first + tap % pass->column_taps.count),
+            .zeros = tconv_ceil_div(positions, plan->lanes) * plan->lanes - positions,
             .strip = tconv_cpu_at(plan, task->strip, (term - begin) * plan->channel_pitch)};
         if (!load_masked(task, &shifted))
             load_lines(task, &shifted);
@@ -250,7 +271,8 @@ void tconv_cpu_begin_prefetch(tconv_cpu_task *task, const tconv_cpu_task *next)
         return;
     list_pieces(next, prefetch);
     /* Evenly over the task: a miss holds a buffer that the microkernel's own loads need. */
-    prefetch->rate = (double)(prefetch->outer * prefetch->inner_count) / count_segments(task);
+    double segments = count_segments(task);
+    prefetch->rate = segments > 0 ? (double)(prefetch->outer * prefetch->inner_count) / segments : 0;
     prefetch->due = 0;
 }
 

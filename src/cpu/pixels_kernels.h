@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tconv/tconv.h"
+#include "../core/dtype.h"
 
 /* The largest tile of any level: pixels, and vectors of output channels. With one address register for each pixel, 12 is
  * what x86-64 has registers for. */
@@ -87,7 +87,7 @@ typedef struct tconv_cpu_pixel_kernels {
     struct {
         tconv_cpu_pixel_load_function *load;
         tconv_cpu_pixel_store_function *store;
-    } dtype[4];
+    } dtype[TCONV_DTYPES];
 } tconv_cpu_pixel_kernels;
 
 extern const tconv_cpu_pixel_kernels tconv_cpu_pixel_kernels_generic;

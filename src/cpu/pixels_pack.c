@@ -53,7 +53,7 @@ DEFINE_PACK(f64, double, double, AS_IT_IS)
 DEFINE_PACK(f16, uint16_t, float, tconv_float_from_f16)
 DEFINE_PACK(bf16, uint16_t, float, tconv_float_from_bf16)
 
-static bool (*const pack_tap[])(const struct part *part) = {
+static bool (*const pack_tap[TCONV_DTYPES])(const struct part *part) = {
     [TCONV_F32] = pack_f32,
     [TCONV_F64] = pack_f64,
     [TCONV_F16] = pack_f16,

@@ -1,15 +1,17 @@
 /* Finds pixels whose channels lie side by side in an NCHW layer: images of one input pixel, see tconv_cpu_pixel_view. */
 #include "pixels.h"
 
-/* Whether an axis of one input has a tap for each output. Its stride is longer than the kernel (tconv_axis_canonical), so
- * that each output is a residue of its own, with one tap or none. */
+/* Whether an axis of one input has a tap for each output, the first one of a phase of its own. The stride of such an axis is
+ * longer than the kernel (tconv_axis_canonical) unless that is huge. */
 static bool has_all_taps(const tconv_axis *axis, const tconv_phase_table *table)
 {
     if (axis->in != 1 || table->count != axis->out)
         return false;
-    for (int64_t p = 0; p < table->count; p++)
-        if (tconv_cpu_live_taps(axis, table, &table->phases[p]).count == 0)
+    for (int64_t p = 0; p < table->count; p++) {
+        tconv_cpu_taps live = tconv_cpu_live_taps(axis, table, &table->phases[p]);
+        if (live.first != 0 || live.count == 0)
             return false;
+    }
     return true;
 }
 

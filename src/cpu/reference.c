@@ -94,7 +94,7 @@ static const struct access {
     void (*put)(void *memory, int64_t index, double value);
     void (*accumulate)(double *sums, int64_t step, int64_t count, double weight, const void *src, int64_t index,
                        int64_t src_step);
-} accesses[] = {
+} accesses[TCONV_DTYPES] = {
     [TCONV_F32] = {get_f32, put_f32, accumulate_f32},
     [TCONV_F64] = {get_f64, put_f64, accumulate_f64},
     [TCONV_F16] = {get_f16, put_f16, accumulate_f16},
@@ -213,6 +213,7 @@ static tconv_status pack(const tconv_layer *layer, const void *weights, void *pa
 const tconv_implementation tconv_cpu_reference = {
     .name = "cpu_reference",
     .backend = TCONV_BACKEND_CPU,
+    .dtypes = TCONV_DTYPES_TO_F64,
     .supports = supports,
     .memory = memory,
     .pack = pack,

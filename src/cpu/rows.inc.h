@@ -135,7 +135,7 @@ ALWAYS_INLINE void NAME(store_line)(const tconv_cpu_store *store, int64_t channe
             from[r] += step[r];
         }
         SUMS(interleave)(outputs, rows, residues);
-        if (rest < LANES * residues && store->line == NULL)
+        if (rest < LANES * residues) /* beyond are sums that nobody made */
             break;
         UNROLL_IF_CONSTANT
         for (int r = 0; r < residues; r++)
@@ -143,10 +143,10 @@ ALWAYS_INLINE void NAME(store_line)(const tconv_cpu_store *store, int64_t channe
         if (rest <= LANES * residues)
             break;
     }
+    if (rest < LANES * residues)
+        NAME(store_row)(to, (const REAL *)outputs, rest);
     if (store->line != NULL)
         stream_bytes((char *)dst, store->line, (size_t)store->count * sizeof(ELEMENT), LINE);
-    else if (rest < LANES * residues)
-        NAME(store_row)(to, (const REAL *)outputs, rest);
 }
 
 ALWAYS_INLINE void NAME(store_lines)(const tconv_cpu_store *store, const int residues)

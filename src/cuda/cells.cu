@@ -32,8 +32,6 @@ const char *why_not(const tconv_layer *layer)
         return why;
     if (problem->layout != TCONV_NCHW)
         return "needs NCHW";
-    if (problem->dtype != TCONV_F32)
-        return "needs f32";
     if (layer->columns.stride != 1 && layer->columns.stride != 2 && layer->columns.stride != 4)
         return "needs column strides of 1, 2 or 4";
     if (layer->rows.count != layer->rows.stride || layer->columns.count != layer->columns.stride)
@@ -185,4 +183,5 @@ tconv_status cells_execute(const tconv_layer *layer, const tconv_arguments *argu
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_cells = {
-    "cuda_cells", TCONV_BACKEND_CUDA, cells_supports, cells_memory, cells_pack_weights, cells_execute, cells_suits};
+    "cuda_cells",  TCONV_BACKEND_CUDA, TCONV_DTYPE_BIT(TCONV_F32), cells_supports, cells_memory, cells_pack_weights,
+    cells_execute, cells_suits};

@@ -33,8 +33,6 @@ const char *why_not(const tconv_layer *layer)
     const char *why = tconv_hopper_why_not(layer);
     if (why != NULL)
         return why;
-    if (problem->dtype == TCONV_F64)
-        return "has no products of f64";
     if (layer->rows.count > TCONV_IGEMM_PHASES || layer->columns.count > TCONV_IGEMM_PHASES)
         return "needs at most 16 phases of an axis";
     if (layer->rows.count == 0 || layer->columns.count == 0)
@@ -260,5 +258,6 @@ tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *argu
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_igemm = {
-    "cuda_igemm", TCONV_BACKEND_CUDA, igemm_supports, igemm_memory, igemm_pack_weights, igemm_execute, igemm_suits};
+extern "C" const tconv_implementation tconv_cuda_igemm = {"cuda_igemm",   TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32,
+                                                          igemm_supports, igemm_memory,       igemm_pack_weights,
+                                                          igemm_execute,  igemm_suits};

@@ -40,10 +40,6 @@ bool mma_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
         snprintf(reason, TCONV_REASON_SIZE, "a device of compute capability 8.0 or more");
         return false;
     }
-    if (problem->dtype == TCONV_F64) {
-        snprintf(reason, TCONV_REASON_SIZE, "f32, f16 or bf16");
-        return false;
-    }
     if (problem->group_out < MIN_GROUP_OUT || problem->group_in < MIN_GROUP_IN) {
         snprintf(reason, TCONV_REASON_SIZE, "at least %d input and output channels per group", (int)MIN_GROUP_IN);
         return false;
@@ -140,5 +136,5 @@ tconv_status mma_execute(const tconv_layer *layer, const tconv_arguments *argume
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_mma = {"cuda_mma", TCONV_BACKEND_CUDA, mma_supports, mma_memory,
-                                                        mma_pack,   mma_execute,        mma_suits};
+extern "C" const tconv_implementation tconv_cuda_mma = {
+    "cuda_mma", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, mma_supports, mma_memory, mma_pack, mma_execute, mma_suits};

@@ -152,8 +152,6 @@ int64_t row_quotients(const tconv_axis *h)
 const char *refusal(const tconv_layer *layer, tconv_cuda_products_parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
-    if (problem->dtype == TCONV_F64)
-        return "f64";
     if (problem->group_in < MIN_IN || problem->group_out > MAX_OUT)
         return "fewer than 16 input or more than 4 output channels per group";
     if (!tconv_cuda_is_small_axis(&problem->h) || !tconv_cuda_is_small_axis(&problem->w))
@@ -546,4 +544,5 @@ tconv_status products_execute(const tconv_layer *layer, const tconv_arguments *a
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_products = {
-    "cuda_products", TCONV_BACKEND_CUDA, products_supports, products_memory, products_pack, products_execute, NULL};
+    "cuda_products", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, products_supports,
+    products_memory, products_pack,      products_execute,    NULL};

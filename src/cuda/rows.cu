@@ -203,16 +203,15 @@ bool choose_columns(const tconv_layer *layer, tconv_cuda_rows_parameters *made)
     const int64_t all = tconv_ceil_div(made->end_column - made->first_column, positions);
     const int64_t limit = max_shared(layer->target.compute_capability);
     for (int tried = 0; tried < 2; tried++)
-        for (int64_t tiles = tconv_ceil_div(all, TCONV_CUDA_ROWS_WARPS);; tiles++) {
-            const int64_t warps = tconv_ceil_div(all, tiles);
+        /* Tiles as even as can be: each number of warps that they may then have. */
+        for (int64_t most = TCONV_CUDA_ROWS_WARPS; most > 0; most--) {
+            const int64_t warps = tconv_ceil_div(all, tconv_ceil_div(all, most));
             const int64_t bytes = tried == 0 ? shared_of_block(layer) : limit;
             cut_columns(layer, warps, made);
             if (shared_bytes_of(layer, made) > bytes)
                 made->zeros = (int)tconv_min(made->zeros, LEAST_ZEROS);
             if (shared_bytes_of(layer, made) <= bytes)
                 return true;
-            if (warps == 1)
-                break;
         }
     return false;
 }
@@ -222,8 +221,6 @@ const char *refusal_of_kind(const tconv_layer *layer)
     const tconv_problem *problem = &layer->problem;
     if (layer->target.compute_capability < MIN_COMPUTE_CAPABILITY)
         return "needs compute capability 8.0";
-    if (problem->dtype == TCONV_F64)
-        return "f64";
     if (problem->layout != TCONV_NCHW)
         return "NHWC";
     if (!tconv_cuda_is_small_axis(&problem->h) || !tconv_cuda_is_small_axis(&problem->w))
@@ -484,5 +481,6 @@ tconv_status rows_execute(const tconv_layer *layer, const tconv_arguments *argum
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_rows = {"cuda_rows", TCONV_BACKEND_CUDA, rows_supports, rows_memory,
-                                                         rows_pack,   rows_execute,       rows_suits};
+extern "C" const tconv_implementation tconv_cuda_rows = {"cuda_rows",   TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32,
+                                                         rows_supports, rows_memory,        rows_pack,
+                                                         rows_execute,  rows_suits};

@@ -37,8 +37,6 @@ const char *why_not(const tconv_layer *layer)
         return why;
     if (problem->layout != TCONV_NCHW)
         return "needs NCHW";
-    if (problem->dtype == TCONV_F64)
-        return "has no products of f64";
     if (layer->rows.stride > 2 || layer->columns.stride > 2)
         return "needs strides of 1 or 2";
     if (layer->rows.count != layer->rows.stride || layer->columns.count != layer->columns.stride)
@@ -290,5 +288,6 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_wgmma = {
-    "cuda_wgmma", TCONV_BACKEND_CUDA, wgmma_supports, wgmma_memory, wgmma_pack_weights, wgmma_execute, wgmma_suits};
+extern "C" const tconv_implementation tconv_cuda_wgmma = {"cuda_wgmma",   TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32,
+                                                          wgmma_supports, wgmma_memory,       wgmma_pack_weights,
+                                                          wgmma_execute,  wgmma_suits};

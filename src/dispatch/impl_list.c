@@ -1,8 +1,10 @@
 /* What a plan chooses from (plan.c): the implementations of each backend, best first. */
 #include "impl_list.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "../core/status.h"
 #include "../cpu/cpu_backend.h"
 #include "../cuda/cuda_backend.h"
 
@@ -31,4 +33,15 @@ const tconv_implementation *tconv_implementation_find(const char *name)
         if (strcmp(implementation->name, name) == 0)
             return implementation;
     return NULL;
+}
+
+bool tconv_implementation_supports(const tconv_implementation *implementation, tconv_layer *layer,
+                                   char reason[TCONV_REASON_SIZE])
+{
+    tconv_dtype dtype = layer->problem.dtype;
+    if ((unsigned)dtype >= TCONV_DTYPES || !(implementation->dtypes & TCONV_DTYPE_BIT(dtype))) {
+        snprintf(reason, TCONV_REASON_SIZE, "does not take dtype %d (%s)", (int)dtype, tconv_dtype_name(dtype));
+        return false;
+    }
+    return implementation->supports(layer, reason);
 }

@@ -10,4 +10,8 @@ const tconv_implementation *tconv_implementation_at(size_t index);
 /* The one of that name, or NULL. */
 const tconv_implementation *tconv_implementation_find(const char *name);
 
+/* Whether it takes the layer, by its list of dtypes and then by its own word, which may leave a choice in layer. */
+bool tconv_implementation_supports(const tconv_implementation *implementation, tconv_layer *layer,
+                                   char reason[TCONV_REASON_SIZE]);
+
 #endif

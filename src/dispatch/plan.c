@@ -154,7 +154,7 @@ static tconv_status choose(tconv_plan *plan, const tconv_options *options, tconv
         if (candidate->backend != plan->layer.target.backend || (named != NULL && candidate != named))
             continue;
         plan->layer.choice = 0;
-        if (!candidate->supports(&plan->layer, reason) ||
+        if (!tconv_implementation_supports(candidate, &plan->layer, reason) ||
             (named == NULL && candidate->suits != NULL && !candidate->suits(&plan->layer, &cycles, reason))) {
             pass_over(plan, candidate, reason);
             continue;

@@ -1,0 +1,492 @@
+/*
+ * Bytes become a layer and options: mostly small numbers, some at the ends of their types. tconv_validate is held against the
+ * rules of tconv.h in 128-bit arithmetic, planning to a time limit, and what small layers compute against the formula, exactly:
+ * with other threads, with packed weights, and in memory that is just as large as it must be.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "fuzz_rules.h"
+#include "tconv/tconv.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Seconds of processor time for everything but execute, in a build with sanitizers; and for all of one input. */
+enum { PLAN_SECONDS = 1, INPUT_SECONDS = 20 };
+
+/* What is executed: bytes of all tensors, multiply-adds of the formula, and kernel elements tried for outputs. */
+enum { MOST_BYTES = 256 << 10, MOST_PRODUCTS = 2000000, MOST_TRIED = 8000000 };
+
+/* ------------------------------------------------------------------------------------------------- failures and time */
+
+static char layer_text[1024];
+
+__attribute__((format(printf, 1, 2), noreturn)) static void fail(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "\n%s\n", layer_text);
+    abort();
+}
+
+static void on_timer(int number)
+{
+    static const char message[] = "\nthe time limit was exceeded: ";
+    (void)number;
+    if (write(STDERR_FILENO, message, sizeof message - 1) < 0 ||
+        write(STDERR_FILENO, layer_text, strlen(layer_text)) < 0 || write(STDERR_FILENO, "\n", 1) < 0)
+        _exit(1);
+    abort();
+}
+
+static void limit_seconds(int seconds)
+{
+    const struct itimerval timer = {{0, 0}, {seconds, 0}};
+    signal(SIGVTALRM, on_timer);
+    setitimer(ITIMER_VIRTUAL, &timer, NULL);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- the input */
+
+struct reader {
+    const uint8_t *data;
+    size_t size;
+};
+
+static uint8_t read_byte(struct reader *reader)
+{
+    if (reader->size == 0)
+        return 0;
+    reader->size--;
+    return *reader->data++;
+}
+
+/* A number that an extent may be: 1 to 12, of some dozens, near a power of two, or at an end of its type. */
+static int64_t read_number(struct reader *reader, bool any)
+{
+    uint8_t byte = read_byte(reader);
+    if (byte < 160)
+        return byte % 12 + 1;
+    if (byte < 232 || !any)
+        return byte % 72 + 1;
+    if (byte < 250) {
+        int64_t power = INT64_C(1) << read_byte(reader) % 63;
+        return power - 2 + read_byte(reader) % 5;
+    }
+    static const int64_t ends[] = {0, -1, INT64_MIN, INT64_MAX, INT64_MAX / 4, INT64_MAX / 4 + 1};
+    return ends[byte - 250];
+}
+
+/* The same for fields that may be 0. */
+static int64_t read_number_from_0(struct reader *reader, bool any)
+{
+    int64_t number = read_number(reader, any);
+    return number > INT64_MIN ? number - 1 : number;
+}
+
+static void read_numbers(struct reader *reader, bool any, tconv_desc *desc)
+{
+    int64_t *const extents[] = {&desc->in_channels, &desc->in_h,     &desc->in_w,     &desc->out_channels,
+                                &desc->kernel_h,    &desc->kernel_w, &desc->stride_h, &desc->stride_w};
+    int64_t *const offsets[] = {&desc->pad_top,   &desc->pad_left,         &desc->pad_bottom,
+                                &desc->pad_right, &desc->output_padding_h, &desc->output_padding_w};
+    for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++)
+        *extents[i] = read_number(reader, any);
+    for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++)
+        *offsets[i] = read_byte(reader) % 4 == 0 ? read_number_from_0(reader, any) : 0;
+    desc->batch = read_byte(reader) % 2 == 0 ? 1 : read_number_from_0(reader, any);
+    desc->dilation_h = read_byte(reader) % 3 == 0 ? read_number(reader, any) : 1;
+    desc->dilation_w = read_byte(reader) % 3 == 0 ? read_number(reader, any) : 1;
+    if (read_byte(reader) % 3 == 0) { /* channels that the groups divide, mostly */
+        desc->groups = read_number(reader, any);
+        if (!any && read_byte(reader) % 8 != 0) {
+            desc->in_channels = desc->groups * (desc->in_channels % 4 + 1);
+            desc->out_channels = desc->groups * (desc->out_channels % 4 + 1);
+        }
+    }
+}
+
+static void read_strides(struct reader *reader, bool any, int64_t channels, int64_t h, int64_t w, bool nhwc,
+                         int64_t strides[4])
+{
+    if (read_byte(reader) % 4 != 0)
+        return;
+    int64_t more = read_byte(reader) % 8, image = read_byte(reader) % 8;
+    if (any) {
+        for (int i = 0; i < 4; i++)
+            strides[i] = read_number(reader, true);
+    } else if (nhwc) {
+        strides[3] = channels + more;
+        strides[2] = w == 1 ? strides[3] : w * strides[3];
+        strides[1] = 1;
+        strides[0] = h * w * strides[3] + image;
+    } else {
+        strides[3] = 1;
+        strides[2] = w;
+        strides[1] = h * w + more;
+        strides[0] = channels * strides[1] + image;
+    }
+}
+
+struct input {
+    tconv_desc desc;
+    tconv_options options;
+    bool has_bias, packs, by_callback;
+    int offset; /* of the workspace from an aligned address */
+};
+
+static struct input read_input(struct reader *reader)
+{
+    struct input input;
+    uint8_t form = read_byte(reader), how = read_byte(reader);
+    const bool any = form % 4 == 0;
+    int64_t shape[4];
+    tconv_desc_init(&input.desc);
+    tconv_options_init(&input.options);
+    input.desc.dtype = (tconv_dtype)(form / 4 % 4);
+    input.desc.layout = (tconv_layout)(form / 16 % 2);
+    input.desc.weight_layout = (tconv_weight_layout)(form / 32 % 3);
+    read_numbers(reader, any, &input.desc);
+    read_strides(reader, any, input.desc.in_channels, input.desc.in_h, input.desc.in_w, input.desc.layout == TCONV_NHWC,
+                 input.desc.src_strides);
+    if (any || tconv_output_shape(&input.desc, shape, NULL) == TCONV_SUCCESS)
+        read_strides(reader, any, input.desc.out_channels, any ? 1 : shape[2], any ? 1 : shape[3],
+                     input.desc.layout == TCONV_NHWC, input.desc.dst_strides);
+    if (any && read_byte(reader) % 16 == 0)
+        input.desc.dtype = (tconv_dtype)(int8_t)read_byte(reader);
+    input.options.backend = TCONV_BACKEND_CPU;
+    input.options.threads = 1 + how % 3;
+    input.options.cpu_isa = (tconv_cpu_isa)(how / 4 % 4);
+    static const char *const names[] = {NULL, NULL, "cpu_phases", "cpu_pixels", "cpu_reference"};
+    input.options.implementation = names[read_byte(reader) % 5];
+    input.has_bias = how & 16;
+    input.packs = how & 32;
+    input.by_callback = how & 64;
+    input.offset = read_byte(reader) % 64;
+    return input;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ elements */
+
+static size_t element_size(tconv_dtype dtype)
+{
+    return dtype == TCONV_F64 ? 8 : dtype == TCONV_F32 ? 4 : 2;
+}
+
+static double get(tconv_dtype dtype, const char *data, int64_t index)
+{
+    uint16_t half;
+    double d;
+    float f;
+    memcpy(&half, data + index * (dtype == TCONV_F16 || dtype == TCONV_BF16 ? 2 : 0), 2);
+    if (dtype == TCONV_F64)
+        return memcpy(&d, data + index * 8, 8), d;
+    if (dtype == TCONV_F32)
+        return memcpy(&f, data + index * 4, 4), (double)f;
+    if (dtype == TCONV_BF16) {
+        uint32_t bits = (uint32_t)half << 16;
+        return memcpy(&f, &bits, 4), (double)f;
+    }
+    int exponent = half >> 10 & 31, fraction = half & 1023;
+    double value = exponent == 31  ? (fraction != 0 ? (double)NAN : (double)INFINITY)
+                   : exponent == 0 ? ldexp(fraction, -24)
+                                   : ldexp(1024 + fraction, exponent - 25);
+    return half & 0x8000 ? -value : value;
+}
+
+/* Small integers alone. */
+static void put_small(tconv_dtype dtype, char *data, int64_t index, int value)
+{
+    double d = value;
+    float f = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    uint16_t half = (uint16_t)(bits >> 16);
+    if (dtype == TCONV_F64) {
+        memcpy(data + index * 8, &d, 8);
+    } else if (dtype == TCONV_F32) {
+        memcpy(data + index * 4, &f, 4);
+    } else {
+        if (dtype == TCONV_F16) /* eight bits of exponent, biased by 127, to five biased by 15; sign and fraction fit */
+            half =
+                (uint16_t)(value == 0 ? 0
+                                      : (bits >> 16 & 0x8000) | ((bits >> 23 & 255) - 112) << 10 | (bits >> 13 & 1023));
+        memcpy(data + index * 2, &half, 2);
+    }
+}
+
+/* An integer rounded once to the dtype, ties to even. */
+static double rounded(tconv_dtype dtype, int64_t value)
+{
+    static const int digits[] = {24, 53, 11, 8};
+    int exponent;
+    frexp((double)value, &exponent);
+    double scale = ldexp(1, exponent - digits[dtype]);
+    double result = exponent <= digits[dtype] ? (double)value : nearbyint((double)value / scale) * scale;
+    return dtype == TCONV_F16 && fabs(result) > 65504 ? copysign((double)INFINITY, result) : result;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ executing */
+
+struct tensors {
+    char *src, *weights, *bias, *dst;
+    size_t dst_bytes;
+    int64_t *sums; /* by the formula, [n][c][h][w] */
+};
+
+static int small_integer(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (int)(*state >> 33) % 7 - 3;
+}
+
+static int64_t weight_index(const tconv_desc *desc, int64_t in, int64_t out, int64_t kh, int64_t kw)
+{
+    const int64_t outs = desc->out_channels / desc->groups;
+    if (desc->weight_layout == TCONV_WEIGHT_IOHW)
+        return ((in * outs + out) * desc->kernel_h + kh) * desc->kernel_w + kw;
+    if (desc->weight_layout == TCONV_WEIGHT_IHWO)
+        return ((in * desc->kernel_h + kh) * desc->kernel_w + kw) * outs + out;
+    return ((kh * desc->kernel_w + kw) * outs + out) * desc->in_channels + in;
+}
+
+/* Each input pixel and kernel element to the output where it lands. */
+static void scatter(const tconv_desc *desc, const struct shape *shape, const struct tensors *tensors, int64_t n,
+                    int64_t i)
+{
+    const int64_t outs = desc->out_channels / desc->groups, first = i / (desc->in_channels / desc->groups) * outs;
+    const int64_t out_h = (int64_t)shape->h.out, out_w = (int64_t)shape->w.out;
+    for (int64_t ih = 0; ih < desc->in_h; ih++)
+        for (int64_t iw = 0; iw < desc->in_w; iw++) {
+            int64_t index = (int64_t)(n * shape->src[0] + i * shape->src[1] + ih * shape->src[2] + iw * shape->src[3]);
+            int64_t value = (int64_t)get(desc->dtype, tensors->src, index);
+            for (int64_t kh = 0; kh < desc->kernel_h; kh++)
+                for (int64_t kw = 0; kw < desc->kernel_w; kw++) {
+                    wide oh = (wide)ih * desc->stride_h - desc->pad_top + (wide)kh * desc->dilation_h;
+                    wide ow = (wide)iw * desc->stride_w - desc->pad_left + (wide)kw * desc->dilation_w;
+                    if (oh < 0 || oh >= out_h || ow < 0 || ow >= out_w)
+                        continue;
+                    for (int64_t o = 0; o < outs; o++)
+                        tensors->sums[((n * desc->out_channels + first + o) * out_h + (int64_t)oh) * out_w +
+                                      (int64_t)ow] +=
+                            value * (int64_t)get(desc->dtype, tensors->weights, weight_index(desc, i, o, kh, kw));
+                }
+        }
+}
+
+static void *exactly(size_t bytes)
+{
+    void *memory = malloc(bytes > 0 ? bytes : 1);
+    if (memory == NULL)
+        fail("no memory for %zu bytes", bytes);
+    return memory;
+}
+
+static void make_tensors(const struct input *input, const struct shape *shape, struct tensors *tensors)
+{
+    const tconv_desc *desc = &input->desc;
+    const size_t size = element_size(desc->dtype);
+    const int64_t plane = (int64_t)(shape->h.out * shape->w.out), outputs = desc->batch * desc->out_channels * plane;
+    uint64_t state = (uint64_t)input->offset;
+    tensors->src = exactly((size_t)shape->src_extent * size);
+    tensors->weights = exactly((size_t)shape->weights * size);
+    tensors->bias = exactly((size_t)desc->out_channels * size);
+    tensors->dst_bytes = (size_t)shape->dst_extent * size;
+    tensors->dst = exactly(tensors->dst_bytes);
+    tensors->sums = exactly((size_t)outputs * sizeof(int64_t));
+    for (int64_t i = 0; i < (int64_t)shape->src_extent; i++)
+        put_small(desc->dtype, tensors->src, i, small_integer(&state));
+    for (int64_t i = 0; i < (int64_t)shape->weights; i++)
+        put_small(desc->dtype, tensors->weights, i, small_integer(&state));
+    for (int64_t i = 0; i < desc->out_channels; i++)
+        put_small(desc->dtype, tensors->bias, i, small_integer(&state));
+    for (int64_t i = 0; i < outputs; i++)
+        tensors->sums[i] =
+            input->has_bias ? (int64_t)get(desc->dtype, tensors->bias, i / plane % desc->out_channels) : 0;
+    for (int64_t n = 0; n < desc->batch; n++)
+        for (int64_t i = 0; i < desc->in_channels; i++)
+            scatter(desc, shape, tensors, n, i);
+}
+
+/* Every element is the formula's, rounded once, and every byte between them is as it was. */
+static void check_dst(const struct input *input, const struct shape *shape, const struct tensors *tensors)
+{
+    const tconv_desc *desc = &input->desc;
+    const int64_t out_h = (int64_t)shape->h.out, out_w = (int64_t)shape->w.out;
+    const size_t size = element_size(desc->dtype);
+    char *written = calloc(tensors->dst_bytes + 1, 1);
+    int64_t element = 0;
+    if (written == NULL)
+        fail("no memory for %zu bytes", tensors->dst_bytes);
+    for (int64_t n = 0; n < desc->batch; n++)
+        for (int64_t c = 0; c < desc->out_channels; c++)
+            for (int64_t h = 0; h < out_h; h++)
+                for (int64_t w = 0; w < out_w; w++, element++) {
+                    int64_t index =
+                        (int64_t)(n * shape->dst[0] + c * shape->dst[1] + h * shape->dst[2] + w * shape->dst[3]);
+                    double expected = rounded(desc->dtype, tensors->sums[element]);
+                    double got = get(desc->dtype, tensors->dst, index);
+                    memset(written + index * (int64_t)size, 1, size);
+                    if (!(got == expected))
+                        fail("(%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ") is %g, not %g", n, c, h, w, got,
+                             expected);
+                }
+    for (size_t i = 0; i < tensors->dst_bytes; i++)
+        if (!written[i] && (unsigned char)tensors->dst[i] != 0xff)
+            fail("byte %zu of dst, between its elements, was written", i);
+    free(written);
+}
+
+/* The caller's threads: one, last task first. */
+static void last_first(void *context, int32_t count, void (*task)(void *argument, int32_t index), void *argument)
+{
+    (void)context;
+    while (count-- > 0)
+        task(argument, count);
+}
+
+static void execute(const struct input *input, const struct tensors *tensors, const tconv_options *options)
+{
+    const tconv_desc *desc = &input->desc;
+    const tconv_tensor src = {tensors->src, desc->dtype, TCONV_LOCATION_HOST},
+                       weights = {tensors->weights, desc->dtype, TCONV_LOCATION_HOST},
+                       bias = {tensors->bias, desc->dtype, TCONV_LOCATION_HOST},
+                       dst = {tensors->dst, desc->dtype, TCONV_LOCATION_HOST};
+    tconv_plan *plan, *packed = NULL;
+    tconv_issue issue;
+    size_t bytes;
+    tconv_status status = tconv_plan_create(desc, options, &plan, &issue);
+    if (status != TCONV_SUCCESS)
+        fail("tconv_plan_create: %s", issue.message);
+    if (input->packs && (status = tconv_plan_pack_weights(plan, &weights, NULL, &packed, &issue)))
+        fail("tconv_plan_pack_weights: %s", issue.message);
+    tconv_plan *runs = packed != NULL ? packed : plan;
+    tconv_plan_workspace_size(runs, &bytes);
+    char *workspace = exactly(bytes + (size_t)input->offset);
+    memset(workspace, 0xff, bytes + (size_t)input->offset);
+    memset(tensors->dst, 0xff, tensors->dst_bytes);
+    status = tconv_plan_execute(runs, &src, packed != NULL ? NULL : &weights, input->has_bias ? &bias : NULL, &dst,
+                                workspace + input->offset, bytes, NULL);
+    if (status != TCONV_SUCCESS) {
+        tconv_last_issue(&issue);
+        fail("tconv_plan_execute: %s", issue.message);
+    }
+    free(workspace);
+    tconv_plan_destroy(packed);
+    tconv_plan_destroy(plan);
+}
+
+static void execute_ways(const struct input *input, const struct shape *shape)
+{
+    struct tensors tensors;
+    tconv_options options = input->options;
+    make_tensors(input, shape, &tensors);
+    execute(input, &tensors, &options);
+    check_dst(input, shape, &tensors);
+    options.threads = 2;
+    if (input->by_callback)
+        options.parallel.parallel_for = last_first;
+    execute(input, &tensors, &options);
+    check_dst(input, shape, &tensors);
+    free(tensors.src);
+    free(tensors.weights);
+    free(tensors.bias);
+    free(tensors.dst);
+    free(tensors.sums);
+}
+
+static bool is_small(const tconv_desc *desc, const struct shape *shape, size_t workspace)
+{
+    const wide size = (wide)element_size(desc->dtype);
+    wide bytes = (shape->src_extent + shape->dst_extent + shape->weights + desc->out_channels) * size;
+    if (bytes > MOST_BYTES || workspace > (64 << 20))
+        return false;
+    wide taps = (wide)desc->kernel_h * desc->kernel_w * (desc->out_channels / desc->groups);
+    wide tried = shape->h.out * shape->w.out * desc->kernel_h * desc->kernel_w * desc->out_channels * desc->batch;
+    return (wide)desc->batch * desc->in_channels * desc->in_h * desc->in_w * taps <= MOST_PRODUCTS &&
+           tried * (desc->in_channels / desc->groups) <= MOST_TRIED;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- planning */
+
+/* True where there is a plan, whose workspace *bytes is. */
+static bool plan_once(const struct input *input, size_t *bytes)
+{
+    tconv_plan *plan;
+    tconv_issue issue;
+    char text[2048];
+    size_t length;
+    tconv_status status = tconv_plan_create(&input->desc, &input->options, &plan, &issue);
+    if (status == TCONV_SUCCESS) {
+        if (tconv_plan_workspace_size(plan, bytes) != TCONV_SUCCESS ||
+            tconv_plan_describe(plan, text, sizeof text, &length) != TCONV_SUCCESS || length >= sizeof text)
+            fail("the plan does not describe itself");
+        tconv_plan_destroy(plan);
+        return true;
+    }
+    if (status != TCONV_ERROR_OVERFLOW && status != TCONV_ERROR_UNAVAILABLE &&
+        !(status == TCONV_ERROR_UNSUPPORTED && input->options.implementation != NULL))
+        fail("tconv_plan_create: %s \"%s\"", tconv_status_string(status), issue.message);
+    if (plan != NULL || issue.field[0] == '\0' || issue.message[0] == '\0')
+        fail("a failure of tconv_plan_create leaves a plan, or says nothing");
+    return false;
+}
+
+static void write_text(const struct input *input)
+{
+    const tconv_desc *d = &input->desc;
+#define PAIR PRId64 "x%" PRId64
+    snprintf(layer_text, sizeof layer_text,
+             "n=%" PRId64 " ci=%" PRId64 " h=%" PRId64 " w=%" PRId64 " co=%" PRId64 " k=%" PAIR " s=%" PAIR " p=%" PAIR
+             "x%" PAIR " op=%" PAIR " d=%" PAIR " g=%" PRId64 " ss=%" PAIR "x%" PAIR " ds=%" PAIR "x%" PAIR
+             " dtype %d layout %d weights %d implementation %s isa %d threads %d%s%s",
+             d->batch, d->in_channels, d->in_h, d->in_w, d->out_channels, d->kernel_h, d->kernel_w, d->stride_h,
+             d->stride_w, d->pad_top, d->pad_left, d->pad_bottom, d->pad_right, d->output_padding_h,
+             d->output_padding_w, d->dilation_h, d->dilation_w, d->groups, d->src_strides[0], d->src_strides[1],
+             d->src_strides[2], d->src_strides[3], d->dst_strides[0], d->dst_strides[1], d->dst_strides[2],
+             d->dst_strides[3], (int)d->dtype, (int)d->layout, (int)d->weight_layout,
+             input->options.implementation != NULL ? input->options.implementation : "any", (int)input->options.cpu_isa,
+             (int)input->options.threads, input->has_bias ? " bias" : "", input->packs ? " packed" : "");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct reader reader = {data, size};
+    struct input input = read_input(&reader);
+    struct shape shape;
+    tconv_issue issue;
+    int64_t out[4];
+    size_t workspace = 0;
+    write_text(&input);
+    limit_seconds(PLAN_SECONDS);
+    enum verdict verdict = rules_check(&input.desc, &shape);
+    tconv_status status = tconv_validate(&input.desc, &issue);
+    if (verdict != EITHER && (status == TCONV_SUCCESS) != (verdict == TAKEN))
+        fail("tconv_validate: %s \"%s\", by the rules it is %s", tconv_status_string(status),
+             status != TCONV_SUCCESS ? issue.message : "", verdict == TAKEN ? "valid" : "not");
+    if (status != TCONV_SUCCESS) {
+        if ((status != TCONV_ERROR_INVALID_ARGUMENT && status != TCONV_ERROR_OVERFLOW) || issue.field[0] == '\0')
+            fail("tconv_validate: %s \"%s\"", tconv_status_string(status), issue.message);
+        limit_seconds(0);
+        return 0;
+    }
+    if (tconv_output_shape(&input.desc, out, &issue) != TCONV_SUCCESS || out[0] != input.desc.batch ||
+        out[1] != input.desc.out_channels || out[2] != shape.h.out || out[3] != shape.w.out)
+        fail("the shape of the output is not the formula's");
+    bool planned = plan_once(&input, &workspace);
+    limit_seconds(INPUT_SECONDS);
+    if (planned && is_small(&input.desc, &shape, workspace))
+        execute_ways(&input, &shape);
+    limit_seconds(0);
+    return 0;
+}

@@ -1,0 +1,120 @@
+#include "fuzz_rules.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+static bool fits(wide value)
+{
+    return value >= 0 && value <= INT64_MAX;
+}
+
+/* Products of these that leave 63 bits leave it for good: nothing is smaller than 1 afterwards. */
+static wide product(wide a, wide b)
+{
+    return fits(a) && fits(b) ? a * b : -1;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static bool check_axis(struct axis *axis)
+{
+    wide span =
+        (wide)(axis->in - 1) * axis->stride + (wide)axis->dilation * (axis->kernel - 1) + axis->output_padding + 1;
+    axis->out = span - axis->before - axis->after;
+    if (axis->output_padding >= axis->stride && axis->output_padding >= axis->dilation)
+        return false;
+    if (axis->in > 1 && axis->kernel > 65536 && axis->stride / common_divisor(axis->stride, axis->dilation) > 65536)
+        return false;
+    return span <= INT64_MAX / 4 && axis->out >= 1;
+}
+
+/* The strides of src or dst, in elements, and from the first to one past the last of them. EITHER: sizes of dense parts that
+ * are not addressed leave 63 bits. */
+static enum verdict check_tensor(const tconv_desc *desc, int64_t channels, wide h, wide w, const int64_t given[4],
+                                 wide strides[4], wide *extent)
+{
+    const bool nhwc = desc->layout == TCONV_NHWC;
+    const size_t sizes[] = {4, 8, 2, 2};
+    const wide pixels = product(h, w), plane = nhwc ? pixels : product(pixels, 1);
+    wide image, least;
+    if (!fits(plane))
+        return REFUSED;
+    if (nhwc) {
+        const bool column = w == 1 && h > 1;
+        int64_t pixel = given[column ? 2 : 3];
+        strides[1] = 1;
+        if (channels > 1 && given[1] != 0 && given[1] != 1)
+            return REFUSED;
+        strides[3] = (column ? h : w) > 1 && pixel != 0 ? pixel : channels;
+        if (strides[3] < channels)
+            return REFUSED;
+        strides[2] = product(w, strides[3]);
+        if (!fits(strides[2]) || (h > 1 && !column && given[2] != 0 && given[2] != strides[2]))
+            return REFUSED;
+        least = (pixels - 1) * strides[3] + channels;
+        image = product(pixels, strides[3]);
+    } else {
+        if ((w > 1 && given[3] != 0 && given[3] != 1) || (h > 1 && given[2] != 0 && given[2] != w))
+            return REFUSED;
+        strides[3] = 1;
+        strides[2] = w;
+        strides[1] = channels > 1 && given[1] != 0 ? given[1] : plane;
+        if (strides[1] < plane)
+            return REFUSED;
+        least = (channels - 1) * strides[1] + plane;
+        image = product(channels, strides[1]);
+    }
+    if (!fits(least))
+        return REFUSED;
+    strides[0] = desc->batch > 1 && given[0] != 0 ? given[0] : image;
+    if (desc->batch > 1 && given[0] != 0 && given[0] < least)
+        return REFUSED;
+    *extent = desc->batch == 0 ? 0 : (desc->batch - 1) * strides[0] + least;
+    if (!fits(*extent) || !fits(*extent * (wide)sizes[desc->dtype]))
+        return fits(image) ? REFUSED : EITHER;
+    return fits(image) ? TAKEN : EITHER;
+}
+
+enum verdict rules_check(const tconv_desc *desc, struct shape *shape)
+{
+    const int64_t least_one[] = {desc->in_channels, desc->in_h,       desc->in_w,     desc->out_channels,
+                                 desc->kernel_h,    desc->kernel_w,   desc->stride_h, desc->stride_w,
+                                 desc->dilation_h,  desc->dilation_w, desc->groups};
+    const int64_t least_zero[] = {desc->batch,     desc->pad_top,          desc->pad_left,        desc->pad_bottom,
+                                  desc->pad_right, desc->output_padding_h, desc->output_padding_w};
+    for (size_t i = 0; i < sizeof least_one / sizeof least_one[0]; i++)
+        if (least_one[i] < 1)
+            return REFUSED;
+    for (size_t i = 0; i < sizeof least_zero / sizeof least_zero[0]; i++)
+        if (least_zero[i] < 0)
+            return REFUSED;
+    if ((int)desc->dtype < 0 || (int)desc->dtype > TCONV_BF16 || desc->in_channels % desc->groups != 0 ||
+        desc->out_channels % desc->groups != 0)
+        return REFUSED;
+    shape->h = (struct axis){desc->in_h,    desc->kernel_h,   desc->stride_h,         desc->dilation_h,
+                             desc->pad_top, desc->pad_bottom, desc->output_padding_h, 0};
+    shape->w = (struct axis){desc->in_w,     desc->kernel_w,  desc->stride_w,         desc->dilation_w,
+                             desc->pad_left, desc->pad_right, desc->output_padding_w, 0};
+    if (!check_axis(&shape->h) || !check_axis(&shape->w))
+        return REFUSED;
+    const size_t sizes[] = {4, 8, 2, 2};
+    shape->weights =
+        product(product(product(desc->kernel_h, desc->kernel_w), desc->out_channels / desc->groups), desc->in_channels);
+    if (!fits(product(shape->weights, (wide)sizes[desc->dtype])))
+        return REFUSED;
+    enum verdict src = check_tensor(desc, desc->in_channels, desc->in_h, desc->in_w, desc->src_strides, shape->src,
+                                    &shape->src_extent);
+    enum verdict dst = check_tensor(desc, desc->out_channels, shape->h.out, shape->w.out, desc->dst_strides, shape->dst,
+                                    &shape->dst_extent);
+    if (src == REFUSED || dst == REFUSED)
+        return REFUSED;
+    return src == TAKEN && dst == TAKEN ? TAKEN : EITHER;
+}
