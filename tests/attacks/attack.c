@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -128,6 +129,8 @@ attack_outcome attack_run(const attack_program *program, char *output, size_t ca
         return (attack_outcome){.code = NOT_RUN};
     pid_t child = fork();
     if (child == 0) {
+        const struct rlimit no_core = {0, 0};
+        setrlimit(RLIMIT_CORE, &no_core);
         if (output != NULL && (dup2(pipes[1], STDOUT_FILENO) < 0 || dup2(pipes[1], STDERR_FILENO) < 0))
             _exit(NOT_RUN);
         for (const char *const *setting = program->settings; setting != NULL && *setting != NULL; setting++)

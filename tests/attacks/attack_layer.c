@@ -1,6 +1,7 @@
 /* The formula of tconv.h in integers. */
 #include "attack_layer.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,4 +145,26 @@ void attack_layer_expect_right(attack_layer *layer, const attack_library *librar
                  library->conv_transpose2d(&layer->desc, options, &layer->src, &layer->weights, &layer->bias,
                                            &layer->dst, &issue),
                  "tconv_conv_transpose2d", what);
+}
+
+/* function is the address of a pointer to a function, which ISO C does not let dlsym's result be. */
+static bool find(void *handle, const char *name, void *function)
+{
+    void *found = dlsym(handle, name);
+    memcpy(function, &found, sizeof found);
+    return found != NULL;
+}
+
+bool attack_library_find(attack_library *library, void *handle)
+{
+    return find(handle, "tconv_validate", &library->validate) &&
+           find(handle, "tconv_options_init_sized", &library->options_init_sized) &&
+           find(handle, "tconv_plan_create", &library->plan_create) &&
+           find(handle, "tconv_plan_pack_weights", &library->plan_pack_weights) &&
+           find(handle, "tconv_plan_execute", &library->plan_execute) &&
+           find(handle, "tconv_plan_destroy", &library->plan_destroy) &&
+           find(handle, "tconv_conv_transpose2d", &library->conv_transpose2d) &&
+           find(handle, "tconv_plan_describe", &library->plan_describe) &&
+           find(handle, "tconv_system_info", &library->system_info) &&
+           find(handle, "tconv_last_issue", &library->last_issue);
 }

@@ -30,6 +30,7 @@ bool attack_layer_is_untouched(const attack_layer *layer);
 
 /* The functions of the library that a layer needs, for programs that load it themselves. */
 typedef struct attack_library {
+    tconv_status (*validate)(const tconv_desc *desc, tconv_issue *issue);
     tconv_status (*options_init_sized)(tconv_options *options, size_t struct_size);
     tconv_status (*plan_create)(const tconv_desc *desc, const tconv_options *options, tconv_plan **plan,
                                 tconv_issue *issue);
@@ -42,12 +43,19 @@ typedef struct attack_library {
     tconv_status (*conv_transpose2d)(const tconv_desc *desc, const tconv_options *options, const tconv_tensor *src,
                                      const tconv_tensor *weights, const tconv_tensor *bias, const tconv_tensor *dst,
                                      tconv_issue *issue);
+    tconv_status (*plan_describe)(const tconv_plan *plan, char *text, size_t capacity, size_t *length);
+    tconv_status (*system_info)(tconv_text_format format, char *text, size_t capacity, size_t *length);
+    void (*last_issue)(tconv_issue *issue);
 } attack_library;
 
 /* The functions as the program is linked to them; a macro, so that an unlinked program has no reference to them. */
 #define ATTACK_LINKED_LIBRARY                                                                                          \
-    ((attack_library){tconv_options_init_sized, tconv_plan_create, tconv_plan_pack_weights, tconv_plan_execute,        \
-                      tconv_plan_destroy, tconv_conv_transpose2d})
+    ((attack_library){tconv_validate, tconv_options_init_sized, tconv_plan_create, tconv_plan_pack_weights,            \
+                      tconv_plan_execute, tconv_plan_destroy, tconv_conv_transpose2d, tconv_plan_describe,             \
+                      tconv_system_info, tconv_last_issue})
+
+/* The functions as dlsym finds them in handle, which dlopen gave. False where one is missing. */
+bool attack_library_find(attack_library *library, void *handle);
 
 /* Plan, execute, pack, execute packed, one-shot, destroy, with options (NULL: the defaults); expects that all succeed
  * and are right. what names the attack. */
