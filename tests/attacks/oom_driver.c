@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -89,9 +90,15 @@ static void judge(const struct worker *worker, const oom_command *command, struc
             *c = ' ';
 }
 
-static void work(const oom_command *command, struct findings *found, long step)
+static void work(const oom_command *command, struct findings *found, long step, int number)
 {
     static struct worker worker;
+    char directory[16];
+    snprintf(directory, sizeof directory, "%d", number);
+    if (command->own_directory && (mkdir(directory, 0700) != 0 || chdir(directory) != 0)) {
+        perror(directory);
+        _exit(EXIT_FAILURE);
+    }
     worker_init(&worker, command->preload);
     for (;;) {
         long index = atomic_fetch_add(&found->next, 1), n = 1 + index * step;
@@ -103,6 +110,8 @@ static void work(const oom_command *command, struct findings *found, long step)
         else
             judge(&worker, command, found, n, outcome, &found->runs[index]);
     }
+    if (command->own_directory && (chdir("..") != 0 || rmdir(directory) != 0))
+        perror(directory);
     fflush(stdout);
     _exit(EXIT_SUCCESS);
 }
@@ -174,7 +183,7 @@ long oom_attack(const oom_command *command)
     fflush(stdout);
     for (int i = 0; i < WORKERS; i++)
         if (fork() == 0)
-            work(command, found, step);
+            work(command, found, step, i);
     while (wait(NULL) > 0)
         continue;
     report(command, found, step);

@@ -13,6 +13,7 @@ typedef struct oom_command {
     enum fail_malloc_from from;   /* counts from there */
     bool forever;                 /* every later allocation fails as well */
     bool may_keep;                /* memory that is still there at the end is no leak */
+    bool own_directory;           /* runs at the same time are in directories of their own, in the current one */
     int most_runs;                /* more allocations are sampled evenly; 0: every one */
     int seconds;                  /* for each run */
     const char *only_report;      /* NULL; or why a bad end is reported and is no failure */
