@@ -105,10 +105,12 @@ static void work(const oom_command *command, struct findings *found, long step, 
         if (index >= MOST_RUNS || atomic_load(&found->past_end) != 0)
             break;
         attack_outcome outcome = run(&worker, command, n);
-        if (atomic_load(&worker.told->counted) < n && outcome.signal == 0)
+        if (atomic_load(&worker.told->counted) < n && outcome.signal == 0) {
             atomic_store(&found->past_end, n);
-        else
+            command->judge(outcome, worker.output, n); /* it removes what the run made */
+        } else {
             judge(&worker, command, found, n, outcome, &found->runs[index]);
+        }
     }
     if (command->own_directory && (chdir("..") != 0 || rmdir(directory) != 0))
         perror(directory);

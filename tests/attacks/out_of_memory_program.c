@@ -16,7 +16,7 @@
 
 #define SECONDS    20
 #define MOST_RUNS  150 /* of a command that takes longer */
-#define BENCH_RUNS 12  /* it measures the machine for half a second */
+#define BENCH_RUNS 8   /* it measures the machine for half a second */
 
 static char scratch[] = "/tmp/tconv-attack-XXXXXX";
 static const char *made; /* the output file of the command, NULL for none */

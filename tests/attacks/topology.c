@@ -15,8 +15,9 @@
 #include "attack.h"
 #include "harness.h"
 
-#define SECONDS 60
-#define SYS_CPU "/sys/devices/system/cpu"
+#define SECONDS    60
+#define MOST_CACHE (1L << 32) /* no machine has more */
+#define SYS_CPU    "/sys/devices/system/cpu"
 
 /* ------------------------------------------------------------------------------------------------------------ layers */
 
@@ -69,8 +70,13 @@ static int child(void)
     }
     EXPECT(tconv_system_info(TCONV_TEXT_PLAIN, info, sizeof info, NULL) == TCONV_SUCCESS, "system_info fails");
     const char *cores = strstr(info, "cores: "), *caches = strstr(info, "l1_bytes: ");
-    printf("workspace %zu, cores %d, l1 %ld\n", workspace, cores != NULL ? atoi(cores + 7) : 0,
-           caches != NULL ? atol(caches + 10) : 0L);
+    long sizes[3] = {0};
+    if (caches != NULL)
+        sscanf(caches, "l1_bytes: %ld l2_bytes: %ld l3_bytes: %ld", &sizes[0], &sizes[1], &sizes[2]);
+    for (int i = 0; i < 3; i++)
+        EXPECT(sizes[i] >= 0 && sizes[i] <= MOST_CACHE, "a cache of %ld bytes", sizes[i]);
+    printf("workspace %zu, cores %d, caches %ld, %ld, %ld\n", workspace, cores != NULL ? atoi(cores + 7) : 0, sizes[0],
+           sizes[1], sizes[2]);
     return attack_end();
 }
 
