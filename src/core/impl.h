@@ -21,6 +21,7 @@ typedef struct tconv_target {
     tconv_backend backend;     /* CPU or CUDA */
     tconv_math math;           /* STRICT or TF32 */
     int threads;               /* CPU: at least 1 */
+    tconv_parallel parallel;   /* CPU: the caller's threads; without parallel_for, OpenMP's */
     tconv_cpu_isa cpu_isa;     /* CPU: a level that this machine has */
     size_t l1_bytes, l2_bytes; /* CPU: data caches of one core */
     size_t l3_bytes;           /* CPU: the cache that cores share */

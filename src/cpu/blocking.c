@@ -79,24 +79,27 @@ bool tconv_cpu_enough_tasks(int64_t tasks, int threads)
     return threads == 1 || tasks >= (int64_t)TASKS_PER_THREAD * threads;
 }
 
-void tconv_cpu_tasks_init(tconv_cpu_tasks *tasks, int64_t count, int threads)
+tconv_cpu_range tconv_cpu_share_of(int64_t count, int index, int shares)
+{
+    int64_t size = count / shares, larger = count % shares, begin = index * size + tconv_min(index, larger);
+    tconv_cpu_range range = {begin, begin + size + (index < larger)};
+    return range;
+}
+
+void tconv_cpu_tasks_init(tconv_cpu_tasks *tasks, int64_t count, int shares)
 {
     tasks->count = count;
-    tasks->ranges = (int)tconv_max(1, tconv_min(tconv_min(threads, TCONV_CPU_MAX_RANGES), count));
+    tasks->ranges = (int)tconv_max(1, tconv_min(tconv_min(shares, TCONV_CPU_MAX_RANGES), count));
     for (int range = 0; range < tasks->ranges; range++)
-        tasks->range[range].taken = 0;
+        atomic_init(&tasks->range[range].taken, 0);
 }
 
 int64_t tconv_cpu_take_task(tconv_cpu_tasks *tasks, int *range)
 {
     int64_t size = tasks->count / tasks->ranges, larger = tasks->count % tasks->ranges;
     for (int tried = 0; tried < tasks->ranges; tried++) {
-        int64_t number = *range % tasks->ranges, index;
-        int64_t *taken = &tasks->range[number].taken;
-#ifdef _OPENMP
-#pragma omp atomic capture
-#endif
-        index = (*taken)++;
+        int64_t number = *range % tasks->ranges;
+        int64_t index = atomic_fetch_add_explicit(&tasks->range[number].taken, 1, memory_order_relaxed);
         if (index < size + (number < larger))
             return number * size + tconv_min(number, larger) + index;
         *range = (int)number + 1;

@@ -10,6 +10,8 @@
 #ifndef TCONV_CPU_BLOCKING_H
 #define TCONV_CPU_BLOCKING_H
 
+#include <stdatomic.h>
+
 #include "../core/alloc.h"
 #include "../core/impl.h"
 
@@ -72,26 +74,34 @@ int64_t tconv_cpu_cut_tile(int64_t index, int64_t size, int64_t all, int64_t *be
 /* Whether so many tasks keep so many threads busy to the end. */
 bool tconv_cpu_enough_tasks(int64_t tasks, int threads);
 
+/* Tasks [begin, end). */
+typedef struct tconv_cpu_range {
+    int64_t begin, end;
+} tconv_cpu_range;
+
+/* What is share `index` of count tasks that are cut into so many shares, as even as can be. */
+tconv_cpu_range tconv_cpu_share_of(int64_t count, int index, int shares);
+
 /* The most ranges that tasks are given out from. */
 enum { TCONV_CPU_MAX_RANGES = 64 };
 
 /*
- * Tasks of a team. Each thread has a range of its own, the same in every run, so that the pages which it touches first, and
- * which lie on its memory node, are those that it works on; who is done with it takes from the ranges of the others. Any
- * thread may take any task: no sum crosses one.
+ * Tasks of a work. Each share (parallel.h) has a range of its own, the same in every run, so that the pages which a thread
+ * touches first, and which lie on its memory node, are those that it works on; who is done with it takes from the ranges
+ * of the others. Any share may take any task: no sum crosses one.
  */
 typedef struct tconv_cpu_tasks {
     int64_t count;
     int ranges;
     struct {
-        int64_t taken;
+        _Atomic int64_t taken;
         char apart[TCONV_ALIGNMENT - sizeof(int64_t)]; /* no cache line is shared */
     } range[TCONV_CPU_MAX_RANGES];
 } tconv_cpu_tasks;
 
-void tconv_cpu_tasks_init(tconv_cpu_tasks *tasks, int64_t count, int threads);
+void tconv_cpu_tasks_init(tconv_cpu_tasks *tasks, int64_t count, int shares);
 
-/* The next task for a thread, count where there is none left. *range is the thread's number at first. */
+/* The next task for a share, count where there is none left. *range is the share's index at first. */
 int64_t tconv_cpu_take_task(tconv_cpu_tasks *tasks, int *range);
 
 /* --------------------------------------------------------------------------------------------------------- sizes */

@@ -134,7 +134,7 @@ tconv_status tconv_cpu_resolve(int threads, tconv_cpu_isa isa, tconv_target *tar
     if (!is_of_this_architecture(isa))
         return tconv_fail(issue, TCONV_ERROR_UNAVAILABLE, "cpu_isa", "cpu_isa = %s: not of this machine's architecture",
                           tconv_cpu_isa_name(isa));
-    target->threads = threads > 0 ? threads : tconv_cpu_default_threads();
+    target->threads = tconv_cpu_limit_threads(threads > 0 ? threads : tconv_cpu_default_threads());
     target->cpu_isa = best_level(isa)->isa;
     target->l1_bytes = topology->l1_bytes > 0 ? topology->l1_bytes : UNKNOWN_L1_BYTES;
     target->l2_bytes = topology->l2_bytes > 0 ? topology->l2_bytes : UNKNOWN_L2_BYTES;

@@ -1,34 +1,25 @@
-/* The few calls of OpenMP that the backend makes, with their serial meaning for a compiler without OpenMP. */
+/* How the backend runs on several threads: every loop that is shared out goes through here. */
 #ifndef TCONV_CPU_PARALLEL_H
 #define TCONV_CPU_PARALLEL_H
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 #include <stdint.h>
 
-/* Threads to start for a number of tasks: as many as the plan has, but no more than there are tasks, and one inside a
- * caller's parallel region. */
-static inline int tconv_cpu_team_size(int threads, int64_t tasks)
-{
-#ifdef _OPENMP
-    if (!omp_in_parallel())
-        return tasks < threads ? (int)(tasks > 1 ? tasks : 1) : threads;
-#else
-    (void)threads, (void)tasks;
-#endif
-    return 1;
-}
+#include "../core/impl.h"
 
-/* The calling thread's number in its team. */
-static inline int tconv_cpu_thread_number(void)
-{
-#ifdef _OPENMP
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
+/* One share of a work that is cut into shares 0 to count - 1. Shares may run at once or one after another, on any thread, in
+ * any order, so that none may wait for another; scratch goes by the share's index, never by a thread. */
+typedef void tconv_cpu_share(void *argument, int index);
+
+/* Shares to cut a work of so many tasks into: up to `threads`, but no more than there are tasks, and one inside a caller's
+ * OpenMP region. */
+int tconv_cpu_count_shares(const tconv_target *target, int threads, int64_t tasks);
+
+/*
+ * Runs all shares and returns when they are done: by the caller's parallel_for if the target has one, else by OpenMP, on
+ * as many threads as can be made; serially where there are none. One share runs on the calling thread without anything
+ * around it. All shares see the calling thread's floating-point environment (rounding, flush-to-zero, traps), and the
+ * exceptions that they raise are raised in it in the end. Allocates nothing once the calling thread's team stands.
+ */
+void tconv_cpu_run_shares(const tconv_target *target, int count, tconv_cpu_share *share, void *argument);
 
 #endif

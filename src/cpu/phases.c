@@ -335,6 +335,38 @@ static void run_task(tconv_cpu_task *task, const tconv_cpu_task *next)
         tconv_cpu_compute_border(task);
 }
 
+/* What all shares of an execute have in common. */
+struct shared {
+    const tconv_cpu_job *job;
+    tconv_cpu_tasks tasks;
+    char *scratch; /* of the first share */
+};
+
+/* Takes tasks until none is left. */
+static void run_share(void *argument, int index)
+{
+    struct shared *shared = argument;
+    const tconv_cpu_plan *plan = shared->job->plan;
+    char *scratch = shared->scratch + index * plan->thread_bytes;
+    tconv_cpu_task task = {.job = shared->job,
+                           .strip = scratch,
+                           .sums = scratch + plan->strip_bytes,
+                           .levels = scratch + plan->strip_bytes + plan->sums_bytes};
+    task.line = (char *)task.levels + plan->levels_bytes;
+    task.vectors = (int32_t *)(void *)((char *)task.line + plan->line_bytes);
+    tconv_cpu_task next = {.job = shared->job};
+    int64_t taken = tconv_cpu_take_task(&shared->tasks, &index);
+    while (taken < plan->tasks) {
+        int64_t after = tconv_cpu_take_task(&shared->tasks, &index);
+        place_task(&task, taken);
+        if (after < plan->tasks)
+            place_task(&next, after);
+        run_task(&task, after < plan->tasks ? &next : NULL);
+        taken = after;
+    }
+    plan->kernels->finish();
+}
+
 static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
     tconv_cpu_plan plan;
@@ -353,33 +385,12 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
                          .weights = packed + TCONV_ALIGNMENT + plan.taps_bytes};
     tconv_cpu_convert_bias(layer->problem.dtype, arguments->bias, layer->problem.out_channels, arguments->scratch);
 
-    int threads = tconv_cpu_team_size(plan.threads, plan.tasks);
-    tconv_cpu_tasks tasks;
-    tconv_cpu_tasks_init(&tasks, plan.tasks, threads);
-#ifdef _OPENMP
-#pragma omp parallel num_threads(threads)
-#endif
-    {
-        char *scratch = (char *)arguments->scratch + plan.bias_bytes + tconv_cpu_thread_number() * plan.thread_bytes;
-        tconv_cpu_task task = {.job = &job,
-                               .strip = scratch,
-                               .sums = scratch + plan.strip_bytes,
-                               .levels = scratch + plan.strip_bytes + plan.sums_bytes};
-        task.line = (char *)task.levels + plan.levels_bytes;
-        task.vectors = (int32_t *)(void *)((char *)task.line + plan.line_bytes);
-        tconv_cpu_task next = {.job = &job};
-        int range = tconv_cpu_thread_number();
-        int64_t index = tconv_cpu_take_task(&tasks, &range);
-        while (index < plan.tasks) {
-            int64_t after = tconv_cpu_take_task(&tasks, &range);
-            place_task(&task, index);
-            if (after < plan.tasks)
-                place_task(&next, after);
-            run_task(&task, after < plan.tasks ? &next : NULL);
-            index = after;
-        }
-        plan.kernels->finish();
-    }
+    struct shared shared; /* of which the tasks, most of it, are set below */
+    shared.job = &job;
+    shared.scratch = (char *)arguments->scratch + plan.bias_bytes;
+    int shares = tconv_cpu_count_shares(&layer->target, plan.threads, plan.tasks);
+    tconv_cpu_tasks_init(&shared.tasks, plan.tasks, shares);
+    tconv_cpu_run_shares(&layer->target, shares, run_share, &shared);
     return TCONV_SUCCESS;
 }
 
@@ -398,7 +409,7 @@ static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, 
     tconv_status status = tconv_cpu_plan_init(&plan, layer, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    scratch = plan.bias_bytes + plan.threads * plan.thread_bytes; /* at most 65536 threads of 2 MiB, beside the bias */
+    scratch = plan.bias_bytes + plan.threads * plan.thread_bytes; /* at most 1024 threads of 2 MiB, beside the bias */
     sizes->packed = (size_t)plan.packed_bytes;
     sizes->scratch = (size_t)scratch;
     return TCONV_SUCCESS;

@@ -2,6 +2,8 @@
  * Packs weights for the microkernels: in the type of the sums, in the order in which they are read, from any layout.
  * Taps that reach no input from any output are left out. Notes whether some weight is Inf or NaN.
  */
+#include <stdatomic.h>
+
 #include "../core/alloc.h"
 #include "../core/checked.h"
 #include "half.h"
@@ -118,10 +120,43 @@ static void fill_taps(const tconv_layer *layer, const tconv_cpu_plan *plan, int3
     }
 }
 
+/* What all shares of the packing have in common. */
+struct shared {
+    const tconv_layer *layer;
+    const tconv_cpu_plan *plan;
+    const void *weights;
+    char *to;
+    int64_t slices, parts;
+    int shares;
+    atomic_bool has_nonfinite;
+};
+
+static void pack_share(void *argument, int index)
+{
+    struct shared *shared = argument;
+    const tconv_cpu_plan *plan = shared->plan;
+    const tconv_problem *problem = &shared->layer->problem;
+    const int64_t all_taps = plan->rows.taps * plan->columns.taps;
+    tconv_cpu_range range = tconv_cpu_share_of(shared->parts, index, shared->shares);
+    for (int64_t i = range.begin; i < range.end; i++) {
+        int64_t block = i % plan->blocks, slice = i / plan->blocks % shared->slices;
+        int64_t group = i / plan->blocks / shared->slices;
+        struct part part = {.problem = problem,
+                            .weights = shared->weights,
+                            .group = group,
+                            .begin = slice * PACK_CHANNELS,
+                            .count = tconv_min(PACK_CHANNELS, problem->group_in - slice * PACK_CHANNELS),
+                            .block = tconv_cpu_block_of(plan, problem->group_out, block)};
+        int64_t channel = group * problem->group_out + part.block.first;
+        part.packed = shared->to + channel * problem->group_in * all_taps * plan->real_size;
+        if (!pack_part(shared->layer, plan, &part))
+            atomic_store_explicit(&shared->has_nonfinite, true, memory_order_relaxed);
+    }
+}
+
 tconv_status tconv_cpu_pack_phases(const tconv_layer *layer, const void *weights, void *packed, void *stream,
                                    tconv_issue *issue)
 {
-    const tconv_problem *problem = &layer->problem;
     tconv_cpu_plan plan;
     tconv_status status = tconv_cpu_plan_init(&plan, layer, issue);
     (void)stream;
@@ -129,29 +164,17 @@ tconv_status tconv_cpu_pack_phases(const tconv_layer *layer, const void *weights
         return status;
     tconv_cpu_packed_header *header = packed;
     int32_t *taps = (int32_t *)(void *)((char *)packed + TCONV_ALIGNMENT);
-    char *to = (char *)taps + plan.taps_bytes;
-    int64_t all_taps = plan.rows.taps * plan.columns.taps;
-    int64_t slices = tconv_ceil_div(problem->group_in, PACK_CHANNELS), parts = problem->groups * plan.blocks * slices;
-    int threads = tconv_cpu_team_size(layer->target.threads, plan.packed_bytes / BYTES_PER_THREAD);
-    int nonfinite = 0;
-    (void)threads;
+    struct shared shared = {.layer = layer,
+                            .plan = &plan,
+                            .weights = weights,
+                            .to = (char *)taps + plan.taps_bytes,
+                            .slices = tconv_ceil_div(layer->problem.group_in, PACK_CHANNELS)};
+    shared.parts = layer->problem.groups * plan.blocks * shared.slices;
+    shared.shares = tconv_cpu_count_shares(&layer->target, layer->target.threads,
+                                           tconv_min(shared.parts, plan.packed_bytes / BYTES_PER_THREAD));
     if (!plan.gather)
         fill_taps(layer, &plan, taps);
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(threads) schedule(static) reduction(| : nonfinite)
-#endif
-    for (int64_t index = 0; index < parts; index++) {
-        int64_t block = index % plan.blocks, slice = index / plan.blocks % slices, group = index / plan.blocks / slices;
-        struct part part = {.problem = problem,
-                            .weights = weights,
-                            .group = group,
-                            .begin = slice * PACK_CHANNELS,
-                            .count = tconv_min(PACK_CHANNELS, problem->group_in - slice * PACK_CHANNELS),
-                            .block = tconv_cpu_block_of(&plan, problem->group_out, block)};
-        part.packed =
-            to + (group * problem->group_out + part.block.first) * problem->group_in * all_taps * plan.real_size;
-        nonfinite |= !pack_part(layer, &plan, &part);
-    }
-    header->has_nonfinite = nonfinite;
+    tconv_cpu_run_shares(&layer->target, shared.shares, pack_share, &shared);
+    header->has_nonfinite = atomic_load_explicit(&shared.has_nonfinite, memory_order_relaxed);
     return TCONV_SUCCESS;
 }

@@ -93,6 +93,33 @@ static void choose_stores(tconv_cpu_pixel_job *job)
     job->stream = large && (job->stage || (job->direct && aligned));
 }
 
+/* What all shares of an execute have in common. */
+struct shared {
+    const tconv_cpu_pixel_job *job;
+    tconv_cpu_tasks tasks;
+    char *scratch; /* of the first share */
+};
+
+/* Takes tasks until none is left. */
+static void run_share(void *argument, int index)
+{
+    struct shared *shared = argument;
+    const tconv_cpu_pixel_job *job = shared->job;
+    const tconv_cpu_pixel_plan *plan = job->plan;
+    char *scratch = shared->scratch + index * plan->thread_bytes;
+    tconv_cpu_pixel_task task = {.job = job, .strip = scratch, .sums = scratch + plan->strip_bytes};
+    task.levels = (char *)task.sums + plan->sums_bytes;
+    task.stage = (char *)task.levels + plan->levels_bytes;
+    task.to = (int64_t *)(void *)((char *)task.stage + plan->stage_bytes);
+    task.at = (int32_t *)(void *)((char *)task.to + plan->to_bytes);
+    task.inside = (tconv_cpu_pixel_tap *)(void *)((char *)task.at + plan->at_bytes);
+    if (plan->depthwise) /* the lanes beyond the last channel, which are summed, but not stored */
+        memset(task.strip, 0, (size_t)plan->strip_bytes);
+    for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < plan->tasks;)
+        run_task(&task, taken);
+    tconv_cpu_find_kernels(job->layer->target.cpu_isa)->finish(); /* some outputs were streamed past the caches */
+}
+
 static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
     tconv_cpu_pixel_view view;
@@ -113,27 +140,12 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
                                .weights = packed + TCONV_ALIGNMENT + plan.taps_bytes};
     convert_bias(&view, &plan, arguments->bias, arguments->scratch);
     choose_stores(&job);
-    int threads = tconv_cpu_team_size(plan.threads, plan.tasks);
-    tconv_cpu_tasks tasks;
-    tconv_cpu_tasks_init(&tasks, plan.tasks, threads);
-#ifdef _OPENMP
-#pragma omp parallel num_threads(threads)
-#endif
-    {
-        char *scratch = (char *)arguments->scratch + plan.bias_bytes + tconv_cpu_thread_number() * plan.thread_bytes;
-        tconv_cpu_pixel_task task = {.job = &job, .strip = scratch, .sums = scratch + plan.strip_bytes};
-        task.levels = (char *)task.sums + plan.sums_bytes;
-        task.stage = (char *)task.levels + plan.levels_bytes;
-        task.to = (int64_t *)(void *)((char *)task.stage + plan.stage_bytes);
-        task.at = (int32_t *)(void *)((char *)task.to + plan.to_bytes);
-        task.inside = (tconv_cpu_pixel_tap *)(void *)((char *)task.at + plan.at_bytes);
-        if (plan.depthwise) /* the lanes beyond the last channel, which are summed, but not stored */
-            memset(task.strip, 0, (size_t)plan.strip_bytes);
-        int range = tconv_cpu_thread_number();
-        for (int64_t index; (index = tconv_cpu_take_task(&tasks, &range)) < plan.tasks;)
-            run_task(&task, index);
-        tconv_cpu_find_kernels(layer->target.cpu_isa)->finish(); /* some outputs were streamed past the caches */
-    }
+    struct shared shared; /* of which the tasks, most of it, are set below */
+    shared.job = &job;
+    shared.scratch = (char *)arguments->scratch + plan.bias_bytes;
+    int shares = tconv_cpu_count_shares(&layer->target, plan.threads, plan.tasks);
+    tconv_cpu_tasks_init(&shared.tasks, plan.tasks, shares);
+    tconv_cpu_run_shares(&layer->target, shares, run_share, &shared);
     return TCONV_SUCCESS;
 }
 
@@ -159,7 +171,7 @@ static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, 
     if (status != TCONV_SUCCESS)
         return status;
     sizes->packed = (size_t)plan.packed_bytes;
-    /* At most 65536 threads of 2 MiB, beside the bias. */
+    /* At most 1024 threads of 2 MiB, beside the bias. */
     sizes->scratch = (size_t)(plan.bias_bytes + plan.threads * plan.thread_bytes);
     return TCONV_SUCCESS;
 }

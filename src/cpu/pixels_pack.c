@@ -2,6 +2,7 @@
  * Packs weights for the pixels algorithm: in the type of the sums, in the order in which they are read, from any layout.
  * Taps that reach no input from any output are left out. Notes whether some weight is Inf or NaN.
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "../core/alloc.h"
@@ -126,6 +127,41 @@ static int64_t list_places(const tconv_cpu_pixel_view *view, const tconv_layer *
     return first;
 }
 
+/* What all shares of the packing have in common. */
+struct shared {
+    const tconv_layer *layer; /* the caller's */
+    const tconv_cpu_pixel_view *view;
+    const tconv_cpu_pixel_plan *plan;
+    const void *weights;
+    char *to;
+    int64_t slices, parts;
+    int shares;
+    atomic_bool has_nonfinite;
+};
+
+static void pack_share(void *argument, int index)
+{
+    struct shared *shared = argument;
+    const tconv_problem *problem = &shared->layer->problem;
+    const tconv_cpu_pixel_plan *plan = shared->plan;
+    tconv_cpu_range range = tconv_cpu_share_of(shared->parts, index, shared->shares);
+    for (int64_t i = range.begin; i < range.end; i++) {
+        int64_t slice = i % shared->slices, block = i / shared->slices % plan->blocks;
+        int64_t group = i / shared->slices / plan->blocks, width = tconv_cpu_block_vectors(plan, block) * plan->lanes;
+        int64_t channel = slice * PACK_CHANNELS, output = block * plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS;
+        struct part part = {.count = tconv_min(PACK_CHANNELS, plan->group_in - channel),
+                            .width = width,
+                            .input_stride = problem->weight.in,
+                            .outputs = tconv_min(width, plan->group_out - output)};
+        int64_t filter = (group * plan->group_in + channel) * part.input_stride +
+                         list_places(shared->view, shared->layer, plan->depthwise, output, &part);
+        if (!pack_slice(&shared->view->layer, plan, &part,
+                        (const char *)shared->weights + filter * (int64_t)problem->element_size,
+                        shared->to + tconv_cpu_block_weights(plan, group, block) * plan->real_size, channel))
+            atomic_store_explicit(&shared->has_nonfinite, true, memory_order_relaxed);
+    }
+}
+
 tconv_status tconv_cpu_pack_pixels(const tconv_layer *layer, const void *weights, void *packed, void *stream,
                                    tconv_issue *issue)
 {
@@ -138,29 +174,17 @@ tconv_status tconv_cpu_pack_pixels(const tconv_layer *layer, const void *weights
         return status;
     tconv_cpu_packed_header *header = packed;
     tconv_cpu_pixel_tap *taps = (tconv_cpu_pixel_tap *)(void *)((char *)packed + TCONV_ALIGNMENT);
-    char *to = (char *)taps + plan.taps_bytes;
-    int64_t slices = tconv_ceil_div(plan.group_in, PACK_CHANNELS), parts = plan.all_groups * plan.blocks * slices;
-    int threads = tconv_cpu_team_size(layer->target.threads, plan.packed_bytes / BYTES_PER_THREAD);
-    int nonfinite = 0;
-    (void)threads;
+    struct shared shared = {.layer = layer,
+                            .view = &view,
+                            .plan = &plan,
+                            .weights = weights,
+                            .to = (char *)taps + plan.taps_bytes,
+                            .slices = tconv_ceil_div(plan.group_in, PACK_CHANNELS)};
+    shared.parts = plan.all_groups * plan.blocks * shared.slices;
+    shared.shares = tconv_cpu_count_shares(&layer->target, layer->target.threads,
+                                           tconv_min(shared.parts, plan.packed_bytes / BYTES_PER_THREAD));
     fill_taps(&view.layer, &plan, taps);
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(threads) schedule(static) reduction(| : nonfinite)
-#endif
-    for (int64_t index = 0; index < parts; index++) {
-        int64_t slice = index % slices, block = index / slices % plan.blocks, group = index / slices / plan.blocks;
-        int64_t channel = slice * PACK_CHANNELS, output = block * plan.lanes * TCONV_CPU_MAX_PIXEL_VECTORS;
-        struct part part = {.count = tconv_min(PACK_CHANNELS, plan.group_in - channel),
-                            .width = tconv_cpu_block_vectors(&plan, block) * plan.lanes,
-                            .input_stride = layer->problem.weight.in,
-                            .outputs =
-                                tconv_min(tconv_cpu_block_vectors(&plan, block) * plan.lanes, plan.group_out - output)};
-        int64_t filter = (group * plan.group_in + channel) * part.input_stride +
-                         list_places(&view, layer, plan.depthwise, output, &part);
-        nonfinite |= !pack_slice(&view.layer, &plan, &part,
-                                 (const char *)weights + filter * (int64_t)layer->problem.element_size,
-                                 to + tconv_cpu_block_weights(&plan, group, block) * plan.real_size, channel);
-    }
-    header->has_nonfinite = nonfinite;
+    tconv_cpu_run_shares(&layer->target, shared.shares, pack_share, &shared);
+    header->has_nonfinite = atomic_load_explicit(&shared.has_nonfinite, memory_order_relaxed);
     return TCONV_SUCCESS;
 }

@@ -11,12 +11,16 @@
 #include <string.h>
 
 #include "../core/checked.h"
+#include "blocking.h"
 #include "cpu_backend.h"
 #include "half.h"
 #include "parallel.h"
 
 /* Output columns that are summed at a time: 2 KiB of sums on the stack, and long enough to hide the loops around. */
 enum { BLOCK = 256 };
+
+/* Rows of the output that a thread takes at a time. */
+enum { ROWS = 4 };
 
 /* One axis as the caller wrote it; problem.h may carry an equivalent stride instead. */
 struct axis {
@@ -103,6 +107,8 @@ struct job {
     const tconv_arguments *arguments;
     const struct access *access;
     struct axis h, w;
+    int64_t rows; /* of the output, of all images and channels */
+    tconv_cpu_tasks tasks;
 };
 
 /* Adds kernel element (kh, kw) of all input channels to a block's sums; row is its input row, columns its reach. */
@@ -146,28 +152,39 @@ static void compute_block(const struct job *job, int64_t n, int64_t channel, int
         job->access->put(job->arguments->dst, index + i * problem->dst.w, sums[i]);
 }
 
+static void compute_row(const struct job *job, int64_t index)
+{
+    const tconv_problem *problem = job->problem;
+    int64_t oh = index % problem->h.out, image = index / problem->h.out;
+    for (int64_t begin = 0; begin < problem->w.out; begin += BLOCK)
+        compute_block(job, image / problem->out_channels, image % problem->out_channels, oh, begin,
+                      tconv_min(BLOCK, problem->w.out - begin));
+}
+
+static void run_share(void *argument, int index)
+{
+    struct job *job = argument;
+    for (int64_t task; (task = tconv_cpu_take_task(&job->tasks, &index)) < job->tasks.count;)
+        for (int64_t row = task * ROWS; row < tconv_min(job->rows, (task + 1) * ROWS); row++)
+            compute_row(job, row);
+}
+
 static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_desc *desc = &problem->desc;
-    const struct job job = {
-        problem,
-        arguments,
-        &accesses[problem->dtype],
-        {desc->in_h, problem->h.out, desc->kernel_h, desc->stride_h, desc->dilation_h, desc->pad_top},
-        {desc->in_w, problem->w.out, desc->kernel_w, desc->stride_w, desc->dilation_w, desc->pad_left}};
-    int64_t rows = problem->batch * problem->out_channels * problem->h.out;
-    int threads = tconv_cpu_team_size(layer->target.threads, rows);
-    (void)issue, (void)threads;
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 4)
-#endif
-    for (int64_t index = 0; index < rows; index++) {
-        int64_t oh = index % problem->h.out, image = index / problem->h.out;
-        for (int64_t begin = 0; begin < problem->w.out; begin += BLOCK)
-            compute_block(&job, image / problem->out_channels, image % problem->out_channels, oh, begin,
-                          tconv_min(BLOCK, problem->w.out - begin));
-    }
+    struct job job = {
+        .problem = problem,
+        .arguments = arguments,
+        .access = &accesses[problem->dtype],
+        .h = {desc->in_h, problem->h.out, desc->kernel_h, desc->stride_h, desc->dilation_h, desc->pad_top},
+        .w = {desc->in_w, problem->w.out, desc->kernel_w, desc->stride_w, desc->dilation_w, desc->pad_left},
+        .rows = problem->batch * problem->out_channels * problem->h.out};
+    int64_t tasks = tconv_ceil_div(job.rows, ROWS);
+    int shares = tconv_cpu_count_shares(&layer->target, layer->target.threads, tasks);
+    (void)issue;
+    tconv_cpu_tasks_init(&job.tasks, tasks, shares);
+    tconv_cpu_run_shares(&layer->target, shares, run_share, &job);
     return TCONV_SUCCESS;
 }
 

@@ -110,9 +110,13 @@ static tconv_status resolve_target(tconv_plan *plan, const tconv_options *option
             return status;
         return tconv_cuda_resolve(options->device, target, issue);
     }
-    return tconv_cpu_resolve(options->threads != 0 ? options->threads : config.threads,
-                             options->cpu_isa != TCONV_CPU_ISA_DEFAULT ? options->cpu_isa : config.cpu_isa, target,
-                             issue);
+    int threads = options->threads != 0 ? options->threads : config.threads;
+    status = tconv_cpu_resolve(threads, options->cpu_isa != TCONV_CPU_ISA_DEFAULT ? options->cpu_isa : config.cpu_isa,
+                               target, issue);
+    target->parallel = options->parallel;
+    if (options->parallel.parallel_for != NULL && threads != 0) /* how many there are is the caller's business */
+        target->threads = (int)tconv_min(threads, TCONV_CPU_MAX_THREADS);
+    return status;
 }
 
 static void pass_over(const tconv_plan *plan, const tconv_implementation *candidate, const char *reason)

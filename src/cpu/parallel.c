@@ -1,0 +1,141 @@
+/*
+ * Shares of a work on the caller's threads or on OpenMP's.
+ *
+ * OpenMP's run-times end the process where a thread cannot be made. So a team is only asked for where it is known to
+ * stand: its threads ran shares of the same calling thread before and have not ended (libgomp keeps a pool of threads for
+ * each thread that calls it); or plain threads, as many and as large, were made just before, all alive at once, and are
+ * gone again. Where fewer could be made, the team is that small, down to none.
+ *
+ * A team never shrinks while its plan allows as many threads: libgomp would end those that are left over, make them anew
+ * for the next larger one, and allocate each time.
+ */
+#include "parallel.h"
+
+#include <fenv.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+/* All shares of one work. */
+struct work {
+    tconv_cpu_share *share;
+    void *argument;
+    int count;
+    pthread_t caller;
+    fenv_t environment; /* of the caller */
+    atomic_int raised;  /* exceptions, by other threads */
+};
+
+/* What a parallel_for runs. It is out of line, and nothing here computes, so that no arithmetic of a share can move across
+ * the calls that set its environment. */
+static void run_share(void *argument, int32_t index)
+{
+    struct work *work = argument;
+    fenv_t own;
+    if (index < 0 || index >= work->count)
+        return;
+    if (pthread_equal(pthread_self(), work->caller)) {
+        work->share(work->argument, index);
+        return;
+    }
+    fegetenv(&own);
+    fesetenv(&work->environment);
+    work->share(work->argument, index);
+    atomic_fetch_or_explicit(&work->raised, fetestexcept(FE_ALL_EXCEPT), memory_order_relaxed);
+    fesetenv(&own);
+}
+
+static void run_serially(const struct work *work)
+{
+    for (int index = 0; index < work->count; index++)
+        work->share(work->argument, index);
+}
+
+/* --------------------------------------------------------------------------------------------------------- OpenMP */
+
+#ifdef _OPENMP
+
+#include "team.h"
+
+/* A function of its own, because what a region shares is kept in memory by it. */
+static int run_region(struct work *work, tconv_cpu_team *team, int threads)
+{
+    int got = 1;
+#pragma omp parallel num_threads(threads)
+    {
+        int thread = omp_get_thread_num(), size = omp_get_num_threads();
+        if (thread == 0)
+            got = size;
+        else
+            tconv_cpu_team_join(team);
+        for (int index = thread; index < work->count; index += size)
+            run_share(work, index);
+    }
+    return got;
+}
+
+static void run_by_openmp(struct work *work, int most)
+{
+    tconv_cpu_team *team = omp_in_parallel() ? NULL : tconv_cpu_team_of_caller();
+    /* Below a region of one thread, which is none to omp_in_parallel, OpenMP makes threads anew each time. */
+    bool anew = omp_get_level() > 0;
+    int threads = team != NULL ? tconv_cpu_team_prepare(team, work->count, most, anew) : 1;
+    if (threads == 1) {
+        run_serially(work);
+        return;
+    }
+    int got = run_region(work, team, threads);
+    if (!anew)
+        tconv_cpu_team_ran(team, threads, got);
+}
+
+static bool in_region_of_caller(void)
+{
+    return omp_in_parallel();
+}
+
+#else
+
+static void run_by_openmp(struct work *work, int most)
+{
+    (void)most;
+    run_serially(work);
+}
+
+static bool in_region_of_caller(void)
+{
+    return true;
+}
+
+#endif
+
+/* --------------------------------------------------------------------------------------------------------- public */
+
+int tconv_cpu_count_shares(const tconv_target *target, int threads, int64_t tasks)
+{
+    if (threads <= 1 || tasks <= 1)
+        return 1;
+    if (target->parallel.parallel_for == NULL && in_region_of_caller())
+        return 1;
+    return tasks < threads ? (int)tasks : threads;
+}
+
+void tconv_cpu_run_shares(const tconv_target *target, int count, tconv_cpu_share *share, void *argument)
+{
+    if (count <= 1) {
+        share(argument, 0);
+        return;
+    }
+    struct work work = {.share = share, .argument = argument, .count = count, .caller = pthread_self()};
+    fegetenv(&work.environment);
+    if (target->parallel.parallel_for != NULL)
+        target->parallel.parallel_for(target->parallel.context, count, run_share, &work);
+    else
+        run_by_openmp(&work, target->threads);
+    int raised = atomic_load_explicit(&work.raised, memory_order_relaxed) & ~fetestexcept(FE_ALL_EXCEPT);
+    if (raised != 0)
+        feraiseexcept(raised);
+}
