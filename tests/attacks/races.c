@@ -27,7 +27,7 @@ struct racer {
     attack_layer small, large;     /* its own dst and workspace */
     const tconv_plan *shared;      /* a plan of the large layer that all threads execute */
     const tconv_plan *with_packed; /* another, which holds its weights */
-    char failure[256];             /* "" for none: what EXPECT counts with is the main thread's alone */
+    char failure[768];             /* "" for none: what EXPECT counts with is the main thread's alone */
 };
 
 static struct racer racers[THREADS];
