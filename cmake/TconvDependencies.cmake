@@ -25,6 +25,12 @@ endif()
 # Machine code for A100 and H100/H200, and PTX for what comes after.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES "80-real;90a-real;90-virtual" CACHE STRING "CUDA architectures")
+elseif(CMAKE_CUDA_ARCHITECTURES STREQUAL "native") # CMake itself would leave out what Hopper alone has
+  include(TconvGpus)
+  tconv_gpu_architectures(CMAKE_CUDA_ARCHITECTURES)
+  if(CMAKE_CUDA_ARCHITECTURES STREQUAL "" AND NOT TCONV_CUDA STREQUAL "OFF")
+    message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES=native, but there is no GPU of compute capability 8.0 or newer")
+  endif()
 endif()
 
 set(TCONV_HAVE_CUDA OFF)

@@ -1,11 +1,14 @@
 # What scripts/demo, scripts/test and .ci/run set up before they work. Sourced by bash; leaves the shell in the
-# repository's root, with TCONV_ROOT and TCONV_JOBS set and the CUDA compiler, where there is one, on the PATH.
+# repository's root, with TCONV_ROOT and TCONV_JOBS set and, after tconv_setup, the CUDA compiler, where there is one, on the
+# PATH and TCONV_CUDA_OPTIONS for CMake.
 #
 # On Debian 12 and Ubuntu 24.04 and newer, missing packages are installed with apt-get, through sudo where the user is
 # not root. Elsewhere what is missing is named.
 
 TCONV_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 TCONV_JOBS=$(nproc 2>/dev/null || echo 1)
+# Suites that run at once: some have threads of their own, and memory.
+TCONV_TEST_JOBS=$((TCONV_JOBS < 4 ? TCONV_JOBS : 4))
 cd "$TCONV_ROOT" || exit 1
 
 tconv_die() {
@@ -40,6 +43,9 @@ TCONV_FUZZ_PACKAGES=(
     "clang|command -v clang"
     "libomp-dev|tconv_clang_has_openmp"
     "libclang-rt-dev|tconv_clang_has_fuzzer"
+)
+TCONV_COVERAGE_PACKAGES=(
+    "gcovr|command -v gcovr"
 )
 
 # For preset aarch64 on a machine of another architecture, and to run what it builds.
@@ -92,16 +98,32 @@ tconv_check_cmake() {
         tconv_die "CMake $version is too old: 3.25 or newer is needed"
 }
 
-# The CUDA toolkit is used where it lies and never installed.
+# What --cuda builds for where TCONV_CUDA_ARCHITECTURES does not say: as CMakeLists.txt does for itself.
+TCONV_EVERY_ARCHITECTURE="80-real;90a-real;90-virtual"
+
+# The CUDA toolkit is used where it lies and never installed, and for the GPUs that are there: code for all takes two cores
+# a quarter of an hour. Sets TCONV_CUDA_OPTIONS for CMake. TCONV_CUDA_ARCHITECTURES names others, with or without a GPU.
 tconv_find_cuda() {
+    local wanted=${TCONV_CUDA_ARCHITECTURES:-}
+    TCONV_CUDA_OPTIONS=(-DTCONV_CUDA=OFF)
     if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
         PATH=$PATH:/usr/local/cuda/bin
     fi
-    if command -v nvcc >/dev/null; then
-        echo "== CUDA toolkit: $(command -v nvcc)"
-    else
+    if ! command -v nvcc >/dev/null; then
+        [ -z "$wanted" ] || tconv_die "CUDA is asked for, but there is no nvcc on the PATH or in /usr/local/cuda"
         echo "== CUDA toolkit: none, building for the CPU alone"
+        return
     fi
+    if [ -z "$wanted" ]; then
+        wanted=$(cmake -P cmake/TconvGpus.cmake)
+    fi
+    if [ -z "$wanted" ]; then
+        echo "== CUDA toolkit: $(command -v nvcc), but no GPU that it serves: building for the CPU alone"
+        echo "   $(basename "$0") --cuda builds for CUDA all the same, which takes minutes"
+        return
+    fi
+    echo "== CUDA toolkit: $(command -v nvcc), building for $wanted"
+    TCONV_CUDA_OPTIONS=(-DTCONV_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$wanted")
 }
 
 # tconv_setup PACKAGES... makes the machine ready to build.

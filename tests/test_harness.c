@@ -83,9 +83,15 @@ static void expect_replayable(const harness_layer *layer, const char *name)
 Test(harness, corners_are_valid_and_replay)
 {
     harness_layer layer;
+    size_t sampled = 0;
     for (size_t i = 0; i < harness_corner_count(); i++) {
         const char *name = harness_corner(i, &layer);
         expect_replayable(&layer, name);
+        sampled += harness_corner_is_sampled(i, &layer);
+        if (i % HARNESS_CORNER_FORMS == HARNESS_CORNER_FORMS - 1) { /* one form of each is judged whole */
+            cr_assert(sampled == 0 || sampled == HARNESS_CORNER_FORMS - 1, "%s: %zu", name, sampled);
+            sampled = 0;
+        }
     }
 }
 
@@ -135,6 +141,68 @@ static harness_output run_case(const harness_case *test)
     options.implementation = "cpu_reference";
     expect_success(harness_run(test, &options, false, &output, &issue), issue);
     return output;
+}
+
+/* The pixels that samples are taken at: every end, and of every phase its first and its last row and column. */
+Test(harness, samples_reach_the_ends_of_every_phase)
+{
+    enum { ROWS = 7 * 3 + 2, COLUMNS = 9 * 5 + 1, STRIDE_H = 3, STRIDE_W = 5 };
+    static int seen[ROWS][COLUMNS];
+    harness_layer layer;
+    harness_case test;
+    harness_random random;
+    tconv_issue issue;
+    char message[128];
+    int ends = 0, channels = 0;
+    cr_assert(harness_problem_parse("n=3 ci=2 h=8 w=10 co=5 k=3x2 s=3x5 p=0x0x1x1", &layer, message, sizeof message));
+    expect_success(harness_case_create_sampled(&test, &layer, HARNESS_REALS, 3, &issue), issue);
+    cr_assert(test.dst_view.shape[2] == ROWS && test.dst_view.shape[3] == COLUMNS);
+    cr_assert(test.expected == NULL && test.sample_count > harness_placed_samples(&test));
+    harness_random_seed(&random, 3);
+    for (int64_t i = 0; i < test.sample_count; i++) {
+        int64_t at[4];
+        harness_pick_sample(&test, i, &random, at);
+        cr_assert_eq(memcmp(at, test.samples[i].at, sizeof at), 0, "sample %d replays", (int)i);
+        seen[at[2]][at[3]]++;
+        channels |= 1 << at[1];
+        for (int end = 0; end < 16; end++)
+            ends |= (at[0] == (end & 1) * 2 && at[1] == (end >> 1 & 1) * 4 && at[2] == (end >> 2 & 1) * (ROWS - 1) &&
+                     at[3] == (end >> 3 & 1) * (COLUMNS - 1))
+                    << end;
+    }
+    cr_assert(ends == 0xffff && channels == 0x1f, "%x %x", (unsigned)ends, (unsigned)channels);
+    for (int h = 0; h < ROWS; h++)
+        for (int w = 0; w < COLUMNS; w++)
+            cr_assert(seen[h][w] > 0 || (h >= STRIDE_H && h < ROWS - STRIDE_H) ||
+                          (w >= STRIDE_W && w < COLUMNS - STRIDE_W),
+                      "no sample at row %d, column %d", h, w);
+    harness_case_destroy(&test);
+}
+
+/* A case with samples has the tensors of one with the whole answer, and is judged at the samples and around dst. */
+Test(harness, wrong_samples_are_seen)
+{
+    for (int fill = HARNESS_INTEGERS; fill <= HARNESS_REALS; fill++) {
+        harness_case whole = make_case(TCONV_F32, (harness_fill)fill), test;
+        harness_failure failure;
+        tconv_issue issue;
+        expect_success(harness_case_create_sampled(&test, &whole.layer, (harness_fill)fill, 3, &issue), issue);
+        cr_assert_eq(memcmp(whole.src.memory, test.src.memory, test.src.bytes), 0);
+        cr_assert_eq(memcmp(whole.weights.memory, test.weights.memory, test.weights.bytes), 0);
+        harness_output output = run_case(&whole);
+        cr_assert(harness_compare(&test, &output, &failure), "%s", failure.text);
+        const int64_t *at = test.samples[test.sample_count - 1].at;
+        float *element = (float *)output.dst.data + harness_view_index(&test.dst_view, at[0], at[1], at[2], at[3]);
+        const float right = *element;
+        *element += 1;
+        cr_assert(!harness_compare(&test, &output, &failure), "an element that is wrong");
+        *element = right;
+        output.dst.memory[0] = 0;
+        cr_assert(!harness_compare(&test, &output, &failure), "a stray write");
+        harness_output_release(&output);
+        harness_case_destroy(&test);
+        harness_case_destroy(&whole);
+    }
 }
 
 /* The smallest change of an element is seen in integers, and a change of the promised size in reals. */

@@ -1,8 +1,9 @@
 /*
  * Every implementation, at every instruction set of this machine, against the reference, and the reference against the
  * formula: on random layers and on the corners, exact on integers and within the bounds of tconv.h on reals, in every
- * dtype and layout. Then what holds besides: the same bits for any number of threads, NaN and Inf where the arithmetic
- * takes them. That nothing else is touched is in test_bounds.c.
+ * dtype and layout. On the CPU a large corner is judged at every output in one of its eight forms, and at samples in the
+ * others, where all ways must have the same integers. Then what holds besides: the same bits for any number of threads.
+ * NaN and Inf are in test_specials.c; that nothing else is touched is in test_bounds.c.
  *
  * The seed is fixed, so that a failure replays; its message holds the layer as `tconv bench` takes it.
  */
@@ -19,20 +20,40 @@
 
 #define RANDOM_LAYERS 400 /* a few seconds in a debug build with sanitizers */
 
+/* The formula takes ten times as long as the reference: of more work it is asked at samples, so many beside those that are
+ * named by place. */
+#define WHOLE_FORMULA_FLOPS 4e6
+#define DRAWN_SAMPLES       400
+
 #define SUM_UNITS 16 /* of 2^-24 sum |x||w|: the bound of f32 */
 
 static struct way ways[MAX_WAYS];
 static size_t way_count;
 
-/* The layer by every way, in turn with other numbers of threads and with and without packing first. */
-static void check_layer(const harness_layer *layer, harness_fill fill, uint64_t seed)
+/* The case by every way, in turn with other numbers of threads and with and without packing first. Judged at samples, the
+ * ways must have each other's integers, and the reference, which takes longest, is not asked. */
+static void check_case(const harness_case *test, uint64_t seed)
 {
-    harness_case test = make_case(layer, fill, seed);
+    harness_output first = {0}, output;
+    harness_failure failure;
     size_t taken = 0;
-    for (size_t w = 0; w < way_count; w++)
-        taken += check_way(&test, &ways[w], thread_counts[(seed + w) % THREAD_COUNTS], (seed / 2 + w) % 2 != 0);
+    for (size_t w = 0; w < way_count; w++) {
+        const int threads = thread_counts[(seed + w) % THREAD_COUNTS];
+        const bool pack_once = (seed / 2 + w) % 2 != 0;
+        if (test->samples != NULL && way_is_reference(&ways[w]))
+            continue;
+        if (!run_way(test, &ways[w], threads, pack_once, &output))
+            continue;
+        judge_way(test, &ways[w], threads, pack_once, &output);
+        if (test->samples != NULL && test->fill == HARNESS_INTEGERS && taken > 0)
+            cr_assert(harness_same_bits(test, &first, &output, &failure), "%s: %s", ways[w].text, failure.text);
+        if (taken++ == 0)
+            first = output;
+        else
+            harness_output_release(&output);
+    }
     cr_assert_gt(taken, 0, "nothing takes the layer");
-    harness_case_destroy(&test);
+    harness_output_release(&first);
 }
 
 static void check_random_layers(tconv_backend backend, harness_fill fill, uint64_t seed)
@@ -43,7 +64,9 @@ static void check_random_layers(tconv_backend backend, harness_fill fill, uint64
     harness_random_seed(&random, seed);
     for (uint64_t i = 0; i < RANDOM_LAYERS; i++) {
         harness_random_layer(&random, &layer);
-        check_layer(&layer, fill, i);
+        harness_case test = make_case(&layer, fill, i);
+        check_case(&test, i);
+        harness_case_destroy(&test);
     }
 }
 
@@ -53,33 +76,52 @@ static void check_corners(tconv_backend backend, harness_fill fill)
     for (size_t i = 0; i < harness_corner_count(); i++) {
         harness_layer layer;
         harness_corner(i, &layer);
-        check_layer(&layer, fill, i);
+        const bool sampled = backend == TCONV_BACKEND_CPU && harness_corner_is_sampled(i, &layer);
+        harness_case test = sampled ? make_sampled_case(&layer, fill, i) : make_case(&layer, fill, i);
+        check_case(&test, i);
+        harness_case_destroy(&test);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------ the reference */
 
-/* All pixels of a layer, each computed straight from the formula by code that shares nothing with the library. */
+static void check_reference_pixel(const harness_case *test, const int64_t at[4])
+{
+    const int64_t *shape = test->dst_view.shape;
+    const double expected = test->expected[((at[0] * shape[1] + at[1]) * shape[2] + at[2]) * shape[3] + at[3]];
+    double value, bound;
+    harness_pixel(test, at, &value, &bound);
+    if (fabs(expected - value) <= (test->fill == HARNESS_INTEGERS ? 0 : 16 * 0x1p-53 * bound))
+        return;
+    char layer[HARNESS_LAYER_TEXT];
+    harness_layer_format(&test->layer, layer, sizeof layer);
+    cr_assert_fail("(%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ") is %.17g, by the formula %.17g: %s", at[0],
+                   at[1], at[2], at[3], expected, value, layer);
+}
+
+/* All pixels of a layer, each computed straight from the formula by code that shares nothing with the library; of a case
+ * with more than a few million multiply-adds, those that samples are taken at. */
 static void check_reference(const harness_layer *layer, harness_fill fill, uint64_t seed)
 {
     static const struct way reference = {"cpu_reference", TCONV_BACKEND_CPU, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_DEFAULT,
                                          "cpu_reference"};
     harness_case test = make_case(layer, fill, seed);
     const int64_t *shape = test.dst_view.shape;
-    int64_t element = 0;
-    for (int64_t n = 0; n < shape[0]; n++)
-        for (int64_t c = 0; c < shape[1]; c++)
-            for (int64_t h = 0; h < shape[2]; h++)
-                for (int64_t w = 0; w < shape[3]; w++, element++) {
-                    const int64_t at[4] = {n, c, h, w};
-                    double value, bound;
-                    harness_pixel(&test, at, &value, &bound);
-                    cr_assert(fabs(test.expected[element] - value) <=
-                                  (fill == HARNESS_INTEGERS ? 0 : 16 * 0x1p-53 * bound),
-                              "layer %" PRIu64 ": (%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
-                              ") is %.17g, by the formula %.17g",
-                              seed, n, c, h, w, test.expected[element], value);
-                }
+    int64_t at[4];
+    if (harness_layer_flops(&layer->desc) > WHOLE_FORMULA_FLOPS) {
+        harness_random random;
+        harness_random_seed(&random, seed);
+        for (int64_t i = 0; i < harness_placed_samples(&test) + DRAWN_SAMPLES; i++) {
+            harness_pick_sample(&test, i, &random, at);
+            check_reference_pixel(&test, at);
+        }
+    } else {
+        for (at[0] = 0; at[0] < shape[0]; at[0]++)
+            for (at[1] = 0; at[1] < shape[1]; at[1]++)
+                for (at[2] = 0; at[2] < shape[2]; at[2]++)
+                    for (at[3] = 0; at[3] < shape[3]; at[3]++)
+                        check_reference_pixel(&test, at);
+    }
     cr_assert(check_way(&test, &reference, 2, false), "the reference takes every layer");
     harness_case_destroy(&test);
 }
@@ -100,7 +142,8 @@ Test(implementations, reference_is_the_formula_on_corners)
     for (size_t i = 0; i < harness_corner_count(); i++) {
         harness_layer layer;
         harness_corner(i, &layer);
-        check_reference(&layer, HARNESS_INTEGERS, i);
+        if (!harness_corner_is_sampled(i, &layer))
+            check_reference(&layer, HARNESS_INTEGERS, i);
     }
 }
 
@@ -203,10 +246,12 @@ Test(implementations, same_bits_where_threads_share_the_work)
     for (size_t i = 0; i < LARGER_LAYERS; i++)
         for (int form = 0; form < LARGER_FORMS; form++) {
             harness_layer layer = larger_layer(i, form);
-            harness_case test = make_case(&layer, HARNESS_REALS, i);
+            const bool whole = (size_t)form == i % LARGER_FORMS;
+            harness_case test =
+                whole ? make_case(&layer, HARNESS_REALS, i) : make_sampled_case(&layer, HARNESS_REALS, i);
             for (size_t w = 0; w < way_count; w++) {
-                if (strcmp(ways[w].implementation, "cpu_reference") == 0)
-                    continue; /* the answer itself, and slow */
+                if (way_is_reference(&ways[w]))
+                    continue; /* slow */
                 check_way(&test, &ways[w], 1, false);
                 check_same_bits(&test, &ways[w], true);
             }
@@ -309,197 +354,4 @@ Test(implementations_cuda, constants_of_up_to_10000_terms_are_in_bounds)
     for (size_t i = 0; i < way_count; i++)
         cr_assert(worst[i] <= SUM_UNITS, "%s: %.1f units of like terms, more than %d", ways[i].text, worst[i],
                   SUM_UNITS);
-}
-
-/* ----------------------------------------------------------------------------------------------------- NaN and Inf */
-
-/* Replaces about one in rarity elements by NaN, Inf or -Inf. */
-static void sprinkle(const harness_view *view, tconv_dtype dtype, void *data, harness_random *random, int64_t rarity)
-{
-    static const double values[] = {NAN, INFINITY, -INFINITY};
-    for (int64_t a = 0; a < view->shape[0]; a++)
-        for (int64_t b = 0; b < view->shape[1]; b++)
-            for (int64_t c = 0; c < view->shape[2]; c++)
-                for (int64_t d = 0; d < view->shape[3]; d++)
-                    if (harness_random_integer(random, 1, rarity) == 1)
-                        harness_element_set(dtype, data, harness_view_index(view, a, b, c, d),
-                                            values[harness_random_integer(random, 0, 2)]);
-}
-
-static bool same_kind(double a, double b)
-{
-    if (isnan(a) || isnan(b))
-        return isnan(a) && isnan(b);
-    return isinf(a) || isinf(b) ? a == b : true;
-}
-
-/* Whether any of shape[1] x shape[2] x shape[3] elements from data on is NaN or Inf. */
-static bool has_special(const harness_view *view, tconv_dtype dtype, const void *data, int64_t a)
-{
-    for (int64_t b = 0; b < view->shape[1]; b++)
-        for (int64_t c = 0; c < view->shape[2]; c++)
-            for (int64_t d = 0; d < view->shape[3]; d++)
-                if (!isfinite(harness_element_get(dtype, data, harness_view_index(view, a, b, c, d))))
-                    return true;
-    return false;
-}
-
-/* Whether a kernel that multiplies more than the taps of image n, or splits factors, may get NaN from their specials. */
-static bool may_spread(const harness_case *test, int64_t n)
-{
-    const tconv_dtype dtype = test->layer.desc.dtype;
-    if (has_special(&test->src_view, dtype, test->src.data, n))
-        return true;
-    for (int64_t in = 0; in < test->weights_view.shape[0]; in++)
-        if (has_special(&test->weights_view, dtype, test->weights.data, in))
-            return true;
-    return false;
-}
-
-/* Whether got may be the output of which the formula gives value: NaN, Inf or finite alike. On tensor cores whatever is not
- * finite stays so, and another output may become NaN beside it (spread). */
-static bool right_kind(const struct way *way, double got, double value, bool spread)
-{
-    if (way_skips_taps(way))
-        return same_kind(got, value);
-    return isfinite(value) ? isfinite(got) || spread : !isfinite(got);
-}
-
-/* Every output is NaN, Inf or finite as the formula, which skips missing taps, has it; finite ones are exact. Returns how
- * many are not finite. */
-static int64_t check_kinds(const harness_case *test, const harness_output *output, const struct way *way)
-{
-    const int64_t *shape = test->dst_view.shape;
-    const tconv_dtype dtype = test->layer.desc.dtype;
-    int64_t special = 0;
-    for (int64_t n = 0; n < shape[0]; n++) {
-        const bool spread = !way_skips_taps(way) && may_spread(test, n);
-        for (int64_t c = 0; c < shape[1]; c++)
-            for (int64_t h = 0; h < shape[2]; h++)
-                for (int64_t w = 0; w < shape[3]; w++) {
-                    const int64_t at[4] = {n, c, h, w};
-                    double value, bound, got;
-                    harness_pixel(test, at, &value, &bound);
-                    got = harness_element_get(dtype, output->dst.data, harness_view_index(&test->dst_view, n, c, h, w));
-                    cr_assert(right_kind(way, got, value, spread),
-                              "%s %s: (%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ") is %g, by the formula %g",
-                              way->text, harness_dtype_name(dtype), n, c, h, w, got, value);
-                    if (isfinite(value) && isfinite(got))
-                        cr_assert(fabs(got - harness_element_round(dtype, value)) == 0, "%s: %g, not %g", way->text,
-                                  got, value);
-                    special += !isfinite(value);
-                }
-    }
-    return special;
-}
-
-static void check_specials(tconv_backend backend)
-{
-    harness_random random;
-    int64_t special = 0;
-    way_count = list_ways(backend, ways);
-    harness_random_seed(&random, 6);
-    for (uint64_t i = 0; i < 150; i++) {
-        harness_layer layer;
-        harness_random_layer(&random, &layer);
-        layer.desc.math = TCONV_MATH_STRICT;
-        harness_case test = make_case(&layer, HARNESS_INTEGERS, i);
-        sprinkle(&test.src_view, layer.desc.dtype, test.src.data, &random, i % 3 == 0 ? 1000000 : 40);
-        sprinkle(&test.weights_view, layer.desc.dtype, test.weights.data, &random, i % 3 == 1 ? 1000000 : 20);
-        if (layer.has_bias && i % 5 == 0)
-            harness_element_set(layer.desc.dtype, test.bias.data, 0, -INFINITY);
-        for (size_t w = 0; w < way_count; w++) {
-            harness_output output;
-            if (!run_way(&test, &ways[w], thread_counts[i % THREAD_COUNTS], i % 2 != 0, &output))
-                continue;
-            special += check_kinds(&test, &output, &ways[w]);
-            harness_output_release(&output);
-        }
-        harness_case_destroy(&test);
-    }
-    cr_assert_gt(special, 10000, "%" PRId64 " outputs were NaN or Inf", special);
-}
-
-Test(implementations, nan_and_inf_go_where_the_arithmetic_takes_them)
-{
-    check_specials(TCONV_BACKEND_CPU);
-}
-
-Test(implementations_cuda, nan_and_inf_go_where_the_arithmetic_takes_them)
-{
-    skip_without_cuda();
-    check_specials(TCONV_BACKEND_CUDA);
-}
-
-static void check_kinds_in_all_ways(const harness_case *test, int threads)
-{
-    for (size_t w = 0; w < way_count; w++) {
-        harness_output output;
-        if (!run_way(test, &ways[w], threads, false, &output))
-            continue;
-        check_kinds(test, &output, &ways[w]);
-        harness_output_release(&output);
-    }
-}
-
-/* Layers large enough for what takes no small ones: few channels per group, and few output channels. */
-Test(implementations_cuda, nan_and_inf_go_there_in_larger_layers)
-{
-    static const char *const problems[] = {"ci=20 h=9 w=12 co=3 k=4 s=2 p=1 b=1",
-                                           "n=2 ci=72 h=8 w=33 co=2 k=3 p=1",
-                                           "ci=17 h=8 w=10 co=1 k=9 s=4 p=4 op=3 b=1",
-                                           "n=4 ci=17 h=8 w=10 co=1 k=9 s=4 p=4 op=3 b=1",
-                                           "n=4 ci=40 h=9 w=20 co=3 k=4 s=2 p=1 b=1",
-                                           "ci=17 h=6 w=70 co=2 k=3x2 s=2x1 p=1 b=1",
-                                           "ci=48 h=9 w=9 co=4 k=3x5 s=2x3 p=1 d=2x1 g=2 b=1",
-                                           "ci=4 h=9 w=16 co=4 k=4 s=2 p=1 g=4 b=1",
-                                           "ci=3 h=9 w=16 co=3 k=16 s=8 p=4 g=3",
-                                           "ci=3 h=9 w=17 co=6 k=5x3 p=2x1 g=3",
-                                           "ci=6 h=9 w=16 co=6 k=3 p=1 g=6 b=1",
-                                           "ci=6 h=9 w=16 co=6 k=3x4 s=2 p=1 g=6"};
-    skip_without_cuda();
-    harness_random random;
-    way_count = list_ways(TCONV_BACKEND_CUDA, ways);
-    harness_random_seed(&random, 8);
-    for (size_t p = 0; p < sizeof problems / sizeof problems[0]; p++)
-        for (int form = 0; form < LARGER_FORMS; form++) {
-            harness_layer layer;
-            char message[128];
-            cr_assert(harness_problem_parse(problems[p], &layer, message, sizeof message), "%s", message);
-            layer.desc.dtype = (tconv_dtype)(form / 2);
-            layer.desc.layout = (tconv_layout)(form % 2);
-            layer.desc.math = TCONV_MATH_STRICT;
-            for (int where = 0; where < 3; where++) { /* in src, in the weights, in both */
-                harness_case test = make_case(&layer, HARNESS_INTEGERS, p);
-                if (where != 1)
-                    sprinkle(&test.src_view, layer.desc.dtype, test.src.data, &random, 300);
-                if (where != 0)
-                    sprinkle(&test.weights_view, layer.desc.dtype, test.weights.data, &random, 300);
-                check_kinds_in_all_ways(&test, 1);
-                harness_case_destroy(&test);
-            }
-        }
-}
-
-/* With Inf weights throughout, an output that a missing tap were multiplied into would be NaN (0 * Inf). */
-Test(implementations, a_missing_tap_is_skipped)
-{
-    static const char *const problems[] = {"ci=1 h=1 w=1 co=1 k=3 s=2 p=1", "ci=2 h=3 w=5 co=3 k=4x5 s=3x2 p=2x3 d=2x1",
-                                           "n=2 ci=4 h=4 w=33 co=8 k=3 p=1", "ci=2 h=2 w=2 co=2 k=1 s=4 op=3"};
-    way_count = list_ways(TCONV_BACKEND_CPU, ways);
-    for (size_t p = 0; p < sizeof problems / sizeof problems[0]; p++)
-        for (int form = 0; form < LARGER_FORMS; form++) {
-            harness_layer layer;
-            char message[128];
-            cr_assert(harness_problem_parse(problems[p], &layer, message, sizeof message), "%s", message);
-            layer.desc.dtype = (tconv_dtype)(form / 2);
-            layer.desc.layout = (tconv_layout)(form % 2);
-            harness_case test = make_case(&layer, HARNESS_INTEGERS, p);
-            for (int64_t i = 0; i < test.weights_view.extent; i++)
-                harness_element_set(layer.desc.dtype, test.weights.data, i, INFINITY);
-            for (int64_t i = 0; i < test.src_view.extent; i++)
-                harness_element_set(layer.desc.dtype, test.src.data, i, 1);
-            check_kinds_in_all_ways(&test, 2);
-            harness_case_destroy(&test);
-        }
 }

@@ -22,6 +22,7 @@
 #define LARGEST_WIDE      1024
 #define LARGEST_WIDE_BF16 256
 #define SERIAL_FLOPS      1e7 /* some milliseconds of the reference */
+#define DRAWN_SAMPLES     400 /* beside those named by place */
 
 static tconv_status fail(tconv_issue *issue, tconv_status status, const char *field, const char *message)
 {
@@ -254,6 +255,35 @@ tconv_status harness_case_create(harness_case *test, const harness_layer *layer,
     return status;
 }
 
+static tconv_status answer_samples(harness_case *test, uint64_t seed, tconv_issue *issue)
+{
+    const int64_t count = harness_placed_samples(test) + DRAWN_SAMPLES;
+    harness_random random;
+    test->samples = malloc((size_t)count * sizeof *test->samples);
+    if (test->samples == NULL)
+        return fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "samples", "no memory for the answer of the case");
+    test->sample_count = count;
+    harness_random_seed(&random, seed);
+    for (int64_t i = 0; i < count; ++i) {
+        harness_sample *sample = &test->samples[i];
+        harness_pick_sample(test, i, &random, sample->at);
+        harness_pixel(test, sample->at, &sample->value, &sample->bound);
+    }
+    return TCONV_SUCCESS;
+}
+
+tconv_status harness_case_create_sampled(harness_case *test, const harness_layer *layer, harness_fill fill,
+                                         uint64_t seed, tconv_issue *issue)
+{
+    tconv_status status = create_tensors(test, layer, fill, seed, false, issue);
+    if (status != TCONV_SUCCESS || layer->desc.batch == 0)
+        return status;
+    status = answer_samples(test, seed, issue);
+    if (status != TCONV_SUCCESS)
+        harness_case_destroy(test);
+    return status;
+}
+
 tconv_status harness_case_create_unanswered(harness_case *test, const harness_layer *layer, harness_fill fill,
                                             uint64_t seed, tconv_issue *issue)
 {
@@ -267,5 +297,7 @@ void harness_case_destroy(harness_case *test)
     harness_buffer_release(&test->bias);
     free(test->expected);
     free(test->bound);
+    free(test->samples);
     test->expected = test->bound = NULL;
+    test->samples = NULL;
 }

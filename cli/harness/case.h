@@ -18,6 +18,12 @@ typedef struct harness_buffer {
     void *data;            /* memory + offset */
 } harness_buffer;
 
+/* An output pixel, {n, c, h, w}, and its right answer. */
+typedef struct harness_sample {
+    int64_t at[4];
+    double value, bound;
+} harness_sample;
+
 /* What the tensors hold. */
 typedef enum harness_fill {
     HARNESS_INTEGERS, /* small integers (src or weights up to 1024 where there is room): exact in the dtype and, of f32, in TF32,
@@ -33,11 +39,19 @@ typedef struct harness_case {
     harness_buffer src, weights, bias; /* bias.memory is NULL where there is none */
     double *expected; /* dense, in the order n, c, h, w, not rounded to the dtype; NULL with no image */
     double *bound;    /* likewise, for reals; NULL for integers */
+    harness_sample
+        *samples; /* the answer of a case that is judged at some pixels alone; NULL where expected is there */
+    int64_t sample_count;
 } harness_case;
 
 /* Makes the layer's tensors from seed and its answer. On failure nothing is left to release. */
 tconv_status harness_case_create(harness_case *test, const harness_layer *layer, harness_fill fill, uint64_t seed,
                                  tconv_issue *issue);
+
+/* The same with an answer at the pixels of harness_pick_sample alone, each straight from the formula: the reference is not
+ * run. The tensors are the same as with the whole answer. */
+tconv_status harness_case_create_sampled(harness_case *test, const harness_layer *layer, harness_fill fill,
+                                         uint64_t seed, tconv_issue *issue);
 
 /* The same without the answer (expected and bound are NULL), for layers too big for the reference, and quick: the numbers
  * repeat after some ten thousand, and gaps hold numbers too. */
@@ -77,18 +91,26 @@ typedef struct harness_failure {
  *     f64        |error| <= 16 * 2^-53 * bound each
  *     f16, bf16  as f32 each, plus half an ulp of the result
  * The relative error is judged where at least 32 outputs are sums: a few may all but cancel, whatever the arithmetic.
- * Besides, every byte outside dst's elements must be as it was.
+ * A case with samples is judged at these. Besides, every byte outside dst's elements must be as it was.
  */
 bool harness_compare(const harness_case *test, const harness_output *output, harness_failure *failure);
 
-/* The same at count random pixels, each computed in float64 straight from the formula: for outputs of any size, with or
- * without an answer. Bytes outside dst's elements are not looked at. */
+/* The same at count pixels of harness_pick_sample, each computed in float64 straight from the formula: for outputs of any
+ * size, with or without an answer. Bytes outside dst's elements are not looked at. */
 bool harness_compare_sampled(const harness_case *test, const harness_output *output, int64_t count, uint64_t seed,
                              harness_failure *failure);
 
 /* Whether two outputs of a case have the same bits. */
 bool harness_same_bits(const harness_case *test, const harness_output *a, const harness_output *b,
                        harness_failure *failure);
+
+/* The index-th pixel at which a case is judged that is not judged at all of them: first the sixteen ends of all axes, then
+ * the first, a middle and the last row and column of each phase of the two strides (of up to eight of an axis), in images and
+ * channels drawn from random, then pixels drawn from it. The case has outputs. */
+void harness_pick_sample(const harness_case *test, int64_t index, harness_random *random, int64_t at[4]);
+
+/* How many pixels are named by place; those from here on are drawn. */
+int64_t harness_placed_samples(const harness_case *test);
 
 /* One output pixel, at = {n, c, h, w}, in float64 straight from the formula in tconv.h, and its bound. */
 void harness_pixel(const harness_case *test, const int64_t at[4], double *value, double *bound);

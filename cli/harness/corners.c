@@ -127,14 +127,13 @@ static const family families[] = {
 #define FAMILY_COUNT (sizeof families / sizeof families[0])
 
 enum { LAYOUTS = 2, WEIGHT_LAYOUTS = 3 };
-static const size_t variants = (size_t)4 * LAYOUTS; /* every dtype in every layout */
 
 size_t harness_corner_count(void)
 {
     size_t count = 0;
     for (size_t i = 0; i < FAMILY_COUNT; ++i)
         count += (size_t)(families[i].last - families[i].first + 1);
-    return count * variants;
+    return count * HARNESS_CORNER_FORMS;
 }
 
 /* Slices are written for one layout: NHWC has its pixel stride in place of the channel stride. */
@@ -151,8 +150,8 @@ static void swap_slice(int64_t strides[4], int64_t channels, int64_t width)
 
 const char *harness_corner(size_t index, harness_layer *layer)
 {
-    const size_t variant = index % variants;
-    size_t row = index / variants, which = 0;
+    const size_t form = index % HARNESS_CORNER_FORMS;
+    size_t row = index / HARNESS_CORNER_FORMS, which = 0;
     for (; row > (size_t)(families[which].last - families[which].first); ++which)
         row -= (size_t)(families[which].last - families[which].first + 1);
 
@@ -169,8 +168,8 @@ const char *harness_corner(size_t index, harness_layer *layer)
     text[length] = '\0';
     harness_problem_parse(text, layer, message, sizeof message);
     tconv_desc *desc = &layer->desc;
-    desc->dtype = (tconv_dtype)(variant / LAYOUTS);
-    desc->layout = (tconv_layout)(variant % LAYOUTS);
+    desc->dtype = (tconv_dtype)(form / LAYOUTS);
+    desc->layout = (tconv_layout)(form % LAYOUTS);
     desc->weight_layout = (tconv_weight_layout)((index / LAYOUTS + row) % WEIGHT_LAYOUTS);
     desc->math = TCONV_MATH_STRICT;
     if (desc->layout == TCONV_NHWC) {

@@ -99,6 +99,12 @@ double harness_layer_flops(const tconv_desc *desc)
 #define MAX_MULTIPLY_ADDS 400000
 #define MAX_OUTPUTS       200000
 
+bool harness_corner_is_sampled(size_t index, const harness_layer *layer)
+{
+    return harness_layer_flops(&layer->desc) > 2.0 * MAX_MULTIPLY_ADDS &&
+           index % HARNESS_CORNER_FORMS != index / HARNESS_CORNER_FORMS % HARNESS_CORNER_FORMS;
+}
+
 /* minimum to small in most draws, to large in the others. */
 static int64_t draw(harness_random *random, int64_t minimum, int64_t small, int64_t large)
 {

@@ -47,8 +47,14 @@ void harness_random_layer(harness_random *random, harness_layer *layer);
 
 /* The corners, each in every dtype and both layouts. harness_corner fills layer with the index-th and returns its name,
  * which is valid for ever; index < harness_corner_count(). */
+enum { HARNESS_CORNER_FORMS = 8 }; /* of a corner, one after the other: four dtypes by two layouts */
 size_t harness_corner_count(void);
 const char *harness_corner(size_t index, harness_layer *layer);
+
+/* Whether the CPU's answer to the index-th corner, which is layer, is judged at samples: where the layer has more
+ * multiply-adds than any random one, in all of its forms but one, the next corner in another. The reference takes longer for
+ * these than for all else, and most of them are there for the tiles of GPUs, where every output of every corner is judged. */
+bool harness_corner_is_sampled(size_t index, const harness_layer *layer);
 
 /* Room for the text of any layer. */
 #define HARNESS_LAYER_TEXT 640

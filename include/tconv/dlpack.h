@@ -174,7 +174,7 @@ static inline tconv_status tconv_dlpack_tensor(const DLTensor *from, tconv_tenso
 {
     if (from == NULL || tensor == NULL)
         return tconv_dlpack_fail(issue, "tensor", "tensor = NULL: must not be NULL");
-    tconv_tensor made;
+    tconv_tensor made = {NULL, TCONV_F32, TCONV_LOCATION_AUTO};
     int32_t device = -1;
     if (tconv_dlpack_location(from, "tensor", &made.location, &device, issue) != TCONV_SUCCESS ||
         tconv_dlpack_dtype(from->dtype, "tensor", &made.dtype, issue) != TCONV_SUCCESS) {

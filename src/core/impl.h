@@ -1,9 +1,9 @@
 /*
- * What an implementation is. src/dispatch/impl_list.c lists all of them, best first; adding one is a struct here and a
- * line there.
+ * What an implementation is. src/dispatch/impl_list.c lists those of the CPU, src/cuda/cuda_impls.c those of CUDA, best
+ * first; adding one is a struct of this kind and a line there.
  *
- * A plan goes through an implementation in this order: supports, suits, memory, then pack and execute any number of
- * times. Every function may be called from several threads at once and keeps no state but what the plan holds.
+ * Every implementation of the plan's backend is asked supports and suits in that order, until one is taken that has no
+ * estimate to compare; the one that is taken is then asked memory, and pack and execute any number of times. Every function may be called from several threads at once and keeps no state but what the plan holds.
  */
 #ifndef TCONV_CORE_IMPL_H
 #define TCONV_CORE_IMPL_H
@@ -72,9 +72,10 @@ typedef struct tconv_implementation {
     tconv_status (*pack)(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue);
     /* Computes dst. Batch is at least 1. CUDA: on arguments->stream, no synchronisation. Allocates nothing. */
     tconv_status (*execute)(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue);
-    /* Of a layer that it supports: whether it is likely to be faster than those after it in the list; where not, writes why
-     * to reason. Those that write to cycles, which is 0 before, what they estimate to take are compared by that alone. Not
-     * asked where a caller named the implementation. NULL: always. */
+    /* Of a layer that it supports: whether to take it rather than those after it in the list; where not, writes why to reason.
+     * May write to cycles, which is 0 before, how long it takes by its estimate: those that do are compared with each other,
+     * wherever they stand in the list, and the least is taken; one that writes none ends the search, and is taken where none
+     * before it was. Not asked where a caller named the implementation. NULL: always, without an estimate. */
     bool (*suits)(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE]);
 } tconv_implementation;
 

@@ -7,6 +7,7 @@
 #include "verbose.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
@@ -18,6 +19,16 @@
 
 /* For what comes before the layer, and for its line feed. */
 #define LINE_SIZE (TCONV_PROBLEM_TEXT_SIZE + 512)
+
+/* Where descriptor 2 was closed when the library was loaded, a file that the caller has opened since may have its number. */
+static bool has_stderr = true;
+
+__attribute__((constructor)) static void look_for_stderr(void)
+{
+    const int error = errno;
+    has_stderr = fcntl(STDERR_FILENO, F_GETFD) != -1;
+    errno = error;
+}
 
 static bool is_pending(int number)
 {
@@ -32,6 +43,8 @@ static void write_to_stderr(const char *line, size_t length)
     const struct timespec no_wait = {0, 0};
     sigset_t pipe_signal, mask;
     const int error = errno;
+    if (!has_stderr)
+        return;
     const bool was_pending = is_pending(SIGPIPE);
     sigemptyset(&pipe_signal);
     sigaddset(&pipe_signal, SIGPIPE);

@@ -12,6 +12,14 @@ harness_case make_case(const harness_layer *layer, harness_fill fill, uint64_t s
     return test;
 }
 
+harness_case make_sampled_case(const harness_layer *layer, harness_fill fill, uint64_t seed)
+{
+    harness_case test;
+    tconv_issue issue;
+    cr_assert_eq(harness_case_create_sampled(&test, layer, fill, seed, &issue), TCONV_SUCCESS, "%s", issue.message);
+    return test;
+}
+
 static const char *const larger_problems[LARGER_LAYERS] = {
     "n=3 ci=32 h=17 w=33 co=24 k=3 s=2 p=1 op=1 b=1",
     "n=5 ci=48 h=9 w=7 co=40 k=3x4 s=1x3 p=2x0x1x2 d=1x2 g=4 b=1",

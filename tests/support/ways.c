@@ -50,8 +50,11 @@ size_t list_ways(tconv_backend backend, struct way ways[MAX_WAYS])
             continue;
         }
         for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++)
-            if (machine_has((tconv_cpu_isa)isa))
+            if (machine_has((tconv_cpu_isa)isa)) {
                 add_way(ways, &count, name, (tconv_cpu_isa)isa, TCONV_MATH_DEFAULT);
+                if (way_is_reference(&ways[count - 1]))
+                    break;
+            }
     }
     cr_assert_gt(count, 0, "no implementation whose name begins with %s runs here", prefix);
     return count;
@@ -89,6 +92,11 @@ harness_case case_of_way(const harness_case *test, const struct way *way)
     return own;
 }
 
+bool way_is_reference(const struct way *way)
+{
+    return strcmp(way->implementation, "cpu_reference") == 0;
+}
+
 /* The plain kernels on CUDA; those on tensor cores are not listed. */
 static const char *const plain_cuda[] = {"cuda_phases", "cuda_stencil"};
 
@@ -118,15 +126,21 @@ bool run_way(const harness_case *test, const struct way *way, int threads, bool 
     return false;
 }
 
+void judge_way(const harness_case *test, const struct way *way, int threads, bool pack_once,
+               const harness_output *output)
+{
+    harness_failure failure;
+    const harness_case own = case_of_way(test, way);
+    cr_assert(harness_compare(&own, output, &failure), "%s, %d threads%s: %s", way->text, threads,
+              pack_once ? ", packed" : "", failure.text);
+}
+
 bool check_way(const harness_case *test, const struct way *way, int threads, bool pack_once)
 {
     harness_output output;
-    harness_failure failure;
-    const harness_case own = case_of_way(test, way);
     if (!run_way(test, way, threads, pack_once, &output))
         return false;
-    cr_assert(harness_compare(&own, &output, &failure), "%s, %d threads%s: %s", way->text, threads,
-              pack_once ? ", packed" : "", failure.text);
+    judge_way(test, way, threads, pack_once, &output);
     harness_output_release(&output);
     return true;
 }

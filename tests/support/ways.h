@@ -35,11 +35,18 @@ void use_threads(tconv_options *options, int threads);
  * the formula takes them. Tensor cores may multiply zeros as well. */
 bool way_skips_taps(const struct way *way);
 
+/* Whether it is the reference, which is the same at every instruction set and listed once. */
+bool way_is_reference(const struct way *way);
+
 /* Runs the case as harness_run does. False where the implementation does not take the layer, or the layer is none for the
  * way's math (TF32 is for f32); any other failure fails the test. */
 bool run_way(const harness_case *test, const struct way *way, int threads, bool pack_once, harness_output *output);
 
-/* run_way, and fails the test unless the output is right. */
+/* Fails the test unless the output of run_way is right. */
+void judge_way(const harness_case *test, const struct way *way, int threads, bool pack_once,
+               const harness_output *output);
+
+/* run_way and judge_way. */
 bool check_way(const harness_case *test, const struct way *way, int threads, bool pack_once);
 
 /* Skips the test, visibly, where this machine or build has no CUDA device. ctest looks for the words. */
