@@ -35,11 +35,19 @@ static const char *const hwloc_variables[MOST_VARIABLES] = {"HWLOC_SYNTHETIC", "
 static const char *const binding_variables[MOST_VARIABLES] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
                                                               "KMP_AFFINITY", "KMP_HW_SUBSET"};
 
+#ifdef _OPENMP
+/* Out of line, because clang moves such calls up, before what they depend on. */
+__attribute__((noinline)) static int units_of_openmp(void)
+{
+    return omp_get_num_procs();
+}
+#endif
+
 int tconv_cpu_allowed_units(int by_affinity)
 {
 #ifdef _OPENMP
     if (is_any_set(binding_variables)) { /* only then, because LLVM's run-time sets itself up, which takes memory */
-        int by_openmp = omp_get_num_procs();
+        int by_openmp = units_of_openmp();
         by_affinity = by_openmp > by_affinity ? by_openmp : by_affinity;
     }
 #endif
