@@ -140,7 +140,7 @@ tconv_options cli_execution_options(const cli_execution *execution);
 /* Rows of an option table. */
 #define CLI_EXECUTION_OPTIONS(execution)                                                                               \
     CLI_INTEGER("threads", "N", 1, CLI_MAX_THREADS, &(execution).threads,                                              \
-                "CPU threads (default: all that are allowed)"),                                                        \
+                "CPU threads, no more than can run at once (default: all that are allowed)"),                          \
         CLI_NAME("isa", cli_isa_names, &(execution).isa,                                                               \
                  "the most that the CPU may use: generic, avx2, avx512 or neon"),                                      \
         CLI_INTEGER("device", "N", 0, INT32_MAX, &(execution).device, "CUDA device (default: the current one)"),       \

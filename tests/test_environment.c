@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/cpu/cpu_backend.h"
+#include "../src/cpu/topology.h"
 #include "harness.h"
 #include "support/capture.h"
 #include "support/expect.h"
@@ -200,6 +200,39 @@ Test(environment, threads_of_openmp)
     snprintf(all, sizeof all, "threads=%d ", units < 3 ? units : 3);
     set_variable("TCONV_NUM_THREADS", "3");
     expect_described(NULL, all);
+}
+
+static bool describe_machine(const char *topology)
+{
+    static char machine[16384];
+    cr_assert_eq(tconv_system_info(TCONV_TEXT_PLAIN, machine, sizeof machine, NULL), TCONV_SUCCESS);
+    snprintf(text, sizeof text, "%.1000s", machine);
+    return strstr(text, topology) != NULL;
+}
+
+/* Linux tells by itself; hwloc is asked about a machine that is described to it. */
+Test(environment, another_machine_for_hwloc)
+{
+    setenv("HWLOC_SYNTHETIC", "package:2 l3:1(size=8MB) l2:4(size=256KiB) l1:1(size=16KiB) core:1 pu:2", 1);
+    if (!tconv_cpu_read_hwloc(&(tconv_cpu_topology){0}))
+        cr_skip_test("skipped: this needs hwloc");
+    cr_assert(describe_machine("topology: hwloc"), "%s", text);
+    cr_assert_not_null(strstr(text, " cores: 8\n"), "%s", text);
+    cr_assert_not_null(strstr(text, " l2_bytes: 262144\n"), "%s", text);
+    expect_described(NULL, "backend=cpu");
+}
+
+Test(environment, hwloc_and_linux_agree)
+{
+    tconv_cpu_topology linux_says = {0}, hwloc_says = {0};
+    if (!tconv_cpu_read_linux(&linux_says) || !tconv_cpu_read_hwloc(&hwloc_says))
+        cr_skip_test("skipped: this needs Linux and hwloc");
+    cr_assert_eq(linux_says.allowed_cores, hwloc_says.allowed_cores);
+    cr_assert_eq(linux_says.l1_bytes, hwloc_says.l1_bytes);
+    cr_assert_eq(linux_says.l2_bytes, hwloc_says.l2_bytes);
+    cr_assert_eq(linux_says.l3_bytes, hwloc_says.l3_bytes);
+    cr_assert_str_eq(linux_says.model, hwloc_says.model);
+    cr_assert(describe_machine("topology: Linux"), "%s", text);
 }
 
 Test(environment, cpu_isa_is_a_cap)

@@ -77,7 +77,8 @@ static int run_region(struct work *work, tconv_cpu_team *team, int threads)
     return got;
 }
 
-static void run_by_openmp(struct work *work, int most)
+/* Out of line, because clang moves such calls up, and one share shall not come near them. */
+__attribute__((noinline)) static void run_by_openmp(struct work *work, int most)
 {
     tconv_cpu_team *team = omp_in_parallel() ? NULL : tconv_cpu_team_of_caller();
     /* Below a region of one thread, which is none to omp_in_parallel, OpenMP makes threads anew each time. */
@@ -92,7 +93,7 @@ static void run_by_openmp(struct work *work, int most)
         tconv_cpu_team_ran(team, threads, got);
 }
 
-static bool in_region_of_caller(void)
+__attribute__((noinline)) static bool in_region_of_caller(void)
 {
     return omp_in_parallel();
 }

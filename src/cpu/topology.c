@@ -16,25 +16,42 @@
 
 #include "../core/checked.h"
 
-int tconv_cpu_allowed_units(int by_affinity)
-{
-#ifdef _OPENMP
-    int by_openmp = omp_get_num_procs();
-    by_affinity = by_openmp > by_affinity ? by_openmp : by_affinity;
-#endif
-    return tconv_cpu_at_least_one(by_affinity);
-}
+enum { MOST_VARIABLES = 5 };
 
-/* Whether hwloc is to be asked about another machine than this one. */
-static bool is_described_to_hwloc(void)
+static bool is_any_set(const char *const variables[MOST_VARIABLES])
 {
-    static const char *const variables[] = {"HWLOC_SYNTHETIC", "HWLOC_XMLFILE", "HWLOC_FSROOT"};
-    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+    for (size_t i = 0; i < MOST_VARIABLES && variables[i] != NULL; i++) {
         const char *value = getenv(variables[i]);
         if (value != NULL && value[0] != '\0')
             return true;
     }
     return false;
+}
+
+/* Another machine than this one is described to hwloc. */
+static const char *const hwloc_variables[MOST_VARIABLES] = {"HWLOC_SYNTHETIC", "HWLOC_XMLFILE", "HWLOC_FSROOT"};
+
+/* OpenMP may bind threads, the calling one too. */
+static const char *const binding_variables[MOST_VARIABLES] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
+                                                              "KMP_AFFINITY", "KMP_HW_SUBSET"};
+
+#ifdef _OPENMP
+/* Out of line, because clang moves such calls up, before what they depend on. */
+__attribute__((noinline)) static int units_of_openmp(void)
+{
+    return omp_get_num_procs();
+}
+#endif
+
+int tconv_cpu_allowed_units(int by_affinity)
+{
+#ifdef _OPENMP
+    if (is_any_set(binding_variables)) { /* only then, because LLVM's run-time sets itself up, which takes memory */
+        int by_openmp = units_of_openmp();
+        by_affinity = by_openmp > by_affinity ? by_openmp : by_affinity;
+    }
+#endif
+    return tconv_cpu_at_least_one(by_affinity);
 }
 
 /* What every system of POSIX's says. */
@@ -56,7 +73,7 @@ static pthread_once_t machine_once = PTHREAD_ONCE_INIT;
 static void read_machine(void)
 {
     bool (*const ways[])(tconv_cpu_topology *) = {tconv_cpu_read_linux, tconv_cpu_read_hwloc};
-    const size_t first = is_described_to_hwloc();
+    const size_t first = is_any_set(hwloc_variables);
     bool read = false;
     for (size_t i = 0; i < 2 && !read; i++) {
         memset(&machine, 0, sizeof machine);

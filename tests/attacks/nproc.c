@@ -7,9 +7,9 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@
 
 #include "../../src/cpu/parallel.h"
 
-enum { MOST_THREADS = 12, NO_LIMIT = 1 << 20 };
+enum { MOST_THREADS = 12, NO_LIMIT = 1 << 20, SECONDS = 30 };
 
 static atomic_int live, limit = NO_LIMIT;
 
@@ -49,6 +49,7 @@ static void *run_start(void *argument)
 }
 
 /* In place of the C library's, for OpenMP's run-time too. */
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library's are reserved */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
 {
     static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -85,11 +86,10 @@ static void run_shares(int count)
         require(atomic_load(&runs[i]) == (i < count), "share %d of %d ran %d times", i, count, atomic_load(&runs[i]));
 }
 
-/* In a thread of its own, which OpenMP has no threads for yet. */
-static void *attack_limit(void *argument)
+/* In a process of its own, which OpenMP has no threads for yet. */
+static void attack_limit(int most)
 {
-    const harness_case *test = argument;
-    const int most = atomic_load(&limit);
+    atomic_store(&limit, most);
     for (int turn = 0; turn < 6; turn++) {
         run_shares(2 + (turn * 5) % (MOST_THREADS - 1)); /* 2, 7, 12, 6, 11, 5 */
         if (turn == 3) {
@@ -104,8 +104,23 @@ static void *attack_limit(void *argument)
             atomic_store(&limit, most); /* and no more are to be had */
         }
     }
-    attack_run(test, 2);
-    return NULL;
+    harness_case test = attack_case(ATTACK_PROBLEM);
+    attack_run(&test, 2);
+    harness_case_destroy(&test);
+}
+
+static void attack_limit_in_child(int most)
+{
+    int status = 0;
+    pid_t child = fork();
+    require(child >= 0, "no process");
+    if (child == 0) {
+        alarm(SECONDS);
+        attack_limit(most);
+        _exit(0);
+    }
+    require(waitpid(child, &status, 0) == child, "not waited for");
+    require(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%d threads: status %#x", most, (unsigned)status);
 }
 
 /* The system's limit; false where it does not hold for this user. */
@@ -130,25 +145,15 @@ static bool limit_processes(void)
 
 int main(void)
 {
-    harness_case test = attack_case(ATTACK_PROBLEM);
-    const int own = atomic_load(&live); /* that stay for this thread */
-    for (int most = 0; most < MOST_THREADS + 2; most++) {
-        pthread_t thread;
-        atomic_store(&limit, NO_LIMIT);
-        while (atomic_load(&live) > own) /* the last ones end by themselves */
-            sched_yield();
-        require(pthread_create(&thread, NULL, attack_limit, &test) == 0, "no thread");
-        atomic_store(&limit, own + 1 + most); /* that one too */
-        require(pthread_join(thread, NULL) == 0, "not joined");
-    }
-    atomic_store(&limit, NO_LIMIT);
-    bool limited = limit_processes();
-    if (limited) {
-        run_shares(MOST_THREADS);
-        attack_run(&test, 2);
-    }
-    harness_case_destroy(&test);
-    if (!limited)
+    for (int most = 0; most < MOST_THREADS + 2; most++)
+        attack_limit_in_child(most);
+    if (!limit_processes()) {
         puts("skipped: this needs a limit of processes that holds");
-    return limited ? 0 : ATTACK_SKIPPED;
+        return ATTACK_SKIPPED;
+    }
+    run_shares(MOST_THREADS);
+    harness_case test = attack_case(ATTACK_PROBLEM);
+    attack_run(&test, 2);
+    harness_case_destroy(&test);
+    return 0;
 }
