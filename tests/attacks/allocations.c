@@ -10,7 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* glibc's own, behind the names that are replaced here for the whole process. */
+/* glibc's own, behind the names that are replaced here for the whole process; its header gives their arguments other names.
+ * NOLINTBEGIN(bugprone-reserved-identifier, readability-inconsistent-declaration-parameter-name) */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *memory, size_t size);
@@ -42,6 +43,7 @@ void *aligned_alloc(size_t alignment, size_t size)
 {
     return refuses() ? NULL : __libc_memalign(alignment, size);
 }
+/* NOLINTEND(bugprone-reserved-identifier, readability-inconsistent-declaration-parameter-name) */
 
 /* ------------------------------------------------------------------------------------------------------------- warm */
 

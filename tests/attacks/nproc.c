@@ -48,7 +48,8 @@ static void *run_start(void *argument)
     return start->run(start->argument);
 }
 
-/* In place of the C library's, for OpenMP's run-time too. */
+/* In place of the C library's, for OpenMP's run-time too.
+ * NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
 {
     static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
