@@ -161,8 +161,10 @@ int main(int argc, char **argv)
     use_everything();
     if (count_calls != NULL)
         count_calls(0);
-    if (options.parallel.parallel_for != NULL)
+    if (options.parallel.parallel_for != NULL) {
+        EXPECT(forever || caller_pool_calls() > 0, "the caller's threads were never asked");
         caller_pool_stop();
+    }
     attack_layer_release(&layer);
     return attack_end() == 0 ? OOM_CHILD_ENDED : EXIT_FAILURE;
 }

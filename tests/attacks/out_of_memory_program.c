@@ -15,7 +15,7 @@
 #include "oom_driver.h"
 
 #define SECONDS    20
-#define MOST_RUNS  150 /* of a command that takes longer */
+#define MOST_RUNS  100 /* of a command that takes longer */
 #define BENCH_RUNS 5   /* it measures the machine for half a second */
 
 #define BEFORE_MAIN "the dynamic linker and libgomp's constructor, before any code of the library's"

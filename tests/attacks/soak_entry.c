@@ -112,7 +112,8 @@ static bool place(soak_place *where, const harness_buffer *host, const soak_entr
 static bool execute_on_host(const soak_entry *entry, soak_room *room)
 {
     tconv_tensor dst = {room->dst.data, entry->test.layer.desc.dtype, TCONV_LOCATION_HOST};
-    memset(room->workspace, 0xff, entry->workspace_size);
+    if (entry->workspace_size > 0)
+        memset(room->workspace, 0xff, entry->workspace_size);
     return tconv_plan_execute(entry->plan, &entry->src.tensor, entry->packed ? NULL : &entry->weights.tensor,
                               entry->test.layer.has_bias ? &entry->bias.tensor : NULL, &dst, room->workspace,
                               entry->workspace_size, NULL) == TCONV_SUCCESS;
