@@ -334,6 +334,12 @@ struct shared {
     char *scratch; /* of the first share */
 };
 
+/* Its bytes in scratch, behind the bias: the stack of whoever calls is not ours to fill. */
+static int64_t shared_bytes(void)
+{
+    return (int64_t)tconv_align_up(sizeof(struct shared), TCONV_ALIGNMENT);
+}
+
 /* Takes tasks until none is left. */
 static void run_share(void *argument, int index)
 {
@@ -378,12 +384,13 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
                          .weights = packed + TCONV_ALIGNMENT + plan.taps_bytes};
     tconv_cpu_convert_bias(layer->problem.dtype, arguments->bias, layer->problem.out_channels, arguments->scratch);
 
-    struct shared shared; /* of which the tasks, most of it, are set below */
-    shared.job = &job;
-    shared.scratch = (char *)arguments->scratch + plan.bias_bytes;
+    char *scratch = (char *)arguments->scratch + plan.bias_bytes;
+    struct shared *shared = (struct shared *)(void *)scratch;
+    shared->job = &job;
+    shared->scratch = scratch + shared_bytes();
     int shares = tconv_cpu_count_shares(&layer->target, plan.threads, plan.tasks);
-    tconv_cpu_tasks_init(&shared.tasks, plan.tasks, shares);
-    tconv_cpu_run_shares(&layer->target, shares, run_share, &shared);
+    tconv_cpu_tasks_init(&shared->tasks, plan.tasks, shares);
+    tconv_cpu_run_shares(&layer->target, shares, run_share, shared);
     return TCONV_SUCCESS;
 }
 
@@ -402,7 +409,8 @@ static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, 
     tconv_status status = tconv_cpu_plan_init(&plan, layer, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    scratch = plan.bias_bytes + plan.threads * plan.thread_bytes; /* at most 1024 threads of 2 MiB, beside the bias */
+    scratch = plan.bias_bytes + shared_bytes() +
+              plan.threads * plan.thread_bytes; /* at most 1024 threads of 2 MiB, beside the bias */
     sizes->packed = (size_t)plan.packed_bytes;
     sizes->scratch = (size_t)scratch;
     return TCONV_SUCCESS;

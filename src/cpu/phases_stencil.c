@@ -13,8 +13,11 @@ struct rows {
     const tconv_phase *phase;
     int64_t weights;                             /* taps before those of the row phase */
     int32_t terms[TCONV_CPU_MAX_INTERLEAVE + 1]; /* of each residue: see tconv_cpu_stencil */
-    int32_t offsets[TCONV_CPU_MAX_INTERLEAVE * TCONV_CPU_SEGMENT];
+    int32_t *offsets; /* in the thread's scratch, where other plans have a call of each phase */
 };
+
+_Static_assert(sizeof(tconv_cpu_pass_call) >= TCONV_CPU_SEGMENT * sizeof(int32_t),
+               "a call has room for a phase's terms");
 
 /* Lists the terms of the row phase that pass is the first of; goes on to the next one. False if that was the last. */
 static bool list_terms(const tconv_cpu_job *job, tconv_cpu_pass *pass, struct rows *rows)
@@ -81,7 +84,7 @@ void tconv_cpu_run_stencil(tconv_cpu_task *task, const tconv_cpu_task *next)
     if (!tconv_cpu_next_pass(task->job->plan, layer, &pass))
         return;
     for (bool more = true; more;) {
-        struct rows rows;
+        struct rows rows = {.offsets = (int32_t *)(void *)task->calls};
         more = list_terms(task->job, &pass, &rows);
         for (int64_t group = task->group; group < task->group + task->groups; group++)
             for (int64_t block = task->block; block < task->block + task->blocks; block++)
