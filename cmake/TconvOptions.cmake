@@ -19,6 +19,7 @@ option(TCONV_BUILD_EXAMPLES "Build the examples (upscale needs libpng)" ${PROJEC
 option(TCONV_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
 option(TCONV_FUZZ "Build the fuzzers with libFuzzer (needs clang)" OFF)
 set(TCONV_SANITIZE "" CACHE STRING "Sanitizers for the whole tree, as -fsanitize takes them: address,undefined")
+option(TCONV_COVERAGE "Count which lines of the library run (gcc, for scripts/coverage)" OFF)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
