@@ -368,7 +368,7 @@ static void execute(const struct input *input, const struct tensors *tensors, co
     tconv_status status = tconv_plan_create(desc, options, &plan, &issue);
     if (status != TCONV_SUCCESS)
         fail("tconv_plan_create: %s", issue.message);
-    if (input->packs && (status = tconv_plan_pack_weights(plan, &weights, NULL, &packed, &issue)))
+    if (input->packs && tconv_plan_pack_weights(plan, &weights, NULL, &packed, &issue) != TCONV_SUCCESS)
         fail("tconv_plan_pack_weights: %s", issue.message);
     tconv_plan *runs = packed != NULL ? packed : plan;
     tconv_plan_workspace_size(runs, &bytes);
