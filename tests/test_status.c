@@ -164,3 +164,42 @@ Test(status, last_issue_belongs_to_its_thread)
     tconv_last_issue(&mine);
     cr_assert_str_eq(mine.field, "in_w", "another thread's failure came here: \"%s\"", mine.message);
 }
+
+enum { MANY_THREADS = 150 };
+
+static pthread_barrier_t all_have_failed;
+
+/* Fails with a value of its own, and looks whether that is what it finds when all have failed. */
+static void *fail_beside_others(void *argument)
+{
+    char value[32];
+    tconv_desc desc;
+    tconv_issue issue;
+    tconv_desc_init(&desc);
+    desc.batch = -1 - *(const int *)argument;
+    tconv_validate(&desc, NULL);
+    pthread_barrier_wait(&all_have_failed);
+    tconv_last_issue(&issue);
+    snprintf(value, sizeof value, "batch = %d:", (int)desc.batch);
+    return strncmp(issue.message, value, strlen(value)) == 0 ? argument : NULL;
+}
+
+/* More threads than have a place each without memory of their own; and those that come after take the places again. */
+Test(status, last_issues_of_many_threads_are_kept)
+{
+    pthread_t threads[MANY_THREADS];
+    int numbers[MANY_THREADS];
+    for (int round = 0; round < 2; round++) {
+        pthread_barrier_init(&all_have_failed, NULL, MANY_THREADS);
+        for (int i = 0; i < MANY_THREADS; i++) {
+            numbers[i] = i;
+            cr_assert_eq(pthread_create(&threads[i], NULL, fail_beside_others, &numbers[i]), 0);
+        }
+        for (int i = 0; i < MANY_THREADS; i++) {
+            void *found;
+            cr_assert_eq(pthread_join(threads[i], &found), 0);
+            cr_assert_eq(found, &numbers[i], "round %d: thread %d finds another issue than its own", round, i);
+        }
+        pthread_barrier_destroy(&all_have_failed);
+    }
+}

@@ -102,14 +102,14 @@ extern "C" {
 typedef enum tconv_status {
     TCONV_SUCCESS = 0,
     TCONV_ERROR_INVALID_ARGUMENT = 1, /* a field breaks a rule; the issue says which and how */
-    TCONV_ERROR_OVERFLOW = 2,         /* a tensor of 2^63 bytes or more, an axis of 2^61 outputs before padding, or an axis
+    TCONV_ERROR_OVERFLOW = 2,      /* a tensor of 2^63 bytes or more, an axis of 2^61 outputs before padding, or an axis
                                          of two inputs or more where both kernel and stride / gcd(stride, dilation) are
                                          above 65536 */
-    TCONV_ERROR_OUT_OF_MEMORY = 3,    /* the allocator, or the device's, returned nothing */
-    TCONV_ERROR_UNAVAILABLE = 4,      /* the backend is not built, has no driver, no device, no code for the device */
-    TCONV_ERROR_UNSUPPORTED = 5,      /* valid, but the implementation that was asked for does not do it */
-    TCONV_ERROR_ENVIRONMENT = 6,      /* an environment variable has a value that it does not accept */
-    TCONV_ERROR_CUDA = 7              /* CUDA reported an error; the issue has its text */
+    TCONV_ERROR_OUT_OF_MEMORY = 3, /* the allocator, or the device's, returned nothing */
+    TCONV_ERROR_UNAVAILABLE = 4,   /* the backend is not built, has no driver, no device, no code for the device */
+    TCONV_ERROR_UNSUPPORTED = 5,   /* valid, but the implementation that was asked for does not do it */
+    TCONV_ERROR_ENVIRONMENT = 6,   /* an environment variable has a value that it does not accept */
+    TCONV_ERROR_CUDA = 7           /* CUDA reported an error; the issue has its text */
 } tconv_status;
 
 /* Describes a failure. Filled in by the library, owned by the caller; both texts end with '\0'. */
@@ -122,7 +122,8 @@ typedef struct tconv_issue {
 /* The name of a status, "TCONV_SUCCESS" and so on; "unknown status" for a value that is none. Never NULL. */
 TCONV_API const char *tconv_status_string(tconv_status status);
 
-/* Copies the issue of the calling thread's last failed call; a success issue with empty texts where none has failed. */
+/* Copies the issue of the calling thread's last failed call; a success issue with empty texts where none has failed, or there
+ * was no memory to keep it. */
 TCONV_API void tconv_last_issue(tconv_issue *issue);
 
 /* The version of the linked library, "major.minor.patch". */

@@ -1,8 +1,11 @@
 /* Statuses and enumerators as text, and the issue of a failure. */
 #include "status.h"
 
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -89,18 +92,71 @@ tconv_status tconv_fail(tconv_issue *issue, tconv_status status, const char *fie
     return status;
 }
 
-static _Thread_local tconv_issue last_issue;
+/* A thread's last issue lies in a place that it takes at its first failure and gives back at its end: one of these, where
+ * more threads have failed in memory. Not in a thread-local variable: the C library aborts where it gets no memory for those of a
+ * library that was loaded late. */
+enum { PLACES = 64 };
+
+static tconv_issue places[PLACES];
+static bool taken[PLACES];
+static pthread_key_t place_key;
+static pthread_once_t place_once = PTHREAD_ONCE_INIT;
+static bool has_place_key;
+
+static void give_place(void *place)
+{
+    const tconv_issue *given = place;
+    for (int i = 0; i < PLACES; i++)
+        if (given == &places[i]) {
+            __atomic_store_n(&taken[i], false, __ATOMIC_RELEASE);
+            return;
+        }
+    free(place);
+}
+
+static void *take_place(void)
+{
+    for (int i = 0; i < PLACES; i++)
+        if (!__atomic_exchange_n(&taken[i], true, __ATOMIC_ACQUIRE))
+            return &places[i];
+    return malloc(sizeof(tconv_issue));
+}
+
+static void make_place_key(void)
+{
+    has_place_key = pthread_key_create(&place_key, give_place) == 0;
+}
+
+/* The calling thread's, which gets one where it has none and takes is true. NULL without one. */
+static tconv_issue *last_issue(bool takes)
+{
+    pthread_once(&place_once, make_place_key);
+    tconv_issue *issue = has_place_key ? pthread_getspecific(place_key) : NULL;
+    if (issue != NULL || !takes || !has_place_key || (issue = take_place()) == NULL)
+        return issue;
+    if (pthread_setspecific(place_key, issue) != 0) {
+        give_place(issue);
+        return NULL;
+    }
+    return issue;
+}
 
 void tconv_last_issue(tconv_issue *issue)
 {
-    if (issue != NULL)
-        *issue = last_issue;
+    if (issue == NULL)
+        return;
+    const tconv_issue *last = last_issue(false);
+    if (last != NULL)
+        *issue = *last;
+    else
+        tconv_issue_clear(issue);
 }
 
 tconv_status tconv_report(const tconv_issue *found, tconv_issue *issue)
 {
-    if (found->status != TCONV_SUCCESS)
-        last_issue = *found;
+    tconv_issue *last = found->status != TCONV_SUCCESS ? last_issue(true) : NULL;
+    if (last != NULL)
+        *last = *found;
     if (issue != NULL)
         *issue = *found;
     return found->status;

@@ -72,12 +72,16 @@ static pthread_once_t machine_once = PTHREAD_ONCE_INIT;
 
 static void read_machine(void)
 {
-    bool (*const ways[])(tconv_cpu_topology *) = {tconv_cpu_read_linux, tconv_cpu_read_hwloc};
-    const size_t first = is_any_set(hwloc_variables);
-    bool read = false;
-    for (size_t i = 0; i < 2 && !read; i++) {
+#if defined(__linux__)
+    const bool asks_hwloc = is_any_set(hwloc_variables);
+#else
+    const bool asks_hwloc = true;
+#endif
+    memset(&machine, 0, sizeof machine);
+    bool read = asks_hwloc && tconv_cpu_read_hwloc(&machine);
+    if (!read) {
         memset(&machine, 0, sizeof machine);
-        read = ways[(first + i) % 2](&machine);
+        read = tconv_cpu_read_linux(&machine);
     }
     if (!read)
         read_libc(&machine);

@@ -204,6 +204,20 @@ static bool read_cache_line(int unit, int index, const char *name, char *text, i
     return read_line(path, text, capacity);
 }
 
+/* The largest cache that is believed: none of a core is, and sizes from here on could wrap. */
+static const unsigned long MOST_CACHE = 1UL << 40;
+
+/* Bytes of a size such as "48K"; 0 for what is none. */
+static size_t parse_size(const char *text)
+{
+    if (text[0] < '0' || text[0] > '9')
+        return 0;
+    char *prefix;
+    const unsigned long number = strtoul(text, &prefix, 10); /* ULONG_MAX where it does not fit */
+    const int shift = *prefix == 'K' ? 10 : *prefix == 'M' ? 20 : *prefix == 'G' ? 30 : 0;
+    return number <= MOST_CACHE >> shift ? (size_t)number << shift : 0;
+}
+
 /* What the C library asks the processor. */
 static void read_cache(size_t *bytes, int name)
 {
@@ -223,9 +237,7 @@ static void read_caches(tconv_cpu_topology *found, int unit)
         if (level < 1 || level > 3 || !read_cache_line(unit, index, "type", text, sizeof text) ||
             strcmp(text, "Instruction") == 0 || !read_cache_line(unit, index, "size", text, sizeof text))
             continue;
-        char *prefix;
-        size_t size = (size_t)strtoul(text, &prefix, 10);
-        *levels[level] = size << (*prefix == 'K' ? 10 : *prefix == 'M' ? 20 : 0);
+        *levels[level] = parse_size(text);
     }
 #if defined(_SC_LEVEL1_DCACHE_SIZE)
     read_cache(levels[1], _SC_LEVEL1_DCACHE_SIZE);
