@@ -60,7 +60,7 @@ typedef struct verification {
     size_t done, total; /* layers */
     int64_t failures;
     harness_pool *pool; /* of OTHER_THREADS */
-    bool on_cuda; /* one of the ways is */
+    bool on_cuda;       /* one of the ways is */
     bool terminal;
     double last_progress;
 } verification;
