@@ -165,10 +165,23 @@ tconv_python_env() {
     cp "$needs" "$stamp"
 }
 
+# tconv_pytorch_limits prints the setting with which PyTorch survives its own bf16 layers of stride 2: where the processor has AMX,
+# some versions of its oneDNN multiply tiles that they have not configured, which is an illegal instruction.
+tconv_pytorch_limits() {
+    "$TCONV_PYTHON" - >/dev/null 2>&1 <<'END' || echo ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16
+import torch
+x, weight = torch.ones(2, 8, 7, 9, dtype=torch.bfloat16), torch.ones(8, 8, 3, 3, dtype=torch.bfloat16)
+torch.nn.functional.conv_transpose2d(x, weight, stride=2)
+END
+}
+
 # tconv_python_tests [ARGUMENTS...] runs the tests of the Python package on the library of build/release. Arguments go to
 # pytest. What the user has set for the library is not the tests'.
 tconv_python_tests() {
+    local limits
+    limits=$(tconv_pytorch_limits)
+    [ -z "$limits" ] || echo "== PyTorch's own bf16 layers end the process on this machine: with $limits"
     env -u TCONV_BACKEND -u TCONV_CPU_ISA -u TCONV_NUM_THREADS -u TCONV_MATH -u TCONV_VERBOSE \
-        OMP_WAIT_POLICY=passive TCONV_LIBRARY="$TCONV_ROOT/build/release/libtconv.so" PYTHONPATH="$TCONV_ROOT/python" \
+        ${limits:+"$limits"} OMP_WAIT_POLICY=passive TCONV_LIBRARY="$TCONV_ROOT/build/release/libtconv.so" PYTHONPATH="$TCONV_ROOT/python" \
         "$TCONV_PYTHON" -m pytest -q -rs -p no:cacheprovider python bench/tests "$@"
 }
