@@ -100,7 +100,7 @@ int main(void)
     void *device_weights = harness_device_allocate((size_t)4096 * 4096 * sizeof(float));
     EXPECT(host != NULL && device_weights != NULL, "no memory for the attack");
     if (host == NULL || device_weights == NULL)
-        return attack_end();
+        goto cleanup;
     for (size_t i = 0; i < floats; i++)
         host[i] = 1;
 
@@ -117,6 +117,8 @@ int main(void)
     EXPECT(after + ((size_t)64 << 20) > before, "%zu bytes of the device were free, and %zu are after %d rounds",
            before, after, ROUNDS);
     attack_held("a device whose memory is taken");
+
+cleanup:
     harness_device_release(device_weights);
     free(host);
     return attack_end();
