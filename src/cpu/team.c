@@ -113,9 +113,14 @@ static bool watch_forks(void)
     return false;
 }
 
-tconv_cpu_team *tconv_cpu_team_of_caller(void)
+void tconv_cpu_team_init(void)
 {
     pthread_once(&once, make_keys);
+}
+
+tconv_cpu_team *tconv_cpu_team_of_caller(void)
+{
+    tconv_cpu_team_init();
     if (!has_keys)
         return NULL;
     tconv_cpu_team *team = pthread_getspecific(caller_key);

@@ -6,6 +6,9 @@
 
 typedef struct tconv_cpu_team tconv_cpu_team;
 
+/* Reads what the environment says of OpenMP's threads, once for the process, if it was not read yet. */
+void tconv_cpu_team_init(void);
+
 /* The calling thread's. NULL where it must not use OpenMP: there is no memory for a record, or this is a child forked from a
  * thread whose team stayed behind in the parent, which libgomp would wait for. */
 tconv_cpu_team *tconv_cpu_team_of_caller(void);

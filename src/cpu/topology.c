@@ -12,6 +12,8 @@
 
 #ifdef _OPENMP
 #include <omp.h>
+
+#include "team.h"
 #endif
 
 #include "../core/checked.h"
@@ -35,6 +37,9 @@ static const char *const hwloc_variables[MOST_VARIABLES] = {"HWLOC_SYNTHETIC", "
 static const char *const binding_variables[MOST_VARIABLES] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
                                                               "KMP_AFFINITY", "KMP_HW_SUBSET"};
 
+/* Whether one of them is set, asked once: plans may be made beside setenv. */
+static bool openmp_may_bind;
+
 #ifdef _OPENMP
 /* Out of line, because clang moves such calls up, before what they depend on. */
 __attribute__((noinline)) static int units_of_openmp(void)
@@ -46,7 +51,7 @@ __attribute__((noinline)) static int units_of_openmp(void)
 int tconv_cpu_allowed_units(int by_affinity)
 {
 #ifdef _OPENMP
-    if (is_any_set(binding_variables)) { /* only then, because LLVM's run-time sets itself up, which takes memory */
+    if (openmp_may_bind) { /* only then, because LLVM's run-time sets itself up, which takes memory */
         int by_openmp = units_of_openmp();
         by_affinity = by_openmp > by_affinity ? by_openmp : by_affinity;
     }
@@ -72,6 +77,10 @@ static pthread_once_t machine_once = PTHREAD_ONCE_INIT;
 
 static void read_machine(void)
 {
+    openmp_may_bind = is_any_set(binding_variables);
+#ifdef _OPENMP
+    tconv_cpu_team_init();
+#endif
 #if defined(__linux__)
     const bool asks_hwloc = is_any_set(hwloc_variables);
 #else

@@ -45,7 +45,7 @@ static void *change_environment(void *unused)
 static int make_plans(void *unused)
 {
     (void)unused;
-    static attack_layer layer;
+    static attack_layer layer, large;
     pthread_t thread;
     attack_layer_init(&layer, ATTACK_SMALL);
     attack_layer_expect_right(&layer, &ATTACK_LINKED_LIBRARY, NULL, "before");
@@ -56,11 +56,16 @@ static int make_plans(void *unused)
     for (int i = 0; i < ROUNDS; i++) {
         tconv_plan *plan = NULL;
         tconv_issue issue = {TCONV_SUCCESS, "", ""};
-        tconv_status status = tconv_plan_create(&layer.desc, NULL, &plan, &issue);
+        tconv_options options; /* every other plan with more threads than there can be */
+        tconv_options_init(&options);
+        options.threads = i % 2 * 10000;
+        tconv_status status = tconv_plan_create(&layer.desc, &options, &plan, &issue);
         EXPECT(status == TCONV_SUCCESS, "beside setenv: %s", issue.message);
         tconv_plan_destroy(plan);
     }
     attack_layer_expect_right(&layer, &ATTACK_LINKED_LIBRARY, NULL, "beside setenv");
+    attack_layer_init(&large, ATTACK_LARGE); /* the first that OpenMP's threads are for */
+    attack_layer_expect_right(&large, &ATTACK_LINKED_LIBRARY, NULL, "on several threads beside setenv");
     atomic_store(&done, true);
     pthread_join(thread, NULL);
     EXPECT(atomic_load(&asked) == 0, "the environment was read %ld times after the first plan", atomic_load(&asked));
