@@ -117,6 +117,22 @@ int64_t tconv_cpu_take_task(tconv_cpu_tasks *tasks, int *range)
     return tasks->count;
 }
 
+int64_t tconv_cpu_shared_bytes(void)
+{
+    return (int64_t)tconv_align_up(sizeof(tconv_cpu_shared), TCONV_ALIGNMENT);
+}
+
+void tconv_cpu_run_tasks(const tconv_target *target, int threads, int64_t tasks, const void *job, char *scratch,
+                         tconv_cpu_share *share)
+{
+    tconv_cpu_shared *shared = (tconv_cpu_shared *)(void *)scratch;
+    const int shares = tconv_cpu_count_shares(target, threads, tasks);
+    shared->job = job;
+    shared->scratch = scratch + tconv_cpu_shared_bytes();
+    tconv_cpu_tasks_init(&shared->tasks, tasks, shares);
+    tconv_cpu_run_shares(target, shares, share, shared);
+}
+
 int64_t tconv_cpu_cascade_levels(int64_t sums)
 {
     int64_t levels = 0;

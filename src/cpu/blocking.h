@@ -15,6 +15,7 @@
 
 #include "../core/alloc.h"
 #include "../core/impl.h"
+#include "parallel.h"
 
 /* Terms that are summed in registers, a segment, before they join others in a cascade (tconv_cpu_tile). A running sum of n
  * terms is off by about sqrt(n) roundings, but by n / 4 + 1 / 2 where the terms are alike and as unlucky as they can be:
@@ -105,6 +106,20 @@ typedef struct tconv_cpu_tasks {
 } tconv_cpu_tasks;
 
 void tconv_cpu_tasks_init(tconv_cpu_tasks *tasks, int64_t count, int shares);
+
+/* What the shares of an execute have in common. */
+typedef struct tconv_cpu_shared {
+    const void *job;
+    tconv_cpu_tasks tasks;
+    char *scratch; /* of the first share */
+} tconv_cpu_shared;
+
+/* Its bytes at the beginning of the scratch of tconv_cpu_run_tasks: the stack of whoever calls is not ours to fill. */
+int64_t tconv_cpu_shared_bytes(void);
+
+/* Runs shares that take so many tasks, each share with a tconv_cpu_shared as its argument. The shares' own scratch lies behind it. */
+void tconv_cpu_run_tasks(const tconv_target *target, int threads, int64_t tasks, const void *job, char *scratch,
+                         tconv_cpu_share *share);
 
 /* The next task for a share, count where there is none left. *range is the share's index at first. */
 int64_t tconv_cpu_take_task(tconv_cpu_tasks *tasks, int *range);

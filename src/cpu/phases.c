@@ -327,33 +327,21 @@ static void run_task(tconv_cpu_task *task, const tconv_cpu_task *next)
         tconv_cpu_compute_border(task);
 }
 
-/* What all shares of an execute have in common. */
-struct shared {
-    const tconv_cpu_job *job;
-    tconv_cpu_tasks tasks;
-    char *scratch; /* of the first share */
-};
-
-/* Its bytes in scratch, behind the bias: the stack of whoever calls is not ours to fill. */
-static int64_t shared_bytes(void)
-{
-    return (int64_t)tconv_align_up(sizeof(struct shared), TCONV_ALIGNMENT);
-}
-
 /* Takes tasks until none is left. */
 static void run_share(void *argument, int index)
 {
-    struct shared *shared = argument;
-    const tconv_cpu_plan *plan = shared->job->plan;
+    tconv_cpu_shared *shared = argument;
+    const tconv_cpu_job *job = shared->job;
+    const tconv_cpu_plan *plan = job->plan;
     char *scratch = shared->scratch + index * plan->thread_bytes;
-    tconv_cpu_task task = {.job = shared->job,
+    tconv_cpu_task task = {.job = job,
                            .strip = scratch,
                            .sums = scratch + plan->strip_bytes,
                            .levels = scratch + plan->strip_bytes + plan->sums_bytes};
     task.line = (char *)task.levels + plan->levels_bytes;
     task.calls = (tconv_cpu_pass_call *)(void *)((char *)task.line + plan->line_bytes);
     task.vectors = (int32_t *)(void *)((char *)task.calls + plan->calls_bytes);
-    tconv_cpu_task next = {.job = shared->job};
+    tconv_cpu_task next = {.job = job};
     int64_t taken = tconv_cpu_take_task(&shared->tasks, &index);
     while (taken < plan->tasks) {
         int64_t after = tconv_cpu_take_task(&shared->tasks, &index);
@@ -384,13 +372,8 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
                          .weights = packed + TCONV_ALIGNMENT + plan.taps_bytes};
     tconv_cpu_convert_bias(layer->problem.dtype, arguments->bias, layer->problem.out_channels, arguments->scratch);
 
-    char *scratch = (char *)arguments->scratch + plan.bias_bytes;
-    struct shared *shared = (struct shared *)(void *)scratch;
-    shared->job = &job;
-    shared->scratch = scratch + shared_bytes();
-    int shares = tconv_cpu_count_shares(&layer->target, plan.threads, plan.tasks);
-    tconv_cpu_tasks_init(&shared->tasks, plan.tasks, shares);
-    tconv_cpu_run_shares(&layer->target, shares, run_share, shared);
+    tconv_cpu_run_tasks(&layer->target, plan.threads, plan.tasks, &job, (char *)arguments->scratch + plan.bias_bytes,
+                        run_share);
     return TCONV_SUCCESS;
 }
 
@@ -409,7 +392,7 @@ static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, 
     tconv_status status = tconv_cpu_plan_init(&plan, layer, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    scratch = plan.bias_bytes + shared_bytes() +
+    scratch = plan.bias_bytes + tconv_cpu_shared_bytes() +
               plan.threads * plan.thread_bytes; /* at most 1024 threads of 2 MiB, beside the bias */
     sizes->packed = (size_t)plan.packed_bytes;
     sizes->scratch = (size_t)scratch;

@@ -10,7 +10,7 @@
 #include "parallel.h"
 #include "phases.h"
 
-/* Weights are turned around in a buffer that stays in the first-level cache, so many input channels and taps at a time (half
+/* Weights are transposed in a buffer that stays in the first-level cache, so many input channels and taps at a time (half
  * as many taps of f64): straight from one to the other, either side would jump by powers of two and evict itself. */
 enum { PACK_CHANNELS = 8, PACK_TAPS = 16 };
 
@@ -43,19 +43,19 @@ struct part {
         const int64_t group_in = part->problem->group_in, count = part->block.count, run = part->count * count;        \
         const type *filters = (const type *)part->weights + (part->group * group_in + part->begin) * strides->in +     \
                               part->block.first * strides->out;                                                        \
-        real turned[PACK_TAPS * sizeof(float) / sizeof(real)][PACK_CHANNELS * TCONV_CPU_MAX_CHANNELS] = {{0}};         \
+        real transposed[PACK_TAPS * sizeof(float) / sizeof(real)][PACK_CHANNELS * TCONV_CPU_MAX_CHANNELS] = {{0}};     \
         bool finite = true;                                                                                            \
         for (int64_t i = 0; i < run; i++) {                                                                            \
             const type *filter = filters + i / count * strides->in + i % count * strides->out;                         \
             for (int64_t t = 0; t < part->tap_count; t++)                                                              \
-                turned[t][i] = convert(filter[part->taps[t].from]);                                                    \
+                transposed[t][i] = convert(filter[part->taps[t].from]);                                                \
         }                                                                                                              \
         for (int64_t t = 0; t < part->tap_count; t++) {                                                                \
             const struct tap *tap = &part->taps[t];                                                                    \
             for (int64_t c = 0; c < part->count; c++) {                                                                \
                 real *to = (real *)part->packed + tap->to + (part->begin + c) * tap->width;                            \
                 for (int64_t m = 0; m < count; m++) {                                                                  \
-                    to[m] = turned[t][c * count + m];                                                                  \
+                    to[m] = transposed[t][c * count + m];                                                              \
                     finite &= to[m] - to[m] == 0; /* Inf and NaN leave NaN */                                          \
                 }                                                                                                      \
             }                                                                                                          \

@@ -93,23 +93,10 @@ static void choose_stores(tconv_cpu_pixel_job *job)
     job->stream = large && (job->stage || (job->direct && aligned));
 }
 
-/* What all shares of an execute have in common. */
-struct shared {
-    const tconv_cpu_pixel_job *job;
-    tconv_cpu_tasks tasks;
-    char *scratch; /* of the first share */
-};
-
-/* Its bytes in scratch, behind the bias: the stack of whoever calls is not ours to fill. */
-static int64_t shared_bytes(void)
-{
-    return (int64_t)tconv_align_up(sizeof(struct shared), TCONV_ALIGNMENT);
-}
-
 /* Takes tasks until none is left. */
 static void run_share(void *argument, int index)
 {
-    struct shared *shared = argument;
+    tconv_cpu_shared *shared = argument;
     const tconv_cpu_pixel_job *job = shared->job;
     const tconv_cpu_pixel_plan *plan = job->plan;
     char *scratch = shared->scratch + index * plan->thread_bytes;
@@ -147,13 +134,8 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
                                .weights = packed + TCONV_ALIGNMENT + plan.taps_bytes};
     convert_bias(&view, &plan, arguments->bias, arguments->scratch);
     choose_stores(&job);
-    char *scratch = (char *)arguments->scratch + plan.bias_bytes;
-    struct shared *shared = (struct shared *)(void *)scratch;
-    shared->job = &job;
-    shared->scratch = scratch + shared_bytes();
-    int shares = tconv_cpu_count_shares(&layer->target, plan.threads, plan.tasks);
-    tconv_cpu_tasks_init(&shared->tasks, plan.tasks, shares);
-    tconv_cpu_run_shares(&layer->target, shares, run_share, shared);
+    tconv_cpu_run_tasks(&layer->target, plan.threads, plan.tasks, &job, (char *)arguments->scratch + plan.bias_bytes,
+                        run_share);
     return TCONV_SUCCESS;
 }
 
@@ -180,7 +162,7 @@ static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, 
         return status;
     sizes->packed = (size_t)plan.packed_bytes;
     /* At most 1024 threads of 2 MiB, beside the bias. */
-    sizes->scratch = (size_t)(plan.bias_bytes + shared_bytes() + plan.threads * plan.thread_bytes);
+    sizes->scratch = (size_t)(plan.bias_bytes + tconv_cpu_shared_bytes() + plan.threads * plan.thread_bytes);
     return TCONV_SUCCESS;
 }
 
