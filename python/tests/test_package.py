@@ -50,7 +50,7 @@ def test_wheel_holds_one_shared_object(wheel):
         names = archive.namelist()
         metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
     assert [name for name in names if ".so" in name] == ["tconv/libtconv.so"]
-    assert {"tconv/py.typed", "tconv/torch.py"} <= set(names)
+    assert {"tconv/py.typed", "tconv/torch/__init__.py"} <= set(names)
     assert {name.split("/")[0].split("-")[0] for name in names} == {"tconv"}
     assert "-py3-none-" in wheel.name
     required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist") and "extra" not in line]

@@ -17,6 +17,7 @@ from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 
 import tconv  # noqa: E402
 import tconv.torch as tt  # noqa: E402
+from tconv.torch import _compute, _functional, _operator  # noqa: E402
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 1e-2, torch.bfloat16: 8e-2}
@@ -32,13 +33,26 @@ def as_pairs(arguments):
     return {k: [v, v] if k in PAIRS and isinstance(v, int) else v for k, v in arguments.items()}
 
 
+class Calls:
+    """What tconv computed: how often, and the layers, the one that was used last at the end."""
+
+    def __init__(self):
+        _compute.layers.clear()
+        self.before = _compute.counts.taken
+
+    def __len__(self):
+        return _compute.counts.taken - self.before
+
+    def __getitem__(self, index):
+        return list(_compute.layers._values.values())[index]
+
+    def clear(self):
+        self.before = _compute.counts.taken
+
+
 @pytest.fixture
-def calls(monkeypatch):
-    """Counts what tconv computed."""
-    counted = []
-    real = tt._forward
-    monkeypatch.setattr(tt, "_forward", lambda *arguments: (counted.append(arguments[0]), real(*arguments))[1])
-    return counted
+def calls():
+    return Calls()
 
 
 def tensors(device="cpu", dtype=torch.float32, x=(2, 4, 5, 6), weight=(4, 3, 3, 2), bias=True, groups=1):
@@ -259,8 +273,10 @@ def test_gradcheck(device, arguments, x, function):
 @pytest.mark.parametrize("input_format", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_gradients_of_those_that_want_them(device, wanted, input_format, monkeypatch):
     asked = []
-    real = tt.gradients
-    monkeypatch.setattr(tt, "gradients", lambda *arguments: (asked.append(tuple(arguments[-1])), real(*arguments))[1])
+    real = _operator.gradients
+    monkeypatch.setattr(
+        _operator, "gradients", lambda *arguments: (asked.append(tuple(arguments[-1])), real(*arguments))[1]
+    )
     x, weight, bias = tensors(device)
     x = x.contiguous(memory_format=input_format)
     results = []
@@ -307,8 +323,9 @@ def test_error_from_inside_is_the_callers(monkeypatch):
 
     x, weight, bias = tensors()
     weight.requires_grad_()
+    _compute.layers.clear()
     with monkeypatch.context() as patch:
-        patch.setattr(tt, "_forward", fail)
+        patch.setattr(_compute.Plan, "execute", fail)
         with pytest.raises(tconv.TconvError, match="a message"):
             tt.conv_transpose2d(x, weight, bias)
     same(tt.conv_transpose2d(x, weight, bias), F.conv_transpose2d(x, weight, bias))
@@ -469,7 +486,7 @@ def test_autocast_needs_no_dispatcher(device, monkeypatch):
     def through(*arguments):
         raise AssertionError("an eager call went through the dispatcher")
 
-    monkeypatch.setattr(tt, "_through_the_dispatcher", through)
+    monkeypatch.setattr(_functional, "_through_the_dispatcher", through)
     x, weight, bias = tensors(device)
     weight.requires_grad_()
     with torch.autocast(device, torch.bfloat16):
@@ -544,7 +561,7 @@ def test_number_of_threads_is_pytorchs(calls):
 
 
 def test_threads_share_the_cache():
-    tt._layers.clear()
+    _compute.layers.clear()
     inputs = [torch.randn(1, 4, 5, 6 + i) for i in range(4)]
     expected = [F.conv_transpose2d(x, W) for x in inputs]
     wrong = []
@@ -559,7 +576,7 @@ def test_threads_share_the_cache():
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong and len(tt._layers) == 4
+    assert not wrong and len(_compute.layers) == 4
 
 
 def test_unaligned_memory_is_computed_by_pytorch():
@@ -574,10 +591,10 @@ def test_refused_by_tconv_is_computed_by_pytorch(monkeypatch):
     def refuse(*arguments):
         raise tconv.UnavailableError("TCONV_ERROR_UNAVAILABLE", "backend", "not here")
 
-    tt._layers.clear()
-    monkeypatch.setattr(tt, "Plan", refuse)
+    _compute.layers.clear()
+    monkeypatch.setattr(_compute, "Plan", refuse)
     same(tt.conv_transpose2d(X, W, B), F.conv_transpose2d(X, W, B))
-    tt._layers.clear()
+    _compute.layers.clear()
 
 
 # ----------------------------------------------------------------------------------------------------------- the module

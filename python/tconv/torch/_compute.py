@@ -1,0 +1,234 @@
+"""From tensors to a planned layer, and its answer: what every way of calling ends in."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _layer
+from .. import _library as lib
+from .._errors import TconvError
+from .._plan import Cache, Plan
+
+_DTYPES = {torch.float32: lib.F32, torch.float64: lib.F64, torch.float16: lib.F16, torch.bfloat16: lib.BF16}
+DEVICES = frozenset({"cpu", "cuda"})
+# PyTorch's own functions, by the number of spatial axes.
+PYTORCHS = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d}
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """What is found out once for a layer and the way in which its tensors lie. A 1-D layer is computed as a 2-D one of
+    height 1."""
+
+    plan: Plan
+    shape: tuple[int, ...]  # of the result, as are the strides
+    strides: tuple[int, ...]
+    workspace_elements: int  # of the input's type
+    memory_format: (
+        torch.memory_format
+    )  # of the result, which is PyTorch's choice, and of an input that has to be copied
+    missing_axes: list[int]  # which the input lacks of N, C, H, W
+    copy_input: bool
+    copy_weight: bool
+    copy_bias: bool
+    device: int | None  # of CUDA
+
+
+class _NotTaken:
+    """In the cache in place of a layer: PyTorch's operator is to be called."""
+
+
+_NOT_TAKEN = _NotTaken()
+layers: Cache[Layer | _NotTaken] = Cache()
+
+
+class _Counts:
+    """Calls since the module was imported."""
+
+    taken = 0
+
+
+counts = _Counts()
+
+# stride, padding, output padding, dilation and groups as the bytes of a key; refuses what is no integer, which as a
+# part of a tuple would pass for the integer that it equals.
+_pack_arguments = struct.Struct("9q").pack
+
+
+# PyTorch 2.9 made torch.backends.cudnn.allow_tf32 a part of torch.backends.cudnn.conv.fp32_precision.
+_fp32_precision = getattr(torch._C, "_get_fp32_precision_getter", None)
+_cudnn_enabled = torch._C._get_cudnn_enabled  # the strides of PyTorch's outputs depend on it
+
+
+def tf32() -> bool:
+    """Whether PyTorch's convolutions on CUDA may use TF32 now."""
+    if _fp32_precision is not None:
+        return _fp32_precision("cuda", "conv") == "tf32"
+    return torch.backends.cudnn.allow_tf32
+
+
+def _pair(value: Any, neutral: int, spatial: int) -> tuple[Any, Any]:
+    """An argument of PyTorch's as those of height and width. In a 1-D layer the height has what changes nothing."""
+    if spatial == 2:
+        first, second = (value, value) if type(value) is int else value
+        return first, second
+    (only,) = (value,) if type(value) is int else value
+    return neutral, only
+
+
+def find_layer(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: Any,
+    dilation: Any,
+) -> Layer | None:
+    """The layer of these arguments from the cache; None where PyTorch's operator is to be called. It is 1-D where
+    weight has three axes."""
+    try:
+        spatial = weight.dim() - 2
+        sh, sw = _pair(stride, 1, spatial)
+        ph, pw = _pair(padding, 0, spatial)
+        oh, ow = _pair(output_padding, 0, spatial)
+        dh, dw = _pair(dilation, 1, spatial)
+        arguments = _pack_arguments(sh, sw, ph, pw, oh, ow, dh, dw, groups)
+        if input.is_neg() or weight.is_neg() or (bias is not None and bias.is_neg()):  # bits that views of complex have
+            return None
+        key = (
+            arguments,
+            input.shape,
+            input.stride(),
+            input.dtype,
+            input.device,
+            weight.shape,
+            weight.stride(),
+            weight.dtype,
+            weight.device,
+            None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device),
+            (tf32(), _cudnn_enabled()) if input.is_cuda else torch.get_num_threads(),
+        )
+        layer = layers.get(key)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError, struct.error):
+        return None  # no pairs of integers, or tensors without strides
+    if layer is None:
+        pairs = ((sh, sw), (ph, pw), (oh, ow), groups, (dh, dw))
+        layer = layers.make(key, lambda: _make_layer(input, weight, bias, pairs) or _NOT_TAKEN)
+    return layer if type(layer) is Layer else None
+
+
+def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _layer.Arguments) -> Layer | None:
+    tensors = [input, weight] if bias is None else [input, weight, bias]
+    spatial = weight.dim() - 2
+    dtype = _DTYPES.get(input.dtype)
+    if (
+        dtype is None
+        or input.device.type not in DEVICES
+        or any(t.dtype != input.dtype or t.device != input.device or t.layout != torch.strided for t in tensors)
+        or spatial not in (1, 2)
+        or input.dim() - spatial not in (1, 2)
+        or 0 in weight.shape
+        or 0 in input.shape[-spatial - 1 :]
+        or (bias is not None and bias.shape != (weight.shape[1] * arguments[3],))
+    ):
+        return None
+    missing_axes = ([0] if input.dim() - spatial == 1 else []) + ([2] if spatial == 1 else [])
+    for axis in missing_axes:
+        input = input.unsqueeze(axis)
+    if spatial == 1:
+        weight = weight.unsqueeze(2)
+    on_cuda = input.device.type == "cuda"
+    math = lib.MATH_TF32 if on_cuda and tf32() else lib.MATH_STRICT
+    try:
+        desc = _layer.make_desc(input.shape, weight.shape, arguments, dtype, math)
+        shape = lib.output_shape(desc)
+        memory_format = _memory_format(input, weight, bias, arguments)
+        desc.layout = lib.NHWC if memory_format == torch.channels_last else lib.NCHW
+        as_it_lies = _layer.lies_in(desc.layout, input.shape, input.stride())
+        if as_it_lies:
+            desc.src_strides[:] = _layer.strides_that_count(input.shape, input.stride())
+        weight_layout = _layer.weight_layout(weight.shape, weight.stride())
+        desc.weight_layout = lib.WEIGHT_IOHW if weight_layout is None else weight_layout
+        options = lib.new_options()
+        if on_cuda:
+            options.backend, options.location = lib.BACKEND_CUDA, lib.LOCATION_CUDA
+            options.device = input.device.index
+        else:
+            options.backend, options.location = lib.BACKEND_CPU, lib.LOCATION_HOST
+            options.threads = torch.get_num_threads()
+        plan = Plan(desc, options)
+    except (TconvError, TypeError):
+        return None
+    result = torch.empty(shape, device="meta", memory_format=memory_format)
+    for axis in reversed(missing_axes):
+        result = result.squeeze(axis)
+    return Layer(
+        plan,
+        result.shape,
+        result.stride(),
+        -(-plan.workspace_size // input.element_size()),
+        memory_format,
+        missing_axes,
+        not as_it_lies,
+        weight_layout is None,
+        bias is not None and not bias.is_contiguous(),
+        input.device.index if on_cuda else None,
+    )
+
+
+def _memory_format(
+    input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _layer.Arguments
+) -> torch.memory_format:
+    """What PyTorch chooses for the output of this layer: its operator depends on the layer, on flags and on the
+    build."""
+    stride, padding, output_padding, groups, dilation = arguments
+    backend = torch._C._select_conv_backend(
+        input,
+        weight,
+        bias=bias,
+        bias_sizes=None,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        transposed=True,
+        output_padding=output_padding,
+        groups=groups,
+    )
+    return torch._C._conv_determine_backend_memory_format(input, weight, backend)
+
+
+def compute(layer: Layer, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+    """tconv's answer; None where PyTorch's operator is to be called, because of an address that is no multiple of an
+    element. Everything that it works on is alive until it returns; on CUDA it is ordered on the current stream, to
+    which PyTorch's allocator gives memory back."""
+    plan = layer.plan
+    src = input
+    if layer.copy_input:
+        for axis in layer.missing_axes:
+            src = src.unsqueeze(axis)
+        src = src.clone(memory_format=layer.memory_format)
+    weights = weight.contiguous() if layer.copy_weight else weight
+    biases = bias.contiguous() if bias is not None and layer.copy_bias else bias
+    dst = src.new_empty_strided(layer.shape, layer.strides)
+    workspace = src.new_empty(layer.workspace_elements) if layer.workspace_elements else None
+    status = plan.execute(
+        src.data_ptr(),
+        weights.data_ptr(),
+        0 if biases is None else biases.data_ptr(),
+        dst.data_ptr(),
+        0 if workspace is None else workspace.data_ptr(),
+        0 if layer.device is None else torch._C._cuda_getCurrentRawStream(layer.device),
+    )
+    if status == 0:
+        counts.taken += 1
+        return dst
+    if status == lib.INVALID_ARGUMENT:
+        return None
+    raise lib.last_error()

@@ -1,0 +1,118 @@
+"""conv_transpose1d and conv_transpose2d: which of three ways a call takes, which all end in compute.
+
+Plain eager code goes straight to tconv. Where gradients are wanted or autocast is on, it goes to PyTorch's operator
+with a dispatch key that puts tconv in place of what that operator computes: the graph's node is then PyTorch's own, in
+C++, and so are autocast's casts and their cache (_eager.py). Under torch.compile, torch.export, modes, tracing and the
+profiler it is the operator torch.ops.tconv.conv_transpose1d or conv_transpose2d (_operator.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch import Tensor
+
+from ._compute import DEVICES, PYTORCHS, compute, find_layer
+from ._eager import inside
+from ._operator import OPERATORS, as_list
+
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+_is_compiling = torch.compiler.is_compiling
+_autocast_enabled = torch._C._is_any_autocast_enabled
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._is_torch_function_mode_enabled
+_tracing_state = torch._C._get_tracing_state
+_transforms = torch._C._functorch.peek_interpreter_stack
+_profiling = torch._C._autograd._profiler_enabled
+_grad_enabled = torch.is_grad_enabled
+
+
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
+    """torch.nn.functional.conv_transpose2d, computed by tconv."""
+    return _call(2, (input, weight, bias, stride, padding, output_padding, groups, dilation))
+
+
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
+    """torch.nn.functional.conv_transpose1d, computed by tconv."""
+    return _call(1, (input, weight, bias, stride, padding, output_padding, groups, dilation))
+
+
+def _call(spatial: int, arguments: tuple[Any, ...]) -> Tensor:
+    if _is_compiling():
+        return _through_the_dispatcher(spatial, *arguments)
+    input, weight, bias = arguments[:3]
+    if (
+        not (type(input) in _PLAIN and type(weight) in _PLAIN and (bias is None or type(bias) in _PLAIN))
+        or weight.dim() != spatial + 2
+        or _transforms() is not None
+        or forward_ad._current_level >= 0
+    ):
+        return _unusual(spatial, arguments)
+    if _dispatch_modes() or _function_modes() or _tracing_state() is not None or _profiling():
+        return _through_the_dispatcher(spatial, *arguments)
+    if _autocast_enabled() or (
+        _grad_enabled() and (weight.requires_grad or input.requires_grad or (bias is not None and bias.requires_grad))
+    ):
+        return inside(PYTORCHS[spatial], *arguments)
+    layer = find_layer(*arguments)
+    answer = None if layer is None else compute(layer, input, weight, bias)
+    return PYTORCHS[spatial](*arguments) if answer is None else answer
+
+
+def _through_the_dispatcher(
+    spatial: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: Any,
+    dilation: Any,
+) -> Tensor:
+    """The operator takes lists of one number for each spatial axis. PyTorch's takes more than that, or says what is
+    wrong."""
+    taken = isinstance(groups, int)
+    for tensor in (input, weight, bias):
+        if tensor is not None:
+            taken = taken and tensor.layout is torch.strided and tensor.device.type in DEVICES
+    for value in (stride, padding, output_padding, dilation):
+        taken = taken and (isinstance(value, int) or (isinstance(value, (tuple, list)) and len(value) == spatial))
+    if not taken:
+        return PYTORCHS[spatial](input, weight, bias, stride, padding, output_padding, groups, dilation)
+    stride, padding, output_padding, dilation = (
+        as_list(value, spatial) for value in (stride, padding, output_padding, dilation)
+    )
+    return OPERATORS[spatial](input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def _unusual(spatial: int, arguments: tuple[Any, ...]) -> Tensor:
+    """Fake tensors go to the operator. Other subclasses, torch.func's transforms and forward-mode derivatives are
+    rules for PyTorch's operators, and what is no tensor is PyTorch's to refuse."""
+    fake = torch._subclasses.FakeTensor
+    if _transforms() is None and forward_ad._current_level < 0:
+        if all(tensor is None or type(tensor) in _PLAIN or type(tensor) is fake for tensor in arguments[:3]):
+            if arguments[0] is not None and arguments[1] is not None:
+                return _through_the_dispatcher(spatial, *arguments)
+    return PYTORCHS[spatial](*arguments)
