@@ -110,7 +110,8 @@ _OTHER_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-def _path() -> str:
+def path() -> str:
+    """Where the library is."""
     named = os.environ.get("TCONV_LIBRARY")
     if named:
         return named
@@ -126,7 +127,7 @@ def _path() -> str:
 @functools.lru_cache(maxsize=1)
 def library() -> c.CDLL:
     """The library, loaded once."""
-    loaded = c.CDLL(_path())
+    loaded = c.CDLL(path())
     for name, arguments in _STATUS_FUNCTIONS.items():
         function = getattr(loaded, name)
         function.restype, function.argtypes = c.c_int, arguments

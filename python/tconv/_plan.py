@@ -8,7 +8,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from . import _library as lib
 
@@ -33,13 +33,16 @@ class Plan:
         "_size",
         "_tensor_tags",
         "implementation",
+        "owner",
         "workspace_size",
     )
 
     def __init__(self, desc: lib.Desc, options: lib.Options) -> None:
         self._handle: int | None = None
+        self.owner: int | None = None
         library = lib.library()
-        self._destroy, self._execute = library.tconv_plan_destroy, library.tconv_plan_execute
+        self._destroy: Callable[[int], object] = library.tconv_plan_destroy
+        self._execute = library.tconv_plan_execute
         handle, issue, size = c.c_void_p(), lib.Issue(), c.c_size_t()
         if library.tconv_plan_create(c.byref(desc), c.byref(options), c.byref(handle), c.byref(issue)):
             raise lib.error(issue)
@@ -55,8 +58,22 @@ class Plan:
 
     def __del__(self) -> None:
         if self._handle is not None:
-            self._destroy(self._handle)
+            self._destroy(self._handle if self.owner is None else self.owner)
             self._handle = None
+
+    def describe(self, description: c.Structure) -> None:
+        """Fills in what C code needs for executing the plan: torch_shim.c's layer_description."""
+        library = lib.library()
+        description.plan = self._handle
+        description.execute = c.cast(library.tconv_plan_execute, c.c_void_p)
+        description.destroy = c.cast(library.tconv_plan_destroy, c.c_void_p)
+        description.workspace_size = self._size
+        description.dtype, description.location = self._tensor_tags
+
+    def hand_over(self, owner: int, release: Callable[[int], object]) -> None:
+        """From now on the plan belongs to the owner at this address, too: release(owner) takes the place of destroying
+        it."""
+        self._destroy, self.owner = release, owner
 
     def execute(self, src: int, weights: int, bias: int, dst: int, workspace: int, stream: int) -> int:
         """Runs the plan on the tensors at these addresses, bias 0 for none; returns the status. The caller keeps all of
@@ -102,12 +119,13 @@ class _Frames(threading.local):
 _frames = _Frames()
 
 
-_caches: weakref.WeakSet[Cache] = weakref.WeakSet()
+# Everything that has a clear().
+caches: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def forget_plans() -> None:
     """Empties every cache, so that layers are planned anew."""
-    for cache in list(_caches):
+    for cache in list(caches):
         cache.clear()
 
 
@@ -116,7 +134,7 @@ class Cache(Generic[Value]):
     long as somebody uses it."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        _caches.add(self)
+        caches.add(self)
         self._capacity = capacity
         self._values: collections.OrderedDict[Hashable, Value] = collections.OrderedDict()
         self._lock = threading.Lock()

@@ -3,7 +3,8 @@
  * first; adding one is a struct of this kind and a line there.
  *
  * Every implementation of the plan's backend is asked supports and suits in that order, until one is taken that has no
- * estimate to compare; the one that is taken is then asked memory, and pack and execute any number of times. Every function may be called from several threads at once and keeps no state but what the plan holds.
+ * estimate to compare; the one that is taken is then asked decide and memory once, and pack and execute any number of times.
+ * Every function may be called from several threads at once and keeps no state but what the plan holds.
  */
 #ifndef TCONV_CORE_IMPL_H
 #define TCONV_CORE_IMPL_H
@@ -35,7 +36,8 @@ typedef struct tconv_layer {
     tconv_problem problem;
     tconv_phase_table rows, columns; /* of problem.h and problem.w */
     tconv_target target;
-    int64_t choice; /* an implementation's own number, left by supports and found by all that is called later */
+    int64_t choice;        /* an implementation's own number, left by supports and found by all that is called later */
+    const void *decisions; /* what its decide made, for all that is called later; NULL without one */
 } tconv_layer;
 
 /* What execute needs beside the tensors. Both lie where the plan runs, aligned to TCONV_ALIGNMENT (CUDA: 256 bytes). */
@@ -66,6 +68,10 @@ typedef struct tconv_implementation {
     /* Whether it takes the layer; where not, writes why to reason. Never says yes and fails later. May write layer->choice,
      * which is 0 before, and nothing else of the layer. */
     bool (*supports)(tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
+    /* How it cuts the layer up, written to decisions, memory of decisions_bytes that lives as long as the plan and is the
+     * layer's later; fails only where a size overflows. NULL, and 0 bytes: there is nothing to decide. */
+    tconv_status (*decide)(const tconv_layer *layer, void *decisions, tconv_issue *issue);
+    size_t decisions_bytes;
     /* The memory it needs; fails only where a size overflows. */
     tconv_status (*memory)(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue);
     /* Packs the weights into packed (sizes.packed bytes). CUDA: on stream. */
