@@ -68,10 +68,6 @@ typedef struct tconv_implementation {
     /* Whether it takes the layer; where not, writes why to reason. Never says yes and fails later. May write layer->choice,
      * which is 0 before, and nothing else of the layer. */
     bool (*supports)(tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
-    /* How it cuts the layer up, written to decisions, memory of decisions_bytes that lives as long as the plan and is the
-     * layer's later; fails only where a size overflows. NULL, and 0 bytes: there is nothing to decide. */
-    tconv_status (*decide)(const tconv_layer *layer, void *decisions, tconv_issue *issue);
-    size_t decisions_bytes;
     /* The memory it needs; fails only where a size overflows. */
     tconv_status (*memory)(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue);
     /* Packs the weights into packed (sizes.packed bytes). CUDA: on stream. */
@@ -83,6 +79,10 @@ typedef struct tconv_implementation {
      * wherever they stand in the list, and the least is taken; one that writes none ends the search, and is taken where none
      * before it was. Not asked where a caller named the implementation. NULL: always, without an estimate. */
     bool (*suits)(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE]);
+    /* How it cuts the layer up, written to decisions, memory of decisions_bytes that lives as long as the plan and is the
+     * layer's later; fails only where a size overflows. NULL, and 0 bytes: there is nothing to decide. */
+    tconv_status (*decide)(const tconv_layer *layer, void *decisions, tconv_issue *issue);
+    size_t decisions_bytes;
 } tconv_implementation;
 
 #ifdef __cplusplus
