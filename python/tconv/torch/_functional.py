@@ -15,12 +15,11 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
-from ._compute import DEVICES, PYTORCHS, compute, find_layer
+from ._compute import DEVICES, PLAIN, PYTORCHS, compute, find_layer
 from ._eager import inside
 from ._export import is_portable
 from ._operator import OPERATORS, as_list
 
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 _is_compiling = torch.compiler.is_compiling
 _autocast_enabled = torch._C._is_any_autocast_enabled
 _dispatch_modes = torch._C._len_torch_dispatch_stack
@@ -64,7 +63,7 @@ def _call(spatial: int, arguments: tuple[Any, ...]) -> Tensor:
         return _through_the_dispatcher(spatial, *arguments)
     input, weight, bias = arguments[:3]
     if (
-        not (type(input) in _PLAIN and type(weight) in _PLAIN and (bias is None or type(bias) in _PLAIN))
+        not (type(input) in PLAIN and type(weight) in PLAIN and (bias is None or type(bias) in PLAIN))
         or weight.dim() != spatial + 2
         or _transforms() is not None
         or forward_ad._current_level >= 0
@@ -112,6 +111,6 @@ def _unusual(spatial: int, arguments: tuple[Any, ...]) -> Tensor:
     """Fake tensors, torch.func's transforms and forward-mode derivatives are the operator's. Other subclasses have
     rules for PyTorch's operators, and what is no tensor is PyTorch's to refuse."""
     tensors = arguments[:3] if arguments[2] is not None else arguments[:2]
-    if all(type(tensor) in _PLAIN or type(tensor) is torch._subclasses.FakeTensor for tensor in tensors):
+    if all(type(tensor) in PLAIN or type(tensor) is torch._subclasses.FakeTensor for tensor in tensors):
         return _through_the_dispatcher(spatial, *arguments)
     return PYTORCHS[spatial](*arguments)

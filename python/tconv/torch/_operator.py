@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
 from ._batching import batched
-from ._compute import PYTORCHS, compute, find_layer
+from ._compute import PLAIN, PYTORCHS, compute, find_layer
 
 # The dispatch key is that of conjugated tensors; _handed_on tells theirs from the operator's.
 _INSIDE = torch._C.DispatchKey.Conjugate
@@ -28,6 +28,7 @@ _exclude = torch._C._ExcludeDispatchKeyGuard
 _below_autograd = torch._C._after_autograd_keyset
 _grad_enabled = torch.is_grad_enabled
 _transforms = torch._C._functorch.peek_interpreter_stack
+_dispatch_modes = torch._C._len_torch_dispatch_stack
 _unpack_dual = torch._C._VariableFunctions._unpack_dual
 
 
@@ -68,14 +69,16 @@ _aten = torch.library.Library("aten", "IMPL")
 _aten.impl("convolution", _handed_on, _INSIDE.name)
 
 
-def _has_derivatives(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether one of them has a gradient to come or a tangent. The level of forward_ad is not asked for: programs that
+def _may_have_derivatives(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether one of them has a gradient to come or a tangent. Looking for a tangent takes a view, which modes and
+    subclasses would see; with these the answer is yes. The level of forward_ad is no answer: programs that
     torch.compile makes enter it without telling Python."""
-    if _transforms() is not None:
+    if _transforms() is not None or _dispatch_modes():
         return True
     wanted = _grad_enabled()
     return any(
-        tensor is not None and ((wanted and tensor.requires_grad) or _unpack_dual(tensor, 0)[1] is not None)
+        tensor is not None
+        and (type(tensor) not in PLAIN or (wanted and tensor.requires_grad) or _unpack_dual(tensor, 0)[1] is not None)
         for tensor in tensors
     )
 
@@ -136,7 +139,7 @@ def _define(spatial: int) -> Any:
         return answer
 
     def autograd_kernel(keys: Any, *arguments: Any) -> Tensor:
-        if _has_derivatives(arguments[:3]):
+        if _may_have_derivatives(arguments[:3]):
             with _include(_INSIDE):
                 return pytorchs(*arguments)
         return operator.redispatch(keys & _below_autograd, *arguments)
