@@ -31,7 +31,7 @@ def batched(operator: Callable[..., Tensor], spatial: int) -> Rule:
         where = (*dims[:3], None)[:3]  # the bias need not be among the arguments
         mapped = [dim is not None for dim in where]
         tensors: list[Any] = [
-            tensor if tensor is None or dim is None else tensor.movedim(dim, 0)
+            tensor if tensor is None else _memory(tensor if dim is None else tensor.movedim(dim, 0))
             for tensor, dim in zip((input, weight, bias), where, strict=True)
         ]
 
@@ -54,6 +54,13 @@ def batched(operator: Callable[..., Tensor], spatial: int) -> Rule:
         return (result.squeeze(0), 0) if without_images else (result, 1)
 
     return rule
+
+
+def _memory(tensor: Tensor) -> Tensor:
+    """Zeros that have no memory, the tangents of what has none, with it: fake ones cannot be copied without."""
+    if tensor._is_zerotensor():
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    return tensor
 
 
 def _valid(tensors: Sequence[Any], mapped: Sequence[bool], groups: int, spatial: int) -> bool:

@@ -23,7 +23,6 @@ from ._compute import PLAIN, PYTORCHS, compute, find_layer
 # The dispatch key is that of conjugated tensors; _handed_on tells theirs from the operator's.
 _INSIDE = torch._C.DispatchKey.Conjugate
 _INSIDE_SET = torch._C.DispatchKeySet(_INSIDE)
-_include = torch._C._IncludeDispatchKeyGuard
 _exclude = torch._C._ExcludeDispatchKeyGuard
 _below_autograd = torch._C._after_autograd_keyset
 _grad_enabled = torch.is_grad_enabled
@@ -34,6 +33,14 @@ _unpack_dual = torch._C._VariableFunctions._unpack_dual
 
 def as_list(value: Any, spatial: int) -> list[Any]:
     return [value] * spatial if isinstance(value, int) else list(value)
+
+
+def _with_inside() -> Any:
+    """A context with the dispatch key included. torch.func's transforms exclude it."""
+    if torch._C._dispatch_tls_is_dispatch_key_excluded(_INSIDE):
+        included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+        return torch._C._ForceDispatchKeyGuard(included | _INSIDE_SET, excluded - _INSIDE_SET)
+    return torch._C._IncludeDispatchKeyGuard(_INSIDE)
 
 
 def _handed_on(
@@ -140,7 +147,7 @@ def _define(spatial: int) -> Any:
 
     def autograd_kernel(keys: Any, *arguments: Any) -> Tensor:
         if _may_have_derivatives(arguments[:3]):
-            with _include(_INSIDE):
+            with _with_inside():
                 return pytorchs(*arguments)
         return operator.redispatch(keys & _below_autograd, *arguments)
 
