@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+from ._export import decompositions, portable
 from ._functional import conv_transpose1d, conv_transpose2d
 from ._modules import ConvTranspose2d, LazyConvTranspose2d
 from ._replace import Replaced, replace
@@ -19,6 +20,8 @@ __all__ = [
     "Replaced",
     "conv_transpose1d",
     "conv_transpose2d",
+    "decompositions",
+    "portable",
     "replace",
 ]
 

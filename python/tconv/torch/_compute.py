@@ -16,6 +16,7 @@ from .._plan import Cache, Plan
 
 _DTYPES = {torch.float32: lib.F32, torch.float64: lib.F64, torch.float16: lib.F16, torch.bfloat16: lib.BF16}
 DEVICES = frozenset({"cpu", "cuda"})
+PLAIN = frozenset({Tensor, torch.nn.Parameter})  # tensors without a dispatch of their own
 # PyTorch's own functions, by the number of spatial axes.
 PYTORCHS = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d}
 

@@ -15,11 +15,11 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
-from ._compute import DEVICES, PYTORCHS
+from ._compute import DEVICES, PLAIN, PYTORCHS
 from ._eager import inside
+from ._export import is_portable
 from ._operator import OPERATORS, as_list
 
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 _is_compiling = torch.compiler.is_compiling
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._is_torch_function_mode_enabled
@@ -61,7 +61,7 @@ def _call(spatial: int, arguments: tuple[Any, ...]) -> Tensor:
         return _through_the_dispatcher(spatial, *arguments)
     input, weight, bias = arguments[:3]
     if (
-        not (type(input) in _PLAIN and type(weight) in _PLAIN and (bias is None or type(bias) in _PLAIN))
+        not (type(input) in PLAIN and type(weight) in PLAIN and (bias is None or type(bias) in PLAIN))
         or weight.dim() != spatial + 2
         or _transforms() is not None
         or forward_ad._current_level >= 0
@@ -86,8 +86,8 @@ def _through_the_dispatcher(
     dilation: Any,
 ) -> Tensor:
     """The operator takes lists of one number for each spatial axis. PyTorch's takes more than that, or says what is
-    wrong."""
-    taken = isinstance(groups, int)
+    wrong, and is what programs have that are to run without tconv."""
+    taken = isinstance(groups, int) and not is_portable()
     for tensor in (input, weight, bias):
         if tensor is not None:
             taken = taken and tensor.layout is torch.strided and tensor.device.type in DEVICES
@@ -102,11 +102,9 @@ def _through_the_dispatcher(
 
 
 def _unusual(spatial: int, arguments: tuple[Any, ...]) -> Tensor:
-    """Fake tensors go to the operator. Other subclasses, torch.func's transforms and forward-mode derivatives are
+    """Fake tensors, torch.func's transforms and forward-mode derivatives are the operator's. Other subclasses have
     rules for PyTorch's operators, and what is no tensor is PyTorch's to refuse."""
-    fake = torch._subclasses.FakeTensor
-    if _transforms() is None and forward_ad._current_level < 0:
-        if all(tensor is None or type(tensor) in _PLAIN or type(tensor) is fake for tensor in arguments[:3]):
-            if arguments[0] is not None and arguments[1] is not None:
-                return _through_the_dispatcher(spatial, *arguments)
+    tensors = arguments[:3] if arguments[2] is not None else arguments[:2]
+    if all(type(tensor) in PLAIN or type(tensor) is torch._subclasses.FakeTensor for tensor in tensors):
+        return _through_the_dispatcher(spatial, *arguments)
     return PYTORCHS[spatial](*arguments)

@@ -1,5 +1,12 @@
-"""The operators torch.ops.tconv.conv_transpose1d and conv_transpose2d, which torch.compile, torch.export, modes and
-tracers see."""
+"""The operators torch.ops.tconv.conv_transpose1d and conv_transpose2d, which torch.compile, torch.export, modes,
+transforms and tracers see.
+
+Their derivatives are those of aten::convolution, and by PyTorch's own C++ code: backward, forward and mixed, of every
+order, under torch.func as without it. The autograd kernel calls PyTorch's function with a dispatch key included that
+lies below autograd, and the kernel of aten::convolution there hands on to the operator, so that everything below
+autograd, the tracers and modes among it, sees the operator and not aten::convolution. An autograd.Function, which is
+what torch.library.register_autograd makes, has no forward derivatives and no torch.func.
+"""
 
 from __future__ import annotations
 
@@ -8,53 +15,85 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
-from ._compute import PYTORCHS, compute, find_layer
+from ._batching import batched
+from ._compute import PLAIN, PYTORCHS, compute, find_layer
 
-
-def gradients(
-    grad: Tensor,
-    input: Tensor,
-    weight: Tensor,
-    bias_sizes: Sequence[int] | None,
-    arguments: Sequence[Any],
-    wanted: Sequence[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The gradients of input, weight and bias that are wanted, for the operator. They are PyTorch's, as those of eager
-    calls are, and can be differentiated again. The arguments are stride, padding, output padding and dilation as
-    lists, one number for each spatial axis, groups before the last."""
-    stride, padding, output_padding, groups, dilation = arguments
-    unbatched = input.dim() < weight.dim()
-    if unbatched:
-        grad, input = grad.unsqueeze(0), input.unsqueeze(0)
-    grad_input, grad_weight, grad_bias = torch.ops.aten.convolution_backward.default(
-        grad, input, weight, bias_sizes, stride, padding, dilation, True, output_padding, groups, wanted
-    )
-    if unbatched and grad_input is not None:
-        grad_input = grad_input.squeeze(0)
-    return grad_input, grad_weight, grad_bias
+# The dispatch key is that of conjugated tensors; _handed_on tells theirs from the operator's.
+_INSIDE = torch._C.DispatchKey.Conjugate
+_INSIDE_SET = torch._C.DispatchKeySet(_INSIDE)
+_exclude = torch._C._ExcludeDispatchKeyGuard
+_below_autograd = torch._C._after_autograd_keyset
+_grad_enabled = torch.is_grad_enabled
+_transforms = torch._C._functorch.peek_interpreter_stack
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_unpack_dual = torch._C._VariableFunctions._unpack_dual
 
 
 def as_list(value: Any, spatial: int) -> list[Any]:
     return [value] * spatial if isinstance(value, int) else list(value)
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    input, weight, bias, stride, padding, output_padding, groups, dilation = inputs
-    ctx.save_for_backward(input, weight)
-    ctx.bias_sizes = None if bias is None else bias.shape
-    spatial = weight.dim() - 2
-    stride, padding, output_padding, dilation = (
-        as_list(value, spatial) for value in (stride, padding, output_padding, dilation)
+def _with_inside() -> Any:
+    """A context with the dispatch key included. torch.func's transforms exclude it."""
+    if torch._C._dispatch_tls_is_dispatch_key_excluded(_INSIDE):
+        included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+        return torch._C._ForceDispatchKeyGuard(included | _INSIDE_SET, excluded - _INSIDE_SET)
+    return torch._C._IncludeDispatchKeyGuard(_INSIDE)
+
+
+def _handed_on(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Tensor:
+    """aten::convolution below the operator's autograd kernel, and that of conjugated tensors, which is PyTorch's."""
+    with _exclude(_INSIDE_SET):
+        if transposed and not (input.is_conj() or weight.is_conj() or (bias is not None and bias.is_conj())):
+            operator = OPERATORS[weight.dim() - 2]
+            return operator(input, weight, bias, stride, padding, output_padding, groups, dilation)
+        return torch.convolution(
+            input.resolve_conj(),
+            weight.resolve_conj(),
+            None if bias is None else bias.resolve_conj(),
+            stride,
+            padding,
+            dilation,
+            transposed,
+            output_padding,
+            groups,
+        )
+
+
+_aten = torch.library.Library("aten", "IMPL")
+_aten.impl("convolution", _handed_on, _INSIDE.name)
+
+
+def _may_have_derivatives(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether one of them has a gradient to come or a tangent. Looking for a tangent takes a view, which modes and
+    subclasses would see; with these the answer is yes. The level of forward_ad is no answer: programs that
+    torch.compile makes enter it without telling Python."""
+    if _transforms() is not None or _dispatch_modes():
+        return True
+    wanted = _grad_enabled()
+    return any(
+        tensor is not None
+        and (type(tensor) not in PLAIN or (wanted and tensor.requires_grad) or _unpack_dual(tensor, 0)[1] is not None)
+        for tensor in tensors
     )
-    ctx.arguments = (stride, padding, output_padding, groups, dilation)
 
 
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    input, weight = ctx.saved_tensors
-    needed = ctx.needs_input_grad  # of the arguments that were given, which bias need not be
-    wanted = (needed[0], needed[1], ctx.bias_sizes is not None and needed[2])
-    return *gradients(grad, input, weight, ctx.bias_sizes, ctx.arguments, wanted), None, None, None, None, None
+def _flops(input: Sequence[int], weight: Sequence[int], *rest: Any, out_shape: Sequence[int], **more: Any) -> int:
+    """As PyTorch counts its own, also without images, where it takes channels for images."""
+    images = input if len(input) == len(weight) else (1, *input)
+    return conv_flop_count(list(images), list(weight), list(out_shape), transposed=True)
 
 
 # ------------------------------------------------------------------------------------------------------- the operators
@@ -106,6 +145,12 @@ def _define(spatial: int) -> Any:
             return pytorchs(input, weight, bias, stride, padding, output_padding, groups, dilation)
         return answer
 
+    def autograd_kernel(keys: Any, *arguments: Any) -> Tensor:
+        if _may_have_derivatives(arguments[:3]):
+            with _with_inside():
+                return pytorchs(*arguments)
+        return operator.redispatch(keys & _below_autograd, *arguments)
+
     def autocast_kernel(device_type: str) -> Any:
         key = getattr(torch._C.DispatchKey, f"Autocast{device_type.upper()}")
 
@@ -120,7 +165,9 @@ def _define(spatial: int) -> Any:
     _library.impl(name, autocast_kernel("cpu"), "AutocastCPU")
     _library.impl(name, autocast_kernel("cuda"), "AutocastCUDA")
     torch.library.register_fake(f"tconv::{name}", pytorchs, lib=_library)
-    torch.library.register_autograd(f"tconv::{name}", _backward, setup_context=_setup_context, lib=_library)
+    _library.impl(name, autograd_kernel, "Autograd", with_keyset=True)
+    torch.library.register_vmap(f"tconv::{name}", batched(operator, spatial), lib=_library)
+    register_flop_formula(getattr(torch.ops.tconv, name))(_flops)
     return operator
 
 
