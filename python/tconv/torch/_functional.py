@@ -15,11 +15,12 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
-from ._compute import DEVICES, PYTORCHS, compute, find_layer
+from ._compute import PYTORCHS, compute, find_layer
 from ._eager import inside
 from ._operator import OPERATORS, as_list
+from ._packed import PackedWeights
+from ._reasons import DEVICES, PLAIN, of_failed_lookup, passed_on, unusual
 
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 _is_compiling = torch.compiler.is_compiling
 _autocast_enabled = torch._C._is_any_autocast_enabled
 _dispatch_modes = torch._C._len_torch_dispatch_stack
@@ -58,12 +59,12 @@ def conv_transpose1d(
     return _call(1, (input, weight, bias, stride, padding, output_padding, groups, dilation))
 
 
-def _call(spatial: int, arguments: tuple[Any, ...]) -> Tensor:
+def _call(spatial: int, arguments: tuple[Any, ...], packed: PackedWeights | None = None) -> Tensor:
     if _is_compiling():
         return _through_the_dispatcher(spatial, *arguments)
     input, weight, bias = arguments[:3]
     if (
-        not (type(input) in _PLAIN and type(weight) in _PLAIN and (bias is None or type(bias) in _PLAIN))
+        not (type(input) in PLAIN and type(weight) in PLAIN and (bias is None or type(bias) in PLAIN))
         or weight.dim() != spatial + 2
         or _transforms() is not None
         or forward_ad._current_level >= 0
@@ -76,8 +77,15 @@ def _call(spatial: int, arguments: tuple[Any, ...]) -> Tensor:
     ):
         return inside(PYTORCHS[spatial], *arguments)
     layer = find_layer(*arguments)
+    if packed is not None and layer is not None:
+        layer = packed.layer(layer, weight)
     answer = None if layer is None else compute(layer, input, weight, bias)
     return PYTORCHS[spatial](*arguments) if answer is None else answer
+
+
+def call_frozen(spatial: int, arguments: tuple[Any, ...], packed: PackedWeights) -> Tensor:
+    """The function of a module whose weights are packed, where this call may use them."""
+    return _call(spatial, arguments, packed)
 
 
 def _through_the_dispatcher(
@@ -100,6 +108,8 @@ def _through_the_dispatcher(
     for value in (stride, padding, output_padding, dilation):
         taken = taken and (isinstance(value, int) or (isinstance(value, (tuple, list)) and len(value) == spatial))
     if not taken:
+        if not _is_compiling():
+            passed_on(of_failed_lookup(input, weight, bias, stride, padding, output_padding, groups, dilation))
         return PYTORCHS[spatial](input, weight, bias, stride, padding, output_padding, groups, dilation)
     stride, padding, output_padding, dilation = (
         as_list(value, spatial) for value in (stride, padding, output_padding, dilation)
@@ -110,9 +120,8 @@ def _through_the_dispatcher(
 def _unusual(spatial: int, arguments: tuple[Any, ...]) -> Tensor:
     """Fake tensors go to the operator. Other subclasses, torch.func's transforms and forward-mode derivatives are
     rules for PyTorch's operators, and what is no tensor is PyTorch's to refuse."""
-    fake = torch._subclasses.FakeTensor
-    if _transforms() is None and forward_ad._current_level < 0:
-        if all(tensor is None or type(tensor) in _PLAIN or type(tensor) is fake for tensor in arguments[:3]):
-            if arguments[0] is not None and arguments[1] is not None:
-                return _through_the_dispatcher(spatial, *arguments)
+    reason = unusual(spatial, *arguments[:3])
+    if reason is None:
+        return _through_the_dispatcher(spatial, *arguments)
+    passed_on(reason)
     return PYTORCHS[spatial](*arguments)
