@@ -30,7 +30,7 @@ def _why_not(module: torch.nn.Module) -> str | None:
     weight = module._parameters.get("weight")
     if weight is None:
         return "its weight is computed in every call, as weight_norm and parametrizations do: remove them first"
-    if weight.is_inference():
+    if not torch.nn.parameter.is_lazy(weight) and weight.is_inference():
         return "its weight is an inference tensor, which has no version"
     return None
 
@@ -41,8 +41,8 @@ def freeze(model: torch.nn.Module) -> Frozen:
 
     Packed weights are used where a call wants no gradients and is plain: not under autocast, modes, torch.compile,
     tracing or the capture of a CUDA graph, where weights are packed in the call as ever. They are packed anew where the
-    weight is another tensor, lies elsewhere, or PyTorch counted a change in place. It does not count what is written
-    through .data, .numpy() or another library: who does that calls freeze again.
+    weight is another tensor, lies elsewhere, PyTorch counted a change in place, or an optimizer made a step. What is
+    written through .data, .numpy() or another library is not seen: who does that calls freeze again.
     """
     frozen: list[str] = []
     left: dict[str, str] = {}

@@ -39,7 +39,7 @@ def _usable(packed: PackedWeights | None, input: Any) -> bool:
 class ConvTranspose1d(torch.nn.ConvTranspose1d):
     """torch.nn.ConvTranspose1d, computed by tconv. All but forward is PyTorch's."""
 
-    _tconv_packed: Any = None  # PackedWeights while it is frozen
+    _tconv_packed = None  # PackedWeights while it is frozen; TorchScript knows no annotation for it
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         if torch.jit.is_scripting():  # type: ignore[attr-defined]
@@ -68,15 +68,16 @@ class ConvTranspose1d(torch.nn.ConvTranspose1d):
     @torch.jit.unused
     def _computed_by_tconv(self, input: Tensor, output_size: list[int] | None) -> Tensor:
         arguments = arguments_of(self, 1, input, output_size)
-        if _usable(self._tconv_packed, input):
-            return call_frozen(1, arguments, self._tconv_packed)
+        packed: Any = self._tconv_packed
+        if _usable(packed, input):
+            return call_frozen(1, arguments, packed)
         return conv_transpose1d(*arguments)
 
 
 class ConvTranspose2d(torch.nn.ConvTranspose2d):
     """torch.nn.ConvTranspose2d, computed by tconv. All but forward is PyTorch's."""
 
-    _tconv_packed: Any = None  # PackedWeights while it is frozen
+    _tconv_packed = None  # PackedWeights while it is frozen; TorchScript knows no annotation for it
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         if torch.jit.is_scripting():  # type: ignore[attr-defined]
@@ -105,8 +106,9 @@ class ConvTranspose2d(torch.nn.ConvTranspose2d):
     @torch.jit.unused
     def _computed_by_tconv(self, input: Tensor, output_size: list[int] | None) -> Tensor:
         arguments = arguments_of(self, 2, input, output_size)
-        if _usable(self._tconv_packed, input):
-            return call_frozen(2, arguments, self._tconv_packed)
+        packed: Any = self._tconv_packed
+        if _usable(packed, input):
+            return call_frozen(2, arguments, packed)
         return conv_transpose2d(*arguments)
 
 

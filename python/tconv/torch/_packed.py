@@ -7,11 +7,13 @@ remembers the state of the weight that it was made of, and is made anew where th
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .._errors import OutOfMemoryError
 from .._plan import Cache
@@ -22,11 +24,25 @@ from ._reasons import count_packing
 SHAPES = 8
 
 
+_steps = 0  # of optimizers
+
+
+def _count_step(*arguments: Any) -> None:
+    global _steps
+    _steps += 1
+
+
+@functools.lru_cache(maxsize=1)
+def _count_steps() -> None:
+    """From now on. Fused optimizers change parameters in place without PyTorch's counting it in their _version."""
+    register_optimizer_step_post_hook(_count_step)
+
+
 def _state(weight: Tensor) -> tuple[Any, ...]:
-    """What tells whether a weight is as it was: the memory and where in it, how it lies, and PyTorch's count of what is
-    done in place."""
+    """What tells whether a weight is as it was: its memory and where in it, how it lies, PyTorch's count of changes in
+    place, and the steps of optimizers."""
     storage = weight.untyped_storage()
-    return storage._cdata, weight.data_ptr(), weight._version, weight.shape, weight.stride(), weight.dtype
+    return storage._cdata, weight.data_ptr(), weight.shape, weight.stride(), weight.dtype, weight._version, _steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +57,7 @@ class PackedWeights:
     """The packed weights of a module. A copy of it, or one that was pickled, starts with none."""
 
     def __init__(self) -> None:
+        _count_steps()
         self._entries: Cache[_Entry] = Cache(SHAPES)
 
     def __reduce__(self) -> Any:
