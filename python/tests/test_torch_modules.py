@@ -342,6 +342,7 @@ def test_explain_what_is_taken(device):
     with torch.autocast(device, torch.bfloat16):
         before = len(_compute.layers)
         assert tt.explain(layer, x).taken
+        assert len(_compute.layers) == before + 1
         layer(x)
         assert len(_compute.layers) == before + 1  # the very layer that was explained
 

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ._functional import call_frozen, conv_transpose1d, conv_transpose2d
-from ._packed import PackedWeights
 from ._reasons import PLAIN
 
 torch.fx.wrap("conv_transpose1d")  # as in __init__.py
@@ -29,11 +28,6 @@ def arguments_of(layer: Any, spatial: int, input: Tensor, output_size: list[int]
     weight = parameters["weight"] if "weight" in parameters else layer.weight
     bias = parameters["bias"] if "bias" in parameters else layer.bias
     return input, weight, bias, layer.stride, layer.padding, output_padding, layer.groups, layer.dilation
-
-
-def _usable(packed: PackedWeights | None, input: Any) -> bool:
-    """Whether to look at packed weights: not where the call is traced, which has to record the function."""
-    return packed is not None and not torch.compiler.is_compiling() and type(input) in PLAIN
 
 
 class ConvTranspose1d(torch.nn.ConvTranspose1d):
@@ -69,7 +63,7 @@ class ConvTranspose1d(torch.nn.ConvTranspose1d):
     def _computed_by_tconv(self, input: Tensor, output_size: list[int] | None) -> Tensor:
         arguments = arguments_of(self, 1, input, output_size)
         packed: Any = self._tconv_packed
-        if _usable(packed, input):
+        if packed is not None and type(input) in PLAIN:  # a tracer has to find the function
             return call_frozen(1, arguments, packed)
         return conv_transpose1d(*arguments)
 
@@ -107,7 +101,7 @@ class ConvTranspose2d(torch.nn.ConvTranspose2d):
     def _computed_by_tconv(self, input: Tensor, output_size: list[int] | None) -> Tensor:
         arguments = arguments_of(self, 2, input, output_size)
         packed: Any = self._tconv_packed
-        if _usable(packed, input):
+        if packed is not None and type(input) in PLAIN:  # a tracer has to find the function
             return call_frozen(2, arguments, packed)
         return conv_transpose2d(*arguments)
 

@@ -38,17 +38,16 @@ def _count_steps() -> None:
     register_optimizer_step_post_hook(_count_step)
 
 
-def _state(weight: Tensor) -> tuple[Any, ...]:
-    """What tells whether a weight is as it was: its memory and where in it, how it lies, PyTorch's count of changes in
-    place, and the steps of optimizers."""
-    storage = weight.untyped_storage()
-    return storage._cdata, weight.data_ptr(), weight.shape, weight.stride(), weight.dtype, weight._version, _steps
+def _state(weight: Tensor) -> tuple[int, ...]:
+    """What tells whether a weight of the same layer, and so of the same shape, strides and dtype, is as it was: its
+    memory and where in it, PyTorch's count of changes in place, and the steps of optimizers."""
+    return weight.untyped_storage()._cdata, weight.data_ptr(), weight._version, _steps
 
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
     layer: Layer  # kept, so that no other gets its identity
-    state: tuple[Any, ...]
+    state: tuple[int, ...]
     storage: StorageWeakRef  # keeps another storage from getting this one's identity, but not its memory
     packed: Layer
 
