@@ -43,18 +43,38 @@ class Plan:
         library = lib.library()
         self._destroy: Callable[[int], object] = library.tconv_plan_destroy
         self._execute = library.tconv_plan_execute
-        handle, issue, size = c.c_void_p(), lib.Issue(), c.c_size_t()
+        handle, issue = c.c_void_p(), lib.Issue()
         if library.tconv_plan_create(c.byref(desc), c.byref(options), c.byref(handle), c.byref(issue)):
             raise lib.error(issue)
+        self._own(handle, desc.dtype)
+
+    def _own(self, handle: c.c_void_p, dtype: int) -> None:
+        library, size = lib.library(), c.c_size_t()
         self._handle = handle.value
         if library.tconv_plan_workspace_size(self._handle, c.byref(size)):
             raise lib.last_error()
         self._size: int = size.value
         self.implementation: str = library.tconv_plan_implementation(self._handle).decode()
         location = lib.LOCATION_CUDA if self.implementation.startswith("cuda_") else lib.LOCATION_HOST
-        self._tensor_tags = (desc.dtype, location)
+        self._tensor_tags = (dtype, location)
         self._in_scratch = location == lib.LOCATION_HOST and self._size <= SCRATCH_BYTES
         self.workspace_size = 0 if self._in_scratch else self._size
+
+    def pack(self, weights: int, stream: int) -> Plan:
+        """A plan that holds the weights at this address, packed, and looks at none when it is executed. Other streams
+        may use it once the work on this one is done. Destroying it frees device memory, for which CUDA waits until the
+        device has done its work."""
+        dtype, location = self._tensor_tags
+        tensor, handle, issue = lib.Tensor(weights, dtype, location), c.c_void_p(), lib.Issue()
+        made = Plan.__new__(Plan)
+        made._handle, made.owner = None, None
+        made._destroy, made._execute = lib.library().tconv_plan_destroy, self._execute
+        if lib.library().tconv_plan_pack_weights(
+            self._handle, c.byref(tensor), stream, c.byref(handle), c.byref(issue)
+        ):
+            raise lib.error(issue)
+        made._own(handle, dtype)
+        return made
 
     def __del__(self) -> None:
         if self._handle is not None:

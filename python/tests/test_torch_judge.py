@@ -1,5 +1,5 @@
-"""PyTorch's own tests as judge: the sample and error inputs of conv_transpose2d and of ConvTranspose2d, out of
-torch.testing._internal, run on ours and on theirs."""
+"""PyTorch's own tests as judge: the sample and error inputs of conv_transpose1d and conv_transpose2d and of their
+modules, out of torch.testing._internal, run on ours and on theirs."""
 
 import copy
 import itertools
@@ -15,9 +15,10 @@ import torch.nn.functional as F  # noqa: E402
 
 import tconv.torch as tt  # noqa: E402
 
-(OP_INFO,) = [op for op in methods.op_db if op.name == "nn.functional.conv_transpose2d"]
+OP_INFOS = {op.name.rpartition(".")[2]: op for op in methods.op_db if "conv_transpose" in op.name}
+FUNCTIONS = ["conv_transpose1d", "conv_transpose2d"]
 INFOS = {info.module_cls.__name__: info for info in modules.module_db}
-MODULES = {"ConvTranspose2d": tt.ConvTranspose2d, "LazyConvTranspose2d": tt.LazyConvTranspose2d}
+MODULES = ["ConvTranspose1d", "ConvTranspose2d", "LazyConvTranspose1d", "LazyConvTranspose2d"]
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 # Of an element, and of the largest one.
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10, torch.float16: 2e-3, torch.bfloat16: 2e-2}
@@ -44,16 +45,23 @@ def noncontiguous(tensor):
     )
 
 
+@pytest.fixture(params=FUNCTIONS)
+def judged_function(request):
+    """PyTorch's knowledge of a function, ours and theirs."""
+    return OP_INFOS[request.param], getattr(tt, request.param), getattr(F, request.param)
+
+
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.complex64, torch.int64], ids=str)
 @pytest.mark.parametrize("lying", ["as given", "non-contiguous"])
-def test_sample_inputs(device, dtype, lying):
+def test_sample_inputs(device, dtype, lying, judged_function):
     if dtype == torch.int64 and device == "cuda":
         pytest.skip("PyTorch has no integer convolutions on CUDA")
     judged = 0
+    info, *functions = judged_function
     differentiable = dtype != torch.int64
-    for sample in OP_INFO.sample_inputs(device, dtype, requires_grad=differentiable):
+    for sample in info.sample_inputs(device, dtype, requires_grad=differentiable):
         results = []
-        for function in (tt.conv_transpose2d, F.conv_transpose2d):
+        for function in functions:
             tensors = [sample.input, *sample.args]
             if lying == "non-contiguous":
                 tensors = [noncontiguous(t) if isinstance(t, torch.Tensor) else t for t in tensors]
@@ -71,23 +79,25 @@ def test_sample_inputs(device, dtype, lying):
     assert judged >= LEAST_SAMPLES
 
 
-def test_sample_inputs_gradcheck(device):
-    for sample in OP_INFO.sample_inputs(device, torch.float64, requires_grad=True):
+def test_sample_inputs_gradcheck(device, judged_function):
+    info, ours, _ = judged_function
+    for sample in info.sample_inputs(device, torch.float64, requires_grad=True):
         if sample.input.numel() > 200 or sample.args[0].numel() > 200:
             continue  # minutes
         inputs = leaves(sample.input, *sample.args)
         rest = sample.args[len(inputs) - 1 :]
-        assert torch.autograd.gradcheck(
-            lambda *t, rest=rest, sample=sample: tt.conv_transpose2d(*t, *rest, **sample.kwargs), inputs
-        )
+        assert torch.autograd.gradcheck(lambda *t, rest=rest, sample=sample: ours(*t, *rest, **sample.kwargs), inputs)
 
 
-def test_sample_inputs_of_the_operator(device):
+def test_sample_inputs_of_the_operator(device, judged_function):
     """opcheck: schema, autograd, fake kernel and compiled, static and dynamic."""
-    for sample in itertools.islice(OP_INFO.sample_inputs(device, torch.float32, requires_grad=True), 12):
+    info, ours, _ = judged_function
+    axes = int(ours.__name__[-2])
+    operator = getattr(torch.ops.tconv, ours.__name__).default
+    for sample in itertools.islice(info.sample_inputs(device, torch.float32, requires_grad=True), 12):
         names = ("stride", "padding", "output_padding", "dilation")
-        options = {k: [v, v] if k in names and isinstance(v, int) else v for k, v in sample.kwargs.items()}
-        torch.library.opcheck(torch.ops.tconv.conv_transpose2d.default, (sample.input, *sample.args), options)
+        options = {k: [v] * axes if k in names and isinstance(v, int) else v for k, v in sample.kwargs.items()}
+        torch.library.opcheck(operator, (sample.input, *sample.args), options)
 
 
 def answer(function, sample):
@@ -99,17 +109,19 @@ def answer(function, sample):
             return type(error), str(error)
 
 
-def test_error_inputs(device):
-    """Its own error inputs, where this PyTorch has some, raise what they name. Those of conv2d have the same
-    arguments: on them ours answers as PyTorch's conv_transpose2d does."""
-    if OP_INFO.error_inputs_func is not None:
-        for error in OP_INFO.error_inputs(device):
+def test_error_inputs(device, judged_function):
+    """Its own error inputs, where this PyTorch has some, raise what they name. Those of the convolution have the same
+    arguments: on them ours answers as PyTorch's transposed one does."""
+    info, *functions = judged_function
+    if info.error_inputs_func is not None:
+        for error in info.error_inputs(device):
             sample = error.sample_input
             with pytest.raises(error.error_type, match=error.error_regex):
-                tt.conv_transpose2d(sample.input, *sample.args, **sample.kwargs)
+                functions[0](sample.input, *sample.args, **sample.kwargs)
     judged = 0
-    for error in methods.error_inputs_conv2d(None, device):
-        ours, theirs = (answer(f, error.sample_input) for f in (tt.conv_transpose2d, F.conv_transpose2d))
+    errors_of_convolution = getattr(methods, info.name.replace("nn.functional.conv_transpose", "error_inputs_conv"))
+    for error in errors_of_convolution(None, device):
+        ours, theirs = (answer(f, error.sample_input) for f in functions)
         if isinstance(theirs, tuple):
             # The words differ in what only keywords or only positions bring.
             assert ours[0] == theirs[0] and ours[1].split(" (position")[0] in theirs[1]
@@ -130,7 +142,7 @@ def test_module_inputs(device, name, dtype, training):
         if call is None:
             continue
         torch.manual_seed(0)
-        ours = MODULES[name](*constructor.args, **constructor.kwargs, device=device, dtype=dtype)
+        ours = getattr(tt, name)(*constructor.args, **constructor.kwargs, device=device, dtype=dtype)
         torch.manual_seed(0)
         theirs = info.module_cls(*constructor.args, **constructor.kwargs, device=device, dtype=dtype)
         assert repr(ours) == repr(theirs)
@@ -144,7 +156,7 @@ def test_module_inputs(device, name, dtype, training):
                 result = module(*inputs, **call.kwargs)
             result.square().sum().backward()
             results.append((result, [t.grad for t in [*inputs, *module.parameters()]]))
-        if name == "ConvTranspose2d" and sample.reference_fn is not None:
+        if "Lazy" not in name and sample.reference_fn is not None:
             same(results[0][0], sample.reference_fn(ours, *call.args, **call.kwargs))
         if "Lazy" in name:  # initialised by the first call, each by its own random numbers
             assert results[0][0].shape == results[1][0].shape

@@ -2,27 +2,42 @@
 
 The functions and modules take what PyTorch's take and answer as they do; replace(model) changes the layers of a model
 in place. The forward pass on the CPU and on CUDA is tconv's. What tconv does not take (other devices and dtypes, every
-mistake) goes to PyTorch's own operator, so that its error or its answer is what the caller sees.
+mistake) goes to PyTorch's own operator, so that its error or its answer is what the caller sees; counters() counts
+these, explain() says why.
 """
 
 from __future__ import annotations
 
 import torch
 
+from ._explain import Explanation, explain
 from ._export import decompositions, portable
+from ._freeze import Frozen, freeze, thaw
 from ._functional import conv_transpose1d, conv_transpose2d
-from ._modules import ConvTranspose2d, LazyConvTranspose2d
-from ._replace import Replaced, replace
+from ._modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, LazyConvTranspose2d
+from ._reasons import Counters, counters
+from ._replace import Replaced, Restored, replace, restore
 
 __all__ = [
+    "ConvTranspose1d",
     "ConvTranspose2d",
+    "Counters",
+    "Explanation",
+    "Frozen",
+    "LazyConvTranspose1d",
     "LazyConvTranspose2d",
     "Replaced",
+    "Restored",
     "conv_transpose1d",
     "conv_transpose2d",
+    "counters",
     "decompositions",
+    "explain",
+    "freeze",
     "portable",
     "replace",
+    "restore",
+    "thaw",
 ]
 
 # Leaves for torch.fx's symbolic tracing, which otherwise would find PyTorch's operators in them. It knows a function by

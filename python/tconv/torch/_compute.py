@@ -13,10 +13,9 @@ from .. import _layer
 from .. import _library as lib
 from .._errors import TconvError
 from .._plan import Cache, Plan
+from . import _reasons as reasons
+from ._reasons import Reason
 
-_DTYPES = {torch.float32: lib.F32, torch.float64: lib.F64, torch.float16: lib.F16, torch.bfloat16: lib.BF16}
-DEVICES = frozenset({"cpu", "cuda"})
-PLAIN = frozenset({Tensor, torch.nn.Parameter})  # tensors without a dispatch of their own
 # PyTorch's own functions, by the number of spatial axes.
 PYTORCHS = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d}
 
@@ -40,12 +39,8 @@ class Layer:
     device: int | None  # of CUDA
 
 
-class _NotTaken:
-    """In the cache in place of a layer: PyTorch's operator is to be called."""
-
-
-_NOT_TAKEN = _NotTaken()
-layers: Cache[Layer | _NotTaken] = Cache()
+# Where PyTorch's operator is to be called, the reason is in the cache in place of a layer.
+layers: Cache[Layer | Reason] = Cache()
 
 
 class _Counts:
@@ -55,6 +50,7 @@ class _Counts:
 
 
 counts = _Counts()
+reasons.taken_by.append(lambda: counts.taken)
 
 # stride, padding, output padding, dilation and groups as the bytes of a key; refuses what is no integer, which as a
 # part of a tuple would pass for the integer that it equals.
@@ -92,8 +88,26 @@ def find_layer(
     groups: Any,
     dilation: Any,
 ) -> Layer | None:
-    """The layer of these arguments from the cache; None where PyTorch's operator is to be called. It is 1-D where
-    weight has three axes."""
+    """The layer of these arguments; None where PyTorch's operator is to be called, which is counted."""
+    found = find(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    if isinstance(found, Reason):
+        reasons.passed_on(found)
+        return None
+    return found
+
+
+def find(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: Any,
+    dilation: Any,
+) -> Layer | Reason:
+    """The layer of these arguments from the cache, or why PyTorch's operator is to be called. It is 1-D where weight
+    has three axes."""
     try:
         spatial = weight.dim() - 2
         sh, sw = _pair(stride, 1, spatial)
@@ -101,8 +115,8 @@ def find_layer(
         oh, ow = _pair(output_padding, 0, spatial)
         dh, dw = _pair(dilation, 1, spatial)
         arguments = _pack_arguments(sh, sw, ph, pw, oh, ow, dh, dw, groups)
-        if input.is_neg() or weight.is_neg() or (bias is not None and bias.is_neg()):  # bits that views of complex have
-            return None
+        if input.is_neg() or weight.is_neg() or (bias is not None and bias.is_neg()):
+            return reasons.NEGATIVE_BIT
         key = (
             arguments,
             input.shape,
@@ -118,28 +132,18 @@ def find_layer(
         )
         layer = layers.get(key)
     except (TypeError, ValueError, RuntimeError, NotImplementedError, struct.error):
-        return None  # no pairs of integers, or tensors without strides
+        return reasons.of_failed_lookup(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if layer is None:
         pairs = ((sh, sw), (ph, pw), (oh, ow), groups, (dh, dw))
-        layer = layers.make(key, lambda: _make_layer(input, weight, bias, pairs) or _NOT_TAKEN)
-    return layer if type(layer) is Layer else None
+        layer = layers.make(key, lambda: _make_layer(input, weight, bias, pairs))
+    return layer
 
 
-def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _layer.Arguments) -> Layer | None:
-    tensors = [input, weight] if bias is None else [input, weight, bias]
+def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _layer.Arguments) -> Layer | Reason:
+    reason = reasons.of_tensors(input, weight, bias, arguments[3])
+    if reason is not None:
+        return reason
     spatial = weight.dim() - 2
-    dtype = _DTYPES.get(input.dtype)
-    if (
-        dtype is None
-        or input.device.type not in DEVICES
-        or any(t.dtype != input.dtype or t.device != input.device or t.layout != torch.strided for t in tensors)
-        or spatial not in (1, 2)
-        or input.dim() - spatial not in (1, 2)
-        or 0 in weight.shape
-        or 0 in input.shape[-spatial - 1 :]
-        or (bias is not None and bias.shape != (weight.shape[1] * arguments[3],))
-    ):
-        return None
     missing_axes = ([0] if input.dim() - spatial == 1 else []) + ([2] if spatial == 1 else [])
     for axis in missing_axes:
         input = input.unsqueeze(axis)
@@ -148,9 +152,10 @@ def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _
     on_cuda = input.device.type == "cuda"
     math = lib.MATH_TF32 if on_cuda and tf32() else lib.MATH_STRICT
     try:
-        desc = _layer.make_desc(input.shape, weight.shape, arguments, dtype, math)
+        desc = _layer.make_desc(input.shape, weight.shape, arguments, reasons.DTYPES[input.dtype], math)
         shape = lib.output_shape(desc)
-        memory_format = _memory_format(input, weight, bias, arguments)
+        # PyTorch makes the input of a 1-D layer dense before it chooses.
+        memory_format = _memory_format(input.contiguous() if spatial == 1 else input, weight, bias, arguments)
         desc.layout = lib.NHWC if memory_format == torch.channels_last else lib.NCHW
         as_it_lies = _layer.lies_in(desc.layout, input.shape, input.stride())
         if as_it_lies:
@@ -165,8 +170,8 @@ def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _
             options.backend, options.location = lib.BACKEND_CPU, lib.LOCATION_HOST
             options.threads = torch.get_num_threads()
         plan = Plan(desc, options)
-    except (TconvError, TypeError):
-        return None
+    except (TconvError, TypeError) as error:
+        return reasons.of_error(error)
     result = torch.empty(shape, device="meta", memory_format=memory_format)
     for axis in reversed(missing_axes):
         result = result.squeeze(axis)
@@ -231,5 +236,6 @@ def compute(layer: Layer, input: Tensor, weight: Tensor, bias: Tensor | None) ->
         counts.taken += 1
         return dst
     if status == lib.INVALID_ARGUMENT:
+        reasons.passed_on(reasons.MISALIGNED)
         return None
     raise lib.last_error()

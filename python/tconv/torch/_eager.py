@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _native
+from . import _native, _reasons
 from ._compute import compute, cudnn_enabled, find_layer, tf32
 
 _KEY = torch._C.DispatchKey.Negative
@@ -44,7 +44,7 @@ def inside(function: Any, input: Tensor, *arguments: Any) -> Tensor:
     return answer
 
 
-def _unplanned(
+def _compute_or_pass_on(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -55,33 +55,39 @@ def _unplanned(
     output_padding: Any,
     groups: int,
 ) -> Tensor:
-    _include_key(_KEY, False)
     if transposed:
         layer = find_layer(input, weight, bias, stride, padding, output_padding, groups, dilation)
         answer = None if layer is None else compute(layer, input, weight, bias)
         if layer is not None and answer is not None:
             _native.table.put(layer)
             return answer
-    return torch.convolution(
-        input.resolve_neg(),
-        weight.resolve_neg(),
-        None if bias is None else bias.resolve_neg(),
-        stride,
-        padding,
-        dilation,
-        transposed,
-        output_padding,
-        groups,
-    )
+    return torch.convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 
 
-def _unplanned_for_the_shim(*arguments: Any) -> Tensor:
-    """PyTorch's C interface keeps of an exception its text: it goes by another way, and a result that is none tells."""
+def _unplanned(*arguments: Any) -> Tensor:
+    """What the shim calls for a layer that it does not know. PyTorch's C interface keeps of an exception its text: it
+    goes by another way, and a result that is none tells."""
+    _include_key(_KEY, False)
     try:
-        return _unplanned(*arguments)
+        return _compute_or_pass_on(*arguments)
     except BaseException as error:
         _thread.error = error
         return torch.empty(())
+
+
+def _negated(input: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
+    """A convolution of tensors that have the key themselves, whoever calls."""
+    _include_key(_KEY, False)
+    bias = None if bias is None else bias.resolve_neg()
+    return torch.convolution(input.resolve_neg(), weight.resolve_neg(), bias, *arguments)
+
+
+def _in_place_of_the_shim(*arguments: Any) -> Tensor:
+    if _thread.flags[0] == 0:
+        return _negated(*arguments)
+    _thread.flags[0] = 0
+    _include_key(_KEY, False)
+    return _compute_or_pass_on(*arguments)
 
 
 _aten = torch.library.Library("aten", "IMPL")
@@ -90,7 +96,7 @@ _SCHEMA = (
     "(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, "
     "bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor"
 )
-for _name, _function in (("unplanned", _unplanned_for_the_shim), ("negated", _unplanned)):
+for _name, _function in (("unplanned", _unplanned), ("negated", _negated)):
     _library.define(_name + _SCHEMA)
     for _where in ("CompositeExplicitAutograd", "Negative"):
         _library.impl(_name, _function, _where)
@@ -106,6 +112,7 @@ def _shim_works() -> bool:
     return answers == [1, 1] and _native.taken() == 1
 
 
+_reasons.taken_by.append(_native.taken)
 if not (_native.is_installed() and _shim_works()):
     _native.uninstall()
-    _aten.impl("convolution", _unplanned, "Negative")
+    _aten.impl("convolution", _in_place_of_the_shim, "Negative")

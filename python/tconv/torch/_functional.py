@@ -15,14 +15,17 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
-from ._compute import DEVICES, PLAIN, PYTORCHS
+from ._compute import PYTORCHS, compute, find_layer
 from ._eager import inside
 from ._export import is_portable
 from ._operator import OPERATORS, as_list
+from ._packed import PackedWeights
+from ._reasons import DEVICES, NEGATIVE_BIT, PLAIN, of_failed_lookup, passed_on, unusual
 
 _is_compiling = torch.compiler.is_compiling
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._is_torch_function_mode_enabled
+_autocast_enabled = torch._C._is_any_autocast_enabled
 _tracing_state = torch._C._get_tracing_state
 _transforms = torch._C._functorch.peek_interpreter_stack
 _profiling = torch._C._autograd._profiler_enabled
@@ -56,7 +59,7 @@ def conv_transpose1d(
     return _call(1, (input, weight, bias, stride, padding, output_padding, groups, dilation))
 
 
-def _call(spatial: int, arguments: tuple[Any, ...]) -> Tensor:
+def _call(spatial: int, arguments: tuple[Any, ...], packed: PackedWeights | None = None) -> Tensor:
     if _is_compiling():
         return _through_the_dispatcher(spatial, *arguments)
     input, weight, bias = arguments[:3]
@@ -70,8 +73,27 @@ def _call(spatial: int, arguments: tuple[Any, ...]) -> Tensor:
     if _dispatch_modes() or _function_modes() or _tracing_state() is not None or _profiling():
         return _through_the_dispatcher(spatial, *arguments)
     if input.is_neg() or weight.is_neg() or (bias is not None and bias.is_neg()):
+        passed_on(NEGATIVE_BIT)
         return PYTORCHS[spatial](*arguments)
+    if packed is not None and not _autocast_enabled() and not _wants_gradients(input, weight, bias):
+        return _computed_with(packed, spatial, arguments)
     return inside(PYTORCHS[spatial], *arguments)
+
+
+def _wants_gradients(*tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
+def _computed_with(packed: PackedWeights, spatial: int, arguments: tuple[Any, ...]) -> Tensor:
+    input, weight, bias = arguments[:3]
+    layer = find_layer(*arguments)
+    answer = None if layer is None else compute(packed.layer(layer, weight), input, weight, bias)
+    return PYTORCHS[spatial](*arguments) if answer is None else answer
+
+
+def call_frozen(spatial: int, arguments: tuple[Any, ...], packed: PackedWeights) -> Tensor:
+    """The function of a module whose weights are packed, where this call may use them."""
+    return _call(spatial, arguments, packed)
 
 
 def _through_the_dispatcher(
@@ -94,6 +116,8 @@ def _through_the_dispatcher(
     for value in (stride, padding, output_padding, dilation):
         taken = taken and (isinstance(value, int) or (isinstance(value, (tuple, list)) and len(value) == spatial))
     if not taken:
+        if not _is_compiling():
+            passed_on(of_failed_lookup(input, weight, bias, stride, padding, output_padding, groups, dilation))
         return PYTORCHS[spatial](input, weight, bias, stride, padding, output_padding, groups, dilation)
     stride, padding, output_padding, dilation = (
         as_list(value, spatial) for value in (stride, padding, output_padding, dilation)
@@ -104,7 +128,8 @@ def _through_the_dispatcher(
 def _unusual(spatial: int, arguments: tuple[Any, ...]) -> Tensor:
     """Fake tensors, torch.func's transforms and forward-mode derivatives are the operator's. Other subclasses have
     rules for PyTorch's operators, and what is no tensor is PyTorch's to refuse."""
-    tensors = arguments[:3] if arguments[2] is not None else arguments[:2]
-    if all(type(tensor) in PLAIN or type(tensor) is torch._subclasses.FakeTensor for tensor in tensors):
+    reason = unusual(spatial, *arguments[:3])
+    if reason is None:
         return _through_the_dispatcher(spatial, *arguments)
+    passed_on(reason)
     return PYTORCHS[spatial](*arguments)

@@ -8,13 +8,70 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._functional import conv_transpose2d
+from ._functional import call_frozen, conv_transpose1d, conv_transpose2d
+from ._reasons import PLAIN
 
-torch.fx.wrap("conv_transpose2d")  # as in __init__.py
+torch.fx.wrap("conv_transpose1d")  # as in __init__.py
+torch.fx.wrap("conv_transpose2d")
+
+
+def arguments_of(layer: Any, spatial: int, input: Tensor, output_size: list[int] | None) -> tuple[Any, ...]:
+    """What a module passes to its function. PyTorch annotates a module's attributes for every number of dimensions."""
+    if layer.padding_mode != "zeros":
+        raise ValueError(f"Only `zeros` padding mode is supported for ConvTranspose{spatial}d")
+    output_padding = layer.output_padding
+    if output_size is not None:
+        output_padding = layer._output_padding(
+            input, output_size, layer.stride, layer.padding, layer.kernel_size, spatial, layer.dilation
+        )
+    parameters = layer._parameters  # where torch.nn.Module looks for an attribute last
+    weight = parameters["weight"] if "weight" in parameters else layer.weight
+    bias = parameters["bias"] if "bias" in parameters else layer.bias
+    return input, weight, bias, layer.stride, layer.padding, output_padding, layer.groups, layer.dilation
+
+
+class ConvTranspose1d(torch.nn.ConvTranspose1d):
+    """torch.nn.ConvTranspose1d, computed by tconv. All but forward is PyTorch's."""
+
+    _tconv_packed = None  # PackedWeights while it is frozen; TorchScript knows no annotation for it
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        if torch.jit.is_scripting():  # type: ignore[attr-defined]
+            padding = self._output_padding(
+                input,
+                output_size,
+                self.stride,  # type: ignore[arg-type]
+                self.padding,  # type: ignore[arg-type]
+                self.kernel_size,  # type: ignore[arg-type]
+                1,
+                self.dilation,  # type: ignore[arg-type]
+            )
+            return F.conv_transpose1d(
+                input,
+                self.weight,
+                self.bias,
+                self.stride,
+                self.padding,  # type: ignore[arg-type]
+                padding,
+                self.groups,
+                self.dilation,
+            )
+        else:
+            return self._computed_by_tconv(input, output_size)
+
+    @torch.jit.unused
+    def _computed_by_tconv(self, input: Tensor, output_size: list[int] | None) -> Tensor:
+        arguments = arguments_of(self, 1, input, output_size)
+        packed: Any = self._tconv_packed
+        if packed is not None and type(input) in PLAIN:  # a tracer has to find the function
+            return call_frozen(1, arguments, packed)
+        return conv_transpose1d(*arguments)
 
 
 class ConvTranspose2d(torch.nn.ConvTranspose2d):
     """torch.nn.ConvTranspose2d, computed by tconv. All but forward is PyTorch's."""
+
+    _tconv_packed = None  # PackedWeights while it is frozen; TorchScript knows no annotation for it
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         if torch.jit.is_scripting():  # type: ignore[attr-defined]
@@ -42,20 +99,17 @@ class ConvTranspose2d(torch.nn.ConvTranspose2d):
 
     @torch.jit.unused
     def _computed_by_tconv(self, input: Tensor, output_size: list[int] | None) -> Tensor:
-        if self.padding_mode != "zeros":
-            raise ValueError("Only `zeros` padding mode is supported for ConvTranspose2d")
-        layer: Any = self  # whose attributes are annotated for every number of dimensions
-        output_padding = self.output_padding
-        if output_size is not None:
-            output_padding = layer._output_padding(
-                input, output_size, layer.stride, layer.padding, layer.kernel_size, 2, layer.dilation
-            )
-        parameters = layer._parameters  # where torch.nn.Module looks for an attribute last
-        weight = parameters["weight"] if "weight" in parameters else layer.weight
-        bias = parameters["bias"] if "bias" in parameters else layer.bias
-        return conv_transpose2d(
-            input, weight, bias, layer.stride, layer.padding, output_padding, layer.groups, layer.dilation
-        )
+        arguments = arguments_of(self, 2, input, output_size)
+        packed: Any = self._tconv_packed
+        if packed is not None and type(input) in PLAIN:  # a tracer has to find the function
+            return call_frozen(2, arguments, packed)
+        return conv_transpose2d(*arguments)
+
+
+class LazyConvTranspose1d(torch.nn.LazyConvTranspose1d, ConvTranspose1d):  # type: ignore[misc]
+    """torch.nn.LazyConvTranspose1d that becomes tconv's ConvTranspose1d."""
+
+    cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(torch.nn.LazyConvTranspose2d, ConvTranspose2d):  # type: ignore[misc]

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
 from ._batching import batched
-from ._compute import PLAIN, PYTORCHS, compute, find_layer
+from ._compute import PYTORCHS, compute, find_layer
+from ._reasons import PLAIN
 
 # The dispatch key is that of conjugated tensors; _handed_on tells theirs from the operator's.
 _INSIDE = torch._C.DispatchKey.Conjugate

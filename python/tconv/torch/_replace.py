@@ -1,62 +1,233 @@
-"""replace: a model's layers become tconv's."""
+"""replace: a model's layers become tconv's; restore: they become PyTorch's again."""
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
+import types
+import weakref
+from typing import Any
 
 import torch
+from torch.nn.modules.conv import _ConvTransposeNd
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
-from ._modules import ConvTranspose2d, LazyConvTranspose2d
+from ._modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, LazyConvTranspose2d
+
+_OURS: dict[type, type] = {
+    torch.nn.ConvTranspose1d: ConvTranspose1d,
+    torch.nn.ConvTranspose2d: ConvTranspose2d,
+    torch.nn.LazyConvTranspose1d: LazyConvTranspose1d,
+    torch.nn.LazyConvTranspose2d: LazyConvTranspose2d,
+}
+_PYTORCHS = {ours: theirs for theirs, ours in _OURS.items()}
+_NAMES = frozenset(f"ConvTranspose{spatial}d" for spatial in (1, 2, 3))
+_LOOKED_FOR = "torch.nn.ConvTranspose1d, ConvTranspose2d, their lazy forms and subclasses"
 
 
 @dataclasses.dataclass(frozen=True)
 class Replaced:
-    """What replace did: the names of the modules that are tconv's now, and of those left alone, with the reason."""
+    """What replace did: the names of the modules that are tconv's now, of the transposed convolutions left alone, with
+    the reason, and of those that were tconv's before. modules is how many it looked at."""
 
     swapped: list[str]
     left: dict[str, str]
+    already: list[str] = dataclasses.field(default_factory=list)
+    modules: int = 0
 
     def __str__(self) -> str:
-        lines = [f"{name or '(the model itself)'}: tconv" for name in self.swapped]
-        lines += [f"{name or '(the model itself)'}: left, {why}" for name, why in self.left.items()]
-        return "\n".join(lines) or "no ConvTranspose2d"
+        lines = [f"{_called(name)}: tconv" for name in self.swapped]
+        lines += [f"{_called(name)}: tconv's before" for name in self.already]
+        lines += [f"{_called(name)}: left, {why}" for name, why in self.left.items()]
+        if not lines:
+            return (
+                f"no transposed convolution among {self.modules} modules: looked for {_LOOKED_FOR}; calls of functions "
+                "are not seen"
+            )
+        if self.swapped:
+            lines.append(
+                "What asks for PyTorch's very classes, such as fusing and quantizing, goes before, or after "
+                "tconv.torch.restore(model)"
+            )
+        return "\n".join(lines)
 
 
-_SWAPS: dict[type, type] = {
-    torch.nn.ConvTranspose2d: ConvTranspose2d,
-    torch.nn.LazyConvTranspose2d: LazyConvTranspose2d,
-}
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """What restore did: the names of the modules that are PyTorch's now, and of those left tconv's, with the reason."""
+
+    restored: list[str]
+    left: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"{_called(name)}: PyTorch's" for name in self.restored]
+        lines += [f"{_called(name)}: left, {why}" for name, why in self.left.items()]
+        return "\n".join(lines) or "no layer of tconv's"
+
+
+def _called(name: str) -> str:
+    return name or "(the model itself)"
+
+
+# ------------------------------------------------------------------------------------------------------------- classes
+
+
+def is_ours(module: torch.nn.Module) -> bool:
+    return isinstance(module, (ConvTranspose1d, ConvTranspose2d))
+
+
+class _Derived:
+    """What a class made by _class_for has besides: pickle finds it by the class that it stands for."""
+
+    _tconv_stands_for: type
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        reduced: Any = super().__reduce_ex__(2)
+        if reduced[0] is not copyreg.__newobj__:  # type: ignore[attr-defined]
+            return reduced  # the class has its own way
+        _, (_, *arguments), *state = reduced
+        return _new, (type(self)._tconv_stands_for, *arguments), *state
+
+
+def _new(kind: type, *arguments: Any) -> Any:
+    made: Any = _class_for(kind)
+    return made.__new__(made, *arguments)
+
+
+# Classes that stand for subclasses of PyTorch's, by these, as long as somebody uses them.
+_derived: weakref.WeakValueDictionary[type, type] = weakref.WeakValueDictionary()
+
+
+def _class_for(kind: type) -> type:
+    """tconv's class in place of this one, which inherits PyTorch's forward. That of a subclass is derived from it and
+    from tconv's class, which comes before PyTorch's where Python looks for forward."""
+    if kind in _OURS:
+        return _OURS[kind]
+    made = _derived.get(kind)
+    if made is None:
+        base = next(ours for theirs, ours in reversed(_OURS.items()) if issubclass(kind, theirs))
+        members: dict[str, Any] = {
+            "__module__": kind.__module__,
+            "__qualname__": kind.__qualname__,
+            "_tconv_stands_for": kind,
+        }
+        if issubclass(kind, LazyModuleMixin):
+            becomes: Any = kind.cls_to_become
+            members["cls_to_become"] = _class_for(becomes)
+        made = types.new_class(kind.__name__, (_Derived, kind, base), exec_body=lambda space: space.update(members))
+        _derived[kind] = made
+    return made
+
+
+def _stands_for(kind: type) -> type | None:
+    """The class in whose place _class_for put this one; None where it is somebody's subclass of tconv's."""
+    return _PYTORCHS.get(kind) or vars(kind).get("_tconv_stands_for")
+
+
+def _with_base(kind: type, base: type) -> type:
+    """A class that parametrize made for one module, with a property for each tensor: the same upon another base. It is
+    the very class that this one was made of, where that has this base and still the same members."""
+    members, origin = _members(kind), vars(kind).get("_tconv_made_of")
+    if origin is not None and origin.__bases__ == (base,) and _members(origin) == members:
+        return origin
+    return type(kind.__name__, (base,), {**members, "_tconv_made_of": kind})
+
+
+def _members(kind: type) -> dict[str, Any]:
+    return {key: value for key, value in vars(kind).items() if key not in ("__dict__", "__weakref__", "_tconv_made_of")}
+
+
+def _is_parametrized(module: torch.nn.Module) -> bool:
+    """Whether its class is one that parametrize made."""
+    return parametrize.is_parametrized(module) and type(module).__name__.startswith("Parametrized")
+
+
+# ------------------------------------------------------------------------------------------------------------- replace
+
+
+def _is_transposed(module: torch.nn.Module) -> bool:
+    """Whether it is a transposed convolution: quantized and scripted ones have classes of their own, of this name."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return module.original_name in _NAMES
+    return isinstance(module, _ConvTransposeNd) or any(kind.__name__ in _NAMES for kind in type(module).__mro__)
+
+
+def why_left(module: torch.nn.Module) -> str | None:
+    """Why replace leaves a transposed convolution that is not tconv's; None where it takes it."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return "it is scripted"
+    kind = type(module)
+    of = f"its class {kind.__module__}.{kind.__qualname__}"
+    if isinstance(module, torch.nn.ConvTranspose3d):
+        return "it is 3-D, which tconv does not have"
+    if not isinstance(module, tuple(_OURS)):
+        quantized = "quantized" in kind.__module__
+        return f"{of} is quantized" if quantized else f"{of} is none of {_LOOKED_FOR}"
+    if "forward" in vars(module):
+        return "it has a forward of its own"
+    if getattr(module, "qconfig", None) is not None:
+        return "it is prepared for quantization (its qconfig), which asks for PyTorch's class"
+    pytorchs = next(theirs for theirs in _OURS if issubclass(kind, theirs))
+    if kind.forward is not pytorchs.forward:  # type: ignore[attr-defined]
+        return f"{of} has a forward of its own and may compute something else"
+    return None
 
 
 def replace(model: torch.nn.Module) -> Replaced:
-    """Makes every torch.nn.ConvTranspose2d in the model tconv's, in place.
+    """Makes every torch.nn.ConvTranspose1d and ConvTranspose2d in the model tconv's, in place.
 
     A module keeps its identity and everything in it: parameters, hooks, weight_norm and parametrizations, training
-    flag; only its class changes. Left alone, and named in the answer with the reason, are subclasses, which may
-    compute something else, modules with a forward of their own, and scripted ones.
+    flag; only its class changes. Subclasses whose forward is PyTorch's are taken too: the module's class is then
+    derived from them. Every other transposed convolution is left alone, and named in the answer with the reason. Calls
+    of torch.nn.functional's functions cannot be seen.
     """
     swapped: list[str] = []
     left: dict[str, str] = {}
+    already: list[str] = []
+    modules = 0
     for name, module in model.named_modules():
-        if isinstance(module, torch.jit.ScriptModule):
-            if module.original_name == "ConvTranspose2d":
-                left[name] = "it is scripted"
-            continue
-        if not isinstance(module, torch.nn.ConvTranspose2d) or isinstance(module, ConvTranspose2d):
-            continue
-        kind = type(module)
-        parametrized = parametrize.is_parametrized(module) and kind.__bases__ == (torch.nn.ConvTranspose2d,)
-        if "forward" in vars(module):
-            left[name] = "it has a forward of its own"
-        elif kind in _SWAPS:
-            module.__class__ = _SWAPS[kind]
-            swapped.append(name)
-        elif parametrized:
-            # A class made for this module alone, with a property for each tensor: the same upon another base.
-            members = {key: value for key, value in vars(kind).items() if key not in ("__dict__", "__weakref__")}
-            module.__class__ = type(kind.__name__, (ConvTranspose2d,), members)
-            swapped.append(name)
+        modules += 1
+        if is_ours(module):
+            already.append(name)
+        elif _is_transposed(module):
+            why = why_left(module) or _change_class(module, _class_for)
+            if why is None:
+                swapped.append(name)
+            else:
+                left[name] = why
+    return Replaced(swapped, left, already, modules)
+
+
+def _change_class(module: torch.nn.Module, choose: Any) -> str | None:
+    """Gives a module the class that choose says for its own; returns why not."""
+    kind = type(module)
+    try:
+        if _is_parametrized(module):
+            module.__class__ = _with_base(kind, choose(kind.__bases__[0]))
         else:
-            left[name] = f"its class {kind.__qualname__} may compute something else"
-    return Replaced(swapped, left)
+            module.__class__ = choose(kind)
+    except TypeError as error:  # of a metaclass, slots or __init_subclass__
+        return f"its class {kind.__qualname__} cannot be derived from: {error}"
+    return None
+
+
+def restore(model: torch.nn.Module) -> Restored:
+    """Undoes replace, and freeze with it: every layer of tconv's gets back the class that it had, and those that were
+    made as tconv's become PyTorch's. Subclasses of tconv's classes are left, and named in the answer."""
+    restored: list[str] = []
+    left: dict[str, str] = {}
+    for name, module in model.named_modules():
+        if not is_ours(module):
+            continue
+        kind = type(module).__bases__[0] if _is_parametrized(module) else type(module)
+        if _stands_for(kind) is None:
+            left[name] = f"its class {kind.__qualname__} is a subclass of tconv's"
+            continue
+        vars(module).pop("_tconv_packed", None)
+        why = _change_class(module, _stands_for)
+        if why is None:
+            restored.append(name)
+        else:
+            left[name] = why
+    return Restored(restored, left)

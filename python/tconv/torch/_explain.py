@@ -1,0 +1,85 @@
+"""explain: what a call would come to."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from ._compute import find
+from ._functional import conv_transpose1d, conv_transpose2d
+from ._modules import ConvTranspose1d, arguments_of
+from ._operator import _autocast
+from ._packed import PackedWeights
+from ._reasons import MISALIGNED, PLAIN, Reason, unusual
+from ._replace import _is_transposed, is_ours, why_left
+
+_OURS = {conv_transpose1d: 1, conv_transpose2d: 2}
+_PYTORCHS = {F.conv_transpose1d: "conv_transpose1d", F.conv_transpose2d: "conv_transpose2d"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """taken: whether tconv computes the call. implementation: which of tconv's, "" where PyTorch computes. why: why
+    PyTorch does; for a frozen layer of tconv's, whether its packed weights are used."""
+
+    taken: bool
+    implementation: str
+    why: str
+
+    def __str__(self) -> str:
+        who = f"tconv, by {self.implementation}" if self.taken else "PyTorch"
+        return f"{who}: {self.why}" if self.why else who
+
+
+def explain(layer_or_function: torch.nn.Module | Callable[..., Any], *arguments: Any, **more: Any) -> Explanation:
+    """Whether tconv takes the call layer_or_function(*arguments), as it would be made here and now, and why not.
+
+    It takes a transposed convolution, tconv's or another, or one of tconv's and PyTorch's functions; it computes
+    nothing. A bad environment variable is raised, as the call itself would.
+    """
+    call: Any = layer_or_function
+    if isinstance(call, torch.nn.Module) and is_ours(call):
+        bound = inspect.signature(call.forward).bind(*arguments, **more)
+        bound.apply_defaults()
+        spatial = 1 if isinstance(call, ConvTranspose1d) else 2
+        packed: Any = call._tconv_packed
+        return _of_arguments(spatial, *arguments_of(call, spatial, *bound.arguments.values()), packed=packed)
+    if isinstance(call, torch.nn.Module) and _is_transposed(call):
+        return Explanation(False, "", why_left(call) or "it is PyTorch's: tconv.torch.replace makes it tconv's")
+    if call in _PYTORCHS:
+        name = _PYTORCHS[call]
+        return Explanation(False, "", f"torch.nn.functional.{name} is PyTorch's: tconv.torch.{name} is tconv's")
+    if call not in _OURS:
+        raise TypeError(f"explain takes a transposed convolution or one of tconv.torch's functions, not {call!r}")
+    bound = inspect.signature(call).bind(*arguments, **more)
+    bound.apply_defaults()
+    return _of_arguments(_OURS[call], *bound.arguments.values())
+
+
+def _of_arguments(
+    spatial: int, input: Any, weight: Any, bias: Any, *rest: Any, packed: PackedWeights | None = None
+) -> Explanation:
+    found = unusual(spatial, input, weight, bias)
+    if found is not None:
+        return Explanation(False, "", found.text)
+    device = input.device.type
+    autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    if autocast:
+        input, weight, bias = _autocast(device, input, weight, bias)
+    layer = find(input, weight, bias, *rest)
+    if isinstance(layer, Reason):
+        return Explanation(False, "", layer.text)
+    tensors = [tensor for tensor in (input, weight, bias) if tensor is not None]
+    if any(type(tensor) in PLAIN and tensor.data_ptr() % tensor.element_size() for tensor in tensors):
+        return Explanation(False, "", MISALIGNED.text)
+    why = ""
+    if packed is not None:
+        wants = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        unused = "autocast is on" if autocast else "gradients are wanted" if wants else ""
+        why = f"weights are packed in this call, for {unused}" if unused else "weights are packed once"
+    return Explanation(True, layer.plan.implementation, why)

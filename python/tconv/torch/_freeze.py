@@ -1,0 +1,63 @@
+"""freeze and thaw, for a model."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from ._packed import PackedWeights
+from ._replace import _called, _is_transposed, is_ours, why_left
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    """What freeze did: the names of the modules whose weights are packed once, and of the transposed convolutions left
+    alone, with the reason."""
+
+    frozen: list[str]
+    left: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"{_called(name)}: frozen" for name in self.frozen]
+        lines += [f"{_called(name)}: left, {why}" for name, why in self.left.items()]
+        return "\n".join(lines) or "no layer of tconv's: tconv.torch.replace(model) makes them"
+
+
+def _why_not(module: torch.nn.Module) -> str | None:
+    if not is_ours(module):
+        return why_left(module) or "it is PyTorch's: tconv.torch.replace(model) comes first"
+    weight = module._parameters.get("weight")
+    if weight is None:
+        return "its weight is computed in every call, as weight_norm and parametrizations do: remove them first"
+    if not torch.nn.parameter.is_lazy(weight) and weight.is_inference():
+        return "its weight is an inference tensor, which has no version"
+    return None
+
+
+def freeze(model: torch.nn.Module) -> Frozen:
+    """For inference: from now on the weights of every layer of tconv's are packed once for each shape of input, and
+    kept for the last eight shapes, in place of being packed in every call. thaw undoes it.
+
+    Packed weights are used where a call wants no gradients and is plain: not under autocast, modes, torch.compile,
+    tracing or the capture of a CUDA graph, where weights are packed in the call as ever. They are packed anew where the
+    weight is another tensor, lies elsewhere, PyTorch counted a change in place, or an optimizer made a step. What is
+    written through .data, .numpy() or another library is not seen: who does that calls freeze again.
+    """
+    frozen: list[str] = []
+    left: dict[str, str] = {}
+    for name, module in model.named_modules():
+        if not _is_transposed(module):
+            continue
+        why = _why_not(module)
+        if why is None:
+            module._tconv_packed = PackedWeights()  # type: ignore[assignment]
+            frozen.append(name)
+        else:
+            left[name] = why
+    return Frozen(frozen, left)
+
+
+def thaw(model: torch.nn.Module) -> list[str]:
+    """Undoes freeze, and frees the packed weights; returns the names of the modules that were frozen."""
+    return [name for name, module in model.named_modules() if vars(module).pop("_tconv_packed", None) is not None]

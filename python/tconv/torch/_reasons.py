@@ -1,0 +1,173 @@
+"""Why PyTorch computes a call and not tconv, and how often each cause was met."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _library as lib
+from .._errors import EnvironmentVariableError, InvalidArgumentError, SizeOverflowError
+
+DTYPES = {torch.float32: lib.F32, torch.float64: lib.F64, torch.float16: lib.F16, torch.bfloat16: lib.BF16}
+DEVICES = frozenset({"cpu", "cuda"})
+PLAIN = frozenset({Tensor, torch.nn.Parameter})
+
+
+@dataclasses.dataclass(frozen=True)
+class Reason:
+    """Why PyTorch computes a call: one cause, and a text that has its value."""
+
+    cause: str
+    text: str
+    expected: bool = True  # what a caller who knows docs/python.md counts on; the first that is not gives a warning
+
+
+NEGATIVE_BIT = Reason("negative bit", "a tensor has PyTorch's bit for negative, as views of complex ones do")
+MISALIGNED = Reason("alignment", "a tensor's address is no multiple of its element", expected=False)
+
+
+# ---------------------------------------------------------------------------------------------------------- the causes
+
+
+def unusual(spatial: int, input: Any, weight: Any, bias: Any) -> Reason | None:
+    """What keeps a call from tconv before anything is asked of its tensors: what is no tensor is PyTorch's to refuse,
+    and subclasses have rules for PyTorch's operators. None also for fake tensors, torch.func's transforms and
+    forward-mode derivatives, which are the operator's."""
+    fake = torch._subclasses.FakeTensor
+    for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
+        if not isinstance(tensor, Tensor) and (tensor is not None or name != "bias"):
+            return Reason("not a tensor", f"{name} is of type {type(tensor).__name__}")
+    for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
+        if type(tensor) not in PLAIN and type(tensor) is not fake and tensor is not None:
+            return Reason("tensor subclass", f"{name} is of {type(tensor).__name__}, a subclass of torch.Tensor")
+    if weight.dim() != spatial + 2:
+        return Reason("shape", f"weight has {weight.dim()} axes: must have {spatial + 2}")
+    return None
+
+
+def of_tensors(input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> Reason | None:
+    """What is wrong with the tensors of a layer; None where tconv may take it."""
+    if input.dtype not in DTYPES:
+        return Reason("dtype", f"input is of {input.dtype}: tconv has float32, float64, float16 and bfloat16")
+    if input.device.type not in DEVICES:
+        return Reason("device", f"input is on {input.device}: tconv computes on the CPU and on CUDA")
+    for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
+        if tensor is None:
+            continue
+        if tensor.layout != torch.strided:
+            return Reason("layout", f"{name} has the layout {tensor.layout}: must be torch.strided")
+        if tensor.dtype != input.dtype:
+            return Reason("dtype", f"{name} is of {tensor.dtype}, input of {input.dtype}: must be the same")
+        if tensor.device != input.device:
+            return Reason("device", f"{name} is on {tensor.device}, input on {input.device}: must be the same")
+    spatial = weight.dim() - 2
+    if spatial not in (1, 2):
+        return Reason("shape", f"weight has {weight.dim()} axes: must have 3 or 4")
+    if input.dim() - spatial not in (1, 2):
+        return Reason("shape", f"input has {input.dim()} axes: must have {spatial + 1} or {spatial + 2}")
+    if 0 in weight.shape or 0 in input.shape[-spatial - 1 :]:
+        name, shape = ("weight", weight.shape) if 0 in weight.shape else ("input", input.shape)
+        return Reason("shape", f"{name} of shape {tuple(shape)} has no elements")
+    if input.shape[-spatial - 1] != weight.shape[0]:
+        channels = input.shape[-spatial - 1]
+        return Reason("shape", f"weight has {weight.shape[0]} input channels, input {channels}: must be the same")
+    if bias is not None and bias.shape != (weight.shape[1] * groups,):
+        return Reason("shape", f"bias has the shape {tuple(bias.shape)}: must be ({weight.shape[1] * groups},)")
+    return None
+
+
+def of_failed_lookup(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: Any,
+    dilation: Any,
+) -> Reason:
+    """Why there is no key for these arguments, or why they are none that the operator's schema has."""
+    for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.layout != torch.strided:
+            return Reason("layout", f"{name} has the layout {tensor.layout}: must be torch.strided")
+        if tensor is not None and tensor.device.type not in DEVICES:
+            return Reason("device", f"{name} is on {tensor.device}: tconv computes on the CPU and on CUDA")
+    spatial = weight.dim() - 2
+    if spatial not in (1, 2):
+        return Reason("shape", f"weight has {weight.dim()} axes: must have 3 or 4")
+    named = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation}
+    for name, value in named.items():
+        numbers = (value,) * spatial if isinstance(value, int) else value
+        if not isinstance(numbers, (tuple, list)) or [type(number) for number in numbers] != [int] * spatial:
+            return Reason("arguments", f"{name} = {value!r}: must be an int, or one for each of {spatial} axes")
+    return Reason("arguments", f"groups = {groups!r}: must be an int; all must be less than 2**63")
+
+
+def of_error(error: Exception) -> Reason:
+    """Why the library made no plan. What it finds wrong with a layer PyTorch will answer for. A bad environment
+    variable is nobody's intention, and is raised."""
+    if isinstance(error, EnvironmentVariableError):
+        raise error
+    if isinstance(error, (InvalidArgumentError, SizeOverflowError, TypeError)):
+        return Reason("arguments", str(error))
+    return Reason("refused by the library", str(error), expected=False)
+
+
+# -------------------------------------------------------------------------------------------------------- the counters
+
+
+@dataclasses.dataclass(frozen=True)
+class Counters:
+    """Calls since the module was imported.
+
+    taken: those that tconv computed, however they were made.
+    passed_on: those that tconv's functions and modules gave to PyTorch, by cause.
+    packings: how often the weights of a frozen layer were packed.
+    """
+
+    taken: int
+    passed_on: dict[str, int]
+    packings: int
+
+
+# Each says how many calls were taken in a place that counts its own.
+taken_by: list[Callable[[], int]] = []
+_passed_on: Counter[str] = Counter()
+_packings = 0
+_warned = False
+_lock = threading.Lock()
+
+
+def counters() -> Counters:
+    """What tconv.torch has computed and passed on to PyTorch in this process until now."""
+    with _lock:
+        return Counters(sum(count() for count in taken_by), dict(_passed_on), _packings)
+
+
+def count_packing() -> None:
+    global _packings
+    with _lock:
+        _packings += 1
+
+
+def passed_on(reason: Reason) -> None:
+    """Counts a call that PyTorch computes, and warns of the first that nobody expects."""
+    global _warned
+    with _lock:
+        _passed_on[reason.cause] += 1
+        warn = not reason.expected and not _warned
+        _warned = _warned or warn
+    if warn:
+        warnings.warn(
+            f"tconv.torch: PyTorch computes a transposed convolution, because of this: {reason.text}. This is said "
+            "once; tconv.torch.counters() counts all, tconv.torch.explain() tells of each",
+            RuntimeWarning,
+            stacklevel=2,
+        )
