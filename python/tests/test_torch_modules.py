@@ -281,7 +281,7 @@ def misaligned(t):
 
 
 PASSED_ON = {
-    "dtype": (dict(input=X.to(torch.complex64), weight=W.to(torch.complex64), bias=None), "torch.complex64"),
+    "dtype": (dict(input=X.to(torch.int32), weight=W.to(torch.int32), bias=None), "torch.int32"),
     "dtypes": (dict(weight=W.double()), "torch.float64"),
     "device": (dict(input=X.to("meta"), weight=W.to("meta"), bias=None), "meta"),
     "layout": (dict(input=X.to_sparse()), "torch.sparse_coo"),
@@ -303,7 +303,8 @@ CAUSES = {"no elements": "shape", "shape and channels": "shape", "dtypes": "dtyp
 
 @pytest.mark.parametrize("what", PASSED_ON)
 def test_why_pytorch_computes(what):
-    """explain names the cause, and the call itself is counted under it."""
+    """explain names the cause, and the call itself is counted under it, unless PyTorch refuses it before it gets to
+    tconv."""
     wrong, text = PASSED_ON[what]
     arguments = dict(input=X, weight=W, bias=B, stride=1, padding=0, output_padding=0, groups=1, dilation=1) | wrong
     answer = tt.explain(tt.conv_transpose2d, *arguments.values())
@@ -315,18 +316,24 @@ def test_why_pytorch_computes(what):
         warnings.simplefilter("ignore")
         try:
             tt.conv_transpose2d(*arguments.values())
+            refused = False
         except Exception:
-            pass
+            refused = True
     taken, causes = difference(before)
-    assert taken == 0 and [*causes] == [CAUSES.get(what) or what.split(" of ")[0].split(" that ")[0]]
+    cause = CAUSES.get(what) or what.split(" of ")[0].split(" that ")[0]
+    assert taken == 0 and ([*causes] == [cause] or (refused and not causes))
 
 
 def test_transforms_are_counted():
     before = tt.counters()
-    torch.func.vmap(
-        lambda x: (tt.conv_transpose2d(x, W), reasons.append(tt.explain(tt.conv_transpose2d, x, W).why))[0]
-    )(X[None]) if (reasons := []) is not None else None
-    assert difference(before)[1] == {"torch.func": 1} and "torch.func" in reasons[0]
+    answers = []
+
+    def call(x):
+        answers.append(tt.explain(tt.conv_transpose2d, x, W))
+        return tt.conv_transpose2d(x, W)
+
+    torch.func.vmap(call)(X[None])
+    assert difference(before) == (1, {}) and answers[0].taken
 
 
 def test_explain_what_is_taken(device):

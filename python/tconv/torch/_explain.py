@@ -61,6 +61,11 @@ def explain(layer_or_function: torch.nn.Module | Callable[..., Any], *arguments:
     return _of_arguments(_OURS[call], *bound.arguments.values())
 
 
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Not so fake tensors and those that torch.func's transforms hand out."""
+    return type(tensor) in PLAIN and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
 def _of_arguments(
     spatial: int, input: Any, weight: Any, bias: Any, *rest: Any, packed: PackedWeights | None = None
 ) -> Explanation:
@@ -75,7 +80,7 @@ def _of_arguments(
     if isinstance(layer, Reason):
         return Explanation(False, "", layer.text)
     tensors = [tensor for tensor in (input, weight, bias) if tensor is not None]
-    if any(type(tensor) in PLAIN and tensor.data_ptr() % tensor.element_size() for tensor in tensors):
+    if any(_has_memory(tensor) and tensor.data_ptr() % tensor.element_size() for tensor in tensors):
         return Explanation(False, "", MISALIGNED.text)
     why = ""
     if packed is not None:
