@@ -8,7 +8,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from . import _library as lib
 
@@ -22,41 +22,63 @@ SCRATCH_BYTES = 64 * 1024
 
 
 class Plan:
-    """A layer bound to an implementation. Immutable; any thread may execute it. It holds no memory but its own tables,
-    so that dropping it while the device still computes is safe: its kernels were given theirs."""
+    """A layer bound to an implementation. Immutable; any thread may execute it. Unless its weights are packed it holds
+    no memory but its own tables, so that dropping it while the device still computes is safe: its kernels were given
+    theirs."""
 
     __slots__ = (
         "_destroy",
         "_execute",
         "_handle",
         "_in_scratch",
-        "_size",
         "_tensor_tags",
         "implementation",
+        "total_workspace_size",
         "workspace_size",
     )
 
     def __init__(self, desc: lib.Desc, options: lib.Options) -> None:
-        self._handle: int | None = None
-        library = lib.library()
-        self._destroy, self._execute = library.tconv_plan_destroy, library.tconv_plan_execute
-        handle, issue, size = c.c_void_p(), lib.Issue(), c.c_size_t()
-        if library.tconv_plan_create(c.byref(desc), c.byref(options), c.byref(handle), c.byref(issue)):
+        handle, issue = c.c_void_p(), lib.Issue()
+        if lib.library().tconv_plan_create(c.byref(desc), c.byref(options), c.byref(handle), c.byref(issue)):
             raise lib.error(issue)
-        self._handle = handle.value
-        if library.tconv_plan_workspace_size(self._handle, c.byref(size)):
+        self._adopt(handle.value, desc.dtype)
+
+    def _adopt(self, handle: int | None, dtype: int) -> None:
+        """Becomes the owner of a plan of the library."""
+        self._handle = handle
+        library, size = lib.library(), c.c_size_t()
+        self._destroy, self._execute = library.tconv_plan_destroy, library.tconv_plan_execute
+        if library.tconv_plan_workspace_size(handle, c.byref(size)):
             raise lib.last_error()
-        self._size: int = size.value
-        self.implementation: str = library.tconv_plan_implementation(self._handle).decode()
+        self.total_workspace_size: int = size.value
+        self.implementation: str = library.tconv_plan_implementation(handle).decode()
         location = lib.LOCATION_CUDA if self.implementation.startswith("cuda_") else lib.LOCATION_HOST
-        self._tensor_tags = (desc.dtype, location)
-        self._in_scratch = location == lib.LOCATION_HOST and self._size <= SCRATCH_BYTES
-        self.workspace_size = 0 if self._in_scratch else self._size
+        self._tensor_tags = (dtype, location)
+        self._in_scratch = location == lib.LOCATION_HOST and size.value <= SCRATCH_BYTES
+        # what the caller has to give
+        self.workspace_size = 0 if self._in_scratch else size.value
+
+    def packed(self, weights: int, stream: int) -> Plan:
+        """A plan of the same layer that holds the weights at this address, packed on the stream; they are read until
+        that is done. It ignores those that execute is given. On CUDA it has memory of the device, which it gives back
+        when the device is done."""
+        handle, issue = c.c_void_p(), lib.Issue()
+        tensor = lib.Tensor(weights, *self._tensor_tags)
+        pack = lib.library().tconv_plan_pack_weights
+        if pack(self._handle, c.byref(tensor), stream, c.byref(handle), c.byref(issue)):
+            raise lib.error(issue)
+        plan = Plan.__new__(Plan)
+        plan._adopt(handle.value, self._tensor_tags[0])
+        return plan
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("plans can be neither copied nor pickled")
 
     def __del__(self) -> None:
-        if self._handle is not None:
-            self._destroy(self._handle)
+        handle = getattr(self, "_handle", None)  # none where none could be made
+        if handle is not None:
             self._handle = None
+            self._destroy(handle)
 
     def execute(self, src: int, weights: int, bias: int, dst: int, workspace: int, stream: int) -> int:
         """Runs the plan on the tensors at these addresses, bias 0 for none; returns the status. The caller keeps all of
@@ -73,7 +95,7 @@ class Plan:
             frame.bias if bias else None,
             frame.dst,
             frame.scratch if self._in_scratch else workspace,
-            self._size,
+            self.total_workspace_size,
             stream,
         )
 

@@ -119,7 +119,7 @@ def find_layer(
     except (TypeError, ValueError, RuntimeError, NotImplementedError, struct.error):
         return None  # no pairs of integers, or tensors without strides
     if layer is None:
-        pairs = ((sh, sw), (ph, pw), (oh, ow), groups, (dh, dw))
+        pairs = ((sh, sw), ((ph, ph), (pw, pw)), (oh, ow), groups, (dh, dw))
         layer = layers.make(key, lambda: _make_layer(input, weight, bias, pairs) or _NOT_TAKEN)
     return layer if type(layer) is Layer else None
 
@@ -195,7 +195,7 @@ def _memory_format(
         bias=bias,
         bias_sizes=None,
         stride=stride,
-        padding=padding,
+        padding=[before for before, _ in padding],
         dilation=dilation,
         transposed=True,
         output_padding=output_padding,
