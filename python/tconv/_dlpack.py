@@ -85,7 +85,7 @@ class Borrowed:
             self.strides = tuple(int(np.prod(self.shape[axis + 1 :])) for axis in range(tensor.ndim))
 
     def numpy(self) -> np.ndarray:
-        """The same memory as a NumPy array; bf16 as the 16-bit integers that hold it."""
+        """The same memory as a NumPy array, which keeps this object; bf16 as the 16-bit integers that hold it."""
         element = {lib.F32: np.float32, lib.F64: np.float64, lib.F16: np.float16, lib.BF16: np.uint16}[self.dtype]
         size = np.dtype(element).itemsize
         if 0 in self.shape:
@@ -93,6 +93,7 @@ class Borrowed:
         reach = [(n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True)]
         before, after = -sum(step for step in reach if step < 0), sum(step for step in reach if step > 0)
         memory = (c.c_byte * ((before + 1 + after) * size)).from_address(self.address - before * size)
+        memory.owner = self  # type: ignore[attr-defined]
         strides = [size * stride for stride in self.strides]
         array: np.ndarray = np.ndarray(self.shape, element, memoryview(memory), before * size, strides)
         if self.read_only:

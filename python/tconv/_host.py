@@ -99,7 +99,9 @@ class Packed:
                 "backend",
                 "backend = cuda: weight must be an array on the CUDA device, from where a plan copies nothing",
             )
-        self.plan = plan.packed(_address(_dense_as_it_is(weights) if copy_weight else weights), 0)
+        if copy_weight:
+            weights = _dense_as_it_is(weights)
+        self.plan = plan.packed(_address(weights), 0)
 
     def __call__(self, given: dict[str, Any]) -> Any:
         arrays, dtype = _views(given)
@@ -270,8 +272,7 @@ def _lies(array: np.ndarray, layout: int) -> bool:
 
 def _is_dense(array: np.ndarray, layout: int) -> bool:
     strides = _element_strides(array)
-    counted = _layer.strides_that_count(array.shape, strides) if strides else ()
-    return array.size == 0 or counted == _layer.dense_strides(array.shape, layout)
+    return bool(strides) and _counted_strides(array) == _layer.dense_strides(array.shape, layout)
 
 
 def _dense_empty(shape: tuple[int, ...], dtype: np.dtype, layout: int) -> np.ndarray:

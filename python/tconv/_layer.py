@@ -61,7 +61,9 @@ def weight_layout(shape: Shape, strides: Shape) -> int | None:
 
 
 def strides_that_count(shape: Shape, strides: Shape) -> tuple[int, ...]:
-    """Strides as tconv_desc has them: 0, its word for dense, for extents of 1."""
+    """Strides as tconv_desc has them: 0, its word for dense, for extents of 1 and where there are no elements."""
+    if 0 in shape:
+        return (0,) * len(shape)
     return tuple(0 if extent == 1 else stride for extent, stride in zip(shape, strides, strict=True))
 
 
