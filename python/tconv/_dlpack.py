@@ -150,9 +150,12 @@ def _library_of(array: Any) -> str:
 
 def _refuse_hidden(tensor: Any, name: str) -> None:
     """What DLPack leaves out of a PyTorch tensor without a word."""
+    torch = sys.modules["torch"]
+    if isinstance(tensor, torch._subclasses.FakeTensor) or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise _errors.invalid(name, f"{name} has no values, or belongs to a transform of PyTorch's: use tconv.torch")
     if tensor.is_neg():
         raise _errors.invalid(name, f"{name} is a negated view, as imag of conj has it: give {name}.resolve_neg()")
-    forward_ad = sys.modules["torch"].autograd.forward_ad
+    forward_ad = torch.autograd.forward_ad
     if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
         raise _errors.invalid(name, f"{name} has a tangent, which would be lost: use tconv.torch")
 

@@ -1,11 +1,19 @@
 """Random layers on arrays of every library, however they lie, against the formula of tconv.h in float64."""
 
+import copy
+import ctypes
 import itertools
+import pickle
+import sys
+import threading
+import weakref
 
 import numpy as np
 import pytest
+from conftest import cuda_missing
 
 import tconv
+from tconv import _host, _library, _plan
 
 LAYERS, IN_ONE_TEST = 1000, 50
 INTEGERS = 2  # of small size: every sum is exact in float16
@@ -237,3 +245,452 @@ def test_random_layers(first):
         except BaseException as error:
             error.add_note(f"seed {seed}: {random.choices}") if hasattr(error, "add_note") else print(random.choices)
             raise
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+X, W = np.ones((2, 4, 5, 6), np.float32), np.ones((4, 3, 3, 2), np.float32)
+Y = np.zeros((2, 3, 7, 7), np.float32)
+
+
+def read_only(array):
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+NO_INTEGERS = [True, np.True_, np.array(True), 1.0, np.float32(1), np.array(1.0), "1", b"1", None, {1}, 1j, "same"]
+NO_PAIRS = [
+    (),
+    (1,),
+    (1, 1, 1),
+    np.array([1]),
+    np.ones((2, 2, 2), int),
+    [True, 1],
+    (1, 1.0),
+    np.array([1.0, 1.0]),
+    "ab",
+]
+NO_ARRAYS = [
+    X.tolist(),
+    1.0,
+    np.float32(1),
+    "x",
+    X.astype(object),
+    X.astype(str),
+    X.astype("S"),
+    X.astype(">f4"),
+    X.astype(int),
+    X.astype(bool),
+    X.astype(complex),
+    X.astype("m8"),
+    X.astype(np.longdouble),
+    np.zeros(X.shape, [("a", "f4")]),
+    np.ma.masked_array(X, X > 0),
+    np.ma.masked_array(X),
+    memoryview(X),
+    np.ones((4, 5), np.float32),
+    np.ones((1, 2, 4, 5, 6), np.float32),
+    np.ones((2, 0, 5, 6), np.float32),
+    np.ones((2, 4, 0, 6), np.float32),
+    np.ones((2, 4, 5, 0), np.float32),
+]
+MISTAKES = {
+    "stride": [*NO_INTEGERS, *NO_PAIRS, 0, -1, (1, 0), 2**64, [2**63, 1]],
+    "padding": [*NO_INTEGERS, *NO_PAIRS, -1, (0, -1), ((0, -1), (0, 0)), ((0, 0, 0), (0, 0)), ((), (1, 1)), 2**64, 9],
+    "output_padding": [*NO_INTEGERS, *NO_PAIRS, -1, 1, ((0, 0), (0, 0))],
+    "dilation": [*NO_INTEGERS, *NO_PAIRS, 0, -1, 2**62],
+    "groups": [*NO_INTEGERS, *NO_PAIRS, 0, -1, 3, 2**62, (1, 1)],
+    "threads": [*(v for v in NO_INTEGERS if v is not None), 0, -1, 65537, 2**32 + 1, (1, 1)],
+    "backend": ["gpu", None, 1, ["cpu"], b"cpu", True],
+    "math": ["fast", None, 1, {}],
+    "x": [*NO_ARRAYS, None],
+    "weight": [*NO_ARRAYS, None, W[:3], W[0], W[:, :0], W[:, :, :0], W[:, :, :, :0]],
+    "bias": [*NO_ARRAYS, W[0, :, 0, 0].tolist(), np.ones(4, np.float32), np.ones((3, 1), np.float32), np.ones(3)],
+    "out": [
+        *NO_ARRAYS,
+        Y[0],
+        Y[..., :-1],
+        Y.astype(float),
+        read_only(Y),
+        np.broadcast_to(Y[:1], Y.shape),
+        Other(read_only(Y)),
+    ],
+}
+# by what other names the library and this package speak of an argument
+FIELDS = {
+    "stride": ["stride_h", "stride_w"],
+    "padding": ["pad_top", "pad_left", "pad_bottom", "pad_right", "out_h", "out_w"],
+    "output_padding": ["output_padding_h", "output_padding_w"],
+    "dilation": ["dilation_h", "dilation_w", "out_h"],
+    "x": ["weight", "in_channels", "in_h", "in_w"],
+    "weight": ["out_channels", "kernel_h", "kernel_w", "bias", "x_shape"],
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("by", ["function", "plan"])
+def test_mistakes_name_the_argument(name, by):
+    for wrong in MISTAKES[name]:
+        given = {"x": X, "weight": W, "bias": np.ones(3, np.float32), "out": Y.copy(), name: wrong}
+        if name == "dilation":
+            given["out"] = None
+        with pytest.raises(tconv.TconvError) as raised:
+            if by == "function":
+                tconv.conv_transpose2d(**given)
+            else:
+                x, out = given.pop("x"), given.pop("out")
+                tconv.Plan(X.shape, **given)(x, out=out)
+            pytest.fail(f"{name} = {wrong!r} was taken")
+        error = raised.value
+        assert error.field in [name, *FIELDS.get(name, [])], (wrong, error.field, error)
+        assert error.field in error.message and error.message != error.field
+
+
+@pytest.mark.parametrize("name", ["stride", "padding", "output_padding", "dilation", "groups", "threads"])
+def test_what_is_no_integer_is_a_type_error(name):
+    for wrong in [value for value in NO_INTEGERS if value is not None or name != "threads"]:
+        with pytest.raises(TypeError, match=f"{name} = .*: must be an integer"):
+            tconv.conv_transpose2d(X, W, **{name: wrong})
+
+
+@pytest.mark.parametrize(
+    "padding", [(1, 1), (1, 2), ((1, 2), (3, 4)), (), (1, 1, 1), [[1]], [[1, 2, 3]], True, 1.0, None, "same"]
+)
+def test_padding_of_one_dimension_is_never_guessed(padding):
+    with pytest.raises(tconv.TconvError, match="padding"):
+        tconv.conv_transpose1d(X[0], W[..., 0], padding=padding)
+
+
+def test_ranks_of_one_dimension():
+    with pytest.raises(tconv.InvalidArgumentError, match="x has 4 axes"):
+        tconv.conv_transpose1d(X, W[..., 0])
+    with pytest.raises(tconv.InvalidArgumentError, match=r"weight.ndim = 4"):
+        tconv.conv_transpose1d(X[0], W)
+    with pytest.raises(tconv.InvalidArgumentError, match=r"out.shape = \(3, 1, 7\): must be \(3, 7\)"):
+        tconv.conv_transpose1d(X[0, :, 0], W[:, :, 0], stride=1, padding=0, out=np.zeros((3, 1, 7), np.float32))
+
+
+def test_two_elements_of_out_in_one_place():
+    for strides in [(0, 196, 28, 4), (588, 4, 28, 4), (588, 196, 24, 4)]:
+        out = np.lib.stride_tricks.as_strided(np.zeros(2 * 3 * 7 * 7, np.float32), Y.shape, strides)
+        with pytest.raises(tconv.InvalidArgumentError, match=r"out\.strides"):
+            tconv.conv_transpose2d(X, W, out=out)
+
+
+def test_masks_say_what_to_do():
+    with pytest.raises(tconv.DtypeError, match=r"give x.filled\(value\)"):
+        tconv.conv_transpose2d(np.ma.masked_array(X, X > 0), W)
+
+
+def test_no_memory_is_an_error_of_ours():
+    """2**46 elements, more than there are addresses."""
+    x, weight = np.ones((1, 1, 2, 2), np.float16), np.ones((1, 1, 1, 1), np.float16)
+    torch = pytest.importorskip("torch")
+    for library in (np.asarray, torch.from_numpy):
+        with pytest.raises(tconv.OutOfMemoryError) as raised:
+            tconv.conv_transpose2d(library(x), library(weight), stride=2**23 - 1)
+        assert raised.value.field == "out"
+        with pytest.raises(tconv.OutOfMemoryError):
+            tconv.Plan(x.shape, library(weight), stride=2**23 - 1)(library(x))
+
+
+# ------------------------------------------------------------------------------------------------------ other libraries
+
+
+def test_what_dlpack_would_change_without_a_word():
+    torch = pytest.importorskip("torch")
+    negated = torch.complex(torch.ones(2, 4, 5, 6), torch.ones(2, 4, 5, 6)).conj().imag
+    weight = torch.from_numpy(W)
+    with pytest.raises(tconv.InvalidArgumentError, match="resolve_neg"):
+        tconv.conv_transpose2d(negated, weight)
+    assert (tconv.conv_transpose2d(negated.resolve_neg(), weight) < 0).all()
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(torch.from_numpy(X), torch.ones(X.shape))
+        with pytest.raises(tconv.InvalidArgumentError, match="tangent"):
+            tconv.conv_transpose2d(dual, weight)
+        assert tconv.conv_transpose2d(torch.from_numpy(X), weight).shape == Y.shape
+
+
+def test_what_pytorch_does_not_hand_over():
+    torch = pytest.importorskip("torch")
+    x, weight = torch.from_numpy(X), torch.from_numpy(W)
+    fake = torch._subclasses.FakeTensorMode().from_tensor(x)
+    for wrong in (x.clone().requires_grad_(), x.to("meta"), x.to_sparse(), x.to(torch.cfloat).conj(), fake):
+        with pytest.raises(tconv.TconvError, match=r"^x"):
+            tconv.conv_transpose2d(wrong, weight)
+    for transform in (torch.func.vmap, lambda f: torch.func.grad(lambda a: f(a).sum())):
+        with pytest.raises(tconv.TconvError, match=r"^x"):
+            transform(lambda a: tconv.conv_transpose2d(a, weight))(x)
+
+
+def test_jax_arrays_are_never_written_to():
+    jnp = pytest.importorskip("jax.numpy")
+    out = jnp.zeros(Y.shape)
+    with pytest.raises(tconv.InvalidArgumentError, match="read-only") as raised:
+        tconv.conv_transpose2d(X, W, out=out)
+    assert raised.value.field == "out" and not out.any()
+    with pytest.raises(tconv.InvalidArgumentError, match="read-only"):
+        tconv.Plan(X.shape, W)(X, out=out)
+    result = tconv.conv_transpose2d(jnp.asarray(X), jnp.asarray(W))
+    assert type(result) is type(out)
+    np.testing.assert_array_equal(result, tconv.conv_transpose2d(X, W))
+
+
+def test_under_jax_transforms():
+    jax = pytest.importorskip("jax")
+    x, weight = jax.numpy.asarray(X), jax.numpy.asarray(W)
+    for transform in (jax.jit, lambda f: jax.grad(lambda a: f(a).sum()), jax.vmap, jax.make_jaxpr):
+        for call in (lambda a: tconv.conv_transpose2d(a, weight), lambda a: tconv.Plan(X.shape, weight)(a)):
+            with pytest.raises(tconv.InvalidArgumentError, match="pure_callback") as raised:
+                transform(call)(x)
+            assert raised.value.field == "x"
+    with pytest.raises(tconv.TconvError, match="stride"):
+        jax.jit(lambda s: tconv.conv_transpose2d(X, W, stride=s))(2)
+
+    def call_back(a):
+        like = jax.ShapeDtypeStruct(Y.shape, a.dtype)
+        return jax.pure_callback(lambda b: tconv.conv_transpose2d(np.asarray(b), W), like, a)
+
+    np.testing.assert_array_equal(jax.jit(call_back)(x), tconv.conv_transpose2d(X, W))
+
+
+def test_memory_made_for_the_call_lives_as_long_as_it_is_read(monkeypatch):
+    class Fresh(Other):
+        def __dlpack__(self, **options):
+            memory = self.array.copy()
+            alive.append(weakref.ref(memory))
+            return memory.__dlpack__(**options)
+
+    def execute(*arguments):
+        assert alive and all(memory() is not None for memory in alive)
+        real(*arguments)
+
+    alive, real = [], _host._execute
+    monkeypatch.setattr(_host, "_execute", execute)
+    tconv.conv_transpose2d(Fresh(X), Fresh(W), Fresh(np.ones(3, np.float32)), out=Y.copy())
+    assert len(alive) == 3 and all(memory() is None for memory in alive)
+
+
+def test_subclasses_of_numpy_come_back_as_plain_arrays():
+    class Named(np.ndarray):
+        def __getitem__(self, index):
+            raise AssertionError("a method of the subclass was called")
+
+    assert type(tconv.conv_transpose1d(X[0, :, 0].view(Named), W[:, :, 0].view(Named))) is np.ndarray
+
+
+# ---------------------------------------------------------------------------------------------------- threads and plans
+
+
+def described(plan):
+    text = ctypes.create_string_buffer(1024)
+    assert _library.library().tconv_plan_describe(plan._handle, text, len(text), None) == 0
+    return text.value.decode()
+
+
+def test_threads():
+    expected = tconv.conv_transpose2d(X, W)
+    _host.prepared_layers.clear()
+    np.testing.assert_array_equal(tconv.conv_transpose2d(X, W), expected)
+    np.testing.assert_array_equal(tconv.conv_transpose2d(X, W, threads=1), expected)
+    assert len(_host.prepared_layers) == 2
+    *_, last = _host.prepared_layers._values.values()
+    assert "threads=1 " in described(last.plan)
+    assert "threads=1 " in described(tconv.Plan(X.shape, W, threads=1)._packed.plan)
+
+
+def test_a_plan_keeps_what_it_was_made_of():
+    weight, bias = W.copy(), np.ones(3, np.float32)
+    plan = tconv.Plan(X.shape, weight, bias)
+    expected = tconv.conv_transpose2d(X, weight, bias)
+    weight[...] = bias[...] = 9
+    np.testing.assert_array_equal(plan(X), expected)
+
+
+def test_a_plan_says_what_it_is():
+    plan = tconv.Plan((np.int64(4), 9), W[..., 0], stride=2, padding=((1, 0),), channels_last=True)
+    assert plan.input_shape == (4, 9) and plan.output_shape == (3, 18) and plan.dtype == "float32"
+    assert plan.implementation.startswith("cpu_") and isinstance(plan.workspace_size, int)
+    for part in (
+        "(4, 9) -> (3, 18)",
+        "stride=(2,)",
+        "padding=((1, 0),)",
+        "float32",
+        "channels last",
+        plan.implementation,
+    ):
+        assert part in repr(plan)
+    for name in ("input_shape", "implementation", "workspace_size", "anything"):
+        with pytest.raises(AttributeError):
+            setattr(plan, name, 1)
+
+
+def test_a_plan_lies_as_it_was_asked_to():
+    assert tconv.Plan(X.shape, W)(X).flags.c_contiguous
+    result = tconv.Plan(X.shape, W, channels_last=True)(X)
+    assert result.transpose(0, 2, 3, 1).flags.c_contiguous
+    np.testing.assert_array_equal(result, tconv.conv_transpose2d(X, W))
+
+
+def test_a_plan_refuses_what_it_was_not_made_for():
+    plan = tconv.Plan(X.shape, W)
+    for x, why in ((X[:1], "x.shape = "), (X[0], "x.shape = "), (X.astype(float), "x is float64")):
+        with pytest.raises(tconv.InvalidArgumentError, match=why) as raised:
+            plan(x)
+        assert raised.value.field == "x"
+    for shape, field in ((3, "x_shape"), ((4, 5), "x_shape"), ((2, 4, 5.0, 6), "x_shape"), ((2, 4, -5, 6), "in_h")):
+        with pytest.raises(tconv.TconvError) as raised:
+            tconv.Plan(shape, W)
+        assert raised.value.field == field and field in raised.value.message
+    with pytest.raises(tconv.DtypeError, match="channels_last = 1"):
+        tconv.Plan(X.shape, W, channels_last=1)
+
+
+def test_a_plan_is_its_own_copy_and_no_pickle():
+    plan = tconv.Plan(X.shape, W)
+    assert copy.copy(plan) is plan and copy.deepcopy([plan])[0] is plan
+    with pytest.raises(TypeError, match="make it anew"):
+        pickle.dumps(plan)
+
+
+def test_a_dropped_plan_frees_both_of_the_library(monkeypatch):
+    destroyed = []
+    real = _plan.Plan.__del__
+    monkeypatch.setattr(_plan.Plan, "__del__", lambda plan: (destroyed.append(plan._handle), real(plan)))
+    plan = tconv.Plan(X.shape, W)
+    assert len(destroyed) == 1  # that from which it was packed
+    del plan
+    assert len(set(destroyed)) == 2
+
+
+def test_threads_share_a_plan():
+    plan = tconv.Plan(X.shape, W, channels_last=True)
+    inputs = [np.full(X.shape, i, np.float32) for i in range(8)]
+    expected = [tconv.conv_transpose2d(x, W) for x in inputs]
+    wrong = []
+
+    def work(seed):
+        for i in np.random.default_rng(seed).integers(0, len(inputs), 200):
+            if not np.array_equal(plan(inputs[i]), expected[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_plans_of_plain_calls_are_not_forgotten_references():
+    """Results hold nothing of the plan, and the plan nothing of its arrays."""
+    x = X.copy()
+    before = sys.getrefcount(x)
+    plan = tconv.Plan(X.shape, W)
+    for _ in range(3):
+        plan(x, out=Y.copy())
+    assert sys.getrefcount(x) == before
+
+
+# ------------------------------------------------------------------------------------------------------ on the device
+
+DEVICE_LAYERS = [
+    (1, (2, 4, 9), (4, 3, 3), dict(stride=2, padding=((1, 0),), output_padding=1, dilation=2)),
+    (1, (4, 9), (4, 2, 4), dict(stride=3, groups=2)),
+    (2, (2, 4, 5, 6), (4, 3, 3, 2), dict(stride=(2, 1), padding=((0, 2), (1, 0)))),
+    (2, (4, 5, 6), (4, 3, 4, 4), dict(stride=2, padding=1, groups=2)),
+    (2, (3, 32, 8, 8), (32, 64, 4, 4), dict(stride=2, padding=1)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("layer", range(len(DEVICE_LAYERS)))
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_layers_on_the_device(device, dtype, layer, channels_last):
+    torch = pytest.importorskip("torch")
+    spatial, x_shape, weight_shape, sizes = DEVICE_LAYERS[layer]
+    rng = np.random.default_rng(layer)
+    function = tconv.conv_transpose1d if spatial == 1 else tconv.conv_transpose2d
+    x, weight, bias = (
+        rng.integers(-INTEGERS, INTEGERS + 1, shape).astype(float)
+        for shape in (x_shape, weight_shape, (weight_shape[1] * sizes.get("groups", 1),))
+    )
+    expected = torch.from_numpy(function(x, weight, bias, **sizes)).to(getattr(torch, dtype)).double()
+    x, weight, bias = (torch.from_numpy(a).to(device, getattr(torch, dtype)) for a in (x, weight, bias))
+    channel = x.dim() - spatial - 1
+    if channels_last:
+        x = x.movedim(channel, -1).contiguous().movedim(-1, channel)
+    plan = tconv.Plan(x_shape, weight, bias, channels_last=channels_last, math="strict", **sizes)
+    out = torch.full(expected.shape, float(SENTINEL), dtype=x.dtype, device=device)
+    if channels_last:
+        out = out.movedim(channel, -1).contiguous().movedim(-1, channel)
+    results = [plan(x), plan(x, out=out), function(x, weight, bias, math="strict", **sizes)]
+    assert results[1] is out and plan.implementation.startswith("cuda_" if device == "cuda" else "cpu_")
+    weight.zero_(), bias.zero_()
+    results += [plan(x)]
+    for result in results:
+        assert result.device == x.device and result.dtype == x.dtype
+        assert torch.equal(result.double().cpu(), expected)
+        if channels_last:
+            assert result.movedim(channel, -1).is_contiguous()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_layers_on_the_device(device, seed):
+    """Of the plan, and of the function, into slices."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng([5, seed])
+    spatial, groups = int(rng.integers(1, 3)), int(rng.integers(1, 4))
+    n, ci, co = (int(i) for i in rng.integers(1, 9, 3))
+    extent, kernel = rng.integers(4, 12, spatial), rng.integers(1, 5, spatial)
+    sizes = dict(stride=rng.integers(1, 4, spatial), dilation=rng.integers(1, 3, spatial), groups=groups)
+    sizes["padding"] = rng.integers(0, 2, (spatial, 2))
+    function = tconv.conv_transpose1d if spatial == 1 else tconv.conv_transpose2d
+    x = rng.integers(-INTEGERS, INTEGERS + 1, (n, ci * groups, *extent)).astype(np.float32)
+    weight = rng.integers(-INTEGERS, INTEGERS + 1, (ci * groups, co, *kernel)).astype(np.float32)
+    expected = function(x, weight, **sizes)
+    x, weight = torch.from_numpy(x).to(device), torch.from_numpy(weight).to(device)
+    wide = torch.full((n, co * groups + 2, *expected.shape[2:]), float(SENTINEL), device=device)
+    assert function(x, weight, out=wide[:, 1:-1], math="strict", **sizes).data_ptr() == wide[:, 1:-1].data_ptr()
+    np.testing.assert_array_equal(wide[:, 1:-1].cpu(), expected)
+    assert (wide[:, 0] == SENTINEL).all() and (wide[:, -1] == SENTINEL).all()
+    np.testing.assert_array_equal(tconv.Plan(x.shape, weight, math="strict", **sizes)(x).cpu(), expected)
+
+
+@pytest.mark.cuda
+def test_plans_on_cuda():
+    why = cuda_missing()
+    if why:
+        pytest.skip(f"this needs a GPU: {why}")
+    import torch
+
+    x, weight = torch.from_numpy(X).cuda(), torch.from_numpy(W).cuda()
+    expected = torch.from_numpy(tconv.conv_transpose2d(X, W))
+    plan = tconv.Plan(x.shape, weight)
+    assert "CUDA device 0" in repr(plan)
+    with pytest.raises(tconv.InvalidArgumentError, match="x is on the host: must be where the plan is"):
+        plan(X)
+    with pytest.raises(tconv.InvalidArgumentError, match="out is on the host"):
+        plan(x, out=Y.copy())
+    with pytest.raises(tconv.InvalidArgumentError, match=r"x\.strides"):
+        plan(x.contiguous(memory_format=torch.channels_last))
+    with pytest.raises(tconv.InvalidArgumentError, match=r"out\.strides"):
+        plan(x, out=torch.empty(2, 5, 7, 7, device="cuda")[:, :3])
+    with pytest.raises(tconv.InvalidArgumentError, match="weight must be an array on the CUDA device"):
+        tconv.Plan(X.shape, W, backend="cuda")
+    with pytest.raises(tconv.InvalidArgumentError, match="weight must be an array on the host"):
+        tconv.Plan(X.shape, weight, backend="cpu")
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        results = [plan(x) for _ in range(20)]
+    stream.synchronize()
+    assert all(torch.equal(result.cpu(), expected) for result in results)
+    graph = torch.cuda.CUDAGraph()
+    into = torch.zeros_like(results[0])
+    with torch.cuda.graph(graph):
+        plan(x, out=into)
+    into.zero_()
+    graph.replay()
+    assert torch.equal(into.cpu(), expected)
