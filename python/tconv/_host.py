@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -197,12 +198,17 @@ def _view(name: str, array: Any) -> tuple[np.ndarray, int]:
     if not isinstance(array, np.ndarray):
         borrowed = _dlpack.Borrowed(array, name, None)
         return borrowed.numpy(), borrowed.dtype
-    dtype = _arrays.DTYPES.get(array.dtype.name)
-    if dtype is None or not array.dtype.isnative:
+    dtype = _dtype_code(array.dtype)
+    if dtype is None:
         rule = "must be float32, float64, float16 or bfloat16, in the byte order of the machine"
         raise _errors.wrong_dtype(name, f"{name} is {array.dtype.name} ({array.dtype.str}): {rule}")
     plain = array if type(array) is np.ndarray else array.view(np.ndarray)
     return plain.view(np.uint16) if dtype == lib.BF16 else plain, dtype
+
+
+@functools.lru_cache(maxsize=64)
+def _dtype_code(dtype: np.dtype) -> int | None:
+    return _arrays.DTYPES.get(dtype.name) if dtype.isnative else None
 
 
 def _with_axes(array: np.ndarray, missing: Sequence[int]) -> np.ndarray:
@@ -271,8 +277,8 @@ def _lies(array: np.ndarray, layout: int) -> bool:
 
 
 def _is_dense(array: np.ndarray, layout: int) -> bool:
-    strides = _element_strides(array)
-    return bool(strides) and _counted_strides(array) == _layer.dense_strides(array.shape, layout)
+    flags = (array if layout == lib.NCHW else array.transpose(0, 2, 3, 1)).flags
+    return flags.c_contiguous and flags.aligned
 
 
 def _dense_empty(shape: tuple[int, ...], dtype: np.dtype, layout: int) -> np.ndarray:
