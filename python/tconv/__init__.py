@@ -23,6 +23,7 @@ from ._errors import (
 )
 from ._functional import conv_transpose1d, conv_transpose2d
 from ._packed import Plan
+from ._version import VERSION as __version__
 
 __all__ = [
     "CudaError",
@@ -35,6 +36,7 @@ __all__ = [
     "TconvError",
     "UnavailableError",
     "UnsupportedError",
+    "__version__",
     "conv_transpose1d",
     "conv_transpose2d",
     "info",
@@ -58,7 +60,4 @@ def reload_environment() -> None:
         _plan.forget_plans()
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return _library.version()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+_library.check()
