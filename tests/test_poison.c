@@ -13,6 +13,7 @@
 #include "../src/cpu/cpu_backend.h"
 #include "../src/dispatch/impl_list.h"
 #include "harness.h"
+#include "support/bare_layer.h"
 #include "support/desc_numbers.h"
 
 static const tconv_allocator from_malloc;
@@ -112,12 +113,13 @@ struct tensors {
 };
 
 /* One execute in memory that holds the poison; the exceptions that it raised. */
-static int run(const tconv_layer *layer, const tconv_implementation *implementation, const struct tensors *tensors,
+static int run(tconv_layer *layer, const tconv_implementation *implementation, const struct tensors *tensors,
                enum poison kind)
 {
     tconv_memory_sizes sizes;
     tconv_issue issue;
     size_t real = layer->problem.dtype == TCONV_F64 ? 8 : 4;
+    cr_assert_eq(bare_layer_decide(layer, implementation, &issue), TCONV_SUCCESS, "%s", issue.message);
     cr_assert_eq(implementation->memory(layer, &sizes, &issue), TCONV_SUCCESS, "%s", issue.message);
     size_t packed_bytes = tconv_align_up(sizes.packed + 1, TCONV_ALIGNMENT);
     size_t scratch_bytes = tconv_align_up(sizes.scratch + 1, TCONV_ALIGNMENT);
@@ -194,8 +196,7 @@ static bool check(const harness_layer *given, const struct machine *machine, con
         free(first.memory);
         release_tensors(&tensors);
     }
-    tconv_phases_release(&layer.rows, &from_malloc);
-    tconv_phases_release(&layer.columns, &from_malloc);
+    bare_layer_release(&layer);
     return taken;
 }
 

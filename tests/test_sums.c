@@ -74,7 +74,7 @@ static void fill(float *values, int64_t count, float value)
         values[i] = value;
 }
 
-static void run(const struct sums *sums, const tconv_implementation *implementation, const float pair[2], float *dst)
+static void run(struct sums *sums, const tconv_implementation *implementation, const float pair[2], float *dst)
 {
     const tconv_problem *problem = &sums->layer.problem;
     fill(sums->src, problem->src_extent, pair[0]);
@@ -84,7 +84,7 @@ static void run(const struct sums *sums, const tconv_implementation *implementat
 }
 
 /* The worst error of any output in units of 2^-24 of the sum. */
-static double worst_error(const struct sums *sums, const float pair[2])
+static double worst_error(struct sums *sums, const float pair[2])
 {
     const double product = (double)pair[0] * (double)pair[1];
     double worst = 0;

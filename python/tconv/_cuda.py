@@ -77,7 +77,7 @@ class Packed:
         plan = Plan(desc, options)
         if not plan.implementation.startswith("cuda_"):
             raise _errors.invalid("backend", "backend = cpu: weight must be an array on the host, as NumPy's are")
-        self.plan = plan.packed(weight.address, stream)
+        self.plan = plan.pack(weight.address, stream)
 
     def __del__(self) -> None:
         # First of all: that waits for the device, which may still read the bias, on whatever stream.

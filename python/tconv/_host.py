@@ -102,7 +102,7 @@ class Packed:
             )
         if copy_weight:
             weights = _dense_as_it_is(weights)
-        self.plan = plan.packed(_address(weights), 0)
+        self.plan = plan.pack(_address(weights), 0)
 
     def __call__(self, given: dict[str, Any]) -> Any:
         arrays, dtype = _views(given)

@@ -8,7 +8,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from . import _library as lib
 
@@ -33,6 +33,7 @@ class Plan:
         "_in_scratch",
         "_tensor_tags",
         "implementation",
+        "owner",
         "total_workspace_size",
         "workspace_size",
     )
@@ -41,13 +42,15 @@ class Plan:
         handle, issue = c.c_void_p(), lib.Issue()
         if lib.library().tconv_plan_create(c.byref(desc), c.byref(options), c.byref(handle), c.byref(issue)):
             raise lib.error(issue)
-        self._adopt(handle.value, desc.dtype)
+        self._own(handle.value, desc.dtype)
 
-    def _adopt(self, handle: int | None, dtype: int) -> None:
+    def _own(self, handle: int | None, dtype: int) -> None:
         """Becomes the owner of a plan of the library."""
         self._handle = handle
+        self.owner: int | None = None
         library, size = lib.library(), c.c_size_t()
-        self._destroy, self._execute = library.tconv_plan_destroy, library.tconv_plan_execute
+        self._destroy: Callable[[int], object] = library.tconv_plan_destroy
+        self._execute = library.tconv_plan_execute
         if library.tconv_plan_workspace_size(handle, c.byref(size)):
             raise lib.last_error()
         self.total_workspace_size: int = size.value
@@ -58,17 +61,18 @@ class Plan:
         # what the caller has to give
         self.workspace_size = 0 if self._in_scratch else size.value
 
-    def packed(self, weights: int, stream: int) -> Plan:
+    def pack(self, weights: int, stream: int) -> Plan:
         """A plan of the same layer that holds the weights at this address, packed on the stream; they are read until
         that is done. It ignores those that execute is given. On CUDA it has memory of the device, which it gives back
         when the device is done."""
         handle, issue = c.c_void_p(), lib.Issue()
         tensor = lib.Tensor(weights, *self._tensor_tags)
-        pack = lib.library().tconv_plan_pack_weights
-        if pack(self._handle, c.byref(tensor), stream, c.byref(handle), c.byref(issue)):
+        if lib.library().tconv_plan_pack_weights(
+            self._handle, c.byref(tensor), stream, c.byref(handle), c.byref(issue)
+        ):
             raise lib.error(issue)
         plan = Plan.__new__(Plan)
-        plan._adopt(handle.value, self._tensor_tags[0])
+        plan._own(handle.value, self._tensor_tags[0])
         return plan
 
     def __reduce__(self) -> NoReturn:
@@ -78,7 +82,21 @@ class Plan:
         handle = getattr(self, "_handle", None)  # none where none could be made
         if handle is not None:
             self._handle = None
-            self._destroy(handle)
+            self._destroy(handle if self.owner is None else self.owner)
+
+    def describe(self, description: c.Structure) -> None:
+        """Fills in what C code needs for executing the plan: torch_shim.c's layer_description."""
+        library = lib.library()
+        description.plan = self._handle
+        description.execute = c.cast(library.tconv_plan_execute, c.c_void_p)
+        description.destroy = c.cast(library.tconv_plan_destroy, c.c_void_p)
+        description.workspace_size = self.total_workspace_size
+        description.dtype, description.location = self._tensor_tags
+
+    def hand_over(self, owner: int, release: Callable[[int], object]) -> None:
+        """From now on the plan belongs to the owner at this address, too: release(owner) takes the place of destroying
+        it."""
+        self._destroy, self.owner = release, owner
 
     def execute(self, src: int, weights: int, bias: int, dst: int, workspace: int, stream: int) -> int:
         """Runs the plan on the tensors at these addresses, bias 0 for none; returns the status. The caller keeps all of
@@ -124,12 +142,13 @@ class _Frames(threading.local):
 _frames = _Frames()
 
 
-_caches: weakref.WeakSet[Cache] = weakref.WeakSet()
+# Everything that has a clear().
+caches: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def forget_plans() -> None:
     """Empties every cache, so that layers are planned anew."""
-    for cache in list(_caches):
+    for cache in list(caches):
         cache.clear()
 
 
@@ -138,7 +157,7 @@ class Cache(Generic[Value]):
     long as somebody uses it."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        _caches.add(self)
+        caches.add(self)
         self._capacity = capacity
         self._values: collections.OrderedDict[Hashable, Value] = collections.OrderedDict()
         self._lock = threading.Lock()

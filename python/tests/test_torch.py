@@ -17,7 +17,8 @@ from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 
 import tconv  # noqa: E402
 import tconv.torch as tt  # noqa: E402
-from tconv.torch import _compute, _functional, _operator  # noqa: E402
+from tconv._plan import forget_plans  # noqa: E402
+from tconv.torch import _compute, _functional, _native, _operator  # noqa: E402
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 1e-2, torch.bfloat16: 8e-2}
@@ -33,21 +34,25 @@ def as_pairs(arguments):
     return {k: [v, v] if k in PAIRS and isinstance(v, int) else v for k, v in arguments.items()}
 
 
+def taken():
+    return _compute.counts.taken + _native.taken()
+
+
 class Calls:
-    """What tconv computed: how often, and the layers, the one that was used last at the end."""
+    """What tconv computed: how often, and the layers, the one that was planned last at the end."""
 
     def __init__(self):
-        _compute.layers.clear()
-        self.before = _compute.counts.taken
+        forget_plans()
+        self.before = taken()
 
     def __len__(self):
-        return _compute.counts.taken - self.before
+        return taken() - self.before
 
     def __getitem__(self, index):
         return list(_compute.layers._values.values())[index]
 
     def clear(self):
-        self.before = _compute.counts.taken
+        self.before = taken()
 
 
 @pytest.fixture
@@ -323,7 +328,7 @@ def test_error_from_inside_is_the_callers(monkeypatch):
 
     x, weight, bias = tensors()
     weight.requires_grad_()
-    _compute.layers.clear()
+    forget_plans()
     with monkeypatch.context() as patch:
         patch.setattr(_compute.Plan, "execute", fail)
         with pytest.raises(tconv.TconvError, match="a message"):
@@ -561,7 +566,7 @@ def test_number_of_threads_is_pytorchs(calls):
 
 
 def test_threads_share_the_cache():
-    _compute.layers.clear()
+    forget_plans()
     inputs = [torch.randn(1, 4, 5, 6 + i) for i in range(4)]
     expected = [F.conv_transpose2d(x, W) for x in inputs]
     wrong = []
@@ -591,10 +596,10 @@ def test_refused_by_tconv_is_computed_by_pytorch(monkeypatch):
     def refuse(*arguments):
         raise tconv.UnavailableError("TCONV_ERROR_UNAVAILABLE", "backend", "not here")
 
-    _compute.layers.clear()
+    forget_plans()
     monkeypatch.setattr(_compute, "Plan", refuse)
     same(tt.conv_transpose2d(X, W, B), F.conv_transpose2d(X, W, B))
-    _compute.layers.clear()
+    forget_plans()
 
 
 # ----------------------------------------------------------------------------------------------------------- the module

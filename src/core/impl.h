@@ -3,7 +3,8 @@
  * first; adding one is a struct of this kind and a line there.
  *
  * Every implementation of the plan's backend is asked supports and suits in that order, until one is taken that has no
- * estimate to compare; the one that is taken is then asked memory, and pack and execute any number of times. Every function may be called from several threads at once and keeps no state but what the plan holds.
+ * estimate to compare; the one that is taken is then asked decide and memory once, and pack and execute any number of times.
+ * Every function may be called from several threads at once and keeps no state but what the plan holds.
  */
 #ifndef TCONV_CORE_IMPL_H
 #define TCONV_CORE_IMPL_H
@@ -35,7 +36,8 @@ typedef struct tconv_layer {
     tconv_problem problem;
     tconv_phase_table rows, columns; /* of problem.h and problem.w */
     tconv_target target;
-    int64_t choice; /* an implementation's own number, left by supports and found by all that is called later */
+    int64_t choice;        /* an implementation's own number, left by supports and found by all that is called later */
+    const void *decisions; /* what its decide made, for all that is called later; NULL without one */
 } tconv_layer;
 
 /* What execute needs beside the tensors. Both lie where the plan runs, aligned to TCONV_ALIGNMENT (CUDA: 256 bytes). */
@@ -77,6 +79,10 @@ typedef struct tconv_implementation {
      * wherever they stand in the list, and the least is taken; one that writes none ends the search, and is taken where none
      * before it was. Not asked where a caller named the implementation. NULL: always, without an estimate. */
     bool (*suits)(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE]);
+    /* How it cuts the layer up, written to decisions, memory of decisions_bytes that lives as long as the plan and is the
+     * layer's later; fails only where a size overflows. NULL, and 0 bytes: there is nothing to decide. */
+    tconv_status (*decide)(const tconv_layer *layer, void *decisions, tconv_issue *issue);
+    size_t decisions_bytes;
 } tconv_implementation;
 
 #ifdef __cplusplus

@@ -356,23 +356,21 @@ static void run_share(void *argument, int index)
 
 static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
-    tconv_cpu_plan plan;
-    tconv_status status = tconv_cpu_plan_init(&plan, layer, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
+    const tconv_cpu_plan *plan = layer->decisions;
     const char *packed = arguments->packed;
+    (void)issue;
     tconv_cpu_job job = {.layer = layer,
-                         .plan = &plan,
+                         .plan = plan,
                          .src = arguments->src,
                          .dst = arguments->dst,
                          .bias = arguments->scratch,
                          .raw_bias = arguments->bias,
                          .header = arguments->packed,
                          .taps = (const int32_t *)(const void *)(packed + TCONV_ALIGNMENT),
-                         .weights = packed + TCONV_ALIGNMENT + plan.taps_bytes};
+                         .weights = packed + TCONV_ALIGNMENT + plan->taps_bytes};
     tconv_cpu_convert_bias(layer->problem.dtype, arguments->bias, layer->problem.out_channels, arguments->scratch);
 
-    tconv_cpu_run_tasks(&layer->target, plan.threads, plan.tasks, &job, (char *)arguments->scratch + plan.bias_bytes,
+    tconv_cpu_run_tasks(&layer->target, plan->threads, plan->tasks, &job, (char *)arguments->scratch + plan->bias_bytes,
                         run_share);
     return TCONV_SUCCESS;
 }
@@ -385,17 +383,18 @@ static bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     return true;
 }
 
+static tconv_status decide(const tconv_layer *layer, void *decisions, tconv_issue *issue)
+{
+    return tconv_cpu_plan_init(decisions, layer, issue);
+}
+
 static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
-    tconv_cpu_plan plan;
-    int64_t scratch;
-    tconv_status status = tconv_cpu_plan_init(&plan, layer, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    scratch = plan.bias_bytes + tconv_cpu_shared_bytes() +
-              plan.threads * plan.thread_bytes; /* at most 1024 threads of 2 MiB, beside the bias */
-    sizes->packed = (size_t)plan.packed_bytes;
-    sizes->scratch = (size_t)scratch;
+    const tconv_cpu_plan *plan = layer->decisions;
+    (void)issue;
+    sizes->packed = (size_t)plan->packed_bytes;
+    /* At most 1024 threads of 2 MiB, beside the bias. */
+    sizes->scratch = (size_t)(plan->bias_bytes + tconv_cpu_shared_bytes() + plan->threads * plan->thread_bytes);
     return TCONV_SUCCESS;
 }
 
@@ -404,6 +403,8 @@ const tconv_implementation tconv_cpu_phases = {
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
     .supports = supports,
+    .decide = decide,
+    .decisions_bytes = sizeof(tconv_cpu_plan),
     .memory = memory,
     .pack = tconv_cpu_pack_phases,
     .execute = execute,

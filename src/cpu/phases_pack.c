@@ -157,23 +157,20 @@ static void pack_share(void *argument, int index)
 tconv_status tconv_cpu_pack_phases(const tconv_layer *layer, const void *weights, void *packed, void *stream,
                                    tconv_issue *issue)
 {
-    tconv_cpu_plan plan;
-    tconv_status status = tconv_cpu_plan_init(&plan, layer, issue);
-    (void)stream;
-    if (status != TCONV_SUCCESS)
-        return status;
+    const tconv_cpu_plan *plan = layer->decisions;
+    (void)stream, (void)issue;
     tconv_cpu_packed_header *header = packed;
     int32_t *taps = (int32_t *)(void *)((char *)packed + TCONV_ALIGNMENT);
     struct shared shared = {.layer = layer,
-                            .plan = &plan,
+                            .plan = plan,
                             .weights = weights,
-                            .to = (char *)taps + plan.taps_bytes,
+                            .to = (char *)taps + plan->taps_bytes,
                             .slices = tconv_ceil_div(layer->problem.group_in, PACK_CHANNELS)};
-    shared.parts = layer->problem.groups * plan.blocks * shared.slices;
+    shared.parts = layer->problem.groups * plan->blocks * shared.slices;
     shared.shares = tconv_cpu_count_shares(&layer->target, layer->target.threads,
-                                           tconv_min(shared.parts, plan.packed_bytes / BYTES_PER_THREAD));
-    if (!plan.gather)
-        fill_taps(layer, &plan, taps);
+                                           tconv_min(shared.parts, plan->packed_bytes / BYTES_PER_THREAD));
+    if (!plan->gather)
+        fill_taps(layer, plan, taps);
     tconv_cpu_run_shares(&layer->target, shared.shares, pack_share, &shared);
     header->has_nonfinite = atomic_load_explicit(&shared.has_nonfinite, memory_order_relaxed);
     return TCONV_SUCCESS;

@@ -1,5 +1,5 @@
 /*
- * How the phases algorithm cuts a layer up: a pure function of the layer, made anew by each call that needs it.
+ * How the phases algorithm cuts a layer up: a pure function of the layer, made once with its plan.
  * The words are those of blocking.h; a strip goes channel by channel.
  */
 #ifndef TCONV_CPU_PHASES_PLAN_H

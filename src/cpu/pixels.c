@@ -116,25 +116,22 @@ static void run_share(void *argument, int index)
 
 static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
-    tconv_cpu_pixel_view view;
-    tconv_cpu_pixel_plan plan;
-    tconv_cpu_pixel_view_init(&view, layer);
-    tconv_status status = tconv_cpu_pixel_plan_init(&plan, &view.layer, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
+    const tconv_cpu_pixel_decisions *decisions = layer->decisions;
+    const tconv_cpu_pixel_plan *plan = &decisions->plan;
     const char *packed = arguments->packed;
-    tconv_cpu_pixel_job job = {.layer = &view.layer,
-                               .plan = &plan,
+    (void)issue;
+    tconv_cpu_pixel_job job = {.layer = &decisions->view.layer,
+                               .plan = plan,
                                .src = arguments->src,
                                .dst = arguments->dst,
                                .bias = arguments->scratch,
                                .raw_bias = arguments->bias,
                                .header = arguments->packed,
                                .taps = (const tconv_cpu_pixel_tap *)(const void *)(packed + TCONV_ALIGNMENT),
-                               .weights = packed + TCONV_ALIGNMENT + plan.taps_bytes};
-    convert_bias(&view, &plan, arguments->bias, arguments->scratch);
+                               .weights = packed + TCONV_ALIGNMENT + plan->taps_bytes};
+    convert_bias(&decisions->view, plan, arguments->bias, arguments->scratch);
     choose_stores(&job);
-    tconv_cpu_run_tasks(&layer->target, plan.threads, plan.tasks, &job, (char *)arguments->scratch + plan.bias_bytes,
+    tconv_cpu_run_tasks(&layer->target, plan->threads, plan->tasks, &job, (char *)arguments->scratch + plan->bias_bytes,
                         run_share);
     return TCONV_SUCCESS;
 }
@@ -152,17 +149,21 @@ static bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     return refusal == NULL;
 }
 
+static tconv_status decide(const tconv_layer *layer, void *decisions, tconv_issue *issue)
+{
+    tconv_cpu_pixel_decisions *made = decisions;
+    tconv_cpu_pixel_view_init(&made->view, layer);
+    return tconv_cpu_pixel_plan_init(&made->plan, &made->view.layer, issue);
+}
+
 static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
-    tconv_cpu_pixel_view view;
-    tconv_cpu_pixel_plan plan;
-    tconv_cpu_pixel_view_init(&view, layer);
-    tconv_status status = tconv_cpu_pixel_plan_init(&plan, &view.layer, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    sizes->packed = (size_t)plan.packed_bytes;
+    const tconv_cpu_pixel_decisions *decisions = layer->decisions;
+    const tconv_cpu_pixel_plan *plan = &decisions->plan;
+    (void)issue;
+    sizes->packed = (size_t)plan->packed_bytes;
     /* At most 1024 threads of 2 MiB, beside the bias. */
-    sizes->scratch = (size_t)(plan.bias_bytes + tconv_cpu_shared_bytes() + plan.threads * plan.thread_bytes);
+    sizes->scratch = (size_t)(plan->bias_bytes + tconv_cpu_shared_bytes() + plan->threads * plan->thread_bytes);
     return TCONV_SUCCESS;
 }
 
@@ -171,6 +172,8 @@ const tconv_implementation tconv_cpu_pixels = {
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
     .supports = supports,
+    .decide = decide,
+    .decisions_bytes = sizeof(tconv_cpu_pixel_decisions),
     .memory = memory,
     .pack = tconv_cpu_pack_pixels,
     .execute = execute,

@@ -165,25 +165,21 @@ static void pack_share(void *argument, int index)
 tconv_status tconv_cpu_pack_pixels(const tconv_layer *layer, const void *weights, void *packed, void *stream,
                                    tconv_issue *issue)
 {
-    tconv_cpu_pixel_view view;
-    tconv_cpu_pixel_plan plan;
-    tconv_cpu_pixel_view_init(&view, layer);
-    tconv_status status = tconv_cpu_pixel_plan_init(&plan, &view.layer, issue);
-    (void)stream;
-    if (status != TCONV_SUCCESS)
-        return status;
+    const tconv_cpu_pixel_decisions *decisions = layer->decisions;
+    const tconv_cpu_pixel_plan *plan = &decisions->plan;
+    (void)stream, (void)issue;
     tconv_cpu_packed_header *header = packed;
     tconv_cpu_pixel_tap *taps = (tconv_cpu_pixel_tap *)(void *)((char *)packed + TCONV_ALIGNMENT);
     struct shared shared = {.layer = layer,
-                            .view = &view,
-                            .plan = &plan,
+                            .view = &decisions->view,
+                            .plan = plan,
                             .weights = weights,
-                            .to = (char *)taps + plan.taps_bytes,
-                            .slices = tconv_ceil_div(plan.group_in, PACK_CHANNELS)};
-    shared.parts = plan.all_groups * plan.blocks * shared.slices;
+                            .to = (char *)taps + plan->taps_bytes,
+                            .slices = tconv_ceil_div(plan->group_in, PACK_CHANNELS)};
+    shared.parts = plan->all_groups * plan->blocks * shared.slices;
     shared.shares = tconv_cpu_count_shares(&layer->target, layer->target.threads,
-                                           tconv_min(shared.parts, plan.packed_bytes / BYTES_PER_THREAD));
-    fill_taps(&view.layer, &plan, taps);
+                                           tconv_min(shared.parts, plan->packed_bytes / BYTES_PER_THREAD));
+    fill_taps(&decisions->view.layer, plan, taps);
     tconv_cpu_run_shares(&layer->target, shared.shares, pack_share, &shared);
     header->has_nonfinite = atomic_load_explicit(&shared.has_nonfinite, memory_order_relaxed);
     return TCONV_SUCCESS;

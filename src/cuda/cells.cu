@@ -182,6 +182,13 @@ tconv_status cells_execute(const tconv_layer *layer, const tconv_arguments *argu
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_cells = {
-    "cuda_cells",  TCONV_BACKEND_CUDA, TCONV_DTYPE_BIT(TCONV_F32), cells_supports, cells_memory, cells_pack_weights,
-    cells_execute, cells_suits};
+extern "C" const tconv_implementation tconv_cuda_cells = {"cuda_cells",
+                                                          TCONV_BACKEND_CUDA,
+                                                          TCONV_DTYPE_BIT(TCONV_F32),
+                                                          cells_supports,
+                                                          cells_memory,
+                                                          cells_pack_weights,
+                                                          cells_execute,
+                                                          cells_suits,
+                                                          NULL,
+                                                          0};

@@ -258,6 +258,6 @@ tconv_status igemm_execute(const tconv_layer *layer, const tconv_arguments *argu
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_igemm = {"cuda_igemm",   TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32,
-                                                          igemm_supports, igemm_memory,       igemm_pack_weights,
-                                                          igemm_execute,  igemm_suits};
+extern "C" const tconv_implementation tconv_cuda_igemm = {
+    "cuda_igemm",       TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, igemm_supports, igemm_memory,
+    igemm_pack_weights, igemm_execute,      igemm_suits,         NULL,           0};

@@ -137,4 +137,5 @@ tconv_status mma_execute(const tconv_layer *layer, const tconv_arguments *argume
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_mma = {
-    "cuda_mma", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, mma_supports, mma_memory, mma_pack, mma_execute, mma_suits};
+    "cuda_mma", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, mma_supports, mma_memory,
+    mma_pack,   mma_execute,        mma_suits,           NULL,         0};

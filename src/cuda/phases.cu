@@ -269,6 +269,13 @@ tconv_status tconv_cuda_launch_shared(const void *function, int64_t blocks, int 
     return tconv_cuda_launch_grid(&grid, arguments, stream, issue);
 }
 
-extern "C" const tconv_implementation tconv_cuda_phases = {"cuda_phases",   TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64,
-                                                           phases_supports, phases_memory,      phases_pack,
-                                                           phases_execute,  phases_suits};
+extern "C" const tconv_implementation tconv_cuda_phases = {"cuda_phases",
+                                                           TCONV_BACKEND_CUDA,
+                                                           TCONV_DTYPES_TO_F64,
+                                                           phases_supports,
+                                                           phases_memory,
+                                                           phases_pack,
+                                                           phases_execute,
+                                                           phases_suits,
+                                                           NULL,
+                                                           0};

@@ -543,6 +543,13 @@ tconv_status products_execute(const tconv_layer *layer, const tconv_arguments *a
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_products = {
-    "cuda_products", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, products_supports,
-    products_memory, products_pack,      products_execute,    NULL};
+extern "C" const tconv_implementation tconv_cuda_products = {"cuda_products",
+                                                             TCONV_BACKEND_CUDA,
+                                                             TCONV_DTYPES_TO_F32,
+                                                             products_supports,
+                                                             products_memory,
+                                                             products_pack,
+                                                             products_execute,
+                                                             NULL,
+                                                             NULL,
+                                                             0};

@@ -481,6 +481,6 @@ tconv_status rows_execute(const tconv_layer *layer, const tconv_arguments *argum
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_rows = {"cuda_rows",   TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32,
-                                                         rows_supports, rows_memory,        rows_pack,
-                                                         rows_execute,  rows_suits};
+extern "C" const tconv_implementation tconv_cuda_rows = {
+    "cuda_rows", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, rows_supports, rows_memory,
+    rows_pack,   rows_execute,       rows_suits,          NULL,          0};

@@ -337,6 +337,13 @@ tconv_status stencil_execute(const tconv_layer *layer, const tconv_arguments *ar
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_stencil = {
-    "cuda_stencil", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64, stencil_supports,
-    stencil_memory, stencil_pack,       stencil_execute,     NULL};
+extern "C" const tconv_implementation tconv_cuda_stencil = {"cuda_stencil",
+                                                            TCONV_BACKEND_CUDA,
+                                                            TCONV_DTYPES_TO_F64,
+                                                            stencil_supports,
+                                                            stencil_memory,
+                                                            stencil_pack,
+                                                            stencil_execute,
+                                                            NULL,
+                                                            NULL,
+                                                            0};

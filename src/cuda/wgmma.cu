@@ -288,6 +288,6 @@ tconv_status wgmma_execute(const tconv_layer *layer, const tconv_arguments *argu
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_wgmma = {"cuda_wgmma",   TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32,
-                                                          wgmma_supports, wgmma_memory,       wgmma_pack_weights,
-                                                          wgmma_execute,  wgmma_suits};
+extern "C" const tconv_implementation tconv_cuda_wgmma = {
+    "cuda_wgmma",       TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, wgmma_supports, wgmma_memory,
+    wgmma_pack_weights, wgmma_execute,      wgmma_suits,         NULL,           0};

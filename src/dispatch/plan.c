@@ -178,6 +178,25 @@ static tconv_status choose(tconv_plan *plan, const tconv_options *options, tconv
                       named != NULL ? named->name : tconv_backend_name(plan->layer.target.backend), reason);
 }
 
+static tconv_status out_of_memory(tconv_issue *issue, size_t bytes, const char *what)
+{
+    return tconv_fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "allocator", "no memory for %zu bytes of %s", bytes, what);
+}
+
+/* Has the implementation decide, into memory of the plan's. */
+static tconv_status decide(tconv_plan *plan, tconv_issue *issue)
+{
+    const tconv_implementation *implementation = plan->implementation;
+    size_t bytes = implementation->decisions_bytes;
+    plan->decisions = NULL;
+    if (implementation->decide == NULL)
+        return TCONV_SUCCESS;
+    if ((plan->decisions = tconv_allocate(&plan->allocator, bytes)) == NULL)
+        return out_of_memory(issue, bytes, "decisions");
+    plan->layer.decisions = plan->decisions;
+    return implementation->decide(&plan->layer, plan->decisions, issue);
+}
+
 /* Asks the implementation for its sizes and checks that the workspace's fits. */
 static tconv_status measure(tconv_plan *plan, tconv_issue *issue)
 {
@@ -201,11 +220,6 @@ static tconv_status create_phases(tconv_plan *plan, tconv_issue *issue)
     return status;
 }
 
-static tconv_status out_of_memory(tconv_issue *issue, size_t bytes, const char *what)
-{
-    return tconv_fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "allocator", "no memory for %zu bytes of %s", bytes, what);
-}
-
 tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *options, tconv_plan **plan,
                              tconv_issue *issue)
 {
@@ -222,7 +236,8 @@ tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *option
         return status;
     draft.allocator = known.allocator;
     if ((status = resolve_target(&draft, &known, issue)) || (status = create_phases(&draft, issue)) ||
-        (status = choose(&draft, &known, issue)) || (status = measure(&draft, issue)))
+        (status = choose(&draft, &known, issue)) || (status = decide(&draft, issue)) ||
+        (status = measure(&draft, issue)))
         goto cleanup;
 
     tconv_plan *made = tconv_allocate(&draft.allocator, sizeof *made);
@@ -237,6 +252,7 @@ tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *option
     return TCONV_SUCCESS;
 
 cleanup:
+    tconv_release(&draft.allocator, draft.decisions);
     tconv_phases_release(&draft.layer.rows, &draft.allocator);
     tconv_phases_release(&draft.layer.columns, &draft.allocator);
     return status;
@@ -252,6 +268,7 @@ void tconv_plan_free(tconv_plan *plan)
         tconv_cuda_release(plan->layer.target.device, plan->packed);
     else
         tconv_release(&allocator, plan->packed);
+    tconv_release(&allocator, plan->decisions);
     tconv_phases_release(&plan->layer.rows, &allocator);
     tconv_phases_release(&plan->layer.columns, &allocator);
     tconv_release(&allocator, plan);
@@ -285,17 +302,19 @@ static tconv_status check_tensor(const tconv_plan *plan, const tconv_tensor *ten
     return tconv_tensor_check_location(tensor, name, target->backend, target->device, issue);
 }
 
-/* A plan equal to plan, with phase tables of its own and no packed weights. */
+/* A plan equal to plan, with phase tables and decisions of its own and no packed weights. */
 static tconv_status clone(const tconv_plan *plan, tconv_plan **copy, tconv_issue *issue)
 {
     tconv_plan *made = tconv_allocate(&plan->allocator, sizeof *made);
     if (made == NULL)
         return out_of_memory(issue, sizeof *made, "plan");
     *made = *plan;
-    made->packed = NULL;
+    made->packed = made->decisions = NULL;
     memset(&made->layer.rows, 0, sizeof made->layer.rows);
     memset(&made->layer.columns, 0, sizeof made->layer.columns);
     tconv_status status = create_phases(made, issue);
+    if (status == TCONV_SUCCESS)
+        status = decide(made, issue);
     if (status != TCONV_SUCCESS) {
         tconv_plan_free(made);
         return status;

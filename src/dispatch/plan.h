@@ -14,9 +14,10 @@ struct tconv_plan {
     const tconv_implementation *implementation;
     tconv_memory_sizes sizes;
     tconv_allocator allocator;
-    void *packed;  /* weights packed once, where the plan runs; NULL where execute packs them */
-    int verbose;   /* 0, 1 or 2 */
-    tconv_log log; /* where its lines go */
+    void *decisions; /* the implementation's, as the layer points to them */
+    void *packed;    /* weights packed once, where the plan runs; NULL where execute packs them */
+    int verbose;     /* 0, 1 or 2 */
+    tconv_log log;   /* where its lines go */
 };
 
 /* The caller's options read and checked by themselves; NULL gives the defaults. */

@@ -18,6 +18,9 @@ bool bare_layer_make(tconv_layer *layer, const char *problem, tconv_dtype dtype,
                      const struct bare_target *target);
 void bare_layer_release(tconv_layer *layer);
 
+/* What tconv_plan_create asks of an implementation before its memory; decisions made before go. */
+tconv_status bare_layer_decide(tconv_layer *layer, const tconv_implementation *implementation, tconv_issue *issue);
+
 /* The elements of one run; bias may be NULL. */
 struct bare_tensors {
     const void *src, *weights, *bias;
@@ -25,7 +28,6 @@ struct bare_tensors {
 };
 
 /* Packs and executes; packed weights and scratch hold NaN before. */
-void bare_layer_run(const tconv_layer *layer, const tconv_implementation *implementation,
-                    const struct bare_tensors *tensors);
+void bare_layer_run(tconv_layer *layer, const tconv_implementation *implementation, const struct bare_tensors *tensors);
 
 #endif

@@ -62,7 +62,7 @@ _pack_arguments = struct.Struct("9q").pack
 
 # PyTorch 2.9 made torch.backends.cudnn.allow_tf32 a part of torch.backends.cudnn.conv.fp32_precision.
 _fp32_precision = getattr(torch._C, "_get_fp32_precision_getter", None)
-_cudnn_enabled = torch._C._get_cudnn_enabled  # the strides of PyTorch's outputs depend on it
+cudnn_enabled = torch._C._get_cudnn_enabled  # the strides of PyTorch's outputs depend on it
 
 
 def tf32() -> bool:
@@ -113,7 +113,7 @@ def find_layer(
             weight.dtype,
             weight.device,
             None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device),
-            (tf32(), _cudnn_enabled()) if input.is_cuda else torch.get_num_threads(),
+            (tf32(), cudnn_enabled()) if input.is_cuda else torch.get_num_threads(),
         )
         layer = layers.get(key)
     except (TypeError, ValueError, RuntimeError, NotImplementedError, struct.error):

@@ -15,19 +15,17 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
-from ._compute import DEVICES, PYTORCHS, compute, find_layer
+from ._compute import DEVICES, PYTORCHS
 from ._eager import inside
 from ._operator import OPERATORS, as_list
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 _is_compiling = torch.compiler.is_compiling
-_autocast_enabled = torch._C._is_any_autocast_enabled
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._is_torch_function_mode_enabled
 _tracing_state = torch._C._get_tracing_state
 _transforms = torch._C._functorch.peek_interpreter_stack
 _profiling = torch._C._autograd._profiler_enabled
-_grad_enabled = torch.is_grad_enabled
 
 
 def conv_transpose2d(
@@ -71,13 +69,9 @@ def _call(spatial: int, arguments: tuple[Any, ...]) -> Tensor:
         return _unusual(spatial, arguments)
     if _dispatch_modes() or _function_modes() or _tracing_state() is not None or _profiling():
         return _through_the_dispatcher(spatial, *arguments)
-    if _autocast_enabled() or (
-        _grad_enabled() and (weight.requires_grad or input.requires_grad or (bias is not None and bias.requires_grad))
-    ):
-        return inside(PYTORCHS[spatial], *arguments)
-    layer = find_layer(*arguments)
-    answer = None if layer is None else compute(layer, input, weight, bias)
-    return PYTORCHS[spatial](*arguments) if answer is None else answer
+    if input.is_neg() or weight.is_neg() or (bias is not None and bias.is_neg()):
+        return PYTORCHS[spatial](*arguments)
+    return inside(PYTORCHS[spatial], *arguments)
 
 
 def _through_the_dispatcher(

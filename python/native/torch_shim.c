@@ -1,0 +1,531 @@
+/*
+ * tconv inside of PyTorch without Python: a kernel of aten::convolution that looks a planned layer up and executes it.
+ *
+ * torch.conv_transpose1d and conv_transpose2d end in aten::convolution. The package (tconv/torch/_eager.py) calls them with
+ * a dispatch key included by which they come here in place of PyTorch's kernels. A layer that is in the table is executed;
+ * for any other the operator tconv::unplanned is called, which is Python: it plans, computes, and puts the layer into the
+ * table for the next time.
+ *
+ * All that is used of PyTorch are functions of its stable C interface (torch/csrc/stable/c/shim.h and what that includes),
+ * looked up in the libtorch of the process, so that one shared object serves every PyTorch from 2.10 on, and is compiled
+ * without any. Functions here return 0 or -1; nothing is thrown, but for errors of convolutions that are not the package's.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tconv/tconv.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* ------------------------------------------------------------------------------------------------ PyTorch's C interface */
+
+typedef uint64_t stable_value; /* an argument of an operator: an integer or a handle, which its receiver owns */
+typedef struct torch_tensor torch_tensor;
+typedef struct torch_list torch_list;
+typedef struct torch_library torch_library;
+typedef void torch_kernel(stable_value *stack, uint64_t arguments, uint64_t results);
+
+/* The version of the interface that the values here follow, of PyTorch 2.10. */
+#define INTERFACE_VERSION (UINT64_C(2) << 56 | UINT64_C(10) << 48)
+
+/* X(result, name, parameters): what is looked up. They return 0, or another number after an error. */
+#define FUNCTIONS(X)                                                                                                   \
+    X(int, aoti_torch_is_defined, (torch_tensor *, bool *))                                                            \
+    X(int, aoti_torch_get_dim, (torch_tensor *, int64_t *))                                                            \
+    X(int, aoti_torch_get_sizes, (torch_tensor *, int64_t **))                                                         \
+    X(int, aoti_torch_get_strides, (torch_tensor *, int64_t **))                                                       \
+    X(int, aoti_torch_get_dtype, (torch_tensor *, int32_t *))                                                          \
+    X(int, aoti_torch_get_layout, (torch_tensor *, int32_t *))                                                         \
+    X(int, aoti_torch_get_device_type, (torch_tensor *, int32_t *))                                                    \
+    X(int, aoti_torch_get_device_index, (torch_tensor *, int32_t *))                                                   \
+    X(int, aoti_torch_get_data_ptr, (torch_tensor *, void **))                                                         \
+    X(int, aoti_torch_empty_strided,                                                                                   \
+      (int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t, torch_tensor **))                         \
+    X(int, aoti_torch_delete_tensor_object, (torch_tensor *))                                                          \
+    X(int32_t, aoti_torch_layout_strided, (void))                                                                      \
+    X(int32_t, aoti_torch_device_type_cuda, (void))                                                                    \
+    X(int, torch_get_num_threads, (uint32_t *))                                                                        \
+    X(int, torch_list_size, (torch_list *, size_t *))                                                                  \
+    X(int, torch_list_get_item, (torch_list *, size_t, stable_value *))                                                \
+    X(int, torch_delete_list, (torch_list *))                                                                          \
+    X(int, torch_call_dispatcher, (const char *, const char *, stable_value *, uint64_t))                              \
+    X(int, aoti_torch_library_init_impl, (const char *, const char *, const char *, uint32_t, torch_library **))       \
+    X(int, torch_library_impl, (torch_library *, const char *, torch_kernel *, uint64_t))                              \
+    X(int, aoti_torch_delete_library_object, (torch_library *))                                                        \
+    X(void, aoti_torch_check, (bool, const char *, const char *, uint32_t, const char *))
+
+#define MEMBER(result, name, parameters) result(*name) parameters;
+static struct torch_functions {
+    FUNCTIONS(MEMBER)
+    /* These are not in every version or build. */
+    int (*torch_delete_stable_ivalue)(stable_value *);
+    void (*operator_delete)(void *);
+    const char *(*torch_exception_get_what_without_backtrace)(void);
+    int (*aoti_torch_get_current_cuda_stream)(int32_t, void **);
+} torch;
+
+/* A pointer to a function, which ISO C keeps apart from one to data. */
+static void copy_address(void *function, void *address)
+{
+    memcpy(function, &address, sizeof address);
+}
+
+static bool look_up_functions(void)
+{
+    void *library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+    void *cuda = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    if (library == NULL)
+        return false;
+#define LOOK_UP(result, name, parameters)                                                                              \
+    copy_address(&torch.name, dlsym(library, #name));                                                                  \
+    if (torch.name == NULL)                                                                                            \
+        return false;
+    FUNCTIONS(LOOK_UP)
+    copy_address(&torch.torch_delete_stable_ivalue, dlsym(library, "torch_delete_stable_ivalue"));
+    copy_address(&torch.operator_delete, dlsym(library, "_ZdlPv"));
+    copy_address(&torch.torch_exception_get_what_without_backtrace,
+                 dlsym(library, "torch_exception_get_what_without_backtrace"));
+    if (cuda != NULL)
+        copy_address(&torch.aoti_torch_get_current_cuda_stream, dlsym(cuda, "aoti_torch_get_current_cuda_stream"));
+    return torch.torch_delete_stable_ivalue != NULL || torch.operator_delete != NULL;
+}
+
+/* --------------------------------------------------------------------------------------------------------------- the key */
+
+/* Everything that a plan depends on. Unused axes are 0. */
+typedef struct tensor_key {
+    int64_t rank, dtype, device_type, device_index;
+    int64_t sizes[4], strides[4];
+} tensor_key;
+
+typedef struct layer_key {
+    tensor_key input, weight;
+    tensor_key bias; /* all 0 where there is none */
+    int64_t stride[2], padding[2], dilation[2], output_padding[2];
+    int64_t spatial, groups;
+    int64_t flags; /* of the caller: PyTorch's settings */
+    int64_t threads;
+} layer_key;
+
+/* A call's tensors, and its key. */
+typedef struct call {
+    torch_tensor *input, *weight, *bias;
+    layer_key key;
+} call;
+
+/* The arguments of aten::convolution in their order. */
+enum { INPUT, WEIGHT, BIAS, STRIDE, PADDING, DILATION, TRANSPOSED, OUTPUT_PADDING, GROUPS };
+
+static bool read_tensor(torch_tensor *tensor, tensor_key *key)
+{
+    int32_t layout = 0, dtype = 0, device_type = 0, device_index = 0;
+    int64_t *sizes = NULL, *strides = NULL;
+    if (torch.aoti_torch_get_layout(tensor, &layout) != 0 || layout != torch.aoti_torch_layout_strided() ||
+        torch.aoti_torch_get_dim(tensor, &key->rank) != 0 || key->rank > 4 ||
+        torch.aoti_torch_get_sizes(tensor, &sizes) != 0 || torch.aoti_torch_get_strides(tensor, &strides) != 0 ||
+        torch.aoti_torch_get_dtype(tensor, &dtype) != 0 ||
+        torch.aoti_torch_get_device_type(tensor, &device_type) != 0 ||
+        torch.aoti_torch_get_device_index(tensor, &device_index) != 0)
+        return false;
+    key->dtype = dtype;
+    key->device_type = device_type;
+    key->device_index = device_index;
+    for (int64_t axis = 0; axis < key->rank; axis++) {
+        key->sizes[axis] = sizes[axis];
+        key->strides[axis] = strides[axis];
+    }
+    return true;
+}
+
+/* A list of one number for each spatial axis. */
+static bool read_list(stable_value value, int64_t spatial, int64_t numbers[2])
+{
+    torch_list *list = (torch_list *)(uintptr_t)value;
+    size_t size = 0;
+    if (torch.torch_list_size(list, &size) != 0 || (int64_t)size != spatial)
+        return false;
+    for (size_t i = 0; i < size; i++) {
+        stable_value number = 0;
+        if (torch.torch_list_get_item(list, i, &number) != 0)
+            return false;
+        numbers[i] = (int64_t)number;
+    }
+    return true;
+}
+
+/* False for what the table does not hold. The tensors stay the stack's. */
+static bool read_call(const stable_value *stack, int64_t flags, call *made)
+{
+    layer_key *key = &made->key;
+    uint32_t threads = 0;
+    memset(made, 0, sizeof *made);
+    made->input = (torch_tensor *)(uintptr_t)stack[INPUT];
+    made->weight = (torch_tensor *)(uintptr_t)stack[WEIGHT];
+    if (stack[BIAS] != 0) { /* without one PyTorch passes a tensor that is undefined */
+        bool defined = false;
+        made->bias = *(torch_tensor **)(uintptr_t)stack[BIAS];
+        if (torch.aoti_torch_is_defined(made->bias, &defined) != 0 || !defined)
+            made->bias = NULL;
+    }
+    if ((stack[TRANSPOSED] & 0xff) == 0 || !read_tensor(made->input, &key->input) ||
+        !read_tensor(made->weight, &key->weight) || (made->bias != NULL && !read_tensor(made->bias, &key->bias)))
+        return false;
+    key->spatial = key->weight.rank - 2;
+    key->groups = (int64_t)stack[GROUPS];
+    key->flags = flags;
+    if (torch.torch_get_num_threads(&threads) != 0)
+        return false;
+    key->threads = threads;
+    return key->spatial >= 1 && key->spatial <= 2 && read_list(stack[STRIDE], key->spatial, key->stride) &&
+           read_list(stack[PADDING], key->spatial, key->padding) &&
+           read_list(stack[DILATION], key->spatial, key->dilation) &&
+           read_list(stack[OUTPUT_PADDING], key->spatial, key->output_padding);
+}
+
+static size_t hash_key(const layer_key *key)
+{
+    const uint64_t *words = (const uint64_t *)(const void *)key;
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof *key / sizeof *words; i++)
+        hash = (hash ^ words[i]) * UINT64_C(0x9E3779B97F4A7C15);
+    return (size_t)(hash >> 32);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- the table */
+
+typedef tconv_status execute_function(const tconv_plan *, const tconv_tensor *, const tconv_tensor *,
+                                      const tconv_tensor *, const tconv_tensor *, void *, size_t, void *);
+typedef void destroy_function(tconv_plan *);
+
+/* A planned layer, as tconv/torch/_native.py fills it in. */
+typedef struct layer_description {
+    tconv_plan *plan;
+    execute_function *execute;
+    destroy_function *destroy;
+    size_t workspace_size;
+    int64_t workspace_elements; /* to be allocated; 0 where the thread's scratch memory is enough */
+    int64_t rank;               /* of the result */
+    int64_t sizes[4], strides[4];
+    int32_t dtype, location; /* tconv's words */
+} layer_description;
+
+typedef struct layer {
+    layer_description is;
+    layer_key key;
+    atomic_int uses;    /* the table, the package and executes; with the last the plan goes */
+    struct layer *next; /* in its bucket */
+    struct layer *newer, *older;
+} layer;
+
+/* As many as the package's own cache keeps (tconv/_plan.py). */
+#define CAPACITY 512
+#define BUCKETS  1024
+
+static struct table {
+    pthread_mutex_t lock;
+    layer *buckets[BUCKETS];
+    layer *newest, *oldest;
+    int count;
+} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void release(layer *given)
+{
+    if (atomic_fetch_sub(&given->uses, 1) == 1) {
+        given->is.destroy(given->is.plan);
+        free(given);
+    }
+}
+
+static void unlink_from_order(layer *given)
+{
+    *(given->newer != NULL ? &given->newer->older : &table.newest) = given->older;
+    *(given->older != NULL ? &given->older->newer : &table.oldest) = given->newer;
+}
+
+static void link_as_newest(layer *given)
+{
+    given->newer = NULL;
+    given->older = table.newest;
+    *(table.newest != NULL ? &table.newest->newer : &table.oldest) = given;
+    table.newest = given;
+}
+
+static layer **find_in_bucket(const layer_key *key)
+{
+    layer **link = &table.buckets[hash_key(key) % BUCKETS];
+    while (*link != NULL && memcmp(&(*link)->key, key, sizeof *key) != 0)
+        link = &(*link)->next;
+    return link;
+}
+
+/* Takes a layer out of the table; the caller releases it. */
+static layer *take_out(layer **link)
+{
+    layer *gone = *link;
+    *link = gone->next;
+    unlink_from_order(gone);
+    table.count--;
+    return gone;
+}
+
+/* The layer of this key, which the caller releases; NULL where there is none. */
+static layer *find(const layer_key *key)
+{
+    pthread_mutex_lock(&table.lock);
+    layer *found = *find_in_bucket(key);
+    if (found != NULL) {
+        atomic_fetch_add(&found->uses, 1);
+        if (table.newest != found) {
+            unlink_from_order(found);
+            link_as_newest(found);
+        }
+    }
+    pthread_mutex_unlock(&table.lock);
+    return found;
+}
+
+/* In place of what has its key; nothing happens where that is the layer itself. */
+static void put(layer *given)
+{
+    layer *replaced = NULL, *oldest = NULL;
+    pthread_mutex_lock(&table.lock);
+    layer **link = find_in_bucket(&given->key);
+    if (*link != given) {
+        if (*link != NULL)
+            replaced = take_out(link);
+        atomic_fetch_add(&given->uses, 1);
+        given->next = *link;
+        *link = given;
+        link_as_newest(given);
+        if (++table.count > CAPACITY)
+            oldest = take_out(find_in_bucket(&table.oldest->key));
+    }
+    pthread_mutex_unlock(&table.lock);
+    if (replaced != NULL)
+        release(replaced);
+    if (oldest != NULL)
+        release(oldest);
+}
+
+/* Another thread may hold the lock when this one forks, and is not in the child to let it go. */
+static void lock_table(void)
+{
+    pthread_mutex_lock(&table.lock);
+}
+
+static void unlock_table(void)
+{
+    pthread_mutex_unlock(&table.lock);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- a thread's */
+
+/* Workspaces on the host up to here are the thread's own, so that small layers allocate nothing (tconv/_plan.py). */
+#define SCRATCH_BYTES (64 * 1024)
+
+typedef struct thread_state {
+    int64_t flags; /* not 0 while the package calls: that its call is meant, and PyTorch's settings */
+    bool has_call; /* key is that of a call that the package is planning */
+    layer_key key;
+    _Alignas(64) char scratch[SCRATCH_BYTES];
+} thread_state;
+
+static pthread_key_t state_key;
+static atomic_llong taken;
+
+static thread_state *get_state(void)
+{
+    return pthread_getspecific(state_key);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- a call */
+
+/* The result, or NULL: then nothing is left. */
+static torch_tensor *execute(const layer *planned, const call *made, thread_state *state)
+{
+    const layer_description *is = &planned->is;
+    const tensor_key *like = &made->key.input;
+    torch_tensor *result = NULL, *workspace = NULL;
+    tconv_tensor src = {NULL, (tconv_dtype)is->dtype, (tconv_location)is->location};
+    tconv_tensor weights = src, bias = src, dst = src;
+    void *memory = state->scratch, *stream = NULL;
+    const int64_t one = 1;
+    bool done = torch.aoti_torch_get_data_ptr(made->input, &src.data) == 0 &&
+                torch.aoti_torch_get_data_ptr(made->weight, &weights.data) == 0 &&
+                (made->bias == NULL || torch.aoti_torch_get_data_ptr(made->bias, &bias.data) == 0) &&
+                (is->location != TCONV_LOCATION_CUDA ||
+                 (torch.aoti_torch_get_current_cuda_stream != NULL &&
+                  torch.aoti_torch_get_current_cuda_stream((int32_t)like->device_index, &stream) == 0)) &&
+                torch.aoti_torch_empty_strided(is->rank, is->sizes, is->strides, (int32_t)like->dtype,
+                                               (int32_t)like->device_type, (int32_t)like->device_index, &result) == 0 &&
+                torch.aoti_torch_get_data_ptr(result, &dst.data) == 0;
+    if (done && is->workspace_elements > 0)
+        done =
+            torch.aoti_torch_empty_strided(1, &is->workspace_elements, &one, (int32_t)like->dtype,
+                                           (int32_t)like->device_type, (int32_t)like->device_index, &workspace) == 0 &&
+            torch.aoti_torch_get_data_ptr(workspace, &memory) == 0;
+    done = done && is->execute(is->plan, &src, &weights, made->bias == NULL ? NULL : &bias, &dst, memory,
+                               is->workspace_size, stream) == TCONV_SUCCESS;
+    if (workspace != NULL)
+        torch.aoti_torch_delete_tensor_object(workspace);
+    if (!done && result != NULL) {
+        torch.aoti_torch_delete_tensor_object(result);
+        result = NULL;
+    }
+    return result;
+}
+
+static void release_arguments(const stable_value *stack)
+{
+    static const int lists[] = {STRIDE, PADDING, DILATION, OUTPUT_PADDING};
+    torch.aoti_torch_delete_tensor_object((torch_tensor *)(uintptr_t)stack[INPUT]);
+    torch.aoti_torch_delete_tensor_object((torch_tensor *)(uintptr_t)stack[WEIGHT]);
+    if (stack[BIAS] != 0) {
+        stable_value *bias = (stable_value *)(uintptr_t)stack[BIAS];
+        torch.aoti_torch_delete_tensor_object((torch_tensor *)(uintptr_t)*bias);
+        if (torch.torch_delete_stable_ivalue != NULL)
+            torch.torch_delete_stable_ivalue(bias);
+        else
+            torch.operator_delete(bias);
+    }
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        torch.torch_delete_list((torch_list *)(uintptr_t)stack[lists[i]]);
+}
+
+/* Calls an operator with the arguments of aten::convolution, which it takes over. An error is PyTorch's to raise. */
+static void call_operator(const char *name, stable_value *stack)
+{
+    if (torch.torch_call_dispatcher(name, "", stack, INTERFACE_VERSION) == 0)
+        return;
+    const char *what = torch.torch_exception_get_what_without_backtrace == NULL
+                           ? NULL
+                           : torch.torch_exception_get_what_without_backtrace();
+    torch.aoti_torch_check(false, "convolution", __FILE__, __LINE__,
+                           what == NULL ? "aten::convolution failed; stderr may tell why" : what);
+}
+
+/* The kernel. Tensors that have the key themselves, views of complex ones, get here without the package. */
+static void convolution(stable_value *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    thread_state *state = get_state();
+    if (state == NULL || state->flags == 0) {
+        call_operator("tconv::negated", stack);
+        return;
+    }
+    call made;
+    torch_tensor *result = NULL;
+    bool known = read_call(stack, state->flags, &made);
+    state->flags = 0;
+    if (known) {
+        layer *planned = find(&made.key);
+        if (planned != NULL) {
+            result = execute(planned, &made, state);
+            release(planned);
+        }
+    }
+    if (result != NULL) {
+        atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
+        release_arguments(stack);
+        stack[0] = (stable_value)(uintptr_t)result;
+        return;
+    }
+    state->key = made.key;
+    state->has_call = known;
+    call_operator("tconv::unplanned", stack);
+    state->has_call = false;
+}
+
+/* ------------------------------------------------------------------------------------------- what the package calls */
+
+static torch_library *installed;
+
+EXPORT void tconv_torch_uninstall(void)
+{
+    if (installed != NULL)
+        torch.aoti_torch_delete_library_object(installed);
+    installed = NULL;
+}
+
+/* Puts the kernel in place, once in a process. Returns 0; -1 where this PyTorch does not have what is needed. */
+EXPORT int tconv_torch_install(void)
+{
+    if (!look_up_functions() || pthread_key_create(&state_key, free) != 0 ||
+        pthread_atfork(lock_table, unlock_table, unlock_table) != 0 ||
+        torch.aoti_torch_library_init_impl("aten", "Negative", __FILE__, __LINE__, &installed) != 0)
+        return -1;
+    if (torch.torch_library_impl(installed, "convolution", convolution, INTERFACE_VERSION) == 0)
+        return 0;
+    tconv_torch_uninstall();
+    return -1;
+}
+
+/* The flags of the calling thread, which live as long as it does; NULL where there is no memory. The package sets them
+ * before it calls and clears them after. */
+EXPORT int64_t *tconv_torch_flags(void)
+{
+    thread_state *state = get_state();
+    if (state != NULL)
+        return &state->flags;
+    size_t size = (sizeof *state + 63) / 64 * 64;
+    state = aligned_alloc(64, size);
+    if (state == NULL)
+        return NULL;
+    memset(state, 0, sizeof *state);
+    if (pthread_setspecific(state_key, state) != 0) {
+        free(state);
+        return NULL;
+    }
+    return &state->flags;
+}
+
+/* Puts the layer of the call that tconv::unplanned is serving into the table, and takes its plan over. The answer goes to
+ * tconv_torch_release in place of the plan to tconv_plan_destroy; NULL where the call's layer is none for the table. */
+EXPORT void *tconv_torch_remember(const layer_description *description)
+{
+    thread_state *state = get_state();
+    layer *made = state == NULL || !state->has_call ? NULL : malloc(sizeof *made);
+    if (made == NULL)
+        return NULL;
+    memset(made, 0, sizeof *made);
+    made->is = *description;
+    made->key = state->key;
+    atomic_init(&made->uses, 1);
+    put(made);
+    return made;
+}
+
+/* Puts a layer that fell out of the table back. */
+EXPORT void tconv_torch_remember_again(void *given)
+{
+    put(given);
+}
+
+EXPORT void tconv_torch_release(void *given)
+{
+    release(given);
+}
+
+/* Empties the table. */
+EXPORT void tconv_torch_forget(void)
+{
+    layer *gone;
+    do {
+        pthread_mutex_lock(&table.lock);
+        gone = table.oldest == NULL ? NULL : take_out(find_in_bucket(&table.oldest->key));
+        pthread_mutex_unlock(&table.lock);
+        if (gone != NULL)
+            release(gone);
+    } while (gone != NULL);
+}
+
+/* Calls that were computed by a layer of the table. */
+EXPORT int64_t tconv_torch_taken(void)
+{
+    return atomic_load(&taken);
+}
