@@ -1,7 +1,7 @@
-"""tconv: 2-D transposed convolution (ConvTranspose2d) on the CPU and on CUDA.
+"""tconv: transposed convolution (ConvTranspose2d, ConvTranspose1d) on the CPU and on CUDA.
 
-conv_transpose2d takes NumPy arrays and everything that speaks DLPack. tconv.torch, which needs PyTorch and has to be
-imported by name, has the drop-in for torch.nn.ConvTranspose2d.
+conv_transpose2d, conv_transpose1d and Plan take NumPy arrays and everything that speaks DLPack. tconv.torch, which
+needs PyTorch and has to be imported by name, has the drop-ins for torch.nn.ConvTranspose2d and ConvTranspose1d.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from ._errors import (
     UnavailableError,
     UnsupportedError,
 )
-from ._functional import conv_transpose2d
+from ._functional import conv_transpose1d, conv_transpose2d
+from ._packed import Plan
+from ._version import VERSION as __version__
 
 __all__ = [
     "CudaError",
@@ -29,10 +31,13 @@ __all__ = [
     "EnvironmentVariableError",
     "InvalidArgumentError",
     "OutOfMemoryError",
+    "Plan",
     "SizeOverflowError",
     "TconvError",
     "UnavailableError",
     "UnsupportedError",
+    "__version__",
+    "conv_transpose1d",
     "conv_transpose2d",
     "info",
     "reload_environment",
@@ -55,7 +60,4 @@ def reload_environment() -> None:
         _plan.forget_plans()
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return _library.version()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+_library.check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import functools
 import sys
 from typing import Any
 
@@ -52,17 +53,18 @@ _pointer.restype, _pointer.argtypes = c.c_void_p, (c.py_object, c.c_char_p)
 
 
 class Borrowed:
-    """An array of another library. The memory is the capsule's, which lives as long as this object and frees it."""
+    """An array of another library. The memory is the capsule's, which lives as long as this object and frees it.
+    read_only: it says so, or is of a library whose arrays never change."""
 
     def __init__(self, array: Any, name: str, stream: int | None) -> None:
         try:
-            self._capsule = array.__dlpack__(stream=stream, max_version=(1, 0))
-        except TypeError:  # from before DLPack 1.0
-            self._capsule = array.__dlpack__(stream=stream)
-        self.read_only = False
+            self._capsule = _export(array, stream)
+        except Exception as error:  # of whatever kind its library raises
+            raise _errors.invalid(name, f"{name}: {type(array).__name__}.__dlpack__ refuses: {error}") from error
+        self.read_only = is_immutable(array)
         if _is_valid(self._capsule, b"dltensor_versioned"):
             versioned = _Versioned.from_address(_pointer(self._capsule, b"dltensor_versioned"))
-            self.read_only = bool(versioned.flags & _READ_ONLY)
+            self.read_only |= bool(versioned.flags & _READ_ONLY)
             tensor = versioned.tensor
         else:
             tensor = _Tensor.from_address(_pointer(self._capsule, b"dltensor"))
@@ -75,40 +77,92 @@ class Borrowed:
         self.dtype: int = dtype
         self.address: int = (tensor.data or 0) + tensor.byte_offset
         self.shape: tuple[int, ...] = tuple(tensor.shape[: tensor.ndim])
+        if not self.address and 0 not in self.shape:
+            raise _errors.invalid(name, f"{name} is a {type(array).__name__} without memory: must have values")
         if tensor.strides:
             self.strides: tuple[int, ...] = tuple(tensor.strides[: tensor.ndim])
         else:
             self.strides = tuple(int(np.prod(self.shape[axis + 1 :])) for axis in range(tensor.ndim))
 
     def numpy(self) -> np.ndarray:
-        """The same memory as a NumPy array; bf16 as the 16-bit integers that hold it."""
+        """The same memory as a NumPy array, which keeps this object; bf16 as the 16-bit integers that hold it."""
         element = {lib.F32: np.float32, lib.F64: np.float64, lib.F16: np.float16, lib.BF16: np.uint16}[self.dtype]
         size = np.dtype(element).itemsize
         if 0 in self.shape:
             return np.empty(self.shape, element)
-        # DLPack's strides are never negative: the last element is the furthest.
-        extent = 1 + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
-        memory = (c.c_byte * (extent * size)).from_address(self.address)
+        reach = [(n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True)]
+        before, after = -sum(step for step in reach if step < 0), sum(step for step in reach if step > 0)
+        memory = (c.c_byte * ((before + 1 + after) * size)).from_address(self.address - before * size)
+        memory.owner = self  # type: ignore[attr-defined]
         strides = [size * stride for stride in self.strides]
-        array: np.ndarray = np.ndarray(self.shape, element, memoryview(memory), 0, strides)
+        array: np.ndarray = np.ndarray(self.shape, element, memoryview(memory), before * size, strides)
         if self.read_only:
             array.flags.writeable = False
         return array
 
 
-def device_of(array: Any) -> int | None:
-    """The CUDA device where an array lives; None for the host."""
-    kind, index = array.__dlpack_device__()
+def _export(array: Any, stream: int | None) -> Any:
+    try:
+        return array.__dlpack__(stream=stream, max_version=(1, 0))
+    except TypeError:  # from before DLPack 1.0
+        return array.__dlpack__(stream=stream)
+
+
+def device_of(array: Any, name: str) -> int | None:
+    """The CUDA device where an array lives; None for the host. What DLPack would hand over as something else than it
+    stands for is refused."""
+    if is_tracer(array):
+        raise _errors.invalid(
+            name,
+            f"{name} is traced by JAX (jit, grad, vmap) and has no values: call tconv outside, or by jax.pure_callback "
+            "with the shape of the result",
+        )
+    if _library_of(array) == "torch":
+        _refuse_hidden(array, name)
+    try:
+        kind, index = array.__dlpack_device__()
+    except Exception as error:
+        raise _errors.invalid(name, f"{name}: {type(array).__name__}.__dlpack_device__ refuses: {error}") from error
     if kind in (_CPU, _CUDA_HOST):
         return None
-    if kind in (_CUDA, _CUDA_MANAGED):
-        return int(index)
-    raise _errors.invalid("x", f"an array on DLPack device {int(kind)}: must be on the host or on a CUDA device")
+    if kind not in (_CUDA, _CUDA_MANAGED):
+        raise _errors.invalid(name, f"{name} is on DLPack device {int(kind)}: must be on the host or on a CUDA device")
+    if _library_of(array) == "jax":
+        raise _errors.invalid(
+            name, f"{name} is an array of JAX on CUDA, whose streams nobody else knows: must be on the host"
+        )
+    return int(index)
+
+
+def is_tracer(array: Any) -> bool:
+    return _library_of(array) == "jax" and any(base.__name__ == "Tracer" for base in type(array).__mro__)
+
+
+def is_immutable(array: Any) -> bool:
+    """JAX does not say so by DLPack."""
+    return _library_of(array) == "jax"
+
+
+def _library_of(array: Any) -> str:
+    name = type(array).__module__.partition(".")[0]
+    return "jax" if name == "jaxlib" else name
+
+
+def _refuse_hidden(tensor: Any, name: str) -> None:
+    """What DLPack leaves out of a PyTorch tensor without a word."""
+    torch = sys.modules["torch"]
+    if isinstance(tensor, torch._subclasses.FakeTensor) or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise _errors.invalid(name, f"{name} has no values, or belongs to a transform of PyTorch's: use tconv.torch")
+    if tensor.is_neg():
+        raise _errors.invalid(name, f"{name} is a negated view, as imag of conj has it: give {name}.resolve_neg()")
+    forward_ad = torch.autograd.forward_ad
+    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+        raise _errors.invalid(name, f"{name} has a tangent, which would be lost: use tconv.torch")
 
 
 def current_stream(array: Any, device: int) -> int:
     """The stream on which its library works: CuPy's or PyTorch's current one, else the legacy default stream, 0."""
-    library = type(array).__module__.partition(".")[0]
+    library = _library_of(array)
     if library == "cupy":
         return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
     if library == "torch":
@@ -127,10 +181,29 @@ def new_array(like: Any, shape: tuple[int, ...], nhwc: bool) -> Any:
         n, ch, h, w = shape
         shape = (n, h, w, ch)
     if hasattr(like, "new_empty"):  # PyTorch's
-        made = like.new_empty(shape)
-        return made.permute(0, 3, 1, 2) if nhwc else made
-    if not hasattr(like, "__array_namespace__"):
+        make = like.new_empty
+    elif hasattr(like, "__array_namespace__"):
+        make = functools.partial(like.__array_namespace__().empty, dtype=like.dtype, device=like.device)
+    else:
         raise _errors.invalid("out", f"{type(like).__name__} says no way to make an array: give out")
-    library = like.__array_namespace__()
-    made = library.empty(shape, dtype=like.dtype, device=like.device)
-    return library.permute_dims(made, (0, 3, 1, 2)) if nhwc else made
+    try:
+        made = make(shape)
+    except Exception as error:  # of whatever kind its library raises
+        raise _errors.out_of_memory("out", f"out: no memory for {shape} of {like.dtype}: {error}") from error
+    if not nhwc:
+        return made
+    axes = (0, 3, 1, 2)
+    return made.permute(axes) if hasattr(made, "permute") else like.__array_namespace__().permute_dims(made, axes)
+
+
+def from_numpy(array: np.ndarray, like: Any) -> Any:
+    """The same numbers as an array of the library of `like`, whose arrays nobody can write to."""
+    return like.__array_namespace__().asarray(array.view(np.dtype(like.dtype)))
+
+
+def copy_of(array: Any) -> Any:
+    """A copy on the same device, made by the array's library."""
+    copy = getattr(array, "clone", None) or getattr(array, "copy", None)
+    if copy is None:
+        raise _errors.invalid("bias", f"bias: {type(array).__name__} says no way to copy it")
+    return copy()

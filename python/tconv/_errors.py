@@ -72,3 +72,7 @@ def invalid(field: str, message: str) -> InvalidArgumentError:
 
 def wrong_dtype(field: str, message: str) -> DtypeError:
     return DtypeError("TCONV_ERROR_INVALID_ARGUMENT", field, message)
+
+
+def out_of_memory(field: str, message: str) -> OutOfMemoryError:
+    return OutOfMemoryError("TCONV_ERROR_OUT_OF_MEMORY", field, message)

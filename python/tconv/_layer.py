@@ -1,4 +1,4 @@
-"""From shapes and strides to tconv_desc: what the NumPy and the PyTorch functions share."""
+"""From shapes and strides to tconv_desc: what the functions for arrays and for PyTorch share."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from . import _library as lib
 
 Shape = Sequence[int]
 Pair = tuple[int, int]
-# stride, padding, output_padding, groups, dilation
-Arguments = tuple[Pair, Pair, Pair, int, Pair]
+# stride, padding (top and bottom, left and right), output_padding, groups, dilation
+Arguments = tuple[Pair, tuple[Pair, Pair], Pair, int, Pair]
 
 # The axes i, o, h, w of the weights, slowest first.
 _WEIGHT_ORDERS = {lib.WEIGHT_IOHW: (0, 1, 2, 3), lib.WEIGHT_IHWO: (0, 2, 3, 1), lib.WEIGHT_HWOI: (2, 3, 1, 0)}
@@ -61,8 +61,34 @@ def weight_layout(shape: Shape, strides: Shape) -> int | None:
 
 
 def strides_that_count(shape: Shape, strides: Shape) -> tuple[int, ...]:
-    """Strides as tconv_desc has them: 0, its word for dense, for extents of 1."""
+    """Strides as tconv_desc has them: 0, its word for dense, for extents of 1 and where there are no elements."""
+    if 0 in shape:
+        return (0,) * len(shape)
     return tuple(0 if extent == 1 else stride for extent, stride in zip(shape, strides, strict=True))
+
+
+def missing_axes(spatial: int, has_batch: bool) -> tuple[int, ...]:
+    """Which of n, c, h, w a tensor of a layer lacks, ascending. A 1-D layer is computed as a 2-D one of height 1."""
+    return (() if has_batch else (0,)) + ((2,) if spatial == 1 else ())
+
+
+def with_axes(missing: Sequence[int], values: Sequence[int], value: int) -> tuple[int, ...]:
+    """A shape or strides of a tensor that lacks these axes, with the value at each."""
+    whole = list(values)
+    for axis in missing:
+        whole.insert(axis, value)
+    return tuple(whole)
+
+
+def without_axes(missing: Sequence[int], values: Sequence[int]) -> tuple[int, ...]:
+    return tuple(value for axis, value in enumerate(values) if axis not in missing)
+
+
+def dense_strides(shape: Shape, layout: int) -> tuple[int, ...]:
+    """As strides_that_count has them."""
+    _, ch, h, w = shape
+    strides = (ch * h * w, h * w, w, 1) if layout == lib.NCHW else (h * w * ch, 1, w * ch, ch)
+    return strides_that_count(shape, strides)
 
 
 def make_desc(x_shape: Shape, weight_shape: Shape, arguments: Arguments, dtype: int, math: int) -> lib.Desc:
@@ -72,12 +98,16 @@ def make_desc(x_shape: Shape, weight_shape: Shape, arguments: Arguments, dtype: 
             "weight", f"weight.shape[0] = {weight_shape[0]}: must be the channels of x, {x_shape[1]} (x.shape[1])"
         )
     stride, padding, output_padding, groups, dilation = arguments
+    if groups < 1 or x_shape[1] % groups:
+        raise _errors.invalid(
+            "groups", f"groups = {groups}: must be at least 1 and divide the channels of x, {x_shape[1]} (x.shape[1])"
+        )
     desc = lib.new_desc()
     desc.batch, desc.in_channels, desc.in_h, desc.in_w = x_shape
     desc.out_channels = weight_shape[1] * groups
     desc.kernel_h, desc.kernel_w = weight_shape[2:]
     desc.stride_h, desc.stride_w = stride
-    desc.pad_top, desc.pad_left = desc.pad_bottom, desc.pad_right = padding
+    (desc.pad_top, desc.pad_bottom), (desc.pad_left, desc.pad_right) = padding
     desc.output_padding_h, desc.output_padding_w = output_padding
     desc.dilation_h, desc.dilation_w = dilation
     desc.groups, desc.dtype, desc.math = groups, dtype, math

@@ -2,7 +2,8 @@
 
 The library is the one beside this file, or the one that the environment variable TCONV_LIBRARY names. It is loaded
 when it is first needed, so that a program may import PyTorch before or after: whichever comes second shares the OpenMP
-run-time of the first.
+run-time of the first. Whether it is there, and is one for this package, is looked up in the file when the package is
+imported.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import pathlib
 from typing import Any
 
-from . import _errors
+from . import _errors, _library_file
 
 F32, F64, F16, BF16 = range(4)
 NCHW, NHWC = range(2)
@@ -105,13 +106,14 @@ _OTHER_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "tconv_status_string": (c.c_char_p, (c.c_int,)),
     "tconv_last_issue": (None, (_ADDRESS,)),
     "tconv_version": (c.c_char_p, ()),
+    "tconv_implementation_name": (c.c_char_p, (c.c_size_t,)),
     "tconv_plan_implementation": (c.c_char_p, (_ADDRESS,)),
     "tconv_plan_destroy": (None, (_ADDRESS,)),
 }
 
 
 def path() -> str:
-    """Where the library is."""
+    """Of the library; where it lies, or its name where the loader is to find it."""
     named = os.environ.get("TCONV_LIBRARY")
     if named:
         return named
@@ -124,10 +126,15 @@ def path() -> str:
     return str(bundled)
 
 
+def check() -> None:
+    """Raises ImportError where the library is missing or is none for this package; loads nothing."""
+    _library_file.check(path(), [*_STATUS_FUNCTIONS, *_OTHER_FUNCTIONS])
+
+
 @functools.lru_cache(maxsize=1)
 def library() -> c.CDLL:
     """The library, loaded once."""
-    loaded = c.CDLL(path())
+    loaded = _library_file.load(path())
     for name, arguments in _STATUS_FUNCTIONS.items():
         function = getattr(loaded, name)
         function.restype, function.argtypes = c.c_int, arguments
@@ -173,6 +180,21 @@ def output_shape(desc: Desc) -> tuple[int, int, int, int]:
     if library().tconv_output_shape(c.byref(desc), c.byref(shape), c.byref(issue)):
         raise error(issue)
     return shape[0], shape[1], shape[2], shape[3]
+
+
+def implementations() -> list[str]:
+    """The names of those of this build, best first."""
+    names: list[str] = []
+    while (name := library().tconv_implementation_name(len(names))) is not None:
+        names.append(name.decode())
+    return names
+
+
+def why_unavailable(backend: int) -> str:
+    """The reason why a backend cannot run here; "" where it can."""
+    issue = Issue()
+    library().tconv_backend_available(backend, c.byref(issue))
+    return issue.message.decode(errors="replace")
 
 
 def reload_environment() -> None:

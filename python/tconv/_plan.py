@@ -8,7 +8,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from . import _library as lib
 
@@ -22,64 +22,67 @@ SCRATCH_BYTES = 64 * 1024
 
 
 class Plan:
-    """A layer bound to an implementation. Immutable; any thread may execute it. It holds no memory but its own tables,
-    so that dropping it while the device still computes is safe: its kernels were given theirs."""
+    """A layer bound to an implementation. Immutable; any thread may execute it. Unless its weights are packed it holds
+    no memory but its own tables, so that dropping it while the device still computes is safe: its kernels were given
+    theirs."""
 
     __slots__ = (
         "_destroy",
         "_execute",
         "_handle",
         "_in_scratch",
-        "_size",
         "_tensor_tags",
         "implementation",
         "owner",
+        "total_workspace_size",
         "workspace_size",
     )
 
     def __init__(self, desc: lib.Desc, options: lib.Options) -> None:
-        self._handle: int | None = None
+        handle, issue = c.c_void_p(), lib.Issue()
+        if lib.library().tconv_plan_create(c.byref(desc), c.byref(options), c.byref(handle), c.byref(issue)):
+            raise lib.error(issue)
+        self._own(handle.value, desc.dtype)
+
+    def _own(self, handle: int | None, dtype: int) -> None:
+        """Becomes the owner of a plan of the library."""
+        self._handle = handle
         self.owner: int | None = None
-        library = lib.library()
+        library, size = lib.library(), c.c_size_t()
         self._destroy: Callable[[int], object] = library.tconv_plan_destroy
         self._execute = library.tconv_plan_execute
-        handle, issue = c.c_void_p(), lib.Issue()
-        if library.tconv_plan_create(c.byref(desc), c.byref(options), c.byref(handle), c.byref(issue)):
-            raise lib.error(issue)
-        self._own(handle, desc.dtype)
-
-    def _own(self, handle: c.c_void_p, dtype: int) -> None:
-        library, size = lib.library(), c.c_size_t()
-        self._handle = handle.value
-        if library.tconv_plan_workspace_size(self._handle, c.byref(size)):
+        if library.tconv_plan_workspace_size(handle, c.byref(size)):
             raise lib.last_error()
-        self._size: int = size.value
-        self.implementation: str = library.tconv_plan_implementation(self._handle).decode()
+        self.total_workspace_size: int = size.value
+        self.implementation: str = library.tconv_plan_implementation(handle).decode()
         location = lib.LOCATION_CUDA if self.implementation.startswith("cuda_") else lib.LOCATION_HOST
         self._tensor_tags = (dtype, location)
-        self._in_scratch = location == lib.LOCATION_HOST and self._size <= SCRATCH_BYTES
-        self.workspace_size = 0 if self._in_scratch else self._size
+        self._in_scratch = location == lib.LOCATION_HOST and size.value <= SCRATCH_BYTES
+        # what the caller has to give
+        self.workspace_size = 0 if self._in_scratch else size.value
 
     def pack(self, weights: int, stream: int) -> Plan:
-        """A plan that holds the weights at this address, packed, and looks at none when it is executed. Other streams
-        may use it once the work on this one is done. Destroying it frees device memory, for which CUDA waits until the
-        device has done its work."""
-        dtype, location = self._tensor_tags
-        tensor, handle, issue = lib.Tensor(weights, dtype, location), c.c_void_p(), lib.Issue()
-        made = Plan.__new__(Plan)
-        made._handle, made.owner = None, None
-        made._destroy, made._execute = lib.library().tconv_plan_destroy, self._execute
+        """A plan of the same layer that holds the weights at this address, packed on the stream; they are read until
+        that is done. It ignores those that execute is given. On CUDA it has memory of the device, which it gives back
+        when the device is done."""
+        handle, issue = c.c_void_p(), lib.Issue()
+        tensor = lib.Tensor(weights, *self._tensor_tags)
         if lib.library().tconv_plan_pack_weights(
             self._handle, c.byref(tensor), stream, c.byref(handle), c.byref(issue)
         ):
             raise lib.error(issue)
-        made._own(handle, dtype)
-        return made
+        plan = Plan.__new__(Plan)
+        plan._own(handle.value, self._tensor_tags[0])
+        return plan
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("plans can be neither copied nor pickled")
 
     def __del__(self) -> None:
-        if self._handle is not None:
-            self._destroy(self._handle if self.owner is None else self.owner)
+        handle = getattr(self, "_handle", None)  # none where none could be made
+        if handle is not None:
             self._handle = None
+            self._destroy(handle if self.owner is None else self.owner)
 
     def describe(self, description: c.Structure) -> None:
         """Fills in what C code needs for executing the plan: torch_shim.c's layer_description."""
@@ -87,7 +90,7 @@ class Plan:
         description.plan = self._handle
         description.execute = c.cast(library.tconv_plan_execute, c.c_void_p)
         description.destroy = c.cast(library.tconv_plan_destroy, c.c_void_p)
-        description.workspace_size = self._size
+        description.workspace_size = self.total_workspace_size
         description.dtype, description.location = self._tensor_tags
 
     def hand_over(self, owner: int, release: Callable[[int], object]) -> None:
@@ -110,7 +113,7 @@ class Plan:
             frame.bias if bias else None,
             frame.dst,
             frame.scratch if self._in_scratch else workspace,
-            self._size,
+            self.total_workspace_size,
             stream,
         )
 

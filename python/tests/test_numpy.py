@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tconv
-from tconv import _dlpack, _functional, _layer, _library, _plan
+from tconv import _cuda, _dlpack, _host, _layer, _library, _plan
 
 INTEGERS = 4  # of small size: every sum is exact in every dtype
 
@@ -166,7 +166,7 @@ def test_ambiguous_shapes_are_written_where_out_lies(monkeypatch):
     for x, weight, out, shares_layout in lying_tensors():
         with monkeypatch.context() as patch:
             if shares_layout:
-                patch.setattr(_functional, "_dense_empty", no_copy)
+                patch.setattr(_host, "_dense_empty", no_copy)
                 count += 1
             assert tconv.conv_transpose2d(x, weight, out=out) is out
         np.testing.assert_array_equal(out, formula(x, weight))
@@ -176,19 +176,20 @@ def test_ambiguous_shapes_are_written_where_out_lies(monkeypatch):
 
 def test_ambiguous_shapes_on_the_device(monkeypatch):
     """What CUDA arrays go through, on arrays of the host: the description of the layer is the same."""
-    one_shot = _functional._one_shot
+    one_shot = _host.one_shot
 
     def on_host(desc, options, addresses, location):
         options.backend, options.device = _library.BACKEND_CPU, -1
         one_shot(desc, options, addresses, _library.LOCATION_HOST)
 
-    monkeypatch.setattr(_functional, "_one_shot", on_host)
+    monkeypatch.setattr(_host, "one_shot", on_host)
     monkeypatch.setattr(_dlpack, "as_dlpack_stream", lambda stream: None)
-    arguments = (1, 1), (0, 0), (0, 0), 1, (1, 1)
+    arguments = (1, 1), ((0, 0), (0, 0)), (0, 0), 1, (1, 1)
     refused = 0
     for x, weight, out, shares_layout in lying_tensors():
         try:
-            assert _functional._on_cuda(0, x, weight, None, out, arguments, 0, 0) is out
+            given = {"x": x, "weight": weight, "bias": None, "out": out}
+            assert _cuda.conv_transpose(0, 2, given, arguments, 0, 0, 0) is out
         except tconv.InvalidArgumentError as error:
             assert not shares_layout and "strides" in error.field, error
             refused += 1
@@ -205,7 +206,7 @@ MISTAKES = [
     (tconv.InvalidArgumentError, ValueError, "stride", dict(stride=(1, 2, 3))),
     (tconv.DtypeError, TypeError, "stride", dict(stride=1.5)),
     (tconv.DtypeError, TypeError, "groups", dict(groups="1")),
-    (tconv.InvalidArgumentError, ValueError, "in_channels", dict(groups=3)),
+    (tconv.InvalidArgumentError, ValueError, "groups", dict(groups=3)),
     (tconv.InvalidArgumentError, ValueError, "weight", dict(weight=W[:3])),
     (tconv.InvalidArgumentError, ValueError, "weight", dict(weight=W[0])),
     (tconv.InvalidArgumentError, ValueError, "x", dict(x=X[0, 0])),
@@ -258,7 +259,7 @@ def test_environment_mistakes():
 
 def test_environment_is_read_once_and_when_asked(monkeypatch):
     def used():
-        (prepared,) = _functional._prepared._values.values()
+        (prepared,) = _host.prepared_layers._values.values()
         text = ctypes.create_string_buffer(1024)
         assert _library.library().tconv_plan_describe(prepared.plan._handle, text, len(text), None) == 0
         return text.value.decode()
@@ -268,7 +269,7 @@ def test_environment_is_read_once_and_when_asked(monkeypatch):
     tconv.conv_transpose2d(X, W)
     assert "isa=generic " in used()
     monkeypatch.setenv("TCONV_CPU_ISA", "none")
-    _functional._prepared.clear()
+    _host.prepared_layers.clear()
     tconv.conv_transpose2d(X, W)
     assert "isa=generic " in used()
     with pytest.raises(tconv.EnvironmentVariableError, match="TCONV_CPU_ISA = none") as raised:
@@ -348,20 +349,20 @@ def test_cache_is_bounded_and_drops_the_oldest():
 
 def test_dropped_plans_are_destroyed(monkeypatch):
     destroyed = []
-    _functional._prepared.clear()
+    _host.prepared_layers.clear()
     tconv.conv_transpose2d(X, W)
-    (prepared,) = _functional._prepared._values.values()
+    (prepared,) = _host.prepared_layers._values.values()
     real = prepared.plan._destroy
     prepared.plan._destroy = lambda handle: (destroyed.append(handle), real(handle))
     handle = prepared.plan._handle
-    _functional._prepared.clear()
+    _host.prepared_layers.clear()
     assert not destroyed  # in use here
     del prepared
     assert destroyed == [handle]
 
 
 def test_threads_share_plans():
-    _functional._prepared.clear()
+    _host.prepared_layers.clear()
     expected = [tconv.conv_transpose2d(numbers((1, 4, 5, 6 + i)), W) for i in range(4)]
     wrong = []
 
@@ -375,4 +376,4 @@ def test_threads_share_plans():
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong and len(_functional._prepared) == 4
+    assert not wrong and len(_host.prepared_layers) == 4

@@ -134,7 +134,7 @@ def find(
     except (TypeError, ValueError, RuntimeError, NotImplementedError, struct.error):
         return reasons.of_failed_lookup(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if layer is None:
-        pairs = ((sh, sw), (ph, pw), (oh, ow), groups, (dh, dw))
+        pairs = ((sh, sw), ((ph, ph), (pw, pw)), (oh, ow), groups, (dh, dw))
         layer = layers.make(key, lambda: _make_layer(input, weight, bias, pairs))
     return layer
 
@@ -201,7 +201,7 @@ def _memory_format(
         bias=bias,
         bias_sizes=None,
         stride=stride,
-        padding=padding,
+        padding=[before for before, _ in padding],
         dilation=dilation,
         transposed=True,
         output_padding=output_padding,

@@ -1,0 +1,173 @@
+"""Layers on CUDA: arrays of any library that speaks DLPack, as they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import _arrays, _dlpack, _errors, _host, _layer
+from . import _library as lib
+from ._packed_layer import PackedLayer
+from ._plan import Plan
+
+Borrowed = dict[str, _dlpack.Borrowed]
+
+
+def conv_transpose(
+    device: int,
+    spatial: int,
+    given: dict[str, Any],
+    arguments: _layer.Arguments,
+    backend: int,
+    math: int,
+    threads: int,
+) -> Any:
+    stream = _dlpack.current_stream(given["x"], device)
+    arrays, dtype = _borrow(given, stream)
+    x, weight, out = arrays["x"], arrays["weight"], arrays.get("out")
+    _arrays.check_ranks(spatial, len(x.shape), len(weight.shape))
+    missing = _layer.missing_axes(spatial, len(x.shape) == spatial + 2)
+    shape, strides = _with_axes(x, missing)
+    weight_shape, _ = _with_axes(weight, _layer.missing_axes(spatial, True))
+    desc = _layer.make_desc(shape, weight_shape, arguments, dtype, math)
+    wanted: list[int] = []
+    if out is not None and len(out.shape) == len(x.shape):
+        wanted = _layer.lies_as(*_with_axes(out, missing))
+    # where x lies in neither, NCHW is what the library's message is about
+    layouts = _layer.lies_as(shape, strides)
+    desc.layout = _layer.choose_layout(layouts, wanted) if layouts else lib.NCHW
+    _refuse_repeated("x", shape, strides)
+    desc.src_strides[:] = _layer.strides_that_count(shape, strides)
+    desc.weight_layout = _weight_layout(weight, spatial)
+    out_shape = lib.output_shape(desc)
+    answer, written = _result(given, out, missing, out_shape, desc.layout, stream)
+    desc.dst_strides[:] = _layer.strides_that_count(*_with_axes(written, missing))
+    bias = _bias_address(arrays, out_shape[1])
+    options = _host.new_options(backend, threads)
+    options.device, options.stream = device, stream
+    _host.one_shot(desc, options, (x.address, weight.address, bias, written.address), lib.LOCATION_CUDA)
+    return answer
+
+
+class Packed:
+    """A layer whose weights are packed, for arrays on a CUDA device. Immutable."""
+
+    def __init__(
+        self,
+        device: int,
+        given: dict[str, Any],
+        layer_with: Callable[[tuple[int, ...]], PackedLayer],
+        options: lib.Options,
+    ) -> None:
+        self._device = device
+        stream = _dlpack.current_stream(given["weight"], device)
+        arrays, self.dtype = _borrow(given, stream)
+        weight = arrays["weight"]
+        self.layer = layer = layer_with(weight.shape)
+        desc = layer.make_desc(self.dtype)
+        desc.weight_layout = _weight_layout(weight, layer.spatial)
+        self._shape, self._layout = lib.output_shape(desc), desc.layout
+        self.output_shape = _layer.without_axes(layer.missing_axes, self._shape)
+        _bias_address(arrays, self._shape[1])
+        self._bias = None
+        if "bias" in arrays:
+            copy = _dlpack.copy_of(given["bias"])
+            self._bias = _dlpack.Borrowed(copy, "bias", _dlpack.as_dlpack_stream(stream))
+        options.device, options.location = device, lib.LOCATION_CUDA
+        plan = Plan(desc, options)
+        if not plan.implementation.startswith("cuda_"):
+            raise _errors.invalid("backend", "backend = cpu: weight must be an array on the host, as NumPy's are")
+        self.plan = plan.pack(weight.address, stream)
+
+    def __del__(self) -> None:
+        # First of all: that waits for the device, which may still read the bias, on whatever stream.
+        if hasattr(self, "plan"):
+            del self.plan
+
+    def __call__(self, given: dict[str, Any]) -> Any:
+        x = given["x"]
+        stream = _dlpack.current_stream(x, self._device)
+        arrays, dtype = _borrow(given, stream)
+        self.layer.check_x(arrays["x"].shape, dtype, self.dtype)
+        missing = self.layer.missing_axes
+        _check_dense("x", arrays["x"], missing, self._layout)
+        answer, written = _result(given, arrays.get("out"), missing, self._shape, self._layout, stream)
+        _check_dense("out", written, missing, self._layout)
+        workspace = None
+        if self.plan.workspace_size:
+            size = {lib.F64: 8, lib.F32: 4}.get(self.dtype, 2)
+            room = _dlpack.new_array(x, (1, 1, 1, -(-self.plan.workspace_size // size)), False)
+            workspace = _dlpack.Borrowed(room, "workspace", _dlpack.as_dlpack_stream(stream))
+        status = self.plan.execute(
+            arrays["x"].address,
+            0,
+            0 if self._bias is None else self._bias.address,
+            written.address,
+            0 if workspace is None else workspace.address,
+            stream,
+        )
+        if status:
+            raise lib.last_error()
+        return answer
+
+
+def _borrow(given: dict[str, Any], stream: int) -> tuple[Borrowed, int]:
+    order = _dlpack.as_dlpack_stream(stream)
+    arrays = {name: _dlpack.Borrowed(array, name, order) for name, array in given.items() if array is not None}
+    return arrays, _arrays.check_dtypes({name: array.dtype for name, array in arrays.items()})
+
+
+def _result(
+    given: dict[str, Any],
+    out: _dlpack.Borrowed | None,
+    missing: Sequence[int],
+    shape: tuple[int, ...],
+    layout: int,
+    stream: int,
+) -> tuple[Any, _dlpack.Borrowed]:
+    """What the caller gets, and where the library writes."""
+    answer = given.get("out")
+    if out is None:
+        whole = _dlpack.new_array(given["x"], shape, layout == lib.NHWC)
+        index = tuple(0 if axis in missing else slice(None) for axis in range(4))
+        answer = whole[index] if missing else whole
+        out = _dlpack.Borrowed(answer, "out", _dlpack.as_dlpack_stream(stream))
+    _arrays.check_shape("out", out.shape, _layer.without_axes(missing, shape))
+    if out.read_only:
+        raise _errors.invalid("out", f"out is a {type(answer).__name__}, which is read-only: must be writable")
+    _refuse_repeated("out", *_with_axes(out, missing))
+    return answer, out
+
+
+def _with_axes(array: _dlpack.Borrowed, missing: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return _layer.with_axes(missing, array.shape, 1), _layer.with_axes(missing, array.strides, 0)
+
+
+def _weight_layout(weight: _dlpack.Borrowed, spatial: int) -> int:
+    layout = _layer.weight_layout(*_with_axes(weight, _layer.missing_axes(spatial, True)))
+    if layout is None:
+        raise _errors.invalid("weight", f"weight.strides = {weight.strides}: must be dense")
+    return layout
+
+
+def _bias_address(arrays: Borrowed, out_channels: int) -> int:
+    bias = arrays.get("bias")
+    if bias is None:
+        return 0
+    _arrays.check_bias(bias.shape, out_channels)
+    if out_channels > 1 and bias.strides != (1,):
+        raise _errors.invalid("bias", f"bias.strides = {bias.strides}: must be dense")
+    return bias.address
+
+
+def _check_dense(name: str, array: _dlpack.Borrowed, missing: Sequence[int], layout: int) -> None:
+    shape, strides = _with_axes(array, missing)
+    if 0 not in shape and _layer.strides_that_count(shape, strides) != _layer.dense_strides(shape, layout):
+        order = "channels last" if layout == lib.NHWC else "channels first"
+        raise _errors.invalid(name, f"{name}.strides = {array.strides}: must be dense as the plan has it, {order}")
+
+
+def _refuse_repeated(name: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+        if extent > 1 and stride < 1:
+            raise _errors.invalid(name, f"{name}.strides[{axis}] = {stride}: must be at least 1")

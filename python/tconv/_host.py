@@ -1,0 +1,329 @@
+"""Layers on the host: NumPy arrays, and those of other libraries as NumPy sees them."""
+
+from __future__ import annotations
+
+import ctypes as c
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _arrays, _dlpack, _errors, _layer
+from . import _library as lib
+from ._packed_layer import PackedLayer
+from ._plan import Cache, Plan
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """What is found out once for a layer, its options and the way in which its arrays lie."""
+
+    desc: lib.Desc
+    options: lib.Options
+    plan: Plan | None  # None where the one-shot call is to copy between host and device
+    shape: tuple[int, ...]  # of the result, all four axes
+    copy_x: bool
+    copy_weight: bool
+
+
+prepared_layers: Cache[Prepared] = Cache()
+
+
+def conv_transpose(
+    spatial: int, given: dict[str, Any], arguments: _layer.Arguments, backend: int, math: int, threads: int
+) -> Any:
+    arrays, dtype = _views(given)
+    x, weight = arrays["x"], arrays["weight"]
+    _arrays.check_ranks(spatial, x.ndim, weight.ndim)
+    missing = _layer.missing_axes(spatial, x.ndim == spatial + 2)
+    src, weights = _with_axes(x, missing), _with_axes(weight, _layer.missing_axes(spatial, True))
+    out = arrays.get("out")
+    # an out of another rank is refused when the shape of the result is known
+    target = _with_axes(out, missing) if out is not None and out.ndim == x.ndim else None
+
+    lying = (src.strides, src.flags.aligned, weights.strides, weights.flags.aligned)
+    of_out = None if target is None else (target.shape, target.strides, target.flags.aligned)
+    key = (src.shape, weights.shape, lying, of_out, dtype, arguments, backend, math, threads)
+    prepared = prepared_layers.get(key)
+    if prepared is None:
+        prepared = prepared_layers.make(
+            key, lambda: _prepare(src, weights, target, dtype, arguments, new_options(backend, threads), math)
+        )
+    layout = prepared.desc.layout
+    if out is not None:
+        _check_out(out, _layer.without_axes(missing, prepared.shape))
+    if prepared.copy_x:
+        src = _copy(src, layout)
+    if prepared.copy_weight:
+        weights = _dense_as_it_is(weights)
+    bias = arrays.get("bias")
+    if bias is not None:
+        _arrays.check_bias(bias.shape, prepared.shape[1])
+        bias = _dense_as_it_is(bias)
+
+    inputs = (src, weights) if bias is None else (src, weights, bias)
+    result = _Result(given, target, missing, prepared.shape, layout, inputs, _lies)
+    written = result.written
+    if not _is_dense(written, layout):
+        of_slice, dense = (key, _counted_strides(written)), prepared
+        prepared = prepared_layers.get(of_slice) or prepared_layers.make(of_slice, lambda: _for_slice(dense, written))
+    addresses = (_address(src), _address(weights), _address(bias), _address(written))
+    if prepared.plan is not None:
+        _execute(prepared.plan, *addresses)
+    else:
+        one_shot(prepared.desc, prepared.options, addresses, lib.LOCATION_HOST)
+    return result.hand_over()
+
+
+class Packed:
+    """A layer whose weights are packed, for arrays on the host. Immutable."""
+
+    def __init__(
+        self, given: dict[str, Any], layer_with: Callable[[tuple[int, ...]], PackedLayer], options: lib.Options
+    ) -> None:
+        arrays, self.dtype = _views(given)
+        self.layer = layer = layer_with(arrays["weight"].shape)
+        weights = _with_axes(arrays["weight"], layer.missing_weight_axes)
+        desc = layer.make_desc(self.dtype)
+        desc.weight_layout, copy_weight = _weight_layout(weights)
+        self._shape, self._layout = lib.output_shape(desc), desc.layout
+        self.output_shape = _layer.without_axes(layer.missing_axes, self._shape)
+        self._bias = None
+        if "bias" in arrays:
+            _arrays.check_bias(arrays["bias"].shape, self._shape[1])
+            self._bias = np.array(arrays["bias"], order="C")
+        plan = Plan(desc, options)
+        if not plan.implementation.startswith("cpu_"):
+            raise _errors.invalid(
+                "backend",
+                "backend = cuda: weight must be an array on the CUDA device, from where a plan copies nothing",
+            )
+        if copy_weight:
+            weights = _dense_as_it_is(weights)
+        self.plan = plan.pack(_address(weights), 0)
+
+    def __call__(self, given: dict[str, Any]) -> Any:
+        arrays, dtype = _views(given)
+        self.layer.check_x(arrays["x"].shape, dtype, self.dtype)
+        missing = self.layer.missing_axes
+        src = _with_axes(arrays["x"], missing)
+        if not _is_dense(src, self._layout):
+            src = _copy(src, self._layout)
+        target = None
+        if "out" in arrays:
+            _check_out(arrays["out"], self.output_shape)
+            target = _with_axes(arrays["out"], missing)
+        # the bias is this object's own, and overlaps nothing
+        result = _Result(given, target, missing, self._shape, self._layout, (src,), _is_dense)
+        _execute(self.plan, _address(src), 0, _address(self._bias), _address(result.written))
+        return result.hand_over()
+
+
+# ------------------------------------------------------------------------------------------------------------- results
+
+
+class _Result:
+    """Where the library writes, and what the caller gets: out, or a new array of x's library. What cannot be written
+    where it belongs is written beside it and copied."""
+
+    def __init__(
+        self,
+        given: dict[str, Any],
+        target: np.ndarray | None,
+        missing: Sequence[int],
+        shape: tuple[int, ...],
+        layout: int,
+        inputs: tuple[np.ndarray, ...],
+        is_direct: Callable[[np.ndarray, int], bool],
+    ) -> None:
+        self._x, self._answer = given["x"], given.get("out")
+        self._missing, self._view = missing, target
+        if target is None and not isinstance(self._x, np.ndarray) and not _dlpack.is_immutable(self._x):
+            whole = _dlpack.new_array(self._x, shape, layout == lib.NHWC)
+            self._memory = _dlpack.Borrowed(whole, "out", None)
+            self._view = _writable(self._memory.numpy(), f"out: a new {type(whole).__name__}")
+            self._answer = _drop_axes(whole, missing)
+        view = self._view
+        if view is None or not is_direct(view, layout) or any(np.may_share_memory(view, array) for array in inputs):
+            view = _dense_empty(shape, inputs[0].dtype, layout)
+        self.written = view
+
+    def hand_over(self) -> Any:
+        if self._view is None:
+            mine = _drop_axes(self.written, self._missing)
+            if isinstance(self._x, np.ndarray):
+                return mine.view(self._x.dtype)
+            return _dlpack.from_numpy(mine, self._x)
+        if self.written is not self._view:
+            self._view[...] = self.written
+        return self._answer
+
+
+def _writable(array: np.ndarray, what: str) -> np.ndarray:
+    if not array.flags.writeable:
+        raise _errors.invalid("out", f"{what} is read-only: must be writable")
+    return array
+
+
+def _check_out(out: np.ndarray, shape: tuple[int, ...]) -> None:
+    _arrays.check_shape("out", out.shape, shape)
+    _writable(out, "out")
+    reach = out.itemsize
+    for stride, extent in sorted((abs(stride), extent) for stride, extent in zip(out.strides, shape, strict=True)):
+        if extent > 1 and 0 not in shape:
+            if stride < reach:
+                raise _errors.invalid(
+                    "out", f"out.strides = {out.strides} bytes: must be far enough apart that no element stands for two"
+                )
+            reach += (extent - 1) * stride
+
+
+# -------------------------------------------------------------------------------------------------------------- inputs
+
+
+def _views(given: dict[str, Any]) -> tuple[dict[str, np.ndarray], int]:
+    """The arrays as NumPy sees them, which keep their memory, and the dtype of all. bf16 is the 16-bit integers that
+    hold it, whether NumPy knows the type or not."""
+    arrays: dict[str, np.ndarray] = {}
+    dtypes: dict[str, int] = {}
+    for name, array in given.items():
+        if array is not None:
+            arrays[name], dtypes[name] = _view(name, array)
+    return arrays, _arrays.check_dtypes(dtypes)
+
+
+def _view(name: str, array: Any) -> tuple[np.ndarray, int]:
+    if not isinstance(array, np.ndarray):
+        borrowed = _dlpack.Borrowed(array, name, None)
+        return borrowed.numpy(), borrowed.dtype
+    dtype = _dtype_code(array.dtype)
+    if dtype is None:
+        rule = "must be float32, float64, float16 or bfloat16, in the byte order of the machine"
+        raise _errors.wrong_dtype(name, f"{name} is {array.dtype.name} ({array.dtype.str}): {rule}")
+    plain = array if type(array) is np.ndarray else array.view(np.ndarray)
+    return plain.view(np.uint16) if dtype == lib.BF16 else plain, dtype
+
+
+@functools.lru_cache(maxsize=64)
+def _dtype_code(dtype: np.dtype) -> int | None:
+    return _arrays.DTYPES.get(dtype.name) if dtype.isnative else None
+
+
+def _with_axes(array: np.ndarray, missing: Sequence[int]) -> np.ndarray:
+    return np.expand_dims(array, tuple(missing)) if missing else array
+
+
+def _drop_axes(array: Any, missing: Sequence[int]) -> Any:
+    """Of an array of any library."""
+    return array[tuple(0 if axis in missing else slice(None) for axis in range(4))] if missing else array
+
+
+def _prepare(
+    src: np.ndarray,
+    weights: np.ndarray,
+    out: np.ndarray | None,
+    dtype: int,
+    arguments: _layer.Arguments,
+    options: lib.Options,
+    math: int,
+) -> Prepared:
+    desc = _layer.make_desc(src.shape, weights.shape, arguments, dtype, math)
+    layouts = _layer.lies_as(src.shape, _element_strides(src))
+    wanted = [] if out is None else _layer.lies_as(out.shape, _element_strides(out))
+    desc.layout = _layer.choose_layout(layouts, wanted)
+    if layouts:
+        desc.src_strides[:] = _counted_strides(src)
+    desc.weight_layout, copy_weight = _weight_layout(weights)
+    shape = lib.output_shape(desc)
+    plan = Plan(desc, options)
+    here = plan.implementation.startswith("cpu_")
+    return Prepared(desc, options, plan if here else None, shape, not layouts, copy_weight)
+
+
+def _for_slice(prepared: Prepared, dst: np.ndarray) -> Prepared:
+    """The same layer, its result in a slice of a larger array."""
+    desc = lib.Desc.from_buffer_copy(prepared.desc)
+    desc.dst_strides[:] = _counted_strides(dst)
+    plan = None if prepared.plan is None else Plan(desc, prepared.options)
+    return dataclasses.replace(prepared, desc=desc, plan=plan)
+
+
+def _weight_layout(weights: np.ndarray) -> tuple[int, bool]:
+    """The layout of the weights as they lie, or that of a copy, and whether one has to be made."""
+    strides = _element_strides(weights)
+    layout = _layer.weight_layout(weights.shape, strides) if strides else None
+    return (lib.WEIGHT_IOHW, True) if layout is None else (layout, False)
+
+
+def _counted_strides(array: np.ndarray) -> tuple[int, ...]:
+    return _layer.strides_that_count(array.shape, _element_strides(array))
+
+
+def _element_strides(array: np.ndarray) -> tuple[int, ...]:
+    """Strides in elements; () where tconv cannot read the array as it lies, whatever its layout."""
+    size = array.itemsize
+    strides = tuple(stride // size for stride in array.strides)
+    whole = all(
+        stride % size == 0 and (stride > 0 or n <= 1) for n, stride in zip(array.shape, array.strides, strict=True)
+    )
+    return strides if whole and array.flags.aligned else ()
+
+
+def _lies(array: np.ndarray, layout: int) -> bool:
+    strides = _element_strides(array)
+    return bool(strides) and _layer.lies_in(layout, array.shape, strides)
+
+
+def _is_dense(array: np.ndarray, layout: int) -> bool:
+    flags = (array if layout == lib.NCHW else array.transpose(0, 2, 3, 1)).flags
+    return flags.c_contiguous and flags.aligned
+
+
+def _dense_empty(shape: tuple[int, ...], dtype: np.dtype, layout: int) -> np.ndarray:
+    n, ch, h, w = shape
+    try:
+        return np.empty(shape, dtype) if layout == lib.NCHW else np.empty((n, h, w, ch), dtype).transpose(0, 3, 1, 2)
+    except (MemoryError, ValueError) as error:  # the latter where the size is beyond every address
+        raise _errors.out_of_memory("out", f"out: no memory for {shape} of {dtype.itemsize} bytes each") from error
+
+
+def _copy(array: np.ndarray, layout: int) -> np.ndarray:
+    made = _dense_empty(array.shape, array.dtype, layout)
+    made[...] = array
+    return made
+
+
+def _dense_as_it_is(array: np.ndarray) -> np.ndarray:
+    return np.require(array, requirements=["C", "A"])
+
+
+# ----------------------------------------------------------------------------------------------------------------- runs
+
+
+def new_options(backend: int, threads: int) -> lib.Options:
+    options = lib.new_options()
+    options.backend, options.threads = backend, threads
+    return options
+
+
+def _address(array: np.ndarray | None) -> int:
+    return 0 if array is None else int(array.__array_interface__["data"][0])
+
+
+def _execute(plan: Plan, src: int, weights: int, bias: int, dst: int) -> None:
+    try:
+        workspace = np.empty(plan.workspace_size, np.uint8) if plan.workspace_size else None
+    except MemoryError as error:
+        raise _errors.out_of_memory("workspace", f"workspace: no memory for {plan.workspace_size} bytes") from error
+    if plan.execute(src, weights, bias, dst, _address(workspace), 0):
+        raise lib.last_error()
+
+
+def one_shot(desc: lib.Desc, options: lib.Options, addresses: tuple[int, int, int, int], location: int) -> None:
+    tensors = [lib.Tensor(address, desc.dtype, location) for address in addresses]
+    src, weights, bias, dst = (c.byref(tensor) if tensor.data else None for tensor in tensors)
+    issue = lib.Issue()
+    if lib.library().tconv_conv_transpose2d(c.byref(desc), c.byref(options), src, weights, bias, dst, c.byref(issue)):
+        raise lib.error(issue)

@@ -1,0 +1,132 @@
+"""Plan: a layer whose weights are packed once."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from . import _arguments, _arrays, _cuda, _errors, _host
+from . import _library as lib
+from ._packed_layer import PackedLayer
+
+
+class Plan:
+    """A layer for inference: the weights are packed once, the implementation is chosen once, and plan(x) computes.
+
+    Plan((8, 64, 32, 32), weight, bias, stride=2, padding=1) takes what conv_transpose2d takes, with the shape of x in
+    place of x: (N, C, H, W) or (C, H, W), and (N, C, L) or (C, L) where weight has the three axes of conv_transpose1d.
+    A plan is of this one shape, batch size included: by it the implementation is chosen. Make one for each that occurs.
+
+    weight, bias: NumPy arrays, or arrays on the host or on a CUDA device of any library that speaks DLPack. Both are
+    copied: what is written to them later is not seen. x lives where they do and is of their dtype.
+    channels_last: x and the result lie as (N, H, W, C) in memory, (N, L, C) in 1-D; the order of their axes stays.
+    backend, math, threads: as in conv_transpose2d, but that a plan copies nothing between host and device.
+
+    A plan never changes, and any number of threads may call it at once. Its copy is itself; it cannot be pickled.
+    tconv.reload_environment() does not change it. On CUDA the weights are packed on the stream that is current when the
+    plan is made: before calls on other streams, let those wait for it.
+
+    input_shape, output_shape: of x and of the result.
+    dtype: its name.
+    implementation: which one of the library computes, "cpu_..." or "cuda_...".
+    workspace_size: the bytes that a call needs beside x and the result, of its own or of its thread.
+    """
+
+    __slots__ = ("_device", "_packed")
+
+    def __init__(
+        self,
+        x_shape: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: Any = 1,
+        dilation: Any = 1,
+        *,
+        channels_last: bool = False,
+        backend: str = "auto",
+        math: str = "default",
+        threads: int | None = None,
+    ) -> None:
+        shape = _arguments.integers("x_shape", x_shape)
+        sizes = (stride, padding, output_padding, groups, dilation)
+        layout = lib.NHWC if _arguments.flag("channels_last", channels_last) else lib.NCHW
+        options = _host.new_options(
+            _arguments.choice("backend", backend, _arguments.BACKENDS), _arguments.thread_count(threads)
+        )
+        math_code = _arguments.choice("math", math, _arguments.MATHS)
+
+        def layer_with(weight_shape: tuple[int, ...]) -> PackedLayer:
+            spatial = len(weight_shape) - 2
+            if spatial not in (1, 2):
+                raise _errors.invalid("weight", f"weight.ndim = {spatial + 2}: must be 4, or 3 for one dimension")
+            _arrays.check_x_rank("x_shape", spatial, len(shape))
+            arguments = _arguments.of_layer(spatial, *sizes)
+            return PackedLayer(spatial, shape, weight_shape, arguments, layout, math_code)
+
+        given = {"weight": weight, "bias": bias}
+        self._device = _arrays.common_device(given)
+        self._packed: _host.Packed | _cuda.Packed
+        if self._device is None:
+            self._packed = _host.Packed(given, layer_with, options)
+        else:
+            self._packed = _cuda.Packed(self._device, given, layer_with, options)
+
+    def __call__(self, x: Any, *, out: Any = None) -> Any:
+        """The result, in out if it is given, else a new array of x's library. On the host x and out may lie in any way:
+        what does not lie as the plan has it is copied. CUDA arrays have to be dense, in the plan's order."""
+        given = {"x": x, "out": out}
+        device = _arrays.common_device(given)
+        if device != self._device:
+            where = _arrays.device_name
+            raise _errors.invalid("x", f"x is on {where(device)}: must be where the plan is, on {where(self._device)}")
+        return self._packed(given)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self._packed.layer.x_shape
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self._packed.output_shape
+
+    @property
+    def dtype(self) -> str:
+        return _arrays.DTYPE_NAMES[self._packed.dtype]
+
+    @property
+    def implementation(self) -> str:
+        return self._packed.plan.implementation
+
+    @property
+    def workspace_size(self) -> int:
+        return self._packed.plan.total_workspace_size
+
+    def __copy__(self) -> Plan:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Plan:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a tconv.Plan cannot be pickled: make it anew, from its weights")
+
+    def __repr__(self) -> str:
+        layer = self._packed.layer
+        stride, padding, output_padding, groups, dilation = layer.arguments
+        axes = slice(2 - layer.spatial, None)
+        parts = [
+            f"{self.input_shape} -> {self.output_shape}",
+            f"weight={layer.weight_shape}",
+            f"stride={stride[axes]}",
+            f"padding={padding[axes]}",
+            f"output_padding={output_padding[axes]}",
+            f"groups={groups}",
+            f"dilation={dilation[axes]}",
+            self.dtype,
+            "channels last" if layer.layout == lib.NHWC else "channels first",
+            f"{self.implementation} on {_arrays.device_name(self._device)}",
+            f"workspace_size={self.workspace_size}",
+        ]
+        return f"<tconv.Plan {', '.join(parts)}>"
