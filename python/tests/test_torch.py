@@ -521,7 +521,7 @@ def test_deterministic_algorithms_do_not_complain(device):
 
 
 def test_transforms_and_forward_derivatives():
-    x, weight, bias = tensors()
+    x, weight, bias = tensors(dtype=torch.float64)
     many = torch.stack([x, 2 * x])
     for f in (tt.conv_transpose2d, F.conv_transpose2d):
         mapped = torch.func.vmap(f, (0, None, None))(many, weight, bias)
