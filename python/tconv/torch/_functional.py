@@ -2,8 +2,9 @@
 
 Plain eager code goes straight to tconv. Where gradients are wanted or autocast is on, it goes to PyTorch's operator
 with a dispatch key that puts tconv in place of what that operator computes: the graph's node is then PyTorch's own, in
-C++, and so are autocast's casts and their cache (_eager.py). Under torch.compile, torch.export, modes, tracing and the
-profiler it is the operator torch.ops.tconv.conv_transpose1d or conv_transpose2d (_operator.py).
+C++, and so are autocast's casts and their cache (_eager.py). Under torch.compile, torch.export, modes, tracing,
+torch.func's transforms, forward-mode derivatives and the profiler it is the operator torch.ops.tconv.conv_transpose1d
+or conv_transpose2d (_operator.py).
 """
 
 from __future__ import annotations
