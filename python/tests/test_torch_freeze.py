@@ -449,6 +449,33 @@ def test_freeze_names_what_it_leaves_and_thaw_undoes_it():
     assert not any("_tconv_packed" in vars(module) for module in model.modules())
 
 
+def test_weights_that_fsdp_gathers_are_left():
+    distributed = pytest.importorskip("torch.distributed")
+    if not (distributed.is_available() and distributed.is_gloo_available()):
+        pytest.skip("this PyTorch has no gloo")
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        model = nn.Sequential(nn.ConvTranspose2d(8, 6, 3), nn.Sequential(nn.ConvTranspose2d(6, 6, 3)))
+        mesh = init_device_mesh("cpu", (1,))
+        fully_shard(model[0], mesh=mesh)
+        classes = [type(module) for module in model.modules()]
+        assert tt.replace(model).swapped == ["0", "1.0"]
+        answer = tt.freeze(model)
+        assert answer.frozen == ["1.0"] and "FSDP" in answer.left["0"]
+        fully_shard(model, mesh=mesh)
+        x = torch.randn(2, 8, 5, 6)
+        expected = model(x)
+        assert tt.freeze(model).left.keys() == {"0", "1.0"}
+        tt.restore(model)
+        torch.testing.assert_close(model(x), expected)
+        assert [type(module) for module in model.modules()][1:] == classes[1:]
+    finally:
+        distributed.destroy_process_group()
+
+
 def test_parametrized_after_freeze(x):
     layer = frozen_layer()
     parametrizations.weight_norm(layer)

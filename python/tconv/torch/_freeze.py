@@ -24,6 +24,16 @@ class Frozen:
         return "\n".join(lines) or "no layer of tconv's: tconv.torch.replace(model) makes them"
 
 
+def _gathered(model: torch.nn.Module) -> list[str]:
+    """The names of the modules whose weights FSDP gathers in every call, into the same memory and uncounted."""
+    return [name for name, module in model.named_modules() if _is_fsdps(module)]
+
+
+def _is_fsdps(module: torch.nn.Module) -> bool:
+    kinds = {kind.__name__ for kind in type(module).__mro__}
+    return not kinds.isdisjoint({"FSDPModule", "FullyShardedDataParallel"})
+
+
 def _why_not(module: torch.nn.Module) -> str | None:
     if not is_ours(module):
         return why_left(module) or "it is PyTorch's: tconv.torch.replace(model) comes first"
@@ -46,10 +56,13 @@ def freeze(model: torch.nn.Module) -> Frozen:
     """
     frozen: list[str] = []
     left: dict[str, str] = {}
+    gathered = _gathered(model)
     for name, module in model.named_modules():
         if not _is_transposed(module):
             continue
         why = _why_not(module)
+        if why is None and any(above in ("", name) or name.startswith(f"{above}.") for above in gathered):
+            why = "its weight is gathered by FSDP in every call"
         if why is None:
             module._tconv_packed = PackedWeights()  # type: ignore[assignment]
             frozen.append(name)
