@@ -72,6 +72,7 @@ def load(results):
 WIDTH, LEFT, RIGHT, TOP, BOTTOM, HEADING, BAR, GAP = 620, 146, 14, 32, 44, 30, 15, 9
 INCH = 72
 MOST = 4.6
+TIMES = "\N{MULTIPLICATION SIGN}"
 # On white, and on whatever a dark page has.
 THEMES = {
     "speedups.svg": {"page": "#ffffff", "text": "#1f2328", "grid": "#d1d9e0", "nchw": "#b5232a", "nhwc": "#e8888c"},
@@ -100,7 +101,7 @@ def draw(pyplot, groups, colours, path):
         )  # fmt: skip
 
     write("How many times as fast as its peers", 0, -16, 10 - LEFT, 14, weight="bold")
-    for layout, x in zip(LAYOUTS, (2.55, 3.3)):
+    for layout, x in zip(LAYOUTS, (2.55, 3.3), strict=True):
         axes.add_patch(pyplot.Rectangle((x - 0.15, -21), 0.1, 10, color=colours[layout], clip_on=False))
         write(LAYOUTS[layout], x, -16, size=11)
     y = 0
@@ -118,9 +119,9 @@ def draw(pyplot, groups, colours, path):
             y += height_of(row)
         axes.vlines(1, bottom - sum(map(height_of, rows)), bottom, color=colours["text"], linewidth=1.4, zorder=3)
     for times in range(int(MOST) + 1):
-        write(f"{times}×" if times else "0", times, inner + 9, size=11, ha="center")
+        write(f"{times}{TIMES}" if times else "0", times, inner + 9, size=11, ha="center")
     layers = min(len(ratios) for _, rows in groups for row in rows for ratios in row.ratios.values())
-    note = f"1×: as fast. Geometric means of {layers} layers; NCHW against NCHW, NHWC against NHWC."
+    note = f"1{TIMES}: as fast. Geometric means of {layers} layers; NCHW against NCHW, NHWC against NHWC."
     write(note, 0, inner + 30, 10 - LEFT, 11)
     figure.savefig(path, metadata={"Date": None}, facecolor=colours["page"])
     pyplot.close(figure)
