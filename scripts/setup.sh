@@ -47,6 +47,11 @@ TCONV_FUZZ_PACKAGES=(
 TCONV_COVERAGE_PACKAGES=(
     "gcovr|command -v gcovr"
 )
+TCONV_DOCS_PACKAGES=(
+    "doxygen|command -v doxygen"
+    "python3|command -v python3"
+    "python3-venv|python3 -c 'import ensurepip, venv'"
+)
 
 # For preset aarch64 on a machine of another architecture, and to run what it builds.
 TCONV_CROSS_PACKAGES=(
@@ -148,21 +153,26 @@ tconv_build() {
     cmake --build --preset "$preset" -j "$TCONV_JOBS" || tconv_die "preset $preset does not build"
 }
 
-# tconv_python_env makes the virtual environment of the Python tests, outside the tree, once for each list of what they
-# need: PyTorch with the CUDA libraries is several gigabytes. Sets TCONV_PYTHON to its interpreter.
-tconv_python_env() {
-    local needs=python/tests/requirements.txt directory stamp
-    directory=${TCONV_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/tconv/venv}
+# tconv_venv DIRECTORY NAME REQUIREMENTS WHAT makes a virtual environment outside the tree, in DIRECTORY or, where that is
+# empty, as NAME in the user's cache; once for each list of what it needs. Sets TCONV_VENV_PYTHON to its interpreter.
+tconv_venv() {
+    local directory=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/tconv/$2} needs=$3 what=$4 stamp
     stamp=$directory/requirements.txt
-    TCONV_PYTHON=$directory/bin/python
-    if [ -x "$TCONV_PYTHON" ] && cmp -s "$needs" "$stamp"; then
+    TCONV_VENV_PYTHON=$directory/bin/python
+    if [ -x "$TCONV_VENV_PYTHON" ] && cmp -s "$needs" "$stamp"; then
         return
     fi
-    echo "== installing PyTorch, NumPy and pytest into $directory"
+    echo "== installing $what into $directory"
     python3 -m venv --clear "$directory" || tconv_die "no virtual environment could be made in $directory"
-    "$TCONV_PYTHON" -m pip install -q --disable-pip-version-check -r "$needs" ||
+    "$TCONV_VENV_PYTHON" -m pip install -q --disable-pip-version-check -r "$needs" ||
         tconv_die "pip could not install what $needs names"
     cp "$needs" "$stamp"
+}
+
+# tconv_python_env makes that of the Python tests: PyTorch with the CUDA libraries is several gigabytes. Sets TCONV_PYTHON.
+tconv_python_env() {
+    tconv_venv "${TCONV_VENV:-}" venv python/tests/requirements.txt "PyTorch, NumPy and pytest"
+    TCONV_PYTHON=$TCONV_VENV_PYTHON
 }
 
 # tconv_pytorch_limits prints the setting with which PyTorch survives its own bf16 layers of stride 2: where the processor has AMX,
