@@ -17,6 +17,8 @@ import urllib.parse
 from sphinx.util.inventory import InventoryFile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Pages that are read in the repository alone.
+READMES = ["README.md", "python/README.md"]
 ENVIRONMENT_PAGE = "docs/environment.html"
 # Fewer than these, and it is this script that no longer finds them.
 LEAST = {"links": 1000, "C names": 60, "Python names": 15, "variables": 15}
@@ -56,6 +58,25 @@ def broken_links(site, pages):
                 wrong.append(f"{path.relative_to(site)}: {link}: no such file")
             elif anchor and target in pages and anchor not in pages[target].anchors:
                 wrong.append(f"{path.relative_to(site)}: {link}: no such anchor")
+    return count, wrong
+
+
+def broken_readme_links(site, pages):
+    """The same for the pages that the site does not have: files of the repository, with the anchors of their pages."""
+    count, wrong = 0, []
+    for readme in READMES:
+        text = (ROOT / readme).read_text()
+        links = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text)
+        for parts in (urllib.parse.urlsplit(link) for link in links):
+            if parts.scheme:
+                continue
+            count += 1
+            target = (ROOT / readme).parent / parts.path
+            page = pages.get((site / target.resolve().relative_to(ROOT)).with_suffix(".html"))
+            if not target.exists():
+                wrong.append(f"{readme}: {parts.path}: no such file")
+            elif parts.fragment and (page is None or parts.fragment not in page.anchors):
+                wrong.append(f"{readme}: {parts.path}#{parts.fragment}: no such anchor")
     return count, wrong
 
 
@@ -107,7 +128,7 @@ def main():
     python_found = set().union(*(found for kind, found in documented.items() if kind.startswith("py:")))
     words = set(re.findall(r"\w+", " ".join(pages[site / ENVIRONMENT_PAGE].text)))
 
-    links, wrong = broken_links(site, pages)
+    links, wrong = map(sum, zip(broken_links(site, pages), broken_readme_links(site, pages), strict=True), (0, []))
     found = {"C names": set(c_names()), "Python names": set(python_names()), "variables": set(variables())}
     wrong += missing(found["C names"], c_found, "in the C reference")
     wrong += missing(found["Python names"], python_found, "in the Python reference")

@@ -128,16 +128,17 @@ def plain_line(line):
     return "".join(parts)
 
 
-def skip_private(app, what, name, obj, skip, options):
-    """A module whose name begins with an underscore has no page; what __all__ takes out of it has a place in the
-    package's."""
-    if what in ("module", "package") and name.rpartition(".")[2].startswith("_"):
+def skip_member(app, what, name, obj, skip, options):
+    """A module whose name begins with an underscore has no page: what __all__ takes out of it has its place in the
+    package's. A __version__ is public."""
+    name = name.rpartition(".")[2]
+    if what in ("module", "package") and name.startswith("_"):
         return True
-    return skip
+    return skip and name != "__version__"
 
 
 def setup(app):
     app.connect("builder-inited", write_c_pages, priority=1)
     app.connect("source-read", header_as_reference)
     app.connect("autodoc-process-docstring", plain_docstring)
-    app.connect("autoapi-skip-member", skip_private)
+    app.connect("autoapi-skip-member", skip_member)
