@@ -105,9 +105,14 @@ def header_as_reference(app, docname, content):
     content[0] = re.sub(r"\]\(((?:\.\./)*)include/tconv/(\w+)\.h\)", r"](\1reference/c/\2.rst)", content[0])
 
 
+# As it is, and with its underscores escaped.
+ARGUMENT = re.compile(r"^([a-z_][\w\\]*(?:, [a-z_][\w\\]*)*): ")
+
+
 def plain_docstring(app, what, name, obj, options, lines):
     """Docstrings are plain English with `code`, paragraphs and indented blocks: what reStructuredText would take for
-    markup is escaped, and an indented block after a blank line is code."""
+    markup is escaped, and an indented block after a blank line is code. A sentence that begins a line with a name and a
+    colon describes an argument or an attribute."""
     made, is_code, previous = [], False, ""
     for line in lines:
         indented = line.startswith("    ")
@@ -116,7 +121,10 @@ def plain_docstring(app, what, name, obj, options, lines):
             is_code = True
         elif line.strip() and not indented:
             is_code = False
-        made.append(line if is_code else plain_line(line))
+        if ARGUMENT.match(line) and (not previous.strip() or previous.endswith((".", ";", ":"))):
+            made += ["", ARGUMENT.sub(lambda match: f"**{match[1]}**: ", plain_line(line), count=1)]
+        else:
+            made.append(line if is_code else plain_line(line))
         previous = line
     lines[:] = made
 
