@@ -66,6 +66,16 @@ def load(results):
     ]
 
 
+def figures(groups):
+    """The lines of the picture in words, which it also carries inside."""
+    for title, rows in groups:
+        for row in rows:
+            for layout, ratios in row.ratios.items():
+                least = min(ratios, key=ratios.get)
+                figure = f"{row.mean(layout):.2f}, least {ratios[least]:.2f} ({least})"
+                yield f"{title}: {row.label}, {LAYOUTS[layout]}: {figure}"
+
+
 # ------------------------------------------------------------------------------------------------------------- picture
 
 # Points: the page, which a README shows at about its own size; where the bars begin; a bar, and what is between rows.
@@ -123,7 +133,7 @@ def draw(pyplot, groups, colours, path):
     layers = min(len(ratios) for _, rows in groups for row in rows for ratios in row.ratios.values())
     note = f"1{TIMES}: as fast. Geometric means of {layers} layers; NCHW against NCHW, NHWC against NHWC."
     write(note, 0, inner + 30, 10 - LEFT, 11)
-    figure.savefig(path, metadata={"Date": None}, facecolor=colours["page"])
+    figure.savefig(path, metadata={"Date": None, "Description": "; ".join(figures(groups))}, facecolor=colours["page"])
     pyplot.close(figure)
 
 
@@ -132,12 +142,7 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
     results = parser.parse_args().results
     groups = load(results)
-    for title, rows in groups:
-        print(title)
-        for row in rows:
-            for layout, ratios in row.ratios.items():
-                least = min(ratios, key=ratios.get)
-                print(f"  {row.label}, {LAYOUTS[layout]}: {row.mean(layout):.2f}, least {ratios[least]:.2f} ({least})")
+    print("\n".join(figures(groups)))
     pyplot = report.load_pyplot()
     if pyplot is None:
         raise SystemExit("no matplotlib: no picture")
