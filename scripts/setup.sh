@@ -153,26 +153,24 @@ tconv_build() {
     cmake --build --preset "$preset" -j "$TCONV_JOBS" || tconv_die "preset $preset does not build"
 }
 
-# tconv_venv DIRECTORY NAME REQUIREMENTS WHAT makes a virtual environment outside the tree, in DIRECTORY or, where that is
-# empty, as NAME in the user's cache; once for each list of what it needs. Sets TCONV_VENV_PYTHON to its interpreter.
+# tconv_venv DIRECTORY NEEDS makes a virtual environment with what the file NEEDS names, once for each such list. Sets
+# TCONV_PYTHON to its interpreter.
 tconv_venv() {
-    local directory=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/tconv/$2} needs=$3 what=$4 stamp
-    stamp=$directory/requirements.txt
-    TCONV_VENV_PYTHON=$directory/bin/python
-    if [ -x "$TCONV_VENV_PYTHON" ] && cmp -s "$needs" "$stamp"; then
+    local directory=$1 needs=$2
+    TCONV_PYTHON=$directory/bin/python
+    if [ -x "$TCONV_PYTHON" ] && cmp -s "$needs" "$directory/requirements.txt"; then
         return
     fi
-    echo "== installing $what into $directory"
+    echo "== installing what $needs names into $directory"
     python3 -m venv --clear "$directory" || tconv_die "no virtual environment could be made in $directory"
-    "$TCONV_VENV_PYTHON" -m pip install -q --disable-pip-version-check -r "$needs" ||
+    "$TCONV_PYTHON" -m pip install -q --disable-pip-version-check -r "$needs" ||
         tconv_die "pip could not install what $needs names"
-    cp "$needs" "$stamp"
+    cp "$needs" "$directory/requirements.txt"
 }
 
-# tconv_python_env makes that of the Python tests: PyTorch with the CUDA libraries is several gigabytes. Sets TCONV_PYTHON.
+# Outside the tree: PyTorch with the CUDA libraries is several gigabytes.
 tconv_python_env() {
-    tconv_venv "${TCONV_VENV:-}" venv python/tests/requirements.txt "PyTorch, NumPy and pytest"
-    TCONV_PYTHON=$TCONV_VENV_PYTHON
+    tconv_venv "${TCONV_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/tconv/venv}" python/tests/requirements.txt
 }
 
 # tconv_pytorch_limits prints the setting with which PyTorch survives its own bf16 layers of stride 2: where the processor has AMX,
