@@ -351,7 +351,7 @@ def agreement(run):
 
 
 def markdown(run):
-    lines = [*(f"- {text}" for text in run["heading"]), *agreement(run)]
+    lines = ["# Networks in PyTorch", "", *(f"- {text}" for text in run["heading"]), *agreement(run)]
     if run["small"]:
         lines.append("- networks cut to try the script: the speed-ups mean nothing")
     for benchmark in dict.fromkeys(r["benchmark"] for r in run["results"]):

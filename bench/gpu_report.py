@@ -150,11 +150,11 @@ def table(results):
 
 
 def markdown(run):
-    lines = [*(f"- {line}" for line in run["heading"]), ""]
+    lines = ["# Against PyTorch on the GPU", "", *(f"- {line}" for line in run["heading"]), ""]
     for precision in precisions(run):
         lines += [f"**{precision}**, milliseconds in a burst, medians; in parentheses over the floor. torch is the faster of "
                   "cudnn.benchmark on and off.", "", *table(view(run, precision)), ""]
-    return "\n".join(lines + ["# Verdicts", ""] + summary(run))
+    return "\n".join(lines + ["## Verdicts", ""] + summary(run))
 
 
 # ------------------------------------------------------------------------------------------------------------------ plot

@@ -195,7 +195,8 @@ def markdown(results, heading, threads, bars):
     plain = [name for name in names if not is_variant(name)]
     variants = [name for name in names if is_variant(name)]
     measured = plain[0] if ratio_to_floor(results[0], plain[0]) else None
-    lines = [*heading, "", "Milliseconds, medians; in parentheses tconv's over its floor.", "",
+    title = "Against the peers on the CPU" if any(not is_ours(name) for name in plain) else "tconv's ways to run on the CPU"
+    lines = [f"# {title}", "", *heading, "", "Milliseconds, medians; in parentheses tconv's over its floor.", "",
              *table(results, plain, measured), ""]
     if variants:
         lines += ["tconv's variants, each over its own floor:", "", *table(results, variants), ""]

@@ -231,7 +231,7 @@ def error_lines(run, math_name):
 
 
 def markdown(run):
-    lines = [*(f"- {text}" for text in run["heading"])]
+    lines = ["# KernelBench's layers in PyTorch", "", *(f"- {text}" for text in run["heading"])]
     if run["small"]:
         lines.append("- sizes cut to try the script: the speed-ups mean nothing")
     for math_name in dict.fromkeys(r["math"] for r in run["results"]):

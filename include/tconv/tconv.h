@@ -100,7 +100,7 @@ extern "C" {
 
 /* What a call came to. The values are pinned: they never change. */
 typedef enum tconv_status {
-    TCONV_SUCCESS = 0,
+    TCONV_SUCCESS = 0,                /* the call did what it was asked */
     TCONV_ERROR_INVALID_ARGUMENT = 1, /* a field breaks a rule; the issue says which and how */
     TCONV_ERROR_OVERFLOW = 2,      /* a tensor of 2^63 bytes or more, an axis of 2^61 outputs before padding, or an axis
                                          of two inputs or more where both kernel and stride / gcd(stride, dilation) are
@@ -114,9 +114,9 @@ typedef enum tconv_status {
 
 /* Describes a failure. Filled in by the library, owned by the caller; both texts end with '\0'. */
 typedef struct tconv_issue {
-    tconv_status status;
-    char field[44];    /* the field, argument or variable at fault: "stride_h", "src_strides[1]", "TCONV_BACKEND" */
-    char message[208]; /* the field, its value and the rule: "stride_h = 0: must be at least 1" */
+    tconv_status status; /* what the call came to */
+    char field[44];      /* the field, argument or variable at fault: "stride_h", "src_strides[1]", "TCONV_BACKEND" */
+    char message[208];   /* the field, its value and the rule: "stride_h = 0: must be at least 1" */
 } tconv_issue;
 
 /* The name of a status, "TCONV_SUCCESS" and so on; "unknown status" for a value that is none. Never NULL. */
@@ -131,15 +131,19 @@ TCONV_API const char *tconv_version(void);
 
 /* ------------------------------------------------------------------------------------------------------------ layer */
 
+/* The type of a tensor's elements. */
 typedef enum tconv_dtype {
-    TCONV_F32 = 0,
-    TCONV_F64 = 1,
+    TCONV_F32 = 0, /* IEEE 754 binary32 */
+    TCONV_F64 = 1, /* IEEE 754 binary64 */
     TCONV_F16 = 2, /* IEEE 754 binary16 */
     TCONV_BF16 = 3 /* the upper half of a binary32 */
 } tconv_dtype;
 
 /* How src and dst lie in memory, slowest first. */
-typedef enum tconv_layout { TCONV_NCHW = 0, TCONV_NHWC = 1 } tconv_layout;
+typedef enum tconv_layout {
+    TCONV_NCHW = 0, /* images, channels, rows, columns */
+    TCONV_NHWC = 1  /* images, rows, columns, channels: PyTorch's channels_last */
+} tconv_layout;
 
 /* How the weights lie in memory, slowest first; their logical shape is always (in_channels, out_channels / groups,
  * kernel_h, kernel_w). They are dense. */
@@ -202,12 +206,14 @@ TCONV_API tconv_status tconv_output_shape(const tconv_desc *desc, int64_t shape[
 
 /* ---------------------------------------------------------------------------------------------------------- options */
 
+/* What a layer runs on. */
 typedef enum tconv_backend {
     TCONV_BACKEND_AUTO = 0, /* where the tensors live, unless TCONV_BACKEND says otherwise */
-    TCONV_BACKEND_CPU = 1,
-    TCONV_BACKEND_CUDA = 2
+    TCONV_BACKEND_CPU = 1,  /* the host */
+    TCONV_BACKEND_CUDA = 2  /* a CUDA device */
 } tconv_backend;
 
+/* Where a tensor's memory is. */
 typedef enum tconv_location {
     TCONV_LOCATION_AUTO = 0, /* find out (asks the CUDA driver, if the process has loaded it) */
     TCONV_LOCATION_HOST = 1, /* memory of the host, page-locked memory too */
@@ -221,14 +227,14 @@ typedef enum tconv_cpu_isa {
     TCONV_CPU_ISA_GENERIC = 1, /* what the compiler assumes of every machine of this architecture */
     TCONV_CPU_ISA_AVX2 = 2,    /* with FMA and F16C */
     TCONV_CPU_ISA_AVX512 = 3,  /* F, BW, DQ and VL */
-    TCONV_CPU_ISA_NEON = 4
+    TCONV_CPU_ISA_NEON = 4     /* of AArch64 */
 } tconv_cpu_isa;
 
 /* Where host memory comes from: plans, packed weights, and what the one-shot call needs. Both functions or neither. */
 typedef struct tconv_allocator {
     void *(*allocate)(void *context, size_t size); /* aligned as malloc's; NULL when out of memory */
     void (*release)(void *context, void *memory);  /* memory is never NULL */
-    void *context;
+    void *context;                                 /* handed to both */
 } tconv_allocator;
 
 /*
@@ -238,15 +244,16 @@ typedef struct tconv_allocator {
  * from a task. NULL, the default: OpenMP.
  */
 typedef struct tconv_parallel {
+    /* task(argument, index) for each index below count */
     void (*parallel_for)(void *context, int32_t count, void (*task)(void *argument, int32_t index), void *argument);
-    void *context;
+    void *context; /* handed to parallel_for */
 } tconv_parallel;
 
 /* Where verbose lines go instead of stderr: write gets one line, without its line feed, from whichever thread calls the
  * library, several at once too. line is valid during the call. NULL, the default: stderr, each line by one write. */
 typedef struct tconv_log {
-    void (*write)(void *context, const char *line);
-    void *context;
+    void (*write)(void *context, const char *line); /* one line */
+    void *context;                                  /* handed to write */
 } tconv_log;
 
 /* How to run a layer. Fill with tconv_options_init. NULL in place of options means the defaults. */
@@ -287,9 +294,9 @@ TCONV_API const char *tconv_implementation_name(size_t index);
 
 /* A tensor as execute takes it; its shape and strides are the desc's. data is aligned to its element and is not owned. */
 typedef struct tconv_tensor {
-    void *data; /* only read, but for dst */
-    tconv_dtype dtype;
-    tconv_location location;
+    void *data;              /* only read, but for dst */
+    tconv_dtype dtype;       /* that of the desc */
+    tconv_location location; /* where data is; AUTO: to be found out */
 } tconv_tensor;
 
 /* A layer bound to an implementation. Immutable. */
@@ -373,7 +380,11 @@ TCONV_API tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tcon
  */
 TCONV_API tconv_status tconv_environment_reload(tconv_issue *issue);
 
-typedef enum tconv_text_format { TCONV_TEXT_PLAIN = 0, TCONV_TEXT_JSON = 1 } tconv_text_format;
+/* How tconv_system_info writes. */
+typedef enum tconv_text_format {
+    TCONV_TEXT_PLAIN = 0, /* lines for a reader */
+    TCONV_TEXT_JSON = 1   /* one object */
+} tconv_text_format;
 
 /* Describes the build and the machine: version, build options, backends and why one is missing, GPUs, instruction sets,
  * cores, caches, NUMA nodes, environment variables as they were read. text, capacity and length as in tconv_plan_describe. */

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Runs what README.md shows: every code block and every inline `cc program.c ...`, in a scratch directory.
+"""Runs what README.md and docs/ show: every code block and every inline `cc program.c ...`, in a scratch directory for each page.
 
 A ```c block is compiled, linked and run; the ```text block after it is its output. The commands of a ```console block are
 run as far as a test may: `tconv` is the program just built, files that it reads are made, an installation goes to a scratch
 directory, and of a script or a preset that would run this test again only its existence is checked. A ```cmake block
-builds the program of the ```c block against the installed package. A ```python block is compiled alone. A block of any other language fails the test.
+builds the program of the ```c block against the installed package. A ```python block is compiled alone; a ```sh block is not
+looked at. A block of any other language fails the test.
 """
 import argparse
 import os
@@ -39,8 +40,9 @@ def write_npy(path, shape):
     path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data)
 
 
-class Readme:
-    def __init__(self, arguments, scratch):
+class Page:
+    def __init__(self, path, arguments, scratch):
+        self.path = path
         self.arguments = arguments
         self.scratch = scratch
         self.prefix = scratch / "prefix"
@@ -62,7 +64,7 @@ class Readme:
         if self.output is None:
             sys.exit(f"no program prints this:\n{text}")
         if self.output != text:
-            sys.exit(f"the program prints\n{self.output}but README says\n{text}")
+            sys.exit(f"the program prints\n{self.output}but {self.path} says\n{text}")
         self.output = None
 
     def block_cmake(self, text):
@@ -84,7 +86,10 @@ class Readme:
 
     def block_python(self, text):
         """The tests of the Python package run it, which may not be installed here."""
-        compile(text, "README.md", "exec")
+        compile(text, self.path, "exec")
+
+    def block_sh(self, text):
+        """What a test cannot run."""
 
     def block_cc(self, text):
         """An inline command with pkg-config."""
@@ -127,7 +132,7 @@ class Readme:
             sys.exit(f"tconv {shlex.join(words)} wrote no output")
 
     def check(self):
-        text = pathlib.Path(self.arguments.readme).read_text()
+        text = pathlib.Path(self.path).read_text()
         for match in re.finditer(r"^```(\w*)\n(.*?)^```$|`(cc program\.c [^`]*)`", text, re.M | re.S):
             language, block, inline = match.groups()
             if inline:
@@ -136,24 +141,28 @@ class Readme:
             if handler is None:
                 sys.exit(f"no way to test a block of '{language}':\n{block}")
             if language in ("cmake", "cc") and not self.prefix.exists():
-                sys.exit("README uses the installed package before it installs it")
+                sys.exit(f"{self.path} uses the installed package before it installs it")
             handler(block)
             self.counts[language] = self.counts.get(language, 0) + 1
         for command in re.findall(r"^\| `tconv (\w+)` \|", text, re.M):
             run([self.arguments.program, command, "--help"])
-        for needed in ("c", "text", "console", "cmake", "cc", "python"):
-            if self.counts.get(needed, 0) == 0:
-                sys.exit(f"README has no {needed} block any more: this test has nothing to test")
-        print(", ".join(f"{count} {language}" for language, count in self.counts.items()))
+        print(f"{self.path}: " + ", ".join(f"{count} {language}" for language, count in self.counts.items()))
+        return self.counts
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name in ("readme", "source", "build", "library", "program", "compiler"):
+    parser.add_argument("pages", nargs="+")
+    for name in ("source", "build", "library", "program", "compiler"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--sanitize", default="")
-    with tempfile.TemporaryDirectory() as scratch:
-        Readme(parser.parse_args(), pathlib.Path(scratch)).check()
+    arguments, found = parser.parse_args(), set()
+    for path in arguments.pages:
+        with tempfile.TemporaryDirectory() as scratch:
+            found |= set(Page(path, arguments, pathlib.Path(scratch)).check())
+    for needed in ("c", "text", "console", "cmake", "cc", "python"):
+        if needed not in found:
+            sys.exit(f"no page has a {needed} block any more: this test has nothing to test")
 
 
 if __name__ == "__main__":

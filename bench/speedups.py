@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""How many times as fast as each peer tconv is, in one panel: the README's picture, from what compare_cpu.py and
+compare_gpu.py found.
+
+    speedups.py [--results bench/results]      # writes speedups.svg and, for dark pages, speedups-dark.svg there
+
+A peer's time over tconv's in the same layout, the geometric mean over the layers.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+
+import gpu_report
+import report
+
+HERE = pathlib.Path(__file__).parent
+
+# Contenders by layout, as compare_cpu.py names them, in the order of the picture.
+CPU_PEERS = {
+    "PyTorch (oneDNN)": {"nchw": "torch nchw", "nhwc": "torch nhwc"},
+    "oneDNN, packed": {"nhwc": "onednn nhwc packed"},
+    "ONNX Runtime": {"nchw": "ort"},
+    "XNNPACK": {"nhwc": "xnnpack nhwc"},
+    "PyTorch, no oneDNN": {"nchw": "torch native"},
+}
+GPU_PRECISIONS = {"f32": "strict f32", "tf32": "TF32", "f16": "f16", "bf16": "bf16"}
+LAYOUTS = {"nchw": "NCHW", "nhwc": "NHWC (channels_last)"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the picture: the ratios by layout and, in each, by layer."""
+
+    label: str
+    ratios: dict
+
+    def mean(self, layout):
+        return report.geometric_mean(self.ratios[layout].values())
+
+
+def cpu_rows(run):
+    for label, peers in CPU_PEERS.items():
+        yield Row(
+            label,
+            {layout: gpu_report.speedups(run["results"], f"tconv {layout}", [peer]) for layout, peer in peers.items()},
+        )
+
+
+def gpu_rows(run):
+    for precision, label in GPU_PRECISIONS.items():
+        results = gpu_report.view(run, precision)
+        yield Row(
+            label,
+            {layout: gpu_report.speedups(results, f"tconv {layout}", [f"torch {layout}"]) for layout in LAYOUTS},
+        )
+
+
+def load(results):
+    """The groups of the picture: a title and its rows."""
+    cpu, gpu = (json.loads((results / f"compare_{name}.json").read_text()) for name in ("cpu", "gpu"))
+    return [
+        ("One NVIDIA H200, against PyTorch with cuDNN, tuned", list(gpu_rows(gpu))),
+        (f"{cpu['threads']} cores of a Zen 4 server, f32, against", list(cpu_rows(cpu))),
+    ]
+
+
+def figures(groups):
+    """The lines of the picture in words, which it also carries inside."""
+    for title, rows in groups:
+        for row in rows:
+            for layout, ratios in row.ratios.items():
+                least = min(ratios, key=ratios.get)
+                figure = f"{row.mean(layout):.2f}, least {ratios[least]:.2f} ({least})"
+                yield f"{title}: {row.label}, {LAYOUTS[layout]}: {figure}"
+
+
+# ------------------------------------------------------------------------------------------------------------- picture
+
+# Points: the page, which a README shows at about its own size; where the bars begin; a bar, and what is between rows.
+WIDTH, LEFT, RIGHT, TOP, BOTTOM, HEADING, BAR, GAP = 620, 146, 14, 32, 44, 30, 15, 9
+INCH = 72
+MOST = 4.6
+TIMES = "\N{MULTIPLICATION SIGN}"
+# On white, and on whatever a dark page has.
+THEMES = {
+    "speedups.svg": {"page": "#ffffff", "text": "#1f2328", "grid": "#d1d9e0", "nchw": "#b5232a", "nhwc": "#e8888c"},
+    "speedups-dark.svg": {"page": "none", "text": "#f0f6fc", "grid": "#4a525c", "nchw": "#ff7b72", "nhwc": "#a8545a"},
+}
+
+
+def height_of(row):
+    return len(row.ratios) * BAR + GAP
+
+
+def draw(pyplot, groups, colours, path):
+    inner = sum(HEADING + sum(map(height_of, rows)) for _, rows in groups)
+    height = inner + TOP + BOTTOM
+    figure = pyplot.figure(figsize=(WIDTH / INCH, height / INCH))
+    axes = figure.add_axes((LEFT / WIDTH, BOTTOM / height, 1 - (LEFT + RIGHT) / WIDTH, inner / height))
+    axes.set_axis_off()
+    axes.set_xlim(0, MOST)
+    axes.set_ylim(inner, 0)
+
+    def write(text, x, y, right=0, size=12, **more):
+        """At x in times and y in points from above, moved by points to the right."""
+        axes.annotate(
+            text, (x, y), (right, 0), textcoords="offset points", va="center_baseline", color=colours["text"],
+            fontsize=size, annotation_clip=False, **more,
+        )  # fmt: skip
+
+    write("How many times as fast as its peers", 0, -16, 10 - LEFT, 14, weight="bold")
+    for layout, x in zip(LAYOUTS, (2.55, 3.3), strict=True):
+        axes.add_patch(pyplot.Rectangle((x - 0.15, -21), 0.1, 10, color=colours[layout], clip_on=False))
+        write(LAYOUTS[layout], x, -16, size=11)
+    y = 0
+    for title, rows in groups:
+        write(title, 0, y + HEADING / 2, 10 - LEFT, weight="bold")
+        y += HEADING
+        bottom = y + sum(map(height_of, rows))
+        axes.vlines(range(int(MOST) + 1), y, bottom, color=colours["grid"], linewidth=0.8, zorder=0)
+        for row in rows:
+            write(row.label, 0, y + height_of(row) / 2, -8, ha="right")
+            for i, layout in enumerate(row.ratios):
+                middle, mean = y + GAP / 2 + (i + 0.5) * BAR, row.mean(layout)
+                axes.barh(middle, mean, BAR - 1, color=colours[layout])
+                write(f"{mean:.1f}", mean, middle, 4, 11)
+            y += height_of(row)
+        axes.vlines(1, bottom - sum(map(height_of, rows)), bottom, color=colours["text"], linewidth=1.4, zorder=3)
+    for times in range(int(MOST) + 1):
+        write(f"{times}{TIMES}" if times else "0", times, inner + 9, size=11, ha="center")
+    layers = min(len(ratios) for _, rows in groups for row in rows for ratios in row.ratios.values())
+    note = f"1{TIMES}: as fast. Geometric means of {layers} layers; NCHW against NCHW, NHWC against NHWC."
+    write(note, 0, inner + 30, 10 - LEFT, 11)
+    figure.savefig(path, metadata={"Date": None, "Description": "; ".join(figures(groups))}, facecolor=colours["page"])
+    pyplot.close(figure)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
+    results = parser.parse_args().results
+    groups = load(results)
+    print("\n".join(figures(groups)))
+    pyplot = report.load_pyplot()
+    if pyplot is None:
+        raise SystemExit("no matplotlib: no picture")
+    for name, colours in THEMES.items():
+        draw(pyplot, groups, colours, results / name)
+
+
+if __name__ == "__main__":
+    main()
