@@ -1,4 +1,4 @@
-"""What README.md and docs/python.md show in Python runs as it stands."""
+"""What the pages show in Python runs as it stands."""
 
 import pathlib
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGES = ["README.md", "docs/python.md"]
+PAGES = ["README.md", "docs/python.md", "python/README.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
