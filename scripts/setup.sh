@@ -1,4 +1,4 @@
-# What scripts/demo, scripts/test and .ci/run set up before they work. Sourced by bash; leaves the shell in the
+# What the scripts and .ci/run set up before they work. Sourced by bash; leaves the shell in the
 # repository's root, with TCONV_ROOT and TCONV_JOBS set and, after tconv_setup, the CUDA compiler, where there is one, on the
 # PATH and TCONV_CUDA_OPTIONS for CMake.
 #
@@ -27,6 +27,13 @@ TCONV_BUILD_PACKAGES=(
 )
 TCONV_TEST_PACKAGES=(
     "libcriterion-dev|pkg-config --exists criterion"
+    "python3|command -v python3"
+    "python3-venv|python3 -c 'import ensurepip, venv'"
+)
+TCONV_WHEEL_PACKAGES=(
+    "build-essential|command -v cc && command -v c++"
+    "cmake|command -v cmake"
+    "ninja-build|command -v ninja"
     "python3|command -v python3"
     "python3-venv|python3 -c 'import ensurepip, venv'"
 )
@@ -148,21 +155,28 @@ tconv_build() {
     cmake --build --preset "$preset" -j "$TCONV_JOBS" || tconv_die "preset $preset does not build"
 }
 
-# tconv_python_env makes the virtual environment of the Python tests, outside the tree, once for each list of what they
-# need: PyTorch with the CUDA libraries is several gigabytes. Sets TCONV_PYTHON to its interpreter.
-tconv_python_env() {
-    local needs=python/tests/requirements.txt directory stamp
-    directory=${TCONV_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/tconv/venv}
-    stamp=$directory/requirements.txt
+# tconv_venv DIRECTORY NEEDS makes a virtual environment with what the file NEEDS names, once for each such list. Sets
+# TCONV_PYTHON to its interpreter.
+tconv_venv() {
+    local directory=$1 needs=$2
     TCONV_PYTHON=$directory/bin/python
-    if [ -x "$TCONV_PYTHON" ] && cmp -s "$needs" "$stamp"; then
+    if [ -x "$TCONV_PYTHON" ] && cmp -s "$needs" "$directory/requirements.txt"; then
         return
     fi
-    echo "== installing PyTorch, NumPy and pytest into $directory"
+    echo "== installing what $needs names into $directory"
     python3 -m venv --clear "$directory" || tconv_die "no virtual environment could be made in $directory"
     "$TCONV_PYTHON" -m pip install -q --disable-pip-version-check -r "$needs" ||
         tconv_die "pip could not install what $needs names"
-    cp "$needs" "$stamp"
+    cp "$needs" "$directory/requirements.txt"
+}
+
+# Outside the tree: PyTorch with the CUDA libraries is several gigabytes.
+tconv_python_env() {
+    tconv_venv "${TCONV_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/tconv/venv}" python/tests/requirements.txt
+}
+
+tconv_wheel_env() {
+    tconv_venv "${XDG_CACHE_HOME:-$HOME/.cache}/tconv/venv-wheel" scripts/wheel-requirements.txt
 }
 
 # tconv_pytorch_limits prints the setting with which PyTorch survives its own bf16 layers of stride 2: where the processor has AMX,
