@@ -37,6 +37,12 @@ TCONV_WHEEL_PACKAGES=(
     "python3|command -v python3"
     "python3-venv|python3 -c 'import ensurepip, venv'"
 )
+TCONV_DEB_PACKAGES=(
+    "build-essential|command -v cc && command -v c++"
+    "cmake|command -v cmake"
+    "ninja-build|command -v ninja"
+    "dpkg-dev|command -v dpkg-shlibdeps"
+)
 TCONV_LINT_PACKAGES=(
     "clang|command -v clang"
     "libomp-dev|tconv_clang_has_openmp"
@@ -131,6 +137,15 @@ tconv_find_cuda() {
     fi
     echo "== CUDA toolkit: $(command -v nvcc), building for $wanted"
     TCONV_CUDA_OPTIONS=(-DTCONV_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$wanted")
+}
+
+# tconv_find_portable_cuda ASKED: the same for what is made for other machines, which has CUDA where ASKED is 1, and not because
+# of the GPU that is here.
+tconv_find_portable_cuda() {
+    TCONV_CUDA_OPTIONS=(-DTCONV_CUDA=OFF)
+    if [ "$1" = 1 ]; then
+        TCONV_CUDA_ARCHITECTURES=${TCONV_CUDA_ARCHITECTURES:-$TCONV_EVERY_ARCHITECTURE} tconv_find_cuda
+    fi
 }
 
 # tconv_setup PACKAGES... makes the machine ready to build.
