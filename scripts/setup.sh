@@ -43,6 +43,10 @@ TCONV_DEB_PACKAGES=(
     "ninja-build|command -v ninja"
     "dpkg-dev|command -v dpkg-shlibdeps"
 )
+# For tests/package/clean_debian.sh.
+TCONV_CLEAN_PACKAGES=(
+    "mmdebstrap|command -v mmdebstrap"
+)
 TCONV_LINT_PACKAGES=(
     "clang|command -v clang"
     "libomp-dev|tconv_clang_has_openmp"
