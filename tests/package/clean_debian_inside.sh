@@ -32,6 +32,9 @@ library=$(dpkg -L libtconv0 | grep '/libtconv\.so\.0$')
 ldconfig -p | grep "libtconv.so.0 "
 dpkg -V libtconv0 tconv
 tconv --version
+for command in $(tconv --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
+    zcat /usr/share/man/man1/tconv.1.gz | grep -qx ".B $command" || { echo "the man page lacks $command"; exit 1; }
+done
 tconv info
 tconv verify --no-corners --layers 20
 TCONV_LIBRARY=$library /venv/bin/python -I /program.py
