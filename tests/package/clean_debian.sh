@@ -31,7 +31,7 @@ done
 "$here/use_prefix.sh" "$scratch/installed/usr" "$here/../consumer" "$scratch/use" cc
 
 # The root is thrown away when the hook has run.
-mmdebstrap -q --variant=apt --include=python3-numpy,python3-venv --format=null \
+mmdebstrap -q --variant=apt --include=python3-numpy,python3-venv --format=null --dpkgopt=force-unsafe-io \
     --customize-hook="mkdir \"\$1/packages\" && cp '$scratch'/packages/* \"\$1/packages\"" \
     --customize-hook='chroot "$1" sh /packages/clean_debian_inside.sh' \
     "$suite" /dev/null "$mirror"
