@@ -16,6 +16,7 @@ with float64.
 
 Writes compare_cpu.json, .md (the summary with its verdicts last) and, with matplotlib, .svg to DIR.
 """
+
 import argparse
 import ctypes
 import gc
@@ -60,8 +61,10 @@ class Floor:
     """The machine's rates, as `tconv bench` measures them, by dtype, instruction set and threads."""
 
     # A layer bound by arithmetic and one bound by the copy, of which FLOP and elements are known.
-    PROBLEMS = {"flops": ("n=1 ci=256 h=32 w=32 co=256 k=3", 2.0 * 32 * 32 * 256 * 256 * 9),
-                "elements": ("n=1 ci=1 h=1024 w=1024 co=1 k=1", 2.0 * 1024 * 1024 + 1)}
+    PROBLEMS = {
+        "flops": ("n=1 ci=256 h=32 w=32 co=256 k=3", 2.0 * 32 * 32 * 256 * 256 * 9),
+        "elements": ("n=1 ci=1 h=1024 w=1024 co=1 k=1", 2.0 * 1024 * 1024 + 1),
+    }
 
     def __init__(self, program):
         self.program, self.rates = program, {}
@@ -71,15 +74,28 @@ class Floor:
         key = self.key(way)
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, "floor.json")
-            command = [self.program, "bench", "--backend", "cpu", "--repeat", "1", "--dtype", way.dtype, "--threads",
-                       str(way.threads), "--json", path]
+            command = [
+                self.program,
+                "bench",
+                "--backend",
+                "cpu",
+                "--repeat",
+                "1",
+                "--dtype",
+                way.dtype,
+                "--threads",
+                str(way.threads),
+                "--json",
+                path,
+            ]
             for problem, _ in self.PROBLEMS.values():
                 command += ["--problem", problem]
             subprocess.run(command + (["--isa", way.isa] if way.isa else []), check=True, stdout=subprocess.DEVNULL)
             with open(path) as file:
                 measured = json.load(file)
-        found = {name: amount / measured[i]["floor_ms"] * 1e3
-                 for i, (name, (_, amount)) in enumerate(self.PROBLEMS.items())}
+        found = {
+            name: amount / measured[i]["floor_ms"] * 1e3 for i, (name, (_, amount)) in enumerate(self.PROBLEMS.items())
+        }
         found["bytes"] = found.pop("elements") * c.ELEMENT_BYTES[way.dtype]
         old = self.rates.get(key, found)
         self.rates[key] = {name: max(value, old[name]) for name, value in found.items()}
@@ -94,8 +110,10 @@ class Floor:
         return 1e3 * max(flop / self.rates[self.key(way)]["flops"], size / copy)
 
     def text(self):
-        return [f"{key} threads: {rates['flops'] * 1e-9:.1f} GFLOP/s, copy {rates['bytes'] * 1e-9:.1f} GB/s"
-                for key, rates in self.rates.items()]
+        return [
+            f"{key} threads: {rates['flops'] * 1e-9:.1f} GFLOP/s, copy {rates['bytes'] * 1e-9:.1f} GB/s"
+            for key, rates in self.rates.items()
+        ]
 
 
 def elapsed(run):
@@ -158,12 +176,25 @@ def compare(row, library, ways, peers, options):
     with torch.no_grad():
         measured = measure(case, entrants, options)
     threads = {way.name: way.threads for way in ways}
-    return {"name": row["name"], "n": row["N"], "gflop": c.flop(row) * 1e-9,
-            "gbyte": case.bytes() * 1e-9,
-            "contenders": {e.name: {"ms": measured[e.name][0], "relative_l2": measured[e.name][1], "layout": e.layout,
-                                    "dtype": e.dtype, "threads": threads.get(e.name, options.threads),
-                                    "workspace_bytes": e.workspace_bytes, "floor_ms": None}
-                           for e in entrants if e.name in measured}}
+    return {
+        "name": row["name"],
+        "n": row["N"],
+        "gflop": c.flop(row) * 1e-9,
+        "gbyte": case.bytes() * 1e-9,
+        "contenders": {
+            e.name: {
+                "ms": measured[e.name][0],
+                "relative_l2": measured[e.name][1],
+                "layout": e.layout,
+                "dtype": e.dtype,
+                "threads": threads.get(e.name, options.threads),
+                "workspace_bytes": e.workspace_bytes,
+                "floor_ms": None,
+            }
+            for e in entrants
+            if e.name in measured
+        },
+    }
 
 
 def set_floors(results, floor, ways, threads):
@@ -189,9 +220,14 @@ def parse_arguments():
     parser.add_argument("--peers", default=",".join(c.PEERS), help="of " + ",".join(c.PEERS))
     parser.add_argument("--layouts", default="nchw,nhwc", help="tconv's")
     parser.add_argument("--variants", default="", help="of " + ",".join(VARIANTS))
-    parser.add_argument("--bar", action="append", default=[], metavar="NAME=VALUE",
-                        help="what tconv is to reach, a verdict beside it; NAME-VARIANT for a variant. "
-                        + "; ".join(f"{n}: {b[0]}" for n, b in report.BARS.items()))
+    parser.add_argument(
+        "--bar",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="what tconv is to reach, a verdict beside it; NAME-VARIANT for a variant. "
+        + "; ".join(f"{n}: {b[0]}" for n, b in report.BARS.items()),
+    )
     parser.add_argument("--out", default=".")
     options = parser.parse_args()
     options.peers = c.names_of(options.peers, c.PEERS, "peers")
@@ -205,9 +241,12 @@ def parse_arguments():
 
 
 def print_row(result):
-    print(f"{result['name']:12s} n {result['n']:4d} | "
-          + " ".join(f"{name} {found['ms']:8.2f}" for name, found in result["contenders"].items())
-          + f" | error {max(found['relative_l2'] for found in result['contenders'].values()):.0e}", flush=True)
+    print(
+        f"{result['name']:12s} n {result['n']:4d} | "
+        + " ".join(f"{name} {found['ms']:8.2f}" for name, found in result["contenders"].items())
+        + f" | error {max(found['relative_l2'] for found in result['contenders'].values()):.0e}",
+        flush=True,
+    )
 
 
 def main():
@@ -240,10 +279,23 @@ def main():
 
 def write(results, heading, floor, options):
     os.makedirs(options.out, exist_ok=True)
-    heading = [f"{options.threads} threads, at most {options.budget:g} GFLOP a layer.", "", *(f"- {h}" for h in heading)]
+    heading = [
+        f"{options.threads} threads, at most {options.budget:g} GFLOP a layer.",
+        "",
+        *(f"- {h}" for h in heading),
+    ]
     with open(os.path.join(options.out, "compare_cpu.json"), "w") as file:
-        json.dump({"threads": options.threads, "budget_gflop": options.budget, "heading": heading,
-                   "rates": floor.rates if floor else {}, "results": results}, file, indent=1)
+        json.dump(
+            {
+                "threads": options.threads,
+                "budget_gflop": options.budget,
+                "heading": heading,
+                "rates": floor.rates if floor else {},
+                "results": results,
+            },
+            file,
+            indent=1,
+        )
     text = report.markdown(results, heading, options.threads, options.bars)
     with open(os.path.join(options.out, "compare_cpu.md"), "w") as file:
         file.write(text)

@@ -22,6 +22,7 @@ last image.
 
 Writes compare_gpu.json (after every layer), .md and, with matplotlib, .svg to DIR.
 """
+
 import argparse
 import gc
 import itertools
@@ -61,13 +62,16 @@ class Rates:
         """Of the sustained product, and of the burst's."""
         product, times = PRODUCTS[precision]
         burst, sustained = self.gemm[product]
-        return {name: 1e3 * (max(size / self.copy, times * flop / rate) + LAUNCH_SECONDS)
-                for name, rate in (("floor_ms", sustained), ("burst_floor_ms", burst))}
+        return {
+            name: 1e3 * (max(size / self.copy, times * flop / rate) + LAUNCH_SECONDS)
+            for name, rate in (("floor_ms", sustained), ("burst_floor_ms", burst))
+        }
 
     def text(self):
         return [f"copy {self.copy * 1e-12:.2f} TB/s"] + [
             f"matrix product {name}: {burst * 1e-12:.0f} TFLOP/s in a burst, {sustained * 1e-12:.0f} sustained"
-            for name, (burst, sustained) in self.gemm.items()]
+            for name, (burst, sustained) in self.gemm.items()
+        ]
 
 
 def prepare(entrant, case, layout, precision):
@@ -82,7 +86,7 @@ def burst(prepared, options):
     """Milliseconds of each, by name."""
     times = {p.name: [] for p in prepared}
     for turn in range(options.rounds):
-        for p in prepared[turn % len(prepared):] + prepared[:turn % len(prepared)]:
+        for p in prepared[turn % len(prepared) :] + prepared[: turn % len(prepared)]:
             time.sleep(options.idle)
             times[p.name] += p.replay.burst()
     return times
@@ -130,19 +134,35 @@ def compare(case, layout, precision, entrants, rates, options):
 
 
 def print_row(row, precision, layout, results, failures, seconds):
-    cells = [f"{name} {f['ms']:8.4f} ({f['ms'] / f['floor_ms']:.2f}) err {f['relative_l2']:.1e}"
-             + (f" sustained {f['sustained_ms']:.4f}" if "sustained_ms" in f else "")
-             + (f" {f['implementation']}" if "implementation" in f else f" [{f.get('default_ms', 0):.4f} {f.get('tuned_ms', 0):.4f}]")
-             for name, f in results.items()]
-    print(f"{seconds:6.1f} s {row['name']:12s} {precision:5s}| " + " | ".join(cells)
-          + "".join(f" | {name} FAILED: {text}" for name, text in failures.items()), flush=True)
+    cells = [
+        f"{name} {f['ms']:8.4f} ({f['ms'] / f['floor_ms']:.2f}) err {f['relative_l2']:.1e}"
+        + (f" sustained {f['sustained_ms']:.4f}" if "sustained_ms" in f else "")
+        + (
+            f" {f['implementation']}"
+            if "implementation" in f
+            else f" [{f.get('default_ms', 0):.4f} {f.get('tuned_ms', 0):.4f}]"
+        )
+        for name, f in results.items()
+    ]
+    print(
+        f"{seconds:6.1f} s {row['name']:12s} {precision:5s}| "
+        + " | ".join(cells)
+        + "".join(f" | {name} FAILED: {text}" for name, text in failures.items()),
+        flush=True,
+    )
 
 
 def compare_layer(row, entrants, machine, rates, options):
     case = c.Case(row, machine.device, checked_images=(0, row["N"] - 1), checked_channels=None)
     dtypes = {g.PRECISIONS[p][0] for p in options.dtypes}
-    result = {"name": row["name"], "n": row["N"], "gflop": c.flop(row) * 1e-9,
-              "bytes": {dtype: case.bytes(dtype) for dtype in dtypes}, "precisions": {}, "failures": []}
+    result = {
+        "name": row["name"],
+        "n": row["N"],
+        "gflop": c.flop(row) * 1e-9,
+        "bytes": {dtype: case.bytes(dtype) for dtype in dtypes},
+        "precisions": {},
+        "failures": [],
+    }
     torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = False
     for dtype in dtypes:
         case.expected(dtype)
@@ -170,7 +190,9 @@ def parse_arguments():
     parser.add_argument("--idle", type=float, default=0.03, help="seconds of pause before a burst")
     parser.add_argument("--sustain", type=float, default=1.0, help="seconds back to back before a sustained time")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begins no further layer after so many")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: to try the script, on small batches")
+    parser.add_argument(
+        "--device", choices=("cuda", "cpu"), default="cuda", help="cpu: to try the script, on small batches"
+    )
     parser.add_argument("--redraw", metavar="JSON", help="only the report of an earlier run")
     parser.add_argument("--out", default=".")
     options = parser.parse_args()
@@ -193,8 +215,12 @@ def measure(options):
     machine = gpu_machine.GpuMachine() if options.device == "cuda" else gpu_machine.CpuMachine()
     rates = Rates(machine, options.dtypes, options)
     version = torch.backends.cudnn.version() if options.device == "cuda" else "none"
-    run = {"heading": [machine.name, f"PyTorch {torch.__version__}, cuDNN {version}", *rates.text()], "rates":
-           {"copy": rates.copy, "gemm": rates.gemm}, "left_out": [], "results": []}
+    run = {
+        "heading": [machine.name, f"PyTorch {torch.__version__}, cuDNN {version}", *rates.text()],
+        "rates": {"copy": rates.copy, "gemm": rates.gemm},
+        "left_out": [],
+        "results": [],
+    }
     print("\n".join(run["heading"]), flush=True)
     library = tconv_ctypes.Library(str(pathlib.Path(options.library).resolve()))
     entrants = [g.Tconv(library, machine), g.Torch(False, machine), g.Torch(True, machine)]
@@ -205,7 +231,10 @@ def measure(options):
         row = row if options.device == "cuda" else c.cut_batch(row, 1e8)
         try:
             run["results"].append(compare_layer(row, entrants, machine, rates, options))
-        except (RuntimeError, tconv_ctypes.Error) as error:  # no memory, or an error of the device, after which nothing runs any more
+        except (
+            RuntimeError,
+            tconv_ctypes.Error,
+        ) as error:  # no memory, or an error of the device, after which nothing runs any more
             run["left_out"].append(f"{row['name']} ({str(error).splitlines()[0]})")
             print(run["left_out"][-1], flush=True)
         save(run, options)

@@ -5,6 +5,7 @@ Every contender of a case works on the case's own tensors, given in the layout t
 can. A peer that is not installed is missing for the whole comparison, one that cannot do a layer for that layer; both say
 why.
 """
+
 import csv
 import dataclasses
 import functools
@@ -19,8 +20,12 @@ import xnnpack_ctypes
 
 FORMATS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 LAYOUTS = {"nchw": t.NCHW, "nhwc": t.NHWC}
-DTYPES = {"f32": (torch.float32, t.F32), "f64": (torch.float64, t.F64), "f16": (torch.float16, t.F16),
-          "bf16": (torch.bfloat16, t.BF16)}
+DTYPES = {
+    "f32": (torch.float32, t.F32),
+    "f64": (torch.float64, t.F64),
+    "f16": (torch.float16, t.F16),
+    "bf16": (torch.bfloat16, t.BF16),
+}
 ELEMENT_BYTES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2}
 # The relative L2 error that is taken for a mistake: well above what rounding does, well below what a wrong tap does.
 MISTAKE = {"f32": 1e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 2e-2}
@@ -33,7 +38,9 @@ F32_STEP = 2.0**-24
 def read_workloads(path, names):
     """The rows of the file; those of these names where there are any."""
     with open(path) as file:
-        rows = [{key: value if key == "name" else int(value) for key, value in row.items()} for row in csv.DictReader(file)]
+        rows = [
+            {key: value if key == "name" else int(value) for key, value in row.items()} for row in csv.DictReader(file)
+        ]
     unknown = set(names) - {row["name"] for row in rows}
     if unknown:
         raise SystemExit(f"{path}: no {', '.join(sorted(unknown))}")
@@ -77,9 +84,12 @@ class Case:
     @functools.cached_property
     def output_shape(self):
         row = self.row
-        return (row["N"], row["Cout"],
-                (row["H"] - 1) * row["sh"] - 2 * row["ph"] + row["dh"] * (row["kh"] - 1) + row["oph"] + 1,
-                (row["W"] - 1) * row["sw"] - 2 * row["pw"] + row["dw"] * (row["kw"] - 1) + row["opw"] + 1)
+        return (
+            row["N"],
+            row["Cout"],
+            (row["H"] - 1) * row["sh"] - 2 * row["ph"] + row["dh"] * (row["kh"] - 1) + row["oph"] + 1,
+            (row["W"] - 1) * row["sw"] - 2 * row["pw"] + row["dw"] * (row["kw"] - 1) + row["opw"] + 1,
+        )
 
     def _once(self, make, *key):
         if key not in self._made:
@@ -95,12 +105,20 @@ class Case:
     def src(self, layout, dtype="f32"):
         if layout == "nchw":
             return self._once(lambda: self._held(self._x, dtype), "src", layout, dtype)
-        return self._once(lambda: self.src("nchw", dtype).contiguous(memory_format=FORMATS[layout]), "src", layout, dtype)
+        return self._once(
+            lambda: self.src("nchw", dtype).contiguous(memory_format=FORMATS[layout]), "src", layout, dtype
+        )
 
     def dst(self, layout, dtype="f32"):
         """One for all contenders that write where they are told; each is judged before the next one runs."""
-        return self._once(lambda: torch.empty(self.output_shape, dtype=DTYPES[dtype][0], device=self._x.device,
-                                              memory_format=FORMATS[layout]), "dst", layout, dtype)
+        return self._once(
+            lambda: torch.empty(
+                self.output_shape, dtype=DTYPES[dtype][0], device=self._x.device, memory_format=FORMATS[layout]
+            ),
+            "dst",
+            layout,
+            dtype,
+        )
 
     def weights(self, dtype="f32"):
         return self._once(lambda: self._held(self._w, dtype), "weights", dtype)
@@ -126,18 +144,35 @@ class Case:
     def error(self, result, dtype):
         """The relative L2 error of a result in that part."""
         expected = self.expected(dtype)
-        part = result[self._checked_images][:, :expected.shape[1]]
+        part = result[self._checked_images][:, : expected.shape[1]]
         return ((part.double() - expected).norm() / expected.norm()).item()
 
 
 def layer_desc(library, row, layout, dtype, math=t.MATH_STRICT):
     """The row as tconv takes it."""
     return library.desc(
-        batch=row["N"], in_channels=row["Cin"], in_h=row["H"], in_w=row["W"], out_channels=row["Cout"],
-        kernel_h=row["kh"], kernel_w=row["kw"], stride_h=row["sh"], stride_w=row["sw"], pad_top=row["ph"],
-        pad_bottom=row["ph"], pad_left=row["pw"], pad_right=row["pw"], output_padding_h=row["oph"],
-        output_padding_w=row["opw"], dilation_h=row["dh"], dilation_w=row["dw"], groups=row["g"],
-        layout=LAYOUTS[layout], dtype=DTYPES[dtype][1], math=math)
+        batch=row["N"],
+        in_channels=row["Cin"],
+        in_h=row["H"],
+        in_w=row["W"],
+        out_channels=row["Cout"],
+        kernel_h=row["kh"],
+        kernel_w=row["kw"],
+        stride_h=row["sh"],
+        stride_w=row["sw"],
+        pad_top=row["ph"],
+        pad_bottom=row["ph"],
+        pad_left=row["pw"],
+        pad_right=row["pw"],
+        output_padding_h=row["oph"],
+        output_padding_w=row["opw"],
+        dilation_h=row["dh"],
+        dilation_w=row["dw"],
+        groups=row["g"],
+        layout=LAYOUTS[layout],
+        dtype=DTYPES[dtype][1],
+        math=math,
+    )
 
 
 @dataclasses.dataclass
@@ -152,6 +187,7 @@ class Contender:
 @dataclasses.dataclass(frozen=True)
 class TconvWay:
     """How tconv is to run. The floor is that of the same dtype, instruction set and threads."""
+
     name: str
     layout: str
     threads: int
@@ -166,8 +202,9 @@ class TconvWay:
         plan.pack(case.weights(dtype).data_ptr())
         workspace = torch.empty(max(1, plan.workspace_size), dtype=torch.uint8)
         src, bias, dst = case.src(layout, dtype), case.bias(dtype), case.dst(layout, dtype)
-        execute = plan.bind(src.data_ptr(), None, None if bias is None else bias.data_ptr(), dst.data_ptr(),
-                            workspace.data_ptr())
+        execute = plan.bind(
+            src.data_ptr(), None, None if bias is None else bias.data_ptr(), dst.data_ptr(), workspace.data_ptr()
+        )
         execute.keep = (plan, workspace)  # as long as the function lives
         return Contender(self.name, layout, execute, dtype, plan.workspace_size)
 
@@ -190,6 +227,7 @@ def tconv_ways(layouts, variants, threads):
 
 # --------------------------------------------------------------------------------------------------------------- peers
 
+
 class TorchPeer:
     """F.conv_transpose2d, weights as they are. oneDNN below it, or PyTorch's own loops."""
 
@@ -204,23 +242,29 @@ class TorchPeer:
         def run():
             with torch.backends.mkldnn.flags(enabled=self.onednn):
                 return F.conv_transpose2d(x, w, b, *arguments)
+
         return Contender(self.name, self.layout, run)
 
 
 class PackedTorchPeer:
     """oneDNN as PyTorch's compiler calls it: the weights reordered once for the shape of the input. Its output is NHWC."""
+
     name, layout = "onednn nhwc packed", "nhwc"
 
     def prepare(self, case):
         x, w, b = case.src(self.layout), case.weights(), case.bias()
         stride, padding, output_padding, groups, dilation = map(
-            lambda value: list(value) if isinstance(value, tuple) else value, pytorch_arguments(case.row))
+            lambda value: list(value) if isinstance(value, tuple) else value, pytorch_arguments(case.row)
+        )
         packed = torch.ops.mkldnn._reorder_convolution_transpose_weight(
-            w, padding, output_padding, stride, dilation, groups, list(x.shape))
+            w, padding, output_padding, stride, dilation, groups, list(x.shape)
+        )
 
         def run():
             return torch.ops.mkldnn._convolution_transpose_pointwise(
-                x, packed, b, padding, output_padding, stride, dilation, groups, "none", [], "")
+                x, packed, b, padding, output_padding, stride, dilation, groups, "none", [], ""
+            )
+
         return Contender(self.name, self.layout, run)
 
 
@@ -230,19 +274,31 @@ class OnnxRuntimePeer:
     def __init__(self, threads):
         import onnx
         import onnxruntime
+
         self.onnx, self.runtime, self.threads = onnx, onnxruntime, threads
 
     def prepare(self, case):
         onnx, row, x = self.onnx, case.row, case.src(self.layout)
         constants = {"w": case.weights(), **({} if case.bias() is None else {"b": case.bias()})}
         node = onnx.helper.make_node(
-            "ConvTranspose", ["x", *constants], ["y"], kernel_shape=[row["kh"], row["kw"]], strides=[row["sh"], row["sw"]],
-            pads=[row["ph"], row["pw"]] * 2, output_padding=[row["oph"], row["opw"]], dilations=[row["dh"], row["dw"]],
-            group=row["g"])
+            "ConvTranspose",
+            ["x", *constants],
+            ["y"],
+            kernel_shape=[row["kh"], row["kw"]],
+            strides=[row["sh"], row["sw"]],
+            pads=[row["ph"], row["pw"]] * 2,
+            output_padding=[row["oph"], row["opw"]],
+            dilations=[row["dh"], row["dw"]],
+            group=row["g"],
+        )
         value = onnx.helper.make_tensor_value_info
         graph = onnx.helper.make_graph(
-            [node], "layer", [value("x", onnx.TensorProto.FLOAT, list(x.shape))], [value("y", onnx.TensorProto.FLOAT, None)],
-            [onnx.numpy_helper.from_array(tensor.numpy(), name) for name, tensor in constants.items()])
+            [node],
+            "layer",
+            [value("x", onnx.TensorProto.FLOAT, list(x.shape))],
+            [value("y", onnx.TensorProto.FLOAT, None)],
+            [onnx.numpy_helper.from_array(tensor.numpy(), name) for name, tensor in constants.items()],
+        )
         model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
         options = self.runtime.SessionOptions()
         options.intra_op_num_threads = self.threads
@@ -267,10 +323,11 @@ class XnnpackPeer:
         # A copy of src with room behind it, which XNNPACK may read.
         x = case.src(self.layout)
         flat = torch.empty(x.numel() + xnnpack_ctypes.EXTRA_BYTES // ELEMENT_BYTES["f32"])
-        flat[:x.numel()] = x.permute(0, 2, 3, 1).reshape(-1)
+        flat[: x.numel()] = x.permute(0, 2, 3, 1).reshape(-1)
         bias, dst = case.bias(), case.dst(self.layout)
-        layer = xnnpack_ctypes.Deconvolution(self.library, row, w.data_ptr(), None if bias is None else bias.data_ptr(),
-                                             flat.data_ptr(), dst.data_ptr())
+        layer = xnnpack_ctypes.Deconvolution(
+            self.library, row, w.data_ptr(), None if bias is None else bias.data_ptr(), flat.data_ptr(), dst.data_ptr()
+        )
         layer.keep = flat
         return Contender(self.name, self.layout, layer.run)
 

@@ -4,6 +4,7 @@ PyTorch with cudnn.benchmark on and off are two contenders of which the faster c
 PyTorch whichever way it was made, and the next run takes it, benchmark or not; so the cache is limited to one choice (before
 PyTorch is imported) and displaced by another layer's before each choice is made anew.
 """
+
 import dataclasses
 import os
 import typing
@@ -17,14 +18,19 @@ import gpu_machine
 import tconv_ctypes as t
 
 # What a precision is: the tensors' dtype, tconv's math, whether PyTorch may use TF32.
-PRECISIONS = {"f32": ("f32", t.MATH_STRICT, False), "tf32": ("f32", t.MATH_TF32, True),
-              "f16": ("f16", t.MATH_STRICT, False), "bf16": ("bf16", t.MATH_STRICT, False),
-              "f64": ("f64", t.MATH_STRICT, False)}
+PRECISIONS = {
+    "f32": ("f32", t.MATH_STRICT, False),
+    "tf32": ("f32", t.MATH_TF32, True),
+    "f16": ("f16", t.MATH_STRICT, False),
+    "bf16": ("bf16", t.MATH_STRICT, False),
+    "f64": ("f64", t.MATH_STRICT, False),
+}
 
 
 @dataclasses.dataclass
 class Prepared:
     """A contender, ready to be timed."""
+
     name: str
     replay: typing.Any
     result: typing.Callable[[], torch.Tensor]  # of the first set of buffers
@@ -50,9 +56,11 @@ class Tconv:
     def prepare(self, case, layout, precision):
         dtype, math, _ = PRECISIONS[precision]
         gpu = self.machine.device == "cuda"
-        plan = self.library.plan(c.layer_desc(self.library, case.row, layout, dtype, math),
-                                 backend=t.BACKEND_CUDA if gpu else t.BACKEND_CPU,
-                                 location=t.LOCATION_CUDA if gpu else t.LOCATION_HOST)
+        plan = self.library.plan(
+            c.layer_desc(self.library, case.row, layout, dtype, math),
+            backend=t.BACKEND_CUDA if gpu else t.BACKEND_CPU,
+            location=t.LOCATION_CUDA if gpu else t.LOCATION_HOST,
+        )
         stream = self.machine.stream_handle
         plan.pack(case.weights(dtype).data_ptr(), stream)
         size = plan.workspace_size
@@ -61,13 +69,27 @@ class Tconv:
         src = sources(case, layout, dtype, sets)
         first = case.dst(layout, dtype)
         dst = [first] + [torch.empty_like(first) for _ in range(sets - 1)]
-        runs = [plan.bind(a.data_ptr(), None, None if bias is None else bias.data_ptr(), b.data_ptr(), workspace.data_ptr(),
-                          stream) for a, b in zip(src, dst)]
+        runs = [
+            plan.bind(
+                a.data_ptr(),
+                None,
+                None if bias is None else bias.data_ptr(),
+                b.data_ptr(),
+                workspace.data_ptr(),
+                stream,
+            )
+            for a, b in zip(src, dst)
+        ]
         replay = self.machine.capture(lambda i: runs[i](), sets)
         first.fill_(float("nan"))  # what is judged is what the replay writes
         replay.launch()
-        return Prepared(self.name, replay, lambda: first,
-                        {"implementation": plan.implementation, "workspace_bytes": size}, (plan, workspace, src, dst))
+        return Prepared(
+            self.name,
+            replay,
+            lambda: first,
+            {"implementation": plan.implementation, "workspace_bytes": size},
+            (plan, workspace, src, dst),
+        )
 
 
 class Torch:
@@ -85,6 +107,7 @@ class Torch:
 
         def run(i):
             dst[i] = F.conv_transpose2d(src[i], w, b, *arguments)
+
         cudnn = torch.backends.cudnn
         cudnn.benchmark = False
         F.conv_transpose2d(self._other[0], self._other[1])  # displaces what was chosen before

@@ -3,6 +3,7 @@
 A GPU runs everything as CUDA graphs, so that neither side pays for its calls from Python and both pay the same for a launch.
 CpuMachine stands in where there is no GPU, to try the scripts; its figures mean nothing.
 """
+
 import math
 import statistics
 import time

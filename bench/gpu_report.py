@@ -3,6 +3,7 @@
 A run is a dict: heading, rates, left_out, seconds, and results, one for each layer: name, n, gflop, bytes (by dtype), failures,
 and precisions, by name, of contenders, by name, as report.py has them.
 """
+
 import report
 from report import geometric_mean, named
 
@@ -34,6 +35,7 @@ def precisions(run):
 
 # -------------------------------------------------------------------------------------------------------------- verdicts
 
+
 def met(condition):
     return "met" if condition else "MISSED"
 
@@ -53,8 +55,10 @@ def speedup_line(title, ratios, mean_bar, slower_allowed, level=1.0):
     """slower_allowed: the layers that may be slower, None: any."""
     mean, least = geometric_mean(ratios.values()), min(ratios, key=ratios.get)
     slower = {name: ratio for name, ratio in ratios.items() if ratio < 1 / level}
-    line = (f"- {title}: {mean:.2f}x faster in geometric mean of {len(ratios)} (bar {mean_bar:g}: {met(mean >= mean_bar)}), least "
-            f"{ratios[least]:.2f}x ({least}); slower{'' if level == 1 else f' by more than {level - 1:.0%}'}: {named(slower)}")
+    line = (
+        f"- {title}: {mean:.2f}x faster in geometric mean of {len(ratios)} (bar {mean_bar:g}: {met(mean >= mean_bar)}), least "
+        f"{ratios[least]:.2f}x ({least}); slower{'' if level == 1 else f' by more than {level - 1:.0%}'}: {named(slower)}"
+    )
     if slower_allowed is None:
         return line
     bar = "none" if not slower_allowed else "only " + ", ".join(sorted(slower_allowed))
@@ -68,11 +72,17 @@ def floor_lines(results, precision):
             continue
         mean, worst = geometric_mean(ratios.values()), max(ratios, key=ratios.get)
         judged = precision == "tf32" and layout == "nchw"
-        verdicts = [f" (bar {bar:g}: {met(value <= bar)})" if judged else ""
-                    for value, bar in ((mean, FLOOR_MEAN_BAR), (ratios[worst], FLOOR_WORST_BAR))]
-        burst = geometric_mean(f["ms"] / f["burst_floor_ms"] for r in results if (f := r["contenders"].get(f"tconv {layout}")))
-        yield (f"- tconv {layout} over floor: geometric mean {mean:.2f}{verdicts[0]}, worst {ratios[worst]:.2f} "
-               f"({worst}){verdicts[1]}; geometric mean over the floor of the product in a burst {burst:.2f}")
+        verdicts = [
+            f" (bar {bar:g}: {met(value <= bar)})" if judged else ""
+            for value, bar in ((mean, FLOOR_MEAN_BAR), (ratios[worst], FLOOR_WORST_BAR))
+        ]
+        burst = geometric_mean(
+            f["ms"] / f["burst_floor_ms"] for r in results if (f := r["contenders"].get(f"tconv {layout}"))
+        )
+        yield (
+            f"- tconv {layout} over floor: geometric mean {mean:.2f}{verdicts[0]}, worst {ratios[worst]:.2f} "
+            f"({worst}){verdicts[1]}; geometric mean over the floor of the product in a burst {burst:.2f}"
+        )
         torch = [x for r in results if (x := report.ratio_to_floor(r, f"torch {layout}"))]
         if torch:
             yield f"- torch {layout} over floor: geometric mean {geometric_mean(torch):.2f}"
@@ -91,8 +101,10 @@ def pytorch_lines(results, precision):
 
 def error_lines(results, precision):
     for layout in ("nchw", "nhwc"):
-        pairs = {r["name"]: [r["contenders"].get(f"{who} {layout}", {}).get("relative_l2") for who in ("tconv", "torch")]
-                 for r in results}
+        pairs = {
+            r["name"]: [r["contenders"].get(f"{who} {layout}", {}).get("relative_l2") for who in ("tconv", "torch")]
+            for r in results
+        }
         ours = {name: pair[0] for name, pair in pairs.items() if pair[0] is not None}
         if not ours:
             continue
@@ -113,8 +125,10 @@ def sustained_lines(results):
         if "sustained_ms" in ours:
             ms, bar = ours["sustained_ms"], SUSTAINED_BARS[r["name"]]
             theirs = f", torch {torch['sustained_ms']:.3f}" if "sustained_ms" in torch else ""
-            yield (f"- {r['name']}, sustained: {ms:.3f} ms (bar {bar:g}: {met(ms <= bar)}), "
-                   f"{ms / ours['floor_ms']:.2f} of its floor{theirs}")
+            yield (
+                f"- {r['name']}, sustained: {ms:.3f} ms (bar {bar:g}: {met(ms <= bar)}), "
+                f"{ms / ours['floor_ms']:.2f} of its floor{theirs}"
+            )
 
 
 def summary(run):
@@ -131,6 +145,7 @@ def summary(run):
 
 # ----------------------------------------------------------------------------------------------------------------- table
 
+
 def cell(result, name):
     f = result["contenders"].get(name)
     return f"{f['ms']:.4f} ({f['ms'] / f['floor_ms']:.2f})" if f else "–"
@@ -142,9 +157,14 @@ def table(results):
     lines = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 2) + "---|"]
     for r in results:
         found = [r["contenders"].get(name) for name in names]
-        cells = [r["name"], str(r["n"]), f"{next(f for f in found if f)['floor_ms']:.4f}", *(cell(r, name) for name in names),
-                 *(f"{f['relative_l2']:.1e}" if f else "–" for f in found),
-                 ", ".join(dict.fromkeys(f["implementation"] for f in found if f and "implementation" in f))]
+        cells = [
+            r["name"],
+            str(r["n"]),
+            f"{next(f for f in found if f)['floor_ms']:.4f}",
+            *(cell(r, name) for name in names),
+            *(f"{f['relative_l2']:.1e}" if f else "–" for f in found),
+            ", ".join(dict.fromkeys(f["implementation"] for f in found if f and "implementation" in f)),
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -152,15 +172,24 @@ def table(results):
 def markdown(run):
     lines = ["# Against PyTorch on the GPU", "", *(f"- {line}" for line in run["heading"]), ""]
     for precision in precisions(run):
-        lines += [f"**{precision}**, milliseconds in a burst, medians; in parentheses over the floor. torch is the faster of "
-                  "cudnn.benchmark on and off.", "", *table(view(run, precision)), ""]
+        lines += [
+            f"**{precision}**, milliseconds in a burst, medians; in parentheses over the floor. torch is the faster of "
+            "cudnn.benchmark on and off.",
+            "",
+            *table(view(run, precision)),
+            "",
+        ]
     return "\n".join(lines + ["## Verdicts", ""] + summary(run))
 
 
 # ------------------------------------------------------------------------------------------------------------------ plot
 
-MARKERS = {"tconv nchw": ("#c1272d", "o"), "tconv nhwc": ("#e58e91", "o"), "torch nchw": ("#0b3c5d", "s"),
-           "torch nhwc": ("#a3c4dc", "s")}
+MARKERS = {
+    "tconv nchw": ("#c1272d", "o"),
+    "tconv nhwc": ("#e58e91", "o"),
+    "torch nchw": ("#0b3c5d", "s"),
+    "torch nhwc": ("#a3c4dc", "s"),
+}
 
 
 def draw_roofline(axes, run, results, precision):
@@ -171,8 +200,9 @@ def draw_roofline(axes, run, results, precision):
     reach = [min(intensity) / 2, peak / run["rates"]["copy"], 2 * max([*intensity, peak / run["rates"]["copy"]])]
     axes.plot(reach, [1e-12 * min(peak, x * run["rates"]["copy"]) for x in reach], color="black", linewidth=1)
     for name in report.contender_names(results):
-        points = [(x, r["gflop"] / r["contenders"][name]["ms"]) for x, r in zip(intensity, results)
-                  if name in r["contenders"]]
+        points = [
+            (x, r["gflop"] / r["contenders"][name]["ms"]) for x, r in zip(intensity, results) if name in r["contenders"]
+        ]
         colour, marker = MARKERS[name]
         axes.plot(*zip(*points), linestyle="", marker=marker, markersize=4, color=colour, label=name)
     axes.set_xscale("log")
@@ -188,8 +218,9 @@ def plot(run, path):
     if pyplot is None:
         return "no matplotlib: no plot"
     shown = precisions(run)
-    figure, panels = pyplot.subplots(len(shown), 3, figsize=(26, 4 * len(shown)), squeeze=False,
-                                     gridspec_kw={"width_ratios": [5, 5, 3]})
+    figure, panels = pyplot.subplots(
+        len(shown), 3, figsize=(26, 4 * len(shown)), squeeze=False, gridspec_kw={"width_ratios": [5, 5, 3]}
+    )
     for row, precision in zip(panels, shown):
         results = view(run, precision)
         for axes, layout in zip(row, ("nchw", "nhwc")):

@@ -1,4 +1,5 @@
 """Plans of tconv's C API on addresses, for the comparisons in this directory. The API by ctypes is the Python package's."""
+
 import ctypes as c
 import os
 import pathlib
@@ -8,8 +9,22 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"
 from tconv import TconvError as Error  # noqa: E402
 from tconv import _library as api  # noqa: E402
 from tconv._library import (  # noqa: E402, F401
-    BACKEND_CPU, BACKEND_CUDA, BF16, CPU_ISA_AVX2, CPU_ISA_DEFAULT, F16, F32, F64, LOCATION_AUTO, LOCATION_CUDA,
-    LOCATION_HOST, MATH_STRICT, MATH_TF32, NCHW, NHWC)
+    BACKEND_CPU,
+    BACKEND_CUDA,
+    BF16,
+    CPU_ISA_AVX2,
+    CPU_ISA_DEFAULT,
+    F16,
+    F32,
+    F64,
+    LOCATION_AUTO,
+    LOCATION_CUDA,
+    LOCATION_HOST,
+    MATH_STRICT,
+    MATH_TF32,
+    NCHW,
+    NHWC,
+)
 
 
 def _check(status):
@@ -68,8 +83,9 @@ class Plan:
     def pack(self, weights, stream=None):
         """Packs the weights at this address once; execute() then ignores the weights that it is given."""
         packed = c.c_void_p()
-        _check(self.lib.tconv_plan_pack_weights(
-            self.handle, c.byref(self._tensor(weights)), stream, c.byref(packed), None))
+        _check(
+            self.lib.tconv_plan_pack_weights(self.handle, c.byref(self._tensor(weights)), stream, c.byref(packed), None)
+        )
         self.lib.tconv_plan_destroy(self.handle)
         self.handle = packed
 

@@ -3,6 +3,7 @@
 The shared objects are those of ExecuTorch's wheel (`pip install --no-deps executorch`), which export XNNPACK's operators
 and pthreadpool. The declarations are those of xnnpack.h as of ExecuTorch 1.5.
 """
+
 import ctypes as c
 import importlib.metadata
 import importlib.util
@@ -37,10 +38,16 @@ class Library:
         except (OSError, AttributeError) as error:
             raise Missing(f"the {PACKAGE} here does not export XNNPACK: {error}") from error
         float_pointer = c.c_void_p
-        create.argtypes = ([c.c_uint32] * 11 + [c.c_size_t] * 4 + [float_pointer] * 2 + [c.c_float] * 2
-                           + [c.c_uint32, c.c_void_p, c.POINTER(c.c_void_p)])
+        create.argtypes = (
+            [c.c_uint32] * 11
+            + [c.c_size_t] * 4
+            + [float_pointer] * 2
+            + [c.c_float] * 2
+            + [c.c_uint32, c.c_void_p, c.POINTER(c.c_void_p)]
+        )
         self.xnnpack.xnn_reshape_deconvolution2d_nhwc_f32.argtypes = (
-            [c.c_void_p] + [c.c_size_t] * 3 + [c.c_uint32] * 2 + [c.POINTER(c.c_size_t)] * 2 + [c.c_void_p])
+            [c.c_void_p] + [c.c_size_t] * 3 + [c.c_uint32] * 2 + [c.POINTER(c.c_size_t)] * 2 + [c.c_void_p]
+        )
         self.xnnpack.xnn_setup_deconvolution2d_nhwc_f32.argtypes = [c.c_void_p] * 3
         self.xnnpack.xnn_run_operator.argtypes = [c.c_void_p] * 2
         self.xnnpack.xnn_delete_operator.argtypes = [c.c_void_p]
@@ -61,14 +68,46 @@ class Deconvolution:
         self.library, self.handle = library, c.c_void_p()
         xnnpack, groups = library.xnnpack, row["g"]
         infinity = float("inf")
-        library.check(xnnpack.xnn_create_deconvolution2d_nhwc_f32(
-            row["ph"], row["pw"], row["ph"], row["pw"], row["kh"], row["kw"], row["sh"], row["sw"], row["dh"], row["dw"],
-            groups, row["Cin"] // groups, row["Cout"] // groups, row["Cin"], row["Cout"], weights, bias, -infinity,
-            infinity, FLAG_DONT_SPIN_WORKERS, None, c.byref(self.handle)))
+        library.check(
+            xnnpack.xnn_create_deconvolution2d_nhwc_f32(
+                row["ph"],
+                row["pw"],
+                row["ph"],
+                row["pw"],
+                row["kh"],
+                row["kw"],
+                row["sh"],
+                row["sw"],
+                row["dh"],
+                row["dw"],
+                groups,
+                row["Cin"] // groups,
+                row["Cout"] // groups,
+                row["Cin"],
+                row["Cout"],
+                weights,
+                bias,
+                -infinity,
+                infinity,
+                FLAG_DONT_SPIN_WORKERS,
+                None,
+                c.byref(self.handle),
+            )
+        )
         out_h, out_w = c.c_size_t(), c.c_size_t()
-        library.check(xnnpack.xnn_reshape_deconvolution2d_nhwc_f32(
-            self.handle, row["N"], row["H"], row["W"], row["oph"], row["opw"], c.byref(out_h), c.byref(out_w),
-            library.pool))
+        library.check(
+            xnnpack.xnn_reshape_deconvolution2d_nhwc_f32(
+                self.handle,
+                row["N"],
+                row["H"],
+                row["W"],
+                row["oph"],
+                row["opw"],
+                c.byref(out_h),
+                c.byref(out_w),
+                library.pool,
+            )
+        )
         library.check(xnnpack.xnn_setup_deconvolution2d_nhwc_f32(self.handle, src, dst))
 
     def __del__(self):

@@ -1,4 +1,4 @@
-# What scripts/demo, scripts/test and .ci/run set up before they work. Sourced by bash; leaves the shell in the
+# What the scripts and .ci/run set up before they work. Sourced by bash; leaves the shell in the
 # repository's root, with TCONV_ROOT and TCONV_JOBS set and, after tconv_setup, the CUDA compiler, where there is one, on the
 # PATH and TCONV_CUDA_OPTIONS for CMake.
 #
@@ -29,6 +29,23 @@ TCONV_TEST_PACKAGES=(
     "libcriterion-dev|pkg-config --exists criterion"
     "python3|command -v python3"
     "python3-venv|python3 -c 'import ensurepip, venv'"
+)
+TCONV_WHEEL_PACKAGES=(
+    "build-essential|command -v cc && command -v c++"
+    "cmake|command -v cmake"
+    "ninja-build|command -v ninja"
+    "python3|command -v python3"
+    "python3-venv|python3 -c 'import ensurepip, venv'"
+)
+TCONV_DEB_PACKAGES=(
+    "build-essential|command -v cc && command -v c++"
+    "cmake|command -v cmake"
+    "ninja-build|command -v ninja"
+    "dpkg-dev|command -v dpkg-shlibdeps"
+)
+# For tests/package/clean_debian.sh.
+TCONV_CLEAN_PACKAGES=(
+    "mmdebstrap|command -v mmdebstrap"
 )
 TCONV_LINT_PACKAGES=(
     "clang|command -v clang"
@@ -131,6 +148,15 @@ tconv_find_cuda() {
     TCONV_CUDA_OPTIONS=(-DTCONV_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$wanted")
 }
 
+# tconv_find_portable_cuda ASKED: the same for what is made for other machines, which has CUDA where ASKED is 1, and not because
+# of the GPU that is here.
+tconv_find_portable_cuda() {
+    TCONV_CUDA_OPTIONS=(-DTCONV_CUDA=OFF)
+    if [ "$1" = 1 ]; then
+        TCONV_CUDA_ARCHITECTURES=${TCONV_CUDA_ARCHITECTURES:-$TCONV_EVERY_ARCHITECTURE} tconv_find_cuda
+    fi
+}
+
 # tconv_setup PACKAGES... makes the machine ready to build.
 tconv_setup() {
     tconv_install "$@"
@@ -171,6 +197,10 @@ tconv_venv() {
 # Outside the tree: PyTorch with the CUDA libraries is several gigabytes.
 tconv_python_env() {
     tconv_venv "${TCONV_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/tconv/venv}" python/tests/requirements.txt
+}
+
+tconv_wheel_env() {
+    tconv_venv "${XDG_CACHE_HOME:-$HOME/.cache}/tconv/venv-wheel" scripts/wheel-requirements.txt
 }
 
 # tconv_pytorch_limits prints the setting with which PyTorch survives its own bf16 layers of stride 2: where the processor has AMX,

@@ -12,6 +12,7 @@ import ctypes as c
 import functools
 import os
 import pathlib
+import sys
 from typing import Any
 
 from . import _errors, _library_file
@@ -117,13 +118,15 @@ def path() -> str:
     named = os.environ.get("TCONV_LIBRARY")
     if named:
         return named
-    bundled = pathlib.Path(__file__).parent / "libtconv.so"
-    if not bundled.exists():
-        raise ImportError(
-            f"{bundled} is not there: install the package (pip install ./python), or name a library of your own in "
-            "TCONV_LIBRARY"
-        )
-    return str(bundled)
+    # An editable install has two directories: that of the sources, and that of what was built.
+    for directory in sys.modules[__package__].__path__:
+        bundled = pathlib.Path(directory, "libtconv.so")
+        if bundled.exists():
+            return str(bundled)
+    raise ImportError(
+        f"{pathlib.Path(__file__).with_name('libtconv.so')} is not there: install the package (pip install . in the "
+        "repository), or name a library of your own in TCONV_LIBRARY"
+    )
 
 
 def check() -> None:

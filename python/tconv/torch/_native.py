@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes as c
 import pathlib
+import sys
 import threading
 
 from .. import _library as lib
@@ -12,6 +13,7 @@ from .. import _plan
 from ._compute import Layer
 
 _NAME = "libtconv_torch.so"
+_package = __name__.partition(".")[0]
 
 
 class _Description(c.Structure):
@@ -31,10 +33,17 @@ class _Description(c.Structure):
     )
 
 
+def _load() -> c.CDLL:
+    """From beside the library or, where that is another one than the package's, from the package."""
+    directories = [pathlib.Path(lib.path()).parent, *map(pathlib.Path, sys.modules[_package].__path__)]
+    found = [directory / _NAME for directory in directories if (directory / _NAME).exists()]
+    return c.CDLL(str(found[0] if found else _NAME))
+
+
 def _install() -> c.CDLL | None:
     """The shim, its kernel in place; None where there is none."""
     try:
-        shim = c.CDLL(str(pathlib.Path(lib.path()).with_name(_NAME)))
+        shim = _load()
         for name, result, arguments in (
             ("install", c.c_int, ()),
             ("uninstall", None, ()),
