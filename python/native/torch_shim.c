@@ -10,6 +10,8 @@
  * looked up in the libtorch of the process, so that one shared object serves every PyTorch from 2.10 on, and is compiled
  * without any. Functions here return 0 or -1; nothing is thrown, but for errors of convolutions that are not the package's.
  */
+#include "torch_shim.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,10 +19,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <tconv/tconv.h>
-
-#define EXPORT __attribute__((visibility("default")))
 
 /* ------------------------------------------------------------------------------------------------ PyTorch's C interface */
 
@@ -198,24 +196,8 @@ static size_t hash_key(const layer_key *key)
 
 /* ------------------------------------------------------------------------------------------------------------- the table */
 
-typedef tconv_status execute_function(const tconv_plan *, const tconv_tensor *, const tconv_tensor *,
-                                      const tconv_tensor *, const tconv_tensor *, void *, size_t, void *);
-typedef void destroy_function(tconv_plan *);
-
-/* A planned layer, as tconv/torch/_native.py fills it in. */
-typedef struct layer_description {
-    tconv_plan *plan;
-    execute_function *execute;
-    destroy_function *destroy;
-    size_t workspace_size;
-    int64_t workspace_elements; /* to be allocated; 0 where the thread's scratch memory is enough */
-    int64_t rank;               /* of the result */
-    int64_t sizes[4], strides[4];
-    int32_t dtype, location; /* tconv's words */
-} layer_description;
-
 typedef struct layer {
-    layer_description is;
+    tconv_torch_layer is;
     layer_key key;
     atomic_int uses;    /* the table, the package and executes; with the last the plan goes */
     struct layer *next; /* in its bucket */
@@ -348,7 +330,7 @@ static thread_state *get_state(void)
 /* The result, or NULL: then nothing is left. */
 static torch_tensor *execute(const layer *planned, const call *made, thread_state *state)
 {
-    const layer_description *is = &planned->is;
+    const tconv_torch_layer *is = &planned->is;
     const tensor_key *like = &made->key.input;
     torch_tensor *result = NULL, *workspace = NULL;
     tconv_tensor src = {NULL, (tconv_dtype)is->dtype, (tconv_location)is->location};
@@ -445,15 +427,14 @@ static void convolution(stable_value *stack, uint64_t arguments, uint64_t result
 
 static torch_library *installed;
 
-EXPORT void tconv_torch_uninstall(void)
+void tconv_torch_uninstall(void)
 {
     if (installed != NULL)
         torch.aoti_torch_delete_library_object(installed);
     installed = NULL;
 }
 
-/* Puts the kernel in place, once in a process. Returns 0; -1 where this PyTorch does not have what is needed. */
-EXPORT int tconv_torch_install(void)
+int tconv_torch_install(void)
 {
     if (!look_up_functions() || pthread_key_create(&state_key, free) != 0 ||
         pthread_atfork(lock_table, unlock_table, unlock_table) != 0 ||
@@ -465,9 +446,7 @@ EXPORT int tconv_torch_install(void)
     return -1;
 }
 
-/* The flags of the calling thread, which live as long as it does; NULL where there is no memory. The package sets them
- * before it calls and clears them after. */
-EXPORT int64_t *tconv_torch_flags(void)
+int64_t *tconv_torch_flags(void)
 {
     thread_state *state = get_state();
     if (state != NULL)
@@ -484,9 +463,7 @@ EXPORT int64_t *tconv_torch_flags(void)
     return &state->flags;
 }
 
-/* Puts the layer of the call that tconv::unplanned is serving into the table, and takes its plan over. The answer goes to
- * tconv_torch_release in place of the plan to tconv_plan_destroy; NULL where the call's layer is none for the table. */
-EXPORT void *tconv_torch_remember(const layer_description *description)
+void *tconv_torch_remember(const tconv_torch_layer *description)
 {
     thread_state *state = get_state();
     layer *made = state == NULL || !state->has_call ? NULL : malloc(sizeof *made);
@@ -500,19 +477,17 @@ EXPORT void *tconv_torch_remember(const layer_description *description)
     return made;
 }
 
-/* Puts a layer that fell out of the table back. */
-EXPORT void tconv_torch_remember_again(void *given)
+void tconv_torch_remember_again(void *given)
 {
     put(given);
 }
 
-EXPORT void tconv_torch_release(void *given)
+void tconv_torch_release(void *given)
 {
     release(given);
 }
 
-/* Empties the table. */
-EXPORT void tconv_torch_forget(void)
+void tconv_torch_forget(void)
 {
     layer *gone;
     do {
@@ -524,8 +499,7 @@ EXPORT void tconv_torch_forget(void)
     } while (gone != NULL);
 }
 
-/* Calls that were computed by a layer of the table. */
-EXPORT int64_t tconv_torch_taken(void)
+int64_t tconv_torch_taken(void)
 {
     return atomic_load(&taken);
 }

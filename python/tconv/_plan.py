@@ -85,7 +85,7 @@ class Plan:
             self._destroy(handle if self.owner is None else self.owner)
 
     def describe(self, description: c.Structure) -> None:
-        """Fills in what C code needs for executing the plan: torch_shim.c's layer_description."""
+        """Fills in what C code needs for executing the plan: native/torch_shim.h's tconv_torch_layer."""
         library = lib.library()
         description.plan = self._handle
         description.execute = c.cast(library.tconv_plan_execute, c.c_void_p)

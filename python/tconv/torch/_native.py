@@ -17,7 +17,7 @@ _package = __name__.partition(".")[0]
 
 
 class _Description(c.Structure):
-    """layer_description of torch_shim.c."""
+    """tconv_torch_layer of native/torch_shim.h."""
 
     _fields_ = (
         ("plan", c.c_void_p),
