@@ -212,7 +212,12 @@ def _empty_of_cupy(like: Any, shape: tuple[int, ...]) -> Any:
 
 def from_numpy(array: np.ndarray, like: Any) -> Any:
     """The same numbers as an array of the library of `like`, whose arrays nobody can write to."""
-    return like.__array_namespace__().asarray(array.view(np.dtype(like.dtype)))
+    made = like.__array_namespace__().asarray(array.view(np.dtype(like.dtype)))
+    if made.dtype != like.dtype:
+        raise _errors.wrong_dtype(
+            "x", f"x is {like.dtype}, and its library makes arrays of {made.dtype} now: give out (JAX: jax_enable_x64)"
+        )
+    return made
 
 
 def copy_of(array: Any) -> Any:

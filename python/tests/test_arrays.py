@@ -458,6 +458,16 @@ def test_jax_arrays_are_never_written_to():
     np.testing.assert_array_equal(result, tconv.conv_transpose2d(X, W))
 
 
+def test_jax_arrays_of_float64_stay_so():
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        x, weight = jax.numpy.asarray(X.astype(float)), jax.numpy.asarray(W.astype(float))
+        assert tconv.conv_transpose2d(x, weight).dtype == np.float64
+    with pytest.raises(tconv.DtypeError, match="jax_enable_x64"):
+        tconv.conv_transpose2d(x, weight)
+    assert tconv.conv_transpose2d(x, weight, out=Y.astype(float)).any()
+
+
 def test_under_jax_transforms():
     jax = pytest.importorskip("jax")
     x, weight = jax.numpy.asarray(X), jax.numpy.asarray(W)
