@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes as c
 import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ _CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
 _FLOAT, _BFLOAT = 2, 4
 _DTYPES = {(_FLOAT, 32): lib.F32, (_FLOAT, 64): lib.F64, (_FLOAT, 16): lib.F16, (_BFLOAT, 16): lib.BF16}
 _READ_ONLY = 1  # of the flags
+_LIBRARIES = {"torch": "torch", "cupy": "cupy", "jax": "jax", "jaxlib": "jax"}
 # What __dlpack__ takes for the legacy default stream; tconv takes 0 for it.
 _LEGACY_STREAM = 1
 
@@ -144,8 +146,12 @@ def is_immutable(array: Any) -> bool:
 
 
 def _library_of(array: Any) -> str:
-    name = type(array).__module__.partition(".")[0]
-    return "jax" if name == "jaxlib" else name
+    """Which of the libraries that need special care it is of, by its class or one from which that derives; else ""."""
+    for base in type(array).__mro__:
+        name = base.__module__.partition(".")[0]
+        if name in _LIBRARIES:
+            return _LIBRARIES[name]
+    return ""
 
 
 def _refuse_hidden(tensor: Any, name: str) -> None:
@@ -177,28 +183,41 @@ def as_dlpack_stream(stream: int) -> int:
 def new_array(like: Any, shape: tuple[int, ...], nhwc: bool) -> Any:
     """An uninitialised array of shape (n, c, h, w), made by the library of `like`; in memory as (n, h, w, c) where
     nhwc."""
-    if nhwc:
-        n, ch, h, w = shape
-        shape = (n, h, w, ch)
-    if hasattr(like, "new_empty"):  # PyTorch's
-        make = like.new_empty
-    elif hasattr(like, "__array_namespace__"):
-        make = functools.partial(like.__array_namespace__().empty, dtype=like.dtype, device=like.device)
-    else:
-        raise _errors.invalid("out", f"{type(like).__name__} says no way to make an array: give out")
+    make, permute = _ways_to_make(like)
+    n, ch, h, w = shape
     try:
-        made = make(shape)
+        made = make((n, h, w, ch) if nhwc else shape)
     except Exception as error:  # of whatever kind its library raises
         raise _errors.out_of_memory("out", f"out: no memory for {shape} of {like.dtype}: {error}") from error
-    if not nhwc:
-        return made
-    axes = (0, 3, 1, 2)
-    return made.permute(axes) if hasattr(made, "permute") else like.__array_namespace__().permute_dims(made, axes)
+    return permute(made, (0, 3, 1, 2)) if nhwc else made
+
+
+def _ways_to_make(like: Any) -> tuple[Callable[[tuple[int, ...]], Any], Callable[[Any, tuple[int, ...]], Any]]:
+    """What makes an array of a shape where `like` lives, and of its dtype; and what permutes its axes."""
+    library = _library_of(like)
+    if library == "torch":
+        return like.new_empty, lambda array, axes: array.permute(axes)
+    if library == "cupy":
+        return functools.partial(_empty_of_cupy, like), lambda array, axes: array.transpose(axes)
+    if hasattr(like, "__array_namespace__"):
+        standard = like.__array_namespace__()
+        return functools.partial(standard.empty, dtype=like.dtype, device=like.device), standard.permute_dims
+    raise _errors.invalid("out", f"{type(like).__name__} says no way to make an array: give out")
+
+
+def _empty_of_cupy(like: Any, shape: tuple[int, ...]) -> Any:
+    with like.device:
+        return sys.modules["cupy"].empty(shape, dtype=like.dtype)
 
 
 def from_numpy(array: np.ndarray, like: Any) -> Any:
     """The same numbers as an array of the library of `like`, whose arrays nobody can write to."""
-    return like.__array_namespace__().asarray(array.view(np.dtype(like.dtype)))
+    made = like.__array_namespace__().asarray(array.view(np.dtype(like.dtype)))
+    if made.dtype != like.dtype:
+        raise _errors.wrong_dtype(
+            "x", f"x is {like.dtype}, and its library makes arrays of {made.dtype} now: give out (JAX: jax_enable_x64)"
+        )
+    return made
 
 
 def copy_of(array: Any) -> Any:

@@ -96,10 +96,8 @@ class Packed:
             self._bias = np.array(arrays["bias"], order="C")
         plan = Plan(desc, options)
         if not plan.implementation.startswith("cpu_"):
-            raise _errors.invalid(
-                "backend",
-                "backend = cuda: weight must be an array on the CUDA device, from where a plan copies nothing",
-            )
+            rule = "weight must be an array on the CUDA device, to which a plan copies nothing"
+            raise _errors.invalid("backend", f"backend = cuda: {rule}")
         if copy_weight:
             weights = _dense_as_it_is(weights)
         self.plan = plan.pack(_address(weights), 0)
@@ -142,8 +140,8 @@ class _Result:
         self._missing, self._view = missing, target
         if target is None and not isinstance(self._x, np.ndarray) and not _dlpack.is_immutable(self._x):
             whole = _dlpack.new_array(self._x, shape, layout == lib.NHWC)
-            self._memory = _dlpack.Borrowed(whole, "out", None)
-            self._view = _writable(self._memory.numpy(), f"out: a new {type(whole).__name__}")
+            memory = _dlpack.Borrowed(whole, "out", None).numpy()
+            self._view = _writable(memory, f"out: a new {type(whole).__name__}")
             self._answer = _drop_axes(whole, missing)
         view = self._view
         if view is None or not is_direct(view, layout) or any(np.may_share_memory(view, array) for array in inputs):
@@ -154,7 +152,7 @@ class _Result:
         if self._view is None:
             mine = _drop_axes(self.written, self._missing)
             if isinstance(self._x, np.ndarray):
-                return mine.view(self._x.dtype)
+                return mine if mine.dtype == self._x.dtype else mine.view(self._x.dtype)
             return _dlpack.from_numpy(mine, self._x)
         if self.written is not self._view:
             self._view[...] = self.written

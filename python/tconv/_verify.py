@@ -65,6 +65,8 @@ def _verify_one(name: str, backend: int, cases: list[_Case]) -> tuple[bool, str]
         if not np.array_equal(result, case.expected):
             return True, f"WRONG on {case.text}"
         right += 1
+    if not right:
+        return False, f"not tried: none of {not_taken} layers is its own"
     return False, f"right: {right} layers" + (f"; {not_taken} are not its own" if not_taken else "")
 
 

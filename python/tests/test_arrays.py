@@ -8,6 +8,7 @@ import itertools
 import pickle
 import sys
 import threading
+import types
 import weakref
 
 import numpy as np
@@ -419,6 +420,19 @@ def test_what_dlpack_would_change_without_a_word():
         assert tconv.conv_transpose2d(torch.from_numpy(X), weight).shape == Y.shape
 
 
+def test_subclasses_of_pytorch_are_its_tensors():
+    torch = pytest.importorskip("torch")
+
+    class Mine(torch.Tensor):
+        pass
+
+    x, weight = torch.from_numpy(X).as_subclass(Mine), torch.from_numpy(W)
+    result = tconv.conv_transpose2d(x, weight)
+    np.testing.assert_array_equal(result.numpy(), tconv.conv_transpose2d(X, W))
+    with pytest.raises(tconv.InvalidArgumentError, match="resolve_neg"):
+        tconv.conv_transpose2d(torch._neg_view(x), weight)
+
+
 def test_what_pytorch_does_not_hand_over():
     torch = pytest.importorskip("torch")
     x, weight = torch.from_numpy(X), torch.from_numpy(W)
@@ -444,6 +458,16 @@ def test_jax_arrays_are_never_written_to():
     np.testing.assert_array_equal(result, tconv.conv_transpose2d(X, W))
 
 
+def test_jax_arrays_of_float64_stay_so():
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        x, weight = jax.numpy.asarray(X.astype(float)), jax.numpy.asarray(W.astype(float))
+        assert tconv.conv_transpose2d(x, weight).dtype == np.float64
+    with pytest.raises(tconv.DtypeError, match="jax_enable_x64"):
+        tconv.conv_transpose2d(x, weight)
+    assert tconv.conv_transpose2d(x, weight, out=Y.astype(float)).any()
+
+
 def test_under_jax_transforms():
     jax = pytest.importorskip("jax")
     x, weight = jax.numpy.asarray(X), jax.numpy.asarray(W)
@@ -460,6 +484,47 @@ def test_under_jax_transforms():
         return jax.pure_callback(lambda b: tconv.conv_transpose2d(np.asarray(b), W), like, a)
 
     np.testing.assert_array_equal(jax.jit(call_back)(x), tconv.conv_transpose2d(X, W))
+
+
+class Cupys(Other):
+    """What a cupy.ndarray has, which has no __array_namespace__; in the host's memory."""
+
+    __module__ = "cupy"
+    entered = 0
+
+    @property
+    def dtype(self):
+        return self.array.dtype
+
+    @property
+    def device(self):
+        return self
+
+    def __enter__(self):
+        Cupys.entered += 1
+
+    def __exit__(self, *error):
+        return None
+
+    def __getitem__(self, index):
+        return Cupys(self.array[index])
+
+    def transpose(self, axes):
+        return Cupys(self.array.transpose(axes))
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_arrays_are_made_as_cupy_makes_them(monkeypatch, channels_last):
+    """On the device of x. This has never seen a GPU: CuPy itself is not among what the tests are run with."""
+    cupy = types.ModuleType("cupy")
+    cupy.empty = lambda shape, dtype: Cupys(np.empty(shape, dtype))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    x, weight = np.asfortranarray(X[0, :, 0]) if channels_last else X[0, :, 0], W[:, :, 0]
+    entered = Cupys.entered
+    result = tconv.conv_transpose1d(Cupys(x), Cupys(weight))
+    assert type(result) is Cupys and Cupys.entered == entered + 1
+    assert result.array.flags.f_contiguous == channels_last
+    np.testing.assert_array_equal(result.array, tconv.conv_transpose1d(x, weight))
 
 
 def test_memory_made_for_the_call_lives_as_long_as_it_is_read(monkeypatch):
@@ -536,7 +601,8 @@ def test_a_plan_says_what_it_is():
 
 
 def test_a_plan_lies_as_it_was_asked_to():
-    assert tconv.Plan(X.shape, W)(X).flags.c_contiguous
+    own = tconv.Plan(X.shape, W)(X)
+    assert own.flags.c_contiguous and own.flags.owndata
     result = tconv.Plan(X.shape, W, channels_last=True)(X)
     assert result.transpose(0, 2, 3, 1).flags.c_contiguous
     np.testing.assert_array_equal(result, tconv.conv_transpose2d(X, W))

@@ -134,6 +134,13 @@ def test_verify_sees_what_is_wrong(monkeypatch, capsys):
     assert "cpu_reference WRONG on " in printed and printed.endswith("\nwrong\n")
 
 
+def test_verify_does_not_call_right_what_it_has_not_tried(capsys):
+    for seed in range(10):
+        assert __main__.main(["verify", "--layers", "1", "--seed", str(seed)]) == 0
+    printed = capsys.readouterr().out
+    assert "not tried: none of 1 layers is its own" in printed and "right: 0" not in printed
+
+
 def test_verify_names_an_environment_mistake():
     run = python("-m", "tconv", "verify", "--layers", "1", TCONV_CPU_ISA="none")
     assert run.returncode == 1 and "FAILED: TCONV_CPU_ISA = none" in run.stdout
