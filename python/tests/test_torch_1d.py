@@ -249,6 +249,10 @@ def compare(model, call, device, taken):
         torch.testing.assert_close(our_gradients[name], gradient, rtol=1e-3, atol=1e-3 * max(largest, 1e-3))
     with torch.no_grad():
         torch.testing.assert_close(call(model), expected, rtol=1e-4, atol=1e-5)
+        frozen = tt.freeze(model)
+        assert sorted([*frozen.frozen, *frozen.left]) == sorted(answer.swapped)
+        for _ in range(2):
+            torch.testing.assert_close(call(model), expected, rtol=1e-4, atol=1e-5)
         assert tt.restore(model).restored == answer.swapped
         before = len(taken)
         torch.testing.assert_close(call(model), expected, rtol=1e-4, atol=1e-5)
