@@ -93,6 +93,25 @@ def test_onnx_has_its_own_operator(exporter, model, images, tmp_path):
     assert operators(torch.export.export(model, (images,)).graph) >= TCONVS
 
 
+ONNX_SIZES = {
+    "dynamo": dict(dynamo=True, dynamic_shapes=({0: "images", 2: "height"},), verbose=False),
+    "older": dict(dynamo=False, input_names=["x"], dynamic_axes={"x": {0: "images", 2: "height"}}),
+}
+
+
+@pytest.mark.parametrize("exporter", ONNX_SIZES)
+def test_onnx_with_sizes_that_vary(exporter, images, tmp_path):
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    layer = tt.ConvTranspose2d(3, 4, 4, 2, 1).eval()
+    path = str(tmp_path / "model.onnx")
+    quietly(torch.onnx.export, layer, (images,), path, **ONNX_SIZES[exporter])
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    more = torch.randn(3, 3, 9, 6)
+    (answer,) = session.run(None, {session.get_inputs()[0].name: more.numpy()})
+    torch.testing.assert_close(torch.from_numpy(answer), layer(more).detach(), rtol=1e-4, atol=1e-5)
+
+
 # ------------------------------------------------------------------------------------------------------- without tconv
 
 

@@ -264,6 +264,25 @@ def test_maps_of_maps(device, how):
     assert calls == 1
 
 
+def test_ensembles_of_modules(device):
+    """One call for all of them, and gradients by plain autograd around the map."""
+    modules = [tt.ConvTranspose2d(4, 2, 3, dtype=torch.float64, device=device) for _ in range(3)]
+    parameters, _ = torch.func.stack_module_state(modules)
+    x, *_ = tensors(device)
+
+    def call(parameters, x):
+        return torch.func.functional_call(modules[0], parameters, (x,))
+
+    for how in COMPILERS.values():
+        result, calls = counted(lambda how=how: how(vmap(call, (0, None)))(parameters, x))
+        expected = torch.stack([F.conv_transpose2d(x, m.weight, m.bias) for m in modules])
+        torch.testing.assert_close(result, expected)
+        assert calls == 1
+        ours = torch.autograd.grad(result.square().sum(), list(parameters.values()))
+        theirs = torch.autograd.grad(expected.square().sum(), [p for m in modules for p in (m.weight, m.bias)])
+        torch.testing.assert_close(ours, (torch.stack(theirs[::2]), torch.stack(theirs[1::2])))
+
+
 def test_a_map_of_mistakes_says_what_a_part_says():
     x, weight, bias = (torch.stack([t, t]) for t in tensors())
     mistakes = [

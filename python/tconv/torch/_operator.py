@@ -3,9 +3,9 @@ transforms and tracers see.
 
 Their derivatives are those of aten::convolution, and by PyTorch's own C++ code: backward, forward and mixed, of every
 order, under torch.func as without it. The autograd kernel calls PyTorch's function with a dispatch key included that
-lies below autograd, and the kernel of aten::convolution there hands on to the operator, so that everything below
-autograd, the tracers and modes among it, sees the operator and not aten::convolution. An autograd.Function, which is
-what torch.library.register_autograd makes, has no forward derivatives and no torch.func.
+lies right below autograd, and the kernel of aten::convolution there hands on to the operator, so that everything below
+autograd (the next of torch.func's transforms, tracers, modes) sees the operator and not aten::convolution. An
+autograd.Function, which is what torch.library.register_autograd makes, has no forward derivatives and no torch.func.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _may_have_derivatives(tensors: Sequence[Tensor | None]) -> bool:
 
 
 def _flops(input: Sequence[int], weight: Sequence[int], *rest: Any, out_shape: Sequence[int], **more: Any) -> int:
-    """As PyTorch counts its own, also without images, where it takes channels for images."""
+    """As PyTorch counts its own. Its formula wants an axis of images, which the operator's input need not have."""
     images = input if len(input) == len(weight) else (1, *input)
     return conv_flop_count(list(images), list(weight), list(out_shape), transposed=True)
 
