@@ -223,6 +223,10 @@ def test_portable_ends_with_its_block(model, images):
             pass
         assert not operators(torch.export.export(model, (images,)).graph) & TCONVS
         torch.testing.assert_close(model(images), expected(model, images), rtol=1e-4, atol=1e-5)
+    before = tt.counters().passed_on
+    with tt.portable():
+        torch.jit.trace(model, (images,))
+    assert tt.counters().passed_on == before  # nobody is told that PyTorch computes what is only captured
     with pytest.raises(ZeroDivisionError), tt.portable():
         raise ZeroDivisionError
     assert operators(torch.export.export(model, (images,)).graph) >= TCONVS

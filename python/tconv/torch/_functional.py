@@ -117,7 +117,7 @@ def _through_the_dispatcher(
     for value in (stride, padding, output_padding, dilation):
         taken = taken and (isinstance(value, int) or (isinstance(value, (tuple, list)) and len(value) == spatial))
     if not taken:
-        if not _is_compiling():
+        if not _is_compiling() and not is_portable():
             passed_on(of_failed_lookup(input, weight, bias, stride, padding, output_padding, groups, dilation))
         return PYTORCHS[spatial](input, weight, bias, stride, padding, output_padding, groups, dilation)
     stride, padding, output_padding, dilation = (
