@@ -29,6 +29,7 @@ include_patterns = [
     "index.md",
     "reference/**",
     "docs/*.md",
+    "docs/log/*.md",
     "bench/README.md",
     "bench/results/*.md",
     "examples/data/README.md",
