@@ -1,10 +1,11 @@
-"""conv_transpose1d and conv_transpose2d: which of three ways a call takes, which all end in compute.
+"""conv_transpose1d and conv_transpose2d: which way a call takes.
 
-Plain eager code goes straight to tconv. Where gradients are wanted or autocast is on, it goes to PyTorch's operator
-with a dispatch key that puts tconv in place of what that operator computes: the graph's node is then PyTorch's own, in
-C++, and so are autocast's casts and their cache (_eager.py). Under torch.compile, torch.export, modes, tracing,
-torch.func's transforms, forward-mode derivatives and the profiler it is the operator torch.ops.tconv.conv_transpose1d
-or conv_transpose2d (_operator.py).
+Eager code goes to PyTorch's own function with a dispatch key that puts tconv in place of what that computes:
+arguments, autocast and autograd are PyTorch's C++, and the graph's node is PyTorch's (_eager.py). Under
+torch.compile, torch.export, torch.func's transforms, modes, tracing and the profiler it is the operator
+torch.ops.tconv.conv_transpose1d or conv_transpose2d (_operator.py). Modules whose weights are frozen compute by
+themselves where no gradients are wanted. All three end in _compute.py, or in the shim, which does the same for layers
+that it knows.
 """
 
 from __future__ import annotations
