@@ -4,7 +4,7 @@
 
 #include "command.h"
 #include "options.h"
-#include "output.h"
+#include "streams.h"
 #include "tconv/tconv.h"
 
 static const struct {

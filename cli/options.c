@@ -28,22 +28,6 @@ const char *const cli_isa_names[] = {"default", "generic", "avx2", "avx512", "ne
 
 /* ------------------------------------------------------------------------------------------------------------- errors */
 
-static void print_error(const char *format, va_list arguments)
-{
-    cli_stdout_flush(); /* what was said before comes first */
-    fputs("tconv: error: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-}
-
-void cli_error(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    print_error(format, arguments);
-    va_end(arguments);
-}
-
 static const cli_option *find_option(const cli_option *options, size_t count, const char *name)
 {
     for (size_t i = 0; i < count; ++i)

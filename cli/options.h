@@ -11,13 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "streams.h"
 #include "tconv/tconv.h"
-
-#if defined(__GNUC__)
-#define CLI_PRINTF(format_index, first_argument) __attribute__((format(printf, format_index, first_argument)))
-#else
-#define CLI_PRINTF(format_index, first_argument)
-#endif
 
 typedef struct cli_option cli_option;
 
@@ -58,9 +53,6 @@ cli_parser cli_parse_sizes;   /* int64_t[count]: A | H,W | with 4 also TOP,LEFT,
 
 /* Reads the command line. Returns -1 to go on; else the exit code, after --help or an error was printed. */
 int cli_options_parse(const cli_usage *usage, cli_option *options, size_t count, int argc, char **argv);
-
-/* Prints "tconv: error: " and the text to stderr. */
-void cli_error(const char *format, ...) CLI_PRINTF(1, 2);
 
 /* Reports that the option's value breaks a rule. Returns CLI_BAD_INPUT. */
 int cli_option_error(const cli_option *options, size_t count, const char *name, const char *format, ...)

@@ -1,4 +1,4 @@
-/* Output files by mkstemp and rename, and the end of stdout. */
+/* Output files by mkstemp and rename. */
 #include "output.h"
 
 #include <errno.h>
@@ -9,9 +9,6 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
-
-#include "command.h"
-#include "options.h"
 
 #define SUFFIX ".XXXXXX"
 #define NAME_BYTES                                                                                                     \
@@ -237,39 +234,4 @@ bool cli_output_is_stdout(const char *path)
     struct stat there, out;
     return stat(path, &there) == 0 && fstat(STDOUT_FILENO, &out) == 0 && !S_ISCHR(there.st_mode) &&
            there.st_dev == out.st_dev && there.st_ino == out.st_ino;
-}
-
-/* -------------------------------------------------------------------------------------------------------------- streams */
-
-static int stdout_error; /* why something could not be written; 0: all was */
-
-void cli_streams_prepare(void)
-{
-    /* Opened the wrong way round, so that who writes to a stdout that was closed learns of it. */
-    static const int modes[] = {O_WRONLY, O_RDONLY, O_RDONLY};
-    for (int descriptor = 0; descriptor < 3; ++descriptor)
-        if (fcntl(descriptor, F_GETFD) < 0) {
-            int opened = open("/dev/null", modes[descriptor]); /* the lowest that is free: this one */
-            if (opened > descriptor)
-                close(opened);
-        }
-    signal(SIGXFSZ, SIG_IGN);
-}
-
-bool cli_stdout_flush(void)
-{
-    const bool flushed = fflush(stdout) == 0;
-    if (stdout_error == 0 && (!flushed || ferror(stdout) != 0))
-        stdout_error = flushed || errno == 0 ? EIO : errno;
-    return stdout_error == 0;
-}
-
-int cli_stdout_finish(int code)
-{
-    if (cli_stdout_flush() && close(STDOUT_FILENO) != 0)
-        stdout_error = errno;
-    if (stdout_error == 0)
-        return code;
-    cli_error("stdout cannot be written: %s", strerror(stdout_error));
-    return code != CLI_SUCCESS ? code : CLI_FAILURE;
 }

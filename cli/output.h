@@ -1,6 +1,5 @@
 /*
- * What the program writes: files that are there whole or not at all, and stdout, of which it is known in the end whether
- * all of it arrived.
+ * Files that are there whole or not at all.
  *
  * A file is written beside its place under another name and then renamed. One that is replaced keeps its mode and owner,
  * and a symbolic link keeps pointing to it. Where that cannot be had (a file with hard links or an access control list,
@@ -35,16 +34,5 @@ void cli_output_discard(cli_output *output);
 
 /* Whether path is where stdout goes (/dev/stdout): then nothing else should be said there. */
 bool cli_output_is_stdout(const char *path);
-
-/* Makes descriptors 0 to 2 ones that are open, so that no file takes the place of a closed stdout, and a write past the
- * limit of a file's size an error instead of a signal. First of all. */
-void cli_streams_prepare(void);
-
-/* Flushes stdout. False where something could not be written, now or before. */
-bool cli_stdout_flush(void);
-
-/* Last of all: flushes and closes stdout. Returns code, or CLI_FAILURE, after a message, where it says success but not all
- * was written. */
-int cli_stdout_finish(int code);
 
 #endif

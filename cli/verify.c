@@ -18,7 +18,7 @@
 #include "command.h"
 #include "harness.h"
 #include "options.h"
-#include "output.h"
+#include "streams.h"
 #include "timing.h"
 
 #define MAX_WAYS        64

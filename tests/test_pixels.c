@@ -12,7 +12,7 @@
 #include "../src/core/alloc.h"
 #include "../src/cpu/cpu_backend.h"
 #include "../src/cpu/half.h"
-#include "../src/cpu/pixels.h"
+#include "../src/cpu/pixels_plan.h"
 #include "harness.h"
 #include "support/bare_layer.h"
 

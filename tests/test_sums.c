@@ -9,7 +9,7 @@
 
 #include "../src/cpu/cpu_backend.h"
 #include "../src/cpu/phases_plan.h"
-#include "../src/cpu/pixels.h"
+#include "../src/cpu/pixels_plan.h"
 #include "support/bare_layer.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])

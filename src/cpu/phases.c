@@ -9,8 +9,6 @@
  * Numeric order, of each output by itself: over live taps and input channels in segments (tconv_cpu_tile), then the
  * bias; float, or double for f64; one rounding to the dtype. It depends on the layer and the machine, never on threads.
  */
-#include "phases.h"
-
 #include <string.h>
 
 #include "../core/alloc.h"
@@ -18,6 +16,11 @@
 #include "bias.h"
 #include "cpu_backend.h"
 #include "parallel.h"
+#include "phases_border.h"
+#include "phases_pack.h"
+#include "phases_stencil.h"
+#include "phases_store.h"
+#include "phases_strip.h"
 
 /* A bias that changes nothing, not even a zero's sign: of channels whose sums are not complete. */
 static const float no_bias_f32[TCONV_CPU_MAX_CHANNELS] = {-0.0F, -0.0F, -0.0F, -0.0F, -0.0F, -0.0F,

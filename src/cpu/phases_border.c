@@ -5,9 +5,10 @@
  *
  * Numeric order: over live taps inside the image, then input channels, in double; then the bias.
  */
+#include "phases_border.h"
+
 #include "../core/checked.h"
 #include "half.h"
-#include "phases.h"
 
 static double get(const tconv_problem *problem, const void *tensor, int64_t index)
 {

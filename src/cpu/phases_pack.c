@@ -8,7 +8,9 @@
 #include "../core/checked.h"
 #include "half.h"
 #include "parallel.h"
-#include "phases.h"
+#include "phases_pack.h"
+
+#include "phases_plan.h"
 
 /* Weights are transposed in a buffer that stays in the first-level cache, so many input channels and taps at a time (half
  * as many taps of f64): straight from one to the other, either side would jump by powers of two and evict itself. */

@@ -5,8 +5,10 @@
  *
  * Numeric order: over the live taps of each phase, then the bias.
  */
+#include "phases_stencil.h"
+
 #include "../core/checked.h"
-#include "phases.h"
+#include "phases_strip.h"
 
 /* What the rows of one row phase have in common. */
 struct rows {

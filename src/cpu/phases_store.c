@@ -2,9 +2,10 @@
  * Stores sums as output: finds which positions are outputs and where they go, in either layout, and writes the bias to
  * outputs that no tap reaches. Every output is written once.
  */
+#include "phases_store.h"
+
 #include "../core/checked.h"
 #include "bias.h"
-#include "phases.h"
 
 /* ---------------------------------------------------------------------------------------------------------- sums */
 

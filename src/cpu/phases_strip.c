@@ -3,8 +3,9 @@
  * layout of src; zeros where a row or column lies outside the image, and behind it, as far as whole vectors are read: what
  * they sum there is not stored, but must not be what the memory held before.
  */
+#include "phases_strip.h"
+
 #include "../core/checked.h"
-#include "phases.h"
 
 /* The columns of a row that lie left of, within and right of the image. */
 struct columns {

@@ -11,8 +11,6 @@
  * (tconv_cpu_pixel_tile), then the bias; float, or double for f64; one rounding to the dtype. It depends on the layer and
  * the machine, never on threads.
  */
-#include "pixels.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -22,6 +20,9 @@
 #include "cpu_backend.h"
 #include "kernels.h"
 #include "parallel.h"
+#include "pixels_pack.h"
+#include "pixels_strip.h"
+#include "pixels_sum.h"
 
 /* Outputs of a dst from which stores go past the caches, in sizes of the second-level cache: a smaller dst may be read
  * again from the third. */

@@ -9,7 +9,9 @@
 #include "../core/checked.h"
 #include "half.h"
 #include "parallel.h"
-#include "pixels.h"
+#include "pixels_pack.h"
+
+#include "pixels_plan.h"
 
 /* Input channels that are packed at a time for all taps, so that filters stay in the first-level cache from tap to tap. */
 enum { PACK_CHANNELS = 8 };

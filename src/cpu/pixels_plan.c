@@ -2,10 +2,11 @@
  * Chooses tiles, strips and tasks of the pixels algorithm. What decides the bits of a result (chunks and segments) depends
  * on the layer and the machine only; the number of threads decides no more than how tiles are cut into tasks.
  */
+#include "pixels_plan.h"
+
 #include "../core/alloc.h"
 #include "../core/checked.h"
 #include "kernels.h"
-#include "pixels.h"
 
 /* Shares of the second-level cache in percent: the strip, the weights that are read again and again beside it, and sums
  * that wait. Outputs stream through the rest. */

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "../core/checked.h"
-#include "pixels.h"
+#include "pixels_strip.h"
 
 /* count pixels of the strip from to on, of which those outside columns [0, in) are zero; src is column 0's. */
 static void load_row(const tconv_cpu_pixel_task *task, char *to, const char *src, int64_t column, int64_t count,

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "../core/checked.h"
-#include "pixels.h"
+#include "pixels_strip.h"
+#include "pixels_sum.h"
 
 static tconv_cpu_pixel_extent extent_of(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_pair *pair)
 {

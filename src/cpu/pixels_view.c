@@ -1,5 +1,7 @@
 /* Finds pixels whose channels lie side by side in an NCHW layer: images of one input pixel, see tconv_cpu_pixel_view. */
-#include "pixels.h"
+#include "pixels_view.h"
+
+#include "blocking.h"
 
 /* Whether an axis of one input has a tap for each output, the first one of a phase of its own. The stride of such an axis is
  * longer than the kernel (tconv_axis_canonical) unless that is huge. */

@@ -5,6 +5,8 @@
  */
 #include "topology.h"
 
+#include "units.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,46 +20,9 @@
 
 #include "../core/checked.h"
 
-enum { MOST_VARIABLES = 5 };
-
-static bool is_any_set(const char *const variables[MOST_VARIABLES])
-{
-    for (size_t i = 0; i < MOST_VARIABLES && variables[i] != NULL; i++) {
-        const char *value = getenv(variables[i]);
-        if (value != NULL && value[0] != '\0')
-            return true;
-    }
-    return false;
-}
-
 /* Another machine than this one is described to hwloc. */
-static const char *const hwloc_variables[MOST_VARIABLES] = {"HWLOC_SYNTHETIC", "HWLOC_XMLFILE", "HWLOC_FSROOT"};
-
-/* OpenMP may bind threads, the calling one too. */
-static const char *const binding_variables[MOST_VARIABLES] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
-                                                              "KMP_AFFINITY", "KMP_HW_SUBSET"};
-
-/* Whether one of them is set, asked once: plans may be made beside setenv. */
-static bool openmp_may_bind;
-
-#ifdef _OPENMP
-/* Out of line, because clang moves such calls up, before what they depend on. */
-__attribute__((noinline)) static int units_of_openmp(void)
-{
-    return omp_get_num_procs();
-}
-#endif
-
-int tconv_cpu_allowed_units(int by_affinity)
-{
-#ifdef _OPENMP
-    if (openmp_may_bind) { /* only then, because LLVM's run-time sets itself up, which takes memory */
-        int by_openmp = units_of_openmp();
-        by_affinity = by_openmp > by_affinity ? by_openmp : by_affinity;
-    }
-#endif
-    return tconv_cpu_at_least_one(by_affinity);
-}
+static const char *const hwloc_variables[TCONV_CPU_MOST_VARIABLES] = {"HWLOC_SYNTHETIC", "HWLOC_XMLFILE",
+                                                                      "HWLOC_FSROOT"};
 
 /* What every system of POSIX's says. */
 static void read_libc(tconv_cpu_topology *found)
@@ -77,12 +42,12 @@ static pthread_once_t machine_once = PTHREAD_ONCE_INIT;
 
 static void read_machine(void)
 {
-    openmp_may_bind = is_any_set(binding_variables);
+    tconv_cpu_units_init();
 #ifdef _OPENMP
     tconv_cpu_team_init();
 #endif
 #if defined(__linux__)
-    const bool asks_hwloc = is_any_set(hwloc_variables);
+    const bool asks_hwloc = tconv_cpu_is_any_set(hwloc_variables);
 #else
     const bool asks_hwloc = true;
 #endif

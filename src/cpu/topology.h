@@ -4,15 +4,6 @@
 
 #include "cpu_backend.h"
 
-/* Processing units that the process may use: those of its affinity, or as many as OpenMP found before it may have bound the
- * calling thread to one of them (OMP_PROC_BIND). At least 1. */
-int tconv_cpu_allowed_units(int by_affinity);
-
-static inline int tconv_cpu_at_least_one(long count)
-{
-    return count < 1 ? 1 : (int)count;
-}
-
 /* Processing units of the calling thread's affinity; 0 where the system does not say. */
 int tconv_cpu_affinity(void);
 

@@ -1,5 +1,6 @@
 /* The machine as hwloc sees it, or as the environment describes it to hwloc. */
 #include "topology.h"
+#include "units.h"
 
 #if defined(TCONV_HAVE_HWLOC)
 #include <hwloc.h>

@@ -7,6 +7,7 @@
 #endif
 
 #include "topology.h"
+#include "units.h"
 
 #if defined(__linux__)
 #include <errno.h>

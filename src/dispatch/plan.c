@@ -248,7 +248,7 @@ tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *option
     *made = draft;
     *plan = made;
     if (made->verbose >= 2)
-        tconv_verbose_chosen(made);
+        tconv_verbose_chosen(made, tconv_plan_workspace(made));
     return TCONV_SUCCESS;
 
 cleanup:

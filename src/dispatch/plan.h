@@ -3,22 +3,7 @@
 #define TCONV_DISPATCH_PLAN_H
 
 #include "../core/config.h"
-#include "../core/impl.h"
-
-/* What a plan begins with until it is destroyed: no text, no small number, no address that a process has. */
-#define TCONV_PLAN_MAGIC UINT64_C(0x9e7c0de7ac0f1a9d)
-
-struct tconv_plan {
-    uint64_t magic;
-    tconv_layer layer;
-    const tconv_implementation *implementation;
-    tconv_memory_sizes sizes;
-    tconv_allocator allocator;
-    void *decisions; /* the implementation's, as the layer points to them */
-    void *packed;    /* weights packed once, where the plan runs; NULL where execute packs them */
-    int verbose;     /* 0, 1 or 2 */
-    tconv_log log;   /* where its lines go */
-};
+#include "plan_object.h"
 
 /* The caller's options read and checked by themselves; NULL gives the defaults. */
 tconv_status tconv_options_read(tconv_options *known, const tconv_options *options, tconv_issue *issue);

@@ -84,13 +84,12 @@ void tconv_verbose_passed_over(const tconv_plan *plan, const char *implementatio
     finish(plan, &text, false);
 }
 
-void tconv_verbose_chosen(const tconv_plan *plan)
+void tconv_verbose_chosen(const tconv_plan *plan, size_t workspace_size)
 {
     char line[LINE_SIZE];
     tconv_text text = {line, sizeof line, 0};
     tconv_text_append(&text, "tconv,plan,backend=%s,impl=%s,workspace=%zu",
-                      tconv_backend_name(plan->layer.target.backend), plan->implementation->name,
-                      tconv_plan_workspace(plan));
+                      tconv_backend_name(plan->layer.target.backend), plan->implementation->name, workspace_size);
     finish(plan, &text, false);
 }
 

@@ -3,10 +3,10 @@
 #ifndef TCONV_DISPATCH_VERBOSE_H
 #define TCONV_DISPATCH_VERBOSE_H
 
-#include "plan.h"
+#include "plan_object.h"
 
 void tconv_verbose_passed_over(const tconv_plan *plan, const char *implementation, const char *reason);
-void tconv_verbose_chosen(const tconv_plan *plan);
+void tconv_verbose_chosen(const tconv_plan *plan, size_t workspace_size);
 void tconv_verbose_executed(const tconv_plan *plan, bool has_bias, int64_t nanoseconds);
 
 /* Monotonic time in nanoseconds. */

@@ -1,15 +1,13 @@
 /*
- * The parts of the pixels algorithm among themselves: pixels.c drives, pixels_strip.c loads input, pixels_sum.c sums and
- * stores, pixels_pack.c packs weights, pixels_plan.c decides, pixels_view.c says what a pixel is.
- *
- * The words are those of blocking.h; a strip goes pixel by pixel, and a block is up to TCONV_CPU_MAX_PIXEL_VECTORS
- * vectors of a group's output channels, the last one padded with zeros.
+ * How the pixels algorithm cuts a layer up: made once with its plan. The words are those of blocking.h; a strip goes pixel by pixel, and
+ * a block is up to TCONV_CPU_MAX_PIXEL_VECTORS vectors of a group's output channels, the last one padded with zeros.
  */
-#ifndef TCONV_CPU_PIXELS_H
-#define TCONV_CPU_PIXELS_H
+#ifndef TCONV_CPU_PIXELS_PLAN_H
+#define TCONV_CPU_PIXELS_PLAN_H
 
 #include "blocking.h"
 #include "pixels_kernels.h"
+#include "pixels_view.h"
 
 /* Pairs of phases x groups x blocks of a task that goes by pixels; what they need to know stays in the first-level cache. */
 enum { TCONV_CPU_MAX_PIXEL_WORKS = 128 };
@@ -54,20 +52,6 @@ typedef struct tconv_cpu_pixel_plan {
     /* Packed weights, in bytes: tconv_cpu_packed_header, taps, weights. */
     int64_t taps_bytes, packed_bytes;
 } tconv_cpu_pixel_plan;
-
-/*
- * A layer as pixels with all their channels side by side: an NHWC layer as it is. An NCHW image of one input pixel lies alike,
- * and if each of its outputs has a tap, they are all that the image has: channels, too, of one output pixel of a 1 x 1 kernel.
- * outputs: of each of the caller's output channels, by the caller's row phases and column phases. It must not move.
- */
-typedef struct tconv_cpu_pixel_view {
-    tconv_layer layer;
-    tconv_phase phase; /* the only one of a layer that is not the caller's */
-    int64_t outputs;
-} tconv_cpu_pixel_view;
-
-/* False where pixels do not lie so. */
-bool tconv_cpu_pixel_view_init(tconv_cpu_pixel_view *view, const tconv_layer *layer);
 
 /* A row phase and a column phase, with their live taps. */
 typedef struct tconv_cpu_pixel_pair {
@@ -125,67 +109,5 @@ typedef struct tconv_cpu_pixel_work {
     char *dst;                            /* the first pixel's */
     tconv_cpu_pixel_tile tile;
 } tconv_cpu_pixel_work;
-
-/* One call of execute: what all tasks share. */
-typedef struct tconv_cpu_pixel_job {
-    const tconv_layer *layer;
-    const tconv_cpu_pixel_plan *plan;
-    const void *src;
-    void *dst;
-    const void *bias;     /* Real, [groups][vectors * lanes], zeros for none */
-    const void *raw_bias; /* as the caller's, NULL for none */
-    const tconv_cpu_packed_header *header;
-    const tconv_cpu_pixel_tap *taps; /* each live tap, in the order of the weights */
-    const void *weights;             /* Real */
-    bool direct;                     /* microkernels may store to dst: whole vectors of its type */
-    bool stage;                      /* go by way of the stage where pixels come first */
-    bool stream;                     /* stores go past the caches, direct or from the stage */
-} tconv_cpu_pixel_job;
-
-/* One task and its thread's scratch. Positions and images count from the layer's first. */
-typedef struct tconv_cpu_pixel_task {
-    const tconv_cpu_pixel_job *job;
-    int64_t image, images, row, rows, column, columns, group, groups, block, blocks;
-    void *strip, *sums, *levels, *stage;
-    int64_t *to;                                     /* where each pixel begins in dst, from the first of its phases */
-    int32_t *at;                                     /* and in the strip */
-    tconv_cpu_pixel_work *works;                     /* of a task that goes by pixels first */
-    tconv_cpu_pixel_tap *inside;                     /* room for the taps of a pair that lie in the image */
-    int64_t pixel_images, pixel_rows, pixel_columns; /* the extents that pixels were listed for */
-} tconv_cpu_pixel_task;
-
-/* Output channels [first, first + count) of all groups that a task writes. */
-typedef struct tconv_cpu_channels {
-    int64_t first, count;
-} tconv_cpu_channels;
-
-static inline tconv_cpu_channels tconv_cpu_task_channels(const tconv_cpu_pixel_task *task)
-{
-    const tconv_cpu_pixel_plan *plan = task->job->plan;
-    int64_t width = plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS, first = task->block * width;
-    int64_t end = (task->block + task->blocks) * width;
-    if (end > plan->group_out)
-        end = plan->group_out;
-    tconv_cpu_channels channels = {task->group * plan->group_out + first,
-                                   (task->groups - 1) * plan->group_out + end - first};
-    return channels;
-}
-
-/* The address of element index of an array of Real. */
-static inline void *tconv_cpu_real_at(const tconv_cpu_pixel_plan *plan, const void *array, int64_t index)
-{
-    return (char *)(uintptr_t)array + index * plan->real_size;
-}
-
-/* Loads input channels [begin, begin + channels) of each of a task's groups; depthwise: those of its blocks. */
-void tconv_cpu_load_pixels(const tconv_cpu_pixel_task *task, int64_t begin, int64_t channels);
-
-/* Sum and store all that the phases have of a task: weights outside and pixels inside, or the other way round, which is
- * false, and has done nothing, for a task whose phases end at different positions. */
-void tconv_cpu_run_by_weights(tconv_cpu_pixel_task *task);
-bool tconv_cpu_run_by_pixels(tconv_cpu_pixel_task *task);
-
-tconv_status tconv_cpu_pack_pixels(const tconv_layer *layer, const void *weights, void *packed, void *stream,
-                                   tconv_issue *issue);
 
 #endif

@@ -1,0 +1,24 @@
+/* Processing units that this process may use, whoever counted them. */
+#ifndef TCONV_CPU_UNITS_H
+#define TCONV_CPU_UNITS_H
+
+#include <stdbool.h>
+
+enum { TCONV_CPU_MOST_VARIABLES = 5 };
+
+/* Whether one of these environment variables is set, up to the first NULL. */
+bool tconv_cpu_is_any_set(const char *const variables[TCONV_CPU_MOST_VARIABLES]);
+
+/* Asks once what the environment says to OpenMP. */
+void tconv_cpu_units_init(void);
+
+/* Processing units that the process may use: those of its affinity, or as many as OpenMP found before it may have bound the
+ * calling thread to one of them (OMP_PROC_BIND). At least 1. */
+int tconv_cpu_allowed_units(int by_affinity);
+
+static inline int tconv_cpu_at_least_one(long count)
+{
+    return count < 1 ? 1 : (int)count;
+}
+
+#endif
