@@ -237,29 +237,36 @@ static void link_as_newest(layer *given)
     table.newest = given;
 }
 
-static layer **find_in_bucket(const layer_key *key)
+static layer **bucket_of(const layer_key *key)
 {
-    layer **link = &table.buckets[hash_key(key) % BUCKETS];
-    while (*link != NULL && memcmp(&(*link)->key, key, sizeof *key) != 0)
-        link = &(*link)->next;
-    return link;
+    return &table.buckets[hash_key(key) % BUCKETS];
+}
+
+static layer *find_in_bucket(const layer_key *key)
+{
+    layer *found = *bucket_of(key);
+    while (found != NULL && memcmp(&found->key, key, sizeof *key) != 0)
+        found = found->next;
+    return found;
 }
 
 /* Takes a layer out of the table; the caller releases it. */
-static layer *take_out(layer **link)
+static void take_out(layer *gone)
 {
-    layer *gone = *link;
-    *link = gone->next;
-    unlink_from_order(gone);
-    table.count--;
-    return gone;
+    for (layer **link = bucket_of(&gone->key); *link != NULL; link = &(*link)->next)
+        if (*link == gone) {
+            *link = gone->next;
+            unlink_from_order(gone);
+            table.count--;
+            return;
+        }
 }
 
 /* The layer of this key, which the caller releases; NULL where there is none. */
 static layer *find(const layer_key *key)
 {
     pthread_mutex_lock(&table.lock);
-    layer *found = *find_in_bucket(key);
+    layer *found = find_in_bucket(key);
     if (found != NULL) {
         atomic_fetch_add(&found->uses, 1);
         if (table.newest != found) {
@@ -271,27 +278,28 @@ static layer *find(const layer_key *key)
     return found;
 }
 
-/* In place of what has its key; nothing happens where that is the layer itself. */
+/* In place of what has its key, or of the layer used longest ago where all places are taken; nothing happens where the layer
+ * itself is there. */
 static void put(layer *given)
 {
-    layer *replaced = NULL, *oldest = NULL;
     pthread_mutex_lock(&table.lock);
-    layer **link = find_in_bucket(&given->key);
-    if (*link != given) {
-        if (*link != NULL)
-            replaced = take_out(link);
+    layer *gone = find_in_bucket(&given->key);
+    const bool is_there = gone == given;
+    if (!is_there) {
+        layer **bucket = bucket_of(&given->key);
+        if (gone == NULL && table.count == CAPACITY)
+            gone = table.oldest;
+        if (gone != NULL)
+            take_out(gone);
         atomic_fetch_add(&given->uses, 1);
-        given->next = *link;
-        *link = given;
+        given->next = *bucket;
+        *bucket = given;
         link_as_newest(given);
-        if (++table.count > CAPACITY)
-            oldest = take_out(find_in_bucket(&table.oldest->key));
+        table.count++;
     }
     pthread_mutex_unlock(&table.lock);
-    if (replaced != NULL)
-        release(replaced);
-    if (oldest != NULL)
-        release(oldest);
+    if (gone != NULL && !is_there)
+        release(gone);
 }
 
 /* Another thread may hold the lock when this one forks, and is not in the child to let it go. */
@@ -492,7 +500,9 @@ void tconv_torch_forget(void)
     layer *gone;
     do {
         pthread_mutex_lock(&table.lock);
-        gone = table.oldest == NULL ? NULL : take_out(find_in_bucket(&table.oldest->key));
+        gone = table.oldest;
+        if (gone != NULL)
+            take_out(gone);
         pthread_mutex_unlock(&table.lock);
         if (gone != NULL)
             release(gone);
