@@ -116,6 +116,16 @@ def test_info_as_text():
     assert python("-m", "tconv", "info").stdout == run.stdout
 
 
+def test_a_reader_that_has_seen_enough():
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "tconv"]
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    run = subprocess.run(command, env=environment, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (run.returncode, run.stderr) == (1, "")
+
+
 def test_verify():
     run = python("-m", "tconv", "verify", "--layers", "40")
     assert run.returncode == 0, run.stdout + run.stderr
