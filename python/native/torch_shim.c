@@ -474,7 +474,11 @@ int64_t *tconv_torch_flags(void)
 void *tconv_torch_remember(const tconv_torch_layer *description)
 {
     thread_state *state = get_state();
-    layer *made = state == NULL || !state->has_call ? NULL : malloc(sizeof *made);
+    if (state == NULL || !state->has_call)
+        return NULL;
+    if (description->workspace_elements == 0 && description->workspace_size > SCRATCH_BYTES)
+        return NULL; /* the package counts on more scratch memory than there is */
+    layer *made = malloc(sizeof *made);
     if (made == NULL)
         return NULL;
     memset(made, 0, sizeof *made);

@@ -2,8 +2,9 @@
  * Each variable is one row of a table: what it is called, what it accepts, where its value goes.
  *
  * getenv is called once for the process and when the caller asks for it: setenv in another thread is a race with it that
- * the library cannot see. (The CPU backend asks for variables of OpenMP and hwloc, once, when it reads the machine.) What was read is kept under a mutex. Plans, as long as all values are good, need
- * one word of it, which is atomic beside: so neither a reload nor a fork while another thread holds the mutex stops them.
+ * the library cannot see. (The CPU backend asks for variables of OpenMP and hwloc, once, when it reads the machine.) What was
+ * read is kept under a mutex. Plans, as long as all values are good, need one word of it, which is atomic beside: so neither a
+ * reload nor a fork while another thread holds the mutex stops them.
  */
 #include "config.h"
 

@@ -29,9 +29,8 @@ class Layer:
     shape: tuple[int, ...]  # of the result, as are the strides
     strides: tuple[int, ...]
     workspace_elements: int  # of the input's type
-    memory_format: (
-        torch.memory_format
-    )  # of the result, which is PyTorch's choice, and of an input that has to be copied
+    # of the result, which is PyTorch's choice, and of an input that has to be copied
+    memory_format: torch.memory_format
     missing_axes: list[int]  # which the input lacks of N, C, H, W
     copy_input: bool
     copy_weight: bool
