@@ -11,10 +11,11 @@ from __future__ import annotations
 import torch
 
 from ._explain import Explanation, explain
-from ._export import decompositions, portable
+from ._export import decompositions
 from ._freeze import Frozen, freeze, thaw
 from ._functional import conv_transpose1d, conv_transpose2d
 from ._modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, LazyConvTranspose2d
+from ._portable import portable
 from ._reasons import Counters, counters
 from ._replace import Replaced, Restored, replace, restore
 

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from ._compute import PYTORCHS, compute, find_layer
 from ._eager import inside
-from ._export import is_portable
 from ._operator import OPERATORS, as_list
 from ._packed import PackedWeights
+from ._portable import is_portable
 from ._reasons import DEVICES, NEGATIVE_BIT, PLAIN, of_failed_lookup, passed_on, unusual
 
 _is_compiling = torch.compiler.is_compiling

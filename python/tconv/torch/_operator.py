@@ -19,6 +19,7 @@ from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
 from ._batching import batched
 from ._compute import PYTORCHS, compute, find_layer
+from ._portable import is_onnx_export
 from ._reasons import PLAIN
 
 # The dispatch key is that of conjugated tensors; _handed_on tells theirs from the operator's.
@@ -147,6 +148,8 @@ def _define(spatial: int) -> Any:
         return answer
 
     def autograd_kernel(keys: Any, *arguments: Any) -> Tensor:
+        if _dispatch_modes() and is_onnx_export():
+            return pytorchs(*arguments)
         if _may_have_derivatives(arguments[:3]):
             with _with_inside():
                 return pytorchs(*arguments)
