@@ -67,6 +67,7 @@ static int add_problems(const request *asked, workload_list *layers)
         layer.desc.layout = asked->desc.layout;
         layer.desc.weight_layout = asked->desc.weight_layout;
         layer.desc.math = asked->desc.math;
+        layer.desc.op = asked->desc.op;
         if (tconv_validate(&layer.desc, &issue) != TCONV_SUCCESS) {
             cli_error("--problem \"%s\": %s", text, issue.message);
             return cli_exit_code(issue.status);
@@ -98,6 +99,7 @@ static int add_workloads(const request *asked, const workload_list *file, const 
         desc->layout = asked->desc.layout;
         desc->weight_layout = asked->desc.weight_layout;
         desc->math = asked->desc.math;
+        desc->op = asked->desc.op;
         if (tconv_validate(desc, &issue) != TCONV_SUCCESS) {
             cli_error("--workloads %s: %s: %s", source_name(asked), entry.name, issue.message);
             return cli_exit_code(issue.status);
@@ -380,6 +382,7 @@ int cli_bench(int argc, char **argv)
         CLI_TEXTS("problem", "TEXT", &asked.problems, "this layer, see above; may be repeated"),
         CLI_NAME("dtype", cli_dtype_names, &asked.desc.dtype, "f32 (default), f64, f16 or bf16"),
         CLI_LAYER_OPTIONS(asked.desc),
+        CLI_OP_OPTION(asked.desc.op),
         CLI_NAME("backend", cli_backend_names, &asked.execution.backend, "auto (default), cpu or cuda"),
         CLI_EXECUTION_OPTIONS(asked.execution),
         {.name = "batch-budget",

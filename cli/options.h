@@ -74,6 +74,7 @@ extern const char *const cli_dtype_names[];
 extern const char *const cli_layout_names[];
 extern const char *const cli_weight_layout_names[];
 extern const char *const cli_math_names[];
+extern const char *const cli_op_names[];
 extern const char *const cli_backend_names[];
 extern const char *const cli_isa_names[];
 
@@ -137,6 +138,9 @@ tconv_options cli_execution_options(const cli_execution *execution);
                  "the most that the CPU may use: generic, avx2, avx512 or neon"),                                      \
         CLI_INTEGER("device", "N", 0, INT32_MAX, &(execution).device, "CUDA device (default: the current one)"),       \
         CLI_TEXT("implementation", "NAME", &(execution).implementation, "one by its name (tconv info lists them)")
+
+#define CLI_OP_OPTION(op)                                                                                              \
+    CLI_NAME("op", cli_op_names, &(op), "the operation: forward (default), backward_data or backward_weights")
 
 #define CLI_LAYER_OPTIONS(desc)                                                                                        \
     CLI_NAME("layout", cli_layout_names, &(desc).layout, "how src and dst lie: nchw (default) or nhwc"),               \

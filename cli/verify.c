@@ -45,6 +45,7 @@ typedef struct way {
 
 typedef struct request {
     int backend;
+    tconv_op op;
     bool no_corners;
     int64_t layers;
     uint64_t seed;
@@ -67,13 +68,14 @@ typedef struct verification {
 
 /* ---------------------------------------------------------------------------------------------------------------- ways */
 
-/* A plan of the smallest layer on the CPU, to see what comes of isa. */
-static tconv_status probe(tconv_cpu_isa isa, tconv_plan **plan, tconv_issue *issue)
+/* A plan of the smallest layer on the CPU, to see what comes of op and isa. */
+static tconv_status probe(tconv_op op, tconv_cpu_isa isa, tconv_plan **plan, tconv_issue *issue)
 {
     tconv_desc desc;
     tconv_options options;
     tconv_desc_init(&desc);
     desc.in_channels = desc.in_h = desc.in_w = desc.out_channels = desc.kernel_h = desc.kernel_w = 1;
+    desc.op = op;
     tconv_options_init(&options);
     options.backend = TCONV_BACKEND_CPU;
     options.cpu_isa = isa;
@@ -85,7 +87,7 @@ static bool machine_has(tconv_cpu_isa isa)
 {
     tconv_plan *plan;
     char used[16];
-    if (probe(isa, &plan, NULL) != TCONV_SUCCESS)
+    if (probe(TCONV_FORWARD, isa, &plan, NULL) != TCONV_SUCCESS)
         return false;
     timing_plan_fact(plan, " isa=", used, sizeof used);
     tconv_plan_destroy(plan);
@@ -154,7 +156,8 @@ static int find_ways(verification *all)
     bool known = false;
     tconv_issue issue;
     tconv_plan *plan;
-    if (probe(asked->execution.isa, &plan, &issue) != TCONV_SUCCESS) /* a bad environment variable, say */
+    /* what fails here is a bad environment variable, say */
+    if (probe(asked->op, asked->execution.isa, &plan, &issue) != TCONV_SUCCESS)
         return cli_issue_error(asked->options, asked->option_count, &issue);
     tconv_plan_destroy(plan);
     bool cpu = asked->backend != ONLY_CUDA, cuda = asked->backend != ONLY_CPU;
@@ -389,6 +392,7 @@ static int run_request(const request *asked)
     for (size_t i = 0; i < corners && all.failures < MAX_FAILURES && cli_stdout_flush(); ++i) {
         attempt tried = {.seed = asked->seed + i};
         tried.corner = harness_corner(i, &tried.layer);
+        tried.layer.desc.op = asked->op;
         tried.sampled = !all.on_cuda && harness_corner_is_sampled(i, &tried.layer);
         verify_layer(&all, &tried);
     }
@@ -397,6 +401,7 @@ static int run_request(const request *asked)
         harness_random random;
         harness_random_seed(&random, tried.seed);
         harness_random_layer(&random, &tried.layer);
+        tried.layer.desc.op = asked->op;
         verify_layer(&all, &tried);
     }
     harness_pool_destroy(all.pool);
@@ -418,6 +423,7 @@ int cli_verify(int argc, char **argv)
          .help = "of the random numbers (default: from the clock; printed)",
          .parse = cli_parse_seed,
          .target = &asked.seed},
+        CLI_OP_OPTION(asked.op),
         CLI_EXECUTION_OPTIONS(asked.execution),
     };
     const cli_usage usage = {

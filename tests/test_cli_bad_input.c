@@ -38,6 +38,8 @@ static const struct {
     {{"run", "--groups", "two"}, "--groups two", "must be a whole number"},
     {{"run", "--dtype", "f128"}, "--dtype f128", "must be f32, f64, f16 or bf16"},
     {{"run", "--math", "fast"}, "--math fast", "must be default, strict or tf32"},
+    {{"bench", "--op", "backward"}, "--op backward", "must be forward, backward_data or backward_weights"},
+    {{"verify", "--op", "backward"}, "--op backward", "must be forward, backward_data or backward_weights"},
     {{"run", "--layout", "chwn"}, "--layout chwn", "must be nchw or nhwc"},
     {{"run", "--weight-layout", "oihw"}, "--weight-layout oihw", "must be iohw, ihwo or hwoi"},
     {{"run", "--backend", "gpu"}, "--backend gpu", "must be auto, cpu or cuda"},

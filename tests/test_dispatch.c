@@ -50,6 +50,24 @@ Test(dispatch, one_call_without_bias)
         cr_assert_eq(layer.dst_data[i], layer.expected[i] - layer.bias_data[i / 60 % 6], "element %d", i);
 }
 
+/* Said before anything else is looked at. */
+Test(dispatch, operations_without_implementations)
+{
+    for (tconv_op op = TCONV_BACKWARD_DATA; op <= TCONV_BACKWARD_WEIGHTS; op++) {
+        tconv_plan *plan = (tconv_plan *)&layer;
+        layer.desc.op = op;
+        small_layer_clear(&layer);
+        expect_failure(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue, TCONV_ERROR_UNSUPPORTED, "op",
+                       op == TCONV_BACKWARD_DATA ? "op = backward_data (1): " : "op = backward_weights (2): ");
+        cr_assert_null(plan);
+        expect_failure(tconv_conv_transpose2d(&layer.desc, NULL, &layer.src, &layer.weights, NULL, &layer.dst, &issue),
+                       issue, TCONV_ERROR_UNSUPPORTED, "op", "has no implementation");
+        cr_assert(small_layer_is_untouched(&layer));
+        expect_failure(tconv_conv_transpose2d(&layer.desc, NULL, NULL, NULL, NULL, NULL, &issue), issue,
+                       TCONV_ERROR_UNSUPPORTED, "op", "has no implementation");
+    }
+}
+
 /* Options that force an implementation; false where it does not take the layer. */
 static bool takes_layer(const char *name, tconv_options *options)
 {

@@ -385,7 +385,8 @@ Test(environment, verbose_lines_replay)
             for (int v = 0; v < 2; v++)
                 cr_assert_arr_eq(&views[v][0], &views[v][1], sizeof views[v][0], "%s", line);
             char expected[128];
-            snprintf(expected, sizeof expected, " --dtype %s --layout nchw --weight-layout %s --math strict",
+            snprintf(expected, sizeof expected,
+                     " --dtype %s --layout nchw --weight-layout %s --math strict --op forward",
                      harness_dtype_name(wanted.desc.dtype), harness_weight_layout_name(wanted.desc.weight_layout));
             cr_assert_str_eq(flags, expected);
             harness_output_release(&output);

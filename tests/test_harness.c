@@ -76,6 +76,7 @@ static void expect_replayable(const harness_layer *layer, const char *name)
     again.desc.layout = layer->desc.layout;
     again.desc.weight_layout = layer->desc.weight_layout;
     again.desc.math = layer->desc.math;
+    again.desc.op = layer->desc.op;
     cr_assert_eq(memcmp(&again.desc, &layer->desc, sizeof again.desc), 0, "%s: %s", name, problem);
     cr_assert_eq(again.has_bias, layer->has_bias);
 }

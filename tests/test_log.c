@@ -167,7 +167,7 @@ Test(log, longest_line_is_whole)
     tconv_plan_destroy(plan);
     cr_assert_gt(lines.count, 0);
     for (int i = 0; i < lines.count; i++)
-        cr_assert_str_eq(lines.text[i] + strlen(lines.text[i]) - strlen("--math strict"), "--math strict");
+        cr_assert_str_eq(lines.text[i] + strlen(lines.text[i]) - strlen("--op forward"), "--op forward");
 }
 
 /* -------------------------------------------------------------------------------------------------------- threads */
@@ -205,8 +205,8 @@ Test(log, lines_of_several_threads_stay_whole)
     capture_end(&capture);
     for (line = strtok_r(capture.text[CAPTURED_STDERR], "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest), count++) {
-        const char *end = strstr(line, " --math strict");
-        cr_assert(strncmp(line, "tconv,execute,", 14) == 0 && end != NULL && strlen(end) == 14, "\"%s\"", line);
+        const char *end = strstr(line, " --op forward");
+        cr_assert(strncmp(line, "tconv,execute,", 14) == 0 && end != NULL && strlen(end) == 13, "\"%s\"", line);
     }
     cr_assert_eq(count, THREADS * EXECUTES);
     capture_release(&capture);

@@ -133,8 +133,44 @@ Test(overlap, what_is_not_used_may_overlap)
 
     tconv_problem problem; /* a workspace of no bytes is nowhere */
     expect_success(tconv_problem_init(&problem, &layer.desc, &issue), issue);
-    const tconv_memory_in_use memory = {&layer.src, &layer.weights, NULL, &layer.dst, layer.src_data + 1, 0};
+    const tconv_memory_in_use memory = {{{&layer.src, &layer.weights, NULL, &layer.dst}}, layer.src_data + 1, 0};
     expect_success(tconv_overlap_check(&problem, &memory, &issue), issue);
+}
+
+/* For each operation two arguments at one address: refused where one of them is written, whatever their position. */
+Test(overlap, roles_decide_what_is_written)
+{
+    static const unsigned written[] = {
+        [TCONV_FORWARD] = TCONV_ROLE_BIT(DST),
+        [TCONV_BACKWARD_DATA] = TCONV_ROLE_BIT(SRC),
+        [TCONV_BACKWARD_WEIGHTS] = TCONV_ROLE_BIT(WEIGHTS) | TCONV_ROLE_BIT(BIAS),
+    };
+    static const unsigned unused[] = {[TCONV_BACKWARD_DATA] = TCONV_ROLE_BIT(BIAS), [TCONV_BACKWARD_WEIGHTS] = 0};
+    tconv_problem problem;
+    expect_success(tconv_problem_init(&problem, &layer.desc, &issue), issue);
+    for (tconv_op op = TCONV_FORWARD; op <= TCONV_BACKWARD_WEIGHTS; op++)
+        for (int a = SRC; a < ARGUMENTS; a++)
+            for (int b = SRC; b < a; b++) {
+                tconv_tensor tensors[ARGUMENTS];
+                tconv_tensors given;
+                for (int i = 0; i < ARGUMENTS; i++)
+                    tensors[i] = (tconv_tensor){arena.bytes + 65536 * i, TCONV_F32, TCONV_LOCATION_HOST};
+                tensors[a].data = tensors[b].data;
+                for (int role = 0; role < TCONV_ROLES; role++)
+                    given.of[role] = &tensors[role];
+                problem.desc.op = op;
+                const tconv_memory_in_use memory = {tconv_tensors_in_use(tconv_operation_of(&problem), &given),
+                                                    tensors[WORKSPACE].data, 1};
+                const unsigned pair = 1u << a | 1u << b, writes = written[op] | 1u << WORKSPACE;
+                const bool meet = (pair & writes) != 0 && (pair & unused[op]) == 0;
+                tconv_issue found = {TCONV_SUCCESS, "", ""};
+                tconv_status status = tconv_overlap_check(&problem, &memory, &found);
+                cr_assert_eq(status, meet ? TCONV_ERROR_INVALID_ARGUMENT : TCONV_SUCCESS, "op %d: %s and %s: %s",
+                             (int)op, names[a], names[b], found.message);
+                const int named = strcmp(found.field, names[a]) == 0 ? a : b;
+                cr_assert(!meet || (strcmp(found.field, names[named]) == 0 && (1u << named & writes) != 0),
+                          "op %d: %s and %s: %s", (int)op, names[a], names[b], found.message);
+            }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ slices */
@@ -170,7 +206,7 @@ static tconv_status check(const struct slices *slices)
     const uintptr_t base = UINT64_C(1) << 40;
     const tconv_tensor src = {(void *)(base + 4 * (uintptr_t)slices->src_at), TCONV_F32, TCONV_LOCATION_HOST};
     const tconv_tensor dst = {(void *)(base + 4 * (uintptr_t)slices->dst_at), TCONV_F32, TCONV_LOCATION_HOST};
-    const tconv_memory_in_use memory = {&src, NULL, NULL, &dst, NULL, 0};
+    const tconv_memory_in_use memory = {{{&src, NULL, NULL, &dst}}, NULL, 0};
     return tconv_overlap_check(&problem, &memory, &issue);
 }
 
@@ -364,7 +400,7 @@ Test(overlap, numbers_at_the_end_of_their_type)
                                   TCONV_LOCATION_HOST};
         const tconv_tensor dst = {(void *)addresses[harness_random_integer(&random, 0, 4)], TCONV_F32,
                                   TCONV_LOCATION_HOST};
-        const tconv_memory_in_use memory = {&src, &src, NULL, &dst, (void *)addresses[i % 5], (size_t)PTRDIFF_MAX};
+        const tconv_memory_in_use memory = {{{&src, &src, NULL, &dst}}, (void *)addresses[i % 5], (size_t)PTRDIFF_MAX};
         cr_assert(tconv_overlap_check(&problem, &memory, &issue) != TCONV_SUCCESS || src.data != dst.data);
     }
 }

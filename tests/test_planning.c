@@ -263,7 +263,7 @@ Test(planning, no_implementation_takes_a_dtype_that_it_does_not_list)
     const tconv_implementation *implementation;
     tconv_layer layer;
     bare_layer_make(&layer, "n=2 ci=32 h=16 w=16 co=32 k=4 s=2 p=1", TCONV_F32, TCONV_NCHW, &target);
-    for (size_t i = 0; (implementation = tconv_implementation_at(i)) != NULL; i++)
+    for (size_t i = 0; (implementation = tconv_implementation_at(TCONV_FORWARD, i)) != NULL; i++)
         for (int dtype = TCONV_BF16 + 1; dtype < 70; dtype++) {
             char reason[TCONV_REASON_SIZE] = "", text[16];
             layer.problem.dtype = (tconv_dtype)(dtype == 69 ? -1 : dtype);

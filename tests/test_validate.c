@@ -50,6 +50,7 @@ Test(validate, defaults_are_the_manuals)
     cr_assert_eq(desc.layout, TCONV_NCHW);
     cr_assert_eq(desc.weight_layout, TCONV_WEIGHT_IOHW);
     cr_assert_eq(desc.math, TCONV_MATH_DEFAULT);
+    cr_assert_eq(desc.op, TCONV_FORWARD);
     for (int i = 0; i < 4; i++)
         cr_assert(desc.src_strides[i] == 0 && desc.dst_strides[i] == 0);
 }
@@ -113,6 +114,7 @@ Test(validate, enumerators_outside_their_range)
         {"layout", offsetof(tconv_desc, layout), 2},
         {"weight_layout", offsetof(tconv_desc, weight_layout), 3},
         {"math", offsetof(tconv_desc, math), 3},
+        {"op", offsetof(tconv_desc, op), 3},
     };
     for (size_t i = 0; i < COUNT(choices); i++) {
         const int values[] = {-1, choices[i].count, 77, INT32_MIN, INT32_MAX};
@@ -227,7 +229,16 @@ Test(validate, null_arguments_are_named)
 /* Where several rules are broken, the first field of the struct is named, then what needs several fields. */
 Test(validate, rules_come_in_the_order_of_the_fields)
 {
-    static const char *const after[] = {"dtype", "layout", "weight_layout", "math"};
+    static const struct {
+        const char *name;
+        size_t offset;
+    } after[] = {
+        {"dtype", offsetof(tconv_desc, dtype)},
+        {"layout", offsetof(tconv_desc, layout)},
+        {"weight_layout", offsetof(tconv_desc, weight_layout)},
+        {"math", offsetof(tconv_desc, math)},
+        {"op", offsetof(tconv_desc, op)},
+    };
     tconv_desc desc;
     tconv_issue issue;
     memset(&desc, 0xff, sizeof desc); /* -1 everywhere */
@@ -238,8 +249,8 @@ Test(validate, rules_come_in_the_order_of_the_fields)
         *desc_number_of(&desc, &desc_numbers[i]) = desc_numbers[i].least;
     }
     for (size_t i = 0; i < COUNT(after); i++) {
-        expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, after[i], "must be");
-        memset((char *)&desc + offsetof(tconv_desc, dtype) + 4 * i, 0, 4);
+        expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, after[i].name, "must be");
+        memset((char *)&desc + after[i].offset, 0, 4);
     }
     desc.output_padding_h = 1, desc.in_channels = 3, desc.groups = 2, desc.pad_right = 5;
     expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "in_channels", "groups");

@@ -13,6 +13,7 @@ static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16"};
 static const char *const layout_names[] = {"nchw", "nhwc"};
 static const char *const weight_layout_names[] = {"iohw", "ihwo", "hwoi"};
 static const char *const math_names[] = {"default", "strict", "tf32"};
+static const char *const op_names[] = {"forward", "backward_data", "backward_weights"};
 static const char *const backend_names[] = {"auto", "cpu", "cuda"};
 static const char *const cpu_isa_names[] = {"default", "generic", "avx2", "avx512", "neon"};
 
@@ -36,6 +37,11 @@ const char *harness_weight_layout_name(tconv_weight_layout layout)
 const char *harness_math_name(tconv_math math)
 {
     return LOOK_UP(math_names, math);
+}
+
+const char *harness_op_name(tconv_op op)
+{
+    return LOOK_UP(op_names, op);
 }
 
 const char *harness_backend_name(tconv_backend backend)
@@ -145,9 +151,9 @@ int harness_layer_format(const harness_layer *layer, char *text, size_t capacity
     append(&to, "--problem \"");
     for (size_t i = 0; i < KEY_COUNT; ++i)
         append_key(&to, layer, &keys[i]);
-    append(&to, "\" --dtype %s --layout %s --weight-layout %s --math %s", harness_dtype_name(desc->dtype),
+    append(&to, "\" --dtype %s --layout %s --weight-layout %s --math %s --op %s", harness_dtype_name(desc->dtype),
            harness_layout_name(desc->layout), harness_weight_layout_name(desc->weight_layout),
-           harness_math_name(desc->math));
+           harness_math_name(desc->math), harness_op_name(desc->op));
     return to.length;
 }
 

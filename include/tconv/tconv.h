@@ -153,6 +153,14 @@ typedef enum tconv_weight_layout {
     TCONV_WEIGHT_HWOI = 2  /* TensorFlow, Keras */
 } tconv_weight_layout;
 
+/* What is computed of a layer. The desc always describes the forward layer. This version has implementations of FORWARD
+ * alone: a plan of another operation is TCONV_ERROR_UNSUPPORTED. */
+typedef enum tconv_op {
+    TCONV_FORWARD = 0,         /* dst, from src, weights and bias */
+    TCONV_BACKWARD_DATA = 1,   /* the gradient by src, from that by dst and the weights */
+    TCONV_BACKWARD_WEIGHTS = 2 /* the gradients by weights and bias, from src and the gradient by dst */
+} tconv_op;
+
 /* How f32 may be multiplied; other dtypes ignore it. */
 typedef enum tconv_math {
     TCONV_MATH_DEFAULT = 0, /* what TCONV_MATH says, STRICT if it is not set */
@@ -187,6 +195,7 @@ typedef struct tconv_desc {
     tconv_weight_layout weight_layout;                /* default TCONV_WEIGHT_IOHW */
     tconv_math math;                                  /* default TCONV_MATH_DEFAULT */
     int64_t src_strides[4], dst_strides[4];           /* n, c, h, w in elements, default 0: dense */
+    tconv_op op;                                      /* default TCONV_FORWARD */
 } tconv_desc;
 
 /* Fills desc with the defaults for a caller whose tconv_desc has struct_size bytes; use tconv_desc_init. */
@@ -305,8 +314,8 @@ typedef struct tconv_plan tconv_plan;
 /*
  * Chooses the implementation for desc, once. On success *plan is the caller's, to destroy. The backend is options' or
  * TCONV_BACKEND's; with AUTO it is CUDA where options->location is TCONV_LOCATION_CUDA, else the CPU.
- * Errors: whatever tconv_validate finds; bad options; UNAVAILABLE; UNSUPPORTED (an implementation asked for by name that
- * does not take this layer); ENVIRONMENT; OUT_OF_MEMORY.
+ * Errors: whatever tconv_validate finds; bad options; UNAVAILABLE; UNSUPPORTED (an operation without implementations, or
+ * an implementation asked for by name that does not take this layer); ENVIRONMENT; OUT_OF_MEMORY.
  */
 TCONV_API tconv_status tconv_plan_create(const tconv_desc *desc, const tconv_options *options, tconv_plan **plan,
                                          tconv_issue *issue);
@@ -362,7 +371,8 @@ TCONV_API void tconv_plan_destroy(tconv_plan *plan);
 /* --------------------------------------------------------------------------------------------------------- one call */
 
 /*
- * Plans and runs desc once. The backend is options' or TCONV_BACKEND's; with AUTO it is where src lives. Tensors that
+ * Plans and runs desc once. The backend is options' or TCONV_BACKEND's; with AUTO it is where src lives (the first tensor that
+ * desc.op reads). Tensors that
  * live elsewhere than the backend that was forced are copied there and dst back; the call then returns when dst is
  * ready. Where all lie on the device, the work is ordered on options->stream and the call returns at once. dst must share
  * no element with the others, as in tconv_plan_execute.

@@ -57,6 +57,7 @@ class Desc(c.Structure):
         ("math", c.c_int),
         ("src_strides", c.c_int64 * 4),
         ("dst_strides", c.c_int64 * 4),
+        ("op", c.c_int),
     )
 
 

@@ -24,6 +24,7 @@ static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16"};
 static const char *const layout_names[] = {"nchw", "nhwc"};
 static const char *const weight_layout_names[] = {"iohw", "ihwo", "hwoi"};
 static const char *const math_names[] = {"default", "strict", "tf32"};
+static const char *const op_names[] = {"forward", "backward_data", "backward_weights"};
 static const char *const backend_names[] = {"auto", "cpu", "cuda"};
 static const char *const location_names[] = {"auto", "host", "cuda"};
 static const char *const cpu_isa_names[] = {"default", "generic", "avx2", "avx512", "neon"};
@@ -56,6 +57,11 @@ const char *tconv_weight_layout_name(tconv_weight_layout layout)
 const char *tconv_math_name(tconv_math math)
 {
     return lookup(math_names, COUNT(math_names), math, "?");
+}
+
+const char *tconv_op_name(tconv_op op)
+{
+    return lookup(op_names, COUNT(op_names), op, "?");
 }
 
 const char *tconv_backend_name(tconv_backend backend)

@@ -36,6 +36,7 @@ const char *tconv_dtype_name(tconv_dtype dtype);
 const char *tconv_layout_name(tconv_layout layout);
 const char *tconv_weight_layout_name(tconv_weight_layout layout);
 const char *tconv_math_name(tconv_math math);
+const char *tconv_op_name(tconv_op op);
 const char *tconv_backend_name(tconv_backend backend);
 const char *tconv_location_name(tconv_location location);
 const char *tconv_cpu_isa_name(tconv_cpu_isa isa);

@@ -26,7 +26,7 @@ tconv_status tconv_backend_available(tconv_backend backend, tconv_issue *issue)
 
 const char *tconv_implementation_name(size_t index)
 {
-    const tconv_implementation *implementation = tconv_implementation_at(index);
+    const tconv_implementation *implementation = tconv_implementation_at(TCONV_FORWARD, index);
     return implementation != NULL ? implementation->name : NULL;
 }
 
@@ -64,12 +64,20 @@ tconv_status tconv_plan_pack_weights(const tconv_plan *plan, const tconv_tensor 
     return tconv_report(&found, issue);
 }
 
+static tconv_tensors tensors_of(const tconv_tensor *src, const tconv_tensor *weights, const tconv_tensor *bias,
+                                const tconv_tensor *dst)
+{
+    return (tconv_tensors){
+        {[TCONV_ROLE_SRC] = src, [TCONV_ROLE_WEIGHTS] = weights, [TCONV_ROLE_BIAS] = bias, [TCONV_ROLE_DST] = dst}};
+}
+
 tconv_status tconv_plan_execute(const tconv_plan *plan, const tconv_tensor *src, const tconv_tensor *weights,
                                 const tconv_tensor *bias, const tconv_tensor *dst, void *workspace,
                                 size_t workspace_size, void *stream)
 {
     tconv_issue found = {TCONV_SUCCESS, "", ""};
-    tconv_plan_run(plan, src, weights, bias, dst, workspace, workspace_size, stream, &found);
+    const tconv_tensors tensors = tensors_of(src, weights, bias, dst);
+    tconv_plan_run(plan, &tensors, workspace, workspace_size, stream, &found);
     return tconv_report(&found, NULL);
 }
 
@@ -99,7 +107,7 @@ tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tconv_options 
                                     tconv_issue *issue)
 {
     tconv_issue found = {TCONV_SUCCESS, "", ""};
-    const tconv_call call = {src, weights, bias, dst};
-    tconv_stage_and_run(desc, options, &call, &found);
+    const tconv_tensors tensors = tensors_of(src, weights, bias, dst);
+    tconv_stage_and_run(desc, options, &tensors, &found);
     return tconv_report(&found, issue);
 }

@@ -1,4 +1,4 @@
-/* What a plan chooses from (plan.c): the implementations of each backend, best first. */
+/* A plan chooses from these lists (plan.c): the implementations of each operation and backend, best first. */
 #include "impl_list.h"
 
 #include <stdio.h>
@@ -8,28 +8,35 @@
 #include "../cpu/cpu_backend.h"
 #include "../cuda/cuda_backend.h"
 
-static const tconv_implementation *const cpu_implementations[] = {
+static const tconv_implementation *const cpu_forward[] = {
     &tconv_cpu_pixels,
     &tconv_cpu_phases,
     &tconv_cpu_reference,
     NULL,
 };
 
-static const tconv_implementation *const *const backends[] = {tconv_cuda_implementations, cpu_implementations};
+/* The order of an operation's lists is that in which its implementations are numbered. */
+static const struct {
+    tconv_op op;
+    const tconv_implementation *const *implementations;
+} lists[] = {
+    {TCONV_FORWARD, tconv_cuda_implementations},
+    {TCONV_FORWARD, cpu_forward},
+};
 
-const tconv_implementation *tconv_implementation_at(size_t index)
+const tconv_implementation *tconv_implementation_at(tconv_op op, size_t index)
 {
-    for (size_t b = 0; b < sizeof backends / sizeof backends[0]; b++)
-        for (size_t i = 0; backends[b][i] != NULL; i++)
+    for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++)
+        for (size_t i = 0; lists[l].op == op && lists[l].implementations[i] != NULL; i++)
             if (index-- == 0)
-                return backends[b][i];
+                return lists[l].implementations[i];
     return NULL;
 }
 
-const tconv_implementation *tconv_implementation_find(const char *name)
+const tconv_implementation *tconv_implementation_find(tconv_op op, const char *name)
 {
     const tconv_implementation *implementation;
-    for (size_t i = 0; (implementation = tconv_implementation_at(i)) != NULL; i++)
+    for (size_t i = 0; (implementation = tconv_implementation_at(op, i)) != NULL; i++)
         if (strcmp(implementation->name, name) == 0)
             return implementation;
     return NULL;

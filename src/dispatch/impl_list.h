@@ -1,14 +1,14 @@
-/* Every implementation of this build, in the order in which plans try them. */
+/* Every implementation of this build by operation, in the order in which plans try them. */
 #ifndef TCONV_DISPATCH_IMPL_LIST_H
 #define TCONV_DISPATCH_IMPL_LIST_H
 
 #include "../core/impl.h"
 
-/* The index-th implementation, best first, the reference last; NULL past the end. */
-const tconv_implementation *tconv_implementation_at(size_t index);
+/* The index-th implementation of the operation, best first, the reference last; NULL past the end. */
+const tconv_implementation *tconv_implementation_at(tconv_op op, size_t index);
 
-/* The one of that name, or NULL. */
-const tconv_implementation *tconv_implementation_find(const char *name);
+/* The operation's implementation of that name, or NULL. */
+const tconv_implementation *tconv_implementation_find(tconv_op op, const char *name);
 
 /* Whether it takes the layer, by its list of dtypes and then by its own word, which may leave a choice in layer. */
 bool tconv_implementation_supports(const tconv_implementation *implementation, tconv_layer *layer,

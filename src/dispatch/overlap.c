@@ -122,9 +122,13 @@ static bool runs_meet(const struct runs *a, const struct runs *b, int64_t d)
            (-steps - 1 < b->images && steps + 1 < a->images && images_meet(a, b, rest - a->image_stride));
 }
 
-enum argument { DST, SRC, WEIGHTS, BIAS, WORKSPACE, ARGUMENTS };
+/* The workspace is one more argument, behind the tensors' roles. */
+enum { WORKSPACE = TCONV_ROLES, ARGUMENTS };
 
-static const char *const names[ARGUMENTS] = {"dst", "src", "weights", "bias", "workspace"};
+static const char *name_of(int argument)
+{
+    return argument == WORKSPACE ? "workspace" : tconv_role_name((tconv_role)argument);
+}
 
 /* What the arguments occupy: bytes, fewer than 2^63, from address on. Those that are not there have none. */
 struct places {
@@ -132,59 +136,68 @@ struct places {
     uint64_t bytes[ARGUMENTS];
 };
 
-static struct runs runs_of(const tconv_problem *problem, const struct places *places, enum argument which)
+static struct runs runs_of(const tconv_problem *problem, const struct places *places, int which)
 {
     const int64_t size = (int64_t)problem->element_size, images = problem->batch;
-    if (which != SRC && which != DST)
+    const bool of_src = which == TCONV_ROLE_SRC;
+    if (!of_src && which != TCONV_ROLE_DST)
         return make_runs(1, 0, 1, 0, (int64_t)places->bytes[which]);
     const bool planes = problem->layout == TCONV_NCHW;
-    const tconv_strides *strides = which == SRC ? &problem->src : &problem->dst;
-    const int64_t channels = which == SRC ? problem->in_channels : problem->out_channels;
-    const int64_t pixels = which == SRC ? problem->h.in * problem->w.in : problem->h.out * problem->w.out;
+    const tconv_strides *strides = of_src ? &problem->src : &problem->dst;
+    const int64_t channels = of_src ? problem->in_channels : problem->out_channels;
+    const int64_t pixels = of_src ? problem->h.in * problem->w.in : problem->h.out * problem->w.out;
     const int64_t count = planes ? channels : pixels, run = planes ? pixels : channels;
     /* strides that address an element are below 2^63 as bytes too; others may not be */
     return make_runs(images, images > 1 ? strides->n * size : 0, count,
                      count > 1 ? (planes ? strides->c : strides->w) * size : 0, run * size);
 }
 
-static inline bool ends_meet(const struct places *places, enum argument a, enum argument b)
+static inline bool ends_meet(const struct places *places, int a, int b)
 {
     const uintptr_t behind = places->address[b] - places->address[a];
     return (behind < places->bytes[a] && places->bytes[b] > 0) || (-behind < places->bytes[b] && places->bytes[a] > 0);
 }
 
-/* Fails where a, which is written, shares memory with b, although their ranges of addresses may do so without. */
-static tconv_status compare(const tconv_problem *problem, const struct places *places, enum argument a, enum argument b,
-                            tconv_issue *issue)
+/* Fails where a, which is written, shares memory with b. That their ranges of addresses meet is not enough. */
+static tconv_status compare(const tconv_problem *problem, const struct places *places, int a, int b, tconv_issue *issue)
 {
+    if (!ends_meet(places, a, b))
+        return TCONV_SUCCESS;
     const struct runs a_runs = runs_of(problem, places, a), b_runs = runs_of(problem, places, b);
     const uintptr_t behind = places->address[b] - places->address[a];
     if (!runs_meet(&a_runs, &b_runs, behind < places->bytes[a] ? (int64_t)behind : -(int64_t)-behind))
         return TCONV_SUCCESS;
-    return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, names[a],
+    return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, name_of(a),
                       "%s = 0x%" PRIxPTR ", %" PRIu64 " bytes: must not overlap %s = 0x%" PRIxPTR ", %" PRIu64 " bytes",
-                      names[a], places->address[a], places->bytes[a], names[b], places->address[b], places->bytes[b]);
+                      name_of(a), places->address[a], places->bytes[a], name_of(b), places->address[b],
+                      places->bytes[b]);
+}
+
+static struct places places_of(const tconv_problem *problem, const tconv_memory_in_use *memory)
+{
+    struct places places = {.address[WORKSPACE] = (uintptr_t)memory->workspace,
+                            .bytes[WORKSPACE] = memory->workspace != NULL ? memory->workspace_size : 0};
+    for (int role = 0; role < TCONV_ROLES; role++) {
+        const tconv_tensor *tensor = memory->tensors.of[role];
+        if (tensor == NULL)
+            continue;
+        places.address[role] = (uintptr_t)tensor->data;
+        places.bytes[role] = (uint64_t)tconv_role_extent(problem, (tconv_role)role) * problem->element_size;
+    }
+    return places;
 }
 
 tconv_status tconv_overlap_check(const tconv_problem *problem, const tconv_memory_in_use *memory, tconv_issue *issue)
 {
-    const uint64_t size = problem->element_size;
-    const struct places places = {
-        {(uintptr_t)memory->dst->data, (uintptr_t)memory->src->data,
-         memory->weights != NULL ? (uintptr_t)memory->weights->data : 0,
-         memory->bias != NULL ? (uintptr_t)memory->bias->data : 0, (uintptr_t)memory->workspace},
-        {(uint64_t)problem->dst_extent * size, (uint64_t)problem->src_extent * size,
-         memory->weights != NULL ? (uint64_t)problem->weight_extent * size : 0,
-         memory->bias != NULL ? (uint64_t)problem->out_channels * size : 0,
-         memory->workspace != NULL ? memory->workspace_size : 0},
-    };
+    const unsigned writes = tconv_operation_of(problem)->writes;
+    const struct places places = places_of(problem, memory);
     tconv_status status;
-    for (enum argument other = SRC; other <= WORKSPACE; other++)
-        if (ends_meet(&places, DST, other) && (status = compare(problem, &places, other == WORKSPACE ? WORKSPACE : DST,
-                                                                other == WORKSPACE ? DST : other, issue)))
-            return status;
-    for (enum argument other = SRC; other <= BIAS; other++)
-        if (ends_meet(&places, WORKSPACE, other) && (status = compare(problem, &places, WORKSPACE, other, issue)))
+    for (int role = 0; role < TCONV_ROLES; role++)
+        for (int other = 0; tconv_is_in(writes, (tconv_role)role) && other < TCONV_ROLES; other++)
+            if (other != role && (status = compare(problem, &places, role, other, issue)))
+                return status;
+    for (int role = 0; role < TCONV_ROLES; role++)
+        if ((status = compare(problem, &places, WORKSPACE, role, issue)))
             return status;
     return TCONV_SUCCESS;
 }

@@ -56,14 +56,23 @@ tconv_status tconv_options_read(tconv_options *known, const tconv_options *optio
     return TCONV_SUCCESS;
 }
 
-/* The implementation that options name, NULL where they name none. */
-static tconv_status named_implementation(const tconv_options *options, const tconv_implementation **implementation,
-                                         tconv_issue *issue)
+tconv_status tconv_operation_check(const tconv_problem *problem, tconv_issue *issue)
+{
+    const tconv_op op = problem->desc.op;
+    if (tconv_implementation_at(op, 0) != NULL)
+        return TCONV_SUCCESS;
+    return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "op", "op = %s (%d): has no implementation in this version",
+                      tconv_op_name(op), (int)op);
+}
+
+/* The operation's implementation that options name, NULL where they name none. */
+static tconv_status named_implementation(tconv_op op, const tconv_options *options,
+                                         const tconv_implementation **implementation, tconv_issue *issue)
 {
     *implementation = NULL;
     if (options->implementation == NULL)
         return TCONV_SUCCESS;
-    *implementation = tconv_implementation_find(options->implementation);
+    *implementation = tconv_implementation_find(op, options->implementation);
     if (*implementation == NULL)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "implementation",
                           "implementation = %.60s: must be one that tconv_implementation_name lists",
@@ -75,12 +84,13 @@ static tconv_status named_implementation(const tconv_options *options, const tco
     return TCONV_SUCCESS;
 }
 
-tconv_status tconv_backend_named(const tconv_options *options, tconv_config *config, tconv_backend *backend,
-                                 tconv_issue *issue)
+tconv_status tconv_backend_named(tconv_op op, const tconv_options *options, tconv_config *config,
+                                 tconv_backend *backend, tconv_issue *issue)
 {
     const tconv_implementation *implementation;
     tconv_status status;
-    if ((status = named_implementation(options, &implementation, issue)) || (status = tconv_config_get(config, issue)))
+    if ((status = named_implementation(op, options, &implementation, issue)) ||
+        (status = tconv_config_get(config, issue)))
         return status;
     *backend = options->backend;
     if (*backend == TCONV_BACKEND_AUTO && implementation != NULL)
@@ -97,7 +107,7 @@ static tconv_status resolve_target(tconv_plan *plan, const tconv_options *option
     tconv_desc *desc = &plan->layer.problem.desc;
     tconv_config config;
     tconv_status status;
-    if ((status = tconv_backend_named(options, &config, &target->backend, issue)))
+    if ((status = tconv_backend_named(desc->op, options, &config, &target->backend, issue)))
         return status;
     if (target->backend == TCONV_BACKEND_AUTO)
         target->backend = options->location == TCONV_LOCATION_CUDA ? TCONV_BACKEND_CUDA : TCONV_BACKEND_CPU;
@@ -142,14 +152,15 @@ static void pass_over_slower(const tconv_plan *plan, const tconv_implementation 
  * where that estimates its time, the one with the shortest of those up to the next that estimates none. */
 static tconv_status choose(tconv_plan *plan, const tconv_options *options, tconv_issue *issue)
 {
+    const tconv_op op = plan->layer.problem.desc.op;
     const tconv_implementation *named, *candidate;
     char reason[TCONV_REASON_SIZE] = "";
     double least = 0;   /* estimated: of plan->implementation, if there is one yet */
     int64_t choice = 0; /* of it */
-    tconv_status status = named_implementation(options, &named, issue);
+    tconv_status status = named_implementation(op, options, &named, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    for (size_t i = 0; (candidate = tconv_implementation_at(i)) != NULL; i++) {
+    for (size_t i = 0; (candidate = tconv_implementation_at(op, i)) != NULL; i++) {
         double cycles = 0;
         if (candidate->backend != plan->layer.target.backend || (named != NULL && candidate != named))
             continue;
@@ -232,6 +243,7 @@ tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *option
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "plan", "plan = NULL: must point to a pointer");
     *plan = NULL;
     if ((status = tconv_problem_init(&draft.layer.problem, desc, issue)) ||
+        (status = tconv_operation_check(&draft.layer.problem, issue)) ||
         (status = tconv_options_read(&known, options, issue)))
         return status;
     draft.allocator = known.allocator;
@@ -292,14 +304,14 @@ tconv_status tconv_plan_check(const tconv_plan *plan, tconv_issue *issue)
 }
 
 /* Checks one tensor of a plan, where it lies too. */
-static tconv_status check_tensor(const tconv_plan *plan, const tconv_tensor *tensor, const char *name,
+static tconv_status check_tensor(const tconv_plan *plan, const tconv_tensor *tensor, tconv_role role,
                                  tconv_issue *issue)
 {
     const tconv_target *target = &plan->layer.target;
-    tconv_status status = tconv_tensor_check(tensor, name, &plan->layer.problem, issue);
+    tconv_status status = tconv_tensor_check(tensor, role, &plan->layer.problem, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    return tconv_tensor_check_location(tensor, name, target->backend, target->device, issue);
+    return tconv_tensor_check_location(tensor, role, target->backend, target->device, issue);
 }
 
 /* A plan equal to plan, with phase tables and decisions of its own and no packed weights. */
@@ -331,7 +343,7 @@ tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights
     if (packed == NULL)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "packed", "packed = NULL: must point to a pointer");
     *packed = NULL;
-    if ((status = tconv_plan_check(plan, issue)) || (status = check_tensor(plan, weights, "weights", issue)) ||
+    if ((status = tconv_plan_check(plan, issue)) || (status = check_tensor(plan, weights, TCONV_ROLE_WEIGHTS, issue)) ||
         (status = clone(plan, &made, issue)))
         return status;
 
@@ -364,16 +376,25 @@ size_t tconv_plan_workspace(const tconv_plan *plan)
     return bytes > 0 ? bytes + alignment_of(plan) - 1 : 0; /* so that any address will do */
 }
 
-static tconv_status check_arguments(const tconv_plan *plan, const tconv_tensor *src, const tconv_tensor *weights,
-                                    const tconv_tensor *bias, const tconv_tensor *dst, const void *workspace,
+/* Checks the tensors of a call; weights that the plan holds are not among them. */
+static tconv_status check_tensors(const tconv_plan *plan, const tconv_tensors *tensors, tconv_issue *issue)
+{
+    const unsigned held = plan->packed != NULL ? TCONV_ROLE_BIT(TCONV_ROLE_WEIGHTS) : 0;
+    const unsigned needed = tconv_operation_of(&plan->layer.problem)->needs & ~held;
+    tconv_status status;
+    for (int role = 0; role < TCONV_ROLES; role++)
+        if ((tensors->of[role] != NULL || tconv_is_in(needed, (tconv_role)role)) &&
+            (status = check_tensor(plan, tensors->of[role], (tconv_role)role, issue)))
+            return status;
+    return TCONV_SUCCESS;
+}
+
+static tconv_status check_arguments(const tconv_plan *plan, const tconv_tensors *tensors, const void *workspace,
                                     size_t workspace_size, tconv_issue *issue)
 {
-    tconv_status status;
     size_t needed = tconv_plan_workspace(plan);
-    if ((status = check_tensor(plan, src, "src", issue)) ||
-        (plan->packed == NULL && (status = check_tensor(plan, weights, "weights", issue))) ||
-        (bias != NULL && (status = check_tensor(plan, bias, "bias", issue))) ||
-        (status = check_tensor(plan, dst, "dst", issue)))
+    tconv_status status = check_tensors(plan, tensors, issue);
+    if (status != TCONV_SUCCESS)
         return status;
     if (workspace_size < needed)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "workspace_size",
@@ -381,41 +402,49 @@ static tconv_status check_arguments(const tconv_plan *plan, const tconv_tensor *
     if (workspace == NULL && needed > 0)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "workspace", "workspace = NULL: must point to %zu bytes",
                           needed);
-    const tconv_memory_in_use memory = {src, plan->packed == NULL ? weights : NULL, bias, dst, workspace, needed};
+    const tconv_memory_in_use memory = {*tensors, workspace, needed};
     return tconv_overlap_check(&plan->layer.problem, &memory, issue);
 }
 
-tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensor *src, const tconv_tensor *weights,
-                            const tconv_tensor *bias, const tconv_tensor *dst, void *workspace, size_t workspace_size,
+static void *data_of(const tconv_tensors *tensors, tconv_role role)
+{
+    return tensors->of[role] != NULL ? tensors->of[role]->data : NULL;
+}
+
+tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensors *given, void *workspace, size_t workspace_size,
                             void *stream, tconv_issue *issue)
 {
     tconv_status status = tconv_plan_check(plan, issue);
     if (status != TCONV_SUCCESS || plan->layer.problem.batch == 0)
         return status;
-    if ((status = check_arguments(plan, src, weights, bias, dst, workspace, workspace_size, issue)))
+    tconv_tensors tensors = tconv_tensors_in_use(tconv_operation_of(&plan->layer.problem), given);
+    if (plan->packed != NULL)
+        tensors.of[TCONV_ROLE_WEIGHTS] = NULL;
+    if ((status = check_arguments(plan, &tensors, workspace, workspace_size, issue)))
         return status;
 
     char *memory = workspace != NULL ? tconv_align_pointer(workspace, alignment_of(plan)) : NULL;
     tconv_arguments arguments = {
-        .src = src->data,
+        .src = data_of(&tensors, TCONV_ROLE_SRC),
         .packed = plan->packed,
-        .bias = bias != NULL ? bias->data : NULL,
-        .dst = dst->data,
+        .bias = data_of(&tensors, TCONV_ROLE_BIAS),
+        .dst = data_of(&tensors, TCONV_ROLE_DST),
         .scratch = memory != NULL ? memory + workspace_packed(plan) : NULL,
         .stream = stream,
         .packs = plan->packed == NULL,
     };
     int64_t start = plan->verbose >= 1 ? tconv_verbose_clock() : 0;
     if (plan->packed == NULL) {
+        const void *weights = data_of(&tensors, TCONV_ROLE_WEIGHTS);
         arguments.packed = memory;
         if (plan->sizes.execute_packs)
-            arguments.weights = weights->data;
-        else if ((status = plan->implementation->pack(&plan->layer, weights->data, memory, stream, issue)))
+            arguments.weights = weights;
+        else if ((status = plan->implementation->pack(&plan->layer, weights, memory, stream, issue)))
             return status;
     }
     status = plan->implementation->execute(&plan->layer, &arguments, issue);
     if (status == TCONV_SUCCESS && plan->verbose >= 1)
-        tconv_verbose_executed(plan, bias != NULL, tconv_verbose_clock() - start);
+        tconv_verbose_executed(plan, arguments.bias != NULL, tconv_verbose_clock() - start);
     return status;
 }
 

@@ -4,13 +4,18 @@
 
 #include "../core/config.h"
 #include "plan_object.h"
+#include "tensors.h"
 
 /* The caller's options read and checked by themselves; NULL gives the defaults. */
 tconv_status tconv_options_read(tconv_options *known, const tconv_options *options, tconv_issue *issue);
 
-/* The backend that options and environment name, AUTO where neither does; and the environment, read on the way. */
-tconv_status tconv_backend_named(const tconv_options *options, tconv_config *config, tconv_backend *backend,
-                                 tconv_issue *issue);
+/* Fails where the operation has no implementation, on any backend. */
+tconv_status tconv_operation_check(const tconv_problem *problem, tconv_issue *issue);
+
+/* The backend that options and environment name, AUTO where neither does; and the environment, read on the way. The
+ * implementation that options may name is one of the operation's. */
+tconv_status tconv_backend_named(tconv_op op, const tconv_options *options, tconv_config *config,
+                                 tconv_backend *backend, tconv_issue *issue);
 
 /* Whether plan is one, as far as can be told: not NULL, and not destroyed where its memory still says so. */
 bool tconv_plan_is_alive(const tconv_plan *plan);
@@ -21,9 +26,8 @@ tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *option
                              tconv_issue *issue);
 tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights, void *stream, tconv_plan **packed,
                              tconv_issue *issue);
-tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensor *src, const tconv_tensor *weights,
-                            const tconv_tensor *bias, const tconv_tensor *dst, void *workspace, size_t workspace_size,
-                            void *stream, tconv_issue *issue);
+tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensors *tensors, void *workspace,
+                            size_t workspace_size, void *stream, tconv_issue *issue);
 size_t tconv_plan_workspace(const tconv_plan *plan);
 void tconv_plan_free(tconv_plan *plan);
 

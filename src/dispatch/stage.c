@@ -1,6 +1,6 @@
 /*
- * A tensor that lies elsewhere than the plan runs is copied there first; dst also beforehand, because a slice's gaps are
- * the caller's and come back with it. The call synchronises only where it copied to or from the host.
+ * A tensor that lies elsewhere than the plan runs is copied there first; a result that is a slice as well, because its gaps
+ * are the caller's and come back with it. The call synchronises only where it copied to or from the host.
  */
 #include "stage.h"
 
@@ -13,22 +13,19 @@
 #include "plan.h"
 #include "tensors.h"
 
-enum { SRC, WEIGHTS, BIAS, DST, TENSORS };
-
-static const char *const tensor_names[TENSORS] = {"src", "weights", "bias", "dst"};
-
 /* The state of one call. */
 struct stage {
+    const tconv_problem *problem;
+    const tconv_operation *operation;
     tconv_plan *plan;
     tconv_allocator allocator;
     tconv_backend backend; /* where the plan runs */
     int device;            /* of the plan, or of the tensors where the plan runs on the CPU */
     void *stream;
-    const tconv_tensor *given[TENSORS]; /* as the caller gave them; NULL for no bias */
-    tconv_tensor tensors[TENSORS];      /* as the plan sees them */
-    void *copies[TENSORS];              /* NULL where the caller's is used as it is */
-    size_t bytes[TENSORS];
-    bool has_gaps; /* dst is a slice: what lies between its elements is the caller's */
+    tconv_tensors given;               /* as the caller gave them */
+    tconv_tensor tensors[TCONV_ROLES]; /* as the plan sees those that are given */
+    void *copies[TCONV_ROLES];         /* NULL where the caller's is used as it is */
+    size_t bytes[TCONV_ROLES];
     bool copied;
     void *workspace;
 };
@@ -56,34 +53,35 @@ static void release(const struct stage *stage, void *memory)
 }
 
 /* Gives one tensor a copy where the plan runs, filled unless all of it will be written. */
-static tconv_status stage_tensor(struct stage *stage, int i, tconv_location wanted, tconv_issue *issue)
+static tconv_status stage_tensor(struct stage *stage, tconv_role role, tconv_location wanted, tconv_issue *issue)
 {
-    tconv_status status = allocate(stage, stage->bytes[i], tensor_names[i], &stage->copies[i], issue);
+    tconv_status status = allocate(stage, stage->bytes[role], tconv_role_name(role), &stage->copies[role], issue);
     if (status != TCONV_SUCCESS)
         return status;
     stage->copied = true;
-    stage->tensors[i].data = stage->copies[i];
-    stage->tensors[i].location = wanted;
-    if (i == DST && !stage->has_gaps)
+    stage->tensors[role].data = stage->copies[role];
+    stage->tensors[role].location = wanted;
+    if (tconv_is_in(stage->operation->writes, role) && !tconv_role_has_gaps(stage->problem, role))
         return TCONV_SUCCESS;
-    return tconv_cuda_copy(stage->device, stage->copies[i], stage->given[i]->data, stage->bytes[i], stage->stream,
-                           issue);
+    return tconv_cuda_copy(stage->device, stage->copies[role], stage->given.of[role]->data, stage->bytes[role],
+                           stage->stream, issue);
 }
 
 /* Brings the tensors that the plan cannot reach to where it runs. */
 static tconv_status copy_in(struct stage *stage, tconv_issue *issue)
 {
     const tconv_location wanted = stage->backend == TCONV_BACKEND_CUDA ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST;
-    for (int i = 0; i < TENSORS; i++) {
+    for (int role = 0; role < TCONV_ROLES; role++) {
+        const tconv_tensor *given = stage->given.of[role];
         int device;
         bool anywhere;
         tconv_status status;
-        if (stage->given[i] == NULL)
+        if (given == NULL)
             continue;
-        stage->tensors[i] = *stage->given[i];
-        if (tconv_tensor_locate(stage->given[i], &device, &anywhere) == wanted || anywhere)
+        stage->tensors[role] = *given;
+        if (tconv_tensor_locate(given, &device, &anywhere) == wanted || anywhere)
             continue; /* the plan itself checks the device */
-        if ((status = stage_tensor(stage, i, wanted, issue)))
+        if ((status = stage_tensor(stage, (tconv_role)role, wanted, issue)))
             return status;
     }
     /* the CPU reads what the stream copies from the device */
@@ -92,22 +90,33 @@ static tconv_status copy_in(struct stage *stage, tconv_issue *issue)
                : TCONV_SUCCESS;
 }
 
+/* Brings what was written to copies to the caller's tensors. */
+static tconv_status copy_out(const struct stage *stage, tconv_issue *issue)
+{
+    for (int role = 0; role < TCONV_ROLES; role++) {
+        tconv_status status;
+        if (tconv_is_in(stage->operation->writes, (tconv_role)role) && stage->copies[role] != NULL &&
+            (status = tconv_cuda_copy(stage->device, stage->given.of[role]->data, stage->copies[role],
+                                      stage->bytes[role], stage->stream, issue)))
+            return status;
+    }
+    return TCONV_SUCCESS;
+}
+
 static tconv_status run(struct stage *stage, tconv_issue *issue)
 {
     tconv_status status;
+    tconv_tensors tensors;
     size_t size = tconv_plan_workspace(stage->plan);
     if ((status = copy_in(stage, issue)))
         return status;
+    for (int role = 0; role < TCONV_ROLES; role++)
+        tensors.of[role] = stage->given.of[role] != NULL ? &stage->tensors[role] : NULL;
     if (size > 0 && (status = allocate(stage, size, "workspace", &stage->workspace, issue)))
         return status;
-    if ((status = tconv_plan_run(stage->plan, &stage->tensors[SRC], &stage->tensors[WEIGHTS],
-                                 stage->given[BIAS] != NULL ? &stage->tensors[BIAS] : NULL, &stage->tensors[DST],
-                                 stage->workspace, size, stage->stream, issue)))
+    if ((status = tconv_plan_run(stage->plan, &tensors, stage->workspace, size, stage->stream, issue)))
         return status;
-    if (stage->copies[DST] == NULL)
-        return TCONV_SUCCESS;
-    return tconv_cuda_copy(stage->device, stage->given[DST]->data, stage->copies[DST], stage->bytes[DST], stage->stream,
-                           issue);
+    return copy_out(stage, issue);
 }
 
 /* Waits for what the stream still copies, then frees everything. A failure of the wait counts only after a success. */
@@ -120,55 +129,53 @@ static tconv_status finish(struct stage *stage, tconv_status status, tconv_issue
             *issue = late;
         }
     }
-    for (int i = 0; i < TENSORS; i++)
-        release(stage, stage->copies[i]);
+    for (int role = 0; role < TCONV_ROLES; role++)
+        release(stage, stage->copies[role]);
     release(stage, stage->workspace);
     tconv_plan_free(stage->plan);
     return status;
 }
 
-/* Checks the tensors, finds the location of src and the CUDA device that they are on: -1 where all are on the host. */
-static tconv_status look_at_tensors(struct stage *stage, const tconv_problem *problem, tconv_location *src_location,
-                                    tconv_issue *issue)
+/* Checks the tensors; finds the location of the first that is read, and the CUDA device that they are on: -1 where all are on
+ * the host. */
+static tconv_status look_at_tensors(struct stage *stage, tconv_location *read_location, tconv_issue *issue)
 {
-    const int64_t elements[TENSORS] = {problem->src_extent, problem->weight_extent, problem->out_channels,
-                                       problem->dst_extent};
-    for (int i = 0; i < TENSORS; i++) {
+    const tconv_problem *problem = stage->problem;
+    bool found = false;
+    tconv_status status;
+    for (int role = 0; role < TCONV_ROLES; role++) {
+        const tconv_tensor *given = stage->given.of[role];
         int device = -1;
         bool anywhere;
-        tconv_status status;
-        if (i == BIAS && stage->given[i] == NULL)
+        if (given == NULL && !tconv_is_in(stage->operation->needs, (tconv_role)role))
             continue;
-        if ((status = tconv_tensor_check(stage->given[i], tensor_names[i], problem, issue)))
+        if ((status = tconv_tensor_check(given, (tconv_role)role, problem, issue)))
             return status;
-        stage->bytes[i] = (size_t)elements[i] * problem->element_size;
-        tconv_location location = tconv_tensor_locate(stage->given[i], &device, &anywhere);
+        stage->bytes[role] = (size_t)tconv_role_extent(problem, (tconv_role)role) * problem->element_size;
+        tconv_location location = tconv_tensor_locate(given, &device, &anywhere);
         if (location == TCONV_LOCATION_CUDA && device < 0) /* the caller said where, but not on which device */
-            tconv_cuda_locate(stage->given[i]->data, &device, &anywhere);
-        if (i == SRC)
-            *src_location = location;
+            tconv_cuda_locate(given->data, &device, &anywhere);
+        if (!found && tconv_is_in(stage->operation->reads, (tconv_role)role)) {
+            found = true;
+            *read_location = location;
+        }
         if (stage->device < 0)
             stage->device = device;
     }
-    const tconv_memory_in_use memory = {
-        stage->given[SRC], stage->given[WEIGHTS], stage->given[BIAS], stage->given[DST], NULL, 0};
-    tconv_status status = tconv_overlap_check(problem, &memory, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    stage->has_gaps = problem->dst_extent != problem->batch * problem->out_channels * problem->h.out * problem->w.out;
-    return TCONV_SUCCESS;
+    const tconv_memory_in_use memory = {stage->given, NULL, 0};
+    return tconv_overlap_check(problem, &memory, issue);
 }
 
 /* Settles the backend and the device, and makes the plan. */
 static tconv_status make_plan(struct stage *stage, const tconv_desc *desc, tconv_options *options,
-                              tconv_location src_location, tconv_issue *issue)
+                              tconv_location read_location, tconv_issue *issue)
 {
     tconv_config config;
-    tconv_status status = tconv_backend_named(options, &config, &stage->backend, issue);
+    tconv_status status = tconv_backend_named(stage->problem->desc.op, options, &config, &stage->backend, issue);
     if (status != TCONV_SUCCESS)
         return status;
     if (stage->backend == TCONV_BACKEND_AUTO) {
-        tconv_location location = options->location != TCONV_LOCATION_AUTO ? options->location : src_location;
+        tconv_location location = options->location != TCONV_LOCATION_AUTO ? options->location : read_location;
         stage->backend = location == TCONV_LOCATION_CUDA ? TCONV_BACKEND_CUDA : TCONV_BACKEND_CPU;
     }
     options->backend = stage->backend;
@@ -181,27 +188,27 @@ static tconv_status make_plan(struct stage *stage, const tconv_desc *desc, tconv
     return TCONV_SUCCESS;
 }
 
-tconv_status tconv_stage_and_run(const tconv_desc *desc, const tconv_options *options, const tconv_call *call,
+tconv_status tconv_stage_and_run(const tconv_desc *desc, const tconv_options *options, const tconv_tensors *tensors,
                                  tconv_issue *issue)
 {
     struct stage stage;
     tconv_problem problem;
     tconv_options known;
-    tconv_location src_location = TCONV_LOCATION_HOST;
+    tconv_location read_location = TCONV_LOCATION_HOST;
     tconv_status status;
-    if ((status = tconv_problem_init(&problem, desc, issue)) || (status = tconv_options_read(&known, options, issue)))
+    if ((status = tconv_problem_init(&problem, desc, issue)) || (status = tconv_operation_check(&problem, issue)) ||
+        (status = tconv_options_read(&known, options, issue)))
         return status;
     memset(&stage, 0, sizeof stage);
+    stage.problem = &problem;
+    stage.operation = tconv_operation_of(&problem);
     stage.allocator = known.allocator;
     stage.device = -1;
     stage.stream = known.stream;
-    stage.given[SRC] = call->src;
-    stage.given[WEIGHTS] = call->weights;
-    stage.given[BIAS] = call->bias;
-    stage.given[DST] = call->dst;
-    if (problem.batch > 0 && (status = look_at_tensors(&stage, &problem, &src_location, issue)))
+    stage.given = tconv_tensors_in_use(stage.operation, tensors);
+    if (problem.batch > 0 && (status = look_at_tensors(&stage, &read_location, issue)))
         return status;
-    status = make_plan(&stage, desc, &known, src_location, issue);
+    status = make_plan(&stage, desc, &known, read_location, issue);
     if (status == TCONV_SUCCESS && problem.batch > 0)
         status = run(&stage, issue);
     return finish(&stage, status, issue);

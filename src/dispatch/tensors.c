@@ -7,9 +7,19 @@
 #include "../core/status.h"
 #include "../cuda/cuda_backend.h"
 
-tconv_status tconv_tensor_check(const tconv_tensor *tensor, const char *name, const tconv_problem *problem,
+tconv_tensors tconv_tensors_in_use(const tconv_operation *operation, const tconv_tensors *given)
+{
+    tconv_tensors used = *given;
+    for (int role = 0; role < TCONV_ROLES; role++)
+        if (!tconv_is_in(operation->reads | operation->writes, (tconv_role)role))
+            used.of[role] = NULL;
+    return used;
+}
+
+tconv_status tconv_tensor_check(const tconv_tensor *tensor, tconv_role role, const tconv_problem *problem,
                                 tconv_issue *issue)
 {
+    const char *name = tconv_role_name(role);
     char field[24];
     if (tensor == NULL)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, name, "%s = NULL: must point to a tensor", name);
@@ -45,9 +55,10 @@ tconv_location tconv_tensor_locate(const tconv_tensor *tensor, int *device, bool
     return tconv_cuda_locate(tensor->data, device, anywhere);
 }
 
-tconv_status tconv_tensor_check_location(const tconv_tensor *tensor, const char *name, tconv_backend backend,
-                                         int device, tconv_issue *issue)
+tconv_status tconv_tensor_check_location(const tconv_tensor *tensor, tconv_role role, tconv_backend backend, int device,
+                                         tconv_issue *issue)
 {
+    const char *name = tconv_role_name(role);
     int found_device;
     bool anywhere;
     char field[24];

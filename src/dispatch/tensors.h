@@ -2,10 +2,18 @@
 #ifndef TCONV_DISPATCH_TENSORS_H
 #define TCONV_DISPATCH_TENSORS_H
 
-#include "../core/problem.h"
+#include "../core/operation.h"
 
-/* Checks pointer, dtype and alignment of one tensor; name is "src", "weights", "bias" or "dst". */
-tconv_status tconv_tensor_check(const tconv_tensor *tensor, const char *name, const tconv_problem *problem,
+/* The tensors of a call, by their role; NULL for those that it goes without. */
+typedef struct tconv_tensors {
+    const tconv_tensor *of[TCONV_ROLES];
+} tconv_tensors;
+
+/* Those of given that have a part in the operation. */
+tconv_tensors tconv_tensors_in_use(const tconv_operation *operation, const tconv_tensors *given);
+
+/* Checks pointer, dtype and alignment of one tensor. */
+tconv_status tconv_tensor_check(const tconv_tensor *tensor, tconv_role role, const tconv_problem *problem,
                                 tconv_issue *issue);
 
 /* Where the tensor lies. *device is its CUDA device, -1 for the host or where the caller gave the location. *anywhere is
@@ -13,7 +21,7 @@ tconv_status tconv_tensor_check(const tconv_tensor *tensor, const char *name, co
 tconv_location tconv_tensor_locate(const tconv_tensor *tensor, int *device, bool *anywhere);
 
 /* Checks that the tensor lies where target computes. */
-tconv_status tconv_tensor_check_location(const tconv_tensor *tensor, const char *name, tconv_backend backend,
-                                         int device, tconv_issue *issue);
+tconv_status tconv_tensor_check_location(const tconv_tensor *tensor, tconv_role role, tconv_backend backend, int device,
+                                         tconv_issue *issue);
 
 #endif

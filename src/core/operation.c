@@ -1,0 +1,49 @@
+/* The table of operations, and what is asked of a tensor by its role. */
+#include "operation.h"
+
+enum {
+    SRC = TCONV_ROLE_BIT(TCONV_ROLE_SRC),
+    WEIGHTS = TCONV_ROLE_BIT(TCONV_ROLE_WEIGHTS),
+    BIAS = TCONV_ROLE_BIT(TCONV_ROLE_BIAS),
+    DST = TCONV_ROLE_BIT(TCONV_ROLE_DST),
+};
+
+static const tconv_operation operations[] = {
+    [TCONV_FORWARD] = {.reads = SRC | WEIGHTS | BIAS, .writes = DST, .needs = SRC | WEIGHTS | DST},
+    [TCONV_BACKWARD_DATA] = {.reads = WEIGHTS | DST, .writes = SRC, .needs = WEIGHTS | DST | SRC},
+    [TCONV_BACKWARD_WEIGHTS] = {.reads = SRC | DST, .writes = WEIGHTS | BIAS, .needs = SRC | DST},
+};
+
+static const char *const names[TCONV_ROLES] = {"src", "weights", "bias", "dst"};
+
+const tconv_operation *tconv_operation_of(const tconv_problem *problem)
+{
+    return &operations[problem->desc.op];
+}
+
+const char *tconv_role_name(tconv_role role)
+{
+    return names[role];
+}
+
+int64_t tconv_role_extent(const tconv_problem *problem, tconv_role role)
+{
+    switch (role) {
+    case TCONV_ROLE_SRC: return problem->src_extent;
+    case TCONV_ROLE_WEIGHTS: return problem->weight_extent;
+    case TCONV_ROLE_BIAS: return problem->out_channels;
+    case TCONV_ROLE_DST: return problem->dst_extent;
+    case TCONV_ROLES: break;
+    }
+    return 0;
+}
+
+bool tconv_role_has_gaps(const tconv_problem *problem, tconv_role role)
+{
+    int64_t elements = tconv_role_extent(problem, role); /* weights and bias are dense */
+    if (role == TCONV_ROLE_SRC)
+        elements = problem->batch * problem->in_channels * problem->h.in * problem->w.in;
+    else if (role == TCONV_ROLE_DST)
+        elements = problem->batch * problem->out_channels * problem->h.out * problem->w.out;
+    return tconv_role_extent(problem, role) != elements;
+}

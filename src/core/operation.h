@@ -1,0 +1,47 @@
+/* Operations as data: which tensors of a layer each reads and writes. All that checks, compares, stages or places tensors
+ * goes by this table and not by the position of an argument. */
+#ifndef TCONV_CORE_OPERATION_H
+#define TCONV_CORE_OPERATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "problem.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The role of a tensor in a layer. Its gradient has the same role, shape and strides. */
+typedef enum tconv_role { TCONV_ROLE_SRC, TCONV_ROLE_WEIGHTS, TCONV_ROLE_BIAS, TCONV_ROLE_DST, TCONV_ROLES } tconv_role;
+
+/* A set of roles has the bits of its members. */
+#define TCONV_ROLE_BIT(role) (1u << (role))
+
+typedef struct tconv_operation {
+    unsigned reads, writes; /* sets of roles; a role that is in neither has no part in the operation */
+    unsigned needs;         /* the set of those that a caller may not leave out */
+} tconv_operation;
+
+/* The operation of a valid desc. */
+const tconv_operation *tconv_operation_of(const tconv_problem *problem);
+
+static inline bool tconv_is_in(unsigned set, tconv_role role)
+{
+    return (set & TCONV_ROLE_BIT(role)) != 0;
+}
+
+/* "src", "weights", "bias" or "dst": the argument's name in issues, for every operation. */
+const char *tconv_role_name(tconv_role role);
+
+/* The elements from the first of the tensor to one past its last, gaps included. */
+int64_t tconv_role_extent(const tconv_problem *problem, tconv_role role);
+
+/* Whether the tensor is a slice: what lies between its elements is somebody else's. */
+bool tconv_role_has_gaps(const tconv_problem *problem, tconv_role role);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
