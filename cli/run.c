@@ -140,15 +140,12 @@ static harness_buffer take_numbers(npy_array *array, tconv_dtype dtype)
 static int run_layer(const request *asked, const harness_layer *layer, files *read, harness_output *result)
 {
     const tconv_dtype dtype = layer->desc.dtype;
-    harness_case test = {
-        .layer = *layer,
-        .src_view = harness_src_view(&layer->desc),
-        .weights_view = harness_weights_view(&layer->desc),
-        .dst_view = harness_dst_view(&layer->desc),
-    };
+    harness_case test = {.layer = *layer};
     const tconv_options options = cli_execution_options(&asked->execution);
     tconv_issue issue;
     int code = CLI_SUCCESS;
+    for (int role = 0; role < HARNESS_ROLES; ++role)
+        test.views[role] = harness_view_of(&layer->desc, (harness_role)role);
     test.src = take_numbers(&read->input, dtype);
     test.weights = take_numbers(&read->weight, dtype);
     if (layer->has_bias)

@@ -14,9 +14,10 @@
 #define MOST_SETS        64
 #define DEVICE_RESERVE   (1L << 30) /* device memory left alone when sets are made */
 
+/* Tensors of a call by their role, of which data is NULL where they are not in this set. */
 typedef struct tensor_set {
-    tconv_tensor src, dst;
-    void *owned_src, *owned_dst;
+    tconv_tensor tensors[HARNESS_ROLES];
+    void *owned[HARNESS_ROLES];
 } tensor_set;
 
 typedef struct bench_run {
@@ -26,10 +27,10 @@ typedef struct bench_run {
     void *stream;
     tconv_plan *made, *packed;
     const tconv_plan *plan; /* the one to execute */
-    tconv_tensor weights, bias;
-    void *owned_weights, *owned_bias, *workspace;
+    void *workspace;
     size_t workspace_bytes;
-    tensor_set sets[MOST_SETS];
+    tensor_set constant;        /* weights and bias */
+    tensor_set sets[MOST_SETS]; /* src and dst */
     int set_count;
     double milliseconds[MOST_RUNS]; /* of each run */
     int64_t runs;
@@ -90,18 +91,41 @@ static size_t bytes_of(const bench_run *run, int64_t elements)
     return (size_t)elements * harness_element_size(run->request->test->layer.desc.dtype);
 }
 
-static bool add_set(bench_run *run)
+static bool is_image(harness_role role)
+{
+    return role == HARNESS_SRC || role == HARNESS_DST;
+}
+
+/* Places a tensor where the plan runs, unless the operation goes without it. Images that are read are used as they are on the
+ * host. */
+static bool place(const bench_run *run, harness_role role, tensor_set *set)
 {
     const harness_case *test = run->request->test;
-    tensor_set *set = &run->sets[run->set_count++];
-    const tconv_dtype dtype = test->layer.desc.dtype;
-    const tconv_location location = run->cuda ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST;
-    /* The host's src is used as it is. */
-    set->owned_src = run->cuda ? allocate(run, bytes_of(run, test->src_view.extent), test->src.data) : NULL;
-    set->owned_dst = allocate(run, bytes_of(run, test->dst_view.extent), NULL);
-    set->src = (tconv_tensor){run->cuda ? set->owned_src : test->src.data, dtype, location};
-    set->dst = (tconv_tensor){set->owned_dst, dtype, location};
-    return set->src.data != NULL && set->dst.data != NULL;
+    const bool reads = harness_case_reads(test, role);
+    if (!reads && !harness_case_writes(test, role))
+        return true;
+    void *data = test->tensors[role].data;
+    if (run->cuda || !reads || !is_image(role))
+        data = set->owned[role] = allocate(run, bytes_of(run, test->views[role].extent), reads ? data : NULL);
+    set->tensors[role] =
+        (tconv_tensor){data, test->layer.desc.dtype, run->cuda ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST};
+    return data != NULL;
+}
+
+/* Places src and dst, or weights and bias. */
+static bool place_all(const bench_run *run, bool images, tensor_set *set)
+{
+    bool placed = true;
+    for (int role = 0; role < HARNESS_ROLES; ++role)
+        if (is_image((harness_role)role) == images)
+            placed = placed && place(run, (harness_role)role, set);
+    return placed;
+}
+
+static void release_all(const bench_run *run, const tensor_set *set)
+{
+    for (int role = 0; role < HARNESS_ROLES; ++role)
+        release(run, set->owned[role]);
 }
 
 /* One set on the CPU; on CUDA as many as fill the L2 cache several times over, or as there is memory for. */
@@ -119,7 +143,7 @@ static tconv_status make_sets(bench_run *run)
             count = room > 0 ? (int)room : 1;
     }
     while (run->set_count < count)
-        if (!add_set(run))
+        if (!place_all(run, true, &run->sets[run->set_count++]))
             return fail(run, TCONV_ERROR_OUT_OF_MEMORY, "dst", "no memory for the tensors");
     return TCONV_SUCCESS;
 }
@@ -127,7 +151,6 @@ static tconv_status make_sets(bench_run *run)
 static tconv_status prepare(bench_run *run)
 {
     const harness_case *test = run->request->test;
-    const tconv_dtype dtype = test->layer.desc.dtype;
     tconv_status status = tconv_plan_create(&test->layer.desc, run->request->options, &run->made, run->issue);
     if (status != TCONV_SUCCESS)
         return status;
@@ -136,16 +159,11 @@ static tconv_status prepare(bench_run *run)
     if (run->cuda && (run->stream = harness_stream_create()) == NULL)
         return fail(run, TCONV_ERROR_CUDA, "stream", harness_device_error());
 
-    const tconv_location location = run->cuda ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST;
-    run->owned_weights = allocate(run, bytes_of(run, test->weights_view.extent), test->weights.data);
-    if (test->layer.has_bias)
-        run->owned_bias = allocate(run, bytes_of(run, test->layer.desc.out_channels), test->bias.data);
-    if (run->owned_weights == NULL || (test->layer.has_bias && run->owned_bias == NULL))
+    if (!place_all(run, false, &run->constant))
         return fail(run, TCONV_ERROR_OUT_OF_MEMORY, "weights", "no memory for the weights");
-    run->weights = (tconv_tensor){run->owned_weights, dtype, location};
-    run->bias = (tconv_tensor){run->owned_bias, dtype, location};
-    if (!run->request->pack_each) {
-        if ((status = tconv_plan_pack_weights(run->made, &run->weights, run->stream, &run->packed, run->issue)))
+    if (!run->request->pack_each && harness_case_reads(test, HARNESS_WEIGHTS)) {
+        const tconv_tensor *weights = &run->constant.tensors[HARNESS_WEIGHTS];
+        if ((status = tconv_plan_pack_weights(run->made, weights, run->stream, &run->packed, run->issue)))
             return status;
         run->plan = run->packed;
     }
@@ -159,13 +177,10 @@ static void clean_up(bench_run *run)
 {
     if (run->stream != NULL)
         harness_stream_synchronize(run->stream);
-    for (int i = 0; i < run->set_count; ++i) {
-        release(run, run->sets[i].owned_src);
-        release(run, run->sets[i].owned_dst);
-    }
+    for (int i = 0; i < run->set_count; ++i)
+        release_all(run, &run->sets[i]);
+    release_all(run, &run->constant);
     release(run, run->workspace);
-    release(run, run->owned_bias);
-    release(run, run->owned_weights);
     tconv_plan_destroy(run->packed);
     tconv_plan_destroy(run->made);
     for (int i = 0; i <= MOST_RUNS; ++i)
@@ -175,12 +190,18 @@ static void clean_up(bench_run *run)
 
 /* -------------------------------------------------------------------------------------------------------------- timing */
 
+/* The tensor of a set as execute takes it. */
+static const tconv_tensor *given(const tensor_set *set, harness_role role)
+{
+    return set->tensors[role].data != NULL ? &set->tensors[role] : NULL;
+}
+
 static tconv_status execute(const bench_run *run, int64_t turn)
 {
     const tensor_set *set = &run->sets[turn % run->set_count];
-    tconv_status status = tconv_plan_execute(run->plan, &set->src, run->request->pack_each ? &run->weights : NULL,
-                                             run->owned_bias != NULL ? &run->bias : NULL, &set->dst, run->workspace,
-                                             run->workspace_bytes, run->stream);
+    tconv_status status = tconv_plan_execute(run->plan, given(set, HARNESS_SRC), given(&run->constant, HARNESS_WEIGHTS),
+                                             given(&run->constant, HARNESS_BIAS), given(set, HARNESS_DST),
+                                             run->workspace, run->workspace_bytes, run->stream);
     if (status != TCONV_SUCCESS)
         tconv_last_issue(run->issue);
     return status;

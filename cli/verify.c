@@ -21,12 +21,12 @@
 #include "streams.h"
 #include "timing.h"
 
-#define MAX_WAYS        64
-#define MAX_FAILURES    10 /* then it stops */
-#define DEFAULT_LAYERS  200
-#define FORMULA_PIXELS  4
-#define FORMULA_ERROR   0x1p-44 /* two float64 sums of the same products in another order */
-#define PROGRESS_PERIOD 0.1
+#define MAX_WAYS         64
+#define MAX_FAILURES     10 /* then it stops */
+#define DEFAULT_LAYERS   200
+#define FORMULA_ELEMENTS 4
+#define FORMULA_ERROR    0x1p-44 /* two float64 sums of the same products in another order */
+#define PROGRESS_PERIOD  0.1
 /* One layer in so many runs on all threads, and again on another number of them; the others, too small to gain from
  * threads, on one. On a busy machine threads that wait for each other would take nearly all of the time. */
 #define THREADED_EVERY 16
@@ -227,27 +227,28 @@ static void report(verification *all, const attempt *tried, way *by, const char 
 
 /* ---------------------------------------------------------------------------------------------------------- verifying */
 
-/* The reference's answer against the formula at a few pixels. */
-static void check_answer(verification *all, const attempt *tried, const harness_case *test)
+/* The reference's answer for a tensor against the formula at a few elements. */
+static void check_answer(verification *all, const attempt *tried, const harness_case *test, harness_role role)
 {
+    const harness_answer *answer = &test->answers[role];
+    const int64_t *shape = test->views[role].shape;
     harness_random random;
-    const int64_t *shape = test->dst_view.shape;
     harness_random_seed(&random, tried->seed);
-    for (int i = 0; i < FORMULA_PIXELS; ++i) {
+    for (int i = 0; i < FORMULA_ELEMENTS; ++i) {
         int64_t at[4], index = 0;
         double value, bound;
         for (int axis = 0; axis < 4; ++axis) {
             at[axis] = harness_random_integer(&random, 0, shape[axis] - 1);
             index = index * shape[axis] + at[axis];
         }
-        harness_pixel(test, at, &value, &bound);
-        if (fabs(value - test->expected[index]) <= FORMULA_ERROR * bound)
+        harness_element_answer(test, role, at, &value, &bound);
+        if (fabs(value - answer->expected[index]) <= FORMULA_ERROR * bound)
             continue;
         char text[256];
         snprintf(text, sizeof text,
-                 "cpu_reference in f64: n=%" PRId64 " c=%" PRId64 " h=%" PRId64 " w=%" PRId64
+                 "cpu_reference in f64: %s at %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
                  ": %.17g, but the formula says %.17g",
-                 at[0], at[1], at[2], at[3], test->expected[index], value);
+                 harness_role_name(role), at[0], at[1], at[2], at[3], answer->expected[index], value);
         report(all, tried, NULL, text);
         return;
     }
@@ -319,6 +320,7 @@ static void verify_fill(verification *all, const attempt *tried, harness_fill fi
 {
     harness_case test;
     harness_output first = {0}, output;
+    bool has_first = false;
     harness_failure failure;
     tconv_issue issue;
     tconv_status status = tried->sampled ? harness_case_create_sampled(&test, &tried->layer, fill, tried->seed, &issue)
@@ -327,8 +329,9 @@ static void verify_fill(verification *all, const attempt *tried, harness_fill fi
         report(all, tried, NULL, issue.message);
         return;
     }
-    if (test.expected != NULL)
-        check_answer(all, tried, &test);
+    for (int role = 0; role < HARNESS_ROLES; ++role)
+        if (test.answers[role].expected != NULL)
+            check_answer(all, tried, &test, (harness_role)role);
     for (size_t i = 0; i < all->way_count; ++i) {
         way *by = &all->ways[i];
         test.layer = layer_of(by, &tried->layer);
@@ -337,8 +340,9 @@ static void verify_fill(verification *all, const attempt *tried, harness_fill fi
             continue;
         if (fill == HARNESS_REALS && is_threaded(tried) && by->options.backend == TCONV_BACKEND_CPU)
             check_threads(all, tried, by, &test, &output);
-        if (fill == HARNESS_INTEGERS && first.dst.memory == NULL) {
+        if (fill == HARNESS_INTEGERS && !has_first) {
             first = output;
+            has_first = true;
             continue;
         }
         if (fill == HARNESS_INTEGERS && !harness_same_bits(&test, &first, &output, &failure))

@@ -158,12 +158,13 @@ Test(harness, samples_reach_the_ends_of_every_phase)
     cr_assert(harness_problem_parse("n=3 ci=2 h=8 w=10 co=5 k=3x2 s=3x5 p=0x0x1x1", &layer, message, sizeof message));
     expect_success(harness_case_create_sampled(&test, &layer, HARNESS_REALS, 3, &issue), issue);
     cr_assert(test.dst_view.shape[2] == ROWS && test.dst_view.shape[3] == COLUMNS);
-    cr_assert(test.expected == NULL && test.sample_count > harness_placed_samples(&test));
+    cr_assert(test.answers[HARNESS_DST].expected == NULL &&
+              test.answers[HARNESS_DST].sample_count > harness_placed_samples(&test, HARNESS_DST));
     harness_random_seed(&random, 3);
-    for (int64_t i = 0; i < test.sample_count; i++) {
+    for (int64_t i = 0; i < test.answers[HARNESS_DST].sample_count; i++) {
         int64_t at[4];
-        harness_pick_sample(&test, i, &random, at);
-        cr_assert_eq(memcmp(at, test.samples[i].at, sizeof at), 0, "sample %d replays", (int)i);
+        harness_pick_sample(&test, HARNESS_DST, i, &random, at);
+        cr_assert_eq(memcmp(at, test.answers[HARNESS_DST].samples[i].at, sizeof at), 0, "sample %d replays", (int)i);
         seen[at[2]][at[3]]++;
         channels |= 1 << at[1];
         for (int end = 0; end < 16; end++)
@@ -192,7 +193,7 @@ Test(harness, wrong_samples_are_seen)
         cr_assert_eq(memcmp(whole.weights.memory, test.weights.memory, test.weights.bytes), 0);
         harness_output output = run_case(&whole);
         cr_assert(harness_compare(&test, &output, &failure), "%s", failure.text);
-        const int64_t *at = test.samples[test.sample_count - 1].at;
+        const int64_t *at = test.answers[HARNESS_DST].samples[test.answers[HARNESS_DST].sample_count - 1].at;
         float *element = (float *)output.dst.data + harness_view_index(&test.dst_view, at[0], at[1], at[2], at[3]);
         const float right = *element;
         *element += 1;
@@ -273,7 +274,7 @@ Test(harness, tf32_is_held_to_a_bound_for_each_output)
     test.layer.desc.math = TCONV_MATH_TF32;
     const int64_t index = harness_view_index(&test.dst_view, 1, 2, 3, 4);
     const int64_t *shape = test.dst_view.shape;
-    const double bound = test.bound[((shape[1] + 2) * shape[2] + 3) * shape[3] + 4];
+    const double bound = test.answers[HARNESS_DST].bound[((shape[1] + 2) * shape[2] + 3) * shape[3] + 4];
     for (int within = 0; within < 2; within++) {
         harness_output output = run_case(&test);
         harness_failure failure;
@@ -342,9 +343,11 @@ Test(harness, the_answer_is_the_formula)
             const int64_t at[4] = {j / (shape[1] * shape[2] * shape[3]), j / (shape[2] * shape[3]) % shape[1],
                                    j / shape[3] % shape[2], j % shape[3]};
             double value, bound;
-            harness_pixel(&test, at, &value, &bound);
-            cr_assert(fabs(value - test.expected[j]) <= 0x1p-44 * bound, "%a, not %a", test.expected[j], value);
-            cr_assert(fabs(bound - test.bound[j]) <= 0x1p-44 * bound, "%a, not %a", test.bound[j], bound);
+            harness_element_answer(&test, HARNESS_DST, at, &value, &bound);
+            cr_assert(fabs(value - test.answers[HARNESS_DST].expected[j]) <= 0x1p-44 * bound, "%a, not %a",
+                      test.answers[HARNESS_DST].expected[j], value);
+            cr_assert(fabs(bound - test.answers[HARNESS_DST].bound[j]) <= 0x1p-44 * bound, "%a, not %a",
+                      test.answers[HARNESS_DST].bound[j], bound);
         }
         harness_case_destroy(&test);
     }

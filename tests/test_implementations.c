@@ -40,12 +40,12 @@ static void check_case(const harness_case *test, uint64_t seed)
     for (size_t w = 0; w < way_count; w++) {
         const int threads = thread_counts[(seed + w) % THREAD_COUNTS];
         const bool pack_once = (seed / 2 + w) % 2 != 0;
-        if (test->samples != NULL && way_is_reference(&ways[w]))
+        if (test->answers[HARNESS_DST].samples != NULL && way_is_reference(&ways[w]))
             continue;
         if (!run_way(test, &ways[w], threads, pack_once, &output))
             continue;
         judge_way(test, &ways[w], threads, pack_once, &output);
-        if (test->samples != NULL && test->fill == HARNESS_INTEGERS && taken > 0)
+        if (test->answers[HARNESS_DST].samples != NULL && test->fill == HARNESS_INTEGERS && taken > 0)
             cr_assert(harness_same_bits(test, &first, &output, &failure), "%s: %s", ways[w].text, failure.text);
         if (taken++ == 0)
             first = output;
@@ -88,9 +88,10 @@ static void check_corners(tconv_backend backend, harness_fill fill)
 static void check_reference_pixel(const harness_case *test, const int64_t at[4])
 {
     const int64_t *shape = test->dst_view.shape;
-    const double expected = test->expected[((at[0] * shape[1] + at[1]) * shape[2] + at[2]) * shape[3] + at[3]];
+    const double expected =
+        test->answers[HARNESS_DST].expected[((at[0] * shape[1] + at[1]) * shape[2] + at[2]) * shape[3] + at[3]];
     double value, bound;
-    harness_pixel(test, at, &value, &bound);
+    harness_element_answer(test, HARNESS_DST, at, &value, &bound);
     if (fabs(expected - value) <= (test->fill == HARNESS_INTEGERS ? 0 : 16 * 0x1p-53 * bound))
         return;
     char layer[HARNESS_LAYER_TEXT];
@@ -111,8 +112,8 @@ static void check_reference(const harness_layer *layer, harness_fill fill, uint6
     if (harness_layer_flops(&layer->desc) > WHOLE_FORMULA_FLOPS) {
         harness_random random;
         harness_random_seed(&random, seed);
-        for (int64_t i = 0; i < harness_placed_samples(&test) + DRAWN_SAMPLES; i++) {
-            harness_pick_sample(&test, i, &random, at);
+        for (int64_t i = 0; i < harness_placed_samples(&test, HARNESS_DST) + DRAWN_SAMPLES; i++) {
+            harness_pick_sample(&test, HARNESS_DST, i, &random, at);
             check_reference_pixel(&test, at);
         }
     } else {
@@ -298,7 +299,7 @@ static double worst_units(const harness_case *test, const harness_output *output
         double value, bound;
         for (int axis = 0; axis < 4; axis++)
             at[axis] = harness_random_integer(random, 0, test->dst_view.shape[axis] - 1);
-        harness_pixel(test, at, &value, &bound);
+        harness_element_answer(test, HARNESS_DST, at, &value, &bound);
         double got = harness_element_get(TCONV_F32, output->dst.data,
                                          harness_view_index(&test->dst_view, at[0], at[1], at[2], at[3]));
         double units = bound > 0 ? fabs(got - value) / (bound * 0x1p-24) : got == 0 ? 0 : INFINITY;

@@ -90,7 +90,7 @@ static double share_of_wrong_pixels(enum mistake mistake, const harness_case *te
                 for (int64_t w = 0; w < shape[3]; w++) {
                     const int64_t at[4] = {n, c, h, w};
                     double truth, bound;
-                    harness_pixel(test, at, &truth, &bound);
+                    harness_element_answer(test, HARNESS_DST, at, &truth, &bound);
                     wrong += mistaken_pixel(mistake, test, at) != truth;
                 }
     return 100.0 * (double)wrong / (double)harness_view_elements(&test->dst_view);

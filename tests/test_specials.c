@@ -79,7 +79,7 @@ static int64_t check_kinds(const harness_case *test, const harness_output *outpu
                 for (int64_t w = 0; w < shape[3]; w++) {
                     const int64_t at[4] = {n, c, h, w};
                     double value, bound, got;
-                    harness_pixel(test, at, &value, &bound);
+                    harness_element_answer(test, HARNESS_DST, at, &value, &bound);
                     got = harness_element_get(dtype, output->dst.data, harness_view_index(&test->dst_view, n, c, h, w));
                     cr_assert(right_kind(way, got, value, spread),
                               "%s %s: (%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ") is %g, by the formula %g",

@@ -60,27 +60,36 @@ void harness_buffer_release(harness_buffer *buffer)
 
 /* ------------------------------------------------------------------------------------------------------------ filling */
 
-/* What |values| may be; 0: reals. */
+bool harness_case_reads(const harness_case *test, harness_role role)
+{
+    return harness_operation_of(test->layer.desc.op)->reads[role] && (role != HARNESS_BIAS || test->layer.has_bias);
+}
+
+bool harness_case_writes(const harness_case *test, harness_role role)
+{
+    return harness_operation_of(test->layer.desc.op)->writes[role] && (role != HARNESS_BIAS || test->layer.has_bias);
+}
+
+/* The largest |values| of the two factors of a product, in the order of their roles, and of a bias; 0: reals. */
 struct ranges {
-    int64_t src, weights;
+    int64_t first, second, bias;
 };
 
 /* The largest integers for which every sum is exact in f32 and does not overflow f16; 0 if none. One factor is small, the
  * other as wide as that leaves it, by turns. */
-static struct ranges integer_ranges(const tconv_desc *desc, bool wide_weights)
+static struct ranges integer_ranges(const tconv_desc *desc, bool wide_second)
 {
     static const double largest_sum[] = {
         [TCONV_F32] = 0x1p24, [TCONV_F64] = 0x1p24, [TCONV_F16] = 60000, [TCONV_BF16] = 0x1p24};
-    const int64_t group_in = desc->in_channels / desc->groups;
-    const double taps = (double)group_in * (double)desc->kernel_h * (double)desc->kernel_w;
-    const double largest_product = (largest_sum[desc->dtype] - LARGEST_BIAS) / taps;
+    const double largest_product =
+        (largest_sum[desc->dtype] - LARGEST_BIAS) / harness_operation_of(desc->op)->terms(desc);
     const double small = fmin(floor(sqrt(largest_product)), LARGEST_INTEGER);
     if (small < 1)
-        return (struct ranges){0, 0};
+        return (struct ranges){0};
     const double wide =
         fmin(floor(largest_product / small), desc->dtype == TCONV_BF16 ? LARGEST_WIDE_BF16 : LARGEST_WIDE);
-    return wide_weights ? (struct ranges){(int64_t)small, (int64_t)wide}
-                        : (struct ranges){(int64_t)wide, (int64_t)small};
+    return wide_second ? (struct ranges){(int64_t)small, (int64_t)wide, LARGEST_BIAS}
+                       : (struct ranges){(int64_t)wide, (int64_t)small, LARGEST_BIAS};
 }
 
 static double draw(harness_random *random, int64_t range)
@@ -112,6 +121,41 @@ static void fill_pattern(int64_t extent, tconv_dtype dtype, void *data, harness_
     }
 }
 
+/* The tensors that are read, as bytes 0xFF. */
+static bool create_buffers(harness_case *test, harness_random *random)
+{
+    const size_t size = harness_element_size(test->layer.desc.dtype);
+    bool first = true;
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        if (!harness_case_reads(test, (harness_role)role))
+            continue;
+        /* Half of the first ones are at the best alignment, which has paths of its own. */
+        int64_t skew = harness_random_integer(random, 0, first ? 31 : 15);
+        test->tensors[role] = harness_buffer_create(test->views[role].extent, size, skew < 16 ? (unsigned)skew : 0);
+        if (test->tensors[role].memory == NULL)
+            return false;
+        first = false;
+    }
+    return true;
+}
+
+static void fill_buffers(harness_case *test, const struct ranges *ranges, bool pattern, harness_random *random)
+{
+    const tconv_dtype dtype = test->layer.desc.dtype;
+    int factors = 0;
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        const harness_view *view = &test->views[role];
+        void *data = test->tensors[role].data;
+        if (!harness_case_reads(test, (harness_role)role))
+            continue;
+        const int64_t range = role == HARNESS_BIAS ? ranges->bias : factors++ == 0 ? ranges->first : ranges->second;
+        if (pattern || role == HARNESS_BIAS)
+            fill_pattern(view->extent, dtype, data, random, range);
+        else
+            fill_view(view, dtype, data, random, range);
+    }
+}
+
 static tconv_status create_tensors(harness_case *test, const harness_layer *layer, harness_fill fill, uint64_t seed,
                                    bool pattern, tconv_issue *issue)
 {
@@ -120,39 +164,24 @@ static tconv_status create_tensors(harness_case *test, const harness_layer *laye
     tconv_status status = tconv_validate(desc, issue);
     if (status != TCONV_SUCCESS)
         return status;
+    if (harness_operation_of(desc->op) == NULL)
+        return fail(issue, TCONV_ERROR_UNSUPPORTED, "op", "op: the harness has no formula for it");
     test->layer = *layer;
     test->fill = fill;
-    test->src_view = harness_src_view(desc);
-    test->weights_view = harness_weights_view(desc);
-    test->dst_view = harness_dst_view(desc);
+    for (int role = 0; role < HARNESS_ROLES; ++role)
+        test->views[role] = harness_view_of(desc, (harness_role)role);
 
-    const struct ranges ranges = fill == HARNESS_INTEGERS ? integer_ranges(desc, seed % 2 != 0) : (struct ranges){0, 0};
-    if (fill == HARNESS_INTEGERS && ranges.src == 0)
+    const struct ranges ranges = fill == HARNESS_INTEGERS ? integer_ranges(desc, seed % 2 != 0) : (struct ranges){0};
+    if (fill == HARNESS_INTEGERS && ranges.first == 0)
         return fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "fill", "a layer of so many taps has no exact integers");
 
-    const size_t size = harness_element_size(desc->dtype);
     harness_random random;
     harness_random_seed(&random, seed);
-    /* Half of them at the best alignment, which has paths of its own. */
-    const unsigned skew = (unsigned)harness_random_integer(&random, 0, 31);
-    test->src = harness_buffer_create(test->src_view.extent, size, skew < 16 ? skew : 0);
-    test->weights =
-        harness_buffer_create(test->weights_view.extent, size, (unsigned)harness_random_integer(&random, 0, 15));
-    if (layer->has_bias)
-        test->bias = harness_buffer_create(desc->out_channels, size, (unsigned)harness_random_integer(&random, 0, 15));
-    if (test->src.memory == NULL || test->weights.memory == NULL || (layer->has_bias && test->bias.memory == NULL)) {
+    if (!create_buffers(test, &random)) {
         harness_case_destroy(test);
         return fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "src", "no memory for the tensors of the case");
     }
-    if (pattern) {
-        fill_pattern(test->src_view.extent, desc->dtype, test->src.data, &random, ranges.src);
-        fill_pattern(test->weights_view.extent, desc->dtype, test->weights.data, &random, ranges.weights);
-    } else {
-        fill_view(&test->src_view, desc->dtype, test->src.data, &random, ranges.src);
-        fill_view(&test->weights_view, desc->dtype, test->weights.data, &random, ranges.weights);
-    }
-    if (layer->has_bias)
-        fill_pattern(desc->out_channels, desc->dtype, test->bias.data, &random, ranges.src > 0 ? LARGEST_BIAS : 0);
+    fill_buffers(test, &ranges, pattern, &random);
     return TCONV_SUCCESS;
 }
 
@@ -175,12 +204,13 @@ static double *widen(const harness_view *view, tconv_dtype dtype, const void *da
     return wide;
 }
 
-/* Runs desc, a dense float64 layer, by the reference. A small layer takes longer to hand to several threads, above all on
- * a busy machine, than to compute. */
-static tconv_status run_reference(const tconv_desc *desc, double *src, double *weights, double *bias, double *dst,
-                                  tconv_issue *issue)
+/* Runs desc, a dense float64 layer, by the reference on the tensors that are not NULL. A small layer takes longer to hand to
+ * several threads, above all on a busy machine, than to compute. */
+static tconv_status run_reference(const tconv_desc *desc, double *const data[HARNESS_ROLES], tconv_issue *issue)
 {
     tconv_options options;
+    tconv_tensor tensors[HARNESS_ROLES];
+    const tconv_tensor *given[HARNESS_ROLES];
     tconv_plan *plan = NULL;
     void *workspace = NULL;
     size_t size = 0;
@@ -196,12 +226,12 @@ static tconv_status run_reference(const tconv_desc *desc, double *src, double *w
         status = fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "workspace", "no memory for the reference's workspace");
         goto cleanup;
     }
-    const tconv_tensor tensors[] = {{src, TCONV_F64, TCONV_LOCATION_HOST},
-                                    {weights, TCONV_F64, TCONV_LOCATION_HOST},
-                                    {bias, TCONV_F64, TCONV_LOCATION_HOST},
-                                    {dst, TCONV_F64, TCONV_LOCATION_HOST}};
-    status = tconv_plan_execute(plan, &tensors[0], &tensors[1], bias != NULL ? &tensors[2] : NULL, &tensors[3],
-                                workspace, size, NULL);
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        tensors[role] = (tconv_tensor){data[role], TCONV_F64, TCONV_LOCATION_HOST};
+        given[role] = data[role] != NULL ? &tensors[role] : NULL;
+    }
+    status = tconv_plan_execute(plan, given[HARNESS_SRC], given[HARNESS_WEIGHTS], given[HARNESS_BIAS],
+                                given[HARNESS_DST], workspace, size, NULL);
     if (status != TCONV_SUCCESS && issue != NULL)
         tconv_last_issue(issue);
 cleanup:
@@ -210,64 +240,79 @@ cleanup:
     return status;
 }
 
-/* The exact result, or with absolute values the bound; *answer is the caller's. */
-static tconv_status answer(const harness_case *test, bool absolute, double **answer, tconv_issue *issue)
+/* Makes room for what is written and wide copies of what is read. False when out of memory. */
+static bool widen_all(const harness_case *test, bool absolute, double *data[HARNESS_ROLES])
 {
     const tconv_dtype dtype = test->layer.desc.dtype;
-    const harness_view bias_view = {{1, 1, 1, test->layer.desc.out_channels}, {0, 0, 0, 1}, 0};
-    double *src = widen(&test->src_view, dtype, test->src.data, absolute);
-    double *weights = widen(&test->weights_view, dtype, test->weights.data, absolute);
-    double *bias = test->layer.has_bias ? widen(&bias_view, dtype, test->bias.data, absolute) : NULL;
-    double *dst = malloc((size_t)harness_view_elements(&test->dst_view) * sizeof *dst);
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        const harness_view *view = &test->views[role];
+        const bool reads = harness_case_reads(test, (harness_role)role);
+        if (!reads && !harness_case_writes(test, (harness_role)role))
+            continue;
+        data[role] = reads ? widen(view, dtype, test->tensors[role].data, absolute)
+                           : malloc((size_t)harness_view_elements(view) * sizeof *data[role]);
+        if (data[role] == NULL)
+            return false;
+    }
+    return true;
+}
+
+/* The exact results, or with absolute values the bounds; those in results are the caller's. */
+static tconv_status answer(const harness_case *test, bool absolute, double *results[HARNESS_ROLES], tconv_issue *issue)
+{
+    double *data[HARNESS_ROLES] = {NULL};
     tconv_status status;
-    if (src == NULL || weights == NULL || (test->layer.has_bias && bias == NULL) || dst == NULL) {
-        status = fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "expected", "no memory for the answer of the case");
-    } else {
+    if (widen_all(test, absolute, data)) {
         tconv_desc dense = test->layer.desc;
         dense.dtype = TCONV_F64;
         dense.layout = TCONV_NCHW;
         dense.weight_layout = TCONV_WEIGHT_IOHW;
         memset(dense.src_strides, 0, sizeof dense.src_strides);
         memset(dense.dst_strides, 0, sizeof dense.dst_strides);
-        status = run_reference(&dense, src, weights, bias, dst, issue);
+        status = run_reference(&dense, data, issue);
+    } else {
+        status = fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "expected", "no memory for the answer of the case");
     }
-    free(src);
-    free(weights);
-    free(bias);
-    if (status == TCONV_SUCCESS)
-        *answer = dst;
-    else
-        free(dst);
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        const bool kept = status == TCONV_SUCCESS && harness_case_writes(test, (harness_role)role);
+        results[role] = kept ? data[role] : NULL;
+        if (!kept)
+            free(data[role]);
+    }
     return status;
 }
 
 tconv_status harness_case_create(harness_case *test, const harness_layer *layer, harness_fill fill, uint64_t seed,
                                  tconv_issue *issue)
 {
+    double *expected[HARNESS_ROLES] = {NULL}, *bound[HARNESS_ROLES] = {NULL};
     tconv_status status = create_tensors(test, layer, fill, seed, false, issue);
     if (status != TCONV_SUCCESS || layer->desc.batch == 0)
         return status;
-    status = answer(test, false, &test->expected, issue);
+    status = answer(test, false, expected, issue);
     if (status == TCONV_SUCCESS && fill == HARNESS_REALS)
-        status = answer(test, true, &test->bound, issue);
+        status = answer(test, true, bound, issue);
+    for (int role = 0; role < HARNESS_ROLES; ++role)
+        test->answers[role] = (harness_answer){.expected = expected[role], .bound = bound[role]};
     if (status != TCONV_SUCCESS)
         harness_case_destroy(test);
     return status;
 }
 
-static tconv_status answer_samples(harness_case *test, uint64_t seed, tconv_issue *issue)
+static tconv_status answer_samples(harness_case *test, harness_role role, uint64_t seed, tconv_issue *issue)
 {
-    const int64_t count = harness_placed_samples(test) + DRAWN_SAMPLES;
+    harness_answer *answer = &test->answers[role];
+    const int64_t count = harness_placed_samples(test, role) + DRAWN_SAMPLES;
     harness_random random;
-    test->samples = malloc((size_t)count * sizeof *test->samples);
-    if (test->samples == NULL)
+    answer->samples = malloc((size_t)count * sizeof *answer->samples);
+    if (answer->samples == NULL)
         return fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "samples", "no memory for the answer of the case");
-    test->sample_count = count;
+    answer->sample_count = count;
     harness_random_seed(&random, seed);
     for (int64_t i = 0; i < count; ++i) {
-        harness_sample *sample = &test->samples[i];
-        harness_pick_sample(test, i, &random, sample->at);
-        harness_pixel(test, sample->at, &sample->value, &sample->bound);
+        harness_sample *sample = &answer->samples[i];
+        harness_pick_sample(test, role, i, &random, sample->at);
+        harness_element_answer(test, role, sample->at, &sample->value, &sample->bound);
     }
     return TCONV_SUCCESS;
 }
@@ -278,7 +323,9 @@ tconv_status harness_case_create_sampled(harness_case *test, const harness_layer
     tconv_status status = create_tensors(test, layer, fill, seed, false, issue);
     if (status != TCONV_SUCCESS || layer->desc.batch == 0)
         return status;
-    status = answer_samples(test, seed, issue);
+    for (int role = 0; role < HARNESS_ROLES && status == TCONV_SUCCESS; ++role)
+        if (harness_case_writes(test, (harness_role)role))
+            status = answer_samples(test, (harness_role)role, seed, issue);
     if (status != TCONV_SUCCESS)
         harness_case_destroy(test);
     return status;
@@ -292,12 +339,11 @@ tconv_status harness_case_create_unanswered(harness_case *test, const harness_la
 
 void harness_case_destroy(harness_case *test)
 {
-    harness_buffer_release(&test->src);
-    harness_buffer_release(&test->weights);
-    harness_buffer_release(&test->bias);
-    free(test->expected);
-    free(test->bound);
-    free(test->samples);
-    test->expected = test->bound = NULL;
-    test->samples = NULL;
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        harness_buffer_release(&test->tensors[role]);
+        free(test->answers[role].expected);
+        free(test->answers[role].bound);
+        free(test->answers[role].samples);
+        test->answers[role] = (harness_answer){0};
+    }
 }

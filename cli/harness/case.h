@@ -1,9 +1,11 @@
 /*
- * A case: a layer with its tensors and the right answer; how to run it, and how to judge what came out.
+ * A case: a layer with the tensors that its operation reads and the right answer for those that it writes; how to run it,
+ * and how to judge what came out.
  *
- * The answer is computed by the implementation "cpu_reference" on a dense float64 copy of the case, and the error bound,
- * sum |src||weights| + |bias|, by running it again on absolute values. Gaps of slices, the room around every tensor and
- * dst before the run hold bytes 0xFF: a NaN in every dtype, so that what is read by mistake, or left unwritten, shows.
+ * The answer is computed by the implementation "cpu_reference" on a dense float64 copy of the case, and the error bound, the
+ * sum of the absolute values of an element's terms, by running it again on absolute values. Gaps of slices, the room around
+ * every tensor and what will be written hold bytes 0xFF before the run: a NaN in every dtype, so that what is read by mistake,
+ * or left unwritten, shows.
  */
 #ifndef TCONV_HARNESS_CASE_H
 #define TCONV_HARNESS_CASE_H
@@ -18,7 +20,7 @@ typedef struct harness_buffer {
     void *data;            /* memory + offset */
 } harness_buffer;
 
-/* An output pixel, {n, c, h, w}, and its right answer. */
+/* An element of a tensor that is written, {n, c, h, w} of dst, and its right answer. */
 typedef struct harness_sample {
     int64_t at[4];
     double value, bound;
@@ -32,28 +34,47 @@ typedef enum harness_fill {
     HARNESS_REALS /* uniform in [-1, 1), rounded to the dtype */
 } harness_fill;
 
+/* The right answer for one tensor. */
+typedef struct harness_answer {
+    double *expected;        /* dense, in the order of the view's shape, not rounded to the dtype; NULL with no image */
+    double *bound;           /* likewise, for reals; NULL for integers */
+    harness_sample *samples; /* of a case that is judged at some elements alone; NULL where expected is there */
+    int64_t sample_count;
+} harness_answer;
+
 typedef struct harness_case {
     harness_layer layer;
     harness_fill fill;
-    harness_view src_view, weights_view, dst_view;
-    harness_buffer src, weights, bias; /* bias.memory is NULL where there is none */
-    double *expected; /* dense, in the order n, c, h, w, not rounded to the dtype; NULL with no image */
-    double *bound;    /* likewise, for reals; NULL for integers */
-    harness_sample
-        *samples; /* the answer of a case that is judged at some pixels alone; NULL where expected is there */
-    int64_t sample_count;
+    union {
+        struct {
+            harness_view src_view, weights_view, bias_view, dst_view;
+        };
+        harness_view views[HARNESS_ROLES];
+    };
+    union {
+        struct {
+            harness_buffer src, weights, bias, dst;
+        };
+        harness_buffer tensors[HARNESS_ROLES]; /* memory is NULL of those that are not read or not there */
+    };
+    harness_answer answers[HARNESS_ROLES]; /* for those that are written */
 } harness_case;
 
-/* Makes the layer's tensors from seed and its answer. On failure nothing is left to release. */
+/* Whether the operation of the case reads, or writes, the tensor, and the layer has it. */
+bool harness_case_reads(const harness_case *test, harness_role role);
+bool harness_case_writes(const harness_case *test, harness_role role);
+
+/* Makes the layer's tensors from seed and its answer. UNSUPPORTED where the harness has no formula for the operation. On failure
+ * nothing is left to release. */
 tconv_status harness_case_create(harness_case *test, const harness_layer *layer, harness_fill fill, uint64_t seed,
                                  tconv_issue *issue);
 
-/* The same with an answer at the pixels of harness_pick_sample alone, each straight from the formula: the reference is not
+/* The same with an answer at the elements of harness_pick_sample alone, each straight from the formula: the reference is not
  * run. The tensors are the same as with the whole answer. */
 tconv_status harness_case_create_sampled(harness_case *test, const harness_layer *layer, harness_fill fill,
                                          uint64_t seed, tconv_issue *issue);
 
-/* The same without the answer (expected and bound are NULL), for layers too big for the reference, and quick: the numbers
+/* The same without the answer, for layers too big for the reference, and quick: the numbers
  * repeat after some ten thousand, and gaps hold numbers too. */
 tconv_status harness_case_create_unanswered(harness_case *test, const harness_layer *layer, harness_fill fill,
                                             uint64_t seed, tconv_issue *issue);
@@ -62,7 +83,12 @@ void harness_case_destroy(harness_case *test);
 
 /* What a run left. */
 typedef struct harness_output {
-    harness_buffer dst;         /* the case's dst, guards and gaps included */
+    union {
+        struct {
+            harness_buffer src, weights, bias, dst;
+        };
+        harness_buffer tensors[HARNESS_ROLES]; /* those that are written, guards and gaps included */
+    };
     const char *implementation; /* that ran; never NULL */
     size_t workspace_bytes;
     double milliseconds; /* of execute alone, one run, unwarmed; includes packing unless pack_once */
@@ -70,7 +96,7 @@ typedef struct harness_output {
 
 /*
  * Runs the case: plan, workspace, execute; options decide where and how (NULL: the defaults). For a plan that runs on
- * CUDA the tensors are copied there and dst back. pack_once packs the weights with tconv_plan_pack_weights first and then
+ * CUDA the tensors are copied there and what was written back. pack_once packs the weights with tconv_plan_pack_weights first and then
  * executes without them. The workspace has exactly the size that the plan asked for, at an odd address, with guards; a byte
  * written outside it is TCONV_ERROR_INVALID_ARGUMENT with field "workspace". On success *output is the caller's, to
  * release; on failure it holds nothing.
@@ -91,12 +117,12 @@ typedef struct harness_failure {
  *     f64        |error| <= 16 * 2^-53 * bound each
  *     f16, bf16  as f32 each, plus half an ulp of the result
  * The relative error is judged where at least 32 outputs are sums: a few may all but cancel, whatever the arithmetic.
- * A case with samples is judged at these. Besides, every byte outside dst's elements must be as it was.
+ * A case with samples is judged at these. Besides, every byte outside the written tensors' elements must be as it was.
  */
 bool harness_compare(const harness_case *test, const harness_output *output, harness_failure *failure);
 
-/* The same at count pixels of harness_pick_sample, each computed in float64 straight from the formula: for outputs of any
- * size, with or without an answer. Bytes outside dst's elements are not looked at. */
+/* The same at count elements of harness_pick_sample, each computed in float64 straight from the formula: for outputs of any
+ * size, with or without an answer. Bytes outside the elements are not looked at. */
 bool harness_compare_sampled(const harness_case *test, const harness_output *output, int64_t count, uint64_t seed,
                              harness_failure *failure);
 
@@ -104,16 +130,18 @@ bool harness_compare_sampled(const harness_case *test, const harness_output *out
 bool harness_same_bits(const harness_case *test, const harness_output *a, const harness_output *b,
                        harness_failure *failure);
 
-/* The index-th pixel at which a case is judged that is not judged at all of them: first the sixteen ends of all axes, then
- * the first, a middle and the last row and column of each phase of the two strides (of up to eight of an axis), in images and
- * channels drawn from random, then pixels drawn from it. The case has outputs. */
-void harness_pick_sample(const harness_case *test, int64_t index, harness_random *random, int64_t at[4]);
+/* The index-th element at which a tensor is judged that is not judged at all of them: first the sixteen ends of all axes, then
+ * the first, a middle and the last row and column of each phase of dst's two strides (of up to eight of an axis; other tensors
+ * have one), at places of the other axes drawn from random, then elements drawn from it. The tensor has elements. */
+void harness_pick_sample(const harness_case *test, harness_role role, int64_t index, harness_random *random,
+                         int64_t at[4]);
 
-/* How many pixels are named by place; those from here on are drawn. */
-int64_t harness_placed_samples(const harness_case *test);
+/* How many elements are named by place; those from here on are drawn. */
+int64_t harness_placed_samples(const harness_case *test, harness_role role);
 
-/* One output pixel, at = {n, c, h, w}, in float64 straight from the formula in tconv.h, and its bound. */
-void harness_pixel(const harness_case *test, const int64_t at[4], double *value, double *bound);
+/* One element of a tensor that is written, in float64 straight from the formula in tconv.h, and its bound. */
+void harness_element_answer(const harness_case *test, harness_role role, const int64_t at[4], double *value,
+                            double *bound);
 
 /* A buffer of count elements of size element_size, every byte 0xFF; the data are skew elements off the best alignment.
  * memory is NULL where there is none to be had. */

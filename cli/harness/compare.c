@@ -19,6 +19,8 @@
 /* Each factor is rounded to nearest, to 11 bits: relative error 2^-11, of a product 2 * 2^-11 + 2^-22. */
 #define TF32_PRODUCT_ERROR (0x1p-10 + 0x1p-22)
 
+#define PLACE_TEXT 120 /* room for the place of an element */
+
 typedef struct tolerance {
     double unit;           /* of rounding, while summing */
     double relative_error; /* L2, over all outputs; infinite where there is no promise */
@@ -36,8 +38,9 @@ static const tolerance tolerances[] = {
 typedef struct judgement {
     const harness_case *test;
     const harness_output *output;
+    harness_role role; /* of the tensor that is judged */
     double error_squares, expected_squares;
-    int64_t sums; /* outputs that are more than bias */
+    int64_t sums; /* elements that are more than bias */
 } judgement;
 
 static void describe(const judgement *judge, harness_failure *failure, const char *what)
@@ -62,18 +65,34 @@ static double allowed_error(const tconv_desc *desc, double expected, double boun
     return promise->rounds_result ? error + harness_element_half_ulp(desc->dtype, fabs(expected) + error) : error;
 }
 
-static double bias_of(const harness_case *test, int64_t channel)
+/* The bias that is added to dst at {n, c, h, w}; other tensors have none. */
+static double bias_of(const judgement *judge, const int64_t at[4])
 {
-    return test->layer.has_bias ? harness_element_get(test->layer.desc.dtype, test->bias.data, channel) : 0;
+    const harness_case *test = judge->test;
+    const bool added = judge->role == HARNESS_DST && harness_case_reads(test, HARNESS_BIAS);
+    return added ? harness_element_get(test->layer.desc.dtype, test->bias.data, at[1]) : 0;
 }
 
-/* Judges the output pixel at {n, c, h, w} and gathers. */
-static bool judge_pixel(judgement *judge, const int64_t at[4], double expected, double bound, harness_failure *failure)
+/* Writes the place of an element as messages have it. */
+static void format_place(const judgement *judge, const int64_t at[4], char *text, size_t capacity)
+{
+    static const char *const weights_axes[4] = {"i", "o", "kh", "kw"}, *const axes[4] = {"n", "c", "h", "w"};
+    const char *const *names = judge->role == HARNESS_WEIGHTS ? weights_axes : axes;
+    if (judge->role == HARNESS_BIAS)
+        snprintf(text, capacity, "c=%" PRId64, at[0]);
+    else
+        snprintf(text, capacity, "%s=%" PRId64 " %s=%" PRId64 " %s=%" PRId64 " %s=%" PRId64, names[0], at[0], names[1],
+                 at[1], names[2], at[2], names[3], at[3]);
+}
+
+/* Judges the element and gathers. */
+static bool judge_element(judgement *judge, const int64_t at[4], double expected, double bound,
+                          harness_failure *failure)
 {
     const harness_case *test = judge->test;
     const tconv_desc *desc = &test->layer.desc;
-    int64_t index = harness_view_index(&test->dst_view, at[0], at[1], at[2], at[3]);
-    double got = harness_element_get(desc->dtype, judge->output->dst.data, index), allowed = 0;
+    int64_t index = harness_view_index(&test->views[judge->role], at[0], at[1], at[2], at[3]);
+    double got = harness_element_get(desc->dtype, judge->output->tensors[judge->role].data, index), allowed = 0;
     if (test->fill == HARNESS_INTEGERS)
         expected = harness_element_round(desc->dtype, expected);
     else
@@ -82,15 +101,13 @@ static bool judge_pixel(judgement *judge, const int64_t at[4], double expected, 
     double error = fabs(got - expected);
     judge->error_squares += error * error;
     judge->expected_squares += expected * expected;
-    judge->sums += bound > fabs(bias_of(test, at[1]));
+    judge->sums += bound > fabs(bias_of(judge, at));
     if (error <= allowed && !isnan(got))
         return true;
-    char what[240];
-    snprintf(what, sizeof what,
-             "n=%" PRId64 " c=%" PRId64 " h=%" PRId64 " w=%" PRId64
-             ": got %.17g, expected %.17g (error %.3g, allowed %.3g; %s)",
-             at[0], at[1], at[2], at[3], got, expected, error, allowed,
-             test->fill == HARNESS_INTEGERS ? "integers" : "reals");
+    char place[PLACE_TEXT], what[PLACE_TEXT + 120];
+    format_place(judge, at, place, sizeof place);
+    snprintf(what, sizeof what, "%s: got %.17g, expected %.17g (error %.3g, allowed %.3g; %s)", place, got, expected,
+             error, allowed, test->fill == HARNESS_INTEGERS ? "integers" : "reals");
     describe(judge, failure, what);
     return false;
 }
@@ -114,21 +131,23 @@ static bool judge_relative_error(const judgement *judge, harness_failure *failur
 static bool judge_answer(judgement *judge, harness_failure *failure)
 {
     const harness_case *test = judge->test;
-    const int64_t *shape = test->dst_view.shape;
+    const harness_answer *answer = &test->answers[judge->role];
+    const int64_t *shape = test->views[judge->role].shape;
     int64_t i = 0;
     for (int64_t n = 0; n < shape[0]; ++n)
         for (int64_t c = 0; c < shape[1]; ++c)
             for (int64_t h = 0; h < shape[2]; ++h)
                 for (int64_t w = 0; w < shape[3]; ++w, ++i) {
                     const int64_t at[4] = {n, c, h, w};
-                    if (!judge_pixel(judge, at, test->expected[i], test->bound != NULL ? test->bound[i] : 0, failure))
+                    if (!judge_element(judge, at, answer->expected[i], answer->bound != NULL ? answer->bound[i] : 0,
+                                       failure))
                         return false;
                 }
     return judge_relative_error(judge, failure);
 }
 
-/* The elements of a view as runs of neighbours, rows of a channel or the channels of a pixel: length elements from each
- * (n, c, h, w) on with c and w below the counts given. */
+/* The elements of a view as runs of neighbours, rows of a channel or the channels of a pixel (single elements in some
+ * layouts of weights): length elements from each (n, c, h, w) on with c and w below the counts given. */
 struct runs {
     int64_t channels, columns, length;
 };
@@ -136,50 +155,52 @@ struct runs {
 static struct runs runs_of(const harness_view *view)
 {
     const int64_t channels = view->shape[1], columns = view->shape[3];
-    return view->stride[3] == 1 ? (struct runs){channels, 1, columns} : (struct runs){1, columns, channels};
+    if (view->stride[3] == 1)
+        return (struct runs){channels, 1, columns};
+    return view->stride[1] == 1 ? (struct runs){1, columns, channels} : (struct runs){channels, columns, 1};
 }
 
-/* Whether all bytes but those of dst's elements are as they were: writes the elements over an untouched buffer and
+/* Whether all bytes but those of the tensor's elements are as they were: writes the elements over an untouched buffer and
  * compares the whole. */
 static bool judge_surroundings(const judgement *judge, harness_failure *failure)
 {
-    const harness_buffer *dst = &judge->output->dst;
-    const harness_view *view = &judge->test->dst_view;
+    const harness_buffer *written = &judge->output->tensors[judge->role];
+    const harness_view *view = &judge->test->views[judge->role];
     const size_t size = harness_element_size(judge->test->layer.desc.dtype);
-    unsigned char *image = malloc(dst->bytes);
+    unsigned char *image = malloc(written->bytes);
     if (image == NULL) {
         describe(judge, failure, "no memory to look for stray writes");
         return false;
     }
-    memset(image, 0xff, dst->bytes);
+    memset(image, 0xff, written->bytes);
     const struct runs runs = runs_of(view);
     for (int64_t n = 0; n < view->shape[0]; ++n)
         for (int64_t c = 0; c < runs.channels; ++c)
             for (int64_t h = 0; h < view->shape[2]; ++h)
                 for (int64_t w = 0; w < runs.columns; ++w) {
-                    size_t at = dst->offset + (size_t)harness_view_index(view, n, c, h, w) * size;
-                    memcpy(image + at, dst->memory + at, (size_t)runs.length * size);
+                    size_t at = written->offset + (size_t)harness_view_index(view, n, c, h, w) * size;
+                    memcpy(image + at, written->memory + at, (size_t)runs.length * size);
                 }
-    const bool untouched = memcmp(image, dst->memory, dst->bytes) == 0;
+    const bool untouched = memcmp(image, written->memory, written->bytes) == 0;
     size_t first = 0;
-    while (!untouched && image[first] == dst->memory[first])
+    while (!untouched && image[first] == written->memory[first])
         ++first;
     free(image);
     if (untouched)
         return true;
     char what[160];
-    snprintf(what, sizeof what, "wrote a byte that is not its own, %" PRId64 " bytes from the start of dst",
-             (int64_t)first - (int64_t)dst->offset);
+    snprintf(what, sizeof what, "wrote a byte that is not its own, %" PRId64 " bytes from the start of %s",
+             (int64_t)first - (int64_t)written->offset, harness_role_name(judge->role));
     describe(judge, failure, what);
     return false;
 }
 
 static bool judge_samples(judgement *judge, harness_failure *failure)
 {
-    const harness_case *test = judge->test;
-    for (int64_t i = 0; i < test->sample_count; ++i) {
-        const harness_sample *sample = &test->samples[i];
-        if (!judge_pixel(judge, sample->at, sample->value, sample->bound, failure))
+    const harness_answer *answer = &judge->test->answers[judge->role];
+    for (int64_t i = 0; i < answer->sample_count; ++i) {
+        const harness_sample *sample = &answer->samples[i];
+        if (!judge_element(judge, sample->at, sample->value, sample->bound, failure))
             return false;
     }
     return judge_relative_error(judge, failure);
@@ -187,44 +208,88 @@ static bool judge_samples(judgement *judge, harness_failure *failure)
 
 bool harness_compare(const harness_case *test, const harness_output *output, harness_failure *failure)
 {
-    judgement judge = {.test = test, .output = output};
-    return (test->samples != NULL ? judge_samples(&judge, failure) : judge_answer(&judge, failure)) &&
-           judge_surroundings(&judge, failure);
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        judgement judge = {.test = test, .output = output, .role = (harness_role)role};
+        const bool sampled = test->answers[role].samples != NULL;
+        if (harness_case_writes(test, (harness_role)role) &&
+            !((sampled ? judge_samples(&judge, failure) : judge_answer(&judge, failure)) &&
+              judge_surroundings(&judge, failure)))
+            return false;
+    }
+    return true;
+}
+
+static bool judge_some(judgement *judge, int64_t count, uint64_t seed, harness_failure *failure)
+{
+    const harness_case *test = judge->test;
+    harness_random random;
+    harness_random_seed(&random, seed);
+    if (harness_view_elements(&test->views[judge->role]) == 0)
+        return true;
+    for (int64_t i = 0; i < count; ++i) {
+        int64_t at[4];
+        double value, bound;
+        harness_pick_sample(test, judge->role, i, &random, at);
+        harness_element_answer(test, judge->role, at, &value, &bound);
+        if (!judge_element(judge, at, value, bound, failure))
+            return false;
+    }
+    return judge_relative_error(judge, failure);
 }
 
 bool harness_compare_sampled(const harness_case *test, const harness_output *output, int64_t count, uint64_t seed,
                              harness_failure *failure)
 {
-    judgement judge = {.test = test, .output = output};
-    harness_random random;
-    harness_random_seed(&random, seed);
-    if (harness_view_elements(&test->dst_view) == 0)
-        return true;
-    for (int64_t i = 0; i < count; ++i) {
-        int64_t at[4];
-        double value, bound;
-        harness_pick_sample(test, i, &random, at);
-        harness_pixel(test, at, &value, &bound);
-        if (!judge_pixel(&judge, at, value, bound, failure))
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        judgement judge = {.test = test, .output = output, .role = (harness_role)role};
+        if (harness_case_writes(test, (harness_role)role) && !judge_some(&judge, count, seed, failure))
             return false;
     }
-    return judge_relative_error(&judge, failure);
+    return true;
 }
 
 /* Whether all is the same, run by run. */
-static bool same_runs(const harness_case *test, const harness_output *a, const harness_output *b)
+static bool same_runs(const judgement *judge, const harness_output *other)
 {
-    const harness_view *view = &test->dst_view;
-    const size_t size = harness_element_size(test->layer.desc.dtype);
+    const harness_view *view = &judge->test->views[judge->role];
+    const char *a = judge->output->tensors[judge->role].data, *b = other->tensors[judge->role].data;
+    const size_t size = harness_element_size(judge->test->layer.desc.dtype);
     const struct runs runs = runs_of(view);
     for (int64_t n = 0; n < view->shape[0]; ++n)
         for (int64_t c = 0; c < runs.channels; ++c)
             for (int64_t h = 0; h < view->shape[2]; ++h)
                 for (int64_t w = 0; w < runs.columns; ++w) {
                     size_t at = (size_t)harness_view_index(view, n, c, h, w) * size;
-                    if (memcmp((const char *)a->dst.data + at, (const char *)b->dst.data + at,
-                               (size_t)runs.length * size) != 0)
+                    if (memcmp(a + at, b + at, (size_t)runs.length * size) != 0)
                         return false;
+                }
+    return true;
+}
+
+/* Names the first element whose bits differ, where one does. */
+static bool judge_same_bits(const judgement *judge, const harness_output *other, harness_failure *failure)
+{
+    const harness_view *view = &judge->test->views[judge->role];
+    const void *a = judge->output->tensors[judge->role].data, *b = other->tensors[judge->role].data;
+    const tconv_dtype dtype = judge->test->layer.desc.dtype;
+    const size_t size = harness_element_size(dtype);
+    if (same_runs(judge, other))
+        return true;
+    for (int64_t n = 0; n < view->shape[0]; ++n)
+        for (int64_t c = 0; c < view->shape[1]; ++c)
+            for (int64_t h = 0; h < view->shape[2]; ++h)
+                for (int64_t w = 0; w < view->shape[3]; ++w) {
+                    const int64_t at[4] = {n, c, h, w}, index = harness_view_index(view, n, c, h, w);
+                    if (memcmp((const char *)a + (size_t)index * size, (const char *)b + (size_t)index * size, size) ==
+                        0)
+                        continue;
+                    char place[PLACE_TEXT], what[PLACE_TEXT + 120];
+                    format_place(judge, at, place, sizeof place);
+                    snprintf(what, sizeof what, "%s: %.17g, but %.17g by %s", place,
+                             harness_element_get(dtype, a, index), harness_element_get(dtype, b, index),
+                             other->implementation);
+                    describe(judge, failure, what);
+                    return false;
                 }
     return true;
 }
@@ -232,27 +297,10 @@ static bool same_runs(const harness_case *test, const harness_output *a, const h
 bool harness_same_bits(const harness_case *test, const harness_output *a, const harness_output *b,
                        harness_failure *failure)
 {
-    if (same_runs(test, a, b))
-        return true;
-    const judgement judge = {.test = test, .output = a};
-    const harness_view *view = &test->dst_view;
-    const tconv_dtype dtype = test->layer.desc.dtype;
-    const size_t size = harness_element_size(dtype);
-    for (int64_t n = 0; n < view->shape[0]; ++n)
-        for (int64_t c = 0; c < view->shape[1]; ++c)
-            for (int64_t h = 0; h < view->shape[2]; ++h)
-                for (int64_t w = 0; w < view->shape[3]; ++w) {
-                    int64_t index = harness_view_index(view, n, c, h, w);
-                    size_t at = (size_t)index * size;
-                    if (memcmp((const char *)a->dst.data + at, (const char *)b->dst.data + at, size) == 0)
-                        continue;
-                    char what[240];
-                    snprintf(what, sizeof what,
-                             "n=%" PRId64 " c=%" PRId64 " h=%" PRId64 " w=%" PRId64 ": %.17g, but %.17g by %s", n, c, h,
-                             w, harness_element_get(dtype, a->dst.data, index),
-                             harness_element_get(dtype, b->dst.data, index), b->implementation);
-                    describe(&judge, failure, what);
-                    return false;
-                }
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        const judgement judge = {.test = test, .output = a, .role = (harness_role)role};
+        if (harness_case_writes(test, (harness_role)role) && !judge_same_bits(&judge, b, failure))
+            return false;
+    }
     return true;
 }

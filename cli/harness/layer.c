@@ -81,6 +81,18 @@ harness_view harness_weights_view(const tconv_desc *desc)
     return view;
 }
 
+harness_view harness_view_of(const tconv_desc *desc, harness_role role)
+{
+    switch (role) {
+    case HARNESS_SRC: return harness_src_view(desc);
+    case HARNESS_WEIGHTS: return harness_weights_view(desc);
+    case HARNESS_DST: return harness_dst_view(desc);
+    case HARNESS_BIAS:
+    case HARNESS_ROLES: break;
+    }
+    return (harness_view){{desc->out_channels, 1, 1, 1}, {1, 1, 1, 1}, desc->out_channels};
+}
+
 int64_t harness_view_elements(const harness_view *view)
 {
     return view->shape[0] * view->shape[1] * view->shape[2] * view->shape[3];

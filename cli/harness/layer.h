@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+#include "operation.h"
 #include "random.h"
 #include "tconv/tconv.h"
 
@@ -17,7 +18,8 @@ typedef struct harness_layer {
 
 /* A tensor's logical shape and where its elements lie: element (a, b, c, d) is data[a * stride[0] + ... ]. */
 typedef struct harness_view {
-    int64_t shape[4];  /* src, dst: n, c, h, w; weights: in_channels, out_channels / groups, kernel_h, kernel_w */
+    int64_t shape[4];  /* src, dst: n, c, h, w; weights: in_channels, out_channels / groups, kernel_h, kernel_w; bias:
+                          out_channels, 1, 1, 1 */
     int64_t stride[4]; /* in elements */
     int64_t extent;    /* elements from the first to one past the last, gaps included; 0 for no image */
 } harness_view;
@@ -26,6 +28,7 @@ typedef struct harness_view {
 harness_view harness_src_view(const tconv_desc *desc);
 harness_view harness_dst_view(const tconv_desc *desc);
 harness_view harness_weights_view(const tconv_desc *desc);
+harness_view harness_view_of(const tconv_desc *desc, harness_role role);
 
 /* The index of element (a, b, c, d) in data. */
 static inline int64_t harness_view_index(const harness_view *view, int64_t a, int64_t b, int64_t c, int64_t d)

@@ -25,7 +25,7 @@ typedef struct run {
     void *stream;
     tconv_plan *plan, *packed;
     harness_buffer workspace_host;
-    placed src, weights, bias, dst, workspace;
+    placed tensors[HARNESS_ROLES], workspace;
     tconv_issue *issue;
 } run;
 
@@ -68,23 +68,38 @@ static tconv_status fetch(const run *state, const placed *where, const harness_b
     return TCONV_SUCCESS;
 }
 
+/* Where what is written begins: off the best alignment by one element more than the first tensor that is read, or at it where
+ * that one is or is an even number of elements off. */
+static unsigned output_skew(const harness_case *test)
+{
+    const size_t size = harness_element_size(test->layer.desc.dtype);
+    int role = 0;
+    while (role + 1 < HARNESS_ROLES && !harness_case_reads(test, (harness_role)role))
+        ++role;
+    const size_t skew = test->tensors[role].offset / size;
+    return skew % 2 == 0 ? 0 : (unsigned)skew + 1;
+}
+
 static tconv_status place_all(run *state, harness_output *output)
 {
     const harness_case *test = state->test;
-    tconv_status status;
-    /* dst off the best alignment by one element more than src, or at it where src is or an even number of elements off. */
     const size_t size = harness_element_size(test->layer.desc.dtype);
-    const size_t skew = test->src.offset / size;
-    output->dst = harness_buffer_create(test->dst_view.extent, size, (unsigned)(skew % 2 == 0 ? 0 : skew + 1));
-    if (output->dst.memory == NULL)
-        return fail(state, TCONV_ERROR_OUT_OF_MEMORY, "dst", "no memory for the output");
+    tconv_status status;
     if (state->on_device && (state->stream = harness_stream_create()) == NULL)
         return fail(state, TCONV_ERROR_CUDA, "stream", harness_device_error());
-    if ((status = place(state, &state->src, &test->src, "src")) ||
-        (status = place(state, &state->weights, &test->weights, "weights")) ||
-        (status = place(state, &state->bias, &test->bias, "bias")))
-        return status;
-    return place(state, &state->dst, &output->dst, "dst");
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        const char *name = harness_role_name((harness_role)role);
+        const bool writes = harness_case_writes(test, (harness_role)role);
+        const harness_buffer *host = writes ? &output->tensors[role] : &test->tensors[role];
+        if (writes) {
+            output->tensors[role] = harness_buffer_create(test->views[role].extent, size, output_skew(test));
+            if (host->memory == NULL)
+                return fail(state, TCONV_ERROR_OUT_OF_MEMORY, name, "no memory for the output");
+        }
+        if ((status = place(state, &state->tensors[role], host, name)))
+            return status;
+    }
+    return TCONV_SUCCESS;
 }
 
 static tconv_status place_workspace(run *state, const tconv_plan *plan, harness_output *output)
@@ -116,6 +131,25 @@ static tconv_status check_workspace(const run *state, const harness_output *outp
     return status;
 }
 
+/* The tensor as execute takes it: NULL where the case has none. */
+static const tconv_tensor *given(const run *state, harness_role role)
+{
+    const bool there = harness_case_reads(state->test, role) || harness_case_writes(state->test, role);
+    return there ? &state->tensors[role].tensor : NULL;
+}
+
+static tconv_status fetch_results(const run *state, const harness_output *output)
+{
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        tconv_status status;
+        if (harness_case_writes(state->test, (harness_role)role) &&
+            (status =
+                 fetch(state, &state->tensors[role], &output->tensors[role], harness_role_name((harness_role)role))))
+            return status;
+    }
+    return TCONV_SUCCESS;
+}
+
 static tconv_status execute(run *state, harness_output *output)
 {
     const tconv_plan *plan = state->packed != NULL ? state->packed : state->plan;
@@ -123,10 +157,10 @@ static tconv_status execute(run *state, harness_output *output)
     if (status != TCONV_SUCCESS)
         return status;
     double start = harness_seconds();
-    status = tconv_plan_execute(plan, &state->src.tensor, state->packed != NULL ? NULL : &state->weights.tensor,
-                                state->test->layer.has_bias ? &state->bias.tensor : NULL, &state->dst.tensor,
-                                output->workspace_bytes > 0 ? state->workspace.tensor.data : NULL,
-                                output->workspace_bytes, state->stream);
+    status = tconv_plan_execute(
+        plan, given(state, HARNESS_SRC), state->packed != NULL ? NULL : given(state, HARNESS_WEIGHTS),
+        given(state, HARNESS_BIAS), given(state, HARNESS_DST),
+        output->workspace_bytes > 0 ? state->workspace.tensor.data : NULL, output->workspace_bytes, state->stream);
     if (status != TCONV_SUCCESS) {
         if (state->issue != NULL)
             tconv_last_issue(state->issue);
@@ -135,7 +169,7 @@ static tconv_status execute(run *state, harness_output *output)
     if (state->on_device && !harness_stream_synchronize(state->stream))
         return fail(state, TCONV_ERROR_CUDA, "execute", harness_device_error());
     output->milliseconds = 1e3 * (harness_seconds() - start);
-    if ((status = fetch(state, &state->dst, &output->dst, "dst")))
+    if ((status = fetch_results(state, output)))
         return status;
     return check_workspace(state, output);
 }
@@ -152,8 +186,9 @@ tconv_status harness_run(const harness_case *test, const tconv_options *options,
     state.on_device = strncmp(output->implementation, "cuda_", strlen("cuda_")) == 0;
     if ((status = place_all(&state, output)))
         goto cleanup;
-    if (pack_once &&
-        (status = tconv_plan_pack_weights(state.plan, &state.weights.tensor, state.stream, &state.packed, issue)))
+    if (pack_once && harness_case_reads(test, HARNESS_WEIGHTS) &&
+        (status =
+             tconv_plan_pack_weights(state.plan, given(&state, HARNESS_WEIGHTS), state.stream, &state.packed, issue)))
         goto cleanup;
     if (state.on_device && !harness_stream_synchronize(state.stream)) {
         status = fail(&state, TCONV_ERROR_CUDA, "stream", harness_device_error());
@@ -165,10 +200,8 @@ cleanup:
         harness_stream_synchronize(state.stream);
     tconv_plan_destroy(state.packed);
     tconv_plan_destroy(state.plan);
-    harness_device_release(state.src.memory);
-    harness_device_release(state.weights.memory);
-    harness_device_release(state.bias.memory);
-    harness_device_release(state.dst.memory);
+    for (int role = 0; role < HARNESS_ROLES; ++role)
+        harness_device_release(state.tensors[role].memory);
     harness_device_release(state.workspace.memory);
     harness_stream_destroy(state.stream);
     harness_buffer_release(&state.workspace_host);
@@ -179,6 +212,7 @@ cleanup:
 
 void harness_output_release(harness_output *output)
 {
-    harness_buffer_release(&output->dst);
+    for (int role = 0; role < HARNESS_ROLES; ++role)
+        harness_buffer_release(&output->tensors[role]);
     *output = (harness_output){.implementation = ""};
 }
