@@ -41,7 +41,8 @@ static void forward(const harness_case *test, harness_role role, const int64_t a
 
 static double forward_terms(const tconv_desc *desc)
 {
-    return (double)(desc->in_channels / desc->groups) * (double)desc->kernel_h * (double)desc->kernel_w;
+    const int64_t group_in = desc->in_channels / desc->groups;
+    return (double)group_in * (double)desc->kernel_h * (double)desc->kernel_w;
 }
 
 static const harness_operation operations[] = {

@@ -11,7 +11,7 @@
 #include "../core/checked.h"
 #include "../core/status.h"
 
-/* A set of runs, in bytes. A stride is 0 where its count is 1. */
+/* A set of runs, in bytes. A stride is 0 where its count is 1, and nowhere else. */
 struct runs {
     int64_t images, image_stride;
     int64_t count, stride; /* of the runs of an image */
@@ -95,9 +95,9 @@ static bool images_meet(const struct runs *a, const struct runs *b, int64_t d)
     const struct runs one_a = {1, 0, a->count, a->stride, a->bytes}, one_b = {1, 0, b->count, b->stride, b->bytes};
     if (!ranges_meet(image_bytes(a), image_bytes(b), d))
         return false;
-    if (a->count == 1)
+    if (a->stride == 0)
         return run_meets(a->bytes, &one_b, d);
-    if (b->count == 1)
+    if (b->stride == 0)
         return run_meets(b->bytes, &one_a, -d);
     if (a->stride != b->stride)
         return !residues_differ(&one_a, &one_b, d);
@@ -109,11 +109,11 @@ static bool images_meet(const struct runs *a, const struct runs *b, int64_t d)
 /* Whether a at 0 and b at d meet, as far as can be told: true where it is not certain. */
 static bool runs_meet(const struct runs *a, const struct runs *b, int64_t d)
 {
-    if (a->images == 1 && a->count == 1)
+    if (a->image_stride == 0 && a->stride == 0)
         return run_meets(a->bytes, b, d);
-    if (b->images == 1 && b->count == 1)
+    if (b->image_stride == 0 && b->stride == 0)
         return run_meets(b->bytes, a, -d);
-    if (a->images == 1 && b->images == 1)
+    if (a->image_stride == 0 && b->image_stride == 0)
         return images_meet(a, b, d);
     if (a->image_stride != b->image_stride)
         return !residues_differ(a, b, d);

@@ -380,10 +380,10 @@ size_t tconv_plan_workspace(const tconv_plan *plan)
 static tconv_status check_tensors(const tconv_plan *plan, const tconv_tensors *tensors, tconv_issue *issue)
 {
     const unsigned held = plan->packed != NULL ? TCONV_ROLE_BIT(TCONV_ROLE_WEIGHTS) : 0;
-    const unsigned needed = tconv_operation_of(&plan->layer.problem)->needs & ~held;
+    const unsigned due = tconv_tensors_due(tconv_operation_of(&plan->layer.problem), tensors) & ~held;
     tconv_status status;
     for (int role = 0; role < TCONV_ROLES; role++)
-        if ((tensors->of[role] != NULL || tconv_is_in(needed, (tconv_role)role)) &&
+        if (tconv_is_in(due, (tconv_role)role) &&
             (status = check_tensor(plan, tensors->of[role], (tconv_role)role, issue)))
             return status;
     return TCONV_SUCCESS;

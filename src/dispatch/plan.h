@@ -26,8 +26,8 @@ tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *option
                              tconv_issue *issue);
 tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights, void *stream, tconv_plan **packed,
                              tconv_issue *issue);
-tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensors *tensors, void *workspace,
-                            size_t workspace_size, void *stream, tconv_issue *issue);
+tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensors *given, void *workspace, size_t workspace_size,
+                            void *stream, tconv_issue *issue);
 size_t tconv_plan_workspace(const tconv_plan *plan);
 void tconv_plan_free(tconv_plan *plan);
 

@@ -141,13 +141,14 @@ static tconv_status finish(struct stage *stage, tconv_status status, tconv_issue
 static tconv_status look_at_tensors(struct stage *stage, tconv_location *read_location, tconv_issue *issue)
 {
     const tconv_problem *problem = stage->problem;
+    const unsigned due = tconv_tensors_due(stage->operation, &stage->given);
     bool found = false;
     tconv_status status;
     for (int role = 0; role < TCONV_ROLES; role++) {
         const tconv_tensor *given = stage->given.of[role];
         int device = -1;
         bool anywhere;
-        if (given == NULL && !tconv_is_in(stage->operation->needs, (tconv_role)role))
+        if (!tconv_is_in(due, (tconv_role)role))
             continue;
         if ((status = tconv_tensor_check(given, (tconv_role)role, problem, issue)))
             return status;

@@ -16,6 +16,15 @@ tconv_tensors tconv_tensors_in_use(const tconv_operation *operation, const tconv
     return used;
 }
 
+unsigned tconv_tensors_due(const tconv_operation *operation, const tconv_tensors *tensors)
+{
+    unsigned due = operation->needs;
+    for (int role = 0; role < TCONV_ROLES; role++)
+        if (tensors->of[role] != NULL)
+            due |= TCONV_ROLE_BIT(role);
+    return due;
+}
+
 tconv_status tconv_tensor_check(const tconv_tensor *tensor, tconv_role role, const tconv_problem *problem,
                                 tconv_issue *issue)
 {

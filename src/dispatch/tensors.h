@@ -12,6 +12,9 @@ typedef struct tconv_tensors {
 /* Those of given that have a part in the operation. */
 tconv_tensors tconv_tensors_in_use(const tconv_operation *operation, const tconv_tensors *given);
 
+/* The set of roles whose tensors are to be checked: they are given, or must be. */
+unsigned tconv_tensors_due(const tconv_operation *operation, const tconv_tensors *tensors);
+
 /* Checks pointer, dtype and alignment of one tensor. */
 tconv_status tconv_tensor_check(const tconv_tensor *tensor, tconv_role role, const tconv_problem *problem,
                                 tconv_issue *issue);
