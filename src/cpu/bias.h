@@ -11,16 +11,16 @@
 void tconv_cpu_convert_bias(tconv_dtype dtype, const void *bias, int64_t count, void *converted);
 
 /* Some positions (blocking.h) of some images, and channels counted over all groups. */
-typedef struct tconv_cpu_gaps {
+typedef struct tconv_cpu_bias_only {
     const tconv_layer *layer;
     void *dst;
     const void *bias; /* as the caller's, NULL for none */
     int64_t image, images, row, rows, column, columns, channel, channels;
     bool whole_rows; /* rows that have a phase were written whole */
     bool stream;     /* NCHW: long runs go past the caches */
-} tconv_cpu_gaps;
+} tconv_cpu_bias_only;
 
 /* Writes the bias to all outputs there that no phase has. */
-void tconv_cpu_fill_gaps(const tconv_cpu_gaps *gaps);
+void tconv_cpu_fill_bias_only(const tconv_cpu_bias_only *gaps);
 
 #endif

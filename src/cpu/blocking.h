@@ -17,7 +17,7 @@
 #include "../core/impl.h"
 #include "parallel.h"
 
-/* Terms that are summed in registers, a segment, before they join others in a cascade (tconv_cpu_tile). A running sum of n
+/* Terms that are summed in registers, a segment, before they join others in a cascade (tconv_cpu_microtile). A running sum of n
  * terms is off by about sqrt(n) roundings, but by n / 4 + 1 / 2 where the terms are alike and as unlucky as they can be:
  * 12.5 with 48. A cascade of segments adds 2 at most, a bias 1, and a multiplication that rounds by itself 1, which is
  * about the 16 that f32 is promised. */
@@ -52,7 +52,7 @@ static inline int64_t tconv_cpu_shift(const tconv_phase_table *table, const tcon
 }
 
 /* Positions that a tile's strip has beyond the tile's own. */
-static inline int64_t tconv_cpu_span(const tconv_cpu_axis *axis)
+static inline int64_t tconv_cpu_halo(const tconv_cpu_axis *axis)
 {
     return axis->max_shift - axis->min_shift;
 }
@@ -147,7 +147,7 @@ typedef struct tconv_cpu_packed_sizes {
 tconv_status tconv_cpu_packed_sizes_init(tconv_cpu_packed_sizes *sizes, const tconv_cpu_filters *filters,
                                          tconv_issue *issue);
 
-/* Levels of a cascade of so many sums (tconv_cpu_tile): the binary digits of the number of the last one. */
+/* Levels of a cascade of so many sums (tconv_cpu_microtile): the binary digits of the number of the last one. */
 int64_t tconv_cpu_cascade_levels(int64_t sums);
 
 /* The bytes of count elements rounded up to TCONV_ALIGNMENT; false where that overflows. */

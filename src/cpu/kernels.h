@@ -21,16 +21,16 @@ enum { TCONV_CPU_MAX_INTERLEAVE = 16 };
 
 /* What is prefetched during a segment (see below): with every terms_per_line terms of it, the line at first + the next of
  * ahead. */
-typedef struct tconv_cpu_run {
+typedef struct tconv_cpu_prefetch_piece {
     const char *first;
     int64_t more; /* 1: another run follows, for the next segment; 0: this one is for all segments that follow */
-} tconv_cpu_run;
+} tconv_cpu_prefetch_piece;
 
 /*
  * One microkernel call: sums of channels x vectors over terms, which read the strip in rounds,
  *
  *     sums[m][v][lane] = sum over t of weights[t][m] *
- *                        strip[vectors[v] + t / round_terms * round_stride + offsets[t % round_terms] + lane]
+ *                        strip[vectors[v] + t / period * period_stride + offsets[t % period] + lane]
  *
  * Rounding errors grow with the terms of a running sum, so sums go through a cascade. Segments of so many terms (no segment
  * goes beyond its round) are summed from zero in registers. Level k of the cascade holds a sum of 2^k segments, as a digit
@@ -39,11 +39,11 @@ typedef struct tconv_cpu_run {
  * are equal, and else one rounding for each doubling. A call may go on where others stopped: the sums of calls go through a
  * cascade of their own, whose levels are in sums. Only the last call adds all of its levels, and the bias, to level 0.
  */
-typedef struct tconv_cpu_tile {
+typedef struct tconv_cpu_microtile {
     const void *strip;
     const int32_t *vectors; /* where each vector of positions begins */
-    const int32_t *offsets; /* [round_terms] */
-    int64_t terms, round_terms, round_stride;
+    const int32_t *offsets; /* [period] */
+    int64_t terms, period, period_stride;
     int64_t segment; /* at least 1 */
     const void *weights;
     void *levels; /* of this call's cascade: aligned, [level][channels][vectors * lanes] */
@@ -53,17 +53,17 @@ typedef struct tconv_cpu_tile {
     int64_t calls_done; /* earlier ones */
     bool last;          /* no call follows */
     const void *bias;   /* [channels] */
-    const tconv_cpu_run *runs;
-    const int32_t *ahead; /* [segment] */
-} tconv_cpu_tile;
+    const tconv_cpu_prefetch_piece *pieces;
+    const int32_t *line_offsets; /* [segment] */
+} tconv_cpu_microtile;
 
-typedef void tconv_cpu_tile_function(const tconv_cpu_tile *tile);
+typedef void tconv_cpu_microkernel(const tconv_cpu_microtile *microtile);
 
 /* A row of pixels: [left zeros][count elements][right zeros]. */
-typedef struct tconv_cpu_line {
+typedef struct tconv_cpu_padded_row {
     int64_t src, strip; /* where it begins in each, in elements from the first channel's */
     int64_t left, count, right;
-} tconv_cpu_line;
+} tconv_cpu_padded_row;
 
 /* Loads lines of each of some channels, converted, into a strip. */
 typedef struct tconv_cpu_load {
@@ -71,8 +71,8 @@ typedef struct tconv_cpu_load {
     void *strip;
     int64_t src_channel, strip_channel; /* from channel to channel */
     int64_t src_pixel;                  /* from pixel to pixel */
-    int64_t channels, line_count;
-    const tconv_cpu_line *lines;
+    int64_t channels, row_count;
+    const tconv_cpu_padded_row *rows;
 } tconv_cpu_load;
 
 typedef void tconv_cpu_load_function(const tconv_cpu_load *load);
@@ -101,7 +101,7 @@ typedef struct tconv_cpu_store {
     void *dst;            /* the first output */
     int64_t dst_channel;  /* from channel to channel */
     int64_t dst_position; /* not interleaved: from position to position */
-    void *line; /* interleaved: room for count outputs and a vector for each residue, by which they are streamed
+    void *stage; /* interleaved: room for count outputs and a vector for each residue, by which they are streamed
                              past the caches; NULL: they are not */
 } tconv_cpu_store;
 
@@ -123,7 +123,7 @@ typedef struct tconv_cpu_stencil {
     const void *bias;       /* one Real */
     void *dst;
     int64_t count; /* outputs */
-    void *line;    /* as in tconv_cpu_store, with room for TCONV_CPU_STENCIL_VECTORS vectors of each residue more */
+    void *stage;   /* as in tconv_cpu_store, with room for TCONV_CPU_STENCIL_VECTORS vectors of each residue more */
 } tconv_cpu_stencil;
 
 typedef void tconv_cpu_stencil_function(const tconv_cpu_stencil *stencil);
@@ -144,7 +144,7 @@ typedef struct tconv_cpu_kernels {
     struct {
         int lanes;
         int max_vectors[TCONV_CPU_MAX_CHANNELS + 1]; /* of a tile, by its channels */
-        tconv_cpu_tile_function *tiles[TCONV_CPU_MAX_CHANNELS + 1][TCONV_CPU_MAX_VECTORS + 1];
+        tconv_cpu_microkernel *microkernels[TCONV_CPU_MAX_CHANNELS + 1][TCONV_CPU_MAX_VECTORS + 1];
     } real[2];
     /* By dtype. */
     struct {

@@ -3,7 +3,7 @@
  *
  *     LEVEL          its name
  *     VECTOR_BYTES   of a vector register
- *     TILES(tile)    tile(channels, vectors) for each tile that the registers hold, by UP_TO_n; the same for float and
+ *     MICROTILES(tile)    tile(channels, vectors) for each tile that the registers hold, by UP_TO_n; the same for float and
  *                    double
  *     MAX_CHANNELS   of those
  *     MAX_VECTORS    the most vectors of a tile of 0, 1, ... channels
@@ -44,19 +44,19 @@
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b)  JOIN_(a, b)
 
-/* Tiles of so many channels with 1 to so many vectors: what TILES is written with. */
-#define UP_TO_2(tile, channels) tile(channels, 1) tile(channels, 2)
-#define UP_TO_3(tile, channels) UP_TO_2(tile, channels) tile(channels, 3)
-#define UP_TO_4(tile, channels) UP_TO_3(tile, channels) tile(channels, 4)
-#define UP_TO_5(tile, channels) UP_TO_4(tile, channels) tile(channels, 5)
-#define UP_TO_6(tile, channels) UP_TO_5(tile, channels) tile(channels, 6)
-#define UP_TO_8(tile, channels) UP_TO_6(tile, channels) tile(channels, 7) tile(channels, 8)
+/* Tiles of so many channels with 1 to so many vectors: what MICROTILES is written with. */
+#define UP_TO_2(microtile, channels) microtile(channels, 1) microtile(channels, 2)
+#define UP_TO_3(microtile, channels) UP_TO_2(microtile, channels) microtile(channels, 3)
+#define UP_TO_4(microtile, channels) UP_TO_3(microtile, channels) microtile(channels, 4)
+#define UP_TO_5(microtile, channels) UP_TO_4(microtile, channels) microtile(channels, 5)
+#define UP_TO_6(microtile, channels) UP_TO_5(microtile, channels) microtile(channels, 6)
+#define UP_TO_8(microtile, channels) UP_TO_6(microtile, channels) microtile(channels, 7) microtile(channels, 8)
 
 /* Terms that a microkernel prefetches one line with: the more work a term is, the fewer. */
 #if VECTOR_BYTES == 64
-enum { TERMS_AT_ONCE = 1 };
+enum { K_UNROLL = 1 };
 #else
-enum { TERMS_AT_ONCE = 4 };
+enum { K_UNROLL = 4 };
 #endif
 
 /* Outputs side by side for which whole vectors are not worth it. */
@@ -232,12 +232,12 @@ ALWAYS_INLINE void bf16_from_floats(uint16_t *to, const float *from)
 /* A line by one masked load and one masked store, where there are such. */
 #if VECTOR_BYTES == 64
 #define DEFINE_LOAD_SHORT(name, type, lanes, mask, load, store)                                                        \
-    ALWAYS_INLINE bool name(type *to, const type *from, const tconv_cpu_line *line)                                    \
+    ALWAYS_INLINE bool name(type *to, const type *from, const tconv_cpu_padded_row *row)                               \
     {                                                                                                                  \
-        int64_t inside = line->left + line->count, all = inside + line->right;                                         \
+        int64_t inside = row->left + row->count, all = inside + row->right;                                            \
         if (all > (lanes))                                                                                             \
             return false;                                                                                              \
-        store(to, (mask)((1u << all) - 1), load((mask)((1u << inside) - (1u << line->left)), from - line->left));      \
+        store(to, (mask)((1u << all) - 1), load((mask)((1u << inside) - (1u << row->left)), from - row->left));        \
         return true;                                                                                                   \
     }
 DEFINE_LOAD_SHORT(load_short_float, float, 16, __mmask16, _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps)
@@ -262,12 +262,12 @@ DEFINE_LOAD_SHORT(load_short_double, double, 8, __mmask8, _mm512_maskz_loadu_pd,
 DEFINE_LOAD_MASKED(load_masked_float, float, 16, uint16_t, _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps)
 DEFINE_LOAD_MASKED(load_masked_double, double, 8, uint8_t, _mm512_maskz_loadu_pd, _mm512_mask_storeu_pd)
 #else
-#define load_short_float(to, from, line)  false
-#define load_short_double(to, from, line) false
-#define load_masked_float                 NULL
-#define load_masked_double                NULL
+#define load_short_float(to, from, row)  false
+#define load_short_double(to, from, row) false
+#define load_masked_float                NULL
+#define load_masked_double               NULL
 #endif
-#define NEVER_SHORT(to, from, line) false
+#define NEVER_SHORT(to, from, row) false
 
 #define REAL       float
 #define SUMS(name) JOIN(name, float)
@@ -327,8 +327,8 @@ DEFINE_LOAD_MASKED(load_masked_double, double, 8, uint8_t, _mm512_maskz_loadu_pd
 
 /* ---------------------------------------------------------------------------------------------------- the table */
 
-#define TILE_FLOAT(channels, vectors)  [channels][vectors] = tile_##channels##x##vectors##_float,
-#define TILE_DOUBLE(channels, vectors) [channels][vectors] = tile_##channels##x##vectors##_double,
+#define MICROKERNEL_FLOAT(channels, vectors)  [channels][vectors] = microkernel_##channels##x##vectors##_float,
+#define MICROKERNEL_DOUBLE(channels, vectors) [channels][vectors] = microkernel_##channels##x##vectors##_double,
 #define ROWS(name, masked)                                                                                             \
     {                                                                                                                  \
         load_planes_##name, load_pixels_##name, masked, store_interleaved_##name, store_scattered_##name,              \
@@ -337,12 +337,12 @@ DEFINE_LOAD_MASKED(load_masked_double, double, 8, uint8_t, _mm512_maskz_loadu_pd
 
 const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
     .max_channels = MAX_CHANNELS,
-    .terms_per_line = TERMS_AT_ONCE,
+    .terms_per_line = K_UNROLL,
     .streams = VECTOR_BYTES > 16,
     .fill = fill,
     .finish = finish,
-    .real = {{VECTOR_BYTES / 4, MAX_VECTORS, {TILES(TILE_FLOAT)}},
-             {VECTOR_BYTES / 8, MAX_VECTORS, {TILES(TILE_DOUBLE)}}},
+    .real = {{VECTOR_BYTES / 4, MAX_VECTORS, {MICROTILES(MICROKERNEL_FLOAT)}},
+             {VECTOR_BYTES / 8, MAX_VECTORS, {MICROTILES(MICROKERNEL_DOUBLE)}}},
     .dtype = {[TCONV_F32] = ROWS(f32, load_masked_float),
               [TCONV_F64] = ROWS(f64, load_masked_double),
               [TCONV_F16] = ROWS(f16, NULL),

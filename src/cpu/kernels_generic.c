@@ -8,19 +8,19 @@
     {                                                                                                                  \
         0, 8, 6, 4, 3, 2, 2                                                                                            \
     }
-#define TILES(tile)                                                                                                    \
-    UP_TO_8(tile, 1)                                                                                                   \
-    UP_TO_6(tile, 2)                                                                                                   \
-    UP_TO_4(tile, 3)                                                                                                   \
-    UP_TO_3(tile, 4)                                                                                                   \
-    UP_TO_2(tile, 5)                                                                                                   \
-    UP_TO_2(tile, 6)
+#define MICROTILES(microtile)                                                                                          \
+    UP_TO_8(microtile, 1)                                                                                              \
+    UP_TO_6(microtile, 2)                                                                                              \
+    UP_TO_4(microtile, 3)                                                                                              \
+    UP_TO_3(microtile, 4)                                                                                              \
+    UP_TO_2(microtile, 5)                                                                                              \
+    UP_TO_2(microtile, 6)
 #include "kernels.inc.h"
 
 /* Channel vectors x pixels: at most 12 sums, beside the weights and a broadcast input. */
-#define MAX_TILE_PIXELS                                                                                                \
+#define MAX_PIXELS                                                                                                     \
     {                                                                                                                  \
         0, 12, 6                                                                                                       \
     }
-#define PIXEL_TILES(tile) UP_TO_12(tile, 1) UP_TO_6(tile, 2)
+#define PIXEL_MICROTILES(microtile) UP_TO_12(microtile, 1) UP_TO_6(microtile, 2)
 #include "pixels_kernels.inc.h"

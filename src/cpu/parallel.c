@@ -21,7 +21,7 @@
 #include "environment.h"
 
 /* All shares of one work. */
-struct work {
+struct loop {
     tconv_cpu_share *share;
     void *argument;
     int count;
@@ -34,24 +34,24 @@ struct work {
  * the calls that set its environment. */
 static void run_share(void *argument, int32_t index)
 {
-    struct work *work = argument;
-    if (index < 0 || index >= work->count)
+    struct loop *loop = argument;
+    if (index < 0 || index >= loop->count)
         return;
-    if (pthread_equal(pthread_self(), work->caller)) {
-        work->share(work->argument, index);
+    if (pthread_equal(pthread_self(), loop->caller)) {
+        loop->share(loop->argument, index);
         return;
     }
     const tconv_cpu_environment own = tconv_cpu_get_environment();
-    tconv_cpu_set_environment(&work->environment);
-    work->share(work->argument, index);
-    atomic_fetch_or_explicit(&work->raised, tconv_cpu_raised_exceptions(), memory_order_relaxed);
+    tconv_cpu_set_environment(&loop->environment);
+    loop->share(loop->argument, index);
+    atomic_fetch_or_explicit(&loop->raised, tconv_cpu_raised_exceptions(), memory_order_relaxed);
     tconv_cpu_set_environment(&own);
 }
 
-static void run_serially(const struct work *work)
+static void run_serially(const struct loop *loop)
 {
-    for (int index = 0; index < work->count; index++)
-        work->share(work->argument, index);
+    for (int index = 0; index < loop->count; index++)
+        loop->share(loop->argument, index);
 }
 
 /* --------------------------------------------------------------------------------------------------------- OpenMP */
@@ -61,7 +61,7 @@ static void run_serially(const struct work *work)
 #include "team.h"
 
 /* A function of its own, because what a region shares is kept in memory by it. */
-static int run_region(struct work *work, tconv_cpu_team *team, int threads)
+static int run_region(struct loop *loop, tconv_cpu_team *team, int threads)
 {
     int got = 1;
 #pragma omp parallel num_threads(threads)
@@ -71,24 +71,24 @@ static int run_region(struct work *work, tconv_cpu_team *team, int threads)
             got = size;
         else
             tconv_cpu_team_join(team);
-        for (int index = thread; index < work->count; index += size)
-            run_share(work, index);
+        for (int index = thread; index < loop->count; index += size)
+            run_share(loop, index);
     }
     return got;
 }
 
 /* Out of line, because clang moves such calls up, and one share shall not come near them. */
-__attribute__((noinline)) static void run_by_openmp(struct work *work, int most)
+__attribute__((noinline)) static void run_by_openmp(struct loop *loop, int most)
 {
     tconv_cpu_team *team = omp_in_parallel() ? NULL : tconv_cpu_team_of_caller();
     /* Below a region of one thread, which is none to omp_in_parallel, OpenMP makes threads anew each time. */
     bool anew = omp_get_level() > 0;
-    int threads = team != NULL ? tconv_cpu_team_prepare(team, work->count, most, anew) : 1;
+    int threads = team != NULL ? tconv_cpu_team_prepare(team, loop->count, most, anew) : 1;
     if (threads == 1) {
-        run_serially(work);
+        run_serially(loop);
         return;
     }
-    int got = run_region(work, team, threads);
+    int got = run_region(loop, team, threads);
     if (!anew)
         tconv_cpu_team_ran(team, threads, got);
 }
@@ -100,10 +100,10 @@ __attribute__((noinline)) static bool in_region_of_caller(void)
 
 #else
 
-static void run_by_openmp(struct work *work, int most)
+static void run_by_openmp(struct loop *loop, int most)
 {
     (void)most;
-    run_serially(work);
+    run_serially(loop);
 }
 
 static bool in_region_of_caller(void)
@@ -130,14 +130,14 @@ void tconv_cpu_run_shares(const tconv_target *target, int count, tconv_cpu_share
         share(argument, 0);
         return;
     }
-    struct work work = {.share = share,
+    struct loop loop = {.share = share,
                         .argument = argument,
                         .count = count,
                         .caller = pthread_self(),
                         .environment = tconv_cpu_get_environment()};
     if (target->parallel.parallel_for != NULL)
-        target->parallel.parallel_for(target->parallel.context, count, run_share, &work);
+        target->parallel.parallel_for(target->parallel.context, count, run_share, &loop);
     else
-        run_by_openmp(&work, target->threads);
-    tconv_cpu_raise_exceptions(atomic_load_explicit(&work.raised, memory_order_relaxed));
+        run_by_openmp(&loop, target->threads);
+    tconv_cpu_raise_exceptions(atomic_load_explicit(&loop.raised, memory_order_relaxed));
 }

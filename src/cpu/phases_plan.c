@@ -33,13 +33,13 @@ enum { STREAM_PERCENT = 50, STREAM_TERMS = 200 };
 
 /* Weights beyond this share of the second-level cache in percent leave it from task to task. Each task reads all
  * weights of its channels, and is then cut into tasks of fewer channels before it is cut into smaller tiles. */
-enum { HEAVY_PERCENT = 50 };
+enum { WEIGHTS_PERCENT = 50 };
 
 /* Rows to which a tile is cut only where nothing else is left to cut: its margins are read again by each task. */
 enum { FEW_ROWS = 4 };
 
 /* Margins from which a strip is not worth it, whatever the cache: keeps sizes small enough to multiply. */
-enum { MAX_MARGIN = 1 << 16 };
+enum { MAX_HALO = 1 << 16 };
 
 /* Input channels that an NHWC strip should have at least, if groups are small: a cache line of pixels. */
 enum { PIXEL_CHANNELS = 16 };
@@ -47,8 +47,8 @@ enum { PIXEL_CHANNELS = 16 };
 /* A pitch that does not bring neighbouring channels into the same cache sets: an odd number of cache lines. */
 static int64_t odd_lines(const tconv_cpu_plan *plan, int64_t elements)
 {
-    int64_t line = TCONV_ALIGNMENT / plan->real_size, lines = tconv_ceil_div(elements, line);
-    return (lines | 1) * line;
+    int64_t stage = TCONV_ALIGNMENT / plan->real_size, lines = tconv_ceil_div(elements, stage);
+    return (lines | 1) * stage;
 }
 
 /* Cuts columns into tiles of about width, whole vectors each, but for the last one. */
@@ -162,7 +162,7 @@ static int64_t residues(const tconv_cpu_plan *plan, const tconv_layer *layer)
 }
 
 /* Rows of sums that wait for each other. */
-static int64_t waiting_rows(const tconv_cpu_plan *plan, const tconv_layer *layer)
+static int64_t held_rows(const tconv_cpu_plan *plan, const tconv_layer *layer)
 {
     int64_t phases = plan->together ? tconv_max(1, layer->columns.count) : 1;
     return phases * tconv_ceil_div(layer->problem.group_out, plan->blocks);
@@ -171,14 +171,14 @@ static int64_t waiting_rows(const tconv_cpu_plan *plan, const tconv_layer *layer
 /* Levels of sums: those of the cascade of a gathered tile's chunks. */
 static int64_t sums_levels(const tconv_cpu_plan *plan, int64_t max_terms)
 {
-    return plan->gather ? tconv_max(1, tconv_cpu_cascade_levels(tconv_ceil_div(max_terms, plan->chunk))) : 1;
+    return plan->gather ? tconv_max(1, tconv_cpu_cascade_levels(tconv_ceil_div(max_terms, plan->k_block))) : 1;
 }
 
 /* Cuts a halo tile into chunks: of about SUMS_BYTES, with the fewest vectors for a row. */
-static void plan_chunk(tconv_cpu_plan *plan, const tconv_layer *layer)
+static void plan_row_block(tconv_cpu_plan *plan, const tconv_layer *layer)
 {
     int64_t columns = plan->tile_columns + plan->max_lag, best = 1;
-    int64_t limit = SUMS_BYTES / plan->real_size / waiting_rows(plan, layer) / (plan->images * columns);
+    int64_t limit = SUMS_BYTES / plan->real_size / held_rows(plan, layer) / (plan->images * columns);
     double least = 0;
     limit = tconv_max(1, tconv_min(limit, plan->tile_rows));
     for (int64_t rows = limit / 2 + 1; rows <= limit; rows++) {
@@ -188,49 +188,49 @@ static void plan_chunk(tconv_cpu_plan *plan, const tconv_layer *layer)
             best = rows;
         }
     }
-    plan->chunk_rows = tconv_cpu_even_part(plan->tile_rows, best);
+    plan->row_block = tconv_cpu_even_part(plan->tile_rows, best);
     plan->sums_pitch =
-        odd_lines(plan, tconv_cpu_count_vectors(plan, plan->images, plan->chunk_rows, columns) * plan->lanes);
+        odd_lines(plan, tconv_cpu_count_vectors(plan, plan->images, plan->row_block, columns) * plan->lanes);
 }
 
 /* Sets the pitches of a halo strip from its tile. A margin of zeros serves the end of one row and the start of the
  * next where the tile is as wide as the image. */
 static void set_pitches(tconv_cpu_plan *plan, const tconv_layer *layer)
 {
-    int64_t span = tconv_cpu_span(&plan->columns), full = plan->tile_columns + span;
-    plan->margin = 0;
+    int64_t span = tconv_cpu_halo(&plan->columns), full = plan->tile_columns + span;
+    plan->padding = 0;
     if (plan->column_tiles == 1) {
         int64_t left = tconv_max(0, -plan->columns.min_shift);
         int64_t right = tconv_max(0, plan->columns.positions + plan->columns.max_shift - layer->problem.w.in);
-        plan->margin = tconv_min(tconv_min(left, right), span);
+        plan->padding = tconv_min(tconv_min(left, right), span);
     }
-    plan->pitch = full - plan->margin;
+    plan->pitch = full - plan->padding;
     plan->row_pitch = plan->images * plan->pitch;
-    int64_t rows = plan->tile_rows + tconv_cpu_span(&plan->rows);
+    int64_t rows = plan->tile_rows + tconv_cpu_halo(&plan->rows);
     int64_t vectors = plan->stencil ? TCONV_CPU_STENCIL_VECTORS : 1; /* rows are read in so many whole ones */
-    plan->channel_pitch = odd_lines(plan, rows * plan->row_pitch + plan->margin + vectors * plan->lanes);
+    plan->channel_pitch = odd_lines(plan, rows * plan->row_pitch + plan->padding + vectors * plan->lanes);
 }
 
 /* The largest halo tile of about so many columns whose strip fits; false where not even one row does. */
 static bool cut_halo(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t width)
 {
     const tconv_problem *problem = &layer->problem;
-    int64_t row_span = tconv_cpu_span(&plan->rows);
-    int64_t column_span = tconv_cpu_span(&plan->columns);
+    int64_t row_halo = tconv_cpu_halo(&plan->rows);
+    int64_t column_halo = tconv_cpu_halo(&plan->columns);
     int64_t capacity =
         tconv_cpu_cache_share(layer, STRIP_PERCENT) / plan->real_size / problem->group_in; /* of one channel */
-    if (row_span > MAX_MARGIN || column_span > MAX_MARGIN)
+    if (row_halo > MAX_HALO || column_halo > MAX_HALO)
         return false;
     plan->images = 1;
     set_columns(plan, width);
-    int64_t full = plan->tile_columns + column_span, slack = 2 * TCONV_ALIGNMENT / plan->real_size + plan->lanes;
-    int64_t rows = tconv_min((capacity - slack) / full - row_span, tconv_max(1, HALO_POSITIONS / plan->tile_columns));
+    int64_t full = plan->tile_columns + column_halo, slack = 2 * TCONV_ALIGNMENT / plan->real_size + plan->lanes;
+    int64_t rows = tconv_min((capacity - slack) / full - row_halo, tconv_max(1, HALO_POSITIONS / plan->tile_columns));
     if (rows < 1)
         return false;
     plan->tile_rows = tconv_cpu_even_part(plan->rows.positions, rows);
     int64_t positions = plan->rows.positions * plan->columns.positions;
     if (plan->tile_rows == plan->rows.positions && plan->column_tiles == 1 && positions < HALO_POSITIONS / 2) {
-        int64_t fit = (capacity - slack) / ((plan->tile_rows + row_span) * full);
+        int64_t fit = (capacity - slack) / ((plan->tile_rows + row_halo) * full);
         plan->images =
             tconv_cpu_even_part(tconv_max(1, problem->batch), tconv_min(fit, HALO_POSITIONS / 2 / positions));
     }
@@ -253,7 +253,7 @@ static void plan_gather(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t 
     int64_t sums = tconv_cpu_cache_share(layer, GATHER_SUMS_PERCENT) / plan->real_size;
     plan->gather = true;
     plan->stencil = false;
-    plan->margin = 0;
+    plan->padding = 0;
     plan->images = 1;
     set_columns(plan, tconv_min(positions, TILE_COLUMNS));
     plan->tile_rows = tconv_cpu_even_part(plan->rows.positions, positions / plan->tile_columns);
@@ -264,21 +264,20 @@ static void plan_gather(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t 
     plan->row_pitch = plan->images * plan->pitch;
     plan->channel_pitch = odd_lines(plan, plan->tile_rows * plan->row_pitch);
     int64_t segments = tconv_ceil_div(tconv_max(1, max_terms), TCONV_CPU_SEGMENT);
-    plan->chunk =
+    plan->k_block =
         TCONV_CPU_SEGMENT * tconv_min(segments, tconv_max(1, strip / plan->channel_pitch / TCONV_CPU_SEGMENT));
     plan->sums_pitch = plan->channel_pitch;
-    plan->task_blocks =
-        tconv_max(1, sums / (waiting_rows(plan, layer) * plan->sums_pitch * sums_levels(plan, max_terms)));
+    plan->task_blocks = tconv_max(1, sums / (held_rows(plan, layer) * plan->sums_pitch * sums_levels(plan, max_terms)));
 }
 
 /* Cycles for one position and input channel, roughly: a multiply-add of 64 bytes is 1. An element costs planes_cycles
  * (NCHW) or pixels_cycles (NHWC) to load, gather_cycles each time that it is gathered again, and each row has its own
  * cost; sums that wait outside the first-level cache cost SUMS_CYCLES by the vector and chunk; weights come from the
- * second-level cache, NEAR_BYTES a cycle, or from behind it, FAR_BYTES; a row of outputs costs ROW_CYCLES to begin. Only
+ * second-level cache, L2_BYTES_PER_CYCLE a cycle, or from behind it, L3_BYTES_PER_CYCLE; a row of outputs costs ROW_CYCLES to begin. Only
  * the better of two plans is wanted. */
-static double estimate(const tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_terms)
+static double model_cycles(const tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_terms)
 {
-    enum { SUMS_CYCLES = 8, NEAR_BYTES = 24, FAR_BYTES = 6, ROW_CYCLES = 100 };
+    enum { SUMS_CYCLES = 8, L2_BYTES_PER_CYCLE = 24, L3_BYTES_PER_CYCLE = 6, ROW_CYCLES = 100 };
     const double planes_cycles = 0.75, pixels_cycles = 1.5, load_row_cycles = 8;
     const double gather_cycles = 0.5, gather_row_cycles = 4; /* of what the caches hold */
     const tconv_problem *problem = &layer->problem;
@@ -293,7 +292,7 @@ static double estimate(const tconv_cpu_plan *plan, const tconv_layer *layer, int
         taps * (double)problem->group_out * vectors / positions * (double)(plan->lanes * plan->real_size) / 64;
     double weights = taps * (double)(problem->group_out * plan->real_size);
     bool near = weights * (double)problem->group_in < (double)tconv_cpu_cache_share(layer, STRIP_PERCENT);
-    compute += weights / positions / (near ? NEAR_BYTES : FAR_BYTES);
+    compute += weights / positions / (near ? L2_BYTES_PER_CYCLE : L3_BYTES_PER_CYCLE);
     compute += ROW_CYCLES * (double)(problem->group_out * tconv_min(problem->h.stride, problem->h.out)) /
                (double)(problem->group_in * plan->tile_columns);
     if (!plan->gather) {
@@ -307,7 +306,7 @@ static double estimate(const tconv_cpu_plan *plan, const tconv_layer *layer, int
         return (compute + load * (double)plan->channel_pitch / positions) * cut;
     }
     double passes = (double)tconv_ceil_div(plan->blocks, tconv_min(plan->blocks, plan->task_blocks));
-    return compute * (1 + SUMS_CYCLES / (double)tconv_max(1, tconv_min(plan->chunk, max_terms))) + load +
+    return compute * (1 + SUMS_CYCLES / (double)tconv_max(1, tconv_min(plan->k_block, max_terms))) + load +
            again * taps * passes;
 }
 
@@ -317,7 +316,7 @@ static void plan_tasks(tconv_cpu_plan *plan, const tconv_layer *layer)
     const tconv_problem *problem = &layer->problem;
     int64_t weights = problem->group_in * problem->group_out * plan->rows.taps * plan->columns.taps;
     int threads = tconv_cpu_useful_threads(layer, &plan->rows, &plan->columns);
-    bool heavy = weights > tconv_cpu_cache_share(layer, HEAVY_PERCENT) / plan->real_size;
+    bool heavy = weights > tconv_cpu_cache_share(layer, WEIGHTS_PERCENT) / plan->real_size;
     for (;;) {
         plan->image_tiles = tconv_ceil_div(problem->batch, plan->images);
         plan->row_tiles = tconv_ceil_div(plan->rows.positions, plan->tile_rows);
@@ -345,7 +344,7 @@ static void plan_tasks(tconv_cpu_plan *plan, const tconv_layer *layer)
 }
 
 /* The most vectors of sums that a tile has. */
-static int64_t tile_vectors(const tconv_cpu_plan *plan)
+static int64_t microtile_vectors(const tconv_cpu_plan *plan)
 {
     int64_t most = 0;
     for (int channels = 1; channels <= plan->kernels->max_channels; channels++)
@@ -356,32 +355,32 @@ static int64_t tile_vectors(const tconv_cpu_plan *plan)
 static tconv_status plan_memory(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_taps, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    int64_t vectors_bytes, vectors = 0, sums = waiting_rows(plan, layer) * plan->sums_pitch;
+    int64_t vectors_bytes, vectors = 0, sums = held_rows(plan, layer) * plan->sums_pitch;
     int64_t segments = tconv_ceil_div(max_taps, TCONV_CPU_SEGMENT) * problem->group_in; /* no round has more */
     if (plan->gather) {
-        plan->strip_bytes = plan->chunk * plan->channel_pitch * plan->real_size;
+        plan->strip_bytes = plan->k_block * plan->channel_pitch * plan->real_size;
         plan->sums_level = sums * plan->task_blocks;
         sums = plan->sums_level * sums_levels(plan, max_taps * problem->group_in);
-        segments = plan->chunk / TCONV_CPU_SEGMENT;
+        segments = plan->k_block / TCONV_CPU_SEGMENT;
     } else {
         plan->strip_bytes = plan->channel_pitch * problem->group_in * plan->groups * plan->real_size;
-        vectors = tconv_cpu_count_vectors(plan, plan->images, plan->chunk_rows, plan->tile_columns + plan->max_lag);
+        vectors = tconv_cpu_count_vectors(plan, plan->images, plan->row_block, plan->tile_columns + plan->max_lag);
     }
     /* Rows of sums are read in whole vectors, and late. */
     plan->sums_bytes = (sums + 2 * plan->lanes) * plan->real_size;
-    plan->levels_bytes = tconv_cpu_cascade_levels(segments) * tile_vectors(plan) * plan->lanes * plan->real_size;
-    plan->line_bytes = 0;
+    plan->levels_bytes = tconv_cpu_cascade_levels(segments) * microtile_vectors(plan) * plan->lanes * plan->real_size;
+    plan->stage_bytes = 0;
     if (plan->stream)
-        plan->line_bytes = (plan->tile_columns + TCONV_CPU_STENCIL_VECTORS * plan->lanes) * residues(plan, layer) *
-                           (int64_t)problem->element_size;
+        plan->stage_bytes = (plan->tile_columns + TCONV_CPU_STENCIL_VECTORS * plan->lanes) * residues(plan, layer) *
+                            (int64_t)problem->element_size;
     int64_t calls = plan->gather ? 0 : plan->together ? tconv_max(1, layer->columns.count) : 1;
     tconv_cpu_align_size(vectors, (int64_t)sizeof(int32_t), &vectors_bytes);
     tconv_cpu_align_size(calls, (int64_t)sizeof(tconv_cpu_pass_call), &plan->calls_bytes);
     tconv_cpu_align_size(plan->strip_bytes + plan->lanes * plan->real_size, 1, &plan->strip_bytes);
     tconv_cpu_align_size(plan->sums_bytes, 1, &plan->sums_bytes);
-    tconv_cpu_align_size(plan->line_bytes, 1, &plan->line_bytes);
+    tconv_cpu_align_size(plan->stage_bytes, 1, &plan->stage_bytes);
     tconv_cpu_align_size(plan->levels_bytes, 1, &plan->levels_bytes);
-    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->line_bytes +
+    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->stage_bytes +
                          plan->calls_bytes + vectors_bytes;
 
     const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,
@@ -446,7 +445,7 @@ static tconv_status make_plan(tconv_cpu_plan *plan, const tconv_layer *layer, tc
     plan_gather(plan, layer, max_terms, TCONV_CPU_GATHER_POSITIONS);
     for (int64_t positions = TCONV_CPU_GATHER_POSITIONS / 2; positions >= gather.lanes; positions /= 2) {
         plan_gather(&gather, layer, max_terms, positions);
-        if (estimate(&gather, layer, max_terms) < estimate(plan, layer, max_terms))
+        if (model_cycles(&gather, layer, max_terms) < model_cycles(plan, layer, max_terms))
             *plan = gather;
     }
     if (!halo.stencil)
@@ -454,13 +453,14 @@ static tconv_status make_plan(tconv_cpu_plan *plan, const tconv_layer *layer, tc
     halo.together |= halo.fused;
     /* Narrower tiles have more rows, and so less margin above and below. */
     for (int64_t width = TILE_COLUMNS; width >= halo.lanes; width /= 2)
-        if (cut_halo(&halo, layer, width) && estimate(&halo, layer, max_terms) < estimate(plan, layer, max_terms))
+        if (cut_halo(&halo, layer, width) &&
+            model_cycles(&halo, layer, max_terms) < model_cycles(plan, layer, max_terms))
             *plan = halo;
     plan->task_blocks = tconv_min(plan->task_blocks, plan->blocks);
     plan_tasks(plan, layer);
     if (!plan->gather) {
         set_pitches(plan, layer);
-        plan_chunk(plan, layer);
+        plan_row_block(plan, layer);
     }
     plan->stream = plan_stream(plan, layer);
     return plan_memory(plan, layer, max_row_taps * max_column_taps, issue);

@@ -10,7 +10,7 @@
 
 /* The most segments of a round of whole input channels, of which what each term reads is listed: enough that the last one of
  * a round, which may be shorter, does not count. */
-enum { TCONV_CPU_ROUND_SEGMENTS = 5, TCONV_CPU_ROUND_TERMS = TCONV_CPU_ROUND_SEGMENTS * TCONV_CPU_SEGMENT };
+enum { TCONV_CPU_PERIOD_SEGMENTS = 5, TCONV_CPU_PERIOD_TERMS = TCONV_CPU_PERIOD_SEGMENTS * TCONV_CPU_SEGMENT };
 
 /* The most positions of a gathered tile, which share their weights. */
 enum { TCONV_CPU_GATHER_POSITIONS = 256 };
@@ -29,8 +29,8 @@ typedef struct tconv_cpu_plan {
     bool gather;
     int64_t pitch, row_pitch; /* halo: from image to image, from row to row */
     int64_t channel_pitch;    /* halo: from channel to channel; gather: from term to term */
-    int64_t margin;           /* halo: zeros behind a channel's last row */
-    int64_t chunk;            /* gather: terms of a strip, whole segments */
+    int64_t padding;          /* halo: zeros behind a channel's last row */
+    int64_t k_block;          /* gather: terms of a strip, whole segments */
 
     /*
      * fused (halo): the column phases of a row are channels of one microkernel, which reads the strip once for all of
@@ -51,7 +51,7 @@ typedef struct tconv_cpu_plan {
 
     /* Sums: [row][position], a row for each phase that waits and channel of a block. */
     int64_t sums_pitch; /* from row to row */
-    int64_t chunk_rows; /* halo: rows of a tile that are summed, then stored */
+    int64_t row_block;  /* halo: rows of a tile that are summed, then stored */
     int64_t sums_level; /* gather: from one level of the calls' cascade to the next */
 
     int64_t images, tile_rows, tile_columns; /* of a tile, but for the last ones */
@@ -61,7 +61,7 @@ typedef struct tconv_cpu_plan {
 
     /* Scratch, in bytes: bias, then for each thread strip, sums, levels of a microkernel's cascade, line, calls of the passes
      * that are stored together (halo), vectors. */
-    int64_t bias_bytes, strip_bytes, sums_bytes, levels_bytes, line_bytes, calls_bytes, thread_bytes;
+    int64_t bias_bytes, strip_bytes, sums_bytes, levels_bytes, stage_bytes, calls_bytes, thread_bytes;
     int threads;
 
     /* Packed weights, in bytes: tconv_cpu_packed_header, taps (int32_t), weights. */
@@ -70,10 +70,10 @@ typedef struct tconv_cpu_plan {
 
 /* A pass of a block of channels as a call of a microkernel. */
 typedef struct tconv_cpu_pass_call {
-    tconv_cpu_tile tile;                       /* everything about it but where it works */
-    tconv_cpu_tile_function *const *functions; /* by vectors */
-    double bias[TCONV_CPU_MAX_CHANNELS];       /* Real; of each phase and channel */
-    int32_t offsets[TCONV_CPU_ROUND_TERMS];    /* of a round's terms, where it is not the taps of a channel */
+    tconv_cpu_microtile microtile;              /* everything about it but where it works */
+    tconv_cpu_microkernel *const *microkernels; /* by vectors */
+    double bias[TCONV_CPU_MAX_CHANNELS];        /* Real; of each phase and channel */
+    int32_t offsets[TCONV_CPU_PERIOD_TERMS];    /* of a round's terms, where it is not the taps of a channel */
 } tconv_cpu_pass_call;
 
 /* Fails only where a size overflows. */

@@ -59,7 +59,7 @@ static void run_rows(tconv_cpu_task *task, const struct rows *rows, int64_t grou
         .bias = tconv_cpu_at(plan, job->bias, channel),
         .count = tconv_min(task->columns * stride, problem->w.out - task->column * stride),
     };
-    stencil.line = plan->stream && stencil.count * size >= TCONV_CPU_STREAM_BYTES ? task->line : NULL;
+    stencil.stage = plan->stream && stencil.count * size >= TCONV_CPU_STREAM_BYTES ? task->stage : NULL;
     for (int64_t row = 0; row < row_count; row++) {
         for (int64_t image = 0; image < task->images; image++) {
             int64_t index = (task->image + image) * problem->dst.n + channel * problem->dst.c +

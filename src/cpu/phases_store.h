@@ -17,6 +17,6 @@ typedef struct tconv_cpu_sums {
 void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass, const tconv_cpu_sums *sums);
 
 /* Writes the bias to all outputs of a task that no phase stores. */
-void tconv_cpu_store_bias(const tconv_cpu_task *task);
+void tconv_cpu_store_bias_only(const tconv_cpu_task *task);
 
 #endif

@@ -25,7 +25,7 @@ static struct columns cut(int64_t begin, int64_t length, int64_t width)
 
 /* Lines that wait to be loaded together: the channels are outside, so that what lies side by side in the strip is written
  * at a time. */
-enum { MAX_LINES = 64 };
+enum { MAX_ROWS = 64 };
 
 /* Positions of an image that are loaded by masked vectors, at most: as many as a gathered tile has. */
 enum { MASKED_POSITIONS = TCONV_CPU_GATHER_POSITIONS };
@@ -33,19 +33,19 @@ enum { MASKED_POSITIONS = TCONV_CPU_GATHER_POSITIONS };
 struct loader {
     const tconv_cpu_job *job;
     tconv_cpu_load load;
-    tconv_cpu_line lines[MAX_LINES];
+    tconv_cpu_padded_row rows[MAX_ROWS];
 };
 
 static void flush(struct loader *loader)
 {
     const tconv_problem *problem = &loader->job->layer->problem;
     const tconv_cpu_kernels *kernels = loader->job->plan->kernels;
-    loader->load.lines = loader->lines;
+    loader->load.rows = loader->rows;
     if (problem->layout == TCONV_NCHW)
         kernels->dtype[problem->dtype].load_planes(&loader->load);
     else
         kernels->dtype[problem->dtype].load_pixels(&loader->load);
-    loader->load.line_count = 0;
+    loader->load.row_count = 0;
 }
 
 /* Begins to load channels [channel, channel + channels) into strip. */
@@ -65,8 +65,8 @@ static void begin_load(struct loader *loader, const tconv_cpu_job *job, int64_t 
 
 /* Adds columns [begin, begin + length) of a row of an image, and zeros behind them, at position of the strip. A row
  * outside the image is all zeros. */
-static void add_line(struct loader *loader, int64_t image, int64_t row, int64_t begin, int64_t length, int64_t zeros,
-                     int64_t position)
+static void add_row(struct loader *loader, int64_t image, int64_t row, int64_t begin, int64_t length, int64_t zeros,
+                    int64_t position)
 {
     const tconv_problem *problem = &loader->job->layer->problem;
     bool inside = row >= 0 && row < problem->h.in;
@@ -74,9 +74,9 @@ static void add_line(struct loader *loader, int64_t image, int64_t row, int64_t 
     int64_t src = 0;
     if (columns.count > 0)
         src = image * problem->src.n + row * problem->src.h + (begin + columns.left) * problem->src.w;
-    loader->lines[loader->load.line_count++] =
-        (tconv_cpu_line){src, position, columns.left, columns.count, columns.right + zeros};
-    if (loader->load.line_count == MAX_LINES)
+    loader->rows[loader->load.row_count++] =
+        (tconv_cpu_padded_row){src, position, columns.left, columns.count, columns.right + zeros};
+    if (loader->load.row_count == MAX_ROWS)
         flush(loader);
 }
 
@@ -84,7 +84,7 @@ static void add_line(struct loader *loader, int64_t image, int64_t row, int64_t 
 static void add_zeros(struct loader *loader, int64_t count, int64_t position)
 {
     if (count > 0)
-        add_line(loader, 0, -1, 0, count, 0, position);
+        add_row(loader, 0, -1, 0, count, 0, position);
 }
 
 void tconv_cpu_load_halo(const tconv_cpu_task *task)
@@ -92,27 +92,27 @@ void tconv_cpu_load_halo(const tconv_cpu_task *task)
     const tconv_cpu_plan *plan = task->job->plan;
     int64_t group_in = task->job->layer->problem.group_in;
     int64_t rows = task->rows + plan->rows.max_shift - plan->rows.min_shift;
-    int64_t columns = task->columns + plan->columns.max_shift - plan->columns.min_shift - plan->margin;
+    int64_t columns = task->columns + plan->columns.max_shift - plan->columns.min_shift - plan->padding;
     /* Behind a row of a task that has fewer images or columns than the strip: its margin, which is not the next one's start,
      * and what vectors that run on across rows (tconv_cpu_is_flat) may find there. */
     int64_t apart = plan->row_pitch - (task->images - 1) * plan->pitch - columns;
-    apart = tconv_min(apart, tconv_max(plan->margin, 2 * task->images * plan->lanes));
+    apart = tconv_min(apart, tconv_max(plan->padding, 2 * task->images * plan->lanes));
     struct loader loader;
     begin_load(&loader, task->job, task->group * group_in, task->groups * group_in, task->strip);
     for (int64_t row = 0; row < rows; row++) {
         for (int64_t image = 0; image < task->images; image++) {
             bool ends = image == task->images - 1, last = ends && row == rows - 1;
-            add_line(&loader, task->image + image, task->row + plan->rows.min_shift + row,
-                     task->column + plan->columns.min_shift, columns,
-                     last   ? plan->margin
-                     : ends ? apart
-                            : 0,
-                     row * plan->row_pitch + image * plan->pitch);
+            add_row(&loader, task->image + image, task->row + plan->rows.min_shift + row,
+                    task->column + plan->columns.min_shift, columns,
+                    last   ? plan->padding
+                    : ends ? apart
+                           : 0,
+                    row * plan->row_pitch + image * plan->pitch);
         }
     }
     /* The last vectors. */
     add_zeros(&loader, (plan->stencil ? TCONV_CPU_STENCIL_VECTORS : 1) * plan->lanes,
-              (rows - 1) * plan->row_pitch + (task->images - 1) * plan->pitch + columns + plan->margin);
+              (rows - 1) * plan->row_pitch + (task->images - 1) * plan->pitch + columns + plan->padding);
     flush(&loader);
 }
 
@@ -124,7 +124,7 @@ struct shifted {
     void *strip;
 };
 
-static void load_lines(const tconv_cpu_task *task, const struct shifted *tap)
+static void load_rows(const tconv_cpu_task *task, const struct shifted *tap)
 {
     struct loader loader;
     int64_t position = 0;
@@ -132,7 +132,7 @@ static void load_lines(const tconv_cpu_task *task, const struct shifted *tap)
                tap->strip);
     for (int64_t image = 0; image < task->images; image++)
         for (int64_t row = 0; row < task->rows; row++, position += task->columns)
-            add_line(&loader, task->image + image, tap->row + row, tap->column, task->columns, 0, position);
+            add_row(&loader, task->image + image, tap->row + row, tap->column, task->columns, 0, position);
     add_zeros(&loader, tap->zeros, position);
     flush(&loader);
 }
@@ -190,7 +190,7 @@ void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tc
             .zeros = tconv_ceil_div(positions, plan->lanes) * plan->lanes - positions,
             .strip = tconv_cpu_at(plan, task->strip, (term - begin) * plan->channel_pitch)};
         if (!load_masked(task, &shifted))
-            load_lines(task, &shifted);
+            load_rows(task, &shifted);
     }
 }
 
@@ -213,7 +213,7 @@ static void cut_pieces(tconv_cpu_prefetch *prefetch, int64_t bytes, int64_t coun
     prefetch->inner_step = rows * step;
     for (int64_t i = 0; i < TCONV_CPU_SEGMENT; i++) {
         int64_t line = tconv_min(i, prefetch->lines - 1);
-        prefetch->ahead[i] = (int32_t)(line / lines * step + line % lines * LINE);
+        prefetch->line_offsets[i] = (int32_t)(line / lines * step + line % lines * LINE);
     }
 }
 
@@ -290,25 +290,25 @@ static const char *take_piece(tconv_cpu_prefetch *prefetch)
     return piece;
 }
 
-void tconv_cpu_prefetch_with(tconv_cpu_prefetch *prefetch, int64_t segments, tconv_cpu_tile *tile)
+void tconv_cpu_attach_prefetch(tconv_cpu_prefetch *prefetch, int64_t segments, tconv_cpu_microtile *microtile)
 {
     static const char nothing[LINE] = {0};
     static const int32_t nowhere[TCONV_CPU_SEGMENT] = {0};
-    static const tconv_cpu_run none = {nothing, 0};
+    static const tconv_cpu_prefetch_piece none = {nothing, 0};
     int64_t count = 0;
-    tile->runs = &none;
-    tile->ahead = nowhere;
+    microtile->pieces = &none;
+    microtile->line_offsets = nowhere;
     if (prefetch->outer == 0)
         return;
     for (prefetch->due += prefetch->rate * (double)segments; prefetch->due >= 1; prefetch->due -= 1)
-        if (prefetch->outer > 0 && count < TCONV_CPU_MAX_RUNS && count < segments)
-            prefetch->runs[count++] = (tconv_cpu_run){take_piece(prefetch), 1};
+        if (prefetch->outer > 0 && count < TCONV_CPU_MAX_PIECES && count < segments)
+            prefetch->pieces[count++] = (tconv_cpu_prefetch_piece){take_piece(prefetch), 1};
     if (count == 0)
         return;
-    prefetch->runs[count] = prefetch->runs[count - 1]; /* the same once more: nothing new */
-    prefetch->runs[count].more = 0;
-    tile->runs = prefetch->runs;
-    tile->ahead = prefetch->ahead;
+    prefetch->pieces[count] = prefetch->pieces[count - 1]; /* the same once more: nothing new */
+    prefetch->pieces[count].more = 0;
+    microtile->pieces = prefetch->pieces;
+    microtile->line_offsets = prefetch->line_offsets;
 }
 
 int64_t tconv_cpu_count_lines(const tconv_cpu_prefetch *prefetch)
@@ -319,7 +319,7 @@ int64_t tconv_cpu_count_lines(const tconv_cpu_prefetch *prefetch)
 void tconv_cpu_prefetch_lines(tconv_cpu_prefetch *prefetch, int64_t lines)
 {
     for (int64_t i = 0; i < lines && prefetch->outer > 0; i++) {
-        __builtin_prefetch(prefetch->piece + prefetch->ahead[prefetch->line], 0, 2);
+        __builtin_prefetch(prefetch->piece + prefetch->line_offsets[prefetch->line], 0, 2);
         if (++prefetch->line == prefetch->lines) {
             prefetch->line = 0;
             take_piece(prefetch);

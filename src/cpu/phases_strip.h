@@ -11,7 +11,7 @@ void tconv_cpu_load_halo(const tconv_cpu_task *task);
 void tconv_cpu_begin_prefetch(tconv_cpu_task *task, const tconv_cpu_task *next);
 
 /* Makes a microkernel of so many segments ask for its share. */
-void tconv_cpu_prefetch_with(tconv_cpu_prefetch *prefetch, int64_t segments, tconv_cpu_tile *tile);
+void tconv_cpu_attach_prefetch(tconv_cpu_prefetch *prefetch, int64_t segments, tconv_cpu_microtile *microtile);
 
 /* The same where there is no microkernel: lines that are left to ask for, and asking for so many. */
 int64_t tconv_cpu_count_lines(const tconv_cpu_prefetch *prefetch);

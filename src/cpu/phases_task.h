@@ -18,24 +18,24 @@ typedef struct tconv_cpu_job {
 } tconv_cpu_job;
 
 /* The most runs that one microkernel prefetches. */
-enum { TCONV_CPU_MAX_RUNS = 16 };
+enum { TCONV_CPU_MAX_PIECES = 16 };
 
 /* Input that the thread's next task will want, in pieces of alike lines, asked for while this one is at work. */
 typedef struct tconv_cpu_prefetch {
-    const char *piece;                      /* the next one */
-    int64_t inner, inner_count, inner_step; /* done, all, and from one piece to the next in bytes */
-    int64_t outer, outer_step;              /* outer rounds of inner_count that are left */
+    const char *piece;                       /* the next one */
+    int64_t inner, inner_count, inner_step;  /* done, all, and from one piece to the next in bytes */
+    int64_t outer, outer_step;               /* outer rounds of inner_count that are left */
     int64_t lines, line;                    /* of a piece, and those asked for of this one */
-    double rate, due;                       /* pieces with each segment, and now */
-    int32_t ahead[TCONV_CPU_SEGMENT];       /* the lines of a piece, from it; the last one is repeated */
-    tconv_cpu_run runs[TCONV_CPU_MAX_RUNS + 1];
+    double rate, due;                        /* pieces with each segment, and now */
+    int32_t line_offsets[TCONV_CPU_SEGMENT]; /* the lines of a piece, from it; the last one is repeated */
+    tconv_cpu_prefetch_piece pieces[TCONV_CPU_MAX_PIECES + 1];
 } tconv_cpu_prefetch;
 
 /* One task and its thread's scratch. Positions and images count from the layer's first. */
 typedef struct tconv_cpu_task {
     const tconv_cpu_job *job;
     int64_t image, images, row, rows, column, columns, group, groups, block, blocks;
-    void *strip, *sums, *levels, *line;
+    void *strip, *sums, *levels, *stage;
     tconv_cpu_pass_call *calls; /* halo: too large for the stack of a thread */
     int32_t *vectors;           /* halo: where each vector of positions begins in the strip, in rows of the tile */
     int64_t vector_count, vector_images, vector_rows, vector_columns; /* and what they are the vectors of */

@@ -8,7 +8,7 @@
  * in dst. Pixels of a tile follow each other across rows and images, so that its registers are full in small images too.
  *
  * Numeric order, of each output by itself: over chunks of input channels, live taps and channels in segments
- * (tconv_cpu_pixel_tile), then the bias; float, or double for f64; one rounding to the dtype. It depends on the layer and
+ * (tconv_cpu_pixel_microtile), then the bias; float, or double for f64; one rounding to the dtype. It depends on the layer and
  * the machine, never on threads.
  */
 #include <stdio.h>
@@ -26,7 +26,7 @@
 
 /* Outputs of a dst from which stores go past the caches, in sizes of the second-level cache: a smaller dst may be read
  * again from the third. */
-enum { STREAM_CACHES = 4 };
+enum { STREAM_L2_SIZES = 4 };
 
 /* --------------------------------------------------------------------------------------------------------- tasks */
 
@@ -47,19 +47,19 @@ static void run_task(tconv_cpu_pixel_task *task, int64_t index)
     if (!by_pixels)
         tconv_cpu_run_by_weights(task);
     tconv_cpu_channels channels = tconv_cpu_task_channels(task);
-    const tconv_cpu_gaps gaps = {.layer = task->job->layer,
-                                 .dst = task->job->dst,
-                                 .bias = task->job->raw_bias,
-                                 .image = task->image,
-                                 .images = task->images,
-                                 .row = task->row,
-                                 .rows = task->rows,
-                                 .column = task->column,
-                                 .columns = task->columns,
-                                 .channel = channels.first,
-                                 .channels = channels.count,
-                                 .whole_rows = by_pixels && task->job->stage};
-    tconv_cpu_fill_gaps(&gaps);
+    const tconv_cpu_bias_only region = {.layer = task->job->layer,
+                                        .dst = task->job->dst,
+                                        .bias = task->job->raw_bias,
+                                        .image = task->image,
+                                        .images = task->images,
+                                        .row = task->row,
+                                        .rows = task->rows,
+                                        .column = task->column,
+                                        .columns = task->columns,
+                                        .channel = channels.first,
+                                        .channels = channels.count,
+                                        .whole_rows = by_pixels && task->job->stage};
+    tconv_cpu_fill_bias_only(&region);
 }
 
 /* Group by group, each padded with zeros; as often as the caller's channels have outputs that are channels here. */
@@ -86,7 +86,7 @@ static void choose_stores(tconv_cpu_pixel_job *job)
     const tconv_problem *problem = &job->layer->problem;
     const int64_t size = (int64_t)problem->element_size;
     bool large =
-        plan->kernels->streams && problem->dst_extent * size / STREAM_CACHES > (int64_t)job->layer->target.l2_bytes;
+        plan->kernels->streams && problem->dst_extent * size / STREAM_L2_SIZES > (int64_t)job->layer->target.l2_bytes;
     bool aligned = (uintptr_t)job->dst % TCONV_ALIGNMENT == 0 && problem->dst.w * size % TCONV_ALIGNMENT == 0 &&
                    problem->dst.n * size % TCONV_ALIGNMENT == 0 && plan->group_out * size % TCONV_ALIGNMENT == 0;
     job->direct = size == plan->real_size && plan->group_out % plan->lanes == 0;
@@ -106,8 +106,8 @@ static void run_share(void *argument, int index)
     task.stage = (char *)task.levels + plan->levels_bytes;
     task.to = (int64_t *)(void *)((char *)task.stage + plan->stage_bytes);
     task.at = (int32_t *)(void *)((char *)task.to + plan->to_bytes);
-    task.works = (tconv_cpu_pixel_work *)(void *)((char *)task.at + plan->at_bytes);
-    task.inside = (tconv_cpu_pixel_tap *)(void *)((char *)task.works + plan->works_bytes);
+    task.panels = (tconv_cpu_pixel_panel *)(void *)((char *)task.at + plan->at_bytes);
+    task.inside = (tconv_cpu_pixel_tap *)(void *)((char *)task.panels + plan->panels_bytes);
     if (plan->depthwise) /* the lanes beyond the last channel, which are summed, but not stored */
         memset(task.strip, 0, (size_t)plan->strip_bytes);
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < plan->tasks;)

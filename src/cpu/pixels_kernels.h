@@ -30,10 +30,10 @@ typedef struct tconv_cpu_pixel_tap {
  *
  *     sums[p][lane] = sum over t of strip[at[p] + taps[t].strip + lane] * weights[taps[t].weights][lane]
  *
- * in the order of t, then i, in segments of so many terms and by the two cascades of tconv_cpu_tile (kernels.h). Only the last
+ * in the order of t, then i, in segments of so many terms and by the two cascades of tconv_cpu_microtile (kernels.h). Only the last
  * call for a pixel adds the bias.
  */
-typedef struct tconv_cpu_pixel_tile {
+typedef struct tconv_cpu_pixel_microtile {
     const void *strip;
     const int32_t *at; /* where each pixel begins in the strip */
     const tconv_cpu_pixel_tap *taps;
@@ -48,9 +48,9 @@ typedef struct tconv_cpu_pixel_tile {
     void *dst;          /* the last call stores here, as Real and all lanes; NULL: in sums */
     const int64_t *to;  /* where each pixel begins in dst */
     bool stream;        /* past the caches: all of these places are aligned for vectors */
-} tconv_cpu_pixel_tile;
+} tconv_cpu_pixel_microtile;
 
-typedef void tconv_cpu_pixel_function(const tconv_cpu_pixel_tile *tile);
+typedef void tconv_cpu_pixel_microkernel(const tconv_cpu_pixel_microtile *tile);
 
 /* Copies rows of count elements, converted to Real. */
 typedef struct tconv_cpu_pixel_load {
@@ -80,8 +80,8 @@ typedef struct tconv_cpu_pixel_kernels {
     struct {
         int lanes;
         int max_pixels[TCONV_CPU_MAX_PIXEL_VECTORS + 1]; /* of a tile, by its vectors */
-        tconv_cpu_pixel_function *dense[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
-        tconv_cpu_pixel_function *depthwise[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
+        tconv_cpu_pixel_microkernel *dense[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
+        tconv_cpu_pixel_microkernel *depthwise[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
     } real[2];
     /* By dtype. */
     struct {

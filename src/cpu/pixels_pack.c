@@ -68,17 +68,17 @@ static bool pack_slice(const tconv_layer *layer, const tconv_cpu_pixel_plan *pla
 {
     const tconv_weight_strides *strides = &layer->problem.weight;
     const int64_t group_in = plan->group_in;
-    int64_t chunk = channel / plan->chunk * plan->chunk, length = tconv_min(plan->chunk, group_in - chunk);
-    tconv_cpu_pixel_pair pair = {0};
+    int64_t k_block = channel / plan->k_block * plan->k_block, length = tconv_min(plan->k_block, group_in - k_block);
+    tconv_cpu_pixel_phase phase = {0};
     bool finite = true;
-    while (tconv_cpu_next_pixel_pair(layer, &pair)) {
-        int64_t taps = tconv_cpu_pixel_pair_taps(&pair);
+    while (tconv_cpu_next_pixel_phase(layer, &phase)) {
+        int64_t taps = tconv_cpu_pixel_phase_taps(&phase);
         for (int64_t tap = 0; tap < taps; tap++) {
-            int64_t row = pair.row_taps.first + tap / pair.column_taps.count;
-            int64_t column = pair.column_taps.first + tap % pair.column_taps.count;
-            int64_t offset = (pair.row->first_kernel + row * layer->rows.kernel_step) * strides->h +
-                             (pair.column->first_kernel + column * layer->columns.kernel_step) * strides->w;
-            int64_t term = pair.offset * group_in + taps * chunk + tap * length + channel - chunk;
+            int64_t row = phase.row_taps.first + tap / phase.column_taps.count;
+            int64_t column = phase.column_taps.first + tap % phase.column_taps.count;
+            int64_t offset = (phase.row->first_kernel + row * layer->rows.kernel_step) * strides->h +
+                             (phase.column->first_kernel + column * layer->columns.kernel_step) * strides->w;
+            int64_t term = phase.offset * group_in + taps * k_block + tap * length + channel - k_block;
             part->filters = filters + offset * (int64_t)layer->problem.element_size;
             part->packed = block + term * part->width * plan->real_size;
             finite &= pack_tap[layer->problem.dtype](part);
@@ -90,13 +90,14 @@ static bool pack_slice(const tconv_layer *layer, const tconv_cpu_pixel_plan *pla
 /* Where each tap reads in the strip. */
 static void fill_taps(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan, tconv_cpu_pixel_tap *taps)
 {
-    tconv_cpu_pixel_pair pair = {0};
-    while (tconv_cpu_next_pixel_pair(layer, &pair)) {
-        for (int64_t tap = 0; tap < tconv_cpu_pixel_pair_taps(&pair); tap++) {
-            int64_t row = tconv_cpu_shift(&layer->rows, pair.row, pair.row_taps.first + tap / pair.column_taps.count);
+    tconv_cpu_pixel_phase phase = {0};
+    while (tconv_cpu_next_pixel_phase(layer, &phase)) {
+        for (int64_t tap = 0; tap < tconv_cpu_pixel_phase_taps(&phase); tap++) {
+            int64_t row =
+                tconv_cpu_shift(&layer->rows, phase.row, phase.row_taps.first + tap / phase.column_taps.count);
             int64_t column =
-                tconv_cpu_shift(&layer->columns, pair.column, pair.column_taps.first + tap % pair.column_taps.count);
-            taps[pair.offset + tap] =
+                tconv_cpu_shift(&layer->columns, phase.column, phase.column_taps.first + tap % phase.column_taps.count);
+            taps[phase.offset + tap] =
                 (tconv_cpu_pixel_tap){.strip = (int32_t)((row - plan->rows.min_shift) * plan->row_pitch +
                                                          (column - plan->columns.min_shift) * plan->pixel_pitch),
                                       .weights = (int32_t)tap};

@@ -10,7 +10,7 @@
 #include "pixels_view.h"
 
 /* Pairs of phases x groups x blocks of a task that goes by pixels; what they need to know stays in the first-level cache. */
-enum { TCONV_CPU_MAX_PIXEL_WORKS = 128 };
+enum { TCONV_CPU_MAX_PIXEL_PANELS = 128 };
 
 typedef struct tconv_cpu_pixel_plan {
     const tconv_cpu_pixel_kernels *kernels;
@@ -25,12 +25,12 @@ typedef struct tconv_cpu_pixel_plan {
     int64_t vectors, blocks; /* of a group's output channels */
 
     /* The strip: [image][row][column][group][channel]. Where not all channels of a group fit, chunks of them follow each
-     * other and sums wait in between, pairs of phases in passes of pass_pairs. */
-    int64_t chunk;                               /* input channels of a group in a strip; depthwise: 1 */
+     * other and sums wait in between, pairs of phases in passes of pass_phases. */
+    int64_t k_block;                             /* input channels of a group in a strip; depthwise: 1 */
     int64_t groups;                              /* in a strip, and of a task; 1 where there are chunks */
     int64_t pixel_pitch, row_pitch, image_pitch; /* of the strip */
-    bool waits;                                  /* chunk < group_in */
-    int64_t pass_pairs;
+    bool partial_sums;                           /* chunk < group_in */
+    int64_t pass_phases;
     int64_t levels, sums_level; /* of the sums that wait for chunks: how many, and from one to the next */
 
     /* All that a few pixels need of weights stays in the cache: go by pixels first, else by weights. */
@@ -45,7 +45,7 @@ typedef struct tconv_cpu_pixel_plan {
 
     /* Scratch, in bytes: bias, then for each thread strip, sums, levels of a microkernel's cascade, stage, to and at of each
      * pixel, works, and taps of one. */
-    int64_t bias_bytes, strip_bytes, sums_bytes, levels_bytes, stage_bytes, to_bytes, at_bytes, works_bytes;
+    int64_t bias_bytes, strip_bytes, sums_bytes, levels_bytes, stage_bytes, to_bytes, at_bytes, panels_bytes;
     int64_t thread_bytes;
     int threads;
 
@@ -54,19 +54,19 @@ typedef struct tconv_cpu_pixel_plan {
 } tconv_cpu_pixel_plan;
 
 /* A row phase and a column phase, with their live taps. */
-typedef struct tconv_cpu_pixel_pair {
+typedef struct tconv_cpu_pixel_phase {
     const tconv_phase *row, *column;
     tconv_cpu_taps row_taps, column_taps;
     int64_t offset; /* of its first tap among all taps of a block */
-} tconv_cpu_pixel_pair;
+} tconv_cpu_pixel_phase;
 
-static inline int64_t tconv_cpu_pixel_pair_taps(const tconv_cpu_pixel_pair *pair)
+static inline int64_t tconv_cpu_pixel_phase_taps(const tconv_cpu_pixel_phase *phase)
 {
-    return pair->row_taps.count * pair->column_taps.count;
+    return phase->row_taps.count * phase->column_taps.count;
 }
 
 /* Walks all pairs, rows outside, with their offsets: pair->row must be NULL at first. False at the end. */
-bool tconv_cpu_next_pixel_pair(const tconv_layer *layer, tconv_cpu_pixel_pair *pair);
+bool tconv_cpu_next_pixel_phase(const tconv_layer *layer, tconv_cpu_pixel_phase *phase);
 
 /* Why the algorithm does not take the layer of a view; NULL where it does. */
 const char *tconv_cpu_pixel_refusal(const tconv_layer *layer);
@@ -101,13 +101,13 @@ typedef struct tconv_cpu_pixel_extent {
 } tconv_cpu_pixel_extent;
 
 /* What one pair of phases does in one block of channels of a group. */
-typedef struct tconv_cpu_pixel_work {
-    tconv_cpu_pixel_pair pair;
+typedef struct tconv_cpu_pixel_panel {
+    tconv_cpu_pixel_phase phase;
     tconv_cpu_pixel_extent extent;
-    int64_t vectors, outputs;             /* of the block; outputs are channels without padding */
-    tconv_cpu_pixel_function *const *sum; /* by pixels */
-    char *dst;                            /* the first pixel's */
-    tconv_cpu_pixel_tile tile;
-} tconv_cpu_pixel_work;
+    int64_t vectors, outputs;                /* of the block; outputs are channels without padding */
+    tconv_cpu_pixel_microkernel *const *sum; /* by pixels */
+    char *dst;                               /* the first pixel's */
+    tconv_cpu_pixel_microtile microtile;
+} tconv_cpu_pixel_panel;
 
 #endif

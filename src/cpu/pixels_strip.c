@@ -35,8 +35,8 @@ void tconv_cpu_load_pixels(const tconv_cpu_pixel_task *task, int64_t begin, int6
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
-    int64_t rows = task->rows + tconv_cpu_span(&plan->rows);
-    int64_t columns = task->columns + tconv_cpu_span(&plan->columns);
+    int64_t rows = task->rows + tconv_cpu_halo(&plan->rows);
+    int64_t columns = task->columns + tconv_cpu_halo(&plan->columns);
     int64_t first_row = task->row + plan->rows.min_shift, column = task->column + plan->columns.min_shift;
     int64_t first_channel = task->group * plan->group_in + begin;
     if (plan->depthwise) {

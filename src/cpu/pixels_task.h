@@ -27,7 +27,7 @@ typedef struct tconv_cpu_pixel_task {
     void *strip, *sums, *levels, *stage;
     int64_t *to;                                     /* where each pixel begins in dst, from the first of its phases */
     int32_t *at;                                     /* and in the strip */
-    tconv_cpu_pixel_work *works;                     /* of a task that goes by pixels first */
+    tconv_cpu_pixel_panel *panels;                   /* of a task that goes by pixels first */
     tconv_cpu_pixel_tap *inside;                     /* room for the taps of a pair that lie in the image */
     int64_t pixel_images, pixel_rows, pixel_columns; /* the extents that pixels were listed for */
 } tconv_cpu_pixel_task;

@@ -170,8 +170,8 @@ static void *wait_at_gate(void *argument)
 static void wait_until_gone(const struct trial *trial)
 {
 #if defined(__linux__)
-    enum { MOST_TURNS = 10000 };
-    for (int turn = 0; turn < MOST_TURNS && syscall(SYS_tgkill, (long)getpid(), trial->id, 0) == 0; turn++)
+    enum { MAX_YIELDS = 10000 };
+    for (int turn = 0; turn < MAX_YIELDS && syscall(SYS_tgkill, (long)getpid(), trial->id, 0) == 0; turn++)
         sched_yield();
 #else
     (void)trial;

@@ -21,8 +21,8 @@
 #include "../core/checked.h"
 
 /* Another machine than this one is described to hwloc. */
-static const char *const hwloc_variables[TCONV_CPU_MOST_VARIABLES] = {"HWLOC_SYNTHETIC", "HWLOC_XMLFILE",
-                                                                      "HWLOC_FSROOT"};
+static const char *const hwloc_variables[TCONV_CPU_MAX_VARIABLES] = {"HWLOC_SYNTHETIC", "HWLOC_XMLFILE",
+                                                                     "HWLOC_FSROOT"};
 
 /* What every system of POSIX's says. */
 static void read_libc(tconv_cpu_topology *found)

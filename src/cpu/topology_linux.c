@@ -22,7 +22,7 @@
 /* --------------------------------------------------------------------------------------------------------- files */
 
 /* Directories of cgroups that are longer are taken for those without a limit. */
-enum { MOST_PATH = 1024 };
+enum { MAX_PATH_BYTES = 1024 };
 
 struct reader {
     int file; /* -1: there is none */
@@ -82,21 +82,21 @@ static bool read_line(const char *path, char *text, int capacity)
 /* --------------------------------------------------------------------------------------------------------- units */
 
 /* As many processing units as Linux can be built for. */
-enum { MOST_UNITS = 8192, WORD_BITS = 8 * sizeof(unsigned long) };
+enum { MAX_UNITS = 8192, WORD_BITS = 8 * sizeof(unsigned long) };
 
 struct unit_set {
-    unsigned long words[MOST_UNITS / WORD_BITS];
+    unsigned long words[MAX_UNITS / WORD_BITS];
 };
 
 static bool has_unit(const struct unit_set *set, int unit)
 {
-    return unit >= 0 && unit < MOST_UNITS && (set->words[unit / WORD_BITS] >> unit % WORD_BITS & 1) != 0;
+    return unit >= 0 && unit < MAX_UNITS && (set->words[unit / WORD_BITS] >> unit % WORD_BITS & 1) != 0;
 }
 
 /* False where it was in the set already, or cannot be. */
 static bool add_unit(struct unit_set *set, int unit)
 {
-    if (unit < 0 || unit >= MOST_UNITS || has_unit(set, unit))
+    if (unit < 0 || unit >= MAX_UNITS || has_unit(set, unit))
         return false;
     set->words[unit / WORD_BITS] |= 1UL << unit % WORD_BITS;
     return true;
@@ -122,11 +122,11 @@ static struct unit_set read_list(const char *path)
             if (byte == '-') {
                 first = last;
                 last = 0;
-            } else if (last < MOST_UNITS) {
+            } else if (last < MAX_UNITS) {
                 last = (last < 0 ? 0 : last) * 10 + byte - '0';
             }
         }
-        for (int unit = first < 0 ? last : first; unit <= last && unit < MOST_UNITS; unit++)
+        for (int unit = first < 0 ? last : first; unit <= last && unit < MAX_UNITS; unit++)
             add_unit(&set, unit);
     } while (byte == ',');
     close_file(&reader);
@@ -176,7 +176,7 @@ static void count_cores(tconv_cpu_topology *found, const struct unit_set *online
     int units = 0;
     if (!read_affinity(&affinity))
         affinity = *online;
-    for (int unit = 0; unit < MOST_UNITS; unit++) {
+    for (int unit = 0; unit < MAX_UNITS; unit++) {
         if (!has_unit(online, unit))
             continue;
         int leader = unit_number(unit, "thread_siblings_list"); /* the list begins with it */
@@ -206,7 +206,7 @@ static bool read_cache_line(int unit, int index, const char *name, char *text, i
 }
 
 /* The largest cache that is believed: none of a core is, and sizes from here on could wrap. */
-static const unsigned long MOST_CACHE = 1UL << 40;
+static const unsigned long MAX_CACHE_BYTES = 1UL << 40;
 
 /* Bytes of a size such as "48K"; 0 for what is none. */
 static size_t parse_size(const char *text)
@@ -216,7 +216,7 @@ static size_t parse_size(const char *text)
     char *prefix;
     const unsigned long number = strtoul(text, &prefix, 10); /* ULONG_MAX where it does not fit */
     const int shift = *prefix == 'K' ? 10 : *prefix == 'M' ? 20 : *prefix == 'G' ? 30 : 0;
-    return number <= MOST_CACHE >> shift ? (size_t)number << shift : 0;
+    return number <= MAX_CACHE_BYTES >> shift ? (size_t)number << shift : 0;
 }
 
 /* What the C library asks the processor. */
@@ -297,7 +297,7 @@ static double parse_count(const char *text, const char **end)
  * two files and -1 for none. */
 static double read_quota(const char *directory)
 {
-    char path[MOST_PATH + 32], text[64];
+    char path[MAX_PATH_BYTES + 32], text[64];
     double quota, period;
     const char *rest;
     snprintf(path, sizeof path, "%s/cpu.max", directory);
@@ -316,7 +316,7 @@ static double read_quota(const char *directory)
 /* The least quota of group and of all groups above it, under root. group is "/a/b". */
 static double least_quota(const char *root, const char *group)
 {
-    char directory[MOST_PATH];
+    char directory[MAX_PATH_BYTES];
     double least = 0;
     int length = snprintf(directory, sizeof directory, "%s%s", root, group);
     if (length < 0 || (size_t)length >= sizeof directory)
@@ -346,7 +346,7 @@ double tconv_cpu_read_quota(void)
 {
     static const char *const v1_roots[] = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"};
     double least = 0;
-    char line[MOST_PATH];
+    char line[MAX_PATH_BYTES];
     struct reader reader = open_file("/proc/self/cgroup");
     while (next_line(&reader, line, sizeof line)) {
         char *controllers = strchr(line, ':'), *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;

@@ -8,9 +8,9 @@
 #include <omp.h>
 #endif
 
-bool tconv_cpu_is_any_set(const char *const variables[TCONV_CPU_MOST_VARIABLES])
+bool tconv_cpu_is_any_set(const char *const variables[TCONV_CPU_MAX_VARIABLES])
 {
-    for (size_t i = 0; i < TCONV_CPU_MOST_VARIABLES && variables[i] != NULL; i++) {
+    for (size_t i = 0; i < TCONV_CPU_MAX_VARIABLES && variables[i] != NULL; i++) {
         const char *value = getenv(variables[i]);
         if (value != NULL && value[0] != '\0')
             return true;
@@ -19,7 +19,7 @@ bool tconv_cpu_is_any_set(const char *const variables[TCONV_CPU_MOST_VARIABLES])
 }
 
 /* OpenMP may bind threads, the calling one too. */
-static const char *const binding_variables[TCONV_CPU_MOST_VARIABLES] = {
+static const char *const binding_variables[TCONV_CPU_MAX_VARIABLES] = {
     "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET"};
 
 /* Whether one of them is set, asked once: plans may be made beside setenv. */

@@ -4,10 +4,10 @@
 
 #include <stdbool.h>
 
-enum { TCONV_CPU_MOST_VARIABLES = 5 };
+enum { TCONV_CPU_MAX_VARIABLES = 5 };
 
 /* Whether one of these environment variables is set, up to the first NULL. */
-bool tconv_cpu_is_any_set(const char *const variables[TCONV_CPU_MOST_VARIABLES]);
+bool tconv_cpu_is_any_set(const char *const variables[TCONV_CPU_MAX_VARIABLES]);
 
 /* Asks once what the environment says to OpenMP. */
 void tconv_cpu_units_init(void);
