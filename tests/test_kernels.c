@@ -1,5 +1,6 @@
 /*
- * Every microkernel of every instruction set that this machine has is called by itself and compared with a plain loop. The strip and the weights end at a page that may not be touched, and so do the sums, with marks between their rows.
+ * Every microkernel of every instruction set that this machine has is called by itself and compared with a plain loop.
+ * The strip and the weights end at a page that may not be touched, and so do the sums, with marks between their rows.
  */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /*
- * What cpu_pixels does only in layers larger than other tests run: K-blocks of input channels, passes of phases, partial
- * sums in memory, stages, streaming stores. A second-level cache of a few KiB, told to the plan, brings all of it to small
- * layers, whose results are compared with the reference's, bit for bit, at every instruction set. And images of one pixel
- * in NCHW, which it takes as pixels.
+ * What cpu_pixels does only in layers larger than other tests run: K-blocks of input channels, passes of phases,
+ * partial sums in memory, stages, streaming stores. A second-level cache of a few KiB, told to the plan, brings all of
+ * it to small layers, whose results are compared with the reference's, bit for bit, at every instruction set. And
+ * images of one pixel in NCHW, which it takes as pixels.
  */
 #include <criterion/criterion.h>
 #include <math.h>

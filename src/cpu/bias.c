@@ -1,4 +1,4 @@
-/* Converts the bias, and writes it to what no phase has: rows and columns of outputs between those of the phases. */
+/* Converts the bias, and writes it to the bias-only outputs: rows and columns that belong to no phase. */
 #include "bias.h"
 
 #include <string.h>
@@ -30,14 +30,14 @@ void tconv_cpu_convert_bias(tconv_dtype dtype, const void *bias, int64_t count, 
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------- gaps */
+/* ----------------------------------------------------------------------------------------------------- bias-only */
 
-/* Some outputs of one row of one image, in all channels of the gaps. */
+/* Consecutive outputs of one row of one image, in all channels of the region. */
 struct run {
     int64_t image, row, column, count;
 };
 
-/* Channel by channel. */
+/* NCHW: fills a run channel by channel. */
 static void fill_planes(const tconv_cpu_bias_only *region, char *dst, const char *bias, int64_t count)
 {
     static const char zero[sizeof(double)] = {0};
@@ -49,7 +49,7 @@ static void fill_planes(const tconv_cpu_bias_only *region, char *dst, const char
         fill(dst + c * problem->dst.c * size, bias != NULL ? bias + c * size : zero, (size_t)size, count, stream);
 }
 
-/* Pixel by pixel; at once where zeros lie side by side. */
+/* NHWC: fills a run pixel by pixel, or by one memset where it is contiguous and has no bias. */
 static void fill_pixels(const tconv_cpu_bias_only *region, char *dst, const char *bias, int64_t count)
 {
     const tconv_problem *problem = &region->layer->problem;
@@ -83,7 +83,7 @@ static void fill_run(const tconv_cpu_bias_only *region, const struct run *run)
         fill_pixels(region, dst, bias, run->count);
 }
 
-/* The outputs of a row between those of the column phases. */
+/* Fills the outputs of a row that lie between those of the column phases. */
 static void fill_between(const tconv_cpu_bias_only *region, struct run run, int64_t end)
 {
     const tconv_phase_table *columns = &region->layer->columns;

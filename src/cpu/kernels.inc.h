@@ -1,15 +1,15 @@
 /*
- * All kernels of one instruction set, as text. A file kernels_<level>.c defines
+ * All kernels of one instruction set; text that a file kernels_<level>.c includes after it has defined
  *
- *     LEVEL          its name
- *     VECTOR_BYTES   of a vector register
- *     MICROTILES(tile)    tile(channels, vectors) for each tile that the registers hold, by UP_TO_n; the same for float and
- *                    double
- *     MAX_CHANNELS   of those
- *     MAX_VECTORS    the most vectors of a tile of 0, 1, ... channels
+ *     LEVEL              the level's name
+ *     VECTOR_BYTES       the bytes of a vector register
+ *     MICROTILES(define) define(channels, vectors) for each micro-tile that the registers hold, by UP_TO_n; alike for
+ *                        float and double
+ *     MAX_CHANNELS       the most channels of these
+ *     MAX_VECTORS        the most vectors of a micro-tile of 0, 1, ... channels
  *
- * and includes this. Everything here is static but the table: a function that is shared with another file could be the
- * copy that the linker keeps, with instructions that the machine does not have.
+ * Everything here is static but the table: a function that is shared with another file could be the copy that the
+ * linker keeps, with instructions that the machine does not have.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,7 +26,8 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* UNROLL is for loops of constant bounds; UNROLL_IF_CONSTANT for those of which some instances have none. */
+/* UNROLL is for loops of constant bounds; UNROLL_IF_CONSTANT for loops whose bounds are constant in some instances
+ * only. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define UNROLL_IF_CONSTANT
@@ -44,7 +45,7 @@
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b)  JOIN_(a, b)
 
-/* Tiles of so many channels with 1 to so many vectors: what MICROTILES is written with. */
+/* MICROTILES is written with these: micro-tiles of so many channels with 1 to n vectors. */
 #define UP_TO_2(microtile, channels) microtile(channels, 1) microtile(channels, 2)
 #define UP_TO_3(microtile, channels) UP_TO_2(microtile, channels) microtile(channels, 3)
 #define UP_TO_4(microtile, channels) UP_TO_3(microtile, channels) microtile(channels, 4)
@@ -52,18 +53,19 @@
 #define UP_TO_6(microtile, channels) UP_TO_5(microtile, channels) microtile(channels, 6)
 #define UP_TO_8(microtile, channels) UP_TO_6(microtile, channels) microtile(channels, 7) microtile(channels, 8)
 
-/* Terms that a microkernel prefetches one line with: the more work a term is, the fewer. */
+/* Terms by which a microkernel unrolls its loop, and which share the prefetch of one cache line: fewer where a term is
+ * more work. Four took AVX2 from 1.53 to 1.51 times the floor on 28 layers (Zen 4, docs/log/2026-11-21-cpu.md). */
 #if VECTOR_BYTES == 64
 enum { K_UNROLL = 1 };
 #else
 enum { K_UNROLL = 4 };
 #endif
 
-/* Outputs side by side for which whole vectors are not worth it. */
+/* Contiguous outputs up to which whole vectors are not worth it. It is chosen, not measured. */
 enum { SHORT_RUN = 8 };
 
-/* An even number of bytes, fewer than a power of two of at most 64: two moves of the largest width that fits, which
- * overlap. */
+/* Copies an even number of bytes, fewer than a power of two of at most 64, by two moves of the largest width that fits,
+ * which overlap. */
 ALWAYS_INLINE void copy_short(void *to, const void *from, size_t bytes, const size_t power)
 {
     char *out = to;
@@ -85,10 +87,10 @@ ALWAYS_INLINE void copy_short(void *to, const void *from, size_t bytes, const si
 #undef COPY_TWICE
 }
 
-/* A cache line. */
+/* Bytes of a cache line, the same on x86-64 and on most AArch64. */
 enum { LINE = 64 };
 
-/* Writes an aligned line, past the caches where the machine can. */
+/* Writes an aligned cache line, by streaming stores where the level has them. */
 ALWAYS_INLINE void stream_line(char *to, const char *from)
 {
 #if VECTOR_BYTES == 64
@@ -101,7 +103,7 @@ ALWAYS_INLINE void stream_line(char *to, const char *from)
 #endif
 }
 
-/* Copies bytes that are only written; step is how far from goes on with each line, LINE or 0. */
+/* Copies bytes by streaming stores; step is how far from advances with each cache line, LINE or 0. */
 ALWAYS_INLINE void stream_bytes(char *to, const char *from, size_t bytes, const size_t step)
 {
     size_t head = -(uintptr_t)to % LINE;
@@ -204,7 +206,7 @@ ALWAYS_INLINE void floats_from_bf16(float *to, const uint16_t *from)
 #endif
 }
 
-/* tconv_bf16_from_float, on all lanes. */
+/* Computes tconv_bf16_from_float on all lanes. */
 ALWAYS_INLINE void bf16_from_floats(uint16_t *to, const float *from)
 {
 #if VECTOR_BYTES == 64
@@ -229,7 +231,7 @@ ALWAYS_INLINE void bf16_from_floats(uint16_t *to, const float *from)
 #endif
 }
 
-/* A line by one masked load and one masked store, where there are such. */
+/* Masked loads and stores, where the level has them: load_short_* loads a padded row by one of each. */
 #if VECTOR_BYTES == 64
 #define DEFINE_LOAD_SHORT(name, type, lanes, mask, load, store)                                                        \
     ALWAYS_INLINE bool name(type *to, const type *from, const tconv_cpu_padded_row *row)                               \

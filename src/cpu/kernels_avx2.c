@@ -1,8 +1,8 @@
-/* AVX2, FMA, F16C: 16 registers of 32 bytes. */
+/* AVX2 with FMA and F16C has 16 registers of 32 bytes. */
 #define LEVEL        avx2
 #define VECTOR_BYTES 32
 #define MAX_CHANNELS 6
-/* At most 12 sums; the others hold a broadcast weight and vectors of the strip. */
+/* A micro-tile has at most 12 sums; the other 4 registers hold a broadcast weight and vectors of the strip. */
 #define MAX_VECTORS                                                                                                    \
     {                                                                                                                  \
         0, 8, 6, 4, 3, 2, 2                                                                                            \
@@ -16,7 +16,7 @@
     UP_TO_2(microtile, 6)
 #include "kernels.inc.h"
 
-/* Channel vectors x pixels: at most 12 sums, beside the weights and a broadcast input. */
+/* A micro-tile of channel vectors x pixels has at most 12 sums, beside vectors of weights and a broadcast input. */
 #define MAX_PIXELS                                                                                                     \
     {                                                                                                                  \
         0, 12, 6                                                                                                       \

@@ -1,8 +1,8 @@
-/* AVX-512 (F, BW, DQ, VL): 32 registers of 64 bytes, weights broadcast by the multiply-add itself. */
+/* AVX-512 (F, BW, DQ, VL) has 32 registers of 64 bytes; the multiply-add itself broadcasts a weight. */
 #define LEVEL        avx512
 #define VECTOR_BYTES 64
 #define MAX_CHANNELS 12
-/* At most 24 sums and 8 vectors of the strip. */
+/* A micro-tile has at most 24 sums; the other 8 registers hold vectors of the strip. */
 #define MAX_VECTORS                                                                                                    \
     {                                                                                                                  \
         0, 8, 8, 8, 6, 4, 4, 3, 3, 2, 2, 2, 2                                                                          \
@@ -22,7 +22,7 @@
     UP_TO_2(microtile, 12)
 #include "kernels.inc.h"
 
-/* Channel vectors x pixels: at most 24 sums, beside the weights and a broadcast input. */
+/* A micro-tile of channel vectors x pixels has at most 24 sums, beside vectors of weights and a broadcast input. */
 #define MAX_PIXELS                                                                                                     \
     {                                                                                                                  \
         0, 12, 12                                                                                                      \

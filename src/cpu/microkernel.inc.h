@@ -1,17 +1,18 @@
 /*
- * The microkernel, as text: included once for each type of sums with
+ * The microkernel; text that is included once for each type of sums with
  *
- *     REAL, NAME(name)  the type, and a name with the type's suffix
- *     LANES             of a vector register
- *     MICROTILES(tile)       tile(channels, vectors) for each tile that the registers can hold
+ *     REAL, NAME(name)    the type, and a name with the type's suffix
+ *     LANES               the lanes of a vector register
+ *     MICROTILES(define)  define(channels, vectors) for each micro-tile that the registers can hold
  *
- * A tile is channels x vectors of positions. Its sums stay in registers; for each term, every vector of the strip is
- * loaded once and multiplied by each channel's weight, which is broadcast from memory. The loops over the tile have
- * constant bounds and vanish. Numeric order: see tconv_cpu_microtile; every lane does the same, whatever the tile.
+ * A micro-tile is channels x vectors of positions. Its sums stay in registers; for each term, every vector of the strip
+ * is loaded once and multiplied by each channel's weight, which is broadcast from memory: an outer product, as in a
+ * matrix product's microkernel. The loops over the micro-tile have constant bounds and are unrolled. Numeric order: see
+ * tconv_cpu_microtile; every lane does the same, whatever the micro-tile.
  */
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
-/* The same at any address. */
+/* A vector at any address. */
 typedef REAL NAME(loose_vector) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
 typedef NAME(vector) NAME(registers)[TCONV_CPU_MAX_CHANNELS][TCONV_CPU_MAX_VECTORS];
@@ -25,8 +26,8 @@ ALWAYS_INLINE void NAME(store_sums)(REAL *to, NAME(registers) sums, int64_t stri
         *(NAME(vector) *)(to + m * stride + v * LANES) = sums[m][v];
 }
 
-/* Adds the levels of a cascade (tconv_cpu_microtile) of which so many sums are done: those at the end, or all if this sum is
- * the last one. Returns the level where the sum waits if it is not. */
+/* Adds to sums the levels of a cascade (tconv_cpu_microtile) of which `done` sums are done: those that end with them,
+ * or all if this sum is the last one. Returns the level at which the sum is kept if it is not. */
 ALWAYS_INLINE REAL *NAME(add_levels)(NAME(registers) sums, REAL *level, int64_t level_stride, int64_t stride,
                                      int64_t done, bool last, const int rows, const int vectors)
 {
@@ -40,7 +41,7 @@ ALWAYS_INLINE REAL *NAME(add_levels)(NAME(registers) sums, REAL *level, int64_t 
     return level;
 }
 
-/* One term: each vector is loaded once. */
+/* Adds one term; each vector is loaded once. */
 ALWAYS_INLINE void NAME(add_term)(NAME(registers) sums, const REAL *const *strip, int64_t offset, const REAL *weights,
                                   const int channels, const int vectors)
 {

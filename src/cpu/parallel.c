@@ -1,13 +1,14 @@
 /*
- * Shares of a work on the caller's threads or on OpenMP's.
+ * Runs the shares of a parallel loop on the caller's threads or on OpenMP's.
  *
- * OpenMP's run-times end the process where a thread cannot be made. So a team is only asked for where it is known to
- * stand: its threads ran shares of the same calling thread before and have not ended (libgomp keeps a pool of threads for
- * each thread that calls it); or plain threads, as many and as large, were made just before, all alive at once, and are
- * gone again. Where fewer could be made, the team is that small, down to none.
+ * OpenMP's run-times end the process where a thread cannot be made. So a team of threads is only asked for where it is
+ * known to exist: its threads ran shares of the same calling thread before and have not ended (libgomp keeps a pool of
+ * threads for each thread that calls it); or plain threads, as many and as large, were made just before, all alive at
+ * once, and are gone again. Where fewer threads could be made, the team is that small, down to the calling thread
+ * alone.
  *
- * A team never shrinks while its plan allows as many threads: libgomp would end those that are left over, make them anew
- * for the next larger one, and allocate each time.
+ * A team never shrinks while its plan allows as many threads: libgomp would end those that are left over, make them
+ * anew for the next larger one, and allocate each time.
  */
 #include "parallel.h"
 
@@ -20,18 +21,18 @@
 
 #include "environment.h"
 
-/* All shares of one work. */
+/* One parallel loop, with all its shares. */
 struct loop {
     tconv_cpu_share *share;
     void *argument;
     int count;
     pthread_t caller;
-    tconv_cpu_environment environment; /* of the caller */
-    atomic_int raised;                 /* exceptions, by other threads */
+    tconv_cpu_environment environment; /* the caller's */
+    atomic_int raised;                 /* exceptions that other threads raised */
 };
 
-/* What a parallel_for runs. It is out of line, and nothing here computes, so that no arithmetic of a share can move across
- * the calls that set its environment. */
+/* Runs one share; a parallel_for calls it. It is out of line, and nothing here computes, so that no arithmetic of a
+ * share can move across the calls that set its environment. */
 static void run_share(void *argument, int32_t index)
 {
     struct loop *loop = argument;
@@ -60,7 +61,7 @@ static void run_serially(const struct loop *loop)
 
 #include "team.h"
 
-/* A function of its own, because what a region shares is kept in memory by it. */
+/* The region has a function of its own, because the variables that it shares are kept in memory. */
 static int run_region(struct loop *loop, tconv_cpu_team *team, int threads)
 {
     int got = 1;
@@ -77,11 +78,11 @@ static int run_region(struct loop *loop, tconv_cpu_team *team, int threads)
     return got;
 }
 
-/* Out of line, because clang moves such calls up, and one share shall not come near them. */
+/* Out of line, because clang moves OpenMP's calls up, and a loop of one share must not reach them. */
 __attribute__((noinline)) static void run_by_openmp(struct loop *loop, int most)
 {
     tconv_cpu_team *team = omp_in_parallel() ? NULL : tconv_cpu_team_of_caller();
-    /* Below a region of one thread, which is none to omp_in_parallel, OpenMP makes threads anew each time. */
+    /* Inside a region of one thread, which omp_in_parallel does not count, OpenMP makes threads anew each time. */
     bool anew = omp_get_level() > 0;
     int threads = team != NULL ? tconv_cpu_team_prepare(team, loop->count, most, anew) : 1;
     if (threads == 1) {

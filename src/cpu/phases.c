@@ -2,12 +2,13 @@
  * cpu_phases: transposed convolution by phases, for every layer, dtype and layout.
  *
  * Outputs of one residue modulo the stride form a phase, a dense stride-1 correlation over its own taps (see
- * core/phases.h). For each task (phases_plan.h) a strip of the input is loaded once; a microkernel sums channels x
+ * core/phases.h). For each task (phases_plan.h) the input is packed once into a strip; a microkernel sums channels x
  * vectors of positions over taps and input channels in registers; the column phases of a row are interleaved and each
  * output is written once. There is no column buffer and no multiplication by a stride's zeros.
  *
- * Numeric order, of each output by itself: over live taps and input channels in segments (tconv_cpu_microtile), then the
- * bias; float, or double for f64; one rounding to the dtype. It depends on the layer and the machine, never on threads.
+ * Numeric order, of each output by itself: over live taps and input channels in segments (tconv_cpu_microtile), then
+ * the bias; float, or double for f64; one rounding to the dtype. It depends on the layer and the machine, never on
+ * threads.
  */
 #include <string.h>
 
@@ -22,13 +23,13 @@
 #include "phases_store.h"
 #include "phases_strip.h"
 
-/* A bias that changes nothing, not even a zero's sign: of channels whose sums are not complete. */
+/* A bias that changes nothing, not even a zero's sign, for channels whose sums are not complete. */
 static const float no_bias_f32[TCONV_CPU_MAX_CHANNELS] = {-0.0F, -0.0F, -0.0F, -0.0F, -0.0F, -0.0F,
                                                           -0.0F, -0.0F, -0.0F, -0.0F, -0.0F, -0.0F};
 static const double no_bias_f64[TCONV_CPU_MAX_CHANNELS] = {-0.0, -0.0, -0.0, -0.0, -0.0, -0.0,
                                                            -0.0, -0.0, -0.0, -0.0, -0.0, -0.0};
 
-/* The bias of each channel with the last of its passes, which begin with the same phases and end with fewer. */
+/* Gives each channel its bias in the last of its passes; successive passes of a row phase leave out the last phases. */
 static void spread_bias(const tconv_cpu_job *job, const tconv_cpu_pass *pass, const tconv_cpu_pass *next,
                         int64_t channel, int64_t channels, tconv_cpu_pass_call *call)
 {
@@ -41,7 +42,7 @@ static void spread_bias(const tconv_cpu_job *job, const tconv_cpu_pass *pass, co
     call->microtile.bias = call->bias;
 }
 
-/* The first tap of any pass of this one's row phase. */
+/* Returns the first tap of the row phase of a pass. */
 static int64_t first_tap(const tconv_cpu_job *job, const tconv_cpu_pass *pass)
 {
     const tconv_phase *column = tconv_cpu_column_phase(job->plan, job->layer, pass->first);
@@ -53,7 +54,7 @@ static int64_t count_segments(int64_t terms)
     return tconv_ceil_div(terms, TCONV_CPU_SEGMENT);
 }
 
-/* The input channels of a round, of so many taps each, that make the fewest segments. */
+/* Returns how many input channels, of so many taps each, a period should have to make the fewest segments. */
 static int64_t period_channels(int64_t tap_count, int64_t group_in)
 {
     int64_t best = 1, least = INT64_MAX;
@@ -71,7 +72,7 @@ static int64_t period_channels(int64_t tap_count, int64_t group_in)
     return best;
 }
 
-/* Rounds of some whole input channels in segments as even as can be. */
+/* Describes the terms of a halo pass: periods of some whole input channels, in segments as even as can be. */
 static void describe_halo_terms(const tconv_cpu_task *task, const tconv_cpu_pass *pass, tconv_cpu_pass_call *call)
 {
     const tconv_cpu_plan *plan = task->job->plan;
@@ -109,7 +110,7 @@ static void describe_pass(const tconv_cpu_task *task, const tconv_cpu_pass *pass
                                        .sums_level = plan->sums_level,
                                        .last = true};
     call->microkernels = plan->kernels->real[plan->real].microkernels[block.count * pass->phases];
-    if (plan->gather) { /* one term behind the other */
+    if (plan->gather) { /* a term follows another at the channel pitch */
         for (int32_t i = 0; i < TCONV_CPU_SEGMENT; i++)
             call->offsets[i] = i * (int32_t)plan->channel_pitch;
         microtile->offsets = call->offsets;
@@ -125,7 +126,7 @@ static void describe_pass(const tconv_cpu_task *task, const tconv_cpu_pass *pass
 
 /* ---------------------------------------------------------------------------------------------------------- halo */
 
-/* Lists where the vectors of the first rows of a tile begin, row by row, unless the last list was alike. */
+/* Lists where the vectors of the first rows of a tile begin, row by row, unless the last list was the same. */
 static void list_vectors(tconv_cpu_task *task, int64_t rows)
 {
     const tconv_cpu_plan *plan = task->job->plan;
@@ -147,7 +148,8 @@ static void list_vectors(tconv_cpu_task *task, int64_t rows)
                 task->vectors[count++] = (int32_t)(row * plan->row_pitch + image * plan->pitch + column);
 }
 
-/* All positions of a tile, for a block of channels and the passes of one row phase that are stored together. */
+/* Sums and stores all positions of a tile, for a block of channels and the passes of one row phase that are stored
+ * together. */
 static void sum_halo(tconv_cpu_task *task, int64_t group, tconv_cpu_block block, const tconv_cpu_pass *passes,
                      int64_t pass_count)
 {
@@ -173,15 +175,15 @@ static void sum_halo(tconv_cpu_task *task, int64_t group, tconv_cpu_block block,
         for (int64_t p = 0; p < pass_count; p++) {
             tconv_cpu_microtile *microtile = &calls[p].microtile;
             int64_t most = plan->kernels->real[plan->real].max_vectors[block.count * passes[p].phases];
-            int64_t waiting = plan->fused || !plan->together ? 0 : passes[p].first * block.count;
-            int64_t parts = tconv_ceil_div(task->vector_count, most); /* as even as can be */
+            int64_t held = plan->fused || !plan->together ? 0 : passes[p].first * block.count;
+            int64_t parts = tconv_ceil_div(task->vector_count, most); /* calls as even as can be */
             int64_t segments = tconv_ceil_div(microtile->terms, microtile->segment);
             const void *strip = microtile->strip;
             microtile->strip = tconv_cpu_at(plan, strip, row * plan->row_pitch);
             for (int64_t part = 0, v = 0, vectors; part < parts; part++, v += vectors) {
                 vectors = (task->vector_count - v) / (parts - part);
                 microtile->vectors = task->vectors + v;
-                microtile->sums = tconv_cpu_at(plan, task->sums, waiting * plan->sums_pitch + v * plan->lanes);
+                microtile->sums = tconv_cpu_at(plan, task->sums, held * plan->sums_pitch + v * plan->lanes);
                 tconv_cpu_attach_prefetch(&task->prefetch, segments, microtile);
                 calls[p].microkernels[vectors](microtile);
             }
@@ -215,7 +217,7 @@ static void run_halo(tconv_cpu_task *task, const tconv_cpu_task *next)
 
 /* -------------------------------------------------------------------------------------------------------- gather */
 
-/* Where the sums of a block wait, for the index-th pass that is stored together. */
+/* Returns where the sums of a block are held, for the index-th of the passes that are stored together. */
 static int64_t held_sums(const tconv_cpu_task *task, int64_t index, tconv_cpu_block block)
 {
     const tconv_cpu_plan *plan = task->job->plan;
@@ -224,7 +226,7 @@ static int64_t held_sums(const tconv_cpu_task *task, int64_t index, tconv_cpu_bl
     return ((block.first - first.first) * phases + index * block.count) * plan->sums_pitch;
 }
 
-/* Terms [begin, end) of a pass, gathered in the strip, for a block of channels at all positions. */
+/* Sums terms [begin, end) of a pass, which are gathered in the strip, for a block of channels at all positions. */
 static void sum_gathered(const tconv_cpu_task *task, const tconv_cpu_pass *pass, int64_t index, tconv_cpu_block block,
                          int64_t begin, int64_t end)
 {
@@ -253,7 +255,7 @@ static void sum_gathered(const tconv_cpu_task *task, const tconv_cpu_pass *pass,
     }
 }
 
-/* The passes of one row phase that are stored together. */
+/* Runs the passes of one row phase that are stored together: all K-blocks of each, and then the stores. */
 static void run_gathered_passes(const tconv_cpu_task *task, const tconv_cpu_pass *passes, int64_t pass_count)
 {
     const tconv_cpu_plan *plan = task->job->plan;
@@ -300,7 +302,7 @@ static void run_gathered(const tconv_cpu_task *task)
 
 /* --------------------------------------------------------------------------------------------------------- tasks */
 
-/* Which part of the layer a task is. */
+/* Sets the part of the layer that a task is. */
 static void place_task(tconv_cpu_task *task, int64_t index)
 {
     const tconv_cpu_plan *plan = task->job->plan;
@@ -317,7 +319,7 @@ static void place_task(tconv_cpu_task *task, int64_t index)
     task->images = tconv_cpu_cut_tile(index, plan->images, problem->batch, &task->image);
 }
 
-/* next is the task that the thread goes on with; NULL after the last one. */
+/* Runs a task. next is the task that the thread goes on with; NULL after the last one. */
 static void run_task(tconv_cpu_task *task, const tconv_cpu_task *next)
 {
     if (task->job->plan->gather)
@@ -397,7 +399,7 @@ static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, 
     const tconv_cpu_plan *plan = layer->decisions;
     (void)issue;
     sizes->packed = (size_t)plan->packed_bytes;
-    /* At most 1024 threads of 2 MiB, beside the bias. */
+    /* At most TCONV_CPU_MAX_THREADS threads of 2 MiB each, beside the bias: no sum overflows. */
     sizes->scratch = (size_t)(plan->bias_bytes + tconv_cpu_shared_bytes() + plan->threads * plan->thread_bytes);
     return TCONV_SUCCESS;
 }

@@ -1,6 +1,6 @@
 /*
- * Stores sums as output: finds which positions are outputs and where they go, in either layout, and writes the bias to
- * outputs that no tap reaches. Every output is written once.
+ * The epilogue: stores sums as outputs. It finds which positions are outputs and where they go, in either layout, and
+ * writes the bias to outputs that no tap reaches. Every output is written once.
  */
 #include "phases_store.h"
 
@@ -9,7 +9,7 @@
 
 /* ---------------------------------------------------------------------------------------------------------- sums */
 
-/* Which row of sums, or bias, each residue of a position takes: see tconv_cpu_store. */
+/* Lists the row of sums, or the bias, that each residue of a position takes: see tconv_cpu_store. */
 static void list_rows(const tconv_cpu_task *task, const tconv_cpu_sums *sums, int64_t residues,
                       int32_t rows[TCONV_CPU_MAX_INTERLEAVE])
 {
@@ -24,7 +24,7 @@ static void list_rows(const tconv_cpu_task *task, const tconv_cpu_sums *sums, in
                 (int32_t)((p * sums->channels + c) * sums->pitch + tconv_cpu_lag(plan, p));
 }
 
-/* Stores one row of one image, of which the first output and sum are given. */
+/* Stores one row of one image; *row has its first output and sum. */
 typedef void store_row(const tconv_cpu_task *task, const tconv_cpu_pass *pass, const tconv_cpu_store *row);
 
 static void store_interleaved(const tconv_cpu_task *task, const tconv_cpu_pass *pass, const tconv_cpu_store *row)

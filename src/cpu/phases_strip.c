@@ -1,7 +1,7 @@
 /*
  * Loads input into a strip: rows of the image, converted to the type of the sums, channel by channel, whatever the
- * layout of src; zeros where a row or column lies outside the image, and behind it, as far as whole vectors are read: what
- * they sum there is not stored, but must not be what the memory held before.
+ * layout of src. Zeros stand where a row or column lies outside the image, and after the last row as far as whole
+ * vectors are read: their sums there are not stored, but they must not read what the memory held before.
  */
 #include "phases_strip.h"
 
@@ -12,7 +12,7 @@ struct columns {
     int64_t left, count, right;
 };
 
-/* [begin, begin + length) cut at [0, width). */
+/* Cuts [begin, begin + length) at [0, width). */
 static struct columns cut(int64_t begin, int64_t length, int64_t width)
 {
     struct columns columns;
@@ -23,11 +23,11 @@ static struct columns cut(int64_t begin, int64_t length, int64_t width)
     return columns;
 }
 
-/* Lines that wait to be loaded together: the channels are outside, so that what lies side by side in the strip is written
- * at a time. */
+/* Rows that are loaded together: the loop over channels is outside of them, so that contiguous parts of the strip are
+ * written one after another. It is chosen, not measured. */
 enum { MAX_ROWS = 64 };
 
-/* Positions of an image that are loaded by masked vectors, at most: as many as a gathered tile has. */
+/* The most positions of an image that are loaded by masked vectors: as many as a gathered tile has. */
 enum { MASKED_POSITIONS = TCONV_CPU_GATHER_POSITIONS };
 
 struct loader {
@@ -63,7 +63,7 @@ static void begin_load(struct loader *loader, const tconv_cpu_job *job, int64_t 
     };
 }
 
-/* Adds columns [begin, begin + length) of a row of an image, and zeros behind them, at position of the strip. A row
+/* Adds columns [begin, begin + length) of a row of an image, and zeros after them, at a position of the strip. A row
  * outside the image is all zeros. */
 static void add_row(struct loader *loader, int64_t image, int64_t row, int64_t begin, int64_t length, int64_t zeros,
                     int64_t position)
@@ -80,7 +80,7 @@ static void add_row(struct loader *loader, int64_t image, int64_t row, int64_t b
         flush(loader);
 }
 
-/* Adds a line of zeros. */
+/* Adds a row of zeros. */
 static void add_zeros(struct loader *loader, int64_t count, int64_t position)
 {
     if (count > 0)
@@ -93,8 +93,9 @@ void tconv_cpu_load_halo(const tconv_cpu_task *task)
     int64_t group_in = task->job->layer->problem.group_in;
     int64_t rows = task->rows + plan->rows.max_shift - plan->rows.min_shift;
     int64_t columns = task->columns + plan->columns.max_shift - plan->columns.min_shift - plan->padding;
-    /* Behind a row of a task that has fewer images or columns than the strip: its margin, which is not the next one's start,
-     * and what vectors that run on across rows (tconv_cpu_is_flat) may find there. */
+    /* A task may have fewer images or columns than the strip has room for. After its row come zeros: the row's padding,
+     * which the next row does not start with here, and what vectors that run on across rows (tconv_cpu_is_flat) may
+     * read. */
     int64_t apart = plan->row_pitch - (task->images - 1) * plan->pitch - columns;
     apart = tconv_min(apart, tconv_max(plan->padding, 2 * task->images * plan->lanes));
     struct loader loader;
@@ -110,17 +111,17 @@ void tconv_cpu_load_halo(const tconv_cpu_task *task)
                     row * plan->row_pitch + image * plan->pitch);
         }
     }
-    /* The last vectors. */
+    /* The last row is read in whole vectors. */
     add_zeros(&loader, (plan->stencil ? TCONV_CPU_STENCIL_VECTORS : 1) * plan->lanes,
               (rows - 1) * plan->row_pitch + (task->images - 1) * plan->pitch + columns + plan->padding);
     flush(&loader);
 }
 
-/* What one tap of a pass reads: the rows and columns of the tile, shifted. */
+/* The input that one tap of a pass reads: the rows and columns of the tile, shifted. */
 struct shifted {
-    int64_t group, channel, channels; /* of the group */
-    int64_t row, column;              /* input of the tile's first position */
-    int64_t zeros;                    /* behind the tile's last position, to the end of a vector */
+    int64_t group, channel, channels; /* channels of the group */
+    int64_t row, column;              /* the input of the tile's first position */
+    int64_t zeros;                    /* after the tile's last position, to the end of a vector */
     void *strip;
 };
 
@@ -137,7 +138,8 @@ static void load_rows(const tconv_cpu_task *task, const struct shifted *tap)
     flush(&loader);
 }
 
-/* Where a tile is as wide as the image, shifting it by a tap shifts all of it alike: whole images go by masked vectors. */
+/* Loads whole images by masked vectors, where a tile is as wide as the image: a tap's shift is then one shift in
+ * memory. False where that is not so. */
 static bool load_masked(const tconv_cpu_task *task, const struct shifted *tap)
 {
     const tconv_problem *problem = &task->job->layer->problem;
@@ -176,7 +178,7 @@ void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tc
     const tconv_layer *layer = task->job->layer;
     const tconv_phase *column = tconv_cpu_column_phase(plan, layer, pass->first);
     int64_t group_in = layer->problem.group_in, positions = task->images * task->rows * task->columns;
-    for (int64_t term = begin, next; term < end; term = next) { /* one tap */
+    for (int64_t term = begin, next; term < end; term = next) { /* one tap at a time */
         int64_t tap = term / group_in;
         next = tconv_min(end, (tap + 1) * group_in);
         struct shifted shifted = {
@@ -196,9 +198,10 @@ void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tc
 
 /* ------------------------------------------------------------------------------------------------------ prefetching */
 
+/* Bytes of a cache line. */
 enum { LINE = 64 };
 
-/* Cuts rows of bytes, count of them step apart, into pieces of at most so many lines. */
+/* Cuts `count` rows of so many bytes, `step` apart, into pieces of at most so many cache lines. */
 static void cut_pieces(tconv_cpu_prefetch *prefetch, int64_t bytes, int64_t count, int64_t step, int64_t most)
 {
     int64_t lines = tconv_min(bytes / LINE + 1, most), rows = tconv_min(count, most / lines);
@@ -217,7 +220,8 @@ static void cut_pieces(tconv_cpu_prefetch *prefetch, int64_t bytes, int64_t coun
     }
 }
 
-/* The rows that a tile's strip is made of: by planes in NCHW, of all channels in NHWC; or whole images. */
+/* Lists the rows of src that a task's strip is made of: those of each channel in NCHW, of all channels in NHWC, or
+ * whole images. */
 static void list_pieces(const tconv_cpu_task *task, tconv_cpu_prefetch *prefetch)
 {
     const tconv_cpu_plan *plan = task->job->plan;
@@ -248,7 +252,7 @@ static void list_pieces(const tconv_cpu_task *task, tconv_cpu_prefetch *prefetch
     }
 }
 
-/* Segments of all microkernels of a task. */
+/* Counts the segments of all microkernel calls of a task. */
 static double count_segments(const tconv_cpu_task *task)
 {
     const tconv_cpu_plan *plan = task->job->plan;
@@ -268,16 +272,16 @@ void tconv_cpu_begin_prefetch(tconv_cpu_task *task, const tconv_cpu_task *next)
     tconv_cpu_prefetch *prefetch = &task->prefetch;
     prefetch->outer = prefetch->inner = prefetch->line = 0;
     if (next == NULL || (next->image == task->image && next->row == task->row && next->column == task->column &&
-                         next->group == task->group)) /* the same strip for other channels */
+                         next->group == task->group)) /* it has the same strip, for other channels */
         return;
     list_pieces(next, prefetch);
-    /* Evenly over the task: a miss holds a buffer that the microkernel's own loads need. */
+    /* Prefetches go evenly over the task: a miss occupies a buffer that the microkernel's own loads need. */
     double segments = count_segments(task);
     prefetch->rate = segments > 0 ? (double)(prefetch->outer * prefetch->inner_count) / segments : 0;
     prefetch->due = 0;
 }
 
-/* The next piece. */
+/* Returns the next piece. */
 static const char *take_piece(tconv_cpu_prefetch *prefetch)
 {
     const char *piece = prefetch->piece;
@@ -305,7 +309,7 @@ void tconv_cpu_attach_prefetch(tconv_cpu_prefetch *prefetch, int64_t segments, t
             prefetch->pieces[count++] = (tconv_cpu_prefetch_piece){take_piece(prefetch), 1};
     if (count == 0)
         return;
-    prefetch->pieces[count] = prefetch->pieces[count - 1]; /* the same once more: nothing new */
+    prefetch->pieces[count] = prefetch->pieces[count - 1]; /* the rest repeats it and brings nothing new */
     prefetch->pieces[count].more = 0;
     microtile->pieces = prefetch->pieces;
     microtile->line_offsets = prefetch->line_offsets;

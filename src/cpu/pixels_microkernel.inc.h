@@ -1,23 +1,23 @@
 /*
- * The microkernels of the pixels algorithm, as text: included once for each type of sums with
+ * The microkernels of the pixels algorithm; text that is included once for each type of sums with
  *
  *     REAL, NAME(name)          the type, and a name with the type's suffix
- *     LANES                     of a vector register
- *     PIXEL_MICROTILES(tile)         tile(vectors, pixels) for each tile that the registers can hold
- *     STREAM(to, values)        stores a vector past the caches
+ *     LANES                     the lanes of a vector register
+ *     PIXEL_MICROTILES(define)  define(vectors, pixels) for each micro-tile that the registers can hold
+ *     STREAM(to, values)        writes a vector by a streaming store
  *
- * A tile is pixels x vectors of output channels. Its sums stay in registers; for each term, the vectors of weights are
- * loaded once and multiplied by each pixel's input, which is broadcast from memory (depthwise: a vector of it). Each pixel
- * keeps its address in a register and all share one index, so that pixels may lie anywhere in the strip. The loops over
- * the tile have constant bounds and vanish. Numeric order: see tconv_cpu_pixel_microtile; every lane does the same, whatever
- * the tile.
+ * A micro-tile is pixels x vectors of output channels. Its sums stay in registers; for each term, the vectors of
+ * weights are loaded once and multiplied by each pixel's input, which is broadcast from memory (depthwise: a vector of
+ * it). Each pixel keeps its address in a register and all share one index, so that pixels may lie anywhere in the
+ * strip. The loops over the micro-tile have constant bounds and are unrolled. Numeric order: see
+ * tconv_cpu_pixel_microtile; every lane does the same, whatever the micro-tile.
  */
 
 _Static_assert((int)TCONV_CPU_MAX_PIXELS <= (int)TCONV_CPU_MAX_CHANNELS &&
                    (int)TCONV_CPU_MAX_PIXEL_VECTORS <= (int)TCONV_CPU_MAX_VECTORS,
                "pixels are the rows of the registers");
 
-/* Terms [begin, end) of one tap. */
+/* Adds terms [begin, end) of one tap. */
 ALWAYS_INLINE void NAME(sum_tap)(NAME(registers) sums, const REAL *const strip[], int64_t begin, int64_t end,
                                  const REAL *weights, const bool depthwise, const int vectors, const int pixels)
 {
@@ -39,7 +39,7 @@ ALWAYS_INLINE void NAME(sum_tap)(NAME(registers) sums, const REAL *const strip[]
 
 #define STORE_LOOSE(address, values) (*(NAME(loose_vector) *)(address) = (values))
 
-/* Each pixel's vectors to dst. */
+/* Writes each pixel's vectors to dst. */
 #define STORE_PIXELS(store_vector)                                                                                     \
     UNROLL                                                                                                             \
     for (int p = 0; p < pixels; p++)                                                                                   \
@@ -47,7 +47,7 @@ ALWAYS_INLINE void NAME(sum_tap)(NAME(registers) sums, const REAL *const strip[]
     for (int v = 0; v < vectors; v++)                                                                                  \
     store_vector((REAL *)microtile->dst + microtile->to[p] + v * LANES, sums[p][v])
 
-/* The last call's sums with the bias, to where they stay. */
+/* Adds the bias to the last call's sums, and writes them to dst or to sums. */
 ALWAYS_INLINE void NAME(finish_pixels)(const tconv_cpu_pixel_microtile *microtile, NAME(registers) sums,
                                        const int vectors, const int pixels)
 {

@@ -1,6 +1,6 @@
 /*
- * Chooses tiles, strips and tasks of the pixels algorithm. What decides the bits of a result (chunks and segments) depends
- * on the layer and the machine only; the number of threads decides no more than how tiles are cut into tasks.
+ * Chooses tiles, strips and tasks of the pixels algorithm. The choices that decide the bits of a result (K-blocks and
+ * segments) depend on the layer and the machine only; the number of threads decides only how tiles are cut into tasks.
  */
 #include "pixels_plan.h"
 
@@ -8,35 +8,50 @@
 #include "../core/checked.h"
 #include "kernels.h"
 
-/* Shares of the second-level cache in percent: the strip, the weights that are read again and again beside it, and sums
- * that wait. Outputs stream through the rest. */
-enum { STRIP_PERCENT = 44, WEIGHTS_PERCENT = 25, SUMS_PERCENT = 25 };
+/* Percent of the second-level cache for the strip; outputs stream through what this and the two shares below leave. It
+ * is that of the first plan of cpu_phases, which was best at 450 KiB of 1 MiB (Zen 4). */
+enum { STRIP_PERCENT = 44 };
 
-/* Columns of a tile: long enough for hardware to prefetch the input's rows. A wider row is cut. */
+/* Percent of the second-level cache for the weights that are read again and again beside the strip. It is chosen, not
+ * measured. */
+enum { WEIGHTS_PERCENT = 25 };
+
+/* Percent of the second-level cache for partial sums. It is chosen, not measured. */
+enum { SUMS_PERCENT = 25 };
+
+/* Columns of a tile: enough for the hardware to prefetch the input's rows. A wider row is cut. It is chosen, not
+ * measured. */
 enum { TILE_COLUMNS = 64 };
 
-/* Positions of a tile: beyond MAX nothing is gained; below ENOUGH weights are not used often enough for their way from
- * the third-level cache, and fewer input channels at a time are better. */
-enum { MAX_POSITIONS = 1024, MIN_POSITIONS = 96 };
+/* Positions of the largest tile; beyond it nothing is gained. No measurement of it is on record. */
+enum { MAX_POSITIONS = 1024 };
 
-/* Input channels that a chunk is a multiple of: whole cache lines of a pixel, and enough that sums which wait are read and
- * written seldom. */
+/* Positions of the smallest tile that is worth its weights: below it, weights are not used often enough for their way
+ * from the third-level cache, and fewer input channels at a time are better. No measurement of it is on record. */
+enum { MIN_POSITIONS = 96 };
+
+/* Input channels that a K-block is a multiple of: whole cache lines of a pixel, and enough that partial sums are seldom
+ * read and written. It is chosen, not measured. */
 enum { K_BLOCK_UNIT = 64 };
 
-/* Pixels of a strip that are so many bytes apart, or a multiple, would meet in a few sets of the first-level cache. */
+/* Bytes: pixels of a strip that are so far apart, or a multiple of it, would meet in a few sets of the first-level
+ * cache. It is chosen, not measured. */
 enum { SET_BYTES = 1024 };
 
-/* Shifts of an axis from which a strip is not worth it, whatever the cache: keeps sizes small enough to multiply. */
+/* Positions of a halo that is too wide for a strip, whatever the cache. The bound keeps sizes small enough to
+ * multiply. */
 enum { MAX_HALO = 1 << 12 };
 
-/* The least share of a group's vectors that are output channels and not padding, in percent: more than half of the
- * microkernels' work is not to be on zeros. Two vectors and more always have it. */
+/* Percent of the lanes of a group's vectors that must be output channels and not padding: the microkernels are not to
+ * spend more than half of their work on zeros. Two vectors and more always pass. It is chosen, not measured. */
 enum { MIN_CHANNELS_PERCENT = 50 };
 
-/* The most of a pixel's residues and channels that are staged: a dozen of them fill the first-level cache. */
+/* The most elements (residues x channels) of a pixel that is staged: a dozen such pixels, of 4 KiB each,
+ * fill the first-level cache. */
 enum { STAGE_ELEMENTS = 1024 };
 
-/* Input channels that a strip should have at least, if groups are small: some cache lines of pixels. */
+/* Input channels that a strip should have at least, if groups are small: four cache lines of f32. It is chosen, not
+ * measured. */
 enum { STRIP_CHANNELS = 64 };
 
 bool tconv_cpu_next_pixel_phase(const tconv_layer *layer, tconv_cpu_pixel_phase *phase)
@@ -62,7 +77,7 @@ bool tconv_cpu_next_pixel_phase(const tconv_layer *layer, tconv_cpu_pixel_phase 
     return true;
 }
 
-/* Elements in a share of the cache. */
+/* Returns the elements in a share of the cache. */
 static int64_t cache_share(const tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int64_t percent)
 {
     return tconv_cpu_cache_share(layer, percent) / plan->real_size;
@@ -84,7 +99,7 @@ static void set_pitches(tconv_cpu_pixel_plan *plan)
     plan->image_pitch = plan->row_pitch * (plan->tile_rows + tconv_cpu_halo(&plan->rows));
 }
 
-/* The largest tile whose strip fits, for the plan's groups and chunk; false where not one position does. */
+/* Chooses the largest tile whose strip fits, for the plan's groups and K-block; false where not one position fits. */
 static bool place_tile(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
 {
     int64_t capacity = cache_share(plan, layer, STRIP_PERCENT);
@@ -96,7 +111,7 @@ static bool place_tile(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
         set_pitches(plan);
         int64_t rows = capacity / plan->row_pitch - tconv_cpu_halo(&plan->rows);
         if (rows < 1 || (rows < plan->rows.positions && rows < 2 * tconv_cpu_halo(&plan->rows) && width > 1))
-            continue; /* narrower tiles have less margin above and below */
+            continue; /* narrower tiles have less halo above and below */
         plan->tile_rows = tconv_cpu_even_part(plan->rows.positions,
                                               tconv_min(rows, tconv_max(1, MAX_POSITIONS / plan->tile_columns)));
         set_pitches(plan);
@@ -115,8 +130,8 @@ static bool place_enough(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
     return place_tile(plan, layer) && (positions_of(plan) >= MIN_POSITIONS || (double)positions_of(plan) >= all);
 }
 
-/* Chooses the chunk: all channels where a tile of some size fits and its weights stay in the cache from pixels to pixels.
- * Depthwise, the blocks of a task. */
+/* Chooses the K-block: all channels where a tile of some size fits and its weights stay in the cache from pixels to
+ * pixels. For a depthwise layer, chooses the blocks of a task. */
 static bool place_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int64_t phase_taps)
 {
     int64_t width = tconv_min(plan->vectors, TCONV_CPU_MAX_PIXEL_VECTORS) * plan->lanes;
@@ -137,7 +152,7 @@ static bool place_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, in
     return true;
 }
 
-/* Cuts tiles into more tasks until there are enough for the threads. */
+/* Cuts the layer into more tasks until there are enough for the threads. */
 static void plan_tasks(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
@@ -203,7 +218,7 @@ static tconv_status plan_memory(tconv_cpu_pixel_plan *plan, const tconv_layer *l
     return TCONV_SUCCESS;
 }
 
-/* All that a refusal depends on: vectors, axes and strip. */
+/* Makes the part of a plan that a refusal depends on: vectors, axes and strip. */
 static bool init_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int64_t *phase_taps)
 {
     const tconv_problem *problem = &layer->problem;
@@ -240,7 +255,7 @@ static const char *find_refusal(const tconv_layer *layer)
     return placed ? NULL : "a kernel so wide that no strip of input fits the cache";
 }
 
-/* Passes and blocks, so that the sums that wait fit. */
+/* Chooses passes and blocks, so that partial sums fit their share of the cache. */
 static void plan_passes(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
 {
     int64_t width = tconv_min(plan->vectors, TCONV_CPU_MAX_PIXEL_VECTORS) * plan->lanes;
@@ -259,7 +274,7 @@ static void plan_passes(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
     }
 }
 
-/* Whether pixels come before weights, and may be staged. */
+/* Chooses whether the loop over pixels is outside of that over weights, and whether pixels may be staged. */
 static void plan_order(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
@@ -270,10 +285,10 @@ static void plan_order(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
         plan->task_blocks = tconv_ceil_div(plan->task_blocks, 2);
     plan->pixels_first = !plan->partial_sums && panels * (double)plan->task_blocks <= TCONV_CPU_MAX_PIXEL_PANELS &&
                          weights <= (double)cache_share(plan, layer, WEIGHTS_PERCENT);
-    bool padded = plan->group_out % plan->lanes != 0, gaps = layer->columns.bias_only > 0;
+    bool padded = plan->group_out % plan->lanes != 0, bias_only = layer->columns.bias_only > 0;
     bool whole = plan->groups == plan->all_groups && plan->task_blocks == plan->blocks &&
                  problem->dst.w == problem->out_channels;
-    plan->can_stage = plan->pixels_first && whole && !(padded && gaps) && problem->w.stride <= STAGE_ELEMENTS &&
+    plan->can_stage = plan->pixels_first && whole && !(padded && bias_only) && problem->w.stride <= STAGE_ELEMENTS &&
                       problem->out_channels <= STAGE_ELEMENTS &&
                       problem->w.stride * problem->out_channels <= STAGE_ELEMENTS;
     if (plan->can_stage)

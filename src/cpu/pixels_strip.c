@@ -4,7 +4,8 @@
 #include "../core/checked.h"
 #include "pixels_strip.h"
 
-/* count pixels of the strip from to on, of which those outside columns [0, in) are zero; src is column 0's. */
+/* Loads `count` pixels of a row, from `column` on, to `to`; pixels outside columns [0, in) are zero. src is column
+ * 0's. */
 static void load_row(const tconv_cpu_pixel_task *task, char *to, const char *src, int64_t column, int64_t count,
                      int64_t channels)
 {
@@ -24,7 +25,7 @@ static void load_row(const tconv_cpu_pixel_task *task, char *to, const char *src
                                  .count = channels,
                                  .src_pitch = problem->src.w,
                                  .strip_pitch = plan->pixel_pitch};
-    if (channels == problem->src.w && channels == plan->pixel_pitch) { /* all dense: one long row */
+    if (channels == problem->src.w && channels == plan->pixel_pitch) { /* all is dense, so it is one long row */
         load.count *= load.rows;
         load.rows = 1;
     }

@@ -1,6 +1,6 @@
 /*
- * Sums the outputs of a task of the pixels algorithm and writes them. A work is one pair of phases in one block of output
- * channels; a task is all its works at all its pixels, with either outside.
+ * Sums the outputs of a task of the pixels algorithm and writes them. A panel is the weights of one phase in one block
+ * of output channels, over a K-block; a task multiplies all its pixels by all its panels, with either loop outside.
  */
 #include <string.h>
 
@@ -15,7 +15,7 @@ static tconv_cpu_pixel_extent extent_of(const tconv_cpu_pixel_task *task, const 
     return extent;
 }
 
-/* Lists the pixels of an extent, row by row and image by image, unless the last list was alike. */
+/* Lists the pixels of an extent, row by row and image by image, unless the last list was the same. */
 static void list_pixels(tconv_cpu_pixel_task *task, tconv_cpu_pixel_extent extent)
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
@@ -35,7 +35,7 @@ static void list_pixels(tconv_cpu_pixel_task *task, tconv_cpu_pixel_extent exten
             }
 }
 
-/* The output of a task's first position and of these residues: its first channel. */
+/* Returns the address of a channel of the output at a task's first position, with these residues. */
 static char *first_output(const tconv_cpu_pixel_task *task, int64_t row_residue, int64_t column_residue,
                           int64_t channel)
 {
@@ -46,7 +46,7 @@ static char *first_output(const tconv_cpu_pixel_task *task, int64_t row_residue,
     return (char *)task->job->dst + index * (int64_t)problem->element_size;
 }
 
-/* Channels [begin, end) of the group's input for a pair and a block. */
+/* Describes a panel: a phase and a block, over input channels [begin, end) of the group. */
 static void describe_panel(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_phase *phase, int64_t group,
                            int64_t block, int64_t begin, int64_t end, tconv_cpu_pixel_panel *panel)
 {
@@ -83,9 +83,9 @@ static void describe_panel(const tconv_cpu_pixel_task *task, const tconv_cpu_pix
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- non-finite weights */
+/* -------------------------------------------------------------------------------------------- non-finite weights */
 
-/* Taps [first, first + count) of the live taps of one axis: those that read the image from a position. */
+/* Returns which of the live taps of an axis read the image from a position. */
 static tconv_cpu_taps taps_inside(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phase,
                                   tconv_cpu_taps live, int64_t position)
 {
@@ -96,8 +96,8 @@ static tconv_cpu_taps taps_inside(const tconv_axis *axis, const tconv_phase_tabl
     return taps;
 }
 
-/* One pixel of the list without its taps outside the image: where weights are not finite, the strip's zeros would not
- * silence them. */
+/* Sums one pixel of the list without its taps outside the image: where weights are not finite, the strip's zeros would
+ * not silence them. */
 static void sum_cut_pixel(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_panel *panel, int64_t index,
                           const tconv_cpu_pixel_microtile *described)
 {
@@ -119,7 +119,7 @@ static void sum_cut_pixel(const tconv_cpu_pixel_task *task, const tconv_cpu_pixe
 
 /* --------------------------------------------------------------------------------------------------------- pixels */
 
-/* Pixels [first, first + count) of the list: sums, stored to tile.dst if that is set. */
+/* Sums pixels [first, first + count) of the list; the microkernel stores them where the micro-tile has a dst. */
 static void sum_pixels(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_panel *panel, int64_t first,
                        int64_t count, tconv_cpu_pixel_microtile *microtile)
 {
@@ -138,7 +138,7 @@ static void sum_pixels(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_p
     }
 }
 
-/* Pixels [first, first + count) of the list, stored one by one unless the microkernel can. */
+/* Sums pixels [first, first + count) of the list, and stores them if the microkernel did not. */
 static void sum_to_dst(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_panel *panel, int64_t first,
                        int64_t count, tconv_cpu_pixel_microtile *microtile)
 {
@@ -156,9 +156,10 @@ static void sum_to_dst(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_p
     plan->kernels->dtype[task->job->layer->problem.dtype].store(&store);
 }
 
-/* ----------------------------------------------------------------------------------------------------- weights first */
+/* ----------------------------------------------------------------------------------------------- weights outside */
 
-/* All pixels of a work in parts as even as can be; where sums wait, those of the index-th pair of a pass. */
+/* Multiplies all pixels by a panel, in parts as even as can be. Partial sums are kept in the place of the index-th
+ * phase of a pass. */
 static void sum_all(const tconv_cpu_pixel_task *task, tconv_cpu_pixel_panel *panel, int64_t index, int64_t block)
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
@@ -175,7 +176,7 @@ static void sum_all(const tconv_cpu_pixel_task *task, tconv_cpu_pixel_panel *pan
     }
 }
 
-/* Channels [begin, end) of input for one pair, the index-th of its pass. */
+/* Sums input channels [begin, end) for one phase, the index-th of its pass. */
 static void run_phase(tconv_cpu_pixel_task *task, const tconv_cpu_pixel_phase *phase, int64_t index, int64_t begin,
                       int64_t end)
 {
@@ -192,7 +193,7 @@ static void run_phase(tconv_cpu_pixel_task *task, const tconv_cpu_pixel_phase *p
     }
 }
 
-/* Weights outside, pixels inside, with chunks and passes. */
+/* The loop over weights is outside, that over pixels inside; with K-blocks and passes. */
 void tconv_cpu_run_by_weights(tconv_cpu_pixel_task *task)
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
@@ -211,16 +212,17 @@ void tconv_cpu_run_by_weights(tconv_cpu_pixel_task *task)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------ pixels first */
+/* ------------------------------------------------------------------------------------------------ pixels outside */
 
-/* The works of a task, ordered by residues and channels as they lie in dst. */
+/* The panels of a task, ordered by residues and channels as dst is. */
 struct panels {
-    tconv_cpu_pixel_panel *list; /* in scratch, too large for the stack of a thread */
+    tconv_cpu_pixel_panel *list; /* in scratch, because it is too large for a thread's stack */
     int64_t count;
-    int64_t most; /* pixels at a time */
+    int64_t most; /* pixels of the largest micro-tile that all panels have */
 };
 
-/* False where phases end at different positions of the tile, or before it and what is staged would end with them. */
+/* Lists the panels; false where phases end at different positions of the tile, or where they end before the tile does
+ * and the pixels are staged, which would end with them. */
 static bool list_panels(const tconv_cpu_pixel_task *task, struct panels *panels)
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
@@ -246,7 +248,7 @@ static bool list_panels(const tconv_cpu_pixel_task *task, struct panels *panels)
     return panels->list->extent.rows > 0 && panels->list->extent.columns > 0;
 }
 
-/* The bias to residues of staged pixels that have no column phase: they stay. */
+/* Writes the bias to the residues of staged pixels that have no column phase; nothing overwrites it. */
 static void stage_bias_only(const tconv_cpu_pixel_task *task)
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
@@ -258,7 +260,8 @@ static void stage_bias_only(const tconv_cpu_pixel_task *task)
                    (size_t)(channels * plan->real_size));
 }
 
-/* Stores staged pixels [first, first + count) of the list, of the row phase of work: those of one row in one run. */
+/* Stores staged pixels [first, first + count) of the list, in the row phase of a panel; those of one row are one
+ * run. */
 static void store_stage(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_panel *panel, int64_t first,
                         int64_t count)
 {
@@ -280,7 +283,7 @@ static void store_stage(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_
     }
 }
 
-/* A few pixels of all works. */
+/* Multiplies a few pixels by all panels. */
 static void run_panels(const tconv_cpu_pixel_task *task, struct panels *panels, int64_t first, int64_t count,
                        const int64_t *staged)
 {
@@ -297,8 +300,8 @@ static void run_panels(const tconv_cpu_pixel_task *task, struct panels *panels, 
     }
 }
 
-/* Pixels outside, weights inside: where all weights of a task stay in the cache, a few pixels of input are read for all
- * of them, and whole pixels of output are written. */
+/* The loop over pixels is outside, that over weights inside: where all weights of a task stay in the cache, a few
+ * pixels of input are read for all of them, and whole pixels of output are written. */
 bool tconv_cpu_run_by_pixels(tconv_cpu_pixel_task *task)
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;

@@ -1,15 +1,16 @@
 /*
- * Loading a strip and storing results, as text: included once for each dtype with
+ * Loads a strip and stores results; text that is included once for each dtype with
  *
  *     REAL, ELEMENT, NAME(name)  the type of the sums, of memory, and a name with the dtype's suffix
  *     SUMS(name)                 a name with the suffix of the type of the sums
- *     LANES                      of a vector of REAL
- *     CONVERT_IN(to, from)       exactly LANES elements to REAL
- *     CONVERT_OUT(to, from)      exactly LANES REAL to elements, rounding to nearest even
+ *     LANES                      the lanes of a vector of REAL
+ *     CONVERT_IN(to, from)       converts exactly LANES elements to REAL
+ *     CONVERT_OUT(to, from)      converts exactly LANES REAL to elements, rounding to nearest even
  *     LOAD_SHORT(to, from, row)  loads a padded row of at most LANES in one go, or is false
  *
  * Rows are whole vectors, the last of which overlaps the one before; rows shorter than a vector pass through a small
- * buffer. So nothing outside a row is ever read or written, and no lane is converted by other means than its neighbours.
+ * buffer. So nothing outside a row is ever read or written, and no lane is converted by other means than its
+ * neighbours.
  */
 
 ALWAYS_INLINE void NAME(load_row)(REAL *to, const ELEMENT *from, int64_t count)
@@ -73,7 +74,7 @@ static void NAME(load_planes)(const tconv_cpu_load *load)
     }
 }
 
-/* Blocks of LANES pixels x LANES channels are converted and turned around. */
+/* NHWC: blocks of LANES pixels x LANES channels are converted and transposed. */
 static void NAME(load_pixels)(const tconv_cpu_load *load)
 {
     SUMS(vector) block[LANES];
@@ -98,7 +99,7 @@ static void NAME(load_pixels)(const tconv_cpu_load *load)
     }
 }
 
-/* A few outputs of one channel, one by one. */
+/* Stores a few outputs of one channel, one by one. */
 ALWAYS_INLINE void NAME(interleave_short)(const tconv_cpu_store *store, int64_t channel, const int residues)
 {
     const REAL *sums = (const REAL *)store->sums + channel * store->channel_stride;
@@ -110,7 +111,7 @@ ALWAYS_INLINE void NAME(interleave_short)(const tconv_cpu_store *store, int64_t 
     NAME(store_row)((ELEMENT *)store->dst + channel * store->dst_channel, outputs, store->count);
 }
 
-/* One channel. */
+/* Interleaves and stores the residues of one channel. */
 ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_t channel, const int residues)
 {
     const REAL *from[TCONV_CPU_MAX_INTERLEAVE];
@@ -119,7 +120,7 @@ ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_
     ELEMENT *dst = (ELEMENT *)store->dst + channel * store->dst_channel,
             *to = store->stage != NULL ? store->stage : dst;
     int64_t rest = store->count;
-    for (int r = 0; r < residues; r++) { /* a residue without sums repeats its bias */
+    for (int r = 0; r < residues; r++) { /* a bias-only residue repeats its bias */
         bool summed = store->rows[r] >= 0;
         from[r] = (const REAL *)&bias[r];
         step[r] = summed ? LANES : 0;
@@ -136,7 +137,7 @@ ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_
             from[r] += step[r];
         }
         SUMS(interleave)(outputs, rows, residues);
-        if (rest < LANES * residues) /* beyond are sums that nobody made */
+        if (rest < LANES * residues) /* nothing was summed beyond */
             break;
         UNROLL_IF_CONSTANT
         for (int r = 0; r < residues; r++)
@@ -160,7 +161,7 @@ ALWAYS_INLINE void NAME(interleave_channels)(const tconv_cpu_store *store, const
     }
 }
 
-/* Constant counts of residues let the compiler permute registers; the others go through memory. */
+/* Constant counts of residues let the compiler permute registers; other counts go through memory. */
 static void NAME(store_interleaved)(const tconv_cpu_store *store)
 {
     switch (store->residues) {
@@ -189,7 +190,7 @@ static void NAME(store_scattered)(const tconv_cpu_store *store)
     }
 }
 
-/* LANES positions of some channels, turned around. */
+/* Stores LANES positions of some channels, transposed. */
 ALWAYS_INLINE void NAME(store_block)(const tconv_cpu_store *store, int64_t position, int64_t pixels, const int channels)
 {
     ELEMENT *dst = (ELEMENT *)store->dst + position * store->dst_position;

@@ -1,6 +1,6 @@
 /*
- * The machine as Linux shows it in /sys and /proc, read with bare system calls: not a byte is allocated, so that the first
- * plan of a process is made without memory too.
+ * Reads the topology as Linux shows it in /sys and /proc, by bare system calls: not a byte is allocated, so that the
+ * first plan of a process is made without memory too.
  */
 #if defined(__linux__)
 #define _GNU_SOURCE /* sched_getaffinity, O_CLOEXEC */
@@ -21,11 +21,11 @@
 
 /* --------------------------------------------------------------------------------------------------------- files */
 
-/* Directories of cgroups that are longer are taken for those without a limit. */
+/* Bytes of a cgroup's directory; a longer one counts as one without a limit. It is chosen, not measured. */
 enum { MAX_PATH_BYTES = 1024 };
 
 struct reader {
-    int file; /* -1: there is none */
+    int file; /* -1: the file could not be opened */
     int at, length;
     char bytes[256];
 };
@@ -42,7 +42,7 @@ static void close_file(const struct reader *reader)
         close(reader->file);
 }
 
-/* The next byte, or -1 at the end. */
+/* Returns the next byte, or -1 at the end. */
 static int next_byte(struct reader *reader)
 {
     if (reader->at == reader->length && reader->file >= 0) {
@@ -56,7 +56,7 @@ static int next_byte(struct reader *reader)
     return reader->at < reader->length ? (unsigned char)reader->bytes[reader->at++] : -1;
 }
 
-/* The next line without its end, cut to what text has room for; false at the end of the file. */
+/* Reads the next line without its end, cut to the room of text; false at the end of the file. */
 static bool next_line(struct reader *reader, char *text, int capacity)
 {
     int byte = next_byte(reader), length = 0;
@@ -69,7 +69,7 @@ static bool next_line(struct reader *reader, char *text, int capacity)
     return true;
 }
 
-/* The first line of a file; false, and an empty text, where there is none. */
+/* Reads the first line of a file; false, with an empty text, where there is none. */
 static bool read_line(const char *path, char *text, int capacity)
 {
     struct reader reader = open_file(path);
@@ -81,8 +81,11 @@ static bool read_line(const char *path, char *text, int capacity)
 
 /* --------------------------------------------------------------------------------------------------------- units */
 
-/* As many processing units as Linux can be built for. */
-enum { MAX_UNITS = 8192, WORD_BITS = 8 * sizeof(unsigned long) };
+/* Processing units that Linux can be built for at most (CONFIG_NR_CPUS). */
+enum { MAX_UNITS = 8192 };
+
+/* Bits of a word of a set. */
+enum { WORD_BITS = 8 * sizeof(unsigned long) };
 
 struct unit_set {
     unsigned long words[MAX_UNITS / WORD_BITS];
@@ -93,7 +96,7 @@ static bool has_unit(const struct unit_set *set, int unit)
     return unit >= 0 && unit < MAX_UNITS && (set->words[unit / WORD_BITS] >> unit % WORD_BITS & 1) != 0;
 }
 
-/* False where it was in the set already, or cannot be. */
+/* Adds a unit; false where it was in the set already, or cannot be. */
 static bool add_unit(struct unit_set *set, int unit)
 {
     if (unit < 0 || unit >= MAX_UNITS || has_unit(set, unit))
@@ -110,7 +113,7 @@ static int count_units(const struct unit_set *set)
     return count;
 }
 
-/* A file with a list such as "0-3,8,10-11"; an empty set where there is none. */
+/* Reads a file with a list such as "0-3,8,10-11"; an empty set where there is no file. */
 static struct unit_set read_list(const char *path)
 {
     struct unit_set set = {{0}};
@@ -147,7 +150,7 @@ int tconv_cpu_affinity(void)
 
 /* --------------------------------------------------------------------------------------------------------- cores */
 
-/* A number in a file of a processing unit's; -1 where there is none. */
+/* Reads a number from a file of a processing unit; -1 where there is none. */
 static int unit_number(int unit, const char *name)
 {
     char path[96], text[32];
@@ -205,10 +208,10 @@ static bool read_cache_line(int unit, int index, const char *name, char *text, i
     return read_line(path, text, capacity);
 }
 
-/* The largest cache that is believed: none of a core is, and sizes from here on could wrap. */
+/* Bytes of the largest cache that is believed: no cache is as large, and larger sizes could wrap. */
 static const unsigned long MAX_CACHE_BYTES = 1UL << 40;
 
-/* Bytes of a size such as "48K"; 0 for what is none. */
+/* Parses a size in bytes such as "48K"; 0 for any other text. */
 static size_t parse_size(const char *text)
 {
     if (text[0] < '0' || text[0] > '9')
@@ -219,7 +222,7 @@ static size_t parse_size(const char *text)
     return number <= MAX_CACHE_BYTES >> shift ? (size_t)number << shift : 0;
 }
 
-/* What the C library asks the processor. */
+/* Reads the size of a cache from the C library, which asks the processor. */
 static void read_cache(size_t *bytes, int name)
 {
     long size = *bytes == 0 ? sysconf(name) : -1;
@@ -247,7 +250,7 @@ static void read_caches(tconv_cpu_topology *found, int unit)
 #endif
 }
 
-/* Of the first processor that is listed. */
+/* Reads the model of the first processor that is listed. */
 static void read_model(char *model, size_t capacity)
 {
     struct reader reader = open_file("/proc/cpuinfo");
@@ -283,7 +286,7 @@ bool tconv_cpu_read_linux(tconv_cpu_topology *found)
 
 /* ------------------------------------------------------------------------------------------------- cgroup quota */
 
-/* A number in text; -1 where there is none ("max"), or less than none. */
+/* Parses a number; -1 where there is none ("max"), or where it is negative. */
 static double parse_count(const char *text, const char **end)
 {
     char *after;
@@ -293,8 +296,8 @@ static double parse_count(const char *text, const char **end)
     return after == text || value < 0 ? -1 : (double)value;
 }
 
-/* The quota of one directory in cores; 0 where there is none. v2 has "max 100000" or "150000 100000" in cpu.max, v1 has
- * two files and -1 for none. */
+/* Reads the quota of one directory, in cores; 0 where there is none. v2 has "max 100000" or "150000 100000" in cpu.max;
+ * v1 has two files, and -1 for no quota. */
 static double read_quota(const char *directory)
 {
     char path[MAX_PATH_BYTES + 32], text[64];
@@ -313,7 +316,7 @@ static double read_quota(const char *directory)
     return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-/* The least quota of group and of all groups above it, under root. group is "/a/b". */
+/* Returns the least quota of group, such as "/a/b", and of all groups above it, under root. */
 static double least_quota(const char *root, const char *group)
 {
     char directory[MAX_PATH_BYTES];
@@ -332,7 +335,7 @@ static double least_quota(const char *root, const char *group)
     }
 }
 
-/* Whether cpu is one of "cpuset,cpu,cpuacct". */
+/* Whether "cpu" is one of controllers, a list such as "cpuset,cpu,cpuacct". */
 static bool names_cpu(const char *controllers)
 {
     for (const char *at = controllers; at != NULL; at = (at = strchr(at, ',')) != NULL ? at + 1 : NULL)
@@ -341,7 +344,8 @@ static bool names_cpu(const char *controllers)
     return false;
 }
 
-/* Lines of /proc/self/cgroup are "id:controllers:group", v2's "0::group". */
+/* Returns the least quota of the process's cgroups. Lines of /proc/self/cgroup are "id:controllers:group", v2's are
+ * "0::group". */
 double tconv_cpu_read_quota(void)
 {
     static const char *const v1_roots[] = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"};
