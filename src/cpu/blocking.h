@@ -80,7 +80,7 @@ int tconv_cpu_useful_threads(const tconv_layer *layer, const tconv_cpu_axis *row
 /* Cuts count into the fewest parts of at most limit, as even as can be; returns the size of the larger parts. */
 int64_t tconv_cpu_even_part(int64_t count, int64_t limit);
 
-/* Of an axis of `all` that is cut into parts of size, returns the length of part index, and its start in *begin. */
+/* Returns the length of part `index` of an axis of `all` that is cut into parts of `size`; *begin is its start. */
 int64_t tconv_cpu_cut_tile(int64_t index, int64_t size, int64_t all, int64_t *begin);
 
 /* Whether so many tasks keep so many threads busy to the end. */

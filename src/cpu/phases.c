@@ -42,7 +42,7 @@ static void spread_bias(const tconv_cpu_job *job, const tconv_cpu_pass *pass, co
     call->microtile.bias = call->bias;
 }
 
-/* Returns the first tap of the row phase of a pass. */
+/* Returns the column tap that the passes of a pass's row phase begin with. */
 static int64_t first_tap(const tconv_cpu_job *job, const tconv_cpu_pass *pass)
 {
     const tconv_phase *column = tconv_cpu_column_phase(job->plan, job->layer, pass->first);

@@ -20,8 +20,8 @@ typedef struct tconv_cpu_job {
 /* The most pieces that one microkernel call prefetches. It is chosen, not measured. */
 enum { TCONV_CPU_MAX_PIECES = 16 };
 
-/* The prefetch of the strip of the thread's next task, in pieces of equally spaced cache lines, while this task
- * computes. */
+/* The prefetch of the strip of the thread's next task while this one computes, in pieces of cache lines at the same
+ * offsets. */
 typedef struct tconv_cpu_prefetch {
     const char *piece;                       /* the next piece */
     int64_t inner, inner_count, inner_step;  /* pieces done, all pieces, and the bytes from one to the next */

@@ -107,9 +107,9 @@ typedef struct tconv_cpu_pixel_extent {
 typedef struct tconv_cpu_pixel_panel {
     tconv_cpu_pixel_phase phase;
     tconv_cpu_pixel_extent extent;
-    int64_t vectors, outputs;                /* of the block; outputs are its channels without padding */
-    tconv_cpu_pixel_microkernel *const *sum; /* by their pixels */
-    char *dst;                               /* the first pixel's */
+    int64_t vectors, outputs;                         /* of the block; outputs are its channels without padding */
+    tconv_cpu_pixel_microkernel *const *microkernels; /* by their pixels */
+    char *dst;                                        /* the first pixel's */
     tconv_cpu_pixel_microtile microtile;
 } tconv_cpu_pixel_panel;
 

@@ -60,8 +60,8 @@ static void describe_panel(const tconv_cpu_pixel_task *task, const tconv_cpu_pix
     panel->extent = extent_of(task, phase);
     panel->vectors = tconv_cpu_block_vectors(plan, block);
     panel->outputs = tconv_min(panel->vectors * plan->lanes, plan->group_out - block * width);
-    panel->sum = plan->depthwise ? plan->kernels->real[plan->real].depthwise[panel->vectors]
-                                 : plan->kernels->real[plan->real].dense[panel->vectors];
+    panel->microkernels = plan->depthwise ? plan->kernels->real[plan->real].depthwise[panel->vectors]
+                                          : plan->kernels->real[plan->real].dense[panel->vectors];
     panel->dst =
         first_output(task, phase->row->residue, phase->column->residue, group * plan->group_out + block * width);
     int64_t weights = tconv_cpu_block_weights(plan, group, block) +
@@ -114,7 +114,7 @@ static void sum_cut_pixel(const tconv_cpu_pixel_task *task, const tconv_cpu_pixe
         for (int64_t c = 0; c < columns.count; c++)
             task->inside[microtile.tap_count++] =
                 described->taps[(rows.first + r) * phase->column_taps.count + columns.first + c];
-    panel->sum[1](&microtile);
+    panel->microkernels[1](&microtile);
 }
 
 /* --------------------------------------------------------------------------------------------------------- pixels */
@@ -126,7 +126,7 @@ static void sum_pixels(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_p
     const tconv_cpu_pixel_plan *plan = task->job->plan;
     microtile->at = task->at + first;
     if (!task->job->header->has_nonfinite) {
-        panel->sum[count](microtile);
+        panel->microkernels[count](microtile);
         return;
     }
     for (int64_t p = 0; p < count; p++) {
@@ -287,15 +287,15 @@ static void store_stage(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_
 static void run_panels(const tconv_cpu_pixel_task *task, struct panels *panels, int64_t first, int64_t count,
                        const int64_t *staged)
 {
-    for (int64_t w = 0; w < panels->count; w++) {
-        tconv_cpu_pixel_panel *panel = &panels->list[w];
+    for (int64_t i = 0; i < panels->count; i++) {
+        tconv_cpu_pixel_panel *panel = &panels->list[i];
         if (!task->job->stage) {
             sum_to_dst(task, panel, first, count, &panel->microtile);
             continue;
         }
         panel->microtile.to = staged;
         sum_pixels(task, panel, first, count, &panel->microtile);
-        if (w + 1 == panels->count || panel[1].phase.row != panel->phase.row)
+        if (i + 1 == panels->count || panel[1].phase.row != panel->phase.row)
             store_stage(task, panel, first, count);
     }
 }
@@ -314,8 +314,8 @@ bool tconv_cpu_run_by_pixels(tconv_cpu_pixel_task *task)
     if (task->job->stage) {
         for (int64_t p = 0; p < TCONV_CPU_MAX_PIXELS; p++)
             staged[p] = p * plan->stage_pitch;
-        for (int64_t w = 0; w < panels.count; w++) {
-            tconv_cpu_pixel_panel *panel = &panels.list[w];
+        for (int64_t i = 0; i < panels.count; i++) {
+            tconv_cpu_pixel_panel *panel = &panels.list[i];
             int64_t channel = (panel->dst - first_output(task, panel->phase.row->residue, 0, 0)) /
                               (int64_t)task->job->layer->problem.element_size;
             panel->microtile.dst = tconv_cpu_real_at(plan, task->stage, channel);
