@@ -73,30 +73,30 @@ static struct guarded make_integers(tconv_dtype dtype, int64_t count, harness_ra
 
 /* ------------------------------------------------------------------------------------------------------------- loading */
 
-/* Loads two lines of count pixels of each channel, with zeros beside them. pixels: NHWC. */
-static void load_lines(const row_kernels *kernels, bool pixels, int64_t channels, int64_t count, enum guard_side side)
+/* Loads two rows of count pixels of each channel, with zeros beside them. pixels: NHWC. */
+static void load_rows(const row_kernels *kernels, bool pixels, int64_t channels, int64_t count, enum guard_side side)
 {
     const int64_t left = count % 3, right = count % 5, room = left + count + right + GAP, strip_channel = 2 * room;
     const int64_t pixel = pixels ? channels + GAP : 1, plane = pixels ? 1 : 2 * count + GAP;
     const int64_t last = (channels - 1) * plane + (count > 0 ? (2 * count - 1) * pixel : 0);
     struct guarded src = level_make_random(kernels->dtype, last + 1, side, (uint64_t)count);
     struct guarded strip = level_make_elements(kernels->real, channels * strip_channel, LEVEL_MARK, GUARD_AFTER);
-    const tconv_cpu_line lines[2] = {{0, 0, left, count, right}, {count * pixel, room, left, count, right}};
+    const tconv_cpu_padded_row rows[2] = {{0, 0, left, count, right}, {count * pixel, room, left, count, right}};
     const tconv_cpu_load load = {.src = src.data,
                                  .strip = strip.data,
                                  .src_channel = plane,
                                  .strip_channel = strip_channel,
                                  .src_pixel = pixel,
                                  .channels = channels,
-                                 .line_count = 2,
-                                 .lines = lines};
+                                 .row_count = 2,
+                                 .rows = rows};
     double *expected = make_marks(channels * strip_channel);
     for (int64_t c = 0; c < channels; c++)
-        for (int64_t line = 0; line < 2; line++)
+        for (int64_t row = 0; row < 2; row++)
             for (int64_t i = 0; i < left + count + right; i++) {
                 bool inside = i >= left && i < left + count;
-                int64_t from = c * plane + (line * count + i - left) * pixel;
-                expected[c * strip_channel + line * room + i] =
+                int64_t from = c * plane + (row * count + i - left) * pixel;
+                expected[c * strip_channel + row * room + i] =
                     inside ? harness_element_get(kernels->dtype, src.data, from) : 0;
             }
     guard_protect(&src);
@@ -116,15 +116,15 @@ static void test_load_planes(const row_kernels *kernels)
 {
     for (int64_t count = 0; count < (MOST_VECTORS + 1) * kernels->lanes; count++)
         for (int side = GUARD_BEFORE; side <= GUARD_AFTER; side++)
-            load_lines(kernels, false, 2, count, (enum guard_side)side);
+            load_rows(kernels, false, 2, count, (enum guard_side)side);
 }
 
-/* Blocks of vectors are turned around, so that channels have tails as pixels have. */
+/* Blocks of vectors are transposed, so that channels have tails as pixels have. */
 static void test_load_pixels(const row_kernels *kernels)
 {
     for (int64_t channels = 1; channels <= 2 * kernels->lanes + 1; channels++)
         for (int64_t count = 0; count <= MOST_VECTORS * kernels->lanes + 1; count++)
-            load_lines(kernels, true, channels, count, channels % 2 ? GUARD_AFTER : GUARD_BEFORE);
+            load_rows(kernels, true, channels, count, channels % 2 ? GUARD_AFTER : GUARD_BEFORE);
 }
 
 Test(kernel_rows, load_planes_at_every_length)
@@ -241,7 +241,7 @@ static void call_store(store_test *test, tconv_cpu_store_function *function)
     guard_release(&test->dst);
 }
 
-/* Two channels of count outputs; of each position, every third residue is no sum but a bias. streamed: by a line. */
+/* Two channels of count outputs; of each position, every third residue is no sum but a bias. streamed: by way of a stage. */
 static void store_interleaved(const row_kernels *kernels, int64_t residues, int64_t count, bool streamed)
 {
     store_test test = {.kernels = kernels};
@@ -249,7 +249,7 @@ static void store_interleaved(const row_kernels *kernels, int64_t residues, int6
     const int64_t dst_channel = count + GAP;
     int32_t rows[TCONV_CPU_MAX_INTERLEAVE];
     struct guarded bias = level_make_random(kernels->real, STORED_CHANNELS + 1, GUARD_AFTER, 7);
-    struct guarded line = {0};
+    struct guarded stage = {0};
     snprintf(test.what, sizeof test.what, "store_interleaved, %d residues, %d outputs%s", (int)residues, (int)count,
              streamed ? ", streamed" : "");
     make_store(&test, residues * STORED_CHANNELS, positions, STORED_CHANNELS * dst_channel,
@@ -271,13 +271,13 @@ static void store_interleaved(const row_kernels *kernels, int64_t residues, int6
     test.store.bias = bias.data;
     test.store.dst_channel = dst_channel;
     if (streamed) {
-        line = level_make_elements(kernels->dtype, count + residues * kernels->lanes, LEVEL_MARK, GUARD_AFTER);
-        test.store.line = line.data;
+        stage = level_make_elements(kernels->dtype, count + residues * kernels->lanes, LEVEL_MARK, GUARD_AFTER);
+        test.store.stage = stage.data;
     }
     call_store(&test, kernels->level->kernels->dtype[kernels->dtype].store_interleaved);
     guard_release(&bias);
     if (streamed)
-        guard_release(&line);
+        guard_release(&stage);
 }
 
 /* Of counts of outputs, every short one, those around whole vectors of each residue, and some between. */
@@ -364,7 +364,7 @@ static void run_stencil(const row_kernels *kernels, int64_t residues, int64_t co
     harness_random_seed(&random, (uint64_t)count);
     struct guarded strip = make_integers(kernels->real, positions + 9, &random);
     struct guarded weights = make_integers(kernels->real, terms[residues], &random);
-    struct guarded bias = make_integers(kernels->real, 1, &random), line = {0};
+    struct guarded bias = make_integers(kernels->real, 1, &random), stage = {0};
     struct guarded dst =
         level_make_elements(kernels->dtype, count + behind, LEVEL_MARK, count % 2 ? GUARD_BEFORE : GUARD_AFTER);
     double *expected = make_marks(count + behind);
@@ -376,7 +376,7 @@ static void run_stencil(const row_kernels *kernels, int64_t residues, int64_t co
         expected[i] = sum;
     }
     if (streamed)
-        line = level_make_elements(kernels->dtype, count + step, LEVEL_MARK, GUARD_AFTER);
+        stage = level_make_elements(kernels->dtype, count + step, LEVEL_MARK, GUARD_AFTER);
     const tconv_cpu_stencil stencil = {.strip = strip.data,
                                        .residues = residues,
                                        .terms = terms,
@@ -385,7 +385,7 @@ static void run_stencil(const row_kernels *kernels, int64_t residues, int64_t co
                                        .bias = bias.data,
                                        .dst = dst.data,
                                        .count = count,
-                                       .line = line.data};
+                                       .stage = stage.data};
     kernels->level->kernels->dtype[kernels->dtype].stencil(&stencil);
     kernels->level->kernels->finish();
     char what[96];
@@ -397,7 +397,7 @@ static void run_stencil(const row_kernels *kernels, int64_t residues, int64_t co
     guard_release(&bias);
     guard_release(&dst);
     if (streamed)
-        guard_release(&line);
+        guard_release(&stage);
 }
 
 static void test_stencil(const row_kernels *kernels)

@@ -1,8 +1,8 @@
 /*
- * What cpu_pixels does only in layers larger than other tests run: chunks of input channels, passes of phases, sums that
- * wait, stages, stores past the caches. A second-level cache of a few KiB, told to the plan, brings all of it to small
- * layers, whose results are compared with the reference's, bit for bit, at every instruction set. And images of one pixel
- * in NCHW, which it takes as pixels.
+ * What cpu_pixels does only in layers larger than other tests run: K-blocks of input channels, passes of phases,
+ * partial sums in memory, stages, streaming stores. A second-level cache of a few KiB, told to the plan, brings all of
+ * it to small layers, whose results are compared with the reference's, bit for bit, at every instruction set. And
+ * images of one pixel in NCHW, which it takes as pixels.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -16,7 +16,7 @@
 #include "harness.h"
 #include "support/bare_layer.h"
 
-/* Bytes that are told to be the second-level cache: strips of some pixels, chunks of 64 channels, streams of any dst. */
+/* Bytes that are told to be the second-level cache: strips of some pixels, K-blocks of 64 channels, streams of any dst. */
 enum { SMALL_CACHE = 24 << 10, TINY_CACHE = 3 << 10 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -25,12 +25,12 @@ enum { SMALL_CACHE = 24 << 10, TINY_CACHE = 3 << 10 };
 static const int skews[] = {0, 1, 4};
 
 static const char *const problems[] = {
-    "n=3 ci=150 h=5 w=6 co=40 k=3 s=1 p=1 b=1",        /* chunks, sums that wait, a last vector in part */
-    "n=2 ci=200 h=4 w=5 co=32 k=4 s=2 p=1",            /* chunks, passes of phases */
+    "n=3 ci=150 h=5 w=6 co=40 k=3 s=1 p=1 b=1",        /* K-blocks, partial sums, a last vector in part */
+    "n=2 ci=200 h=4 w=5 co=32 k=4 s=2 p=1",            /* K-blocks, passes of phases */
     "n=1 ci=3000 h=1 w=3 co=16 k=3x2 s=1 b=1",         /* several levels of sums that wait */
     "n=2 ci=16 h=7 w=20 co=32 k=2 s=2 b=1",            /* staged or streamed */
     "n=2 ci=16 h=7 w=20 co=24 k=3 s=2 p=1 op=1",       /* staged, with a last vector in part */
-    "n=2 ci=16 h=5 w=19 co=64 k=2 s=3 p=1 d=1 b=1",    /* gaps between rows and columns */
+    "n=2 ci=16 h=5 w=19 co=64 k=2 s=3 p=1 d=1 b=1",    /* bias-only rows and columns */
     "n=1 ci=8 h=4 w=19 co=32 k=1x3 s=3x2 p=0x1 d=1x2", /* the last column is a gap */
     "n=2 ci=32 h=6 w=21 co=64 k=3x5 s=2x3 p=1x2 d=2x1 g=4",
     "n=2 ci=64 h=9 w=20 co=64 k=4 s=2 p=1 g=64 b=1",    /* depthwise */
@@ -153,7 +153,7 @@ Test(pixels, small_caches_give_the_bits_of_the_reference)
 /* That the layers above meet what they are there for. */
 Test(pixels, small_caches_reach_every_way)
 {
-    bool waits = false, passes = false, cascades = false, by_weights = false, stages = false, depthwise = false;
+    bool partial = false, passes = false, cascades = false, by_weights = false, stages = false, depthwise = false;
     for (size_t i = 0; i < COUNT(problems); i++) {
         for (int c = 0; c < 2; c++) {
             tconv_layer layer;
@@ -163,21 +163,21 @@ Test(pixels, small_caches_reach_every_way)
             make_layer(problems[i], TCONV_F32, TCONV_CPU_ISA_GENERIC, c ? SMALL_CACHE : TINY_CACHE, 1, &layer);
             if (tconv_cpu_pixels.supports(&layer, reason)) {
                 cr_assert_eq(tconv_cpu_pixel_plan_init(&plan, &layer, &issue), TCONV_SUCCESS);
-                waits |= plan.waits;
-                passes |= plan.waits && plan.pass_pairs < layer.rows.count * layer.columns.count;
-                cascades |= plan.waits && plan.levels > 1;
-                by_weights |= !plan.waits && !plan.pixels_first;
+                partial |= plan.partial_sums;
+                passes |= plan.partial_sums && plan.pass_phases < layer.rows.count * layer.columns.count;
+                cascades |= plan.partial_sums && plan.levels > 1;
+                by_weights |= !plan.partial_sums && !plan.pixels_first;
                 stages |= plan.can_stage;
                 depthwise |= plan.depthwise;
             }
             bare_layer_release(&layer);
         }
     }
-    cr_assert(waits && passes && cascades && by_weights && stages && depthwise, "%d %d %d %d %d %d", waits, passes,
+    cr_assert(partial && passes && cascades && by_weights && stages && depthwise, "%d %d %d %d %d %d", partial, passes,
               cascades, by_weights, stages, depthwise);
 }
 
-/* A weight that is not finite reaches the outputs whose taps lie in the image, in chunks and stages too. */
+/* A weight that is not finite reaches the outputs whose taps lie in the image, in K-blocks and stages too. */
 Test(pixels, taps_outside_the_image_are_left_out)
 {
     for (size_t i = 0; i < COUNT(problems); i++) {
@@ -232,7 +232,7 @@ static const char *const single_pixels[] = {
     "n=3 ci=12 h=1 w=1 co=30 k=4x3 g=3 b=1",                /* groups */
     "n=3 ci=18 h=1 w=1 co=18 k=4x3 g=18 b=1",               /* depthwise */
     "n=4 ci=6 h=1 w=1 co=8 k=3 ss=9x1x1x1 ds=80x9x3x1 b=1", /* images of slices */
-    "n=2 ci=300 h=1 w=1 co=16 k=2x8 s=2x8",                 /* chunks */
+    "n=2 ci=300 h=1 w=1 co=16 k=2x8 s=2x8",                 /* K-blocks */
 };
 
 Test(pixels, images_of_one_pixel_in_nchw)

@@ -80,7 +80,7 @@ static bool plan_once(const tconv_desc *desc, const struct way *way, const char 
 
 /* ----------------------------------------------------------------------------------------------------- chosen layers */
 
-/* Each is long in another way: taps of a phase, phases, tiles, channels, gaps, margins. The largest powers that fit. */
+/* Each is long in another way: taps of a phase, phases, tiles, channels, bias-only residues, halos. The largest powers that fit. */
 static const char *const long_layers[] = {
     "n=1 ci=5 h=1 w=3 co=2 k=5x70368744177664 s=3x5 p=1",
     "n=1 ci=1 h=1 w=3 co=1 k=1x1152921504606846976",

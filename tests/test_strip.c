@@ -63,8 +63,8 @@ static void expect_vectors(const tconv_cpu_task *task, int64_t first_row, int64_
     const float *strip = task->strip;
     int64_t columns = task->columns + plan->max_lag, lines = 1, step = 0;
     int64_t length = (rows - 1) * plan->row_pitch + (task->images - 1) * plan->pitch + columns;
-    int64_t row_span = plan->rows.max_shift - plan->rows.min_shift;
-    int64_t column_span = plan->columns.max_shift - plan->columns.min_shift - plan->max_lag;
+    int64_t row_halo = plan->rows.max_shift - plan->rows.min_shift;
+    int64_t column_halo = plan->columns.max_shift - plan->columns.min_shift - plan->max_lag;
     if (!tconv_cpu_is_flat(plan, task->images, rows, columns)) {
         lines = rows * task->images;
         length = columns;
@@ -72,8 +72,8 @@ static void expect_vectors(const tconv_cpu_task *task, int64_t first_row, int64_
     length = (length + plan->lanes - 1) / plan->lanes * plan->lanes;
     for (int64_t line = 0; line < lines; line++) {
         step = (first_row + line / task->images) * plan->row_pitch + line % task->images * plan->pitch;
-        for (int64_t r = 0; r <= row_span; r++)
-            for (int64_t c = 0; c <= column_span; c++)
+        for (int64_t r = 0; r <= row_halo; r++)
+            for (int64_t c = 0; c <= column_halo; c++)
                 for (int64_t i = 0; i < length; i++)
                     cr_assert(!isnan(strip[step + r * plan->row_pitch + c + i]),
                               "%d images, %d columns, %d rows from %d on: element %d of line %d, tap %d x %d",
@@ -111,7 +111,7 @@ Test(strip, all_that_vectors_read_is_written)
                 memset(strip, 0xff, (size_t)plan.strip_bytes);
                 tconv_cpu_load_halo(&task);
                 for (int64_t row = 0; row < task.rows; row++)
-                    for (int64_t rows = 1; rows <= plan.chunk_rows && row + rows <= task.rows; rows++)
+                    for (int64_t rows = 1; rows <= plan.row_block && row + rows <= task.rows; rows++)
                         expect_vectors(&task, row, rows);
             }
         free(strip);

@@ -1,7 +1,7 @@
 /*
  * The bound on the error of a sum, where it is hardest to keep: every input and every weight is the same number, so that
  * the roundings of a running sum all go one way. From few terms to 10,000, in each way that the CPU has to sum them, at
- * every instruction set; a second-level cache of a few KiB, told to the plan, brings chunks of channels to small layers.
+ * every instruction set; a second-level cache of a few KiB, told to the plan, brings K-blocks to small layers.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -17,7 +17,7 @@
 /* What tconv.h promises: so many roundings of the sum of magnitudes. */
 #define PROMISED_UNITS 16
 
-/* The machine's cache, and bytes that bring chunks. */
+/* The machine's cache, and bytes that bring K-blocks. */
 static const size_t caches[] = {0, 24 << 10};
 
 static const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels};
@@ -139,7 +139,7 @@ Test(sums, terms_that_are_alike_stay_in_the_bound)
 /* That the layers above meet what they are there for. */
 Test(sums, layers_reach_every_way_to_sum)
 {
-    bool halo = false, calls = false, fused = false, stencil = false, waits = false, depthwise = false;
+    bool halo = false, calls = false, fused = false, stencil = false, partial = false, depthwise = false;
     for (size_t i = 0; i < COUNT_OF(problems); i++) {
         for (size_t c = 0; c < COUNT_OF(caches); c++) {
             const struct bare_target target = {.cache = caches[c], .threads = 1};
@@ -150,19 +150,19 @@ Test(sums, layers_reach_every_way_to_sum)
             bare_layer_make(&layer, problems[i], TCONV_F32, TCONV_NCHW, &target);
             cr_assert_eq(tconv_cpu_plan_init(&plan, &layer, &issue), TCONV_SUCCESS);
             halo |= !plan.gather;
-            calls |= plan.gather && plan.chunk < layer.problem.group_in;
+            calls |= plan.gather && plan.k_block < layer.problem.group_in;
             fused |= plan.fused;
             stencil |= plan.stencil;
             bare_layer_release(&layer);
             bare_layer_make(&layer, problems[i], TCONV_F32, TCONV_NHWC, &target);
             if (tconv_cpu_pixel_refusal(&layer) == NULL) {
                 cr_assert_eq(tconv_cpu_pixel_plan_init(&pixels, &layer, &issue), TCONV_SUCCESS);
-                waits |= pixels.waits;
+                partial |= pixels.partial_sums;
                 depthwise |= pixels.depthwise;
             }
             bare_layer_release(&layer);
         }
     }
-    cr_assert(halo && calls && fused && stencil && waits && depthwise, "%d %d %d %d %d %d", halo, calls, fused, stencil,
-              waits, depthwise);
+    cr_assert(halo && calls && fused && stencil && partial && depthwise, "%d %d %d %d %d %d", halo, calls, fused,
+              stencil, partial, depthwise);
 }

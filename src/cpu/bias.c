@@ -1,4 +1,4 @@
-/* Converts the bias, and writes it to what no phase has: rows and columns of outputs between those of the phases. */
+/* Converts the bias, and writes it to the bias-only outputs: rows and columns that belong to no phase. */
 #include "bias.h"
 
 #include <string.h>
@@ -30,32 +30,32 @@ void tconv_cpu_convert_bias(tconv_dtype dtype, const void *bias, int64_t count, 
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------- gaps */
+/* ----------------------------------------------------------------------------------------------------- bias-only */
 
-/* Some outputs of one row of one image, in all channels of the gaps. */
+/* Consecutive outputs of one row of one image, in all channels of the region. */
 struct run {
     int64_t image, row, column, count;
 };
 
-/* Channel by channel. */
-static void fill_planes(const tconv_cpu_gaps *gaps, char *dst, const char *bias, int64_t count)
+/* NCHW: fills a run channel by channel. */
+static void fill_planes(const tconv_cpu_bias_only *region, char *dst, const char *bias, int64_t count)
 {
     static const char zero[sizeof(double)] = {0};
-    const tconv_problem *problem = &gaps->layer->problem;
+    const tconv_problem *problem = &region->layer->problem;
     const int64_t size = (int64_t)problem->element_size;
-    tconv_cpu_fill_function *fill = tconv_cpu_find_kernels(gaps->layer->target.cpu_isa)->fill;
-    bool stream = gaps->stream && count * size >= TCONV_CPU_STREAM_BYTES;
-    for (int64_t c = 0; c < gaps->channels; c++)
+    tconv_cpu_fill_function *fill = tconv_cpu_find_kernels(region->layer->target.cpu_isa)->fill;
+    bool stream = region->stream && count * size >= TCONV_CPU_STREAM_BYTES;
+    for (int64_t c = 0; c < region->channels; c++)
         fill(dst + c * problem->dst.c * size, bias != NULL ? bias + c * size : zero, (size_t)size, count, stream);
 }
 
-/* Pixel by pixel; at once where zeros lie side by side. */
-static void fill_pixels(const tconv_cpu_gaps *gaps, char *dst, const char *bias, int64_t count)
+/* NHWC: fills a run pixel by pixel, or by one memset where it is contiguous and has no bias. */
+static void fill_pixels(const tconv_cpu_bias_only *region, char *dst, const char *bias, int64_t count)
 {
-    const tconv_problem *problem = &gaps->layer->problem;
+    const tconv_problem *problem = &region->layer->problem;
     const int64_t size = (int64_t)problem->element_size;
-    const size_t bytes = (size_t)(gaps->channels * size);
-    if (bias == NULL && gaps->channels == problem->dst.w) {
+    const size_t bytes = (size_t)(region->channels * size);
+    if (bias == NULL && region->channels == problem->dst.w) {
         memset(dst, 0, (size_t)count * bytes);
         return;
     }
@@ -67,58 +67,58 @@ static void fill_pixels(const tconv_cpu_gaps *gaps, char *dst, const char *bias,
     }
 }
 
-static void fill_run(const tconv_cpu_gaps *gaps, const struct run *run)
+static void fill_run(const tconv_cpu_bias_only *region, const struct run *run)
 {
-    const tconv_problem *problem = &gaps->layer->problem;
+    const tconv_problem *problem = &region->layer->problem;
     const int64_t size = (int64_t)problem->element_size;
-    const char *bias = gaps->bias != NULL ? (const char *)gaps->bias + gaps->channel * size : NULL;
-    int64_t index = run->image * problem->dst.n + gaps->channel * problem->dst.c + run->row * problem->dst.h +
+    const char *bias = region->bias != NULL ? (const char *)region->bias + region->channel * size : NULL;
+    int64_t index = run->image * problem->dst.n + region->channel * problem->dst.c + run->row * problem->dst.h +
                     run->column * problem->dst.w;
-    char *dst = (char *)gaps->dst + index * size;
+    char *dst = (char *)region->dst + index * size;
     if (run->count <= 0)
         return;
     if (problem->layout == TCONV_NCHW)
-        fill_planes(gaps, dst, bias, run->count);
+        fill_planes(region, dst, bias, run->count);
     else
-        fill_pixels(gaps, dst, bias, run->count);
+        fill_pixels(region, dst, bias, run->count);
 }
 
-/* The outputs of a row between those of the column phases. */
-static void fill_between(const tconv_cpu_gaps *gaps, struct run run, int64_t end)
+/* Fills the outputs of a row that lie between those of the column phases. */
+static void fill_between(const tconv_cpu_bias_only *region, struct run run, int64_t end)
 {
-    const tconv_phase_table *columns = &gaps->layer->columns;
+    const tconv_phase_table *columns = &region->layer->columns;
     for (int64_t start = run.column; start < end; start += columns->stride) {
         int64_t stop = tconv_min(end, start + columns->stride);
         run.column = start;
         for (int64_t p = 0; p <= columns->count; p++) {
             int64_t next = p < columns->count ? tconv_min(stop, start + columns->phases[p].residue) : stop;
             run.count = next - run.column;
-            fill_run(gaps, &run);
+            fill_run(region, &run);
             run.column = next + 1;
         }
     }
 }
 
-void tconv_cpu_fill_gaps(const tconv_cpu_gaps *gaps)
+void tconv_cpu_fill_bias_only(const tconv_cpu_bias_only *region)
 {
-    const tconv_layer *layer = gaps->layer;
+    const tconv_layer *layer = region->layer;
     const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
-    bool no_columns = columns->count == 0, between = columns->bias_only > 0 && !gaps->whole_rows;
+    bool no_columns = columns->count == 0, between = columns->bias_only > 0 && !region->whole_rows;
     if (rows->bias_only == 0 && !no_columns && !between)
         return;
-    int64_t begin = columns->stride * gaps->column;
-    int64_t end = tconv_min(layer->problem.w.out, columns->stride * (gaps->column + gaps->columns));
-    for (int64_t image = gaps->image; image < gaps->image + gaps->images; image++) {
-        for (int64_t q = gaps->row; q < gaps->row + gaps->rows; q++) {
+    int64_t begin = columns->stride * region->column;
+    int64_t end = tconv_min(layer->problem.w.out, columns->stride * (region->column + region->columns));
+    for (int64_t image = region->image; image < region->image + region->images; image++) {
+        for (int64_t q = region->row; q < region->row + region->rows; q++) {
             int64_t start = rows->stride * q, stop = tconv_min(layer->problem.h.out, start + rows->stride), phase = 0;
             for (int64_t row = start; row < stop; row++) {
                 bool summed = !no_columns && phase < rows->count && start + rows->phases[phase].residue == row;
                 const struct run run = {image, row, begin, end - begin};
                 phase += summed;
                 if (!summed)
-                    fill_run(gaps, &run);
+                    fill_run(region, &run);
                 else if (between)
-                    fill_between(gaps, run, end);
+                    fill_between(region, run, end);
             }
         }
     }

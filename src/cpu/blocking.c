@@ -1,26 +1,30 @@
-/* Axes, parts, caches, threads and sizes: what the plans of all algorithms are made with. */
+/* The plans of all algorithms are made with this: axes, parts, caches, threads and sizes. */
 #include "blocking.h"
 
 #include "../core/alloc.h"
 #include "../core/checked.h"
 #include "../core/status.h"
 
-/* The most of the second-level cache that is ever planned with, so that a thread's scratch stays below 2 MiB. */
+/* Bytes: the most of the second-level cache that a plan counts on, so that a thread's scratch stays below 2 MiB. It is
+ * chosen, not measured. */
 enum { MAX_CACHE_BYTES = 3 << 19 };
 
-/* Tasks for each thread, so that the last ones to finish do not leave the others idle for long. */
+/* Tasks for each thread: enough that the last one to finish does not leave the other threads idle for long. It is
+ * chosen, not measured. */
 enum { TASKS_PER_THREAD = 4 };
 
-/* What is worth another thread: waking one takes about as long. */
+/* Cycles of work that are worth another thread, because waking a thread takes about as long. It is chosen, not
+ * measured. */
 enum { CYCLES_PER_THREAD = 20000 };
 
-/* Multiply-adds of a cycle, roughly: one vector of 64 bytes. */
+/* Multiply-adds in a cycle: one vector of 64 bytes of f32. This is a rough rate for all instruction sets. */
 enum { MULTIPLY_ADDS_PER_CYCLE = 16 };
 
 tconv_cpu_taps tconv_cpu_live_taps(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phase)
 {
     tconv_cpu_taps taps;
-    /* Tap t is live if q + shift lies in [0, in) for some q in [0, outputs): -outputs < shift < in; shifts fall with t. */
+    /* Tap t is live if q + shift lies in [0, in) for some q in [0, outputs): -outputs < shift < in. Shifts fall as t
+     * rises. */
     int64_t last = tconv_floor_div(phase->first_shift + phase->outputs - 1, table->shift_step);
     taps.first = tconv_max(0, tconv_ceil_div(phase->first_shift - (axis->in - 1), table->shift_step));
     taps.count = tconv_max(0, tconv_min(last, phase->taps - 1) - taps.first + 1);
@@ -48,7 +52,7 @@ tconv_cpu_axis tconv_cpu_axis_init(const tconv_axis *axis, const tconv_phase_tab
 
 bool tconv_cpu_round_to_nearest(fenv_t *caller)
 {
-    const volatile double one = 1, tiny = 0x1p-60; /* fegetround looks at the mode of the x87 alone, and takes longer */
+    const volatile double one = 1, tiny = 0x1p-60; /* fegetround reads the mode of the x87 alone, and is slower */
     if (one + tiny == one && one - tiny == one)
         return false;
     fegetenv(caller);

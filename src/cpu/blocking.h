@@ -1,11 +1,14 @@
 /*
- * How a layer is cut up, as far as it is the same whatever the algorithm: axes and their taps, parts and tasks, the
- * share of a cache, threads that are worth it, and sizes of what is packed. What an algorithm makes of it is in its own
- * plan.
+ * The part of blocking (cutting a layer into tiles and tasks) that both algorithms share: axes and their taps, parts
+ * and tasks, the share of a cache, threads that are worth it, and sizes of packed weights. Each algorithm has a plan of
+ * its own on top of it.
  *
  * Words. A position q of an axis stands for the outputs stride * q + residue, one of each phase. A tile is images x
- * rows x columns of positions. A task is a tile, some groups and some blocks of output channels. A strip is what a
- * task's microkernels read: the input in the type of the sums, zero where the image ends.
+ * rows x columns of positions; a micro-tile is the part of it that one microkernel call sums in registers. A task is a
+ * tile, some groups and some blocks of output channels. A strip is the packed input of a task, which its microkernels
+ * read: the tile and the halo that its taps reach, in the type of the sums, with zeros outside the image. A term is one
+ * product of a sum: a tap and an input channel; terms are the K dimension of a matrix product, and a K-block is the
+ * terms that a strip holds at a time.
  */
 #ifndef TCONV_CPU_BLOCKING_H
 #define TCONV_CPU_BLOCKING_H
@@ -17,21 +20,24 @@
 #include "../core/impl.h"
 #include "parallel.h"
 
-/* Terms that are summed in registers, a segment, before they join others in a cascade (tconv_cpu_tile). A running sum of n
- * terms is off by about sqrt(n) roundings, but by n / 4 + 1 / 2 where the terms are alike and as unlucky as they can be:
- * 12.5 with 48. A cascade of segments adds 2 at most, a bias 1, and a multiplication that rounds by itself 1, which is
- * about the 16 that f32 is promised. */
+/* Terms of a segment: that many are summed in registers, then the segment joins others in a cascade
+ * (tconv_cpu_microtile). A running sum of n terms is off by about sqrt(n) roundings, but by n / 4 + 1 / 2 where the
+ * terms are alike and the numbers are the worst of 200,000 that were tried (docs/log/2026-11-21-cpu.md): by 12.5 with
+ * 48. A cascade of segments adds 2 at most, a bias 1, and a multiplication that rounds by itself 1, which is about the
+ * 16 that f32 is promised. */
 enum { TCONV_CPU_SEGMENT = 48 };
 
-/* The least bytes of a run of outputs that are streamed past the caches: its ends share their lines with other runs. */
+/* The least bytes of a run of outputs that is written with streaming (non-temporal) stores, past the caches: shorter
+ * runs share much of their cache lines with others. Streaming them took 2 to 3 % longer on two cores of a Zen 4
+ * (docs/log/2026-11-21-cpu.md). */
 enum { TCONV_CPU_STREAM_BYTES = 256 };
 
 /* ---------------------------------------------------------------------------------------------------------- axes */
 
-/* One axis. Only live taps count: those that reach the input from some output of their phase. */
+/* One axis. Only live taps count: a tap is live if it reaches the input from some output of its phase. */
 typedef struct tconv_cpu_axis {
     int64_t positions;
-    int64_t min_shift, max_shift; /* over live taps; 0 where there are none */
+    int64_t min_shift, max_shift; /* over live taps; 0 where no tap is live */
     int64_t taps;                 /* live taps of all phases together */
 } tconv_cpu_axis;
 
@@ -42,39 +48,39 @@ typedef struct tconv_cpu_taps {
 
 tconv_cpu_taps tconv_cpu_live_taps(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phase);
 
-/* max_taps: the most live taps of a phase. */
+/* Also gives the most live taps of a phase, in max_taps. */
 tconv_cpu_axis tconv_cpu_axis_init(const tconv_axis *axis, const tconv_phase_table *table, int64_t *max_taps);
 
-/* The input that a tap of a phase reads, less the position. */
+/* The shift of a tap of a phase: a position q reads input q + shift. */
 static inline int64_t tconv_cpu_shift(const tconv_phase_table *table, const tconv_phase *phase, int64_t tap)
 {
     return phase->first_shift - tap * table->shift_step;
 }
 
-/* Positions that a tile's strip has beyond the tile's own. */
-static inline int64_t tconv_cpu_span(const tconv_cpu_axis *axis)
+/* The width of the halo: positions that a strip has beyond those of its tile. */
+static inline int64_t tconv_cpu_halo(const tconv_cpu_axis *axis)
 {
     return axis->max_shift - axis->min_shift;
 }
 
 /* --------------------------------------------------------------------------------------------- caches and threads */
 
-/* Plans are made by calls that may round differently, and must be the same: makes the thread round to nearest, and tells
- * whether it did not. Then the caller's environment, which is kept, is to be set again. */
+/* Makes the thread round to nearest, because a plan must be the same whatever rounding mode its caller set. True where
+ * the mode was another: then *caller holds the environment that is to be set again. */
 bool tconv_cpu_round_to_nearest(fenv_t *caller);
 
-/* Bytes in so many percent of the second-level cache. */
+/* The bytes of so many percent of the second-level cache. */
 int64_t tconv_cpu_cache_share(const tconv_layer *layer, int64_t percent);
 
-/* Threads that the layer can keep busy, by its multiply-adds and outputs; at most the target's. */
+/* The number of threads that the layer can keep busy, by its multiply-adds and outputs; at most the target's. */
 int tconv_cpu_useful_threads(const tconv_layer *layer, const tconv_cpu_axis *rows, const tconv_cpu_axis *columns);
 
 /* ---------------------------------------------------------------------------------------------- parts and tasks */
 
-/* count in the fewest parts of at most limit, as even as can be: the size of the larger ones. */
+/* Cuts count into the fewest parts of at most limit, as even as can be; returns the size of the larger parts. */
 int64_t tconv_cpu_even_part(int64_t count, int64_t limit);
 
-/* Part index of an axis of `all`, cut in parts of size: where it begins, and how long it is. */
+/* Returns the length of part `index` of an axis of `all` that is cut into parts of `size`; *begin is its start. */
 int64_t tconv_cpu_cut_tile(int64_t index, int64_t size, int64_t all, int64_t *begin);
 
 /* Whether so many tasks keep so many threads busy to the end. */
@@ -85,60 +91,62 @@ typedef struct tconv_cpu_range {
     int64_t begin, end;
 } tconv_cpu_range;
 
-/* What is share `index` of count tasks that are cut into so many shares, as even as can be. */
+/* The tasks of share `index`, where count tasks are cut into so many shares, as even as can be. */
 tconv_cpu_range tconv_cpu_share_of(int64_t count, int index, int shares);
 
-/* The most ranges that tasks are given out from. */
+/* The most ranges that tasks are given out from: a cache line each, 4 KiB in all. It is chosen, not measured. */
 enum { TCONV_CPU_MAX_RANGES = 64 };
 
 /*
- * Tasks of a work. Each share (parallel.h) has a range of its own, the same in every run, so that the pages which a thread
- * touches first, and which lie on its memory node, are those that it works on; who is done with it takes from the ranges
- * of the others. Any share may take any task: no sum crosses one.
+ * The tasks of a parallel loop. Each share (parallel.h) has a range of its own, the same in every run, so that the
+ * pages which a thread touches first, and which lie on its NUMA node, are those that it works on. A share that is done
+ * with its range takes tasks from the ranges of the others. Any share may take any task: no sum crosses tasks.
  */
 typedef struct tconv_cpu_tasks {
     int64_t count;
     int ranges;
     struct {
         _Atomic int64_t taken;
-        char apart[TCONV_ALIGNMENT - sizeof(int64_t)]; /* no cache line is shared */
+        char apart[TCONV_ALIGNMENT - sizeof(int64_t)]; /* keeps counters in cache lines of their own */
     } range[TCONV_CPU_MAX_RANGES];
 } tconv_cpu_tasks;
 
 void tconv_cpu_tasks_init(tconv_cpu_tasks *tasks, int64_t count, int shares);
 
-/* What the shares of an execute have in common. */
+/* The shares of an execute have this in common. */
 typedef struct tconv_cpu_shared {
     const void *job;
     tconv_cpu_tasks tasks;
-    char *scratch; /* of the first share */
+    char *scratch; /* the first share's */
 } tconv_cpu_shared;
 
-/* Its bytes at the beginning of the scratch of tconv_cpu_run_tasks: the stack of whoever calls is not ours to fill. */
+/* The bytes of a tconv_cpu_shared, which lies at the beginning of the scratch of tconv_cpu_run_tasks: it is too large
+ * for the caller's stack. */
 int64_t tconv_cpu_shared_bytes(void);
 
-/* Runs shares that take so many tasks, each share with a tconv_cpu_shared as its argument. The shares' own scratch lies behind it. */
+/* Runs shares that take so many tasks, each share with a tconv_cpu_shared as its argument. The shares' own scratch
+ * follows the tconv_cpu_shared. */
 void tconv_cpu_run_tasks(const tconv_target *target, int threads, int64_t tasks, const void *job, char *scratch,
                          tconv_cpu_share *share);
 
-/* The next task for a share, count where there is none left. *range is the share's index at first. */
+/* Returns the next task for a share, or tasks->count where none is left. *range is the share's index at first. */
 int64_t tconv_cpu_take_task(tconv_cpu_tasks *tasks, int *range);
 
 /* --------------------------------------------------------------------------------------------------------- sizes */
 
-/* The beginning of the packed weights, which TCONV_ALIGNMENT bytes are left for. */
+/* The header of the packed weights; TCONV_ALIGNMENT bytes are reserved for it. */
 typedef struct tconv_cpu_packed_header {
-    int32_t has_nonfinite; /* some weight is Inf or NaN: taps outside the image must be left out one by one */
+    int32_t has_nonfinite; /* a weight is Inf or NaN: taps outside the image must be skipped one by one */
 } tconv_cpu_packed_header;
 
-/* What is packed: weights and bias in the type of the sums, and tap_bytes for each tap. */
+/* The extents of the packed weights and bias, which have the type of the sums; each tap has an entry of tap_bytes. */
 typedef struct tconv_cpu_filters {
-    int64_t row_taps, column_taps;       /* live ones, of all phases */
-    int64_t groups, group_in, group_out; /* group_out with what an algorithm pads it with */
+    int64_t row_taps, column_taps;       /* live taps of all phases */
+    int64_t groups, group_in, group_out; /* group_out includes an algorithm's padding */
     int64_t real_size, tap_bytes;
 } tconv_cpu_filters;
 
-/* In bytes, aligned. packed: header, taps and weights. */
+/* Sizes in bytes, aligned. packed is the sum of header, taps and weights. */
 typedef struct tconv_cpu_packed_sizes {
     int64_t bias, taps, packed;
 } tconv_cpu_packed_sizes;
@@ -147,10 +155,10 @@ typedef struct tconv_cpu_packed_sizes {
 tconv_status tconv_cpu_packed_sizes_init(tconv_cpu_packed_sizes *sizes, const tconv_cpu_filters *filters,
                                          tconv_issue *issue);
 
-/* Levels of a cascade of so many sums (tconv_cpu_tile): the binary digits of the number of the last one. */
+/* The levels of a cascade of so many sums (tconv_cpu_microtile): the binary digits of the last sum's number. */
 int64_t tconv_cpu_cascade_levels(int64_t sums);
 
-/* The bytes of count elements rounded up to TCONV_ALIGNMENT; false where that overflows. */
+/* Gives the bytes of count elements, rounded up to TCONV_ALIGNMENT; false where that overflows. */
 bool tconv_cpu_align_size(int64_t count, int64_t size, int64_t *bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the dispatcher and the system description see of the CPU backend. */
+/* The CPU backend as the dispatcher and the system description see it. */
 #ifndef TCONV_CPU_CPU_BACKEND_H
 #define TCONV_CPU_CPU_BACKEND_H
 
@@ -11,18 +11,19 @@ extern const tconv_implementation tconv_cpu_pixels;
 extern const tconv_implementation tconv_cpu_phases;
 extern const tconv_implementation tconv_cpu_reference;
 
-/* The most threads of a plan, whatever the caller asks for: each has scratch of its own in the workspace. */
+/* The most threads of a plan, whatever the caller asks for: each has scratch of its own in the workspace, up to 2 MiB.
+ * It is chosen, not measured. */
 enum { TCONV_CPU_MAX_THREADS = 1024 };
 
-/* Resolves the CPU part of a target: OpenMP's threads (0: tconv_cpu_default_threads; never more than the process may have
- * run at once), the ISA (isa is a cap; DEFAULT is none), cache sizes. UNAVAILABLE, with field "cpu_isa", for an ISA of
- * another architecture. */
+/* Resolves the CPU part of a target: OpenMP's threads (0: tconv_cpu_default_threads; never more than the process may
+ * run at once), the ISA (isa is a cap; DEFAULT is none) and cache sizes. Fails with UNAVAILABLE and field "cpu_isa" for
+ * an ISA of another architecture. */
 tconv_status tconv_cpu_resolve(int threads, tconv_cpu_isa isa, tconv_target *target, tconv_issue *issue);
 
 /* The best instruction set of this machine that this build has code for. */
 tconv_cpu_isa tconv_cpu_best_isa(void);
 
-/* Whether this machine has isa and this build has code for it. */
+/* Whether this machine has isa, and this build has code for it. */
 bool tconv_cpu_has_isa(tconv_cpu_isa isa);
 
 /* The machine as Linux shows it, or hwloc, or the C library (topology.c), read once. */
@@ -30,7 +31,7 @@ typedef struct tconv_cpu_topology {
     int packages, cores, processing_units; /* of the machine */
     int allowed_cores, allowed_units;      /* cores and processing units by affinity, at least 1 */
     int numa_nodes;
-    double quota;                        /* cores by the cgroup's cpu.max; 0 where there is none */
+    double quota;                        /* cores by the cgroup's cpu.max; 0: no limit */
     size_t l1_bytes, l2_bytes, l3_bytes; /* data caches, one instance; 0 where unknown */
     const char *source;                  /* "Linux", "hwloc (API 2.8)" or "libc" */
     char model[64];                      /* of the processor; "" where unknown */
@@ -38,10 +39,10 @@ typedef struct tconv_cpu_topology {
 
 const tconv_cpu_topology *tconv_cpu_get_topology(void);
 
-/* threads, but no more than this process may have run at once, by affinity as it is now. */
+/* Returns threads, or the number that this process may run at once, by its affinity of this moment, if that is less. */
 int tconv_cpu_limit_threads(int threads);
 
-/* Threads that a plan uses where nobody says: min(allowed cores, quota rounded up, OMP_NUM_THREADS if set). */
+/* The threads of a plan whose caller names no number: min(allowed cores, quota rounded up, OMP_NUM_THREADS if set). */
 int tconv_cpu_default_threads(void);
 
 #endif

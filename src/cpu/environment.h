@@ -1,7 +1,7 @@
 /*
- * A thread's floating-point environment as far as it decides what kernels compute: rounding, flush-to-zero, traps, and
- * exceptions that were raised. On x86-64 that is one register: nothing here computes on the x87, whose share of fenv.h
- * takes most of a microsecond. The functions are for calls around arithmetic, not in the midst of it.
+ * The part of a thread's floating-point environment that decides what kernels compute: rounding, flush-to-zero, traps,
+ * and exceptions that were raised. On x86-64 that is one register: nothing here computes on the x87, whose share of
+ * fenv.h takes most of a microsecond. The functions are for calls around arithmetic, not amid it.
  */
 #ifndef TCONV_CPU_ENVIRONMENT_H
 #define TCONV_CPU_ENVIRONMENT_H

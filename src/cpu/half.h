@@ -32,7 +32,8 @@ static inline float tconv_float_from_bf16(uint16_t bf16)
 static inline uint16_t tconv_bf16_from_float(float value)
 {
     uint32_t bits = tconv_bits_of_float(value);
-    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16; /* half less one, and the kept bit: ties to even */
+    uint32_t rounded =
+        (bits + 0x7fff + (bits >> 16 & 1)) >> 16; /* adds half less one, and the kept bit: ties go to even */
     uint32_t quiet = bits >> 16 | 0x40;
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
 }
@@ -49,15 +50,16 @@ static inline float tconv_float_from_f16(uint16_t f16)
     return tconv_float_of_bits(sign | bits);
 }
 
-/* The upper bits of a significand, rounded to nearest even, for a shift of 1 to 63. A carry into the exponent is right. */
+/* Returns the upper bits of a significand, rounded to nearest even, for a shift of 1 to 63. A carry into the exponent
+ * is right. */
 static inline uint64_t tconv_round_shift(uint64_t significand, int shift)
 {
     uint64_t kept = significand >> shift, half = (uint64_t)1 << (shift - 1), rest = significand & (half * 2 - 1);
     return kept + (rest > half || (rest == half && (kept & 1)));
 }
 
-/* A double to a 16-bit format with the given width of the stored fraction and least normal exponent; the format's
- * infinity has all exponent bits set. */
+/* Converts a double to a 16-bit format with the given width of the stored fraction and least normal exponent; the
+ * format's infinity has all exponent bits set. */
 static inline uint16_t tconv_half_from_double(double value, int fraction_bits, int least_exponent, uint16_t infinity)
 {
     uint64_t bits;

@@ -1,11 +1,11 @@
 /*
- * Interleaving vectors, as text: included once for each type of sums, after microkernel.inc.h, with the same macros.
+ * Interleaves vectors; text that is included once for each type of sums, after microkernel.inc.h, with the same macros.
  *
  *     interleave_n(out, in): out is in[0][0], in[1][0], ..., in[n - 1][0], in[0][1], ... in n vectors
  *
- * That is how the column phases of a row become the row; with n = LANES it turns a square block around. Two and three by
- * shuffles of two vectors; n = 5 likewise, one more vector at a time; 2n by n: the even vectors and the odd ones, and then
- * both results. Any other n goes through memory.
+ * The column phases of a row become the row that way (depth-to-space); with n = LANES it transposes a square block. n =
+ * 2 and n = 3 are shuffles of two vectors at a time, and so is n = 5, one more vector at a time. 2n interleaves the
+ * even vectors and the odd ones by n, and then both results by 2. Any other n goes through memory.
  */
 #if LANES == 2
 #define EACH_LANE(index) index(0), index(1)
@@ -19,7 +19,7 @@
         index(11), index(12), index(13), index(14), index(15)
 #endif
 
-/* Through memory. */
+/* Interleaves through memory, for any n. */
 ALWAYS_INLINE void NAME(interleave_any)(NAME(vector) * out, const NAME(vector) * in, const int n)
 {
     for (int i = 0; i < LANES; i++)
@@ -133,7 +133,7 @@ DEFINE_DOUBLE(5, 10)
 #endif /* HAVE_SHUFFLE */
 #undef EACH_LANE
 
-/* n is a constant wherever that is worth it. */
+/* Callers pass a constant n wherever that is worth it. */
 ALWAYS_INLINE void NAME(interleave)(NAME(vector) * out, const NAME(vector) * in, const int n)
 {
     switch (n) {
@@ -153,7 +153,7 @@ ALWAYS_INLINE void NAME(interleave)(NAME(vector) * out, const NAME(vector) * in,
     }
 }
 
-/* The first count of LANES. */
+/* Copies the first count of LANES elements. */
 ALWAYS_INLINE void NAME(copy_lanes)(REAL *to, const REAL *from, int64_t count)
 {
     if (count == LANES)

@@ -1,7 +1,7 @@
 /*
- * Which instruction set runs: one table, best first, of the levels that this build has code for. A level counts where
- * the processor has it and the operating system saves its registers: the compiler's own __builtin_cpu_supports looks at
- * both (CPUID and XCR0).
+ * Chooses the instruction set that runs, from one table, best first, of the levels that this build has code for. A
+ * level counts where the processor has it and the operating system saves its registers: the compiler's own
+ * __builtin_cpu_supports looks at both (CPUID and XCR0).
  */
 #include "kernels.h"
 #include "pixels_kernels.h"
@@ -19,7 +19,7 @@ static bool has_generic(void)
 }
 
 #if defined(TCONV_CPU_HAVE_AVX2) || defined(TCONV_CPU_HAVE_AVX512)
-/* Not a name that every compiler's __builtin_cpu_supports knows. Its registers are AVX's. */
+/* CPUID is asked, because not every compiler's __builtin_cpu_supports knows "f16c". Its registers are AVX's. */
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
@@ -53,7 +53,7 @@ static const struct level {
 #if defined(TCONV_CPU_HAVE_AVX2)
     {TCONV_CPU_ISA_AVX2, has_avx2, &tconv_cpu_kernels_avx2, &tconv_cpu_pixel_kernels_avx2},
 #endif
-#if defined(TCONV_CPU_HAVE_NEON) /* part of every AArch64 */
+#if defined(TCONV_CPU_HAVE_NEON) /* every AArch64 has it */
     {TCONV_CPU_ISA_NEON, has_generic, &tconv_cpu_kernels_neon, &tconv_cpu_pixel_kernels_neon},
 #endif
     {TCONV_CPU_ISA_GENERIC, has_generic, &tconv_cpu_kernels_generic, &tconv_cpu_pixel_kernels_generic},
@@ -61,7 +61,7 @@ static const struct level {
 
 enum { LEVELS = sizeof levels / sizeof levels[0] };
 
-/* Whether machines of this architecture can have isa at all. */
+/* Whether a machine of this architecture can have isa at all. */
 static bool is_of_this_architecture(tconv_cpu_isa isa)
 {
     switch (isa) {
@@ -125,8 +125,15 @@ const tconv_cpu_pixel_kernels *tconv_cpu_find_pixel_kernels(tconv_cpu_isa isa)
     return find_level(isa)->pixel_kernels;
 }
 
-/* Caches to assume where the machine does not tell: the smallest of processors of the last ten years. */
-enum { UNKNOWN_L1_BYTES = 32 << 10, UNKNOWN_L2_BYTES = 256 << 10, UNKNOWN_L3_BYTES = 8 << 20 };
+/* Bytes of the first-level data cache where the machine does not tell: the smallest of server and desktop processors
+ * of the last ten years. */
+enum { UNKNOWN_L1_BYTES = 32 << 10 };
+
+/* Bytes of the second-level cache where the machine does not tell, chosen likewise. */
+enum { UNKNOWN_L2_BYTES = 256 << 10 };
+
+/* Bytes of the last-level cache where the machine does not tell, chosen likewise. */
+enum { UNKNOWN_L3_BYTES = 8 << 20 };
 
 tconv_status tconv_cpu_resolve(int threads, tconv_cpu_isa isa, tconv_target *target, tconv_issue *issue)
 {

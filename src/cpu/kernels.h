@@ -1,8 +1,10 @@
 /*
- * What one instruction set brings: microkernels, and the rows around them (loading a strip, storing results), for every
- * dtype. The same source text, kernels.inc.h, is compiled once for each level; each file then exports one table.
+ * The kernels of one instruction set: microkernels, and the functions on rows around them (loading a strip, storing
+ * results), for every dtype. The same source text, kernels.inc.h, is compiled once for each level of instructions; each
+ * file then exports one table.
  *
  * "Real" is the type of the sums: double for f64, float for every other dtype. Strides and offsets count elements.
+ * "Streamed" outputs are written with streaming (non-temporal) stores, which go past the caches.
  */
 #ifndef TCONV_CPU_KERNELS_H
 #define TCONV_CPU_KERNELS_H
@@ -13,104 +15,115 @@
 
 #include "../core/dtype.h"
 
-/* The largest tile of any level: output channels, and vectors of positions. */
-enum { TCONV_CPU_MAX_CHANNELS = 12, TCONV_CPU_MAX_VECTORS = 8 };
+/* Output channels of the largest micro-tile of any level: AVX-512 has 24 sums in 32 registers, 12 channels x 2
+ * vectors. */
+enum { TCONV_CPU_MAX_CHANNELS = 12 };
 
-/* The most residues of an output row that a level interleaves; rows of a larger stride are scattered. */
+/* Vectors of positions of the largest micro-tile of any level: those of one channel. 8 independent sums cover the
+ * latency of multiply-adds, 4 cycles at two a cycle. */
+enum { TCONV_CPU_MAX_VECTORS = 8 };
+
+/* The most residues of an output row that a level interleaves; rows of a larger stride are scattered. It is chosen,
+ * not measured. */
 enum { TCONV_CPU_MAX_INTERLEAVE = 16 };
 
-/* What is prefetched during a segment (see below): with every terms_per_line terms of it, the line at first + the next of
- * ahead. */
-typedef struct tconv_cpu_run {
+/* A piece of memory that is prefetched during one segment (see below): with every terms_per_line terms, the cache line
+ * at first + the next of line_offsets. */
+typedef struct tconv_cpu_prefetch_piece {
     const char *first;
-    int64_t more; /* 1: another run follows, for the next segment; 0: this one is for all segments that follow */
-} tconv_cpu_run;
+    int64_t more; /* 1: the next segment has a piece of its own; 0: all segments that follow repeat this one */
+} tconv_cpu_prefetch_piece;
 
 /*
- * One microkernel call: sums of channels x vectors over terms, which read the strip in rounds,
+ * One call of a microkernel: it sums a micro-tile of channels x vectors over terms. What the terms read of the strip
+ * repeats with a period,
  *
  *     sums[m][v][lane] = sum over t of weights[t][m] *
- *                        strip[vectors[v] + t / round_terms * round_stride + offsets[t % round_terms] + lane]
+ *                        strip[vectors[v] + t / period * period_stride + offsets[t % period] + lane]
  *
- * Rounding errors grow with the terms of a running sum, so sums go through a cascade. Segments of so many terms (no segment
- * goes beyond its round) are summed from zero in registers. Level k of the cascade holds a sum of 2^k segments, as a digit
- * of a binary counter: the sum of segment s is added up with the levels that s has ones of at its end, and waits at the next
- * one; the last segment's with all levels that are left. So sums of like numbers are added, which is exact where the numbers
- * are equal, and else one rounding for each doubling. A call may go on where others stopped: the sums of calls go through a
- * cascade of their own, whose levels are in sums. Only the last call adds all of its levels, and the bias, to level 0.
+ * Rounding errors grow with the terms of a running sum, so sums go through a cascade: pairwise summation of segments. A
+ * segment of so many terms is summed from zero in registers; none goes beyond the end of its period. Level k of the
+ * cascade holds a sum of 2^k segments, as a digit of a binary counter. At the end of segment s, its sum is added to the
+ * levels that s has ones of, and kept at the next level; the last segment's sum is added to all levels that are left.
+ * So sums of like numbers are added, which is exact where the numbers are equal, and else one rounding for each
+ * doubling. A call may go on where others stopped: the sums of calls go through a cascade of their own, whose levels
+ * are in sums. Only the last call adds all of its levels, and the bias, to level 0.
  */
-typedef struct tconv_cpu_tile {
+typedef struct tconv_cpu_microtile {
     const void *strip;
-    const int32_t *vectors; /* where each vector of positions begins */
-    const int32_t *offsets; /* [round_terms] */
-    int64_t terms, round_terms, round_stride;
+    const int32_t *vectors; /* where each vector of positions begins in the strip */
+    const int32_t *offsets; /* [period] */
+    int64_t terms, period, period_stride;
     int64_t segment; /* at least 1 */
     const void *weights;
-    void *levels; /* of this call's cascade: aligned, [level][channels][vectors * lanes] */
+    void *levels; /* this call's cascade: aligned, [level][channels][vectors * lanes] */
     void *sums;   /* level 0 of the calls' cascade: aligned, [channels][sums_stride], vectors one after another */
     int64_t sums_stride;
     int64_t sums_level; /* from one level of the calls' cascade to the next */
-    int64_t calls_done; /* earlier ones */
+    int64_t calls_done; /* calls before this one */
     bool last;          /* no call follows */
     const void *bias;   /* [channels] */
-    const tconv_cpu_run *runs;
-    const int32_t *ahead; /* [segment] */
-} tconv_cpu_tile;
+    const tconv_cpu_prefetch_piece *pieces;
+    const int32_t *line_offsets; /* [segment] */
+} tconv_cpu_microtile;
 
-typedef void tconv_cpu_tile_function(const tconv_cpu_tile *tile);
+typedef void tconv_cpu_microkernel(const tconv_cpu_microtile *microtile);
 
-/* A row of pixels: [left zeros][count elements][right zeros]. */
-typedef struct tconv_cpu_line {
-    int64_t src, strip; /* where it begins in each, in elements from the first channel's */
+/* A row of the strip with its zero padding: [left zeros][count elements][right zeros]. */
+typedef struct tconv_cpu_padded_row {
+    int64_t src, strip; /* where it begins in each, in elements from the first channel's begin */
     int64_t left, count, right;
-} tconv_cpu_line;
+} tconv_cpu_padded_row;
 
-/* Loads lines of each of some channels, converted, into a strip. */
+/* Loads rows of each of some channels, converted to Real, into a strip. */
 typedef struct tconv_cpu_load {
     const void *src;
     void *strip;
     int64_t src_channel, strip_channel; /* from channel to channel */
     int64_t src_pixel;                  /* from pixel to pixel */
-    int64_t channels, line_count;
-    const tconv_cpu_line *lines;
+    int64_t channels, row_count;
+    const tconv_cpu_padded_row *rows;
 } tconv_cpu_load;
 
 typedef void tconv_cpu_load_function(const tconv_cpu_load *load);
 
-/* Loads elements side by side of each of some channels and images, converted, into a strip: element i where bit i % 8 of
- * mask[i / 8] is set, zero where it is not; an element without its bit is not read. Zeros follow the last image. */
+/* Loads contiguous elements of each of some channels and images, converted to Real, into a strip: element i where
+ * bit i % 8 of mask[i / 8] is set, zero where it is not; an element without its bit is not read. Zeros follow the
+ * last image. */
 typedef struct tconv_cpu_masked_load {
     const void *src;
     void *strip;
     int64_t src_channel, strip_channel, src_image, strip_image; /* from one to the next */
     int64_t channels, images, count, zeros;
-    const uint8_t *mask; /* whole vectors of bits, none behind count */
+    const uint8_t *mask; /* whole vectors of bits, none set from count on */
 } tconv_cpu_masked_load;
 
 typedef void tconv_cpu_masked_load_function(const tconv_cpu_masked_load *load);
 
-/* Stores sums[row][position] as dtype; rows of one phase lie channel_stride apart. */
+/* Stores sums[row][position] as dtype; the rows of one phase lie channel_stride apart. */
 typedef struct tconv_cpu_store {
     const void *sums;
     int64_t channel_stride;
     int64_t channels;
-    int64_t count;        /* interleaved: outputs; others: positions */
+    int64_t count;        /* interleaved: outputs; else positions */
     int64_t residues;     /* interleaved: outputs per position, at most TCONV_CPU_MAX_INTERLEAVE */
-    const int32_t *rows;  /* interleaved: [residues], where each one's sums begin; -1 - c for the bias of channel c */
+    const int32_t *rows;  /* interleaved: [residues], where the residue's sums begin; -1 - c: the bias of channel c */
     const void *bias;     /* interleaved: [channels], Real */
     void *dst;            /* the first output */
     int64_t dst_channel;  /* from channel to channel */
     int64_t dst_position; /* not interleaved: from position to position */
-    void *line; /* interleaved: room for count outputs and a vector for each residue, by which they are streamed
-                             past the caches; NULL: they are not */
+    /* interleaved: a staging buffer of count outputs and a vector for each residue, from which the outputs are
+     * streamed; NULL: they are not. */
+    void *stage;
 } tconv_cpu_store;
 
 typedef void tconv_cpu_store_function(const tconv_cpu_store *store);
 
 /*
- * One row of one channel that has one input channel, summed and stored at once:
+ * A stencil sums and stores one row of a channel that has one input channel, without a round trip through memory:
  *
- *     dst[position * residues + r] = bias + sum over terms[r] <= t < terms[r + 1] of weights[t] * strip[position + offsets[t]]
+ *     dst[position * residues + r] =
+ *         bias + sum over terms[r] <= t < terms[r + 1] of weights[t] * strip[position + offsets[t]]
  *
  * in the order of t, from zero, the bias last.
  */
@@ -118,40 +131,40 @@ typedef struct tconv_cpu_stencil {
     const void *strip;
     int64_t residues;       /* at most TCONV_CPU_MAX_INTERLEAVE */
     const int32_t *terms;   /* [residues + 1] */
-    const int32_t *offsets; /* of each term */
-    const void *weights;    /* Real, of each term */
+    const int32_t *offsets; /* [terms], what each adds to the position */
+    const void *weights;    /* Real, [terms] */
     const void *bias;       /* one Real */
     void *dst;
     int64_t count; /* outputs */
-    void *line;    /* as in tconv_cpu_store, with room for TCONV_CPU_STENCIL_VECTORS vectors of each residue more */
+    void *stage;   /* as in tconv_cpu_store, but TCONV_CPU_STENCIL_VECTORS vectors for each residue */
 } tconv_cpu_stencil;
 
 typedef void tconv_cpu_stencil_function(const tconv_cpu_stencil *stencil);
 
-/* Vectors of positions that a stencil sums at a time: it reads whole ones. */
+/* Vectors of positions that a stencil sums at a time; it reads whole vectors. It is chosen, not measured. */
 enum { TCONV_CPU_STENCIL_VECTORS = 2 };
 
-/* Writes count elements of size bytes, all of them value; streams them past the caches if told so. */
+/* Writes count elements of size bytes, each a copy of value; with stream by streaming stores. */
 typedef void tconv_cpu_fill_function(void *dst, const void *value, size_t size, int64_t count, bool stream);
 
 typedef struct tconv_cpu_kernels {
-    int max_channels;              /* of a tile */
-    int terms_per_line;            /* terms that prefetch a line together */
-    bool streams;                  /* whether anything can be streamed past the caches */
-    tconv_cpu_fill_function *fill; /* of any dtype */
-    void (*finish)(void);          /* what was streamed comes before what the thread writes next */
+    int max_channels;              /* of a micro-tile */
+    int terms_per_line;            /* terms that share the prefetch of one cache line */
+    bool streams;                  /* whether the level has streaming stores */
+    tconv_cpu_fill_function *fill; /* serves every dtype */
+    void (*finish)(void);          /* orders streamed stores before the thread's next ones */
     /* By the type of the sums: [0] float, [1] double. */
     struct {
         int lanes;
-        int max_vectors[TCONV_CPU_MAX_CHANNELS + 1]; /* of a tile, by its channels */
-        tconv_cpu_tile_function *tiles[TCONV_CPU_MAX_CHANNELS + 1][TCONV_CPU_MAX_VECTORS + 1];
+        int max_vectors[TCONV_CPU_MAX_CHANNELS + 1]; /* of a micro-tile, by its channels */
+        tconv_cpu_microkernel *microkernels[TCONV_CPU_MAX_CHANNELS + 1][TCONV_CPU_MAX_VECTORS + 1];
     } real[2];
     /* By dtype. */
     struct {
         tconv_cpu_load_function *load_planes;        /* NCHW: src_pixel is 1 */
         tconv_cpu_load_function *load_pixels;        /* NHWC: src_channel is 1 */
-        tconv_cpu_masked_load_function *load_masked; /* NCHW; NULL where a level has none */
-        tconv_cpu_store_function *store_interleaved; /* residues of a position side by side, one phase or more */
+        tconv_cpu_masked_load_function *load_masked; /* NCHW; NULL: the level has none */
+        tconv_cpu_store_function *store_interleaved; /* residues of a position are contiguous, one phase or more */
         tconv_cpu_store_function *store_scattered;   /* one phase: NCHW where the stride is large */
         tconv_cpu_store_function *store_pixels;      /* one phase: NHWC, dst_channel is 1 */
         tconv_cpu_stencil_function *stencil;
@@ -163,7 +176,7 @@ extern const tconv_cpu_kernels tconv_cpu_kernels_avx2;
 extern const tconv_cpu_kernels tconv_cpu_kernels_avx512;
 extern const tconv_cpu_kernels tconv_cpu_kernels_neon;
 
-/* The table of a level that tconv_cpu_resolve gave. */
+/* Returns the table of a level that tconv_cpu_resolve gave. */
 const tconv_cpu_kernels *tconv_cpu_find_kernels(tconv_cpu_isa isa);
 
 #endif

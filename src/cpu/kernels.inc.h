@@ -1,15 +1,15 @@
 /*
- * All kernels of one instruction set, as text. A file kernels_<level>.c defines
+ * All kernels of one instruction set; text that a file kernels_<level>.c includes after it has defined
  *
- *     LEVEL          its name
- *     VECTOR_BYTES   of a vector register
- *     TILES(tile)    tile(channels, vectors) for each tile that the registers hold, by UP_TO_n; the same for float and
- *                    double
- *     MAX_CHANNELS   of those
- *     MAX_VECTORS    the most vectors of a tile of 0, 1, ... channels
+ *     LEVEL              the level's name
+ *     VECTOR_BYTES       the bytes of a vector register
+ *     MICROTILES(define) define(channels, vectors) for each micro-tile that the registers hold, by UP_TO_n; alike for
+ *                        float and double
+ *     MAX_CHANNELS       the most channels of these
+ *     MAX_VECTORS        the most vectors of a micro-tile of 0, 1, ... channels
  *
- * and includes this. Everything here is static but the table: a function that is shared with another file could be the
- * copy that the linker keeps, with instructions that the machine does not have.
+ * Everything here is static but the table: a function that is shared with another file could be the copy that the
+ * linker keeps, with instructions that the machine does not have.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,7 +26,8 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* UNROLL is for loops of constant bounds; UNROLL_IF_CONSTANT for those of which some instances have none. */
+/* UNROLL is for loops of constant bounds; UNROLL_IF_CONSTANT for loops whose bounds are constant in some instances
+ * only. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define UNROLL_IF_CONSTANT
@@ -44,26 +45,27 @@
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b)  JOIN_(a, b)
 
-/* Tiles of so many channels with 1 to so many vectors: what TILES is written with. */
-#define UP_TO_2(tile, channels) tile(channels, 1) tile(channels, 2)
-#define UP_TO_3(tile, channels) UP_TO_2(tile, channels) tile(channels, 3)
-#define UP_TO_4(tile, channels) UP_TO_3(tile, channels) tile(channels, 4)
-#define UP_TO_5(tile, channels) UP_TO_4(tile, channels) tile(channels, 5)
-#define UP_TO_6(tile, channels) UP_TO_5(tile, channels) tile(channels, 6)
-#define UP_TO_8(tile, channels) UP_TO_6(tile, channels) tile(channels, 7) tile(channels, 8)
+/* MICROTILES is written with these: micro-tiles of so many channels with 1 to n vectors. */
+#define UP_TO_2(microtile, channels) microtile(channels, 1) microtile(channels, 2)
+#define UP_TO_3(microtile, channels) UP_TO_2(microtile, channels) microtile(channels, 3)
+#define UP_TO_4(microtile, channels) UP_TO_3(microtile, channels) microtile(channels, 4)
+#define UP_TO_5(microtile, channels) UP_TO_4(microtile, channels) microtile(channels, 5)
+#define UP_TO_6(microtile, channels) UP_TO_5(microtile, channels) microtile(channels, 6)
+#define UP_TO_8(microtile, channels) UP_TO_6(microtile, channels) microtile(channels, 7) microtile(channels, 8)
 
-/* Terms that a microkernel prefetches one line with: the more work a term is, the fewer. */
+/* Terms by which a microkernel unrolls its loop, and which share the prefetch of one cache line: fewer where a term is
+ * more work. Four took AVX2 from 1.53 to 1.51 times the floor on 28 layers (Zen 4, docs/log/2026-11-21-cpu.md). */
 #if VECTOR_BYTES == 64
-enum { TERMS_AT_ONCE = 1 };
+enum { K_UNROLL = 1 };
 #else
-enum { TERMS_AT_ONCE = 4 };
+enum { K_UNROLL = 4 };
 #endif
 
-/* Outputs side by side for which whole vectors are not worth it. */
+/* Contiguous outputs up to which whole vectors are not worth it. It is chosen, not measured. */
 enum { SHORT_RUN = 8 };
 
-/* An even number of bytes, fewer than a power of two of at most 64: two moves of the largest width that fits, which
- * overlap. */
+/* Copies an even number of bytes, fewer than a power of two of at most 64, by two moves of the largest width that fits,
+ * which overlap. */
 ALWAYS_INLINE void copy_short(void *to, const void *from, size_t bytes, const size_t power)
 {
     char *out = to;
@@ -85,10 +87,10 @@ ALWAYS_INLINE void copy_short(void *to, const void *from, size_t bytes, const si
 #undef COPY_TWICE
 }
 
-/* A cache line. */
+/* Bytes of a cache line, the same on x86-64 and on most AArch64. */
 enum { LINE = 64 };
 
-/* Writes an aligned line, past the caches where the machine can. */
+/* Writes an aligned cache line, by streaming stores where the level has them. */
 ALWAYS_INLINE void stream_line(char *to, const char *from)
 {
 #if VECTOR_BYTES == 64
@@ -101,7 +103,7 @@ ALWAYS_INLINE void stream_line(char *to, const char *from)
 #endif
 }
 
-/* Copies bytes that are only written; step is how far from goes on with each line, LINE or 0. */
+/* Copies bytes by streaming stores; step is how far from advances with each cache line, LINE or 0. */
 ALWAYS_INLINE void stream_bytes(char *to, const char *from, size_t bytes, const size_t step)
 {
     size_t head = -(uintptr_t)to % LINE;
@@ -204,7 +206,7 @@ ALWAYS_INLINE void floats_from_bf16(float *to, const uint16_t *from)
 #endif
 }
 
-/* tconv_bf16_from_float, on all lanes. */
+/* Computes tconv_bf16_from_float on all lanes. */
 ALWAYS_INLINE void bf16_from_floats(uint16_t *to, const float *from)
 {
 #if VECTOR_BYTES == 64
@@ -229,15 +231,15 @@ ALWAYS_INLINE void bf16_from_floats(uint16_t *to, const float *from)
 #endif
 }
 
-/* A line by one masked load and one masked store, where there are such. */
+/* Masked loads and stores, where the level has them: load_short_* loads a padded row by one of each. */
 #if VECTOR_BYTES == 64
 #define DEFINE_LOAD_SHORT(name, type, lanes, mask, load, store)                                                        \
-    ALWAYS_INLINE bool name(type *to, const type *from, const tconv_cpu_line *line)                                    \
+    ALWAYS_INLINE bool name(type *to, const type *from, const tconv_cpu_padded_row *row)                               \
     {                                                                                                                  \
-        int64_t inside = line->left + line->count, all = inside + line->right;                                         \
+        int64_t inside = row->left + row->count, all = inside + row->right;                                            \
         if (all > (lanes))                                                                                             \
             return false;                                                                                              \
-        store(to, (mask)((1u << all) - 1), load((mask)((1u << inside) - (1u << line->left)), from - line->left));      \
+        store(to, (mask)((1u << all) - 1), load((mask)((1u << inside) - (1u << row->left)), from - row->left));        \
         return true;                                                                                                   \
     }
 DEFINE_LOAD_SHORT(load_short_float, float, 16, __mmask16, _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps)
@@ -262,12 +264,12 @@ DEFINE_LOAD_SHORT(load_short_double, double, 8, __mmask8, _mm512_maskz_loadu_pd,
 DEFINE_LOAD_MASKED(load_masked_float, float, 16, uint16_t, _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps)
 DEFINE_LOAD_MASKED(load_masked_double, double, 8, uint8_t, _mm512_maskz_loadu_pd, _mm512_mask_storeu_pd)
 #else
-#define load_short_float(to, from, line)  false
-#define load_short_double(to, from, line) false
-#define load_masked_float                 NULL
-#define load_masked_double                NULL
+#define load_short_float(to, from, row)  false
+#define load_short_double(to, from, row) false
+#define load_masked_float                NULL
+#define load_masked_double               NULL
 #endif
-#define NEVER_SHORT(to, from, line) false
+#define NEVER_SHORT(to, from, row) false
 
 #define REAL       float
 #define SUMS(name) JOIN(name, float)
@@ -327,8 +329,8 @@ DEFINE_LOAD_MASKED(load_masked_double, double, 8, uint8_t, _mm512_maskz_loadu_pd
 
 /* ---------------------------------------------------------------------------------------------------- the table */
 
-#define TILE_FLOAT(channels, vectors)  [channels][vectors] = tile_##channels##x##vectors##_float,
-#define TILE_DOUBLE(channels, vectors) [channels][vectors] = tile_##channels##x##vectors##_double,
+#define MICROKERNEL_FLOAT(channels, vectors)  [channels][vectors] = microkernel_##channels##x##vectors##_float,
+#define MICROKERNEL_DOUBLE(channels, vectors) [channels][vectors] = microkernel_##channels##x##vectors##_double,
 #define ROWS(name, masked)                                                                                             \
     {                                                                                                                  \
         load_planes_##name, load_pixels_##name, masked, store_interleaved_##name, store_scattered_##name,              \
@@ -337,12 +339,12 @@ DEFINE_LOAD_MASKED(load_masked_double, double, 8, uint8_t, _mm512_maskz_loadu_pd
 
 const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
     .max_channels = MAX_CHANNELS,
-    .terms_per_line = TERMS_AT_ONCE,
+    .terms_per_line = K_UNROLL,
     .streams = VECTOR_BYTES > 16,
     .fill = fill,
     .finish = finish,
-    .real = {{VECTOR_BYTES / 4, MAX_VECTORS, {TILES(TILE_FLOAT)}},
-             {VECTOR_BYTES / 8, MAX_VECTORS, {TILES(TILE_DOUBLE)}}},
+    .real = {{VECTOR_BYTES / 4, MAX_VECTORS, {MICROTILES(MICROKERNEL_FLOAT)}},
+             {VECTOR_BYTES / 8, MAX_VECTORS, {MICROTILES(MICROKERNEL_DOUBLE)}}},
     .dtype = {[TCONV_F32] = ROWS(f32, load_masked_float),
               [TCONV_F64] = ROWS(f64, load_masked_double),
               [TCONV_F16] = ROWS(f16, NULL),

@@ -1,31 +1,31 @@
-/* AVX-512 (F, BW, DQ, VL): 32 registers of 64 bytes, weights broadcast by the multiply-add itself. */
+/* AVX-512 (F, BW, DQ, VL) has 32 registers of 64 bytes; the multiply-add itself broadcasts a weight. */
 #define LEVEL        avx512
 #define VECTOR_BYTES 64
 #define MAX_CHANNELS 12
-/* At most 24 sums and 8 vectors of the strip. */
+/* A micro-tile has at most 24 sums; the other 8 registers hold vectors of the strip. */
 #define MAX_VECTORS                                                                                                    \
     {                                                                                                                  \
         0, 8, 8, 8, 6, 4, 4, 3, 3, 2, 2, 2, 2                                                                          \
     }
-#define TILES(tile)                                                                                                    \
-    UP_TO_8(tile, 1)                                                                                                   \
-    UP_TO_8(tile, 2)                                                                                                   \
-    UP_TO_8(tile, 3)                                                                                                   \
-    UP_TO_6(tile, 4)                                                                                                   \
-    UP_TO_4(tile, 5)                                                                                                   \
-    UP_TO_4(tile, 6)                                                                                                   \
-    UP_TO_3(tile, 7)                                                                                                   \
-    UP_TO_3(tile, 8)                                                                                                   \
-    UP_TO_2(tile, 9)                                                                                                   \
-    UP_TO_2(tile, 10)                                                                                                  \
-    UP_TO_2(tile, 11)                                                                                                  \
-    UP_TO_2(tile, 12)
+#define MICROTILES(microtile)                                                                                          \
+    UP_TO_8(microtile, 1)                                                                                              \
+    UP_TO_8(microtile, 2)                                                                                              \
+    UP_TO_8(microtile, 3)                                                                                              \
+    UP_TO_6(microtile, 4)                                                                                              \
+    UP_TO_4(microtile, 5)                                                                                              \
+    UP_TO_4(microtile, 6)                                                                                              \
+    UP_TO_3(microtile, 7)                                                                                              \
+    UP_TO_3(microtile, 8)                                                                                              \
+    UP_TO_2(microtile, 9)                                                                                              \
+    UP_TO_2(microtile, 10)                                                                                             \
+    UP_TO_2(microtile, 11)                                                                                             \
+    UP_TO_2(microtile, 12)
 #include "kernels.inc.h"
 
-/* Channel vectors x pixels: at most 24 sums, beside the weights and a broadcast input. */
-#define MAX_TILE_PIXELS                                                                                                \
+/* A micro-tile of channel vectors x pixels has at most 24 sums, beside vectors of weights and a broadcast input. */
+#define MAX_PIXELS                                                                                                     \
     {                                                                                                                  \
         0, 12, 12                                                                                                      \
     }
-#define PIXEL_TILES(tile) UP_TO_12(tile, 1) UP_TO_12(tile, 2)
+#define PIXEL_MICROTILES(microtile) UP_TO_12(microtile, 1) UP_TO_12(microtile, 2)
 #include "pixels_kernels.inc.h"

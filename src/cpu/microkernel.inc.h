@@ -1,17 +1,18 @@
 /*
- * The microkernel, as text: included once for each type of sums with
+ * The microkernel; text that is included once for each type of sums with
  *
- *     REAL, NAME(name)  the type, and a name with the type's suffix
- *     LANES             of a vector register
- *     TILES(tile)       tile(channels, vectors) for each tile that the registers can hold
+ *     REAL, NAME(name)    the type, and a name with the type's suffix
+ *     LANES               the lanes of a vector register
+ *     MICROTILES(define)  define(channels, vectors) for each micro-tile that the registers can hold
  *
- * A tile is channels x vectors of positions. Its sums stay in registers; for each term, every vector of the strip is
- * loaded once and multiplied by each channel's weight, which is broadcast from memory. The loops over the tile have
- * constant bounds and vanish. Numeric order: see tconv_cpu_tile; every lane does the same, whatever the tile.
+ * A micro-tile is channels x vectors of positions. Its sums stay in registers; for each term, every vector of the strip
+ * is loaded once and multiplied by each channel's weight, which is broadcast from memory: an outer product, as in a
+ * matrix product's microkernel. The loops over the micro-tile have constant bounds and are unrolled. Numeric order: see
+ * tconv_cpu_microtile; every lane does the same, whatever the micro-tile.
  */
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
-/* The same at any address. */
+/* A vector at any address. */
 typedef REAL NAME(loose_vector) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
 typedef NAME(vector) NAME(registers)[TCONV_CPU_MAX_CHANNELS][TCONV_CPU_MAX_VECTORS];
@@ -25,8 +26,8 @@ ALWAYS_INLINE void NAME(store_sums)(REAL *to, NAME(registers) sums, int64_t stri
         *(NAME(vector) *)(to + m * stride + v * LANES) = sums[m][v];
 }
 
-/* Adds the levels of a cascade (tconv_cpu_tile) of which so many sums are done: those at the end, or all if this sum is
- * the last one. Returns the level where the sum waits if it is not. */
+/* Adds to sums the levels of a cascade (tconv_cpu_microtile) of which `done` sums are done: those that end with them,
+ * or all if this sum is the last one. Returns the level at which the sum is kept if it is not. */
 ALWAYS_INLINE REAL *NAME(add_levels)(NAME(registers) sums, REAL *level, int64_t level_stride, int64_t stride,
                                      int64_t done, bool last, const int rows, const int vectors)
 {
@@ -40,7 +41,7 @@ ALWAYS_INLINE REAL *NAME(add_levels)(NAME(registers) sums, REAL *level, int64_t 
     return level;
 }
 
-/* One term: each vector is loaded once. */
+/* Adds one term; each vector is loaded once. */
 ALWAYS_INLINE void NAME(add_term)(NAME(registers) sums, const REAL *const *strip, int64_t offset, const REAL *weights,
                                   const int channels, const int vectors)
 {
@@ -55,67 +56,67 @@ ALWAYS_INLINE void NAME(add_term)(NAME(registers) sums, const REAL *const *strip
         sums[m][v] += weights[m] * values[v];
 }
 
-ALWAYS_INLINE void NAME(sum_tile)(const tconv_cpu_tile *tile, const int channels, const int vectors)
+ALWAYS_INLINE void NAME(sum_microtile)(const tconv_cpu_microtile *microtile, const int channels, const int vectors)
 {
-    const REAL *weights = tile->weights, *bias = tile->bias, *strip[TCONV_CPU_MAX_VECTORS];
-    const tconv_cpu_run *run = tile->runs;
-    const int64_t round_terms = tile->round_terms, width = vectors * LANES;
-    int64_t left = tile->terms, begin = 0;
+    const REAL *weights = microtile->weights, *bias = microtile->bias, *strip[TCONV_CPU_MAX_VECTORS];
+    const tconv_cpu_prefetch_piece *piece = microtile->pieces;
+    const int64_t period = microtile->period, width = vectors * LANES;
+    int64_t left = microtile->terms, begin = 0;
     NAME(registers) sums;
     UNROLL
     for (int v = 0; v < vectors; v++)
-        strip[v] = (const REAL *)tile->strip + tile->vectors[v];
-    for (int64_t segment = 0;; segment++, run += run->more) {
-        const char *const line = run->first;
-        const int32_t *ahead = tile->ahead;
-        int64_t length = tile->segment < left ? tile->segment : left;
-        length = length < round_terms - begin ? length : round_terms - begin;
-        const int32_t *offset = tile->offsets + begin, *const end = offset + length;
+        strip[v] = (const REAL *)microtile->strip + microtile->vectors[v];
+    for (int64_t segment = 0;; segment++, piece += piece->more) {
+        const char *const base = piece->first;
+        const int32_t *next_line = microtile->line_offsets;
+        int64_t length = microtile->segment < left ? microtile->segment : left;
+        length = length < period - begin ? length : period - begin;
+        const int32_t *offset = microtile->offsets + begin, *const end = offset + length;
         UNROLL
         for (int m = 0; m < channels; m++)
             UNROLL
         for (int v = 0; v < vectors; v++)
             sums[m][v] = (NAME(vector)){0};
-        for (; offset + TERMS_AT_ONCE <= end; ahead++) {
+        for (; offset + K_UNROLL <= end; next_line++) {
             UNROLL
-            for (int t = 0; t < TERMS_AT_ONCE; t++, offset++, weights += channels)
+            for (int t = 0; t < K_UNROLL; t++, offset++, weights += channels)
                 NAME(add_term)(sums, strip, *offset, weights, channels, vectors);
-            __builtin_prefetch(line + *ahead, 0, 2);
+            __builtin_prefetch(base + *next_line, 0, 2);
         }
-        if (TERMS_AT_ONCE > 1)
+        if (K_UNROLL > 1)
             for (; offset < end; offset++, weights += channels)
                 NAME(add_term)(sums, strip, *offset, weights, channels, vectors);
         left -= length;
         begin += length;
         REAL *level =
-            NAME(add_levels)(sums, tile->levels, channels * width, width, segment, left == 0, channels, vectors);
+            NAME(add_levels)(sums, microtile->levels, channels * width, width, segment, left == 0, channels, vectors);
         if (left == 0)
             break;
         NAME(store_sums)(level, sums, width, channels, vectors);
-        if (begin == round_terms) {
+        if (begin == period) {
             begin = 0;
             UNROLL
             for (int v = 0; v < vectors; v++)
-                strip[v] += tile->round_stride;
+                strip[v] += microtile->period_stride;
         }
     }
-    REAL *out = NAME(add_levels)(sums, tile->sums, tile->sums_level, tile->sums_stride, tile->calls_done, tile->last,
-                                 channels, vectors);
-    if (tile->last) {
-        out = tile->sums;
+    REAL *out = NAME(add_levels)(sums, microtile->sums, microtile->sums_level, microtile->sums_stride,
+                                 microtile->calls_done, microtile->last, channels, vectors);
+    if (microtile->last) {
+        out = microtile->sums;
         UNROLL
         for (int m = 0; m < channels; m++)
             UNROLL
         for (int v = 0; v < vectors; v++)
             sums[m][v] += bias[m];
     }
-    NAME(store_sums)(out, sums, tile->sums_stride, channels, vectors);
+    NAME(store_sums)(out, sums, microtile->sums_stride, channels, vectors);
 }
 
-#define DEFINE_TILE(channels, vectors)                                                                                 \
-    static void NAME(tile_##channels##x##vectors)(const tconv_cpu_tile *tile)                                          \
+#define DEFINE_MICROKERNEL(channels, vectors)                                                                          \
+    static void NAME(microkernel_##channels##x##vectors)(const tconv_cpu_microtile *microtile)                         \
     {                                                                                                                  \
-        NAME(sum_tile)(tile, channels, vectors);                                                                       \
+        NAME(sum_microtile)(microtile, channels, vectors);                                                             \
     }
-TILES(DEFINE_TILE)
-#undef DEFINE_TILE
+MICROTILES(DEFINE_MICROKERNEL)
+#undef DEFINE_MICROKERNEL

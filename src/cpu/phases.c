@@ -2,12 +2,13 @@
  * cpu_phases: transposed convolution by phases, for every layer, dtype and layout.
  *
  * Outputs of one residue modulo the stride form a phase, a dense stride-1 correlation over its own taps (see
- * core/phases.h). For each task (phases_plan.h) a strip of the input is loaded once; a microkernel sums channels x
+ * core/phases.h). For each task (phases_plan.h) the input is packed once into a strip; a microkernel sums channels x
  * vectors of positions over taps and input channels in registers; the column phases of a row are interleaved and each
  * output is written once. There is no column buffer and no multiplication by a stride's zeros.
  *
- * Numeric order, of each output by itself: over live taps and input channels in segments (tconv_cpu_tile), then the
- * bias; float, or double for f64; one rounding to the dtype. It depends on the layer and the machine, never on threads.
+ * Numeric order, of each output by itself: over live taps and input channels in segments (tconv_cpu_microtile), then
+ * the bias; float, or double for f64; one rounding to the dtype. It depends on the layer and the machine, never on
+ * threads.
  */
 #include <string.h>
 
@@ -22,13 +23,13 @@
 #include "phases_store.h"
 #include "phases_strip.h"
 
-/* A bias that changes nothing, not even a zero's sign: of channels whose sums are not complete. */
+/* A bias that changes nothing, not even a zero's sign, for channels whose sums are not complete. */
 static const float no_bias_f32[TCONV_CPU_MAX_CHANNELS] = {-0.0F, -0.0F, -0.0F, -0.0F, -0.0F, -0.0F,
                                                           -0.0F, -0.0F, -0.0F, -0.0F, -0.0F, -0.0F};
 static const double no_bias_f64[TCONV_CPU_MAX_CHANNELS] = {-0.0, -0.0, -0.0, -0.0, -0.0, -0.0,
                                                            -0.0, -0.0, -0.0, -0.0, -0.0, -0.0};
 
-/* The bias of each channel with the last of its passes, which begin with the same phases and end with fewer. */
+/* Gives each channel its bias in the last of its passes; successive passes of a row phase leave out the last phases. */
 static void spread_bias(const tconv_cpu_job *job, const tconv_cpu_pass *pass, const tconv_cpu_pass *next,
                         int64_t channel, int64_t channels, tconv_cpu_pass_call *call)
 {
@@ -38,10 +39,10 @@ static void spread_bias(const tconv_cpu_job *job, const tconv_cpu_pass *pass, co
     for (int64_t p = 0; p < pass->phases; p++)
         memcpy(tconv_cpu_at(plan, call->bias, p * channels), p < later ? none : tconv_cpu_at(plan, job->bias, channel),
                (size_t)(channels * plan->real_size));
-    call->tile.bias = call->bias;
+    call->microtile.bias = call->bias;
 }
 
-/* The first tap of any pass of this one's row phase. */
+/* Returns the column tap that the passes of a pass's row phase begin with. */
 static int64_t first_tap(const tconv_cpu_job *job, const tconv_cpu_pass *pass)
 {
     const tconv_phase *column = tconv_cpu_column_phase(job->plan, job->layer, pass->first);
@@ -53,11 +54,11 @@ static int64_t count_segments(int64_t terms)
     return tconv_ceil_div(terms, TCONV_CPU_SEGMENT);
 }
 
-/* The input channels of a round, of so many taps each, that make the fewest segments. */
-static int64_t round_channels(int64_t tap_count, int64_t group_in)
+/* Returns how many input channels, of so many taps each, a period should have to make the fewest segments. */
+static int64_t period_channels(int64_t tap_count, int64_t group_in)
 {
     int64_t best = 1, least = INT64_MAX;
-    for (int64_t segments = 1; segments <= TCONV_CPU_ROUND_SEGMENTS; segments++) {
+    for (int64_t segments = 1; segments <= TCONV_CPU_PERIOD_SEGMENTS; segments++) {
         int64_t channels = tconv_min(group_in, segments * TCONV_CPU_SEGMENT / tap_count);
         if (channels == 0)
             continue;
@@ -71,24 +72,24 @@ static int64_t round_channels(int64_t tap_count, int64_t group_in)
     return best;
 }
 
-/* Rounds of some whole input channels in segments as even as can be. */
+/* Describes the terms of a halo pass: periods of some whole input channels, in segments as even as can be. */
 static void describe_halo_terms(const tconv_cpu_task *task, const tconv_cpu_pass *pass, tconv_cpu_pass_call *call)
 {
     const tconv_cpu_plan *plan = task->job->plan;
     const int32_t *taps = task->job->taps + pass->taps;
     int64_t tap_count = tconv_cpu_pass_taps(pass);
-    tconv_cpu_tile *tile = &call->tile;
-    int64_t channels = tap_count > 0 ? round_channels(tap_count, task->job->layer->problem.group_in) : 1;
-    tile->offsets = taps;
-    tile->round_terms = tconv_max(1, channels * tap_count);
-    tile->round_stride = channels * plan->channel_pitch;
-    tile->segment = tconv_ceil_div(tile->round_terms, count_segments(tile->round_terms));
+    tconv_cpu_microtile *microtile = &call->microtile;
+    int64_t channels = tap_count > 0 ? period_channels(tap_count, task->job->layer->problem.group_in) : 1;
+    microtile->offsets = taps;
+    microtile->period = tconv_max(1, channels * tap_count);
+    microtile->period_stride = channels * plan->channel_pitch;
+    microtile->segment = tconv_ceil_div(microtile->period, count_segments(microtile->period));
     if (channels == 1)
         return;
     for (int64_t channel = 0; channel < channels; channel++)
         for (int64_t tap = 0; tap < tap_count; tap++)
             call->offsets[channel * tap_count + tap] = (int32_t)(channel * plan->channel_pitch + taps[tap]);
-    tile->offsets = call->offsets;
+    microtile->offsets = call->offsets;
 }
 
 static void describe_pass(const tconv_cpu_task *task, const tconv_cpu_pass *pass, int64_t group, tconv_cpu_block block,
@@ -100,31 +101,32 @@ static void describe_pass(const tconv_cpu_task *task, const tconv_cpu_pass *pass
     int64_t all_taps = plan->rows.taps * plan->columns.taps;
     int64_t weights = (group * problem->group_out + block.first) * problem->group_in * all_taps +
                       pass->weights * problem->group_in * block.count;
-    tconv_cpu_tile *tile = &call->tile;
-    *tile = (tconv_cpu_tile){.strip = task->strip,
-                             .weights = tconv_cpu_at(plan, job->weights, weights),
-                             .terms = tconv_cpu_pass_taps(pass) * problem->group_in,
-                             .sums_stride = plan->sums_pitch,
-                             .levels = task->levels,
-                             .sums_level = plan->sums_level,
-                             .last = true};
-    call->functions = plan->kernels->real[plan->real].tiles[block.count * pass->phases];
-    if (plan->gather) { /* one term behind the other */
+    tconv_cpu_microtile *microtile = &call->microtile;
+    *microtile = (tconv_cpu_microtile){.strip = task->strip,
+                                       .weights = tconv_cpu_at(plan, job->weights, weights),
+                                       .terms = tconv_cpu_pass_taps(pass) * problem->group_in,
+                                       .sums_stride = plan->sums_pitch,
+                                       .levels = task->levels,
+                                       .sums_level = plan->sums_level,
+                                       .last = true};
+    call->microkernels = plan->kernels->real[plan->real].microkernels[block.count * pass->phases];
+    if (plan->gather) { /* a term follows another at the channel pitch */
         for (int32_t i = 0; i < TCONV_CPU_SEGMENT; i++)
             call->offsets[i] = i * (int32_t)plan->channel_pitch;
-        tile->offsets = call->offsets;
-        tile->round_terms = tile->segment = TCONV_CPU_SEGMENT;
-        tile->round_stride = TCONV_CPU_SEGMENT * plan->channel_pitch;
+        microtile->offsets = call->offsets;
+        microtile->period = microtile->segment = TCONV_CPU_SEGMENT;
+        microtile->period_stride = TCONV_CPU_SEGMENT * plan->channel_pitch;
     } else {
-        tile->strip = tconv_cpu_at(plan, task->strip, (group - task->group) * problem->group_in * plan->channel_pitch);
-        tile->calls_done = plan->fused && pass->column_taps.first > first_tap(job, pass);
+        microtile->strip =
+            tconv_cpu_at(plan, task->strip, (group - task->group) * problem->group_in * plan->channel_pitch);
+        microtile->calls_done = plan->fused && pass->column_taps.first > first_tap(job, pass);
         describe_halo_terms(task, pass, call);
     }
 }
 
 /* ---------------------------------------------------------------------------------------------------------- halo */
 
-/* Lists where the vectors of the first rows of a tile begin, row by row, unless the last list was alike. */
+/* Lists where the vectors of the first rows of a tile begin, row by row, unless the last list was the same. */
 static void list_vectors(tconv_cpu_task *task, int64_t rows)
 {
     const tconv_cpu_plan *plan = task->job->plan;
@@ -146,7 +148,8 @@ static void list_vectors(tconv_cpu_task *task, int64_t rows)
                 task->vectors[count++] = (int32_t)(row * plan->row_pitch + image * plan->pitch + column);
 }
 
-/* All positions of a tile, for a block of channels and the passes of one row phase that are stored together. */
+/* Sums and stores all positions of a tile, for a block of channels and the passes of one row phase that are stored
+ * together. */
 static void sum_halo(tconv_cpu_task *task, int64_t group, tconv_cpu_block block, const tconv_cpu_pass *passes,
                      int64_t pass_count)
 {
@@ -162,7 +165,7 @@ static void sum_halo(tconv_cpu_task *task, int64_t group, tconv_cpu_block block,
         spread_bias(job, &passes[p], &passes[p + 1], channel, block.count, &calls[p]);
     }
     for (int64_t row = 0, count; row < rows; row += count) {
-        count = tconv_min(plan->chunk_rows, rows - row);
+        count = tconv_min(plan->row_block, rows - row);
         list_vectors(task, count);
         bool flat = tconv_cpu_is_flat(plan, task->images, count, columns);
         sums.image_pitch = flat ? plan->pitch : tconv_ceil_div(columns, plan->lanes) * plan->lanes;
@@ -170,21 +173,21 @@ static void sum_halo(tconv_cpu_task *task, int64_t group, tconv_cpu_block block,
         sums.row = row;
         sums.rows = count;
         for (int64_t p = 0; p < pass_count; p++) {
-            tconv_cpu_tile *tile = &calls[p].tile;
+            tconv_cpu_microtile *microtile = &calls[p].microtile;
             int64_t most = plan->kernels->real[plan->real].max_vectors[block.count * passes[p].phases];
-            int64_t waiting = plan->fused || !plan->together ? 0 : passes[p].first * block.count;
-            int64_t parts = tconv_ceil_div(task->vector_count, most); /* as even as can be */
-            int64_t segments = tconv_ceil_div(tile->terms, tile->segment);
-            const void *strip = tile->strip;
-            tile->strip = tconv_cpu_at(plan, strip, row * plan->row_pitch);
+            int64_t held = plan->fused || !plan->together ? 0 : passes[p].first * block.count;
+            int64_t parts = tconv_ceil_div(task->vector_count, most); /* calls as even as can be */
+            int64_t segments = tconv_ceil_div(microtile->terms, microtile->segment);
+            const void *strip = microtile->strip;
+            microtile->strip = tconv_cpu_at(plan, strip, row * plan->row_pitch);
             for (int64_t part = 0, v = 0, vectors; part < parts; part++, v += vectors) {
                 vectors = (task->vector_count - v) / (parts - part);
-                tile->vectors = task->vectors + v;
-                tile->sums = tconv_cpu_at(plan, task->sums, waiting * plan->sums_pitch + v * plan->lanes);
-                tconv_cpu_prefetch_with(&task->prefetch, segments, tile);
-                calls[p].functions[vectors](tile);
+                microtile->vectors = task->vectors + v;
+                microtile->sums = tconv_cpu_at(plan, task->sums, held * plan->sums_pitch + v * plan->lanes);
+                tconv_cpu_attach_prefetch(&task->prefetch, segments, microtile);
+                calls[p].microkernels[vectors](microtile);
             }
-            tile->strip = strip;
+            microtile->strip = strip;
         }
         tconv_cpu_store_sums(task, passes, &sums);
     }
@@ -214,8 +217,8 @@ static void run_halo(tconv_cpu_task *task, const tconv_cpu_task *next)
 
 /* -------------------------------------------------------------------------------------------------------- gather */
 
-/* Where the sums of a block wait, for the index-th pass that is stored together. */
-static int64_t waiting_sums(const tconv_cpu_task *task, int64_t index, tconv_cpu_block block)
+/* Returns where the sums of a block are held, for the index-th of the passes that are stored together. */
+static int64_t held_sums(const tconv_cpu_task *task, int64_t index, tconv_cpu_block block)
 {
     const tconv_cpu_plan *plan = task->job->plan;
     int64_t phases = plan->together ? task->job->layer->columns.count : 1;
@@ -223,7 +226,7 @@ static int64_t waiting_sums(const tconv_cpu_task *task, int64_t index, tconv_cpu
     return ((block.first - first.first) * phases + index * block.count) * plan->sums_pitch;
 }
 
-/* Terms [begin, end) of a pass, gathered in the strip, for a block of channels at all positions. */
+/* Sums terms [begin, end) of a pass, which are gathered in the strip, for a block of channels at all positions. */
 static void sum_gathered(const tconv_cpu_task *task, const tconv_cpu_pass *pass, int64_t index, tconv_cpu_block block,
                          int64_t begin, int64_t end)
 {
@@ -232,27 +235,27 @@ static void sum_gathered(const tconv_cpu_task *task, const tconv_cpu_pass *pass,
     int64_t vectors = tconv_ceil_div(task->rows * task->images * task->columns, plan->lanes);
     int64_t most = plan->kernels->real[plan->real].max_vectors[block.count], parts = tconv_ceil_div(vectors, most);
     tconv_cpu_pass_call call;
-    tconv_cpu_tile *tile = &call.tile;
+    tconv_cpu_microtile *microtile = &call.microtile;
     describe_pass(task, pass, task->group, block, &call);
-    tile->last = end == tconv_cpu_pass_taps(pass) * job->layer->problem.group_in;
-    tile->bias = tconv_cpu_at(plan, job->bias, task->group * job->layer->problem.group_out + block.first);
-    tile->terms = end - begin;
-    tile->weights = tconv_cpu_at(plan, tile->weights, begin * block.count);
-    tile->calls_done = begin / plan->chunk;
+    microtile->last = end == tconv_cpu_pass_taps(pass) * job->layer->problem.group_in;
+    microtile->bias = tconv_cpu_at(plan, job->bias, task->group * job->layer->problem.group_out + block.first);
+    microtile->terms = end - begin;
+    microtile->weights = tconv_cpu_at(plan, microtile->weights, begin * block.count);
+    microtile->calls_done = begin / plan->k_block;
     tconv_cpu_prefetch none = {.outer = 0};
-    tconv_cpu_prefetch_with(&none, 0, tile);
+    tconv_cpu_attach_prefetch(&none, 0, microtile);
     for (int64_t part = 0, v = 0, count; part < parts; part++, v += count) {
         int32_t starts[TCONV_CPU_MAX_VECTORS];
         count = (vectors - v) / (parts - part);
         for (int64_t i = 0; i < count; i++)
             starts[i] = (int32_t)((v + i) * plan->lanes);
-        tile->vectors = starts;
-        tile->sums = tconv_cpu_at(plan, task->sums, waiting_sums(task, index, block) + v * plan->lanes);
-        call.functions[count](tile);
+        microtile->vectors = starts;
+        microtile->sums = tconv_cpu_at(plan, task->sums, held_sums(task, index, block) + v * plan->lanes);
+        call.microkernels[count](microtile);
     }
 }
 
-/* The passes of one row phase that are stored together. */
+/* Runs the passes of one row phase that are stored together: all K-blocks of each, and then the stores. */
 static void run_gathered_passes(const tconv_cpu_task *task, const tconv_cpu_pass *passes, int64_t pass_count)
 {
     const tconv_cpu_plan *plan = task->job->plan;
@@ -262,7 +265,7 @@ static void run_gathered_passes(const tconv_cpu_task *task, const tconv_cpu_pass
     for (int64_t p = 0; p < pass_count; p++) {
         int64_t terms = tconv_cpu_pass_taps(&passes[p]) * problem->group_in, begin = 0, end;
         do {
-            end = tconv_min(terms, begin + plan->chunk);
+            end = tconv_min(terms, begin + plan->k_block);
             tconv_cpu_load_gathered(task, task->group, &passes[p], begin, end);
             for (int64_t b = task->block; b < task->block + task->blocks; b++)
                 sum_gathered(task, &passes[p], p, tconv_cpu_block_of(plan, problem->group_out, b), begin, end);
@@ -271,7 +274,7 @@ static void run_gathered_passes(const tconv_cpu_task *task, const tconv_cpu_pass
     }
     for (int64_t b = task->block; b < task->block + task->blocks; b++) {
         tconv_cpu_block block = tconv_cpu_block_of(plan, problem->group_out, b);
-        const tconv_cpu_sums sums = {.sums = tconv_cpu_at(plan, task->sums, waiting_sums(task, 0, block)),
+        const tconv_cpu_sums sums = {.sums = tconv_cpu_at(plan, task->sums, held_sums(task, 0, block)),
                                      .pitch = plan->sums_pitch,
                                      .channel = task->group * problem->group_out + block.first,
                                      .channels = block.count,
@@ -299,7 +302,7 @@ static void run_gathered(const tconv_cpu_task *task)
 
 /* --------------------------------------------------------------------------------------------------------- tasks */
 
-/* Which part of the layer a task is. */
+/* Sets the part of the layer that a task is. */
 static void place_task(tconv_cpu_task *task, int64_t index)
 {
     const tconv_cpu_plan *plan = task->job->plan;
@@ -316,7 +319,7 @@ static void place_task(tconv_cpu_task *task, int64_t index)
     task->images = tconv_cpu_cut_tile(index, plan->images, problem->batch, &task->image);
 }
 
-/* next is the task that the thread goes on with; NULL after the last one. */
+/* Runs a task. next is the task that the thread goes on with; NULL after the last one. */
 static void run_task(tconv_cpu_task *task, const tconv_cpu_task *next)
 {
     if (task->job->plan->gather)
@@ -325,7 +328,7 @@ static void run_task(tconv_cpu_task *task, const tconv_cpu_task *next)
         tconv_cpu_run_stencil(task, next);
     else
         run_halo(task, next);
-    tconv_cpu_store_bias(task);
+    tconv_cpu_store_bias_only(task);
     if (task->job->header->has_nonfinite)
         tconv_cpu_compute_border(task);
 }
@@ -341,8 +344,8 @@ static void run_share(void *argument, int index)
                            .strip = scratch,
                            .sums = scratch + plan->strip_bytes,
                            .levels = scratch + plan->strip_bytes + plan->sums_bytes};
-    task.line = (char *)task.levels + plan->levels_bytes;
-    task.calls = (tconv_cpu_pass_call *)(void *)((char *)task.line + plan->line_bytes);
+    task.stage = (char *)task.levels + plan->levels_bytes;
+    task.calls = (tconv_cpu_pass_call *)(void *)((char *)task.stage + plan->stage_bytes);
     task.vectors = (int32_t *)(void *)((char *)task.calls + plan->calls_bytes);
     tconv_cpu_task next = {.job = job};
     int64_t taken = tconv_cpu_take_task(&shared->tasks, &index);
@@ -396,7 +399,7 @@ static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, 
     const tconv_cpu_plan *plan = layer->decisions;
     (void)issue;
     sizes->packed = (size_t)plan->packed_bytes;
-    /* At most 1024 threads of 2 MiB, beside the bias. */
+    /* At most TCONV_CPU_MAX_THREADS threads of 2 MiB each, beside the bias: no sum overflows. */
     sizes->scratch = (size_t)(plan->bias_bytes + tconv_cpu_shared_bytes() + plan->threads * plan->thread_bytes);
     return TCONV_SUCCESS;
 }

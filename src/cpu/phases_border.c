@@ -1,7 +1,7 @@
 /*
- * Mends the borders of a task where some weight is Inf or NaN. The microkernels multiply taps outside the image by a
- * zero of the strip, which is as good as skipping them as long as the weight is finite. Here, outputs with such taps are
- * computed anew from src, one channel block at a time, without them.
+ * Computes the borders of a task anew where some weight is Inf or NaN. The microkernels multiply taps outside the image
+ * by a zero of the strip, which is as good as skipping them as long as the weight is finite. Here, outputs with such
+ * taps are computed from src, one channel block at a time, without these taps.
  *
  * Numeric order: over live taps inside the image, then input channels, in double; then the bias.
  */
@@ -36,16 +36,16 @@ static double get_real(const tconv_cpu_plan *plan, const void *array, int64_t in
     return plan->real ? ((const double *)array)[index] : (double)((const float *)array)[index];
 }
 
-/* One output position of one image and group, of a row phase and a column phase. */
+/* One output of one image and group, by its row phase, its column phase and its position. */
 struct output {
-    const tconv_cpu_pass *passes; /* those that make it: all of the row phase if fused, else one */
+    const tconv_cpu_pass *passes; /* the passes that sum it: all of the row phase if fused, else one */
     int64_t pass_count;
-    int64_t number; /* of the column phase */
+    int64_t number; /* the column phase's number in the plan's order */
     const tconv_phase *column_phase;
     int64_t image, group, row, column; /* positions */
 };
 
-/* The input row or column that tap number tap of some of a phase reads. */
+/* Returns the input row or column that the tap number `tap` of some taps of a phase reads. */
 static int64_t input_of(const tconv_phase_table *table, const tconv_phase *phase, tconv_cpu_taps taps, int64_t tap,
                         int64_t position)
 {
@@ -60,7 +60,7 @@ static bool is_whole(const tconv_phase_table *table, const tconv_phase *phase, t
                                input_of(table, phase, taps, taps.count - 1, position) >= 0);
 }
 
-/* Adds what one pass has for an output. */
+/* Adds to an output's sums the terms of one pass. */
 static void add_pass(const tconv_cpu_task *task, const struct output *output, const tconv_cpu_pass *pass,
                      tconv_cpu_block block, double sums[TCONV_CPU_MAX_CHANNELS])
 {
@@ -104,7 +104,7 @@ static void compute_output(const tconv_cpu_task *task, const struct output *outp
         put(problem, job->dst, index + m * problem->dst.c, sums[m] + get_real(job->plan, job->bias, channel + m));
 }
 
-/* Border outputs of a row phase and a column phase, one image and group. */
+/* Computes the border outputs of a row phase and a column phase, in one image and group. */
 static void compute_phases(const tconv_cpu_task *task, struct output output)
 {
     const tconv_layer *layer = task->job->layer;

@@ -1,10 +1,10 @@
-/* Outputs at the borders of layers whose weights have Inf or NaN. */
+/* Recomputes outputs at the borders of layers whose weights have Inf or NaN. */
 #ifndef TCONV_CPU_PHASES_BORDER_H
 #define TCONV_CPU_PHASES_BORDER_H
 
 #include "phases_task.h"
 
-/* Computes anew those outputs of a task of which some live taps lie outside the image. */
+/* Computes anew the outputs of a task that have live taps outside the image. */
 void tconv_cpu_compute_border(const tconv_cpu_task *task);
 
 #endif

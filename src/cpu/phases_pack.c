@@ -1,6 +1,6 @@
 /*
  * Packs weights for the microkernels: in the type of the sums, in the order in which they are read, from any layout.
- * Taps that reach no input from any output are left out. Notes whether some weight is Inf or NaN.
+ * Taps that reach no input from any output are left out. The header says whether some weight is Inf or NaN.
  */
 #include <stdatomic.h>
 
@@ -12,32 +12,37 @@
 
 #include "phases_plan.h"
 
-/* Weights are transposed in a buffer that stays in the first-level cache, so many input channels and taps at a time (half
- * as many taps of f64): straight from one to the other, either side would jump by powers of two and evict itself. */
-enum { PACK_CHANNELS = 8, PACK_TAPS = 16 };
+/* Input channels that are packed at a time. Weights are transposed in a buffer that stays in the first-level cache:
+ * straight from one tensor to the other, either side would jump by powers of two and evict itself. It is chosen, not
+ * measured. */
+enum { PACK_CHANNELS = 8 };
 
-/* What is worth another thread: waking one takes about as long. */
+/* Taps that are packed at a time, half as many of f64: that buffer has 16 x 8 x 12 floats, 6 KiB. */
+enum { PACK_TAPS = 16 };
+
+/* Bytes of packed weights that are worth another thread, because waking a thread takes about as long. It is chosen, not
+ * measured. */
 enum { BYTES_PER_THREAD = 64 << 10 };
 
-/* One tap of one pair of phases. */
+/* One tap of a row phase and a column phase. */
 struct tap {
-    int64_t from;  /* in a filter */
-    int64_t to;    /* its first input channel's first output channel, in the block's packed weights */
-    int64_t width; /* from one input channel to the next */
+    int64_t from;  /* its offset in a filter */
+    int64_t to;    /* where its first weight goes in the block's packed weights */
+    int64_t width; /* from one input channel to the next there */
 };
 
-/* One block of channels of one group, input channels [begin, begin + count) of it, and taps that wait to be packed. */
+/* A block of output channels of one group, input channels [begin, begin + count) of it, and taps to be packed next. */
 struct part {
     const tconv_problem *problem;
     const void *weights;
-    void *packed; /* the block's */
+    void *packed; /* the block's packed weights */
     int64_t group, begin, count;
     tconv_cpu_block block;
     int64_t tap_count;
     struct tap taps[PACK_TAPS];
 };
 
-/* Packs the taps that wait; tells whether all their weights are finite. */
+/* Packs the taps of a part; tells whether all their weights are finite. */
 #define DEFINE_PACK(name, type, real, convert)                                                                         \
     static bool pack_##name(const struct part *part)                                                                   \
     {                                                                                                                  \
@@ -58,7 +63,7 @@ struct part {
                 real *to = (real *)part->packed + tap->to + (part->begin + c) * tap->width;                            \
                 for (int64_t m = 0; m < count; m++) {                                                                  \
                     to[m] = transposed[t][c * count + m];                                                              \
-                    finite &= to[m] - to[m] == 0; /* Inf and NaN leave NaN */                                          \
+                    finite &= to[m] - to[m] == 0; /* Inf - Inf and NaN - NaN are NaN */                                \
                 }                                                                                                      \
             }                                                                                                          \
         }                                                                                                              \
@@ -106,7 +111,7 @@ static bool pack_part(const tconv_layer *layer, const tconv_cpu_plan *plan, stru
     return pack_taps[layer->problem.dtype](part) && finite;
 }
 
-/* Where each tap reads in the halo strip. */
+/* Fills the list of where each tap reads in the halo strip. */
 static void fill_taps(const tconv_layer *layer, const tconv_cpu_plan *plan, int32_t *taps)
 {
     tconv_cpu_pass pass = {0};
@@ -122,7 +127,7 @@ static void fill_taps(const tconv_layer *layer, const tconv_cpu_plan *plan, int3
     }
 }
 
-/* What all shares of the packing have in common. */
+/* All shares of the packing have this in common. */
 struct shared {
     const tconv_layer *layer;
     const tconv_cpu_plan *plan;

@@ -1,57 +1,70 @@
 /*
- * Chooses tiles, strips and tasks. What decides the bits of a result (halo or gather) depends on the layer and
- * the machine only; the number of threads decides no more than how tiles are cut into tasks.
+ * Chooses tiles, strips and tasks of the phases algorithm. The choices that decide the bits of a result (halo or
+ * gather) depend on the layer and the machine only; the number of threads decides only how tiles are cut into tasks.
  */
 #include "phases_plan.h"
 
 #include "../core/alloc.h"
 #include "../core/checked.h"
 
-/* The strip's share of the second-level cache in percent: beside it weights stream in and outputs stream out. Measured
- * at 1 MiB: from 200 to 450 KiB all layers are level, but those of few output channels, which want it large. A gathered
- * strip shares it with its sums. */
-enum { STRIP_PERCENT = 40, GATHER_PERCENT = 20, GATHER_SUMS_PERCENT = 40 };
+/* Percent of the second-level cache for a halo strip: beside it weights stream in and outputs stream out. Measured on a
+ * Zen 4 with 1 MiB: from 200 to 450 KiB all layers are level, but those of few output channels, which want it large. */
+enum { STRIP_PERCENT = 40 };
 
-/* The most columns of a tile, about: a multiple of every vector. Halves of it are tried as well. */
+/* Percent of the second-level cache for a gathered strip: half of a halo strip's. It is chosen, not measured; twice as
+ * much gained 0 to 1 % on pose_1 (docs/log/2026-11-21-cpu.md). */
+enum { GATHER_PERCENT = 20 };
+
+/* Percent of the second-level cache for the sums that a gathered strip is added to. It is chosen, not measured. */
+enum { GATHER_SUMS_PERCENT = 40 };
+
+/* Columns of the widest tile, about: a multiple of every vector; halves are tried as well. Chosen, not measured. */
 enum { TILE_COLUMNS = 512 };
 
-/* Positions of a halo tile beyond which nothing is gained. */
+/* Positions of the largest halo tile; beyond it nothing is gained. No measurement of it is on record. */
 enum { HALO_POSITIONS = 2048 };
 
-/* Sums of a part of a tile that wait to be stored, in bytes: most of them are still in the first-level cache. */
+/* Bytes of the sums of a block of rows that are held until they are stored: most of them are still in the first-level
+ * cache then. 48 KiB were level with it (Zen 4, docs/log/2026-11-21-cpu.md). */
 enum { SUMS_BYTES = 24 << 10 };
 
-/* Output channels of a group that are not worth sharing a strip of one input channel among. */
+/* Output channels of a group up to which a layer of one input channel is a stencil: so few gain nothing from a
+ * microkernel that shares loads of the strip. It is chosen, not measured. */
 enum { STENCIL_CHANNELS = 2 };
 
-/* Cycles of a load that crosses a cache line: what a vector of the strip costs, however few channels share it. */
+/* Cycles of a vector of the strip, however few channels share it: its load crosses a cache line. Chosen, not measured. */
 enum { LOAD_CYCLES = 2 };
 
-/* Outputs are streamed past the caches if they would not stay there: with more bytes than this share of the last level in
- * percent. With many terms to each, plain stores are done before they could be in anyone's way. */
-enum { STREAM_PERCENT = 50, STREAM_TERMS = 200 };
+/* Percent of the last-level cache: larger outputs are streamed, because they would not stay there. Two threads of a
+ * Zen 4 ran kb81 and fcn_x8 1.5 and 1.8 times faster by it, kb75 and dw_up2 1.2 to 1.4 times
+ * (docs/log/2026-11-21-cpu.md). */
+enum { STREAM_PERCENT = 50 };
 
-/* Weights beyond this share of the second-level cache in percent leave it from task to task. Each task reads all
- * weights of its channels, and is then cut into tasks of fewer channels before it is cut into smaller tiles. */
-enum { HEAVY_PERCENT = 50 };
+/* Terms of an output from which plain stores are as good, because they are done before they could be in anyone's way:
+ * streaming them took 2 to 3 % longer on kb57 and kb71 (Zen 4, docs/log/2026-11-21-cpu.md). */
+enum { STREAM_TERMS = 200 };
 
-/* Rows to which a tile is cut only where nothing else is left to cut: its margins are read again by each task. */
+/* Percent of the second-level cache: larger weights leave it from task to task. Each task reads all weights of its
+ * channels, so tasks of fewer channels then come before smaller tiles. Chosen, not measured. */
+enum { WEIGHTS_PERCENT = 50 };
+
+/* Rows of a tile that is cut further only as the last resort: each task reads its halo again. Chosen, not measured. */
 enum { FEW_ROWS = 4 };
 
-/* Margins from which a strip is not worth it, whatever the cache: keeps sizes small enough to multiply. */
-enum { MAX_MARGIN = 1 << 16 };
+/* Positions of a halo that is too wide for a strip, whatever the cache, so that sizes are small enough to multiply. */
+enum { MAX_HALO = 1 << 16 };
 
-/* Input channels that an NHWC strip should have at least, if groups are small: a cache line of pixels. */
+/* Input channels that an NHWC strip should have at least, if groups are small: a cache line of f32. */
 enum { PIXEL_CHANNELS = 16 };
 
-/* A pitch that does not bring neighbouring channels into the same cache sets: an odd number of cache lines. */
+/* Rounds a pitch up to an odd number of cache lines, so that neighbouring channels do not share cache sets. */
 static int64_t odd_lines(const tconv_cpu_plan *plan, int64_t elements)
 {
     int64_t line = TCONV_ALIGNMENT / plan->real_size, lines = tconv_ceil_div(elements, line);
     return (lines | 1) * line;
 }
 
-/* Cuts columns into tiles of about width, whole vectors each, but for the last one. */
+/* Cuts columns into tiles of about `width`, each of whole vectors but the last one. */
 static void set_columns(tconv_cpu_plan *plan, int64_t width)
 {
     int64_t positions = plan->columns.positions, tiles = tconv_max(1, (positions + width / 2) / width);
@@ -64,7 +77,7 @@ static void set_columns(tconv_cpu_plan *plan, int64_t width)
 bool tconv_cpu_next_pass(const tconv_cpu_plan *plan, const tconv_layer *layer, tconv_cpu_pass *pass)
 {
     const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
-    int64_t tap = -1; /* fused: the one that the pass begins with; -1: the row's first */
+    int64_t tap = -1; /* fused: the tap that the pass begins with; -1: the row's first tap */
     if (pass->row == NULL) {
         if (rows->count == 0 || columns->count == 0)
             return false;
@@ -89,7 +102,7 @@ bool tconv_cpu_next_pass(const tconv_cpu_plan *plan, const tconv_layer *layer, t
         pass->ends_row = pass->first == columns->count - 1;
         return true;
     }
-    /* The taps from here on that the same phases have: phases come by falling counts. */
+    /* The pass takes the next taps that the same phases have; phases come by falling counts. */
     int64_t end = 0;
     pass->first = pass->phases = 0;
     for (int64_t number = 0; number < columns->count; number++) {
@@ -119,7 +132,7 @@ int64_t tconv_cpu_count_vectors(const tconv_cpu_plan *plan, int64_t images, int6
     return images * rows * tconv_ceil_div(columns, plan->lanes);
 }
 
-/* Fuses the column phases of a halo plan if it can be done and is no slower: see phases_plan.h. */
+/* Fuses the column phases of a halo plan where that is possible and no slower: see phases_plan.h. */
 static void plan_fusion(tconv_cpu_plan *plan, const tconv_layer *layer)
 {
     const tconv_phase_table *columns = &layer->columns;
@@ -135,13 +148,13 @@ static void plan_fusion(tconv_cpu_plan *plan, const tconv_layer *layer)
         least_shift = tconv_min(least_shift, columns->phases[p].first_shift);
         most_shift = tconv_max(most_shift, columns->phases[p].first_shift);
         apart += taps[p].count * tconv_max(group_out, LOAD_CYCLES);
-        int64_t number = p; /* insertion by falling counts */
+        int64_t number = p; /* insertion sort by falling counts */
         for (; number > 0 && taps[plan->order[number - 1]].count < taps[p].count; number--)
             plan->order[number] = plan->order[number - 1];
         plan->order[number] = (int8_t)p;
     }
     int64_t most_taps = taps[plan->order[0]].count;
-    for (int64_t phases = count, tap = 0; phases > 0; phases--) { /* the taps that just so many phases have */
+    for (int64_t phases = count, tap = 0; phases > 0; phases--) { /* the taps that exactly so many phases have */
         int64_t end = taps[plan->order[phases - 1]].count;
         fused += (end - tap) * tconv_max(phases * group_out, LOAD_CYCLES);
         tap = end;
@@ -155,30 +168,30 @@ static void plan_fusion(tconv_cpu_plan *plan, const tconv_layer *layer)
     plan->columns.min_shift = least_shift - (taps[0].first + most_taps - 1) * columns->shift_step;
 }
 
-/* Outputs side by side of one position. */
+/* Returns the contiguous outputs of one position. */
 static int64_t residues(const tconv_cpu_plan *plan, const tconv_layer *layer)
 {
     return layer->problem.w.stride * (plan->interleave_pixels ? layer->problem.out_channels : 1);
 }
 
-/* Rows of sums that wait for each other. */
-static int64_t waiting_rows(const tconv_cpu_plan *plan, const tconv_layer *layer)
+/* Returns the rows of sums that are held at once. */
+static int64_t held_rows(const tconv_cpu_plan *plan, const tconv_layer *layer)
 {
     int64_t phases = plan->together ? tconv_max(1, layer->columns.count) : 1;
     return phases * tconv_ceil_div(layer->problem.group_out, plan->blocks);
 }
 
-/* Levels of sums: those of the cascade of a gathered tile's chunks. */
+/* Returns the levels of sums: a gathered tile has a cascade over its K-blocks. */
 static int64_t sums_levels(const tconv_cpu_plan *plan, int64_t max_terms)
 {
-    return plan->gather ? tconv_max(1, tconv_cpu_cascade_levels(tconv_ceil_div(max_terms, plan->chunk))) : 1;
+    return plan->gather ? tconv_max(1, tconv_cpu_cascade_levels(tconv_ceil_div(max_terms, plan->k_block))) : 1;
 }
 
-/* Cuts a halo tile into chunks: of about SUMS_BYTES, with the fewest vectors for a row. */
-static void plan_chunk(tconv_cpu_plan *plan, const tconv_layer *layer)
+/* Cuts a halo tile into blocks of rows of about SUMS_BYTES, with the fewest vectors for a row. */
+static void plan_row_block(tconv_cpu_plan *plan, const tconv_layer *layer)
 {
     int64_t columns = plan->tile_columns + plan->max_lag, best = 1;
-    int64_t limit = SUMS_BYTES / plan->real_size / waiting_rows(plan, layer) / (plan->images * columns);
+    int64_t limit = SUMS_BYTES / plan->real_size / held_rows(plan, layer) / (plan->images * columns);
     double least = 0;
     limit = tconv_max(1, tconv_min(limit, plan->tile_rows));
     for (int64_t rows = limit / 2 + 1; rows <= limit; rows++) {
@@ -188,49 +201,49 @@ static void plan_chunk(tconv_cpu_plan *plan, const tconv_layer *layer)
             best = rows;
         }
     }
-    plan->chunk_rows = tconv_cpu_even_part(plan->tile_rows, best);
+    plan->row_block = tconv_cpu_even_part(plan->tile_rows, best);
     plan->sums_pitch =
-        odd_lines(plan, tconv_cpu_count_vectors(plan, plan->images, plan->chunk_rows, columns) * plan->lanes);
+        odd_lines(plan, tconv_cpu_count_vectors(plan, plan->images, plan->row_block, columns) * plan->lanes);
 }
 
-/* Sets the pitches of a halo strip from its tile. A margin of zeros serves the end of one row and the start of the
- * next where the tile is as wide as the image. */
+/* Sets the pitches of a halo strip from its tile. Where the tile is as wide as the image, the zero padding at the end
+ * of one row is that at the start of the next. */
 static void set_pitches(tconv_cpu_plan *plan, const tconv_layer *layer)
 {
-    int64_t span = tconv_cpu_span(&plan->columns), full = plan->tile_columns + span;
-    plan->margin = 0;
+    int64_t span = tconv_cpu_halo(&plan->columns), full = plan->tile_columns + span;
+    plan->padding = 0;
     if (plan->column_tiles == 1) {
         int64_t left = tconv_max(0, -plan->columns.min_shift);
         int64_t right = tconv_max(0, plan->columns.positions + plan->columns.max_shift - layer->problem.w.in);
-        plan->margin = tconv_min(tconv_min(left, right), span);
+        plan->padding = tconv_min(tconv_min(left, right), span);
     }
-    plan->pitch = full - plan->margin;
+    plan->pitch = full - plan->padding;
     plan->row_pitch = plan->images * plan->pitch;
-    int64_t rows = plan->tile_rows + tconv_cpu_span(&plan->rows);
-    int64_t vectors = plan->stencil ? TCONV_CPU_STENCIL_VECTORS : 1; /* rows are read in so many whole ones */
-    plan->channel_pitch = odd_lines(plan, rows * plan->row_pitch + plan->margin + vectors * plan->lanes);
+    int64_t rows = plan->tile_rows + tconv_cpu_halo(&plan->rows);
+    int64_t vectors = plan->stencil ? TCONV_CPU_STENCIL_VECTORS : 1; /* rows are read in so many whole vectors */
+    plan->channel_pitch = odd_lines(plan, rows * plan->row_pitch + plan->padding + vectors * plan->lanes);
 }
 
-/* The largest halo tile of about so many columns whose strip fits; false where not even one row does. */
+/* Chooses the largest halo tile of about so many columns whose strip fits; false where not even one row fits. */
 static bool cut_halo(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t width)
 {
     const tconv_problem *problem = &layer->problem;
-    int64_t row_span = tconv_cpu_span(&plan->rows);
-    int64_t column_span = tconv_cpu_span(&plan->columns);
+    int64_t row_halo = tconv_cpu_halo(&plan->rows);
+    int64_t column_halo = tconv_cpu_halo(&plan->columns);
     int64_t capacity =
-        tconv_cpu_cache_share(layer, STRIP_PERCENT) / plan->real_size / problem->group_in; /* of one channel */
-    if (row_span > MAX_MARGIN || column_span > MAX_MARGIN)
+        tconv_cpu_cache_share(layer, STRIP_PERCENT) / plan->real_size / problem->group_in; /* elements of one channel */
+    if (row_halo > MAX_HALO || column_halo > MAX_HALO)
         return false;
     plan->images = 1;
     set_columns(plan, width);
-    int64_t full = plan->tile_columns + column_span, slack = 2 * TCONV_ALIGNMENT / plan->real_size + plan->lanes;
-    int64_t rows = tconv_min((capacity - slack) / full - row_span, tconv_max(1, HALO_POSITIONS / plan->tile_columns));
+    int64_t full = plan->tile_columns + column_halo, slack = 2 * TCONV_ALIGNMENT / plan->real_size + plan->lanes;
+    int64_t rows = tconv_min((capacity - slack) / full - row_halo, tconv_max(1, HALO_POSITIONS / plan->tile_columns));
     if (rows < 1)
         return false;
     plan->tile_rows = tconv_cpu_even_part(plan->rows.positions, rows);
     int64_t positions = plan->rows.positions * plan->columns.positions;
     if (plan->tile_rows == plan->rows.positions && plan->column_tiles == 1 && positions < HALO_POSITIONS / 2) {
-        int64_t fit = (capacity - slack) / ((plan->tile_rows + row_span) * full);
+        int64_t fit = (capacity - slack) / ((plan->tile_rows + row_halo) * full);
         plan->images =
             tconv_cpu_even_part(tconv_max(1, problem->batch), tconv_min(fit, HALO_POSITIONS / 2 / positions));
     }
@@ -245,7 +258,7 @@ static bool cut_halo(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t wid
     return true;
 }
 
-/* A gathered tile of about so many positions: always possible. */
+/* Chooses a gathered tile of about so many positions, which is always possible. */
 static void plan_gather(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_terms, int64_t positions)
 {
     const tconv_problem *problem = &layer->problem;
@@ -253,7 +266,7 @@ static void plan_gather(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t 
     int64_t sums = tconv_cpu_cache_share(layer, GATHER_SUMS_PERCENT) / plan->real_size;
     plan->gather = true;
     plan->stencil = false;
-    plan->margin = 0;
+    plan->padding = 0;
     plan->images = 1;
     set_columns(plan, tconv_min(positions, TILE_COLUMNS));
     plan->tile_rows = tconv_cpu_even_part(plan->rows.positions, positions / plan->tile_columns);
@@ -264,23 +277,32 @@ static void plan_gather(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t 
     plan->row_pitch = plan->images * plan->pitch;
     plan->channel_pitch = odd_lines(plan, plan->tile_rows * plan->row_pitch);
     int64_t segments = tconv_ceil_div(tconv_max(1, max_terms), TCONV_CPU_SEGMENT);
-    plan->chunk =
+    plan->k_block =
         TCONV_CPU_SEGMENT * tconv_min(segments, tconv_max(1, strip / plan->channel_pitch / TCONV_CPU_SEGMENT));
     plan->sums_pitch = plan->channel_pitch;
-    plan->task_blocks =
-        tconv_max(1, sums / (waiting_rows(plan, layer) * plan->sums_pitch * sums_levels(plan, max_terms)));
+    plan->task_blocks = tconv_max(1, sums / (held_rows(plan, layer) * plan->sums_pitch * sums_levels(plan, max_terms)));
 }
 
-/* Cycles for one position and input channel, roughly: a multiply-add of 64 bytes is 1. An element costs planes_cycles
- * (NCHW) or pixels_cycles (NHWC) to load, gather_cycles each time that it is gathered again, and each row has its own
- * cost; sums that wait outside the first-level cache cost SUMS_CYCLES by the vector and chunk; weights come from the
- * second-level cache, NEAR_BYTES a cycle, or from behind it, FAR_BYTES; a row of outputs costs ROW_CYCLES to begin. Only
- * the better of two plans is wanted. */
-static double estimate(const tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_terms)
+/*
+ * The cost model: cycles for one position and input channel, roughly, where a multiply-add of 64 bytes takes one. Only
+ * the better of two plans is wanted. The numbers are rough rates that were chosen, not measured one by one. With the
+ * whole model kb57 went from 1.21 to 1.16 times the floor, unet_up4 from 1.28 to 1.21, pose_3 from 1.22 to 1.17 (two
+ * cores of a Zen 4, docs/log/2026-11-21-cpu.md).
+ */
+enum {
+    SUMS_CYCLES = 8,         /* cycles of a K-block for each vector of sums, beyond the first-level cache */
+    L2_BYTES_PER_CYCLE = 24, /* bytes of weights a cycle, from the second-level cache */
+    L3_BYTES_PER_CYCLE = 6,  /* bytes of weights a cycle, from behind the second-level cache */
+    ROW_CYCLES = 100         /* cycles to begin a row of outputs */
+};
+static const double planes_cycles = 0.75;  /* cycles to load an element of an NCHW input into a strip */
+static const double pixels_cycles = 1.5;   /* cycles to load an element of an NHWC input, which is transposed */
+static const double load_row_cycles = 8;   /* cycles to begin a row of a strip on its first load */
+static const double gather_cycles = 0.5;   /* cycles to gather an element again: the caches hold it */
+static const double gather_row_cycles = 4; /* cycles to begin a row of a strip that is gathered again */
+
+static double model_cycles(const tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_terms)
 {
-    enum { SUMS_CYCLES = 8, NEAR_BYTES = 24, FAR_BYTES = 6, ROW_CYCLES = 100 };
-    const double planes_cycles = 0.75, pixels_cycles = 1.5, load_row_cycles = 8;
-    const double gather_cycles = 0.5, gather_row_cycles = 4; /* of what the caches hold */
     const tconv_problem *problem = &layer->problem;
     double taps = (double)(plan->rows.taps * plan->columns.taps);
     double positions = (double)(plan->images * plan->tile_rows * plan->tile_columns);
@@ -293,11 +315,11 @@ static double estimate(const tconv_cpu_plan *plan, const tconv_layer *layer, int
         taps * (double)problem->group_out * vectors / positions * (double)(plan->lanes * plan->real_size) / 64;
     double weights = taps * (double)(problem->group_out * plan->real_size);
     bool near = weights * (double)problem->group_in < (double)tconv_cpu_cache_share(layer, STRIP_PERCENT);
-    compute += weights / positions / (near ? NEAR_BYTES : FAR_BYTES);
+    compute += weights / positions / (near ? L2_BYTES_PER_CYCLE : L3_BYTES_PER_CYCLE);
     compute += ROW_CYCLES * (double)(problem->group_out * tconv_min(problem->h.stride, problem->h.out)) /
                (double)(problem->group_in * plan->tile_columns);
     if (!plan->gather) {
-        /* The last tiles of a row and of a column may be smaller. */
+        /* The last tiles of a row and of a column may be smaller than the others. */
         int64_t row_tiles = tconv_ceil_div(plan->rows.positions, plan->tile_rows), last = plan->columns.positions;
         last -= (plan->column_tiles - 1) * plan->tile_columns;
         double cut = (double)(tconv_cpu_count_vectors(plan, plan->images, plan->tile_rows, last + plan->max_lag)) +
@@ -307,17 +329,17 @@ static double estimate(const tconv_cpu_plan *plan, const tconv_layer *layer, int
         return (compute + load * (double)plan->channel_pitch / positions) * cut;
     }
     double passes = (double)tconv_ceil_div(plan->blocks, tconv_min(plan->blocks, plan->task_blocks));
-    return compute * (1 + SUMS_CYCLES / (double)tconv_max(1, tconv_min(plan->chunk, max_terms))) + load +
+    return compute * (1 + SUMS_CYCLES / (double)tconv_max(1, tconv_min(plan->k_block, max_terms))) + load +
            again * taps * passes;
 }
 
-/* Cuts tiles into more tasks until there are enough for the threads. */
+/* Cuts the layer into more tasks until there are enough for the threads. */
 static void plan_tasks(tconv_cpu_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
     int64_t weights = problem->group_in * problem->group_out * plan->rows.taps * plan->columns.taps;
     int threads = tconv_cpu_useful_threads(layer, &plan->rows, &plan->columns);
-    bool heavy = weights > tconv_cpu_cache_share(layer, HEAVY_PERCENT) / plan->real_size;
+    bool heavy = weights > tconv_cpu_cache_share(layer, WEIGHTS_PERCENT) / plan->real_size;
     for (;;) {
         plan->image_tiles = tconv_ceil_div(problem->batch, plan->images);
         plan->row_tiles = tconv_ceil_div(plan->rows.positions, plan->tile_rows);
@@ -344,8 +366,8 @@ static void plan_tasks(tconv_cpu_plan *plan, const tconv_layer *layer)
     plan->threads = (int)tconv_min(threads, plan->tasks);
 }
 
-/* The most vectors of sums that a tile has. */
-static int64_t tile_vectors(const tconv_cpu_plan *plan)
+/* Returns the most vectors of sums that a micro-tile has. */
+static int64_t microtile_vectors(const tconv_cpu_plan *plan)
 {
     int64_t most = 0;
     for (int channels = 1; channels <= plan->kernels->max_channels; channels++)
@@ -356,32 +378,32 @@ static int64_t tile_vectors(const tconv_cpu_plan *plan)
 static tconv_status plan_memory(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_taps, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    int64_t vectors_bytes, vectors = 0, sums = waiting_rows(plan, layer) * plan->sums_pitch;
-    int64_t segments = tconv_ceil_div(max_taps, TCONV_CPU_SEGMENT) * problem->group_in; /* no round has more */
+    int64_t vectors_bytes, vectors = 0, sums = held_rows(plan, layer) * plan->sums_pitch;
+    int64_t segments = tconv_ceil_div(max_taps, TCONV_CPU_SEGMENT) * problem->group_in; /* no period has more */
     if (plan->gather) {
-        plan->strip_bytes = plan->chunk * plan->channel_pitch * plan->real_size;
+        plan->strip_bytes = plan->k_block * plan->channel_pitch * plan->real_size;
         plan->sums_level = sums * plan->task_blocks;
         sums = plan->sums_level * sums_levels(plan, max_taps * problem->group_in);
-        segments = plan->chunk / TCONV_CPU_SEGMENT;
+        segments = plan->k_block / TCONV_CPU_SEGMENT;
     } else {
         plan->strip_bytes = plan->channel_pitch * problem->group_in * plan->groups * plan->real_size;
-        vectors = tconv_cpu_count_vectors(plan, plan->images, plan->chunk_rows, plan->tile_columns + plan->max_lag);
+        vectors = tconv_cpu_count_vectors(plan, plan->images, plan->row_block, plan->tile_columns + plan->max_lag);
     }
-    /* Rows of sums are read in whole vectors, and late. */
+    /* Rows of sums are read in whole vectors, and with a lag of up to a vector. */
     plan->sums_bytes = (sums + 2 * plan->lanes) * plan->real_size;
-    plan->levels_bytes = tconv_cpu_cascade_levels(segments) * tile_vectors(plan) * plan->lanes * plan->real_size;
-    plan->line_bytes = 0;
+    plan->levels_bytes = tconv_cpu_cascade_levels(segments) * microtile_vectors(plan) * plan->lanes * plan->real_size;
+    plan->stage_bytes = 0;
     if (plan->stream)
-        plan->line_bytes = (plan->tile_columns + TCONV_CPU_STENCIL_VECTORS * plan->lanes) * residues(plan, layer) *
-                           (int64_t)problem->element_size;
+        plan->stage_bytes = (plan->tile_columns + TCONV_CPU_STENCIL_VECTORS * plan->lanes) * residues(plan, layer) *
+                            (int64_t)problem->element_size;
     int64_t calls = plan->gather ? 0 : plan->together ? tconv_max(1, layer->columns.count) : 1;
     tconv_cpu_align_size(vectors, (int64_t)sizeof(int32_t), &vectors_bytes);
     tconv_cpu_align_size(calls, (int64_t)sizeof(tconv_cpu_pass_call), &plan->calls_bytes);
     tconv_cpu_align_size(plan->strip_bytes + plan->lanes * plan->real_size, 1, &plan->strip_bytes);
     tconv_cpu_align_size(plan->sums_bytes, 1, &plan->sums_bytes);
-    tconv_cpu_align_size(plan->line_bytes, 1, &plan->line_bytes);
+    tconv_cpu_align_size(plan->stage_bytes, 1, &plan->stage_bytes);
     tconv_cpu_align_size(plan->levels_bytes, 1, &plan->levels_bytes);
-    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->line_bytes +
+    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->stage_bytes +
                          plan->calls_bytes + vectors_bytes;
 
     const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,
@@ -401,7 +423,7 @@ static tconv_status plan_memory(tconv_cpu_plan *plan, const tconv_layer *layer, 
     return TCONV_SUCCESS;
 }
 
-/* Which sums are stored together, and how. */
+/* Chooses which sums are stored together, and how. */
 static void plan_order(tconv_cpu_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
@@ -433,7 +455,7 @@ static tconv_status make_plan(tconv_cpu_plan *plan, const tconv_layer *layer, tc
     plan->lanes = plan->kernels->real[plan->real].lanes;
     plan->rows = tconv_cpu_axis_init(&problem->h, &layer->rows, &max_row_taps);
     plan->columns = tconv_cpu_axis_init(&problem->w, &layer->columns, &max_column_taps);
-    max_terms = max_row_taps * max_column_taps * problem->group_in; /* no more than there are weights */
+    max_terms = max_row_taps * max_column_taps * problem->group_in; /* no more than the layer has weights */
     plan->blocks = tconv_ceil_div(problem->group_out, plan->kernels->max_channels);
     plan->groups = 1;
     plan_order(plan, layer);
@@ -446,21 +468,22 @@ static tconv_status make_plan(tconv_cpu_plan *plan, const tconv_layer *layer, tc
     plan_gather(plan, layer, max_terms, TCONV_CPU_GATHER_POSITIONS);
     for (int64_t positions = TCONV_CPU_GATHER_POSITIONS / 2; positions >= gather.lanes; positions /= 2) {
         plan_gather(&gather, layer, max_terms, positions);
-        if (estimate(&gather, layer, max_terms) < estimate(plan, layer, max_terms))
+        if (model_cycles(&gather, layer, max_terms) < model_cycles(plan, layer, max_terms))
             *plan = gather;
     }
     if (!halo.stencil)
         plan_fusion(&halo, layer);
     halo.together |= halo.fused;
-    /* Narrower tiles have more rows, and so less margin above and below. */
+    /* Narrower tiles have more rows, and so less halo above and below. */
     for (int64_t width = TILE_COLUMNS; width >= halo.lanes; width /= 2)
-        if (cut_halo(&halo, layer, width) && estimate(&halo, layer, max_terms) < estimate(plan, layer, max_terms))
+        if (cut_halo(&halo, layer, width) &&
+            model_cycles(&halo, layer, max_terms) < model_cycles(plan, layer, max_terms))
             *plan = halo;
     plan->task_blocks = tconv_min(plan->task_blocks, plan->blocks);
     plan_tasks(plan, layer);
     if (!plan->gather) {
         set_pitches(plan, layer);
-        plan_chunk(plan, layer);
+        plan_row_block(plan, layer);
     }
     plan->stream = plan_stream(plan, layer);
     return plan_memory(plan, layer, max_row_taps * max_column_taps, issue);

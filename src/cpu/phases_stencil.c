@@ -1,7 +1,7 @@
 /*
- * Runs a task of a layer with one input channel and few output channels a group, depthwise ones above all: there is nothing
- * for channels to share, and memory is the limit. Each row of outputs is summed, interleaved and stored in one go, from the
- * halo strip and without sums in memory.
+ * Runs a task of a layer with one input channel and few output channels a group, above all depthwise layers: there is
+ * nothing for channels to share, and memory is the limit. Each row of outputs is summed, interleaved and stored in one
+ * go, from the halo strip and without sums in memory.
  *
  * Numeric order: over the live taps of each phase, then the bias.
  */
@@ -10,18 +10,19 @@
 #include "../core/checked.h"
 #include "phases_strip.h"
 
-/* What the rows of one row phase have in common. */
+/* The rows of one row phase have this in common. */
 struct rows {
     const tconv_phase *phase;
-    int64_t weights;                             /* taps before those of the row phase */
-    int32_t terms[TCONV_CPU_MAX_INTERLEAVE + 1]; /* of each residue: see tconv_cpu_stencil */
-    int32_t *offsets; /* in the thread's scratch, where other plans have a call of each phase */
+    int64_t weights;                             /* taps of the row phases before it */
+    int32_t terms[TCONV_CPU_MAX_INTERLEAVE + 1]; /* see tconv_cpu_stencil */
+    int32_t *offsets; /* in the thread's scratch, where plans without stencil keep their calls */
 };
 
 _Static_assert(sizeof(tconv_cpu_pass_call) >= TCONV_CPU_SEGMENT * sizeof(int32_t),
                "a call has room for a phase's terms");
 
-/* Lists the terms of the row phase that pass is the first of; goes on to the next one. False if that was the last. */
+/* Lists the terms of the row phase whose first pass is *pass, and steps to the next row phase; false if there is
+ * none. */
 static bool list_terms(const tconv_cpu_job *job, tconv_cpu_pass *pass, struct rows *rows)
 {
     const tconv_layer *layer = job->layer;
@@ -42,7 +43,7 @@ static bool list_terms(const tconv_cpu_job *job, tconv_cpu_pass *pass, struct ro
     return more;
 }
 
-/* All rows of a row phase in a tile, of one output channel. */
+/* Sums and stores all rows of a row phase in a tile, of one output channel. */
 static void run_rows(tconv_cpu_task *task, const struct rows *rows, int64_t group, int64_t block, int64_t lines)
 {
     const tconv_cpu_job *job = task->job;
@@ -59,7 +60,7 @@ static void run_rows(tconv_cpu_task *task, const struct rows *rows, int64_t grou
         .bias = tconv_cpu_at(plan, job->bias, channel),
         .count = tconv_min(task->columns * stride, problem->w.out - task->column * stride),
     };
-    stencil.line = plan->stream && stencil.count * size >= TCONV_CPU_STREAM_BYTES ? task->line : NULL;
+    stencil.stage = plan->stream && stencil.count * size >= TCONV_CPU_STREAM_BYTES ? task->stage : NULL;
     for (int64_t row = 0; row < row_count; row++) {
         for (int64_t image = 0; image < task->images; image++) {
             int64_t index = (task->image + image) * problem->dst.n + channel * problem->dst.c +

@@ -1,10 +1,10 @@
-/* Layers of one input channel a group. */
+/* Runs tasks of layers with one input channel a group. */
 #ifndef TCONV_CPU_PHASES_STENCIL_H
 #define TCONV_CPU_PHASES_STENCIL_H
 
 #include "phases_task.h"
 
-/* Runs a task of a plan with stencil, but for outputs without taps. next as in tconv_cpu_begin_prefetch. */
+/* Runs a task of a plan with stencil, all but its bias-only outputs. next: see tconv_cpu_begin_prefetch. */
 void tconv_cpu_run_stencil(tconv_cpu_task *task, const tconv_cpu_task *next);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Stores sums as output: finds which positions are outputs and where they go, in either layout, and writes the bias to
- * outputs that no tap reaches. Every output is written once.
+ * The epilogue: stores sums as outputs. It finds which positions are outputs and where they go, in either layout, and
+ * writes the bias to outputs that no tap reaches. Every output is written once.
  */
 #include "phases_store.h"
 
@@ -9,7 +9,7 @@
 
 /* ---------------------------------------------------------------------------------------------------------- sums */
 
-/* Which row of sums, or bias, each residue of a position takes: see tconv_cpu_store. */
+/* Lists the row of sums, or the bias, that each residue of a position takes: see tconv_cpu_store. */
 static void list_rows(const tconv_cpu_task *task, const tconv_cpu_sums *sums, int64_t residues,
                       int32_t rows[TCONV_CPU_MAX_INTERLEAVE])
 {
@@ -24,7 +24,7 @@ static void list_rows(const tconv_cpu_task *task, const tconv_cpu_sums *sums, in
                 (int32_t)((p * sums->channels + c) * sums->pitch + tconv_cpu_lag(plan, p));
 }
 
-/* Stores one row of one image, of which the first output and sum are given. */
+/* Stores one row of one image; *row has its first output and sum. */
 typedef void store_row(const tconv_cpu_task *task, const tconv_cpu_pass *pass, const tconv_cpu_store *row);
 
 static void store_interleaved(const tconv_cpu_task *task, const tconv_cpu_pass *pass, const tconv_cpu_store *row)
@@ -76,7 +76,7 @@ void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass
     if (plan->interleave) {
         list_rows(task, sums, row.residues, rows);
         row.count = tconv_min(task->columns * stride, problem->w.out - stride * task->column) * pixel;
-        row.line = plan->stream && row.count * size >= TCONV_CPU_STREAM_BYTES ? task->line : NULL;
+        row.stage = plan->stream && row.count * size >= TCONV_CPU_STREAM_BYTES ? task->stage : NULL;
     }
     for (int64_t r = 0; r < sums->rows; r++) {
         for (int64_t n = 0; n < task->images; n++) {
@@ -91,24 +91,25 @@ void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass
 
 /* ---------------------------------------------------------------------------------------------------------- bias */
 
-void tconv_cpu_store_bias(const tconv_cpu_task *task)
+void tconv_cpu_store_bias_only(const tconv_cpu_task *task)
 {
     const tconv_cpu_job *job = task->job;
     int64_t group_out = job->layer->problem.group_out;
     tconv_cpu_block first = tconv_cpu_block_of(job->plan, group_out, task->block);
     tconv_cpu_block last = tconv_cpu_block_of(job->plan, group_out, task->block + task->blocks - 1);
-    const tconv_cpu_gaps gaps = {.layer = job->layer,
-                                 .dst = job->dst,
-                                 .bias = job->raw_bias,
-                                 .image = task->image,
-                                 .images = task->images,
-                                 .row = task->row,
-                                 .rows = task->rows,
-                                 .column = task->column,
-                                 .columns = task->columns,
-                                 .channel = task->group * group_out + first.first,
-                                 .channels = (task->groups - 1) * group_out + last.first + last.count - first.first,
-                                 .whole_rows = job->plan->interleave,
-                                 .stream = job->plan->stream};
-    tconv_cpu_fill_gaps(&gaps);
+    const tconv_cpu_bias_only region = {.layer = job->layer,
+                                        .dst = job->dst,
+                                        .bias = job->raw_bias,
+                                        .image = task->image,
+                                        .images = task->images,
+                                        .row = task->row,
+                                        .rows = task->rows,
+                                        .column = task->column,
+                                        .columns = task->columns,
+                                        .channel = task->group * group_out + first.first,
+                                        .channels =
+                                            (task->groups - 1) * group_out + last.first + last.count - first.first,
+                                        .whole_rows = job->plan->interleave,
+                                        .stream = job->plan->stream};
+    tconv_cpu_fill_bias_only(&region);
 }

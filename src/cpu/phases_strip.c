@@ -1,7 +1,7 @@
 /*
  * Loads input into a strip: rows of the image, converted to the type of the sums, channel by channel, whatever the
- * layout of src; zeros where a row or column lies outside the image, and behind it, as far as whole vectors are read: what
- * they sum there is not stored, but must not be what the memory held before.
+ * layout of src. Zeros stand where a row or column lies outside the image, and after the last row as far as whole
+ * vectors are read: their sums there are not stored, but they must not read what the memory held before.
  */
 #include "phases_strip.h"
 
@@ -12,7 +12,7 @@ struct columns {
     int64_t left, count, right;
 };
 
-/* [begin, begin + length) cut at [0, width). */
+/* Cuts [begin, begin + length) at [0, width). */
 static struct columns cut(int64_t begin, int64_t length, int64_t width)
 {
     struct columns columns;
@@ -23,29 +23,29 @@ static struct columns cut(int64_t begin, int64_t length, int64_t width)
     return columns;
 }
 
-/* Lines that wait to be loaded together: the channels are outside, so that what lies side by side in the strip is written
- * at a time. */
-enum { MAX_LINES = 64 };
+/* Rows that are loaded together: the loop over channels is outside of them, so that contiguous parts of the strip are
+ * written one after another. It is chosen, not measured. */
+enum { MAX_ROWS = 64 };
 
-/* Positions of an image that are loaded by masked vectors, at most: as many as a gathered tile has. */
+/* The most positions of an image that are loaded by masked vectors: as many as a gathered tile has. */
 enum { MASKED_POSITIONS = TCONV_CPU_GATHER_POSITIONS };
 
 struct loader {
     const tconv_cpu_job *job;
     tconv_cpu_load load;
-    tconv_cpu_line lines[MAX_LINES];
+    tconv_cpu_padded_row rows[MAX_ROWS];
 };
 
 static void flush(struct loader *loader)
 {
     const tconv_problem *problem = &loader->job->layer->problem;
     const tconv_cpu_kernels *kernels = loader->job->plan->kernels;
-    loader->load.lines = loader->lines;
+    loader->load.rows = loader->rows;
     if (problem->layout == TCONV_NCHW)
         kernels->dtype[problem->dtype].load_planes(&loader->load);
     else
         kernels->dtype[problem->dtype].load_pixels(&loader->load);
-    loader->load.line_count = 0;
+    loader->load.row_count = 0;
 }
 
 /* Begins to load channels [channel, channel + channels) into strip. */
@@ -63,10 +63,10 @@ static void begin_load(struct loader *loader, const tconv_cpu_job *job, int64_t 
     };
 }
 
-/* Adds columns [begin, begin + length) of a row of an image, and zeros behind them, at position of the strip. A row
+/* Adds columns [begin, begin + length) of a row of an image, and zeros after them, at a position of the strip. A row
  * outside the image is all zeros. */
-static void add_line(struct loader *loader, int64_t image, int64_t row, int64_t begin, int64_t length, int64_t zeros,
-                     int64_t position)
+static void add_row(struct loader *loader, int64_t image, int64_t row, int64_t begin, int64_t length, int64_t zeros,
+                    int64_t position)
 {
     const tconv_problem *problem = &loader->job->layer->problem;
     bool inside = row >= 0 && row < problem->h.in;
@@ -74,17 +74,17 @@ static void add_line(struct loader *loader, int64_t image, int64_t row, int64_t 
     int64_t src = 0;
     if (columns.count > 0)
         src = image * problem->src.n + row * problem->src.h + (begin + columns.left) * problem->src.w;
-    loader->lines[loader->load.line_count++] =
-        (tconv_cpu_line){src, position, columns.left, columns.count, columns.right + zeros};
-    if (loader->load.line_count == MAX_LINES)
+    loader->rows[loader->load.row_count++] =
+        (tconv_cpu_padded_row){src, position, columns.left, columns.count, columns.right + zeros};
+    if (loader->load.row_count == MAX_ROWS)
         flush(loader);
 }
 
-/* Adds a line of zeros. */
+/* Adds a row of zeros. */
 static void add_zeros(struct loader *loader, int64_t count, int64_t position)
 {
     if (count > 0)
-        add_line(loader, 0, -1, 0, count, 0, position);
+        add_row(loader, 0, -1, 0, count, 0, position);
 }
 
 void tconv_cpu_load_halo(const tconv_cpu_task *task)
@@ -92,39 +92,40 @@ void tconv_cpu_load_halo(const tconv_cpu_task *task)
     const tconv_cpu_plan *plan = task->job->plan;
     int64_t group_in = task->job->layer->problem.group_in;
     int64_t rows = task->rows + plan->rows.max_shift - plan->rows.min_shift;
-    int64_t columns = task->columns + plan->columns.max_shift - plan->columns.min_shift - plan->margin;
-    /* Behind a row of a task that has fewer images or columns than the strip: its margin, which is not the next one's start,
-     * and what vectors that run on across rows (tconv_cpu_is_flat) may find there. */
+    int64_t columns = task->columns + plan->columns.max_shift - plan->columns.min_shift - plan->padding;
+    /* A task may have fewer images or columns than the strip has room for. After its row come zeros: the row's padding,
+     * which the next row does not start with here, and what vectors that run on across rows (tconv_cpu_is_flat) may
+     * read. */
     int64_t apart = plan->row_pitch - (task->images - 1) * plan->pitch - columns;
-    apart = tconv_min(apart, tconv_max(plan->margin, 2 * task->images * plan->lanes));
+    apart = tconv_min(apart, tconv_max(plan->padding, 2 * task->images * plan->lanes));
     struct loader loader;
     begin_load(&loader, task->job, task->group * group_in, task->groups * group_in, task->strip);
     for (int64_t row = 0; row < rows; row++) {
         for (int64_t image = 0; image < task->images; image++) {
             bool ends = image == task->images - 1, last = ends && row == rows - 1;
-            add_line(&loader, task->image + image, task->row + plan->rows.min_shift + row,
-                     task->column + plan->columns.min_shift, columns,
-                     last   ? plan->margin
-                     : ends ? apart
-                            : 0,
-                     row * plan->row_pitch + image * plan->pitch);
+            add_row(&loader, task->image + image, task->row + plan->rows.min_shift + row,
+                    task->column + plan->columns.min_shift, columns,
+                    last   ? plan->padding
+                    : ends ? apart
+                           : 0,
+                    row * plan->row_pitch + image * plan->pitch);
         }
     }
-    /* The last vectors. */
+    /* The last row is read in whole vectors. */
     add_zeros(&loader, (plan->stencil ? TCONV_CPU_STENCIL_VECTORS : 1) * plan->lanes,
-              (rows - 1) * plan->row_pitch + (task->images - 1) * plan->pitch + columns + plan->margin);
+              (rows - 1) * plan->row_pitch + (task->images - 1) * plan->pitch + columns + plan->padding);
     flush(&loader);
 }
 
-/* What one tap of a pass reads: the rows and columns of the tile, shifted. */
+/* The input that one tap of a pass reads: the rows and columns of the tile, shifted. */
 struct shifted {
-    int64_t group, channel, channels; /* of the group */
-    int64_t row, column;              /* input of the tile's first position */
-    int64_t zeros;                    /* behind the tile's last position, to the end of a vector */
+    int64_t group, channel, channels; /* channels of the group */
+    int64_t row, column;              /* the input of the tile's first position */
+    int64_t zeros;                    /* after the tile's last position, to the end of a vector */
     void *strip;
 };
 
-static void load_lines(const tconv_cpu_task *task, const struct shifted *tap)
+static void load_rows(const tconv_cpu_task *task, const struct shifted *tap)
 {
     struct loader loader;
     int64_t position = 0;
@@ -132,12 +133,13 @@ static void load_lines(const tconv_cpu_task *task, const struct shifted *tap)
                tap->strip);
     for (int64_t image = 0; image < task->images; image++)
         for (int64_t row = 0; row < task->rows; row++, position += task->columns)
-            add_line(&loader, task->image + image, tap->row + row, tap->column, task->columns, 0, position);
+            add_row(&loader, task->image + image, tap->row + row, tap->column, task->columns, 0, position);
     add_zeros(&loader, tap->zeros, position);
     flush(&loader);
 }
 
-/* Where a tile is as wide as the image, shifting it by a tap shifts all of it alike: whole images go by masked vectors. */
+/* Loads whole images by masked vectors, where a tile is as wide as the image: a tap's shift is then one shift in
+ * memory. False where that is not so. */
 static bool load_masked(const tconv_cpu_task *task, const struct shifted *tap)
 {
     const tconv_problem *problem = &task->job->layer->problem;
@@ -176,7 +178,7 @@ void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tc
     const tconv_layer *layer = task->job->layer;
     const tconv_phase *column = tconv_cpu_column_phase(plan, layer, pass->first);
     int64_t group_in = layer->problem.group_in, positions = task->images * task->rows * task->columns;
-    for (int64_t term = begin, next; term < end; term = next) { /* one tap */
+    for (int64_t term = begin, next; term < end; term = next) { /* one tap at a time */
         int64_t tap = term / group_in;
         next = tconv_min(end, (tap + 1) * group_in);
         struct shifted shifted = {
@@ -190,15 +192,16 @@ void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tc
             .zeros = tconv_ceil_div(positions, plan->lanes) * plan->lanes - positions,
             .strip = tconv_cpu_at(plan, task->strip, (term - begin) * plan->channel_pitch)};
         if (!load_masked(task, &shifted))
-            load_lines(task, &shifted);
+            load_rows(task, &shifted);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------ prefetching */
 
+/* Bytes of a cache line. */
 enum { LINE = 64 };
 
-/* Cuts rows of bytes, count of them step apart, into pieces of at most so many lines. */
+/* Cuts `count` rows of so many bytes, `step` apart, into pieces of at most so many cache lines. */
 static void cut_pieces(tconv_cpu_prefetch *prefetch, int64_t bytes, int64_t count, int64_t step, int64_t most)
 {
     int64_t lines = tconv_min(bytes / LINE + 1, most), rows = tconv_min(count, most / lines);
@@ -213,11 +216,12 @@ static void cut_pieces(tconv_cpu_prefetch *prefetch, int64_t bytes, int64_t coun
     prefetch->inner_step = rows * step;
     for (int64_t i = 0; i < TCONV_CPU_SEGMENT; i++) {
         int64_t line = tconv_min(i, prefetch->lines - 1);
-        prefetch->ahead[i] = (int32_t)(line / lines * step + line % lines * LINE);
+        prefetch->line_offsets[i] = (int32_t)(line / lines * step + line % lines * LINE);
     }
 }
 
-/* The rows that a tile's strip is made of: by planes in NCHW, of all channels in NHWC; or whole images. */
+/* Lists the rows of src that a task's strip is made of: those of each channel in NCHW, of all channels in NHWC, or
+ * whole images. */
 static void list_pieces(const tconv_cpu_task *task, tconv_cpu_prefetch *prefetch)
 {
     const tconv_cpu_plan *plan = task->job->plan;
@@ -248,7 +252,7 @@ static void list_pieces(const tconv_cpu_task *task, tconv_cpu_prefetch *prefetch
     }
 }
 
-/* Segments of all microkernels of a task. */
+/* Counts the segments of all microkernel calls of a task. */
 static double count_segments(const tconv_cpu_task *task)
 {
     const tconv_cpu_plan *plan = task->job->plan;
@@ -268,16 +272,16 @@ void tconv_cpu_begin_prefetch(tconv_cpu_task *task, const tconv_cpu_task *next)
     tconv_cpu_prefetch *prefetch = &task->prefetch;
     prefetch->outer = prefetch->inner = prefetch->line = 0;
     if (next == NULL || (next->image == task->image && next->row == task->row && next->column == task->column &&
-                         next->group == task->group)) /* the same strip for other channels */
+                         next->group == task->group)) /* it has the same strip, for other channels */
         return;
     list_pieces(next, prefetch);
-    /* Evenly over the task: a miss holds a buffer that the microkernel's own loads need. */
+    /* Prefetches go evenly over the task: a miss occupies a buffer that the microkernel's own loads need. */
     double segments = count_segments(task);
     prefetch->rate = segments > 0 ? (double)(prefetch->outer * prefetch->inner_count) / segments : 0;
     prefetch->due = 0;
 }
 
-/* The next piece. */
+/* Returns the next piece. */
 static const char *take_piece(tconv_cpu_prefetch *prefetch)
 {
     const char *piece = prefetch->piece;
@@ -290,25 +294,25 @@ static const char *take_piece(tconv_cpu_prefetch *prefetch)
     return piece;
 }
 
-void tconv_cpu_prefetch_with(tconv_cpu_prefetch *prefetch, int64_t segments, tconv_cpu_tile *tile)
+void tconv_cpu_attach_prefetch(tconv_cpu_prefetch *prefetch, int64_t segments, tconv_cpu_microtile *microtile)
 {
     static const char nothing[LINE] = {0};
     static const int32_t nowhere[TCONV_CPU_SEGMENT] = {0};
-    static const tconv_cpu_run none = {nothing, 0};
+    static const tconv_cpu_prefetch_piece none = {nothing, 0};
     int64_t count = 0;
-    tile->runs = &none;
-    tile->ahead = nowhere;
+    microtile->pieces = &none;
+    microtile->line_offsets = nowhere;
     if (prefetch->outer == 0)
         return;
     for (prefetch->due += prefetch->rate * (double)segments; prefetch->due >= 1; prefetch->due -= 1)
-        if (prefetch->outer > 0 && count < TCONV_CPU_MAX_RUNS && count < segments)
-            prefetch->runs[count++] = (tconv_cpu_run){take_piece(prefetch), 1};
+        if (prefetch->outer > 0 && count < TCONV_CPU_MAX_PIECES && count < segments)
+            prefetch->pieces[count++] = (tconv_cpu_prefetch_piece){take_piece(prefetch), 1};
     if (count == 0)
         return;
-    prefetch->runs[count] = prefetch->runs[count - 1]; /* the same once more: nothing new */
-    prefetch->runs[count].more = 0;
-    tile->runs = prefetch->runs;
-    tile->ahead = prefetch->ahead;
+    prefetch->pieces[count] = prefetch->pieces[count - 1]; /* the rest repeats it and brings nothing new */
+    prefetch->pieces[count].more = 0;
+    microtile->pieces = prefetch->pieces;
+    microtile->line_offsets = prefetch->line_offsets;
 }
 
 int64_t tconv_cpu_count_lines(const tconv_cpu_prefetch *prefetch)
@@ -319,7 +323,7 @@ int64_t tconv_cpu_count_lines(const tconv_cpu_prefetch *prefetch)
 void tconv_cpu_prefetch_lines(tconv_cpu_prefetch *prefetch, int64_t lines)
 {
     for (int64_t i = 0; i < lines && prefetch->outer > 0; i++) {
-        __builtin_prefetch(prefetch->piece + prefetch->ahead[prefetch->line], 0, 2);
+        __builtin_prefetch(prefetch->piece + prefetch->line_offsets[prefetch->line], 0, 2);
         if (++prefetch->line == prefetch->lines) {
             prefetch->line = 0;
             take_piece(prefetch);

@@ -1,15 +1,17 @@
 /*
  * cpu_pixels: transposed convolution of NHWC tensors by phases, vectors along output channels; for every dtype. NCHW
- * images of one input pixel lie alike, and are taken where each of their outputs has a tap: see tconv_cpu_pixel_view.
+ * images of one input pixel have the same memory, and are taken where each of their outputs has a tap: see
+ * tconv_cpu_pixel_view.
  *
  * Outputs of one residue modulo the stride form a phase, a dense stride-1 correlation over its own taps (see
  * core/phases.h). For each task (blocking.h) a strip of the input is loaded; a microkernel sums a few pixels of one
- * phase by one or two vectors of output channels over taps and input channels in registers, and writes them as they lie
- * in dst. Pixels of a tile follow each other across rows and images, so that its registers are full in small images too.
+ * phase by one or two vectors of output channels over taps and input channels in registers, and writes them in dst's
+ * own order. Pixels of a micro-tile follow each other across rows and images, so that its registers are full in small
+ * images too.
  *
- * Numeric order, of each output by itself: over chunks of input channels, live taps and channels in segments
- * (tconv_cpu_pixel_tile), then the bias; float, or double for f64; one rounding to the dtype. It depends on the layer and
- * the machine, never on threads.
+ * Numeric order, of each output by itself: over K-blocks of input channels, live taps and channels in segments
+ * (tconv_cpu_pixel_microtile), then the bias; float, or double for f64; one rounding to the dtype. It depends on the
+ * layer and the machine, never on threads.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,9 +26,9 @@
 #include "pixels_strip.h"
 #include "pixels_sum.h"
 
-/* Outputs of a dst from which stores go past the caches, in sizes of the second-level cache: a smaller dst may be read
- * again from the third. */
-enum { STREAM_CACHES = 4 };
+/* Sizes of the second-level cache: outputs of a larger dst are written by streaming stores; a smaller dst may be read
+ * again from the third-level cache. It is chosen, not measured. */
+enum { STREAM_L2_SIZES = 4 };
 
 /* --------------------------------------------------------------------------------------------------------- tasks */
 
@@ -47,22 +49,23 @@ static void run_task(tconv_cpu_pixel_task *task, int64_t index)
     if (!by_pixels)
         tconv_cpu_run_by_weights(task);
     tconv_cpu_channels channels = tconv_cpu_task_channels(task);
-    const tconv_cpu_gaps gaps = {.layer = task->job->layer,
-                                 .dst = task->job->dst,
-                                 .bias = task->job->raw_bias,
-                                 .image = task->image,
-                                 .images = task->images,
-                                 .row = task->row,
-                                 .rows = task->rows,
-                                 .column = task->column,
-                                 .columns = task->columns,
-                                 .channel = channels.first,
-                                 .channels = channels.count,
-                                 .whole_rows = by_pixels && task->job->stage};
-    tconv_cpu_fill_gaps(&gaps);
+    const tconv_cpu_bias_only region = {.layer = task->job->layer,
+                                        .dst = task->job->dst,
+                                        .bias = task->job->raw_bias,
+                                        .image = task->image,
+                                        .images = task->images,
+                                        .row = task->row,
+                                        .rows = task->rows,
+                                        .column = task->column,
+                                        .columns = task->columns,
+                                        .channel = channels.first,
+                                        .channels = channels.count,
+                                        .whole_rows = by_pixels && task->job->stage};
+    tconv_cpu_fill_bias_only(&region);
 }
 
-/* Group by group, each padded with zeros; as often as the caller's channels have outputs that are channels here. */
+/* Converts the bias group by group, each padded with zeros. Where several outputs of a channel of the caller are
+ * channels of the view, each gets that channel's bias. */
 static void convert_bias(const tconv_cpu_pixel_view *view, const tconv_cpu_pixel_plan *plan, const void *bias,
                          void *converted)
 {
@@ -73,20 +76,21 @@ static void convert_bias(const tconv_cpu_pixel_view *view, const tconv_cpu_pixel
     for (int64_t group = 0; bias != NULL && group < plan->all_groups; group++) {
         void *to = tconv_cpu_real_at(plan, converted, group * width);
         tconv_cpu_convert_bias(problem->dtype, (const char *)bias + group * channels * size, channels, to);
-        for (int64_t i = plan->group_out - 1; view->outputs > 1 && i > 0; i--) /* none is written before it is read */
+        for (int64_t i = plan->group_out - 1; view->outputs > 1 && i > 0;
+             i--) /* from the last on, so that none is written before it is read */
             memcpy(tconv_cpu_real_at(plan, to, i), tconv_cpu_real_at(plan, to, i / view->outputs),
                    (size_t)plan->real_size);
     }
 }
 
-/* Decides how outputs are written. */
+/* Chooses how outputs are written. */
 static void choose_stores(tconv_cpu_pixel_job *job)
 {
     const tconv_cpu_pixel_plan *plan = job->plan;
     const tconv_problem *problem = &job->layer->problem;
     const int64_t size = (int64_t)problem->element_size;
     bool large =
-        plan->kernels->streams && problem->dst_extent * size / STREAM_CACHES > (int64_t)job->layer->target.l2_bytes;
+        plan->kernels->streams && problem->dst_extent * size / STREAM_L2_SIZES > (int64_t)job->layer->target.l2_bytes;
     bool aligned = (uintptr_t)job->dst % TCONV_ALIGNMENT == 0 && problem->dst.w * size % TCONV_ALIGNMENT == 0 &&
                    problem->dst.n * size % TCONV_ALIGNMENT == 0 && plan->group_out * size % TCONV_ALIGNMENT == 0;
     job->direct = size == plan->real_size && plan->group_out % plan->lanes == 0;
@@ -106,13 +110,13 @@ static void run_share(void *argument, int index)
     task.stage = (char *)task.levels + plan->levels_bytes;
     task.to = (int64_t *)(void *)((char *)task.stage + plan->stage_bytes);
     task.at = (int32_t *)(void *)((char *)task.to + plan->to_bytes);
-    task.works = (tconv_cpu_pixel_work *)(void *)((char *)task.at + plan->at_bytes);
-    task.inside = (tconv_cpu_pixel_tap *)(void *)((char *)task.works + plan->works_bytes);
-    if (plan->depthwise) /* the lanes beyond the last channel, which are summed, but not stored */
+    task.panels = (tconv_cpu_pixel_panel *)(void *)((char *)task.at + plan->at_bytes);
+    task.inside = (tconv_cpu_pixel_tap *)(void *)((char *)task.panels + plan->panels_bytes);
+    if (plan->depthwise) /* zeros the lanes beyond the last channel, which are summed, but not stored */
         memset(task.strip, 0, (size_t)plan->strip_bytes);
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < plan->tasks;)
         run_task(&task, taken);
-    tconv_cpu_find_kernels(job->layer->target.cpu_isa)->finish(); /* some outputs were streamed past the caches */
+    tconv_cpu_find_kernels(job->layer->target.cpu_isa)->finish(); /* orders the streamed outputs */
 }
 
 static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
@@ -163,7 +167,7 @@ static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, 
     const tconv_cpu_pixel_plan *plan = &decisions->plan;
     (void)issue;
     sizes->packed = (size_t)plan->packed_bytes;
-    /* At most 1024 threads of 2 MiB, beside the bias. */
+    /* At most TCONV_CPU_MAX_THREADS threads of 2 MiB each, beside the bias: no sum overflows. */
     sizes->scratch = (size_t)(plan->bias_bytes + tconv_cpu_shared_bytes() + plan->threads * plan->thread_bytes);
     return TCONV_SUCCESS;
 }

@@ -1,6 +1,7 @@
 /*
- * What one instruction set brings to the pixels algorithm: microkernels whose vectors run along output channels, and the
- * rows around them, for every dtype. pixels_kernels.inc.h is compiled once for each level; each file exports one table.
+ * The kernels of one instruction set for the pixels algorithm: microkernels whose vectors run along output channels,
+ * and the functions on rows around them, for every dtype. pixels_kernels.inc.h is compiled once for each level; each
+ * file exports one table.
  *
  * "Real" is the type of the sums: double for f64, float for every other dtype. Strides and offsets count elements.
  */
@@ -12,17 +13,20 @@
 
 #include "../core/dtype.h"
 
-/* The largest tile of any level: pixels, and vectors of output channels. With one address register for each pixel, 12 is
- * what x86-64 has registers for. */
-enum { TCONV_CPU_MAX_PIXELS = 12, TCONV_CPU_MAX_PIXEL_VECTORS = 2 };
+/* Pixels of the largest micro-tile of any level: with one address register for each pixel, x86-64 has registers for
+ * 12. */
+enum { TCONV_CPU_MAX_PIXELS = 12 };
 
-/* A tap: what it adds to a pixel's place in the strip, and its index among the weights. */
+/* Vectors of output channels of the largest micro-tile of any level: 12 pixels x 2 vectors are AVX-512's 24 sums. */
+enum { TCONV_CPU_MAX_PIXEL_VECTORS = 2 };
+
+/* A tap: the offset that it adds to a pixel's place in the strip, and its index among the weights. */
 typedef struct tconv_cpu_pixel_tap {
     int32_t strip, weights;
 } tconv_cpu_pixel_tap;
 
 /*
- * One microkernel call: sums of pixels x vectors over tap_count * channels terms,
+ * One call of a microkernel: it sums a micro-tile of pixels x vectors over tap_count * channels terms,
  *
  *     sums[p][lane] = sum over t, i of strip[at[p] + taps[t].strip + i] * weights[taps[t].weights][i][lane]
  *
@@ -30,27 +34,27 @@ typedef struct tconv_cpu_pixel_tap {
  *
  *     sums[p][lane] = sum over t of strip[at[p] + taps[t].strip + lane] * weights[taps[t].weights][lane]
  *
- * in the order of t, then i, in segments of so many terms and by the two cascades of tconv_cpu_tile (kernels.h). Only the last
- * call for a pixel adds the bias.
+ * in the order of t, then i, in segments of so many terms and by the two cascades of tconv_cpu_microtile (kernels.h).
+ * Only the last call for a pixel adds the bias.
  */
-typedef struct tconv_cpu_pixel_tile {
+typedef struct tconv_cpu_pixel_microtile {
     const void *strip;
     const int32_t *at; /* where each pixel begins in the strip */
     const tconv_cpu_pixel_tap *taps;
-    int64_t tap_count, channels; /* at least 0 and 1; depthwise: channels is 1 */
+    int64_t tap_count, channels; /* at least 0, at least 1; depthwise: channels is 1 */
     int64_t segment;             /* at least 1 */
     const void *weights;
-    void *levels;       /* of this call's cascade: aligned, [level][pixels][vectors * lanes] */
+    void *levels;       /* this call's cascade: aligned, [level][pixels][vectors * lanes] */
     void *sums;         /* level 0 of the calls' cascade: aligned, [pixels][vectors * lanes] */
     int64_t sums_level; /* from one level of the calls' cascade to the next */
-    int64_t calls_done; /* earlier ones */
-    const void *bias;   /* [vectors * lanes]; NULL: not the last call */
-    void *dst;          /* the last call stores here, as Real and all lanes; NULL: in sums */
+    int64_t calls_done; /* calls before this one */
+    const void *bias;   /* [vectors * lanes]; NULL: this is not the last call */
+    void *dst;          /* the last call stores all lanes here, as Real; NULL: in sums */
     const int64_t *to;  /* where each pixel begins in dst */
-    bool stream;        /* past the caches: all of these places are aligned for vectors */
-} tconv_cpu_pixel_tile;
+    bool stream;        /* by streaming stores: every place in dst is aligned for vectors */
+} tconv_cpu_pixel_microtile;
 
-typedef void tconv_cpu_pixel_function(const tconv_cpu_pixel_tile *tile);
+typedef void tconv_cpu_pixel_microkernel(const tconv_cpu_pixel_microtile *tile);
 
 /* Copies rows of count elements, converted to Real. */
 typedef struct tconv_cpu_pixel_load {
@@ -69,19 +73,19 @@ typedef struct tconv_cpu_pixel_store {
     int64_t sums_pitch; /* from row to row */
     void *dst;
     const int64_t *to; /* where each row begins in dst */
-    bool stream;       /* past the caches, as far as they are whole cache lines */
+    bool stream;       /* whole cache lines are written by streaming stores */
 } tconv_cpu_pixel_store;
 
 typedef void tconv_cpu_pixel_store_function(const tconv_cpu_pixel_store *store);
 
 typedef struct tconv_cpu_pixel_kernels {
-    bool streams; /* stores past the caches are worth it */
+    bool streams; /* streaming stores are worth it */
     /* By the type of the sums: [0] float, [1] double. */
     struct {
         int lanes;
-        int max_pixels[TCONV_CPU_MAX_PIXEL_VECTORS + 1]; /* of a tile, by its vectors */
-        tconv_cpu_pixel_function *dense[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
-        tconv_cpu_pixel_function *depthwise[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
+        int max_pixels[TCONV_CPU_MAX_PIXEL_VECTORS + 1]; /* of a micro-tile, by its vectors */
+        tconv_cpu_pixel_microkernel *dense[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
+        tconv_cpu_pixel_microkernel *depthwise[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
     } real[2];
     /* By dtype. */
     struct {
@@ -95,7 +99,7 @@ extern const tconv_cpu_pixel_kernels tconv_cpu_pixel_kernels_avx2;
 extern const tconv_cpu_pixel_kernels tconv_cpu_pixel_kernels_avx512;
 extern const tconv_cpu_pixel_kernels tconv_cpu_pixel_kernels_neon;
 
-/* The table of a level that tconv_cpu_resolve gave. */
+/* Returns the table of a level that tconv_cpu_resolve gave. */
 const tconv_cpu_pixel_kernels *tconv_cpu_find_pixel_kernels(tconv_cpu_isa isa);
 
 #endif

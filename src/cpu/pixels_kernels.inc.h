@@ -1,17 +1,19 @@
 /*
- * All kernels of the pixels algorithm for one instruction set, as text. A file kernels_<level>.c includes it behind
- * kernels.inc.h, whose words it uses, with
+ * All kernels of the pixels algorithm for one instruction set; text that a file kernels_<level>.c includes after
+ * kernels.inc.h, whose macros it uses, with
  *
- *     MAX_TILE_PIXELS   the most pixels of a tile of 0, 1, ... vectors
- *     PIXEL_TILES(tile) tile(vectors, pixels) for each tile that the registers hold
+ *     MAX_PIXELS                the most pixels of a micro-tile of 0, 1, ... vectors
+ *     PIXEL_MICROTILES(define)  define(vectors, pixels) for each micro-tile that the registers hold
  */
 #include "../core/alloc.h"
 #include "pixels_kernels.h"
 
-#define UP_TO_12(tile, first) UP_TO_8(tile, first) tile(first, 9) tile(first, 10) tile(first, 11) tile(first, 12)
+#define UP_TO_12(microtile, first)                                                                                     \
+    UP_TO_8(microtile, first) microtile(first, 9) microtile(first, 10) microtile(first, 11) microtile(first, 12)
 
-/* Stores that go past the caches, to an address that is a multiple of their size: a vector, and a vector or half a vector
- * of bytes in memory. Vectors of 32 bytes, two to a cache line, take twice as long that way as through the caches (Zen 4). */
+/* Streaming stores, to an address that is a multiple of their size: of a vector, and of a vector or half a vector of
+ * bytes in memory. Streaming vectors of 32 bytes, two to a cache line, takes twice as long as plain stores (Zen 4), so
+ * those levels do not. */
 #if VECTOR_BYTES == 64
 #define STREAM_FLOAT(to, values)  _mm512_stream_ps((to), (__m512)(values))
 #define STREAM_DOUBLE(to, values) _mm512_stream_pd((to), (__m512d)(values))
@@ -97,8 +99,8 @@
 
 const tconv_cpu_pixel_kernels JOIN(tconv_cpu_pixel_kernels, LEVEL) = {
     .streams = VECTOR_BYTES == 64,
-    .real = {{VECTOR_BYTES / 4, MAX_TILE_PIXELS, {PIXEL_TILES(DENSE_FLOAT)}, {PIXEL_TILES(DEPTHWISE_FLOAT)}},
-             {VECTOR_BYTES / 8, MAX_TILE_PIXELS, {PIXEL_TILES(DENSE_DOUBLE)}, {PIXEL_TILES(DEPTHWISE_DOUBLE)}}},
+    .real = {{VECTOR_BYTES / 4, MAX_PIXELS, {PIXEL_MICROTILES(DENSE_FLOAT)}, {PIXEL_MICROTILES(DEPTHWISE_FLOAT)}},
+             {VECTOR_BYTES / 8, MAX_PIXELS, {PIXEL_MICROTILES(DENSE_DOUBLE)}, {PIXEL_MICROTILES(DEPTHWISE_DOUBLE)}}},
     .dtype = {[TCONV_F32] = PIXEL_ROWS(f32),
               [TCONV_F64] = PIXEL_ROWS(f64),
               [TCONV_F16] = PIXEL_ROWS(f16),

@@ -1,23 +1,23 @@
 /*
- * The microkernels of the pixels algorithm, as text: included once for each type of sums with
+ * The microkernels of the pixels algorithm; text that is included once for each type of sums with
  *
  *     REAL, NAME(name)          the type, and a name with the type's suffix
- *     LANES                     of a vector register
- *     PIXEL_TILES(tile)         tile(vectors, pixels) for each tile that the registers can hold
- *     STREAM(to, values)        stores a vector past the caches
+ *     LANES                     the lanes of a vector register
+ *     PIXEL_MICROTILES(define)  define(vectors, pixels) for each micro-tile that the registers can hold
+ *     STREAM(to, values)        writes a vector by a streaming store
  *
- * A tile is pixels x vectors of output channels. Its sums stay in registers; for each term, the vectors of weights are
- * loaded once and multiplied by each pixel's input, which is broadcast from memory (depthwise: a vector of it). Each pixel
- * keeps its address in a register and all share one index, so that pixels may lie anywhere in the strip. The loops over
- * the tile have constant bounds and vanish. Numeric order: see tconv_cpu_pixel_tile; every lane does the same, whatever
- * the tile.
+ * A micro-tile is pixels x vectors of output channels. Its sums stay in registers; for each term, the vectors of
+ * weights are loaded once and multiplied by each pixel's input, which is broadcast from memory (depthwise: a vector of
+ * it). Each pixel keeps its address in a register and all share one index, so that pixels may lie anywhere in the
+ * strip. The loops over the micro-tile have constant bounds and are unrolled. Numeric order: see
+ * tconv_cpu_pixel_microtile; every lane does the same, whatever the micro-tile.
  */
 
 _Static_assert((int)TCONV_CPU_MAX_PIXELS <= (int)TCONV_CPU_MAX_CHANNELS &&
                    (int)TCONV_CPU_MAX_PIXEL_VECTORS <= (int)TCONV_CPU_MAX_VECTORS,
                "pixels are the rows of the registers");
 
-/* Terms [begin, end) of one tap. */
+/* Adds terms [begin, end) of one tap. */
 ALWAYS_INLINE void NAME(sum_tap)(NAME(registers) sums, const REAL *const strip[], int64_t begin, int64_t end,
                                  const REAL *weights, const bool depthwise, const int vectors, const int pixels)
 {
@@ -39,52 +39,52 @@ ALWAYS_INLINE void NAME(sum_tap)(NAME(registers) sums, const REAL *const strip[]
 
 #define STORE_LOOSE(address, values) (*(NAME(loose_vector) *)(address) = (values))
 
-/* Each pixel's vectors to dst. */
+/* Writes each pixel's vectors to dst. */
 #define STORE_PIXELS(store_vector)                                                                                     \
     UNROLL                                                                                                             \
     for (int p = 0; p < pixels; p++)                                                                                   \
         UNROLL                                                                                                         \
     for (int v = 0; v < vectors; v++)                                                                                  \
-    store_vector((REAL *)tile->dst + tile->to[p] + v * LANES, sums[p][v])
+    store_vector((REAL *)microtile->dst + microtile->to[p] + v * LANES, sums[p][v])
 
-/* The last call's sums with the bias, to where they stay. */
-ALWAYS_INLINE void NAME(finish_pixels)(const tconv_cpu_pixel_tile *tile, NAME(registers) sums, const int vectors,
-                                       const int pixels)
+/* Adds the bias to the last call's sums, and writes them to dst or to sums. */
+ALWAYS_INLINE void NAME(finish_pixels)(const tconv_cpu_pixel_microtile *microtile, NAME(registers) sums,
+                                       const int vectors, const int pixels)
 {
-    const REAL *bias = tile->bias;
+    const REAL *bias = microtile->bias;
     UNROLL
     for (int p = 0; p < pixels; p++)
         UNROLL
     for (int v = 0; v < vectors; v++)
         sums[p][v] += *(const NAME(vector) *)(bias + v * LANES);
-    if (tile->dst == NULL)
-        NAME(store_sums)(tile->sums, sums, vectors * LANES, pixels, vectors);
-    else if (tile->stream)
+    if (microtile->dst == NULL)
+        NAME(store_sums)(microtile->sums, sums, vectors * LANES, pixels, vectors);
+    else if (microtile->stream)
         STORE_PIXELS(STREAM);
     else
         STORE_PIXELS(STORE_LOOSE);
 }
 
-ALWAYS_INLINE void NAME(sum_pixels)(const tconv_cpu_pixel_tile *tile, const bool depthwise, const int vectors,
+ALWAYS_INLINE void NAME(sum_pixels)(const tconv_cpu_pixel_microtile *microtile, const bool depthwise, const int vectors,
                                     const int pixels)
 {
-    const REAL *strip[TCONV_CPU_MAX_PIXELS], *const all_weights = tile->weights;
-    const int64_t channels = depthwise ? 1 : tile->channels, width = vectors * LANES;
+    const REAL *strip[TCONV_CPU_MAX_PIXELS], *const all_weights = microtile->weights;
+    const int64_t channels = depthwise ? 1 : microtile->channels, width = vectors * LANES;
     int64_t tap = 0, channel = 0;
     NAME(registers) sums;
     UNROLL
     for (int p = 0; p < pixels; p++)
-        strip[p] = (const REAL *)tile->strip + tile->at[p];
+        strip[p] = (const REAL *)microtile->strip + microtile->at[p];
     for (int64_t segment = 0;; segment++) {
         UNROLL
         for (int p = 0; p < pixels; p++)
             UNROLL
         for (int v = 0; v < vectors; v++)
             sums[p][v] = (NAME(vector)){0};
-        for (int64_t left = tile->segment; left > 0 && tap < tile->tap_count;) {
+        for (int64_t left = microtile->segment; left > 0 && tap < microtile->tap_count;) {
             int64_t rest = channels - channel, length = rest < left ? rest : left;
-            int64_t begin = tile->taps[tap].strip + channel;
-            const REAL *weights = all_weights + (tile->taps[tap].weights * channels + channel) * width;
+            int64_t begin = microtile->taps[tap].strip + channel;
+            const REAL *weights = all_weights + (microtile->taps[tap].weights * channels + channel) * width;
             NAME(sum_tap)(sums, strip, begin, begin + length, weights, depthwise, vectors, pixels);
             left -= length;
             channel += length;
@@ -93,30 +93,31 @@ ALWAYS_INLINE void NAME(sum_pixels)(const tconv_cpu_pixel_tile *tile, const bool
                 tap++;
             }
         }
-        bool last = tap == tile->tap_count;
-        REAL *level = NAME(add_levels)(sums, tile->levels, pixels * width, width, segment, last, pixels, vectors);
+        bool last = tap == microtile->tap_count;
+        REAL *level = NAME(add_levels)(sums, microtile->levels, pixels * width, width, segment, last, pixels, vectors);
         if (last)
             break;
         NAME(store_sums)(level, sums, width, pixels, vectors);
     }
-    bool last = tile->bias != NULL;
-    REAL *out = NAME(add_levels)(sums, tile->sums, tile->sums_level, width, tile->calls_done, last, pixels, vectors);
+    bool last = microtile->bias != NULL;
+    REAL *out = NAME(add_levels)(sums, microtile->sums, microtile->sums_level, width, microtile->calls_done, last,
+                                 pixels, vectors);
     if (last)
-        NAME(finish_pixels)(tile, sums, vectors, pixels);
+        NAME(finish_pixels)(microtile, sums, vectors, pixels);
     else
         NAME(store_sums)(out, sums, width, pixels, vectors);
 }
 
-#define DEFINE_PIXEL_TILE(vectors, pixels)                                                                             \
-    static void NAME(dense_##vectors##x##pixels)(const tconv_cpu_pixel_tile *tile)                                     \
+#define DEFINE_PIXEL_MICROKERNELS(vectors, pixels)                                                                     \
+    static void NAME(dense_##vectors##x##pixels)(const tconv_cpu_pixel_microtile *microtile)                           \
     {                                                                                                                  \
-        NAME(sum_pixels)(tile, false, vectors, pixels);                                                                \
+        NAME(sum_pixels)(microtile, false, vectors, pixels);                                                           \
     }                                                                                                                  \
-    static void NAME(depthwise_##vectors##x##pixels)(const tconv_cpu_pixel_tile *tile)                                 \
+    static void NAME(depthwise_##vectors##x##pixels)(const tconv_cpu_pixel_microtile *microtile)                       \
     {                                                                                                                  \
-        NAME(sum_pixels)(tile, true, vectors, pixels);                                                                 \
+        NAME(sum_pixels)(microtile, true, vectors, pixels);                                                            \
     }
-PIXEL_TILES(DEFINE_PIXEL_TILE)
-#undef DEFINE_PIXEL_TILE
+PIXEL_MICROTILES(DEFINE_PIXEL_MICROKERNELS)
+#undef DEFINE_PIXEL_MICROKERNELS
 #undef STORE_PIXELS
 #undef STORE_LOOSE

@@ -1,6 +1,6 @@
 /*
- * Packs weights for the pixels algorithm: in the type of the sums, in the order in which they are read, from any layout.
- * Taps that reach no input from any output are left out. Notes whether some weight is Inf or NaN.
+ * Packs weights for the pixels algorithm: in the type of the sums, in the order in which they are read, from any
+ * layout. Taps that reach no input from any output are left out. The header says whether some weight is Inf or NaN.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -13,25 +13,27 @@
 
 #include "pixels_plan.h"
 
-/* Input channels that are packed at a time for all taps, so that filters stay in the first-level cache from tap to tap. */
+/* Input channels that are packed at a time for all taps, so that filters stay in the first-level cache from tap to tap.
+ * It is chosen, not measured. */
 enum { PACK_CHANNELS = 8 };
 
-/* What is worth another thread: waking one takes about as long. */
+/* Bytes of packed weights that are worth another thread, because waking a thread takes about as long. It is chosen, not
+ * measured. */
 enum { BYTES_PER_THREAD = 64 << 10 };
 
-/* The most output channels of a block: no vector is longer than TCONV_ALIGNMENT. */
+/* The most output channels of a block; no vector is longer than TCONV_ALIGNMENT. */
 enum { MAX_WIDTH = TCONV_CPU_MAX_PIXEL_VECTORS * TCONV_ALIGNMENT / sizeof(float) };
 
 /* Input channels [begin, begin + count) of one tap, for a block of output channels. */
 struct part {
-    const void *filters; /* of the first input and output channel, at the tap */
+    const void *filters; /* weights of the first input and output channel, at the tap */
     void *packed;
-    int64_t count, outputs, width; /* input channels; output channels, and with padding */
-    int64_t input_stride;          /* of weights */
-    int64_t places[MAX_WIDTH];     /* of the weights of each output channel, from the first one's */
+    int64_t count, outputs, width; /* input channels; output channels, without and with padding */
+    int64_t input_stride;          /* from one input channel to the next */
+    int64_t places[MAX_WIDTH];     /* of each output channel's weights, from the first one's */
 };
 
-/* Tells whether all weights are finite. */
+/* Packs a part; tells whether all its weights are finite. */
 #define DEFINE_PACK(name, type, real, convert)                                                                         \
     static bool pack_##name(const struct part *part)                                                                   \
     {                                                                                                                  \
@@ -41,7 +43,7 @@ struct part {
             const type *filter = (const type *)part->filters + i * part->input_stride;                                 \
             for (int64_t o = 0; o < part->outputs; o++) {                                                              \
                 to[o] = convert(filter[part->places[o]]);                                                              \
-                finite &= to[o] - to[o] == 0; /* Inf and NaN leave NaN */                                              \
+                finite &= to[o] - to[o] == 0; /* Inf - Inf and NaN - NaN are NaN */                                    \
             }                                                                                                          \
             for (int64_t o = part->outputs; o < part->width; o++)                                                      \
                 to[o] = 0;                                                                                             \
@@ -62,23 +64,23 @@ static bool (*const pack_tap[TCONV_DTYPES])(const struct part *part) = {
     [TCONV_BF16] = pack_bf16,
 };
 
-/* A few input channels of one block of a group, all taps. */
+/* Packs all taps of a few input channels of a block of a group. */
 static bool pack_slice(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan, struct part *part,
                        const char *filters, char *block, int64_t channel)
 {
     const tconv_weight_strides *strides = &layer->problem.weight;
     const int64_t group_in = plan->group_in;
-    int64_t chunk = channel / plan->chunk * plan->chunk, length = tconv_min(plan->chunk, group_in - chunk);
-    tconv_cpu_pixel_pair pair = {0};
+    int64_t k_block = channel / plan->k_block * plan->k_block, length = tconv_min(plan->k_block, group_in - k_block);
+    tconv_cpu_pixel_phase phase = {0};
     bool finite = true;
-    while (tconv_cpu_next_pixel_pair(layer, &pair)) {
-        int64_t taps = tconv_cpu_pixel_pair_taps(&pair);
+    while (tconv_cpu_next_pixel_phase(layer, &phase)) {
+        int64_t taps = tconv_cpu_pixel_phase_taps(&phase);
         for (int64_t tap = 0; tap < taps; tap++) {
-            int64_t row = pair.row_taps.first + tap / pair.column_taps.count;
-            int64_t column = pair.column_taps.first + tap % pair.column_taps.count;
-            int64_t offset = (pair.row->first_kernel + row * layer->rows.kernel_step) * strides->h +
-                             (pair.column->first_kernel + column * layer->columns.kernel_step) * strides->w;
-            int64_t term = pair.offset * group_in + taps * chunk + tap * length + channel - chunk;
+            int64_t row = phase.row_taps.first + tap / phase.column_taps.count;
+            int64_t column = phase.column_taps.first + tap % phase.column_taps.count;
+            int64_t offset = (phase.row->first_kernel + row * layer->rows.kernel_step) * strides->h +
+                             (phase.column->first_kernel + column * layer->columns.kernel_step) * strides->w;
+            int64_t term = phase.offset * group_in + taps * k_block + tap * length + channel - k_block;
             part->filters = filters + offset * (int64_t)layer->problem.element_size;
             part->packed = block + term * part->width * plan->real_size;
             finite &= pack_tap[layer->problem.dtype](part);
@@ -87,16 +89,17 @@ static bool pack_slice(const tconv_layer *layer, const tconv_cpu_pixel_plan *pla
     return finite;
 }
 
-/* Where each tap reads in the strip. */
+/* Fills the list of where each tap reads in the strip. */
 static void fill_taps(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan, tconv_cpu_pixel_tap *taps)
 {
-    tconv_cpu_pixel_pair pair = {0};
-    while (tconv_cpu_next_pixel_pair(layer, &pair)) {
-        for (int64_t tap = 0; tap < tconv_cpu_pixel_pair_taps(&pair); tap++) {
-            int64_t row = tconv_cpu_shift(&layer->rows, pair.row, pair.row_taps.first + tap / pair.column_taps.count);
+    tconv_cpu_pixel_phase phase = {0};
+    while (tconv_cpu_next_pixel_phase(layer, &phase)) {
+        for (int64_t tap = 0; tap < tconv_cpu_pixel_phase_taps(&phase); tap++) {
+            int64_t row =
+                tconv_cpu_shift(&layer->rows, phase.row, phase.row_taps.first + tap / phase.column_taps.count);
             int64_t column =
-                tconv_cpu_shift(&layer->columns, pair.column, pair.column_taps.first + tap % pair.column_taps.count);
-            taps[pair.offset + tap] =
+                tconv_cpu_shift(&layer->columns, phase.column, phase.column_taps.first + tap % phase.column_taps.count);
+            taps[phase.offset + tap] =
                 (tconv_cpu_pixel_tap){.strip = (int32_t)((row - plan->rows.min_shift) * plan->row_pitch +
                                                          (column - plan->columns.min_shift) * plan->pixel_pitch),
                                       .weights = (int32_t)tap};
@@ -104,8 +107,8 @@ static void fill_taps(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan
     }
 }
 
-/* Lists the places of a block's output channels, from number `output` of the group on, and returns where the first one's
- * weights begin from those of the group's first. layer is the caller's. */
+/* Lists the places of a block's output channels, from number `output` of the group on. Returns where the first one's
+ * weights begin, from those of the group's first. layer is the caller's. */
 static int64_t list_places(const tconv_cpu_pixel_view *view, const tconv_layer *layer, bool depthwise, int64_t output,
                            struct part *part)
 {
@@ -129,7 +132,7 @@ static int64_t list_places(const tconv_cpu_pixel_view *view, const tconv_layer *
     return first;
 }
 
-/* What all shares of the packing have in common. */
+/* All shares of the packing have this in common. */
 struct shared {
     const tconv_layer *layer; /* the caller's */
     const tconv_cpu_pixel_view *view;

@@ -1,4 +1,4 @@
-/* Weights in the order in which the microkernels read them. */
+/* Packs weights in the order in which the microkernels read them. */
 #ifndef TCONV_CPU_PIXELS_PACK_H
 #define TCONV_CPU_PIXELS_PACK_H
 

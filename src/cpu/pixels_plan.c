@@ -1,6 +1,6 @@
 /*
- * Chooses tiles, strips and tasks of the pixels algorithm. What decides the bits of a result (chunks and segments) depends
- * on the layer and the machine only; the number of threads decides no more than how tiles are cut into tasks.
+ * Chooses tiles, strips and tasks of the pixels algorithm. The choices that decide the bits of a result (K-blocks and
+ * segments) depend on the layer and the machine only; the number of threads decides only how tiles are cut into tasks.
  */
 #include "pixels_plan.h"
 
@@ -8,61 +8,76 @@
 #include "../core/checked.h"
 #include "kernels.h"
 
-/* Shares of the second-level cache in percent: the strip, the weights that are read again and again beside it, and sums
- * that wait. Outputs stream through the rest. */
-enum { STRIP_PERCENT = 44, WEIGHTS_PERCENT = 25, SUMS_PERCENT = 25 };
+/* Percent of the second-level cache for the strip; outputs stream through what this and the two shares below leave. It
+ * is that of the first plan of cpu_phases, which was best at 450 KiB of 1 MiB (Zen 4). */
+enum { STRIP_PERCENT = 44 };
 
-/* Columns of a tile: long enough for hardware to prefetch the input's rows. A wider row is cut. */
+/* Percent of the second-level cache for the weights that are read again and again beside the strip. It is chosen, not
+ * measured. */
+enum { WEIGHTS_PERCENT = 25 };
+
+/* Percent of the second-level cache for partial sums. It is chosen, not measured. */
+enum { SUMS_PERCENT = 25 };
+
+/* Columns of a tile: enough for the hardware to prefetch the input's rows. A wider row is cut. It is chosen, not
+ * measured. */
 enum { TILE_COLUMNS = 64 };
 
-/* Positions of a tile: beyond MAX nothing is gained; below ENOUGH weights are not used often enough for their way from
- * the third-level cache, and fewer input channels at a time are better. */
-enum { MAX_POSITIONS = 1024, ENOUGH_POSITIONS = 96 };
+/* Positions of the largest tile; beyond it nothing is gained. No measurement of it is on record. */
+enum { MAX_POSITIONS = 1024 };
 
-/* Input channels that a chunk is a multiple of: whole cache lines of a pixel, and enough that sums which wait are read and
- * written seldom. */
-enum { CHUNK_UNIT = 64 };
+/* Positions of the smallest tile that is worth its weights: below it, weights are not used often enough for their way
+ * from the third-level cache, and fewer input channels at a time are better. No measurement of it is on record. */
+enum { MIN_POSITIONS = 96 };
 
-/* Pixels of a strip that are so many bytes apart, or a multiple, would meet in a few sets of the first-level cache. */
+/* Input channels that a K-block is a multiple of: whole cache lines of a pixel, and enough that partial sums are seldom
+ * read and written. It is chosen, not measured. */
+enum { K_BLOCK_UNIT = 64 };
+
+/* Bytes: pixels of a strip that are so far apart, or a multiple of it, would meet in a few sets of the first-level
+ * cache. It is chosen, not measured. */
 enum { SET_BYTES = 1024 };
 
-/* Shifts of an axis from which a strip is not worth it, whatever the cache: keeps sizes small enough to multiply. */
-enum { MAX_SPAN = 1 << 12 };
+/* Positions of a halo that is too wide for a strip, whatever the cache. The bound keeps sizes small enough to
+ * multiply. */
+enum { MAX_HALO = 1 << 12 };
 
-/* The least share of a group's vectors that are output channels and not padding, in percent: more than half of the
- * microkernels' work is not to be on zeros. Two vectors and more always have it. */
-enum { LEAST_CHANNELS_PERCENT = 50 };
+/* Percent of the lanes of a group's vectors that must be output channels and not padding: the microkernels are not to
+ * spend more than half of their work on zeros. Two vectors and more always pass. It is chosen, not measured. */
+enum { MIN_CHANNELS_PERCENT = 50 };
 
-/* The most of a pixel's residues and channels that are staged: a dozen of them fill the first-level cache. */
+/* The most elements (residues x channels) of a pixel that is staged: a dozen such pixels, of 4 KiB each,
+ * fill the first-level cache. */
 enum { STAGE_ELEMENTS = 1024 };
 
-/* Input channels that a strip should have at least, if groups are small: some cache lines of pixels. */
+/* Input channels that a strip should have at least, if groups are small: four cache lines of f32. It is chosen, not
+ * measured. */
 enum { STRIP_CHANNELS = 64 };
 
-bool tconv_cpu_next_pixel_pair(const tconv_layer *layer, tconv_cpu_pixel_pair *pair)
+bool tconv_cpu_next_pixel_phase(const tconv_layer *layer, tconv_cpu_pixel_phase *phase)
 {
     const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
-    if (pair->row == NULL) {
+    if (phase->row == NULL) {
         if (rows->count == 0 || columns->count == 0)
             return false;
-        pair->row = rows->phases;
-        pair->row_taps = tconv_cpu_live_taps(&layer->problem.h, rows, pair->row);
-        pair->column = columns->phases;
-        pair->offset = 0;
+        phase->row = rows->phases;
+        phase->row_taps = tconv_cpu_live_taps(&layer->problem.h, rows, phase->row);
+        phase->column = columns->phases;
+        phase->offset = 0;
     } else {
-        pair->offset += tconv_cpu_pixel_pair_taps(pair);
-        if (++pair->column == columns->phases + columns->count) {
-            pair->column = columns->phases;
-            if (++pair->row == rows->phases + rows->count)
+        phase->offset += tconv_cpu_pixel_phase_taps(phase);
+        if (++phase->column == columns->phases + columns->count) {
+            phase->column = columns->phases;
+            if (++phase->row == rows->phases + rows->count)
                 return false;
-            pair->row_taps = tconv_cpu_live_taps(&layer->problem.h, rows, pair->row);
+            phase->row_taps = tconv_cpu_live_taps(&layer->problem.h, rows, phase->row);
         }
     }
-    pair->column_taps = tconv_cpu_live_taps(&layer->problem.w, columns, pair->column);
+    phase->column_taps = tconv_cpu_live_taps(&layer->problem.w, columns, phase->column);
     return true;
 }
 
-/* Elements in a share of the cache. */
+/* Returns the elements in a share of the cache. */
 static int64_t cache_share(const tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int64_t percent)
 {
     return tconv_cpu_cache_share(layer, percent) / plan->real_size;
@@ -75,16 +90,16 @@ static int64_t positions_of(const tconv_cpu_pixel_plan *plan)
 
 static void set_pitches(tconv_cpu_pixel_plan *plan)
 {
-    plan->pixel_pitch = plan->groups * plan->chunk;
+    plan->pixel_pitch = plan->groups * plan->k_block;
     if (plan->depthwise)
         plan->pixel_pitch = tconv_min(plan->vectors, plan->task_blocks * TCONV_CPU_MAX_PIXEL_VECTORS) * plan->lanes;
     if (plan->pixel_pitch * plan->real_size % SET_BYTES == 0)
         plan->pixel_pitch += TCONV_ALIGNMENT / plan->real_size;
-    plan->row_pitch = plan->pixel_pitch * (plan->tile_columns + tconv_cpu_span(&plan->columns));
-    plan->image_pitch = plan->row_pitch * (plan->tile_rows + tconv_cpu_span(&plan->rows));
+    plan->row_pitch = plan->pixel_pitch * (plan->tile_columns + tconv_cpu_halo(&plan->columns));
+    plan->image_pitch = plan->row_pitch * (plan->tile_rows + tconv_cpu_halo(&plan->rows));
 }
 
-/* The largest tile whose strip fits, for the plan's groups and chunk; false where not one position does. */
+/* Chooses the largest tile whose strip fits, for the plan's groups and K-block; false where not one position fits. */
 static bool place_tile(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
 {
     int64_t capacity = cache_share(plan, layer, STRIP_PERCENT);
@@ -94,9 +109,9 @@ static bool place_tile(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
         if (plan->depthwise && plan->task_blocks > capacity) /* too many channels to multiply their number */
             return false;
         set_pitches(plan);
-        int64_t rows = capacity / plan->row_pitch - tconv_cpu_span(&plan->rows);
-        if (rows < 1 || (rows < plan->rows.positions && rows < 2 * tconv_cpu_span(&plan->rows) && width > 1))
-            continue; /* narrower tiles have less margin above and below */
+        int64_t rows = capacity / plan->row_pitch - tconv_cpu_halo(&plan->rows);
+        if (rows < 1 || (rows < plan->rows.positions && rows < 2 * tconv_cpu_halo(&plan->rows) && width > 1))
+            continue; /* narrower tiles have less halo above and below */
         plan->tile_rows = tconv_cpu_even_part(plan->rows.positions,
                                               tconv_min(rows, tconv_max(1, MAX_POSITIONS / plan->tile_columns)));
         set_pitches(plan);
@@ -112,23 +127,23 @@ static bool place_tile(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
 static bool place_enough(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
 {
     double all = (double)layer->problem.batch * (double)plan->rows.positions * (double)plan->columns.positions;
-    return place_tile(plan, layer) && (positions_of(plan) >= ENOUGH_POSITIONS || (double)positions_of(plan) >= all);
+    return place_tile(plan, layer) && (positions_of(plan) >= MIN_POSITIONS || (double)positions_of(plan) >= all);
 }
 
-/* Chooses the chunk: all channels where a tile of some size fits and its weights stay in the cache from pixels to pixels.
- * Depthwise, the blocks of a task. */
-static bool place_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int64_t pair_taps)
+/* Chooses the K-block: all channels where a tile of some size fits and its weights stay in the cache from pixels to
+ * pixels. For a depthwise layer, chooses the blocks of a task. */
+static bool place_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int64_t phase_taps)
 {
     int64_t width = tconv_min(plan->vectors, TCONV_CPU_MAX_PIXEL_VECTORS) * plan->lanes;
-    int64_t most = cache_share(plan, layer, WEIGHTS_PERCENT) / (width * tconv_max(1, pair_taps));
-    plan->chunk = plan->group_in;
+    int64_t most = cache_share(plan, layer, WEIGHTS_PERCENT) / (width * tconv_max(1, phase_taps));
+    plan->k_block = plan->group_in;
     plan->groups = 1;
     plan->task_blocks = plan->blocks;
-    if (plan->chunk > most && plan->chunk > CHUNK_UNIT)
-        plan->chunk = tconv_max(CHUNK_UNIT, most / CHUNK_UNIT * CHUNK_UNIT);
+    if (plan->k_block > most && plan->k_block > K_BLOCK_UNIT)
+        plan->k_block = tconv_max(K_BLOCK_UNIT, most / K_BLOCK_UNIT * K_BLOCK_UNIT);
     while (!place_enough(plan, layer)) {
-        if (plan->chunk > CHUNK_UNIT)
-            plan->chunk = tconv_max(1, plan->chunk / 2 / CHUNK_UNIT) * CHUNK_UNIT;
+        if (plan->k_block > K_BLOCK_UNIT)
+            plan->k_block = tconv_max(1, plan->k_block / 2 / K_BLOCK_UNIT) * K_BLOCK_UNIT;
         else if (plan->depthwise && plan->task_blocks > 1)
             plan->task_blocks = tconv_ceil_div(plan->task_blocks, 2);
         else
@@ -137,7 +152,7 @@ static bool place_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, in
     return true;
 }
 
-/* Cuts tiles into more tasks until there are enough for the threads. */
+/* Cuts the layer into more tasks until there are enough for the threads. */
 static void plan_tasks(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
@@ -165,25 +180,26 @@ static void plan_tasks(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
     plan->threads = (int)tconv_min(threads, plan->tasks);
 }
 
-static tconv_status plan_memory(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int64_t pair_taps,
+static tconv_status plan_memory(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int64_t phase_taps,
                                 tconv_issue *issue)
 {
-    int64_t works =
+    int64_t panels =
         plan->pixels_first ? layer->rows.count * layer->columns.count * plan->groups * plan->task_blocks : 0;
-    int64_t width = plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS, tile = width * TCONV_CPU_MAX_PIXELS, inside_bytes;
-    int64_t segments = tconv_ceil_div(pair_taps * plan->chunk, TCONV_CPU_SEGMENT);
-    plan->sums_level = plan->waits ? plan->pass_pairs * plan->task_blocks * width * positions_of(plan) : tile;
+    int64_t width = plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS, microtile = width * TCONV_CPU_MAX_PIXELS, inside_bytes;
+    int64_t segments = tconv_ceil_div(phase_taps * plan->k_block, TCONV_CPU_SEGMENT);
+    plan->sums_level =
+        plan->partial_sums ? plan->pass_phases * plan->task_blocks * width * positions_of(plan) : microtile;
     tconv_cpu_align_size(plan->images * plan->image_pitch, plan->real_size, &plan->strip_bytes);
     tconv_cpu_align_size(plan->sums_level * plan->levels, plan->real_size, &plan->sums_bytes);
-    tconv_cpu_align_size(tile * tconv_cpu_cascade_levels(segments), plan->real_size, &plan->levels_bytes);
+    tconv_cpu_align_size(microtile * tconv_cpu_cascade_levels(segments), plan->real_size, &plan->levels_bytes);
     tconv_cpu_align_size(plan->can_stage ? TCONV_CPU_MAX_PIXELS * plan->stage_pitch : 0, plan->real_size,
                          &plan->stage_bytes);
     tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int64_t), &plan->to_bytes);
     tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int32_t), &plan->at_bytes);
-    tconv_cpu_align_size(works, (int64_t)sizeof(tconv_cpu_pixel_work), &plan->works_bytes);
-    tconv_cpu_align_size(pair_taps, (int64_t)sizeof(tconv_cpu_pixel_tap), &inside_bytes);
+    tconv_cpu_align_size(panels, (int64_t)sizeof(tconv_cpu_pixel_panel), &plan->panels_bytes);
+    tconv_cpu_align_size(phase_taps, (int64_t)sizeof(tconv_cpu_pixel_tap), &inside_bytes);
     plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->stage_bytes +
-                         plan->to_bytes + plan->at_bytes + plan->works_bytes + inside_bytes;
+                         plan->to_bytes + plan->at_bytes + plan->panels_bytes + inside_bytes;
 
     const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,
                                        .column_taps = plan->columns.taps,
@@ -202,8 +218,8 @@ static tconv_status plan_memory(tconv_cpu_pixel_plan *plan, const tconv_layer *l
     return TCONV_SUCCESS;
 }
 
-/* All that a refusal depends on: vectors, axes and strip. */
-static bool init_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int64_t *pair_taps)
+/* Makes the part of a plan that a refusal depends on: vectors, axes and strip. */
+static bool init_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int64_t *phase_taps)
 {
     const tconv_problem *problem = &layer->problem;
     int64_t row_taps, column_taps;
@@ -223,33 +239,34 @@ static bool init_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int
     plan->blocks = tconv_ceil_div(plan->vectors, TCONV_CPU_MAX_PIXEL_VECTORS);
     plan->rows = tconv_cpu_axis_init(&problem->h, &layer->rows, &row_taps);
     plan->columns = tconv_cpu_axis_init(&problem->w, &layer->columns, &column_taps);
-    *pair_taps = row_taps * column_taps;
-    return tconv_cpu_span(&plan->rows) <= MAX_SPAN && tconv_cpu_span(&plan->columns) <= MAX_SPAN &&
-           place_strip(plan, layer, *pair_taps);
+    *phase_taps = row_taps * column_taps;
+    return tconv_cpu_halo(&plan->rows) <= MAX_HALO && tconv_cpu_halo(&plan->columns) <= MAX_HALO &&
+           place_strip(plan, layer, *phase_taps);
 }
 
 static const char *find_refusal(const tconv_layer *layer)
 {
     tconv_cpu_pixel_plan plan;
-    int64_t pair_taps;
-    bool placed = init_strip(&plan, layer, &pair_taps);
-    if ((double)plan.group_out * 100 < (double)plan.vectors * (double)plan.lanes * LEAST_CHANNELS_PERCENT)
+    int64_t phase_taps;
+    bool placed = init_strip(&plan, layer, &phase_taps);
+    if ((double)plan.group_out * 100 < (double)plan.vectors * (double)plan.lanes * MIN_CHANNELS_PERCENT)
         return plan.depthwise ? "output channels fill less than half a vector"
                               : "output channels of a group fill less than half a vector";
     return placed ? NULL : "a kernel so wide that no strip of input fits the cache";
 }
 
-/* Passes and blocks, so that the sums that wait fit. */
+/* Chooses passes and blocks, so that partial sums fit their share of the cache. */
 static void plan_passes(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
 {
     int64_t width = tconv_min(plan->vectors, TCONV_CPU_MAX_PIXEL_VECTORS) * plan->lanes;
-    plan->waits = plan->chunk < plan->group_in;
-    plan->levels = tconv_max(1, tconv_cpu_cascade_levels(tconv_ceil_div(plan->group_in, plan->chunk)));
-    plan->pass_pairs = tconv_max(1, layer->rows.count * layer->columns.count);
+    plan->partial_sums = plan->k_block < plan->group_in;
+    plan->levels = tconv_max(1, tconv_cpu_cascade_levels(tconv_ceil_div(plan->group_in, plan->k_block)));
+    plan->pass_phases = tconv_max(1, layer->rows.count * layer->columns.count);
     const double room = (double)cache_share(plan, layer, SUMS_PERCENT) / (double)plan->levels;
-    while (plan->waits && (double)plan->pass_pairs * (double)(plan->task_blocks * width * positions_of(plan)) > room) {
-        if (plan->pass_pairs > 1)
-            plan->pass_pairs = tconv_ceil_div(plan->pass_pairs, 2);
+    while (plan->partial_sums &&
+           (double)plan->pass_phases * (double)(plan->task_blocks * width * positions_of(plan)) > room) {
+        if (plan->pass_phases > 1)
+            plan->pass_phases = tconv_ceil_div(plan->pass_phases, 2);
         else if (plan->task_blocks > 1)
             plan->task_blocks = tconv_ceil_div(plan->task_blocks, 2);
         else
@@ -257,21 +274,21 @@ static void plan_passes(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
     }
 }
 
-/* Whether pixels come before weights, and may be staged. */
+/* Chooses whether the loop over pixels is outside of that over weights, and whether pixels may be staged. */
 static void plan_order(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
     double taps = (double)plan->rows.taps * (double)plan->columns.taps;
-    double works = (double)layer->rows.count * (double)layer->columns.count * (double)plan->groups;
+    double panels = (double)layer->rows.count * (double)layer->columns.count * (double)plan->groups;
     double weights = taps * (double)plan->groups * (double)plan->group_in * (double)plan->vectors * (double)plan->lanes;
-    while (plan->depthwise && works * (double)plan->task_blocks > TCONV_CPU_MAX_PIXEL_WORKS && plan->task_blocks > 1)
+    while (plan->depthwise && panels * (double)plan->task_blocks > TCONV_CPU_MAX_PIXEL_PANELS && plan->task_blocks > 1)
         plan->task_blocks = tconv_ceil_div(plan->task_blocks, 2);
-    plan->pixels_first = !plan->waits && works * (double)plan->task_blocks <= TCONV_CPU_MAX_PIXEL_WORKS &&
+    plan->pixels_first = !plan->partial_sums && panels * (double)plan->task_blocks <= TCONV_CPU_MAX_PIXEL_PANELS &&
                          weights <= (double)cache_share(plan, layer, WEIGHTS_PERCENT);
-    bool padded = plan->group_out % plan->lanes != 0, gaps = layer->columns.bias_only > 0;
+    bool padded = plan->group_out % plan->lanes != 0, bias_only = layer->columns.bias_only > 0;
     bool whole = plan->groups == plan->all_groups && plan->task_blocks == plan->blocks &&
                  problem->dst.w == problem->out_channels;
-    plan->can_stage = plan->pixels_first && whole && !(padded && gaps) && problem->w.stride <= STAGE_ELEMENTS &&
+    plan->can_stage = plan->pixels_first && whole && !(padded && bias_only) && problem->w.stride <= STAGE_ELEMENTS &&
                       problem->out_channels <= STAGE_ELEMENTS &&
                       problem->w.stride * problem->out_channels <= STAGE_ELEMENTS;
     if (plan->can_stage)
@@ -281,8 +298,8 @@ static void plan_order(tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
 
 static tconv_status make_plan(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, tconv_issue *issue)
 {
-    int64_t pair_taps;
-    init_strip(plan, layer, &pair_taps);
+    int64_t phase_taps;
+    init_strip(plan, layer, &phase_taps);
     plan_passes(plan, layer);
     if (plan->group_in < STRIP_CHANNELS) {
         int64_t fit = cache_share(plan, layer, STRIP_PERCENT) / (plan->images * plan->image_pitch);
@@ -292,7 +309,7 @@ static tconv_status make_plan(tconv_cpu_pixel_plan *plan, const tconv_layer *lay
     plan_order(plan, layer);
     plan_tasks(plan, layer);
     set_pitches(plan);
-    return plan_memory(plan, layer, pair_taps, issue);
+    return plan_memory(plan, layer, phase_taps, issue);
 }
 
 const char *tconv_cpu_pixel_refusal(const tconv_layer *layer)

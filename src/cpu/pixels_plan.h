@@ -1,6 +1,8 @@
 /*
- * How the pixels algorithm cuts a layer up: made once with its plan. The words are those of blocking.h; a strip goes pixel by pixel, and
- * a block is up to TCONV_CPU_MAX_PIXEL_VECTORS vectors of a group's output channels, the last one padded with zeros.
+ * The blocking of the pixels algorithm: how it cuts a layer into tiles and tasks, once with its plan. The words are
+ * those of blocking.h; a strip lies pixel by pixel, and a block is up to TCONV_CPU_MAX_PIXEL_VECTORS vectors of a
+ * group's output channels, the last vector padded with zeros. A phase is here a row phase with a column phase; a panel
+ * (micro-panel) is the weights of one phase in one block, over a K-block.
  */
 #ifndef TCONV_CPU_PIXELS_PLAN_H
 #define TCONV_CPU_PIXELS_PLAN_H
@@ -9,8 +11,9 @@
 #include "pixels_kernels.h"
 #include "pixels_view.h"
 
-/* Pairs of phases x groups x blocks of a task that goes by pixels; what they need to know stays in the first-level cache. */
-enum { TCONV_CPU_MAX_PIXEL_WORKS = 128 };
+/* The most panels (phases x groups x blocks) of a task whose loop over pixels is outside: their descriptions stay in
+ * the first-level cache. It is chosen, not measured. */
+enum { TCONV_CPU_MAX_PIXEL_PANELS = 128 };
 
 typedef struct tconv_cpu_pixel_plan {
     const tconv_cpu_pixel_kernels *kernels;
@@ -18,34 +21,34 @@ typedef struct tconv_cpu_pixel_plan {
     int64_t real_size, lanes;
     tconv_cpu_axis rows, columns;
 
-    /* Groups, and channels of each. Depthwise layers count as one group of all output channels, each of which has one
-     * input channel of its own: a lane of the same vector. */
+    /* Groups, and the channels of each. A depthwise layer counts as one group of all output channels, each of which has
+     * one input channel of its own, in a lane of the same vector. */
     bool depthwise;
     int64_t all_groups, group_in, group_out;
     int64_t vectors, blocks; /* of a group's output channels */
 
-    /* The strip: [image][row][column][group][channel]. Where not all channels of a group fit, chunks of them follow each
-     * other and sums wait in between, pairs of phases in passes of pass_pairs. */
-    int64_t chunk;                               /* input channels of a group in a strip; depthwise: 1 */
-    int64_t groups;                              /* in a strip, and of a task; 1 where there are chunks */
+    /* The strip: [image][row][column][group][channel]. Where not all channels of a group fit, it holds one K-block of
+     * them after another, with partial sums in memory between them, and phases go in passes of pass_phases. */
+    int64_t k_block;                             /* input channels of a group in a strip; depthwise: 1 */
+    int64_t groups;                              /* in a strip, and of a task; 1 where there are K-blocks */
     int64_t pixel_pitch, row_pitch, image_pitch; /* of the strip */
-    bool waits;                                  /* chunk < group_in */
-    int64_t pass_pairs;
-    int64_t levels, sums_level; /* of the sums that wait for chunks: how many, and from one to the next */
+    bool partial_sums;                           /* k_block < group_in */
+    int64_t pass_phases;
+    int64_t levels, sums_level; /* of the partial sums' cascade: their number, and from one to the next */
 
-    /* All that a few pixels need of weights stays in the cache: go by pixels first, else by weights. */
+    /* The loop over pixels is outside, because all weights of a task stay in the cache; else that over weights is. */
     bool pixels_first;
-    /* All residues of a few pixels, with all their channels, may be put side by side before they are stored. */
+    /* All residues of a few pixels, with all their channels, may be staged contiguously before they are stored. */
     bool can_stage;
     int64_t stage_pitch; /* from pixel to pixel */
 
-    int64_t images, tile_rows, tile_columns; /* of a tile, but for the last ones */
-    int64_t task_blocks;                     /* blocks of a task */
+    int64_t images, tile_rows, tile_columns; /* of a tile; the last tiles may have fewer */
+    int64_t task_blocks;                     /* blocks of output channels of a task */
     int64_t image_tiles, row_tiles, column_tiles, group_tasks, block_tasks, tasks;
 
-    /* Scratch, in bytes: bias, then for each thread strip, sums, levels of a microkernel's cascade, stage, to and at of each
-     * pixel, works, and taps of one. */
-    int64_t bias_bytes, strip_bytes, sums_bytes, levels_bytes, stage_bytes, to_bytes, at_bytes, works_bytes;
+    /* Scratch, in bytes: bias; then for each thread strip, sums, levels of a microkernel's cascade, stage, to and at of
+     * each pixel, panels, and the taps inside of one phase. */
+    int64_t bias_bytes, strip_bytes, sums_bytes, levels_bytes, stage_bytes, to_bytes, at_bytes, panels_bytes;
     int64_t thread_bytes;
     int threads;
 
@@ -53,61 +56,61 @@ typedef struct tconv_cpu_pixel_plan {
     int64_t taps_bytes, packed_bytes;
 } tconv_cpu_pixel_plan;
 
-/* A row phase and a column phase, with their live taps. */
-typedef struct tconv_cpu_pixel_pair {
+/* A phase of both axes: a row phase and a column phase, with their live taps. */
+typedef struct tconv_cpu_pixel_phase {
     const tconv_phase *row, *column;
     tconv_cpu_taps row_taps, column_taps;
-    int64_t offset; /* of its first tap among all taps of a block */
-} tconv_cpu_pixel_pair;
+    int64_t offset; /* the index of its first tap among all taps of a block */
+} tconv_cpu_pixel_phase;
 
-static inline int64_t tconv_cpu_pixel_pair_taps(const tconv_cpu_pixel_pair *pair)
+static inline int64_t tconv_cpu_pixel_phase_taps(const tconv_cpu_pixel_phase *phase)
 {
-    return pair->row_taps.count * pair->column_taps.count;
+    return phase->row_taps.count * phase->column_taps.count;
 }
 
-/* Walks all pairs, rows outside, with their offsets: pair->row must be NULL at first. False at the end. */
-bool tconv_cpu_next_pixel_pair(const tconv_layer *layer, tconv_cpu_pixel_pair *pair);
+/* Steps to the next phase, row phases outside; phase->row must be NULL at first. False at the end. */
+bool tconv_cpu_next_pixel_phase(const tconv_layer *layer, tconv_cpu_pixel_phase *phase);
 
-/* Why the algorithm does not take the layer of a view; NULL where it does. */
+/* Says why the algorithm does not take the layer of a view; NULL where it does. */
 const char *tconv_cpu_pixel_refusal(const tconv_layer *layer);
 
-/* What is decided once for a layer: the view, and the plan of its layer. */
+/* The decisions for a layer, made once: the view, and the plan of its layer. */
 typedef struct tconv_cpu_pixel_decisions {
     tconv_cpu_pixel_view view;
     tconv_cpu_pixel_plan plan;
 } tconv_cpu_pixel_decisions;
 
-/* For the layer of a view that is not refused; fails only where a size overflows. */
+/* Makes the plan for the layer of a view that is not refused; fails only where a size overflows. */
 tconv_status tconv_cpu_pixel_plan_init(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, tconv_issue *issue);
 
-/* Vectors of a block, and of all blocks before it. */
+/* Returns the vectors of a block. */
 static inline int64_t tconv_cpu_block_vectors(const tconv_cpu_pixel_plan *plan, int64_t block)
 {
     int64_t rest = plan->vectors - block * TCONV_CPU_MAX_PIXEL_VECTORS;
     return rest < TCONV_CPU_MAX_PIXEL_VECTORS ? rest : TCONV_CPU_MAX_PIXEL_VECTORS;
 }
 
-/* Where the weights of a block of a group begin. In them: [pair of phases][chunk][tap][channel of the chunk][lane of the
- * block]. */
+/* Returns where the weights of a block of a group begin. They are [phase][K-block][tap][channel of the K-block][lane of
+ * the block]. */
 static inline int64_t tconv_cpu_block_weights(const tconv_cpu_pixel_plan *plan, int64_t group, int64_t block)
 {
     int64_t vectors = group * plan->vectors + block * TCONV_CPU_MAX_PIXEL_VECTORS;
     return vectors * plan->lanes * plan->group_in * plan->rows.taps * plan->columns.taps;
 }
 
-/* The positions of a task that a pair of phases has outputs of. */
+/* The positions of a task at which a phase has outputs. */
 typedef struct tconv_cpu_pixel_extent {
     int64_t rows, columns;
 } tconv_cpu_pixel_extent;
 
-/* What one pair of phases does in one block of channels of a group. */
-typedef struct tconv_cpu_pixel_work {
-    tconv_cpu_pixel_pair pair;
+/* A panel of weights, with what the microkernel needs to multiply pixels by it. */
+typedef struct tconv_cpu_pixel_panel {
+    tconv_cpu_pixel_phase phase;
     tconv_cpu_pixel_extent extent;
-    int64_t vectors, outputs;             /* of the block; outputs are channels without padding */
-    tconv_cpu_pixel_function *const *sum; /* by pixels */
-    char *dst;                            /* the first pixel's */
-    tconv_cpu_pixel_tile tile;
-} tconv_cpu_pixel_work;
+    int64_t vectors, outputs;                         /* of the block; outputs are its channels without padding */
+    tconv_cpu_pixel_microkernel *const *microkernels; /* by their pixels */
+    char *dst;                                        /* the first pixel's */
+    tconv_cpu_pixel_microtile microtile;
+} tconv_cpu_pixel_panel;
 
 #endif

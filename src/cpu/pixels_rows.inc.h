@@ -1,7 +1,7 @@
 /*
- * Rows of the pixels algorithm, as text: included once for each dtype with REAL, ELEMENT, NAME(name), LANES and CONVERT_OUT
- * as rows.inc.h, whose load_row and store_row do the work, and STREAM_ELEMENTS(to, from), which stores LANES elements past
- * the caches.
+ * Loads and stores rows for the pixels algorithm; text that is included once for each dtype with REAL, ELEMENT,
+ * NAME(name), LANES and CONVERT_OUT as rows.inc.h has them, whose load_row and store_row do the work, and
+ * STREAM_ELEMENTS(to, from), which writes LANES elements by a streaming store.
  */
 
 static void NAME(load_pixel_rows)(const tconv_cpu_pixel_load *load)
@@ -11,7 +11,7 @@ static void NAME(load_pixel_rows)(const tconv_cpu_pixel_load *load)
     ((REAL *)load->strip + r * load->strip_pitch, (const ELEMENT *)load->src + r * load->src_pitch, load->count);
 }
 
-/* Whole cache lines go past the caches: parts of one would each be written to memory by themselves. */
+/* Writes a row, its whole cache lines by streaming stores: parts of a line would each go to memory by themselves. */
 ALWAYS_INLINE void NAME(stream_row)(ELEMENT *to, const REAL *from, int64_t count)
 {
     const int64_t line = TCONV_ALIGNMENT / (int64_t)sizeof(ELEMENT);

@@ -4,7 +4,8 @@
 #include "../core/checked.h"
 #include "pixels_strip.h"
 
-/* count pixels of the strip from to on, of which those outside columns [0, in) are zero; src is column 0's. */
+/* Loads `count` pixels of a row, from `column` on, to `to`; pixels outside columns [0, in) are zero. src is column
+ * 0's. */
 static void load_row(const tconv_cpu_pixel_task *task, char *to, const char *src, int64_t column, int64_t count,
                      int64_t channels)
 {
@@ -24,7 +25,7 @@ static void load_row(const tconv_cpu_pixel_task *task, char *to, const char *src
                                  .count = channels,
                                  .src_pitch = problem->src.w,
                                  .strip_pitch = plan->pixel_pitch};
-    if (channels == problem->src.w && channels == plan->pixel_pitch) { /* all dense: one long row */
+    if (channels == problem->src.w && channels == plan->pixel_pitch) { /* all is dense, so it is one long row */
         load.count *= load.rows;
         load.rows = 1;
     }
@@ -35,8 +36,8 @@ void tconv_cpu_load_pixels(const tconv_cpu_pixel_task *task, int64_t begin, int6
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
-    int64_t rows = task->rows + tconv_cpu_span(&plan->rows);
-    int64_t columns = task->columns + tconv_cpu_span(&plan->columns);
+    int64_t rows = task->rows + tconv_cpu_halo(&plan->rows);
+    int64_t columns = task->columns + tconv_cpu_halo(&plan->columns);
     int64_t first_row = task->row + plan->rows.min_shift, column = task->column + plan->columns.min_shift;
     int64_t first_channel = task->group * plan->group_in + begin;
     if (plan->depthwise) {

@@ -1,10 +1,10 @@
-/* Finds pixels whose channels lie side by side in an NCHW layer: images of one input pixel, see tconv_cpu_pixel_view. */
+/* Finds pixels with contiguous channels in an NCHW layer: images of one input pixel, see tconv_cpu_pixel_view. */
 #include "pixels_view.h"
 
 #include "blocking.h"
 
-/* Whether an axis of one input has a tap for each output, the first one of a phase of its own. The stride of such an axis is
- * longer than the kernel (tconv_axis_canonical) unless that is huge. */
+/* Whether an axis of one input has a tap for each output, the first of a phase of its own. The stride of such an axis
+ * is longer than the kernel (tconv_axis_canonical) unless the stride is huge. */
 static bool has_all_taps(const tconv_axis *axis, const tconv_phase_table *table)
 {
     if (axis->in != 1 || table->count != axis->out)

@@ -1,13 +1,14 @@
-/* What a pixel is. */
+/* Views a layer as pixels with contiguous channels. */
 #ifndef TCONV_CPU_PIXELS_VIEW_H
 #define TCONV_CPU_PIXELS_VIEW_H
 
 #include "../core/impl.h"
 
 /*
- * A layer as pixels with all their channels side by side: an NHWC layer as it is. An NCHW image of one input pixel lies alike,
- * and if each of its outputs has a tap, they are all that the image has: channels, too, of one output pixel of a 1 x 1 kernel.
- * outputs: of each of the caller's output channels, by the caller's row phases and column phases. It must not move.
+ * A layer as pixels whose channels are contiguous: an NHWC layer is one already. An NCHW image of one input pixel has
+ * the same memory; if each of its outputs has a tap, they are all that the image has, and count as channels of one
+ * output pixel of a 1 x 1 kernel. outputs is their number for each of the caller's output channels, by the caller's row
+ * phases and column phases. A view must not move, because its layer points into it.
  */
 typedef struct tconv_cpu_pixel_view {
     tconv_layer layer;
@@ -15,7 +16,7 @@ typedef struct tconv_cpu_pixel_view {
     int64_t outputs;
 } tconv_cpu_pixel_view;
 
-/* False where pixels do not lie so. */
+/* Makes a view; false where the layer has no such pixels. */
 bool tconv_cpu_pixel_view_init(tconv_cpu_pixel_view *view, const tconv_layer *layer);
 
 #endif

@@ -2,8 +2,8 @@
  * cpu_reference: float64 loops straight from the formula of tconv.h, for every layer, dtype and layout.
  *
  * An output takes kernel element k where (output + pad - k * dilation) divides by the stride and the quotient lies in
- * the input; this file tests just that, from the caller's desc, and knows nothing of phases. It is what every other
- * implementation is measured against.
+ * the input; this file tests just that, from the caller's desc, and knows nothing of phases. Every other implementation
+ * is measured against it.
  *
  * Numeric order: from the bias, over kernel rows, kernel columns, then input channels, all in double; one rounding to
  * the dtype at the end. The threads share the rows of the output, and no sum crosses a row.
@@ -16,35 +16,36 @@
 #include "half.h"
 #include "parallel.h"
 
-/* Output columns that are summed at a time: 2 KiB of sums on the stack, and long enough to hide the loops around. */
+/* Output columns that are summed at a time: 2 KiB of sums on the stack, and enough to hide the loops around them. It is
+ * chosen, not measured. */
 enum { BLOCK = 256 };
 
-/* Rows of the output that a thread takes at a time. */
+/* Rows of the output that a thread takes at a time. It is chosen, not measured. */
 enum { ROWS = 4 };
 
-/* One axis as the caller wrote it; problem.h may carry an equivalent stride instead. */
+/* One axis as the caller wrote it; problem.h may have an equivalent stride instead. */
 struct axis {
     int64_t in, out, kernel, stride, dilation, pad;
 };
 
-/* The outputs of a block to which one kernel element contributes: every stride-th from first, count of them, reading
- * the inputs from input on. */
+/* The outputs of a block to which one kernel element contributes: every stride-th from first on, count of them; they
+ * read the inputs from input on. */
 struct reach {
     int64_t first, count, input;
 };
 
-/* Where kernel element k reaches in outputs [begin, begin + length). */
+/* Returns the reach of kernel element k in outputs [begin, begin + length). */
 static struct reach reach_of(const struct axis *axis, int64_t k, int64_t begin, int64_t length)
 {
     struct reach none = {0, 0, 0}, found;
     int64_t numerator = begin + axis->pad - k * axis->dilation;
     int64_t input = tconv_floor_div(numerator, axis->stride), rest = numerator - input * axis->stride, skip = 0;
-    if (rest != 0) { /* the next output that divides */
+    if (rest != 0) { /* moves to the next output that divides */
         skip = axis->stride - rest;
         input++;
     }
     if (input < 0) {
-        if (-input > (length - 1) / axis->stride) /* so many strides lie beyond the block */
+        if (-input > (length - 1) / axis->stride) /* so many strides end beyond the block */
             return none;
         skip += -input * axis->stride;
         input = 0;
@@ -57,7 +58,7 @@ static struct reach reach_of(const struct axis *axis, int64_t k, int64_t begin, 
     return found;
 }
 
-/* sums[first + i * step] += weight * src[i * src_step], the innermost loop, for each dtype. */
+/* The innermost loop, for each dtype: sums[first + i * step] += weight * src[i * src_step]. */
 #define DEFINE_ACCESS(name, type, to_double, from_double)                                                              \
     static double get_##name(const void *memory, int64_t index)                                                        \
     {                                                                                                                  \
@@ -107,7 +108,7 @@ struct job {
     const tconv_arguments *arguments;
     const struct access *access;
     struct axis h, w;
-    int64_t rows; /* of the output, of all images and channels */
+    int64_t rows; /* rows of the output, in all images and channels */
     tconv_cpu_tasks tasks;
 };
 
@@ -129,7 +130,7 @@ static void add_element(const struct job *job, double *sums, int64_t n, int64_t 
     }
 }
 
-/* Columns [begin, begin + length) of one output row. */
+/* Computes columns [begin, begin + length) of one output row. */
 static void compute_block(const struct job *job, int64_t n, int64_t channel, int64_t oh, int64_t begin, int64_t length)
 {
     const tconv_problem *problem = job->problem;
@@ -197,12 +198,13 @@ static bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
     (void)issue;
-    sizes->packed = (size_t)layer->problem.weight_extent * layer->problem.element_size; /* checked with the problem */
+    sizes->packed =
+        (size_t)layer->problem.weight_extent * layer->problem.element_size; /* tconv_problem_init checked it */
     sizes->scratch = 0;
     return TCONV_SUCCESS;
 }
 
-/* The weights as they are: a plan that holds its weights needs a copy of its own. */
+/* Copies the weights as they are: a plan that holds its weights needs a copy of its own. */
 static tconv_status pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
     (void)stream, (void)issue;

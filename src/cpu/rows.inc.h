@@ -1,15 +1,16 @@
 /*
- * Loading a strip and storing results, as text: included once for each dtype with
+ * Loads a strip and stores results; text that is included once for each dtype with
  *
  *     REAL, ELEMENT, NAME(name)  the type of the sums, of memory, and a name with the dtype's suffix
  *     SUMS(name)                 a name with the suffix of the type of the sums
- *     LANES                      of a vector of REAL
- *     CONVERT_IN(to, from)       exactly LANES elements to REAL
- *     CONVERT_OUT(to, from)      exactly LANES REAL to elements, rounding to nearest even
- *     LOAD_SHORT(to, from, line) loads a line of at most LANES in one go, or is false
+ *     LANES                      the lanes of a vector of REAL
+ *     CONVERT_IN(to, from)       converts exactly LANES elements to REAL
+ *     CONVERT_OUT(to, from)      converts exactly LANES REAL to elements, rounding to nearest even
+ *     LOAD_SHORT(to, from, row)  loads a padded row of at most LANES in one go, or is false
  *
  * Rows are whole vectors, the last of which overlaps the one before; rows shorter than a vector pass through a small
- * buffer. So nothing outside a row is ever read or written, and no lane is converted by other means than its neighbours.
+ * buffer. So nothing outside a row is ever read or written, and no lane is converted by other means than its
+ * neighbours.
  */
 
 ALWAYS_INLINE void NAME(load_row)(REAL *to, const ELEMENT *from, int64_t count)
@@ -50,11 +51,11 @@ ALWAYS_INLINE void NAME(store_row)(ELEMENT *to, const REAL *from, int64_t count)
     CONVERT_OUT(to + count - LANES, from + count - LANES);
 }
 
-ALWAYS_INLINE void NAME(fill_zeros)(REAL *strip, const tconv_cpu_line *line)
+ALWAYS_INLINE void NAME(fill_zeros)(REAL *strip, const tconv_cpu_padded_row *row)
 {
-    for (int64_t i = 0; i < line->left; i++)
+    for (int64_t i = 0; i < row->left; i++)
         strip[i] = 0;
-    for (int64_t i = line->left + line->count; i < line->left + line->count + line->right; i++)
+    for (int64_t i = row->left + row->count; i < row->left + row->count + row->right; i++)
         strip[i] = 0;
 }
 
@@ -63,30 +64,30 @@ static void NAME(load_planes)(const tconv_cpu_load *load)
     for (int64_t c = 0; c < load->channels; c++) {
         const ELEMENT *src = (const ELEMENT *)load->src + c * load->src_channel;
         REAL *strip = (REAL *)load->strip + c * load->strip_channel;
-        for (const tconv_cpu_line *line = load->lines; line < load->lines + load->line_count; line++) {
-            if (LOAD_SHORT(strip + line->strip, src + line->src, line))
+        for (const tconv_cpu_padded_row *row = load->rows; row < load->rows + load->row_count; row++) {
+            if (LOAD_SHORT(strip + row->strip, src + row->src, row))
                 continue;
-            NAME(fill_zeros)(strip + line->strip, line);
-            if (line->count > 0)
-                NAME(load_row)(strip + line->strip + line->left, src + line->src, line->count);
+            NAME(fill_zeros)(strip + row->strip, row);
+            if (row->count > 0)
+                NAME(load_row)(strip + row->strip + row->left, src + row->src, row->count);
         }
     }
 }
 
-/* Blocks of LANES pixels x LANES channels are converted and turned around. */
+/* NHWC: blocks of LANES pixels x LANES channels are converted and transposed. */
 static void NAME(load_pixels)(const tconv_cpu_load *load)
 {
     SUMS(vector) block[LANES];
-    for (const tconv_cpu_line *line = load->lines; line < load->lines + load->line_count; line++) {
-        REAL *strip = (REAL *)load->strip + line->strip;
+    for (const tconv_cpu_padded_row *row = load->rows; row < load->rows + load->row_count; row++) {
+        REAL *strip = (REAL *)load->strip + row->strip;
         for (int64_t c = 0; c < load->channels; c++)
-            NAME(fill_zeros)(strip + c * load->strip_channel, line);
-        strip += line->left;
+            NAME(fill_zeros)(strip + c * load->strip_channel, row);
+        strip += row->left;
         for (int64_t c0 = 0; c0 < load->channels; c0 += LANES) {
             int64_t channels = load->channels - c0 < LANES ? load->channels - c0 : LANES;
-            for (int64_t p0 = 0; p0 < line->count; p0 += LANES) {
-                int64_t pixels = line->count - p0 < LANES ? line->count - p0 : LANES;
-                const ELEMENT *src = (const ELEMENT *)load->src + line->src + p0 * load->src_pixel + c0;
+            for (int64_t p0 = 0; p0 < row->count; p0 += LANES) {
+                int64_t pixels = row->count - p0 < LANES ? row->count - p0 : LANES;
+                const ELEMENT *src = (const ELEMENT *)load->src + row->src + p0 * load->src_pixel + c0;
                 REAL *to = strip + c0 * load->strip_channel + p0;
                 for (int64_t p = 0; p < pixels; p++)
                     NAME(load_row)((REAL *)&block[p], src + p * load->src_pixel, channels);
@@ -98,8 +99,8 @@ static void NAME(load_pixels)(const tconv_cpu_load *load)
     }
 }
 
-/* A few outputs of one channel, one by one. */
-ALWAYS_INLINE void NAME(store_short)(const tconv_cpu_store *store, int64_t channel, const int residues)
+/* Stores a few outputs of one channel, one by one. */
+ALWAYS_INLINE void NAME(interleave_short)(const tconv_cpu_store *store, int64_t channel, const int residues)
 {
     const REAL *sums = (const REAL *)store->sums + channel * store->channel_stride;
     const REAL *bias = (const REAL *)store->bias + channel;
@@ -110,15 +111,16 @@ ALWAYS_INLINE void NAME(store_short)(const tconv_cpu_store *store, int64_t chann
     NAME(store_row)((ELEMENT *)store->dst + channel * store->dst_channel, outputs, store->count);
 }
 
-/* One channel. */
-ALWAYS_INLINE void NAME(store_line)(const tconv_cpu_store *store, int64_t channel, const int residues)
+/* Interleaves and stores the residues of one channel. */
+ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_t channel, const int residues)
 {
     const REAL *from[TCONV_CPU_MAX_INTERLEAVE];
     int64_t step[TCONV_CPU_MAX_INTERLEAVE];
     SUMS(vector) rows[TCONV_CPU_MAX_INTERLEAVE], outputs[TCONV_CPU_MAX_INTERLEAVE], bias[TCONV_CPU_MAX_INTERLEAVE];
-    ELEMENT *dst = (ELEMENT *)store->dst + channel * store->dst_channel, *to = store->line != NULL ? store->line : dst;
+    ELEMENT *dst = (ELEMENT *)store->dst + channel * store->dst_channel,
+            *to = store->stage != NULL ? store->stage : dst;
     int64_t rest = store->count;
-    for (int r = 0; r < residues; r++) { /* a residue without sums repeats its bias */
+    for (int r = 0; r < residues; r++) { /* a bias-only residue repeats its bias */
         bool summed = store->rows[r] >= 0;
         from[r] = (const REAL *)&bias[r];
         step[r] = summed ? LANES : 0;
@@ -135,7 +137,7 @@ ALWAYS_INLINE void NAME(store_line)(const tconv_cpu_store *store, int64_t channe
             from[r] += step[r];
         }
         SUMS(interleave)(outputs, rows, residues);
-        if (rest < LANES * residues) /* beyond are sums that nobody made */
+        if (rest < LANES * residues) /* nothing was summed beyond */
             break;
         UNROLL_IF_CONSTANT
         for (int r = 0; r < residues; r++)
@@ -145,32 +147,32 @@ ALWAYS_INLINE void NAME(store_line)(const tconv_cpu_store *store, int64_t channe
     }
     if (rest < LANES * residues)
         NAME(store_row)(to, (const REAL *)outputs, rest);
-    if (store->line != NULL)
-        stream_bytes((char *)dst, store->line, (size_t)store->count * sizeof(ELEMENT), LINE);
+    if (store->stage != NULL)
+        stream_bytes((char *)dst, store->stage, (size_t)store->count * sizeof(ELEMENT), LINE);
 }
 
-ALWAYS_INLINE void NAME(store_lines)(const tconv_cpu_store *store, const int residues)
+ALWAYS_INLINE void NAME(interleave_channels)(const tconv_cpu_store *store, const int residues)
 {
     for (int64_t m = 0; m < store->channels; m++) {
         if (store->count <= SHORT_RUN)
-            NAME(store_short)(store, m, residues);
+            NAME(interleave_short)(store, m, residues);
         else
-            NAME(store_line)(store, m, residues);
+            NAME(interleave_channel)(store, m, residues);
     }
 }
 
-/* Constant counts of residues let the compiler permute registers; the others go through memory. */
+/* Constant counts of residues let the compiler permute registers; other counts go through memory. */
 static void NAME(store_interleaved)(const tconv_cpu_store *store)
 {
     switch (store->residues) {
-    case 1: NAME(store_lines)(store, 1); break;
-    case 2: NAME(store_lines)(store, 2); break;
-    case 3: NAME(store_lines)(store, 3); break;
-    case 4: NAME(store_lines)(store, 4); break;
-    case 5: NAME(store_lines)(store, 5); break;
-    case 6: NAME(store_lines)(store, 6); break;
-    case 8: NAME(store_lines)(store, 8); break;
-    default: NAME(store_lines)(store, (int)store->residues);
+    case 1: NAME(interleave_channels)(store, 1); break;
+    case 2: NAME(interleave_channels)(store, 2); break;
+    case 3: NAME(interleave_channels)(store, 3); break;
+    case 4: NAME(interleave_channels)(store, 4); break;
+    case 5: NAME(interleave_channels)(store, 5); break;
+    case 6: NAME(interleave_channels)(store, 6); break;
+    case 8: NAME(interleave_channels)(store, 8); break;
+    default: NAME(interleave_channels)(store, (int)store->residues);
     }
 }
 
@@ -188,17 +190,17 @@ static void NAME(store_scattered)(const tconv_cpu_store *store)
     }
 }
 
-/* LANES positions of some channels, turned around. */
+/* Stores LANES positions of some channels, transposed. */
 ALWAYS_INLINE void NAME(store_block)(const tconv_cpu_store *store, int64_t position, int64_t pixels, const int channels)
 {
     ELEMENT *dst = (ELEMENT *)store->dst + position * store->dst_position;
     const REAL *sums = (const REAL *)store->sums + position;
-    SUMS(vector) rows[TCONV_CPU_MAX_CHANNELS], turned[TCONV_CPU_MAX_CHANNELS];
+    SUMS(vector) rows[TCONV_CPU_MAX_CHANNELS], transposed[TCONV_CPU_MAX_CHANNELS];
     for (int m = 0; m < channels; m++)
         rows[m] = *(const SUMS(loose_vector) *)(sums + m * store->channel_stride);
-    SUMS(interleave)(turned, rows, channels);
+    SUMS(interleave)(transposed, rows, channels);
     for (int64_t p = 0; p < pixels; p++, dst += store->dst_position)
-        NAME(store_row)(dst, (const REAL *)turned + p * channels, channels);
+        NAME(store_row)(dst, (const REAL *)transposed + p * channels, channels);
 }
 
 static void NAME(store_pixels)(const tconv_cpu_store *store)
@@ -218,11 +220,11 @@ static void NAME(store_pixels)(const tconv_cpu_store *store)
     }
 }
 
-ALWAYS_INLINE void NAME(stencil_line)(const tconv_cpu_stencil *stencil, const int residues)
+ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int residues)
 {
     enum { VECTORS = TCONV_CPU_STENCIL_VECTORS };
     const REAL *strip = stencil->strip, *weights = stencil->weights, bias = *(const REAL *)stencil->bias;
-    ELEMENT *to = stencil->line != NULL ? stencil->line : stencil->dst;
+    ELEMENT *to = stencil->stage != NULL ? stencil->stage : stencil->dst;
     SUMS(vector) outputs[VECTORS * TCONV_CPU_MAX_INTERLEAVE];
     const int64_t step = VECTORS * LANES * residues;
     for (int64_t rest = stencil->count; rest > 0; rest -= step, to += step, strip += VECTORS * LANES) {
@@ -241,7 +243,7 @@ ALWAYS_INLINE void NAME(stencil_line)(const tconv_cpu_stencil *stencil, const in
         UNROLL
         for (int v = 0; v < VECTORS; v++)
             SUMS(interleave)(outputs + v * residues, sums[v], residues);
-        if (rest < step && stencil->line == NULL) {
+        if (rest < step && stencil->stage == NULL) {
             NAME(store_row)(to, (const REAL *)outputs, rest);
             return;
         }
@@ -249,18 +251,18 @@ ALWAYS_INLINE void NAME(stencil_line)(const tconv_cpu_stencil *stencil, const in
         for (int i = 0; i < VECTORS * residues; i++)
             CONVERT_OUT(to + i * LANES, (const REAL *)&outputs[i]);
     }
-    if (stencil->line != NULL)
-        stream_bytes(stencil->dst, stencil->line, (size_t)stencil->count * sizeof(ELEMENT), LINE);
+    if (stencil->stage != NULL)
+        stream_bytes(stencil->dst, stencil->stage, (size_t)stencil->count * sizeof(ELEMENT), LINE);
 }
 
 static void NAME(stencil)(const tconv_cpu_stencil *stencil)
 {
     switch (stencil->residues) {
-    case 1: NAME(stencil_line)(stencil, 1); break;
-    case 2: NAME(stencil_line)(stencil, 2); break;
-    case 3: NAME(stencil_line)(stencil, 3); break;
-    case 4: NAME(stencil_line)(stencil, 4); break;
-    case 8: NAME(stencil_line)(stencil, 8); break;
-    default: NAME(stencil_line)(stencil, (int)stencil->residues);
+    case 1: NAME(stencil_row)(stencil, 1); break;
+    case 2: NAME(stencil_row)(stencil, 2); break;
+    case 3: NAME(stencil_row)(stencil, 3); break;
+    case 4: NAME(stencil_row)(stencil, 4); break;
+    case 8: NAME(stencil_row)(stencil, 8); break;
+    default: NAME(stencil_row)(stencil, (int)stencil->residues);
     }
 }

@@ -1,7 +1,8 @@
 /*
- * A record for each thread that called: how many threads of its team live. They count themselves when they first run for
- * it, and a destructor takes them off when they end, as libgomp makes them do where the caller's own region is smaller.
- * What ends in this moment may still count; and memory that OpenMP itself needs can only be tried, not kept for it.
+ * Keeps a record for each calling thread: how many threads of its team live. They count themselves when they first run
+ * for it, and a destructor subtracts them when they end, as libgomp makes them do where the caller's own region is
+ * smaller. A thread that ends in this moment may still count; and memory that OpenMP itself needs can only be tried,
+ * not reserved.
  */
 #if defined(__linux__)
 #define _GNU_SOURCE /* syscall */
@@ -24,25 +25,27 @@
 #endif
 
 struct tconv_cpu_team {
-    atomic_int owners; /* the calling thread, and all that live */
-    atomic_int alive;  /* beside the calling thread */
-    int asked, got;    /* of the last region */
-    int denied;        /* regions that are left to go without trying for more */
-    bool forked;       /* this is a child, the team's threads are the parent's */
+    atomic_int owners; /* the calling thread, and all threads that live */
+    atomic_int alive;  /* threads that live beside the calling thread */
+    int asked, got;    /* threads of the last region */
+    int denied;        /* regions left to run without trying for more threads */
+    bool forked;       /* this process is a child; the team's threads are the parent's */
 };
 
-/* Regions that go without trying again after threads could not be made, which takes as long as a small layer. */
+/* Regions that run without trying again after threads could not be made: a trial takes as long as a small layer. It is
+ * chosen, not measured. */
 enum { DENIED_REGIONS = 64 };
 
-/* Bytes that OpenMP may want for each thread of a team: several times what libgomp 12 takes. */
+/* Bytes that OpenMP may want for each thread of a team: several times as many as libgomp 12 takes. */
 enum { TEAM_BYTES_PER_THREAD = 4096 };
 
 /* ---------------------------------------------------------------------------------------------------------- records */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool has_keys;
-static pthread_key_t caller_key, member_key; /* the record of a calling thread; that of which a thread is one */
-static size_t stack_bytes;                   /* of OpenMP's threads; 0: the system's default */
+static pthread_key_t caller_key,
+    member_key;            /* the record of a calling thread; that of the team to which a thread belongs */
+static size_t stack_bytes; /* stack of OpenMP's threads; 0: the system's default */
 
 static void leave(void *record)
 {
@@ -58,7 +61,8 @@ static void end_member(void *record)
     leave(team);
 }
 
-/* OMP_STACKSIZE or GOMP_STACKSIZE as OpenMP reads them: a number of KiB, or with one of B, K, M, G. 0 for anything else. */
+/* Parses OMP_STACKSIZE or GOMP_STACKSIZE as OpenMP does: a number of KiB, or one with the unit B, K, M or G. 0 for
+ * anything else. */
 static size_t parse_stack_size(const char *text)
 {
     static const char units[] = "BKMG";
@@ -86,7 +90,8 @@ static void make_keys(void)
         pthread_key_delete(caller_key);
 }
 
-/* Where the static library is part of a plugin that is unloaded, OpenMP's threads outlive these destructors. */
+/* Deletes the keys, because OpenMP's threads outlive the destructors where the static library is part of a plugin that
+ * is unloaded. */
 __attribute__((destructor)) static void delete_keys(void)
 {
     if (!has_keys)
@@ -148,7 +153,7 @@ void tconv_cpu_team_join(tconv_cpu_team *team)
 
 /* ----------------------------------------------------------------------------------------------------------- trying */
 
-/* One thread that is made to see whether it can be. */
+/* A thread that is made to see whether it can be. */
 struct trial {
     pthread_t thread;
     pthread_mutex_t *gate;
@@ -166,12 +171,17 @@ static void *wait_at_gate(void *argument)
     return NULL;
 }
 
-/* A thread that was joined counts against the limits of its user and cgroup until the system has taken it off its list. */
+#if defined(__linux__)
+/* Yields of the processor after which a wait for a joined thread ends. It is chosen, not measured. */
+enum { MAX_YIELDS = 10000 };
+#endif
+
+/* Waits until a joined thread is gone: it counts against the limits of its user and cgroup until the system has taken
+ * it off its list. */
 static void wait_until_gone(const struct trial *trial)
 {
 #if defined(__linux__)
-    enum { MOST_TURNS = 10000 };
-    for (int turn = 0; turn < MOST_TURNS && syscall(SYS_tgkill, (long)getpid(), trial->id, 0) == 0; turn++)
+    for (int yield = 0; yield < MAX_YIELDS && syscall(SYS_tgkill, (long)getpid(), trial->id, 0) == 0; yield++)
         sched_yield();
 #else
     (void)trial;
@@ -186,8 +196,9 @@ static int make_trials(struct trial *trials, int count, pthread_mutex_t *gate)
     if (pthread_attr_init(&attributes) != 0)
         return 0;
     if (stack_bytes > 0)
-        (void)pthread_attr_setstacksize(&attributes, stack_bytes); /* what is too small OpenMP does not take either */
-    sigfillset(&all);                                              /* the caller's handlers are not for these threads */
+        (void)pthread_attr_setstacksize(&attributes,
+                                        stack_bytes); /* OpenMP does not take a size that is too small either */
+    sigfillset(&all);                                 /* the caller's signal handlers are not for these threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (; made < count; made++) {
         trials[made] = (struct trial){.gate = gate};
@@ -199,7 +210,7 @@ static int make_trials(struct trial *trials, int count, pthread_mutex_t *gate)
     return made;
 }
 
-/* How many more threads can be made now, up to count. */
+/* Returns how many more threads can be made now, up to count. */
 static int try_threads(int count)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
@@ -222,7 +233,8 @@ int tconv_cpu_team_prepare(tconv_cpu_team *team, int shares, int most, bool anew
 {
     if (anew)
         return 1 + try_threads(shares - 1);
-    /* OpenMP may have been told to give fewer than were asked for: then those that it gave must still be there. */
+    /* OpenMP may give fewer threads than were asked for, if it was told so; then those that it gave must still
+     * exist. */
     int alive = atomic_load(&team->alive), stands = team->asked;
     if (alive < team->got - 1 && 1 + alive < stands)
         stands = 1 + alive;

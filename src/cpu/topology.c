@@ -1,7 +1,8 @@
 /*
- * The machine: cores that this process may use, its share of them, caches. Read once, only looked at, never changed: no
- * thread is bound anywhere. On Linux the kernel's files tell all of it; hwloc is asked on other systems, and where the
- * environment gives it a machine of its own (HWLOC_SYNTHETIC and its like), because it does not survive without memory.
+ * Reads the topology of the machine: cores that this process may use, its quota of them, caches. It is read once and
+ * never changed: no thread is bound anywhere. On Linux the kernel's files have all of it; hwloc is asked on other
+ * systems, and where the environment gives it a machine of its own (HWLOC_SYNTHETIC and its like), because it does not
+ * survive without memory.
  */
 #include "topology.h"
 
@@ -20,11 +21,11 @@
 
 #include "../core/checked.h"
 
-/* Another machine than this one is described to hwloc. */
-static const char *const hwloc_variables[TCONV_CPU_MOST_VARIABLES] = {"HWLOC_SYNTHETIC", "HWLOC_XMLFILE",
-                                                                      "HWLOC_FSROOT"};
+/* Environment variables that describe another machine than this one to hwloc. */
+static const char *const hwloc_variables[TCONV_CPU_MAX_VARIABLES] = {"HWLOC_SYNTHETIC", "HWLOC_XMLFILE",
+                                                                     "HWLOC_FSROOT"};
 
-/* What every system of POSIX's says. */
+/* Reads what every POSIX system says. */
 static void read_libc(tconv_cpu_topology *found)
 {
     found->source = "libc";
@@ -73,7 +74,7 @@ const tconv_cpu_topology *tconv_cpu_get_topology(void)
 int tconv_cpu_limit_threads(int threads)
 {
     int units = tconv_cpu_get_topology()->allowed_units;
-    if (threads > units) /* there may be more by now */
+    if (threads > units) /* the affinity may be wider by now */
         units = (int)tconv_max(units, tconv_cpu_allowed_units(tconv_cpu_affinity()));
     return (int)tconv_min(threads, tconv_min(units, TCONV_CPU_MAX_THREADS));
 }
@@ -82,10 +83,10 @@ int tconv_cpu_default_threads(void)
 {
     const tconv_cpu_topology *topology = tconv_cpu_get_topology();
     int threads = topology->allowed_cores;
-    if (topology->quota > 0 && topology->quota < threads) /* rounded up */
+    if (topology->quota > 0 && topology->quota < threads) /* the quota is rounded up */
         threads = (int)topology->quota + (topology->quota > (int)topology->quota);
 #ifdef _OPENMP
-    if (omp_get_max_threads() < threads) /* OMP_NUM_THREADS, or what the program set since */
+    if (omp_get_max_threads() < threads) /* OMP_NUM_THREADS, or the number that the program set since */
         threads = omp_get_max_threads();
 #endif
     return tconv_cpu_at_least_one(threads);

@@ -1,4 +1,4 @@
-/* The machine as hwloc sees it, or as the environment describes it to hwloc. */
+/* Reads the topology as hwloc sees it, or as the environment describes it to hwloc. */
 #include "topology.h"
 #include "units.h"
 
@@ -17,7 +17,7 @@ static int count_objects(hwloc_topology_t topology, hwloc_obj_type_t type)
     return tconv_cpu_at_least_one(hwloc_get_nbobjs_by_type(topology, type));
 }
 
-/* Cores of which at least one processing unit is in set. */
+/* Counts the cores that have a processing unit in set. */
 static int count_cores(hwloc_topology_t topology, hwloc_const_cpuset_t set)
 {
     int cores = 0;

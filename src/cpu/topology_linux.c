@@ -1,6 +1,6 @@
 /*
- * The machine as Linux shows it in /sys and /proc, read with bare system calls: not a byte is allocated, so that the first
- * plan of a process is made without memory too.
+ * Reads the topology as Linux shows it in /sys and /proc, by bare system calls: not a byte is allocated, so that the
+ * first plan of a process is made without memory too.
  */
 #if defined(__linux__)
 #define _GNU_SOURCE /* sched_getaffinity, O_CLOEXEC */
@@ -21,11 +21,11 @@
 
 /* --------------------------------------------------------------------------------------------------------- files */
 
-/* Directories of cgroups that are longer are taken for those without a limit. */
-enum { MOST_PATH = 1024 };
+/* Bytes of a cgroup's directory; a longer one counts as one without a limit. It is chosen, not measured. */
+enum { MAX_PATH_BYTES = 1024 };
 
 struct reader {
-    int file; /* -1: there is none */
+    int file; /* -1: the file could not be opened */
     int at, length;
     char bytes[256];
 };
@@ -42,7 +42,7 @@ static void close_file(const struct reader *reader)
         close(reader->file);
 }
 
-/* The next byte, or -1 at the end. */
+/* Returns the next byte, or -1 at the end. */
 static int next_byte(struct reader *reader)
 {
     if (reader->at == reader->length && reader->file >= 0) {
@@ -56,7 +56,7 @@ static int next_byte(struct reader *reader)
     return reader->at < reader->length ? (unsigned char)reader->bytes[reader->at++] : -1;
 }
 
-/* The next line without its end, cut to what text has room for; false at the end of the file. */
+/* Reads the next line without its end, cut to the room of text; false at the end of the file. */
 static bool next_line(struct reader *reader, char *text, int capacity)
 {
     int byte = next_byte(reader), length = 0;
@@ -69,7 +69,7 @@ static bool next_line(struct reader *reader, char *text, int capacity)
     return true;
 }
 
-/* The first line of a file; false, and an empty text, where there is none. */
+/* Reads the first line of a file; false, with an empty text, where there is none. */
 static bool read_line(const char *path, char *text, int capacity)
 {
     struct reader reader = open_file(path);
@@ -81,22 +81,25 @@ static bool read_line(const char *path, char *text, int capacity)
 
 /* --------------------------------------------------------------------------------------------------------- units */
 
-/* As many processing units as Linux can be built for. */
-enum { MOST_UNITS = 8192, WORD_BITS = 8 * sizeof(unsigned long) };
+/* Processing units that Linux can be built for at most (CONFIG_NR_CPUS). */
+enum { MAX_UNITS = 8192 };
+
+/* Bits of a word of a set. */
+enum { WORD_BITS = 8 * sizeof(unsigned long) };
 
 struct unit_set {
-    unsigned long words[MOST_UNITS / WORD_BITS];
+    unsigned long words[MAX_UNITS / WORD_BITS];
 };
 
 static bool has_unit(const struct unit_set *set, int unit)
 {
-    return unit >= 0 && unit < MOST_UNITS && (set->words[unit / WORD_BITS] >> unit % WORD_BITS & 1) != 0;
+    return unit >= 0 && unit < MAX_UNITS && (set->words[unit / WORD_BITS] >> unit % WORD_BITS & 1) != 0;
 }
 
-/* False where it was in the set already, or cannot be. */
+/* Adds a unit; false where it was in the set already, or cannot be. */
 static bool add_unit(struct unit_set *set, int unit)
 {
-    if (unit < 0 || unit >= MOST_UNITS || has_unit(set, unit))
+    if (unit < 0 || unit >= MAX_UNITS || has_unit(set, unit))
         return false;
     set->words[unit / WORD_BITS] |= 1UL << unit % WORD_BITS;
     return true;
@@ -110,7 +113,7 @@ static int count_units(const struct unit_set *set)
     return count;
 }
 
-/* A file with a list such as "0-3,8,10-11"; an empty set where there is none. */
+/* Reads a file with a list such as "0-3,8,10-11"; an empty set where there is no file. */
 static struct unit_set read_list(const char *path)
 {
     struct unit_set set = {{0}};
@@ -122,11 +125,11 @@ static struct unit_set read_list(const char *path)
             if (byte == '-') {
                 first = last;
                 last = 0;
-            } else if (last < MOST_UNITS) {
+            } else if (last < MAX_UNITS) {
                 last = (last < 0 ? 0 : last) * 10 + byte - '0';
             }
         }
-        for (int unit = first < 0 ? last : first; unit <= last && unit < MOST_UNITS; unit++)
+        for (int unit = first < 0 ? last : first; unit <= last && unit < MAX_UNITS; unit++)
             add_unit(&set, unit);
     } while (byte == ',');
     close_file(&reader);
@@ -147,7 +150,7 @@ int tconv_cpu_affinity(void)
 
 /* --------------------------------------------------------------------------------------------------------- cores */
 
-/* A number in a file of a processing unit's; -1 where there is none. */
+/* Reads a number from a file of a processing unit; -1 where there is none. */
 static int unit_number(int unit, const char *name)
 {
     char path[96], text[32];
@@ -176,7 +179,7 @@ static void count_cores(tconv_cpu_topology *found, const struct unit_set *online
     int units = 0;
     if (!read_affinity(&affinity))
         affinity = *online;
-    for (int unit = 0; unit < MOST_UNITS; unit++) {
+    for (int unit = 0; unit < MAX_UNITS; unit++) {
         if (!has_unit(online, unit))
             continue;
         int leader = unit_number(unit, "thread_siblings_list"); /* the list begins with it */
@@ -205,10 +208,10 @@ static bool read_cache_line(int unit, int index, const char *name, char *text, i
     return read_line(path, text, capacity);
 }
 
-/* The largest cache that is believed: none of a core is, and sizes from here on could wrap. */
-static const unsigned long MOST_CACHE = 1UL << 40;
+/* Bytes of the largest cache that is believed: no cache is as large, and larger sizes could wrap. */
+static const unsigned long MAX_CACHE_BYTES = 1UL << 40;
 
-/* Bytes of a size such as "48K"; 0 for what is none. */
+/* Parses a size in bytes such as "48K"; 0 for any other text. */
 static size_t parse_size(const char *text)
 {
     if (text[0] < '0' || text[0] > '9')
@@ -216,10 +219,10 @@ static size_t parse_size(const char *text)
     char *prefix;
     const unsigned long number = strtoul(text, &prefix, 10); /* ULONG_MAX where it does not fit */
     const int shift = *prefix == 'K' ? 10 : *prefix == 'M' ? 20 : *prefix == 'G' ? 30 : 0;
-    return number <= MOST_CACHE >> shift ? (size_t)number << shift : 0;
+    return number <= MAX_CACHE_BYTES >> shift ? (size_t)number << shift : 0;
 }
 
-/* What the C library asks the processor. */
+/* Reads the size of a cache from the C library, which asks the processor. */
 static void read_cache(size_t *bytes, int name)
 {
     long size = *bytes == 0 ? sysconf(name) : -1;
@@ -247,7 +250,7 @@ static void read_caches(tconv_cpu_topology *found, int unit)
 #endif
 }
 
-/* Of the first processor that is listed. */
+/* Reads the model of the first processor that is listed. */
 static void read_model(char *model, size_t capacity)
 {
     struct reader reader = open_file("/proc/cpuinfo");
@@ -283,7 +286,7 @@ bool tconv_cpu_read_linux(tconv_cpu_topology *found)
 
 /* ------------------------------------------------------------------------------------------------- cgroup quota */
 
-/* A number in text; -1 where there is none ("max"), or less than none. */
+/* Parses a number; -1 where there is none ("max"), or where it is negative. */
 static double parse_count(const char *text, const char **end)
 {
     char *after;
@@ -293,11 +296,11 @@ static double parse_count(const char *text, const char **end)
     return after == text || value < 0 ? -1 : (double)value;
 }
 
-/* The quota of one directory in cores; 0 where there is none. v2 has "max 100000" or "150000 100000" in cpu.max, v1 has
- * two files and -1 for none. */
+/* Reads the quota of one directory, in cores; 0 where there is none. v2 has "max 100000" or "150000 100000" in cpu.max;
+ * v1 has two files, and -1 for no quota. */
 static double read_quota(const char *directory)
 {
-    char path[MOST_PATH + 32], text[64];
+    char path[MAX_PATH_BYTES + 32], text[64];
     double quota, period;
     const char *rest;
     snprintf(path, sizeof path, "%s/cpu.max", directory);
@@ -313,10 +316,10 @@ static double read_quota(const char *directory)
     return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-/* The least quota of group and of all groups above it, under root. group is "/a/b". */
+/* Returns the least quota of group, such as "/a/b", and of all groups above it, under root. */
 static double least_quota(const char *root, const char *group)
 {
-    char directory[MOST_PATH];
+    char directory[MAX_PATH_BYTES];
     double least = 0;
     int length = snprintf(directory, sizeof directory, "%s%s", root, group);
     if (length < 0 || (size_t)length >= sizeof directory)
@@ -332,7 +335,7 @@ static double least_quota(const char *root, const char *group)
     }
 }
 
-/* Whether cpu is one of "cpuset,cpu,cpuacct". */
+/* Whether "cpu" is one of controllers, a list such as "cpuset,cpu,cpuacct". */
 static bool names_cpu(const char *controllers)
 {
     for (const char *at = controllers; at != NULL; at = (at = strchr(at, ',')) != NULL ? at + 1 : NULL)
@@ -341,12 +344,13 @@ static bool names_cpu(const char *controllers)
     return false;
 }
 
-/* Lines of /proc/self/cgroup are "id:controllers:group", v2's "0::group". */
+/* Returns the least quota of the process's cgroups. Lines of /proc/self/cgroup are "id:controllers:group", v2's are
+ * "0::group". */
 double tconv_cpu_read_quota(void)
 {
     static const char *const v1_roots[] = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"};
     double least = 0;
-    char line[MOST_PATH];
+    char line[MAX_PATH_BYTES];
     struct reader reader = open_file("/proc/self/cgroup");
     while (next_line(&reader, line, sizeof line)) {
         char *controllers = strchr(line, ':'), *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;

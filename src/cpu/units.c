@@ -1,4 +1,4 @@
-/* Processing units where OpenMP may have bound the calling thread to one of them. */
+/* Counts processing units, also where OpenMP may have bound the calling thread to one of them. */
 #include "units.h"
 
 #include <stddef.h>
@@ -8,9 +8,9 @@
 #include <omp.h>
 #endif
 
-bool tconv_cpu_is_any_set(const char *const variables[TCONV_CPU_MOST_VARIABLES])
+bool tconv_cpu_is_any_set(const char *const variables[TCONV_CPU_MAX_VARIABLES])
 {
-    for (size_t i = 0; i < TCONV_CPU_MOST_VARIABLES && variables[i] != NULL; i++) {
+    for (size_t i = 0; i < TCONV_CPU_MAX_VARIABLES && variables[i] != NULL; i++) {
         const char *value = getenv(variables[i]);
         if (value != NULL && value[0] != '\0')
             return true;
@@ -18,15 +18,15 @@ bool tconv_cpu_is_any_set(const char *const variables[TCONV_CPU_MOST_VARIABLES])
     return false;
 }
 
-/* OpenMP may bind threads, the calling one too. */
-static const char *const binding_variables[TCONV_CPU_MOST_VARIABLES] = {
+/* Environment variables by which OpenMP may bind threads, the calling one too. */
+static const char *const binding_variables[TCONV_CPU_MAX_VARIABLES] = {
     "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET"};
 
-/* Whether one of them is set, asked once: plans may be made beside setenv. */
+/* Whether one of them is set. They are read once, because other threads may call setenv while a plan is made. */
 static bool openmp_may_bind;
 
 #ifdef _OPENMP
-/* Out of line, because clang moves such calls up, before what they depend on. */
+/* Out of line, because clang moves OpenMP's calls up, before their conditions. */
 __attribute__((noinline)) static int units_of_openmp(void)
 {
     return omp_get_num_procs();
@@ -41,7 +41,7 @@ void tconv_cpu_units_init(void)
 int tconv_cpu_allowed_units(int by_affinity)
 {
 #ifdef _OPENMP
-    if (openmp_may_bind) { /* only then, because LLVM's run-time sets itself up, which takes memory */
+    if (openmp_may_bind) { /* only then, because the call makes LLVM's run-time initialise, which takes memory */
         int by_openmp = units_of_openmp();
         by_affinity = by_openmp > by_affinity ? by_openmp : by_affinity;
     }
