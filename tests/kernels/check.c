@@ -70,7 +70,7 @@ static void fill_bits(check_buffer *buffer, int64_t index)
     default:
         harness_element_set(
             buffer->dtype, buffer->data, index,
-            ldexp((double)harness_random_integer(&state.random, -8191, 8191), -(int)(bits >> 32) % 27 + 4));
+            ldexp((double)harness_random_integer(&state.random, -8191, 8191), 4 - (int)(bits >> 40) % 27));
     }
 }
 
@@ -135,14 +135,17 @@ static void compare_element(const check_buffer *buffer, int64_t index)
 {
     const check_wanted *wanted = &buffer->wanted[index];
     const size_t size = harness_element_size(buffer->dtype);
+    const char *bytes = (const char *)buffer->data + (size_t)index * size;
     const double got = check_get(buffer, index);
-    if (wanted->kind == UNTOUCHED && !is_untouched((const char *)buffer->data + (size_t)index * size, size))
+    if (wanted->kind == UNTOUCHED && !is_untouched(bytes, size))
         check_fail("%s[%lld] is %.9g: nothing may be written there", buffer->name, (long long)index, got);
     if (wanted->kind != VALUE)
         return;
     const bool right = isnan(wanted->value) ? isnan(got)
                                             : (long double)got == wanted->value ||
                                                   fabsl((long double)got - wanted->value) <= (long double)wanted->bound;
+    if (!right && is_untouched(bytes, size))
+        check_fail("%s[%lld] was not written: it should be %.17Lg", buffer->name, (long long)index, wanted->value);
     if (!right)
         check_fail("%s[%lld] is %.17g, not %.17Lg (within %.3g)", buffer->name, (long long)index, got, wanted->value,
                    wanted->bound);

@@ -179,8 +179,7 @@ static void check_bits(const pixel_case *tile)
     const size_t size = harness_element_size(tile->kernel->real);
     const int last = tile->kernel->rows - 1;
     cpu_kernel small = *tile->kernel;
-    static pixel_case one;
-    one = *tile;
+    pixel_case one = *tile;
     one.kernel = &small;
     small.rows = 1;
     one.at[0] = tile->at[last];
@@ -200,7 +199,7 @@ static void check_terms(const cpu_kernel *kernel, bool depthwise, const pixel_te
 {
     static const char *const fills[] = {"integers", "reals", "numbers that are alike"};
     static const char *const targets[] = {"to sums", "to dst", "streamed"};
-    static pixel_case tile;
+    pixel_case tile;
     for (size_t i = 0; i < count; i++)
         for (int target = 0; target < TARGETS; target++) {
             tile.kernel = kernel;
@@ -246,12 +245,11 @@ static void check_tiles(const cpu_kernel *kernel, bool depthwise)
 /* 3 x 3 taps, dense of 32 channels. */
 static void bench_tiles(const cpu_kernel *kernel, bool depthwise)
 {
-    static pixel_case tile;
-    tile = (pixel_case){.kernel = kernel,
-                        .depthwise = depthwise,
-                        .terms = {9, depthwise ? 1 : 32, 48, 1},
-                        .width = kernel->vectors * kernel->lanes,
-                        .target = TO_DST};
+    pixel_case tile = {.kernel = kernel,
+                       .depthwise = depthwise,
+                       .terms = {9, depthwise ? 1 : 32, 48, 1},
+                       .width = kernel->vectors * kernel->lanes,
+                       .target = TO_DST};
     make_buffers(&tile, CHECK_REALS);
     check_rate(call_pixels, &tile, 2.0 * (double)(9 * tile.terms.channels * kernel->rows * tile.width), "GFLOP/s",
                cpu_flops(kernel));

@@ -218,9 +218,7 @@ static void check_terms(const cpu_kernel *kernel, const tile_terms *terms, size_
 {
     static const char *const fills[] = {"integers", "reals", "numbers that are alike"};
     for (size_t i = 0; i < count; i++) {
-        static tile_case tile;
-        tile.kernel = kernel;
-        tile.terms = terms[i];
+        tile_case tile = {.kernel = kernel, .terms = terms[i]};
         check_case("%d terms in rounds of %d and segments of %d, %d a call, %s", (int)terms[i].terms,
                    (int)terms[i].round_terms, (int)terms[i].segment, (int)call_terms(&terms[i]), fills[fill]);
         make_case(&tile, fill);
@@ -261,10 +259,8 @@ static void call_case(const void *argument)
 /* 3 x 3 taps of 32 channels, cut as for f32. */
 static void bench_tile(const void *argument)
 {
-    static tile_case tile;
     const cpu_kernel *kernel = argument;
-    tile.kernel = kernel;
-    tile.terms = (tile_terms){288, 288, 48, 0};
+    tile_case tile = {.kernel = kernel, .terms = {288, 288, 48, 0}};
     make_case(&tile, CHECK_REALS);
     check_rate(call_case, &tile, 2.0 * 288 * kernel->rows * kernel->vectors * kernel->lanes, "GFLOP/s",
                cpu_flops(kernel));

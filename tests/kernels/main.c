@@ -6,9 +6,9 @@
  *     check_kernels --bench --isa avx2 store        kernels of one instruction set whose names have "store" in them
  */
 #include <errno.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "families.h"
 
@@ -26,12 +26,6 @@ static const char usage[] =
     "  --verbose   a line for each kernel\n\n"
     "Exit status: 0 where all are right, 1 where one is not, or none matches, 2 for a wrong option.\n";
 
-/* Whether arguments has option at *index, and the value behind it, to which *index goes on. */
-static const char *option_value(const char *option, int count, char **arguments, int *index)
-{
-    return strcmp(arguments[*index], option) == 0 && *index + 1 < count ? arguments[++*index] : NULL;
-}
-
 static bool parse_seed(const char *text, uint64_t *seed)
 {
     char *end;
@@ -40,36 +34,38 @@ static bool parse_seed(const char *text, uint64_t *seed)
     return errno == 0 && end != text && *end == '\0' && text[0] != '-';
 }
 
+/* False for what is no option of this program. */
 static bool parse(int count, char **arguments, check_options *options)
 {
-    for (int i = 1; i < count; i++) {
-        const char *value;
-        if (strcmp(arguments[i], "--list") == 0)
-            options->list = true;
-        else if (strcmp(arguments[i], "--bench") == 0)
-            options->bench = true;
-        else if (strcmp(arguments[i], "--verbose") == 0)
-            options->verbose = true;
-        else if ((value = option_value("--isa", count, arguments, &i)) != NULL)
-            options->isa = value;
-        else if ((value = option_value("--seed", count, arguments, &i)) != NULL) {
-            if (!parse_seed(value, &options->seed))
+    static const struct option known[] = {
+        {"list", no_argument, NULL, 'l'},
+        {"bench", no_argument, NULL, 'b'},
+        {"isa", required_argument, NULL, 'i'},
+        {"seed", required_argument, NULL, 's'},
+        {"verbose", no_argument, NULL, 'v'},
+        {"help", no_argument, NULL, 'h'},
+        {0},
+    };
+    for (int option; (option = getopt_long(count, arguments, "", known, NULL)) != -1;)
+        switch (option) {
+        case 'l': options->list = true; break;
+        case 'b': options->bench = true; break;
+        case 'i': options->isa = optarg; break;
+        case 'v': options->verbose = true; break;
+        case 's':
+            if (!parse_seed(optarg, &options->seed))
                 return false;
-        } else if (arguments[i][0] != '-' && options->pattern == NULL)
-            options->pattern = arguments[i];
-        else
-            return false;
-    }
-    return true;
+            break;
+        case 'h': fputs(usage, stdout); exit(EXIT_SUCCESS);
+        default: return false;
+        }
+    options->pattern = optind < count ? arguments[optind++] : NULL;
+    return optind >= count;
 }
 
 int main(int count, char **arguments)
 {
     check_options options = {.seed = 1};
-    if (count == 2 && strcmp(arguments[1], "--help") == 0) {
-        fputs(usage, stdout);
-        return EXIT_SUCCESS;
-    }
     if (!parse(count, arguments, &options)) {
         fputs(usage, stderr);
         return 2;
