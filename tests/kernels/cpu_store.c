@@ -113,10 +113,10 @@ static void check_store_interleaved(const void *argument)
 static void bench_store_interleaved(const void *argument)
 {
     const cpu_kernel *kernel = argument;
-    const double bytes = bytes_of(kernel, CHANNELS * BENCH_COUNT / 2, CHANNELS * BENCH_COUNT);
+    const double bytes = bytes_of(kernel, CHANNELS * BENCH_COUNT, CHANNELS * BENCH_COUNT);
     store_case store;
     make_interleaved(&store, kernel, 2, BENCH_COUNT, false, CHECK_REALS);
-    store.rows[1] = store.rows[0]; /* both residues are sums */
+    store.rows[1] = (int32_t)(CHANNELS * store.store.channel_stride); /* both residues are sums */
     check_rate(call_store, &store, bytes, "GB/s", cpu_copy_bytes(bytes));
 }
 
