@@ -37,7 +37,7 @@ static struct {
     void *volatile address;
 } state;
 
-/* ------------------------------------------------------------------------------------------------------------- buffers */
+/* ---------------------------------------------------------------------------------------------------------- buffers */
 
 static void release_buffers(void)
 {
@@ -59,7 +59,7 @@ static check_buffer *make_buffer(const char *name, tconv_dtype dtype, int64_t co
     return buffer;
 }
 
-/* Any bits, and numbers that are ties, or tiny, in f16 or bf16: those are rare among the bits of a float. */
+/* A third is any bits, a third is ties or tiny numbers of f16 and bf16, which are rare among the bits of a float. */
 static void fill_bits(check_buffer *buffer, int64_t index)
 {
     const size_t size = harness_element_size(buffer->dtype);
@@ -119,7 +119,7 @@ void check_want_anything(check_buffer *output, int64_t index)
     output->wanted[index].kind = ANYTHING;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- comparison */
+/* ------------------------------------------------------------------------------------------------------- comparison */
 
 double check_rounding(tconv_dtype real)
 {
@@ -151,7 +151,7 @@ static void compare_element(const check_buffer *buffer, int64_t index)
                    wanted->bound);
 }
 
-/* The rest of the pages that a buffer lies in. */
+/* The rest of the pages that a buffer lies in must be as it was. */
 static void compare_surroundings(const check_buffer *buffer)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE),
@@ -172,7 +172,7 @@ void check_outputs(void)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- kernels */
+/* ---------------------------------------------------------------------------------------------------------- kernels */
 
 void check_case(const char *format, ...)
 {
@@ -217,7 +217,7 @@ static void report_signal(void)
     printf("\n");
 }
 
-/* False where the function failed. */
+/* Returns false where the function failed. */
 static bool run(check_function *function, const void *kernel)
 {
     state.signal = 0;
@@ -233,7 +233,7 @@ static bool run(check_function *function, const void *kernel)
     return true;
 }
 
-/* Whether name has isa, of which it may be NULL, between its first two slashes. */
+/* Tells whether name has isa, if that is not NULL, between its first two slashes. */
 static bool has_isa(const char *name, const char *isa)
 {
     const char *second = strchr(name, '/');
@@ -279,7 +279,7 @@ void check_kernel(const check_entry *entry, const void *kernel, const char *form
     fflush(stdout);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- timing */
+/* ----------------------------------------------------------------------------------------------------------- timing */
 
 static double time_calls(check_function *call, const void *argument, long calls)
 {
@@ -314,7 +314,7 @@ void check_rate(check_function *call, const void *argument, double work, const c
            1e-9 * machine);
 }
 
-/* --------------------------------------------------------------------------------------------------------- the program */
+/* ------------------------------------------------------------------------------------------------------ the program */
 
 void check_begin(const check_options *options)
 {

@@ -1,9 +1,9 @@
 /*
- * The frame of check_kernels, for the kernels of any machine: their names, guarded buffers, random numbers, comparison and
- * timing.
+ * The frame of check_kernels, for the kernels of any machine: their names, guarded buffers, random numbers, comparison
+ * and timing.
  *
- * A family is a file. It has a table of check_entry, and a function that calls check_kernel for each entry and each variant
- * of it that this machine has; main.c lists these functions. A check goes through cases, each of which is
+ * A family is a file. It has a table of check_entry, and a function that calls check_kernel for each entry and each
+ * variant of it that this machine has; main.c lists these functions. A check goes through cases, each of which is
  *
  *     check_case("%d rows of %d", rows, count);
  *     check_buffer *src = check_input("src", TCONV_F32, count, GUARD_AFTER, CHECK_REALS);
@@ -13,8 +13,8 @@
  *         check_want(dst, i, check_get(src, i), 0);      // what is not wanted may not be written
  *     check_outputs();
  *
- * Buffers are released where the next case begins. A kernel that fails a case, or touches memory that it may not touch, is
- * reported by name, and the next kernel's check begins.
+ * Buffers are released where the next case begins. A kernel that fails a case, or touches memory that it may not touch,
+ * is reported by name, and the next kernel's check begins.
  */
 #ifndef TCONV_CHECK_H
 #define TCONV_CHECK_H
@@ -25,7 +25,7 @@
 #include "../support/guard.h"
 #include "tconv/tconv.h"
 
-/* ------------------------------------------------------------------------------------------------------------- kernels */
+/* ---------------------------------------------------------------------------------------------------------- kernels */
 
 /* kernel is what the family gave to check_kernel. */
 typedef void check_function(const void *kernel);
@@ -49,18 +49,18 @@ void check_case(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Ends this kernel's check. */
 _Noreturn void check_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ------------------------------------------------------------------------------------------------------------- buffers */
+/* ---------------------------------------------------------------------------------------------------------- buffers */
 
 typedef enum check_fill {
     CHECK_INTEGERS, /* from -4 to 4: sums and products of them are exact */
     CHECK_REALS,    /* in [-1, 1) */
     CHECK_ALIKE,    /* all the same number, so that the roundings of a sum all go one way */
-    CHECK_BITS /* anything that the dtype has: NaN, infinities, tiny numbers, halves between the numbers of a smaller one */
+    CHECK_BITS      /* anything that the dtype has: NaN, infinities, tiny numbers, and ties where it is rounded */
 } check_fill;
 
 typedef struct check_wanted check_wanted;
 
-/* Elements in guarded memory. */
+/* A buffer is elements in guarded memory. */
 typedef struct check_buffer {
     const char *name;
     tconv_dtype dtype;
@@ -70,13 +70,13 @@ typedef struct check_buffer {
     check_wanted *wanted; /* [count]; NULL: nothing is compared */
 } check_buffer;
 
-/* Filled from the kernel's random numbers, and read-only from then on. */
+/* It is filled from the kernel's random numbers, and read-only from then on. */
 check_buffer *check_input(const char *name, tconv_dtype dtype, int64_t count, enum guard_side side, check_fill fill);
 
-/* All bytes 0xff, a NaN; elements keep these bytes unless something else is wanted of them. */
+/* All bytes are 0xff, a NaN, and must stay so in every element of which nothing else is wanted. */
 check_buffer *check_output(const char *name, tconv_dtype dtype, int64_t count, enum guard_side side);
 
-/* As an output of which anything is wanted. */
+/* A kernel may write anything there. */
 check_buffer *check_scratch(const char *name, tconv_dtype dtype, int64_t count, enum guard_side side);
 
 double check_get(const check_buffer *buffer, int64_t index);
@@ -90,21 +90,23 @@ void check_want_anything(check_buffer *output, int64_t index);
 /* Fails at the first element that is not as wanted, or where something beside a buffer was written. */
 void check_outputs(void);
 
-/* Of one rounding of sums in real: 2^-24 or 2^-53. */
+/* Returns the error of one rounding in real: 2^-24 or 2^-53. */
 double check_rounding(tconv_dtype real);
 
-/* What the library promises of a sum in float or double: so many roundings of the sum of magnitudes. */
+/* The library promises of a sum in float or double that it is off by at most so many roundings of the sum of
+ * magnitudes. */
 #define CHECK_SUM_ROUNDINGS 16
 
-/* ------------------------------------------------------------------------------------------------------------- timing */
+/* ----------------------------------------------------------------------------------------------------------- timing */
 
-/* Seconds of one call: the median of several loops of calls, each of them long enough for the clock. */
+/* Returns the seconds of one call: the median of several loops of calls, each of them long enough for the clock. */
 double check_seconds(check_function *call, const void *argument);
 
-/* Times call and prints its rate, in 1e9 units of work per second, beside the machine's, which is in units per second. */
+/* Times call and prints how much work it does, in 1e9 units a second, beside what the machine does, in units a
+ * second. */
 void check_rate(check_function *call, const void *argument, double work, const char *unit, double machine);
 
-/* ----------------------------------------------------------------------------------------------------- for main.c alone */
+/* ------------------------------------------------------------------------------------------------- for main.c alone */
 
 typedef struct check_options {
     bool list, bench, verbose;

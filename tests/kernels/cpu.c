@@ -30,7 +30,7 @@ void cpu_check_entries(const check_entry *entries, size_t count, const cpu_kerne
                      harness_dtype_name(kernel->dtype));
 }
 
-/* Measured once for each instruction set. */
+/* The rate is measured once for each instruction set. */
 double cpu_flops(const cpu_kernel *kernel)
 {
     static machine_floor floors[TCONV_CPU_ISA_NEON + 1];

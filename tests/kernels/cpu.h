@@ -1,4 +1,4 @@
-/* What the families of the CPU share: the instruction sets of this machine with their kernels, and its rates. */
+/* The families of the CPU share this: the instruction sets of this machine with their kernels, and its rates. */
 #ifndef TCONV_CHECK_CPU_H
 #define TCONV_CHECK_CPU_H
 
@@ -6,7 +6,7 @@
 #include "../../src/cpu/pixels_kernels.h"
 #include "check.h"
 
-/* One dtype of one instruction set: what a check is given. */
+/* A check is given one dtype of one instruction set. */
 typedef struct cpu_kernel {
     tconv_cpu_isa isa;
     const char *isa_name;
@@ -23,13 +23,14 @@ void cpu_each_dtype(void (*visit)(const cpu_kernel *kernel));
 /* Checks each entry of a table, named "cpu/ISA/ENTRY DTYPE". */
 void cpu_check_entries(const check_entry *entries, size_t count, const cpu_kernel *kernel);
 
-/* FLOP/s of one core by the kernel's multiply-adds. */
+/* Returns the FLOP/s of one core by the multiply-adds of the kernel's instruction set. */
 double cpu_flops(const cpu_kernel *kernel);
 
-/* Bytes/s, read and written, of a copy that reads and writes so many together: from the cache that holds these. */
+/* Returns the bytes/s, read and written, of a copy that reads and writes so many together: that of the cache which
+ * holds them. */
 double cpu_copy_bytes(double bytes);
 
-/* count in whole vectors. */
+/* Rounds count up to whole vectors. */
 int64_t cpu_whole_vectors(const cpu_kernel *kernel, int64_t count);
 
 #endif

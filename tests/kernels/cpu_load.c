@@ -1,7 +1,7 @@
 /*
- * What brings src into the strips of cpu_phases: lines of planes, lines of pixels, masked images. Lines have every length up
- * to some vectors, are read from right behind or before a page that may not be touched, and have gaps around them in the
- * strip that may not be written. The values are all that a dtype has.
+ * These kernels bring src into the strips of cpu_phases: lines of planes, lines of pixels, masked images. Lines have
+ * every length up to some vectors, are read from right behind or before a page that may not be touched, and have gaps
+ * around them in the strip that may not be written. The values are all that a dtype has.
  */
 #include <math.h>
 
@@ -12,15 +12,15 @@
 /* Rows of more vectors than this have nothing new. */
 enum { MOST_VECTORS = 3 };
 
-/* Elements between rows that nothing may write. */
+/* So many elements between rows may not be written. */
 enum { GAP = 3 };
 
-/* Lines of a longer image than those of any length, and channels: in the first-level cache together with the strip. */
+/* What is timed lies in the first-level cache together with the strip. */
 enum { BENCH_COUNT = 224, BENCH_CHANNELS = 4 };
 
-/* ------------------------------------------------------------------------------------------------------ lines of pixels */
+/* -------------------------------------------------------------------------------------------------- lines of pixels */
 
-/* Two lines of count pixels of each channel, with zeros beside them. */
+/* A case is two lines of count pixels of each channel, with zeros beside them. */
 typedef struct line_case {
     tconv_cpu_load_function *function;
     tconv_cpu_line lines[2];
@@ -109,7 +109,7 @@ static void bench_load_pixels(const void *kernel)
     bench_lines(kernel, true, 64, BENCH_COUNT * BENCH_CHANNELS / 64);
 }
 
-/* ------------------------------------------------------------------------------------------------------- masked images */
+/* ---------------------------------------------------------------------------------------------------- masked images */
 
 enum { CHANNELS = 2, IMAGES = 2, ROWS = CHANNELS * IMAGES };
 
@@ -124,8 +124,8 @@ static void call_masked(const void *argument)
     masked->function(&masked->load);
 }
 
-/* Images of count elements and some behind them, zero where the mask says so: every third element, and all from count on,
- * which lie behind the page for the last image. The zeros that follow the last image do so in each channel. */
+/* Images of count elements and some behind them, zero where the mask says so: every third element, and all from count
+ * on, which lie behind the page for the last image. The zeros that follow the last image do so in each channel. */
 static void make_masked(masked_case *masked, const cpu_kernel *kernel, int64_t count, int64_t zeros, check_fill fill)
 {
     enum { BEHIND = 5 };
@@ -155,7 +155,7 @@ static void make_masked(masked_case *masked, const cpu_kernel *kernel, int64_t c
                                            .mask = mask};
 }
 
-/* As many zeros as round the images up to vectors. */
+/* Callers ask for as many zeros as round the images up to vectors. */
 static void check_load_masked(const void *argument)
 {
     const cpu_kernel *kernel = argument;
@@ -179,7 +179,7 @@ static void bench_load_masked(const void *argument)
     check_rate(call_masked, &masked, bytes, "GB/s", cpu_copy_bytes(bytes));
 }
 
-/* -------------------------------------------------------------------------------------------------------------- family */
+/* ----------------------------------------------------------------------------------------------------------- family */
 
 static void visit(const cpu_kernel *kernel)
 {

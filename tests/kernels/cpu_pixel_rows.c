@@ -1,13 +1,14 @@
-/* What loads and stores rows of pixels in cpu_pixels. Rows have every length up to some cache lines at every place in one, lie
- * at pages that may not be touched, and have gaps between them that may not be written. The values are all that a dtype has. */
+/* These kernels load and store rows of pixels in cpu_pixels. Rows have every length up to some cache lines at every
+ * place in one, lie at pages that may not be touched, and have gaps between them that may not be written. The values
+ * are all that a dtype has. */
 #include "cpu.h"
 #include "families.h"
 #include "harness.h"
 
-/* Elements between rows that nothing may write; rows of a case; those that are timed. */
+/* So many elements between rows may not be written; a case has so many rows, and what is timed. */
 enum { GAP = 3, ROWS = 3, BENCH_ROWS = 8, BENCH_COUNT = 128 };
 
-/* A cache line, and rows of more than so many have nothing new. */
+/* Rows of more cache lines than this have nothing new. */
 enum { LINE_BYTES = 64, MOST_LINES = 3 };
 
 typedef struct load_case {

@@ -1,7 +1,7 @@
 /*
- * The microkernels of cpu_pixels (tconv_cpu_pixel_tile), dense and depthwise: every tile of every instruction set, against a
- * plain sum. What is read ends at a page that may not be touched, and so do the sums and dst, whose pixels have gaps between
- * them that may not be written.
+ * The microkernels of cpu_pixels (tconv_cpu_pixel_tile), dense and depthwise: every tile of every instruction set,
+ * against a plain sum. What is read ends at a page that may not be touched, and so do the sums and dst, whose pixels
+ * have gaps between them that may not be written.
  */
 #include <math.h>
 #include <string.h>
@@ -14,11 +14,11 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
-/* Elements between rows that nothing may write. */
+/* So many elements between pixels may not be written. */
 enum { GAP = 3 };
 
-/* The terms of a tile, and how they are cut: each call has all taps of some channels of its own. Depthwise, there are as many
- * terms as taps, and one call. */
+/* These are the terms of a tile, and how they are cut: each call has all taps of some channels of its own. Depthwise,
+ * there are as many terms as taps, and one call. */
 typedef struct pixel_terms {
     int64_t taps, channels, segment;
     int64_t calls; /* the last one of a channel less, where there are several channels */
@@ -37,10 +37,9 @@ static const pixel_terms long_terms[] = {
 
 enum { MOST_TAPS = 1001 };
 
-/* Where the last call stores. */
+/* The last call stores there. */
 typedef enum pixel_target { TO_SUMS, TO_DST, TO_STREAM, TARGETS } pixel_target;
 
-/* One case. */
 typedef struct pixel_case {
     const cpu_kernel *kernel;
     bool depthwise;
@@ -73,7 +72,8 @@ static int64_t sums_level(const pixel_case *tile)
     return tile->kernel->rows * tile->width + tile->kernel->lanes;
 }
 
-/* Taps lie in the strip and among the weights in orders of their own. Depthwise, vectors are read at multiples of theirs. */
+/* Taps lie in the strip and among the weights in orders of their own. Depthwise, vectors are read at multiples of
+ * theirs. */
 static int64_t place_taps(pixel_case *tile)
 {
     const int64_t unit = tile->depthwise ? tile->kernel->lanes : 1, taps = tile->terms.taps;
@@ -89,7 +89,7 @@ static int64_t place_taps(pixel_case *tile)
     return most + (tile->depthwise ? tile->width : tile->terms.channels);
 }
 
-/* The strip of what is read, the sums' cascade and dst, whose pixels have gaps between them. */
+/* The strip ends with what the last term may read; the pixels of dst have gaps between them. */
 static void make_buffers(pixel_case *tile, check_fill fill)
 {
     const cpu_kernel *kernel = tile->kernel;
@@ -139,7 +139,7 @@ static void call_pixels(const void *argument)
     }
 }
 
-/* The plain sum of a pixel's lane. */
+/* Returns the plain sum of a pixel's lane. */
 static long double plain_sum(const pixel_case *tile, int pixel, int64_t lane, long double *magnitude)
 {
     const pixel_terms *terms = &tile->terms;
@@ -161,7 +161,7 @@ static long double plain_sum(const pixel_case *tile, int pixel, int64_t lane, lo
     return sum;
 }
 
-/* roundings: of the sum of magnitudes that a sum may be off by. */
+/* Plain sums are wanted, off by at most so many roundings of the sum of magnitudes. */
 static void want_pixels(const pixel_case *tile, double roundings)
 {
     check_buffer *target = tile->target == TO_SUMS ? tile->sums : tile->dst;
@@ -242,7 +242,7 @@ static void check_tiles(const cpu_kernel *kernel, bool depthwise)
     check_terms(kernel, depthwise, long_terms, COUNT_OF(long_terms), CHECK_ALIKE);
 }
 
-/* 3 x 3 taps, dense of 32 channels. */
+/* What is timed has 3 x 3 taps, and 32 channels where it is dense. */
 static void bench_tiles(const cpu_kernel *kernel, bool depthwise)
 {
     pixel_case tile = {.kernel = kernel,

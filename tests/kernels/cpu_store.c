@@ -1,7 +1,7 @@
 /*
- * What writes the rows of dst in cpu_phases: storing sums, interleaved, scattered or as pixels; stencils, which sum and store;
- * filling. Rows have every length up to some vectors, end or begin at a page that may not be touched, and have gaps between
- * them that may not be written.
+ * These kernels write the rows of dst in cpu_phases: storing sums, interleaved, scattered or as pixels; stencils, which
+ * sum and store; filling. Rows have every length up to some vectors, end or begin at a page that may not be touched,
+ * and have gaps between them that may not be written.
  */
 #include <math.h>
 
@@ -12,13 +12,13 @@
 /* Rows of more vectors than this have nothing new. */
 enum { MOST_VECTORS = 3 };
 
-/* Elements between rows that nothing may write. */
+/* So many elements between rows may not be written. */
 enum { GAP = 3 };
 
-/* Channels that are stored in one call where their number makes no difference. */
+/* So many channels are stored in one call where their number makes no difference. */
 enum { CHANNELS = 2 };
 
-/* Outputs of a row that is timed. */
+/* A row that is timed has so many outputs. */
 enum { BENCH_COUNT = 1024 };
 
 static enum guard_side side_of(int64_t count)
@@ -26,7 +26,7 @@ static enum guard_side side_of(int64_t count)
     return count % 2 ? GUARD_AFTER : GUARD_BEFORE;
 }
 
-/* Of counts of outputs, every short one, those around whole vectors of each residue, and some between. */
+/* Every short count of outputs is worth it, those around whole vectors of each residue, and some between. */
 static bool is_worth_a_check(int64_t count, int64_t residues, int lanes)
 {
     return count <= 2 * lanes + 1 || (count + 2) % (residues * lanes) <= 4 || count % 37 == 0;
@@ -38,7 +38,7 @@ static double bytes_of(const cpu_kernel *kernel, int64_t read, int64_t written)
                     written * (int64_t)harness_element_size(kernel->dtype));
 }
 
-/* ------------------------------------------------------------------------------------------------------------- storing */
+/* ---------------------------------------------------------------------------------------------------------- storing */
 
 typedef struct store_case {
     tconv_cpu_store_function *function;
@@ -57,8 +57,8 @@ static void want_rounded(check_buffer *dst, int64_t index, double sum)
     check_want(dst, index, harness_element_round(dst->dtype, sum), 0);
 }
 
-/* Count outputs of each channel, from rows of sums that are whole vectors; of each position, every third residue is no sum
- * but a bias, of this channel and the next in turn. streamed: by a line. */
+/* Count outputs of each channel, from rows of sums that are whole vectors; of each position, every third residue is no
+ * sum but a bias, of this channel and the next in turn. streamed: by a line. */
 static void make_interleaved(store_case *store, const cpu_kernel *kernel, int64_t residues, int64_t count,
                              bool streamed, check_fill fill)
 {
@@ -120,7 +120,7 @@ static void bench_store_interleaved(const void *argument)
     check_rate(call_store, &store, bytes, "GB/s", cpu_copy_bytes(bytes));
 }
 
-/* Positions of a row, or pixels, one by one. */
+/* Positions of a row, or pixels, are stored one by one. */
 static void make_positions(store_case *store, const cpu_kernel *kernel, bool pixels, int64_t channels,
                            int64_t positions, check_fill fill)
 {
@@ -190,9 +190,9 @@ static void bench_store_pixels(const void *kernel)
     bench_positions(kernel, true, 4);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ stencils */
+/* --------------------------------------------------------------------------------------------------------- stencils */
 
-/* The most terms of a residue here, and how far they reach. */
+/* A residue has at most so many terms here, which reach so far. */
 enum { STENCIL_TERMS = 4, STENCIL_REACH = 9 };
 
 typedef struct stencil_case {
@@ -207,7 +207,7 @@ static void call_stencil(const void *argument)
     stencil->function(&stencil->stencil);
 }
 
-/* A plain sum, and the rounding of dtype. */
+/* A plain sum is wanted, with the rounding of dtype in its bound. */
 static void want_stencil(const stencil_case *stencil, check_buffer *dst, int64_t i, const check_buffer *strip,
                          const check_buffer *weights, const check_buffer *bias, check_fill fill)
 {
@@ -274,7 +274,7 @@ static void check_stencil(const void *argument)
             }
 }
 
-/* Four residues with 0, 1, 2 and 3 terms. */
+/* The four residues have 0, 1, 2 and 3 terms. */
 static void bench_stencil(const void *argument)
 {
     const cpu_kernel *kernel = argument;
@@ -283,7 +283,7 @@ static void bench_stencil(const void *argument)
     check_rate(call_stencil, &stencil, 2.0 * 6 * BENCH_COUNT / 4, "GFLOP/s", cpu_flops(kernel));
 }
 
-/* ------------------------------------------------------------------------------------------------------------- filling */
+/* ---------------------------------------------------------------------------------------------------------- filling */
 
 typedef struct fill_case {
     tconv_cpu_fill_function *function;
@@ -300,7 +300,8 @@ static void call_fill(const void *argument)
     fill->function(fill->dst, fill->value, fill->size, fill->count, fill->stream);
 }
 
-/* Count elements from so many behind a cache line's beginning; only their end is at the end of a page, or before a gap. */
+/* Count elements from so many behind a cache line's beginning; only their end is at the end of a page, or before a
+ * gap. */
 static void make_fill(fill_case *fill, const cpu_kernel *kernel, int64_t place, int64_t count, bool stream)
 {
     const int64_t behind = count % 2 ? GAP : 0;
@@ -316,7 +317,7 @@ static void make_fill(fill_case *fill, const cpu_kernel *kernel, int64_t place, 
         check_want(dst, i, 1.5, 0);
 }
 
-/* At each place within a cache line that an element can have. */
+/* A row may begin at each place within a cache line that an element can have. */
 static void check_fill_rows(const void *argument)
 {
     const cpu_kernel *kernel = argument;
@@ -342,7 +343,7 @@ static void bench_fill_rows(const void *argument)
     check_rate(call_fill, &fill, bytes, "GB/s", cpu_copy_bytes(bytes));
 }
 
-/* -------------------------------------------------------------------------------------------------------------- family */
+/* ----------------------------------------------------------------------------------------------------------- family */
 
 static void visit(const cpu_kernel *kernel)
 {

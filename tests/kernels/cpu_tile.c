@@ -1,7 +1,7 @@
 /*
- * The microkernels of cpu_phases (tconv_cpu_tile): every tile of every instruction set, against a plain sum. The strip and
- * the weights end at a page that may not be touched, and so do the sums, with a vector between their rows that may not be
- * written.
+ * The microkernels of cpu_phases (tconv_cpu_tile): every tile of every instruction set, against a plain sum. The strip
+ * and the weights end at a page that may not be touched, and so do the sums, with a vector between their rows that may
+ * not be written.
  */
 #include <math.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
-/* The terms of a tile, and how they are cut. */
+/* These are the terms of a tile, and how they are cut. */
 typedef struct tile_terms {
     int64_t terms, round_terms, segment;
     int64_t call_terms; /* of each call but the last: whole rounds, or parts of the only one; 0: one call */
@@ -50,7 +50,7 @@ static const tile_terms short_terms[] = {
     {30, 1000, 2, 10},
 };
 
-/* Long sums, cut as for f32. */
+/* Long sums are cut as for f32. */
 static const tile_terms long_terms[] = {
     {4000, 4000, 48, 0},
     {9 * 480, 480, 48, 0},
@@ -58,13 +58,12 @@ static const tile_terms long_terms[] = {
     {700 * 9, 144, 48, 6300 - 108},
 };
 
-/* The most terms of a round, and of a segment, above. */
+/* No round and no segment above has more terms. */
 enum { MOST_ROUND_TERMS = 4000, MOST_SEGMENT = 70 };
 
-/* From one round to the next in the strip: neither a vector nor a power of two. */
+/* The next round of the strip is neither a vector nor a power of two away. */
 enum { ROUND_STRIDE = 11 };
 
-/* One case. */
 typedef struct tile_case {
     const cpu_kernel *kernel;
     tile_terms terms;
@@ -80,7 +79,7 @@ static tconv_cpu_tile_function *find_tile(const cpu_kernel *kernel, int channels
     return kernel->kernels->real[kernel->real == TCONV_F64].tiles[channels][vectors];
 }
 
-/* What a term reads, from where a vector of positions begins. */
+/* A term reads so far from where a vector of positions begins. */
 static int64_t term_offset(const tile_case *tile, int64_t term)
 {
     const int64_t round_terms = tile->terms.round_terms;
@@ -92,7 +91,7 @@ static int64_t call_terms(const tile_terms *terms)
     return terms->call_terms > 0 ? terms->call_terms : terms->terms;
 }
 
-/* Levels that the calls need, one of them for the result, and the segments of a call. */
+/* The calls need so many levels, of which one is for the result. */
 static int64_t sums_levels(const tile_terms *terms)
 {
     int64_t calls = terms->terms > 0 ? tconv_ceil_div(terms->terms, call_terms(terms)) : 1;
@@ -140,7 +139,7 @@ static void make_case(tile_case *tile, check_fill fill)
     make_sums(tile);
 }
 
-/* All terms, in one call or several. */
+/* Sums all terms, in one call or several. */
 static void call_tile(const tile_case *tile)
 {
     static const char nothing[64];
@@ -171,7 +170,7 @@ static void call_tile(const tile_case *tile)
     }
 }
 
-/* Plain sums; roundings: of the sum of magnitudes that they may be off by. */
+/* Plain sums are wanted, off by at most so many roundings of the sum of magnitudes. */
 static void want_sums(const tile_case *tile, double roundings)
 {
     const cpu_kernel *kernel = tile->kernel;
@@ -256,7 +255,7 @@ static void call_case(const void *argument)
     call_tile(argument);
 }
 
-/* 3 x 3 taps of 32 channels, cut as for f32. */
+/* What is timed has 3 x 3 taps of 32 channels, cut as for f32. */
 static void bench_tile(const void *argument)
 {
     const cpu_kernel *kernel = argument;

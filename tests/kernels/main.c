@@ -1,6 +1,6 @@
 /*
- * check_kernels: checks each of the library's kernels by itself against plain C, on guarded buffers, and times it beside what
- * the machine can do.
+ * check_kernels: checks each of the library's kernels by itself against plain C, on guarded buffers, and times it
+ * beside what the machine can do.
  *
  *     check_kernels 'cpu/avx512/tile f32 6x2'       one kernel
  *     check_kernels --bench --isa avx2 store        kernels of one instruction set whose names have "store" in them
