@@ -13,7 +13,7 @@ struct guarded {
     size_t mapping_size;
 };
 
-/* data is never NULL: a test fails where there is no memory. */
+/* data is never NULL: the process ends where there is no memory, and its test fails. */
 struct guarded guard_allocate(size_t size, enum guard_side side);
 void guard_release(struct guarded *guarded);
 
