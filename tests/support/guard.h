@@ -17,7 +17,7 @@ struct guarded {
 struct guarded guard_allocate(size_t size, enum guard_side side);
 void guard_release(struct guarded *guarded);
 
-/* Makes the whole of data read-only, or of its pages at least. */
+/* Makes all of data read-only, or at least the pages that belong to it alone. */
 void guard_protect(const struct guarded *guarded);
 
 #endif

@@ -19,14 +19,14 @@ struct hold {
     atomic_bool let_go, gave_up;
 };
 
-/* Readies hold; before hold_up. */
+/* Initialises hold; must precede hold_up. */
 void hold_init(struct hold *hold);
 
-/* What comes after on stream waits for let_go. hold must live until the stream is through. */
+/* Makes later work on stream wait for let_go. hold must live until the stream has finished. */
 void hold_up(struct hold *hold, cudaStream_t stream);
 void let_go(struct hold *hold);
 
-/* Whether a stream went on without let_go: whoever asks has waited for it. */
+/* Whether a stream went on without let_go. The caller must have waited for the stream. */
 bool hold_gave_up(const struct hold *hold);
 
 #endif

@@ -7,7 +7,7 @@
 
 #define MAX_LEVELS TCONV_CPU_ISA_NEON
 
-/* What stands where nothing may be written; exact in every dtype, and no result of any test. */
+/* A number that marks memory where nothing may be written; it is exact in every dtype, and no result of any test. */
 #define LEVEL_MARK 9984.0
 
 struct level {
@@ -15,14 +15,14 @@ struct level {
     const char *name;
 };
 
-/* Fills levels and returns how many: at least the one that every machine has. */
+/* Fills levels and returns how many there are: at least the one that every machine has. */
 int list_levels(struct level levels[MAX_LEVELS]);
 
-/* The type of the sums of a dtype, and the lanes of a vector of them. */
+/* These return the type of the sums of a dtype, and the lanes of a vector of them. */
 tconv_dtype level_real(tconv_dtype dtype);
 int level_lanes(const struct level *level, tconv_dtype dtype);
 
-/* Memory for count elements that are all value, or random; a page that may not be touched stands at one end. */
+/* Returns memory for count elements that are all value, or random; a page that may not be touched stands at one end. */
 struct guarded level_make_elements(tconv_dtype dtype, int64_t count, double value, enum guard_side side);
 struct guarded level_make_random(tconv_dtype dtype, int64_t count, enum guard_side side, uint64_t seed);
 

@@ -5,11 +5,11 @@
 
 #include <stddef.h>
 
-/* size bytes, or NULL where the machine does not give that much address space. */
+/* Returns size bytes, or NULL where the machine does not give that much address space. */
 void *sparse_allocate(size_t size);
 void sparse_release(void *memory, size_t size);
 
-/* The bytes that this machine can give without swapping, by /proc/meminfo and the cgroup; 0 where unknown. */
+/* Returns the bytes that this machine can give without swapping, by /proc/meminfo and the cgroup; 0 where unknown. */
 size_t memory_available(void);
 
 #endif
