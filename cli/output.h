@@ -21,8 +21,8 @@ typedef struct cli_output {
 /* Whether path can be opened, so that nobody waits for a result that has no place to go. On false, errno says why. */
 bool cli_output_possible(const char *path);
 
-/* Opens path. On false, errno says why and nothing is left. A file without any write permission is not opened, even where
- * the user could. */
+/* Opens path. On false, errno says why and nothing is left. A file without any write permission is not opened, even
+ * where the user could open it. */
 bool cli_output_open(cli_output *output, const char *path);
 
 /* Closes the file and puts it in its place. On false, errno says why, and nothing is left unless it was written in

@@ -1,6 +1,6 @@
 /*
- * Conversions between float64 and the dtypes. The two 16-bit formats are rounded by one function: a value v is a multiple
- * of its quantum, 2^(exponent of v - precision), bounded below by the format's smallest number; dividing by the quantum,
+ * Conversions between float64 and the dtypes. One function rounds to both 16-bit formats: a value v is a multiple of
+ * its quantum, 2^(exponent of v - precision), bounded below by the format's smallest number; dividing by the quantum,
  * rounding to an integer (the default mode: nearest, ties to even) and multiplying again rounds once and exactly.
  */
 #include "element.h"

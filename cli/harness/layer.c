@@ -1,8 +1,8 @@
 /*
  * Views of a layer's tensors, and random layers.
  *
- * A random layer draws every parameter by itself, small values most often, and is drawn again where it comes out with no
- * output pixel or with more work than the reference does in a few milliseconds.
+ * A random layer draws every parameter by itself, small values most often, and is drawn again where it has no output
+ * pixel or with more work than the reference does in a few milliseconds.
  */
 #include "layer.h"
 

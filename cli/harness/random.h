@@ -1,6 +1,6 @@
 /*
- * Seeded random numbers: xoshiro256** (Blackman and Vigna), its state filled by splitmix64. The same seed gives the same
- * numbers on every machine, so that a failure replays.
+ * Random numbers from a seed: xoshiro256** (Blackman and Vigna), its state filled by splitmix64. The same seed gives
+ * the same numbers on every machine, so that a failure replays.
  */
 #ifndef TCONV_HARNESS_RANDOM_H
 #define TCONV_HARNESS_RANDOM_H

@@ -1,4 +1,5 @@
-/* Memory between two pages that may not be touched: the first byte past its end, or before its start, ends the process. */
+/* Memory between two pages that may not be touched: touching the first byte past its end, or before its start, ends the
+ * process. */
 #ifndef TCONV_TESTS_GUARD_H
 #define TCONV_TESTS_GUARD_H
 

@@ -1,4 +1,5 @@
-/* Streams held up by a host function that waits for a flag, for at most HOLD_SECONDS; and CUDA calls that must succeed. */
+/* Streams are held up by a host function that waits for a flag, for at most HOLD_SECONDS. There are also CUDA calls
+ * that must succeed. */
 #ifndef TCONV_TESTS_HOLD_H
 #define TCONV_TESTS_HOLD_H
 

@@ -1,4 +1,4 @@
-/* A case on a CUDA device with a plan that forces a way, to be executed as a test likes; and the layers for such tests. */
+/* A case on a CUDA device with a plan that forces a way, for a test to execute; and the layers for such tests. */
 #ifndef TCONV_TESTS_PLACED_H
 #define TCONV_TESTS_PLACED_H
 

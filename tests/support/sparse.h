@@ -1,5 +1,5 @@
-/* Address space without memory: pages come into being, as zeros, when they are touched. For tensors far larger than what
- * a test reads and writes of them. */
+/* Address space without memory: pages come into being, as zeros, when they are touched. It is for tensors far larger
+ * than the part that a test reads and writes. */
 #ifndef TCONV_TESTS_SPARSE_H
 #define TCONV_TESTS_SPARSE_H
 

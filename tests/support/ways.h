@@ -31,15 +31,15 @@ tconv_options way_options(const struct way *way);
  * OpenMP's as the library takes. The plan must not outlive the test. */
 void use_threads(tconv_options *options, int threads);
 
-/* Whether the way multiplies exactly the taps that an output has, in factors that are not split: NaN and Inf then go where
- * the formula takes them. Tensor cores may multiply zeros as well. */
+/* Whether the way multiplies exactly the taps that an output has, with factors that are not split: NaN and Inf then go
+ * where the formula takes them. Tensor cores may multiply zeros as well. */
 bool way_skips_taps(const struct way *way);
 
 /* Whether the way is the reference, which is the same at every instruction set and listed once. */
 bool way_is_reference(const struct way *way);
 
-/* Runs the case as harness_run does. False where the implementation does not take the layer, or the layer is none for the
- * way's math (TF32 is for f32); any other failure fails the test. */
+/* Runs the case as harness_run does. Returns false where the implementation does not take the layer, or the layer is
+ * none for the way's math (TF32 is for f32); any other failure fails the test. */
 bool run_way(const harness_case *test, const struct way *way, int threads, bool pack_once, harness_output *output);
 
 /* Fails the test unless the output of run_way is right. */
