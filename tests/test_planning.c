@@ -1,7 +1,7 @@
 /*
- * Planning is bounded: whatever layer tconv_validate accepts, making a plan, asking it for its workspace, describing and
- * destroying it take a fraction of a second and a few megabytes, however long its kernel, strides and extents. And no
- * implementation takes a dtype that it does not list.
+ * Planning is bounded: for every layer that tconv_validate accepts, making a plan, asking it for its workspace,
+ * describing and destroying it take a fraction of a second and a few megabytes, however long its kernel, strides and
+ * extents. And no implementation takes a dtype that it does not list.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>

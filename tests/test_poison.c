@@ -233,8 +233,8 @@ static void check_layer(const harness_layer *layer, size_t number, bool everywhe
 
 /* ------------------------------------------------------------------------------------------------------------ layers */
 
-/* Kinds of tiles that random layers seldom have: several images, parts of tiles, gathered terms, streamed rows, stencils,
- * pixels by K-blocks, padded blocks, depthwise ones, no taps at all. */
+/* Layers with tiles that random layers seldom have: several images, parts of tiles, gathered terms, streamed rows,
+ * stencils, pixels by K-blocks, padded blocks, depthwise ones, no taps at all. */
 static const char *const problems[] = {
     "n=7 ci=12 h=2 w=7 co=16 k=4x3 s=3x2 d=2x1 g=4",
     "n=5 ci=3 h=4 w=5 co=2 k=3 p=1 b=1",

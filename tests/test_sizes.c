@@ -185,7 +185,7 @@ Test(sizes, status_and_shape_agree_with_wide_arithmetic)
               seen[TCONV_ERROR_INVALID_ARGUMENT]);
 }
 
-/* The extent of the output is one past the last pixel that any tap writes, before the crop and without output padding. */
+/* The extent of the output is one past the last pixel that a tap writes, before the crop and without output padding. */
 Test(sizes, shape_agrees_with_where_taps_write)
 {
     for (int64_t in = 1; in <= 5; in++)

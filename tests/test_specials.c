@@ -44,7 +44,8 @@ static bool has_special(const harness_view *view, tconv_dtype dtype, const void 
     return false;
 }
 
-/* Whether a kernel that multiplies more than the taps of image n, or splits factors, may get NaN from their specials. */
+/* Whether a kernel that multiplies more than the taps of image n, or splits factors, may get NaN from their NaN and
+ * Inf. */
 static bool may_spread(const harness_case *test, int64_t n)
 {
     const tconv_dtype dtype = test->layer.desc.dtype;

@@ -1,6 +1,6 @@
 /*
- * The validator rule by rule: for each, the status, the field at fault, and a message that holds the field, its value and
- * the rule. Then the order of the rules, versions of the struct, and the strides of slices.
+ * Tests the validator rule by rule: the status, the field at fault, and a message that holds the field, its value and
+ * the rule. Then come the order of the rules, versions of the struct, and the strides of slices.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>
