@@ -124,8 +124,8 @@ static void attack_program_closed(char **argv)
 
 /* --------------------------------------------------------------------------------------------- stderr that takes nothing */
 
-/* Writes verbose lines to argument's file as stderr, where they are lost. No signal that the library could avoid is
- * deadly. */
+/* Runs with verbose lines on a stderr that takes nothing: the lines are lost, and no signal that the library could
+ * avoid ends the process. */
 static int child_verbose(void)
 {
     static attack_layer layer;

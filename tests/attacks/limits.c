@@ -102,7 +102,7 @@ int main(void)
 {
     char directory[] = "/tmp/tconv-attack-XXXXXX";
     for (size_t i = 0; i < STEPS; i++) {
-        /* the room grows in steps of a few pages first, and then by sixteenths */
+        /* the room grows by STEP first, and then doubles every four steps */
         size_t room = i < STEPS / 2 ? i * STEP : STEP * (STEPS / 2) << (i - STEPS / 2) / 4;
         char what[64];
         snprintf(what, sizeof what, "%zu KB of address space", room >> 10);

@@ -123,12 +123,12 @@ static void attack_limit_in_child(int most)
     require(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%d threads: status %#x", most, (unsigned)status);
 }
 
-/* The system's limit; false where it does not hold for this user. */
 static void *nothing(void *argument)
 {
     return argument;
 }
 
+/* Sets the system's limit; returns false where it does not hold for this user. */
 static bool limit_processes(void)
 {
     const struct rlimit none = {1, 1};

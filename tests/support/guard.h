@@ -18,7 +18,7 @@ struct guarded {
 struct guarded guard_allocate(size_t size, enum guard_side side);
 void guard_release(struct guarded *guarded);
 
-/* Makes all of data read-only, or at least the pages that belong to it alone. */
+/* Makes the pages that hold data read-only. */
 void guard_protect(const struct guarded *guarded);
 
 #endif
