@@ -1,6 +1,6 @@
 /*
- * tconv bench: times layers, from a file of workloads or given as text, one after another, and sets each against the
- * floor that was measured in the same run (floor.h). With --check each is judged first.
+ * tconv bench: times layers, from a file of workloads or given as text, one after another, and compares each with the
+ * floor measured in the same run (floor.h). With --check the output of each is judged first.
  */
 #include <errno.h>
 #include <math.h>
@@ -17,7 +17,8 @@
 #include "timing.h"
 #include "workloads.h"
 
-/* --check: up to so much work every output is judged by the reference, beyond it this many random ones are. */
+/* FLOP: with --check, the reference judges every output of a layer of up to that much work, and random samples of a
+ * larger one. */
 #define CHECKED_WHOLE_FLOPS 4e8
 #define CHECKED_PIXELS      1000
 #define SEED                1
@@ -25,10 +26,10 @@
 typedef struct request {
     const char *workloads, *json;
     cli_texts cases, problems;
-    double batch_budget; /* GFLOP; 0: none */
+    double batch_budget; /* GFLOP; 0: no limit */
     bool check, pack_each;
     int64_t repeat;
-    tconv_desc desc; /* dtype, layouts and math for every layer */
+    tconv_desc desc; /* dtype, layouts and math of every layer */
     cli_execution execution;
     cli_option *options;
     size_t option_count;
@@ -44,10 +45,10 @@ typedef struct bench {
     const request *asked;
     tconv_options options;
     workload_list layers;
-    measurement *done; /* of those that could be timed */
+    measurement *done; /* measurements of the layers that could be timed */
     size_t done_count;
     machine_floor cpu, cuda;
-    bool terminal; /* there is one to show progress on */
+    bool terminal; /* whether there is a terminal to show progress on */
 } bench;
 
 /* ------------------------------------------------------------------------------------------------ what is to be timed */
@@ -86,7 +87,7 @@ static const char *source_name(const request *asked)
     return asked->workloads != NULL ? asked->workloads : "the built-in workloads";
 }
 
-/* Appends the layers that are wanted, NULL for all. */
+/* Appends the wanted layers; wanted is NULL for all. */
 static int add_workloads(const request *asked, const workload_list *file, const bool *wanted, workload_list *layers)
 {
     for (size_t i = 0; i < file->count; ++i) {
@@ -112,7 +113,7 @@ static int add_workloads(const request *asked, const workload_list *file, const 
     return CLI_SUCCESS;
 }
 
-/* The layers of the file that --case names, in the order of the file, or all of them. */
+/* Chooses the layers that --case names, in the order of the file, or all of them. */
 static int choose_workloads(const request *asked, const workload_list *file, workload_list *layers)
 {
     if (asked->cases.count == 0)
@@ -138,7 +139,7 @@ static int choose_workloads(const request *asked, const workload_list *file, wor
     return code;
 }
 
-/* max(1, min(n, floor(budget / work of one image))) images. */
+/* Cuts the batch to max(1, min(n, floor(budget / work of one image))) images. */
 static void cut_batch(double budget, tconv_desc *desc)
 {
     tconv_desc image = *desc;
@@ -179,7 +180,7 @@ static void show_progress(const bench *all, size_t index)
     fflush(stderr);
 }
 
-/* Makes room for what is to be printed. */
+/* Clears the progress line before other output is printed. */
 static void clear_progress(const bench *all)
 {
     if (all->terminal)
@@ -257,7 +258,7 @@ static void print_row(const bench *all, const measurement *row)
            row->time.median_ms / row->floor_ms, row->time.workspace_bytes);
 }
 
-/* src, weights and dst once each. */
+/* Returns the bytes of src, weights and dst, each counted once. */
 static double layer_bytes(const tconv_desc *desc)
 {
     const harness_view src = harness_src_view(desc), weights = harness_weights_view(desc), dst = harness_dst_view(desc);
@@ -266,7 +267,7 @@ static double layer_bytes(const tconv_desc *desc)
             (double)harness_view_elements(&dst));
 }
 
-/* Reports why a layer could not be run: its own fault, or that of the options. */
+/* Reports why a layer could not be run, and returns whether the layer or the options were at fault, as an exit code. */
 static int issue_code(const bench *all, const workload *entry, const tconv_issue *issue)
 {
     clear_progress(all);
@@ -358,9 +359,9 @@ static int run_request(const request *asked)
         show_progress(&all, i);
         int one = bench_one(&all, &all.layers.items[i]);
         worst = one > worst ? one : worst;
-        if (one == CLI_BAD_INPUT) /* options and environment are the same for every layer */
+        if (one == CLI_BAD_INPUT) /* options and environment are the same for every layer, so that all would fail */
             break;
-        if (!cli_stdout_flush()) /* nobody sees the rest */
+        if (!cli_stdout_flush()) /* nobody can read the other results */
             break;
     }
     if (code == CLI_SUCCESS && asked->check && worst == CLI_SUCCESS)

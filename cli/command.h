@@ -1,11 +1,11 @@
-/* What the program's commands have in common: how they are called and what they return. */
+/* The interface that the program's commands share: how they are called and what they return. */
 #ifndef TCONV_CLI_COMMAND_H
 #define TCONV_CLI_COMMAND_H
 
 /* Exit codes. */
 enum {
     CLI_SUCCESS = 0,
-    CLI_FAILURE = 1,  /* the input was right, but it could not be done, or verify found something wrong */
+    CLI_FAILURE = 1,  /* the input was right, but the work failed, or verify found an error */
     CLI_BAD_INPUT = 2 /* an option, a file or an environment variable breaks a rule */
 };
 

@@ -3,16 +3,16 @@
 
 #include "harness.h"
 
-#define COPY_BYTES  (1L << 30) /* of each array: far past the L2 cache */
-#define COPY_PASSES 12         /* the first ones warm up; the best counts */
+#define COPY_BYTES  (1L << 30) /* bytes of each array: far more than an L2 cache holds */
+#define COPY_PASSES 12         /* the first ones warm up; the fastest counts */
 
-/* What the best matrix products reach on one H200, in FLOP/s. Strict f32 on tensor cores takes three TF32 products. */
+/* FLOP/s that the best matrix products reach on one H200. Strict f32 on tensor cores takes three TF32 products. */
 #define NOMINAL_TF32 356e12
 #define NOMINAL_F16  650e12
 #define NOMINAL_BF16 700e12
 #define NOMINAL_F64  60e12
 
-/* Seconds of the fastest copy; negative on failure. */
+/* Returns the seconds of the fastest copy; negative on failure. */
 static double best_copy(void *to, const void *from, void *stream, harness_event *start, harness_event *end)
 {
     double best = -1;

@@ -1,8 +1,8 @@
 /*
- * The rates of the CPU. The multiply-add loop is one macro for every vector width, compiled for its instruction set by a
- * target attribute and chosen by the plan's; it keeps more independent chains than latency x units of any core we know
- * (4 cycles x 2 units = 8), so that only the units limit it. This file is compiled with -ffp-contract=fast, so that a
- * multiplication and an addition are one instruction.
+ * Measures the rates of the CPU. The multiply-add loop is one macro for every vector width, compiled for its
+ * instruction set by a target attribute; the plan's instruction set chooses among them. The loop keeps more independent
+ * chains than latency x units of any core we know (4 cycles x 2 units = 8), so that only the units limit it. This file
+ * is compiled with -ffp-contract=fast, so that a multiplication and an addition are one instruction.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,15 +10,15 @@
 #include "floor.h"
 #include "harness.h"
 
-#define REPEATS      10           /* the best counts: a rate, not a mean */
-#define LOOP_SECONDS 0.02         /* of one repeat */
-#define COPY_BYTES   (256L << 20) /* of each array, all threads together: past the caches of the machines we know */
+#define REPEATS      10           /* the fastest counts */
+#define LOOP_SECONDS 0.02         /* length of one repeat */
+#define COPY_BYTES   (256L << 20) /* bytes of each array, all threads together: past the caches we know */
 #define FIRST_STEPS  1e5
 
 typedef double fma_loop(long steps);
 
 /* Runs steps x chains x lanes multiply-adds; returns a number that depends on all of them. Parentheses cannot stand
- * around what is a type or an attribute: NOLINTBEGIN(bugprone-macro-parentheses) */
+ * around a type or an attribute: NOLINTBEGIN(bugprone-macro-parentheses) */
 #define FMA_LOOP(name, attributes, type, bytes, chains)                                                                \
     typedef type name##_vector __attribute__((vector_size(bytes)));                                                    \
     attributes static double name(long steps)                                                                          \
@@ -41,7 +41,7 @@ typedef double fma_loop(long steps);
     }
 /* NOLINTEND(bugprone-macro-parentheses) */
 
-/* As many as there are registers for, beside the two factors, and as compilers unroll in full. */
+/* Chains: as many as leave registers for the two factors, and as compilers unroll in full. */
 #define GENERIC_CHAINS 10
 #define AVX_CHAINS     12
 
@@ -59,7 +59,7 @@ typedef struct fma_kernel {
     int vector_bytes, chains;
 } fma_kernel;
 
-/* NEON is part of what a compiler assumes of AArch64. */
+/* Finds the loop of an instruction set. Compilers for AArch64 always assume NEON. */
 static fma_kernel find_kernel(tconv_cpu_isa isa)
 {
 #if defined(__x86_64__)
@@ -72,7 +72,8 @@ static fma_kernel find_kernel(tconv_cpu_isa isa)
     return (fma_kernel){fma_f32_generic, fma_f64_generic, 16, GENERIC_CHAINS};
 }
 
-/* One thread never enters OpenMP, whose run-time ends the process where it gets no memory. */
+/* Times a loop on all threads. With one thread it does not enter OpenMP, whose run-time ends the process where it gets
+ * no memory. */
 static double time_loop(fma_loop *loop, int threads, long steps)
 {
     double sum = 0, start = harness_seconds();
@@ -83,10 +84,11 @@ static double time_loop(fma_loop *loop, int threads, long steps)
         sum += loop(steps);
     }
     double seconds = harness_seconds() - start;
-    return sum != 0 ? seconds : 0; /* uses the sum, so that the loop cannot be left out */
+    return sum != 0 ? seconds : 0; /* uses the sum, so that the compiler keeps the loop */
 }
 
-/* The best rate of several loops, each as long as the best so far says: one that waited for a core says too little. */
+/* Returns the best rate of several loops, because one that waited for a core shows too low a rate. Each is as long as
+ * the best rate so far suggests. */
 static double measure_flops(fma_loop *loop, int threads, double flops_per_step)
 {
     const double flops = flops_per_step * threads;
@@ -114,7 +116,7 @@ static double copy_once(char *to, const char *from, int threads)
     return harness_seconds() - start;
 }
 
-/* Bytes read and written in a second; 0 when out of memory. */
+/* Returns the bytes read and written in a second; 0 when out of memory. */
 static double measure_copy(int threads)
 {
     char *from = malloc((size_t)COPY_BYTES), *to = malloc((size_t)COPY_BYTES);

@@ -1,5 +1,6 @@
 /*
- * .npy files. After magic and version stands the length of a header, then the header, a Python literal such as
+ * Reads and writes .npy files. After magic and version stands the length of a header, then the header, a Python literal
+ * such as
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
  * padded with spaces, then the data. The literal is read by a small tokenizer for this form alone.
  */
@@ -13,10 +14,12 @@
 
 #include "command.h"
 
-#define MAGIC            "\x93NUMPY"
-#define MAGIC_BYTES      6
-#define MAX_HEADER       65535 /* of version 1.0; a header of this kind has some hundred bytes */
-#define HEADER_ALIGNMENT 64    /* of the data in the file, as NumPy writes it */
+#define MAGIC       "\x93NUMPY"
+#define MAGIC_BYTES 6
+/* Bytes: the most of version 1.0, and far more than the some hundred that such a header has. */
+#define MAX_HEADER 65535
+/* Bytes: the data begin at a multiple of this in the file, as NumPy writes them. */
+#define HEADER_ALIGNMENT 64
 
 static const struct {
     const char *descr;
@@ -36,7 +39,7 @@ static size_t dtype_size(tconv_dtype dtype)
 /* ---------------------------------------------------------------------------------------------------------- the header */
 
 typedef struct header {
-    const char *at; /* not read yet; the header ends with '\0' */
+    const char *at; /* the text not read yet; the header ends with '\0' */
     bool has_descr, has_order, has_shape;
     char descr[16];
     bool fortran_order;
@@ -57,7 +60,7 @@ static bool take(header *head, const char *token)
     return true;
 }
 
-/* A string in either kind of quotes, without escapes, that fits in text. */
+/* Takes a string in either kind of quotes, without escapes, that fits in text. */
 static bool take_string(header *head, char *text, size_t capacity)
 {
     skip_spaces(head);
@@ -74,7 +77,7 @@ static bool take_string(header *head, char *text, size_t capacity)
     return true;
 }
 
-/* A tuple of whole numbers: (), (3,), (3, 4), (3, 4,). */
+/* Takes a tuple of whole numbers: (), (3,), (3, 4), (3, 4,). */
 static const char *take_shape(header *head, npy_array *array)
 {
     if (!take(head, "("))
@@ -145,7 +148,7 @@ static const char *parse_literal(header *head, npy_array *array)
     return NULL;
 }
 
-/* Reads text, the header, into *array: all but the data. On false, message says what is wrong. */
+/* Reads the header's text into *array: everything but the data. On false, message says what is wrong. */
 static bool parse_header(const char *text, npy_array *array, char *message, size_t capacity)
 {
     header head = {.at = text};
@@ -222,8 +225,8 @@ static int read_header(FILE *file, npy_array *array, char *message, size_t capac
     return parsed ? CLI_SUCCESS : CLI_BAD_INPUT;
 }
 
-/* Reads the data, which must be all that is left. A regular file's size is looked at first, so that a header that lies
- * costs no memory. */
+/* Reads the data, which must be all that is left. A regular file's size is checked first, so that a false header costs
+ * no memory. */
 static int read_data(FILE *file, npy_array *array, char *message, size_t capacity)
 {
     const size_t bytes = (size_t)array->elements * dtype_size(array->dtype);

@@ -1,6 +1,6 @@
 /*
  * NumPy's .npy files (numpy.lib.format): versions 1.0 and 2.0 are read, 1.0 is written; C order, little-endian f2, f4
- * and f8, up to four axes. The reader is strict: whatever it does not know for sure is an error of its own.
+ * and f8, up to four axes. The reader is strict: anything else is an error with a message of its own.
  */
 #ifndef TCONV_CLI_NPY_H
 #define TCONV_CLI_NPY_H
@@ -28,7 +28,7 @@ void npy_release(npy_array *array);
 /* Writes an array. dtype is F16, F32 or F64. On false, errno says why. */
 bool npy_write(FILE *file, tconv_dtype dtype, const int64_t *shape, int rank, const void *data);
 
-/* "(16, 3, 224, 224)", as NumPy writes it, cut at capacity. */
+/* Writes a shape as NumPy does, "(16, 3, 224, 224)", cut at capacity. */
 void npy_format_shape(const int64_t *shape, int rank, char *text, size_t capacity);
 
 #endif

@@ -14,8 +14,9 @@
 #include "output.h"
 
 #define MAX_OPTIONS 40
-#define HELP_COLUMN 34 /* where the help texts start */
-/* Values by which getopt tells options: above those of characters, by which it tells short ones. */
+#define HELP_COLUMN 34 /* column in which the help texts start */
+/* The first of the values by which getopt_long tells options apart: values above those of characters, which stand for
+ * short options. */
 #define FIRST_VALUE 256
 #define HELP_VALUE  1000
 
@@ -74,8 +75,8 @@ int cli_exit_code(tconv_status status)
     return CLI_FAILURE;
 }
 
-/* Which option sets a field of tconv_desc or tconv_options: by the start of the field's name. Where several have a hand
- * in it, the first that was given is named. */
+/* The option that sets a field of tconv_desc or tconv_options, by the start of the field's name. Where several options
+ * determine a field, the first that was given is named. */
 static const struct {
     const char *field, *option;
 } origins[] = {
@@ -165,7 +166,7 @@ bool cli_parse_name(const cli_option *option, const char *text, char *rule, size
     return false;
 }
 
-/* Reads a whole number from text up to *end. strtoll alone would take spaces and a plus. */
+/* Reads a whole number from text up to *end. strtoll alone would accept spaces and a plus. */
 static bool parse_whole(const char *text, int64_t *value, const char **end)
 {
     char *stop;
@@ -221,7 +222,7 @@ bool cli_parse_number(const cli_option *option, const char *text, char *rule, si
 {
     char *end;
     double value = strtod(text, &end);
-    const bool begins = (text[0] >= '0' && text[0] <= '9') || text[0] == '.'; /* no sign, space or name */
+    const bool begins = (text[0] >= '0' && text[0] <= '9') || text[0] == '.'; /* a sign, space or name is refused */
     if (!begins || end == text || *end != '\0' || !(value > 0 && value < 1e300)) {
         snprintf(rule, capacity, "must be a number above 0");
         return false;
@@ -278,9 +279,9 @@ static int check_required(const cli_option *options, size_t count)
     return -1;
 }
 
-/* What getopt_long stopped at: an option that is unknown, abbreviates several, or lacks or has a value against its row.
- * After a long option optind is past it; after a short one, of which there are none, only where it was the last of its
- * argument, -a. */
+/* Reports the option at which getopt_long stopped: it is unknown, is the abbreviation of several, or lacks a value or
+ * has one against its row. After a long option optind is past it. After a short one (the program has none) optind is
+ * past it only where it was the last of its argument, as in -a. */
 static int report_bad_option(const cli_usage *usage, int found, char **argv)
 {
     const char *text = argv[optind - 1];
@@ -318,7 +319,7 @@ int cli_options_parse(const cli_usage *usage, cli_option *options, size_t count,
         option->text = optarg != NULL ? optarg : "";
         if (!option->parse(option, option->text, rule, sizeof rule)) {
             const int code = cli_option_error(options, count, option->name, "%s", rule);
-            return option->parse == cli_parse_texts ? CLI_FAILURE : code; /* which takes any text it has memory for */
+            return option->parse == cli_parse_texts ? CLI_FAILURE : code; /* cli_parse_texts only lacks memory */
         }
     }
     if (optind < argc) {
@@ -339,6 +340,6 @@ tconv_options cli_execution_options(const cli_execution *execution)
     options.device = (int32_t)execution->device;
     options.implementation = execution->implementation;
     if (options.device >= 0)
-        harness_device_select(options.device); /* where it cannot be, making a plan says why */
+        harness_device_select(options.device); /* a failure is reported when the plan is made */
     return options;
 }

@@ -1,6 +1,7 @@
 /*
- * Command-line options as tables. A command fills an array of cli_option, each with where its value goes, and one call
- * reads the command line by it; --help is printed from the same array. A value that breaks a rule is reported as
+ * Command-line options as tables. A command fills an array of cli_option, each with the target of its value, and one
+ * call reads the command line by that array; --help is printed from the same array. A value that breaks a rule is
+ * reported as
  *     tconv: error: --stride 2,x: must be whole numbers joined by commas
  * and so are the library's issues, which are traced back to the option that the field came from.
  */
@@ -16,20 +17,20 @@
 
 typedef struct cli_option cli_option;
 
-/* Writes the value of text to option->target; on false, rule says what text must be. */
+/* Writes the value of text to option->target; on false, rule says what the text must be. */
 typedef bool cli_parser(const cli_option *option, const char *text, char *rule, size_t capacity);
 
 struct cli_option {
     const char *name;
-    const char *argument; /* for --help; NULL for a flag */
+    const char *argument; /* name of the value in --help; NULL for a flag */
     const char *help;
     cli_parser *parse;
     void *target;
-    const char *const *names; /* cli_parse_name: what it takes, ending with NULL; its value is the index */
+    const char *const *names; /* cli_parse_name: the accepted names, ending with NULL; the value is the index */
     int64_t minimum, maximum; /* cli_parse_integer, cli_parse_sizes */
     int count;                /* cli_parse_sizes: numbers in target, 2 or 4 */
     bool required;
-    const char *text; /* as it was given, last; NULL where it was not */
+    const char *text; /* the text that was given last; NULL where none was */
 };
 
 typedef struct cli_usage {
@@ -49,9 +50,9 @@ cli_parser cli_parse_name;    /* an enumerator or an int */
 cli_parser cli_parse_integer; /* int64_t */
 cli_parser cli_parse_seed;    /* uint64_t */
 cli_parser cli_parse_number;  /* double, above 0 */
-cli_parser cli_parse_sizes;   /* int64_t[count]: A | H,W | with 4 also TOP,LEFT,BOTTOM,RIGHT */
+cli_parser cli_parse_sizes;   /* int64_t[count]: A | H,W | for count 4 also TOP,LEFT,BOTTOM,RIGHT */
 
-/* Reads the command line. Returns -1 to go on; else the exit code, after --help or an error was printed. */
+/* Reads the command line. Returns -1 to go on; else the exit code, once --help or an error is printed. */
 int cli_options_parse(const cli_usage *usage, cli_option *options, size_t count, int argc, char **argv);
 
 /* Reports that the option's value breaks a rule. Returns CLI_BAD_INPUT. */
@@ -61,11 +62,11 @@ int cli_option_error(const cli_option *options, size_t count, const char *name, 
 /* Reports that the file that the option names cannot be made, as errno says. Returns the exit code. */
 int cli_output_error(const cli_option *options, size_t count, const char *name);
 
-/* Reports what the library found. Names the option that set the issue's field, where there is one and it was given.
+/* Reports an issue of the library. Names the option that set the issue's field, if there is one and it was given.
  * Returns the exit code that goes with the status. */
 int cli_issue_error(const cli_option *options, size_t count, const tconv_issue *issue);
 
-/* The exit code of a status: CLI_BAD_INPUT where the caller can mend it. */
+/* Returns the exit code of a status: CLI_BAD_INPUT where the caller can correct the input. */
 int cli_exit_code(tconv_status status);
 
 /* ------------------------------------------------------------------------- options that commands have in common */
@@ -78,7 +79,7 @@ extern const char *const cli_op_names[];
 extern const char *const cli_backend_names[];
 extern const char *const cli_isa_names[];
 
-/* Where and how a layer runs, as the command line says it. */
+/* Where and how a layer runs, as the command line has it. */
 typedef struct cli_execution {
     tconv_backend backend;
     tconv_cpu_isa isa;
@@ -91,8 +92,8 @@ typedef struct cli_execution {
         .device = -1                                                                                                   \
     }
 
-/* The library's options for it; they point to the execution's texts. Where a device was asked for, it becomes the current
- * one, so that the harness's memory lies there too. */
+/* Returns the library's options for the execution; they point to the execution's texts. A device that was asked for
+ * becomes the current one, so that the harness's memory lies there too. */
 tconv_options cli_execution_options(const cli_execution *execution);
 
 #define CLI_FLAG(option_name, value, text)                                                                             \

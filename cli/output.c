@@ -1,4 +1,4 @@
-/* Output files by mkstemp and rename. */
+/* Writes output files by mkstemp and rename. */
 #include "output.h"
 
 #include <errno.h>
@@ -12,14 +12,14 @@
 
 #define SUFFIX ".XXXXXX"
 #define NAME_BYTES                                                                                                     \
-    200 /* of the place's own name in that of the temporary file: file systems take 255 and SUFFIX needs some */
-#define MAX_LINKS  40 /* in a row, as Linux follows them */
+    200 /* bytes of the file's own name that go into the temporary one: file systems take 255 and SUFFIX needs some */
+#define MAX_LINKS  40 /* links in a row, as many as Linux follows */
 #define LINK_BYTES 4096
 #define WRITE_BITS (S_IWUSR | S_IWGRP | S_IWOTH)
 
 /* ----------------------------------------------------------------------------------------------------- where it goes */
 
-/* "directory of path" / name, or name where that begins at the root. NULL without memory. */
+/* Returns "directory of path" / name, or name where name begins at the root. NULL without memory. */
 static char *beside(const char *path, const char *name, size_t name_bytes, const char *suffix)
 {
     const char *slash = name[0] == '/' ? NULL : strrchr(path, '/');
@@ -33,14 +33,15 @@ static char *beside(const char *path, const char *name, size_t name_bytes, const
     return made;
 }
 
-/* Follows symbolic links by hand, since the last may point to what is not there yet. NULL on failure, with errno. */
+/* Follows symbolic links one by one, since the last may point to a file that does not exist yet. NULL on failure, with
+ * errno. */
 static char *follow_links(const char *path)
 {
     char *at = beside("", path, strlen(path), "");
     for (int links = 0; at != NULL; ++links) {
         char target[LINK_BYTES];
         const ssize_t length = readlink(at, target, sizeof target);
-        if (length < 0) /* no link */
+        if (length < 0) /* path is no link */
             return at;
         char *next = NULL;
         if (links == MAX_LINKS)
@@ -55,8 +56,8 @@ static char *follow_links(const char *path)
     return NULL;
 }
 
-/* Whether a new file may take the place of the one there without a trace of it: not where it has other names, or
- * permissions beside its mode. */
+/* Whether a new file can replace the one that is there without losing anything of it. It cannot where that file has
+ * other names, or permissions beside its mode. */
 static bool may_be_replaced(const char *path, const struct stat *there)
 {
     return there->st_nlink == 1 && getxattr(path, "system.posix_acl_access", NULL, 0) <= 0;
@@ -64,14 +65,14 @@ static bool may_be_replaced(const char *path, const struct stat *there)
 
 /* ------------------------------------------------------------------------------------------------- the temporary file */
 
-/* What a signal that ends the program removes. */
+/* The temporary file, which a signal that ends the program removes first. */
 static char *volatile unfinished;
 
 static void remove_unfinished(int number)
 {
     if (unfinished != NULL)
         unlink(unfinished);
-    raise(number); /* SA_RESETHAND: now it ends */
+    raise(number); /* SA_RESETHAND: this ends the program */
 }
 
 static void watch_signals(void)
@@ -84,8 +85,8 @@ static void watch_signals(void)
             sigaction(signals[i], &action, NULL);
 }
 
-/* mkstemp makes files that only the owner may read; this gives them the mode of any other new file, or that and the owner
- * of the one that they replace. */
+/* mkstemp makes files that only the owner may read. This gives such a file the mode of any other new file, or the mode
+ * and the owner of the file that it replaces. */
 static bool set_owner_and_mode(int descriptor, const struct stat *replaced)
 {
     if (replaced == NULL) {
@@ -102,7 +103,7 @@ static bool set_owner_and_mode(int descriptor, const struct stat *replaced)
     return fchmod(descriptor, replaced->st_mode & (mode_t)07777) == 0;
 }
 
-/* Removes what stands beside the place; errno stays. */
+/* Removes the temporary file; errno stays as it was. */
 static void drop_temporary(cli_output *output)
 {
     const int error = errno;
@@ -114,7 +115,7 @@ static void drop_temporary(cli_output *output)
     errno = error;
 }
 
-/* replaced: the file that is there, or NULL. */
+/* Opens a temporary file. replaced is the file that is there, or NULL. */
 static bool open_temporary(cli_output *output, const struct stat *replaced)
 {
     const char *slash = strrchr(output->path, '/'), *name = slash != NULL ? slash + 1 : output->path;
@@ -152,7 +153,7 @@ static bool release(cli_output *output)
     return false;
 }
 
-/* What stands at the path. False where it cannot be written, with errno. */
+/* Looks at the file at the path. Returns false where it cannot be written, with errno. */
 static bool look(const char *path, struct stat *there, bool *exists)
 {
     *exists = stat(path, there) == 0;
@@ -177,7 +178,7 @@ bool cli_output_open(cli_output *output, const char *path)
     output->path = follow_links(path);
     if (output->path == NULL)
         return release(output);
-    /* A link of /proc may lead to what has no name. */
+    /* A link of /proc may lead to a file that has no name. */
     const bool named = exists && S_ISREG(there.st_mode) && stat(output->path, &followed) == 0 &&
                        followed.st_dev == there.st_dev && followed.st_ino == there.st_ino;
     const bool replace = !exists || (named && may_be_replaced(output->path, &there));
@@ -196,7 +197,7 @@ bool cli_output_possible(const char *path)
     if (!look(path, &there, &exists))
         return false;
     if (exists)
-        return true; /* it can be written in place at least; to open a pipe could take for ever */
+        return true; /* it can at least be written in place; opening a pipe could block for ever */
     if (!cli_output_open(&output, path))
         return false;
     cli_output_discard(&output);
@@ -210,7 +211,7 @@ bool cli_output_commit(cli_output *output, bool written)
         error = errno;
     if (error == 0 && output->temporary != NULL && rename(output->temporary, output->path) != 0)
         error = errno;
-    if (error == 0) { /* nothing to remove any more */
+    if (error == 0) { /* there is nothing left to remove */
         unfinished = NULL;
         free(output->temporary);
         output->temporary = NULL;

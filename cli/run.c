@@ -1,6 +1,6 @@
 /*
- * tconv run: one layer on .npy files. The files are read and checked, converted to the dtype that computes, run through
- * the harness, and the result is written as float, in place only when all went well.
+ * tconv run: one layer on .npy files. The files are read and checked, converted to the dtype of the computation, and
+ * run through the harness. The result is written as float, and only when everything succeeded.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -22,7 +22,7 @@ typedef struct request {
     int dtype; /* DTYPE_OF_INPUT, or a tconv_dtype */
     tconv_desc desc;
     cli_execution execution;
-    cli_option *options; /* the table that this was read by, for errors */
+    cli_option *options; /* the table that the command line was read by, for errors */
     size_t option_count;
 } request;
 
@@ -48,7 +48,7 @@ static int shape_error(const request *asked, const char *option, const npy_array
     return cli_option_error(asked->options, asked->option_count, option, "has shape %s: must be %s", shape, rule);
 }
 
-/* Reads the files and checks what the layer itself does not know: ranks, and how the shapes fit together. */
+/* Reads the files and checks what the layer cannot: ranks, and how the shapes fit together. */
 static int read_files(const request *asked, files *read)
 {
     int code = read_file(asked, "input", asked->input, &read->input);
@@ -69,7 +69,7 @@ static int read_files(const request *asked, files *read)
     return CLI_SUCCESS;
 }
 
-/* Which axes of a file hold the logical extents: n, c, h, w of a layout; in, out, kernel_h, kernel_w of weights. */
+/* The axes of a file that hold the logical extents: n, c, h, w of a layout; in, out, kernel_h, kernel_w of weights. */
 static const int layout_axes[][4] = {[TCONV_NCHW] = {0, 1, 2, 3}, [TCONV_NHWC] = {0, 3, 1, 2}};
 static const int weight_axes[][4] = {
     [TCONV_WEIGHT_IOHW] = {0, 1, 2, 3}, [TCONV_WEIGHT_IHWO] = {0, 3, 1, 2}, [TCONV_WEIGHT_HWOI] = {3, 2, 0, 1}};
@@ -127,7 +127,7 @@ static void convert(tconv_dtype to_dtype, void *to, tconv_dtype from_dtype, cons
         harness_element_set(to_dtype, to, i, harness_element_get(from_dtype, from, i));
 }
 
-/* A buffer of dtype with the array's numbers; the array's own memory goes. */
+/* Makes a buffer of dtype with the array's numbers, and frees the array's own memory. */
 static harness_buffer take_numbers(npy_array *array, tconv_dtype dtype)
 {
     harness_buffer buffer = harness_buffer_create(array->elements, harness_element_size(dtype), 0);
@@ -162,7 +162,7 @@ static int run_layer(const request *asked, const harness_layer *layer, files *re
 
 /* ------------------------------------------------------------------------------------------------------------- writing */
 
-/* The shape of the output file: as the input's, in rank and layout. */
+/* Finds the shape of the output file: its rank and layout are the input's. */
 static int output_shape(const harness_layer *layer, int input_rank, int64_t shape[4])
 {
     const harness_view view = harness_dst_view(&layer->desc);
@@ -182,7 +182,7 @@ static int write_result(const request *asked, const harness_layer *layer, const 
     float *widened = NULL;
     cli_output output;
     int code = CLI_FAILURE;
-    if (dtype == TCONV_BF16) { /* which .npy does not have */
+    if (dtype == TCONV_BF16) { /* .npy has no bfloat16 */
         widened = malloc(count > 0 ? (size_t)count * sizeof *widened : 1);
         if (widened == NULL) {
             cli_error("no memory for the output");

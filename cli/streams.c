@@ -11,15 +11,15 @@
 
 #include "command.h"
 
-static int stdout_error; /* why something could not be written; 0: all was */
+static int stdout_error; /* errno of a failed write; 0: all succeeded */
 
 void cli_streams_prepare(void)
 {
-    /* Opened the wrong way round, so that who writes to a stdout that was closed learns of it. */
+    /* The modes are the wrong way round, so that a write to a closed stdout fails and is noticed. */
     static const int modes[] = {O_WRONLY, O_RDONLY, O_RDONLY};
     for (int descriptor = 0; descriptor < 3; ++descriptor)
         if (fcntl(descriptor, F_GETFD) < 0) {
-            int opened = open("/dev/null", modes[descriptor]); /* the lowest that is free: this one */
+            int opened = open("/dev/null", modes[descriptor]); /* open returns the lowest free descriptor: this one */
             if (opened > descriptor)
                 close(opened);
         }
@@ -37,7 +37,7 @@ bool cli_stdout_flush(void)
 void cli_error(const char *format, ...)
 {
     va_list arguments;
-    cli_stdout_flush(); /* what was said before comes first */
+    cli_stdout_flush(); /* earlier output comes first */
     fputs("tconv: error: ", stderr);
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);

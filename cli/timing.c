@@ -8,13 +8,13 @@
 #define MEASURED_SECONDS 0.3
 #define LEAST_RUNS       5
 #define MOST_RUNS        TIMING_MOST_RUNS
-#define LONG_SECONDS     20.0 /* a layer whose runs took so long together has been timed well enough after two */
-#define WARM_UP_RUNS     3    /* on CUDA: clocks and caches; the CPU takes one, which starts its threads */
-#define CACHE_MULTIPLE   3    /* of the L2 cache that the sets must fill */
+#define LONG_SECONDS     20.0 /* seconds: once the runs took so long together, two are enough */
+#define WARM_UP_RUNS     3    /* on CUDA, for clocks and caches; the CPU takes one, which starts its threads */
+#define CACHE_MULTIPLE   3    /* times the size of the L2 cache that the sets must fill */
 #define MOST_SETS        64
-#define DEVICE_RESERVE   (1L << 30) /* device memory left alone when sets are made */
+#define DEVICE_RESERVE   (1L << 30) /* bytes of device memory left free when sets are made */
 
-/* Tensors of a call by their role, of which data is NULL where they are not in this set. */
+/* The tensors of a call by their role; data is NULL for a tensor that is not in this set. */
 typedef struct tensor_set {
     tconv_tensor tensors[HARNESS_ROLES];
     void *owned[HARNESS_ROLES];
@@ -61,7 +61,7 @@ void timing_plan_fact(const tconv_plan *plan, const char *key, char *value, size
 
 /* ----------------------------------------------------------------------------------------------------------- preparing */
 
-/* Memory where the plan runs, with the bytes of from if that is not NULL. */
+/* Allocates memory where the plan runs, and copies from to it if that is not NULL. */
 static void *allocate(const bench_run *run, size_t bytes, const void *from)
 {
     if (!run->cuda) {
@@ -96,8 +96,8 @@ static bool is_image(harness_role role)
     return role == HARNESS_SRC || role == HARNESS_DST;
 }
 
-/* Places a tensor where the plan runs, unless the operation goes without it. Images that are read are used as they are on the
- * host. */
+/* Places a tensor where the plan runs, unless the operation goes without it. On the host, images that are read are used
+ * in place. */
 static bool place(const bench_run *run, harness_role role, tensor_set *set)
 {
     const harness_case *test = run->request->test;
@@ -128,7 +128,7 @@ static void release_all(const bench_run *run, const tensor_set *set)
         release(run, set->owned[role]);
 }
 
-/* One set on the CPU; on CUDA as many as fill the L2 cache several times over, or as there is memory for. */
+/* Makes one set on the CPU; on CUDA as many as fill the L2 cache several times over, or as memory has room for. */
 static tconv_status make_sets(bench_run *run)
 {
     const harness_case *test = run->request->test;
@@ -190,7 +190,7 @@ static void clean_up(bench_run *run)
 
 /* -------------------------------------------------------------------------------------------------------------- timing */
 
-/* The tensor of a set as execute takes it. */
+/* Returns the tensor of a set as execute takes it. */
 static const tconv_tensor *given(const tensor_set *set, harness_role role)
 {
     return set->tensors[role].data != NULL ? &set->tensors[role] : NULL;
@@ -225,7 +225,7 @@ static tconv_status time_cpu(bench_run *run)
     return status;
 }
 
-/* Milliseconds of one run, from several in a row. */
+/* Estimates the milliseconds of one run from several in a row. */
 static tconv_status estimate_cuda(const bench_run *run, double *milliseconds)
 {
     tconv_status status = TCONV_SUCCESS;
@@ -241,7 +241,7 @@ static tconv_status estimate_cuda(const bench_run *run, double *milliseconds)
     return *milliseconds >= 0 ? TCONV_SUCCESS : fail(run, TCONV_ERROR_CUDA, "execute", harness_device_error());
 }
 
-/* All runs are queued, an event before each and one after the last. */
+/* Queues all runs, with an event before each and one after the last, and then reads the times. */
 static tconv_status time_queued(bench_run *run, int64_t count)
 {
     for (int64_t i = 0; i < count; ++i) {
@@ -285,7 +285,7 @@ static int compare_doubles(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* The instruction set of a plan; DEFAULT where it names none. */
+/* Returns the instruction set of a plan; DEFAULT where it names none. */
 static tconv_cpu_isa plan_isa(const tconv_plan *plan)
 {
     char name[16];

@@ -1,7 +1,8 @@
 /*
- * Times a layer as an engine would run it: planned once, weights packed once (or with every run, if asked for), executed
- * again and again after a warm-up. On CUDA each run is timed between two events, over several sets of src and dst that
- * together are larger than the L2 cache, so that no run finds its tensors there; on the CPU by the clock.
+ * Times a layer as an engine would run it: planned once, weights packed once (or with every run, if asked for),
+ * executed again and again after a warm-up. On CUDA each run is timed between two events, over several sets of src and
+ * dst that together are larger than the L2 cache, so that no run finds its tensors there. On the CPU each run is timed
+ * by the clock.
  */
 #ifndef TCONV_CLI_TIMING_H
 #define TCONV_CLI_TIMING_H
@@ -24,14 +25,14 @@ typedef struct timing {
     const char *implementation;
     bool cuda;
     int threads;           /* CPU */
-    tconv_cpu_isa cpu_isa; /* CPU: what the plan uses; DEFAULT on CUDA */
+    tconv_cpu_isa cpu_isa; /* CPU: the plan's instruction set; DEFAULT on CUDA */
     tconv_math math;       /* as the plan resolved it: STRICT or TF32 */
 } timing;
 
 tconv_status timing_measure(const timing_request *request, timing *result, tconv_issue *issue);
 
-/* What follows key, " isa=" for instance, in tconv_plan_describe's line, up to the next space and cut at capacity; ""
- * where there is none. */
+/* Finds key, " isa=" for instance, in tconv_plan_describe's line, and writes what follows it up to the next space, cut
+ * at capacity; "" where there is none. */
 void timing_plan_fact(const tconv_plan *plan, const char *key, char *value, size_t capacity);
 
 #endif

@@ -1,11 +1,13 @@
 /*
- * tconv verify: every implementation on this machine against the float64 reference, on the corners and on random layers,
- * with integers, where every bit must be right on every backend, and with reals, which must be in bounds.
+ * tconv verify compares every implementation on this machine with the float64 reference, on the corners and on random
+ * layers: with integers, where every bit must be right on every backend, and with reals, whose errors must be in
+ * bounds.
  *
- * A way is an implementation and, on the CPU, an instruction set, on CUDA a math: what f32 is multiplied in there is the
- * way's, not the layer's, so that every f32 layer is run in strict math and in TF32. The reference is itself a way, and its answers are
- * compared with the formula at some pixels, so that nothing judges itself. Layer i of the random ones depends on seed + i
- * alone: it replays by itself. Without a way on CUDA, large corners are judged at samples in all but one of their forms.
+ * A way is an implementation with an instruction set on the CPU, or with a math on CUDA. There the way sets the math of
+ * f32, not the layer, so that every f32 layer is run in strict math and in TF32. The reference is itself a way, and its
+ * answers are compared with the formula at some pixels, so that nothing judges itself. Random layer i depends on
+ * seed + i alone, so that it can be replayed by itself. Without a way on CUDA, large corners are judged at samples in
+ * all but one of their forms.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -22,23 +24,24 @@
 #include "timing.h"
 
 #define MAX_WAYS         64
-#define MAX_FAILURES     10 /* then it stops */
+#define MAX_FAILURES     10 /* verify stops after that many */
 #define DEFAULT_LAYERS   200
 #define FORMULA_ELEMENTS 4
-#define FORMULA_ERROR    0x1p-44 /* two float64 sums of the same products in another order */
+#define FORMULA_ERROR    0x1p-44 /* relative; two float64 sums of the same products in different order differ by less */
 #define PROGRESS_PERIOD  0.1
-/* One layer in so many runs on all threads, and again on another number of them; the others, too small to gain from
- * threads, on one. On a busy machine threads that wait for each other would take nearly all of the time. */
+/* One layer in this many runs on all threads, and again on another number of threads. The others, which are too small
+ * to gain from threads, run on one: on a busy machine threads that wait for each other would take nearly all of the
+ * time. */
 #define THREADED_EVERY 16
-#define OTHER_THREADS  4 /* 1 to so many */
+#define OTHER_THREADS  4 /* threads of the second run: 1 to this many */
 
-/* --backend */
+/* The values of --backend. */
 enum { WHAT_IS_HERE, ONLY_CPU, ONLY_CUDA, ALL_BACKENDS };
 static const char *const backend_choices[] = {"auto", "cpu", "cuda", "all", NULL};
 
 typedef struct way {
     tconv_options options;
-    tconv_math math; /* of f32; DEFAULT: as the layer says */
+    tconv_math math; /* math of f32; DEFAULT: the layer's */
     int64_t layers, unsupported, failures;
     double seconds;
 } way;
@@ -58,17 +61,17 @@ typedef struct verification {
     const request *asked;
     way ways[MAX_WAYS];
     size_t way_count;
-    size_t done, total; /* layers */
+    size_t done, total; /* numbers of layers */
     int64_t failures;
-    harness_pool *pool; /* of OTHER_THREADS */
-    bool on_cuda;       /* one of the ways is */
+    harness_pool *pool; /* a pool of OTHER_THREADS threads */
+    bool on_cuda;       /* whether one of the ways is on CUDA */
     bool terminal;
     double last_progress;
 } verification;
 
 /* ---------------------------------------------------------------------------------------------------------------- ways */
 
-/* A plan of the smallest layer on the CPU, to see what comes of op and isa. */
+/* Makes a plan of the smallest layer on the CPU, to see whether op and isa are accepted. */
 static tconv_status probe(tconv_op op, tconv_cpu_isa isa, tconv_plan **plan, tconv_issue *issue)
 {
     tconv_desc desc;
@@ -82,7 +85,7 @@ static tconv_status probe(tconv_op op, tconv_cpu_isa isa, tconv_plan **plan, tco
     return tconv_plan_create(&desc, &options, plan, issue);
 }
 
-/* Whether a CPU plan capped at isa uses isa: false where the machine has less, or is of another kind. */
+/* Whether a CPU plan capped at isa uses isa: false where the machine lacks it or is of another architecture. */
 static bool machine_has(tconv_cpu_isa isa)
 {
     tconv_plan *plan;
@@ -108,7 +111,7 @@ static void add_way(verification *all, const char *implementation, tconv_backend
     all->on_cuda |= backend == TCONV_BACKEND_CUDA;
 }
 
-/* What tells a way from the others of its implementation. */
+/* Returns the name of the way among those of its implementation. */
 static const char *way_name(const way *by)
 {
     if (by->math != TCONV_MATH_DEFAULT)
@@ -116,13 +119,13 @@ static const char *way_name(const way *by)
     return by->options.cpu_isa == TCONV_CPU_ISA_DEFAULT ? "-" : harness_cpu_isa_name(by->options.cpu_isa);
 }
 
-/* Whether the way has something of its own to do for the layer: TF32 is for f32 alone. */
+/* Whether the way differs from the others for the layer: TF32 is for f32 alone. */
 static bool concerns(const way *by, const harness_layer *layer)
 {
     return by->math != TCONV_MATH_TF32 || layer->desc.dtype == TCONV_F32;
 }
 
-/* The layer as the way runs it. */
+/* Returns the layer with the way's math. */
 static harness_layer layer_of(const way *by, const harness_layer *layer)
 {
     harness_layer own = *layer;
@@ -139,7 +142,7 @@ static bool is_cuda(const char *implementation)
 static void add_cpu_ways(verification *all, const char *implementation)
 {
     const tconv_cpu_isa cap = all->asked->execution.isa;
-    if (strcmp(implementation, "cpu_reference") == 0) { /* is the same at every level */
+    if (strcmp(implementation, "cpu_reference") == 0) { /* the reference is the same at every level */
         add_way(all, implementation, TCONV_BACKEND_CPU, cap, TCONV_MATH_DEFAULT);
         return;
     }
@@ -156,7 +159,7 @@ static int find_ways(verification *all)
     bool known = false;
     tconv_issue issue;
     tconv_plan *plan;
-    /* what fails here is a bad environment variable, say */
+    /* a bad environment variable, for instance, fails here */
     if (probe(asked->op, asked->execution.isa, &plan, &issue) != TCONV_SUCCESS)
         return cli_issue_error(asked->options, asked->option_count, &issue);
     tconv_plan_destroy(plan);
@@ -195,12 +198,12 @@ static void clear_progress(const verification *all)
         fputs("\r\033[K", stderr);
 }
 
-/* What is being tried, for messages. */
+/* The layer that is being verified, for messages. */
 typedef struct attempt {
     const char *corner; /* NULL for a random layer */
     uint64_t seed;
     harness_layer layer;
-    bool sampled; /* a large corner, for the CPU alone: judged at samples */
+    bool sampled; /* whether a large corner is judged at samples, on the CPU alone */
 } attempt;
 
 static void report(verification *all, const attempt *tried, way *by, const char *text)
@@ -217,7 +220,8 @@ static void report(verification *all, const attempt *tried, way *by, const char 
     ++by->failures;
     const harness_layer own = layer_of(by, &tried->layer);
     harness_layer_format(&own, layer, sizeof layer);
-    const bool random = tried->corner == NULL; /* one by itself; the corners' numbers depend on their place */
+    /* A random layer replays by itself; the numbers of a corner depend on its place. */
+    const bool random = tried->corner == NULL;
     printf("  replay: tconv verify --seed %" PRIu64 " --layers %d%s --implementation %s",
            random ? tried->seed : all->asked->seed, random, random ? " --no-corners" : "", by->options.implementation);
     if (by->options.cpu_isa != TCONV_CPU_ISA_DEFAULT)
@@ -227,7 +231,7 @@ static void report(verification *all, const attempt *tried, way *by, const char 
 
 /* ---------------------------------------------------------------------------------------------------------- verifying */
 
-/* The reference's answer for a tensor against the formula at a few elements. */
+/* Compares the reference's answer for a tensor with the formula at a few elements. */
 static void check_answer(verification *all, const attempt *tried, const harness_case *test, harness_role role)
 {
     const harness_answer *answer = &test->answers[role];
@@ -259,7 +263,7 @@ static bool is_threaded(const attempt *tried)
     return tried->seed % THREADED_EVERY == 0;
 }
 
-/* Runs the case one way and judges the output, which is the caller's where true comes back. */
+/* Runs the case one way and judges the output. On true, the output is the caller's to release. */
 static bool run_way(verification *all, const attempt *tried, way *by, const harness_case *test, harness_output *output)
 {
     harness_failure failure;
@@ -288,7 +292,7 @@ static bool run_way(verification *all, const attempt *tried, way *by, const harn
     return true;
 }
 
-/* Another number of threads, of the program's own, must give the same bits. */
+/* Checks that another number of threads, of the program's own, gives the same bits. */
 static void check_threads(verification *all, const attempt *tried, way *by, const harness_case *test,
                           const harness_output *output)
 {
@@ -297,7 +301,7 @@ static void check_threads(verification *all, const attempt *tried, way *by, cons
     harness_failure failure;
     tconv_issue issue;
     other.options.threads = 1 + (int32_t)(tried->seed / THREADED_EVERY % OTHER_THREADS);
-    if (all->pool == NULL) /* where it cannot be made, as many of OpenMP's as the machine has */
+    if (all->pool == NULL) /* without a pool, OpenMP's threads are used, as many as the machine has */
         all->pool = harness_pool_create(OTHER_THREADS);
     if (all->pool != NULL)
         other.options.parallel = harness_pool_parallel(all->pool);
@@ -310,7 +314,8 @@ static void check_threads(verification *all, const attempt *tried, way *by, cons
     harness_output_release(&again);
 }
 
-/* The reference takes longer for a large layer than all else does; it is left out there unless it was asked for alone. */
+/* Whether the way is the reference beside others. It takes longer for a large layer than everything else, and is left
+ * out there unless it was asked for alone. */
 static bool is_slow(const verification *all, const way *by)
 {
     return all->way_count > 1 && strcmp(by->options.implementation, "cpu_reference") == 0;

@@ -1,5 +1,5 @@
-/* Reads workloads, strictly: the header line must be the one we know, every line must have every column. Names are looked
- * up in a hash table, so that a file of many layers takes time in proportion to its size. */
+/* Reads workloads strictly: the header line must be exact, and every line must have every column. Names are looked up
+ * in a hash table, so that a file of many layers takes time in proportion to its size. */
 #include "workloads.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "command.h"
 
 #define HEADER          "name,N,Cin,H,W,Cout,kh,kw,sh,sw,ph,pw,oph,opw,dh,dw,g,bias"
-#define MAX_FILE_BYTES  (16 << 20) /* some hundred thousand layers */
+#define MAX_FILE_BYTES  (16 << 20) /* bytes; some hundred thousand layers fit */
 #define LINE_BYTES      512
 #define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
@@ -39,9 +39,9 @@ static const size_t columns[] = {
 /* --------------------------------------------------------------------------------------------------------------- lists */
 
 #define FIRST_CAPACITY 64
-#define SLOTS_PER_ITEM 2 /* at least, so that a search soon meets a free slot */
+#define SLOTS_PER_ITEM 2 /* at least; free slots are then met soon */
 
-/* FNV-1a. */
+/* Returns the FNV-1a hash of a name. */
 static uint64_t hash_of(const char *name)
 {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -50,7 +50,7 @@ static uint64_t hash_of(const char *name)
     return hash;
 }
 
-/* The slot of name, or the free one where it would be. slot_count is a power of two. */
+/* Returns the slot of name, or the free slot where name would go. slot_count is a power of two. */
 static size_t *find_slot(const workload_list *list, const char *name)
 {
     size_t at = (size_t)hash_of(name) & (list->slot_count - 1);
@@ -59,7 +59,7 @@ static size_t *find_slot(const workload_list *list, const char *name)
     return &list->slots[at];
 }
 
-/* Makes room for one more. On false the list is as it was. */
+/* Makes room for one more layer. On false the list is as it was. */
 static bool grow(workload_list *list)
 {
     if (list->count < list->capacity)
@@ -110,12 +110,13 @@ void workloads_release(workload_list *list)
 
 /* ------------------------------------------------------------------------------------------------------------- reading */
 
-/* How many bytes the well-formed UTF-8 character at text takes (RFC 3629, table in section 4); 0 for none. */
+/* Returns the number of bytes that the well-formed UTF-8 character at text takes (RFC 3629, table in section 4); 0 for
+ * none. */
 static size_t character_bytes(const unsigned char *text)
 {
     static const struct {
-        unsigned char first, last; /* of the first byte */
-        unsigned char least, most; /* of the second */
+        unsigned char first, last; /* range of the first byte */
+        unsigned char least, most; /* range of the second byte */
         size_t bytes;
     } rows[] = {
         {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3},
@@ -135,7 +136,7 @@ static size_t character_bytes(const unsigned char *text)
     return 0;
 }
 
-/* Whether a name can stand in JSON and in a table as it is. */
+/* Whether a name can be printed in JSON and in a table without escapes. */
 static bool is_printable(const char *name)
 {
     const unsigned char *at = (const unsigned char *)name;

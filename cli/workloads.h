@@ -18,20 +18,21 @@ typedef struct workload_list {
     size_t slot_count;
 } workload_list;
 
-/* bench/workloads.csv as it was when this was built. */
+/* The text of bench/workloads.csv, as it was when the program was built. */
 extern const char workloads_default[];
 
-/* Appends the layers of a CSV text of length bytes; lines end with LF, CRLF or CR, and a byte order mark before the first
- * is skipped. Returns CLI_SUCCESS, or another exit code with the reason in message; what was appended stays. */
+/* Appends the layers of a CSV text of length bytes; lines end with LF, CRLF or CR, and a byte order mark before the
+ * first is skipped. Returns CLI_SUCCESS, or another exit code with the reason in message; layers appended before it
+ * stay. */
 int workloads_parse(const char *text, size_t length, workload_list *list, char *message, size_t capacity);
 
-/* The same for a file. */
+/* Does the same for a file. */
 int workloads_read(const char *path, workload_list *list, char *message, size_t capacity);
 
-/* Appends one. False when out of memory. */
+/* Appends one layer. Returns false when out of memory. */
 bool workloads_append(workload_list *list, const char *name, const harness_layer *layer);
 
-/* The first of that name; NULL where there is none. */
+/* Finds the first layer of that name; NULL where there is none. */
 const workload *workloads_find(const workload_list *list, const char *name);
 
 void workloads_release(workload_list *list);

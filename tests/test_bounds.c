@@ -1,7 +1,7 @@
 /*
- * No implementation reads or writes a byte that is not the layer's: every tensor and the workspace stand against pages that
- * may not be touched, before or behind them; src, weights and bias may not be written; the gaps of slices stay as they
- * were, and the workspace may begin anywhere.
+ * No implementation reads or writes a byte that is not the layer's. Every tensor and the workspace lie next to pages
+ * that may not be touched, before or behind them; src, weights and bias may not be written; the gaps of slices stay as
+ * they were, and the workspace may begin anywhere.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 static struct way ways[MAX_WAYS];
 static size_t way_count;
 
-/* A tensor moved to guarded memory, read-only unless it is dst. */
+/* Moves a tensor to guarded memory, read-only unless it is dst. */
 static struct guarded guard_copy(const harness_buffer *buffer, int64_t elements, size_t size, enum guard_side side)
 {
     struct guarded guarded = guard_allocate((size_t)elements * size, side);
@@ -28,7 +28,7 @@ static struct guarded guard_copy(const harness_buffer *buffer, int64_t elements,
     return guarded;
 }
 
-/* Executes the case with every tensor and the workspace against forbidden pages, and compares. */
+/* Executes the case with every tensor and the workspace next to forbidden pages, and compares. */
 static void check_guarded(const harness_case *test, const struct way *way, enum guard_side side, int threads,
                           bool pack_once)
 {
@@ -51,7 +51,7 @@ static void check_guarded(const harness_case *test, const struct way *way, enum 
     const tconv_tensor b = {bias.data, dtype, TCONV_LOCATION_HOST}, d = {dst.data, dtype, TCONV_LOCATION_HOST};
     if (pack_once) {
         cr_assert_eq(tconv_plan_pack_weights(plan, &w, NULL, &packed, &issue), TCONV_SUCCESS, "%s", issue.message);
-        guard_release(&weights); /* they are not needed any more, by the manual */
+        guard_release(&weights); /* by the manual, they are not needed any more */
     }
     const tconv_plan *use = pack_once ? packed : plan;
     cr_assert_eq(tconv_plan_workspace_size(use, &size), TCONV_SUCCESS);
@@ -60,7 +60,7 @@ static void check_guarded(const harness_case *test, const struct way *way, enum 
                                     workspace.data, size, NULL),
                  TCONV_SUCCESS);
 
-    /* harness_compare looks at guard bytes of its own around dst: give it a copy that has them. */
+    /* harness_compare checks guard bytes of its own around dst, so that dst is copied to a buffer with guards. */
     harness_output output = {.implementation = way->implementation};
     output.dst = harness_buffer_create(test->dst_view.extent, element, 0);
     memcpy(output.dst.data, dst.data, (size_t)test->dst_view.extent * element);
@@ -82,7 +82,7 @@ static void check_guarded_layer(const harness_layer *layer, size_t i, bool sampl
         return;
     harness_case test = sampled ? make_sampled_case(layer, HARNESS_INTEGERS, i) : make_case(layer, HARNESS_INTEGERS, i);
     for (size_t w = 0; w < way_count; w++)
-        if (!sampled || !way_is_reference(&ways[w])) /* which is slow */
+        if (!sampled || !way_is_reference(&ways[w])) /* the reference is slow */
             check_guarded(&test, &ways[w], i % 2 == 0 ? GUARD_AFTER : GUARD_BEFORE,
                           thread_counts[i / 2 % THREAD_COUNTS], (i + w) % 3 == 0);
     harness_case_destroy(&test);
@@ -106,7 +106,7 @@ Test(bounds, no_access_out_of_bounds_on_corners)
     for (size_t i = 0; i < harness_corner_count(); i++) {
         harness_layer layer;
         harness_corner(i, &layer);
-        /* The two layouts of a corner at the same side. */
+        /* i / 2 gives the two layouts of a corner the same side. */
         check_guarded_layer(&layer, i / 2, harness_corner_is_sampled(i, &layer));
     }
 }
@@ -126,7 +126,7 @@ Test(bounds, no_access_out_of_bounds_where_threads_share_the_work)
         }
 }
 
-/* Every start address of the workspace within two cache lines, and not a byte outside it. */
+/* The workspace begins at every address within two cache lines, and not a byte outside it is written. */
 Test(bounds, workspace_at_any_address)
 {
     enum { ADDRESSES = 128, ROOM = 256 };
@@ -168,7 +168,8 @@ Test(bounds, workspace_at_any_address)
     harness_case_destroy(&test);
 }
 
-/* A layer that writes the middle channels of a larger tensor, as for a concatenation: the others keep every bit. */
+/* Runs a layer that writes the middle channels of a larger tensor, as for a concatenation: the others keep every
+ * bit. */
 static void check_gaps(tconv_layout layout, const struct way *way)
 {
     enum { IMAGES = 2, ALL = 11, FIRST = 3, OWN = 4, ROWS = 9, COLUMNS = 9, PIXELS = ROWS * COLUMNS };

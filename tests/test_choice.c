@@ -1,5 +1,6 @@
-/* What TCONV_VERBOSE=2 says of a plan's choice on a CUDA device: every implementation before the one that is taken is passed over
- * with a reason, and where it says that another is estimated to take less time, one does. */
+/* TCONV_VERBOSE=2 explains a plan's choice on a CUDA device: every implementation before the one that is taken is
+ * passed over with a reason, and where the reason is that another is estimated to take less time, there is such an
+ * implementation. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,8 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The reason why `name` was passed over, cut out of lines; "" where it was not. Fails where it was so twice. */
+/* Returns the reason why `name` was passed over, from lines; "" where it was not. Fails where it was passed over
+ * twice. */
 static const char *reason_of(const char *lines, const char *name, char reason[256])
 {
     char start[96];
@@ -68,7 +70,7 @@ Test(choice_cuda, every_implementation_that_is_passed_over_has_its_reason)
     setenv("TCONV_VERBOSE", "2", 1);
     expect_success(tconv_environment_reload(&issue), issue);
     for (size_t p = 0; p < COUNT(problems); p++)
-        for (int way = 0; way < 16; way++) { /* dtype, layout, math */
+        for (int way = 0; way < 16; way++) { /* each combination of dtype, layout and math */
             harness_layer layer;
             struct capture capture;
             tconv_plan *plan;

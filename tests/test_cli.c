@@ -80,7 +80,8 @@ Test(cli, npy_round_trip_in_every_dtype_and_version)
         }
 }
 
-/* Where element {a, b, c, d} of a dense array lies whose axes are stored in the order given, slowest first. */
+/* Returns the index of element {a, b, c, d} of a dense array whose axes are stored in the order given, slowest
+ * first. */
 static size_t offset_in(const int order[4], const size_t shape[4], const size_t at[4])
 {
     size_t offset = 0;
@@ -89,7 +90,7 @@ static size_t offset_in(const int order[4], const size_t shape[4], const size_t 
     return offset;
 }
 
-/* A file of this logical shape, its axes stored in the order given. */
+/* Writes a file of this logical shape, with its axes stored in the order given. */
 static void write_in_order(const char *path, const int order[4], const size_t shape[4])
 {
     char text[64];
@@ -98,7 +99,8 @@ static void write_in_order(const char *path, const int order[4], const size_t sh
     write_f4(path, text, shape[0] * shape[1] * shape[2] * shape[3]);
 }
 
-/* Two by two outputs a pixel, worked out by hand: y[c, 2h + kh, 2w + kw] = b[c] + sum x[i, h, w] w[i, c, kh, kw]. */
+/* Checks two by two outputs for each pixel, worked out by hand: y[c, 2h + kh, 2w + kw] = b[c] + sum x[i, h, w] w[i, c,
+ * kh, kw]. */
 static void check_upsampling(const float *y, const int image[4], const int weights[4])
 {
     static const size_t x_shape[] = {1, 2, 3, 4}, w_shape[] = {2, 3, 2, 2}, y_shape[] = {1, 3, 6, 8};
@@ -248,7 +250,7 @@ Test(cli, bench_cuts_the_batch_to_the_budget)
 
 /* ------------------------------------------------------------------------------------------------------------- replay */
 
-/* Cuts text at its spaces, but not inside double quotes, which go. Returns how many words. */
+/* Splits text at its spaces, but not inside double quotes, and drops the quotes. Returns the number of words. */
 static size_t split_words(char *text, const char **words, size_t most)
 {
     size_t count = 0;

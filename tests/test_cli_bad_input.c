@@ -1,4 +1,5 @@
-/* How the tconv program takes bad input: exit code 2, the option, its value and the rule on stderr, and no output file. */
+/* Bad input to the tconv program gives exit code 2, the option, its value and the rule on stderr, and no output
+ * file. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@ TestSuite(cli_bad_input, .init = enter_scratch, .fini = leave_scratch);
 #define NAME_64   "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
 #define LONG_NAME NAME_64 NAME_64 NAME_64 NAME_64 /* 256 bytes, one more than file systems take */
 
-/* Bad command lines. Those of `run` come after a good one, which they spoil: the last value of an option counts. */
+/* Bad command lines. Each of `run` follows a good one and spoils it, because the last value of an option counts. */
 static const struct {
     const char *arguments[8];
     const char *names; /* the option and its value */
@@ -278,12 +279,12 @@ Test(cli_bad_input, an_old_output_survives_a_failure)
     release_result(&result);
 }
 
-/* Sixty thousand layers in a moment: names are not compared each with each, which took 17 s. */
+/* Sixty thousand layers are read in a moment. When names were compared each with each, it took 17 s. */
 Test(cli_bad_input, a_long_file_of_workloads_is_read_quickly)
 {
     FILE *file = fopen("many.csv", "wb");
     cr_assert_not_null(file);
-    fputs("\xef\xbb\xbf" COLUMNS, file); /* as spreadsheets write it: a byte order mark and CRLF */
+    fputs("\xef\xbb\xbf" COLUMNS, file); /* spreadsheets write a byte order mark and CRLF */
     for (int i = 0; i < 60000; i++)
         fprintf(file, "layer_%d,1,2,3,4,5,1,1,1,1,0,0,0,0,1,1,1,0\r\n", i);
     cr_assert_eq(fclose(file), 0);

@@ -1,4 +1,5 @@
-/* What the tconv program writes and where: files that are there already, links, devices, and stdout that takes nothing. */
+/* The files that the tconv program writes: over existing files, links and devices, and with a stdout that takes
+ * nothing. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -19,7 +20,7 @@
 TestSuite(cli_files, .init = enter_scratch, .fini = leave_scratch);
 
 #define RUN_TO(path) "run", "--input", "x.npy", "--weight", "w.npy", "--output", (path)
-#define SHAPE        "(1, 3, 4, 5)" /* of the result */
+#define SHAPE        "(1, 3, 4, 5)" /* shape of the result */
 #define DATA_BYTES   (3 * 4 * 5 * sizeof(float))
 
 static mode_t mode_of(const char *path)
@@ -29,7 +30,7 @@ static mode_t mode_of(const char *path)
     return status.st_mode & 07777;
 }
 
-/* The file is the whole result, and nothing else was left. */
+/* Expects that the file holds the whole result, and that nothing else was left. */
 static void expect_result(const char *path, const char *what)
 {
     size_t bytes;
@@ -82,7 +83,7 @@ Test(cli_files, a_replaced_file_keeps_its_owner)
 {
     struct stat status;
     if (geteuid() != 0) {
-        leave_scratch(); /* what is skipped is not cleaned up */
+        leave_scratch(); /* a skipped test does not clean up */
         cr_skip_test("skipped: this needs root");
     }
     write_layer();
@@ -118,12 +119,12 @@ Test(cli_files, a_symbolic_link_is_written_through)
     expect_result("target.npy", "a link to a link");
     cr_assert_eq(mode_of("target.npy"), 0600);
 
-    cr_assert_eq(unlink("target.npy"), 0); /* now they lead to what is not there */
+    cr_assert_eq(unlink("target.npy"), 0); /* now the links lead to no file */
     run_to("far", "a dangling link");
     expect_link("far", "near");
     expect_result("target.npy", "a dangling link");
 
-    /* From another directory, and by its whole path. */
+    /* The program is run from another directory, and by its whole path. */
     cr_assert_eq(mkdir("inner", 0700), 0);
     cr_assert_eq(symlink("../target.npy", "inner/link"), 0);
     cr_assert_eq(unlink("target.npy"), 0);
@@ -221,12 +222,12 @@ Test(cli_files, devices_and_pipes_are_written_as_they_are)
     cr_assert_not_null(stream);
     cr_assert_eq(fread(start, 1, sizeof start, stream), sizeof start);
     cr_assert_eq(memcmp(start, "\x93NUMPY", sizeof start), 0);
-    struct program_result result = wait_program(child); /* what is left fits in the pipe */
+    struct program_result result = wait_program(child); /* the rest fits in the pipe */
     expect_code(&result, 0, "a pipe");
     fclose(stream);
     release_result(&result);
 
-    result = PROGRAM(RUN_TO("/proc/self/fd/1")); /* which is /dev/stdout: what is said goes elsewhere then */
+    result = PROGRAM(RUN_TO("/proc/self/fd/1")); /* this is /dev/stdout: messages go elsewhere then */
     expect_code(&result, 0, "/proc/self/fd/1");
     cr_assert_eq(memcmp(result.out, "\x93NUMPY", 6), 0);
     expect_text(result.error, "/proc/self/fd/1: shape " SHAPE, "/proc/self/fd/1");
@@ -242,7 +243,7 @@ Test(cli_files, devices_and_pipes_are_written_as_they_are)
     release_result(&result);
 }
 
-/* A file that would become larger than the process may write: an error, and the old file stays. */
+/* A file that would become larger than the process may write is an error, and the old file stays. */
 Test(cli_files, a_limit_of_the_files_size_is_an_error)
 {
     struct rlimit before, limit;
@@ -264,7 +265,7 @@ Test(cli_files, a_limit_of_the_files_size_is_an_error)
     release_result(&result);
 }
 
-/* Whether there is a file whose name starts so. */
+/* Whether there is a file whose name begins with start. */
 static bool find_like(const char *start, struct stat *status)
 {
     DIR *directory = opendir(".");
@@ -277,7 +278,7 @@ static bool find_like(const char *start, struct stat *status)
     return found;
 }
 
-/* Ended by a signal while it writes. (One that comes too early or too late shows nothing.) */
+/* The program is ended by a signal while it writes. (A signal that comes too early or too late shows nothing.) */
 Test(cli_files, a_signal_leaves_no_temporary_file)
 {
     static const float numbers[4] = {1, 2, 3, 4};
@@ -330,7 +331,7 @@ Test(cli_files, stdout_that_takes_nothing_is_an_error)
     expect_result("y.npy", "the file all the same");
 }
 
-/* Without stderr, or without both, everything else is as ever: what is said does not end up in a file. */
+/* Without stderr, or without both, everything else works as ever, and no message ends up in a file. */
 Test(cli_files, a_closed_stderr_does_no_harm)
 {
     const char *const settings[] = {"TCONV_VERBOSE=2", NULL};

@@ -1,7 +1,7 @@
 /*
- * One contract on every backend. What is wrong with a desc is the same on each, in the same words, and is found before
- * anyone asks for a device, so that it can be tested without one. With a device: the same bits on integers, both in
- * bounds on reals, and tensors staged across where a backend is forced.
+ * One contract holds on every backend. Each refuses the same descs in the same words, before it looks for a device, so
+ * that this can be tested without one. With a device, both give the same bits on integers and are in bounds on reals,
+ * and tensors are staged across where a backend is forced.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static tconv_options options_for(tconv_backend backend)
 
 /* ----------------------------------------------------------------------------------------------------- same contract */
 
-/* A value that breaks a rule now and then, or is too large. */
+/* Draws a value that breaks a rule now and then, or is too large. */
 static int64_t draw_field(harness_random *random)
 {
     switch (harness_random_integer(random, 0, 39)) {
@@ -43,7 +43,7 @@ static void expect_same_issue(const tconv_issue *a, const tconv_issue *b, const 
               tconv_status_string(a->status), a->message);
 }
 
-/* Every way into the library says of a bad desc what tconv_validate says. */
+/* Every entry point refuses a bad desc with the issue of tconv_validate. */
 Test(cross_backend, same_status_and_issue_for_every_bad_desc)
 {
     harness_random random;
@@ -96,7 +96,7 @@ Test(cross_backend, same_issue_for_bad_options)
 
 /* -------------------------------------------------------------------------------------------------------- same result */
 
-/* By the best implementation of each backend. */
+/* Checks a layer by the best implementation of each backend. */
 static void check_both(const harness_layer *given, harness_fill fill, uint64_t seed)
 {
     harness_case test;
@@ -147,7 +147,7 @@ Test(cross_backend_cuda, integers_are_bit_equal_on_corners)
     }
 }
 
-/* An output of more than 2^31 bytes, as measured in benchmarks: the layer kb57 at its full size. */
+/* An output of more than 2^31 bytes, as in benchmarks: the layer kb57 at its full size. */
 Test(cross_backend_cuda, kb57_at_full_size)
 {
     harness_layer kb57;
@@ -171,7 +171,7 @@ Test(cross_backend_cuda, kb57_at_full_size)
 
 enum { SRC, WEIGHTS, BIAS, DST, TENSORS };
 
-/* The small layer's tensors, those whose bit is set in on_device copied to the device. */
+/* The small layer's tensors. Those whose bit is set in on_device are copied to the device. */
 struct mixed {
     tconv_tensor tensors[TENSORS];
     void *memory[TENSORS];
@@ -208,7 +208,7 @@ static void fetch_and_release(struct mixed *mixed)
         harness_device_release(mixed->memory[i]);
 }
 
-/* Any mixture of host and device tensors, each backend forced: the one call copies what it must. */
+/* With any mixture of host and device tensors, and each backend forced, the one call copies what it must. */
 Test(cross_backend_cuda, one_call_stages_tensors_of_any_mixture)
 {
     skip_without_cuda();
@@ -228,7 +228,7 @@ Test(cross_backend_cuda, one_call_stages_tensors_of_any_mixture)
             }
 }
 
-/* Staged host tensors are ready when the call is back, without a synchronisation of the caller's. */
+/* Staged host tensors are ready when the call returns, without a synchronisation by the caller. */
 Test(cross_backend_cuda, one_call_is_done_with_host_tensors_when_it_is_back)
 {
     tconv_options options = options_for(TCONV_BACKEND_CUDA);
@@ -243,7 +243,8 @@ Test(cross_backend_cuda, one_call_is_done_with_host_tensors_when_it_is_back)
     }
 }
 
-/* AUTO runs where src lives: the environment's verbose line would tell, here the plan's own refusal does. */
+/* AUTO runs where src lives: the one call computes device tensors right, and a plan for their location takes an
+ * implementation of CUDA. */
 Test(cross_backend_cuda, auto_follows_src)
 {
     struct mixed mixed;
@@ -288,7 +289,7 @@ Test(cross_backend_cuda, staged_slices_keep_their_gaps)
         }
 }
 
-/* A plan copies nothing behind the caller's back. */
+/* A plan refuses to copy behind the caller's back. */
 Test(cross_backend_cuda, plan_refuses_tensors_on_the_other_side)
 {
     skip_without_cuda();

@@ -1,6 +1,6 @@
 /*
- * Two devices: what a plan sets up it sets up on its own device, whichever is current, and tensors of another are refused.
- * Skipped, visibly, where there is one device.
+ * Two devices: a plan sets everything up on its own device, whichever is current, and refuses tensors of another. The
+ * tests are skipped, visibly, where there is one device.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -28,7 +28,8 @@ static void expect_current(int device)
     cr_assert_eq(current, device, "device %d is current now", current);
 }
 
-/* The first device first, so that what was set up there alone would be missing on the other; then both again. */
+/* Checks on both devices: on the first one first, so that anything set up there alone would be missing on the other;
+ * then on both again. */
 static void check_on_both(const harness_case *test, const struct way *way, size_t *taken)
 {
     struct placed placed[2];
@@ -76,7 +77,7 @@ Test(devices_cuda, every_way_on_two_devices)
 
 static struct small_layer layer;
 
-/* The one call on host tensors, for a device that is not the current one. */
+/* The one call takes host tensors for a device that is not the current one. */
 Test(devices_cuda, one_call_for_another_device)
 {
     tconv_options options;

@@ -1,5 +1,5 @@
-/* The calls themselves: what is chosen and where it runs, implementations by name, options, and every argument checked by
- * name. */
+/* The calls themselves: which implementation is chosen and where it runs, implementations by name, options, and every
+ * argument checked by name. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ static void set_up(void)
 {
     small_layer_init(&layer);
     memset(&issue, 0, sizeof issue);
-    /* On any machine: no device, unless a test says otherwise. Read by the driver when it is first used. */
+    /* There is no device on any machine, unless a test says otherwise. The driver reads this when it is first used. */
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
 }
 
@@ -50,7 +50,7 @@ Test(dispatch, one_call_without_bias)
         cr_assert_eq(layer.dst_data[i], layer.expected[i] - layer.bias_data[i / 60 % 6], "element %d", i);
 }
 
-/* Said before anything else is looked at. */
+/* The missing implementation is reported before anything else is checked. */
 Test(dispatch, operations_without_implementations)
 {
     for (tconv_op op = TCONV_BACKWARD_DATA; op <= TCONV_BACKWARD_WEIGHTS; op++) {
@@ -68,7 +68,7 @@ Test(dispatch, operations_without_implementations)
     }
 }
 
-/* Options that force an implementation; false where it does not take the layer. */
+/* Makes options that force an implementation; returns false where it does not take the layer. */
 static bool takes_layer(const char *name, tconv_options *options)
 {
     tconv_plan *plan;
@@ -100,7 +100,7 @@ Test(dispatch, cpu_and_auto_are_always_available)
                    "backend = 9");
 }
 
-/* Everything that leads to CUDA says the same: unavailable, and why. */
+/* Every call that leads to CUDA reports the same: unavailable, and why. */
 Test(dispatch, cuda_without_a_device_is_unavailable_with_its_reason)
 {
     tconv_options options;
@@ -158,7 +158,7 @@ Test(dispatch, implementations_are_listed_and_can_be_forced)
         cr_assert(cpu || strncmp(name, "cuda_", 5) == 0, "%s", name);
         if (!takes_layer(name, &options))
             continue;
-        if (!cpu) { /* its backend follows from its name, and there is no device */
+        if (!cpu) { /* the name implies CUDA, and there is no device */
             expect_failure(tconv_plan_create(&layer.desc, &options, &plan, &issue), issue, TCONV_ERROR_UNAVAILABLE,
                            "backend", "backend = cuda");
             continue;
@@ -200,8 +200,8 @@ Test(dispatch, implementation_of_the_other_backend)
     cr_assert_not_null(strstr(issue.message, "cuda"), "\"%s\"", issue.message);
 }
 
-/* Whoever is asked for by name either takes the layer or says UNSUPPORTED, its name and why; and the reference, and a
- * plan without a name, take all. */
+/* An implementation that is asked for by name either takes the layer or says UNSUPPORTED, its name and why. The
+ * reference, and a plan without a name, take all layers. */
 Test(dispatch, implementation_that_does_not_take_the_layer_says_why)
 {
     for (size_t c = 0; c < harness_corner_count(); c += 3) {
@@ -359,7 +359,7 @@ enum { SRC, WEIGHTS, BIAS, DST, TENSORS };
 
 static const char *const tensor_names[] = {"src", "weights", "bias", "dst"};
 
-/* Runs plan and one call with one argument replaced; both fail alike. */
+/* Executes the plan and makes the one call with one argument replaced; both fail alike. */
 static void expect_bad_tensor(const tconv_plan *plan, int which, const tconv_tensor *tensor, const char *member,
                               const char *text)
 {
@@ -389,7 +389,7 @@ Test(dispatch, tensors_are_checked_by_name)
     const tconv_tensor good[TENSORS] = {layer.src, layer.weights, layer.bias, layer.dst};
     for (int which = SRC; which < TENSORS; which++) {
         tconv_tensor bad = good[which];
-        if (which != BIAS) /* which may be NULL */
+        if (which != BIAS) /* bias may be NULL */
             expect_bad_tensor(plan, which, NULL, "", "NULL");
         bad.data = NULL;
         expect_bad_tensor(plan, which, &bad, ".data", "NULL");
@@ -461,7 +461,7 @@ Test(dispatch, no_images_need_no_tensors)
     layer.src.data = layer.dst.data = NULL;
     expect_success(
         tconv_conv_transpose2d(&layer.desc, NULL, &layer.src, &layer.weights, &layer.bias, &layer.dst, &issue), issue);
-    layer.desc.stride_w = 0; /* what is wrong stays wrong */
+    layer.desc.stride_w = 0; /* the desc stays wrong */
     expect_failure(tconv_conv_transpose2d(&layer.desc, NULL, NULL, NULL, NULL, NULL, &issue), issue,
                    TCONV_ERROR_INVALID_ARGUMENT, "stride_w", "must be at least 1");
 }

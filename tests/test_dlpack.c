@@ -1,4 +1,4 @@
-/* tconv/dlpack.h: tensors of other libraries become layers without a copy, or an issue that says what is in the way. */
+/* tconv/dlpack.h: tensors of other libraries become layers without a copy, or an issue says what prevents it. */
 #define TCONV_TESTS_DLPACK_1
 #include "support/dlpack_types.h"
 
@@ -32,7 +32,7 @@ static void set_strides(struct exported *exported, int64_t a, int64_t b, int64_t
     memcpy(exported->strides, strides, sizeof strides);
 }
 
-/* What the caller of tconv_dlpack_layer sets beforehand. */
+/* Returns the fields that the caller of tconv_dlpack_layer sets beforehand. */
 static tconv_desc free_parameters(void)
 {
     tconv_desc desc;
@@ -101,7 +101,7 @@ Test(dlpack, slices_keep_their_strides)
     cr_assert(desc.src_strides[0] == 100 && desc.src_strides[1] == 20 && desc.dst_strides[0] == 1000);
 }
 
-/* A plane of one channel fits both layouts; then dst tells. */
+/* A plane of one channel fits both layouts; dst then decides. */
 Test(dlpack, dst_decides_where_src_fits_both_layouts)
 {
     tconv_desc desc;
@@ -160,7 +160,7 @@ Test(dlpack, every_dtype)
     }
 }
 
-/* Each is refused by name, and leaves desc as it was. */
+/* Expects that the tensors are refused with this field and text, and that desc is left as it was. */
 static void expect_refused(const char *field, const char *text)
 {
     tconv_desc desc = free_parameters(), before = desc;
@@ -196,8 +196,8 @@ Test(dlpack, tensors_that_make_no_layer)
 
 /* --------------------------------------------------------------------------------------------------- ambiguous layouts */
 
-/* How a tensor of some shape may lie: dense in either layout, or a slice of a larger tensor in it. What the strides of extents
- * of 1 say is of no account, and here nonsense. */
+/* Ways in which a tensor of some shape may lie: dense in either layout, or a slice of a larger tensor in it. The
+ * strides of extents of 1 have no meaning, and are nonsense here. */
 enum { LYINGS = 4 };
 
 static void lie(struct exported *exported, float *data, const int64_t shape[4], int lying, int64_t nonsense)
@@ -224,7 +224,7 @@ static float *element(const struct exported *exported, int64_t n, int64_t c, int
     return data;
 }
 
-/* Whether the library takes the strides of both in some layout. */
+/* Whether the library takes the strides of both tensors in some layout. */
 static bool some_layout_takes(const tconv_desc *dense)
 {
     for (int layout = TCONV_NCHW; layout <= TCONV_NHWC; layout++) {
@@ -240,7 +240,7 @@ static bool some_layout_takes(const tconv_desc *dense)
     return false;
 }
 
-/* A layer of stride 1 without padding by its formula, against what the library made of the tensors as they lie. */
+/* Compares a layer of stride 1 without padding by its formula with the library's result. */
 static void check_answer(const tconv_desc *desc)
 {
     for (int64_t i = 0; i < dst.shape[0] * dst.shape[1] * dst.shape[2] * dst.shape[3]; i++) {
@@ -257,7 +257,7 @@ static void check_answer(const tconv_desc *desc)
     }
 }
 
-/* The layer of tensors that lie as they lie; true where it was taken. */
+/* Makes the layer of the tensors as they lie; returns whether it was accepted. */
 static bool try_layer(void)
 {
     tconv_desc desc, dense;
@@ -279,8 +279,8 @@ static bool try_layer(void)
     return true;
 }
 
-/* All shapes of up to two of everything: whatever some layout takes is taken, and computed right. Weights, of which a kernel of
- * one tap or one channel lies in several layouts at once, lie in each of the three. */
+/* In all shapes of up to two of everything, tensors that some layout takes are accepted and computed right. Weights lie
+ * in each of three layouts; with a kernel of one tap, or one channel, several of these are the same. */
 Test(dlpack, ambiguous_shapes_take_the_other_tensors_layout)
 {
     static float src_data[128], weights_data[128], dst_data[512];
@@ -369,7 +369,7 @@ Test(dlpack, read_only_tensors_are_refused_as_dst)
     const DLTensor *tensor = NULL;
     expect_success(tconv_dlpack_versioned(&versioned, true, &tensor, &issue), issue);
     cr_assert_eq(tensor, &versioned.dl_tensor);
-    versioned.flags = DLPACK_FLAG_BITMASK_READ_ONLY | 2; /* 2: copied */
+    versioned.flags = DLPACK_FLAG_BITMASK_READ_ONLY | 2; /* bit 1 (2): copied */
     expect_success(tconv_dlpack_versioned(&versioned, false, &tensor, &issue), issue);
     tensor = NULL;
     expect_failure(tconv_dlpack_versioned(&versioned, true, &tensor, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT,

@@ -1,5 +1,5 @@
-/* Each environment variable: good values do what tconv.h says, bad ones are errors that name the variable and what it
- * accepts, what the caller names wins, and nothing is printed unless TCONV_VERBOSE asks for it. */
+/* Each environment variable: good values do what tconv.h says, bad ones are errors that name the variable and the
+ * accepted values, the caller's options win, and nothing is printed unless TCONV_VERBOSE asks for it. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -33,14 +33,14 @@ static void set_up(void)
 
 TestSuite(environment, .init = set_up);
 
-/* Sets a variable, or removes it where value is NULL, and has the library read it. */
+/* Sets a variable, or removes it where value is NULL, and has the library reread the environment. */
 static void set_variable(const char *name, const char *value)
 {
     cr_assert_eq(value != NULL ? setenv(name, value, 1) : unsetenv(name), 0);
     tconv_environment_reload(NULL);
 }
 
-/* The description of a plan made now. */
+/* Returns the description of a plan made now. */
 static const char *describe(const tconv_options *options)
 {
     tconv_plan *plan;
@@ -115,7 +115,7 @@ Test(environment, bad_value_is_an_error_even_where_the_caller_names_it_all)
     }
 }
 
-/* tconv_validate answers the same on every machine, whatever its environment; and the desc is looked at first. */
+/* tconv_validate answers the same on every machine, whatever its environment, and the desc is checked first. */
 Test(environment, validation_comes_before_it)
 {
     tconv_plan *plan;
@@ -141,7 +141,7 @@ Test(environment, backend)
     tconv_options_init(&options);
     set_variable("TCONV_BACKEND", "cpu");
     expect_described(NULL, "backend=cpu");
-    options.location = TCONV_LOCATION_CUDA; /* what AUTO means is the environment's word, not the tensors' */
+    options.location = TCONV_LOCATION_CUDA; /* the environment decides what AUTO means, not the tensors */
     expect_described(&options, "backend=cpu");
     set_variable("TCONV_BACKEND", "auto");
     expect_described(NULL, "backend=cpu");
@@ -155,7 +155,7 @@ Test(environment, backend)
         issue);
     cr_assert(small_layer_is_right(&layer));
     tconv_options_init(&options);
-    options.implementation = "cpu_reference"; /* a name says its backend too */
+    options.implementation = "cpu_reference"; /* a name implies its backend */
     expect_described(&options, "backend=cpu");
     set_variable("TCONV_BACKEND", "cpu");
     options.implementation = NULL;
@@ -169,7 +169,7 @@ static void no_threads(void *context, int32_t count, void (*task)(void *argument
     (void)context, (void)count, (void)task, (void)argument;
 }
 
-/* Of the caller's own there may be any number, */
+/* The caller's own threads are not limited by the machine. */
 Test(environment, threads)
 {
     tconv_options options;
@@ -189,7 +189,7 @@ Test(environment, threads)
     expect_described(&options, "threads=7 ");
 }
 
-/* of OpenMP's as many as can run. */
+/* OpenMP's threads are as many as can run. */
 Test(environment, threads_of_openmp)
 {
     char all[32];
@@ -210,7 +210,7 @@ static bool describe_machine(const char *topology)
     return strstr(text, topology) != NULL;
 }
 
-/* Linux tells by itself; hwloc is asked about a machine that is described to it. */
+/* The library asks Linux itself; it asks hwloc about a machine that is described to hwloc. */
 Test(environment, another_machine_for_hwloc)
 {
     setenv("HWLOC_SYNTHETIC", "package:2 l3:1(size=8MB) l2:4(size=256KiB) l1:1(size=16KiB) core:1 pu:2", 1);
@@ -309,7 +309,7 @@ static void run_three_times(struct capture *capture, bool bias)
     cr_assert_str_empty(capture->text[CAPTURED_STDOUT], "stdout is the program's");
 }
 
-/* The lines of a kind: "execute", "plan" and so on. */
+/* Counts the lines of a kind: "execute", "plan" and so on. */
 static size_t count_kind(const char *lines, const char *kind)
 {
     size_t count = 0, length = strlen(kind);
@@ -346,7 +346,7 @@ Test(environment, verbose_1_writes_a_line_for_each_execute)
     capture_release(&capture);
 }
 
-/* The layer in a line is the layer that ran, as `tconv bench` reads it. */
+/* The bench key of a line is the layer that ran, as `tconv bench` reads it. */
 Test(environment, verbose_lines_replay)
 {
     static const char *const problems[] = {
@@ -407,7 +407,7 @@ Test(environment, verbose_2_tells_what_was_chosen)
     cr_assert_eq(count_lines(lines), 5 + count_kind(lines, "passed_over"), "%s", lines);
     capture_release(&capture);
 
-    /* Whatever is passed over is named with its reason; nothing is where one is asked for by name. */
+    /* Every implementation that is passed over is named with its reason; none is where one is asked for by name. */
     tconv_options options;
     tconv_options_init(&options);
     options.implementation = "cpu_reference";
@@ -460,7 +460,7 @@ Test(environment, read_once_and_again_when_the_caller_asks)
     expect_described(NULL, "--math strict");
 }
 
-/* A value that is bad when it is read stays an error of every plan, whatever setenv says since. */
+/* A value that is bad when it is read stays an error of every plan, whatever setenv changes later. */
 Test(environment, bad_value_stays_an_error_until_it_is_reloaded)
 {
     static const char *const stated = "TCONV_MATH = fast: must be strict or tf32";
@@ -481,7 +481,7 @@ Test(environment, bad_value_stays_an_error_until_it_is_reloaded)
                    stated);
 }
 
-/* What tconv_system_info shows is what is in effect. */
+/* tconv_system_info shows the values that are in effect. */
 Test(environment, system_info_shows_what_was_read)
 {
     static char info[16384];
@@ -497,8 +497,8 @@ Test(environment, system_info_shows_what_was_read)
     cr_assert_not_null(strstr(info, "must be a whole number"), "%s", info);
 }
 
-/* Plans made in some threads while another reloads what does not change; and the environment changed by setenv in a third,
- * which once the library has read its own is no business of it. ThreadSanitizer has more to say of it than this. */
+/* Some threads make plans while another reloads the environment, unchanged, and a third changes it by setenv, which
+ * must not matter once the library has read its own. Under ThreadSanitizer this test finds more. */
 enum { READERS = 3, ROUNDS = 300 };
 
 static void *make_plans(void *wrong)

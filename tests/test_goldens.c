@@ -2,9 +2,10 @@
  * Layers computed by PyTorch in float64 (goldens/make_goldens.py, which also tells how the numbers are made), against
  * every implementation in every dtype, layout and weight layout.
  *
- * On the "exact" filling all sums are exact in f32, so that the result, rounded once to the dtype, is the only right one:
- * compared bit for bit. On the "real" filling f64 is held to 16 * 2^-53 * bound and f32 to 18 * 2^-24 * bound, 16 for the
- * library and 1 each for rounding src and weights to f32; bound is the sum of |src||weights| + |bias|.
+ * On the "exact" filling all sums are exact in f32, so that the result, rounded once to the dtype, is the only right
+ * one, and is compared bit for bit. On the "real" filling the error may be 16 * 2^-53 * bound in f64 and
+ * 18 * 2^-24 * bound in f32: 16 for the library and 1 each for rounding src and weights to f32. bound is the sum of
+ * |src||weights| + |bias|.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -18,13 +19,13 @@
 #include "support/ways.h"
 
 #define MAX_LAYERS  128
-#define BLOCK_BYTES 16 /* of one output element in goldens.bin */
+#define BLOCK_BYTES 16 /* bytes of one output element in goldens.bin */
 
 struct golden {
     char name[40];
     harness_layer layer;
     int64_t out_h, out_w;
-    size_t offset; /* of its first element in goldens.bin */
+    size_t offset; /* offset of its first element in goldens.bin */
 };
 
 enum filling { EXACT, REAL };
@@ -45,7 +46,7 @@ static double value_of(enum filling filling, uint64_t stream, uint64_t i)
     return (double)(bits >> 11) * 0x1p-52 - 1.0;
 }
 
-/* One line of goldens.csv. */
+/* Reads one line of goldens.csv. */
 static void read_row(const char *line, struct golden *golden)
 {
     tconv_desc *desc = &golden->layer.desc;
@@ -97,7 +98,7 @@ static void fill(const harness_view *view, tconv_dtype dtype, void *data, enum f
                                         value_of(filling, stream, i++));
 }
 
-/* The golden's tensors in the layer's dtype and layouts. */
+/* Makes the golden's tensors in the layer's dtype and layouts. */
 static harness_case make_case(const harness_layer *layer, size_t index, enum filling filling)
 {
     harness_case test;
@@ -142,7 +143,7 @@ static void compare(const struct golden *golden, const harness_case *test, const
                 }
 }
 
-/* One layer in one form, by all ways; returns how many took it. */
+/* Checks one layer in one form by all ways; returns how many took it. */
 static size_t check_form(const struct golden *golden, size_t index, const harness_layer *layer, enum filling filling,
                          const struct way *ways, size_t way_count)
 {
@@ -151,7 +152,7 @@ static size_t check_form(const struct golden *golden, size_t index, const harnes
     for (size_t w = 0; w < way_count; w++) {
         harness_output output;
         if (filling == REAL && ways[w].math == TCONV_MATH_TF32)
-            continue; /* rounds to 11 bits */
+            continue; /* TF32 rounds to 11 bits */
         if (!run_way(&test, &ways[w], 2, (index + w) % 2 != 0, &output))
             continue;
         compare(golden, &test, &output, filling, ways[w].text);

@@ -1,4 +1,5 @@
-/* The harness itself: what judges everything else must see a wrong element, a stray write and a missing one. */
+/* The harness itself: it judges everything else, and so it must see a wrong element, a stray write and a missing
+ * one. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
@@ -144,7 +145,7 @@ static harness_output run_case(const harness_case *test)
     return output;
 }
 
-/* The pixels that samples are taken at: every end, and of every phase its first and its last row and column. */
+/* Samples are taken at every end of an axis, and at the first and the last row and column of every phase. */
 Test(harness, samples_reach_the_ends_of_every_phase)
 {
     enum { ROWS = 7 * 3 + 2, COLUMNS = 9 * 5 + 1, STRIDE_H = 3, STRIDE_W = 5 };
@@ -230,7 +231,7 @@ Test(harness, a_wrong_element_is_seen)
         }
 }
 
-/* Keeps the upper 11 bits of each significand, after adding half a step for the nearest. */
+/* Keeps the upper 11 bits of each significand, after adding half: half a step rounds to nearest, 0 truncates. */
 static void cut_to_tf32(harness_buffer *buffer, int64_t count, uint32_t half)
 {
     uint32_t *bits = buffer->data;
@@ -238,7 +239,8 @@ static void cut_to_tf32(harness_buffer *buffer, int64_t count, uint32_t half)
         bits[i] = (bits[i] + half) & 0xffffe000u;
 }
 
-/* What TF32 gives of a case: the reference's answer for the cut factors, set against the right answer. */
+/* Whether TF32 is judged right: takes the reference's answer for the cut factors as the output, and compares it with
+ * the right answer. */
 static bool tf32_is_right(uint32_t half, harness_failure *failure)
 {
     harness_layer layer;
@@ -267,7 +269,7 @@ Test(harness, tf32_rounds_to_nearest_and_does_not_truncate)
     cr_assert(strstr(failure.text, "error") != NULL, "%s", failure.text);
 }
 
-/* Each output has a bound of its own, far below what the relative error of all would let pass. */
+/* Each output has a bound of its own, far below the error that the relative error of all outputs would allow. */
 Test(harness, tf32_is_held_to_a_bound_for_each_output)
 {
     harness_case test = make_case(TCONV_F32, HARNESS_REALS);
@@ -291,7 +293,7 @@ Test(harness, a_missing_and_a_stray_write_are_seen)
     harness_case test = make_case(TCONV_F32, HARNESS_REALS);
     const int64_t plane = test.dst_view.shape[2] * test.dst_view.shape[3];
     const struct {
-        int64_t byte; /* from the start of dst */
+        int64_t byte; /* bytes from the start of dst */
         const char *what;
     } strays[] = {
         {-1, "before dst"},
@@ -327,7 +329,7 @@ Test(harness, bits_are_compared)
     harness_case_destroy(&test);
 }
 
-/* The answer, which cpu_reference computed, is the formula's. */
+/* The answer that cpu_reference computed agrees with the formula. */
 Test(harness, the_answer_is_the_formula)
 {
     harness_random random;

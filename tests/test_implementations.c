@@ -1,9 +1,9 @@
 /*
- * Every implementation, at every instruction set of this machine, against the reference, and the reference against the
- * formula: on random layers and on the corners, exact on integers and within the bounds of tconv.h on reals, in every
- * dtype and layout. On the CPU a large corner is judged at every output in one of its eight forms, and at samples in the
- * others, where all ways must have the same integers. Then what holds besides: the same bits for any number of threads.
- * NaN and Inf are in test_specials.c; that nothing else is touched is in test_bounds.c.
+ * Compares every implementation, at every instruction set of this machine, with the reference, and the reference with
+ * the formula: on random layers and on the corners, exact on integers and within the bounds of tconv.h on reals, in
+ * every dtype and layout. On the CPU a large corner is judged at every output in one of its eight forms, and at samples
+ * in the others, where all ways must have the same integers. The bits must be the same for any number of threads. NaN
+ * and Inf are in test_specials.c, and that nothing else is touched in test_bounds.c.
  *
  * The seed is fixed, so that a failure replays; its message holds the layer as `tconv bench` takes it.
  */
@@ -18,20 +18,20 @@
 #include "support/cases.h"
 #include "support/ways.h"
 
-#define RANDOM_LAYERS 400 /* a few seconds in a debug build with sanitizers */
+#define RANDOM_LAYERS 400 /* layers; they take a few seconds in a debug build with sanitizers */
 
-/* The formula takes ten times as long as the reference: of more work it is asked at samples, so many beside those that are
- * named by place. */
+/* The formula takes ten times as long as the reference. For layers of more FLOP than this it is computed at samples: at
+ * those with a fixed place and at random ones. */
 #define WHOLE_FORMULA_FLOPS 4e6
 #define DRAWN_SAMPLES       400
 
-#define SUM_UNITS 16 /* of 2^-24 sum |x||w|: the bound of f32 */
+#define SUM_UNITS 16 /* units of 2^-24 sum |x||w|: the bound of f32 */
 
 static struct way ways[MAX_WAYS];
 static size_t way_count;
 
-/* The case by every way, in turn with other numbers of threads and with and without packing first. Judged at samples, the
- * ways must have each other's integers, and the reference, which takes longest, is not asked. */
+/* Checks the case by every way, in turn with other numbers of threads and with and without packing first. Where it is
+ * judged at samples, all ways must have the same integers, and the reference, which takes longest, is left out. */
 static void check_case(const harness_case *test, uint64_t seed)
 {
     harness_output first = {0}, output;
@@ -100,8 +100,8 @@ static void check_reference_pixel(const harness_case *test, const int64_t at[4])
                    at[1], at[2], at[3], expected, value, layer);
 }
 
-/* All pixels of a layer, each computed straight from the formula by code that shares nothing with the library; of a case
- * with more than a few million multiply-adds, those that samples are taken at. */
+/* Compares the reference at all pixels of a layer with the formula, computed by code that shares nothing with the
+ * library; a case with more than a few million multiply-adds is compared at samples. */
 static void check_reference(const harness_layer *layer, harness_fill fill, uint64_t seed)
 {
     static const struct way reference = {"cpu_reference", TCONV_BACKEND_CPU, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_DEFAULT,
@@ -204,7 +204,7 @@ Test(implementations_cuda, reals_are_in_bounds_on_corners)
 
 /* ------------------------------------------------------------------------------------------------------------- bits */
 
-/* Runs of one way, threads and packing varied, all have the bits of the first. */
+/* Checks that runs of one way, with other threads and packing, all have the bits of the first. */
 static void check_same_bits(const harness_case *test, const struct way *way, bool vary_threads)
 {
     harness_output first, other;
@@ -252,7 +252,7 @@ Test(implementations, same_bits_where_threads_share_the_work)
                 whole ? make_case(&layer, HARNESS_REALS, i) : make_sampled_case(&layer, HARNESS_REALS, i);
             for (size_t w = 0; w < way_count; w++) {
                 if (way_is_reference(&ways[w]))
-                    continue; /* slow */
+                    continue; /* the reference is slow */
                 check_way(&test, &ways[w], 1, false);
                 check_same_bits(&test, &ways[w], true);
             }
@@ -290,7 +290,7 @@ static const char *const constant_problems[] = {
 #define CONSTANT_PAIRS  6
 #define CONSTANT_PIXELS 200
 
-/* The worst error of some pixels in units of 2^-24 sum |x||w|. */
+/* Returns the worst error of some pixels in units of 2^-24 sum |x||w|. */
 static double worst_units(const harness_case *test, const harness_output *output, harness_random *random)
 {
     double worst = 0;
@@ -308,7 +308,7 @@ static double worst_units(const harness_case *test, const harness_output *output
     return worst;
 }
 
-/* One layer, all x equal and all w equal; worst gathers, by way. */
+/* Runs one layer with all x equal and all w equal; worst keeps the worst error of each way. */
 static void check_constants(const char *problem, tconv_layout layout, harness_random *random, double worst[MAX_WAYS])
 {
     harness_layer layer;

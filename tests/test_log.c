@@ -1,5 +1,5 @@
-/* Verbose lines: to the caller's callback or to stderr, at the level that the options or TCONV_VERBOSE name, each whole, by
- * one write, and harmless where stderr is closed. What the lines say is test_environment.c's. */
+/* Verbose lines: to the caller's callback or to stderr, at the level that the options or TCONV_VERBOSE name, each
+ * whole, by one write, and harmless where stderr is closed. test_environment.c tests what the lines say. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <locale.h>
@@ -53,7 +53,8 @@ static tconv_options logging(int32_t verbose)
     return options;
 }
 
-/* Makes a plan, packs it, executes both, and makes one call: three executes. What went to the descriptors is in capture. */
+/* Makes a plan, packs it, executes both, and makes one call: three executes. capture has the output of the
+ * descriptors. */
 static void run(const tconv_options *options, struct capture *capture)
 {
     tconv_plan *plan = NULL, *packed = NULL;
@@ -128,7 +129,7 @@ Test(log, without_a_callback_lines_go_to_stderr)
 {
     tconv_options options = logging(1);
     struct capture capture;
-    options.log = (tconv_log){NULL, &lines}; /* a context alone is nothing */
+    options.log = (tconv_log){NULL, &lines}; /* a context alone is no callback */
     run(&options, &capture);
     cr_assert_eq(lines.count, 0);
     cr_assert_str_empty(capture.text[CAPTURED_STDOUT]);
@@ -136,7 +137,7 @@ Test(log, without_a_callback_lines_go_to_stderr)
     capture_release(&capture);
 }
 
-/* The options as they were published without the last three fields. */
+/* The options of the version without the last three fields have no callback. */
 Test(log, options_of_an_older_caller_have_none)
 {
     tconv_options options = logging(2);
@@ -148,7 +149,7 @@ Test(log, options_of_an_older_caller_have_none)
     capture_release(&capture);
 }
 
-/* The longest layer that the numbers allow: its line is cut nowhere. */
+/* The line of the longest layer that the numbers allow is not cut. */
 Test(log, longest_line_is_whole)
 {
     const int64_t most = INT64_MAX / 4;
@@ -268,7 +269,8 @@ Test(log, broken_stderr_is_harmless)
 
 TestSuite(log_locale, .init = set_up);
 
-/* A locale whose decimal point is a comma, compiled into a directory of its own; false where that cannot be. */
+/* Sets a locale whose decimal point is a comma, compiled into a directory of its own; returns false where that
+ * fails. */
 static bool set_decimal_comma(void)
 {
     char directory[] = "/tmp/tconv-locale-XXXXXX", command[256];

@@ -1,4 +1,5 @@
-/* Memory: where it comes from, that execute asks for none, that each allocation may fail, and that all of it goes back. */
+/* Memory: where it comes from, that execute allocates none, that each allocation may fail, and that all of it is
+ * freed. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@ static void set_up(void)
 
 TestSuite(memory, .init = set_up);
 
-/* The library's calls of malloc and its kin come through here (the linker's --wrap): counted, and the n-th refused. */
+/* The library's calls of malloc and its kin come through these functions (the linker's --wrap), which count them and
+ * refuse the n-th. */
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *memory, size_t size);
@@ -130,7 +132,7 @@ Test(memory, all_memory_comes_from_the_allocator_and_goes_back)
     counting_init(&counting, 0);
     tconv_options_init(&options);
     options.allocator = counting.functions;
-    small_layer_execute(&layer, plan = small_layer_plan(&layer, NULL), &issue); /* whatever is set up once, is */
+    small_layer_execute(&layer, plan = small_layer_plan(&layer, NULL), &issue); /* anything set up once is set up now */
     tconv_plan_destroy(plan);
     heap_watch(0);
     tconv_status create = tconv_plan_create(&layer.desc, &options, &plan, &issue);
@@ -149,7 +151,7 @@ Test(memory, all_memory_comes_from_the_allocator_and_goes_back)
     cr_assert_eq(atomic_load(&counting.wrong), 0);
 }
 
-/* What may fail for lack of memory: each leaves a plan or none, and dst right or untouched. */
+/* The calls that may fail for lack of memory: each leaves a plan or none, and dst right or untouched. */
 static tconv_status create_call(const tconv_options *options, tconv_plan **made)
 {
     return tconv_plan_create(&layer.desc, options, made, &issue);
@@ -216,7 +218,7 @@ Test(memory, every_allocation_may_fail)
     }
 }
 
-/* The same with malloc itself, without an allocator of the caller's. */
+/* The same holds for malloc itself, without an allocator of the caller's. */
 Test(memory, every_malloc_may_fail)
 {
     for (size_t c = 0; c < COUNT(memory_calls); c++) {
@@ -237,7 +239,7 @@ Test(memory, every_malloc_may_fail)
     }
 }
 
-/* A workspace and an output that no allocator has: far too large, but each size fits in 63 bits. */
+/* No allocator has room for this workspace and output, although each size fits in 63 bits. */
 Test(memory, layer_too_large_for_any_memory)
 {
     tconv_plan *plan = NULL;
@@ -245,7 +247,7 @@ Test(memory, layer_too_large_for_any_memory)
     layer.desc.in_channels = INT64_C(1) << 20, layer.desc.out_channels = INT64_C(1) << 20;
     layer.desc.in_h = layer.desc.in_w = 1;
     layer.desc.kernel_h = layer.desc.kernel_w = INT64_C(1) << 9;
-    layer.src.data = (void *)(UINT64_C(1) << 45); /* addresses that are nothing but far enough apart */
+    layer.src.data = (void *)(UINT64_C(1) << 45); /* addresses that are not mapped, but far enough apart */
     layer.dst.data = (void *)(UINT64_C(1) << 46);
     layer.weights.data = (void *)(UINT64_C(1) << 61);
     tconv_status status =

@@ -1,6 +1,6 @@
 /*
- * A device without memory pools, played by answers put in the CUDA runtime's place: the one call then allocates and frees
- * apart from streams, and nothing asks the pools.
+ * Plays a device without memory pools by replacing functions of the CUDA runtime: the one call then allocates and frees
+ * outside of streams, and nothing uses the pools.
  */
 #include <criterion/criterion.h>
 #include <cuda_runtime_api.h>

@@ -1,7 +1,7 @@
 /*
- * A test for each mistake that is often made in transposed convolution, named after it. Each computes what the mistake
- * would give on its layer and asserts that this differs from the truth, so that the layer can tell; then that every
- * implementation gives the truth. Integers throughout: the comparison is exact.
+ * Each test is named after a mistake that is often made in transposed convolution. It computes the result of the
+ * mistake on its layer and asserts that this differs from the truth, so that the layer can tell; then it asserts that
+ * every implementation gives the truth. All numbers are integers, and comparisons are exact.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -25,7 +25,7 @@ enum mistake {
     GROUPS_IGNORED,
 };
 
-/* The input that tap k of output o reads by a mistaken formula; -1 for none. */
+/* Returns the input that tap k of output o reads by a mistaken formula; -1 for none. */
 static int64_t mistaken_input(enum mistake mistake, int64_t o, int64_t k, int64_t in, int64_t stride, int64_t pad,
                               int64_t dilation, int64_t output_padding)
 {
@@ -39,7 +39,7 @@ static int64_t mistaken_input(enum mistake mistake, int64_t o, int64_t k, int64_
     return at / stride < in ? at / stride : -1;
 }
 
-/* The weight of logical index (input channel, output of the group, kh, kw), read as the mistake reads it. */
+/* Returns the weight of logical index (input channel, output of the group, kh, kw), as the mistake reads it. */
 static double mistaken_weight(enum mistake mistake, const harness_case *test, int64_t in, int64_t o, int64_t kh,
                               int64_t kw)
 {
@@ -51,12 +51,12 @@ static double mistaken_weight(enum mistake mistake, const harness_case *test, in
         kw = shape[3] - 1 - kw;
     }
     index = harness_view_index(view, in, o, kh, kw);
-    if (mistake == WEIGHT_OUT_IN) /* the same memory, taken for (out, in, kh, kw) */
+    if (mistake == WEIGHT_OUT_IN) /* reads the same memory as (out, in, kh, kw) */
         index = ((o * shape[0] + in) * shape[2] + kh) * shape[3] + kw;
     return harness_element_get(test->layer.desc.dtype, test->weights.data, index);
 }
 
-/* One output pixel as a kernel with the mistake computes it. Dense NCHW and IOHW. */
+/* Returns one output pixel as a kernel with the mistake computes it, in dense NCHW and IOHW. */
 static double mistaken_pixel(enum mistake mistake, const harness_case *test, const int64_t at[4])
 {
     const tconv_desc *desc = &test->layer.desc;
@@ -79,7 +79,7 @@ static double mistaken_pixel(enum mistake mistake, const harness_case *test, con
     return sum;
 }
 
-/* In percent, the pixels where the mistake shows. */
+/* Returns the percentage of pixels where the mistake shows. */
 static double share_of_wrong_pixels(enum mistake mistake, const harness_case *test)
 {
     const int64_t *shape = test->dst_view.shape;
@@ -96,7 +96,7 @@ static double share_of_wrong_pixels(enum mistake mistake, const harness_case *te
     return 100.0 * (double)wrong / (double)harness_view_elements(&test->dst_view);
 }
 
-/* The layer shows the mistake on at least half of its pixels, and every implementation makes none. */
+/* Checks that the layer shows the mistake on at least half of its pixels, and that no implementation makes it. */
 static void check_mistake(enum mistake mistake, tconv_backend backend, const char *problem)
 {
     const double least = 50;
@@ -128,7 +128,7 @@ static void check_mistake(enum mistake mistake, tconv_backend backend, const cha
     harness_case_destroy(&test);
 }
 
-/* The mistake by its name, on two layers and on each backend. */
+/* Tests the mistake, by its name, on two layers and on each backend. */
 #define MISTAKE_TEST(name, mistake, first, second)                                                                     \
     Test(mistakes, name)                                                                                               \
     {                                                                                                                  \
@@ -151,7 +151,7 @@ MISTAKE_TEST(doubling_the_padding, PADDING_DOUBLED, "n=2 ci=4 h=9 w=8 co=3 k=3x5
 MISTAKE_TEST(subtracting_output_padding_in_the_index, OUTPUT_PADDING_SUBTRACTED,
              "n=2 ci=4 h=5 w=6 co=3 k=3 s=2 p=1 op=1", "ci=4 h=5 w=6 co=3 k=5 s=3x4 p=1 op=2x3 b=1")
 
-/* The second is square, where no size can tell. */
+/* In the second layer the channels are square, so that no size can tell. */
 MISTAKE_TEST(weight_read_as_out_in, WEIGHT_OUT_IN, "ci=5 h=6 w=7 co=4 k=3", "ci=4 h=6 w=7 co=4 k=1")
 
 MISTAKE_TEST(kernel_flipped, KERNEL_FLIPPED, "ci=3 h=6 w=7 co=4 k=3 s=1 p=1", "ci=3 h=6 w=7 co=4 k=1x4 s=1x2")
@@ -180,8 +180,8 @@ Test(mistakes, dilation_missing_from_the_output_size)
 static const struct far_case {
     const char *what;
     tconv_layout layout;
-    bool src, dst; /* which of them is far apart */
-    int axis;      /* whose stride is set: 0 n, 1 c, 3 pixels */
+    bool src, dst; /* which tensors are far apart */
+    int axis;      /* the axis whose stride is set: 0 n, 1 c, 3 pixels */
     int64_t stride;
 } far_cases[] = {
     {"images of src", TCONV_NCHW, true, false, 0, (INT64_C(1) << 31) + 96},
@@ -207,7 +207,7 @@ static void fill_integers(const harness_view *view, tconv_dtype dtype, void *dat
                                         (double)harness_random_integer(&random, -4, 4));
 }
 
-/* A case whose src lies in sparse memory; the rest is small. */
+/* Makes a case whose src lies in sparse memory; its other tensors are small. */
 static harness_case make_far_case(const struct far_case *far, tconv_dtype dtype)
 {
     harness_case test;
@@ -233,7 +233,7 @@ static harness_case make_far_case(const struct far_case *far, tconv_dtype dtype)
     return test;
 }
 
-/* At least one element's offset, in elements or in bytes, is another number in 32 bits. */
+/* Checks that the offset of at least one element, in elements or in bytes, does not fit in 32 bits. */
 static void check_that_32_bits_would_tell(const harness_case *test)
 {
     int64_t bytes = (int64_t)harness_element_size(test->layer.desc.dtype);
@@ -292,7 +292,7 @@ Test(mistakes, offsets_of_32_bits)
         }
 }
 
-/* A dense output of more than 2^31 elements: 2,049 channels of 2^20 pixels, 4.3 GB in f16, of which samples are read. */
+/* Checks a dense output of more than 2^31 elements at samples: 2,049 channels of 2^20 pixels, 4.3 GB in f16. */
 static void check_dense_output(const tconv_options *options)
 {
     const size_t needed = (size_t)6 << 30;
@@ -333,7 +333,7 @@ Test(mistakes_cuda, offsets_of_32_bits)
 
 /* ------------------------------------------------------------------------------------------------------- grid limits */
 
-/* A CUDA grid has at most 65,535 blocks along y and z: each extent in turn is more than that. */
+/* A CUDA grid has at most 65,535 blocks along y and z. Each extent in turn is longer than that. */
 static void check_long_extents(tconv_backend backend)
 {
     static const char *const problems[] = {
@@ -371,11 +371,12 @@ Test(mistakes_cuda, grid_dimension_z_past_65535)
     check_long_extents(TCONV_BACKEND_CUDA);
 }
 
-/* Computing on the default stream and synchronising the device need the CUDA runtime: see test_stream.c. */
+/* The mistakes of computing on the default stream and of synchronising the device need the CUDA runtime: see
+ * test_stream.c. */
 
 /* ---------------------------------------------------------------------------------------------- printing, throwing */
 
-/* Calls that fail and calls that succeed, one after another; none may print or end the process. */
+/* Makes calls that fail and calls that succeed, one after another; none may print or end the process. */
 static void call_everything(void)
 {
     tconv_desc desc;

@@ -1,4 +1,4 @@
-/* Arguments that share memory: refused by the names of both where they do, taken where they only interleave. */
+/* Arguments that share memory are refused by the names of both; arguments that only interleave are taken. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,10 +31,10 @@ static const char *const names[ARGUMENTS] = {"src", "weights", "bias", "dst", "w
 
 static struct arena {
     unsigned char bytes[1 << 20];
-    size_t at[ARGUMENTS], size[ARGUMENTS]; /* where each lies in bytes, and how long it is */
+    size_t at[ARGUMENTS], size[ARGUMENTS]; /* where each argument lies in bytes, and how long it is */
 } arena;
 
-/* The small layer with its tensors in the arena, far from each other. */
+/* Places the small layer's tensors in the arena, far from each other. */
 static void spread(const tconv_plan *plan)
 {
     const size_t sizes[] = {sizeof layer.src_data, sizeof layer.weights_data, sizeof layer.bias_data,
@@ -45,7 +45,7 @@ static void spread(const tconv_plan *plan)
         arena.at[i] = 65536 * (2 * i + 2);
 }
 
-/* Executes the plan as the arena has it; what it reads was written first, what it writes is whatever it was. */
+/* Executes the plan on the arena. The tensors that it reads are filled before; the others are left as they are. */
 static tconv_status execute(const tconv_plan *plan, bool one_call)
 {
     unsigned char *at[ARGUMENTS];
@@ -89,8 +89,8 @@ static void expect_refused(const tconv_plan *plan, int writes, int other)
     }
 }
 
-/* For each two of which one is written: one beside the other, one element into it from either end, on top of it, and in its
- * middle. The workspace moves by bytes. */
+/* Takes each pair of arguments of which one is written, and places one beside the other, one element into it from
+ * either end, on top of it, and in its middle. The workspace moves by bytes. */
 Test(overlap, dense_arguments_touch_but_do_not_overlap)
 {
     tconv_plan *plan = small_layer_plan(&layer, NULL);
@@ -113,7 +113,8 @@ Test(overlap, dense_arguments_touch_but_do_not_overlap)
     tconv_plan_destroy(plan);
 }
 
-/* What execute does not look at may lie anywhere: weights beside packed ones, and the workspace past what the plan needs. */
+/* Memory that execute does not use may lie anywhere: weights beside packed ones, and the workspace past the bytes that
+ * the plan needs. */
 Test(overlap, what_is_not_used_may_overlap)
 {
     tconv_plan *plan = small_layer_plan(&layer, NULL), *packed;
@@ -131,13 +132,14 @@ Test(overlap, what_is_not_used_may_overlap)
     tconv_plan_destroy(packed);
     tconv_plan_destroy(plan);
 
-    tconv_problem problem; /* a workspace of no bytes is nowhere */
+    tconv_problem problem; /* a workspace of no bytes overlaps nothing */
     expect_success(tconv_problem_init(&problem, &layer.desc, &issue), issue);
     const tconv_memory_in_use memory = {{{&layer.src, &layer.weights, NULL, &layer.dst}}, layer.src_data + 1, 0};
     expect_success(tconv_overlap_check(&problem, &memory, &issue), issue);
 }
 
-/* For each operation two arguments at one address: refused where one of them is written, whatever their position. */
+/* For each operation, two arguments at one address are refused where one of them is written, whatever their
+ * position. */
 Test(overlap, roles_decide_what_is_written)
 {
     static const unsigned written[] = {
@@ -197,7 +199,7 @@ static void set_strides(int64_t strides[4], int64_t n, int64_t c, int64_t h, int
     strides[0] = n, strides[1] = c, strides[2] = h, strides[3] = w;
 }
 
-/* The library's answer by the check alone, which looks at no memory. */
+/* Returns the answer of the library's check alone, which reads no memory. */
 static tconv_status check(const struct slices *slices)
 {
     tconv_problem problem;
@@ -219,10 +221,10 @@ Test(overlap, slices_of_one_tensor_interleave)
     set_strides(slices.desc.dst_strides, C * P, P, W, 1);
     for (int64_t from = 0; from <= C; from++) { /* src is channels 0 to 2, dst five channels from `from` on */
         slices.dst_at = from * P;
-        bool shares = from < 3 || from + 5 > C; /* past the end of the image are channels of the next */
+        bool shares = from < 3 || from + 5 > C; /* the channels past the end of an image are the next image's */
         cr_assert_eq(check(&slices), shares ? TCONV_ERROR_INVALID_ARGUMENT : TCONV_SUCCESS, "channel %" PRId64, from);
     }
-    slices.dst_at = 3 * P - 1; /* by one element */
+    slices.dst_at = 3 * P - 1; /* shifted by one element */
     cr_assert_eq(check(&slices), TCONV_ERROR_INVALID_ARGUMENT);
     slices.src_at = 5 * P, slices.dst_at = 0;
     cr_assert_eq(check(&slices), TCONV_SUCCESS, "dst before src");
@@ -250,7 +252,7 @@ Test(overlap, slices_of_one_tensor_interleave)
     cr_assert_eq(check(&slices), TCONV_ERROR_INVALID_ARGUMENT);
 }
 
-/* Accepted slices are computed right, and leave what lies between them. */
+/* Accepted slices are computed right, and memory between them is left as it was. */
 Test(overlap, slices_of_one_tensor_are_computed)
 {
     enum { N = 2, P = 15, C = 10 };
@@ -309,7 +311,7 @@ static bool mark(unsigned char map[ROOM], const harness_view *view, int64_t at, 
     return shares;
 }
 
-/* Random strides that are allowed: of images and of channels (NCHW) or pixels (NHWC), often dense. */
+/* Draws random strides that are allowed: of images and of channels (NCHW) or pixels (NHWC), often dense. */
 static void draw_strides(harness_random *random, tconv_layout layout, int64_t channels, int64_t h, int64_t w,
                          int64_t strides[4])
 {
@@ -325,8 +327,8 @@ static void draw_strides(harness_random *random, tconv_layout layout, int64_t ch
         set_strides(strides, image, 1, w * stride, stride);
 }
 
-/* Of random pairs, half with the same strides: whatever shares an element is refused; and whatever shares none is taken where
- * strides are the same or one of the two is dense. */
+/* Of random pairs, half with the same strides, all that share an element are refused. Those that share none are taken
+ * where their strides are the same or one of the two is dense. */
 Test(overlap, agrees_with_every_element)
 {
     enum { PAIRS = 200000 };
@@ -346,7 +348,7 @@ Test(overlap, agrees_with_every_element)
         const int64_t out_h = h + desc->kernel_h - 1;
         draw_strides(&random, layout, desc->in_channels, h, w, desc->src_strides);
         draw_strides(&random, layout, desc->out_channels, out_h, w, desc->dst_strides);
-        if (pair % 2 == 0) { /* of one larger tensor, which is as far apart as both need */
+        if (pair % 2 == 0) { /* slices of one larger tensor, with the strides that both need */
             for (int axis = 0; axis < 4; axis++) {
                 const int64_t a = desc->src_strides[axis], b = desc->dst_strides[axis];
                 desc->src_strides[axis] = desc->dst_strides[axis] = a > b ? a : b;
@@ -376,8 +378,8 @@ Test(overlap, agrees_with_every_element)
     cr_assert_gt(taken_of_others, others_apart / 10, "of %" PRId64 " with other strides", others_apart);
 }
 
-/* Numbers at the end of their type: strides of 2^60, ranges that wrap around the address space. No arithmetic overflows, which
- * the sanitizers would say, and what is identical is refused. */
+/* Numbers are at the end of their type: strides of 2^60, ranges that wrap around the address space. No arithmetic
+ * overflows, which the sanitizers would report, and identical tensors are refused. */
 Test(overlap, numbers_at_the_end_of_their_type)
 {
     static const int64_t strides[] = {0, 1 << 20, INT64_C(1) << 40, INT64_C(1) << 59, (INT64_C(1) << 60) - 1};

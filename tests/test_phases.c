@@ -1,7 +1,7 @@
 /*
- * The phase table against the formula itself: for every output and every kernel index, whether the tap exists and which
- * input it reads is decided by the division of the definition, and must be what the table says. A dense sweep of small
- * axes, then axes whose numbers are far too large to sweep.
+ * Compares the phase table with the formula itself. For every output and every kernel index, the division of the
+ * definition decides whether the tap exists and which input it reads, and the table must agree. The tests sweep all
+ * small axes, then take axes whose numbers are far too large to sweep.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 
 static const tconv_allocator no_allocator;
 
-/* Axis with out set as the definition says; false where it has no output. */
+/* Makes an axis, with out as the definition has it; returns false where it has no output. */
 static bool make_axis(tconv_axis *axis, int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad,
                       int64_t pad_after, int64_t output_padding)
 {
@@ -45,7 +45,8 @@ static const tconv_phase *find_phase(const tconv_phase_table *table, int64_t res
     return NULL;
 }
 
-/* Every tap of output o, by the definition, is a tap of the table with the same input; and there are no more. */
+/* Checks that every tap of output o, by the definition, is a tap of the table with the same input, and that there are
+ * no more. */
 static void check_output(const tconv_axis *axis, const tconv_phase_table *table, int64_t o)
 {
     const tconv_phase *phase = find_phase(table, o % axis->stride);
@@ -67,7 +68,7 @@ static void check_output(const tconv_axis *axis, const tconv_phase_table *table,
                      phase->taps, axis_text(axis));
 }
 
-/* The sums and bounds of the table follow from its phases. */
+/* Checks that the sums and bounds of the table follow from its phases. */
 static void check_summary(const tconv_axis *axis, const tconv_phase_table *table)
 {
     int64_t outputs = 0, max_taps = 0, min_shift = 0, max_shift = 0, last_residue = -1;
@@ -143,7 +144,7 @@ Test(phases, only_multiples_of_the_common_divisor_have_taps)
         }
 }
 
-/* One tap, so that the one phase is known in closed form: residue -pad mod stride, shift by rounding -pad down. */
+/* With one tap the one phase is known in closed form: residue -pad mod stride, shift by rounding -pad down. */
 Test(phases, stride_of_two_to_the_forty)
 {
     const int64_t stride = INT64_C(1) << 40;
@@ -164,7 +165,7 @@ Test(phases, stride_of_two_to_the_forty)
     }
 }
 
-/* Sampled outputs around every tap's image of the first and last inputs, where an axis is too long to sweep. */
+/* Where an axis is too long to sweep, outputs are sampled around every tap's image of the first and last inputs. */
 Test(phases, large_numbers_agree_with_the_formula_at_samples)
 {
     static const int64_t axes[][7] = {

@@ -1,5 +1,5 @@
-/* Plans as immutable objects: they keep nothing of the caller's, hold packed weights, describe themselves, and execute in
- * many threads at once. */
+/* Plans as immutable objects: they keep no pointer of the caller's, hold packed weights, describe themselves, and
+ * execute in many threads at once. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -55,16 +55,16 @@ Test(plan, packed_plan_stands_by_itself)
     cr_assert_lt(packed_size, size, "packed weights need no room in the workspace");
     cr_assert_str_eq(tconv_plan_implementation(packed), tconv_plan_implementation(plan));
 
-    memset(layer.weights_data, 0xff, sizeof layer.weights_data); /* a packed plan looks at them no more */
+    memset(layer.weights_data, 0xff, sizeof layer.weights_data); /* a packed plan does not read them any more */
     small_layer_expect_right(&layer, packed);
     cr_assert_eq(
         tconv_plan_execute(packed, &layer.src, NULL, &layer.bias, &layer.dst, layer.workspace, packed_size, NULL),
         TCONV_SUCCESS);
     cr_assert(small_layer_is_right(&layer));
     memcpy(layer.weights_data, weights, sizeof weights);
-    small_layer_expect_right(&layer, plan); /* which stays as it is, */
+    small_layer_expect_right(&layer, plan); /* plan stays as it is, */
     tconv_plan_destroy(plan);
-    small_layer_expect_right(&layer, packed); /* and is not needed any more */
+    small_layer_expect_right(&layer, packed); /* and packed does not need it any more */
 
     for (int i = 0; i < SMALL_WEIGHTS; i++)
         weights[i] = 0;
@@ -78,7 +78,7 @@ Test(plan, packed_plan_stands_by_itself)
     tconv_plan_destroy(packed);
 }
 
-/* An allocator that keeps what is released, so that a destroyed plan's memory may be looked at. */
+/* An allocator that keeps released blocks, so that a destroyed plan's memory may be read. */
 static struct {
     void *blocks[64];
     size_t count;

@@ -1,7 +1,7 @@
 /*
- * Planning is bounded: whatever layer tconv_validate accepts, making a plan, asking it for its workspace, describing and
- * destroying it take a fraction of a second and a few megabytes, however long its kernel, strides and extents. And no
- * implementation takes a dtype that it does not list.
+ * Planning is bounded: for every layer that tconv_validate accepts, making a plan, asking it for its workspace,
+ * describing and destroying it take a fraction of a second and a few megabytes, however long its kernel, strides and
+ * extents. And no implementation takes a dtype that it does not list.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -18,11 +18,11 @@
 #include "support/expect.h"
 #include "support/ways.h"
 
-/* Of one layer. A plan takes microseconds; sorting the longest tables that there are, ten milliseconds; the rest is for slow
- * machines and sanitizers. */
+/* Seconds for one layer. A plan takes microseconds, sorting the longest possible tables ten milliseconds; the rest is
+ * for slow machines and sanitizers. */
 #define MOST_SECONDS 1.0
 
-/* Two phase tables of 2.5 MiB and the plan. */
+/* Bytes: two phase tables of 2.5 MiB and the plan. */
 #define MOST_BYTES ((size_t)6 << 20)
 
 static double now(void)
@@ -47,8 +47,8 @@ static void release(void *context, void *memory)
     free(memory);
 }
 
-/* Plans the layer in a way and throws the plan away. True where there was one; that there is none is for its sizes or
- * because the implementation does not take the layer. */
+/* Plans the layer in a way and destroys the plan. Returns whether there was one; where there was none, a size must be
+ * the reason, or that the implementation does not take the layer. */
 static bool plan_once(const tconv_desc *desc, const struct way *way, const char *text)
 {
     tconv_options options = way_options(way);
@@ -80,7 +80,8 @@ static bool plan_once(const tconv_desc *desc, const struct way *way, const char 
 
 /* ----------------------------------------------------------------------------------------------------- chosen layers */
 
-/* Each is long in another way: taps of a phase, phases, tiles, channels, bias-only residues, halos. The largest powers that fit. */
+/* Each layer is long in another way: taps of a phase, phases, tiles, channels, bias-only residues, halos. The numbers
+ * are the largest powers that fit. */
 static const char *const long_layers[] = {
     "n=1 ci=5 h=1 w=3 co=2 k=5x70368744177664 s=3x5 p=1",
     "n=1 ci=1 h=1 w=3 co=1 k=1x1152921504606846976",
@@ -139,7 +140,7 @@ Test(planning_cuda, long_layers_are_planned_at_once)
 Test(planning, an_axis_of_more_phases_than_a_table_may_have_is_refused)
 {
     static const struct {
-        const char *problem, *field; /* NULL: it is taken */
+        const char *problem, *field; /* NULL: the layer is taken */
     } layers[] = {
         {"n=1 ci=1 h=1 w=2 co=1 k=1x65536 s=1x65537", NULL},
         {"n=1 ci=1 h=1 w=2 co=1 k=1x65537 s=1x65536", NULL},
@@ -174,7 +175,7 @@ static uint64_t random_bits(void) /* splitmix64 */
     return z ^ (z >> 31);
 }
 
-/* Mostly small, sometimes near a power of two. */
+/* Returns an extent that is mostly small, sometimes near a power of two. */
 static int64_t random_extent(void)
 {
     if (random_bits() % 8 < 6)
@@ -212,8 +213,9 @@ Test(planning, random_long_layers_are_planned_at_once)
 
 /* ---------------------------------------------------------------------------------- one input, kernels of many phases */
 
-/* src of one pixel times each weight, where it lands: kernels longer than a table has phases go through phases of several
- * taps. Rows or columns; all of the output, or what lies behind more padding than there are phases. */
+/* A src of one pixel gives each weight times the pixel where it lands. Kernels longer than the most phases of a table
+ * have phases of several taps. The test takes rows or columns, and all of the output or the part behind more padding
+ * than there are phases. */
 Test(planning, one_input_and_a_kernel_of_more_than_65536_is_right)
 {
     enum { KERNEL = 70001, CHANNELS = 2 };
@@ -225,7 +227,7 @@ Test(planning, one_input_and_a_kernel_of_more_than_65536_is_right)
         weights[i] = (float)(i % 1021 + 1);
     for (int form = 0; form < 8; form++)
         for (size_t w = 0; w < count; w++) {
-            if (strcmp(ways[w].implementation, "cpu_reference") == 0) /* tries each kernel element for each output */
+            if (strcmp(ways[w].implementation, "cpu_reference") == 0) /* slow: tries every kernel element */
                 continue;
             const int64_t pad = form & 4 ? 65536 + 17 : 3, out = KERNEL - pad;
             const bool nhwc = (form & 1) != 0;

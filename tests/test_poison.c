@@ -1,7 +1,8 @@
 /*
- * Nothing is computed with that was not written before: memory for packed weights and scratch holds signalling NaNs, as do
- * the gaps and surroundings of every tensor, and no arithmetic says that it met one (FE_INVALID), nor divides by zero. And
- * the bits of dst are the same whatever the memory held. Below the API, so that caches of any size lead to every tiling.
+ * No implementation computes with memory that it has not written. Memory for packed weights and scratch holds
+ * signalling NaNs, as do the gaps and surroundings of every tensor, and no arithmetic may meet one (FE_INVALID) or
+ * divide by zero. The bits of dst are the same whatever the memory held. The test calls implementations below the API,
+ * so that caches of any size lead to every tiling.
  */
 #include <criterion/criterion.h>
 #include <fenv.h>
@@ -20,13 +21,13 @@ static const tconv_allocator from_malloc;
 
 #define RANDOM_LAYERS 800
 
-/* Layers of more multiply-adds are left out: some thousands are left, among them all kinds of corners. */
+/* Multiply-adds: larger layers are left out. Some thousands remain, among them all kinds of corners. */
 #define MOST_PRODUCTS 1e6
 
-/* Elements around each tensor that nobody owns: more than any vector. */
+/* Elements around each tensor that belong to nobody: more than any vector has. */
 enum { AROUND = 32 };
 
-/* What memory holds before: Real or element, by its size. */
+/* The contents of memory before a run, in numbers of the size of the element or of the type of the sums. */
 enum poison { SIGNALLING, ONES, ZEROS, POISONS };
 
 static void poison(void *memory, size_t bytes, size_t size, enum poison kind)
@@ -69,7 +70,7 @@ static struct tensor make_tensor(const tconv_problem *problem, int64_t extent)
     return made;
 }
 
-/* Small integers where the view has elements. */
+/* Writes small integers where the view has elements. */
 static void fill_tensor(const struct tensor *tensor, tconv_dtype dtype, const harness_view *view,
                         harness_random *random)
 {
@@ -81,13 +82,13 @@ static void fill_tensor(const struct tensor *tensor, tconv_dtype dtype, const ha
                                         (double)harness_random_integer(random, -3, 3));
 }
 
-/* A machine: an instruction set, and caches that tiles are cut for. 0: its own. */
+/* A machine: an instruction set, and cache sizes for which tiles are cut. 0: its own. */
 struct machine {
     tconv_cpu_isa isa;
     size_t l2_bytes, l3_bytes;
 };
 
-/* The last level of one byte has everything streamed that can be. */
+/* A last-level cache of one byte makes everything streamed that can be. */
 static const struct {
     size_t l2_bytes, l3_bytes;
 } caches[] = {{0, 0}, {0, 1}, {16 << 10, 1}, {48 << 10, 0}};
@@ -112,7 +113,7 @@ struct tensors {
     bool has_bias;
 };
 
-/* One execute in memory that holds the poison; the exceptions that it raised. */
+/* Executes once in memory that holds the poison; returns the floating-point exceptions that it raised. */
 static int run(tconv_layer *layer, const tconv_implementation *implementation, const struct tensors *tensors,
                enum poison kind)
 {
@@ -165,7 +166,7 @@ static void release_tensors(struct tensors *tensors)
     free(tensors->bias.memory);
 }
 
-/* The layer on a machine by an implementation; false where it is not taken. */
+/* Checks the layer on a machine by an implementation; returns false where it is not taken. */
 static bool check(const harness_layer *given, const struct machine *machine, const tconv_implementation *implementation,
                   harness_random *random)
 {
@@ -213,7 +214,8 @@ static void list_levels_of_machine(void)
 
 TestSuite(poison, .init = list_levels_of_machine);
 
-/* The layer by every implementation, each time at another instruction set and with other caches; or at all of them. */
+/* Checks the layer by every implementation, each time at another instruction set and with other caches, or at all of
+ * them. */
 static void check_layer(const harness_layer *layer, size_t number, bool everywhere, harness_random *random)
 {
     static const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels,
@@ -231,8 +233,8 @@ static void check_layer(const harness_layer *layer, size_t number, bool everywhe
 
 /* ------------------------------------------------------------------------------------------------------------ layers */
 
-/* Kinds of tiles that random layers seldom have: several images, parts of tiles, gathered terms, streamed rows, stencils,
- * pixels by K-blocks, padded blocks, depthwise ones, no taps at all. */
+/* Layers with tiles that random layers seldom have: several images, parts of tiles, gathered terms, streamed rows,
+ * stencils, pixels by K-blocks, padded blocks, depthwise ones, no taps at all. */
 static const char *const problems[] = {
     "n=7 ci=12 h=2 w=7 co=16 k=4x3 s=3x2 d=2x1 g=4",
     "n=5 ci=3 h=4 w=5 co=2 k=3 p=1 b=1",

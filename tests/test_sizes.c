@@ -1,6 +1,6 @@
 /*
- * Sizes cannot wrap: numbers at the end of their type, and statuses and shapes against an oracle in 128-bit arithmetic that
- * cannot overflow. The shape of the output against where taps write.
+ * Sizes cannot wrap. Numbers are at the end of their type, and statuses and shapes are compared with an oracle in
+ * 128-bit arithmetic, which cannot overflow. The shape of the output is compared with the pixels that taps write.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -48,7 +48,8 @@ Test(sizes, strides_at_the_end_of_their_type_are_an_overflow)
         }
 }
 
-/* The bytes count as well as the elements, each dtype by its own size. Four rows, because an axis has its own limit. */
+/* The bytes count as well as the elements, each dtype by its own size. There are four rows, because an axis has its own
+ * limit. */
 Test(sizes, bytes_of_a_tensor_fit_in_63_bits)
 {
     static const struct {
@@ -81,7 +82,7 @@ static uint64_t random_bits(void) /* splitmix64 */
     return z ^ (z >> 31);
 }
 
-/* The extent of one axis of dst before padding crops it. */
+/* Returns the extent of one axis of dst before padding crops it. */
 static wide span_of(int64_t in, int64_t stride, int64_t dilation, int64_t kernel, int64_t output_padding)
 {
     return (wide)(in - 1) * stride + (wide)dilation * (kernel - 1) + output_padding + 1;
@@ -99,8 +100,8 @@ static bool fits(const wide *factors, size_t count)
     return true;
 }
 
-/* What one axis comes to: even before the crop it must stay below a quarter of the type, and two inputs or more may have
- * 65536 phases. */
+/* Returns the status of one axis: even before the crop it must stay below a quarter of the type, and with two inputs or
+ * more it may have 65536 phases. */
 static tconv_status axis_oracle(wide span, wide pads, int64_t in, int64_t kernel, int64_t stride, int64_t dilation,
                                 wide *out)
 {
@@ -118,7 +119,7 @@ static tconv_status axis_oracle(wide span, wide pads, int64_t in, int64_t kernel
     return in > 1 && kernel > 65536 && stride / common > 65536 ? TCONV_ERROR_OVERFLOW : TCONV_SUCCESS;
 }
 
-/* What a dense layer whose fields each keep their own rule comes to. */
+/* Returns the status of a dense layer whose fields each keep their own rule. */
 static tconv_status oracle(const tconv_desc *desc, wide *out_h, wide *out_w)
 {
     int64_t limit_h = desc->stride_h > desc->dilation_h ? desc->stride_h : desc->dilation_h;
@@ -145,7 +146,7 @@ static tconv_status oracle(const tconv_desc *desc, wide *out_h, wide *out_w)
                                                                                            : TCONV_ERROR_OVERFLOW;
 }
 
-/* Mostly small, sometimes near a power of two up to the end of the type. */
+/* Returns an extent that is mostly small, sometimes near a power of two up to the end of the type. */
 static int64_t random_extent(void)
 {
     if (random_bits() % 4 != 0)
@@ -184,7 +185,7 @@ Test(sizes, status_and_shape_agree_with_wide_arithmetic)
               seen[TCONV_ERROR_INVALID_ARGUMENT]);
 }
 
-/* The extent of the output is one past the last pixel that any tap writes, before the crop and without output padding. */
+/* The extent of the output is one past the last pixel that a tap writes, before the crop and without output padding. */
 Test(sizes, shape_agrees_with_where_taps_write)
 {
     for (int64_t in = 1; in <= 5; in++)

@@ -1,6 +1,6 @@
 /*
- * NaN and Inf, by every implementation at every instruction set: they go where the formula, which skips missing taps, takes
- * them. Tests of the suites implementations and implementations_cuda.
+ * NaN and Inf, by every implementation at every instruction set, go where the formula, which skips missing taps, takes
+ * them. These are tests of the suites implementations and implementations_cuda.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -44,7 +44,8 @@ static bool has_special(const harness_view *view, tconv_dtype dtype, const void 
     return false;
 }
 
-/* Whether a kernel that multiplies more than the taps of image n, or splits factors, may get NaN from their specials. */
+/* Whether a kernel that multiplies more than the taps of image n, or splits factors, may get NaN from their NaN and
+ * Inf. */
 static bool may_spread(const harness_case *test, int64_t n)
 {
     const tconv_dtype dtype = test->layer.desc.dtype;
@@ -56,8 +57,8 @@ static bool may_spread(const harness_case *test, int64_t n)
     return false;
 }
 
-/* Whether got may be the output of which the formula gives value: NaN, Inf or finite alike. On tensor cores whatever is not
- * finite stays so, and another output may become NaN beside it (spread). */
+/* Whether got may be the output for which the formula gives value: NaN, Inf or finite alike. On tensor cores an output
+ * that is not finite stays so, and another output may become NaN beside it (spread). */
 static bool right_kind(const struct way *way, double got, double value, bool spread)
 {
     if (way_skips_taps(way))
@@ -65,8 +66,8 @@ static bool right_kind(const struct way *way, double got, double value, bool spr
     return isfinite(value) ? isfinite(got) || spread : !isfinite(got);
 }
 
-/* Every output is NaN, Inf or finite as the formula, which skips missing taps, has it; finite ones are exact. Returns how
- * many are not finite. */
+/* Checks that every output is NaN, Inf or finite as the formula, which skips missing taps, has it; finite ones are
+ * exact. Returns how many are not finite. */
 static int64_t check_kinds(const harness_case *test, const harness_output *output, const struct way *way)
 {
     const int64_t *shape = test->dst_view.shape;
@@ -142,7 +143,8 @@ static void check_kinds_in_all_ways(const harness_case *test, int threads)
     }
 }
 
-/* Layers large enough for what takes no small ones: few channels per group, and few output channels. */
+/* Layers large enough for implementations that take no small ones, with few channels per group, and few output
+ * channels. */
 Test(implementations_cuda, nan_and_inf_go_there_in_larger_layers)
 {
     static const char *const problems[] = {"ci=20 h=9 w=12 co=3 k=4 s=2 p=1 b=1",
@@ -181,7 +183,7 @@ Test(implementations_cuda, nan_and_inf_go_there_in_larger_layers)
         }
 }
 
-/* With Inf weights throughout, an output that a missing tap were multiplied into would be NaN (0 * Inf). */
+/* With Inf weights throughout, an output that had a missing tap multiplied into it would be NaN (0 * Inf). */
 Test(implementations, a_missing_tap_is_skipped)
 {
     static const char *const problems[] = {"ci=1 h=1 w=1 co=1 k=3 s=2 p=1", "ci=2 h=3 w=5 co=3 k=4x5 s=3x2 p=2x3 d=2x1",

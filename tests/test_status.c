@@ -8,7 +8,7 @@
 #include "support/expect.h"
 #include "tconv/tconv.h"
 
-/* Values that programs have compiled in: none may ever change. */
+/* Values that programs have compiled in. None may ever change. */
 static const struct {
     int pinned, value;
     const char *name;
@@ -82,7 +82,7 @@ Test(status, version_is_the_headers)
     cr_assert_str_eq(TCONV_VERSION_STRING, version);
 }
 
-/* A failing call whose field is name: a layer that lacks everything from that extent on. */
+/* Makes a failing call whose field is name, by a layer that lacks everything from that extent on. */
 static void fail_at(const char *name, tconv_issue *issue)
 {
     tconv_desc desc;
@@ -170,7 +170,7 @@ enum { MANY_THREADS = 150 };
 
 static pthread_barrier_t all_have_failed;
 
-/* Fails with a value of its own, and looks whether that is what it finds when all have failed. */
+/* Fails with a value of its own, and checks that it finds this value when all have failed. */
 static void *fail_beside_others(void *argument)
 {
     char value[32];
@@ -185,7 +185,7 @@ static void *fail_beside_others(void *argument)
     return strncmp(issue.message, value, strlen(value)) == 0 ? argument : NULL;
 }
 
-/* More threads than have a place each without memory of their own; and those that come after take the places again. */
+/* More threads fail than there are places without memory of their own, and later threads take the places again. */
 Test(status, last_issues_of_many_threads_are_kept)
 {
     pthread_t threads[MANY_THREADS];

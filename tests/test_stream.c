@@ -1,5 +1,5 @@
 /*
- * What the CUDA backend promises about streams, with the CUDA runtime beside it: work is ordered on the caller's stream
+ * The CUDA backend's promises about streams, with the CUDA runtime beside it: work is ordered on the caller's stream
  * and nowhere else, nothing waits, a call can be captured into a graph, and the caller's current device and last error
  * stay as they were.
  */
@@ -33,7 +33,8 @@ static tconv_tensor upload(const tconv_tensor *host, size_t size)
     return tensor;
 }
 
-/* A plan and tensors on the current device, run once: code is loaded on first use, and that may wait for the device. */
+/* Makes a plan and tensors on the current device and runs them once, because code is loaded on first use, which may
+ * wait for the device. */
 static struct on_device make_on_device(void)
 {
     struct on_device made;
@@ -101,7 +102,7 @@ Test(stream_cuda, mistake_synchronising_the_device)
     release_on_device(&made);
 }
 
-/* With all tensors on the device the one call comes back at once as well. */
+/* With all tensors on the device the one call returns at once as well. */
 Test(stream_cuda, one_call_on_device_tensors_does_not_wait)
 {
     struct on_device made = make_on_device();
@@ -167,7 +168,7 @@ Test(stream_cuda, executes_are_ordered_on_their_stream)
     release_on_device(&made);
 }
 
-/* One plan on two streams at once, each with its own dst and workspace. */
+/* One plan runs on two streams at once, each with its own dst and workspace. */
 Test(stream_cuda, two_streams_at_once)
 {
     struct on_device made = make_on_device(), other = made;
@@ -217,7 +218,7 @@ static void check_capture(const struct on_device *made, const tconv_plan *plan, 
     expect_cuda(cudaStreamDestroy(stream));
 }
 
-/* A capture refuses whatever waits, allocates or touches the default stream. */
+/* A capture refuses calls that wait, allocate or touch the default stream. */
 Test(stream_cuda, execute_is_captured_into_a_graph)
 {
     struct on_device made = make_on_device();
@@ -230,7 +231,7 @@ Test(stream_cuda, execute_is_captured_into_a_graph)
     release_on_device(&made);
 }
 
-/* Everything that the library does, once. */
+/* Calls everything that the library does, once. */
 static void call_everything(const struct on_device *made)
 {
     tconv_plan *packed = NULL;
@@ -267,7 +268,7 @@ Test(stream_cuda, last_error_is_left_as_found)
     release_on_device(&made);
 }
 
-/* On the last device while the first is current, where there are two; else on the one. */
+/* The calls go to the last device while the first is current, where there are two; else to the only one. */
 Test(stream_cuda, current_device_is_left_as_found)
 {
     struct on_device made = make_on_device();
@@ -295,8 +296,8 @@ static void CUDART_CB sleep_a_while(void *argument)
     nanosleep(&pause, NULL);
 }
 
-/* Host tensors are ready when the call is back, however busy the stream: into page-locked memory a copy does not wait by
- * itself. */
+/* Host tensors are ready when the call returns, however busy the stream. A copy into page-locked memory does not wait
+ * by itself. */
 Test(stream_cuda, one_call_waits_for_host_tensors)
 {
     struct on_device made = make_on_device();

@@ -1,7 +1,7 @@
 /*
- * What test_stream.c shows of the default implementation, here of every one by its name, in strict math and in TF32: it can
- * be captured into a graph, runs on several streams at once, waits for nothing, gives the same bits each time, and leaves
- * an error that the caller has not yet asked for.
+ * Tests for every implementation by its name, in strict math and in TF32, what test_stream.c tests for the default one:
+ * it can be captured into a graph, runs on several streams at once, waits for nothing, gives the same bits each time,
+ * and leaves an error that the caller has not yet asked for.
  */
 #include <criterion/criterion.h>
 
@@ -88,7 +88,7 @@ Test(stream_ways_cuda, every_way_leaves_the_callers_error)
     for_every_way(check_last_error);
 }
 
-/* What lies before it on the stream writes src and workspace, what lies after it overwrites them. */
+/* Checks the order on the stream: earlier work writes src and workspace, later work overwrites them. */
 static void check_order(const struct placed *placed)
 {
     placed_clear(placed, NULL);
@@ -108,7 +108,7 @@ Test(stream_ways_cuda, every_way_in_order_with_what_writes_its_tensors)
     for_every_way(check_order);
 }
 
-/* All ways of a layer at once, each on a stream of its own that is held up until all their work is queued. */
+/* Runs all ways of a layer at once, each on a stream of its own that is held up until all their work is queued. */
 static void check_at_once(const harness_case *test)
 {
     static struct placed placed[MAX_WAYS];

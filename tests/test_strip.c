@@ -55,8 +55,8 @@ static void expect_strip(const tconv_cpu_task *task, const float *src)
                 }
 }
 
-/* Whole vectors are read, of positions that are nobody's too: from the first of the positions of some rows, or of each row, on,
- * by every tap. None may hold what the memory held before. */
+/* Checks vectors of positions that a tap reads whole, beyond the tile's positions too: from the first position of some
+ * rows, or of each row, on. None may hold a number that the memory held before. */
 static void expect_vectors(const tconv_cpu_task *task, int64_t first_row, int64_t rows)
 {
     const tconv_cpu_plan *plan = task->job->plan;

@@ -1,7 +1,8 @@
 /*
- * The bound on the error of a sum, where it is hardest to keep: every input and every weight is the same number, so that
- * the roundings of a running sum all go one way. From few terms to 10,000, in each way that the CPU has to sum them, at
- * every instruction set; a second-level cache of a few KiB, told to the plan, brings K-blocks to small layers.
+ * The bound on the error of a sum, where it is hardest to keep: every input and every weight is the same number, so
+ * that the roundings of a running sum all go one way. Sums have from few terms to 10,000, in each way that the CPU has
+ * to sum them, at every instruction set. A second-level cache of a few KiB in the plan's target brings K-blocks to
+ * small layers.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -14,22 +15,22 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
-/* What tconv.h promises: so many roundings of the sum of magnitudes. */
+/* Roundings of the sum of magnitudes that tconv.h promises at most. */
 #define PROMISED_UNITS 16
 
-/* The machine's cache, and bytes that bring K-blocks. */
+/* Bytes of the second-level cache: the machine's, and a size that brings K-blocks. */
 static const size_t caches[] = {0, 24 << 10};
 
 static const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels};
 
 static const char *const problems[] = {
-    /* Around a segment and a few of them. */
+    /* The terms are about one segment, and a few of them. */
     "n=1 ci=48 h=2 w=35 co=8 k=1", "n=1 ci=64 h=2 w=35 co=8 k=1", "n=1 ci=96 h=2 w=35 co=8 k=1",
     "n=1 ci=150 h=2 w=35 co=16 k=1", "n=1 ci=384 h=2 w=35 co=16 k=1", "n=1 ci=3 h=5 w=21 co=8 k=3x11",
-    /* Taps that are no divisor of a segment, and more than one. */
+    /* The number of taps does not divide a segment, and is more than one. */
     "n=1 ci=60 h=3 w=18 co=8 k=3x11", "n=1 ci=124 h=3 w=18 co=8 k=3x11", "n=1 ci=117 h=5 w=9 co=8 k=5x7",
     "n=1 ci=113 h=4 w=9 co=8 k=3", "n=1 ci=64 h=8 w=9 co=8 k=8", "n=1 ci=8 h=36 w=36 co=8 k=35 p=33",
-    /* Long sums of few taps, and of phases. */
+    /* The sums are long and have few taps, or are those of phases. */
     "n=1 ci=1000 h=2 w=9 co=8 k=1", "n=1 ci=2000 h=2 w=9 co=16 k=1", "n=3 ci=4096 h=1 w=5 co=16 k=1",
     "n=2 ci=10000 h=1 w=3 co=16 k=1", "n=1 ci=2500 h=4 w=4 co=16 k=4 s=2 p=1",
     "n=1 ci=700 h=3 w=9 co=3 k=7 s=3 p=1",                  /* column phases fused, of two and three taps */
@@ -38,8 +39,9 @@ static const char *const problems[] = {
     "n=1 ci=16 h=104 w=104 co=16 k=101x99 s=1 p=99x97 g=16" /* depthwise, 10,000 terms */
 };
 
-/* Inputs and weights. Products of the first ones with 1 are the worst for running sums of 32, 45, 48, 56, 64, 80, 90 and 96
- * terms, of 200,000 that were tried; with 1, a multiply-add and a multiply and an add round alike. */
+/* Inputs and weights. Products of the first ones with 1 are the worst, of 200,000 that were tried, for running sums
+ * of 32, 45, 48, 56, 64, 80, 90 and 96 terms. With 1, a fused multiply-add rounds as a multiplication and an
+ * addition do. */
 static const float pairs[][2] = {
     {1.8824634552001953F, 1},
     {1.2800350189208984F, 1},
@@ -58,7 +60,7 @@ static const float pairs[][2] = {
 /* A layer's tensors; dst follows another. */
 struct sums {
     tconv_layer layer;
-    float *src, *weights, *dst, *terms; /* terms: how many each output has */
+    float *src, *weights, *dst, *terms; /* terms: number of terms of each output */
 };
 
 static float *make_floats(int64_t count)
@@ -83,7 +85,7 @@ static void run(struct sums *sums, const tconv_implementation *implementation, c
                    &(struct bare_tensors){.src = sums->src, .weights = sums->weights, .dst = dst});
 }
 
-/* The worst error of any output in units of 2^-24 of the sum. */
+/* Returns the worst error of any output in units of 2^-24 of the sum. */
 static double worst_error(struct sums *sums, const float pair[2])
 {
     const double product = (double)pair[0] * (double)pair[1];
@@ -136,7 +138,7 @@ Test(sums, terms_that_are_alike_stay_in_the_bound)
             }
 }
 
-/* That the layers above meet what they are there for. */
+/* The layers above reach the ways to sum that they are there for. */
 Test(sums, layers_reach_every_way_to_sum)
 {
     bool halo = false, calls = false, fused = false, stencil = false, partial = false, depthwise = false;

@@ -1,5 +1,6 @@
-/* Threads are the caller's choice: OpenMP's, the caller's own, or none, one after another in any order. The bits are the
- * same by all, in whatever floating-point environment the caller has, which holds in every thread and is left as it was. */
+/* Threads are the caller's choice: OpenMP's, the caller's own, or none, with tasks one after another in any order. The
+ * bits are the same with all of them and in any floating-point environment of the caller. That environment holds in
+ * every thread and is left as it was. */
 #include <criterion/criterion.h>
 #include <fenv.h>
 #include <math.h>
@@ -27,7 +28,7 @@ static tconv_issue issue;
 
 /* ------------------------------------------------------------------------------------------------ the caller's threads */
 
-/* No threads at all: all tasks on this one. */
+/* No threads at all: all tasks run on this one. */
 static struct {
     int calls, count, most;
 } seen;
@@ -179,7 +180,8 @@ Test(threads, no_more_are_planned_than_can_run)
     cr_assert_leq(planned_threads(in_order, 0, &all), units);
 }
 
-/* A small layer is one task, which nobody is asked about; in the caller's OpenMP region its own threads still are. */
+/* A small layer is one task, for which the caller's parallel_for is not called. In the caller's OpenMP region
+ * parallel_for still is, for a large one. */
 Test(threads, the_caller_is_asked_where_there_is_work)
 {
     const struct way way = {"cpu_phases", TCONV_BACKEND_CPU, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_DEFAULT, ""};
@@ -211,7 +213,8 @@ Test(threads, the_caller_is_asked_where_there_is_work)
 
 /* -------------------------------------------------------------------------------------- the floating-point environment */
 
-/* Numbers so small in the first image that its sums are denormal; so large in the last one that they overflow. */
+/* Makes a case whose first image has numbers so small that its sums are denormal, and whose last has numbers so large
+ * that they overflow. */
 static harness_case extreme_case(const harness_layer *layer)
 {
     harness_case test = make_case(layer, HARNESS_REALS, 3);
@@ -240,7 +243,7 @@ static void set_flush_to_zero(void)
 
 static const int modes[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
 
-/* Runs by some threads in the environment that is set, and tells the exceptions that it raised. */
+/* Runs on some threads in the environment that is set, and returns the exceptions that it raised. */
 static int run_in_environment(const harness_case *test, const struct way *way, tconv_parallel parallel, int threads,
                               int mode, bool flush, harness_output *output)
 {
@@ -299,7 +302,7 @@ Test(threads, the_callers_environment_holds_in_all_threads)
         harness_failure failure;
         for (size_t i = 0; i < COUNT(first); i++)
             check_environment(&test, &ways[w], modes[i % COUNT(modes)], i >= COUNT(modes), &first[i]);
-        /* The environment was in effect at all. */
+        /* This shows that the environment was in effect at all. */
         for (size_t i = 1; i < COUNT(first) && first[0].dst.memory != NULL; i++) {
             if (i < COUNT(modes))
                 cr_assert_not(harness_same_bits(&test, &first[0], &first[i], &failure), "%s, mode %zu", ways[w].text,
@@ -342,7 +345,7 @@ Test(threads, threads_get_their_own_environment_back)
     cr_assert_eq(later, 0);
 }
 
-/* How the caller rounds is nothing to a plan. */
+/* The caller's rounding mode does not change a plan. */
 Test(threads, plans_do_not_depend_on_rounding)
 {
     static const char *const problems[] = {"ci=8 h=16 w=16 co=8 k=3", "n=3 ci=100 h=7 w=13 co=30 k=5 s=2",
@@ -390,7 +393,7 @@ static void count_share(void *argument, int index)
     atomic_fetch_add(&tally->runs[index], 1);
 }
 
-/* Teams of all sizes in turn, beside regions of the caller's own: each share runs once. */
+/* Teams of all sizes run in turn, beside regions of the caller's own: each share runs once. */
 Test(threads, each_share_runs_once)
 {
     const tconv_parallel by[] = {{NULL, NULL}, {run_in_order, NULL}, {run_in_reverse, NULL}, pool_of(3)};

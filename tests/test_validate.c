@@ -1,6 +1,6 @@
 /*
- * The validator rule by rule: for each, the status, the field at fault, and a message that holds the field, its value and
- * the rule. Then the order of the rules, versions of the struct, and the strides of slices.
+ * Tests the validator rule by rule: the status, the field at fault, and a message that holds the field, its value and
+ * the rule. Then come the order of the rules, versions of the struct, and the strides of slices.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "support/guard.h"
 #include "tconv/tconv.h"
 
-/* "name = value" */
+/* Returns "name = value". */
 static const char *stated(const char *name, int64_t value)
 {
     static char text[96];
@@ -226,7 +226,8 @@ Test(validate, null_arguments_are_named)
         cr_assert_eq(shape[i], -3, "a failed call wrote shape[%d]", i);
 }
 
-/* Where several rules are broken, the first field of the struct is named, then what needs several fields. */
+/* Where several rules are broken, the first field of the struct is named; rules of several fields come after those of
+ * one. */
 Test(validate, rules_come_in_the_order_of_the_fields)
 {
     static const struct {
@@ -320,8 +321,8 @@ Test(validate, newer_desc_is_accepted_while_its_new_fields_are_zero)
     }
 }
 
-/* A desc or options that were never filled hold any struct_size. They lie at the end of a page that nothing readable follows:
- * looking at what such a size promises would end the process. */
+/* A desc or options that were never filled hold any struct_size. They lie at the end of a page that nothing readable
+ * follows, so that reading as many bytes as the size says would end the process. */
 Test(validate, struct_size_of_an_unfilled_struct_is_not_believed)
 {
     const size_t sizes[] = {4097, 5000, 1 << 20, (size_t)-8, SIZE_MAX};
@@ -351,7 +352,7 @@ Test(validate, struct_size_of_an_unfilled_struct_is_not_believed)
     guard_release(&options_memory);
 }
 
-/* The largest struct that is accepted is looked at to its end. */
+/* The largest struct that is accepted is read to its end. */
 Test(validate, struct_size_of_4096_is_read_to_the_end)
 {
     struct guarded memory = guard_allocate(4096, GUARD_AFTER);
@@ -475,7 +476,7 @@ Test(validate, strides_rule_by_rule)
     check_stride_cases(cases, COUNT(cases), &layer);
 }
 
-/* Layers of one image, one channel or one row say nothing about the stride of that extent, however wrong. */
+/* Layers of one image, one channel or one row accept any stride of that extent, however wrong. */
 Test(validate, stride_of_an_extent_of_one_is_ignored)
 {
     static const tconv_layout layouts[] = {TCONV_NCHW, TCONV_NHWC};

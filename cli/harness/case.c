@@ -1,6 +1,6 @@
 /*
  * Makes cases. The answer comes from "cpu_reference", asked for by name through the public API, on a dense NCHW float64
- * copy: neither the dtype's rounding, nor a layout, nor a slice can hide in it.
+ * copy, so that no error in rounding to the dtype, in a layout or in a slice can be in both results.
  */
 #include "case.h"
 
@@ -11,18 +11,19 @@
 
 #include "element.h"
 
-/* Room on both sides of a tensor: more than the widest vector that could be written by mistake. */
+/* Bytes on both sides of a tensor: more than the widest vector that could be written by mistake. */
 #define GUARD_BYTES 256
 #define ALIGNMENT   64
-/* Numbers of an unanswered case before they repeat: a prime, so that rows and channels differ. */
+/* Numbers that an unanswered case draws before they repeat. A prime, so that rows and channels differ. */
 #define PATTERN_ELEMENTS 65537
 #define LARGEST_INTEGER  8
 #define LARGEST_BIAS     16
-/* Of src or of weights, where sums leave room: what the 11 bits of TF32 and f16 hold, and bf16's 8. */
+/* The largest integers of src or of weights, where the sums leave room: 11 bits of TF32 and f16, and 8 bits of bf16,
+ * represent them exactly. */
 #define LARGEST_WIDE      1024
 #define LARGEST_WIDE_BF16 256
-#define SERIAL_FLOPS      1e7 /* some milliseconds of the reference */
-#define DRAWN_SAMPLES     400 /* beside those named by place */
+#define SERIAL_FLOPS      1e7 /* FLOP: the reference takes some milliseconds for them */
+#define DRAWN_SAMPLES     400 /* samples drawn at random, beside those at fixed places */
 
 static tconv_status fail(tconv_issue *issue, tconv_status status, const char *field, const char *message)
 {
@@ -70,13 +71,14 @@ bool harness_case_writes(const harness_case *test, harness_role role)
     return harness_operation_of(test->layer.desc.op)->writes[role] && (role != HARNESS_BIAS || test->layer.has_bias);
 }
 
-/* The largest |values| of the two factors of a product, in the order of their roles, and of a bias; 0: reals. */
+/* The largest |values| of the two factors of a product, in the order of their roles, and of a bias. 0 stands for
+ * reals. */
 struct ranges {
     int64_t first, second, bias;
 };
 
-/* The largest integers for which every sum is exact in f32 and does not overflow f16; 0 if none. One factor is small, the
- * other as wide as that leaves it, by turns. */
+/* Returns the largest integers for which every sum is exact in f32 and does not overflow f16; 0 if there are none. One
+ * factor is small, and the other as large as that allows; wide_second says which. */
 static struct ranges integer_ranges(const tconv_desc *desc, bool wide_second)
 {
     static const double largest_sum[] = {
@@ -97,7 +99,7 @@ static double draw(harness_random *random, int64_t range)
     return range > 0 ? (double)harness_random_integer(random, -range, range) : harness_random_real(random);
 }
 
-/* range 0 means reals. */
+/* Fills a view with random numbers; range 0 means reals. */
 static void fill_view(const harness_view *view, tconv_dtype dtype, void *data, harness_random *random, int64_t range)
 {
     const int64_t *shape = view->shape;
@@ -108,7 +110,8 @@ static void fill_view(const harness_view *view, tconv_dtype dtype, void *data, h
                     harness_element_set(dtype, data, harness_view_index(view, a, b, c, d), draw(random, range));
 }
 
-/* All of data, gaps as well, with a pattern that is drawn once and then copied: as fast as memory. */
+/* Fills all of data, gaps as well, with a pattern that is drawn once and then copied, because that is as fast as
+ * memory. */
 static void fill_pattern(int64_t extent, tconv_dtype dtype, void *data, harness_random *random, int64_t range)
 {
     const size_t size = harness_element_size(dtype);
@@ -121,7 +124,7 @@ static void fill_pattern(int64_t extent, tconv_dtype dtype, void *data, harness_
     }
 }
 
-/* The tensors that are read, as bytes 0xFF. */
+/* Makes buffers of bytes 0xFF for the tensors that are read. */
 static bool create_buffers(harness_case *test, harness_random *random)
 {
     const size_t size = harness_element_size(test->layer.desc.dtype);
@@ -187,7 +190,7 @@ static tconv_status create_tensors(harness_case *test, const harness_layer *laye
 
 /* ---------------------------------------------------------------------------------------------------------- answering */
 
-/* A dense float64 copy, its absolute values if asked for; NULL when out of memory. */
+/* Returns a dense float64 copy of data, or of its absolute values if asked for; NULL when out of memory. */
 static double *widen(const harness_view *view, tconv_dtype dtype, const void *data, bool absolute)
 {
     const int64_t *shape = view->shape;
@@ -204,8 +207,8 @@ static double *widen(const harness_view *view, tconv_dtype dtype, const void *da
     return wide;
 }
 
-/* Runs desc, a dense float64 layer, by the reference on the tensors that are not NULL. A small layer takes longer to hand to
- * several threads, above all on a busy machine, than to compute. */
+/* Runs desc, a dense float64 layer, by the reference on the tensors that are not NULL. A small layer runs on one
+ * thread, because sharing it among several takes longer than computing it, above all on a busy machine. */
 static tconv_status run_reference(const tconv_desc *desc, double *const data[HARNESS_ROLES], tconv_issue *issue)
 {
     tconv_options options;
@@ -240,7 +243,7 @@ cleanup:
     return status;
 }
 
-/* Makes room for what is written and wide copies of what is read. False when out of memory. */
+/* Allocates the results and wide copies of the tensors that are read. Returns false when out of memory. */
 static bool widen_all(const harness_case *test, bool absolute, double *data[HARNESS_ROLES])
 {
     const tconv_dtype dtype = test->layer.desc.dtype;
@@ -257,7 +260,7 @@ static bool widen_all(const harness_case *test, bool absolute, double *data[HARN
     return true;
 }
 
-/* The exact results, or with absolute values the bounds; those in results are the caller's. */
+/* Computes the exact results, or with absolute values the bounds; the arrays in results are the caller's. */
 static tconv_status answer(const harness_case *test, bool absolute, double *results[HARNESS_ROLES], tconv_issue *issue)
 {
     double *data[HARNESS_ROLES] = {NULL};

@@ -1,11 +1,11 @@
 /*
- * A case: a layer with the tensors that its operation reads and the right answer for those that it writes; how to run it,
- * and how to judge what came out.
+ * A case is a layer with the tensors that its operation reads and the right answer for those that it writes. This
+ * header also has the functions that run a case and judge its output.
  *
- * The answer is computed by the implementation "cpu_reference" on a dense float64 copy of the case, and the error bound, the
- * sum of the absolute values of an element's terms, by running it again on absolute values. Gaps of slices, the room around
- * every tensor and what will be written hold bytes 0xFF before the run: a NaN in every dtype, so that what is read by mistake,
- * or left unwritten, shows.
+ * The answer is computed by the implementation "cpu_reference" on a dense float64 copy of the case, and the error
+ * bound, the sum of the absolute values of an element's terms, by running it again on absolute values. Gaps of slices,
+ * the room around every tensor and the outputs hold bytes 0xFF before the run: a NaN in every dtype, so that an element
+ * that is read by mistake, or left unwritten, shows.
  */
 #ifndef TCONV_HARNESS_CASE_H
 #define TCONV_HARNESS_CASE_H
@@ -16,7 +16,7 @@
 typedef struct harness_buffer {
     unsigned char *memory; /* the whole allocation, owned */
     size_t bytes;          /* of the whole allocation */
-    size_t offset;         /* of data in memory */
+    size_t offset;         /* of data, from memory on */
     void *data;            /* memory + offset */
 } harness_buffer;
 
@@ -26,7 +26,7 @@ typedef struct harness_sample {
     double value, bound;
 } harness_sample;
 
-/* What the tensors hold. */
+/* The values that the tensors hold. */
 typedef enum harness_fill {
     HARNESS_INTEGERS, /* small integers (src or weights up to 1024 where there is room): exact in the dtype and, of f32, in TF32,
                          products and sums exact in f32, so that the result, rounded once to the dtype, has one right
@@ -38,7 +38,7 @@ typedef enum harness_fill {
 typedef struct harness_answer {
     double *expected;        /* dense, in the order of the view's shape, not rounded to the dtype; NULL with no image */
     double *bound;           /* likewise, for reals; NULL for integers */
-    harness_sample *samples; /* of a case that is judged at some elements alone; NULL where expected is there */
+    harness_sample *samples; /* for a case that is judged at samples alone; NULL where expected is there */
     int64_t sample_count;
 } harness_answer;
 
@@ -55,57 +55,57 @@ typedef struct harness_case {
         struct {
             harness_buffer src, weights, bias, dst;
         };
-        harness_buffer tensors[HARNESS_ROLES]; /* memory is NULL of those that are not read or not there */
+        harness_buffer tensors[HARNESS_ROLES]; /* memory is NULL for tensors that are not read or not there */
     };
-    harness_answer answers[HARNESS_ROLES]; /* for those that are written */
+    harness_answer answers[HARNESS_ROLES]; /* for the tensors that are written */
 } harness_case;
 
 /* Whether the operation of the case reads, or writes, the tensor, and the layer has it. */
 bool harness_case_reads(const harness_case *test, harness_role role);
 bool harness_case_writes(const harness_case *test, harness_role role);
 
-/* Makes the layer's tensors from seed and its answer. UNSUPPORTED where the harness has no formula for the operation. On failure
- * nothing is left to release. */
+/* Makes the layer's tensors and answer from seed. Returns UNSUPPORTED where the harness has no formula for the
+ * operation. On failure nothing is left to release. */
 tconv_status harness_case_create(harness_case *test, const harness_layer *layer, harness_fill fill, uint64_t seed,
                                  tconv_issue *issue);
 
-/* The same with an answer at the elements of harness_pick_sample alone, each straight from the formula: the reference is not
- * run. The tensors are the same as with the whole answer. */
+/* Makes the same case with an answer at the elements of harness_pick_sample alone, each straight from the formula: the
+ * reference is not run. The tensors are the same as with the whole answer. */
 tconv_status harness_case_create_sampled(harness_case *test, const harness_layer *layer, harness_fill fill,
                                          uint64_t seed, tconv_issue *issue);
 
-/* The same without the answer, for layers too big for the reference, and quick: the numbers
- * repeat after some ten thousand, and gaps hold numbers too. */
+/* Makes a case without the answer, quickly, for layers that are too big for the reference. The numbers repeat after
+ * some ten thousand, and gaps hold numbers too. */
 tconv_status harness_case_create_unanswered(harness_case *test, const harness_layer *layer, harness_fill fill,
                                             uint64_t seed, tconv_issue *issue);
 
 void harness_case_destroy(harness_case *test);
 
-/* What a run left. */
+/* The results of a run. */
 typedef struct harness_output {
     union {
         struct {
             harness_buffer src, weights, bias, dst;
         };
-        harness_buffer tensors[HARNESS_ROLES]; /* those that are written, guards and gaps included */
+        harness_buffer tensors[HARNESS_ROLES]; /* the tensors that are written, guards and gaps included */
     };
-    const char *implementation; /* that ran; never NULL */
+    const char *implementation; /* the implementation that ran; never NULL */
     size_t workspace_bytes;
-    double milliseconds; /* of execute alone, one run, unwarmed; includes packing unless pack_once */
+    double milliseconds; /* one execute without warm-up; includes packing unless pack_once */
 } harness_output;
 
 /*
  * Runs the case: plan, workspace, execute; options decide where and how (NULL: the defaults). For a plan that runs on
- * CUDA the tensors are copied there and what was written back. pack_once packs the weights with tconv_plan_pack_weights first and then
- * executes without them. The workspace has exactly the size that the plan asked for, at an odd address, with guards; a byte
- * written outside it is TCONV_ERROR_INVALID_ARGUMENT with field "workspace". On success *output is the caller's, to
- * release; on failure it holds nothing.
+ * CUDA the tensors are copied there, and the results back. pack_once packs the weights with tconv_plan_pack_weights
+ * first and then executes without them. The workspace has exactly the size that the plan asked for, at an odd address,
+ * with guards; a byte written outside it is TCONV_ERROR_INVALID_ARGUMENT with field "workspace". On success *output is
+ * the caller's to release; on failure it holds nothing.
  */
 tconv_status harness_run(const harness_case *test, const tconv_options *options, bool pack_once, harness_output *output,
                          tconv_issue *issue);
 void harness_output_release(harness_output *output);
 
-/* Says what is wrong in one line: where, what came out, what should have, and the layer. */
+/* A failure in one line: the place, the output, the right answer, and the layer. */
 typedef struct harness_failure {
     char text[320 + HARNESS_LAYER_TEXT];
 } harness_failure;
@@ -116,13 +116,14 @@ typedef struct harness_failure {
  *     TF32       as f32, plus (2^-10 + 2^-22) * bound each for the rounded factors; relative L2 error <= 5e-4
  *     f64        |error| <= 16 * 2^-53 * bound each
  *     f16, bf16  as f32 each, plus half an ulp of the result
- * The relative error is judged where at least 32 outputs are sums: a few may all but cancel, whatever the arithmetic.
- * A case with samples is judged at these. Besides, every byte outside the written tensors' elements must be as it was.
+ * The relative error is judged where at least 32 outputs are sums: a few may all but cancel, whatever the arithmetic. A
+ * case with samples is judged at its samples. In addition, every byte outside the written tensors' elements must be as
+ * it was.
  */
 bool harness_compare(const harness_case *test, const harness_output *output, harness_failure *failure);
 
-/* The same at count elements of harness_pick_sample, each computed in float64 straight from the formula: for outputs of any
- * size, with or without an answer. Bytes outside the elements are not looked at. */
+/* Judges count elements of harness_pick_sample, each computed in float64 straight from the formula, for outputs of any
+ * size, with or without an answer. Bytes outside the elements are not checked. */
 bool harness_compare_sampled(const harness_case *test, const harness_output *output, int64_t count, uint64_t seed,
                              harness_failure *failure);
 
@@ -130,21 +131,22 @@ bool harness_compare_sampled(const harness_case *test, const harness_output *out
 bool harness_same_bits(const harness_case *test, const harness_output *a, const harness_output *b,
                        harness_failure *failure);
 
-/* The index-th element at which a tensor is judged that is not judged at all of them: first the sixteen ends of all axes, then
- * the first, a middle and the last row and column of each phase of dst's two strides (of up to eight of an axis; other tensors
- * have one), at places of the other axes drawn from random, then elements drawn from it. The tensor has elements. */
+/* Finds the index-th of the elements at which a tensor is judged, where it is not judged at all of them. First come the
+ * sixteen ends of all axes; then the first, a middle and the last row and column of each phase of dst's two strides (of
+ * up to eight phases of an axis; other tensors have one), at random places of the other axes; then random elements. The
+ * tensor must have elements. */
 void harness_pick_sample(const harness_case *test, harness_role role, int64_t index, harness_random *random,
                          int64_t at[4]);
 
-/* How many elements are named by place; those from here on are drawn. */
+/* Returns how many elements have a fixed place; those with higher indices are drawn at random. */
 int64_t harness_placed_samples(const harness_case *test, harness_role role);
 
-/* One element of a tensor that is written, in float64 straight from the formula in tconv.h, and its bound. */
+/* Computes one element of a tensor that is written, in float64 straight from the formula in tconv.h, and its bound. */
 void harness_element_answer(const harness_case *test, harness_role role, const int64_t at[4], double *value,
                             double *bound);
 
 /* A buffer of count elements of size element_size, every byte 0xFF; the data are skew elements off the best alignment.
- * memory is NULL where there is none to be had. */
+ * memory is NULL when out of memory. */
 harness_buffer harness_buffer_create(int64_t count, size_t element_size, unsigned skew);
 void harness_buffer_release(harness_buffer *buffer);
 

@@ -2,7 +2,7 @@
 #ifndef TCONV_HARNESS_CLOCK_H
 #define TCONV_HARNESS_CLOCK_H
 
-/* Seconds since some fixed moment; never goes back. */
+/* Returns the seconds since some fixed moment; they never go back. */
 double harness_seconds(void);
 
 #endif

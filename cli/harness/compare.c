@@ -13,18 +13,19 @@
 #include "element.h"
 
 #define SUM_UNITS 16.0
-/* Below so many sums, cancellation decides the relative error, not the arithmetic. */
+/* With fewer sums than this, cancellation decides the relative error, not the arithmetic. */
 #define RELATIVE_ERROR_SUMS 32
 #define TF32_RELATIVE_ERROR 5e-4
-/* Each factor is rounded to nearest, to 11 bits: relative error 2^-11, of a product 2 * 2^-11 + 2^-22. */
+/* TF32 rounds each factor to nearest, to 11 bits: the relative error is 2^-11, and that of a product
+ * 2 * 2^-11 + 2^-22. */
 #define TF32_PRODUCT_ERROR (0x1p-10 + 0x1p-22)
 
-#define PLACE_TEXT 120 /* room for the place of an element */
+#define PLACE_TEXT 120 /* bytes for the place of an element as text */
 
 typedef struct tolerance {
-    double unit;           /* of rounding, while summing */
-    double relative_error; /* L2, over all outputs; infinite where there is no promise */
-    bool rounds_result;    /* from the format of the sum to that of the dtype */
+    double unit;           /* relative error of one rounding while summing */
+    double relative_error; /* L2, over all outputs; infinite where none is promised */
+    bool rounds_result;    /* whether the sum is rounded again, to the dtype */
 } tolerance;
 
 static const tolerance tolerances[] = {
@@ -34,13 +35,13 @@ static const tolerance tolerances[] = {
     [TCONV_BF16] = {0x1p-24, INFINITY, true},
 };
 
-/* What a judgement has gathered. */
+/* The figures that a judgement accumulates. */
 typedef struct judgement {
     const harness_case *test;
     const harness_output *output;
-    harness_role role; /* of the tensor that is judged */
+    harness_role role; /* role of the tensor that is judged */
     double error_squares, expected_squares;
-    int64_t sums; /* elements that are more than bias */
+    int64_t sums; /* number of elements that are more than bias */
 } judgement;
 
 static void describe(const judgement *judge, harness_failure *failure, const char *what)
@@ -55,7 +56,7 @@ static bool is_tf32(const tconv_desc *desc)
     return desc->dtype == TCONV_F32 && desc->math == TCONV_MATH_TF32;
 }
 
-/* The largest error of one real output. */
+/* Returns the largest error that one real output may have. */
 static double allowed_error(const tconv_desc *desc, double expected, double bound)
 {
     const tolerance *promise = &tolerances[desc->dtype];
@@ -65,7 +66,7 @@ static double allowed_error(const tconv_desc *desc, double expected, double boun
     return promise->rounds_result ? error + harness_element_half_ulp(desc->dtype, fabs(expected) + error) : error;
 }
 
-/* The bias that is added to dst at {n, c, h, w}; other tensors have none. */
+/* Returns the bias that is added to dst at {n, c, h, w}; other tensors have none. */
 static double bias_of(const judgement *judge, const int64_t at[4])
 {
     const harness_case *test = judge->test;
@@ -73,7 +74,7 @@ static double bias_of(const judgement *judge, const int64_t at[4])
     return added ? harness_element_get(test->layer.desc.dtype, test->bias.data, at[1]) : 0;
 }
 
-/* Writes the place of an element as messages have it. */
+/* Writes the place of an element as messages show it. */
 static void format_place(const judgement *judge, const int64_t at[4], char *text, size_t capacity)
 {
     static const char *const weights_axes[4] = {"i", "o", "kh", "kw"}, *const axes[4] = {"n", "c", "h", "w"};
@@ -85,7 +86,7 @@ static void format_place(const judgement *judge, const int64_t at[4], char *text
                  at[1], names[2], at[2], names[3], at[3]);
 }
 
-/* Judges the element and gathers. */
+/* Judges one element and adds its error to the accumulated figures. */
 static bool judge_element(judgement *judge, const int64_t at[4], double expected, double bound,
                           harness_failure *failure)
 {
@@ -112,7 +113,7 @@ static bool judge_element(judgement *judge, const int64_t at[4], double expected
     return false;
 }
 
-/* Judges all that was gathered. */
+/* Judges the accumulated relative error. */
 static bool judge_relative_error(const judgement *judge, harness_failure *failure)
 {
     const tconv_desc *desc = &judge->test->layer.desc;
@@ -160,7 +161,7 @@ static struct runs runs_of(const harness_view *view)
     return view->stride[1] == 1 ? (struct runs){1, columns, channels} : (struct runs){channels, columns, 1};
 }
 
-/* Whether all bytes but those of the tensor's elements are as they were: writes the elements over an untouched buffer and
+/* Whether all bytes outside the tensor's elements are as they were: writes the elements over an untouched buffer and
  * compares the whole. */
 static bool judge_surroundings(const judgement *judge, harness_failure *failure)
 {
@@ -248,7 +249,7 @@ bool harness_compare_sampled(const harness_case *test, const harness_output *out
     return true;
 }
 
-/* Whether all is the same, run by run. */
+/* Whether the two outputs are the same, run by run. */
 static bool same_runs(const judgement *judge, const harness_output *other)
 {
     const harness_view *view = &judge->test->views[judge->role];
@@ -266,7 +267,7 @@ static bool same_runs(const judgement *judge, const harness_output *other)
     return true;
 }
 
-/* Names the first element whose bits differ, where one does. */
+/* Names the first element whose bits differ, if there is one. */
 static bool judge_same_bits(const judgement *judge, const harness_output *other, harness_failure *failure)
 {
     const harness_view *view = &judge->test->views[judge->role];

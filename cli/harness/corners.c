@@ -12,7 +12,7 @@
 typedef struct family {
     const char *name;
     const char *problem;
-    int64_t first, last; /* of '#'; both 0 where there is none */
+    int64_t first, last; /* range of '#'; both 0 where there is none */
 } family;
 
 static const family families[] = {

@@ -14,7 +14,7 @@ static bool succeeded(cudaError_t error)
 {
     if (error != cudaSuccess) {
         last_error = error;
-        (void)cudaGetLastError(); /* clears it, so that nobody else reports it as theirs */
+        (void)cudaGetLastError(); /* clears the error, so that nobody else reports it as theirs */
     }
     return error == cudaSuccess;
 }
@@ -33,7 +33,7 @@ void harness_device_release(void *memory)
 
 bool harness_device_copy(void *to, const void *from, size_t size, void *stream)
 {
-    /* From and to pageable memory the runtime returns when the host memory is free again. */
+    /* With pageable memory the runtime returns only when the host memory may be used again. */
     return succeeded(cudaMemcpyAsync(to, from, size, cudaMemcpyDefault, (cudaStream_t)stream));
 }
 

@@ -1,6 +1,6 @@
 /*
- * Conversions between float64 and the dtypes. The two 16-bit formats are rounded by one function: a value v is a multiple
- * of its quantum, 2^(exponent of v - precision), bounded below by the format's smallest number; dividing by the quantum,
+ * Conversions between float64 and the dtypes. One function rounds to both 16-bit formats: a value v is a multiple of
+ * its quantum, 2^(exponent of v - precision), bounded below by the format's smallest number; dividing by the quantum,
  * rounding to an integer (the default mode: nearest, ties to even) and multiplying again rounds once and exactly.
  */
 #include "element.h"
@@ -11,7 +11,7 @@
 typedef struct format {
     size_t size;
     int precision;        /* bits of the significand, the implied one included */
-    int minimum_exponent; /* of the quantum: the smallest positive number is 2 to this */
+    int minimum_exponent; /* exponent of the smallest quantum, the smallest positive number */
     double overflow;      /* values from here on round to infinity */
 } format;
 
@@ -22,7 +22,8 @@ static const format formats[] = {
     [TCONV_BF16] = {2, 8, -133, 0x1.ffp127},
 };
 
-/* 2 to the exponent, -1022 to 1023: ldexp takes ten times as long, and every element of a 16-bit type needs it. */
+/* Returns 2 to the exponent, which is -1022 to 1023. ldexp takes ten times as long, and every element of a 16-bit type
+ * needs it. */
 static double power_of_two(int exponent)
 {
     const uint64_t bits = (uint64_t)(exponent + 1023) << 52;
@@ -63,8 +64,8 @@ double harness_element_half_ulp(tconv_dtype dtype, double value)
     return ldexp(0.5, value == 0 || !isfinite(value) ? kind->minimum_exponent : quantum_exponent(kind, value));
 }
 
-/* Of a value that was rounded to f16: sign, then the significand in units of the quantum on top of the exponent; the
- * implied bit carries into the exponent by itself. */
+/* Encodes a value that was rounded to f16: the sign, then the exponent plus the significand in units of the quantum,
+ * whose implied bit carries into the exponent. */
 static uint16_t encode_f16(double value)
 {
     unsigned sign = signbit(value) ? 0x8000u : 0;
@@ -100,7 +101,7 @@ static uint16_t encode_bf16(double value)
     uint32_t bits;
     memcpy(&bits, &narrow, sizeof bits);
     if (isnan(value))
-        bits |= 0x400000u; /* the upper half alone must stay a NaN */
+        bits |= 0x400000u; /* so that the upper half alone is still a NaN */
     return (uint16_t)(bits >> 16);
 }
 

@@ -4,19 +4,19 @@
 
 #include "tconv/tconv.h"
 
-/* The bytes of one element; 0 for a value that is no dtype. */
+/* Returns the bytes of one element; 0 for a value that is no dtype. */
 size_t harness_element_size(tconv_dtype dtype);
 
-/* data[index] as float64, exactly. */
+/* Returns data[index] as float64, exactly. */
 double harness_element_get(tconv_dtype dtype, const void *data, int64_t index);
 
 /* Rounds value once to dtype and writes it to data[index]. */
 void harness_element_set(tconv_dtype dtype, void *data, int64_t index, double value);
 
-/* value rounded once to dtype: what an implementation that sums exactly returns. */
+/* Returns value rounded once to dtype, as an implementation that sums exactly would. */
 double harness_element_round(tconv_dtype dtype, double value);
 
-/* Half the distance from |value| to the next larger number of dtype: the error of one rounding near value. */
+/* Returns half the distance from |value| to the next larger number of dtype: the error of one rounding near value. */
 double harness_element_half_ulp(tconv_dtype dtype, double value);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * Views of a layer's tensors, and random layers.
  *
- * A random layer draws every parameter by itself, small values most often, and is drawn again where it comes out with no
- * output pixel or with more work than the reference does in a few milliseconds.
+ * A random layer draws every parameter by itself, small values most often, and is drawn again where it has no output
+ * pixel or with more work than the reference does in a few milliseconds.
  */
 #include "layer.h"
 
@@ -23,7 +23,7 @@ static harness_view make_view(int64_t n, int64_t c, int64_t h, int64_t w, const 
         stride[1] = resolve(given[1], c, h * w);
         stride[0] = resolve(given[0], n, c * stride[1]);
     } else {
-        /* In a column of pixels the stride of h is the distance of pixels. */
+        /* In a column of pixels (w = 1) the stride of h is the distance between pixels. */
         int64_t pixel = w > 1 ? resolve(given[3], w, c) : resolve(given[2], h, c);
         stride[1] = 1;
         stride[3] = pixel;
@@ -107,7 +107,7 @@ double harness_layer_flops(const tconv_desc *desc)
 
 /* ---------------------------------------------------------------------------------------------------- random layers */
 
-/* The most multiply-adds and output pixels of a random layer: a few milliseconds of the reference. */
+/* The most multiply-adds and output pixels of a random layer: the reference takes a few milliseconds for them. */
 #define MAX_MULTIPLY_ADDS 400000
 #define MAX_OUTPUTS       200000
 
@@ -117,7 +117,7 @@ bool harness_corner_is_sampled(size_t index, const harness_layer *layer)
            index % HARNESS_CORNER_FORMS != index / HARNESS_CORNER_FORMS % HARNESS_CORNER_FORMS;
 }
 
-/* minimum to small in most draws, to large in the others. */
+/* Draws a number from minimum to small in most draws, to large in the others. */
 static int64_t draw(harness_random *random, int64_t minimum, int64_t small, int64_t large)
 {
     return harness_random_integer(random, minimum, harness_random_chance(random, 80) ? small : large);
@@ -148,7 +148,7 @@ static void draw_window(harness_random *random, tconv_desc *desc)
         desc->dilation_h = desc->dilation_w = 1;
     }
     int64_t most_h = desc->dilation_h * (desc->kernel_h - 1), most_w = desc->dilation_w * (desc->kernel_w - 1);
-    if (harness_random_chance(random, 60)) { /* padding past the kernel now and then */
+    if (harness_random_chance(random, 60)) { /* now and then the padding exceeds the kernel */
         desc->pad_top = draw(random, 0, most_h, most_h + 3);
         desc->pad_bottom = square ? desc->pad_top : draw(random, 0, most_h, most_h + 3);
         desc->pad_left = square ? desc->pad_top : draw(random, 0, most_w, most_w + 3);
@@ -162,8 +162,8 @@ static void draw_window(harness_random *random, tconv_desc *desc)
     }
 }
 
-/* Strides of a slice: room between channels (NCHW) or pixels (NHWC) and between images. Half of the strides that are
- * dense by the others are left at 0. */
+/* Draws strides of a slice, with room between channels (NCHW) or pixels (NHWC) and between images. Half of the strides
+ * that the others make dense are left at 0. */
 static void draw_slice(harness_random *random, const tconv_desc *desc, const harness_view *dense, int64_t given[4])
 {
     int64_t c = dense->shape[1], h = dense->shape[2], w = dense->shape[3];

@@ -1,5 +1,5 @@
 /*
- * Layers to test and to time: random ones, the corners by name, and both as arguments of `tconv bench`.
+ * Layers to test and to time: random layers, the corners by name, and both as arguments of `tconv bench`.
  */
 #ifndef TCONV_HARNESS_LAYER_H
 #define TCONV_HARNESS_LAYER_H
@@ -10,7 +10,7 @@
 #include "random.h"
 #include "tconv/tconv.h"
 
-/* A layer is all that a failure needs to be replayed, but for the numbers in it. */
+/* Everything that is needed to replay a failure but the numbers in the tensors. */
 typedef struct harness_layer {
     tconv_desc desc;
     bool has_bias;
@@ -24,42 +24,44 @@ typedef struct harness_view {
     int64_t extent;    /* elements from the first to one past the last, gaps included; 0 for no image */
 } harness_view;
 
-/* Views of a valid layer's tensors (tconv_validate). Computed here, from the formulas of tconv.h, not by the library. */
+/* These return views of a valid layer's tensors (tconv_validate), computed from the formulas of tconv.h and not by the
+ * library. */
 harness_view harness_src_view(const tconv_desc *desc);
 harness_view harness_dst_view(const tconv_desc *desc);
 harness_view harness_weights_view(const tconv_desc *desc);
 harness_view harness_view_of(const tconv_desc *desc, harness_role role);
 
-/* The index of element (a, b, c, d) in data. */
+/* Returns the index of element (a, b, c, d) in data. */
 static inline int64_t harness_view_index(const harness_view *view, int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return a * view->stride[0] + b * view->stride[1] + c * view->stride[2] + d * view->stride[3];
 }
 
-/* The elements of the logical shape, gaps not counted. */
+/* Returns the number of elements of the logical shape, without gaps. */
 int64_t harness_view_elements(const harness_view *view);
 
-/* 2 * batch * in_h * in_w * in_channels * (out_channels / groups) * kernel_h * kernel_w: two for each input pixel and
- * tap, those that padding cuts off as well. */
+/* Returns the FLOP of a layer, 2 * batch * in_h * in_w * in_channels * (out_channels / groups) * kernel_h * kernel_w:
+ * two for each input pixel and tap, including the taps that padding crops. */
 double harness_layer_flops(const tconv_desc *desc);
 
-/* A valid layer that runs in milliseconds: any dtype, layouts, groups, uneven strides, dilations and paddings on four
- * sides, output_padding up to its limit, slices with gaps, odd channels, size 1, now and then no image at all. math is
- * STRICT, or TF32 for some of the f32 layers. */
+/* Draws a valid layer that runs in milliseconds: any dtype, layouts, groups, uneven strides, dilations and paddings on
+ * four sides, output_padding up to its limit, slices with gaps, odd channels, size 1, now and then no image at all.
+ * math is STRICT, or TF32 for some of the f32 layers. */
 void harness_random_layer(harness_random *random, harness_layer *layer);
 
 /* The corners, each in every dtype and both layouts. harness_corner fills layer with the index-th and returns its name,
  * which is valid for ever; index < harness_corner_count(). */
-enum { HARNESS_CORNER_FORMS = 8 }; /* of a corner, one after the other: four dtypes by two layouts */
+enum { HARNESS_CORNER_FORMS = 8 }; /* forms of a corner, one after the other: four dtypes by two layouts */
 size_t harness_corner_count(void);
 const char *harness_corner(size_t index, harness_layer *layer);
 
-/* Whether the CPU's answer to the index-th corner, which is layer, is judged at samples: where the layer has more
- * multiply-adds than any random one, in all of its forms but one, the next corner in another. The reference takes longer for
- * these than for all else, and most of them are there for the tiles of GPUs, where every output of every corner is judged. */
+/* Whether the CPU's answer to the index-th corner, which is layer, is judged at samples. Layers with more multiply-adds
+ * than any random one are, in all of their forms but one; which one changes from corner to corner. The reference takes
+ * longer for them than for everything else, and most of them are for the tiles of GPUs, where every output of every
+ * corner is judged. */
 bool harness_corner_is_sampled(size_t index, const harness_layer *layer);
 
-/* Room for the text of any layer. */
+/* Bytes that are enough for the text of any layer. */
 #define HARNESS_LAYER_TEXT 640
 
 /* Writes the layer as arguments of `tconv bench`:
@@ -68,13 +70,13 @@ bool harness_corner_is_sampled(size_t index, const harness_layer *layer);
  * Strides that are not 0 add ss=NxCxHxW and ds=NxCxHxW. text is cut at capacity. Returns the length as snprintf. */
 int harness_layer_format(const harness_layer *layer, char *text, size_t capacity);
 
-/* Reads what stands between the quotes of --problem over *layer, whose desc is initialised here; dtype, layouts, math and op
- * keep their defaults. n, s, p, op, d, g and b may be left out (1, 1, 0, 0, 1, 1, 0); sizes are pairs HxW or one number
- * for both; p takes one, two (HxW) or four (top x left x bottom x right) numbers. On false, message says which part is
- * wrong and why. What is read is not validated. */
+/* Reads the text between the quotes of --problem into *layer, whose desc is initialised here; dtype, layouts, math and
+ * op keep their defaults. n, s, p, op, d, g and b may be left out (1, 1, 0, 0, 1, 1, 0); sizes are pairs HxW or one
+ * number for both; p takes one, two (HxW) or four (top x left x bottom x right) numbers. On false, message says which
+ * part is wrong and why. The layer is not validated. */
 bool harness_problem_parse(const char *text, harness_layer *layer, char *message, size_t capacity);
 
-/* The names on the command line: "f32", "nchw", "iohw", "strict", "avx2" and so on; "?" for none. */
+/* These return the names on the command line: "f32", "nchw", "iohw", "strict", "avx2" and so on; "?" for none. */
 const char *harness_dtype_name(tconv_dtype dtype);
 const char *harness_layout_name(tconv_layout layout);
 const char *harness_weight_layout_name(tconv_weight_layout layout);

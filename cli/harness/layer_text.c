@@ -54,12 +54,12 @@ const char *harness_cpu_isa_name(tconv_cpu_isa isa)
     return LOOK_UP(cpu_isa_names, isa);
 }
 
-/* One key of --problem: which fields of the desc its numbers go to. */
+/* One key of --problem and the fields of the desc that its numbers go to. */
 typedef struct key {
     const char *name;
     bool required;
-    int count;           /* numbers that it takes at most */
-    size_t fields[4];    /* offsets in tconv_desc; pads in the order that the text has */
+    int count;           /* the most numbers that the key takes */
+    size_t fields[4];    /* offsets in tconv_desc; pads in the order of the text */
     const char *meaning; /* for messages */
 } key;
 
@@ -72,7 +72,7 @@ typedef struct key {
     {                                                                                                                  \
         FIELD(dst_strides[0]), FIELD(dst_strides[1]), FIELD(dst_strides[2]), FIELD(dst_strides[3])                     \
     }
-#define BIAS_FIELD SIZE_MAX /* not in the desc */
+#define BIAS_FIELD SIZE_MAX /* the bias is no field of the desc */
 
 static const key keys[] = {
     {"n", false, 1, {FIELD(batch)}, "images"},
@@ -107,7 +107,7 @@ static bool is_strides(const key *which)
 typedef struct writer {
     char *text;
     size_t capacity;
-    int length; /* of the full text, as snprintf counts */
+    int length; /* length of the full text, as snprintf counts */
 } writer;
 
 #if defined(__GNUC__)
@@ -161,15 +161,15 @@ int harness_layer_format(const harness_layer *layer, char *text, size_t capacity
 
 #define SPACES " \t\n"
 
-/* Reads up to limit numbers joined by x, those of the item "key=numbers" from item to end. Returns how many, or 0 with a
- * message. */
+/* Reads up to limit numbers joined by x, those of the item "key=numbers" from item to end. Returns their number, or 0
+ * with a message. */
 static int parse_numbers(const char *item, const char *end, int limit, int64_t *numbers, char *message, size_t capacity)
 {
     const int length = (int)(end - item);
     int count = 0;
     for (const char *at = strchr(item, '=') + 1;; ++at) {
         char *stop;
-        const bool digit = at < end && *at >= '0' && *at <= '9'; /* strtoll would take a sign or a space */
+        const bool digit = at < end && *at >= '0' && *at <= '9'; /* strtoll would accept a sign or a space */
         if (count == limit) {
             snprintf(message, capacity, "\"%.*s\" has more than %d numbers", length, item, limit);
             return 0;
@@ -191,7 +191,7 @@ static int parse_numbers(const char *item, const char *end, int limit, int64_t *
     }
 }
 
-/* Spreads the numbers that were written over the fields of the key: one stands for all, HxW for both sides. */
+/* Spreads the numbers that were given over the fields of the key: one number stands for all, HxW for both sides. */
 static bool store_numbers(harness_layer *layer, const key *which, const int64_t *numbers, int count, char *message,
                           size_t capacity)
 {

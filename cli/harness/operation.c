@@ -1,4 +1,4 @@
-/* The formulas of tconv.h, and the table of what goes into them and comes out. Nothing here asks the library. */
+/* The formulas of tconv.h, and the table of the tensors that each reads and writes. Nothing here calls the library. */
 #include "operation.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "case.h"
 #include "element.h"
 
-/* dst at {n, c, h, w}: the taps that reach it, over the input channels of its group. */
+/* Computes dst at {n, c, h, w}: sums the taps that reach it over the input channels of its group. */
 static void forward(const harness_case *test, harness_role role, const int64_t at[4], double *value, double *bound)
 {
     const tconv_desc *desc = &test->layer.desc;
@@ -15,7 +15,7 @@ static void forward(const harness_case *test, harness_role role, const int64_t a
     const int64_t group = at[1] / group_out, out = at[1] % group_out;
     double sum = test->layer.has_bias ? harness_element_get(desc->dtype, test->bias.data, at[1]) : 0;
     double magnitude = fabs(sum);
-    (void)role; /* dst is all that it writes */
+    (void)role; /* dst is the only tensor that is written */
     for (int64_t kh = 0; kh < desc->kernel_h; ++kh) {
         int64_t row = at[2] + desc->pad_top - kh * desc->dilation_h;
         if (row < 0 || row % desc->stride_h != 0 || row / desc->stride_h >= desc->in_h)

@@ -1,6 +1,6 @@
 /*
- * Operations as the harness knows them: which tensors of a layer each reads and writes, by their role, and the formula of what
- * it writes. The rest of the harness fills, places, runs and judges tensors by this table.
+ * Operations as the harness knows them: the tensors of a layer that each reads and writes, by their role, and the
+ * formula of its results. The rest of the harness fills, places, runs and judges tensors by this table.
  */
 #ifndef TCONV_HARNESS_OPERATION_H
 #define TCONV_HARNESS_OPERATION_H
@@ -11,24 +11,26 @@
 
 struct harness_case;
 
-/* The role of a tensor in a layer, in the order of tconv_plan_execute's arguments; a gradient has that of its tensor. */
+/* The role of a tensor in a layer, in the order of tconv_plan_execute's arguments. A gradient has the role of its
+ * tensor. */
 typedef enum harness_role { HARNESS_SRC, HARNESS_WEIGHTS, HARNESS_BIAS, HARNESS_DST, HARNESS_ROLES } harness_role;
 
-/* Computes one element of a tensor that the operation writes, at = {n, c, h, w} of src or dst or as the weights' logical shape
- * counts, in float64 straight from the formula in tconv.h; and the sum of the absolute values of its terms. */
+/* Computes one element of a tensor that the operation writes, in float64 straight from the formula in tconv.h, and the
+ * sum of the absolute values of its terms. at is {n, c, h, w} in src or dst, or the indices of the weights' logical
+ * shape. */
 typedef void harness_formula(const struct harness_case *test, harness_role role, const int64_t at[4], double *value,
                              double *bound);
 
 typedef struct harness_operation {
     bool reads[HARNESS_ROLES], writes[HARNESS_ROLES];
-    double (*terms)(const tconv_desc *desc); /* products in the longest of its sums */
+    double (*terms)(const tconv_desc *desc); /* number of products in its longest sum */
     harness_formula *formula;
 } harness_operation;
 
-/* NULL where the harness has no formula, and so no answer, for it. */
+/* Returns the operation, or NULL where the harness has no formula, and so no answer, for it. */
 const harness_operation *harness_operation_of(tconv_op op);
 
-/* "src", "weights", "bias" or "dst". */
+/* Returns "src", "weights", "bias" or "dst". */
 const char *harness_role_name(harness_role role);
 
 #endif

@@ -1,4 +1,4 @@
-/* Workers wait for the number of the call to change, run their indexes and count themselves off. */
+/* A pool of threads. Workers wait until the number of the call changes, run their indices and count themselves off. */
 #include "pool.h"
 
 #include <pthread.h>
@@ -12,17 +12,17 @@ typedef struct worker {
 } worker;
 
 struct harness_pool {
-    pthread_mutex_t turn; /* whose call it is */
-    pthread_mutex_t lock; /* all that follows */
+    pthread_mutex_t turn; /* held by the caller of parallel_for */
+    pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t begins, ends;
     void (*task)(void *argument, int32_t index);
     void *argument;
     int32_t count;
-    long call; /* its number */
-    int busy;  /* workers */
+    long call; /* number of the call */
+    int busy;  /* number of workers that still run */
     bool over;
     int threads, made;
-    worker workers[]; /* all but the calling thread */
+    worker workers[]; /* all threads but the caller's */
 };
 
 static void run_indexes(const harness_pool *pool, int number)

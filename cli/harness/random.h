@@ -1,6 +1,6 @@
 /*
- * Seeded random numbers: xoshiro256** (Blackman and Vigna), its state filled by splitmix64. The same seed gives the same
- * numbers on every machine, so that a failure replays.
+ * Random numbers from a seed: xoshiro256** (Blackman and Vigna), its state filled by splitmix64. The same seed gives
+ * the same numbers on every machine, so that a failure replays.
  */
 #ifndef TCONV_HARNESS_RANDOM_H
 #define TCONV_HARNESS_RANDOM_H
@@ -14,16 +14,16 @@ typedef struct harness_random {
 
 void harness_random_seed(harness_random *random, uint64_t seed);
 
-/* 64 random bits. */
+/* Returns 64 random bits. */
 uint64_t harness_random_bits(harness_random *random);
 
-/* An integer from minimum to maximum, both included. */
+/* Returns an integer from minimum to maximum, both included. */
 int64_t harness_random_integer(harness_random *random, int64_t minimum, int64_t maximum);
 
-/* A real in [-1, 1), a multiple of 2^-52. */
+/* Returns a real in [-1, 1), a multiple of 2^-52. */
 double harness_random_real(harness_random *random);
 
-/* True in percent of a hundred draws. */
+/* Returns true in percent of a hundred draws. */
 bool harness_random_chance(harness_random *random, int percent);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Runs a case through the public API as a careful caller would: plan, packed weights or not, a workspace of exactly the
- * size asked for, everything where the plan runs. On CUDA a tensor's whole buffer is copied, guards included, so that
- * stray writes there are seen as well.
+ * Runs a case through the public API as a careful caller would, with weights packed or not, a workspace of exactly the
+ * size that the plan asks for, and all tensors where the plan runs. On CUDA a tensor's whole buffer is copied, guards
+ * included, so that stray writes there are seen as well.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "device.h"
 #include "element.h"
 
-/* A host buffer where the plan runs: itself on the CPU, a copy on CUDA. */
+/* A host buffer placed where the plan runs: itself on the CPU, a copy on CUDA. */
 typedef struct placed {
     const harness_buffer *host;
     unsigned char *memory; /* on the device, owned; NULL on the CPU */
@@ -57,7 +57,7 @@ static tconv_status place(run *state, placed *where, const harness_buffer *host,
     return TCONV_SUCCESS;
 }
 
-/* Brings a buffer that the plan may have written back into host. */
+/* Copies a buffer that the plan may have written back into host. */
 static tconv_status fetch(const run *state, const placed *where, const harness_buffer *host, const char *name)
 {
     if (where->memory == NULL)
@@ -68,8 +68,8 @@ static tconv_status fetch(const run *state, const placed *where, const harness_b
     return TCONV_SUCCESS;
 }
 
-/* Where what is written begins: off the best alignment by one element more than the first tensor that is read, or at it where
- * that one is or is an even number of elements off. */
+/* Returns how many elements the outputs are off the best alignment. Where the first tensor that is read is off by an
+ * odd number of elements, they are off by one more; else they are not off. */
 static unsigned output_skew(const harness_case *test)
 {
     const size_t size = harness_element_size(test->layer.desc.dtype);
@@ -131,7 +131,7 @@ static tconv_status check_workspace(const run *state, const harness_output *outp
     return status;
 }
 
-/* The tensor as execute takes it: NULL where the case has none. */
+/* Returns the tensor as execute takes it: NULL where the case has none. */
 static const tconv_tensor *given(const run *state, harness_role role)
 {
     const bool there = harness_case_reads(state->test, role) || harness_case_writes(state->test, role);

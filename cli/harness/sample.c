@@ -1,12 +1,12 @@
-/* Single elements of a case: which of them tell most of a layer that is too large to be judged whole. */
+/* Picks single elements of a case that tell most about a layer too large to be judged whole. */
 #include "case.h"
 
-/* The first and the last of each of the four axes. */
+/* Samples: the first and the last of each of the four axes, in all combinations. */
 #define ENDS 16
-/* Of a phase: its first, one between and its last row, by as many columns. */
+/* Rows and columns of a phase: its first, one between and its last. */
 #define PLACES        3
 #define PHASE_SAMPLES (PLACES * PLACES)
-/* Beyond so many phases of an axis, as many are taken, evenly apart. */
+/* The most phases of an axis that are sampled, evenly spaced. */
 #define MOST_PHASES 8
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -14,7 +14,7 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* How many phases of an axis are looked at. */
+/* Returns how many phases of an axis are sampled. */
 static int64_t phases_seen(int64_t stride, int64_t out)
 {
     return smaller(smaller(stride, out), MOST_PHASES);
@@ -38,7 +38,7 @@ int64_t harness_placed_samples(const harness_case *test, harness_role role)
     return ENDS + phases_seen(stride.h, shape[2]) * phases_seen(stride.w, shape[3]) * PHASE_SAMPLES;
 }
 
-/* The first, a middle or the last output of the phase-th of the phases that are seen. */
+/* Returns the first, a middle or the last output of one of the sampled phases. */
 static int64_t output_of_phase(int64_t stride, int64_t out, int64_t phase, int64_t place)
 {
     const int64_t phases = smaller(stride, out);
@@ -47,7 +47,7 @@ static int64_t output_of_phase(int64_t stride, int64_t out, int64_t phase, int64
     return first + place * (count - 1) / (PLACES - 1) * stride;
 }
 
-/* The first and the last more often than others. */
+/* Draws an index: the first and the last more often than others. */
 static int64_t draw_index(harness_random *random, int64_t extent)
 {
     switch (harness_random_integer(random, 0, 5)) {

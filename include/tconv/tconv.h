@@ -57,20 +57,21 @@
  *     The calling thread's floating-point environment (rounding, flush-to-zero, traps) holds in all threads, which get
  * their own back; exceptions that they raise are raised in the calling thread.
  *     A thread needs 16 KiB of stack beside what the system takes of it: OMP_STACKSIZE=32k will do.
- *     OpenMP's run-times end the process where a thread cannot be made, or memory is refused to them. So before a plan needs
- * more of OpenMP's threads than are known to stand, as many plain ones are made and ended again, and it runs on as many as
- * could be made. What remains: that in this very moment the last thread or memory goes to somebody else, that the
- * caller's own smaller OpenMP regions have just made libgomp end threads, and OMP_DYNAMIC, by which the size of teams is
- * OpenMP's. A parallel_for and threads = 1 never come there.
- *     A child forked before any execute is as its parent. In one forked later, the thread that forked runs serially where it
- * had executed by OpenMP's threads, which libgomp would wait for in vain; others there start threads of their own. Where
- * the forking thread only had OpenMP regions of the caller's, libgomp hangs, as in every OpenMP program.
+ *     OpenMP's run-times end the process where a thread cannot be made, or memory is refused to them. So before a plan
+ * needs more of OpenMP's threads than are known to exist, as many plain ones are made and ended again, and the plan
+ * runs on as many as could be made. These risks remain: in that very moment the last thread or memory goes to somebody
+ * else; the caller's own smaller OpenMP regions have just made libgomp end threads; with OMP_DYNAMIC, OpenMP chooses
+ * the size of teams. A parallel_for and threads = 1 do not have them.
+ *     A child forked before any execute behaves like its parent. In one forked later, the thread that forked runs
+ * serially where it had executed by OpenMP's threads, which libgomp would wait for in vain; others there start threads
+ * of their own. Where the forking thread only had OpenMP regions of the caller's, libgomp hangs, as in every OpenMP
+ * program.
  *     The shared object stays loaded once it was (dlclose does not unmap it), because OpenMP's threads wait in it.
  *
- * ENVIRONMENT. Read once for the process, by the first call that makes a plan or describes the system, and again by
- * tconv_environment_reload: plans may be made beside setenv. What the caller names in tconv_desc or tconv_options wins;
- * these decide what AUTO, DEFAULT and 0 mean. A value that is not listed is an error of every plan that is made
- * (TCONV_ERROR_ENVIRONMENT), until it is mended and reloaded.
+ * ENVIRONMENT. Variables are read once for the process, by the first call that makes a plan or describes the system,
+ * and again by tconv_environment_reload: plans may be made beside setenv. What the caller names in tconv_desc or
+ * tconv_options wins; variables decide what AUTO, DEFAULT and 0 mean. A value that is not listed is an error of every
+ * plan that is made (TCONV_ERROR_ENVIRONMENT), until it is mended and reloaded.
  *
  *     TCONV_BACKEND=auto|cpu|cuda                    what TCONV_BACKEND_AUTO means
  *     TCONV_CPU_ISA=generic|avx2|avx512|neon         the highest instruction set to use (tconv_cpu_isa)
@@ -98,7 +99,7 @@ extern "C" {
 
 /* ---------------------------------------------------------------------------------------------------------- status */
 
-/* What a call came to. The values are pinned: they never change. */
+/* The outcome of a call. The values never change. */
 typedef enum tconv_status {
     TCONV_SUCCESS = 0,                /* the call did what it was asked */
     TCONV_ERROR_INVALID_ARGUMENT = 1, /* a field breaks a rule; the issue says which and how */
@@ -114,7 +115,7 @@ typedef enum tconv_status {
 
 /* Describes a failure. Filled in by the library, owned by the caller; both texts end with '\0'. */
 typedef struct tconv_issue {
-    tconv_status status; /* what the call came to */
+    tconv_status status; /* outcome of the call */
     char field[44];      /* the field, argument or variable at fault: "stride_h", "src_strides[1]", "TCONV_BACKEND" */
     char message[208];   /* the field, its value and the rule: "stride_h = 0: must be at least 1" */
 } tconv_issue;
@@ -157,8 +158,8 @@ typedef enum tconv_weight_layout {
  * alone: a plan of another operation is TCONV_ERROR_UNSUPPORTED. */
 typedef enum tconv_op {
     TCONV_FORWARD = 0,         /* dst, from src, weights and bias */
-    TCONV_BACKWARD_DATA = 1,   /* the gradient by src, from that by dst and the weights */
-    TCONV_BACKWARD_WEIGHTS = 2 /* the gradients by weights and bias, from src and the gradient by dst */
+    TCONV_BACKWARD_DATA = 1,   /* the gradient of src, from that of dst and the weights */
+    TCONV_BACKWARD_WEIGHTS = 2 /* the gradients of weights and bias, from src and that of dst */
 } tconv_op;
 
 /* How f32 may be multiplied; other dtypes ignore it. */
@@ -239,7 +240,7 @@ typedef enum tconv_cpu_isa {
     TCONV_CPU_ISA_NEON = 4     /* of AArch64 */
 } tconv_cpu_isa;
 
-/* Where host memory comes from: plans, packed weights, and what the one-shot call needs. Both functions or neither. */
+/* Functions that allocate and free host memory (plans, packed weights, the one-shot call's memory): both or neither. */
 typedef struct tconv_allocator {
     void *(*allocate)(void *context, size_t size); /* aligned as malloc's; NULL when out of memory */
     void (*release)(void *context, void *memory);  /* memory is never NULL */
@@ -258,8 +259,9 @@ typedef struct tconv_parallel {
     void *context; /* handed to parallel_for */
 } tconv_parallel;
 
-/* Where verbose lines go instead of stderr: write gets one line, without its line feed, from whichever thread calls the
- * library, several at once too. line is valid during the call. NULL, the default: stderr, each line by one write. */
+/* Receives verbose lines in place of stderr: write gets one line, without its line feed, in the thread that calls the
+ * library, so that several may call it at once. line is valid during the call. NULL, the default: stderr, each line by
+ * one write. */
 typedef struct tconv_log {
     void (*write)(void *context, const char *line); /* one line */
     void *context;                                  /* handed to write */
@@ -329,18 +331,18 @@ TCONV_API tconv_status tconv_plan_workspace_size(const tconv_plan *plan, size_t 
 /*
  * For inference: packs the weights once. *packed is a new plan that holds them, needs less workspace, and ignores the
  * weights that execute is given (NULL will do). plan stays as it is; both are destroyed separately. On CUDA the packing
- * is ordered on stream and *packed may be used on other streams once that has come to pass.
+ * is ordered on stream and *packed may be used on other streams once the packing is done.
  */
 TCONV_API tconv_status tconv_plan_pack_weights(const tconv_plan *plan, const tconv_tensor *weights, void *stream,
                                                tconv_plan **packed, tconv_issue *issue);
 
 /*
  * Runs the layer. src, weights, bias (NULL for none; out_channels elements) and dst have the desc's dtype and lie where
- * the plan runs: a plan never copies between host and device, but returns TCONV_ERROR_INVALID_ARGUMENT. workspace has at
- * least tconv_plan_workspace_size bytes, at any address; nobody else uses it meanwhile. On CUDA all work is ordered on
- * stream (a cudaStream_t), nothing is synchronised and the call may be captured into a CUDA graph; the CPU ignores
- * stream. Allocates nothing, but that OpenMP starts its threads where they do not stand yet. With batch 0 it does nothing
- * and looks at no pointer.
+ * the plan runs: a plan never copies between host and device, but returns TCONV_ERROR_INVALID_ARGUMENT. workspace has
+ * at least tconv_plan_workspace_size bytes, at any address; nobody else uses it meanwhile. On CUDA all work is ordered
+ * on stream (a cudaStream_t), nothing is synchronised and the call may be captured into a CUDA graph; the CPU ignores
+ * stream. The call allocates nothing, except that OpenMP starts threads that do not run yet. With batch 0 it does
+ * nothing and reads no pointer.
  *
  * dst must share no element with src, weights, bias or workspace, nor the first tconv_plan_workspace_size bytes of
  * workspace with them: INVALID_ARGUMENT, which names both. Slices of one larger tensor are no overlap, although their
@@ -371,11 +373,10 @@ TCONV_API void tconv_plan_destroy(tconv_plan *plan);
 /* --------------------------------------------------------------------------------------------------------- one call */
 
 /*
- * Plans and runs desc once. The backend is options' or TCONV_BACKEND's; with AUTO it is where src lives (the first tensor that
- * desc.op reads). Tensors that
- * live elsewhere than the backend that was forced are copied there and dst back; the call then returns when dst is
- * ready. Where all lie on the device, the work is ordered on options->stream and the call returns at once. dst must share
- * no element with the others, as in tconv_plan_execute.
+ * Plans and runs desc once. The backend is options' or TCONV_BACKEND's; with AUTO it is where src lives (the first
+ * tensor that desc.op reads). Tensors that live elsewhere than the backend that was forced are copied there and dst
+ * back; the call then returns when dst is ready. Where all lie on the device, the work is ordered on options->stream
+ * and the call returns at once. dst must share no element with the others, as in tconv_plan_execute.
  */
 TCONV_API tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tconv_options *options,
                                               const tconv_tensor *src, const tconv_tensor *weights,

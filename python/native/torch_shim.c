@@ -1,14 +1,15 @@
 /*
- * tconv inside of PyTorch without Python: a kernel of aten::convolution that looks a planned layer up and executes it.
+ * tconv inside of PyTorch without Python: a kernel of aten::convolution looks up a planned layer and executes it.
  *
- * torch.conv_transpose1d and conv_transpose2d end in aten::convolution. The package (tconv/torch/_eager.py) calls them with
- * a dispatch key included by which they come here in place of PyTorch's kernels. A layer that is in the table is executed;
- * for any other the operator tconv::unplanned is called, which is Python: it plans, computes, and puts the layer into the
- * table for the next time.
+ * torch.conv_transpose1d and conv_transpose2d end in aten::convolution. The package (tconv/torch/_eager.py) calls them
+ * with a dispatch key included that leads to this kernel in place of PyTorch's. A layer that is in the table is
+ * executed; for any other this calls the operator tconv::unplanned, in Python, which plans, computes, and puts the
+ * layer into the table for the next time.
  *
- * All that is used of PyTorch are functions of its stable C interface (torch/csrc/stable/c/shim.h and what that includes),
- * looked up in the libtorch of the process, so that one shared object serves every PyTorch from 2.10 on, and is compiled
- * without any. Functions here return 0 or -1; nothing is thrown, but for errors of convolutions that are not the package's.
+ * The code uses only functions of PyTorch's stable C interface (torch/csrc/stable/c/shim.h and what that includes),
+ * looked up in the libtorch of the process, so that one shared object serves every PyTorch from 2.10 on, and no PyTorch
+ * is needed to compile it. Functions here return 0 or -1; only errors of convolutions that are not the package's are
+ * thrown.
  */
 #include "torch_shim.h"
 
@@ -28,10 +29,11 @@ typedef struct torch_list torch_list;
 typedef struct torch_library torch_library;
 typedef void torch_kernel(stable_value *stack, uint64_t arguments, uint64_t results);
 
-/* The version of the interface that the values here follow, of PyTorch 2.10. */
+/* The version of the interface that the declarations here follow: that of PyTorch 2.10. */
 #define INTERFACE_VERSION (UINT64_C(2) << 56 | UINT64_C(10) << 48)
 
-/* X(result, name, parameters): what is looked up. They return 0, or another number after an error. */
+/* X(result, name, parameters) for each function that is looked up. The functions return 0, or another number after an
+ * error. */
 #define FUNCTIONS(X)                                                                                                   \
     X(int, aoti_torch_is_defined, (torch_tensor *, bool *))                                                            \
     X(int, aoti_torch_get_dim, (torch_tensor *, int64_t *))                                                            \
@@ -60,14 +62,14 @@ typedef void torch_kernel(stable_value *stack, uint64_t arguments, uint64_t resu
 #define MEMBER(result, name, parameters) result(*name) parameters;
 static struct torch_functions {
     FUNCTIONS(MEMBER)
-    /* These are not in every version or build. */
+    /* The following functions are not in every version or build. */
     int (*torch_delete_stable_ivalue)(stable_value *);
     void (*operator_delete)(void *);
     const char *(*torch_exception_get_what_without_backtrace)(void);
     int (*aoti_torch_get_current_cuda_stream)(int32_t, void **);
 } torch;
 
-/* A pointer to a function, which ISO C keeps apart from one to data. */
+/* Copies the address of a function, because ISO C keeps pointers to functions apart from pointers to data. */
 static void copy_address(void *function, void *address)
 {
     memcpy(function, &address, sizeof address);
@@ -95,7 +97,7 @@ static bool look_up_functions(void)
 
 /* --------------------------------------------------------------------------------------------------------------- the key */
 
-/* Everything that a plan depends on. Unused axes are 0. */
+/* Everything about a tensor that a plan depends on. Unused axes are 0. */
 typedef struct tensor_key {
     int64_t rank, dtype, device_type, device_index;
     int64_t sizes[4], strides[4];
@@ -103,14 +105,14 @@ typedef struct tensor_key {
 
 typedef struct layer_key {
     tensor_key input, weight;
-    tensor_key bias; /* all 0 where there is none */
+    tensor_key bias; /* all 0 where there is no bias */
     int64_t stride[2], padding[2], dilation[2], output_padding[2];
     int64_t spatial, groups;
-    int64_t flags; /* of the caller: PyTorch's settings */
+    int64_t flags; /* flags of the calling thread: PyTorch's settings */
     int64_t threads;
 } layer_key;
 
-/* A call's tensors, and its key. */
+/* The tensors of a call, and its key. */
 typedef struct call {
     torch_tensor *input, *weight, *bias;
     layer_key key;
@@ -140,7 +142,7 @@ static bool read_tensor(torch_tensor *tensor, tensor_key *key)
     return true;
 }
 
-/* A list of one number for each spatial axis. */
+/* Reads a list of one number for each spatial axis. */
 static bool read_list(stable_value value, int64_t spatial, int64_t numbers[2])
 {
     torch_list *list = (torch_list *)(uintptr_t)value;
@@ -156,7 +158,7 @@ static bool read_list(stable_value value, int64_t spatial, int64_t numbers[2])
     return true;
 }
 
-/* False for what the table does not hold. The tensors stay the stack's. */
+/* Reads a call. Returns false for one that the table does not hold. The tensors stay the stack's. */
 static bool read_call(const stable_value *stack, int64_t flags, call *made)
 {
     layer_key *key = &made->key;
@@ -164,7 +166,7 @@ static bool read_call(const stable_value *stack, int64_t flags, call *made)
     memset(made, 0, sizeof *made);
     made->input = (torch_tensor *)(uintptr_t)stack[INPUT];
     made->weight = (torch_tensor *)(uintptr_t)stack[WEIGHT];
-    if (stack[BIAS] != 0) { /* without one PyTorch passes a tensor that is undefined */
+    if (stack[BIAS] != 0) { /* without a bias PyTorch passes an undefined tensor */
         bool defined = false;
         made->bias = *(torch_tensor **)(uintptr_t)stack[BIAS];
         if (torch.aoti_torch_is_defined(made->bias, &defined) != 0 || !defined)
@@ -199,12 +201,13 @@ static size_t hash_key(const layer_key *key)
 typedef struct layer {
     tconv_torch_layer is;
     layer_key key;
-    atomic_int uses;    /* the table, the package and executes; with the last the plan goes */
-    struct layer *next; /* in its bucket */
+    /* The references to the layer: of the table, of the package and of executes. The last one destroys the plan. */
+    atomic_int uses;
+    struct layer *next; /* next in its bucket */
     struct layer *newer, *older;
 } layer;
 
-/* As many as the package's own cache keeps (tconv/_plan.py). */
+/* Layers: as many as the package's own cache keeps (tconv/_plan.py). */
 #define CAPACITY 512
 #define BUCKETS  1024
 
@@ -262,7 +265,7 @@ static void take_out(layer *gone)
         }
 }
 
-/* The layer of this key, which the caller releases; NULL where there is none. */
+/* Finds the layer of this key, which the caller releases; NULL where there is none. */
 static layer *find(const layer_key *key)
 {
     pthread_mutex_lock(&table.lock);
@@ -278,8 +281,8 @@ static layer *find(const layer_key *key)
     return found;
 }
 
-/* In place of what has its key, or of the layer used longest ago where all places are taken; nothing happens where the layer
- * itself is there. */
+/* Puts a layer into the table, in place of one with the same key or, where the table is full, of the one used longest
+ * ago. Does nothing where the layer itself is there. */
 static void put(layer *given)
 {
     pthread_mutex_lock(&table.lock);
@@ -302,7 +305,8 @@ static void put(layer *given)
         release(gone);
 }
 
-/* Another thread may hold the lock when this one forks, and is not in the child to let it go. */
+/* Locks the table before a fork: another thread could hold the lock then, and would not exist in the child to release
+ * it. */
 static void lock_table(void)
 {
     pthread_mutex_lock(&table.lock);
@@ -315,12 +319,14 @@ static void unlock_table(void)
 
 /* ------------------------------------------------------------------------------------------------------------- a thread's */
 
-/* Workspaces on the host up to here are the thread's own, so that small layers allocate nothing (tconv/_plan.py). */
+/* Bytes: the largest workspace on the host that is the thread's own, so that small layers allocate nothing
+ * (tconv/_plan.py). */
 #define SCRATCH_BYTES (64 * 1024)
 
 typedef struct thread_state {
-    int64_t flags; /* not 0 while the package calls: that its call is meant, and PyTorch's settings */
-    bool has_call; /* key is that of a call that the package is planning */
+    /* Not 0 while the package calls: marks the next convolution as the package's, and holds PyTorch's settings. */
+    int64_t flags;
+    bool has_call; /* whether key is that of a call that the package is planning */
     layer_key key;
     _Alignas(64) char scratch[SCRATCH_BYTES];
 } thread_state;
@@ -335,7 +341,7 @@ static thread_state *get_state(void)
 
 /* --------------------------------------------------------------------------------------------------------------- a call */
 
-/* The result, or NULL: then nothing is left. */
+/* Returns the result. On NULL there is nothing left to release. */
 static torch_tensor *execute(const layer *planned, const call *made, thread_state *state)
 {
     const tconv_torch_layer *is = &planned->is;
@@ -387,7 +393,8 @@ static void release_arguments(const stable_value *stack)
         torch.torch_delete_list((torch_list *)(uintptr_t)stack[lists[i]]);
 }
 
-/* Calls an operator with the arguments of aten::convolution, which it takes over. An error is PyTorch's to raise. */
+/* Calls an operator with the arguments of aten::convolution, and takes them over. PyTorch raises an error of the
+ * operator. */
 static void call_operator(const char *name, stable_value *stack)
 {
     if (torch.torch_call_dispatcher(name, "", stack, INTERFACE_VERSION) == 0)
@@ -399,7 +406,8 @@ static void call_operator(const char *name, stable_value *stack)
                            what == NULL ? "aten::convolution failed; stderr may tell why" : what);
 }
 
-/* The kernel. Tensors that have the key themselves, views of complex ones, get here without the package. */
+/* The kernel. Tensors that have the dispatch key themselves, views of complex tensors, also get here without the
+ * package. */
 static void convolution(stable_value *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
@@ -477,7 +485,7 @@ void *tconv_torch_remember(const tconv_torch_layer *description)
     if (state == NULL || !state->has_call)
         return NULL;
     if (description->workspace_elements == 0 && description->workspace_size > SCRATCH_BYTES)
-        return NULL; /* the package counts on more scratch memory than there is */
+        return NULL; /* the package counts on more scratch memory than SCRATCH_BYTES */
     layer *made = malloc(sizeof *made);
     if (made == NULL)
         return NULL;

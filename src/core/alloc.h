@@ -11,23 +11,23 @@
 extern "C" {
 #endif
 
-/* size bytes aligned to TCONV_ALIGNMENT, or NULL. size 0 gives a block that may be freed. */
+/* Returns size bytes aligned to TCONV_ALIGNMENT, or NULL. A size of 0 gives a block that may be freed. */
 void *tconv_allocate(const tconv_allocator *allocator, size_t size);
 
-/* Frees what tconv_allocate gave. NULL is allowed. */
+/* Frees a block of tconv_allocate. NULL is allowed. */
 void tconv_release(const tconv_allocator *allocator, void *memory);
 
 #ifdef __cplusplus
 }
 #endif
 
-/* size rounded up to a multiple of alignment. */
+/* Returns size rounded up to a multiple of alignment. */
 static inline size_t tconv_align_up(size_t size, size_t alignment)
 {
     return (size + alignment - 1) / alignment * alignment;
 }
 
-/* The first address at or after memory that is a multiple of alignment. */
+/* Returns the first address at or after memory that is a multiple of alignment. */
 static inline void *tconv_align_pointer(void *memory, size_t alignment)
 {
     return (char *)memory + (alignment - (uintptr_t)memory % alignment) % alignment;

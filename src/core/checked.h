@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Each writes *result and returns true where the exact result fits, else returns false. */
+/* Each function writes *result and returns true where the exact result fits, else returns false. */
 static inline bool tconv_checked_add(int64_t a, int64_t b, int64_t *result)
 {
     return !__builtin_add_overflow(a, b, result);
@@ -21,7 +21,7 @@ static inline bool tconv_checked_mul(int64_t a, int64_t b, int64_t *result)
     return !__builtin_mul_overflow(a, b, result);
 }
 
-/* *accumulator += a * b. */
+/* Adds a * b to *accumulator. */
 static inline bool tconv_checked_mul_add(int64_t a, int64_t b, int64_t *accumulator)
 {
     int64_t product;

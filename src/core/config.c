@@ -1,10 +1,11 @@
 /*
- * Each variable is one row of a table: what it is called, what it accepts, where its value goes.
+ * Each environment variable is one row of a table: its name, the values it accepts and the field its value goes to.
  *
- * getenv is called once for the process and when the caller asks for it: setenv in another thread is a race with it that
- * the library cannot see. (The CPU backend asks for variables of OpenMP and hwloc, once, when it reads the machine.) What was
- * read is kept under a mutex. Plans, as long as all values are good, need one word of it, which is atomic beside: so neither a
- * reload nor a fork while another thread holds the mutex stops them.
+ * getenv is called once for the process, and again only when the caller asks for a reload: setenv in another thread
+ * races with getenv, and the library cannot see that. (The CPU backend asks for variables of OpenMP and hwloc, once,
+ * when it reads the machine.) The values are kept under a mutex. As long as all of them are good, plans read one atomic
+ * word that holds the whole configuration, so that neither a reload nor a fork while another thread holds the mutex
+ * blocks them.
  */
 #include "config.h"
 
@@ -22,12 +23,12 @@ enum target { BACKEND, CPU_ISA, THREADS, MATH, VERBOSE };
 static const struct variable {
     const char *name;
     enum target target;
-    const char *accepts; /* for people */
+    const char *accepts; /* the accepted values as an error message lists them */
     struct {
         const char *text;
         int value;
-    } values[5];  /* the words that it accepts; none: a number */
-    int32_t most; /* of a number, which is at least 1 */
+    } values[5];  /* the accepted words; none: a number */
+    int32_t most; /* the largest number, where a number is accepted; the smallest is 1 */
 } variables[] = {
     {"TCONV_BACKEND",
      BACKEND,
@@ -49,7 +50,7 @@ static const struct variable {
 
 #define VARIABLE_COUNT (sizeof variables / sizeof variables[0])
 
-/* The value that text stands for, or -1. */
+/* Returns the value that text stands for, or -1. */
 static int parse(const struct variable *variable, const char *text)
 {
     char *end;
@@ -87,7 +88,7 @@ static struct {
     char values[VARIABLE_COUNT][TCONV_CONFIG_VALUE_SIZE];
 } environment = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* environment.config in one word; 0 until it is read and where a value is bad. */
+/* The configuration packed into one word; 0 until it is read and where a value is bad. */
 static _Atomic uint64_t good_config;
 
 static uint64_t pack(const tconv_config *config)
@@ -120,7 +121,7 @@ static void read_environment(void)
         int value = parse(&variables[i], text);
         if (value >= 0)
             assign(&environment.config, variables[i].target, value);
-        else if (environment.issue.status == TCONV_SUCCESS) /* the first that is bad */
+        else if (environment.issue.status == TCONV_SUCCESS) /* only the first bad value is reported */
             tconv_fail(&environment.issue, TCONV_ERROR_ENVIRONMENT, variables[i].name, "%s = %.60s: must be %s",
                        variables[i].name, text, variables[i].accepts);
     }

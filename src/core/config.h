@@ -14,15 +14,17 @@ typedef struct tconv_config {
     int32_t verbose;       /* 0 where TCONV_VERBOSE is not set */
 } tconv_config;
 
-#define TCONV_MAX_THREADS 65536 /* what TCONV_NUM_THREADS and options.threads accept at most */
+#define TCONV_MAX_THREADS 65536 /* the most threads that TCONV_NUM_THREADS and options.threads accept */
 
-#define TCONV_CONFIG_VALUE_SIZE 64 /* of a variable's value as text; a longer one, which is never good, is cut */
+/* Bytes of a variable's value as text, with the closing 0. A longer value, which is never good, is cut. */
+#define TCONV_CONFIG_VALUE_SIZE 64
 
-/* What the environment says, which is read by the first call and by tconv_environment_reload. A bad value of any variable
- * is an error. An empty value is as good as none. */
+/* Gets the configuration that the environment asks for. The environment is read by the first call and by
+ * tconv_environment_reload. A bad value of any variable is an error. An empty value counts as none. */
 tconv_status tconv_config_get(tconv_config *config, tconv_issue *issue);
 
-/* The name and the value, as they were read, of the index-th variable, for tconv_system_info; false past the end. */
+/* Gets the name of the index-th variable and its value as it was read, for tconv_system_info; returns false past the
+ * end. */
 bool tconv_config_variable(size_t index, const char **name, char value[TCONV_CONFIG_VALUE_SIZE]);
 
 #endif

@@ -1,4 +1,5 @@
-/* A layer as arguments of `tconv bench`: what verbose lines and descriptions print, so that they replay. */
+/* Writes a layer as arguments of `tconv bench`. Verbose lines and descriptions print it, so that they can be
+ * replayed. */
 #include <inttypes.h>
 
 #include "problem.h"

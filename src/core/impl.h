@@ -1,10 +1,11 @@
 /*
- * What an implementation is. src/dispatch/impl_list.c lists those of the CPU, src/cuda/cuda_impls.c those of CUDA, best
- * first; adding one is a struct of this kind and a line there.
+ * The interface of an implementation. src/dispatch/impl_list.c lists the implementations of the CPU,
+ * src/cuda/cuda_impls.c those of CUDA, best first; adding one is a struct of this kind and a line there.
  *
- * Every implementation of the plan's backend is asked supports and suits in that order, until one is taken that has no
- * estimate to compare; the one that is taken is then asked decide and memory once, and pack and execute any number of times.
- * Every function may be called from several threads at once and keeps no state but what the plan holds.
+ * A plan calls supports and suits, in that order, of each implementation of its backend, until one suits that gives no
+ * estimate to compare. Of the implementation that is taken it then calls decide and memory once, and pack and execute
+ * any number of times. Every function may be called from several threads at once and keeps no state but what the plan
+ * holds.
  */
 #ifndef TCONV_CORE_IMPL_H
 #define TCONV_CORE_IMPL_H
@@ -31,56 +32,68 @@ typedef struct tconv_target {
     int compute_capability;    /* CUDA: major * 10 + minor */
 } tconv_target;
 
-/* All that an implementation may read while it works. */
+/* Everything that an implementation may read while it works. */
 typedef struct tconv_layer {
     tconv_problem problem;
-    tconv_phase_table rows, columns; /* of problem.h and problem.w */
+    tconv_phase_table rows, columns; /* phase tables of problem.h and problem.w */
     tconv_target target;
-    int64_t choice;        /* an implementation's own number, left by supports and found by all that is called later */
-    const void *decisions; /* what its decide made, for all that is called later; NULL without one */
+    /* A number with a meaning private to the implementation. supports sets it, and every function called later finds
+     * it. */
+    int64_t choice;
+    /* The decisions that decide made, for every function called later; NULL where there is no decide. */
+    const void *decisions;
 } tconv_layer;
 
-/* What execute needs beside the tensors. Both lie where the plan runs, aligned to TCONV_ALIGNMENT (CUDA: 256 bytes). */
+/* The memory that execute needs beside the tensors. Both blocks lie where the plan runs, aligned to TCONV_ALIGNMENT
+ * (CUDA: 256 bytes). */
 typedef struct tconv_memory_sizes {
-    size_t packed;      /* the packed weights */
-    size_t scratch;     /* everything else, all threads together */
-    bool execute_packs; /* whether execute itself packs weights that no plan holds, beside what else it gets ready */
+    size_t packed;  /* the packed weights */
+    size_t scratch; /* everything else, all threads together */
+    /* Whether execute packs the weights itself, while it prepares other data, where the plan does not hold them
+     * packed. */
+    bool execute_packs;
 } tconv_memory_sizes;
 
-/* Pointers of one execute. The tensors were checked: not NULL but for bias, dtype and location as the plan's. */
+/* The pointers of one execute. The tensors are checked before: none is NULL but bias, and dtype and location are the
+ * plan's. */
 typedef struct tconv_arguments {
     const void *src;
-    const void *packed; /* made by pack, in this execute's workspace or once and for all */
-    const void *bias;   /* NULL for none */
+    const void *packed; /* made by pack, in this execute's workspace or once for the plan */
+    const void *bias;   /* NULL: there is none */
     void *dst;
     void *scratch;
-    void *stream;        /* CUDA: a cudaStream_t */
-    bool packs;          /* the same call had pack put packed on the stream, and nothing since */
-    const void *weights; /* that execute_packs packs, into packed; NULL where they are */
+    void *stream; /* CUDA: a cudaStream_t */
+    /* Whether the same call just had pack write packed on the stream, with nothing queued since. */
+    bool packs;
+    /* With execute_packs, the weights for execute to pack into packed; NULL where packed holds them already. */
+    const void *weights;
 } tconv_arguments;
 
-#define TCONV_REASON_SIZE 128 /* for the text why an implementation does not take a layer */
+#define TCONV_REASON_SIZE 128 /* bytes of the text that says why an implementation does not take a layer */
 
 typedef struct tconv_implementation {
     const char *name; /* "cpu_phases": backend, underscore, algorithm */
     tconv_backend backend;
-    unsigned dtypes; /* that it takes, as TCONV_DTYPE_BIT: the other functions see no others */
-    /* Whether it takes the layer; where not, writes why to reason. Never says yes and fails later. May write layer->choice,
-     * which is 0 before, and nothing else of the layer. */
+    /* The accepted dtypes, as a set of TCONV_DTYPE_BIT. The functions below are never called with another one. */
+    unsigned dtypes;
+    /* Whether the implementation takes the layer; if not, writes why to reason. It never says yes and fails later. May
+     * write layer->choice, which is 0 before, and nothing else of the layer. */
     bool (*supports)(tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
-    /* The memory it needs; fails only where a size overflows. */
+    /* Computes the memory that the implementation needs; fails only where a size overflows. */
     tconv_status (*memory)(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue);
     /* Packs the weights into packed (sizes.packed bytes). CUDA: on stream. */
     tconv_status (*pack)(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue);
     /* Computes dst. Batch is at least 1. CUDA: on arguments->stream, no synchronisation. Allocates nothing. */
     tconv_status (*execute)(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue);
-    /* Of a layer that it supports: whether to take it rather than those after it in the list; where not, writes why to reason.
-     * May write to cycles, which is 0 before, how long it takes by its estimate: those that do are compared with each other,
-     * wherever they stand in the list, and the least is taken; one that writes none ends the search, and is taken where none
-     * before it was. Not asked where a caller named the implementation. NULL: always, without an estimate. */
+    /* Whether to take the implementation for a layer that it supports, rather than one after it in the list; if not,
+     * writes why to reason. May write its estimate of the layer's time to cycles, which is 0 before. Implementations
+     * with an estimate are compared with each other, wherever they stand in the list, and the least time is taken; one
+     * without an estimate ends the search, and is taken if none before it was. Not called where the caller named the
+     * implementation. NULL: it always suits and has no estimate. */
     bool (*suits)(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE]);
-    /* How it cuts the layer up, written to decisions, memory of decisions_bytes that lives as long as the plan and is the
-     * layer's later; fails only where a size overflows. NULL, and 0 bytes: there is nothing to decide. */
+    /* Decides how to cut the layer into tiles and tasks, and writes that to decisions: decisions_bytes of memory that
+     * lives as long as the plan, and that layer->decisions points to afterwards. Fails only where a size overflows.
+     * NULL, and 0 bytes: there is nothing to decide. */
     tconv_status (*decide)(const tconv_layer *layer, void *decisions, tconv_issue *issue);
     size_t decisions_bytes;
 } tconv_implementation;

@@ -1,4 +1,4 @@
-/* The table of operations, and what is asked of a tensor by its role. */
+/* The table of operations, and functions that look a tensor up by its role. */
 #include "operation.h"
 
 enum {

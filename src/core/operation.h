@@ -1,5 +1,5 @@
-/* Operations as data: which tensors of a layer each reads and writes. All that checks, compares, stages or places tensors
- * goes by this table and not by the position of an argument. */
+/* Operations as data: which tensors of a layer each reads and writes. Code that checks, compares, stages or places
+ * tensors goes by this table and not by the position of an argument. */
 #ifndef TCONV_CORE_OPERATION_H
 #define TCONV_CORE_OPERATION_H
 
@@ -20,7 +20,7 @@ typedef enum tconv_role { TCONV_ROLE_SRC, TCONV_ROLE_WEIGHTS, TCONV_ROLE_BIAS, T
 
 typedef struct tconv_operation {
     unsigned reads, writes; /* sets of roles; a role that is in neither has no part in the operation */
-    unsigned needs;         /* the set of those that a caller may not leave out */
+    unsigned needs;         /* the set of tensors that a caller may not leave out */
 } tconv_operation;
 
 /* The operation of a valid desc. */
@@ -34,10 +34,10 @@ static inline bool tconv_is_in(unsigned set, tconv_role role)
 /* "src", "weights", "bias" or "dst": the argument's name in issues, for every operation. */
 const char *tconv_role_name(tconv_role role);
 
-/* The elements from the first of the tensor to one past its last, gaps included. */
+/* Returns the number of elements from the first of the tensor to one past its last, gaps included. */
 int64_t tconv_role_extent(const tconv_problem *problem, tconv_role role);
 
-/* Whether the tensor is a slice: what lies between its elements is somebody else's. */
+/* Whether the tensor is a slice: memory between its elements then belongs to somebody else. */
 bool tconv_role_has_gaps(const tconv_problem *problem, tconv_role role);
 
 #ifdef __cplusplus

@@ -24,7 +24,8 @@ static int by_residue(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* The phase whose first tap is kernel index k: the residue that makes (residue + pad - k * dilation) divide by stride. */
+/* Makes the phase whose first tap is kernel index k: its residue makes (residue + pad - k * dilation) divisible by
+ * stride. */
 static tconv_phase phase_of(const tconv_axis *axis, int64_t k, int64_t kernel_step)
 {
     tconv_phase phase;

@@ -1,8 +1,8 @@
 /*
- * A validated layer with every derived size: what every implementation reads, on either backend.
+ * A validated layer with every derived size. Every implementation reads it, on either backend.
  *
- * All sizes were checked when it was made: any product of extents or strides that addresses an element of a tensor fits
- * in an int64_t, and so does its size in bytes.
+ * All sizes were checked when the problem was made: any product of extents or strides that addresses an element of a
+ * tensor fits in an int64_t, and so does its size in bytes.
  */
 #ifndef TCONV_CORE_PROBLEM_H
 #define TCONV_CORE_PROBLEM_H
@@ -21,20 +21,20 @@ typedef struct tconv_strides {
     int64_t n, c, h, w;
 } tconv_strides;
 
-/* Whether every row of every channel and image begins at a multiple of so many elements. */
+/* Whether every row of every channel and image begins at a multiple of this many elements. */
 static inline bool tconv_rows_begin_at_multiples(const tconv_strides *of, int64_t elements)
 {
     return of->n % elements == 0 && of->c % elements == 0 && of->h % elements == 0;
 }
 
-/* Strides of the weights in elements, by logical index: w[in * i + out * o + h * kh + w * kw], i < in_channels counted
- * over all groups, o < group_out. */
+/* Strides of the weights in elements, by logical index: element w[in * i + out * o + h * kh + w * kw], i < in_channels
+ * counted over all groups, o < group_out. */
 typedef struct tconv_weight_strides {
     int64_t in, out, h, w;
 } tconv_weight_strides;
 
 typedef struct tconv_problem {
-    tconv_desc desc; /* as the caller wrote it, struct_size this library's, math resolved by the plan */
+    tconv_desc desc; /* as the caller wrote it; struct_size is this library's, math is resolved by the plan */
     int64_t batch, in_channels, out_channels, groups;
     int64_t group_in, group_out; /* channels per group */
     tconv_axis h, w;             /* an axis of one input may carry another stride than the desc: see problem_axis */
@@ -49,15 +49,15 @@ typedef struct tconv_problem {
 /* The one validator: every rule of tconv.h, in the order of the fields. Writes *problem only on success. */
 tconv_status tconv_problem_init(tconv_problem *problem, const tconv_desc *desc, tconv_issue *issue);
 
-/* Reads a versioned struct of the caller (size bytes, of which the first size_t says how many) into known, of known_size
- * bytes that hold the defaults. minimum is the size of the first published version. name is "desc" or "options". */
+/* Reads a versioned struct of the caller, whose first size_t is its size in bytes, into known, of known_size bytes that
+ * hold the defaults. minimum is the size of the first published version. name is "desc" or "options". */
 tconv_status tconv_read_versioned(void *known, size_t known_size, const void *caller, size_t minimum, const char *name,
                                   tconv_issue *issue);
 
-/* The bytes of one element; 0 for a value that is no dtype. */
+/* Returns the bytes of one element; 0 for a value that is no dtype. */
 size_t tconv_dtype_size(tconv_dtype dtype);
 
-/* Enough for what tconv_problem_format writes, with every number at its longest. */
+/* Bytes that are enough for the text of tconv_problem_format, with every number at its longest. */
 #define TCONV_PROBLEM_TEXT_SIZE 1024
 
 /* Writes the layer as arguments of `tconv bench`, without backend or threads, for instance

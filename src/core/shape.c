@@ -62,8 +62,8 @@ static tconv_status too_large(const char *name, tconv_issue *issue)
     return tconv_fail(issue, TCONV_ERROR_OVERFLOW, name, "%s: its size in bytes must be at most 2^63 - 1", name);
 }
 
-/* One stride of a tensor. Where the extent is 1 or given is 0, it is dense; else it must be dense where exact is true,
- * and at least least otherwise. */
+/* Resolves one stride of a tensor. It is dense where the extent is 1 or given is 0. Any other stride must equal dense
+ * where exact is true, and be at least least where exact is false. */
 static tconv_status resolve_stride(int64_t *stride, int64_t given, int64_t extent, int64_t dense, int64_t least,
                                    bool exact, const char *name, int index, tconv_issue *issue)
 {
@@ -104,7 +104,8 @@ static tconv_status nhwc_strides(tconv_strides *strides, const int64_t given[4],
 {
     tconv_status status;
     int64_t pixels, row, image, least;
-    /* In a column of pixels (w = 1) the row stride is the distance of neighbouring pixels, and the caller's w says nothing. */
+    /* In a column of pixels (w = 1) the row stride is the distance between neighbouring pixels, and the caller's w says
+     * nothing. */
     bool column = shape->w == 1 && shape->h > 1;
     if ((status = resolve_stride(&strides->c, given[1], shape->c, 1, 1, true, shape->name, 1, issue)) ||
         (status = resolve_stride(&strides->w, given[column ? 2 : 3], column ? shape->h : shape->w, shape->c, shape->c,

@@ -1,4 +1,4 @@
-/* Statuses and enumerators as text, and the issue of a failure. */
+/* Names of statuses and enumerators, and the issue of a failure. */
 #include "status.h"
 
 #include <pthread.h>
@@ -84,7 +84,7 @@ void tconv_issue_clear(tconv_issue *issue)
     memset(issue, 0, sizeof *issue);
 }
 
-#undef tconv_fail /* what clang-tidy is told of it */
+#undef tconv_fail /* the function itself is defined here; the macro is for clang-tidy */
 
 tconv_status tconv_fail(tconv_issue *issue, tconv_status status, const char *field, const char *format, ...)
 {
@@ -98,9 +98,9 @@ tconv_status tconv_fail(tconv_issue *issue, tconv_status status, const char *fie
     return status;
 }
 
-/* A thread's last issue lies in a place that it takes at its first failure and gives back at its end: one of these, where
- * more threads have failed in memory. Not in a thread-local variable: the C library aborts where it gets no memory for those of a
- * library that was loaded late. */
+/* A thread's last issue lies in a place that the thread takes at its first failure and gives back at its end. The first
+ * PLACES threads take one of these; later ones allocate theirs. The places are not thread-local variables, because the
+ * C library aborts where it has no memory for those of a library that was loaded late. */
 enum { PLACES = 64 };
 
 static tconv_issue places[PLACES];
@@ -133,7 +133,8 @@ static void make_place_key(void)
     has_place_key = pthread_key_create(&place_key, give_place) == 0;
 }
 
-/* The calling thread's, which gets one where it has none and takes is true. NULL without one. */
+/* Returns the calling thread's last issue. Where it has none yet and takes is true, it takes a place; NULL where it has
+ * none. */
 static tconv_issue *last_issue(bool takes)
 {
     pthread_once(&place_once, make_place_key);

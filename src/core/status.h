@@ -1,4 +1,4 @@
-/* Issues: how a failure travels up. A function that fails fills the issue once, where it knows the most. */
+/* Issues carry a failure up to the caller. The function that fails fills the issue once, because it knows the most. */
 #ifndef TCONV_CORE_STATUS_H
 #define TCONV_CORE_STATUS_H
 
@@ -14,24 +14,26 @@
 extern "C" {
 #endif
 
-/* Fills issue (never NULL inside the library) and returns status, so that a check is one line:
- *     return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "groups", "groups = %" PRId64 ": must be at least 1", g); */
+/* Fills issue (never NULL inside the library) and returns status, so that a check is one statement:
+ *     return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "groups", "groups = %" PRId64 ": must be at least 1", g);
+ */
 tconv_status tconv_fail(tconv_issue *issue, tconv_status status, const char *field, const char *format, ...)
     TCONV_PRINTF(4, 5);
 
 #ifdef __clang_analyzer__
-/* clang-tidy sees one file at a time, and would go on as if a failure could be a success. */
+/* clang-tidy sees one file at a time, and without this macro would assume that a failure may return success. */
 #define tconv_fail(issue, status, ...) ((void)tconv_fail(issue, status, __VA_ARGS__), (status))
 #endif
 
 /* Makes issue the empty issue of a success. */
 void tconv_issue_clear(tconv_issue *issue);
 
-/* The end of every public call: remembers a failure for tconv_last_issue, copies it to the caller's issue (may be NULL)
- * and returns its status. */
+/* Ends every public call: remembers a failure for tconv_last_issue, copies it to the caller's issue (may be NULL) and
+ * returns its status. */
 tconv_status tconv_report(const tconv_issue *found, tconv_issue *issue);
 
-/* "f32" and so on; "?" for a value that is none. As the command line and the verbose lines spell them. */
+/* These return the names that the command line and the verbose lines use, such as "f32"; "?" for a value that is
+ * none. */
 const char *tconv_dtype_name(tconv_dtype dtype);
 const char *tconv_layout_name(tconv_layout layout);
 const char *tconv_weight_layout_name(tconv_weight_layout layout);

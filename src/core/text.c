@@ -1,4 +1,4 @@
-/* The one place that appends to a bounded text. */
+/* All text of bounded length is appended to here. */
 #include "text.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* Text that is cut at its capacity but whose full length is counted, as snprintf does. */
+/* A text that is cut at its capacity but whose full length is counted, as snprintf does. */
 #ifndef TCONV_CORE_TEXT_H
 #define TCONV_CORE_TEXT_H
 
@@ -9,7 +9,7 @@
 typedef struct tconv_text {
     char *text; /* NULL only if capacity is 0 */
     size_t capacity;
-    size_t length; /* of all that was appended, whether it fitted or not */
+    size_t length; /* length of everything appended, whether it fitted or not */
 } tconv_text;
 
 void tconv_text_append(tconv_text *text, const char *format, ...) TCONV_PRINTF(2, 3);

@@ -1,5 +1,6 @@
-/* The one validator: desc -> problem, or an issue. Rules are checked in the order of tconv_desc's fields, then those that
- * concern several fields, then sizes, then strides. Both backends and every entry point stand behind it. */
+/* The one validator turns a desc into a problem, or fills an issue. Rules are checked in the order of tconv_desc's
+ * fields, then those that concern several fields, then sizes, then strides. Both backends and every entry point stand
+ * behind it. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 #include "shape.h"
 #include "status.h"
 
-/* A field that must be at least its minimum. */
+/* Checks a field that must be at least its minimum. */
 #define FIELD(name, minimum)                                                                                           \
     {                                                                                                                  \
 #name, offsetof(tconv_desc, name), minimum                                                                     \

@@ -1,16 +1,17 @@
-/* Structs that grow: struct_size says how much of one the caller knows. What an older caller does not know has its
- * default; what a newer caller knows and this library does not must be zero. */
+/* Structs that grow: struct_size says how much of the struct the caller knows. Fields that an older caller does not
+ * know have their defaults; fields that a newer caller knows and this library does not must be zero. */
 #include <stdio.h>
 #include <string.h>
 
 #include "problem.h"
 #include "status.h"
 
-/* The most bytes of a struct that are looked at: every version there will ever be fits, and a struct_size that was never
- * written, which is likely to be larger, is refused before what follows the struct is read or cleared. */
+/* The most bytes of a struct that are read. Every future version fits, and a struct_size that was never written, which
+ * is likely to be larger, is refused before memory behind the struct is read or cleared. */
 #define MAX_STRUCT_SIZE 4096
 
-/* A struct that the caller filled: where its size is wrong, the issue asks how. One that is to be filled: name is NULL. */
+/* Checks the size of a struct of the caller. name is "desc" or "options" for a struct that must be filled already: the
+ * issue of a wrong size then asks whether it was. name is NULL for one that is to be filled. */
 static tconv_status check_size(size_t size, size_t minimum, const char *name, tconv_issue *issue)
 {
     char question[64] = "";
@@ -22,8 +23,8 @@ static tconv_status check_size(size_t size, size_t minimum, const char *name, tc
                       size, minimum, MAX_STRUCT_SIZE, question);
 }
 
-/* Fills the caller's struct of struct_size bytes with the defaults, of which this library knows known_size bytes and whose
- * struct_size is the caller's; what a newer caller knows becomes 0. name is "desc" or "options". */
+/* Fills the caller's struct of struct_size bytes with the defaults, which this library knows for known_size bytes.
+ * Their struct_size is the caller's. The bytes that only a newer caller knows become 0. name is "desc" or "options". */
 static tconv_status init_versioned(void *caller, size_t struct_size, const void *defaults, size_t known_size,
                                    const char *name)
 {

@@ -1,4 +1,4 @@
-/* The public entry points that concern plans: each clears an issue, calls what does the work, and reports. */
+/* The public functions that concern plans: each clears an issue, calls the function that does the work, and reports. */
 #include "../core/status.h"
 #include "../cuda/cuda_backend.h"
 #include "impl_list.h"
@@ -38,7 +38,7 @@ tconv_status tconv_plan_create(const tconv_desc *desc, const tconv_options *opti
     return tconv_report(&found, issue);
 }
 
-/* Checks the arguments that the questions below have in common. */
+/* Checks the arguments that the queries below have in common. */
 static tconv_status check_question(const tconv_plan *plan, const void *answer, const char *name, tconv_issue *issue)
 {
     tconv_status status = tconv_plan_check(plan, issue);

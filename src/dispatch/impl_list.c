@@ -15,7 +15,7 @@ static const tconv_implementation *const cpu_forward[] = {
     NULL,
 };
 
-/* The order of an operation's lists is that in which its implementations are numbered. */
+/* The order of a row's lists is the order in which the implementations of its operation are numbered. */
 static const struct {
     tconv_op op;
     const tconv_implementation *const *implementations;

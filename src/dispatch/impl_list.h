@@ -4,13 +4,14 @@
 
 #include "../core/impl.h"
 
-/* The index-th implementation of the operation, best first, the reference last; NULL past the end. */
+/* Returns the index-th implementation of the operation, best first, the reference last; NULL past the end. */
 const tconv_implementation *tconv_implementation_at(tconv_op op, size_t index);
 
-/* The operation's implementation of that name, or NULL. */
+/* Returns the operation's implementation of that name, or NULL. */
 const tconv_implementation *tconv_implementation_find(tconv_op op, const char *name);
 
-/* Whether it takes the layer, by its list of dtypes and then by its own word, which may leave a choice in layer. */
+/* Whether the implementation takes the layer, by its list of dtypes and then by its supports, which may write
+ * layer->choice. */
 bool tconv_implementation_supports(const tconv_implementation *implementation, tconv_layer *layer,
                                    char reason[TCONV_REASON_SIZE]);
 

@@ -1,4 +1,4 @@
-/* tconv_system_info: one walk over the facts, written by one of two writers, plain lines or JSON. */
+/* tconv_system_info: one walk over the facts feeds one of two writers, plain lines or JSON. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@ struct writer {
     tconv_text_format format;
     tconv_text out;
     int depth;
-    bool empty[MAX_DEPTH]; /* nothing written yet at this depth */
+    bool empty[MAX_DEPTH]; /* whether nothing is written yet at this depth */
 };
 
 static void append_json_string(struct writer *writer, const char *value)
@@ -34,7 +34,7 @@ static void append_json_string(struct writer *writer, const char *value)
     tconv_text_append(&writer->out, "\"");
 }
 
-/* What stands before every value: separator, indentation and key (NULL inside a list). */
+/* Writes what precedes every value: separator, indentation and key (NULL inside a list). */
 static void key(struct writer *writer, const char *name)
 {
     if (writer->format == TCONV_TEXT_JSON) {
@@ -118,7 +118,7 @@ static void write_isa(struct writer *writer)
         if (tconv_cpu_has_isa((tconv_cpu_isa)isa))
             text(writer, NULL, tconv_cpu_isa_name((tconv_cpu_isa)isa));
     close_group(writer, ']');
-    /* a bad variable shows among the environment variables below */
+    /* a bad variable is shown among the environment variables below */
     if (tconv_config_get(&config, &issue) == TCONV_SUCCESS &&
         tconv_cpu_resolve(config.threads, config.cpu_isa, &target, &issue) == TCONV_SUCCESS) {
         text(writer, "isa_used", tconv_cpu_isa_name(target.cpu_isa));
@@ -142,7 +142,7 @@ static void write_cpu(struct writer *writer)
     number(writer, "numa_nodes", topology->numa_nodes);
     if (topology->quota > 0) {
         char quota[32];
-        /* by whole numbers: "%f" would write a comma in some locales */
+        /* in whole numbers, because "%f" would write a comma in some locales */
         const int64_t hundredths = (int64_t)(topology->quota * 100 + 0.5);
         snprintf(quota, sizeof quota, "%" PRId64 ".%02d cores", hundredths / 100, (int)(hundredths % 100));
         text(writer, "cgroup_quota", quota);

@@ -1,8 +1,9 @@
 /*
- * src and dst are sets of runs: whole planes in NCHW, the channels of a pixel in NHWC. Runs lie at equal distances in an
- * image, images at equal distances in the tensor, and neither overlap among themselves (tconv_desc's rules for strides). Two
- * such sets whose ranges of addresses meet are told apart level by level: where both have the same distance t, run i of the
- * one and run j of the other differ by d + (j - i) * t, and only the two of these numbers next to zero can be an overlap.
+ * Finds tensors that share memory. src and dst are sets of runs, contiguous bytes: whole planes in NCHW, the channels
+ * of a pixel in NHWC. Runs lie at equal distances in an image, images at equal distances in the tensor, and neither
+ * overlap among themselves (tconv_desc's rules for strides). Two such sets whose ranges of addresses meet are compared
+ * level by level. Where both have the same distance t and begin d apart, run i of the one and run j of the other are
+ * d + (j - i) * t apart, and only the two of these numbers next to zero can be an overlap.
  */
 #include "overlap.h"
 
@@ -14,11 +15,12 @@
 /* A set of runs, in bytes. A stride is 0 where its count is 1, and nowhere else. */
 struct runs {
     int64_t images, image_stride;
-    int64_t count, stride; /* of the runs of an image */
-    int64_t bytes;         /* of a run */
+    int64_t count, stride; /* the runs of an image */
+    int64_t bytes;         /* length of a run */
 };
 
-/* What is contiguous becomes one run, so that as much as possible is compared with one. */
+/* Makes a set of runs in which contiguous images and runs are merged into one, so that there are as few to compare as
+ * possible. */
 static struct runs make_runs(int64_t images, int64_t image_stride, int64_t count, int64_t stride, int64_t bytes)
 {
     struct runs made = {images, image_stride, count, stride, bytes};
@@ -33,7 +35,7 @@ static struct runs make_runs(int64_t images, int64_t image_stride, int64_t count
     return made;
 }
 
-/* The bytes from the first of an image to one past its last. */
+/* Returns the bytes from the first of an image to one past its last. */
 static int64_t image_bytes(const struct runs *runs)
 {
     return (runs->count - 1) * runs->stride + runs->bytes;
@@ -48,39 +50,39 @@ static int64_t greatest_common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* Into [0, b). */
+/* Returns a modulo b, in [0, b). */
 static int64_t modulo(int64_t a, int64_t b)
 {
     return a % b < 0 ? a % b + b : a % b;
 }
 
-/* Whether [0, a) and [d, d + b) meet. */
+/* Whether the ranges [0, a) and [d, d + b) meet. */
 static bool ranges_meet(int64_t a, int64_t b, int64_t d)
 {
     return d < a && d > -b;
 }
 
-/* Of count ranges of b bytes, the first at *d, each stride behind the one before: moves *d to the first that ends behind 0.
- * False where all end before. Where a range that begins at 0 does not meet that one, it meets none. */
+/* There are count ranges of b bytes, the first at *d, each stride behind the one before. Moves *d to the first one that
+ * ends behind 0; false where all end before. If a range that begins at 0 does not meet that one, it meets none. */
 static bool first_behind(int64_t b, int64_t count, int64_t stride, int64_t *d)
 {
     if (*d > -b)
         return true;
     const int64_t before = -(*d + b);                   /* at least 0 */
-    if (stride == 0 || before / stride + 1 > count - 1) /* 0: there is one */
+    if (stride == 0 || before / stride + 1 > count - 1) /* stride 0: there is one range */
         return false;
     *d = stride - before % stride - b;
     return true;
 }
 
-/* Whether one run of a bytes at 0 meets any of b, the first of which is at d. */
+/* Whether one run of a bytes at 0 meets any run of b, the first of which is at d. */
 static bool run_meets(int64_t a, const struct runs *b, int64_t d)
 {
     return first_behind(image_bytes(b), b->images, b->image_stride, &d) &&
            first_behind(b->bytes, b->count, b->stride, &d) && d < a;
 }
 
-/* Whether runs of a and b are never at the same place modulo what all their strides are multiples of. */
+/* Whether the runs of a and b never meet modulo the greatest common divisor of all their strides. */
 static bool residues_differ(const struct runs *a, const struct runs *b, int64_t d)
 {
     const int64_t common = greatest_common_divisor(greatest_common_divisor(a->image_stride, b->image_stride),
@@ -89,7 +91,7 @@ static bool residues_differ(const struct runs *a, const struct runs *b, int64_t 
     return rest >= a->bytes && common - rest >= b->bytes;
 }
 
-/* Whether an image of a at 0 and one of b at d meet, as far as can be told: true where it is not certain. */
+/* Whether an image of a at 0 and one of b at d meet. Returns true also where that is not certain. */
 static bool images_meet(const struct runs *a, const struct runs *b, int64_t d)
 {
     const struct runs one_a = {1, 0, a->count, a->stride, a->bytes}, one_b = {1, 0, b->count, b->stride, b->bytes};
@@ -101,12 +103,12 @@ static bool images_meet(const struct runs *a, const struct runs *b, int64_t d)
         return run_meets(b->bytes, &one_a, -d);
     if (a->stride != b->stride)
         return !residues_differ(&one_a, &one_b, d);
-    const int64_t rest = modulo(d, a->stride), steps = tconv_floor_div(d, a->stride); /* of b behind a */
+    const int64_t rest = modulo(d, a->stride), steps = tconv_floor_div(d, a->stride); /* position of b relative to a */
     return (rest < a->bytes && -steps < b->count && steps < a->count) ||
            (a->stride - rest < b->bytes && -steps - 1 < b->count && steps + 1 < a->count);
 }
 
-/* Whether a at 0 and b at d meet, as far as can be told: true where it is not certain. */
+/* Whether a at 0 and b at d meet. Returns true also where that is not certain. */
 static bool runs_meet(const struct runs *a, const struct runs *b, int64_t d)
 {
     if (a->image_stride == 0 && a->stride == 0)
@@ -130,7 +132,8 @@ static const char *name_of(int argument)
     return argument == WORKSPACE ? "workspace" : tconv_role_name((tconv_role)argument);
 }
 
-/* What the arguments occupy: bytes, fewer than 2^63, from address on. Those that are not there have none. */
+/* The memory that the arguments occupy: bytes, fewer than 2^63, from address on. Arguments that are not there have 0
+ * bytes. */
 struct places {
     uintptr_t address[ARGUMENTS];
     uint64_t bytes[ARGUMENTS];
@@ -147,7 +150,7 @@ static struct runs runs_of(const tconv_problem *problem, const struct places *pl
     const int64_t channels = of_src ? problem->in_channels : problem->out_channels;
     const int64_t pixels = of_src ? problem->h.in * problem->w.in : problem->h.out * problem->w.out;
     const int64_t count = planes ? channels : pixels, run = planes ? pixels : channels;
-    /* strides that address an element are below 2^63 as bytes too; others may not be */
+    /* only strides that address an element are sure to be below 2^63 in bytes */
     return make_runs(images, images > 1 ? strides->n * size : 0, count,
                      count > 1 ? (planes ? strides->c : strides->w) * size : 0, run * size);
 }
@@ -158,7 +161,8 @@ static inline bool ends_meet(const struct places *places, int a, int b)
     return (behind < places->bytes[a] && places->bytes[b] > 0) || (-behind < places->bytes[b] && places->bytes[a] > 0);
 }
 
-/* Fails where a, which is written, shares memory with b. That their ranges of addresses meet is not enough. */
+/* Fails where a, which is written, shares memory with b. Overlapping address ranges alone are no failure: slices may
+ * interleave. */
 static tconv_status compare(const tconv_problem *problem, const struct places *places, int a, int b, tconv_issue *issue)
 {
     if (!ends_meet(places, a, b))

@@ -1,5 +1,6 @@
-/* A plan's life: options and environment are resolved, the implementation that supports the layer and suits it best
- * is taken, its sizes are kept; execute checks its arguments, packs the weights unless that was done, and runs. */
+/* The life of a plan. tconv_plan_make resolves options and environment, takes the implementation that supports the
+ * layer and suits it best, and keeps its sizes; execute checks its arguments, packs the weights unless the plan holds
+ * them packed, and runs. */
 #include "plan.h"
 
 #include <inttypes.h>
@@ -16,7 +17,7 @@
 #include "tensors.h"
 #include "verbose.h"
 
-#define CUDA_ALIGNMENT 256 /* what cudaMalloc gives, so that kernels may use any vector width */
+#define CUDA_ALIGNMENT 256 /* bytes; cudaMalloc aligns to that, so that kernels may use any vector width */
 
 static size_t alignment_of(const tconv_plan *plan)
 {
@@ -65,7 +66,7 @@ tconv_status tconv_operation_check(const tconv_problem *problem, tconv_issue *is
                       tconv_op_name(op), (int)op);
 }
 
-/* The operation's implementation that options name, NULL where they name none. */
+/* Finds the operation's implementation that options name; NULL where they name none. */
 static tconv_status named_implementation(tconv_op op, const tconv_options *options,
                                          const tconv_implementation **implementation, tconv_issue *issue)
 {
@@ -127,7 +128,7 @@ static tconv_status resolve_target(tconv_plan *plan, const tconv_options *option
     status = tconv_cpu_resolve(threads, options->cpu_isa != TCONV_CPU_ISA_DEFAULT ? options->cpu_isa : config.cpu_isa,
                                target, issue);
     target->parallel = options->parallel;
-    if (options->parallel.parallel_for != NULL && threads != 0) /* how many there are is the caller's business */
+    if (options->parallel.parallel_for != NULL && threads != 0) /* not limited by the machine: they are the caller's */
         target->threads = (int)tconv_min(threads, TCONV_CPU_MAX_THREADS);
     return status;
 }
@@ -138,7 +139,7 @@ static void pass_over(const tconv_plan *plan, const tconv_implementation *candid
         tconv_verbose_passed_over(plan, candidate->name, reason);
 }
 
-/* Tells of the one with more cycles. */
+/* Logs that the implementation with more estimated cycles is passed over. */
 static void pass_over_slower(const tconv_plan *plan, const tconv_implementation *slower, double slower_cycles,
                              const tconv_implementation *faster, double faster_cycles)
 {
@@ -148,15 +149,16 @@ static void pass_over_slower(const tconv_plan *plan, const tconv_implementation 
     pass_over(plan, slower, reason);
 }
 
-/* Takes the one that was named; else the first implementation of the plan's backend that supports the layer and suits it or,
- * where that estimates its time, the one with the shortest of those up to the next that estimates none. */
+/* Chooses the implementation that options name; else the first of the plan's backend that supports the layer and suits
+ * it. If that one gives an estimate of its time, the search goes on up to the next one that suits and gives none, and
+ * the shortest estimate wins. */
 static tconv_status choose(tconv_plan *plan, const tconv_options *options, tconv_issue *issue)
 {
     const tconv_op op = plan->layer.problem.desc.op;
     const tconv_implementation *named, *candidate;
     char reason[TCONV_REASON_SIZE] = "";
-    double least = 0;   /* estimated: of plan->implementation, if there is one yet */
-    int64_t choice = 0; /* of it */
+    double least = 0;   /* estimated cycles of plan->implementation; 0 before there is one */
+    int64_t choice = 0; /* layer.choice of plan->implementation */
     tconv_status status = named_implementation(op, options, &named, issue);
     if (status != TCONV_SUCCESS)
         return status;
@@ -194,7 +196,7 @@ static tconv_status out_of_memory(tconv_issue *issue, size_t bytes, const char *
     return tconv_fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "allocator", "no memory for %zu bytes of %s", bytes, what);
 }
 
-/* Has the implementation decide, into memory of the plan's. */
+/* Has the implementation decide how to cut the layer up, into memory that the plan owns. */
 static tconv_status decide(tconv_plan *plan, tconv_issue *issue)
 {
     const tconv_implementation *implementation = plan->implementation;
@@ -208,7 +210,7 @@ static tconv_status decide(tconv_plan *plan, tconv_issue *issue)
     return implementation->decide(&plan->layer, plan->decisions, issue);
 }
 
-/* Asks the implementation for its sizes and checks that the workspace's fits. */
+/* Asks the implementation for its sizes, and checks that the size of the workspace fits. */
 static tconv_status measure(tconv_plan *plan, tconv_issue *issue)
 {
     plan->sizes = (tconv_memory_sizes){0};
@@ -274,7 +276,7 @@ void tconv_plan_free(tconv_plan *plan)
 {
     if (!tconv_plan_is_alive(plan))
         return;
-    *(volatile uint64_t *)&plan->magic = 0; /* volatile: else a store to what is about to be freed is left out */
+    *(volatile uint64_t *)&plan->magic = 0; /* volatile, else the compiler drops this store */
     const tconv_allocator allocator = plan->allocator;
     if (plan->layer.target.backend == TCONV_BACKEND_CUDA)
         tconv_cuda_release(plan->layer.target.device, plan->packed);
@@ -303,7 +305,7 @@ tconv_status tconv_plan_check(const tconv_plan *plan, tconv_issue *issue)
     return TCONV_SUCCESS;
 }
 
-/* Checks one tensor of a plan, where it lies too. */
+/* Checks one tensor of a plan, including its location. */
 static tconv_status check_tensor(const tconv_plan *plan, const tconv_tensor *tensor, tconv_role role,
                                  tconv_issue *issue)
 {
@@ -314,7 +316,7 @@ static tconv_status check_tensor(const tconv_plan *plan, const tconv_tensor *ten
     return tconv_tensor_check_location(tensor, role, target->backend, target->device, issue);
 }
 
-/* A plan equal to plan, with phase tables and decisions of its own and no packed weights. */
+/* Makes a copy of plan, with phase tables and decisions of its own and no packed weights. */
 static tconv_status clone(const tconv_plan *plan, tconv_plan **copy, tconv_issue *issue)
 {
     tconv_plan *made = tconv_allocate(&plan->allocator, sizeof *made);
@@ -364,7 +366,7 @@ tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights
 
 /* ------------------------------------------------------------------------------------------------------- executing */
 
-/* The bytes of workspace that hold packed weights. */
+/* Returns the bytes of workspace that hold packed weights. */
 static size_t workspace_packed(const tconv_plan *plan)
 {
     return plan->packed == NULL ? tconv_align_up(plan->sizes.packed, alignment_of(plan)) : 0;
@@ -373,10 +375,10 @@ static size_t workspace_packed(const tconv_plan *plan)
 size_t tconv_plan_workspace(const tconv_plan *plan)
 {
     size_t bytes = workspace_packed(plan) + plan->sizes.scratch;
-    return bytes > 0 ? bytes + alignment_of(plan) - 1 : 0; /* so that any address will do */
+    return bytes > 0 ? bytes + alignment_of(plan) - 1 : 0; /* room to align any address */
 }
 
-/* Checks the tensors of a call; weights that the plan holds are not among them. */
+/* Checks the tensors of a call, without the weights where the plan holds them packed. */
 static tconv_status check_tensors(const tconv_plan *plan, const tconv_tensors *tensors, tconv_issue *issue)
 {
     const unsigned held = plan->packed != NULL ? TCONV_ROLE_BIT(TCONV_ROLE_WEIGHTS) : 0;

@@ -1,4 +1,4 @@
-/* Plans: choose once, own, describe, execute. */
+/* Plans: they choose once, own their decisions, describe themselves, and execute. */
 #ifndef TCONV_DISPATCH_PLAN_H
 #define TCONV_DISPATCH_PLAN_H
 
@@ -6,18 +6,19 @@
 #include "plan_object.h"
 #include "tensors.h"
 
-/* The caller's options read and checked by themselves; NULL gives the defaults. */
+/* Reads the caller's options and checks each by itself; NULL gives the defaults. */
 tconv_status tconv_options_read(tconv_options *known, const tconv_options *options, tconv_issue *issue);
 
-/* Fails where the operation has no implementation, on any backend. */
+/* Fails where the operation has no implementation on any backend. */
 tconv_status tconv_operation_check(const tconv_problem *problem, tconv_issue *issue);
 
-/* The backend that options and environment name, AUTO where neither does; and the environment, read on the way. The
- * implementation that options may name is one of the operation's. */
+/* Finds the backend that options and environment name (AUTO where neither does), and returns the environment in config.
+ * Checks that the implementation that options may name is one of the operation's. */
 tconv_status tconv_backend_named(tconv_op op, const tconv_options *options, tconv_config *config,
                                  tconv_backend *backend, tconv_issue *issue);
 
-/* Whether plan is one, as far as can be told: not NULL, and not destroyed where its memory still says so. */
+/* Whether plan points to a plan, as far as can be told: it is not NULL and its memory does not say that it was
+ * destroyed. */
 bool tconv_plan_is_alive(const tconv_plan *plan);
 tconv_status tconv_plan_check(const tconv_plan *plan, tconv_issue *issue);
 
@@ -31,7 +32,7 @@ tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensors *given, 
 size_t tconv_plan_workspace(const tconv_plan *plan);
 void tconv_plan_free(tconv_plan *plan);
 
-/* Writes the plan's line as tconv_plan_describe does; returns its length. */
+/* Writes the plan's line as tconv_plan_describe does; returns the line's length. */
 size_t tconv_plan_format(const tconv_plan *plan, char *text, size_t capacity);
 
 #endif

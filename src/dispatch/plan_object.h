@@ -1,10 +1,11 @@
-/* What a plan holds. */
+/* The fields of a plan. */
 #ifndef TCONV_DISPATCH_PLAN_OBJECT_H
 #define TCONV_DISPATCH_PLAN_OBJECT_H
 
 #include "../core/impl.h"
 
-/* What a plan begins with until it is destroyed: no text, no small number, no address that a process has. */
+/* The first word of a plan until it is destroyed. It is chosen to be no text, no small number and no address of a
+ * process. */
 #define TCONV_PLAN_MAGIC UINT64_C(0x9e7c0de7ac0f1a9d)
 
 struct tconv_plan {
@@ -13,10 +14,10 @@ struct tconv_plan {
     const tconv_implementation *implementation;
     tconv_memory_sizes sizes;
     tconv_allocator allocator;
-    void *decisions; /* the implementation's, as the layer points to them */
+    void *decisions; /* made by the implementation; the layer points to them */
     void *packed;    /* weights packed once, where the plan runs; NULL where execute packs them */
     int verbose;     /* 0, 1 or 2 */
-    tconv_log log;   /* where its lines go */
+    tconv_log log;   /* receives the verbose lines */
 };
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * A tensor that lies elsewhere than the plan runs is copied there first; a result that is a slice as well, because its gaps
- * are the caller's and come back with it. The call synchronises only where it copied to or from the host.
+ * Stages the tensors of the one-shot call. A tensor that does not lie where the plan runs is copied there first. So is
+ * a result that is a slice, because its gaps are the caller's and are copied back with it. The call synchronises only
+ * where it copied to or from the host.
  */
 #include "stage.h"
 
@@ -20,17 +21,17 @@ struct stage {
     tconv_plan *plan;
     tconv_allocator allocator;
     tconv_backend backend; /* where the plan runs */
-    int device;            /* of the plan, or of the tensors where the plan runs on the CPU */
+    int device;            /* the plan's, or that of the tensors where the plan runs on the CPU */
     void *stream;
     tconv_tensors given;               /* as the caller gave them */
-    tconv_tensor tensors[TCONV_ROLES]; /* as the plan sees those that are given */
-    void *copies[TCONV_ROLES];         /* NULL where the caller's is used as it is */
+    tconv_tensor tensors[TCONV_ROLES]; /* as the plan sees them, where they are given */
+    void *copies[TCONV_ROLES];         /* NULL where the caller's tensor is used in place */
     size_t bytes[TCONV_ROLES];
     bool copied;
     void *workspace;
 };
 
-/* Memory where the plan runs. */
+/* Allocates memory where the plan runs. */
 static tconv_status allocate(const struct stage *stage, size_t size, const char *what, void **memory,
                              tconv_issue *issue)
 {
@@ -52,7 +53,7 @@ static void release(const struct stage *stage, void *memory)
         tconv_release(&stage->allocator, memory);
 }
 
-/* Gives one tensor a copy where the plan runs, filled unless all of it will be written. */
+/* Gives one tensor a copy where the plan runs. The copy is filled unless the operation writes all of it. */
 static tconv_status stage_tensor(struct stage *stage, tconv_role role, tconv_location wanted, tconv_issue *issue)
 {
     tconv_status status = allocate(stage, stage->bytes[role], tconv_role_name(role), &stage->copies[role], issue);
@@ -67,7 +68,7 @@ static tconv_status stage_tensor(struct stage *stage, tconv_role role, tconv_loc
                            stage->stream, issue);
 }
 
-/* Brings the tensors that the plan cannot reach to where it runs. */
+/* Copies the tensors that the plan cannot reach to where it runs. */
 static tconv_status copy_in(struct stage *stage, tconv_issue *issue)
 {
     const tconv_location wanted = stage->backend == TCONV_BACKEND_CUDA ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST;
@@ -84,13 +85,13 @@ static tconv_status copy_in(struct stage *stage, tconv_issue *issue)
         if ((status = stage_tensor(stage, (tconv_role)role, wanted, issue)))
             return status;
     }
-    /* the CPU reads what the stream copies from the device */
+    /* the CPU must not read before the stream has copied from the device */
     return stage->copied && stage->backend == TCONV_BACKEND_CPU
                ? tconv_cuda_synchronize(stage->device, stage->stream, issue)
                : TCONV_SUCCESS;
 }
 
-/* Brings what was written to copies to the caller's tensors. */
+/* Copies the results from the staged copies to the caller's tensors. */
 static tconv_status copy_out(const struct stage *stage, tconv_issue *issue)
 {
     for (int role = 0; role < TCONV_ROLES; role++) {
@@ -119,7 +120,8 @@ static tconv_status run(struct stage *stage, tconv_issue *issue)
     return copy_out(stage, issue);
 }
 
-/* Waits for what the stream still copies, then frees everything. A failure of the wait counts only after a success. */
+/* Waits until the stream has finished copying, then frees everything. A failure of the wait counts only after a
+ * success. */
 static tconv_status finish(struct stage *stage, tconv_status status, tconv_issue *issue)
 {
     if (stage->copied) {
@@ -136,8 +138,8 @@ static tconv_status finish(struct stage *stage, tconv_status status, tconv_issue
     return status;
 }
 
-/* Checks the tensors; finds the location of the first that is read, and the CUDA device that they are on: -1 where all are on
- * the host. */
+/* Checks the tensors. Finds the location of the first that is read, and the CUDA device that they are on: -1 where all
+ * are on the host. */
 static tconv_status look_at_tensors(struct stage *stage, tconv_location *read_location, tconv_issue *issue)
 {
     const tconv_problem *problem = stage->problem;
@@ -154,7 +156,7 @@ static tconv_status look_at_tensors(struct stage *stage, tconv_location *read_lo
             return status;
         stage->bytes[role] = (size_t)tconv_role_extent(problem, (tconv_role)role) * problem->element_size;
         tconv_location location = tconv_tensor_locate(given, &device, &anywhere);
-        if (location == TCONV_LOCATION_CUDA && device < 0) /* the caller said where, but not on which device */
+        if (location == TCONV_LOCATION_CUDA && device < 0) /* the caller gave the location, but not the device */
             tconv_cuda_locate(given->data, &device, &anywhere);
         if (!found && tconv_is_in(stage->operation->reads, (tconv_role)role)) {
             found = true;
@@ -167,7 +169,7 @@ static tconv_status look_at_tensors(struct stage *stage, tconv_location *read_lo
     return tconv_overlap_check(problem, &memory, issue);
 }
 
-/* Settles the backend and the device, and makes the plan. */
+/* Resolves the backend and the device, and makes the plan. */
 static tconv_status make_plan(struct stage *stage, const tconv_desc *desc, tconv_options *options,
                               tconv_location read_location, tconv_issue *issue)
 {

@@ -1,4 +1,4 @@
-/* Checks of tensor arguments, in one place for plans and for the one-shot call. */
+/* Checks tensor arguments, for plans and for the one-shot call. */
 #include "tensors.h"
 
 #include <inttypes.h>

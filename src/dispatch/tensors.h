@@ -1,29 +1,29 @@
-/* The tensors of a call: are they there, of the right type, and where. */
+/* Checks of the tensors of a call: whether they are there, have the right type, and where they lie. */
 #ifndef TCONV_DISPATCH_TENSORS_H
 #define TCONV_DISPATCH_TENSORS_H
 
 #include "../core/operation.h"
 
-/* The tensors of a call, by their role; NULL for those that it goes without. */
+/* The tensors of a call, by their role; NULL for a tensor that the call goes without. */
 typedef struct tconv_tensors {
     const tconv_tensor *of[TCONV_ROLES];
 } tconv_tensors;
 
-/* Those of given that have a part in the operation. */
+/* Returns the given tensors that have a part in the operation. */
 tconv_tensors tconv_tensors_in_use(const tconv_operation *operation, const tconv_tensors *given);
 
-/* The set of roles whose tensors are to be checked: they are given, or must be. */
+/* Returns the set of roles whose tensors are to be checked, because they are given or must be. */
 unsigned tconv_tensors_due(const tconv_operation *operation, const tconv_tensors *tensors);
 
 /* Checks pointer, dtype and alignment of one tensor. */
 tconv_status tconv_tensor_check(const tconv_tensor *tensor, tconv_role role, const tconv_problem *problem,
                                 tconv_issue *issue);
 
-/* Where the tensor lies. *device is its CUDA device, -1 for the host or where the caller gave the location. *anywhere is
- * true for managed memory, which both backends may use. */
+/* Finds where the tensor lies. *device is its CUDA device, -1 for the host or where the caller gave the location.
+ * *anywhere is true for managed memory, which both backends may use. */
 tconv_location tconv_tensor_locate(const tconv_tensor *tensor, int *device, bool *anywhere);
 
-/* Checks that the tensor lies where target computes. */
+/* Checks that the tensor lies on the backend and device that compute. */
 tconv_status tconv_tensor_check_location(const tconv_tensor *tensor, tconv_role role, tconv_backend backend, int device,
                                          tconv_issue *issue);
 

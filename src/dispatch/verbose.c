@@ -1,6 +1,6 @@
 /*
  * The only output of the library. A line is composed on the stack and goes out in one call, so that lines of several
- * threads never mix; past stdio, so that nothing is allocated and a stderr that was closed is harmless.
+ * threads never mix. It bypasses stdio, so that nothing is allocated and a closed stderr is harmless.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -17,10 +17,11 @@
 #include "../core/status.h"
 #include "../core/text.h"
 
-/* For what comes before the layer, and for its line feed. */
+/* Bytes of a line: the layer, and room for the keys before it and the line feed. */
 #define LINE_SIZE (TCONV_PROBLEM_TEXT_SIZE + 512)
 
-/* Where descriptor 2 was closed when the library was loaded, a file that the caller has opened since may have its number. */
+/* Whether descriptor 2 was open when the library was loaded. If it was closed, a file that the caller opens later may
+ * get its number. */
 static bool has_stderr = true;
 
 __attribute__((constructor)) static void look_for_stderr(void)
@@ -36,8 +37,8 @@ static bool is_pending(int number)
     return sigpending(&pending) == 0 && sigismember(&pending, number) == 1;
 }
 
-/* Writes to stderr. Where that is a pipe which nobody reads, the SIGPIPE that the write raises is taken back, for it would end
- * the process. */
+/* Writes to stderr. Where that is a pipe that nobody reads, the write raises SIGPIPE, which would end the process, and
+ * which is therefore taken back. */
 static void write_to_stderr(const char *line, size_t length)
 {
     const struct timespec no_wait = {0, 0};
@@ -60,7 +61,7 @@ static void write_to_stderr(const char *line, size_t length)
     errno = error;
 }
 
-/* Ends the line with the layer, and sends it off. */
+/* Ends the line with the layer, and writes it. */
 static void finish(const tconv_plan *plan, tconv_text *text, bool has_bias)
 {
     char layer[TCONV_PROBLEM_TEXT_SIZE];
@@ -71,7 +72,7 @@ static void finish(const tconv_plan *plan, tconv_text *text, bool has_bias)
         return;
     }
     size_t length = strlen(text->text);
-    text->text[length] = '\n'; /* where the closing 0 was */
+    text->text[length] = '\n'; /* in place of the closing 0 */
     write_to_stderr(text->text, length + 1);
 }
 
@@ -93,7 +94,7 @@ void tconv_verbose_chosen(const tconv_plan *plan, size_t workspace_size)
     finish(plan, &text, false);
 }
 
-/* The time by whole numbers: "%f" would write a comma in some locales. */
+/* Writes the time in whole numbers: "%f" would write a comma in some locales. */
 void tconv_verbose_executed(const tconv_plan *plan, bool has_bias, int64_t nanoseconds)
 {
     char line[LINE_SIZE];
@@ -103,7 +104,7 @@ void tconv_verbose_executed(const tconv_plan *plan, bool has_bias, int64_t nanos
                       tconv_backend_name(plan->layer.target.backend), plan->implementation->name,
                       plan->layer.target.threads, plan->packed != NULL ? "yes" : "no");
     if (plan->layer.target.backend == TCONV_BACKEND_CUDA)
-        tconv_text_append(&text, "queued"); /* it runs on the stream, and asking when would synchronise */
+        tconv_text_append(&text, "queued"); /* it runs on the stream; measuring its time would synchronise */
     else
         tconv_text_append(&text, "%" PRId64 ".%04d", nanoseconds / 1000000, (int)(nanoseconds / 100 % 10000));
     finish(plan, &text, has_bias);

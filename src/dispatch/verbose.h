@@ -9,7 +9,7 @@ void tconv_verbose_passed_over(const tconv_plan *plan, const char *implementatio
 void tconv_verbose_chosen(const tconv_plan *plan, size_t workspace_size);
 void tconv_verbose_executed(const tconv_plan *plan, bool has_bias, int64_t nanoseconds);
 
-/* Monotonic time in nanoseconds. */
+/* Returns monotonic time in nanoseconds. */
 int64_t tconv_verbose_clock(void);
 
 #endif

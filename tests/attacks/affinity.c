@@ -1,6 +1,6 @@
 /*
- * Processors taken from the process: one left before the first call, all but one taken between plan and execute, given back
- * then, and one that a thread of the caller's is bound to. Where the library is called from the caller's own parallel
+ * Takes processors from the process: all but one before the first call; all but one between plan and execute, and gives
+ * them back then; and binds a thread of the caller's to one. Where the library is called from the caller's own parallel
  * region, nested ones too, each caller's result is right.
  */
 #include <sched.h>
@@ -15,7 +15,7 @@
 #define SECONDS 20
 #define CALLERS 4
 
-/* The first processor of a set that is allowed. */
+/* Returns the set of the first allowed processor. */
 static cpu_set_t first_of(const cpu_set_t *allowed)
 {
     cpu_set_t one;
@@ -40,7 +40,7 @@ static void expect_execute(attack_layer *layer, const tconv_plan *plan, const ch
     EXPECT(execute(layer, plan) == TCONV_SUCCESS && attack_layer_is_right(layer), "%s: wrong", when);
 }
 
-/* One processor from the start on: the default is one thread. */
+/* With one processor from the start on, the default is one thread. */
 static int one_processor(void *unused)
 {
     (void)unused;
@@ -64,7 +64,7 @@ static void bind_to_one(void *unused)
     sched_setaffinity(0, sizeof one, &one);
 }
 
-/* The same as a new program. */
+/* Runs the same test as a new program. */
 static int bound_program(void)
 {
     static attack_layer layer;

@@ -1,7 +1,7 @@
 /*
- * Every allocation of the process counts, OpenMP's too: a warm execute makes none, on one thread and on two. And in a cold
- * process, where the n-th is refused for every n, the first plan and the first execute on one thread come back with success
- * or OUT_OF_MEMORY.
+ * Counts every allocation of the process, OpenMP's too: a warm execute makes none, on one thread and on two. In a cold
+ * process whose n-th allocation is refused, for every n, the first plan and the first execute on one thread return
+ * success or OUT_OF_MEMORY.
  */
 #include "attack_case.h"
 
@@ -18,7 +18,7 @@ void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *memory, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 
-static atomic_long calls, refused; /* refused: the number of a call; 0: none */
+static atomic_long calls, refused; /* refused: the number of the call that fails; 0: none */
 
 static bool refuses(void)
 {
@@ -86,7 +86,8 @@ static void check_warm(const harness_case *test, const char *implementation, int
 
 /* ------------------------------------------------------------------------------------------------------------- cold */
 
-/* In place of harness_run's, all memory of the caller's is there before. */
+/* Makes the first calls of a process with the which-th allocation refused. It does not use harness_run, so that all of
+ * the caller's memory exists before. */
 static int run_cold(long which)
 {
     static float src[8 * 16 * 16], weights[8 * 8 * 9], dst[8 * 18 * 18], workspace[1 << 20];
@@ -128,7 +129,7 @@ static int run_cold(long which)
     require(refusals == 0 || (which > 0 && which <= made), "refused for nothing");
     require(third != TCONV_SUCCESS || (dst[0] == 8 && dst[2 * 18 + 2] == 72), "wrong: %g, %g", (double)dst[0],
             (double)dst[2 * 18 + 2]);
-    return which > made ? ATTACK_SKIPPED : 0; /* there is no such call */
+    return which > made ? ATTACK_SKIPPED : 0; /* there are fewer allocations */
 }
 
 static int run_in_cold_process(char *program, long which)

@@ -70,7 +70,7 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* What comes through the pipe from, which is closed at the end, until nobody holds its other side or the time is over. */
+/* Reads the pipe from, which is closed at the end, until nobody holds its other side or the time is over. */
 static void drain(int from, double until, char *output, size_t capacity)
 {
     size_t length = 0;
@@ -89,7 +89,7 @@ static void drain(int from, double until, char *output, size_t capacity)
     close(from);
 }
 
-/* child may be negative, where none could be made. */
+/* Waits for a child. child is negative where none could be made. */
 static attack_outcome wait_for(pid_t child, double until)
 {
     attack_outcome outcome = {.code = NOT_RUN};
@@ -169,7 +169,7 @@ void attack_expect_success(attack_outcome outcome, const char *what)
 {
     bool exited = !outcome.timed_out && outcome.signal == 0;
     if (exited && outcome.code == ATTACK_SKIPPED)
-        skips++; /* the child has said why */
+        skips++; /* the child has printed why */
     else
         attack_expect(exited && outcome.code == 0, "child", 0, "%s: %s", what, attack_outcome_text(outcome));
 }

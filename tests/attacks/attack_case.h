@@ -1,5 +1,5 @@
-/* What the attacks share: plain programs that need a process of their own, a limit, or a C library that refuses. They end
- * with 0 where the promise held, 77 where it could not be tried here. */
+/* The attacks that are plain programs share this: they need a process of their own, a limit, or a C library that
+ * refuses. They end with 0 where the promise held, 77 where it could not be tested here. */
 #ifndef TCONV_ATTACKS_ATTACK_CASE_H
 #define TCONV_ATTACKS_ATTACK_CASE_H
 
@@ -35,7 +35,7 @@ static inline harness_case attack_case(const char *problem)
 
 #define ATTACK_PROBLEM "n=4 ci=32 h=17 w=19 co=32 k=3 s=2 p=1 b=1"
 
-/* Plans and runs the case by so many of OpenMP's threads; the output must be right. */
+/* Plans and runs the case on this many of OpenMP's threads; the output must be right. */
 static inline void attack_run(const harness_case *test, int threads)
 {
     harness_output output;

@@ -1,4 +1,4 @@
-/* The formula of tconv.h in integers. */
+/* Computes the right answer by the formula of tconv.h in integers. */
 #include "attack_layer.h"
 
 #include <dlfcn.h>
@@ -8,7 +8,7 @@
 
 #define UNTOUCHED -12345.5f
 
-/* More than any implementation of the CPU's takes for these layers. */
+/* Bytes: more than any CPU implementation takes for these layers. */
 #define WORKSPACE_SIZE ((size_t)8 << 20)
 
 static void *allocate(size_t size)
@@ -148,7 +148,8 @@ void attack_layer_expect_right(attack_layer *layer, const attack_library *librar
                  "tconv_conv_transpose2d", what);
 }
 
-/* function is the address of a pointer to a function, which ISO C does not let dlsym's result be. */
+/* Finds a function in handle. function is the address of a pointer to it, because ISO C does not let dlsym's result be
+ * converted. */
 static bool find(void *handle, const char *name, void *function)
 {
     void *found = dlsym(handle, name);

@@ -1,5 +1,5 @@
-/* A layer of small integers with the right answer by the formula, whose result has one right value for each bit. Nothing
- * here calls the library, so that a program that loads it itself can use it; attack_layer_check and what follows do. */
+/* A layer of small integers with the right answer by the formula: every bit of the result has one right value. The
+ * library is called through attack_library alone, so that a program can use this header and load the library itself. */
 #ifndef TCONV_ATTACKS_ATTACK_LAYER_H
 #define TCONV_ATTACKS_ATTACK_LAYER_H
 
@@ -54,11 +54,11 @@ typedef struct attack_library {
                       tconv_plan_execute, tconv_plan_destroy, tconv_conv_transpose2d, tconv_plan_describe,             \
                       tconv_system_info, tconv_last_issue})
 
-/* The functions as dlsym finds them in handle, which dlopen gave. False where one is missing. */
+/* Finds the functions by dlsym in handle, which dlopen gave. Returns false where one is missing. */
 bool attack_library_find(attack_library *library, void *handle);
 
-/* Plan, execute, pack, execute packed, one-shot, destroy, with options (NULL: the defaults); expects that all succeed
- * and are right. what names the attack. */
+/* Makes a plan, executes it, packs, executes packed, makes the one-shot call and destroys, with options (NULL: the
+ * defaults). Expects that all succeed and are right. what names the attack. */
 void attack_layer_expect_right(attack_layer *layer, const attack_library *library, const tconv_options *options,
                                const char *what);
 

@@ -1,7 +1,8 @@
 /*
- * Small stacks: a thread of the caller's that has what the header says a call takes, beyond what the system takes of every
- * thread, makes plans, packs, executes with one thread and asks for the issue of a failed call. Random layers, every
- * implementation. The stack is painted before, and what was used of it printed, as the most of all layers.
+ * Small stacks: a thread of the caller's has the stack that the header says a call takes, beyond what the system takes
+ * of every thread. It makes plans, packs, executes with one thread and asks for the issue of a failed call, for random
+ * layers and every implementation. The stack is painted before; the test prints how much of it was used, the most over
+ * all layers.
  */
 #include <limits.h>
 #include <pthread.h>
@@ -14,9 +15,9 @@
 #include "attack.h"
 #include "harness.h"
 
-#define PROMISED                 ((size_t)16 << 10) /* bytes of stack that a call takes at most */
+#define PROMISED                 ((size_t)16 << 10) /* the most bytes of stack that a call takes */
 #define LARGE                    ((size_t)1 << 20)
-#define GUARD                    ((size_t)64 << 10) /* below the stack: who touches it crashes */
+#define GUARD                    ((size_t)64 << 10) /* bytes below the stack: a thread that touches them crashes */
 #define PAINT                    0xa5
 #define LAYERS                   150
 #define COLD_LAYERS              20
@@ -122,7 +123,7 @@ static void *describe(void *argument)
 
 /* ------------------------------------------------------------------------------------------------------------ measuring */
 
-/* The bytes of stack that a thread with stack_size used for body. */
+/* Returns the bytes of stack that a thread with stack_size used for body. */
 static size_t stack_used(void *(*body)(void *), job *work, size_t stack_size)
 {
     pthread_attr_t attributes;
@@ -161,14 +162,14 @@ static const struct call {
 };
 #define CALLS (sizeof calls / sizeof calls[0])
 
-/* What was measured: of each call the most, and the layer that took it. */
+/* The measured stack: the most of each call, and the layer that took it. */
 struct measured {
-    size_t stack_size, system; /* of the threads; what a thread takes that does nothing */
+    size_t stack_size, system; /* size of the threads' stacks; bytes that an idle thread takes */
     size_t most[CALLS];
     char worst[CALLS][HARNESS_LAYER_TEXT + 32];
 };
 
-/* Runs all calls for a layer with an implementation; NULL: the one that is chosen. */
+/* Runs all calls for a layer with an implementation; NULL: the one that the library chooses. */
 static void run_layer(const harness_case *test, const char *implementation, struct measured *measured)
 {
     job work = {.test = test, .implementation = implementation};
@@ -197,7 +198,7 @@ static void run_layer(const harness_case *test, const char *implementation, stru
     harness_buffer_release(&dst);
 }
 
-/* Random layers, each by every implementation, or by the one that is chosen. */
+/* Runs random layers, each by every implementation, or by the one that the library chooses. */
 static void run_layers(int count, bool every_implementation, struct measured *measured)
 {
     harness_random random;

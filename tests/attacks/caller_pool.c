@@ -1,4 +1,4 @@
-/* The worker sleeps until a loop is there; it and the caller take indices until none is left. */
+/* The worker sleeps until there is a loop; the worker and the caller take indices until none is left. */
 #include "caller_pool.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* A pool of the caller's, as tconv_parallel takes it: one worker beside the caller, made once; running it allocates
- * nothing. */
+/* A pool of threads of the caller's, as tconv_parallel takes it: one worker beside the caller, made once. Running it
+ * allocates nothing. */
 #ifndef TCONV_ATTACKS_CALLER_POOL_H
 #define TCONV_ATTACKS_CALLER_POOL_H
 
@@ -11,10 +11,10 @@
 bool caller_pool_start(void);
 void caller_pool_stop(void);
 
-/* To copy into tconv_options. */
+/* Returns the functions to copy into tconv_options. */
 tconv_parallel caller_pool_functions(void);
 
-/* How often parallel_for was called. */
+/* Returns how often parallel_for was called. */
 long caller_pool_calls(void);
 
 #endif

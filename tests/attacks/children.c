@@ -1,7 +1,7 @@
 /*
- * Processes that fork. A child computes right, with one thread and with two, where the parent has not used the library
- * before and where it has. Where the parent has used OpenMP itself, in the thread that forks, libgomp hangs in the child in
- * the next region of more than one thread: with one thread the library does not enter OpenMP.
+ * Processes that fork. A child computes right, with one thread and with two, whether or not the parent has used the
+ * library before. Where the parent has used OpenMP itself, in the thread that forks, libgomp hangs in the child in the
+ * next region of more than one thread: with one thread the library does not enter OpenMP.
  */
 #if defined(_OPENMP)
 #include <omp.h>
@@ -11,7 +11,7 @@
 #include "attack_layer.h"
 
 #define SECONDS           10
-#define SECONDS_OF_A_HANG 2 /* where one is likely */
+#define SECONDS_OF_A_HANG 2 /* for a child that probably hangs */
 
 static attack_layer layer;
 
@@ -33,7 +33,7 @@ static int fork_again(void *threads)
 }
 
 #if defined(_OPENMP)
-/* A process that has used OpenMP, and not the library. */
+/* Forks in a process that has used OpenMP, but not the library. */
 static int after_openmp(void *unused)
 {
     (void)unused;

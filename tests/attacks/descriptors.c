@@ -1,7 +1,7 @@
 /*
- * Descriptors that are not what they usually are: 0 to 2 closed when the process begins, so that a file of the caller's gets
- * number 2; a full disk and a limit for the size of files behind stderr; none to be had at all. The library's verbose lines
- * never go into a file that is not the process's stderr, what cannot be written fails nothing, and results are right.
+ * Unusual descriptors: 0 to 2 closed when the process begins, so that a file of the caller's gets number 2; a full disk
+ * and a limit of file sizes behind stderr; no descriptor left at all. The library's verbose lines never go into a file
+ * that is not the process's stderr, a line that cannot be written makes no call fail, and results are right.
  *
  *     attack_descriptors PROGRAM     (the tconv program; its output files are held to the same)
  */
@@ -32,8 +32,8 @@ static void close_standard(void *unused)
     close(STDERR_FILENO);
 }
 
-/* Opens files of its own, which get 0 to 2, and uses the library. Nothing may be in them then but what it wrote. Everything
- * is said by the exit code. */
+/* Opens files of its own, which get 0 to 2, and uses the library. Then the files must hold only what this child wrote.
+ * The exit code tells the outcome. */
 static int child_with_files(const char *directory)
 {
     static attack_layer layer;
@@ -98,7 +98,7 @@ static long size_of(const char *name)
     return stat(name, &status) == 0 ? (long)status.st_size : -1;
 }
 
-/* tconv run with 0 to 2 closed: its output file must not get a number that somebody prints to. */
+/* Runs tconv run with 0 to 2 closed: its output file must not get a number that something prints to. */
 static void attack_program_closed(char **argv)
 {
     const char *arguments[] = {argv[1],    "run",   "--backend", "cpu",   "--input", "x.npy",
@@ -124,7 +124,8 @@ static void attack_program_closed(char **argv)
 
 /* --------------------------------------------------------------------------------------------- stderr that takes nothing */
 
-/* stderr is argument's file; what is written there is lost, and no signal is deadly that the library could avoid. */
+/* Runs with verbose lines on a stderr that takes nothing: the lines are lost, and no signal that the library could
+ * avoid ends the process. */
 static int child_verbose(void)
 {
     static attack_layer layer;
@@ -143,7 +144,7 @@ static void full_disk(void *unused)
     dup2(full, STDERR_FILENO);
 }
 
-/* A file that may not grow; the caller ignores SIGXFSZ, as one who sets such a limit does. */
+/* Limits the size of files. The caller ignores SIGXFSZ, as a program that sets such a limit does. */
 static void small_file(void *unused)
 {
     (void)unused;
@@ -154,7 +155,7 @@ static void small_file(void *unused)
     setrlimit(RLIMIT_FSIZE, &none);
 }
 
-/* SIGPIPE is as it is in a new process. */
+/* Prepares a pipe that nobody reads as stderr, with SIGPIPE as in a new process. */
 static void broken_pipe(void *unused)
 {
     (void)unused;
@@ -165,7 +166,7 @@ static void broken_pipe(void *unused)
     dup2(ends[1], STDERR_FILENO);
 }
 
-/* Three numbers, all in use: no file can be opened, of /proc and /sys neither. */
+/* Allows three descriptors, all in use: no file can be opened, nor any of /proc and /sys. */
 static void no_descriptors(void *unused)
 {
     (void)unused;
@@ -180,7 +181,8 @@ static void attack_stderr(char **argv, const char *what, const char *child, void
     attack_expect_success(attack_run(&program, NULL, 0), what);
 }
 
-/* The dynamic linker needs descriptors: the limit comes when the program runs. */
+/* Uses the library without free descriptors. The limit is set when the program runs, because the dynamic linker needs
+ * descriptors. */
 static int child_without_descriptors(void)
 {
     static attack_layer layer;

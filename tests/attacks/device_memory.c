@@ -1,18 +1,18 @@
 /*
- * A device whose memory is all taken. Every call that wants some answers TCONV_ERROR_OUT_OF_MEMORY and leaves dst as it was;
- * with the memory back the same calls succeed, and none of it is lost in a hundred rounds.
+ * A device whose memory is all taken. Every call that needs device memory returns TCONV_ERROR_OUT_OF_MEMORY and leaves
+ * dst as it was. When the memory is free again the same calls succeed, and none of it is lost in a hundred rounds.
  */
 #include <stdlib.h>
 
 #include "attack_layer.h"
 #include "harness.h"
 
-#define BLOCKS 64 /* that the memory is taken in: halves of what is free, down to the smallest that can be had */
+#define BLOCKS 64 /* the most blocks that take the memory: halves of the rest, down to the smallest */
 #define ROUNDS 100
 
 static void *taken[BLOCKS];
 
-/* Takes what can be taken, but for a rest that is smaller than anything the layers need. */
+/* Takes all free memory but a rest, which is smaller than anything the layers need. */
 static int take_all(size_t rest)
 {
     int count = 0;
@@ -31,7 +31,7 @@ static void give_back(int count)
         harness_device_release(taken[--count]);
 }
 
-/* 64 MiB of weights, which pack brings to the device and the one-shot call too, on tensors of the host. */
+/* Describes a layer with 64 MiB of weights, which pack, and the one-shot call on host tensors, copy to the device. */
 static void init_layer(tconv_desc *desc)
 {
     tconv_desc_init(desc);
@@ -45,7 +45,7 @@ static void expect_out_of_memory(tconv_status status, const tconv_issue *issue, 
     EXPECT(status == TCONV_ERROR_OUT_OF_MEMORY, "%s: %s, \"%s\"", what, tconv_status_string(status), issue->message);
 }
 
-/* One-shot and pack, with the memory taken or not. */
+/* Makes the one-shot call and packs, with the memory taken or not. */
 static void call(const tconv_desc *desc, const tconv_options *options, float *host, void *device_weights, bool is_taken)
 {
     const size_t src = 4096 * 4, weights = 4096 * 4096;
@@ -104,7 +104,7 @@ int main(void)
     for (size_t i = 0; i < floats; i++)
         host[i] = 1;
 
-    call(&desc, &options, host, device_weights, false); /* whatever stays for good, such as kernels, is there now */
+    call(&desc, &options, host, device_weights, false); /* memory that stays for good (kernels) is there now */
     const size_t before = harness_device_free_bytes();
     for (int i = 0; i < ROUNDS; i++) {
         const int count = take_all(rest);

@@ -1,4 +1,4 @@
-/* The library is loaded, used on two threads, and unloaded, again and again: OpenMP's threads wait in it meanwhile. */
+/* Loads the library, uses it on two threads, and unloads it, again and again; OpenMP's threads wait in the meantime. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@ static void *run_in_thread(void *test)
     return NULL;
 }
 
-/* Twice in the child, and in a thread of its own. */
+/* Runs the case twice in a child, and in a thread of it. */
 /* NOLINTNEXTLINE(misc-no-recursion): a child's child too */
 static void run_in_child(harness_case *test, const char *when, int depth)
 {

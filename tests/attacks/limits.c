@@ -1,7 +1,7 @@
 /*
- * Little memory by a limit of the address space (RLIMIT_AS), which fails mappings as well as malloc, from far too little up
- * in small steps: the library says OUT_OF_MEMORY or is right, with one thread. And no file system: neither /proc nor /sys
- * nor anything else (chroot into an empty directory, which needs root).
+ * Little memory, by a limit of the address space (RLIMIT_AS), which makes mappings fail as well as malloc. The limit
+ * rises in small steps from far too little; with one thread, the library returns OUT_OF_MEMORY or the right result. And
+ * no file system: neither /proc nor /sys nor anything else (chroot into an empty directory, which needs root).
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,10 +13,10 @@
 
 #define SECONDS 20
 #define STEPS   64
-#define STACK   ((size_t)256 << 10) /* more than a call takes */
+#define STACK   ((size_t)256 << 10) /* bytes; more than a call takes */
 #define STEP    ((size_t)16 << 10)
 
-/* Bytes of address space that the process has, from the first number in statm, which is in pages. */
+/* Returns the bytes of address space of the process: the first number in statm, which is in pages. */
 static size_t address_space(void)
 {
     FILE *file = fopen("/proc/self/statm", "re");
@@ -28,7 +28,7 @@ static size_t address_space(void)
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Whether a status is one that short memory may have, and dst is as it should be. */
+/* Checks that status is a success or out of memory, and that dst is accordingly right or untouched. */
 static void expect_honest(const attack_layer *layer, tconv_status status, const char *call)
 {
     EXPECT(status == TCONV_SUCCESS || status == TCONV_ERROR_OUT_OF_MEMORY, "%s: status %d", call, (int)status);
@@ -102,7 +102,7 @@ int main(void)
 {
     char directory[] = "/tmp/tconv-attack-XXXXXX";
     for (size_t i = 0; i < STEPS; i++) {
-        /* in steps of a few pages, and then of a sixteenth more */
+        /* the room grows by STEP first, and then doubles every four steps */
         size_t room = i < STEPS / 2 ? i * STEP : STEP * (STEPS / 2) << (i - STEPS / 2) / 4;
         char what[64];
         snprintf(what, sizeof what, "%zu KB of address space", room >> 10);

@@ -1,6 +1,6 @@
 /*
- * A locale that writes 0,5: what the library says (verbose lines, descriptions), and what the program prints, is the same as
- * in "C", where it is for machines to read. The locale is made for the test where the machine does not have it.
+ * In a locale that writes 0,5 the library's text (verbose lines, descriptions) and the program's output for machines
+ * are the same as in "C". The test makes the locale where the machine does not have it.
  *
  *     attack_locale PROGRAM DIRECTORY
  *
@@ -18,8 +18,8 @@
 #define SECONDS 20
 #define NAME    "de_DE.UTF-8"
 
-/* A child that calls setlocale as a program with a user does. All its output is the library's but for a line for each
- * part; times are left out of it by the parent. */
+/* A child that calls setlocale, as a program for users does. All its output is the library's but for a line before each
+ * part; the parent removes times. */
 static int child(void)
 {
     static attack_layer layer;
@@ -42,7 +42,7 @@ static int child(void)
     return attack_end();
 }
 
-/* Every digit becomes 0, and several one, as several spaces, so that times are alike in columns too. */
+/* Replaces each run of digits by one 0, and several spaces by one, so that times are alike in columns too. */
 static void without_numbers(char *text)
 {
     char *to = text;

@@ -1,6 +1,6 @@
 /*
- * No threads to be had: OpenMP's run-time would end the process. First with a C library that makes no more than so many
- * threads at once, then with the system's own limit, as nobody.
+ * No more threads can be made: OpenMP's run-time would end the process. The limit is first a C library that makes no
+ * more than a given number of threads at once, then the system's own, as the user nobody.
  */
 #include "attack_case.h"
 
@@ -48,7 +48,7 @@ static void *run_start(void *argument)
     return start->run(start->argument);
 }
 
-/* In place of the C library's, for OpenMP's run-time too. */
+/* Replaces the C library's function, for OpenMP's run-time too. */
 /* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library's are reserved */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
 {
@@ -76,7 +76,7 @@ static void count_share(void *argument, int index)
     atomic_fetch_add(&runs[index], 1);
 }
 
-/* Each share once, whatever threads there are. */
+/* Checks that each share runs once, whatever threads there are. */
 static void run_shares(int count)
 {
     const tconv_target target = {.threads = count};
@@ -86,22 +86,22 @@ static void run_shares(int count)
         require(atomic_load(&runs[i]) == (i < count), "share %d of %d ran %d times", i, count, atomic_load(&runs[i]));
 }
 
-/* In a process of its own, which OpenMP has no threads for yet. */
+/* Attacks in a process of its own, where OpenMP has no threads yet. */
 static void attack_limit(int most)
 {
     atomic_store(&limit, most);
     for (int turn = 0; turn < 6; turn++) {
         run_shares(2 + (turn * 5) % (MOST_THREADS - 1)); /* 2, 7, 12, 6, 11, 5 */
         if (turn == 3) {
-            atomic_store(&limit, NO_LIMIT); /* there are enough, */
+            atomic_store(&limit, NO_LIMIT); /* there are enough threads now */
             for (int i = 0; i < 100; i++)
                 run_shares(MOST_THREADS);
 #ifdef _OPENMP
-#pragma omp parallel num_threads(2) /* the caller's own region leaves few of them, */
+#pragma omp parallel num_threads(2) /* the caller's own region leaves OpenMP few of them */
             (void)omp_get_thread_num();
 #endif
             nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-            atomic_store(&limit, most); /* and no more are to be had */
+            atomic_store(&limit, most); /* and no more can be made */
         }
     }
     harness_case test = attack_case(ATTACK_PROBLEM);
@@ -123,12 +123,12 @@ static void attack_limit_in_child(int most)
     require(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%d threads: status %#x", most, (unsigned)status);
 }
 
-/* The system's limit; false where it does not hold for this user. */
 static void *nothing(void *argument)
 {
     return argument;
 }
 
+/* Sets the system's limit; returns false where it does not hold for this user. */
 static bool limit_processes(void)
 {
     const struct rlimit none = {1, 1};

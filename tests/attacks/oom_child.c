@@ -1,12 +1,12 @@
 /*
- * The child of attack_out_of_memory: uses the whole API in a cold process while malloc fails for everybody. What fails
- * says so by a status and leaves dst and *plan as promised, and succeeds when it is called once more, unless memory stays
+ * The child of attack_out_of_memory: uses the whole API in a cold process while malloc fails for everybody. A call that
+ * fails returns a status and leaves dst and *plan as promised, and succeeds when it is repeated, unless memory stays
  * short. Ends with OOM_CHILD_ENDED.
  *
  *     oom_child one|pool|openmp once|forever [LIBRARY]
  *
- * one is one thread, pool two of the caller's, openmp two of OpenMP's. With LIBRARY it is loaded by dlopen before malloc
- * begins to fail, as an extension of a language would be.
+ * one is one thread, pool two of the caller's, openmp two of OpenMP's. With LIBRARY it is loaded by dlopen before
+ * malloc begins to fail, as an extension of a language would be.
  */
 #include "oom_child.h"
 
@@ -39,7 +39,7 @@ static bool succeeded(tconv_status status, const tconv_issue *issue, const char 
     return false;
 }
 
-/* Tries again what failed; false where it failed for good. */
+/* Returns success. Checks that a call fails a second time only where memory stays short. */
 static bool settled(int attempt, bool success, const char *call)
 {
     EXPECT(success || forever || attempt == 0, "%s: fails again when there is memory", call);
@@ -101,7 +101,7 @@ static void one_shot(void)
     attack_layer_clear(&layer);
 }
 
-/* Neither has a reason to fail: they write into the caller's memory. */
+/* Describes the plan. These calls have no reason to fail: they write into the caller's memory. */
 static void describe(const tconv_plan *plan)
 {
     char text[8192] = "";

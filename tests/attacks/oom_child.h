@@ -1,3 +1,3 @@
-/* The exit code of a child of attack_out_of_memory that came to its end: no other code of the library's, of libgomp's or
- * of the C library's making is the same. */
+/* The exit code of a child of attack_out_of_memory that ran to its end. No code of the library, of libgomp or of the C
+ * library is the same. */
 #define OOM_CHILD_ENDED 42

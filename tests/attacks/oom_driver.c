@@ -1,4 +1,4 @@
-/* Two workers share the runs; what they find lies in memory that both see. */
+/* Two workers share the runs; their findings are in memory that both see. */
 #include "oom_driver.h"
 
 #include <stdatomic.h>
@@ -13,7 +13,7 @@
 #define WORKERS     2
 #define MOST_RUNS   20000
 #define OUTPUT_SIZE 65536
-#define SHOWN       8 /* bad ends that are described */
+#define SHOWN       8 /* number of bad ends that are described */
 
 struct finding {
     long n;
@@ -22,9 +22,9 @@ struct finding {
 };
 
 struct findings {
-    long counted, live;   /* of the run in which nothing fails */
-    atomic_long next;     /* run to take */
-    atomic_long past_end; /* n that was never reached, the least; 0: none yet */
+    long counted, live;   /* counts of the run in which nothing fails */
+    atomic_long next;     /* number of the next run to take */
+    atomic_long past_end; /* the least n that no run reached; 0: none yet */
     struct finding runs[MOST_RUNS];
 };
 
@@ -39,7 +39,7 @@ static void *shared_memory(int descriptor, size_t size)
     return memory;
 }
 
-/* What a worker keeps for its runs: the descriptor that children inherit, and where their output goes. */
+/* A worker's state for its runs: the descriptor that children inherit, and where their output goes. */
 struct worker {
     int descriptor;
     struct fail_malloc *told;
@@ -107,7 +107,7 @@ static void work(const oom_command *command, struct findings *found, long step, 
         attack_outcome outcome = run(&worker, command, n);
         if (atomic_load(&worker.told->counted) < n && outcome.signal == 0) {
             atomic_store(&found->past_end, n);
-            command->judge(outcome, worker.output, n); /* it removes what the run made */
+            command->judge(outcome, worker.output, n); /* the judge removes what the run made */
         } else {
             judge(&worker, command, found, n, outcome, &found->runs[index]);
         }
@@ -118,7 +118,7 @@ static void work(const oom_command *command, struct findings *found, long step, 
     _exit(EXIT_SUCCESS);
 }
 
-/* "n = 3-8 17", bad ends as neighbours. */
+/* Prints the bad ends as ranges of neighbours, "n = 3-8 17". */
 static void print_ranges(const struct findings *found, long step)
 {
     printf("  bad: n =");
@@ -155,7 +155,7 @@ static void report(const oom_command *command, const struct findings *found, lon
         runs += finding->n != 0;
         if (!finding->bad)
             continue;
-        /* the first of each kind */
+        /* only the first of each kind is shown */
         if (shown < SHOWN && !shown_before(found, i) && ++shown > 0)
             printf("  n = %ld: %s\n", finding->n, finding->why);
         bad++;

@@ -1,5 +1,5 @@
-/* Runs a command once for every n, the n-th allocation of its process failing, and reports each n whose run ended
- * otherwise than it may. */
+/* Runs a command once for every n, with the n-th allocation of its process failing, and reports each n whose run had a
+ * bad end. */
 #ifndef TCONV_ATTACKS_OOM_DRIVER_H
 #define TCONV_ATTACKS_OOM_DRIVER_H
 
@@ -10,14 +10,16 @@ typedef struct oom_command {
     const char *name;             /* in reports */
     const char *const *arguments; /* the path first, NULL last */
     const char *preload;          /* the library of fail_malloc.c */
-    enum fail_malloc_from from;   /* counts from there */
+    enum fail_malloc_from from;   /* the moment from which allocations are counted */
     bool forever;                 /* every later allocation fails as well */
     bool may_keep;                /* memory that is still there at the end is no leak */
-    bool own_directory;           /* runs at the same time are in directories of their own, in the current one */
-    int most_runs;                /* more allocations are sampled evenly; 0: every one */
-    int seconds;                  /* for each run */
-    const char *only_report;      /* NULL; or why a bad end is reported and is no failure */
-    /* NULL where the end is as it may be, else what is wrong. n is 0 for the run in which nothing fails. */
+    /* Whether runs at the same time are in directories of their own, in the current one. */
+    bool own_directory;
+    int most_runs; /* more allocations are sampled evenly; 0: every one */
+    int seconds;   /* for each run */
+    /* NULL, or the reason why bad ends are reported but are no failures. */
+    const char *only_report;
+    /* Returns NULL where the end is a good one, else what is wrong. n is 0 for the run in which nothing fails. */
     const char *(*judge)(attack_outcome outcome, const char *output, long n);
 } oom_command;
 

@@ -1,6 +1,6 @@
 /*
- * Settings of OpenMP's that the library did not expect: every one in a cold process, with as many threads as the library
- * chooses, with two, and with more than there are cores. The results are right, and none takes long.
+ * Unusual settings of OpenMP, each in a cold process, with as many threads as the library chooses, with two, and with
+ * more than there are cores. The results are right, and no run takes long.
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 
 #define SECONDS 20
 
-/* Four times what the header asks for; what a sanitizer adds to each frame wants more. */
+/* Stack of OpenMP's threads: four times what the header asks for, and more with a sanitizer, which adds to each
+ * frame. */
 #if defined(__SANITIZE_ADDRESS__)
 #define SMALL_STACK "OMP_STACKSIZE=1m"
 #else

@@ -1,7 +1,7 @@
 /*
- * Allocation failure in the whole process, not in the plan's allocator alone: for every n a cold process in which the n-th
- * call of malloc fails, or all from the n-th on, uses the whole API (oom_child.c). None may end by a signal, nor by an exit
- * that is not its own, and nothing leaks.
+ * Allocation failure in the whole process, not in the plan's allocator alone: for every n, a cold process in which the
+ * n-th call of malloc fails, or all from the n-th on, uses the whole API (oom_child.c). No process may end by a signal
+ * or by an exit that is not its own, and nothing leaks.
  *
  *     attack_out_of_memory PRELOADED CHILD UNLINKED_CHILD LIBRARY
  */

@@ -1,7 +1,7 @@
 /*
- * Allocation failure in the whole process of the tconv program: for every n, or for n spread evenly where there are many,
- * the n-th call of malloc fails, or all from the n-th on. The program ends by itself: with 0 and what it ends with when
- * memory is there, or with another code and a message, no output file and nothing beside it.
+ * Allocation failure in the whole process of the tconv program: for every n, or for n spread evenly where there are
+ * many, the n-th call of malloc fails, or all from the n-th on. The program ends by itself: with 0 and its usual
+ * output, or with another code, a message, and neither an output file nor a temporary one.
  *
  *     attack_out_of_memory_program PRELOADED PROGRAM
  */
@@ -15,8 +15,8 @@
 #include "oom_driver.h"
 
 #define SECONDS    20
-#define MOST_RUNS  100 /* of a command that takes longer */
-#define BENCH_RUNS 5   /* it measures the machine for half a second */
+#define MOST_RUNS  100 /* runs of a command that makes more allocations */
+#define BENCH_RUNS 5   /* bench measures the machine for half a second */
 
 #define BEFORE_MAIN "the dynamic linker and libgomp's constructor, before any code of the library's"
 
@@ -57,7 +57,7 @@ static size_t read_made(unsigned char *to, size_t capacity)
     return size;
 }
 
-/* Removes what is here but for the inputs; whether there was anything. */
+/* Removes all files but the inputs; returns whether there were any. */
 static bool remove_left(void)
 {
     DIR *directory = opendir(".");
@@ -100,7 +100,7 @@ static const char *judge_file(bool success, long n)
 static const char *judge(attack_outcome outcome, const char *output, long n)
 {
     bool success = outcome.code == 0 && outcome.signal == 0 && !outcome.timed_out;
-    const char *wrong = made != NULL ? judge_file(success, n) : NULL; /* in any case: it removes what was made */
+    const char *wrong = made != NULL ? judge_file(success, n) : NULL; /* always: it removes the file */
     if (strstr(output, "libgomp:") != NULL)
         return "libgomp ended the process";
     if (outcome.code > 2)

@@ -1,8 +1,8 @@
 /*
- * Everything at once from plain threads: the first calls of a process race, plans are made, packed, executed and destroyed
- * beside each other, one plan is executed by all threads with a dst and a workspace of each, and what went wrong is read
- * back in the thread that did it. Every result must have all its bits. Preset tsan builds this program and the library with
- * ThreadSanitizer, which sees the races that leave the bits right.
+ * Plain threads do everything at once: the first calls of a process race; plans are made, packed, executed and
+ * destroyed beside each other; all threads execute one plan, each with a dst and a workspace of its own; and each
+ * thread reads back the issue of its own failure. Every result must have the right bits. Preset tsan builds this
+ * program and the library with ThreadSanitizer, which sees the races that leave the bits right.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -13,21 +13,21 @@
 #include "attack_layer.h"
 
 #define THREADS 6
-#define TURNS   100 /* of each thread in a round */
+#define TURNS   100 /* executions of each thread in a round */
 
-/* Of a round of first calls, and of each turn of the others: the library has locks, by which ThreadSanitizer would take calls
- * that only happened to be one after the other for ordered. */
+/* The threads wait here before a round of first calls and before each turn of the others. Without that the library's
+ * locks would order calls that only happened to be one after the other, and ThreadSanitizer would see no race. */
 static pthread_barrier_t start;
 
 static tconv_status (*reload)(tconv_issue *issue); /* tconv_environment_reload, where the library has it */
-static atomic_int lines;                           /* that came to the callback */
+static atomic_int lines;                           /* lines that came to the callback */
 
 struct racer {
     int number;
     attack_layer small, large;     /* its own dst and workspace */
     const tconv_plan *shared;      /* a plan of the large layer that all threads execute */
     const tconv_plan *with_packed; /* another, which holds its weights */
-    char failure[768];             /* "" for none: what EXPECT counts with is the main thread's alone */
+    char failure[768];             /* its first failure, "" for none; EXPECT is for the main thread alone */
 };
 
 static struct racer racers[THREADS];
@@ -44,7 +44,8 @@ static void count_line(void *context, const char *line)
     atomic_fetch_add(&lines, 1);
 }
 
-/* Threads that differ from racer to racer and from turn to turn: one, two, or as the machine has. */
+/* Returns options with a number of threads that differs from racer to racer and from turn to turn: one, two, or the
+ * machine's. */
 static tconv_options options_of(const struct racer *racer, int turn)
 {
     tconv_options options;
@@ -76,7 +77,7 @@ static void make_and_run(struct racer *racer, attack_layer *layer, int turn)
     tconv_plan_destroy(packed);
 }
 
-/* A call that fails, and what this thread's last issue then says. */
+/* Makes a call that fails, and checks this thread's last issue. */
 static void fail(struct racer *racer, int turn)
 {
     tconv_desc wrong = racer->small.desc;
@@ -111,7 +112,7 @@ static void one_shot(struct racer *racer, int turn)
     CHECK(racer, status == TCONV_SUCCESS && attack_layer_is_right(layer), "one-shot: status %d", (int)status);
 }
 
-/* The first call of the process is another one in each thread. */
+/* Each thread begins with another of the first calls of the process. */
 static void *race_first_calls(void *argument)
 {
     struct racer *racer = argument;
@@ -127,7 +128,7 @@ static void *race_first_calls(void *argument)
     return NULL;
 }
 
-/* One plan in all threads: executed without packed weights and with them, and packed anew beside that. */
+/* All threads use one plan: they execute it without packed weights and with them, and pack it anew meanwhile. */
 static void *race_shared_plans(void *argument)
 {
     struct racer *racer = argument;
@@ -152,7 +153,7 @@ static void *race_shared_plans(void *argument)
     return NULL;
 }
 
-/* Plans of all kinds come and go. */
+/* Makes and destroys plans of all kinds. */
 static void *race_plans(void *argument)
 {
     struct racer *racer = argument;

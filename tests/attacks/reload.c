@@ -1,5 +1,5 @@
 /*
- * The library loaded, used and unloaded a thousand times, with one thread and with two: nothing crashes, and memory does
+ * Loads, uses and unloads the library a thousand times, with one thread and with two: nothing crashes, and memory does
  * not grow. A thread that the library left behind would run in code that is no longer there.
  *
  *     attack_reload LIBRARY
@@ -11,7 +11,7 @@
 #include "attack_layer.h"
 
 #define CYCLES   1000
-#define WARM     100 /* cycles after which memory is as it will be */
+#define WARM     100 /* cycles after which memory is at its final size */
 #define GREW_KB  2048
 #define SECONDS  60
 #define MAX_PATH 4096

@@ -1,7 +1,8 @@
 /*
- * Plans made beside a thread that changes the environment. A program may do so only if the library does not read the
- * environment then; it reads it once, early. Here the plans begin after the first one, as in a program that made one before
- * it started its threads. The library's getenv is this program's, which counts: a race is not lost on every machine.
+ * Makes plans beside a thread that changes the environment. A program may do so only if the library does not read the
+ * environment then; it reads it once, early. Here the plans begin after the first one, as in a program that made one
+ * before it started its threads. The library calls this program's getenv, which counts calls, because a race does not
+ * show on every machine.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -64,7 +65,7 @@ static int make_plans(void *unused)
         tconv_plan_destroy(plan);
     }
     attack_layer_expect_right(&layer, &ATTACK_LINKED_LIBRARY, NULL, "beside setenv");
-    attack_layer_init(&large, ATTACK_LARGE); /* the first that OpenMP's threads are for */
+    attack_layer_init(&large, ATTACK_LARGE); /* the first layer that is worth OpenMP's threads */
     attack_layer_expect_right(&large, &ATTACK_LINKED_LIBRARY, NULL, "on several threads beside setenv");
     atomic_store(&done, true);
     pthread_join(thread, NULL);

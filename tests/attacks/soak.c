@@ -1,14 +1,14 @@
 /*
- * A soak: random layers, many plans alive at once, executed from several threads in random order, for as long as is asked.
- * Each first result is held against the reference, each later one to the bits of the first. Between the rounds some plans
- * give way to others. After every cycle of rounds all are destroyed: then the allocator's blocks are balanced, and the
- * memory of the process, and of the device, is measured; a straight line through what was measured may rise by at most a
- * megabyte a minute.
+ * A soak: random layers, many plans alive at once, executed from several threads in random order, for as long as is
+ * asked. Each plan's first result is compared with the reference, each later one with the bits of the first. Between
+ * the rounds some plans are replaced. After every cycle of rounds all are destroyed: then the allocator must have all
+ * its blocks back, and the memory of the process, and of the device, is measured. A straight line through the samples
+ * may rise by at most a megabyte a minute.
  *
  *     soak [--minutes M] [--seed S] [--backend cpu|cuda] [--threads N] [--plans N]
  *
- * Layers, ways, and the order of each thread follow from the seed; who meets whom does not. Ends with 1 after a failure,
- * and with 77 where the backend is not here.
+ * Layers, ways, and the order of each thread follow from the seed; which executions coincide does not. Ends with 1
+ * after a failure, and with 77 where the backend is not here.
  */
 #include <malloc.h>
 #include <pthread.h>
@@ -23,13 +23,13 @@
 #define MOST_PLANS     64
 #define MOST_EXECUTORS 64
 #define MOST_SAMPLES   100000
-#define ROUNDS         8          /* in a cycle */
+#define ROUNDS         8          /* rounds in a cycle */
 #define TURNS          30         /* executions of each thread in a round */
-#define REPLACED       25         /* percent of the plans, between rounds */
-#define AT_ONCE        10         /* percent of the executions */
+#define REPLACED       25         /* percent of the plans that are replaced between rounds */
+#define AT_ONCE        10         /* percent of the executions that are one-shot calls */
 #define MOST_GROWTH    1.0        /* MB a minute */
-#define WARM           0.25       /* of the time; what is measured before does not count */
-#define LEAST_MINUTES  1.0        /* less shows no drift */
+#define WARM           0.25       /* part of the time whose samples do not count */
+#define LEAST_MINUTES  1.0        /* a shorter run shows no drift */
 #define LARGE_BLOCK    (64 << 10) /* bytes */
 #define MB             0x1p20
 
@@ -88,7 +88,7 @@ static void take_turns(struct executor *self)
 static void *work(void *argument)
 {
     for (;;) {
-        pthread_barrier_wait(&soak.barrier); /* the plans are there, or all is over */
+        pthread_barrier_wait(&soak.barrier); /* the plans are made, or all is over */
         if (soak.over)
             return NULL;
         take_turns(argument);
@@ -131,7 +131,7 @@ static void replace(soak_entry *entry, harness_random *random, soak_room *room)
     soak.plans++;
 }
 
-/* From no plan to no plan. */
+/* Runs a cycle, which begins and ends without a plan. */
 static void run_cycle(harness_random *random)
 {
     soak_room room;
@@ -157,8 +157,8 @@ static void run_cycle(harness_random *random)
     }
 }
 
-/* Has malloc take large blocks from the system and give them back, for ever: else glibc takes larger and larger ones from
- * its heaps, where what lies above them keeps their pages resident, and resident memory tells of holes, not of leaks. */
+/* Has malloc map large blocks separately and unmap them, for good. Else glibc takes larger and larger ones from its
+ * heaps, where blocks above them keep their pages resident, and resident memory shows fragmentation, not leaks. */
 static void keep_heaps_small(void)
 {
 #if defined(__GLIBC__)
@@ -166,7 +166,7 @@ static void keep_heaps_small(void)
 #endif
 }
 
-/* What is allocated in the process, by whomever, the driver included; 0 where malloc does not tell. */
+/* Returns the megabytes allocated in the process by anybody, the driver included; 0 where malloc does not tell. */
 static double allocated_mb(void)
 {
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
@@ -177,8 +177,8 @@ static double allocated_mb(void)
 #endif
 }
 
-/* Called when no plan is there. What malloc keeps for later goes back to the system first: how much that is depends on
- * the layers before, and hides a drift. */
+/* Measures memory while there is no plan. Memory that malloc keeps for later goes back to the system first: its amount
+ * depends on the layers before, and hides a drift. */
 static void measure(double minutes, bool print)
 {
 #if defined(__GLIBC__)
@@ -198,7 +198,7 @@ static void measure(double minutes, bool print)
     fflush(stdout);
 }
 
-/* The rise of a straight line through one figure of the samples after the warm-up, in MB a minute. */
+/* Returns the slope of a straight line through one figure of the samples after the warm-up, in MB a minute. */
 static double growth(size_t figure)
 {
     double n = 0, sum_x = 0, sum_y = 0, sum_xx = 0, sum_xy = 0;

@@ -1,4 +1,5 @@
-/* dst and the workspace are filled with 0xff before each execution, so that what is not written, or read too early, shows. */
+/* dst and the workspace are filled with 0xff before each execution, so that an element that is not written, or is read
+ * too early, shows. */
 #include "soak_entry.h"
 
 #include <stdio.h>
@@ -7,7 +8,7 @@
 
 #define MOST_CORNER_FLOPS 4e7 /* larger corners take the reference too long */
 #define MOST_THREADS      4
-#define OFFSET_BASIS      UINT64_C(14695981039346656037) /* of FNV-1a */
+#define OFFSET_BASIS      UINT64_C(14695981039346656037) /* of the FNV-1a hash */
 #define PRIME             UINT64_C(1099511628211)
 
 /* ----------------------------------------------------------------------------------------------------------- allocator */
@@ -87,7 +88,7 @@ static bool make_room(const soak_entry *entry, soak_room *room)
     return room->dst.memory != NULL && room->workspace_capacity >= entry->workspace_size;
 }
 
-/* The whole buffer, so that a byte written beside the tensor changes it too. */
+/* Returns a hash of the whole buffer, so that a byte written beside the tensor changes it too. */
 static uint64_t hash(const harness_buffer *buffer)
 {
     uint64_t value = OFFSET_BASIS;
@@ -146,7 +147,7 @@ static bool execute(const soak_entry *entry, soak_room *room, harness_failure *f
     return say(failure, entry, "execute", issue.message[0] != '\0' ? issue.message : harness_device_error());
 }
 
-/* From host tensors, which a layer that runs on CUDA stages. */
+/* Executes a one-shot call on host tensors, which a layer that runs on CUDA stages. */
 static bool execute_at_once(const soak_entry *entry, soak_room *room, harness_failure *failure)
 {
     const harness_case *test = &entry->test;
@@ -173,7 +174,7 @@ bool soak_entry_repeat(const soak_entry *entry, bool one_call, soak_room *room, 
 {
     if (!(one_call ? execute_at_once(entry, room, failure) : execute(entry, room, failure)))
         return false;
-    if (one_call && entry->cuda) /* staged tensors may lie otherwise than ours did */
+    if (one_call && entry->cuda) /* staged tensors may have other alignments than ours */
         return compare(entry, room, failure);
     if (hash(&room->dst) == entry->hash)
         return true;
@@ -211,7 +212,7 @@ static void draw_options(soak_entry *entry, harness_random *random, soak_allocat
         options->implementation = tconv_implementation_name(chosen);
 }
 
-/* The plan, by the implementation that was drawn or, where that does not take the layer, by any. */
+/* Makes the plan with the implementation that was drawn or, where that does not take the layer, with any. */
 static bool make_plan(soak_entry *entry, harness_failure *failure)
 {
     const tconv_desc *desc = &entry->test.layer.desc;

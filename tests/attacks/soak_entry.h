@@ -22,26 +22,26 @@ typedef struct soak_place {
 typedef struct soak_entry {
     harness_case test;
     tconv_options options;
-    tconv_plan *plan;  /* the one that executes: with packed weights or without */
-    bool packed, cuda; /* packed: weights is no argument of execute */
+    tconv_plan *plan;  /* the plan that executes, with packed weights or without */
+    bool packed, cuda; /* packed: execute takes no weights */
     soak_place src, weights, bias;
     size_t workspace_size;
-    uint64_t hash; /* of dst after the first execution */
+    uint64_t hash; /* hash of dst after the first execution */
 } soak_entry;
 
-/* What one thread executes with; made once for each thread, grown as needed. */
+/* The memory that one thread executes with; made once for each thread, grown as needed. */
 typedef struct soak_room {
     void *stream;              /* NULL on the host */
-    harness_buffer dst;        /* of the entry at hand */
+    harness_buffer dst;        /* dst of the current entry */
     unsigned char *workspace;  /* on the host */
-    size_t workspace_capacity; /* of it */
+    size_t workspace_capacity; /* bytes of workspace */
 } soak_room;
 bool soak_room_init(soak_room *room, bool cuda);
-void soak_room_empty(soak_room *room); /* gives the memory back, which grew with the largest layer so far */
+void soak_room_empty(soak_room *room); /* frees the memory, which grew with the largest layer so far */
 void soak_room_release(soak_room *room);
 
 /* Draws a layer and a way to run it, makes the plan, executes it once, and compares that with the reference. On false,
- * failure says why; what was made is released then. */
+ * failure says why; everything is released then. */
 bool soak_entry_make(soak_entry *entry, bool cuda, harness_random *random, soak_allocator *allocator, soak_room *room,
                      harness_failure *failure);
 void soak_entry_release(soak_entry *entry);

@@ -1,6 +1,7 @@
 /*
- * Small stacks. What a share takes of its thread's is measured, on stacks that were painted before, and held to what
- * tconv.h says; then OpenMP gives its threads 32 KiB, and at last this process has 1 MiB and is asked for 10000 threads.
+ * Small stacks. The stack that a share takes of its thread is measured, on stacks painted before, and compared with
+ * what tconv.h promises. Then OpenMP gives its threads 32 KiB, and last this process has 1 MiB and is asked for 10000
+ * threads.
  */
 #include "attack_case.h"
 
@@ -29,8 +30,8 @@ static const char *const problems[] = {
 
 enum { PROBLEMS = sizeof problems / sizeof problems[0] };
 
-static unsigned char *stack; /* of one share at a time */
-static uintptr_t highest;    /* where its frames begin */
+static unsigned char *stack; /* the stack of one share at a time */
+static uintptr_t highest;    /* address where the share's frames begin */
 
 struct call {
     void (*task)(void *argument, int32_t index);
@@ -85,7 +86,7 @@ static harness_case make_case(int problem, int form, bool answered)
     return test;
 }
 
-/* By each implementation at each instruction set, with weights that are finite and with some that are not. */
+/* Runs each implementation at each instruction set, with weights that are all finite and with some that are not. */
 static void run_all_ways(harness_case *test, tconv_options options)
 {
     const char *name;

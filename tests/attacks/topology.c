@@ -1,8 +1,8 @@
 /*
- * Machines that this one is not: caches and cores by HWLOC_SYNTHETIC where the library asks hwloc, and by a /sys of our own,
- * mounted over the kernel's in a mount namespace, where it reads that (root alone). On each, layers from one channel to a
- * hundred, with integers: every bit is right. Some of the machines have to lead to other tilings than this one's, as the
- * workspace of a plan shows, or nothing was attacked.
+ * Plays other machines: their caches and cores come from HWLOC_SYNTHETIC where the library asks hwloc, and, where it
+ * reads /sys, from a /sys of our own mounted over the kernel's in a mount namespace (as root alone). On each, layers
+ * from one channel to a hundred, with integers: every bit is right. Some of the machines must lead to other tilings
+ * than this one's, as the workspace of a plan shows, or the test proves nothing.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -16,19 +16,19 @@
 #include "harness.h"
 
 #define SECONDS    60
-#define MOST_CACHE (1L << 32) /* no machine has more */
+#define MOST_CACHE (1L << 32) /* bytes; no machine has more */
 #define SYS_CPU    "/sys/devices/system/cpu"
 
 /* ------------------------------------------------------------------------------------------------------------ layers */
 
-/* From caches' point of view: a row, a plane, the weights are larger than some cache, or smaller than all. */
+/* Layers whose rows, planes or weights are larger than some cache, or smaller than all caches. */
 static const char *const layers[] = {
     "n=1 ci=80 h=9 w=11 co=48 k=3 s=2 p=1 b=1", "n=1 ci=20 h=6 w=700 co=6 k=4x5 s=2 p=1 d=1x2 b=1",
     "n=1 ci=8 h=60 w=64 co=3 k=5 s=3 g=1",      "n=2 ci=40 h=17 w=19 co=40 k=3 s=1 p=1 g=40 b=1",
     "n=3 ci=130 h=5 w=5 co=66 k=2 s=2 g=2",
 };
 
-/* One layer in both layouts; the sum of the plans' workspaces goes to *workspace. */
+/* Runs one layer in both layouts; adds up the plans' workspaces in *workspace. */
 static void run_layer(const char *text, int32_t threads, size_t *workspace)
 {
     for (int layout = TCONV_NCHW; layout <= TCONV_NHWC; layout++) {
@@ -58,8 +58,8 @@ static void run_layer(const char *text, int32_t threads, size_t *workspace)
     }
 }
 
-/* Prints what the machine looks like to the library and the workspace that it takes; two threads, then those it chooses,
- * which on a machine of a thousand cores are many. */
+/* Prints the machine as the library sees it and the workspace that it takes, with two threads and then with the
+ * library's choice, which on a machine of a thousand cores is many. */
 static int child(void)
 {
     static char info[1 << 16];
@@ -84,7 +84,7 @@ static int child(void)
 
 static char *program_path;
 
-/* Runs the child on a machine; what it prints goes to output. */
+/* Runs the child on a machine; its output goes to output. */
 static void run_machine(const char *name, const char *setting, void (*prepare)(void *), void *argument, char *output,
                         size_t capacity)
 {
@@ -177,7 +177,7 @@ static void write_core(const struct machine *machine, int core)
     write_cache(directory, 3, 3, "Unified", machine->level3);
 }
 
-/* In the child, before exec. What cannot be mounted ends it with ATTACK_SKIPPED. */
+/* Mounts the machine's /sys in the child, before exec. Where that fails the child ends with ATTACK_SKIPPED. */
 static void mount_machine(void *argument)
 {
     const struct machine *machine = argument;

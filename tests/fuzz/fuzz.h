@@ -1,7 +1,8 @@
 /*
- * What fuzzers share. A fuzzer is one source file that defines LLVMFuzzerTestOneInput, which takes any bytes, returns 0
- * and ends the process (fuzz_require) where something that must hold does not. It is linked twice: with libFuzzer by clang
- * (preset fuzz, scripts/fuzz), and with standalone.c as replay_<name>, which ctest runs in every build.
+ * The interface of fuzzers. A fuzzer is one source file that defines LLVMFuzzerTestOneInput. The function takes any
+ * bytes, and returns 0, or ends the process (fuzz_require) where a requirement is broken. It is linked twice: with
+ * libFuzzer by clang (preset fuzz, scripts/fuzz), and with standalone.c as replay_<name>, which ctest runs in every
+ * build.
  */
 #ifndef TCONV_TESTS_FUZZ_H
 #define TCONV_TESTS_FUZZ_H

@@ -1,5 +1,5 @@
-/* Workloads: every layer that is read has a name of its own under which it is found, and what is written from the layers
- * is read to the same ones. */
+/* Fuzzes workloads: every layer that is read is found under a name of its own, and text written from the layers is read
+ * back to the same ones. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,9 +1,10 @@
 /*
- * Random DLTensors to tconv/dlpack.h: nothing crashes and nothing is read past ndim numbers, whatever their shapes, strides,
- * types and devices say; what is refused leaves desc and options as they were; and what is accepted is what the tensors are:
- * their shapes, and each element where their strides put it, by arithmetic in 128 bits.
+ * Random DLTensors to tconv/dlpack.h: nothing crashes and nothing is read past ndim numbers, whatever their shapes,
+ * strides, types and devices say; tensors that are refused leave desc and options as they were; and an accepted layer
+ * has the tensors' shapes, and each element where their strides put it, by arithmetic in 128 bits.
  *
- * An input is a row of bytes that choose numbers: below TABLE_END from a table of those that matter, at RAW the next eight.
+ * An input is a row of bytes that choose numbers: a byte below TABLE_END takes one from a table of critical numbers;
+ * RAW takes the next eight bytes.
  */
 #define TCONV_TESTS_DLPACK_1
 #include "../support/dlpack_types.h"
@@ -63,7 +64,7 @@ static int64_t next_number(struct input *input)
     const uint8_t choice = next_byte(input);
     const size_t count = sizeof table / sizeof table[0];
     uint64_t raw = 0;
-    if (choice != RAW) /* half of them small: else no layer is ever valid */
+    if (choice != RAW) /* half of them are small, else no layer would ever be valid */
         return choice < 16 * count && choice % 2 == 1 ? table[choice / 2 % count] : choice / 2 % 8 + (choice < 200);
     for (int i = 0; i < 8; i++)
         raw = raw << 8 | next_byte(input);
@@ -76,7 +77,7 @@ struct tensor {
     bool has_strides;
 };
 
-/* The strides of a dense tensor in the order of axes that choice names, as far as they fit. */
+/* Gives the tensor dense strides in the order of axes that choice names, as far as they fit. */
 static void lay_out(struct tensor *tensor, uint8_t choice)
 {
     static const int orders[][4] = {{0, 1, 2, 3}, {0, 2, 3, 1}, {2, 3, 1, 0}};
@@ -143,7 +144,7 @@ static void check_issue(tconv_status status, const tconv_issue *issue)
     REQUIRE(memchr(issue->message, '\0', sizeof issue->message) != NULL);
 }
 
-/* The stride of an axis as DLPack has it. */
+/* Returns the stride of an axis as DLPack has it. */
 static wide stride_of(const struct tensor *tensor, int axis)
 {
     wide dense = 1;
@@ -154,7 +155,7 @@ static wide stride_of(const struct tensor *tensor, int axis)
     return dense;
 }
 
-/* Whether the corners of a tensor lie where strides (n, c, h, w) have them; between them both are linear. */
+/* Checks that the corners of a tensor lie where strides (n, c, h, w) have them; between the corners both are linear. */
 static void check_strides(const struct tensor *tensor, const int64_t strides[4])
 {
     for (int axis = 0; axis < 4; axis++)

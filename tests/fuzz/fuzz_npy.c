@@ -1,4 +1,5 @@
-/* .npy files: what is read is written and read again to the same array; what is not is refused with a reason. */
+/* Fuzzes .npy files: a file that is read is written and read back to the same array; a file that is not read is refused
+ * with a reason. */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

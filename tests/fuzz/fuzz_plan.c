@@ -1,7 +1,7 @@
 /*
- * Bytes become a layer and options: mostly small numbers, some at the ends of their types. tconv_validate is held against the
- * rules of tconv.h in 128-bit arithmetic, planning to a time limit, and what small layers compute against the formula, exactly:
- * with other threads, with packed weights, and in memory that is just as large as it must be.
+ * Bytes become a layer and options: mostly small numbers, some at the ends of their types. tconv_validate is compared
+ * with the rules of tconv.h in 128-bit arithmetic, and planning has a time limit. Results of small layers must be
+ * exactly those of the formula: with other threads, with packed weights, and in memory that is just large enough.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -19,10 +19,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Seconds of processor time for everything but execute, in a build with sanitizers; and for all of one input. */
+/* Seconds of processor time in a build with sanitizers: PLAN_SECONDS for everything but execute, INPUT_SECONDS for one
+ * input as a whole. */
 enum { PLAN_SECONDS = 1, INPUT_SECONDS = 20 };
 
-/* What is executed: bytes of all tensors, multiply-adds of the formula, and kernel elements tried for outputs. */
+/* Limits of the layers that are executed: bytes of all tensors, multiply-adds of the formula, and kernel elements tried
+ * for outputs. */
 enum { MOST_BYTES = 256 << 10, MOST_PRODUCTS = 2000000, MOST_TRIED = 8000000 };
 
 /* ------------------------------------------------------------------------------------------------- failures and time */
@@ -71,7 +73,7 @@ static uint8_t read_byte(struct reader *reader)
     return *reader->data++;
 }
 
-/* A number that an extent may be: 1 to 12, of some dozens, near a power of two, or at an end of its type. */
+/* Reads a number that an extent may be: 1 to 12, of some dozens, near a power of two, or at an end of its type. */
 static int64_t read_number(struct reader *reader, bool any)
 {
     uint8_t byte = read_byte(reader);
@@ -87,7 +89,7 @@ static int64_t read_number(struct reader *reader, bool any)
     return ends[byte - 250];
 }
 
-/* The same for fields that may be 0. */
+/* Does the same for fields that may be 0. */
 static int64_t read_number_from_0(struct reader *reader, bool any)
 {
     int64_t number = read_number(reader, any);
@@ -142,7 +144,7 @@ struct input {
     tconv_desc desc;
     tconv_options options;
     bool has_bias, packs, by_callback;
-    int offset; /* of the workspace from an aligned address */
+    int offset; /* bytes of the workspace from an aligned address */
 };
 
 static struct input read_input(struct reader *reader)
@@ -204,7 +206,7 @@ static double get(tconv_dtype dtype, const char *data, int64_t index)
     return half & 0x8000 ? -value : value;
 }
 
-/* Small integers alone. */
+/* Writes an element; for small integers alone. */
 static void put_small(tconv_dtype dtype, char *data, int64_t index, int value)
 {
     double d = value;
@@ -225,7 +227,7 @@ static void put_small(tconv_dtype dtype, char *data, int64_t index, int value)
     }
 }
 
-/* An integer rounded once to the dtype, ties to even. */
+/* Returns an integer rounded once to the dtype, ties to even. */
 static double rounded(tconv_dtype dtype, int64_t value)
 {
     static const int digits[] = {24, 53, 11, 8};
@@ -260,7 +262,7 @@ static int64_t weight_index(const tconv_desc *desc, int64_t in, int64_t out, int
     return ((kh * desc->kernel_w + kw) * outs + out) * desc->in_channels + in;
 }
 
-/* Each input pixel and kernel element to the output where it lands. */
+/* Adds each product of an input pixel and a kernel element to its output. */
 static void scatter(const tconv_desc *desc, const struct shape *shape, const struct tensors *tensors, int64_t n,
                     int64_t i)
 {
@@ -318,7 +320,7 @@ static void make_tensors(const struct input *input, const struct shape *shape, s
             scatter(desc, shape, tensors, n, i);
 }
 
-/* Every element is the formula's, rounded once, and every byte between them is as it was. */
+/* Checks that every element is the formula's, rounded once, and every byte between them is as it was. */
 static void check_dst(const struct input *input, const struct shape *shape, const struct tensors *tensors)
 {
     const tconv_desc *desc = &input->desc;
@@ -347,7 +349,7 @@ static void check_dst(const struct input *input, const struct shape *shape, cons
     free(written);
 }
 
-/* The caller's threads: one, last task first. */
+/* Plays the caller's threads: runs all tasks on one, last task first. */
 static void last_first(void *context, int32_t count, void (*task)(void *argument, int32_t index), void *argument)
 {
     (void)context;
@@ -419,7 +421,7 @@ static bool is_small(const tconv_desc *desc, const struct shape *shape, size_t w
 
 /* -------------------------------------------------------------------------------------------------------------- planning */
 
-/* True where there is a plan, whose workspace *bytes is. */
+/* Whether there is a plan; its workspace goes to *bytes. */
 static bool plan_once(const struct input *input, size_t *bytes)
 {
     tconv_plan *plan;

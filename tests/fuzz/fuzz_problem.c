@@ -1,4 +1,5 @@
-/* The text of --problem: what is read is written and read again to the same layer, and a valid one has views. */
+/* Fuzzes the text of --problem: text that is read is written and read back to the same layer, and a valid layer has
+ * views. */
 #include <string.h>
 
 #include "fuzz.h"
@@ -31,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_require(memcmp(&layer.desc, &again.desc, sizeof layer.desc) == 0 && layer.has_bias == again.has_bias,
                  "\"%s\" is not the layer that it was written from", start);
 
-    /* Room for one byte less: the text is cut, nothing is written past it. */
+    /* With room for one byte less the text is cut, and nothing is written past it. */
     char cut[16];
     fuzz_require(harness_layer_format(&layer, cut, sizeof cut) == length, "the length depends on the room");
     fuzz_require(strlen(cut) == sizeof cut - 1, "the text is not cut at its room");

@@ -8,7 +8,8 @@ static bool fits(wide value)
     return value >= 0 && value <= INT64_MAX;
 }
 
-/* Products of these that leave 63 bits leave it for good: nothing is smaller than 1 afterwards. */
+/* Returns a product, or -1 where a factor does not fit in 63 bits. A product that does not fit stays so, because no
+ * later factor is smaller than 1. */
 static wide product(wide a, wide b)
 {
     return fits(a) && fits(b) ? a * b : -1;
@@ -36,8 +37,8 @@ static bool check_axis(struct axis *axis)
     return span <= INT64_MAX / 4 && axis->out >= 1;
 }
 
-/* The strides of src or dst, in elements, and from the first to one past the last of them. EITHER: sizes of dense parts that
- * are not addressed leave 63 bits. */
+/* Checks the strides of src or dst, in elements, and the extent from the first element to one past the last. EITHER:
+ * sizes of dense parts that are not addressed exceed 63 bits. */
 static enum verdict check_tensor(const tconv_desc *desc, int64_t channels, wide h, wide w, const int64_t given[4],
                                  wide strides[4], wide *extent)
 {

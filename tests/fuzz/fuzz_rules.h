@@ -1,4 +1,5 @@
-/* The rules of tconv_desc in 128-bit arithmetic, and what follows from them: shares nothing with the library. */
+/* The rules of tconv_desc in 128-bit arithmetic, and the sizes that follow from them. The code shares nothing with the
+ * library. */
 #ifndef TCONV_TESTS_FUZZ_RULES_H
 #define TCONV_TESTS_FUZZ_RULES_H
 
@@ -19,7 +20,7 @@ struct shape {
     wide src[4], dst[4], src_extent, dst_extent, weights;
 };
 
-/* EITHER: every element can be addressed, but the dense image that strides are held against is too large. */
+/* EITHER: every element can be addressed, but the dense image that strides are compared with is too large. */
 enum verdict { REFUSED, TAKEN, EITHER };
 
 /* Writes *shape where the layer is not refused. */

@@ -98,7 +98,7 @@ static size_t below(harness_random *random, size_t end)
     return end > 0 ? (size_t)harness_random_integer(random, 0, (int64_t)end - 1) : 0;
 }
 
-/* Puts count bytes in the place of removed ones at at; what does not fit falls off the end. */
+/* Replaces the removed bytes at at by count bytes; bytes that do not fit fall off the end. */
 static void replace(buffer *text, size_t at, size_t removed, const void *bytes, size_t count)
 {
     uint8_t old[LARGEST_INPUT];

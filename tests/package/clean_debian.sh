@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs and uses what scripts/wheel and scripts/deb have made, where nothing else is: a Debian that has Python and NumPy, and
-# neither a compiler nor libgomp. The headers and what CMake and pkg-config read are used on this machine, which has a compiler.
+# Installs and uses the packages of scripts/wheel and scripts/deb in a bare Debian that has Python and NumPy, and
+# neither a compiler nor libgomp. The headers and the files for CMake and pkg-config are used on this machine, which has
+# a compiler.
 #     clean_debian.sh WHEELS DEBS SCRATCH
 # Says "skipped: ..." and exits with 77 where such a Debian cannot be made.
 set -euo pipefail
@@ -16,7 +17,7 @@ command -v mmdebstrap >/dev/null || skip "mmdebstrap"
 [ "$(id -u)" -eq 0 ] || skip "root"
 unshare --mount true 2>/dev/null || skip "a machine on which root may mount"
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-# The mirror that this machine uses.
+# This is the mirror that this machine uses.
 mirror=$(apt-get indextargets --format '$(REPO_URI)' "Created-By: Packages" "Codename: $suite" "Component: main" | head -n 1)
 [ -n "$mirror" ] || skip "apt-get to know a mirror of ${suite:-Debian}"
 

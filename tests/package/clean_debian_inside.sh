@@ -1,5 +1,5 @@
 #!/bin/sh
-# What clean_debian.sh does inside.
+# clean_debian.sh runs this inside of the bare Debian.
 set -eu
 export OMP_NUM_THREADS=2
 

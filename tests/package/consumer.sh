@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs a build, moves what was installed somewhere else, and uses it there (use_prefix.sh).
+# Installs a build, moves the installed files somewhere else, and uses them there (use_prefix.sh).
 #     consumer.sh BUILD CONSUMER SCRATCH C_COMPILER [C FLAGS]
 set -euo pipefail
 build=$1 consumer=$2 scratch=$3 compiler=$4 flags=${5:-}
@@ -9,7 +9,7 @@ mkdir -p "$scratch"
 cmake --install "$build" --prefix "$scratch/first" >"$scratch/install.log"
 mv "$scratch/first" "$scratch/prefix"
 
-# What is installed may be moved and knows nothing of where it was built.
+# The installed files may be moved, and do not hold the path of the build.
 if grep -rlF -e "$build" -e "$scratch/first" --include='*.cmake' --include='*.pc' "$scratch/prefix"; then
     echo "these files name a directory of the build"
     exit 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the shared object exports is what the headers declare with TCONV_API, and it needs no library that a user would
+# The shared object exports exactly what the headers declare with TCONV_API, and needs no library that a user would
 # have to install: neither C++ nor the CUDA runtime nor the driver.
 #     exported_symbols.sh LIBRARY HEADER...
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds and runs the consumer project against what is installed in PREFIX, by CMake and by pkg-config, with the shared and with
-# the static library.
+# Builds and runs the consumer project against the files that are installed in PREFIX, by CMake and by pkg-config, with
+# the shared and with the static library.
 #     use_prefix.sh PREFIX CONSUMER SCRATCH C_COMPILER [C FLAGS]
 set -euo pipefail
 prefix=$1 consumer=$2 scratch=$3 compiler=$4 flags=${5:-}
@@ -10,7 +10,7 @@ pc=$(find "$prefix" -name tconv.pc)
 library=$(cd "$(dirname "$pc")/.." && pwd)
 export PKG_CONFIG_PATH=$library/pkgconfig
 
-# run NAME PROGRAM: it runs, and links the shared library or not as its name says.
+# run NAME PROGRAM: checks that the program runs, and links the shared library or not as its name says.
 run() {
     local needed
     needed=$(readelf -d "$2" | grep -c 'NEEDED.*libtconv' || true)

@@ -1,11 +1,12 @@
-/* Layers given to an implementation itself, below the API, so that a test says how large the machine's caches are. */
+/* Layers for calling an implementation directly, below the API, so that a test can set the size of the machine's
+ * caches. */
 #ifndef TCONV_TESTS_BARE_LAYER_H
 #define TCONV_TESTS_BARE_LAYER_H
 
 #include "../../src/core/impl.h"
 
-/* How a layer is to be planned: with a second-level cache of so many bytes (0: the machine's), up to so many threads, for
- * weights that lie so. */
+/* The target of a plan: a second-level cache of this many bytes (0: the machine's), up to this many threads, and the
+ * layout of the weights. */
 struct bare_target {
     tconv_cpu_isa isa;
     size_t cache;
@@ -13,15 +14,16 @@ struct bare_target {
     tconv_weight_layout weights;
 };
 
-/* The layer of a problem as `tconv bench` takes it; the test fails where there is none. Whether it has a bias. */
+/* Makes the layer of a problem as `tconv bench` takes it; the test fails where there is none. Returns whether it has a
+ * bias. */
 bool bare_layer_make(tconv_layer *layer, const char *problem, tconv_dtype dtype, tconv_layout layout,
                      const struct bare_target *target);
 void bare_layer_release(tconv_layer *layer);
 
-/* What tconv_plan_create asks of an implementation before its memory; decisions made before go. */
+/* Calls what tconv_plan_create calls of an implementation before its memory; frees earlier decisions. */
 tconv_status bare_layer_decide(tconv_layer *layer, const tconv_implementation *implementation, tconv_issue *issue);
 
-/* The elements of one run; bias may be NULL. */
+/* The tensors of one run; bias may be NULL. */
 struct bare_tensors {
     const void *src, *weights, *bias;
     void *dst;

@@ -1,4 +1,4 @@
-/* The descriptors themselves are turned to temporary files, so that writes past stdio are seen as well. */
+/* The descriptors themselves are redirected to temporary files, so that writes past stdio are captured as well. */
 #include "capture.h"
 
 #include <criterion/criterion.h>

@@ -6,20 +6,20 @@
 
 #define THREAD_COUNTS 4
 
-/* One, as many as a small machine has, and more than it has: odd ones among them. */
+/* Numbers of threads: one, as many as a small machine has, and more than it has, odd ones among them. */
 extern const int thread_counts[THREAD_COUNTS];
 
-/* harness_case_create; the test fails where it does. */
+/* Calls harness_case_create; the test fails where that fails. */
 harness_case make_case(const harness_layer *layer, harness_fill fill, uint64_t seed);
 
-/* harness_case_create_sampled. What a way writes elsewhere is still seen where the bits of ways are compared. */
+/* Calls harness_case_create_sampled. Errors at other elements still show where the bits of ways are compared. */
 harness_case make_sampled_case(const harness_layer *layer, harness_fill fill, uint64_t seed);
 
 #define LARGER_LAYERS 12
 #define LARGER_FORMS  8
 
-/* Layers that are worth several threads, with parts of tiles left over on every axis, each in eight forms: four dtypes,
- * two layouts. */
+/* Returns one of some layers that are worth several threads, with parts of tiles left over on every axis, each in eight
+ * forms: four dtypes, two layouts. */
 harness_layer larger_layer(size_t index, int form);
 
 #endif

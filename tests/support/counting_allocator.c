@@ -6,7 +6,7 @@
 
 #define MARK UINT64_C(0x7463616c6c6f6361)
 
-/* As large as malloc's alignment, so that blocks stay aligned as malloc's. */
+/* The header of a block. It is as large as malloc's alignment, so that blocks are aligned as malloc's. */
 union header {
     uint64_t mark;
     max_align_t alignment;

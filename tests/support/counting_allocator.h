@@ -1,4 +1,5 @@
-/* An allocator that counts, and that can refuse: for leaks, for "allocates nothing", for the n-th allocation to fail. */
+/* An allocator that counts and can refuse. It tests for leaks, that nothing is allocated, and that the n-th allocation
+ * may fail. */
 #ifndef TCONV_TESTS_COUNTING_ALLOCATOR_H
 #define TCONV_TESTS_COUNTING_ALLOCATOR_H
 
@@ -7,7 +8,7 @@
 #include "tconv/tconv.h"
 
 struct counting_allocator {
-    atomic_size_t calls;       /* of allocate */
+    atomic_size_t calls;       /* calls of allocate */
     atomic_size_t live;        /* blocks that were not released */
     atomic_size_t wrong;       /* releases of NULL or of what this allocator did not give */
     size_t fail_at;            /* the call that gets NULL, counted from 1; 0 for none */

@@ -1,4 +1,4 @@
-/* The numbers of a tconv_desc as a table, and a layer to break them in. */
+/* The numbers of a tconv_desc as a table, and a valid layer for tests to break. */
 #ifndef TCONV_TESTS_DESC_NUMBERS_H
 #define TCONV_TESTS_DESC_NUMBERS_H
 
@@ -22,7 +22,7 @@ extern const struct desc_number desc_numbers[DESC_NUMBERS];
 
 int64_t *desc_number_of(tconv_desc *desc, const struct desc_number *number);
 
-/* A layer where every extent differs, so that a mix-up of two shows: src 2 x 6 x 5 x 7, dst 2 x 9 x 13 x 21. */
+/* Returns a layer where every extent differs, so that a mix-up of two shows: src 2 x 6 x 5 x 7, dst 2 x 9 x 13 x 21. */
 tconv_desc uneven_layer(void);
 
 #endif

@@ -1,5 +1,6 @@
-/* The part of DLPack's ABI that tconv/dlpack.h reads, so that it can be tested where DLPack's own header is not installed:
- * of version 0.6 to 1.x unchanged, and with TCONV_TESTS_DLPACK_1 defined what 1.0 has beside it. */
+/* The part of DLPack's ABI that tconv/dlpack.h reads, so that it can be tested where DLPack's own header is not
+ * installed: the types that are the same from version 0.6 to 1.x, and with TCONV_TESTS_DLPACK_1 defined those that 1.0
+ * added. */
 #ifndef DLPACK_DLPACK_H_
 #define DLPACK_DLPACK_H_
 

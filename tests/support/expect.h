@@ -1,4 +1,4 @@
-/* Assertions on what a call of the library came to. Each names the expression's place through Criterion's own report. */
+/* Assertions on the outcome of a call of the library. Criterion's own report says where the failed assertion is. */
 #ifndef TCONV_TESTS_EXPECT_H
 #define TCONV_TESTS_EXPECT_H
 
@@ -7,11 +7,11 @@
 
 #include "tconv/tconv.h"
 
-/* The call succeeded; else its issue is the message. */
+/* Expects that the call succeeded; else its issue is the message. */
 #define expect_success(call, issue)                                                                                    \
     cr_assert_eq((call), TCONV_SUCCESS, "%s: %s", tconv_status_string((issue).status), (issue).message)
 
-/* The call failed with status, and the issue says so, names field and contains text. */
+/* Expects that the call failed with status, and that the issue has that status, names field and contains text. */
 #define expect_failure(call, issue, expected, name, text)                                                              \
     do {                                                                                                               \
         tconv_status got_ = (call);                                                                                    \

@@ -1,4 +1,5 @@
-/* Memory between two pages that may not be touched: the first byte past its end, or before its start, ends the process. */
+/* Memory between two pages that may not be touched: touching the first byte past its end, or before its start, ends the
+ * process. */
 #ifndef TCONV_TESTS_GUARD_H
 #define TCONV_TESTS_GUARD_H
 
@@ -17,7 +18,7 @@ struct guarded {
 struct guarded guard_allocate(size_t size, enum guard_side side);
 void guard_release(struct guarded *guarded);
 
-/* Makes the whole of data read-only, or of its pages at least. */
+/* Makes the pages that hold data read-only. */
 void guard_protect(const struct guarded *guarded);
 
 #endif

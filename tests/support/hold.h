@@ -1,4 +1,5 @@
-/* Streams held up by a host function that waits for a flag, for at most HOLD_SECONDS; and CUDA calls that must succeed. */
+/* Streams are held up by a host function that waits for a flag, for at most HOLD_SECONDS. There are also CUDA calls
+ * that must succeed. */
 #ifndef TCONV_TESTS_HOLD_H
 #define TCONV_TESTS_HOLD_H
 
@@ -19,14 +20,14 @@ struct hold {
     atomic_bool let_go, gave_up;
 };
 
-/* Readies hold; before hold_up. */
+/* Initialises hold; must precede hold_up. */
 void hold_init(struct hold *hold);
 
-/* What comes after on stream waits for let_go. hold must live until the stream is through. */
+/* Makes later work on stream wait for let_go. hold must live until the stream has finished. */
 void hold_up(struct hold *hold, cudaStream_t stream);
 void let_go(struct hold *hold);
 
-/* Whether a stream went on without let_go: whoever asks has waited for it. */
+/* Whether a stream went on without let_go. The caller must have waited for the stream. */
 bool hold_gave_up(const struct hold *hold);
 
 #endif

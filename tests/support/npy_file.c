@@ -1,4 +1,4 @@
-/* The format by hand: magic, version, length of the header, header, data. */
+/* Reads and writes the format by hand: magic, version, length of the header, header, data. */
 #include "npy_file.h"
 
 #include <criterion/criterion.h>

@@ -16,7 +16,7 @@ static const char *const problems[PLACED_LAYERS] = {
     "n=2 ci=48 h=17 w=19 co=48 k=4 s=2 p=1 g=48 b=1",
     "n=2 ci=64 h=16 w=20 co=3 k=4 s=2 p=1 b=1",
     "n=64 ci=128 h=4 w=4 co=64 k=2 s=2",
-    "n=64 ci=256 h=8 w=8 co=128 k=4 s=2 p=1 b=1", /* NCHW is turned to NHWC in the workspace */
+    "n=64 ci=256 h=8 w=8 co=128 k=4 s=2 p=1 b=1", /* NCHW is transposed to NHWC in the workspace */
 };
 
 harness_case make_placed_case(size_t index, int form)
@@ -43,7 +43,7 @@ static unsigned char *upload(const harness_buffer *host)
     return memory;
 }
 
-/* Tensors on the device, which is made current for that. */
+/* Copies the tensors to the device, which is made the current one for that. */
 static void upload_all(struct placed *placed, size_t workspace_bytes, int device, int current)
 {
     const harness_case *test = &placed->test;

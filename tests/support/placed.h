@@ -1,15 +1,15 @@
-/* A case on a CUDA device with a plan that forces a way, to be executed as a test likes; and the layers for such tests. */
+/* A case on a CUDA device with a plan that forces a way, for a test to execute; and the layers for such tests. */
 #ifndef TCONV_TESTS_PLACED_H
 #define TCONV_TESTS_PLACED_H
 
 #include "ways.h"
 
 struct placed {
-    harness_case test; /* of the way; its memory belongs to the case that it was placed from */
+    harness_case test; /* the way's case; its memory belongs to the case that was placed */
     const struct way *way;
-    tconv_plan *plan, *packed; /* of the same layer, without and with its weights */
+    tconv_plan *plan, *packed; /* plans of the same layer, without and with packed weights */
     unsigned char *memory[6];  /* src, weights, bias (or NULL), dst, workspace, src once more: on the device, owned */
-    harness_output first;      /* what its first run gave */
+    harness_output first;      /* the output of the first run */
 };
 
 /* Puts the case on a device, runs it there and checks some of its pixels, the current device being left as it is. False
@@ -23,7 +23,7 @@ void placed_execute(const struct placed *placed, bool packed, void *stream);
 /* Makes all of dst and of the workspace NaN, on stream. */
 void placed_clear(const struct placed *placed, void *stream);
 
-/* Makes all of src NaN, on stream, or again what it was. */
+/* Makes all of src NaN on stream, or restores it. */
 void placed_spoil_src(const struct placed *placed, void *stream);
 void placed_mend_src(const struct placed *placed, void *stream);
 
@@ -35,7 +35,7 @@ void placed_expect_same_bits(const struct placed *placed, void *stream, const ch
 #define PLACED_FORMS  8
 harness_case make_placed_case(size_t index, int form);
 
-/* How many layers a way took, said on stderr: one that took none has not been tested. */
+/* Prints on stderr how many layers each way took: one that took none has not been tested. */
 void say_taken(const struct way *ways, const size_t *taken, size_t way_count);
 
 #endif

@@ -1,4 +1,4 @@
-/* The program by posix_spawn, its output in files. */
+/* Runs the program by posix_spawn, with its output in files. */
 #include "program.h"
 
 #include <criterion/criterion.h>
@@ -74,7 +74,7 @@ bool exists_like(const char *start)
     return found;
 }
 
-/* Without what the user of the tests has set for the library. */
+/* Copies the environment without the variables that the user of the tests has set for the library. */
 static size_t clean_environment(char *environment[MAX_ENVIRONMENT], const char *const *settings)
 {
     size_t count = 0;
@@ -87,7 +87,7 @@ static size_t clean_environment(char *environment[MAX_ENVIRONMENT], const char *
     return count;
 }
 
-/* What the child's descriptor becomes. */
+/* Decides what the child's descriptor becomes: a file, closed, or the one at where. */
 static void direct(posix_spawn_file_actions_t *actions, int descriptor, const char *file, const char *where)
 {
     if (where == NULL)

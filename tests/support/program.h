@@ -6,13 +6,13 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* What a run left. */
+/* The outcome of a run. */
 struct program_result {
     int code;          /* exit code; -1 where a signal ended it */
     char *out, *error; /* what it wrote to stdout and stderr; owned */
 };
 
-/* Makes an empty directory and goes there; leave_scratch removes it with the files in it. */
+/* Makes an empty directory and changes to it; leave_scratch removes it with the files in it. */
 void enter_scratch(void);
 void leave_scratch(void);
 
@@ -20,30 +20,30 @@ void leave_scratch(void);
  * TCONV_* variables, plus settings ("NAME=value", ending with NULL; NULL for none). */
 struct program_result run_program(const char *const *arguments, const char *const *settings);
 
-/* Where stdout or stderr of a run goes instead of into its result. */
-#define CLOSED "" /* it is closed */
+/* Stands for a closed stdout or stderr in run_program_to. */
+#define CLOSED "" /* the descriptor is closed */
 
-/* The same; out and error are paths of what is there to be written to, CLOSED or NULL, for the result. */
+/* Does the same. out and error are paths of existing files to write to, CLOSED, or NULL for the result. */
 struct program_result run_program_to(const char *out, const char *error, const char *const *arguments,
                                      const char *const *settings);
 
-/* Starts it so and does not wait; wait_program does. */
+/* Starts the program like that without waiting; wait_program waits. */
 pid_t start_program(const char *out, const char *error, const char *const *arguments, const char *const *settings);
 struct program_result wait_program(pid_t child);
 
 void release_result(struct program_result *result);
 
-/* The same with the arguments written out. */
+/* Does the same with the arguments written out. */
 #define PROGRAM(...) run_program((const char *const[]){__VA_ARGS__, NULL}, NULL)
 
-/* Fail the test, which says what it did, unless the program ended with code, or text is in where. */
+/* These fail the test, saying what it did, unless the program ended with code, or text is in where. */
 void expect_code(const struct program_result *result, int code, const char *what);
 void expect_text(const char *where, const char *text, const char *what);
 
-/* Whether a file whose name starts so is in the directory. */
+/* Whether there is a file in the directory whose name begins with start. */
 bool exists_like(const char *start);
 
-/* The whole file, with '\0' after it; *size, which may be NULL, becomes its size. The caller frees it. */
+/* Reads the whole file and appends '\0'; *size, which may be NULL, becomes its size. The caller frees it. */
 char *read_whole(const char *path, size_t *size);
 void write_whole(const char *path, const void *data, size_t size);
 

@@ -1,4 +1,4 @@
-/* One layer with everything in it, small enough to look at, for tests of calls rather than of numbers. */
+/* One layer with every parameter in use, small enough to look at, for tests of calls rather than of numbers. */
 #ifndef TCONV_TESTS_SMALL_LAYER_H
 #define TCONV_TESTS_SMALL_LAYER_H
 
@@ -22,8 +22,8 @@ struct small_layer {
     _Alignas(64) unsigned char workspace[SMALL_WORKSPACE];
 };
 
-/* Two images, 4 x 3 x 5 to 6 x 6 x 10, groups 2, kernel 3 x 2, stride 2; integers, and the right answer by the formula
- * with the bias. layer is used in place: it must not move. */
+/* Makes the layer: two images, 4 x 3 x 5 to 6 x 6 x 10, groups 2, kernel 3 x 2, stride 2; integers, and the right
+ * answer by the formula with the bias. layer is used in place: it must not move. */
 void small_layer_init(struct small_layer *layer);
 
 /* Fills dst with a number that no output has. */
@@ -33,13 +33,13 @@ void small_layer_clear(struct small_layer *layer);
 bool small_layer_is_right(const struct small_layer *layer);
 bool small_layer_is_untouched(const struct small_layer *layer);
 
-/* A plan for the layer; the test fails where there is none. */
+/* Returns a plan for the layer; the test fails where there is none. */
 tconv_plan *small_layer_plan(const struct small_layer *layer, const tconv_options *options);
 
 /* Clears dst and executes the plan; issue becomes the thread's last issue. */
 tconv_status small_layer_execute(struct small_layer *layer, const tconv_plan *plan, tconv_issue *issue);
 
-/* The test fails unless the plan executes and dst is right then. */
+/* Fails the test unless the plan executes and dst is right then. */
 void small_layer_expect_right(struct small_layer *layer, const tconv_plan *plan);
 
 #endif

@@ -15,7 +15,7 @@ void sparse_release(void *memory, size_t size)
     munmap(memory, size);
 }
 
-/* The number in a file of the cgroup, or otherwise where there is none. */
+/* Reads the number in a file of the cgroup; returns otherwise where there is none. */
 static unsigned long long read_number(const char *path, unsigned long long otherwise)
 {
     unsigned long long number = otherwise;

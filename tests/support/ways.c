@@ -6,7 +6,7 @@
 
 #include "../../src/cpu/cpu_backend.h"
 
-/* An ISA counts where a plan can be made that uses it: asked for by its level, described by its name. */
+/* Whether a plan can be made that uses the ISA: the plan is asked for by its level and described by its name. */
 static bool machine_has(tconv_cpu_isa isa)
 {
     tconv_desc desc;

@@ -14,42 +14,43 @@ struct way {
     const char *implementation;
     tconv_backend backend;
     tconv_cpu_isa isa; /* DEFAULT on CUDA */
-    tconv_math math;   /* of f32, on CUDA; DEFAULT on the CPU: as the layer says */
+    tconv_math math;   /* math of f32, on CUDA; DEFAULT on the CPU: the layer's */
     char text[64];     /* "cpu_phases avx2", "cuda_phases tf32" */
 };
 
 /* The ways of one backend; fills ways and returns how many. At least one on a machine that has the backend. */
 size_t list_ways(tconv_backend backend, struct way ways[MAX_WAYS]);
 
-/* The case with the way's math. Its memory is that of test: it must not be destroyed. */
+/* Returns the case with the way's math. Its memory is that of test: it must not be destroyed. */
 harness_case case_of_way(const harness_case *test, const struct way *way);
 
-/* Options that force a way, with the default number of threads. */
+/* Returns options that force a way, with the default number of threads. */
 tconv_options way_options(const struct way *way);
 
-/* Asks for so many threads: OpenMP's where the machine has as many, else plain ones of the test's own. 0: as many of
+/* Asks for this many threads: OpenMP's where the machine has as many, else plain ones of the test's own. 0: as many of
  * OpenMP's as the library takes. The plan must not outlive the test. */
 void use_threads(tconv_options *options, int threads);
 
-/* Whether the way multiplies exactly the taps that an output has, in factors that are not split: NaN and Inf then go where
- * the formula takes them. Tensor cores may multiply zeros as well. */
+/* Whether the way multiplies exactly the taps that an output has, with factors that are not split: NaN and Inf then go
+ * where the formula takes them. Tensor cores may multiply zeros as well. */
 bool way_skips_taps(const struct way *way);
 
-/* Whether it is the reference, which is the same at every instruction set and listed once. */
+/* Whether the way is the reference, which is the same at every instruction set and listed once. */
 bool way_is_reference(const struct way *way);
 
-/* Runs the case as harness_run does. False where the implementation does not take the layer, or the layer is none for the
- * way's math (TF32 is for f32); any other failure fails the test. */
+/* Runs the case as harness_run does. Returns false where the implementation does not take the layer, or the layer is
+ * none for the way's math (TF32 is for f32); any other failure fails the test. */
 bool run_way(const harness_case *test, const struct way *way, int threads, bool pack_once, harness_output *output);
 
 /* Fails the test unless the output of run_way is right. */
 void judge_way(const harness_case *test, const struct way *way, int threads, bool pack_once,
                const harness_output *output);
 
-/* run_way and judge_way. */
+/* Calls run_way and judge_way. */
 bool check_way(const harness_case *test, const struct way *way, int threads, bool pack_once);
 
-/* Skips the test, visibly, where this machine or build has no CUDA device. ctest looks for the words. */
+/* Skips the test, visibly, where this machine or build has no CUDA device. ctest looks for the words that this
+ * prints. */
 void skip_without_cuda(void);
 
 #endif
