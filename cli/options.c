@@ -20,14 +20,6 @@
 #define FIRST_VALUE 256
 #define HELP_VALUE  1000
 
-const char *const cli_dtype_names[] = {"f32", "f64", "f16", "bf16", NULL};
-const char *const cli_layout_names[] = {"nchw", "nhwc", NULL};
-const char *const cli_weight_layout_names[] = {"iohw", "ihwo", "hwoi", NULL};
-const char *const cli_math_names[] = {"default", "strict", "tf32", NULL};
-const char *const cli_op_names[] = {"forward", "backward_data", "backward_weights", NULL};
-const char *const cli_backend_names[] = {"auto", "cpu", "cuda", NULL};
-const char *const cli_isa_names[] = {"default", "generic", "avx2", "avx512", "neon", NULL};
-
 /* ------------------------------------------------------------------------------------------------------------- errors */
 
 static const cli_option *find_option(const cli_option *options, size_t count, const char *name)

@@ -71,14 +71,6 @@ int cli_exit_code(tconv_status status);
 
 /* ------------------------------------------------------------------------- options that commands have in common */
 
-extern const char *const cli_dtype_names[];
-extern const char *const cli_layout_names[];
-extern const char *const cli_weight_layout_names[];
-extern const char *const cli_math_names[];
-extern const char *const cli_op_names[];
-extern const char *const cli_backend_names[];
-extern const char *const cli_isa_names[];
-
 /* Where and how a layer runs, as the command line has it. */
 typedef struct cli_execution {
     tconv_backend backend;
@@ -135,19 +127,20 @@ tconv_options cli_execution_options(const cli_execution *execution);
 #define CLI_EXECUTION_OPTIONS(execution)                                                                               \
     CLI_INTEGER("threads", "N", 1, CLI_MAX_THREADS, &(execution).threads,                                              \
                 "CPU threads, no more than can run at once (default: all that are allowed)"),                          \
-        CLI_NAME("isa", cli_isa_names, &(execution).isa,                                                               \
+        CLI_NAME("isa", harness_cpu_isa_names, &(execution).isa,                                                       \
                  "the most that the CPU may use: generic, avx2, avx512 or neon"),                                      \
         CLI_INTEGER("device", "N", 0, INT32_MAX, &(execution).device, "CUDA device (default: the current one)"),       \
         CLI_TEXT("implementation", "NAME", &(execution).implementation, "one by its name (tconv info lists them)")
 
 #define CLI_OP_OPTION(op)                                                                                              \
-    CLI_NAME("op", cli_op_names, &(op), "the operation: forward (default), backward_data or backward_weights")
+    CLI_NAME("op", harness_op_names, &(op), "the operation: forward (default), backward_data or backward_weights")
 
 #define CLI_LAYER_OPTIONS(desc)                                                                                        \
-    CLI_NAME("layout", cli_layout_names, &(desc).layout, "how src and dst lie: nchw (default) or nhwc"),               \
-        CLI_NAME("weight-layout", cli_weight_layout_names, &(desc).weight_layout,                                      \
+    CLI_NAME("layout", harness_layout_names, &(desc).layout, "how src and dst lie: nchw (default) or nhwc"),           \
+        CLI_NAME("weight-layout", harness_weight_layout_names, &(desc).weight_layout,                                  \
                  "how the weights lie: iohw (default), ihwo or hwoi"),                                                 \
-        CLI_NAME("math", cli_math_names, &(desc).math, "of f32: strict or tf32 (default: as TCONV_MATH says, strict)")
+        CLI_NAME("math", harness_math_names, &(desc).math,                                                             \
+                 "of f32: strict or tf32 (default: as TCONV_MATH says, strict)")
 
 #define CLI_EXIT_CODES                                                                                                 \
     "Exit codes: 0 done; 1 it could not be done (no memory, no such backend here) or verify found an error;\n"         \

@@ -253,10 +253,10 @@ int cli_run(int argc, char **argv)
         CLI_SIZES("output-padding", "A|H,W", 0, 2, asked.output_padding, "added at bottom and right, default 0"),
         CLI_SIZES("dilation", "A|H,W", 1, 2, asked.dilation, "default 1"),
         CLI_INTEGER("groups", "G", 1, INT64_MAX, &asked.groups, "default 1"),
-        CLI_NAME("dtype", cli_dtype_names, &asked.dtype,
+        CLI_NAME("dtype", harness_dtype_names, &asked.dtype,
                  "compute in f32, f64, f16 or bf16 (default: the input's); bf16 is written as f4"),
         CLI_LAYER_OPTIONS(asked.desc),
-        CLI_NAME("backend", cli_backend_names, &asked.execution.backend, "auto (default), cpu or cuda"),
+        CLI_NAME("backend", harness_backend_names, &asked.execution.backend, "auto (default), cpu or cuda"),
         CLI_EXECUTION_OPTIONS(asked.execution),
     };
     const cli_usage usage = {

@@ -85,4 +85,11 @@ const char *harness_op_name(tconv_op op);
 const char *harness_backend_name(tconv_backend backend);
 const char *harness_cpu_isa_name(tconv_cpu_isa isa);
 
+/* The same as tables in the order of the enumerators, which end with NULL. */
+extern const char *const harness_dtype_names[],
+    *const harness_layout_names[], *const harness_weight_layout_names[], *const harness_math_names[],
+                                                                             *const harness_op_names[],
+                                                                                 *const harness_backend_names[],
+                                                                                     *const harness_cpu_isa_names[];
+
 #endif

@@ -9,49 +9,51 @@
 
 #include "layer.h"
 
-static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16"};
-static const char *const layout_names[] = {"nchw", "nhwc"};
-static const char *const weight_layout_names[] = {"iohw", "ihwo", "hwoi"};
-static const char *const math_names[] = {"default", "strict", "tf32"};
-static const char *const op_names[] = {"forward", "backward_data", "backward_weights"};
-static const char *const backend_names[] = {"auto", "cpu", "cuda"};
-static const char *const cpu_isa_names[] = {"default", "generic", "avx2", "avx512", "neon"};
+const char *const harness_dtype_names[] = {"f32", "f64", "f16", "bf16", NULL};
+const char *const harness_layout_names[] = {"nchw", "nhwc", NULL};
+const char *const harness_weight_layout_names[] = {"iohw", "ihwo", "hwoi", NULL};
+const char *const harness_math_names[] = {"default", "strict", "tf32", NULL};
+const char *const harness_op_names[] = {"forward", "backward_data", "backward_weights", NULL};
+const char *const harness_backend_names[] = {"auto", "cpu", "cuda", NULL};
+const char *const harness_cpu_isa_names[] = {"default", "generic", "avx2", "avx512", "neon", NULL};
 
-#define LOOK_UP(names, value) ((size_t)(value) < sizeof(names) / sizeof((names)[0]) ? (names)[(size_t)(value)] : "?")
+/* The last entry is NULL, which is no name. */
+#define LOOK_UP(names, value)                                                                                          \
+    ((size_t)(value) < sizeof(names) / sizeof((names)[0]) - 1 ? (names)[(size_t)(value)] : "?")
 
 const char *harness_dtype_name(tconv_dtype dtype)
 {
-    return LOOK_UP(dtype_names, dtype);
+    return LOOK_UP(harness_dtype_names, dtype);
 }
 
 const char *harness_layout_name(tconv_layout layout)
 {
-    return LOOK_UP(layout_names, layout);
+    return LOOK_UP(harness_layout_names, layout);
 }
 
 const char *harness_weight_layout_name(tconv_weight_layout layout)
 {
-    return LOOK_UP(weight_layout_names, layout);
+    return LOOK_UP(harness_weight_layout_names, layout);
 }
 
 const char *harness_math_name(tconv_math math)
 {
-    return LOOK_UP(math_names, math);
+    return LOOK_UP(harness_math_names, math);
 }
 
 const char *harness_op_name(tconv_op op)
 {
-    return LOOK_UP(op_names, op);
+    return LOOK_UP(harness_op_names, op);
 }
 
 const char *harness_backend_name(tconv_backend backend)
 {
-    return LOOK_UP(backend_names, backend);
+    return LOOK_UP(harness_backend_names, backend);
 }
 
 const char *harness_cpu_isa_name(tconv_cpu_isa isa)
 {
-    return LOOK_UP(cpu_isa_names, isa);
+    return LOOK_UP(harness_cpu_isa_names, isa);
 }
 
 /* One key of --problem and the fields of the desc that its numbers go to. */

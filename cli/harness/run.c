@@ -134,8 +134,8 @@ static tconv_status check_workspace(const run *state, const harness_output *outp
 /* Returns the tensor as execute takes it: NULL where the case has none. */
 static const tconv_tensor *given(const run *state, harness_role role)
 {
-    const bool there = harness_case_reads(state->test, role) || harness_case_writes(state->test, role);
-    return there ? &state->tensors[role].tensor : NULL;
+    const tconv_tensor *tensor = &state->tensors[role].tensor;
+    return tensor->data != NULL ? tensor : NULL;
 }
 
 static tconv_status fetch_results(const run *state, const harness_output *output)

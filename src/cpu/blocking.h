@@ -161,4 +161,10 @@ int64_t tconv_cpu_cascade_levels(int64_t sums);
 /* Gives the bytes of count elements, rounded up to TCONV_ALIGNMENT; false where that overflows. */
 bool tconv_cpu_align_size(int64_t count, int64_t size, int64_t *bytes);
 
+/* Returns the address of element index of an array of Real, whose elements have real_size bytes. */
+static inline void *tconv_cpu_real_at(int64_t real_size, const void *array, int64_t index)
+{
+    return (char *)(uintptr_t)array + index * real_size;
+}
+
 #endif

@@ -37,7 +37,8 @@ static void spread_bias(const tconv_cpu_job *job, const tconv_cpu_pass *pass, co
     const void *none = plan->real ? (const void *)no_bias_f64 : (const void *)no_bias_f32;
     int64_t later = plan->fused && !pass->ends_row ? next->phases : 0;
     for (int64_t p = 0; p < pass->phases; p++)
-        memcpy(tconv_cpu_at(plan, call->bias, p * channels), p < later ? none : tconv_cpu_at(plan, job->bias, channel),
+        memcpy(tconv_cpu_real_at(plan->real_size, call->bias, p * channels),
+               p < later ? none : tconv_cpu_real_at(plan->real_size, job->bias, channel),
                (size_t)(channels * plan->real_size));
     call->microtile.bias = call->bias;
 }
@@ -103,7 +104,7 @@ static void describe_pass(const tconv_cpu_task *task, const tconv_cpu_pass *pass
                       pass->weights * problem->group_in * block.count;
     tconv_cpu_microtile *microtile = &call->microtile;
     *microtile = (tconv_cpu_microtile){.strip = task->strip,
-                                       .weights = tconv_cpu_at(plan, job->weights, weights),
+                                       .weights = tconv_cpu_real_at(plan->real_size, job->weights, weights),
                                        .terms = tconv_cpu_pass_taps(pass) * problem->group_in,
                                        .sums_stride = plan->sums_pitch,
                                        .levels = task->levels,
@@ -117,8 +118,8 @@ static void describe_pass(const tconv_cpu_task *task, const tconv_cpu_pass *pass
         microtile->period = microtile->segment = TCONV_CPU_SEGMENT;
         microtile->period_stride = TCONV_CPU_SEGMENT * plan->channel_pitch;
     } else {
-        microtile->strip =
-            tconv_cpu_at(plan, task->strip, (group - task->group) * problem->group_in * plan->channel_pitch);
+        microtile->strip = tconv_cpu_real_at(plan->real_size, task->strip,
+                                             (group - task->group) * problem->group_in * plan->channel_pitch);
         microtile->calls_done = plan->fused && pass->column_taps.first > first_tap(job, pass);
         describe_halo_terms(task, pass, call);
     }
@@ -179,11 +180,12 @@ static void sum_halo(tconv_cpu_task *task, int64_t group, tconv_cpu_block block,
             int64_t parts = tconv_ceil_div(task->vector_count, most); /* calls as even as can be */
             int64_t segments = tconv_ceil_div(microtile->terms, microtile->segment);
             const void *strip = microtile->strip;
-            microtile->strip = tconv_cpu_at(plan, strip, row * plan->row_pitch);
+            microtile->strip = tconv_cpu_real_at(plan->real_size, strip, row * plan->row_pitch);
             for (int64_t part = 0, v = 0, vectors; part < parts; part++, v += vectors) {
                 vectors = (task->vector_count - v) / (parts - part);
                 microtile->vectors = task->vectors + v;
-                microtile->sums = tconv_cpu_at(plan, task->sums, held * plan->sums_pitch + v * plan->lanes);
+                microtile->sums =
+                    tconv_cpu_real_at(plan->real_size, task->sums, held * plan->sums_pitch + v * plan->lanes);
                 tconv_cpu_attach_prefetch(&task->prefetch, segments, microtile);
                 calls[p].microkernels[vectors](microtile);
             }
@@ -238,9 +240,10 @@ static void sum_gathered(const tconv_cpu_task *task, const tconv_cpu_pass *pass,
     tconv_cpu_microtile *microtile = &call.microtile;
     describe_pass(task, pass, task->group, block, &call);
     microtile->last = end == tconv_cpu_pass_taps(pass) * job->layer->problem.group_in;
-    microtile->bias = tconv_cpu_at(plan, job->bias, task->group * job->layer->problem.group_out + block.first);
+    microtile->bias =
+        tconv_cpu_real_at(plan->real_size, job->bias, task->group * job->layer->problem.group_out + block.first);
     microtile->terms = end - begin;
-    microtile->weights = tconv_cpu_at(plan, microtile->weights, begin * block.count);
+    microtile->weights = tconv_cpu_real_at(plan->real_size, microtile->weights, begin * block.count);
     microtile->calls_done = begin / plan->k_block;
     tconv_cpu_prefetch none = {.outer = 0};
     tconv_cpu_attach_prefetch(&none, 0, microtile);
@@ -250,7 +253,8 @@ static void sum_gathered(const tconv_cpu_task *task, const tconv_cpu_pass *pass,
         for (int64_t i = 0; i < count; i++)
             starts[i] = (int32_t)((v + i) * plan->lanes);
         microtile->vectors = starts;
-        microtile->sums = tconv_cpu_at(plan, task->sums, held_sums(task, index, block) + v * plan->lanes);
+        microtile->sums =
+            tconv_cpu_real_at(plan->real_size, task->sums, held_sums(task, index, block) + v * plan->lanes);
         call.microkernels[count](microtile);
     }
 }
@@ -274,7 +278,7 @@ static void run_gathered_passes(const tconv_cpu_task *task, const tconv_cpu_pass
     }
     for (int64_t b = task->block; b < task->block + task->blocks; b++) {
         tconv_cpu_block block = tconv_cpu_block_of(plan, problem->group_out, b);
-        const tconv_cpu_sums sums = {.sums = tconv_cpu_at(plan, task->sums, held_sums(task, 0, block)),
+        const tconv_cpu_sums sums = {.sums = tconv_cpu_real_at(plan->real_size, task->sums, held_sums(task, 0, block)),
                                      .pitch = plan->sums_pitch,
                                      .channel = task->group * problem->group_out + block.first,
                                      .channels = block.count,

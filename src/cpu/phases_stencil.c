@@ -56,8 +56,8 @@ static void run_rows(tconv_cpu_task *task, const struct rows *rows, int64_t grou
         .residues = stride,
         .terms = rows->terms,
         .offsets = rows->offsets,
-        .weights = tconv_cpu_at(plan, job->weights, channel * all_taps + rows->weights),
-        .bias = tconv_cpu_at(plan, job->bias, channel),
+        .weights = tconv_cpu_real_at(plan->real_size, job->weights, channel * all_taps + rows->weights),
+        .bias = tconv_cpu_real_at(plan->real_size, job->bias, channel),
         .count = tconv_min(task->columns * stride, problem->w.out - task->column * stride),
     };
     stencil.stage = plan->stream && stencil.count * size >= TCONV_CPU_STREAM_BYTES ? task->stage : NULL;
@@ -66,9 +66,9 @@ static void run_rows(tconv_cpu_task *task, const struct rows *rows, int64_t grou
             int64_t index = (task->image + image) * problem->dst.n + channel * problem->dst.c +
                             (problem->h.stride * (task->row + row) + rows->phase->residue) * problem->dst.h +
                             stride * task->column * problem->dst.w;
-            stencil.strip =
-                tconv_cpu_at(plan, task->strip,
-                             (group - task->group) * plan->channel_pitch + row * plan->row_pitch + image * plan->pitch);
+            stencil.strip = tconv_cpu_real_at(plan->real_size, task->strip,
+                                              (group - task->group) * plan->channel_pitch + row * plan->row_pitch +
+                                                  image * plan->pitch);
             stencil.dst = (char *)job->dst + index * size;
             tconv_cpu_prefetch_lines(&task->prefetch, lines);
             plan->kernels->dtype[problem->dtype].stencil(&stencil);

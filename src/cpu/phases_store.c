@@ -42,8 +42,8 @@ static void store_apart(const tconv_cpu_task *task, const tconv_cpu_pass *pass, 
         int64_t number = plan->together ? p : pass->first;
         const tconv_phase *phase = tconv_cpu_column_phase(plan, task->job->layer, number);
         tconv_cpu_store store = *row;
-        store.sums =
-            tconv_cpu_at(plan, row->sums, p * row->channels * row->channel_stride + tconv_cpu_lag(plan, number));
+        store.sums = tconv_cpu_real_at(plan->real_size, row->sums,
+                                       p * row->channels * row->channel_stride + tconv_cpu_lag(plan, number));
         store.count = tconv_min(task->columns, phase->outputs - task->column);
         store.dst = (char *)row->dst + phase->residue * problem->dst.w * (int64_t)problem->element_size;
         if (store.count <= 0)
@@ -70,7 +70,7 @@ void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass
                            .channels = plan->interleave_pixels ? 1 : sums->channels,
                            .residues = stride * pixel,
                            .rows = rows,
-                           .bias = tconv_cpu_at(plan, job->bias, sums->channel),
+                           .bias = tconv_cpu_real_at(plan->real_size, job->bias, sums->channel),
                            .dst_channel = problem->dst.c,
                            .dst_position = stride * problem->dst.w};
     if (plan->interleave) {
@@ -82,7 +82,7 @@ void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass
         for (int64_t n = 0; n < task->images; n++) {
             int64_t index = first + (task->image + n) * problem->dst.n +
                             problem->h.stride * (task->row + sums->row + r) * problem->dst.h;
-            row.sums = tconv_cpu_at(plan, sums->sums, r * sums->row_pitch + n * sums->image_pitch);
+            row.sums = tconv_cpu_real_at(plan->real_size, sums->sums, r * sums->row_pitch + n * sums->image_pitch);
             row.dst = (char *)job->dst + index * size;
             store(task, pass, &row);
         }

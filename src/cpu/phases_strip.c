@@ -190,7 +190,7 @@ void tconv_cpu_load_gathered(const tconv_cpu_task *task, int64_t group, const tc
             .column = task->column +
                       tconv_cpu_shift(&layer->columns, column, pass->column_taps.first + tap % pass->column_taps.count),
             .zeros = tconv_ceil_div(positions, plan->lanes) * plan->lanes - positions,
-            .strip = tconv_cpu_at(plan, task->strip, (term - begin) * plan->channel_pitch)};
+            .strip = tconv_cpu_real_at(plan->real_size, task->strip, (term - begin) * plan->channel_pitch)};
         if (!load_masked(task, &shifted))
             load_rows(task, &shifted);
     }

@@ -43,10 +43,4 @@ typedef struct tconv_cpu_task {
     tconv_cpu_prefetch prefetch;
 } tconv_cpu_task;
 
-/* Returns the address of element index of an array of Real. */
-static inline void *tconv_cpu_at(const tconv_cpu_plan *plan, const void *array, int64_t index)
-{
-    return (char *)(uintptr_t)array + index * plan->real_size;
-}
-
 #endif

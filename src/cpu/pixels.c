@@ -74,11 +74,11 @@ static void convert_bias(const tconv_cpu_pixel_view *view, const tconv_cpu_pixel
     const int64_t channels = plan->group_out / view->outputs;
     memset(converted, 0, (size_t)plan->bias_bytes);
     for (int64_t group = 0; bias != NULL && group < plan->all_groups; group++) {
-        void *to = tconv_cpu_real_at(plan, converted, group * width);
+        void *to = tconv_cpu_real_at(plan->real_size, converted, group * width);
         tconv_cpu_convert_bias(problem->dtype, (const char *)bias + group * channels * size, channels, to);
         for (int64_t i = plan->group_out - 1; view->outputs > 1 && i > 0;
              i--) /* from the last on, so that none is written before it is read */
-            memcpy(tconv_cpu_real_at(plan, to, i), tconv_cpu_real_at(plan, to, i / view->outputs),
+            memcpy(tconv_cpu_real_at(plan->real_size, to, i), tconv_cpu_real_at(plan->real_size, to, i / view->outputs),
                    (size_t)plan->real_size);
     }
 }

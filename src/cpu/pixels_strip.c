@@ -51,7 +51,7 @@ void tconv_cpu_load_pixels(const tconv_cpu_pixel_task *task, int64_t begin, int6
         const char *image = (const char *)task->job->src +
                             ((task->image + n) * problem->src.n + first_channel) * (int64_t)problem->element_size;
         for (int64_t r = 0; r < rows; r++) {
-            char *to = tconv_cpu_real_at(plan, task->strip, n * plan->image_pitch + r * plan->row_pitch);
+            char *to = tconv_cpu_real_at(plan->real_size, task->strip, n * plan->image_pitch + r * plan->row_pitch);
             int64_t row = first_row + r;
             if (row < 0 || row >= problem->h.in)
                 memset(to, 0, (size_t)(columns * plan->pixel_pitch * plan->real_size));

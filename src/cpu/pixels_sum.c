@@ -66,18 +66,19 @@ static void describe_panel(const tconv_cpu_pixel_task *task, const tconv_cpu_pix
         first_output(task, phase->row->residue, phase->column->residue, group * plan->group_out + block * width);
     int64_t weights = tconv_cpu_block_weights(plan, group, block) +
                       (phase->offset * plan->group_in + taps * begin) * panel->vectors * plan->lanes;
-    panel->microtile = (tconv_cpu_pixel_microtile){.strip = tconv_cpu_real_at(plan, task->strip, strip),
+    panel->microtile = (tconv_cpu_pixel_microtile){.strip = tconv_cpu_real_at(plan->real_size, task->strip, strip),
                                                    .taps = job->taps + phase->offset,
                                                    .tap_count = taps,
                                                    .channels = channels,
                                                    .segment = tconv_ceil_div(terms, segments),
-                                                   .weights = tconv_cpu_real_at(plan, job->weights, weights),
+                                                   .weights = tconv_cpu_real_at(plan->real_size, job->weights, weights),
                                                    .sums = task->sums,
                                                    .levels = task->levels,
                                                    .sums_level = plan->sums_level,
                                                    .calls_done = begin / plan->k_block};
     if (end == plan->group_in) {
-        panel->microtile.bias = tconv_cpu_real_at(plan, job->bias, group * plan->vectors * plan->lanes + block * width);
+        panel->microtile.bias =
+            tconv_cpu_real_at(plan->real_size, job->bias, group * plan->vectors * plan->lanes + block * width);
         panel->microtile.dst = job->direct ? panel->dst : NULL;
         panel->microtile.stream = job->stream && !job->stage;
     }
@@ -133,7 +134,7 @@ static void sum_pixels(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_p
         tconv_cpu_pixel_microtile one = *microtile;
         one.at += p;
         one.to += p;
-        one.sums = tconv_cpu_real_at(plan, microtile->sums, p * panel->vectors * plan->lanes);
+        one.sums = tconv_cpu_real_at(plan->real_size, microtile->sums, p * panel->vectors * plan->lanes);
         sum_cut_pixel(task, panel, first + p, &one);
     }
 }
@@ -171,7 +172,7 @@ static void sum_all(const tconv_cpu_pixel_task *task, tconv_cpu_pixel_panel *pan
         count = (all - first) / (parts - part);
         if (plan->partial_sums)
             panel->microtile.sums =
-                tconv_cpu_real_at(plan, task->sums, (partial + first * panel->vectors) * plan->lanes);
+                tconv_cpu_real_at(plan->real_size, task->sums, (partial + first * panel->vectors) * plan->lanes);
         sum_to_dst(task, panel, first, count, &panel->microtile);
     }
 }
@@ -256,8 +257,8 @@ static void stage_bias_only(const tconv_cpu_pixel_task *task)
     const int64_t channels = layer->problem.out_channels;
     for (int64_t p = 0; layer->columns.bias_only > 0 && p < TCONV_CPU_MAX_PIXELS; p++)
         for (int64_t r = 0; r < layer->columns.stride; r++)
-            memcpy(tconv_cpu_real_at(plan, task->stage, p * plan->stage_pitch + r * channels), task->job->bias,
-                   (size_t)(channels * plan->real_size));
+            memcpy(tconv_cpu_real_at(plan->real_size, task->stage, p * plan->stage_pitch + r * channels),
+                   task->job->bias, (size_t)(channels * plan->real_size));
 }
 
 /* Stores staged pixels [first, first + count) of the list, in the row phase of a panel; those of one row are one
@@ -272,13 +273,13 @@ static void store_stage(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_
     for (int64_t p = 0, run; p < count; p += run) {
         int64_t column = (first + p) % panel->extent.columns, position = task->column + column;
         run = dense ? tconv_min(count - p, panel->extent.columns - column) : 1;
-        const tconv_cpu_pixel_store store = {.sums = tconv_cpu_real_at(plan, task->stage, p * plan->stage_pitch),
-                                             .rows = 1,
-                                             .count =
-                                                 tconv_min(run * stride, problem->w.out - position * stride) * channels,
-                                             .dst = first_output(task, panel->phase.row->residue, 0, 0),
-                                             .to = task->to + first + p,
-                                             .stream = task->job->stream};
+        const tconv_cpu_pixel_store store = {
+            .sums = tconv_cpu_real_at(plan->real_size, task->stage, p * plan->stage_pitch),
+            .rows = 1,
+            .count = tconv_min(run * stride, problem->w.out - position * stride) * channels,
+            .dst = first_output(task, panel->phase.row->residue, 0, 0),
+            .to = task->to + first + p,
+            .stream = task->job->stream};
         plan->kernels->dtype[problem->dtype].store(&store);
     }
 }
@@ -318,7 +319,7 @@ bool tconv_cpu_run_by_pixels(tconv_cpu_pixel_task *task)
             tconv_cpu_pixel_panel *panel = &panels.list[i];
             int64_t channel = (panel->dst - first_output(task, panel->phase.row->residue, 0, 0)) /
                               (int64_t)task->job->layer->problem.element_size;
-            panel->microtile.dst = tconv_cpu_real_at(plan, task->stage, channel);
+            panel->microtile.dst = tconv_cpu_real_at(plan->real_size, task->stage, channel);
             panel->microtile.stream = false;
         }
         stage_bias_only(task);

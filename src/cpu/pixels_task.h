@@ -49,10 +49,4 @@ static inline tconv_cpu_channels tconv_cpu_task_channels(const tconv_cpu_pixel_t
     return channels;
 }
 
-/* Returns the address of element index of an array of Real. */
-static inline void *tconv_cpu_real_at(const tconv_cpu_pixel_plan *plan, const void *array, int64_t index)
-{
-    return (char *)(uintptr_t)array + index * plan->real_size;
-}
-
 #endif
