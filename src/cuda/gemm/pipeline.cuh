@@ -57,12 +57,12 @@ struct consumer_state {
 /* The empty barriers of the buffers that the products under way still read: told when those are done. 0: nothing to tell,
  * as always in threads that do not signal. */
 struct pending_release {
-    uint32_t slot, stage;
+    uint32_t a, b;
     __device__ __forceinline__ void release()
     {
-        mbarrier_arrive_unless_0(slot);
-        mbarrier_arrive_unless_0(stage);
-        slot = stage = 0;
+        mbarrier_arrive_unless_0(a);
+        mbarrier_arrive_unless_0(b);
+        a = b = 0;
     }
 };
 

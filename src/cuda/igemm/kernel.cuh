@@ -92,10 +92,10 @@ __device__ __forceinline__ void multiply_tile(const tconv_igemm_parameters &laye
             if (!Mode::STRICT && has_pixels)
                 wait_for_taps_before(slot_taps);
             pending.release(); /* before anything else: who fills these may be waiting */
-            pending.slot = signals ? slot.barrier + EMPTY : 0;
+            pending.a = signals ? slot.barrier + EMPTY : 0;
             slot.next();
             if (layer.per_tap || left <= layer.slot_taps) {
-                pending.stage = signals ? stage.barrier + EMPTY : 0;
+                pending.b = signals ? stage.barrier + EMPTY : 0;
                 stage.next();
             }
             if (Mode::STRICT) /* whose products have been waited for */

@@ -57,7 +57,7 @@ struct igemm_order {
     {
         pack_place place;
         const unsigned of_group = strip / layer.chunks, blocks = channel_blocks();
-        place.chunk = (int)(strip - of_group * layer.chunks);
+        place.k_block = (int)(strip - of_group * layer.chunks);
         place.group = (int)(of_group / blocks);
         place.block = (int)(of_group % blocks);
         place.out = place.block * TCONV_IGEMM_M;
@@ -83,7 +83,7 @@ struct igemm_order {
                        : layer.blocks + run - layer.row_phases * layer.column_phases;
             if (!exists && place.block > 0)
                 return {-1, -1};
-            slot = block / layer.tile_blocks * (int64_t)layer.chunks + place.chunk;
+            slot = block / layer.tile_blocks * (int64_t)layer.chunks + place.k_block;
             of_tile = block % layer.tile_blocks;
             element = !exists ? -1 : packing.one_pixel ? 0 : (int)element_of(row_phase, 0, column_phase, 0);
         } else {
@@ -99,7 +99,7 @@ struct igemm_order {
             row_tap -= rows.first_tap;
             column_tap -= in_turn == 2 ? column_phase * packing.column_taps[0] : columns.first_tap;
             slot = before * layer.chunks * layer.block_tiles +
-                   (block / layer.tile_blocks * (int64_t)layer.chunks + place.chunk) * (rows.taps * columns.taps) +
+                   (block / layer.tile_blocks * (int64_t)layer.chunks + place.k_block) * (rows.taps * columns.taps) +
                    row_tap * columns.taps + column_tap;
             of_tile = block % layer.tile_blocks;
             element = (int)element_of(row_phase, row_tap, column_phase, column_tap);
@@ -136,8 +136,8 @@ pack_boxes boxes_of(const igemm_order *order, int planes)
     boxes.group_out = layer->group_out;
     boxes.outputs = (int)packing->outputs;
     boxes.out_columns = (int)packing->out_columns;
-    boxes.lone_in = packing->lone_in;
-    boxes.lone_out = packing->lone_out;
+    boxes.diagonal_in = packing->lone_in;
+    boxes.diagonal_out = packing->lone_out;
     boxes.elements = packing->kernel_rows * packing->kernel_columns;
     boxes.output_rows_step = packing->output_rows_step;
     boxes.output_columns_step = packing->output_columns_step;

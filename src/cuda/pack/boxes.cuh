@@ -28,10 +28,10 @@ namespace tconv
 {
 
 constexpr int PACK_THREADS = 256;
-constexpr int PACK_QUAD = 16;  /* bytes of input channels that lie side by side */
+constexpr int PACK_CORE_BYTES = 16;  /* bytes of input channels that lie side by side */
 constexpr int PACK_M = 64;     /* rows from a quad to the other of a step */
 constexpr int PACK_RUNS = 128; /* found at a time, side by side */
-constexpr int64_t PACK_MOST_BYTES = 32 * 1024, PACK_BYTES = 16 * 1024; /* of a box: at most; with more than one quad */
+constexpr int64_t PACK_MOST_BYTES = 32 * 1024, PACK_BYTES = 16 * 1024; /* of a box: at most; with more than one core */
 constexpr int64_t PACK_LEAST_BOXES = 256; /* boxes are not made larger where there would be fewer */
 constexpr int PACK_LEAST_ROWS = 8;        /* of a box in shared memory */
 
@@ -50,14 +50,14 @@ struct pack_boxes {
     int group_in, group_out;  /* group_out: rows of M, of all outputs */
     int outputs, out_columns; /* of one channel, each with weights of its own: see tconv_igemm_view; else 1 */
     int64_t output_rows_step, output_columns_step; /* from an output's weights to the next's */
-    int lone_in, lone_out; /* channels of each of the groups that are seen as one; 0: one that is a group */
+    int diagonal_in, diagonal_out; /* channels of each of the groups that are seen as one; 0: one that is a group */
 
     int elements, first_element;         /* of the kernel that a box has, by rows; the first */
-    int rows_log2, quads_log2;           /* of a box */
-    int row_parts_log2, quad_parts_log2; /* boxes of a strip */
-    int chunk_quads, step_rows;          /* quads of a chunk; packed rows from a step to the next */
+    int rows_log2, cores_log2;           /* of a box */
+    int row_parts_log2, core_parts_log2; /* boxes of a strip */
+    int k_block_cores, step_rows;          /* quads of a chunk; packed rows from a step to the next */
     int runs;                            /* of a box */
-    int quad_rows;  /* packed rows from a quad to the other of a step: PACK_M if not said otherwise */
+    int core_step;  /* packed rows from a quad to the other of a step: PACK_M if not said otherwise */
     unsigned count; /* of boxes: the packed weights of so many that this overflows would fit no device */
     bool in_shared;
     bool kernel_inside;                          /* whether elements lie closer than rows of M */
@@ -68,17 +68,17 @@ struct pack_boxes {
 
 /* What the order says of a strip, and where a box is in it. */
 struct pack_place {
-    int group, out, chunk; /* group of channels; of it the first row of M; chunk of input channels */
+    int group, out, k_block; /* group of channels; of it the first row of M; chunk of input channels */
     int block, warpgroup;  /* of the order */
-    int quad, row;         /* of the strip, where the box begins */
+    int core, row;         /* of the strip, where the box begins */
     __device__ __forceinline__ int step() const
     {
-        return quad / 2;
+        return core / 2;
     }
     /* Packed rows from where the step begins. */
     __device__ __forceinline__ int step_row() const
     {
-        return quad % 2 * PACK_M + row;
+        return core % 2 * PACK_M + row;
     }
 };
 
@@ -97,27 +97,27 @@ inline int pack_log2(int64_t power)
 
 /* Chooses the size of boxes, given from to out_columns, elements, first_element, step_rows and runs, and the strips: their
  * rows and quads, which are powers of two. */
-inline void pack_choose_boxes(pack_boxes *boxes, int element_size, int64_t strips, int strip_rows, int strip_quads)
+inline void pack_choose_boxes(pack_boxes *boxes, int element_size, int64_t strips, int strip_rows, int strip_cores)
 {
-    const int64_t row_bytes = (int64_t)boxes->elements * PACK_QUAD;
-    int box_rows = strip_rows, quads = 1;
+    const int64_t row_bytes = (int64_t)boxes->elements * PACK_CORE_BYTES;
+    int box_rows = strip_rows, cores = 1;
     while (box_rows > PACK_LEAST_ROWS && box_rows * row_bytes > PACK_MOST_BYTES)
         box_rows /= 2;
     boxes->in_shared = box_rows * row_bytes <= PACK_MOST_BYTES;
     if (!boxes->in_shared)
         box_rows = strip_rows;
-    int64_t count = strips * (strip_rows / box_rows) * strip_quads;
-    while (quads < strip_quads && 2 * quads * box_rows * row_bytes <= PACK_BYTES && count / 2 >= PACK_LEAST_BOXES) {
-        quads *= 2;
+    int64_t count = strips * (strip_rows / box_rows) * strip_cores;
+    while (cores < strip_cores && 2 * cores * box_rows * row_bytes <= PACK_BYTES && count / 2 >= PACK_LEAST_BOXES) {
+        cores *= 2;
         count /= 2;
     }
     boxes->count = (unsigned)count;
     boxes->rows_log2 = pack_log2(box_rows);
-    boxes->quads_log2 = pack_log2(quads);
+    boxes->cores_log2 = pack_log2(cores);
     boxes->row_parts_log2 = pack_log2(strip_rows / box_rows);
-    boxes->quad_parts_log2 = pack_log2(strip_quads / quads);
-    boxes->chunk_quads = strip_quads;
-    boxes->quad_rows = PACK_M;
+    boxes->core_parts_log2 = pack_log2(strip_cores / cores);
+    boxes->k_block_cores = strip_cores;
+    boxes->core_step = PACK_M;
     boxes->kernel_inside = boxes->from.w < boxes->from.out;
     boxes->row_pitch = boxes->kernel_inside ? boxes->elements : 1;
     boxes->element_pitch = boxes->kernel_inside ? 1 : box_rows;
@@ -131,7 +131,7 @@ inline void pack_choose_boxes(pack_boxes *boxes, int element_size, int64_t strip
 /* Dynamic shared memory. */
 inline int64_t pack_shared_bytes(const pack_boxes *boxes)
 {
-    return boxes->in_shared ? ((int64_t)boxes->channel_pitch << boxes->quads_log2) * PACK_QUAD : 0;
+    return boxes->in_shared ? ((int64_t)boxes->channel_pitch << boxes->cores_log2) * PACK_CORE_BYTES : 0;
 }
 
 /* Where an element of one channel of a box lies: a gap of one bank after every 32, so that neither elements nor rows that
@@ -150,7 +150,7 @@ template <class Element> struct box_source {
 
     __device__ __forceinline__ box_source(const pack_boxes &boxes, const pack_place &place, const Element *weights)
     {
-        in = (place.chunk * boxes.chunk_quads + place.quad) * (PACK_QUAD / (int)sizeof(Element));
+        in = (place.k_block * boxes.k_block_cores + place.core) * (PACK_CORE_BYTES / (int)sizeof(Element));
         out = place.out + place.row;
         ins = boxes.group_in - in;
         outs = boxes.group_out - out;
@@ -161,13 +161,13 @@ template <class Element> struct box_source {
     /* Whether rows of M are output channels of a group. */
     static __device__ __forceinline__ bool is_plain(const pack_boxes &boxes)
     {
-        return boxes.outputs == 1 && boxes.lone_out == 0;
+        return boxes.outputs == 1 && boxes.diagonal_out == 0;
     }
 
     /* Of the groups that are seen as one, that of a row of M. */
-    __device__ __forceinline__ unsigned lone_group(const pack_boxes &boxes, unsigned row) const
+    __device__ __forceinline__ unsigned diagonal_block(const pack_boxes &boxes, unsigned row) const
     {
-        return boxes.lone_out == 0 ? 0 : (out + row) / (unsigned)(boxes.outputs * boxes.lone_out);
+        return boxes.diagonal_out == 0 ? 0 : (out + row) / (unsigned)(boxes.outputs * boxes.diagonal_out);
     }
 
     /* Where a row of M begins. */
@@ -175,21 +175,21 @@ template <class Element> struct box_source {
     {
         if (is_plain(boxes))
             return from + row * boxes.from.out;
-        const unsigned in_group = out + row - lone_group(boxes, row) * (unsigned)(boxes.outputs * boxes.lone_out);
+        const unsigned in_group = out + row - diagonal_block(boxes, row) * (unsigned)(boxes.outputs * boxes.diagonal_out);
         const unsigned channel = in_group / boxes.outputs, output = in_group - channel * boxes.outputs;
         const unsigned row_of = output / boxes.out_columns, column = output - row_of * boxes.out_columns;
         return from + channel * boxes.from.out + row_of * boxes.output_rows_step + column * boxes.output_columns_step;
     }
 
-    __device__ __forceinline__ element_vector<Element, PACK_QUAD / (int)sizeof(Element)>
-    quad_at(const pack_boxes &boxes, unsigned quad, unsigned row, unsigned element) const
+    __device__ __forceinline__ element_vector<Element, PACK_CORE_BYTES / (int)sizeof(Element)>
+    core_row_at(const pack_boxes &boxes, unsigned core, unsigned row, unsigned element) const
     {
-        constexpr int CHANNELS = PACK_QUAD / (int)sizeof(Element);
-        const unsigned before = quad * CHANNELS;
+        constexpr int CHANNELS = PACK_CORE_BYTES / (int)sizeof(Element);
+        const unsigned before = core * CHANNELS;
         int first = 0, end = (int)row < outs ? ins - (int)before : 0; /* channels that have a weight */
-        if (boxes.lone_in > 0) {
-            first = (int)lone_group(boxes, row) * boxes.lone_in - (in + (int)before);
-            end = min(end, first + boxes.lone_in);
+        if (boxes.diagonal_in > 0) {
+            first = (int)diagonal_block(boxes, row) * boxes.diagonal_in - (in + (int)before);
+            end = min(end, first + boxes.diagonal_in);
         }
         const Element *source = row_at(boxes, row) + before * boxes.from.in + element * boxes.from.w;
         element_vector<Element, CHANNELS> values;
@@ -205,14 +205,14 @@ template <class Element> struct box_source {
 template <class Element>
 __device__ __forceinline__ void read_box(const pack_boxes &boxes, const box_source<Element> &source, Element *box)
 {
-    constexpr int CHANNELS = PACK_QUAD / (int)sizeof(Element);
-    const unsigned items = boxes.channel.by << boxes.quads_log2;
+    constexpr int CHANNELS = PACK_CORE_BYTES / (int)sizeof(Element);
+    const unsigned items = boxes.channel.by << boxes.cores_log2;
     for (unsigned item = threadIdx.x; item < items; item += PACK_THREADS) {
-        const unsigned quad = boxes.channel.quotient(item), at = item - quad * boxes.channel.by;
+        const unsigned core = boxes.channel.quotient(item), at = item - core * boxes.channel.by;
         const unsigned outer = boxes.inner.quotient(at), inner = at - outer * boxes.inner.by;
         const unsigned row = boxes.kernel_inside ? outer : inner, element = boxes.kernel_inside ? inner : outer;
-        const auto values = source.quad_at(boxes, quad, row, element);
-        Element *to = box + quad * CHANNELS * boxes.channel_pitch + with_gaps<Element>(at);
+        const auto values = source.core_row_at(boxes, core, row, element);
+        Element *to = box + core * CHANNELS * boxes.channel_pitch + with_gaps<Element>(at);
 #pragma unroll
         for (int i = 0; i < CHANNELS; i++)
             to[i * boxes.channel_pitch] = values.at[i];
@@ -248,26 +248,26 @@ template <int planes, class Element>
 __device__ __forceinline__ void write_runs(const pack_boxes &boxes, const box_source<Element> &whole,
                                            const Element *box, const pack_run *runs, int count, void *packed)
 {
-    constexpr int CHANNELS = PACK_QUAD / (int)sizeof(Element);
-    using Quad = element_vector<Element, CHANNELS>;
-    const int rows = 1 << boxes.rows_log2, quads = 1 << boxes.quads_log2;
-    for (int item = (int)threadIdx.x; item < count * quads * rows; item += PACK_THREADS) {
-        const int row = item & (rows - 1), quad = item >> boxes.rows_log2 & (quads - 1);
-        const pack_run run = runs[item >> boxes.rows_log2 >> boxes.quads_log2];
+    constexpr int CHANNELS = PACK_CORE_BYTES / (int)sizeof(Element);
+    using CoreRow = element_vector<Element, CHANNELS>;
+    const int rows = 1 << boxes.rows_log2, cores = 1 << boxes.cores_log2;
+    for (int item = (int)threadIdx.x; item < count * cores * rows; item += PACK_THREADS) {
+        const int row = item & (rows - 1), core = item >> boxes.rows_log2 & (cores - 1);
+        const pack_run run = runs[item >> boxes.rows_log2 >> boxes.cores_log2];
         if (run.at < 0)
             continue;
-        Quad values;
+        CoreRow values;
         if (run.element >= 0 && !boxes.in_shared) {
-            values = whole.quad_at(boxes, quad, row, run.element);
+            values = whole.core_row_at(boxes, core, row, run.element);
         } else {
-            const Element *own = box + quad * CHANNELS * boxes.channel_pitch +
+            const Element *own = box + core * CHANNELS * boxes.channel_pitch +
                                  with_gaps<Element>(row * boxes.row_pitch + max(run.element, 0) * boxes.element_pitch);
 #pragma unroll
             for (int i = 0; i < CHANNELS; i++)
                 values.at[i] = run.element >= 0 ? own[i * boxes.channel_pitch] : from_compute<Element>(0);
         }
-        store_shared_16<planes>(static_cast<Quad *>(packed) + run.at + (quad >> 1) * (int64_t)boxes.step_rows +
-                                    (quad & 1) * boxes.quad_rows + row,
+        store_shared_16<planes>(static_cast<CoreRow *>(packed) + run.at + (core >> 1) * (int64_t)boxes.step_rows +
+                                    (core & 1) * boxes.core_step + row,
                                 values);
     }
 }
@@ -283,9 +283,9 @@ __device__ __forceinline__ void pack_every(const Order &order, const pack_boxes 
     Element *box = reinterpret_cast<Element *>(shared);
     for (unsigned number = first; number < boxes.count; number += step) {
         unsigned strip = number >> boxes.row_parts_log2;
-        pack_place place = order.place_of(strip >> boxes.quad_parts_log2);
+        pack_place place = order.place_of(strip >> boxes.core_parts_log2);
         place.row = (int)((number & ((1u << boxes.row_parts_log2) - 1)) << boxes.rows_log2);
-        place.quad = (int)((strip & ((1u << boxes.quad_parts_log2) - 1)) << boxes.quads_log2);
+        place.core = (int)((strip & ((1u << boxes.core_parts_log2) - 1)) << boxes.cores_log2);
         const box_source<Element> source(boxes, place, from);
         if (boxes.in_shared)
             read_box(boxes, source, box);
