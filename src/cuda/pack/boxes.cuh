@@ -1,14 +1,15 @@
 /*
- * Packs weights as rows of 16 bytes of input channels (a quad), where output channels that follow one another are rows that
- * follow one another, through shared memory.
+ * Packs weights as rows of core matrices (16 bytes of input channels each), where output channels that follow one
+ * another are rows that follow one another, through shared memory. A core, for short, is 16 bytes of K of some rows,
+ * and a step the two cores that one wgmma takes.
  *
- * In the usual layout the weights of one kernel element are kernel_h * kernel_w apart, so that reading them for one packed row
- * after another reads each sector many times. Here a block of threads takes a box: all kernel elements of some output channels
- * and quads. It reads them once, as they lie, and writes every run that they belong to: a run is the rows of a box for one
- * kernel element in one place. Kernels too large for shared memory are read where they lie.
+ * In the usual layout the weights of one kernel element are kernel_h * kernel_w apart, so that reading them for one
+ * packed row after another reads each sector many times. Here a thread block takes a box: all kernel elements of some
+ * output channels and cores. It reads them once, as they lie, and writes every run that they belong to: a run is the
+ * rows of a box for one kernel element in one place. Kernels too large for shared memory are read where they lie.
  *
- * An order, which each algorithm has one of, says where boxes and runs are. A strip is the boxes of one chunk of input channels
- * and up to 64 output channels:
+ * An order, which each algorithm has one of, says where boxes and runs are. A strip is the boxes of one K-block of
+ * input channels and up to 64 output channels:
  *
  *     pack_place place_of(unsigned strip)
  *     pack_run run_of(const pack_place &place, int planes, int run)
@@ -27,13 +28,14 @@
 namespace tconv
 {
 
-constexpr int PACK_THREADS = 256;
-constexpr int PACK_CORE_BYTES = 16;  /* bytes of input channels that lie side by side */
-constexpr int PACK_M = 64;     /* rows from a quad to the other of a step */
-constexpr int PACK_RUNS = 128; /* found at a time, side by side */
-constexpr int64_t PACK_MOST_BYTES = 32 * 1024, PACK_BYTES = 16 * 1024; /* of a box: at most; with more than one core */
-constexpr int64_t PACK_LEAST_BOXES = 256; /* boxes are not made larger where there would be fewer */
-constexpr int PACK_LEAST_ROWS = 8;        /* of a box in shared memory */
+constexpr int PACK_THREADS = 256;              /* of a thread block */
+constexpr int PACK_CORE_BYTES = 16;            /* bytes of K of a core (PTX ISA, core matrix) */
+constexpr int PACK_M = 64;                     /* rows from a core of a step to the other: M of wgmma (PTX ISA) */
+constexpr int PACK_RUNS = 128;                 /* runs that are found at a time, by as many threads */
+constexpr int64_t PACK_MOST_BYTES = 32 * 1024; /* bytes of a box, at most */
+constexpr int64_t PACK_BYTES = 16 * 1024;      /* bytes of a box with more than one core, at most */
+constexpr int64_t PACK_LEAST_BOXES = 256;      /* boxes are not made larger where there would be fewer */
+constexpr int PACK_LEAST_ROWS = 8;             /* of a box in shared memory */
 
 /* Divides numbers below 2^16 by one below 2^16. */
 struct pack_divisor {
@@ -47,35 +49,48 @@ struct pack_divisor {
 
 struct pack_boxes {
     tconv_weight_strides from;
-    int group_in, group_out;  /* group_out: rows of M, of all outputs */
-    int outputs, out_columns; /* of one channel, each with weights of its own: see tconv_igemm_view; else 1 */
-    int64_t output_rows_step, output_columns_step; /* from an output's weights to the next's */
-    int diagonal_in, diagonal_out; /* channels of each of the groups that are seen as one; 0: one that is a group */
+    int group_in;                /* input channels of a channel group */
+    int group_out;               /* rows of M of a channel group: output channels, by outputs of each */
+    int outputs;                 /* of one channel, each with weights of its own (igemm::layer_view); else 1 */
+    int out_columns;             /* columns that these outputs have */
+    int64_t output_rows_step;    /* elements from an output's weights to those of the one a row below */
+    int64_t output_columns_step; /* elements from an output's weights to those of the one a column beside */
+    int diagonal_in;             /* fused groups, whose weights are block-diagonal: input channels of each; else 0 */
+    int diagonal_out;            /* output channels of each; else 0 */
 
-    int elements, first_element;         /* of the kernel that a box has, by rows; the first */
-    int rows_log2, cores_log2;           /* of a box */
-    int row_parts_log2, core_parts_log2; /* boxes of a strip */
-    int k_block_cores, step_rows;          /* quads of a chunk; packed rows from a step to the next */
-    int runs;                            /* of a box */
-    int core_step;  /* packed rows from a quad to the other of a step: PACK_M if not said otherwise */
-    unsigned count; /* of boxes: the packed weights of so many that this overflows would fit no device */
-    bool in_shared;
-    bool kernel_inside;                          /* whether elements lie closer than rows of M */
-    pack_divisor inner;                          /* elements or rows of a box, whichever lie closer */
-    pack_divisor channel;                        /* weights of an input channel of a box */
-    int row_pitch, element_pitch, channel_pitch; /* in shared memory, the last with gaps */
+    int elements;         /* of the kernel that a box has, by rows */
+    int first_element;    /* the first of them */
+    int rows_log2;        /* of a box */
+    int cores_log2;       /* of a box */
+    int row_parts_log2;   /* boxes of a strip along M */
+    int core_parts_log2;  /* boxes of a strip along K */
+    int k_block_cores;    /* of a K-block */
+    int step_rows;        /* packed rows from a step to the next */
+    int runs;             /* of a box */
+    int core_step;        /* packed rows from a core of a step to the other: PACK_M if not said otherwise */
+    unsigned count;       /* of boxes: the packed weights of so many that this overflows would fit no device */
+    bool in_shared;       /* boxes are read through shared memory */
+    bool kernel_inside;   /* elements lie closer than rows of M */
+    pack_divisor inner;   /* elements or rows of a box, whichever lie closer */
+    pack_divisor channel; /* weights of an input channel of a box */
+    int row_pitch;        /* elements in shared memory from a row to the next */
+    int element_pitch;    /* likewise from a kernel element */
+    int channel_pitch;    /* likewise from an input channel, with gaps */
 };
 
-/* What the order says of a strip, and where a box is in it. */
+/* A box: its strip, which the order names, and its begin in that. */
 struct pack_place {
-    int group, out, k_block; /* group of channels; of it the first row of M; chunk of input channels */
-    int block, warpgroup;  /* of the order */
-    int core, row;         /* of the strip, where the box begins */
+    int group;     /* channel group */
+    int out;       /* the group's row of M that the strip begins with */
+    int k_block;   /* of input channels */
+    int block;     /* for the order's own use */
+    int warpgroup; /* likewise */
+    int core, row; /* of the strip, where the box begins */
     __device__ __forceinline__ int step() const
     {
         return core / 2;
     }
-    /* Packed rows from where the step begins. */
+    /* The packed rows before the box in its step. */
     __device__ __forceinline__ int step_row() const
     {
         return core % 2 * PACK_M + row;
@@ -83,8 +98,8 @@ struct pack_place {
 };
 
 struct pack_run {
-    int64_t at;  /* of the first plane; -1: not of this box */
-    int element; /* of the box's; -1: zeros */
+    int64_t at;  /* packed row in the first plane; -1: the run is not of this box */
+    int element; /* kernel element of the box; -1: zeros */
 };
 
 inline int pack_log2(int64_t power)
@@ -95,8 +110,8 @@ inline int pack_log2(int64_t power)
     return log2;
 }
 
-/* Chooses the size of boxes, given from to out_columns, elements, first_element, step_rows and runs, and the strips: their
- * rows and quads, which are powers of two. */
+/* Chooses the size of boxes, given the members from `from` to out_columns, elements, first_element, step_rows and runs,
+ * and the strips: their rows and cores are powers of two. */
 inline void pack_choose_boxes(pack_boxes *boxes, int element_size, int64_t strips, int strip_rows, int strip_cores)
 {
     const int64_t row_bytes = (int64_t)boxes->elements * PACK_CORE_BYTES;
@@ -128,14 +143,14 @@ inline void pack_choose_boxes(pack_boxes *boxes, int element_size, int64_t strip
     boxes->channel_pitch = (int)boxes->channel.by + (int)boxes->channel.by * element_size / 128 * (4 / element_size);
 }
 
-/* Dynamic shared memory. */
+/* The bytes of dynamic shared memory of a thread block. */
 inline int64_t pack_shared_bytes(const pack_boxes *boxes)
 {
     return boxes->in_shared ? ((int64_t)boxes->channel_pitch << boxes->cores_log2) * PACK_CORE_BYTES : 0;
 }
 
-/* Where an element of one channel of a box lies: a gap of one bank after every 32, so that neither elements nor rows that
- * follow one another meet in a bank. */
+/* The place of an element of one channel of a box: a gap of one bank follows every 32, so that neither elements nor
+ * rows that follow one another meet in a bank. */
 template <class Element> __device__ __forceinline__ unsigned with_gaps(unsigned i)
 {
     constexpr unsigned SPAN = 128 / (int)sizeof(Element), GAP = 4 / (int)sizeof(Element);
@@ -144,7 +159,7 @@ template <class Element> __device__ __forceinline__ unsigned with_gaps(unsigned 
 
 /* The weights of a box as they lie. A channel past the last, of input or output, is zeros. */
 template <class Element> struct box_source {
-    const Element *from; /* of the first input channel of the group's that the box has */
+    const Element *from; /* the box's first input channel */
     int in, out;         /* that channel; first row of M */
     int ins, outs;       /* input channels and rows of M that there are */
 
@@ -158,24 +173,25 @@ template <class Element> struct box_source {
                boxes.first_element * boxes.from.w + (is_plain(boxes) ? out * boxes.from.out : 0);
     }
 
-    /* Whether rows of M are output channels of a group. */
+    /* Tells whether rows of M are output channels of a group that is not fused. */
     static __device__ __forceinline__ bool is_plain(const pack_boxes &boxes)
     {
         return boxes.outputs == 1 && boxes.diagonal_out == 0;
     }
 
-    /* Of the groups that are seen as one, that of a row of M. */
+    /* The fused group that a row of M belongs to. */
     __device__ __forceinline__ unsigned diagonal_block(const pack_boxes &boxes, unsigned row) const
     {
         return boxes.diagonal_out == 0 ? 0 : (out + row) / (unsigned)(boxes.outputs * boxes.diagonal_out);
     }
 
-    /* Where a row of M begins. */
+    /* The first weight of a row of M. */
     __device__ __forceinline__ const Element *row_at(const pack_boxes &boxes, unsigned row) const
     {
         if (is_plain(boxes))
             return from + row * boxes.from.out;
-        const unsigned in_group = out + row - diagonal_block(boxes, row) * (unsigned)(boxes.outputs * boxes.diagonal_out);
+        const unsigned in_group =
+            out + row - diagonal_block(boxes, row) * (unsigned)(boxes.outputs * boxes.diagonal_out);
         const unsigned channel = in_group / boxes.outputs, output = in_group - channel * boxes.outputs;
         const unsigned row_of = output / boxes.out_columns, column = output - row_of * boxes.out_columns;
         return from + channel * boxes.from.out + row_of * boxes.output_rows_step + column * boxes.output_columns_step;
@@ -272,7 +288,7 @@ __device__ __forceinline__ void write_runs(const pack_boxes &boxes, const box_so
     }
 }
 
-/* Every `step`th box from `first` on. */
+/* Packs every `step`th box from `first` on. */
 template <int planes, class Order, class Element>
 __device__ __forceinline__ void pack_every(const Order &order, const pack_boxes &boxes,
                                            const Element *__restrict__ from, void *__restrict__ packed, unsigned first,
@@ -309,7 +325,7 @@ __global__ void __launch_bounds__(PACK_THREADS)
     pack_every<planes>(order, boxes, from, packed, blockIdx.x, gridDim.x);
 }
 
-/* By mode: f32 in one plane and in two, f16, bf16. */
+/* Packs in a launch of its own. The modes are f32 in one plane and in two, f16, bf16. */
 template <class Order>
 tconv_status pack_launch(const Order *order, const pack_boxes *boxes, int mode, const void *weights, void *packed,
                          void *stream, tconv_issue *issue)
