@@ -15,9 +15,9 @@ namespace
 
 constexpr int SECTOR = 32; /* bytes, of the memory and the second-level cache */
 
-/* All that follows was fitted to the times of 45 layers in both layouts and three kinds of arithmetic; where
- * TMA feeds wgmma, and at the end of a tile, to 9,000 tiles of 42 layers in 16 bits and TF32, so that the tiles that
- * are chosen are those that took the least time. */
+/* All constants that follow are fitted to measured times: of 45 layers in both layouts and three kinds of arithmetic;
+ * where TMA feeds wgmma, and at the end of a tile, of 9,000 tiles of 42 layers in 16 bits and TF32, so that the tiles
+ * that are chosen are those that took the least time. */
 
 /* The loader warps. */
 constexpr double GATHER_BYTES = 2.9;       /* bytes a cycle of B stages that they gather */
@@ -39,8 +39,7 @@ constexpr double SCALAR_TRANSPOSE_TIMES = 1.5; /* longer where pixels are read o
 /* The epilogue of consumers. */
 constexpr double TILE_CYCLES = 3700; /* cycles at the end of a tile, until it is stored */
 constexpr double ROW_CYCLES = 2.4;   /* NCHW: cycles for 32 outputs, as instructions */
-constexpr double ROW_BYTES =
-    19; /* NCHW: bytes a cycle where columns are stored together, sectors at rows' ends counted whole */
+constexpr double ROW_BYTES = 19;     /* NCHW: bytes a cycle where columns are stored together, in whole sectors */
 constexpr double SPLIT_BYTES = 8; /* NCHW: bytes a cycle where a phase is stored by itself, in parts of each sector */
 constexpr double ROW_WRITE_BYTES = 8.5; /* NCHW: bytes a cycle that the memory takes from each multiprocessor */
 
@@ -60,13 +59,12 @@ constexpr double IDLE_SHARE = 0.1;
 constexpr double TF32_TIMES = 0.94;
 
 struct cost_rates {
-    double b_latency;    /* cycles from the issue of TMA to the arrival of its box, from the memory */
-    double a_latency;    /* cycles from the issue of an A stage's copy to its arrival, from the second-level cache */
-    double l2_bytes;     /* bytes a cycle from that cache to each multiprocessor when all load */
-    double shared_bytes; /* bytes a cycle of shared memory */
-    double write_bytes;  /* bytes a cycle that the memory takes from each multiprocessor */
-    double
-        product_share; /* a tile takes so much of its products longer: among equals the one with fewer of them wins */
+    double b_latency;       /* cycles from the issue of TMA to the arrival of its box, from the memory */
+    double a_latency;       /* cycles from the issue of an A stage's copy to its arrival, from the second-level cache */
+    double l2_bytes;        /* bytes a cycle from that cache to each multiprocessor when all load */
+    double shared_bytes;    /* bytes a cycle of shared memory */
+    double write_bytes;     /* bytes a cycle that the memory takes from each multiprocessor */
+    double product_share;   /* of its products: added to a tile, so that among equals the one with fewer wins */
     double a_stages_in_use; /* A stages that no copy can be ahead in */
 };
 constexpr cost_rates RATES = {560, 560, 31, 128, 10, 0.02, 0};

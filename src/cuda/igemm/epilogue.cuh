@@ -191,9 +191,9 @@ __device__ __forceinline__ void store_mma_half(const parameters &layer, const fl
     using Element = typename Mode::Element;
     __syncwarp();
     if (layer.dst_channels_last)
-        stage_pixels<N, first>(sums, place.bias, staged, lane, Element{});
+        stage_by_pixels<N, first>(sums, place.bias, staged, lane, Element{});
     else
-        stage_rows<N, first>(sums, place.bias, staged, lane, Element{});
+        stage_by_rows<N, first>(sums, place.bias, staged, lane, Element{});
     __syncwarp();
     offset_table += first * 2;
     const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);

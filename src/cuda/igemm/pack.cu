@@ -3,7 +3,7 @@
  * weights. For each channel group, phase, block tile along M, K-block of channels and tap, in the order in which a tile
  * reads them, there is an A tile
  *
- * [M tile][wgmma along K][plane][core matrix along K][64 rows of M][4 or 8 input channels]
+ *     [M tile][wgmma along K][plane][core matrix along K][64 rows of M][4 or 8 input channels]
  *
  * A row of M that is no output channel, and an input channel past the last, are zeros. Where groups are fused the
  * weights are block-diagonal, with zeros from one group to another.

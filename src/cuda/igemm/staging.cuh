@@ -35,8 +35,8 @@ __device__ __forceinline__ void store_transposed(uint32_t address, uint32_t firs
  * accumulators for each 8 pixels, the first two are of row lane / 4 and of pixels lane % 4 * 2 and the next, the others
  * of 8 rows on; bias is of these two rows. */
 template <int N, int first>
-__device__ __forceinline__ void stage_pixels(const float (&sums)[N / 2], const float (&bias)[2], char *staged, int lane,
-                                             float)
+__device__ __forceinline__ void stage_by_pixels(const float (&sums)[N / 2], const float (&bias)[2], char *staged,
+                                                int lane, float)
 {
     constexpr int PIXEL = STAGED_PIXEL_BYTES<float>;
     char *to = staged + lane % 4 * 2 * PIXEL + lane / 4 * 4;
@@ -46,8 +46,8 @@ __device__ __forceinline__ void stage_pixels(const float (&sums)[N / 2], const f
             sums[first + i] + bias[i / 2 % 2];
 }
 template <int N, int first, class Half>
-__device__ __forceinline__ void stage_pixels(const float (&sums)[N / 2], const float (&bias)[2], char *staged, int lane,
-                                             Half)
+__device__ __forceinline__ void stage_by_pixels(const float (&sums)[N / 2], const float (&bias)[2], char *staged,
+                                                int lane, Half)
 {
     constexpr int PIXEL = STAGED_PIXEL_BYTES<Half>;
     const uint32_t to = shared_address(staged) + lane % 8 * PIXEL + lane / 8 % 2 * 16;
@@ -59,8 +59,8 @@ __device__ __forceinline__ void stage_pixels(const float (&sums)[N / 2], const f
 
 /* Stages the same, row of M by row. */
 template <int N, int first>
-__device__ __forceinline__ void stage_rows(const float (&sums)[N / 2], const float (&bias)[2], char *staged, int lane,
-                                           float)
+__device__ __forceinline__ void stage_by_rows(const float (&sums)[N / 2], const float (&bias)[2], char *staged,
+                                              int lane, float)
 {
     constexpr int ROW = STAGED_ROW_BYTES<float, N>;
     char *to = staged + lane / 4 * ROW + lane % 4 * 8;
@@ -70,8 +70,8 @@ __device__ __forceinline__ void stage_rows(const float (&sums)[N / 2], const flo
             make_float2(sums[first + i] + bias[i / 2 % 2], sums[first + i + 1] + bias[i / 2 % 2]);
 }
 template <int N, int first, class Half>
-__device__ __forceinline__ void stage_rows(const float (&sums)[N / 2], const float (&bias)[2], char *staged, int lane,
-                                           Half)
+__device__ __forceinline__ void stage_by_rows(const float (&sums)[N / 2], const float (&bias)[2], char *staged,
+                                              int lane, Half)
 {
     constexpr int ROW = STAGED_ROW_BYTES<Half, N>;
     char *to = staged + lane / 4 * ROW + lane % 4 * 4;

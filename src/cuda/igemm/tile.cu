@@ -240,12 +240,12 @@ bool describe_tile(const tconv_layer *layer, const tile_choice *choice, int mult
     to->tile_images = choice->images;
     to->tile_rows = choice->rows;
     to->tile_columns = choice->columns;
-    const int64_t pitch = choice->columns + space.column_halo, patch_rows = choice->rows + space.row_halo;
-    if (patch_rows > MAX_TMA_BOX || choice->images > MAX_TMA_BOX ||
-        (pitch > MAX_TMA_BOX && (patch_rows > 1 || choice->images > 1)))
+    const int64_t pitch = choice->columns + space.column_halo, stage_rows = choice->rows + space.row_halo;
+    if (stage_rows > MAX_TMA_BOX || choice->images > MAX_TMA_BOX ||
+        (pitch > MAX_TMA_BOX && (stage_rows > 1 || choice->images > 1)))
         return false;
     to->pitch = (int)pitch;
-    to->image_pixels = (int)(patch_rows * pitch);
+    to->image_pixels = (int)(stage_rows * pitch);
     to->stage_pixels = choice->images * to->image_pixels;
     to->boxes = (int)tconv_ceil_div(pitch, MAX_TMA_BOX);
     if (pitch % to->boxes != 0 || (!to->src_channels_last && to->stage_pixels > MAX_COORDINATES))
