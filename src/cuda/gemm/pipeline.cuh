@@ -1,5 +1,5 @@
-/* Rings of buffers in shared memory between warps with different roles: how each side walks them, and how a warpgroup that
- * multiplies says that it has read one. Each buffer has a pair of barriers, full and empty. */
+/* Pipelines through shared memory between producer and consumer warps: how each side walks the stages, and how a
+ * consumer warpgroup releases those that it has read. Each stage has a pair of barriers, full and empty. */
 #ifndef TCONV_CUDA_GEMM_PIPELINE_CUH
 #define TCONV_CUDA_GEMM_PIPELINE_CUH
 
@@ -9,7 +9,7 @@
 namespace tconv
 {
 
-/* The side that fills begins with parity 1: its first round need not wait. */
+/* A stage and the parity of its barriers. Producers begin with parity 1: their first round need not wait. */
 struct pipeline_state {
     int at;
     uint32_t parity;
@@ -23,8 +23,9 @@ struct pipeline_state {
 };
 
 /*
- * A warp tells by one lane, after __syncwarp, what all of its lanes have read or written. The barriers that it arrives at count
- * WARP_ARRIVALS for each such warp. Racecheck credits the lane that arrives alone: in a build for it every lane does.
+ * A warp tells by one lane, after __syncwarp, what all of its lanes have read or written. The barriers that it arrives
+ * at count WARP_ARRIVALS for each such warp. Racecheck credits the lane that arrives alone: in a build for it every
+ * lane does.
  */
 #ifdef TCONV_CUDA_EVERY_LANE_ARRIVES
 constexpr int WARP_ARRIVALS = 32;
@@ -36,7 +37,7 @@ __device__ __forceinline__ bool arrives_for_warp(int lane)
     return WARP_ARRIVALS > 1 || lane == 0;
 }
 
-/* Buffers, in units of 16 bytes, as those that multiply walk them. */
+/* The stages as consumers walk them: barriers by address, buffers in units of 16 bytes (descriptor_address). */
 struct consumer_state {
     uint32_t barrier, buffer, parity;
     uint32_t first_barrier, first_buffer, step, end;
@@ -54,20 +55,20 @@ struct consumer_state {
     }
 };
 
-/* The empty barriers of the buffers that the products under way still read: told when those are done. 0: nothing to tell,
- * as always in threads that do not signal. */
+/* The empty barriers of the stages of A and B that the wgmmas under way still read: they are arrived at when those are
+ * done. 0 stands for none, as always in threads that do not signal. */
 struct pending_release {
-    uint32_t slot, stage;
+    uint32_t a, b;
     __device__ __forceinline__ void release()
     {
-        mbarrier_arrive_unless_0(slot);
-        mbarrier_arrive_unless_0(stage);
-        slot = stage = 0;
+        mbarrier_arrive_unless_0(a);
+        mbarrier_arrive_unless_0(b);
+        a = b = 0;
     }
 };
 
-/* Waits for a buffer, but not while it keeps others: who fills this one may be waiting for them. Not where `released`:
- * there they have been released already. */
+/* Waits for a stage, but not while it keeps others: this one's producer may be waiting for them. Where `released`, they
+ * have been released already. */
 template <bool released>
 __device__ __forceinline__ void wait_for_stage(uint32_t barrier, uint32_t parity, pending_release &pending)
 {

@@ -1,15 +1,17 @@
 /*
- * The kernel of the implicit matrix product, for one type of factors (Mode) and N pixels to a unit.
+ * The kernel of the implicit GEMM, for one mode of arithmetic (Mode) and N positions of an MMA tile.
  *
- * A persistent block of 16 warps computes tiles. Two warpgroups multiply; of the other eight warps one asks the copy engine
- * for boxes of src, one for slots of weights, two find where pixels go in dst. Four have what the layer needs: they split f32
- * in place, bring src where the copy engine cannot, or else store sums while the next tile is multiplied. A pixel of a stage is
- * 32 to 128 bytes of channels, swizzled: as the copy engine brings NHWC, and as the tensor cores take it. A tap is an offset
- * into the stage, or has a stage of its own.
+ * It is persistent: each thread block of 16 warps takes block tiles until none is left. Two consumer warpgroups
+ * multiply (mainloop.cuh). Of the other eight warps one issues TMA of src (B stages), one bulk copies of weights (A
+ * stages), and two find where positions go in dst (offsets.cuh). Four loader warps do what the layer needs: they split
+ * f32 in place, gather src where TMA cannot read it, or transpose raw stages (load.cuh); else they are epilogue warps,
+ * which store a tile while the next one is multiplied (epilogue_warps.cuh). A pixel of a B stage is 32 to 128 bytes of
+ * channels, K-major and swizzled, as TMA brings NHWC. A tap is an offset into the B stage, or has a stage of its own.
  *
- * Numeric order: chunks of channels, taps by rows, then channels, as the layer alone decides. In strict f32 each factor is
- * split, x = big + small, and small * big + big * small + big * big of a tap and chunk are summed by the tensor cores from
- * zero, and then added to f32 sums, with compensation where they may be many. Bias last.
+ * Numeric order: K-blocks of channels, taps by rows, then channels, as the layer alone decides. In strict f32 each
+ * factor is split, x = big + small, and small * big + big * small + big * big of a tap and K-block are summed by the
+ * tensor cores from zero, then added to f32 accumulators, with compensation where they may be many. The bias comes
+ * last.
  */
 #ifndef TCONV_CUDA_IGEMM_KERNEL_CUH
 #define TCONV_CUDA_IGEMM_KERNEL_CUH
@@ -19,196 +21,119 @@
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/memory.cuh"
 #include "../ptx/sync.cuh"
-#include "../ptx/wgmma.cuh"
 #include "epilogue_warps.cuh"
 #include "load.cuh"
 #include "mainloop.cuh"
+#include "offsets.cuh"
 
 namespace tconv::igemm
 {
 
-/* Where a warpgroup's factors lie in any buffer, and how far a tap's are from another's. */
-template <class Mode> struct factor_places {
-    uint32_t weights[Mode::UNITS], pixels[Mode::UNITS], high;
-    int quads, row_step, column_step;
-    __device__ __forceinline__ factor_places(const tconv_igemm_parameters &layer, int group)
-        : high(swizzled_high(layer.row_bytes, layer.across > 0 ? layer.pitch : TCONV_IGEMM_ROW)),
-          quads(layer.row_bytes / TCONV_IGEMM_QUAD), row_step(layer.row_step * layer.pitch * quads),
-          column_step(layer.column_step * quads)
-    {
-#pragma unroll
-        for (int unit = 0; unit < Mode::UNITS; unit++) {
-            weights[unit] =
-                descriptor_low(0, PRODUCT_HALF) + layer.unit_block[group][unit] * layer.steps * WEIGHTS_STEP<Mode>;
-            pixels[unit] = descriptor_low(0, 16) + layer.unit_pixel[group][unit] * quads;
-        }
-    }
-};
-
-/* All products of a tile. Uneven: a unit may lack column taps that the other has. */
-template <class Mode, int N, bool uneven>
-__device__ __forceinline__ void multiply_tile(const tconv_igemm_parameters &layer, const tile_record &tile, int group,
-                                              bool has_pixels, bool signals, consumer_state &stage,
-                                              consumer_state &slot, all_sums<Mode, N> &sums)
-{
-    constexpr uint32_t EMPTY = 8 * TCONV_IGEMM_STAGES; /* from a buffer's full to its empty barrier */
-    const factor_places<Mode> places(layer, group);
-    tap_walk tap(tile);
-    const int taps = tap.count(), first_shift = tile.first_shift * places.quads;
-    pending_release pending = {0, 0};
-    int accumulate = 0;
-    factors<Mode> at;
-    at.pixels_high = places.high;
-    at.weights_small = PRODUCT_BYTES / 16;
-    at.pixels_small = layer.plane_bytes / 16;
-#pragma unroll 1
-    for (int chunk = 0; chunk < layer.chunks; chunk++) {
-#pragma unroll 1
-        for (int left = taps; left > 0; left -= layer.slot_taps) {
-            if (layer.per_tap || left == taps)
-                wait_for_stage<Mode::STRICT>(stage.barrier, stage.parity, pending);
-            wait_for_stage<Mode::STRICT>(slot.barrier, slot.parity, pending);
-            const int slot_taps = min(left, layer.slot_taps);
-            uint32_t weights = slot.buffer;
-#pragma unroll 1
-            for (int i = 0; i < slot_taps; i++) {
-                const uint32_t shift =
-                    layer.per_tap ? 0 : first_shift - tap.row * places.row_step - tap.column * places.column_step;
-#pragma unroll
-                for (int unit = 0; unit < Mode::UNITS; unit++) {
-                    at.weights[unit] = places.weights[unit] + weights;
-                    at.pixels[unit] = places.pixels[unit] + stage.buffer + shift;
-                }
-                if (has_pixels) {
-                    if constexpr (uneven)
-                        multiply_tap<Mode, N>(layer, sums, at, tap.column, accumulate);
-                    else
-                        multiply_slot<Mode, N, 0, Mode::UNITS>(sums, at, layer.steps, accumulate);
-                }
-                accumulate = 1;
-                weights += layer.slot_bytes / 16;
-                tap.next();
-            }
-            if (!Mode::STRICT && has_pixels)
-                wait_for_taps_before(slot_taps);
-            pending.release(); /* before anything else: who fills these may be waiting */
-            pending.slot = signals ? slot.barrier + EMPTY : 0;
-            slot.next();
-            if (layer.per_tap || left <= layer.slot_taps) {
-                pending.stage = signals ? stage.barrier + EMPTY : 0;
-                stage.next();
-            }
-            if (Mode::STRICT) /* whose products have been waited for */
-                pending.release();
-        }
-    }
-    wgmma_wait<0>();
-    pending.release();
-}
-
 template <class Mode, int N>
-__device__ __forceinline__ void consume(const tconv_igemm_parameters &layer, const shared_layout &shared, int warp,
-                                        int lane)
+__device__ __forceinline__ void consume(const parameters &layer, const shared_layout &shared, int warp, int lane)
 {
-    all_sums<Mode, N> sums;
-    const int group = warp / GROUP_WARPS;
-    const bool signals = (int)threadIdx.x % (GROUP_WARPS * WARP) == 0;
-    const bool has_pixels = layer.unit_pixel[group][0] < layer.patch; /* else it only keeps the rings turning */
-    consumer_state stage(shared.stage_full, shared.stages, layer.stage_bytes, layer.stages);
-    consumer_state slot(shared.slot_full, shared.slots, layer.slot_taps * layer.slot_bytes, layer.slots);
-    pipeline_state table = {0, 0}, half = {0, 1};
+    accumulators<Mode, N> sums;
+    const int warpgroup = warp / WARPGROUP_WARPS;
+    const bool signals = (int)threadIdx.x % (WARPGROUP_WARPS * WARP) == 0;
+    const bool has_pixels = layer.mma_pixel[warpgroup][0] < layer.stage_pixels; /* else it only drains the pipelines */
+    consumer_state b_stage(shared.b_full, shared.b, layer.b_stage_bytes, layer.b_stages);
+    consumer_state a_stage(shared.a_full, shared.a, layer.a_stage_taps * layer.a_tile_bytes, layer.a_stages);
+    pipeline_state table = {0, 0}, staging = {0, 1};
 
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_record &tile = shared.records[table.at];
-        mbarrier_wait(shared.outputs_full + 8 * table.at, table.parity);
+        mbarrier_wait(shared.offsets_full + 8 * table.at, table.parity);
         if (PAIRS<Mode> && layer.uneven)
-            multiply_tile<Mode, N, PAIRS<Mode>>(layer, tile, group, has_pixels, signals, stage, slot, sums);
+            multiply_block_tile<Mode, N, PAIRS<Mode>>(layer, tile, warpgroup, has_pixels, signals, b_stage, a_stage,
+                                                      sums);
         else
-            multiply_tile<Mode, N, false>(layer, tile, group, has_pixels, signals, stage, slot, sums);
-        if (PAIRS<Mode> && layer.hands_over && layer.paired)
-            hand_over<Mode, N, PAIRS<Mode>>(layer, shared, sums.of, tile, half, warp, lane);
-        else if (layer.hands_over)
-            hand_over<Mode, N, false>(layer, shared, sums.of, tile, half, warp, lane);
+            multiply_block_tile<Mode, N, false>(layer, tile, warpgroup, has_pixels, signals, b_stage, a_stage, sums);
+        if (PAIRS<Mode> && layer.epilogue_warps && layer.paired)
+            stage_accumulators<Mode, N, PAIRS<Mode>>(layer, shared, sums.of, tile, staging, warp, lane);
+        else if (layer.epilogue_warps)
+            stage_accumulators<Mode, N, false>(layer, shared, sums.of, tile, staging, warp, lane);
         else
-            store_sums<Mode, N>(layer, sums.of, tile, shared.outputs + table.at * layer.covered,
-                                shared.staged + warp * STAGED_BYTES<typename Mode::Element, N>, warp, lane);
+            store_accumulators<Mode, N>(layer, sums.of, tile, shared.offsets + table.at * layer.block_n,
+                                        shared.staging + warp * WARP_STAGING_BYTES<typename Mode::Element, N>, warp,
+                                        lane);
         __syncwarp();
         if (arrives_for_warp(lane))
-            mbarrier_arrive(shared.outputs_empty + 8 * table.at);
+            mbarrier_arrive(shared.offsets_empty + 8 * table.at);
         table.next(layer.tables);
     }
 }
 
-__device__ __forceinline__ shared_layout lay_out(const tconv_igemm_parameters &layer, uint64_t *barriers,
-                                                 tile_record *records, int staged_bytes, char *buffers)
+__device__ __forceinline__ shared_layout lay_out_shared_memory(const parameters &layer, uint64_t *barriers,
+                                                               tile_record *records, int staged_bytes, char *buffers)
 {
-    const uint32_t each = 8 * TCONV_IGEMM_STAGES, first = shared_address(barriers), memory = shared_address(buffers);
+    const uint32_t each = 8 * MAX_STAGES, first = shared_address(barriers), memory = shared_address(buffers);
     shared_layout shared;
-    shared.stage_full = first;
-    shared.stage_empty = first + each;
-    shared.slot_full = first + 2 * each;
-    shared.slot_empty = first + 3 * each;
-    shared.box_full = first + 4 * each;
-    shared.box_empty = first + 5 * each;
-    shared.outputs_full = first + 6 * each;
-    shared.outputs_empty = shared.outputs_full + 8 * TABLES;
-    shared.staged_full = shared.outputs_empty + 8 * TABLES;
-    shared.staged_empty = shared.staged_full + 8 * TCONV_IGEMM_GROUPS * TCONV_IGEMM_HALVES;
+    shared.b_full = first;
+    shared.b_empty = first + each;
+    shared.a_full = first + 2 * each;
+    shared.a_empty = first + 3 * each;
+    shared.raw_full = first + 4 * each;
+    shared.raw_empty = first + 5 * each;
+    shared.offsets_full = first + 6 * each;
+    shared.offsets_empty = shared.offsets_full + 8 * MAX_TABLES;
+    shared.staging_full = shared.offsets_empty + 8 * MAX_TABLES;
+    shared.staging_empty = shared.staging_full + 8 * WARPGROUPS * MAX_STAGING_BUFFERS;
     shared.records = records;
-    shared.stages = memory;
-    shared.slots = shared.stages + layer.stages * layer.stage_bytes;
-    shared.boxes = shared.slots + layer.slots * layer.slot_taps * layer.slot_bytes;
-    char *tables = buffers + layer.stages * layer.stage_bytes + layer.slots * layer.slot_taps * layer.slot_bytes +
-                   layer.plane_boxes * layer.plane_box_bytes;
-    shared.outputs = reinterpret_cast<int64_t *>(tables);
-    shared.staged = tables + layer.tables * layer.covered * sizeof *shared.outputs;
-    shared.places = reinterpret_cast<uint32_t *>(shared.staged + staged_bytes);
+    shared.b = memory;
+    shared.a = shared.b + layer.b_stages * layer.b_stage_bytes;
+    shared.raw = shared.a + layer.a_stages * layer.a_stage_taps * layer.a_tile_bytes;
+    char *tables = buffers + layer.b_stages * layer.b_stage_bytes +
+                   layer.a_stages * layer.a_stage_taps * layer.a_tile_bytes + layer.raw_stages * layer.raw_stage_bytes;
+    shared.offsets = reinterpret_cast<int64_t *>(tables);
+    shared.staging = tables + layer.tables * layer.block_n * sizeof *shared.offsets;
+    shared.coordinates = reinterpret_cast<uint32_t *>(shared.staging + staged_bytes);
     return shared;
 }
 
 __device__ __forceinline__ void init_barriers(const shared_layout &shared, int stage_arrivals, int table_readers)
 {
-    for (int i = 0; i < TCONV_IGEMM_STAGES; i++) {
-        mbarrier_init(shared.stage_full + 8 * i, stage_arrivals);
-        mbarrier_init(shared.stage_empty + 8 * i, TCONV_IGEMM_GROUPS);
-        mbarrier_init(shared.slot_full + 8 * i, 1);
-        mbarrier_init(shared.slot_empty + 8 * i, TCONV_IGEMM_GROUPS);
-        mbarrier_init(shared.box_full + 8 * i, 1);
-        mbarrier_init(shared.box_empty + 8 * i, LOADERS * WARP_ARRIVALS);
+    for (int i = 0; i < MAX_STAGES; i++) {
+        mbarrier_init(shared.b_full + 8 * i, stage_arrivals);
+        mbarrier_init(shared.b_empty + 8 * i, WARPGROUPS);
+        mbarrier_init(shared.a_full + 8 * i, 1);
+        mbarrier_init(shared.a_empty + 8 * i, WARPGROUPS);
+        mbarrier_init(shared.raw_full + 8 * i, 1);
+        mbarrier_init(shared.raw_empty + 8 * i, LOADER_WARPS * WARP_ARRIVALS);
     }
-    for (int i = 0; i < TABLES; i++) {
-        mbarrier_init(shared.outputs_full + 8 * i, ADDRESS_WARPS * WARP_ARRIVALS);
-        mbarrier_init(shared.outputs_empty + 8 * i, table_readers * WARP_ARRIVALS);
+    for (int i = 0; i < MAX_TABLES; i++) {
+        mbarrier_init(shared.offsets_full + 8 * i, ADDRESS_WARPS * WARP_ARRIVALS);
+        mbarrier_init(shared.offsets_empty + 8 * i, table_readers * WARP_ARRIVALS);
     }
-    for (int i = 0; i < TCONV_IGEMM_GROUPS * TCONV_IGEMM_HALVES; i++) {
-        mbarrier_init(shared.staged_full + 8 * i, GROUP_WARPS * WARP_ARRIVALS);
-        mbarrier_init(shared.staged_empty + 8 * i, GROUP_STORERS * WARP_ARRIVALS);
+    for (int i = 0; i < WARPGROUPS * MAX_STAGING_BUFFERS; i++) {
+        mbarrier_init(shared.staging_full + 8 * i, WARPGROUP_WARPS * WARP_ARRIVALS);
+        mbarrier_init(shared.staging_empty + 8 * i, WARPGROUP_EPILOGUE_WARPS * WARP_ARRIVALS);
     }
     mbarrier_init_fence();
 }
 
 /* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define TCONV_IGEMM_BOUNDS __launch_bounds__(TCONV_IGEMM_THREADS, 1)
+constexpr int LAUNCH_THREADS = THREADS;
 #else
-#define TCONV_IGEMM_BOUNDS __launch_bounds__(32)
+constexpr int LAUNCH_THREADS = WARP;
 #endif
 
 template <class Mode, int N>
-__global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_igemm_parameters layer,
-                                               const __grid_constant__ CUtensorMap map)
+__global__ void __launch_bounds__(LAUNCH_THREADS, 1)
+    implicit_gemm(const __grid_constant__ parameters layer, const __grid_constant__ CUtensorMap map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) char buffers[];
     __shared__ __align__(8) uint64_t barriers[BARRIERS];
-    __shared__ tile_record records[TABLES];
-    const shared_layout shared =
-        lay_out(layer, barriers, records, CONSUMER_WARPS * STAGED_BYTES<typename Mode::Element, N>, buffers);
-    /* Through a shuffle, so that the compiler knows that it is one number for the warp. */
+    __shared__ tile_record records[MAX_TABLES];
+    const shared_layout shared = lay_out_shared_memory(
+        layer, barriers, records, CONSUMER_WARPS * WARP_STAGING_BYTES<typename Mode::Element, N>, buffers);
+    /* The shuffle tells the compiler that it is one number for the warp. */
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0)
-        init_barriers(shared, layer.by_boxes && layer.src_channels_last && !Mode::SPLITS ? 1 : LOADERS * WARP_ARRIVALS,
-                      CONSUMER_WARPS + (layer.hands_over ? LOADERS : 0));
+        init_barriers(shared,
+                      layer.by_tma && layer.src_channels_last && !Mode::SPLITS ? 1 : LOADER_WARPS * WARP_ARRIVALS,
+                      CONSUMER_WARPS + (layer.epilogue_warps ? LOADER_WARPS : 0));
     __syncthreads();
     if (warp < CONSUMER_WARPS) {
         setmaxnreg_increase<Mode::CONSUMER_REGISTERS>();
@@ -216,33 +141,33 @@ __global__ void TCONV_IGEMM_BOUNDS igemm_layer(const __grid_constant__ tconv_ige
     } else {
         setmaxnreg_decrease<Mode::OTHER_REGISTERS>();
         const int role = warp - CONSUMER_WARPS;
-        if (layer.turned && role <= BOX_WARP)
-            wait_for_weights(); /* src is turned by the same launch */
-        if (role < LOADERS) {
-            if (!layer.by_boxes)
+        if (layer.src_transposed && role <= B_WARP)
+            wait_for_weights(); /* the launch that packs them transposes src too */
+        if (role < LOADER_WARPS) {
+            if (!layer.by_tma)
                 gather<Mode>(layer, shared, role * WARP + lane);
-            else if (!layer.src_channels_last && 2 * layer.patch <= LOADERS * WARP)
-                convert_planes<Mode, 2>(layer, shared, role * WARP + lane);
+            else if (!layer.src_channels_last && 2 * layer.stage_pixels <= LOADER_WARPS * WARP)
+                transpose_raw<Mode, 2>(layer, shared, role * WARP + lane);
             else if (!layer.src_channels_last)
-                convert_planes<Mode, 1>(layer, shared, role * WARP + lane);
+                transpose_raw<Mode, 1>(layer, shared, role * WARP + lane);
             else if constexpr (Mode::SPLITS)
-                split_boxes<Mode>(layer, shared, role * WARP + lane);
-            else if (PAIRS<Mode> && layer.hands_over && layer.paired)
-                store_handed<Mode, N, PAIRS<Mode>>(layer, shared, role, lane);
-            else if (layer.hands_over)
-                store_handed<Mode, N, false>(layer, shared, role, lane);
-        } else if (role == BOX_WARP) {
-            if (lane == 0 && layer.by_boxes && layer.src_channels_last)
-                copy_boxes<Mode>(layer, &map, shared);
-            else if (lane == 0 && layer.by_boxes)
-                copy_planes(layer, &map, shared);
-        } else if (role == SLOT_WARP) {
+                split_b<Mode>(layer, shared, role * WARP + lane);
+            else if (PAIRS<Mode> && layer.epilogue_warps && layer.paired)
+                run_epilogue<Mode, N, PAIRS<Mode>>(layer, shared, role, lane);
+            else if (layer.epilogue_warps)
+                run_epilogue<Mode, N, false>(layer, shared, role, lane);
+        } else if (role == B_WARP) {
+            if (lane == 0 && layer.by_tma && layer.src_channels_last)
+                load_b<Mode>(layer, &map, shared);
+            else if (lane == 0 && layer.by_tma)
+                load_raw(layer, &map, shared);
+        } else if (role == A_WARP) {
             if (lane == 0) {
                 wait_for_weights();
-                copy_slots(layer, shared);
+                load_a(layer, shared);
             }
         } else {
-            find_outputs<typename Mode::Element>(layer, shared, (role - FIRST_ADDRESS_WARP) * WARP + lane);
+            find_offsets<typename Mode::Element>(layer, shared, (role - FIRST_ADDRESS_WARP) * WARP + lane);
         }
     }
 #endif

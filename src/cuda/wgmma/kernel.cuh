@@ -118,12 +118,12 @@ __device__ __forceinline__ void consume(const tconv_wgmma_parameters &layer, con
                     pending.release();
                 }
                 pixels -= layer.slot_step;
-                pending.slot = signals && !layer.resident ? slot.barrier + EMPTY : 0;
+                pending.a = signals && !layer.resident ? slot.barrier + EMPTY : 0;
                 if (Mode::STRICT)
                     pending.release();
                 slot.next();
             }
-            pending.stage = signals ? stage.barrier + EMPTY : 0;
+            pending.b = signals ? stage.barrier + EMPTY : 0;
             if (Mode::STRICT)
                 pending.release();
             stage.next();

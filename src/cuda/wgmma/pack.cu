@@ -43,7 +43,7 @@ struct wgmma_order {
         const unsigned part = strip % parts(), of_part = strip / parts(), of_block = of_part / channel_groups();
         place.warpgroup = (int)(of_part - of_block * channel_groups());
         place.block = (int)(of_block / packing.chunks);
-        place.chunk = (int)(of_block % packing.chunks);
+        place.k_block = (int)(of_block % packing.chunks);
         place.group = place.block / packing.group_blocks;
         place.out = place.block % packing.group_blocks * packing.tile_channels +
                     place.warpgroup * packing.group_channels + (int)part * TCONV_WGMMA_FOLD_CHANNELS;
@@ -67,11 +67,11 @@ struct wgmma_order {
         const int slot_runs = overlapping_runs(), slot_of_chunk = run / slot_runs, at = run % slot_runs;
         const int column = at / (packing.row_taps[0] + 1), row_tap = at % (packing.row_taps[0] + 1) - 1;
         const int64_t slot =
-            ((int64_t)place.block * packing.chunks + place.chunk) * packing.max_chunk_slots + slot_of_chunk;
+            ((int64_t)place.block * packing.chunks + place.k_block) * packing.max_chunk_slots + slot_of_chunk;
         const int kernel_row = packing.first_kernel_row[0] + row_tap * packing.kernel_row_step;
         const int kernel_column = packing.first_kernel_column[0] +
                                   (slot_of_chunk * packing.slot_columns + column) * packing.kernel_column_step;
-        return {slot * packing.slot_rows + at * packing.block_channels + place.quad % 2 * packing.quad_rows + place.row,
+        return {slot * packing.slot_rows + at * packing.block_channels + place.core % 2 * packing.quad_rows + place.row,
                 row_tap >= 0 && column < packing.slot_columns ? kernel_row * packing.kernel_columns + kernel_column
                                                               : -1};
     }
@@ -87,7 +87,7 @@ struct wgmma_order {
         const int folded_to = rest % packing.fold, folded_from = rest / packing.fold % packing.fold;
         rest /= packing.fold * packing.fold;
         const int warpgroup = place.warpgroup + rest % groups, row_tap = rest / groups;
-        const int64_t slot = ((int64_t)place.block * packing.chunks + place.chunk) * packing.max_chunk_slots + row_tap;
+        const int64_t slot = ((int64_t)place.block * packing.chunks + place.k_block) * packing.max_chunk_slots + row_tap;
         const int64_t step = ((slot * packing.groups + warpgroup) * packing.steps + place.step()) * packing.fold;
         const int64_t product = (step + folded_from) * taps + tap;
         /* The rows of a stack take the same taps, each a row later than the one before it. */
@@ -131,7 +131,7 @@ tconv_status tconv_wgmma_pack(const tconv_wgmma_packing *packing, tconv_wgmma_mo
                       (int64_t)packing->blocks * packing->chunks * order.channel_groups() * order.parts(),
                       packing->block_channels / order.parts(), 2 * packing->steps);
     if (packing->slot_columns > 0)
-        boxes.quad_rows = packing->quad_rows;
+        boxes.core_step = packing->quad_rows;
     return pack_launch(&order, &boxes, mode, weights, packed, stream, issue);
 }
 
