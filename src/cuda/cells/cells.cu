@@ -72,7 +72,7 @@ bool suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SI
     const tconv_problem *problem = &layer->problem;
     layer_plan plan;
     describe_chosen(layer, &plan);
-    /* What TMA cannot read is loaded element by element, which is slow. */
+    /* Where TMA cannot read src, producer warps load it element by element, which is slow. */
     if (problem->src.n % COLUMN_ALIGNMENT != 0 || problem->src.c % COLUMN_ALIGNMENT != 0 ||
         (plan.parameters.in_rows > 1 && problem->src.h % COLUMN_ALIGNMENT != 0)) {
         snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of 16 bytes");

@@ -32,7 +32,7 @@ constexpr double STATIONARY_STORE_CYCLES = 4000;  /* of the stores of a block ti
 constexpr int SECTOR = 32;                        /* bytes of an L2 sector */
 constexpr int SECTOR_END_BYTES = 64;              /* bytes more that an output row costs that ends within a sector */
 
-/* Cycles of src and dst at the rate of device memory. */
+/* Returns the cycles of src and dst at the rate of device memory. */
 double memory_cycles(const tconv_problem *problem)
 {
     return (double)problem->element_size * (double)problem->batch *
@@ -43,7 +43,7 @@ double memory_cycles(const tconv_problem *problem)
 
 } // namespace
 
-/* Two warpgroups multiply in turn: an entry takes the wgmmas of both, or its own and what else the warpgroup has to
+/* Two warpgroups multiply alternately: an entry takes the wgmmas of both, or its own and what else the warpgroup has to
  * do. */
 double cost_streaming(const tconv_layer *layer, const layer_plan *plan, int multiprocessors)
 {

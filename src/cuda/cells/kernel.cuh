@@ -31,10 +31,10 @@ namespace tconv::cells
 constexpr int PIXEL_WARP = 0;
 constexpr int WEIGHT_WARP = 1;
 constexpr int FIRST_ELEMENTWISE_WARP = 2;
-constexpr int CONSUMER_REGISTERS = 232; /* of a thread; the kernel is compiled for 168 of each */
+constexpr int CONSUMER_REGISTERS = 232; /* of a thread; of all threads 168 on average, which the launch gives each */
 constexpr int PRODUCER_REGISTERS = 40;
 
-/* Where a thread's positions are read, in bytes from the beginning of a stage. */
+/* Returns where a thread's positions are read, in bytes from the beginning of a stage. */
 __device__ __forceinline__ pixel_pair own_pixels(const parameters &layer, int warp, int lane)
 {
     pixel_pair own;
@@ -58,9 +58,9 @@ __device__ __forceinline__ void release_stages(uint32_t flags, uint32_t weights_
 }
 
 /*
- * A consumer warp: main loop and epilogue. While wgmma runs on an entry, everything for the next one is done: its
+ * Runs a consumer warp: main loop and epilogue. While wgmma runs on an entry, everything for the next one is done: its
  * stages are waited for, its fragments loaded and rounded. Then the wgmma group is waited for: two warpgroups keep the
- * tensor cores busy in turn. That needs two stages of each pipeline: one is waited for before the one before it is
+ * tensor cores busy alternately. That needs two stages of each pipeline: one is waited for before the one before it is
  * released.
  */
 template <bool STRICT, int MMA_N, int MMA_STEPS>

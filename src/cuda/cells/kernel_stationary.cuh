@@ -4,7 +4,7 @@
  * positions pass by.
  *
  * A block has the weights of one N tile: a cell of some channels, all input channels. Four consumer warpgroups form two
- * pairs that take block tiles in turn (ping-pong): while one pair multiplies, the other stores. A block tile is two
+ * pairs that take block tiles alternately (ping-pong): while one pair multiplies, the other stores. A block tile is two
  * warpgroup tiles of 64 positions, one for each warpgroup of a pair. Images are cut into warpgroup tiles one after
  * another; the tail of an image, less than a warpgroup tile, shares one with those of the images that follow. The
  * blocks of a cluster have the same block tiles and two N tiles: each multicasts the pixels of one warpgroup tile to
@@ -32,7 +32,8 @@ namespace tconv::cells
 constexpr int STATIONARY_CONSUMER_WARPS = PINGPONG_PAIRS * PAIR_WARPGROUPS * WARPGROUP_WARPS;
 constexpr int MAX_BOXES = MAX_STAGES * PAIR_WARPGROUPS; /* one of each warpgroup tile in a stage */
 constexpr int STATIONARY_MMA_STEPS = 4;                 /* wgmmas along a K-block */
-constexpr int STATIONARY_CONSUMER_REGISTERS = 112;      /* of a thread; the kernel is compiled for 96 of each */
+constexpr int STATIONARY_CONSUMER_REGISTERS =
+    112; /* of a thread; of all threads 96 on average, which the launch gives each */
 constexpr int STATIONARY_PRODUCER_REGISTERS = 32;
 constexpr uint32_t BOX_CHANNELS = STATIONARY_MMA_STEPS * MMA_K;
 constexpr uint32_t BOX_BYTES = BOX_CHANNELS * BOX_PITCH * (uint32_t)sizeof(float);
@@ -64,8 +65,8 @@ __device__ __forceinline__ warpgroup_tile_coord find_warpgroup_tile(const parame
     return {image, (number - image * layer.image_warpgroup_tiles) * WARPGROUP_M, true};
 }
 
-/* The tile scheduler: which N tiles and block tiles a block takes, together with the other block of its cluster
- * where they share pixels, else alone. */
+/* The tile scheduler. A block takes N tiles and block tiles together with the other block of its cluster where they
+ * share pixels, else alone. */
 struct tile_scheduler {
     int set, set_step, first_tile;
     __device__ __forceinline__ tile_scheduler(const parameters &layer)
@@ -109,11 +110,12 @@ __device__ __forceinline__ void skip(pipeline_state &stage, int stages, int coun
     }
 }
 
-/* A thread's positions of a warpgroup tile, half 0 and 1: neighbours, but in cells of 4 columns, each of which is a
- * vector by itself. Four channels of eight positions, or of four pairs of them, lie in 32 banks. */
+/* Returns one of a thread's two positions of a warpgroup tile, half 0 or 1. They are neighbours, but not in cells of
+ * 4 columns, each of which is a vector by itself. Four channels of eight positions, or of four pairs of them, lie in
+ * 32 banks. */
 template <int COLUMNS> __device__ __forceinline__ int tile_position(int warp, int lane, int half)
 {
-    return warp % WARPGROUP_WARPS * 16 + (COLUMNS < 4 ? lane / 4 * 2 + half : lane / 4 + 8 * half);
+    return warp % WARPGROUP_WARPS * WARP_M + (COLUMNS < 4 ? lane / 4 * 2 + half : lane / 4 + 8 * half);
 }
 
 /* Loads the A fragments of half of a K-block. half_k: bytes to the channel 4 on. */
@@ -135,8 +137,8 @@ __device__ __forceinline__ void load_half_k_block(pixel_pair from, uint32_t half
     }
 }
 
-/* Stores a thread's cells, of which `to` are the first elements: by vectors, of both cells where they are neighbours
- * in dst, or by single elements. `channels` of the cell exist, from the thread's first one on. */
+/* Stores a thread's two cells, whose first elements are `to`: by vectors, which hold the columns of both cells where a
+ * cell has fewer than 4, or by single elements. `channels` of the cell exist, from the thread's first one on. */
 template <int COLUMNS, bool VECTORS>
 __device__ __forceinline__ void
 store_two_cells(const parameters &layer, const float (&accumulators)[STATIONARY_BLOCK_N / 2], float *const (&to)[2],
@@ -187,22 +189,22 @@ __device__ __forceinline__ void store_warpgroup_tile(const parameters &layer, co
 {
     asm volatile("" : "+r"(number), "+r"(scheduler.set), "+r"(warp), "+r"(lane));
     const tile_coord tile = find_n_tile(layer, scheduler.n_tile(layer));
-    const warpgroup_tile_coord place = find_warpgroup_tile(layer, number);
+    const warpgroup_tile_coord coord = find_warpgroup_tile(layer, number);
     const int first_channel = tile.channel + lane % 4 * 2;
     float *to[2];
     bool exists[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        int position = tile_position<COLUMNS>(warp, lane, h), image = place.image;
+        int position = tile_position<COLUMNS>(warp, lane, h), image = coord.image;
         exists[h] = tile.exists;
-        if (!place.main) {
+        if (!coord.main) {
             const int images = position / layer.tail_columns;
             exists[h] = tile.exists && images < layer.tail_images;
             position -= images * layer.tail_columns;
             image += images;
         }
         exists[h] = exists[h] && image < layer.images;
-        const int pixel = place.column + position, row = pixel / layer.flat_columns;
+        const int pixel = coord.column + position, row = pixel / layer.flat_columns;
         to[h] = static_cast<float *>(layer.dst) + image * layer.dst_strides.n +
                 (tile.group * (int64_t)layer.group_out + first_channel) * layer.dst_strides.c +
                 (row * layer.out_row_step + layer.schedules[tile.schedule].residue) * layer.dst_strides.h +
@@ -219,8 +221,8 @@ __device__ __forceinline__ void store_warpgroup_tile(const parameters &layer, co
         store_two_cells<COLUMNS, false>(layer, accumulators, to, exists, layer.group_out - first_channel, bias);
 }
 
-/* Where a thread's positions are read, in the first stage. The positions that a tile of tails lacks are read at its
- * first. */
+/* Returns where a thread's positions are read in the first stage. Positions that a tile of tails lacks are read
+ * where its first one is. */
 template <int COLUMNS>
 __device__ __forceinline__ pixel_pair own_pixels(const parameters &layer, const stationary_layout &shared, bool main,
                                                  int pitch, int warpgroup, int warp, int lane)
@@ -238,7 +240,7 @@ __device__ __forceinline__ pixel_pair own_pixels(const parameters &layer, const 
     return own;
 }
 
-/* A consumer warp: main loop and epilogue. */
+/* Runs a consumer warp: main loop and epilogue. */
 template <int COLUMNS>
 __device__ __forceinline__ void consume_tiles(const parameters &layer, const stationary_layout &shared, int warp,
                                               int lane)
@@ -310,19 +312,19 @@ __device__ __forceinline__ void consume_tiles(const parameters &layer, const sta
 }
 
 /* Loads a box where TMA cannot, by a warp, element by element; outside of src it is zeros. */
-__device__ __forceinline__ void load_box_elementwise(const parameters &layer, const warpgroup_tile_coord &place,
+__device__ __forceinline__ void load_box_elementwise(const parameters &layer, const warpgroup_tile_coord &coord,
                                                      int channel, uint32_t to, uint32_t full, int lane)
 {
-    const int pitch = place.main ? BOX_PITCH : layer.tail_pitch, rows = BOX_PITCH / pitch * (int)BOX_CHANNELS;
+    const int pitch = coord.main ? BOX_PITCH : layer.tail_pitch, rows = BOX_PITCH / pitch * (int)BOX_CHANNELS;
 #pragma unroll 1
     for (int row = 0; row < rows; row++) {
-        const int image = place.image + row / (int)BOX_CHANNELS, in = channel + row % (int)BOX_CHANNELS;
+        const int image = coord.image + row / (int)BOX_CHANNELS, in = channel + row % (int)BOX_CHANNELS;
         const bool exists = image < layer.images && in < layer.groups * layer.group_in;
         const float *from =
             static_cast<const float *>(layer.src) + image * layer.src_strides.n + in * layer.src_strides.c;
 #pragma unroll 1
         for (int i = lane; i < pitch; i += WARP) {
-            const int column = place.column + i;
+            const int column = coord.column + i;
             const float value = exists && column < layer.in_columns ? from[column] : 0.0f;
             const uint32_t bits = round_to_tf32(__float_as_uint(value));
             asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + (row * pitch + i) * (int)sizeof(float)), "r"(bits)
@@ -377,7 +379,7 @@ __device__ __forceinline__ void load_pixels(const parameters &layer, const CUten
     for (tile_scheduler scheduler(layer); scheduler.has_tiles(layer); scheduler.set += scheduler.set_step) {
         const int group = scheduler.n_tile(layer) / (layer.channel_tiles * layer.schedule_count);
         for (int number = scheduler.first_tile; number < layer.m_tiles; number += layer.tile_step) {
-            const warpgroup_tile_coord place = find_warpgroup_tile(layer, number * PAIR_WARPGROUPS + warpgroup);
+            const warpgroup_tile_coord coord = find_warpgroup_tile(layer, number * PAIR_WARPGROUPS + warpgroup);
             int channel = group * layer.group_in;
 #pragma unroll 1
             for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
@@ -385,9 +387,9 @@ __device__ __forceinline__ void load_pixels(const parameters &layer, const CUten
                 const uint32_t to = shared.pixels + box * BOX_BYTES, full = shared.pixels_full + 8 * box;
                 mbarrier_wait(shared.pixels_empty + 8 * box, stage.parity);
                 if (!BY_TMA)
-                    load_box_elementwise(layer, place, channel, to, full, lane);
+                    load_box_elementwise(layer, coord, channel, to, full, lane);
                 else
-                    tma_load_multicast(to, place.main ? main_map : tail_map, place.column, 0, channel, place.image,
+                    tma_load_multicast(to, coord.main ? main_map : tail_map, coord.column, 0, channel, coord.image,
                                        full, blocks);
                 channel += (int)BOX_CHANNELS;
                 stage.next(layer.pixel_stages);
@@ -396,7 +398,7 @@ __device__ __forceinline__ void load_pixels(const parameters &layer, const CUten
     }
 }
 
-/* Elsewhere than on sm_90a the kernel is empty, as the streaming one. */
+/* Elsewhere than on sm_90a the kernel is empty, as the streaming one is. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define TCONV_STATIONARY_BOUNDS __cluster_dims__(CLUSTER_BLOCKS) __launch_bounds__(STATIONARY_THREADS, 1)
 #else

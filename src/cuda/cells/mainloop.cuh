@@ -1,5 +1,5 @@
-/* The steps of the main loops: A fragments of 64 positions are read from a stage's planes, rounded or split, and
- * multiplied by a window of the weights; the walk over the entries of a tap schedule. */
+/* The steps of both main loops, which load A fragments of 64 positions from a stage's planes, round or split them, and
+ * multiply them by a window of the weights; and the streaming kernel's walk over the entries of a tap schedule. */
 #ifndef TCONV_CUDA_CELLS_MAINLOOP_CUH
 #define TCONV_CUDA_CELLS_MAINLOOP_CUH
 
@@ -85,8 +85,8 @@ __device__ __forceinline__ void take_fragments(const uint32_t (&next)[MMA_STEPS]
     }
 }
 
-/* wgmma reads A from registers while it runs. Stores that never happen keep the compiler from reusing those before
- * then. */
+/* wgmma reads A from registers while it runs. Stores that never happen keep the compiler from reusing these registers
+ * before this point. */
 template <bool STRICT, int MMA_STEPS>
 __device__ __forceinline__ void keep_until_here(const a_fragments<STRICT, MMA_STEPS> &a, bool never)
 {
@@ -100,7 +100,7 @@ __device__ __forceinline__ void keep_until_here(const a_fragments<STRICT, MMA_ST
     }
 }
 
-/* One wgmma step: an A fragment by each of `count` MMA tiles of N. */
+/* Issues one wgmma step: an A fragment by each of `count` MMA tiles of N. */
 template <int MMA_N, int first, int count, bool accumulate, int all>
 __device__ __forceinline__ void multiply_step(float (&accumulators)[all], const uint32_t (&a)[4], uint32_t b)
 {
@@ -165,7 +165,8 @@ template <int MMA_N, int N, class Do> __device__ __forceinline__ void with_windo
 #undef TCONV_CASE
 }
 
-/* The entries of a block's tiles, one after another. whole: each schedule is one entry, whose window is all of N. */
+/* Walks the entries of a block's tiles, one after another. whole: each schedule is one entry, whose window is all of
+ * N. */
 template <bool whole, bool segments, int N> struct schedule_walk {
     int tile, k_blocks_left, entry, first_entry;
     int segment_end; /* K-blocks that are left where the segment ends */

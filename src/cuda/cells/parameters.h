@@ -7,14 +7,14 @@
  *
  * Words of this implementation:
  *   cell          the outputs (the N tile) that one position of M computes: rows x columns x channels, on N as
- *                 [column][row][channel]. Cells tile dst; the input of neighbouring cells is row_step rows or one column
- *                 apart.
+ *                 [column][row][channel]. Cells tile dst; the input of neighbouring cells is row_step rows or one
+ *                 column apart.
  *   shift         an offset of the input from a cell's own position.
  *   window        a run of N, in multiples of MMA_N, whose outputs all have a tap at one shift.
  *   tap schedule  the entries of a cell; each entry multiplies the pixels at one shift by the weights of one window.
  *   weight tile   the weights of some consecutive entries for one K-block, which are one stage of the weight pipeline.
  *   B row         the weights of one tap and one output channel: one n of the B operand.
- *   segment       a part of a long sum of strict f32, short enough to be added without compensation.
+ *   segment       a part of a long sum of strict f32, of so few terms that the bound of its error holds.
  */
 #ifndef TCONV_CUDA_CELLS_PARAMETERS_H
 #define TCONV_CUDA_CELLS_PARAMETERS_H
@@ -27,7 +27,8 @@
 namespace tconv::cells
 {
 
-constexpr int WARPGROUP_M = 64;                            /* positions of a warpgroup tile: M of wgmma */
+constexpr int WARPGROUP_M = 64;                            /* positions of a warpgroup tile: M of wgmma (PTX ISA) */
+constexpr int WARP_M = 16;                                 /* positions of a warp, its rows of wgmma (PTX ISA) */
 constexpr int CONSUMER_WARPGROUPS = 2;                     /* warpgroups that multiply */
 constexpr int BLOCK_M = CONSUMER_WARPGROUPS * WARPGROUP_M; /* positions of a block tile */
 constexpr int MMA_K = 8;                                   /* input channels of one wgmma of TF32 (PTX ISA) */
@@ -65,10 +66,10 @@ constexpr int MAX_STATIONARY_K_BLOCKS = 16; /* room for the barriers of the weig
 constexpr int STATIONARY_THREADS = 640;     /* consumers and one warpgroup of producers */
 
 /*
- * The position, of a warp's 16, that row `row` of M (0 to 7) holds and, where half is 1, row + 8; one thread has both.
- * As neighbours they are stored by one vector. They are in order for the first four rows, the later one first for the
- * others, so that the eight positions of a half, which are loaded at once, lie in 8 of every 16 banks that no other of
- * four channels needs, 8 banks apart: 0 2 4 6 9 11 13 15.
+ * Returns the position, of a warp's WARP_M, that row `row` of M (0 to 7) holds and, where half is 1, row + 8; one
+ * thread has both. Neighbours are stored by one vector. They are in order for the first four rows, the later one first
+ * for the others, so that the eight positions of a half, which are loaded at once, lie in 8 of every 16 banks that no
+ * other of four channels needs, 8 banks apart: 0 2 4 6 9 11 13 15.
  */
 static inline __host__ __device__ int warp_position(bool neighbours, int row, int half)
 {
@@ -81,7 +82,7 @@ constexpr int K_BLOCK_ENDS = 2;     /* it is the last of its schedule: the next 
 
 struct schedule_entry {
     uint16_t pixel;  /* floats of a stage from a position to its pixel at the entry's shift */
-    uint8_t window;  /* its first MMA tile of N * 16 + the number of them */
+    uint8_t window;  /* its first MMA tile (MMA_N outputs) * 16 + the number of its MMA tiles */
     uint8_t flags;   /* WEIGHT_TILE_ENDS, K_BLOCK_ENDS */
     uint16_t b_row;  /* where the window begins in the weight tile */
     uint16_t b_rows; /* B rows of the weight tile */
@@ -106,10 +107,10 @@ struct parameters {
     const void *bias;    /* or NULL */
     void *dst;
     tconv_strides src_strides, dst_strides; /* in elements */
-    bool by_tma;                            /* whether TMA can read src; else producer warps load it by elements */
-    bool vector_stores;                     /* whether a vector store can hold a cell's columns */
-    bool pair_stores; /* whether one can hold those of two neighbours, if the first begins at a multiple of it */
-    bool neighbours;  /* whether a thread's two positions are neighbours (warp_position) */
+    bool by_tma;                            /* TMA can read src; else producer warps load it by elements */
+    bool vector_stores;                     /* a vector store can hold a cell's columns */
+    bool pair_stores; /* one can hold those of two neighbours, if the first begins at a multiple of it */
+    bool neighbours;  /* a thread's two positions are neighbours (warp_position) */
 
     int groups, group_in, group_out; /* channel groups; channels of one */
     int block_k;                     /* input channels of a K-block */
@@ -136,7 +137,7 @@ struct parameters {
     /* The weight-stationary kernel. A set of N tiles belongs to set_blocks blocks, 1 or 2. They take every
      * set_step-th set, and of its block tiles of M every tile_step-th. */
     bool stationary;
-    bool multicast_pixels;     /* whether TMA brings a box to both blocks of a set */
+    bool multicast_pixels;     /* TMA brings a box to both blocks of a set */
     int n_tiles;               /* cells of all channel groups, channels and schedules */
     int n_tile_sets;           /* n_tiles / set_blocks */
     int set_blocks;            /* 2: a cluster's blocks share pixels; 1: they have nothing in common */
@@ -158,7 +159,7 @@ struct parameters {
     schedule_entry entries[MAX_ENTRIES];
 };
 
-/* Floats from the beginning of a stage's channel to a tile's position. */
+/* Returns the floats from the beginning of a stage's channel to a tile's position. */
 static inline __host__ __device__ int position_offset(const parameters *layer, int position)
 {
     const int row = position / layer->tile_columns, image = row / layer->tile_rows;

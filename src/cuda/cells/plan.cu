@@ -12,6 +12,7 @@ namespace tconv::cells
 namespace
 {
 
+constexpr int MAX_BOX = 256;     /* elements of a TMA box along an axis (CUDA driver API) */
 constexpr int LEAST_COLUMNS = 8; /* columns of a tile that is narrower than the image */
 
 /* The positions of one image. */
@@ -59,7 +60,7 @@ void try_tiles(const tconv_layer *layer, int multiprocessors, tile_choice choice
     }
 }
 
-/* Whether each schedule is one entry, whose window is all of N. */
+/* Returns whether each schedule is one entry, whose window is all of N. */
 bool has_whole_entries(const parameters *params, int mma_tiles)
 {
     for (int p = 0; p < params->schedule_count; p++) {

@@ -8,7 +8,6 @@ namespace tconv::cells
 {
 
 constexpr int SHARED_MEMORY = 227 * 1024 - 1024; /* bytes of a block on sm_90, less 1 KiB for the barriers and bias */
-constexpr int MAX_BOX = 256;                     /* elements of a TMA box along an axis (CUDA driver API) */
 constexpr int MAX_CELL = 8;                      /* outputs of a cell along an axis */
 constexpr int MAX_SHIFTS = 64;                   /* shifts of an axis */
 
@@ -37,38 +36,38 @@ struct axis_taps {
     int16_t kernel[MAX_CELL][MAX_SHIFTS];
 };
 
-/* plan.cu: takes the choice that costs least; false where none fits, or where strict sums would be too long. */
+/* plan.cu. Takes the choice that costs least; false where none fits, or where strict sums would be too long. */
 bool choose(const tconv_layer *layer, int multiprocessors, tile_choice *best, layer_plan *best_plan);
 /* Plans the layer with this choice; false where that does not fit. */
 bool describe(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, layer_plan *plan);
-/* Whether each pixel of src is read at its own position alone, every output has its tap, and rows follow one
+/* Returns whether each pixel of src is read at its own position alone, every output has its tap, and rows follow one
  * another. */
 bool is_flat(const tconv_layer *layer);
-/* A choice as the number that the layer keeps, and back. */
+/* These turn a choice into the number that the layer keeps, and back. */
 int64_t choice_to_number(const tile_choice *choice);
 tile_choice choice_from_number(int64_t number);
 
-/* tap_schedule.cu: the taps of cells of `outputs` outputs, whole strides; where they are fewer, of that phase alone.
- * False where they do not fit. */
+/* tap_schedule.cu. Finds the taps of cells of `outputs` outputs, whole strides; where they are fewer, of that phase
+ * alone. False where they do not fit. */
 bool find_taps(const tconv_phase_table *table, int outputs, int only_phase, axis_taps *taps);
 /* Writes all schedules, weight tiles and taps; false where something is full. */
 bool write_schedules(const tconv_layer *layer, const tile_choice *choice, const axis_taps *columns, layer_plan *plan);
 
-/* stages.cu: the box of a stage: wide enough, and with pitches that spread positions over the banks, if that costs
- * little. */
+/* stages.cu. Sizes the box of a stage: wide enough, and with pitches that spread positions over the banks, if that
+ * costs little. */
 void describe_box(int columns, int rows, layer_plan *plan);
-/* In strict f32, the fewest segments of few enough terms; false where even they would be too many. */
+/* Finds, in strict f32, the fewest segments of few enough terms; false where even they would be too many. */
 bool find_segments(const tconv_layer *layer, layer_plan *plan);
-/* The stages of both pipelines; false where two of each do not fit. */
+/* Shares out shared memory to the stages of both pipelines; false where two of each do not fit. */
 bool describe_stages(layer_plan *plan);
 
-/* plan_stationary.cu: compares the weight-stationary kernel with the best choice so far. */
+/* plan_stationary.cu. Compares the weight-stationary kernel with the best choice so far. */
 void try_stationary(const tconv_layer *layer, int multiprocessors, tile_choice *best, layer_plan *best_plan,
                     layer_plan *plan);
-/* The weight-stationary kernel's part of the plan; false where it does not fit. */
+/* Writes the weight-stationary kernel's part of the plan; false where it does not fit. */
 bool describe_stationary(int multiprocessors, layer_plan *plan);
 
-/* cost.cu: cycles of the multiprocessor with most tiles. */
+/* cost.cu. Both return cycles of the multiprocessor with most tiles. */
 double cost_streaming(const tconv_layer *layer, const layer_plan *plan, int multiprocessors);
 double cost_stationary(const tconv_layer *layer, const layer_plan *plan);
 

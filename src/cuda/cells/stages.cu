@@ -1,5 +1,4 @@
-/* The pipeline stages of a plan: how pixels lie in one, how many there are, and where long sums of strict f32 are
- * cut. */
+/* The pipeline stages of a plan: their layout and number; and the segments of long sums of strict f32. */
 #include "../../core/checked.h"
 #include "plan.h"
 
@@ -9,22 +8,22 @@ namespace tconv::cells
 namespace
 {
 
-/* Cycles of a load from a stage, on average over the warps that have all of their positions: four channels of eight
- * positions are read at once, and addresses that share a bank one after another. */
+/* Returns the cycles of a load from a stage, on average over the warps that have all of their positions: four
+ * channels of eight positions are read at once, and addresses that share a bank one after another. */
 double find_bank_cycles(const parameters *params)
 {
-    constexpr int BANKS = 32, WARP_POSITIONS = 16;
+    constexpr int BANKS = 32;
     const int columns = params->tile_columns, rows = params->tile_rows, images = params->tile_images;
     /* Where they lie alike in all warps, one is enough. */
-    const bool alike = (rows == 1 && images == 1) || columns % WARP_POSITIONS == 0 ||
-                       (WARP_POSITIONS % columns == 0 && rows * columns % WARP_POSITIONS == 0);
-    const int warps = alike ? 1 : (int)tconv_max(1, images * rows * columns / WARP_POSITIONS), loads = 2 * warps;
+    const bool alike =
+        (rows == 1 && images == 1) || columns % WARP_M == 0 || (WARP_M % columns == 0 && rows * columns % WARP_M == 0);
+    const int warps = alike ? 1 : (int)tconv_max(1, images * rows * columns / WARP_M), loads = 2 * warps;
     int cycles = 0;
     for (int load = 0; load < loads; load++) {
         uint8_t taken[BANKS] = {0}, most = 0;
         bool missing = false; /* positions that the tile lacks are all read at the same address */
         for (int row = 0; row < 8; row++) {
-            const int position = load / 2 * WARP_POSITIONS + warp_position(params->neighbours, row, load % 2);
+            const int position = load / 2 * WARP_M + warp_position(params->neighbours, row, load % 2);
             const int offset = position_offset(params, position);
             if (offset == 0 && missing)
                 continue;

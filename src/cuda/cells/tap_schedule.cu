@@ -27,7 +27,7 @@ struct tap_window {
     int row[MAX_OUTPUTS], column[MAX_OUTPUTS]; /* of the kernel */
 };
 
-/* The next window of a shift at or after output `from`; false where there is none. */
+/* Finds the next window of a shift at or after output `from`; false where there is none. */
 bool find_window(const axis_taps *rows, const axis_taps *columns, int row_shift, int column_shift, int from,
                  tap_window *window)
 {

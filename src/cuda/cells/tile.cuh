@@ -1,4 +1,4 @@
-/* Where a block's tiles, their positions and the pipeline stages lie. */
+/* The coordinates of the streaming kernel's tiles and positions, and its layout of shared memory. */
 #ifndef TCONV_CUDA_CELLS_TILE_CUH
 #define TCONV_CUDA_CELLS_TILE_CUH
 
@@ -18,7 +18,7 @@ struct shared_layout {
     uint32_t pixels, weights, partial_sums;
 };
 
-/* What a tile computes. */
+/* The outputs and positions of a tile. */
 struct tile_coord {
     int channel;            /* first output channel, of the group */
     int schedule, group;    /* tap schedule, channel group */
@@ -59,7 +59,7 @@ __device__ __forceinline__ tile_coord find_tile(const parameters &layer, int num
     return tile;
 }
 
-/* The first column of a tile's stage: a TMA box must begin at a multiple of 16 bytes. */
+/* Returns the first column of a tile's stage: a TMA box must begin at a multiple of 16 bytes. */
 __device__ __forceinline__ int stage_column(const parameters &layer, const tile_coord &tile)
 {
     return (tile.column + layer.first_column) & ~(COLUMN_ALIGNMENT - 1);
@@ -82,10 +82,10 @@ __device__ __forceinline__ position_coord find_position(const parameters &layer,
     return position;
 }
 
-/* A thread's two positions, half 0 and 1. */
+/* Returns one of a thread's two positions, half 0 or 1. */
 __device__ __forceinline__ int own_position(const parameters &layer, int warp, int lane, int half)
 {
-    return warp * 16 + warp_position(layer.neighbours, lane / 4, half);
+    return warp * WARP_M + warp_position(layer.neighbours, lane / 4, half);
 }
 
 } // namespace tconv::cells
