@@ -1,17 +1,17 @@
-/* The cells kernels of f32. */
+/* The instances of the streaming kernel. */
 #include "kernel.cuh"
 
 namespace tconv::cells
 {
 
-#define SHAPE(strict, block, steps)                                                                                    \
+#define CONFIG(strict, mma_n, mma_steps)                                                                               \
     {                                                                                                                  \
-        block, steps, cells_layer<strict, block, steps>                                                                \
+        mma_n, mma_steps, streaming_gemm<strict, mma_n, mma_steps>                                                     \
     }
-const tconv_cells_shape tconv_cells_tf32_shapes[TCONV_CELLS_SHAPES] = {
-    SHAPE(false, 256, 4), SHAPE(false, 256, 2), SHAPE(false, 128, 4), SHAPE(false, 128, 2),
-    SHAPE(false, 64, 4),  SHAPE(false, 64, 2),  SHAPE(false, 32, 4),  SHAPE(false, 32, 2)};
-const tconv_cells_shape tconv_cells_strict_shapes[TCONV_CELLS_SHAPES] = {SHAPE(true, 128, 4), SHAPE(true, 64, 4),
-                                                                         SHAPE(true, 32, 4)};
+const kernel_config tf32_configs[MAX_CONFIGS] = {CONFIG(false, 256, 4), CONFIG(false, 256, 2), CONFIG(false, 128, 4),
+                                                 CONFIG(false, 128, 2), CONFIG(false, 64, 4),  CONFIG(false, 64, 2),
+                                                 CONFIG(false, 32, 4),  CONFIG(false, 32, 2)};
+const kernel_config strict_configs[MAX_CONFIGS] = {CONFIG(true, 128, 4), CONFIG(true, 64, 4), CONFIG(true, 32, 4)};
+#undef CONFIG
 
 } // namespace tconv::cells
