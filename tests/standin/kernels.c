@@ -1,0 +1,518 @@
+/*
+ * Kernels: what the library registers before main, the table that says what a kernel takes, attributes, and launches, which
+ * are checked against the limits of the device and recorded.
+ */
+#include <cuda.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state.h"
+
+#define MAX_BINARIES 256
+#define MAX_KERNELS  4096
+#define MAX_IMAGES   8
+#define SLOTS        16384 /* of the hash table of stubs; a power of two */
+#define LINE         8192  /* bytes; a mangled name has up to 1,500 */
+
+#define REGISTERS        65536 /* of a multiprocessor, and so of a block */
+#define REGISTER_GROUP   256   /* registers are given to warps in multiples of this */
+#define MAX_WARPS        64    /* on a multiprocessor */
+#define MAX_BLOCKS       32    /* on a multiprocessor */
+#define BLOCK_RESERVED   1024  /* bytes of shared memory that the system takes for each block, from 8.0 on */
+#define MOST_REGISTERS   128   /* of a thread of a kernel that the table does not have */
+#define MAX_CLUSTER      8     /* blocks, without cudaFuncAttributeNonPortableClusterSizeAllowed */
+#define PTX_IMAGE        1     /* kinds of entries of a fat binary */
+#define MACHINE_IMAGE    2
+#define MAX_GRID_X       2147483647u
+#define MAX_GRID_YZ      65535u
+#define MAX_BLOCK_Z      64u
+#define FAT_BINARY_MAGIC 0xba55ed50u
+
+/* What nvcc's stubs call; no header declares them for C. */
+void **__cudaRegisterFatBinary(void *fatCubin);
+void __cudaRegisterFatBinaryEnd(void **fatCubinHandle);
+void __cudaUnregisterFatBinary(void **fatCubinHandle);
+void __cudaRegisterFunction(void **fatCubinHandle, const char *hostFun, char *deviceFun, const char *deviceName,
+                            int thread_limit, uint3 *tid, uint3 *bid, dim3 *bDim, dim3 *gDim, int *wSize);
+void __cudaRegisterVar(void **fatCubinHandle, char *hostVar, char *deviceAddress, const char *deviceName, int ext,
+                       size_t size, int constant, int global);
+unsigned __cudaPushCallConfiguration(dim3 gridDim, dim3 blockDim, size_t sharedMem, void *stream);
+cudaError_t __cudaPopCallConfiguration(dim3 *gridDim, dim3 *blockDim, size_t *sharedMem, void *stream);
+cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function);
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,
+                               cudaStream_t stream);
+
+/* The architectures that a file of the library has code for. */
+struct standin_binary {
+    int count;
+    struct {
+        int capability; /* major * 10 + minor */
+        bool is_ptx;
+    } images[MAX_IMAGES];
+};
+
+/* As fatbinary_section.h has it. */
+struct wrapper {
+    int magic, version;
+    const unsigned char *data;
+    void *names;
+};
+
+static struct standin_binary binaries[MAX_BINARIES];
+static int binary_count;
+static standin_kernel kernels[MAX_KERNELS];
+static int kernel_count;
+static int slots[SLOTS]; /* 1 + index of a kernel; 0: free */
+
+/* -------------------------------------------------------------------------------------------------------- registration */
+
+static uint64_t read_number(const unsigned char *at, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = bytes; i > 0; i--)
+        value = value << 8 | at[i - 1];
+    return value;
+}
+
+/* A fat binary is a header (magic, version, its own size, the size of all entries) and entries, each with a header (kind at
+ * 0, size of the header at 4, of what follows at 8, the architecture at 28). */
+static void read_images(struct standin_binary *binary, const unsigned char *data)
+{
+    if (read_number(data, 4) != FAT_BINARY_MAGIC)
+        return;
+    const unsigned char *entry = data + read_number(data + 6, 2), *end = entry + read_number(data + 8, 8);
+    while (entry < end && binary->count < MAX_IMAGES) {
+        const uint64_t kind = read_number(entry, 2);
+        if (kind == PTX_IMAGE || kind == MACHINE_IMAGE) {
+            binary->images[binary->count].capability = (int)read_number(entry + 28, 4);
+            binary->images[binary->count++].is_ptx = kind == PTX_IMAGE;
+        }
+        entry += read_number(entry + 4, 4) + read_number(entry + 8, 8);
+    }
+}
+
+void **__cudaRegisterFatBinary(void *fatCubin)
+{
+    if (binary_count == MAX_BINARIES)
+        abort();
+    struct standin_binary *binary = &binaries[binary_count++];
+    read_images(binary, ((struct wrapper *)fatCubin)->data);
+    return (void **)binary;
+}
+
+void __cudaRegisterFatBinaryEnd(void **fatCubinHandle)
+{
+    (void)fatCubinHandle;
+}
+
+void __cudaUnregisterFatBinary(void **fatCubinHandle)
+{
+    (void)fatCubinHandle;
+}
+
+static unsigned slot_of(const void *host)
+{
+    return (unsigned)(((uintptr_t)host >> 4) * 2654435761u) % SLOTS;
+}
+
+void __cudaRegisterFunction(void **fatCubinHandle, const char *hostFun, char *deviceFun, const char *deviceName,
+                            int thread_limit, uint3 *tid, uint3 *bid, dim3 *bDim, dim3 *gDim, int *wSize)
+{
+    (void)deviceFun, (void)thread_limit, (void)tid, (void)bid, (void)bDim, (void)gDim, (void)wSize;
+    if (kernel_count == MAX_KERNELS)
+        abort();
+    kernels[kernel_count] = (standin_kernel){.host = hostFun,
+                                             .name = deviceName,
+                                             .binary = (struct standin_binary *)fatCubinHandle,
+                                             .registers = MOST_REGISTERS,
+                                             .max_threads = STANDIN_MAX_THREADS,
+                                             .parameters = -1};
+    unsigned slot = slot_of(hostFun);
+    while (slots[slot] != 0)
+        slot = (slot + 1) % SLOTS;
+    slots[slot] = ++kernel_count;
+}
+
+void __cudaRegisterVar(void **fatCubinHandle, char *hostVar, char *deviceAddress, const char *deviceName, int ext,
+                       size_t size, int constant, int global)
+{
+    (void)fatCubinHandle, (void)hostVar, (void)deviceAddress, (void)deviceName;
+    (void)ext, (void)size, (void)constant, (void)global;
+}
+
+standin_kernel *standin_find_kernel(const void *host)
+{
+    for (unsigned slot = slot_of(host); slots[slot] != 0; slot = (slot + 1) % SLOTS)
+        if (kernels[slots[slot] - 1].host == host)
+            return &kernels[slots[slot] - 1];
+    return NULL;
+}
+
+bool standin_has_image(const standin_kernel *kernel, const standin_device *device)
+{
+    const int capability = device->major * 10 + device->minor;
+    for (int i = 0; i < kernel->binary->count; i++) {
+        const int image = kernel->binary->images[i].capability;
+        if (image <= capability && (kernel->binary->images[i].is_ptx || image / 10 == device->major))
+            return true;
+    }
+    return false;
+}
+
+int standin_kernel_count(void)
+{
+    return kernel_count;
+}
+
+const char *standin_kernel_name(const standin_kernel *kernel)
+{
+    return kernel->name;
+}
+
+uint64_t standin_kernel_code(const standin_kernel *kernel)
+{
+    return kernel->code;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- the table */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(standin_kernel *const *)a)->name, (*(standin_kernel *const *)b)->name);
+}
+
+/* A line: name, digest, registers, threads, static shared memory, cluster, then the sizes of the parameters. */
+static bool read_line(char *line, standin_kernel *const *sorted)
+{
+    char *rest = NULL;
+    standin_kernel key = {.name = strtok_r(line, " \n", &rest)}, *wanted = &key;
+    char *figures = strtok_r(NULL, "\n", &rest);
+    if (key.name == NULL || figures == NULL)
+        return false;
+    standin_kernel *const *found = bsearch(&wanted, sorted, (size_t)kernel_count, sizeof *sorted, by_name);
+    if (found == NULL)
+        return false;
+    standin_kernel *kernel = *found;
+    kernel->code = strtoull(figures, &figures, 16);
+    kernel->registers = (int)strtol(figures, &figures, 10);
+    kernel->max_threads = (int)strtol(figures, &figures, 10);
+    kernel->static_shared = (int)strtol(figures, &figures, 10);
+    kernel->cluster = (int)strtol(figures, &figures, 10);
+    for (kernel->parameters = 0; kernel->parameters < STANDIN_MAX_PARAMETERS; kernel->parameters++) {
+        char *end;
+        const size_t size = strtoull(figures, &end, 10);
+        if (end == figures)
+            break;
+        kernel->sizes[kernel->parameters] = size;
+        figures = end;
+    }
+    return true;
+}
+
+int standin_read_kernels(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    static char line[LINE];
+    static standin_kernel *sorted[MAX_KERNELS];
+    int known = 0;
+    if (file == NULL)
+        return -1;
+    for (int i = 0; i < kernel_count; i++)
+        sorted[i] = &kernels[i];
+    qsort(sorted, (size_t)kernel_count, sizeof sorted[0], by_name);
+    while (fgets(line, sizeof line, file) != NULL)
+        known += line[0] != '#' && read_line(line, sorted);
+    fclose(file);
+    return known;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- attributes */
+
+/* Finds the kernel that a call names, and checks that the current device has code of it. */
+static cudaError_t find_for_call(standin_call *call, const void *host, standin_kernel **kernel)
+{
+    call->kernel = *kernel = standin_find_kernel(host);
+    if (*kernel == NULL)
+        return standin_refuse(call, cudaErrorInvalidDeviceFunction, "no kernel is registered under this address");
+    if (!standin_has_image(*kernel, standin_describe(call->device)))
+        return standin_refuse(call, cudaErrorNoKernelImageForDevice, "the build has no code for the device");
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function)
+{
+    standin_call call;
+    standin_kernel *kernel;
+    cudaError_t error = standin_begin(&call, "cudaFuncGetAttributes");
+    if (error == cudaSuccess && (error = find_for_call(&call, function, &kernel)) == cudaSuccess) {
+        memset(attributes, 0, sizeof *attributes);
+        attributes->sharedSizeBytes = (size_t)kernel->static_shared;
+        attributes->maxThreadsPerBlock = kernel->max_threads;
+        attributes->numRegs = kernel->registers;
+        attributes->maxDynamicSharedSizeBytes = kernel->allowed_shared[call.device] != 0
+                                                    ? kernel->allowed_shared[call.device]
+                                                    : STANDIN_PLAIN_SHARED - kernel->static_shared;
+    }
+    return standin_end(&call, error);
+}
+
+static cudaError_t allow_shared(standin_call *call, standin_kernel *kernel, int bytes)
+{
+    call->bytes = (size_t)bytes;
+    if (bytes < 0 || bytes > standin_describe(call->device)->block_shared - kernel->static_shared)
+        return standin_refuse(call, cudaErrorInvalidValue, "the device has less shared memory for a block");
+    kernel->allowed_shared[call->device] = bytes;
+    return cudaSuccess;
+}
+
+/* Clears the last error where it succeeds, as the runtime does. */
+cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value)
+{
+    standin_call call;
+    standin_kernel *kernel;
+    if (standin_is_quick)
+        return cudaSuccess;
+    cudaError_t error = standin_begin(&call, "cudaFuncSetAttribute");
+    if (error == cudaSuccess)
+        error = find_for_call(&call, function, &kernel);
+    if (error == cudaSuccess && attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
+        error = standin_refuse(&call, cudaErrorInvalidValue, "the stand-in does not know this attribute");
+    if (error == cudaSuccess && (error = allow_shared(&call, kernel, value)) == cudaSuccess)
+        cudaGetLastError();
+    return standin_end(&call, error);
+}
+
+cudaError_t cudaGetFuncBySymbol(cudaFunction_t *function, const void *symbol)
+{
+    standin_call call;
+    standin_kernel *kernel;
+    cudaError_t error = standin_begin(&call, "cudaGetFuncBySymbol");
+    if (error == cudaSuccess && (error = find_for_call(&call, symbol, &kernel)) == cudaSuccess)
+        *function = (cudaFunction_t)kernel;
+    return standin_end(&call, error);
+}
+
+static CUresult set_attribute(CUfunction function, CUfunction_attribute attribute, int value)
+{
+    standin_call call;
+    int result = standin_begin_driver(&call, "cuFuncSetAttribute");
+    standin_kernel *kernel = (standin_kernel *)function;
+    call.kernel = kernel;
+    if (result == CUDA_SUCCESS && (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
+                                   allow_shared(&call, kernel, value) != cudaSuccess))
+        result = CUDA_ERROR_INVALID_VALUE;
+    return (CUresult)standin_end_driver(&call, result);
+}
+
+static int round_up(int value, int multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+/* By threads, blocks, shared memory and registers, with the table's figures. */
+static int occupancy(const standin_kernel *kernel, const standin_device *device, int threads, size_t dynamic)
+{
+    const int warps = (threads + 31) / 32;
+    const int64_t shared = kernel->static_shared + (int64_t)dynamic + BLOCK_RESERVED;
+    const int by_warps = MAX_WARPS / warps;
+    const int by_shared = (int)(device->multiprocessor_shared / shared);
+    const int by_registers = REGISTERS / round_up(kernel->registers * 32, REGISTER_GROUP) / warps;
+    int blocks = by_warps < MAX_BLOCKS ? by_warps : MAX_BLOCKS;
+    blocks = by_shared < blocks ? by_shared : blocks;
+    return by_registers < blocks ? by_registers : blocks;
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *function, int threads,
+                                                                   size_t dynamic, unsigned flags)
+{
+    standin_call call;
+    standin_kernel *kernel;
+    (void)flags;
+    if (standin_is_quick) {
+        *blocks = 1;
+        return cudaSuccess;
+    }
+    cudaError_t error = standin_begin(&call, "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+    call.bytes = dynamic;
+    if (error == cudaSuccess)
+        error = find_for_call(&call, function, &kernel);
+    if (error == cudaSuccess && threads < 1)
+        error = standin_refuse(&call, cudaErrorInvalidValue, "a block has at least one thread");
+    if (error == cudaSuccess)
+        *blocks = occupancy(kernel, standin_describe(call.device), threads, dynamic);
+    return standin_end(&call, error);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ launches */
+
+static const char *broken_shape(const standin_call *call)
+{
+    const unsigned *grid = call->grid, *block = call->block;
+    if (grid[0] < 1 || grid[1] < 1 || grid[2] < 1)
+        return "a grid has at least one block";
+    if (grid[0] > MAX_GRID_X || grid[1] > MAX_GRID_YZ || grid[2] > MAX_GRID_YZ)
+        return "a grid has at most 2^31 - 1 by 65,535 by 65,535 blocks";
+    if (block[0] < 1 || block[1] < 1 || block[2] < 1)
+        return "a block has at least one thread";
+    if (block[0] > STANDIN_MAX_THREADS || block[1] > STANDIN_MAX_THREADS || block[2] > MAX_BLOCK_Z ||
+        block[0] * block[1] * block[2] > STANDIN_MAX_THREADS)
+        return "a block has at most 1,024 threads";
+    return NULL;
+}
+
+static const char *broken_cluster(const standin_call *call, const standin_device *device)
+{
+    const unsigned blocks = call->cluster[0] * call->cluster[1] * call->cluster[2];
+    if (call->kernel->cluster != 0 && call->cluster[0] == 0)
+        return call->grid[0] % (unsigned)call->kernel->cluster != 0 ? "the kernel's cluster divides the grid" : NULL;
+    if (call->cluster[0] == 0)
+        return NULL;
+    if (device->major < 9)
+        return "clusters need compute capability 9.0";
+    if (blocks < 1 || blocks > MAX_CLUSTER)
+        return "a cluster has 1 to 8 blocks";
+    for (int i = 0; i < 3; i++)
+        if (call->grid[i] % call->cluster[i] != 0)
+            return "a cluster divides the grid";
+    return NULL;
+}
+
+/* Threads and registers that the kernel was compiled for, and shared memory that was allowed to it. */
+static cudaError_t check_resources(standin_call *call)
+{
+    const standin_kernel *kernel = call->kernel;
+    const int threads = (int)(call->block[0] * call->block[1] * call->block[2]);
+    const int allowed = kernel->allowed_shared[call->device] > STANDIN_PLAIN_SHARED - kernel->static_shared
+                            ? kernel->allowed_shared[call->device]
+                            : STANDIN_PLAIN_SHARED - kernel->static_shared;
+    if (call->bytes > (size_t)allowed)
+        return standin_refuse(call, cudaErrorInvalidValue,
+                              "so much dynamic shared memory was not allowed to the kernel");
+    if (threads > kernel->max_threads)
+        return standin_refuse(call, cudaErrorInvalidValue, "the kernel was compiled for fewer threads");
+    if (kernel->code != 0 && round_up(kernel->registers * 32, REGISTER_GROUP) * ((threads + 31) / 32) > REGISTERS)
+        return standin_refuse(call, cudaErrorLaunchOutOfResources, "a block has at most 65,536 registers");
+    return cudaSuccess;
+}
+
+static void copy_parameters(standin_call *call)
+{
+    const standin_kernel *kernel = call->kernel;
+    if (kernel->parameters < 0)
+        return;
+    for (int i = 0; i < kernel->parameters; i++)
+        call->parameter_bytes += kernel->sizes[i];
+    unsigned char *at = call->parameters = malloc(call->parameter_bytes + 1);
+    if (at == NULL)
+        abort(); /* a test without its record shows nothing */
+    for (int i = 0; i < kernel->parameters; at += kernel->sizes[i++])
+        memcpy(at, call->arguments[i], kernel->sizes[i]);
+}
+
+cudaError_t standin_check_launch(standin_call *call, const void *host)
+{
+    standin_kernel *kernel;
+    cudaError_t error = find_for_call(call, host, &kernel);
+    if (error != cudaSuccess)
+        return error;
+    const char *why = broken_shape(call);
+    if (why == NULL)
+        why = broken_cluster(call, standin_describe(call->device));
+    if (why != NULL)
+        return standin_refuse(call, cudaErrorInvalidConfiguration, why);
+    if (call->arguments == NULL && kernel->parameters != 0)
+        return standin_refuse(call, cudaErrorInvalidValue, "the launch has no arguments");
+    if ((error = check_resources(call)) == cudaSuccess)
+        copy_parameters(call);
+    return error;
+}
+
+static void describe_launch(standin_call *call, dim3 grid, dim3 block, void **arguments, size_t bytes,
+                            cudaStream_t stream)
+{
+    const unsigned grids[] = {grid.x, grid.y, grid.z}, blocks[] = {block.x, block.y, block.z};
+    memcpy(call->grid, grids, sizeof grids);
+    memcpy(call->block, blocks, sizeof blocks);
+    call->arguments = arguments;
+    call->bytes = bytes;
+    call->stream = stream;
+}
+
+cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t bytes,
+                             cudaStream_t stream)
+{
+    standin_call call;
+    if (standin_is_quick)
+        return cudaSuccess;
+    cudaError_t error = standin_begin(&call, "cudaLaunchKernel");
+    describe_launch(&call, grid, block, arguments, bytes, stream);
+    if (error == cudaSuccess)
+        error = standin_check_launch(&call, function);
+    return standin_end(&call, error);
+}
+
+static cudaError_t read_attributes(standin_call *call, const cudaLaunchConfig_t *configuration)
+{
+    for (unsigned i = 0; i < configuration->numAttrs; i++) {
+        const cudaLaunchAttribute *attribute = &configuration->attrs[i];
+        if (attribute->id == cudaLaunchAttributeProgrammaticStreamSerialization) {
+            call->overlaps = attribute->val.programmaticStreamSerializationAllowed != 0;
+        } else if (attribute->id == cudaLaunchAttributeClusterDimension) {
+            call->cluster[0] = attribute->val.clusterDim.x;
+            call->cluster[1] = attribute->val.clusterDim.y;
+            call->cluster[2] = attribute->val.clusterDim.z;
+        } else {
+            return standin_refuse(call, cudaErrorInvalidValue, "the stand-in does not know this attribute");
+        }
+    }
+    if (call->overlaps && standin_describe(call->device)->major < 9)
+        return standin_refuse(call, cudaErrorNotSupported, "overlapping launches need compute capability 9.0");
+    return cudaSuccess;
+}
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *configuration, const void *function, void **arguments)
+{
+    standin_call call;
+    if (standin_is_quick)
+        return cudaSuccess;
+    cudaError_t error = standin_begin(&call, "cudaLaunchKernelExC");
+    describe_launch(&call, configuration->gridDim, configuration->blockDim, arguments, configuration->dynamicSmemBytes,
+                    configuration->stream);
+    if (error == cudaSuccess)
+        error = read_attributes(&call, configuration);
+    if (error == cudaSuccess)
+        error = standin_check_launch(&call, function);
+    return standin_end(&call, error);
+}
+
+/* The library launches by address and never by <<< >>>: the stubs that nvcc makes for the latter are not run. */
+unsigned __cudaPushCallConfiguration(dim3 gridDim, dim3 blockDim, size_t sharedMem, void *stream)
+{
+    (void)gridDim, (void)blockDim, (void)sharedMem, (void)stream;
+    abort();
+}
+
+cudaError_t __cudaPopCallConfiguration(dim3 *gridDim, dim3 *blockDim, size_t *sharedMem, void *stream)
+{
+    (void)gridDim, (void)blockDim, (void)sharedMem, (void)stream;
+    abort();
+}
+
+cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function)
+{
+    (void)kernel, (void)function;
+    abort();
+}
+
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,
+                               cudaStream_t stream)
+{
+    (void)kernel, (void)gridDim, (void)blockDim, (void)args, (void)sharedMem, (void)stream;
+    abort();
+}
+
+void *standin_driver_function(const char *name)
+{
+    return strcmp(name, "cuFuncSetAttribute") == 0 ? (void *)(uintptr_t)set_attribute : NULL;
+}
