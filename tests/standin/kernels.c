@@ -396,17 +396,18 @@ static cudaError_t check_resources(standin_call *call)
     return cudaSuccess;
 }
 
+/* Each begins at a multiple of eight bytes, with zeros between them. */
 static void copy_parameters(standin_call *call)
 {
     const standin_kernel *kernel = call->kernel;
     if (kernel->parameters < 0)
         return;
     for (int i = 0; i < kernel->parameters; i++)
-        call->parameter_bytes += kernel->sizes[i];
-    unsigned char *at = call->parameters = malloc(call->parameter_bytes + 1);
+        call->parameter_bytes += (kernel->sizes[i] + 7) / 8 * 8;
+    unsigned char *at = call->parameters = calloc(call->parameter_bytes + 1, 1);
     if (at == NULL)
         abort(); /* a test without its record shows nothing */
-    for (int i = 0; i < kernel->parameters; at += kernel->sizes[i++])
+    for (int i = 0; i < kernel->parameters; at += (kernel->sizes[i++] + 7) / 8 * 8)
         memcpy(at, call->arguments[i], kernel->sizes[i]);
 }
 
