@@ -346,7 +346,30 @@ static double processor_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Layers of any size: a plan, or an error that is documented; in bounded time. */
+#define WILD_TENSOR    ((double)((int64_t)1 << 40)) /* bytes; larger ones would meet where drive.c places them */
+
+/* Executes what was planned, if the addresses have room for its tensors: what is supported never fails later. */
+static void execute_wild(const harness_layer *layer)
+{
+    const standin_layer named = {"wild", *layer};
+    const drive_tensors tensors = drive_place(layer, 0);
+    for (int role = 0; role < HARNESS_ROLES; role++)
+        if ((double)harness_view_of(&layer->desc, (harness_role)role).extent *
+                (double)harness_element_size(layer->desc.dtype) >
+            WILD_TENSOR)
+            return;
+    for (size_t at = 0; at == 0 || drive_implementation(at - 1) != NULL; at++) {
+        const struct way way = {&named, at == 0 ? NULL : drive_implementation(at - 1), 0, 0, 0, cudaSuccess};
+        const tconv_options options = drive_options(way.implementation, 0);
+        tconv_plan *plan;
+        standin_forget_calls();
+        if (tconv_plan_create(&layer->desc, &options, &plan, NULL) == TCONV_SUCCESS)
+            check_execute(&way, plan, &tensors, "execute");
+        tconv_plan_destroy(plan);
+    }
+}
+
+/* Layers of any size: a plan that executes, or an error that is documented; in bounded time. */
 Test(standin, wild_layers_are_planned_or_refused)
 {
     harness_random random;
@@ -354,7 +377,7 @@ Test(standin, wild_layers_are_planned_or_refused)
     int planned = 0;
     char text[HARNESS_LAYER_TEXT], worst_text[HARNESS_LAYER_TEXT] = "";
     harness_random_seed(&random, WILD_SEED);
-    standin_record(false);
+    read_kernels();
     for (int i = 0; i < WILD_LAYERS; i++) {
         harness_layer layer;
         tconv_plan *plan;
@@ -374,6 +397,8 @@ Test(standin, wild_layers_are_planned_or_refused)
         worst = taken > worst ? taken : worst;
         planned += status == TCONV_SUCCESS;
         tconv_plan_destroy(plan);
+        if (status == TCONV_SUCCESS)
+            execute_wild(&layer);
     }
     cr_log_info("%d of %d planned; mean %.1f us, worst %.1f us: %s", planned, WILD_LAYERS, 1e6 * sum / WILD_LAYERS,
                 1e6 * worst, worst_text);

@@ -1,13 +1,14 @@
+/* Layers on tensors without memory. */
 #include "drive.h"
 
 #include <string.h>
 
 /* Terabytes apart: no tensor of a layer that fits a GPU meets another. */
-#define SRC_ADDRESS       ((uintptr_t)0x300000000000)
-#define WEIGHTS_ADDRESS   ((uintptr_t)0x310000000000)
-#define BIAS_ADDRESS      ((uintptr_t)0x320000000000)
-#define DST_ADDRESS       ((uintptr_t)0x330000000000)
-#define WORKSPACE_ADDRESS ((uintptr_t)0x340000000000)
+#define SRC_ADDRESS       ((uintptr_t)0x300000000000 + DRIVE_LOWER_HALF)
+#define WEIGHTS_ADDRESS   ((uintptr_t)0x310000000000 + DRIVE_LOWER_HALF)
+#define BIAS_ADDRESS      ((uintptr_t)0x320000000000 + DRIVE_LOWER_HALF)
+#define DST_ADDRESS       ((uintptr_t)0x330000000000 + DRIVE_LOWER_HALF)
+#define WORKSPACE_ADDRESS ((uintptr_t)0x340000000000 + DRIVE_LOWER_HALF)
 
 static tconv_tensor place(uintptr_t address, tconv_dtype dtype, int skew)
 {

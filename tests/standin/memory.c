@@ -10,7 +10,7 @@
 
 #include "state.h"
 
-#define FIRST_ADDRESS  ((uintptr_t)0x200000000000) /* where neither Linux nor AddressSanitizer puts anything on x86-64 */
+#define FIRST_ADDRESS  ((uintptr_t)0x200010000000) /* where neither Linux nor AddressSanitizer puts anything on x86-64 */
 #define DEVICE_ROOM    ((uintptr_t)1 << 40)        /* bytes of addresses for each device */
 #define PIECE_DISTANCE ((uintptr_t)1 << 21)        /* bytes; pieces begin at multiples of it */
 #define ALIGNMENT      ((size_t)512)               /* bytes; the runtime's allocations are multiples of it */

@@ -100,6 +100,13 @@ bool standin_failed_setting(int device);
 /* In quick mode hot functions do nothing but succeed: nothing is recorded or checked, no call fails. */
 void standin_quick(bool on);
 
+/* Has every call leave this byte on the stack below its caller, as far as PAINTED bytes, so that what a caller later leaves
+ * unwritten there has it; -1, at the start: nothing. */
+void standin_paint(int byte);
+
+/* Does so at once. */
+void standin_paint_now(void);
+
 /* ------------------------------------------------------------------------------------------------------------- memory */
 
 /* Device memory that was not freed, in bytes and in pieces. */

@@ -1,5 +1,5 @@
 /*
- * trace [--all] [--match TEXT] [CSV...]: prints what the GPU would see of every layer by every implementation, one line each, so that two
+ * trace [--all] [--bytes] [--match TEXT] [CSV...]: prints what the GPU would see of every layer by every implementation, one line each, so that two
  * builds of the library can be compared with diff: a change of the host's side that changes no line changes nothing that runs.
  *
  * A line has the implementation, whether weights were packed before, the tensors' offset, the layer, sizes of memory, and the
@@ -8,7 +8,8 @@
  *
  * Some parameters have bytes that nobody wrote: padding, and ends of arrays. What earlier calls left there counts as zeros where
  * it shows: bytes that differ between two runs over differently painted stacks and heaps, and addresses of this process, whole
- * or by half, for which it starts itself anew at addresses that are always the same. --all prints every call.
+ * or by half, for which it starts itself anew at addresses that are always the same. --all prints every call, --bytes
+ * the parameters as well, --match the layers alone whose names hold TEXT.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,8 +22,8 @@
 #include "layers.h"
 #include "standin.h"
 
-#define PAINTED           65536                    /* bytes of stack below main's: more than plan and execute take */
-#define DEEPER            0x111110                 /* bytes */
+#define DEEPER            0x111110 /* bytes of stack */
+#define DEEPER_PAINT      0xff
 #define OWN_ADDRESSES     UINT64_C(0x200000000000) /* of the stand-in's memory (memory.c), and of tensors (drive.c) */
 #define OWN_ADDRESSES_END UINT64_C(0x500000000000)
 
@@ -46,7 +47,8 @@ struct run {
     size_t first, end; /* of its calls */
 };
 
-static int paint = 0;
+static int paint;
+static bool shows_bytes;
 
 static void *allocate_painted(void *context, size_t size)
 {
@@ -61,13 +63,6 @@ static void release_painted(void *context, void *memory)
 {
     (void)context;
     free(memory);
-}
-
-static __attribute__((noinline)) void paint_stack(void)
-{
-    volatile unsigned char below[PAINTED];
-    for (size_t i = 0; i < sizeof below; i++)
-        below[i] = (unsigned char)paint;
 }
 
 static void take_issue(struct run *run, tconv_status status)
@@ -88,10 +83,11 @@ static __attribute__((noinline)) void run_once(const struct subject *subject, in
     tconv_plan *plan = NULL, *packed = NULL;
     options.allocator = (tconv_allocator){allocate_painted, release_painted, NULL};
     paint = painted;
+    standin_paint(painted);
     run->first = standin_call_count();
-    paint_stack();
+    standin_paint_now();
     tconv_status status = tconv_plan_create(&subject->layer->layer.desc, &options, &plan, NULL);
-    paint_stack();
+    standin_paint_now();
     if (status == TCONV_SUCCESS && subject->packed)
         status = tconv_plan_pack_weights(plan, &tensors.weights, DRIVE_STREAM, &packed, NULL);
     const tconv_plan *used = packed != NULL ? packed : plan;
@@ -99,7 +95,7 @@ static __attribute__((noinline)) void run_once(const struct subject *subject, in
     run->workspace = 0;
     if (status == TCONV_SUCCESS) {
         tconv_plan_workspace_size(used, &run->workspace);
-        paint_stack();
+        standin_paint_now();
         status = drive_execute(used, &tensors);
     }
     take_issue(run, status);
@@ -157,7 +153,7 @@ static bool is_address(uint64_t word)
 }
 
 /* The upper half of an address, or the lower one of an address in a file; lower halves on the stack are small numbers. */
-static bool is_half(uint32_t half)
+static bool is_half(uint64_t half)
 {
     for (size_t i = 0; i < range_count; i++)
         if ((half == ranges[i].first >> 32 && half != 0) ||
@@ -166,23 +162,37 @@ static bool is_half(uint32_t half)
     return false;
 }
 
-/* Zeros what nobody wrote, as far as it shows. */
+/* An address of a tensor that was half overwritten: whole ones have more in their lower half. */
+static bool is_broken(uint64_t word)
+{
+    return word >= OWN_ADDRESSES && word < OWN_ADDRESSES_END && (uint32_t)word < DRIVE_LOWER_HALF;
+}
+
+/* Zeros the words of width bytes that are what is_left says. */
+static void mask_words(unsigned char *bytes, size_t count, size_t width, bool (*is_left)(uint64_t))
+{
+    for (size_t i = 0; i + width <= count; i += width) {
+        uint64_t word = 0;
+        memcpy(&word, bytes + i, width); /* of a little-endian machine, as all with CUDA are */
+        if (is_left(word))
+            memset(bytes + i, 0, width);
+    }
+}
+
+/* Zeros what nobody wrote, as far as it shows: bytes that have the paint of either run, and halves of words that differ in
+ * another way. */
 static void mask(unsigned char *bytes, size_t count, const unsigned char *others)
 {
-    uint64_t word;
-    uint32_t half;
-    for (size_t i = 0; i < count; i++)
-        bytes[i] = bytes[i] == others[i] ? bytes[i] : 0;
-    for (size_t i = 0; i + sizeof word <= count; i += sizeof word) {
-        memcpy(&word, bytes + i, sizeof word);
-        if (is_address(word))
-            memset(bytes + i, 0, sizeof word);
+    for (size_t i = 0; i < count; i++) {
+        const size_t half = i / 4 * 4;
+        if (bytes[i] == 0 && others[i] == DEEPER_PAINT)
+            continue; /* it is zero already */
+        if (bytes[i] != others[i])
+            memset(bytes + half, 0, half + 4 <= count ? 4 : count - half);
     }
-    for (size_t i = 0; i + sizeof half <= count; i += sizeof half) {
-        memcpy(&half, bytes + i, sizeof half);
-        if (is_half(half))
-            memset(bytes + i, 0, sizeof half);
-    }
+    mask_words(bytes, count, 8, is_address);
+    mask_words(bytes, count, 8, is_broken);
+    mask_words(bytes, count, 4, is_half);
 }
 
 /* Prints a call of two runs. */
@@ -202,6 +212,8 @@ static void print_call(const standin_call *call, const standin_call *other)
     standin_print_call(stdout, &masked);
     if (!same)
         printf(" (differs from run to run)");
+    for (size_t i = 0; shows_bytes && masked.parameters != NULL && i < masked.parameter_bytes; i++)
+        printf("%s%02x", i % 8 == 0 ? " " : "", masked.parameters[i]);
     free(masked.parameters);
 }
 
@@ -226,7 +238,7 @@ static bool trace(const struct subject *subject)
     run_once(subject, 0, &runs[0]);
     if (runs[0].status == TCONV_ERROR_UNSUPPORTED)
         return false;
-    run_deeper(subject, 0xff, &runs[1]);
+    run_deeper(subject, DEEPER_PAINT, &runs[1]);
     print_subject(subject, runs);
     size_t other = runs[1].first;
     for (size_t i = runs[0].first; i < runs[0].end; i++) {
@@ -255,6 +267,8 @@ static void read_request(int count, char **arguments, struct request *request)
     for (int i = 1; i < count; i++) {
         if (strcmp(arguments[i], "--all") == 0)
             request->all = true;
+        else if (strcmp(arguments[i], "--bytes") == 0)
+            shows_bytes = true;
         else if (strcmp(arguments[i], "--match") == 0 && i + 1 < count)
             request->match = arguments[++i];
         else if (request->file_count < sizeof request->files / sizeof request->files[0])
