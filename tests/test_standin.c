@@ -43,12 +43,14 @@ static bool is_in(const char *name, const char *const *list, size_t count)
     return false;
 }
 
-/* The table makes figures of kernels true; without it they are the most there may be. */
+/* The table makes figures of kernels true, for compute capability 9.0; without it they are the most there may be. It has none
+ * where the build has no machine code for that, or zstd, which unpacks it, is not installed. */
 static void read_kernels(void)
 {
 #ifdef STANDIN_KERNELS
-    cr_assert_eq(standin_read_kernels(STANDIN_KERNELS), standin_kernel_count(), "%s does not have all kernels",
-                 STANDIN_KERNELS);
+    const int known = standin_read_kernels(STANDIN_KERNELS);
+    cr_assert(known == 0 || known == standin_kernel_count(), "%s has %d of %d kernels", STANDIN_KERNELS, known,
+              standin_kernel_count());
 #endif
 }
 
@@ -220,7 +222,6 @@ Test(standin, every_call_is_legal_on_an_a100)
     const struct layers layers = all_layers();
     tconv_issue issue;
     standin_set_devices(&standin_a100, 1, cudaSuccess);
-    read_kernels();
     if (tconv_backend_available(TCONV_BACKEND_CUDA, &issue) == TCONV_SUCCESS) {
         check_layers(&layers, 1, 2, false);
     } else {
