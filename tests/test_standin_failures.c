@@ -1,6 +1,7 @@
 /*
- * Every call of the CUDA runtime and the driver may fail, once. Whichever it is: the library says so by an error of CUDA's and
- * the function's name, or goes on where it can do without; nothing leaks, and device and last error are left as found.
+ * Every call of the CUDA runtime and the driver may fail, once. Whichever it is: the library says so by an error of
+ * CUDA's and the function's name, or goes on where it can do without; nothing leaks, and device and last error are left
+ * as found.
  */
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -45,10 +46,15 @@ static const char *const spares[] = {
 
 /*
  * What is not as it should be, and known: each line goes when it is mended.
+ *
  *     hopper.cu and products.cu ask whether there is code of a kernel with no issue to fill, and tconv_fail fills it.
- *     An attribute that is not told counts as the least there may be: a capability of 0, one multiprocessor, no memory pools.
+ *
+ *     An attribute that is not told counts as the least there may be: capability 0, one multiprocessor, no pools.
+ *
  *     Outside of the guard the error of that, and of the driver's functions, stays as the caller's last.
+ *
  *     A kernel whose attributes are not told counts as one that the build lacks.
+ *
  *     Memory stays where its device cannot be made current.
  */
 static const struct known {
@@ -143,7 +149,8 @@ static bool is_spare(const char *function)
     return false;
 }
 
-/* Whether an issue's message begins with the name of the function, which for the runtime's variants is the shorter one. */
+/* Whether an issue's message begins with the name of the function, which for the runtime's variants is the shorter
+ * one. */
 static bool names(const tconv_issue *issue, const char *function)
 {
     const size_t length = strcspn(issue->message, ":");
