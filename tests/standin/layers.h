@@ -1,0 +1,24 @@
+/* The layers that the tests and the trace plan on the stand-in, in an order that never changes within a version of
+ * the tree. */
+#ifndef TCONV_TESTS_STANDIN_LAYERS_H
+#define TCONV_TESTS_STANDIN_LAYERS_H
+
+#include "harness.h"
+
+#define STANDIN_LAYER_NAME 96
+#define STANDIN_RANDOM     400 /* random layers */
+
+typedef struct standin_layer {
+    char name[STANDIN_LAYER_NAME]; /* of the workload or corner, or the number of the random layer */
+    harness_layer layer;
+} standin_layer;
+
+/* Lists bench/workloads.csv and the harness's corners in every dtype, both layouts and, in f32, strict and TF32;
+ * then random layers, and layers of CSV files of the same columns. Returns their number, 0 on failure; *layers is
+ * the caller's to free. */
+size_t standin_list_layers(const char *const *files, size_t file_count, standin_layer **layers);
+
+/* Draws a layer of any size: most are larger than memory is, some than numbers are. */
+void standin_draw_wild(harness_random *random, harness_layer *layer);
+
+#endif
