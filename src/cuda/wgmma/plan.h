@@ -1,87 +1,114 @@
-/* Which tile the wgmma kernels cut a layer into, chosen by an estimate of cycles, and how it is described to them. */
+/* The plan of a layer for the kernels of cuda_wgmma: the tile, chosen by its cost (plan.cu, cost.cu), where that lies
+ * in the layer (tile.cu), and its pipeline stages in shared memory (stages.cu). */
 #ifndef TCONV_CUDA_WGMMA_PLAN_H
 #define TCONV_CUDA_WGMMA_PLAN_H
 
+#include "../../core/checked.h"
 #include "parameters.h"
 
 namespace tconv::wgmma
 {
 
-constexpr int TCONV_WGMMA_SHARED_MEMORY = 227 * 1024 - 1024; /* what a block may have, less the barriers */
+constexpr int SHARED_MEMORY_BYTES = 227 * 1024 - 1024; /* the most of a block, less the barriers */
+constexpr int MAX_BOX = 256;                           /* extent of a box on each axis: cuTensorMapEncodeTiled */
 
-struct tconv_wgmma_plan {
-    tconv_wgmma_mode mode;
-    bool transposed; /* planes of src are operands as they lie */
-    bool shifted;    /* and they are moved there, since channels do not begin at multiples of 16 bytes */
-    bool aligned;    /* images and channels of src are multiples of 16 bytes apart */
-    tconv_wgmma_shape shape;
-    tconv_wgmma_parameters parameters; /* without addresses */
-    int64_t choice;                    /* the tile as a number, from which the plan can be made again */
-    int slot_columns;                  /* columns of taps that a slot has where a stack's weights overlap, else 0 */
-    int patch_rows, thread_blocks;
-    double cycles; /* of the fullest multiprocessor */
+struct plan {
+    arithmetic mode;
+    bool mn_major;  /* planes of src are an MN-major B operand, as they lie */
+    bool realigned; /* MN-major, but planes are moved to B stages: channels do not begin at multiples of 16 bytes */
+    bool aligned;   /* images and channels of src are multiples of 16 bytes apart */
+    kernel_config config;
+    parameters params;   /* without addresses */
+    int64_t choice;      /* the tile_choice as a number, from which the plan can be made again */
+    int a_stage_columns; /* columns of taps that an A stage has where a stack's weights overlap, else 0 */
+    int patch_rows;
+    int thread_blocks;
+    double cost; /* as cost_among_tiles has it */
 };
 
-/* A tile, in words: what a plan is described from. */
-struct tconv_wgmma_tile_choice {
-    int shape; /* of the mode's */
-    int stack, unit_rows, steps;
-    bool channel_groups;      /* the warpgroups have different output channels */
-    bool transposed, shifted; /* as of the plan */
+/* A tile as the numbers from which its plan is made. */
+struct tile_choice {
+    int config; /* of configs_of(mode) */
+    int stack, mma_tile_rows, k_steps;
+    bool split_channels;      /* the warpgroups have different output channels */
+    bool mn_major, realigned; /* as of the plan */
     bool tight;               /* patches without the columns that boxes have beside them */
-    bool one_box;             /* for the sake of a second turn of staged sums */
-    bool in_place;            /* planes are turned where the copy engine puts them */
-    bool resident;            /* weights of a stack stay in shared memory */
-    bool folded;              /* pairs of columns are positions */
+    bool one_raw_stage;       /* a raw stage is given up for a second staging buffer */
+    bool in_place;            /* planes are transposed where TMA puts them */
+    bool resident;            /* the weights of a stack stay in shared memory */
+    bool space_to_depth;      /* along W: pairs of columns are positions */
 };
 
-tconv_wgmma_mode tconv_wgmma_mode_of(const tconv_layer *layer);
-const tconv_wgmma_shape *tconv_wgmma_shapes_of(tconv_wgmma_mode mode);
+arithmetic mode_of(const tconv_layer *layer);
+const kernel_config *configs_of(arithmetic mode);
 
-/* Makes the plan with the least estimated time; false where no tile fits, or where strict sums would be too long. */
-bool tconv_wgmma_choose(const tconv_layer *layer, int multiprocessors, tconv_wgmma_plan *best);
+/* Makes the plan with the least cost_among_tiles; false where no tile fits, or where strict sums would be too long. */
+bool choose_plan(const tconv_layer *layer, int multiprocessors, plan *best);
 
-/* Makes the plan of an earlier choice, or of the next two, again; false where that does not fit, as the choice itself does. */
-bool tconv_wgmma_describe(const tconv_layer *layer, int64_t choice, int multiprocessors, tconv_wgmma_plan *made);
+/* Makes the plan of an earlier choice, or of the next two, again; false where that does not fit, as the choice itself
+ * does. */
+bool restore_plan(const tconv_layer *layer, int64_t choice, int multiprocessors, plan *made);
 
-/* The choice of the same tile, for which weights are packed alike, in which planes are moved to be operands, or src is
- * converted. */
-int64_t tconv_wgmma_shifting(int64_t choice);
-int64_t tconv_wgmma_converting(int64_t choice);
+/* Returns the choice of the same tile, for which weights are packed alike, in which planes are realigned. */
+int64_t realigned_choice(int64_t choice);
 
-/* Planes of a factor: its big and its small part where it is split. */
-constexpr int tconv_wgmma_planes(tconv_wgmma_mode mode)
+/* Returns the choice of the same tile, for which weights are packed alike, in which the B operand is K-major. */
+int64_t k_major_choice(int64_t choice);
+
+/* Returns the cycles by which choose_plan compares the tiles of a layer: those of the multiprocessor with most
+ * tiles. */
+double cost_among_tiles(const plan *made);
+
+/* Returns the cycles that the layer takes in this tile, by which the dispatcher compares implementations. */
+double cost_among_implementations(const plan *made);
+
+/* Returns how many times as long a layer takes because its src has to be gathered by elements; 1 where it has not. */
+double gather_times(const plan *made);
+
+/* Lays the MMA tiles, the patch and its rows out in the layer; false where the tile does not fit. */
+bool lay_out_tile(const tconv_layer *layer, const tile_choice *choice, plan *made);
+
+/* Lays out the stages and shares out shared memory among them; false where nothing fits. Comes after lay_out_tile. */
+bool lay_out_stages(const tconv_layer *layer, const tile_choice *choice, plan *made);
+
+/* Tells whether the weights of a stack overlap: each tap lies once, between zeros, and the rows of the stack take their
+ * parts. */
+bool weights_overlap(const tconv_layer *layer, const tile_choice *choice);
+
+/* Returns the commit groups that an MMA tile's sum is made of. */
+int64_t commit_groups(const parameters *params, int mma_tile);
+
+packing_layout packing_of(const tconv_layer *layer, const plan *made);
+
+/* Tells whether each pixel of src is read at its own position alone, and every output has its tap. */
+bool is_flat(const tconv_layer *layer);
+
+/* These return, for space-to-depth, the taps of a pair of columns, and the column of src where pairs begin, modulo
+ * 2. */
+int space_to_depth_taps(const tconv_layer *layer);
+int space_to_depth_first(const tconv_layer *layer);
+
+/* These return the phase of rows that a warpgroup computes, and the phase of columns of an MMA tile. */
+const tconv_phase *row_phase(const tconv_layer *layer, int warpgroup);
+const tconv_phase *column_phase(const tconv_layer *layer, int mma_tile);
+
+/* Tells whether a stride in elements is a multiple of TMA's 16 bytes. */
+bool is_aligned(int64_t stride, const tconv_problem *problem);
+
+/* Returns the fewest channels after which one begins at a multiple of 16 bytes again: a row of the tensor map where
+ * planes are realigned. */
+int aligned_channels(const tconv_problem *problem);
+
+/* Returns the planes of a factor: 2, its big and its small part, where it is split. */
+constexpr int operand_planes(arithmetic mode)
 {
-    return mode == TCONV_WGMMA_STRICT ? 2 : 1;
+    return mode == arithmetic::STRICT ? 2 : 1;
 }
 
-/* The fewest channels after which one begins at a multiple of 16 bytes again: a row of the map where planes are moved. */
-int tconv_wgmma_aligned_channels(const tconv_problem *problem);
-
-/* Folded: taps of a pair of columns, and the column of src where pairs begin, modulo 2. */
-int tconv_wgmma_fold_taps(const tconv_layer *layer);
-int tconv_wgmma_fold_first(const tconv_layer *layer);
-
-/* Whether the weights of a stack overlap: each tap once, between zeros, of which the rows of the stack take their parts. */
-bool tconv_wgmma_weights_overlap(const tconv_layer *layer, const tconv_wgmma_tile_choice *choice);
-
-/* Lays out the slots and shares out shared memory; false where nothing fits. Units and the patch are laid out before. */
-bool tconv_wgmma_lay_out_buffers(const tconv_layer *layer, const tconv_wgmma_tile_choice *choice,
-                                 tconv_wgmma_plan *made);
-
-/* Groups of products that a unit's sum is made of. */
-int64_t tconv_wgmma_strokes(const tconv_wgmma_parameters *of, int unit);
-
-/* Cycles of the multiprocessor with most tiles, by which tiles are compared. */
-double tconv_wgmma_tile_cycles(const tconv_wgmma_plan *made);
-
-/* By how much a tile takes longer where src has to be read element by element; 1 where not. */
-double tconv_wgmma_apart_times(const tconv_wgmma_plan *made);
-
-/* The cycles that the layer is estimated to take in this tile: closer than made->cycles, by which tiles are compared. */
-double tconv_wgmma_whole_cycles(const tconv_wgmma_plan *made);
-
-tconv_wgmma_packing tconv_wgmma_packing_of(const tconv_layer *layer, const tconv_wgmma_plan *made);
+inline int64_t round_up(int64_t value, int64_t multiple)
+{
+    return tconv_ceil_div(value, multiple) * multiple;
+}
 
 } // namespace tconv::wgmma
 

@@ -1,7 +1,10 @@
-/* How shared memory is shared out among a tile's buffers, in which order weights lie in a slot and are multiplied. */
+/* Shares out shared memory among pipeline stages, and lays out the weights of an A stage and the order in which they
+ * are multiplied. */
 #include "../../core/checked.h"
 #include "../runtime/tensor_map.h"
 #include "plan.h"
+
+#include <cstring>
 
 namespace tconv::wgmma
 {
@@ -9,221 +12,264 @@ namespace tconv::wgmma
 namespace
 {
 
-constexpr int WARP = 32;
-constexpr int MAX_BOX = 256;            /* the copy engine's, of each axis */
-constexpr int64_t COPY_ALIGNMENT = 128; /* bytes, of where the copy engine puts what it copies */
-constexpr int64_t BOX_ALIGNMENT = 1024; /* bytes, of buffers before a swizzled one */
-constexpr int SHIFTED_STEPS = 2;        /* steps that are moved at once */
+constexpr int64_t TMA_ALIGNMENT = 128;      /* bytes, of where a box goes: PTX ISA, cp.async.bulk.tensor */
+constexpr int64_t SWIZZLE_ALIGNMENT = 1024; /* the same of a swizzled box: eight rows of 128 bytes */
+constexpr int REALIGNED_K_STEPS = 2;        /* K steps that the transpose warps realign at once */
+constexpr int LEAST_COLUMN_A_STAGES = 4;    /* of one column of taps each, which are short */
 
-/* Buffers, from the least to what there is no use beyond: stages, boxes, slots, turns that are staged at once. The last that
- * fits is taken. */
-constexpr int BUFFERS[][4] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4, 1}, {3, 2, 4, 1},
-                              {3, 3, 5, 1}, {3, 3, 6, 1}, {2, 2, 4, 2}, {2, 2, 6, 2}, {2, 3, 6, 2},
-                              {3, 3, 6, 2}, {3, 4, 8, 2}, {4, 4, 8, 2}};
-constexpr int ONE_BOX[] = {2, 1, 4, 2}; /* the same */
-/* Where planes are turned in place; 0 slots: those of all weights. */
-constexpr int IN_PLACE[][4] = {{2, 0, 2, 1}, {2, 0, 4, 1}, {3, 0, 4, 1}, {3, 0, 6, 1}, {2, 0, 3, 2},
-                               {2, 0, 4, 2}, {2, 0, 6, 2}, {2, 0, 8, 2}, {3, 0, 3, 2}, {3, 0, 4, 2},
-                               {3, 0, 6, 2}, {3, 0, 8, 2}, {4, 0, 6, 2}, {4, 0, 8, 2}};
-constexpr int RESIDENT[][4] = {{2, 0, 0, 1}, {3, 0, 0, 1}, {2, 0, 0, 2}, {3, 0, 0, 2}, {4, 0, 0, 2}};
-constexpr int LEAST_COLUMN_SLOTS = 4; /* of one column of taps each: they are short */
+struct stage_counts {
+    int b_stages, raw_stages;
+    int a_stages; /* 0: those of all weights */
+    int staging_buffers;
+};
 
-int64_t round_up(int64_t value, int64_t multiple)
+/* From the fewest stages to those beyond which there is no use: the last that fits is taken. */
+constexpr stage_counts THROUGH_RAW_STAGES[] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4, 1}, {3, 2, 4, 1},
+                                               {3, 3, 5, 1}, {3, 3, 6, 1}, {2, 2, 4, 2}, {2, 2, 6, 2}, {2, 3, 6, 2},
+                                               {3, 3, 6, 2}, {3, 4, 8, 2}, {4, 4, 8, 2}};
+constexpr stage_counts ONE_RAW_STAGE = {2, 1, 4, 2};
+constexpr stage_counts IN_PLACE[] = {{2, 0, 2, 1}, {2, 0, 4, 1}, {3, 0, 4, 1}, {3, 0, 6, 1}, {2, 0, 3, 2},
+                                     {2, 0, 4, 2}, {2, 0, 6, 2}, {2, 0, 8, 2}, {3, 0, 3, 2}, {3, 0, 4, 2},
+                                     {3, 0, 6, 2}, {3, 0, 8, 2}, {4, 0, 6, 2}, {4, 0, 8, 2}};
+constexpr stage_counts RESIDENT[] = {{2, 0, 0, 1}, {3, 0, 0, 1}, {2, 0, 0, 2}, {3, 0, 0, 2}, {4, 0, 0, 2}};
+
+/* Returns the bytes of one staging buffer of all consumer warps. */
+size_t staging_bytes(const tconv_layer *layer, const kernel_config *config)
 {
-    return tconv_ceil_div(value, multiple) * multiple;
+    constexpr size_t WARPS = 4 * WARPGROUPS;
+    return WARPS * staged_bytes(config->N, (int)layer->problem.element_size);
 }
 
-size_t staged_bytes(const tconv_layer *layer, const tconv_wgmma_shape *shape)
+/* Returns the order in which an MMA tile with so many taps in a row multiplies. */
+mma_schedule schedule_of(const parameters *params, int taps, int mma_rows)
 {
-    constexpr size_t WARPS = 4 * TCONV_WGMMA_GROUPS;
-    return WARPS * tconv_wgmma_staged_bytes(shape->N, (int)layer->problem.element_size);
-}
-
-/* In which order a unit with so many taps in a row multiplies. */
-tconv_wgmma_order order_of(const tconv_wgmma_parameters *of, int taps, int product_rows)
-{
-    tconv_wgmma_order order;
-    const int steps = of->steps << of->fold_log2, step_weights = of->step_weights, step_pixels = of->step_pixels;
-    const bool pairs = taps == 2 && steps % 2 == 0, along_steps = taps == 1;
-    order.runs = pairs || along_steps ? 1 : steps;
-    order.count = pairs || along_steps ? steps * taps : taps;
-    order.run_weights = step_weights;
-    order.run_pixels = step_pixels;
-    order.weights = along_steps ? step_weights : product_rows;
-    order.pixels = along_steps ? step_pixels : -of->column_step;
-    order.pair_weights = pairs ? step_weights : 2 * order.weights;
-    order.pair_pixels = pairs ? step_pixels : 2 * order.pixels;
-    return order;
+    mma_schedule schedule;
+    const int k_steps = params->k_steps << params->space_to_depth_log2, k_step_weights = params->k_step_weights,
+              k_step_pixels = params->k_step_pixels;
+    const bool pairs = taps == 2 && k_steps % 2 == 0, along_k = taps == 1;
+    schedule.outer = pairs || along_k ? 1 : k_steps;
+    schedule.inner = pairs || along_k ? k_steps * taps : taps;
+    schedule.outer_weights = k_step_weights;
+    schedule.outer_pixels = k_step_pixels;
+    schedule.weights = along_k ? k_step_weights : mma_rows;
+    schedule.pixels = along_k ? k_step_pixels : -params->column_step;
+    schedule.pair_weights = pairs ? k_step_weights : 2 * schedule.weights;
+    schedule.pair_pixels = pairs ? k_step_pixels : 2 * schedule.pixels;
+    return schedule;
 }
 
 /*
- * A slot is then, for each quad and column of taps, the stack's zeros and the taps of its rows, and at last zeros again: the two
- * rows of a stack of 32 channels take 0 a, a b, b c and c 0 of 0 a b c 0. It has all columns of taps if all weights stay.
+ * Lays out the weights of a stack that overlap: an A stage is then, for each core and column of taps, the stack's zeros
+ * and the taps of its rows, and at last zeros again. The two rows of a stack of 32 channels take 0 a, a b, b c and c 0
+ * of 0 a b c 0. It has all columns of taps if all weights stay.
  */
-void lay_out_overlapping(const tconv_wgmma_tile_choice *choice, tconv_wgmma_plan *made)
+void lay_out_overlapping(const tile_choice *choice, plan *made)
 {
-    tconv_wgmma_parameters *to = &made->parameters;
-    const int rows = to->max_chunk_slots, columns = choice->resident ? to->column_taps[0] : 1;
-    const int strip = rows * to->block_channels, row_step = to->slot_step;
-    tconv_wgmma_order order;
-    order.runs = columns;
-    order.count = rows;
-    order.run_weights = strip;
-    order.run_pixels = -to->column_step;
-    order.weights = to->block_channels;
-    order.pixels = -row_step;
-    order.pair_weights = 2 * order.weights;
-    order.pair_pixels = 2 * order.pixels;
-    for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
-        to->order[unit] = order;
-    to->weights_leading = columns * strip * TCONV_WGMMA_QUAD;
-    to->slot_bytes = 2 * to->weights_leading + (choice->stack - 1) * to->block_channels * TCONV_WGMMA_QUAD;
-    to->max_chunk_slots = to->chunk_slots[0] = to->chunk_slots[1] = to->column_taps[0] / columns;
-    to->slot_step = to->column_step;
-    made->slot_columns = columns;
+    parameters *params = &made->params;
+    const int rows = params->max_k_block_a_stages, columns = choice->resident ? params->column_taps[0] : 1;
+    const int strip = rows * params->mma_tile_channels, row_step = params->a_stage_step;
+    mma_schedule schedule;
+    schedule.outer = columns;
+    schedule.inner = rows;
+    schedule.outer_weights = strip;
+    schedule.outer_pixels = -params->column_step;
+    schedule.weights = params->mma_tile_channels;
+    schedule.pixels = -row_step;
+    schedule.pair_weights = 2 * schedule.weights;
+    schedule.pair_pixels = 2 * schedule.pixels;
+    for (int mma_tile = 0; mma_tile < MMA_TILES; mma_tile++)
+        params->schedule[mma_tile] = schedule;
+    params->weights_leading_bytes = columns * strip * CORE_ROW_BYTES;
+    params->a_stage_bytes =
+        2 * params->weights_leading_bytes + (choice->stack - 1) * params->mma_tile_channels * CORE_ROW_BYTES;
+    params->max_k_block_a_stages = params->k_block_a_stages[0] = params->k_block_a_stages[1] =
+        params->column_taps[0] / columns;
+    params->a_stage_step = params->column_step;
+    made->a_stage_columns = columns;
 }
 
-/* Takes these buffers if they fit. */
-bool take(const int (&buffers)[4], int64_t staged, tconv_wgmma_parameters *to)
+/* Takes these stages if they fit. */
+bool take(const stage_counts &counts, int64_t staging, parameters *params)
 {
-    const int slots = buffers[2] > 0 ? buffers[2] : to->chunks * to->max_chunk_slots;
-    if (slots > TCONV_WGMMA_STAGES || (int64_t)buffers[0] * to->stage_bytes + (int64_t)buffers[1] * to->box_bytes +
-                                              (int64_t)slots * to->slot_bytes + buffers[3] * staged >
-                                          TCONV_WGMMA_SHARED_MEMORY)
+    const int a_stages = counts.a_stages > 0 ? counts.a_stages : params->k_blocks * params->max_k_block_a_stages;
+    if (a_stages > MAX_STAGES || (int64_t)counts.b_stages * params->b_stage_bytes +
+                                         (int64_t)counts.raw_stages * params->raw_stage_bytes +
+                                         (int64_t)a_stages * params->a_stage_bytes + counts.staging_buffers * staging >
+                                     SHARED_MEMORY_BYTES)
         return false;
-    to->stages = buffers[0];
-    to->boxes = buffers[1];
-    to->slots = slots;
-    to->staged_turns = buffers[3];
+    params->b_stages = counts.b_stages;
+    params->raw_stages = counts.raw_stages;
+    params->a_stages = a_stages;
+    params->staging_buffers = counts.staging_buffers;
     return true;
 }
 
-/* Takes the most buffers that fit; false where none do. */
-bool take_buffers(int64_t staged, const tconv_wgmma_tile_choice *choice, bool overlap, tconv_wgmma_parameters *to)
+/* Takes the most stages that fit; false where none do. */
+bool take_stages(int64_t staging, const tile_choice *choice, bool overlap, parameters *params)
 {
     bool fits = false;
-    const auto take_last = [&](const auto &ways, int least_slots) {
-        for (const int(&buffers)[4] : ways)
-            fits |= buffers[2] >= least_slots && take(buffers, staged, to);
+    const auto take_last = [&](const auto &ways, int least_a_stages) {
+        for (const stage_counts &counts : ways)
+            fits |= counts.a_stages >= least_a_stages && take(counts, staging, params);
     };
-    to->resident = choice->resident;
-    if (choice->one_box)
-        return take(ONE_BOX, staged, to);
+    params->resident = choice->resident;
+    if (choice->one_raw_stage)
+        return take(ONE_RAW_STAGE, staging, params);
     if (choice->resident)
         take_last(RESIDENT, 0);
     else if (choice->in_place)
-        take_last(IN_PLACE, overlap ? LEAST_COLUMN_SLOTS : 0);
+        take_last(IN_PLACE, overlap ? LEAST_COLUMN_A_STAGES : 0);
     else
-        take_last(BUFFERS, 0);
+        take_last(THROUGH_RAW_STAGES, 0);
     return fits;
 }
 
 /*
- * The same where planes are operands, as boxes or moved into stages. Best is to keep a block's weights, but with buffers enough
- * to load beside them; a second turn of staged sums is worth more than a ring of more than four slots.
+ * Does the same where B is MN-major, whether from boxes or realigned. Best is to keep a block's weights, but with
+ * stages enough to load beside them; a second staging buffer is worth more than a fifth A stage.
  */
-bool take_transposed_buffers(int64_t staged, tconv_wgmma_parameters *to)
+bool take_mn_major_stages(int64_t staging, parameters *params)
 {
-    const int slots = to->chunks * to->max_chunk_slots;
-    const int ways[][3] = {{slots, 2, 3}, {slots, 1, 3}, {slots, 1, 2}, {4, 2, 3},
-                           {3, 2, 2},     {4, 1, 3},     {2, 1, 2}}; /* slots, turns, boxes and stages */
-    for (const int *way : ways) {
-        const int stages = way[2];
-        const int64_t left = TCONV_WGMMA_SHARED_MEMORY - way[0] * (int64_t)to->slot_bytes - way[1] * staged -
-                             stages * (int64_t)to->stage_bytes;
-        const int64_t boxes = tconv_min(left / to->box_bytes, TCONV_WGMMA_STAGES);
-        if (way[0] > TCONV_WGMMA_STAGES || left <= 0 || boxes < way[2])
+    const int all = params->k_blocks * params->max_k_block_a_stages;
+    const struct {
+        int a_stages, staging_buffers, least; /* least: raw stages, and B stages where planes are realigned */
+    } ways[] = {{all, 2, 3}, {all, 1, 3}, {all, 1, 2}, {4, 2, 3}, {3, 2, 2}, {4, 1, 3}, {2, 1, 2}};
+    for (const auto &way : ways) {
+        const int64_t left = SHARED_MEMORY_BYTES - way.a_stages * (int64_t)params->a_stage_bytes -
+                             way.staging_buffers * staging - way.least * (int64_t)params->b_stage_bytes;
+        const int64_t raw_stages = tconv_min(left / params->raw_stage_bytes, MAX_STAGES);
+        if (way.a_stages > MAX_STAGES || left <= 0 || raw_stages < way.least)
             continue;
-        to->stages = stages;
-        to->boxes = (int)boxes;
-        to->slots = way[0];
-        to->staged_turns = way[1];
-        to->resident = way[0] == slots;
+        params->b_stages = way.least;
+        params->raw_stages = (int)raw_stages;
+        params->a_stages = way.a_stages;
+        params->staging_buffers = way.staging_buffers;
+        params->resident = way.a_stages == all;
         return true;
     }
     return false;
 }
 
-/* What is copied where planes are operands, which have a swizzled box of 64 pixels after another. */
-void lay_out_operands(const tconv_layer *layer, tconv_wgmma_plan *made)
+/* Lays out an MN-major B operand, which is a swizzled box of 64 pixels after another. */
+void lay_out_mn_major(const tconv_layer *layer, plan *made)
 {
-    tconv_wgmma_parameters *to = &made->parameters;
-    const int64_t row = TCONV_WGMMA_BOX * (int64_t)layer->problem.element_size; /* of a channel */
-    const int64_t boxes = tconv_ceil_div(to->tile_columns, TCONV_WGMMA_BOX);
-    to->pixels_leading = (uint32_t)(to->chunk_channels * row);
-    to->step_pixels = (int)(to->chunk_channels / to->steps * row / TCONV_WGMMA_QUAD);
-    to->box_copies = (int)boxes;
-    to->box_bytes = (uint32_t)(boxes * to->pixels_leading);
-    to->stage_bytes = 0;
-    if (made->shifted) {
+    parameters *params = &made->params;
+    const int64_t row = SWIZZLE_PIXELS * (int64_t)layer->problem.element_size; /* of a channel */
+    const int64_t boxes = tconv_ceil_div(params->tile_columns, SWIZZLE_PIXELS);
+    params->pixels_leading_bytes = (uint32_t)(params->k_block_channels * row);
+    params->k_step_pixels = (int)(params->k_block_channels / params->k_steps * row / CORE_ROW_BYTES);
+    params->stage_boxes = (int)boxes;
+    params->raw_stage_bytes = (uint32_t)(boxes * params->pixels_leading_bytes);
+    params->b_stage_bytes = 0;
+    if (made->realigned) {
         /* Rows begin at a multiple of 16 bytes before the first pixel, so that they are longer. */
-        const int64_t beside = to->column_alignment, element = (int64_t)layer->problem.element_size;
-        const int64_t pixels = tconv_min(to->tile_columns, to->in_columns), most = MAX_BOX / TCONV_WGMMA_BOX - 1;
+        const int64_t beside = params->column_alignment, element = (int64_t)layer->problem.element_size;
+        const int64_t pixels = tconv_min(params->tile_columns, params->in_columns), most = MAX_BOX / SWIZZLE_PIXELS - 1;
         const int64_t parts = pixels + beside <= MAX_BOX ? 1 : tconv_ceil_div(boxes, most);
-        to->box_parts = (int)parts;
-        to->part_pixels = (int)(tconv_ceil_div(boxes, parts) * TCONV_WGMMA_BOX);
-        to->part_pitch = (int)round_up(tconv_min(pixels, to->part_pixels) + beside - 1, beside);
-        to->row_channels = tconv_wgmma_aligned_channels(&layer->problem);
-        to->copied_bytes = (uint32_t)(parts * to->chunk_channels * to->part_pitch * element);
-        to->copy_bytes =
-            (uint32_t)round_up(to->chunk_channels / to->row_channels * to->part_pitch * element, COPY_ALIGNMENT);
-        to->stage_bytes = to->box_bytes;
-        to->box_bytes = (uint32_t)round_up(parts * to->row_channels * to->copy_bytes, BOX_ALIGNMENT);
+        params->box_parts = (int)parts;
+        params->part_pixels = (int)(tconv_ceil_div(boxes, parts) * SWIZZLE_PIXELS);
+        params->part_pitch = (int)round_up(tconv_min(pixels, params->part_pixels) + beside - 1, beside);
+        params->map_row_channels = aligned_channels(&layer->problem);
+        params->expected_bytes = (uint32_t)(parts * params->k_block_channels * params->part_pitch * element);
+        params->box_step_bytes = (uint32_t)round_up(
+            params->k_block_channels / params->map_row_channels * params->part_pitch * element, TMA_ALIGNMENT);
+        params->b_stage_bytes = params->raw_stage_bytes;
+        params->raw_stage_bytes =
+            (uint32_t)round_up(parts * params->map_row_channels * params->box_step_bytes, SWIZZLE_ALIGNMENT);
     }
-    for (int group = 0; group < TCONV_WGMMA_GROUPS; group++)
-        for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
-            to->unit_pixel[group][unit] =
-                (int)(to->unit_column[group][unit] / TCONV_WGMMA_BOX * to->pixels_leading / TCONV_WGMMA_QUAD);
+    for (int warpgroup = 0; warpgroup < WARPGROUPS; warpgroup++)
+        for (int mma_tile = 0; mma_tile < MMA_TILES; mma_tile++)
+            params->mma_tile_first_pixel[warpgroup][mma_tile] =
+                (int)(params->mma_tile_first_column[warpgroup][mma_tile] / SWIZZLE_PIXELS *
+                      params->pixels_leading_bytes / CORE_ROW_BYTES);
 }
 
 } // namespace
 
-bool tconv_wgmma_weights_overlap(const tconv_layer *layer, const tconv_wgmma_tile_choice *choice)
+bool weights_overlap(const tconv_layer *layer, const tile_choice *choice)
 {
-    return choice->in_place && choice->stack > 1 && choice->steps == 1 && layer->columns.count == 1;
+    return choice->in_place && choice->stack > 1 && choice->k_steps == 1 && layer->columns.count == 1;
 }
 
-bool tconv_wgmma_lay_out_buffers(const tconv_layer *layer, const tconv_wgmma_tile_choice *choice,
-                                 tconv_wgmma_plan *made)
+bool lay_out_stages(const tconv_layer *layer, const tile_choice *choice, plan *made)
 {
-    tconv_wgmma_parameters *to = &made->parameters;
-    const int planes = tconv_wgmma_planes(made->mode), element = (int)layer->problem.element_size;
-    const int product = planes * TCONV_WGMMA_M * 2 * TCONV_WGMMA_QUAD, product_rows = product / TCONV_WGMMA_QUAD;
-    const bool own_weights = layer->rows.count == 2 || choice->channel_groups; /* each warpgroup */
+    parameters *params = &made->params;
+    const int planes = operand_planes(made->mode), element = (int)layer->problem.element_size;
+    const int mma_bytes = planes * MMA_M * 2 * CORE_ROW_BYTES, mma_rows = mma_bytes / CORE_ROW_BYTES;
+    const bool own_weights = layer->rows.count == 2 || choice->split_channels; /* each warpgroup's */
     const bool column_phases = layer->columns.count == 2;
-    const int fold = choice->folded ? 2 : 1;
-    const int taps = to->column_taps[0] + (column_phases ? to->column_taps[1] : 0);
-    to->steps = choice->steps;
-    to->chunk_channels = choice->steps * 2 * TCONV_WGMMA_QUAD / element;
-    to->chunks = (int)tconv_ceil_div(layer->problem.group_in, to->chunk_channels);
-    to->step_weights = taps * product_rows;
-    to->step_pixels = 2 * to->patch;
-    if (choice->folded) /* from the pairs' first columns to the second ones */
-        to->step_pixels = tconv_wgmma_fold_first(layer) == 0 ? to->pitch / 2 : 1 - to->pitch / 2;
-    to->pixels_leading = (uint32_t)to->patch * TCONV_WGMMA_QUAD;
-    to->unit_weights = column_phases ? to->column_taps[0] * product_rows : 0;
-    to->group_weights = own_weights ? fold * to->steps * to->step_weights : 0;
-    to->slot_bytes = (uint32_t)((own_weights ? 2 : 1) * fold * to->steps * taps * product);
-    to->box_bytes = (uint32_t)(to->chunk_channels * to->box_patch * element);
-    to->stage_bytes = (uint32_t)(planes * 2 * to->steps * to->patch * TCONV_WGMMA_QUAD);
-    /* Two warps on each of two quads, or one on each of four; a lane takes pairs of 16-bit pixels. */
-    to->convert_step = (to->steps == 1 ? 2 : 1) * WARP * (4 / element);
-    to->convert_columns = to->convert_step % to->box_pitch;
-    to->convert_pixels = to->convert_step / to->box_pitch * to->pitch + to->convert_columns;
-    if (made->transposed)
-        lay_out_operands(layer, made);
-    for (int unit = 0; unit < TCONV_WGMMA_UNITS; unit++)
-        to->order[unit] = order_of(to, to->column_taps[unit], product_rows);
-    to->weights_leading = TCONV_WGMMA_M * TCONV_WGMMA_QUAD;
-    if (tconv_wgmma_weights_overlap(layer, choice))
+    const int depth = choice->space_to_depth ? 2 : 1;
+    const int taps = params->column_taps[0] + (column_phases ? params->column_taps[1] : 0);
+    params->k_steps = choice->k_steps;
+    params->k_block_channels = choice->k_steps * 2 * CORE_ROW_BYTES / element;
+    params->k_blocks = (int)tconv_ceil_div(layer->problem.group_in, params->k_block_channels);
+    params->k_step_weights = taps * mma_rows;
+    params->k_step_pixels = 2 * params->patch;
+    if (choice->space_to_depth) /* from the first columns of pairs to the second ones */
+        params->k_step_pixels = space_to_depth_first(layer) == 0 ? params->pitch / 2 : 1 - params->pitch / 2;
+    params->pixels_leading_bytes = (uint32_t)params->patch * CORE_ROW_BYTES;
+    params->mma_tile_weights = column_phases ? params->column_taps[0] * mma_rows : 0;
+    params->warpgroup_weights = own_weights ? depth * params->k_steps * params->k_step_weights : 0;
+    params->a_stage_bytes = (uint32_t)((own_weights ? 2 : 1) * depth * params->k_steps * taps * mma_bytes);
+    params->raw_stage_bytes = (uint32_t)(params->k_block_channels * params->box_patch * element);
+    params->b_stage_bytes = (uint32_t)(planes * 2 * params->k_steps * params->patch * CORE_ROW_BYTES);
+    /* Two warps go over each of two cores, or one over each of four; a lane takes pairs of 16-bit pixels. */
+    params->transpose_step = (params->k_steps == 1 ? 2 : 1) * WARP * (4 / element);
+    params->transpose_columns = params->transpose_step % params->box_pitch;
+    params->transpose_pixels = params->transpose_step / params->box_pitch * params->pitch + params->transpose_columns;
+    if (made->mn_major)
+        lay_out_mn_major(layer, made);
+    for (int mma_tile = 0; mma_tile < MMA_TILES; mma_tile++)
+        params->schedule[mma_tile] = schedule_of(params, params->column_taps[mma_tile], mma_rows);
+    params->weights_leading_bytes = MMA_M * CORE_ROW_BYTES;
+    if (weights_overlap(layer, choice))
         lay_out_overlapping(choice, made);
-    to->same_order = to->column_taps[0] == to->column_taps[1];
-    const int64_t staged = (int64_t)staged_bytes(layer, &made->shape);
-    /* A chunk must not reach into the next group. */
-    return (layer->problem.groups == 1 || layer->problem.group_in % to->chunk_channels == 0) &&
-           (!made->shifted || to->steps % SHIFTED_STEPS == 0) &&
-           (made->transposed ? take_transposed_buffers(staged, to)
-                             : take_buffers(staged, choice, tconv_wgmma_weights_overlap(layer, choice), to));
+    params->same_schedule = params->column_taps[0] == params->column_taps[1];
+    const int64_t staging = (int64_t)staging_bytes(layer, &made->config);
+    /* A K-block must not reach into the next group. */
+    return (layer->problem.groups == 1 || layer->problem.group_in % params->k_block_channels == 0) &&
+           (!made->realigned || params->k_steps % REALIGNED_K_STEPS == 0) &&
+           (made->mn_major ? take_mn_major_stages(staging, params)
+                           : take_stages(staging, choice, weights_overlap(layer, choice), params));
+}
+
+packing_layout packing_of(const tconv_layer *layer, const plan *made)
+{
+    const parameters *params = &made->params;
+    packing_layout packing;
+    memset(&packing, 0, sizeof packing);
+    packing.from = layer->problem.weight;
+    packing.group_in = params->group_in;
+    packing.group_out = params->group_out;
+    packing.m_blocks = params->m_blocks;
+    packing.group_m_blocks = params->group_m_blocks;
+    packing.mma_tile_channels = params->mma_tile_channels;
+    packing.tile_channels = params->tile_channels;
+    packing.warpgroup_channels = params->warpgroup_channels;
+    packing.stack = params->stack;
+    packing.k_blocks = params->k_blocks;
+    packing.k_block_channels = params->k_block_channels;
+    packing.k_steps = params->k_steps;
+    packing.max_k_block_a_stages = params->max_k_block_a_stages;
+    if (made->a_stage_columns > 0) {
+        packing.a_stage_columns = made->a_stage_columns;
+        packing.core_step = (int)params->weights_leading_bytes / CORE_ROW_BYTES;
+        packing.a_stage_rows = (int)params->a_stage_bytes / CORE_ROW_BYTES;
+    }
+    packing.depth = 1 << params->space_to_depth_log2;
+    packing.warpgroups = params->warpgroup_weights > 0 ? WARPGROUPS : 1;
+    packing.mma_tiles = (int)layer->columns.count;
+    for (int i = 0; i < 2; i++) {
+        packing.row_taps[i] = (int)row_phase(layer, i)->taps;
+        packing.first_kernel_row[i] = (int)row_phase(layer, i)->first_kernel;
+        packing.column_taps[i] = params->column_taps[i];
+        packing.first_kernel_column[i] = (int)column_phase(layer, i)->first_kernel;
+    }
+    packing.kernel_row_step = (int)layer->rows.kernel_step;
+    packing.kernel_column_step = (int)layer->columns.kernel_step;
+    packing.kernel_rows = (int)layer->problem.h.kernel;
+    packing.kernel_columns = (int)layer->problem.w.kernel;
+    return packing;
 }
 
 } // namespace tconv::wgmma
