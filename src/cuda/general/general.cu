@@ -115,8 +115,8 @@ device_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table, cons
     return made;
 }
 
-/* Says whether every input channel of a group whose number is a multiple of the run lies at such a multiple in memory.
- */
+/* Says whether every input channel of a group whose number is a multiple of the run lies at such a multiple in
+ * memory. */
 bool src_in_runs(const tconv_problem *problem, const void *src)
 {
     const int64_t run = SRC_RUN;

@@ -1,6 +1,6 @@
 /* Rounds factors of f32 to TF32, as the tensor cores take them. In strict f32 a factor is split in two, so that three
- * products of TF32 are as exact as one of f32: x = big + small, where big is x rounded, and small is the rest, rounded.
- */
+ * products of TF32 are as exact as one of f32: x = big + small, where big is x rounded, and small is the rest,
+ * rounded. */
 #ifndef TCONV_CUDA_NUMERIC_TF32_CUH
 #define TCONV_CUDA_NUMERIC_TF32_CUH
 

@@ -35,8 +35,8 @@ static __device__ __forceinline__ void cp_async(void *shared, const void *from, 
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
-/* The same, and brings the whole line of 128 bytes to the second-level cache, where it is read 16 bytes here and there.
- */
+/* The same, and brings the whole line of 128 bytes to the second-level cache, where it is read 16 bytes here and
+ * there. */
 static __device__ __forceinline__ void cp_async_line(void *shared, const void *from, bool exists)
 {
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);

@@ -41,8 +41,7 @@ __device__ __forceinline__ void tma_load_multicast(uint32_t to, const CUtensorMa
  * evict them first. A thread waits for commit groups of it, as below. */
 __device__ __forceinline__ void bulk_store(void *to, uint32_t from, uint32_t bytes)
 {
-    constexpr uint64_t EVICT_FIRST =
-        0x12f0000000000000; /* the cache policy that createpolicy.fractional makes of 1.0 */
+    constexpr uint64_t EVICT_FIRST = 0x12f0000000000000; /* the policy that createpolicy.fractional makes of 1.0 */
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(to), "r"(from),
                  "r"(bytes), "l"(EVICT_FIRST)
                  : "memory");

@@ -20,7 +20,7 @@ using namespace tconv;
 #define TEXT_OF(value) #value
 #define TEXT(value)    TEXT_OF(value)
 
-/* As CMAKE_CUDA_ARCHITECTURES, with commas: "80-real,90-real,90-virtual", or a word like "native". */
+/* The list of CMAKE_CUDA_ARCHITECTURES, with commas: "80-real,90-real,90-virtual", or a word like "native". */
 #ifndef TCONV_CUDA_ARCHITECTURES
 #define TCONV_CUDA_ARCHITECTURES "unknown"
 #endif

@@ -20,8 +20,8 @@ using namespace tconv;
 typedef CUresult (*get_attributes)(unsigned int count, CUpointer_attribute *attributes, void **values,
                                    CUdeviceptr address);
 
-/* Finds the driver's function, NULL where the process has no driver. It looks each time, for the driver may come later.
- */
+/* Finds the driver's function, NULL where the process has no driver. It looks each time, for the driver may come
+ * later. */
 static get_attributes find_get_attributes(void)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);

@@ -46,7 +46,7 @@ constexpr int64_t MIN_TILE_ROWS = 8;
 /* NHWC: a block's channels fill a memory transaction of 128 bytes; the rest of it are columns, which share what they
  * load. */
 constexpr int64_t CHANNEL_VECTORS = 8;  /* vectors of 16 bytes */
-constexpr int64_t SINGLE_CHANNELS = 32; /* elements of 4 bytes */
+constexpr int64_t SINGLE_CHANNELS = 32; /* elements: 128 bytes of f32 */
 
 /* Smaller planes leave most threads of a block without work, and those of cuda_general take pixels of many images. */
 constexpr int64_t MIN_PLANE = 64;
