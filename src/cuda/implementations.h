@@ -1,6 +1,6 @@
 /*
- * The CUDA implementations, as the list sees them. Each lies in a folder of its name, whose file of the same name has the
- * implementation's first paragraph: the algorithm, what it accepts, its numeric order.
+ * The CUDA implementations, as the list sees them. Each lies in a folder of its name, whose file of the same name
+ * begins with a paragraph on the algorithm, the layers that it accepts, and its numeric order.
  */
 #ifndef TCONV_CUDA_IMPLEMENTATIONS_H
 #define TCONV_CUDA_IMPLEMENTATIONS_H

@@ -1,4 +1,4 @@
-/* Columns of dst as the kernels of the products algorithm cut them up, and the products that they take. */
+/* Both kernels cut the columns of dst up so, and find the partials that an output column takes. */
 #ifndef TCONV_CUDA_COL2IM_COLUMNS_CUH
 #define TCONV_CUDA_COL2IM_COLUMNS_CUH
 
@@ -8,19 +8,17 @@
 namespace tconv::col2im
 {
 
-constexpr int PITCH = TCONV_CUDA_PRODUCTS_PITCH; /* from a product of a pixel to the next one in shared memory */
-
 __device__ __forceinline__ int clamp(int value, int most)
 {
     return max(0, min(value, most));
 }
 
-/* Columns of dst are a tile's own; those of src begin where they reach back to. */
+/* The columns of dst are a tile's own; those of src begin where they reach back to. */
 struct column_range {
     int first_output, outputs, first_column;
 };
 
-__device__ __forceinline__ column_range find_range(const tconv_cuda_products_parameters &layer, int tile)
+__device__ __forceinline__ column_range find_range(const parameters &layer, int tile)
 {
     const small_axis &columns = layer.columns;
     column_range found;
@@ -33,15 +31,14 @@ __device__ __forceinline__ column_range find_range(const tconv_cuda_products_par
     return found;
 }
 
-/* The products that an output column takes of a row of src: count of them, from `first` on, where a product of a pixel is
- * `pitch` before the next one. */
+/* The partials that an output column takes of a row of src: count of them, from `first` on in a column buffer that has
+ * `pitch` floats from an n to the next. */
 struct column_taps {
     int first, count;
 };
 
 template <int pitch>
-__device__ __forceinline__ column_taps find_taps(const tconv_cuda_products_parameters &layer, int first_column,
-                                                 int output)
+__device__ __forceinline__ column_taps find_taps(const parameters &layer, int first_column, int output)
 {
     const small_axis &columns = layer.columns;
     const int quotient = output / columns.stride, residue = output - quotient * columns.stride;

@@ -1,10 +1,16 @@
 /*
- * Between the host side of the products algorithm (products.cu) and its kernels: what a kernel is told, which there are.
+ * The host side of GEMM + col2im (col2im.cu) and its kernels share this: what a kernel is told, and which kernels there
+ * are.
  *
- * A group's weights are a matrix of depths (input channels) by products (output channel, kernel row, kernel column), both
- * padded with zeros: depths to steps of one tensor-core instruction, products to tiles of 8. They are packed in the order
- * in which the lanes of a warp take them: [group][step][tile][lane][FRAGMENT_BYTES], behind a header that holds an int:
- * whether some weight is Inf, NaN or so large that it would round to Inf.
+ * The GEMM of a group has the pixels of src along M, the weights of an input channel (output channel, kernel row,
+ * kernel column) along N, and the input channels of the group along K. Its A operand, the pixels, comes to registers;
+ * its B operand, the weights, stays in shared memory. Words of its own:
+ *
+ *     partial         an element of the GEMM's result: what one tap of one output takes from one pixel
+ *     column buffer   the partials of a block tile in shared memory, [n][pixel], from which col2im gathers the outputs
+ *     N tile          8 of N, padded with zeros: the N of one mma.sync, and of wgmma a multiple of it
+ *     strip           the output rows of a block, which goes down the rows of src that they read
+ *     quotient        padded output row / stride: the row of src whose first kernel row the output takes
  */
 #ifndef TCONV_CUDA_COL2IM_PARAMETERS_H
 #define TCONV_CUDA_COL2IM_PARAMETERS_H
@@ -16,160 +22,200 @@
 namespace tconv::col2im
 {
 
-#define TCONV_CUDA_PRODUCTS_WARPS          4
-#define TCONV_CUDA_PRODUCTS_WARP_PIXELS    32 /* two rows of tensor-core tiles share each fragment of weights */
-#define TCONV_CUDA_PRODUCTS_PIXELS         (TCONV_CUDA_PRODUCTS_WARPS * TCONV_CUDA_PRODUCTS_WARP_PIXELS)
-#define TCONV_CUDA_PRODUCTS_PITCH          (TCONV_CUDA_PRODUCTS_PIXELS + 4) /* the lanes' stores hit different banks */
-#define TCONV_CUDA_PRODUCTS_STAGES         3
-#define TCONV_CUDA_PRODUCTS_TILE           8    /* products */
-#define TCONV_CUDA_PRODUCTS_FRAGMENT_BYTES 8    /* of weights, per lane, step and tile */
-#define TCONV_CUDA_PRODUCTS_STAGE_BYTES    1536 /* of src in shared memory, per warp: the larger of both layouts' */
-#define TCONV_CUDA_PRODUCTS_STEP_BYTES     32   /* of one pixel's channels in a step */
-/* Steps whose sums the tensor cores keep: their own additions lose bits, of 8 steps of like terms up to 30 units. */
-#define TCONV_CUDA_PRODUCTS_SEGMENT 4
-#define TCONV_CUDA_PRODUCTS_HEADER  256 /* bytes of the packed weights' header */
-/* Blocks on a multiprocessor, as the registers of so many tiles' sums allow. */
-#define TCONV_CUDA_PRODUCTS_BLOCKS(tiles) ((tiles) >= 8 ? 2 : 3)
-#define TCONV_CUDA_PRODUCTS_MAX_TILES     11 /* 9 x 9 taps of one channel; the sums are 88 registers */
-
-/* How outputs are gathered: unrolled for kernels of so many rows and columns by that stride, dilation 1; or any. */
-enum {
-    TCONV_CUDA_PRODUCTS_ANY,
-    TCONV_CUDA_PRODUCTS_3_BY_1,
-    TCONV_CUDA_PRODUCTS_3_BY_2,
-    TCONV_CUDA_PRODUCTS_4_BY_2,
-    TCONV_CUDA_PRODUCTS_9_BY_4
-};
+constexpr int BLOCK_M = 128;    /* pixels of a block tile */
+constexpr int TILE_N = 8;       /* of N */
+constexpr int MMA_K_BYTES = 32; /* of one pixel's channels in an MMA instruction (PTX ISA) */
 
 /*
- * Hopper's kernel (products_rows.cu) multiplies the same matrix by wgmma, and its products are in another order: kernel rows
- * in groups of `stride`, each [kernel row of it][output channel][kernel column], padded to group_tiles tiles; the last group
- * to what is left of `tiles`. Weights are packed as [group][step][plane][half of K][product][16 bytes], planes being two in
- * strict f32 (see tf32_device.cuh), and f32 is rounded to TF32; of f32 the first half of K has the even channels.
+ * The kernel for any device (kernel.cu). Weights are packed in the order in which the lanes of a warp take them:
+ * [group][K step][N tile][lane][FRAGMENT_BYTES], behind a header that holds an int: whether some weight is Inf, NaN or
+ * so large that it would round to Inf. A K-block is one step of an MMA instruction.
  */
-#define TCONV_CUDA_PRODUCT_ROWS_WARPS        8 /* two warpgroups */
-#define TCONV_CUDA_PRODUCT_ROWS_WARP_PIXELS  (TCONV_CUDA_PRODUCTS_PIXELS / TCONV_CUDA_PRODUCT_ROWS_WARPS)
-#define TCONV_CUDA_PRODUCT_ROWS_STEPS        2    /* of a stage */
-#define TCONV_CUDA_PRODUCT_ROWS_STAGE_BYTES  1536 /* of src in shared memory, per warp: the larger of both layouts' */
-#define TCONV_CUDA_PRODUCT_ROWS_OUTPUT_BYTES 16   /* of shared memory, for an output row of a channel; */
-#define TCONV_CUDA_PRODUCT_ROWS_COLUMN_BYTES 4    /* and for an output column, where they are not gathered by runs */
-#define TCONV_CUDA_PRODUCT_ROWS_GUARD        4    /* zeros around the pixels of each of up to four images: */
-#define TCONV_CUDA_PRODUCT_ROWS_PITCH        (TCONV_CUDA_PRODUCTS_PIXELS + 5 * TCONV_CUDA_PRODUCT_ROWS_GUARD)
-#define TCONV_CUDA_PRODUCT_ROWS_SHAPES       9
+constexpr int WARPS = 4;
+constexpr int WARP_M = BLOCK_M / WARPS; /* pixels of a warp: two MMA tiles along M share each fragment of weights */
+constexpr int PITCH = BLOCK_M + 4; /* floats of the column buffer, from an n to the next: lanes store to other banks */
+constexpr int STAGES = 3;          /* pipeline stages of src */
+constexpr int STAGE_BYTES = 1536;  /* of src in shared memory, for each warp: the larger of both layouts' */
+constexpr int FRAGMENT_BYTES = 8;  /* of weights, for each lane, K step and N tile (PTX ISA) */
+constexpr int HEADER_BYTES = 256;  /* of the packed weights */
+constexpr int MAX_N_TILES = 11;    /* 9 x 9 taps of one channel; the accumulators are 88 registers */
 
-/* The same where src comes by boxes (products_boxes.cu): stages of all pixels of a block, and barriers. */
-#define TCONV_CUDA_PRODUCT_BOXES_STAGES 6
-#define TCONV_CUDA_PRODUCT_BOXES_STAGE_BYTES                                                                           \
-    (TCONV_CUDA_PRODUCTS_PIXELS * TCONV_CUDA_PRODUCT_ROWS_STEPS * TCONV_CUDA_PRODUCTS_STEP_BYTES)
-#define TCONV_CUDA_PRODUCT_BOXES_BARRIER_BYTES (8 * (2 * TCONV_CUDA_PRODUCT_BOXES_STAGES + 1))
+/* K-blocks that the tensor cores sum by themselves: their own additions lose bits, over 8 steps of like terms up to 30
+ * units. */
+constexpr int SEGMENT = 4;
 
-/* Tiles of the kernels, and for how many blocks on a multiprocessor registers are enough. */
-struct tconv_cuda_product_rows_shape {
-    int group_tiles, tiles, blocks, strict_blocks;
-};
-constexpr tconv_cuda_product_rows_shape tconv_cuda_product_rows_shapes[TCONV_CUDA_PRODUCT_ROWS_SHAPES] = {
-    {1, 3, 2, 2},  {2, 4, 2, 2},  {2, 6, 2, 2},  {3, 6, 2, 2}, {4, 8, 2, 2},
-    {2, 10, 2, 1}, {4, 12, 2, 1}, {5, 12, 2, 1}, {3, 21, 1, 1}};
-
-/* The products of so many kernel rows in the order of a shape, without what pads the last group of rows. row: of one row. */
-constexpr int64_t tconv_cuda_product_rows_products(int shape, int64_t rows, int64_t stride, int64_t row)
+/* Blocks on a multiprocessor, as the registers of so many N tiles' accumulators allow. */
+constexpr int blocks_of(int n_tiles)
 {
-    const int64_t groups = (rows - 1) / stride;
-    return groups * tconv_cuda_product_rows_shapes[shape].group_tiles * TCONV_CUDA_PRODUCTS_TILE +
-           (rows - groups * stride) * row;
+    return n_tiles >= 8 ? 2 : 3;
 }
 
-/* The shape that a kernel of so many rows takes, the first that holds it; TCONV_CUDA_PRODUCT_ROWS_SHAPES where none does. */
-constexpr int tconv_cuda_product_rows_shape_of(int64_t rows, int64_t stride, int64_t row)
+template <int n_tiles> constexpr int BLOCKS = blocks_of(n_tiles); /* the same where device code needs it */
+
+/* Gathering is unrolled for kernels of so many rows and columns by that stride, dilation 1; or it is for any. */
+enum { GATHER_ANY, GATHER_3_BY_1, GATHER_3_BY_2, GATHER_4_BY_2, GATHER_9_BY_4 };
+
+/*
+ * Hopper's kernel (row_sums_*) multiplies by wgmma and keeps the sums of output rows in its accumulators. N has another
+ * order there: kernel rows in bands of `stride`, each [kernel row of the band][output channel][kernel column], padded
+ * to band_tiles N tiles; the last band is padded to the rest of n_tiles. Weights are packed as [group][K
+ * step][part][half of K][n][16 bytes]. f32 is rounded to TF32, and in strict math has two parts (tf32.cuh); the first
+ * half of K has the even channels of f32.
+ */
+namespace row_sums
 {
-    int shape = 0;
-    while (shape < TCONV_CUDA_PRODUCT_ROWS_SHAPES &&
-           (stride * row > tconv_cuda_product_rows_shapes[shape].group_tiles * TCONV_CUDA_PRODUCTS_TILE ||
-            tconv_cuda_product_rows_products(shape, rows, stride, row) >
-                tconv_cuda_product_rows_shapes[shape].tiles * TCONV_CUDA_PRODUCTS_TILE))
-        shape++;
-    return shape;
+
+constexpr int WARPS = 8;                /* two warpgroups */
+constexpr int WARP_M = BLOCK_M / WARPS; /* pixels of a warp: the M of a warp's part of wgmma */
+constexpr int K_STEPS = 2;              /* MMA instructions along a K-block */
+constexpr int STAGE_BYTES = 1536;       /* of src in shared memory, for each warp: the larger of both layouts' */
+constexpr int OUTPUT_BYTES = 16;        /* of shared memory, for an output row of a channel */
+constexpr int COLUMN_BYTES = 4; /* of shared memory, for an output column, where they are not gathered by runs */
+constexpr int GUARD = 4;        /* zeros around the pixels of each of up to four images of a block tile */
+constexpr int PITCH = BLOCK_M + 5 * GUARD; /* floats of the column buffer, from an n to the next */
+
+/* Pipeline stages of src that come by cp.async. All of them are on their way while the first is multiplied, so they are
+ * as many as leave room for two blocks of pix2pix's last layer (128 channels, 4 x 4 taps, 3 outputs). */
+constexpr int cp_async_stages(bool strict, size_t element_size)
+{
+    return strict ? 4 : element_size == 4 ? 5 : 6;
 }
 
-/* How Hopper's kernel gathers outputs: RUNS of column stride and the most taps of a column, or COLUMNS, one by one, of the taps
- * that are unrolled. */
-#define TCONV_CUDA_PRODUCT_MAX_RUN            4 /* columns */
-#define TCONV_CUDA_PRODUCT_RUNS(stride, taps) ((stride)*4 + (taps))
-#define TCONV_CUDA_PRODUCT_COLUMNS(taps)      (taps)
-#define TCONV_CUDA_PRODUCT_RUN_TAPS(gather)   ((gather) % 4)
-#define TCONV_CUDA_PRODUCT_MIN_TAPS           2 /* that are unrolled */
-#define TCONV_CUDA_PRODUCT_MAX_TAPS           3
-#define TCONV_CUDA_PRODUCT_MAX_OUTPUTS        4 /* of a group */
+/* Pipeline stages of src that come by TMA, for all pixels of a block tile, and their barriers. */
+constexpr int TMA_STAGES = 6;
+constexpr int TMA_STAGE_BYTES = BLOCK_M * K_STEPS * MMA_K_BYTES;
+constexpr int TMA_BARRIER_BYTES = 8 * (2 * TMA_STAGES + 1); /* full and empty ones, and one for the weights */
 
-/* By shape, a bit for each RUNS that its kernels have code for: those of square kernels and strides that take the shape. All
- * others are gathered by COLUMNS; code for all of them in each kernel was half of what there was to compile. */
-struct tconv_cuda_product_runs {
-    uint32_t of_shape[TCONV_CUDA_PRODUCT_ROWS_SHAPES + 1];
+/* The N of a kernel that is compiled, and the blocks on a multiprocessor for which registers are enough. */
+struct config {
+    int band_tiles;    /* N tiles of a band */
+    int n_tiles;       /* N tiles of all bands */
+    int blocks;        /* in TF32, f16 and bf16 */
+    int strict_blocks; /* in strict f32 */
 };
-constexpr tconv_cuda_product_runs tconv_cuda_find_product_runs()
+constexpr int CONFIGS = 9;
+constexpr config configs[CONFIGS] = {{1, 3, 2, 2},  {2, 4, 2, 2},  {2, 6, 2, 2},  {3, 6, 2, 2}, {4, 8, 2, 2},
+                                     {2, 10, 2, 1}, {4, 12, 2, 1}, {5, 12, 2, 1}, {3, 21, 1, 1}};
+
+/* N of so many kernel rows in a config, without the padding of the last band. row_n: N of one kernel row. */
+constexpr int64_t gemm_n_of(int config, int64_t rows, int64_t stride, int64_t row_n)
 {
-    tconv_cuda_product_runs found = {};
-    for (int stride = 1; stride <= TCONV_CUDA_PRODUCT_MAX_RUN; stride++)
-        for (int kernel = stride; kernel <= stride * TCONV_CUDA_PRODUCT_MAX_TAPS; kernel++)
-            for (int outputs = 1; outputs <= TCONV_CUDA_PRODUCT_MAX_OUTPUTS; outputs++) {
+    const int64_t bands = (rows - 1) / stride;
+    return bands * configs[config].band_tiles * TILE_N + (rows - bands * stride) * row_n;
+}
+
+/* The config that a kernel of so many rows takes, the first that holds it; CONFIGS where none does. */
+constexpr int config_of(int64_t rows, int64_t stride, int64_t row_n)
+{
+    int config = 0;
+    while (config < CONFIGS && (stride * row_n > configs[config].band_tiles * TILE_N ||
+                                gemm_n_of(config, rows, stride, row_n) > configs[config].n_tiles * TILE_N))
+        config++;
+    return config;
+}
+
+constexpr int MAX_RUN = 4;       /* columns */
+constexpr int MIN_TAPS = 2;      /* taps of a column that are unrolled */
+constexpr int MAX_TAPS = 3;      /* taps of a column that are unrolled */
+constexpr int MAX_GROUP_OUT = 4; /* output channels of a group */
+
+/* Outputs are gathered by runs of `stride` columns with at most so many taps, or by single columns with so many taps
+ * unrolled. A number says which. */
+constexpr int by_runs(int stride, int taps)
+{
+    return stride * 4 + taps;
+}
+constexpr int by_columns(int taps)
+{
+    return taps;
+}
+constexpr int run_taps_of(int gather)
+{
+    return gather % 4;
+}
+template <int stride, int taps> constexpr int RUNS = by_runs(stride, taps); /* the same where device code needs it */
+template <int taps> constexpr int COLUMNS = by_columns(taps);
+constexpr int FIRST_RUNS = by_runs(1, 0); /* all numbers from here on are runs */
+
+/* By config, a bit for each by_runs that its kernels have code for: those of square kernels and strides that take the
+ * config. All others are gathered by columns; code for all of them in each kernel was half of all code. */
+struct runs_by_config {
+    uint32_t of_config[CONFIGS + 1];
+};
+constexpr runs_by_config find_compiled_runs()
+{
+    runs_by_config found = {};
+    for (int stride = 1; stride <= MAX_RUN; stride++)
+        for (int kernel = stride; kernel <= stride * MAX_TAPS; kernel++)
+            for (int outputs = 1; outputs <= MAX_GROUP_OUT; outputs++) {
                 const int most = (kernel + stride - 1) / stride;
-                const int taps = most < TCONV_CUDA_PRODUCT_MIN_TAPS ? TCONV_CUDA_PRODUCT_MIN_TAPS : most;
-                found.of_shape[tconv_cuda_product_rows_shape_of(kernel, stride, outputs * kernel)] |=
-                    1u << TCONV_CUDA_PRODUCT_RUNS(stride, taps);
+                const int taps = most < MIN_TAPS ? MIN_TAPS : most;
+                found.of_config[config_of(kernel, stride, outputs * kernel)] |= 1u << by_runs(stride, taps);
             }
     return found;
 }
-constexpr tconv_cuda_product_runs tconv_cuda_product_runs_of = tconv_cuda_find_product_runs();
+constexpr runs_by_config compiled_runs = find_compiled_runs();
 
-/* Stages of src that take turns: as many as leave room for two blocks of pix2pix's last layer (128 channels, 4 x 4 taps, 3
- * outputs), since all of them are on their way while the first is multiplied. */
-#define TCONV_CUDA_PRODUCT_ROWS_STAGES(strict, element_size) ((strict) ? 4 : (element_size) == 4 ? 5 : 6)
+} // namespace row_sums
 
-struct tconv_cuda_products_parameters {
-    const void *src, *weights /* packed */, *bias /* or NULL */;
+struct parameters {
+    const void *src;
+    const void *weights; /* packed */
+    const void *bias;    /* or NULL */
     void *dst;
     small_axis rows, columns;
     tconv_strides src_strides, dst_strides;
-    int group_in, group_out, groups, stages; /* stages: steps, of which each is a stage of src in shared memory */
-    int row_pixels_log2;           /* columns of src that a block multiplies at once; its other pixels are more rows */
-    int column_tiles, column_step; /* and from one tile of columns to the next, */
-    int column_back, row_back;     /* because outputs take inputs up to so many columns and rows before them */
-    int strips, strip_rows;        /* quotients of padded rows of a block */
-    int sum_rows, sum_columns;     /* of outputs that are not yet complete, in shared memory */
-    int tap_step;                  /* from a product that an output takes of a row to the next */
-    int gather;                    /* how outputs are gathered, see above */
+    int group_in, group_out, groups;
+    int k_blocks;        /* of a row of src; each is a pipeline stage */
+    int row_pixels_log2; /* columns of src in a block tile; its other pixels are more rows, or rows of more images */
+    int column_tiles;
+    int column_step; /* columns of src from a block tile to the next */
+    int column_back; /* columns of src that outputs reach back over */
+    int row_back;    /* rows of src that outputs reach back over */
+    int strips;
+    int strip_rows;  /* quotients of a strip */
+    int sum_rows;    /* rows of outputs that are not yet complete, in shared memory */
+    int sum_columns; /* columns of outputs in shared memory */
+    int tap_step;    /* floats of the column buffer from a tap of an output to its next in a row */
+    int gather;      /* see above */
     bool src_aligned;
-    bool channels_inside; /* NHWC */
-    /* Of Hopper's kernel, which keeps no rows of sums; gather is RUNS or COLUMNS. */
-    int run_taps[TCONV_CUDA_PRODUCT_MAX_RUN]; /* of a run's columns: their first taps, from the run's first pixel on */
-    unsigned run_ends;                        /* and a bit for each: whether it has as many taps as any */
-    bool dst_runs;                            /* stride columns from a multiple of it on are a vector of dst */
-    int images, steps;
-    int products; /* of all kernel rows, padding between them included */
-    int buffers;  /* of products, that take turns: 1 or 2 */
-    int boxes;    /* of src that make a stage; 0: it does not come by boxes */
+    bool nhwc;
+    /* Hopper's kernel alone has the following. */
+    int run_taps[row_sums::MAX_RUN]; /* floats from a run's first pixel to each column's first tap */
+    unsigned run_ends;               /* a bit for each column of a run that has as many taps as any */
+    bool dst_runs;                   /* stride columns from a multiple of it on are a vector of dst */
+    int images;
+    int steps;   /* of MMA instructions along K */
+    int gemm_n;  /* of all kernel rows, with the padding between bands */
+    int buffers; /* column buffers that alternate: 1 or 2 */
+    int boxes;   /* TMA boxes that make a pipeline stage; 0 where src comes by cp.async */
 };
 
-typedef void (*tconv_cuda_products_kernel)(tconv_cuda_products_parameters);
+typedef void (*kernel_function)(parameters);
+typedef void (*tma_kernel_function)(parameters, CUtensorMap);
 
-/* Kernels with 2, 4, 6, 8 or 11 tiles of products; NULL for f64. tf32: f32 is rounded to TF32, else split in three. */
-tconv_cuda_products_kernel tconv_cuda_products_find(tconv_dtype dtype, bool tf32, tconv_layout layout, int tiles);
+/* The kernel for any device, with 2, 4, 6, 8 or 11 N tiles; NULL for f64. tf32: f32 is rounded to TF32, else split in
+ * parts. */
+kernel_function mma_kernel(tconv_dtype dtype, bool tf32, tconv_layout layout, int n_tiles);
 
-/* Hopper's kernel; NULL for f64. Without sm_90a code it is made for one warp. */
-tconv_cuda_products_kernel tconv_cuda_product_rows_find(tconv_dtype dtype, bool tf32, tconv_layout layout, int shape);
+/* Launches the kernel that packs the weights for it. */
+tconv_status pack_fragments(const tconv_problem *problem, int steps, int n_tiles, const void *weights, void *packed,
+                            void *stream, tconv_issue *issue);
 
-/* The same for src that comes by boxes; NULL for a shape that does not come so. */
-typedef void (*tconv_cuda_product_boxes_kernel)(tconv_cuda_products_parameters, CUtensorMap);
-tconv_cuda_product_boxes_kernel tconv_cuda_product_boxes_find(tconv_dtype dtype, bool tf32, int shape);
+namespace row_sums
+{
 
-/* Launches what packs the weights for them. */
-tconv_status tconv_cuda_pack_product_rows(const tconv_problem *problem, bool tf32, int steps,
-                                          const tconv_cuda_product_rows_shape *shape, const void *weights, void *packed,
-                                          void *stream, tconv_issue *issue);
+/* Hopper's kernel whose src comes by cp.async; NULL for f64. Without sm_90a code it is made for one warp. */
+kernel_function cp_async_kernel(tconv_dtype dtype, bool tf32, tconv_layout layout, int config);
 
-/* Launches what packs the weights as said above. */
-tconv_status tconv_cuda_pack_products(const tconv_problem *problem, int steps, int tiles, const void *weights,
-                                      void *packed, void *stream, tconv_issue *issue);
+/* Hopper's kernel whose src comes by TMA; NULL for a config that has none. */
+tma_kernel_function tma_kernel(tconv_dtype dtype, bool tf32, int config);
+
+/* Launches the kernel that packs the weights for both. */
+tconv_status pack_weights(const tconv_problem *problem, bool tf32, int steps, const config *config, const void *weights,
+                          void *packed, void *stream, tconv_issue *issue);
+
+} // namespace row_sums
 
 } // namespace tconv::col2im
 

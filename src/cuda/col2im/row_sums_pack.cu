@@ -1,4 +1,4 @@
-/* Packs weights for Hopper's kernel of the products algorithm, in the order that products_kernels.h gives. */
+/* Packs the weights for Hopper's kernels in the order that parameters.h gives. */
 #include "../../core/checked.h"
 #include "../numeric/element.cuh"
 #include "../numeric/tf32.cuh"
@@ -8,29 +8,29 @@
 
 #include <cuda_runtime_api.h>
 
-namespace tconv::col2im
+namespace tconv::col2im::row_sums
 {
 
 namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int HALF_BYTES = TCONV_CUDA_PRODUCTS_STEP_BYTES / 2; /* of a product's half of K */
+constexpr int HALF_BYTES = MMA_K_BYTES / 2; /* of K: a row of a core matrix */
 
 struct packing {
     tconv_weight_strides from;
-    int64_t elements; /* packed, of one plane */
-    int group_in, group_out, kernel_rows, kernel_columns, stride, steps, group_products, products;
+    int64_t elements; /* packed, of one part */
+    int group_in, group_out, kernel_rows, kernel_columns, stride, steps, band_n, gemm_n;
     bool strict;
 };
 
 template <class Element>
 __device__ __forceinline__ Element find_weight(const packing &packing, const Element *weights, int64_t group,
-                                               int channel, int product)
+                                               int channel, int n)
 {
-    const int row_products = packing.group_out * packing.kernel_columns;
-    const int rows = product / packing.group_products, in_rows = product - rows * packing.group_products;
-    const int in_row = in_rows % row_products, row = in_rows / row_products, kernel_row = rows * packing.stride + row;
+    const int row_n = packing.group_out * packing.kernel_columns;
+    const int band = n / packing.band_n, in_band = n - band * packing.band_n;
+    const int in_row = in_band % row_n, row = in_band / row_n, kernel_row = band * packing.stride + row;
     if (row >= packing.stride || kernel_row >= packing.kernel_rows || channel >= packing.group_in)
         return Element(0.0f);
     return weights[(group * packing.group_in + channel) * packing.from.in +
@@ -40,26 +40,26 @@ __device__ __forceinline__ Element find_weight(const packing &packing, const Ele
 
 template <class Element>
 __global__ void __launch_bounds__(THREADS)
-    pack_rows(const __grid_constant__ packing packing, const Element *weights, Element *packed)
+    pack_weights_kernel(const __grid_constant__ packing packing, const Element *weights, Element *packed)
 {
     constexpr int HALF = HALF_BYTES / (int)sizeof(Element);
     launch_dependents();
     const int64_t stride = (int64_t)gridDim.x * THREADS;
-    const int plane = packing.products * 2 * HALF;
+    const int part = packing.gemm_n * 2 * HALF;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < packing.elements; i += stride) {
-        const int64_t block = i / plane; /* group and step */
-        int rest = (int)(i - block * plane);
+        const int64_t group_step = i / part;
+        int rest = (int)(i - group_step * part);
         const int element = rest % HALF;
         rest /= HALF;
-        const int product = rest % packing.products, half = rest / packing.products;
-        const int64_t group = block / packing.steps;
+        const int n = rest % packing.gemm_n, half = rest / packing.gemm_n;
+        const int64_t group = group_step / packing.steps;
         const int step_channel = sizeof(Element) == sizeof(float) ? element * 2 + half : half * HALF + element;
-        const int channel = (int)(block - group * packing.steps) * 2 * HALF + step_channel;
-        const Element value = find_weight(packing, weights, group, channel, product);
+        const int channel = (int)(group_step - group * packing.steps) * 2 * HALF + step_channel;
+        const Element value = find_weight(packing, weights, group, channel, n);
         if constexpr (sizeof(Element) == sizeof(float)) {
-            uint32_t *to = reinterpret_cast<uint32_t *>(packed) + i + (packing.strict ? block * plane : 0);
+            uint32_t *to = reinterpret_cast<uint32_t *>(packed) + i + (packing.strict ? group_step * part : 0);
             if (packing.strict)
-                split_to_tf32(__float_as_uint(value), to, to + plane);
+                split_to_tf32(__float_as_uint(value), to, to + part);
             else
                 *to = round_to_tf32(__float_as_uint(value));
         } else {
@@ -70,9 +70,8 @@ __global__ void __launch_bounds__(THREADS)
 
 } // namespace
 
-tconv_status tconv_cuda_pack_product_rows(const tconv_problem *problem, bool tf32, int steps,
-                                          const tconv_cuda_product_rows_shape *shape, const void *weights, void *packed,
-                                          void *stream, tconv_issue *issue)
+tconv_status pack_weights(const tconv_problem *problem, bool tf32, int steps, const config *config, const void *weights,
+                          void *packed, void *stream, tconv_issue *issue)
 {
     packing packing;
     packing.from = problem->weight;
@@ -82,18 +81,17 @@ tconv_status tconv_cuda_pack_product_rows(const tconv_problem *problem, bool tf3
     packing.kernel_columns = (int)problem->w.kernel;
     packing.stride = (int)problem->h.stride;
     packing.steps = steps;
-    packing.group_products = shape->group_tiles * TCONV_CUDA_PRODUCTS_TILE;
-    packing.products = shape->tiles * TCONV_CUDA_PRODUCTS_TILE;
+    packing.band_n = config->band_tiles * TILE_N;
+    packing.gemm_n = config->n_tiles * TILE_N;
     packing.strict = problem->dtype == TCONV_F32 && !tf32;
-    packing.elements =
-        problem->groups * steps * packing.products * (TCONV_CUDA_PRODUCTS_STEP_BYTES / (int64_t)problem->element_size);
+    packing.elements = problem->groups * steps * packing.gemm_n * (MMA_K_BYTES / (int64_t)problem->element_size);
     void *arguments[] = {&packing, &weights, &packed};
-    const void *kernel = problem->dtype == TCONV_F32   ? (const void *)pack_rows<float>
-                         : problem->dtype == TCONV_F16 ? (const void *)pack_rows<__half>
-                                                       : (const void *)pack_rows<__nv_bfloat16>;
+    const void *kernel = problem->dtype == TCONV_F32   ? (const void *)pack_weights_kernel<float>
+                         : problem->dtype == TCONV_F16 ? (const void *)pack_weights_kernel<__half>
+                                                       : (const void *)pack_weights_kernel<__nv_bfloat16>;
     const launch_grid grid = {kernel, tconv_min(tconv_ceil_div(packing.elements, THREADS), INT32_MAX), THREADS, 0,
                               false};
     return launch_kernel(&grid, arguments, stream, issue);
 }
 
-} // namespace tconv::col2im
+} // namespace tconv::col2im::row_sums

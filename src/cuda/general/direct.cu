@@ -1,17 +1,17 @@
 /*
- * Phases straight from global memory, for layers with few channels per group (depthwise, a few output channels, a few
- * input channels), where a tile in shared memory would be mostly padding.
+ * Layers with few channels per group (depthwise, a few output channels, a few input channels) are read straight from
+ * global memory, because a tile in shared memory would be mostly padding.
  *
- * A thread computes CHANNELS output channels of one group at PIXELS pixels of one phase, all sums in registers: for each
- * tap and input channel one vector of packed weights and one element of src a pixel. Neighbouring threads have
+ * A thread computes CHANNELS output channels of one group at PIXELS pixels of one phase, all sums in registers: for
+ * each tap and input channel one vector of packed weights and one element of src a pixel. Neighbouring threads have
  * neighbouring pixels in NCHW, and in NHWC neighbouring channel blocks first, so that src and dst are accessed in runs;
  * in NHWC a thread also reads several input channels at once where their addresses allow it.
  *
  * Taps that fall outside src are skipped, so that NaN and Inf in the weights go only where they belong.
  *
- * Numeric order: taps in the order of the kernel rows, then columns, input channels inside; fused multiply-adds from zero
- * over segments of at most `segment` terms, which end with a tap where that is possible; segments added in order, but for
- * f64 with compensation (compensated.cuh); bias last.
+ * Numeric order: taps in the order of the kernel rows, then columns, input channels inside; fused multiply-adds from
+ * zero over segments of at most `segment` terms, which end with a tap where that is possible; segments added in order,
+ * but for f64 with compensation (compensated.cuh); bias last.
  */
 #include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"
@@ -24,7 +24,7 @@ namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int BATCH = TCONV_CUDA_SRC_RUN; /* input channels whose loads are under way together */
+constexpr int BATCH = SRC_RUN; /* input channels whose loads are under way together */
 
 template <class Element_, int CHANNELS_, int PIXELS_, int BLOCKS_> struct shape {
     using Element = Element_;
@@ -65,8 +65,8 @@ template <class S> struct thread_sums {
         }
     }
 
-    /* COUNT input channels of one tap: present has a bit for each pixel that has the tap. All loads come first, so that
-     * they are under way together. in_run: the channels of a pixel lie side by side, aligned. */
+    /* Adds COUNT input channels of one tap: present has a bit for each pixel that has the tap. All loads come first, so
+     * that they are under way together. in_run: the channels of a pixel are neighbours in memory, aligned. */
     template <int COUNT, bool in_run, class Index>
     __device__ __forceinline__ void add(const Element *src, const unsigned_index<Index> (&offsets)[S::PIXELS],
                                         Index src_pitch, uint32_t present, const Element *weights, Index weight_pitch)
@@ -103,9 +103,9 @@ template <class S> struct thread_sums {
     }
 };
 
-/* A tap's input channels, as many at once as BATCH allows. */
+/* Adds a tap's input channels, as many at once as BATCH allows. */
 template <class S, class Index>
-__device__ __forceinline__ void sum_channels(const tconv_cuda_phases_parameters &layer, const typename S::Element *src,
+__device__ __forceinline__ void sum_channels(const parameters &layer, const typename S::Element *src,
                                              const unsigned_index<Index> (&offsets)[S::PIXELS], uint32_t present,
                                              const typename S::Element *weights, Index channels, thread_sums<S> &sums)
 {
@@ -124,8 +124,8 @@ __device__ __forceinline__ void sum_channels(const tconv_cuda_phases_parameters 
 
 template <class S, class Index>
 __device__ __forceinline__ void
-sum_taps(const tconv_cuda_phases_parameters &layer, const tile<Index> &tile, const source<Index> (&source)[S::PIXELS],
-         uint32_t exist, const typename S::Element *src, const typename S::Element *weights, thread_sums<S> &sums)
+sum_taps(const parameters &layer, const tile<Index> &tile, const source<Index> (&source)[S::PIXELS], uint32_t exist,
+         const typename S::Element *src, const typename S::Element *weights, thread_sums<S> &sums)
 {
     using Element = typename S::Element;
     const Index src_pitch = (Index)layer.src_strides.c, weight_pitch = (Index)layer.weight_pitch;
@@ -161,7 +161,7 @@ sum_taps(const tconv_cuda_phases_parameters &layer, const tile<Index> &tile, con
 }
 
 template <class S, class Index>
-__device__ __forceinline__ void compute_tile(const tconv_cuda_phases_parameters &layer, const tile<Index> &tile)
+__device__ __forceinline__ void compute_tile(const parameters &layer, const tile<Index> &tile)
 {
     using Element = typename S::Element;
     using Compute = typename S::Compute;
@@ -213,7 +213,7 @@ __device__ __forceinline__ void compute_tile(const tconv_cuda_phases_parameters 
 
 template <class S, class Index>
 __global__ void __launch_bounds__(THREADS, sizeof(Index) == 4 ? S::BLOCKS : 1)
-    phases_direct(const __grid_constant__ tconv_cuda_phases_parameters layer)
+    direct_kernel(const __grid_constant__ parameters layer)
 {
     using Unsigned = unsigned_index<Index>;
     for (Unsigned number = blockIdx.x; number < (Unsigned)layer.tiles; number += gridDim.x)
@@ -233,14 +233,14 @@ template <> struct shapes<double> {
 };
 
 template <class S>
-constexpr tconv_cuda_phases_kernel kernel_of = {
-    phases_direct<S, int64_t>, phases_direct<S, int32_t>, S::CHANNELS, THREADS *S::PIXELS, THREADS, 0};
+constexpr kernel_choice kernel_of = {
+    direct_kernel<S, int64_t>, direct_kernel<S, int32_t>, S::CHANNELS, THREADS *S::PIXELS, THREADS, 0};
 
 } // namespace
 
-const tconv_cuda_phases_kernel *tconv_cuda_direct_kernels(tconv_dtype dtype)
+const kernel_choice *direct_kernels(tconv_dtype dtype)
 {
-    static const tconv_cuda_phases_kernel kernels[][TCONV_CUDA_DIRECT_SHAPES] = {
+    static const kernel_choice kernels[][DIRECT_SHAPES] = {
         {kernel_of<shapes<float>::large>, kernel_of<shapes<float>::middle>, kernel_of<shapes<float>::small>},
         {kernel_of<shapes<double>::large>, kernel_of<shapes<double>::middle>, kernel_of<shapes<double>::small>},
         {kernel_of<shapes<__half>::large>, kernel_of<shapes<__half>::middle>, kernel_of<shapes<__half>::small>},

@@ -1,10 +1,10 @@
 /*
- * Outputs without a tap: where stride and dilation share a factor, or the stride exceeds the kernel's reach, some
- * residues of rows or columns have no phase, and their outputs are the bias.
+ * Writes the outputs without a tap: where stride and dilation share a factor, or the stride exceeds the kernel's reach,
+ * some residues of rows or columns have no phase, and their outputs are the bias.
  *
- * A block takes up to ROWS output rows of one plane (an image and channel in NCHW, an image in NHWC) and a stretch along
- * them. Whether a row or a column belongs to a phase is looked up once for each, not for each output. In NHWC a thread stores
- * 16 bytes of channels at once where they lie so.
+ * A block takes up to ROWS output rows of one plane (an image and channel in NCHW, an image in NHWC) and a stretch
+ * along them. Whether a row or a column belongs to a phase is looked up once for each, not for each output. In NHWC a
+ * thread stores 16 bytes of channels at once where they lie so.
  */
 #include <cstdint>
 
@@ -19,7 +19,7 @@ namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int ROWS = 64; /* of a tile: enough that what a tile costs to find is small beside its outputs */
+constexpr int ROWS = 64; /* rows of a tile: enough that finding a tile is cheap beside writing its outputs */
 
 struct axis {
     const tconv_phase *phases; /* on the device, sorted by residue */
@@ -34,14 +34,14 @@ struct outputs {
     bool nhwc;
 };
 
-/* How the outputs are cut into tiles, elements along a row neighbours: columns in NCHW; in NHWC columns and channels, or
- * vectors of these. */
+/* The outputs are cut into tiles whose elements along a row are neighbours: columns in NCHW; in NHWC columns and
+ * channels, or vectors of these. */
 struct cut {
     int64_t planes, plane_channels, row_length, row_tiles, stretches, tiles;
     int lanes_log2; /* threads along a row */
 };
 
-/* Whether the outputs of a residue have a phase. */
+/* Says whether the outputs of a residue have a phase. */
 __device__ bool has_phase(const axis &axis, int64_t output)
 {
     const int64_t residue = (int64_t)((uint64_t)output % (uint64_t)axis.stride);
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Whether the channels of every pixel of dst are whole vectors of so many elements. */
+/* Says whether the channels of every pixel of dst are whole vectors of so many elements. */
 bool are_vectors(const tconv_problem *problem, const void *dst, int64_t count)
 {
     const tconv_strides *strides = &problem->dst;

@@ -1,19 +1,19 @@
 /*
- * Phases as an implicit GEMM, for layers with many channels per group.
+ * Layers with many channels per group are an implicit GEMM for each phase.
  *
- * For a phase, M is the output channels of a group, N the phase's pixels (of all images) and K its taps times the input
- * channels. A block of threads computes one M x N tile: for each tap, chunks of DEPTH input channels go through shared
- * memory, weights from the packed buffer, pixels gathered from src, the next chunk under way in registers while the
- * threads multiply the present one, each an outer product of TM x TN from registers; in f64 a warp multiplies on the tensor
- * cores (mma.sync of f64), where the device has some for it.
+ * M is the output channels of a group, N the phase's pixels (of all images) and K its taps times the input channels. A
+ * block of threads computes a block tile of BLOCK_M x BLOCK_N: for each tap, K-blocks of BLOCK_K input channels go
+ * through shared memory, weights from the packed buffer, pixels gathered from src, the next K-block under way in
+ * registers while the threads multiply the present one, each an outer product of TM x TN from registers; in f64 a warp
+ * multiplies on the tensor cores (mma.sync of f64), where the device has some for it.
  *
  * Taps that fall outside src are skipped: a thread whose pixels all have the tap multiplies without looking, others
  * leave out the pixels that lack it. Nothing is multiplied by a zero that stands for something missing, so that NaN and
  * Inf in the weights go only where they belong; tensor cores multiply such zeros by weights that are finite.
  *
- * Numeric order: taps in the order of the kernel rows, then columns, input channels inside; fused multiply-adds from zero
- * over segments of at most `segment` terms, whole chunks; segments added in order, but for f64 with compensation
- * (compensated.cuh); bias last.
+ * Numeric order: taps in the order of the kernel rows, then columns, input channels inside; fused multiply-adds from
+ * zero over segments of at most `segment` terms, which are whole K-blocks; segments added in order, but for f64 with
+ * compensation (compensated.cuh); bias last.
  */
 #include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"
@@ -26,31 +26,32 @@ namespace
 {
 
 constexpr int THREADS = 128;
-constexpr int DEPTH = 8;        /* input channels per chunk */
-constexpr int PIXEL_TABLES = 3; /* of the taps in use: the present one, the next, and the one being written */
+constexpr int BLOCK_K = 8;      /* input channels of a K-block */
+constexpr int PIXEL_TABLES = 3; /* taps in use: the present one, the next, and the one being written */
 constexpr int WARP = 32;
 
-/* A tile, and which of its TM x TN sums a thread has: vectors of neighbours, STEP_M and STEP_N apart. */
-template <class Element_, int TILE_M_, int TILE_N_, int BLOCKS_> struct tile_shape {
+/* A block tile, of which a thread has TM x TN sums: vectors of neighbours, STEP_M and STEP_N apart. */
+template <class Element_, int BLOCK_M_, int BLOCK_N_, int BLOCKS_> struct tile_shape {
     using Element = Element_;
     using Compute = compute_type<Element>;
-    static constexpr int TILE_M = TILE_M_, TILE_N = TILE_N_, BLOCKS = BLOCKS_;
+    static constexpr int BLOCK_M = BLOCK_M_, BLOCK_N = BLOCK_N_, BLOCKS = BLOCKS_;
     static constexpr int VECTOR = 16 / (int)sizeof(Compute); /* one 16-byte access of shared memory */
-    static constexpr int LOAD_M = DEPTH * TILE_M / THREADS, LOAD_N = DEPTH * TILE_N / THREADS; /* elements a thread */
+    static constexpr int LOAD_M = BLOCK_K * BLOCK_M / THREADS,
+                         LOAD_N = BLOCK_K * BLOCK_N / THREADS; /* elements a thread */
     using WeightVector = element_vector<Element, LOAD_M>;
     using Vector = element_vector<Compute, VECTOR>;
-    static_assert(TILE_N <= THREADS && THREADS % TILE_N == 0, "one pixel for each thread, in whole rows");
+    static_assert(BLOCK_N <= THREADS && THREADS % BLOCK_N == 0, "one pixel for each thread, in whole rows");
 };
 
-template <class Element, int TILE_M, int TILE_N, int TM_, int TN_, int BLOCKS>
-struct shape : tile_shape<Element, TILE_M, TILE_N, BLOCKS> {
-    using Base = tile_shape<Element, TILE_M, TILE_N, BLOCKS>;
+template <class Element, int BLOCK_M, int BLOCK_N, int TM_, int TN_, int BLOCKS>
+struct shape : tile_shape<Element, BLOCK_M, BLOCK_N, BLOCKS> {
+    using Base = tile_shape<Element, BLOCK_M, BLOCK_N, BLOCKS>;
     static constexpr bool MATRIX = false;
-    static constexpr int TM = TM_, TN = TN_, THREADS_N = TILE_N / TN, VECTOR_M = Base::VECTOR;
-    static constexpr int STEP_M = TILE_M / TM * VECTOR_M, STEP_N = THREADS_N * Base::VECTOR;
-    static constexpr int PITCH_M = TILE_M;
-    static constexpr int PITCH_N = TILE_N + Base::VECTOR; /* rows start in other banks: NHWC stores column by column */
-    static_assert(TILE_M / TM * THREADS_N == THREADS, "one TM x TN square for each thread");
+    static constexpr int TM = TM_, TN = TN_, THREADS_N = BLOCK_N / TN, VECTOR_M = Base::VECTOR;
+    static constexpr int STEP_M = BLOCK_M / TM * VECTOR_M, STEP_N = THREADS_N * Base::VECTOR;
+    static constexpr int PITCH_M = BLOCK_M;
+    static constexpr int PITCH_N = BLOCK_N + Base::VECTOR; /* rows start in other banks: NHWC stores column by column */
+    static_assert(BLOCK_M / TM * THREADS_N == THREADS, "one TM x TN square for each thread");
     static __device__ __forceinline__ int thread_m()
     {
         return (int)threadIdx.x / THREADS_N * VECTOR_M;
@@ -61,14 +62,14 @@ struct shape : tile_shape<Element, TILE_M, TILE_N, BLOCKS> {
     }
 };
 
-/* Of f64 on the tensor cores: WARPS_M warps one above the other. A thread's sums are where mma.sync has them: of rows and
- * columns of 8 by 8 in row lane / 4, two columns from lane % 4 * 2 on. */
-template <int TILE_M, int TILE_N, int WARPS_M, int BLOCKS>
-struct matrix_shape : tile_shape<double, TILE_M, TILE_N, BLOCKS> {
+/* f64 on the tensor cores: WARPS_M warps lie along M. A thread's sums are where mma.sync has them: of each 8 by 8 in
+ * row lane / 4, two columns from lane % 4 * 2 on. */
+template <int BLOCK_M, int BLOCK_N, int WARPS_M, int BLOCKS>
+struct matrix_shape : tile_shape<double, BLOCK_M, BLOCK_N, BLOCKS> {
     static constexpr bool MATRIX = true;
-    static constexpr int WARPS_N = THREADS / WARP / WARPS_M, WARP_M = TILE_M / WARPS_M, WARP_N = TILE_N / WARPS_N;
+    static constexpr int WARPS_N = THREADS / WARP / WARPS_M, WARP_M = BLOCK_M / WARPS_M, WARP_N = BLOCK_N / WARPS_N;
     static constexpr int TM = WARP_M / 8, TN = WARP_N / 4, VECTOR_M = 1, STEP_M = 8, STEP_N = 8;
-    static constexpr int PITCH_M = TILE_M + 4, PITCH_N = TILE_N + 4; /* four rows start in other banks */
+    static constexpr int PITCH_M = BLOCK_M + 4, PITCH_N = BLOCK_N + 4; /* four rows start in other banks */
     static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "whole products");
     static __device__ __forceinline__ int thread_m()
     {
@@ -80,7 +81,8 @@ struct matrix_shape : tile_shape<double, TILE_M, TILE_N, BLOCKS> {
     }
 };
 
-/* Rows lane / 4 and 8 on, columns lane % 4 and 4 on of a: 16 by 8; those columns as rows of b, column lane / 4: 8 by 8. */
+/* A lane has rows lane / 4 and 8 on, columns lane % 4 and 4 on of a, 16 by 8, and those columns as rows of b, 8 by 8,
+ * in column lane / 4. */
 [[maybe_unused]] __device__ __forceinline__ void multiply_add(double (&top)[2], double (&bottom)[2],
                                                               const double (&a)[4], const double (&b)[2])
 {
@@ -109,12 +111,12 @@ constexpr bool HAS_MATRICES = true;
 #endif
 
 template <class S, class Index> struct shared_memory {
-    typename S::Compute weights[2][DEPTH][S::PITCH_M];
-    typename S::Compute pixels[2][DEPTH][S::PITCH_N];
-    typename S::Compute sums[S::TILE_M][S::TILE_N];              /* finished segments, then the result: see sums_at */
+    typename S::Compute weights[2][BLOCK_K][S::PITCH_M];
+    typename S::Compute pixels[2][BLOCK_K][S::PITCH_N];
+    typename S::Compute sums[S::BLOCK_M][S::BLOCK_N];            /* finished segments, then the result: see sums_at */
     lost_parts<typename S::Compute, S::TN> lost[S::TM][THREADS]; /* of the sums, each thread its own */
-    Index offsets[PIXEL_TABLES][S::TILE_N]; /* in src, of each pixel's channel 0; -1 where the tap is missing */
-    uint32_t present[PIXEL_TABLES][(S::TILE_N + WARP - 1) / WARP]; /* a bit for each pixel that has the tap */
+    Index offsets[PIXEL_TABLES][S::BLOCK_N]; /* in src, of each pixel's channel 0; -1 where the tap is missing */
+    uint32_t present[PIXEL_TABLES][(S::BLOCK_N + WARP - 1) / WARP]; /* a bit for each pixel that has the tap */
 };
 
 /* The vector of sums that holds pixel n of channel m, with columns exchanged so that both reading a row (NCHW) and
@@ -122,11 +124,11 @@ template <class S, class Index> struct shared_memory {
 template <class S, class Index>
 __device__ __forceinline__ typename S::Vector *sums_at(shared_memory<S, Index> &shared, int m, int n)
 {
-    constexpr int vectors = S::TILE_N / S::VECTOR;
+    constexpr int vectors = S::BLOCK_N / S::VECTOR;
     return reinterpret_cast<typename S::Vector *>(&shared.sums[m][((n / S::VECTOR) ^ (m % vectors)) * S::VECTOR]);
 }
 
-/* Two nested counts, taps and the chunks in each, as one walk. */
+/* Two nested counts, of taps and of the K-blocks in each, as one walk. */
 template <class Index> struct walk {
     Index row_tap, column_tap, channel;
     __device__ __forceinline__ void next_tap(Index column_taps)
@@ -139,25 +141,25 @@ template <class Index> struct walk {
     }
 };
 
-/* What a thread fetches of the next chunk, on its way from global to shared memory. */
+/* A thread's part of the next K-block, on its way from global to shared memory. */
 template <class S> struct fetched {
     typename S::WeightVector weights;
     typename S::Element pixels[S::LOAD_N];
 };
 
-/* One tile's work. */
+/* The work for one block tile. */
 template <class S, class Index> struct tile_gemm {
     using Element = typename S::Element;
     using Compute = typename S::Compute;
 
-    const tconv_cuda_phases_parameters &layer;
+    const parameters &layer;
     shared_memory<S, Index> &shared;
     tile<Index> tile;
     source<Index> source;         /* of the pixel that this thread looks after */
-    bool exists;                  /* whether that is a pixel */
+    bool exists;                  /* that is a pixel of the phase */
     const Element *src, *weights; /* of this group; of this tile's channels */
-    int first_row, row_step;      /* chunk rows and pixels that this thread gathers: NCHW, one pixel, several rows; */
-    int first_pixel, pixel_step;  /* NHWC, one row, several pixels */
+    int first_row, row_step; /* rows of a K-block and pixels that this thread gathers: NCHW, one pixel, several rows; */
+    int first_pixel, pixel_step; /* NHWC, one row, several pixels */
     Compute sum[S::TM][S::TN];
 
     /* Writes where the pixels read a tap, into the table of its number. */
@@ -168,7 +170,7 @@ template <class S, class Index> struct tile_gemm {
         const Index column = tap.column_tap * (Index)layer.columns.shift_step;
         const bool has = exists && has_tap(layer, source, row, column);
         const uint32_t present = __ballot_sync(~0u, has);
-        if (pixel >= S::TILE_N)
+        if (pixel >= S::BLOCK_N)
             return;
         shared.offsets[table][pixel] = has ? (Index)(source.offset - distance(layer, row, column)) : -1;
         if (pixel % WARP == 0)
@@ -177,9 +179,9 @@ template <class S, class Index> struct tile_gemm {
 
     __device__ __forceinline__ void fetch(const walk<Index> &at, int table, fetched<S> &into) const
     {
-        const int depth_of_weights = (int)threadIdx.x * S::LOAD_M / S::TILE_M;
-        const int channel_of_weights = (int)threadIdx.x * S::LOAD_M % S::TILE_M;
-        const int left = (int)min((Index)DEPTH, (Index)layer.group_in - at.channel);
+        const int depth_of_weights = (int)threadIdx.x * S::LOAD_M / S::BLOCK_M;
+        const int channel_of_weights = (int)threadIdx.x * S::LOAD_M % S::BLOCK_M;
+        const int left = (int)min((Index)BLOCK_K, (Index)layer.group_in - at.channel);
         into.weights = {};
         if (depth_of_weights < left)
             into.weights = *reinterpret_cast<const typename S::WeightVector *>(
@@ -207,7 +209,7 @@ template <class S, class Index> struct tile_gemm {
     __device__ __forceinline__ void store(const fetched<S> &from, int buffer)
     {
         const int first = (int)threadIdx.x * S::LOAD_M;
-        Compute *weights_row = &shared.weights[buffer][first / S::TILE_M][first % S::TILE_M];
+        Compute *weights_row = &shared.weights[buffer][first / S::BLOCK_M][first % S::BLOCK_M];
 #pragma unroll
         for (int i = 0; i < S::LOAD_M; i++)
             weights_row[i] = to_compute(from.weights.at[i]);
@@ -251,7 +253,8 @@ template <class S, class Index> struct tile_gemm {
         }
     }
 
-    /* A chunk, by the warp together; false where it has pixels that lack the tap and weights that are not finite. */
+    /* Multiplies a K-block by the warp together; returns false, and does not, where the K-block has pixels that lack
+     * the tap and weights that are not finite. */
     __device__ __forceinline__ bool multiply_matrices(int buffer, bool all_present)
     {
         constexpr int HIGHEST_EXPONENT = 0x7ff00000; /* of Inf and NaN */
@@ -298,11 +301,11 @@ template <class S, class Index> struct tile_gemm {
                 return;
         if (present == all) {
 #pragma unroll
-            for (int depth = 0; depth < DEPTH; depth++)
+            for (int depth = 0; depth < BLOCK_K; depth++)
                 multiply_row<true>(buffer, depth, present);
         } else if (present != 0) {
 #pragma unroll 1
-            for (int depth = 0; depth < DEPTH; depth++)
+            for (int depth = 0; depth < BLOCK_K; depth++)
                 multiply_row<false>(buffer, depth, present);
         }
     }
@@ -337,13 +340,13 @@ template <class S, class Index> struct tile_gemm {
         }
     }
 
-    /* All taps, all channels; leaves the result in shared.sums, not yet visible to other threads. */
+    /* Sums all taps and channels; leaves the result in shared.sums, not yet visible to other threads. */
     __device__ __forceinline__ void accumulate()
     {
         const Index taps = tile.row.taps * tile.column.taps;
         walk<Index> load = {0, 0, 0}, published = {0, 0, 0};
         int load_table = 0, table = 0, publish_table = 0, buffer = 0;
-        Index published_taps = 1, terms = 0, chunk = min((Index)DEPTH, (Index)layer.group_in);
+        Index published_taps = 1, terms = 0, k_block = min((Index)BLOCK_K, (Index)layer.group_in);
         bool first_segment = true;
         fetched<S> next;
 
@@ -359,7 +362,7 @@ template <class S, class Index> struct tile_gemm {
         __syncthreads();
 
         for (;;) {
-            const bool new_tap = (load.channel += DEPTH) >= (Index)layer.group_in;
+            const bool new_tap = (load.channel += BLOCK_K) >= (Index)layer.group_in;
             if (new_tap) {
                 load.next_tap(tile.column.taps);
                 load_table = load_table == PIXEL_TABLES - 1 ? 0 : load_table + 1;
@@ -368,9 +371,9 @@ template <class S, class Index> struct tile_gemm {
             if (more)
                 fetch(load, load_table, next);
             multiply(buffer, table);
-            terms += chunk;
-            chunk = min((Index)DEPTH, (Index)layer.group_in - load.channel);
-            if (terms + chunk > (Index)layer.segment && more) {
+            terms += k_block;
+            k_block = min((Index)BLOCK_K, (Index)layer.group_in - load.channel);
+            if (terms + k_block > (Index)layer.segment && more) {
                 end_segment(first_segment, false);
                 first_segment = false;
                 terms = 0;
@@ -397,8 +400,8 @@ template <class S, class Index> struct tile_gemm {
         const Element *bias = static_cast<const Element *>(layer.bias);
         Element *dst = static_cast<Element *>(layer.dst) + first_channel * (Index)layer.dst_strides.c;
         const bool nhwc = layer.layout == TCONV_NHWC;
-        for (int i = (int)threadIdx.x; i < S::TILE_M * S::TILE_N; i += THREADS) {
-            const int m = nhwc ? i % S::TILE_M : i / S::TILE_N, n = nhwc ? i / S::TILE_M : i % S::TILE_N;
+        for (int i = (int)threadIdx.x; i < S::BLOCK_M * S::BLOCK_N; i += THREADS) {
+            const int m = nhwc ? i % S::BLOCK_M : i / S::BLOCK_N, n = nhwc ? i / S::BLOCK_M : i % S::BLOCK_N;
             const Index offset = shared.offsets[0][n];
             if (m >= channels || offset < 0)
                 continue;
@@ -411,24 +414,24 @@ template <class S, class Index> struct tile_gemm {
 
     __device__ __forceinline__ void run()
     {
-        const Index group_tiles = (Index)layer.packed_out / S::TILE_M;
+        const Index group_tiles = (Index)layer.packed_out / S::BLOCK_M;
         const Index group = tile.channel_tile / group_tiles;
-        const Index first_of_group = (tile.channel_tile - group * group_tiles) * S::TILE_M;
-        const Index first = tile.pixel_tile * S::TILE_N, pixels = pixels_from(layer, tile, first);
-        const int local = (int)threadIdx.x % S::TILE_N;
+        const Index first_of_group = (tile.channel_tile - group * group_tiles) * S::BLOCK_M;
+        const Index first = tile.pixel_tile * S::BLOCK_N, pixels = pixels_from(layer, tile, first);
+        const int local = (int)threadIdx.x % S::BLOCK_N;
         if (pixels <= 0) /* this phase has fewer pixels than the largest, from which tiles are counted */
             return;
 
         exists = local < pixels;
-        const pixel<Index> pixel = find_pixel(tile, first, local, S::TILE_N);
+        const pixel<Index> pixel = find_pixel(tile, first, local, S::BLOCK_N);
         source = find_source(layer, tile, pixel);
         src = static_cast<const Element *>(layer.src) + group * (Index)layer.group_in * (Index)layer.src_strides.c;
         weights = static_cast<const Element *>(layer.weights) + group * (Index)layer.packed_out + first_of_group;
         const bool nhwc = layer.layout == TCONV_NHWC;
-        first_row = nhwc ? (int)threadIdx.x % DEPTH : (int)threadIdx.x / S::TILE_N;
-        row_step = nhwc ? 0 : THREADS / S::TILE_N;
-        first_pixel = nhwc ? (int)threadIdx.x / DEPTH : local;
-        pixel_step = nhwc ? THREADS / DEPTH : 0;
+        first_row = nhwc ? (int)threadIdx.x % BLOCK_K : (int)threadIdx.x / S::BLOCK_N;
+        row_step = nhwc ? 0 : THREADS / S::BLOCK_N;
+        first_pixel = nhwc ? (int)threadIdx.x / BLOCK_K : local;
+        pixel_step = nhwc ? THREADS / BLOCK_K : 0;
 #pragma unroll
         for (int m = 0; m < S::TM; m++)
 #pragma unroll
@@ -436,11 +439,11 @@ template <class S, class Index> struct tile_gemm {
                 sum[m][n] = 0;
 
         accumulate();
-        if (threadIdx.x < S::TILE_N)
+        if (threadIdx.x < S::BLOCK_N)
             shared.offsets[0][local] = exists ? target_offset(layer, tile, pixel) : -1;
         __syncthreads();
         write(group * (Index)layer.group_out + first_of_group,
-              (int)min((Index)S::TILE_M, (Index)layer.group_out - first_of_group));
+              (int)min((Index)S::BLOCK_M, (Index)layer.group_out - first_of_group));
     }
 };
 
@@ -449,7 +452,7 @@ extern __shared__ __align__(16) unsigned char gemm_memory[];
 /* With 64-bit indices a thread needs more registers, and a multiprocessor takes a block less. */
 template <class S, class Index>
 __global__ void __launch_bounds__(THREADS, sizeof(Index) == 4 ? S::BLOCKS : S::BLOCKS - 1)
-    phases_gemm(const __grid_constant__ tconv_cuda_phases_parameters layer)
+    gemm_kernel(const __grid_constant__ parameters layer)
 {
     shared_memory<S, Index> &shared = *reinterpret_cast<shared_memory<S, Index> *>(gemm_memory);
     using Unsigned = unsigned_index<Index>;
@@ -460,7 +463,8 @@ __global__ void __launch_bounds__(THREADS, sizeof(Index) == 4 ? S::BLOCKS : S::B
     }
 }
 
-/* The largest tiles take 64 KB of shared memory (f64: 52): three blocks have room from compute capability 9.0 on, two on 8.0. */
+/* The largest tiles take 64 KB of shared memory (f64: 52 KB): three blocks have room from compute capability 9.0 on,
+ * two on 8.0. */
 template <class Element> struct shapes {
     using large = shape<Element, 64, 128, 8, 8, 3>;
     using middle = shape<Element, 32, 128, 4, 8, 4>;
@@ -473,18 +477,18 @@ template <> struct shapes<double> {
 };
 
 template <class S>
-constexpr tconv_cuda_phases_kernel kernel_of = {phases_gemm<S, int64_t>,
-                                                phases_gemm<S, int32_t>,
-                                                S::TILE_M,
-                                                S::TILE_N,
-                                                THREADS,
-                                                (int64_t)sizeof(shared_memory<S, int64_t>)};
+constexpr kernel_choice kernel_of = {gemm_kernel<S, int64_t>,
+                                     gemm_kernel<S, int32_t>,
+                                     S::BLOCK_M,
+                                     S::BLOCK_N,
+                                     THREADS,
+                                     (int64_t)sizeof(shared_memory<S, int64_t>)};
 
 } // namespace
 
-const tconv_cuda_phases_kernel *tconv_cuda_gemm_kernels(tconv_dtype dtype)
+const kernel_choice *gemm_kernels(tconv_dtype dtype)
 {
-    static const tconv_cuda_phases_kernel kernels[][TCONV_CUDA_GEMM_SHAPES] = {
+    static const kernel_choice kernels[][GEMM_SHAPES] = {
         {kernel_of<shapes<float>::large>, kernel_of<shapes<float>::middle>, kernel_of<shapes<float>::small>},
         {kernel_of<shapes<double>::large>, kernel_of<shapes<double>::middle>, kernel_of<shapes<double>::small>},
         {kernel_of<shapes<__half>::large>, kernel_of<shapes<__half>::middle>, kernel_of<shapes<__half>::small>},

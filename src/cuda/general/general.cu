@@ -1,12 +1,13 @@
 /*
- * The phases algorithm on CUDA: every layer, any dtype, layout, slice, group, stride and dilation, and any size.
+ * The general implementation on CUDA serves every layer: any dtype, layout, slice, group, stride and dilation, and any
+ * size.
  *
- * Each (row phase, column phase) is a dense stride-1 correlation over its own taps (../core/phases.h); all phases go in
- * one launch. Layers with many channels per group run as an implicit GEMM (phases_gemm.cu), those with few straight from
- * global memory (phases_direct.cu); outputs without a tap are filled by a kernel of their own (phases_fill.cu). Each
- * output is written exactly once, there are no atomics, and execute uses no memory beyond the packed weights.
+ * Each (row phase, column phase) is a dense stride-1 correlation over its own taps (core/phases.h); all phases go in
+ * one launch. Layers with many channels per group run as an implicit GEMM (gemm.cu), those with few straight from
+ * global memory (direct.cu); outputs without a tap are filled by a kernel of their own (fill.cu). Each output is
+ * written exactly once, there are no atomics, and execute uses no memory beyond the packed weights.
  *
- * Numeric order: see the two kernels; it depends on the layer alone.
+ * The numeric order is said in gemm.cu and direct.cu; it depends on the layer alone.
  */
 #include "../../core/alloc.h"
 #include "../../core/checked.h"
@@ -25,64 +26,65 @@ namespace tconv::general
 namespace
 {
 
-constexpr int64_t TABLE_ALIGNMENT = 256;     /* of the packed weights, behind the phase tables */
+constexpr int64_t TABLE_ALIGNMENT = 256;     /* bytes, of the packed weights behind the phase tables */
 constexpr int64_t NARROW = (int64_t)1 << 30; /* indices below this are 32-bit ones */
 
 /* Fewer channels of a group than this leave most of a GEMM tile empty. */
-constexpr int64_t GEMM_MIN_OUT = 12, GEMM_MIN_IN = 5;
+constexpr int64_t GEMM_MIN_OUT = 12; /* output channels */
+constexpr int64_t GEMM_MIN_IN = 5;   /* input channels */
 
-/*
- * Of the GEMM's shapes, the one with the least time is taken: channels computed, padding included, over the rate of the
- * shape. A taller tile does more with each element it loads.
- */
-constexpr int64_t GEMM_RATES[TCONV_CUDA_GEMM_SHAPES] = {10, 8, 5};
+/* The shape of the GEMM with the least time is taken: channels computed, padding included, over this rate of the shape,
+ * relative to the others. A taller tile does more with each element it loads. */
+constexpr int64_t GEMM_RATES[GEMM_SHAPES] = {10, 8, 5};
 
-/* What it takes, in cycles: of a multiprocessor for an output, output channels of a group padded, and for each of its
- * multiply-adds, longer where few channels are read straight from NHWC; of the device for a launch, and until a multiply-add's
- * operands have come. Fitted to 244 times of 61 layers on an H200 (off by 20 % where it is a GEMM, else by 45 %). */
-constexpr double OUTPUT_CYCLES = 0.6, PRODUCT_CYCLES = 0.0205, APART_TIMES = 1.9;
-constexpr double LAUNCH_CYCLES = 25000, PRODUCT_LATENCY = 190;
+/* The cost model, fitted to 244 times of 61 layers on an H200 (off by 20 % where it is a GEMM, else by 45 %). */
+constexpr double OUTPUT_CYCLES = 0.6;   /* of a multiprocessor, for an output; output channels of a group are padded */
+constexpr double FMA_CYCLES = 0.0205;   /* of a multiprocessor, for a multiply-add */
+constexpr double APART_TIMES = 1.9;     /* as long where few channels are read straight from NHWC */
+constexpr double LAUNCH_CYCLES = 25000; /* of the device, for a launch */
+constexpr double OPERAND_LATENCY = 190; /* cycles until a multiply-add's operands have come */
 
-constexpr int64_t MIN_SEGMENT = 64;     /* of f64: shorter ones cost time and gain nothing that matters */
-constexpr int64_t SEGMENT_MULTIPLE = 8; /* of the GEMM's chunk and the direct kernels' batch */
+constexpr int64_t MIN_SEGMENT = 64;     /* terms, in f64: shorter segments cost time and gain nothing that matters */
+constexpr int64_t SEGMENT_MULTIPLE = 8; /* terms: the GEMM's K-block, and a multiple of the direct kernels' batch */
 
 int64_t round_up(int64_t value, int64_t multiple)
 {
     return tconv_ceil_div(value, multiple) * multiple;
 }
 
-tconv_cuda_phases_kernel choose_kernel(const tconv_problem *problem)
+kernel_choice choose_kernel(const tconv_problem *problem)
 {
     const int64_t out = problem->group_out;
     if (out >= GEMM_MIN_OUT && problem->group_in >= GEMM_MIN_IN) {
-        const tconv_cuda_phases_kernel *gemm = tconv_cuda_gemm_kernels(problem->dtype);
+        const kernel_choice *gemm = gemm_kernels(problem->dtype);
         int best = 0;
-        for (int i = 1; i < TCONV_CUDA_GEMM_SHAPES; i++)
+        for (int i = 1; i < GEMM_SHAPES; i++)
             if (tconv_ceil_div(out, gemm[i].channels) * gemm[i].channels * GEMM_RATES[best] <
                 tconv_ceil_div(out, gemm[best].channels) * gemm[best].channels * GEMM_RATES[i])
                 best = i;
         return gemm[best];
     }
-    const tconv_cuda_phases_kernel *direct = tconv_cuda_direct_kernels(problem->dtype);
-    int fits = TCONV_CUDA_DIRECT_SHAPES - 1;
+    const kernel_choice *direct = direct_kernels(problem->dtype);
+    int fits = DIRECT_SHAPES - 1;
     while (fits > 0 && direct[fits].channels < out)
         fits--;
     return direct[fits];
 }
 
-bool is_direct(const tconv_cuda_phases_kernel *kernel, tconv_dtype dtype)
+bool is_direct(const kernel_choice *kernel, tconv_dtype dtype)
 {
-    const tconv_cuda_phases_kernel *direct = tconv_cuda_direct_kernels(dtype);
-    for (int i = 0; i < TCONV_CUDA_DIRECT_SHAPES; i++)
+    const kernel_choice *direct = direct_kernels(dtype);
+    for (int i = 0; i < DIRECT_SHAPES; i++)
         if (direct[i].wide == kernel->wide)
             return true;
     return false;
 }
 
 /*
- * Terms of a segment. In f32, where segments are added with compensation, as many as the bound allows. In f64, where they
- * are not: sums of n positive terms err by about sqrt(n) roundings; cut into segments of s terms, by sqrt(s * s / n) within
- * and sqrt(n / s) among them: least in sum where s = n^(2/3), and then far below the bound of 16 up to a million terms.
+ * The terms of a segment. In f32 segments are added with compensation, and have as many terms as the bound allows. In
+ * f64 they are not: sums of n positive terms err by about sqrt(n) roundings; cut into segments of s terms, they err by
+ * sqrt(s * s / n) within and sqrt(n / s) among segments, which is least in sum where s = n^(2/3), and then far below
+ * the bound of 16 up to a million terms.
  */
 int64_t segment_of(const tconv_layer *layer)
 {
@@ -93,15 +95,15 @@ int64_t segment_of(const tconv_layer *layer)
     return round_up(tconv_max((int64_t)cbrt(terms * terms), MIN_SEGMENT), SEGMENT_MULTIPLE);
 }
 
-/* The packed buffer: both phase tables, then the weights. */
+/* The packed buffer has both phase tables, then the weights, from here on. */
 int64_t weights_at(const tconv_layer *layer)
 {
     return round_up((layer->rows.count + layer->columns.count) * (int64_t)sizeof(tconv_phase), TABLE_ALIGNMENT);
 }
 
-tconv_cuda_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phases)
+device_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phases)
 {
-    tconv_cuda_axis made;
+    device_axis made;
     made.phases = phases;
     made.count = table->count;
     made.max_outputs = tconv_ceil_div(axis->out, axis->stride);
@@ -113,21 +115,21 @@ tconv_cuda_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table, 
     return made;
 }
 
-/* Whether every input channel of a group whose number is a multiple of the run lies at such a multiple in memory. */
+/* Says whether every input channel of a group whose number is a multiple of the run lies at such a multiple in
+ * memory. */
 bool src_in_runs(const tconv_problem *problem, const void *src)
 {
-    const int64_t run = TCONV_CUDA_SRC_RUN;
+    const int64_t run = SRC_RUN;
     return problem->layout == TCONV_NHWC && problem->group_in % run == 0 && problem->src.w % run == 0 &&
            problem->src.h % run == 0 && problem->src.n % run == 0 &&
            (uintptr_t)src % ((size_t)run * problem->element_size) == 0;
 }
 
-tconv_cuda_phases_parameters parameters_of(const tconv_layer *layer, const tconv_arguments *arguments,
-                                           const tconv_cuda_phases_kernel *kernel)
+parameters parameters_of(const tconv_layer *layer, const tconv_arguments *arguments, const kernel_choice *kernel)
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_phase *phases = (const tconv_phase *)arguments->packed;
-    tconv_cuda_phases_parameters made;
+    parameters made;
     made.src = arguments->src;
     made.weights = (const char *)arguments->packed + weights_at(layer);
     made.bias = arguments->bias;
@@ -162,8 +164,8 @@ tconv_cuda_phases_parameters parameters_of(const tconv_layer *layer, const tconv
     return made;
 }
 
-/* Whether every index that a kernel computes for the layer fits in 32 bits; sums of two then do as well. */
-bool is_narrow(const tconv_layer *layer, const tconv_cuda_phases_parameters *parameters)
+/* Says whether every index that a kernel computes for the layer fits in 32 bits; sums of two then do as well. */
+bool is_narrow(const tconv_layer *layer, const parameters *parameters)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t sizes[] = {
@@ -183,31 +185,31 @@ bool is_narrow(const tconv_layer *layer, const tconv_cuda_phases_parameters *par
     return true;
 }
 
-bool phases_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     (void)layer, (void)reason;
     return true;
 }
 
-bool phases_suits(const tconv_layer *layer, double *cycles, char[TCONV_REASON_SIZE])
+bool suits(const tconv_layer *layer, double *cycles, char[TCONV_REASON_SIZE])
 {
     const tconv_problem *problem = &layer->problem;
-    const tconv_cuda_phases_kernel kernel = choose_kernel(problem);
+    const kernel_choice kernel = choose_kernel(problem);
     const double channels = (double)(round_up(problem->group_out, kernel.channels) * problem->groups);
     const double outputs = channels * (double)problem->batch * (double)problem->h.out * (double)problem->w.out;
-    const double products = (double)problem->group_in * (double)problem->h.kernel * (double)problem->w.kernel /
-                            ((double)layer->rows.stride * (double)layer->columns.stride);
+    const double fmas = (double)problem->group_in * (double)problem->h.kernel * (double)problem->w.kernel /
+                        ((double)layer->rows.stride * (double)layer->columns.stride);
     const bool apart = problem->layout == TCONV_NHWC && is_direct(&kernel, problem->dtype);
-    *cycles = outputs * (OUTPUT_CYCLES + PRODUCT_CYCLES * products) * (apart ? APART_TIMES : 1) /
+    *cycles = outputs * (OUTPUT_CYCLES + FMA_CYCLES * fmas) * (apart ? APART_TIMES : 1) /
                   multiprocessors_of(layer->target.device) +
-              LAUNCH_CYCLES + PRODUCT_LATENCY * products;
+              LAUNCH_CYCLES + OPERAND_LATENCY * fmas;
     return true;
 }
 
-tconv_status phases_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
+tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    const tconv_cuda_phases_kernel kernel = choose_kernel(problem);
+    const kernel_choice kernel = choose_kernel(problem);
     int64_t size;
     if (!tconv_checked_mul(tconv_ceil_div(problem->group_out, kernel.channels), kernel.channels, &size) ||
         !tconv_checked_mul(size, problem->in_channels, &size) ||
@@ -220,9 +222,9 @@ tconv_status phases_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, 
     return TCONV_SUCCESS;
 }
 
-tconv_status phases_pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
+tconv_status pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
-    const tconv_cuda_phases_kernel kernel = choose_kernel(&layer->problem);
+    const kernel_choice kernel = choose_kernel(&layer->problem);
     return on_device(layer->target.device, issue, [&] {
         const tconv_status status = pack_phases(layer, (tconv_phase *)packed, stream, issue);
         if (status != TCONV_SUCCESS)
@@ -232,10 +234,10 @@ tconv_status phases_pack(const tconv_layer *layer, const void *weights, void *pa
     });
 }
 
-tconv_status phases_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
-    const tconv_cuda_phases_kernel kernel = choose_kernel(&layer->problem);
-    tconv_cuda_phases_parameters parameters = parameters_of(layer, arguments, &kernel);
+    const kernel_choice kernel = choose_kernel(&layer->problem);
+    parameters parameters = parameters_of(layer, arguments, &kernel);
     void *kernel_arguments[] = {&parameters};
     return on_device(layer->target.device, issue, [&] {
         tconv_status status = TCONV_SUCCESS;
@@ -251,15 +253,7 @@ tconv_status phases_execute(const tconv_layer *layer, const tconv_arguments *arg
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_general = {"cuda_general",
-                                                            TCONV_BACKEND_CUDA,
-                                                            TCONV_DTYPES_TO_F64,
-                                                            phases_supports,
-                                                            phases_memory,
-                                                            phases_pack,
-                                                            phases_execute,
-                                                            phases_suits,
-                                                            NULL,
-                                                            0};
+extern "C" const tconv_implementation tconv_cuda_general = {
+    "cuda_general", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64, supports, memory, pack, execute, suits, NULL, 0};
 
 } // namespace tconv::general

@@ -1,11 +1,11 @@
 /*
- * Packs what the kernels of the phases algorithm read beside the tensors: the two phase tables, and the weights as
+ * Packs what the general kernels read beside the tensors: the two phase tables, and the weights as
  * [kernel row][kernel column][input channel of the group][group][output channel of the group, padded with zeros].
  *
- * Nothing is copied from host memory: a copy could not be captured into a graph that outlives that memory. The tables go
- * by value with kernel launches, the columns behind the rows, as many phases as fit in one launch's parameters; for most
- * layers that is all of them. The weights are transposed in squares through shared memory, so that both reads and writes
- * are in runs.
+ * Nothing is copied from host memory: a copy could not be captured into a graph that outlives that memory. The tables
+ * go by value with kernel launches, the columns behind the rows, as many phases as fit in one launch's parameters; for
+ * most layers that is all of them. The weights are transposed in squares through shared memory, so that both reads and
+ * writes are in runs.
  */
 #include "../../core/checked.h"
 #include "../ptx/dependent_launch.cuh"
@@ -18,9 +18,9 @@ namespace tconv::general
 namespace
 {
 
-constexpr int PIECE = 96; /* phases of 40 bytes: parameters may have 4 KB */
-constexpr int SIDE = 32;  /* of a square of weights */
-constexpr int SQUARE_ROWS = 8;
+constexpr int PIECE = 96;      /* phases of 40 bytes in a launch: parameters may have 4 KB */
+constexpr int SIDE = 32;       /* weights along a side of a square: a warp reads and writes a row at once */
+constexpr int SQUARE_ROWS = 8; /* rows of a square that a block copies at once */
 
 struct piece {
     tconv_phase phases[PIECE];

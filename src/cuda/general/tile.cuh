@@ -1,8 +1,8 @@
 /*
- * What the kernels of the phases algorithm share: from a tile's number to its phase, channels and pixels.
+ * The general kernels share the way from a tile's number to its phase, channels and pixels.
  *
  * Index is the integer of coordinates and offsets: int32_t where everything in the layer fits with room to spare (the
- * host chooses, see is_narrow in phases.cu), which is most layers and much faster, else int64_t.
+ * host chooses, see is_narrow in general.cu), which is most layers and much faster, else int64_t.
  */
 #ifndef TCONV_CUDA_GENERAL_TILE_CUH
 #define TCONV_CUDA_GENERAL_TILE_CUH
@@ -16,7 +16,7 @@ namespace tconv::general
 
 template <class Index> using unsigned_index = typename std::make_unsigned<Index>::type;
 
-/* As tconv_phase. */
+/* The numbers of a tconv_phase. */
 template <class Index> struct phase {
     Index residue, outputs, taps, first_kernel, first_shift;
 };
@@ -38,8 +38,7 @@ template <class Index> struct tile {
 };
 
 template <class Index>
-__device__ __forceinline__ tile<Index> find_tile(const tconv_cuda_phases_parameters &layer,
-                                                 unsigned_index<Index> number)
+__device__ __forceinline__ tile<Index> find_tile(const parameters &layer, unsigned_index<Index> number)
 {
     using Unsigned = unsigned_index<Index>;
     const Unsigned columns = (Unsigned)layer.columns.count, rows = (Unsigned)layer.rows.count;
@@ -89,15 +88,14 @@ __device__ __forceinline__ pixel<Index> find_pixel(const tile<Index> &tile, Inde
     return found;
 }
 
-/* How many pixels of the phase there are from number first on; at most 0 where first is past the last. */
+/* The number of the phase's pixels from number first on; at most 0 where first is past the last. */
 template <class Index>
-__device__ __forceinline__ Index pixels_from(const tconv_cuda_phases_parameters &layer, const tile<Index> &tile,
-                                             Index first)
+__device__ __forceinline__ Index pixels_from(const parameters &layer, const tile<Index> &tile, Index first)
 {
     return (Index)layer.batch * tile.row.outputs * tile.column.outputs - first;
 }
 
-/* Where tap (0, 0) of a pixel reads. Later taps are at lower coordinates by multiples of the shift steps. */
+/* The place that tap (0, 0) of a pixel reads. Later taps are at lower coordinates by multiples of the shift steps. */
 template <class Index> struct source {
     Index row, column;            /* may lie outside src */
     unsigned_index<Index> offset; /* of channel 0, in elements; outside src it means nothing and may have wrapped */
@@ -105,15 +103,14 @@ template <class Index> struct source {
 
 /* The elements between two positions of src; wraps rather than overflows. */
 template <class Index>
-__device__ __forceinline__ unsigned_index<Index> distance(const tconv_cuda_phases_parameters &layer, Index row,
-                                                          Index column)
+__device__ __forceinline__ unsigned_index<Index> distance(const parameters &layer, Index row, Index column)
 {
     using Unsigned = unsigned_index<Index>;
     return (Unsigned)row * (Unsigned)layer.src_strides.h + (Unsigned)column * (Unsigned)layer.src_strides.w;
 }
 
 template <class Index>
-__device__ __forceinline__ source<Index> find_source(const tconv_cuda_phases_parameters &layer, const tile<Index> &tile,
+__device__ __forceinline__ source<Index> find_source(const parameters &layer, const tile<Index> &tile,
                                                      const pixel<Index> &pixel)
 {
     source<Index> found;
@@ -124,10 +121,9 @@ __device__ __forceinline__ source<Index> find_source(const tconv_cuda_phases_par
     return found;
 }
 
-/* Whether src has the tap that lies (row, column) before tap (0, 0). */
+/* Says whether src has the tap that lies (row, column) before tap (0, 0). */
 template <class Index>
-__device__ __forceinline__ bool has_tap(const tconv_cuda_phases_parameters &layer, const source<Index> &source,
-                                        Index row, Index column)
+__device__ __forceinline__ bool has_tap(const parameters &layer, const source<Index> &source, Index row, Index column)
 {
     using Unsigned = unsigned_index<Index>;
     return (Unsigned)(source.row - row) < (Unsigned)layer.rows.in &&
@@ -136,7 +132,7 @@ __device__ __forceinline__ bool has_tap(const tconv_cuda_phases_parameters &laye
 
 /* The offset in dst of channel 0 of a pixel; of one past the phase's last it means nothing and may have wrapped. */
 template <class Index>
-__device__ __forceinline__ Index target_offset(const tconv_cuda_phases_parameters &layer, const tile<Index> &tile,
+__device__ __forceinline__ Index target_offset(const parameters &layer, const tile<Index> &tile,
                                                const pixel<Index> &pixel)
 {
     using Unsigned = unsigned_index<Index>;
@@ -148,8 +144,8 @@ __device__ __forceinline__ Index target_offset(const tconv_cuda_phases_parameter
 
 /* The packed weights of kernel position (row tap, column tap) of a tile, input channel 0, group 0, channel 0. */
 template <class Index>
-__device__ __forceinline__ Index weight_offset(const tconv_cuda_phases_parameters &layer, const tile<Index> &tile,
-                                               Index row_tap, Index column_tap)
+__device__ __forceinline__ Index weight_offset(const parameters &layer, const tile<Index> &tile, Index row_tap,
+                                               Index column_tap)
 {
     const Index row = tile.row.first_kernel + row_tap * (Index)layer.rows.kernel_step;
     const Index column = tile.column.first_kernel + column_tap * (Index)layer.columns.kernel_step;

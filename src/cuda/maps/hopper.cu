@@ -1,4 +1,4 @@
-/* Which layers may be Hopper's. */
+/* Tells which layers may be Hopper's. */
 #include "hopper.h"
 
 namespace tconv

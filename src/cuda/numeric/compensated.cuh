@@ -14,9 +14,11 @@
 namespace tconv
 {
 
-constexpr int SEGMENT_TERMS = 48; /* off by at most 12.5 units: room for what else rounds, and a multiple of 8 and 16 */
+/* Terms of a segment: it is off by at most 12.5 units, which leaves room for the other roundings; a multiple of 8
+ * and 16. */
+constexpr int SEGMENT_TERMS = 48;
 
-/* sum += term; lost: by how much the sum is too large. Where the sum is infinite, what was lost is not finite: it is then
+/* Adds term to sum; lost is the excess of the sum. Where the sum is infinite, lost would not be finite: it is then
  * forgotten, so that infinity stays. */
 __device__ __forceinline__ void add_compensated(float &sum, float &lost, float term)
 {
@@ -26,7 +28,7 @@ __device__ __forceinline__ void add_compensated(float &sum, float &lost, float t
     sum = total;
 }
 
-/* What COUNT sums have lost. f64 needs none of it: its own bound is far from what its segments leave. */
+/* The lost parts of COUNT sums. f64 needs none of it: the error of its segments is far below its bound. */
 template <class Compute, int COUNT> struct lost_parts {
     __device__ __forceinline__ void add(int, Compute &sum, Compute &next, Compute term, Compute next_term)
     {
@@ -35,8 +37,8 @@ template <class Compute, int COUNT> struct lost_parts {
     }
 };
 
-/* In f32 they are kept as pairs of bf16, in half of the room: an error of 2^-9 of what is itself at most half a unit in the
- * last place. */
+/* In f32 they are kept as pairs of bf16, in half of the room: the error is 2^-9 of a number that is itself at most half
+ * a unit in the last place. */
 template <int COUNT> struct alignas(COUNT % 8 == 0 ? 16 : COUNT % 4 == 0 ? 8 : 4) lost_parts<float, COUNT> {
     static_assert(COUNT % 2 == 0, "pairs");
     uint32_t pairs[COUNT / 2];

@@ -1,4 +1,4 @@
-/* Division of what a kernel counts by numbers that only the host knows: by a multiplication, ten times as fast. */
+/* A kernel divides by numbers that only the host knows by a multiplication, which is ten times as fast. */
 #ifndef TCONV_CUDA_NUMERIC_DIVISOR_H
 #define TCONV_CUDA_NUMERIC_DIVISOR_H
 
@@ -9,7 +9,8 @@ namespace tconv
 
 /* The quotient of a number from 0 to 2^31 - 1 is number * factor >> shift. */
 struct fast_divisor {
-    int divisor, shift;
+    int divisor;
+    int shift;
     uint32_t factor; /* 2^shift / divisor, rounded up */
 };
 
@@ -17,7 +18,7 @@ struct quotient {
     int whole, rest;
 };
 
-/* Of a divisor from 1 on. */
+/* divisor: at least 1. */
 inline fast_divisor divisor_of(int divisor)
 {
     int log2 = 0; /* rounded up */

@@ -1,5 +1,5 @@
-/* Elements of src, weights, bias and dst: what they are stored as, and the type in which they are multiplied and summed
- * (f32 for f16 and bf16, whose products are exact in it). Every store rounds once, to nearest even. */
+/* The types that elements of src, weights, bias and dst are stored as, and those in which they are multiplied and
+ * summed (f32 for f16 and bf16, whose products are exact in it). Every store rounds once, to nearest even. */
 #ifndef TCONV_CUDA_NUMERIC_ELEMENT_CUH
 #define TCONV_CUDA_NUMERIC_ELEMENT_CUH
 
@@ -47,7 +47,7 @@ template <> __device__ __forceinline__ __nv_bfloat16 from_compute<__nv_bfloat16>
     return __float2bfloat16_rn(value);
 }
 
-/* count elements that are loaded or stored at once; the address is a multiple of their size. */
+/* A vector of elements, which are loaded or stored at once; its address is a multiple of its size. */
 template <class Element, int count>
 struct alignas(sizeof(Element) * count > 16 ? 16 : sizeof(Element) * count) element_vector {
     Element at[count];

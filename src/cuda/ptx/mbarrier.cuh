@@ -1,5 +1,5 @@
-/* Barriers in shared memory (mbarrier, compute capability 9.0): each function is one instruction of PTX ISA, "mbarrier".
- * Addresses are 32-bit ones in shared memory. */
+/* Barriers in shared memory (mbarrier, compute capability 9.0): each function is one instruction of PTX ISA,
+ * "mbarrier". Addresses are 32-bit ones in shared memory. */
 #ifndef TCONV_CUDA_PTX_MBARRIER_CUH
 #define TCONV_CUDA_PTX_MBARRIER_CUH
 
@@ -13,7 +13,7 @@ __device__ __forceinline__ void mbarrier_init(uint32_t barrier, int arrivals)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
 
-/* After the last init: makes them visible to the copy engine as well. */
+/* Follows the last init, and makes the barriers visible to TMA as well. */
 __device__ __forceinline__ void mbarrier_init_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -24,7 +24,7 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier)
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/* Arrives, without a branch; nothing where barrier is 0. */
+/* Arrives, without a branch; does nothing where barrier is 0. */
 __device__ __forceinline__ void mbarrier_arrive_unless_0(uint32_t barrier)
 {
     asm volatile("{\n"
@@ -42,7 +42,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint
                  : "memory");
 }
 
-/* Whether the phase of this parity is complete. */
+/* Says whether the phase of this parity is complete. */
 __device__ __forceinline__ bool mbarrier_test(uint32_t barrier, uint32_t parity)
 {
     uint32_t is;
@@ -72,7 +72,7 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
-/* Both. */
+/* Waits for the phases of both. */
 __device__ __forceinline__ void mbarriers_wait(uint32_t one, uint32_t parity_of_one, uint32_t other,
                                                uint32_t parity_of_other)
 {
@@ -90,8 +90,8 @@ __device__ __forceinline__ void mbarriers_wait(uint32_t one, uint32_t parity_of_
                  : "memory");
 }
 
-/* Arrives at the barrier that lies where `barrier` does in this block, of the cluster's block `rank`. No writes are made visible
- * by it there, which would cost a fence of all memory: it tells that something has been read. */
+/* Arrives at the barrier of the cluster's block `rank` that lies there as `barrier` does in this block. It makes no
+ * writes visible there, which would cost a fence of all memory: it tells that something has been read. */
 __device__ __forceinline__ void mbarrier_arrive_remote(uint32_t barrier, int rank)
 {
     asm volatile("{\n"

@@ -1,4 +1,5 @@
-/* Memory accesses of 16 bytes and less: asynchronous copies into shared memory, and stores that leave the caches to the loads. */
+/* Memory accesses of 16 bytes and less: asynchronous copies into shared memory, and stores that leave the caches to the
+ * loads. */
 #ifndef TCONV_CUDA_PTX_MEMORY_CUH
 #define TCONV_CUDA_PTX_MEMORY_CUH
 
@@ -23,7 +24,7 @@ __device__ __forceinline__ void store_shared_16(uint32_t address, const uint32_t
 
 constexpr int ACCESS_BYTES = 16; /* the most that one thread loads, copies or stores at once */
 
-/* Elements of an access. */
+/* The elements of an access. */
 template <class Element> constexpr int access_length = ACCESS_BYTES / (int)sizeof(Element);
 
 /* Copies an aligned access to shared memory; zeros where it does not exist, and then `from` is not read. */
@@ -34,7 +35,8 @@ static __device__ __forceinline__ void cp_async(void *shared, const void *from, 
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
-/* The same, and asks for the rest of 128 bytes in the second-level cache: of what is read 16 bytes here and there. */
+/* The same, and brings the whole line of 128 bytes to the second-level cache, where it is read 16 bytes here and
+ * there. */
 static __device__ __forceinline__ void cp_async_line(void *shared, const void *from, bool exists)
 {
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
@@ -42,19 +44,19 @@ static __device__ __forceinline__ void cp_async_line(void *shared, const void *f
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
-/* Ends a group of copies of this thread. */
+/* Ends a commit group of this thread's copies. */
 static __device__ __forceinline__ void cp_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Waits until at most `pending` of this thread's groups are under way. */
+/* Waits until at most `pending` of this thread's commit groups are under way. */
 template <int pending> __device__ __forceinline__ void cp_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
-/* Stores what is not read again soon. */
+/* Stores 16 bytes that are not read again soon. */
 static __device__ __forceinline__ void store_streaming(void *to, const void *vector)
 {
     int4 bits;

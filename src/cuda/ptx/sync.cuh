@@ -1,5 +1,5 @@
-/* What orders the threads of a block and of a cluster beside barriers in shared memory, and shares out registers among warps
- * (compute capability 9.0): PTX ISA, "bar", "barrier.cluster", "fence.proxy", "setmaxnreg". */
+/* Named barriers, cluster barriers and fences order the threads of a block and of a cluster; setmaxnreg shares out
+ * registers among warps (compute capability 9.0): PTX ISA, "bar", "barrier.cluster", "fence.proxy", "setmaxnreg". */
 #ifndef TCONV_CUDA_PTX_SYNC_CUH
 #define TCONV_CUDA_PTX_SYNC_CUH
 
@@ -8,19 +8,19 @@
 namespace tconv
 {
 
-/* Waits for as many threads of the block: some of its warps, all that call it. */
+/* Waits until so many threads of the block have called it, whole warps. */
 template <int threads> __device__ __forceinline__ void named_barrier_sync()
 {
     asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");
 }
 
-/* All threads of all blocks of the cluster. */
+/* Waits for all threads of all blocks of the cluster. */
 __device__ __forceinline__ void cluster_sync()
 {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-/* Between a thread's own writes to shared memory and its telling others that a matrix product may read them. */
+/* Makes a thread's own writes to shared memory visible to wgmma and TMA, before the thread tells others of them. */
 __device__ __forceinline__ void fence_proxy_async()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -1,5 +1,5 @@
-/* Bulk copies and boxes of tensors by the tensor memory accelerator (TMA, compute capability 9.0), and bulk stores: PTX ISA,
- * "cp.async.bulk". Addresses in shared memory are 32-bit ones. */
+/* Bulk copies and boxes of tensors by the tensor memory accelerator (TMA, compute capability 9.0), and bulk stores: PTX
+ * ISA, "cp.async.bulk". Addresses in shared memory are 32-bit ones. */
 #ifndef TCONV_CUDA_PTX_TMA_CUH
 #define TCONV_CUDA_PTX_TMA_CUH
 
@@ -9,7 +9,7 @@
 namespace tconv
 {
 
-/* Copies bytes (a multiple of 16, as both addresses) from global to shared memory; barrier is told. */
+/* Copies bytes (a multiple of 16, as both addresses) from global to shared memory; barrier counts them. */
 __device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
@@ -17,7 +17,7 @@ __device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_
                  : "memory");
 }
 
-/* Copies the map's box that begins at the coordinates, innermost first; barrier is told. */
+/* Copies the tensor map's box that begins at the coordinates, innermost first; barrier counts its bytes. */
 __device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap *map, int x, int y, int z, int w,
                                          uint32_t barrier)
 {
@@ -27,7 +27,7 @@ __device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap *map, in
                  : "memory");
 }
 
-/* The same to the same place in every block of the mask, whose barriers there are told. */
+/* The same to the same place in every block of the mask, whose own barriers count the bytes. */
 __device__ __forceinline__ void tma_load_multicast(uint32_t to, const CUtensorMap *map, int x, int y, int z, int w,
                                                    uint32_t barrier, uint16_t blocks)
 {
@@ -37,11 +37,11 @@ __device__ __forceinline__ void tma_load_multicast(uint32_t to, const CUtensorMa
                  : "memory");
 }
 
-/* Copies bytes (a multiple of 16, as both addresses) from shared to global memory, for which the second-level cache has no
- * further use. Waiting for it is by groups, as below. */
+/* Copies bytes (a multiple of 16, as both addresses) from shared to global memory, and lets the second-level cache
+ * evict them first. A thread waits for commit groups of it, as below. */
 __device__ __forceinline__ void bulk_store(void *to, uint32_t from, uint32_t bytes)
 {
-    constexpr uint64_t EVICT_FIRST = 0x12f0000000000000; /* what createpolicy.fractional makes of 1.0 */
+    constexpr uint64_t EVICT_FIRST = 0x12f0000000000000; /* the policy that createpolicy.fractional makes of 1.0 */
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(to), "r"(from),
                  "r"(bytes), "l"(EVICT_FIRST)
                  : "memory");
@@ -52,7 +52,7 @@ __device__ __forceinline__ void bulk_store_commit()
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/* Waits until at most so many committed groups of this thread still read shared memory. */
+/* Waits until at most so many commit groups of this thread still read shared memory. */
 template <int under_way> __device__ __forceinline__ void bulk_store_wait_read()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(under_way) : "memory");
@@ -63,7 +63,7 @@ __device__ __forceinline__ void bulk_store_wait()
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-/* bulk_load to the same place in every block of the mask, whose barriers there are told. */
+/* bulk_load to the same place in every block of the mask, whose own barriers count the bytes. */
 __device__ __forceinline__ void bulk_load_multicast(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
                                                     uint16_t blocks)
 {

@@ -1,5 +1,5 @@
-/* Matrix products of a warpgroup (compute capability 9.0), A from shared memory or from registers: PTX ISA, "Asynchronous
- * Warpgroup Level Matrix Instructions". */
+/* Matrix products of a warpgroup (compute capability 9.0), A from shared memory or from registers: PTX ISA,
+ * "Asynchronous Warpgroup Level Matrix Instructions". */
 #ifndef TCONV_CUDA_PTX_WGMMA_CUH
 #define TCONV_CUDA_PTX_WGMMA_CUH
 
@@ -8,7 +8,7 @@
 namespace tconv
 {
 
-/* Before the first product that uses registers written since. */
+/* Precedes the first product that uses registers written since. */
 __device__ __forceinline__ void wgmma_fence()
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -19,22 +19,22 @@ __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Waits until at most so many committed groups are under way. */
+/* Waits until at most so many commit groups are under way. */
 template <int under_way> __device__ __forceinline__ void wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(under_way) : "memory");
 }
 
-/* An address in shared memory in units of 16 bytes, as many bits as an operand has for it. */
+/* An address in shared memory in units of 16 bytes, in as many bits as a descriptor has for it. */
 __device__ __forceinline__ uint32_t descriptor_address(uint32_t address)
 {
     return (address & 0x3ffff) >> 4;
 }
 
 /*
- * An operand without swizzle whose rows (M or N) are 16 bytes of K: eight rows are 128 bytes, one after another, and the
- * other half of K lies `half` bytes on. In units of 16 bytes: the low word is the address and the half, the high word the
- * 128 bytes. Moving an operand by rows is adding to the low word.
+ * The descriptor of a K-major operand without swizzle: a core matrix is eight rows (M or N) of 16 bytes of K, 128 bytes
+ * one after another, and the other half of K lies `half` bytes on. In units of 16 bytes, the low word has the address
+ * and the half, the high word the 128 bytes. Adding to the low word moves an operand by rows.
  */
 __device__ __forceinline__ uint32_t descriptor_low(uint32_t address, uint32_t half)
 {
@@ -46,7 +46,7 @@ __device__ __forceinline__ uint64_t descriptor(uint32_t low)
     return (uint64_t)8 << 32 | low;
 }
 
-/* Types of factors: 32 bytes of K each, sums in f32. TRANSPOSED: b lies by rows of N, one for each of K. */
+/* Types of factors: 32 bytes of K each, accumulators in f32. MN_MAJOR: the B operand is a row of N for each of K. */
 enum wgmma_type { WGMMA_TF32, WGMMA_F16, WGMMA_BF16, WGMMA_F16_MN_MAJOR, WGMMA_BF16_MN_MAJOR };
 
 /* sums (64 x N over the warpgroup) = a * b, added to sums where accumulate is not 0. */
@@ -84,7 +84,7 @@ template <wgmma_type type, int N> struct wgmma_ss;
     ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123"                                         \
     ", %124, %125, %126, %127"
 
-/* flags: for 16-bit types, which operands are transposed. */
+/* flags: for 16-bit types, the operands that are MN-major. */
 #define TCONV_WGMMA(type, shape, flags, N, count, a, b, accumulate_)                                                   \
     template <> struct wgmma_ss<type, N> {                                                                             \
         static __device__ __forceinline__ void add(float (&sums)[count], uint64_t left, uint64_t right,                \
@@ -117,7 +117,7 @@ TCONV_WGMMA(WGMMA_BF16_MN_MAJOR, "k16.f32.bf16.bf16", ", 0, 1", 128, 64, 64, 65,
 /* sums (64 x N over the warpgroup) = a * b, a being in registers; added to sums where accumulate is not 0. */
 template <wgmma_type type, int N> struct wgmma_rs;
 
-/* flags: for 16-bit types, that b is not transposed. */
+/* flags: for 16-bit types, that b is K-major. */
 #define TCONV_WGMMA(type, shape, flags, N, count, a0, a1, a2, a3, b, accumulate_)                                      \
     template <> struct wgmma_rs<type, N> {                                                                             \
         static __device__ __forceinline__ void add(float (&sums)[count], const uint32_t (&a)[4], uint64_t right,       \
@@ -145,8 +145,9 @@ TCONV_WGMMAS(168, 84, 84, 85, 86, 87, 88, 89)
 #undef TCONV_WGMMA
 
 /*
- * sums (64 x N over the warpgroup), which begin at first of a thread's, = a * b in TF32, added to them where accumulate; a of
- * registers: a thread has rows lane / 4 and 8 on of its warp's 16 of column lane % 4, then both of 4 columns on.
+ * sums (64 x N over the warpgroup), which begin at number first of a thread's, = a * b in TF32, added to them where
+ * accumulate is true. a is in registers: a thread has rows lane / 4 and 8 on of its warp's 16, of column lane % 4, then
+ * both of 4 columns on.
  */
 template <int N> struct wgmma_window;
 

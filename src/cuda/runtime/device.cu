@@ -1,9 +1,10 @@
 /*
- * The devices: whether one can be used, and why not; what a plan needs to know of its device; what people want to know.
+ * The devices: says whether one can be used, and why not, and describes one to a plan and to people.
  *
  * Availability is looked up once and without making a context: a process that only asks, or that works on another
- * device, must not pay for one. Whether a device is served is therefore told from its compute capability and the list of
- * architectures that the build was for; tconv_cuda_resolve then asks the runtime, for the one device that will be used.
+ * device, must not pay for one. Whether a device is served is therefore told from its compute capability and the list
+ * of architectures that the build was for; tconv_cuda_resolve then asks the runtime, for the one device that will be
+ * used.
  */
 #include <cstdio>
 #include <cstdlib>
@@ -19,7 +20,7 @@ using namespace tconv;
 #define TEXT_OF(value) #value
 #define TEXT(value)    TEXT_OF(value)
 
-/* As CMAKE_CUDA_ARCHITECTURES, with commas: "80-real,90-real,90-virtual", or a word like "native". */
+/* The list of CMAKE_CUDA_ARCHITECTURES, with commas: "80-real,90-real,90-virtual", or a word like "native". */
 #ifndef TCONV_CUDA_ARCHITECTURES
 #define TCONV_CUDA_ARCHITECTURES "unknown"
 #endif
@@ -30,15 +31,16 @@ static pthread_once_t looked_up = PTHREAD_ONCE_INIT;
 static int device_count; /* 0 where availability is not a success */
 static tconv_issue availability;
 
-/* Runs on every architecture that the build has code for; asking the runtime about it tells whether a device is served. */
+/* It runs on every architecture that the build has code for: the runtime's answer about it tells whether a device is
+ * served. */
 static __global__ void architecture_probe()
 {
 }
 
 /*
- * Whether one entry of the list serves a compute capability (major * 10 + minor). "90-real" is machine code: it runs on
- * the same major version from this minor version on; "90-virtual" is PTX, for this version and all after it; "90" is
- * both. "90a" runs on 9.0 alone, "100f" on its own major version. An entry that is no number may mean anything.
+ * Says whether one entry of the list serves a compute capability (major * 10 + minor). "90-real" is machine code: it
+ * runs on the same major version from this minor version on; "90-virtual" is PTX, for this version and all after it;
+ * "90" is both. "90a" runs on 9.0 alone, "100f" on its own major version. An entry that is no number may mean anything.
  */
 static bool entry_serves(const char *entry, int capability)
 {
@@ -62,7 +64,7 @@ static bool build_serves(int capability)
     return false;
 }
 
-/* Major * 10 + minor, or 0 where the device does not say. Makes no context. */
+/* Returns major * 10 + minor, or 0 where the device does not say. Makes no context. */
 static int capability_of(int device)
 {
     int major = 0, minor = 0;
@@ -72,7 +74,7 @@ static int capability_of(int device)
     return major * 10 + minor;
 }
 
-/* Why there is no device, for the error that cudaGetDeviceCount gave. */
+/* Says why there is no device, from the error that cudaGetDeviceCount gave. */
 static void explain(cudaError_t error)
 {
     int driver = 0, runtime = 0;

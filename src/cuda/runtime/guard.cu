@@ -1,9 +1,6 @@
-/* The current device and the last error, kept for the caller, and launches. Only returned error codes are looked at, never the
- * last error, which may be the caller's own. */
+/* Keeps the caller's current device and last error. Only returned error codes are looked at, never the last error,
+ * which may be the caller's own. */
 #include "guard.h"
-
-#include <cuda.h>
-#include <pthread.h>
 
 #include "../../core/status.h"
 

@@ -1,5 +1,5 @@
-/* What every function of the CUDA backend does around its calls of the CUDA runtime: work on one device, leave the
- * caller's current device and last error as they were, and turn errors into issues. */
+/* Every function of the CUDA backend works on one device, leaves the caller's current device and last error as they
+ * were, and turns errors of the CUDA runtime into issues: it does so by these. */
 #ifndef TCONV_CUDA_RUNTIME_GUARD_H
 #define TCONV_CUDA_RUNTIME_GUARD_H
 
@@ -12,7 +12,7 @@ namespace tconv
 
 struct device_guard {
     int previous;       /* the caller's device */
-    bool switched;      /* whether the device in between is another one */
+    bool switched;      /* the device in between is another one */
     cudaError_t before; /* the caller's last error */
 };
 
@@ -35,11 +35,12 @@ template <class Work> tconv_status on_device(int device, tconv_issue *issue, Wor
     return status;
 }
 
-/* The driver's function of a name, as of a version of its API, or NULL: the library is not linked to the driver, so that it loads
- * where there is none. */
+/* Finds the driver's function of a name, as of a version of its API, or NULL: the library is not linked to the driver,
+ * so that it loads where there is none. */
 void *driver_function(const char *name, unsigned int version);
 
-/* SUCCESS, or the failure of the runtime's function called name: OUT_OF_MEMORY where that is the error, else CUDA. */
+/* Returns SUCCESS, or the failure of the runtime's function called name: OUT_OF_MEMORY where that is the error, else
+ * CUDA. */
 tconv_status check_cuda(cudaError_t error, const char *name, tconv_issue *issue);
 
 } // namespace tconv

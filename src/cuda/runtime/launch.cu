@@ -1,4 +1,4 @@
-/* Launches of kernels; the caller's last error is left alone also where a kernel needs more shared memory than 48 KB. */
+/* Launches leave the caller's last error alone, also where a kernel needs more shared memory than 48 KB. */
 #include "launch.h"
 
 #include <cuda.h>
@@ -19,12 +19,12 @@ static set_attribute_function *set_attribute; /* NULL where the driver has none 
 
 static void look_up_set_attribute(void)
 {
-    constexpr unsigned int FIRST_VERSION = 9000; /* of the driver's that has it */
+    constexpr unsigned int FIRST_VERSION = 9000; /* the first of the driver's API that has it */
     set_attribute = (set_attribute_function *)driver_function("cuFuncSetAttribute", FIRST_VERSION);
 }
 
-/* By the driver, of whose calls the runtime's last error knows nothing. What the driver was told in this way, the runtime's own
- * function does not change any more: a kernel's limit has to be the same always. */
+/* The driver's call leaves the runtime's last error alone. A limit that was set in this way, the runtime's own function
+ * does not change any more: a kernel's limit has to be the same always. */
 static bool allow_shared_quietly(const void *kernel, int bytes)
 {
     cudaFunction_t function;
@@ -85,7 +85,8 @@ tconv_status launch_kernel(const launch_grid *grid, void **arguments, void *stre
 
 int multiprocessors_of(int device)
 {
-#ifdef TCONV_CUDA_MULTIPROCESSORS /* so few that small layers have many tiles for each: see "Tests" in CONTRIBUTING.md */
+#ifdef TCONV_CUDA_MULTIPROCESSORS
+    /* They are so few that small layers have many tiles for each: see "Tests" in CONTRIBUTING.md. */
     (void)device;
     return TCONV_CUDA_MULTIPROCESSORS;
 #else

@@ -1,11 +1,12 @@
 /*
- * Device memory: where an address lies, allocation in stream order and apart from streams, copies.
+ * Device memory: finds out where an address lies, allocates in stream order and apart from streams, copies.
  *
- * Where an address lies is asked of the driver's library, and only if the process has loaded it: a process that has not
- * can hold no device memory, and asking must neither load the driver nor make a context.
+ * The driver's library says where an address lies, and is asked only if the process has loaded it: a process that has
+ * not can hold no device memory, and asking must neither load the driver nor make a context.
  *
- * A device without memory pools (some virtual GPUs) has no allocation in stream order. There memory is allocated and freed
- * apart from streams: usable at once all the same, and freed when the whole device gets there, which cudaFree waits for.
+ * A device without memory pools (some virtual GPUs) has no allocation in stream order. There memory is allocated and
+ * freed apart from streams: usable at once all the same, and freed when the whole device gets there, which cudaFree
+ * waits for.
  */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -15,11 +16,12 @@
 
 using namespace tconv;
 
-/* As cuda.h declares cuPointerGetAttributes; the library does not link libcuda. */
+/* cuda.h declares cuPointerGetAttributes so; the library does not link libcuda. */
 typedef CUresult (*get_attributes)(unsigned int count, CUpointer_attribute *attributes, void **values,
                                    CUdeviceptr address);
 
-/* The driver's function, NULL where the process has no driver. Asked each time, for the driver may come later. */
+/* Finds the driver's function, NULL where the process has no driver. It looks each time, for the driver may come
+ * later. */
 static get_attributes find_get_attributes(void)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -72,7 +74,7 @@ tconv_status tconv_cuda_allocate_async(int device, size_t size, void *stream, vo
 void tconv_cuda_release_async(int device, void *memory, void *stream)
 {
     device_guard guard;
-    tconv_issue ignored; /* a release cannot fail: what is wrong with the device, the next call will say */
+    tconv_issue ignored; /* a release cannot fail: the next call will say what is wrong with the device */
     if (memory == NULL || enter_device(&guard, device, &ignored) != TCONV_SUCCESS)
         return;
     if (has_memory_pools(device))

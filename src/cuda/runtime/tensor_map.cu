@@ -1,4 +1,4 @@
-/* Tensor maps, by the driver's function. */
+/* Makes tensor maps by the driver's function. */
 #include "tensor_map.h"
 
 #include <pthread.h>
@@ -11,7 +11,8 @@ namespace tconv
 namespace
 {
 
-constexpr cuuint64_t MAX_STRIDE = (cuuint64_t)1 << 40, MAX_EXTENT = (cuuint64_t)1 << 32;
+constexpr cuuint64_t MAX_STRIDE = (cuuint64_t)1 << 40; /* bytes, less one, that TMA takes (CUDA driver API) */
+constexpr cuuint64_t MAX_EXTENT = (cuuint64_t)1 << 32; /* elements that TMA takes (CUDA driver API) */
 
 typedef CUresult encode_function(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                                  const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
@@ -22,7 +23,7 @@ pthread_once_t encode_looked_up = PTHREAD_ONCE_INIT;
 
 void look_up_encode()
 {
-    constexpr unsigned int FIRST_VERSION = 12000; /* of the driver's that has it */
+    constexpr unsigned int FIRST_VERSION = 12000; /* the first of the driver's API that has it */
     encode_tiled = (encode_function *)driver_function("cuTensorMapEncodeTiled", FIRST_VERSION);
 }
 

@@ -1,15 +1,16 @@
 /*
- * Stencils over pixels (NHWC): channels lie side by side, and each output channel reads one input channel.
+ * Stencils over pixels (NHWC): each output channel reads one input channel, and a pixel's channels are neighbours in
+ * memory.
  *
- * A thread has an access of neighbouring channels (or one channel) of an output column and walks down the rows of all row
- * phases, one after the other (stencil_walk.cuh). Neighbouring threads have neighbouring channels, then columns of
- * whatever phase, so that stores run along memory. What a block reads of src it copies to shared memory first, all at once, which
- * hides the latency of global memory; where that is too much, or too few rows, threads read src themselves. Where
- * channels are no multiple of an access but a row of dst is one run of memory, a thread has RUN elements of that run instead,
- * of whatever channels and columns.
+ * A thread has a vector of neighbouring channels (or one channel) of an output column and walks down the rows of all
+ * row phases, one after the other (walk.cuh). Neighbouring threads have neighbouring channels, then columns of whatever
+ * phase, so that stores run along memory. A block first copies the part of src that it reads to shared memory, all at
+ * once, which hides the latency of global memory; where that is too much, or too few rows, threads read src themselves.
+ * Where channels are no multiple of a vector but a row of dst is one run of memory, a thread has PIXEL_RUN elements of
+ * that run instead, of whatever channels and columns.
  *
  * A tap outside src is skipped with its row, and along a row it is zero times zero: NaN and Inf in the weights go only
- * where they belong. Numeric order: as stencil_walk.cuh has it.
+ * where they belong. The numeric order is that of walk.cuh.
  */
 #include <type_traits>
 
@@ -25,19 +26,15 @@ namespace tconv::stencil
 namespace
 {
 
-constexpr int THREADS = TCONV_CUDA_STENCIL_THREADS;
-
-constexpr int RUN = TCONV_CUDA_STENCIL_PIXEL_RUN;
-
-/* A thread's place: a column (or the number of a run), channels and the rows of a tile. */
-struct place {
+/* A thread's outputs: a column (or the number of a run), channels and the rows of a tile. */
+struct thread_tile {
     int column, channel, first_row;
     int64_t image;
 };
 
-/* Returns false for a thread without outputs. runs: whether the tile is of runs, of which `columns` are a row. */
+/* Returns false for a thread without outputs. runs: the tile consists of runs, of which `columns` are a row. */
 template <int LENGTH, bool runs = false>
-__device__ __forceinline__ bool find_place(const tconv_cuda_stencil_parameters &layer, int columns, place *found)
+__device__ __forceinline__ bool find_thread_tile(const parameters &layer, int columns, thread_tile *found)
 {
     const quotient column_tile = divide((int)blockIdx.x, layer.tile.by_column_tiles);
     const unsigned channel_tile = (unsigned)column_tile.whole % (unsigned)layer.tile.channel_tiles;
@@ -53,8 +50,8 @@ __device__ __forceinline__ bool find_place(const tconv_cuda_stencil_parameters &
     return found->column < columns && found->channel < layer.channels;
 }
 
-/* LENGTH channels of one column. tile: values come from shared memory, where a missing tap has zeros of its own, and are converted
- * once; else they stay as they are stored, so that those of f16 take half the registers. */
+/* LENGTH channels of one column. tile: values come from shared memory, where a missing tap has zeros of its own, and
+ * are converted once; else they stay as they are stored, so that those of f16 take half the registers. */
 template <class Element_, int TAPS_, int LENGTH_, bool tile = false> struct pixel_columns {
     using Element = Element_;
     using Compute = compute_type<Element>;
@@ -67,14 +64,14 @@ template <class Element_, int TAPS_, int LENGTH_, bool tile = false> struct pixe
     int offsets[TAPS]; /* elements from tap 0 in src */
     bool present[TAPS];
 
-    /* column_step: elements from a column of src to the next; zeros: from tap 0 to zeros. */
-    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, const place &place, int residue,
+    /* column_step: elements from a column of src to the next; zeros: elements from tap 0 to zeros. */
+    __device__ __forceinline__ void find(const parameters &layer, const thread_tile &thread, int residue,
                                          int src_column, int column_step, int zeros)
     {
         channels = layer.channels;
         kernel_columns = layer.columns.kernel;
         kernel_step = layer.columns.kernel_step;
-        weights = static_cast<const Element *>(layer.weights) + place.channel +
+        weights = static_cast<const Element *>(layer.weights) + thread.channel +
                   layer.columns.first_kernel[residue] * channels;
 #pragma unroll
         for (int tap = 0; tap < TAPS; tap++) {
@@ -130,13 +127,13 @@ template <class Element_, int TAPS_, int LENGTH_, bool tile = false> struct pixe
     }
 };
 
-/* RUN elements that lie one after another in a row of dst: channels of one column, then of the next. */
+/* PIXEL_RUN elements that lie one after another in a row of dst: channels of one column, then of the next. */
 template <class Element_, int TAPS_> struct pixel_run {
     using Element = Element_;
     using Compute = compute_type<Element>;
     using Value = Element;
-    using Vector = element_vector<Element, RUN>;
-    static constexpr int TAPS = TAPS_, LENGTH = RUN, VALUES = TAPS * LENGTH, AHEAD = 1;
+    using Vector = element_vector<Element, PIXEL_RUN>;
+    static constexpr int TAPS = TAPS_, LENGTH = PIXEL_RUN, VALUES = TAPS * LENGTH, AHEAD = 1;
     const Element *weights;
     int64_t channels;
     int kernel_columns, kernel_step;
@@ -145,7 +142,7 @@ template <class Element_, int TAPS_> struct pixel_run {
     bool present[VALUES];
     Compute bias[LENGTH];
 
-    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, int column, int channel)
+    __device__ __forceinline__ void find(const parameters &layer, int column, int channel)
     {
         channels = layer.channels;
         kernel_columns = layer.columns.kernel;
@@ -215,100 +212,100 @@ template <class Element_, int TAPS_> struct pixel_run {
     }
 };
 
-/* The rows of all phases. src and dst: the first column of row 0. pitch: from a row of src to the next. */
+/* Walks down the rows of all phases. src and dst: the first column of row 0. pitch: elements from a row of src to the
+ * next. */
 template <class Columns, class Pitch>
-__device__ __forceinline__ void walk_phases(const tconv_cuda_stencil_parameters &layer, const place &place,
-                                            const Columns &columns, const typename Columns::Element *src, Pitch pitch,
+__device__ __forceinline__ void walk_phases(const parameters &layer, const thread_tile &thread, const Columns &columns,
+                                            const typename Columns::Element *src, Pitch pitch,
                                             typename Columns::Element *dst,
                                             const compute_type<typename Columns::Element> (&bias)[Columns::LENGTH])
 {
     for (int residue = 0; residue < layer.rows.stride; residue++) {
-        const int end = min(place.first_row + layer.tile.rows, quotients_of(layer, residue));
-        const part part = {residue, place.first_row, end};
+        const int end = min(thread.first_row + layer.tile.rows, quotients_of(layer, residue));
+        const part part = {residue, thread.first_row, end};
         walk(layer, part, columns, src + (part.first + layer.rows.first_shift[residue]) * pitch, pitch,
              dst + ((int64_t)part.first * layer.rows.stride + residue) * layer.dst_strides.h, bias);
     }
 }
 
-/* Of a thread that has outputs. src: column 0 of row 0, of the thread's channels; column_step, pitch: from a column, or row, to
- * the next; zero_column: of zeros, in a tile. */
+/* Sums the outputs of a thread that has some. src: column 0 of row 0, of the thread's channels; column_step, pitch:
+ * elements from a column, or row, to the next; zero_column: the column of zeros in a tile. */
 template <class Columns, class Pitch>
-__device__ __forceinline__ void sum_pixels(const tconv_cuda_stencil_parameters &layer, const place &place,
+__device__ __forceinline__ void sum_pixels(const parameters &layer, const thread_tile &thread,
                                            const typename Columns::Element *src, int column_step, Pitch pitch,
                                            int zero_column)
 {
     using Element = typename Columns::Element;
-    const int quotient = place.column / layer.columns.stride;
-    const int residue = place.column - quotient * layer.columns.stride;
+    const int quotient = thread.column / layer.columns.stride;
+    const int residue = thread.column - quotient * layer.columns.stride;
     const int src_column = quotient + layer.columns.first_shift[residue];
     Columns columns;
-    columns.find(layer, place, residue, src_column, column_step, (zero_column - src_column) * column_step);
+    columns.find(layer, thread, residue, src_column, column_step, (zero_column - src_column) * column_step);
     compute_type<Element> bias[Columns::LENGTH];
 #pragma unroll
     for (int i = 0; i < Columns::LENGTH; i++)
-        bias[i] = layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[place.channel + i])
+        bias[i] = layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[thread.channel + i])
                                      : compute_type<Element>(0);
-    Element *dst = static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n +
-                   place.column * layer.dst_strides.w + place.channel * layer.dst_strides.c;
-    walk_phases(layer, place, columns, src + (Pitch)src_column * column_step, pitch, dst, bias);
+    Element *dst = static_cast<Element *>(layer.dst) + thread.image * layer.dst_strides.n +
+                   thread.column * layer.dst_strides.w + thread.channel * layer.dst_strides.c;
+    walk_phases(layer, thread, columns, src + (Pitch)src_column * column_step, pitch, dst, bias);
 }
 
 template <class Columns>
-__global__ void __launch_bounds__(THREADS) stencil_pixels(const __grid_constant__ tconv_cuda_stencil_parameters layer)
+__global__ void __launch_bounds__(THREADS) walk_global(const __grid_constant__ parameters layer)
 {
     using Element = typename Columns::Element;
-    place place;
+    thread_tile thread;
     wait_for_weights();
-    if (!find_place<Columns::LENGTH>(layer, layer.columns.out, &place))
+    if (!find_thread_tile<Columns::LENGTH>(layer, layer.columns.out, &thread))
         return;
-    const Element *src = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n +
-                         place.channel / layer.multiplier * layer.src_strides.c;
-    sum_pixels<Columns>(layer, place, src, (int)layer.src_strides.w, layer.src_strides.h, 0);
+    const Element *src = static_cast<const Element *>(layer.src) + thread.image * layer.src_strides.n +
+                         thread.channel / layer.multiplier * layer.src_strides.c;
+    sum_pixels<Columns>(layer, thread, src, (int)layer.src_strides.w, layer.src_strides.h, 0);
 }
 
 extern __shared__ uint4 shared_tile[];
 
-/* Copies what a block reads of src, [row][column][vector], from that row and column on, and zeros: outside of rows, and as a last
- * column. channel: the block's first one. */
+/* Copies the part of src that a block reads, [row][column][vector], from that row and column on, with zeros outside of
+ * rows and as a last column. channel: the block's first one. */
 template <class Element>
-__device__ __forceinline__ void copy_tile(const tconv_cuda_stencil_parameters &layer, int64_t image, int channel,
-                                          int src_row, int src_column)
+__device__ __forceinline__ void copy_tile(const parameters &layer, int64_t image, int channel, int src_row,
+                                          int src_column)
 {
     constexpr int LENGTH = access_length<Element>;
-    const tconv_cuda_stencil_tile &tile = layer.tile;
+    const tile_shape &tile = layer.tile;
     const Element *src = static_cast<const Element *>(layer.src) + image * layer.src_strides.n + channel;
-    int row = 0, chunk = (int)threadIdx.x;
+    int row = 0, vector = (int)threadIdx.x;
     while (row < tile.load_rows) {
-        for (; chunk >= tile.chunks; chunk -= tile.chunks)
+        for (; vector >= tile.row_vectors; vector -= tile.row_vectors)
             row++;
-        const quotient column = divide(chunk, tile.by_load_lanes);
+        const quotient column = divide(vector, tile.by_load_lanes);
         const bool exists = (unsigned)(src_row + row) < (unsigned)layer.rows.in &&
                             (unsigned)(src_column + column.whole) < (unsigned)layer.columns.in &&
-                            chunk < tile.chunks - tile.load_lanes && channel + column.rest * LENGTH < layer.channels;
+                            vector < tile.row_vectors - tile.load_lanes &&
+                            channel + column.rest * LENGTH < layer.channels;
         const Element *from = src + (src_row + row) * layer.src_strides.h +
                               (src_column + column.whole) * layer.src_strides.w + column.rest * LENGTH;
         if (row < tile.load_rows)
-            cp_async(shared_tile + row * tile.chunks + chunk, exists ? from : src, exists);
-        chunk += THREADS;
+            cp_async(shared_tile + row * tile.row_vectors + vector, exists ? from : src, exists);
+        vector += THREADS;
     }
     cp_async_commit();
 }
 
-/* The same where each output channel has an input channel, through shared memory. */
-template <class Columns>
-__global__ void __launch_bounds__(THREADS)
-    stencil_pixel_tiles(const __grid_constant__ tconv_cuda_stencil_parameters layer)
+/* Where each output channel has an input channel of its own, src comes through shared memory. */
+template <class Columns> __global__ void __launch_bounds__(THREADS) walk_tile(const __grid_constant__ parameters layer)
 {
     using Element = typename Columns::Element;
     constexpr int LENGTH = Columns::LENGTH;
-    place place;
-    const bool has_outputs = find_place<LENGTH>(layer, layer.columns.out, &place);
+    thread_tile thread;
+    const bool has_outputs = find_thread_tile<LENGTH>(layer, layer.columns.out, &thread);
     const int vectors = layer.tile.channel_vectors, of_block = divide((int)blockIdx.x, layer.tile.by_column_tiles).rest;
     const int vector = (int)((unsigned)(of_block * THREADS + (int)threadIdx.x) % (unsigned)vectors);
     const int first_column = (int)((unsigned)(of_block * THREADS) / (unsigned)vectors);
-    const int src_row = place.first_row + layer.rows.min_shift;
+    const int src_row = thread.first_row + layer.rows.min_shift;
     const int src_column = first_column / layer.columns.stride + layer.columns.min_shift;
-    copy_tile<Element>(layer, place.image, place.channel - vector * LENGTH, src_row, src_column);
+    copy_tile<Element>(layer, thread.image, thread.channel - vector * LENGTH, src_row, src_column);
     wait_for_weights();
     cp_async_wait<0>();
     __syncthreads();
@@ -316,60 +313,57 @@ __global__ void __launch_bounds__(THREADS)
         return;
     const Element *src = reinterpret_cast<const Element *>(shared_tile) + vector * LENGTH - src_row * layer.tile.pitch -
                          src_column * vectors * LENGTH;
-    sum_pixels<Columns>(layer, place, src, vectors * LENGTH, layer.tile.pitch,
+    sum_pixels<Columns>(layer, thread, src, vectors * LENGTH, layer.tile.pitch,
                         src_column + layer.tile.pitch / (vectors * LENGTH) - 1);
 }
 
 template <class Columns>
-__global__ void __launch_bounds__(THREADS)
-    stencil_pixel_runs(const __grid_constant__ tconv_cuda_stencil_parameters layer)
+__global__ void __launch_bounds__(THREADS) walk_row_runs(const __grid_constant__ parameters layer)
 {
     using Element = typename Columns::Element;
-    place place;
+    thread_tile thread;
     wait_for_weights();
-    if (!find_place<1, true>(layer, layer.tile.channel_vectors, &place))
+    if (!find_thread_tile<1, true>(layer, layer.tile.channel_vectors, &thread))
         return;
-    const int element = place.column * RUN, column = element / layer.channels;
+    const int element = thread.column * PIXEL_RUN, column = element / layer.channels;
     const int channel = element - column * layer.channels;
     Columns columns;
     columns.find(layer, column, channel);
-    const Element *src = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n;
-    Element *dst = static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n + element;
-    walk_phases(layer, place, columns, src, layer.src_strides.h, dst, columns.bias);
+    const Element *src = static_cast<const Element *>(layer.src) + thread.image * layer.src_strides.n;
+    Element *dst = static_cast<Element *>(layer.dst) + thread.image * layer.dst_strides.n + element;
+    walk_phases(layer, thread, columns, src, layer.src_strides.h, dst, columns.bias);
 }
 
-/* f64 has none: its numbers would not fit in registers. */
-template <class Element, int TAPS> tconv_cuda_stencil_kernel runs_kernel()
+/* There is none for f64, whose numbers would not fit in registers. */
+template <class Element, int TAPS> kernel_function runs_kernel()
 {
     if constexpr (sizeof(compute_type<Element>) == sizeof(float))
-        return stencil_pixel_runs<pixel_run<Element, TAPS>>;
+        return walk_row_runs<pixel_run<Element, TAPS>>;
     else
         return NULL;
 }
 
-template <class Element, int TAPS> tconv_cuda_stencil_kernel tiles_kernel()
+template <class Element, int TAPS> kernel_function tiles_kernel()
 {
-    return stencil_pixel_tiles<
-        pixel_columns<Element, TAPS, TCONV_CUDA_STENCIL_TILE_LENGTH(sizeof(Element), TAPS), true>>;
+    return walk_tile<pixel_columns<Element, TAPS, tile_length(sizeof(Element), TAPS), true>>;
 }
 
-/* By taps and way. */
-template <class Element> tconv_cuda_stencil_kernel find_kernel(int taps, int way)
+template <class Element> kernel_function find_kernel(int taps, int way)
 {
     constexpr int LENGTH = access_length<Element>;
-    static const tconv_cuda_stencil_kernel kernels[TCONV_CUDA_STENCIL_MAX_TAPS][TCONV_CUDA_STENCIL_PIXEL_WAYS] = {
-        {stencil_pixels<pixel_columns<Element, 1, 1>>, stencil_pixels<pixel_columns<Element, 1, LENGTH>>,
+    static const kernel_function kernels[MAX_TAPS][PIXEL_WAYS] = {
+        {walk_global<pixel_columns<Element, 1, 1>>, walk_global<pixel_columns<Element, 1, LENGTH>>,
          tiles_kernel<Element, 1>(), runs_kernel<Element, 1>()},
-        {stencil_pixels<pixel_columns<Element, 2, 1>>, stencil_pixels<pixel_columns<Element, 2, LENGTH>>,
+        {walk_global<pixel_columns<Element, 2, 1>>, walk_global<pixel_columns<Element, 2, LENGTH>>,
          tiles_kernel<Element, 2>(), runs_kernel<Element, 2>()},
-        {stencil_pixels<pixel_columns<Element, 3, 1>>, stencil_pixels<pixel_columns<Element, 3, LENGTH>>,
+        {walk_global<pixel_columns<Element, 3, 1>>, walk_global<pixel_columns<Element, 3, LENGTH>>,
          tiles_kernel<Element, 3>(), runs_kernel<Element, 3>()}};
-    return taps <= TCONV_CUDA_STENCIL_MAX_TAPS ? kernels[taps - 1][way] : NULL;
+    return taps <= MAX_TAPS ? kernels[taps - 1][way] : NULL;
 }
 
 } // namespace
 
-tconv_cuda_stencil_kernel tconv_cuda_stencil_pixels(tconv_dtype dtype, int taps, int way)
+kernel_function pixels_kernel(tconv_dtype dtype, int taps, int way)
 {
     return dtype == TCONV_F32   ? find_kernel<float>(taps, way)
            : dtype == TCONV_F64 ? find_kernel<double>(taps, way)

@@ -1,14 +1,14 @@
 /*
  * Stencils over planes (NCHW): each output plane reads one input plane.
  *
- * A block copies a tile of the input plane, halo included and zeros outside, to shared memory. A thread then has as many
- * output columns as one 16-byte store holds, of whatever phases they are, and walks down the rows of one row phase.
- * Output rows are written whole. Residues without a tap take part like all others and are the bias.
+ * A block copies a tile of the input plane, halo included and zeros outside, to shared memory. A thread then has as
+ * many output columns as one 16-byte store holds, of whatever phases they are, and walks down the rows of one row
+ * phase. Output rows are written whole. Residues without a tap take part like all others and are the bias.
  *
- * NaN and Inf in the weights go only where they belong. Where columns are found by a table (stencil_walk.cuh), a tap outside
- * src is skipped with its row, and along a row it is zero times zero. Where they lie in a run, it is a weight times zero,
- * so that nothing is compared; if a weight of the channel is not finite, its taps are summed one by one. Numeric order: as
- * stencil_walk.cuh has it.
+ * NaN and Inf in the weights go only where they belong. Where a table finds the columns, a tap outside src is skipped
+ * with its row, and along a row it is zero times zero. Where they lie in a window, it is a weight times zero, so that
+ * nothing is compared; if a weight of the channel is not finite, its taps are summed one by one. The numeric order is
+ * that of walk.cuh.
  */
 #include "../numeric/element.cuh"
 #include "../ptx/memory.cuh"
@@ -21,12 +21,10 @@ namespace tconv::stencil
 namespace
 {
 
-constexpr int THREADS = TCONV_CUDA_STENCIL_THREADS;
+/* Blocks on a multiprocessor: as many as the registers of walk_windows allow without spills. */
+template <class Compute> constexpr int WINDOW_BLOCKS = sizeof(Compute) == sizeof(double) ? 5 : 7;
 
-/* Blocks on a multiprocessor for which stencil_runs has registers: as many as it can without spilling. */
-template <class Compute> constexpr int RUN_BLOCKS = sizeof(Compute) == sizeof(double) ? 5 : 7;
-
-/* Stores a thread's outputs of a row: neighbours at once. */
+/* Stores a thread's outputs of a row, which are neighbours, at once. */
 template <class Element, int LENGTH>
 __device__ __forceinline__ void store_run(Element *dst, const compute_type<Element> (&sums)[LENGTH])
 {
@@ -37,7 +35,7 @@ __device__ __forceinline__ void store_run(Element *dst, const compute_type<Eleme
     store_streaming(dst, &rounded);
 }
 
-/* Columns of any phases: a table of where each tap of each column lies. */
+/* Columns of any phases: a table says where each tap of each column lies. */
 template <class Element_, int TAPS_, bool vectors> struct table_columns {
     using Element = Element_;
     using Compute = compute_type<Element>;
@@ -48,11 +46,11 @@ template <class Element_, int TAPS_, bool vectors> struct table_columns {
     const Compute *weights; /* in shared memory */
     int kernel_columns, no_weight;
     int exist;        /* how many columns of dst there are from the first on */
-    int lanes_log2;   /* of what a column is apart from the next where they are not neighbours */
+    int lanes_log2;   /* log2 of the distance of a thread's columns where they are not neighbours */
     uint32_t present; /* bit tap * LENGTH + column */
     int at[VALUES], first_kernel[LENGTH], kernel_step;
 
-    __device__ __forceinline__ void find(const tconv_cuda_stencil_parameters &layer, const place &place,
+    __device__ __forceinline__ void find(const parameters &layer, const block_tile &block,
                                          const column (&columns)[LENGTH], const Compute *shared_weights)
     {
         weights = shared_weights;
@@ -67,10 +65,10 @@ template <class Element_, int TAPS_, bool vectors> struct table_columns {
             first_kernel[c] = layer.columns.first_kernel[columns[c].residue];
 #pragma unroll
             for (int tap = 0; tap < TAPS; tap++) {
-                const bool exists = has_column(layer, place, columns[c], tap);
+                const bool exists = has_column(layer, block, columns[c], tap);
                 present |= (uint32_t)exists << (tap * LENGTH + c);
                 at[tap * LENGTH + c] =
-                    exists ? columns[c].src - tap * layer.columns.shift_step : layer.tile.chunks * LENGTH;
+                    exists ? columns[c].src - tap * layer.columns.shift_step : layer.tile.row_vectors * LENGTH;
             }
         }
     }
@@ -117,22 +115,21 @@ template <class Element_, int TAPS_, bool vectors> struct table_columns {
     }
 };
 
-/* Copies what lies at a multiple of its size, or of an access, from shared memory. */
+/* Copies COUNT values from shared memory, which lie at a multiple of their size, or of a vector. */
 template <class Value, int COUNT> __device__ __forceinline__ void load_run(const Value *from, Value *to)
 {
-    constexpr int SIDE_BY_SIDE = COUNT * sizeof(Value) % ACCESS_BYTES == 0 ? access_length<Value> : 1;
+    constexpr int VECTOR = COUNT * sizeof(Value) % ACCESS_BYTES == 0 ? access_length<Value> : 1;
 #pragma unroll
-    for (int i = 0; i < COUNT; i += SIDE_BY_SIDE) {
-        const element_vector<Value, SIDE_BY_SIDE> vector =
-            *reinterpret_cast<const element_vector<Value, SIDE_BY_SIDE> *>(from + i);
+    for (int i = 0; i < COUNT; i += VECTOR) {
+        const element_vector<Value, VECTOR> vector = *reinterpret_cast<const element_vector<Value, VECTOR> *>(from + i);
 #pragma unroll
-        for (int j = 0; j < SIDE_BY_SIDE; j++)
+        for (int j = 0; j < VECTOR; j++)
             to[i + j] = vector.at[j];
     }
 }
 
-/* Columns whose taps lie in a run: column c's tap t is the value (c + PAD) / STRIDE - t of it, and its kernel column is
- * (c + PAD) mod STRIDE + t * STRIDE. PAD is the padding modulo the stride. */
+/* Columns whose taps lie in a window of src: column c's tap t is its value (c + PAD) / STRIDE - t, and its kernel
+ * column is (c + PAD) mod STRIDE + t * STRIDE. PAD is the padding modulo the stride. */
 template <class Element_, int TAPS_, int STRIDE, int PAD> struct window_columns {
     using Element = Element_;
     using Compute = compute_type<Element>;
@@ -140,7 +137,7 @@ template <class Element_, int TAPS_, int STRIDE, int PAD> struct window_columns 
     static constexpr int WEIGHTS = STRIDE * TAPS;
     static_assert(LENGTH % STRIDE == 0, "every thread's first column has the same residue");
 
-    static __device__ __forceinline__ void load_weights(const tconv_cuda_stencil_parameters &, const Compute *row, int,
+    static __device__ __forceinline__ void load_weights(const parameters &, const Compute *row, int,
                                                         Compute (&loaded)[WEIGHTS])
     {
         load_run<Compute, WEIGHTS>(row, loaded);
@@ -157,15 +154,15 @@ template <class Element_, int TAPS_, int STRIDE, int PAD> struct window_columns 
     }
 };
 
-/* Columns that all take the same values: a thread's columns lie within a stride of padded columns. Column c's kernel column
- * is first_kernel + c + t * stride. */
+/* Columns that all take the same values: a thread's columns lie within a stride of padded columns. Column c's kernel
+ * column is first_kernel + c + t * stride. */
 template <class Element_, int TAPS_> struct shared_columns {
     using Element = Element_;
     using Compute = compute_type<Element>;
     static constexpr int TAPS = TAPS_, LENGTH = access_length<Element>, VALUES = TAPS, WEIGHTS = TAPS * LENGTH;
 
-    static __device__ __forceinline__ void load_weights(const tconv_cuda_stencil_parameters &layer, const Compute *row,
-                                                        int residue, Compute (&loaded)[WEIGHTS])
+    static __device__ __forceinline__ void load_weights(const parameters &layer, const Compute *row, int residue,
+                                                        Compute (&loaded)[WEIGHTS])
     {
 #pragma unroll
         for (int tap = 0; tap < TAPS; tap++)
@@ -184,37 +181,36 @@ template <class Element_, int TAPS_> struct shared_columns {
     }
 };
 
-template <class Columns>
-__global__ void __launch_bounds__(THREADS) stencil_table(const __grid_constant__ tconv_cuda_stencil_parameters layer)
+template <class Columns> __global__ void __launch_bounds__(THREADS) walk_table(const __grid_constant__ parameters layer)
 {
     using Element = typename Columns::Element;
-    const place place = find_place<Element>(layer);
-    const compute_type<Element> *weights = load_tile<Element, true>(layer, place).at;
+    const block_tile block = find_block_tile<Element>(layer);
+    const compute_type<Element> *weights = load_tile<Element, true>(layer, block).at;
     column outputs[Columns::LENGTH];
-    find_columns<Columns::VECTORS>(layer, place, outputs);
+    find_columns<Columns::VECTORS>(layer, block, outputs);
     Columns columns;
-    columns.find(layer, place, outputs, weights);
+    columns.find(layer, block, outputs, weights);
     compute_type<Element> bias[Columns::LENGTH];
 #pragma unroll
     for (int c = 0; c < Columns::LENGTH; c++)
-        bias[c] = load_bias<Element>(layer, place.channel);
+        bias[c] = load_bias<Element>(layer, block.channel);
     const int numbers = layer.tile.parts * layer.rows.stride;
     for (int number = (int)threadIdx.x >> layer.tile.lanes_log2; number < numbers;
          number += THREADS >> layer.tile.lanes_log2) {
-        const part part = find_part(layer, place, number);
-        walk(layer, part, columns, find_x<Element>(layer, place, part), layer.tile.pitch,
-             find_dst<Element>(layer, place, part, outputs[0].output), bias);
+        const part part = find_part(layer, block, number);
+        walk(layer, part, columns, find_x<Element>(layer, block, part), layer.tile.pitch,
+             find_dst<Element>(layer, block, part, outputs[0].output), bias);
     }
 }
 
-/* A part of the tile where all weights are finite: no tap is left out, for what lies outside src is zero in shared memory.
- * x: the first value of the row that tap 0 of the first row of outputs reads. all_taps: whether the row phase has as many taps
- * as the kernel is for. */
+/* Walks down a part of the tile where all weights are finite: no tap is left out, for shared memory has zeros outside
+ * src. x: the first value of the row that tap 0 of the first row of outputs reads. all_taps: the row phase has as many
+ * taps as the kernel is for. */
 template <class Columns, bool all_taps>
-__device__ __forceinline__ void walk_runs(const tconv_cuda_stencil_parameters &layer, const part &part,
-                                          const compute_type<typename Columns::Element> *shared_weights, int residue,
-                                          const typename Columns::Element *x, typename Columns::Element *dst,
-                                          compute_type<typename Columns::Element> bias)
+__device__ __forceinline__ void walk_window(const parameters &layer, const part &part,
+                                            const compute_type<typename Columns::Element> *shared_weights, int residue,
+                                            const typename Columns::Element *x, typename Columns::Element *dst,
+                                            compute_type<typename Columns::Element> bias)
 {
     using Element = typename Columns::Element;
     using Compute = compute_type<Element>;
@@ -265,21 +261,21 @@ __device__ __forceinline__ void walk_runs(const tconv_cuda_stencil_parameters &l
     }
 }
 
-/* The same for any weights, tap by tap: not meant to be fast. */
+/* The same for any weights, tap by tap: this is not meant to be fast. */
 template <class Element>
-__device__ __forceinline__ void walk_taps(const tconv_cuda_stencil_parameters &layer, const place &place,
-                                          const part &part, const compute_type<Element> *weights, int first_output,
+__device__ __forceinline__ void walk_taps(const parameters &layer, const block_tile &block, const part &part,
+                                          const compute_type<Element> *weights, int first_output,
                                           compute_type<Element> bias)
 {
     for (int c = 0; c < access_length<Element>; c++) {
-        const column outputs[1] = {find_column(layer, place, first_output + c)};
-        const Element *x = find_x<Element>(layer, place, part);
-        Element *dst = find_dst<Element>(layer, place, part, outputs[0].output);
+        const column outputs[1] = {find_column(layer, block, first_output + c)};
+        const Element *x = find_x<Element>(layer, block, part);
+        Element *dst = find_dst<Element>(layer, block, part, outputs[0].output);
         int src_row = part.first + layer.rows.first_shift[part.residue];
         for (int q = part.first; q < part.end; q++) {
             compute_type<Element> sums[1] = {bias};
-            sum_taps(layer, place, part.residue, src_row, x, outputs, weights,
-                     {0, layer.rows.taps[part.residue], 0, TCONV_CUDA_STENCIL_MAX_TAPS}, sums);
+            sum_taps(layer, block, part.residue, src_row, x, outputs, weights,
+                     {0, layer.rows.taps[part.residue], 0, MAX_TAPS}, sums);
             *dst = from_compute<Element>(sums[0]);
             src_row++;
             x += layer.tile.pitch;
@@ -289,59 +285,59 @@ __device__ __forceinline__ void walk_taps(const tconv_cuda_stencil_parameters &l
 }
 
 template <class Columns>
-__global__ void __launch_bounds__(THREADS, RUN_BLOCKS<typename Columns::Compute>)
-    stencil_runs(const __grid_constant__ tconv_cuda_stencil_parameters layer)
+__global__ void __launch_bounds__(THREADS, WINDOW_BLOCKS<typename Columns::Compute>)
+    walk_windows(const __grid_constant__ parameters layer)
 {
     using Element = typename Columns::Element;
-    const place place = find_place<Element>(layer);
-    const tile_weights<compute_type<Element>> weights = load_tile<Element, false>(layer, place);
+    const block_tile block = find_block_tile<Element>(layer);
+    const tile_weights<compute_type<Element>> weights = load_tile<Element, false>(layer, block);
     const int lane = (int)threadIdx.x & ((1 << layer.tile.lanes_log2) - 1);
-    const column first = find_column(layer, place, place.first_column + lane * Columns::LENGTH);
+    const column first = find_column(layer, block, block.first_column + lane * Columns::LENGTH);
     if (first.output >= layer.columns.out)
         return;
-    const compute_type<Element> bias = load_bias<Element>(layer, place.channel);
+    const compute_type<Element> bias = load_bias<Element>(layer, block.channel);
     const int numbers = layer.tile.parts * layer.rows.stride;
     for (int number = (int)threadIdx.x >> layer.tile.lanes_log2; number < numbers;
          number += THREADS >> layer.tile.lanes_log2) {
-        const part part = find_part(layer, place, number);
-        const Element *x = find_x<Element>(layer, place, part) + first.src - (Columns::TAPS - 1);
-        Element *dst = find_dst<Element>(layer, place, part, first.output);
+        const part part = find_part(layer, block, number);
+        const Element *x = find_x<Element>(layer, block, part) + first.src - (Columns::TAPS - 1);
+        Element *dst = find_dst<Element>(layer, block, part, first.output);
         if (weights.finite && layer.rows.taps[part.residue] == Columns::TAPS)
-            walk_runs<Columns, true>(layer, part, weights.at, first.residue, x, dst, bias);
+            walk_window<Columns, true>(layer, part, weights.at, first.residue, x, dst, bias);
         else if (weights.finite)
-            walk_runs<Columns, false>(layer, part, weights.at, first.residue, x, dst, bias);
+            walk_window<Columns, false>(layer, part, weights.at, first.residue, x, dst, bias);
         else
-            walk_taps<Element>(layer, place, part, weights.at, first.output, bias);
+            walk_taps<Element>(layer, block, part, weights.at, first.output, bias);
     }
 }
 
-template <class Element> tconv_cuda_stencil_kernel find_kernel(int columns, int taps, bool vectors)
+template <class Element> kernel_function find_kernel(int columns, int taps, bool vectors)
 {
-    if (columns == TCONV_CUDA_STENCIL_WINDOW_1)
-        return vectors && taps == 3 ? stencil_runs<window_columns<Element, 3, 1, 0>> : NULL;
-    if (columns == TCONV_CUDA_STENCIL_WINDOW_2_EVEN)
-        return vectors && taps == 2 ? stencil_runs<window_columns<Element, 2, 2, 0>> : NULL;
-    if (columns == TCONV_CUDA_STENCIL_WINDOW_2_ODD)
-        return vectors && taps == 2 ? stencil_runs<window_columns<Element, 2, 2, 1>> : NULL;
-    if (columns == TCONV_CUDA_STENCIL_WINDOW_HALF) {
+    if (columns == COLUMNS_WINDOW_1)
+        return vectors && taps == 3 ? walk_windows<window_columns<Element, 3, 1, 0>> : NULL;
+    if (columns == COLUMNS_WINDOW_2_EVEN)
+        return vectors && taps == 2 ? walk_windows<window_columns<Element, 2, 2, 0>> : NULL;
+    if (columns == COLUMNS_WINDOW_2_ODD)
+        return vectors && taps == 2 ? walk_windows<window_columns<Element, 2, 2, 1>> : NULL;
+    if (columns == COLUMNS_WINDOW_HALF) {
         constexpr int STRIDE = access_length<Element>; /* as many columns as a thread has */
-        return vectors && taps == 2 ? stencil_runs<window_columns<Element, 2, STRIDE, STRIDE / 2>> : NULL;
+        return vectors && taps == 2 ? walk_windows<window_columns<Element, 2, STRIDE, STRIDE / 2>> : NULL;
     }
-    if (columns == TCONV_CUDA_STENCIL_SHARED)
-        return vectors && taps == 2 ? stencil_runs<shared_columns<Element, 2>> : NULL;
-    static const tconv_cuda_stencil_kernel tables[TCONV_CUDA_STENCIL_MAX_TAPS][2] = {
-        {stencil_table<table_columns<Element, 1, false>>, stencil_table<table_columns<Element, 1, true>>},
-        {stencil_table<table_columns<Element, 2, false>>, stencil_table<table_columns<Element, 2, true>>},
-        {stencil_table<table_columns<Element, 3, false>>, stencil_table<table_columns<Element, 3, true>>}};
-    return taps <= TCONV_CUDA_STENCIL_MAX_TAPS ? tables[taps - 1][vectors] : NULL;
+    if (columns == COLUMNS_SHARED)
+        return vectors && taps == 2 ? walk_windows<shared_columns<Element, 2>> : NULL;
+    static const kernel_function tables[MAX_TAPS][2] = {
+        {walk_table<table_columns<Element, 1, false>>, walk_table<table_columns<Element, 1, true>>},
+        {walk_table<table_columns<Element, 2, false>>, walk_table<table_columns<Element, 2, true>>},
+        {walk_table<table_columns<Element, 3, false>>, walk_table<table_columns<Element, 3, true>>}};
+    return taps <= MAX_TAPS ? tables[taps - 1][vectors] : NULL;
 }
 
 } // namespace
 
-tconv_cuda_stencil_kernel tconv_cuda_stencil_planes(tconv_dtype dtype, int columns, int taps, bool vectors)
+kernel_function planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors)
 {
-    if (columns == TCONV_CUDA_STENCIL_LOOP || columns == TCONV_CUDA_STENCIL_LONG_LOOP)
-        return tconv_cuda_stencil_loop(dtype, columns == TCONV_CUDA_STENCIL_LONG_LOOP);
+    if (columns == COLUMNS_LOOP || columns == COLUMNS_LONG_LOOP)
+        return loop_kernel(dtype, columns == COLUMNS_LONG_LOOP);
     return dtype == TCONV_F32   ? find_kernel<float>(columns, taps, vectors)
            : dtype == TCONV_F64 ? find_kernel<double>(columns, taps, vectors)
            : dtype == TCONV_F16 ? find_kernel<__half>(columns, taps, vectors)

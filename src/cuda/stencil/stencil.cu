@@ -1,10 +1,11 @@
 /*
- * The stencil algorithm on CUDA: layers with one input channel per group (depthwise, with or without a multiplier), which
- * are bound by bandwidth. All phases of a stretch of dst are computed together, from a tile of src in shared memory (NCHW,
- * stencil_planes.cu) or from the caches (NHWC, stencil_pixels.cu), so that dst is written in whole runs, bias-only outputs
- * included, and src is read about once. Any dtype, padding, slice and alignment; strides up to 16.
+ * The stencil on CUDA serves layers with one input channel per group (depthwise, with or without a multiplier), which
+ * are bound by bandwidth. All phases of a stretch of dst are computed together, from a tile of src in shared memory
+ * (NCHW, planes.cu and loop.cu; NHWC, pixels.cu) or from the caches (NHWC), so that dst is written in whole runs,
+ * outputs without taps included, and src is read about once. It takes any dtype, padding, slice and alignment, and
+ * strides up to 16.
  *
- * Numeric order: see stencil_walk.cuh; it depends on the layer alone.
+ * The numeric order is that of walk.cuh; it depends on the layer alone.
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
@@ -25,22 +26,27 @@ namespace tconv::stencil
 namespace
 {
 
-constexpr int64_t ACCESS = 16;            /* bytes that a thread loads or stores at once */
-constexpr int64_t MAX_SHARED = 48 * 1024; /* what a kernel may have without asking */
+constexpr int64_t ACCESS = 16;            /* bytes of a vector, which a thread loads or stores at once */
+constexpr int64_t MAX_SHARED = 48 * 1024; /* bytes of shared memory that a kernel may have without asking */
 constexpr int64_t MAX_KERNEL = 512;       /* taps, which are summed one by one: with more, arithmetic is the bound */
-constexpr int64_t MAX_TAPS = TCONV_CUDA_STENCIL_MAX_TAPS;
 
-constexpr int MIN_LANES_LOG2 = 3, MAX_LANES_LOG2 = 7; /* threads along a row: at least one store of 128 bytes */
+constexpr int MIN_LANES_LOG2 = 3; /* threads along a row: one store of 128 bytes */
+constexpr int MAX_LANES_LOG2 = 7; /* threads along a row: all of a block */
 
-/* Rows that a thread walks down: many, so that setting up is small beside them, as long as blocks are enough to fill a
+/* A thread walks down many rows, so that setting up is small beside them, as long as there are enough blocks to fill a
  * large GPU several times over. */
-constexpr int64_t MAX_WALK = 16, MIN_WALK = 4, ENOUGH_PLANE_BLOCKS = 2048, ENOUGH_PIXEL_BLOCKS = 1024;
+constexpr int64_t MAX_WALK = 16;              /* quotients */
+constexpr int64_t MIN_WALK = 4;               /* quotients */
+constexpr int64_t ENOUGH_PLANE_BLOCKS = 2048; /* NCHW */
+constexpr int64_t ENOUGH_PIXEL_BLOCKS = 1024; /* NHWC */
 
 /* NHWC: fewer rows of a tile are read by threads themselves as fast as through shared memory. */
 constexpr int64_t MIN_TILE_ROWS = 8;
 
-/* NHWC: a block's channels, a memory transaction of 128 bytes; the rest of it are columns, which share what they load. */
-constexpr int64_t CHANNEL_VECTORS = 8, SINGLE_CHANNELS = 32;
+/* NHWC: a block's channels fill a memory transaction of 128 bytes; the rest of it are columns, which share what they
+ * load. */
+constexpr int64_t CHANNEL_VECTORS = 8;  /* vectors of 16 bytes */
+constexpr int64_t SINGLE_CHANNELS = 32; /* elements: 128 bytes of f32 */
 
 /* Smaller planes leave most threads of a block without work, and those of cuda_general take pixels of many images. */
 constexpr int64_t MIN_PLANE = 64;
@@ -58,8 +64,9 @@ int64_t access_of(const tconv_problem *problem)
     return ACCESS / (int64_t)problem->element_size;
 }
 
-/* Cuts the rows into tiles of `parts` walks; blocks is how many blocks a tile of all rows would need, of `enough`. */
-void cut_rows(tconv_cuda_stencil_tile *tile, const tconv_axis *rows, int64_t parts, int64_t blocks, int64_t enough)
+/* Cuts the rows into tiles of `parts` walks. blocks: those that tiles of all rows would need, of which `enough` are
+ * wanted. */
+void cut_rows(tile_shape *tile, const tconv_axis *rows, int64_t parts, int64_t blocks, int64_t enough)
 {
     const int64_t quotients = tconv_ceil_div(rows->out, rows->stride);
     int64_t walk = MAX_WALK;
@@ -72,24 +79,24 @@ void cut_rows(tconv_cuda_stencil_tile *tile, const tconv_axis *rows, int64_t par
 }
 
 /* The tile of a plane; *shared_bytes may be more than there is. */
-tconv_cuda_stencil_tile plane_tile(const tconv_layer *layer, int64_t *shared_bytes)
+tile_shape plane_tile(const tconv_layer *layer, int64_t *shared_bytes)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t length = access_of(problem), reach = layer->columns.max_shift - layer->columns.min_shift;
-    tconv_cuda_stencil_tile made = {};
+    tile_shape made = {};
     made.lanes_log2 = log2_at_least(tconv_ceil_div(problem->w.out, length), MIN_LANES_LOG2, MAX_LANES_LOG2);
     const int64_t tile_columns = length << made.lanes_log2;
-    const int64_t lines = TCONV_CUDA_STENCIL_THREADS >> made.lanes_log2; /* threads along a column */
+    const int64_t lines = THREADS >> made.lanes_log2; /* threads along a column */
     made.column_tiles = (int)tconv_ceil_div(problem->w.out, tile_columns);
     cut_rows(&made, &problem->h, tconv_ceil_div(lines, problem->h.stride),
              problem->batch * problem->out_channels * made.column_tiles, ENOUGH_PLANE_BLOCKS);
 
     /* Quotients of the tile's columns, the halo, and up to an access less one before them. */
     const int64_t src_columns = (tile_columns - 1) / problem->w.stride + 2 + reach + length - 1;
-    made.chunks = (int)tconv_ceil_div(src_columns, length);
-    made.pitch = (int)((made.chunks + 1) * length);
+    made.row_vectors = (int)tconv_ceil_div(src_columns, length);
+    made.pitch = (int)((made.row_vectors + 1) * length);
     made.load_rows = made.rows + (int)(layer->rows.max_shift - layer->rows.min_shift);
-    made.load_lanes = (int)tconv_min(made.chunks, TCONV_CUDA_STENCIL_THREADS);
+    made.load_lanes = (int)tconv_min(made.row_vectors, THREADS);
     const int64_t compute_size = problem->dtype == TCONV_F64 ? 8 : 4;
     *shared_bytes = (int64_t)made.load_rows * made.pitch * (int64_t)problem->element_size +
                     (problem->h.kernel * problem->w.kernel + 1) * compute_size;
@@ -102,22 +109,22 @@ int taps_of(const tconv_layer *layer)
 }
 
 /* Channels of a thread where src comes through shared memory. */
-int64_t tile_length(const tconv_layer *layer)
+int64_t tile_length_of(const tconv_layer *layer)
 {
-    return TCONV_CUDA_STENCIL_TILE_LENGTH(layer->problem.element_size, taps_of(layer));
+    return tile_length(layer->problem.element_size, taps_of(layer));
 }
 
-/* Completes a tile of pixels whose src is copied to shared memory, of fewer rows where it is too large. Returns false where too few
- * would be left. */
-bool fit_pixel_tile(const tconv_layer *layer, tconv_cuda_stencil_tile *made)
+/* Completes a tile of pixels whose src is copied to shared memory, of fewer rows where it is too large. Returns false
+ * where too few would be left. */
+bool fit_pixel_tile(const tconv_layer *layer, tile_shape *made)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t parts = made->channel_vectors, vectors = parts * tile_length(layer) / access_of(problem);
+    const int64_t parts = made->channel_vectors, vectors = parts * tile_length_of(layer) / access_of(problem);
     const int64_t quotients = tconv_ceil_div(problem->h.out, problem->h.stride);
-    /* A block's columns, that may begin and end in the middle of one; and of src, in the middle of a quotient, and one of
-     * zeros. */
-    const int64_t whole = TCONV_CUDA_STENCIL_THREADS / parts;
-    const int64_t columns = tconv_min(TCONV_CUDA_STENCIL_THREADS % parts == 0 ? whole : whole + 2, problem->w.out);
+    /* A block may begin and end in the middle of a column, and its columns of src in the middle of a quotient; one more
+     * column is zeros. */
+    const int64_t whole = THREADS / parts;
+    const int64_t columns = tconv_min(THREADS % parts == 0 ? whole : whole + 2, problem->w.out);
     const int64_t src_columns =
         (columns + problem->w.stride - 2) / problem->w.stride + 2 + layer->columns.max_shift - layer->columns.min_shift;
     const int64_t reach = layer->rows.max_shift - layer->rows.min_shift;
@@ -132,34 +139,34 @@ bool fit_pixel_tile(const tconv_layer *layer, tconv_cuda_stencil_tile *made)
         return false;
     made->load_rows = made->rows + (int)reach;
     made->load_lanes = (int)vectors;
-    made->chunks = (int)(src_columns * vectors);
-    made->pitch = (int)(made->chunks * access_of(problem));
+    made->row_vectors = (int)(src_columns * vectors);
+    made->pitch = (int)(made->row_vectors * access_of(problem));
     return true;
 }
 
 /* The tile of pixels, for that way of a thread's channels and columns. */
-tconv_cuda_stencil_tile pixel_tile(const tconv_layer *layer, int way)
+tile_shape pixel_tile(const tconv_layer *layer, int way)
 {
     const tconv_problem *problem = &layer->problem;
-    const bool vectors = way == TCONV_CUDA_STENCIL_PIXEL_VECTORS || way == TCONV_CUDA_STENCIL_PIXEL_TILE;
+    const bool vectors = way == PIXEL_VECTORS || way == PIXEL_TILE;
     const int64_t all = vectors ? problem->out_channels / access_of(problem) : problem->out_channels;
-    tconv_cuda_stencil_tile made = {};
-    if (way == TCONV_CUDA_STENCIL_PIXEL_RUNS) {
+    tile_shape made = {};
+    if (way == PIXEL_RUNS) {
         made.channel_tiles = 1;
-        made.channel_vectors = (int)(problem->w.out * problem->out_channels / TCONV_CUDA_STENCIL_PIXEL_RUN);
-        made.column_tiles = (int)tconv_ceil_div(made.channel_vectors, TCONV_CUDA_STENCIL_THREADS);
+        made.channel_vectors = (int)(problem->w.out * problem->out_channels / PIXEL_RUN);
+        made.column_tiles = (int)tconv_ceil_div(made.channel_vectors, THREADS);
     } else {
         made.channel_tiles = (int)tconv_ceil_div(all, vectors ? CHANNEL_VECTORS : SINGLE_CHANNELS);
         made.channel_vectors = (int)tconv_ceil_div(all, made.channel_tiles);
-        if (way == TCONV_CUDA_STENCIL_PIXEL_TILE)
-            made.channel_vectors *= (int)(access_of(problem) / tile_length(layer));
-        made.column_tiles = (int)tconv_ceil_div(problem->w.out * made.channel_vectors, TCONV_CUDA_STENCIL_THREADS);
+        if (way == PIXEL_TILE)
+            made.channel_vectors *= (int)(access_of(problem) / tile_length_of(layer));
+        made.column_tiles = (int)tconv_ceil_div(problem->w.out * made.channel_vectors, THREADS);
     }
     cut_rows(&made, &problem->h, 1, problem->batch * made.channel_tiles * made.column_tiles, ENOUGH_PIXEL_BLOCKS);
     return made;
 }
 
-/* Whether base and all strides but those of single elements are multiples of an access. */
+/* Says whether base and all strides but those of single elements are multiples of a vector. */
 bool is_aligned(const void *base, const tconv_strides *strides, const tconv_problem *problem)
 {
     const int64_t length = access_of(problem);
@@ -167,32 +174,32 @@ bool is_aligned(const void *base, const tconv_strides *strides, const tconv_prob
            (problem->layout == TCONV_NHWC ? strides->w : strides->c) % length == 0;
 }
 
-/* Whether a walk down the rows cannot pass a row's values on to the next, because taps are more than a row apart. */
+/* Says whether taps are more than a row apart, so that a walk cannot pass a row's values on to the next. */
 bool rows_apart(const tconv_layer *layer)
 {
     return layer->rows.max_taps > 1 && layer->rows.shift_step != 1;
 }
 
-/* Which way of finding columns the layer allows, for `vectors` as tconv_cuda_stencil_planes has it. */
+/* The way of finding columns that the layer allows, for `vectors` as planes_kernel has it. */
 int columns_of(const tconv_layer *layer, int taps, bool vectors)
 {
     const tconv_axis *w = &layer->problem.w;
     if (layer->problem.dtype != TCONV_F64 && layer->rows.max_taps * layer->columns.max_taps > SEGMENT_TERMS)
-        return TCONV_CUDA_STENCIL_LONG_LOOP;
+        return COLUMNS_LONG_LOOP;
     if (taps > MAX_TAPS || rows_apart(layer))
-        return TCONV_CUDA_STENCIL_LOOP;
+        return COLUMNS_LOOP;
     if (vectors && w->dilation == 1 && w->kernel == taps * w->stride) {
         const int64_t length = access_of(&layer->problem);
-        const int window = w->stride == 1                                         ? TCONV_CUDA_STENCIL_WINDOW_1
-                           : w->stride == 2 && w->pad % 2 == 0                    ? TCONV_CUDA_STENCIL_WINDOW_2_EVEN
-                           : w->stride == 2                                       ? TCONV_CUDA_STENCIL_WINDOW_2_ODD
-                           : w->stride % length == 0 && w->pad % length == 0      ? TCONV_CUDA_STENCIL_SHARED
-                           : w->stride == length && w->pad % length == length / 2 ? TCONV_CUDA_STENCIL_WINDOW_HALF
-                                                                                  : TCONV_CUDA_STENCIL_TABLE;
-        if (tconv_cuda_stencil_planes(layer->problem.dtype, window, taps, vectors) != NULL)
+        const int window = w->stride == 1                                         ? COLUMNS_WINDOW_1
+                           : w->stride == 2 && w->pad % 2 == 0                    ? COLUMNS_WINDOW_2_EVEN
+                           : w->stride == 2                                       ? COLUMNS_WINDOW_2_ODD
+                           : w->stride % length == 0 && w->pad % length == 0      ? COLUMNS_SHARED
+                           : w->stride == length && w->pad % length == length / 2 ? COLUMNS_WINDOW_HALF
+                                                                                  : COLUMNS_TABLE;
+        if (planes_kernel(layer->problem.dtype, window, taps, vectors) != NULL)
             return window;
     }
-    return TCONV_CUDA_STENCIL_TABLE;
+    return COLUMNS_TABLE;
 }
 
 const char *refusal(const tconv_layer *layer)
@@ -224,7 +231,7 @@ const char *refusal(const tconv_layer *layer)
     return shared_bytes > MAX_SHARED ? "dilation or kernel too large for a tile in shared memory" : NULL;
 }
 
-bool stencil_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     const char *why = refusal(layer);
     if (why != NULL)
@@ -232,7 +239,7 @@ bool stencil_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
     return why == NULL;
 }
 
-tconv_status stencil_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
+tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     (void)issue;
@@ -241,17 +248,17 @@ tconv_status stencil_memory(const tconv_layer *layer, tconv_memory_sizes *sizes,
     return TCONV_SUCCESS;
 }
 
-tconv_status stencil_pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
+tconv_status pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
     return on_device(layer->target.device, issue, [&] {
         return general::pack_weights(&layer->problem, layer->problem.group_out, weights, packed, stream, issue);
     });
 }
 
-tconv_cuda_stencil_parameters parameters_of(const tconv_layer *layer, const tconv_arguments *arguments)
+parameters parameters_of(const tconv_layer *layer, const tconv_arguments *arguments)
 {
     const tconv_problem *problem = &layer->problem;
-    tconv_cuda_stencil_parameters made = {};
+    parameters made = {};
     made.src = arguments->src;
     made.weights = arguments->packed;
     made.bias = arguments->bias;
@@ -270,85 +277,74 @@ tconv_cuda_stencil_parameters parameters_of(const tconv_layer *layer, const tcon
 }
 
 struct launch {
-    tconv_cuda_stencil_kernel kernel;
+    kernel_function kernel;
     int64_t blocks;
     int64_t shared_bytes;
 };
 
 /* Completes the parameters for planes, and says what to launch. */
-launch planes_launch(const tconv_layer *layer, tconv_cuda_stencil_parameters *parameters)
+launch planes_launch(const tconv_layer *layer, parameters *parameters)
 {
     const tconv_problem *problem = &layer->problem;
     const bool vectors =
         problem->w.out % access_of(problem) == 0 && is_aligned(parameters->dst, &problem->dst, problem);
     const int taps = taps_of(layer), columns = columns_of(layer, taps, vectors);
     int64_t shared_bytes;
-    tconv_cuda_stencil_tile *tile = &parameters->tile;
+    tile_shape *tile = &parameters->tile;
     *tile = plane_tile(layer, &shared_bytes);
     tile->src_aligned = problem->w.in % access_of(problem) == 0 && is_aligned(parameters->src, &problem->src, problem);
-    return {tconv_cuda_stencil_planes(problem->dtype, columns, taps, vectors),
+    return {planes_kernel(problem->dtype, columns, taps, vectors),
             problem->batch * problem->out_channels * tile->row_tiles * tile->column_tiles, shared_bytes};
 }
 
-/* NHWC: whether the rows of dst are runs of memory, cut into aligned runs of a thread without rest. */
+/* NHWC: says whether the rows of dst are runs of memory that can be cut into aligned runs of a thread without rest. */
 bool has_runs(const void *dst, const tconv_problem *problem)
 {
-    constexpr int64_t RUN = TCONV_CUDA_STENCIL_PIXEL_RUN;
-    return problem->dtype != TCONV_F64 && (uintptr_t)dst % (RUN * problem->element_size) == 0 && problem->dst.c == 1 &&
-           problem->dst.w == problem->out_channels && problem->w.out * problem->out_channels % RUN == 0 &&
-           problem->dst.h % RUN == 0 && problem->dst.n % RUN == 0 &&
-           problem->w.out * problem->out_channels < SMALL_AXIS_EXTENT &&
+    return problem->dtype != TCONV_F64 && (uintptr_t)dst % (PIXEL_RUN * problem->element_size) == 0 &&
+           problem->dst.c == 1 && problem->dst.w == problem->out_channels &&
+           problem->w.out * problem->out_channels % PIXEL_RUN == 0 && problem->dst.h % PIXEL_RUN == 0 &&
+           problem->dst.n % PIXEL_RUN == 0 && problem->w.out * problem->out_channels < SMALL_AXIS_EXTENT &&
            problem->h.kernel * problem->w.kernel * problem->out_channels < SMALL_AXIS_EXTENT &&
            problem->w.in * problem->src.w < SMALL_AXIS_EXTENT;
 }
 
-/* The same for pixels. */
-launch pixels_launch(const tconv_layer *layer, tconv_cuda_stencil_parameters *parameters)
+/* Completes the parameters for pixels, and says what to launch. */
+launch pixels_launch(const tconv_layer *layer, parameters *parameters)
 {
     const tconv_problem *problem = &layer->problem;
     const bool vectors = problem->group_out == 1 && problem->out_channels % access_of(problem) == 0 &&
                          is_aligned(parameters->src, &problem->src, problem) &&
                          is_aligned(parameters->dst, &problem->dst, problem);
-    tconv_cuda_stencil_tile *tile = &parameters->tile;
-    int way = vectors                              ? TCONV_CUDA_STENCIL_PIXEL_TILE
-              : has_runs(parameters->dst, problem) ? TCONV_CUDA_STENCIL_PIXEL_RUNS
-                                                   : TCONV_CUDA_STENCIL_PIXEL_SINGLE;
+    tile_shape *tile = &parameters->tile;
+    int way = vectors ? PIXEL_TILE : has_runs(parameters->dst, problem) ? PIXEL_RUNS : PIXEL_SINGLE;
     *tile = pixel_tile(layer, way);
-    if (way == TCONV_CUDA_STENCIL_PIXEL_TILE && !fit_pixel_tile(layer, tile)) {
-        way = TCONV_CUDA_STENCIL_PIXEL_VECTORS;
+    if (way == PIXEL_TILE && !fit_pixel_tile(layer, tile)) {
+        way = PIXEL_VECTORS;
         *tile = pixel_tile(layer, way);
     }
-    return {tconv_cuda_stencil_pixels(problem->dtype, taps_of(layer), way),
+    return {pixels_kernel(problem->dtype, taps_of(layer), way),
             problem->batch * tile->row_tiles * tile->column_tiles * tile->channel_tiles,
-            way == TCONV_CUDA_STENCIL_PIXEL_TILE ? tile->load_rows * (int64_t)tile->chunks * ACCESS : 0};
+            way == PIXEL_TILE ? tile->load_rows * (int64_t)tile->row_vectors * ACCESS : 0};
 }
 
-tconv_status stencil_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
-    tconv_cuda_stencil_parameters parameters = parameters_of(layer, arguments);
+    parameters parameters = parameters_of(layer, arguments);
     const launch launch =
         layer->problem.layout == TCONV_NHWC ? pixels_launch(layer, &parameters) : planes_launch(layer, &parameters);
     parameters.tile.by_row_tiles = divisor_of(parameters.tile.row_tiles);
     parameters.tile.by_column_tiles = divisor_of(parameters.tile.column_tiles);
     parameters.tile.by_load_lanes = divisor_of((int)tconv_max(parameters.tile.load_lanes, 1));
     void *kernel_arguments[] = {&parameters};
-    const launch_grid grid = {(const void *)launch.kernel, launch.blocks, TCONV_CUDA_STENCIL_THREADS,
-                              launch.shared_bytes, arguments->packs};
+    const launch_grid grid = {(const void *)launch.kernel, launch.blocks, THREADS, launch.shared_bytes,
+                              arguments->packs};
     return on_device(layer->target.device, issue,
                      [&] { return launch_kernel(&grid, kernel_arguments, arguments->stream, issue); });
 }
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_stencil = {"cuda_stencil",
-                                                            TCONV_BACKEND_CUDA,
-                                                            TCONV_DTYPES_TO_F64,
-                                                            stencil_supports,
-                                                            stencil_memory,
-                                                            stencil_pack,
-                                                            stencil_execute,
-                                                            NULL,
-                                                            NULL,
-                                                            0};
+extern "C" const tconv_implementation tconv_cuda_stencil = {
+    "cuda_stencil", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64, supports, memory, pack, execute, NULL, NULL, 0};
 
 } // namespace tconv::stencil

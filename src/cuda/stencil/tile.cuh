@@ -1,5 +1,5 @@
-/* What the stencil kernels over planes share: a block's tile of an output plane, what it copies to shared memory, and which
- * of it a thread has. */
+/* The stencil kernels over planes share this: a block's tile of an output plane, its copy of src in shared memory, and
+ * the columns and rows that a thread has of it. */
 #ifndef TCONV_CUDA_STENCIL_TILE_CUH
 #define TCONV_CUDA_STENCIL_TILE_CUH
 
@@ -12,22 +12,20 @@
 namespace tconv::stencil
 {
 
-constexpr int THREADS = TCONV_CUDA_STENCIL_THREADS;
-
-/* A block's place: a tile of an output plane. */
-struct place {
+/* A block's tile of an output plane. */
+struct block_tile {
     int first_column, first_row; /* outputs; first_row counts quotients */
     int src_column, src_row;     /* of the first element in shared memory; may be negative */
     int channel;
     int64_t image;
 };
 
-template <class Element> __device__ __forceinline__ place find_place(const tconv_cuda_stencil_parameters &layer)
+template <class Element> __device__ __forceinline__ block_tile find_block_tile(const parameters &layer)
 {
     const quotient column_tile = divide((int)blockIdx.x, layer.tile.by_column_tiles);
     const quotient row_tile = divide(column_tile.whole, layer.tile.by_row_tiles);
     const quotient channel = divide(row_tile.whole, layer.by_channels);
-    place found;
+    block_tile found;
     found.channel = channel.rest;
     found.image = channel.whole;
     found.first_column = column_tile.rest * access_length<Element> << layer.tile.lanes_log2;
@@ -39,25 +37,25 @@ template <class Element> __device__ __forceinline__ place find_place(const tconv
     return found;
 }
 
-/* Copies the tile of src. row_ends: behind each row lies a zero. */
+/* Copies the tile of src. row_ends: a zero follows each row. */
 template <class Element, bool row_ends>
-__device__ __forceinline__ void load_src(const tconv_cuda_stencil_parameters &layer, const place &place, Element *x)
+__device__ __forceinline__ void load_src(const parameters &layer, const block_tile &block, Element *x)
 {
     constexpr int LENGTH = access_length<Element>;
-    const tconv_cuda_stencil_tile &tile = layer.tile;
-    const Element *src = static_cast<const Element *>(layer.src) + place.image * layer.src_strides.n +
-                         divide(place.channel, layer.by_multiplier).whole * layer.src_strides.c;
+    const tile_shape &tile = layer.tile;
+    const Element *src = static_cast<const Element *>(layer.src) + block.image * layer.src_strides.n +
+                         divide(block.channel, layer.by_multiplier).whole * layer.src_strides.c;
     const quotient thread = divide((int)threadIdx.x, tile.by_load_lanes);
     const int step = divide(THREADS, tile.by_load_lanes).whole; /* rows that are loaded at once */
     if (thread.whole == step)
         return;
-    for (int chunk = thread.rest; chunk < tile.chunks; chunk += tile.load_lanes) {
-        const int column = place.src_column + chunk * LENGTH;
+    for (int vector = thread.rest; vector < tile.row_vectors; vector += tile.load_lanes) {
+        const int column = block.src_column + vector * LENGTH;
         const bool column_exists = (unsigned)column < (unsigned)layer.columns.in;
-        const Element *from = src + (place.src_row + thread.whole) * layer.src_strides.h + column;
-        Element *to = x + thread.whole * tile.pitch + chunk * LENGTH;
+        const Element *from = src + (block.src_row + thread.whole) * layer.src_strides.h + column;
+        Element *to = x + thread.whole * tile.pitch + vector * LENGTH;
         for (int row = thread.whole; row < tile.load_rows; row += step) {
-            const bool row_exists = (unsigned)(place.src_row + row) < (unsigned)layer.rows.in;
+            const bool row_exists = (unsigned)(block.src_row + row) < (unsigned)layer.rows.in;
             if (tile.src_aligned) {
                 const bool exists = row_exists && column_exists;
                 cp_async(to, exists ? from : src, exists);
@@ -76,13 +74,12 @@ __device__ __forceinline__ void load_src(const tconv_cuda_stencil_parameters &la
     }
     if (row_ends)
         for (int row = (int)threadIdx.x; row < tile.load_rows; row += THREADS)
-            x[row * tile.pitch + tile.chunks * LENGTH] = Element(0.0f);
+            x[row * tile.pitch + tile.row_vectors * LENGTH] = Element(0.0f);
 }
 
-/* Loads the weights of a channel; behind them lies a zero. Returns whether those of this thread are finite. */
+/* Loads the weights of a channel, which a zero follows. Returns whether those of this thread are finite. */
 template <class Element>
-__device__ __forceinline__ bool load_weights(const tconv_cuda_stencil_parameters &layer, int channel,
-                                             compute_type<Element> *weights)
+__device__ __forceinline__ bool load_weights(const parameters &layer, int channel, compute_type<Element> *weights)
 {
     const int count = layer.rows.kernel * layer.columns.kernel;
     const Element *from = static_cast<const Element *>(layer.weights) + channel;
@@ -101,62 +98,61 @@ struct column {
     int output, residue, src; /* src: the column that tap 0 reads, from the first one in shared memory */
 };
 
-__device__ __forceinline__ column find_column(const tconv_cuda_stencil_parameters &layer, const place &place,
-                                              int output)
+__device__ __forceinline__ column find_column(const parameters &layer, const block_tile &block, int output)
 {
     const quotient quotient = divide(output, layer.by_column_stride);
-    return {output, quotient.rest, quotient.whole + layer.columns.first_shift[quotient.rest] - place.src_column};
+    return {output, quotient.rest, quotient.whole + layer.columns.first_shift[quotient.rest] - block.src_column};
 }
 
-__device__ __forceinline__ bool has_column(const tconv_cuda_stencil_parameters &layer, const place &place,
-                                           const column &column, int tap)
+__device__ __forceinline__ bool has_column(const parameters &layer, const block_tile &block, const column &column,
+                                           int tap)
 {
-    const int src = column.src + place.src_column - tap * layer.columns.shift_step;
+    const int src = column.src + block.src_column - tap * layer.columns.shift_step;
     return column.output < layer.columns.out && tap < layer.columns.taps[column.residue] &&
            (unsigned)src < (unsigned)layer.columns.in;
 }
 
 /* The tile's part of that number: neighbouring numbers are rows of different residues. */
-__device__ __forceinline__ part find_part(const tconv_cuda_stencil_parameters &layer, const place &place, int number)
+__device__ __forceinline__ part find_part(const parameters &layer, const block_tile &block, int number)
 {
     const quotient index = divide(number, layer.by_row_stride);
-    const int first = place.first_row + index.whole * layer.tile.part_rows;
-    const int end = min(first + layer.tile.part_rows, place.first_row + layer.tile.rows);
+    const int first = block.first_row + index.whole * layer.tile.part_rows;
+    const int end = min(first + layer.tile.part_rows, block.first_row + layer.tile.rows);
     return {index.rest, first, min(end, quotients_of(layer, index.rest))};
 }
 
 template <class Element>
-__device__ __forceinline__ Element *find_dst(const tconv_cuda_stencil_parameters &layer, const place &place,
-                                             const part &part, int column)
+__device__ __forceinline__ Element *find_dst(const parameters &layer, const block_tile &block, const part &part,
+                                             int column)
 {
     const int64_t row = (int64_t)part.first * layer.rows.stride + part.residue;
-    return static_cast<Element *>(layer.dst) + place.image * layer.dst_strides.n + place.channel * layer.dst_strides.c +
+    return static_cast<Element *>(layer.dst) + block.image * layer.dst_strides.n + block.channel * layer.dst_strides.c +
            row * layer.dst_strides.h + column;
 }
 
 /* The columns of this thread: neighbours where they are stored as a vector. */
 template <bool vectors, int LENGTH>
-__device__ __forceinline__ void find_columns(const tconv_cuda_stencil_parameters &layer, const place &place,
+__device__ __forceinline__ void find_columns(const parameters &layer, const block_tile &block,
                                              column (&columns)[LENGTH])
 {
     const int lane = (int)threadIdx.x & ((1 << layer.tile.lanes_log2) - 1);
-    columns[0] = find_column(layer, place, place.first_column + (vectors ? lane * LENGTH : lane));
+    columns[0] = find_column(layer, block, block.first_column + (vectors ? lane * LENGTH : lane));
     int quotient =
         divide(columns[0].output, layer.by_column_stride).whole; /* of vectors, whose columns are neighbours */
 #pragma unroll
     for (int c = 1; c < LENGTH; c++) {
         if (!vectors) {
-            columns[c] = find_column(layer, place, columns[0].output + (c << layer.tile.lanes_log2));
+            columns[c] = find_column(layer, block, columns[0].output + (c << layer.tile.lanes_log2));
             continue;
         }
         const int next = columns[c - 1].residue + 1, residue = next == layer.columns.stride ? 0 : next;
         quotient += next == layer.columns.stride;
-        columns[c] = {columns[0].output + c, residue, quotient + layer.columns.first_shift[residue] - place.src_column};
+        columns[c] = {columns[0].output + c, residue, quotient + layer.columns.first_shift[residue] - block.src_column};
     }
 }
 
 template <class Element>
-__device__ __forceinline__ compute_type<Element> load_bias(const tconv_cuda_stencil_parameters &layer, int channel)
+__device__ __forceinline__ compute_type<Element> load_bias(const parameters &layer, int channel)
 {
     return layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[channel])
                               : compute_type<Element>(0);
@@ -164,34 +160,33 @@ __device__ __forceinline__ compute_type<Element> load_bias(const tconv_cuda_sten
 
 extern __shared__ __align__(ACCESS_BYTES) unsigned char shared_memory[];
 
-/* What lies in shared memory behind src: the weights of the block's channel. */
+/* The weights of the block's channel, which follow src in shared memory. */
 template <class Compute> struct tile_weights {
     const Compute *at;
-    bool finite; /* all of them, so that zero times a weight is zero */
+    bool finite; /* all of them are, so that zero times a weight is zero */
 };
 
-/* Fills shared memory. row_ends: as load_src has it. */
+/* Fills shared memory. row_ends: a zero follows each row. */
 template <class Element, bool row_ends>
-__device__ __forceinline__ tile_weights<compute_type<Element>> load_tile(const tconv_cuda_stencil_parameters &layer,
-                                                                         const place &place)
+__device__ __forceinline__ tile_weights<compute_type<Element>> load_tile(const parameters &layer,
+                                                                         const block_tile &block)
 {
     Element *x = reinterpret_cast<Element *>(shared_memory);
     compute_type<Element> *weights =
         reinterpret_cast<compute_type<Element> *>(x + layer.tile.load_rows * layer.tile.pitch);
-    load_src<Element, row_ends>(layer, place, x);
+    load_src<Element, row_ends>(layer, block, x);
     cp_async_commit();
     wait_for_weights();
-    const bool finite = load_weights<Element>(layer, place.channel, weights);
+    const bool finite = load_weights<Element>(layer, block.channel, weights);
     cp_async_wait<0>();
     return {weights, __syncthreads_and(finite) != 0};
 }
 
 /* The row of src in shared memory that tap 0 of a part's first output reads. */
 template <class Element>
-__device__ __forceinline__ const Element *find_x(const tconv_cuda_stencil_parameters &layer, const place &place,
-                                                 const part &part)
+__device__ __forceinline__ const Element *find_x(const parameters &layer, const block_tile &block, const part &part)
 {
-    const int row = part.first - place.first_row + layer.rows.first_shift[part.residue] - layer.rows.min_shift;
+    const int row = part.first - block.first_row + layer.rows.first_shift[part.residue] - layer.rows.min_shift;
     return reinterpret_cast<const Element *>(shared_memory) + row * layer.tile.pitch;
 }
 
@@ -200,10 +195,10 @@ struct tap_range {
     int row, end_row, column, end_column;
 };
 
-/* Adds so many taps of a row of outputs, read from shared memory. */
+/* Adds the taps of a range to a row of outputs; src and weights come from shared memory. */
 template <class Element, int LENGTH>
-__device__ __forceinline__ void sum_taps(const tconv_cuda_stencil_parameters &layer, const place &place, int residue,
-                                         int src_row, const Element *x_row, const column (&outputs)[LENGTH],
+__device__ __forceinline__ void sum_taps(const parameters &layer, const block_tile &block, int residue, int src_row,
+                                         const Element *x_row, const column (&outputs)[LENGTH],
                                          const compute_type<Element> *weights, const tap_range &range,
                                          compute_type<Element> (&sums)[LENGTH])
 {
@@ -219,7 +214,7 @@ __device__ __forceinline__ void sum_taps(const tconv_cuda_stencil_parameters &la
             const int taps = min(layer.columns.taps[outputs[c].residue], range.end_column);
             const int first = layer.columns.first_kernel[outputs[c].residue];
             for (int t = range.column; t < taps; t++)
-                if (has_column(layer, place, outputs[c], t))
+                if (has_column(layer, block, outputs[c], t))
                     sums[c] = fma(row[first + t * layer.columns.kernel_step],
                                   to_compute(from[outputs[c].src - t * layer.columns.shift_step]), sums[c]);
         }
