@@ -1,6 +1,6 @@
 /*
- * The cost model: for a tile, the cycles of the tensor cores, of shared memory and of copies, of which the longest counts, and
- * how many waves of tiles the device takes.
+ * The cost model: for a tile, the cycles of the tensor cores, of shared memory and of copies, of which the longest
+ * counts, and how many waves of tiles the device takes.
  */
 #include "plan.h"
 

@@ -1,11 +1,11 @@
 /*
- * The epilogue: a warp tile's accumulators become outputs, with the bias. All column phases of a position are in one thread, which
- * therefore stores runs of neighbouring outputs (NCHW: 2 * stride columns; NHWC: channels). Outputs without a tap get the
- * bias with the others.
+ * The epilogue: a warp tile's accumulators become outputs, with the bias. All column phases of a position are in one
+ * thread, which therefore stores runs of neighbouring outputs (NCHW: 2 * stride columns; NHWC: channels). Outputs
+ * without a tap get the bias with the others.
  *
- * What is not finite: an output whose sum holds a NaN or Inf comes out of the MMAs as one of them, though padding (0 * Inf)
- * and the split of 3xTF32 (Inf - Inf) may make a NaN of anything. Each such output is summed again by plain multiply-adds
- * over the taps that it has.
+ * What is not finite: an output whose sum holds a NaN or Inf comes out of the MMAs as one of them, though padding (0 *
+ * Inf) and the split of 3xTF32 (Inf - Inf) may make a NaN of anything. Each such output is summed again by plain
+ * multiply-adds over the taps that it has.
  */
 #ifndef TCONV_CUDA_MMA_EPILOGUE_CUH
 #define TCONV_CUDA_MMA_EPILOGUE_CUH
@@ -34,7 +34,8 @@ template <class Element, int COUNT> __device__ __forceinline__ void store_stream
         __stcs(reinterpret_cast<unsigned short *>(to), *reinterpret_cast<const unsigned short *>(from));
 }
 
-/* Stores COUNT neighbouring outputs, of which the first `valid` exist; their address is a multiple of `vector` elements. */
+/* Stores COUNT neighbouring outputs, of which the first `valid` exist; their address is a multiple of `vector`
+ * elements. */
 template <class Element, int COUNT>
 __device__ __forceinline__ void store_run(Element *to, const float (&values)[COUNT], int valid, int vector)
 {
@@ -161,8 +162,8 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N, COMPENSATED> {
     }
 
     /*
-     * Stores NCHW where runs of 2 * STRIDE_W columns are no multiple of a vector: eight positions of eight channels at a time go
-     * through shared memory, so that neighbouring lanes store neighbouring columns.
+     * Stores NCHW where runs of 2 * STRIDE_W columns are no multiple of a vector: eight positions of eight channels at
+     * a time go through shared memory, so that neighbouring lanes store neighbouring columns.
      */
     __device__ __forceinline__ bool store_staged(const tile_origin &tile, float *staging)
     {

@@ -1,11 +1,11 @@
 /*
- * The kernel: a persistent block takes tiles of positions; each tile's patch of src and the block's weights pass through
- * pipeline stages in shared memory, a K-block at a time. They are filled by asynchronous copies that all threads issue
- * ahead of the main loop, into the next tile too. parameters.h says how a layer is tiled.
+ * The kernel: a persistent block takes tiles of positions; each tile's patch of src and the block's weights pass
+ * through pipeline stages in shared memory, a K-block at a time. They are filled by asynchronous copies that all
+ * threads issue ahead of the main loop, into the next tile too. parameters.h says how a layer is tiled.
  *
- * Numeric order of an output: input channels K-block by K-block, in each row taps, then column shifts, then steps. The MMAs
- * accumulate flush_steps steps, then f32 adds take that to the accumulators (but for TF32), with compensation in the kernels
- * for sums of any length; the bias comes last.
+ * Numeric order of an output: input channels K-block by K-block, in each row taps, then column shifts, then steps. The
+ * MMAs accumulate flush_steps steps, then f32 adds take that to the accumulators (but for TF32), with compensation in
+ * the kernels for sums of any length; the bias comes last.
  */
 #ifndef TCONV_CUDA_MMA_KERNEL_CUH
 #define TCONV_CUDA_MMA_KERNEL_CUH
@@ -23,8 +23,8 @@
 namespace tconv::mma
 {
 
-/* The warps that a multiprocessor holds, by a thread's registers for accumulators and what goes with them: those left are
- * enough for them. */
+/* The warps that a multiprocessor holds, by a thread's registers for accumulators and what goes with them: those left
+ * are enough for them. */
 constexpr int resident_warps(int accumulators)
 {
     return accumulators >= 80 ? 8 : accumulators >= 48 ? 12 : 16;
@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(MAX_WARPS *LANES)
     if (threadIdx.x == 0) /* which copies them */
         wait_for_weights();
 
-    /* The prologue fills stages in the same loop as all others, so that what issue inlines is compiled once; but compensated
-     * sums leave no register for that. */
+    /* The prologue fills stages in the same loop as all others, so that what issue inlines is compiled once; but
+     * compensated sums leave no register for that. */
     constexpr bool FILLS_IN_LOOP = !COMPENSATED;
     for (int i = 1; !FILLS_IN_LOOP && i < params.stages; i++) {
         load.issue(full);
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(MAX_WARPS *LANES)
         const bool fills = FILLS_IN_LOOP && load.issued < params.stages - 1; /* the first ones: none to wait for yet */
         if (!fills)
             load.wait(words);
-        __syncthreads(); /* the stage is free, and so is the table of offsets: the next K-block may be of another tile */
+        __syncthreads(); /* stage and table of offsets are free: the next K-block may be of another tile */
         load.issue(full);
         if (fills)
             continue;

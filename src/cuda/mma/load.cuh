@@ -1,5 +1,5 @@
-/* The producer side of the pipeline: the copies that fill the stages ahead of the main loop. All threads of the block issue them,
- * and with TF32 each rounds what it has copied. */
+/* The producer side of the pipeline: the copies that fill the stages ahead of the main loop. All threads of the block
+ * issue them, and with TF32 each rounds what it has copied. */
 #ifndef TCONV_CUDA_MMA_LOAD_CUH
 #define TCONV_CUDA_MMA_LOAD_CUH
 
@@ -13,8 +13,8 @@
 namespace tconv::mma
 {
 
-/* Rounds to TF32, to nearest, ties away: MMAs ignore the bits below. NaN and Inf stay as they are. Half the instructions of the
- * one in numeric/tf32.cuh. */
+/* Rounds to TF32, to nearest, ties away: MMAs ignore the bits below. NaN and Inf stay as they are. Half the
+ * instructions of the one in numeric/tf32.cuh. */
 __device__ __forceinline__ uint32_t round_for_mma(uint32_t bits)
 {
     return fabsf(__uint_as_float(bits)) < __int_as_float(0x7f800000) ? bits + 0x1000u : bits;
@@ -30,7 +30,8 @@ template <mode MODE> struct loader {
 
     const parameters &params;
     uint32_t *const shared;
-    /* Shared address of the table of src offsets: of each vector of a channel's patch (NCHW) or each pixel (NHWC) in channel 0. */
+    /* Shared address of the table of src offsets: of each vector of a channel's patch (NCHW) or each pixel (NHWC) in
+     * channel 0. */
     const uint32_t offsets;
     tile_scheduler ahead;
     const Element *src; /* channel 0 of the group */
@@ -73,8 +74,8 @@ template <mode MODE> struct loader {
                                      : channel * (params.word_pitch / PER_WORD) + pixel * VECTOR;
     }
 
-    /* Writes the table of src offsets for the tile ahead, by all threads, with a __syncthreads before and after. Patches begin
-     * at a column that is a multiple of VECTOR (NCHW), so that no vector lies across column 0. */
+    /* Writes the table of src offsets for the tile ahead, by all threads, with a __syncthreads before and after.
+     * Patches begin at a column that is a multiple of VECTOR (NCHW), so that no vector lies across column 0. */
     __device__ __forceinline__ void make_offsets()
     {
         const int width = is_nhwc<MODE>(params) ? 1 : VECTOR;
@@ -202,8 +203,8 @@ template <mode MODE> struct loader {
         }
     }
 
-    /* Copies the A tile of the K-block ahead. Bulk copies complete on the full barrier, those before compute capability 9.0 with
-     * the thread's other copies. */
+    /* Copies the A tile of the K-block ahead. Bulk copies complete on the full barrier, those before compute capability
+     * 9.0 with the thread's other copies. */
     __device__ __forceinline__ void load_weights(uint32_t *words, uint64_t *full)
     {
         const bool stay =

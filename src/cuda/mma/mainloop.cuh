@@ -1,9 +1,9 @@
 /*
  * The main loop: what a warp multiplies and accumulates of a K-block, by the tap schedule.
  *
- * A tap is an offset into the patch, so nothing is gathered: B fragments are loaded straight from the patch, once for all
- * column phases and channels of the warp. All column phases of a position are in one thread's accumulators. Those of phases
- * without a tap stay zero.
+ * A tap is an offset into the patch, so nothing is gathered: B fragments are loaded straight from the patch, once for
+ * all column phases and channels of the warp. All column phases of a position are in one thread's accumulators. Those
+ * of phases without a tap stay zero.
  */
 #ifndef TCONV_CUDA_MMA_MAINLOOP_CUH
 #define TCONV_CUDA_MMA_MAINLOOP_CUH
@@ -18,8 +18,8 @@
 namespace tconv::mma
 {
 
-/* Splits bits into what TF32 holds, rounded to nearest, and the exact rest. If it is not finite, or rounds to Inf, at least one
- * of the two is not finite. */
+/* Splits bits into what TF32 holds, rounded to nearest, and the exact rest. If it is not finite, or rounds to Inf, at
+ * least one of the two is not finite. */
 __device__ __forceinline__ void split_for_mma(uint32_t &bits, uint32_t *small)
 {
     const uint32_t big = (bits + 0x1000u) & 0xffffe000u;
@@ -133,8 +133,8 @@ template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N, bool COMPENSATED> str
             multiply_add<MODE>(target(m, s, n), a.at[0], b[n]);
     }
 
-    /* The patch element so many bytes behind a shared address. Written out, because the compiler would rather compute 2 * MMAS_N
-     * addresses than have the distances in the instructions. */
+    /* The patch element so many bytes behind a shared address. Written out, because the compiler would rather compute 2
+     * * MMAS_N addresses than have the distances in the instructions. */
     template <int distance> static __device__ __forceinline__ uint32_t load_element(uint32_t at)
     {
         uint32_t word;
@@ -147,7 +147,8 @@ template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N, bool COMPENSATED> str
         return word;
     }
 
-    /* The elements of a step where a warp's positions are neighbours: of words t and t + 4 of lane t, from two addresses. */
+    /* The elements of a step where a warp's positions are neighbours: of words t and t + 4 of lane t, from two
+     * addresses. */
     template <int FIRST = 0>
     __device__ __forceinline__ void load_neighbours(uint32_t at, uint32_t other, fragment_b (&b)[MMAS_N])
     {
@@ -215,8 +216,8 @@ template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N, bool COMPENSATED> str
         return weights;
     }
 
-    /* One step, while the B fragments of the next are loaded; step and ahead are the schedule's entries of this one and the
-     * next, and move on. */
+    /* One step, while the B fragments of the next are loaded; step and ahead are the schedule's entries of this one and
+     * the next, and move on. */
     __device__ __forceinline__ void do_step(uint32_t patch, bool more, const uint32_t *&schedule, uint32_t &step,
                                             uint32_t &ahead, const uint4 *&weights, fragment_b (&b)[MMAS_N],
                                             fragment_b (&next_b)[MMAS_N])
@@ -237,7 +238,8 @@ template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N, bool COMPENSATED> str
             flush();
     }
 
-    /* Multiplies the K-block of a stage; skew: columns between the start of the patch and the first that a position reads. */
+    /* Multiplies the K-block of a stage; skew: columns between the start of the patch and the first that a position
+     * reads. */
     __device__ __forceinline__ void multiply(const uint32_t *stage, int skew)
     {
         const uint4 *weights = reinterpret_cast<const uint4 *>(stage + params.weights_at + weights_offset) + lane;

@@ -1,13 +1,13 @@
 /*
- * Transposed convolution on the tensor cores by mma.sync, for any device from compute capability 8.0 on: f32 (as TF32 where
- * the layer allows it, else as 3xTF32, which keeps the accuracy of f32), f16 and bf16, in either layout, every dilation,
- * strides up to 16 x 8, layers with a fair number of channels per group.
+ * Transposed convolution on the tensor cores by mma.sync, for any device from compute capability 8.0 on: f32 (as TF32
+ * where the layer allows it, else as 3xTF32, which keeps the accuracy of f32), f16 and bf16, in either layout, every
+ * dilation, strides up to 16 x 8, layers with a fair number of channels per group.
  *
- * The warps of a block share its row phases, and one thread's registers hold the accumulators of all column phases, so that a
- * patch of src is read once for all phases and neighbouring outputs are stored together, those without a tap too. parameters.h
- * says how a layer is tiled and what the words mean, plan.cu chooses the tiling (layer.cu and tile.cu fill in what it implies,
- * cost.cu is the cost model), kernel.cuh is the kernel and gives the numeric order (load.cuh, schedule.cuh, mainloop.cuh and
- * epilogue.cuh are its parts), pack.cu packs the weights.
+ * The warps of a block share its row phases, and one thread's registers hold the accumulators of all column phases, so
+ * that a patch of src is read once for all phases and neighbouring outputs are stored together, those without a tap
+ * too. parameters.h says how a layer is tiled and what the words mean, plan.cu chooses the tiling (layer.cu and tile.cu
+ * fill in what it implies, cost.cu is the cost model), kernel.cuh is the kernel and gives the numeric order (load.cuh,
+ * schedule.cuh, mainloop.cuh and epilogue.cuh are its parts), pack.cu packs the weights.
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
@@ -31,7 +31,8 @@ constexpr int MIN_COMPUTE_CAPABILITY = 80; /* TF32, bf16 and asynchronous copies
 constexpr int64_t MIN_GROUP_OUT = 8;
 constexpr int64_t MIN_GROUP_IN = 8;
 
-/* The cost model against other implementations, in cycles. Fitted to 306 times of 51 layers on an H200 (off by 26 %). */
+/* The cost model against other implementations, in cycles. Fitted to 306 times of 51 layers on an H200 (off by 26
+ * %). */
 constexpr double OUTPUT_CYCLES = 0.38; /* of a multiprocessor for an output */
 constexpr double SPLIT_CYCLES = 0.35; /* and more where rows of dst in NCHW are no whole vectors, or stores cannot be */
 constexpr double STEP_CYCLES =
@@ -102,8 +103,8 @@ tconv_status pack(const tconv_layer *layer, const void *weights, void *packed, v
                      [&] { return launch_packing(layer, &params, weights, packed, stream, issue); });
 }
 
-/* Launches the persistent kernel. A block keeps its weights throughout, so the number of blocks is a multiple of the distinct
- * block tiles of weights. */
+/* Launches the persistent kernel. A block keeps its weights throughout, so the number of blocks is a multiple of the
+ * distinct block tiles of weights. */
 tconv_status launch(const parameters *params, const kernel_config *config, int device, bool packs, void *stream,
                     tconv_issue *issue)
 {

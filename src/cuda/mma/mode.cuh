@@ -16,7 +16,8 @@ template <mode MODE> constexpr bool IS_BF16 = MODE == BF16_NHWC || MODE == BF16_
 template <mode MODE>
 using element_of = std::conditional_t<IS_F16<MODE>, __half, std::conditional_t<IS_BF16<MODE>, __nv_bfloat16, float>>;
 
-/* Whether src and dst are NHWC. Kernels of 16-bit elements are made for one layout, so that they hold no code for the other. */
+/* Whether src and dst are NHWC. Kernels of 16-bit elements are made for one layout, so that they hold no code for the
+ * other. */
 template <mode MODE> __device__ __forceinline__ bool is_nhwc(const parameters &params)
 {
     if constexpr (IS_F16<MODE> || IS_BF16<MODE>)

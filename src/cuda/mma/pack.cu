@@ -1,6 +1,6 @@
 /*
- * Packs the weights, in the order of parameters.h: a thread writes one lane's 4 words of one A fragment. Past the channels of a
- * group there are zeros, and so there are where a smaller set of row phases leaves room.
+ * Packs the weights, in the order of parameters.h: a thread writes one lane's 4 words of one A fragment. Past the
+ * channels of a group there are zeros, and so there are where a smaller set of row phases leaves room.
  */
 #include "../../core/checked.h"
 #include "../numeric/element.cuh"

@@ -1,4 +1,5 @@
-/* How packed weights lie (parameters.h has the picture): the kernel that packs them and those that read them agree here. */
+/* How packed weights lie (parameters.h has the picture): the kernel that packs them and those that read them agree
+ * here. */
 #ifndef TCONV_CUDA_MMA_PACKED_CUH
 #define TCONV_CUDA_MMA_PACKED_CUH
 
@@ -8,8 +9,8 @@
 namespace tconv::mma
 {
 
-/* The channel, of a warp's, in row 8 * half + row of its MMA m of M: threads hold `run` neighbours, with a run of 1 they are in the
- * order of the rows. */
+/* The channel, of a warp's, in row 8 * half + row of its MMA m of M: threads hold `run` neighbours, with a run of 1
+ * they are in the order of the rows. */
 static __device__ __forceinline__ int channel_of_row(int m, int half, int row, int run)
 {
     const int index = 2 * m + half;

@@ -1,19 +1,20 @@
 /*
- * Between the host side (mma.cu, plan.cu) and the kernels (kernel.cuh): how a layer is tiled, and what a kernel is told.
+ * Between the host side (mma.cu, plan.cu) and the kernels (kernel.cuh): how a layer is tiled, and what a kernel is
+ * told.
  *
- * The product is M x N x K: output channels of a group x positions x (taps x input channels). A position q is an output's
- * coordinate in its phase: output (row, column) = stride * q + residue. All outputs with one residue are a phase; here those
- * without a tap count as one too. Weights are the A operand, pixels of src the B operand.
+ * The product is M x N x K: output channels of a group x positions x (taps x input channels). A position q is an
+ * output's coordinate in its phase: output (row, column) = stride * q + residue. All outputs with one residue are a
+ * phase; here those without a tap count as one too. Weights are the A operand, pixels of src the B operand.
  *
- * A word is 4 bytes of input channels: one of f32, two of f16 or bf16. A step is the K of one MMA, MMA_K_WORDS words at one
- * tap. A K-block is block_k_words words at all taps: what a pipeline stage holds.
+ * A word is 4 bytes of input channels: one of f32, two of f16 or bf16. A step is the K of one MMA, MMA_K_WORDS words at
+ * one tap. A K-block is block_k_words words at all taps: what a pipeline stage holds.
  *
  * The block tile is a tile of positions (images x rows x columns) for some output channels and some row phases, at all
  * column phases. Its warps are m_warps x phase_warps x n_warps: a warp tile is warp_m channels at one row phase and all
  * column phases. The patch is the tile's piece of src, with the halo that the taps reach.
  *
  * Packed weights are one A tile for each group, M tile, set of row phases and K-block:
- *     [m warp][phase warp][row tap][column shift][step][column phase that has a tap there][MMA of M][fragment][lane][4 words]
+ *     [m warp][phase warp][row tap][column shift][step][column phase with a tap there][MMA of M][fragment][lane][4 words]
  * A lane's 4 words are its part of an A fragment: rows g and g + 8 (g = lane / 4) of words t and t + 4 (t = lane % 4).
  * There is one fragment, or two for 3xTF32: the weights rounded to TF32 (big), and what that leaves (small).
  */
@@ -37,8 +38,8 @@ constexpr int MAX_WARPS = 8;          /* warps of a block */
 constexpr int MAX_STAGES = 4;         /* pipeline stages */
 constexpr int MAX_TILE_EXTENT = 1023; /* rows or columns of a tile or patch: a position's are packed in 10 bits each */
 
-/* The arithmetic of a kernel, and for f16 and bf16 the layout of src and dst. In shared memory a word holds two channels of a
- * pixel in NHWC, two columns of a channel in NCHW. */
+/* The arithmetic of a kernel, and for f16 and bf16 the layout of src and dst. In shared memory a word holds two
+ * channels of a pixel in NHWC, two columns of a channel in NCHW. */
 enum mode {
     TF32,   /* f32 rounded to TF32, both layouts */
     STRICT, /* f32 as 3xTF32, both layouts */
@@ -125,7 +126,8 @@ struct kernel_config {
 extern const kernel_config tf32_configs[], strict_configs[], f16_nhwc_configs[], bf16_nhwc_configs[],
     f16_nchw_configs[], bf16_nchw_configs[];
 
-/* How many neighbouring channels a thread holds in NHWC: of the 2 * mmas_m that it has, as many as a 16-byte store takes. */
+/* How many neighbouring channels a thread holds in NHWC: of the 2 * mmas_m that it has, as many as a 16-byte store
+ * takes. */
 constexpr int channel_run_of(int mmas_m, size_t element_size)
 {
     return 2 * mmas_m < 16 / (int)element_size ? 2 * mmas_m : 16 / (int)element_size;
@@ -138,12 +140,12 @@ struct device_limits {
 
 device_limits limits_of(int device);
 
-/* Chooses the tiling of a layer (plan.cu): layer->choice is the number that stands for it. False with a reason where there is
- * none. */
+/* Chooses the tiling of a layer (plan.cu): layer->choice is the number that stands for it. False with a reason where
+ * there is none. */
 bool choose(tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
 
-/* Fills in what layer->choice stands for. Pointers are left NULL; vectors are as wide as the arguments' addresses allow (NULL:
- * any). */
+/* Fills in what layer->choice stands for. Pointers are left NULL; vectors are as wide as the arguments' addresses allow
+ * (NULL: any). */
 void parameters_of(const tconv_layer *layer, const tconv_arguments *arguments, parameters *params,
                    const kernel_config **config);
 

@@ -1,7 +1,7 @@
 /*
- * How a layer is tiled for the kernels: all tilings that fit are compared by the cost model (cost.cu), and the least is taken.
- * Nothing depends on pointers, so that weights packed once fit every call; what was chosen is kept in the plan as a number
- * (tconv_layer's choice), since comparing takes up to 25 microseconds.
+ * How a layer is tiled for the kernels: all tilings that fit are compared by the cost model (cost.cu), and the least is
+ * taken. Nothing depends on pointers, so that weights packed once fit every call; what was chosen is kept in the plan
+ * as a number (tconv_layer's choice), since comparing takes up to 25 microseconds.
  */
 #include "plan.h"
 
@@ -13,13 +13,13 @@ namespace tconv::mma
 namespace
 {
 
-/* Steps that the tensor cores accumulate by themselves, which loses bits: with like terms in three products each, 8 may be 30
- * units off, 4 no more than 16. */
+/* Steps that the tensor cores accumulate by themselves, which loses bits: with like terms in three products each, 8 may
+ * be 30 units off, 4 no more than 16. */
 constexpr int STRICT_FLUSH_STEPS = 4;
 constexpr int FLUSH_STEPS = 16; /* of the other modes */
 
-/* In strict f32 the additions of what tensor cores have accumulated may be off by a quarter of their number (like terms): so
- * many are within the bound of 16. */
+/* In strict f32 the additions of what tensor cores have accumulated may be off by a quarter of their number (like
+ * terms): so many are within the bound of 16. */
 constexpr int MAX_ADDITIONS = 48;
 
 constexpr int64_t MAX_LONG_STRIDE = 5; /* of columns, that there are kernels for sums of any length for */
@@ -100,8 +100,8 @@ void consider_warps(search *in, parameters *params, const kernel_config *config,
     }
 }
 
-/* Makes one row of an image where every position reads its own pixel alone (kernel = stride, nothing cut off): rows need not
- * be told apart then, and tiles divide the row without rest. */
+/* Makes one row of an image where every position reads its own pixel alone (kernel = stride, nothing cut off): rows
+ * need not be told apart then, and tiles divide the row without rest. */
 void flatten(search *in, parameters *params)
 {
     const tconv_problem *problem = &in->layer->problem;
@@ -145,7 +145,8 @@ bool begin(const tconv_layer *layer, search *in, parameters *params, char reason
     return true;
 }
 
-/* The numbers that tell a layer's tilings apart, in the order of a choice's bits; TILE_COLUMNS is the only one above 255. */
+/* The numbers that tell a layer's tilings apart, in the order of a choice's bits; TILE_COLUMNS is the only one above
+ * 255. */
 enum { CONFIG, PHASE_WARPS, M_WARPS, N_WARPS, TILE_COLUMNS, BLOCK_K_WORDS, STAGES, FIELDS };
 constexpr int FIELD_BITS[FIELDS] = {8, 4, 4, 4, 10, 6, 3};
 

@@ -1,5 +1,5 @@
-/* What a block computes when: the tile scheduler of the persistent kernel, the tap schedule of a K-block, and where the positions of
- * a tile are. */
+/* What a block computes when: the tile scheduler of the persistent kernel, the tap schedule of a K-block, and where the
+ * positions of a tile are. */
 #ifndef TCONV_CUDA_MMA_SCHEDULE_CUH
 #define TCONV_CUDA_MMA_SCHEDULE_CUH
 
@@ -13,7 +13,7 @@ namespace tconv::mma
 /* The first image, row and column of a tile of positions. */
 struct tile_origin {
     int image, row, column;
-    int skew; /* patches start at a column that is a multiple of a vector: so many columns before the first that is read */
+    int skew; /* columns before the first that is read: patches start at a multiple of a vector */
 };
 
 /* The tiles of a block of the persistent kernel, every gridDim.x-th for its weights, and their K-blocks, in order. */
@@ -69,8 +69,8 @@ __device__ __forceinline__ int column_of(uint32_t position)
     return (int)(position & MAX_TILE_EXTENT);
 }
 
-/* Writes the tap schedule, an entry for each step: where it reads the patch, in bytes, and in the upper 8 bits the column phases
- * that have a tap there; and the table of the tile's positions. By all threads of the block. */
+/* Writes the tap schedule, an entry for each step: where it reads the patch, in bytes, and in the upper 8 bits the
+ * column phases that have a tap there; and the table of the tile's positions. By all threads of the block. */
 __device__ __forceinline__ void make_tables(const parameters &params, uint32_t *shared)
 {
     const int shift_steps = params.block_k_words / MMA_K_WORDS, bytes = params.patch_16bit ? 2 : 4;

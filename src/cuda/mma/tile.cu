@@ -1,4 +1,5 @@
-/* What a tiling implies: the tile and its patch, the K-block and its pipeline stages in shared memory, the width of accesses. */
+/* What a tiling implies: the tile and its patch, the K-block and its pipeline stages in shared memory, the width of
+ * accesses. */
 #include "plan.h"
 
 namespace tconv::mma
@@ -86,8 +87,8 @@ void lay_out_shared(const search *in, parameters *params, int block_k_words, int
     params->k_blocks = ceil_div(params->group_in, block_k_words * word_elements);
     params->stages = stages;
     params->steps = params->shifts * (block_k_words / MMA_K_WORDS);
-    /* Threads of a step's 4 words and 8 columns must meet 32 banks: 8 or 24 banks from a word to the next (NCHW), 4 times
-     * an odd number from a pixel to the next (NHWC). */
+    /* Threads of a step's 4 words and 8 columns must meet 32 banks: 8 or 24 banks from a word to the next (NCHW), 4
+     * times an odd number from a pixel to the next (NHWC). */
     const int channel_pitch = round_up(pixels - 8, 16) + 8;
     params->word_pitch = params->nhwc ? 1 : patch_16bit ? 2 * channel_pitch : channel_pitch;
     params->pixel_pitch = params->nhwc ? block_k_words + 4 : 1;

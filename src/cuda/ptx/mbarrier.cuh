@@ -1,6 +1,6 @@
-/* Barriers in shared memory (mbarrier): each function is one instruction of PTX ISA, "mbarrier". Addresses are 32-bit ones in
- * shared memory. They are for compute capability 9.0; mbarrier_init, _init_fence, _arrive, _test and _try_wait also
- * for 8.0. */
+/* Barriers in shared memory (mbarrier): each function is one instruction of PTX ISA, "mbarrier". Addresses are 32-bit
+ * ones in shared memory. They are for compute capability 9.0; mbarrier_init, _init_fence, _arrive, _test and _try_wait
+ * also for 8.0. */
 #ifndef TCONV_CUDA_PTX_MBARRIER_CUH
 #define TCONV_CUDA_PTX_MBARRIER_CUH
 
@@ -60,8 +60,8 @@ __device__ __forceinline__ bool mbarrier_test(uint32_t barrier, uint32_t parity)
     return is != 0;
 }
 
-/* Waits for the phase of this parity as long as the hardware likes, before compute capability 9.0 not at all. Returns whether it is
- * complete. */
+/* Waits for the phase of this parity as long as the hardware likes, before compute capability 9.0 not at all. Returns
+ * whether it is complete. */
 __device__ __forceinline__ bool mbarrier_try_wait(uint32_t barrier, uint32_t parity)
 {
 #if __CUDA_ARCH__ >= 900
@@ -113,8 +113,8 @@ __device__ __forceinline__ void mbarriers_wait(uint32_t one, uint32_t parity_of_
                  : "memory");
 }
 
-/* Arrives at the barrier that lies where `barrier` does in this block, of the cluster's block `rank`. No writes are made visible
- * by it there, which would cost a fence of all memory: it tells that something has been read. */
+/* Arrives at the barrier that lies where `barrier` does in this block, of the cluster's block `rank`. No writes are
+ * made visible by it there, which would cost a fence of all memory: it tells that something has been read. */
 __device__ __forceinline__ void mbarrier_arrive_remote(uint32_t barrier, int rank)
 {
     asm volatile("{\n"

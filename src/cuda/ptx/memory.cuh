@@ -1,4 +1,5 @@
-/* Memory accesses of 16 bytes and less: asynchronous copies into shared memory, and stores that leave the caches to the loads. */
+/* Memory accesses of 16 bytes and less: asynchronous copies into shared memory, and stores that leave the caches to the
+ * loads. */
 #ifndef TCONV_CUDA_PTX_MEMORY_CUH
 #define TCONV_CUDA_PTX_MEMORY_CUH
 
@@ -39,8 +40,8 @@ constexpr int ACCESS_BYTES = 16; /* the most that one thread loads, copies or st
 /* Elements of an access. */
 template <class Element> constexpr int access_length = ACCESS_BYTES / (int)sizeof(Element);
 
-/* Copies `size` bytes (4, 8 or 16; both addresses are multiples of it) to shared memory: the first `bytes` are read, the others
- * become zeros. Those of 16 bytes pass the first-level cache by. */
+/* Copies `size` bytes (4, 8 or 16; both addresses are multiples of it) to shared memory: the first `bytes` are read,
+ * the others become zeros. Those of 16 bytes pass the first-level cache by. */
 template <int size> static __device__ __forceinline__ void cp_async_padded(uint32_t to, const void *from, int bytes)
 {
     if constexpr (size == ACCESS_BYTES)

@@ -1,6 +1,6 @@
-/* Matrix products of a warp (compute capability 8.0): PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions". Each adds a
- * product a (16 x K) * b (K x 8) to the accumulators (16 x 8). A lane's fragments and accumulators lie as the PTX ISA has them
- * for each shape. */
+/* Matrix products of a warp (compute capability 8.0): PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions".
+ * Each adds a product a (16 x K) * b (K x 8) to the accumulators (16 x 8). A lane's fragments and accumulators lie as
+ * the PTX ISA has them for each shape. */
 #ifndef TCONV_CUDA_PTX_MMA_CUH
 #define TCONV_CUDA_PTX_MMA_CUH
 

@@ -1,5 +1,5 @@
-/* The epilogue: stores rows of dst, 16 output channels of one row at a time, from shared memory by bulk stores, or the bias
- * alone. */
+/* The epilogue: stores rows of dst, 16 output channels of one row at a time, from shared memory by bulk stores, or the
+ * bias alone. */
 #ifndef TCONV_CUDA_ROWS_EPILOGUE_CUH
 #define TCONV_CUDA_ROWS_EPILOGUE_CUH
 
@@ -12,15 +12,15 @@
 namespace tconv::rows
 {
 
-/* The part of a row that is stored in whole sectors, in elements: [first, last), empty where first >= last. The row's outputs
- * are [begin, end). */
+/* The part of a row that is stored in whole sectors, in elements: [first, last), empty where first >= last. The row's
+ * outputs are [begin, end). */
 struct sector_run {
     int begin, end, first, last;
 };
 
-/* Rows of dst follow one another in memory: where a tile has whole rows, the end of a row that fills no sector is kept in
- * shared memory, and goes out with the beginning of the next one. Rows without taps that come after a staged row go out
- * with it, where they lie behind it in shared memory (bias_rows). */
+/* Rows of dst follow one another in memory: where a tile has whole rows, the end of a row that fills no sector is kept
+ * in shared memory, and goes out with the beginning of the next one. Rows without taps that come after a staged row go
+ * out with it, where they lie behind it in shared memory (bias_rows). */
 template <class Element> struct row_writer {
     static constexpr int LENGTH = access_length<Element>, SECTOR = SECTOR_BYTES / (int)sizeof(Element);
     static constexpr int HALF_WARP = 16;
@@ -77,8 +77,9 @@ template <class Element> struct row_writer {
         make_visible();
     }
 
-    /* Elements by which the first channel's row begins past a sector, where the tile's first output is or would be. It is
-     * staged so as well; and so are the other channels' rows, for the staged pitch goes with the stride of channels. */
+    /* Elements by which the first channel's row begins past a sector, where the tile's first output is or would be. It
+     * is staged so as well; and so are the other channels' rows, for the staged pitch goes with the stride of
+     * channels. */
     __device__ __forceinline__ int shift_of_row(int row) const
     {
         return (int)((uint32_t)(uintptr_t)dst / (uint32_t)sizeof(Element) + (uint32_t)row * (uint32_t)row_stride) &
@@ -99,15 +100,16 @@ template <class Element> struct row_writer {
         return (int)blockDim.x / HALF_WARP;
     }
 
-    /* The run of a row that is staged from `at` on, with those without taps: it begins with what was kept, if anything was. */
+    /* The run of a row that is staged from `at` on, with those without taps: it begins with what was kept, if anything
+     * was. */
     __device__ __forceinline__ sector_run run_of(int at, int bias_rows) const
     {
         const int first = at + begin + (joined() ? 0 : SECTOR - 1), last = at + end + bias_rows * row_stride;
         return {at + begin, last, first & ~(SECTOR - 1), last & ~(SECTOR - 1)};
     }
 
-    /* What precedes the run, if nothing was kept, and follows it: less than a sector each, a lane an element. The latter is
-     * kept for the next row, if there is one. to: of element 0. */
+    /* What precedes the run, if nothing was kept, and follows it: less than a sector each, a lane an element. The
+     * latter is kept for the next row, if there is one. to: of element 0. */
     template <class Value>
     __device__ __forceinline__ void write_ends(Element *to, const sector_run &run, int row, int lane,
                                                Element *kept_of_channel, const Value &value) const
@@ -186,8 +188,8 @@ template <class Element> struct row_writer {
         __syncthreads();
     }
 
-    /* Writes what all threads have staged, up to element `reach` from where a row with a shift of 0 begins, and so many rows
-     * without taps behind it, none where there is no room for them (has_bias_rows). shift: shift_of_row. */
+    /* Writes what all threads have staged, up to element `reach` from where a row with a shift of 0 begins, and so many
+     * rows without taps behind it, none where there is no room for them (has_bias_rows). shift: shift_of_row. */
     template <bool has_bias_rows>
     __device__ __forceinline__ void store_staging(int row, int shift, int bias_rows, int reach)
     {
@@ -222,7 +224,8 @@ template <class Element> struct row_writer {
         return (channels + 1) & ~1;
     }
 
-    /* Clears what a row that ends at `end` and earlier ones left of the rows without taps of a channel, which lies at `first`. */
+    /* Clears what a row that ends at `end` and earlier ones left of the rows without taps of a channel, which lies at
+     * `first`. */
     __device__ __forceinline__ void restore_bias_rows(int first, int end, int reach) const
     {
         const Element bias_value = staging[first + pitch - SECTOR - 1];

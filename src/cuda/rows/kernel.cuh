@@ -1,12 +1,12 @@
 /*
- * The kernel: a block walks down the rows of one image for 16 output channels of a group, and stores whole rows of dst, because
- * these layers take the time of writing dst. All column phases of a position are in one thread's accumulators, so that each
- * vector of src is loaded from shared memory once for all of them. Each row of src is a pipeline stage; the next one is loaded
- * while this one is multiplied.
+ * The kernel: a block walks down the rows of one image for 16 output channels of a group, and stores whole rows of dst,
+ * because these layers take the time of writing dst. All column phases of a position are in one thread's accumulators,
+ * so that each vector of src is loaded from shared memory once for all of them. Each row of src is a pipeline stage;
+ * the next one is loaded while this one is multiplied.
  *
- * A row of dst is staged in shared memory and goes out by bulk stores while the next is multiplied: no thread waits for its
- * own stores. Rows without taps, which are the bias, go out with the row before them or are stored directly. Devices before
- * Hopper store from shared memory.
+ * A row of dst is staged in shared memory and goes out by bulk stores while the next is multiplied: no thread waits for
+ * its own stores. Rows without taps, which are the bias, go out with the row before them or are stored directly.
+ * Devices before Hopper store from shared memory.
  *
  * Numeric order of an output: columns from the first back, row taps, steps of channels (modes.cuh), the bias. Taps cut
  * off by the left and right border are multiplied as zeros, those of rows are skipped.
@@ -138,8 +138,8 @@ template <class Mode, int STRIDE_W> struct strip {
         }
     }
 
-    /* Multiplies the taps of one kernel row that read `back` columns before, one for each column phase of the mask: src lies at
-     * `from`, this lane's weights at tap. */
+    /* Multiplies the taps of one kernel row that read `back` columns before, one for each column phase of the mask: src
+     * lies at `from`, this lane's weights at tap. */
     __device__ __forceinline__ void multiply_column(float (&accumulators)[STRIDE_W][MMAS_N][4], const Element *from,
                                                     const uint4 *tap, int phases) const
     {
@@ -164,7 +164,8 @@ template <class Mode, int STRIDE_W> struct strip {
         }
     }
 
-    /* Accumulates the outputs of a row phase at one row position, whose row of src is in `stage`, older ones before it. */
+    /* Accumulates the outputs of a row phase at one row position, whose row of src is in `stage`, older ones before
+     * it. */
     __device__ __forceinline__ void multiply(float (&accumulators)[STRIDE_W][MMAS_N][4], int row_position, int phase,
                                              int stage) const
     {
@@ -190,7 +191,8 @@ template <class Mode, int STRIDE_W> struct strip {
         }
     }
 
-    /* Stages a row's accumulators: those of a thread for an MMA are neighbours, `before` single ones, then `together` at a time. */
+    /* Stages a row's accumulators: those of a thread for an MMA are neighbours, `before` single ones, then `together`
+     * at a time. */
     template <int before, int together>
     __device__ __forceinline__ void stage_row(const float (&accumulators)[STRIDE_W][MMAS_N][4], int shift) const
     {

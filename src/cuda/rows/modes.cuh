@@ -1,7 +1,8 @@
 /*
- * The kinds of arithmetic, each a mode: what is done to 16 bytes of each of COPY_CHANNELS channels when they have come; where
- * a column then lies, of the step's word `word`; how a lane loads its B fragments of 8 positions by a step's channels, and
- * multiplies them with 16 output channels. Shared memory is [channel][column]. STEPS: how many there are, or 0 for any number.
+ * The kinds of arithmetic, each a mode: what is done to 16 bytes of each of COPY_CHANNELS channels when they have come;
+ * where a column then lies, of the step's word `word`; how a lane loads its B fragments of 8 positions by a step's
+ * channels, and multiplies them with 16 output channels. Shared memory is [channel][column]. STEPS: how many there are,
+ * or 0 for any number.
  */
 #ifndef TCONV_CUDA_ROWS_MAINLOOP_CUH
 #define TCONV_CUDA_ROWS_MAINLOOP_CUH
@@ -24,8 +25,8 @@ struct operand_a {
     fragment_a big, small;
 };
 
-/* Splits f32 in two for 3xTF32: as split_to_tf32 (numeric/tf32.cuh), in fewer instructions. The tensor cores ignore the low
- * bits of the small part, so that it need not be rounded; the big part is never rounded up to Inf. */
+/* Splits f32 in two for 3xTF32: as split_to_tf32 (numeric/tf32.cuh), in fewer instructions. The tensor cores ignore the
+ * low bits of the small part, so that it need not be rounded; the big part is never rounded up to Inf. */
 __device__ __forceinline__ void split(float value, uint32_t *big, uint32_t *small)
 {
     constexpr uint32_t SIGN = 0x80000000u, INFINITE = 0x7f800000u, HALF = 0x1000u, KEPT = 0xffffe000u;
@@ -35,8 +36,8 @@ __device__ __forceinline__ void split(float value, uint32_t *big, uint32_t *smal
     *small = __float_as_uint(value - __uint_as_float(*big));
 }
 
-/* f32 by 3xTF32. A step's products are summed by themselves, the small ones first, where they lose nothing, and added in f32:
- * the tensor cores' own additions cut off bits of the whole sum. */
+/* f32 by 3xTF32. A step's products are summed by themselves, the small ones first, where they lose nothing, and added
+ * in f32: the tensor cores' own additions cut off bits of the whole sum. */
 struct strict_mode {
     using Element = float;
     static constexpr int A_FRAGMENTS = 2, COPY_CHANNELS = 1, STEPS = 0;
@@ -118,8 +119,8 @@ struct tf32_mode {
     }
 };
 
-/* f16 and bf16; steps are added in f32 as above, unless they are so few that the accumulators can be left to the tensor cores
- * (direct). narrow: of one step, whose second half has no channels. */
+/* f16 and bf16; steps are added in f32 as above, unless they are so few that the accumulators can be left to the tensor
+ * cores (direct). narrow: of one step, whose second half has no channels. */
 template <class Element_, bool direct, bool narrow> struct half_mode {
     using Element = Element_;
     static constexpr int A_FRAGMENTS = 1, COPY_CHANNELS = 2, STEPS = narrow ? 1 : 0;

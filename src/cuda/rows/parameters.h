@@ -1,17 +1,19 @@
 /*
  * Between the host side (rows.cu) and the kernels (kernel.cuh): what a kernel is told, and which there are.
  *
- * Padded outputs are o + pad = stride * q + residue: q is the position, and all outputs of one residue are a phase. Kernel index k
- * contributes to the residue k * dilation mod stride, from the input k * dilation / stride before q: that is `back`.
+ * Padded outputs are o + pad = stride * q + residue: q is the position, and all outputs of one residue are a phase.
+ * Kernel index k contributes to the residue k * dilation mod stride, from the input k * dilation / stride before q:
+ * that is `back`.
  *
- * Weights are the A operand, pixels of src the B operand. A step is the K of one MMA: 8 input channels of f32, 16 of f16 and
- * bf16. A strip is the row positions that a block computes, at BLOCK_M output channels and a tile of column positions.
+ * Weights are the A operand, pixels of src the B operand. A step is the K of one MMA: 8 input channels of f32, 16 of
+ * f16 and bf16. A strip is the row positions that a block computes, at BLOCK_M output channels and a tile of column
+ * positions.
  *
  * Packed weights, for each group and BLOCK_M of its output channels:
  *     [kernel row][column tap][step][fragment][lane][4 words]
- * Column taps are in the order of how far back they read, then of phases, which is that of kernel columns. Past the channels
- * of a group there are zeros. A lane's 4 words are its part of an A fragment: output channels g and g + 8 (g = lane / 4) of
- * words t and t + 4 (t = lane % 4). There is one fragment, or two for 3xTF32: big and small.
+ * Column taps are in the order of how far back they read, then of phases, which is that of kernel columns. Past the
+ * channels of a group there are zeros. A lane's 4 words are its part of an A fragment: output channels g and g + 8 (g =
+ * lane / 4) of words t and t + 4 (t = lane % 4). There is one fragment, or two for 3xTF32: big and small.
  */
 #ifndef TCONV_CUDA_ROWS_PARAMETERS_H
 #define TCONV_CUDA_ROWS_PARAMETERS_H
@@ -29,12 +31,13 @@ constexpr int MAX_WARPS = 8;        /* of a block, each with its own columns: me
 constexpr int MIN_BLOCKS = 2;       /* on a multiprocessor: while one multiplies, the other's rows go out */
 constexpr int MAX_STRIDE_W = 8;     /* column phases: their accumulators stay in registers together */
 constexpr int MAX_BACKS = 16;       /* columns from the first that a position reads to the last */
-constexpr int SECTOR_BYTES =
-    32; /* of the second-level cache. A sector that is stored in parts, at different times, costs a
-                                     * third of the time of whole rows: dst is stored in whole ones */
 
-/* The most steps whose sums f16 and bf16 leave to the tensor cores, whose own additions lose bits, of 8 steps of like terms
- * about 10 units; with more, steps are added in f32. */
+/* Sectors of the second-level cache. One that is stored in parts, at different times, costs a third of the time of whole
+ * rows. */
+constexpr int SECTOR_BYTES = 32;
+
+/* The most steps whose sums f16 and bf16 leave to the tensor cores, whose own additions lose bits, of 8 steps of like
+ * terms about 10 units; with more, steps are added in f32. */
 constexpr int DIRECT_STEPS = 8;
 
 /* Channels of the narrow kernels: the first half of a step of f16 and bf16. */
@@ -43,7 +46,8 @@ constexpr int NARROW_CHANNELS = 8;
 /* MMAs along the positions of a warp, by column stride: 4 accumulators each for every phase, up to 48 registers. */
 #define TCONV_ROWS_MMAS_N(stride) ((stride) <= 3 ? 4 : (stride) <= 6 ? 2 : 1)
 
-/* Blocks on a multiprocessor that the kernels' registers are for: with 16-bit rows, a third one may have room. direct: see below. */
+/* Blocks on a multiprocessor that the kernels' registers are for: with 16-bit rows, a third one may have room. direct:
+ * see below. */
 #define TCONV_ROWS_MAX_BLOCKS(bytes, direct, stride)                                                                   \
     ((bytes) == 2 && (stride)*TCONV_ROWS_MMAS_N(stride) <= 10 && ((direct) || (stride) <= 4) ? MIN_BLOCKS + 1          \
                                                                                              : MIN_BLOCKS)
@@ -71,12 +75,14 @@ struct parameters {
     int kernel_row_vectors; /* 16-byte vectors of packed weights of a kernel row */
     int weight_vectors;     /* 16-byte vectors of a block's packed weights */
 
-    /* The tiling: block = (((image * groups + group) * strips + strip) * column_tiles + column tile) * m_tiles + M tile. */
+    /* The tiling: block = (((image * groups + group) * strips + strip) * column_tiles + column tile) * m_tiles + M
+     * tile. */
     int groups, strips, column_tiles, m_tiles;
     int first_row, end_row, strip_rows;         /* row positions */
     int first_column, end_column, tile_columns; /* column positions */
 
-    /* Shared memory: weights, pipeline stages of one src row each, the staging of BLOCK_M rows of dst, what is kept of each, zeros. */
+    /* Shared memory: weights, pipeline stages of one src row each, the staging of BLOCK_M rows of dst, what is kept of
+     * each, zeros. */
     int bias_rows;         /* rows without taps that have room behind each of the staged rows */
     int stages;            /* pipeline stages */
     int src_pitch;         /* elements from channel to channel */
@@ -95,8 +101,8 @@ struct parameters {
 
 typedef void (*kernel_function)(parameters);
 
-/* Kernels for column strides 1 to 6 and 8; NULL for others. direct: of at most DIRECT_STEPS steps. narrow, which is direct: groups
- * of at most NARROW_CHANNELS channels. */
+/* Kernels for column strides 1 to 6 and 8; NULL for others. direct: of at most DIRECT_STEPS steps. narrow, which is
+ * direct: groups of at most NARROW_CHANNELS channels. */
 kernel_function f32_kernel(bool tf32, int64_t column_stride);
 kernel_function half_kernel(tconv_dtype dtype, bool direct, bool narrow, int64_t column_stride);
 

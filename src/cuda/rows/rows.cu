@@ -1,8 +1,9 @@
 /*
- * The rows algorithm on CUDA: NCHW layers with few input channels per group, whose time is that of writing dst, on tensor
- * cores: f32 (strict by 3xTF32, or TF32), f16 and bf16; row strides up to 16, column strides 1 to 6 and 8; any padding,
- * dilation, slice and alignment. parameters.h says what the words mean; kernel.cuh is the kernel and gives the numeric order,
- * which depends on the layer alone; modes.cuh has its arithmetic, epilogue.cuh stores the rows, pack.cu packs the weights.
+ * The rows algorithm on CUDA: NCHW layers with few input channels per group, whose time is that of writing dst, on
+ * tensor cores: f32 (strict by 3xTF32, or TF32), f16 and bf16; row strides up to 16, column strides 1 to 6 and 8; any
+ * padding, dilation, slice and alignment. parameters.h says what the words mean; kernel.cuh is the kernel and gives the
+ * numeric order, which depends on the layer alone; modes.cuh has its arithmetic, epilogue.cuh stores the rows, pack.cu
+ * packs the weights.
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
@@ -31,8 +32,9 @@ constexpr int64_t MAX_ADDITIONS = 48;
 
 constexpr int BULK_COMPUTE_CAPABILITY = 90; /* bulk stores */
 
-/* The cost model against other implementations, in cycles. Fitted to 46 times of 20 layers on an H200 (off by 18 %), where a
- * block has MIN_WARPS, unless a row has fewer columns, and shares its multiprocessor with as many as it should. */
+/* The cost model against other implementations, in cycles. Fitted to 46 times of 20 layers on an H200 (off by 18 %),
+ * where a block has MIN_WARPS, unless a row has fewer columns, and shares its multiprocessor with as many as it
+ * should. */
 constexpr double DST_CYCLES = 0.057;    /* of a multiprocessor for a byte of dst, output channels of a group padded */
 constexpr double STEP_CYCLES = 0.043;   /* of a multiprocessor for a step of an output */
 constexpr double STRICT_STEPS = 2.4;    /* steps that one in strict f32 is worth */
@@ -146,7 +148,8 @@ int64_t shared_bytes_of(const tconv_layer *layer, const parameters *params)
            BLOCK_M * SECTOR_BYTES;
 }
 
-/* How many lanes meet in one bank when sums are staged: lane l has channel l / 4, from output 2 * (l % 4) * stride on. */
+/* How many lanes meet in one bank when sums are staged: lane l has channel l / 4, from output 2 * (l % 4) * stride
+ * on. */
 int64_t conflicts_of(const tconv_problem *problem, int64_t pitch)
 {
     const int64_t bytes = (int64_t)problem->element_size * (problem->dst.c % 2 == 0 ? 2 : 1);
@@ -414,7 +417,8 @@ void join_bias_rows(const tconv_layer *layer, parameters *params)
         *params = joined;
 }
 
-/* Divides the rows into strips, so that the multiprocessors compute all blocks in a few whole waves and the least time. */
+/* Divides the rows into strips, so that the multiprocessors compute all blocks in a few whole waves and the least
+ * time. */
 void divide_rows(const tconv_layer *layer, int multiprocessors, parameters *params)
 {
     const tconv_problem *problem = &layer->problem;
