@@ -1,15 +1,18 @@
 /*
- * Transposed convolution on the tensor cores by mma.sync, for any device from compute capability 8.0 on: f32 (as TF32 where
- * the layer allows it, else as 3xTF32, which keeps the accuracy of f32), f16 and bf16, in either layout, every dilation,
- * strides up to 16 x 8, layers with a fair number of channels per group.
+ * Transposed convolution on the tensor cores by mma.sync, for any device from compute capability 8.0 on: f32 (as TF32
+ * where the layer allows it, else as 3xTF32, which keeps the accuracy of f32), f16 and bf16, in either layout, every
+ * dilation, strides up to 16 x 8, layers with a fair number of channels per group.
  *
- * Every residue of rows is a part of a block, all residues of columns are in one thread's registers, so that a patch of
- * src is read once for all phases and neighbouring outputs are written together, those without a tap too. mma_kernels.h
- * says how a layer is cut, mma_plan.cu chooses, mma_device.cuh is the kernel and gives the numeric order.
+ * The warps of a block share its row phases, and one thread's registers hold the accumulators of all column phases, so
+ * that a patch of src is read once for all phases and neighbouring outputs are stored together, those without a tap
+ * too. parameters.h says how a layer is tiled and what the words mean, plan.cu chooses the tiling (layer.cu and tile.cu
+ * fill in what it implies, cost.cu is the cost model), kernel.cuh is the kernel and gives the numeric order (load.cuh,
+ * schedule.cuh, mainloop.cuh and epilogue.cuh are its parts), pack.cu packs the weights.
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
 #include "../implementations.h"
+#include "../maps/work.h"
 #include "../runtime/launch.h"
 #include "parameters.h"
 
@@ -24,18 +27,23 @@ namespace
 
 constexpr int MIN_COMPUTE_CAPABILITY = 80; /* TF32, bf16 and asynchronous copies */
 
-/* Fewer channels of a group leave most of a matrix operand empty (16 outputs by 8 or 16 inputs). */
-constexpr int64_t MIN_GROUP_OUT = 8, MIN_GROUP_IN = 8;
+/* Fewer channels of a group leave most of an MMA empty (16 output channels by 8 or 16 input channels). */
+constexpr int64_t MIN_GROUP_OUT = 8;
+constexpr int64_t MIN_GROUP_IN = 8;
 
-/* What it takes, in cycles: of a multiprocessor for an output, output channels of a group padded to 16, and more where rows of
- * dst in NCHW are no whole vectors or phases of columns no power of two; for each of its steps, of 32 bytes of input channels, which are
- * worth so many in strict f32; of the device for a launch, and until a step's operands have come. Fitted to 306 times of 51
- * layers on an H200 (off by 26 %). */
-constexpr double OUTPUT_CYCLES = 0.38, SPLIT_CYCLES = 0.35, STEP_CYCLES = 0.037, STRICT_STEPS = 2.1;
-constexpr double LAUNCH_CYCLES = 18000, STEP_LATENCY = 380;
-constexpr int64_t PADDED_CHANNELS = 16, STEP_BYTES = 32, VECTOR_BYTES = 16;
+/* The cost model against other implementations, in cycles. Fitted to 306 times of 51 layers on an H200 (off by 26
+ * %). */
+constexpr double OUTPUT_CYCLES = 0.38; /* of a multiprocessor for an output */
+constexpr double SPLIT_CYCLES = 0.35; /* and more where rows of dst in NCHW are no whole vectors, or stores cannot be */
+constexpr double STEP_CYCLES =
+    0.037; /* of a multiprocessor for an output's step, of STEP_BYTES of input channels at a tap */
+constexpr double STRICT_STEPS = 2.1;    /* steps that one in strict f32 is worth */
+constexpr double LAUNCH_CYCLES = 18000; /* of the device for a launch */
+constexpr double STEP_LATENCY = 380;    /* of the device, until the operands of one of an output's steps are there */
+constexpr int64_t STEP_BYTES = 32;      /* the K of an MMA */
+constexpr int64_t VECTOR_BYTES = 16;    /* of a store */
 
-bool mma_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
 {
     const tconv_problem *problem = &layer->problem;
     if (layer->target.compute_capability < MIN_COMPUTE_CAPABILITY) {
@@ -46,7 +54,7 @@ bool mma_supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
         snprintf(reason, TCONV_REASON_SIZE, "at least %d input and output channels per group", (int)MIN_GROUP_IN);
         return false;
     }
-    return tconv_cuda_mma_choose(layer, reason);
+    return choose(layer, reason);
 }
 
 bool stores_vectors(const tconv_problem *problem)
@@ -55,89 +63,86 @@ bool stores_vectors(const tconv_problem *problem)
            (problem->layout == TCONV_NHWC || problem->w.out * (int64_t)problem->element_size % VECTOR_BYTES == 0);
 }
 
-bool mma_suits(const tconv_layer *layer, double *cycles, char[TCONV_REASON_SIZE])
+bool suits(const tconv_layer *layer, double *cycles, char[TCONV_REASON_SIZE])
 {
     const tconv_problem *problem = &layer->problem;
     const bool strict = problem->dtype == TCONV_F32 && layer->target.math != TCONV_MATH_TF32;
-    const double channels =
-        (double)(tconv_ceil_div(problem->group_out, PADDED_CHANNELS) * PADDED_CHANNELS * problem->groups);
-    const double outputs = channels * (double)problem->batch * (double)problem->h.out * (double)problem->w.out;
-    const double taps =
-        (double)(problem->h.kernel * problem->w.kernel) / ((double)layer->rows.stride * (double)layer->columns.stride);
-    const double steps = taps * (double)tconv_ceil_div(problem->group_in * (int64_t)problem->element_size, STEP_BYTES) *
+    const double outputs = padded_outputs(problem, MMA_M);
+    const double steps = mean_taps(layer) *
+                         (double)tconv_ceil_div(problem->group_in * (int64_t)problem->element_size, STEP_BYTES) *
                          (strict ? STRICT_STEPS : 1);
     const double output = OUTPUT_CYCLES + (stores_vectors(problem) ? 0 : SPLIT_CYCLES) + STEP_CYCLES * steps;
     *cycles = outputs * output / multiprocessors_of(layer->target.device) + LAUNCH_CYCLES + STEP_LATENCY * steps;
     return true;
 }
 
-int64_t blobs_of(const tconv_cuda_mma_parameters *parameters)
+int64_t a_tiles_of(const parameters *params)
 {
-    return (int64_t)parameters->groups * parameters->channel_tiles * parameters->residue_sets * parameters->chunks;
+    return (int64_t)params->groups * params->m_tiles * params->phase_sets * params->k_blocks;
 }
 
-tconv_status mma_memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
+tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
-    tconv_cuda_mma_parameters parameters;
-    const tconv_cuda_mma_kernel *kernel;
+    parameters params;
+    const kernel_config *config;
     int64_t size;
-    tconv_cuda_mma_chosen(layer, NULL, &parameters, &kernel);
-    if (!tconv_checked_mul(blobs_of(&parameters), (int64_t)parameters.blob_words * 4, &size))
+    parameters_of(layer, NULL, &params, &config);
+    if (!tconv_checked_mul(a_tiles_of(&params), (int64_t)params.a_tile_words * 4, &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;
     sizes->scratch = 0;
     return TCONV_SUCCESS;
 }
 
-tconv_status mma_pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
+tconv_status pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
-    tconv_cuda_mma_parameters parameters;
-    const tconv_cuda_mma_kernel *kernel;
-    tconv_cuda_mma_chosen(layer, NULL, &parameters, &kernel);
+    parameters params;
+    const kernel_config *config;
+    parameters_of(layer, NULL, &params, &config);
     return on_device(layer->target.device, issue,
-                     [&] { return tconv_cuda_mma_pack(layer, &parameters, weights, packed, stream, issue); });
+                     [&] { return launch_packing(layer, &params, weights, packed, stream, issue); });
 }
 
-/* Each block has its weights throughout, so their number is a multiple of the different ones. */
-tconv_status launch(const tconv_cuda_mma_parameters *parameters, const tconv_cuda_mma_kernel *kernel, int device,
-                    bool packs, void *stream, tconv_issue *issue)
+/* Launches the persistent kernel. A block keeps its weights throughout, so the number of blocks is a multiple of the
+ * distinct block tiles of weights. */
+tconv_status launch(const parameters *params, const kernel_config *config, int device, bool packs, void *stream,
+                    tconv_issue *issue)
 {
-    const int warps = parameters->channel_parts * parameters->residue_parts * parameters->position_warps;
-    const int64_t different = (int64_t)parameters->groups * parameters->channel_tiles * parameters->residue_sets;
-    const tconv_cuda_mma_limits limits = tconv_cuda_mma_limits_of(device);
+    const int warps = params->m_warps * params->phase_warps * params->n_warps;
+    const int64_t distinct = (int64_t)params->groups * params->m_tiles * params->phase_sets;
+    const device_limits limits = limits_of(device);
     int resident = 1;
-    tconv_status status = allow_shared((const void *)kernel->function, limits.shared_bytes, issue);
+    tconv_status status = allow_shared((const void *)config->function, limits.shared_bytes, issue);
     if (status == TCONV_SUCCESS)
-        status = check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel->function, warps * 32,
-                                                                          (size_t)parameters->shared_bytes),
+        status = check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, config->function, warps * 32,
+                                                                          (size_t)params->shared_bytes),
                             "cudaOccupancyMaxActiveBlocksPerMultiprocessor", issue);
     if (status != TCONV_SUCCESS)
         return status;
-    const int64_t rounds = tconv_max(1, (int64_t)limits.multiprocessors * tconv_max(1, resident) / different);
-    const int64_t blocks = different * tconv_min(parameters->position_tiles, rounds);
-    void *arguments[] = {const_cast<tconv_cuda_mma_parameters *>(parameters)};
-    const launch_grid grid = {(const void *)kernel->function, blocks, warps * 32, parameters->shared_bytes, packs};
+    const int64_t waves = tconv_max(1, (int64_t)limits.multiprocessors * tconv_max(1, resident) / distinct);
+    const int64_t blocks = distinct * tconv_min(params->n_tiles, waves);
+    void *arguments[] = {const_cast<parameters *>(params)};
+    const launch_grid grid = {(const void *)config->function, blocks, warps * 32, params->shared_bytes, packs};
     return launch_kernel(&grid, arguments, stream, issue);
 }
 
-tconv_status mma_execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
 {
-    tconv_cuda_mma_parameters parameters;
-    const tconv_cuda_mma_kernel *kernel;
-    tconv_cuda_mma_chosen(layer, arguments, &parameters, &kernel);
-    parameters.src = arguments->src;
-    parameters.packed = arguments->packed;
-    parameters.bias = arguments->bias;
-    parameters.dst = arguments->dst;
+    parameters params;
+    const kernel_config *config;
+    parameters_of(layer, arguments, &params, &config);
+    params.src = arguments->src;
+    params.packed = arguments->packed;
+    params.bias = arguments->bias;
+    params.dst = arguments->dst;
     return on_device(layer->target.device, issue, [&] {
-        return launch(&parameters, kernel, layer->target.device, arguments->packs, arguments->stream, issue);
+        return launch(&params, config, layer->target.device, arguments->packs, arguments->stream, issue);
     });
 }
 
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_mma = {
-    "cuda_mma", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, mma_supports, mma_memory,
-    mma_pack,   mma_execute,        mma_suits,           NULL,         0};
+    "cuda_mma", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, supports, memory, pack, execute, suits, NULL, 0};
 
 } // namespace tconv::mma

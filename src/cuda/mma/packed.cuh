@@ -1,5 +1,5 @@
-/* How the packed weights of the tensor-core algorithm lie (mma_kernels.h has the picture): what packs them and what reads
- * them agree here. */
+/* How packed weights lie (parameters.h has the picture): the kernel that packs them and those that read them agree
+ * here. */
 #ifndef TCONV_CUDA_MMA_PACKED_CUH
 #define TCONV_CUDA_MMA_PACKED_CUH
 
@@ -9,60 +9,52 @@
 namespace tconv::mma
 {
 
-constexpr int UNIT_ROWS = 16;    /* of a matrix operand of weights */
-constexpr int PLANE_WORDS = 128; /* of 16 channels at a step */
-
-/* How many neighbouring channels a thread holds in NHWC: of the 2 * blocks that it has, what a 16-byte store takes. */
-static __host__ __device__ constexpr int tconv_cuda_mma_run(int blocks, size_t element_size)
+/* The channel, of a warp's, in row 8 * half + row of its MMA m of M: threads hold `run` neighbours, with a run of 1
+ * they are in the order of the rows. */
+static __device__ __forceinline__ int channel_of_row(int m, int half, int row, int run)
 {
-    return 2 * blocks < 16 / (int)element_size ? 2 * blocks : 16 / (int)element_size;
-}
-
-/* The channel, of 16 * UB, in row 8 * half + row of block ub: threads hold `run` neighbours, 1 as the rows come. */
-static __device__ __forceinline__ int tconv_cuda_mma_channel(int ub, int half, int row, int run)
-{
-    const int index = 2 * ub + half;
+    const int index = 2 * m + half;
     return index / run * 8 * run + row * run + index % run;
 }
 
-struct block_place {
-    int group, channel_tile, residue_set;
+/* What a block computes in all its tiles. */
+struct block_origin {
+    int group, m_tile, phase_set;
 };
 
-/* What a block computes at all its tiles. */
-static __device__ __forceinline__ block_place find_block(const tconv_cuda_mma_parameters &layer, unsigned int number)
+static __device__ __forceinline__ block_origin find_block(const parameters &params, unsigned int number)
 {
-    number %= (unsigned int)(layer.groups * layer.channel_tiles * layer.residue_sets);
-    block_place found;
-    found.residue_set = (int)(number % (unsigned int)layer.residue_sets);
-    number /= (unsigned int)layer.residue_sets;
-    found.channel_tile = (int)(number % (unsigned int)layer.channel_tiles);
-    found.group = (int)(number / (unsigned int)layer.channel_tiles);
+    number %= (unsigned int)(params.groups * params.m_tiles * params.phase_sets);
+    block_origin found;
+    found.phase_set = (int)(number % (unsigned int)params.phase_sets);
+    number /= (unsigned int)params.phase_sets;
+    found.m_tile = (int)(number % (unsigned int)params.m_tiles);
+    found.group = (int)(number / (unsigned int)params.m_tiles);
     return found;
 }
 
-static __device__ __forceinline__ int row_tap_words(const tconv_cuda_mma_parameters &layer)
+static __device__ __forceinline__ int row_tap_words(const parameters &params)
 {
-    return layer.column_taps * (layer.chunk_words / TCONV_CUDA_MMA_STEP_WORDS) * (layer.part_channels / UNIT_ROWS) *
-           layer.planes * PLANE_WORDS;
+    return params.column_taps * (params.block_k_words / MMA_K_WORDS) * (params.warp_m / MMA_M) * params.a_fragments *
+           FRAGMENT_WORDS;
 }
 
-static __device__ __forceinline__ int residue_taps(const tconv_cuda_mma_parameters &layer, int residue)
+static __device__ __forceinline__ int row_taps_of(const parameters &params, int phase)
 {
-    return residue < layer.row_residues ? layer.rows[residue].taps : 0;
+    return phase < params.row_phases ? params.rows[phase].taps : 0;
 }
 
-/* Words from the start of a blob to a part. */
-static __device__ __forceinline__ int part_offset(const tconv_cuda_mma_parameters &layer, int residue_set,
-                                                  int channel_part, int residue_part)
+/* Words from the start of an A tile to the weights of a warp. */
+static __device__ __forceinline__ int warp_weights_offset(const parameters &params, int phase_set, int m_warp,
+                                                          int phase_warp)
 {
     int all = 0, before = 0;
-    for (int i = 0; i < layer.residue_parts; i++) {
-        const int taps = residue_taps(layer, residue_set * layer.residue_parts + i);
+    for (int i = 0; i < params.phase_warps; i++) {
+        const int taps = row_taps_of(params, phase_set * params.phase_warps + i);
         all += taps;
-        before += i < residue_part ? taps : 0;
+        before += i < phase_warp ? taps : 0;
     }
-    return (channel_part * all + before) * row_tap_words(layer);
+    return (m_warp * all + before) * row_tap_words(params);
 }
 
 template <class Element> static __device__ __forceinline__ Element element_of_word(uint32_t word, int index)
@@ -75,30 +67,30 @@ template <class Element> static __device__ __forceinline__ Element element_of_wo
     }
 }
 
-/* One weight, as f32, by its channels; the slow way. part_at: words from the start of a blob to the part. */
+/* One weight, as f32, found by its channels; the slow way. warp_offset: warp_weights_offset. */
 template <class Element>
-__device__ __forceinline__ float packed_weight(const tconv_cuda_mma_parameters &layer, unsigned int block, int part_at,
-                                               int row_tap, int shift, int column_residue, int channel, int in)
+__device__ __forceinline__ float packed_weight(const parameters &params, unsigned int block, int warp_offset,
+                                               int row_tap, int shift, int column_phase, int channel, int in)
 {
     constexpr int PER_WORD = 4 / (int)sizeof(Element);
-    const tconv_cuda_mma_shift &column = layer.columns[shift];
-    const int blocks = layer.part_channels / UNIT_ROWS, steps = layer.chunk_words / TCONV_CUDA_MMA_STEP_WORDS;
-    const int word = in / PER_WORD % layer.chunk_words, chunk = in / PER_WORD / layer.chunk_words;
-    const int rank = __popc(column.residues & ((1 << column_residue) - 1));
-    const int run = layer.channel_run, index = channel / (8 * run) * run + channel % run, row = channel / run % 8;
-    const int unit = ((row_tap * layer.column_taps + column.before) * steps +
-                      word / TCONV_CUDA_MMA_STEP_WORDS * __popc(column.residues) + rank) *
-                         blocks +
-                     index / 2;
+    const column_shift &column = params.columns[shift];
+    const int mmas_m = params.warp_m / MMA_M, steps = params.block_k_words / MMA_K_WORDS;
+    const int word = in / PER_WORD % params.block_k_words, k_block = in / PER_WORD / params.block_k_words;
+    const int rank = __popc(column.phases & ((1 << column_phase) - 1));
+    const int run = params.channel_run, index = channel / (8 * run) * run + channel % run, row = channel / run % 8;
+    const int mma =
+        ((row_tap * params.column_taps + column.before) * steps + word / MMA_K_WORDS * __popc(column.phases) + rank) *
+            mmas_m +
+        index / 2;
     const int lane = row * 4 + word % 4;
-    const int64_t blobs =
-        (int64_t)(block % (unsigned int)(layer.groups * layer.channel_tiles * layer.residue_sets)) * layer.chunks +
-        chunk;
-    const uint32_t *at = static_cast<const uint32_t *>(layer.packed) + blobs * layer.blob_words + part_at +
-                         unit * layer.planes * PLANE_WORDS + lane * 4 + word / 4 % 2 * 2 + index % 2;
+    const int64_t a_tile =
+        (int64_t)(block % (unsigned int)(params.groups * params.m_tiles * params.phase_sets)) * params.k_blocks +
+        k_block;
+    const uint32_t *at = static_cast<const uint32_t *>(params.packed) + a_tile * params.a_tile_words + warp_offset +
+                         mma * params.a_fragments * FRAGMENT_WORDS + lane * 4 + word / 4 % 2 * 2 + index % 2;
     float value = to_compute(element_of_word<Element>(*at, in % PER_WORD));
-    if (layer.planes == 2)
-        value += __uint_as_float(at[PLANE_WORDS]);
+    if (params.a_fragments == 2)
+        value += __uint_as_float(at[FRAGMENT_WORDS]);
     return value;
 }
 

@@ -1,19 +1,22 @@
 /*
- * Between the host side of the tensor-core algorithm (mma.cu, mma_plan.cu) and its kernels (mma_device.cuh): how a layer
- * is cut, and what a kernel is told.
+ * Between the host side (mma.cu, plan.cu) and the kernels (kernel.cuh): how a layer is tiled, and what a kernel is
+ * told.
  *
- * A word is 4 bytes of input channels: one of f32, two of f16 or bf16. A step of the sums is STEP_WORDS words, what one
- * matrix instruction takes. A chunk is some steps: what lies in shared memory at a time.
+ * The product is M x N x K: output channels of a group x positions x (taps x input channels). A position q is an
+ * output's coordinate in its phase: output (row, column) = stride * q + residue. All outputs with one residue are a
+ * phase; here those without a tap count as one too. Weights are the A operand, pixels of src the B operand.
  *
- * Positions q are those of phases: output (row, column) = stride * q + residue. A block computes a tile of positions
- * (images x rows x columns) for some output channels of a group and some row residues, at all column residues. Its warps
- * are parts x position_warps: a part is one row residue and 16 * UB channels, at all column residues.
+ * A word is 4 bytes of input channels: one of f32, two of f16 or bf16. A step is the K of one MMA, MMA_K_WORDS words at
+ * one tap. A K-block is block_k_words words at all taps: what a pipeline stage holds.
  *
- * Packed weights, for each group, channel tile, set of row residues and chunk (a blob: what a stage of shared memory
- * holds):
- *     [part][row tap][column shift][step][column residue that has a tap there][UB][plane][lane][4 words]
- * A lane's 4 words are its piece of the matrix operand: rows g and g + 8 (g = lane / 4) of words t and t + 4 (t = lane %
- * 4). Planes are one, or two for 3xTF32: the weights rounded to TF32, and what that leaves.
+ * The block tile is a tile of positions (images x rows x columns) for some output channels and some row phases, at all
+ * column phases. Its warps are m_warps x phase_warps x n_warps: a warp tile is warp_m channels at one row phase and all
+ * column phases. The patch is the tile's piece of src, with the halo that the taps reach.
+ *
+ * Packed weights are one A tile for each group, M tile, set of row phases and K-block:
+ *     [m warp][phase warp][row tap][column shift][step][column phase with a tap there][MMA of M][fragment][lane][4 words]
+ * A lane's 4 words are its part of an A fragment: rows g and g + 8 (g = lane / 4) of words t and t + 4 (t = lane % 4).
+ * There is one fragment, or two for 3xTF32: the weights rounded to TF32 (big), and what that leaves (small).
  */
 #ifndef TCONV_CUDA_MMA_PARAMETERS_H
 #define TCONV_CUDA_MMA_PARAMETERS_H
@@ -23,122 +26,132 @@
 namespace tconv::mma
 {
 
-#define TCONV_CUDA_MMA_STEP_WORDS      8
-#define TCONV_CUDA_MMA_ROW_RESIDUES    16   /* the most that stride_h may be: tables go by value */
-#define TCONV_CUDA_MMA_COLUMN_RESIDUES 8    /* the most that stride_w may be: their sums stay in registers together */
-#define TCONV_CUDA_MMA_SHIFTS          32   /* the most different column shifts */
-#define TCONV_CUDA_MMA_WARPS           8    /* the most of a block */
-#define TCONV_CUDA_MMA_STAGES          4    /* the most */
-#define TCONV_CUDA_MMA_EXTENT          1023 /* the most of a tile in any direction: coordinates are packed in 10 bits */
+constexpr int LANES = 32;             /* threads of a warp */
+constexpr int MMA_M = 16;             /* output channels of one MMA (PTX ISA: mma.m16n8k8 and m16n8k16) */
+constexpr int MMA_N = 8;              /* positions of one MMA */
+constexpr int MMA_K_WORDS = 8;        /* words of input channels of one MMA */
+constexpr int FRAGMENT_WORDS = 128;   /* words of an A fragment: 4 of each lane */
+constexpr int MAX_STRIDE_H = 16;      /* row phases: their table goes with a kernel's parameters */
+constexpr int MAX_STRIDE_W = 8;       /* column phases: their accumulators are in a thread's registers together */
+constexpr int MAX_COLUMN_SHIFTS = 32; /* different column shifts: their table goes with a kernel's parameters */
+constexpr int MAX_WARPS = 8;          /* warps of a block */
+constexpr int MAX_STAGES = 4;         /* pipeline stages */
+constexpr int MAX_TILE_EXTENT = 1023; /* rows or columns of a tile or patch: a position's are packed in 10 bits each */
 
-/* In strict f32 the additions of what tensor cores have summed may be off by a quarter of their number (like terms): within
- * the bound of 16 for so many. */
-#define TCONV_CUDA_MMA_MAX_ADDITIONS 48
+/* The arithmetic of a kernel, and for f16 and bf16 the layout of src and dst. In shared memory a word holds two
+ * channels of a pixel in NHWC, two columns of a channel in NCHW. */
+enum mode {
+    TF32,   /* f32 rounded to TF32, both layouts */
+    STRICT, /* f32 as 3xTF32, both layouts */
+    F16_NHWC,
+    BF16_NHWC,
+    F16_NCHW,
+    BF16_NCHW,
+    MODES /* how many there are */
+};
 
-/* How products are made. */
-typedef enum tconv_cuda_mma_mode {
-    TCONV_CUDA_MMA_TF32,   /* f32 rounded to TF32 */
-    TCONV_CUDA_MMA_STRICT, /* f32 as 3xTF32 */
-    TCONV_CUDA_MMA_F16,    /* words of shared memory hold two channels (NHWC), */
-    TCONV_CUDA_MMA_BF16,
-    TCONV_CUDA_MMA_F16_PLANES, /* or two columns of a channel (NCHW) */
-    TCONV_CUDA_MMA_BF16_PLANES,
-    TCONV_CUDA_MMA_MODES
-} tconv_cuda_mma_mode;
-
-/* The outputs of one residue of rows; taps is 0 where they are only bias. Shifts count from the least of the layer. */
-struct tconv_cuda_mma_row {
+/* The taps of a row phase; 0 where its outputs are only bias. Shifts count from the least of the layer. */
+struct row_phase {
     int taps, first_kernel, first_shift;
 };
 
-/* The taps of all column residues that read at one shift. */
-struct tconv_cuda_mma_shift {
-    short shift;                                  /* from the least of the layer */
-    short residues;                               /* a bit for each residue that has a tap here */
-    short before;                                 /* taps at earlier shifts */
-    short kernel[TCONV_CUDA_MMA_COLUMN_RESIDUES]; /* kernel column, by residue */
+/* The taps of all column phases that read at one shift. */
+struct column_shift {
+    short shift;                /* columns from the least shift of the layer */
+    short phases;               /* a bit for each column phase that has a tap here */
+    short before;               /* taps at earlier shifts */
+    short kernel[MAX_STRIDE_W]; /* kernel column, by column phase */
 };
 
-struct tconv_cuda_mma_parameters {
+struct parameters {
     const void *src, *packed, *bias /* or NULL */;
     void *dst;
-    tconv_strides src_strides, dst_strides;
-    int nhwc;
+    tconv_strides src_strides, dst_strides; /* in elements */
+    int nhwc;                               /* whether src and dst are NHWC */
     int batch, group_in, group_out, groups;
     int src_rows, src_columns, dst_rows, dst_columns;
     int stride_rows;
     int row_kernel_step, row_shift_step;
     int min_row_shift, min_column_shift;
-    int row_residues; /* min(stride_h, out_h) */
-    int shifts, column_taps;
-    tconv_cuda_mma_row rows[TCONV_CUDA_MMA_ROW_RESIDUES];
-    tconv_cuda_mma_shift columns[TCONV_CUDA_MMA_SHIFTS];
+    int row_phases;          /* min(stride_h, out_h) */
+    int shifts, column_taps; /* column shifts, and taps of all column phases */
+    row_phase rows[MAX_STRIDE_H];
+    column_shift columns[MAX_COLUMN_SHIFTS];
 
-    /* The cut. */
-    int part_channels;  /* 16 * UB */
-    int channel_parts;  /* of a block: times part_channels */
-    int residue_parts;  /* of a block */
-    int position_warps; /* of a block */
-    int channel_tiles, residue_sets;
-    int tile_images, tile_rows, tile_columns;
+    /* The tiling. */
+    int warp_m;      /* output channels of a warp: MMA_M times MMAs of M */
+    int m_warps;     /* warps of a block along the output channels */
+    int phase_warps; /* warps of a block along the row phases */
+    int n_warps;     /* warps of a block along the positions */
+    int m_tiles, phase_sets;
+    int tile_images, tile_rows, tile_columns; /* positions of a tile */
     int row_tiles, column_tiles;
-    int flat_columns;            /* not 0: positions are all pixels of an image in one row, of rows of so many */
-    unsigned int position_tiles; /* of all images */
-    int patch_rows, patch_columns;
-    int positions; /* of a block's warps: at least those of a tile */
-    int skew_mask; /* NCHW: elements of a 16-byte vector - 1 */
-    /* Elements of shared memory (words, but halves of words where planes are of 16 bits) from a channel word, or a patch
-     * cell, to the next. */
-    int word_step, cell_step;
-    int chunk_words, chunks;
-    int steps;                                /* of a row tap in a chunk */
-    int stages, stage_words, weights_at;      /* of a stage: src at word 0, weights at weights_at */
-    int table_at, cells_at, steps_at, run_at; /* words of shared memory behind the stages */
-    int shared_bytes;
-    int blob_words, planes;
+    int flat_columns;              /* not 0: positions are all pixels of an image in one row, of rows of so many */
+    unsigned int n_tiles;          /* tiles of positions, of all images */
+    int patch_rows, patch_columns; /* pixels */
+    int block_n;                   /* positions of a block's warps: at least those of a tile */
+    int skew_mask;                 /* NCHW: elements of a 16-byte vector - 1 */
+    int word_pitch, pixel_pitch;   /* patch elements from a channel word, or a pixel, to the next */
+    int block_k_words, k_blocks;
+    int steps;        /* of a row tap in a K-block */
+    int stages;       /* pipeline stages */
+    int stage_words;  /* of a stage: the patch, then the A tile */
+    int weights_at;   /* words from the start of a stage to its A tile */
+    int positions_at; /* word of shared memory where the table of positions begins, behind the stages */
+    int offsets_at;   /* the same of the table of src offsets, */
+    int schedule_at;  /* of the tap schedule, */
+    int staging_at;   /* and of the epilogue's staging */
+    int shared_bytes; /* of a block */
+    int a_tile_words; /* of the packed weights of a block tile and K-block */
+    int a_fragments;  /* 1, or 2 for 3xTF32 */
     int src_vector;   /* elements of src that are copied at once */
     int store_vector; /* elements of dst that are stored at once at most */
     int channel_run;  /* neighbouring output channels that a thread holds */
-    int most_row_taps;
-    bool halves;     /* cells of src are of 16 bits */
-    bool staged;     /* runs of columns go out through shared memory */
-    bool linear;     /* the positions of a warp are neighbours in the patch */
-    int flush_steps; /* steps that the tensor cores sum before f32 adds take over */
+    int max_row_taps; /* of any row phase */
+    bool patch_16bit; /* patch elements have 16 bits, else they are words */
+    bool staged;      /* the epilogue stores runs of columns through shared memory */
+    bool linear;      /* a warp's positions are neighbours in the patch */
+    int flush_steps;  /* steps that the tensor cores accumulate before f32 adds take over */
 };
 
-/* A kernel: SW column residues (the stride), UB blocks of 16 output channels and NT times 8 positions a warp. */
-struct tconv_cuda_mma_kernel {
-    void (*function)(tconv_cuda_mma_parameters);
-    int stride, channel_blocks, position_blocks;
+/* A kernel, with the warp tile that it is compiled for: mmas_m x mmas_n MMAs for each of stride_w column phases. */
+struct kernel_config {
+    void (*function)(parameters);
+    int stride_w, mmas_m, mmas_n;
     int warps;       /* that fit on a multiprocessor by their registers */
-    bool any_length; /* strict f32: whether sums of any number of additions stay in bounds */
+    bool any_length; /* strict f32: sums of any number of additions stay in bounds */
 };
 
 /* The kernels of a mode, ending with one whose function is NULL. */
-const tconv_cuda_mma_kernel *tconv_cuda_mma_kernels(tconv_cuda_mma_mode mode);
-extern const tconv_cuda_mma_kernel tconv_cuda_mma_tf32_kernels[], tconv_cuda_mma_strict_kernels[],
-    tconv_cuda_mma_f16_kernels[], tconv_cuda_mma_bf16_kernels[], tconv_cuda_mma_f16_planes_kernels[],
-    tconv_cuda_mma_bf16_planes_kernels[];
+extern const kernel_config tf32_configs[], strict_configs[], f16_nhwc_configs[], bf16_nhwc_configs[],
+    f16_nchw_configs[], bf16_nchw_configs[];
 
-/* What a device has: shared_bytes are those that a block may ask for beside its barriers. */
-typedef struct tconv_cuda_mma_limits {
-    int multiprocessors, shared_bytes;
-} tconv_cuda_mma_limits;
+/* How many neighbouring channels a thread holds in NHWC: of the 2 * mmas_m that it has, as many as a 16-byte store
+ * takes. */
+constexpr int channel_run_of(int mmas_m, size_t element_size)
+{
+    return 2 * mmas_m < 16 / (int)element_size ? 2 * mmas_m : 16 / (int)element_size;
+}
 
-tconv_cuda_mma_limits tconv_cuda_mma_limits_of(int device);
+struct device_limits {
+    int multiprocessors;
+    int shared_bytes; /* that a block may ask for beside its barriers */
+};
 
-/* Chooses how a layer is cut (mma_plan.cu): layer->choice is the number that stands for it. False with a reason where it cannot
- * be. */
-bool tconv_cuda_mma_choose(tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
+device_limits limits_of(int device);
 
-/* What layer->choice stands for. Pointers are left NULL; vectors are those of pointers aligned as their addresses say (NULL:
- * to anything). */
-void tconv_cuda_mma_chosen(const tconv_layer *layer, const tconv_arguments *arguments,
-                           tconv_cuda_mma_parameters *parameters, const tconv_cuda_mma_kernel **kernel);
+/* Chooses the tiling of a layer (plan.cu): layer->choice is the number that stands for it. False with a reason where
+ * there is none. */
+bool choose(tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
 
-/* Launches what packs the weights (mma_pack.cu). */
-tconv_status tconv_cuda_mma_pack(const tconv_layer *layer, const tconv_cuda_mma_parameters *parameters,
-                                 const void *weights, void *packed, void *stream, tconv_issue *issue);
+/* Fills in what layer->choice stands for. Pointers are left NULL; vectors are as wide as the arguments' addresses allow
+ * (NULL: any). */
+void parameters_of(const tconv_layer *layer, const tconv_arguments *arguments, parameters *params,
+                   const kernel_config **config);
+
+/* Launches the kernel that packs the weights (pack.cu). */
+tconv_status launch_packing(const tconv_layer *layer, const parameters *params, const void *weights, void *packed,
+                            void *stream, tconv_issue *issue);
 
 } // namespace tconv::mma
 

@@ -1,5 +1,6 @@
-/* Barriers in shared memory (mbarrier, compute capability 9.0): each function is one instruction of PTX ISA,
- * "mbarrier". Addresses are 32-bit ones in shared memory. */
+/* Barriers in shared memory (mbarrier): each function is one instruction of PTX ISA, "mbarrier". Addresses are 32-bit
+ * ones in shared memory. They are for compute capability 9.0; mbarrier_init, _init_fence, _arrive, _test and _try_wait
+ * also for 8.0. */
 #ifndef TCONV_CUDA_PTX_MBARRIER_CUH
 #define TCONV_CUDA_PTX_MBARRIER_CUH
 
@@ -16,7 +17,9 @@ __device__ __forceinline__ void mbarrier_init(uint32_t barrier, int arrivals)
 /* Follows the last init, and makes the barriers visible to TMA as well. */
 __device__ __forceinline__ void mbarrier_init_fence()
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
 }
 
 __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier)
@@ -55,6 +58,26 @@ __device__ __forceinline__ bool mbarrier_test(uint32_t barrier, uint32_t parity)
                  : "r"(barrier), "r"(parity)
                  : "memory");
     return is != 0;
+}
+
+/* Waits for the phase of this parity as long as the hardware likes, before compute capability 9.0 not at all. Returns
+ * whether it is complete. */
+__device__ __forceinline__ bool mbarrier_try_wait(uint32_t barrier, uint32_t parity)
+{
+#if __CUDA_ARCH__ >= 900
+    uint32_t is;
+    asm volatile("{\n"
+                 ".reg .pred complete;\n"
+                 "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 complete, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, complete;\n"
+                 "}"
+                 : "=r"(is)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return is != 0;
+#else
+    return mbarrier_test(barrier, parity);
+#endif
 }
 
 /* Waits until the phase of this parity is complete. */

@@ -8,7 +8,7 @@ namespace tconv::rows
 namespace
 {
 
-template <class Element> tconv_cuda_rows_kernel find_half(bool direct, bool narrow, int64_t column_stride)
+template <class Element> kernel_function find_half(bool direct, bool narrow, int64_t column_stride)
 {
     return !direct  ? find_kernel<half_mode<Element, false, false>>(column_stride)
            : narrow ? find_kernel<half_mode<Element, true, true>>(column_stride)
@@ -17,7 +17,7 @@ template <class Element> tconv_cuda_rows_kernel find_half(bool direct, bool narr
 
 } // namespace
 
-tconv_cuda_rows_kernel tconv_cuda_rows_half(tconv_dtype dtype, bool direct, bool narrow, int64_t column_stride)
+kernel_function half_kernel(tconv_dtype dtype, bool direct, bool narrow, int64_t column_stride)
 {
     return dtype == TCONV_F16 ? find_half<__half>(direct, narrow, column_stride)
                               : find_half<__nv_bfloat16>(direct, narrow, column_stride);
