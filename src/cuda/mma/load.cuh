@@ -3,7 +3,6 @@
 #ifndef TCONV_CUDA_MMA_LOAD_CUH
 #define TCONV_CUDA_MMA_LOAD_CUH
 
-#include "../ptx/mbarrier.cuh"
 #include "../ptx/memory.cuh"
 #include "../ptx/tma.cuh"
 #include "mode.cuh"
@@ -19,6 +18,26 @@ __device__ __forceinline__ uint32_t round_for_mma(uint32_t bits)
 {
     return fabsf(__uint_as_float(bits)) < __int_as_float(0x7f800000) ? bits + 0x1000u : bits;
 }
+
+/* Arrives as mbarrier_arrive and mbarrier_arrive_expect_tx do. There the state that an arrival returns is dropped; with a
+ * register for it ptxas allocates the others in four kernels as when they were measured. */
+__device__ __forceinline__ void arrive(uint64_t *barrier)
+{
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(barrier))
+                 : "memory");
+}
+
+#if __CUDA_ARCH__ >= 900
+/* Copies bytes (a multiple of 16) that complete on the barrier, and arrives there. By one thread. */
+__device__ __forceinline__ void load_bulk(void *to, const void *from, uint32_t bytes, uint64_t *barrier)
+{
+    asm volatile(
+        "{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(shared_address(barrier)),
+        "r"(bytes)
+        : "memory");
+    bulk_load(shared_address(to), from, bytes, shared_address(barrier));
+}
+#endif
 
 constexpr int64_t OUTSIDE = -1; /* the offset of a pixel that src does not have */
 
@@ -142,13 +161,17 @@ template <mode MODE> struct loader {
     __device__ __forceinline__ void load_elements(Element *to, const Element *from, int valid)
     {
         if (params.src_vector >= 2 * PER_WORD) {
-            for (int i = 0; i < VECTOR; i += 2 * PER_WORD)
-                cp_async_padded<8>(shared_address(to + i), valid > i ? from + i : src,
-                                   min(max(valid - i, 0), 2 * PER_WORD) * (int)sizeof(Element));
+            for (int i = 0; i < VECTOR; i += 2 * PER_WORD) {
+                const Element *const at = valid > i ? from + i : src;
+                const int bytes = min(max(valid - i, 0), 2 * PER_WORD) * (int)sizeof(Element);
+                cp_async_padded<8>(shared_address(to + i), at, bytes);
+            }
         } else if (params.src_vector >= PER_WORD) {
-            for (int i = 0; i < VECTOR; i += PER_WORD)
-                cp_async_padded<4>(shared_address(to + i), valid > i ? from + i : src,
-                                   min(max(valid - i, 0), PER_WORD) * (int)sizeof(Element));
+            for (int i = 0; i < VECTOR; i += PER_WORD) {
+                const Element *const at = valid > i ? from + i : src;
+                const int bytes = min(max(valid - i, 0), PER_WORD) * (int)sizeof(Element);
+                cp_async_padded<4>(shared_address(to + i), at, bytes);
+            }
         } else {
             for (int i = 0; i < VECTOR; i++)
                 to[i] = valid > i ? from[i] : from_compute<Element>(0);
@@ -212,18 +235,14 @@ template <mode MODE> struct loader {
         const uint32_t *from = packed + (int64_t)ahead.k_block * params.a_tile_words;
 #if __CUDA_ARCH__ >= 900
         if (threadIdx.x == 0 && stay)
-            mbarrier_arrive(shared_address(full));
-        else if (threadIdx.x == 0) {
-            uint32_t *const to = words + params.weights_at;
-            const uint32_t bytes = (uint32_t)params.a_tile_words * 4;
-            mbarrier_arrive_expect_tx(shared_address(full), bytes);
-            bulk_load(shared_address(to), from, bytes, shared_address(full));
-        }
+            arrive(full);
+        else if (threadIdx.x == 0)
+            load_bulk(words + params.weights_at, from, (uint32_t)params.a_tile_words * 4, full);
 #else
         for (int i = (int)threadIdx.x * 4; i < params.a_tile_words && !stay; i += (int)blockDim.x * 4)
             cp_async_padded<16>(shared_address(words + params.weights_at + i), from + i, 16);
         if (threadIdx.x == 0)
-            mbarrier_arrive(shared_address(full));
+            arrive(full);
 #endif
     }
 
