@@ -371,7 +371,8 @@ static void show_progress(verification *all)
 
 static void verify_layer(verification *all, const attempt *tried)
 {
-    verify_fill(all, tried, HARNESS_INTEGERS);
+    if (harness_has_integers(&tried->layer))
+        verify_fill(all, tried, HARNESS_INTEGERS);
     verify_fill(all, tried, HARNESS_REALS);
     show_progress(all);
 }

@@ -140,6 +140,20 @@ Test(overlap, what_is_not_used_may_overlap)
 
 /* For each operation, two arguments at one address are refused where one of them is written, whatever their
  * position. */
+/* Without images there is nothing to write but the gradient of the weights, which is 0. */
+Test(overlap, no_images_write_no_images)
+{
+    tconv_problem problem;
+    expect_success(tconv_problem_init(&problem, &layer.desc, &issue), issue);
+    for (tconv_op op = TCONV_FORWARD; op <= TCONV_BACKWARD_WEIGHTS; op++) {
+        problem.desc.op = op;
+        problem.batch = 1;
+        cr_assert_not(tconv_operation_writes_nothing(&problem));
+        problem.batch = 0;
+        cr_assert_eq(tconv_operation_writes_nothing(&problem), op != TCONV_BACKWARD_WEIGHTS, "op %d", (int)op);
+    }
+}
+
 Test(overlap, roles_decide_what_is_written)
 {
     static const unsigned written[] = {

@@ -1,7 +1,7 @@
 /*
- * What the CUDA backend does on the host, on simulated devices: which calls it makes, that each is one that the runtime and
- * the driver accept, that execute may be captured and waits for nothing, and that all is left as it was found. No kernel
- * runs, so nothing here says that a result is right.
+ * What the CUDA backend does on the host, on simulated devices: which calls it makes, that each is one that the runtime
+ * and the driver accept, that execute may be captured and waits for nothing, and that all is left as it was found. No
+ * kernel runs, so nothing here says that a result is right.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -43,8 +43,8 @@ static bool is_in(const char *name, const char *const *list, size_t count)
     return false;
 }
 
-/* The table makes figures of kernels true, for compute capability 9.0; without it they are the most there may be. It has none
- * where the build has no machine code for that, or zstd, which unpacks it, is not installed. */
+/* The table makes figures of kernels true, for compute capability 9.0; without it they are the most there may be. It
+ * has none where the build has no machine code for that, or zstd, which unpacks it, is not installed. */
 static void read_kernels(void)
 {
 #ifdef STANDIN_KERNELS
@@ -97,8 +97,8 @@ static void expect_as_found(const struct way *way, const char *after)
                  cudaGetErrorName(cudaPeekAtLastError()), text_of(way));
 }
 
-/* Checks the calls since `first`: none failed, and of execute and pack each is one that a capture allows, on the stream and
- * the device. Returns the number of launches. */
+/* Checks the calls since `first`: none failed, and of execute and pack each is one that a capture allows, on the
+ * stream and the device. Returns the number of launches. */
 static size_t check_calls(const struct way *way, size_t first, bool is_captured, const char *what)
 {
     size_t launches = 0;
@@ -171,8 +171,8 @@ static void make_error(void)
     cr_assert_eq(cudaSetDevice(STANDIN_MAX_DEVICES), cudaErrorInvalidDevice);
 }
 
-/* Every layer as it is chosen and by every implementation, every now and then with tensors off alignment, for another device
- * than the current one, and with an error of the caller's. Every implementation has to be reached. */
+/* Every layer as it is chosen and by every implementation, every now and then with tensors off alignment, for
+ * another device than the current one, and with an error of the caller's. Every implementation has to be reached. */
 static void check_layers(const struct layers *layers, int devices, size_t step, bool reaches_all)
 {
     const char *name;
@@ -246,7 +246,8 @@ Test(standin, nothing_overlaps_by_an_older_driver)
     free(layers.items);
 }
 
-/* -------------------------------------------------------------------------------------------------- what is not there */
+/* -------------------------------------------------------------------------------------------------- what is not
+ * there */
 
 static void expect_unavailable(const char *text)
 {
@@ -286,10 +287,10 @@ Test(standin, a_device_without_code_is_unavailable)
     expect_unavailable("device 0 has compute capability 7.5");
 }
 
-/* ------------------------------------------------------------------------------------------------------- repeatability */
+/* ---------------------------------------------------------------------------------------------------- repeatability */
 
-/* A plan is decided by the layer and the device's description alone: the calls of a second one are the same, from other stack
- * and heap memory. Parameters are compared by the trace, which knows what of them is padding. */
+/* A plan is decided by the layer and the device's description alone: the calls of a second one are the same, from
+ * other stack and heap memory. Parameters are compared by the trace, which knows what of them is padding. */
 static void expect_same_calls(const struct way *way, size_t count)
 {
     cr_assert_eq(standin_call_count(), 2 * count, "%zu calls, then %zu: %s", count, standin_call_count() - count,
@@ -334,7 +335,8 @@ Test(standin, the_same_layer_is_planned_the_same)
     free(layers.items);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- wild layers */
+/* ---------------------------------------------------------------------------------------------------------- wild
+ * layers */
 
 #define WILD_LAYERS    10000
 #define WILD_SEED      7
@@ -347,7 +349,7 @@ static double processor_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-#define WILD_TENSOR    ((double)((int64_t)1 << 40)) /* bytes; larger ones would meet where drive.c places them */
+#define WILD_TENSOR ((double)((int64_t)1 << 40)) /* bytes; larger ones would meet where drive.c places them */
 
 /* Executes what was planned, if the addresses have room for its tensors: what is supported never fails later. */
 static void execute_wild(const harness_layer *layer)
@@ -406,9 +408,11 @@ Test(standin, wild_layers_are_planned_or_refused)
     cr_assert_gt(planned, WILD_LAYERS / 4, "%d planned", planned);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- one call */
+/* ----------------------------------------------------------------------------------------------------------- one
+ * call */
 
-/* Host tensors, the GPU's backend: copied there and back on the caller's stream, and waited for once; nothing is left. */
+/* Host tensors, the GPU's backend: copied there and back on the caller's stream, and waited for once; nothing is
+ * left. */
 static void stage(bool pools)
 {
     static float src[2 * 3 * 5 * 6], weights[3 * 4 * 2 * 2], bias[4], dst[2 * 4 * 10 * 12];

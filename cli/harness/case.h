@@ -64,6 +64,10 @@ typedef struct harness_case {
 bool harness_case_reads(const harness_case *test, harness_role role);
 bool harness_case_writes(const harness_case *test, harness_role role);
 
+/* Whether there are integers other than 0 whose sums are all exact in f32 and do not overflow f16: not where an output of
+ * the operation is a sum of too many products. */
+bool harness_has_integers(const harness_layer *layer);
+
 /* Makes the layer's tensors and answer from seed. Returns UNSUPPORTED where the harness has no formula for the
  * operation. On failure nothing is left to release. */
 tconv_status harness_case_create(harness_case *test, const harness_layer *layer, harness_fill fill, uint64_t seed,

@@ -298,7 +298,7 @@ static inline tconv_status tconv_options_init(tconv_options *options)
 TCONV_API tconv_status tconv_backend_available(tconv_backend backend, tconv_issue *issue);
 
 /* The name of the index-th implementation of this build, best first, the reference last; NULL past the end. Names begin
- * with "cpu_" or "cuda_". One that is listed may still be unavailable on this machine. */
+ * with "cpu_" or "cuda_". One that is listed may still be unavailable on this machine, or have some operations alone. */
 TCONV_API const char *tconv_implementation_name(size_t index);
 
 /* ------------------------------------------------------------------------------------------------------------- plan */

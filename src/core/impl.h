@@ -54,19 +54,21 @@ typedef struct tconv_memory_sizes {
     bool execute_packs;
 } tconv_memory_sizes;
 
-/* The pointers of one execute. The tensors are checked before: none is NULL but bias, and dtype and location are the
- * plan's. */
+/* The pointers of one execute. The tensors have the names of their roles in every operation (operation.h): a gradient has
+ * its tensor's. What the operation reads is not written. They are checked before: none that it needs is NULL, and dtype
+ * and location are the plan's; one without a part in the operation is NULL. */
 typedef struct tconv_arguments {
-    const void *src;
-    const void *packed; /* made by pack, in this execute's workspace or once for the plan */
-    const void *bias;   /* NULL: there is none */
+    void *src;
+    const void *packed; /* the weights, made by pack, in this execute's workspace or once for the plan */
+    void *bias;         /* NULL: there is none */
     void *dst;
     void *scratch;
     void *stream; /* CUDA: a cudaStream_t */
     /* Whether the same call just had pack write packed on the stream, with nothing queued since. */
     bool packs;
-    /* With execute_packs, the weights for execute to pack into packed; NULL where packed holds them already. */
-    const void *weights;
+    /* Where the operation writes them, the gradient of the weights. Where it reads them, NULL: packed holds them; but with
+     * execute_packs the weights for execute to pack into packed. */
+    void *weights;
 } tconv_arguments;
 
 #define TCONV_REASON_SIZE 128 /* bytes of the text that says why an implementation does not take a layer */
@@ -83,7 +85,8 @@ typedef struct tconv_implementation {
     tconv_status (*memory)(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue);
     /* Packs the weights into packed (sizes.packed bytes). CUDA: on stream. */
     tconv_status (*pack)(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue);
-    /* Computes dst. Batch is at least 1. CUDA: on arguments->stream, no synchronisation. Allocates nothing. */
+    /* Computes what the operation writes (operation.h). The batch is at least 1 where that is src or dst. CUDA: on
+     * arguments->stream, no synchronisation. Allocates nothing. */
     tconv_status (*execute)(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue);
     /* Whether to take the implementation for a layer that it supports, rather than one after it in the list; if not,
      * writes why to reason. May write its estimate of the layer's time to cycles, which is 0 before. Implementations

@@ -21,6 +21,11 @@ const tconv_operation *tconv_operation_of(const tconv_problem *problem)
     return &operations[problem->desc.op];
 }
 
+bool tconv_operation_writes_nothing(const tconv_problem *problem)
+{
+    return problem->batch == 0 && (tconv_operation_of(problem)->writes & (WEIGHTS | BIAS)) == 0;
+}
+
 const char *tconv_role_name(tconv_role role)
 {
     return names[role];

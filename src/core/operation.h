@@ -26,6 +26,10 @@ typedef struct tconv_operation {
 /* The operation of a valid desc. */
 const tconv_operation *tconv_operation_of(const tconv_problem *problem);
 
+/* Whether the operation writes nothing: a layer without images has src and dst without elements. Its weights have
+ * some all the same, and their gradient is 0. */
+bool tconv_operation_writes_nothing(const tconv_problem *problem);
+
 static inline bool tconv_is_in(unsigned set, tconv_role role)
 {
     return (set & TCONV_ROLE_BIT(role)) != 0;

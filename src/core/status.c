@@ -89,6 +89,8 @@ void tconv_issue_clear(tconv_issue *issue)
 tconv_status tconv_fail(tconv_issue *issue, tconv_status status, const char *field, const char *format, ...)
 {
     va_list arguments;
+    if (issue == NULL)
+        return status;
     tconv_issue_clear(issue);
     issue->status = status;
     snprintf(issue->field, sizeof issue->field, "%s", field);

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* Fills issue (never NULL inside the library) and returns status, so that a check is one statement:
+/* Fills issue (NULL: nobody asks why) and returns status, so that a check is one statement:
  *     return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "groups", "groups = %" PRId64 ": must be at least 1", g);
  */
 tconv_status tconv_fail(tconv_issue *issue, tconv_status status, const char *field, const char *format, ...)

@@ -1,5 +1,5 @@
 /*
- * What the dispatcher and the system description see of the CUDA backend. In a build without CUDA, cuda_none.c answers
+ * The dispatcher and the system description see this of the CUDA backend. In a build without CUDA, cuda_none.c answers
  * each with UNAVAILABLE. Every function leaves the current device and the last error as it found them.
  */
 #ifndef TCONV_CUDA_CUDA_BACKEND_H
@@ -16,15 +16,16 @@ extern "C" {
 /* The CUDA implementations, best first, ending with NULL. */
 extern const tconv_implementation *const tconv_cuda_implementations[];
 
-/* SUCCESS where a device can be used; else UNAVAILABLE with field "backend" and why: not built, no driver, no device, no
- * code for any device here. Looked up once. */
+/* Returns SUCCESS where a device can be used; else UNAVAILABLE with field "backend" and why: not built, no driver, no
+ * device, no code for any device here. It is looked up once. */
 tconv_status tconv_cuda_available(tconv_issue *issue);
 
 /* Resolves the CUDA part of a target: device (-1: the current one) and its compute capability. */
 tconv_status tconv_cuda_resolve(int device, tconv_target *target, tconv_issue *issue);
 
-/* Where memory lies. Never creates a context: a process that has not loaded the driver has only host memory. *managed
- * is true for memory that both sides may use (location is then CUDA). *device is the device's ordinal, -1 for host. */
+/* Tells where memory lies. Never creates a context: a process that has not loaded the driver has only host memory.
+ * *managed is true for memory that both sides may use (location is then CUDA). *device is the device's ordinal, -1 for
+ * host. */
 tconv_location tconv_cuda_locate(const void *memory, int *device, bool *managed);
 
 /* Device memory, in stream order (usable on stream at once; freed when stream gets there). */
@@ -39,7 +40,7 @@ void tconv_cuda_release(int device, void *memory);
 tconv_status tconv_cuda_copy(int device, void *to, const void *from, size_t size, void *stream, tconv_issue *issue);
 tconv_status tconv_cuda_synchronize(int device, void *stream, tconv_issue *issue);
 
-/* For tconv_system_info. */
+/* tconv_system_info shows these. */
 typedef struct tconv_cuda_device_info {
     char name[128];
     int compute_capability;

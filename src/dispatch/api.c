@@ -26,8 +26,7 @@ tconv_status tconv_backend_available(tconv_backend backend, tconv_issue *issue)
 
 const char *tconv_implementation_name(size_t index)
 {
-    const tconv_implementation *implementation = tconv_implementation_at(TCONV_FORWARD, index);
-    return implementation != NULL ? implementation->name : NULL;
+    return tconv_implementation_name_at(index);
 }
 
 tconv_status tconv_plan_create(const tconv_desc *desc, const tconv_options *options, tconv_plan **plan,

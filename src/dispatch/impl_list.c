@@ -33,6 +33,27 @@ const tconv_implementation *tconv_implementation_at(tconv_op op, size_t index)
     return NULL;
 }
 
+/* Whether a list before number l, or list l before number i, has an implementation of the name. */
+static bool is_named_before(size_t l, size_t i, const char *name)
+{
+    for (size_t before = 0; before <= l; before++)
+        for (size_t j = 0; before < l ? lists[before].implementations[j] != NULL : j < i; j++)
+            if (strcmp(lists[before].implementations[j]->name, name) == 0)
+                return true;
+    return false;
+}
+
+const char *tconv_implementation_name_at(size_t index)
+{
+    for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++)
+        for (size_t i = 0; lists[l].implementations[i] != NULL; i++) {
+            const char *name = lists[l].implementations[i]->name;
+            if (!is_named_before(l, i, name) && index-- == 0)
+                return name;
+        }
+    return NULL;
+}
+
 const tconv_implementation *tconv_implementation_find(tconv_op op, const char *name)
 {
     const tconv_implementation *implementation;

@@ -7,6 +7,9 @@
 /* Returns the index-th implementation of the operation, best first, the reference last; NULL past the end. */
 const tconv_implementation *tconv_implementation_at(tconv_op op, size_t index);
 
+/* Returns the index-th name of the implementations of all operations, each once; NULL past the end. */
+const char *tconv_implementation_name_at(size_t index);
+
 /* Returns the operation's implementation of that name, or NULL. */
 const tconv_implementation *tconv_implementation_find(tconv_op op, const char *name);
 

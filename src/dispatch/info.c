@@ -102,8 +102,9 @@ static void write_build(struct writer *writer)
     text(writer, "cuda_toolkit", tconv_cuda_toolkit()[0] != '\0' ? tconv_cuda_toolkit() : "none");
     text(writer, "topology", tconv_cpu_get_topology()->source);
     open_group(writer, "implementations", '[');
-    for (size_t i = 0; tconv_implementation_at(TCONV_FORWARD, i) != NULL; i++)
-        text(writer, NULL, tconv_implementation_at(TCONV_FORWARD, i)->name);
+    const char *name;
+    for (size_t i = 0; (name = tconv_implementation_name_at(i)) != NULL; i++)
+        text(writer, NULL, name);
     close_group(writer, ']');
     close_group(writer, '}');
 }

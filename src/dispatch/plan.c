@@ -66,6 +66,15 @@ tconv_status tconv_operation_check(const tconv_problem *problem, tconv_issue *is
                       tconv_op_name(op), (int)op);
 }
 
+static bool is_implementation_name(const char *text)
+{
+    const char *name;
+    for (size_t i = 0; (name = tconv_implementation_name_at(i)) != NULL; i++)
+        if (strcmp(name, text) == 0)
+            return true;
+    return false;
+}
+
 /* Finds the operation's implementation that options name; NULL where they name none. */
 static tconv_status named_implementation(tconv_op op, const tconv_options *options,
                                          const tconv_implementation **implementation, tconv_issue *issue)
@@ -74,6 +83,9 @@ static tconv_status named_implementation(tconv_op op, const tconv_options *optio
     if (options->implementation == NULL)
         return TCONV_SUCCESS;
     *implementation = tconv_implementation_find(op, options->implementation);
+    if (*implementation == NULL && is_implementation_name(options->implementation))
+        return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation",
+                          "implementation = %.60s: does not take op %s", options->implementation, tconv_op_name(op));
     if (*implementation == NULL)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "implementation",
                           "implementation = %.60s: must be one that tconv_implementation_name lists",
@@ -305,6 +317,12 @@ tconv_status tconv_plan_check(const tconv_plan *plan, tconv_issue *issue)
     return TCONV_SUCCESS;
 }
 
+/* Whether the plan's operation reads the weights, and so packs them. */
+static bool reads_weights(const tconv_plan *plan)
+{
+    return tconv_is_in(tconv_operation_of(&plan->layer.problem)->reads, TCONV_ROLE_WEIGHTS);
+}
+
 /* Checks one tensor of a plan, including its location. */
 static tconv_status check_tensor(const tconv_plan *plan, const tconv_tensor *tensor, tconv_role role,
                                  tconv_issue *issue)
@@ -345,8 +363,12 @@ tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights
     if (packed == NULL)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "packed", "packed = NULL: must point to a pointer");
     *packed = NULL;
-    if ((status = tconv_plan_check(plan, issue)) || (status = check_tensor(plan, weights, TCONV_ROLE_WEIGHTS, issue)) ||
-        (status = clone(plan, &made, issue)))
+    if ((status = tconv_plan_check(plan, issue)))
+        return status;
+    if (!reads_weights(plan))
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "op", "op = %s (%d): must be one that reads the weights",
+                          tconv_op_name(plan->layer.problem.desc.op), (int)plan->layer.problem.desc.op);
+    if ((status = check_tensor(plan, weights, TCONV_ROLE_WEIGHTS, issue)) || (status = clone(plan, &made, issue)))
         return status;
 
     size_t size = plan->sizes.packed > 0 ? plan->sizes.packed : 1; /* never NULL, which means "not packed" */
@@ -417,7 +439,7 @@ tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensors *given, 
                             void *stream, tconv_issue *issue)
 {
     tconv_status status = tconv_plan_check(plan, issue);
-    if (status != TCONV_SUCCESS || plan->layer.problem.batch == 0)
+    if (status != TCONV_SUCCESS || tconv_operation_writes_nothing(&plan->layer.problem))
         return status;
     tconv_tensors tensors = tconv_tensors_in_use(tconv_operation_of(&plan->layer.problem), given);
     if (plan->packed != NULL)
@@ -433,15 +455,16 @@ tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensors *given, 
         .dst = data_of(&tensors, TCONV_ROLE_DST),
         .scratch = memory != NULL ? memory + workspace_packed(plan) : NULL,
         .stream = stream,
-        .packs = plan->packed == NULL,
+        .packs = reads_weights(plan) && plan->packed == NULL,
     };
     int64_t start = plan->verbose >= 1 ? tconv_verbose_clock() : 0;
-    if (plan->packed == NULL) {
-        const void *weights = data_of(&tensors, TCONV_ROLE_WEIGHTS);
+    void *weights = data_of(&tensors, TCONV_ROLE_WEIGHTS);
+    if (!reads_weights(plan) || plan->sizes.execute_packs)
+        arguments.weights = weights;
+    if (reads_weights(plan) && plan->packed == NULL) {
         arguments.packed = memory;
-        if (plan->sizes.execute_packs)
-            arguments.weights = weights;
-        else if ((status = plan->implementation->pack(&plan->layer, weights, memory, stream, issue)))
+        if (!plan->sizes.execute_packs &&
+            (status = plan->implementation->pack(&plan->layer, weights, memory, stream, issue)))
             return status;
     }
     status = plan->implementation->execute(&plan->layer, &arguments, issue);

@@ -209,10 +209,11 @@ tconv_status tconv_stage_and_run(const tconv_desc *desc, const tconv_options *op
     stage.device = -1;
     stage.stream = known.stream;
     stage.given = tconv_tensors_in_use(stage.operation, tensors);
-    if (problem.batch > 0 && (status = look_at_tensors(&stage, &read_location, issue)))
+    const bool works = !tconv_operation_writes_nothing(&problem);
+    if (works && (status = look_at_tensors(&stage, &read_location, issue)))
         return status;
     status = make_plan(&stage, desc, &known, read_location, issue);
-    if (status == TCONV_SUCCESS && problem.batch > 0)
+    if (status == TCONV_SUCCESS && works)
         status = run(&stage, issue);
     return finish(&stage, status, issue);
 }

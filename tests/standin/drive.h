@@ -6,7 +6,8 @@
 
 #define DRIVE_STREAM ((void *)(uintptr_t)0x5eed0) /* the caller's stream: an address, too */
 
-/* The lower half of the tensors' addresses: not zero, so that an address that was half overwritten is known (trace.c). */
+/* The lower half of the tensors' addresses: not zero, so that an address that was half overwritten is known
+ * (trace.c). */
 #define DRIVE_LOWER_HALF 0x10000000
 
 typedef struct drive_tensors {

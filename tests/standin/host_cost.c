@@ -1,7 +1,7 @@
 /*
- * host_cost [ROUNDS]: nanoseconds that tconv_plan_execute takes on the host beyond CUDA's own functions, for some layers by every
- * implementation that takes them, packed before or not. The stand-in's functions return at once here; their own time, that of
- * as many calls in a loop, is taken off. The median of many executes.
+ * host_cost [ROUNDS]: nanoseconds that tconv_plan_execute takes on the host beyond CUDA's own functions, for some
+ * layers by every implementation that takes them, packed before or not. The stand-in's functions return at once here;
+ * their own time, that of as many calls in a loop, is taken off. The median of many executes.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,14 +3,14 @@
 
     kernels.py [--capability 90] --output TABLE OBJECT...
 
-A line for each kernel: its mangled name, a digest of its machine code, registers of a thread, threads of a block, static
-shared memory, blocks of its cluster (0: none), and the size of each parameter. The digest is of the instructions and of
-what the kernel takes, not of names: a kernel that was renamed keeps it. Of several architectures the last that runs on the
-compute capability counts. Entries of a fat binary that are compressed are unpacked by the programs zstd or lz4; where there
-is none, the table has none of their kernels.
+A line for each kernel: its mangled name, a digest of its machine code, registers of a thread, threads of a block,
+static shared memory, blocks of its cluster (0: none), and the size of each parameter. The digest is of the
+instructions and of what the kernel takes, not of names: a kernel that was renamed keeps it. Of several architectures
+the last that runs on the compute capability counts. Entries of a fat binary that are compressed are unpacked by the
+programs zstd or lz4; where there is none, the table has none of their kernels.
 
-The formats are those that nvcc 13 writes: fat binary (as read in kernels.c), ELF, and attributes (EIATTR) in the sections
-.nv.info, each a byte of format, a byte of attribute, and a value.
+The formats are those that nvcc 13 writes: fat binary (as read in registry.c), ELF, and attributes (EIATTR) in the
+sections .nv.info, each a byte of format, a byte of attribute, and a value.
 """
 
 import argparse
@@ -187,7 +187,8 @@ def main():
         for cubin in cubins(Elf(data).section(".nv_fatbin"), arguments.capability):
             for name, digest, figures in kernels(cubin):
                 lines[name] = f"{name} {digest} {' '.join(map(str, figures))}\n"
-    arguments.output.write_text("# name code registers threads shared cluster parameters...\n" + "".join(sorted(lines.values())))
+    title = "# name code registers threads shared cluster parameters...\n"
+    arguments.output.write_text(title + "".join(sorted(lines.values())))
     print(f"{len(lines)} kernels")
 
 

@@ -96,7 +96,8 @@ size_t standin_list_layers(const char *const *files, size_t file_count, standin_
     return list.count;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- wild layers */
+/* ---------------------------------------------------------------------------------------------------------- wild
+ * layers */
 
 /* Numbers of few bits as often as those of many. */
 static int64_t draw(harness_random *random, int bits)

@@ -1,4 +1,5 @@
-/* The layers that the tests and the trace plan on the stand-in, in an order that never changes within a version of the tree. */
+/* The layers that the tests and the trace plan on the stand-in, in an order that never changes within a version of
+ * the tree. */
 #ifndef TCONV_TESTS_STANDIN_LAYERS_H
 #define TCONV_TESTS_STANDIN_LAYERS_H
 
@@ -12,8 +13,9 @@ typedef struct standin_layer {
     harness_layer layer;
 } standin_layer;
 
-/* Lists bench/workloads.csv and the harness's corners in every dtype, both layouts and, in f32, strict and TF32; then random
- * layers, and layers of CSV files of the same columns. Returns their number, 0 on failure; *layers is the caller's to free. */
+/* Lists bench/workloads.csv and the harness's corners in every dtype, both layouts and, in f32, strict and TF32;
+ * then random layers, and layers of CSV files of the same columns. Returns their number, 0 on failure; *layers is
+ * the caller's to free. */
 size_t standin_list_layers(const char *const *files, size_t file_count, standin_layer **layers);
 
 /* Draws a layer of any size: most are larger than memory is, some than numbers are. */

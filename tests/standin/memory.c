@@ -1,7 +1,7 @@
 /*
- * Device memory, and what takes place on streams. A piece of device memory is mapped at an address that the calls before it
- * decide, the same in every process, so that recorded addresses can be compared; until it is written it costs nothing.
- * Copies take place at once.
+ * Device memory, and what takes place on streams. A piece of device memory is mapped at an address that the calls
+ * before it decide, the same in every process, so that recorded addresses can be compared; until it is written it costs
+ * nothing. Copies take place at once.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #include "state.h"
 
-#define FIRST_ADDRESS  ((uintptr_t)0x200010000000) /* where neither Linux nor AddressSanitizer puts anything on x86-64 */
+#define FIRST_ADDRESS  ((uintptr_t)0x200010000000) /* neither Linux nor AddressSanitizer is there */
 #define DEVICE_ROOM    ((uintptr_t)1 << 40)        /* bytes of addresses for each device */
 #define PIECE_DISTANCE ((uintptr_t)1 << 21)        /* bytes; pieces begin at multiples of it */
 #define ALIGNMENT      ((size_t)512)               /* bytes; the runtime's allocations are multiples of it */

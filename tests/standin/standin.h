@@ -1,11 +1,13 @@
 /*
- * A stand-in for the CUDA runtime: every function of cudart_static that the library calls, on simulated devices, so that
- * planning, packing and launching run where there is no GPU. It is linked in place of cudart_static (tconv_standin).
+ * A stand-in for the CUDA runtime: every function of cudart_static that the library calls, on simulated devices, so
+ * that planning, packing and launching run where there is no GPU. It is linked in place of cudart_static
+ * (tconv_standin).
  *
- * It computes nothing. It checks what the runtime and the driver would refuse, keeps the calling thread's device and last
- * error, and records every call in its order. Kernels never run: what they write, whether they fit into registers as they
- * are launched, and whatever takes place on a stream is not simulated. What it says of a kernel (threads, registers, static
- * shared memory) is true where the kernels' table was read, and the most that any kernel may have elsewhere.
+ * It computes nothing. It checks what the runtime and the driver would refuse, keeps the calling thread's device and
+ * last error, and records every call in its order. Kernels never run: what they write, whether they fit into registers
+ * as they are launched, and whatever takes place on a stream is not simulated. What it says of a kernel (threads,
+ * registers, static shared memory) is true where the kernels' table was read, and the most that any kernel may have
+ * elsewhere.
  *
  * Recording is for one thread at a time; the library may be used by more while nothing is recorded.
  */
@@ -19,7 +21,7 @@
 
 #define STANDIN_MAX_DEVICES 4
 
-/* ----------------------------------------------------------------------------------------------------------- machines */
+/* --------------------------------------------------------------------------------------------------------- machines */
 
 typedef struct standin_device {
     const char *name;
@@ -41,12 +43,12 @@ void standin_set_devices(const standin_device *devices, int count, cudaError_t e
 /* The version of CUDA that the driver is for; at the start that of the headers. */
 void standin_set_driver_version(int version);
 
-/* ------------------------------------------------------------------------------------------------------------ kernels */
+/* ---------------------------------------------------------------------------------------------------------- kernels */
 
 typedef struct standin_kernel standin_kernel;
 
-/* Reads the table that kernels.py makes of the objects. Returns how many of the registered kernels it knows; -1 where the
- * file cannot be read. */
+/* Reads the table that kernels.py makes of the objects. Returns how many of the registered kernels it knows; -1
+ * where the file cannot be read. */
 int standin_read_kernels(const char *path);
 
 /* Number of kernels that the library has registered. */
@@ -56,7 +58,7 @@ int standin_kernel_count(void);
 const char *standin_kernel_name(const standin_kernel *kernel);
 uint64_t standin_kernel_code(const standin_kernel *kernel);
 
-/* -------------------------------------------------------------------------------------------------------------- calls */
+/* ------------------------------------------------------------------------------------------------------------ calls */
 
 typedef struct standin_call {
     const char *name; /* of the function */
@@ -88,8 +90,8 @@ bool standin_is_launch(const standin_call *call);
 /* Prints one call as a line, as the trace has it. */
 void standin_print_call(FILE *file, const standin_call *call);
 
-/* Has the nth call from now on fail once (1: the next) with a runtime's error, or the driver's functions with the driver's; 0:
- * none. Only calls that can fail are counted. Returns how many had been counted since the last. */
+/* Has the nth call from now on fail once (1: the next) with a runtime's error, or the driver's functions with the
+ * driver's; 0: none. Only calls that can fail are counted. Returns how many had been counted since the last. */
 int64_t standin_fail(int64_t nth, cudaError_t error, int driver_error);
 
 /* The name of the function that failed so; NULL where none has yet. */
@@ -100,14 +102,14 @@ bool standin_failed_setting(int device);
 /* In quick mode hot functions do nothing but succeed: nothing is recorded or checked, no call fails. */
 void standin_quick(bool on);
 
-/* Has every call leave this byte on the stack below its caller, as far as PAINTED bytes, so that what a caller later leaves
- * unwritten there has it; -1, at the start: nothing. */
+/* Has every call leave this byte on the stack below its caller, as far as PAINTED bytes, so that what a caller later
+ * leaves unwritten there has it; -1, at the start: nothing. */
 void standin_paint(int byte);
 
 /* Does so at once. */
 void standin_paint_now(void);
 
-/* ------------------------------------------------------------------------------------------------------------- memory */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 /* Device memory that was not freed, in bytes and in pieces. */
 size_t standin_live_bytes(void);

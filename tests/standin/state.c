@@ -77,7 +77,7 @@ void standin_quick(bool on)
     standin_is_quick = on;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- painting */
+/* --------------------------------------------------------------------------------------------------------- painting */
 
 #define PAINTED 65536 /* bytes of stack: more than plan and execute take */
 
@@ -96,7 +96,7 @@ __attribute__((noinline)) void standin_paint_now(void)
     __asm__ volatile("" : : "r"(below) : "memory"); /* else nothing has to be written */
 }
 
-/* ---------------------------------------------------------------------------------------------------------- recording */
+/* -------------------------------------------------------------------------------------------------------- recording */
 
 void standin_record(bool on)
 {
@@ -253,7 +253,8 @@ void standin_print_call(FILE *file, const standin_call *call)
         fprintf(file, " result=%d%s%s", call->result, call->why != NULL ? " " : "", call->why != NULL ? call->why : "");
 }
 
-/* ------------------------------------------------------------------------------------------------- devices and errors */
+/* ------------------------------------------------------------------------------------------------- devices and
+ * errors */
 
 cudaError_t cudaPeekAtLastError(void)
 {

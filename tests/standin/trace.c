@@ -1,15 +1,17 @@
 /*
- * trace [--all] [--bytes] [--match TEXT] [CSV...]: prints what the GPU would see of every layer by every implementation, one line each, so that two
- * builds of the library can be compared with diff: a change of the host's side that changes no line changes nothing that runs.
+ * trace [--all] [--bytes] [--match TEXT] [CSV...]: prints what the GPU would see of every layer by every
+ * implementation, one line each, so that two builds of the library can be compared with diff: a change of the host's
+ * side that changes no line changes nothing that runs.
  *
- * A line has the implementation, whether weights were packed before, the tensors' offset, the layer, sizes of memory, and the
- * launches, tensor maps, copies and fills in their order. Kernels are named by the digest of their machine code, so that they may be
- * renamed. Tensors lie at fixed addresses, and parameters are printed as a digest of their bytes.
+ * A line has the implementation, whether weights were packed before, the tensors' offset, the layer, sizes of memory,
+ * and the launches, tensor maps, copies and fills in their order. Kernels are named by the digest of their machine
+ * code, so that they may be renamed. Tensors lie at fixed addresses, and parameters are printed as a digest of their
+ * bytes.
  *
- * Some parameters have bytes that nobody wrote: padding, and ends of arrays. What earlier calls left there counts as zeros where
- * it shows: bytes that differ between two runs over differently painted stacks and heaps, and addresses of this process, whole
- * or by half, for which it starts itself anew at addresses that are always the same. --all prints every call, --bytes
- * the parameters as well, --match the layers alone whose names hold TEXT.
+ * Some parameters have bytes that nobody wrote: padding, and ends of arrays. What earlier calls left there counts as
+ * zeros where it shows: bytes that differ between two runs over differently painted stacks and heaps, and addresses of
+ * this process, whole or by half, for which it starts itself anew at addresses that are always the same. --all prints
+ * every call, --bytes the parameters as well, --match the layers alone whose names hold TEXT.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -152,7 +154,8 @@ static bool is_address(uint64_t word)
     return false;
 }
 
-/* The upper half of an address, or the lower one of an address in a file; lower halves on the stack are small numbers. */
+/* The upper half of an address, or the lower one of an address in a file; lower halves on the stack are small
+ * numbers. */
 static bool is_half(uint64_t half)
 {
     for (size_t i = 0; i < range_count; i++)
@@ -179,8 +182,8 @@ static void mask_words(unsigned char *bytes, size_t count, size_t width, bool (*
     }
 }
 
-/* Zeros what nobody wrote, as far as it shows: bytes that have the paint of either run, and halves of words that differ in
- * another way. */
+/* Zeros what nobody wrote, as far as it shows: bytes that have the paint of either run, and halves of words that
+ * differ in another way. */
 static void mask(unsigned char *bytes, size_t count, const unsigned char *others)
 {
     for (size_t i = 0; i < count; i++) {

@@ -25,8 +25,7 @@ tconv_status bare_layer_decide(tconv_layer *layer, const tconv_implementation *i
 
 /* The tensors of one run; bias may be NULL. */
 struct bare_tensors {
-    const void *src, *weights, *bias;
-    void *dst;
+    void *src, *weights, *bias, *dst;
 };
 
 /* Packs and executes; packed weights and scratch hold NaN before. */

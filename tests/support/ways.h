@@ -15,7 +15,7 @@ struct way {
     tconv_backend backend;
     tconv_cpu_isa isa; /* DEFAULT on CUDA */
     tconv_math math;   /* math of f32, on CUDA; DEFAULT on the CPU: the layer's */
-    char text[64];     /* "cpu_phases avx2", "cuda_phases tf32" */
+    char text[64];     /* "cpu_phases avx2", "cuda_general tf32" */
 };
 
 /* The ways of one backend; fills ways and returns how many. At least one on a machine that has the backend. */

@@ -1,0 +1,239 @@
+/* The choice of a layer's tile by the cost model, and the description of the layer in such tiles. */
+#include "../../core/checked.h"
+#include "../maps/hopper.h"
+#include "plan.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace tconv::cells
+{
+
+namespace
+{
+
+constexpr int MAX_BOX = 256;     /* elements of a TMA box along an axis (CUDA driver API) */
+constexpr int LEAST_COLUMNS = 8; /* columns of a tile that is narrower than the image */
+
+/* The positions of one image. */
+struct position_space {
+    bool flat; /* one row, which runs on over the rows of the image */
+    int64_t rows, columns;
+};
+
+position_space find_positions(const tconv_layer *layer, int cell_rows)
+{
+    const tconv_problem *problem = &layer->problem;
+    position_space space;
+    space.flat = is_flat(layer) && cell_rows <= layer->rows.stride;
+    space.rows = tconv_ceil_div(problem->h.out, tconv_max(cell_rows, layer->rows.stride));
+    space.columns = tconv_ceil_div(problem->w.out, layer->columns.stride);
+    if (space.flat) {
+        space.columns = problem->h.in * problem->w.in;
+        space.rows = 1;
+    }
+    return space;
+}
+
+/* Tries all tiles with the choice's cells and K-blocks. */
+void try_tiles(const tconv_layer *layer, int multiprocessors, tile_choice choice, tile_choice *best,
+               layer_plan *best_plan, layer_plan *plan)
+{
+    const position_space space = find_positions(layer, choice.cell_rows);
+    for (int64_t tiles = tconv_ceil_div(space.columns, BLOCK_M);; tiles += 1 + tiles / 4) {
+        const int64_t columns = tconv_ceil_div(space.columns, tiles);
+        const int64_t fit = tconv_min(space.rows, BLOCK_M / columns);
+        const int64_t rows = tconv_ceil_div(space.rows, tconv_ceil_div(space.rows, fit));
+        choice.columns = (int)columns;
+        choice.rows = (int)rows;
+        choice.images = 1;
+        if (rows == space.rows && columns == space.columns)
+            choice.images =
+                (int)tconv_min(tconv_min(tconv_max(layer->problem.batch, 1), MAX_BOX), BLOCK_M / (rows * columns));
+        if (describe(layer, &choice, multiprocessors, plan) &&
+            (best_plan->cycles == 0 || plan->cycles < best_plan->cycles)) {
+            *best = choice;
+            *best_plan = *plan;
+        }
+        if (columns <= LEAST_COLUMNS)
+            return;
+    }
+}
+
+/* Returns whether each schedule is one entry, whose window is all of N. */
+bool has_whole_entries(const parameters *params, int mma_tiles)
+{
+    for (int p = 0; p < params->schedule_count; p++) {
+        const tap_schedule *schedule = &params->schedules[p];
+        const schedule_entry *entry = &params->entries[schedule->first_entry];
+        if (schedule->end_entry - schedule->first_entry != 1 || entry->pixel != 0 || entry->window != mma_tiles)
+            return false;
+    }
+    return true;
+}
+
+/* Finds the kernel for so many wgmma steps with the largest MMA_N up to max_n. */
+bool find_config(bool strict, int max_n, int mma_steps, kernel_config *config)
+{
+    const kernel_config *configs = strict ? strict_configs : tf32_configs;
+    config->mma_n = 0;
+    for (int i = 0; i < MAX_CONFIGS; i++) {
+        const kernel_config *candidate = &configs[i];
+        if (candidate->mma_steps == mma_steps && candidate->mma_n <= max_n && candidate->mma_n > config->mma_n)
+            *config = *candidate;
+    }
+    return config->mma_n > 0;
+}
+
+/* Describes the cell and finds the kernel; false where there is none. */
+bool describe_cell(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan)
+{
+    parameters *params = &plan->parameters;
+    const int64_t stride = layer->rows.stride;
+    const bool phases = choice->cell_rows < stride;
+    params->cell_rows = choice->cell_rows;
+    params->cell_columns = (int)layer->columns.stride;
+    params->neighbours = params->cell_columns < 4; /* a cell of 4 columns is a vector by itself */
+    plan->strict = layer->target.math == TCONV_MATH_STRICT;
+    params->stationary = choice->stationary;
+    const int n = params->stationary ? STATIONARY_BLOCK_N : block_n(plan->strict);
+    params->cell_channels = n / (params->cell_rows * params->cell_columns);
+    for (params->cell_channels_log2 = 0; 1 << params->cell_channels_log2 < params->cell_channels;
+         params->cell_channels_log2++) {
+    }
+    if (phases && (params->cell_rows != 1 || stride > MAX_SCHEDULES))
+        return false;
+    if (params->stationary)
+        plan->config = {params->cell_channels, choice->mma_steps, NULL}; /* its kernels have one window */
+    else if (!find_config(plan->strict, (int)tconv_min(params->cell_channels, n / 2), choice->mma_steps, &plan->config))
+        return false;
+    params->schedule_count = phases ? (int)stride : 1;
+    params->row_step = phases ? 1 : (int)(params->cell_rows / stride);
+    params->out_row_step = phases ? (int)stride : params->cell_rows;
+    return true;
+}
+
+/* Describes the layer's extents and the K-blocks; false where a K-block would reach into the next channel group. */
+bool describe_extents(const tconv_problem *problem, const tile_choice *choice, const position_space *space,
+                      parameters *params)
+{
+    params->images = (int)problem->batch;
+    params->in_rows = space->flat ? 1 : (int)problem->h.in;
+    params->in_columns = (int)(space->flat ? problem->h.in * problem->w.in : problem->w.in);
+    params->flat_columns = space->flat ? (int)problem->w.in : 0;
+    params->out_rows = (int)problem->h.out;
+    params->out_columns = (int)problem->w.out;
+    params->tile_images = choice->images;
+    params->tile_rows = choice->rows;
+    params->tile_columns = choice->columns;
+    params->mma_steps = choice->mma_steps;
+    params->block_k = choice->mma_steps * MMA_K;
+    params->groups = (int)problem->groups;
+    params->group_in = (int)problem->group_in;
+    params->group_out = (int)problem->group_out;
+    params->k_blocks = (int)tconv_ceil_div(params->group_in, params->block_k);
+    return params->groups == 1 || params->group_in % params->block_k == 0;
+}
+
+/* Counts the tiles; false where they are too many for the kernel's 32-bit numbers. */
+bool count_tiles(const position_space *space, parameters *params)
+{
+    params->channel_tiles = (int)tconv_ceil_div(params->group_out, params->cell_channels);
+    params->image_tiles = (int)tconv_ceil_div(params->images, params->tile_images);
+    params->row_tiles = (int)tconv_ceil_div(space->rows, params->tile_rows);
+    params->column_tiles = (int)tconv_ceil_div(space->columns, params->tile_columns);
+    const double m_tiles = (double)params->image_tiles * params->row_tiles * params->column_tiles;
+    const double tiles =
+        ceil(m_tiles / CLUSTER_BLOCKS) * params->groups * params->channel_tiles * params->schedule_count;
+    if (CLUSTER_BLOCKS * tiles >= (double)HOPPER_MAX_EXTENT)
+        return false;
+    params->m_tiles = (int)m_tiles;
+    params->tiles = (int)tiles;
+    return true;
+}
+
+} // namespace
+
+bool is_flat(const tconv_layer *layer)
+{
+    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
+    const tconv_axis *h = &layer->problem.h, *w = &layer->problem.w;
+    return rows->max_taps == 1 && columns->max_taps == 1 && rows->min_shift == 0 && rows->max_shift == 0 &&
+           columns->min_shift == 0 && columns->max_shift == 0 && h->out == h->in * rows->stride &&
+           w->out == w->in * columns->stride && (h->in == 1 || layer->problem.src.h == w->in) &&
+           h->in * w->out < HOPPER_MAX_EXTENT;
+}
+
+bool describe(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, layer_plan *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    parameters *params = &plan->parameters;
+    memset(plan, 0, sizeof *plan);
+    if (!describe_cell(layer, choice, plan))
+        return false;
+    const position_space space = find_positions(layer, choice->cell_rows);
+    axis_taps rows, columns;
+    if (!find_taps(&layer->rows, params->cell_rows, 0, &rows) ||
+        !find_taps(&layer->columns, params->cell_columns, 0, &columns))
+        return false;
+    params->first_row = rows.min_shift;
+    params->first_column = columns.min_shift;
+    if (!describe_extents(problem, choice, &space, params) || !find_segments(layer, plan))
+        return false;
+    int skipped = 0; /* columns of a box before its tile's first, at most */
+    for (int tile = 0; tile < COLUMN_ALIGNMENT && tile * (int64_t)params->tile_columns < space.columns; tile++)
+        skipped =
+            (int)tconv_max(skipped, (tile * params->tile_columns + params->first_column) & (COLUMN_ALIGNMENT - 1));
+    describe_box(skipped + params->tile_columns + columns.shifts - 1,
+                 (params->tile_rows - 1) * params->row_step + rows.shifts, plan);
+    if (params->row_pitch > MAX_BOX || plan->box_rows > MAX_BOX || params->tile_images > MAX_BOX ||
+        params->tile_images * params->tile_rows * params->tile_columns > BLOCK_M)
+        return false;
+    if (!count_tiles(&space, params) || !write_schedules(layer, choice, &columns, plan))
+        return false;
+    if (!(params->stationary ? describe_stationary(multiprocessors, plan) : describe_stages(plan)))
+        return false;
+    const int n = block_n(plan->strict);
+    if (!params->stationary && has_whole_entries(params, n / plan->config.mma_n))
+        find_config(plan->strict, n, choice->mma_steps, &plan->config);
+    params->src_strides = problem->src;
+    params->dst_strides = problem->dst;
+    plan->packing.strides = problem->weight;
+    plan->packing.core_rows =
+        (int64_t)params->groups * params->channel_tiles * params->b_rows * params->k_blocks * params->mma_steps * 2;
+    plan->cycles = params->stationary ? cost_stationary(layer, plan) : cost_streaming(layer, plan, multiprocessors);
+    return true;
+}
+
+bool choose(const tconv_layer *layer, int multiprocessors, tile_choice *best, layer_plan *best_plan)
+{
+    layer_plan plan;
+    best_plan->cycles = 0;
+    const int most_rows = block_n(layer->target.math == TCONV_MATH_STRICT) / 32 / (int)layer->columns.stride;
+    for (int rows = 1; rows <= most_rows; rows *= 2) {
+        if (rows > 1 && rows % layer->rows.stride != 0)
+            continue;
+        for (int mma_steps = 2; mma_steps <= 4; mma_steps += 2)
+            for (int per_shift = 0; per_shift < 2; per_shift++) {
+                const tile_choice choice = {false, rows, mma_steps, per_shift == 1, 1, 1, 1};
+                try_tiles(layer, multiprocessors, choice, best, best_plan, &plan);
+            }
+    }
+    try_stationary(layer, multiprocessors, best, best_plan, &plan);
+    return best_plan->cycles > 0;
+}
+
+int64_t choice_to_number(const tile_choice *choice)
+{
+    return (int64_t)choice->cell_rows | (int64_t)choice->mma_steps << 4 | (int64_t)choice->tile_per_shift << 8 |
+           (int64_t)choice->stationary << 9 | (int64_t)choice->images << 12 | (int64_t)choice->rows << 24 |
+           (int64_t)choice->columns << 36;
+}
+
+tile_choice choice_from_number(int64_t number)
+{
+    return {(number >> 9 & 1) != 0,     (int)(number & 15),         (int)(number >> 4 & 15),   (number >> 8 & 1) != 0,
+            (int)(number >> 12 & 4095), (int)(number >> 24 & 4095), (int)(number >> 36 & 4095)};
+}
+
+} // namespace tconv::cells

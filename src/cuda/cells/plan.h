@@ -1,0 +1,76 @@
+/* The plan of a layer: its tile, tap schedules and pipeline stages, chosen by a cost model. */
+#ifndef TCONV_CUDA_CELLS_PLAN_H
+#define TCONV_CUDA_CELLS_PLAN_H
+
+#include "parameters.h"
+
+namespace tconv::cells
+{
+
+constexpr int SHARED_MEMORY = 227 * 1024 - 1024; /* bytes of a block on sm_90, less 1 KiB for the barriers and bias */
+constexpr int MAX_CELL = 8;                      /* outputs of a cell along an axis */
+constexpr int MAX_SHIFTS = 64;                   /* shifts of an axis */
+
+/* Everything else of a plan follows from this and the layer. */
+struct tile_choice {
+    bool stationary; /* weights stay in shared memory: a K-block has all wgmma steps, a weight tile has all taps */
+    int cell_rows;
+    int mma_steps;             /* of a K-block */
+    bool tile_per_shift;       /* a weight tile has the taps of one shift, else of all shifts of one column */
+    int images, rows, columns; /* positions of a block tile */
+};
+
+struct layer_plan {
+    bool strict;
+    kernel_config config;
+    cells::parameters parameters; /* without addresses */
+    cells::packing packing;
+    int box_rows;       /* of a stage's TMA box */
+    double bank_cycles; /* of a warp's load from a stage, on average: 1 where no two addresses share a bank */
+    double cycles;      /* by the cost model, of the multiprocessor with most tiles */
+};
+
+/* The taps of one axis of a cell: the kernel's index of the tap that output r has at a shift, or -1. */
+struct axis_taps {
+    int outputs, min_shift, shifts;
+    int16_t kernel[MAX_CELL][MAX_SHIFTS];
+};
+
+/* plan.cu. Takes the choice that costs least; false where none fits, or where strict sums would be too long. */
+bool choose(const tconv_layer *layer, int multiprocessors, tile_choice *best, layer_plan *best_plan);
+/* Plans the layer with this choice; false where that does not fit. */
+bool describe(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, layer_plan *plan);
+/* Returns whether each pixel of src is read at its own position alone, every output has its tap, and rows follow one
+ * another. */
+bool is_flat(const tconv_layer *layer);
+/* These turn a choice into the number that the layer keeps, and back. */
+int64_t choice_to_number(const tile_choice *choice);
+tile_choice choice_from_number(int64_t number);
+
+/* tap_schedule.cu. Finds the taps of cells of `outputs` outputs, whole strides; where they are fewer, of that phase
+ * alone. False where they do not fit. */
+bool find_taps(const tconv_phase_table *table, int outputs, int only_phase, axis_taps *taps);
+/* Writes all schedules, weight tiles and taps; false where something is full. */
+bool write_schedules(const tconv_layer *layer, const tile_choice *choice, const axis_taps *columns, layer_plan *plan);
+
+/* stages.cu. Sizes the box of a stage: wide enough, and with pitches that spread positions over the banks, if that
+ * costs little. */
+void describe_box(int columns, int rows, layer_plan *plan);
+/* Finds, in strict f32, the fewest segments of few enough terms; false where even they would be too many. */
+bool find_segments(const tconv_layer *layer, layer_plan *plan);
+/* Shares out shared memory to the stages of both pipelines; false where two of each do not fit. */
+bool describe_stages(layer_plan *plan);
+
+/* plan_stationary.cu. Compares the weight-stationary kernel with the best choice so far. */
+void try_stationary(const tconv_layer *layer, int multiprocessors, tile_choice *best, layer_plan *best_plan,
+                    layer_plan *plan);
+/* Writes the weight-stationary kernel's part of the plan; false where it does not fit. */
+bool describe_stationary(int multiprocessors, layer_plan *plan);
+
+/* cost.cu. Both return cycles of the multiprocessor with most tiles. */
+double cost_streaming(const tconv_layer *layer, const layer_plan *plan, int multiprocessors);
+double cost_stationary(const tconv_layer *layer, const layer_plan *plan);
+
+} // namespace tconv::cells
+
+#endif

@@ -1,0 +1,119 @@
+/* The pipeline stages of a plan: their layout and number; and the segments of long sums of strict f32. */
+#include "../../core/checked.h"
+#include "plan.h"
+
+namespace tconv::cells
+{
+
+namespace
+{
+
+/* Returns the cycles of a load from a stage, on average over the warps that have all of their positions: four
+ * channels of eight positions are read at once, and addresses that share a bank one after another. */
+double find_bank_cycles(const parameters *params)
+{
+    constexpr int BANKS = 32;
+    const int columns = params->tile_columns, rows = params->tile_rows, images = params->tile_images;
+    /* Where they lie alike in all warps, one is enough. */
+    const bool alike =
+        (rows == 1 && images == 1) || columns % WARP_M == 0 || (WARP_M % columns == 0 && rows * columns % WARP_M == 0);
+    const int warps = alike ? 1 : (int)tconv_max(1, images * rows * columns / WARP_M), loads = 2 * warps;
+    int cycles = 0;
+    for (int load = 0; load < loads; load++) {
+        uint8_t taken[BANKS] = {0}, most = 0;
+        bool missing = false; /* positions that the tile lacks are all read at the same address */
+        for (int row = 0; row < 8; row++) {
+            const int position = load / 2 * WARP_M + warp_position(params->neighbours, row, load % 2);
+            const int offset = position_offset(params, position);
+            if (offset == 0 && missing)
+                continue;
+            missing = missing || offset == 0;
+            for (int channel = 0; channel < 4; channel++)
+                taken[(unsigned)(offset + channel * params->channel_pitch) % BANKS]++;
+        }
+        for (int bank = 0; bank < BANKS; bank++)
+            most = taken[bank] > most ? taken[bank] : most;
+        cycles += most;
+    }
+    return (double)cycles / loads;
+}
+
+} // namespace
+
+void describe_box(int columns, int rows, layer_plan *plan)
+{
+    parameters *params = &plan->parameters;
+    const int least = (int)tconv_ceil_div(columns, 4) * 4;
+    int best_pitch = least, best_rows = rows;
+    double best_cost = 0;
+    for (int pitch = least; pitch <= least + 12; pitch += 4)
+        for (int more = 0; more <= 1; more++) {
+            params->row_pitch = pitch;
+            params->channel_pitch = pitch * (rows + more);
+            params->image_pitch = params->block_k * params->channel_pitch;
+            if (best_cost > 0 && params->channel_pitch >= best_cost)
+                continue;
+            const double cycles = find_bank_cycles(params), cost = params->channel_pitch * (3 + cycles) / 4;
+            if (best_cost == 0 || cost < best_cost) {
+                best_cost = cost;
+                best_pitch = pitch;
+                best_rows = rows + more;
+                plan->bank_cycles = cycles;
+            }
+        }
+    plan->box_rows = best_rows;
+    params->row_pitch = best_pitch;
+    params->channel_pitch = best_pitch * best_rows;
+    params->image_pitch = params->block_k * params->channel_pitch;
+}
+
+bool find_segments(const tconv_layer *layer, layer_plan *plan)
+{
+    /* The error of a sum of n like terms is at most n / 4 + 1 / 2 (compensated.cuh); that of a sum of segments is at
+     * most both together, which is as much where they have two terms less in all. */
+    constexpr int MARGIN_TERMS = 2;
+    parameters *params = &plan->parameters;
+    const int64_t taps = layer->rows.max_taps * layer->columns.max_taps;
+    params->segment_k_blocks = params->k_blocks;
+    if (!plan->strict || params->k_blocks * taps <= MAX_STRICT_TERMS)
+        return true;
+    for (int segments = 2; segments < MAX_STRICT_TERMS && segments <= params->k_blocks; segments++) {
+        params->segment_k_blocks = (int)tconv_ceil_div(params->k_blocks, segments);
+        if (params->segment_k_blocks * taps + segments + MARGIN_TERMS <= MAX_STRICT_TERMS)
+            return true;
+    }
+    return false;
+}
+
+bool describe_stages(layer_plan *plan)
+{
+    parameters *params = &plan->parameters;
+    int most_b_rows = 0;
+    for (int p = 0; p < params->schedule_count; p++)
+        for (int t = params->schedules[p].first_weight_tile; t < params->schedules[p].end_weight_tile; t++)
+            most_b_rows = params->weight_tiles[t].b_rows > most_b_rows ? params->weight_tiles[t].b_rows : most_b_rows;
+    const int64_t pixel_stage = (int64_t)params->image_pitch * params->tile_images * (int64_t)sizeof(float);
+    params->b_row_bytes = (uint32_t)((plan->strict ? 2 : 1) * params->block_k * sizeof(float));
+    const int64_t weight_stage = (int64_t)most_b_rows * params->b_row_bytes;
+    const int64_t memory = SHARED_MEMORY - (params->segment_k_blocks < params->k_blocks ? PARTIAL_SUM_BYTES : 0);
+    if (2 * (pixel_stage + weight_stage) > memory)
+        return false;
+    params->pixel_stage_bytes = (uint32_t)pixel_stage;
+    params->weight_stage_bytes = (uint32_t)weight_stage;
+    params->pixel_stages = params->weight_stages = 2;
+    const int k_block_weight_tiles = params->schedules[0].end_weight_tile;
+    for (;;) {
+        const int64_t left = memory - params->pixel_stages * pixel_stage - params->weight_stages * weight_stage;
+        const bool weights_first = params->weight_stages < params->pixel_stages * k_block_weight_tiles;
+        if (weights_first && params->weight_stages < MAX_STAGES && weight_stage <= left)
+            params->weight_stages++;
+        else if (params->pixel_stages < MAX_STAGES && params->pixel_stages < 4 && pixel_stage <= left)
+            params->pixel_stages++;
+        else if (params->weight_stages < MAX_STAGES && weight_stage <= left)
+            params->weight_stages++;
+        else
+            return true;
+    }
+}
+
+} // namespace tconv::cells

@@ -1,0 +1,183 @@
+/*
+ * The tap schedules of a layer and the weight tiles that they read.
+ *
+ * An output o of an axis has taps from inputs at shifts from its cell (../core/phases.h): with o = cell * outputs + r,
+ * the shift of a tap depends on r alone, since a cell is a whole number of strides. For each shift, the outputs that
+ * have a tap there are found, and among their channels on N the longest runs: the windows. Weights that stand in the
+ * same order in two windows of a weight tile are stored once: all rows of a stack at stride 1 share theirs. Where a
+ * cell has one row and rows have phases, each row phase has a schedule.
+ */
+#include "../maps/hopper.h"
+#include "plan.h"
+
+#include <cstring>
+
+namespace tconv::cells
+{
+
+namespace
+{
+
+constexpr int MAX_OUTPUTS = 16;       /* of a cell: 128 / 8 channels */
+constexpr int MAX_TILE_B_ROWS = 2048; /* the descriptor's field for half of MMA_K has room for eight times as many */
+
+/* A window of a shift, in outputs of the cell, and their taps in the order of N. */
+struct tap_window {
+    int first, count;
+    int row[MAX_OUTPUTS], column[MAX_OUTPUTS]; /* of the kernel */
+};
+
+/* Finds the next window of a shift at or after output `from`; false where there is none. */
+bool find_window(const axis_taps *rows, const axis_taps *columns, int row_shift, int column_shift, int from,
+                 tap_window *window)
+{
+    const int outputs = rows->outputs * columns->outputs;
+    window->count = 0;
+    for (int output = from; output < outputs; output++) {
+        const int row = rows->kernel[output % rows->outputs][row_shift];
+        const int column = columns->kernel[output / rows->outputs][column_shift];
+        if (row >= 0 && column >= 0) {
+            if (window->count == 0)
+                window->first = output;
+            window->row[window->count] = row;
+            window->column[window->count++] = column;
+        } else if (window->count > 0) {
+            break;
+        }
+    }
+    return window->count > 0;
+}
+
+/* Returns where the window's taps stand in the weight tile that begins with tap `first`, and appends them to *end
+ * where they do not; -1 where there is no room. */
+int place_taps(const tap_window *window, int first, int *end, packing *packing)
+{
+    for (int at = first; at + window->count <= *end; at++) {
+        bool same = true;
+        for (int i = 0; i < window->count; i++)
+            same = same && packing->taps[at + i].row == window->row[i] &&
+                   packing->taps[at + i].column == window->column[i];
+        if (same)
+            return at - first;
+    }
+    if (*end + window->count > MAX_TAPS)
+        return -1;
+    const int at = *end - first;
+    for (int i = 0; i < window->count; i++) {
+        packing->taps[*end].row = (int16_t)window->row[i];
+        packing->taps[*end].column = (int16_t)window->column[i];
+        ++*end;
+    }
+    return at;
+}
+
+/* A plan and how much of its tables is full. */
+struct schedule_writer {
+    layer_plan *plan;
+    int weight_tiles, entries, taps;
+};
+
+/* Writes one weight tile, for the windows of these shifts; the longest windows are placed first. False where
+ * something is full. */
+bool write_weight_tile(schedule_writer *to, const axis_taps *rows, const axis_taps *columns, int first_row_shift,
+                       int end_row_shift, int column_shift)
+{
+    parameters *params = &to->plan->parameters;
+    packing *packing = &to->plan->packing;
+    const int first_entry = to->entries, first_tap = to->taps;
+    const int output_mma_tiles = params->cell_channels / to->plan->config.mma_n;
+    for (int row_shift = first_row_shift; row_shift < end_row_shift; row_shift++) {
+        tap_window window;
+        for (int from = 0; find_window(rows, columns, row_shift, column_shift, from, &window);
+             from = window.first + window.count) {
+            if (to->entries == MAX_ENTRIES)
+                return false;
+            schedule_entry *entry = &params->entries[to->entries++];
+            entry->pixel = (uint16_t)(row_shift * params->row_pitch + column_shift);
+            entry->window = (uint8_t)(window.first * output_mma_tiles * 16 + window.count * output_mma_tiles);
+            entry->flags = 0;
+        }
+    }
+    if (to->entries == first_entry)
+        return true;
+    if (to->weight_tiles == MAX_WEIGHT_TILES)
+        return false;
+    for (int count = rows->outputs * columns->outputs; count > 0; count--) {
+        int entry = first_entry;
+        for (int row_shift = first_row_shift; row_shift < end_row_shift; row_shift++) {
+            tap_window window;
+            for (int from = 0; find_window(rows, columns, row_shift, column_shift, from, &window);
+                 from = window.first + window.count, entry++) {
+                if (window.count != count)
+                    continue;
+                const int at = place_taps(&window, first_tap, &to->taps, packing);
+                if (at < 0)
+                    return false;
+                params->entries[entry].b_row = (uint16_t)(at * params->cell_channels);
+            }
+        }
+    }
+    weight_tile *tile = &params->weight_tiles[to->weight_tiles];
+    packing->first_tap[to->weight_tiles++] = (uint16_t)first_tap;
+    tile->b_rows = (uint16_t)((to->taps - first_tap) * params->cell_channels);
+    for (int entry = first_entry; entry < to->entries; entry++)
+        params->entries[entry].b_rows = tile->b_rows;
+    params->entries[to->entries - 1].flags |= WEIGHT_TILE_ENDS;
+    return (to->taps - first_tap) * params->cell_channels <= MAX_TILE_B_ROWS;
+}
+
+} // namespace
+
+bool find_taps(const tconv_phase_table *table, int outputs, int only_phase, axis_taps *taps)
+{
+    const int stride = (int)table->stride;
+    taps->outputs = outputs;
+    taps->min_shift = (int)table->min_shift;
+    const int64_t shifts = table->max_shift - table->min_shift + 1 + (outputs < stride ? 0 : outputs / stride - 1);
+    if (outputs > MAX_CELL || shifts > MAX_SHIFTS || table->min_shift <= -HOPPER_MAX_EXTENT)
+        return false;
+    taps->shifts = (int)shifts;
+    memset(taps->kernel, -1, sizeof taps->kernel);
+    for (int r = 0; r < outputs; r++) {
+        const tconv_phase *phase = &table->phases[outputs < stride ? only_phase : r % stride];
+        for (int64_t t = 0; t < phase->taps; t++) {
+            const int64_t shift = r / stride + phase->first_shift - t * table->shift_step - table->min_shift;
+            taps->kernel[r][shift] = (int16_t)(phase->first_kernel + t * table->kernel_step);
+        }
+    }
+    return true;
+}
+
+bool write_schedules(const tconv_layer *layer, const tile_choice *choice, const axis_taps *columns, layer_plan *plan)
+{
+    parameters *params = &plan->parameters;
+    schedule_writer writer = {plan, 0, 0, 0};
+    params->b_rows = 0;
+    for (int p = 0; p < params->schedule_count; p++) {
+        axis_taps rows;
+        tap_schedule *schedule = &params->schedules[p];
+        find_taps(&layer->rows, params->cell_rows, p, &rows);
+        schedule->first_weight_tile = writer.weight_tiles;
+        schedule->first_entry = writer.entries;
+        for (int column_shift = 0; column_shift < columns->shifts; column_shift++)
+            for (int row_shift = 0; row_shift < (choice->tile_per_shift ? rows.shifts : 1); row_shift++) {
+                const int end = choice->tile_per_shift ? row_shift + 1 : rows.shifts;
+                if (!write_weight_tile(&writer, &rows, columns, row_shift, end, column_shift))
+                    return false;
+            }
+        schedule->end_weight_tile = writer.weight_tiles;
+        schedule->end_entry = writer.entries;
+        params->entries[schedule->end_entry - 1].flags |= K_BLOCK_ENDS;
+        schedule->first_b_row = params->b_rows;
+        schedule->b_rows = 0;
+        for (int t = schedule->first_weight_tile; t < schedule->end_weight_tile; t++) {
+            params->weight_tiles[t].first_b_row = (uint16_t)schedule->b_rows;
+            schedule->b_rows += params->weight_tiles[t].b_rows;
+        }
+        params->b_rows += schedule->b_rows;
+        schedule->residue = params->schedule_count > 1 ? (int)layer->rows.phases[p].residue : 0;
+    }
+    return params->b_rows <= UINT16_MAX;
+}
+
+} // namespace tconv::cells

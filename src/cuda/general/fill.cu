@@ -1,0 +1,149 @@
+/*
+ * Writes the outputs without a tap: where stride and dilation share a factor, or the stride exceeds the kernel's reach,
+ * some residues of rows or columns have no phase, and their outputs are the bias.
+ *
+ * A block takes up to ROWS output rows of one plane (an image and channel in NCHW, an image in NHWC) and a stretch
+ * along them. Whether a row or a column belongs to a phase is looked up once for each, not for each output. In NHWC a
+ * thread stores 16 bytes of channels at once where they lie so.
+ */
+#include <cstdint>
+
+#include "../numeric/element.cuh"
+#include "../runtime/launch.h"
+#include "parameters.h"
+
+namespace tconv::general
+{
+
+namespace
+{
+
+constexpr int THREADS = 256;
+constexpr int ROWS = 64; /* rows of a tile: enough that finding a tile is cheap beside writing its outputs */
+
+struct axis {
+    const tconv_phase *phases; /* on the device, sorted by residue */
+    int64_t count, stride, out;
+};
+
+struct outputs {
+    axis rows, columns;
+    const void *bias; /* or NULL */
+    void *dst;
+    tconv_strides strides;
+    bool nhwc;
+};
+
+/* The outputs are cut into tiles whose elements along a row are neighbours: columns in NCHW; in NHWC columns and
+ * channels, or vectors of these. */
+struct cut {
+    int64_t planes, plane_channels, row_length, row_tiles, stretches, tiles;
+    int lanes_log2; /* threads along a row */
+};
+
+/* Says whether the outputs of a residue have a phase. */
+__device__ bool has_phase(const axis &axis, int64_t output)
+{
+    const int64_t residue = (int64_t)((uint64_t)output % (uint64_t)axis.stride);
+    int64_t low = 0, high = axis.count;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (axis.phases[middle].residue < residue)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < axis.count && axis.phases[low].residue == residue;
+}
+
+template <class Element, int count>
+__device__ __forceinline__ void fill_tile(const outputs &layer, const cut &cut, uint64_t number,
+                                          const bool (&row_has_phase)[ROWS])
+{
+    const int64_t stretch = (int64_t)(number % (uint64_t)cut.stretches);
+    const int64_t row_tile = (int64_t)(number / (uint64_t)cut.stretches % (uint64_t)cut.row_tiles);
+    const int64_t plane = (int64_t)(number / (uint64_t)cut.stretches / (uint64_t)cut.row_tiles);
+    const int lanes = 1 << cut.lanes_log2;
+    const int64_t element = (stretch << cut.lanes_log2) + ((int)threadIdx.x & (lanes - 1));
+    if (element >= cut.row_length)
+        return;
+
+    const bool nhwc = layer.nhwc;
+    const int64_t column = nhwc ? (int64_t)((uint64_t)element / (uint64_t)cut.plane_channels) : element;
+    const int64_t image = nhwc ? plane : (int64_t)((uint64_t)plane / (uint64_t)cut.plane_channels);
+    const int64_t channel = nhwc ? (element - column * cut.plane_channels) * count : plane - image * cut.plane_channels;
+    const bool column_has_phase = has_phase(layer.columns, column);
+    element_vector<Element, count> value;
+    for (int i = 0; i < count; i++)
+        value.at[i] =
+            layer.bias != NULL ? static_cast<const Element *>(layer.bias)[channel + i] : from_compute<Element>(0);
+    Element *dst = static_cast<Element *>(layer.dst) + image * layer.strides.n + channel * layer.strides.c +
+                   row_tile * ROWS * layer.strides.h + column * layer.strides.w;
+    const int rows = (int)min((int64_t)ROWS, layer.rows.out - row_tile * ROWS);
+    for (int row = (int)threadIdx.x >> cut.lanes_log2; row < rows; row += THREADS >> cut.lanes_log2)
+        if (!column_has_phase || !row_has_phase[row])
+            *reinterpret_cast<element_vector<Element, count> *>(dst + row * layer.strides.h) = value;
+}
+
+template <class Element, int count>
+__global__ void __launch_bounds__(THREADS)
+    fill_bias_only_kernel(const __grid_constant__ outputs layer, const __grid_constant__ cut cut)
+{
+    __shared__ bool row_has_phase[ROWS];
+    for (uint64_t number = blockIdx.x; number < (uint64_t)cut.tiles; number += gridDim.x) {
+        const int64_t row_tile = (int64_t)(number / (uint64_t)cut.stretches % (uint64_t)cut.row_tiles);
+        if (threadIdx.x < ROWS)
+            row_has_phase[threadIdx.x] = has_phase(layer.rows, row_tile * ROWS + threadIdx.x);
+        __syncthreads();
+        fill_tile<Element, count>(layer, cut, number, row_has_phase);
+        __syncthreads();
+    }
+}
+
+/* Says whether the channels of every pixel of dst are whole vectors of so many elements. */
+bool are_vectors(const tconv_problem *problem, const void *dst, int64_t count)
+{
+    const tconv_strides *strides = &problem->dst;
+    return problem->layout == TCONV_NHWC && problem->out_channels % count == 0 && strides->n % count == 0 &&
+           strides->h % count == 0 && strides->w % count == 0 &&
+           (uintptr_t)dst % ((size_t)count * problem->element_size) == 0;
+}
+
+} // namespace
+
+tconv_status fill_bias_only(const tconv_layer *layer, const tconv_phase *phases, const tconv_arguments *arguments,
+                            tconv_issue *issue)
+{
+    static const struct {
+        const void *one, *vector;
+        int count;
+    } kernels[] = {{(const void *)fill_bias_only_kernel<float, 1>, (const void *)fill_bias_only_kernel<float, 4>, 4},
+                   {(const void *)fill_bias_only_kernel<double, 1>, (const void *)fill_bias_only_kernel<double, 2>, 2},
+                   {(const void *)fill_bias_only_kernel<__half, 1>, (const void *)fill_bias_only_kernel<__half, 8>, 8},
+                   {(const void *)fill_bias_only_kernel<__nv_bfloat16, 1>,
+                    (const void *)fill_bias_only_kernel<__nv_bfloat16, 8>, 8}};
+    const tconv_problem *problem = &layer->problem;
+    const bool nhwc = problem->layout == TCONV_NHWC;
+    const bool vectors = are_vectors(problem, arguments->dst, kernels[problem->dtype].count);
+    outputs outputs = {{phases, layer->rows.count, problem->h.stride, problem->h.out},
+                       {phases + layer->rows.count, layer->columns.count, problem->w.stride, problem->w.out},
+                       arguments->bias,
+                       arguments->dst,
+                       problem->dst,
+                       nhwc};
+    cut cut;
+    cut.plane_channels = problem->out_channels / (vectors ? kernels[problem->dtype].count : 1);
+    cut.planes = nhwc ? problem->batch : problem->batch * cut.plane_channels;
+    cut.row_length = nhwc ? problem->w.out * cut.plane_channels : problem->w.out;
+    cut.lanes_log2 = 0;
+    while (1 << cut.lanes_log2 < THREADS && (int64_t)1 << cut.lanes_log2 < cut.row_length)
+        cut.lanes_log2++;
+    cut.row_tiles = (problem->h.out - 1) / ROWS + 1;
+    cut.stretches = ((cut.row_length - 1) >> cut.lanes_log2) + 1;
+    cut.tiles = cut.planes * cut.row_tiles * cut.stretches;
+    void *kernel_arguments[] = {&outputs, &cut};
+    return launch_blocks(vectors ? kernels[problem->dtype].vector : kernels[problem->dtype].one, cut.tiles, THREADS,
+                         kernel_arguments, arguments->stream, issue);
+}
+
+} // namespace tconv::general

@@ -1,0 +1,178 @@
+/*
+ * The kernel of the implicit GEMM, for one mode of arithmetic (Mode) and N positions of an MMA tile.
+ *
+ * It is persistent: each thread block of 16 warps takes block tiles until none is left. Two consumer warpgroups
+ * multiply (mainloop.cuh). Of the other eight warps one issues TMA of src (B stages), one bulk copies of weights (A
+ * stages), and two find where positions go in dst (offsets.cuh). Four loader warps do what the layer needs: they split
+ * f32 in place, gather src where TMA cannot read it, or transpose raw stages (load.cuh); else they are epilogue warps,
+ * which store a tile while the next one is multiplied (epilogue_warps.cuh). A pixel of a B stage is 32 to 128 bytes of
+ * channels, K-major and swizzled, as TMA brings NHWC. A tap is an offset into the B stage, or has a stage of its own.
+ *
+ * Numeric order: K-blocks of channels, taps by rows, then channels, as the layer alone decides. In strict f32 each
+ * factor is split, x = big + small, and small * big + big * small + big * big of a tap and K-block are summed by the
+ * tensor cores from zero, then added to f32 accumulators, with compensation where they may be many. The bias comes
+ * last.
+ */
+#ifndef TCONV_CUDA_IGEMM_KERNEL_CUH
+#define TCONV_CUDA_IGEMM_KERNEL_CUH
+
+#include "../gemm/pipeline.cuh"
+#include "../ptx/dependent_launch.cuh"
+#include "../ptx/mbarrier.cuh"
+#include "../ptx/memory.cuh"
+#include "../ptx/sync.cuh"
+#include "epilogue_warps.cuh"
+#include "load.cuh"
+#include "mainloop.cuh"
+#include "offsets.cuh"
+
+namespace tconv::igemm
+{
+
+template <class Mode, int N>
+__device__ __forceinline__ void consume(const parameters &layer, const shared_layout &shared, int warp, int lane)
+{
+    accumulators<Mode, N> sums;
+    const int warpgroup = warp / WARPGROUP_WARPS;
+    const bool signals = (int)threadIdx.x % (WARPGROUP_WARPS * WARP) == 0;
+    const bool has_pixels = layer.mma_pixel[warpgroup][0] < layer.stage_pixels; /* else it only drains the pipelines */
+    consumer_state b_stage(shared.b_full, shared.b, layer.b_stage_bytes, layer.b_stages);
+    consumer_state a_stage(shared.a_full, shared.a, layer.a_stage_taps * layer.a_tile_bytes, layer.a_stages);
+    pipeline_state table = {0, 0}, staging = {0, 1};
+
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        const tile_record &tile = shared.records[table.at];
+        mbarrier_wait(shared.offsets_full + 8 * table.at, table.parity);
+        if (PAIRS<Mode> && layer.uneven)
+            multiply_block_tile<Mode, N, PAIRS<Mode>>(layer, tile, warpgroup, has_pixels, signals, b_stage, a_stage,
+                                                      sums);
+        else
+            multiply_block_tile<Mode, N, false>(layer, tile, warpgroup, has_pixels, signals, b_stage, a_stage, sums);
+        if (PAIRS<Mode> && layer.epilogue_warps && layer.paired)
+            stage_accumulators<Mode, N, PAIRS<Mode>>(layer, shared, sums.of, tile, staging, warp, lane);
+        else if (layer.epilogue_warps)
+            stage_accumulators<Mode, N, false>(layer, shared, sums.of, tile, staging, warp, lane);
+        else
+            store_accumulators<Mode, N>(layer, sums.of, tile, shared.offsets + table.at * layer.block_n,
+                                        shared.staging + warp * WARP_STAGING_BYTES<typename Mode::Element, N>, warp,
+                                        lane);
+        __syncwarp();
+        if (arrives_for_warp(lane))
+            mbarrier_arrive(shared.offsets_empty + 8 * table.at);
+        table.next(layer.tables);
+    }
+}
+
+__device__ __forceinline__ shared_layout lay_out_shared_memory(const parameters &layer, uint64_t *barriers,
+                                                               tile_record *records, int staged_bytes, char *buffers)
+{
+    const uint32_t each = 8 * MAX_STAGES, first = shared_address(barriers), memory = shared_address(buffers);
+    shared_layout shared;
+    shared.b_full = first;
+    shared.b_empty = first + each;
+    shared.a_full = first + 2 * each;
+    shared.a_empty = first + 3 * each;
+    shared.raw_full = first + 4 * each;
+    shared.raw_empty = first + 5 * each;
+    shared.offsets_full = first + 6 * each;
+    shared.offsets_empty = shared.offsets_full + 8 * MAX_TABLES;
+    shared.staging_full = shared.offsets_empty + 8 * MAX_TABLES;
+    shared.staging_empty = shared.staging_full + 8 * WARPGROUPS * MAX_STAGING_BUFFERS;
+    shared.records = records;
+    shared.b = memory;
+    shared.a = shared.b + layer.b_stages * layer.b_stage_bytes;
+    shared.raw = shared.a + layer.a_stages * layer.a_stage_taps * layer.a_tile_bytes;
+    char *tables = buffers + layer.b_stages * layer.b_stage_bytes +
+                   layer.a_stages * layer.a_stage_taps * layer.a_tile_bytes + layer.raw_stages * layer.raw_stage_bytes;
+    shared.offsets = reinterpret_cast<int64_t *>(tables);
+    shared.staging = tables + layer.tables * layer.block_n * sizeof *shared.offsets;
+    shared.coordinates = reinterpret_cast<uint32_t *>(shared.staging + staged_bytes);
+    return shared;
+}
+
+__device__ __forceinline__ void init_barriers(const shared_layout &shared, int stage_arrivals, int table_readers)
+{
+    for (int i = 0; i < MAX_STAGES; i++) {
+        mbarrier_init(shared.b_full + 8 * i, stage_arrivals);
+        mbarrier_init(shared.b_empty + 8 * i, WARPGROUPS);
+        mbarrier_init(shared.a_full + 8 * i, 1);
+        mbarrier_init(shared.a_empty + 8 * i, WARPGROUPS);
+        mbarrier_init(shared.raw_full + 8 * i, 1);
+        mbarrier_init(shared.raw_empty + 8 * i, LOADER_WARPS * WARP_ARRIVALS);
+    }
+    for (int i = 0; i < MAX_TABLES; i++) {
+        mbarrier_init(shared.offsets_full + 8 * i, ADDRESS_WARPS * WARP_ARRIVALS);
+        mbarrier_init(shared.offsets_empty + 8 * i, table_readers * WARP_ARRIVALS);
+    }
+    for (int i = 0; i < WARPGROUPS * MAX_STAGING_BUFFERS; i++) {
+        mbarrier_init(shared.staging_full + 8 * i, WARPGROUP_WARPS * WARP_ARRIVALS);
+        mbarrier_init(shared.staging_empty + 8 * i, WARPGROUP_EPILOGUE_WARPS * WARP_ARRIVALS);
+    }
+    mbarrier_init_fence();
+}
+
+/* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+constexpr int LAUNCH_THREADS = THREADS;
+#else
+constexpr int LAUNCH_THREADS = WARP;
+#endif
+
+template <class Mode, int N>
+__global__ void __launch_bounds__(LAUNCH_THREADS, 1)
+    implicit_gemm(const __grid_constant__ parameters layer, const __grid_constant__ CUtensorMap map)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) char buffers[];
+    __shared__ __align__(8) uint64_t barriers[BARRIERS];
+    __shared__ tile_record records[MAX_TABLES];
+    const shared_layout shared = lay_out_shared_memory(
+        layer, barriers, records, CONSUMER_WARPS * WARP_STAGING_BYTES<typename Mode::Element, N>, buffers);
+    /* The shuffle tells the compiler that it is one number for the warp. */
+    const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
+    if (threadIdx.x == 0)
+        init_barriers(shared,
+                      layer.by_tma && layer.src_channels_last && !Mode::SPLITS ? 1 : LOADER_WARPS * WARP_ARRIVALS,
+                      CONSUMER_WARPS + (layer.epilogue_warps ? LOADER_WARPS : 0));
+    __syncthreads();
+    if (warp < CONSUMER_WARPS) {
+        setmaxnreg_increase<Mode::CONSUMER_REGISTERS>();
+        consume<Mode, N>(layer, shared, warp, lane);
+    } else {
+        setmaxnreg_decrease<Mode::OTHER_REGISTERS>();
+        const int role = warp - CONSUMER_WARPS;
+        if (layer.src_transposed && role <= B_WARP)
+            wait_for_weights(); /* the launch that packs them transposes src too */
+        if (role < LOADER_WARPS) {
+            if (!layer.by_tma)
+                gather<Mode>(layer, shared, role * WARP + lane);
+            else if (!layer.src_channels_last && 2 * layer.stage_pixels <= LOADER_WARPS * WARP)
+                transpose_raw<Mode, 2>(layer, shared, role * WARP + lane);
+            else if (!layer.src_channels_last)
+                transpose_raw<Mode, 1>(layer, shared, role * WARP + lane);
+            else if constexpr (Mode::SPLITS)
+                split_b<Mode>(layer, shared, role * WARP + lane);
+            else if (PAIRS<Mode> && layer.epilogue_warps && layer.paired)
+                run_epilogue<Mode, N, PAIRS<Mode>>(layer, shared, role, lane);
+            else if (layer.epilogue_warps)
+                run_epilogue<Mode, N, false>(layer, shared, role, lane);
+        } else if (role == B_WARP) {
+            if (lane == 0 && layer.by_tma && layer.src_channels_last)
+                load_b<Mode>(layer, &map, shared);
+            else if (lane == 0 && layer.by_tma)
+                load_raw(layer, &map, shared);
+        } else if (role == A_WARP) {
+            if (lane == 0) {
+                wait_for_weights();
+                load_a(layer, shared);
+            }
+        } else {
+            find_offsets<typename Mode::Element>(layer, shared, (role - FIRST_ADDRESS_WARP) * WARP + lane);
+        }
+    }
+#endif
+}
+
+} // namespace tconv::igemm
+
+#endif

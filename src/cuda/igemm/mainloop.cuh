@@ -1,0 +1,232 @@
+/* The main loop of the implicit GEMM: all wgmmas of a block tile's MMA tiles. */
+#ifndef TCONV_CUDA_IGEMM_MAINLOOP_CUH
+#define TCONV_CUDA_IGEMM_MAINLOOP_CUH
+
+#include "../gemm/pipeline.cuh"
+#include "../numeric/compensated.cuh"
+#include "../ptx/wgmma.cuh"
+#include "tile.cuh"
+
+namespace tconv::igemm
+{
+
+/* The operands of a warpgroup's MMA tiles: the low words of their descriptors, and what all of them share. */
+template <class Mode> struct operands {
+    uint32_t a[Mode::MMA_TILES], b[Mode::MMA_TILES];
+    uint32_t b_high;           /* high word of B's descriptors */
+    uint32_t a_small, b_small; /* from the plane of big parts to that of small parts */
+};
+
+constexpr uint32_t B_K_STEP = MMA_K_BYTES / 16; /* from a wgmma to the next along a pixel's channels */
+template <class Mode> constexpr uint32_t A_K_STEP = Mode::PLANES *MMA_A_BYTES / 16;
+
+/* The high word of the descriptor of a B operand whose rows are pixel_bytes of K, swizzled as TMA does. The eight rows
+ * of a core matrix follow one another, the next eight begin `pitch` rows on. Layout types: PTX ISA, "Matrix Descriptor
+ * Format". The swizzle is by bits of the address, so that an operand and each eight rows of it may begin at any row. */
+__device__ __forceinline__ uint32_t swizzled_high(int pixel_bytes, int pitch)
+{
+    const uint32_t type = pixel_bytes == 128 ? 1 : pixel_bytes == 64 ? 2 : 3;
+    return type << 30 | (uint32_t)(pixel_bytes * pitch) / 16;
+}
+
+__device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t low, uint32_t high)
+{
+    return (uint64_t)high << 32 | low;
+}
+
+/* Issues k_steps wgmmas for each of these MMA tiles, as one commit group. */
+template <class Mode, int N, int first_mma, int end_mma, int k_steps>
+__device__ __forceinline__ void issue_wgmmas(float (&sums)[Mode::MMA_TILES][N / 2], const operands<Mode> &at,
+                                             int accumulate)
+{
+    using Mma = wgmma_ss<Mode::TYPE, N>;
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < k_steps; i++)
+#pragma unroll
+        for (int mma = first_mma; mma < end_mma; mma++)
+            Mma::add(sums[mma], descriptor(at.a[mma] + i * A_K_STEP<Mode>),
+                     swizzled_descriptor(at.b[mma] + i * B_K_STEP, at.b_high), i > 0 ? 1 : accumulate);
+    wgmma_commit();
+}
+
+/* Waits for all commit groups but the last `taps`. */
+__device__ __forceinline__ void wait_for_all_but(int taps)
+{
+    static_assert(MAX_A_STAGE_TAPS == 4, "one case for each");
+    if (taps == 1)
+        wgmma_wait<1>();
+    else if (taps == 2)
+        wgmma_wait<2>();
+    else if (taps == 3)
+        wgmma_wait<3>();
+    else
+        wgmma_wait<4>();
+}
+
+/* A thread's accumulators and, in strict f32, what rounding took from them. */
+template <class Mode, int N> struct accumulators {
+    float of[Mode::MMA_TILES][N / 2];
+    lost_parts<float, Mode::COMPENSATED ? N / 2 : 2> lost[Mode::COMPENSATED ? Mode::MMA_TILES : 1];
+};
+
+/* Multiplies in strict f32: products with small parts come first, from zero; then their partial sum joins the
+ * accumulators. */
+template <class Mode, int N, int k_steps>
+__device__ __forceinline__ void multiply_strict(accumulators<Mode, N> &sums, const operands<Mode> &at, int mma,
+                                                int accumulate)
+{
+    using Mma = wgmma_ss<Mode::TYPE, N>;
+    const uint32_t a = at.a[mma], b = at.b[mma];
+    float partial[N / 2];
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        partial[i] = 0;
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < k_steps; i++) {
+        const uint32_t a_step = a + i * A_K_STEP<Mode>, b_step = b + i * B_K_STEP;
+        Mma::add(partial, descriptor(a_step + at.a_small), swizzled_descriptor(b_step, at.b_high), i > 0);
+        Mma::add(partial, descriptor(a_step), swizzled_descriptor(b_step + at.b_small, at.b_high), 1);
+    }
+#pragma unroll
+    for (int i = 0; i < k_steps; i++)
+        Mma::add(partial, descriptor(a + i * A_K_STEP<Mode>), swizzled_descriptor(b + i * B_K_STEP, at.b_high), 1);
+    wgmma_commit();
+    wgmma_wait<0>();
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 2) {
+        float &sum = sums.of[mma][i], &next = sums.of[mma][i + 1];
+        if constexpr (Mode::COMPENSATED) {
+            if (i % 4 == 0 && !accumulate)
+                sums.lost[mma].pairs[i / 2] = sums.lost[mma].pairs[i / 2 + 1] = 0;
+            sum = accumulate ? sum : 0;
+            next = accumulate ? next : 0;
+            sums.lost[mma].add(i, sum, next, partial[i], partial[i + 1]);
+        } else {
+            sum = accumulate ? sum + partial[i] : partial[i];
+            next = accumulate ? next + partial[i + 1] : partial[i + 1];
+        }
+    }
+}
+
+template <class Mode, int N, int first_mma, int end_mma, int k_steps>
+__device__ __forceinline__ void multiply_mma_tiles(accumulators<Mode, N> &sums, const operands<Mode> &at,
+                                                   int accumulate)
+{
+    if constexpr (Mode::STRICT) {
+#pragma unroll
+        for (int mma = first_mma; mma < end_mma; mma++)
+            multiply_strict<Mode, N, k_steps>(sums, at, mma, accumulate);
+    } else {
+        issue_wgmmas<Mode, N, first_mma, end_mma, k_steps>(sums.of, at, accumulate);
+    }
+}
+
+/* Multiplies a K-block into MMA tiles first_mma to end_mma. In f32 it is always of four wgmmas along K. */
+template <class Mode, int N, int first_mma, int end_mma>
+__device__ __forceinline__ void multiply_k_block(accumulators<Mode, N> &sums, const operands<Mode> &at, int k_steps,
+                                                 int accumulate)
+{
+    if (sizeof(typename Mode::Element) == 4 || k_steps == 4)
+        multiply_mma_tiles<Mode, N, first_mma, end_mma, 4>(sums, at, accumulate);
+    else
+        multiply_mma_tiles<Mode, N, first_mma, end_mma, 2>(sums, at, accumulate);
+}
+
+/* Multiplies only into the MMA tiles that have the tap: those of a pair may differ. */
+template <class Mode, int N>
+__device__ __forceinline__ void multiply_tap(const parameters &layer, accumulators<Mode, N> &sums,
+                                             const operands<Mode> &at, int column_tap, int accumulate)
+{
+    if (column_tap >= layer.mma_taps[1])
+        multiply_k_block<Mode, N, 0, 1>(sums, at, layer.k_steps, accumulate);
+    else if (column_tap >= layer.mma_taps[0])
+        multiply_k_block<Mode, N, 1, 2>(sums, at, layer.k_steps, accumulate);
+    else
+        multiply_k_block<Mode, N, 0, 2>(sums, at, layer.k_steps, accumulate);
+}
+
+/* The places of a warpgroup's operands in any stage, as low words of descriptors, and the steps from a tap's to
+ * another's. */
+template <class Mode> struct operand_places {
+    uint32_t a[Mode::MMA_TILES], b[Mode::MMA_TILES], b_high;
+    int vectors, row_step, column_step;
+    __device__ __forceinline__ operand_places(const parameters &layer, int warpgroup)
+        : b_high(swizzled_high(layer.pixel_bytes, layer.across > 0 ? layer.pitch : CORE_ROWS)),
+          vectors(layer.pixel_bytes / CORE_ROW_BYTES), row_step(layer.row_step * layer.pitch * vectors),
+          column_step(layer.column_step * vectors)
+    {
+#pragma unroll
+        for (int mma = 0; mma < Mode::MMA_TILES; mma++) {
+            a[mma] =
+                descriptor_low(0, MMA_A_CORE_BYTES) + layer.mma_m_tile[warpgroup][mma] * layer.k_steps * A_K_STEP<Mode>;
+            b[mma] = descriptor_low(0, 16) + layer.mma_pixel[warpgroup][mma] * vectors;
+        }
+    }
+};
+
+/* Multiplies a block tile. Uneven: an MMA tile of a pair may lack column taps that the other has. */
+template <class Mode, int N, bool uneven>
+__device__ __forceinline__ void multiply_block_tile(const parameters &layer, const tile_record &tile, int warpgroup,
+                                                    bool has_pixels, bool signals, consumer_state &b_stage,
+                                                    consumer_state &a_stage, accumulators<Mode, N> &sums)
+{
+    constexpr uint32_t EMPTY = 8 * MAX_STAGES; /* from a stage's full to its empty barrier */
+    const operand_places<Mode> places(layer, warpgroup);
+    tap_walk tap(tile);
+    const int taps = tap.count(), first_shift = tile.first_shift * places.vectors;
+    pending_release pending = {0, 0};
+    int accumulate = 0;
+    operands<Mode> at;
+    at.b_high = places.b_high;
+    at.a_small = MMA_A_BYTES / 16;
+    at.b_small = layer.plane_bytes / 16;
+#pragma unroll 1
+    for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
+#pragma unroll 1
+        for (int left = taps; left > 0; left -= layer.a_stage_taps) {
+            if (layer.per_tap || left == taps)
+                wait_for_stage<Mode::STRICT>(b_stage.barrier, b_stage.parity, pending);
+            wait_for_stage<Mode::STRICT>(a_stage.barrier, a_stage.parity, pending);
+            const int a_stage_taps = min(left, layer.a_stage_taps);
+            uint32_t a = a_stage.buffer;
+#pragma unroll 1
+            for (int i = 0; i < a_stage_taps; i++) {
+                const uint32_t shift =
+                    layer.per_tap ? 0 : first_shift - tap.row * places.row_step - tap.column * places.column_step;
+#pragma unroll
+                for (int mma = 0; mma < Mode::MMA_TILES; mma++) {
+                    at.a[mma] = places.a[mma] + a;
+                    at.b[mma] = places.b[mma] + b_stage.buffer + shift;
+                }
+                if (has_pixels) {
+                    if constexpr (uneven)
+                        multiply_tap<Mode, N>(layer, sums, at, tap.column, accumulate);
+                    else
+                        multiply_k_block<Mode, N, 0, Mode::MMA_TILES>(sums, at, layer.k_steps, accumulate);
+                }
+                accumulate = 1;
+                a += layer.a_tile_bytes / 16;
+                tap.next();
+            }
+            if (!Mode::STRICT && has_pixels)
+                wait_for_all_but(a_stage_taps);
+            pending.release(); /* comes before anything else, as producers may wait for these stages */
+            pending.a = signals ? a_stage.barrier + EMPTY : 0;
+            a_stage.next();
+            if (layer.per_tap || left <= layer.a_stage_taps) {
+                pending.b = signals ? b_stage.barrier + EMPTY : 0;
+                b_stage.next();
+            }
+            if (Mode::STRICT) /* its wgmmas have been waited for */
+                pending.release();
+        }
+    }
+    wgmma_wait<0>();
+    pending.release();
+}
+
+} // namespace tconv::igemm
+
+#endif

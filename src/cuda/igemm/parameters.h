@@ -1,0 +1,205 @@
+/*
+ * Between the host side of the implicit GEMM (igemm.cu, plan.cu) and its kernels: what a kernel is told, and which
+ * there are.
+ *
+ * A operand = packed weights, B operand = pixels of src, C = output channels (M) x output pixels (N) of a phase, summed
+ * over input channels and taps (K). The words that this implementation adds to the field's:
+ *
+ *   position     a pixel (q, r) of a phase's outputs (../core/phases.h)
+ *   M tile       64 rows of M (MMA_M): output channels of one phase
+ *   MMA tile     one M tile by N positions that follow one another in the block tile, halos included: the accumulators
+ *                of a wgmma; a warpgroup tile is one or two of them
+ *   block tile   1, 2 or 4 M tiles by a box of positions (images x rows x columns), of which block_n are computed
+ *   K-block      the input channels whose bytes are one row of a pixel in shared memory, at one tap
+ *   A tile       the weights of a block tile for one K-block and tap; an A stage holds those of up to four taps
+ *   B stage      a box of pixels of a K-block: the input of all taps, halo included, where a tap is an offset; or that
+ *                of one tap
+ *   raw stage    channel planes of src in NCHW as TMA brings them, from which the loader warps make B stages
+ */
+#ifndef TCONV_CUDA_IGEMM_PARAMETERS_H
+#define TCONV_CUDA_IGEMM_PARAMETERS_H
+
+#include <cuda.h>
+
+#include "../../core/impl.h"
+#include "../numeric/divisor.h"
+
+namespace tconv::igemm
+{
+
+constexpr int MMA_M = 64;          /* rows: M of every wgmma (PTX ISA) */
+constexpr int MMA_K_BYTES = 32;    /* bytes: K of every wgmma (PTX ISA) */
+constexpr int CORE_ROWS = 8;       /* rows of a core matrix (PTX ISA): pixels that are neighbours in any operand */
+constexpr int CORE_ROW_BYTES = 16; /* bytes of a row of a core matrix (PTX ISA): 4 channels of f32, 8 of 16 bits */
+constexpr int WARP_M = 16;         /* rows of M whose accumulators a warp has (PTX ISA) */
+
+constexpr int WARP = 32;               /* lanes (PTX ISA) */
+constexpr int WARPGROUP_WARPS = 4;     /* PTX ISA */
+constexpr int WARPGROUPS = 2;          /* consumer warpgroups */
+constexpr int MAX_MMA_TILES = 2;       /* of a warpgroup: two of 64 x 128 take 128 registers of a thread */
+constexpr int MAX_M_TILES = 4;         /* of a block tile: all MMA tiles of both warpgroups */
+constexpr int THREADS = 512;           /* of a thread block: consumers, and as many that load and find addresses */
+constexpr int MAX_STAGES = 8;          /* of one pipeline: no more was of use */
+constexpr int MAX_A_STAGE_TAPS = 4;    /* taps of an A stage: each is a commit group that is waited for by number */
+constexpr int MAX_STAGING_BUFFERS = 4; /* of a warpgroup: one for each half of its MMA tiles */
+constexpr int MAX_PHASES = 16;         /* of an axis: what tables of these parameters have room for */
+constexpr int MAX_COORDINATES = 768;   /* pixels of a B stage that there is a table of; of NCHW the most it may have */
+
+/* In strict f32 partial sums of a K-block are added in f32, which may be off by a quarter of their number (where they
+ * are alike): within the bound of 16 for so many. */
+constexpr int MAX_PLAIN_SUMS = 48;
+
+/* A warp stages 16 rows of M by half of an MMA tile's pixels at once: in NHWC a pixel after another, in NCHW a row of M
+ * after another. Both are pitched so that neighbours do not meet in a bank and vectors of 16 bytes can be read. */
+constexpr int staged_pixel_bytes(int element_size)
+{
+    return WARP_M * element_size + 16;
+}
+constexpr int staged_row_bytes(int N, int element_size)
+{
+    return (N / 2 + (element_size == 4 ? N / 2 % 32 == 8 || N / 2 % 32 == 24 ? 0 : 8 : 8)) * element_size;
+}
+constexpr int warp_staging_bytes(int N, int element_size)
+{
+    return N / 2 * staged_pixel_bytes(element_size) > WARP_M * staged_row_bytes(N, element_size)
+               ? N / 2 * staged_pixel_bytes(element_size)
+               : WARP_M * staged_row_bytes(N, element_size);
+}
+
+/* A staging buffer between a consumer warpgroup and the epilogue warps has half of an MMA tile's pixels, one after
+ * another, each with the M tile's rows; of a column pair a quarter of both MMA tiles' pixels, each warp's rows one
+ * after another. */
+constexpr int staging_buffer_bytes(int N, int element_size, bool pairs)
+{
+    return MMA_M * (pairs ? staged_row_bytes(N, element_size) : N / 2 * element_size);
+}
+
+/* A phase of one axis. */
+struct axis_phase {
+    int taps;
+    int first_tap; /* taps of the phases before it */
+    int first_shift;
+    int residue;
+    int outputs;
+};
+
+struct parameters {
+    const void *src;
+    const void *weights; /* packed, by A tiles */
+    const void *bias;    /* or NULL */
+    void *dst;
+    tconv_strides from; /* strides of src, in elements */
+    tconv_strides to;   /* strides of dst, in elements */
+
+    bool by_tma;            /* TMA reads src; else the loader warps gather it */
+    bool per_tap;           /* a B stage has the input of one tap */
+    bool src_transposed;    /* src is transposed to NHWC in the workspace, by the launch that packs the weights */
+    bool src_channels_last; /* src as it is read: in NHWC, or transposed */
+    bool dst_channels_last;
+    bool flat;   /* positions are pixels of src, whose rows are seen as one */
+    bool merged; /* all phases have one tap, the same: their M tiles are like those of more channels */
+
+    /* NCHW: the MMA tiles of a warpgroup are neighbouring column phases of the same pixels. Not merged, these are the
+     * layer's only two, seen as one: column phase 0, with the taps of the one that has more; M tiles alternate between
+     * the two. */
+    bool paired;
+    bool uneven;                 /* one of a pair has more column taps than the other */
+    int mma_taps[MAX_MMA_TILES]; /* column taps of each of a pair */
+
+    int images;       /* of src */
+    int in_rows;      /* of src; flat: 1 */
+    int in_columns;   /* of src; flat: the pixels of an image, or of all images */
+    int flat_rows;    /* of an image of src as it is */
+    int flat_columns; /* likewise */
+    int group_in;     /* input channels of a channel group */
+    int group_out;    /* output channels of a channel group */
+    int k_block_channels;
+    int k_blocks;    /* of a channel group's input channels */
+    int pixel_bytes; /* of a pixel of a B stage, the swizzle's width: 128, 64 or 32 */
+    int k_steps;     /* wgmmas along K of a K-block */
+
+    int phase_m_tiles;   /* M tiles of a phase; merged: of all phases */
+    int m_tiles;         /* M tiles of a block tile */
+    int tiles_along_m;   /* block tiles that a phase's M tiles make; merged: all phases' */
+    int channel_m_tiles; /* M tiles of a channel group's output channels */
+    int image_tiles;     /* block tiles along the images */
+    int row_tiles;       /* block tiles along the rows of positions */
+    int column_tiles;    /* block tiles along the columns of positions */
+    int tiles;           /* block tiles in all */
+    int tile_images;     /* images of a block tile */
+    int tile_rows;       /* rows of positions of a block tile */
+    int tile_columns;    /* columns of positions of a block tile */
+    int across;          /* narrow tiles: MMA tiles beside one another; 0: MMA tiles follow one another */
+    int mma_rows;        /* narrow tiles: rows of eight pixels of an MMA tile */
+    int pitch;           /* pixels of a B stage from a row to the next */
+    int image_pixels;    /* pixels of a B stage from an image to the next */
+    int stage_pixels;    /* pixels of a B stage */
+    int box_columns;     /* columns of a TMA box; of a raw stage: pixels of a channel */
+    int boxes;           /* TMA boxes of a B stage */
+    int first_row;       /* of a B stage of all taps, from the tile's first position */
+    int first_column;    /* likewise */
+
+    axis_phase rows[MAX_PHASES];
+    axis_phase columns[MAX_PHASES];
+    int row_phases;
+    int column_phases;
+    int row_step;       /* rows of src from a tap to the next */
+    int column_step;    /* columns of src from a tap to the next */
+    int phase_rotation; /* rounds of tiles of all phases after which the phases' order is rotated by one */
+    int row_stride;
+    int column_stride;
+    int column_taps; /* of all column phases */
+    fast_divisor by_tiles_along_m;
+    fast_divisor by_phases;
+    fast_divisor by_phase_rotation;
+    fast_divisor by_column_phases;
+    fast_divisor by_groups;
+    fast_divisor by_column_tiles;
+    fast_divisor by_row_tiles;
+    fast_divisor by_channel_m_tiles;
+    fast_divisor by_columns; /* columns of what a tile's pixels lie in: an image of a B stage or, flat, of src */
+    fast_divisor by_rows;    /* rows likewise */
+    int64_t group_a_tiles;   /* A tiles of a channel group */
+    int groups;              /* channel groups */
+
+    int mma_m_tile[WARPGROUPS][MAX_MMA_TILES];   /* the MMA tile's M tile in the block tile */
+    int mma_pixel[WARPGROUPS][MAX_MMA_TILES];    /* its first position, in pixels of a B stage */
+    int mma_position[WARPGROUPS][MAX_MMA_TILES]; /* its first position, in the table of offsets */
+
+    int block_n;         /* positions of a block tile: N of its MMA tiles, each position once */
+    int bias_outputs;    /* output channels that follow one another and share an element of bias */
+    int depth_columns;   /* NCHW: rows of M that follow one another and are columns of one channel (view.h); else 1 */
+    bool store_vectors;  /* NHWC: 16 bytes of channels can be stored at once; paired or depth_columns > 1: columns */
+    int tables;          /* of offsets and records, each of a block tile */
+    bool epilogue_warps; /* warps of their own store the accumulators, else the consumers do */
+    int staging_buffers; /* of each warpgroup, for the epilogue warps */
+    int a_stage_taps;    /* taps of an A stage, at most */
+    int b_stages;
+    int a_stages;
+    int raw_stages; /* 0: no raw stages */
+    uint32_t raw_stage_bytes;
+    uint32_t b_stage_bytes;
+    uint32_t plane_bytes; /* strict f32: from the plane of big parts of a B stage to that of small parts */
+    uint32_t a_tile_bytes;
+};
+
+typedef void kernel_function(parameters layer, CUtensorMap map);
+
+enum mode { MODE_TF32, MODE_STRICT, MODE_F16, MODE_BF16 };
+
+/* A kernel that there is for a mode. */
+struct config {
+    int N;          /* of a wgmma: positions of an MMA tile; 0: no such config */
+    int mma_tiles;  /* of a warpgroup */
+    bool long_sums; /* takes any number of partial sums, else (strict f32) MAX_PLAIN_SUMS */
+    kernel_function *kernel;
+};
+constexpr int CONFIGS = 4; /* of a mode, at most */
+extern const config tf32_configs[CONFIGS];
+extern const config strict_configs[CONFIGS];
+extern const config f16_configs[CONFIGS];
+extern const config bf16_configs[CONFIGS];
+
+} // namespace tconv::igemm
+
+#endif

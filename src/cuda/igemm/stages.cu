@@ -1,0 +1,93 @@
+/* The shared memory of an implicit GEMM: pipeline stages of A and B beside the staging buffers of the epilogue. */
+#include "../../core/checked.h"
+#include "plan.h"
+
+namespace tconv::igemm
+{
+
+namespace
+{
+
+/* Stages of B and of A, from the least to the most that is of use. The last pair that fits is taken. */
+constexpr int STAGES[][2] = {{2, 2}, {2, 3}, {3, 3}, {3, 4}, {4, 4}, {4, 5}, {5, 6}, {6, 6}, {7, 8}, {8, 8}};
+
+/* Tells whether rows of dst begin at whole vectors of 16 bytes, if dst does. */
+bool has_vector_rows(const tconv_problem *problem)
+{
+    return tconv_rows_begin_at_multiples(&problem->dst, 16 / (int64_t)problem->element_size);
+}
+
+/* Fills in as many stages as fit, of A tiles of so many taps, beside so many staging buffers for epilogue warps (0:
+ * there are none). */
+bool describe_stages(const tconv_layer *layer, int staging_buffers, int a_stage_taps, layer_plan *plan)
+{
+    parameters *to = &plan->parameters;
+    const int element = (int)layer->problem.element_size;
+    /* The consumers' own staging, and the table of coordinates, are needed in any case: an address of src may be such
+     * that TMA cannot read it. */
+    const size_t consumers = (size_t)WARPGROUPS * WARPGROUP_WARPS * warp_staging_bytes(plan->config.N, element) +
+                             (size_t)tconv_min(to->stage_pixels, MAX_COORDINATES) * sizeof(uint32_t),
+                 epilogue =
+                     (size_t)WARPGROUPS * staging_buffers * staging_buffer_bytes(plan->config.N, element, to->paired);
+    to->tables = staging_buffers > 0 ? 3 : 2; /* the tile that is stored is another than the one that is multiplied */
+    const size_t fixed = (size_t)to->raw_stages * to->raw_stage_bytes +
+                         (size_t)to->tables * to->block_n * sizeof(int64_t) + tconv_max(consumers, epilogue);
+    to->epilogue_warps = staging_buffers > 0;
+    to->staging_buffers = staging_buffers;
+    to->a_stage_taps = a_stage_taps;
+    to->b_stages = 0;
+    for (size_t i = 0; i < sizeof STAGES / sizeof STAGES[0]; i++) {
+        const size_t bytes =
+            (size_t)STAGES[i][0] * to->b_stage_bytes + (size_t)STAGES[i][1] * a_stage_taps * to->a_tile_bytes + fixed;
+        if (bytes <= (size_t)SHARED_MEMORY) {
+            to->b_stages = STAGES[i][0];
+            to->a_stages = STAGES[i][1];
+        }
+    }
+    return to->b_stages > 0;
+}
+
+/* The taps of the phase with the fewest. */
+int64_t least_taps(const tconv_phase_table *table)
+{
+    int64_t least = table->max_taps;
+    for (int64_t i = 0; i < table->count; i++)
+        least = tconv_min(least, table->phases[i].taps);
+    return least;
+}
+
+/* The taps that an A stage may hold: more than one where there is little to multiply for each, but no more than every
+ * phase has. */
+int most_a_stage_taps(const tconv_layer *layer, const layer_plan *plan)
+{
+    const parameters *of = &plan->parameters;
+    const int64_t taps = least_taps(&layer->rows) * least_taps(&layer->columns);
+    const int cycles = of->k_steps * mma_tiles_of(&plan->config) * plan->config.N / 2;
+    return of->per_tap || !is_fed_by_tma(plan) || cycles > A_STAGE_PERIOD ? 1 : (int)tconv_min(taps, MAX_A_STAGE_TAPS);
+}
+
+} // namespace
+
+bool choose_stages(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, layer_plan *plan)
+{
+    /* More staging buffers leave fewer pipeline stages. NHWC always has epilogue warps where TMA leaves warps free for
+     * them. Column pairs gain by them where all accumulators of a tile find room and are stored by vectors: the
+     * epilogue warps are few, and the consumers should not wait for them. */
+    const bool fed = is_fed_by_tma(plan), always = fed && plan->parameters.dst_channels_last;
+    const bool pairs = fed && plan->parameters.paired && choice->across > 0 && has_vector_rows(&layer->problem);
+    layer_plan with = *plan;
+    for (int staging_buffers = always || pairs ? MAX_STAGING_BUFFERS : 0;;
+         staging_buffers = always ? staging_buffers / 2 : 0) {
+        for (int a_stage_taps = 1; a_stage_taps <= most_a_stage_taps(layer, plan); a_stage_taps++)
+            if (describe_stages(layer, staging_buffers, a_stage_taps, &with)) {
+                with.cycles = cost(layer, &with, multiprocessors);
+                if (plan->cycles == 0 || with.cycles < plan->cycles)
+                    *plan = with;
+            }
+        if (staging_buffers <= (always ? 1 : 0))
+            break;
+    }
+    return plan->cycles > 0;
+}
+
+} // namespace tconv::igemm

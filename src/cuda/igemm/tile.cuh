@@ -1,0 +1,196 @@
+/* The definitions that the roles of the implicit GEMM's warps share: their numbers, the modes of arithmetic, where
+ * shared memory has what, and which block tile a number is. */
+#ifndef TCONV_CUDA_IGEMM_TILE_CUH
+#define TCONV_CUDA_IGEMM_TILE_CUH
+
+#include "../numeric/divisor.h"
+#include "../ptx/wgmma.cuh"
+#include "parameters.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace tconv::igemm
+{
+
+/* The roles of a thread block's warps: consumers, then these. */
+constexpr int CONSUMER_WARPS = WARPGROUPS * WARPGROUP_WARPS;
+constexpr int LOADER_WARPS = 4;          /* write or split B stages; where they need not, they are epilogue warps */
+constexpr int B_WARP = LOADER_WARPS;     /* issues TMA of src */
+constexpr int A_WARP = LOADER_WARPS + 1; /* issues bulk copies of weights */
+constexpr int FIRST_ADDRESS_WARP = LOADER_WARPS + 2;
+constexpr int ADDRESS_WARPS = 2;                                    /* find where positions go in dst */
+constexpr int WARPGROUP_EPILOGUE_WARPS = LOADER_WARPS / WARPGROUPS; /* that store one warpgroup's accumulators */
+
+constexpr int MAX_TABLES = 3; /* of offsets and records: of the tile stored, the one multiplied, the one prepared */
+
+constexpr uint32_t MMA_A_BYTES = MMA_M * MMA_K_BYTES;         /* of the A operand of one wgmma, in one plane */
+constexpr uint32_t MMA_A_CORE_BYTES = MMA_M * CORE_ROW_BYTES; /* of one column of its core matrices */
+
+/* A mode of arithmetic. Registers are a thread's, of consumers and of others (setmaxnreg). In strict f32 they hold an
+ * MMA tile's partial sums as well. */
+struct tf32_mode {
+    using Element = float;
+    static constexpr wgmma_type TYPE = WGMMA_TF32;
+    static constexpr bool STRICT = false;
+    static constexpr bool COMPENSATED = false;
+    static constexpr bool SPLITS = false; /* loader warps split B stages in place; in TF32 the tensor map rounds */
+    static constexpr int MMA_TILES = 2;   /* of a warpgroup */
+    static constexpr int PLANES = 1;      /* of an operand */
+    static constexpr int CONSUMER_REGISTERS = 176;
+    static constexpr int OTHER_REGISTERS = 80;
+};
+struct strict_mode : tf32_mode {
+    static constexpr bool STRICT = true;
+    static constexpr bool SPLITS = true;
+    static constexpr int MMA_TILES = 1;
+    static constexpr int PLANES = 2;
+    static constexpr int CONSUMER_REGISTERS = 200;
+    static constexpr int OTHER_REGISTERS = 56;
+};
+struct strict_long_mode : strict_mode {
+    static constexpr bool COMPENSATED = true;
+};
+struct f16_mode : tf32_mode {
+    using Element = __half;
+    static constexpr wgmma_type TYPE = WGMMA_F16;
+    static constexpr int CONSUMER_REGISTERS = 184;
+    static constexpr int OTHER_REGISTERS = 72;
+};
+struct bf16_mode : f16_mode {
+    using Element = __nv_bfloat16;
+    static constexpr wgmma_type TYPE = WGMMA_BF16;
+};
+
+/* One MMA tile to a warpgroup: smaller block tiles keep more multiprocessors busy in layers that have few of them. */
+template <class Mode> struct small_mode : Mode {
+    static constexpr int MMA_TILES = 1;
+};
+
+/* Tells whether the MMA tiles of a warpgroup may be neighbouring column phases. */
+template <class Mode> constexpr bool PAIRS = Mode::MMA_TILES == 2;
+
+/* The address warps tell the consumers and epilogue warps of a tile, which then divide nothing. */
+struct tile_record {
+    int row_taps, column_taps;
+    int first_shift;             /* pixels from a B stage's first to that of the first tap */
+    int channels[MAX_M_TILES];   /* output channels that an M tile has; may be 0 or less */
+    int64_t offset[MAX_M_TILES]; /* bytes from a position's offset in dst to that of the M tile's first channel */
+    float bias[MAX_M_TILES][MMA_M];
+};
+
+/* The barriers of each pipeline, and where its stages begin, as addresses in shared memory. */
+struct shared_layout {
+    uint32_t b_full, b_empty;
+    uint32_t raw_full, raw_empty; /* of raw stages, or of B stages that wait for the split */
+    uint32_t a_full, a_empty;
+    uint32_t offsets_full, offsets_empty; /* of tables of offsets and records */
+    uint32_t staging_full, staging_empty;
+    uint32_t raw, b, a;
+    uint32_t *coordinates; /* of a B stage's pixels: see fill_coordinates */
+    int64_t *offsets;      /* tables of positions' offsets in dst */
+    tile_record *records;
+    char *staging;
+};
+constexpr int BARRIERS = 6 * MAX_STAGES + 2 * MAX_TABLES + 2 * WARPGROUPS * MAX_STAGING_BUFFERS;
+
+/* The place of a block tile in the layer. */
+struct tile_place {
+    int first_m_tile;            /* of its phase's M tiles; merged: of all phases' */
+    int group;                   /* channel group */
+    int row_phase, column_phase; /* merged: those of the only tap */
+    int image, row, column;      /* first position */
+};
+
+__device__ __forceinline__ tile_place find_tile(const parameters &layer, int number)
+{
+    tile_place tile;
+    quotient left = divide(number, layer.by_tiles_along_m);
+    tile.first_m_tile = left.rest * layer.m_tiles;
+    tile.row_phase = tile.column_phase = 0;
+    if (!layer.merged) {
+        /* Phases differ in taps: their order is rotated each time that all thread blocks have had a tile, so that none
+         * always has the longest. */
+        const int of_phases = left.whole;
+        left = divide(of_phases, layer.by_phases);
+        const int rotations = divide(left.whole, layer.by_phase_rotation).whole;
+        const quotient phase = divide(divide(of_phases + rotations, layer.by_phases).rest, layer.by_column_phases);
+        tile.column_phase = phase.rest;
+        tile.row_phase = phase.whole;
+    }
+    left = divide(left.whole, layer.by_groups);
+    tile.group = left.rest;
+    left = divide(left.whole, layer.by_column_tiles);
+    tile.column = left.rest * layer.tile_columns;
+    left = divide(left.whole, layer.by_row_tiles);
+    tile.row = left.rest * layer.tile_rows;
+    tile.image = left.whole * layer.tile_images;
+    return tile;
+}
+
+/* The place of an M tile of a block tile. */
+struct m_tile_place {
+    int row_phase, column_phase;
+    int channel; /* of the channel group; may be past the last */
+};
+
+__device__ __forceinline__ m_tile_place find_m_tile(const parameters &layer, const tile_place &tile, int of_tile)
+{
+    const int m_tile = tile.first_m_tile + of_tile;
+    m_tile_place place = {tile.row_phase, tile.column_phase, (layer.paired ? m_tile / 2 : m_tile) * MMA_M};
+    if (layer.merged) {
+        const quotient of_columns = divide(m_tile, layer.by_column_phases),
+                       of_rows = divide(of_columns.whole, layer.by_channel_m_tiles);
+        place.row_phase = min(of_rows.whole, layer.row_phases - 1);
+        place.column_phase = of_columns.rest;
+        place.channel = m_tile < layer.phase_m_tiles ? of_rows.rest * MMA_M : layer.group_out;
+    }
+    return place;
+}
+
+/* The taps of a tile in the order of the main loop: by rows. */
+struct tap_walk {
+    int row, column; /* of the tap */
+    int row_taps, column_taps;
+    __device__ __forceinline__ tap_walk(const parameters &layer, const tile_place &tile)
+        : row(0), column(0), row_taps(layer.rows[tile.row_phase].taps),
+          column_taps(layer.columns[tile.column_phase].taps)
+    {
+    }
+    __device__ __forceinline__ explicit tap_walk(const tile_record &tile)
+        : row(0), column(0), row_taps(tile.row_taps), column_taps(tile.column_taps)
+    {
+    }
+    __device__ __forceinline__ int count() const
+    {
+        return row_taps * column_taps;
+    }
+    __device__ __forceinline__ void next()
+    {
+        if (++column == column_taps) {
+            column = 0;
+            if (++row == row_taps)
+                row = 0;
+        }
+    }
+};
+
+/* The row (column) of src that a tap reads, less its position's. */
+__device__ __forceinline__ int row_shift(const parameters &layer, const tile_place &tile, const tap_walk &tap)
+{
+    return layer.rows[tile.row_phase].first_shift - tap.row * layer.row_step;
+}
+__device__ __forceinline__ int column_shift(const parameters &layer, const tile_place &tile, const tap_walk &tap)
+{
+    return layer.columns[tile.column_phase].first_shift - tap.column * layer.column_step;
+}
+
+/* The B stages of a K-block of channels. */
+__device__ __forceinline__ int b_stages_of(const parameters &layer, const tap_walk &tap)
+{
+    return layer.per_tap ? tap.count() : 1;
+}
+
+} // namespace tconv::igemm
+
+#endif

@@ -1,0 +1,41 @@
+/* The layer that the implicit GEMM computes for the one it is given: as it is; with several groups fused; in NCHW with
+ * outputs of a channel as channels of their own. */
+#ifndef TCONV_CUDA_IGEMM_VIEW_H
+#define TCONV_CUDA_IGEMM_VIEW_H
+
+#include "../../core/impl.h"
+
+namespace tconv::igemm
+{
+
+constexpr int MAX_VIEW_PHASES = 16; /* of the columns after space-to-depth */
+
+struct layer_view {
+    tconv_layer layer;    /* what is planned and computed */
+    int64_t outputs;      /* of a channel that are channels of the view: channel * outputs + output; else 1 */
+    int64_t out_columns;  /* columns that these outputs have */
+    bool one_pixel;       /* outputs are those of images of one pixel; else neighbouring columns */
+    int64_t fused_groups; /* channel groups of the layer that are one of the view */
+    tconv_phase phases[MAX_VIEW_PHASES]; /* phases of the view, where it is another layer */
+};
+
+/*
+ * Images of one pixel lie alike in NCHW and NHWC. Where each of their outputs has a tap, an output of a channel is a
+ * channel of an image of one pixel as well, and dst as it lies is a matrix, images by these channels.
+ *
+ * Space-to-depth along W: in other NCHW layers each phase writes single columns, a stride apart. Where P divides the
+ * columns' stride, padding, kernel and number, columns P * o + j, j < P, take the taps P * k + j of the same pixels.
+ * They are P times as many channels (channel, j) of a layer with stride, padding, kernel and columns over P, and stored
+ * together they are a vector. P is the largest power of two for vectors of up to 16 bytes.
+ *
+ * Group fusion: groups whose channels are no whole K-blocks of 128 bytes are seen as one group with block-diagonal
+ * weights: as few as make whole K-blocks, or all, if those have at most 512 bytes of channels. That multiplies the
+ * products, but those of few channels would be padding for the most part.
+ *
+ * The view points into itself and into the layer.
+ */
+void init_view(layer_view *view, const tconv_layer *layer);
+
+} // namespace tconv::igemm
+
+#endif

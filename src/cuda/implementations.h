@@ -1,0 +1,42 @@
+/*
+ * The CUDA implementations, as the list sees them. Each lies in a folder of its name, whose file of the same name
+ * begins with a paragraph on the algorithm, the layers that it accepts, and its numeric order.
+ */
+#ifndef TCONV_CUDA_IMPLEMENTATIONS_H
+#define TCONV_CUDA_IMPLEMENTATIONS_H
+
+#include "../core/impl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* "cuda_stencil": one input channel per group (depthwise), on any device. */
+extern const tconv_implementation tconv_cuda_stencil;
+
+/* "cuda_col2im": few output channels from many input channels, on tensor cores. */
+extern const tconv_implementation tconv_cuda_col2im;
+
+/* "cuda_rows": strided NCHW layers with few channels per group, whose time is that of writing dst, on tensor cores. */
+extern const tconv_implementation tconv_cuda_rows;
+
+/* "cuda_cells": f32 layers of many channels in NCHW on Hopper, column strides 1, 2 and 4, in TF32 and in strict f32. */
+extern const tconv_implementation tconv_cuda_cells;
+
+/* "cuda_wgmma": NCHW layers of many channels on Hopper, strides 1 and 2. */
+extern const tconv_implementation tconv_cuda_wgmma;
+
+/* "cuda_igemm": layers of many channels on Hopper, any stride and kernel, NHWC above all. */
+extern const tconv_implementation tconv_cuda_igemm;
+
+/* "cuda_mma": f32, f16 and bf16 with a fair number of channels per group, on any device with tensor cores. */
+extern const tconv_implementation tconv_cuda_mma;
+
+/* "cuda_general": every layer, on any device. */
+extern const tconv_implementation tconv_cuda_general;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

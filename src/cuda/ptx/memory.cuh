@@ -1,0 +1,97 @@
+/* Memory accesses of 16 bytes and less: asynchronous copies into shared memory, and stores that leave the caches to the
+ * loads. */
+#ifndef TCONV_CUDA_PTX_MEMORY_CUH
+#define TCONV_CUDA_PTX_MEMORY_CUH
+
+#include <cstdint>
+#include <cstring>
+
+namespace tconv
+{
+
+__device__ __forceinline__ uint32_t shared_address(const void *memory)
+{
+    return (uint32_t)__cvta_generic_to_shared(memory);
+}
+
+/* Writes 16 bytes to shared memory. */
+__device__ __forceinline__ void store_shared_16(uint32_t address, const uint32_t (&words)[4])
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+                 "r"(words[3])
+                 : "memory");
+}
+
+/* Accesses of 8 bytes of shared memory. */
+__device__ __forceinline__ void store_shared_8(uint32_t address, int64_t value)
+{
+    asm volatile("st.shared.b64 [%0], %1;" ::"r"(address), "l"(value) : "memory");
+}
+
+__device__ __forceinline__ int64_t load_shared_8(uint32_t address)
+{
+    int64_t value;
+    asm volatile("ld.shared.b64 %0, [%1];" : "=l"(value) : "r"(address));
+    return value;
+}
+
+constexpr int ACCESS_BYTES = 16; /* the most that one thread loads, copies or stores at once */
+
+/* The elements of an access. */
+template <class Element> constexpr int access_length = ACCESS_BYTES / (int)sizeof(Element);
+
+/* Copies `size` bytes (4, 8 or 16; both addresses are multiples of it) to shared memory: the first `bytes` are read,
+ * the others become zeros. Those of 16 bytes pass the first-level cache by. */
+template <int size> static __device__ __forceinline__ void cp_async_padded(uint32_t to, const void *from, int bytes)
+{
+    if constexpr (size == ACCESS_BYTES)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(from), "r"(bytes), "n"(size)
+                     : "memory");
+}
+
+/* Copies an aligned access to shared memory; zeros where it does not exist, and then `from` is not read. */
+static __device__ __forceinline__ void cp_async(void *shared, const void *from, bool exists)
+{
+    cp_async_padded<ACCESS_BYTES>(shared_address(shared), from, exists ? ACCESS_BYTES : 0);
+}
+
+/* The same, and brings the whole line of 128 bytes to the second-level cache, where it is read 16 bytes here and
+ * there. */
+static __device__ __forceinline__ void cp_async_line(void *shared, const void *from, bool exists)
+{
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    const int bytes = exists ? ACCESS_BYTES : 0;
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+/* Ends a commit group of this thread's copies. */
+static __device__ __forceinline__ void cp_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Waits until at most `pending` of this thread's commit groups are under way. */
+template <int pending> __device__ __forceinline__ void cp_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
+/* Waits for all copies of this thread, in groups or not. */
+static __device__ __forceinline__ void cp_async_wait_all()
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/* Stores 16 bytes that are not read again soon. */
+static __device__ __forceinline__ void store_streaming(void *to, const void *vector)
+{
+    int4 bits;
+    memcpy(&bits, vector, sizeof bits);
+    __stcs(static_cast<int4 *>(to), bits);
+}
+
+} // namespace tconv
+
+#endif

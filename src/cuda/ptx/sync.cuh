@@ -1,0 +1,41 @@
+/* Named barriers, cluster barriers and fences order the threads of a block and of a cluster; setmaxnreg shares out
+ * registers among warps (compute capability 9.0): PTX ISA, "bar", "barrier.cluster", "fence.proxy", "setmaxnreg". */
+#ifndef TCONV_CUDA_PTX_SYNC_CUH
+#define TCONV_CUDA_PTX_SYNC_CUH
+
+#include <cstdint>
+
+namespace tconv
+{
+
+/* Waits until so many threads of the block have called it, whole warps. */
+template <int threads> __device__ __forceinline__ void named_barrier_sync()
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");
+}
+
+/* Waits for all threads of all blocks of the cluster. */
+__device__ __forceinline__ void cluster_sync()
+{
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+/* Makes a thread's own writes to shared memory visible to wgmma and TMA, before the thread tells others of them. */
+__device__ __forceinline__ void fence_proxy_async()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+template <int count> __device__ __forceinline__ void setmaxnreg_increase()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
+}
+
+template <int count> __device__ __forceinline__ void setmaxnreg_decrease()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
+}
+
+} // namespace tconv
+
+#endif

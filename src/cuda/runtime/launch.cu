@@ -1,0 +1,138 @@
+/* Launches leave the caller's last error alone, also where a kernel needs more shared memory than 48 KB. */
+#include "launch.h"
+
+#include <cuda.h>
+#include <pthread.h>
+
+#include "../../core/checked.h"
+
+namespace tconv
+{
+
+static constexpr int64_t MAX_GRID = INT32_MAX;    /* blocks of a grid */
+static constexpr int64_t FREE_SHARED = 48 * 1024; /* bytes of shared memory that a kernel may have without asking */
+
+typedef CUresult set_attribute_function(CUfunction, CUfunction_attribute, int);
+
+static pthread_once_t set_attribute_looked_up = PTHREAD_ONCE_INIT;
+static set_attribute_function *set_attribute; /* NULL where the driver has none */
+
+static void look_up_set_attribute(void)
+{
+    constexpr unsigned int FIRST_VERSION = 9000; /* the first of the driver's API that has it */
+    set_attribute = (set_attribute_function *)driver_function("cuFuncSetAttribute", FIRST_VERSION);
+}
+
+/* The driver's call leaves the runtime's last error alone. A limit that was set in this way, the runtime's own function
+ * does not change any more: a kernel's limit has to be the same always. */
+static bool allow_shared_quietly(const void *kernel, int bytes)
+{
+    cudaFunction_t function;
+    pthread_once(&set_attribute_looked_up, look_up_set_attribute);
+    return set_attribute != NULL && cudaGetFuncBySymbol(&function, kernel) == cudaSuccess &&
+           set_attribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes) == CUDA_SUCCESS;
+}
+
+tconv_status allow_shared(const void *kernel, int64_t bytes, tconv_issue *issue)
+{
+    /* cudaFuncSetAttribute clears the last error also where it succeeds. */
+    if (cudaPeekAtLastError() != cudaSuccess && allow_shared_quietly(kernel, (int)bytes))
+        return TCONV_SUCCESS;
+    return check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+                      "cudaFuncSetAttribute", issue);
+}
+
+/* From CUDA 12.3 on a captured launch keeps the attribute as an edge of the graph. */
+static constexpr int FIRST_OVERLAPPING = 12030;
+
+static pthread_once_t overlap_looked_up = PTHREAD_ONCE_INIT;
+static bool driver_overlaps;
+
+static void look_up_overlap(void)
+{
+    int version = 0;
+    driver_overlaps = cudaDriverGetVersion(&version) == cudaSuccess && version >= FIRST_OVERLAPPING;
+}
+
+static cudaError_t launch(const launch_grid *grid, void **arguments, cudaStream_t stream)
+{
+    const dim3 blocks((unsigned int)grid->blocks), threads((unsigned int)grid->threads);
+#if CUDART_VERSION >= 12030
+    int device = 0, major = 0;
+    pthread_once(&overlap_looked_up, look_up_overlap);
+    if (grid->overlaps && driver_overlaps && cudaGetDevice(&device) == cudaSuccess &&
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9) {
+        cudaLaunchAttribute overlap = {};
+        overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        overlap.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t configuration = {};
+        configuration.gridDim = blocks;
+        configuration.blockDim = threads;
+        configuration.dynamicSmemBytes = (size_t)grid->shared_bytes;
+        configuration.stream = stream;
+        configuration.attrs = &overlap;
+        configuration.numAttrs = 1;
+        return cudaLaunchKernelExC(&configuration, grid->kernel, arguments);
+    }
+#endif
+    return cudaLaunchKernel(grid->kernel, blocks, threads, arguments, (size_t)grid->shared_bytes, stream);
+}
+
+tconv_status launch_kernel(const launch_grid *grid, void **arguments, void *stream, tconv_issue *issue)
+{
+    return check_cuda(launch(grid, arguments, (cudaStream_t)stream), "cudaLaunchKernel", issue);
+}
+
+int multiprocessors_of(int device)
+{
+#ifdef TCONV_CUDA_MULTIPROCESSORS
+    /* They are so few that small layers have many tiles for each: see "Tests" in CONTRIBUTING.md. */
+    (void)device;
+    return TCONV_CUDA_MULTIPROCESSORS;
+#else
+    int count = 0;
+    if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || count < 1)
+        return 1;
+    return count;
+#endif
+}
+
+tconv_status launch_blocks(const void *function, int64_t blocks, int threads, void **arguments, void *stream,
+                           tconv_issue *issue)
+{
+    return launch_blocks_shared(function, blocks, threads, 0, arguments, stream, issue);
+}
+
+tconv_status launch_blocks_shared(const void *function, int64_t blocks, int threads, int64_t shared_bytes,
+                                  void **arguments, void *stream, tconv_issue *issue)
+{
+    const launch_grid grid = {function, tconv_min(blocks, MAX_GRID), threads, shared_bytes, false};
+    tconv_status status = TCONV_SUCCESS;
+    if (shared_bytes > FREE_SHARED)
+        status = allow_shared(function, shared_bytes, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    return launch_kernel(&grid, arguments, stream, issue);
+}
+
+bool has_code(const void *kernel, int threads, int device)
+{
+    cudaFuncAttributes attributes;
+    device_guard guard;
+    if (enter_device(&guard, device, NULL) != TCONV_SUCCESS)
+        return false;
+    const bool has =
+        cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.maxThreadsPerBlock >= threads;
+    leave_device(&guard);
+    return has;
+}
+
+tconv_status launch_on_device(const launch_grid *grid, void **arguments, int device, void *stream, tconv_issue *issue)
+{
+    return on_device(device, issue, [&] {
+        const tconv_status status = allow_shared(grid->kernel, grid->shared_bytes, issue);
+        return status == TCONV_SUCCESS ? launch_kernel(grid, arguments, stream, issue) : status;
+    });
+}
+
+} // namespace tconv

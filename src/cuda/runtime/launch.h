@@ -1,0 +1,48 @@
+/* Launches of kernels, and the properties of a device that a launch depends on. */
+#ifndef TCONV_CUDA_RUNTIME_LAUNCH_H
+#define TCONV_CUDA_RUNTIME_LAUNCH_H
+
+#include <cstdint>
+
+#include "guard.h"
+
+namespace tconv
+{
+
+/* A kernel in blocks along one axis. */
+struct launch_grid {
+    const void *kernel;
+    int64_t blocks;
+    int threads;
+    int64_t shared_bytes; /* dynamic; above 48 KB allowed to the kernel before (allow_shared) */
+    bool overlaps;        /* may begin before the kernel ahead of it on the stream has ended (dependent_launch.cuh) */
+};
+
+/* Allows kernel so many bytes of dynamic shared memory on the current device. They are always the same for a kernel, so
+ * that threads that launch it do not lower each other's limit. */
+tconv_status allow_shared(const void *kernel, int64_t bytes, tconv_issue *issue);
+
+/* Launches it on the current device. */
+tconv_status launch_kernel(const launch_grid *grid, void **arguments, void *stream, tconv_issue *issue);
+
+/* Launches once: blocks is cut to the most that a grid can hold. */
+tconv_status launch_blocks(const void *function, int64_t blocks, int threads, void **arguments, void *stream,
+                           tconv_issue *issue);
+
+/* The same with dynamic shared memory; above 48 KB it is always of the same size for a function, because all threads of
+ * the process share its limit. */
+tconv_status launch_blocks_shared(const void *function, int64_t blocks, int threads, int64_t shared_bytes,
+                                  void **arguments, void *stream, tconv_issue *issue);
+
+/* Says whether the build has kernel's code for the device: elsewhere it is compiled for fewer threads. */
+bool has_code(const void *kernel, int threads, int device);
+
+/* Launches a kernel on device. shared_bytes is always the same for a kernel (allow_shared). */
+tconv_status launch_on_device(const launch_grid *grid, void **arguments, int device, void *stream, tconv_issue *issue);
+
+/* Counts the multiprocessors of a device; 1 where the device does not say. */
+int multiprocessors_of(int device);
+
+} // namespace tconv
+
+#endif

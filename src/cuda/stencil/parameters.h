@@ -1,0 +1,97 @@
+/*
+ * The host side of the stencil (stencil.cu) and its kernels share this: what a kernel is told, and which kernels there
+ * are.
+ *
+ * A stencil's own words: rows are counted in quotients, that is output row / stride, so that one quotient has a row of
+ * each phase. A vector is an access of 16 bytes; a walk is one thread's way down the rows of a row phase (walk.cuh).
+ */
+#ifndef TCONV_CUDA_STENCIL_PARAMETERS_H
+#define TCONV_CUDA_STENCIL_PARAMETERS_H
+
+#include "../maps/small_axis.h"
+#include "../numeric/divisor.h"
+
+namespace tconv::stencil
+{
+
+constexpr int THREADS = 128; /* of a block */
+constexpr int MAX_TAPS = 3;  /* along an axis: more weights than 3 x 3 a column do not fit in registers */
+constexpr int PIXEL_RUN = 4; /* elements of a run: with 3 taps their weights, 36 numbers, fit in registers */
+
+/*
+ * The way that dst is cut into tiles of a block. NCHW: the columns of `lanes` threads in one plane by `rows`. NHWC: the
+ * first THREADS pairs of column and vector of channels, of `channel_vectors` vectors, by `rows`.
+ */
+struct tile_shape {
+    int rows;             /* quotients of a tile */
+    int row_tiles;        /* tiles along a column */
+    int column_tiles;     /* tiles along a row */
+    int channel_vectors;  /* NHWC: vectors of a tile's channels, or single channels, or runs of a row */
+    int channel_tiles;    /* NHWC: tiles along the channels */
+    int lanes_log2;       /* NCHW: threads along a row */
+    int part_rows, parts; /* NCHW: quotients of one thread's walk; walks down a tile */
+    int row_vectors;      /* vectors of a row of src in shared memory */
+    int pitch;            /* elements from a row of src in shared memory to the next */
+    int load_rows;        /* rows of src in shared memory */
+    int load_lanes;       /* threads along a row when loading; NHWC: vectors of a column */
+    bool src_aligned;     /* rows of src start at multiples of a vector */
+    fast_divisor by_row_tiles, by_column_tiles, by_load_lanes;
+};
+
+struct parameters {
+    const void *src;
+    const void *weights; /* packed: [kernel row][kernel column][output channel] */
+    const void *bias;    /* or NULL */
+    void *dst;
+    small_axis rows, columns;
+    tconv_strides src_strides, dst_strides;
+    int channels;   /* output channels */
+    int multiplier; /* output channels that read one input channel */
+    fast_divisor by_row_stride, by_column_stride, by_channels, by_multiplier;
+    tile_shape tile;
+};
+
+typedef void (*kernel_function)(parameters);
+
+/* The ways in which an NCHW kernel finds the columns that a thread's outputs read. WINDOW: dilation 1, and a kernel of
+ * `taps` times the stride, so that the compiler knows which of a run of src columns an output takes. */
+enum {
+    COLUMNS_TABLE,         /* any, up to MAX_TAPS along either axis and rows whose taps are neighbours */
+    COLUMNS_WINDOW_1,      /* stride 1 */
+    COLUMNS_WINDOW_2_EVEN, /* stride 2, even padding before */
+    COLUMNS_WINDOW_2_ODD,  /* stride 2, odd padding before */
+    COLUMNS_WINDOW_HALF,   /* stride of access_length columns, padding half of it before */
+    COLUMNS_SHARED,   /* stride and padding multiples of access_length: all columns of a thread take the same values */
+    COLUMNS_LOOP,     /* any number of taps */
+    COLUMNS_LONG_LOOP /* the same in segments, for sums in f32 of more terms than a segment may have */
+};
+
+/* The NCHW kernel, NULL where there is none. vectors: each thread has a vector of neighbouring columns and stores it at
+ * once; else its columns are `lanes` apart. Both have access_length columns a thread. */
+kernel_function planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors);
+
+/* The NCHW kernels COLUMNS_LOOP and, where compensated, COLUMNS_LONG_LOOP. */
+kernel_function loop_kernel(tconv_dtype dtype, bool compensated);
+
+/* Channels of a thread where src comes through shared memory, so that weights and values, which are f32, fit in
+ * registers. */
+constexpr int tile_length(size_t element_size, int taps)
+{
+    return element_size == 2 && taps == 3 ? 4 : 16 / (int)element_size;
+}
+
+/* The ways in which the elements of a row are dealt out to the threads of an NHWC kernel. */
+enum {
+    PIXEL_SINGLE,  /* one channel of a column */
+    PIXEL_VECTORS, /* a vector of neighbouring channels, read from global memory */
+    PIXEL_TILE,    /* a vector of neighbouring channels, read from a tile in shared memory */
+    PIXEL_RUNS,    /* PIXEL_RUN elements of a row of dst that is one run of memory */
+    PIXEL_WAYS
+};
+
+/* The NHWC kernel for up to `taps` taps along either axis; NULL for runs of f64. */
+kernel_function pixels_kernel(tconv_dtype dtype, int taps, int way);
+
+} // namespace tconv::stencil
+
+#endif

@@ -1,0 +1,350 @@
+/*
+ * The stencil on CUDA serves layers with one input channel per group (depthwise, with or without a multiplier), which
+ * are bound by bandwidth. All phases of a stretch of dst are computed together, from a tile of src in shared memory
+ * (NCHW, planes.cu and loop.cu; NHWC, pixels.cu) or from the caches (NHWC), so that dst is written in whole runs,
+ * outputs without taps included, and src is read about once. It takes any dtype, padding, slice and alignment, and
+ * strides up to 16.
+ *
+ * The numeric order is that of walk.cuh; it depends on the layer alone.
+ */
+#include "../../core/checked.h"
+#include "../../core/status.h"
+#include "../general/parameters.h"
+#include "../implementations.h"
+#include "../maps/small_axis.h"
+#include "../numeric/compensated.cuh"
+#include "../numeric/divisor.h"
+#include "../runtime/launch.h"
+#include "parameters.h"
+
+#include <cstdio>
+#include <cuda_runtime_api.h>
+
+namespace tconv::stencil
+{
+
+namespace
+{
+
+constexpr int64_t ACCESS = 16;            /* bytes of a vector, which a thread loads or stores at once */
+constexpr int64_t MAX_SHARED = 48 * 1024; /* bytes of shared memory that a kernel may have without asking */
+constexpr int64_t MAX_KERNEL = 512;       /* taps, which are summed one by one: with more, arithmetic is the bound */
+
+constexpr int MIN_LANES_LOG2 = 3; /* threads along a row: one store of 128 bytes */
+constexpr int MAX_LANES_LOG2 = 7; /* threads along a row: all of a block */
+
+/* A thread walks down many rows, so that setting up is small beside them, as long as there are enough blocks to fill a
+ * large GPU several times over. */
+constexpr int64_t MAX_WALK = 16;              /* quotients */
+constexpr int64_t MIN_WALK = 4;               /* quotients */
+constexpr int64_t ENOUGH_PLANE_BLOCKS = 2048; /* NCHW */
+constexpr int64_t ENOUGH_PIXEL_BLOCKS = 1024; /* NHWC */
+
+/* NHWC: fewer rows of a tile are read by threads themselves as fast as through shared memory. */
+constexpr int64_t MIN_TILE_ROWS = 8;
+
+/* NHWC: a block's channels fill a memory transaction of 128 bytes; the rest of it are columns, which share what they
+ * load. */
+constexpr int64_t CHANNEL_VECTORS = 8;  /* vectors of 16 bytes */
+constexpr int64_t SINGLE_CHANNELS = 32; /* elements: 128 bytes of f32 */
+
+/* Smaller planes leave most threads of a block without work, and those of cuda_general take pixels of many images. */
+constexpr int64_t MIN_PLANE = 64;
+
+int log2_at_least(int64_t value, int least, int most)
+{
+    int found = least;
+    while (found < most && (int64_t)1 << found < value)
+        found++;
+    return found;
+}
+
+int64_t access_of(const tconv_problem *problem)
+{
+    return ACCESS / (int64_t)problem->element_size;
+}
+
+/* Cuts the rows into tiles of `parts` walks. blocks: those that tiles of all rows would need, of which `enough` are
+ * wanted. */
+void cut_rows(tile_shape *tile, const tconv_axis *rows, int64_t parts, int64_t blocks, int64_t enough)
+{
+    const int64_t quotients = tconv_ceil_div(rows->out, rows->stride);
+    int64_t walk = MAX_WALK;
+    while (walk > MIN_WALK && blocks * tconv_ceil_div(quotients, walk * parts) < enough)
+        walk /= 2;
+    tile->row_tiles = (int)tconv_ceil_div(quotients, walk * parts);
+    tile->rows = (int)tconv_ceil_div(quotients, tile->row_tiles);
+    tile->part_rows = (int)tconv_ceil_div(tile->rows, tconv_min(parts, tile->rows));
+    tile->parts = (int)tconv_ceil_div(tile->rows, tile->part_rows);
+}
+
+/* The tile of a plane; *shared_bytes may be more than there is. */
+tile_shape plane_tile(const tconv_layer *layer, int64_t *shared_bytes)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t length = access_of(problem), reach = layer->columns.max_shift - layer->columns.min_shift;
+    tile_shape made = {};
+    made.lanes_log2 = log2_at_least(tconv_ceil_div(problem->w.out, length), MIN_LANES_LOG2, MAX_LANES_LOG2);
+    const int64_t tile_columns = length << made.lanes_log2;
+    const int64_t lines = THREADS >> made.lanes_log2; /* threads along a column */
+    made.column_tiles = (int)tconv_ceil_div(problem->w.out, tile_columns);
+    cut_rows(&made, &problem->h, tconv_ceil_div(lines, problem->h.stride),
+             problem->batch * problem->out_channels * made.column_tiles, ENOUGH_PLANE_BLOCKS);
+
+    /* Quotients of the tile's columns, the halo, and up to an access less one before them. */
+    const int64_t src_columns = (tile_columns - 1) / problem->w.stride + 2 + reach + length - 1;
+    made.row_vectors = (int)tconv_ceil_div(src_columns, length);
+    made.pitch = (int)((made.row_vectors + 1) * length);
+    made.load_rows = made.rows + (int)(layer->rows.max_shift - layer->rows.min_shift);
+    made.load_lanes = (int)tconv_min(made.row_vectors, THREADS);
+    const int64_t compute_size = problem->dtype == TCONV_F64 ? 8 : 4;
+    *shared_bytes = (int64_t)made.load_rows * made.pitch * (int64_t)problem->element_size +
+                    (problem->h.kernel * problem->w.kernel + 1) * compute_size;
+    return made;
+}
+
+int taps_of(const tconv_layer *layer)
+{
+    return (int)tconv_max(tconv_max(layer->rows.max_taps, layer->columns.max_taps), 1);
+}
+
+/* Channels of a thread where src comes through shared memory. */
+int64_t tile_length_of(const tconv_layer *layer)
+{
+    return tile_length(layer->problem.element_size, taps_of(layer));
+}
+
+/* Completes a tile of pixels whose src is copied to shared memory, of fewer rows where it is too large. Returns false
+ * where too few would be left. */
+bool fit_pixel_tile(const tconv_layer *layer, tile_shape *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t parts = made->channel_vectors, vectors = parts * tile_length_of(layer) / access_of(problem);
+    const int64_t quotients = tconv_ceil_div(problem->h.out, problem->h.stride);
+    /* A block may begin and end in the middle of a column, and its columns of src in the middle of a quotient; one more
+     * column is zeros. */
+    const int64_t whole = THREADS / parts;
+    const int64_t columns = tconv_min(THREADS % parts == 0 ? whole : whole + 2, problem->w.out);
+    const int64_t src_columns =
+        (columns + problem->w.stride - 2) / problem->w.stride + 2 + layer->columns.max_shift - layer->columns.min_shift;
+    const int64_t reach = layer->rows.max_shift - layer->rows.min_shift;
+    if (src_columns >= MAX_SHARED || reach >= MAX_SHARED)
+        return false;
+    const int64_t rows = MAX_SHARED / (src_columns * vectors * ACCESS) - reach;
+    if (rows < 1)
+        return false;
+    made->row_tiles = (int)tconv_max(made->row_tiles, tconv_ceil_div(quotients, rows));
+    made->rows = (int)tconv_ceil_div(quotients, made->row_tiles);
+    if (made->rows < MIN_TILE_ROWS)
+        return false;
+    made->load_rows = made->rows + (int)reach;
+    made->load_lanes = (int)vectors;
+    made->row_vectors = (int)(src_columns * vectors);
+    made->pitch = (int)(made->row_vectors * access_of(problem));
+    return true;
+}
+
+/* The tile of pixels, for that way of a thread's channels and columns. */
+tile_shape pixel_tile(const tconv_layer *layer, int way)
+{
+    const tconv_problem *problem = &layer->problem;
+    const bool vectors = way == PIXEL_VECTORS || way == PIXEL_TILE;
+    const int64_t all = vectors ? problem->out_channels / access_of(problem) : problem->out_channels;
+    tile_shape made = {};
+    if (way == PIXEL_RUNS) {
+        made.channel_tiles = 1;
+        made.channel_vectors = (int)(problem->w.out * problem->out_channels / PIXEL_RUN);
+        made.column_tiles = (int)tconv_ceil_div(made.channel_vectors, THREADS);
+    } else {
+        made.channel_tiles = (int)tconv_ceil_div(all, vectors ? CHANNEL_VECTORS : SINGLE_CHANNELS);
+        made.channel_vectors = (int)tconv_ceil_div(all, made.channel_tiles);
+        if (way == PIXEL_TILE)
+            made.channel_vectors *= (int)(access_of(problem) / tile_length_of(layer));
+        made.column_tiles = (int)tconv_ceil_div(problem->w.out * made.channel_vectors, THREADS);
+    }
+    cut_rows(&made, &problem->h, 1, problem->batch * made.channel_tiles * made.column_tiles, ENOUGH_PIXEL_BLOCKS);
+    return made;
+}
+
+/* Says whether base and all strides but those of single elements are multiples of a vector. */
+bool is_aligned(const void *base, const tconv_strides *strides, const tconv_problem *problem)
+{
+    const int64_t length = access_of(problem);
+    return (uintptr_t)base % ACCESS == 0 && strides->n % length == 0 && strides->h % length == 0 &&
+           (problem->layout == TCONV_NHWC ? strides->w : strides->c) % length == 0;
+}
+
+/* Says whether taps are more than a row apart, so that a walk cannot pass a row's values on to the next. */
+bool rows_apart(const tconv_layer *layer)
+{
+    return layer->rows.max_taps > 1 && layer->rows.shift_step != 1;
+}
+
+/* The way of finding columns that the layer allows, for `vectors` as planes_kernel has it. */
+int columns_of(const tconv_layer *layer, int taps, bool vectors)
+{
+    const tconv_axis *w = &layer->problem.w;
+    if (layer->problem.dtype != TCONV_F64 && layer->rows.max_taps * layer->columns.max_taps > SEGMENT_TERMS)
+        return COLUMNS_LONG_LOOP;
+    if (taps > MAX_TAPS || rows_apart(layer))
+        return COLUMNS_LOOP;
+    if (vectors && w->dilation == 1 && w->kernel == taps * w->stride) {
+        const int64_t length = access_of(&layer->problem);
+        const int window = w->stride == 1                                         ? COLUMNS_WINDOW_1
+                           : w->stride == 2 && w->pad % 2 == 0                    ? COLUMNS_WINDOW_2_EVEN
+                           : w->stride == 2                                       ? COLUMNS_WINDOW_2_ODD
+                           : w->stride % length == 0 && w->pad % length == 0      ? COLUMNS_SHARED
+                           : w->stride == length && w->pad % length == length / 2 ? COLUMNS_WINDOW_HALF
+                                                                                  : COLUMNS_TABLE;
+        if (planes_kernel(layer->problem.dtype, window, taps, vectors) != NULL)
+            return window;
+    }
+    return COLUMNS_TABLE;
+}
+
+const char *refusal(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    if (problem->group_in != 1)
+        return "more than one input channel per group";
+    if (problem->out_channels >= SMALL_AXIS_EXTENT)
+        return "too many channels for 32-bit numbers";
+    if (!is_small_axis(&problem->h) || !is_small_axis(&problem->w))
+        return "a stride above 16, or an extent too large for 32-bit coordinates";
+    if (problem->h.kernel * problem->w.kernel > MAX_KERNEL)
+        return "more than 512 taps";
+    if (problem->h.out * problem->w.out < MIN_PLANE)
+        return "fewer than 64 outputs in a plane";
+    /* Tiles of planes, and of images of as many rows, hold a quarter of MIN_PLANE outputs on average. */
+    if (problem->dst_extent / (MIN_PLANE / 4) >= INT32_MAX)
+        return "too many outputs for 32-bit numbers of tiles";
+    if (problem->layout == TCONV_NHWC) {
+        if (problem->w.out * SINGLE_CHANNELS >= INT32_MAX ||
+            problem->src.w * MAX_TAPS * layer->columns.shift_step >= SMALL_AXIS_EXTENT)
+            return "rows too long for 32-bit offsets";
+        if (taps_of(layer) > MAX_TAPS || rows_apart(layer))
+            return "NHWC with more than 3 taps along an axis, or with rows apart";
+        return NULL;
+    }
+    int64_t shared_bytes;
+    plane_tile(layer, &shared_bytes);
+    return shared_bytes > MAX_SHARED ? "dilation or kernel too large for a tile in shared memory" : NULL;
+}
+
+bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+{
+    const char *why = refusal(layer);
+    if (why != NULL)
+        snprintf(reason, TCONV_REASON_SIZE, "%s", why);
+    return why == NULL;
+}
+
+tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    (void)issue;
+    sizes->packed = (size_t)(problem->h.kernel * problem->w.kernel * problem->out_channels) * problem->element_size;
+    sizes->scratch = 0;
+    return TCONV_SUCCESS;
+}
+
+tconv_status pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
+{
+    return on_device(layer->target.device, issue, [&] {
+        return general::pack_weights(&layer->problem, layer->problem.group_out, weights, packed, stream, issue);
+    });
+}
+
+parameters parameters_of(const tconv_layer *layer, const tconv_arguments *arguments)
+{
+    const tconv_problem *problem = &layer->problem;
+    parameters made = {};
+    made.src = arguments->src;
+    made.weights = arguments->packed;
+    made.bias = arguments->bias;
+    made.dst = arguments->dst;
+    made.rows = make_small_axis(&problem->h, &layer->rows);
+    made.columns = make_small_axis(&problem->w, &layer->columns);
+    made.src_strides = problem->src;
+    made.dst_strides = problem->dst;
+    made.channels = (int)problem->out_channels;
+    made.multiplier = (int)problem->group_out;
+    made.by_row_stride = divisor_of(made.rows.stride);
+    made.by_column_stride = divisor_of(made.columns.stride);
+    made.by_channels = divisor_of(made.channels);
+    made.by_multiplier = divisor_of(made.multiplier);
+    return made;
+}
+
+struct launch {
+    kernel_function kernel;
+    int64_t blocks;
+    int64_t shared_bytes;
+};
+
+/* Completes the parameters for planes, and says what to launch. */
+launch planes_launch(const tconv_layer *layer, parameters *parameters)
+{
+    const tconv_problem *problem = &layer->problem;
+    const bool vectors =
+        problem->w.out % access_of(problem) == 0 && is_aligned(parameters->dst, &problem->dst, problem);
+    const int taps = taps_of(layer), columns = columns_of(layer, taps, vectors);
+    int64_t shared_bytes;
+    tile_shape *tile = &parameters->tile;
+    *tile = plane_tile(layer, &shared_bytes);
+    tile->src_aligned = problem->w.in % access_of(problem) == 0 && is_aligned(parameters->src, &problem->src, problem);
+    return {planes_kernel(problem->dtype, columns, taps, vectors),
+            problem->batch * problem->out_channels * tile->row_tiles * tile->column_tiles, shared_bytes};
+}
+
+/* NHWC: says whether the rows of dst are runs of memory that can be cut into aligned runs of a thread without rest. */
+bool has_runs(const void *dst, const tconv_problem *problem)
+{
+    return problem->dtype != TCONV_F64 && (uintptr_t)dst % (PIXEL_RUN * problem->element_size) == 0 &&
+           problem->dst.c == 1 && problem->dst.w == problem->out_channels &&
+           problem->w.out * problem->out_channels % PIXEL_RUN == 0 && problem->dst.h % PIXEL_RUN == 0 &&
+           problem->dst.n % PIXEL_RUN == 0 && problem->w.out * problem->out_channels < SMALL_AXIS_EXTENT &&
+           problem->h.kernel * problem->w.kernel * problem->out_channels < SMALL_AXIS_EXTENT &&
+           problem->w.in * problem->src.w < SMALL_AXIS_EXTENT;
+}
+
+/* Completes the parameters for pixels, and says what to launch. */
+launch pixels_launch(const tconv_layer *layer, parameters *parameters)
+{
+    const tconv_problem *problem = &layer->problem;
+    const bool vectors = problem->group_out == 1 && problem->out_channels % access_of(problem) == 0 &&
+                         is_aligned(parameters->src, &problem->src, problem) &&
+                         is_aligned(parameters->dst, &problem->dst, problem);
+    tile_shape *tile = &parameters->tile;
+    int way = vectors ? PIXEL_TILE : has_runs(parameters->dst, problem) ? PIXEL_RUNS : PIXEL_SINGLE;
+    *tile = pixel_tile(layer, way);
+    if (way == PIXEL_TILE && !fit_pixel_tile(layer, tile)) {
+        way = PIXEL_VECTORS;
+        *tile = pixel_tile(layer, way);
+    }
+    return {pixels_kernel(problem->dtype, taps_of(layer), way),
+            problem->batch * tile->row_tiles * tile->column_tiles * tile->channel_tiles,
+            way == PIXEL_TILE ? tile->load_rows * (int64_t)tile->row_vectors * ACCESS : 0};
+}
+
+tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    parameters parameters = parameters_of(layer, arguments);
+    const launch launch =
+        layer->problem.layout == TCONV_NHWC ? pixels_launch(layer, &parameters) : planes_launch(layer, &parameters);
+    parameters.tile.by_row_tiles = divisor_of(parameters.tile.row_tiles);
+    parameters.tile.by_column_tiles = divisor_of(parameters.tile.column_tiles);
+    parameters.tile.by_load_lanes = divisor_of((int)tconv_max(parameters.tile.load_lanes, 1));
+    void *kernel_arguments[] = {&parameters};
+    const launch_grid grid = {(const void *)launch.kernel, launch.blocks, THREADS, launch.shared_bytes,
+                              arguments->packs};
+    return on_device(layer->target.device, issue,
+                     [&] { return launch_kernel(&grid, kernel_arguments, arguments->stream, issue); });
+}
+
+} // namespace
+
+extern "C" const tconv_implementation tconv_cuda_stencil = {
+    "cuda_stencil", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64, supports, memory, pack, execute, NULL, NULL, 0};
+
+} // namespace tconv::stencil

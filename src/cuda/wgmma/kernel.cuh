@@ -1,0 +1,253 @@
+/*
+ * The kernel of cuda_wgmma, for one type of factors (Mode) and N positions of an MMA tile.
+ *
+ * A persistent block of 20 warps (16 in strict f32) computes tiles. Two warpgroups multiply. Of the other warps, one
+ * loads src by TMA into raw stages, one loads weights into A stages, four transpose raw stages into B stages (from a
+ * plane for each channel to pixels of 16 bytes of channels, the K-major operand that wgmma wants, rounded or split on
+ * the way), and four are epilogue warps (two in strict f32). Each stage has a full and an empty barrier. A tap is an
+ * offset into the B stage: pixels of the patch that follow one another are columns of the product that do, so that
+ * nothing is copied for a tap. In place, there are no raw stages: TMA puts planes into the B stage itself, a row of a
+ * core's channels after another, which one warp reads whole and writes back as as many pixels.
+ *
+ * MN-major, there are no B stages: raw stages are swizzled boxes of 64 pixels of a K-block's channels, which wgmma of
+ * 16-bit types takes as they lie. Such an operand begins at a multiple of 8 pixels, so that only flat layers have it.
+ * Where channels do not begin at multiples of 16 bytes, raw stages hold them from the multiple before, and the
+ * transpose warps realign them into B stages.
+ *
+ * Numeric order: K-blocks, taps by rows, then K steps and columns, as the layer and the device alone decide. In strict
+ * f32 each factor is split, x = big + small, and small * big + big * small + big * big of up to four products at a time
+ * are summed by the tensor cores from zero, and then added in f32. Bias is last.
+ */
+#ifndef TCONV_CUDA_WGMMA_KERNEL_CUH
+#define TCONV_CUDA_WGMMA_KERNEL_CUH
+
+#include "../gemm/pipeline.cuh"
+#include "../numeric/element.cuh"
+#include "../ptx/dependent_launch.cuh"
+#include "../ptx/mbarrier.cuh"
+#include "../ptx/memory.cuh"
+#include "../ptx/sync.cuh"
+#include "../ptx/wgmma.cuh"
+#include "epilogue.cuh"
+#include "load.cuh"
+#include "mainloop.cuh"
+#include "realign.cuh"
+#include "store.cuh"
+#include "transpose.cuh"
+
+namespace tconv::wgmma
+{
+
+/* Loads the bias of rows lane / 4 and lane / 4 + 8 of the warp's 16. It is not yet converted, so that nothing waits for
+ * it before the main loop. */
+template <class Element>
+__device__ __forceinline__ void load_bias(const parameters &params, const tile_place &tile, int warpgroup, int warp,
+                                          int lane, Element (&bias)[2])
+{
+    const Element *from = static_cast<const Element *>(params.bias) + tile.group * params.group_out;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int m = params.space_to_depth_log2 == 1 ? warp * SPACE_TO_DEPTH_CHANNELS + lane / 4
+                                                      : warp * WARP_M + lane / 4 + 8 * i;
+        const int channel =
+            tile.channel + warpgroup * params.warpgroup_channels + (m & (params.mma_tile_channels - 1)); /* 32 or 64 */
+        bias[i] = params.bias != NULL && channel < params.group_out ? from[channel] : from_compute<Element>(0);
+    }
+}
+
+/* The role of a consumer warp is the main loop and its side of the epilogue. */
+template <class Mode, int N>
+__device__ __forceinline__ void consume(const parameters &params, const shared_layout &shared, int warp, int lane)
+{
+    using Element = typename Mode::Element;
+    constexpr uint32_t EMPTY = 8 * MAX_STAGES; /* bytes from a stage's full to its empty barrier */
+    float accumulators[MMA_TILES][N / 2];
+    const int warpgroup = warp / WARPGROUP_WARPS;
+    const bool signals = (int)threadIdx.x % (WARPGROUP_WARPS * WARP) == 0; /* releases stages for its warpgroup */
+    consumer_state b_stage =
+        b_is_raw_stages<Mode>(params)
+            ? consumer_state(shared.raw_full, shared.raw_stages, params.raw_stage_bytes, params.raw_stages)
+            : consumer_state(shared.b_full, shared.b_stages, params.b_stage_bytes, params.b_stages);
+    consumer_state a_stage(shared.a_full, shared.a_stages, params.a_stage_bytes, params.a_stages);
+    uint32_t staged_parity = ~0u; /* a bit for each staging buffer */
+    bool weights_are_loaded = false;
+
+    operands at;
+    const mma_schedule schedule = in_registers(params.schedule[0]);
+    at.pixels_small = params.k_steps * 2 * params.patch;
+    const int a_stages = params.k_block_a_stages[warpgroup], max_a_stages = params.max_k_block_a_stages;
+    const int k_blocks = params.k_blocks;
+    uint32_t first_weights[MMA_TILES], first_pixel[MMA_TILES];
+#pragma unroll
+    for (int i = 0; i < MMA_TILES; i++) {
+        first_weights[i] = descriptor_low(0, params.weights_leading_bytes) + warpgroup * params.warpgroup_weights +
+                           i * params.mma_tile_weights;
+        first_pixel[i] = descriptor_low(0, params.pixels_leading_bytes) + params.mma_tile_first_pixel[warpgroup][i];
+    }
+
+    for (int number = (int)blockIdx.x; number < params.tiles; number += (int)gridDim.x) {
+        const tile_place tile = find_tile(params, number);
+        const int skipped = (first_column(params, tile) - stage_column(params, tile)) >> params.space_to_depth_log2;
+        Element loaded_bias[2];
+        load_bias<Element>(params, tile, warpgroup, warp % WARPGROUP_WARPS, lane, loaded_bias);
+        pending_release pending = {0, 0};
+        int accumulate = 0;
+#pragma unroll 1
+        for (int k_block = 0; k_block < k_blocks; k_block++) {
+            wait_for_stage<Mode::STRICT>(b_stage.barrier, b_stage.parity, pending);
+            uint32_t pixels = b_stage.buffer + skipped;
+#pragma unroll 1
+            for (int i = 0; i < max_a_stages; i++) {
+                if (!weights_are_loaded)
+                    wait_for_stage<Mode::STRICT>(a_stage.barrier, a_stage.parity, pending);
+                if (i < a_stages) {
+                    at.begin(first_weights, a_stage.buffer, first_pixel, pixels);
+                    multiply_mma_tiles<Mode, N>(accumulators, params, at, schedule, accumulate, pending);
+                } else {
+                    wgmma_wait<0>();
+                    pending.release();
+                }
+                pixels -= params.a_stage_step;
+                pending.a = signals && !params.resident ? a_stage.barrier + EMPTY : 0;
+                if (Mode::STRICT)
+                    pending.release();
+                a_stage.next();
+            }
+            pending.b = signals ? b_stage.barrier + EMPTY : 0;
+            if (Mode::STRICT)
+                pending.release();
+            b_stage.next();
+        }
+        wgmma_wait<0>();
+        pending.release();
+        weights_are_loaded = params.resident;
+        const float bias[2] = {to_compute(loaded_bias[0]), to_compute(loaded_bias[1])};
+        stage_tile<Mode, N>(params, shared, tile, accumulators, bias, warp, lane, staged_parity);
+    }
+}
+
+/* Finds the barriers and stages in shared memory. */
+__device__ __forceinline__ shared_layout lay_out(const parameters &params, uint64_t *barriers, char *buffers)
+{
+    const uint32_t each = 8 * MAX_STAGES, first = shared_address(barriers), memory = shared_address(buffers);
+    shared_layout shared;
+    shared.b_full = first;
+    shared.b_empty = first + each;
+    shared.raw_full = first + 2 * each;
+    shared.raw_empty = first + 3 * each;
+    shared.a_full = first + 4 * each;
+    shared.a_empty = first + 5 * each;
+    shared.staged_full = first + 6 * each;
+    shared.staged_empty = shared.staged_full + 8 * CONSUMER_WARPS * SUBTILES;
+    shared.raw_stages = memory;
+    shared.a_stages = shared.raw_stages + params.raw_stages * params.raw_stage_bytes;
+    shared.b_stages = shared.a_stages + params.a_stages * params.a_stage_bytes;
+    shared.staged = buffers + params.raw_stages * params.raw_stage_bytes + params.a_stages * params.a_stage_bytes +
+                    params.b_stages * params.b_stage_bytes;
+    return shared;
+}
+
+template <class Mode>
+__device__ __forceinline__ void init_barriers(const shared_layout &shared, const parameters &params)
+{
+    for (int i = 0; i < MAX_STAGES; i++) {
+        mbarrier_init(shared.b_full + 8 * i, TRANSPOSE_WARPS * WARP_ARRIVALS);
+        mbarrier_init(shared.b_empty + 8 * i, WARPGROUPS);
+        mbarrier_init(shared.raw_full + 8 * i, 1);
+        mbarrier_init(shared.raw_empty + 8 * i,
+                      b_is_raw_stages<Mode>(params) ? WARPGROUPS : TRANSPOSE_WARPS * WARP_ARRIVALS);
+        mbarrier_init(shared.a_full + 8 * i, 1);
+        mbarrier_init(shared.a_empty + 8 * i, WARPGROUPS);
+    }
+    for (int i = 0; i < CONSUMER_WARPS * SUBTILES; i++) {
+        mbarrier_init(shared.staged_full + 8 * i, WARP_ARRIVALS);
+        mbarrier_init(shared.staged_empty + 8 * i, WARP_ARRIVALS);
+    }
+    mbarrier_init_fence();
+}
+
+/* Each role finds anew which warp and lane it is, so that no registers keep it for all of them. The warp comes through
+ * a shuffle, so that the compiler knows that it is one number for the warp. */
+__device__ __forceinline__ int warp_of_block()
+{
+    return __shfl_sync(~0u, (int)threadIdx.x / WARP, 0);
+}
+__device__ __forceinline__ int lane_of_warp()
+{
+    int lane;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+}
+
+/* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define TCONV_CUDA_WGMMA_BOUNDS(threads) __launch_bounds__(threads, 1)
+#else
+#define TCONV_CUDA_WGMMA_BOUNDS(threads) __launch_bounds__(32)
+#endif
+
+template <class Mode, int N>
+__global__ void TCONV_CUDA_WGMMA_BOUNDS(Mode::THREADS)
+    implicit_gemm(const __grid_constant__ parameters params, const __grid_constant__ CUtensorMap map)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) char buffers[]; /* bytes, for swizzled boxes */
+    __shared__ __align__(8) uint64_t barriers[BARRIERS];
+    const shared_layout shared = lay_out(params, barriers, buffers);
+    const int warp = warp_of_block();
+    if (threadIdx.x == 0)
+        init_barriers<Mode>(shared, params);
+    __syncthreads();
+    if (warp < CONSUMER_WARPS) {
+        setmaxnreg_increase<Mode::CONSUMER_REGISTERS>();
+        consume<Mode, N>(params, shared, warp_of_block(), lane_of_warp());
+    } else {
+        setmaxnreg_decrease<Mode::OTHER_REGISTERS>();
+        const int role = warp_of_block() - CONSUMER_WARPS, lane = lane_of_warp();
+        if (role < TRANSPOSE_WARPS) {
+            if constexpr (Mode::MN_MAJOR) {
+                if (params.channel_alignment == 8)
+                    realign_raw_stages<8>(params, shared, role, lane);
+                else if (params.channel_alignment == 4)
+                    realign_raw_stages<4>(params, shared, role, lane);
+                else if (params.channel_alignment == 2)
+                    realign_raw_stages<2>(params, shared, role, lane);
+            } else {
+                if (!Mode::STRICT && params.by_tma && params.space_to_depth_log2 == 1)
+                    transpose_in_place<Mode, true>(params, shared, role, lane);
+                else if (!Mode::STRICT && params.by_tma && params.in_place)
+                    transpose_in_place<Mode, false>(params, shared, role, lane);
+                else if (params.by_tma && params.tight)
+                    transpose_raw_stages_tightly<Mode>(params, shared, role, lane);
+                else if (params.by_tma)
+                    transpose_raw_stages<Mode>(params, shared, role, lane);
+                else
+                    gather_src<Mode>(params, shared, role, lane);
+            }
+        } else if (role == SRC_WARP) {
+            if (lane == 0 && params.by_tma) {
+                if (Mode::MN_MAJOR && params.channel_alignment > 0)
+                    load_misaligned_raw_stages(params, &map, shared);
+                else if (!Mode::STRICT && params.in_place)
+                    load_b_stages_in_place<Mode>(params, &map, shared);
+                else
+                    load_raw_stages(params, &map, shared);
+            }
+        } else if (role == WEIGHTS_WARP) {
+            if (lane == 0) {
+                wait_for_weights();
+                load_a_stages(params, shared);
+            }
+        } else if (role < FIRST_EPILOGUE_WARP + WARPGROUPS * Mode::EPILOGUE_WARPS) {
+            if (params.row_phases_together)
+                store_tiles_of_both<Mode, N>(params, shared, role - FIRST_EPILOGUE_WARP, lane);
+            else
+                store_tiles<Mode, N>(params, shared, role - FIRST_EPILOGUE_WARP, lane);
+        }
+    }
+#endif
+}
+
+} // namespace tconv::wgmma
+
+#endif

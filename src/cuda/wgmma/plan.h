@@ -1,0 +1,115 @@
+/* The plan of a layer for the kernels of cuda_wgmma: the tile, chosen by its cost (plan.cu, cost.cu), where that lies
+ * in the layer (tile.cu), and its pipeline stages in shared memory (stages.cu). */
+#ifndef TCONV_CUDA_WGMMA_PLAN_H
+#define TCONV_CUDA_WGMMA_PLAN_H
+
+#include "../../core/checked.h"
+#include "parameters.h"
+
+namespace tconv::wgmma
+{
+
+constexpr int SHARED_MEMORY_BYTES = 227 * 1024 - 1024; /* the most of a block, less the barriers */
+constexpr int MAX_BOX = 256;                           /* extent of a box on each axis: cuTensorMapEncodeTiled */
+
+struct plan {
+    arithmetic mode;
+    bool mn_major;  /* planes of src are an MN-major B operand, as they lie */
+    bool realigned; /* MN-major, but planes are moved to B stages: channels do not begin at multiples of 16 bytes */
+    bool aligned;   /* images and channels of src are multiples of 16 bytes apart */
+    kernel_config config;
+    parameters params;   /* without addresses */
+    int64_t choice;      /* the tile_choice as a number, from which the plan can be made again */
+    int a_stage_columns; /* columns of taps that an A stage has where a stack's weights overlap, else 0 */
+    int patch_rows;
+    int thread_blocks;
+    double cost; /* as cost_among_tiles has it */
+};
+
+/* A tile as the numbers from which its plan is made. */
+struct tile_choice {
+    int config; /* of configs_of(mode) */
+    int stack, mma_tile_rows, k_steps;
+    bool split_channels;      /* the warpgroups have different output channels */
+    bool mn_major, realigned; /* as of the plan */
+    bool tight;               /* patches without the columns that boxes have beside them */
+    bool one_raw_stage;       /* a raw stage is given up for a second staging buffer */
+    bool in_place;            /* planes are transposed where TMA puts them */
+    bool resident;            /* the weights of a stack stay in shared memory */
+    bool space_to_depth;      /* along W: pairs of columns are positions */
+};
+
+arithmetic mode_of(const tconv_layer *layer);
+const kernel_config *configs_of(arithmetic mode);
+
+/* Makes the plan with the least cost_among_tiles; false where no tile fits, or where strict sums would be too long. */
+bool choose_plan(const tconv_layer *layer, int multiprocessors, plan *best);
+
+/* Makes the plan of an earlier choice, or of the next two, again; false where that does not fit, as the choice itself
+ * does. */
+bool restore_plan(const tconv_layer *layer, int64_t choice, int multiprocessors, plan *made);
+
+/* Returns the choice of the same tile, for which weights are packed alike, in which planes are realigned. */
+int64_t realigned_choice(int64_t choice);
+
+/* Returns the choice of the same tile, for which weights are packed alike, in which the B operand is K-major. */
+int64_t k_major_choice(int64_t choice);
+
+/* Returns the cycles by which choose_plan compares the tiles of a layer: those of the multiprocessor with most
+ * tiles. */
+double cost_among_tiles(const plan *made);
+
+/* Returns the cycles that the layer takes in this tile, by which the dispatcher compares implementations. */
+double cost_among_implementations(const plan *made);
+
+/* Returns how many times as long a layer takes because its src has to be gathered by elements; 1 where it has not. */
+double gather_times(const plan *made);
+
+/* Lays the MMA tiles, the patch and its rows out in the layer; false where the tile does not fit. */
+bool lay_out_tile(const tconv_layer *layer, const tile_choice *choice, plan *made);
+
+/* Lays out the stages and shares out shared memory among them; false where nothing fits. Comes after lay_out_tile. */
+bool lay_out_stages(const tconv_layer *layer, const tile_choice *choice, plan *made);
+
+/* Tells whether the weights of a stack overlap: each tap lies once, between zeros, and the rows of the stack take their
+ * parts. */
+bool weights_overlap(const tconv_layer *layer, const tile_choice *choice);
+
+/* Returns the commit groups that an MMA tile's sum is made of. */
+int64_t commit_groups(const parameters *params, int mma_tile);
+
+packing_layout packing_of(const tconv_layer *layer, const plan *made);
+
+/* Tells whether each pixel of src is read at its own position alone, and every output has its tap. */
+bool is_flat(const tconv_layer *layer);
+
+/* These return, for space-to-depth, the taps of a pair of columns, and the column of src where pairs begin, modulo
+ * 2. */
+int space_to_depth_taps(const tconv_layer *layer);
+int space_to_depth_first(const tconv_layer *layer);
+
+/* These return the phase of rows that a warpgroup computes, and the phase of columns of an MMA tile. */
+const tconv_phase *row_phase(const tconv_layer *layer, int warpgroup);
+const tconv_phase *column_phase(const tconv_layer *layer, int mma_tile);
+
+/* Tells whether a stride in elements is a multiple of TMA's 16 bytes. */
+bool is_aligned(int64_t stride, const tconv_problem *problem);
+
+/* Returns the fewest channels after which one begins at a multiple of 16 bytes again: a row of the tensor map where
+ * planes are realigned. */
+int aligned_channels(const tconv_problem *problem);
+
+/* Returns the planes of a factor: 2, its big and its small part, where it is split. */
+constexpr int operand_planes(arithmetic mode)
+{
+    return mode == arithmetic::STRICT ? 2 : 1;
+}
+
+inline int64_t round_up(int64_t value, int64_t multiple)
+{
+    return tconv_ceil_div(value, multiple) * multiple;
+}
+
+} // namespace tconv::wgmma
+
+#endif

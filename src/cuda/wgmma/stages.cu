@@ -1,0 +1,275 @@
+/* Shares out shared memory among pipeline stages, and lays out the weights of an A stage and the order in which they
+ * are multiplied. */
+#include "../../core/checked.h"
+#include "../runtime/tensor_map.h"
+#include "plan.h"
+
+#include <cstring>
+
+namespace tconv::wgmma
+{
+
+namespace
+{
+
+constexpr int64_t TMA_ALIGNMENT = 128;      /* bytes, of where a box goes: PTX ISA, cp.async.bulk.tensor */
+constexpr int64_t SWIZZLE_ALIGNMENT = 1024; /* the same of a swizzled box: eight rows of 128 bytes */
+constexpr int REALIGNED_K_STEPS = 2;        /* K steps that the transpose warps realign at once */
+constexpr int LEAST_COLUMN_A_STAGES = 4;    /* of one column of taps each, which are short */
+
+struct stage_counts {
+    int b_stages, raw_stages;
+    int a_stages; /* 0: those of all weights */
+    int staging_buffers;
+};
+
+/* From the fewest stages to those beyond which there is no use: the last that fits is taken. */
+constexpr stage_counts THROUGH_RAW_STAGES[] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4, 1}, {3, 2, 4, 1},
+                                               {3, 3, 5, 1}, {3, 3, 6, 1}, {2, 2, 4, 2}, {2, 2, 6, 2}, {2, 3, 6, 2},
+                                               {3, 3, 6, 2}, {3, 4, 8, 2}, {4, 4, 8, 2}};
+constexpr stage_counts ONE_RAW_STAGE = {2, 1, 4, 2};
+constexpr stage_counts IN_PLACE[] = {{2, 0, 2, 1}, {2, 0, 4, 1}, {3, 0, 4, 1}, {3, 0, 6, 1}, {2, 0, 3, 2},
+                                     {2, 0, 4, 2}, {2, 0, 6, 2}, {2, 0, 8, 2}, {3, 0, 3, 2}, {3, 0, 4, 2},
+                                     {3, 0, 6, 2}, {3, 0, 8, 2}, {4, 0, 6, 2}, {4, 0, 8, 2}};
+constexpr stage_counts RESIDENT[] = {{2, 0, 0, 1}, {3, 0, 0, 1}, {2, 0, 0, 2}, {3, 0, 0, 2}, {4, 0, 0, 2}};
+
+/* Returns the bytes of one staging buffer of all consumer warps. */
+size_t staging_bytes(const tconv_layer *layer, const kernel_config *config)
+{
+    constexpr size_t WARPS = 4 * WARPGROUPS;
+    return WARPS * staged_bytes(config->N, (int)layer->problem.element_size);
+}
+
+/* Returns the order in which an MMA tile with so many taps in a row multiplies. */
+mma_schedule schedule_of(const parameters *params, int taps, int mma_rows)
+{
+    mma_schedule schedule;
+    const int k_steps = params->k_steps << params->space_to_depth_log2, k_step_weights = params->k_step_weights,
+              k_step_pixels = params->k_step_pixels;
+    const bool pairs = taps == 2 && k_steps % 2 == 0, along_k = taps == 1;
+    schedule.outer = pairs || along_k ? 1 : k_steps;
+    schedule.inner = pairs || along_k ? k_steps * taps : taps;
+    schedule.outer_weights = k_step_weights;
+    schedule.outer_pixels = k_step_pixels;
+    schedule.weights = along_k ? k_step_weights : mma_rows;
+    schedule.pixels = along_k ? k_step_pixels : -params->column_step;
+    schedule.pair_weights = pairs ? k_step_weights : 2 * schedule.weights;
+    schedule.pair_pixels = pairs ? k_step_pixels : 2 * schedule.pixels;
+    return schedule;
+}
+
+/*
+ * Lays out the weights of a stack that overlap: an A stage is then, for each core and column of taps, the stack's zeros
+ * and the taps of its rows, and at last zeros again. The two rows of a stack of 32 channels take 0 a, a b, b c and c 0
+ * of 0 a b c 0. It has all columns of taps if all weights stay.
+ */
+void lay_out_overlapping(const tile_choice *choice, plan *made)
+{
+    parameters *params = &made->params;
+    const int rows = params->max_k_block_a_stages, columns = choice->resident ? params->column_taps[0] : 1;
+    const int strip = rows * params->mma_tile_channels, row_step = params->a_stage_step;
+    mma_schedule schedule;
+    schedule.outer = columns;
+    schedule.inner = rows;
+    schedule.outer_weights = strip;
+    schedule.outer_pixels = -params->column_step;
+    schedule.weights = params->mma_tile_channels;
+    schedule.pixels = -row_step;
+    schedule.pair_weights = 2 * schedule.weights;
+    schedule.pair_pixels = 2 * schedule.pixels;
+    for (int mma_tile = 0; mma_tile < MMA_TILES; mma_tile++)
+        params->schedule[mma_tile] = schedule;
+    params->weights_leading_bytes = columns * strip * CORE_ROW_BYTES;
+    params->a_stage_bytes =
+        2 * params->weights_leading_bytes + (choice->stack - 1) * params->mma_tile_channels * CORE_ROW_BYTES;
+    params->max_k_block_a_stages = params->k_block_a_stages[0] = params->k_block_a_stages[1] =
+        params->column_taps[0] / columns;
+    params->a_stage_step = params->column_step;
+    made->a_stage_columns = columns;
+}
+
+/* Takes these stages if they fit. */
+bool take(const stage_counts &counts, int64_t staging, parameters *params)
+{
+    const int a_stages = counts.a_stages > 0 ? counts.a_stages : params->k_blocks * params->max_k_block_a_stages;
+    if (a_stages > MAX_STAGES || (int64_t)counts.b_stages * params->b_stage_bytes +
+                                         (int64_t)counts.raw_stages * params->raw_stage_bytes +
+                                         (int64_t)a_stages * params->a_stage_bytes + counts.staging_buffers * staging >
+                                     SHARED_MEMORY_BYTES)
+        return false;
+    params->b_stages = counts.b_stages;
+    params->raw_stages = counts.raw_stages;
+    params->a_stages = a_stages;
+    params->staging_buffers = counts.staging_buffers;
+    return true;
+}
+
+/* Takes the most stages that fit; false where none do. */
+bool take_stages(int64_t staging, const tile_choice *choice, bool overlap, parameters *params)
+{
+    bool fits = false;
+    const auto take_last = [&](const auto &ways, int least_a_stages) {
+        for (const stage_counts &counts : ways)
+            fits |= counts.a_stages >= least_a_stages && take(counts, staging, params);
+    };
+    params->resident = choice->resident;
+    if (choice->one_raw_stage)
+        return take(ONE_RAW_STAGE, staging, params);
+    if (choice->resident)
+        take_last(RESIDENT, 0);
+    else if (choice->in_place)
+        take_last(IN_PLACE, overlap ? LEAST_COLUMN_A_STAGES : 0);
+    else
+        take_last(THROUGH_RAW_STAGES, 0);
+    return fits;
+}
+
+/*
+ * Does the same where B is MN-major, whether from boxes or realigned. Best is to keep a block's weights, but with
+ * stages enough to load beside them; a second staging buffer is worth more than a fifth A stage.
+ */
+bool take_mn_major_stages(int64_t staging, parameters *params)
+{
+    const int all = params->k_blocks * params->max_k_block_a_stages;
+    const struct {
+        int a_stages, staging_buffers, least; /* least: raw stages, and B stages where planes are realigned */
+    } ways[] = {{all, 2, 3}, {all, 1, 3}, {all, 1, 2}, {4, 2, 3}, {3, 2, 2}, {4, 1, 3}, {2, 1, 2}};
+    for (const auto &way : ways) {
+        const int64_t left = SHARED_MEMORY_BYTES - way.a_stages * (int64_t)params->a_stage_bytes -
+                             way.staging_buffers * staging - way.least * (int64_t)params->b_stage_bytes;
+        const int64_t raw_stages = tconv_min(left / params->raw_stage_bytes, MAX_STAGES);
+        if (way.a_stages > MAX_STAGES || left <= 0 || raw_stages < way.least)
+            continue;
+        params->b_stages = way.least;
+        params->raw_stages = (int)raw_stages;
+        params->a_stages = way.a_stages;
+        params->staging_buffers = way.staging_buffers;
+        params->resident = way.a_stages == all;
+        return true;
+    }
+    return false;
+}
+
+/* Lays out an MN-major B operand, which is a swizzled box of 64 pixels after another. */
+void lay_out_mn_major(const tconv_layer *layer, plan *made)
+{
+    parameters *params = &made->params;
+    const int64_t row = SWIZZLE_PIXELS * (int64_t)layer->problem.element_size; /* of a channel */
+    const int64_t boxes = tconv_ceil_div(params->tile_columns, SWIZZLE_PIXELS);
+    params->pixels_leading_bytes = (uint32_t)(params->k_block_channels * row);
+    params->k_step_pixels = (int)(params->k_block_channels / params->k_steps * row / CORE_ROW_BYTES);
+    params->stage_boxes = (int)boxes;
+    params->raw_stage_bytes = (uint32_t)(boxes * params->pixels_leading_bytes);
+    params->b_stage_bytes = 0;
+    if (made->realigned) {
+        /* Rows begin at a multiple of 16 bytes before the first pixel, so that they are longer. */
+        const int64_t beside = params->column_alignment, element = (int64_t)layer->problem.element_size;
+        const int64_t pixels = tconv_min(params->tile_columns, params->in_columns), most = MAX_BOX / SWIZZLE_PIXELS - 1;
+        const int64_t parts = pixels + beside <= MAX_BOX ? 1 : tconv_ceil_div(boxes, most);
+        params->box_parts = (int)parts;
+        params->part_pixels = (int)(tconv_ceil_div(boxes, parts) * SWIZZLE_PIXELS);
+        params->part_pitch = (int)round_up(tconv_min(pixels, params->part_pixels) + beside - 1, beside);
+        params->map_row_channels = aligned_channels(&layer->problem);
+        params->expected_bytes = (uint32_t)(parts * params->k_block_channels * params->part_pitch * element);
+        params->box_step_bytes = (uint32_t)round_up(
+            params->k_block_channels / params->map_row_channels * params->part_pitch * element, TMA_ALIGNMENT);
+        params->b_stage_bytes = params->raw_stage_bytes;
+        params->raw_stage_bytes =
+            (uint32_t)round_up(parts * params->map_row_channels * params->box_step_bytes, SWIZZLE_ALIGNMENT);
+    }
+    for (int warpgroup = 0; warpgroup < WARPGROUPS; warpgroup++)
+        for (int mma_tile = 0; mma_tile < MMA_TILES; mma_tile++)
+            params->mma_tile_first_pixel[warpgroup][mma_tile] =
+                (int)(params->mma_tile_first_column[warpgroup][mma_tile] / SWIZZLE_PIXELS *
+                      params->pixels_leading_bytes / CORE_ROW_BYTES);
+}
+
+} // namespace
+
+bool weights_overlap(const tconv_layer *layer, const tile_choice *choice)
+{
+    return choice->in_place && choice->stack > 1 && choice->k_steps == 1 && layer->columns.count == 1;
+}
+
+bool lay_out_stages(const tconv_layer *layer, const tile_choice *choice, plan *made)
+{
+    parameters *params = &made->params;
+    const int planes = operand_planes(made->mode), element = (int)layer->problem.element_size;
+    const int mma_bytes = planes * MMA_M * 2 * CORE_ROW_BYTES, mma_rows = mma_bytes / CORE_ROW_BYTES;
+    const bool own_weights = layer->rows.count == 2 || choice->split_channels; /* each warpgroup's */
+    const bool column_phases = layer->columns.count == 2;
+    const int depth = choice->space_to_depth ? 2 : 1;
+    const int taps = params->column_taps[0] + (column_phases ? params->column_taps[1] : 0);
+    params->k_steps = choice->k_steps;
+    params->k_block_channels = choice->k_steps * 2 * CORE_ROW_BYTES / element;
+    params->k_blocks = (int)tconv_ceil_div(layer->problem.group_in, params->k_block_channels);
+    params->k_step_weights = taps * mma_rows;
+    params->k_step_pixels = 2 * params->patch;
+    if (choice->space_to_depth) /* from the first columns of pairs to the second ones */
+        params->k_step_pixels = space_to_depth_first(layer) == 0 ? params->pitch / 2 : 1 - params->pitch / 2;
+    params->pixels_leading_bytes = (uint32_t)params->patch * CORE_ROW_BYTES;
+    params->mma_tile_weights = column_phases ? params->column_taps[0] * mma_rows : 0;
+    params->warpgroup_weights = own_weights ? depth * params->k_steps * params->k_step_weights : 0;
+    params->a_stage_bytes = (uint32_t)((own_weights ? 2 : 1) * depth * params->k_steps * taps * mma_bytes);
+    params->raw_stage_bytes = (uint32_t)(params->k_block_channels * params->box_patch * element);
+    params->b_stage_bytes = (uint32_t)(planes * 2 * params->k_steps * params->patch * CORE_ROW_BYTES);
+    /* Two warps go over each of two cores, or one over each of four; a lane takes pairs of 16-bit pixels. */
+    params->transpose_step = (params->k_steps == 1 ? 2 : 1) * WARP * (4 / element);
+    params->transpose_columns = params->transpose_step % params->box_pitch;
+    params->transpose_pixels = params->transpose_step / params->box_pitch * params->pitch + params->transpose_columns;
+    if (made->mn_major)
+        lay_out_mn_major(layer, made);
+    for (int mma_tile = 0; mma_tile < MMA_TILES; mma_tile++)
+        params->schedule[mma_tile] = schedule_of(params, params->column_taps[mma_tile], mma_rows);
+    params->weights_leading_bytes = MMA_M * CORE_ROW_BYTES;
+    if (weights_overlap(layer, choice))
+        lay_out_overlapping(choice, made);
+    params->same_schedule = params->column_taps[0] == params->column_taps[1];
+    const int64_t staging = (int64_t)staging_bytes(layer, &made->config);
+    /* A K-block must not reach into the next group. */
+    return (layer->problem.groups == 1 || layer->problem.group_in % params->k_block_channels == 0) &&
+           (!made->realigned || params->k_steps % REALIGNED_K_STEPS == 0) &&
+           (made->mn_major ? take_mn_major_stages(staging, params)
+                           : take_stages(staging, choice, weights_overlap(layer, choice), params));
+}
+
+packing_layout packing_of(const tconv_layer *layer, const plan *made)
+{
+    const parameters *params = &made->params;
+    packing_layout packing;
+    memset(&packing, 0, sizeof packing);
+    packing.from = layer->problem.weight;
+    packing.group_in = params->group_in;
+    packing.group_out = params->group_out;
+    packing.m_blocks = params->m_blocks;
+    packing.group_m_blocks = params->group_m_blocks;
+    packing.mma_tile_channels = params->mma_tile_channels;
+    packing.tile_channels = params->tile_channels;
+    packing.warpgroup_channels = params->warpgroup_channels;
+    packing.stack = params->stack;
+    packing.k_blocks = params->k_blocks;
+    packing.k_block_channels = params->k_block_channels;
+    packing.k_steps = params->k_steps;
+    packing.max_k_block_a_stages = params->max_k_block_a_stages;
+    if (made->a_stage_columns > 0) {
+        packing.a_stage_columns = made->a_stage_columns;
+        packing.core_step = (int)params->weights_leading_bytes / CORE_ROW_BYTES;
+        packing.a_stage_rows = (int)params->a_stage_bytes / CORE_ROW_BYTES;
+    }
+    packing.depth = 1 << params->space_to_depth_log2;
+    packing.warpgroups = params->warpgroup_weights > 0 ? WARPGROUPS : 1;
+    packing.mma_tiles = (int)layer->columns.count;
+    for (int i = 0; i < 2; i++) {
+        packing.row_taps[i] = (int)row_phase(layer, i)->taps;
+        packing.first_kernel_row[i] = (int)row_phase(layer, i)->first_kernel;
+        packing.column_taps[i] = params->column_taps[i];
+        packing.first_kernel_column[i] = (int)column_phase(layer, i)->first_kernel;
+    }
+    packing.kernel_row_step = (int)layer->rows.kernel_step;
+    packing.kernel_column_step = (int)layer->columns.kernel_step;
+    packing.kernel_rows = (int)layer->problem.h.kernel;
+    packing.kernel_columns = (int)layer->problem.w.kernel;
+    return packing;
+}
+
+} // namespace tconv::wgmma

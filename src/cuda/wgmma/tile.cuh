@@ -1,0 +1,115 @@
+/* This is what the roles of the kernel share: which warps they are, what differs among types of factors, where pipeline
+ * stages and barriers lie in shared memory, and which tile a number is. */
+#ifndef TCONV_CUDA_WGMMA_TILE_CUH
+#define TCONV_CUDA_WGMMA_TILE_CUH
+
+#include "../numeric/divisor.h"
+#include "../numeric/element.cuh"
+#include "../ptx/wgmma.cuh"
+#include "parameters.h"
+
+namespace tconv::wgmma
+{
+
+constexpr int WARPGROUP_WARPS = 4;
+constexpr int CONSUMER_WARPS = WARPGROUPS * WARPGROUP_WARPS;
+
+/* The roles of the other warps, numbered from the first that is no consumer. */
+constexpr int TRANSPOSE_WARPS = 4;
+constexpr int SRC_WARP = TRANSPOSE_WARPS;
+constexpr int WEIGHTS_WARP = SRC_WARP + 1;
+constexpr int FIRST_EPILOGUE_WARP = WEIGHTS_WARP + 1;
+
+constexpr int WARP_M = 16;                   /* rows of M that a warp has of an MMA tile */
+constexpr uint32_t MMA_A_BYTES = MMA_M * 32; /* one plane of the weights of one MMA */
+constexpr uint32_t MMA_A_ROWS = MMA_A_BYTES / CORE_ROW_BYTES;
+
+struct tf32_mode {
+    using Element = float;
+    static constexpr wgmma_type TYPE = WGMMA_TF32;
+    static constexpr bool STRICT = false;
+    static constexpr bool MN_MAJOR = false;        /* whether planes of src are the B operand as they lie */
+    static constexpr int PLANES = 1;               /* of a factor: 2 where it is split */
+    static constexpr int CONSUMER_REGISTERS = 168; /* of a thread */
+    static constexpr int OTHER_REGISTERS = 48;     /* of a thread of any other warp */
+    static constexpr int THREADS = threads_of(arithmetic::TF32);
+    static constexpr int EPILOGUE_WARPS = epilogue_warps_of(arithmetic::TF32); /* for each warpgroup */
+};
+struct strict_mode : tf32_mode {
+    static constexpr bool STRICT = true;
+    static constexpr int PLANES = 2;
+    static constexpr int CONSUMER_REGISTERS = 216;
+    static constexpr int OTHER_REGISTERS = 40;
+    static constexpr int THREADS = threads_of(arithmetic::STRICT);
+    static constexpr int EPILOGUE_WARPS = epilogue_warps_of(arithmetic::STRICT);
+};
+struct f16_mode : tf32_mode {
+    using Element = __half;
+    static constexpr wgmma_type TYPE = WGMMA_F16;
+};
+struct bf16_mode : tf32_mode {
+    using Element = __nv_bfloat16;
+    static constexpr wgmma_type TYPE = WGMMA_BF16;
+};
+struct f16_mn_major_mode : f16_mode {
+    static constexpr wgmma_type TYPE = WGMMA_F16_MN_MAJOR;
+    static constexpr bool MN_MAJOR = true;
+};
+struct bf16_mn_major_mode : bf16_mode {
+    static constexpr wgmma_type TYPE = WGMMA_BF16_MN_MAJOR;
+    static constexpr bool MN_MAJOR = true;
+};
+
+/* Shared memory: the first barrier of each kind, and where the stages of each kind begin. */
+struct shared_layout {
+    uint32_t b_full, b_empty, raw_full, raw_empty, a_full, a_empty, staged_full, staged_empty;
+    uint32_t raw_stages, b_stages, a_stages;
+    char *staged;
+};
+
+constexpr int SUBTILES = 2; /* parts in which a warp stages its part of a tile: see staging */
+constexpr int BARRIERS = 6 * MAX_STAGES + 2 * CONSUMER_WARPS * SUBTILES;
+
+struct tile_place {
+    int m_block, row, column, image; /* row and column: the first position */
+    int group;                       /* of channels */
+    int channel;                     /* the first output channel, of its group */
+};
+
+__device__ __forceinline__ tile_place find_tile(const parameters &params, int number)
+{
+    tile_place tile;
+    quotient left = divide(number, params.by_m_blocks);
+    tile.m_block = left.rest;
+    const quotient of_group = divide(tile.m_block, params.by_group_m_blocks);
+    tile.group = of_group.whole;
+    tile.channel = of_group.rest * params.tile_channels;
+    left = divide(left.whole, params.by_column_tiles);
+    tile.column = left.rest * params.tile_columns;
+    left = divide(left.whole, params.by_row_tiles);
+    tile.row = left.rest * params.tile_rows;
+    tile.image = left.whole;
+    return tile;
+}
+
+/* Returns the first column of src that a tile reads. */
+__device__ __forceinline__ int first_column(const parameters &params, const tile_place &tile)
+{
+    return (tile.column << params.space_to_depth_log2) + params.first_column;
+}
+
+/* Returns the first column of the box: rounded down, because TMA wants addresses that are multiples of 16 bytes. */
+__device__ __forceinline__ int box_column(const parameters &params, const tile_place &tile)
+{
+    return first_column(params, tile) & -params.column_alignment;
+}
+
+/* Returns the first column of a B stage. */
+__device__ __forceinline__ int stage_column(const parameters &params, const tile_place &tile)
+{
+    return first_column(params, tile) & -params.stage_alignment;
+}
+
+} // namespace tconv::wgmma
+
+#endif
