@@ -1,4 +1,4 @@
-/* What the files that count a plan's work share, and which of them counts for which implementation. */
+/* The functions that count a plan's work share what is here, and are found by the name of their implementation. */
 #include "planned.h"
 
 #include <cstring>
@@ -97,10 +97,10 @@ tconv_cuda_work_function *tconv_cuda_work_named(const char *implementation)
     static const struct {
         const char *name;
         tconv_cuda_work_function *function;
-    } table[] = {{"cuda_stencil", tconv_cuda_stencil_work}, {"cuda_products", tconv_cuda_products_work},
+    } table[] = {{"cuda_stencil", tconv_cuda_stencil_work}, {"cuda_col2im", tconv_cuda_col2im_work},
                  {"cuda_rows", tconv_cuda_rows_work},       {"cuda_cells", tconv_cuda_cells_work},
                  {"cuda_wgmma", tconv_cuda_wgmma_work},     {"cuda_igemm", tconv_cuda_igemm_work},
-                 {"cuda_mma", tconv_cuda_mma_work},         {"cuda_phases", tconv_cuda_phases_work}};
+                 {"cuda_mma", tconv_cuda_mma_work},         {"cuda_general", tconv_cuda_general_work}};
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (strcmp(implementation, table[i].name) == 0)
             return table[i].function;

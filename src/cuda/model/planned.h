@@ -1,4 +1,5 @@
-/* What the files that count a plan's work share: the only place, beside them, that knows both the layer and the model. */
+/* The files that count a plan's work share this: the only place, beside them, that knows both the layer and the
+ * model. */
 #ifndef TCONV_CUDA_MODEL_PLANNED_H
 #define TCONV_CUDA_MODEL_PLANNED_H
 
@@ -28,10 +29,20 @@ double tconv_cuda_mean_taps(const tconv_layer *layer);
 /* Adds the launch that fills outputs without a tap, where there are such. */
 void tconv_cuda_add_fill(const tconv_layer *layer, tconv_cuda_work *work);
 
-/* The share of pieces of so many bytes, from starts a multiple of step apart, whose ends are parts of sectors: 0 to 2. */
+/* The share of pieces of so many bytes, from starts a multiple of step apart, whose ends are parts of sectors: 0 to
+ * 2. */
 double tconv_cuda_part_ends(int64_t piece, int64_t step);
 
-tconv_cuda_work_function tconv_cuda_stencil_work, tconv_cuda_products_work, tconv_cuda_rows_work, tconv_cuda_cells_work,
-    tconv_cuda_wgmma_work, tconv_cuda_igemm_work, tconv_cuda_mma_work, tconv_cuda_phases_work;
+/* The work of each implementation's plan. A definition in the implementation's namespace begins with extern "C" too. */
+extern "C" {
+tconv_cuda_work_function tconv_cuda_stencil_work;
+tconv_cuda_work_function tconv_cuda_col2im_work;
+tconv_cuda_work_function tconv_cuda_rows_work;
+tconv_cuda_work_function tconv_cuda_cells_work;
+tconv_cuda_work_function tconv_cuda_wgmma_work;
+tconv_cuda_work_function tconv_cuda_igemm_work;
+tconv_cuda_work_function tconv_cuda_mma_work;
+tconv_cuda_work_function tconv_cuda_general_work;
+}
 
 #endif
