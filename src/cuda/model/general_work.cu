@@ -1,28 +1,45 @@
-/* What a plan of cuda_phases does: see work.h. A K-block is one term of the outputs' sums: an input channel at a tap. */
+/* What a plan of cuda_general does: see work.h. A K-block is one term of the outputs' sums: an input channel at a
+ * tap. */
+#include "../../core/checked.h"
+#include "../general/parameters.h"
+#include "planned.h"
+
 #include <cmath>
 
-#include "../../core/checked.h"
-#include "../phases_kernels.h"
-#include "planned.h"
+namespace tconv::general
+{
 
 namespace
 {
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES =
-    610;                           /* of a term of a kernel that reads straight from memory: nothing runs ahead of it */
-constexpr double GEMM_CYCLES = 60; /* of a term of a kernel that reads shared memory, which is loaded ahead */
+constexpr double ISSUE_CYCLES = 610; /* of a term of a direct kernel: nothing is loaded ahead of it */
+constexpr double GEMM_CYCLES = 60;   /* of a term of a GEMM, whose operands are loaded ahead */
 constexpr double TILE_CYCLES = 6600; /* of a tile: divisions that find its pixels, its phase's table */
 
-/* Least channels of a group for a GEMM, as in phases.cu, and what it has of them in a tile. */
-constexpr int64_t GEMM_MIN_OUT = 12, GEMM_MIN_IN = 5;
-constexpr int64_t WIDE = 64, MIDDLE = 32, NARROW = 16;
-constexpr int WIDE_RESIDENT = 3, RESIDENT = 4, DIRECT_RESIDENT = 8; /* blocks on a multiprocessor */
-constexpr double GEMM_PIXELS = 128, DIRECT_THREADS = 128, WARPS = 4;
+/* Fewer channels of a group than this are for a direct kernel, as in general.cu. */
+constexpr int64_t GEMM_MIN_OUT = 12; /* output channels */
+constexpr int64_t GEMM_MIN_IN = 5;   /* input channels */
 
-/* Loads of a warp for pixels of a term in NHWC, to those of NCHW, where 32 neighbours are one: a run of channels at once, a
- * channel of each group by neighbouring threads, or each in a sector of its own. */
-constexpr double RUN_LOADS = 2, SINGLE_LOADS = 1.5, APART_LOADS = 5;
+/* Output channels of a GEMM's tile. */
+constexpr int64_t WIDE = 64;
+constexpr int64_t MIDDLE = 32;
+constexpr int64_t NARROW = 16;
+
+/* Blocks on a multiprocessor. */
+constexpr int WIDE_RESIDENT = 3;
+constexpr int RESIDENT = 4;
+constexpr int DIRECT_RESIDENT = 8;
+
+constexpr double GEMM_PIXELS = 128;    /* of a tile */
+constexpr double DIRECT_THREADS = 128; /* of a block */
+constexpr double WARPS = 4;            /* of a block */
+
+/* Loads of a warp for pixels of a term in NHWC, relative to those of NCHW, where 32 neighbours are one load. */
+constexpr double RUN_LOADS = 2;      /* a thread loads a run of channels at once */
+constexpr double SINGLE_LOADS = 1.5; /* neighbouring threads load the channels of neighbouring groups */
+constexpr double APART_LOADS = 5;    /* each channel is in a sector of its own */
+
 constexpr double TAP_INSTRUCTIONS = 4; /* of a tap beside its terms: bounds, addresses; counted as loads */
 
 struct tile_shape {
@@ -34,9 +51,7 @@ double pixel_loads(const tconv_problem *problem)
 {
     if (problem->layout == TCONV_NCHW)
         return 1;
-    return problem->group_in % TCONV_CUDA_SRC_RUN == 0 ? RUN_LOADS
-           : problem->group_in == 1                    ? SINGLE_LOADS
-                                                       : APART_LOADS;
+    return problem->group_in % SRC_RUN == 0 ? RUN_LOADS : problem->group_in == 1 ? SINGLE_LOADS : APART_LOADS;
 }
 
 tile_shape shape_of(const tconv_problem *problem)
@@ -47,8 +62,8 @@ tile_shape shape_of(const tconv_problem *problem)
     if (shape.gemm) {
         shape.channels = (double)(out > WIDE - NARROW ? WIDE : out > NARROW ? MIDDLE : NARROW);
         shape.pixels = GEMM_PIXELS;
-        const double rows = shape.channels == NARROW ? 4 : 8,
-                     columns = shape.channels == WIDE ? 8 : 4; /* of a thread */
+        /* A thread's accumulators. */
+        const double rows = shape.channels == NARROW ? 4 : 8, columns = shape.channels == WIDE ? 8 : 4;
         shape.loads = shape.channels * shape.pixels / (rows * columns) * (rows + columns) / TCONV_MODEL_WARP;
         shape.resident = shape.channels == WIDE ? WIDE_RESIDENT : RESIDENT;
         return shape;
@@ -64,7 +79,8 @@ tile_shape shape_of(const tconv_problem *problem)
 
 } // namespace
 
-void tconv_cuda_phases_work(const tconv_layer *layer, const tconv_cuda_machine *machine, tconv_cuda_work *work)
+extern "C" void tconv_cuda_general_work(const tconv_layer *layer, const tconv_cuda_machine *machine,
+                                        tconv_cuda_work *work)
 {
     const tconv_problem *problem = &layer->problem;
     const double element = (double)problem->element_size;
@@ -89,3 +105,5 @@ void tconv_cuda_phases_work(const tconv_layer *layer, const tconv_cuda_machine *
     work->resident = fmin(shape.resident, fmax(tiles, 1));
     tconv_cuda_add_fill(layer, work);
 }
+
+} // namespace tconv::general

@@ -1,102 +1,92 @@
-/* What a plan of cuda_mma does: see work.h. A K-block is a chunk of input channels at all taps of a block's row residues. */
+/* What a plan of cuda_mma does: see work.h. */
+#include "../../core/checked.h"
+#include "../mma/plan.h"
+#include "planned.h"
+
 #include <cmath>
 
-#include "../../core/checked.h"
-#include "../mma_kernels.h"
-#include "planned.h"
+namespace tconv::mma
+{
 
 namespace
 {
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 2200; /* of a chunk: barriers, addresses of the copies, the first operands */
-constexpr double STRICT_CYCLES =
-    20; /* of a product in strict f32, in place of the machine's mma_chain: three are independent */
-constexpr double TILE_CYCLES = 4300; /* of a tile: tables of positions, and stores that wait for the last products */
+constexpr double ISSUE_CYCLES = 2200; /* of a K-block: barriers, addresses of the copies, the first operands */
+constexpr double STRICT_CYCLES = 20;  /* of an MMA in strict f32, in place of mma_chain: three are independent */
+constexpr double TILE_CYCLES = 4300;  /* of a tile: tables of positions, and stores that wait for the last MMAs */
 
-constexpr double HALVES_TIMES = 1.4; /* planes of 16 bits: a word of an operand is put together from two */
+constexpr double HALVES_TIMES = 1.4; /* as long with a 16-bit patch: a word of the B operand is put together from two */
 constexpr int LOAD_BYTES = 4;        /* the least that cp.async copies */
-constexpr int RESERVED = 1024;       /* bytes of shared memory that a block takes beside what it asks for */
 
-/* Row taps of the set of row residues that has most; of the residue that has most. */
-void find_taps(const tconv_cuda_mma_parameters *cut, int *set_taps, int *most)
+void count_main_loop(const tconv_layer *layer, const parameters *params, const kernel_config *config,
+                     tconv_cuda_work *work)
 {
-    *set_taps = *most = 0;
-    for (int set = 0; set < cut->residue_sets; set++) {
-        int taps = 0;
-        for (int i = set * cut->residue_parts; i < (set + 1) * cut->residue_parts && i < cut->row_residues; i++) {
-            taps += cut->rows[i].taps;
-            *most = (int)tconv_max(*most, cut->rows[i].taps);
-        }
-        *set_taps = (int)tconv_max(*set_taps, taps);
-    }
-}
-
-void count_main_loop(const tconv_layer *layer, const tconv_cuda_mma_parameters *cut,
-                     const tconv_cuda_mma_kernel *kernel, tconv_cuda_work *work)
-{
-    const bool strict = tconv_cuda_is_strict(layer), halves = layer->problem.element_size == 2 && !cut->nhwc;
-    const double steps = cut->chunk_words / TCONV_CUDA_MMA_STEP_WORDS;
-    int set_taps, most_taps;
-    find_taps(cut, &set_taps, &most_taps);
-    const double warps = cut->channel_parts * cut->position_warps; /* of a row residue */
-    const double all_warps = warps * cut->residue_parts, uneven = ceil(all_warps / 4) * 4 / all_warps;
-    const double tap = (double)cut->column_taps * kernel->channel_blocks * kernel->position_blocks * steps *
-                       (strict ? 3 : 1); /* products of a warp at a row tap */
-    work->k_blocks = cut->chunks;
-    work->mma_sync = tap * set_taps * warps * uneven;
-    work->mma_chain = strict ? 0 : tap * most_taps * (halves ? HALVES_TIMES : 1);
-    work->slow_issues = strict ? tap * most_taps : 0;
+    const bool strict = tconv_cuda_is_strict(layer), halves = layer->problem.element_size == 2 && !params->nhwc;
+    const double steps = params->block_k_words / MMA_K_WORDS;
+    const int row_taps = set_taps(params, -1);
+    int most_taps = 0;
+    for (int i = 0; i < params->row_phases; i++)
+        most_taps = (int)tconv_max(most_taps, params->rows[i].taps);
+    const double warps = params->m_warps * params->n_warps; /* of a row phase */
+    const double all_warps = warps * params->phase_warps, uneven = ceil(all_warps / 4) * 4 / all_warps;
+    const double per_row_tap =
+        (double)params->column_taps * config->mmas_m * config->mmas_n * steps * (strict ? 3 : 1); /* MMAs of a warp */
+    work->k_blocks = params->k_blocks;
+    work->mma_sync = per_row_tap * row_taps * warps * uneven;
+    work->mma_chain = strict ? 0 : per_row_tap * most_taps * (halves ? HALVES_TIMES : 1);
+    work->slow_issues = strict ? per_row_tap * most_taps : 0;
     work->slow_issue_cycles = STRICT_CYCLES;
     work->issues = 1;
     work->issue_cycles = ISSUE_CYCLES;
     work->tile_cycles = TILE_CYCLES;
     work->shared_bytes =
-        128 * set_taps * warps * steps *
-        (cut->shifts * 2.0 * kernel->position_blocks + cut->column_taps * kernel->channel_blocks * cut->planes * 4.0);
-    work->box_bytes = 4.0 * cut->weights_at;
-    work->weight_bytes = cut->chunks == 1 ? 0 : 4.0 * cut->blob_words;
-    work->stages = cut->stages;
+        128 * row_taps * warps * steps *
+        (params->shifts * 2.0 * config->mmas_n + params->column_taps * config->mmas_m * params->a_fragments * 4.0);
+    work->box_bytes = 4.0 * params->weights_at;
+    work->weight_bytes = params->k_blocks == 1 ? 0 : 4.0 * params->a_tile_words;
+    work->stages = params->stages;
     /* Copies of less than 16 bytes are more instructions; those of less than 4 go through registers. */
     const int64_t bytes =
-        (cut->nhwc ? cut->src_vector : tconv_cuda_src_row_vector(layer)) * (int64_t)layer->problem.element_size;
+        (params->nhwc ? params->src_vector : tconv_cuda_src_row_vector(layer)) * (int64_t)layer->problem.element_size;
     if (bytes < TCONV_MODEL_VECTOR)
         work->loads = work->box_bytes / TCONV_MODEL_WARP / (double)tconv_max(bytes, LOAD_BYTES);
     if (bytes < LOAD_BYTES)
         work->gather_bytes = work->box_bytes;
 }
 
-void count_stores(const tconv_layer *layer, const tconv_cuda_mma_parameters *cut, int stride, tconv_cuda_work *work)
+void count_stores(const tconv_layer *layer, const parameters *params, int stride, tconv_cuda_work *work)
 {
     const int64_t element = (int64_t)layer->problem.element_size;
-    const double outputs = (double)cut->part_channels * cut->channel_parts * cut->tile_images * cut->tile_rows *
-                           cut->tile_columns * cut->residue_parts * stride;
+    const double outputs = (double)params->warp_m * params->m_warps * params->tile_images * params->tile_rows *
+                           params->tile_columns * params->phase_warps * stride;
     /* A thread has the columns of two neighbouring positions in NCHW, a run of channels in NHWC. */
     const int64_t run = 2 * (int64_t)stride;
-    const int64_t vector = cut->staged ? cut->store_vector
-                           : cut->nhwc ? tconv_min(cut->store_vector, tconv_max(cut->channel_run, 1))
-                                       : tconv_min(tconv_cuda_row_vector(layer), run & -run);
-    const double parts = cut->nhwc || cut->staged ? 1 : fmax(1, (double)run / (double)vector);
+    const int64_t vector = params->staged ? params->store_vector
+                           : params->nhwc ? tconv_min(params->store_vector, tconv_max(params->channel_run, 1))
+                                          : tconv_min(tconv_cuda_row_vector(layer), run & -run);
+    const double parts = params->nhwc || params->staged ? 1 : fmax(1, (double)run / (double)vector);
     work->stores = outputs / TCONV_MODEL_WARP / (double)tconv_max(vector, 1);
-    work->store_warps = cut->channel_parts * cut->residue_parts * cut->position_warps;
+    work->store_warps = params->m_warps * params->phase_warps * params->n_warps;
     work->sectors = outputs * (double)element / TCONV_MODEL_SECTOR * parts;
 }
 
 } // namespace
 
-void tconv_cuda_mma_work(const tconv_layer *layer, const tconv_cuda_machine *machine, tconv_cuda_work *work)
+extern "C" void tconv_cuda_mma_work(const tconv_layer *layer, const tconv_cuda_machine *machine, tconv_cuda_work *work)
 {
-    tconv_cuda_mma_parameters cut;
-    const tconv_cuda_mma_kernel *kernel;
-    tconv_cuda_mma_chosen(layer, NULL, &cut, &kernel);
+    parameters params;
+    const kernel_config *config;
+    parameters_of(layer, NULL, &params, &config);
     *work = tconv_cuda_work_begin(layer);
-    count_main_loop(layer, &cut, kernel, work);
-    count_stores(layer, &cut, kernel->stride, work);
-    const int warps = cut.channel_parts * cut.residue_parts * cut.position_warps;
-    const int by_registers = kernel->warps / warps;
-    const int by_shared = (machine->shared_bytes + RESERVED) / (cut.shared_bytes + RESERVED);
-    const double tiles = (double)cut.position_tiles * cut.groups * cut.channel_tiles * cut.residue_sets;
+    count_main_loop(layer, &params, config, work);
+    count_stores(layer, &params, config->stride_w, work);
+    const int by_registers = config->warps / (params.m_warps * params.phase_warps * params.n_warps);
+    const int by_shared = (machine->shared_bytes + SHARED_RESERVED) / (params.shared_bytes + SHARED_RESERVED);
+    const double tiles = (double)params.n_tiles * params.groups * params.m_tiles * params.phase_sets;
     const double places = (double)machine->multiprocessors, most = (double)tconv_min(by_registers, by_shared);
     work->rounds = tconv_cuda_rounds(tiles / places, most);
     work->resident = fmin(most, fmax(tiles / places, 1));
 }
+
+} // namespace tconv::mma
