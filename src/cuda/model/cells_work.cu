@@ -1,0 +1,113 @@
+/* The work of a plan of cuda_cells, see work.h. A K-block has all entries of a tap schedule, of the mean schedule; a
+ * thread block is one of a cluster of two. */
+#include <cmath>
+
+#include "../../core/checked.h"
+#include "../cells/plan.h"
+#include "planned.h"
+
+namespace tconv::cells
+{
+
+namespace
+{
+
+/* The corrections. */
+constexpr double ISSUE_CYCLES = 550;   /* of a warpgroup, for an entry: waits, the window's branch, the next entry */
+constexpr double STRICT_CYCLES = 1300; /* the same in strict f32, with what splits operands and adds partial sums */
+constexpr double TILE_CYCLES = 1400;   /* until a tile's sums may be stored */
+
+constexpr double WHOLE_ENTRIES =
+    0.5; /* of an entry's instructions, where it is all of its schedule: no window, no next */
+constexpr double CONFLICT_TIMES = 0.6; /* that a step's loads take longer for each way of a bank conflict */
+constexpr int LOAD_BYTES = 128;        /* of a load of the one warp that reads what TMA cannot */
+constexpr int CONSUMER_WARPS = 8;      /* that store */
+constexpr int PAIR_WARPS = 4;          /* of a pair of warpgroups that store while the others multiply */
+
+struct schedule_counts {
+    double window_n; /* N of the entries' windows, of all schedules */
+    double entries;  /* of all schedules */
+    double weight_tiles;
+    double b_rows;
+    bool whole; /* each schedule is one entry, whose window is all of N */
+};
+
+schedule_counts count_schedules(const layer_plan *plan, int N)
+{
+    const parameters *of = &plan->parameters;
+    schedule_counts counts = {(double)N, 1, 1, (double)of->schedules[0].b_rows, false};
+    if (of->stationary)
+        return counts;
+    counts = {0, 0, 0, 0, plan->config.mma_n == N};
+    for (int s = 0; s < of->schedule_count; s++) {
+        const tap_schedule *schedule = &of->schedules[s];
+        for (int e = schedule->first_entry; e < schedule->end_entry; e++)
+            counts.window_n += counts.whole ? N : of->entries[e].window % 16 * plan->config.mma_n;
+        counts.entries += schedule->end_entry - schedule->first_entry;
+        counts.weight_tiles += schedule->end_weight_tile - schedule->first_weight_tile;
+        counts.b_rows += schedule->b_rows;
+    }
+    return counts;
+}
+
+void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tconv_cuda_work *work)
+{
+    const parameters *of = &plan->parameters;
+    const schedule_counts counts = count_schedules(plan, N);
+    const double schedules = (double)tconv_max(of->schedule_count, 1), entries = counts.entries / schedules;
+    const double weights = counts.b_rows / schedules * of->b_row_bytes;
+    const bool tf32_streaming = !plan->strict && !of->stationary;
+    work->k_blocks = of->k_blocks;
+    work->wgmma_chain = (plan->strict ? 3 : 1) * of->mma_steps * counts.window_n / 8 / schedules;
+    work->wgmma = CONSUMER_WARPGROUPS * work->wgmma_chain;
+    work->issues = tf32_streaming ? entries * (counts.whole ? WHOLE_ENTRIES : 1) : 0;
+    work->issue_cycles = ISSUE_CYCLES;
+    work->slow_issues = plan->strict ? entries : 0;
+    work->slow_issue_cycles = STRICT_CYCLES;
+    work->tile_cycles = TILE_CYCLES;
+    work->fragments = tf32_streaming ? entries * of->mma_steps * (1 + CONFLICT_TIMES * (plan->bank_cycles - 1)) : 0;
+    work->shared_bytes = 2.0 * of->pixel_stage_bytes + weights + work->wgmma * 8 * 32;
+    work->weight_bytes = of->stationary ? 0 : weights / CLUSTER_BLOCKS;
+    work->box_bytes = (double)of->pixel_stage_bytes / (double)(of->stationary ? tconv_max(of->set_blocks, 1) : 1);
+    work->stages = of->pixel_stages;
+    work->weight_stages = of->stationary ? 0 : of->weight_stages;
+    work->weight_waits = counts.weight_tiles / schedules * CLUSTER_BLOCKS; /* both blocks' */
+    if (!tconv_cuda_reads_vectors(layer) && (of->in_rows > 1 || layer->problem.src.c % COLUMN_ALIGNMENT != 0 ||
+                                             layer->problem.src.n % COLUMN_ALIGNMENT != 0))
+        work->chain_loads = (double)of->pixel_stage_bytes / LOAD_BYTES;
+}
+
+void count_stores(const tconv_layer *layer, const parameters *of, int N, tconv_cuda_work *work)
+{
+    const double outputs = (double)N * BLOCK_M;
+    const int64_t columns = of->cell_columns, run = columns < 4 ? 2 * columns : columns; /* of one or two positions */
+    int64_t vector = tconv_min(tconv_cuda_row_vector(layer), run);
+    const double row = (double)layer->problem.w.out * sizeof(float);
+    work->stores = outputs / TCONV_MODEL_WARP / (double)vector;
+    work->store_warps = of->stationary ? PAIR_WARPS : CONSUMER_WARPS;
+    work->overlaps = of->stationary;
+    work->sectors = outputs * sizeof(float) / TCONV_MODEL_SECTOR * fmax(1, (double)columns / (double)vector);
+    if ((int64_t)row % TCONV_MODEL_SECTOR != 0)
+        work->part_sectors = outputs * sizeof(float) / row;
+}
+
+} // namespace
+
+extern "C" void tconv_cuda_cells_work(const tconv_layer *layer, const tconv_cuda_machine *machine,
+                                      tconv_cuda_work *work)
+{
+    const tile_choice choice = choice_from_number(layer->choice);
+    layer_plan plan;
+    describe(layer, &choice, machine->multiprocessors, &plan);
+    const parameters *of = &plan.parameters;
+    const int N = of->stationary ? STATIONARY_BLOCK_N : block_n(plan.strict);
+    *work = tconv_cuda_work_begin(layer);
+    count_main_loop(layer, &plan, N, work);
+    count_stores(layer, of, N, work);
+    /* Where weights stay, those of a set are loaded, which takes about a tile, before the tiles of the set. */
+    work->rounds = of->stationary ? (double)tconv_ceil_div(of->n_tile_sets, tconv_max(of->set_step, 1)) *
+                                        (double)(tconv_ceil_div(of->m_tiles, tconv_max(of->tile_step, 1)) + 1)
+                                  : tconv_cuda_rounds(of->tiles, machine->multiprocessors / (double)CLUSTER_BLOCKS);
+}
+
+} // namespace tconv::cells

@@ -1,0 +1,159 @@
+/* The work of a plan of cuda_igemm, see work.h. A K-block is that of igemm/parameters.h, at one tap. */
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "../../core/checked.h"
+#include "../igemm/pack.h"
+#include "../igemm/plan.h"
+#include "../igemm/view.h"
+#include "planned.h"
+
+namespace tconv::igemm
+{
+
+namespace
+{
+
+/* The corrections. */
+constexpr double ISSUE_CYCLES = 320;  /* of a warpgroup, from its products of an A stage to those of the next */
+constexpr double STRICT_CYCLES = 580; /* the same in strict f32, of every A tile, with what adds up its partial sums */
+constexpr double TILE_CYCLES = 1800;  /* until a tile's sums may be stored, and the next tile is known */
+
+constexpr double COMPENSATED_ADDS = 17; /* instructions of an addition with compensation, to one of a plain addition */
+constexpr int EPILOGUE_WARPS = 4;       /* that store while others multiply */
+constexpr int CONSUMER_WARPS = WARPGROUPS * WARPGROUP_WARPS;
+
+/* The mean taps of the tiles of the multiprocessor with most to do: it takes tiles of all phases in turn, and of those
+ * that are left of the last round the longest. */
+double mean_tile_taps(const parameters *of, int multiprocessors)
+{
+    if (of->merged)
+        return 1;
+    int taps[MAX_PHASES * MAX_PHASES];
+    int64_t sum = 0;
+    const int phases = of->row_phases * of->column_phases;
+    for (int i = 0; i < phases; i++)
+        sum += taps[i] = of->rows[i / of->column_phases].taps * of->columns[i % of->column_phases].taps;
+    const int64_t tiles = tconv_ceil_div(of->tiles, multiprocessors), left = tiles % phases;
+    sum *= tiles / phases;
+    std::partial_sort(taps, taps + left, taps + phases, std::greater<int>());
+    for (int64_t i = 0; i < left; i++)
+        sum += taps[i];
+    return (double)sum / (double)tiles;
+}
+
+void count_main_loop(const layer_plan *plan, double taps, tconv_cuda_work *work)
+{
+    const parameters *of = &plan->parameters;
+    const bool strict = plan->mode == MODE_STRICT, gathers = !of->by_tma;
+    const bool transposes = of->by_tma && !of->src_channels_last;
+    const double N = plan->config.N;
+    const double warpgroups = of->mma_pixel[1][0] < of->stage_pixels ? 2 : 1; /* that have pixels */
+    const double b_stage_taps = of->per_tap ? 1 : taps, a_stage_taps = taps / ceil(taps / of->a_stage_taps);
+    const double pairs = of->uneven ? (of->mma_taps[0] + of->mma_taps[1]) / (2.0 * of->column_taps) : 1;
+    const double products = of->k_steps * warpgroups * plan->config.mma_tiles * pairs * (strict ? 3 : 1);
+    const double pixels_bytes = (double)of->stage_pixels * of->pixel_bytes / b_stage_taps;
+    work->k_blocks = of->k_blocks * taps;
+    work->wgmma = products * N / 8;
+    work->wgmma_chain = products / warpgroups * N / 8;
+    work->shared_bytes = products * (MMA_M + N) * MMA_K_BYTES + of->a_tile_bytes + pixels_bytes * (strict ? 4 : 1);
+    work->adds = strict ? N * plan->config.mma_tiles / 2 * (plan->config.long_sums ? COMPENSATED_ADDS : 1) : 0;
+    work->issues = strict ? 0 : 1 / a_stage_taps;
+    work->issue_cycles = ISSUE_CYCLES;
+    work->slow_issues = strict ? 1 : 0;
+    work->slow_issue_cycles = STRICT_CYCLES;
+    work->tile_cycles = TILE_CYCLES;
+    work->turn_bytes = transposes ? pixels_bytes : 0;
+    work->split_bytes = strict && !transposes ? pixels_bytes : 0;
+    work->gather_bytes = gathers ? pixels_bytes : 0;
+    work->box_bytes = gathers ? 0 : of->src_channels_last ? pixels_bytes : of->raw_stage_bytes / taps;
+    work->weight_bytes = of->a_tile_bytes;
+    work->stages = of->b_stages * b_stage_taps;
+    work->weight_stages = of->a_stages;
+    work->weight_waits = 1 / a_stage_taps;
+}
+
+/* Returns the elements that a lane stores at once. wanted: as many as there would be if all lay at multiples of
+ * them. */
+int64_t store_vector(const tconv_layer *layer, const layer_view *view, const parameters *of, int64_t *wanted)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t element = (int64_t)problem->element_size, neighbours = view->one_pixel ? 1 : view->outputs;
+    *wanted = TCONV_MODEL_VECTOR / element;
+    if (of->dst_channels_last)
+        return view->one_pixel ||
+                       (problem->dst.w % *wanted == 0 && (problem->groups == 1 || problem->group_out % *wanted == 0))
+                   ? *wanted
+                   : 1;
+    *wanted = of->paired ? tconv_max(neighbours, 2) : neighbours;
+    return tconv_rows_begin_at_multiples(&problem->dst, *wanted) ? *wanted : 1;
+}
+
+/* Returns the parts of sectors for each byte that a tile stores: in NCHW those at the ends of its pieces of rows, in
+ * NHWC at the ends of its pieces of pixels, where several tiles share a pixel. */
+double part_share(const tconv_layer *layer, const layer_view *view, const parameters *of)
+{
+    const tconv_problem *seen = &view->layer.problem;
+    const int64_t element = (int64_t)seen->element_size;
+    if (of->dst_channels_last && (layer->problem.groups > 1 || of->tiles_along_m > 1)) {
+        const int64_t piece = tconv_min(seen->group_out, MMA_M * of->m_tiles) * element;
+        return tconv_cuda_part_ends(piece, 0) / (double)piece;
+    }
+    if (of->dst_channels_last)
+        return 0;
+    const bool whole = of->flat && of->column_stride == 1; /* rows follow one another */
+    const int64_t pixels = whole            ? of->block_n
+                           : of->flat       ? of->flat_columns
+                           : of->across > 0 ? CORE_ROWS
+                                            : of->tile_columns;
+    const int64_t piece = pixels * (of->paired ? 2 : 1) * element;
+    return tconv_cuda_part_ends(piece, (whole ? seen->dst.c : seen->dst.h) * element) / (double)piece;
+}
+
+void count_stores(const tconv_layer *layer, const layer_view *view, const parameters *of, tconv_cuda_work *work)
+{
+    const double element = (double)layer->problem.element_size;
+    const double pixels = (double)(of->across > 0 ? of->block_n : tconv_min(of->block_n, of->stage_pixels));
+    const double channels = (double)of->channel_m_tiles * MMA_M;
+    const double outputs = pixels * of->m_tiles * MMA_M * fmin(1, (double)view->layer.problem.group_out / channels);
+    int64_t wanted;
+    const int64_t vector = store_vector(layer, view, of, &wanted);
+    /* In NCHW each column phase writes its own part of a sector, and so does each element where they are not stored
+     * together. */
+    const double neighbours = view->one_pixel ? 1 : (double)view->outputs;
+    const bool splits = !of->dst_channels_last && of->column_stride > 1 && !of->paired && !view->one_pixel;
+    const double parts = splits ? fmin(of->column_stride, fmax(1, 32 / element / neighbours))
+                         : of->dst_channels_last || vector > 1 ? 1
+                                                               : (double)wanted;
+    work->stores = outputs / TCONV_MODEL_WARP / (double)vector;
+    work->store_warps = of->epilogue_warps ? EPILOGUE_WARPS : CONSUMER_WARPS;
+    work->overlaps = of->epilogue_warps;
+    work->sectors = outputs * element / TCONV_MODEL_SECTOR * parts;
+    work->part_sectors = outputs * element * part_share(layer, view, of);
+}
+
+} // namespace
+
+extern "C" void tconv_cuda_igemm_work(const tconv_layer *layer, const tconv_cuda_machine *machine,
+                                      tconv_cuda_work *work)
+{
+    const tile_choice choice = choice_of(layer->choice);
+    layer_view view;
+    layer_plan plan;
+    init_view(&view, layer);
+    describe(&view.layer, &choice, machine->multiprocessors, &plan);
+    *work = tconv_cuda_work_begin(layer);
+    count_main_loop(&plan, mean_tile_taps(&plan.parameters, machine->multiprocessors), work);
+    count_stores(layer, &view, &plan.parameters, work);
+    work->rounds = tconv_cuda_rounds(plan.parameters.tiles, machine->multiprocessors);
+    if (plan.parameters.src_transposed) {
+        const tconv_problem *problem = &layer->problem;
+        const double src = (double)(problem->batch * problem->in_channels) * (double)(problem->h.in * problem->w.in);
+        work->passes += 1;
+        work->pass_bytes += (double)transposed_bytes(problem) + src * (double)problem->element_size;
+    }
+    tconv_cuda_add_fill(layer, work);
+}
+
+} // namespace tconv::igemm

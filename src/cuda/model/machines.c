@@ -1,0 +1,177 @@
+/*
+ * The machines that the cost model knows. One number to a line, with where it is from:
+ *
+ *     measured   on an H200 by a program of its own: docs/performance-log.md and docs/log
+ *     fitted     to the times of bench/results/h200_times.csv by regret, docs/log/2026-11-23-cost-model.md, in the range of what was
+ *                measured where something was
+ *     public     the vendor's data sheets
+ *
+ * Only the H200 is measured. What instructions take is taken to be the same elsewhere, in cycles.
+ */
+#include <stddef.h>
+#include <string.h>
+
+#include "machine.h"
+
+/* What warps and tensor cores take, alike on all machines until one of them is measured. */
+/* clang-format off */
+#define CHAINS                                                                                                         \
+    .shared = 128,         /* public: 32 banks of 4 bytes */                                                           \
+    .turn = 11,            /* measured: planes to pixels by single elements, four warps */                             \
+    .split = 12,           /* measured: splitting in place, four warps */                                              \
+    .convert = 51,         /* measured: 40 cycles of a warp for 32 pixels of 16 bytes, four warps */                   \
+    .gather = 3.4,         /* fitted; 2.9 was measured where nothing else waits */                                     \
+    .mma_chain = 32,       /* fitted */                                                                                \
+    .load = 2.2,           /* fitted */                                                                                \
+    .chain_load = 310,     /* fitted */                                                                                \
+    .fragment = 87,        /* fitted; 73 without a bank conflict in the estimate of cuda_cells */                      \
+    .add = 1.2,            /* fitted; 1.5 was measured */                                                              \
+    .box_row = 6.2,        /* fitted; 8 was measured */                                                                \
+    .store = 72,           /* fitted */                                                                                \
+    .bulk_store = 28,      /* measured: however short the row */                                                       \
+    .latency = 1540,       /* measured: a box of device memory */                                                      \
+    .l2_latency = 760,     /* measured: a copy of the second-level cache */                                            \
+    .launch = 3.8e-6,      /* fitted; the least recorded time of all is 6.9e-6 */                                      \
+    .pass_launch = 1.1e-6  /* fitted: it overlaps with the launch after it */
+
+static const tconv_cuda_machine machines[] = {
+    {
+        .name = "h200",
+        .measured = true,
+        .capability = 90,
+        .multiprocessors = 132,
+        .shared_bytes = 227 * 1024,
+        .hz = 1.755e9,         /* measured: under load, below the boost clock of 1.98e9 */
+        .dram = 18.5,          /* measured: a copy's 4.28e12 bytes a second */
+        .pass = 20,            /* fitted; part of what passes move stays in the cache */
+        .l2 = 67,              /* fitted; 64 by design, 20 to 30 were measured of boxes alone */
+        .l2_weights = 32,      /* fitted; 31 to 50 in the estimates that this replaces */
+        .wgmma = 4,            /* public: 989e12 f16, that is 2,048 multiply-adds a cycle */
+        .mma_sync = 8,         /* measured: half of wgmma's rate */
+        .ffma = 1.15,          /* measured: 51e12 of 60e12 */
+        .sector = 1.5,         /* fitted; 1.8 was measured of 256-byte rows that are written alone */
+        .part_sector = 2.1,    /* fitted; 9.75 was measured at both ends of rows that are written alone */
+        CHAINS
+    },
+    {
+        .name = "h100",
+        .capability = 90,
+        .multiprocessors = 132,
+        .shared_bytes = 227 * 1024,
+        .hz = 1.755e9,         /* as the H200's, with which it shares the chip */
+        .dram = 12.9,          /* public: 3.35e12 bytes a second, of which the H200 reaches 89 % */
+        .pass = 14,            /* the H200's, by the memory */
+        .l2 = 67,              /* the H200's */
+        .l2_weights = 32,      /* the H200's */
+        .wgmma = 4,            /* the H200's */
+        .mma_sync = 8,         /* the H200's */
+        .ffma = 1.15,          /* the H200's */
+        .sector = 2.1,         /* the H200's, by the memory */
+        .part_sector = 3.0,    /* the H200's, by the memory */
+        CHAINS
+    },
+    {
+        .name = "a100",
+        .capability = 80,
+        .multiprocessors = 108,
+        .shared_bytes = 163 * 1024,
+        .hz = 1.41e9,          /* public */
+        .dram = 11.9,          /* public: 2.04e12 bytes a second (80 GB), of which the H200 reaches 89 % */
+        .pass = 13,            /* the H200's, by the memory */
+        .l2 = 47,              /* public: 5,120 bytes a cycle of all */
+        .l2_weights = 32,      /* the H200's */
+        .wgmma = 8,            /* no such instruction; mma.sync's rate */
+        .mma_sync = 8,         /* public: 312e12 f16 */
+        .ffma = 1.15,          /* the H200's */
+        .sector = 2.3,         /* the H200's, by the memory */
+        .part_sector = 3.3,    /* the H200's, by the memory */
+        CHAINS
+    },
+    {
+        .name = "b200",
+        .capability = 100,
+        .multiprocessors = 148,
+        .shared_bytes = 227 * 1024,
+        .hz = 1.85e9,          /* public */
+        .dram = 26,            /* public: 8e12 bytes a second, of which the H200 reaches 89 % */
+        .pass = 28,            /* the H200's, by the memory */
+        .l2 = 67,              /* the H200's */
+        .l2_weights = 32,      /* the H200's */
+        .wgmma = 4,            /* no such instruction: sm_90a's alone */
+        .mma_sync = 8,         /* the H200's */
+        .ffma = 1.15,          /* the H200's */
+        .sector = 1.1,         /* the H200's, by the memory */
+        .part_sector = 1.5,    /* the H200's, by the memory */
+        CHAINS
+    },
+    {
+        .name = "rtx4090",
+        .capability = 89,
+        .multiprocessors = 128,
+        .shared_bytes = 99 * 1024,
+        .hz = 2.52e9,          /* public */
+        .dram = 2.8,           /* public: 1.008e12 bytes a second, of which the H200 reaches 89 % */
+        .pass = 3.0,           /* the H200's, by the memory */
+        .l2 = 16,              /* public: about 5e12 bytes a second of all */
+        .l2_weights = 16,      /* the same */
+        .wgmma = 32,           /* no such instruction; mma.sync's rate */
+        .mma_sync = 32,        /* public: 165e12 f16 with sums in f32 */
+        .ffma = 1.15,          /* the H200's */
+        .sector = 9.9,         /* the H200's, by the memory */
+        .part_sector = 14,     /* the H200's, by the memory */
+        CHAINS
+    },
+    {
+        .name = "rtx5090",
+        .capability = 120,
+        .multiprocessors = 170,
+        .shared_bytes = 99 * 1024,
+        .hz = 2.41e9,          /* public */
+        .dram = 3.9,           /* public: 1.79e12 bytes a second, of which the H200 reaches 89 % */
+        .pass = 4.2,           /* the H200's, by the memory */
+        .l2 = 16,              /* the RTX 4090's */
+        .l2_weights = 16,      /* the same */
+        .wgmma = 32,           /* no such instruction; mma.sync's rate */
+        .mma_sync = 32,        /* public: 210e12 f16 with sums in f32 */
+        .ffma = 1.15,          /* the H200's */
+        .sector = 7.1,         /* the H200's, by the memory */
+        .part_sector = 10,     /* the H200's, by the memory */
+        CHAINS
+    },
+};
+/* clang-format on */
+
+#define MACHINES ((int)(sizeof machines / sizeof machines[0]))
+
+const tconv_cuda_machine *tconv_cuda_machine_at(int index)
+{
+    return index >= 0 && index < MACHINES ? &machines[index] : NULL;
+}
+
+const tconv_cuda_machine *tconv_cuda_machine_named(const char *name)
+{
+    for (int i = 0; i < MACHINES; i++)
+        if (strcmp(machines[i].name, name) == 0)
+            return &machines[i];
+    return NULL;
+}
+
+static int distance(int a, int b)
+{
+    return a > b ? a - b : b - a;
+}
+
+tconv_cuda_machine tconv_cuda_machine_like(int capability, int multiprocessors)
+{
+    const tconv_cuda_machine *best = &machines[0];
+    for (int i = 1; i < MACHINES; i++) {
+        const tconv_cuda_machine *each = &machines[i];
+        const int nearer = distance(best->capability, capability) - distance(each->capability, capability);
+        if (nearer > 0 || (nearer == 0 && distance(each->multiprocessors, multiprocessors) <
+                                              distance(best->multiprocessors, multiprocessors)))
+            best = each;
+    }
+    tconv_cuda_machine machine = *best;
+    machine.multiprocessors = multiprocessors;
+    return machine;
+}

@@ -1,0 +1,92 @@
+/* What a plan of cuda_mma does: see work.h. */
+#include "../../core/checked.h"
+#include "../mma/plan.h"
+#include "planned.h"
+
+#include <cmath>
+
+namespace tconv::mma
+{
+
+namespace
+{
+
+/* The corrections. */
+constexpr double ISSUE_CYCLES = 2200; /* of a K-block: barriers, addresses of the copies, the first operands */
+constexpr double STRICT_CYCLES = 20;  /* of an MMA in strict f32, in place of mma_chain: three are independent */
+constexpr double TILE_CYCLES = 4300;  /* of a tile: tables of positions, and stores that wait for the last MMAs */
+
+constexpr double HALVES_TIMES = 1.4; /* as long with a 16-bit patch: a word of the B operand is put together from two */
+constexpr int LOAD_BYTES = 4;        /* the least that cp.async copies */
+
+void count_main_loop(const tconv_layer *layer, const parameters *params, const kernel_config *config,
+                     tconv_cuda_work *work)
+{
+    const bool strict = tconv_cuda_is_strict(layer), halves = layer->problem.element_size == 2 && !params->nhwc;
+    const double steps = params->block_k_words / MMA_K_WORDS;
+    const int row_taps = set_taps(params, -1);
+    int most_taps = 0;
+    for (int i = 0; i < params->row_phases; i++)
+        most_taps = (int)tconv_max(most_taps, params->rows[i].taps);
+    const double warps = params->m_warps * params->n_warps; /* of a row phase */
+    const double all_warps = warps * params->phase_warps, uneven = ceil(all_warps / 4) * 4 / all_warps;
+    const double per_row_tap =
+        (double)params->column_taps * config->mmas_m * config->mmas_n * steps * (strict ? 3 : 1); /* MMAs of a warp */
+    work->k_blocks = params->k_blocks;
+    work->mma_sync = per_row_tap * row_taps * warps * uneven;
+    work->mma_chain = strict ? 0 : per_row_tap * most_taps * (halves ? HALVES_TIMES : 1);
+    work->slow_issues = strict ? per_row_tap * most_taps : 0;
+    work->slow_issue_cycles = STRICT_CYCLES;
+    work->issues = 1;
+    work->issue_cycles = ISSUE_CYCLES;
+    work->tile_cycles = TILE_CYCLES;
+    work->shared_bytes =
+        128 * row_taps * warps * steps *
+        (params->shifts * 2.0 * config->mmas_n + params->column_taps * config->mmas_m * params->a_fragments * 4.0);
+    work->box_bytes = 4.0 * params->weights_at;
+    work->weight_bytes = params->k_blocks == 1 ? 0 : 4.0 * params->a_tile_words;
+    work->stages = params->stages;
+    /* Copies of less than 16 bytes are more instructions; those of less than 4 go through registers. */
+    const int64_t bytes =
+        (params->nhwc ? params->src_vector : tconv_cuda_src_row_vector(layer)) * (int64_t)layer->problem.element_size;
+    if (bytes < TCONV_MODEL_VECTOR)
+        work->loads = work->box_bytes / TCONV_MODEL_WARP / (double)tconv_max(bytes, LOAD_BYTES);
+    if (bytes < LOAD_BYTES)
+        work->gather_bytes = work->box_bytes;
+}
+
+void count_stores(const tconv_layer *layer, const parameters *params, int stride, tconv_cuda_work *work)
+{
+    const int64_t element = (int64_t)layer->problem.element_size;
+    const double outputs = (double)params->warp_m * params->m_warps * params->tile_images * params->tile_rows *
+                           params->tile_columns * params->phase_warps * stride;
+    /* A thread has the columns of two neighbouring positions in NCHW, a run of channels in NHWC. */
+    const int64_t run = 2 * (int64_t)stride;
+    const int64_t vector = params->staged ? params->store_vector
+                           : params->nhwc ? tconv_min(params->store_vector, tconv_max(params->channel_run, 1))
+                                          : tconv_min(tconv_cuda_row_vector(layer), run & -run);
+    const double parts = params->nhwc || params->staged ? 1 : fmax(1, (double)run / (double)vector);
+    work->stores = outputs / TCONV_MODEL_WARP / (double)tconv_max(vector, 1);
+    work->store_warps = params->m_warps * params->phase_warps * params->n_warps;
+    work->sectors = outputs * (double)element / TCONV_MODEL_SECTOR * parts;
+}
+
+} // namespace
+
+extern "C" void tconv_cuda_mma_work(const tconv_layer *layer, const tconv_cuda_machine *machine, tconv_cuda_work *work)
+{
+    parameters params;
+    const kernel_config *config;
+    parameters_of(layer, NULL, &params, &config);
+    *work = tconv_cuda_work_begin(layer);
+    count_main_loop(layer, &params, config, work);
+    count_stores(layer, &params, config->stride_w, work);
+    const int by_registers = config->warps / (params.m_warps * params.phase_warps * params.n_warps);
+    const int by_shared = (machine->shared_bytes + SHARED_RESERVED) / (params.shared_bytes + SHARED_RESERVED);
+    const double tiles = (double)params.n_tiles * params.groups * params.m_tiles * params.phase_sets;
+    const double places = (double)machine->multiprocessors, most = (double)tconv_min(by_registers, by_shared);
+    work->rounds = tconv_cuda_rounds(tiles / places, most);
+    work->resident = fmin(most, fmax(tiles / places, 1));
+}
+
+} // namespace tconv::mma

@@ -1,0 +1,110 @@
+/* The work of a plan of cuda_wgmma, see work.h. A K-block is that of wgmma/parameters.h: it has all taps. */
+#include <cmath>
+
+#include "../../core/checked.h"
+#include "../runtime/tensor_map.h"
+#include "../wgmma/plan.h"
+#include "planned.h"
+
+namespace tconv::wgmma
+{
+
+namespace
+{
+
+/* The corrections. */
+constexpr double ISSUE_CYCLES = 260;  /* of a warpgroup, for each commit group that it waits for, and each K-block */
+constexpr double STRICT_CYCLES = 650; /* the same in strict f32, with what clears and adds partial sums */
+constexpr double TILE_CYCLES = 3200;  /* until a tile's sums are staged for those that store them */
+
+constexpr double TIGHT_TIMES = 1.5; /* that transposing takes longer into a patch whose pitch is not the box's */
+constexpr int LEAST_BULK = 384;     /* bytes of a row that goes by a bulk copy where vectors could store it: wgmma.cu */
+
+void count_main_loop(const tconv_layer *layer, const plan *made, tconv_cuda_work *work)
+{
+    const parameters *params = &made->params;
+    const bool strict = made->mode == arithmetic::STRICT, direct = made->mn_major && !made->realigned;
+    const double N = made->config.N;
+    const int taps =
+        params->schedule[0].outer * params->schedule[0].inner + params->schedule[1].outer * params->schedule[1].inner;
+    const double products = (params->k_block_a_stages[0] + params->k_block_a_stages[1]) * taps * (strict ? 3.0 : 1.0);
+    const double weights = params->resident ? 0 : (double)params->a_stage_bytes * params->max_k_block_a_stages;
+    const bool together = params->same_schedule && !strict; /* both MMA tiles of a warpgroup commit at once */
+    const double groups =
+        (double)(commit_groups(params, 0) + (together ? 0 : commit_groups(params, 1))) / params->k_blocks;
+    const double transposed = direct ? 0
+                                     : 2.0 * params->k_steps * params->box_patch * CORE_ROW_BYTES * (strict ? 2 : 1) *
+                                           (params->tight ? TIGHT_TIMES : 1);
+    const bool gathers =
+        (!made->aligned && !made->mn_major) || (params->flat_columns == 0 && !tconv_cuda_reads_vectors(layer));
+    work->k_blocks = params->k_blocks;
+    work->wgmma = products * N / 8;
+    work->wgmma_chain = products * N / 16;
+    work->shared_bytes =
+        products * (MMA_M + N) * 2 * CORE_ROW_BYTES + 2.0 * params->raw_stage_bytes + params->b_stage_bytes + weights;
+    work->adds = strict ? groups * N / 2 : 0;
+    work->issues = strict ? 0 : groups + 1;
+    work->issue_cycles = ISSUE_CYCLES;
+    work->slow_issues = strict ? groups + 1 : 0;
+    work->slow_issue_cycles = STRICT_CYCLES;
+    work->tile_cycles = TILE_CYCLES;
+    work->convert_bytes = transposed;
+    work->gather_bytes = gathers ? transposed : 0;
+    work->box_bytes = params->raw_stage_bytes;
+    work->box_rows =
+        direct ? 0 : (double)params->k_block_channels * made->patch_rows * (double)tconv_max(params->box_parts, 1);
+    work->weight_bytes = weights;
+    work->stages = direct             ? params->raw_stages
+                   : params->in_place ? params->b_stages
+                                      : params->raw_stages + params->b_stages;
+    work->weight_stages = params->resident ? 0 : params->a_stages;
+    work->weight_waits = params->max_k_block_a_stages;
+}
+
+/* Tells whether rows are stored by bulk copies, as wgmma.cu decides it for an aligned dst. */
+bool stores_bulk(const tconv_layer *layer, const parameters *params, int64_t vector)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t element = (int64_t)problem->element_size;
+    const int64_t columns =
+        params->flat_columns > 0 ? tconv_min(params->flat_columns, params->mma_tile_columns) : params->tile_columns;
+    return (element == 2 || problem->dst.c * element % BOX_ALIGNMENT == 0) && problem->w.out % 2 == 0 &&
+           params->tile_columns * params->position_columns % 2 == 0 &&
+           (vector < TCONV_MODEL_VECTOR / element || columns * params->position_columns * element >= LEAST_BULK);
+}
+
+void count_stores(const tconv_layer *layer, const plan *made, tconv_cuda_work *work)
+{
+    const parameters *params = &made->params;
+    const int64_t element = (int64_t)layer->problem.element_size, vector = tconv_cuda_row_vector(layer);
+    const double rows =
+        (double)MMA_M * WARPGROUPS * (params->position_columns == 2 ? 1 : MMA_TILES) * params->mma_tile_rows;
+    const double row = (double)params->position_columns * params->mma_tile_columns; /* elements */
+    const double pieces = params->flat_columns > 0 ? 1 + (double)params->mma_tile_columns / params->flat_columns : 1;
+    if (stores_bulk(layer, params, vector))
+        work->bulk_stores = rows * pieces;
+    else
+        work->stores = rows * fmax(1, row / TCONV_MODEL_WARP / (double)vector);
+    work->store_warps = WARPGROUPS * epilogue_warps_of(made->mode);
+    work->overlaps = true;
+    work->sectors = rows * row * (double)element / TCONV_MODEL_SECTOR;
+    const int64_t piece =
+        tconv_gcd(params->out_columns * element, (int64_t)params->position_columns * params->tile_columns * element);
+    work->part_sectors =
+        params->column_tiles == 1 ? 0 : rows * tconv_cuda_part_ends(piece, params->dst_channel * element);
+}
+
+} // namespace
+
+extern "C" void tconv_cuda_wgmma_work(const tconv_layer *layer, const tconv_cuda_machine *machine,
+                                      tconv_cuda_work *work)
+{
+    plan made;
+    restore_plan(layer, layer->choice, machine->multiprocessors, &made);
+    *work = tconv_cuda_work_begin(layer);
+    count_main_loop(layer, &made, work);
+    count_stores(layer, &made, work);
+    work->rounds = tconv_cuda_rounds(made.params.tiles, made.thread_blocks);
+}
+
+} // namespace tconv::wgmma
