@@ -51,7 +51,7 @@ static const char *const spares[] = {
  *
  *     Outside of the guard the error of that, and of the driver's functions, stays as the caller's last.
  *
- *     A kernel whose attributes are not told counts as one that the build lacks.
+ *     A kernel whose attributes are not told, or whose device cannot be made current, counts as one that the build lacks.
  *
  *     Memory stays where its device cannot be made current.
  */
@@ -59,6 +59,8 @@ static const struct known {
     const char *function;
     enum wrong wrong;
 } known[] = {
+    {"cudaGetDevice", STATUS},
+    {"cudaSetDevice", STATUS},
     {"cudaDeviceGetAttribute", STATUS},
     {"cudaDeviceGetAttribute", LAST_ERROR},
     {"cudaGetDriverEntryPointByVersion", LAST_ERROR},

@@ -19,8 +19,8 @@ __device__ __forceinline__ uint32_t round_for_mma(uint32_t bits)
     return fabsf(__uint_as_float(bits)) < __int_as_float(0x7f800000) ? bits + 0x1000u : bits;
 }
 
-/* Arrives as mbarrier_arrive and mbarrier_arrive_expect_tx do. There the state that an arrival returns is dropped; with a
- * register for it ptxas allocates the others in four kernels as when they were measured. */
+/* Arrives as mbarrier_arrive and mbarrier_arrive_expect_tx do. There the state that an arrival returns is dropped; with
+ * a register for it ptxas allocates the others in four kernels as when they were measured. */
 __device__ __forceinline__ void arrive(uint64_t *barrier)
 {
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(barrier))

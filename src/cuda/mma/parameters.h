@@ -14,7 +14,7 @@
  * column phases. The patch is the tile's piece of src, with the halo that the taps reach.
  *
  * Packed weights are one A tile for each group, M tile, set of row phases and K-block:
- *     [m warp][phase warp][row tap][column shift][step][column phase with a tap there][MMA of M][fragment][lane][4 words]
+ *     [m warp][phase warp][row tap][column shift][step][column phase with a tap][MMA of M][fragment][lane][4 words]
  * A lane's 4 words are its part of an A fragment: rows g and g + 8 (g = lane / 4) of words t and t + 4 (t = lane % 4).
  * There is one fragment, or two for 3xTF32: the weights rounded to TF32 (big), and what that leaves (small).
  */
