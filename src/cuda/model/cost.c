@@ -46,61 +46,62 @@ typedef struct k_block {
     double products, shared, src, weights, convert, chain_loads, chain, wait;
 } k_block;
 
-static k_block k_block_of(const tconv_cuda_machine *of, const tconv_cuda_work *work)
+static k_block k_block_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
 {
     k_block made;
-    made.products = soft(work->wgmma * of->wgmma + work->mma_sync * of->mma_sync / 4,
-                         work->ffma / 128 * of->ffma + work->loads * of->load);
-    made.shared = work->shared_bytes / of->shared;
-    made.src = most(work->box_bytes / of->l2, work->box_rows * of->box_row);
-    made.weights = work->weight_bytes / of->l2_weights;
-    made.convert = work->turn_bytes / of->turn + work->split_bytes / of->split + work->convert_bytes / of->convert +
-                   work->gather_bytes / of->gather;
-    made.chain_loads = work->chain_loads * of->chain_load;
-    made.chain = work->wgmma_chain * of->wgmma + work->mma_chain * of->mma_chain + work->adds * of->add +
-                 work->fragments * of->fragment + work->issues * work->issue_cycles +
+    made.products = soft(work->wgmma * machine->wgmma + work->mma_sync * machine->mma_sync / 4,
+                         work->ffma / 128 * machine->ffma + work->loads * machine->load);
+    made.shared = work->shared_bytes / machine->shared;
+    made.src = most(work->box_bytes / machine->l2, work->box_rows * machine->box_row);
+    made.weights = work->weight_bytes / machine->l2_weights;
+    made.convert = work->turn_bytes / machine->turn + work->split_bytes / machine->split +
+                   work->convert_bytes / machine->convert + work->gather_bytes / machine->gather;
+    made.chain_loads = work->chain_loads * machine->chain_load;
+    made.chain = work->wgmma_chain * machine->wgmma + work->mma_chain * machine->mma_chain + work->adds * machine->add +
+                 work->fragments * machine->fragment + work->issues * work->issue_cycles +
                  work->slow_issues * work->slow_issue_cycles;
     const double loading = made.src + made.convert + made.chain_loads;
-    const double tensor = work->wgmma * of->wgmma + work->mma_sync * of->mma_sync / 4;
+    const double tensor = work->wgmma * machine->wgmma + work->mma_sync * machine->mma_sync / 4;
     const double multiply = most(most(tensor, made.shared), made.chain);
-    const double src_wait = work->stages > 0 ? (of->latency + loading + multiply) / work->stages : 0;
+    const double src_wait = work->stages > 0 ? (machine->latency + loading + multiply) / work->stages : 0;
     const double weight_wait =
-        work->weight_stages > 0 ? (of->l2_latency * work->weight_waits + made.weights + multiply) / work->weight_stages
-                                : 0;
+        work->weight_stages > 0
+            ? (machine->l2_latency * work->weight_waits + made.weights + multiply) / work->weight_stages
+            : 0;
     made.wait = soft(src_wait, weight_wait);
     return made;
 }
 
-tconv_cuda_cost tconv_cuda_cost_of(const tconv_cuda_machine *of, const tconv_cuda_work *work)
+tconv_cuda_cost tconv_cuda_cost_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
 {
-    const k_block block = k_block_of(of, work);
+    const k_block block = k_block_of(machine, work);
     const double load = block.src + block.weights, loading = block.src + block.convert + block.chain_loads;
     const double together = soft(soft(block.products, block.shared), soft(load, block.convert));
     const double alone = soft(soft(soft(block.products, block.shared), soft(load, block.convert + block.chain_loads)),
                               soft(block.chain, block.wait));
 
-    const double write = work->sectors * of->sector + work->part_sectors * of->part_sector;
-    const double stores = (work->stores * of->store + work->bulk_stores * of->bulk_store) / work->store_warps;
-    const double end = soft(stores, write), shared_end = soft(work->stores * of->load, write);
-    const double prologue = work->prologue > 0 ? work->prologue * loading + of->latency : 0;
+    const double write = work->sectors * machine->sector + work->part_sectors * machine->part_sector;
+    const double stores = (work->stores * machine->store + work->bulk_stores * machine->bulk_store) / work->store_warps;
+    const double end = soft(stores, write), shared_end = soft(work->stores * machine->load, write);
+    const double prologue = work->prologue > 0 ? work->prologue * loading + machine->latency : 0;
     const double main_loop = work->k_blocks * alone + prologue + work->tile_cycles;
     const double shared_loop = work->k_blocks * together;
     const double tile = work->overlaps ? soft(main_loop, end) : main_loop + end;
     const double shared_tile = work->overlaps ? soft(shared_loop, shared_end) : shared_loop + shared_end;
     const double round = soft(tile, work->resident * shared_tile);
-    const double cycles = of->latency + loading + work->rounds * round + (work->overlaps ? end : 0);
+    const double cycles = machine->latency + loading + work->rounds * round + (work->overlaps ? end : 0);
 
-    const double blocks = work->rounds * work->k_blocks * work->resident / of->hz;
-    const double all = of->multiprocessors * of->hz;
+    const double blocks = work->rounds * work->k_blocks * work->resident / machine->hz;
+    const double all = machine->multiprocessors * machine->hz;
     tconv_cuda_cost cost;
-    cost.launch = of->launch + work->passes * of->pass_launch + work->pass_bytes / (of->pass * all);
-    cost.dram = work->dram_bytes / (of->dram * all);
+    cost.launch = machine->launch + work->passes * machine->pass_launch + work->pass_bytes / (machine->pass * all);
+    cost.dram = work->dram_bytes / (machine->dram * all);
     cost.l2 = blocks * load;
     cost.shared = blocks * block.shared;
     cost.products = blocks * block.products;
     cost.issue = blocks / work->resident * (block.chain + block.convert + block.chain_loads);
     cost.wait = blocks / work->resident * block.wait;
-    cost.store = work->rounds * end / of->hz;
-    cost.seconds = cost.launch + soft4(cycles / of->hz, cost.dram);
+    cost.store = work->rounds * end / machine->hz;
+    cost.seconds = cost.launch + soft4(cycles / machine->hz, cost.dram);
     return cost;
 }
