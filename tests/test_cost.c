@@ -28,7 +28,7 @@ static tconv_cuda_work some_work(void)
                              .box_bytes = 16384,
                              .box_rows = 32,
                              .weight_bytes = 16384,
-                             .turn_bytes = 1024,
+                             .transpose_bytes = 1024,
                              .split_bytes = 1024,
                              .convert_bytes = 1024,
                              .gather_bytes = 1024,

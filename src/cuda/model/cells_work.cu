@@ -72,8 +72,8 @@ void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tc
     work->stages = of->pixel_stages;
     work->weight_stages = of->stationary ? 0 : of->weight_stages;
     work->weight_waits = counts.weight_tiles / schedules * CLUSTER_BLOCKS; /* both blocks' */
-    if (!tconv_cuda_reads_vectors(layer) && (of->in_rows > 1 || layer->problem.src.c % COLUMN_ALIGNMENT != 0 ||
-                                             layer->problem.src.n % COLUMN_ALIGNMENT != 0))
+    if (!model::reads_vectors(layer) && (of->in_rows > 1 || layer->problem.src.c % COLUMN_ALIGNMENT != 0 ||
+                                         layer->problem.src.n % COLUMN_ALIGNMENT != 0))
         work->chain_loads = (double)of->pixel_stage_bytes / LOAD_BYTES;
 }
 
@@ -81,13 +81,13 @@ void count_stores(const tconv_layer *layer, const parameters *of, int N, tconv_c
 {
     const double outputs = (double)N * BLOCK_M;
     const int64_t columns = of->cell_columns, run = columns < 4 ? 2 * columns : columns; /* of one or two positions */
-    int64_t vector = tconv_min(tconv_cuda_row_vector(layer), run);
+    int64_t vector = tconv_min(model::row_vector(layer), run);
     const double row = (double)layer->problem.w.out * sizeof(float);
-    work->stores = outputs / TCONV_MODEL_WARP / (double)vector;
+    work->stores = outputs / model::WARP / (double)vector;
     work->store_warps = of->stationary ? PAIR_WARPS : CONSUMER_WARPS;
     work->overlaps = of->stationary;
-    work->sectors = outputs * sizeof(float) / TCONV_MODEL_SECTOR * fmax(1, (double)columns / (double)vector);
-    if ((int64_t)row % TCONV_MODEL_SECTOR != 0)
+    work->sectors = outputs * sizeof(float) / model::SECTOR_BYTES * fmax(1, (double)columns / (double)vector);
+    if ((int64_t)row % model::SECTOR_BYTES != 0)
         work->part_sectors = outputs * sizeof(float) / row;
 }
 
@@ -101,7 +101,7 @@ extern "C" void tconv_cuda_cells_work(const tconv_layer *layer, const tconv_cuda
     describe(layer, &choice, machine->multiprocessors, &plan);
     const parameters *of = &plan.parameters;
     const int N = of->stationary ? STATIONARY_BLOCK_N : block_n(plan.strict);
-    *work = tconv_cuda_work_begin(layer);
+    *work = model::begin_work(layer);
     count_main_loop(layer, &plan, N, work);
     count_stores(layer, of, N, work);
     /* Where weights stay, those of a set are loaded, which takes about a tile, before the tiles of the set. */

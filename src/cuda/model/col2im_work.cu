@@ -34,7 +34,7 @@ void count_rows(const tconv_layer *layer, bool any_device, int multiprocessors, 
     int64_t row_pixels = MIN_COLUMNS;
     while (row_pixels < BLOCK_M && row_pixels < w->in)
         row_pixels *= 2;
-    const int64_t vector = TCONV_MODEL_VECTOR / (int64_t)problem->element_size;
+    const int64_t vector = model::VECTOR_BYTES / (int64_t)problem->element_size;
     const int64_t column_back = (w->kernel - 1) * w->dilation / w->stride;
     const int64_t column_step = tconv_max((row_pixels - column_back) / vector * vector, 1);
     const int64_t column_tiles = w->in <= row_pixels ? 1 : 1 + tconv_ceil_div(w->in - row_pixels, column_step);
@@ -66,7 +66,7 @@ extern "C" void tconv_cuda_col2im_work(const tconv_layer *layer, const tconv_cud
 {
     const tconv_problem *problem = &layer->problem;
     const bool any_device = layer->choice == MMA_KERNEL;
-    const double element = (double)problem->element_size, times = tconv_cuda_is_strict(layer) ? 3 : 1;
+    const double element = (double)problem->element_size, times = model::is_strict(layer) ? 3 : 1;
     const double steps = (double)steps_of(problem);
     const double gemm_n = (double)(problem->group_out * problem->h.kernel * problem->w.kernel);
     const double n_tiles = ceil(gemm_n / TILE_N), k_steps = any_device ? 1 : row_sums::K_STEPS;
@@ -74,8 +74,8 @@ extern "C" void tconv_cuda_col2im_work(const tconv_layer *layer, const tconv_cud
     const double pixels = (double)problem->batch * (double)problem->groups * (double)(problem->h.in * problem->w.in);
     const double outputs =
         (double)problem->batch * (double)problem->out_channels * (double)(problem->h.out * problem->w.out);
-    const bool vectors = tconv_cuda_reads_vectors(layer);
-    *work = tconv_cuda_work_begin(layer);
+    const bool vectors = model::reads_vectors(layer);
+    *work = model::begin_work(layer);
     count_rows(layer, any_device, machine->multiprocessors, work);
     work->k_blocks = ceil(steps / k_steps);
     work->wgmma = any_device ? 0 : n_tiles * 2 * k_steps * times;
@@ -91,9 +91,9 @@ extern "C" void tconv_cuda_col2im_work(const tconv_layer *layer, const tconv_cud
     work->gather_bytes = vectors ? 0 : stage_bytes;
     work->shared_bytes = 2 * stage_bytes + n_tiles * TILE_N * MMA_K_BYTES * k_steps;
     work->stages = any_device ? STAGES : ROW_SUMS_STAGES;
-    work->stores = BLOCK_M * gemm_n / TCONV_MODEL_WARP / GATHERED;
+    work->stores = BLOCK_M * gemm_n / model::WARP / GATHERED;
     work->store_warps = STORE_WARPS;
-    work->sectors = BLOCK_M * outputs * element / TCONV_MODEL_SECTOR / pixels;
+    work->sectors = BLOCK_M * outputs * element / model::SECTOR_BYTES / pixels;
 }
 
 } // namespace tconv::col2im

@@ -12,8 +12,8 @@
  *     round    = soft(tile, resident * the parts of it that thread blocks share)
  *     seconds  = launches + soft4(first load + rounds * round + last end, dram_bytes / dram)
  *
- * soft is the 6-norm: the longest of things that go on side by side, and a little more for each that takes nearly as long. A
- * kernel's end is less sharp than that against the memory's rate, so the 4-norm is taken there.
+ * soft is the 6-norm: the longest of things that go on side by side, and a little more for each that takes nearly as
+ * long. A kernel's end is less sharp than that against the memory's rate, so the 4-norm is taken there.
  */
 #include <math.h>
 
@@ -54,7 +54,7 @@ static k_block k_block_of(const tconv_cuda_machine *machine, const tconv_cuda_wo
     made.shared = work->shared_bytes / machine->shared;
     made.src = most(work->box_bytes / machine->l2, work->box_rows * machine->box_row);
     made.weights = work->weight_bytes / machine->l2_weights;
-    made.convert = work->turn_bytes / machine->turn + work->split_bytes / machine->split +
+    made.convert = work->transpose_bytes / machine->transpose + work->split_bytes / machine->split +
                    work->convert_bytes / machine->convert + work->gather_bytes / machine->gather;
     made.chain_loads = work->chain_loads * machine->chain_load;
     made.chain = work->wgmma_chain * machine->wgmma + work->mma_chain * machine->mma_chain + work->adds * machine->add +

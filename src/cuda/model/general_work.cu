@@ -64,15 +64,14 @@ tile_shape shape_of(const tconv_problem *problem)
         shape.pixels = GEMM_PIXELS;
         /* A thread's accumulators. */
         const double rows = shape.channels == NARROW ? 4 : 8, columns = shape.channels == WIDE ? 8 : 4;
-        shape.loads = shape.channels * shape.pixels / (rows * columns) * (rows + columns) / TCONV_MODEL_WARP;
+        shape.loads = shape.channels * shape.pixels / (rows * columns) * (rows + columns) / model::WARP;
         shape.resident = shape.channels == WIDE ? WIDE_RESIDENT : RESIDENT;
         return shape;
     }
     shape.channels = out > 4 ? 8 : out > 1 ? 4 : 1;
     shape.pixels = DIRECT_THREADS * (shape.channels == 8 ? 2 : 4);
-    shape.loads =
-        shape.pixels / TCONV_MODEL_WARP * (pixel_loads(problem) + TAP_INSTRUCTIONS / (double)problem->group_in) +
-        WARPS * fmax(1, shape.channels / 4);
+    shape.loads = shape.pixels / model::WARP * (pixel_loads(problem) + TAP_INSTRUCTIONS / (double)problem->group_in) +
+                  WARPS * fmax(1, shape.channels / 4);
     shape.resident = DIRECT_RESIDENT;
     return shape;
 }
@@ -87,10 +86,10 @@ extern "C" void tconv_cuda_general_work(const tconv_layer *layer, const tconv_cu
     const tile_shape shape = shape_of(problem);
     const double outputs = shape.channels * shape.pixels;
     const double tiles = (double)(problem->batch * problem->groups) *
-                         ceil((double)problem->group_out / shape.channels) * ceil(tconv_cuda_tapped_outputs(layer)) /
+                         ceil((double)problem->group_out / shape.channels) * ceil(model::tapped_outputs(layer)) /
                          shape.pixels / machine->multiprocessors;
-    *work = tconv_cuda_work_begin(layer);
-    work->k_blocks = (double)problem->group_in * tconv_cuda_mean_taps(layer);
+    *work = model::begin_work(layer);
+    work->k_blocks = (double)problem->group_in * model::mean_taps(layer);
     work->ffma = outputs;
     work->loads = shape.loads;
     work->issues = shape.gemm ? 0 : 1;
@@ -98,12 +97,12 @@ extern "C" void tconv_cuda_general_work(const tconv_layer *layer, const tconv_cu
     work->slow_issues = shape.gemm ? 1 : 0;
     work->slow_issue_cycles = GEMM_CYCLES;
     work->tile_cycles = TILE_CYCLES;
-    work->stores = outputs / TCONV_MODEL_WARP;
+    work->stores = outputs / model::WARP;
     work->store_warps = WARPS;
-    work->sectors = outputs * element / TCONV_MODEL_SECTOR;
+    work->sectors = outputs * element / model::SECTOR_BYTES;
     work->rounds = tconv_cuda_rounds(tiles, shape.resident);
     work->resident = fmin(shape.resident, fmax(tiles, 1));
-    tconv_cuda_add_fill(layer, work);
+    model::add_fill(layer, work);
 }
 
 } // namespace tconv::general

@@ -64,7 +64,7 @@ void count_main_loop(const layer_plan *plan, double taps, tconv_cuda_work *work)
     work->slow_issues = strict ? 1 : 0;
     work->slow_issue_cycles = STRICT_CYCLES;
     work->tile_cycles = TILE_CYCLES;
-    work->turn_bytes = transposes ? pixels_bytes : 0;
+    work->transpose_bytes = transposes ? pixels_bytes : 0;
     work->split_bytes = strict && !transposes ? pixels_bytes : 0;
     work->gather_bytes = gathers ? pixels_bytes : 0;
     work->box_bytes = gathers ? 0 : of->src_channels_last ? pixels_bytes : of->raw_stage_bytes / taps;
@@ -80,7 +80,7 @@ int64_t store_vector(const tconv_layer *layer, const layer_view *view, const par
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t element = (int64_t)problem->element_size, neighbours = view->one_pixel ? 1 : view->outputs;
-    *wanted = TCONV_MODEL_VECTOR / element;
+    *wanted = model::VECTOR_BYTES / element;
     if (of->dst_channels_last)
         return view->one_pixel ||
                        (problem->dst.w % *wanted == 0 && (problem->groups == 1 || problem->group_out % *wanted == 0))
@@ -98,7 +98,7 @@ double part_share(const tconv_layer *layer, const layer_view *view, const parame
     const int64_t element = (int64_t)seen->element_size;
     if (of->dst_channels_last && (layer->problem.groups > 1 || of->tiles_along_m > 1)) {
         const int64_t piece = tconv_min(seen->group_out, MMA_M * of->m_tiles) * element;
-        return tconv_cuda_part_ends(piece, 0) / (double)piece;
+        return model::part_ends(piece, 0) / (double)piece;
     }
     if (of->dst_channels_last)
         return 0;
@@ -108,7 +108,7 @@ double part_share(const tconv_layer *layer, const layer_view *view, const parame
                            : of->across > 0 ? CORE_ROWS
                                             : of->tile_columns;
     const int64_t piece = pixels * (of->paired ? 2 : 1) * element;
-    return tconv_cuda_part_ends(piece, (whole ? seen->dst.c : seen->dst.h) * element) / (double)piece;
+    return model::part_ends(piece, (whole ? seen->dst.c : seen->dst.h) * element) / (double)piece;
 }
 
 void count_stores(const tconv_layer *layer, const layer_view *view, const parameters *of, tconv_cuda_work *work)
@@ -126,10 +126,10 @@ void count_stores(const tconv_layer *layer, const layer_view *view, const parame
     const double parts = splits ? fmin(of->column_stride, fmax(1, 32 / element / neighbours))
                          : of->dst_channels_last || vector > 1 ? 1
                                                                : (double)wanted;
-    work->stores = outputs / TCONV_MODEL_WARP / (double)vector;
+    work->stores = outputs / model::WARP / (double)vector;
     work->store_warps = of->epilogue_warps ? EPILOGUE_WARPS : CONSUMER_WARPS;
     work->overlaps = of->epilogue_warps;
-    work->sectors = outputs * element / TCONV_MODEL_SECTOR * parts;
+    work->sectors = outputs * element / model::SECTOR_BYTES * parts;
     work->part_sectors = outputs * element * part_share(layer, view, of);
 }
 
@@ -143,7 +143,7 @@ extern "C" void tconv_cuda_igemm_work(const tconv_layer *layer, const tconv_cuda
     layer_plan plan;
     init_view(&view, layer);
     describe(&view.layer, &choice, machine->multiprocessors, &plan);
-    *work = tconv_cuda_work_begin(layer);
+    *work = model::begin_work(layer);
     count_main_loop(&plan, mean_tile_taps(&plan.parameters, machine->multiprocessors), work);
     count_stores(layer, &view, &plan.parameters, work);
     work->rounds = tconv_cuda_rounds(plan.parameters.tiles, machine->multiprocessors);
@@ -153,7 +153,7 @@ extern "C" void tconv_cuda_igemm_work(const tconv_layer *layer, const tconv_cuda
         work->passes += 1;
         work->pass_bytes += (double)transposed_bytes(problem) + src * (double)problem->element_size;
     }
-    tconv_cuda_add_fill(layer, work);
+    model::add_fill(layer, work);
 }
 
 } // namespace tconv::igemm

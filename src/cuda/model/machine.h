@@ -1,8 +1,9 @@
 /*
- * What one kind of GPU does in a cycle: the machine's half of the cost model (cost.c). Nothing here is of an implementation.
+ * What one kind of GPU does in a cycle: the machine's half of the cost model (cost.c). Nothing here is of an
+ * implementation.
  *
- * Rates are of one multiprocessor while all of them work; cycles are of its clock under load. Where a rate was measured says
- * machines.c.
+ * Rates are of one multiprocessor while all of them work; cycles are of its clock under load. Where a rate was
+ * measured says machines.c.
  */
 #ifndef TCONV_CUDA_MODEL_MACHINE_H
 #define TCONV_CUDA_MODEL_MACHINE_H
@@ -27,9 +28,9 @@ typedef struct tconv_cuda_machine {
     double l2;         /* second-level cache to shared memory, data that one multiprocessor reads */
     double l2_weights; /* the same, weights that all read at about the same time */
     double shared;     /* shared memory */
-    double turn;       /* four warps that turn planes into pixels by single elements */
+    double transpose;  /* four warps that transpose planes to pixels by single elements */
     double split;      /* four warps that split f32 for 3xTF32 where it lies */
-    double convert;    /* four warps that turn planes into pixels, 16 bytes of channels at once */
+    double convert;    /* four warps that transpose planes to pixels, 16 bytes of channels at once */
     double gather;     /* four warps that load what TMA cannot read */
 
     /* Cycles. */
@@ -57,8 +58,8 @@ typedef struct tconv_cuda_machine {
 /* Finds a machine by its name ("h200"); NULL where there is none of that name. */
 const tconv_cuda_machine *tconv_cuda_machine_named(const char *name);
 
-/* Returns the machine that is most like a device: of the same compute capability and number of multiprocessors; else, with
- * that number in its place, the one of the nearest capability. */
+/* Returns the machine that is most like a device: of the same compute capability and number of multiprocessors;
+ * else, with that number in its place, the one of the nearest capability. */
 tconv_cuda_machine tconv_cuda_machine_like(int capability, int multiprocessors);
 
 /* Returns the machine of that index, in the order of the table; NULL behind the last. */

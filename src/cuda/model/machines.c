@@ -2,8 +2,8 @@
  * The machines that the cost model knows. One number to a line, with where it is from:
  *
  *     measured   on an H200 by a program of its own: docs/performance-log.md and docs/log
- *     fitted     to the times of bench/results/h200_times.csv by regret, docs/log/2026-11-23-cost-model.md, in the range of what was
- *                measured where something was
+ *     fitted     to the times of bench/results/h200_times.csv by regret, docs/log/2026-11-23-cost-model.md, in
+ *                the range of what was measured where something was
  *     public     the vendor's data sheets
  *
  * Only the H200 is measured. What instructions take is taken to be the same elsewhere, in cycles.
@@ -17,7 +17,7 @@
 /* clang-format off */
 #define CHAINS                                                                                                         \
     .shared = 128,         /* public: 32 banks of 4 bytes */                                                           \
-    .turn = 11,            /* measured: planes to pixels by single elements, four warps */                             \
+    .transpose = 11,       /* measured: planes to pixels by single elements, four warps */                             \
     .split = 12,           /* measured: splitting in place, four warps */                                              \
     .convert = 51,         /* measured: 40 cycles of a warp for 32 pixels of 16 bytes, four warps */                   \
     .gather = 3.4,         /* fitted; 2.9 was measured where nothing else waits */                                     \

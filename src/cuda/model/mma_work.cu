@@ -22,7 +22,7 @@ constexpr int LOAD_BYTES = 4;        /* the least that cp.async copies */
 void count_main_loop(const tconv_layer *layer, const parameters *params, const kernel_config *config,
                      tconv_cuda_work *work)
 {
-    const bool strict = tconv_cuda_is_strict(layer), halves = layer->problem.element_size == 2 && !params->nhwc;
+    const bool strict = model::is_strict(layer), halves = layer->problem.element_size == 2 && !params->nhwc;
     const double steps = params->block_k_words / MMA_K_WORDS;
     const int row_taps = set_taps(params, -1);
     int most_taps = 0;
@@ -48,9 +48,9 @@ void count_main_loop(const tconv_layer *layer, const parameters *params, const k
     work->stages = params->stages;
     /* Copies of less than 16 bytes are more instructions; those of less than 4 go through registers. */
     const int64_t bytes =
-        (params->nhwc ? params->src_vector : tconv_cuda_src_row_vector(layer)) * (int64_t)layer->problem.element_size;
-    if (bytes < TCONV_MODEL_VECTOR)
-        work->loads = work->box_bytes / TCONV_MODEL_WARP / (double)tconv_max(bytes, LOAD_BYTES);
+        (params->nhwc ? params->src_vector : model::src_row_vector(layer)) * (int64_t)layer->problem.element_size;
+    if (bytes < model::VECTOR_BYTES)
+        work->loads = work->box_bytes / model::WARP / (double)tconv_max(bytes, LOAD_BYTES);
     if (bytes < LOAD_BYTES)
         work->gather_bytes = work->box_bytes;
 }
@@ -64,11 +64,11 @@ void count_stores(const tconv_layer *layer, const parameters *params, int stride
     const int64_t run = 2 * (int64_t)stride;
     const int64_t vector = params->staged ? params->store_vector
                            : params->nhwc ? tconv_min(params->store_vector, tconv_max(params->channel_run, 1))
-                                          : tconv_min(tconv_cuda_row_vector(layer), run & -run);
+                                          : tconv_min(model::row_vector(layer), run & -run);
     const double parts = params->nhwc || params->staged ? 1 : fmax(1, (double)run / (double)vector);
-    work->stores = outputs / TCONV_MODEL_WARP / (double)tconv_max(vector, 1);
+    work->stores = outputs / model::WARP / (double)tconv_max(vector, 1);
     work->store_warps = params->m_warps * params->phase_warps * params->n_warps;
-    work->sectors = outputs * (double)element / TCONV_MODEL_SECTOR * parts;
+    work->sectors = outputs * (double)element / model::SECTOR_BYTES * parts;
 }
 
 } // namespace
@@ -78,7 +78,7 @@ extern "C" void tconv_cuda_mma_work(const tconv_layer *layer, const tconv_cuda_m
     parameters params;
     const kernel_config *config;
     parameters_of(layer, NULL, &params, &config);
-    *work = tconv_cuda_work_begin(layer);
+    *work = model::begin_work(layer);
     count_main_loop(layer, &params, config, work);
     count_stores(layer, &params, config->stride_w, work);
     const int by_registers = config->warps / (params.m_warps * params.phase_warps * params.n_warps);

@@ -5,7 +5,10 @@
 
 #include "../../core/checked.h"
 
-tconv_cuda_work tconv_cuda_work_begin(const tconv_layer *layer)
+namespace tconv::model
+{
+
+tconv_cuda_work begin_work(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
     const double src = (double)problem->in_channels * (double)(problem->h.in * problem->w.in);
@@ -18,35 +21,35 @@ tconv_cuda_work tconv_cuda_work_begin(const tconv_layer *layer)
     return work;
 }
 
-bool tconv_cuda_is_strict(const tconv_layer *layer)
+bool is_strict(const tconv_layer *layer)
 {
     return layer->problem.dtype == TCONV_F32 && layer->target.math != TCONV_MATH_TF32;
 }
 
-static int64_t row_vector(const tconv_problem *problem, const tconv_strides *strides)
+static int64_t vector_of(const tconv_problem *problem, const tconv_strides *strides)
 {
     tconv_strides apart = *strides;
     if (problem->layout == TCONV_NHWC) /* pixels take the place of channels */
         apart.c = apart.w;
-    int64_t vector = TCONV_MODEL_VECTOR / (int64_t)problem->element_size;
+    int64_t vector = VECTOR_BYTES / (int64_t)problem->element_size;
     while (vector > 1 && !tconv_rows_begin_at_multiples(&apart, vector))
         vector /= 2;
     return vector;
 }
 
-int64_t tconv_cuda_row_vector(const tconv_layer *layer)
+int64_t row_vector(const tconv_layer *layer)
 {
-    return row_vector(&layer->problem, &layer->problem.dst);
+    return vector_of(&layer->problem, &layer->problem.dst);
 }
 
-int64_t tconv_cuda_src_row_vector(const tconv_layer *layer)
+int64_t src_row_vector(const tconv_layer *layer)
 {
-    return row_vector(&layer->problem, &layer->problem.src);
+    return vector_of(&layer->problem, &layer->problem.src);
 }
 
-bool tconv_cuda_reads_vectors(const tconv_layer *layer)
+bool reads_vectors(const tconv_layer *layer)
 {
-    return tconv_cuda_src_row_vector(layer) * (int64_t)layer->problem.element_size == TCONV_MODEL_VECTOR;
+    return src_row_vector(layer) * (int64_t)layer->problem.element_size == VECTOR_BYTES;
 }
 
 static double tapped(const tconv_phase_table *table)
@@ -65,32 +68,34 @@ static double tapped_taps(const tconv_phase_table *table)
     return taps;
 }
 
-double tconv_cuda_tapped_outputs(const tconv_layer *layer)
+double tapped_outputs(const tconv_layer *layer)
 {
     return tapped(&layer->rows) * tapped(&layer->columns);
 }
 
-double tconv_cuda_mean_taps(const tconv_layer *layer)
+double mean_taps(const tconv_layer *layer)
 {
-    const double outputs = tconv_cuda_tapped_outputs(layer);
+    const double outputs = tapped_outputs(layer);
     return outputs > 0 ? tapped_taps(&layer->rows) * tapped_taps(&layer->columns) / outputs : 0;
 }
 
-void tconv_cuda_add_fill(const tconv_layer *layer, tconv_cuda_work *work)
+void add_fill(const tconv_layer *layer, tconv_cuda_work *work)
 {
     const tconv_problem *problem = &layer->problem;
-    const double untapped = (double)(problem->h.out * problem->w.out) - tconv_cuda_tapped_outputs(layer);
+    const double untapped = (double)(problem->h.out * problem->w.out) - tapped_outputs(layer);
     if (untapped <= 0)
         return;
     work->passes += 1;
     work->pass_bytes += untapped * (double)(problem->batch * problem->out_channels) * (double)problem->element_size;
 }
 
-double tconv_cuda_part_ends(int64_t piece, int64_t step)
+double part_ends(int64_t piece, int64_t step)
 {
-    const int64_t alike = tconv_gcd(tconv_gcd(TCONV_MODEL_SECTOR, piece), step % TCONV_MODEL_SECTOR);
-    return 2 * (1 - (double)alike / TCONV_MODEL_SECTOR);
+    const int64_t alike = tconv_gcd(tconv_gcd(SECTOR_BYTES, piece), step % SECTOR_BYTES);
+    return 2 * (1 - (double)alike / SECTOR_BYTES);
 }
+
+} // namespace tconv::model
 
 tconv_cuda_work_function *tconv_cuda_work_named(const char *implementation)
 {

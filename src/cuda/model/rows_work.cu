@@ -58,7 +58,7 @@ int64_t column_taps(const tconv_layer *layer)
 int64_t shared_bytes_of(const tconv_layer *layer, const tiling *made, int64_t warps)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t element = (int64_t)problem->element_size, vector = TCONV_MODEL_VECTOR / element;
+    const int64_t element = (int64_t)problem->element_size, vector = model::VECTOR_BYTES / element;
     const int64_t columns = warps * made->positions,
                   back = (problem->w.kernel - 1) * problem->w.dilation / problem->w.stride;
     const int64_t loaded = tconv_ceil_div(columns + back + vector - 1, vector) * vector;
@@ -66,7 +66,7 @@ int64_t shared_bytes_of(const tconv_layer *layer, const tiling *made, int64_t wa
     const int64_t stage_channels = narrow ? NARROW_CHANNELS : made->steps * (MMA_K_BYTES / element);
     const int64_t src_pitch = tconv_ceil_div(loaded, CHANNEL_SKEW) * CHANNEL_SKEW + CHANNEL_SKEW;
     const int64_t weights =
-        problem->h.kernel * column_taps(layer) * made->steps * (tconv_cuda_is_strict(layer) ? 2 : 1) * FRAGMENT_BYTES;
+        problem->h.kernel * column_taps(layer) * made->steps * (model::is_strict(layer) ? 2 : 1) * FRAGMENT_BYTES;
     return weights + BLOCK_M * SECTOR_BYTES +
            ((made->row_back + 2) * stage_channels * src_pitch +
             BLOCK_M * (columns * problem->w.stride + STAGING_BYTES / element)) *
@@ -131,7 +131,7 @@ extern "C" void tconv_cuda_rows_work(const tconv_layer *layer, const tconv_cuda_
 {
     const tconv_problem *problem = &layer->problem;
     const double element = (double)problem->element_size;
-    const bool strict = tconv_cuda_is_strict(layer);
+    const bool strict = model::is_strict(layer);
     tiling made = {};
     made.steps = tconv_ceil_div(problem->group_in * (int64_t)problem->element_size, MMA_K_BYTES);
     made.positions = TCONV_ROWS_MMAS_N(problem->w.stride) * MMA_N;
@@ -143,7 +143,7 @@ extern "C" void tconv_cuda_rows_work(const tconv_layer *layer, const tconv_cuda_
     const double mmas =
         columns / MMA_N * (double)made.steps * (strict ? 3 : 1) * (double)(problem->h.kernel * column_taps(layer));
     const double outputs = (double)BLOCK_M * columns * (double)(problem->w.stride * problem->h.stride);
-    *work = tconv_cuda_work_begin(layer);
+    *work = model::begin_work(layer);
     work->k_blocks = (double)made.strip_rows;
     work->prologue = (double)made.row_back + 1;
     work->mma_sync = mmas;
@@ -156,11 +156,11 @@ extern "C" void tconv_cuda_rows_work(const tconv_layer *layer, const tconv_cuda_
     work->shared_bytes = mmas * 256 + outputs * element * 2;
     work->box_bytes = (double)problem->group_in * columns * element;
     work->chain_loads =
-        fmax(1, (double)problem->group_in / warps) * (tconv_cuda_reads_vectors(layer) ? 1 : UNALIGNED_LOADS);
+        fmax(1, (double)problem->group_in / warps) * (model::reads_vectors(layer) ? 1 : UNALIGNED_LOADS);
     work->stages = 2;
     work->bulk_stores = (double)(BLOCK_M * problem->h.stride * made.strip_rows);
     work->store_warps = warps;
-    work->sectors = outputs * element / TCONV_MODEL_SECTOR * (double)made.strip_rows;
+    work->sectors = outputs * element / model::SECTOR_BYTES * (double)made.strip_rows;
     work->overlaps = true;
     work->rounds = (double)made.waves;
     work->resident = fmin((double)made.resident, fmax(1, made.blocks / machine->multiprocessors));

@@ -29,17 +29,17 @@ extern "C" void tconv_cuda_stencil_work(const tconv_layer *layer, const tconv_cu
     const double taps = (double)(layer->rows.max_taps * layer->columns.max_taps);
     const bool loops = tconv_max(layer->rows.max_taps, layer->columns.max_taps) > MAX_TAPS ||
                        (layer->rows.max_taps > 1 && layer->rows.shift_step != 1);
-    const double outputs = THREADS * TCONV_MODEL_VECTOR / element;
+    const double outputs = THREADS * model::VECTOR_BYTES / element;
     const double all =
         (double)problem->batch * (double)problem->out_channels * (double)(problem->h.out * problem->w.out);
-    *work = tconv_cuda_work_begin(layer);
+    *work = model::begin_work(layer);
     work->k_blocks = fmax(1, all / outputs / machine->multiprocessors);
     work->ffma = outputs * taps;
-    work->loads = outputs * taps * (loops ? LOOP_LOADS / TCONV_MODEL_WARP : 1.0 / THREADS);
+    work->loads = outputs * taps * (loops ? LOOP_LOADS / model::WARP : 1.0 / THREADS);
     work->tile_cycles = TILE_CYCLES;
-    work->stores = outputs * element / TCONV_MODEL_VECTOR / TCONV_MODEL_WARP * work->k_blocks;
+    work->stores = outputs * element / model::VECTOR_BYTES / model::WARP * work->k_blocks;
     work->store_warps = STORE_WARPS;
-    work->sectors = outputs * element / TCONV_MODEL_SECTOR * work->k_blocks;
+    work->sectors = outputs * element / model::SECTOR_BYTES * work->k_blocks;
     work->overlaps = true;
 }
 

@@ -36,7 +36,7 @@ void count_main_loop(const tconv_layer *layer, const plan *made, tconv_cuda_work
                                      : 2.0 * params->k_steps * params->box_patch * CORE_ROW_BYTES * (strict ? 2 : 1) *
                                            (params->tight ? TIGHT_TIMES : 1);
     const bool gathers =
-        (!made->aligned && !made->mn_major) || (params->flat_columns == 0 && !tconv_cuda_reads_vectors(layer));
+        (!made->aligned && !made->mn_major) || (params->flat_columns == 0 && !model::reads_vectors(layer));
     work->k_blocks = params->k_blocks;
     work->wgmma = products * N / 8;
     work->wgmma_chain = products * N / 16;
@@ -70,13 +70,13 @@ bool stores_bulk(const tconv_layer *layer, const parameters *params, int64_t vec
         params->flat_columns > 0 ? tconv_min(params->flat_columns, params->mma_tile_columns) : params->tile_columns;
     return (element == 2 || problem->dst.c * element % BOX_ALIGNMENT == 0) && problem->w.out % 2 == 0 &&
            params->tile_columns * params->position_columns % 2 == 0 &&
-           (vector < TCONV_MODEL_VECTOR / element || columns * params->position_columns * element >= LEAST_BULK);
+           (vector < model::VECTOR_BYTES / element || columns * params->position_columns * element >= LEAST_BULK);
 }
 
 void count_stores(const tconv_layer *layer, const plan *made, tconv_cuda_work *work)
 {
     const parameters *params = &made->params;
-    const int64_t element = (int64_t)layer->problem.element_size, vector = tconv_cuda_row_vector(layer);
+    const int64_t element = (int64_t)layer->problem.element_size, vector = model::row_vector(layer);
     const double rows =
         (double)MMA_M * WARPGROUPS * (params->position_columns == 2 ? 1 : MMA_TILES) * params->mma_tile_rows;
     const double row = (double)params->position_columns * params->mma_tile_columns; /* elements */
@@ -84,14 +84,13 @@ void count_stores(const tconv_layer *layer, const plan *made, tconv_cuda_work *w
     if (stores_bulk(layer, params, vector))
         work->bulk_stores = rows * pieces;
     else
-        work->stores = rows * fmax(1, row / TCONV_MODEL_WARP / (double)vector);
+        work->stores = rows * fmax(1, row / model::WARP / (double)vector);
     work->store_warps = WARPGROUPS * epilogue_warps_of(made->mode);
     work->overlaps = true;
-    work->sectors = rows * row * (double)element / TCONV_MODEL_SECTOR;
+    work->sectors = rows * row * (double)element / model::SECTOR_BYTES;
     const int64_t piece =
         tconv_gcd(params->out_columns * element, (int64_t)params->position_columns * params->tile_columns * element);
-    work->part_sectors =
-        params->column_tiles == 1 ? 0 : rows * tconv_cuda_part_ends(piece, params->dst_channel * element);
+    work->part_sectors = params->column_tiles == 1 ? 0 : rows * model::part_ends(piece, params->dst_channel * element);
 }
 
 } // namespace
@@ -101,7 +100,7 @@ extern "C" void tconv_cuda_wgmma_work(const tconv_layer *layer, const tconv_cuda
 {
     plan made;
     restore_plan(layer, layer->choice, machine->multiprocessors, &made);
-    *work = tconv_cuda_work_begin(layer);
+    *work = model::begin_work(layer);
     count_main_loop(layer, &made, work);
     count_stores(layer, &made, work);
     work->rounds = tconv_cuda_rounds(made.params.tiles, made.thread_blocks);

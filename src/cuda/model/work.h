@@ -1,9 +1,9 @@
 /*
  * What a plan does, as counts, and what that costs: the interface between the planners and the cost model.
  *
- * A kernel works off tiles; a tile is K-blocks, one after another, and an epilogue. Counts of a K-block and of a tile are of
- * one thread block. Where several thread blocks share a multiprocessor, what they use together (tensor cores, shared memory,
- * caches) takes as often as long, while each waits for its own chain of instructions beside the others.
+ * A kernel works off tiles; a tile is K-blocks, one after another, and an epilogue. Counts of a K-block and of a tile
+ * are of one thread block. Where several thread blocks share a multiprocessor, what they use together (tensor cores,
+ * shared memory, caches) takes as often as long, while each waits for its own chain of instructions beside the others.
  */
 #ifndef TCONV_CUDA_MODEL_WORK_H
 #define TCONV_CUDA_MODEL_WORK_H
@@ -45,8 +45,8 @@ typedef struct tconv_cuda_work {
     /* A K-block: loading. */
     double box_bytes, box_rows; /* src by TMA or cp.async */
     double weight_bytes;
-    double turn_bytes, split_bytes, convert_bytes, gather_bytes; /* see tconv_cuda_machine */
-    double chain_loads;                                          /* loads of a warp, one after another */
+    double transpose_bytes, split_bytes, convert_bytes, gather_bytes; /* see tconv_cuda_machine */
+    double chain_loads;                                               /* loads of a warp, one after another */
     double stages;        /* buffers of src, counted in K-blocks; 0: nothing waits for them */
     double weight_stages; /* buffers of weights, likewise */
     double weight_waits;  /* times that weights are waited for */

@@ -32,8 +32,8 @@ constexpr int MIN_BLOCKS = 2;       /* on a multiprocessor: while one multiplies
 constexpr int MAX_STRIDE_W = 8;     /* column phases: their accumulators stay in registers together */
 constexpr int MAX_BACKS = 16;       /* columns from the first that a position reads to the last */
 
-/* Sectors of the second-level cache. One that is stored in parts, at different times, costs a third of the time of whole
- * rows. */
+/* Sectors of the second-level cache. One that is stored in parts, at different times, costs a third of the time of
+ * whole rows. */
 constexpr int SECTOR_BYTES = 32;
 
 /* The most steps whose sums f16 and bf16 leave to the tensor cores, whose own additions lose bits, of 8 steps of like
