@@ -4,6 +4,7 @@
 #define TCONV_CUDA_IGEMM_PACK_H
 
 #include "parameters.h"
+#include "transpose_src.h"
 
 namespace tconv::igemm
 {
@@ -22,30 +23,9 @@ struct weight_source {
     int64_t output_columns_step;         /* elements from an output's weights to those of the one a column beside */
 };
 
-/* A layout transform of src from NCHW to NHWC. All zeros: there is none. */
-struct src_transpose {
-    const void *src;
-    void *to;
-    tconv_strides from; /* strides of src, in elements */
-    int pixels;         /* of all images */
-    int channels;
-    int pixel_vectors;       /* vectors of 16 bytes from a transposed pixel to the next */
-    int channel_tiles;       /* tiles along the channels */
-    int thread_blocks;       /* as many as tiles */
-    bool vectors;            /* pixels follow one another in aligned vectors of 16 bytes of src */
-    fast_divisor by_image;   /* pixels of an image */
-    fast_divisor by_columns; /* pixels of a row */
-    fast_divisor by_channel_tiles;
-};
-
 /* Packs the weights (unless they are NULL) and transposes src, in one launch. */
 tconv_status pack(const parameters *layer, const weight_source *source, const src_transpose *transpose, mode mode,
                   const void *weights, void *packed, void *stream, tconv_issue *issue);
-
-/* Elements from a pixel of the transposed src to the next, and bytes of all of them. */
-int64_t transposed_pixel(const tconv_problem *problem);
-int64_t transposed_bytes(const tconv_problem *problem);
-src_transpose transpose_of(const tconv_problem *problem, const void *src, void *to);
 
 } // namespace tconv::igemm
 

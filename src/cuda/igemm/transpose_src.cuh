@@ -5,7 +5,7 @@
 #include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
 #include "../pack/boxes.cuh"
-#include "pack.h"
+#include "transpose_src.h"
 
 namespace tconv::igemm
 {

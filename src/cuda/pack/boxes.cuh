@@ -18,7 +18,7 @@
 #define TCONV_CUDA_PACK_BOXES_CUH
 
 #include "../../core/checked.h"
-#include "../general/parameters.h"
+#include "../../core/impl.h"
 #include "../numeric/element.cuh"
 #include "../numeric/tf32.cuh"
 #include "../ptx/dependent_launch.cuh"

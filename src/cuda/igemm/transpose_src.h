@@ -1,0 +1,34 @@
+/* The layout transform of a small src from NCHW to NHWC in the workspace: what is transposed, and into how much. */
+#ifndef TCONV_CUDA_IGEMM_TRANSPOSE_SRC_H
+#define TCONV_CUDA_IGEMM_TRANSPOSE_SRC_H
+
+#include "../../core/impl.h"
+#include "../numeric/divisor.h"
+
+namespace tconv::igemm
+{
+
+/* A layout transform of src from NCHW to NHWC. All zeros: there is none. */
+struct src_transpose {
+    const void *src;
+    void *to;
+    tconv_strides from; /* strides of src, in elements */
+    int pixels;         /* of all images */
+    int channels;
+    int pixel_vectors;       /* vectors of 16 bytes from a transposed pixel to the next */
+    int channel_tiles;       /* tiles along the channels */
+    int thread_blocks;       /* as many as tiles */
+    bool vectors;            /* pixels follow one another in aligned vectors of 16 bytes of src */
+    fast_divisor by_image;   /* pixels of an image */
+    fast_divisor by_columns; /* pixels of a row */
+    fast_divisor by_channel_tiles;
+};
+
+/* Elements from a pixel of the transposed src to the next, and bytes of all of them. */
+int64_t transposed_pixel(const tconv_problem *problem);
+int64_t transposed_bytes(const tconv_problem *problem);
+src_transpose transpose_of(const tconv_problem *problem, const void *src, void *to);
+
+} // namespace tconv::igemm
+
+#endif
