@@ -1,7 +1,7 @@
 /*
  * The tap schedules of a layer and the weight tiles that they read.
  *
- * An output o of an axis has taps from inputs at shifts from its cell (../core/phases.h): with o = cell * outputs + r,
+ * An output o of an axis has taps from inputs at shifts from its cell (src/core/phases.h): with o = cell * outputs + r,
  * the shift of a tap depends on r alone, since a cell is a whole number of strides. For each shift, the outputs that
  * have a tap there are found, and among their channels on N the longest runs: the windows. Weights that stand in the
  * same order in two windows of a weight tile are stored once: all rows of a stack at stride 1 share theirs. Where a

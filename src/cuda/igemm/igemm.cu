@@ -3,7 +3,7 @@
  * TF32), f16 and bf16, of any kernel, stride and dilation that give an axis up to 16 phases; NHWC, and NCHW where
  * images are small. A launch before fills outputs without a tap.
  *
- * A phase (../core/phases.h) is a GEMM for each of its taps: output channels by positions, over input channels. In NHWC
+ * A phase (src/core/phases.h) is a GEMM for each of its taps: output channels by positions, over input channels. In NHWC
  * src lies as wgmma takes a K-major B operand, so that TMA brings it as it is: the input of a block tile once for all
  * taps, which are then offsets into it, or once for each tap, which wastes nothing at halos; a block tile may span
  * images. A small src in NCHW is transposed to NHWC in the workspace first, by the launch that packs the weights, which

@@ -5,7 +5,7 @@
  * A operand = packed weights, B operand = pixels of src, C = output channels (M) x output pixels (N) of a phase, summed
  * over input channels and taps (K). The words that this implementation adds to the field's:
  *
- *   position     a pixel (q, r) of a phase's outputs (../core/phases.h)
+ *   position     a pixel (q, r) of a phase's outputs (src/core/phases.h)
  *   M tile       64 rows of M (MMA_M): output channels of one phase
  *   MMA tile     one M tile by N positions that follow one another in the block tile, halos included: the accumulators
  *                of a wgmma; a warpgroup tile is one or two of them

@@ -2,7 +2,7 @@
  * The cost of a plan's work on a machine, in seconds. Host only, for any machine.
  *
  *     load     = max(box_bytes / l2, box_rows * box_row) + weight_bytes / l2_weights
- *     convert  = bytes turned, split, converted and gathered, each over its rate
+ *     convert  = bytes transposed, split, converted and gathered, each over its rate
  *     products = wgmma, mma_sync and multiply-adds, each times its cycles
  *     chain    = what one warp or warpgroup does in turn: its products, additions, operands, and the issue correction
  *     wait     = (latency + load + convert + chain) / stages, for src and for weights

@@ -2,7 +2,7 @@
  * This is what the host tells the kernels of cuda_wgmma, and which kernels there are. A operand = packed weights, B
  * operand = pixels of src. The words that this implementation adds to the field's:
  *
- *   position        a column q of an output row's phase (../../core/phases.h) or, on the other axis, a row
+ *   position        a column q of an output row's phase (src/core/phases.h) or, on the other axis, a row
  *   MMA tile        MMA_M rows of M (output channels of one phase) by N positions: the accumulators of one wgmma; a
  *                   warpgroup has two
  *   tile            a block tile: the MMA tiles of both warpgroups

@@ -2,7 +2,7 @@
  * cuda_wgmma: NCHW layers with many channels on Hopper's tensor cores, in f32 (TF32, or strict as three products of
  * TF32), f16 and bf16; strides 1 and 2.
  *
- * A phase (../../core/phases.h) is a matrix product for each of its taps: output channels by positions, over input
+ * A phase (src/core/phases.h) is a matrix product for each of its taps: output channels by positions, over input
  * channels. A tile of positions loads its patch of src, halo included, once for each K-block; taps are offsets into it.
  * Both column phases of stride 2 are in one tile, so that rows are written whole, and so are both row phases. Few
  * output channels share the 64 rows of an MMA among neighbouring output rows (a stack), or columns (space-to-depth
