@@ -3,12 +3,12 @@
  * TF32), f16 and bf16, of any kernel, stride and dilation that give an axis up to 16 phases; NHWC, and NCHW where
  * images are small. A launch before fills outputs without a tap.
  *
- * A phase (src/core/phases.h) is a GEMM for each of its taps: output channels by positions, over input channels. In NHWC
- * src lies as wgmma takes a K-major B operand, so that TMA brings it as it is: the input of a block tile once for all
- * taps, which are then offsets into it, or once for each tap, which wastes nothing at halos; a block tile may span
- * images. A small src in NCHW is transposed to NHWC in the workspace first, by the launch that packs the weights, which
- * execute then does itself, where the cost model finds that faster than raw stages of channel planes that the kernel
- * transposes for each tile.
+ * A phase (src/core/phases.h) is a GEMM for each of its taps: output channels by positions, over input channels. In
+ * NHWC src lies as wgmma takes a K-major B operand, so that TMA brings it as it is: the input of a block tile once for
+ * all taps, which are then offsets into it, or once for each tap, which wastes nothing at halos; a block tile may span
+ * images. A small src in NCHW is transposed to NHWC in the workspace first, by the launch that packs the weights,
+ * which execute then does itself, where the cost model finds that faster than raw stages of channel planes that the
+ * kernel transposes for each tile.
  *
  * parameters.h has the words, plan.h the choice of tiles, kernel.cuh the kernel, pack.cu the packed weights, and view.h
  * the layers that are seen as others: images of one pixel as one GEMM, groups of few channels fused.
