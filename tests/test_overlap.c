@@ -138,8 +138,6 @@ Test(overlap, what_is_not_used_may_overlap)
     expect_success(tconv_overlap_check(&problem, &memory, &issue), issue);
 }
 
-/* For each operation, two arguments at one address are refused where one of them is written, whatever their
- * position. */
 /* Without images there is nothing to write but the gradient of the weights, which is 0. */
 Test(overlap, no_images_write_no_images)
 {
@@ -154,6 +152,8 @@ Test(overlap, no_images_write_no_images)
     }
 }
 
+/* For each operation, two arguments at one address are refused where one of them is written, whatever their
+ * position. */
 Test(overlap, roles_decide_what_is_written)
 {
     static const unsigned written[] = {

@@ -180,7 +180,7 @@ static tconv_status create_tensors(harness_case *test, const harness_layer *laye
         test->views[role] = harness_view_of(desc, (harness_role)role);
 
     const struct ranges ranges = fill == HARNESS_INTEGERS ? integer_ranges(desc, seed % 2 != 0) : (struct ranges){0};
-    if (fill == HARNESS_INTEGERS && !harness_has_integers(layer))
+    if (fill == HARNESS_INTEGERS && ranges.first == 0)
         return fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "fill",
                     "a layer of so many products in a sum has no exact integers");
 

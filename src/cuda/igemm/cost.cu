@@ -115,9 +115,22 @@ double sector_share(const tconv_layer *layer, const parameters *of)
     return 1 + (double)((SECTOR - alike) * columns) / (double)(piece * of->column_stride);
 }
 
-/* The mean taps of the tiles of the multiprocessor with most to do: it has tiles of all phases in turn, and of those
- * left in the last round the longest. */
-double mean_taps(const parameters *of, int multiprocessors)
+/* The share of a pair's products that there is: an MMA tile may lack a tap that the other has. */
+double pair_share(const parameters *of)
+{
+    return of->uneven ? (double)(of->mma_taps[0] + of->mma_taps[1]) / (2.0 * of->column_taps) : 1;
+}
+
+/* The 6-norm: the largest, and a little more for each that is nearly as large. */
+double soft_max(double a, double b, double c, double d)
+{
+    const double all[] = {a * a * a, b * b * b, c * c * c, d * d * d};
+    return cbrt(sqrt(all[0] * all[0] + all[1] * all[1] + all[2] * all[2] + all[3] * all[3]));
+}
+
+} // namespace
+
+double mean_tile_taps(const parameters *of, int multiprocessors)
 {
     if (of->merged)
         return 1;
@@ -135,21 +148,6 @@ double mean_taps(const parameters *of, int multiprocessors)
     return (double)sum / (double)tiles;
 }
 
-/* The share of a pair's products that there is: an MMA tile may lack a tap that the other has. */
-double pair_share(const parameters *of)
-{
-    return of->uneven ? (double)(of->mma_taps[0] + of->mma_taps[1]) / (2.0 * of->column_taps) : 1;
-}
-
-/* The 6-norm: the largest, and a little more for each that is nearly as large. */
-double soft_max(double a, double b, double c, double d)
-{
-    const double all[] = {a * a * a, b * b * b, c * c * c, d * d * d};
-    return cbrt(sqrt(all[0] * all[0] + all[1] * all[1] + all[2] * all[2] + all[3] * all[3]));
-}
-
-} // namespace
-
 bool is_fed_by_tma(const layer_plan *plan)
 {
     return plan->parameters.by_tma && plan->parameters.src_channels_last && plan->mode != MODE_STRICT;
@@ -165,7 +163,7 @@ double cost(const tconv_layer *layer, const layer_plan *plan, int multiprocessor
     const bool strict = plan->mode == MODE_STRICT;
     const int warpgroups = of->mma_pixel[1][0] < of->stage_pixels ? 2 : 1; /* that have positions */
     const double N = plan->config.N, mma_tiles = warpgroups * plan->config.mma_tiles;
-    const double taps = mean_taps(of, multiprocessors);
+    const double taps = mean_tile_taps(of, multiprocessors);
     const double b_stage_taps = of->per_tap ? 1 : taps, a_stage_taps = taps / ceil(taps / of->a_stage_taps);
     const bool fed = is_fed_by_tma(plan);
     const cost_rates &rates = fed ? TMA_FED_RATES : RATES;

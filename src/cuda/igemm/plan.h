@@ -97,6 +97,10 @@ bool choose_stages(const tconv_layer *layer, const tile_choice *choice, int mult
 /* The cycles that the cost model gives a plan. */
 double cost(const tconv_layer *layer, const layer_plan *plan, int multiprocessors);
 
+/* The mean taps of the tiles of the multiprocessor with most to do: it has tiles of all phases in turn, and of those
+ * left in the last round the longest. */
+double mean_tile_taps(const parameters *of, int multiprocessors);
+
 /* Tells whether TMA brings all that wgmma reads, as it is: no warp touches it on the way. */
 bool is_fed_by_tma(const layer_plan *plan);
 

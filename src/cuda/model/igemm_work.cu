@@ -1,7 +1,5 @@
 /* The work of a plan of cuda_igemm, see work.h. A K-block is that of igemm/parameters.h, at one tap. */
-#include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "../../core/checked.h"
 #include "../igemm/pack.h"
@@ -23,25 +21,6 @@ constexpr double TILE_CYCLES = 1800;  /* until a tile's sums may be stored, and 
 constexpr double COMPENSATED_ADDS = 17; /* instructions of an addition with compensation, to one of a plain addition */
 constexpr int EPILOGUE_WARPS = 4;       /* that store while others multiply */
 constexpr int CONSUMER_WARPS = WARPGROUPS * WARPGROUP_WARPS;
-
-/* The mean taps of the tiles of the multiprocessor with most to do: it takes tiles of all phases in turn, and of those
- * that are left of the last round the longest. */
-double mean_tile_taps(const parameters *of, int multiprocessors)
-{
-    if (of->merged)
-        return 1;
-    int taps[MAX_PHASES * MAX_PHASES];
-    int64_t sum = 0;
-    const int phases = of->row_phases * of->column_phases;
-    for (int i = 0; i < phases; i++)
-        sum += taps[i] = of->rows[i / of->column_phases].taps * of->columns[i % of->column_phases].taps;
-    const int64_t tiles = tconv_ceil_div(of->tiles, multiprocessors), left = tiles % phases;
-    sum *= tiles / phases;
-    std::partial_sort(taps, taps + left, taps + phases, std::greater<int>());
-    for (int64_t i = 0; i < left; i++)
-        sum += taps[i];
-    return (double)sum / (double)tiles;
-}
 
 void count_main_loop(const layer_plan *plan, double taps, tconv_cuda_work *work)
 {
