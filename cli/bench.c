@@ -56,23 +56,11 @@ typedef struct bench {
 static int add_problems(const request *asked, workload_list *layers)
 {
     for (size_t i = 0; i < asked->problems.count; ++i) {
-        const char *text = asked->problems.items[i];
-        char message[256], name[WORKLOAD_NAME_SIZE];
+        char name[WORKLOAD_NAME_SIZE];
         harness_layer layer;
-        tconv_issue issue;
-        if (!harness_problem_parse(text, &layer, message, sizeof message)) {
-            cli_error("--problem \"%s\": %s", text, message);
-            return CLI_BAD_INPUT;
-        }
-        layer.desc.dtype = asked->desc.dtype;
-        layer.desc.layout = asked->desc.layout;
-        layer.desc.weight_layout = asked->desc.weight_layout;
-        layer.desc.math = asked->desc.math;
-        layer.desc.op = asked->desc.op;
-        if (tconv_validate(&layer.desc, &issue) != TCONV_SUCCESS) {
-            cli_error("--problem \"%s\": %s", text, issue.message);
-            return cli_exit_code(issue.status);
-        }
+        const int code = cli_problem_parse(asked->problems.items[i], &asked->desc, &layer);
+        if (code != CLI_SUCCESS)
+            return code;
         snprintf(name, sizeof name, asked->problems.count > 1 ? "problem_%zu" : "problem", i + 1);
         if (!workloads_append(layers, name, &layer)) {
             cli_error("no memory for the layers");
@@ -403,12 +391,7 @@ int cli_bench(int argc, char **argv)
         "(src, weights and dst once each), and how many times the floor that was: the longer of bytes by the rate of "
         "a\n"
         "copy and arithmetic by the rate of multiply-adds, measured in the same run (on CUDA the arithmetic is "
-        "nominal).\n\n"
-        "A problem is written as \"n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2 op=0x0 d=2x1 g=4 b=1\": images, "
-        "input\n"
-        "channels, height and width, output channels, kernel, stride, padding (A, HxW or TOPxLEFTxBOTTOMxRIGHT), "
-        "output\n"
-        "padding, dilation, groups, bias; ss= and ds= are strides of src and dst, NxCxHxW. A log line of "
+        "nominal).\n\n" CLI_PROBLEM_HELP " A log line of "
         "TCONV_VERBOSE=1\n"
         "ends with the arguments that time its layer again."};
     asked.options = options;

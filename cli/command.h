@@ -11,6 +11,7 @@ enum {
 
 /* The commands. argv[0] is the command's own name. */
 int cli_info(int argc, char **argv);
+int cli_plan(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_verify(int argc, char **argv);
 int cli_bench(int argc, char **argv);

@@ -13,6 +13,7 @@ static const struct {
     const char *summary;
 } commands[] = {
     {"info", cli_info, "describe this build and this machine"},
+    {"plan", cli_plan, "say what would run for a layer, and why"},
     {"run", cli_run, "run a layer on .npy files"},
     {"verify", cli_verify, "test every implementation on this machine"},
     {"bench", cli_bench, "time layers against the machine's limits"},
@@ -34,7 +35,7 @@ static void print_help(void)
 static int run_command(int argc, char **argv)
 {
     if (argc < 2) {
-        cli_error("a command is missing: info, run, verify or bench (see tconv --help)");
+        cli_error("a command is missing: info, plan, run, verify or bench (see tconv --help)");
         return CLI_BAD_INPUT;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
@@ -48,7 +49,7 @@ static int run_command(int argc, char **argv)
     for (size_t i = 0; i < COMMAND_COUNT; ++i)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
-    cli_error("%s: must be one of the commands info, run, verify and bench (see tconv --help)", argv[1]);
+    cli_error("%s: must be one of the commands info, plan, run, verify and bench (see tconv --help)", argv[1]);
     return CLI_BAD_INPUT;
 }
 

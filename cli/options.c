@@ -335,3 +335,23 @@ tconv_options cli_execution_options(const cli_execution *execution)
         harness_device_select(options.device); /* a failure is reported when the plan is made */
     return options;
 }
+
+int cli_problem_parse(const char *text, const tconv_desc *asked, harness_layer *layer)
+{
+    char message[256];
+    tconv_issue issue;
+    if (!harness_problem_parse(text, layer, message, sizeof message)) {
+        cli_error("--problem \"%s\": %s", text, message);
+        return CLI_BAD_INPUT;
+    }
+    layer->desc.dtype = asked->dtype;
+    layer->desc.layout = asked->layout;
+    layer->desc.weight_layout = asked->weight_layout;
+    layer->desc.math = asked->math;
+    layer->desc.op = asked->op;
+    if (tconv_validate(&layer->desc, &issue) != TCONV_SUCCESS) {
+        cli_error("--problem \"%s\": %s", text, issue.message);
+        return cli_exit_code(issue.status);
+    }
+    return CLI_SUCCESS;
+}

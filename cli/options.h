@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "harness.h"
 #include "streams.h"
 #include "tconv/tconv.h"
 
@@ -87,6 +88,14 @@ typedef struct cli_execution {
 /* Returns the library's options for the execution; they point to the execution's texts. A device that was asked for
  * becomes the current one, so that the harness's memory lies there too. */
 tconv_options cli_execution_options(const cli_execution *execution);
+
+/* Reads --problem, a layer with dtype, layouts, math and operation of `asked`. Returns the exit code, 0 for success. */
+int cli_problem_parse(const char *text, const tconv_desc *asked, harness_layer *layer);
+
+#define CLI_PROBLEM_HELP                                                                                               \
+    "A problem is written as \"n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2 op=0x0 d=2x1 g=4 b=1\": images, input\n" \
+    "channels, height and width, output channels, kernel, stride, padding (A, HxW or TOPxLEFTxBOTTOMxRIGHT), output\n" \
+    "padding, dilation, groups, bias; ss= and ds= are strides of src and dst, NxCxHxW."
 
 #define CLI_FLAG(option_name, value, text)                                                                             \
     {                                                                                                                  \

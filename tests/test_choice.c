@@ -1,5 +1,5 @@
 /* TCONV_VERBOSE=2 explains a plan's choice on a CUDA device: every implementation before the one that is taken is
- * passed over with a reason, and where the reason is that another is estimated to take less time, there is such an
+ * passed over with a reason, and where the reason is that another is predicted to take less time, there is such an
  * implementation. */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ static void check_lines(const char *lines, const char *taken)
         reason_of(lines, name, reason);
         cr_assert(!is_taken || reason[0] == '\0', "%s was taken: %s", name, lines);
         cr_assert(!is_before || reason[0] != '\0', "no word of %s: %s", name, lines);
-        if (sscanf(reason, "%63s is estimated at %lf %% of its time", faster, &percent) == 2) {
+        if (sscanf(reason, "%63s is predicted to take %lf %% of its time", faster, &percent) == 2) {
             cr_assert(percent <= 100, "%s: %s", name, reason);
             cr_assert(strcmp(faster, taken) == 0 || reason_of(lines, faster, reason)[0] != '\0', "%s", lines);
         }

@@ -12,10 +12,10 @@ TestSuite(cli, .init = enter_scratch, .fini = leave_scratch);
 
 Test(cli, help_and_version)
 {
-    static const char *const commands[] = {"info", "run", "verify", "bench"};
+    static const char *const commands[] = {"info", "plan", "run", "verify", "bench"};
     struct program_result result = PROGRAM("--help");
     expect_code(&result, 0, "--help");
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         expect_text(result.out, commands[i], "--help");
         struct program_result one = PROGRAM(commands[i], "--help");
         expect_code(&one, 0, commands[i]);
@@ -42,6 +42,46 @@ Test(cli, info_names_version_backends_and_implementations)
     cr_assert_eq(result.out[0], '{');
     expect_text(result.out, "\"version\": \"" TCONV_VERSION_STRING "\"", "info --json");
     expect_text(result.out, "\"cuda\"", "info --json");
+    release_result(&result);
+}
+
+Test(cli, plan_says_what_would_run)
+{
+    struct program_result result = PROGRAM("plan", "--problem", "ci=8 h=16 w=16 co=8 k=3", "--backend", "cpu");
+    expect_code(&result, 0, "plan");
+    expect_text(result.out, "   1 cpu_phases", "plan");
+    expect_text(result.out, "- cpu_pixels     declines: src and dst must be NHWC", "plan");
+    release_result(&result);
+    result = PROGRAM("plan", "--problem", "ci=8 h=16 w=16 co=8 k=3", "--backend", "cpu", "--layout", "nhwc", "--json");
+    expect_code(&result, 0, "plan --json");
+    cr_assert_eq(result.out[0], '{');
+    expect_text(result.out, "\"name\": \"cpu_pixels\",\n      \"rank\": 1", "plan --json");
+    release_result(&result);
+    result = PROGRAM("plan", "--problem", "ci=8 h=16 w=16", "--backend", "cpu");
+    expect_code(&result, 2, "plan without co");
+    release_result(&result);
+}
+
+/* On any machine, if the library was built with CUDA: 64 to 64 channels, 3 x 7, TF32, is cuda_wgmma's, and why is the
+ * time that is predicted of each. */
+Test(cli, plan_for_a_gpu_that_is_not_here)
+{
+    const char *const problem = "n=16 ci=64 h=128 w=416 co=64 k=3x7 p=1x3";
+    struct program_result info = PROGRAM("info");
+    const bool has_cuda = strstr(info.out, "cuda_general") != NULL;
+    release_result(&info);
+    struct program_result result = PROGRAM("plan", "--device", "h200", "--math", "tf32", "--problem", problem);
+    expect_code(&result, has_cuda ? 0 : 1, "plan --device h200");
+    expect_text(has_cuda ? result.out : result.error, has_cuda ? "   1 cuda_wgmma" : "no CUDA backend", "--device h200");
+    if (has_cuda) {
+        expect_text(result.out, "rates_measured: true", "--device h200");
+        expect_text(result.out, "- cuda_stencil   declines:", "--device h200");
+    }
+    release_result(&result);
+    result = PROGRAM("plan", "--device", "gtx1", "--problem", problem);
+    expect_code(&result, has_cuda ? 2 : 1, "plan --device gtx1");
+    if (has_cuda)
+        expect_text(result.error, "device = gtx1: must be one of h200, h100", "--device gtx1");
     release_result(&result);
 }
 

@@ -231,7 +231,7 @@ Test(cli_bad_input, required_options_and_commands_are_missed)
         const char *text;
     } rows[] = {
         {{NULL}, "a command is missing"},
-        {{"jog"}, "jog: must be one of the commands info, run, verify and bench"},
+        {{"jog"}, "jog: must be one of the commands info, plan, run, verify and bench"},
         {{"run"}, "--input: is required"},
         {{"run", "--input", "x.npy"}, "--weight: is required"},
         {{"run", "--input", "x.npy", "--weight", "w.npy"}, "--output: is required"},

@@ -53,6 +53,7 @@ Test(cost, machines_are_found_by_name)
     const tconv_cuda_machine *machine;
     for (int i = 0; (machine = tconv_cuda_machine_at(i)) != NULL; i++) {
         cr_assert_eq(tconv_cuda_machine_named(machine->name), machine, "%s", machine->name);
+        cr_assert_not_null(strstr(tconv_cuda_machine_names(), machine->name), "%s", machine->name);
         cr_assert_eq(machine->measured, strcmp(machine->name, "h200") == 0, "%s", machine->name);
     }
     cr_assert_not_null(tconv_cuda_machine_named("h200"));

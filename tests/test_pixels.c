@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "../src/core/alloc.h"
+#include "../src/core/status.h"
 #include "../src/cpu/cpu_backend.h"
 #include "../src/cpu/half.h"
 #include "../src/cpu/pixels_plan.h"
@@ -117,8 +118,7 @@ static void run(const tconv_implementation *implementation, struct tensors *tens
 /* The layer's bits are the reference's; false if cpu_pixels does not take it. */
 static bool check_layer(struct tensors *tensors, const char *text, int skew, bool has_bias)
 {
-    char reason[TCONV_REASON_SIZE];
-    bool taken = tconv_cpu_pixels.supports(&tensors->layer, reason);
+    bool taken = bare_layer_is_taken(&tensors->layer, &tconv_cpu_pixels, NULL);
     make_tensors(tensors, skew, has_bias);
     if (taken) {
         run(&tconv_cpu_reference, tensors, tensors->expected);
@@ -159,9 +159,8 @@ Test(pixels, small_caches_reach_every_way)
             tconv_layer layer;
             tconv_cpu_pixel_plan plan;
             tconv_issue issue;
-            char reason[TCONV_REASON_SIZE];
             make_layer(problems[i], TCONV_F32, TCONV_CPU_ISA_GENERIC, c ? SMALL_CACHE : TINY_CACHE, 1, &layer);
-            if (tconv_cpu_pixels.supports(&layer, reason)) {
+            if (bare_layer_is_taken(&layer, &tconv_cpu_pixels, NULL)) {
                 cr_assert_eq(tconv_cpu_pixel_plan_init(&plan, &layer, &issue), TCONV_SUCCESS);
                 partial |= plan.partial_sums;
                 passes |= plan.partial_sums && plan.pass_phases < layer.rows.count * layer.columns.count;
@@ -183,12 +182,11 @@ Test(pixels, taps_outside_the_image_are_left_out)
     for (size_t i = 0; i < COUNT(problems); i++) {
         for (int c = 0; c < 2; c++) {
             struct tensors tensors;
-            char reason[TCONV_REASON_SIZE];
             bool has_bias = make_layer(problems[i], TCONV_F32, TCONV_CPU_ISA_DEFAULT, c ? SMALL_CACHE : TINY_CACHE, 1,
                                        &tensors.layer);
             make_tensors(&tensors, 0, has_bias);
             ((float *)(void *)tensors.weights)[0] = NAN; /* the first tap, which reads outside at a border */
-            if (tconv_cpu_pixels.supports(&tensors.layer, reason)) {
+            if (bare_layer_is_taken(&tensors.layer, &tconv_cpu_pixels, NULL)) {
                 run(&tconv_cpu_reference, &tensors, tensors.expected);
                 run(&tconv_cpu_pixels, &tensors, tensors.dst);
                 const float *got = (const float *)(void *)(tensors.dst + GUARD);
@@ -204,15 +202,15 @@ Test(pixels, taps_outside_the_image_are_left_out)
 
 static const char *refusal(const char *problem, tconv_layout layout, size_t cache)
 {
-    static char reason[TCONV_REASON_SIZE];
+    static tconv_issue issue;
     tconv_layer layer;
     bare_layer_make(&layer, problem, TCONV_F32, layout,
                     &(struct bare_target){.isa = TCONV_CPU_ISA_GENERIC, .cache = cache, .threads = 1});
-    reason[0] = '\0';
-    bool supported = tconv_cpu_pixels.supports(&layer, reason);
-    cr_assert_eq(supported, reason[0] == '\0', "a refusal has a reason, and nothing else has");
+    tconv_issue_clear(&issue);
+    bool taken = bare_layer_is_taken(&layer, &tconv_cpu_pixels, &issue);
+    cr_assert_eq(taken, issue.message[0] == '\0', "a refusal has a reason, and nothing else has");
     bare_layer_release(&layer);
-    return reason;
+    return issue.message;
 }
 
 Test(pixels, refuses_what_vectors_of_channels_do_not_suit)
@@ -275,13 +273,13 @@ Test(pixels, weights_too_large_to_pack_are_an_error)
 {
     const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels};
     tconv_layer layer;
-    char reason[TCONV_REASON_SIZE];
     make_layer("n=1 ci=1073741824 h=1 w=3 co=1073741824 k=1x3 p=0x1", TCONV_F16, TCONV_CPU_ISA_GENERIC, SMALL_CACHE, 1,
                &layer);
     for (size_t i = 0; i < COUNT(implementations); i++) {
+        tconv_memory_sizes sizes;
         tconv_issue issue;
-        cr_assert(implementations[i]->supports(&layer, reason));
-        cr_assert_eq(bare_layer_decide(&layer, implementations[i], &issue), TCONV_ERROR_OVERFLOW);
+        void *made;
+        cr_assert_eq(bare_layer_plan(&layer, implementations[i], &made, &sizes, &issue), TCONV_ERROR_OVERFLOW);
         cr_assert_str_eq(issue.field, "packed weights");
     }
     bare_layer_release(&layer);

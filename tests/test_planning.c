@@ -267,12 +267,14 @@ Test(planning, no_implementation_takes_a_dtype_that_it_does_not_list)
     bare_layer_make(&layer, "n=2 ci=32 h=16 w=16 co=32 k=4 s=2 p=1", TCONV_F32, TCONV_NCHW, &target);
     for (size_t i = 0; (implementation = tconv_implementation_at(TCONV_FORWARD, i)) != NULL; i++)
         for (int dtype = TCONV_BF16 + 1; dtype < 70; dtype++) {
-            char reason[TCONV_REASON_SIZE] = "", text[16];
+            tconv_planned planned = {.work = NULL};
+            tconv_issue issue;
+            char text[16];
             layer.problem.dtype = (tconv_dtype)(dtype == 69 ? -1 : dtype);
             snprintf(text, sizeof text, "dtype %d", (int)layer.problem.dtype);
-            cr_assert_not(tconv_implementation_supports(implementation, &layer, reason), "%s takes %s",
-                          implementation->name, text);
-            cr_assert(strstr(reason, text) != NULL, "%s: \"%s\"", implementation->name, reason);
+            cr_assert_eq(tconv_implementation_plan(implementation, &layer, NULL, &planned, &issue),
+                         TCONV_ERROR_UNSUPPORTED, "%s takes %s", implementation->name, text);
+            cr_assert(strstr(issue.message, text) != NULL, "%s: \"%s\"", implementation->name, issue.message);
         }
     layer.problem.dtype = TCONV_F32;
     bare_layer_release(&layer);

@@ -119,9 +119,9 @@ static int run(tconv_layer *layer, const tconv_implementation *implementation, c
 {
     tconv_memory_sizes sizes;
     tconv_issue issue;
+    void *made;
     size_t real = layer->problem.dtype == TCONV_F64 ? 8 : 4;
-    cr_assert_eq(bare_layer_decide(layer, implementation, &issue), TCONV_SUCCESS, "%s", issue.message);
-    cr_assert_eq(implementation->memory(layer, &sizes, &issue), TCONV_SUCCESS, "%s", issue.message);
+    cr_assert_eq(bare_layer_plan(layer, implementation, &made, &sizes, &issue), TCONV_SUCCESS, "%s", issue.message);
     size_t packed_bytes = tconv_align_up(sizes.packed + 1, TCONV_ALIGNMENT);
     size_t scratch_bytes = tconv_align_up(sizes.scratch + 1, TCONV_ALIGNMENT);
     void *packed = aligned_alloc(TCONV_ALIGNMENT, packed_bytes),
@@ -135,13 +135,14 @@ static int run(tconv_layer *layer, const tconv_implementation *implementation, c
                                        .dst = tensors->dst.data,
                                        .scratch = scratch};
     feclearexcept(FE_ALL_EXCEPT);
-    tconv_status status = implementation->pack(layer, tensors->weights.data, packed, NULL, &issue);
+    tconv_status status = implementation->pack(layer, made, tensors->weights.data, packed, NULL, &issue);
     if (status == TCONV_SUCCESS)
-        status = implementation->execute(layer, &arguments, &issue);
+        status = implementation->execute(layer, made, &arguments, &issue);
     int raised = fetestexcept(FE_INVALID | FE_DIVBYZERO);
     cr_assert_eq(status, TCONV_SUCCESS, "%s", issue.message);
     free(packed);
     free(scratch);
+    free(made);
     return raised;
 }
 
@@ -170,10 +171,10 @@ static void release_tensors(struct tensors *tensors)
 static bool check(const harness_layer *given, const struct machine *machine, const tconv_implementation *implementation,
                   harness_random *random)
 {
-    char reason[TCONV_REASON_SIZE], text[HARNESS_LAYER_TEXT];
+    char text[HARNESS_LAYER_TEXT];
     tconv_layer layer;
     make_layer(&layer, &given->desc, machine);
-    bool taken = tconv_implementation_supports(implementation, &layer, reason);
+    bool taken = bare_layer_is_taken(&layer, implementation, NULL);
     if (taken) {
         struct tensors tensors = make_tensors(given, &layer.problem, random);
         struct tensor first = {0};

@@ -1,7 +1,6 @@
 /*
  * The cost model, judged by its choices: bench/results/h200_times.csv has what every implementation took for 167 layers
- * on an H200. For each of them the plan is made on the stand-in for the CUDA runtime, its work is counted and its cost
- * computed; the regret of a layer is what the implementation with the least cost took, to what the fastest of all took.
+ * on an H200. Each of these plans is made here for such a GPU, which need not be there, with its predicted time; the regret of a layer is what the implementation with the least cost took, to what the fastest of all took.
  * (Two readings of one kernel differ by up to 4 %.)
  *
  * A layer that is listed with fewer implementations is judged among those, and among them the one that the library
@@ -153,14 +152,14 @@ static void make_layer(tconv_layer *layer, const tconv_desc *of_layer, const rec
     cr_assert_eq(tconv_phases_create(&layer->problem.w, &from_malloc, &layer->columns, &issue), TCONV_SUCCESS);
     layer->target.backend = TCONV_BACKEND_CUDA;
     layer->target.math = desc.math;
-    cr_assert_eq(tconv_cuda_resolve(-1, &layer->target, &issue), TCONV_SUCCESS, "%s", issue.message);
+    cr_assert(tconv_cuda_resolve_named("h200", &layer->target));
 }
 
-static void print_work(const record *of, int index, const tconv_cuda_work *work, const tconv_cuda_cost *cost)
+static void print_work(const record *of, int index, const tconv_cuda_work *work)
 {
     const double *numbers = (const double *)work;
     printf("work,%d,%s,%s,%.3f,%.3f", of->group, of->layer, of->names[index], of->times[index] * 1e3,
-           cost->seconds * 1e6);
+           of->costs[index] * 1e6);
     for (size_t i = 0; i < sizeof *work / sizeof(double); i++)
         if (i != offsetof(tconv_cuda_work, overlaps) / sizeof(double))
             printf(",%.6g", numbers[i]);
@@ -173,22 +172,23 @@ static void print_work(const record *of, int index, const tconv_cuda_work *work,
 static void find_costs(record *of, const tconv_desc *of_layer, const tconv_cuda_machine *machine)
 {
     tconv_layer layer;
-    char reason[TCONV_REASON_SIZE];
     make_layer(&layer, of_layer, of);
     for (int i = 0; i < of->count; i++) {
         const tconv_implementation *implementation = implementation_named(of->names[i]);
-        tconv_cuda_work_function *count = tconv_cuda_work_named(of->names[i]);
-        cr_assert(implementation != NULL && count != NULL, "%s", of->names[i]);
-        layer.choice = 0;
-        cr_assert(implementation->supports(&layer, reason), "%s, %s: %s", of->layer, of->names[i], reason);
+        cr_assert(implementation != NULL, "%s", of->names[i]);
         tconv_cuda_work work;
-        count(&layer, machine, &work);
-        const tconv_cuda_cost cost = tconv_cuda_cost_of(machine, &work);
-        of->costs[i] = cost.seconds;
+        tconv_planned planned = {.work = &work};
+        tconv_issue issue;
+        void *made = calloc(1, implementation->plan_bytes);
+        cr_assert_not_null(made);
+        cr_assert_eq(implementation->plan(&layer, made, &planned, &issue), TCONV_SUCCESS, "%s, %s: %s", of->layer,
+                     of->names[i], issue.message);
+        free(made);
+        of->costs[i] = planned.prediction.seconds;
         cr_assert(of->costs[i] > machine->launch && of->costs[i] < 10, "%s, %s: %g s", of->layer, of->names[i],
                   of->costs[i]);
         if (getenv("TCONV_PRINT_WORK") != NULL)
-            print_work(of, i, &work, &cost);
+            print_work(of, i, &work);
     }
     tconv_phases_release(&layer.rows, &from_malloc);
     tconv_phases_release(&layer.columns, &from_malloc);

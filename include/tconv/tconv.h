@@ -391,7 +391,7 @@ TCONV_API tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tcon
  */
 TCONV_API tconv_status tconv_environment_reload(tconv_issue *issue);
 
-/* How tconv_system_info writes. */
+/* How tconv_system_info and tconv_explain write. */
 typedef enum tconv_text_format {
     TCONV_TEXT_PLAIN = 0, /* lines for a reader */
     TCONV_TEXT_JSON = 1   /* one object */
@@ -400,6 +400,19 @@ typedef enum tconv_text_format {
 /* Describes the build and the machine: version, build options, backends and why one is missing, GPUs, instruction sets,
  * cores, caches, NUMA nodes, environment variables as they were read. text, capacity and length as in tconv_plan_describe. */
 TCONV_API tconv_status tconv_system_info(tconv_text_format format, char *text, size_t capacity, size_t *length);
+
+/*
+ * Says what each implementation of the backend would do with desc: its plan (tiles, stages, kernels), the time that the
+ * cost model predicts for it and of what that is made, its rank, or why it declines. A plan takes the one of rank 1,
+ * unless options name another. With device NULL it is the machine that options and environment name; else a GPU by its
+ * name in the cost model, such as "h200", which need not be there: one of an unknown name is INVALID_ARGUMENT ("device"),
+ * and the issue lists the names. options may be NULL. On CUDA predictions are
+ * seconds of the kernels alone, with weights packed before; the CPU's implementations predict nothing. text, capacity
+ * and length as in tconv_plan_describe; the words are for people, and may change.
+ */
+TCONV_API tconv_status tconv_explain(const tconv_desc *desc, const tconv_options *options, const char *device,
+                                     tconv_text_format format, char *text, size_t capacity, size_t *length,
+                                     tconv_issue *issue);
 
 #ifdef __cplusplus
 }

@@ -227,7 +227,7 @@ def test_meta(taken):
 
 def compare(model, call, device, taken):
     """A model before and after replace, with gradients for its parameters; how many calls were tconv's."""
-    model.to(device).eval()
+    model.to(device)
     classes = {type(m) for m in model.modules()}
     results = []
     for replaced in (False, True):
@@ -264,7 +264,7 @@ def test_hifigan(device, taken):
     config = transformers.SpeechT5HifiGanConfig(
         model_in_dim=20, upsample_initial_channel=32, upsample_rates=[4, 4, 2], upsample_kernel_sizes=[8, 8, 4]
     )
-    model = transformers.SpeechT5HifiGan(config)
+    model = transformers.SpeechT5HifiGan(config).eval()
     spectrogram = torch.randn(2, 12, 20, device=device)
     compare(model, lambda m: m(spectrogram), device, taken)
     model.apply_weight_norm()  # as it is trained

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "status.h"
+
 void *tconv_allocate(const tconv_allocator *allocator, size_t size)
 {
     const size_t overhead = sizeof(void *) + TCONV_ALIGNMENT;
@@ -16,6 +18,14 @@ void *tconv_allocate(const tconv_allocator *allocator, size_t size)
     void **memory = (void **)tconv_align_pointer((char *)block + sizeof(void *), TCONV_ALIGNMENT);
     memory[-1] = block;
     return memory;
+}
+
+tconv_status tconv_allocate_for(const tconv_allocator *allocator, size_t size, const char *what, void **memory,
+                                tconv_issue *issue)
+{
+    if ((*memory = tconv_allocate(allocator, size)) == NULL)
+        return tconv_fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "allocator", "no memory for %zu bytes of %s", size, what);
+    return TCONV_SUCCESS;
 }
 
 void tconv_release(const tconv_allocator *allocator, void *memory)

@@ -14,6 +14,10 @@ extern "C" {
 /* Returns size bytes aligned to TCONV_ALIGNMENT, or NULL. A size of 0 gives a block that may be freed. */
 void *tconv_allocate(const tconv_allocator *allocator, size_t size);
 
+/* The same into *memory; fails with OUT_OF_MEMORY, of what there is no memory for. */
+tconv_status tconv_allocate_for(const tconv_allocator *allocator, size_t size, const char *what, void **memory,
+                                tconv_issue *issue);
+
 /* Frees a block of tconv_allocate. NULL is allowed. */
 void tconv_release(const tconv_allocator *allocator, void *memory);
 

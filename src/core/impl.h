@@ -2,10 +2,9 @@
  * The interface of an implementation. src/dispatch/impl_list.c lists the implementations of the CPU,
  * src/cuda/cuda_impls.c those of CUDA, best first; adding one is a struct of this kind and a line there.
  *
- * A plan calls supports and suits, in that order, of each implementation of its backend, until one suits that gives no
- * estimate to compare. Of the implementation that is taken it then calls decide and memory once, and pack and execute
- * any number of times. Every function may be called from several threads at once and keeps no state but what the plan
- * holds.
+ * A tconv_plan has each implementation of its operation and backend plan the layer, takes one of them, and keeps what
+ * that one decided; pack and execute are then called any number of times with it. Every function may be called from
+ * several threads at once and keeps no state but what was planned.
  */
 #ifndef TCONV_CORE_IMPL_H
 #define TCONV_CORE_IMPL_H
@@ -13,6 +12,7 @@
 #include "dtype.h"
 #include "phases.h"
 #include "problem.h"
+#include "status.h"
 #include "tconv/tconv.h"
 
 #ifdef __cplusplus
@@ -30,6 +30,9 @@ typedef struct tconv_target {
     size_t l3_bytes;           /* CPU: the cache that cores share */
     int device;                /* CUDA: ordinal */
     int compute_capability;    /* CUDA: major * 10 + minor */
+    int multiprocessors;       /* CUDA: of the device, at least 1 */
+    int shared_bytes;          /* CUDA: of dynamic shared memory, that a thread block may ask for */
+    bool has_sm90a;            /* CUDA: whether the device is a Hopper and the build has sm_90a code for it */
 } tconv_target;
 
 /* Everything that an implementation may read while it works. */
@@ -37,11 +40,6 @@ typedef struct tconv_layer {
     tconv_problem problem;
     tconv_phase_table rows, columns; /* phase tables of problem.h and problem.w */
     tconv_target target;
-    /* A number with a meaning private to the implementation. supports sets it, and every function called later finds
-     * it. */
-    int64_t choice;
-    /* The decisions that decide made, for every function called later; NULL where there is no decide. */
-    const void *decisions;
 } tconv_layer;
 
 /* The memory that execute needs beside the tensors. Both blocks lie where the plan runs, aligned to TCONV_ALIGNMENT
@@ -71,35 +69,58 @@ typedef struct tconv_arguments {
     void *weights;
 } tconv_arguments;
 
-#define TCONV_REASON_SIZE 128 /* bytes of the text that says why an implementation does not take a layer */
+/* What one execute is predicted to take. The parts are seconds as if nothing else took time; they overlap, so that the
+ * total is less than their sum. All 0: there is no prediction. */
+typedef struct tconv_prediction {
+    double seconds; /* the total */
+    double launch;  /* launches, and passes before the kernel */
+    double dram;
+    double l2;
+    double shared;
+    double products;
+    double issue; /* chains of instructions, those of loading warps too */
+    double wait;  /* for buffers */
+    double store;
+} tconv_prediction;
+
+struct tconv_cuda_work;
+
+/* What planning a layer found, beside the plan itself. */
+typedef struct tconv_planned {
+    tconv_memory_sizes sizes;
+    /* Of the implementations with a prediction the fastest is taken; one without, where it comes first in the list. */
+    tconv_prediction prediction;
+    /* CUDA: where to leave what the prediction is made of (src/cuda/model/work.h); NULL: nowhere. Set by the caller. */
+    struct tconv_cuda_work *work;
+} tconv_planned;
 
 typedef struct tconv_implementation {
     const char *name; /* "cpu_phases": backend, underscore, algorithm */
     tconv_backend backend;
     /* The accepted dtypes, as a set of TCONV_DTYPE_BIT. The functions below are never called with another one. */
     unsigned dtypes;
-    /* Whether the implementation takes the layer; if not, writes why to reason. It never says yes and fails later. May
-     * write layer->choice, which is 0 before, and nothing else of the layer. */
-    bool (*supports)(tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
-    /* Computes the memory that the implementation needs; fails only where a size overflows. */
-    tconv_status (*memory)(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue);
+    size_t plan_bytes; /* of what plan writes, at least 1; aligned as malloc aligns */
+    /*
+     * Decides how to compute the layer: writes that to made, plan_bytes of zeros that keep their place until the plan
+     * dies, and the rest to planned, zeros but for `work`. What it decides may depend on nothing but the layer: on no
+     * device and on no address. Fails with UNSUPPORTED, and why as the issue's message (tconv_decline), where it does
+     * not take the layer; with OVERFLOW where a size overflows. What it accepts it never refuses later.
+     */
+    tconv_status (*plan)(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue);
     /* Packs the weights into packed (sizes.packed bytes). CUDA: on stream. */
-    tconv_status (*pack)(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue);
+    tconv_status (*pack)(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
+                         tconv_issue *issue);
     /* Computes what the operation writes (operation.h). The batch is at least 1 where that is src or dst. CUDA: on
-     * arguments->stream, no synchronisation. Allocates nothing. */
-    tconv_status (*execute)(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue);
-    /* Whether to take the implementation for a layer that it supports, rather than one after it in the list; if not,
-     * writes why to reason. May write its estimate of the layer's time to cycles, which is 0 before. Implementations
-     * with an estimate are compared with each other, wherever they stand in the list, and the least time is taken; one
-     * without an estimate ends the search, and is taken if none before it was. Not called where the caller named the
-     * implementation. NULL: it always suits and has no estimate. */
-    bool (*suits)(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE]);
-    /* Decides how to cut the layer into tiles and tasks, and writes that to decisions: decisions_bytes of memory that
-     * lives as long as the plan, and that layer->decisions points to afterwards. Fails only where a size overflows.
-     * NULL, and 0 bytes: there is nothing to decide. */
-    tconv_status (*decide)(const tconv_layer *layer, void *decisions, tconv_issue *issue);
-    size_t decisions_bytes;
+     * arguments->stream, no synchronisation; no search and no device query. Allocates nothing. */
+    tconv_status (*execute)(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
+                            tconv_issue *issue);
+    /* Writes what was decided as "key=value key=value", for people: tiles, stages and kernels in the words of the
+     * implementation's headers; cut to capacity bytes with the closing 0. NULL: there is nothing to say. */
+    void (*describe)(const tconv_layer *layer, const void *made, char *text, size_t capacity);
 } tconv_implementation;
+
+/* Fails a plan: the layer is none that the implementation takes, and why. */
+#define tconv_decline(issue, ...) tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation", __VA_ARGS__)
 
 #ifdef __cplusplus
 }

@@ -10,6 +10,8 @@
  * the bias; float, or double for f64; one rounding to the dtype. It depends on the layer and the machine, never on
  * threads.
  */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "../core/alloc.h"
@@ -364,9 +366,10 @@ static void run_share(void *argument, int index)
     plan->kernels->finish();
 }
 
-static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
+                            tconv_issue *issue)
 {
-    const tconv_cpu_plan *plan = layer->decisions;
+    const tconv_cpu_plan *plan = made;
     const char *packed = arguments->packed;
     (void)issue;
     tconv_cpu_job job = {.layer = layer,
@@ -387,35 +390,34 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
 
 /* ------------------------------------------------------------------------------------------------ implementation */
 
-static bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+static tconv_status plan(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
 {
-    (void)layer, (void)reason;
-    return true;
-}
-
-static tconv_status decide(const tconv_layer *layer, void *decisions, tconv_issue *issue)
-{
-    return tconv_cpu_plan_init(decisions, layer, issue);
-}
-
-static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
-{
-    const tconv_cpu_plan *plan = layer->decisions;
-    (void)issue;
-    sizes->packed = (size_t)plan->packed_bytes;
+    tconv_cpu_plan *to = made;
+    const tconv_status status = tconv_cpu_plan_init(to, layer, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    planned->sizes.packed = (size_t)to->packed_bytes;
     /* At most TCONV_CPU_MAX_THREADS threads of 2 MiB each, beside the bias: no sum overflows. */
-    sizes->scratch = (size_t)(plan->bias_bytes + tconv_cpu_shared_bytes() + plan->threads * plan->thread_bytes);
+    planned->sizes.scratch = (size_t)(to->bias_bytes + tconv_cpu_shared_bytes() + to->threads * to->thread_bytes);
     return TCONV_SUCCESS;
+}
+
+static void describe(const tconv_layer *layer, const void *made, char *text, size_t capacity)
+{
+    const tconv_cpu_plan *plan = made;
+    (void)layer;
+    snprintf(text, capacity, "strip=%s%s%s tile=%" PRId64 "x%" PRId64 "x%" PRId64 " tasks=%" PRId64 " threads=%d",
+             plan->gather ? "gather" : "halo", plan->fused ? " fused" : "", plan->stencil ? " stencil" : "",
+             plan->images, plan->tile_rows, plan->tile_columns, plan->tasks, plan->threads);
 }
 
 const tconv_implementation tconv_cpu_phases = {
     .name = "cpu_phases",
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
-    .supports = supports,
-    .decide = decide,
-    .decisions_bytes = sizeof(tconv_cpu_plan),
-    .memory = memory,
+    .plan_bytes = sizeof(tconv_cpu_plan),
+    .plan = plan,
     .pack = tconv_cpu_pack_phases,
     .execute = execute,
+    .describe = describe,
 };

@@ -161,10 +161,10 @@ static void pack_share(void *argument, int index)
     }
 }
 
-tconv_status tconv_cpu_pack_phases(const tconv_layer *layer, const void *weights, void *packed, void *stream,
-                                   tconv_issue *issue)
+tconv_status tconv_cpu_pack_phases(const tconv_layer *layer, const void *made, const void *weights, void *packed,
+                                   void *stream, tconv_issue *issue)
 {
-    const tconv_cpu_plan *plan = layer->decisions;
+    const tconv_cpu_plan *plan = made;
     (void)stream, (void)issue;
     tconv_cpu_packed_header *header = packed;
     int32_t *taps = (int32_t *)(void *)((char *)packed + TCONV_ALIGNMENT);

@@ -4,7 +4,7 @@
 
 #include "../core/impl.h"
 
-tconv_status tconv_cpu_pack_phases(const tconv_layer *layer, const void *weights, void *packed, void *stream,
-                                   tconv_issue *issue);
+tconv_status tconv_cpu_pack_phases(const tconv_layer *layer, const void *made, const void *weights, void *packed,
+                                   void *stream, tconv_issue *issue);
 
 #endif

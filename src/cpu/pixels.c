@@ -13,6 +13,7 @@
  * (tconv_cpu_pixel_microtile), then the bias; float, or double for f64; one rounding to the dtype. It depends on the
  * layer and the machine, never on threads.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -119,13 +120,14 @@ static void run_share(void *argument, int index)
     tconv_cpu_find_kernels(job->layer->target.cpu_isa)->finish(); /* orders the streamed outputs */
 }
 
-static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
+                            tconv_issue *issue)
 {
-    const tconv_cpu_pixel_decisions *decisions = layer->decisions;
-    const tconv_cpu_pixel_plan *plan = &decisions->plan;
+    const tconv_cpu_pixel_layer *planned = made;
+    const tconv_cpu_pixel_plan *plan = &planned->plan;
     const char *packed = arguments->packed;
     (void)issue;
-    tconv_cpu_pixel_job job = {.layer = &decisions->view.layer,
+    tconv_cpu_pixel_job job = {.layer = &planned->view.layer,
                                .plan = plan,
                                .src = arguments->src,
                                .dst = arguments->dst,
@@ -134,7 +136,7 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
                                .header = arguments->packed,
                                .taps = (const tconv_cpu_pixel_tap *)(const void *)(packed + TCONV_ALIGNMENT),
                                .weights = packed + TCONV_ALIGNMENT + plan->taps_bytes};
-    convert_bias(&decisions->view, plan, arguments->bias, arguments->scratch);
+    convert_bias(&planned->view, plan, arguments->bias, arguments->scratch);
     choose_stores(&job);
     tconv_cpu_run_tasks(&layer->target, plan->threads, plan->tasks, &job, (char *)arguments->scratch + plan->bias_bytes,
                         run_share);
@@ -143,43 +145,41 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
 
 /* ------------------------------------------------------------------------------------------------ implementation */
 
-static bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+static tconv_status plan(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
 {
-    tconv_cpu_pixel_view view;
+    tconv_cpu_pixel_layer *to = made;
     const char *refusal = "src and dst must be NHWC, or dense images of one input pixel with a tap for each output";
-    if (tconv_cpu_pixel_view_init(&view, layer))
-        refusal = tconv_cpu_pixel_refusal(&view.layer);
+    if (tconv_cpu_pixel_view_init(&to->view, layer))
+        refusal = tconv_cpu_pixel_refusal(&to->view.layer);
     if (refusal != NULL)
-        snprintf(reason, TCONV_REASON_SIZE, "%s", refusal);
-    return refusal == NULL;
-}
-
-static tconv_status decide(const tconv_layer *layer, void *decisions, tconv_issue *issue)
-{
-    tconv_cpu_pixel_decisions *made = decisions;
-    tconv_cpu_pixel_view_init(&made->view, layer);
-    return tconv_cpu_pixel_plan_init(&made->plan, &made->view.layer, issue);
-}
-
-static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
-{
-    const tconv_cpu_pixel_decisions *decisions = layer->decisions;
-    const tconv_cpu_pixel_plan *plan = &decisions->plan;
-    (void)issue;
-    sizes->packed = (size_t)plan->packed_bytes;
+        return tconv_decline(issue, "%s", refusal);
+    const tconv_status status = tconv_cpu_pixel_plan_init(&to->plan, &to->view.layer, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    planned->sizes.packed = (size_t)to->plan.packed_bytes;
     /* At most TCONV_CPU_MAX_THREADS threads of 2 MiB each, beside the bias: no sum overflows. */
-    sizes->scratch = (size_t)(plan->bias_bytes + tconv_cpu_shared_bytes() + plan->threads * plan->thread_bytes);
+    planned->sizes.scratch =
+        (size_t)(to->plan.bias_bytes + tconv_cpu_shared_bytes() + to->plan.threads * to->plan.thread_bytes);
     return TCONV_SUCCESS;
+}
+
+static void describe(const tconv_layer *layer, const void *made, char *text, size_t capacity)
+{
+    const tconv_cpu_pixel_plan *plan = &((const tconv_cpu_pixel_layer *)made)->plan;
+    (void)layer;
+    snprintf(text, capacity,
+             "k_block=%" PRId64 "%s tile=%" PRId64 "x%" PRId64 "x%" PRId64 " tasks=%" PRId64 " threads=%d",
+             plan->k_block, plan->pixels_first ? " by pixels" : " by weights", plan->images, plan->tile_rows,
+             plan->tile_columns, plan->tasks, plan->threads);
 }
 
 const tconv_implementation tconv_cpu_pixels = {
     .name = "cpu_pixels",
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
-    .supports = supports,
-    .decide = decide,
-    .decisions_bytes = sizeof(tconv_cpu_pixel_decisions),
-    .memory = memory,
+    .plan_bytes = sizeof(tconv_cpu_pixel_layer),
+    .plan = plan,
     .pack = tconv_cpu_pack_pixels,
     .execute = execute,
+    .describe = describe,
 };

@@ -167,16 +167,16 @@ static void pack_share(void *argument, int index)
     }
 }
 
-tconv_status tconv_cpu_pack_pixels(const tconv_layer *layer, const void *weights, void *packed, void *stream,
-                                   tconv_issue *issue)
+tconv_status tconv_cpu_pack_pixels(const tconv_layer *layer, const void *made, const void *weights, void *packed,
+                                   void *stream, tconv_issue *issue)
 {
-    const tconv_cpu_pixel_decisions *decisions = layer->decisions;
-    const tconv_cpu_pixel_plan *plan = &decisions->plan;
+    const tconv_cpu_pixel_layer *planned = made;
+    const tconv_cpu_pixel_plan *plan = &planned->plan;
     (void)stream, (void)issue;
     tconv_cpu_packed_header *header = packed;
     tconv_cpu_pixel_tap *taps = (tconv_cpu_pixel_tap *)(void *)((char *)packed + TCONV_ALIGNMENT);
     struct shared shared = {.layer = layer,
-                            .view = &decisions->view,
+                            .view = &planned->view,
                             .plan = plan,
                             .weights = weights,
                             .to = (char *)taps + plan->taps_bytes,
@@ -184,7 +184,7 @@ tconv_status tconv_cpu_pack_pixels(const tconv_layer *layer, const void *weights
     shared.parts = plan->all_groups * plan->blocks * shared.slices;
     shared.shares = tconv_cpu_count_shares(&layer->target, layer->target.threads,
                                            tconv_min(shared.parts, plan->packed_bytes / BYTES_PER_THREAD));
-    fill_taps(&decisions->view.layer, plan, taps);
+    fill_taps(&planned->view.layer, plan, taps);
     tconv_cpu_run_shares(&layer->target, shared.shares, pack_share, &shared);
     header->has_nonfinite = atomic_load_explicit(&shared.has_nonfinite, memory_order_relaxed);
     return TCONV_SUCCESS;

@@ -74,11 +74,11 @@ bool tconv_cpu_next_pixel_phase(const tconv_layer *layer, tconv_cpu_pixel_phase 
 /* Says why the algorithm does not take the layer of a view; NULL where it does. */
 const char *tconv_cpu_pixel_refusal(const tconv_layer *layer);
 
-/* The decisions for a layer, made once: the view, and the plan of its layer. */
-typedef struct tconv_cpu_pixel_decisions {
+/* What planning a layer makes: the view, and the plan of its layer. */
+typedef struct tconv_cpu_pixel_layer {
     tconv_cpu_pixel_view view;
     tconv_cpu_pixel_plan plan;
-} tconv_cpu_pixel_decisions;
+} tconv_cpu_pixel_layer;
 
 /* Makes the plan for the layer of a view that is not refused; fails only where a size overflows. */
 tconv_status tconv_cpu_pixel_plan_init(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, tconv_issue *issue);

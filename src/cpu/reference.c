@@ -170,7 +170,8 @@ static void run_share(void *argument, int index)
             compute_row(job, row);
 }
 
-static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
+                            tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_desc *desc = &problem->desc;
@@ -183,31 +184,25 @@ static tconv_status execute(const tconv_layer *layer, const tconv_arguments *arg
         .rows = problem->batch * problem->out_channels * problem->h.out};
     int64_t tasks = tconv_ceil_div(job.rows, ROWS);
     int shares = tconv_cpu_count_shares(&layer->target, layer->target.threads, tasks);
-    (void)issue;
+    (void)made, (void)issue;
     tconv_cpu_tasks_init(&job.tasks, tasks, shares);
     tconv_cpu_run_shares(&layer->target, shares, run_share, &job);
     return TCONV_SUCCESS;
 }
 
-static bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+static tconv_status plan(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
 {
-    (void)layer, (void)reason;
-    return true;
-}
-
-static tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
-{
-    (void)issue;
-    sizes->packed =
+    (void)made, (void)issue;
+    planned->sizes.packed =
         (size_t)layer->problem.weight_extent * layer->problem.element_size; /* tconv_problem_init checked it */
-    sizes->scratch = 0;
     return TCONV_SUCCESS;
 }
 
 /* Copies the weights as they are: a plan that holds its weights needs a copy of its own. */
-static tconv_status pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
+static tconv_status pack(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
+                         tconv_issue *issue)
 {
-    (void)stream, (void)issue;
+    (void)made, (void)stream, (void)issue;
     memcpy(packed, weights, (size_t)layer->problem.weight_extent * layer->problem.element_size);
     return TCONV_SUCCESS;
 }
@@ -216,8 +211,8 @@ const tconv_implementation tconv_cpu_reference = {
     .name = "cpu_reference",
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
-    .supports = supports,
-    .memory = memory,
+    .plan_bytes = 1, /* there is nothing to decide */
+    .plan = plan,
     .pack = pack,
     .execute = execute,
 };

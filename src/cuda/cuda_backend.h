@@ -17,11 +17,16 @@ extern "C" {
 extern const tconv_implementation *const tconv_cuda_implementations[];
 
 /* Returns SUCCESS where a device can be used; else UNAVAILABLE with field "backend" and why: not built, no driver, no
- * device, no code for any device here. It is looked up once. */
+ * device, no code for any device here; or the failure of CUDA to say. It is looked up once. */
 tconv_status tconv_cuda_available(tconv_issue *issue);
 
-/* Resolves the CUDA part of a target: device (-1: the current one) and its compute capability. */
+/* Resolves the CUDA part of a target: device (-1: the current one) and what a plan has to know of it. */
 tconv_status tconv_cuda_resolve(int device, tconv_target *target, tconv_issue *issue);
+
+/* The same of a machine that the cost model knows by this name (model/machines.c), whether it is here or not, as with a
+ * build that has code for it; false where there is none. What is planned for it cannot be executed. */
+bool tconv_cuda_resolve_named(const char *name, tconv_target *target);
+
 
 /* Tells where memory lies. Never creates a context: a process that has not loaded the driver has only host memory.
  * *managed is true for memory that both sides may use (location is then CUDA). *device is the device's ordinal, -1 for

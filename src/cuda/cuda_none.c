@@ -21,6 +21,12 @@ tconv_status tconv_cuda_resolve(int device, tconv_target *target, tconv_issue *i
     return not_built(issue);
 }
 
+bool tconv_cuda_resolve_named(const char *name, tconv_target *target)
+{
+    (void)name, (void)target;
+    return false;
+}
+
 tconv_location tconv_cuda_locate(const void *memory, int *device, bool *managed)
 {
     (void)memory;

@@ -1,7 +1,6 @@
 /* A plan chooses from these lists (plan.c): the implementations of each operation and backend, best first. */
 #include "impl_list.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "../core/status.h"
@@ -63,13 +62,23 @@ const tconv_implementation *tconv_implementation_find(tconv_op op, const char *n
     return NULL;
 }
 
-bool tconv_implementation_supports(const tconv_implementation *implementation, tconv_layer *layer,
-                                   char reason[TCONV_REASON_SIZE])
+tconv_status tconv_implementation_plan(const tconv_implementation *implementation, const tconv_layer *layer, void *made,
+                                       tconv_planned *planned, tconv_issue *issue)
 {
-    tconv_dtype dtype = layer->problem.dtype;
-    if ((unsigned)dtype >= TCONV_DTYPES || !(implementation->dtypes & TCONV_DTYPE_BIT(dtype))) {
-        snprintf(reason, TCONV_REASON_SIZE, "does not take dtype %d (%s)", (int)dtype, tconv_dtype_name(dtype));
-        return false;
-    }
-    return implementation->supports(layer, reason);
+    const tconv_dtype dtype = layer->problem.dtype;
+    *planned = (tconv_planned){.work = planned->work};
+    if ((unsigned)dtype >= TCONV_DTYPES || !(implementation->dtypes & TCONV_DTYPE_BIT(dtype)))
+        return tconv_decline(issue, "does not take dtype %d (%s)", (int)dtype, tconv_dtype_name(dtype));
+    memset(made, 0, implementation->plan_bytes);
+    return implementation->plan(layer, made, planned, issue);
+}
+
+size_t tconv_implementation_most_bytes(tconv_op op, tconv_backend backend)
+{
+    const tconv_implementation *implementation;
+    size_t most = 0;
+    for (size_t i = 0; (implementation = tconv_implementation_at(op, i)) != NULL; i++)
+        if (implementation->backend == backend && implementation->plan_bytes > most)
+            most = implementation->plan_bytes;
+    return most;
 }

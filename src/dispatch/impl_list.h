@@ -13,9 +13,12 @@ const char *tconv_implementation_name_at(size_t index);
 /* Returns the operation's implementation of that name, or NULL. */
 const tconv_implementation *tconv_implementation_find(tconv_op op, const char *name);
 
-/* Whether the implementation takes the layer, by its list of dtypes and then by its supports, which may write
- * layer->choice. */
-bool tconv_implementation_supports(const tconv_implementation *implementation, tconv_layer *layer,
-                                   char reason[TCONV_REASON_SIZE]);
+/* Has the implementation plan the layer, unless it does not take its dtype; made and planned need not be zeroed, but for
+ * planned->work. */
+tconv_status tconv_implementation_plan(const tconv_implementation *implementation, const tconv_layer *layer, void *made,
+                                       tconv_planned *planned, tconv_issue *issue);
+
+/* Returns the most bytes that a plan of any implementation of the operation and backend takes. */
+size_t tconv_implementation_most_bytes(tconv_op op, tconv_backend backend);
 
 #endif

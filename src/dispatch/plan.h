@@ -1,21 +1,9 @@
-/* Plans: they choose once, own their decisions, describe themselves, and execute. */
+/* Plans: they choose once, own what was decided, describe themselves, and execute. */
 #ifndef TCONV_DISPATCH_PLAN_H
 #define TCONV_DISPATCH_PLAN_H
 
-#include "../core/config.h"
 #include "plan_object.h"
 #include "tensors.h"
-
-/* Reads the caller's options and checks each by itself; NULL gives the defaults. */
-tconv_status tconv_options_read(tconv_options *known, const tconv_options *options, tconv_issue *issue);
-
-/* Fails where the operation has no implementation on any backend. */
-tconv_status tconv_operation_check(const tconv_problem *problem, tconv_issue *issue);
-
-/* Finds the backend that options and environment name (AUTO where neither does), and returns the environment in config.
- * Checks that the implementation that options may name is one of the operation's. */
-tconv_status tconv_backend_named(tconv_op op, const tconv_options *options, tconv_config *config,
-                                 tconv_backend *backend, tconv_issue *issue);
 
 /* Whether plan points to a plan, as far as can be told: it is not NULL and its memory does not say that it was
  * destroyed. */

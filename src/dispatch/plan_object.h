@@ -8,16 +8,19 @@
  * process. */
 #define TCONV_PLAN_MAGIC UINT64_C(0x9e7c0de7ac0f1a9d)
 
+/* Bytes; cudaMalloc aligns to that, so that kernels may use any vector width. */
+#define TCONV_CUDA_ALIGNMENT 256
+
 struct tconv_plan {
     uint64_t magic;
     tconv_layer layer;
     const tconv_implementation *implementation;
     tconv_memory_sizes sizes;
     tconv_allocator allocator;
-    void *decisions; /* made by the implementation; the layer points to them */
-    void *packed;    /* weights packed once, where the plan runs; NULL where execute packs them */
-    int verbose;     /* 0, 1 or 2 */
-    tconv_log log;   /* receives the verbose lines */
+    void *made;    /* what the implementation's plan wrote */
+    void *packed;  /* weights packed once, where the plan runs; NULL where execute packs them */
+    int verbose;   /* 0, 1 or 2 */
+    tconv_log log; /* receives the verbose lines */
 };
 
 #endif

@@ -12,6 +12,7 @@
 #include "../cuda/cuda_backend.h"
 #include "overlap.h"
 #include "plan.h"
+#include "resolve.h"
 #include "tensors.h"
 
 /* The state of one call. */
@@ -37,10 +38,7 @@ static tconv_status allocate(const struct stage *stage, size_t size, const char 
 {
     if (stage->backend == TCONV_BACKEND_CUDA)
         return tconv_cuda_allocate_async(stage->device, size, stage->stream, memory, issue);
-    *memory = tconv_allocate(&stage->allocator, size);
-    if (*memory == NULL)
-        return tconv_fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "allocator", "no memory for %zu bytes of %s", size, what);
-    return TCONV_SUCCESS;
+    return tconv_allocate_for(&stage->allocator, size, what, memory, issue);
 }
 
 static void release(const struct stage *stage, void *memory)

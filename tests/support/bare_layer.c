@@ -32,38 +32,52 @@ bool bare_layer_make(tconv_layer *layer, const char *problem, tconv_dtype dtype,
     return parsed.has_bias;
 }
 
-tconv_status bare_layer_decide(tconv_layer *layer, const tconv_implementation *implementation, tconv_issue *issue)
+tconv_status bare_layer_plan(const tconv_layer *layer, const tconv_implementation *implementation, void **made,
+                             tconv_memory_sizes *sizes, tconv_issue *issue)
 {
-    void *decisions = NULL;
-    free((void *)layer->decisions);
-    if (implementation->decide != NULL)
-        cr_assert_not_null(decisions = malloc(implementation->decisions_bytes));
-    layer->decisions = decisions;
-    return implementation->decide != NULL ? implementation->decide(layer, decisions, issue) : TCONV_SUCCESS;
+    tconv_planned planned = {.work = NULL};
+    cr_assert_not_null(*made = calloc(1, implementation->plan_bytes));
+    const tconv_status status = implementation->plan(layer, *made, &planned, issue);
+    *sizes = planned.sizes;
+    if (status != TCONV_SUCCESS) {
+        free(*made);
+        *made = NULL;
+    }
+    return status;
+}
+
+bool bare_layer_is_taken(const tconv_layer *layer, const tconv_implementation *implementation, tconv_issue *issue)
+{
+    tconv_memory_sizes sizes;
+    void *made;
+    const bool taken = bare_layer_plan(layer, implementation, &made, &sizes, issue) == TCONV_SUCCESS;
+    free(made);
+    return taken;
 }
 
 void bare_layer_release(tconv_layer *layer)
 {
-    free((void *)layer->decisions);
     tconv_phases_release(&layer->rows, &from_malloc);
     tconv_phases_release(&layer->columns, &from_malloc);
 }
 
-void bare_layer_run(tconv_layer *layer, const tconv_implementation *implementation, const struct bare_tensors *tensors)
+void bare_layer_run(const tconv_layer *layer, const tconv_implementation *implementation,
+                    const struct bare_tensors *tensors)
 {
     tconv_memory_sizes sizes;
     tconv_issue issue;
-    cr_assert_eq(bare_layer_decide(layer, implementation, &issue), TCONV_SUCCESS);
-    cr_assert_eq(implementation->memory(layer, &sizes, &issue), TCONV_SUCCESS);
+    void *made;
+    cr_assert_eq(bare_layer_plan(layer, implementation, &made, &sizes, &issue), TCONV_SUCCESS);
     void *packed = aligned_alloc(TCONV_ALIGNMENT, tconv_align_up(sizes.packed + 1, TCONV_ALIGNMENT));
     void *scratch = aligned_alloc(TCONV_ALIGNMENT, tconv_align_up(sizes.scratch + 1, TCONV_ALIGNMENT));
     cr_assert(packed != NULL && scratch != NULL);
     memset(packed, 0xff, sizes.packed);
     memset(scratch, 0xff, sizes.scratch);
-    cr_assert_eq(implementation->pack(layer, tensors->weights, packed, NULL, &issue), TCONV_SUCCESS);
+    cr_assert_eq(implementation->pack(layer, made, tensors->weights, packed, NULL, &issue), TCONV_SUCCESS);
     const tconv_arguments arguments = {
         .src = tensors->src, .packed = packed, .bias = tensors->bias, .dst = tensors->dst, .scratch = scratch};
-    cr_assert_eq(implementation->execute(layer, &arguments, &issue), TCONV_SUCCESS);
+    cr_assert_eq(implementation->execute(layer, made, &arguments, &issue), TCONV_SUCCESS);
     free(packed);
     free(scratch);
+    free(made);
 }

@@ -20,8 +20,12 @@ bool bare_layer_make(tconv_layer *layer, const char *problem, tconv_dtype dtype,
                      const struct bare_target *target);
 void bare_layer_release(tconv_layer *layer);
 
-/* Calls what tconv_plan_create calls of an implementation before its memory; frees earlier decisions. */
-tconv_status bare_layer_decide(tconv_layer *layer, const tconv_implementation *implementation, tconv_issue *issue);
+/* Has the implementation plan the layer, as tconv_plan_create does. *made is to be freed by `free`; NULL on failure. */
+tconv_status bare_layer_plan(const tconv_layer *layer, const tconv_implementation *implementation, void **made,
+                             tconv_memory_sizes *sizes, tconv_issue *issue);
+
+/* Whether the implementation takes the layer; if not, issue (may be NULL) has why. */
+bool bare_layer_is_taken(const tconv_layer *layer, const tconv_implementation *implementation, tconv_issue *issue);
 
 /* The tensors of one run; bias may be NULL. */
 struct bare_tensors {
@@ -29,6 +33,7 @@ struct bare_tensors {
 };
 
 /* Packs and executes; packed weights and scratch hold NaN before. */
-void bare_layer_run(tconv_layer *layer, const tconv_implementation *implementation, const struct bare_tensors *tensors);
+void bare_layer_run(const tconv_layer *layer, const tconv_implementation *implementation,
+                    const struct bare_tensors *tensors);
 
 #endif

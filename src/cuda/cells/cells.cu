@@ -16,12 +16,10 @@
 #include "../../core/status.h"
 #include "../implementations.h"
 #include "../maps/hopper.h"
-#include "../runtime/launch.h"
-#include "../runtime/tensor_map.h"
+#include "../model/planned.h"
 #include "plan.h"
 
 #include <cstdio>
-#include <cstring>
 
 namespace tconv::cells
 {
@@ -41,143 +39,119 @@ const char *why_not(const tconv_layer *layer)
         return "needs column strides of 1, 2 or 4";
     if (layer->rows.count != layer->rows.stride || layer->columns.count != layer->columns.stride)
         return "needs taps for every output";
-    if (!has_code((const void *)tf32_configs[0].kernel, STREAMING_THREADS, layer->target.device))
-        return "the build has no sm_90a code";
     return NULL;
 }
 
-bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
-{
-    tile_choice choice;
-    layer_plan plan;
-    const char *why = why_not(layer);
-    if (why == NULL && !choose(layer, multiprocessors_of(layer->target.device), &choice, &plan))
-        why = "no tile fits in shared memory, there are too many taps, or sums are too long for strict f32";
-    if (why != NULL)
-        snprintf(reason, TCONV_REASON_SIZE, "%s", why);
-    else
-        layer->choice = choice_to_number(&choice);
-    return why == NULL;
-}
-
-/* Plans the layer with the choice that supports() made. */
-void describe_chosen(const tconv_layer *layer, layer_plan *plan)
-{
-    const tile_choice choice = choice_from_number(layer->choice);
-    describe(layer, &choice, multiprocessors_of(layer->target.device), plan);
-}
-
-bool suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE])
+/* Returns the tensor map of src, without its address, with boxes of so many columns, rows and images of a K-block's
+ * channels. */
+tensor_map_recipe describe_map(const tconv_layer *layer, const parameters *params, int columns, int rows, int images)
 {
     const tconv_problem *problem = &layer->problem;
-    layer_plan plan;
-    describe_chosen(layer, &plan);
-    /* Where TMA cannot read src, producer warps load it element by element, which is slow. */
-    if (problem->src.n % COLUMN_ALIGNMENT != 0 || problem->src.c % COLUMN_ALIGNMENT != 0 ||
-        (plan.parameters.in_rows > 1 && problem->src.h % COLUMN_ALIGNMENT != 0)) {
-        snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of 16 bytes");
-        return false;
-    }
-    *cycles = plan.cycles;
-    return true;
-}
-
-tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
-{
-    layer_plan plan;
-    int64_t size;
-    describe_chosen(layer, &plan);
-    if (!tconv_checked_mul(plan.packing.core_rows, (plan.strict ? 2 : 1) * 4 * (int64_t)sizeof(float), &size))
-        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
-    sizes->packed = (size_t)size;
-    sizes->scratch = 0;
-    return TCONV_SUCCESS;
-}
-
-tconv_status pack_weights(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
-{
-    layer_plan plan;
-    describe_chosen(layer, &plan);
-    return on_device(layer->target.device, issue, [&] {
-        return pack(&plan.parameters, &plan.packing, plan.strict, weights, packed, stream, issue);
-    });
-}
-
-/* Makes the tensor map of src with boxes of so many columns, rows and images of a K-block's channels; false where
- * TMA cannot read src. */
-bool make_map(const tconv_layer *layer, const layer_plan *plan, const void *src, int columns, int rows, int images,
-              CUtensorMap *map)
-{
-    const tconv_problem *problem = &layer->problem;
-    const parameters *params = &plan->parameters;
     const cuuint64_t element = problem->element_size;
     /* The stride of a single row is not used, but TMA must accept it. */
     const int64_t row = params->in_rows > 1 ? problem->src.h : problem->src.c;
-    const tensor_map_recipe planes = {
-        problem->dtype,
-        CU_TENSOR_MAP_SWIZZLE_NONE,
-        src,
-        {(cuuint64_t)params->in_columns, (cuuint64_t)params->in_rows, (cuuint64_t)problem->in_channels,
-         (cuuint64_t)problem->batch},
-        {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element, (cuuint64_t)problem->src.n * element},
-        {(cuuint32_t)columns, (cuuint32_t)rows, (cuuint32_t)params->block_k, (cuuint32_t)images},
-        params->stationary};
-    return encode_tensor_map(&planes, map);
+    return {problem->dtype,
+            CU_TENSOR_MAP_SWIZZLE_NONE,
+            NULL,
+            {(cuuint64_t)params->in_columns, (cuuint64_t)params->in_rows, (cuuint64_t)problem->in_channels,
+             (cuuint64_t)problem->batch},
+            {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element, (cuuint64_t)problem->src.n * element},
+            {(cuuint32_t)columns, (cuuint32_t)rows, (cuuint32_t)params->block_k, (cuuint32_t)images},
+            params->stationary};
 }
 
-/* Makes the tensor maps that the kernel reads; false where TMA cannot read src. */
-bool make_maps(const tconv_layer *layer, const layer_plan *plan, const void *src, CUtensorMap maps[2])
+/* Describes the launch of the chosen plan. */
+void describe_launch(const tconv_layer *layer, planned_layer *made)
 {
-    const parameters *params = &plan->parameters;
-    if (!params->stationary)
-        return make_map(layer, plan, src, params->row_pitch, plan->box_rows, params->tile_images, &maps[0]);
-    return make_map(layer, plan, src, BOX_PITCH, 1, 1, &maps[0]) &&
-           make_map(layer, plan, src, params->tail_pitch, 1, BOX_PITCH / params->tail_pitch, &maps[1]);
+    const tconv_strides *dst = &layer->problem.dst;
+    const parameters *params = &made->plan.parameters;
+    const int64_t clusters = tconv_max(1, layer->target.multiprocessors / CLUSTER_BLOCKS);
+    const int64_t pair_columns = 2 * params->cell_columns;
+    made->vector_rows = tconv_rows_begin_at_multiples(dst, params->cell_columns);
+    /* The columns of two cells, where they lie in one vector in one channel and row, do so in all. */
+    made->pair_stores =
+        params->neighbours && dst->c % pair_columns == 0 && (params->cell_rows == 1 || dst->h % pair_columns == 0);
+    if (params->stationary) {
+        const int64_t blocks = (int64_t)params->set_step * params->tile_step * params->set_blocks;
+        const int64_t used = tconv_min(tconv_ceil_div(blocks, CLUSTER_BLOCKS), clusters);
+        made->grid = {(const void *)find_stationary(params->cell_columns), used * CLUSTER_BLOCKS, STATIONARY_THREADS,
+                      SHARED_MEMORY, false};
+        made->boxes[0] = describe_map(layer, params, BOX_PITCH, 1, 1);
+        made->boxes[1] = describe_map(layer, params, params->tail_pitch, 1, BOX_PITCH / params->tail_pitch);
+    } else {
+        made->grid = {(const void *)made->plan.config.kernel, tconv_min(params->tiles, clusters) * CLUSTER_BLOCKS,
+                      STREAMING_THREADS, SHARED_MEMORY, false};
+        made->boxes[0] = describe_map(layer, params, params->row_pitch, made->plan.box_rows, params->tile_images);
+    }
 }
 
-/* Returns whether all columns of a cell lie in one vector of dst. */
-bool can_store_vectors(const tconv_layer *layer, const parameters *params)
+tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
 {
-    const tconv_problem *problem = &layer->problem;
-    const int64_t vector = params->cell_columns;
-    return tconv_rows_begin_at_multiples(&problem->dst, vector) &&
-           (uintptr_t)params->dst % (size_t)(vector * (int64_t)problem->element_size) == 0;
+    planned_layer *made = (planned_layer *)to;
+    const layer_plan *plan = &made->plan;
+    const char *why = why_not(layer);
+    int64_t size;
+    if (why == NULL && !choose(layer, &made->plan))
+        why = "no tile fits in shared memory, there are too many taps, or sums are too long for strict f32";
+    if (why != NULL)
+        return tconv_decline(issue, "%s", why);
+    if (!tconv_checked_mul(plan->packing.core_rows, (plan->strict ? 2 : 1) * 4 * (int64_t)sizeof(float), &size))
+        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
+    planned->sizes.packed = (size_t)size;
+    describe_launch(layer, made);
+    const tconv_cuda_work work = work_of(layer, made);
+    model::predict(layer, &work, planned);
+    return TCONV_SUCCESS;
 }
 
-/* Returns whether the columns of two cells, where they lie in one vector in one channel and row, do so in all. */
-bool can_store_pairs(const tconv_layer *layer, const parameters *params)
+tconv_status pack_weights(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
+                          tconv_issue *issue)
 {
-    const int64_t vector = 2 * params->cell_columns;
-    return params->neighbours && layer->problem.dst.c % vector == 0 &&
-           (params->cell_rows == 1 || layer->problem.dst.h % vector == 0);
+    const layer_plan *plan = &((const planned_layer *)made)->plan;
+    return on_device(layer->target.device, issue, [&] {
+        return pack(&plan->parameters, &plan->packing, plan->strict, weights, packed, stream, issue);
+    });
 }
 
-tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+/* Makes the tensor map of src at its address; false where TMA cannot read it. */
+bool make_map(tensor_map_recipe box, const void *src, CUtensorMap *map)
 {
-    layer_plan plan;
-    CUtensorMap maps[2]; /* the second for tails of images */
-    describe_chosen(layer, &plan);
-    parameters *params = &plan.parameters;
-    memset(maps, 0, sizeof maps);
-    params->src = arguments->src;
-    params->weights = arguments->packed;
-    params->bias = arguments->bias;
-    params->dst = arguments->dst;
-    params->by_tma = make_maps(layer, &plan, arguments->src, maps);
-    params->multicast_pixels = params->by_tma && params->set_blocks > 1;
-    params->vector_stores = can_store_vectors(layer, params);
-    params->pair_stores = can_store_pairs(layer, params);
-    void *kernel_arguments[] = {params, &maps[0], &maps[1]};
-    const int clusters = multiprocessors_of(layer->target.device) / CLUSTER_BLOCKS;
-    const int64_t tiles =
-        params->stationary
-            ? tconv_ceil_div((int64_t)params->set_step * params->tile_step * params->set_blocks, CLUSTER_BLOCKS)
-            : params->tiles;
-    const int blocks = (int)tconv_min(tiles, tconv_max(1, clusters)) * CLUSTER_BLOCKS;
-    const launch_grid grid = {
-        params->stationary ? (const void *)find_stationary(params->cell_columns) : (const void *)plan.config.kernel,
-        blocks, params->stationary ? STATIONARY_THREADS : STREAMING_THREADS, SHARED_MEMORY, arguments->packs};
+    box.data = src;
+    return encode_tensor_map(&box, map);
+}
+
+tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const planned_layer *made = (const planned_layer *)from;
+    parameters params = made->plan.parameters;
+    launch_grid grid = made->grid;
+    CUtensorMap maps[2] = {}; /* the second for tails of images */
+    const size_t vector_bytes = (size_t)params.cell_columns * sizeof(float);
+    params.src = arguments->src;
+    params.weights = arguments->packed;
+    params.bias = arguments->bias;
+    params.dst = arguments->dst;
+    params.by_tma = make_map(made->boxes[0], arguments->src, &maps[0]) &&
+                    (!params.stationary || make_map(made->boxes[1], arguments->src, &maps[1]));
+    params.multicast_pixels = params.by_tma && params.set_blocks > 1;
+    params.vector_stores = made->vector_rows && (uintptr_t)arguments->dst % vector_bytes == 0;
+    params.pair_stores = made->pair_stores;
+    grid.overlaps = arguments->packs;
+    void *kernel_arguments[] = {&params, &maps[0], &maps[1]};
     return launch_on_device(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
+}
+
+void describe(const tconv_layer *, const void *made, char *text, size_t capacity)
+{
+    const layer_plan *plan = &((const planned_layer *)made)->plan;
+    const parameters *params = &plan->parameters;
+    snprintf(text, capacity,
+             "kernel=%s cell=%dx%dx%d tile=%dx%dx%d block_k=%d mma_n=%d schedules=%d pixel_stages=%d weight_stages=%d "
+             "segment_k_blocks=%d flat=%d",
+             params->stationary ? "stationary" : "streaming", params->cell_rows, params->cell_columns,
+             params->cell_channels, params->tile_images, params->tile_rows, params->tile_columns, params->block_k,
+             plan->config.mma_n, params->schedule_count, params->pixel_stages, params->weight_stages,
+             params->segment_k_blocks, params->flat_columns > 0);
 }
 
 } // namespace
@@ -185,12 +159,10 @@ tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments,
 extern "C" const tconv_implementation tconv_cuda_cells = {"cuda_cells",
                                                           TCONV_BACKEND_CUDA,
                                                           TCONV_DTYPE_BIT(TCONV_F32),
-                                                          supports,
-                                                          memory,
+                                                          sizeof(planned_layer),
+                                                          plan_layer,
                                                           pack_weights,
                                                           execute,
-                                                          suits,
-                                                          NULL,
-                                                          0};
+                                                          describe};
 
 } // namespace tconv::cells

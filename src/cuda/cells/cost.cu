@@ -45,7 +45,7 @@ double memory_cycles(const tconv_problem *problem)
 
 /* Two warpgroups multiply alternately: an entry takes the wgmmas of both, or its own and what else the warpgroup has to
  * do. */
-double cost_streaming(const tconv_layer *layer, const layer_plan *plan, int multiprocessors)
+double cost_streaming(const tconv_layer *layer, const layer_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
     const parameters *params = &plan->parameters;
@@ -72,7 +72,8 @@ double cost_streaming(const tconv_layer *layer, const layer_plan *plan, int mult
         const double k_block = fmax(fmax(entries, weights + pixels), fmax(weight_stage, pixel_stage));
         tiles_cycles += params->k_blocks * k_block + n * TILE_CYCLES + n / 2.0 / params->cell_columns * STORE_CYCLES;
     }
-    const double waves = (double)tconv_ceil_div(params->tiles, tconv_max(1, multiprocessors / CLUSTER_BLOCKS));
+    const int clusters = layer->target.multiprocessors / CLUSTER_BLOCKS;
+    const double waves = (double)tconv_ceil_div(params->tiles, tconv_max(1, clusters));
     return HOPPER_LAUNCH_CYCLES + fmax(waves * tiles_cycles / params->schedule_count, memory_cycles(problem));
 }
 

@@ -36,8 +36,7 @@ position_space find_positions(const tconv_layer *layer, int cell_rows)
 }
 
 /* Tries all tiles with the choice's cells and K-blocks. */
-void try_tiles(const tconv_layer *layer, int multiprocessors, tile_choice choice, tile_choice *best,
-               layer_plan *best_plan, layer_plan *plan)
+void try_tiles(const tconv_layer *layer, tile_choice choice, layer_plan *best, layer_plan *plan)
 {
     const position_space space = find_positions(layer, choice.cell_rows);
     for (int64_t tiles = tconv_ceil_div(space.columns, BLOCK_M);; tiles += 1 + tiles / 4) {
@@ -50,11 +49,8 @@ void try_tiles(const tconv_layer *layer, int multiprocessors, tile_choice choice
         if (rows == space.rows && columns == space.columns)
             choice.images =
                 (int)tconv_min(tconv_min(tconv_max(layer->problem.batch, 1), MAX_BOX), BLOCK_M / (rows * columns));
-        if (describe(layer, &choice, multiprocessors, plan) &&
-            (best_plan->cycles == 0 || plan->cycles < best_plan->cycles)) {
-            *best = choice;
-            *best_plan = *plan;
-        }
+        if (describe_layer(layer, &choice, plan) && (best->cycles == 0 || plan->cycles < best->cycles))
+            *best = *plan;
         if (columns <= LEAST_COLUMNS)
             return;
     }
@@ -164,7 +160,7 @@ bool is_flat(const tconv_layer *layer)
            h->in * w->out < HOPPER_MAX_EXTENT;
 }
 
-bool describe(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, layer_plan *plan)
+bool describe_layer(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
     parameters *params = &plan->parameters;
@@ -191,7 +187,7 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
         return false;
     if (!count_tiles(&space, params) || !write_schedules(layer, choice, &columns, plan))
         return false;
-    if (!(params->stationary ? describe_stationary(multiprocessors, plan) : describe_stages(plan)))
+    if (!(params->stationary ? describe_stationary(layer, plan) : describe_stages(plan)))
         return false;
     const int n = block_n(plan->strict);
     if (!params->stationary && has_whole_entries(params, n / plan->config.mma_n))
@@ -201,14 +197,13 @@ bool describe(const tconv_layer *layer, const tile_choice *choice, int multiproc
     plan->packing.strides = problem->weight;
     plan->packing.core_rows =
         (int64_t)params->groups * params->channel_tiles * params->b_rows * params->k_blocks * params->mma_steps * 2;
-    plan->cycles = params->stationary ? cost_stationary(layer, plan) : cost_streaming(layer, plan, multiprocessors);
+    plan->cycles = params->stationary ? cost_stationary(layer, plan) : cost_streaming(layer, plan);
     return true;
 }
 
-bool choose(const tconv_layer *layer, int multiprocessors, tile_choice *best, layer_plan *best_plan)
+bool choose(const tconv_layer *layer, layer_plan *best)
 {
     layer_plan plan;
-    best_plan->cycles = 0;
     const int most_rows = block_n(layer->target.math == TCONV_MATH_STRICT) / 32 / (int)layer->columns.stride;
     for (int rows = 1; rows <= most_rows; rows *= 2) {
         if (rows > 1 && rows % layer->rows.stride != 0)
@@ -216,24 +211,11 @@ bool choose(const tconv_layer *layer, int multiprocessors, tile_choice *best, la
         for (int mma_steps = 2; mma_steps <= 4; mma_steps += 2)
             for (int per_shift = 0; per_shift < 2; per_shift++) {
                 const tile_choice choice = {false, rows, mma_steps, per_shift == 1, 1, 1, 1};
-                try_tiles(layer, multiprocessors, choice, best, best_plan, &plan);
+                try_tiles(layer, choice, best, &plan);
             }
     }
-    try_stationary(layer, multiprocessors, best, best_plan, &plan);
-    return best_plan->cycles > 0;
-}
-
-int64_t choice_to_number(const tile_choice *choice)
-{
-    return (int64_t)choice->cell_rows | (int64_t)choice->mma_steps << 4 | (int64_t)choice->tile_per_shift << 8 |
-           (int64_t)choice->stationary << 9 | (int64_t)choice->images << 12 | (int64_t)choice->rows << 24 |
-           (int64_t)choice->columns << 36;
-}
-
-tile_choice choice_from_number(int64_t number)
-{
-    return {(number >> 9 & 1) != 0,     (int)(number & 15),         (int)(number >> 4 & 15),   (number >> 8 & 1) != 0,
-            (int)(number >> 12 & 4095), (int)(number >> 24 & 4095), (int)(number >> 36 & 4095)};
+    try_stationary(layer, best, &plan);
+    return best->cycles > 0;
 }
 
 } // namespace tconv::cells

@@ -2,6 +2,9 @@
 #ifndef TCONV_CUDA_CELLS_PLAN_H
 #define TCONV_CUDA_CELLS_PLAN_H
 
+#include "../model/work.h"
+#include "../runtime/launch.h"
+#include "../runtime/tensor_map.h"
 #include "parameters.h"
 
 namespace tconv::cells
@@ -11,7 +14,7 @@ constexpr int SHARED_MEMORY = 227 * 1024 - 1024; /* bytes of a block on sm_90, l
 constexpr int MAX_CELL = 8;                      /* outputs of a cell along an axis */
 constexpr int MAX_SHIFTS = 64;                   /* shifts of an axis */
 
-/* Everything else of a plan follows from this and the layer. */
+/* A candidate for the tile. Everything else of a plan follows from this and the layer. */
 struct tile_choice {
     bool stationary; /* weights stay in shared memory: a K-block has all wgmma steps, a weight tile has all taps */
     int cell_rows;
@@ -23,11 +26,20 @@ struct tile_choice {
 struct layer_plan {
     bool strict;
     kernel_config config;
-    cells::parameters parameters; /* without addresses */
+    cells::parameters parameters; /* zeros where execute sets what depends on addresses */
     cells::packing packing;
     int box_rows;       /* of a stage's TMA box */
     double bank_cycles; /* of a warp's load from a stage, on average: 1 where no two addresses share a bank */
     double cycles;      /* by the cost model, of the multiprocessor with most tiles */
+};
+
+/* What pack and execute get: the best candidate's plan, and the launch. */
+struct planned_layer {
+    layer_plan plan;
+    launch_grid grid;           /* without overlaps, which each call sets */
+    tensor_map_recipe boxes[2]; /* of src, without its address; the second is the stationary kernel's, for tails */
+    bool vector_rows;           /* all rows of dst begin at multiples of a cell's columns */
+    bool pair_stores;           /* parameters' pair_stores */
 };
 
 /* The taps of one axis of a cell: the kernel's index of the tap that output r has at a shift, or -1. */
@@ -36,16 +48,14 @@ struct axis_taps {
     int16_t kernel[MAX_CELL][MAX_SHIFTS];
 };
 
-/* plan.cu. Takes the choice that costs least; false where none fits, or where strict sums would be too long. */
-bool choose(const tconv_layer *layer, int multiprocessors, tile_choice *best, layer_plan *best_plan);
+/* plan.cu. Makes a plan of zeros the one that costs least; false where none fits, or where strict sums would be too
+ * long. */
+bool choose(const tconv_layer *layer, layer_plan *best);
 /* Plans the layer with this choice; false where that does not fit. */
-bool describe(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, layer_plan *plan);
+bool describe_layer(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan);
 /* Returns whether each pixel of src is read at its own position alone, every output has its tap, and rows follow one
  * another. */
 bool is_flat(const tconv_layer *layer);
-/* These turn a choice into the number that the layer keeps, and back. */
-int64_t choice_to_number(const tile_choice *choice);
-tile_choice choice_from_number(int64_t number);
 
 /* tap_schedule.cu. Finds the taps of cells of `outputs` outputs, whole strides; where they are fewer, of that phase
  * alone. False where they do not fit. */
@@ -61,15 +71,17 @@ bool find_segments(const tconv_layer *layer, layer_plan *plan);
 /* Shares out shared memory to the stages of both pipelines; false where two of each do not fit. */
 bool describe_stages(layer_plan *plan);
 
-/* plan_stationary.cu. Compares the weight-stationary kernel with the best choice so far. */
-void try_stationary(const tconv_layer *layer, int multiprocessors, tile_choice *best, layer_plan *best_plan,
-                    layer_plan *plan);
+/* plan_stationary.cu. Compares the weight-stationary kernel with the best plan so far. */
+void try_stationary(const tconv_layer *layer, layer_plan *best, layer_plan *plan);
 /* Writes the weight-stationary kernel's part of the plan; false where it does not fit. */
-bool describe_stationary(int multiprocessors, layer_plan *plan);
+bool describe_stationary(const tconv_layer *layer, layer_plan *plan);
 
 /* cost.cu. Both return cycles of the multiprocessor with most tiles. */
-double cost_streaming(const tconv_layer *layer, const layer_plan *plan, int multiprocessors);
+double cost_streaming(const tconv_layer *layer, const layer_plan *plan);
 double cost_stationary(const tconv_layer *layer, const layer_plan *plan);
+
+/* work.cu. Counts what the plan does, for the prediction of its time. */
+tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made);
 
 } // namespace tconv::cells
 

@@ -6,8 +6,7 @@
 namespace tconv::cells
 {
 
-void try_stationary(const tconv_layer *layer, int multiprocessors, tile_choice *best, layer_plan *best_plan,
-                    layer_plan *plan)
+void try_stationary(const tconv_layer *layer, layer_plan *best, layer_plan *plan)
 {
     constexpr int LEAST_CHANNELS = 8, MMA_STEPS = 4;
     const tconv_strides *src = &layer->problem.src;
@@ -24,11 +23,9 @@ void try_stationary(const tconv_layer *layer, int multiprocessors, tile_choice *
     /* Cells have all rows of a stride or, where there is no room for eight channels then, one. */
     for (int rows = 1; rows <= most; rows *= 2) {
         const tile_choice choice = {true, rows, MMA_STEPS, false, 1, 1, WARPGROUP_M};
-        if ((rows == 1 || rows == layer->rows.stride) && describe(layer, &choice, multiprocessors, plan) &&
-            (best_plan->cycles == 0 || plan->cycles <= best_plan->cycles)) {
-            *best = choice;
-            *best_plan = *plan;
-        }
+        if ((rows == 1 || rows == layer->rows.stride) && describe_layer(layer, &choice, plan) &&
+            (best->cycles == 0 || plan->cycles <= best->cycles))
+            *best = *plan;
     }
 }
 
@@ -37,7 +34,7 @@ void try_stationary(const tconv_layer *layer, int multiprocessors, tile_choice *
  * blocks, or fewer, each set of blocks has one set of N tiles, and as many others share it. Returns false where weights
  * do not fit, or where an image has no full warpgroup tile.
  */
-bool describe_stationary(int multiprocessors, layer_plan *plan)
+bool describe_stationary(const tconv_layer *layer, layer_plan *plan)
 {
     constexpr int LEAST_STAGES = 3;
     parameters *params = &plan->parameters;
@@ -61,7 +58,7 @@ bool describe_stationary(int multiprocessors, layer_plan *plan)
     params->n_tiles = params->groups * group_n_tiles;
     params->set_blocks = group_n_tiles % CLUSTER_BLOCKS == 0 ? CLUSTER_BLOCKS : 1;
     params->n_tile_sets = params->n_tiles / params->set_blocks;
-    const int block_sets = multiprocessors / CLUSTER_BLOCKS * CLUSTER_BLOCKS / params->set_blocks;
+    const int block_sets = layer->target.multiprocessors / CLUSTER_BLOCKS * CLUSTER_BLOCKS / params->set_blocks;
     params->set_step = (int)tconv_max(1, tconv_min(params->n_tile_sets, block_sets));
     params->tile_step = (int)tconv_max(1, tconv_min(block_sets / params->set_step, params->m_tiles));
     params->b_row_bytes = (uint32_t)(params->block_k * sizeof(float));

@@ -4,12 +4,13 @@
  * overlap-add: src is read about once, in any phase, and dst is written once. f32 (strict by 3xTF32, or TF32), f16 and
  * bf16; strides up to 16, up to 88 weights per input channel; any padding, dilation, slice and alignment (kernel.cu).
  * Hopper has kernels of its own (row_sums_cp_async.cu, row_sums_tma.cu), for up to 168 weights, for layers whose kernel
- * rows are neighbours and fit one of their configs; the layer's choice says which config.
+ * rows are neighbours and fit one of their configs.
  *
  * The numeric order is said with the kernels; it depends on the layer alone.
  */
 #include "../implementations.h"
 #include "../maps/small_axis.h"
+#include "../model/planned.h"
 #include "../runtime/launch.h"
 #include "plan.h"
 
@@ -22,50 +23,12 @@ namespace tconv::col2im
 namespace
 {
 
-bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
-{
-    parameters unused = {};
-    const char *why = refusal(layer, &unused);
-    if (why == NULL) {
-        layer->choice = row_sums::choose(layer);
-        why = layer->choice == MMA_KERNEL ? mma_refusal(layer, &unused) : NULL;
-    }
-    if (why != NULL)
-        snprintf(reason, TCONV_REASON_SIZE, "%s", why);
-    return why == NULL;
-}
-
-tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
-{
-    (void)issue; /* so few weights per input channel cannot overflow */
-    sizes->packed =
-        (size_t)(layer->choice != MMA_KERNEL ? row_sums::packed_bytes(layer) : mma_packed_bytes(&layer->problem));
-    sizes->scratch = 0;
-    return TCONV_SUCCESS;
-}
-
-tconv_status pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
-{
-    const tconv_problem *problem = &layer->problem;
-    const int steps = (int)steps_of(problem);
-    return on_device(layer->target.device, issue, [&] {
-        return layer->choice == MMA_KERNEL
-                   ? pack_fragments(problem, steps, n_tiles_of(problem), weights, packed, stream, issue)
-                   : row_sums::pack_weights(problem, layer->target.math == TCONV_MATH_TF32, steps,
-                                            &row_sums::configs[layer->choice - 1], weights, packed, stream, issue);
-    });
-}
-
-/* Completes parameters that refusal began, but for those that differ between the kernels. */
-void complete(const tconv_layer *layer, const tconv_arguments *arguments, parameters *made)
+/* Fills in what the kernels' parameters share, beside how columns are cut. */
+void begin(const tconv_layer *layer, parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t length = ACCESS / (int64_t)problem->element_size;
     const bool nhwc = problem->layout == TCONV_NHWC;
-    made->src = arguments->src;
-    made->weights = arguments->packed;
-    made->bias = arguments->bias;
-    made->dst = arguments->dst;
     made->rows = make_small_axis(&problem->h, &layer->rows);
     made->columns = make_small_axis(&problem->w, &layer->columns);
     made->src_strides = problem->src;
@@ -76,44 +39,94 @@ void complete(const tconv_layer *layer, const tconv_arguments *arguments, parame
     made->images = (int)problem->batch;
     made->steps = made->k_blocks = (int)steps_of(problem);
     made->nhwc = nhwc;
-    made->src_aligned = (uintptr_t)arguments->src % ACCESS == 0 && problem->src.n % length == 0 &&
-                        problem->src.h % length == 0 && (nhwc ? problem->src.w : problem->src.c) % length == 0 &&
+    made->src_aligned = problem->src.n % length == 0 && problem->src.h % length == 0 &&
+                        (nhwc ? problem->src.w : problem->src.c) % length == 0 &&
                         (nhwc ? problem->group_in : problem->w.in) % length == 0;
     made->tap_step = made->columns.kernel_step * PITCH - made->columns.shift_step;
 }
 
-tconv_status launch(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
 {
-    parameters parameters = {};
-    CUtensorMap map = {};
-    void *kernel_arguments[] = {&parameters, &map};
-    int multiprocessors = 0;
-    refusal(layer, &parameters);
-    tconv_status status =
-        check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, layer->target.device),
-                   "cudaDeviceGetAttribute", issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    complete(layer, arguments, &parameters);
-    const planned_launch made = layer->choice == MMA_KERNEL
-                                    ? mma_launch(layer, multiprocessors, &parameters)
-                                    : row_sums::plan_launch(layer, multiprocessors, &parameters, &map);
+    plan *made = static_cast<plan *>(to);
+    parameters begun = {};
+    const char *why = refusal(layer, &begun);
+    if (why == NULL) {
+        begin(layer, &begun);
+        why = row_sums::plan_hopper(layer, &begun, made) ? NULL : plan_mma(layer, &begun, made);
+    }
+    if (why != NULL)
+        return tconv_decline(issue, "%s", why);
+    /* So few weights per input channel cannot overflow. */
+    planned->sizes.packed = (size_t)(made->config == MMA_KERNEL ? mma_packed_bytes(&layer->problem)
+                                                                : row_sums::packed_bytes(layer, made->config));
+    const tconv_cuda_work work = work_of(layer, made);
+    model::predict(layer, &work, planned);
+    return TCONV_SUCCESS;
+}
 
-    status = allow_shared(made.kernel, max_shared(layer->target.compute_capability), issue);
+tconv_status pack(const tconv_layer *layer, const void *from, const void *weights, void *packed, void *stream,
+                  tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    const plan *made = static_cast<const plan *>(from);
+    const int steps = made->any_src.parameters.steps;
+    return on_device(layer->target.device, issue, [&] {
+        return made->config == MMA_KERNEL
+                   ? pack_fragments(problem, steps, made->n_tiles, weights, packed, stream, issue)
+                   : row_sums::pack_weights(problem, layer->target.math == TCONV_MATH_TF32, steps,
+                                            &row_sums::configs[made->config], weights, packed, stream, issue);
+    });
+}
+
+tconv_status launch(const tconv_layer *layer, const plan *made, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    CUtensorMap map = {};
+    tensor_map_recipe src = made->src;
+    src.data = arguments->src;
+    const bool by_tma = made->by_tma.kernel != NULL && encode_tensor_map(&src, &map);
+    const planned_launch *taken = by_tma ? &made->by_tma : &made->any_src;
+
+    parameters parameters = taken->parameters;
+    const uintptr_t dst_run = (uintptr_t)parameters.columns.stride * layer->problem.element_size;
+    parameters.src = arguments->src;
+    parameters.weights = arguments->packed;
+    parameters.bias = arguments->bias;
+    parameters.dst = arguments->dst;
+    parameters.src_aligned = parameters.src_aligned && (uintptr_t)arguments->src % ACCESS == 0;
+    parameters.dst_runs = parameters.dst_runs && (uintptr_t)arguments->dst % dst_run == 0;
+    void *kernel_arguments[] = {&parameters, &map};
+
+    const tconv_status status = allow_shared(taken->kernel, layer->target.shared_bytes, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    const launch_grid grid = {made.kernel, made.blocks, made.threads, made.shared_bytes, arguments->packs};
+    const launch_grid grid = {taken->kernel, taken->blocks, taken->threads, taken->shared_bytes,
+                              arguments->packs && layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY};
     return launch_kernel(&grid, kernel_arguments, arguments->stream, issue);
 }
 
-tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments, tconv_issue *issue)
 {
-    return on_device(layer->target.device, issue, [&] { return launch(layer, arguments, issue); });
+    return on_device(layer->target.device, issue,
+                     [&] { return launch(layer, static_cast<const plan *>(made), arguments, issue); });
+}
+
+void describe(const tconv_layer *layer, const void *from, char *text, size_t capacity)
+{
+    const plan *made = static_cast<const plan *>(from);
+    const bool by_tma = made->by_tma.kernel != NULL, any_device = made->config == MMA_KERNEL;
+    const parameters *parameters = by_tma ? &made->by_tma.parameters : &made->any_src.parameters;
+    const char *kernel = any_device ? "mma" : by_tma ? "rows_by_tma" : "rows_by_cp_async";
+    const int stages = any_device ? STAGES
+                       : by_tma   ? row_sums::TMA_STAGES
+                                  : row_sums::cp_async_stages(model::is_strict(layer), layer->problem.element_size);
+    snprintf(text, capacity, "kernel=%s n_tiles=%d row_pixels=%d k_blocks=%d stages=%d strips=%d strip_rows=%d", kernel,
+             made->n_tiles, 1 << parameters->row_pixels_log2, parameters->k_blocks, stages, parameters->strips,
+             parameters->strip_rows);
 }
 
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_col2im = {
-    "cuda_col2im", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, supports, memory, pack, execute, NULL, NULL, 0};
+    "cuda_col2im", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(plan), plan_layer, pack, execute, describe};
 
 } // namespace tconv::col2im

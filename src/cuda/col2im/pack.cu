@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(THREADS) pack_fragments_kernel(const __grid_co
 tconv_status pack_fragments(const tconv_problem *problem, int steps, int tiles, const void *weights, void *packed,
                             void *stream, tconv_issue *issue)
 {
-    packing packing;
+    packing packing = {};
     packing.from = problem->weight;
     packing.group_in = (int)problem->group_in;
     packing.group_out = (int)problem->group_out;

@@ -3,6 +3,7 @@
 
 #include "../../core/checked.h"
 #include "../maps/small_axis.h"
+#include "../model/planned.h"
 
 namespace tconv::col2im
 {
@@ -24,6 +25,15 @@ constexpr int N_TILES[] = {2, 4, 6, 8, MAX_N_TILES}; /* of the kernels that ther
 int64_t gemm_n_of(const tconv_problem *problem)
 {
     return problem->group_out * problem->h.kernel * problem->w.kernel;
+}
+
+/* N tiles of the kernel for any device. */
+int n_tiles_of(const tconv_problem *problem)
+{
+    size_t i = 0;
+    while (N_TILES[i] * (int64_t)TILE_N < gemm_n_of(problem))
+        i++;
+    return N_TILES[i];
 }
 
 int64_t fragments_of(const tconv_problem *problem)
@@ -90,29 +100,9 @@ int64_t shared_bytes_of(const tconv_problem *problem, const parameters *made)
 
 } // namespace
 
-int64_t max_shared(int compute_capability)
-{
-    return compute_capability >= 90                               ? 227 * 1024
-           : compute_capability == 80 || compute_capability == 87 ? 163 * 1024
-                                                                  : 99 * 1024;
-}
-
-bool is_strict(const tconv_layer *layer)
-{
-    return layer->problem.dtype == TCONV_F32 && layer->target.math != TCONV_MATH_TF32;
-}
-
 int64_t steps_of(const tconv_problem *problem)
 {
     return tconv_ceil_div(problem->group_in * (int64_t)problem->element_size, MMA_K_BYTES);
-}
-
-int n_tiles_of(const tconv_problem *problem)
-{
-    size_t i = 0;
-    while (N_TILES[i] * (int64_t)TILE_N < gemm_n_of(problem))
-        i++;
-    return N_TILES[i];
 }
 
 int64_t row_quotients(const tconv_axis *h)
@@ -142,59 +132,58 @@ const char *refusal(const tconv_layer *layer, parameters *made)
                : NULL;
 }
 
-const char *mma_refusal(const tconv_layer *layer, parameters *made)
-{
-    const tconv_problem *problem = &layer->problem;
-    if (gemm_n_of(problem) > MAX_N_TILES * TILE_N)
-        return "more than 88 weights per input channel";
-    if (is_strict(layer) && additions_of(layer) > MAX_ADDITIONS)
-        return "strict f32 sums of more than 48 segments of 64 channels, rows and columns of taps";
-    /* A row of src completes `stride` rows of its outputs, and the others wait. */
-    const int64_t rows = tconv_max((problem->h.kernel - 1) * problem->h.dilation + 1 - problem->h.stride, 1);
-    made->gather = gather_of(problem);
-    if (rows * made->sum_columns * problem->group_out >= SMALL_AXIS_EXTENT)
-        return "sums too many for shared memory";
-    made->sum_rows = (int)rows;
-    return shared_bytes_of(problem, made) > max_shared(layer->target.compute_capability)
-               ? "weights or sums too many for shared memory"
-               : NULL;
-}
-
-int64_t mma_packed_bytes(const tconv_problem *problem)
-{
-    return HEADER_BYTES + problem->groups * fragments_of(problem) * FRAGMENT_BYTES;
-}
-
-void cut_rows(const tconv_problem *problem, int64_t quotients, int64_t places, int64_t others, int64_t step,
-              parameters *made)
+void cut_rows(const tconv_problem *problem, const row_cut *cut, int64_t places, parameters *made)
 {
     int64_t best = INT64_MAX;
     made->row_back = (int)((problem->h.kernel - 1) * problem->h.dilation / problem->h.stride);
     for (int64_t waves = 1; waves <= MAX_WAVES; waves++) {
-        const int64_t strips = tconv_min(tconv_max(places * waves / others, 1), quotients);
-        const int64_t rows = tconv_ceil_div(quotients, strips);
-        const int64_t taken = tconv_ceil_div(others * tconv_ceil_div(quotients, rows), places);
-        const int64_t time = taken * tconv_ceil_div(rows + made->row_back, step);
+        const int64_t strips = tconv_min(tconv_max(places * waves / cut->others, 1), cut->quotients);
+        const int64_t rows = tconv_ceil_div(cut->quotients, strips);
+        const int64_t taken = tconv_ceil_div(cut->others * tconv_ceil_div(cut->quotients, rows), places);
+        const int64_t time = taken * tconv_ceil_div(rows + made->row_back, cut->step);
         if (time < best) {
             best = time;
             made->strip_rows = (int)rows;
         }
     }
-    made->strips = (int)tconv_ceil_div(quotients, made->strip_rows);
+    made->strips = (int)tconv_ceil_div(cut->quotients, made->strip_rows);
 }
 
-planned_launch mma_launch(const tconv_layer *layer, int multiprocessors, parameters *made)
+const char *plan_mma(const tconv_layer *layer, const parameters *begun, plan *made)
 {
     const tconv_problem *problem = &layer->problem;
-    mma_refusal(layer, made);
-    const int64_t shared_bytes = shared_bytes_of(problem, made);
-    const int64_t resident = (max_shared(layer->target.compute_capability) + RESERVED) / (shared_bytes + RESERVED);
-    const int64_t others = problem->batch * problem->groups * made->column_tiles;
-    cut_rows(problem, row_quotients(&problem->h), multiprocessors * tconv_min(resident, blocks_of(n_tiles_of(problem))),
-             others, BLOCK_M >> made->row_pixels_log2, made);
-    return {(const void *)mma_kernel(problem->dtype, layer->target.math == TCONV_MATH_TF32, problem->layout,
-                                     n_tiles_of(problem)),
-            others * made->strips, shared_bytes, WARPS * 32};
+    if (gemm_n_of(problem) > MAX_N_TILES * TILE_N)
+        return "more than 88 weights per input channel";
+    if (model::is_strict(layer) && additions_of(layer) > MAX_ADDITIONS)
+        return "strict f32 sums of more than 48 segments of 64 channels, rows and columns of taps";
+    /* A row of src completes `stride` rows of its outputs, and the others wait. */
+    const int64_t rows = tconv_max((problem->h.kernel - 1) * problem->h.dilation + 1 - problem->h.stride, 1);
+    if (rows * begun->sum_columns * problem->group_out >= SMALL_AXIS_EXTENT)
+        return "sums too many for shared memory";
+    planned_launch *launch = &made->any_src;
+    launch->parameters = *begun;
+    launch->parameters.gather = gather_of(problem);
+    launch->parameters.sum_rows = (int)rows;
+    launch->shared_bytes = shared_bytes_of(problem, &launch->parameters);
+    if (launch->shared_bytes > layer->target.shared_bytes)
+        return "weights or sums too many for shared memory";
+    const int64_t resident = (layer->target.shared_bytes + RESERVED) / (launch->shared_bytes + RESERVED);
+    made->config = MMA_KERNEL;
+    made->n_tiles = n_tiles_of(problem);
+    made->cut = {row_quotients(&problem->h), tconv_max(problem->batch * problem->groups * begun->column_tiles, 1),
+                 BLOCK_M >> begun->row_pixels_log2};
+    cut_rows(problem, &made->cut, layer->target.multiprocessors * tconv_min(resident, blocks_of(made->n_tiles)),
+             &launch->parameters);
+    launch->kernel =
+        (const void *)mma_kernel(problem->dtype, layer->target.math == TCONV_MATH_TF32, problem->layout, made->n_tiles);
+    launch->blocks = made->cut.others * launch->parameters.strips;
+    launch->threads = WARPS * 32;
+    return NULL;
+}
+
+int64_t mma_packed_bytes(const tconv_problem *problem)
+{
+    return HEADER_BYTES + problem->groups * fragments_of(problem) * FRAGMENT_BYTES;
 }
 
 } // namespace tconv::col2im

@@ -1,7 +1,9 @@
-/* The choice of a kernel for a layer, and how the layer is cut into blocks for it. */
+/* The plan of a layer: the kernel for it, and how the layer is cut into blocks. */
 #ifndef TCONV_CUDA_COL2IM_PLAN_H
 #define TCONV_CUDA_COL2IM_PLAN_H
 
+#include "../model/work.h"
+#include "../runtime/tensor_map.h"
 #include "parameters.h"
 
 namespace tconv::col2im
@@ -14,26 +16,35 @@ constexpr int64_t RESERVED = 1024; /* bytes of shared memory that each block tak
  * so many: of a sum's segments of channels, and of the partials of its taps. */
 constexpr int64_t MAX_ADDITIONS = 48;
 
-/* A layer's choice is MMA_KERNEL, the kernel for any device, or 1 and the config of Hopper's. */
-constexpr int64_t MMA_KERNEL = 0;
+constexpr int MMA_KERNEL = -1; /* the kernel for any device, in place of a config of Hopper's */
+
+/* How the output rows are cut into strips. */
+struct row_cut {
+    int64_t quotients; /* of the rows that are cut */
+    int64_t others;    /* blocks of each strip */
+    int64_t step;      /* rows of src at a time */
+};
 
 struct planned_launch {
     const void *kernel;
     int64_t blocks;
     int64_t shared_bytes;
     int threads;
+    col2im::parameters parameters; /* without addresses, and as if these were multiples of all that is asked for */
 };
 
-/* Bytes of shared memory that a block may ask for. */
-int64_t max_shared(int compute_capability);
-
-bool is_strict(const tconv_layer *layer);
+/* A layer's plan. */
+struct plan {
+    int config;             /* of Hopper's kernels, or MMA_KERNEL */
+    int n_tiles;            /* of the packed weights */
+    row_cut cut;            /* the same for both launches */
+    planned_launch any_src; /* of the kernel that copies src as it lies */
+    planned_launch by_tma;  /* taken instead where the tensor map of src can be made; kernel NULL: never */
+    tensor_map_recipe src;  /* without the address; for by_tma */
+};
 
 /* K steps of an MMA instruction along the channels of a group. */
 int64_t steps_of(const tconv_problem *problem);
-
-/* N tiles of the kernel for any device. */
-int n_tiles_of(const tconv_problem *problem);
 
 /* Quotients of all output rows. */
 int64_t row_quotients(const tconv_axis *h);
@@ -41,35 +52,29 @@ int64_t row_quotients(const tconv_axis *h);
 /* The reason why no kernel takes the layer, NULL where one may; fills in how columns are cut into tiles. */
 const char *refusal(const tconv_layer *layer, parameters *made);
 
-/* The reason why the kernel for any device does not take a layer that refusal lets pass; fills in its own
- * parameters. */
-const char *mma_refusal(const tconv_layer *layer, parameters *made);
+/* Fills in the strips, so that `places` blocks at a time work them off in a few whole waves and the least time. */
+void cut_rows(const tconv_problem *problem, const row_cut *cut, int64_t places, parameters *made);
+
+/* Plans the kernel for any device; begun: the parameters but for its own. Returns the reason why it does not take a
+ * layer that refusal lets pass, else NULL. */
+const char *plan_mma(const tconv_layer *layer, const parameters *begun, plan *made);
 
 /* Bytes of the weights that are packed for the kernel for any device. */
 int64_t mma_packed_bytes(const tconv_problem *problem);
 
-/* Cuts so many quotients of rows into strips, so that `places` blocks at a time work them off in a few whole waves and
- * the least time. others: blocks of each strip; step: rows of src at a time. */
-void cut_rows(const tconv_problem *problem, int64_t quotients, int64_t places, int64_t others, int64_t step,
-              parameters *made);
-
-/* Completes the parameters of the kernel for any device, and says what to launch. */
-planned_launch mma_launch(const tconv_layer *layer, int multiprocessors, parameters *made);
-
 namespace row_sums
 {
 
-/* The choice of kernel for a layer that refusal lets pass. */
-int64_t choose(const tconv_layer *layer);
+/* Plans Hopper's kernels in the same way; false where they do not take a layer that refusal lets pass. */
+bool plan_hopper(const tconv_layer *layer, const parameters *begun, plan *made);
 
-/* Bytes of the weights that are packed for Hopper's kernel. */
-int64_t packed_bytes(const tconv_layer *layer);
-
-/* Completes the parameters of Hopper's kernel, and the tensor map of src where it comes by TMA, and says what to
- * launch. */
-planned_launch plan_launch(const tconv_layer *layer, int multiprocessors, parameters *made, CUtensorMap *map);
+/* Bytes of the weights that are packed for Hopper's kernels. */
+int64_t packed_bytes(const tconv_layer *layer, int config);
 
 } // namespace row_sums
+
+/* Counts the work of a plan. */
+tconv_cuda_work work_of(const tconv_layer *layer, const plan *made);
 
 } // namespace tconv::col2im
 

@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(THREADS)
 tconv_status pack_weights(const tconv_problem *problem, bool tf32, int steps, const config *config, const void *weights,
                           void *packed, void *stream, tconv_issue *issue)
 {
-    packing packing;
+    packing packing = {};
     packing.from = problem->weight;
     packing.group_in = (int)problem->group_in;
     packing.group_out = (int)problem->group_out;

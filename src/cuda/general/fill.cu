@@ -131,7 +131,7 @@ tconv_status fill_bias_only(const tconv_layer *layer, const tconv_phase *phases,
                        arguments->dst,
                        problem->dst,
                        nhwc};
-    cut cut;
+    cut cut = {};
     cut.plane_channels = problem->out_channels / (vectors ? kernels[problem->dtype].count : 1);
     cut.planes = nhwc ? problem->batch : problem->batch * cut.plane_channels;
     cut.row_length = nhwc ? problem->w.out * cut.plane_channels : problem->w.out;

@@ -9,16 +9,15 @@
  *
  * The numeric order is said in gemm.cu and direct.cu; it depends on the layer alone.
  */
-#include "../../core/alloc.h"
 #include "../../core/checked.h"
 #include "../../core/status.h"
 #include "../implementations.h"
 #include "../numeric/compensated.cuh"
 #include "../runtime/launch.h"
-#include "parameters.h"
+#include "plan.h"
 
 #include <cmath>
-#include <cuda_runtime_api.h>
+#include <cstdio>
 
 namespace tconv::general
 {
@@ -37,13 +36,6 @@ constexpr int64_t GEMM_MIN_IN = 5;   /* input channels */
  * relative to the others. A taller tile does more with each element it loads. */
 constexpr int64_t GEMM_RATES[GEMM_SHAPES] = {10, 8, 5};
 
-/* The cost model, fitted to 244 times of 61 layers on an H200 (off by 20 % where it is a GEMM, else by 45 %). */
-constexpr double OUTPUT_CYCLES = 0.6;   /* of a multiprocessor, for an output; output channels of a group are padded */
-constexpr double FMA_CYCLES = 0.0205;   /* of a multiprocessor, for a multiply-add */
-constexpr double APART_TIMES = 1.9;     /* as long where few channels are read straight from NHWC */
-constexpr double LAUNCH_CYCLES = 25000; /* of the device, for a launch */
-constexpr double OPERAND_LATENCY = 190; /* cycles until a multiply-add's operands have come */
-
 constexpr int64_t MIN_SEGMENT = 64;     /* terms, in f64: shorter segments cost time and gain nothing that matters */
 constexpr int64_t SEGMENT_MULTIPLE = 8; /* terms: the GEMM's K-block, and a multiple of the direct kernels' batch */
 
@@ -52,32 +44,26 @@ int64_t round_up(int64_t value, int64_t multiple)
     return tconv_ceil_div(value, multiple) * multiple;
 }
 
-kernel_choice choose_kernel(const tconv_problem *problem)
+kernel_choice choose_gemm(const tconv_problem *problem)
 {
     const int64_t out = problem->group_out;
-    if (out >= GEMM_MIN_OUT && problem->group_in >= GEMM_MIN_IN) {
-        const kernel_choice *gemm = gemm_kernels(problem->dtype);
-        int best = 0;
-        for (int i = 1; i < GEMM_SHAPES; i++)
-            if (tconv_ceil_div(out, gemm[i].channels) * gemm[i].channels * GEMM_RATES[best] <
-                tconv_ceil_div(out, gemm[best].channels) * gemm[best].channels * GEMM_RATES[i])
-                best = i;
-        return gemm[best];
-    }
-    const kernel_choice *direct = direct_kernels(problem->dtype);
-    int fits = DIRECT_SHAPES - 1;
-    while (fits > 0 && direct[fits].channels < out)
-        fits--;
-    return direct[fits];
+    const kernel_choice *gemm = gemm_kernels(problem->dtype);
+    int best = 0;
+    for (int i = 1; i < GEMM_SHAPES; i++)
+        if (tconv_ceil_div(out, gemm[i].channels) * gemm[i].channels * GEMM_RATES[best] <
+            tconv_ceil_div(out, gemm[best].channels) * gemm[best].channels * GEMM_RATES[i])
+            best = i;
+    return gemm[best];
 }
 
-bool is_direct(const kernel_choice *kernel, tconv_dtype dtype)
+/* Returns the smallest direct kernel that has room for the channels of a group, or the largest. */
+kernel_choice choose_direct(const tconv_problem *problem)
 {
-    const kernel_choice *direct = direct_kernels(dtype);
-    for (int i = 0; i < DIRECT_SHAPES; i++)
-        if (direct[i].wide == kernel->wide)
-            return true;
-    return false;
+    const kernel_choice *direct = direct_kernels(problem->dtype);
+    int fits = DIRECT_SHAPES - 1;
+    while (fits > 0 && direct[fits].channels < problem->group_out)
+        fits--;
+    return direct[fits];
 }
 
 /*
@@ -95,16 +81,9 @@ int64_t segment_of(const tconv_layer *layer)
     return round_up(tconv_max((int64_t)cbrt(terms * terms), MIN_SEGMENT), SEGMENT_MULTIPLE);
 }
 
-/* The packed buffer has both phase tables, then the weights, from here on. */
-int64_t weights_at(const tconv_layer *layer)
+device_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table)
 {
-    return round_up((layer->rows.count + layer->columns.count) * (int64_t)sizeof(tconv_phase), TABLE_ALIGNMENT);
-}
-
-device_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phases)
-{
-    device_axis made;
-    made.phases = phases;
+    device_axis made = {};
     made.count = table->count;
     made.max_outputs = tconv_ceil_div(axis->out, axis->stride);
     made.in = axis->in;
@@ -115,59 +94,56 @@ device_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table, cons
     return made;
 }
 
-/* Says whether every input channel of a group whose number is a multiple of the run lies at such a multiple in
- * memory. */
-bool src_in_runs(const tconv_problem *problem, const void *src)
+/* Says whether every input channel of a group whose number is a multiple of the run lies at such a multiple in memory,
+ * where src does. */
+bool src_in_runs(const tconv_problem *problem)
 {
     const int64_t run = SRC_RUN;
     return problem->layout == TCONV_NHWC && problem->group_in % run == 0 && problem->src.w % run == 0 &&
-           problem->src.h % run == 0 && problem->src.n % run == 0 &&
-           (uintptr_t)src % ((size_t)run * problem->element_size) == 0;
+           problem->src.h % run == 0 && problem->src.n % run == 0;
 }
 
-parameters parameters_of(const tconv_layer *layer, const tconv_arguments *arguments, const kernel_choice *kernel)
+/* Cuts the layer into tiles. */
+void set_tiles(planned_layer *planned)
+{
+    parameters *made = &planned->parameters;
+    const kernel_choice *shape = &planned->shape;
+    const int64_t blocks = made->groups * (made->packed_out / shape->channels);
+    if (made->layout == TCONV_NHWC && !planned->is_gemm)
+        while (1 << made->channel_lanes_log2 < shape->threads && (int64_t)1 << made->channel_lanes_log2 < blocks)
+            made->channel_lanes_log2++;
+    const int64_t lanes = (int64_t)1 << made->channel_lanes_log2;
+    const int64_t pixels = made->batch * made->rows.max_outputs * made->columns.max_outputs;
+    made->channel_tiles = tconv_ceil_div(blocks, lanes);
+    made->tiles =
+        tconv_ceil_div(pixels, shape->pixels / lanes) * made->channel_tiles * made->rows.count * made->columns.count;
+}
+
+void set_parameters(const tconv_layer *layer, planned_layer *planned)
 {
     const tconv_problem *problem = &layer->problem;
-    const tconv_phase *phases = (const tconv_phase *)arguments->packed;
-    parameters made;
-    made.src = arguments->src;
-    made.weights = (const char *)arguments->packed + weights_at(layer);
-    made.bias = arguments->bias;
-    made.dst = arguments->dst;
-    made.rows = axis_of(&problem->h, &layer->rows, phases);
-    made.columns = axis_of(&problem->w, &layer->columns, phases + layer->rows.count);
-    made.src_strides = problem->src;
-    made.dst_strides = problem->dst;
-    made.layout = problem->layout;
-    made.batch = problem->batch;
-    made.groups = problem->groups;
-    made.group_in = problem->group_in;
-    made.group_out = problem->group_out;
-    made.kernel_columns = problem->w.kernel;
-    made.packed_out = round_up(problem->group_out, kernel->channels);
-    made.weight_pitch = made.groups * made.packed_out;
-    made.weight_tap_pitch = made.group_in * made.weight_pitch;
-    made.segment = segment_of(layer);
-
-    made.src_in_runs = src_in_runs(problem, arguments->src);
-
-    const int64_t blocks = made.groups * (made.packed_out / kernel->channels);
-    made.channel_lanes_log2 = 0;
-    if (problem->layout == TCONV_NHWC && is_direct(kernel, problem->dtype))
-        while (1 << made.channel_lanes_log2 < kernel->threads && (int64_t)1 << made.channel_lanes_log2 < blocks)
-            made.channel_lanes_log2++;
-    const int64_t lanes = (int64_t)1 << made.channel_lanes_log2;
-    const int64_t pixels = made.batch * made.rows.max_outputs * made.columns.max_outputs;
-    made.channel_tiles = tconv_ceil_div(blocks, lanes);
-    made.tiles =
-        tconv_ceil_div(pixels, kernel->pixels / lanes) * made.channel_tiles * made.rows.count * made.columns.count;
-    return made;
+    parameters *made = &planned->parameters;
+    made->rows = axis_of(&problem->h, &layer->rows);
+    made->columns = axis_of(&problem->w, &layer->columns);
+    made->src_strides = problem->src;
+    made->dst_strides = problem->dst;
+    made->layout = problem->layout;
+    made->batch = problem->batch;
+    made->groups = problem->groups;
+    made->group_in = problem->group_in;
+    made->group_out = problem->group_out;
+    made->kernel_columns = problem->w.kernel;
+    made->packed_out = round_up(problem->group_out, planned->shape.channels);
+    made->weight_pitch = made->groups * made->packed_out;
+    made->weight_tap_pitch = made->group_in * made->weight_pitch;
+    made->segment = segment_of(layer);
+    made->src_in_runs = src_in_runs(problem);
+    set_tiles(planned);
 }
 
 /* Says whether every index that a kernel computes for the layer fits in 32 bits; sums of two then do as well. */
-bool is_narrow(const tconv_layer *layer, const parameters *parameters)
+bool is_narrow(const tconv_problem *problem, const parameters *parameters)
 {
-    const tconv_problem *problem = &layer->problem;
     const int64_t sizes[] = {
         problem->src_extent,
         problem->dst_extent,
@@ -185,75 +161,95 @@ bool is_narrow(const tconv_layer *layer, const parameters *parameters)
     return true;
 }
 
-bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
-{
-    (void)layer, (void)reason;
-    return true;
-}
-
-bool suits(const tconv_layer *layer, double *cycles, char[TCONV_REASON_SIZE])
+/* The packed buffer has both phase tables, then the weights. */
+tconv_status find_sizes(const tconv_layer *layer, planned_layer *made, tconv_memory_sizes *sizes, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    const kernel_choice kernel = choose_kernel(problem);
-    const double channels = (double)(round_up(problem->group_out, kernel.channels) * problem->groups);
-    const double outputs = channels * (double)problem->batch * (double)problem->h.out * (double)problem->w.out;
-    const double fmas = (double)problem->group_in * (double)problem->h.kernel * (double)problem->w.kernel /
-                        ((double)layer->rows.stride * (double)layer->columns.stride);
-    const bool apart = problem->layout == TCONV_NHWC && is_direct(&kernel, problem->dtype);
-    *cycles = outputs * (OUTPUT_CYCLES + FMA_CYCLES * fmas) * (apart ? APART_TIMES : 1) /
-                  multiprocessors_of(layer->target.device) +
-              LAUNCH_CYCLES + OPERAND_LATENCY * fmas;
-    return true;
-}
-
-tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
-{
-    const tconv_problem *problem = &layer->problem;
-    const kernel_choice kernel = choose_kernel(problem);
+    const int channels = made->shape.channels;
     int64_t size;
-    if (!tconv_checked_mul(tconv_ceil_div(problem->group_out, kernel.channels), kernel.channels, &size) ||
+    made->weights_at =
+        round_up((layer->rows.count + layer->columns.count) * (int64_t)sizeof(tconv_phase), TABLE_ALIGNMENT);
+    if (!tconv_checked_mul(tconv_ceil_div(problem->group_out, channels), channels, &size) ||
         !tconv_checked_mul(size, problem->in_channels, &size) ||
         !tconv_checked_mul(size, problem->h.kernel * problem->w.kernel, &size) ||
         !tconv_checked_mul(size, (int64_t)problem->element_size, &size) ||
-        !tconv_checked_add(size, weights_at(layer), &size))
+        !tconv_checked_add(size, made->weights_at, &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     sizes->packed = (size_t)size;
-    sizes->scratch = 0;
     return TCONV_SUCCESS;
 }
 
-tconv_status pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
+tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
 {
-    const kernel_choice kernel = choose_kernel(&layer->problem);
+    const tconv_problem *problem = &layer->problem;
+    planned_layer *made = (planned_layer *)to;
+    made->is_gemm = problem->group_out >= GEMM_MIN_OUT && problem->group_in >= GEMM_MIN_IN;
+    made->shape = made->is_gemm ? choose_gemm(problem) : choose_direct(problem);
+    const tconv_status status = find_sizes(layer, made, &planned->sizes, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    set_parameters(layer, made);
+    made->is_narrow = is_narrow(problem, &made->parameters);
+    const tconv_cuda_work work = work_of(layer, made);
+    model::predict(layer, &work, planned);
+    return TCONV_SUCCESS;
+}
+
+tconv_status pack(const tconv_layer *layer, const void *from, const void *weights, void *packed, void *stream,
+                  tconv_issue *issue)
+{
+    const planned_layer *made = (const planned_layer *)from;
     return on_device(layer->target.device, issue, [&] {
         const tconv_status status = pack_phases(layer, (tconv_phase *)packed, stream, issue);
         if (status != TCONV_SUCCESS)
             return status;
-        return pack_weights(&layer->problem, round_up(layer->problem.group_out, kernel.channels), weights,
-                            (char *)packed + weights_at(layer), stream, issue);
+        return pack_weights(&layer->problem, made->parameters.packed_out, weights, (char *)packed + made->weights_at,
+                            stream, issue);
     });
 }
 
-tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
 {
-    const kernel_choice kernel = choose_kernel(&layer->problem);
-    parameters parameters = parameters_of(layer, arguments, &kernel);
+    const planned_layer *made = (const planned_layer *)from;
+    const kernel_choice *shape = &made->shape;
+    const tconv_phase *phases = (const tconv_phase *)arguments->packed;
+    parameters parameters = made->parameters;
+    parameters.src = arguments->src;
+    parameters.weights = (const char *)arguments->packed + made->weights_at;
+    parameters.bias = arguments->bias;
+    parameters.dst = arguments->dst;
+    parameters.rows.phases = phases;
+    parameters.columns.phases = phases + parameters.rows.count;
+    if ((uintptr_t)arguments->src % (SRC_RUN * layer->problem.element_size) != 0)
+        parameters.src_in_runs = false;
     void *kernel_arguments[] = {&parameters};
     return on_device(layer->target.device, issue, [&] {
         tconv_status status = TCONV_SUCCESS;
         if (layer->rows.bias_only > 0 || layer->columns.bias_only > 0)
-            status = fill_bias_only(layer, parameters.rows.phases, arguments, issue);
+            status = fill_bias_only(layer, phases, arguments, issue);
         if (status != TCONV_SUCCESS || parameters.tiles == 0)
             return status;
-        return launch_blocks_shared((const void *)(is_narrow(layer, &parameters) ? kernel.narrow : kernel.wide),
-                                    parameters.tiles, kernel.threads, kernel.shared_bytes, kernel_arguments,
-                                    arguments->stream, issue);
+        return launch_blocks_shared((const void *)(made->is_narrow ? shape->narrow : shape->wide), parameters.tiles,
+                                    shape->threads, shape->shared_bytes, kernel_arguments, arguments->stream, issue);
     });
+}
+
+void describe(const tconv_layer *, const void *from, char *text, size_t capacity)
+{
+    const planned_layer *made = (const planned_layer *)from;
+    const int lanes = 1 << made->parameters.channel_lanes_log2;
+    const int length =
+        snprintf(text, capacity, "kernel=%s block_tile=%dx%d segment=%lld index=%d-bit",
+                 made->is_gemm ? "gemm" : "direct", made->shape.channels * lanes, made->shape.pixels / lanes,
+                 (long long)made->parameters.segment, made->is_narrow ? 32 : 64);
+    if (!made->is_gemm && (size_t)length < capacity)
+        snprintf(text + length, capacity - (size_t)length, " channel_lanes=%d src_in_runs=%d", lanes,
+                 made->parameters.src_in_runs);
 }
 
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_general = {
-    "cuda_general", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64, supports, memory, pack, execute, suits, NULL, 0};
+    "cuda_general", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64, sizeof(planned_layer), plan, pack, execute, describe};
 
 } // namespace tconv::general

@@ -85,7 +85,7 @@ tconv_status pack_phases(const tconv_layer *layer, tconv_phase *phases, void *st
     for (int64_t first = 0; first < total; first += PIECE) {
         int count = (int)tconv_min(PIECE, total - first);
         tconv_phase *to = phases + first;
-        piece piece;
+        piece piece = {};
         for (int64_t i = first; i < first + count; i++)
             piece.phases[i - first] = i < rows->count ? rows->phases[i] : columns->phases[i - rows->count];
         void *arguments[] = {&piece, &to, &count};
@@ -104,7 +104,7 @@ tconv_status pack_weights(const tconv_problem *problem, int64_t packed_out, cons
     const axis taps = {problem->h.kernel * problem->w.kernel, from->w, problem->group_in * channel};
     const axis in = {problem->group_in, from->in, channel};
     const bool taps_inside = from->w == 1;
-    weights_cut cut;
+    weights_cut cut = {};
     cut.out = {problem->group_out, from->out, 1};
     cut.inner = taps_inside ? taps : in;
     cut.middle = taps_inside ? in : taps;

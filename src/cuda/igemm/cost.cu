@@ -4,7 +4,6 @@
 #include <functional>
 
 #include "../../core/checked.h"
-#include "pack.h"
 #include "plan.h"
 
 namespace tconv::igemm
@@ -30,10 +29,9 @@ constexpr double STRICT_K_BLOCK_CYCLES = 850; /* the same in strict f32, where i
 constexpr double ADD_CYCLES = 1.5;            /* cycles for a partial sum to join its accumulator */
 constexpr double COMPENSATED_CYCLES = 26;     /* the same with compensation */
 
-/* The launches before. */
-constexpr double FILL_CYCLES = 4000;      /* cycles of the one that fills outputs without a tap, whatever it writes */
-constexpr double TRANSPOSE_CYCLES = 1050; /* cycles of transposing src, whatever its size */
-constexpr double TRANSPOSE_BYTES = 5.7;   /* bytes a cycle that a multiprocessor transposes */
+/* The launch before. */
+constexpr double TRANSPOSE_CYCLES = 1050;      /* cycles of transposing src, whatever its size */
+constexpr double TRANSPOSE_BYTES = 5.7;        /* bytes a cycle that a multiprocessor transposes */
 constexpr double SCALAR_TRANSPOSE_TIMES = 1.5; /* longer where pixels are read one by one */
 
 /* The epilogue of consumers. */
@@ -53,11 +51,6 @@ constexpr double PAIR_STORE_BYTES = 8.2; /* bytes a cycle that they store, of pa
  * theirs. */
 constexpr double IDLE_SHARE = 0.1;
 
-/* In TF32 the cost models of cuda_wgmma and cuda_cells, which this one is compared with, are 13 % below what was
- * measured in the mean (35 layers), this one would be level; with this factor the fastest of the three is found most
- * often. */
-constexpr double TF32_TIMES = 0.94;
-
 struct cost_rates {
     double b_latency;       /* cycles from the issue of TMA to the arrival of its box, from the memory */
     double a_latency;       /* cycles from the issue of an A stage's copy to its arrival, from the second-level cache */
@@ -70,26 +63,12 @@ struct cost_rates {
 constexpr cost_rates RATES = {560, 560, 31, 128, 10, 0.02, 0};
 constexpr cost_rates TMA_FED_RATES = {1540, 760, 64, 160, 15, 0.053, 0.26};
 
-/* The cycles of the launch that fills outputs without a tap; 0 where there is none. */
-double fill_cycles(const tconv_layer *layer, int multiprocessors)
-{
-    const tconv_problem *problem = &layer->problem;
-    int64_t outputs[2] = {0, 0};
-    for (int64_t i = 0; i < layer->rows.count; i++)
-        outputs[0] += layer->rows.phases[i].outputs;
-    for (int64_t i = 0; i < layer->columns.count; i++)
-        outputs[1] += layer->columns.phases[i].outputs;
-    const double pixels = (double)problem->h.out * (double)problem->w.out - (double)outputs[0] * (double)outputs[1];
-    const double bytes =
-        pixels * (double)problem->batch * (double)problem->out_channels * (double)problem->element_size;
-    return bytes > 0 ? FILL_CYCLES + bytes / (RATES.write_bytes * multiprocessors) : 0;
-}
-
 /* The cycles in which the launch that packs the weights transposes src. */
-double transpose_cycles(const tconv_layer *layer, int multiprocessors)
+double transpose_cycles(const tconv_layer *layer)
 {
-    const bool scalar = !transpose_of(&layer->problem, NULL, NULL).vectors;
-    return TRANSPOSE_CYCLES + (double)transposed_bytes(&layer->problem) / (TRANSPOSE_BYTES * multiprocessors) *
+    const bool scalar = !transpose_of(&layer->problem).vectors;
+    return TRANSPOSE_CYCLES + (double)transposed_bytes(&layer->problem) /
+                                  (TRANSPOSE_BYTES * layer->target.multiprocessors) *
                                   (scalar ? SCALAR_TRANSPOSE_TIMES : 1);
 }
 
@@ -157,9 +136,10 @@ bool is_fed_by_tma(const layer_plan *plan)
  * The cycles are those of the multiprocessor with most tiles. The roles work side by side: the slowest of them counts,
  * and each occupies its stages for as long as it and its neighbour take with one.
  */
-double cost(const tconv_layer *layer, const layer_plan *plan, int multiprocessors)
+double cost(const tconv_layer *layer, const layer_plan *plan)
 {
     const parameters *of = &plan->parameters;
+    const int multiprocessors = layer->target.multiprocessors;
     const bool strict = plan->mode == MODE_STRICT;
     const int warpgroups = of->mma_pixel[1][0] < of->stage_pixels ? 2 : 1; /* that have positions */
     const double N = plan->config.N, mma_tiles = warpgroups * plan->config.mma_tiles;
@@ -214,9 +194,7 @@ double cost(const tconv_layer *layer, const layer_plan *plan, int multiprocessor
                         of->k_blocks * taps * multiply * rates.product_share;
     const double rounds = (1 - IDLE_SHARE) * (double)tconv_ceil_div(of->tiles, multiprocessors) +
                           IDLE_SHARE * of->tiles / multiprocessors;
-    const double cycles = tile * rounds + last + rates.b_latency + load + fill_cycles(layer, multiprocessors) +
-                          (of->src_transposed ? transpose_cycles(layer, multiprocessors) : 0);
-    return cycles * (plan->mode == MODE_TF32 ? TF32_TIMES : 1);
+    return tile * rounds + last + rates.b_latency + load + (of->src_transposed ? transpose_cycles(layer) : 0);
 }
 
 } // namespace tconv::igemm

@@ -14,8 +14,7 @@
 #include "../numeric/element.cuh"
 #include "../pack/boxes.cuh"
 #include "../ptx/dependent_launch.cuh"
-#include "../runtime/launch.h"
-#include "pack.h"
+#include "plan.h"
 #include "transpose_src.cuh"
 
 namespace tconv::igemm
@@ -173,13 +172,12 @@ int64_t transposed_bytes(const tconv_problem *problem)
     return problem->batch * problem->h.in * problem->w.in * transposed_pixel(problem) * (int64_t)problem->element_size;
 }
 
-src_transpose transpose_of(const tconv_problem *problem, const void *src, void *to)
+src_transpose transpose_of(const tconv_problem *problem)
 {
     const int64_t vector = CORE_ROW_BYTES / (int64_t)problem->element_size;
     const int64_t image = problem->h.in * problem->w.in;
     src_transpose transpose;
-    transpose.src = src;
-    transpose.to = to;
+    memset(&transpose, 0, sizeof transpose);
     transpose.from = problem->src;
     transpose.pixels = (int)(problem->batch * image);
     transpose.channels = (int)problem->in_channels;
@@ -187,27 +185,26 @@ src_transpose transpose_of(const tconv_problem *problem, const void *src, void *
     transpose.channel_tiles = (int)tconv_ceil_div(transpose.pixel_vectors, TRANSPOSE_VECTORS);
     transpose.thread_blocks = (int)tconv_ceil_div(transpose.pixels, TRANSPOSE_PIXELS) * transpose.channel_tiles;
     transpose.vectors = problem->src.w == 1 && problem->src.h == problem->w.in && image % vector == 0 &&
-                        problem->src.c % vector == 0 && problem->src.n % vector == 0 &&
-                        (uintptr_t)src % CORE_ROW_BYTES == 0;
+                        problem->src.c % vector == 0 && problem->src.n % vector == 0;
     transpose.by_image = divisor_of((int)image);
     transpose.by_columns = divisor_of((int)problem->w.in);
     transpose.by_channel_tiles = divisor_of(transpose.channel_tiles);
     return transpose;
 }
 
-tconv_status pack(const parameters *layer, const weight_source *source, const src_transpose *transpose, mode mode,
-                  const void *weights, void *packed, void *stream, tconv_issue *issue)
+tconv_status pack(const planned_layer *made, const src_transpose *transpose, const void *weights, void *packed,
+                  void *stream, tconv_issue *issue)
 {
     const void *const kernels[] = {
         (const void *)transpose_and_pack<float, 1>, (const void *)transpose_and_pack<float, 2>,
         (const void *)transpose_and_pack<__half, 1>, (const void *)transpose_and_pack<__nv_bfloat16, 1>};
-    weight_order order = {*layer, *source};
+    const mode mode = made->plan.mode;
+    weight_order order = {made->plan.parameters, made->weights};
     pack_boxes boxes;
     memset(&boxes, 0, sizeof boxes);
     if (weights != NULL)
         boxes = boxes_of(&order, mode == MODE_STRICT ? 2 : 1);
-    src_transpose transpose_copy = *transpose;
-    void *arguments[] = {&order, &boxes, &transpose_copy, &weights, &packed};
+    void *arguments[] = {&order, &boxes, (void *)transpose, &weights, &packed};
     const int64_t shared_bytes = tconv_max(transpose->thread_blocks > 0 ? TRANSPOSE_SHARED_BYTES : 0,
                                            weights != NULL ? pack_shared_bytes(&boxes) : 0);
     return launch_blocks_shared(kernels[mode], (int64_t)transpose->thread_blocks + boxes.count, PACK_THREADS,

@@ -1,6 +1,5 @@
 /* The candidates for the block tile of an implicit GEMM, of which the cost model takes the cheapest. */
 #include "../../core/checked.h"
-#include "pack.h"
 #include "plan.h"
 
 #include <cstring>
@@ -16,6 +15,21 @@ constexpr int64_t LEAST_COLUMNS = 8; /* positions: narrower tiles are not tried 
 /* Bytes of src, at most, for it to be transposed: what is read again should come from the second-level cache, and the
  * workspace be small. */
 constexpr int64_t MOST_TRANSPOSED_BYTES = 48 << 20;
+
+mode mode_of(const tconv_layer *layer)
+{
+    if (layer->problem.dtype == TCONV_F16)
+        return MODE_F16;
+    if (layer->problem.dtype == TCONV_BF16)
+        return MODE_BF16;
+    return layer->target.math == TCONV_MATH_TF32 ? MODE_TF32 : MODE_STRICT;
+}
+
+const config *configs_of(mode mode)
+{
+    const config *const configs[] = {tf32_configs, strict_configs, f16_configs, bf16_configs};
+    return configs[mode];
+}
 
 /* Tells whether src can be transposed in the workspace. */
 bool may_be_transposed(const tconv_problem *problem)
@@ -34,29 +48,44 @@ int64_t most_partial_sums(const tconv_layer *layer, const parameters *of)
 /* Tells whether tiles may be of the plan's config. Those of fewer MMA tiles than the mode's others are for layers that
  * do not fill the multiprocessors; not where pairs are stored, or where raw stages are transposed for each tap, which
  * more tiles do more often. */
-bool may_have(const tconv_layer *layer, const tile_choice *choice, const layer_plan *plan, int multiprocessors)
+bool may_have(const tconv_layer *layer, const tile_choice *choice, const layer_plan *plan)
 {
     const parameters *of = &plan->parameters;
     return plan->config.mma_tiles == configs_of(plan->mode)[0].mma_tiles ||
-           (of->tiles <= multiprocessors && !(of->merged && has_pairs(layer, choice, of)) &&
+           (of->tiles <= layer->target.multiprocessors && !(of->merged && has_pairs(layer, choice, of)) &&
             (of->src_channels_last || !of->per_tap));
 }
 
+/* Plans the layer in tiles of this choice; false where that does not fit. */
+bool describe_candidate(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan)
+{
+    memset(plan, 0, sizeof *plan);
+    plan->mode = mode_of(layer);
+    plan->config = configs_of(plan->mode)[choice->config];
+    describe_layer(layer, choice->src_transposed, plan);
+    if (plan->config.N % MMA_M != 0 && !is_fed_by_tma(plan))
+        return false; /* N of 96 was timed there alone */
+    describe_mma_tiles(layer, choice, plan);
+    if (!describe_tile(layer, choice, plan) ||
+        (!plan->config.long_sums && most_partial_sums(layer, &plan->parameters) > MAX_PLAIN_SUMS))
+        return false;
+    if (!choose_stages(layer, choice, plan))
+        return false;
+    describe_divisors(&plan->parameters);
+    return true;
+}
+
 /* Takes the candidate where its cost is the least up to now. */
-void try_tile(const tconv_layer *layer, int multiprocessors, const tile_choice *choice, tile_choice *best,
-              layer_plan *best_plan)
+void try_tile(const tconv_layer *layer, const tile_choice *choice, layer_plan *best)
 {
     layer_plan plan;
-    if (describe(layer, choice, multiprocessors, &plan) && may_have(layer, choice, &plan, multiprocessors) &&
-        (best_plan->cycles == 0 || plan.cycles < best_plan->cycles)) {
-        *best = *choice;
-        *best_plan = plan;
-    }
+    if (describe_candidate(layer, choice, &plan) && may_have(layer, choice, &plan) &&
+        (best->cycles == 0 || plan.cycles < best->cycles))
+        *best = plan;
 }
 
 /* Tries all tiles of so many M tiles: rows of positions in equal parts, as many rows and images as fit. */
-void try_tiles(const tconv_layer *layer, int multiprocessors, tile_choice choice, const config *config,
-               tile_choice *best, layer_plan *best_plan)
+void try_tiles(const tconv_layer *layer, tile_choice choice, const config *config, layer_plan *best)
 {
     const position_space space = space_of(layer, choice.per_tap, choice.src_transposed);
     const int64_t block_n = mma_tiles_of(config) / choice.m_tiles * config->N;
@@ -73,15 +102,14 @@ void try_tiles(const tconv_layer *layer, int multiprocessors, tile_choice choice
         choice.images = 1;
         if (rows == space.rows && columns == space.columns)
             choice.images = (int)tconv_min(tconv_min(space.images, MAX_TMA_BOX), (block_n - first) / image + 1);
-        try_tile(layer, multiprocessors, &choice, best, best_plan);
+        try_tile(layer, &choice, best);
         if (space.flat || columns <= LEAST_COLUMNS)
             return;
     }
 }
 
 /* Tries the narrow tiles of so many M tiles: MMA tiles below and beside one another. */
-void try_narrow_tiles(const tconv_layer *layer, int multiprocessors, tile_choice choice, const config *config,
-                      tile_choice *best, layer_plan *best_plan)
+void try_narrow_tiles(const tconv_layer *layer, tile_choice choice, const config *config, layer_plan *best)
 {
     const int n_tiles = mma_tiles_of(config) / choice.m_tiles;
     choice.per_tap = false;
@@ -89,57 +117,23 @@ void try_narrow_tiles(const tconv_layer *layer, int multiprocessors, tile_choice
     for (choice.across = 1; choice.across <= n_tiles; choice.across *= 2) {
         choice.columns = choice.across * CORE_ROWS;
         choice.rows = n_tiles / choice.across * config->N / CORE_ROWS;
-        try_tile(layer, multiprocessors, &choice, best, best_plan);
+        try_tile(layer, &choice, best);
     }
 }
 
 } // namespace
-
-mode mode_of(const tconv_layer *layer)
-{
-    if (layer->problem.dtype == TCONV_F16)
-        return MODE_F16;
-    if (layer->problem.dtype == TCONV_BF16)
-        return MODE_BF16;
-    return layer->target.math == TCONV_MATH_TF32 ? MODE_TF32 : MODE_STRICT;
-}
-
-const config *configs_of(mode mode)
-{
-    const config *const configs[] = {tf32_configs, strict_configs, f16_configs, bf16_configs};
-    return configs[mode];
-}
 
 int mma_tiles_of(const config *config)
 {
     return WARPGROUPS * config->mma_tiles;
 }
 
-bool describe(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, layer_plan *plan)
-{
-    memset(plan, 0, sizeof *plan);
-    plan->mode = mode_of(layer);
-    plan->config = configs_of(plan->mode)[choice->config];
-    describe_layer(layer, choice->src_transposed, plan);
-    if (plan->config.N % MMA_M != 0 && !is_fed_by_tma(plan))
-        return false; /* N of 96 was timed there alone */
-    describe_mma_tiles(layer, choice, plan);
-    if (!describe_tile(layer, choice, multiprocessors, plan) ||
-        (!plan->config.long_sums && most_partial_sums(layer, &plan->parameters) > MAX_PLAIN_SUMS))
-        return false;
-    if (!choose_stages(layer, choice, multiprocessors, plan))
-        return false;
-    describe_divisors(&plan->parameters);
-    return true;
-}
-
-bool choose(const tconv_layer *layer, int multiprocessors, tile_choice *best, layer_plan *best_plan)
+bool choose(const tconv_layer *layer, layer_plan *best)
 {
     const config *configs = configs_of(mode_of(layer));
     /* Without a halo a plain tile is as good as a narrow one, and in NCHW a row should have many neighbours. */
     const position_space space = space_of(layer, false, false);
     const bool halo = space.row_halo + space.column_halo > 0;
-    best_plan->cycles = 0;
     tile_choice choice;
     memset(&choice, 0, sizeof choice);
     for (choice.config = 0; choice.config < CONFIGS && configs[choice.config].N > 0; choice.config++)
@@ -149,31 +143,13 @@ bool choose(const tconv_layer *layer, int multiprocessors, tile_choice *best, la
                 choice.src_transposed = src_transposed == 1;
                 for (int per_tap = 0; per_tap < 2; per_tap++) {
                     choice.per_tap = per_tap == 1;
-                    try_tiles(layer, multiprocessors, choice, &configs[choice.config], best, best_plan);
+                    try_tiles(layer, choice, &configs[choice.config], best);
                 }
                 if (halo && (choice.src_transposed || layer->problem.layout == TCONV_NHWC))
-                    try_narrow_tiles(layer, multiprocessors, choice, &configs[choice.config], best, best_plan);
+                    try_narrow_tiles(layer, choice, &configs[choice.config], best);
             }
         }
-    return best_plan->cycles > 0;
-}
-
-int thread_blocks(const layer_plan *plan, int multiprocessors)
-{
-    return (int)tconv_min(plan->parameters.tiles, multiprocessors);
-}
-
-int64_t number_of(const tile_choice *choice)
-{
-    return (int64_t)choice->config | (int64_t)choice->m_tiles << 4 | (int64_t)choice->per_tap << 8 |
-           (int64_t)choice->across << 9 | (int64_t)choice->images << 12 | (int64_t)choice->rows << 24 |
-           (int64_t)choice->columns << 36 | (int64_t)choice->src_transposed << 48;
-}
-
-tile_choice choice_of(int64_t number)
-{
-    return {(int)(number & 15),     (int)(number >> 4 & 15),    (number >> 48 & 1) != 0,    (number >> 8 & 1) != 0,
-            (int)(number >> 9 & 7), (int)(number >> 12 & 4095), (int)(number >> 24 & 4095), (int)(number >> 36 & 4095)};
+    return best->cycles > 0;
 }
 
 } // namespace tconv::igemm

@@ -1,9 +1,13 @@
 /* The plan by which the implicit GEMM cuts a layer into block tiles: candidates (plan.cu), a tile (tile.cu), its
- * pipeline stages (stages.cu) and the cost model that chooses (cost.cu). */
+ * pipeline stages (stages.cu) and the cost model that chooses (cost.cu); and what the layer keeps of it. */
 #ifndef TCONV_CUDA_IGEMM_PLAN_H
 #define TCONV_CUDA_IGEMM_PLAN_H
 
+#include "../model/work.h"
+#include "../runtime/launch.h"
+#include "../runtime/tensor_map.h"
 #include "parameters.h"
+#include "transpose_src.h"
 
 namespace tconv::igemm
 {
@@ -31,8 +35,33 @@ struct tile_choice {
 struct layer_plan {
     igemm::mode mode;
     igemm::config config;
-    igemm::parameters parameters; /* without addresses */
+    igemm::parameters parameters; /* zeros where execute fills in; by_tma, epilogue_warps: for aligned addresses */
     double cycles;                /* modelled, of the multiprocessor with most tiles */
+};
+
+/* The weights as they lie: what the packing kernel is told beside the layer's parameters. */
+struct weight_source {
+    tconv_weight_strides from;
+    int kernel_rows, kernel_columns;
+    int64_t first_kernel[2][MAX_PHASES]; /* kernel row (column) of the first tap of each row (column) phase */
+    int kernel_step[2];                  /* kernel rows (columns) from a tap to the next */
+    int column_taps[MAX_PHASES];         /* of each column phase, before any two are seen as a pair */
+    int64_t outputs, out_columns;        /* as in layer_view */
+    bool one_pixel;                      /* as in layer_view */
+    int diagonal_in, diagonal_out;       /* fused groups: input and output channels of each; else 0 */
+    int64_t output_rows_step;            /* elements from an output's weights to those of the one a row below */
+    int64_t output_columns_step;         /* elements from an output's weights to those of the one a column beside */
+};
+
+/* What pack and execute get: the best candidate's plan, the operands as they lie, and the launch. */
+struct planned_layer {
+    layer_plan plan;
+    weight_source weights;
+    src_transpose transpose; /* without addresses; all zeros where src is not transposed */
+    tensor_map_recipe src;   /* without its address; all zeros where no address lets TMA read src */
+    int depth_columns;       /* as in parameters, where execute puts it */
+    size_t vector_bytes;     /* that can be stored at once where dst begins at a multiple of them; 0: none */
+    launch_grid grid;        /* without overlaps, which each call sets */
 };
 
 /* A layer as block tiles see it: positions, and the halo that all taps of a position span. */
@@ -45,23 +74,8 @@ struct position_space {
 
 /* plan.cu */
 
-/* Takes the candidate of least cost; false where none fits. */
-bool choose(const tconv_layer *layer, int multiprocessors, tile_choice *best, layer_plan *best_plan);
-
-/* Plans the layer in tiles of this choice; false where that does not fit. */
-bool describe(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, layer_plan *plan);
-
-/* Thread blocks of the persistent kernel. */
-int thread_blocks(const layer_plan *plan, int multiprocessors);
-
-/* These turn a choice into the number that the layer keeps, and back. */
-int64_t number_of(const tile_choice *choice);
-tile_choice choice_of(int64_t number);
-
-mode mode_of(const tconv_layer *layer);
-
-/* The CONFIGS configs of a mode. The first one's kernel is in every build that has any. */
-const config *configs_of(mode mode);
+/* Makes a plan of zeros that of the candidate of least cost; false where none fits. */
+bool choose(const tconv_layer *layer, layer_plan *best);
 
 /* MMA tiles of a block tile. */
 int mma_tiles_of(const config *config);
@@ -80,7 +94,7 @@ void describe_mma_tiles(const tconv_layer *layer, const tile_choice *choice, lay
 void describe_divisors(parameters *to);
 
 /* Fills in the block tile and its A tiles and B stages; false where positions or boxes do not fit. */
-bool describe_tile(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, layer_plan *plan);
+bool describe_tile(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan);
 
 /* Tells whether MMA tiles of a warpgroup can be neighbouring column phases, whose columns are stored together. Where
  * the phases differ in taps there must be but two, with as many outputs, and a B stage must have the input of both. */
@@ -90,12 +104,12 @@ bool has_pairs(const tconv_layer *layer, const tile_choice *choice, const parame
 
 /* Fills in pipeline stages and staging buffers, and the plan's cost: the split of shared memory of least cost; false
  * where none fits. */
-bool choose_stages(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, layer_plan *plan);
+bool choose_stages(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan);
 
 /* cost.cu */
 
 /* The cycles that the cost model gives a plan. */
-double cost(const tconv_layer *layer, const layer_plan *plan, int multiprocessors);
+double cost(const tconv_layer *layer, const layer_plan *plan);
 
 /* The mean taps of the tiles of the multiprocessor with most to do: it has tiles of all phases in turn, and of those
  * left in the last round the longest. */
@@ -103,6 +117,17 @@ double mean_tile_taps(const parameters *of, int multiprocessors);
 
 /* Tells whether TMA brings all that wgmma reads, as it is: no warp touches it on the way. */
 bool is_fed_by_tma(const layer_plan *plan);
+
+/* pack.cu */
+
+/* Packs the weights (unless they are NULL) and transposes src (unless transpose is all zeros), in one launch. */
+tconv_status pack(const planned_layer *made, const src_transpose *transpose, const void *weights, void *packed,
+                  void *stream, tconv_issue *issue);
+
+/* work.cu */
+
+/* Counts what the plan does, for the prediction of its time. */
+tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made);
 
 } // namespace tconv::igemm
 

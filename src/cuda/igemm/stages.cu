@@ -68,7 +68,7 @@ int most_a_stage_taps(const tconv_layer *layer, const layer_plan *plan)
 
 } // namespace
 
-bool choose_stages(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, layer_plan *plan)
+bool choose_stages(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan)
 {
     /* More staging buffers leave fewer pipeline stages. NHWC always has epilogue warps where TMA leaves warps free for
      * them. Column pairs gain by them where all accumulators of a tile find room and are stored by vectors: the
@@ -80,7 +80,7 @@ bool choose_stages(const tconv_layer *layer, const tile_choice *choice, int mult
          staging_buffers = always ? staging_buffers / 2 : 0) {
         for (int a_stage_taps = 1; a_stage_taps <= most_a_stage_taps(layer, plan); a_stage_taps++)
             if (describe_stages(layer, staging_buffers, a_stage_taps, &with)) {
-                with.cycles = cost(layer, &with, multiprocessors);
+                with.cycles = cost(layer, &with);
                 if (plan->cycles == 0 || with.cycles < plan->cycles)
                     *plan = with;
             }

@@ -2,8 +2,6 @@
 #include "../../core/checked.h"
 #include "../maps/hopper.h"
 #include "../numeric/divisor.h"
-#include "../runtime/tensor_map.h"
-#include "pack.h"
 #include "plan.h"
 
 namespace tconv::igemm
@@ -229,7 +227,7 @@ void describe_divisors(parameters *to)
     to->by_rows = divisor_of(to->flat ? to->flat_rows : to->image_pixels / to->pitch);
 }
 
-bool describe_tile(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, layer_plan *plan)
+bool describe_tile(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan)
 {
     parameters *to = &plan->parameters;
     const position_space space = space_of(layer, choice->per_tap, choice->src_transposed);
@@ -266,7 +264,7 @@ bool describe_tile(const tconv_layer *layer, const tile_choice *choice, int mult
     const int64_t tiles = (int64_t)to->image_tiles * to->row_tiles * to->column_tiles * to->groups * to->tiles_along_m *
                           (to->merged ? 1 : to->row_phases * to->column_phases);
     to->tiles = (int)tiles;
-    to->phase_rotation = phase_rotation_of(to, multiprocessors);
+    to->phase_rotation = phase_rotation_of(to, layer->target.multiprocessors);
     if (to->across > 0)
         place_narrow_mma_tiles(plan);
     if (to->paired && !to->merged)

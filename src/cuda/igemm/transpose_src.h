@@ -27,7 +27,9 @@ struct src_transpose {
 /* Elements from a pixel of the transposed src to the next, and bytes of all of them. */
 int64_t transposed_pixel(const tconv_problem *problem);
 int64_t transposed_bytes(const tconv_problem *problem);
-src_transpose transpose_of(const tconv_problem *problem, const void *src, void *to);
+
+/* Describes the layout transform without addresses: vectors as an aligned src allows. */
+src_transpose transpose_of(const tconv_problem *problem);
 
 } // namespace tconv::igemm
 

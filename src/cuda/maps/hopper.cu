@@ -18,6 +18,8 @@ const char *why_not_hopper(const tconv_layer *layer)
                                problem->batch};
     if (layer->target.compute_capability != 90)
         return "needs compute capability 9.0";
+    if (!layer->target.has_sm90a)
+        return "the build has no sm_90a code";
     for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++)
         if (extents[i] >= HOPPER_MAX_EXTENT)
             return "needs extents below 2^28";

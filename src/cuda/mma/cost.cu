@@ -30,10 +30,10 @@ double cycles_of(const search *in, const parameters *params, const kernel_config
     int most_taps = 0;
     for (int i = 0; i < params->row_phases; i++)
         most_taps = (int)tconv_max(most_taps, params->rows[i].taps);
-    const int computing = params->m_warps * params->phase_warps * params->n_warps;
+    const int computing = block_warps(params);
     const double uneven = ceil_div(computing, TENSOR_CORES) * (double)TENSOR_CORES / computing;
     const int by_registers = config->warps / computing;
-    const int by_shared = (in->limits.shared_bytes + SHARED_RESERVED) / (params->shared_bytes + SHARED_RESERVED);
+    const int by_shared = (in->shared_bytes + SHARED_RESERVED) / (params->shared_bytes + SHARED_RESERVED);
     const double resident = (double)tconv_min(by_registers, by_shared);
     const double mma =
         per_row_tap * MMA_CYCLES *
@@ -50,8 +50,8 @@ double cycles_of(const search *in, const parameters *params, const kernel_config
     const double stores = outputs * in->element_size / MEMORY_BYTES;
     const double busy = params->k_blocks * k_block + stores;
 
-    const double tiles =
-        (double)params->n_tiles * params->groups * params->m_tiles * params->phase_sets / in->limits.multiprocessors;
+    const double tiles = (double)params->n_tiles * params->groups * params->m_tiles * params->phase_sets /
+                         in->layer->target.multiprocessors;
     const double waves = (double)(int64_t)(tiles / resident + 0.999);
     const double together = tiles < resident ? (double)(int64_t)(tiles + 0.999) : resident;
     const double wave = together * busy > busy + TILE_CYCLES ? together * busy : busy + TILE_CYCLES;

@@ -62,7 +62,7 @@ bool fill_columns(const tconv_layer *layer, parameters *params)
 
 } // namespace
 
-bool fill_layer(const tconv_layer *layer, parameters *params, char reason[TCONV_REASON_SIZE])
+const char *fill_layer(const tconv_layer *layer, parameters *params)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t extents[] = {problem->batch, problem->in_channels, problem->out_channels,
@@ -70,13 +70,13 @@ bool fill_layer(const tconv_layer *layer, parameters *params, char reason[TCONV_
                                problem->w.out, problem->h.kernel,    problem->w.kernel};
     for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++)
         if (extents[i] > MAX_EXTENT)
-            return refuse(reason, "an extent of 2^29 or more");
+            return "an extent of 2^29 or more";
     if (problem->h.stride > MAX_STRIDE_H || problem->w.stride > MAX_STRIDE_W)
-        return refuse(reason, "strides of at most 16 x 8");
+        return "strides of at most 16 x 8";
     if (layer->rows.max_shift - layer->rows.min_shift > MAX_TILE_EXTENT ||
         layer->columns.max_shift - layer->columns.min_shift > MAX_TILE_EXTENT ||
         layer->rows.max_taps > MAX_TILE_EXTENT || problem->w.kernel > MAX_TILE_EXTENT)
-        return refuse(reason, "taps that lie too far apart for a patch in shared memory");
+        return "taps that lie too far apart for a patch in shared memory";
     memset(params, 0, sizeof *params);
     params->src_strides = problem->src;
     params->dst_strides = problem->dst;
@@ -95,10 +95,10 @@ bool fill_layer(const tconv_layer *layer, parameters *params, char reason[TCONV_
     params->min_row_shift = (int)layer->rows.min_shift;
     params->min_column_shift = (int)layer->columns.min_shift;
     if (layer->rows.count == 0 || layer->columns.count == 0)
-        return refuse(reason, "outputs that are only bias");
+        return "outputs that are only bias";
     fill_rows(layer, params);
     params->max_row_taps = (int)layer->rows.max_taps;
-    return fill_columns(layer, params) || refuse(reason, "at most 32 different column shifts");
+    return fill_columns(layer, params) ? NULL : "at most 32 different column shifts";
 }
 
 } // namespace tconv::mma

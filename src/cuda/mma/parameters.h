@@ -133,22 +133,6 @@ constexpr int channel_run_of(int mmas_m, size_t element_size)
     return 2 * mmas_m < 16 / (int)element_size ? 2 * mmas_m : 16 / (int)element_size;
 }
 
-struct device_limits {
-    int multiprocessors;
-    int shared_bytes; /* that a block may ask for beside its barriers */
-};
-
-device_limits limits_of(int device);
-
-/* Chooses the tiling of a layer (plan.cu): layer->choice is the number that stands for it. False with a reason where
- * there is none. */
-bool choose(tconv_layer *layer, char reason[TCONV_REASON_SIZE]);
-
-/* Fills in what layer->choice stands for. Pointers are left NULL; vectors are as wide as the arguments' addresses allow
- * (NULL: any). */
-void parameters_of(const tconv_layer *layer, const tconv_arguments *arguments, parameters *params,
-                   const kernel_config **config);
-
 /* Launches the kernel that packs the weights (pack.cu). */
 tconv_status launch_packing(const tconv_layer *layer, const parameters *params, const void *weights, void *packed,
                             void *stream, tconv_issue *issue);

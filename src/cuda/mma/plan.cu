@@ -1,11 +1,8 @@
 /*
- * How a layer is tiled for the kernels: all tilings that fit are compared by the cost model (cost.cu), and the least is
- * taken. Nothing depends on pointers, so that weights packed once fit every call; what was chosen is kept in the plan
- * as a number (tconv_layer's choice), since comparing takes up to 25 microseconds.
+ * How a layer is tiled for the kernels: all tilings that fit are compared by the cost model (cost.cu), which takes up
+ * to 25 microseconds, and the least is taken. Nothing depends on addresses, so that weights packed once fit every call.
  */
 #include "plan.h"
-
-#include <cuda_runtime_api.h>
 
 namespace tconv::mma
 {
@@ -23,17 +20,6 @@ constexpr int FLUSH_STEPS = 16; /* of the other modes */
 constexpr int MAX_ADDITIONS = 48;
 
 constexpr int64_t MAX_LONG_STRIDE = 5; /* of columns, that there are kernels for sums of any length for */
-constexpr int SHARED_BARRIERS = 128;   /* bytes of SHARED_RESERVED that count towards a block's limit */
-
-mode mode_of(const tconv_layer *layer)
-{
-    const bool nchw = layer->problem.layout == TCONV_NCHW;
-    if (layer->problem.dtype == TCONV_F16)
-        return nchw ? F16_NCHW : F16_NHWC;
-    if (layer->problem.dtype == TCONV_BF16)
-        return nchw ? BF16_NCHW : BF16_NHWC;
-    return layer->target.math == TCONV_MATH_TF32 ? TF32 : STRICT;
-}
 
 const kernel_config *configs_of(const tconv_layer *layer)
 {
@@ -51,21 +37,20 @@ void consider(search *in, parameters *params, const kernel_config *config)
         if (words >= 2 * all_words)
             continue;
         const int k_block = words < all_words ? words : all_words;
-        const int warps = params->m_warps * params->phase_warps * params->n_warps;
-        const int resident = config->warps / warps;
+        const int resident = config->warps / block_warps(params);
         if (resident == 0)
             continue;
-        const int share = (in->limits.shared_bytes + SHARED_RESERVED) / resident - SHARED_RESERVED;
+        const int share = (in->shared_bytes + SHARED_RESERVED) / resident - SHARED_RESERVED;
         int stages = MAX_STAGES;
         do
             lay_out_shared(in, params, k_block, stages);
         while (params->shared_bytes > share && --stages >= 2);
-        if (params->shared_bytes > in->limits.shared_bytes)
+        if (params->shared_bytes > in->shared_bytes)
             continue;
         const double cycles = cycles_of(in, params, config);
-        if (in->best_config == NULL || cycles < in->best_cycles) {
-            in->best = *params;
-            in->best_config = config;
+        if (in->best->config == NULL || cycles < in->best_cycles) {
+            in->best->params = *params;
+            in->best->config = config;
             in->best_cycles = cycles;
         }
     }
@@ -124,14 +109,12 @@ int64_t additions_of(const tconv_layer *layer, const parameters *params)
 }
 
 /* Begins a search, and fills in what all of its tilings have in common. */
-bool begin(const tconv_layer *layer, search *in, parameters *params, char reason[TCONV_REASON_SIZE])
+void begin(const tconv_layer *layer, search *in, parameters *params)
 {
     const tconv_problem *problem = &layer->problem;
     const bool strict = mode_of(layer) == STRICT;
-    if (!fill_layer(layer, params, reason))
-        return false;
-    *in = {};
     in->layer = layer;
+    in->shared_bytes = shared_limit(layer);
     in->element_size = (int)problem->element_size;
     in->mmas_per_product = strict ? 3 : 1;
     in->row_halo = (int)(layer->rows.max_shift - layer->rows.min_shift);
@@ -142,44 +125,30 @@ bool begin(const tconv_layer *layer, search *in, parameters *params, char reason
     params->skew_mask = params->nhwc ? 0 : 16 / in->element_size - 1;
     flatten(in, params);
     params->flush_steps = strict ? STRICT_FLUSH_STEPS : FLUSH_STEPS;
-    return true;
-}
-
-/* The numbers that tell a layer's tilings apart, in the order of a choice's bits; TILE_COLUMNS is the only one above
- * 255. */
-enum { CONFIG, PHASE_WARPS, M_WARPS, N_WARPS, TILE_COLUMNS, BLOCK_K_WORDS, STAGES, FIELDS };
-constexpr int FIELD_BITS[FIELDS] = {8, 4, 4, 4, 10, 6, 3};
-
-int64_t choice_of(const tconv_layer *layer, const parameters *params, const kernel_config *config)
-{
-    const int64_t fields[FIELDS] = {config - configs_of(layer), params->phase_warps,   params->m_warps, params->n_warps,
-                                    params->tile_columns,       params->block_k_words, params->stages};
-    int64_t choice = 0;
-    for (int i = FIELDS - 1; i >= 0; i--)
-        choice = choice << FIELD_BITS[i] | fields[i];
-    return choice;
 }
 
 } // namespace
 
-device_limits limits_of(int device)
+mode mode_of(const tconv_layer *layer)
 {
-    device_limits limits = {1, 0};
-    if (cudaDeviceGetAttribute(&limits.multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&limits.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
-        limits = {1, 48 * 1024};
-    limits.shared_bytes -= SHARED_BARRIERS;
-    return limits;
+    const bool nchw = layer->problem.layout == TCONV_NCHW;
+    if (layer->problem.dtype == TCONV_F16)
+        return nchw ? F16_NCHW : F16_NHWC;
+    if (layer->problem.dtype == TCONV_BF16)
+        return nchw ? BF16_NCHW : BF16_NHWC;
+    return layer->target.math == TCONV_MATH_TF32 ? TF32 : STRICT;
 }
 
-bool choose(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
+const char *choose(const tconv_layer *layer, planned_layer *made)
 {
     const int stride = (int)layer->problem.w.stride;
     parameters params;
-    search in;
-    if (!begin(layer, &in, &params, reason))
-        return false;
-    in.limits = limits_of(layer->target.device);
+    search in = {};
+    const char *why = fill_layer(layer, &params);
+    if (why != NULL)
+        return why;
+    in.best = made;
+    begin(layer, &in, &params);
     const bool long_sums = mode_of(layer) == STRICT && additions_of(layer, &params) > MAX_ADDITIONS;
     for (const kernel_config *each = configs_of(layer); each->function != NULL; each++) {
         if (each->stride_w != stride || each->any_length != long_sums)
@@ -191,34 +160,13 @@ bool choose(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
         if (params.row_phases > 1)
             consider_warps(&in, &params, each, 1);
     }
-    if (in.best_config == NULL && long_sums && stride > MAX_LONG_STRIDE)
-        return refuse(reason, "strict f32 sums of more than 48 times 64 terms, whose rounding would have to be "
-                              "compensated, in columns of a stride above 5");
-    if (in.best_config == NULL)
-        return refuse(reason, "no tile of this stride and kernel fits in shared memory");
-    layer->choice = choice_of(layer, &in.best, in.best_config);
-    return true;
-}
-
-void parameters_of(const tconv_layer *layer, const tconv_arguments *arguments, parameters *params,
-                   const kernel_config **config)
-{
-    char unused[TCONV_REASON_SIZE];
-    int fields[FIELDS];
-    int64_t choice = layer->choice;
-    search in;
-    for (int i = 0; i < FIELDS; i++) {
-        fields[i] = (int)(choice & ((1 << FIELD_BITS[i]) - 1));
-        choice >>= FIELD_BITS[i];
-    }
-    begin(layer, &in, params, unused);
-    const kernel_config *chosen = configs_of(layer) + fields[CONFIG];
-    params->warp_m = MMA_M * chosen->mmas_m;
-    share_warps(params, fields[PHASE_WARPS], fields[M_WARPS], fields[N_WARPS]);
-    lay_out_tile(&in, params, chosen, fields[TILE_COLUMNS]);
-    lay_out_shared(&in, params, fields[BLOCK_K_WORDS], fields[STAGES]);
-    fill_vectors(&layer->problem, arguments, chosen, params);
-    *config = chosen;
+    if (made->config == NULL)
+        return long_sums && stride > MAX_LONG_STRIDE
+                   ? "strict f32 sums of more than 48 times 64 terms, whose rounding would have to be compensated, in "
+                     "columns of a stride above 5"
+                   : "no tile of this stride and kernel fits in shared memory";
+    fill_vectors(&layer->problem, made->config, &made->params);
+    return NULL;
 }
 
 } // namespace tconv::mma

@@ -1,34 +1,45 @@
-/* Between the files of the plan: the search for a layer's tiling, and its steps. */
+/* Between the host side's files: what a plan holds, the search for a layer's tiling, and its steps. */
 #ifndef TCONV_CUDA_MMA_PLAN_H
 #define TCONV_CUDA_MMA_PLAN_H
 
 #include "../../core/checked.h"
+#include "../model/work.h"
 #include "parameters.h"
-
-#include <cstdio>
 
 namespace tconv::mma
 {
 
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 29; /* images, channels, rows or columns: coordinates are 32-bit ones */
 constexpr int SHARED_RESERVED = 1024;            /* bytes of shared memory that a block takes beside what it asks for */
+constexpr int SHARED_BARRIERS = 128;             /* bytes of SHARED_RESERVED that count towards a block's limit */
+
+/* What a plan holds. */
+struct planned_layer {
+    /* Without addresses; vectors are as wide as they may be where addresses are multiples of 16 bytes. */
+    parameters params;
+    const kernel_config *config;
+};
 
 struct search {
     const tconv_layer *layer;
-    device_limits limits;
+    int shared_bytes;                    /* that a block may ask for */
     int element_size;                    /* bytes */
     int mmas_per_product;                /* 3 for 3xTF32, else 1 */
     int row_halo, column_halo;           /* pixels of a patch beyond those of its tile */
     int position_rows, position_columns; /* of an image */
-    const kernel_config *best_config;    /* NULL: none yet */
-    parameters best;
+    planned_layer *best;                 /* its config is NULL: none yet */
     double best_cycles;
 };
 
-inline bool refuse(char reason[TCONV_REASON_SIZE], const char *text)
+/* Bytes of shared memory that a block may ask for beside its barriers. */
+inline int shared_limit(const tconv_layer *layer)
 {
-    snprintf(reason, TCONV_REASON_SIZE, "%s", text);
-    return false;
+    return layer->target.shared_bytes - SHARED_BARRIERS;
+}
+
+inline int block_warps(const parameters *params)
+{
+    return params->m_warps * params->phase_warps * params->n_warps;
 }
 
 inline int round_up(int value, int multiple)
@@ -41,8 +52,13 @@ inline int ceil_div(int value, int by)
     return (value + by - 1) / by;
 }
 
-/* layer.cu: fills in what the layer itself says. False with a reason where the kernels cannot take it. */
-bool fill_layer(const tconv_layer *layer, parameters *params, char reason[TCONV_REASON_SIZE]);
+/* plan.cu: chooses the kernel and the tiling of a layer. Returns why there is none, or NULL. */
+const char *choose(const tconv_layer *layer, planned_layer *made);
+
+mode mode_of(const tconv_layer *layer);
+
+/* layer.cu: fills in what the layer itself says. Returns why the kernels cannot take it, or NULL. */
+const char *fill_layer(const tconv_layer *layer, parameters *params);
 
 /* tile.cu: row taps of the phases of a set; -1: the most of any set. */
 int set_taps(const parameters *params, int set);
@@ -56,12 +72,14 @@ bool lay_out_tile(const search *in, parameters *params, const kernel_config *con
 /* Fills in K-blocks of so many words, pipeline stages, and where all lies in shared memory. */
 void lay_out_shared(const search *in, parameters *params, int block_k_words, int stages);
 
-/* Fills in what a thread loads and stores at once; arguments may be NULL. */
-void fill_vectors(const tconv_problem *problem, const tconv_arguments *arguments, const kernel_config *config,
-                  parameters *params);
+/* Fills in what a thread loads and stores at once, as far as strides allow. */
+void fill_vectors(const tconv_problem *problem, const kernel_config *config, parameters *params);
 
 /* cost.cu: the time of a tiling in cycles of the device. */
 double cycles_of(const search *in, const parameters *params, const kernel_config *config);
+
+/* work.cu: what a plan does. */
+tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made);
 
 } // namespace tconv::mma
 

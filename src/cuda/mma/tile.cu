@@ -103,30 +103,22 @@ void lay_out_shared(const search *in, parameters *params, int block_k_words, int
     params->staged = !params->nhwc && in->layer->problem.w.stride > 2 && in->layer->problem.w.stride < 7 &&
                      in->layer->problem.w.stride != 4 && params->tile_columns % MMA_N == 0 &&
                      params->flat_columns % MMA_N == 0;
-    const int staging = params->staged ? MMA_N * MMA_M / 2 * (int)in->layer->problem.w.stride * params->m_warps *
-                                             params->phase_warps * params->n_warps
-                                       : 0;
+    const int staging = params->staged ? MMA_N * MMA_M / 2 * (int)in->layer->problem.w.stride * block_warps(params) : 0;
     params->offsets_at = round_up(params->staging_at + staging, 2);
     params->shared_bytes = (params->offsets_at + 2 * pixels / (params->nhwc ? 1 : vector)) * 4;
 }
 
-void fill_vectors(const tconv_problem *problem, const tconv_arguments *arguments, const kernel_config *config,
-                  parameters *params)
+void fill_vectors(const tconv_problem *problem, const kernel_config *config, parameters *params)
 {
     const size_t size = problem->element_size;
-    const int64_t src = arguments != NULL ? (int64_t)((uintptr_t)arguments->src / size) : 0;
-    const int64_t dst = arguments != NULL ? (int64_t)((uintptr_t)arguments->dst / size) : 0;
-    const int64_t src_columns[] = {src, problem->src.n, problem->src.c, params->flat_columns != 0 ? 0 : problem->src.h,
-                                   params->src_columns};
-    const int64_t src_pixels[] = {src, problem->src.n, problem->src.h, problem->src.w,
-                                  params->groups > 1 ? problem->group_in : 0};
-    params->src_vector = params->nhwc ? common_vector(size, src_pixels, 5) : common_vector(size, src_columns, 5);
-    const int64_t dst_columns[] = {dst, problem->dst.n, problem->dst.c, problem->dst.h, 2 * config->stride_w};
-    const int run = channel_run_of(config->mmas_m, size);
-    const int64_t dst_pixels[] = {dst, problem->dst.n, problem->dst.h, problem->dst.w,
-                                  params->groups > 1 ? problem->group_out : 0};
-    params->store_vector = params->nhwc ? common_vector(size, dst_pixels, 5) : common_vector(size, dst_columns, 5);
-    params->channel_run = params->nhwc ? run : 1;
+    const tconv_strides *src = &problem->src, *dst = &problem->dst;
+    const int64_t src_columns[] = {src->n, src->c, params->flat_columns != 0 ? 0 : src->h, params->src_columns};
+    const int64_t src_pixels[] = {src->n, src->h, src->w, params->groups > 1 ? problem->group_in : 0};
+    const int64_t dst_columns[] = {dst->n, dst->c, dst->h, 2 * config->stride_w};
+    const int64_t dst_pixels[] = {dst->n, dst->h, dst->w, params->groups > 1 ? problem->group_out : 0};
+    params->src_vector = common_vector(size, params->nhwc ? src_pixels : src_columns, 4);
+    params->store_vector = common_vector(size, params->nhwc ? dst_pixels : dst_columns, 4);
+    params->channel_run = params->nhwc ? channel_run_of(config->mmas_m, size) : 1;
     params->linear = !params->nhwc && params->tile_columns % (MMA_N * config->mmas_n) == 0;
 }
 

@@ -72,7 +72,7 @@ static k_block k_block_of(const tconv_cuda_machine *machine, const tconv_cuda_wo
     return made;
 }
 
-tconv_cuda_cost tconv_cuda_cost_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
+tconv_prediction tconv_cuda_cost_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
 {
     const k_block block = k_block_of(machine, work);
     const double load = block.src + block.weights, loading = block.src + block.convert + block.chain_loads;
@@ -93,7 +93,7 @@ tconv_cuda_cost tconv_cuda_cost_of(const tconv_cuda_machine *machine, const tcon
 
     const double blocks = work->rounds * work->k_blocks * work->resident / machine->hz;
     const double all = machine->multiprocessors * machine->hz;
-    tconv_cuda_cost cost;
+    tconv_prediction cost;
     cost.launch = machine->launch + work->passes * machine->pass_launch + work->pass_bytes / (machine->pass * all);
     cost.dram = work->dram_bytes / (machine->dram * all);
     cost.l2 = blocks * load;

@@ -62,6 +62,9 @@ const tconv_cuda_machine *tconv_cuda_machine_named(const char *name);
  * else, with that number in its place, the one of the nearest capability. */
 tconv_cuda_machine tconv_cuda_machine_like(int capability, int multiprocessors);
 
+/* Returns the names of all, with commas. */
+const char *tconv_cuda_machine_names(void);
+
 /* Returns the machine of that index, in the order of the table; NULL behind the last. */
 const tconv_cuda_machine *tconv_cuda_machine_at(int index);
 

@@ -141,6 +141,11 @@ static const tconv_cuda_machine machines[] = {
 };
 /* clang-format on */
 
+const char *tconv_cuda_machine_names(void)
+{
+    return "h200, h100, a100, b200, rtx4090, rtx5090";
+}
+
 #define MACHINES ((int)(sizeof machines / sizeof machines[0]))
 
 const tconv_cuda_machine *tconv_cuda_machine_at(int index)

@@ -1,7 +1,5 @@
-/* The functions that count a plan's work share what is here, and are found by the name of their implementation. */
+/* Counts that follow from the layer, and the prediction of a plan's time. */
 #include "planned.h"
-
-#include <cstring>
 
 #include "../../core/checked.h"
 
@@ -95,19 +93,13 @@ double part_ends(int64_t piece, int64_t step)
     return 2 * (1 - (double)alike / SECTOR_BYTES);
 }
 
-} // namespace tconv::model
-
-tconv_cuda_work_function *tconv_cuda_work_named(const char *implementation)
+void predict(const tconv_layer *layer, const tconv_cuda_work *work, tconv_planned *planned)
 {
-    static const struct {
-        const char *name;
-        tconv_cuda_work_function *function;
-    } table[] = {{"cuda_stencil", tconv_cuda_stencil_work}, {"cuda_col2im", tconv_cuda_col2im_work},
-                 {"cuda_rows", tconv_cuda_rows_work},       {"cuda_cells", tconv_cuda_cells_work},
-                 {"cuda_wgmma", tconv_cuda_wgmma_work},     {"cuda_igemm", tconv_cuda_igemm_work},
-                 {"cuda_mma", tconv_cuda_mma_work},         {"cuda_general", tconv_cuda_general_work}};
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        if (strcmp(implementation, table[i].name) == 0)
-            return table[i].function;
-    return NULL;
+    const tconv_target *target = &layer->target;
+    const tconv_cuda_machine machine = tconv_cuda_machine_like(target->compute_capability, target->multiprocessors);
+    planned->prediction = tconv_cuda_cost_of(&machine, work);
+    if (planned->work != NULL)
+        *planned->work = *work;
 }
+
+} // namespace tconv::model

@@ -1,5 +1,5 @@
-/* The files that count a plan's work share this: the only place, beside them, that knows both the layer and the
- * model. */
+/* What implementations share to tell the work of their plans (work.cu of each): counts that follow from the layer, and
+ * the prediction that the cost model makes of them. */
 #ifndef TCONV_CUDA_MODEL_PLANNED_H
 #define TCONV_CUDA_MODEL_PLANNED_H
 
@@ -36,18 +36,10 @@ void add_fill(const tconv_layer *layer, tconv_cuda_work *work);
  * 2. */
 double part_ends(int64_t piece, int64_t step);
 
-} // namespace tconv::model
+/* Finishes a plan: has the cost model predict its time on the layer's target, and leaves the work to the caller if it
+ * wants it. */
+void predict(const tconv_layer *layer, const tconv_cuda_work *work, tconv_planned *planned);
 
-/* The work of each implementation's plan. A definition in the implementation's namespace begins with extern "C" too. */
-extern "C" {
-tconv_cuda_work_function tconv_cuda_stencil_work;
-tconv_cuda_work_function tconv_cuda_col2im_work;
-tconv_cuda_work_function tconv_cuda_rows_work;
-tconv_cuda_work_function tconv_cuda_cells_work;
-tconv_cuda_work_function tconv_cuda_wgmma_work;
-tconv_cuda_work_function tconv_cuda_igemm_work;
-tconv_cuda_work_function tconv_cuda_mma_work;
-tconv_cuda_work_function tconv_cuda_general_work;
-}
+} // namespace tconv::model
 
 #endif

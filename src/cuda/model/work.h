@@ -65,20 +65,6 @@ typedef struct tconv_cuda_work {
     double tile_cycles;                    /* of a tile, beside its K-blocks and its stores */
 } tconv_cuda_work;
 
-/* The parts of a cost, in seconds of the fullest multiprocessor as if nothing else took time; they overlap, so that the
- * total is less than their sum. */
-typedef struct tconv_cuda_cost {
-    double seconds; /* the total */
-    double launch;  /* launches, and passes before the kernel */
-    double dram;
-    double l2;
-    double shared;
-    double products;
-    double issue; /* chains of instructions, the loading warps' too */
-    double wait;  /* for buffers */
-    double store;
-} tconv_cuda_cost;
-
 /* The share of its time that a multiprocessor is faster while others have no tile: caches and memory are theirs. */
 #define TCONV_CUDA_IDLE_SHARE 0.1
 
@@ -90,14 +76,7 @@ static inline double tconv_cuda_rounds(double tiles, double places)
     return (1 - TCONV_CUDA_IDLE_SHARE) * rounds + TCONV_CUDA_IDLE_SHARE * tiles / places;
 }
 
-tconv_cuda_cost tconv_cuda_cost_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work);
-
-/* What an implementation does for a layer that it supports and that supports was called for. */
-typedef void tconv_cuda_work_function(const tconv_layer *layer, const tconv_cuda_machine *machine,
-                                      tconv_cuda_work *work);
-
-/* The function of the implementation of that name ("cuda_igemm"); NULL where there is none, or no CUDA in the build. */
-tconv_cuda_work_function *tconv_cuda_work_named(const char *implementation);
+tconv_prediction tconv_cuda_cost_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work);
 
 #ifdef __cplusplus
 }

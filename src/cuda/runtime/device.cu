@@ -13,6 +13,7 @@
 
 #include "../../core/status.h"
 #include "../cuda_backend.h"
+#include "../model/machine.h"
 #include "guard.h"
 
 using namespace tconv;
@@ -31,9 +32,16 @@ static pthread_once_t looked_up = PTHREAD_ONCE_INIT;
 static int device_count; /* 0 where availability is not a success */
 static tconv_issue availability;
 
+/* Threads of a block of the probe: elsewhere than in sm_90a code it may have fewer. */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
+#define PROBE_THREADS 1024
+#else
+#define PROBE_THREADS 512
+#endif
+
 /* It runs on every architecture that the build has code for: the runtime's answer about it tells whether a device is
- * served. */
-static __global__ void architecture_probe()
+ * served, and by sm_90a code. */
+static __global__ void __launch_bounds__(PROBE_THREADS) architecture_probe()
 {
 }
 
@@ -64,14 +72,15 @@ static bool build_serves(int capability)
     return false;
 }
 
-/* Returns major * 10 + minor, or 0 where the device does not say. Makes no context. */
-static int capability_of(int device)
+/* Asks for major * 10 + minor. Makes no context. */
+static tconv_status ask_capability(int device, int *capability, tconv_issue *issue)
 {
     int major = 0, minor = 0;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess)
-        return 0;
-    return major * 10 + minor;
+    cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    *capability = major * 10 + minor;
+    return check_cuda(error, "cudaDeviceGetAttribute", issue);
 }
 
 /* Says why there is no device, from the error that cudaGetDeviceCount gave. */
@@ -94,19 +103,27 @@ static void explain(cudaError_t error)
 static void look_up(void)
 {
     cudaError_t before = cudaPeekAtLastError();
-    int count = 0, served = 0;
+    int count = 0, served = 0, first = 0;
+    tconv_issue silent; /* of a device that does not answer */
     cudaError_t error = cudaGetDeviceCount(&count);
     tconv_issue_clear(&availability);
-    for (int device = 0; error == cudaSuccess && device < count; device++)
-        served += build_serves(capability_of(device));
+    tconv_issue_clear(&silent);
+    for (int device = 0; error == cudaSuccess && device < count; device++) {
+        int capability = 0;
+        if (ask_capability(device, &capability, &silent) == TCONV_SUCCESS)
+            served += build_serves(capability);
+        first = device == 0 ? capability : first;
+    }
     if (error != cudaSuccess || count == 0)
         explain(error != cudaSuccess ? error : cudaErrorNoDevice);
-    else if (served == 0)
+    else if (served > 0)
+        device_count = count;
+    else if (silent.status != TCONV_SUCCESS)
+        availability = silent;
+    else
         UNAVAILABLE(&availability,
                     "no code for any device here; device 0 has compute capability %d.%d, the build is for %s",
-                    capability_of(0) / 10, capability_of(0) % 10, TCONV_CUDA_ARCHITECTURES);
-    else
-        device_count = count;
+                    first / 10, first % 10, TCONV_CUDA_ARCHITECTURES);
     if (before == cudaSuccess)
         cudaGetLastError();
 }
@@ -134,30 +151,78 @@ static tconv_status check_ordinal(int device, tconv_issue *issue)
     return TCONV_SUCCESS;
 }
 
+/* Returns the multiprocessors that plans reckon with. */
+static tconv_status count_multiprocessors(int device, int *count, tconv_issue *issue)
+{
+#ifdef TCONV_CUDA_MULTIPROCESSORS
+    /* They are so few that small layers have many tiles for each: see "Tests" in CONTRIBUTING.md. */
+    (void)device, (void)issue;
+    *count = TCONV_CUDA_MULTIPROCESSORS;
+    return TCONV_SUCCESS;
+#else
+    return check_cuda(cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute",
+                      issue);
+#endif
+}
+
+/* Fills in the target of the current device; fails where the build has no code for it. */
+static tconv_status describe_target(int device, tconv_target *target, tconv_issue *issue)
+{
+    cudaFuncAttributes attributes;
+    int capability, multiprocessors = 0, shared_bytes = 0;
+    tconv_status status = ask_capability(device, &capability, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, architecture_probe);
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
+        return UNAVAILABLE(issue, "no code for device %d of compute capability %d.%d; the build is for %s", device,
+                           capability / 10, capability % 10, TCONV_CUDA_ARCHITECTURES);
+    if ((status = check_cuda(error, "cudaFuncGetAttributes", issue)) ||
+        (status = count_multiprocessors(device, &multiprocessors, issue)) ||
+        (status = check_cuda(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                             "cudaDeviceGetAttribute", issue)))
+        return status;
+    target->device = device;
+    target->compute_capability = capability;
+    target->multiprocessors = multiprocessors;
+    target->shared_bytes = shared_bytes;
+    target->has_sm90a = capability == 90 && attributes.maxThreadsPerBlock >= 1024;
+    return TCONV_SUCCESS;
+}
+
 tconv_status tconv_cuda_resolve(int device, tconv_target *target, tconv_issue *issue)
 {
     device_guard guard;
-    cudaFuncAttributes attributes;
     tconv_status status = tconv_cuda_available(issue);
     if (status != TCONV_SUCCESS)
         return status;
-    if (device == -1 && (status = check_cuda(cudaGetDevice(&device), "cudaGetDevice", issue)) != TCONV_SUCCESS)
+    if (device == -1) {
+        const cudaError_t before = cudaPeekAtLastError();
+        status = check_cuda(cudaGetDevice(&device), "cudaGetDevice", issue);
+        if (before == cudaSuccess)
+            cudaGetLastError();
+    }
+    if (status != TCONV_SUCCESS)
         return status;
     if ((status = check_ordinal(device, issue)) != TCONV_SUCCESS ||
         (status = enter_device(&guard, device, issue)) != TCONV_SUCCESS)
         return status;
-
-    int capability = capability_of(device);
-    cudaError_t error = cudaFuncGetAttributes(&attributes, architecture_probe);
-    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction) {
-        status = UNAVAILABLE(issue, "no code for device %d of compute capability %d.%d; the build is for %s", device,
-                             capability / 10, capability % 10, TCONV_CUDA_ARCHITECTURES);
-    } else if ((status = check_cuda(error, "cudaFuncGetAttributes", issue)) == TCONV_SUCCESS) {
-        target->device = device;
-        target->compute_capability = capability;
-    }
+    status = describe_target(device, target, issue);
     leave_device(&guard);
     return status;
+}
+
+bool tconv_cuda_resolve_named(const char *name, tconv_target *target)
+{
+    const tconv_cuda_machine *machine = tconv_cuda_machine_named(name);
+    if (machine == NULL)
+        return false;
+    target->device = 0;
+    target->compute_capability = machine->capability;
+    target->multiprocessors = machine->multiprocessors;
+    target->shared_bytes = machine->shared_bytes;
+    target->has_sm90a = machine->capability == 90;
+    return true;
 }
 
 tconv_status tconv_cuda_describe_device(int device, tconv_cuda_device_info *info, tconv_issue *issue)

@@ -16,7 +16,8 @@ struct device_guard {
     cudaError_t before; /* the caller's last error */
 };
 
-/* Makes device current. On failure nothing has changed, and leave must not be called. */
+/* Makes device current. On failure nothing has changed; leave_device may be called all the same, where errors may have
+ * come since. */
 tconv_status enter_device(device_guard *guard, int device, tconv_issue *issue);
 
 /* Makes the caller's device current again. The last error is cleared where the caller's was cudaSuccess; an error that
@@ -36,7 +37,7 @@ template <class Work> tconv_status on_device(int device, tconv_issue *issue, Wor
 }
 
 /* Finds the driver's function of a name, as of a version of its API, or NULL: the library is not linked to the driver,
- * so that it loads where there is none. */
+ * so that it loads where there is none. Leaves the last error alone, for it is called outside of guards too. */
 void *driver_function(const char *name, unsigned int version);
 
 /* Returns SUCCESS, or the failure of the runtime's function called name: OUT_OF_MEMORY where that is the error, else

@@ -58,10 +58,8 @@ static cudaError_t launch(const launch_grid *grid, void **arguments, cudaStream_
 {
     const dim3 blocks((unsigned int)grid->blocks), threads((unsigned int)grid->threads);
 #if CUDART_VERSION >= 12030
-    int device = 0, major = 0;
     pthread_once(&overlap_looked_up, look_up_overlap);
-    if (grid->overlaps && driver_overlaps && cudaGetDevice(&device) == cudaSuccess &&
-        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9) {
+    if (grid->overlaps && driver_overlaps) {
         cudaLaunchAttribute overlap = {};
         overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         overlap.val.programmaticStreamSerializationAllowed = 1;
@@ -83,20 +81,6 @@ tconv_status launch_kernel(const launch_grid *grid, void **arguments, void *stre
     return check_cuda(launch(grid, arguments, (cudaStream_t)stream), "cudaLaunchKernel", issue);
 }
 
-int multiprocessors_of(int device)
-{
-#ifdef TCONV_CUDA_MULTIPROCESSORS
-    /* They are so few that small layers have many tiles for each: see "Tests" in CONTRIBUTING.md. */
-    (void)device;
-    return TCONV_CUDA_MULTIPROCESSORS;
-#else
-    int count = 0;
-    if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || count < 1)
-        return 1;
-    return count;
-#endif
-}
-
 tconv_status launch_blocks(const void *function, int64_t blocks, int threads, void **arguments, void *stream,
                            tconv_issue *issue)
 {
@@ -113,18 +97,6 @@ tconv_status launch_blocks_shared(const void *function, int64_t blocks, int thre
     if (status != TCONV_SUCCESS)
         return status;
     return launch_kernel(&grid, arguments, stream, issue);
-}
-
-bool has_code(const void *kernel, int threads, int device)
-{
-    cudaFuncAttributes attributes;
-    device_guard guard;
-    if (enter_device(&guard, device, NULL) != TCONV_SUCCESS)
-        return false;
-    const bool has =
-        cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.maxThreadsPerBlock >= threads;
-    leave_device(&guard);
-    return has;
 }
 
 tconv_status launch_on_device(const launch_grid *grid, void **arguments, int device, void *stream, tconv_issue *issue)

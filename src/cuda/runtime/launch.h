@@ -9,13 +9,17 @@
 namespace tconv
 {
 
+constexpr int DEPENDENT_LAUNCH_CAPABILITY = 90; /* major * 10 + minor */
+
 /* A kernel in blocks along one axis. */
 struct launch_grid {
     const void *kernel;
     int64_t blocks;
     int threads;
     int64_t shared_bytes; /* dynamic; above 48 KB allowed to the kernel before (allow_shared) */
-    bool overlaps;        /* may begin before the kernel ahead of it on the stream has ended (dependent_launch.cuh) */
+    /* May begin before the kernel ahead of it on the stream has ended (dependent_launch.cuh): from compute capability
+     * DEPENDENT_LAUNCH_CAPABILITY on. */
+    bool overlaps;
 };
 
 /* Allows kernel so many bytes of dynamic shared memory on the current device. They are always the same for a kernel, so
@@ -34,14 +38,8 @@ tconv_status launch_blocks(const void *function, int64_t blocks, int threads, vo
 tconv_status launch_blocks_shared(const void *function, int64_t blocks, int threads, int64_t shared_bytes,
                                   void **arguments, void *stream, tconv_issue *issue);
 
-/* Says whether the build has kernel's code for the device: elsewhere it is compiled for fewer threads. */
-bool has_code(const void *kernel, int threads, int device);
-
 /* Launches a kernel on device. shared_bytes is always the same for a kernel (allow_shared). */
 tconv_status launch_on_device(const launch_grid *grid, void **arguments, int device, void *stream, tconv_issue *issue);
-
-/* Counts the multiprocessors of a device; 1 where the device does not say. */
-int multiprocessors_of(int device);
 
 } // namespace tconv
 

@@ -7,7 +7,12 @@
  * A device without memory pools (some virtual GPUs) has no allocation in stream order. There memory is allocated and
  * freed apart from streams: usable at once all the same, and freed when the whole device gets there, which cudaFree
  * waits for.
+ *
+ * A release cannot say that it failed, so whether it frees does not depend on a query. Where its device cannot be made
+ * current, the runtime finds the memory by its address all the same; the next call will say what is wrong with the
+ * device.
  */
+#include <atomic>
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -50,10 +55,33 @@ tconv_location tconv_cuda_locate(const void *memory, int *device, bool *managed)
     return TCONV_LOCATION_CUDA;
 }
 
-static bool has_memory_pools(int device)
+/* Devices with an entry in has_pools; one beyond them counts as a device without pools. */
+constexpr int POOL_DEVICES = 64;
+
+/* Whether a device has memory pools, as its last allocation in stream order was told. */
+static std::atomic<bool> has_pools[POOL_DEVICES];
+
+static tconv_status ask_for_pools(int device, tconv_issue *issue)
 {
     int supported = 0;
-    return cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device) == cudaSuccess && supported != 0;
+    if (device >= POOL_DEVICES)
+        return TCONV_SUCCESS;
+    const tconv_status status = check_cuda(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device),
+                                           "cudaDeviceGetAttribute", issue);
+    if (status == TCONV_SUCCESS)
+        has_pools[device] = supported != 0;
+    return status;
+}
+
+static bool uses_pools(int device)
+{
+    return device < POOL_DEVICES && has_pools[device];
+}
+
+/* A default stream is that of the current device; any other has a device of its own. */
+static bool is_default(void *stream)
+{
+    return stream == NULL || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
 }
 
 tconv_status tconv_cuda_allocate_async(int device, size_t size, void *stream, void **memory, tconv_issue *issue)
@@ -63,9 +91,10 @@ tconv_status tconv_cuda_allocate_async(int device, size_t size, void *stream, vo
     tconv_status status = enter_device(&guard, device, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    if (has_memory_pools(device))
+    status = ask_for_pools(device, issue);
+    if (status == TCONV_SUCCESS && uses_pools(device))
         status = check_cuda(cudaMallocAsync(memory, size, (cudaStream_t)stream), "cudaMallocAsync", issue);
-    else
+    else if (status == TCONV_SUCCESS)
         status = check_cuda(cudaMalloc(memory, size), "cudaMalloc", issue);
     leave_device(&guard);
     return status;
@@ -74,13 +103,13 @@ tconv_status tconv_cuda_allocate_async(int device, size_t size, void *stream, vo
 void tconv_cuda_release_async(int device, void *memory, void *stream)
 {
     device_guard guard;
-    tconv_issue ignored; /* a release cannot fail: the next call will say what is wrong with the device */
-    if (memory == NULL || enter_device(&guard, device, &ignored) != TCONV_SUCCESS)
+    if (memory == NULL)
         return;
-    if (has_memory_pools(device))
-        cudaFreeAsync(memory, (cudaStream_t)stream);
-    else
+    const bool entered = enter_device(&guard, device, NULL) == TCONV_SUCCESS;
+    if (!uses_pools(device))
         cudaFree(memory);
+    else if (entered || !is_default(stream)) /* else it stays: another device's order could give it away too early */
+        cudaFreeAsync(memory, (cudaStream_t)stream);
     leave_device(&guard);
 }
 
@@ -99,9 +128,9 @@ tconv_status tconv_cuda_allocate(int device, size_t size, void **memory, tconv_i
 void tconv_cuda_release(int device, void *memory)
 {
     device_guard guard;
-    tconv_issue ignored;
-    if (memory == NULL || enter_device(&guard, device, &ignored) != TCONV_SUCCESS)
+    if (memory == NULL)
         return;
+    enter_device(&guard, device, NULL);
     cudaFree(memory);
     leave_device(&guard);
 }

@@ -12,10 +12,11 @@
 #include "../general/parameters.h"
 #include "../implementations.h"
 #include "../maps/small_axis.h"
+#include "../model/planned.h"
 #include "../numeric/compensated.cuh"
 #include "../numeric/divisor.h"
 #include "../runtime/launch.h"
-#include "parameters.h"
+#include "plan.h"
 
 #include <cstdio>
 #include <cuda_runtime_api.h>
@@ -76,6 +77,14 @@ void cut_rows(tile_shape *tile, const tconv_axis *rows, int64_t parts, int64_t b
     tile->rows = (int)tconv_ceil_div(quotients, tile->row_tiles);
     tile->part_rows = (int)tconv_ceil_div(tile->rows, tconv_min(parts, tile->rows));
     tile->parts = (int)tconv_ceil_div(tile->rows, tile->part_rows);
+}
+
+/* Makes the numbers by which kernels divide. */
+void add_divisors(tile_shape *tile)
+{
+    tile->by_row_tiles = divisor_of(tile->row_tiles);
+    tile->by_column_tiles = divisor_of(tile->column_tiles);
+    tile->by_load_lanes = divisor_of((int)tconv_max(tile->load_lanes, 1));
 }
 
 /* The tile of a plane; *shared_bytes may be more than there is. */
@@ -166,11 +175,11 @@ tile_shape pixel_tile(const tconv_layer *layer, int way)
     return made;
 }
 
-/* Says whether base and all strides but those of single elements are multiples of a vector. */
-bool is_aligned(const void *base, const tconv_strides *strides, const tconv_problem *problem)
+/* Says whether all strides but those of single elements are multiples of a vector. */
+bool has_vectors(const tconv_strides *strides, const tconv_problem *problem)
 {
     const int64_t length = access_of(problem);
-    return (uintptr_t)base % ACCESS == 0 && strides->n % length == 0 && strides->h % length == 0 &&
+    return strides->n % length == 0 && strides->h % length == 0 &&
            (problem->layout == TCONV_NHWC ? strides->w : strides->c) % length == 0;
 }
 
@@ -202,6 +211,7 @@ int columns_of(const tconv_layer *layer, int taps, bool vectors)
     return COLUMNS_TABLE;
 }
 
+/* The reason why the layer is not taken, NULL where it is or where a plane may be too large for shared memory. */
 const char *refusal(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
@@ -224,127 +234,161 @@ const char *refusal(const tconv_layer *layer)
             return "rows too long for 32-bit offsets";
         if (taps_of(layer) > MAX_TAPS || rows_apart(layer))
             return "NHWC with more than 3 taps along an axis, or with rows apart";
-        return NULL;
     }
-    int64_t shared_bytes;
-    plane_tile(layer, &shared_bytes);
-    return shared_bytes > MAX_SHARED ? "dilation or kernel too large for a tile in shared memory" : NULL;
+    return NULL;
 }
 
-bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
-{
-    const char *why = refusal(layer);
-    if (why != NULL)
-        snprintf(reason, TCONV_REASON_SIZE, "%s", why);
-    return why == NULL;
-}
-
-tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
+/* Adds the variants for planes. Returns the reason why they do not take the layer, else NULL. */
+const char *plan_planes(const tconv_layer *layer, plan *made)
 {
     const tconv_problem *problem = &layer->problem;
-    (void)issue;
-    sizes->packed = (size_t)(problem->h.kernel * problem->w.kernel * problem->out_channels) * problem->element_size;
-    sizes->scratch = 0;
-    return TCONV_SUCCESS;
-}
-
-tconv_status pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
-{
-    return on_device(layer->target.device, issue, [&] {
-        return general::pack_weights(&layer->problem, layer->problem.group_out, weights, packed, stream, issue);
-    });
-}
-
-parameters parameters_of(const tconv_layer *layer, const tconv_arguments *arguments)
-{
-    const tconv_problem *problem = &layer->problem;
-    parameters made = {};
-    made.src = arguments->src;
-    made.weights = arguments->packed;
-    made.bias = arguments->bias;
-    made.dst = arguments->dst;
-    made.rows = make_small_axis(&problem->h, &layer->rows);
-    made.columns = make_small_axis(&problem->w, &layer->columns);
-    made.src_strides = problem->src;
-    made.dst_strides = problem->dst;
-    made.channels = (int)problem->out_channels;
-    made.multiplier = (int)problem->group_out;
-    made.by_row_stride = divisor_of(made.rows.stride);
-    made.by_column_stride = divisor_of(made.columns.stride);
-    made.by_channels = divisor_of(made.channels);
-    made.by_multiplier = divisor_of(made.multiplier);
-    return made;
-}
-
-struct launch {
-    kernel_function kernel;
-    int64_t blocks;
-    int64_t shared_bytes;
-};
-
-/* Completes the parameters for planes, and says what to launch. */
-launch planes_launch(const tconv_layer *layer, parameters *parameters)
-{
-    const tconv_problem *problem = &layer->problem;
-    const bool vectors =
-        problem->w.out % access_of(problem) == 0 && is_aligned(parameters->dst, &problem->dst, problem);
-    const int taps = taps_of(layer), columns = columns_of(layer, taps, vectors);
-    int64_t shared_bytes;
-    tile_shape *tile = &parameters->tile;
-    *tile = plane_tile(layer, &shared_bytes);
-    tile->src_aligned = problem->w.in % access_of(problem) == 0 && is_aligned(parameters->src, &problem->src, problem);
-    return {planes_kernel(problem->dtype, columns, taps, vectors),
-            problem->batch * problem->out_channels * tile->row_tiles * tile->column_tiles, shared_bytes};
+    const int64_t length = access_of(problem);
+    variant planes = {};
+    planes.tile = plane_tile(layer, &planes.shared_bytes);
+    if (planes.shared_bytes > MAX_SHARED)
+        return "dilation or kernel too large for a tile in shared memory";
+    add_divisors(&planes.tile);
+    planes.blocks = problem->batch * problem->out_channels * planes.tile.row_tiles * planes.tile.column_tiles;
+    planes.src_multiple = 1;
+    made->src_vectors = problem->w.in % length == 0 && has_vectors(&problem->src, problem);
+    for (const bool vectors : {true, false}) {
+        if (vectors && (problem->w.out % length != 0 || !has_vectors(&problem->dst, problem)))
+            continue;
+        planes.dst_multiple = vectors ? ACCESS : 1;
+        planes.way = columns_of(layer, made->taps, vectors);
+        planes.kernel = planes_kernel(problem->dtype, planes.way, made->taps, vectors);
+        made->by_address[made->variants++] = planes;
+    }
+    return NULL;
 }
 
 /* NHWC: says whether the rows of dst are runs of memory that can be cut into aligned runs of a thread without rest. */
-bool has_runs(const void *dst, const tconv_problem *problem)
+bool has_runs(const tconv_problem *problem)
 {
-    return problem->dtype != TCONV_F64 && (uintptr_t)dst % (PIXEL_RUN * problem->element_size) == 0 &&
-           problem->dst.c == 1 && problem->dst.w == problem->out_channels &&
+    return problem->dtype != TCONV_F64 && problem->dst.c == 1 && problem->dst.w == problem->out_channels &&
            problem->w.out * problem->out_channels % PIXEL_RUN == 0 && problem->dst.h % PIXEL_RUN == 0 &&
            problem->dst.n % PIXEL_RUN == 0 && problem->w.out * problem->out_channels < SMALL_AXIS_EXTENT &&
            problem->h.kernel * problem->w.kernel * problem->out_channels < SMALL_AXIS_EXTENT &&
            problem->w.in * problem->src.w < SMALL_AXIS_EXTENT;
 }
 
-/* Completes the parameters for pixels, and says what to launch. */
-launch pixels_launch(const tconv_layer *layer, parameters *parameters)
+/* Adds the variant for pixels of that way. */
+void add_pixels(const tconv_layer *layer, int way, uintptr_t src_multiple, uintptr_t dst_multiple, plan *made)
 {
     const tconv_problem *problem = &layer->problem;
-    const bool vectors = problem->group_out == 1 && problem->out_channels % access_of(problem) == 0 &&
-                         is_aligned(parameters->src, &problem->src, problem) &&
-                         is_aligned(parameters->dst, &problem->dst, problem);
-    tile_shape *tile = &parameters->tile;
-    int way = vectors ? PIXEL_TILE : has_runs(parameters->dst, problem) ? PIXEL_RUNS : PIXEL_SINGLE;
+    variant *pixels = &made->by_address[made->variants++];
+    tile_shape *tile = &pixels->tile;
     *tile = pixel_tile(layer, way);
     if (way == PIXEL_TILE && !fit_pixel_tile(layer, tile)) {
         way = PIXEL_VECTORS;
         *tile = pixel_tile(layer, way);
     }
-    return {pixels_kernel(problem->dtype, taps_of(layer), way),
-            problem->batch * tile->row_tiles * tile->column_tiles * tile->channel_tiles,
-            way == PIXEL_TILE ? tile->load_rows * (int64_t)tile->row_vectors * ACCESS : 0};
+    add_divisors(tile);
+    pixels->kernel = pixels_kernel(problem->dtype, made->taps, way);
+    pixels->blocks = problem->batch * tile->row_tiles * tile->column_tiles * tile->channel_tiles;
+    pixels->shared_bytes = way == PIXEL_TILE ? tile->load_rows * (int64_t)tile->row_vectors * ACCESS : 0;
+    pixels->src_multiple = src_multiple;
+    pixels->dst_multiple = dst_multiple;
+    pixels->way = way;
 }
 
-tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+/* Adds the variants for pixels, which always fit. */
+void plan_pixels(const tconv_layer *layer, plan *made)
 {
-    parameters parameters = parameters_of(layer, arguments);
-    const launch launch =
-        layer->problem.layout == TCONV_NHWC ? pixels_launch(layer, &parameters) : planes_launch(layer, &parameters);
-    parameters.tile.by_row_tiles = divisor_of(parameters.tile.row_tiles);
-    parameters.tile.by_column_tiles = divisor_of(parameters.tile.column_tiles);
-    parameters.tile.by_load_lanes = divisor_of((int)tconv_max(parameters.tile.load_lanes, 1));
+    const tconv_problem *problem = &layer->problem;
+    if (problem->group_out == 1 && problem->out_channels % access_of(problem) == 0 &&
+        has_vectors(&problem->src, problem) && has_vectors(&problem->dst, problem))
+        add_pixels(layer, PIXEL_TILE, ACCESS, ACCESS, made);
+    if (has_runs(problem))
+        add_pixels(layer, PIXEL_RUNS, 1, PIXEL_RUN * problem->element_size, made);
+    add_pixels(layer, PIXEL_SINGLE, 1, 1, made);
+}
+
+void fill_parameters(const tconv_layer *layer, parameters *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    made->rows = make_small_axis(&problem->h, &layer->rows);
+    made->columns = make_small_axis(&problem->w, &layer->columns);
+    made->src_strides = problem->src;
+    made->dst_strides = problem->dst;
+    made->channels = (int)problem->out_channels;
+    made->multiplier = (int)problem->group_out;
+    made->by_row_stride = divisor_of(made->rows.stride);
+    made->by_column_stride = divisor_of(made->columns.stride);
+    made->by_channels = divisor_of(made->channels);
+    made->by_multiplier = divisor_of(made->multiplier);
+}
+
+tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    plan *made = static_cast<plan *>(to);
+    const char *why = refusal(layer);
+    made->taps = taps_of(layer);
+    if (why == NULL && problem->layout == TCONV_NHWC)
+        plan_pixels(layer, made);
+    else if (why == NULL)
+        why = plan_planes(layer, made);
+    if (why != NULL)
+        return tconv_decline(issue, "%s", why);
+    fill_parameters(layer, &made->parameters);
+    planned->sizes.packed =
+        (size_t)(problem->h.kernel * problem->w.kernel * problem->out_channels) * problem->element_size;
+    const tconv_cuda_work work = work_of(layer, made);
+    model::predict(layer, &work, planned);
+    return TCONV_SUCCESS;
+}
+
+tconv_status pack(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
+                  tconv_issue *issue)
+{
+    (void)made; /* what is packed depends on the layer alone */
+    return on_device(layer->target.device, issue, [&] {
+        return general::pack_weights(&layer->problem, layer->problem.group_out, weights, packed, stream, issue);
+    });
+}
+
+tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const plan *made = static_cast<const plan *>(from);
+    const uintptr_t src = (uintptr_t)arguments->src, dst = (uintptr_t)arguments->dst;
+    const variant *taken = made->by_address;
+    while (src % taken->src_multiple != 0 || dst % taken->dst_multiple != 0)
+        taken++;
+    parameters parameters = made->parameters;
+    parameters.src = arguments->src;
+    parameters.weights = arguments->packed;
+    parameters.bias = arguments->bias;
+    parameters.dst = arguments->dst;
+    parameters.tile = taken->tile;
+    parameters.tile.src_aligned = made->src_vectors && src % ACCESS == 0;
     void *kernel_arguments[] = {&parameters};
-    const launch_grid grid = {(const void *)launch.kernel, launch.blocks, THREADS, launch.shared_bytes,
-                              arguments->packs};
+    const launch_grid grid = {(const void *)taken->kernel, taken->blocks, THREADS, taken->shared_bytes,
+                              arguments->packs && layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY};
     return on_device(layer->target.device, issue,
                      [&] { return launch_kernel(&grid, kernel_arguments, arguments->stream, issue); });
+}
+
+void describe(const tconv_layer *layer, const void *from, char *text, size_t capacity)
+{
+    static const char *const columns[] = {"table",       "window_1", "window_2_even", "window_2_odd",
+                                          "window_half", "shared",   "loop",          "long_loop"};
+    static const char *const pixels[PIXEL_WAYS] = {"single", "vectors", "tile", "runs"};
+    const plan *made = static_cast<const plan *>(from);
+    const variant *best = made->by_address;
+    const tile_shape *tile = &best->tile;
+    if (layer->problem.layout == TCONV_NHWC)
+        snprintf(text, capacity, "pixels=%s taps=%d rows=%d row_tiles=%d column_tiles=%d channel_tiles=%d",
+                 pixels[best->way], made->taps, tile->rows, tile->row_tiles, tile->column_tiles, tile->channel_tiles);
+    else
+        snprintf(text, capacity, "columns=%s taps=%d rows=%d row_tiles=%d column_tiles=%d lanes=%d part_rows=%d",
+                 columns[best->way], made->taps, tile->rows, tile->row_tiles, tile->column_tiles, 1 << tile->lanes_log2,
+                 tile->part_rows);
 }
 
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_stencil = {
-    "cuda_stencil", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64, supports, memory, pack, execute, NULL, NULL, 0};
+    "cuda_stencil", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64, sizeof(plan), plan_layer, pack, execute, describe};
 
 } // namespace tconv::stencil

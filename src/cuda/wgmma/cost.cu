@@ -1,20 +1,13 @@
 /*
- * Computes the cost of a tile in cycles, by two models of one kernel.
+ * Computes the cost of a tile in cycles, by which plan.cu compares the tiles of one layer. It has what differs between
+ * tiles, the writing of dst in detail, and is not the time of the layer: work.cu has what that is predicted from.
  *
- * cost_among_tiles compares the tiles of one layer: choose_plan takes the one with the least. It has what differs
- * between tiles, the writing of dst in detail, and is not the time of the layer.
- *
- * cost_among_implementations is the time of the layer in the tile that was chosen, from the launch to the last output:
- * the dispatcher compares it with that of the other implementations. Its constants are fitted to times. Tiles chosen by
- * it were slower (by 2 % in the mean, by up to 57 % of a layer), so that the models stay apart.
- *
- * In both, the roles work side by side, and the slowest counts for each K-block; each needs a stage for as long as it
- * and its neighbour take with it, divided by the stages that there are.
+ * The roles work side by side, and the slowest counts for each K-block; each needs a stage for as long as it and its
+ * neighbour take with it, divided by the stages that there are.
  */
 #include <cmath>
 
 #include "../../core/checked.h"
-#include "../maps/hopper.h"
 #include "../runtime/tensor_map.h"
 #include "plan.h"
 
@@ -27,7 +20,7 @@ namespace
 constexpr int SECTOR = 32;    /* bytes that the second-level cache and the memory write at once */
 constexpr int MAX_VECTOR = 4; /* elements that a lane stores at once */
 
-/* Both models, for one multiprocessor. */
+/* All rates are of one multiprocessor. */
 constexpr double SWIZZLED_L2_BYTES = 29; /* bytes a cycle of swizzled boxes from the second-level cache, measured */
 constexpr double SHARED_BYTES = 128;     /* bytes a cycle of shared memory */
 constexpr double TRANSPOSE_CYCLES = 40;  /* of a warp for 32 pixels of a core */
@@ -40,7 +33,6 @@ constexpr double ADD_CYCLES = 1.5;             /* for each sum of a commit group
 /* A layer whose src is gathered by elements takes so many times as long. */
 constexpr double GATHER_TIMES = 1.8;
 
-/* cost_among_tiles alone. */
 constexpr double L2_BYTES = 22;        /* bytes a cycle of the second-level cache when all load, measured */
 constexpr double WRITE_BYTES = 17.7;   /* bytes a cycle of the memory when all write, measured */
 constexpr double PART_CYCLES = 9.75;   /* more for a sector that a row of a tile has only a part of, measured */
@@ -58,23 +50,6 @@ constexpr double MMA_SHARE = 0.02;
 constexpr double PARTS_SHARE = 0.6;           /* of the memory's cycles for parts of sectors that delay a tile */
 constexpr double SPACE_TO_DEPTH_TIMES = 1.02; /* space-to-depth has to win by this: kb71 lost 6 % by it */
 
-/* cost_among_implementations alone, fitted to the times of 28 layers in three kinds of arithmetic (off by 10 %, root
- * mean square). */
-constexpr double FITTED_LATENCY = 2000;       /* as LATENCY */
-constexpr double FITTED_BOX_BYTES = 18;       /* bytes a cycle of boxes that are not swizzled */
-constexpr double FITTED_WEIGHT_BYTES = 50;    /* the same of weights, which come while TMA goes through rows of boxes */
-constexpr double FITTED_BOX_ROW_CYCLES = 8.5; /* as BOX_ROW_CYCLES */
-constexpr double FITTED_K_BLOCK_CYCLES = 120; /* as K_BLOCK_CYCLES */
-constexpr double FITTED_STRICT_K_BLOCK_CYCLES = 660; /* the same in strict f32 */
-
-/* The end of a tile takes, by the epilogue warps of a warpgroup, cycles beside its K-blocks, and cycles for each row
- * that is stored by one of them, however long it is. Fitted to 104 times in three kinds of arithmetic (off by 13 to 20
- * %). */
-struct tile_end {
-    double cycles, row;
-};
-constexpr tile_end FITTED_END[] = {{5400, 41}, {5300, 29}};
-
 /* Tells whether raw stages are the B operand, swizzled; else boxes are rows, each of which takes TMA a while. */
 bool b_is_raw_stages(const plan *made)
 {
@@ -82,13 +57,13 @@ bool b_is_raw_stages(const plan *made)
 }
 
 /* Returns the cycles of TMA for the rows of a K-block's boxes. */
-double box_rows(const plan *made, double cycles)
+double box_rows(const plan *made)
 {
     const parameters *params = &made->params;
-    return b_is_raw_stages(made) ? 0 : cycles * params->k_block_channels * made->patch_rows * params->box_parts;
+    return b_is_raw_stages(made) ? 0 : BOX_ROW_CYCLES * params->k_block_channels * made->patch_rows * params->box_parts;
 }
 
-/* The parts of a tile's time that both models count alike. */
+/* The parts of a tile's time. */
 struct tile_work {
     double multiply;  /* cycles of a K-block */
     double transpose; /* cycles of the transpose warps for a K-block, whether they transpose or realign */
@@ -97,7 +72,7 @@ struct tile_work {
     double rows;      /* of a tile, that are stored */
 };
 
-tile_work work_of(const plan *made)
+tile_work tile_work_of(const plan *made)
 {
     const parameters *params = &made->params;
     const bool strict = made->mode == arithmetic::STRICT;
@@ -141,6 +116,12 @@ double part_cycles(const parameters *params, const tile_work &work, int element)
     return work.rows * params->mma_tile_rows * parts * PART_CYCLES;
 }
 
+/* Returns how many times as long a layer takes because its src has to be gathered by elements; 1 where it has not. */
+double gather_times(const plan *made)
+{
+    return made->aligned || made->mn_major ? 1 : GATHER_TIMES;
+}
+
 /* Returns the cycles that the memory takes to write a tile. */
 double write_cycles(const parameters *params, const tile_work &work, int element)
 {
@@ -159,12 +140,12 @@ int64_t commit_groups(const parameters *params, int mma_tile)
 double cost_among_tiles(const plan *made)
 {
     const parameters *params = &made->params;
-    const tile_work work = work_of(made);
+    const tile_work work = tile_work_of(made);
     const double multiply = work.multiply, transpose = work.transpose, weights = work.weights;
     const bool strict = made->mode == arithmetic::STRICT;
     const bool direct = b_is_raw_stages(made);
     const double bytes = direct ? SWIZZLED_L2_BYTES : L2_BYTES;
-    const double box = fmax(params->raw_stage_bytes / bytes, box_rows(made, BOX_ROW_CYCLES));
+    const double box = fmax(params->raw_stage_bytes / bytes, box_rows(made));
     const double traffic = box + weights / bytes;
     const double load = params->in_place ? 0 : (LATENCY + box + (direct ? multiply : transpose)) / params->raw_stages;
     /* An A stage is held while it is multiplied. Strict f32 leaves that out: its tiles are slower where it is
@@ -193,37 +174,9 @@ double cost_among_tiles(const plan *made)
     const double wait =
         delay + (params->staging_buffers == 2 ? 0 : store / 4 + fmin(1, write / work_alone) * write / 2);
     const double tile = fmax(work_alone + wait, store) + params->k_blocks * multiply * MMA_SHARE;
-    return tile * (params->space_to_depth_log2 > 0 ? SPACE_TO_DEPTH_TIMES : 1) *
-           (double)tconv_ceil_div(params->tiles, made->thread_blocks);
-}
-
-double gather_times(const plan *made)
-{
-    return made->aligned || made->mn_major ? 1 : GATHER_TIMES;
-}
-
-double cost_among_implementations(const plan *made)
-{
-    const parameters *params = &made->params;
-    const tile_work work = work_of(made);
-    const bool direct = b_is_raw_stages(made);
-    const double rows = box_rows(made, FITTED_BOX_ROW_CYCLES);
-    const double box = params->raw_stage_bytes / (direct ? SWIZZLED_L2_BYTES : FITTED_BOX_BYTES);
-    const double weights = work.weights / FITTED_WEIGHT_BYTES, freed = direct ? work.multiply : work.transpose;
-    const double load = params->in_place ? 0 : (FITTED_LATENCY + fmax(box, rows) + freed) / params->raw_stages;
-    const double a_stage =
-        params->resident ? 0 : (params->max_k_block_a_stages * FITTED_LATENCY + weights) / params->a_stages;
-    const double filled = params->in_place ? FITTED_LATENCY + fmax(box, rows) : 0;
-    const double b_stage = direct ? 0 : (filled + work.transpose + work.multiply) / params->b_stages;
-    const double k_block =
-        fmax(fmax(fmax(work.multiply, work.transpose), fmax(load, a_stage)), fmax(b_stage, fmax(box + weights, rows)));
-    const double between = made->mode == arithmetic::STRICT ? FITTED_STRICT_K_BLOCK_CYCLES : FITTED_K_BLOCK_CYCLES;
-    const tile_end *end = &FITTED_END[epilogue_warps_of(made->mode) - 1];
-    const double store = work.rows * end->row, wait = params->staging_buffers == 2 ? 0 : store / 4;
-    const double tile = fmax(params->k_blocks * (k_block + work.walk + between) + end->cycles + wait, store);
-    const double first = FITTED_LATENCY + fmax(box, rows) + work.transpose; /* before anything is multiplied */
-    return gather_times(made) *
-           (HOPPER_LAUNCH_CYCLES + first + tile * (double)tconv_ceil_div(params->tiles, made->thread_blocks));
+    const double cycles = tile * (params->space_to_depth_log2 > 0 ? SPACE_TO_DEPTH_TIMES : 1) *
+                          (double)tconv_ceil_div(params->tiles, made->thread_blocks);
+    return gather_times(made) * cycles;
 }
 
 } // namespace tconv::wgmma

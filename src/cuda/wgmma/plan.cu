@@ -1,6 +1,6 @@
 /*
  * Chooses the tile of a layer: tiles for each N that there is a kernel for are tried, and the one with the least
- * cost_among_tiles is taken. Its number is all that the layer keeps; the plan is made from it again for each call.
+ * cost_among_tiles is taken.
  */
 #include "../maps/hopper.h"
 #include "../numeric/divisor.h"
@@ -17,24 +17,19 @@ namespace
 constexpr int MAX_MMA_TILE_ROWS = 16; /* the most that are tried */
 constexpr int MAX_K_STEPS = 4;        /* the same */
 
-/* A choice as a number: bits 0 to 7 the config, 8 to 15 the stack, 16 to 23 the rows, 24 to 30 the K steps, then
- * these. */
-constexpr int64_t SPLIT_CHANNELS_BIT = (int64_t)1 << 31;
-constexpr int64_t MN_MAJOR_BIT = (int64_t)1 << 32;
-constexpr int64_t TIGHT_BIT = (int64_t)1 << 33;
-constexpr int64_t ONE_RAW_STAGE_BIT = (int64_t)1 << 34;
-constexpr int64_t IN_PLACE_BIT = (int64_t)1 << 35;
-constexpr int64_t RESIDENT_BIT = (int64_t)1 << 36;
-constexpr int64_t REALIGNED_BIT = (int64_t)1 << 37;
-constexpr int64_t SPACE_TO_DEPTH_BIT = (int64_t)1 << 38;
-
-int64_t number_of(const tile_choice *choice)
+arithmetic mode_of(const tconv_layer *layer)
 {
-    return choice->config | choice->stack << 8 | choice->mma_tile_rows << 16 | choice->k_steps << 24 |
-           (choice->split_channels ? SPLIT_CHANNELS_BIT : 0) | (choice->mn_major ? MN_MAJOR_BIT : 0) |
-           (choice->tight ? TIGHT_BIT : 0) | (choice->one_raw_stage ? ONE_RAW_STAGE_BIT : 0) |
-           (choice->in_place ? IN_PLACE_BIT : 0) | (choice->resident ? RESIDENT_BIT : 0) |
-           (choice->realigned ? REALIGNED_BIT : 0) | (choice->space_to_depth ? SPACE_TO_DEPTH_BIT : 0);
+    if (layer->problem.dtype == TCONV_F16)
+        return arithmetic::F16;
+    if (layer->problem.dtype == TCONV_BF16)
+        return arithmetic::BF16;
+    return layer->target.math == TCONV_MATH_TF32 ? arithmetic::TF32 : arithmetic::STRICT;
+}
+
+const kernel_config *configs_of(arithmetic mode)
+{
+    const kernel_config *const configs[] = {tf32_configs, strict_configs, f16_configs, bf16_configs};
+    return configs[(int)mode];
 }
 
 /* Tells whether planes of src can be an MN-major B operand, realigned or not: 16-bit types alone have such MMAs. */
@@ -70,7 +65,7 @@ void describe_divisors(parameters *params)
 }
 
 /* Makes the plan of the layer in tiles of this choice; false where that does not fit. */
-bool make_plan(const tconv_layer *layer, const tile_choice *choice, int multiprocessors, plan *made)
+bool make_plan(const tconv_layer *layer, const tile_choice *choice, plan *made)
 {
     const tconv_problem *problem = &layer->problem;
     parameters *params = &made->params;
@@ -83,7 +78,6 @@ bool make_plan(const tconv_layer *layer, const tile_choice *choice, int multipro
     made->config = configs_of(made->mode)[choice->config];
     if (made->mn_major)
         made->config = *mn_major_config(made->mode, made->config.N);
-    made->choice = number_of(choice);
     if (!lay_out_tile(layer, choice, made) || !lay_out_stages(layer, choice, made) ||
         (made->mode == arithmetic::STRICT &&
          tconv_max(commit_groups(params, 0), commit_groups(params, 1)) > STRICT_MAX_COMMIT_GROUPS))
@@ -104,41 +98,15 @@ bool make_plan(const tconv_layer *layer, const tile_choice *choice, int multipro
     if (tiles >= HOPPER_MAX_EXTENT)
         return false;
     params->tiles = (int)tiles;
-    made->thread_blocks = (int)tconv_max(1, tconv_min(tiles, multiprocessors));
+    made->thread_blocks = (int)tconv_max(1, tconv_min(tiles, layer->target.multiprocessors));
     if (params->resident) /* a thread block takes every so manieth tile: those of the same output channels */
         made->thread_blocks = (int)tconv_max(made->thread_blocks / params->m_blocks, 1) * params->m_blocks;
-    made->cost = cost_among_tiles(made);
     return true;
 }
 
-} // namespace
-
-arithmetic mode_of(const tconv_layer *layer)
-{
-    if (layer->problem.dtype == TCONV_F16)
-        return arithmetic::F16;
-    if (layer->problem.dtype == TCONV_BF16)
-        return arithmetic::BF16;
-    return layer->target.math == TCONV_MATH_TF32 ? arithmetic::TF32 : arithmetic::STRICT;
-}
-
-const kernel_config *configs_of(arithmetic mode)
-{
-    const kernel_config *const configs[] = {tf32_configs, strict_configs, f16_configs, bf16_configs};
-    return configs[(int)mode];
-}
-
-int64_t realigned_choice(int64_t choice)
-{
-    return choice | REALIGNED_BIT;
-}
-
-int64_t k_major_choice(int64_t choice)
-{
-    return choice & ~(MN_MAJOR_BIT | REALIGNED_BIT);
-}
-
-bool choose_plan(const tconv_layer *layer, int multiprocessors, plan *best)
+/* Makes the plan with the least cost_among_tiles, and tells its tile; false where no tile fits, or where strict sums
+ * would be too long. */
+bool choose_plan(const tconv_layer *layer, plan *best, tile_choice *best_choice)
 {
     const arithmetic mode = mode_of(layer);
     const kernel_config *configs = configs_of(mode);
@@ -152,13 +120,14 @@ bool choose_plan(const tconv_layer *layer, int multiprocessors, plan *best)
     bool found = false;
     double least = 0;
     tile_choice choice;
-    plan made;
+    plan made = {};
     const auto consider = [&] {
-        if (!make_plan(layer, &choice, multiprocessors, &made))
+        if (!make_plan(layer, &choice, &made))
             return false;
-        const double cycles = gather_times(&made) * made.cost;
+        const double cycles = cost_among_tiles(&made);
         if (!found || cycles < least) {
             *best = made;
+            *best_choice = choice;
             least = cycles;
         }
         found = true;
@@ -177,7 +146,8 @@ bool choose_plan(const tconv_layer *layer, int multiprocessors, plan *best)
                         const bool fits = consider();
                         /* In f32 the loads take longer than what is won. */
                         choice.one_raw_stage = fits && layer->problem.element_size == 2 &&
-                                               made.params.staging_buffers == 1 && made.params.tiles > multiprocessors;
+                                               made.params.staging_buffers == 1 &&
+                                               made.params.tiles > layer->target.multiprocessors;
                         if (choice.one_raw_stage)
                             consider();
                         choice.one_raw_stage = false;
@@ -206,14 +176,23 @@ bool choose_plan(const tconv_layer *layer, int multiprocessors, plan *best)
     return found;
 }
 
-bool restore_plan(const tconv_layer *layer, int64_t choice, int multiprocessors, plan *made)
+} // namespace
+
+bool make_plans(const tconv_layer *layer, planned_layer *made)
 {
-    const tile_choice parts = {
-        (int)(choice & 0xff),          (int)(choice >> 8 & 0xff),          (int)(choice >> 16 & 0xff),
-        (int)(choice >> 24 & 0x7f),    (choice & SPLIT_CHANNELS_BIT) != 0, (choice & MN_MAJOR_BIT) != 0,
-        (choice & REALIGNED_BIT) != 0, (choice & TIGHT_BIT) != 0,          (choice & ONE_RAW_STAGE_BIT) != 0,
-        (choice & IN_PLACE_BIT) != 0,  (choice & RESIDENT_BIT) != 0,       (choice & SPACE_TO_DEPTH_BIT) != 0};
-    return make_plan(layer, &parts, multiprocessors, made);
+    tile_choice choice;
+    if (!choose_plan(layer, &made->plans[0], &choice))
+        return false;
+    made->count = 1;
+    if (!choice.mn_major)
+        return true;
+    if (!choice.realigned) {
+        choice.realigned = true;
+        made->count += make_plan(layer, &choice, &made->plans[made->count]);
+    }
+    choice.mn_major = choice.realigned = false; /* it fits: else MN-major is not considered */
+    made->count += make_plan(layer, &choice, &made->plans[made->count]);
+    return true;
 }
 
 } // namespace tconv::wgmma

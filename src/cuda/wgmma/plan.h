@@ -1,9 +1,12 @@
 /* The plan of a layer for the kernels of cuda_wgmma: the tile, chosen by its cost (plan.cu, cost.cu), where that lies
- * in the layer (tile.cu), and its pipeline stages in shared memory (stages.cu). */
+ * in the layer (tile.cu), its pipeline stages in shared memory (stages.cu), how its rows are read and stored
+ * (wgmma.cu), and what all that is predicted from (work.cu). */
 #ifndef TCONV_CUDA_WGMMA_PLAN_H
 #define TCONV_CUDA_WGMMA_PLAN_H
 
 #include "../../core/checked.h"
+#include "../model/work.h"
+#include "../runtime/tensor_map.h"
 #include "parameters.h"
 
 namespace tconv::wgmma
@@ -11,19 +14,32 @@ namespace tconv::wgmma
 
 constexpr int SHARED_MEMORY_BYTES = 227 * 1024 - 1024; /* the most of a block, less the barriers */
 constexpr int MAX_BOX = 256;                           /* extent of a box on each axis: cuTensorMapEncodeTiled */
+constexpr int LEAST_BULK = 384; /* bytes of a row: a bulk copy takes 28 cycles, however short (measured) */
 
+/* The layer in tiles of one choice. */
 struct plan {
     arithmetic mode;
     bool mn_major;  /* planes of src are an MN-major B operand, as they lie */
     bool realigned; /* MN-major, but planes are moved to B stages: channels do not begin at multiples of 16 bytes */
     bool aligned;   /* images and channels of src are multiples of 16 bytes apart */
     kernel_config config;
-    parameters params;   /* without addresses */
-    int64_t choice;      /* the tile_choice as a number, from which the plan can be made again */
-    int a_stage_columns; /* columns of taps that an A stage has where a stack's weights overlap, else 0 */
+    /* Without addresses. store_vector, bulk_store, row_phases_together and, where planes are realigned,
+     * channel_alignment are the most that tile and strides allow: addresses may allow less. */
+    parameters params;
+    bool long_rows;        /* bulk copies store rows faster than the widest vectors */
+    tensor_map_recipe src; /* without its address: of one at a multiple of 16 bytes */
+    int a_stage_columns;   /* columns of taps that an A stage has where a stack's weights overlap, else 0 */
     int patch_rows;
     int thread_blocks;
-    double cost; /* as cost_among_tiles has it */
+};
+
+/* What the layer keeps: its plan and, where that is MN-major, those of the same tile for addresses of src that TMA does
+ * not take. Weights are packed alike for all of them. */
+constexpr int MAX_PLANS = 3;
+struct planned_layer {
+    int count;             /* of plans */
+    plan plans[MAX_PLANS]; /* the first whose src TMA can read is executed, else the last */
+    packing_layout packing;
 };
 
 /* A tile as the numbers from which its plan is made. */
@@ -39,31 +55,13 @@ struct tile_choice {
     bool space_to_depth;      /* along W: pairs of columns are positions */
 };
 
-arithmetic mode_of(const tconv_layer *layer);
-const kernel_config *configs_of(arithmetic mode);
+/* Makes the plan with the least cost_among_tiles and, where that is MN-major, the same with planes realigned, if that
+ * fits, and in K-major; false where no tile fits, or where strict sums would be too long. How rows are read and stored
+ * is left to the caller. */
+bool make_plans(const tconv_layer *layer, planned_layer *made);
 
-/* Makes the plan with the least cost_among_tiles; false where no tile fits, or where strict sums would be too long. */
-bool choose_plan(const tconv_layer *layer, int multiprocessors, plan *best);
-
-/* Makes the plan of an earlier choice, or of the next two, again; false where that does not fit, as the choice itself
- * does. */
-bool restore_plan(const tconv_layer *layer, int64_t choice, int multiprocessors, plan *made);
-
-/* Returns the choice of the same tile, for which weights are packed alike, in which planes are realigned. */
-int64_t realigned_choice(int64_t choice);
-
-/* Returns the choice of the same tile, for which weights are packed alike, in which the B operand is K-major. */
-int64_t k_major_choice(int64_t choice);
-
-/* Returns the cycles by which choose_plan compares the tiles of a layer: those of the multiprocessor with most
- * tiles. */
+/* Returns the cycles by which the tiles of a layer are compared: those of the multiprocessor with most tiles. */
 double cost_among_tiles(const plan *made);
-
-/* Returns the cycles that the layer takes in this tile, by which the dispatcher compares implementations. */
-double cost_among_implementations(const plan *made);
-
-/* Returns how many times as long a layer takes because its src has to be gathered by elements; 1 where it has not. */
-double gather_times(const plan *made);
 
 /* Lays the MMA tiles, the patch and its rows out in the layer; false where the tile does not fit. */
 bool lay_out_tile(const tconv_layer *layer, const tile_choice *choice, plan *made);
@@ -79,6 +77,9 @@ bool weights_overlap(const tconv_layer *layer, const tile_choice *choice);
 int64_t commit_groups(const parameters *params, int mma_tile);
 
 packing_layout packing_of(const tconv_layer *layer, const plan *made);
+
+/* Counts the work of the layer's plan. */
+tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made);
 
 /* Tells whether each pixel of src is read at its own position alone, and every output has its tap. */
 bool is_flat(const tconv_layer *layer);

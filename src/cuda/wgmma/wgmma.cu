@@ -10,16 +10,17 @@
  * operand as they lie.
  *
  * parameters.h has the words. The plan is made by plan.cu (the choice of the tile), tile.cu (where it lies in the
- * layer), stages.cu (shared memory and the order of weights) and cost.cu; pack.cu packs the weights. kernel.cuh is the
- * kernel and has the numeric order; its roles are load.cuh and load_misaligned.cuh (TMA), transpose.cuh (to K-major),
- * mainloop.cuh, and epilogue.cuh with store.cuh. configs_f32.cu and configs_half.cu have its instances.
+ * layer), stages.cu (shared memory and the order of weights) and cost.cu; work.cu counts what it does; pack.cu packs
+ * the weights. kernel.cuh is the kernel and has the numeric order; its roles are load.cuh (TMA), transpose.cuh (to
+ * K-major), realign.cuh, mainloop.cuh, and epilogue.cuh with store.cuh. configs_f32.cu and configs_half.cu have its
+ * instances.
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
 #include "../implementations.h"
 #include "../maps/hopper.h"
+#include "../model/planned.h"
 #include "../runtime/launch.h"
-#include "../runtime/tensor_map.h"
 #include "plan.h"
 
 #include <cstdio>
@@ -35,7 +36,6 @@ namespace
 constexpr int MAX_REALIGNED = 8; /* bytes that a lane realigns at once */
 constexpr int MAX_VECTOR = 16;   /* bytes that are stored at once */
 constexpr int SECTOR = 32;       /* bytes that the second-level cache and the memory write at once */
-constexpr int LEAST_BULK = 384;  /* bytes of a row: a bulk copy takes 28 cycles, however short (measured) */
 
 const char *why_not(const tconv_layer *layer)
 {
@@ -49,127 +49,44 @@ const char *why_not(const tconv_layer *layer)
         return "needs strides of 1 or 2";
     if (layer->rows.count != layer->rows.stride || layer->columns.count != layer->columns.stride)
         return "needs taps for every output";
-    const arithmetic mode = mode_of(layer);
-    if (!has_code((const void *)configs_of(mode)[0].kernel, threads_of(mode), layer->target.device))
-        return "the build has no sm_90a code";
     return NULL;
 }
 
-bool supports(tconv_layer *layer, char reason[TCONV_REASON_SIZE])
-{
-    plan made;
-    const char *why = why_not(layer);
-    if (why == NULL && !choose_plan(layer, multiprocessors_of(layer->target.device), &made))
-        why = "no tile fits in shared memory, or sums are too long for strict f32";
-    if (why != NULL)
-        snprintf(reason, TCONV_REASON_SIZE, "%s", why);
-    else
-        layer->choice = made.choice;
-    return why == NULL;
-}
-
-/* Makes the plan that `supports` chose. */
-void restore_chosen(const tconv_layer *layer, plan *made)
-{
-    restore_plan(layer, layer->choice, multiprocessors_of(layer->target.device), made);
-}
-
-/* Tells whether the stride of channels is none that TMA takes. */
-bool channels_are_misaligned(const tconv_problem *problem)
-{
-    return problem->src.c * (int64_t)problem->element_size % BOX_ALIGNMENT != 0;
-}
-
-bool suits(const tconv_layer *layer, double *cycles, char reason[TCONV_REASON_SIZE])
-{
-    const tconv_problem *problem = &layer->problem;
-    plan made;
-    restore_chosen(layer, &made);
-    /* The transpose warps gather rows with a halo slowly. */
-    if (made.params.flat_columns == 0 &&
-        (channels_are_misaligned(problem) || problem->src.h * (int64_t)problem->element_size % BOX_ALIGNMENT != 0)) {
-        snprintf(reason, TCONV_REASON_SIZE, "rows and channels of src are no multiples of %d bytes", BOX_ALIGNMENT);
-        return false;
-    }
-    *cycles = cost_among_implementations(&made);
-    return true;
-}
-
-tconv_status memory(const tconv_layer *layer, tconv_memory_sizes *sizes, tconv_issue *issue)
-{
-    plan made;
-    int64_t size;
-    restore_chosen(layer, &made);
-    const parameters *params = &made.params;
-    if (!tconv_checked_mul((int64_t)params->m_blocks * params->k_blocks,
-                           (int64_t)params->max_k_block_a_stages * params->a_stage_bytes, &size))
-        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
-    sizes->packed = (size_t)size;
-    sizes->scratch = 0;
-    return TCONV_SUCCESS;
-}
-
-tconv_status pack(const tconv_layer *layer, const void *weights, void *packed, void *stream, tconv_issue *issue)
-{
-    plan made;
-    restore_chosen(layer, &made);
-    const packing_layout packing = packing_of(layer, &made);
-    return on_device(layer->target.device, issue,
-                     [&] { return pack_weights(&packing, made.mode, weights, packed, stream, issue); });
-}
-
 /* -----------------------------------------------------------------------------------------------------------
- * executing */
-
-/* Returns the elements by which src begins past a multiple of 16 bytes. */
-int misalignment_of(const tconv_problem *problem, const void *src)
-{
-    return (int)((uintptr_t)src % BOX_ALIGNMENT / problem->element_size);
-}
-
-/* Returns the bytes at whose multiples all channels begin. */
-int alignment_of(const tconv_problem *problem, const void *src)
-{
-    const int64_t channel = problem->src.c * (int64_t)problem->element_size;
-    return (int)tconv_gcd(tconv_gcd(MAX_REALIGNED, channel), (int64_t)((uintptr_t)src % BOX_ALIGNMENT));
-}
+ * planning */
 
 /*
- * Makes the tensor map of planes that are realigned, from the multiple of 16 bytes before src on: a row is all pixels
- * of map_row_channels channels, as they follow one another. A box that begins in one of them may end in the next, but
- * what is beyond the tile's columns goes to accumulators that are not stored.
+ * Describes planes that are realigned, from a multiple of 16 bytes on: a row is all pixels of map_row_channels
+ * channels, as they follow one another. A box that begins in one of them may end in the next, but what is beyond the
+ * tile's columns goes to accumulators that are not stored.
  */
-bool make_misaligned_map(const tconv_layer *layer, const plan *made, const void *src, CUtensorMap *map)
+tensor_map_recipe describe_misaligned_src(const tconv_layer *layer, const parameters *params)
 {
     const tconv_problem *problem = &layer->problem;
-    const parameters *params = &made->params;
-    const int64_t element = (int64_t)problem->element_size, before = misalignment_of(problem, src);
-    const int64_t row = params->map_row_channels * problem->src.c;
-    const tensor_map_recipe planes = {
-        problem->dtype,
-        CU_TENSOR_MAP_SWIZZLE_NONE,
-        static_cast<const char *>(src) - before * element,
-        {(cuuint64_t)(row - problem->src.c + params->in_columns + before), 1,
-         (cuuint64_t)(problem->in_channels / params->map_row_channels), (cuuint64_t)problem->batch},
-        {(cuuint64_t)(row * element), (cuuint64_t)(row * element), (cuuint64_t)(problem->src.n * element)},
-        {(cuuint32_t)params->part_pitch, 1, (cuuint32_t)(params->k_block_channels / params->map_row_channels), 1}};
-    return encode_tensor_map(&planes, map);
+    const int64_t element = (int64_t)problem->element_size, row = params->map_row_channels * problem->src.c;
+    return {problem->dtype,
+            CU_TENSOR_MAP_SWIZZLE_NONE,
+            NULL,
+            {(cuuint64_t)(row - problem->src.c + params->in_columns), 1,
+             (cuuint64_t)(problem->in_channels / params->map_row_channels), (cuuint64_t)problem->batch},
+            {(cuuint64_t)(row * element), (cuuint64_t)(row * element), (cuuint64_t)(problem->src.n * element)},
+            {(cuuint32_t)params->part_pitch, 1, (cuuint32_t)(params->k_block_channels / params->map_row_channels), 1}};
 }
 
-/* Makes the tensor map of src with the tile's box; false where TMA cannot read src as it lies. */
-bool make_map(const tconv_layer *layer, const plan *made, const void *src, CUtensorMap *map)
+/* Describes src with the tile's box. */
+tensor_map_recipe describe_src(const tconv_layer *layer, const plan *made)
 {
-    if (made->realigned)
-        return make_misaligned_map(layer, made, src, map);
     const tconv_problem *problem = &layer->problem;
     const parameters *params = &made->params;
     const cuuint64_t element = problem->element_size;
+    if (made->realigned)
+        return describe_misaligned_src(layer, params);
     /* From a row to the next; where there is but one, a number that TMA takes. */
     const int64_t row = params->in_rows > 1 ? problem->src.h : problem->src.c;
     tensor_map_recipe planes = {
         problem->dtype,
         made->mn_major ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-        src,
+        NULL,
         {(cuuint64_t)params->in_columns, (cuuint64_t)params->in_rows, (cuuint64_t)problem->in_channels,
          (cuuint64_t)problem->batch},
         {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element, (cuuint64_t)problem->src.n * element},
@@ -182,23 +99,20 @@ bool make_map(const tconv_layer *layer, const plan *made, const void *src, CUten
         planes.box[2] = (cuuint32_t)made->patch_rows;
         planes.rounds = made->mode == arithmetic::TF32;
     }
-    return encode_tensor_map(&planes, map);
+    return planes;
 }
 
 /* Returns the widest store, in elements, that every row of every tile allows. */
-int store_vector(const tconv_layer *layer, const plan *made, const void *dst)
+int store_vector(const tconv_problem *problem, const parameters *params)
 {
-    const tconv_problem *problem = &layer->problem;
-    const parameters *params = &made->params;
-    const int64_t element = (int64_t)problem->element_size;
     const int64_t tile = (int64_t)params->tile_columns * params->position_columns,
                   mma_tile = params->mma_tile_columns * params->position_columns;
     const int64_t staged =
         params->mma_tile_rows == 1 ? 0 : (int64_t)params->pitch * params->position_columns; /* from a row to the next */
-    int64_t vector = MAX_VECTOR / element;
-    while (vector > 1 && (problem->dst.n % vector != 0 || problem->dst.c % vector != 0 ||
-                          params->out_columns % vector != 0 || tile % vector != 0 || mma_tile % vector != 0 ||
-                          staged % vector != 0 || (uintptr_t)dst % (size_t)(vector * element) != 0))
+    int64_t vector = MAX_VECTOR / (int64_t)problem->element_size;
+    while (vector > 1 &&
+           (problem->dst.n % vector != 0 || problem->dst.c % vector != 0 || params->out_columns % vector != 0 ||
+            tile % vector != 0 || mma_tile % vector != 0 || staged % vector != 0))
         vector /= 2;
     return (int)vector;
 }
@@ -222,77 +136,161 @@ int alignment_period(const tconv_problem *problem)
 /*
  * Tells whether bulk copies can write the rows: they begin at multiples of two elements, as they are staged, and all
  * rows of an MMA tile equally far past a multiple of 16 bytes, all channels too unless there is room to stage them at
- * offsets of their own. Short rows are faster by the widest vectors, if those can write them.
+ * offsets of their own.
  */
-bool can_store_bulk(const tconv_layer *layer, const plan *made, const void *dst, int vector)
+bool can_store_bulk(const tconv_layer *layer, const parameters *params)
 {
     const tconv_problem *problem = &layer->problem;
-    const parameters *params = &made->params;
-    const int64_t element = (int64_t)problem->element_size, pair = 2 * element;
-    const int64_t row =
-        (params->flat_columns > 0 ? tconv_min(params->flat_columns, params->mma_tile_columns) : params->tile_columns) *
-        params->position_columns * element;
-    return (alignment_period(problem) == 1 || element == 2) && problem->dst.c % 2 == 0 &&
-           problem->dst.n * element % pair == 0 && params->out_columns % 2 == 0 && (uintptr_t)dst % (size_t)pair == 0 &&
+    return (params->bulk_period == 1 || problem->element_size == 2) && problem->dst.c % 2 == 0 &&
+           problem->dst.n % 2 == 0 && params->out_columns % 2 == 0 &&
            params->tile_columns * params->position_columns % 2 == 0 &&
-           params->mma_tile_columns * params->position_columns % 2 == 0 &&
-           (vector < MAX_VECTOR / element || row >= LEAST_BULK) && rows_keep_alignment(layer, params);
+           params->mma_tile_columns * params->position_columns % 2 == 0 && rows_keep_alignment(layer, params);
 }
 
 /*
- * Tells whether the same epilogue warps should store both row phases of a flat layer: the warpgroups have the rows of
- * dst in turn, and these end within sectors, which are written at half the speed where each part comes by itself. Not
- * where a tile has less than two rows, of which the first and the last may be cut.
+ * Tells whether the same epilogue warps should store both row phases of a flat layer, if not by bulk copies: the
+ * warpgroups have the rows of dst in turn, and these end within sectors, which are written at half the speed where each
+ * part comes by itself. Not where a tile has less than two rows, of which the first and the last may be cut.
  */
 bool store_row_phases_together(const tconv_layer *layer, const parameters *params)
 {
     const int64_t row = params->out_columns * (int64_t)layer->problem.element_size;
-    return !params->bulk_store && params->flat_columns > 0 && params->stride_h == 2 && params->column_phases == 2 &&
+    return params->flat_columns > 0 && params->stride_h == 2 && params->column_phases == 2 &&
            params->row_residue[0] == 0 && params->row_residue[1] == 1 && row % SECTOR != 0 &&
            params->mma_tile_columns >= 2 * params->flat_columns;
 }
 
-/*
- * Tells whether an epilogue warp should wait for its bulk copies to have read the last staging buffer while there is no
- * other to store. Not where there are two buffers and rows are whole vectors: there, and in strict f32, that delayed
- * the next one by more than it won.
- */
-bool release_early(const plan *made, const parameters *params)
+/* Fills in how src is read and dst is stored, as far as addresses do not matter. */
+void plan_addressing(const tconv_layer *layer, plan *made)
 {
-    return made->mode != arithmetic::STRICT && (params->staging_buffers == 1 || params->staged_misaligned);
+    const tconv_problem *problem = &layer->problem;
+    parameters *params = &made->params;
+    const int64_t element = (int64_t)problem->element_size;
+    const int64_t columns =
+        params->flat_columns > 0 ? tconv_min(params->flat_columns, params->mma_tile_columns) : params->tile_columns;
+    made->src = describe_src(layer, made);
+    if (made->realigned)
+        params->channel_alignment = (int)tconv_gcd(MAX_REALIGNED, problem->src.c * element);
+    params->store_vector = store_vector(problem, params);
+    params->bulk_period = alignment_period(problem);
+    params->bulk_store = can_store_bulk(layer, params);
+    params->row_phases_together = store_row_phases_together(layer, params);
+    made->long_rows = columns * params->position_columns * element >= LEAST_BULK;
 }
 
-tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments, tconv_issue *issue)
+tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
 {
-    plan made;
+    planned_layer *to = static_cast<planned_layer *>(made);
+    const char *why = why_not(layer);
+    if (why == NULL && !make_plans(layer, to))
+        why = "no tile fits in shared memory, or sums are too long for strict f32";
+    if (why != NULL)
+        return tconv_decline(issue, "%s", why);
+    const parameters *params = &to->plans[0].params;
+    int64_t size;
+    if (!tconv_checked_mul((int64_t)params->m_blocks * params->k_blocks,
+                           (int64_t)params->max_k_block_a_stages * params->a_stage_bytes, &size))
+        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
+    planned->sizes.packed = (size_t)size;
+    for (int i = 0; i < to->count; i++)
+        plan_addressing(layer, &to->plans[i]);
+    to->packing = packing_of(layer, &to->plans[0]);
+    const tconv_cuda_work work = work_of(layer, to);
+    model::predict(layer, &work, planned);
+    return TCONV_SUCCESS;
+}
+
+void describe(const tconv_layer *, const void *made, char *text, size_t capacity)
+{
+    constexpr const char *ARITHMETICS[] = {"tf32", "strict", "f16", "bf16"};
+    const plan *chosen = &static_cast<const planned_layer *>(made)->plans[0];
+    const parameters *params = &chosen->params;
+    const char *src = chosen->realigned  ? "realigned"
+                      : chosen->mn_major ? "mn_major"
+                      : params->in_place ? "in_place"
+                      : params->tight    ? "tight"
+                                         : "k_major";
+    snprintf(text, capacity,
+             "arithmetic=%s N=%d tile=%dx%dx%d k_block=%d b_stages=%d raw_stages=%d a_stages=%d staging_buffers=%d "
+             "src=%s stack=%d%s%s%s",
+             ARITHMETICS[(int)chosen->mode], chosen->config.N, params->tile_channels, params->tile_rows,
+             params->tile_columns, params->k_block_channels, params->b_stages, params->raw_stages, params->a_stages,
+             params->staging_buffers, src, params->stack, params->resident ? " resident=1" : "",
+             params->flat_columns > 0 ? " flat=1" : "", params->space_to_depth_log2 > 0 ? " space_to_depth=1" : "");
+}
+
+/* -----------------------------------------------------------------------------------------------------------
+ * executing */
+
+tconv_status pack(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
+                  tconv_issue *issue)
+{
+    const planned_layer *planned = static_cast<const planned_layer *>(made);
+    return on_device(layer->target.device, issue, [&] {
+        return pack_weights(&planned->packing, planned->plans[0].mode, weights, packed, stream, issue);
+    });
+}
+
+/* Returns the elements by which src begins past a multiple of 16 bytes, of planes that are realigned; else 0. */
+int misalignment_of(const tconv_problem *problem, const plan *made, const void *src)
+{
+    return made->realigned ? (int)((uintptr_t)src % BOX_ALIGNMENT / problem->element_size) : 0;
+}
+
+/* Makes the tensor map of src with the tile's box; false where TMA cannot read src as it lies. */
+bool make_map(const tconv_problem *problem, const plan *made, const void *src, CUtensorMap *map)
+{
+    const size_t before = (size_t)misalignment_of(problem, made, src);
+    tensor_map_recipe planes = made->src;
+    planes.data = static_cast<const char *>(src) - before * problem->element_size;
+    planes.extents[0] += before;
+    return encode_tensor_map(&planes, map);
+}
+
+/*
+ * Decides how rows are stored at dst. Bulk copies that can write them do, but short rows are faster by the widest
+ * vectors, if those can.
+ *
+ * release_early: whether an epilogue warp should wait for its bulk copies to have read the last staging buffer while
+ * there is no other to store. Not where there are two buffers and rows are whole vectors: there, and in strict f32,
+ * that delayed the next one by more than it won.
+ */
+void decide_stores(const plan *made, size_t element, const void *dst, parameters *params)
+{
+    const uintptr_t address = (uintptr_t)dst;
+    while (params->store_vector > 1 && address % ((size_t)params->store_vector * element) != 0)
+        params->store_vector /= 2;
+    const bool misaligned = params->store_vector < MAX_VECTOR / (int)element;
+    params->bulk_store = params->bulk_store && address % (2 * element) == 0 && (misaligned || made->long_rows);
+    params->row_phases_together = params->row_phases_together && !params->bulk_store;
+    params->staged_misaligned = params->bulk_store && misaligned;
+    params->release_early =
+        made->mode != arithmetic::STRICT && (params->staging_buffers == 1 || params->staged_misaligned);
+}
+
+tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    const planned_layer *planned = static_cast<const planned_layer *>(made);
+    const plan *taken = planned->plans, *last = taken + planned->count - 1;
     CUtensorMap map;
-    const int multiprocessors = multiprocessors_of(layer->target.device);
     memset(&map, 0, sizeof map);
-    restore_plan(layer, layer->choice, multiprocessors, &made);
-    bool by_tma = make_map(layer, &made, arguments->src, &map);
-    if (made.mn_major && !by_tma)
-        by_tma = restore_plan(layer, realigned_choice(layer->choice), multiprocessors, &made) &&
-                 make_map(layer, &made, arguments->src, &map);
-    if (made.mn_major && !by_tma) {
-        restore_plan(layer, k_major_choice(layer->choice), multiprocessors, &made);
-        by_tma = make_map(layer, &made, arguments->src, &map);
-    }
-    parameters params = made.params;
+    bool by_tma = make_map(problem, taken, arguments->src, &map);
+    while (!by_tma && taken < last)
+        by_tma = make_map(problem, ++taken, arguments->src, &map);
+    parameters params = taken->params;
     params.src = arguments->src;
     params.weights = arguments->packed;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
     params.by_tma = by_tma;
-    params.channel_alignment = made.realigned ? alignment_of(&layer->problem, arguments->src) : 0;
-    params.src_misalignment = made.realigned ? misalignment_of(&layer->problem, arguments->src) : 0;
-    params.store_vector = store_vector(layer, &made, arguments->dst);
-    params.bulk_store = can_store_bulk(layer, &made, arguments->dst, params.store_vector);
-    params.row_phases_together = store_row_phases_together(layer, &params);
-    params.staged_misaligned = params.bulk_store && params.store_vector < MAX_VECTOR / (int)layer->problem.element_size;
-    params.release_early = release_early(&made, &params);
-    params.bulk_period = alignment_period(&layer->problem);
+    params.src_misalignment = misalignment_of(problem, taken, arguments->src);
+    if (taken->realigned)
+        params.channel_alignment =
+            (int)tconv_gcd(params.channel_alignment, (int64_t)((uintptr_t)arguments->src % BOX_ALIGNMENT));
+    decide_stores(taken, problem->element_size, arguments->dst, &params);
     void *kernel_arguments[] = {&params, &map};
-    const launch_grid grid = {(const void *)made.config.kernel, made.thread_blocks, threads_of(made.mode),
+    const launch_grid grid = {(const void *)taken->config.kernel, taken->thread_blocks, threads_of(taken->mode),
                               SHARED_MEMORY_BYTES, arguments->packs};
     return launch_on_device(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }
@@ -300,6 +298,6 @@ tconv_status execute(const tconv_layer *layer, const tconv_arguments *arguments,
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_wgmma = {
-    "cuda_wgmma", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, supports, memory, pack, execute, suits, NULL, 0};
+    "cuda_wgmma", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(planned_layer), plan_layer, pack, execute, describe};
 
 } // namespace tconv::wgmma

@@ -1,7 +1,6 @@
 /* What a plan of cuda_mma does: see work.h. */
-#include "../../core/checked.h"
-#include "../mma/plan.h"
-#include "planned.h"
+#include "../model/planned.h"
+#include "plan.h"
 
 #include <cmath>
 
@@ -29,7 +28,7 @@ void count_main_loop(const tconv_layer *layer, const parameters *params, const k
     for (int i = 0; i < params->row_phases; i++)
         most_taps = (int)tconv_max(most_taps, params->rows[i].taps);
     const double warps = params->m_warps * params->n_warps; /* of a row phase */
-    const double all_warps = warps * params->phase_warps, uneven = ceil(all_warps / 4) * 4 / all_warps;
+    const double all_warps = block_warps(params), uneven = ceil(all_warps / 4) * 4 / all_warps;
     const double per_row_tap =
         (double)params->column_taps * config->mmas_m * config->mmas_n * steps * (strict ? 3 : 1); /* MMAs of a warp */
     work->k_blocks = params->k_blocks;
@@ -67,26 +66,26 @@ void count_stores(const tconv_layer *layer, const parameters *params, int stride
                                           : tconv_min(model::row_vector(layer), run & -run);
     const double parts = params->nhwc || params->staged ? 1 : fmax(1, (double)run / (double)vector);
     work->stores = outputs / model::WARP / (double)tconv_max(vector, 1);
-    work->store_warps = params->m_warps * params->phase_warps * params->n_warps;
+    work->store_warps = block_warps(params);
     work->sectors = outputs * (double)element / model::SECTOR_BYTES * parts;
 }
 
 } // namespace
 
-extern "C" void tconv_cuda_mma_work(const tconv_layer *layer, const tconv_cuda_machine *machine, tconv_cuda_work *work)
+tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made)
 {
-    parameters params;
-    const kernel_config *config;
-    parameters_of(layer, NULL, &params, &config);
-    *work = model::begin_work(layer);
-    count_main_loop(layer, &params, config, work);
-    count_stores(layer, &params, config->stride_w, work);
-    const int by_registers = config->warps / (params.m_warps * params.phase_warps * params.n_warps);
-    const int by_shared = (machine->shared_bytes + SHARED_RESERVED) / (params.shared_bytes + SHARED_RESERVED);
-    const double tiles = (double)params.n_tiles * params.groups * params.m_tiles * params.phase_sets;
-    const double places = (double)machine->multiprocessors, most = (double)tconv_min(by_registers, by_shared);
-    work->rounds = tconv_cuda_rounds(tiles / places, most);
-    work->resident = fmin(most, fmax(tiles / places, 1));
+    const parameters *params = &made->params;
+    const tconv_target *target = &layer->target;
+    tconv_cuda_work work = model::begin_work(layer);
+    count_main_loop(layer, params, made->config, &work);
+    count_stores(layer, params, made->config->stride_w, &work);
+    const int by_registers = made->config->warps / block_warps(params);
+    const int by_shared = (target->shared_bytes + SHARED_RESERVED) / (params->shared_bytes + SHARED_RESERVED);
+    const double tiles = (double)params->n_tiles * params->groups * params->m_tiles * params->phase_sets;
+    const double share = tiles / target->multiprocessors, most = (double)tconv_min(by_registers, by_shared);
+    work.rounds = tconv_cuda_rounds(share, most);
+    work.resident = fmin(most, fmax(share, 1));
+    return work;
 }
 
 } // namespace tconv::mma

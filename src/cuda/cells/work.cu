@@ -1,10 +1,10 @@
-/* The work of a plan of cuda_cells, see work.h. A K-block has all entries of a tap schedule, of the mean schedule; a
- * thread block is one of a cluster of two. */
+/* The work of a plan of cuda_cells, see model/work.h. A K-block has all entries of a tap schedule, of the mean
+ * schedule; a thread block is one of a cluster of two. */
 #include <cmath>
 
 #include "../../core/checked.h"
-#include "../cells/plan.h"
-#include "planned.h"
+#include "../model/planned.h"
+#include "plan.h"
 
 namespace tconv::cells
 {
@@ -93,21 +93,19 @@ void count_stores(const tconv_layer *layer, const parameters *of, int N, tconv_c
 
 } // namespace
 
-extern "C" void tconv_cuda_cells_work(const tconv_layer *layer, const tconv_cuda_machine *machine,
-                                      tconv_cuda_work *work)
+tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made)
 {
-    const tile_choice choice = choice_from_number(layer->choice);
-    layer_plan plan;
-    describe(layer, &choice, machine->multiprocessors, &plan);
-    const parameters *of = &plan.parameters;
-    const int N = of->stationary ? STATIONARY_BLOCK_N : block_n(plan.strict);
-    *work = model::begin_work(layer);
-    count_main_loop(layer, &plan, N, work);
-    count_stores(layer, of, N, work);
+    const layer_plan *plan = &made->plan;
+    const parameters *of = &plan->parameters;
+    const int N = of->stationary ? STATIONARY_BLOCK_N : block_n(plan->strict);
+    tconv_cuda_work work = model::begin_work(layer);
+    count_main_loop(layer, plan, N, &work);
+    count_stores(layer, of, N, &work);
     /* Where weights stay, those of a set are loaded, which takes about a tile, before the tiles of the set. */
-    work->rounds = of->stationary ? (double)tconv_ceil_div(of->n_tile_sets, tconv_max(of->set_step, 1)) *
-                                        (double)(tconv_ceil_div(of->m_tiles, tconv_max(of->tile_step, 1)) + 1)
-                                  : tconv_cuda_rounds(of->tiles, machine->multiprocessors / (double)CLUSTER_BLOCKS);
+    work.rounds = of->stationary ? (double)tconv_ceil_div(of->n_tile_sets, tconv_max(of->set_step, 1)) *
+                                       (double)(tconv_ceil_div(of->m_tiles, tconv_max(of->tile_step, 1)) + 1)
+                                 : tconv_cuda_rounds(of->tiles, layer->target.multiprocessors / (double)CLUSTER_BLOCKS);
+    return work;
 }
 
 } // namespace tconv::cells

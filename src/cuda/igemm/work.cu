@@ -1,11 +1,9 @@
-/* The work of a plan of cuda_igemm, see work.h. A K-block is that of igemm/parameters.h, at one tap. */
+/* The work of a plan of cuda_igemm, see model/work.h. A K-block is that of parameters.h, at one tap. */
 #include <cmath>
 
 #include "../../core/checked.h"
-#include "../igemm/pack.h"
-#include "../igemm/plan.h"
-#include "../igemm/view.h"
-#include "planned.h"
+#include "../model/planned.h"
+#include "plan.h"
 
 namespace tconv::igemm
 {
@@ -55,28 +53,27 @@ void count_main_loop(const layer_plan *plan, double taps, tconv_cuda_work *work)
 
 /* Returns the elements that a lane stores at once. wanted: as many as there would be if all lay at multiples of
  * them. */
-int64_t store_vector(const tconv_layer *layer, const layer_view *view, const parameters *of, int64_t *wanted)
+int64_t store_vector(const tconv_layer *layer, const planned_layer *made, int64_t *wanted)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t element = (int64_t)problem->element_size, neighbours = view->one_pixel ? 1 : view->outputs;
-    *wanted = model::VECTOR_BYTES / element;
+    const parameters *of = &made->plan.parameters;
+    *wanted = model::VECTOR_BYTES / (int64_t)problem->element_size;
     if (of->dst_channels_last)
-        return view->one_pixel ||
+        return made->weights.one_pixel ||
                        (problem->dst.w % *wanted == 0 && (problem->groups == 1 || problem->group_out % *wanted == 0))
                    ? *wanted
                    : 1;
-    *wanted = of->paired ? tconv_max(neighbours, 2) : neighbours;
+    *wanted = of->paired ? tconv_max(made->depth_columns, 2) : made->depth_columns;
     return tconv_rows_begin_at_multiples(&problem->dst, *wanted) ? *wanted : 1;
 }
 
 /* Returns the parts of sectors for each byte that a tile stores: in NCHW those at the ends of its pieces of rows, in
  * NHWC at the ends of its pieces of pixels, where several tiles share a pixel. */
-double part_share(const tconv_layer *layer, const layer_view *view, const parameters *of)
+double part_share(const tconv_problem *problem, const parameters *of)
 {
-    const tconv_problem *seen = &view->layer.problem;
-    const int64_t element = (int64_t)seen->element_size;
-    if (of->dst_channels_last && (layer->problem.groups > 1 || of->tiles_along_m > 1)) {
-        const int64_t piece = tconv_min(seen->group_out, MMA_M * of->m_tiles) * element;
+    const int64_t element = (int64_t)problem->element_size;
+    if (of->dst_channels_last && (problem->groups > 1 || of->tiles_along_m > 1)) {
+        const int64_t piece = tconv_min(of->group_out, MMA_M * of->m_tiles) * element;
         return model::part_ends(piece, 0) / (double)piece;
     }
     if (of->dst_channels_last)
@@ -87,52 +84,49 @@ double part_share(const tconv_layer *layer, const layer_view *view, const parame
                            : of->across > 0 ? CORE_ROWS
                                             : of->tile_columns;
     const int64_t piece = pixels * (of->paired ? 2 : 1) * element;
-    return model::part_ends(piece, (whole ? seen->dst.c : seen->dst.h) * element) / (double)piece;
+    return model::part_ends(piece, (whole ? of->to.c : of->to.h) * element) / (double)piece;
 }
 
-void count_stores(const tconv_layer *layer, const layer_view *view, const parameters *of, tconv_cuda_work *work)
+void count_stores(const tconv_layer *layer, const planned_layer *made, tconv_cuda_work *work)
 {
+    const parameters *of = &made->plan.parameters;
     const double element = (double)layer->problem.element_size;
     const double pixels = (double)(of->across > 0 ? of->block_n : tconv_min(of->block_n, of->stage_pixels));
     const double channels = (double)of->channel_m_tiles * MMA_M;
-    const double outputs = pixels * of->m_tiles * MMA_M * fmin(1, (double)view->layer.problem.group_out / channels);
+    const double outputs = pixels * of->m_tiles * MMA_M * fmin(1, of->group_out / channels);
     int64_t wanted;
-    const int64_t vector = store_vector(layer, view, of, &wanted);
+    const int64_t vector = store_vector(layer, made, &wanted);
     /* In NCHW each column phase writes its own part of a sector, and so does each element where they are not stored
      * together. */
-    const double neighbours = view->one_pixel ? 1 : (double)view->outputs;
-    const bool splits = !of->dst_channels_last && of->column_stride > 1 && !of->paired && !view->one_pixel;
-    const double parts = splits ? fmin(of->column_stride, fmax(1, 32 / element / neighbours))
+    const bool splits = !of->dst_channels_last && of->column_stride > 1 && !of->paired;
+    const double parts = splits ? fmin(of->column_stride, fmax(1, 32 / element / made->depth_columns))
                          : of->dst_channels_last || vector > 1 ? 1
                                                                : (double)wanted;
     work->stores = outputs / model::WARP / (double)vector;
     work->store_warps = of->epilogue_warps ? EPILOGUE_WARPS : CONSUMER_WARPS;
     work->overlaps = of->epilogue_warps;
     work->sectors = outputs * element / model::SECTOR_BYTES * parts;
-    work->part_sectors = outputs * element * part_share(layer, view, of);
+    work->part_sectors = outputs * element * part_share(&layer->problem, of);
 }
 
 } // namespace
 
-extern "C" void tconv_cuda_igemm_work(const tconv_layer *layer, const tconv_cuda_machine *machine,
-                                      tconv_cuda_work *work)
+tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made)
 {
-    const tile_choice choice = choice_of(layer->choice);
-    layer_view view;
-    layer_plan plan;
-    init_view(&view, layer);
-    describe(&view.layer, &choice, machine->multiprocessors, &plan);
-    *work = model::begin_work(layer);
-    count_main_loop(&plan, mean_tile_taps(&plan.parameters, machine->multiprocessors), work);
-    count_stores(layer, &view, &plan.parameters, work);
-    work->rounds = tconv_cuda_rounds(plan.parameters.tiles, machine->multiprocessors);
-    if (plan.parameters.src_transposed) {
+    const int multiprocessors = layer->target.multiprocessors;
+    const parameters *of = &made->plan.parameters;
+    tconv_cuda_work work = model::begin_work(layer);
+    count_main_loop(&made->plan, mean_tile_taps(of, multiprocessors), &work);
+    count_stores(layer, made, &work);
+    work.rounds = tconv_cuda_rounds(of->tiles, multiprocessors);
+    if (of->src_transposed) {
         const tconv_problem *problem = &layer->problem;
         const double src = (double)(problem->batch * problem->in_channels) * (double)(problem->h.in * problem->w.in);
-        work->passes += 1;
-        work->pass_bytes += (double)transposed_bytes(problem) + src * (double)problem->element_size;
+        work.passes += 1;
+        work.pass_bytes += (double)transposed_bytes(problem) + src * (double)problem->element_size;
     }
-    model::add_fill(layer, work);
+    model::add_fill(layer, &work);
+    return work;
 }
 
 } // namespace tconv::igemm

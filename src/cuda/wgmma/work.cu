@@ -1,10 +1,10 @@
-/* The work of a plan of cuda_wgmma, see work.h. A K-block is that of wgmma/parameters.h: it has all taps. */
+/* The work of a plan of cuda_wgmma, see ../model/work.h. A K-block is that of parameters.h: it has all taps. */
 #include <cmath>
 
 #include "../../core/checked.h"
+#include "../model/planned.h"
 #include "../runtime/tensor_map.h"
-#include "../wgmma/plan.h"
-#include "planned.h"
+#include "plan.h"
 
 namespace tconv::wgmma
 {
@@ -18,7 +18,6 @@ constexpr double STRICT_CYCLES = 650; /* the same in strict f32, with what clear
 constexpr double TILE_CYCLES = 3200;  /* until a tile's sums are staged for those that store them */
 
 constexpr double TIGHT_TIMES = 1.5; /* that transposing takes longer into a patch whose pitch is not the box's */
-constexpr int LEAST_BULK = 384;     /* bytes of a row that goes by a bulk copy where vectors could store it: wgmma.cu */
 
 void count_main_loop(const tconv_layer *layer, const plan *made, tconv_cuda_work *work)
 {
@@ -95,15 +94,14 @@ void count_stores(const tconv_layer *layer, const plan *made, tconv_cuda_work *w
 
 } // namespace
 
-extern "C" void tconv_cuda_wgmma_work(const tconv_layer *layer, const tconv_cuda_machine *machine,
-                                      tconv_cuda_work *work)
+tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made)
 {
-    plan made;
-    restore_plan(layer, layer->choice, machine->multiprocessors, &made);
-    *work = model::begin_work(layer);
-    count_main_loop(layer, &made, work);
-    count_stores(layer, &made, work);
-    work->rounds = tconv_cuda_rounds(made.params.tiles, made.thread_blocks);
+    const plan *chosen = &made->plans[0];
+    tconv_cuda_work work = model::begin_work(layer);
+    count_main_loop(layer, chosen, &work);
+    count_stores(layer, chosen, &work);
+    work.rounds = tconv_cuda_rounds(chosen->params.tiles, chosen->thread_blocks);
+    return work;
 }
 
 } // namespace tconv::wgmma

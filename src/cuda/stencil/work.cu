@@ -1,0 +1,44 @@
+/* What a plan of cuda_stencil does: see model/work.h. Its blocks are many and small, so that a multiprocessor's share
+ * of all outputs is one tile; a K-block is what the threads of a block store at once. */
+#include "../model/planned.h"
+#include "plan.h"
+
+#include <cmath>
+
+namespace tconv::stencil
+{
+
+namespace
+{
+
+/* The correction. */
+constexpr double TILE_CYCLES = 1500; /* of the first and the last block: tables, src to shared memory */
+
+/* Loads of a warp for a tap of 32 outputs, where taps are in a loop: a value, a weight, indices. */
+constexpr double LOOP_LOADS = 4.5;
+constexpr int STORE_WARPS = 48; /* of the blocks that share a multiprocessor */
+
+} // namespace
+
+tconv_cuda_work work_of(const tconv_layer *layer, const plan *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const double element = (double)problem->element_size;
+    const double taps = (double)(layer->rows.max_taps * layer->columns.max_taps);
+    const bool loops = layer->problem.layout == TCONV_NCHW && made->by_address[0].way >= COLUMNS_LOOP;
+    const double outputs = THREADS * model::VECTOR_BYTES / element;
+    const double all =
+        (double)problem->batch * (double)problem->out_channels * (double)(problem->h.out * problem->w.out);
+    tconv_cuda_work work = model::begin_work(layer);
+    work.k_blocks = fmax(1, all / outputs / layer->target.multiprocessors);
+    work.ffma = outputs * taps;
+    work.loads = outputs * taps * (loops ? LOOP_LOADS / model::WARP : 1.0 / THREADS);
+    work.tile_cycles = TILE_CYCLES;
+    work.stores = outputs * element / model::VECTOR_BYTES / model::WARP * work.k_blocks;
+    work.store_warps = STORE_WARPS;
+    work.sectors = outputs * element / model::SECTOR_BYTES * work.k_blocks;
+    work.overlaps = true;
+    return work;
+}
+
+} // namespace tconv::stencil

@@ -1,0 +1,107 @@
+/* The choice of an implementation: each plans the layer, and the one with the shortest predicted time is taken. */
+#include "choose.h"
+
+#include <stdio.h>
+
+#include "../core/alloc.h"
+#include "../core/status.h"
+#include "impl_list.h"
+#include "resolve.h"
+#include "verbose.h"
+
+static void pass_over(const tconv_plan *plan, const tconv_implementation *candidate, const char *reason)
+{
+    if (plan->verbose >= 2)
+        tconv_verbose_passed_over(plan, candidate->name, reason);
+}
+
+/* Logs that the implementation with the longer predicted time is passed over. */
+static void pass_over_slower(const tconv_plan *plan, const tconv_implementation *slower, double slower_seconds,
+                             const tconv_implementation *faster, double faster_seconds)
+{
+    char reason[128];
+    snprintf(reason, sizeof reason, "%s is predicted to take %.0f %% of its time", faster->name,
+             100 * faster_seconds / slower_seconds);
+    pass_over(plan, slower, reason);
+}
+
+/* Checks that the size of the workspace fits. */
+static tconv_status check_sizes(const tconv_memory_sizes *sizes, tconv_issue *issue)
+{
+    const size_t most = (size_t)PTRDIFF_MAX / 2 - 2 * TCONV_CUDA_ALIGNMENT;
+    if (sizes->packed > most || sizes->scratch > most)
+        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "workspace_size",
+                          "workspace: its size must be at most 2^63 - 1");
+    return TCONV_SUCCESS;
+}
+
+/* Takes what the candidate planned, in trial, if it is better than what the plan has; the worse of both is in trial
+ * afterwards. */
+static void take_faster(tconv_plan *plan, double *seconds, const tconv_implementation *candidate,
+                        const tconv_planned *planned, void **trial)
+{
+    const double its = planned->prediction.seconds;
+    if (plan->implementation != NULL && its >= *seconds) {
+        pass_over_slower(plan, candidate, its, plan->implementation, *seconds);
+        return;
+    }
+    if (plan->implementation != NULL)
+        pass_over_slower(plan, plan->implementation, *seconds, candidate, its);
+    void *const worse = plan->made;
+    plan->made = *trial;
+    *trial = worse;
+    plan->implementation = candidate;
+    plan->sizes = planned->sizes;
+    *seconds = its;
+}
+
+/* Does what tconv_plan_choose says, with plan->made and *trial as memory for plans. */
+static tconv_status plan_best(tconv_plan *plan, const tconv_implementation *named, void **trial, tconv_issue *issue)
+{
+    const tconv_op op = plan->layer.problem.desc.op;
+    const tconv_implementation *candidate;
+    tconv_issue refusal;
+    double seconds = 0; /* predicted for plan->implementation */
+    tconv_issue_clear(&refusal);
+    for (size_t i = 0; (candidate = tconv_implementation_at(op, i)) != NULL; i++) {
+        tconv_planned planned = {.work = NULL};
+        if (candidate->backend != plan->layer.target.backend || (named != NULL && candidate != named))
+            continue;
+        tconv_status status = tconv_implementation_plan(candidate, &plan->layer, *trial, &planned, &refusal);
+        if (status == TCONV_ERROR_UNSUPPORTED) {
+            pass_over(plan, candidate, refusal.message);
+            continue;
+        }
+        if (status != TCONV_SUCCESS) {
+            *issue = refusal;
+            return status;
+        }
+        if ((status = check_sizes(&planned.sizes, issue)))
+            return status;
+        if (planned.prediction.seconds > 0 || plan->implementation == NULL)
+            take_faster(plan, &seconds, candidate, &planned, trial);
+        if (planned.prediction.seconds <= 0)
+            break;
+    }
+    if (plan->implementation == NULL)
+        return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation", "implementation = %.40s: %.120s",
+                          named != NULL ? named->name : tconv_backend_name(plan->layer.target.backend),
+                          refusal.message);
+    return TCONV_SUCCESS;
+}
+
+tconv_status tconv_plan_choose(tconv_plan *plan, const tconv_options *options, tconv_issue *issue)
+{
+    const tconv_op op = plan->layer.problem.desc.op;
+    const size_t bytes = tconv_implementation_most_bytes(op, plan->layer.target.backend);
+    const tconv_implementation *named;
+    void *trial = NULL;
+    tconv_status status;
+    if ((status = tconv_implementation_named(op, options, &named, issue)) ||
+        (status = tconv_allocate_for(&plan->allocator, bytes, "plans", &plan->made, issue)) ||
+        (status = tconv_allocate_for(&plan->allocator, bytes, "plans", &trial, issue)))
+        return status;
+    status = plan_best(plan, named, &trial, issue);
+    tconv_release(&plan->allocator, trial);
+    return status;
+}

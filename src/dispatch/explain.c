@@ -1,0 +1,232 @@
+/* tconv_explain: what every implementation would do with a layer, on this machine or on a GPU that the cost model knows. */
+#include <stdio.h>
+#include <string.h>
+
+#include "../core/alloc.h"
+#include "../core/status.h"
+#include "../cuda/model/machine.h"
+#include "impl_list.h"
+#include "resolve.h"
+#include "writer.h"
+
+#define MOST          16  /* implementations of an operation and backend */
+#define MOST_TEXT     208 /* bytes of a reason (tconv_issue) and of what a plan says of itself */
+#define PARTS         8
+#define NANOSECONDS   1e9 /* of a second */
+#define DECIMALS      10  /* a microsecond is written in tenths */
+#define PER_DECIMAL   100 /* nanoseconds */
+#define COLUMN_FORMAT " %9s"
+
+/* What became of one implementation. */
+struct answer {
+    const tconv_implementation *implementation;
+    bool takes;
+    int rank; /* from 1 on, of those that take the layer */
+    tconv_planned planned;
+    char text[MOST_TEXT]; /* the plan, or why there is none */
+};
+
+struct explanation {
+    tconv_layer layer;
+    const char *machine; /* NULL: this one */
+    size_t count;
+    struct answer answers[MOST];
+};
+
+static const struct {
+    const char *name;
+    size_t offset;
+} parts[PARTS] = {
+    {"launch", offsetof(tconv_prediction, launch)},
+    {"dram", offsetof(tconv_prediction, dram)},
+    {"l2", offsetof(tconv_prediction, l2)},
+    {"shared", offsetof(tconv_prediction, shared)},
+    {"products", offsetof(tconv_prediction, products)},
+    {"issue", offsetof(tconv_prediction, issue)},
+    {"wait", offsetof(tconv_prediction, wait)},
+    {"store", offsetof(tconv_prediction, store)},
+};
+
+static int64_t part_of(const tconv_prediction *prediction, int part)
+{
+    double seconds;
+    memcpy(&seconds, (const char *)prediction + parts[part].offset, sizeof seconds);
+    return (int64_t)(seconds * NANOSECONDS + 0.5);
+}
+
+static int64_t nanoseconds_of(const struct answer *answer)
+{
+    return (int64_t)(answer->planned.prediction.seconds * NANOSECONDS + 0.5);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ asking */
+
+static void ask(const struct explanation *of, void *memory, struct answer *answer)
+{
+    const tconv_implementation *implementation = answer->implementation;
+    tconv_issue issue;
+    answer->takes =
+        tconv_implementation_plan(implementation, &of->layer, memory, &answer->planned, &issue) == TCONV_SUCCESS;
+    if (!answer->takes)
+        snprintf(answer->text, sizeof answer->text, "%s", issue.message);
+    else if (implementation->describe != NULL)
+        implementation->describe(&of->layer, memory, answer->text, sizeof answer->text);
+}
+
+/* Ranks those that take the layer as a plan would take them: by predicted time, or in their order where there is
+ * none. */
+static void rank(struct explanation *of)
+{
+    for (size_t i = 0; i < of->count; i++)
+        for (size_t j = 0; of->answers[i].takes && j < of->count; j++) {
+            const double mine = of->answers[i].planned.prediction.seconds,
+                         other = of->answers[j].planned.prediction.seconds;
+            of->answers[i].rank += of->answers[j].takes && (other < mine || (other == mine && j <= i));
+        }
+}
+
+static tconv_status ask_all(struct explanation *of, const tconv_allocator *allocator, tconv_issue *issue)
+{
+    const tconv_op op = of->layer.problem.desc.op;
+    const tconv_implementation *implementation;
+    const size_t bytes = tconv_implementation_most_bytes(op, of->layer.target.backend);
+    void *memory = NULL;
+    tconv_status status;
+    if ((status = tconv_layer_create_phases(&of->layer, allocator, issue)) == TCONV_SUCCESS)
+        status = tconv_allocate_for(allocator, bytes, "plans", &memory, issue);
+    for (size_t i = 0;
+         status == TCONV_SUCCESS && of->count < MOST && (implementation = tconv_implementation_at(op, i)) != NULL; i++)
+        if (implementation->backend == of->layer.target.backend) {
+            of->answers[of->count].implementation = implementation;
+            ask(of, memory, &of->answers[of->count++]);
+        }
+    rank(of);
+    tconv_release(allocator, memory);
+    tconv_layer_release_phases(&of->layer, allocator);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- writing */
+
+static void write_target(const struct explanation *of, tconv_writer *writer)
+{
+    const tconv_target *target = &of->layer.target;
+    char problem[TCONV_PROBLEM_TEXT_SIZE], capability[16];
+    tconv_problem_format(&of->layer.problem, false, problem, sizeof problem);
+    tconv_write_text(writer, "layer", problem);
+    tconv_write_text(writer, "backend", tconv_backend_name(target->backend));
+    if (target->backend == TCONV_BACKEND_CPU) {
+        tconv_write_text(writer, "isa", tconv_cpu_isa_name(target->cpu_isa));
+        tconv_write_number(writer, "threads", target->threads);
+        return;
+    }
+    const tconv_cuda_machine rates = tconv_cuda_machine_like(target->compute_capability, target->multiprocessors);
+    snprintf(capability, sizeof capability, "%d.%d", target->compute_capability / 10, target->compute_capability % 10);
+    if (of->machine != NULL)
+        tconv_write_text(writer, "device", of->machine);
+    else
+        tconv_write_number(writer, "device", target->device);
+    tconv_write_text(writer, "compute_capability", capability);
+    tconv_write_number(writer, "multiprocessors", target->multiprocessors);
+    tconv_write_text(writer, "rates", rates.name);
+    tconv_write_truth(writer, "rates_measured", rates.measured);
+}
+
+static void write_json(const struct explanation *of, tconv_writer *writer)
+{
+    tconv_write_open_group(writer, "implementations", '[');
+    for (size_t i = 0; i < of->count; i++) {
+        const struct answer *answer = &of->answers[i];
+        tconv_write_open_group(writer, NULL, '{');
+        tconv_write_text(writer, "name", answer->implementation->name);
+        if (answer->takes) {
+            tconv_write_number(writer, "rank", answer->rank);
+            tconv_write_text(writer, "plan", answer->text);
+            tconv_write_number(writer, "packed_bytes", (int64_t)answer->planned.sizes.packed);
+            tconv_write_number(writer, "scratch_bytes", (int64_t)answer->planned.sizes.scratch);
+        } else {
+            tconv_write_text(writer, "declines", answer->text);
+        }
+        if (answer->takes && answer->planned.prediction.seconds > 0) {
+            tconv_write_open_group(writer, "predicted_ns", '{');
+            tconv_write_number(writer, "total", nanoseconds_of(answer));
+            for (int part = 0; part < PARTS; part++)
+                tconv_write_number(writer, parts[part].name, part_of(&answer->planned.prediction, part));
+            tconv_write_close_group(writer, '}');
+        }
+        tconv_write_close_group(writer, '}');
+    }
+    tconv_write_close_group(writer, ']');
+}
+
+/* Writes nanoseconds in microseconds: "%f" would write a comma in some locales. */
+static void append_time(tconv_writer *writer, int64_t nanoseconds)
+{
+    char text[32];
+    const int64_t decimals = (nanoseconds + PER_DECIMAL / 2) / PER_DECIMAL;
+    snprintf(text, sizeof text, "%lld.%d", (long long)(decimals / DECIMALS), (int)(decimals % DECIMALS));
+    tconv_text_append(&writer->out, COLUMN_FORMAT, text);
+}
+
+/* A table: those that take the layer by rank, then the others. */
+static void write_table(const struct explanation *of, tconv_writer *writer)
+{
+    tconv_text *out = &writer->out;
+    tconv_text_append(out, "\nPredicted microseconds, and those of each part as if nothing else took time\n");
+    tconv_text_append(out, "%4s %-14s" COLUMN_FORMAT, "rank", "implementation", "total");
+    for (int part = 0; part < PARTS; part++)
+        tconv_text_append(out, COLUMN_FORMAT, parts[part].name);
+    tconv_text_append(out, "  plan\n");
+    for (int wanted = 1; wanted <= (int)of->count; wanted++)
+        for (size_t i = 0; i < of->count; i++) {
+            const struct answer *answer = &of->answers[i];
+            if (answer->rank != wanted)
+                continue;
+            tconv_text_append(out, "%4d %-14s", answer->rank, answer->implementation->name);
+            append_time(writer, nanoseconds_of(answer));
+            for (int part = 0; part < PARTS; part++)
+                append_time(writer, part_of(&answer->planned.prediction, part));
+            tconv_text_append(out, "  %s\n", answer->text);
+        }
+    for (size_t i = 0; i < of->count; i++)
+        if (!of->answers[i].takes)
+            tconv_text_append(out, "   - %-14s declines: %s\n", of->answers[i].implementation->name,
+                              of->answers[i].text);
+}
+
+static tconv_status explain(const tconv_desc *desc, const tconv_options *options, const char *device,
+                            struct explanation *of, tconv_issue *issue)
+{
+    tconv_options known;
+    tconv_config config;
+    tconv_status status;
+    memset(of, 0, sizeof *of);
+    of->machine = device;
+    if ((status = tconv_problem_init(&of->layer.problem, desc, issue)) ||
+        (status = tconv_operation_check(&of->layer.problem, issue)) ||
+        (status = tconv_options_read(&known, options, issue)))
+        return status;
+    if (device != NULL && known.backend == TCONV_BACKEND_AUTO)
+        known.backend = TCONV_BACKEND_CUDA;
+    if ((status = tconv_target_resolve(&known, device, &of->layer, &config, issue)))
+        return status;
+    return ask_all(of, &known.allocator, issue);
+}
+
+tconv_status tconv_explain(const tconv_desc *desc, const tconv_options *options, const char *device,
+                           tconv_text_format format, char *text, size_t capacity, size_t *length, tconv_issue *issue)
+{
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    struct explanation of;
+    tconv_writer writer;
+    if (tconv_writer_begin(&writer, format, text, capacity, &found) != TCONV_SUCCESS ||
+        explain(desc, options, device, &of, &found) != TCONV_SUCCESS)
+        return tconv_report(&found, issue);
+    write_target(&of, &writer);
+    if (format == TCONV_TEXT_JSON)
+        write_json(&of, &writer);
+    else
+        write_table(&of, &writer);
+    tconv_writer_end(&writer, length);
+    return tconv_report(&found, issue);
+}
