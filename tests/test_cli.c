@@ -72,7 +72,8 @@ Test(cli, plan_for_a_gpu_that_is_not_here)
     release_result(&info);
     struct program_result result = PROGRAM("plan", "--device", "h200", "--math", "tf32", "--problem", problem);
     expect_code(&result, has_cuda ? 0 : 1, "plan --device h200");
-    expect_text(has_cuda ? result.out : result.error, has_cuda ? "   1 cuda_wgmma" : "no CUDA backend", "--device h200");
+    expect_text(has_cuda ? result.out : result.error, has_cuda ? "   1 cuda_wgmma" : "no CUDA backend",
+                "--device h200");
     if (has_cuda) {
         expect_text(result.out, "rates_measured: true", "--device h200");
         expect_text(result.out, "- cuda_stencil   declines:", "--device h200");

@@ -27,7 +27,6 @@ tconv_status tconv_cuda_resolve(int device, tconv_target *target, tconv_issue *i
  * build that has code for it; false where there is none. What is planned for it cannot be executed. */
 bool tconv_cuda_resolve_named(const char *name, tconv_target *target);
 
-
 /* Tells where memory lies. Never creates a context: a process that has not loaded the driver has only host memory.
  * *managed is true for memory that both sides may use (location is then CUDA). *device is the device's ordinal, -1 for
  * host. */
