@@ -15,21 +15,16 @@ constexpr double ISSUE_CYCLES = 610; /* of a term of a direct kernel: nothing is
 constexpr double GEMM_CYCLES = 60;   /* of a term of a GEMM, whose operands are loaded ahead */
 constexpr double TILE_CYCLES = 6600; /* of a tile: divisions that find its pixels, its phase's table */
 
-/* Output channels of a GEMM's tile. They differ from the kernel's own where a group has 33 to 48 or 65 to 96 output
- * channels. */
-constexpr int64_t WIDE = 64;
-constexpr int64_t MIDDLE = 32;
-constexpr int64_t NARROW = 16;
+/* Output channels of the GEMM's widest tiles, and of those with few. */
+constexpr int WIDE = 64;
+constexpr int NARROW = 16;
 
 /* Blocks on a multiprocessor. */
 constexpr int WIDE_RESIDENT = 3;
 constexpr int RESIDENT = 4;
 constexpr int DIRECT_RESIDENT = 8;
 
-/* They give the kernels' pixels in all dtypes but f64, where most tiles have half of them. */
-constexpr double GEMM_PIXELS = 128;    /* of a tile */
-constexpr double DIRECT_THREADS = 128; /* of a block */
-constexpr double WARPS = 4;            /* of a block */
+constexpr double WARPS = 4; /* of a block of a direct kernel */
 
 /* Loads of a warp for pixels of a term in NHWC, relative to those of NCHW, where 32 neighbours are one load. */
 constexpr double RUN_LOADS = 2;      /* a thread loads a run of channels at once */
@@ -38,10 +33,6 @@ constexpr double APART_LOADS = 5;    /* each channel is in a sector of its own *
 
 constexpr double TAP_INSTRUCTIONS = 4; /* of a tap beside its terms: bounds, addresses; counted as loads */
 
-struct tile_shape {
-    double channels, pixels, loads, resident;
-};
-
 double pixel_loads(const tconv_problem *problem)
 {
     if (problem->layout == TCONV_NCHW)
@@ -49,27 +40,24 @@ double pixel_loads(const tconv_problem *problem)
     return problem->group_in % SRC_RUN == 0 ? RUN_LOADS : problem->group_in == 1 ? SINGLE_LOADS : APART_LOADS;
 }
 
-tile_shape gemm_shape(int64_t out)
+/* Loads of warps for a term of a GEMM's tile: a thread has 8 x 8, 8 x 4 or, of few channels, 4 x 4 accumulators. */
+double gemm_loads(const kernel_choice *shape)
 {
-    tile_shape shape = {};
-    shape.channels = (double)(out > WIDE - NARROW ? WIDE : out > NARROW ? MIDDLE : NARROW);
-    shape.pixels = GEMM_PIXELS;
-    /* A thread's accumulators. */
-    const double rows = shape.channels == NARROW ? 4 : 8, columns = shape.channels == WIDE ? 8 : 4;
-    shape.loads = shape.channels * shape.pixels / (rows * columns) * (rows + columns) / model::WARP;
-    shape.resident = shape.channels == WIDE ? WIDE_RESIDENT : RESIDENT;
-    return shape;
+    const double rows = shape->channels <= NARROW ? 4 : 8, columns = shape->channels >= WIDE ? 8 : 4;
+    return (double)shape->channels * shape->pixels / (rows * columns) * (rows + columns) / model::WARP;
 }
 
-tile_shape direct_shape(const tconv_problem *problem, int channels)
+double direct_loads(const tconv_problem *problem, const kernel_choice *shape)
 {
-    tile_shape shape = {};
-    shape.channels = channels;
-    shape.pixels = DIRECT_THREADS * (channels == 8 ? 2 : 4);
-    shape.loads = shape.pixels / model::WARP * (pixel_loads(problem) + TAP_INSTRUCTIONS / (double)problem->group_in) +
-                  WARPS * fmax(1, shape.channels / 4);
-    shape.resident = DIRECT_RESIDENT;
-    return shape;
+    return (double)shape->pixels / model::WARP * (pixel_loads(problem) + TAP_INSTRUCTIONS / (double)problem->group_in) +
+           WARPS * fmax(1, shape->channels / 4.0);
+}
+
+/* Times that a sector is written: in NCHW each column phase writes its own part of it. */
+double sector_parts(const tconv_layer *layer)
+{
+    const double elements = model::SECTOR_BYTES / (double)layer->problem.element_size;
+    return layer->problem.layout == TCONV_NCHW ? fmin((double)layer->columns.stride, elements) : 1;
 }
 
 } // namespace
@@ -77,26 +65,24 @@ tile_shape direct_shape(const tconv_problem *problem, int channels)
 tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made)
 {
     const tconv_problem *problem = &layer->problem;
-    const tile_shape shape =
-        made->is_gemm ? gemm_shape(problem->group_out) : direct_shape(problem, made->shape.channels);
-    const double outputs = shape.channels * shape.pixels;
-    const double tiles = (double)(problem->batch * problem->groups) *
-                         ceil((double)problem->group_out / shape.channels) * ceil(model::tapped_outputs(layer)) /
-                         shape.pixels / layer->target.multiprocessors;
+    const kernel_choice *shape = &made->shape;
+    const double outputs = (double)shape->channels * shape->pixels;
+    const double resident = !made->is_gemm ? DIRECT_RESIDENT : shape->channels >= WIDE ? WIDE_RESIDENT : RESIDENT;
+    const double tiles = (double)made->parameters.tiles / layer->target.multiprocessors;
     tconv_cuda_work work = model::begin_work(layer);
     work.k_blocks = (double)problem->group_in * model::mean_taps(layer);
     work.ffma = outputs;
-    work.loads = shape.loads;
+    work.loads = made->is_gemm ? gemm_loads(shape) : direct_loads(problem, shape);
     work.issues = made->is_gemm ? 0 : 1;
     work.issue_cycles = ISSUE_CYCLES;
     work.slow_issues = made->is_gemm ? 1 : 0;
     work.slow_issue_cycles = GEMM_CYCLES;
     work.tile_cycles = TILE_CYCLES;
     work.stores = outputs / model::WARP;
-    work.store_warps = WARPS;
-    work.sectors = outputs * (double)problem->element_size / model::SECTOR_BYTES;
-    work.rounds = tconv_cuda_rounds(tiles, shape.resident);
-    work.resident = fmin(shape.resident, fmax(tiles, 1));
+    work.store_warps = shape->threads / (double)model::WARP;
+    work.sectors = outputs * (double)problem->element_size / model::SECTOR_BYTES * sector_parts(layer);
+    work.rounds = tconv_cuda_rounds(tiles, resident);
+    work.resident = fmin(resident, fmax(tiles, 1));
     model::add_fill(layer, &work);
     return work;
 }

@@ -14,6 +14,9 @@ namespace tconv::igemm
 
 constexpr int MAX_TMA_BOX = 256; /* elements of a box along each axis (CUDA driver API, cuTensorMapEncodeTiled) */
 
+/* Bytes at whose multiples a box begins in shared memory (PTX ISA, cp.async.bulk.tensor). */
+constexpr int BOX_DESTINATION = 128;
+
 /* Bytes of dynamic shared memory: what a thread block may have, less barriers and records. */
 constexpr int SHARED_MEMORY = 227 * 1024 - 5 * 1024;
 

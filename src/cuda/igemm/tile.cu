@@ -249,6 +249,8 @@ bool describe_tile(const tconv_layer *layer, const tile_choice *choice, layer_pl
     if (pitch % to->boxes != 0 || (!to->src_channels_last && to->stage_pixels > MAX_COORDINATES))
         return false;
     to->box_columns = (int)pitch / to->boxes;
+    if (to->boxes > 1 && to->box_columns * to->pixel_bytes % BOX_DESTINATION != 0)
+        return false;
     describe_raw_stages(layer, choice, to);
     to->first_row = (int)layer->rows.min_shift;
     to->first_column = (int)layer->columns.min_shift;
