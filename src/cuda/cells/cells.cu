@@ -7,7 +7,7 @@
  * a tap there (parameters.h defines these words). wgmma reads pixels from registers, to which they come from the planes
  * of src by single loads: no layout transform of src is made, and where outputs share an input it is read once.
  *
- * plan.cu chooses the tile by the cost model in cost.cu, tap_schedule.cu writes the tap schedules, stages.cu the
+ * plan.cu chooses the tile by the cost model of model/, tap_schedule.cu writes the tap schedules, stages.cu the
  * pipeline stages; pack.cu packs weights. The kernel in kernel.cuh streams weights. Where each pixel is read at its own
  * position alone and the weights of all input channels fit in shared memory, kernel_stationary.cuh has a
  * weight-stationary one for TF32.
@@ -99,7 +99,7 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     planned->sizes.packed = (size_t)size;
     describe_launch(layer, made);
-    const tconv_cuda_work work = work_of(layer, made);
+    const tconv_cuda_work work = work_of(layer, plan);
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }

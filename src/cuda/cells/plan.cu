@@ -1,6 +1,7 @@
 /* The choice of a layer's tile by the cost model, and the description of the layer in such tiles. */
 #include "../../core/checked.h"
 #include "../maps/hopper.h"
+#include "../model/planned.h"
 #include "plan.h"
 
 #include <cmath>
@@ -36,8 +37,9 @@ position_space find_positions(const tconv_layer *layer, int cell_rows)
 }
 
 /* Tries all tiles with the choice's cells and K-blocks. */
-void try_tiles(const tconv_layer *layer, tile_choice choice, layer_plan *best, layer_plan *plan)
+void try_tiles(search *in, tile_choice choice)
 {
+    const tconv_layer *layer = in->layer;
     const position_space space = find_positions(layer, choice.cell_rows);
     for (int64_t tiles = tconv_ceil_div(space.columns, BLOCK_M);; tiles += 1 + tiles / 4) {
         const int64_t columns = tconv_ceil_div(space.columns, tiles);
@@ -49,8 +51,7 @@ void try_tiles(const tconv_layer *layer, tile_choice choice, layer_plan *best, l
         if (rows == space.rows && columns == space.columns)
             choice.images =
                 (int)tconv_min(tconv_min(tconv_max(layer->problem.batch, 1), MAX_BOX), BLOCK_M / (rows * columns));
-        if (describe_layer(layer, &choice, plan) && (best->cycles == 0 || plan->cycles < best->cycles))
-            *best = *plan;
+        try_choice(in, &choice);
         if (columns <= LEAST_COLUMNS)
             return;
     }
@@ -197,13 +198,27 @@ bool describe_layer(const tconv_layer *layer, const tile_choice *choice, layer_p
     plan->packing.strides = problem->weight;
     plan->packing.core_rows =
         (int64_t)params->groups * params->channel_tiles * params->b_rows * params->k_blocks * params->mma_steps * 2;
-    plan->cycles = params->stationary ? cost_stationary(layer, plan) : cost_streaming(layer, plan);
     return true;
+}
+
+void try_choice(search *in, const tile_choice *choice)
+{
+    if (!describe_layer(in->layer, choice, &in->candidate))
+        return;
+    const tconv_cuda_work work = work_of(in->layer, &in->candidate);
+    const double seconds = model::seconds_of(&in->machine, &work);
+    if (in->seconds > 0 && seconds >= in->seconds)
+        return;
+    *in->best = in->candidate;
+    in->seconds = seconds;
 }
 
 bool choose(const tconv_layer *layer, layer_plan *best)
 {
-    layer_plan plan;
+    search in = {};
+    in.layer = layer;
+    in.machine = model::machine_of(layer);
+    in.best = best;
     const int most_rows = block_n(layer->target.math == TCONV_MATH_STRICT) / 32 / (int)layer->columns.stride;
     for (int rows = 1; rows <= most_rows; rows *= 2) {
         if (rows > 1 && rows % layer->rows.stride != 0)
@@ -211,11 +226,11 @@ bool choose(const tconv_layer *layer, layer_plan *best)
         for (int mma_steps = 2; mma_steps <= 4; mma_steps += 2)
             for (int per_shift = 0; per_shift < 2; per_shift++) {
                 const tile_choice choice = {false, rows, mma_steps, per_shift == 1, 1, 1, 1};
-                try_tiles(layer, choice, best, &plan);
+                try_tiles(&in, choice);
             }
     }
-    try_stationary(layer, best, &plan);
-    return best->cycles > 0;
+    try_stationary(&in);
+    return in.seconds > 0;
 }
 
 } // namespace tconv::cells

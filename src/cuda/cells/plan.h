@@ -1,4 +1,4 @@
-/* The plan of a layer: its tile, tap schedules and pipeline stages, chosen by a cost model. */
+/* The plan of a layer: its tile, tap schedules and pipeline stages, chosen by the cost model. */
 #ifndef TCONV_CUDA_CELLS_PLAN_H
 #define TCONV_CUDA_CELLS_PLAN_H
 
@@ -30,7 +30,6 @@ struct layer_plan {
     cells::packing packing;
     int box_rows;       /* of a stage's TMA box */
     double bank_cycles; /* of a warp's load from a stage, on average: 1 where no two addresses share a bank */
-    double cycles;      /* by the cost model, of the multiprocessor with most tiles */
 };
 
 /* What pack and execute get: the best candidate's plan, and the launch. */
@@ -42,15 +41,26 @@ struct planned_layer {
     bool pair_stores;           /* parameters' pair_stores */
 };
 
+/* A search for the plan of a layer. */
+struct search {
+    const tconv_layer *layer;
+    tconv_cuda_machine machine;
+    layer_plan candidate;
+    layer_plan *best;
+    double seconds; /* that the best is predicted to take; 0: there is none yet */
+};
+
 /* The taps of one axis of a cell: the kernel's index of the tap that output r has at a shift, or -1. */
 struct axis_taps {
     int outputs, min_shift, shifts;
     int16_t kernel[MAX_CELL][MAX_SHIFTS];
 };
 
-/* plan.cu. Makes a plan of zeros the one that costs least; false where none fits, or where strict sums would be too
- * long. */
+/* plan.cu. Makes a plan of zeros the one of the least predicted time; false where none fits, or where strict sums would
+ * be too long. */
 bool choose(const tconv_layer *layer, layer_plan *best);
+/* Plans the layer with this choice, and keeps that plan if it is the best so far. */
+void try_choice(search *in, const tile_choice *choice);
 /* Plans the layer with this choice; false where that does not fit. */
 bool describe_layer(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan);
 /* Returns whether each pixel of src is read at its own position alone, every output has its tap, and rows follow one
@@ -72,16 +82,12 @@ bool find_segments(const tconv_layer *layer, layer_plan *plan);
 bool describe_stages(layer_plan *plan);
 
 /* plan_stationary.cu. Compares the weight-stationary kernel with the best plan so far. */
-void try_stationary(const tconv_layer *layer, layer_plan *best, layer_plan *plan);
+void try_stationary(search *in);
 /* Writes the weight-stationary kernel's part of the plan; false where it does not fit. */
 bool describe_stationary(const tconv_layer *layer, layer_plan *plan);
 
-/* cost.cu. Both return cycles of the multiprocessor with most tiles. */
-double cost_streaming(const tconv_layer *layer, const layer_plan *plan);
-double cost_stationary(const tconv_layer *layer, const layer_plan *plan);
-
 /* work.cu. Counts what the plan does, for the prediction of its time. */
-tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made);
+tconv_cuda_work work_of(const tconv_layer *layer, const layer_plan *plan);
 
 } // namespace tconv::cells
 

@@ -6,9 +6,10 @@
 namespace tconv::cells
 {
 
-void try_stationary(const tconv_layer *layer, layer_plan *best, layer_plan *plan)
+void try_stationary(search *in)
 {
     constexpr int LEAST_CHANNELS = 8, MMA_STEPS = 4;
+    const tconv_layer *layer = in->layer;
     const tconv_strides *src = &layer->problem.src;
     const int64_t alignment = COLUMN_ALIGNMENT, columns = layer->columns.stride;
     const int64_t most = STATIONARY_BLOCK_N / LEAST_CHANNELS / columns;
@@ -23,9 +24,8 @@ void try_stationary(const tconv_layer *layer, layer_plan *best, layer_plan *plan
     /* Cells have all rows of a stride or, where there is no room for eight channels then, one. */
     for (int rows = 1; rows <= most; rows *= 2) {
         const tile_choice choice = {true, rows, MMA_STEPS, false, 1, 1, WARPGROUP_M};
-        if ((rows == 1 || rows == layer->rows.stride) && describe_layer(layer, &choice, plan) &&
-            (best->cycles == 0 || plan->cycles <= best->cycles))
-            *best = *plan;
+        if (rows == 1 || rows == layer->rows.stride)
+            try_choice(in, &choice);
     }
 }
 

@@ -86,6 +86,7 @@ bool write_weight_tile(schedule_writer *to, const axis_taps *rows, const axis_ta
     packing *packing = &to->plan->packing;
     const int first_entry = to->entries, first_tap = to->taps;
     const int output_mma_tiles = params->cell_channels / to->plan->config.mma_n;
+    unsigned counts = 0; /* a bit for each length of a window */
     for (int row_shift = first_row_shift; row_shift < end_row_shift; row_shift++) {
         tap_window window;
         for (int from = 0; find_window(rows, columns, row_shift, column_shift, from, &window);
@@ -96,6 +97,7 @@ bool write_weight_tile(schedule_writer *to, const axis_taps *rows, const axis_ta
             entry->pixel = (uint16_t)(row_shift * params->row_pitch + column_shift);
             entry->window = (uint8_t)(window.first * output_mma_tiles * 16 + window.count * output_mma_tiles);
             entry->flags = 0;
+            counts |= 1u << window.count;
         }
     }
     if (to->entries == first_entry)
@@ -103,6 +105,8 @@ bool write_weight_tile(schedule_writer *to, const axis_taps *rows, const axis_ta
     if (to->weight_tiles == MAX_WEIGHT_TILES)
         return false;
     for (int count = rows->outputs * columns->outputs; count > 0; count--) {
+        if ((counts >> count & 1) == 0)
+            continue;
         int entry = first_entry;
         for (int row_shift = first_row_shift; row_shift < end_row_shift; row_shift++) {
             tap_window window;

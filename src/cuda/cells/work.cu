@@ -13,9 +13,9 @@ namespace
 {
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 550;   /* of a warpgroup, for an entry: waits, the window's branch, the next entry */
-constexpr double STRICT_CYCLES = 1300; /* the same in strict f32, with what splits operands and adds partial sums */
-constexpr double TILE_CYCLES = 1400;   /* until a tile's sums may be stored */
+constexpr double ISSUE_CYCLES = 510;   /* of a warpgroup, for an entry: waits, the window's branch, the next entry */
+constexpr double STRICT_CYCLES = 1290; /* the same in strict f32, with what splits operands and adds partial sums */
+constexpr double TILE_CYCLES = 1000;   /* until a tile's sums may be stored */
 
 constexpr double WHOLE_ENTRIES =
     0.5; /* of an entry's instructions, where it is all of its schedule: no window, no next */
@@ -93,9 +93,8 @@ void count_stores(const tconv_layer *layer, const parameters *of, int N, tconv_c
 
 } // namespace
 
-tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made)
+tconv_cuda_work work_of(const tconv_layer *layer, const layer_plan *plan)
 {
-    const layer_plan *plan = &made->plan;
     const parameters *of = &plan->parameters;
     const int N = of->stationary ? STATIONARY_BLOCK_N : block_n(plan->strict);
     tconv_cuda_work work = model::begin_work(layer);

@@ -15,9 +15,9 @@ namespace
 {
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 310;       /* of a K-block of Hopper's kernel: barriers, operands to registers */
-constexpr double MMA_KERNEL_CYCLES = 1300; /* of one of the kernel for any device: copies end at a block's barrier */
-constexpr double TILE_CYCLES = 1500;       /* of a row: barriers between the GEMM and col2im */
+constexpr double ISSUE_CYCLES = 220;     /* of a K-block: barriers, operands to registers */
+constexpr double TILE_CYCLES = 1000;     /* of a row of Hopper's kernel: barriers between the GEMM and col2im */
+constexpr double MMA_TILE_CYCLES = 6900; /* of a row of the kernel for any device, whose copies end at barriers */
 
 constexpr int RESIDENT = 2;        /* blocks on a multiprocessor */
 constexpr int ROW_SUMS_STAGES = 5; /* pipeline stages of Hopper's kernel, which has 4 to 6 */
@@ -57,11 +57,9 @@ tconv_cuda_work work_of(const tconv_layer *layer, const plan *made)
     work.wgmma_chain = any_device ? 0 : n_tiles * 2 * times;
     work.mma_sync = any_device ? n_tiles * 8 * times : 0;
     work.mma_chain = any_device ? n_tiles * 2 * times : 0;
-    work.issues = any_device ? 0 : 1;
+    work.issues = 1;
     work.issue_cycles = ISSUE_CYCLES;
-    work.slow_issues = any_device ? 1 : 0;
-    work.slow_issue_cycles = MMA_KERNEL_CYCLES;
-    work.tile_cycles = TILE_CYCLES;
+    work.tile_cycles = any_device ? MMA_TILE_CYCLES : TILE_CYCLES;
     work.box_bytes = vectors ? stage_bytes : 0;
     work.gather_bytes = vectors ? 0 : stage_bytes;
     work.shared_bytes = 2 * stage_bytes + n_tiles * TILE_N * MMA_K_BYTES * k_steps;

@@ -21,9 +21,12 @@ namespace
 constexpr int THREADS = 256;
 constexpr int ROWS = 64; /* rows of a tile: enough that finding a tile is cheap beside writing its outputs */
 
+constexpr int64_t MASK_STRIDE = 64; /* the longest stride whose residues fit in a mask */
+
 struct axis {
     const tconv_phase *phases; /* on the device, sorted by residue */
     int64_t count, stride, out;
+    uint64_t mask; /* of the residues that have a phase, where the stride is no longer than MASK_STRIDE */
 };
 
 struct outputs {
@@ -41,9 +44,15 @@ struct cut {
     int lanes_log2; /* threads along a row */
 };
 
-/* Says whether the outputs of a residue have a phase. */
+/* Says whether the outputs of a residue have a phase: by the mask, since each step of a search waits for memory. */
 __device__ bool has_phase(const axis &axis, int64_t output)
 {
+    if (axis.stride <= MASK_STRIDE) {
+        const bool small = output <= UINT32_MAX;
+        const unsigned bit =
+            small ? (uint32_t)output % (uint32_t)axis.stride : (unsigned)((uint64_t)output % (uint64_t)axis.stride);
+        return (axis.mask >> bit & 1) != 0;
+    }
     const int64_t residue = (int64_t)((uint64_t)output % (uint64_t)axis.stride);
     int64_t low = 0, high = axis.count;
     while (low < high) {
@@ -100,6 +109,14 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+axis axis_of(const tconv_axis *of, const tconv_phase_table *table, const tconv_phase *phases)
+{
+    axis made = {phases, table->count, of->stride, of->out, 0};
+    for (int64_t i = 0; of->stride <= MASK_STRIDE && i < table->count; i++)
+        made.mask |= (uint64_t)1 << table->phases[i].residue;
+    return made;
+}
+
 /* Says whether the channels of every pixel of dst are whole vectors of so many elements. */
 bool are_vectors(const tconv_problem *problem, const void *dst, int64_t count)
 {
@@ -125,12 +142,13 @@ tconv_status fill_bias_only(const tconv_layer *layer, const tconv_phase *phases,
     const tconv_problem *problem = &layer->problem;
     const bool nhwc = problem->layout == TCONV_NHWC;
     const bool vectors = are_vectors(problem, arguments->dst, kernels[problem->dtype].count);
-    outputs outputs = {{phases, layer->rows.count, problem->h.stride, problem->h.out},
-                       {phases + layer->rows.count, layer->columns.count, problem->w.stride, problem->w.out},
-                       arguments->bias,
-                       arguments->dst,
-                       problem->dst,
-                       nhwc};
+    outputs outputs = {};
+    outputs.rows = axis_of(&problem->h, &layer->rows, phases);
+    outputs.columns = axis_of(&problem->w, &layer->columns, phases + layer->rows.count);
+    outputs.bias = arguments->bias;
+    outputs.dst = arguments->dst;
+    outputs.strides = problem->dst;
+    outputs.nhwc = nhwc;
     cut cut = {};
     cut.plane_channels = problem->out_channels / (vectors ? kernels[problem->dtype].count : 1);
     cut.planes = nhwc ? problem->batch : problem->batch * cut.plane_channels;

@@ -5,6 +5,7 @@
 #include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
 #include "../pack/boxes.cuh"
+#include "parameters.h"
 #include "transpose_src.h"
 
 namespace tconv::igemm

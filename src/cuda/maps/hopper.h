@@ -14,9 +14,6 @@ constexpr int64_t HOPPER_MAX_EXTENT = (int64_t)1 << 28;
 /* The reason why no kernel of Hopper's takes the layer; NULL where one may. */
 const char *why_not_hopper(const tconv_layer *layer);
 
-/* Cycles of a launch and of whatever else takes as long for every tile, in the implementations' cost models. */
-constexpr double HOPPER_LAUNCH_CYCLES = 6000;
-
 } // namespace tconv
 
 #endif

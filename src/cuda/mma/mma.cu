@@ -6,7 +6,7 @@
  * The warps of a block share its row phases, and one thread's registers hold the accumulators of all column phases, so
  * that a patch of src is read once for all phases and neighbouring outputs are stored together, those without a tap
  * too. parameters.h says how a layer is tiled and what the words mean, plan.cu chooses the tiling (layer.cu and tile.cu
- * fill in what it implies, cost.cu is the cost model), kernel.cuh is the kernel and gives the numeric order (load.cuh,
+ * fill in what it implies, work.cu counts what it does), kernel.cuh is the kernel and gives the numeric order (load.cuh,
  * schedule.cuh, mainloop.cuh and epilogue.cuh are its parts), pack.cu packs the weights.
  */
 #include "../../core/status.h"
@@ -43,7 +43,8 @@ tconv_status plan(const tconv_layer *layer, void *memory, tconv_planned *planned
         return tconv_decline(issue, "a device of compute capability 8.0 or more");
     if (problem->group_out < MIN_GROUP_OUT || problem->group_in < MIN_GROUP_IN)
         return tconv_decline(issue, "at least %d input and output channels per group", (int)MIN_GROUP_IN);
-    const char *why = choose(layer, made);
+    tconv_cuda_work work = {};
+    const char *why = choose(layer, made, &work);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     int64_t size;
@@ -51,7 +52,6 @@ tconv_status plan(const tconv_layer *layer, void *memory, tconv_planned *planned
                            (int64_t)made->params.a_tile_words * 4, &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     planned->sizes.packed = (size_t)size;
-    const tconv_cuda_work work = work_of(layer, made);
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }

@@ -1,7 +1,8 @@
 /*
- * How a layer is tiled for the kernels: all tilings that fit are compared by the cost model (cost.cu), which takes up
- * to 25 microseconds, and the least is taken. Nothing depends on addresses, so that weights packed once fit every call.
+ * How a layer is tiled for the kernels: the cost model (model/cost.c) predicts the time of all tilings that fit, and
+ * the least is taken. Nothing depends on addresses, so that weights packed once fit every call.
  */
+#include "../model/planned.h"
 #include "plan.h"
 
 namespace tconv::mma
@@ -42,16 +43,19 @@ void consider(search *in, parameters *params, const kernel_config *config)
             continue;
         const int share = (in->shared_bytes + SHARED_RESERVED) / resident - SHARED_RESERVED;
         int stages = MAX_STAGES;
+        bool fits;
         do
-            lay_out_shared(in, params, k_block, stages);
-        while (params->shared_bytes > share && --stages >= 2);
-        if (params->shared_bytes > in->shared_bytes)
+            fits = lay_out_shared(in, params, k_block, stages);
+        while ((!fits || params->shared_bytes > share) && --stages >= 2);
+        if (!fits)
             continue;
-        const double cycles = cycles_of(in, params, config);
-        if (in->best->config == NULL || cycles < in->best_cycles) {
+        const tconv_cuda_work work = work_of(in, params, config);
+        const double seconds = model::seconds_of(&in->machine, &work);
+        if (in->best->config == NULL || seconds < in->best_seconds) {
             in->best->params = *params;
             in->best->config = config;
-            in->best_cycles = cycles;
+            in->best_work = work;
+            in->best_seconds = seconds;
         }
     }
 }
@@ -74,6 +78,7 @@ void consider_warps(search *in, parameters *params, const kernel_config *config,
                 continue;
             const int positions = warps * config->mmas_n * MMA_N;
             share_warps(params, phase_warps, m_warps, warps);
+            in->most_row_taps = set_taps(params, -1);
             consider_tile(in, params, config, full);
             const int width = positions < full ? positions : full;
             for (int columns = width >= 64 ? 64 : 32; columns >= 16; columns /= 2)
@@ -116,7 +121,6 @@ void begin(const tconv_layer *layer, search *in, parameters *params)
     in->layer = layer;
     in->shared_bytes = shared_limit(layer);
     in->element_size = (int)problem->element_size;
-    in->mmas_per_product = strict ? 3 : 1;
     in->row_halo = (int)(layer->rows.max_shift - layer->rows.min_shift);
     in->column_halo = (int)(layer->columns.max_shift - layer->columns.min_shift);
     in->position_rows = (int)tconv_ceil_div(problem->h.out, problem->h.stride);
@@ -124,7 +128,9 @@ void begin(const tconv_layer *layer, search *in, parameters *params)
     params->a_fragments = strict ? 2 : 1;
     params->skew_mask = params->nhwc ? 0 : 16 / in->element_size - 1;
     flatten(in, params);
+    fill_vectors(problem, params);
     params->flush_steps = strict ? STRICT_FLUSH_STEPS : FLUSH_STEPS;
+    begin_works(in);
 }
 
 } // namespace
@@ -139,7 +145,7 @@ mode mode_of(const tconv_layer *layer)
     return layer->target.math == TCONV_MATH_TF32 ? TF32 : STRICT;
 }
 
-const char *choose(const tconv_layer *layer, planned_layer *made)
+const char *choose(const tconv_layer *layer, planned_layer *made, tconv_cuda_work *work)
 {
     const int stride = (int)layer->problem.w.stride;
     parameters params;
@@ -154,6 +160,7 @@ const char *choose(const tconv_layer *layer, planned_layer *made)
         if (each->stride_w != stride || each->any_length != long_sums)
             continue;
         params.warp_m = MMA_M * each->mmas_m;
+        params.channel_run = params.nhwc ? channel_run_of(each->mmas_m, layer->problem.element_size) : 1;
         if (each->mmas_m > 1 && params.warp_m >= 2 * params.group_out)
             continue;
         consider_warps(&in, &params, each, (int)tconv_min(params.row_phases, MAX_WARPS));
@@ -165,7 +172,7 @@ const char *choose(const tconv_layer *layer, planned_layer *made)
                    ? "strict f32 sums of more than 48 times 64 terms, whose rounding would have to be compensated, in "
                      "columns of a stride above 5"
                    : "no tile of this stride and kernel fits in shared memory";
-    fill_vectors(&layer->problem, made->config, &made->params);
+    *work = in.best_work;
     return NULL;
 }
 

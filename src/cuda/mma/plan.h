@@ -24,11 +24,19 @@ struct search {
     const tconv_layer *layer;
     int shared_bytes;                    /* that a block may ask for */
     int element_size;                    /* bytes */
-    int mmas_per_product;                /* 3 for 3xTF32, else 1 */
     int row_halo, column_halo;           /* pixels of a patch beyond those of its tile */
     int position_rows, position_columns; /* of an image */
-    planned_layer *best;                 /* its config is NULL: none yet */
-    double best_cycles;
+    int most_row_taps;                   /* of any set of row phases, with the tiling's phase_warps */
+
+    /* What the work of all tilings has in common. */
+    tconv_cuda_machine machine;
+    tconv_cuda_work begun; /* what is the layer's own, the rest 0 */
+    bool strict;
+    int64_t row_vector, src_row_vector; /* elements, see model/planned.h */
+
+    planned_layer *best; /* its config is NULL: none yet */
+    tconv_cuda_work best_work;
+    double best_seconds;
 };
 
 /* Bytes of shared memory that a block may ask for beside its barriers. */
@@ -52,8 +60,8 @@ inline int ceil_div(int value, int by)
     return (value + by - 1) / by;
 }
 
-/* plan.cu: chooses the kernel and the tiling of a layer. Returns why there is none, or NULL. */
-const char *choose(const tconv_layer *layer, planned_layer *made);
+/* plan.cu: chooses the kernel and the tiling of a layer, and counts its work. Returns why there is none, or NULL. */
+const char *choose(const tconv_layer *layer, planned_layer *made, tconv_cuda_work *work);
 
 mode mode_of(const tconv_layer *layer);
 
@@ -69,17 +77,18 @@ void share_warps(parameters *params, int phase_warps, int m_warps, int n_warps);
 /* Fills in the tile for the warps' positions, in rows of so many columns. Returns false where there is none. */
 bool lay_out_tile(const search *in, parameters *params, const kernel_config *config, int columns);
 
-/* Fills in K-blocks of so many words, pipeline stages, and where all lies in shared memory. */
-void lay_out_shared(const search *in, parameters *params, int block_k_words, int stages);
+/* Fills in K-blocks of so many words, pipeline stages, and where all lies in shared memory. Returns false where that is
+ * more than a block may ask for. */
+bool lay_out_shared(const search *in, parameters *params, int block_k_words, int stages);
 
-/* Fills in what a thread loads and stores at once, as far as strides allow. */
-void fill_vectors(const tconv_problem *problem, const kernel_config *config, parameters *params);
+/* Fills in what a thread loads and stores at once, as far as strides allow: all tilings' alike. */
+void fill_vectors(const tconv_problem *problem, parameters *params);
 
-/* cost.cu: the time of a tiling in cycles of the device. */
-double cycles_of(const search *in, const parameters *params, const kernel_config *config);
+/* work.cu: begins what the work of all tilings has in common. */
+void begin_works(search *in);
 
-/* work.cu: what a plan does. */
-tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made);
+/* Counts what a tiling does. */
+tconv_cuda_work work_of(const search *in, const parameters *params, const kernel_config *config);
 
 } // namespace tconv::mma
 

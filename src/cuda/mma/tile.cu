@@ -74,10 +74,11 @@ bool lay_out_tile(const search *in, parameters *params, const kernel_config *con
     if (tiles >= MAX_TILES)
         return false;
     params->n_tiles = (unsigned int)tiles;
+    params->linear = !params->nhwc && columns % (MMA_N * config->mmas_n) == 0;
     return true;
 }
 
-void lay_out_shared(const search *in, parameters *params, int block_k_words, int stages)
+bool lay_out_shared(const search *in, parameters *params, int block_k_words, int stages)
 {
     const int vector = 16 / in->element_size, word_elements = 4 / in->element_size;
     const int pixels = params->tile_images * params->patch_rows * params->patch_columns;
@@ -93,9 +94,13 @@ void lay_out_shared(const search *in, parameters *params, int block_k_words, int
     params->word_pitch = params->nhwc ? 1 : patch_16bit ? 2 * channel_pitch : channel_pitch;
     params->pixel_pitch = params->nhwc ? block_k_words + 4 : 1;
     params->weights_at = params->nhwc ? pixels * params->pixel_pitch : block_k_words * channel_pitch;
-    params->a_tile_words = params->m_warps * set_taps(params, -1) * params->column_taps *
-                           (block_k_words / MMA_K_WORDS) * (params->warp_m / MMA_M) * params->a_fragments *
-                           FRAGMENT_WORDS;
+    const int64_t a_tile_words = (int64_t)params->m_warps * in->most_row_taps * params->column_taps *
+                                 (block_k_words / MMA_K_WORDS) * (params->warp_m / MMA_M) * params->a_fragments *
+                                 FRAGMENT_WORDS;
+    if (stages * (params->weights_at + a_tile_words) * 4 > in->shared_bytes)
+        return false;
+    /* What is added from here on fits in 32 bits with the stages. */
+    params->a_tile_words = (int)a_tile_words;
     params->stage_words = params->weights_at + params->a_tile_words;
     params->positions_at = stages * params->stage_words;
     params->schedule_at = params->positions_at + params->block_n;
@@ -106,20 +111,19 @@ void lay_out_shared(const search *in, parameters *params, int block_k_words, int
     const int staging = params->staged ? MMA_N * MMA_M / 2 * (int)in->layer->problem.w.stride * block_warps(params) : 0;
     params->offsets_at = round_up(params->staging_at + staging, 2);
     params->shared_bytes = (params->offsets_at + 2 * pixels / (params->nhwc ? 1 : vector)) * 4;
+    return params->shared_bytes <= in->shared_bytes;
 }
 
-void fill_vectors(const tconv_problem *problem, const kernel_config *config, parameters *params)
+void fill_vectors(const tconv_problem *problem, parameters *params)
 {
     const size_t size = problem->element_size;
     const tconv_strides *src = &problem->src, *dst = &problem->dst;
     const int64_t src_columns[] = {src->n, src->c, params->flat_columns != 0 ? 0 : src->h, params->src_columns};
     const int64_t src_pixels[] = {src->n, src->h, src->w, params->groups > 1 ? problem->group_in : 0};
-    const int64_t dst_columns[] = {dst->n, dst->c, dst->h, 2 * config->stride_w};
+    const int64_t dst_columns[] = {dst->n, dst->c, dst->h, 2 * problem->w.stride};
     const int64_t dst_pixels[] = {dst->n, dst->h, dst->w, params->groups > 1 ? problem->group_out : 0};
     params->src_vector = common_vector(size, params->nhwc ? src_pixels : src_columns, 4);
     params->store_vector = common_vector(size, params->nhwc ? dst_pixels : dst_columns, 4);
-    params->channel_run = params->nhwc ? channel_run_of(config->mmas_m, size) : 1;
-    params->linear = !params->nhwc && params->tile_columns % (MMA_N * config->mmas_n) == 0;
 }
 
 } // namespace tconv::mma

@@ -1,4 +1,4 @@
-/* What a plan of cuda_mma does: see work.h. */
+/* What a tiling of cuda_mma does: see work.h. */
 #include "../model/planned.h"
 #include "plan.h"
 
@@ -11,22 +11,18 @@ namespace
 {
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 2200; /* of a K-block: barriers, addresses of the copies, the first operands */
-constexpr double STRICT_CYCLES = 20;  /* of an MMA in strict f32, in place of mma_chain: three are independent */
-constexpr double TILE_CYCLES = 4300;  /* of a tile: tables of positions, and stores that wait for the last MMAs */
+constexpr double ISSUE_CYCLES = 2970; /* of a K-block: barriers, addresses of the copies, the first operands */
+constexpr double STRICT_CYCLES = 23;  /* of an MMA in strict f32, in place of mma_chain: three are independent */
+constexpr double TILE_CYCLES = 4000;  /* of a tile: tables of positions, and stores that wait for the last MMAs */
 
 constexpr double HALVES_TIMES = 1.4; /* as long with a 16-bit patch: a word of the B operand is put together from two */
 constexpr int LOAD_BYTES = 4;        /* the least that cp.async copies */
 
-void count_main_loop(const tconv_layer *layer, const parameters *params, const kernel_config *config,
-                     tconv_cuda_work *work)
+void count_main_loop(const search *in, const parameters *params, const kernel_config *config, tconv_cuda_work *work)
 {
-    const bool strict = model::is_strict(layer), halves = layer->problem.element_size == 2 && !params->nhwc;
+    const bool strict = in->strict, halves = in->element_size == 2 && !params->nhwc;
     const double steps = params->block_k_words / MMA_K_WORDS;
-    const int row_taps = set_taps(params, -1);
-    int most_taps = 0;
-    for (int i = 0; i < params->row_phases; i++)
-        most_taps = (int)tconv_max(most_taps, params->rows[i].taps);
+    const int row_taps = in->most_row_taps, most_taps = params->max_row_taps;
     const double warps = params->m_warps * params->n_warps; /* of a row phase */
     const double all_warps = block_warps(params), uneven = ceil(all_warps / 4) * 4 / all_warps;
     const double per_row_tap =
@@ -46,45 +42,61 @@ void count_main_loop(const tconv_layer *layer, const parameters *params, const k
     work->weight_bytes = params->k_blocks == 1 ? 0 : 4.0 * params->a_tile_words;
     work->stages = params->stages;
     /* Copies of less than 16 bytes are more instructions; those of less than 4 go through registers. */
-    const int64_t bytes =
-        (params->nhwc ? params->src_vector : model::src_row_vector(layer)) * (int64_t)layer->problem.element_size;
+    const int64_t bytes = (params->nhwc ? params->src_vector : in->src_row_vector) * in->element_size;
     if (bytes < model::VECTOR_BYTES)
         work->loads = work->box_bytes / model::WARP / (double)tconv_max(bytes, LOAD_BYTES);
     if (bytes < LOAD_BYTES)
         work->gather_bytes = work->box_bytes;
 }
 
-void count_stores(const tconv_layer *layer, const parameters *params, int stride, tconv_cuda_work *work)
+void count_stores(const search *in, const parameters *params, int stride, tconv_cuda_work *work)
 {
-    const int64_t element = (int64_t)layer->problem.element_size;
     const double outputs = (double)params->warp_m * params->m_warps * params->tile_images * params->tile_rows *
                            params->tile_columns * params->phase_warps * stride;
     /* A thread has the columns of two neighbouring positions in NCHW, a run of channels in NHWC. */
     const int64_t run = 2 * (int64_t)stride;
     const int64_t vector = params->staged ? params->store_vector
                            : params->nhwc ? tconv_min(params->store_vector, tconv_max(params->channel_run, 1))
-                                          : tconv_min(model::row_vector(layer), run & -run);
+                                          : tconv_min(in->row_vector, run & -run);
     const double parts = params->nhwc || params->staged ? 1 : fmax(1, (double)run / (double)vector);
     work->stores = outputs / model::WARP / (double)tconv_max(vector, 1);
     work->store_warps = block_warps(params);
-    work->sectors = outputs * (double)element / model::SECTOR_BYTES * parts;
+    work->sectors = outputs * in->element_size / model::SECTOR_BYTES * parts;
+}
+
+/* Blocks share out the tiles along N of a set, which is all else that numbers a tile: as many blocks for each set as
+ * there are places for. */
+void count_rounds(const parameters *params, int64_t multiprocessors, int64_t most, tconv_cuda_work *work)
+{
+    const int64_t sets = (int64_t)params->groups * params->m_tiles * params->phase_sets;
+    const int64_t places = multiprocessors * most;
+    const int64_t blocks = tconv_min(params->n_tiles, tconv_max(1, places / sets)); /* of a set */
+    const int64_t rounds = tconv_ceil_div(params->n_tiles, blocks) * tconv_ceil_div(sets * blocks, places);
+    const double even = (double)params->n_tiles * (double)sets / (double)places;
+    work->rounds = (1 - TCONV_CUDA_IDLE_SHARE) * (double)rounds + TCONV_CUDA_IDLE_SHARE * even;
+    work->resident = fmin((double)most, fmax(1, (double)(sets * blocks) / (double)multiprocessors));
 }
 
 } // namespace
 
-tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made)
+void begin_works(search *in)
 {
-    const parameters *params = &made->params;
-    const tconv_target *target = &layer->target;
-    tconv_cuda_work work = model::begin_work(layer);
-    count_main_loop(layer, params, made->config, &work);
-    count_stores(layer, params, made->config->stride_w, &work);
-    const int by_registers = made->config->warps / block_warps(params);
+    in->machine = model::machine_of(in->layer);
+    in->begun = model::begin_work(in->layer);
+    in->strict = model::is_strict(in->layer);
+    in->row_vector = model::row_vector(in->layer);
+    in->src_row_vector = model::src_row_vector(in->layer);
+}
+
+tconv_cuda_work work_of(const search *in, const parameters *params, const kernel_config *config)
+{
+    const tconv_target *target = &in->layer->target;
+    tconv_cuda_work work = in->begun;
+    count_main_loop(in, params, config, &work);
+    count_stores(in, params, config->stride_w, &work);
+    const int by_registers = config->warps / block_warps(params);
     const int by_shared = (target->shared_bytes + SHARED_RESERVED) / (params->shared_bytes + SHARED_RESERVED);
-    const double tiles = (double)params->n_tiles * params->groups * params->m_tiles * params->phase_sets;
-    const double share = tiles / target->multiprocessors, most = (double)tconv_min(by_registers, by_shared);
-    work.rounds = tconv_cuda_rounds(share, most);
-    work.resident = fmin(most, fmax(share, 1));
+    count_rounds(params, target->multiprocessors, (int64_t)tconv_min(by_registers, by_shared), &work);
     return work;
 }
 

@@ -83,8 +83,11 @@ void add_fill(const tconv_layer *layer, tconv_cuda_work *work)
     const double untapped = (double)(problem->h.out * problem->w.out) - tapped_outputs(layer);
     if (untapped <= 0)
         return;
+    /* Columns between others are parts of sectors, which move whole. */
+    const bool scattered = problem->layout == TCONV_NCHW && layer->columns.bias_only > 0;
+    const double outputs = scattered ? (double)(problem->h.out * problem->w.out) : untapped;
     work->passes += 1;
-    work->pass_bytes += untapped * (double)(problem->batch * problem->out_channels) * (double)problem->element_size;
+    work->pass_bytes += outputs * (double)(problem->batch * problem->out_channels) * (double)problem->element_size;
 }
 
 double part_ends(int64_t piece, int64_t step)
@@ -93,10 +96,19 @@ double part_ends(int64_t piece, int64_t step)
     return 2 * (1 - (double)alike / SECTOR_BYTES);
 }
 
+tconv_cuda_machine machine_of(const tconv_layer *layer)
+{
+    return tconv_cuda_machine_like(layer->target.compute_capability, layer->target.multiprocessors);
+}
+
+double seconds_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
+{
+    return tconv_cuda_cost_of(machine, work).seconds;
+}
+
 void predict(const tconv_layer *layer, const tconv_cuda_work *work, tconv_planned *planned)
 {
-    const tconv_target *target = &layer->target;
-    const tconv_cuda_machine machine = tconv_cuda_machine_like(target->compute_capability, target->multiprocessors);
+    const tconv_cuda_machine machine = machine_of(layer);
     planned->prediction = tconv_cuda_cost_of(&machine, work);
     if (planned->work != NULL)
         *planned->work = *work;

@@ -36,6 +36,12 @@ void add_fill(const tconv_layer *layer, tconv_cuda_work *work);
  * 2. */
 double part_ends(int64_t piece, int64_t step);
 
+/* Returns the rates of the layer's target. */
+tconv_cuda_machine machine_of(const tconv_layer *layer);
+
+/* Returns the predicted time of work: what tiles are chosen by. */
+double seconds_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work);
+
 /* Finishes a plan: has the cost model predict its time on the layer's target, and leaves the work to the caller if it
  * wants it. */
 void predict(const tconv_layer *layer, const tconv_cuda_work *work, tconv_planned *planned);

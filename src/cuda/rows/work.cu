@@ -15,9 +15,9 @@ namespace
 {
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 2700; /* of a row of dst: staging it, two barriers, bulk stores of 16 channels */
-constexpr double STRICT_CYCLES = 36;  /* of an MMA in strict f32, in place of the machine's mma_chain */
-constexpr double TILE_CYCLES = 2400;  /* of a strip: weights, tables of taps */
+constexpr double ISSUE_CYCLES = 2400; /* of a row of dst: staging it, two barriers, bulk stores of 16 channels */
+constexpr double MMA_CYCLES = 61;     /* of an MMA, in place of the machine's mma_chain */
+constexpr double STRICT_CYCLES = 37;  /* the same in strict f32 */
 
 constexpr double UNALIGNED_LOADS = 4; /* for a channel's row, where it is no vectors of 16 bytes; else 1 */
 
@@ -37,12 +37,10 @@ tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made)
     work.k_blocks = params->strip_rows;
     work.prologue = params->max_row_back + 1;
     work.mma_sync = mmas;
-    work.mma_chain = strict ? 0 : mmas / warps;
     work.issues = (double)layer->rows.count;
     work.issue_cycles = ISSUE_CYCLES;
-    work.slow_issues = strict ? mmas / warps : 0;
-    work.slow_issue_cycles = STRICT_CYCLES;
-    work.tile_cycles = TILE_CYCLES;
+    work.slow_issues = mmas / warps;
+    work.slow_issue_cycles = strict ? STRICT_CYCLES : MMA_CYCLES;
     work.shared_bytes = mmas * 256 + outputs * element * 2;
     work.box_bytes = (double)problem->group_in * columns * element;
     work.chain_loads = fmax(1, (double)problem->group_in / warps) * (model::reads_vectors(layer) ? 1 : UNALIGNED_LOADS);

@@ -1,0 +1,421 @@
+/* The packing kernels that pack by boxes (cuda_igemm, cuda_wgmma): each order is stated in plain C as its pack.cu gives
+ * it. */
+#include "../../src/cuda/igemm/plan.h"
+#include "../../src/cuda/wgmma/parameters.h"
+#include "families.h"
+#include "packing.h"
+
+namespace tconv::check
+{
+
+namespace
+{
+
+int divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+const char *name_of(tconv_dtype dtype)
+{
+    return dtype == TCONV_F32 ? "f32" : dtype == TCONV_F16 ? "f16" : "bf16";
+}
+
+/* ------------------------------------------------------------------------------------------------------- cuda_igemm */
+
+enum igemm_way { PHASES, PAIRED, MERGED, FUSED, COLUMNS_AS_CHANNELS };
+
+struct igemm_case {
+    igemm_way way;
+    weights_shape weights;
+    bool strict;
+    int stride, m_tiles, pixel_bytes;
+};
+
+struct igemm_packing {
+    weights_tensor weights;
+    igemm::parameters layer;
+    igemm::weight_source source;
+    igemm::mode mode;
+    int planes, fused, outputs; /* groups that are one; columns that are channels */
+    size_t bytes;
+};
+
+/* The phases of an axis without padding and dilation: residue r has kernel elements r, r + stride and so on. */
+void make_phases(int stride, int kernel, igemm::axis_phase *phases, int *count, int64_t *first_kernel)
+{
+    int taps = 0;
+    for (*count = 0; *count < stride && *count < kernel; ++*count) {
+        phases[*count].taps = divide_up(kernel - *count, stride);
+        phases[*count].first_tap = taps;
+        first_kernel[*count] = *count;
+        taps += phases[*count].taps;
+    }
+}
+
+igemm_packing make_igemm(const igemm_case &of, bool any_bits)
+{
+    igemm_packing made = {};
+    igemm::parameters &layer = made.layer;
+    igemm::weight_source &source = made.source;
+    made.weights = make_weights(of.weights, any_bits);
+    made.planes = of.strict ? 2 : 1;
+    made.fused = of.way == FUSED ? 3 : 1;
+    made.outputs = of.way == COLUMNS_AS_CHANNELS ? 2 : 1;
+    made.mode = of.weights.dtype == TCONV_F16    ? igemm::MODE_F16
+                : of.weights.dtype == TCONV_BF16 ? igemm::MODE_BF16
+                : of.strict                      ? igemm::MODE_STRICT
+                                                 : igemm::MODE_TF32;
+    layer.groups = of.weights.groups / made.fused;
+    layer.group_in = of.weights.group_in * made.fused;
+    layer.group_out = of.weights.group_out * made.fused * made.outputs;
+    layer.pixel_bytes = of.pixel_bytes;
+    layer.k_block_channels = of.pixel_bytes / (int)made.weights.element_size();
+    layer.k_blocks = divide_up(layer.group_in, layer.k_block_channels);
+    layer.k_steps = of.pixel_bytes / igemm::MMA_K_BYTES;
+    layer.merged = of.way == MERGED;
+    layer.paired = of.way == PAIRED;
+    source.from = made.weights.strides;
+    source.from.w *= made.outputs;
+    source.kernel_rows = of.weights.kernel_rows;
+    source.kernel_columns = of.weights.kernel_columns / made.outputs;
+    make_phases(of.stride, source.kernel_rows, layer.rows, &layer.row_phases, source.first_kernel[0]);
+    make_phases(of.stride, source.kernel_columns, layer.columns, &layer.column_phases, source.first_kernel[1]);
+    source.kernel_step[0] = source.kernel_step[1] = of.stride;
+    int row_taps = 0;
+    for (int i = 0; i < layer.row_phases; i++)
+        row_taps += layer.rows[i].taps;
+    for (int i = 0; i < layer.column_phases; i++) {
+        layer.column_taps += layer.columns[i].taps;
+        source.column_taps[i] = layer.columns[i].taps;
+    }
+    layer.channel_m_tiles = layer.phase_m_tiles = divide_up(layer.group_out, igemm::MMA_M);
+    if (of.way == MERGED)
+        layer.phase_m_tiles *= layer.row_phases * layer.column_phases;
+    if (of.way == PAIRED) { /* both column phases are one, of the taps of the one that has more */
+        layer.phase_m_tiles *= 2;
+        layer.column_taps = layer.columns[0].taps;
+        layer.column_phases = 1;
+    }
+    layer.m_tiles = of.m_tiles;
+    layer.tiles_along_m = divide_up(layer.phase_m_tiles, of.m_tiles);
+    layer.group_a_tiles =
+        (int64_t)layer.k_blocks * layer.tiles_along_m * (layer.merged ? 1 : row_taps * layer.column_taps);
+    layer.a_tile_bytes = (uint32_t)(of.m_tiles * layer.k_steps * made.planes * igemm::MMA_M * igemm::MMA_K_BYTES);
+    source.outputs = source.out_columns = made.outputs;
+    source.output_columns_step = made.weights.strides.w;
+    if (of.way == FUSED) {
+        source.diagonal_in = of.weights.group_in;
+        source.diagonal_out = of.weights.group_out;
+    }
+    made.bytes = (size_t)(layer.group_a_tiles * layer.groups) * layer.a_tile_bytes;
+    return made;
+}
+
+/* One M tile of an A tile: [wgmma along K][plane][core][64 rows][channels], for one kernel element. */
+void write_m_tile(packed_writer &to, const igemm_packing &of, int group, int channel, int k_block, int row, int column)
+{
+    const int in_core = 16 / (int)to.from.element_size(), all_in = to.from.group_in, all_out = to.from.group_out;
+    for (int step = 0; step < of.layer.k_steps; step++)
+        for (int plane = 0; plane < of.planes; plane++)
+            for (int core = 0; core < 2; core++)
+                for (int m = 0; m < igemm::MMA_M; m++)
+                    for (int i = 0; i < in_core; i++) {
+                        const int in = k_block * of.layer.k_block_channels + (2 * step + core) * in_core + i;
+                        const int out = channel + m, block = out / of.outputs / all_out;
+                        const bool same = of.fused == 1 || (in / all_in == block && block < of.fused);
+                        const bool exists = row >= 0 && same && in < of.layer.group_in && out < of.layer.group_out;
+                        to.element(part_of_plane(of.planes, plane), group * of.fused + (exists ? in / all_in : 0),
+                                   exists ? in % all_in : -1, of.fused > 1 ? out % all_out : out / of.outputs, row,
+                                   column * of.outputs + out % of.outputs);
+                    }
+}
+
+/* The column phases of the weights: of a pair both. */
+void write_phases(packed_writer &to, const igemm_packing &of, int group)
+{
+    const igemm::parameters &layer = of.layer;
+    const igemm::weight_source &source = of.source;
+    const int alternating = layer.paired ? 2 : 1;
+    for (int p = 0; p < layer.row_phases; p++)
+        for (int q = 0; q < layer.column_phases; q++)
+            for (int tile = 0; tile < layer.tiles_along_m; tile++)
+                for (int k_block = 0; k_block < layer.k_blocks; k_block++)
+                    for (int a = 0; a < layer.rows[p].taps; a++)
+                        for (int b = 0; b < layer.columns[q].taps; b++)
+                            for (int m = 0; m < layer.m_tiles; m++) {
+                                const int m_tile = tile * layer.m_tiles + m;
+                                const int phase = layer.paired ? m_tile % 2 : q;
+                                const int row = (int)source.first_kernel[0][p] + a * source.kernel_step[0];
+                                const int column = (int)source.first_kernel[1][phase] + b * source.kernel_step[1];
+                                if (b < source.column_taps[phase])
+                                    write_m_tile(to, of, group, m_tile / alternating * igemm::MMA_M, k_block, row,
+                                                 column);
+                                else /* nobody reads it */
+                                    to.fill(layer.a_tile_bytes / (size_t)layer.m_tiles, 0xff);
+                            }
+}
+
+void write_merged(packed_writer &to, const igemm_packing &of, int group)
+{
+    const igemm::parameters &layer = of.layer;
+    for (int tile = 0; tile < layer.tiles_along_m; tile++)
+        for (int k_block = 0; k_block < layer.k_blocks; k_block++)
+            for (int m = 0; m < layer.m_tiles; m++) {
+                const int m_tile = tile * layer.m_tiles + m, column = m_tile % layer.column_phases;
+                const int of_rows = m_tile / layer.column_phases, row = of_rows / layer.channel_m_tiles;
+                write_m_tile(to, of, group, of_rows % layer.channel_m_tiles * igemm::MMA_M, k_block,
+                             m_tile < layer.phase_m_tiles ? row : -1, column);
+            }
+}
+
+pack_function launch_of(const igemm_packing &of)
+{
+    return [&of](const void *weights, void *packed, tconv_issue *issue) {
+        const igemm::src_transpose none = {};
+        igemm::planned_layer planned = {};
+        planned.plan.parameters = of.layer;
+        planned.plan.mode = of.mode;
+        planned.weights = of.source;
+        return igemm::pack(&planned, &none, weights, packed, nullptr, issue);
+    };
+}
+
+const igemm_case igemm_cases[] = {
+    {PHASES, {TCONV_F32, 1, 37, 70, 3, 4, true}, false, 1, 2, 128},
+    {PHASES, {TCONV_F32, 2, 33, 130, 5, 3, false}, true, 2, 1, 128},
+    {PHASES, {TCONV_F16, 1, 72, 40, 4, 4, true}, false, 2, 1, 128},
+    {PHASES, {TCONV_BF16, 2, 20, 66, 11, 23, true}, false, 3, 4, 64}, /* too large for shared memory as one box */
+    {PAIRED, {TCONV_F16, 1, 64, 64, 3, 5, true}, false, 2, 2, 128},
+    {PAIRED, {TCONV_F32, 1, 32, 100, 4, 3, false}, false, 2, 4, 128},
+    {MERGED, {TCONV_F32, 1, 40, 72, 2, 2, true}, false, 2, 4, 128},
+    {MERGED, {TCONV_F32, 2, 40, 70, 3, 3, true}, true, 3, 2, 128},
+    {FUSED, {TCONV_F16, 6, 20, 24, 3, 3, true}, false, 1, 1, 128},
+    {FUSED, {TCONV_F32, 3, 8, 30, 2, 3, true}, false, 1, 2, 128},
+    {COLUMNS_AS_CHANNELS, {TCONV_F32, 2, 33, 20, 3, 4, true}, false, 1, 1, 128},
+};
+
+void check_igemm()
+{
+    for (const igemm_case &of : igemm_cases) {
+        const igemm_packing packing = make_igemm(of, true);
+        packed_writer wanted = {packing.weights, {}};
+        begin_case("%s %s, way %d, %d groups of %d to %d channels, %dx%d by %d, %d M tiles", name_of(of.weights.dtype),
+                   of.strict ? "strict" : "", (int)of.way, of.weights.groups, of.weights.group_in, of.weights.group_out,
+                   of.weights.kernel_rows, of.weights.kernel_columns, of.stride, of.m_tiles);
+        for (int group = 0; group < packing.layer.groups; group++)
+            if (of.way == MERGED)
+                write_merged(wanted, packing, group);
+            else
+                write_phases(wanted, packing, group);
+        if (wanted.bytes.size() != packing.bytes)
+            fail("%zu bytes, and %zu were reckoned with", wanted.bytes.size(), packing.bytes);
+        compare_packed(wanted, launch_of(packing));
+    }
+}
+
+void bench_igemm()
+{
+    static const igemm_case cases[] = {
+        {PHASES, {TCONV_F32, 1, 512, 512, 4, 4, true}, false, 2, 2, 128},
+        {PHASES, {TCONV_F32, 1, 512, 512, 4, 4, true}, true, 2, 2, 128},
+        {PHASES, {TCONV_F16, 1, 512, 512, 4, 4, true}, false, 2, 2, 128},
+    };
+    for (const igemm_case &of : cases) {
+        const igemm_packing packing = make_igemm(of, false);
+        rate_packing(of.strict ? "strict" : name_of(of.weights.dtype), packing.weights, packing.bytes,
+                     launch_of(packing));
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------- cuda_wgmma */
+
+struct wgmma_case {
+    weights_shape weights;
+    bool strict;
+    int warpgroups, mma_tiles, stack, depth, warpgroup_channels, k_steps;
+    int stride_h, stride_w;
+    bool overlaps; /* a stack's weights do */
+};
+
+struct wgmma_packing {
+    weights_tensor weights;
+    wgmma::packing_layout layout;
+    wgmma::arithmetic mode;
+    int planes;
+    size_t bytes;
+};
+
+wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
+{
+    wgmma_packing made = {};
+    wgmma::packing_layout &to = made.layout;
+    made.weights = make_weights(of.weights, any_bits);
+    made.planes = of.strict ? 2 : 1;
+    made.mode = of.weights.dtype == TCONV_F16    ? wgmma::arithmetic::F16
+                : of.weights.dtype == TCONV_BF16 ? wgmma::arithmetic::BF16
+                : of.strict                      ? wgmma::arithmetic::STRICT
+                                                 : wgmma::arithmetic::TF32;
+    to.from = made.weights.strides;
+    to.group_in = of.weights.group_in;
+    to.group_out = of.weights.group_out;
+    to.stack = of.stack;
+    to.depth = of.depth;
+    to.mma_tile_channels = wgmma::MMA_M / of.stack / of.depth;
+    to.warpgroup_channels = of.warpgroup_channels;
+    to.tile_channels = to.mma_tile_channels + (of.warpgroups - 1) * of.warpgroup_channels;
+    to.group_m_blocks = divide_up(of.weights.group_out, to.tile_channels);
+    to.m_blocks = to.group_m_blocks * of.weights.groups;
+    to.k_steps = of.k_steps;
+    to.k_block_channels = of.k_steps * 32 / (int)made.weights.element_size();
+    to.k_blocks = divide_up(of.weights.group_in, to.k_block_channels);
+    to.warpgroups = of.warpgroups;
+    to.mma_tiles = of.mma_tiles;
+    to.kernel_rows = of.weights.kernel_rows;
+    to.kernel_columns = of.weights.kernel_columns;
+    to.kernel_row_step = of.stride_h;
+    to.kernel_column_step = of.stride_w;
+    int most_rows = 0, taps = 0;
+    for (int i = 0; i < wgmma::WARPGROUPS; i++) {
+        to.first_kernel_row[i] = i % of.stride_h;
+        to.row_taps[i] = divide_up(of.weights.kernel_rows - i % of.stride_h, of.stride_h);
+        most_rows = i < of.warpgroups && to.row_taps[i] > most_rows ? to.row_taps[i] : most_rows;
+    }
+    for (int i = 0; i < wgmma::MMA_TILES; i++) {
+        to.first_kernel_column[i] = i % of.stride_w;
+        to.column_taps[i] = of.depth == 2 ? of.weights.kernel_columns / 2 + 1
+                                          : divide_up(of.weights.kernel_columns - i % of.stride_w, of.stride_w);
+        taps += i < of.mma_tiles ? to.column_taps[i] : 0;
+    }
+    to.max_k_block_a_stages = most_rows + of.stack - 1;
+    size_t a_stage = (size_t)of.warpgroups * of.k_steps * of.depth * taps * made.planes * 2 * wgmma::MMA_M * 16;
+    if (of.overlaps) {
+        to.a_stage_columns = 1;
+        to.max_k_block_a_stages = to.column_taps[0];
+        to.core_step = (to.row_taps[0] + 1) * to.mma_tile_channels;
+        to.a_stage_rows = 2 * to.core_step + to.mma_tile_channels;
+        a_stage = (size_t)to.a_stage_rows * 16;
+    }
+    made.bytes = (size_t)to.m_blocks * to.k_blocks * to.max_k_block_a_stages * a_stage;
+    return made;
+}
+
+/* The product of one tap: [plane][core][64 rows of M][channels]. */
+void write_product(packed_writer &to, const wgmma_packing &of, int m_block, int first_in, int warpgroup, int row_tap,
+                   int mma_tile, int tap, int from_column)
+{
+    const wgmma::packing_layout &layout = of.layout;
+    const int in_core = 16 / (int)to.from.element_size();
+    const int first_out =
+        m_block % layout.group_m_blocks * layout.tile_channels + warpgroup * layout.warpgroup_channels;
+    for (int plane = 0; plane < of.planes; plane++)
+        for (int core = 0; core < 2; core++)
+            for (int m = 0; m < wgmma::MMA_M; m++) {
+                int out = first_out + m % layout.mma_tile_channels,
+                    column = tap * layout.kernel_column_step + layout.first_kernel_column[mma_tile];
+                if (layout.depth == 2) { /* 8 output channels of one column of dst, then of the other */
+                    out = first_out + m / 16 * 8 + m % 8;
+                    column = 2 * tap + m / 8 % 2 - from_column;
+                }
+                const int stack_row = layout.depth == 2 ? 0 : m / layout.mma_tile_channels;
+                const int own_tap = row_tap - (layout.stack - 1) + stack_row;
+                const bool exists = own_tap >= 0 && own_tap < layout.row_taps[warpgroup];
+                to.core_row(part_of_plane(of.planes, plane), m_block / layout.group_m_blocks, first_in + core * in_core,
+                            out, exists ? layout.first_kernel_row[warpgroup] + own_tap * layout.kernel_row_step : -1,
+                            column);
+            }
+}
+
+void write_a_stage(packed_writer &to, const wgmma_packing &of, int m_block, int k_block, int row_tap)
+{
+    const wgmma::packing_layout &layout = of.layout;
+    for (int warpgroup = 0; warpgroup < layout.warpgroups; warpgroup++)
+        for (int step = 0; step < layout.k_steps; step++)
+            for (int from_column = 0; from_column < layout.depth; from_column++)
+                for (int mma_tile = 0; mma_tile < layout.mma_tiles; mma_tile++)
+                    for (int tap = 0; tap < layout.column_taps[mma_tile]; tap++)
+                        write_product(to, of, m_block,
+                                      k_block * layout.k_block_channels + step * 32 / (int)to.from.element_size(),
+                                      warpgroup, row_tap, mma_tile, tap, from_column);
+}
+
+/* Of a stack whose weights overlap: [core][zeros, then row taps][32 rows of M][channels], zeros; one column of taps. */
+void write_overlapping(packed_writer &to, const wgmma_packing &of, int m_block, int k_block, int tap)
+{
+    const wgmma::packing_layout &layout = of.layout;
+    const int in_core = 16 / (int)to.from.element_size();
+    for (int core = 0; core < 2; core++)
+        for (int row_tap = -1; row_tap < layout.row_taps[0]; row_tap++)
+            for (int m = 0; m < layout.mma_tile_channels; m++)
+                to.core_row(PART_ROUNDED, m_block / layout.group_m_blocks,
+                            k_block * layout.k_block_channels + core * in_core,
+                            m_block % layout.group_m_blocks * layout.tile_channels + m, row_tap, tap);
+    to.fill((size_t)layout.mma_tile_channels * 16, 0);
+}
+
+pack_function launch_of(const wgmma_packing &of)
+{
+    return [&of](const void *weights, void *packed, tconv_issue *issue) {
+        return wgmma::pack_weights(&of.layout, of.mode, weights, packed, nullptr, issue);
+    };
+}
+
+const wgmma_case wgmma_cases[] = {
+    {{TCONV_F32, 1, 24, 100, 3, 3, true}, false, 1, 1, 1, 1, 0, 1, 1, 1, false},
+    {{TCONV_F32, 2, 20, 140, 4, 4, true}, true, 2, 1, 1, 1, 64, 2, 1, 1, false},
+    {{TCONV_F16, 1, 40, 64, 5, 5, true}, false, 2, 2, 1, 1, 0, 2, 2, 2, false},
+    {{TCONV_BF16, 2, 32, 70, 4, 3, false}, false, 2, 2, 1, 1, 0, 1, 2, 2, false},
+    {{TCONV_F16, 1, 40, 30, 3, 3, true}, false, 1, 1, 2, 1, 0, 2, 1, 1, false},
+    {{TCONV_F32, 1, 16, 32, 3, 5, true}, false, 1, 1, 1, 2, 0, 1, 1, 1, false},
+    {{TCONV_BF16, 1, 36, 40, 5, 3, true}, false, 1, 1, 1, 2, 0, 2, 1, 1, false},
+    {{TCONV_F16, 2, 32, 32, 3, 3, true}, false, 1, 1, 2, 1, 0, 1, 1, 1, true},
+};
+
+void check_wgmma()
+{
+    for (const wgmma_case &of : wgmma_cases) {
+        const wgmma_packing packing = make_wgmma(of, true);
+        const wgmma::packing_layout &layout = packing.layout;
+        packed_writer wanted = {packing.weights, {}};
+        begin_case("%s %s, %d groups of %d to %d channels, %dx%d, %d warpgroups, %d MMA tiles, stack %d, depth %d%s",
+                   name_of(of.weights.dtype), of.strict ? "strict" : "", of.weights.groups, of.weights.group_in,
+                   of.weights.group_out, of.weights.kernel_rows, of.weights.kernel_columns, of.warpgroups, of.mma_tiles,
+                   of.stack, of.depth, of.overlaps ? ", overlapping" : "");
+        for (int m_block = 0; m_block < layout.m_blocks; m_block++)
+            for (int k_block = 0; k_block < layout.k_blocks; k_block++)
+                for (int a_stage = 0; a_stage < layout.max_k_block_a_stages; a_stage++)
+                    if (of.overlaps)
+                        write_overlapping(wanted, packing, m_block, k_block, a_stage);
+                    else
+                        write_a_stage(wanted, packing, m_block, k_block, a_stage);
+        if (wanted.bytes.size() != packing.bytes)
+            fail("%zu bytes, and %zu were reckoned with", wanted.bytes.size(), packing.bytes);
+        compare_packed(wanted, launch_of(packing));
+    }
+}
+
+void bench_wgmma()
+{
+    static const wgmma_case cases[] = {
+        {{TCONV_F32, 1, 512, 512, 4, 4, true}, false, 2, 2, 1, 1, 0, 2, 2, 2, false},
+        {{TCONV_F16, 1, 512, 512, 4, 4, true}, false, 2, 2, 1, 1, 0, 2, 2, 2, false},
+    };
+    for (const wgmma_case &of : cases) {
+        const wgmma_packing packing = make_wgmma(of, false);
+        rate_packing(name_of(of.weights.dtype), packing.weights, packing.bytes, launch_of(packing));
+    }
+}
+
+const entry entries[] = {
+    {"cuda/igemm/pack", check_igemm, bench_igemm, false},
+    {"cuda/wgmma/pack_weights", check_wgmma, bench_wgmma, false},
+};
+
+} // namespace
+
+void check_pack_boxes()
+{
+    check_entries(entries);
+}
+
+} // namespace tconv::check
