@@ -8,6 +8,7 @@
  */
 #include <cstdint>
 
+#include "../../core/checked.h"
 #include "../numeric/element.cuh"
 #include "../runtime/launch.h"
 #include "parameters.h"
@@ -20,6 +21,8 @@ namespace
 
 constexpr int THREADS = 256;
 constexpr int ROWS = 64; /* rows of a tile: enough that finding a tile is cheap beside writing its outputs */
+
+constexpr int MAX_REPEATS = 16; /* of a thread along a row: as many as keep tiles enough for all multiprocessors */
 
 constexpr int64_t MASK_STRIDE = 64; /* the longest stride whose residues fit in a mask */
 
@@ -42,16 +45,22 @@ struct outputs {
 struct cut {
     int64_t planes, plane_channels, row_length, row_tiles, stretches, tiles;
     int lanes_log2; /* threads along a row */
+    int repeats;    /* elements of a row that a thread writes, where there are few rows: lanes apart */
 };
+
+/* Divides numbers that are not negative, in 32 bits where they fit: it takes a third of the time. */
+__device__ int64_t divide(int64_t number, int64_t by)
+{
+    return number <= UINT32_MAX && by <= UINT32_MAX ? (int64_t)((uint32_t)number / (uint32_t)by)
+                                                    : (int64_t)((uint64_t)number / (uint64_t)by);
+}
 
 /* Says whether the outputs of a residue have a phase: by the mask, since each step of a search waits for memory. */
 __device__ bool has_phase(const axis &axis, int64_t output)
 {
     if (axis.stride <= MASK_STRIDE) {
-        const bool small = output <= UINT32_MAX;
-        const unsigned bit =
-            small ? (uint32_t)output % (uint32_t)axis.stride : (unsigned)((uint64_t)output % (uint64_t)axis.stride);
-        return (axis.mask >> bit & 1) != 0;
+        const int64_t residue = output - divide(output, axis.stride) * axis.stride;
+        return (axis.mask >> residue & 1) != 0;
     }
     const int64_t residue = (int64_t)((uint64_t)output % (uint64_t)axis.stride);
     int64_t low = 0, high = axis.count;
@@ -65,21 +74,14 @@ __device__ bool has_phase(const axis &axis, int64_t output)
     return low < axis.count && axis.phases[low].residue == residue;
 }
 
+/* Writes an element of a row, in all rows of the tile. */
 template <class Element, int count>
-__device__ __forceinline__ void fill_tile(const outputs &layer, const cut &cut, uint64_t number,
-                                          const bool (&row_has_phase)[ROWS])
+__device__ __forceinline__ void fill_column(const outputs &layer, const cut &cut, int64_t plane, int64_t row_tile,
+                                            int64_t element, const bool (&row_has_phase)[ROWS])
 {
-    const int64_t stretch = (int64_t)(number % (uint64_t)cut.stretches);
-    const int64_t row_tile = (int64_t)(number / (uint64_t)cut.stretches % (uint64_t)cut.row_tiles);
-    const int64_t plane = (int64_t)(number / (uint64_t)cut.stretches / (uint64_t)cut.row_tiles);
-    const int lanes = 1 << cut.lanes_log2;
-    const int64_t element = (stretch << cut.lanes_log2) + ((int)threadIdx.x & (lanes - 1));
-    if (element >= cut.row_length)
-        return;
-
     const bool nhwc = layer.nhwc;
-    const int64_t column = nhwc ? (int64_t)((uint64_t)element / (uint64_t)cut.plane_channels) : element;
-    const int64_t image = nhwc ? plane : (int64_t)((uint64_t)plane / (uint64_t)cut.plane_channels);
+    const int64_t column = nhwc ? divide(element, cut.plane_channels) : element;
+    const int64_t image = nhwc ? plane : divide(plane, cut.plane_channels);
     const int64_t channel = nhwc ? (element - column * cut.plane_channels) * count : plane - image * cut.plane_channels;
     const bool column_has_phase = has_phase(layer.columns, column);
     element_vector<Element, count> value;
@@ -95,12 +97,27 @@ __device__ __forceinline__ void fill_tile(const outputs &layer, const cut &cut, 
 }
 
 template <class Element, int count>
+__device__ __forceinline__ void fill_tile(const outputs &layer, const cut &cut, int64_t number,
+                                          const bool (&row_has_phase)[ROWS])
+{
+    const int64_t line = divide(number, cut.stretches), stretch = number - line * cut.stretches;
+    const int64_t plane = divide(line, cut.row_tiles), row_tile = line - plane * cut.row_tiles;
+    const int lane = (int)threadIdx.x & ((1 << cut.lanes_log2) - 1);
+    for (int i = 0; i < cut.repeats; i++) {
+        const int64_t element = ((stretch * cut.repeats + i) << cut.lanes_log2) + lane;
+        if (element < cut.row_length)
+            fill_column<Element, count>(layer, cut, plane, row_tile, element, row_has_phase);
+    }
+}
+
+template <class Element, int count>
 __global__ void __launch_bounds__(THREADS)
     fill_bias_only_kernel(const __grid_constant__ outputs layer, const __grid_constant__ cut cut)
 {
     __shared__ bool row_has_phase[ROWS];
-    for (uint64_t number = blockIdx.x; number < (uint64_t)cut.tiles; number += gridDim.x) {
-        const int64_t row_tile = (int64_t)(number / (uint64_t)cut.stretches % (uint64_t)cut.row_tiles);
+    for (int64_t number = blockIdx.x; number < cut.tiles; number += gridDim.x) {
+        const int64_t line = divide(number, cut.stretches);
+        const int64_t row_tile = line - divide(line, cut.row_tiles) * cut.row_tiles;
         if (threadIdx.x < ROWS)
             row_has_phase[threadIdx.x] = has_phase(layer.rows, row_tile * ROWS + threadIdx.x);
         __syncthreads();
@@ -157,7 +174,8 @@ tconv_status fill_bias_only(const tconv_layer *layer, const tconv_phase *phases,
     while (1 << cut.lanes_log2 < THREADS && (int64_t)1 << cut.lanes_log2 < cut.row_length)
         cut.lanes_log2++;
     cut.row_tiles = (problem->h.out - 1) / ROWS + 1;
-    cut.stretches = ((cut.row_length - 1) >> cut.lanes_log2) + 1;
+    cut.repeats = (int)tconv_max(1, tconv_min(MAX_REPEATS, ROWS / problem->h.out));
+    cut.stretches = tconv_ceil_div(cut.row_length, (int64_t)cut.repeats << cut.lanes_log2);
     cut.tiles = cut.planes * cut.row_tiles * cut.stretches;
     void *kernel_arguments[] = {&outputs, &cut};
     return launch_blocks(vectors ? kernels[problem->dtype].vector : kernels[problem->dtype].one, cut.tiles, THREADS,
