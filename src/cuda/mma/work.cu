@@ -15,6 +15,7 @@ constexpr double ISSUE_CYCLES = 2970; /* of a K-block: barriers, addresses of th
 constexpr double STRICT_CYCLES = 23;  /* of an MMA in strict f32, in place of mma_chain: three are independent */
 constexpr double TILE_CYCLES = 4000;  /* of a tile: tables of positions, and stores that wait for the last MMAs */
 
+constexpr double SPLIT_TIMES = 1.5;  /* as long for a load in strict f32, whose operand is then split */
 constexpr double HALVES_TIMES = 1.4; /* as long with a 16-bit patch: a word of the B operand is put together from two */
 constexpr int LOAD_BYTES = 4;        /* the least that cp.async copies */
 
@@ -38,13 +39,14 @@ void count_main_loop(const search *in, const parameters *params, const kernel_co
     work->shared_bytes =
         128 * row_taps * warps * steps *
         (params->shifts * 2.0 * config->mmas_n + params->column_taps * config->mmas_m * params->a_fragments * 4.0);
+    work->loads = work->shared_bytes / (model::WARP * 4) * (strict ? SPLIT_TIMES : 1);
     work->box_bytes = 4.0 * params->weights_at;
     work->weight_bytes = params->k_blocks == 1 ? 0 : 4.0 * params->a_tile_words;
     work->stages = params->stages;
     /* Copies of less than 16 bytes are more instructions; those of less than 4 go through registers. */
     const int64_t bytes = (params->nhwc ? params->src_vector : in->src_row_vector) * in->element_size;
     if (bytes < model::VECTOR_BYTES)
-        work->loads = work->box_bytes / model::WARP / (double)tconv_max(bytes, LOAD_BYTES);
+        work->loads += work->box_bytes / model::WARP / (double)tconv_max(bytes, LOAD_BYTES);
     if (bytes < LOAD_BYTES)
         work->gather_bytes = work->box_bytes;
 }
