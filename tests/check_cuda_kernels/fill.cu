@@ -64,7 +64,9 @@ void check_fill_case(const fill_case &of)
     problem.h.stride = of.stride_h;
     problem.w.stride = of.stride_w;
     layer.rows.count = of.row_phases;
+    layer.rows.phases = phases.data();
     layer.columns.count = of.column_phases;
+    layer.columns.phases = phases.data() + of.row_phases;
     tconv_arguments arguments = {};
     arguments.bias = of.bias ? add.data : nullptr;
     arguments.dst = dst.data;
@@ -82,7 +84,9 @@ void check_fill()
                                       {TCONV_F16, TCONV_NHWC, 1, 24, 130, 7, 4, 4, 2, 1, true},
                                       {TCONV_BF16, TCONV_NHWC, 3, 5, 6, 7, 2, 5, 1, 3, false},
                                       {TCONV_F64, TCONV_NCHW, 1, 2, 65, 300, 4, 2, 1, 1, false},
-                                      {TCONV_F64, TCONV_NHWC, 1, 6, 5, 30, 2, 2, 0, 1, true}};
+                                      {TCONV_F64, TCONV_NHWC, 1, 6, 5, 30, 2, 2, 0, 1, true},
+                                      {TCONV_F32, TCONV_NCHW, 2, 3, 1, 5000, 1, 5, 1, 2, true},
+                                      {TCONV_F16, TCONV_NHWC, 1, 8, 2, 700, 1, 100, 1, 40, true}};
     for (const fill_case &of : cases)
         check_fill_case(of);
 }

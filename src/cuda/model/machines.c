@@ -2,8 +2,8 @@
  * The machines that the cost model knows. One number to a line, with where it is from:
  *
  *     measured   on an H200 by a program of its own: docs/performance-log.md and docs/log
- *     fitted     to the times of bench/results/h200_times.csv by regret, docs/log/2026-11-23-cost-model.md, in
- *                the range of what was measured where something was
+ *     fitted     to the times of bench/results/h200_implementations.csv and of more tiles by regret and error,
+ *                docs/log/2026-11-23-one-cost.md, near what was measured where something was
  *     public     the vendor's data sheets
  *
  * Only the H200 is measured. What instructions take is taken to be the same elsewhere, in cycles.
