@@ -180,6 +180,66 @@ Test(plan, system_info_in_both_formats)
     }
 }
 
+Test(plan, explain_in_both_formats)
+{
+    const tconv_options options = {.struct_size = sizeof options, .backend = TCONV_BACKEND_CPU, .device = -1};
+    for (int format = TCONV_TEXT_PLAIN; format <= TCONV_TEXT_JSON; format++) {
+        char text[16384], cut[64];
+        size_t length, same;
+        cr_assert_eq(
+            tconv_explain(&layer.desc, &options, NULL, (tconv_text_format)format, text, sizeof text, &length, NULL),
+            TCONV_SUCCESS);
+        cr_assert_eq(strlen(text), length);
+        cr_assert_not_null(strstr(text, "cpu_reference"), "%s", text);
+        cr_assert_eq(tconv_explain(&layer.desc, &options, NULL, (tconv_text_format)format, NULL, 0, &same, NULL),
+                     TCONV_SUCCESS);
+        cr_assert_eq(same, length);
+        cr_assert_eq(
+            tconv_explain(&layer.desc, &options, NULL, (tconv_text_format)format, cut, sizeof cut, &same, NULL),
+            TCONV_SUCCESS);
+        cr_assert(same == length && strncmp(cut, text, sizeof cut - 1) == 0 && cut[sizeof cut - 1] == '\0');
+    }
+}
+
+/* The implementation of rank 1 is the one that a plan takes. */
+Test(plan, explain_ranks_as_plans_choose)
+{
+    const tconv_options options = {.struct_size = sizeof options, .backend = TCONV_BACKEND_CPU, .device = -1};
+    char text[16384], first[64];
+    tconv_plan *plan;
+    cr_assert_eq(tconv_plan_create(&layer.desc, &options, &plan, NULL), TCONV_SUCCESS);
+    cr_assert_eq(tconv_explain(&layer.desc, &options, NULL, TCONV_TEXT_PLAIN, text, sizeof text, NULL, NULL),
+                 TCONV_SUCCESS);
+    snprintf(first, sizeof first, "\n   1 %s ", tconv_plan_implementation(plan));
+    cr_assert_not_null(strstr(text, first), "%s", text);
+    tconv_plan_destroy(plan);
+}
+
+Test(plan, explain_says_what_is_wrong)
+{
+    tconv_options options;
+    tconv_desc wrong = layer.desc;
+    char text[64];
+    tconv_options_init(&options);
+    options.backend = TCONV_BACKEND_CPU;
+    cr_assert_eq(tconv_explain(NULL, &options, NULL, TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue),
+                 TCONV_ERROR_INVALID_ARGUMENT);
+    cr_assert_str_eq(issue.field, "desc");
+    cr_assert_eq(tconv_explain(&layer.desc, &options, NULL, TCONV_TEXT_PLAIN, NULL, 1, NULL, &issue),
+                 TCONV_ERROR_INVALID_ARGUMENT);
+    cr_assert_str_eq(issue.field, "text");
+    cr_assert_eq(tconv_explain(&layer.desc, &options, NULL, (tconv_text_format)7, text, sizeof text, NULL, &issue),
+                 TCONV_ERROR_INVALID_ARGUMENT);
+    cr_assert_str_eq(issue.field, "format");
+    cr_assert_neq(tconv_explain(&layer.desc, &options, "h200", TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue),
+                  TCONV_SUCCESS); /* a GPU, by the CPU's backend */
+    cr_assert_str_eq(issue.field, "device");
+    wrong.groups = 0;
+    cr_assert_eq(tconv_explain(&wrong, &options, NULL, TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue),
+                 TCONV_ERROR_INVALID_ARGUMENT);
+    cr_assert_str_eq(issue.field, "groups");
+}
+
 /* ---------------------------------------------------------------------------------------------------------- threads */
 
 struct worker {

@@ -143,7 +143,7 @@ __device__ __forceinline__ void consume_tiles(const parameters &layer, shared_la
     }
 }
 
-/* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
+/* The kernel needs sm_90a. Elsewhere it is empty and never launched. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define TCONV_STREAMING_BOUNDS __cluster_dims__(CLUSTER_BLOCKS) __launch_bounds__(STREAMING_THREADS, 1)
 #else

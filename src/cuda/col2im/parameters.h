@@ -205,7 +205,7 @@ tconv_status pack_fragments(const tconv_problem *problem, int steps, int n_tiles
 namespace row_sums
 {
 
-/* Hopper's kernel whose src comes by cp.async; NULL for f64. Without sm_90a code it is made for one warp. */
+/* Hopper's kernel whose src comes by cp.async; NULL for f64. Without sm_90a code it is empty. */
 kernel_function cp_async_kernel(tconv_dtype dtype, bool tf32, tconv_layout layout, int config);
 
 /* Hopper's kernel whose src comes by TMA; NULL for a config that has none. */

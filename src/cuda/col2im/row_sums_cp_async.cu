@@ -107,7 +107,7 @@ __device__ __forceinline__ void run(const parameters &layer, const block_tile &b
 template <class Arithmetic>
 constexpr int CP_ASYNC_STAGES = cp_async_stages(Arithmetic::PARTS == 2, sizeof(typename Arithmetic::Element));
 
-/* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
+/* The kernel needs sm_90a. Elsewhere it is empty and never launched. */
 template <class Arithmetic, int CONFIG, bool nhwc>
 __global__ void ROW_SUMS_BOUNDS(WARPS * 32, (RESIDENT_BLOCKS<CONFIG, Arithmetic::PARTS>))
     rows_by_cp_async(const __grid_constant__ parameters layer)

@@ -111,7 +111,7 @@ __device__ __forceinline__ void init_barriers(const shared_layout &shared, int s
     mbarrier_init_fence();
 }
 
-/* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
+/* The kernel needs sm_90a. Elsewhere it is empty and never launched. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 constexpr int LAUNCH_THREADS = THREADS;
 #else

@@ -179,7 +179,7 @@ __device__ __forceinline__ int lane_of_warp()
     return lane;
 }
 
-/* The kernel needs sm_90a. Elsewhere it is empty and, so that the host can tell, made for one warp. */
+/* The kernel needs sm_90a. Elsewhere it is empty and never launched. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define TCONV_CUDA_WGMMA_BOUNDS(threads) __launch_bounds__(threads, 1)
 #else
