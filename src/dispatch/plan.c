@@ -2,14 +2,11 @@
  * its arguments, packs the weights unless the plan holds them packed, and runs. */
 #include "plan.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "../core/alloc.h"
-#include "../core/checked.h"
 #include "../core/status.h"
-#include "../cpu/cpu_backend.h"
 #include "../cuda/cuda_backend.h"
 #include "choose.h"
 #include "impl_list.h"

@@ -194,6 +194,16 @@ uint32_t bits_of(float value)
     return bits;
 }
 
+std::vector<uint8_t> random_elements(size_t count, size_t size)
+{
+    std::vector<uint8_t> bytes(count * size);
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t bits = size == 4 ? (i % 16 == 0 ? random_word() : bits_of(random_real())) : random_bits();
+        memcpy(&bytes[i * size], &bits, size);
+    }
+    return bytes;
+}
+
 float float_of(uint32_t bits)
 {
     float value;

@@ -119,6 +119,15 @@ uint32_t random_word();
 
 /* Plain C statements of what the library's conversions do. */
 uint32_t bits_of(float value);
+
+/* Elements of so many bytes: of 4, reals and now and then any word; of 2, any bits. */
+std::vector<uint8_t> random_elements(size_t count, size_t size);
+
+/* The least multiple of b that is no less than a. */
+inline int round_up(int a, int b)
+{
+    return (a + b - 1) / b * b;
+}
 float float_of(uint32_t bits);
 uint16_t f16_of(float value);
 uint16_t bf16_of(float value);

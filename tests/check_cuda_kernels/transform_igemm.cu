@@ -12,21 +12,6 @@ namespace tconv::check
 namespace
 {
 
-int round_up(int a, int b)
-{
-    return (a + b - 1) / b * b;
-}
-
-std::vector<uint8_t> random_elements(size_t count, size_t size)
-{
-    std::vector<uint8_t> bytes(count * size);
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t bits = size == 4 ? (i % 16 == 0 ? random_word() : bits_of(random_real())) : random_bits();
-        memcpy(&bytes[i * size], &bits, size);
-    }
-    return bytes;
-}
-
 template <class Element>
 __global__ void __launch_bounds__(PACK_THREADS) transpose_src(const __grid_constant__ igemm::src_transpose transpose)
 {

@@ -12,26 +12,11 @@ namespace tconv::check
 namespace
 {
 
-int round_up(int a, int b)
-{
-    return (a + b - 1) / b * b;
-}
-
 uint32_t load_bits(const std::vector<uint8_t> &from, int64_t element, size_t size)
 {
     uint32_t bits = 0;
     memcpy(&bits, &from[(size_t)element * size], size);
     return bits;
-}
-
-std::vector<uint8_t> random_elements(size_t count, size_t size)
-{
-    std::vector<uint8_t> bytes(count * size);
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t bits = size == 4 ? (i % 16 == 0 ? random_word() : bits_of(random_real())) : random_bits();
-        memcpy(&bytes[i * size], &bits, size);
-    }
-    return bytes;
 }
 
 constexpr int STAGE_WARPS = wgmma::TRANSPOSE_WARPS + 4; /* two producers, and two warps that write stages out */

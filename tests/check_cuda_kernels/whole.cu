@@ -63,22 +63,29 @@ float stored(float value, tconv_dtype dtype)
                                 : float_of_bf16(bf16_of(value));
 }
 
+tconv_desc desc_of(const layer_case &of, const arithmetic_case &arithmetic, tconv_layout layout)
+{
+    tconv_desc desc;
+    tconv_desc_init(&desc);
+    desc.batch = of.batch;
+    desc.in_channels = of.in_channels;
+    desc.out_channels = of.out_channels;
+    desc.groups = of.groups;
+    desc.in_h = of.rows;
+    desc.in_w = of.columns;
+    desc.kernel_h = desc.kernel_w = of.kernel;
+    desc.stride_h = desc.stride_w = of.stride;
+    desc.pad_top = desc.pad_left = desc.pad_bottom = desc.pad_right = of.pad;
+    desc.dtype = arithmetic.dtype;
+    desc.math = arithmetic.math;
+    desc.layout = layout;
+    return desc;
+}
+
 tensors make_tensors(const layer_case &of, const arithmetic_case &arithmetic, tconv_layout layout, bool integers)
 {
     tensors made;
-    tconv_desc_init(&made.desc);
-    made.desc.batch = of.batch;
-    made.desc.in_channels = of.in_channels;
-    made.desc.out_channels = of.out_channels;
-    made.desc.groups = of.groups;
-    made.desc.in_h = of.rows;
-    made.desc.in_w = of.columns;
-    made.desc.kernel_h = made.desc.kernel_w = of.kernel;
-    made.desc.stride_h = made.desc.stride_w = of.stride;
-    made.desc.pad_top = made.desc.pad_left = made.desc.pad_bottom = made.desc.pad_right = of.pad;
-    made.desc.dtype = arithmetic.dtype;
-    made.desc.math = arithmetic.math;
-    made.desc.layout = layout;
+    made.desc = desc_of(of, arithmetic, layout);
     tconv_output_shape(&made.desc, made.shape, nullptr);
     made.src.resize((size_t)of.batch * of.in_channels * of.rows * of.columns);
     made.weights.resize((size_t)of.in_channels * (of.out_channels / of.groups) * of.kernel * of.kernel);
@@ -244,14 +251,7 @@ void bench_implementation(const char *implementation, const layer_case &of, tcon
         const size_t size = arithmetic.dtype == TCONV_F32 ? 4 : 2;
         begin_case("rate");
         tensors tensor = make_tensors({1, of.groups, of.groups, of.groups, 1, 1, 1, 1, 0}, arithmetic, layout, false);
-        tensor.desc.batch = of.batch;
-        tensor.desc.in_channels = of.in_channels;
-        tensor.desc.out_channels = of.out_channels;
-        tensor.desc.in_h = of.rows;
-        tensor.desc.in_w = of.columns;
-        tensor.desc.kernel_h = tensor.desc.kernel_w = of.kernel;
-        tensor.desc.stride_h = tensor.desc.stride_w = of.stride;
-        tensor.desc.pad_top = tensor.desc.pad_left = tensor.desc.pad_bottom = tensor.desc.pad_right = of.pad;
+        tensor.desc = desc_of(of, arithmetic, layout);
         tconv_output_shape(&tensor.desc, tensor.shape, nullptr);
         tconv_plan *plan = plan_of(tensor.desc, implementation);
         if (plan == nullptr)
