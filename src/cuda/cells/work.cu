@@ -1,6 +1,8 @@
 /* The work of a plan of cuda_cells, see model/work.h. A K-block has all entries of a tap schedule, of the mean
- * schedule; a thread block is one of a cluster of two. */
+ * of those that the fullest multiprocessor works off; a thread block is one of a cluster of two. */
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 
 #include "../../core/checked.h"
 #include "../model/planned.h"
@@ -13,9 +15,9 @@ namespace
 {
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 510;   /* of a warpgroup, for an entry: waits, the window's branch, the next entry */
-constexpr double STRICT_CYCLES = 1290; /* the same in strict f32, with what splits operands and adds partial sums */
-constexpr double TILE_CYCLES = 1000;   /* until a tile's sums may be stored */
+constexpr double ISSUE_CYCLES = 517;   /* of a warpgroup, for an entry: waits, the window's branch, the next entry */
+constexpr double STRICT_CYCLES = 1390; /* the same in strict f32, with what splits operands and adds partial sums */
+constexpr double TILE_CYCLES = 876;    /* until a tile's sums may be stored */
 
 constexpr double WHOLE_ENTRIES =
     0.5; /* of an entry's instructions, where it is all of its schedule: no window, no next */
@@ -24,28 +26,42 @@ constexpr int LOAD_BYTES = 128;        /* of a load of the one warp that reads w
 constexpr int CONSUMER_WARPS = 8;      /* that store */
 constexpr int PAIR_WARPS = 4;          /* of a pair of warpgroups that store while the others multiply */
 
+/* Of the mean schedule. */
 struct schedule_counts {
-    double window_n; /* N of the entries' windows, of all schedules */
-    double entries;  /* of all schedules */
+    double window_n; /* N of the entries' windows */
+    double entries;
     double weight_tiles;
     double b_rows;
     bool whole; /* each schedule is one entry, whose window is all of N */
 };
 
-schedule_counts count_schedules(const layer_plan *plan, int N)
+/* Tells how much longer a schedule is than another, by its B rows. */
+int more_b_rows(const void *a, const void *b)
+{
+    return ((const tap_schedule *)b)->b_rows - ((const tap_schedule *)a)->b_rows;
+}
+
+/* Counts the schedules that the fullest multiprocessor works off in so many rounds: all in turn, and of those left in
+ * the last rounds the longest. */
+schedule_counts count_schedules(const layer_plan *plan, int N, int rounds)
 {
     const parameters *of = &plan->parameters;
     schedule_counts counts = {(double)N, 1, 1, (double)of->schedules[0].b_rows, false};
     if (of->stationary)
         return counts;
+    tap_schedule longest_first[MAX_SCHEDULES];
+    memcpy(longest_first, of->schedules, sizeof longest_first);
+    qsort(longest_first, (size_t)of->schedule_count, sizeof longest_first[0], more_b_rows);
     counts = {0, 0, 0, 0, plan->config.mma_n == N};
     for (int s = 0; s < of->schedule_count; s++) {
-        const tap_schedule *schedule = &of->schedules[s];
+        const tap_schedule *schedule = &longest_first[s];
+        const double share =
+            (rounds / of->schedule_count + (s < rounds % of->schedule_count ? 1 : 0)) / (double)tconv_max(rounds, 1);
         for (int e = schedule->first_entry; e < schedule->end_entry; e++)
-            counts.window_n += counts.whole ? N : of->entries[e].window % 16 * plan->config.mma_n;
-        counts.entries += schedule->end_entry - schedule->first_entry;
-        counts.weight_tiles += schedule->end_weight_tile - schedule->first_weight_tile;
-        counts.b_rows += schedule->b_rows;
+            counts.window_n += share * (counts.whole ? N : of->entries[e].window % 16 * plan->config.mma_n);
+        counts.entries += share * (schedule->end_entry - schedule->first_entry);
+        counts.weight_tiles += share * (schedule->end_weight_tile - schedule->first_weight_tile);
+        counts.b_rows += share * schedule->b_rows;
     }
     return counts;
 }
@@ -53,25 +69,27 @@ schedule_counts count_schedules(const layer_plan *plan, int N)
 void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tconv_cuda_work *work)
 {
     const parameters *of = &plan->parameters;
-    const schedule_counts counts = count_schedules(plan, N);
-    const double schedules = (double)tconv_max(of->schedule_count, 1), entries = counts.entries / schedules;
-    const double weights = counts.b_rows / schedules * of->b_row_bytes;
+    const int clusters = layer->target.multiprocessors / CLUSTER_BLOCKS;
+    const schedule_counts counts = count_schedules(plan, N, (int)tconv_ceil_div(of->tiles, clusters));
+    const double weights = counts.b_rows * of->b_row_bytes;
     const bool tf32_streaming = !plan->strict && !of->stationary;
     work->k_blocks = of->k_blocks;
-    work->wgmma_chain = (plan->strict ? 3 : 1) * of->mma_steps * counts.window_n / 8 / schedules;
+    work->wgmma_chain = (plan->strict ? 3 : 1) * of->mma_steps * counts.window_n / 8;
     work->wgmma = CONSUMER_WARPGROUPS * work->wgmma_chain;
-    work->issues = tf32_streaming ? entries * (counts.whole ? WHOLE_ENTRIES : 1) : 0;
+    work->issues = tf32_streaming ? counts.entries * (counts.whole ? WHOLE_ENTRIES : 1) : 0;
     work->issue_cycles = ISSUE_CYCLES;
-    work->slow_issues = plan->strict ? entries : 0;
+    work->slow_issues = plan->strict ? counts.entries : 0;
     work->slow_issue_cycles = STRICT_CYCLES;
     work->tile_cycles = TILE_CYCLES;
-    work->fragments = tf32_streaming ? entries * of->mma_steps * (1 + CONFLICT_TIMES * (plan->bank_cycles - 1)) : 0;
+    work->fragments =
+        tf32_streaming ? counts.entries * of->mma_steps * (1 + CONFLICT_TIMES * (plan->bank_cycles - 1)) : 0;
     work->shared_bytes = 2.0 * of->pixel_stage_bytes + weights + work->wgmma * 8 * 32;
     work->weight_bytes = of->stationary ? 0 : weights / CLUSTER_BLOCKS;
     work->box_bytes = (double)of->pixel_stage_bytes / (double)(of->stationary ? tconv_max(of->set_blocks, 1) : 1);
+    work->box_rows = (double)of->block_k * plan->box_rows * of->tile_images;
     work->stages = of->pixel_stages;
     work->weight_stages = of->stationary ? 0 : of->weight_stages;
-    work->weight_waits = counts.weight_tiles / schedules * CLUSTER_BLOCKS; /* both blocks' */
+    work->weight_waits = counts.weight_tiles * CLUSTER_BLOCKS; /* both blocks' */
     if (!model::reads_vectors(layer) && (of->in_rows > 1 || layer->problem.src.c % COLUMN_ALIGNMENT != 0 ||
                                          layer->problem.src.n % COLUMN_ALIGNMENT != 0))
         work->chain_loads = (double)of->pixel_stage_bytes / LOAD_BYTES;

@@ -20,7 +20,6 @@
 #include "../maps/hopper.h"
 #include "../model/planned.h"
 #include "plan.h"
-#include "view.h"
 
 #include <cstdio>
 
@@ -131,7 +130,6 @@ void describe_launch(const tconv_layer *layer, const layer_view *view, planned_l
         made->transpose = transpose_of(&layer->problem);
     if (of->by_tma)
         made->src = describe_map(&view->layer, &made->plan);
-    made->depth_columns = view->one_pixel ? 1 : (int)view->outputs;
     made->vector_bytes = vector_bytes_of(of, made->depth_columns, (int64_t)layer->problem.element_size);
     made->grid = {(const void *)made->plan.config.kernel, tconv_min(of->tiles, layer->target.multiprocessors), THREADS,
                   SHARED_MEMORY, false};
@@ -144,8 +142,9 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     layer_view view;
     int64_t size;
     init_view(&view, layer);
+    const search in = begin_search(layer, &view);
     const char *why = why_not(&view.layer);
-    if (why == NULL && !choose(&view.layer, &made->plan))
+    if (why == NULL && !choose(&in, &made->plan))
         why = "no tile fits in shared memory";
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
@@ -155,8 +154,9 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     planned->sizes.packed = (size_t)size;
     planned->sizes.scratch = of->src_transposed ? (size_t)transposed_bytes(&layer->problem) : 0;
     planned->sizes.execute_packs = of->src_transposed;
+    made->depth_columns = in.depth_columns;
     describe_launch(layer, &view, made);
-    const tconv_cuda_work work = work_of(layer, made);
+    const tconv_cuda_work work = work_of(&in, &made->plan);
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }

@@ -1,4 +1,4 @@
-/* The candidates for the block tile of an implicit GEMM, of which the cost model takes the cheapest. */
+/* The candidates for the block tile of an implicit GEMM, of which the one with the least predicted time is taken. */
 #include "../../core/checked.h"
 #include "plan.h"
 
@@ -57,8 +57,9 @@ bool may_have(const tconv_layer *layer, const tile_choice *choice, const layer_p
 }
 
 /* Plans the layer in tiles of this choice; false where that does not fit. */
-bool describe_candidate(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan)
+bool describe_candidate(const search *in, const tile_choice *choice, layer_plan *plan)
 {
+    const tconv_layer *layer = in->seen;
     memset(plan, 0, sizeof *plan);
     plan->mode = mode_of(layer);
     plan->config = configs_of(plan->mode)[choice->config];
@@ -69,25 +70,21 @@ bool describe_candidate(const tconv_layer *layer, const tile_choice *choice, lay
     if (!describe_tile(layer, choice, plan) ||
         (!plan->config.long_sums && most_partial_sums(layer, &plan->parameters) > MAX_PLAIN_SUMS))
         return false;
-    if (!choose_stages(layer, choice, plan))
-        return false;
-    describe_divisors(&plan->parameters);
-    return true;
+    return may_have(layer, choice, plan) && choose_stages(in, choice, plan);
 }
 
-/* Takes the candidate where its cost is the least up to now. */
-void try_tile(const tconv_layer *layer, const tile_choice *choice, layer_plan *best)
+/* Takes the candidate where its predicted time is the least up to now. */
+void try_tile(const search *in, const tile_choice *choice, layer_plan *best)
 {
     layer_plan plan;
-    if (describe_candidate(layer, choice, &plan) && may_have(layer, choice, &plan) &&
-        (best->cycles == 0 || plan.cycles < best->cycles))
+    if (describe_candidate(in, choice, &plan) && (best->seconds == 0 || plan.seconds < best->seconds))
         *best = plan;
 }
 
 /* Tries all tiles of so many M tiles: rows of positions in equal parts, as many rows and images as fit. */
-void try_tiles(const tconv_layer *layer, tile_choice choice, const config *config, layer_plan *best)
+void try_tiles(const search *in, tile_choice choice, const config *config, layer_plan *best)
 {
-    const position_space space = space_of(layer, choice.per_tap, choice.src_transposed);
+    const position_space space = space_of(in->seen, choice.per_tap, choice.src_transposed);
     const int64_t block_n = mma_tiles_of(config) / choice.m_tiles * config->N;
     for (int64_t tiles = tconv_ceil_div(space.columns, block_n);; tiles += 1 + tiles / 8) {
         const int64_t columns = tiles == 1 && space.columns < block_n ? space.columns
@@ -102,14 +99,14 @@ void try_tiles(const tconv_layer *layer, tile_choice choice, const config *confi
         choice.images = 1;
         if (rows == space.rows && columns == space.columns)
             choice.images = (int)tconv_min(tconv_min(space.images, MAX_TMA_BOX), (block_n - first) / image + 1);
-        try_tile(layer, &choice, best);
+        try_tile(in, &choice, best);
         if (space.flat || columns <= LEAST_COLUMNS)
             return;
     }
 }
 
 /* Tries the narrow tiles of so many M tiles: MMA tiles below and beside one another. */
-void try_narrow_tiles(const tconv_layer *layer, tile_choice choice, const config *config, layer_plan *best)
+void try_narrow_tiles(const search *in, tile_choice choice, const config *config, layer_plan *best)
 {
     const int n_tiles = mma_tiles_of(config) / choice.m_tiles;
     choice.per_tap = false;
@@ -117,7 +114,7 @@ void try_narrow_tiles(const tconv_layer *layer, tile_choice choice, const config
     for (choice.across = 1; choice.across <= n_tiles; choice.across *= 2) {
         choice.columns = choice.across * CORE_ROWS;
         choice.rows = n_tiles / choice.across * config->N / CORE_ROWS;
-        try_tile(layer, &choice, best);
+        try_tile(in, &choice, best);
     }
 }
 
@@ -128,8 +125,9 @@ int mma_tiles_of(const config *config)
     return WARPGROUPS * config->mma_tiles;
 }
 
-bool choose(const tconv_layer *layer, layer_plan *best)
+bool choose(const search *in, layer_plan *best)
 {
+    const tconv_layer *layer = in->seen;
     const config *configs = configs_of(mode_of(layer));
     /* Without a halo a plain tile is as good as a narrow one, and in NCHW a row should have many neighbours. */
     const position_space space = space_of(layer, false, false);
@@ -143,13 +141,16 @@ bool choose(const tconv_layer *layer, layer_plan *best)
                 choice.src_transposed = src_transposed == 1;
                 for (int per_tap = 0; per_tap < 2; per_tap++) {
                     choice.per_tap = per_tap == 1;
-                    try_tiles(layer, choice, &configs[choice.config], best);
+                    try_tiles(in, choice, &configs[choice.config], best);
                 }
                 if (halo && (choice.src_transposed || layer->problem.layout == TCONV_NHWC))
-                    try_narrow_tiles(layer, choice, &configs[choice.config], best);
+                    try_narrow_tiles(in, choice, &configs[choice.config], best);
             }
         }
-    return best->cycles > 0;
+    if (best->seconds == 0)
+        return false;
+    describe_divisors(&best->parameters);
+    return true;
 }
 
 } // namespace tconv::igemm

@@ -1,5 +1,6 @@
 /* The plan by which the implicit GEMM cuts a layer into block tiles: candidates (plan.cu), a tile (tile.cu), its
- * pipeline stages (stages.cu) and the cost model that chooses (cost.cu); and what the layer keeps of it. */
+ * pipeline stages (stages.cu) and the work that its time is predicted from (work.cu), by which it is chosen; and what
+ * the layer keeps of it. */
 #ifndef TCONV_CUDA_IGEMM_PLAN_H
 #define TCONV_CUDA_IGEMM_PLAN_H
 
@@ -8,6 +9,7 @@
 #include "../runtime/tensor_map.h"
 #include "parameters.h"
 #include "transpose_src.h"
+#include "view.h"
 
 namespace tconv::igemm
 {
@@ -19,9 +21,6 @@ constexpr int BOX_DESTINATION = 128;
 
 /* Bytes of dynamic shared memory: what a thread block may have, less barriers and records. */
 constexpr int SHARED_MEMORY = 227 * 1024 - 5 * 1024;
-
-/* Cycles from an A stage to the next where TMA brings all that wgmma reads, however little is multiplied (measured). */
-constexpr int A_STAGE_PERIOD = 670;
 
 /* A candidate; everything else follows from it and the layer. */
 struct tile_choice {
@@ -39,7 +38,18 @@ struct layer_plan {
     igemm::mode mode;
     igemm::config config;
     igemm::parameters parameters; /* zeros where execute fills in; by_tma, epilogue_warps: for aligned addresses */
-    double cycles;                /* modelled, of the multiprocessor with most tiles */
+    double mean_taps;             /* of a tile of the multiprocessor with most to do */
+    double seconds;               /* predicted; 0: there is no plan yet */
+};
+
+/* What all candidates of a layer have in common. */
+struct search {
+    const tconv_layer *layer; /* as it is given */
+    const tconv_layer *seen;  /* as it is planned, see layer_view */
+    int depth_columns;        /* as in parameters */
+    bool one_pixel;           /* as in layer_view */
+    tconv_cuda_machine machine;
+    tconv_cuda_work begun; /* what the work of each candidate begins with */
 };
 
 /* The weights as they lie: what the packing kernel is told beside the layer's parameters. */
@@ -77,8 +87,8 @@ struct position_space {
 
 /* plan.cu */
 
-/* Makes a plan of zeros that of the candidate of least cost; false where none fits. */
-bool choose(const tconv_layer *layer, layer_plan *best);
+/* Makes a plan of zeros that of the candidate with the least predicted time; false where none fits. */
+bool choose(const search *in, layer_plan *best);
 
 /* MMA tiles of a block tile. */
 int mma_tiles_of(const config *config);
@@ -105,18 +115,9 @@ bool has_pairs(const tconv_layer *layer, const tile_choice *choice, const parame
 
 /* stages.cu */
 
-/* Fills in pipeline stages and staging buffers, and the plan's cost: the split of shared memory of least cost; false
- * where none fits. */
-bool choose_stages(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan);
-
-/* cost.cu */
-
-/* The cycles that the cost model gives a plan. */
-double cost(const tconv_layer *layer, const layer_plan *plan);
-
-/* The mean taps of the tiles of the multiprocessor with most to do: it has tiles of all phases in turn, and of those
- * left in the last round the longest. */
-double mean_tile_taps(const parameters *of, int multiprocessors);
+/* Fills in pipeline stages and staging buffers, and the plan's predicted time: the split of shared memory with the
+ * least; false where none fits. */
+bool choose_stages(const search *in, const tile_choice *choice, layer_plan *plan);
 
 /* Tells whether TMA brings all that wgmma reads, as it is: no warp touches it on the way. */
 bool is_fed_by_tma(const layer_plan *plan);
@@ -129,8 +130,14 @@ tconv_status pack(const planned_layer *made, const src_transpose *transpose, con
 
 /* work.cu */
 
-/* Counts what the plan does, for the prediction of its time. */
-tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made);
+/* Begins the search for the plan of a layer that is seen so. Both have to outlive it. */
+search begin_search(const tconv_layer *layer, const layer_view *view);
+
+/* Counts what a candidate does, for the prediction of its time: what its block tile does, and what follows from its
+ * stages, which may be counted anew for others. */
+tconv_cuda_work work_of(const search *in, const layer_plan *plan);
+tconv_cuda_work tile_work_of(const search *in, const layer_plan *plan);
+void count_stages(const layer_plan *plan, tconv_cuda_work *work);
 
 } // namespace tconv::igemm
 

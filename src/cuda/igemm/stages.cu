@@ -1,5 +1,6 @@
 /* The shared memory of an implicit GEMM: pipeline stages of A and B beside the staging buffers of the epilogue. */
 #include "../../core/checked.h"
+#include "../model/planned.h"
 #include "plan.h"
 
 namespace tconv::igemm
@@ -10,6 +11,9 @@ namespace
 
 /* Stages of B and of A, from the least to the most that is of use. The last pair that fits is taken. */
 constexpr int STAGES[][2] = {{2, 2}, {2, 3}, {3, 3}, {3, 4}, {4, 4}, {4, 5}, {5, 6}, {6, 6}, {7, 8}, {8, 8}};
+
+/* Cycles from an A stage to the next where TMA brings all that wgmma reads, however little is multiplied (measured). */
+constexpr int A_STAGE_PERIOD = 670;
 
 /* Tells whether rows of dst begin at whole vectors of 16 bytes, if dst does. */
 bool has_vector_rows(const tconv_problem *problem)
@@ -68,26 +72,40 @@ int most_a_stage_taps(const tconv_layer *layer, const layer_plan *plan)
 
 } // namespace
 
-bool choose_stages(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan)
+bool is_fed_by_tma(const layer_plan *plan)
 {
+    return plan->parameters.by_tma && plan->parameters.src_channels_last && plan->mode != MODE_STRICT;
+}
+
+bool choose_stages(const search *in, const tile_choice *choice, layer_plan *plan)
+{
+    const tconv_layer *layer = in->seen;
     /* More staging buffers leave fewer pipeline stages. NHWC always has epilogue warps where TMA leaves warps free for
      * them. Column pairs gain by them where all accumulators of a tile find room and are stored by vectors: the
      * epilogue warps are few, and the consumers should not wait for them. */
     const bool fed = is_fed_by_tma(plan), always = fed && plan->parameters.dst_channels_last;
     const bool pairs = fed && plan->parameters.paired && choice->across > 0 && has_vector_rows(&layer->problem);
     layer_plan with = *plan;
+    tconv_cuda_work work = tile_work_of(in, plan);
+    int tried[MAX_A_STAGE_TAPS + 1][2] = {}; /* stages of B and of A with more staging buffers */
     for (int staging_buffers = always || pairs ? MAX_STAGING_BUFFERS : 0;;
          staging_buffers = always ? staging_buffers / 2 : 0) {
         for (int a_stage_taps = 1; a_stage_taps <= most_a_stage_taps(layer, plan); a_stage_taps++)
             if (describe_stages(layer, staging_buffers, a_stage_taps, &with)) {
-                with.cycles = cost(layer, &with);
-                if (plan->cycles == 0 || with.cycles < plan->cycles)
+                int *before = tried[a_stage_taps];
+                if (always && with.parameters.b_stages == before[0] && with.parameters.a_stages == before[1])
+                    continue; /* fewer staging buffers are predicted to take as long */
+                before[0] = with.parameters.b_stages;
+                before[1] = with.parameters.a_stages;
+                count_stages(&with, &work);
+                with.seconds = model::seconds_of(&in->machine, &work);
+                if (plan->seconds == 0 || with.seconds < plan->seconds)
                     *plan = with;
             }
         if (staging_buffers <= (always ? 1 : 0))
             break;
     }
-    return plan->cycles > 0;
+    return plan->seconds > 0;
 }
 
 } // namespace tconv::igemm

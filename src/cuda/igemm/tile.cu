@@ -4,6 +4,9 @@
 #include "../numeric/divisor.h"
 #include "plan.h"
 
+#include <algorithm>
+#include <functional>
+
 namespace tconv::igemm
 {
 
@@ -120,6 +123,26 @@ int phase_rotation_of(const parameters *of, int multiprocessors)
     const int64_t phases = (int64_t)of->row_phases * of->column_phases;
     const bool rotates_anyway = tconv_gcd(multiprocessors / of->tiles_along_m, phases) == 1;
     return (int)tconv_max(1, rotates_anyway ? of->tiles : multiprocessors / (of->tiles_along_m * phases));
+}
+
+/* Returns the mean taps of the tiles of the multiprocessor with most to do: it has tiles of all phases in turn, and of
+ * those left in the last round the longest. */
+double mean_tile_taps(const parameters *of, int multiprocessors)
+{
+    if (of->merged)
+        return 1;
+    int taps[MAX_PHASES * MAX_PHASES];
+    int64_t sum = 0;
+    const int phases = of->row_phases * of->column_phases;
+    for (int i = 0; i < phases; i++)
+        sum += taps[i] = of->rows[i / of->column_phases].taps * of->columns[i % of->column_phases].taps;
+    const int64_t tiles = tconv_ceil_div(of->tiles, multiprocessors), left = tiles % phases;
+    sum *= tiles / phases;
+    if (left > 0)
+        std::partial_sort(taps, taps + left, taps + phases, std::greater<int>());
+    for (int64_t i = 0; i < left; i++)
+        sum += taps[i];
+    return (double)sum / (double)tiles;
 }
 
 } // namespace
@@ -267,6 +290,7 @@ bool describe_tile(const tconv_layer *layer, const tile_choice *choice, layer_pl
                           (to->merged ? 1 : to->row_phases * to->column_phases);
     to->tiles = (int)tiles;
     to->phase_rotation = phase_rotation_of(to, layer->target.multiprocessors);
+    plan->mean_taps = mean_tile_taps(to, layer->target.multiprocessors);
     if (to->across > 0)
         place_narrow_mma_tiles(plan);
     if (to->paired && !to->merged)

@@ -1,4 +1,4 @@
-/* The work of a plan of cuda_igemm, see model/work.h. A K-block is that of parameters.h, at one tap. */
+/* The work of a candidate of cuda_igemm, see model/work.h. A K-block is that of parameters.h, at one tap. */
 #include <cmath>
 
 #include "../../core/checked.h"
@@ -12,22 +12,22 @@ namespace
 {
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 470;  /* of a warpgroup, from its products of an A stage to those of the next */
-constexpr double STRICT_CYCLES = 505; /* the same in strict f32, of every A tile, with what adds up its partial sums */
-constexpr double TILE_CYCLES = 1950;  /* until a tile's sums may be stored, and the next tile is known */
+constexpr double ISSUE_CYCLES = 554;  /* of a warpgroup, from its products of an A stage to those of the next */
+constexpr double STRICT_CYCLES = 556; /* the same in strict f32, of every A tile, with what adds up its partial sums */
+constexpr double TILE_CYCLES = 2210;  /* until a tile's sums may be stored, and the next tile is known */
 
 constexpr double COMPENSATED_ADDS = 17; /* instructions of an addition with compensation, to one of a plain addition */
 constexpr int EPILOGUE_WARPS = 4;       /* that store while others multiply */
 constexpr int CONSUMER_WARPS = WARPGROUPS * WARPGROUP_WARPS;
 
-void count_main_loop(const layer_plan *plan, double taps, tconv_cuda_work *work)
+void count_main_loop(const layer_plan *plan, tconv_cuda_work *work)
 {
     const parameters *of = &plan->parameters;
     const bool strict = plan->mode == MODE_STRICT, gathers = !of->by_tma;
     const bool transposes = of->by_tma && !of->src_channels_last;
-    const double N = plan->config.N;
+    const double N = plan->config.N, taps = plan->mean_taps;
     const double warpgroups = of->mma_pixel[1][0] < of->stage_pixels ? 2 : 1; /* that have pixels */
-    const double b_stage_taps = of->per_tap ? 1 : taps, a_stage_taps = taps / ceil(taps / of->a_stage_taps);
+    const double b_stage_taps = of->per_tap ? 1 : taps;
     const double pairs = of->uneven ? (of->mma_taps[0] + of->mma_taps[1]) / (2.0 * of->column_taps) : 1;
     const double products = of->k_steps * warpgroups * plan->config.mma_tiles * pairs * (strict ? 3 : 1);
     const double pixels_bytes = (double)of->stage_pixels * of->pixel_bytes / b_stage_taps;
@@ -36,7 +36,6 @@ void count_main_loop(const layer_plan *plan, double taps, tconv_cuda_work *work)
     work->wgmma_chain = products / warpgroups * N / 8;
     work->shared_bytes = products * (MMA_M + N) * MMA_K_BYTES + of->a_tile_bytes + pixels_bytes * (strict ? 4 : 1);
     work->adds = strict ? N * plan->config.mma_tiles / 2 * (plan->config.long_sums ? COMPENSATED_ADDS : 1) : 0;
-    work->issues = strict ? 0 : 1 / a_stage_taps;
     work->issue_cycles = ISSUE_CYCLES;
     work->slow_issues = strict ? 1 : 0;
     work->slow_issue_cycles = STRICT_CYCLES;
@@ -46,24 +45,20 @@ void count_main_loop(const layer_plan *plan, double taps, tconv_cuda_work *work)
     work->gather_bytes = gathers ? pixels_bytes : 0;
     work->box_bytes = gathers ? 0 : of->src_channels_last ? pixels_bytes : of->raw_stage_bytes / taps;
     work->weight_bytes = of->a_tile_bytes;
-    work->stages = of->b_stages * b_stage_taps;
-    work->weight_stages = of->a_stages;
-    work->weight_waits = 1 / a_stage_taps;
 }
 
 /* Returns the elements that a lane stores at once. wanted: as many as there would be if all lay at multiples of
  * them. */
-int64_t store_vector(const tconv_layer *layer, const planned_layer *made, int64_t *wanted)
+int64_t store_vector(const search *in, const parameters *of, int64_t *wanted)
 {
-    const tconv_problem *problem = &layer->problem;
-    const parameters *of = &made->plan.parameters;
+    const tconv_problem *problem = &in->layer->problem;
     *wanted = model::VECTOR_BYTES / (int64_t)problem->element_size;
     if (of->dst_channels_last)
-        return made->weights.one_pixel ||
+        return in->one_pixel ||
                        (problem->dst.w % *wanted == 0 && (problem->groups == 1 || problem->group_out % *wanted == 0))
                    ? *wanted
                    : 1;
-    *wanted = of->paired ? tconv_max(made->depth_columns, 2) : made->depth_columns;
+    *wanted = of->paired ? tconv_max(in->depth_columns, 2) : in->depth_columns;
     return tconv_rows_begin_at_multiples(&problem->dst, *wanted) ? *wanted : 1;
 }
 
@@ -87,45 +82,74 @@ double part_share(const tconv_problem *problem, const parameters *of)
     return model::part_ends(piece, (whole ? of->to.c : of->to.h) * element) / (double)piece;
 }
 
-void count_stores(const tconv_layer *layer, const planned_layer *made, tconv_cuda_work *work)
+void count_stores(const search *in, const parameters *of, tconv_cuda_work *work)
 {
-    const parameters *of = &made->plan.parameters;
-    const double element = (double)layer->problem.element_size;
+    const tconv_problem *problem = &in->layer->problem;
+    const double element = (double)problem->element_size;
     const double pixels = (double)(of->across > 0 ? of->block_n : tconv_min(of->block_n, of->stage_pixels));
     const double channels = (double)of->channel_m_tiles * MMA_M;
     const double outputs = pixels * of->m_tiles * MMA_M * fmin(1, of->group_out / channels);
     int64_t wanted;
-    const int64_t vector = store_vector(layer, made, &wanted);
+    const int64_t vector = store_vector(in, of, &wanted);
     /* In NCHW each column phase writes its own part of a sector, and so does each element where they are not stored
      * together. */
     const bool splits = !of->dst_channels_last && of->column_stride > 1 && !of->paired;
-    const double parts = splits ? fmin(of->column_stride, fmax(1, 32 / element / made->depth_columns))
+    const double parts = splits ? fmin(of->column_stride, fmax(1, 32 / element / in->depth_columns))
                          : of->dst_channels_last || vector > 1 ? 1
                                                                : (double)wanted;
     work->stores = outputs / model::WARP / (double)vector;
-    work->store_warps = of->epilogue_warps ? EPILOGUE_WARPS : CONSUMER_WARPS;
-    work->overlaps = of->epilogue_warps;
     work->sectors = outputs * element / model::SECTOR_BYTES * parts;
-    work->part_sectors = outputs * element * part_share(&layer->problem, of);
+    work->part_sectors = outputs * element * part_share(problem, of);
 }
 
 } // namespace
 
-tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made)
+search begin_search(const tconv_layer *layer, const layer_view *view)
 {
-    const int multiprocessors = layer->target.multiprocessors;
-    const parameters *of = &made->plan.parameters;
-    tconv_cuda_work work = model::begin_work(layer);
-    count_main_loop(&made->plan, mean_tile_taps(of, multiprocessors), &work);
-    count_stores(layer, made, &work);
+    search in = {layer,
+                 &view->layer,
+                 view->one_pixel ? 1 : (int)view->outputs,
+                 view->one_pixel,
+                 model::machine_of(layer),
+                 model::begin_work(layer)};
+    model::add_fill(layer, &in.begun);
+    return in;
+}
+
+tconv_cuda_work tile_work_of(const search *in, const layer_plan *plan)
+{
+    const int multiprocessors = in->layer->target.multiprocessors;
+    const parameters *of = &plan->parameters;
+    tconv_cuda_work work = in->begun;
+    count_main_loop(plan, &work);
+    count_stores(in, of, &work);
     work.rounds = tconv_cuda_rounds(of->tiles, multiprocessors);
     if (of->src_transposed) {
-        const tconv_problem *problem = &layer->problem;
+        const tconv_problem *problem = &in->layer->problem;
         const double src = (double)(problem->batch * problem->in_channels) * (double)(problem->h.in * problem->w.in);
         work.passes += 1;
         work.pass_bytes += (double)transposed_bytes(problem) + src * (double)problem->element_size;
     }
-    model::add_fill(layer, &work);
+    return work;
+}
+
+void count_stages(const layer_plan *plan, tconv_cuda_work *work)
+{
+    const parameters *of = &plan->parameters;
+    const double taps = plan->mean_taps, a_stage_taps = taps / ceil(taps / of->a_stage_taps);
+    work->issues = plan->mode == MODE_STRICT ? 0 : 1 / a_stage_taps;
+    work->stage_k_blocks = of->per_tap ? 1 : taps;
+    work->stages = of->b_stages * work->stage_k_blocks;
+    work->weight_stages = of->a_stages;
+    work->weight_waits = 1 / a_stage_taps;
+    work->store_warps = of->epilogue_warps ? EPILOGUE_WARPS : CONSUMER_WARPS;
+    work->overlaps = of->epilogue_warps;
+}
+
+tconv_cuda_work work_of(const search *in, const layer_plan *plan)
+{
+    tconv_cuda_work work = tile_work_of(in, plan);
+    count_stages(plan, &work);
     return work;
 }
 

@@ -5,7 +5,8 @@
  *     convert  = bytes transposed, split, converted and gathered, each over its rate
  *     products = wgmma, mma_sync and multiply-adds, each times its cycles
  *     chain    = what one warp or warpgroup does in turn: its products, additions, operands, and the issue correction
- *     wait     = (latency + load + convert + chain) / stages, for src and for weights
+ *     wait     = (latency + load + convert + chain) / stages, for src and for weights; a stage of src that serves several
+ *                K-blocks is waited for once, but holds its buffer for as long as all of them
  *     K-block  = soft(products, shared, load, convert, chain, waits)
  *     loop     = K-blocks; with a prologue those that it loads, then K-blocks, the last of which has nothing loaded beside
  *     end      = soft(stores of a warp, sectors)
@@ -59,7 +60,8 @@ static k_block k_block_of(const tconv_cuda_machine *machine, const tconv_cuda_wo
     made.src = most(work->box_bytes / machine->l2, work->box_rows * machine->box_row);
     made.weights = work->weight_bytes / machine->l2_weights;
     made.convert = work->transpose_bytes / machine->transpose + work->split_bytes / machine->split +
-                   work->convert_bytes / machine->convert + work->gather_bytes / machine->gather;
+                   work->conversions * machine->conversion + work->convert_bytes / machine->convert +
+                   work->gather_bytes / machine->gather;
     made.chain_loads = work->chain_loads * machine->chain_load;
     made.chain = work->wgmma_chain * machine->wgmma + work->mma_chain * machine->mma_chain + work->adds * machine->add +
                  work->fragments * machine->fragment + work->issues * work->issue_cycles +
@@ -67,7 +69,8 @@ static k_block k_block_of(const tconv_cuda_machine *machine, const tconv_cuda_wo
     const double loading = made.src + made.convert + made.chain_loads;
     const double tensor = work->wgmma * machine->wgmma + work->mma_sync * machine->mma_sync / 4;
     const double multiply = most(most(tensor, made.shared), made.chain);
-    const double src_wait = work->stages > 0 ? (machine->latency + loading + multiply) / work->stages : 0;
+    const double src_wait =
+        work->stages > 0 ? (machine->latency + work->stage_k_blocks * (loading + multiply)) / work->stages : 0;
     const double weight_wait =
         work->weight_stages > 0
             ? (machine->l2_latency * work->weight_waits + made.weights + multiply) / work->weight_stages

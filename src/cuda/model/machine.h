@@ -39,6 +39,7 @@ typedef struct tconv_cuda_machine {
     double mma_chain;   /* from such a product of a warp to its next, with what loads its operands */
     double ffma;        /* of 128 multiply-adds */
     double load;        /* of a load of a warp, from shared memory or the first-level cache */
+    double conversion;  /* of a conversion of planes to pixels, beside its bytes: waits, addresses, barriers */
     double chain_load;  /* of a load of a warp that waits for each: of the second-level cache */
     double fragment;    /* of a wgmma step's operand that a warpgroup loads to registers */
     double add;         /* of an addition that a warpgroup makes between products */

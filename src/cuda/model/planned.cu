@@ -15,7 +15,7 @@ tconv_cuda_work begin_work(const tconv_layer *layer)
         (double)(problem->in_channels * problem->group_out) * (double)(problem->h.kernel * problem->w.kernel);
     tconv_cuda_work work = {};
     work.dram_bytes = ((double)problem->batch * (src + dst) + weights) * (double)problem->element_size;
-    work.rounds = work.resident = work.k_blocks = work.store_warps = 1;
+    work.rounds = work.resident = work.k_blocks = work.stage_k_blocks = work.store_warps = 1;
     return work;
 }
 

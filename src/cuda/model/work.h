@@ -45,11 +45,12 @@ typedef struct tconv_cuda_work {
     /* A K-block: loading. */
     double box_bytes, box_rows; /* src by TMA or cp.async */
     double weight_bytes;
-    double transpose_bytes, split_bytes, convert_bytes, gather_bytes; /* see tconv_cuda_machine */
-    double chain_loads;                                               /* loads of a warp, one after another */
-    double stages;        /* buffers of src, counted in K-blocks; 0: nothing waits for them */
-    double weight_stages; /* buffers of weights, likewise */
-    double weight_waits;  /* times that weights are waited for */
+    double transpose_bytes, split_bytes, conversions, convert_bytes, gather_bytes; /* see tconv_cuda_machine */
+    double chain_loads;    /* loads of a warp, one after another */
+    double stages;         /* buffers of src, counted in K-blocks; 0: nothing waits for them */
+    double stage_k_blocks; /* K-blocks that one buffer serves, at least 1 */
+    double weight_stages;  /* buffers of weights, likewise */
+    double weight_waits;   /* times that weights are waited for */
 
     /* The epilogue. */
     double stores;       /* of warps */

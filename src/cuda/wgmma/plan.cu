@@ -1,8 +1,9 @@
 /*
  * Chooses the tile of a layer: tiles for each N that there is a kernel for are tried, and the one with the least
- * cost_among_tiles is taken.
+ * predicted time is taken.
  */
 #include "../maps/hopper.h"
+#include "../model/planned.h"
 #include "../numeric/divisor.h"
 #include "plan.h"
 
@@ -104,10 +105,11 @@ bool make_plan(const tconv_layer *layer, const tile_choice *choice, plan *made)
     return true;
 }
 
-/* Makes the plan with the least cost_among_tiles, and tells its tile; false where no tile fits, or where strict sums
+/* Makes the plan with the least predicted time, and tells its tile; false where no tile fits, or where strict sums
  * would be too long. */
-bool choose_plan(const tconv_layer *layer, plan *best, tile_choice *best_choice)
+bool choose_plan(const search *in, plan *best, tile_choice *best_choice)
 {
+    const tconv_layer *layer = in->layer;
     const arithmetic mode = mode_of(layer);
     const kernel_config *configs = configs_of(mode);
     const bool flat = is_flat(layer), can_stack = !flat && layer->rows.stride == 1 && layer->rows.shift_step == 1;
@@ -124,11 +126,12 @@ bool choose_plan(const tconv_layer *layer, plan *best, tile_choice *best_choice)
     const auto consider = [&] {
         if (!make_plan(layer, &choice, &made))
             return false;
-        const double cycles = cost_among_tiles(&made);
-        if (!found || cycles < least) {
+        const tconv_cuda_work work = work_of(in, &made);
+        const double seconds = model::seconds_of(&in->machine, &work);
+        if (!found || seconds < least) {
             *best = made;
             *best_choice = choice;
-            least = cycles;
+            least = seconds;
         }
         found = true;
         return true;
@@ -178,10 +181,11 @@ bool choose_plan(const tconv_layer *layer, plan *best, tile_choice *best_choice)
 
 } // namespace
 
-bool make_plans(const tconv_layer *layer, planned_layer *made)
+bool make_plans(const search *in, planned_layer *made)
 {
+    const tconv_layer *layer = in->layer;
     tile_choice choice;
-    if (!choose_plan(layer, &made->plans[0], &choice))
+    if (!choose_plan(in, &made->plans[0], &choice))
         return false;
     made->count = 1;
     if (!choice.mn_major)

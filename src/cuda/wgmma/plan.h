@@ -1,6 +1,6 @@
-/* The plan of a layer for the kernels of cuda_wgmma: the tile, chosen by its cost (plan.cu, cost.cu), where that lies
+/* The plan of a layer for the kernels of cuda_wgmma: the tile, chosen by its predicted time (plan.cu), where that lies
  * in the layer (tile.cu), its pipeline stages in shared memory (stages.cu), how its rows are read and stored
- * (wgmma.cu), and what all that is predicted from (work.cu). */
+ * (wgmma.cu), and the work that its time is predicted from (work.cu). */
 #ifndef TCONV_CUDA_WGMMA_PLAN_H
 #define TCONV_CUDA_WGMMA_PLAN_H
 
@@ -42,6 +42,15 @@ struct planned_layer {
     packing_layout packing;
 };
 
+/* What all tiles of a layer have in common. */
+struct search {
+    const tconv_layer *layer;
+    int64_t vector;     /* elements of dst that are stored at once, model::row_vector */
+    bool reads_vectors; /* model::reads_vectors */
+    tconv_cuda_machine machine;
+    tconv_cuda_work begun; /* what the work of each tile begins with */
+};
+
 /* A tile as the numbers from which its plan is made. */
 struct tile_choice {
     int config; /* of configs_of(mode) */
@@ -55,13 +64,10 @@ struct tile_choice {
     bool space_to_depth;      /* along W: pairs of columns are positions */
 };
 
-/* Makes the plan with the least cost_among_tiles and, where that is MN-major, the same with planes realigned, if that
+/* Makes the plan with the least predicted time and, where that is MN-major, the same with planes realigned, if that
  * fits, and in K-major; false where no tile fits, or where strict sums would be too long. How rows are read and stored
  * is left to the caller. */
-bool make_plans(const tconv_layer *layer, planned_layer *made);
-
-/* Returns the cycles by which the tiles of a layer are compared: those of the multiprocessor with most tiles. */
-double cost_among_tiles(const plan *made);
+bool make_plans(const search *in, planned_layer *made);
 
 /* Lays the MMA tiles, the patch and its rows out in the layer; false where the tile does not fit. */
 bool lay_out_tile(const tconv_layer *layer, const tile_choice *choice, plan *made);
@@ -78,8 +84,11 @@ int64_t commit_groups(const parameters *params, int mma_tile);
 
 packing_layout packing_of(const tconv_layer *layer, const plan *made);
 
-/* Counts the work of the layer's plan. */
-tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made);
+/* Begins the search for the layer's plan. The layer has to outlive it. */
+search begin_search(const tconv_layer *layer);
+
+/* Counts the work of a plan, whether how its rows are read and stored is filled in or not. */
+tconv_cuda_work work_of(const search *in, const plan *made);
 
 /* Tells whether each pixel of src is read at its own position alone, and every output has its tap. */
 bool is_flat(const tconv_layer *layer);

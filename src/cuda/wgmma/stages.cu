@@ -191,6 +191,12 @@ bool weights_overlap(const tconv_layer *layer, const tile_choice *choice)
     return choice->in_place && choice->stack > 1 && choice->k_steps == 1 && layer->columns.count == 1;
 }
 
+int64_t commit_groups(const parameters *params, int mma_tile)
+{
+    return (int64_t)params->k_blocks * params->max_k_block_a_stages * params->schedule[mma_tile].outer *
+           tconv_ceil_div(params->schedule[mma_tile].inner, COMMIT_GROUP_MMAS);
+}
+
 bool lay_out_stages(const tconv_layer *layer, const tile_choice *choice, plan *made)
 {
     parameters *params = &made->params;

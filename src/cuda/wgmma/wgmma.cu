@@ -10,8 +10,8 @@
  * operand as they lie.
  *
  * parameters.h has the words. The plan is made by plan.cu (the choice of the tile), tile.cu (where it lies in the
- * layer), stages.cu (shared memory and the order of weights) and cost.cu; work.cu counts what it does; pack.cu packs
- * the weights. kernel.cuh is the kernel and has the numeric order; its roles are load.cuh (TMA), transpose.cuh (to
+ * layer) and stages.cu (shared memory and the order of weights); work.cu counts what it does; pack.cu packs the
+ * weights. kernel.cuh is the kernel and has the numeric order; its roles are load.cuh (TMA), transpose.cuh (to
  * K-major), realign.cuh, mainloop.cuh, and epilogue.cuh with store.cuh. configs_f32.cu and configs_half.cu have its
  * instances.
  */
@@ -181,8 +181,9 @@ void plan_addressing(const tconv_layer *layer, plan *made)
 tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
 {
     planned_layer *to = static_cast<planned_layer *>(made);
+    const search in = begin_search(layer);
     const char *why = why_not(layer);
-    if (why == NULL && !make_plans(layer, to))
+    if (why == NULL && !make_plans(&in, to))
         why = "no tile fits in shared memory, or sums are too long for strict f32";
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
@@ -195,7 +196,7 @@ tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_planned *pla
     for (int i = 0; i < to->count; i++)
         plan_addressing(layer, &to->plans[i]);
     to->packing = packing_of(layer, &to->plans[0]);
-    const tconv_cuda_work work = work_of(layer, to);
+    const tconv_cuda_work work = work_of(&in, &to->plans[0]);
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }

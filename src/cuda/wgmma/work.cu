@@ -13,13 +13,13 @@ namespace
 {
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 280;  /* of a warpgroup, for each commit group that it waits for, and each K-block */
-constexpr double STRICT_CYCLES = 610; /* the same in strict f32, with what clears and adds partial sums */
-constexpr double TILE_CYCLES = 3100;  /* until a tile's sums are staged for those that store them */
+constexpr double ISSUE_CYCLES = 322;  /* of a warpgroup, for each commit group that it waits for, and each K-block */
+constexpr double STRICT_CYCLES = 682; /* the same in strict f32, with what clears and adds partial sums */
+constexpr double TILE_CYCLES = 3520;  /* until a tile's sums are staged for those that store them */
 
 constexpr double TIGHT_TIMES = 1.5; /* that transposing takes longer into a patch whose pitch is not the box's */
 
-void count_main_loop(const tconv_layer *layer, const plan *made, tconv_cuda_work *work)
+void count_main_loop(const search *in, const plan *made, tconv_cuda_work *work)
 {
     const parameters *params = &made->params;
     const bool strict = made->mode == arithmetic::STRICT, direct = made->mn_major && !made->realigned;
@@ -34,8 +34,7 @@ void count_main_loop(const tconv_layer *layer, const plan *made, tconv_cuda_work
     const double transposed = direct ? 0
                                      : 2.0 * params->k_steps * params->box_patch * CORE_ROW_BYTES * (strict ? 2 : 1) *
                                            (params->tight ? TIGHT_TIMES : 1);
-    const bool gathers =
-        (!made->aligned && !made->mn_major) || (params->flat_columns == 0 && !model::reads_vectors(layer));
+    const bool gathers = (!made->aligned && !made->mn_major) || (params->flat_columns == 0 && !in->reads_vectors);
     work->k_blocks = params->k_blocks;
     work->wgmma = products * N / 8;
     work->wgmma_chain = products * N / 16;
@@ -47,6 +46,7 @@ void count_main_loop(const tconv_layer *layer, const plan *made, tconv_cuda_work
     work->slow_issues = strict ? groups + 1 : 0;
     work->slow_issue_cycles = STRICT_CYCLES;
     work->tile_cycles = TILE_CYCLES;
+    work->conversions = direct ? 0 : 1;
     work->convert_bytes = transposed;
     work->gather_bytes = gathers ? transposed : 0;
     work->box_bytes = params->raw_stage_bytes;
@@ -61,29 +61,29 @@ void count_main_loop(const tconv_layer *layer, const plan *made, tconv_cuda_work
 }
 
 /* Tells whether rows are stored by bulk copies, as wgmma.cu decides it for an aligned dst. */
-bool stores_bulk(const tconv_layer *layer, const parameters *params, int64_t vector)
+bool stores_bulk(const search *in, const parameters *params)
 {
-    const tconv_problem *problem = &layer->problem;
+    const tconv_problem *problem = &in->layer->problem;
     const int64_t element = (int64_t)problem->element_size;
     const int64_t columns =
         params->flat_columns > 0 ? tconv_min(params->flat_columns, params->mma_tile_columns) : params->tile_columns;
     return (element == 2 || problem->dst.c * element % BOX_ALIGNMENT == 0) && problem->w.out % 2 == 0 &&
            params->tile_columns * params->position_columns % 2 == 0 &&
-           (vector < model::VECTOR_BYTES / element || columns * params->position_columns * element >= LEAST_BULK);
+           (in->vector < model::VECTOR_BYTES / element || columns * params->position_columns * element >= LEAST_BULK);
 }
 
-void count_stores(const tconv_layer *layer, const plan *made, tconv_cuda_work *work)
+void count_stores(const search *in, const plan *made, tconv_cuda_work *work)
 {
     const parameters *params = &made->params;
-    const int64_t element = (int64_t)layer->problem.element_size, vector = model::row_vector(layer);
+    const int64_t element = (int64_t)in->layer->problem.element_size;
     const double rows =
         (double)MMA_M * WARPGROUPS * (params->position_columns == 2 ? 1 : MMA_TILES) * params->mma_tile_rows;
     const double row = (double)params->position_columns * params->mma_tile_columns; /* elements */
     const double pieces = params->flat_columns > 0 ? 1 + (double)params->mma_tile_columns / params->flat_columns : 1;
-    if (stores_bulk(layer, params, vector))
+    if (stores_bulk(in, params))
         work->bulk_stores = rows * pieces;
     else
-        work->stores = rows * fmax(1, row / model::WARP / (double)vector);
+        work->stores = rows * fmax(1, row / model::WARP / (double)in->vector);
     work->store_warps = WARPGROUPS * epilogue_warps_of(made->mode);
     work->overlaps = true;
     work->sectors = rows * row * (double)element / model::SECTOR_BYTES;
@@ -94,13 +94,18 @@ void count_stores(const tconv_layer *layer, const plan *made, tconv_cuda_work *w
 
 } // namespace
 
-tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made)
+search begin_search(const tconv_layer *layer)
 {
-    const plan *chosen = &made->plans[0];
-    tconv_cuda_work work = model::begin_work(layer);
-    count_main_loop(layer, chosen, &work);
-    count_stores(layer, chosen, &work);
-    work.rounds = tconv_cuda_rounds(chosen->params.tiles, chosen->thread_blocks);
+    return {layer, model::row_vector(layer), model::reads_vectors(layer), model::machine_of(layer),
+            model::begin_work(layer)};
+}
+
+tconv_cuda_work work_of(const search *in, const plan *made)
+{
+    tconv_cuda_work work = in->begun;
+    count_main_loop(in, made, &work);
+    count_stores(in, made, &work);
+    work.rounds = tconv_cuda_rounds(made->params.tiles, made->thread_blocks);
     return work;
 }
 
