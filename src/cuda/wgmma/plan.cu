@@ -143,17 +143,10 @@ bool choose_plan(const search *in, plan *best, tile_choice *best_choice)
                 for (choice.stack = 1; choice.stack <= (can_stack && choice.mma_tile_rows == 1 ? 2 : 1); choice.stack++)
                     for (int split = 0; split <= (can_split && choice.stack == 1 ? 1 : 0); split++) {
                         choice.split_channels = split == 1;
-                        choice.mn_major = choice.realigned = choice.tight = choice.one_raw_stage = choice.in_place =
-                            choice.resident = choice.space_to_depth = false;
+                        choice.mn_major = choice.realigned = choice.tight = choice.in_place = choice.resident =
+                            choice.space_to_depth = false;
                         /* MN-major only where K-major fits as well, for addresses that TMA does not take. */
                         const bool fits = consider();
-                        /* In f32 the loads take longer than what is won. */
-                        choice.one_raw_stage = fits && layer->problem.element_size == 2 &&
-                                               made.params.staging_buffers == 1 &&
-                                               made.params.tiles > layer->target.multiprocessors;
-                        if (choice.one_raw_stage)
-                            consider();
-                        choice.one_raw_stage = false;
                         choice.in_place = !flat && mode != arithmetic::STRICT;
                         if (choice.in_place)
                             consider();

@@ -58,7 +58,6 @@ struct tile_choice {
     bool split_channels;      /* the warpgroups have different output channels */
     bool mn_major, realigned; /* as of the plan */
     bool tight;               /* patches without the columns that boxes have beside them */
-    bool one_raw_stage;       /* a raw stage is given up for a second staging buffer */
     bool in_place;            /* planes are transposed where TMA puts them */
     bool resident;            /* the weights of a stack stay in shared memory */
     bool space_to_depth;      /* along W: pairs of columns are positions */

@@ -27,7 +27,6 @@ struct stage_counts {
 constexpr stage_counts THROUGH_RAW_STAGES[] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {2, 2, 3, 1}, {2, 2, 4, 1}, {3, 2, 4, 1},
                                                {3, 3, 5, 1}, {3, 3, 6, 1}, {2, 2, 4, 2}, {2, 2, 6, 2}, {2, 3, 6, 2},
                                                {3, 3, 6, 2}, {3, 4, 8, 2}, {4, 4, 8, 2}};
-constexpr stage_counts ONE_RAW_STAGE = {2, 1, 4, 2};
 constexpr stage_counts IN_PLACE[] = {{2, 0, 2, 1}, {2, 0, 4, 1}, {3, 0, 4, 1}, {3, 0, 6, 1}, {2, 0, 3, 2},
                                      {2, 0, 4, 2}, {2, 0, 6, 2}, {2, 0, 8, 2}, {3, 0, 3, 2}, {3, 0, 4, 2},
                                      {3, 0, 6, 2}, {3, 0, 8, 2}, {4, 0, 6, 2}, {4, 0, 8, 2}};
@@ -113,8 +112,6 @@ bool take_stages(int64_t staging, const tile_choice *choice, bool overlap, param
             fits |= counts.a_stages >= least_a_stages && take(counts, staging, params);
     };
     params->resident = choice->resident;
-    if (choice->one_raw_stage)
-        return take(ONE_RAW_STAGE, staging, params);
     if (choice->resident)
         take_last(RESIDENT, 0);
     else if (choice->in_place)
