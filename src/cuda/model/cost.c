@@ -6,11 +6,13 @@
  *     products = wgmma, mma_sync and multiply-adds, each times its cycles
  *     chain    = what one warp or warpgroup does in turn: its products, additions, operands, and the issue correction
  *     wait     = (latency + load + convert + chain) / stages, for src and for weights; a stage of src that serves several
- *                K-blocks is waited for once, but holds its buffer for as long as all of them
+ *                K-blocks is waited for once, but holds its buffer for as long as all of them; one that is converted to
+ *                another is held until then, and (convert + chain) / those others is waited for as well
  *     K-block  = soft(products, shared, load, convert, chain, waits)
  *     loop     = K-blocks; with a prologue those that it loads, then K-blocks, the last of which has nothing loaded beside
  *     end      = soft(stores of a warp, sectors)
- *     tile     = soft(loop + tile correction, end) where stores overlap, else their sum
+ *     tile     = soft(loop + tile correction, end) where stores overlap, else their sum; where they overlap but have one
+ *                staging buffer, a share of the end more
  *     round    = soft(tile, resident * the parts of it that thread blocks share)
  *     seconds  = launches + soft4(first load, unless tiles have prologues, + rounds * round + last end, dram_bytes / dram)
  *
@@ -20,6 +22,9 @@
 #include <math.h>
 
 #include "work.h"
+
+/* The share of an epilogue that waits for its only staging buffer, fitted. */
+#define EXPOSED_SHARE 0.22
 
 static double square(double a)
 {
@@ -69,13 +74,14 @@ static k_block k_block_of(const tconv_cuda_machine *machine, const tconv_cuda_wo
     const double loading = made.src + made.convert + made.chain_loads;
     const double tensor = work->wgmma * machine->wgmma + work->mma_sync * machine->mma_sync / 4;
     const double multiply = most(most(tensor, made.shared), made.chain);
-    const double src_wait =
-        work->stages > 0 ? (machine->latency + work->stage_k_blocks * (loading + multiply)) / work->stages : 0;
+    const double held = work->converted_stages > 0 ? loading : loading + multiply;
+    const double src_wait = work->stages > 0 ? (machine->latency + work->stage_k_blocks * held) / work->stages : 0;
+    const double converted_wait = work->converted_stages > 0 ? (made.convert + multiply) / work->converted_stages : 0;
     const double weight_wait =
         work->weight_stages > 0
             ? (machine->l2_latency * work->weight_waits + made.weights + multiply) / work->weight_stages
             : 0;
-    made.wait = soft(src_wait, weight_wait);
+    made.wait = soft(soft(src_wait, converted_wait), weight_wait);
     return made;
 }
 
@@ -97,7 +103,8 @@ tconv_prediction tconv_cuda_cost_of(const tconv_cuda_machine *machine, const tco
                                                                            (work->k_blocks - 1) * alone + loaded
                                                                      : work->k_blocks * alone);
     const double shared_loop = work->k_blocks * together;
-    const double tile = work->overlaps ? soft(main_loop, end) : main_loop + end;
+    const double exposed = work->one_buffer ? EXPOSED_SHARE * end : 0;
+    const double tile = work->overlaps ? soft(main_loop, end) + exposed : main_loop + end;
     const double shared_tile = work->overlaps ? soft(shared_loop, shared_end) : shared_loop + shared_end;
     const double round = soft(tile, work->resident * shared_tile);
     const double cycles = (work->prologue > 0 ? 0 : first) + work->rounds * round + (work->overlaps ? end : 0);

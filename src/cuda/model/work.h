@@ -46,11 +46,12 @@ typedef struct tconv_cuda_work {
     double box_bytes, box_rows; /* src by TMA or cp.async */
     double weight_bytes;
     double transpose_bytes, split_bytes, conversions, convert_bytes, gather_bytes; /* see tconv_cuda_machine */
-    double chain_loads;    /* loads of a warp, one after another */
-    double stages;         /* buffers of src, counted in K-blocks; 0: nothing waits for them */
-    double stage_k_blocks; /* K-blocks that one buffer serves, at least 1 */
-    double weight_stages;  /* buffers of weights, likewise */
-    double weight_waits;   /* times that weights are waited for */
+    double chain_loads;      /* loads of a warp, one after another */
+    double stages;           /* buffers of src, counted in K-blocks; 0: nothing waits for them */
+    double stage_k_blocks;   /* K-blocks that one buffer serves, at least 1 */
+    double converted_stages; /* buffers that src is converted to from those; 0: products read those */
+    double weight_stages;    /* buffers of weights, likewise */
+    double weight_waits;     /* times that weights are waited for */
 
     /* The epilogue. */
     double stores;       /* of warps */
@@ -59,6 +60,7 @@ typedef struct tconv_cuda_work {
     double sectors;      /* 32 bytes written; as often as parts of them are written at different times */
     double part_sectors; /* of which a tile writes only a part */
     bool overlaps;       /* with the K-blocks of the next tile */
+    bool one_buffer;     /* but for those that wait until the only staging buffer is stored */
 
     /* The implementation's corrections, at most these three: what its instructions cost beside all this, in cycles. */
     double issues, issue_cycles; /* of a K-block: what one warp or warpgroup does in turn, and each one's cycles */

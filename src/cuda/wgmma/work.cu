@@ -13,9 +13,9 @@ namespace
 {
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 322;  /* of a warpgroup, for each commit group that it waits for, and each K-block */
-constexpr double STRICT_CYCLES = 682; /* the same in strict f32, with what clears and adds partial sums */
-constexpr double TILE_CYCLES = 3520;  /* until a tile's sums are staged for those that store them */
+constexpr double ISSUE_CYCLES = 336;  /* of a warpgroup, for each commit group that it waits for, and each K-block */
+constexpr double STRICT_CYCLES = 645; /* the same in strict f32, with what clears and adds partial sums */
+constexpr double TILE_CYCLES = 3260;  /* until a tile's sums are staged for those that store them */
 
 constexpr double TIGHT_TIMES = 1.5; /* that transposing takes longer into a patch whose pitch is not the box's */
 
@@ -53,9 +53,8 @@ void count_main_loop(const search *in, const plan *made, tconv_cuda_work *work)
     work->box_rows =
         direct ? 0 : (double)params->k_block_channels * made->patch_rows * (double)tconv_max(params->box_parts, 1);
     work->weight_bytes = weights;
-    work->stages = direct             ? params->raw_stages
-                   : params->in_place ? params->b_stages
-                                      : params->raw_stages + params->b_stages;
+    work->stages = direct || !params->in_place ? params->raw_stages : params->b_stages;
+    work->converted_stages = direct || params->in_place ? 0 : params->b_stages;
     work->weight_stages = params->resident ? 0 : params->a_stages;
     work->weight_waits = params->max_k_block_a_stages;
 }
@@ -86,6 +85,7 @@ void count_stores(const search *in, const plan *made, tconv_cuda_work *work)
         work->stores = rows * fmax(1, row / model::WARP / (double)in->vector);
     work->store_warps = WARPGROUPS * epilogue_warps_of(made->mode);
     work->overlaps = true;
+    work->one_buffer = params->staging_buffers == 1;
     work->sectors = rows * row * (double)element / model::SECTOR_BYTES;
     const int64_t piece =
         tconv_gcd(params->out_columns * element, (int64_t)params->position_columns * params->tile_columns * element);
