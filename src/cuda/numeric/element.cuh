@@ -6,6 +6,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "tconv/tconv.h"
+
 namespace tconv
 {
 
@@ -16,6 +18,15 @@ template <> struct element_traits<double> {
     using compute = double;
 };
 template <class Element> using compute_type = typename element_traits<Element>::compute;
+
+/* Calls with an element of dtype, whose value means nothing: its type chooses a kernel. */
+template <class With> auto with_element(tconv_dtype dtype, With with)
+{
+    return dtype == TCONV_F32   ? with(float())
+           : dtype == TCONV_F64 ? with(double())
+           : dtype == TCONV_F16 ? with(__half())
+                                : with(__nv_bfloat16());
+}
 
 static __device__ __forceinline__ float to_compute(float value)
 {
