@@ -33,35 +33,20 @@ template <class Element_, int CHANNELS_, int PIXELS_, int BLOCKS_> struct shape 
     using Vector = element_vector<Element, CHANNELS>;
 };
 
-/* The sums of one thread. */
+/* The sums of one thread, by pixel, then channel; they begin at zero. */
 template <class S> struct thread_sums {
     using Element = typename S::Element;
     using Compute = typename S::Compute;
     static constexpr int SUMS = S::PIXELS * S::CHANNELS;
-    Compute segment[S::PIXELS][S::CHANNELS], total[SUMS]; /* total: by pixel, then channel */
-    lost_parts<Compute, SUMS> lost;                       /* of the totals */
-
-    __device__ __forceinline__ void clear()
-    {
-#pragma unroll
-        for (int p = 0; p < S::PIXELS; p++)
-#pragma unroll
-            for (int c = 0; c < S::CHANNELS; c++)
-                segment[p][c] = total[p * S::CHANNELS + c] = 0;
-        lost = {};
-    }
-
-    __device__ __forceinline__ Compute &term(int i)
-    {
-        return segment[i / S::CHANNELS][i % S::CHANNELS];
-    }
+    Compute segment[SUMS], total[SUMS];
+    lost_parts<Compute, SUMS> lost; /* of the totals */
 
     __device__ __forceinline__ void end_segment()
     {
 #pragma unroll
         for (int i = 0; i < SUMS; i += 2) {
-            lost.add(i, total[i], total[i + 1], term(i), term(i + 1));
-            term(i) = term(i + 1) = 0;
+            lost.add(i, total[i], total[i + 1], segment[i], segment[i + 1]);
+            segment[i] = segment[i + 1] = 0;
         }
     }
 
@@ -96,8 +81,10 @@ template <class S> struct thread_sums {
                 if ((present >> p & 1) == 0)
                     continue;
 #pragma unroll
-                for (int c = 0; c < S::CHANNELS; c++)
-                    segment[p][c] = fma(to_compute(w[k].at[c]), to_compute(x[p].at[k]), segment[p][c]);
+                for (int c = 0; c < S::CHANNELS; c++) {
+                    Compute &sum = segment[p * S::CHANNELS + c];
+                    sum = fma(to_compute(w[k].at[c]), to_compute(x[p].at[k]), sum);
+                }
             }
         }
     }
@@ -188,8 +175,7 @@ __device__ __forceinline__ void compute_tile(const parameters &layer, const tile
             exist |= 1u << p;
     }
 
-    thread_sums<S> sums;
-    sums.clear();
+    thread_sums<S> sums = {};
     sum_taps<S, Index>(layer, tile, source, exist,
                        static_cast<const Element *>(layer.src) +
                            group * (Index)layer.group_in * (Index)layer.src_strides.c,
@@ -221,32 +207,21 @@ __global__ void __launch_bounds__(THREADS, sizeof(Index) == 4 ? S::BLOCKS : 1)
 }
 
 /* Channels, pixels, and blocks on a multiprocessor: as many as their registers allow. */
-template <class Element> struct shapes {
-    using large = shape<Element, 8, 2, 2>;
-    using middle = shape<Element, 4, 4, 2>;
-    using small = shape<Element, 1, 4, 2>;
-};
-template <> struct shapes<double> {
-    using large = shape<double, 8, 1, 2>;
-    using middle = shape<double, 4, 2, 2>;
-    using small = shape<double, 1, 4, 2>;
-};
-
 template <class S>
 constexpr kernel_choice kernel_of = {
     direct_kernel<S, int64_t>, direct_kernel<S, int32_t>, S::CHANNELS, THREADS *S::PIXELS, THREADS, 0};
+template <class Element>
+constexpr kernel_choice kernels[DIRECT_SHAPES] = {
+    kernel_of<shape<Element, 8, 2, 2>>, kernel_of<shape<Element, 4, 4, 2>>, kernel_of<shape<Element, 1, 4, 2>>};
+template <>
+constexpr kernel_choice kernels<double>[DIRECT_SHAPES] = {
+    kernel_of<shape<double, 8, 1, 2>>, kernel_of<shape<double, 4, 2, 2>>, kernel_of<shape<double, 1, 4, 2>>};
 
 } // namespace
 
 const kernel_choice *direct_kernels(tconv_dtype dtype)
 {
-    static const kernel_choice kernels[][DIRECT_SHAPES] = {
-        {kernel_of<shapes<float>::large>, kernel_of<shapes<float>::middle>, kernel_of<shapes<float>::small>},
-        {kernel_of<shapes<double>::large>, kernel_of<shapes<double>::middle>, kernel_of<shapes<double>::small>},
-        {kernel_of<shapes<__half>::large>, kernel_of<shapes<__half>::middle>, kernel_of<shapes<__half>::small>},
-        {kernel_of<shapes<__nv_bfloat16>::large>, kernel_of<shapes<__nv_bfloat16>::middle>,
-         kernel_of<shapes<__nv_bfloat16>::small>}};
-    return kernels[dtype];
+    return with_element(dtype, [](auto element) { return kernels<decltype(element)>; });
 }
 
 } // namespace tconv::general

@@ -22,6 +22,18 @@
 namespace tconv::general
 {
 
+device_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phases)
+{
+    return {phases,
+            table->count,
+            tconv_ceil_div(axis->out, axis->stride),
+            axis->in,
+            axis->out,
+            axis->stride,
+            table->kernel_step,
+            table->shift_step};
+}
+
 namespace
 {
 
@@ -81,28 +93,6 @@ int64_t segment_of(const tconv_layer *layer)
     return round_up(tconv_max((int64_t)cbrt(terms * terms), MIN_SEGMENT), SEGMENT_MULTIPLE);
 }
 
-device_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table)
-{
-    device_axis made = {};
-    made.count = table->count;
-    made.max_outputs = tconv_ceil_div(axis->out, axis->stride);
-    made.in = axis->in;
-    made.out = axis->out;
-    made.stride = axis->stride;
-    made.kernel_step = table->kernel_step;
-    made.shift_step = table->shift_step;
-    return made;
-}
-
-/* Says whether every input channel of a group whose number is a multiple of the run lies at such a multiple in memory,
- * where src does. */
-bool src_in_runs(const tconv_problem *problem)
-{
-    const int64_t run = SRC_RUN;
-    return problem->layout == TCONV_NHWC && problem->group_in % run == 0 && problem->src.w % run == 0 &&
-           problem->src.h % run == 0 && problem->src.n % run == 0;
-}
-
 /* Cuts the layer into tiles. */
 void set_tiles(planned_layer *planned)
 {
@@ -123,8 +113,8 @@ void set_parameters(const tconv_layer *layer, planned_layer *planned)
 {
     const tconv_problem *problem = &layer->problem;
     parameters *made = &planned->parameters;
-    made->rows = axis_of(&problem->h, &layer->rows);
-    made->columns = axis_of(&problem->w, &layer->columns);
+    made->rows = axis_of(&problem->h, &layer->rows, NULL);
+    made->columns = axis_of(&problem->w, &layer->columns, NULL);
     made->src_strides = problem->src;
     made->dst_strides = problem->dst;
     made->layout = problem->layout;
@@ -137,7 +127,8 @@ void set_parameters(const tconv_layer *layer, planned_layer *planned)
     made->weight_pitch = made->groups * made->packed_out;
     made->weight_tap_pitch = made->group_in * made->weight_pitch;
     made->segment = segment_of(layer);
-    made->src_in_runs = src_in_runs(problem);
+    made->src_in_runs = problem->layout == TCONV_NHWC && problem->group_in % SRC_RUN == 0 &&
+                        model::begins_at_multiples(problem, &problem->src, SRC_RUN);
     set_tiles(planned);
 }
 
