@@ -6,12 +6,7 @@
  * each tap and input channel one vector of packed weights and one element of src a pixel. Neighbouring threads have
  * neighbouring pixels in NCHW, and in NHWC neighbouring channel blocks first, so that src and dst are accessed in runs;
  * in NHWC a thread also reads several input channels at once where their addresses allow it.
- *
- * Taps that fall outside src are skipped, so that NaN and Inf in the weights go only where they belong.
- *
- * Numeric order: taps in the order of the kernel rows, then columns, input channels inside; fused multiply-adds from
- * zero over segments of at most `segment` terms, which end with a tap where that is possible; segments added in order,
- * but for f64 with compensation (compensated.cuh); bias last.
+ * Taps outside src and the numeric order: general.cu.
  */
 #include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"

@@ -10,6 +10,7 @@
 
 #include "../../core/checked.h"
 #include "../model/planned.h"
+#include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
 #include "../runtime/launch.h"
 #include "parameters.h"
@@ -148,8 +149,7 @@ tconv_status fill_bias_only(const tconv_layer *layer, const tconv_phase *phases,
     made.nhwc = nhwc;
     made.plane_channels = problem->out_channels / (vectors ? vector : 1);
     made.row_length = nhwc ? problem->w.out * made.plane_channels : problem->w.out;
-    while (1 << made.lanes_log2 < THREADS && (int64_t)1 << made.lanes_log2 < made.row_length)
-        made.lanes_log2++;
+    made.lanes_log2 = log2_at_least(tconv_min(made.row_length, THREADS));
     made.row_tiles = (problem->h.out - 1) / ROWS + 1;
     made.repeats = (int)tconv_max(1, tconv_min(MAX_REPEATS, ROWS / problem->h.out));
     made.stretches = tconv_ceil_div(made.row_length, (int64_t)made.repeats << made.lanes_log2);

@@ -7,13 +7,9 @@
  * registers while the threads multiply the present one, each an outer product of TM x TN from registers; in f64 a warp
  * multiplies on the tensor cores (mma.sync of f64), where the device has some for it.
  *
- * Taps that fall outside src are skipped: a thread whose pixels all have the tap multiplies without looking, others
- * leave out the pixels that lack it. Nothing is multiplied by a zero that stands for something missing, so that NaN and
- * Inf in the weights go only where they belong; tensor cores multiply such zeros by weights that are finite.
- *
- * Numeric order: taps in the order of the kernel rows, then columns, input channels inside; fused multiply-adds from
- * zero over segments of at most `segment` terms, which are whole K-blocks; segments added in order, but for f64 with
- * compensation (compensated.cuh); bias last.
+ * A thread whose pixels all have the tap multiplies without looking, others leave out the pixels that lack it. Nothing
+ * is multiplied by a zero that stands for something missing; tensor cores multiply such zeros by weights that are
+ * finite. Taps outside src and the numeric order: general.cu.
  */
 #include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"

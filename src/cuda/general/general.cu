@@ -7,12 +7,18 @@
  * global memory (direct.cu); outputs without a tap are filled by a kernel of their own (fill.cu). Each output is
  * written exactly once, there are no atomics, and execute uses no memory beyond the packed weights.
  *
- * The numeric order is said in gemm.cu and direct.cu; it depends on the layer alone.
+ * Taps that fall outside src are skipped, so that NaN and Inf in the weights go only where they belong.
+ *
+ * Numeric order, which depends on the layer alone: taps in the order of the kernel rows, then columns, input channels
+ * inside; fused multiply-adds from zero over segments of at most `segment` terms, whole K-blocks in gemm.cu, and in
+ * direct.cu whole taps where that is possible; segments added in order, but for f64 with compensation
+ * (compensated.cuh); bias last.
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
 #include "../implementations.h"
 #include "../numeric/compensated.cuh"
+#include "../numeric/divisor.h"
 #include "../runtime/launch.h"
 #include "plan.h"
 
@@ -100,8 +106,7 @@ void set_tiles(planned_layer *planned)
     const kernel_choice *shape = &planned->shape;
     const int64_t blocks = made->groups * (made->packed_out / shape->channels);
     if (made->layout == TCONV_NHWC && !planned->is_gemm)
-        while (1 << made->channel_lanes_log2 < shape->threads && (int64_t)1 << made->channel_lanes_log2 < blocks)
-            made->channel_lanes_log2++;
+        made->channel_lanes_log2 = log2_at_least(tconv_min(blocks, shape->threads));
     const int64_t lanes = (int64_t)1 << made->channel_lanes_log2;
     const int64_t pixels = made->batch * made->rows.max_outputs * made->columns.max_outputs;
     made->channel_tiles = tconv_ceil_div(blocks, lanes);

@@ -31,8 +31,7 @@ constexpr int64_t ACCESS = 16;            /* bytes of a vector, which a thread l
 constexpr int64_t MAX_SHARED = 48 * 1024; /* bytes of shared memory that a kernel may have without asking */
 constexpr int64_t MAX_KERNEL = 512;       /* taps, which are summed one by one: with more, arithmetic is the bound */
 
-constexpr int MIN_LANES_LOG2 = 3; /* threads along a row: one store of 128 bytes */
-constexpr int MAX_LANES_LOG2 = 7; /* threads along a row: all of a block */
+constexpr int MIN_LANES = 8; /* threads along a row: one store of 128 bytes */
 
 /* A thread walks down many rows, so that setting up is small beside them, as long as there are enough blocks to fill a
  * large GPU several times over. */
@@ -51,14 +50,6 @@ constexpr int64_t SINGLE_CHANNELS = 32; /* elements: 128 bytes of f32 */
 
 /* Smaller planes leave most threads of a block without work, and those of cuda_general take pixels of many images. */
 constexpr int64_t MIN_PLANE = 64;
-
-int log2_at_least(int64_t value, int least, int most)
-{
-    int found = least;
-    while (found < most && (int64_t)1 << found < value)
-        found++;
-    return found;
-}
 
 int64_t access_of(const tconv_problem *problem)
 {
@@ -85,7 +76,7 @@ tile_shape plane_tile(const tconv_layer *layer, int64_t *shared_bytes)
     const tconv_problem *problem = &layer->problem;
     const int64_t length = access_of(problem), reach = layer->columns.max_shift - layer->columns.min_shift;
     tile_shape made = {};
-    made.lanes_log2 = log2_at_least(tconv_ceil_div(problem->w.out, length), MIN_LANES_LOG2, MAX_LANES_LOG2);
+    made.lanes_log2 = log2_at_least(tconv_max(MIN_LANES, tconv_min(tconv_ceil_div(problem->w.out, length), THREADS)));
     const int64_t tile_columns = length << made.lanes_log2;
     const int64_t lines = THREADS >> made.lanes_log2; /* threads along a column */
     made.column_tiles = divisor_of((int)tconv_ceil_div(problem->w.out, tile_columns));
@@ -109,18 +100,13 @@ int taps_of(const tconv_layer *layer)
     return (int)tconv_max(tconv_max(layer->rows.max_taps, layer->columns.max_taps), 1);
 }
 
-/* Channels of a thread where src comes through shared memory. */
-int64_t tile_length_of(const tconv_layer *layer)
-{
-    return tile_length(layer->problem.element_size, taps_of(layer));
-}
-
 /* Completes a tile of pixels whose src is copied to shared memory, of fewer rows where it is too large. Returns false
  * where too few would be left. */
 bool fit_pixel_tile(const tconv_layer *layer, tile_shape *made)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t parts = made->channel_vectors, vectors = parts * tile_length_of(layer) / access_of(problem);
+    const int64_t parts = made->channel_vectors;
+    const int64_t vectors = parts * tile_length(problem->element_size, taps_of(layer)) / access_of(problem);
     const int64_t quotients = tconv_ceil_div(problem->h.out, problem->h.stride);
     /* A block may begin and end in the middle of a column, and its columns of src in the middle of a quotient; one more
      * column is zeros. */
@@ -160,20 +146,12 @@ tile_shape pixel_tile(const tconv_layer *layer, int way)
         made.channel_tiles = (int)tconv_ceil_div(all, vectors ? CHANNEL_VECTORS : SINGLE_CHANNELS);
         made.channel_vectors = (int)tconv_ceil_div(all, made.channel_tiles);
         if (way == PIXEL_TILE)
-            made.channel_vectors *= (int)(access_of(problem) / tile_length_of(layer));
+            made.channel_vectors *= (int)access_of(problem) / tile_length(problem->element_size, taps_of(layer));
         made.column_tiles = divisor_of((int)tconv_ceil_div(problem->w.out * made.channel_vectors, THREADS));
     }
     cut_rows(&made, &problem->h, 1, problem->batch * made.channel_tiles * made.column_tiles.divisor,
              ENOUGH_PIXEL_BLOCKS);
     return made;
-}
-
-/* Says whether all strides but those of single elements are multiples of a vector. */
-bool has_vectors(const tconv_strides *strides, const tconv_problem *problem)
-{
-    const int64_t length = access_of(problem);
-    return strides->n % length == 0 && strides->h % length == 0 &&
-           (problem->layout == TCONV_NHWC ? strides->w : strides->c) % length == 0;
 }
 
 /* Says whether taps are more than a row apart, so that a walk cannot pass a row's values on to the next. */
@@ -241,9 +219,9 @@ const char *plan_planes(const tconv_layer *layer, plan *made)
     planes.blocks =
         problem->batch * problem->out_channels * planes.tile.row_tiles.divisor * planes.tile.column_tiles.divisor;
     planes.src_multiple = 1;
-    made->src_vectors = problem->w.in % length == 0 && has_vectors(&problem->src, problem);
+    made->src_vectors = problem->w.in % length == 0 && model::begins_at_multiples(problem, &problem->src, length);
     for (const bool vectors : {true, false}) {
-        if (vectors && (problem->w.out % length != 0 || !has_vectors(&problem->dst, problem)))
+        if (vectors && (problem->w.out % length != 0 || !model::begins_at_multiples(problem, &problem->dst, length)))
             continue;
         planes.dst_multiple = vectors ? ACCESS : 1;
         planes.way = columns_of(layer, made->taps, vectors);
@@ -286,8 +264,10 @@ void add_pixels(const tconv_layer *layer, int way, uintptr_t src_multiple, uintp
 void plan_pixels(const tconv_layer *layer, plan *made)
 {
     const tconv_problem *problem = &layer->problem;
-    if (problem->group_out == 1 && problem->out_channels % access_of(problem) == 0 &&
-        has_vectors(&problem->src, problem) && has_vectors(&problem->dst, problem))
+    const int64_t length = access_of(problem);
+    if (problem->group_out == 1 && problem->out_channels % length == 0 &&
+        model::begins_at_multiples(problem, &problem->src, length) &&
+        model::begins_at_multiples(problem, &problem->dst, length))
         add_pixels(layer, PIXEL_TILE, ACCESS, ACCESS, made);
     if (has_runs(problem))
         add_pixels(layer, PIXEL_RUNS, 1, PIXEL_RUN * problem->element_size, made);
