@@ -6,6 +6,7 @@
  * each tap and input channel one vector of packed weights and one element of src a pixel. Neighbouring threads have
  * neighbouring pixels in NCHW, and in NHWC neighbouring channel blocks first, so that src and dst are accessed in runs;
  * in NHWC a thread also reads several input channels at once where their addresses allow it.
+ *
  * Taps outside src and the numeric order: general.cu.
  */
 #include "../numeric/compensated.cuh"

@@ -30,7 +30,7 @@ namespace
 /* Blocks on a multiprocessor: as many as registers allow without spills. */
 template <class Element> constexpr int WINDOW_BLOCKS = sizeof(Element) == sizeof(double) ? 5 : 7;
 template <bool compensated> constexpr int LOOP_BLOCKS = compensated ? 4 : 7;
-constexpr int TABLE_BLOCKS = 0;
+constexpr int TABLE_BLOCKS = 0; /* as many as there is room for */
 
 /* Stores a thread's outputs of a row that there are, where they lie `lanes` apart. */
 template <class Element, int LENGTH>
@@ -200,8 +200,8 @@ struct table_columns : row_columns<Element, TAPS, access_length<Element>> {
         const int row = kernel_row * layer.columns.kernel, zero = layer.rows.kernel * layer.columns.kernel;
 #pragma unroll
         for (int i = 0; i < VALUES; i++) {
-            const int at = row + first_kernel[i % LENGTH] + i / LENGTH * layer.columns.kernel_step;
-            loaded[i] = weights[present >> i & 1 ? at : zero];
+            const int place = row + first_kernel[i % LENGTH] + i / LENGTH * layer.columns.kernel_step;
+            loaded[i] = weights[present >> i & 1 ? place : zero];
         }
     }
 
