@@ -7,11 +7,7 @@
  * neighbouring pixels in NCHW, and in NHWC neighbouring channel blocks first, so that src and dst are accessed in runs;
  * in NHWC a thread also reads several input channels at once where their addresses allow it.
  *
- * Taps that fall outside src are skipped, so that NaN and Inf in the weights go only where they belong.
- *
- * Numeric order: taps in the order of the kernel rows, then columns, input channels inside; fused multiply-adds from
- * zero over segments of at most `segment` terms, which end with a tap where that is possible; segments added in order,
- * but for f64 with compensation (compensated.cuh); bias last.
+ * Taps outside src and the numeric order: general.cu.
  */
 #include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"
@@ -33,35 +29,20 @@ template <class Element_, int CHANNELS_, int PIXELS_, int BLOCKS_> struct shape 
     using Vector = element_vector<Element, CHANNELS>;
 };
 
-/* The sums of one thread. */
+/* The sums of one thread, by pixel, then channel; they begin at zero. */
 template <class S> struct thread_sums {
     using Element = typename S::Element;
     using Compute = typename S::Compute;
     static constexpr int SUMS = S::PIXELS * S::CHANNELS;
-    Compute segment[S::PIXELS][S::CHANNELS], total[SUMS]; /* total: by pixel, then channel */
-    lost_parts<Compute, SUMS> lost;                       /* of the totals */
-
-    __device__ __forceinline__ void clear()
-    {
-#pragma unroll
-        for (int p = 0; p < S::PIXELS; p++)
-#pragma unroll
-            for (int c = 0; c < S::CHANNELS; c++)
-                segment[p][c] = total[p * S::CHANNELS + c] = 0;
-        lost = {};
-    }
-
-    __device__ __forceinline__ Compute &term(int i)
-    {
-        return segment[i / S::CHANNELS][i % S::CHANNELS];
-    }
+    Compute segment[SUMS], total[SUMS];
+    lost_parts<Compute, SUMS> lost; /* of the totals */
 
     __device__ __forceinline__ void end_segment()
     {
 #pragma unroll
         for (int i = 0; i < SUMS; i += 2) {
-            lost.add(i, total[i], total[i + 1], term(i), term(i + 1));
-            term(i) = term(i + 1) = 0;
+            lost.add(i, total[i], total[i + 1], segment[i], segment[i + 1]);
+            segment[i] = segment[i + 1] = 0;
         }
     }
 
@@ -96,8 +77,10 @@ template <class S> struct thread_sums {
                 if ((present >> p & 1) == 0)
                     continue;
 #pragma unroll
-                for (int c = 0; c < S::CHANNELS; c++)
-                    segment[p][c] = fma(to_compute(w[k].at[c]), to_compute(x[p].at[k]), segment[p][c]);
+                for (int c = 0; c < S::CHANNELS; c++) {
+                    Compute &sum = segment[p * S::CHANNELS + c];
+                    sum = fma(to_compute(w[k].at[c]), to_compute(x[p].at[k]), sum);
+                }
             }
         }
     }
@@ -188,8 +171,7 @@ __device__ __forceinline__ void compute_tile(const parameters &layer, const tile
             exist |= 1u << p;
     }
 
-    thread_sums<S> sums;
-    sums.clear();
+    thread_sums<S> sums = {};
     sum_taps<S, Index>(layer, tile, source, exist,
                        static_cast<const Element *>(layer.src) +
                            group * (Index)layer.group_in * (Index)layer.src_strides.c,
@@ -221,32 +203,21 @@ __global__ void __launch_bounds__(THREADS, sizeof(Index) == 4 ? S::BLOCKS : 1)
 }
 
 /* Channels, pixels, and blocks on a multiprocessor: as many as their registers allow. */
-template <class Element> struct shapes {
-    using large = shape<Element, 8, 2, 2>;
-    using middle = shape<Element, 4, 4, 2>;
-    using small = shape<Element, 1, 4, 2>;
-};
-template <> struct shapes<double> {
-    using large = shape<double, 8, 1, 2>;
-    using middle = shape<double, 4, 2, 2>;
-    using small = shape<double, 1, 4, 2>;
-};
-
 template <class S>
 constexpr kernel_choice kernel_of = {
     direct_kernel<S, int64_t>, direct_kernel<S, int32_t>, S::CHANNELS, THREADS *S::PIXELS, THREADS, 0};
+template <class Element>
+constexpr kernel_choice kernels[DIRECT_SHAPES] = {
+    kernel_of<shape<Element, 8, 2, 2>>, kernel_of<shape<Element, 4, 4, 2>>, kernel_of<shape<Element, 1, 4, 2>>};
+template <>
+constexpr kernel_choice kernels<double>[DIRECT_SHAPES] = {
+    kernel_of<shape<double, 8, 1, 2>>, kernel_of<shape<double, 4, 2, 2>>, kernel_of<shape<double, 1, 4, 2>>};
 
 } // namespace
 
 const kernel_choice *direct_kernels(tconv_dtype dtype)
 {
-    static const kernel_choice kernels[][DIRECT_SHAPES] = {
-        {kernel_of<shapes<float>::large>, kernel_of<shapes<float>::middle>, kernel_of<shapes<float>::small>},
-        {kernel_of<shapes<double>::large>, kernel_of<shapes<double>::middle>, kernel_of<shapes<double>::small>},
-        {kernel_of<shapes<__half>::large>, kernel_of<shapes<__half>::middle>, kernel_of<shapes<__half>::small>},
-        {kernel_of<shapes<__nv_bfloat16>::large>, kernel_of<shapes<__nv_bfloat16>::middle>,
-         kernel_of<shapes<__nv_bfloat16>::small>}};
-    return kernels[dtype];
+    return with_element(dtype, [](auto element) { return kernels<decltype(element)>; });
 }
 
 } // namespace tconv::general

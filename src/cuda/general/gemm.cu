@@ -7,13 +7,9 @@
  * registers while the threads multiply the present one, each an outer product of TM x TN from registers; in f64 a warp
  * multiplies on the tensor cores (mma.sync of f64), where the device has some for it.
  *
- * Taps that fall outside src are skipped: a thread whose pixels all have the tap multiplies without looking, others
- * leave out the pixels that lack it. Nothing is multiplied by a zero that stands for something missing, so that NaN and
- * Inf in the weights go only where they belong; tensor cores multiply such zeros by weights that are finite.
- *
- * Numeric order: taps in the order of the kernel rows, then columns, input channels inside; fused multiply-adds from
- * zero over segments of at most `segment` terms, which are whole K-blocks; segments added in order, but for f64 with
- * compensation (compensated.cuh); bias last.
+ * A thread whose pixels all have the tap multiplies without looking, others leave out the pixels that lack it. Nothing
+ * is multiplied by a zero that stands for something missing; tensor cores multiply such zeros by weights that are
+ * finite. Taps outside src and the numeric order: general.cu.
  */
 #include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"
@@ -82,9 +78,9 @@ struct matrix_shape : tile_shape<double, BLOCK_M, BLOCK_N, BLOCKS> {
 };
 
 /* A lane has rows lane / 4 and 8 on, columns lane % 4 and 4 on of a, 16 by 8, and those columns as rows of b, 8 by 8,
- * in column lane / 4. */
-[[maybe_unused]] __device__ __forceinline__ void multiply_add(double (&top)[2], double (&bottom)[2],
-                                                              const double (&a)[4], const double (&b)[2])
+ * in column lane / 4; top and bottom are its two neighbouring sums of each of its rows. */
+[[maybe_unused]] __device__ __forceinline__ void multiply_add(double *top, double *bottom, const double (&a)[4],
+                                                              const double (&b)[2])
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
@@ -128,12 +124,14 @@ __device__ __forceinline__ typename S::Vector *sums_at(shared_memory<S, Index> &
     return reinterpret_cast<typename S::Vector *>(&shared.sums[m][((n / S::VECTOR) ^ (m % vectors)) * S::VECTOR]);
 }
 
-/* Two nested counts, of taps and of the K-blocks in each, as one walk. */
+/* A walk over taps and, where channel is used, over the K-blocks of each. */
 template <class Index> struct walk {
     Index row_tap, column_tap, channel;
+    int table; /* of the tap */
     __device__ __forceinline__ void next_tap(Index column_taps)
     {
         channel = 0;
+        table = table == PIXEL_TABLES - 1 ? 0 : table + 1;
         if (++column_tap == column_taps) {
             column_tap = 0;
             row_tap++;
@@ -160,24 +158,27 @@ template <class S, class Index> struct tile_gemm {
     const Element *src, *weights; /* of this group; of this tile's channels */
     int first_row, row_step; /* rows of a K-block and pixels that this thread gathers: NCHW, one pixel, several rows; */
     int first_pixel, pixel_step; /* NHWC, one row, several pixels */
-    Compute sum[S::TM][S::TN];
+    Compute sum[S::TM][S::TN];   /* of the segment, zero at first */
 
-    /* Writes where the pixels read a tap, into the table of its number. */
-    __device__ __forceinline__ void publish_tap(const walk<Index> &tap, int table)
+    /* Writes where the pixels read a tap, if there is one, into its table, and goes on to the next. */
+    __device__ __forceinline__ void publish_tap(walk<Index> &tap)
     {
+        if (tap.row_tap == tile.row.taps)
+            return;
         const int pixel = (int)threadIdx.x;
         const Index row = tap.row_tap * (Index)layer.rows.shift_step;
         const Index column = tap.column_tap * (Index)layer.columns.shift_step;
         const bool has = exists && has_tap(layer, source, row, column);
         const uint32_t present = __ballot_sync(~0u, has);
-        if (pixel >= S::BLOCK_N)
-            return;
-        shared.offsets[table][pixel] = has ? (Index)(source.offset - distance(layer, row, column)) : -1;
-        if (pixel % WARP == 0)
-            shared.present[table][pixel / WARP] = present;
+        if (pixel < S::BLOCK_N) {
+            shared.offsets[tap.table][pixel] = has ? (Index)(source.offset - distance(layer, row, column)) : -1;
+            if (pixel % WARP == 0)
+                shared.present[tap.table][pixel / WARP] = present;
+        }
+        tap.next_tap(tile.column.taps);
     }
 
-    __device__ __forceinline__ void fetch(const walk<Index> &at, int table, fetched<S> &into) const
+    __device__ __forceinline__ void fetch(const walk<Index> &at, fetched<S> &into) const
     {
         const int depth_of_weights = (int)threadIdx.x * S::LOAD_M / S::BLOCK_M;
         const int channel_of_weights = (int)threadIdx.x * S::LOAD_M % S::BLOCK_M;
@@ -191,7 +192,7 @@ template <class S, class Index> struct tile_gemm {
         const Index pitch = (Index)layer.src_strides.c;
         const Element *channels = src + at.channel * pitch;
         if (pixel_step == 0) {
-            const Index offset = shared.offsets[table][first_pixel];
+            const Index offset = shared.offsets[at.table][first_pixel];
 #pragma unroll
             for (int i = 0; i < S::LOAD_N; i++) {
                 const int row = first_row + i * row_step;
@@ -200,7 +201,7 @@ template <class S, class Index> struct tile_gemm {
         } else {
 #pragma unroll
             for (int i = 0; i < S::LOAD_N; i++) {
-                const Index offset = shared.offsets[table][first_pixel + i * pixel_step];
+                const Index offset = shared.offsets[at.table][first_pixel + i * pixel_step];
                 into.pixels[i] = offset >= 0 && first_row < left ? channels[offset + first_row * pitch] : Element(0.0f);
             }
         }
@@ -280,15 +281,8 @@ template <class S, class Index> struct tile_gemm {
 #pragma unroll
         for (int i = 0; i < S::TM / 2; i++)
 #pragma unroll
-            for (int j = 0; j < S::TN / 2; j++) {
-                double top[2] = {sum[2 * i][2 * j], sum[2 * i][2 * j + 1]};
-                double bottom[2] = {sum[2 * i + 1][2 * j], sum[2 * i + 1][2 * j + 1]};
-                multiply_add(top, bottom, a[i], b[j]);
-                sum[2 * i][2 * j] = top[0];
-                sum[2 * i][2 * j + 1] = top[1];
-                sum[2 * i + 1][2 * j] = bottom[0];
-                sum[2 * i + 1][2 * j + 1] = bottom[1];
-            }
+            for (int j = 0; j < S::TN / 2; j++)
+                multiply_add(&sum[2 * i][2 * j], &sum[2 * i + 1][2 * j], a[i], b[j]);
         return true;
     }
 
@@ -343,52 +337,41 @@ template <class S, class Index> struct tile_gemm {
     /* Sums all taps and channels; leaves the result in shared.sums, not yet visible to other threads. */
     __device__ __forceinline__ void accumulate()
     {
-        const Index taps = tile.row.taps * tile.column.taps;
-        walk<Index> load = {0, 0, 0}, published = {0, 0, 0};
-        int load_table = 0, table = 0, publish_table = 0, buffer = 0;
-        Index published_taps = 1, terms = 0, k_block = min((Index)BLOCK_K, (Index)layer.group_in);
+        walk<Index> load = {}, published = {};
+        int buffer = 0;
+        Index terms = 0, k_block = min((Index)BLOCK_K, (Index)layer.group_in);
         bool first_segment = true;
         fetched<S> next;
 
-        publish_tap(published, publish_table);
+        publish_tap(published);
         __syncthreads();
-        fetch(load, load_table, next);
-        if (taps > 1) {
-            published_taps++;
-            published.next_tap(tile.column.taps);
-            publish_tap(published, ++publish_table);
-        }
+        fetch(load, next);
+        publish_tap(published);
         store(next, buffer);
         __syncthreads();
 
         for (;;) {
+            const int table = load.table;
             const bool new_tap = (load.channel += BLOCK_K) >= (Index)layer.group_in;
-            if (new_tap) {
+            if (new_tap)
                 load.next_tap(tile.column.taps);
-                load_table = load_table == PIXEL_TABLES - 1 ? 0 : load_table + 1;
-            }
             const bool more = load.row_tap < tile.row.taps;
             if (more)
-                fetch(load, load_table, next);
+                fetch(load, next);
             multiply(buffer, table);
+            if (!more)
+                break;
             terms += k_block;
             k_block = min((Index)BLOCK_K, (Index)layer.group_in - load.channel);
-            if (terms + k_block > (Index)layer.segment && more) {
+            if (terms + k_block > (Index)layer.segment) {
                 end_segment(first_segment, false);
                 first_segment = false;
                 terms = 0;
             }
-            if (!more)
-                break;
             buffer ^= 1;
             store(next, buffer);
-            if (new_tap && published_taps < taps) {
-                published_taps++;
-                published.next_tap(tile.column.taps);
-                publish_table = publish_table == PIXEL_TABLES - 1 ? 0 : publish_table + 1;
-                publish_tap(published, publish_table);
-            }
-            table = load_table;
+            if (new_tap)
+                publish_tap(published);
             __syncthreads();
         }
         end_segment(first_segment, true);
@@ -432,12 +415,6 @@ template <class S, class Index> struct tile_gemm {
         row_step = nhwc ? 0 : THREADS / S::BLOCK_N;
         first_pixel = nhwc ? (int)threadIdx.x / BLOCK_K : local;
         pixel_step = nhwc ? THREADS / BLOCK_K : 0;
-#pragma unroll
-        for (int m = 0; m < S::TM; m++)
-#pragma unroll
-            for (int n = 0; n < S::TN; n++)
-                sum[m][n] = 0;
-
         accumulate();
         if (threadIdx.x < S::BLOCK_N)
             shared.offsets[0][local] = exists ? target_offset(layer, tile, pixel) : -1;
@@ -465,17 +442,6 @@ __global__ void __launch_bounds__(THREADS, sizeof(Index) == 4 ? S::BLOCKS : S::B
 
 /* The largest tiles take 64 KB of shared memory (f64: 52 KB): three blocks have room from compute capability 9.0 on,
  * two on 8.0. */
-template <class Element> struct shapes {
-    using large = shape<Element, 64, 128, 8, 8, 3>;
-    using middle = shape<Element, 32, 128, 4, 8, 4>;
-    using small = shape<Element, 16, 128, 4, 4, 4>;
-};
-template <> struct shapes<double> {
-    using large = matrix_shape<64, 64, 2, 3>;
-    using middle = matrix_shape<32, 64, 1, 4>;
-    using small = matrix_shape<16, 64, 1, 4>;
-};
-
 template <class S>
 constexpr kernel_choice kernel_of = {gemm_kernel<S, int64_t>,
                                      gemm_kernel<S, int32_t>,
@@ -483,18 +449,20 @@ constexpr kernel_choice kernel_of = {gemm_kernel<S, int64_t>,
                                      S::BLOCK_N,
                                      THREADS,
                                      (int64_t)sizeof(shared_memory<S, int64_t>)};
+template <class Element>
+constexpr kernel_choice kernels[GEMM_SHAPES] = {kernel_of<shape<Element, 64, 128, 8, 8, 3>>,
+                                                kernel_of<shape<Element, 32, 128, 4, 8, 4>>,
+                                                kernel_of<shape<Element, 16, 128, 4, 4, 4>>};
+template <>
+constexpr kernel_choice kernels<double>[GEMM_SHAPES] = {kernel_of<matrix_shape<64, 64, 2, 3>>,
+                                                        kernel_of<matrix_shape<32, 64, 1, 4>>,
+                                                        kernel_of<matrix_shape<16, 64, 1, 4>>};
 
 } // namespace
 
 const kernel_choice *gemm_kernels(tconv_dtype dtype)
 {
-    static const kernel_choice kernels[][GEMM_SHAPES] = {
-        {kernel_of<shapes<float>::large>, kernel_of<shapes<float>::middle>, kernel_of<shapes<float>::small>},
-        {kernel_of<shapes<double>::large>, kernel_of<shapes<double>::middle>, kernel_of<shapes<double>::small>},
-        {kernel_of<shapes<__half>::large>, kernel_of<shapes<__half>::middle>, kernel_of<shapes<__half>::small>},
-        {kernel_of<shapes<__nv_bfloat16>::large>, kernel_of<shapes<__nv_bfloat16>::middle>,
-         kernel_of<shapes<__nv_bfloat16>::small>}};
-    return kernels[dtype];
+    return with_element(dtype, [](auto element) { return kernels<decltype(element)>; });
 }
 
 } // namespace tconv::general

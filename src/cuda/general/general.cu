@@ -7,12 +7,18 @@
  * global memory (direct.cu); outputs without a tap are filled by a kernel of their own (fill.cu). Each output is
  * written exactly once, there are no atomics, and execute uses no memory beyond the packed weights.
  *
- * The numeric order is said in gemm.cu and direct.cu; it depends on the layer alone.
+ * Taps that fall outside src are skipped, so that NaN and Inf in the weights go only where they belong.
+ *
+ * Numeric order, which depends on the layer alone: taps in the order of the kernel rows, then columns, input channels
+ * inside; fused multiply-adds from zero over segments of at most `segment` terms, whole K-blocks in gemm.cu, and in
+ * direct.cu whole taps where that is possible; segments added in order, but for f64 with compensation
+ * (compensated.cuh); bias last.
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
 #include "../implementations.h"
 #include "../numeric/compensated.cuh"
+#include "../numeric/divisor.h"
 #include "../runtime/launch.h"
 #include "plan.h"
 
@@ -21,6 +27,18 @@
 
 namespace tconv::general
 {
+
+device_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phases)
+{
+    return {phases,
+            table->count,
+            tconv_ceil_div(axis->out, axis->stride),
+            axis->in,
+            axis->out,
+            axis->stride,
+            table->kernel_step,
+            table->shift_step};
+}
 
 namespace
 {
@@ -81,28 +99,6 @@ int64_t segment_of(const tconv_layer *layer)
     return round_up(tconv_max((int64_t)cbrt(terms * terms), MIN_SEGMENT), SEGMENT_MULTIPLE);
 }
 
-device_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table)
-{
-    device_axis made = {};
-    made.count = table->count;
-    made.max_outputs = tconv_ceil_div(axis->out, axis->stride);
-    made.in = axis->in;
-    made.out = axis->out;
-    made.stride = axis->stride;
-    made.kernel_step = table->kernel_step;
-    made.shift_step = table->shift_step;
-    return made;
-}
-
-/* Says whether every input channel of a group whose number is a multiple of the run lies at such a multiple in memory,
- * where src does. */
-bool src_in_runs(const tconv_problem *problem)
-{
-    const int64_t run = SRC_RUN;
-    return problem->layout == TCONV_NHWC && problem->group_in % run == 0 && problem->src.w % run == 0 &&
-           problem->src.h % run == 0 && problem->src.n % run == 0;
-}
-
 /* Cuts the layer into tiles. */
 void set_tiles(planned_layer *planned)
 {
@@ -110,8 +106,7 @@ void set_tiles(planned_layer *planned)
     const kernel_choice *shape = &planned->shape;
     const int64_t blocks = made->groups * (made->packed_out / shape->channels);
     if (made->layout == TCONV_NHWC && !planned->is_gemm)
-        while (1 << made->channel_lanes_log2 < shape->threads && (int64_t)1 << made->channel_lanes_log2 < blocks)
-            made->channel_lanes_log2++;
+        made->channel_lanes_log2 = log2_at_least(tconv_min(blocks, shape->threads));
     const int64_t lanes = (int64_t)1 << made->channel_lanes_log2;
     const int64_t pixels = made->batch * made->rows.max_outputs * made->columns.max_outputs;
     made->channel_tiles = tconv_ceil_div(blocks, lanes);
@@ -123,8 +118,8 @@ void set_parameters(const tconv_layer *layer, planned_layer *planned)
 {
     const tconv_problem *problem = &layer->problem;
     parameters *made = &planned->parameters;
-    made->rows = axis_of(&problem->h, &layer->rows);
-    made->columns = axis_of(&problem->w, &layer->columns);
+    made->rows = axis_of(&problem->h, &layer->rows, NULL);
+    made->columns = axis_of(&problem->w, &layer->columns, NULL);
     made->src_strides = problem->src;
     made->dst_strides = problem->dst;
     made->layout = problem->layout;
@@ -137,7 +132,8 @@ void set_parameters(const tconv_layer *layer, planned_layer *planned)
     made->weight_pitch = made->groups * made->packed_out;
     made->weight_tap_pitch = made->group_in * made->weight_pitch;
     made->segment = segment_of(layer);
-    made->src_in_runs = src_in_runs(problem);
+    made->src_in_runs = problem->layout == TCONV_NHWC && problem->group_in % SRC_RUN == 0 &&
+                        model::begins_at_multiples(problem, &problem->src, SRC_RUN);
     set_tiles(planned);
 }
 

@@ -24,6 +24,9 @@ struct device_axis {
     int64_t stride, kernel_step, shift_step;
 };
 
+/* phases: in device memory, as pack_phases wrote them, or NULL. */
+device_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phases);
+
 struct parameters {
     const void *src;
     const void *weights; /* packed */
@@ -41,7 +44,7 @@ struct parameters {
     int64_t channel_tiles;    /* over all groups */
     int64_t tiles;            /* of all phases together */
     int channel_lanes_log2;   /* direct kernels: neighbouring threads on neighbouring channel blocks */
-    bool src_in_runs;         /* direct kernels: SRC_RUN input channels are neighbours in memory, aligned */
+    bool src_in_runs; /* direct kernels: SRC_RUN input channels are neighbours in memory, aligned where src is */
 };
 
 /* A kernel of one shape. A tile is `channels` output channels of one group by `pixels` outputs of one phase; with

@@ -24,13 +24,18 @@ bool is_strict(const tconv_layer *layer)
     return layer->problem.dtype == TCONV_F32 && layer->target.math != TCONV_MATH_TF32;
 }
 
-static int64_t vector_of(const tconv_problem *problem, const tconv_strides *strides)
+bool begins_at_multiples(const tconv_problem *problem, const tconv_strides *strides, int64_t elements)
 {
     tconv_strides apart = *strides;
     if (problem->layout == TCONV_NHWC) /* pixels take the place of channels */
         apart.c = apart.w;
+    return tconv_rows_begin_at_multiples(&apart, elements);
+}
+
+static int64_t vector_of(const tconv_problem *problem, const tconv_strides *strides)
+{
     int64_t vector = VECTOR_BYTES / (int64_t)problem->element_size;
-    while (vector > 1 && !tconv_rows_begin_at_multiples(&apart, vector))
+    while (vector > 1 && !begins_at_multiples(problem, strides, vector))
         vector /= 2;
     return vector;
 }

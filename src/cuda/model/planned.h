@@ -17,6 +17,10 @@ tconv_cuda_work begin_work(const tconv_layer *layer);
 
 bool is_strict(const tconv_layer *layer);
 
+/* Whether all strides but those of single elements, so all rows of a tensor (in NHWC all pixels), are multiples of so
+ * many elements. */
+bool begins_at_multiples(const tconv_problem *problem, const tconv_strides *strides, int64_t elements);
+
 /* Elements, a power of two of at most a vector, at whose multiples all rows (in NHWC all pixels) begin: of dst,
  * of src. */
 int64_t row_vector(const tconv_layer *layer);

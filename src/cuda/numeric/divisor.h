@@ -18,13 +18,19 @@ struct quotient {
     int whole, rest;
 };
 
+/* The exponent of the least power of two of at least value, which is at most 2^62. */
+inline int log2_at_least(int64_t value)
+{
+    int log2 = 0;
+    while ((int64_t)1 << log2 < value)
+        log2++;
+    return log2;
+}
+
 /* divisor: at least 1. */
 inline fast_divisor divisor_of(int divisor)
 {
-    int log2 = 0; /* rounded up */
-    while ((int64_t)1 << log2 < divisor)
-        log2++;
-    const int shift = 31 + log2;
+    const int shift = 31 + log2_at_least(divisor);
     return {divisor, shift, (uint32_t)((((int64_t)1 << shift) + divisor - 1) / divisor)};
 }
 

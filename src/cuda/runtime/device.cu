@@ -102,7 +102,7 @@ static void explain(cudaError_t error)
 
 static void look_up(void)
 {
-    cudaError_t before = cudaPeekAtLastError();
+    const error_guard errors;
     int count = 0, served = 0, first = 0;
     tconv_issue silent; /* of a device that does not answer */
     cudaError_t error = cudaGetDeviceCount(&count);
@@ -124,8 +124,6 @@ static void look_up(void)
         UNAVAILABLE(&availability,
                     "no code for any device here; device 0 has compute capability %d.%d, the build is for %s",
                     first / 10, first % 10, TCONV_CUDA_ARCHITECTURES);
-    if (before == cudaSuccess)
-        cudaGetLastError();
 }
 
 tconv_status tconv_cuda_available(tconv_issue *issue)
@@ -192,24 +190,13 @@ static tconv_status describe_target(int device, tconv_target *target, tconv_issu
 
 tconv_status tconv_cuda_resolve(int device, tconv_target *target, tconv_issue *issue)
 {
-    device_guard guard;
     tconv_status status = tconv_cuda_available(issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    if (device == -1) {
-        const cudaError_t before = cudaPeekAtLastError();
+    const error_guard errors;
+    if (status == TCONV_SUCCESS && device == -1)
         status = check_cuda(cudaGetDevice(&device), "cudaGetDevice", issue);
-        if (before == cudaSuccess)
-            cudaGetLastError();
-    }
-    if (status != TCONV_SUCCESS)
+    if (status != TCONV_SUCCESS || (status = check_ordinal(device, issue)) != TCONV_SUCCESS)
         return status;
-    if ((status = check_ordinal(device, issue)) != TCONV_SUCCESS ||
-        (status = enter_device(&guard, device, issue)) != TCONV_SUCCESS)
-        return status;
-    status = describe_target(device, target, issue);
-    leave_device(&guard);
-    return status;
+    return on_device(device, issue, [&] { return describe_target(device, target, issue); });
 }
 
 bool tconv_cuda_resolve_named(const char *name, tconv_target *target)
@@ -231,7 +218,7 @@ tconv_status tconv_cuda_describe_device(int device, tconv_cuda_device_info *info
     tconv_status status = tconv_cuda_available(issue);
     if (status != TCONV_SUCCESS || (status = check_ordinal(device, issue)) != TCONV_SUCCESS)
         return status;
-    cudaError_t before = cudaPeekAtLastError();
+    const error_guard errors;
     status = check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties", issue);
     if (status == TCONV_SUCCESS) {
         memset(info, 0, sizeof *info);
@@ -241,8 +228,6 @@ tconv_status tconv_cuda_describe_device(int device, tconv_cuda_device_info *info
         info->memory_bytes = properties.totalGlobalMem;
         info->l2_bytes = (size_t)properties.l2CacheSize;
     }
-    if (before == cudaSuccess)
-        cudaGetLastError();
     return status;
 }
 

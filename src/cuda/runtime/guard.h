@@ -10,30 +10,47 @@
 namespace tconv
 {
 
-struct device_guard {
-    int previous;       /* the caller's device */
-    bool switched;      /* the device in between is another one */
-    cudaError_t before; /* the caller's last error */
+/* While it lives, errors may come; then the last error is cleared where the caller's was cudaSuccess. An error that the
+ * caller has not yet seen stays, because the runtime can clear errors but not set them. */
+class error_guard
+{
+  public:
+    error_guard() : before(cudaPeekAtLastError())
+    {
+    }
+    ~error_guard()
+    {
+        if (before == cudaSuccess)
+            cudaGetLastError();
+    }
+    error_guard(const error_guard &) = delete;
+
+  private:
+    const cudaError_t before; /* the caller's last error */
 };
 
-/* Makes device current. On failure nothing has changed; leave_device may be called all the same, where errors may have
- * come since. */
-tconv_status enter_device(device_guard *guard, int device, tconv_issue *issue);
+/* While it lives, device is current; then the caller's device is so again. Where status is a failure nothing has
+ * changed, and errors may come all the same. */
+class device_guard
+{
+  public:
+    device_guard(int device, tconv_issue *issue);
+    ~device_guard();
+    device_guard(const device_guard &) = delete;
 
-/* Makes the caller's device current again. The last error is cleared where the caller's was cudaSuccess; an error that
- * the caller has not yet seen stays, because the runtime can clear errors but not set them. */
-void leave_device(const device_guard *guard);
+    tconv_status status;
+
+  private:
+    error_guard errors;
+    int previous;          /* the caller's device */
+    bool switched = false; /* device is another one */
+};
 
 /* Does work, which returns a status, with device current. */
 template <class Work> tconv_status on_device(int device, tconv_issue *issue, Work work)
 {
-    device_guard guard;
-    tconv_status status = enter_device(&guard, device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = work();
-    leave_device(&guard);
-    return status;
+    const device_guard guard(device, issue);
+    return guard.status == TCONV_SUCCESS ? work() : guard.status;
 }
 
 /* Finds the driver's function of a name, as of a version of its API, or NULL: the library is not linked to the driver,

@@ -86,74 +86,53 @@ static bool is_default(void *stream)
 
 tconv_status tconv_cuda_allocate_async(int device, size_t size, void *stream, void **memory, tconv_issue *issue)
 {
-    device_guard guard;
     *memory = NULL;
-    tconv_status status = enter_device(&guard, device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = ask_for_pools(device, issue);
-    if (status == TCONV_SUCCESS && uses_pools(device))
-        status = check_cuda(cudaMallocAsync(memory, size, (cudaStream_t)stream), "cudaMallocAsync", issue);
-    else if (status == TCONV_SUCCESS)
-        status = check_cuda(cudaMalloc(memory, size), "cudaMalloc", issue);
-    leave_device(&guard);
-    return status;
+    return on_device(device, issue, [&] {
+        const tconv_status status = ask_for_pools(device, issue);
+        if (status != TCONV_SUCCESS)
+            return status;
+        if (uses_pools(device))
+            return check_cuda(cudaMallocAsync(memory, size, (cudaStream_t)stream), "cudaMallocAsync", issue);
+        return check_cuda(cudaMalloc(memory, size), "cudaMalloc", issue);
+    });
 }
 
 void tconv_cuda_release_async(int device, void *memory, void *stream)
 {
-    device_guard guard;
     if (memory == NULL)
         return;
-    const bool entered = enter_device(&guard, device, NULL) == TCONV_SUCCESS;
+    const device_guard guard(device, NULL);
     if (!uses_pools(device))
         cudaFree(memory);
-    else if (entered || !is_default(stream)) /* else it stays: another device's order could give it away too early */
-        cudaFreeAsync(memory, (cudaStream_t)stream);
-    leave_device(&guard);
+    else if (guard.status == TCONV_SUCCESS || !is_default(stream))
+        cudaFreeAsync(memory, (cudaStream_t)stream); /* else it stays: another device's order could free it too early */
 }
 
 tconv_status tconv_cuda_allocate(int device, size_t size, void **memory, tconv_issue *issue)
 {
-    device_guard guard;
     *memory = NULL;
-    tconv_status status = enter_device(&guard, device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = check_cuda(cudaMalloc(memory, size), "cudaMalloc", issue);
-    leave_device(&guard);
-    return status;
+    return on_device(device, issue, [&] { return check_cuda(cudaMalloc(memory, size), "cudaMalloc", issue); });
 }
 
 void tconv_cuda_release(int device, void *memory)
 {
-    device_guard guard;
     if (memory == NULL)
         return;
-    enter_device(&guard, device, NULL);
+    const device_guard guard(device, NULL);
     cudaFree(memory);
-    leave_device(&guard);
 }
 
 tconv_status tconv_cuda_copy(int device, void *to, const void *from, size_t size, void *stream, tconv_issue *issue)
 {
-    device_guard guard;
-    tconv_status status = enter_device(&guard, device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status =
-        check_cuda(cudaMemcpyAsync(to, from, size, cudaMemcpyDefault, (cudaStream_t)stream), "cudaMemcpyAsync", issue);
-    leave_device(&guard);
-    return status;
+    return on_device(device, issue, [&] {
+        return check_cuda(cudaMemcpyAsync(to, from, size, cudaMemcpyDefault, (cudaStream_t)stream), "cudaMemcpyAsync",
+                          issue);
+    });
 }
 
 tconv_status tconv_cuda_synchronize(int device, void *stream, tconv_issue *issue)
 {
-    device_guard guard;
-    tconv_status status = enter_device(&guard, device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = check_cuda(cudaStreamSynchronize((cudaStream_t)stream), "cudaStreamSynchronize", issue);
-    leave_device(&guard);
-    return status;
+    return on_device(device, issue, [&] {
+        return check_cuda(cudaStreamSynchronize((cudaStream_t)stream), "cudaStreamSynchronize", issue);
+    });
 }

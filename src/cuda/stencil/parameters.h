@@ -23,19 +23,18 @@ constexpr int PIXEL_RUN = 4; /* elements of a run: with 3 taps their weights, 36
  * first THREADS pairs of column and vector of channels, of `channel_vectors` vectors, by `rows`.
  */
 struct tile_shape {
-    int rows;             /* quotients of a tile */
-    int row_tiles;        /* tiles along a column */
-    int column_tiles;     /* tiles along a row */
-    int channel_vectors;  /* NHWC: vectors of a tile's channels, or single channels, or runs of a row */
-    int channel_tiles;    /* NHWC: tiles along the channels */
-    int lanes_log2;       /* NCHW: threads along a row */
-    int part_rows, parts; /* NCHW: quotients of one thread's walk; walks down a tile */
-    int row_vectors;      /* vectors of a row of src in shared memory */
-    int pitch;            /* elements from a row of src in shared memory to the next */
-    int load_rows;        /* rows of src in shared memory */
-    int load_lanes;       /* threads along a row when loading; NHWC: vectors of a column */
-    bool src_aligned;     /* rows of src start at multiples of a vector */
-    fast_divisor by_row_tiles, by_column_tiles, by_load_lanes;
+    int rows;                  /* quotients of a tile */
+    fast_divisor row_tiles;    /* tiles along a column */
+    fast_divisor column_tiles; /* tiles along a row */
+    int channel_vectors;       /* NHWC: vectors of a tile's channels, or single channels, or runs of a row */
+    int channel_tiles;         /* NHWC: tiles along the channels */
+    int lanes_log2;            /* NCHW: threads along a row */
+    int part_rows, parts;      /* NCHW: quotients of one thread's walk; walks down a tile */
+    int row_vectors;           /* vectors of a row of src in shared memory */
+    int pitch;                 /* elements from a row of src in shared memory to the next */
+    int load_rows;             /* rows of src in shared memory */
+    fast_divisor load_lanes;   /* threads along a row when loading; NHWC: vectors of a column */
+    bool src_aligned;          /* rows of src start at multiples of a vector */
 };
 
 struct parameters {
@@ -45,9 +44,9 @@ struct parameters {
     void *dst;
     small_axis rows, columns;
     tconv_strides src_strides, dst_strides;
-    int channels;   /* output channels */
-    int multiplier; /* output channels that read one input channel */
-    fast_divisor by_row_stride, by_column_stride, by_channels, by_multiplier;
+    fast_divisor row_stride, column_stride;
+    fast_divisor channels;   /* output channels */
+    fast_divisor multiplier; /* output channels that read one input channel */
     tile_shape tile;
 };
 
@@ -66,12 +65,10 @@ enum {
     COLUMNS_LONG_LOOP /* the same in segments, for sums in f32 of more terms than a segment may have */
 };
 
-/* The NCHW kernel, NULL where there is none. vectors: each thread has a vector of neighbouring columns and stores it at
- * once; else its columns are `lanes` apart. Both have access_length columns a thread. */
+/* The NCHW kernel for up to `taps` taps along either axis; COLUMNS_WINDOW_1 is for 3, others of a window and
+ * COLUMNS_SHARED are for 2. vectors: each thread has a vector of neighbouring columns and stores it at once; else its
+ * columns are `lanes` apart. Both have access_length columns a thread. */
 kernel_function planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors);
-
-/* The NCHW kernels COLUMNS_LOOP and, where compensated, COLUMNS_LONG_LOOP. */
-kernel_function loop_kernel(tconv_dtype dtype, bool compensated);
 
 /* Channels of a thread where src comes through shared memory, so that weights and values, which are f32, fit in
  * registers. */

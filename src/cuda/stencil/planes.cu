@@ -7,9 +7,15 @@
  *
  * NaN and Inf in the weights go only where they belong. Where a table finds the columns, a tap outside src is skipped
  * with its row, and along a row it is zero times zero. Where they lie in a window, it is a weight times zero, so that
- * nothing is compared; if a weight of the channel is not finite, its taps are summed one by one. The numeric order is
- * that of walk.cuh.
+ * nothing is compared; if a weight of the channel is not finite, its taps are summed one by one, as those of a kernel
+ * of any number of taps, and then one outside src is skipped.
+ *
+ * The numeric order is that of walk.cuh. Sums in f32 of more terms than a segment may have (compensated.cuh) begin at
+ * zero in each segment, and segments are added to the bias in order, with compensation.
  */
+#include <climits>
+
+#include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"
 #include "../ptx/memory.cuh"
 #include "tile.cuh"
@@ -21,45 +27,152 @@ namespace tconv::stencil
 namespace
 {
 
-/* Blocks on a multiprocessor: as many as the registers of walk_windows allow without spills. */
-template <class Compute> constexpr int WINDOW_BLOCKS = sizeof(Compute) == sizeof(double) ? 5 : 7;
+/* Blocks on a multiprocessor: as many as registers allow without spills. */
+template <class Element> constexpr int WINDOW_BLOCKS = sizeof(Element) == sizeof(double) ? 5 : 7;
+template <bool compensated> constexpr int LOOP_BLOCKS = compensated ? 4 : 7;
+constexpr int TABLE_BLOCKS = 0; /* as many as there is room for */
 
-/* Stores a thread's outputs of a row, which are neighbours, at once. */
+/* Stores a thread's outputs of a row that there are, where they lie `lanes` apart. */
 template <class Element, int LENGTH>
-__device__ __forceinline__ void store_run(Element *dst, const compute_type<Element> (&sums)[LENGTH])
+__device__ __forceinline__ void store_apart(Element *dst, const compute_type<Element> (&sums)[LENGTH], int exist,
+                                            int lanes_log2)
 {
-    element_vector<Element, LENGTH> rounded;
 #pragma unroll
     for (int c = 0; c < LENGTH; c++)
-        rounded.at[c] = from_compute<Element>(sums[c]);
-    store_streaming(dst, &rounded);
+        if (exist > c << lanes_log2)
+            dst[c << lanes_log2] = from_compute<Element>(sums[c]);
 }
 
-/* Columns of any phases: a table says where each tap of each column lies. */
-template <class Element_, int TAPS_, bool vectors> struct table_columns {
+/* Some taps of a phase: kernel rows [row, end_row), and of each of them columns [column, end_column). */
+struct tap_range {
+    int row, end_row, column, end_column;
+};
+
+/* Adds the taps of a range to a row of outputs; src and weights come from shared memory. */
+template <class Element, int LENGTH>
+__device__ __forceinline__ void sum_taps(const parameters &layer, const block_tile &block, int residue, int src_row,
+                                         const Element *x_row, const column (&outputs)[LENGTH],
+                                         const compute_type<Element> *weights, const tap_range &range,
+                                         compute_type<Element> (&sums)[LENGTH])
+{
+    for (int a = range.row; a < range.end_row; a++) {
+        const int back = a * layer.rows.shift_step;
+        if ((unsigned)(src_row - back) >= (unsigned)layer.rows.in)
+            continue;
+        const Element *from = x_row - back * layer.tile.pitch;
+        const compute_type<Element> *row =
+            weights + (layer.rows.first_kernel[residue] + a * layer.rows.kernel_step) * layer.columns.kernel;
+#pragma unroll
+        for (int c = 0; c < LENGTH; c++) {
+            const int taps = min(layer.columns.taps[outputs[c].residue], range.end_column);
+            const int first = layer.columns.first_kernel[outputs[c].residue];
+            for (int t = range.column; t < taps; t++)
+                if (has_column(layer, block, outputs[c], t))
+                    sums[c] = fma(row[first + t * layer.columns.kernel_step],
+                                  to_compute(from[outputs[c].src - t * layer.columns.shift_step]), sums[c]);
+        }
+    }
+}
+
+/* Adds all taps of a row of outputs, at most `most` of a kernel row. Where compensated, a segment has whole kernel
+ * rows, or a part of one that has more taps than a segment; the sums, in f32, are those of the segments. */
+template <int most, bool compensated, class Element, int LENGTH>
+__device__ __forceinline__ void sum_all_taps(const parameters &layer, const block_tile &block, int residue, int src_row,
+                                             const Element *x_row, const column (&outputs)[LENGTH],
+                                             const compute_type<Element> *weights,
+                                             compute_type<Element> (&sums)[LENGTH])
+{
+    const int row_taps = layer.rows.taps[residue];
+    if constexpr (!compensated) {
+        sum_taps(layer, block, residue, src_row, x_row, outputs, weights, {0, row_taps, 0, most}, sums);
+    } else {
+        const int column_taps = (layer.columns.kernel - 1) / layer.columns.kernel_step + 1; /* the most of a phase */
+        const int segment_rows = max(1, SEGMENT_TERMS / column_taps);
+        float lost[LENGTH] = {};
+        for (int row = 0; row < row_taps; row += segment_rows) {
+            for (int column = 0; column < column_taps; column += SEGMENT_TERMS) {
+                float segment[LENGTH] = {};
+                sum_taps(layer, block, residue, src_row, x_row, outputs, weights,
+                         {row, min(row + segment_rows, row_taps), column, column + SEGMENT_TERMS}, segment);
+#pragma unroll
+                for (int c = 0; c < LENGTH; c++)
+                    add_compensated(sums[c], lost[c], segment[c]);
+            }
+        }
+    }
+}
+
+/* Walks down a part, reading taps and weights one by one. */
+template <int most, bool compensated, class Element, int LENGTH>
+__device__ __forceinline__ void walk_taps(const parameters &layer, const block_tile &block, const part &part,
+                                          const compute_type<Element> *weights, const column (&outputs)[LENGTH],
+                                          compute_type<Element> bias)
+{
+    const Element *x = find_x<Element>(layer, block, part);
+    Element *dst = find_dst<Element>(layer, block, part, outputs[0].output);
+    int src_row = part.first + layer.rows.first_shift[part.residue];
+    for (int q = part.first; q < part.end; q++, src_row++, x += layer.tile.pitch) {
+        compute_type<Element> sums[LENGTH];
+#pragma unroll
+        for (int c = 0; c < LENGTH; c++)
+            sums[c] = bias;
+        sum_all_taps<most, compensated>(layer, block, part.residue, src_row, x, outputs, weights, sums);
+        store_apart(dst, sums, layer.columns.out - outputs[0].output, layer.tile.lanes_log2);
+        dst += layer.rows.stride * layer.dst_strides.h;
+    }
+}
+
+/*
+ * The columns of a thread, as walk_planes has them:
+ *
+ *     find(layer, block, weights)                  false where the thread has none
+ *     walk_part(layer, block, part, weights)       walks down a part
+ *     ROW_ENDS                                     whether a zero follows each row of src in shared memory
+ *     BLOCKS                                       on a multiprocessor
+ *     bias                                         of each
+ */
+
+/* Columns of any number of taps. */
+template <class Element_, bool compensated> struct loop_columns {
     using Element = Element_;
+    using Weights = tile_weights<compute_type<Element>>;
+    static constexpr int BLOCKS = LOOP_BLOCKS<compensated>, LENGTH = access_length<Element>;
+    static constexpr bool ROW_ENDS = false;
+    compute_type<Element> bias[LENGTH];
+    column outputs[LENGTH];
+
+    __device__ __forceinline__ bool find(const parameters &layer, const block_tile &block, const Weights &)
+    {
+        find_columns<false>(layer, block, outputs);
+        return true;
+    }
+
+    __device__ __forceinline__ void walk_part(const parameters &layer, const block_tile &block, const part &part,
+                                              const Weights &weights) const
+    {
+        walk_taps<INT_MAX, compensated, Element>(layer, block, part, weights.at, outputs, bias[0]);
+    }
+};
+
+/* Columns of any phases: a table says where each tap of each column lies. */
+template <class Element, int TAPS, bool vectors>
+struct table_columns : row_columns<Element, TAPS, access_length<Element>> {
     using Compute = compute_type<Element>;
-    using Value = Compute;
-    static constexpr int TAPS = TAPS_, LENGTH = access_length<Element>, VALUES = TAPS * LENGTH, AHEAD = 0;
-    static constexpr bool VECTORS = vectors;
+    using Weights = tile_weights<Compute>;
+    static constexpr int BLOCKS = TABLE_BLOCKS, LENGTH = access_length<Element>, VALUES = TAPS * LENGTH;
+    static constexpr bool ROW_ENDS = true;
     static_assert(VALUES <= 32, "a bit for each tap of each column");
     const Compute *weights; /* in shared memory */
-    int kernel_columns, no_weight;
-    int exist;        /* how many columns of dst there are from the first on */
-    int lanes_log2;   /* log2 of the distance of a thread's columns where they are not neighbours */
-    uint32_t present; /* bit tap * LENGTH + column */
-    int at[VALUES], first_kernel[LENGTH], kernel_step;
+    int first;              /* column of dst */
+    uint32_t present = 0;   /* bit tap * LENGTH + column */
+    int at[VALUES], first_kernel[LENGTH];
 
-    __device__ __forceinline__ void find(const parameters &layer, const block_tile &block,
-                                         const column (&columns)[LENGTH], const Compute *shared_weights)
+    __device__ __forceinline__ bool find(const parameters &layer, const block_tile &block, const Weights &shared)
     {
-        weights = shared_weights;
-        kernel_columns = layer.columns.kernel;
-        no_weight = layer.rows.kernel * layer.columns.kernel;
-        exist = layer.columns.out - columns[0].output;
-        lanes_log2 = layer.tile.lanes_log2;
-        kernel_step = layer.columns.kernel_step;
-        present = 0;
+        column columns[LENGTH];
+        find_columns<vectors>(layer, block, columns);
+        weights = shared.at;
+        first = columns[0].output;
 #pragma unroll
         for (int c = 0; c < LENGTH; c++) {
             first_kernel[c] = layer.columns.first_kernel[columns[c].residue];
@@ -71,11 +184,7 @@ template <class Element_, int TAPS_, bool vectors> struct table_columns {
                     exists ? columns[c].src - tap * layer.columns.shift_step : layer.tile.row_vectors * LENGTH;
             }
         }
-    }
-
-    __device__ __forceinline__ bool has(int tap, int column) const
-    {
-        return present >> (tap * LENGTH + column) & 1;
+        return first < layer.columns.out;
     }
 
     __device__ __forceinline__ void load(const Element *x, Compute (&values)[VALUES]) const
@@ -85,38 +194,35 @@ template <class Element_, int TAPS_, bool vectors> struct table_columns {
             values[i] = to_compute(x[at[i]]);
     }
 
-    __device__ __forceinline__ void load_weights(int kernel_row, Compute (&loaded)[VALUES]) const
+    __device__ __forceinline__ void load_weights(const parameters &layer, int kernel_row,
+                                                 Compute (&loaded)[VALUES]) const
     {
+        const int row = kernel_row * layer.columns.kernel, zero = layer.rows.kernel * layer.columns.kernel;
 #pragma unroll
-        for (int tap = 0; tap < TAPS; tap++)
-#pragma unroll
-            for (int c = 0; c < LENGTH; c++)
-                loaded[tap * LENGTH + c] =
-                    weights[has(tap, c) ? kernel_row * kernel_columns + first_kernel[c] + tap * kernel_step
-                                        : no_weight];
-    }
-
-    static constexpr __device__ int value(int tap, int column)
-    {
-        return tap * LENGTH + column;
-    }
-
-    __device__ __forceinline__ void store(Element *dst, const Compute (&sums)[LENGTH]) const
-    {
-        if (vectors) {
-            if (exist > 0)
-                store_run<Element>(dst, sums);
-        } else {
-#pragma unroll
-            for (int c = 0; c < LENGTH; c++)
-                if (exist > c << lanes_log2)
-                    dst[c << lanes_log2] = from_compute<Element>(sums[c]);
+        for (int i = 0; i < VALUES; i++) {
+            const int place = row + first_kernel[i % LENGTH] + i / LENGTH * layer.columns.kernel_step;
+            loaded[i] = weights[present >> i & 1 ? place : zero];
         }
+    }
+
+    __device__ __forceinline__ void store(const parameters &layer, Element *dst, const Compute (&sums)[LENGTH]) const
+    {
+        if (vectors)
+            this->store_run(dst, sums);
+        else
+            store_apart(dst, sums, layer.columns.out - first, layer.tile.lanes_log2);
+    }
+
+    __device__ __forceinline__ void walk_part(const parameters &layer, const block_tile &block, const part &part,
+                                              const Weights &) const
+    {
+        walk(layer, part, *this, find_x<Element>(layer, block, part), layer.tile.pitch,
+             find_dst<Element>(layer, block, part, first));
     }
 };
 
 /* Copies COUNT values from shared memory, which lie at a multiple of their size, or of a vector. */
-template <class Value, int COUNT> __device__ __forceinline__ void load_run(const Value *from, Value *to)
+template <int COUNT, class Value> __device__ __forceinline__ void load_run(const Value *from, Value *to)
 {
     constexpr int VECTOR = COUNT * sizeof(Value) % ACCESS_BYTES == 0 ? access_length<Value> : 1;
 #pragma unroll
@@ -129,18 +235,42 @@ template <class Value, int COUNT> __device__ __forceinline__ void load_run(const
 }
 
 /* Columns whose taps lie in a window of src: column c's tap t is its value (c + PAD) / STRIDE - t, and its kernel
- * column is (c + PAD) mod STRIDE + t * STRIDE. PAD is the padding modulo the stride. */
-template <class Element_, int TAPS_, int STRIDE, int PAD> struct window_columns {
-    using Element = Element_;
+ * column is (c + PAD) mod STRIDE + t * STRIDE. PAD is the padding modulo the stride. wide: the layer's stride is a
+ * multiple of STRIDE, which is all columns of a thread, so that they take the same values; the kernel column is
+ * first_kernel + c + t * the layer's stride. */
+template <class Element, int TAPS, int STRIDE, int PAD, bool wide = false>
+struct window_columns : row_columns<Element, TAPS, access_length<Element>> {
     using Compute = compute_type<Element>;
-    static constexpr int TAPS = TAPS_, LENGTH = access_length<Element>, VALUES = (LENGTH - 1 + PAD) / STRIDE + TAPS;
-    static constexpr int WEIGHTS = STRIDE * TAPS;
+    using Weights = tile_weights<Compute>;
+    static constexpr int BLOCKS = WINDOW_BLOCKS<Element>, LENGTH = access_length<Element>;
+    static constexpr int VALUES = (LENGTH - 1 + PAD) / STRIDE + TAPS, WEIGHTS = STRIDE * TAPS;
+    static constexpr bool ROW_ENDS = false, ZERO_ROWS = true;
     static_assert(LENGTH % STRIDE == 0, "every thread's first column has the same residue");
+    static_assert(!wide || (STRIDE == LENGTH && PAD == 0), "a thread's columns are within a stride");
+    const Compute *weights; /* in shared memory, from the first column's first kernel column on */
+    column first;
 
-    static __device__ __forceinline__ void load_weights(const parameters &, const Compute *row, int,
-                                                        Compute (&loaded)[WEIGHTS])
+    __device__ __forceinline__ bool find(const parameters &layer, const block_tile &block, const Weights &shared)
     {
-        load_run<Compute, WEIGHTS>(row, loaded);
+        first = find_column(layer, block, find_first_column<true, LENGTH>(layer, block));
+        weights = shared.at + (wide ? layer.columns.first_kernel[first.residue] : 0);
+        return first.output < layer.columns.out;
+    }
+
+    __device__ __forceinline__ void load(const Element *x, Compute (&values)[VALUES]) const
+    {
+#pragma unroll
+        for (int i = 0; i < VALUES; i++)
+            values[i] = to_compute(x[i]);
+    }
+
+    __device__ __forceinline__ void load_weights(const parameters &layer, int kernel_row,
+                                                 Compute (&loaded)[WEIGHTS]) const
+    {
+        constexpr int RUN = wide ? STRIDE : WEIGHTS; /* weights that are neighbours */
+#pragma unroll
+        for (int i = 0; i < WEIGHTS; i += RUN)
+            load_run<RUN>(weights + kernel_row * layer.columns.kernel + i / RUN * layer.columns.stride, loaded + i);
     }
 
     static constexpr __device__ int value(int tap, int column)
@@ -152,196 +282,69 @@ template <class Element_, int TAPS_, int STRIDE, int PAD> struct window_columns 
     {
         return (column + PAD) % STRIDE + tap * STRIDE;
     }
-};
 
-/* Columns that all take the same values: a thread's columns lie within a stride of padded columns. Column c's kernel
- * column is first_kernel + c + t * stride. */
-template <class Element_, int TAPS_> struct shared_columns {
-    using Element = Element_;
-    using Compute = compute_type<Element>;
-    static constexpr int TAPS = TAPS_, LENGTH = access_length<Element>, VALUES = TAPS, WEIGHTS = TAPS * LENGTH;
-
-    static __device__ __forceinline__ void load_weights(const parameters &layer, const Compute *row, int residue,
-                                                        Compute (&loaded)[WEIGHTS])
+    __device__ __forceinline__ void walk_part(const parameters &layer, const block_tile &block, const part &part,
+                                              const Weights &shared) const
     {
-#pragma unroll
-        for (int tap = 0; tap < TAPS; tap++)
-            load_run<Compute, LENGTH>(row + layer.columns.first_kernel[residue] + tap * layer.columns.stride,
-                                      loaded + tap * LENGTH);
-    }
-
-    static constexpr __device__ int value(int tap, int)
-    {
-        return TAPS - 1 - tap;
-    }
-
-    static constexpr __device__ int weight(int tap, int column)
-    {
-        return tap * LENGTH + column;
-    }
-};
-
-template <class Columns> __global__ void __launch_bounds__(THREADS) walk_table(const __grid_constant__ parameters layer)
-{
-    using Element = typename Columns::Element;
-    const block_tile block = find_block_tile<Element>(layer);
-    const compute_type<Element> *weights = load_tile<Element, true>(layer, block).at;
-    column outputs[Columns::LENGTH];
-    find_columns<Columns::VECTORS>(layer, block, outputs);
-    Columns columns;
-    columns.find(layer, block, outputs, weights);
-    compute_type<Element> bias[Columns::LENGTH];
-#pragma unroll
-    for (int c = 0; c < Columns::LENGTH; c++)
-        bias[c] = load_bias<Element>(layer, block.channel);
-    const int numbers = layer.tile.parts * layer.rows.stride;
-    for (int number = (int)threadIdx.x >> layer.tile.lanes_log2; number < numbers;
-         number += THREADS >> layer.tile.lanes_log2) {
-        const part part = find_part(layer, block, number);
-        walk(layer, part, columns, find_x<Element>(layer, block, part), layer.tile.pitch,
-             find_dst<Element>(layer, block, part, outputs[0].output), bias);
-    }
-}
-
-/* Walks down a part of the tile where all weights are finite: no tap is left out, for shared memory has zeros outside
- * src. x: the first value of the row that tap 0 of the first row of outputs reads. all_taps: the row phase has as many
- * taps as the kernel is for. */
-template <class Columns, bool all_taps>
-__device__ __forceinline__ void walk_window(const parameters &layer, const part &part,
-                                            const compute_type<typename Columns::Element> *shared_weights, int residue,
-                                            const typename Columns::Element *x, typename Columns::Element *dst,
-                                            compute_type<typename Columns::Element> bias)
-{
-    using Element = typename Columns::Element;
-    using Compute = compute_type<Element>;
-    constexpr int TAPS = Columns::TAPS, LENGTH = Columns::LENGTH, VALUES = Columns::VALUES;
-    const int taps = all_taps ? Columns::TAPS : layer.rows.taps[part.residue], pitch = layer.tile.pitch;
-    const int64_t dst_step = layer.rows.stride * layer.dst_strides.h;
-    const auto load = [](const Element *from, Compute(&to)[VALUES]) {
-#pragma unroll
-        for (int i = 0; i < VALUES; i++)
-            to[i] = to_compute(from[i]);
-    };
-    Compute weights[TAPS][Columns::WEIGHTS], values[TAPS][VALUES];
-#pragma unroll
-    for (int a = 0; a < TAPS; a++) {
-        if (a >= taps)
-            continue;
-        const int kernel_row = layer.rows.first_kernel[part.residue] + a * layer.rows.kernel_step;
-        Columns::load_weights(layer, shared_weights + kernel_row * layer.columns.kernel, residue, weights[a]);
-        if (a > 0)
-            load(x - a * pitch, values[TAPS - a]);
-    }
-    /* Tap a of the row that is j past a multiple of TAPS is in values[(j - a) mod TAPS]. */
-    for (int q = part.first; q < part.end; q += TAPS) {
-#pragma unroll
-        for (int j = 0; j < TAPS; j++) {
-            if (q + j >= part.end)
-                break;
-            load(x, values[j]);
-            Compute sums[LENGTH];
-#pragma unroll
-            for (int c = 0; c < LENGTH; c++)
-                sums[c] = bias;
-#pragma unroll
-            for (int a = 0; a < TAPS; a++) {
-                if (a >= taps)
-                    continue;
-#pragma unroll
-                for (int t = 0; t < TAPS; t++)
-#pragma unroll
-                    for (int c = 0; c < LENGTH; c++)
-                        sums[c] = fma(weights[a][Columns::weight(t, c)],
-                                      values[(j - a + TAPS) % TAPS][Columns::value(t, c)], sums[c]);
+        const Element *x = find_x<Element>(layer, block, part) + first.src - (TAPS - 1);
+        Element *dst = find_dst<Element>(layer, block, part, first.output);
+        if (shared.finite && layer.rows.taps[part.residue] == TAPS)
+            walk<true>(layer, part, *this, x, layer.tile.pitch, dst);
+        else if (shared.finite)
+            walk(layer, part, *this, x, layer.tile.pitch, dst);
+        else
+            for (int c = 0; c < LENGTH; c++) { /* this is not meant to be fast */
+                const column outputs[] = {find_column(layer, block, first.output + c)};
+                walk_taps<MAX_TAPS, false, Element>(layer, block, part, shared.at, outputs, this->bias[0]);
             }
-            store_run<Element>(dst, sums);
-            x += pitch;
-            dst += dst_step;
-        }
     }
-}
-
-/* The same for any weights, tap by tap: this is not meant to be fast. */
-template <class Element>
-__device__ __forceinline__ void walk_taps(const parameters &layer, const block_tile &block, const part &part,
-                                          const compute_type<Element> *weights, int first_output,
-                                          compute_type<Element> bias)
-{
-    for (int c = 0; c < access_length<Element>; c++) {
-        const column outputs[1] = {find_column(layer, block, first_output + c)};
-        const Element *x = find_x<Element>(layer, block, part);
-        Element *dst = find_dst<Element>(layer, block, part, outputs[0].output);
-        int src_row = part.first + layer.rows.first_shift[part.residue];
-        for (int q = part.first; q < part.end; q++) {
-            compute_type<Element> sums[1] = {bias};
-            sum_taps(layer, block, part.residue, src_row, x, outputs, weights,
-                     {0, layer.rows.taps[part.residue], 0, MAX_TAPS}, sums);
-            *dst = from_compute<Element>(sums[0]);
-            src_row++;
-            x += layer.tile.pitch;
-            dst += layer.rows.stride * layer.dst_strides.h;
-        }
-    }
-}
+};
 
 template <class Columns>
-__global__ void __launch_bounds__(THREADS, WINDOW_BLOCKS<typename Columns::Compute>)
-    walk_windows(const __grid_constant__ parameters layer)
+__global__ void __launch_bounds__(THREADS, Columns::BLOCKS) walk_planes(const __grid_constant__ parameters layer)
 {
     using Element = typename Columns::Element;
+    using Compute = compute_type<Element>;
     const block_tile block = find_block_tile<Element>(layer);
-    const tile_weights<compute_type<Element>> weights = load_tile<Element, false>(layer, block);
-    const int lane = (int)threadIdx.x & ((1 << layer.tile.lanes_log2) - 1);
-    const column first = find_column(layer, block, block.first_column + lane * Columns::LENGTH);
-    if (first.output >= layer.columns.out)
+    const tile_weights<Compute> weights = load_tile<Element, Columns::ROW_ENDS>(layer, block);
+    Columns columns;
+    if (!columns.find(layer, block, weights))
         return;
-    const compute_type<Element> bias = load_bias<Element>(layer, block.channel);
+    const Compute bias = load_bias<Element>(layer, block.channel);
+#pragma unroll
+    for (int c = 0; c < Columns::LENGTH; c++)
+        columns.bias[c] = bias;
     const int numbers = layer.tile.parts * layer.rows.stride;
     for (int number = (int)threadIdx.x >> layer.tile.lanes_log2; number < numbers;
-         number += THREADS >> layer.tile.lanes_log2) {
-        const part part = find_part(layer, block, number);
-        const Element *x = find_x<Element>(layer, block, part) + first.src - (Columns::TAPS - 1);
-        Element *dst = find_dst<Element>(layer, block, part, first.output);
-        if (weights.finite && layer.rows.taps[part.residue] == Columns::TAPS)
-            walk_window<Columns, true>(layer, part, weights.at, first.residue, x, dst, bias);
-        else if (weights.finite)
-            walk_window<Columns, false>(layer, part, weights.at, first.residue, x, dst, bias);
-        else
-            walk_taps<Element>(layer, block, part, weights.at, first.output, bias);
-    }
+         number += THREADS >> layer.tile.lanes_log2)
+        columns.walk_part(layer, block, find_part(layer, block, number), weights);
 }
 
 template <class Element> kernel_function find_kernel(int columns, int taps, bool vectors)
 {
-    if (columns == COLUMNS_WINDOW_1)
-        return vectors && taps == 3 ? walk_windows<window_columns<Element, 3, 1, 0>> : NULL;
-    if (columns == COLUMNS_WINDOW_2_EVEN)
-        return vectors && taps == 2 ? walk_windows<window_columns<Element, 2, 2, 0>> : NULL;
-    if (columns == COLUMNS_WINDOW_2_ODD)
-        return vectors && taps == 2 ? walk_windows<window_columns<Element, 2, 2, 1>> : NULL;
-    if (columns == COLUMNS_WINDOW_HALF) {
-        constexpr int STRIDE = access_length<Element>; /* as many columns as a thread has */
-        return vectors && taps == 2 ? walk_windows<window_columns<Element, 2, STRIDE, STRIDE / 2>> : NULL;
-    }
-    if (columns == COLUMNS_SHARED)
-        return vectors && taps == 2 ? walk_windows<shared_columns<Element, 2>> : NULL;
+    constexpr int LENGTH = access_length<Element>;
     static const kernel_function tables[MAX_TAPS][2] = {
-        {walk_table<table_columns<Element, 1, false>>, walk_table<table_columns<Element, 1, true>>},
-        {walk_table<table_columns<Element, 2, false>>, walk_table<table_columns<Element, 2, true>>},
-        {walk_table<table_columns<Element, 3, false>>, walk_table<table_columns<Element, 3, true>>}};
-    return taps <= MAX_TAPS ? tables[taps - 1][vectors] : NULL;
+        {walk_planes<table_columns<Element, 1, false>>, walk_planes<table_columns<Element, 1, true>>},
+        {walk_planes<table_columns<Element, 2, false>>, walk_planes<table_columns<Element, 2, true>>},
+        {walk_planes<table_columns<Element, 3, false>>, walk_planes<table_columns<Element, 3, true>>}};
+    constexpr bool IN_F32 = sizeof(compute_type<Element>) == sizeof(float);
+    switch (columns) {
+    case COLUMNS_WINDOW_1: return walk_planes<window_columns<Element, 3, 1, 0>>;
+    case COLUMNS_WINDOW_2_EVEN: return walk_planes<window_columns<Element, 2, 2, 0>>;
+    case COLUMNS_WINDOW_2_ODD: return walk_planes<window_columns<Element, 2, 2, 1>>;
+    case COLUMNS_WINDOW_HALF: return walk_planes<window_columns<Element, 2, LENGTH, LENGTH / 2>>;
+    case COLUMNS_SHARED: return walk_planes<window_columns<Element, 2, LENGTH, 0, true>>;
+    case COLUMNS_LOOP: return walk_planes<loop_columns<Element, false>>;
+    case COLUMNS_LONG_LOOP: return walk_planes<loop_columns<Element, IN_F32>>; /* f64 has no segments */
+    default: return tables[taps - 1][vectors];
+    }
 }
 
 } // namespace
 
 kernel_function planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors)
 {
-    if (columns == COLUMNS_LOOP || columns == COLUMNS_LONG_LOOP)
-        return loop_kernel(dtype, columns == COLUMNS_LONG_LOOP);
-    return dtype == TCONV_F32   ? find_kernel<float>(columns, taps, vectors)
-           : dtype == TCONV_F64 ? find_kernel<double>(columns, taps, vectors)
-           : dtype == TCONV_F16 ? find_kernel<__half>(columns, taps, vectors)
-                                : find_kernel<__nv_bfloat16>(columns, taps, vectors);
+    return with_element(dtype, [&](auto element) { return find_kernel<decltype(element)>(columns, taps, vectors); });
 }
 
 } // namespace tconv::stencil

@@ -1,7 +1,7 @@
 /*
  * The stencil on CUDA serves layers with one input channel per group (depthwise, with or without a multiplier), which
  * are bound by bandwidth. All phases of a stretch of dst are computed together, from a tile of src in shared memory
- * (NCHW, planes.cu and loop.cu; NHWC, pixels.cu) or from the caches (NHWC), so that dst is written in whole runs,
+ * (NCHW, planes.cu; NHWC, pixels.cu) or from the caches (NHWC), so that dst is written in whole runs,
  * outputs without taps included, and src is read about once. It takes any dtype, padding, slice and alignment, and
  * strides up to 16.
  *
@@ -31,8 +31,7 @@ constexpr int64_t ACCESS = 16;            /* bytes of a vector, which a thread l
 constexpr int64_t MAX_SHARED = 48 * 1024; /* bytes of shared memory that a kernel may have without asking */
 constexpr int64_t MAX_KERNEL = 512;       /* taps, which are summed one by one: with more, arithmetic is the bound */
 
-constexpr int MIN_LANES_LOG2 = 3; /* threads along a row: one store of 128 bytes */
-constexpr int MAX_LANES_LOG2 = 7; /* threads along a row: all of a block */
+constexpr int MIN_LANES = 8; /* threads along a row: one store of 128 bytes */
 
 /* A thread walks down many rows, so that setting up is small beside them, as long as there are enough blocks to fill a
  * large GPU several times over. */
@@ -52,14 +51,6 @@ constexpr int64_t SINGLE_CHANNELS = 32; /* elements: 128 bytes of f32 */
 /* Smaller planes leave most threads of a block without work, and those of cuda_general take pixels of many images. */
 constexpr int64_t MIN_PLANE = 64;
 
-int log2_at_least(int64_t value, int least, int most)
-{
-    int found = least;
-    while (found < most && (int64_t)1 << found < value)
-        found++;
-    return found;
-}
-
 int64_t access_of(const tconv_problem *problem)
 {
     return ACCESS / (int64_t)problem->element_size;
@@ -73,18 +64,10 @@ void cut_rows(tile_shape *tile, const tconv_axis *rows, int64_t parts, int64_t b
     int64_t walk = MAX_WALK;
     while (walk > MIN_WALK && blocks * tconv_ceil_div(quotients, walk * parts) < enough)
         walk /= 2;
-    tile->row_tiles = (int)tconv_ceil_div(quotients, walk * parts);
-    tile->rows = (int)tconv_ceil_div(quotients, tile->row_tiles);
+    tile->row_tiles = divisor_of((int)tconv_ceil_div(quotients, walk * parts));
+    tile->rows = (int)tconv_ceil_div(quotients, tile->row_tiles.divisor);
     tile->part_rows = (int)tconv_ceil_div(tile->rows, tconv_min(parts, tile->rows));
     tile->parts = (int)tconv_ceil_div(tile->rows, tile->part_rows);
-}
-
-/* Makes the numbers by which kernels divide. */
-void add_divisors(tile_shape *tile)
-{
-    tile->by_row_tiles = divisor_of(tile->row_tiles);
-    tile->by_column_tiles = divisor_of(tile->column_tiles);
-    tile->by_load_lanes = divisor_of((int)tconv_max(tile->load_lanes, 1));
 }
 
 /* The tile of a plane; *shared_bytes may be more than there is. */
@@ -93,19 +76,19 @@ tile_shape plane_tile(const tconv_layer *layer, int64_t *shared_bytes)
     const tconv_problem *problem = &layer->problem;
     const int64_t length = access_of(problem), reach = layer->columns.max_shift - layer->columns.min_shift;
     tile_shape made = {};
-    made.lanes_log2 = log2_at_least(tconv_ceil_div(problem->w.out, length), MIN_LANES_LOG2, MAX_LANES_LOG2);
+    made.lanes_log2 = log2_at_least(tconv_max(MIN_LANES, tconv_min(tconv_ceil_div(problem->w.out, length), THREADS)));
     const int64_t tile_columns = length << made.lanes_log2;
     const int64_t lines = THREADS >> made.lanes_log2; /* threads along a column */
-    made.column_tiles = (int)tconv_ceil_div(problem->w.out, tile_columns);
+    made.column_tiles = divisor_of((int)tconv_ceil_div(problem->w.out, tile_columns));
     cut_rows(&made, &problem->h, tconv_ceil_div(lines, problem->h.stride),
-             problem->batch * problem->out_channels * made.column_tiles, ENOUGH_PLANE_BLOCKS);
+             problem->batch * problem->out_channels * made.column_tiles.divisor, ENOUGH_PLANE_BLOCKS);
 
     /* Quotients of the tile's columns, the halo, and up to an access less one before them. */
     const int64_t src_columns = (tile_columns - 1) / problem->w.stride + 2 + reach + length - 1;
     made.row_vectors = (int)tconv_ceil_div(src_columns, length);
     made.pitch = (int)((made.row_vectors + 1) * length);
     made.load_rows = made.rows + (int)(layer->rows.max_shift - layer->rows.min_shift);
-    made.load_lanes = (int)tconv_min(made.row_vectors, THREADS);
+    made.load_lanes = divisor_of((int)tconv_min(made.row_vectors, THREADS));
     const int64_t compute_size = problem->dtype == TCONV_F64 ? 8 : 4;
     *shared_bytes = (int64_t)made.load_rows * made.pitch * (int64_t)problem->element_size +
                     (problem->h.kernel * problem->w.kernel + 1) * compute_size;
@@ -117,18 +100,13 @@ int taps_of(const tconv_layer *layer)
     return (int)tconv_max(tconv_max(layer->rows.max_taps, layer->columns.max_taps), 1);
 }
 
-/* Channels of a thread where src comes through shared memory. */
-int64_t tile_length_of(const tconv_layer *layer)
-{
-    return tile_length(layer->problem.element_size, taps_of(layer));
-}
-
 /* Completes a tile of pixels whose src is copied to shared memory, of fewer rows where it is too large. Returns false
  * where too few would be left. */
 bool fit_pixel_tile(const tconv_layer *layer, tile_shape *made)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t parts = made->channel_vectors, vectors = parts * tile_length_of(layer) / access_of(problem);
+    const int64_t parts = made->channel_vectors;
+    const int64_t vectors = parts * tile_length(problem->element_size, taps_of(layer)) / access_of(problem);
     const int64_t quotients = tconv_ceil_div(problem->h.out, problem->h.stride);
     /* A block may begin and end in the middle of a column, and its columns of src in the middle of a quotient; one more
      * column is zeros. */
@@ -142,12 +120,12 @@ bool fit_pixel_tile(const tconv_layer *layer, tile_shape *made)
     const int64_t rows = MAX_SHARED / (src_columns * vectors * ACCESS) - reach;
     if (rows < 1)
         return false;
-    made->row_tiles = (int)tconv_max(made->row_tiles, tconv_ceil_div(quotients, rows));
-    made->rows = (int)tconv_ceil_div(quotients, made->row_tiles);
+    made->row_tiles = divisor_of((int)tconv_max(made->row_tiles.divisor, tconv_ceil_div(quotients, rows)));
+    made->rows = (int)tconv_ceil_div(quotients, made->row_tiles.divisor);
     if (made->rows < MIN_TILE_ROWS)
         return false;
     made->load_rows = made->rows + (int)reach;
-    made->load_lanes = (int)vectors;
+    made->load_lanes = divisor_of((int)vectors);
     made->row_vectors = (int)(src_columns * vectors);
     made->pitch = (int)(made->row_vectors * access_of(problem));
     return true;
@@ -163,24 +141,17 @@ tile_shape pixel_tile(const tconv_layer *layer, int way)
     if (way == PIXEL_RUNS) {
         made.channel_tiles = 1;
         made.channel_vectors = (int)(problem->w.out * problem->out_channels / PIXEL_RUN);
-        made.column_tiles = (int)tconv_ceil_div(made.channel_vectors, THREADS);
+        made.column_tiles = divisor_of((int)tconv_ceil_div(made.channel_vectors, THREADS));
     } else {
         made.channel_tiles = (int)tconv_ceil_div(all, vectors ? CHANNEL_VECTORS : SINGLE_CHANNELS);
         made.channel_vectors = (int)tconv_ceil_div(all, made.channel_tiles);
         if (way == PIXEL_TILE)
-            made.channel_vectors *= (int)(access_of(problem) / tile_length_of(layer));
-        made.column_tiles = (int)tconv_ceil_div(problem->w.out * made.channel_vectors, THREADS);
+            made.channel_vectors *= (int)access_of(problem) / tile_length(problem->element_size, taps_of(layer));
+        made.column_tiles = divisor_of((int)tconv_ceil_div(problem->w.out * made.channel_vectors, THREADS));
     }
-    cut_rows(&made, &problem->h, 1, problem->batch * made.channel_tiles * made.column_tiles, ENOUGH_PIXEL_BLOCKS);
+    cut_rows(&made, &problem->h, 1, problem->batch * made.channel_tiles * made.column_tiles.divisor,
+             ENOUGH_PIXEL_BLOCKS);
     return made;
-}
-
-/* Says whether all strides but those of single elements are multiples of a vector. */
-bool has_vectors(const tconv_strides *strides, const tconv_problem *problem)
-{
-    const int64_t length = access_of(problem);
-    return strides->n % length == 0 && strides->h % length == 0 &&
-           (problem->layout == TCONV_NHWC ? strides->w : strides->c) % length == 0;
 }
 
 /* Says whether taps are more than a row apart, so that a walk cannot pass a row's values on to the next. */
@@ -197,18 +168,16 @@ int columns_of(const tconv_layer *layer, int taps, bool vectors)
         return COLUMNS_LONG_LOOP;
     if (taps > MAX_TAPS || rows_apart(layer))
         return COLUMNS_LOOP;
-    if (vectors && w->dilation == 1 && w->kernel == taps * w->stride) {
-        const int64_t length = access_of(&layer->problem);
-        const int window = w->stride == 1                                         ? COLUMNS_WINDOW_1
-                           : w->stride == 2 && w->pad % 2 == 0                    ? COLUMNS_WINDOW_2_EVEN
-                           : w->stride == 2                                       ? COLUMNS_WINDOW_2_ODD
-                           : w->stride % length == 0 && w->pad % length == 0      ? COLUMNS_SHARED
-                           : w->stride == length && w->pad % length == length / 2 ? COLUMNS_WINDOW_HALF
-                                                                                  : COLUMNS_TABLE;
-        if (planes_kernel(layer->problem.dtype, window, taps, vectors) != NULL)
-            return window;
-    }
-    return COLUMNS_TABLE;
+    if (!vectors || w->dilation != 1 || w->kernel != taps * w->stride)
+        return COLUMNS_TABLE;
+    if (taps != 2)
+        return taps == 3 && w->stride == 1 ? COLUMNS_WINDOW_1 : COLUMNS_TABLE;
+    const int64_t length = access_of(&layer->problem);
+    return w->stride == 1   ? COLUMNS_TABLE
+           : w->stride == 2 ? w->pad % 2 == 0 ? COLUMNS_WINDOW_2_EVEN : COLUMNS_WINDOW_2_ODD
+           : w->stride % length == 0 && w->pad % length == 0      ? COLUMNS_SHARED
+           : w->stride == length && w->pad % length == length / 2 ? COLUMNS_WINDOW_HALF
+                                                                  : COLUMNS_TABLE;
 }
 
 /* The reason why the layer is not taken, NULL where it is or where a plane may be too large for shared memory. */
@@ -247,12 +216,12 @@ const char *plan_planes(const tconv_layer *layer, plan *made)
     planes.tile = plane_tile(layer, &planes.shared_bytes);
     if (planes.shared_bytes > MAX_SHARED)
         return "dilation or kernel too large for a tile in shared memory";
-    add_divisors(&planes.tile);
-    planes.blocks = problem->batch * problem->out_channels * planes.tile.row_tiles * planes.tile.column_tiles;
+    planes.blocks =
+        problem->batch * problem->out_channels * planes.tile.row_tiles.divisor * planes.tile.column_tiles.divisor;
     planes.src_multiple = 1;
-    made->src_vectors = problem->w.in % length == 0 && has_vectors(&problem->src, problem);
+    made->src_vectors = problem->w.in % length == 0 && model::begins_at_multiples(problem, &problem->src, length);
     for (const bool vectors : {true, false}) {
-        if (vectors && (problem->w.out % length != 0 || !has_vectors(&problem->dst, problem)))
+        if (vectors && (problem->w.out % length != 0 || !model::begins_at_multiples(problem, &problem->dst, length)))
             continue;
         planes.dst_multiple = vectors ? ACCESS : 1;
         planes.way = columns_of(layer, made->taps, vectors);
@@ -283,9 +252,8 @@ void add_pixels(const tconv_layer *layer, int way, uintptr_t src_multiple, uintp
         way = PIXEL_VECTORS;
         *tile = pixel_tile(layer, way);
     }
-    add_divisors(tile);
     pixels->kernel = pixels_kernel(problem->dtype, made->taps, way);
-    pixels->blocks = problem->batch * tile->row_tiles * tile->column_tiles * tile->channel_tiles;
+    pixels->blocks = problem->batch * tile->row_tiles.divisor * tile->column_tiles.divisor * tile->channel_tiles;
     pixels->shared_bytes = way == PIXEL_TILE ? tile->load_rows * (int64_t)tile->row_vectors * ACCESS : 0;
     pixels->src_multiple = src_multiple;
     pixels->dst_multiple = dst_multiple;
@@ -296,8 +264,10 @@ void add_pixels(const tconv_layer *layer, int way, uintptr_t src_multiple, uintp
 void plan_pixels(const tconv_layer *layer, plan *made)
 {
     const tconv_problem *problem = &layer->problem;
-    if (problem->group_out == 1 && problem->out_channels % access_of(problem) == 0 &&
-        has_vectors(&problem->src, problem) && has_vectors(&problem->dst, problem))
+    const int64_t length = access_of(problem);
+    if (problem->group_out == 1 && problem->out_channels % length == 0 &&
+        model::begins_at_multiples(problem, &problem->src, length) &&
+        model::begins_at_multiples(problem, &problem->dst, length))
         add_pixels(layer, PIXEL_TILE, ACCESS, ACCESS, made);
     if (has_runs(problem))
         add_pixels(layer, PIXEL_RUNS, 1, PIXEL_RUN * problem->element_size, made);
@@ -311,12 +281,10 @@ void fill_parameters(const tconv_layer *layer, parameters *made)
     made->columns = make_small_axis(&problem->w, &layer->columns);
     made->src_strides = problem->src;
     made->dst_strides = problem->dst;
-    made->channels = (int)problem->out_channels;
-    made->multiplier = (int)problem->group_out;
-    made->by_row_stride = divisor_of(made->rows.stride);
-    made->by_column_stride = divisor_of(made->columns.stride);
-    made->by_channels = divisor_of(made->channels);
-    made->by_multiplier = divisor_of(made->multiplier);
+    made->row_stride = divisor_of(made->rows.stride);
+    made->column_stride = divisor_of(made->columns.stride);
+    made->channels = divisor_of((int)problem->out_channels);
+    made->multiplier = divisor_of((int)problem->group_out);
 }
 
 tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
@@ -379,11 +347,12 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
     const tile_shape *tile = &best->tile;
     if (layer->problem.layout == TCONV_NHWC)
         snprintf(text, capacity, "pixels=%s taps=%d rows=%d row_tiles=%d column_tiles=%d channel_tiles=%d",
-                 pixels[best->way], made->taps, tile->rows, tile->row_tiles, tile->column_tiles, tile->channel_tiles);
+                 pixels[best->way], made->taps, tile->rows, tile->row_tiles.divisor, tile->column_tiles.divisor,
+                 tile->channel_tiles);
     else
         snprintf(text, capacity, "columns=%s taps=%d rows=%d row_tiles=%d column_tiles=%d lanes=%d part_rows=%d",
-                 columns[best->way], made->taps, tile->rows, tile->row_tiles, tile->column_tiles, 1 << tile->lanes_log2,
-                 tile->part_rows);
+                 columns[best->way], made->taps, tile->rows, tile->row_tiles.divisor, tile->column_tiles.divisor,
+                 1 << tile->lanes_log2, tile->part_rows);
 }
 
 } // namespace

@@ -22,9 +22,9 @@ struct block_tile {
 
 template <class Element> __device__ __forceinline__ block_tile find_block_tile(const parameters &layer)
 {
-    const quotient column_tile = divide((int)blockIdx.x, layer.tile.by_column_tiles);
-    const quotient row_tile = divide(column_tile.whole, layer.tile.by_row_tiles);
-    const quotient channel = divide(row_tile.whole, layer.by_channels);
+    const quotient column_tile = divide((int)blockIdx.x, layer.tile.column_tiles);
+    const quotient row_tile = divide(column_tile.whole, layer.tile.row_tiles);
+    const quotient channel = divide(row_tile.whole, layer.channels);
     block_tile found;
     found.channel = channel.rest;
     found.image = channel.whole;
@@ -32,7 +32,7 @@ template <class Element> __device__ __forceinline__ block_tile find_block_tile(c
     found.first_row = row_tile.rest * layer.tile.rows;
     found.src_row = found.first_row + layer.rows.min_shift;
     /* A multiple of an access, so that every copy is aligned and lies within the row or outside it. */
-    found.src_column = (divide(found.first_column, layer.by_column_stride).whole + layer.columns.min_shift) &
+    found.src_column = (divide(found.first_column, layer.column_stride).whole + layer.columns.min_shift) &
                        ~(access_length<Element> - 1);
     return found;
 }
@@ -44,12 +44,12 @@ __device__ __forceinline__ void load_src(const parameters &layer, const block_ti
     constexpr int LENGTH = access_length<Element>;
     const tile_shape &tile = layer.tile;
     const Element *src = static_cast<const Element *>(layer.src) + block.image * layer.src_strides.n +
-                         divide(block.channel, layer.by_multiplier).whole * layer.src_strides.c;
-    const quotient thread = divide((int)threadIdx.x, tile.by_load_lanes);
-    const int step = divide(THREADS, tile.by_load_lanes).whole; /* rows that are loaded at once */
+                         divide(block.channel, layer.multiplier).whole * layer.src_strides.c;
+    const quotient thread = divide((int)threadIdx.x, tile.load_lanes);
+    const int step = divide(THREADS, tile.load_lanes).whole; /* rows that are loaded at once */
     if (thread.whole == step)
         return;
-    for (int vector = thread.rest; vector < tile.row_vectors; vector += tile.load_lanes) {
+    for (int vector = thread.rest; vector < tile.row_vectors; vector += tile.load_lanes.divisor) {
         const int column = block.src_column + vector * LENGTH;
         const bool column_exists = (unsigned)column < (unsigned)layer.columns.in;
         const Element *from = src + (block.src_row + thread.whole) * layer.src_strides.h + column;
@@ -77,20 +77,35 @@ __device__ __forceinline__ void load_src(const parameters &layer, const block_ti
             x[row * tile.pitch + tile.row_vectors * LENGTH] = Element(0.0f);
 }
 
-/* Loads the weights of a channel, which a zero follows. Returns whether those of this thread are finite. */
-template <class Element>
-__device__ __forceinline__ bool load_weights(const parameters &layer, int channel, compute_type<Element> *weights)
+extern __shared__ __align__(ACCESS_BYTES) unsigned char shared_memory[];
+
+/* The weights of the block's channel, and a zero after them, which follow src in shared memory. */
+template <class Compute> struct tile_weights {
+    const Compute *at;
+    bool finite; /* all of them are, so that zero times a weight is zero */
+};
+
+/* Fills shared memory. row_ends: a zero follows each row of src. */
+template <class Element, bool row_ends>
+__device__ __forceinline__ tile_weights<compute_type<Element>> load_tile(const parameters &layer,
+                                                                         const block_tile &block)
 {
+    using Compute = compute_type<Element>;
+    Element *x = reinterpret_cast<Element *>(shared_memory);
+    Compute *weights = reinterpret_cast<Compute *>(x + layer.tile.load_rows * layer.tile.pitch);
+    load_src<Element, row_ends>(layer, block, x);
+    cp_async_commit();
+    wait_for_weights();
     const int count = layer.rows.kernel * layer.columns.kernel;
-    const Element *from = static_cast<const Element *>(layer.weights) + channel;
+    const Element *from = static_cast<const Element *>(layer.weights) + block.channel;
     bool finite = true;
     for (int i = (int)threadIdx.x; i <= count; i += THREADS) {
-        const compute_type<Element> weight =
-            i < count ? to_compute(from[(int64_t)i * layer.channels]) : compute_type<Element>(0);
+        const Compute weight = i < count ? to_compute(from[(int64_t)i * layer.channels.divisor]) : Compute(0);
         weights[i] = weight;
         finite = finite && isfinite(weight);
     }
-    return finite;
+    cp_async_wait<0>();
+    return {weights, __syncthreads_and(finite) != 0};
 }
 
 /* One output column of a thread. */
@@ -100,8 +115,36 @@ struct column {
 
 __device__ __forceinline__ column find_column(const parameters &layer, const block_tile &block, int output)
 {
-    const quotient quotient = divide(output, layer.by_column_stride);
+    const quotient quotient = divide(output, layer.column_stride);
     return {output, quotient.rest, quotient.whole + layer.columns.first_shift[quotient.rest] - block.src_column};
+}
+
+/* The first output column of this thread. Where vectors are stored, the others are its neighbours. */
+template <bool vectors, int LENGTH>
+__device__ __forceinline__ int find_first_column(const parameters &layer, const block_tile &block)
+{
+    const int lane = (int)threadIdx.x & ((1 << layer.tile.lanes_log2) - 1);
+    return block.first_column + (vectors ? lane * LENGTH : lane);
+}
+
+/* All of them. */
+template <bool vectors, int LENGTH>
+__device__ __forceinline__ void find_columns(const parameters &layer, const block_tile &block,
+                                             column (&columns)[LENGTH])
+{
+    const int first = find_first_column<vectors, LENGTH>(layer, block);
+    columns[0] = find_column(layer, block, first);
+    int quotient = divide(first, layer.column_stride).whole; /* of vectors, whose columns are neighbours */
+#pragma unroll
+    for (int c = 1; c < LENGTH; c++) {
+        if (!vectors) {
+            columns[c] = find_column(layer, block, first + (c << layer.tile.lanes_log2));
+            continue;
+        }
+        const int next = columns[c - 1].residue + 1, residue = next == layer.columns.stride ? 0 : next;
+        quotient += next == layer.columns.stride;
+        columns[c] = {first + c, residue, quotient + layer.columns.first_shift[residue] - block.src_column};
+    }
 }
 
 __device__ __forceinline__ bool has_column(const parameters &layer, const block_tile &block, const column &column,
@@ -115,71 +158,10 @@ __device__ __forceinline__ bool has_column(const parameters &layer, const block_
 /* The tile's part of that number: neighbouring numbers are rows of different residues. */
 __device__ __forceinline__ part find_part(const parameters &layer, const block_tile &block, int number)
 {
-    const quotient index = divide(number, layer.by_row_stride);
+    const quotient index = divide(number, layer.row_stride);
     const int first = block.first_row + index.whole * layer.tile.part_rows;
     const int end = min(first + layer.tile.part_rows, block.first_row + layer.tile.rows);
     return {index.rest, first, min(end, quotients_of(layer, index.rest))};
-}
-
-template <class Element>
-__device__ __forceinline__ Element *find_dst(const parameters &layer, const block_tile &block, const part &part,
-                                             int column)
-{
-    const int64_t row = (int64_t)part.first * layer.rows.stride + part.residue;
-    return static_cast<Element *>(layer.dst) + block.image * layer.dst_strides.n + block.channel * layer.dst_strides.c +
-           row * layer.dst_strides.h + column;
-}
-
-/* The columns of this thread: neighbours where they are stored as a vector. */
-template <bool vectors, int LENGTH>
-__device__ __forceinline__ void find_columns(const parameters &layer, const block_tile &block,
-                                             column (&columns)[LENGTH])
-{
-    const int lane = (int)threadIdx.x & ((1 << layer.tile.lanes_log2) - 1);
-    columns[0] = find_column(layer, block, block.first_column + (vectors ? lane * LENGTH : lane));
-    int quotient =
-        divide(columns[0].output, layer.by_column_stride).whole; /* of vectors, whose columns are neighbours */
-#pragma unroll
-    for (int c = 1; c < LENGTH; c++) {
-        if (!vectors) {
-            columns[c] = find_column(layer, block, columns[0].output + (c << layer.tile.lanes_log2));
-            continue;
-        }
-        const int next = columns[c - 1].residue + 1, residue = next == layer.columns.stride ? 0 : next;
-        quotient += next == layer.columns.stride;
-        columns[c] = {columns[0].output + c, residue, quotient + layer.columns.first_shift[residue] - block.src_column};
-    }
-}
-
-template <class Element>
-__device__ __forceinline__ compute_type<Element> load_bias(const parameters &layer, int channel)
-{
-    return layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[channel])
-                              : compute_type<Element>(0);
-}
-
-extern __shared__ __align__(ACCESS_BYTES) unsigned char shared_memory[];
-
-/* The weights of the block's channel, which follow src in shared memory. */
-template <class Compute> struct tile_weights {
-    const Compute *at;
-    bool finite; /* all of them are, so that zero times a weight is zero */
-};
-
-/* Fills shared memory. row_ends: a zero follows each row. */
-template <class Element, bool row_ends>
-__device__ __forceinline__ tile_weights<compute_type<Element>> load_tile(const parameters &layer,
-                                                                         const block_tile &block)
-{
-    Element *x = reinterpret_cast<Element *>(shared_memory);
-    compute_type<Element> *weights =
-        reinterpret_cast<compute_type<Element> *>(x + layer.tile.load_rows * layer.tile.pitch);
-    load_src<Element, row_ends>(layer, block, x);
-    cp_async_commit();
-    wait_for_weights();
-    const bool finite = load_weights<Element>(layer, block.channel, weights);
-    cp_async_wait<0>();
-    return {weights, __syncthreads_and(finite) != 0};
 }
 
 /* The row of src in shared memory that tap 0 of a part's first output reads. */
@@ -190,35 +172,13 @@ __device__ __forceinline__ const Element *find_x(const parameters &layer, const 
     return reinterpret_cast<const Element *>(shared_memory) + row * layer.tile.pitch;
 }
 
-/* Some taps of a phase: kernel rows [row, end_row), and of each of them columns [column, end_column). */
-struct tap_range {
-    int row, end_row, column, end_column;
-};
-
-/* Adds the taps of a range to a row of outputs; src and weights come from shared memory. */
-template <class Element, int LENGTH>
-__device__ __forceinline__ void sum_taps(const parameters &layer, const block_tile &block, int residue, int src_row,
-                                         const Element *x_row, const column (&outputs)[LENGTH],
-                                         const compute_type<Element> *weights, const tap_range &range,
-                                         compute_type<Element> (&sums)[LENGTH])
+template <class Element>
+__device__ __forceinline__ Element *find_dst(const parameters &layer, const block_tile &block, const part &part,
+                                             int column)
 {
-    for (int a = range.row; a < range.end_row; a++) {
-        const int back = a * layer.rows.shift_step;
-        if ((unsigned)(src_row - back) >= (unsigned)layer.rows.in)
-            continue;
-        const Element *from = x_row - back * layer.tile.pitch;
-        const compute_type<Element> *row =
-            weights + (layer.rows.first_kernel[residue] + a * layer.rows.kernel_step) * layer.columns.kernel;
-#pragma unroll
-        for (int c = 0; c < LENGTH; c++) {
-            const int taps = min(layer.columns.taps[outputs[c].residue], range.end_column);
-            const int first = layer.columns.first_kernel[outputs[c].residue];
-            for (int t = range.column; t < taps; t++)
-                if (has_column(layer, block, outputs[c], t))
-                    sums[c] = fma(row[first + t * layer.columns.kernel_step],
-                                  to_compute(from[outputs[c].src - t * layer.columns.shift_step]), sums[c]);
-        }
-    }
+    const int64_t row = (int64_t)part.first * layer.rows.stride + part.residue;
+    return static_cast<Element *>(layer.dst) + block.image * layer.dst_strides.n + block.channel * layer.dst_strides.c +
+           row * layer.dst_strides.h + column;
 }
 
 } // namespace tconv::stencil
