@@ -2,7 +2,7 @@
  * Writes the outputs without a tap: where stride and dilation share a factor, or the stride exceeds the kernel's reach,
  * some residues of rows or columns have no phase, and their outputs are the bias.
  *
- * A block takes up to ROWS output rows of one plane (an image and channel in NCHW, an image in NHWC) and a stretch
+ * A block takes up to MAX_ROWS output rows of one plane (an image and channel in NCHW, an image in NHWC) and a stretch
  * along them. Whether a row or a column belongs to a phase is looked up once for each, not for each output. In NHWC a
  * thread stores 16 bytes of channels at once where they lie so.
  */
@@ -24,7 +24,8 @@ namespace
 using model::VECTOR_BYTES;
 
 constexpr int THREADS = 256;
-constexpr int ROWS = 64; /* rows of a tile: enough that finding a tile is cheap beside writing its outputs */
+constexpr int MAX_ROWS = 64; /* rows of a tile: enough that finding a tile is cheap beside writing its outputs */
+constexpr int BLOCKS = 4;    /* of a multiprocessor that there should be, by tiles of fewer rows */
 
 constexpr int MAX_REPEATS = 16; /* of a thread along a row: as many as keep tiles enough for all multiprocessors */
 
@@ -40,6 +41,7 @@ struct outputs {
     tconv_strides strides;
     bool nhwc;
     int lanes_log2;         /* threads along a row */
+    int rows_log2;          /* output rows of a tile */
     int repeats;            /* elements of a row that a thread writes, where there are few rows: lanes apart */
     int64_t plane_channels; /* single channels, or vectors of them */
     int64_t row_length, row_tiles, stretches, tiles;
@@ -74,7 +76,7 @@ __device__ bool has_phase(const device_axis &axis, uint64_t mask, int64_t output
 /* Writes an element of a row, in all rows of the tile. */
 template <class Element, int count>
 __device__ __forceinline__ void fill_column(const outputs &layer, int64_t plane, int64_t row_tile, int64_t element,
-                                            const bool (&row_has_phase)[ROWS])
+                                            const bool (&row_has_phase)[MAX_ROWS])
 {
     const bool nhwc = layer.nhwc;
     const int64_t column = nhwc ? divide(element, layer.plane_channels) : element;
@@ -87,8 +89,8 @@ __device__ __forceinline__ void fill_column(const outputs &layer, int64_t plane,
         value.at[i] =
             layer.bias != NULL ? static_cast<const Element *>(layer.bias)[channel + i] : from_compute<Element>(0);
     Element *dst = static_cast<Element *>(layer.dst) + image * layer.strides.n + channel * layer.strides.c +
-                   row_tile * ROWS * layer.strides.h + column * layer.strides.w;
-    const int rows = (int)min((int64_t)ROWS, layer.rows.out - row_tile * ROWS);
+                   (row_tile << layer.rows_log2) * layer.strides.h + column * layer.strides.w;
+    const int rows = (int)min((int64_t)1 << layer.rows_log2, layer.rows.out - (row_tile << layer.rows_log2));
     for (int row = (int)threadIdx.x >> layer.lanes_log2; row < rows; row += THREADS >> layer.lanes_log2)
         if (!column_has_phase || !row_has_phase[row])
             *reinterpret_cast<element_vector<Element, count> *>(dst + row * layer.strides.h) = value;
@@ -97,13 +99,14 @@ __device__ __forceinline__ void fill_column(const outputs &layer, int64_t plane,
 template <class Element, int count>
 __global__ void __launch_bounds__(THREADS) fill_bias_only_kernel(const __grid_constant__ outputs layer)
 {
-    __shared__ bool row_has_phase[ROWS];
+    __shared__ bool row_has_phase[MAX_ROWS];
     const int lane = (int)threadIdx.x & ((1 << layer.lanes_log2) - 1);
     for (int64_t number = blockIdx.x; number < layer.tiles; number += gridDim.x) {
         const int64_t line = divide(number, layer.stretches), stretch = number - line * layer.stretches;
         const int64_t plane = divide(line, layer.row_tiles), row_tile = line - plane * layer.row_tiles;
-        if (threadIdx.x < ROWS)
-            row_has_phase[threadIdx.x] = has_phase(layer.rows, layer.row_mask, row_tile * ROWS + threadIdx.x);
+        if (threadIdx.x < 1 << layer.rows_log2)
+            row_has_phase[threadIdx.x] =
+                has_phase(layer.rows, layer.row_mask, (row_tile << layer.rows_log2) + threadIdx.x);
         __syncthreads();
         for (int i = 0; i < layer.repeats; i++) {
             const int64_t element = ((stretch * layer.repeats + i) << layer.lanes_log2) + lane;
@@ -150,10 +153,16 @@ tconv_status fill_bias_only(const tconv_layer *layer, const tconv_phase *phases,
     made.plane_channels = problem->out_channels / (vectors ? vector : 1);
     made.row_length = nhwc ? problem->w.out * made.plane_channels : problem->w.out;
     made.lanes_log2 = log2_at_least(tconv_min(made.row_length, THREADS));
-    made.row_tiles = (problem->h.out - 1) / ROWS + 1;
-    made.repeats = (int)tconv_max(1, tconv_min(MAX_REPEATS, ROWS / problem->h.out));
+    made.repeats = (int)tconv_max(1, tconv_min(MAX_REPEATS, MAX_ROWS / problem->h.out));
     made.stretches = tconv_ceil_div(made.row_length, (int64_t)made.repeats << made.lanes_log2);
-    made.tiles = (nhwc ? problem->batch : problem->batch * made.plane_channels) * made.row_tiles * made.stretches;
+    const int64_t planes = nhwc ? problem->batch : problem->batch * made.plane_channels;
+    const int64_t least = (int64_t)BLOCKS * layer->target.multiprocessors;
+    for (made.rows_log2 = log2_at_least(MAX_ROWS);; made.rows_log2--) {
+        made.row_tiles = ((problem->h.out - 1) >> made.rows_log2) + 1;
+        made.tiles = planes * made.row_tiles * made.stretches;
+        if (made.tiles >= least || 1 << made.rows_log2 <= THREADS >> made.lanes_log2)
+            break; /* so many rows are written side by side anyway */
+    }
     void *kernel_arguments[] = {&made};
     const void *kernel =
         with_element(problem->dtype, [=](auto element) { return kernel_of<decltype(element)>(vectors); });
