@@ -1,7 +1,7 @@
 /* The packing kernels that pack by boxes (cuda_igemm, cuda_wgmma): each order is stated in plain C as its pack.cu gives
  * it. */
 #include "../../src/cuda/igemm/plan.h"
-#include "../../src/cuda/wgmma/parameters.h"
+#include "../../src/cuda/wgmma/plan.h"
 #include "families.h"
 #include "packing.h"
 
@@ -34,9 +34,7 @@ struct igemm_case {
 
 struct igemm_packing {
     weights_tensor weights;
-    igemm::parameters layer;
-    igemm::weight_source source;
-    igemm::mode mode;
+    igemm::planned_layer planned;
     int planes, fused, outputs; /* groups that are one; columns that are channels */
     size_t bytes;
 };
@@ -56,16 +54,17 @@ void make_phases(int stride, int kernel, igemm::axis_phase *phases, int *count, 
 igemm_packing make_igemm(const igemm_case &of, bool any_bits)
 {
     igemm_packing made = {};
-    igemm::parameters &layer = made.layer;
-    igemm::weight_source &source = made.source;
+    igemm::parameters &layer = made.planned.plan.parameters;
+    igemm::weight_source &source = made.planned.weights;
+    pack_boxes &boxes = source.boxes;
     made.weights = make_weights(of.weights, any_bits);
     made.planes = of.strict ? 2 : 1;
     made.fused = of.way == FUSED ? 3 : 1;
     made.outputs = of.way == COLUMNS_AS_CHANNELS ? 2 : 1;
-    made.mode = of.weights.dtype == TCONV_F16    ? igemm::MODE_F16
-                : of.weights.dtype == TCONV_BF16 ? igemm::MODE_BF16
-                : of.strict                      ? igemm::MODE_STRICT
-                                                 : igemm::MODE_TF32;
+    made.planned.plan.mode = of.weights.dtype == TCONV_F16    ? igemm::MODE_F16
+                             : of.weights.dtype == TCONV_BF16 ? igemm::MODE_BF16
+                             : of.strict                      ? igemm::MODE_STRICT
+                                                              : igemm::MODE_TF32;
     layer.groups = of.weights.groups / made.fused;
     layer.group_in = of.weights.group_in * made.fused;
     layer.group_out = of.weights.group_out * made.fused * made.outputs;
@@ -75,12 +74,18 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
     layer.k_steps = of.pixel_bytes / igemm::MMA_K_BYTES;
     layer.merged = of.way == MERGED;
     layer.paired = of.way == PAIRED;
-    source.from = made.weights.strides;
-    source.from.w *= made.outputs;
-    source.kernel_rows = of.weights.kernel_rows;
     source.kernel_columns = of.weights.kernel_columns / made.outputs;
-    make_phases(of.stride, source.kernel_rows, layer.rows, &layer.row_phases, source.first_kernel[0]);
-    make_phases(of.stride, source.kernel_columns, layer.columns, &layer.column_phases, source.first_kernel[1]);
+    boxes.from = made.weights.strides;
+    boxes.from.w *= made.outputs;
+    boxes.group_in = layer.group_in;
+    boxes.group_out = layer.group_out;
+    boxes.outputs = boxes.out_columns = made.outputs;
+    boxes.output_columns_step = made.weights.strides.w;
+    boxes.diagonal_in = of.weights.group_in;
+    boxes.diagonal_out = of.weights.group_out;
+    boxes.elements = of.weights.kernel_rows * source.kernel_columns;
+    make_phases(of.stride, of.weights.kernel_rows, layer.rows, &layer.row_phases, source.first_kernel[0]);
+    make_phases(of.stride, (int)source.kernel_columns, layer.columns, &layer.column_phases, source.first_kernel[1]);
     source.kernel_step[0] = source.kernel_step[1] = of.stride;
     int row_taps = 0;
     for (int i = 0; i < layer.row_phases; i++)
@@ -102,12 +107,7 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
     layer.group_a_tiles =
         (int64_t)layer.k_blocks * layer.tiles_along_m * (layer.merged ? 1 : row_taps * layer.column_taps);
     layer.a_tile_bytes = (uint32_t)(of.m_tiles * layer.k_steps * made.planes * igemm::MMA_M * igemm::MMA_K_BYTES);
-    source.outputs = source.out_columns = made.outputs;
-    source.output_columns_step = made.weights.strides.w;
-    if (of.way == FUSED) {
-        source.diagonal_in = of.weights.group_in;
-        source.diagonal_out = of.weights.group_out;
-    }
+    igemm::plan_packing(&made.planned);
     made.bytes = (size_t)(layer.group_a_tiles * layer.groups) * layer.a_tile_bytes;
     return made;
 }
@@ -115,16 +115,17 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
 /* One M tile of an A tile: [wgmma along K][plane][core][64 rows][channels], for one kernel element. */
 void write_m_tile(packed_writer &to, const igemm_packing &of, int group, int channel, int k_block, int row, int column)
 {
+    const igemm::parameters &layer = of.planned.plan.parameters;
     const int in_core = 16 / (int)to.from.element_size(), all_in = to.from.group_in, all_out = to.from.group_out;
-    for (int step = 0; step < of.layer.k_steps; step++)
+    for (int step = 0; step < layer.k_steps; step++)
         for (int plane = 0; plane < of.planes; plane++)
             for (int core = 0; core < 2; core++)
                 for (int m = 0; m < igemm::MMA_M; m++)
                     for (int i = 0; i < in_core; i++) {
-                        const int in = k_block * of.layer.k_block_channels + (2 * step + core) * in_core + i;
+                        const int in = k_block * layer.k_block_channels + (2 * step + core) * in_core + i;
                         const int out = channel + m, block = out / of.outputs / all_out;
                         const bool same = of.fused == 1 || (in / all_in == block && block < of.fused);
-                        const bool exists = row >= 0 && same && in < of.layer.group_in && out < of.layer.group_out;
+                        const bool exists = row >= 0 && same && in < layer.group_in && out < layer.group_out;
                         to.element(part_of_plane(of.planes, plane), group * of.fused + (exists ? in / all_in : 0),
                                    exists ? in % all_in : -1, of.fused > 1 ? out % all_out : out / of.outputs, row,
                                    column * of.outputs + out % of.outputs);
@@ -134,8 +135,8 @@ void write_m_tile(packed_writer &to, const igemm_packing &of, int group, int cha
 /* The column phases of the weights: of a pair both. */
 void write_phases(packed_writer &to, const igemm_packing &of, int group)
 {
-    const igemm::parameters &layer = of.layer;
-    const igemm::weight_source &source = of.source;
+    const igemm::parameters &layer = of.planned.plan.parameters;
+    const igemm::weight_source &source = of.planned.weights;
     const int alternating = layer.paired ? 2 : 1;
     for (int p = 0; p < layer.row_phases; p++)
         for (int q = 0; q < layer.column_phases; q++)
@@ -158,7 +159,7 @@ void write_phases(packed_writer &to, const igemm_packing &of, int group)
 
 void write_merged(packed_writer &to, const igemm_packing &of, int group)
 {
-    const igemm::parameters &layer = of.layer;
+    const igemm::parameters &layer = of.planned.plan.parameters;
     for (int tile = 0; tile < layer.tiles_along_m; tile++)
         for (int k_block = 0; k_block < layer.k_blocks; k_block++)
             for (int m = 0; m < layer.m_tiles; m++) {
@@ -173,11 +174,7 @@ pack_function launch_of(const igemm_packing &of)
 {
     return [&of](const void *weights, void *packed, tconv_issue *issue) {
         const igemm::src_transpose none = {};
-        igemm::planned_layer planned = {};
-        planned.plan.parameters = of.layer;
-        planned.plan.mode = of.mode;
-        planned.weights = of.source;
-        return igemm::pack(&planned, &none, weights, packed, nullptr, issue);
+        return igemm::pack(&of.planned, &none, weights, packed, nullptr, issue);
     };
 }
 
@@ -203,7 +200,7 @@ void check_igemm()
         begin_case("%s %s, way %d, %d groups of %d to %d channels, %dx%d by %d, %d M tiles", name_of(of.weights.dtype),
                    of.strict ? "strict" : "", (int)of.way, of.weights.groups, of.weights.group_in, of.weights.group_out,
                    of.weights.kernel_rows, of.weights.kernel_columns, of.stride, of.m_tiles);
-        for (int group = 0; group < packing.layer.groups; group++)
+        for (int group = 0; group < packing.planned.plan.parameters.groups; group++)
             if (of.way == MERGED)
                 write_merged(wanted, packing, group);
             else
@@ -256,9 +253,12 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
                 : of.weights.dtype == TCONV_BF16 ? wgmma::arithmetic::BF16
                 : of.strict                      ? wgmma::arithmetic::STRICT
                                                  : wgmma::arithmetic::TF32;
-    to.from = made.weights.strides;
-    to.group_in = of.weights.group_in;
-    to.group_out = of.weights.group_out;
+    to.boxes.from = made.weights.strides;
+    to.boxes.group_in = to.boxes.diagonal_in = of.weights.group_in;
+    to.boxes.group_out = to.boxes.diagonal_out = of.weights.group_out;
+    to.boxes.outputs = to.boxes.out_columns = 1;
+    to.boxes.elements = of.weights.kernel_rows * of.weights.kernel_columns;
+    to.boxes.core_step = wgmma::MMA_M;
     to.stack = of.stack;
     to.depth = of.depth;
     to.mma_tile_channels = wgmma::MMA_M / of.stack / of.depth;
@@ -271,7 +271,6 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
     to.k_blocks = divide_up(of.weights.group_in, to.k_block_channels);
     to.warpgroups = of.warpgroups;
     to.mma_tiles = of.mma_tiles;
-    to.kernel_rows = of.weights.kernel_rows;
     to.kernel_columns = of.weights.kernel_columns;
     to.kernel_row_step = of.stride_h;
     to.kernel_column_step = of.stride_w;
@@ -292,10 +291,11 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
     if (of.overlaps) {
         to.a_stage_columns = 1;
         to.max_k_block_a_stages = to.column_taps[0];
-        to.core_step = (to.row_taps[0] + 1) * to.mma_tile_channels;
-        to.a_stage_rows = 2 * to.core_step + to.mma_tile_channels;
+        to.boxes.core_step = (to.row_taps[0] + 1) * to.mma_tile_channels;
+        to.a_stage_rows = 2 * to.boxes.core_step + to.mma_tile_channels;
         a_stage = (size_t)to.a_stage_rows * 16;
     }
+    wgmma::plan_packing(&to, made.mode);
     made.bytes = (size_t)to.m_blocks * to.k_blocks * to.max_k_block_a_stages * a_stage;
     return made;
 }

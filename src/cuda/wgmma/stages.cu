@@ -4,7 +4,6 @@
 #include "../runtime/tensor_map.h"
 #include "plan.h"
 
-#include <cstring>
 
 namespace tconv::wgmma
 {
@@ -236,11 +235,14 @@ bool lay_out_stages(const tconv_layer *layer, const tile_choice *choice, plan *m
 packing_layout packing_of(const tconv_layer *layer, const plan *made)
 {
     const parameters *params = &made->params;
-    packing_layout packing;
-    memset(&packing, 0, sizeof packing);
-    packing.from = layer->problem.weight;
-    packing.group_in = params->group_in;
-    packing.group_out = params->group_out;
+    packing_layout packing = {};
+    pack_boxes *boxes = &packing.boxes;
+    boxes->from = layer->problem.weight;
+    boxes->group_in = boxes->diagonal_in = params->group_in;
+    boxes->group_out = boxes->diagonal_out = params->group_out;
+    boxes->outputs = boxes->out_columns = 1;
+    boxes->elements = layer->problem.h.kernel * layer->problem.w.kernel;
+    boxes->core_step = MMA_M;
     packing.m_blocks = params->m_blocks;
     packing.group_m_blocks = params->group_m_blocks;
     packing.mma_tile_channels = params->mma_tile_channels;
@@ -253,7 +255,7 @@ packing_layout packing_of(const tconv_layer *layer, const plan *made)
     packing.max_k_block_a_stages = params->max_k_block_a_stages;
     if (made->a_stage_columns > 0) {
         packing.a_stage_columns = made->a_stage_columns;
-        packing.core_step = (int)params->weights_leading_bytes / CORE_ROW_BYTES;
+        boxes->core_step = (int)params->weights_leading_bytes / CORE_ROW_BYTES;
         packing.a_stage_rows = (int)params->a_stage_bytes / CORE_ROW_BYTES;
     }
     packing.depth = 1 << params->space_to_depth_log2;
@@ -267,8 +269,8 @@ packing_layout packing_of(const tconv_layer *layer, const plan *made)
     }
     packing.kernel_row_step = (int)layer->rows.kernel_step;
     packing.kernel_column_step = (int)layer->columns.kernel_step;
-    packing.kernel_rows = (int)layer->problem.h.kernel;
     packing.kernel_columns = (int)layer->problem.w.kernel;
+    plan_packing(&packing, made->mode);
     return packing;
 }
 
