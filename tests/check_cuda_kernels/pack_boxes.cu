@@ -237,8 +237,7 @@ struct wgmma_case {
 
 struct wgmma_packing {
     weights_tensor weights;
-    wgmma::packing_layout layout;
-    wgmma::arithmetic mode;
+    wgmma::planned_layer planned;
     int planes;
     size_t bytes;
 };
@@ -246,29 +245,30 @@ struct wgmma_packing {
 wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
 {
     wgmma_packing made = {};
-    wgmma::packing_layout &to = made.layout;
+    wgmma::packing_layout &to = made.planned.packing;
+    wgmma::parameters &params = made.planned.plans[0].params;
     made.weights = make_weights(of.weights, any_bits);
     made.planes = of.strict ? 2 : 1;
-    made.mode = of.weights.dtype == TCONV_F16    ? wgmma::arithmetic::F16
-                : of.weights.dtype == TCONV_BF16 ? wgmma::arithmetic::BF16
-                : of.strict                      ? wgmma::arithmetic::STRICT
-                                                 : wgmma::arithmetic::TF32;
+    made.planned.plans[0].mode = of.weights.dtype == TCONV_F16    ? wgmma::arithmetic::F16
+                                 : of.weights.dtype == TCONV_BF16 ? wgmma::arithmetic::BF16
+                                 : of.strict                      ? wgmma::arithmetic::STRICT
+                                                                  : wgmma::arithmetic::TF32;
     to.boxes.from = made.weights.strides;
     to.boxes.group_in = to.boxes.diagonal_in = of.weights.group_in;
     to.boxes.group_out = to.boxes.diagonal_out = of.weights.group_out;
     to.boxes.outputs = to.boxes.out_columns = 1;
     to.boxes.elements = of.weights.kernel_rows * of.weights.kernel_columns;
     to.boxes.core_step = wgmma::MMA_M;
-    to.stack = of.stack;
+    params.stack = of.stack;
     to.depth = of.depth;
-    to.mma_tile_channels = wgmma::MMA_M / of.stack / of.depth;
-    to.warpgroup_channels = of.warpgroup_channels;
-    to.tile_channels = to.mma_tile_channels + (of.warpgroups - 1) * of.warpgroup_channels;
-    to.group_m_blocks = divide_up(of.weights.group_out, to.tile_channels);
-    to.m_blocks = to.group_m_blocks * of.weights.groups;
-    to.k_steps = of.k_steps;
-    to.k_block_channels = of.k_steps * 32 / (int)made.weights.element_size();
-    to.k_blocks = divide_up(of.weights.group_in, to.k_block_channels);
+    params.mma_tile_channels = wgmma::MMA_M / of.stack / of.depth;
+    params.warpgroup_channels = of.warpgroup_channels;
+    params.tile_channels = params.mma_tile_channels + (of.warpgroups - 1) * of.warpgroup_channels;
+    params.group_m_blocks = divide_up(of.weights.group_out, params.tile_channels);
+    params.m_blocks = params.group_m_blocks * of.weights.groups;
+    params.k_steps = of.k_steps;
+    params.k_block_channels = of.k_steps * 32 / (int)made.weights.element_size();
+    params.k_blocks = divide_up(of.weights.group_in, params.k_block_channels);
     to.warpgroups = of.warpgroups;
     to.mma_tiles = of.mma_tiles;
     to.kernel_columns = of.weights.kernel_columns;
@@ -282,21 +282,21 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
     }
     for (int i = 0; i < wgmma::MMA_TILES; i++) {
         to.first_kernel_column[i] = i % of.stride_w;
-        to.column_taps[i] = of.depth == 2 ? of.weights.kernel_columns / 2 + 1
-                                          : divide_up(of.weights.kernel_columns - i % of.stride_w, of.stride_w);
-        taps += i < of.mma_tiles ? to.column_taps[i] : 0;
+        params.column_taps[i] = of.depth == 2 ? of.weights.kernel_columns / 2 + 1
+                                              : divide_up(of.weights.kernel_columns - i % of.stride_w, of.stride_w);
+        taps += i < of.mma_tiles ? params.column_taps[i] : 0;
     }
-    to.max_k_block_a_stages = most_rows + of.stack - 1;
+    params.max_k_block_a_stages = most_rows + of.stack - 1;
     size_t a_stage = (size_t)of.warpgroups * of.k_steps * of.depth * taps * made.planes * 2 * wgmma::MMA_M * 16;
     if (of.overlaps) {
         to.a_stage_columns = 1;
-        to.max_k_block_a_stages = to.column_taps[0];
-        to.boxes.core_step = (to.row_taps[0] + 1) * to.mma_tile_channels;
-        to.a_stage_rows = 2 * to.boxes.core_step + to.mma_tile_channels;
+        params.max_k_block_a_stages = params.column_taps[0];
+        to.boxes.core_step = (to.row_taps[0] + 1) * params.mma_tile_channels;
+        to.a_stage_rows = 2 * to.boxes.core_step + params.mma_tile_channels;
         a_stage = (size_t)to.a_stage_rows * 16;
     }
-    wgmma::plan_packing(&to, made.mode);
-    made.bytes = (size_t)to.m_blocks * to.k_blocks * to.max_k_block_a_stages * a_stage;
+    wgmma::plan_packing(&made.planned);
+    made.bytes = (size_t)params.m_blocks * params.k_blocks * params.max_k_block_a_stages * a_stage;
     return made;
 }
 
@@ -304,23 +304,24 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
 void write_product(packed_writer &to, const wgmma_packing &of, int m_block, int first_in, int warpgroup, int row_tap,
                    int mma_tile, int tap, int from_column)
 {
-    const wgmma::packing_layout &layout = of.layout;
+    const wgmma::packing_layout &layout = of.planned.packing;
+    const wgmma::parameters &params = of.planned.plans[0].params;
     const int in_core = 16 / (int)to.from.element_size();
     const int first_out =
-        m_block % layout.group_m_blocks * layout.tile_channels + warpgroup * layout.warpgroup_channels;
+        m_block % params.group_m_blocks * params.tile_channels + warpgroup * params.warpgroup_channels;
     for (int plane = 0; plane < of.planes; plane++)
         for (int core = 0; core < 2; core++)
             for (int m = 0; m < wgmma::MMA_M; m++) {
-                int out = first_out + m % layout.mma_tile_channels,
+                int out = first_out + m % params.mma_tile_channels,
                     column = tap * layout.kernel_column_step + layout.first_kernel_column[mma_tile];
                 if (layout.depth == 2) { /* 8 output channels of one column of dst, then of the other */
                     out = first_out + m / 16 * 8 + m % 8;
                     column = 2 * tap + m / 8 % 2 - from_column;
                 }
-                const int stack_row = layout.depth == 2 ? 0 : m / layout.mma_tile_channels;
-                const int own_tap = row_tap - (layout.stack - 1) + stack_row;
+                const int stack_row = layout.depth == 2 ? 0 : m / params.mma_tile_channels;
+                const int own_tap = row_tap - (params.stack - 1) + stack_row;
                 const bool exists = own_tap >= 0 && own_tap < layout.row_taps[warpgroup];
-                to.core_row(part_of_plane(of.planes, plane), m_block / layout.group_m_blocks, first_in + core * in_core,
+                to.core_row(part_of_plane(of.planes, plane), m_block / params.group_m_blocks, first_in + core * in_core,
                             out, exists ? layout.first_kernel_row[warpgroup] + own_tap * layout.kernel_row_step : -1,
                             column);
             }
@@ -328,35 +329,37 @@ void write_product(packed_writer &to, const wgmma_packing &of, int m_block, int 
 
 void write_a_stage(packed_writer &to, const wgmma_packing &of, int m_block, int k_block, int row_tap)
 {
-    const wgmma::packing_layout &layout = of.layout;
+    const wgmma::packing_layout &layout = of.planned.packing;
+    const wgmma::parameters &params = of.planned.plans[0].params;
     for (int warpgroup = 0; warpgroup < layout.warpgroups; warpgroup++)
-        for (int step = 0; step < layout.k_steps; step++)
+        for (int step = 0; step < params.k_steps; step++)
             for (int from_column = 0; from_column < layout.depth; from_column++)
                 for (int mma_tile = 0; mma_tile < layout.mma_tiles; mma_tile++)
-                    for (int tap = 0; tap < layout.column_taps[mma_tile]; tap++)
+                    for (int tap = 0; tap < params.column_taps[mma_tile]; tap++)
                         write_product(to, of, m_block,
-                                      k_block * layout.k_block_channels + step * 32 / (int)to.from.element_size(),
+                                      k_block * params.k_block_channels + step * 32 / (int)to.from.element_size(),
                                       warpgroup, row_tap, mma_tile, tap, from_column);
 }
 
 /* Of a stack whose weights overlap: [core][zeros, then row taps][32 rows of M][channels], zeros; one column of taps. */
 void write_overlapping(packed_writer &to, const wgmma_packing &of, int m_block, int k_block, int tap)
 {
-    const wgmma::packing_layout &layout = of.layout;
+    const wgmma::packing_layout &layout = of.planned.packing;
+    const wgmma::parameters &params = of.planned.plans[0].params;
     const int in_core = 16 / (int)to.from.element_size();
     for (int core = 0; core < 2; core++)
         for (int row_tap = -1; row_tap < layout.row_taps[0]; row_tap++)
-            for (int m = 0; m < layout.mma_tile_channels; m++)
-                to.core_row(PART_ROUNDED, m_block / layout.group_m_blocks,
-                            k_block * layout.k_block_channels + core * in_core,
-                            m_block % layout.group_m_blocks * layout.tile_channels + m, row_tap, tap);
-    to.fill((size_t)layout.mma_tile_channels * 16, 0);
+            for (int m = 0; m < params.mma_tile_channels; m++)
+                to.core_row(PART_ROUNDED, m_block / params.group_m_blocks,
+                            k_block * params.k_block_channels + core * in_core,
+                            m_block % params.group_m_blocks * params.tile_channels + m, row_tap, tap);
+    to.fill((size_t)params.mma_tile_channels * 16, 0);
 }
 
 pack_function launch_of(const wgmma_packing &of)
 {
     return [&of](const void *weights, void *packed, tconv_issue *issue) {
-        return wgmma::pack_weights(&of.layout, of.mode, weights, packed, nullptr, issue);
+        return wgmma::pack_weights(&of.planned, weights, packed, nullptr, issue);
     };
 }
 
@@ -375,15 +378,15 @@ void check_wgmma()
 {
     for (const wgmma_case &of : wgmma_cases) {
         const wgmma_packing packing = make_wgmma(of, true);
-        const wgmma::packing_layout &layout = packing.layout;
+        const wgmma::parameters &params = packing.planned.plans[0].params;
         packed_writer wanted = {packing.weights, {}};
         begin_case("%s %s, %d groups of %d to %d channels, %dx%d, %d warpgroups, %d MMA tiles, stack %d, depth %d%s",
                    name_of(of.weights.dtype), of.strict ? "strict" : "", of.weights.groups, of.weights.group_in,
                    of.weights.group_out, of.weights.kernel_rows, of.weights.kernel_columns, of.warpgroups, of.mma_tiles,
                    of.stack, of.depth, of.overlaps ? ", overlapping" : "");
-        for (int m_block = 0; m_block < layout.m_blocks; m_block++)
-            for (int k_block = 0; k_block < layout.k_blocks; k_block++)
-                for (int a_stage = 0; a_stage < layout.max_k_block_a_stages; a_stage++)
+        for (int m_block = 0; m_block < params.m_blocks; m_block++)
+            for (int k_block = 0; k_block < params.k_blocks; k_block++)
+                for (int a_stage = 0; a_stage < params.max_k_block_a_stages; a_stage++)
                     if (of.overlaps)
                         write_overlapping(wanted, packing, m_block, k_block, a_stage);
                     else

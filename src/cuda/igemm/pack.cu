@@ -31,7 +31,7 @@ struct order : tf32_order, weight_source {
     parameters layer;
     src_transpose transpose;
 
-    __device__ __forceinline__ unsigned other_blocks() const
+    __host__ __device__ unsigned other_blocks() const
     {
         return (unsigned)transpose.thread_blocks;
     }
@@ -149,8 +149,7 @@ tconv_status pack(const planned_layer *made, const src_transpose *transpose, con
     if (weights == NULL)
         order.boxes = {};
     return launch_boxes(order, mode == MODE_F16 || mode == MODE_BF16 ? 2 : 4, mode == MODE_STRICT ? 2 : 1,
-                        transpose->thread_blocks, transpose->thread_blocks > 0 ? TRANSPOSE_SHARED_BYTES : 0, weights,
-                        packed, stream, issue);
+                        transpose->thread_blocks > 0 ? TRANSPOSE_SHARED_BYTES : 0, weights, packed, stream, issue);
 }
 
 } // namespace tconv::igemm

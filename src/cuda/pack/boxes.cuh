@@ -65,7 +65,8 @@ inline int pack_log2(int64_t power)
 inline void choose_boxes(pack_boxes *boxes, int element_size, int64_t strips, int strip_rows, int strip_cores)
 {
     int64_t rows = strip_rows, cores = 1;
-    const auto bytes = [&] { return rows * cores * PACK_CORE_BYTES * boxes->elements; };
+    const int64_t row_bytes = PACK_CORE_BYTES * tconv_min(boxes->elements, PACK_MOST_BYTES); /* that do not overflow */
+    const auto bytes = [&] { return rows * cores * row_bytes; };
     while (rows > PACK_LEAST_ROWS && bytes() > PACK_MOST_BYTES)
         rows /= 2;
     boxes->in_shared = bytes() <= PACK_MOST_BYTES;
@@ -81,18 +82,16 @@ inline void choose_boxes(pack_boxes *boxes, int element_size, int64_t strips, in
     boxes->strip_cores_log2 = pack_log2(strip_cores);
     boxes->plain = boxes->outputs == 1 && boxes->diagonal_in == boxes->group_in;
     boxes->kernel_inside = boxes->from.w < boxes->from.out;
-    if (!boxes->in_shared)
-        return;
-    const int elements = (int)boxes->elements, channel = (int)rows * elements;
-    boxes->by_inner = divisor_of(boxes->kernel_inside ? elements : (int)rows);
-    boxes->by_channel = divisor_of(channel);
-    boxes->row_pitch = boxes->kernel_inside ? elements : 1;
-    boxes->element_pitch = boxes->kernel_inside ? 1 : (int)rows;
-    boxes->channel_pitch = channel + channel * element_size / 128 * (4 / element_size);
+    if (boxes->in_shared) {
+        const int elements = (int)boxes->elements, channel = (int)rows * elements;
+        boxes->by_inner = divisor_of(boxes->kernel_inside ? elements : (int)rows);
+        boxes->by_channel = divisor_of(channel);
+        boxes->channel_pitch = channel + channel * element_size / 128 * (4 / element_size);
+    }
 }
 
-/* The place of an element of one channel of a box: a gap of one bank follows every 32, so that neither elements nor
- * rows that follow one another meet in a bank. */
+/* The place of a weight in shared memory, behind the first of its channel: of weights as they lie. A gap of one bank
+ * follows every 32, so that neither elements nor rows that follow one another meet in a bank. */
 template <class Word> __device__ __forceinline__ int with_gaps(int i)
 {
     constexpr unsigned SPAN = 128 / (int)sizeof(Word), GAP = 4 / (int)sizeof(Word);
@@ -148,35 +147,36 @@ template <class Word> struct pack_box {
         return values;
     }
 
-    /* Copies the box to shared memory. */
+    /* Copies the box to shared memory, in the order in which weights lie. */
     __device__ __forceinline__ void copy(const pack_boxes &boxes, Word *shared) const
     {
         const int items = boxes.by_channel.divisor << boxes.cores_log2;
         for (int item = (int)threadIdx.x; item < items; item += PACK_THREADS) {
-            const quotient channel = divide(item, boxes.by_channel), outer = divide(channel.rest, boxes.by_inner);
-            const core_row<Word> values = read(boxes, channel.whole, boxes.kernel_inside ? outer.whole : outer.rest,
-                                               boxes.kernel_inside ? outer.rest : outer.whole);
-            Word *to =
-                shared + channel.whole * CORE_CHANNELS<Word> * boxes.channel_pitch + with_gaps<Word>(channel.rest);
+            const quotient of = divide(item, boxes.by_channel), at = divide(of.rest, boxes.by_inner);
+            const core_row<Word> values = read(boxes, of.whole, boxes.kernel_inside ? at.whole : at.rest,
+                                               boxes.kernel_inside ? at.rest : at.whole);
+            Word *to = shared + of.whole * CORE_CHANNELS<Word> * boxes.channel_pitch + with_gaps<Word>(of.rest);
 #pragma unroll
             for (int i = 0; i < CORE_CHANNELS<Word>; i++)
                 to[i * boxes.channel_pitch] = values.at[i];
         }
     }
-
-    /* Reads a core row of the copy. */
-    __device__ __forceinline__ core_row<Word> read_copy(const pack_boxes &boxes, const Word *shared, int of_core,
-                                                        int of_row, int element) const
-    {
-        const Word *own = shared + of_core * CORE_CHANNELS<Word> * boxes.channel_pitch +
-                          with_gaps<Word>(of_row * boxes.row_pitch + element * boxes.element_pitch);
-        core_row<Word> values;
-#pragma unroll
-        for (int i = 0; i < CORE_CHANNELS<Word>; i++)
-            values.at[i] = own[i * boxes.channel_pitch];
-        return values;
-    }
 };
+
+/* Reads a core row of a box's copy in shared memory. */
+template <class Word>
+__device__ __forceinline__ core_row<Word> read_copy(const pack_boxes &boxes, const Word *shared, int core, int row,
+                                                    int element)
+{
+    const int at =
+        boxes.kernel_inside ? row * boxes.by_inner.divisor + element : element * boxes.by_inner.divisor + row;
+    const Word *own = shared + core * CORE_CHANNELS<Word> * boxes.channel_pitch + with_gaps<Word>(at);
+    core_row<Word> values;
+#pragma unroll
+    for (int i = 0; i < CORE_CHANNELS<Word>; i++)
+        values.at[i] = own[i * boxes.channel_pitch];
+    return values;
+}
 
 template <int planes, class Order, class Word>
 __device__ __forceinline__ void write_runs(const Order &order, const pack_box<Word> &box, const Word *shared,
@@ -191,7 +191,7 @@ __device__ __forceinline__ void write_runs(const Order &order, const pack_box<Wo
             continue;
         core_row<Word> values = {};
         if (run.element >= 0)
-            values = boxes.in_shared ? box.read_copy(boxes, shared, core, row, run.element)
+            values = boxes.in_shared ? read_copy(boxes, shared, core, row, run.element)
                                      : box.read(boxes, core, row, run.element);
         const int of_strip = box.core + core;
         store_planes<planes>(order,
@@ -229,18 +229,17 @@ __global__ void __launch_bounds__(PACK_THREADS)
     }
 }
 
-/* Packs in one launch, of so many other thread blocks and their bytes of shared memory too. */
+/* Packs in one launch, whose other thread blocks need so many bytes of shared memory. */
 template <class Order>
-tconv_status launch_boxes(const Order &order, size_t element_size, int planes, int64_t other_blocks,
-                          int64_t other_shared_bytes, const void *weights, void *packed, void *stream,
-                          tconv_issue *issue)
+tconv_status launch_boxes(const Order &order, size_t element_size, int planes, int64_t other_shared_bytes,
+                          const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
     const packing_kernel<Order> kernel = element_size == 2 ? pack_by_boxes<Order, uint16_t, 1>
                                          : planes == 2     ? pack_by_boxes<Order, uint32_t, 2>
                                                            : pack_by_boxes<Order, uint32_t, 1>;
     const int64_t copy_bytes = ((int64_t)order.boxes.channel_pitch << order.boxes.cores_log2) * PACK_CORE_BYTES;
-    return launch_order(kernel, order, order.boxes.count + other_blocks, tconv_max(copy_bytes, other_shared_bytes),
-                        weights, packed, stream, issue);
+    return launch_order(kernel, order, (int64_t)order.other_blocks() + order.boxes.count,
+                        tconv_max(copy_bytes, other_shared_bytes), weights, packed, stream, issue);
 }
 
 } // namespace tconv

@@ -38,9 +38,7 @@ struct pack_boxes {
     bool in_shared;          /* boxes are read through shared memory; else what follows is zeros */
     fast_divisor by_inner;   /* elements or rows of a box, whichever lie closer */
     fast_divisor by_channel; /* weights of an input channel of a box */
-    int row_pitch;           /* elements in shared memory from a row to the next */
-    int element_pitch;       /* likewise from a kernel element */
-    int channel_pitch;       /* likewise from an input channel, with gaps */
+    int channel_pitch;       /* elements in shared memory from an input channel to the next, with gaps */
 };
 
 } // namespace tconv

@@ -21,7 +21,9 @@ namespace
 {
 
 struct order : tf32_order, packing_layout {
-    static __device__ __forceinline__ unsigned other_blocks()
+    parameters params;
+
+    static __host__ __device__ unsigned other_blocks()
     {
         return 0;
     }
@@ -32,19 +34,19 @@ struct order : tf32_order, packing_layout {
     /* Returns how many warpgroups have output channels of their own; 1 where they have the same channels. */
     __host__ __device__ int channel_warpgroups() const
     {
-        return warpgroup_channels > 0 ? warpgroups : 1;
+        return params.warpgroup_channels > 0 ? warpgroups : 1;
     }
 
     /* Returns into how many parts an MMA tile's output channels fall: with space-to-depth, a part is those of a
      * warp. */
     __host__ __device__ int parts() const
     {
-        return depth == 2 ? mma_tile_channels / SPACE_TO_DEPTH_CHANNELS : 1;
+        return depth == 2 ? params.mma_tile_channels / SPACE_TO_DEPTH_CHANNELS : 1;
     }
 
     __host__ __device__ int all_column_taps() const
     {
-        return column_taps[0] + (mma_tiles == 2 ? column_taps[1] : 0);
+        return params.column_taps[0] + (mma_tiles == 2 ? params.column_taps[1] : 0);
     }
 
     /* Returns how many runs a strip has in an A stage where a stack's weights overlap: blocks of 32 rows, and the zeros
@@ -57,16 +59,16 @@ struct order : tf32_order, packing_layout {
     __device__ __forceinline__ pack_strip strip_of(unsigned strip) const
     {
         const unsigned part = strip % parts(), of_part = strip / parts(), of_block = of_part / channel_warpgroups();
-        const int warpgroup = (int)(of_part % channel_warpgroups()), block = (int)(of_block / k_blocks);
-        return {block / group_m_blocks,
-                block % group_m_blocks * tile_channels + warpgroup * warpgroup_channels +
+        const int warpgroup = (int)(of_part % channel_warpgroups()), block = (int)(of_block / params.k_blocks);
+        return {block / params.group_m_blocks,
+                block % params.group_m_blocks * params.tile_channels + warpgroup * params.warpgroup_channels +
                     (int)part * SPACE_TO_DEPTH_CHANNELS,
-                (int)(of_block % k_blocks), block, warpgroup};
+                (int)(of_block % params.k_blocks), block, warpgroup};
     }
 
     __device__ __forceinline__ int64_t a_stage_of(const pack_strip &strip, int of_k_block) const
     {
-        return ((int64_t)strip.block * k_blocks + strip.k_block) * max_k_block_a_stages + of_k_block;
+        return ((int64_t)strip.block * params.k_blocks + strip.k_block) * params.max_k_block_a_stages + of_k_block;
     }
 
     __device__ __forceinline__ pack_run overlapping_run_of(const pack_strip &strip, int run) const
@@ -75,7 +77,7 @@ struct order : tf32_order, packing_layout {
         const int column = at / (row_taps[0] + 1), row_tap = at % (row_taps[0] + 1) - 1;
         const int kernel_row = first_kernel_row[0] + row_tap * kernel_row_step;
         const int kernel_column = first_kernel_column[0] + (stage * a_stage_columns + column) * kernel_column_step;
-        return {a_stage_of(strip, stage) * a_stage_rows + at * mma_tile_channels,
+        return {a_stage_of(strip, stage) * a_stage_rows + at * params.mma_tile_channels,
                 row_tap >= 0 && column < a_stage_columns ? kernel_row * kernel_columns + kernel_column : -1};
     }
 
@@ -85,48 +87,53 @@ struct order : tf32_order, packing_layout {
             return overlapping_run_of(strip, run);
         const int taps = all_column_taps(), sharing = warpgroups / channel_warpgroups();
         int rest = run, tap = take_index(rest, taps);
-        const int row_of_stack = take_index(rest, stack);
+        const int row_of_stack = take_index(rest, params.stack);
         const int to_column = take_index(rest, depth), from_column = take_index(rest, depth);
         const int warpgroup = strip.warpgroup + take_index(rest, sharing), row_tap = rest;
-        const int64_t k_step = (a_stage_of(strip, row_tap) * warpgroups + warpgroup) * k_steps * depth + from_column;
+        const int64_t k_step =
+            (a_stage_of(strip, row_tap) * warpgroups + warpgroup) * params.k_steps * depth + from_column;
         const int64_t product = k_step * taps + tap; /* of the first K step */
         /* The rows of a stack take the same taps, each a row later than the one before it. */
-        const int own_tap = row_tap - (stack - 1) + row_of_stack;
-        const int mma_tile = tap >= column_taps[0];
-        tap -= mma_tile * column_taps[0];
+        const int own_tap = row_tap - (params.stack - 1) + row_of_stack;
+        const int mma_tile = tap >= params.column_taps[0];
+        tap -= mma_tile * params.column_taps[0];
         const int kernel_row = first_kernel_row[warpgroup] + own_tap * kernel_row_step;
         const int kernel_column =
             depth == 2 ? 2 * tap + to_column - from_column : first_kernel_column[mma_tile] + tap * kernel_column_step;
         const bool exists =
             own_tap >= 0 && own_tap < row_taps[warpgroup] && kernel_column >= 0 && kernel_column < kernel_columns;
-        const int row = depth == 2 ? 2 * (strip.out % mma_tile_channels) + to_column * SPACE_TO_DEPTH_CHANNELS
-                                   : row_of_stack * mma_tile_channels;
+        const int row = depth == 2 ? 2 * (strip.out % params.mma_tile_channels) + to_column * SPACE_TO_DEPTH_CHANNELS
+                                   : row_of_stack * params.mma_tile_channels;
         return {product * product_rows + row, exists ? kernel_row * kernel_columns + kernel_column : -1};
     }
 };
 
 } // namespace
 
-void plan_packing(packing_layout *packing, arithmetic mode)
+void plan_packing(planned_layer *made)
 {
-    const order order = {{}, *packing};
-    pack_boxes *boxes = &packing->boxes;
-    const int64_t stages = packing->max_k_block_a_stages, taps = packing->depth * order.all_column_taps();
-    packing->product_rows = operand_planes(mode) * 2 * MMA_M;
-    boxes->step_rows = (int)taps * packing->product_rows;
-    boxes->runs = packing->a_stage_columns > 0 ? stages * order.overlapping_runs()
-                                               : stages * packing->warpgroups / order.channel_warpgroups() *
-                                                     packing->stack * packing->depth * taps;
-    choose_boxes(boxes, packing->k_steps * 2 * CORE_ROW_BYTES / packing->k_block_channels,
-                 (int64_t)packing->m_blocks * packing->k_blocks * order.channel_warpgroups() * order.parts(),
-                 packing->mma_tile_channels / order.parts(), 2 * packing->k_steps);
+    const parameters *params = &made->plans[0].params;
+    const order order = {{}, made->packing, *params};
+    const int64_t stages = params->max_k_block_a_stages, taps = order.depth * order.all_column_taps();
+    const int warpgroups = order.channel_warpgroups(), parts = order.parts();
+    pack_boxes *boxes = &made->packing.boxes;
+    made->packing.product_rows = operand_planes(made->plans[0].mode) * 2 * MMA_M;
+    boxes->step_rows = (int)taps * made->packing.product_rows;
+    boxes->runs = order.a_stage_columns > 0
+                      ? stages * order.overlapping_runs()
+                      : stages * order.warpgroups / warpgroups * params->stack * order.depth * taps;
+    choose_boxes(boxes, params->k_steps * 2 * CORE_ROW_BYTES / params->k_block_channels,
+                 (int64_t)params->m_blocks * params->k_blocks * warpgroups * parts, params->mma_tile_channels / parts,
+                 2 * params->k_steps);
 }
 
-tconv_status pack_weights(const packing_layout *packing, arithmetic mode, const void *weights, void *packed,
-                          void *stream, tconv_issue *issue)
+tconv_status pack_weights(const planned_layer *made, const void *weights, void *packed, void *stream,
+                          tconv_issue *issue)
 {
+    const arithmetic mode = made->plans[0].mode;
     const bool half = mode == arithmetic::F16 || mode == arithmetic::BF16;
-    return launch_boxes(order{{}, *packing}, half ? 2 : 4, operand_planes(mode), 0, 0, weights, packed, stream, issue);
+    const order order = {{}, made->packing, made->plans[0].params};
+    return launch_boxes(order, half ? 2 : 4, operand_planes(mode), 0, weights, packed, stream, issue);
 }
 
 } // namespace tconv::wgmma

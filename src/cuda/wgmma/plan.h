@@ -34,18 +34,16 @@ struct plan {
     int thread_blocks;
 };
 
-/* The packing kernel is told this: how A stages follow one another, and what they hold. */
+/* The packing kernel is told this beside the layer's parameters: what A stages hold. */
 struct packing_layout {
     pack_boxes boxes;
-    int m_blocks, group_m_blocks, mma_tile_channels, warpgroup_channels, tile_channels, stack;
-    int k_blocks, k_block_channels, k_steps, max_k_block_a_stages;
     int warpgroups, mma_tiles; /* 1 where they share their weights */
     int a_stage_columns;       /* columns of taps of an A stage where a stack's weights overlap; else 0 */
     int a_stage_rows;          /* where they overlap: of 16 bytes, of an A stage */
     int product_rows;          /* where they do not: of 16 bytes, in all planes, that an MMA takes */
     int depth;                 /* 2: space-to-depth, else 1 */
     int row_taps[WARPGROUPS], first_kernel_row[WARPGROUPS], kernel_row_step;
-    int column_taps[MMA_TILES], first_kernel_column[MMA_TILES], kernel_column_step;
+    int first_kernel_column[MMA_TILES], kernel_column_step;
     int kernel_columns;
 };
 
@@ -92,14 +90,15 @@ bool weights_overlap(const tconv_layer *layer, const tile_choice *choice);
 /* Returns the commit groups that an MMA tile's sum is made of. */
 int64_t commit_groups(const parameters *params, int mma_tile);
 
+/* Lays out the packed weights of the first plan. */
 packing_layout packing_of(const tconv_layer *layer, const plan *made);
 
-/* Cuts the weights of a layout that is complete but for its boxes' sizes into boxes. (pack.cu) */
-void plan_packing(packing_layout *packing, arithmetic mode);
+/* pack.cu: completes a layout by the boxes that the weights are cut into. */
+void plan_packing(planned_layer *made);
 
-/* Packs the weights by a kernel on the stream. (pack.cu) */
-tconv_status pack_weights(const packing_layout *packing, arithmetic mode, const void *weights, void *packed,
-                          void *stream, tconv_issue *issue);
+/* Packs the weights by a kernel on the stream. */
+tconv_status pack_weights(const planned_layer *made, const void *weights, void *packed, void *stream,
+                          tconv_issue *issue);
 
 /* Counts the work of the layer's plan. */
 tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made);

@@ -4,7 +4,6 @@
 #include "../runtime/tensor_map.h"
 #include "plan.h"
 
-
 namespace tconv::wgmma
 {
 
@@ -243,16 +242,6 @@ packing_layout packing_of(const tconv_layer *layer, const plan *made)
     boxes->outputs = boxes->out_columns = 1;
     boxes->elements = layer->problem.h.kernel * layer->problem.w.kernel;
     boxes->core_step = MMA_M;
-    packing.m_blocks = params->m_blocks;
-    packing.group_m_blocks = params->group_m_blocks;
-    packing.mma_tile_channels = params->mma_tile_channels;
-    packing.tile_channels = params->tile_channels;
-    packing.warpgroup_channels = params->warpgroup_channels;
-    packing.stack = params->stack;
-    packing.k_blocks = params->k_blocks;
-    packing.k_block_channels = params->k_block_channels;
-    packing.k_steps = params->k_steps;
-    packing.max_k_block_a_stages = params->max_k_block_a_stages;
     if (made->a_stage_columns > 0) {
         packing.a_stage_columns = made->a_stage_columns;
         boxes->core_step = (int)params->weights_leading_bytes / CORE_ROW_BYTES;
@@ -264,13 +253,11 @@ packing_layout packing_of(const tconv_layer *layer, const plan *made)
     for (int i = 0; i < 2; i++) {
         packing.row_taps[i] = (int)row_phase(layer, i)->taps;
         packing.first_kernel_row[i] = (int)row_phase(layer, i)->first_kernel;
-        packing.column_taps[i] = params->column_taps[i];
         packing.first_kernel_column[i] = (int)column_phase(layer, i)->first_kernel;
     }
     packing.kernel_row_step = (int)layer->rows.kernel_step;
     packing.kernel_column_step = (int)layer->columns.kernel_step;
     packing.kernel_columns = (int)layer->problem.w.kernel;
-    plan_packing(&packing, made->mode);
     return packing;
 }
 
