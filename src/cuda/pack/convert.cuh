@@ -1,4 +1,5 @@
-/* What all packing kernels share: what becomes of a weight, and the launch. Weights are moved as words of their size. */
+/* What all packing kernels share: what becomes of a weight, and the launch. Weights are moved as integers of their
+ * size. */
 #ifndef TCONV_CUDA_PACK_CONVERT_CUH
 #define TCONV_CUDA_PACK_CONVERT_CUH
 
