@@ -1,7 +1,7 @@
 /* The packing kernels that pack by boxes (cuda_igemm, cuda_wgmma): each order is stated in plain C as its pack.cu gives
  * it. */
 #include "../../src/cuda/igemm/plan.h"
-#include "../../src/cuda/wgmma/parameters.h"
+#include "../../src/cuda/wgmma/plan.h"
 #include "families.h"
 #include "packing.h"
 
@@ -34,9 +34,7 @@ struct igemm_case {
 
 struct igemm_packing {
     weights_tensor weights;
-    igemm::parameters layer;
-    igemm::weight_source source;
-    igemm::mode mode;
+    igemm::planned_layer planned;
     int planes, fused, outputs; /* groups that are one; columns that are channels */
     size_t bytes;
 };
@@ -56,16 +54,17 @@ void make_phases(int stride, int kernel, igemm::axis_phase *phases, int *count, 
 igemm_packing make_igemm(const igemm_case &of, bool any_bits)
 {
     igemm_packing made = {};
-    igemm::parameters &layer = made.layer;
-    igemm::weight_source &source = made.source;
+    igemm::parameters &layer = made.planned.plan.parameters;
+    igemm::weight_source &source = made.planned.weights;
+    pack_boxes &boxes = source.boxes;
     made.weights = make_weights(of.weights, any_bits);
     made.planes = of.strict ? 2 : 1;
     made.fused = of.way == FUSED ? 3 : 1;
     made.outputs = of.way == COLUMNS_AS_CHANNELS ? 2 : 1;
-    made.mode = of.weights.dtype == TCONV_F16    ? igemm::MODE_F16
-                : of.weights.dtype == TCONV_BF16 ? igemm::MODE_BF16
-                : of.strict                      ? igemm::MODE_STRICT
-                                                 : igemm::MODE_TF32;
+    made.planned.plan.mode = of.weights.dtype == TCONV_F16    ? igemm::MODE_F16
+                             : of.weights.dtype == TCONV_BF16 ? igemm::MODE_BF16
+                             : of.strict                      ? igemm::MODE_STRICT
+                                                              : igemm::MODE_TF32;
     layer.groups = of.weights.groups / made.fused;
     layer.group_in = of.weights.group_in * made.fused;
     layer.group_out = of.weights.group_out * made.fused * made.outputs;
@@ -75,12 +74,18 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
     layer.k_steps = of.pixel_bytes / igemm::MMA_K_BYTES;
     layer.merged = of.way == MERGED;
     layer.paired = of.way == PAIRED;
-    source.from = made.weights.strides;
-    source.from.w *= made.outputs;
-    source.kernel_rows = of.weights.kernel_rows;
     source.kernel_columns = of.weights.kernel_columns / made.outputs;
-    make_phases(of.stride, source.kernel_rows, layer.rows, &layer.row_phases, source.first_kernel[0]);
-    make_phases(of.stride, source.kernel_columns, layer.columns, &layer.column_phases, source.first_kernel[1]);
+    boxes.from = made.weights.strides;
+    boxes.from.w *= made.outputs;
+    boxes.group_in = layer.group_in;
+    boxes.group_out = layer.group_out;
+    boxes.outputs = boxes.out_columns = made.outputs;
+    boxes.output_columns_step = made.weights.strides.w;
+    boxes.diagonal_in = of.weights.group_in;
+    boxes.diagonal_out = of.weights.group_out;
+    boxes.elements = of.weights.kernel_rows * source.kernel_columns;
+    make_phases(of.stride, of.weights.kernel_rows, layer.rows, &layer.row_phases, source.first_kernel[0]);
+    make_phases(of.stride, (int)source.kernel_columns, layer.columns, &layer.column_phases, source.first_kernel[1]);
     source.kernel_step[0] = source.kernel_step[1] = of.stride;
     int row_taps = 0;
     for (int i = 0; i < layer.row_phases; i++)
@@ -102,12 +107,7 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
     layer.group_a_tiles =
         (int64_t)layer.k_blocks * layer.tiles_along_m * (layer.merged ? 1 : row_taps * layer.column_taps);
     layer.a_tile_bytes = (uint32_t)(of.m_tiles * layer.k_steps * made.planes * igemm::MMA_M * igemm::MMA_K_BYTES);
-    source.outputs = source.out_columns = made.outputs;
-    source.output_columns_step = made.weights.strides.w;
-    if (of.way == FUSED) {
-        source.diagonal_in = of.weights.group_in;
-        source.diagonal_out = of.weights.group_out;
-    }
+    igemm::plan_packing(&made.planned);
     made.bytes = (size_t)(layer.group_a_tiles * layer.groups) * layer.a_tile_bytes;
     return made;
 }
@@ -115,16 +115,17 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
 /* One M tile of an A tile: [wgmma along K][plane][core][64 rows][channels], for one kernel element. */
 void write_m_tile(packed_writer &to, const igemm_packing &of, int group, int channel, int k_block, int row, int column)
 {
+    const igemm::parameters &layer = of.planned.plan.parameters;
     const int in_core = 16 / (int)to.from.element_size(), all_in = to.from.group_in, all_out = to.from.group_out;
-    for (int step = 0; step < of.layer.k_steps; step++)
+    for (int step = 0; step < layer.k_steps; step++)
         for (int plane = 0; plane < of.planes; plane++)
             for (int core = 0; core < 2; core++)
                 for (int m = 0; m < igemm::MMA_M; m++)
                     for (int i = 0; i < in_core; i++) {
-                        const int in = k_block * of.layer.k_block_channels + (2 * step + core) * in_core + i;
+                        const int in = k_block * layer.k_block_channels + (2 * step + core) * in_core + i;
                         const int out = channel + m, block = out / of.outputs / all_out;
                         const bool same = of.fused == 1 || (in / all_in == block && block < of.fused);
-                        const bool exists = row >= 0 && same && in < of.layer.group_in && out < of.layer.group_out;
+                        const bool exists = row >= 0 && same && in < layer.group_in && out < layer.group_out;
                         to.element(part_of_plane(of.planes, plane), group * of.fused + (exists ? in / all_in : 0),
                                    exists ? in % all_in : -1, of.fused > 1 ? out % all_out : out / of.outputs, row,
                                    column * of.outputs + out % of.outputs);
@@ -134,8 +135,8 @@ void write_m_tile(packed_writer &to, const igemm_packing &of, int group, int cha
 /* The column phases of the weights: of a pair both. */
 void write_phases(packed_writer &to, const igemm_packing &of, int group)
 {
-    const igemm::parameters &layer = of.layer;
-    const igemm::weight_source &source = of.source;
+    const igemm::parameters &layer = of.planned.plan.parameters;
+    const igemm::weight_source &source = of.planned.weights;
     const int alternating = layer.paired ? 2 : 1;
     for (int p = 0; p < layer.row_phases; p++)
         for (int q = 0; q < layer.column_phases; q++)
@@ -158,7 +159,7 @@ void write_phases(packed_writer &to, const igemm_packing &of, int group)
 
 void write_merged(packed_writer &to, const igemm_packing &of, int group)
 {
-    const igemm::parameters &layer = of.layer;
+    const igemm::parameters &layer = of.planned.plan.parameters;
     for (int tile = 0; tile < layer.tiles_along_m; tile++)
         for (int k_block = 0; k_block < layer.k_blocks; k_block++)
             for (int m = 0; m < layer.m_tiles; m++) {
@@ -173,11 +174,7 @@ pack_function launch_of(const igemm_packing &of)
 {
     return [&of](const void *weights, void *packed, tconv_issue *issue) {
         const igemm::src_transpose none = {};
-        igemm::planned_layer planned = {};
-        planned.plan.parameters = of.layer;
-        planned.plan.mode = of.mode;
-        planned.weights = of.source;
-        return igemm::pack(&planned, &none, weights, packed, nullptr, issue);
+        return igemm::pack(&of.planned, &none, weights, packed, nullptr, issue);
     };
 }
 
@@ -203,7 +200,7 @@ void check_igemm()
         begin_case("%s %s, way %d, %d groups of %d to %d channels, %dx%d by %d, %d M tiles", name_of(of.weights.dtype),
                    of.strict ? "strict" : "", (int)of.way, of.weights.groups, of.weights.group_in, of.weights.group_out,
                    of.weights.kernel_rows, of.weights.kernel_columns, of.stride, of.m_tiles);
-        for (int group = 0; group < packing.layer.groups; group++)
+        for (int group = 0; group < packing.planned.plan.parameters.groups; group++)
             if (of.way == MERGED)
                 write_merged(wanted, packing, group);
             else
@@ -240,8 +237,7 @@ struct wgmma_case {
 
 struct wgmma_packing {
     weights_tensor weights;
-    wgmma::packing_layout layout;
-    wgmma::arithmetic mode;
+    wgmma::planned_layer planned;
     int planes;
     size_t bytes;
 };
@@ -249,29 +245,32 @@ struct wgmma_packing {
 wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
 {
     wgmma_packing made = {};
-    wgmma::packing_layout &to = made.layout;
+    wgmma::packing_layout &to = made.planned.packing;
+    wgmma::parameters &params = made.planned.plans[0].params;
     made.weights = make_weights(of.weights, any_bits);
     made.planes = of.strict ? 2 : 1;
-    made.mode = of.weights.dtype == TCONV_F16    ? wgmma::arithmetic::F16
-                : of.weights.dtype == TCONV_BF16 ? wgmma::arithmetic::BF16
-                : of.strict                      ? wgmma::arithmetic::STRICT
-                                                 : wgmma::arithmetic::TF32;
-    to.from = made.weights.strides;
-    to.group_in = of.weights.group_in;
-    to.group_out = of.weights.group_out;
-    to.stack = of.stack;
+    made.planned.plans[0].mode = of.weights.dtype == TCONV_F16    ? wgmma::arithmetic::F16
+                                 : of.weights.dtype == TCONV_BF16 ? wgmma::arithmetic::BF16
+                                 : of.strict                      ? wgmma::arithmetic::STRICT
+                                                                  : wgmma::arithmetic::TF32;
+    to.boxes.from = made.weights.strides;
+    to.boxes.group_in = to.boxes.diagonal_in = of.weights.group_in;
+    to.boxes.group_out = to.boxes.diagonal_out = of.weights.group_out;
+    to.boxes.outputs = to.boxes.out_columns = 1;
+    to.boxes.elements = of.weights.kernel_rows * of.weights.kernel_columns;
+    to.boxes.core_step = wgmma::MMA_M;
+    params.stack = of.stack;
     to.depth = of.depth;
-    to.mma_tile_channels = wgmma::MMA_M / of.stack / of.depth;
-    to.warpgroup_channels = of.warpgroup_channels;
-    to.tile_channels = to.mma_tile_channels + (of.warpgroups - 1) * of.warpgroup_channels;
-    to.group_m_blocks = divide_up(of.weights.group_out, to.tile_channels);
-    to.m_blocks = to.group_m_blocks * of.weights.groups;
-    to.k_steps = of.k_steps;
-    to.k_block_channels = of.k_steps * 32 / (int)made.weights.element_size();
-    to.k_blocks = divide_up(of.weights.group_in, to.k_block_channels);
+    params.mma_tile_channels = wgmma::MMA_M / of.stack / of.depth;
+    params.warpgroup_channels = of.warpgroup_channels;
+    params.tile_channels = params.mma_tile_channels + (of.warpgroups - 1) * of.warpgroup_channels;
+    params.group_m_blocks = divide_up(of.weights.group_out, params.tile_channels);
+    params.m_blocks = params.group_m_blocks * of.weights.groups;
+    params.k_steps = of.k_steps;
+    params.k_block_channels = of.k_steps * 32 / (int)made.weights.element_size();
+    params.k_blocks = divide_up(of.weights.group_in, params.k_block_channels);
     to.warpgroups = of.warpgroups;
     to.mma_tiles = of.mma_tiles;
-    to.kernel_rows = of.weights.kernel_rows;
     to.kernel_columns = of.weights.kernel_columns;
     to.kernel_row_step = of.stride_h;
     to.kernel_column_step = of.stride_w;
@@ -283,20 +282,21 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
     }
     for (int i = 0; i < wgmma::MMA_TILES; i++) {
         to.first_kernel_column[i] = i % of.stride_w;
-        to.column_taps[i] = of.depth == 2 ? of.weights.kernel_columns / 2 + 1
-                                          : divide_up(of.weights.kernel_columns - i % of.stride_w, of.stride_w);
-        taps += i < of.mma_tiles ? to.column_taps[i] : 0;
+        params.column_taps[i] = of.depth == 2 ? of.weights.kernel_columns / 2 + 1
+                                              : divide_up(of.weights.kernel_columns - i % of.stride_w, of.stride_w);
+        taps += i < of.mma_tiles ? params.column_taps[i] : 0;
     }
-    to.max_k_block_a_stages = most_rows + of.stack - 1;
+    params.max_k_block_a_stages = most_rows + of.stack - 1;
     size_t a_stage = (size_t)of.warpgroups * of.k_steps * of.depth * taps * made.planes * 2 * wgmma::MMA_M * 16;
     if (of.overlaps) {
         to.a_stage_columns = 1;
-        to.max_k_block_a_stages = to.column_taps[0];
-        to.core_step = (to.row_taps[0] + 1) * to.mma_tile_channels;
-        to.a_stage_rows = 2 * to.core_step + to.mma_tile_channels;
+        params.max_k_block_a_stages = params.column_taps[0];
+        to.boxes.core_step = (to.row_taps[0] + 1) * params.mma_tile_channels;
+        to.a_stage_rows = 2 * to.boxes.core_step + params.mma_tile_channels;
         a_stage = (size_t)to.a_stage_rows * 16;
     }
-    made.bytes = (size_t)to.m_blocks * to.k_blocks * to.max_k_block_a_stages * a_stage;
+    wgmma::plan_packing(&made.planned);
+    made.bytes = (size_t)params.m_blocks * params.k_blocks * params.max_k_block_a_stages * a_stage;
     return made;
 }
 
@@ -304,23 +304,24 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
 void write_product(packed_writer &to, const wgmma_packing &of, int m_block, int first_in, int warpgroup, int row_tap,
                    int mma_tile, int tap, int from_column)
 {
-    const wgmma::packing_layout &layout = of.layout;
+    const wgmma::packing_layout &layout = of.planned.packing;
+    const wgmma::parameters &params = of.planned.plans[0].params;
     const int in_core = 16 / (int)to.from.element_size();
     const int first_out =
-        m_block % layout.group_m_blocks * layout.tile_channels + warpgroup * layout.warpgroup_channels;
+        m_block % params.group_m_blocks * params.tile_channels + warpgroup * params.warpgroup_channels;
     for (int plane = 0; plane < of.planes; plane++)
         for (int core = 0; core < 2; core++)
             for (int m = 0; m < wgmma::MMA_M; m++) {
-                int out = first_out + m % layout.mma_tile_channels,
+                int out = first_out + m % params.mma_tile_channels,
                     column = tap * layout.kernel_column_step + layout.first_kernel_column[mma_tile];
                 if (layout.depth == 2) { /* 8 output channels of one column of dst, then of the other */
                     out = first_out + m / 16 * 8 + m % 8;
                     column = 2 * tap + m / 8 % 2 - from_column;
                 }
-                const int stack_row = layout.depth == 2 ? 0 : m / layout.mma_tile_channels;
-                const int own_tap = row_tap - (layout.stack - 1) + stack_row;
+                const int stack_row = layout.depth == 2 ? 0 : m / params.mma_tile_channels;
+                const int own_tap = row_tap - (params.stack - 1) + stack_row;
                 const bool exists = own_tap >= 0 && own_tap < layout.row_taps[warpgroup];
-                to.core_row(part_of_plane(of.planes, plane), m_block / layout.group_m_blocks, first_in + core * in_core,
+                to.core_row(part_of_plane(of.planes, plane), m_block / params.group_m_blocks, first_in + core * in_core,
                             out, exists ? layout.first_kernel_row[warpgroup] + own_tap * layout.kernel_row_step : -1,
                             column);
             }
@@ -328,35 +329,37 @@ void write_product(packed_writer &to, const wgmma_packing &of, int m_block, int 
 
 void write_a_stage(packed_writer &to, const wgmma_packing &of, int m_block, int k_block, int row_tap)
 {
-    const wgmma::packing_layout &layout = of.layout;
+    const wgmma::packing_layout &layout = of.planned.packing;
+    const wgmma::parameters &params = of.planned.plans[0].params;
     for (int warpgroup = 0; warpgroup < layout.warpgroups; warpgroup++)
-        for (int step = 0; step < layout.k_steps; step++)
+        for (int step = 0; step < params.k_steps; step++)
             for (int from_column = 0; from_column < layout.depth; from_column++)
                 for (int mma_tile = 0; mma_tile < layout.mma_tiles; mma_tile++)
-                    for (int tap = 0; tap < layout.column_taps[mma_tile]; tap++)
+                    for (int tap = 0; tap < params.column_taps[mma_tile]; tap++)
                         write_product(to, of, m_block,
-                                      k_block * layout.k_block_channels + step * 32 / (int)to.from.element_size(),
+                                      k_block * params.k_block_channels + step * 32 / (int)to.from.element_size(),
                                       warpgroup, row_tap, mma_tile, tap, from_column);
 }
 
 /* Of a stack whose weights overlap: [core][zeros, then row taps][32 rows of M][channels], zeros; one column of taps. */
 void write_overlapping(packed_writer &to, const wgmma_packing &of, int m_block, int k_block, int tap)
 {
-    const wgmma::packing_layout &layout = of.layout;
+    const wgmma::packing_layout &layout = of.planned.packing;
+    const wgmma::parameters &params = of.planned.plans[0].params;
     const int in_core = 16 / (int)to.from.element_size();
     for (int core = 0; core < 2; core++)
         for (int row_tap = -1; row_tap < layout.row_taps[0]; row_tap++)
-            for (int m = 0; m < layout.mma_tile_channels; m++)
-                to.core_row(PART_ROUNDED, m_block / layout.group_m_blocks,
-                            k_block * layout.k_block_channels + core * in_core,
-                            m_block % layout.group_m_blocks * layout.tile_channels + m, row_tap, tap);
-    to.fill((size_t)layout.mma_tile_channels * 16, 0);
+            for (int m = 0; m < params.mma_tile_channels; m++)
+                to.core_row(PART_ROUNDED, m_block / params.group_m_blocks,
+                            k_block * params.k_block_channels + core * in_core,
+                            m_block % params.group_m_blocks * params.tile_channels + m, row_tap, tap);
+    to.fill((size_t)params.mma_tile_channels * 16, 0);
 }
 
 pack_function launch_of(const wgmma_packing &of)
 {
     return [&of](const void *weights, void *packed, tconv_issue *issue) {
-        return wgmma::pack_weights(&of.layout, of.mode, weights, packed, nullptr, issue);
+        return wgmma::pack_weights(&of.planned, weights, packed, nullptr, issue);
     };
 }
 
@@ -375,15 +378,15 @@ void check_wgmma()
 {
     for (const wgmma_case &of : wgmma_cases) {
         const wgmma_packing packing = make_wgmma(of, true);
-        const wgmma::packing_layout &layout = packing.layout;
+        const wgmma::parameters &params = packing.planned.plans[0].params;
         packed_writer wanted = {packing.weights, {}};
         begin_case("%s %s, %d groups of %d to %d channels, %dx%d, %d warpgroups, %d MMA tiles, stack %d, depth %d%s",
                    name_of(of.weights.dtype), of.strict ? "strict" : "", of.weights.groups, of.weights.group_in,
                    of.weights.group_out, of.weights.kernel_rows, of.weights.kernel_columns, of.warpgroups, of.mma_tiles,
                    of.stack, of.depth, of.overlaps ? ", overlapping" : "");
-        for (int m_block = 0; m_block < layout.m_blocks; m_block++)
-            for (int k_block = 0; k_block < layout.k_blocks; k_block++)
-                for (int a_stage = 0; a_stage < layout.max_k_block_a_stages; a_stage++)
+        for (int m_block = 0; m_block < params.m_blocks; m_block++)
+            for (int k_block = 0; k_block < params.k_blocks; k_block++)
+                for (int a_stage = 0; a_stage < params.max_k_block_a_stages; a_stage++)
                     if (of.overlaps)
                         write_overlapping(wanted, packing, m_block, k_block, a_stage);
                     else

@@ -1,12 +1,5 @@
-/*
- * Packs the weights for the kernel for any device in the order of the lanes' fragments (parameters.h), and notes in the
- * header whether any is special. Lane l of an N tile has n l / 4; of the K step's channels it has l % 4 and l % 4 + 4
- * of f32, and pairs from 2 * (l % 4) and 2 * (l % 4) + 8 of f16 and bf16.
- */
-#include "../../core/checked.h"
-#include "../numeric/element.cuh"
-#include "../ptx/dependent_launch.cuh"
-#include "../runtime/launch.h"
+/* Packs the weights for the kernel for any device and for Hopper's, in the orders that parameters.h gives. */
+#include "../pack/vectors.cuh"
 #include "parameters.h"
 
 #include <cuda_runtime_api.h>
@@ -17,73 +10,106 @@ namespace tconv::col2im
 namespace
 {
 
-constexpr int THREADS = 256;
-constexpr float TOO_LARGE = 0x1.ffep127f; /* f32 from here on are rounded up to Inf */
+/* Lane l of an N tile has n l / 4; of the K step's channels it has the words l % 4 and l % 4 + 4. */
+struct fragment_order : vector_order {
+    static constexpr int VECTOR_BYTES = FRAGMENT_BYTES;
+    int kernel_rows, kernel_columns, steps, tiles;
+    uint32_t too_large; /* bits of the least magnitude that is special */
+    int *special;       /* the header's flag */
 
-struct packing {
-    tconv_weight_strides from;
-    int64_t elements; /* packed */
-    int group_in, group_out, kernel_rows, kernel_columns, steps, tiles;
-};
-
-template <class Element>
-__global__ void __launch_bounds__(THREADS) pack_fragments_kernel(const __grid_constant__ packing packing,
-                                                                 const Element *weights, Element *packed, int *special)
-{
-    constexpr int PER_LANE = FRAGMENT_BYTES / (int)sizeof(Element), PER_WORD = PER_LANE / 2;
-    launch_dependents();
-    const int64_t stride = (int64_t)gridDim.x * THREADS;
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < packing.elements; i += stride) {
-        int64_t rest = i;
-        const int element = (int)(rest % PER_LANE);
-        rest /= PER_LANE;
-        const int lane = (int)(rest % 32);
-        rest /= 32;
-        const int n = (int)(rest % packing.tiles) * TILE_N + lane / 4;
-        rest /= packing.tiles;
-        const int step = (int)(rest % packing.steps);
-        const int64_t group = rest / packing.steps;
-        const int channel =
-            step * 4 * PER_LANE + element / PER_WORD * 4 * PER_WORD + lane % 4 * PER_WORD + element % PER_WORD;
-        const int taps = packing.kernel_rows * packing.kernel_columns;
-        const int out = n / taps, tap = n - out * taps;
-        Element value = Element(0.0f);
-        if (channel < packing.group_in && out < packing.group_out)
-            value =
-                weights[(group * packing.group_in + channel) * packing.from.in + out * packing.from.out +
-                        tap / packing.kernel_columns * packing.from.h + tap % packing.kernel_columns * packing.from.w];
-        packed[i] = value;
-        if (!(fabsf(to_compute(value)) < TOO_LARGE))
+    /* Weights stay as they are. */
+    template <class Word> __device__ __forceinline__ void convert(Word bits, Word (&parts)[1]) const
+    {
+        parts[0] = bits;
+        if ((bits & (sizeof(Word) == 4 ? 0x7fffffffu : 0x7fffu)) >= too_large)
             *special = 1; /* all that write write the same */
     }
-}
+
+    template <int per_word> __device__ __forceinline__ pack_vector vector_of(int64_t number) const
+    {
+        pack_vector vector = {number, 0, 0, 0, 0, 4 * per_word, 0, 0};
+        const int lane = take_index(number, 32), n = take_index(number, tiles) * TILE_N + lane / 4;
+        const int taps = kernel_rows * kernel_columns, tap = n % taps;
+        vector.in = (take_index(number, steps) * (MMA_K_BYTES / 4) + lane % 4) * per_word;
+        vector.out = n / taps;
+        vector.from = weights_at(number, tap / kernel_columns, tap % kernel_columns);
+        return vector;
+    }
+};
 
 } // namespace
 
 tconv_status pack_fragments(const tconv_problem *problem, int steps, int tiles, const void *weights, void *packed,
                             void *stream, tconv_issue *issue)
 {
-    packing packing = {};
-    packing.from = problem->weight;
-    packing.group_in = (int)problem->group_in;
-    packing.group_out = (int)problem->group_out;
-    packing.kernel_rows = (int)problem->h.kernel;
-    packing.kernel_columns = (int)problem->w.kernel;
-    packing.steps = steps;
-    packing.tiles = tiles;
-    packing.elements = problem->groups * steps * tiles * 32 * (FRAGMENT_BYTES / (int64_t)problem->element_size);
+    /* f32 from this on is rounded up to Inf (0x1.ffep127); of f16 and bf16 that is Inf itself. */
+    constexpr uint32_t TOO_LARGE[] = {0x7f7ff000, 0x7c00, 0x7f80};
+    fragment_order order = {order_of(problem->weight, problem->group_in, problem->group_out, false),
+                            (int)problem->h.kernel,
+                            (int)problem->w.kernel,
+                            steps,
+                            tiles,
+                            TOO_LARGE[problem->dtype == TCONV_F32   ? 0
+                                      : problem->dtype == TCONV_F16 ? 1
+                                                                    : 2],
+                            (int *)packed};
+    order.vectors = problem->groups * steps * tiles * 32;
     tconv_status status =
         check_cuda(cudaMemsetAsync(packed, 0, HEADER_BYTES, (cudaStream_t)stream), "cudaMemsetAsync", issue);
     if (status != TCONV_SUCCESS)
         return status;
-    void *elements = (char *)packed + HEADER_BYTES;
-    void *arguments[] = {&packing, &weights, &elements, &packed};
-    const void *kernel = problem->dtype == TCONV_F32   ? (const void *)pack_fragments_kernel<float>
-                         : problem->dtype == TCONV_F16 ? (const void *)pack_fragments_kernel<__half>
-                                                       : (const void *)pack_fragments_kernel<__nv_bfloat16>;
-    const launch_grid grid = {kernel, tconv_min(tconv_ceil_div(packing.elements, THREADS), INT32_MAX), THREADS, 0,
-                              false};
-    return launch_kernel(&grid, arguments, stream, issue);
+    return launch_vectors(problem->dtype == TCONV_F32 ? pack_by_vectors<fragment_order, uint32_t, 1>
+                                                      : pack_by_vectors<fragment_order, uint16_t, 1>,
+                          order, weights, (char *)packed + HEADER_BYTES, stream, issue);
 }
+
+namespace row_sums
+{
+
+namespace
+{
+
+struct order : vector_order {
+    int kernel_rows, kernel_columns, stride, steps, band_n, gemm_n;
+
+    template <int per_word> __device__ __forceinline__ pack_vector vector_of(int64_t number) const
+    {
+        const int n = take_index(number, gemm_n), half = take_index(number, 2);
+        const int64_t group_step = number;
+        const int step = take_index(number, steps), row_n = group_out * kernel_columns;
+        const int band = n / band_n, row = n % band_n / row_n, in_row = n % band_n % row_n;
+        const int kernel_row = band * stride + row;
+        const bool exists = row < stride && kernel_row < kernel_rows;
+        /* The first half has the even channels of f32. */
+        const int first = per_word == 1 ? half : half * 8;
+        return {(group_step * planes * 2 + half) * gemm_n + n,
+                2 * gemm_n,
+                weights_at(number, kernel_row, in_row % kernel_columns),
+                step * 8 * per_word + first,
+                exists ? in_row / kernel_columns : group_out,
+                2,
+                0,
+                4};
+    }
+};
+
+} // namespace
+
+tconv_status pack_weights(const tconv_problem *problem, bool tf32, int steps, const config *config, const void *weights,
+                          void *packed, void *stream, tconv_issue *issue)
+{
+    const bool split = problem->dtype == TCONV_F32 && !tf32;
+    order order = {order_of(problem->weight, problem->group_in, problem->group_out, split),
+                   (int)problem->h.kernel,
+                   (int)problem->w.kernel,
+                   (int)problem->h.stride,
+                   steps,
+                   config->band_tiles * TILE_N,
+                   config->n_tiles * TILE_N};
+    order.vectors = problem->groups * steps * 2 * order.gemm_n;
+    return launch_vectors(vectors_kernel(problem->element_size, order), order, weights, packed, stream, issue);
+}
+
+} // namespace row_sums
 
 } // namespace tconv::col2im

@@ -60,29 +60,39 @@ int64_t packed_bytes(const parameters *of)
     return of->group_a_tiles * of->groups * (int64_t)of->a_tile_bytes;
 }
 
-void describe_weights(const tconv_layer *layer, const layer_view *view, weight_source *source)
+void describe_weights(const tconv_layer *layer, const layer_view *view, planned_layer *made)
 {
-    source->outputs = view->outputs;
-    source->out_columns = view->out_columns;
-    source->one_pixel = view->one_pixel;
-    if (view->fused_groups > 1) {
-        source->diagonal_in = (int)layer->problem.group_in;
-        source->diagonal_out = (int)layer->problem.group_out;
-    }
-    source->output_rows_step = layer->problem.weight.h;
-    source->output_columns_step = layer->problem.weight.w;
+    const tconv_problem *problem = &layer->problem;
     const tconv_layer *seen = view->one_pixel ? layer : &view->layer;
     const tconv_phase_table *const axes[] = {&seen->rows, &seen->columns};
-    for (int axis = 0; axis < 2; axis++) {
-        source->kernel_step[axis] = (int)axes[axis]->kernel_step;
-        for (int64_t i = 0; i < (view->one_pixel ? 1 : axes[axis]->count); i++)
-            source->first_kernel[axis][i] = axes[axis]->phases[i].first_kernel;
+    weight_source *source = &made->weights;
+    pack_boxes *boxes = &source->boxes;
+    boxes->from = seen->problem.weight;
+    boxes->group_in = made->plan.parameters.group_in;
+    boxes->group_out = made->plan.parameters.group_out;
+    boxes->outputs = (int)view->outputs;
+    boxes->out_columns = (int)view->out_columns;
+    boxes->output_rows_step = problem->weight.h;
+    boxes->output_columns_step = problem->weight.w;
+    boxes->diagonal_in = (int)problem->group_in;
+    boxes->diagonal_out = (int)problem->group_out;
+    boxes->elements = seen->problem.h.kernel * seen->problem.w.kernel;
+    source->one_pixel = view->one_pixel;
+    source->kernel_columns = seen->problem.w.kernel;
+    if (view->one_pixel) { /* of the layer's kernel, a channel's first output takes this */
+        boxes->elements = 1;
+        boxes->first_element =
+            axes[0]->phases[0].first_kernel * source->kernel_columns + axes[1]->phases[0].first_kernel;
+    } else {
+        for (int axis = 0; axis < 2; axis++) {
+            source->kernel_step[axis] = (int)axes[axis]->kernel_step;
+            for (int64_t i = 0; i < axes[axis]->count; i++)
+                source->first_kernel[axis][i] = axes[axis]->phases[i].first_kernel;
+        }
+        for (int64_t i = 0; i < axes[1]->count; i++)
+            source->column_taps[i] = (int)axes[1]->phases[i].taps;
     }
-    for (int64_t i = 0; i < (view->one_pixel ? 0 : seen->columns.count); i++)
-        source->column_taps[i] = (int)seen->columns.phases[i].taps;
-    source->from = seen->problem.weight;
-    source->kernel_rows = (int)seen->problem.h.kernel;
-    source->kernel_columns = (int)seen->problem.w.kernel;
+    plan_packing(made);
 }
 
 /* Returns the tensor map of src, as the layer that is seen has it, without its address. */
@@ -125,7 +135,7 @@ size_t vector_bytes_of(const parameters *of, int depth_columns, int64_t element)
 void describe_launch(const tconv_layer *layer, const layer_view *view, planned_layer *made)
 {
     const parameters *of = &made->plan.parameters;
-    describe_weights(layer, view, &made->weights);
+    describe_weights(layer, view, made);
     if (of->src_transposed)
         made->transpose = transpose_of(&layer->problem);
     if (of->by_tma)
@@ -224,7 +234,7 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     parameters.weights = arguments->packed;
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;
-    parameters.bias_outputs = (int)made->weights.outputs;
+    parameters.bias_outputs = (int)made->weights.boxes.outputs;
     parameters.depth_columns = made->depth_columns;
     parameters.by_tma = make_map(made, parameters.src, &map);
     parameters.store_vectors = made->vector_bytes > 0 && (uintptr_t)arguments->dst % made->vector_bytes == 0;

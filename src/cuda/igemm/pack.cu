@@ -8,12 +8,7 @@
  * A row of M that is no output channel, and an input channel past the last, are zeros. Where groups are fused the
  * weights are block-diagonal, with zeros from one group to another.
  */
-#include <cstring>
-
-#include "../numeric/divisor.h"
-#include "../numeric/element.cuh"
 #include "../pack/boxes.cuh"
-#include "../ptx/dependent_launch.cuh"
 #include "plan.h"
 #include "transpose_src.cuh"
 
@@ -24,7 +19,7 @@ namespace
 {
 
 /* The last phase that does not begin after `tap`. */
-__device__ int find_phase(const axis_phase *phases, int count, int tap)
+__device__ __forceinline__ int find_phase(const axis_phase *phases, int count, int tap)
 {
     int phase = 0;
     while (phase + 1 < count && phases[phase + 1].first_tap <= tap)
@@ -32,134 +27,89 @@ __device__ int find_phase(const axis_phase *phases, int count, int tap)
     return phase;
 }
 
-struct weight_order {
+struct order : tf32_order, weight_source {
     parameters layer;
-    weight_source source;
+    src_transpose transpose;
 
-    /* The M tiles of a phase's channels. */
-    __host__ __device__ int channel_m_tiles() const
+    __host__ __device__ unsigned other_blocks() const
     {
-        return layer.merged ? layer.channel_m_tiles : layer.tiles_along_m * layer.m_tiles / phases_of_m_tile();
+        return (unsigned)transpose.thread_blocks;
+    }
+    template <class Word> __device__ __forceinline__ void do_other(unsigned block) const
+    {
+        transpose_tile<Word>(transpose, (int)block);
     }
 
-    /* The column phases whose M tiles alternate, because they are seen as a pair. */
-    __host__ __device__ int phases_of_m_tile() const
+    __device__ __forceinline__ pack_strip strip_of(unsigned strip) const
     {
-        return layer.paired && !layer.merged ? 2 : 1;
+        const unsigned of_group = strip / layer.k_blocks, group = of_group / strips, block = of_group % strips;
+        return {(int)group, (int)block * MMA_M, (int)(strip % layer.k_blocks), (int)block, 0};
     }
 
-    __host__ __device__ int all_column_taps() const
+    __device__ __forceinline__ pack_run run_of(const pack_strip &strip, int run) const
     {
-        return phases_of_m_tile() == 2 ? source.column_taps[0] + source.column_taps[1] : layer.column_taps;
-    }
-
-    __device__ pack_place place_of(unsigned strip) const
-    {
-        pack_place place;
-        const unsigned of_group = strip / layer.k_blocks, m_tiles = channel_m_tiles();
-        place.k_block = (int)(strip - of_group * layer.k_blocks);
-        place.group = (int)(of_group / m_tiles);
-        place.block = (int)(of_group % m_tiles);
-        place.out = place.block * MMA_M;
-        return place;
-    }
-
-    __device__ int64_t element_of(int row_phase, int row_tap, int column_phase, int column_tap) const
-    {
-        return (source.first_kernel[0][row_phase] + row_tap * source.kernel_step[0]) * source.kernel_columns +
-               source.first_kernel[1][column_phase] + column_tap * source.kernel_step[1];
-    }
-
-    __device__ pack_run run_of(const pack_place &place, int planes, int run) const
-    {
-        int64_t a_tile;
-        int of_tile, element;
+        int row_phase, row_tap = 0, column_phase, column_tap = 0, m_tile, taps = 1, tap = 0;
+        int64_t before = 0; /* taps of earlier phases, which all have A tiles like this one's */
+        bool exists = true;
         if (layer.merged) {
-            const int row_phase = run / layer.column_phases, column_phase = run - row_phase * layer.column_phases;
-            const bool exists = row_phase < layer.row_phases;
             /* The M tiles that are left of the last block tile have no channels; the boxes of the first M tile write
              * them. */
-            const int m_tile =
-                exists ? (row_phase * layer.channel_m_tiles + place.block) * layer.column_phases + column_phase
-                       : layer.phase_m_tiles + run - layer.row_phases * layer.column_phases;
-            if (!exists && place.block > 0)
+            const int all = layer.row_phases * layer.column_phases;
+            exists = run < all;
+            if (!exists && strip.block > 0)
                 return {-1, -1};
-            a_tile = m_tile / layer.m_tiles * (int64_t)layer.k_blocks + place.k_block;
-            of_tile = m_tile % layer.m_tiles;
-            element = !exists ? -1 : source.one_pixel ? 0 : (int)element_of(row_phase, 0, column_phase, 0);
+            row_phase = run / layer.column_phases;
+            column_phase = run % layer.column_phases;
+            m_tile = exists ? (row_phase * layer.channel_m_tiles + strip.block) * layer.column_phases + column_phase
+                            : layer.phase_m_tiles + run - all;
         } else {
-            const int column_taps = all_column_taps(), alternating = phases_of_m_tile();
-            int row_tap = run / column_taps, column_tap = run - row_tap * column_taps;
-            const int row_phase = find_phase(layer.rows, layer.row_phases, row_tap);
-            const int column_phase = alternating == 2 ? column_tap >= source.column_taps[0]
-                                                      : find_phase(layer.columns, layer.column_phases, column_tap);
-            const axis_phase &rows = layer.rows[row_phase];
-            const axis_phase &columns = layer.columns[alternating == 2 ? 0 : column_phase];
-            const int m_tile = place.block * alternating + (alternating == 2 ? column_phase : 0);
-            const int64_t before = rows.first_tap * (int64_t)layer.column_taps + (int64_t)rows.taps * columns.first_tap;
+            row_tap = run / run_columns;
+            column_tap = run % run_columns;
+            row_phase = find_phase(layer.rows, layer.row_phases, row_tap);
+            column_phase = layer.paired ? column_tap >= column_taps[0]
+                                        : find_phase(layer.columns, layer.column_phases, column_tap);
+            const axis_phase &rows = layer.rows[row_phase], &columns = layer.columns[layer.paired ? 0 : column_phase];
+            m_tile = layer.paired ? strip.block * 2 + column_phase : strip.block;
+            before = rows.first_tap * (int64_t)layer.column_taps + (int64_t)rows.taps * columns.first_tap;
             row_tap -= rows.first_tap;
-            column_tap -= alternating == 2 ? column_phase * source.column_taps[0] : columns.first_tap;
-            a_tile = before * layer.k_blocks * layer.tiles_along_m +
-                     (m_tile / layer.m_tiles * (int64_t)layer.k_blocks + place.k_block) * (rows.taps * columns.taps) +
-                     row_tap * columns.taps + column_tap;
-            of_tile = m_tile % layer.m_tiles;
-            element = (int)element_of(row_phase, row_tap, column_phase, column_tap);
+            column_tap -= layer.paired ? column_phase * column_taps[0] : columns.first_tap;
+            taps = rows.taps * columns.taps;
+            tap = row_tap * columns.taps + column_tap;
         }
-        a_tile += place.group * layer.group_a_tiles;
-        const int64_t product = (a_tile * layer.m_tiles + of_tile) * layer.k_steps + place.step();
-        return {product * planes * 2 * MMA_M + place.step_row(), element};
+        const int64_t k_block = m_tile / layer.m_tiles * (int64_t)layer.k_blocks + strip.k_block;
+        const int64_t a_tile =
+            strip.group * layer.group_a_tiles + before * layer.k_blocks * layer.tiles_along_m + k_block * taps + tap;
+        const int64_t product = (a_tile * layer.m_tiles + m_tile % layer.m_tiles) * layer.k_steps;
+        if (!exists)
+            return {product * boxes.step_rows, -1};
+        const int64_t row = first_kernel[0][row_phase] + row_tap * kernel_step[0];
+        const int64_t column = first_kernel[1][column_phase] + column_tap * kernel_step[1];
+        return {product * boxes.step_rows, (int)(row * kernel_columns + column)};
     }
 };
 
-/* The first thread blocks transpose src, the others pack. */
-template <class Element, int planes>
-__global__ void __launch_bounds__(PACK_THREADS)
-    transpose_and_pack(const __grid_constant__ weight_order order, const __grid_constant__ pack_boxes boxes,
-                       const __grid_constant__ src_transpose transpose, const Element *__restrict__ from,
-                       void *__restrict__ packed)
-{
-    launch_dependents();
-    if (blockIdx.x < transpose.thread_blocks)
-        transpose_tile<Element>(transpose, (int)blockIdx.x);
-    else
-        pack_every<planes>(order, boxes, from, packed, blockIdx.x - transpose.thread_blocks,
-                           gridDim.x - transpose.thread_blocks);
-}
+} // namespace
 
-/* The boxes that the weights are cut into. */
-pack_boxes boxes_of(const weight_order *order, int planes)
+void plan_packing(planned_layer *made)
 {
-    const parameters *layer = &order->layer;
-    const weight_source *source = &order->source;
-    pack_boxes boxes;
-    memset(&boxes, 0, sizeof boxes);
-    boxes.from = source->from;
-    boxes.group_in = layer->group_in;
-    boxes.group_out = layer->group_out;
-    boxes.outputs = (int)source->outputs;
-    boxes.out_columns = (int)source->out_columns;
-    boxes.diagonal_in = source->diagonal_in;
-    boxes.diagonal_out = source->diagonal_out;
-    boxes.elements = source->kernel_rows * source->kernel_columns;
-    boxes.output_rows_step = source->output_rows_step;
-    boxes.output_columns_step = source->output_columns_step;
-    if (source->one_pixel) {
-        boxes.elements = 1;
-        boxes.first_element = (int)(source->first_kernel[0][0] * source->kernel_columns + source->first_kernel[1][0]);
-    }
-    boxes.step_rows = planes * 2 * MMA_M;
-    int row_taps = 0;
+    const parameters *layer = &made->plan.parameters;
+    weight_source *source = &made->weights;
+    pack_boxes *boxes = &source->boxes;
+    const bool alternating = layer->paired && !layer->merged; /* M tiles are of either column phase in turn */
+    int64_t row_taps = 0;
     for (int i = 0; i < layer->row_phases; i++)
         row_taps += layer->rows[i].taps;
-    boxes.runs = layer->merged ? layer->row_phases * layer->column_phases + layer->tiles_along_m * layer->m_tiles -
-                                     layer->phase_m_tiles
-                               : row_taps * order->all_column_taps();
-    pack_choose_boxes(&boxes, layer->pixel_bytes / layer->k_block_channels,
-                      (int64_t)layer->groups * order->channel_m_tiles() * layer->k_blocks, MMA_M, 2 * layer->k_steps);
-    return boxes;
+    source->strips =
+        layer->merged ? layer->channel_m_tiles : layer->tiles_along_m * layer->m_tiles / (alternating ? 2 : 1);
+    source->run_columns = alternating ? source->column_taps[0] + source->column_taps[1] : layer->column_taps;
+    boxes->runs = layer->merged ? (int64_t)layer->row_phases * layer->column_phases +
+                                      layer->tiles_along_m * layer->m_tiles - layer->phase_m_tiles
+                                : row_taps * source->run_columns;
+    boxes->step_rows = (made->plan.mode == MODE_STRICT ? 2 : 1) * 2 * MMA_M;
+    boxes->core_step = MMA_M;
+    choose_boxes(boxes, layer->pixel_bytes / layer->k_block_channels,
+                 (int64_t)layer->groups * source->strips * layer->k_blocks, MMA_M, 2 * layer->k_steps);
 }
-
-} // namespace
 
 int64_t transposed_pixel(const tconv_problem *problem)
 {
@@ -176,8 +126,7 @@ src_transpose transpose_of(const tconv_problem *problem)
 {
     const int64_t vector = CORE_ROW_BYTES / (int64_t)problem->element_size;
     const int64_t image = problem->h.in * problem->w.in;
-    src_transpose transpose;
-    memset(&transpose, 0, sizeof transpose);
+    src_transpose transpose = {};
     transpose.from = problem->src;
     transpose.pixels = (int)(problem->batch * image);
     transpose.channels = (int)problem->in_channels;
@@ -195,20 +144,12 @@ src_transpose transpose_of(const tconv_problem *problem)
 tconv_status pack(const planned_layer *made, const src_transpose *transpose, const void *weights, void *packed,
                   void *stream, tconv_issue *issue)
 {
-    const void *const kernels[] = {
-        (const void *)transpose_and_pack<float, 1>, (const void *)transpose_and_pack<float, 2>,
-        (const void *)transpose_and_pack<__half, 1>, (const void *)transpose_and_pack<__nv_bfloat16, 1>};
     const mode mode = made->plan.mode;
-    weight_order order = {made->plan.parameters, made->weights};
-    pack_boxes boxes;
-    memset(&boxes, 0, sizeof boxes);
-    if (weights != NULL)
-        boxes = boxes_of(&order, mode == MODE_STRICT ? 2 : 1);
-    void *arguments[] = {&order, &boxes, (void *)transpose, &weights, &packed};
-    const int64_t shared_bytes = tconv_max(transpose->thread_blocks > 0 ? TRANSPOSE_SHARED_BYTES : 0,
-                                           weights != NULL ? pack_shared_bytes(&boxes) : 0);
-    return launch_blocks_shared(kernels[mode], (int64_t)transpose->thread_blocks + boxes.count, PACK_THREADS,
-                                shared_bytes, arguments, stream, issue);
+    order order = {{}, made->weights, made->plan.parameters, *transpose};
+    if (weights == NULL)
+        order.boxes = {};
+    return launch_boxes(order, mode == MODE_F16 || mode == MODE_BF16 ? 2 : 4, mode == MODE_STRICT ? 2 : 1,
+                        transpose->thread_blocks > 0 ? TRANSPOSE_SHARED_BYTES : 0, weights, packed, stream, issue);
 }
 
 } // namespace tconv::igemm

@@ -5,6 +5,7 @@
 #define TCONV_CUDA_IGEMM_PLAN_H
 
 #include "../model/work.h"
+#include "../pack/boxes.h"
 #include "../runtime/launch.h"
 #include "../runtime/tensor_map.h"
 #include "parameters.h"
@@ -54,16 +55,15 @@ struct search {
 
 /* The weights as they lie: what the packing kernel is told beside the layer's parameters. */
 struct weight_source {
-    tconv_weight_strides from;
-    int kernel_rows, kernel_columns;
+    pack_boxes boxes;
+    bool one_pixel; /* as in layer_view */
+    int64_t kernel_columns;
     int64_t first_kernel[2][MAX_PHASES]; /* kernel row (column) of the first tap of each row (column) phase */
     int kernel_step[2];                  /* kernel rows (columns) from a tap to the next */
     int column_taps[MAX_PHASES];         /* of each column phase, before any two are seen as a pair */
-    int64_t outputs, out_columns;        /* as in layer_view */
-    bool one_pixel;                      /* as in layer_view */
-    int diagonal_in, diagonal_out;       /* fused groups: input and output channels of each; else 0 */
-    int64_t output_rows_step;            /* elements from an output's weights to those of the one a row below */
-    int64_t output_columns_step;         /* elements from an output's weights to those of the one a column beside */
+    /* What plan_packing adds. */
+    int strips;      /* of a channel group and K-block: M tiles of a phase's channels */
+    int run_columns; /* runs of a row tap: column taps of all phases */
 };
 
 /* What pack and execute get: the best candidate's plan, the operands as they lie, and the launch. */
@@ -123,6 +123,9 @@ bool choose_stages(const search *in, const tile_choice *choice, layer_plan *plan
 bool is_fed_by_tma(const layer_plan *plan);
 
 /* pack.cu */
+
+/* Cuts the weights into boxes. Before, made->weights has all that is not made of the plan. */
+void plan_packing(planned_layer *made);
 
 /* Packs the weights (unless they are NULL) and transposes src (unless transpose is all zeros), in one launch. */
 tconv_status pack(const planned_layer *made, const src_transpose *transpose, const void *weights, void *packed,

@@ -353,7 +353,6 @@ const char *plan_layer(const tconv_layer *layer, planned_layer *made)
     if (problem->batch * problem->groups > INT32_MAX / (params->end_row - params->first_row) / tiles)
         return "too many images for 32-bit numbers of blocks";
     fill_taps(layer, params);
-    made->packing = *params;
     join_bias_rows(layer, params);
     made->resident = resident_of(layer, params);
     divide_rows(layer, layer->target.multiprocessors * made->resident, params);

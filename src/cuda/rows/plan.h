@@ -13,10 +13,9 @@ constexpr int64_t ACCESS = 16; /* bytes that a thread copies or stores at once *
 
 /* What a plan holds. */
 struct planned_layer {
-    parameters params;  /* without addresses; src_aligned as if src began at a multiple of ACCESS bytes */
-    parameters packing; /* the same before rows are divided into strips: what the packing kernel is given */
-    launch_grid grid;   /* overlaps: whether the launch may overlap one of packing */
-    int64_t resident;   /* blocks that share a multiprocessor */
+    parameters params; /* without addresses; src_aligned as if src began at a multiple of ACCESS bytes */
+    launch_grid grid;  /* overlaps: whether the launch may overlap one of packing */
+    int64_t resident;  /* blocks that share a multiprocessor */
 };
 
 /* plan.cu: decides how to compute a layer. Returns why it is not taken, or NULL. */

@@ -36,7 +36,7 @@ tconv_status pack(const tconv_layer *layer, const void *memory, const void *weig
 {
     const planned_layer *made = (const planned_layer *)memory;
     return on_device(layer->target.device, issue,
-                     [&] { return launch_packing(layer, &made->packing, weights, packed, stream, issue); });
+                     [&] { return launch_packing(layer, &made->params, weights, packed, stream, issue); });
 }
 
 tconv_status execute(const tconv_layer *layer, const void *memory, const tconv_arguments *arguments, tconv_issue *issue)

@@ -199,25 +199,6 @@ constexpr int MN_MAJOR_CONFIGS = 2;
 extern const kernel_config f16_mn_major_configs[MN_MAJOR_CONFIGS];
 extern const kernel_config bf16_mn_major_configs[MN_MAJOR_CONFIGS];
 
-/* The packing kernel is told this beside the layer: how A stages follow one another, and what they hold. */
-struct packing_layout {
-    tconv_weight_strides from;
-    int group_in, group_out, m_blocks, group_m_blocks, mma_tile_channels, warpgroup_channels, tile_channels, stack;
-    int k_blocks, k_block_channels, k_steps, max_k_block_a_stages;
-    int warpgroups, mma_tiles; /* 1 where they share their weights */
-    int a_stage_columns;       /* columns of taps of an A stage where a stack's weights overlap; else 0 */
-    int core_step;             /* where they overlap: rows of 16 bytes, from a core to the other */
-    int a_stage_rows;          /* where they overlap: of 16 bytes, of an A stage */
-    int depth;                 /* 2: space-to-depth, else 1 */
-    int row_taps[WARPGROUPS], first_kernel_row[WARPGROUPS], kernel_row_step;
-    int column_taps[MMA_TILES], first_kernel_column[MMA_TILES], kernel_column_step;
-    int kernel_rows, kernel_columns;
-};
-
-/* Packs the weights by a kernel on the stream. */
-tconv_status pack_weights(const packing_layout *packing, arithmetic mode, const void *weights, void *packed,
-                          void *stream, tconv_issue *issue);
-
 } // namespace tconv::wgmma
 
 #endif

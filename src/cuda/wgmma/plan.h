@@ -6,6 +6,7 @@
 
 #include "../../core/checked.h"
 #include "../model/work.h"
+#include "../pack/boxes.h"
 #include "../runtime/tensor_map.h"
 #include "parameters.h"
 
@@ -31,6 +32,19 @@ struct plan {
     int a_stage_columns;   /* columns of taps that an A stage has where a stack's weights overlap, else 0 */
     int patch_rows;
     int thread_blocks;
+};
+
+/* The packing kernel is told this beside the layer's parameters: what A stages hold. */
+struct packing_layout {
+    pack_boxes boxes;
+    int warpgroups, mma_tiles; /* 1 where they share their weights */
+    int a_stage_columns;       /* columns of taps of an A stage where a stack's weights overlap; else 0 */
+    int a_stage_rows;          /* where they overlap: of 16 bytes, of an A stage */
+    int product_rows;          /* where they do not: of 16 bytes, in all planes, that an MMA takes */
+    int depth;                 /* 2: space-to-depth, else 1 */
+    int row_taps[WARPGROUPS], first_kernel_row[WARPGROUPS], kernel_row_step;
+    int first_kernel_column[MMA_TILES], kernel_column_step;
+    int kernel_columns;
 };
 
 /* What the layer keeps: its plan and, where that is MN-major, those of the same tile for addresses of src that TMA does
@@ -81,7 +95,15 @@ bool weights_overlap(const tconv_layer *layer, const tile_choice *choice);
 /* Returns the commit groups that an MMA tile's sum is made of. */
 int64_t commit_groups(const parameters *params, int mma_tile);
 
+/* Lays out the packed weights of the first plan. */
 packing_layout packing_of(const tconv_layer *layer, const plan *made);
+
+/* pack.cu: completes a layout by the boxes that the weights are cut into. */
+void plan_packing(planned_layer *made);
+
+/* Packs the weights by a kernel on the stream. */
+tconv_status pack_weights(const planned_layer *made, const void *weights, void *packed, void *stream,
+                          tconv_issue *issue);
 
 /* Begins the search for the layer's plan. The layer has to outlive it. */
 search begin_search(const tconv_layer *layer);

@@ -4,8 +4,6 @@
 #include "../runtime/tensor_map.h"
 #include "plan.h"
 
-#include <cstring>
-
 namespace tconv::wgmma
 {
 
@@ -239,24 +237,17 @@ bool lay_out_stages(const tconv_layer *layer, const tile_choice *choice, plan *m
 packing_layout packing_of(const tconv_layer *layer, const plan *made)
 {
     const parameters *params = &made->params;
-    packing_layout packing;
-    memset(&packing, 0, sizeof packing);
-    packing.from = layer->problem.weight;
-    packing.group_in = params->group_in;
-    packing.group_out = params->group_out;
-    packing.m_blocks = params->m_blocks;
-    packing.group_m_blocks = params->group_m_blocks;
-    packing.mma_tile_channels = params->mma_tile_channels;
-    packing.tile_channels = params->tile_channels;
-    packing.warpgroup_channels = params->warpgroup_channels;
-    packing.stack = params->stack;
-    packing.k_blocks = params->k_blocks;
-    packing.k_block_channels = params->k_block_channels;
-    packing.k_steps = params->k_steps;
-    packing.max_k_block_a_stages = params->max_k_block_a_stages;
+    packing_layout packing = {};
+    pack_boxes *boxes = &packing.boxes;
+    boxes->from = layer->problem.weight;
+    boxes->group_in = boxes->diagonal_in = params->group_in;
+    boxes->group_out = boxes->diagonal_out = params->group_out;
+    boxes->outputs = boxes->out_columns = 1;
+    boxes->elements = layer->problem.h.kernel * layer->problem.w.kernel;
+    boxes->core_step = MMA_M;
     if (made->a_stage_columns > 0) {
         packing.a_stage_columns = made->a_stage_columns;
-        packing.core_step = (int)params->weights_leading_bytes / CORE_ROW_BYTES;
+        boxes->core_step = (int)params->weights_leading_bytes / CORE_ROW_BYTES;
         packing.a_stage_rows = (int)params->a_stage_bytes / CORE_ROW_BYTES;
     }
     packing.depth = 1 << params->space_to_depth_log2;
@@ -265,12 +256,10 @@ packing_layout packing_of(const tconv_layer *layer, const plan *made)
     for (int i = 0; i < 2; i++) {
         packing.row_taps[i] = (int)row_phase(layer, i)->taps;
         packing.first_kernel_row[i] = (int)row_phase(layer, i)->first_kernel;
-        packing.column_taps[i] = params->column_taps[i];
         packing.first_kernel_column[i] = (int)column_phase(layer, i)->first_kernel;
     }
     packing.kernel_row_step = (int)layer->rows.kernel_step;
     packing.kernel_column_step = (int)layer->columns.kernel_step;
-    packing.kernel_rows = (int)layer->problem.h.kernel;
     packing.kernel_columns = (int)layer->problem.w.kernel;
     return packing;
 }

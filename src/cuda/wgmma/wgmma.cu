@@ -196,6 +196,7 @@ tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_planned *pla
     for (int i = 0; i < to->count; i++)
         plan_addressing(layer, &to->plans[i]);
     to->packing = packing_of(layer, &to->plans[0]);
+    plan_packing(to);
     const tconv_cuda_work work = work_of(&in, &to->plans[0]);
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
@@ -227,9 +228,8 @@ tconv_status pack(const tconv_layer *layer, const void *made, const void *weight
                   tconv_issue *issue)
 {
     const planned_layer *planned = static_cast<const planned_layer *>(made);
-    return on_device(layer->target.device, issue, [&] {
-        return pack_weights(&planned->packing, planned->plans[0].mode, weights, packed, stream, issue);
-    });
+    return on_device(layer->target.device, issue,
+                     [&] { return pack_weights(planned, weights, packed, stream, issue); });
 }
 
 /* Returns the elements by which src begins past a multiple of 16 bytes, of planes that are realigned; else 0. */
