@@ -63,7 +63,7 @@ tconv_status launch(const tconv_layer *layer, const plan *made, const tconv_argu
     parameters.weights = arguments->packed;
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;
-    parameters.src_aligned = parameters.src_aligned && (uintptr_t)arguments->src % ACCESS == 0;
+    parameters.src_aligned = parameters.src_aligned && (uintptr_t)arguments->src % model::VECTOR_BYTES == 0;
     parameters.dst_runs = parameters.dst_runs && (uintptr_t)arguments->dst % dst_run == 0;
     void *kernel_arguments[] = {&parameters, &map};
 

@@ -5,7 +5,6 @@
 #ifndef TCONV_CUDA_COL2IM_LOAD_CUH
 #define TCONV_CUDA_COL2IM_LOAD_CUH
 
-#include "../numeric/element.cuh"
 #include "tile.cuh"
 
 namespace tconv::col2im
@@ -24,8 +23,7 @@ template <class Element_, bool nhwc, bool hopper, int stages> struct stage_layou
     static constexpr int CHANNELS = hopper ? row_sums::K_STEPS * STEP : STEP;
     static constexpr int LENGTH = ACCESS_BYTES / (int)sizeof(Element); /* elements of an access */
     static constexpr int PADDING = sizeof(Element) == 2 || nhwc == hopper ? 8 : 4;
-    static constexpr int PITCH =
-        (nhwc ? CHANNELS : PIXELS) + PADDING; /* elements from a pixel or channel to the next */
+    static constexpr int PITCH = (nhwc ? CHANNELS : PIXELS) + PADDING; /* elements */
     static constexpr int ELEMENTS = PITCH * (nhwc ? PIXELS : CHANNELS);
     static constexpr int CHANNEL = nhwc ? 1 : PITCH, PIXEL = nhwc ? PITCH : 1;
     static_assert(ELEMENTS * sizeof(Element) <= STAGE_BYTES, "a stage");

@@ -42,7 +42,7 @@ int64_t row_quotients(const tconv_axis *h)
 bool cut_columns(const tconv_problem *problem, parameters *made)
 {
     const tconv_axis *w = &problem->w;
-    const int64_t length = ACCESS / (int64_t)problem->element_size;
+    const int64_t length = model::VECTOR_BYTES / (int64_t)problem->element_size;
     const int64_t back = (w->kernel - 1) * w->dilation / w->stride;
     int log2 = 5;
     while (1 << log2 < BLOCK_M && 1 << log2 < w->in)
@@ -87,7 +87,7 @@ const char *refusal(const tconv_layer *layer, parameters *made)
 void begin(const tconv_layer *layer, parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t length = ACCESS / (int64_t)problem->element_size;
+    const int64_t length = model::VECTOR_BYTES / (int64_t)problem->element_size;
     const bool nhwc = problem->layout == TCONV_NHWC;
     made->rows = make_small_axis(&problem->h, &layer->rows);
     made->columns = make_small_axis(&problem->w, &layer->columns);

@@ -9,8 +9,6 @@
 namespace tconv::col2im
 {
 
-constexpr int64_t ACCESS = 16; /* bytes that a thread copies at once */
-
 constexpr int MMA_KERNEL = -1; /* the kernel for any device, in place of a config of Hopper's */
 
 /* How the output rows are cut into strips. */

@@ -22,9 +22,6 @@
 namespace tconv::col2im::row_sums
 {
 
-namespace
-{
-
 /* A warp's A operand. */
 template <class Arithmetic_, bool nhwc> struct cp_async_operand {
     using Arithmetic = Arithmetic_;
@@ -79,8 +76,6 @@ template <class Arithmetic_, bool nhwc> struct cp_async_operand {
         }
     }
 };
-
-} // namespace
 
 const void *cp_async_kernel(const tconv_layer *layer, int config)
 {

@@ -3,7 +3,6 @@
 #ifndef TCONV_CUDA_COL2IM_ROW_SUMS_GATHER_CUH
 #define TCONV_CUDA_COL2IM_ROW_SUMS_GATHER_CUH
 
-#include "../numeric/element.cuh"
 #include "tile.cuh"
 
 #include <type_traits>

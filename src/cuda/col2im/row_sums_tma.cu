@@ -11,11 +11,6 @@
 namespace tconv::col2im::row_sums
 {
 
-namespace
-{
-
-template <class Element> constexpr int CHANNELS = K_STEPS *MMA_K_BYTES / (int)sizeof(Element); /* of a K-block */
-
 /* Barriers in shared memory, behind the tables: each stage has a full and an empty one, the weights have one. */
 struct barrier_places {
     uint32_t full, empty, weights;
@@ -33,6 +28,7 @@ template <class Element>
 __device__ __forceinline__ void load_boxes(const parameters &layer, const CUtensorMap *map, const block_tile &block,
                                            uint32_t stages, const barrier_places &barriers, int lane)
 {
+    constexpr int CHANNELS = K_STEPS * MMA_K_BYTES / (int)sizeof(Element); /* of a K-block */
     const int pixel = lane * (BLOCK_M / layer.boxes), row_pixels = 1 << layer.row_pixels_log2;
     const int image = block.first_image + (pixel >> layer.row_pixels_log2);
     const int column = block.first_column + (pixel & (row_pixels - 1));
@@ -47,8 +43,7 @@ __device__ __forceinline__ void load_boxes(const parameters &layer, const CUtens
                 mbarrier_arrive_expect_tx(full, TMA_STAGE_BYTES);
             __syncwarp();
             if (lane < layer.boxes)
-                tma_load(to + state.at * TMA_STAGE_BYTES, map, column, row, channel + stage * CHANNELS<Element>, image,
-                         full);
+                tma_load(to + state.at * TMA_STAGE_BYTES, map, column, row, channel + stage * CHANNELS, image, full);
             state.next(TMA_STAGES);
         }
 }
@@ -125,7 +120,7 @@ template <class Arithmetic_> struct tma_operand {
             first = box + channel * 128 + (bytes ^ channel << 4);
             second = box + (channel + 1) * 128 + (bytes ^ (channel + 1) << 4);
             step_bytes = 8 * 128;
-        } else { /* a row of one of four matrices, see matrix_row */
+        } else { /* a row of one of four matrices, see load_fragment */
             const int channel = lane / 16 * 8 + lane % 8, bytes = (pixel + lane / 8 % 2 * 8) * (int)sizeof(Element);
             const int row_bytes = box_pixels * (int)sizeof(Element);
             first = box + channel * row_bytes + (bytes ^ (row_bytes == 128 ? channel % 8 : channel / 2 % 4) << 4);
@@ -161,8 +156,6 @@ template <class Arithmetic_> struct tma_operand {
         load<step>();
     }
 };
-
-} // namespace
 
 const void *tma_kernel(const tconv_layer *layer, int config)
 {

@@ -2,7 +2,7 @@
 #ifndef TCONV_CUDA_COL2IM_TILE_CUH
 #define TCONV_CUDA_COL2IM_TILE_CUH
 
-#include "../maps/small_axis.h"
+#include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../ptx/memory.cuh"
 #include "parameters.h"
