@@ -23,42 +23,13 @@ namespace tconv::col2im
 namespace
 {
 
-/* Fills in what the kernels' parameters share, beside how columns are cut. */
-void begin(const tconv_layer *layer, parameters *made)
-{
-    const tconv_problem *problem = &layer->problem;
-    const int64_t length = ACCESS / (int64_t)problem->element_size;
-    const bool nhwc = problem->layout == TCONV_NHWC;
-    made->rows = make_small_axis(&problem->h, &layer->rows);
-    made->columns = make_small_axis(&problem->w, &layer->columns);
-    made->src_strides = problem->src;
-    made->dst_strides = problem->dst;
-    made->group_in = (int)problem->group_in;
-    made->group_out = (int)problem->group_out;
-    made->groups = (int)problem->groups;
-    made->images = (int)problem->batch;
-    made->steps = made->k_blocks = (int)steps_of(problem);
-    made->nhwc = nhwc;
-    made->src_aligned = problem->src.n % length == 0 && problem->src.h % length == 0 &&
-                        (nhwc ? problem->src.w : problem->src.c) % length == 0 &&
-                        (nhwc ? problem->group_in : problem->w.in) % length == 0;
-    made->tap_step = made->columns.kernel_step * PITCH - made->columns.shift_step;
-}
-
 tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
 {
     plan *made = static_cast<plan *>(to);
-    parameters begun = {};
-    const char *why = refusal(layer, &begun);
-    if (why == NULL) {
-        begin(layer, &begun);
-        why = row_sums::plan_hopper(layer, &begun, made) ? NULL : plan_mma(layer, &begun, made);
-    }
+    const char *why = make_plan(layer, made);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
-    /* So few weights per input channel cannot overflow. */
-    planned->sizes.packed = (size_t)(made->config == MMA_KERNEL ? mma_packed_bytes(&layer->problem)
-                                                                : row_sums::packed_bytes(layer, made->config));
+    planned->sizes.packed = (size_t)made->packed_bytes; /* so few weights per input channel cannot overflow */
     const tconv_cuda_work work = work_of(layer, made);
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
@@ -92,7 +63,7 @@ tconv_status launch(const tconv_layer *layer, const plan *made, const tconv_argu
     parameters.weights = arguments->packed;
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;
-    parameters.src_aligned = parameters.src_aligned && (uintptr_t)arguments->src % ACCESS == 0;
+    parameters.src_aligned = parameters.src_aligned && (uintptr_t)arguments->src % model::VECTOR_BYTES == 0;
     parameters.dst_runs = parameters.dst_runs && (uintptr_t)arguments->dst % dst_run == 0;
     void *kernel_arguments[] = {&parameters, &map};
 

@@ -14,12 +14,6 @@
  * Numeric order: tensor-core sums over SEGMENT K-blocks, segments added in order in f32; then kernel rows from the last
  * to the first, column taps in order, bias last.
  */
-#include "../maps/small_axis.h"
-#include "../numeric/element.cuh"
-#include "../ptx/dependent_launch.cuh"
-#include "../ptx/memory.cuh"
-#include "../ptx/mma.cuh"
-#include "columns.cuh"
 #include "load.cuh"
 #include "mainloop.cuh"
 
@@ -31,49 +25,17 @@ namespace
 
 constexpr int THREADS = WARPS * 32;
 
-/* The place of a block. Columns and rows of dst are its own; those of src begin where its outputs reach back to. */
-struct block_tile {
-    int first_output, outputs;        /* columns of dst */
-    int first_column;                 /* of src */
-    int first_row;                    /* of src */
-    int first_quotient, end_quotient; /* of the strip */
-    int group;
-    int64_t image;
-};
-
-__device__ __forceinline__ block_tile find_block_tile(const parameters &layer)
-{
-    unsigned number = blockIdx.x;
-    const int column_tile = (int)(number % (unsigned)layer.column_tiles);
-    number /= (unsigned)layer.column_tiles;
-    const int strip = (int)(number % (unsigned)layer.strips);
-    number /= (unsigned)layer.strips;
-    block_tile found;
-    found.group = (int)(number % (unsigned)layer.groups);
-    found.image = number / (unsigned)layer.groups;
-
-    const small_axis &rows = layer.rows;
-    const column_range range = find_range(layer, column_tile);
-    found.first_column = range.first_column;
-    found.first_output = range.first_output;
-    found.outputs = range.outputs;
-    found.first_quotient = rows.pad / rows.stride + strip * layer.strip_rows;
-    found.end_quotient = min(found.first_quotient + layer.strip_rows, (rows.pad + rows.out - 1) / rows.stride + 1);
-    found.first_row = max(0, found.first_quotient - layer.row_back);
-    return found;
-}
-
 /* The arrays in shared memory. */
 struct shared_layout {
     fragment_b *weights;
-    unsigned char *stages;
+    char *stages;
     float *column_buffer; /* [n][PITCH] */
     float *sums;          /* [sum_rows][group_out][sum_columns]: rows of outputs that are not complete */
     column_taps *columns; /* [sum_columns] */
     float *bias;          /* [group_out] */
 };
 
-extern __shared__ __align__(ACCESS_BYTES) unsigned char shared_memory[];
+extern __shared__ __align__(ACCESS_BYTES) char shared_memory[];
 
 template <int N_TILES> __device__ __forceinline__ shared_layout find_shared(const parameters &layer)
 {
@@ -200,8 +162,7 @@ __device__ __forceinline__ void gather(const parameters &layer, const block_tile
     const int first_ring_row = (int)((unsigned)(first * layer.rows.stride) % (unsigned)layer.sum_rows);
     const int ring_step = (int)((unsigned)layer.rows.stride % (unsigned)layer.sum_rows);
     const int channel_pitch = layer.rows.kernel * layer.columns.kernel * PITCH;
-    Element *dst = static_cast<Element *>(layer.dst) + block.image * layer.dst_strides.n +
-                   (int64_t)block.group * layer.group_out * layer.dst_strides.c +
+    Element *dst = find_dst<Element>(layer, block, block.first_image) +
                    ((int64_t)first * layer.rows.stride - layer.rows.pad) * layer.dst_strides.h;
     for (int column = (int)threadIdx.x; column < block.outputs; column += THREADS) {
         const column_taps found = shared.columns[column];
@@ -229,42 +190,22 @@ __device__ __forceinline__ void gather(const parameters &layer, const block_tile
     }
 }
 
-template <class Stage>
-__device__ __forceinline__ loader<Stage> start_loader(const parameters &layer, const block_tile &block,
-                                                      const shared_layout &shared, int warp, int lane)
-{
-    using Element = typename Stage::Element;
-    const int pixel = warp * WARP_M, row_pixels = 1 << layer.row_pixels_log2;
-    const Element *image = static_cast<const Element *>(layer.src) + block.image * layer.src_strides.n +
-                           block.group * layer.group_in * layer.src_strides.c;
-    return make_loader<Stage>(layer, image, block.first_row + (pixel >> layer.row_pixels_log2),
-                              BLOCK_M >> layer.row_pixels_log2, min(layer.rows.in, block.end_quotient),
-                              block.first_column + (pixel & (row_pixels - 1)),
-                              reinterpret_cast<Element *>(shared.stages) + warp * STAGES * Stage::ELEMENTS, lane);
-}
-
 /* Fills the arrays that the block keeps: the group's weights and bias, the taps of its columns, and sums of zero. */
 template <class Element, int N_TILES>
 __device__ __forceinline__ void fill_shared(const parameters &layer, const block_tile &block,
                                             const shared_layout &shared)
 {
-    constexpr int FRAGMENTS = ACCESS_BYTES / (int)sizeof(fragment_b); /* of a copy */
-    const int fragments = layer.k_blocks * N_TILES * 32;
-    const fragment_b *from =
-        reinterpret_cast<const fragment_b *>(static_cast<const char *>(layer.weights) + HEADER_BYTES) +
-        (int64_t)block.group * fragments;
-    wait_for_weights();
-    for (int i = (int)threadIdx.x * FRAGMENTS; i < fragments; i += THREADS * FRAGMENTS)
-        cp_async(shared.weights + i, from + i, true);
+    const int bytes = layer.k_blocks * N_TILES * 32 * FRAGMENT_BYTES;
+    copy_weights<THREADS>(reinterpret_cast<char *>(shared.weights),
+                          static_cast<const char *>(layer.weights) + HEADER_BYTES + (int64_t)block.group * bytes,
+                          bytes);
     const int sums = layer.sum_rows * layer.sum_columns * layer.group_out;
     for (int i = (int)threadIdx.x; i < sums; i += THREADS)
         shared.sums[i] = 0;
     for (int i = (int)threadIdx.x; i < block.outputs; i += THREADS)
         shared.columns[i] = find_taps<PITCH>(layer, block.first_column, block.first_output + i);
     for (int i = (int)threadIdx.x; i < layer.group_out; i += THREADS)
-        shared.bias[i] = layer.bias != NULL
-                             ? to_compute(static_cast<const Element *>(layer.bias)[block.group * layer.group_out + i])
-                             : 0.0f;
+        shared.bias[i] = find_bias<Element>(layer, block.group, i);
 }
 
 template <class Element>
@@ -291,29 +232,25 @@ template <class Arithmetic, int N_TILES, bool nhwc, bool special>
 __device__ __forceinline__ void main_loop(const parameters &layer, const block_tile &block, const shared_layout &shared)
 {
     using Element = typename Arithmetic::Element;
-    using Stage = stage_layout<Element, nhwc>;
-    constexpr int STAGE = Stage::ELEMENTS;
+    using Stage = stage_layout<Element, nhwc, false, STAGES>;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int row_step = BLOCK_M >> layer.row_pixels_log2;
-    auto loader = start_loader<Stage>(layer, block, shared, warp, lane);
-    int to_load = (block.end_quotient - block.first_row + row_step - 1) / row_step * layer.k_blocks;
-#pragma unroll 1
-    for (int i = 0; i < STAGES - 1; i++)
-        loader.next(layer, to_load-- > 0);
+    loader<Stage> loader;
+    loader.start(layer, block, shared.stages, warp, lane);
+    loader.begin(layer);
     cp_async_wait<STAGES - 2>(); /* the weights came with the first stage */
     __syncthreads();
 
     float sums[M_TILES][N_TILES][4] = {};
     int stage = 0;
-    for (int row = block.first_row; row < block.end_quotient; row += row_step) {
+    for (int row = block.first_row; row < block.end_quotient; row += loader.row_step) {
         bool first = true;
         for (int step = 0; step < layer.k_blocks; step++) {
             cp_async_wait<STAGES - 2>();
             __syncwarp();
-            loader.next(layer, to_load-- > 0);
-            Arithmetic::template step<N_TILES, nhwc, special>(loader.stages + stage,
-                                                              shared.weights + step * N_TILES * 32, lane, sums);
-            stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
+            loader.next(layer);
+            multiply<Arithmetic, Stage, special>(loader.stages + stage, shared.weights + step * N_TILES * 32, lane,
+                                                 sums);
+            stage = stage == (STAGES - 1) * Stage::ELEMENTS ? 0 : stage + Stage::ELEMENTS;
             if (step == layer.k_blocks - 1 || step % SEGMENT == SEGMENT - 1) {
                 float *partials = shared.column_buffer + warp * WARP_M;
                 if (first) {
@@ -331,41 +268,38 @@ __device__ __forceinline__ void main_loop(const parameters &layer, const block_t
 }
 
 template <class Arithmetic, int N_TILES, bool nhwc>
-__global__ void __launch_bounds__(THREADS, BLOCKS<N_TILES>)
+__global__ void __launch_bounds__(THREADS, blocks_of(N_TILES))
     multiply_and_gather(const __grid_constant__ parameters layer)
 {
-    const block_tile block = find_block_tile(layer);
+    constexpr bool SPLITS = Arithmetic::PARTS > 1;
+    const block_tile block = find_block_tile(layer, 1);
     const shared_layout shared = find_shared<N_TILES>(layer);
     fill_shared<typename Arithmetic::Element, N_TILES>(layer, block, shared);
-    if (Arithmetic::SPLITS && *static_cast<const int *>(layer.weights) != 0)
-        main_loop<Arithmetic, N_TILES, nhwc, Arithmetic::SPLITS>(layer, block, shared);
+    if (SPLITS && *static_cast<const int *>(layer.weights) != 0)
+        main_loop<Arithmetic, N_TILES, nhwc, SPLITS>(layer, block, shared);
     else
         main_loop<Arithmetic, N_TILES, nhwc, false>(layer, block, shared);
 }
 
-template <class Arithmetic, bool nhwc> kernel_function find_kernel(int n_tiles)
+template <class Arithmetic, bool nhwc> const void *find_kernel(int n_tiles)
 {
-    return n_tiles == 2   ? multiply_and_gather<Arithmetic, 2, nhwc>
-           : n_tiles == 4 ? multiply_and_gather<Arithmetic, 4, nhwc>
-           : n_tiles == 6 ? multiply_and_gather<Arithmetic, 6, nhwc>
-           : n_tiles == 8 ? multiply_and_gather<Arithmetic, 8, nhwc>
-                          : multiply_and_gather<Arithmetic, MAX_N_TILES, nhwc>;
-}
-
-template <class Arithmetic> kernel_function find_kernel(tconv_layout layout, int n_tiles)
-{
-    return layout == TCONV_NHWC ? find_kernel<Arithmetic, true>(n_tiles) : find_kernel<Arithmetic, false>(n_tiles);
+    return (const void *)(n_tiles == 2   ? multiply_and_gather<Arithmetic, 2, nhwc>
+                          : n_tiles == 4 ? multiply_and_gather<Arithmetic, 4, nhwc>
+                          : n_tiles == 6 ? multiply_and_gather<Arithmetic, 6, nhwc>
+                          : n_tiles == 8 ? multiply_and_gather<Arithmetic, 8, nhwc>
+                                         : multiply_and_gather<Arithmetic, MAX_N_TILES, nhwc>);
 }
 
 } // namespace
 
-kernel_function mma_kernel(tconv_dtype dtype, bool tf32, tconv_layout layout, int n_tiles)
+const void *mma_kernel(const tconv_layer *layer, int n_tiles)
 {
-    return dtype == TCONV_F32
-               ? tf32 ? find_kernel<tf32_arithmetic>(layout, n_tiles) : find_kernel<strict_arithmetic>(layout, n_tiles)
-           : dtype == TCONV_F16  ? find_kernel<half_arithmetic<__half>>(layout, n_tiles)
-           : dtype == TCONV_BF16 ? find_kernel<half_arithmetic<__nv_bfloat16>>(layout, n_tiles)
-                                 : NULL;
+    return find_by_arithmetic<strict_arithmetic, tf32_arithmetic, half_arithmetic<__half>,
+                              half_arithmetic<__nv_bfloat16>>(layer, [=](auto arithmetic) {
+        using Arithmetic = decltype(arithmetic);
+        return layer->problem.layout == TCONV_NHWC ? find_kernel<Arithmetic, true>(n_tiles)
+                                                   : find_kernel<Arithmetic, false>(n_tiles);
+    });
 }
 
 } // namespace tconv::col2im

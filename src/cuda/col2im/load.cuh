@@ -1,29 +1,42 @@
 /*
  * A warp copies the src of its pixels to shared memory by cp.async, a pipeline stage at a time: the channels of a
  * K-block, as [channel][pixel] (NCHW) or [pixel][channel] (NHWC).
- *
- * A Stage describes a stage: Element, NHWC, PIXELS, CHANNELS, STAGES (of the pipeline), LENGTH (elements of an access),
- * PITCH (elements from a channel or pixel to the next) and ELEMENTS.
  */
 #ifndef TCONV_CUDA_COL2IM_LOAD_CUH
 #define TCONV_CUDA_COL2IM_LOAD_CUH
 
-#include "../numeric/element.cuh"
-#include "../ptx/memory.cuh"
-#include "parameters.h"
+#include "tile.cuh"
 
 namespace tconv::col2im
 {
 
-template <class Stage_> struct loader {
-    using Stage = Stage_;
+/*
+ * A pipeline stage of a warp, of Hopper's kernel (hopper) or the one for any device. Its pitch leaves no bank
+ * conflicts, and rows at multiples of an access. A lane's two channels of f32 are neighbours (hopper) or 4 apart.
+ */
+template <class Element_, bool nhwc, bool hopper, int stages> struct stage_layout {
+    using Element = Element_;
+    static constexpr bool NHWC = nhwc, HOPPER = hopper;
+    static constexpr int STAGES = stages; /* of the pipeline */
+    static constexpr int PIXELS = hopper ? row_sums::WARP_M : WARP_M;
+    static constexpr int STEP = MMA_K_BYTES / (int)sizeof(Element); /* channels of a K step */
+    static constexpr int CHANNELS = hopper ? row_sums::K_STEPS * STEP : STEP;
+    static constexpr int LENGTH = ACCESS_BYTES / (int)sizeof(Element); /* elements of an access */
+    static constexpr int PADDING = sizeof(Element) == 2 || nhwc == hopper ? 8 : 4;
+    static constexpr int PITCH = (nhwc ? CHANNELS : PIXELS) + PADDING; /* elements */
+    static constexpr int ELEMENTS = PITCH * (nhwc ? PIXELS : CHANNELS);
+    static constexpr int CHANNEL = nhwc ? 1 : PITCH, PIXEL = nhwc ? PITCH : 1;
+    static_assert(ELEMENTS * sizeof(Element) <= STAGE_BYTES, "a stage");
+};
+
+template <class Stage> struct loader {
     using Element = typename Stage::Element;
     static constexpr bool NHWC = Stage::NHWC;
-    static constexpr int LENGTH = Stage::LENGTH, STAGES = Stage::STAGES;
-    static constexpr int ROW = NHWC ? Stage::CHANNELS / LENGTH /* accesses along memory */
-                                    : Stage::PIXELS / LENGTH;
+    static constexpr int LENGTH = Stage::LENGTH;
+    static constexpr int ROW = (NHWC ? Stage::CHANNELS : Stage::PIXELS) / LENGTH; /* accesses along memory */
     static constexpr int LINES = 32 / ROW; /* and across it that a warp copies at once */
     static constexpr int ACCESSES = Stage::ELEMENTS / Stage::PITCH / LINES;
+    static constexpr int END = Stage::STAGES * Stage::ELEMENTS;
 
     const Element *base; /* the group's first element */
     const Element *from; /* the lane's first access in this stage */
@@ -32,20 +45,45 @@ template <class Stage_> struct loader {
     int64_t advance;     /* elements of src from a stage to the next */
     int channel, column; /* of the lane's first access in this stage */
     int ends[ACCESSES];  /* the end of channels, by access; 0 where row or column does not exist */
-    int lane_channel, row, row_step, end_row, end_column, end_channel, all_channels, stage;
-    bool aligned;
+    int lane_channel, row, row_step, end_row, stage;
+    int left; /* stages to load */
 
-    template <class Layer> __device__ __forceinline__ void start_row(const Layer &layer)
+    /* Pixels of a block tile beyond a row are, on Hopper, those of more images, else of the next rows. */
+    __device__ __forceinline__ void start(const parameters &layer, const block_tile &block, char *memory, int warp,
+                                          int lane)
+    {
+        const int pixel = warp * Stage::PIXELS, beyond = pixel >> layer.row_pixels_log2;
+        const int row_pixels = 1 << layer.row_pixels_log2, rows = min(layer.rows.in, block.end_quotient);
+        const int image = block.first_image + (Stage::HOPPER ? beyond : 0);
+        const int along = lane % ROW * LENGTH, across = lane / ROW;
+        base = static_cast<const Element *>(layer.src) + image * layer.src_strides.n +
+               block.group * layer.group_in * layer.src_strides.c;
+        stages = reinterpret_cast<Element *>(memory) + warp * END;
+        to = stages + across * Stage::PITCH + along;
+        line = LINES * (NHWC ? layer.src_strides.w : layer.src_strides.c);
+        advance = Stage::CHANNELS * layer.src_strides.c;
+        lane_channel = NHWC ? along : across;
+        column = block.first_column + (pixel & (row_pixels - 1)) + (NHWC ? across : along);
+        row = block.first_row + (Stage::HOPPER ? 0 : beyond);
+        row_step = Stage::HOPPER ? 1 : BLOCK_M >> layer.row_pixels_log2;
+        end_row = Stage::HOPPER && image >= layer.images ? 0 : rows;
+        left = Stage::HOPPER ? max(0, rows - block.first_row) * layer.k_blocks
+                             : (block.end_quotient - block.first_row + row_step - 1) / row_step * layer.k_blocks;
+        stage = 0;
+        start_row(layer);
+    }
+
+    __device__ __forceinline__ void start_row(const parameters &layer)
     {
         channel = lane_channel;
 #pragma unroll
         for (int i = 0; i < ACCESSES; i++)
-            ends[i] = row < end_row && column + (NHWC ? i * LINES : 0) < end_column ? end_channel : 0;
+            ends[i] = row < end_row && column + (NHWC ? i * LINES : 0) < layer.columns.in ? layer.group_in : 0;
         from = base + row * layer.src_strides.h + column * layer.src_strides.w + channel * layer.src_strides.c;
     }
 
     /* Copies elements one by one, for src that is not aligned. */
-    template <class Layer> __device__ __forceinline__ void copy_elements(const Layer &layer)
+    __device__ __forceinline__ void copy_elements(const parameters &layer)
     {
         const int64_t pitch = NHWC ? layer.src_strides.c : layer.src_strides.w;
 #pragma unroll
@@ -55,7 +93,7 @@ template <class Stage_> struct loader {
             for (int k = 0; k < LENGTH; k++) {
                 const int this_channel = channel + (NHWC ? k : i * LINES);
                 const int this_column = column + (NHWC ? i * LINES : k);
-                const bool exists = this_channel < end_channel && this_column < end_column && row < end_row;
+                const bool exists = this_channel < layer.group_in && this_column < layer.columns.in && row < end_row;
                 run.at[k] = exists ? from[i * line + k * pitch] : Element(0.0f);
             }
             *reinterpret_cast<element_vector<Element, LENGTH> *>(to + stage + i * LINES * Stage::PITCH) = run;
@@ -72,54 +110,33 @@ template <class Stage_> struct loader {
         }
     }
 
-    /* Starts to copy the next stage, and ends a commit group in any case. */
-    template <class Layer> __device__ __forceinline__ void next(const Layer &layer, bool more)
+    /* Starts to copy the next stage, if there is one, and ends a commit group in any case. */
+    __device__ __forceinline__ void next(const parameters &layer)
     {
-        if (more) {
-            if (aligned)
+        if (left-- > 0) {
+            if (layer.src_aligned)
                 copy_accesses();
             else
                 copy_elements(layer);
-            stage = stage == (STAGES - 1) * Stage::ELEMENTS ? 0 : stage + Stage::ELEMENTS;
+            stage = stage == END - Stage::ELEMENTS ? 0 : stage + Stage::ELEMENTS;
             from += advance;
             channel += Stage::CHANNELS;
-            if (channel >= all_channels) {
+            if (channel >= layer.k_blocks * Stage::CHANNELS) {
                 row += row_step;
                 start_row(layer);
             }
         }
         cp_async_commit();
     }
-};
 
-/* The loader of a warp whose first pixel is (first_row, first_column) of an image's group, of which `image` is the
- * first element. end_row: the end of the rows that exist, 0 for an image that does not. */
-template <class Stage, class Layer>
-__device__ __forceinline__ loader<Stage> make_loader(const Layer &layer, const typename Stage::Element *image,
-                                                     int first_row, int row_step, int end_row, int first_column,
-                                                     typename Stage::Element *stages, int lane)
-{
-    using Loader = loader<Stage>;
-    const int along = lane % Loader::ROW * Loader::LENGTH, across = lane / Loader::ROW;
-    Loader made;
-    made.base = image;
-    made.stages = stages;
-    made.to = stages + across * Stage::PITCH + along;
-    made.line = Loader::LINES * (Stage::NHWC ? layer.src_strides.w : layer.src_strides.c);
-    made.advance = Stage::CHANNELS * layer.src_strides.c;
-    made.lane_channel = Stage::NHWC ? along : across;
-    made.column = first_column + (Stage::NHWC ? across : along);
-    made.row = first_row;
-    made.row_step = row_step;
-    made.end_row = end_row;
-    made.end_column = layer.columns.in;
-    made.end_channel = layer.group_in;
-    made.all_channels = layer.k_blocks * Stage::CHANNELS;
-    made.aligned = layer.src_aligned;
-    made.stage = 0;
-    made.start_row(layer);
-    return made;
-}
+    /* Starts to copy the first stages, but for one. */
+    __device__ __forceinline__ void begin(const parameters &layer)
+    {
+#pragma unroll 1
+        for (int i = 0; i < Stage::STAGES - 1; i++)
+            next(layer);
+    }
+};
 
 } // namespace tconv::col2im
 

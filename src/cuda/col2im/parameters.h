@@ -15,16 +15,15 @@
 #ifndef TCONV_CUDA_COL2IM_PARAMETERS_H
 #define TCONV_CUDA_COL2IM_PARAMETERS_H
 
-#include <cuda.h>
-
 #include "../maps/small_axis.h"
 
 namespace tconv::col2im
 {
 
-constexpr int BLOCK_M = 128;    /* pixels of a block tile */
-constexpr int TILE_N = 8;       /* of N */
-constexpr int MMA_K_BYTES = 32; /* of one pixel's channels in an MMA instruction (PTX ISA) */
+constexpr int BLOCK_M = 128;      /* pixels of a block tile */
+constexpr int TILE_N = 8;         /* of N */
+constexpr int MMA_K_BYTES = 32;   /* of one pixel's channels in an MMA instruction (PTX ISA) */
+constexpr int STAGE_BYTES = 1536; /* of src in shared memory, for each warp: the larger of both layouts' */
 
 /*
  * The kernel for any device (kernel.cu). Weights are packed in the order in which the lanes of a warp take them:
@@ -35,7 +34,6 @@ constexpr int WARPS = 4;
 constexpr int WARP_M = BLOCK_M / WARPS; /* pixels of a warp: two MMA tiles along M share each fragment of weights */
 constexpr int PITCH = BLOCK_M + 4; /* floats of the column buffer, from an n to the next: lanes store to other banks */
 constexpr int STAGES = 3;          /* pipeline stages of src */
-constexpr int STAGE_BYTES = 1536;  /* of src in shared memory, for each warp: the larger of both layouts' */
 constexpr int FRAGMENT_BYTES = 8;  /* of weights, for each lane, K step and N tile (PTX ISA) */
 constexpr int HEADER_BYTES = 256;  /* of the packed weights */
 constexpr int MAX_N_TILES = 11;    /* 9 x 9 taps of one channel; the accumulators are 88 registers */
@@ -49,8 +47,6 @@ constexpr int blocks_of(int n_tiles)
 {
     return n_tiles >= 8 ? 2 : 3;
 }
-
-template <int n_tiles> constexpr int BLOCKS = blocks_of(n_tiles); /* the same where device code needs it */
 
 /* Gathering is unrolled for kernels of so many rows and columns by that stride, dilation 1; or it is for any. */
 enum { GATHER_ANY, GATHER_3_BY_1, GATHER_3_BY_2, GATHER_4_BY_2, GATHER_9_BY_4 };
@@ -68,7 +64,6 @@ namespace row_sums
 constexpr int WARPS = 8;                /* two warpgroups */
 constexpr int WARP_M = BLOCK_M / WARPS; /* pixels of a warp: the M of a warp's part of wgmma */
 constexpr int K_STEPS = 2;              /* MMA instructions along a K-block */
-constexpr int STAGE_BYTES = 1536;       /* of src in shared memory, for each warp: the larger of both layouts' */
 constexpr int OUTPUT_BYTES = 16;        /* of shared memory, for an output row of a channel */
 constexpr int COLUMN_BYTES = 4; /* of shared memory, for an output column, where they are not gathered by runs */
 constexpr int GUARD = 4;        /* zeros around the pixels of each of up to four images of a block tile */
@@ -86,16 +81,19 @@ constexpr int TMA_STAGES = 6;
 constexpr int TMA_STAGE_BYTES = BLOCK_M * K_STEPS * MMA_K_BYTES;
 constexpr int TMA_BARRIER_BYTES = 8 * (2 * TMA_STAGES + 1); /* full and empty ones, and one for the weights */
 
-/* The N of a kernel that is compiled, and the blocks on a multiprocessor for which registers are enough. */
+/* The N of a kernel that is compiled. */
 struct config {
-    int band_tiles;    /* N tiles of a band */
-    int n_tiles;       /* N tiles of all bands */
-    int blocks;        /* in TF32, f16 and bf16 */
-    int strict_blocks; /* in strict f32 */
+    int band_tiles; /* N tiles of a band */
+    int n_tiles;    /* N tiles of all bands */
 };
 constexpr int CONFIGS = 9;
-constexpr config configs[CONFIGS] = {{1, 3, 2, 2},  {2, 4, 2, 2},  {2, 6, 2, 2},  {3, 6, 2, 2}, {4, 8, 2, 2},
-                                     {2, 10, 2, 1}, {4, 12, 2, 1}, {5, 12, 2, 1}, {3, 21, 1, 1}};
+constexpr config configs[CONFIGS] = {{1, 3}, {2, 4}, {2, 6}, {3, 6}, {4, 8}, {2, 10}, {4, 12}, {5, 12}, {3, 21}};
+
+/* Blocks on a multiprocessor for which registers are enough. */
+constexpr int blocks_of(int config, bool strict)
+{
+    return configs[config].n_tiles > (strict ? 8 : 12) ? 1 : 2;
+}
 
 /* N of so many kernel rows in a config, without the padding of the last band. row_n: N of one kernel row. */
 constexpr int64_t gemm_n_of(int config, int64_t rows, int64_t stride, int64_t row_n)
@@ -119,42 +117,28 @@ constexpr int MIN_TAPS = 2;      /* taps of a column that are unrolled */
 constexpr int MAX_TAPS = 3;      /* taps of a column that are unrolled */
 constexpr int MAX_GROUP_OUT = 4; /* output channels of a group */
 
-/* Outputs are gathered by runs of `stride` columns with at most so many taps, or by single columns with so many taps
- * unrolled. A number says which. */
-constexpr int by_runs(int stride, int taps)
+/* Outputs are gathered by runs of `stride` columns with at most so many taps, or by single columns (stride 0) with so
+ * many taps unrolled. A number says which. */
+constexpr int way_of(int stride, int taps)
 {
     return stride * 4 + taps;
 }
-constexpr int by_columns(int taps)
+constexpr int taps_of(int way)
 {
-    return taps;
+    return way % 4;
 }
-constexpr int run_taps_of(int gather)
-{
-    return gather % 4;
-}
-template <int stride, int taps> constexpr int RUNS = by_runs(stride, taps); /* the same where device code needs it */
-template <int taps> constexpr int COLUMNS = by_columns(taps);
-constexpr int FIRST_RUNS = by_runs(1, 0); /* all numbers from here on are runs */
+constexpr int FIRST_RUNS = way_of(1, 0); /* all numbers from here on are runs */
 
-/* By config, a bit for each by_runs that its kernels have code for: those of square kernels and strides that take the
+/* Says whether kernels of a config have code for such runs: where a square kernel and stride that has them takes the
  * config. All others are gathered by columns; code for all of them in each kernel was half of all code. */
-struct runs_by_config {
-    uint32_t of_config[CONFIGS + 1];
-};
-constexpr runs_by_config find_compiled_runs()
+constexpr bool has_runs(int config, int stride, int taps)
 {
-    runs_by_config found = {};
-    for (int stride = 1; stride <= MAX_RUN; stride++)
-        for (int kernel = stride; kernel <= stride * MAX_TAPS; kernel++)
-            for (int outputs = 1; outputs <= MAX_GROUP_OUT; outputs++) {
-                const int most = (kernel + stride - 1) / stride;
-                const int taps = most < MIN_TAPS ? MIN_TAPS : most;
-                found.of_config[config_of(kernel, stride, outputs * kernel)] |= 1u << by_runs(stride, taps);
-            }
-    return found;
+    for (int kernel = taps == MIN_TAPS ? stride : (taps - 1) * stride + 1; kernel <= taps * stride; kernel++)
+        for (int outputs = 1; outputs <= MAX_GROUP_OUT; outputs++)
+            if (config_of(kernel, stride, outputs * kernel) == config)
+                return true;
+    return false;
 }
-constexpr runs_by_config compiled_runs = find_compiled_runs();
 
 } // namespace row_sums
 
@@ -179,7 +163,6 @@ struct parameters {
     int tap_step;    /* floats of the column buffer from a tap of an output to its next in a row */
     int gather;      /* see above */
     bool src_aligned;
-    bool nhwc;
     /* Hopper's kernel alone has the following. */
     int run_taps[row_sums::MAX_RUN]; /* floats from a run's first pixel to each column's first tap */
     unsigned run_ends;               /* a bit for each column of a run that has as many taps as any */
@@ -191,12 +174,8 @@ struct parameters {
     int boxes;   /* TMA boxes that make a pipeline stage; 0 where src comes by cp.async */
 };
 
-typedef void (*kernel_function)(parameters);
-typedef void (*tma_kernel_function)(parameters, CUtensorMap);
-
-/* The kernel for any device, with 2, 4, 6, 8 or 11 N tiles; NULL for f64. tf32: f32 is rounded to TF32, else split in
- * parts. */
-kernel_function mma_kernel(tconv_dtype dtype, bool tf32, tconv_layout layout, int n_tiles);
+/* The kernel for any device, with 2, 4, 6, 8 or 11 N tiles. */
+const void *mma_kernel(const tconv_layer *layer, int n_tiles);
 
 /* Launches the kernel that packs the weights for it. */
 tconv_status pack_fragments(const tconv_problem *problem, int steps, int n_tiles, const void *weights, void *packed,
@@ -205,17 +184,28 @@ tconv_status pack_fragments(const tconv_problem *problem, int steps, int n_tiles
 namespace row_sums
 {
 
-/* Hopper's kernel whose src comes by cp.async; NULL for f64. Without sm_90a code it is empty. */
-kernel_function cp_async_kernel(tconv_dtype dtype, bool tf32, tconv_layout layout, int config);
-
-/* Hopper's kernel whose src comes by TMA; NULL for a config that has none. */
-tma_kernel_function tma_kernel(tconv_dtype dtype, bool tf32, int config);
+/* Hopper's kernels, whose src comes by cp.async or by TMA; the latter is NULL for a config that has none. Without
+ * sm_90a code they are empty. */
+const void *cp_async_kernel(const tconv_layer *layer, int config);
+const void *tma_kernel(const tconv_layer *layer, int config);
 
 /* Launches the kernel that packs the weights for both. */
 tconv_status pack_weights(const tconv_problem *problem, bool tf32, int steps, const config *config, const void *weights,
                           void *packed, void *stream, tconv_issue *issue);
 
 } // namespace row_sums
+
+/* Returns what find returns for the layer's kind of arithmetic, an object of one of these types. f32: strict or
+ * TF32. */
+template <class Strict, class Tf32, class F16, class Bf16, class Find>
+const void *find_by_arithmetic(const tconv_layer *layer, Find find)
+{
+    switch (layer->problem.dtype) {
+    case TCONV_F16: return find(F16());
+    case TCONV_BF16: return find(Bf16());
+    default: return layer->target.math == TCONV_MATH_TF32 ? find(Tf32()) : find(Strict());
+    }
+}
 
 } // namespace tconv::col2im
 

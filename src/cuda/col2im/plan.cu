@@ -1,4 +1,5 @@
-/* The plan of the kernel for any device, and the cut into tiles and strips that all kernels share. */
+/* Plans a layer: whether a kernel takes it, the cut into tiles and strips that all kernels share, and what is each
+ * kernel's own: its config, shared memory and way of gathering, and the tensor map of src. */
 #include "plan.h"
 
 #include "../../core/checked.h"
@@ -11,66 +12,37 @@ namespace tconv::col2im
 namespace
 {
 
-constexpr int64_t MAX_WAVES = 8;  /* of blocks, that are tried: with more, the last one is a small part of all */
-constexpr int64_t MIN_IN = 16;    /* channels: fewer leave an MMA's K half empty and too little to do for each output */
-constexpr int64_t MAX_OUT = 4;    /* channels: with more an ordinary GEMM is as good */
-constexpr int64_t MAX_TAPS = 256; /* no kernel has more N */
+constexpr int64_t RESERVED = 1024; /* bytes of shared memory that each block takes beside its own (CUDA) */
+constexpr int64_t MAX_WAVES = 8;   /* of blocks, that are tried: with more, the last one is a small part of all */
+constexpr int64_t MIN_IN = 16; /* channels: fewer leave an MMA's K half empty and too little to do for each output */
+constexpr int64_t MAX_OUT = row_sums::MAX_GROUP_OUT; /* channels: with more an ordinary GEMM is as good */
+constexpr int64_t MAX_TAPS = 256;                    /* no kernel has more N */
 
 /* Fewer pixels of an image, or of a row, leave most of a block tile empty. */
 constexpr int64_t MIN_PIXELS = 64;
 constexpr int64_t MIN_COLUMNS = 8;
 
-constexpr int N_TILES[] = {2, 4, 6, 8, MAX_N_TILES}; /* of the kernels that there are */
+/* Additions of like terms may be off by a quarter of their number, so that strict f32 stays within the bound of 16 for
+ * so many: of a sum's segments of channels, and of the partials of its taps. */
+constexpr int64_t MAX_ADDITIONS = 48;
 
-int64_t gemm_n_of(const tconv_problem *problem)
+/* K steps of an MMA instruction along the channels of a group. */
+int64_t steps_of(const tconv_problem *problem)
 {
-    return problem->group_out * problem->h.kernel * problem->w.kernel;
+    return tconv_ceil_div(problem->group_in * (int64_t)problem->element_size, MMA_K_BYTES);
 }
 
-/* N tiles of the kernel for any device. */
-int n_tiles_of(const tconv_problem *problem)
+/* Quotients of all output rows. */
+int64_t row_quotients(const tconv_axis *h)
 {
-    size_t i = 0;
-    while (N_TILES[i] * (int64_t)TILE_N < gemm_n_of(problem))
-        i++;
-    return N_TILES[i];
-}
-
-int64_t fragments_of(const tconv_problem *problem)
-{
-    return steps_of(problem) * n_tiles_of(problem) * 32;
-}
-
-/* The way of gathering that the layer can take. */
-int gather_of(const tconv_problem *problem)
-{
-    static const struct {
-        int64_t kernel, stride;
-        int gather;
-    } unrolled[] = {{3, 1, GATHER_3_BY_1}, {3, 2, GATHER_3_BY_2}, {4, 2, GATHER_4_BY_2}, {9, 4, GATHER_9_BY_4}};
-    const tconv_axis *h = &problem->h, *w = &problem->w;
-    if (h->dilation != 1 || w->dilation != 1 || h->stride != w->stride || h->kernel != w->kernel)
-        return GATHER_ANY;
-    for (size_t i = 0; i < sizeof unrolled / sizeof unrolled[0]; i++)
-        if (h->kernel == unrolled[i].kernel && h->stride == unrolled[i].stride)
-            return unrolled[i].gather;
-    return GATHER_ANY;
-}
-
-/* Additions that follow one another in an output's sum: of segments, then of taps, which are added row by row, each by
- * itself, or all one after another. */
-int64_t additions_of(const tconv_layer *layer)
-{
-    const int64_t rows = layer->rows.max_taps, columns = layer->columns.max_taps;
-    return tconv_ceil_div(steps_of(&layer->problem), SEGMENT) +
-           (gather_of(&layer->problem) == GATHER_ANY ? rows + columns : rows * columns);
+    return (h->pad + h->out - 1) / h->stride + 1 - h->pad / h->stride;
 }
 
 /* Fills in how columns are cut into tiles. Returns false where outputs reach back over nearly a whole tile. */
 bool cut_columns(const tconv_problem *problem, parameters *made)
 {
     const tconv_axis *w = &problem->w;
-    const int64_t length = ACCESS / (int64_t)problem->element_size;
+    const int64_t length = model::VECTOR_BYTES / (int64_t)problem->element_size;
     const int64_t back = (w->kernel - 1) * w->dilation / w->stride;
     int log2 = 5;
     while (1 << log2 < BLOCK_M && 1 << log2 < w->in)
@@ -88,28 +60,7 @@ bool cut_columns(const tconv_problem *problem, parameters *made)
     return true;
 }
 
-int64_t shared_bytes_of(const tconv_problem *problem, const parameters *made)
-{
-    const int64_t weights = fragments_of(problem) * FRAGMENT_BYTES;
-    const int64_t stages = (int64_t)STAGE_BYTES * STAGES * WARPS;
-    const int64_t column_buffer = n_tiles_of(problem) * (int64_t)TILE_N * PITCH;
-    const int64_t sums = (int64_t)made->sum_rows * made->sum_columns * problem->group_out;
-    const int64_t columns = made->sum_columns * 2; /* taps of each: two numbers */
-    return weights + stages + (column_buffer + columns + sums + problem->group_out) * (int64_t)sizeof(float);
-}
-
-} // namespace
-
-int64_t steps_of(const tconv_problem *problem)
-{
-    return tconv_ceil_div(problem->group_in * (int64_t)problem->element_size, MMA_K_BYTES);
-}
-
-int64_t row_quotients(const tconv_axis *h)
-{
-    return (h->pad + h->out - 1) / h->stride + 1 - h->pad / h->stride;
-}
-
+/* Returns the reason why no kernel takes the layer, NULL where one may; fills in how columns are cut into tiles. */
 const char *refusal(const tconv_layer *layer, parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
@@ -132,6 +83,319 @@ const char *refusal(const tconv_layer *layer, parameters *made)
                : NULL;
 }
 
+/* Fills in what the kernels' parameters share, beside how columns are cut. */
+void begin(const tconv_layer *layer, parameters *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t length = model::VECTOR_BYTES / (int64_t)problem->element_size;
+    const bool nhwc = problem->layout == TCONV_NHWC;
+    made->rows = make_small_axis(&problem->h, &layer->rows);
+    made->columns = make_small_axis(&problem->w, &layer->columns);
+    made->src_strides = problem->src;
+    made->dst_strides = problem->dst;
+    made->group_in = (int)problem->group_in;
+    made->group_out = (int)problem->group_out;
+    made->groups = (int)problem->groups;
+    made->images = (int)problem->batch;
+    made->steps = (int)steps_of(problem);
+    made->src_aligned = problem->src.n % length == 0 && problem->src.h % length == 0 &&
+                        (nhwc ? problem->src.w : problem->src.c) % length == 0 &&
+                        (nhwc ? problem->group_in : problem->w.in) % length == 0;
+}
+
+/* Blocks on a multiprocessor, as shared memory allows and registers, which are enough for `most`. */
+int64_t resident_of(const tconv_layer *layer, int64_t shared_bytes, int most)
+{
+    return tconv_min((layer->target.shared_bytes + RESERVED) / (shared_bytes + RESERVED), most);
+}
+
+/* Plans the blocks of a launch, of which registers are enough for `most` on a multiprocessor. */
+void plan_blocks(const tconv_layer *layer, const row_cut *cut, int most, planned_launch *launch)
+{
+    cut_rows(&layer->problem, cut, layer->target.multiprocessors * resident_of(layer, launch->shared_bytes, most),
+             &launch->parameters);
+    launch->blocks = cut->others * launch->parameters.strips;
+}
+
+/* --------------------------------------------------------------------------------------- the kernel for any device */
+
+int64_t gemm_n_of(const tconv_problem *problem)
+{
+    return problem->group_out * problem->h.kernel * problem->w.kernel;
+}
+
+/* N tiles of the kernel, of which there are some. */
+int n_tiles_of(const tconv_problem *problem)
+{
+    for (const int n_tiles : {2, 4, 6, 8})
+        if (n_tiles * (int64_t)TILE_N >= gemm_n_of(problem))
+            return n_tiles;
+    return MAX_N_TILES;
+}
+
+/* Bytes of a group's packed weights. */
+int64_t fragment_bytes_of(const tconv_problem *problem)
+{
+    return steps_of(problem) * n_tiles_of(problem) * 32 * FRAGMENT_BYTES;
+}
+
+/* The way of gathering that the layer can take. */
+int gather_of(const tconv_problem *problem)
+{
+    static const struct {
+        int64_t kernel, stride;
+        int gather;
+    } unrolled[] = {{3, 1, GATHER_3_BY_1}, {3, 2, GATHER_3_BY_2}, {4, 2, GATHER_4_BY_2}, {9, 4, GATHER_9_BY_4}};
+    const tconv_axis *h = &problem->h, *w = &problem->w;
+    if (h->dilation == 1 && w->dilation == 1 && h->stride == w->stride && h->kernel == w->kernel)
+        for (const auto &of : unrolled)
+            if (h->kernel == of.kernel && h->stride == of.stride)
+                return of.gather;
+    return GATHER_ANY;
+}
+
+/* Additions that follow one another in an output's sum: of segments, then of taps, which are added row by row, each by
+ * itself, or all one after another. */
+int64_t additions_of(const tconv_layer *layer)
+{
+    const int64_t rows = layer->rows.max_taps, columns = layer->columns.max_taps;
+    return tconv_ceil_div(steps_of(&layer->problem), SEGMENT) +
+           (gather_of(&layer->problem) == GATHER_ANY ? rows + columns : rows * columns);
+}
+
+int64_t shared_bytes_of(const tconv_problem *problem, const parameters *made)
+{
+    const int64_t stages = (int64_t)STAGE_BYTES * STAGES * WARPS;
+    const int64_t column_buffer = n_tiles_of(problem) * (int64_t)TILE_N * PITCH;
+    const int64_t sums = (int64_t)made->sum_rows * made->sum_columns * problem->group_out;
+    const int64_t columns = made->sum_columns * 2; /* taps of each: two numbers */
+    return fragment_bytes_of(problem) + stages +
+           (column_buffer + columns + sums + problem->group_out) * (int64_t)sizeof(float);
+}
+
+/* Plans the kernel; begun: the parameters but for its own. Returns the reason why it does not take a layer that refusal
+ * lets pass, else NULL. */
+const char *plan_mma(const tconv_layer *layer, const parameters *begun, plan *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    if (gemm_n_of(problem) > MAX_N_TILES * TILE_N)
+        return "more than 88 weights per input channel";
+    if (model::is_strict(layer) && additions_of(layer) > MAX_ADDITIONS)
+        return "strict f32 sums of more than 48 segments of 64 channels, rows and columns of taps";
+    /* A row of src completes `stride` rows of its outputs, and the others wait. */
+    const int64_t rows = tconv_max((problem->h.kernel - 1) * problem->h.dilation + 1 - problem->h.stride, 1);
+    if (rows * begun->sum_columns * problem->group_out >= SMALL_AXIS_EXTENT)
+        return "sums too many for shared memory";
+    planned_launch *launch = &made->any_src;
+    parameters *own = &launch->parameters;
+    *own = *begun;
+    own->k_blocks = own->steps;
+    own->tap_step = own->columns.kernel_step * PITCH - own->columns.shift_step;
+    own->gather = gather_of(problem);
+    own->sum_rows = (int)rows;
+    launch->shared_bytes = shared_bytes_of(problem, own);
+    if (launch->shared_bytes > layer->target.shared_bytes)
+        return "weights or sums too many for shared memory";
+    made->config = MMA_KERNEL;
+    made->n_tiles = n_tiles_of(problem);
+    made->packed_bytes = HEADER_BYTES + problem->groups * fragment_bytes_of(problem);
+    made->cut = {row_quotients(&problem->h), tconv_max(problem->batch * problem->groups * begun->column_tiles, 1),
+                 BLOCK_M >> begun->row_pixels_log2};
+    launch->kernel = mma_kernel(layer, made->n_tiles);
+    launch->threads = WARPS * 32;
+    plan_blocks(layer, &made->cut, blocks_of(made->n_tiles), launch);
+    return NULL;
+}
+
+} // namespace
+
+/* ------------------------------------------------------------------------------------------------ Hopper's kernels */
+
+namespace row_sums
+{
+
+namespace
+{
+
+constexpr int64_t MAX_IDLE_SHARE = 4; /* of a block's images, at most one in so many may be missing in the last block */
+
+/* Bytes of shared memory for the pipeline stages that TMA fills, and their barriers. */
+constexpr int64_t TMA_BYTES = TMA_STAGES * TMA_STAGE_BYTES + TMA_BARRIER_BYTES;
+
+/* Bytes of shared memory for the pipeline stages that cp.async fills. */
+int64_t cp_async_bytes(const tconv_layer *layer)
+{
+    return (int64_t)WARPS * STAGE_BYTES * cp_async_stages(model::is_strict(layer), layer->problem.element_size);
+}
+
+/* Blocks for all images, of as many as their rows leave room for. */
+int64_t image_blocks(const tconv_problem *problem, const parameters *begun)
+{
+    return tconv_ceil_div(problem->batch, BLOCK_M >> begun->row_pixels_log2);
+}
+
+/* N of a kernel row. */
+int64_t row_n_of(const tconv_problem *problem)
+{
+    return problem->group_out * problem->w.kernel;
+}
+
+/* Bytes of a group's packed weights. */
+int64_t weight_bytes_of(const tconv_layer *layer, int config)
+{
+    return steps_of(&layer->problem) * configs[config].n_tiles * TILE_N * MMA_K_BYTES *
+           (model::is_strict(layer) ? 2 : 1);
+}
+
+/* Chooses to gather outputs by runs of columns, but not where these are apart in dst, and those of other threads
+ * between them. */
+int gather_of(const tconv_layer *layer, int config)
+{
+    const tconv_axis *w = &layer->problem.w;
+    const int taps = (int)tconv_max(layer->columns.max_taps, MIN_TAPS);
+    const bool together = layer->problem.dst.w == 1 || w->stride == 1;
+    const bool unrolled = w->dilation == 1 && w->kernel >= w->stride && w->stride <= MAX_RUN && taps <= MAX_TAPS &&
+                          has_runs(config, (int)w->stride, taps);
+    return together && unrolled ? way_of((int)w->stride, taps) : way_of(0, (int)tconv_min(taps, MAX_TAPS));
+}
+
+/* Bytes of shared memory of a block whose pipeline stages take stage_bytes. */
+int64_t shared_bytes_of(const tconv_layer *layer, int config, int64_t stage_bytes, int buffers, const parameters *made)
+{
+    const int64_t column_buffers = (int64_t)buffers * configs[config].band_tiles * TILE_N * PITCH + GUARD;
+    const int64_t columns = gather_of(layer, config) >= FIRST_RUNS ? 0 : made->sum_columns + made->sum_columns % 2;
+    const int64_t outputs = layer->problem.h.stride * layer->problem.group_out;
+    return stage_bytes + weight_bytes_of(layer, config) + column_buffers * (int64_t)sizeof(float) +
+           outputs * OUTPUT_BYTES + columns * COLUMN_BYTES;
+}
+
+/* Additions that follow one another in an output's sum in strict f32: K-blocks of all its rows, then column taps. */
+int64_t additions_of(const tconv_layer *layer)
+{
+    return tconv_ceil_div(steps_of(&layer->problem), K_STEPS) * layer->rows.max_taps + layer->columns.max_taps;
+}
+
+/* Says whether a run of `stride` columns from a multiple of it on is a vector of dst, if dst begins at a multiple of
+ * such vectors. */
+bool has_dst_runs(const tconv_problem *problem)
+{
+    const int64_t run = problem->w.stride;
+    return (run & (run - 1)) == 0 && problem->dst.w == 1 && tconv_rows_begin_at_multiples(&problem->dst, run);
+}
+
+/* Finds the partials of a run of `stride` columns, of which the first is at a multiple of it in dst. */
+void find_run(const tconv_problem *problem, int64_t taps, parameters *made)
+{
+    const int64_t stride = problem->w.stride;
+    for (int64_t j = 0; j < stride; j++) {
+        const int64_t ahead = problem->w.pad % stride + j, residue = ahead % stride;
+        made->run_taps[j] = (int)(residue * PITCH + ahead / stride);
+        made->run_ends |= (residue + (taps - 1) * stride < problem->w.kernel ? 1u : 0u) << j;
+    }
+}
+
+/* The config for a layer that refusal lets pass; MMA_KERNEL where there is none. */
+int choose_config(const tconv_layer *layer, const parameters *begun)
+{
+    const tconv_problem *problem = &layer->problem;
+    if (!layer->target.has_sm90a || problem->h.dilation != 1 || problem->h.kernel < problem->h.stride)
+        return MMA_KERNEL;
+    if (model::is_strict(layer) && additions_of(layer) > MAX_ADDITIONS)
+        return MMA_KERNEL;
+    const int64_t places = image_blocks(problem, begun) * (BLOCK_M >> begun->row_pixels_log2);
+    if ((places - problem->batch) * MAX_IDLE_SHARE > places)
+        return MMA_KERNEL;
+    const int config = config_of(problem->h.kernel, problem->h.stride, row_n_of(problem));
+    return config < CONFIGS &&
+                   shared_bytes_of(layer, config, cp_async_bytes(layer), 1, begun) <= layer->target.shared_bytes
+               ? config
+               : MMA_KERNEL;
+}
+
+/* Plans a launch whose pipeline stages take stage_bytes; begun: what the parameters of both launches share. */
+void plan_launch(const tconv_layer *layer, const plan *made, int64_t stage_bytes, const parameters *begun,
+                 planned_launch *launch)
+{
+    const int most = blocks_of(made->config, model::is_strict(layer));
+    const int64_t one = shared_bytes_of(layer, made->config, stage_bytes, 1, begun);
+    const int64_t two = shared_bytes_of(layer, made->config, stage_bytes, 2, begun);
+    /* Two column buffers save a barrier for each row; there is one where two would cost a block. */
+    const bool costs = resident_of(layer, two, most) < resident_of(layer, one, most);
+    launch->parameters = *begun;
+    launch->parameters.buffers = costs ? 1 : 2;
+    launch->shared_bytes = costs ? one : two;
+    plan_blocks(layer, &made->cut, most, launch);
+}
+
+/* Plans the launch with src by TMA, unless TMA cannot read src as it lies, or boxes would reach into the channels of
+ * the next group or take too much memory. */
+void plan_tma(const tconv_layer *layer, const parameters *begun, plan *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    constexpr int64_t WIDTH = 128; /* bytes, the most that are swizzled */
+    const int64_t element = (int64_t)problem->element_size;
+    const int64_t channels = K_STEPS * MMA_K_BYTES / element;
+    const int64_t pixels = tconv_min(WIDTH / element, (int64_t)1 << begun->row_pixels_log2);
+    const void *kernel = tma_kernel(layer, made->config);
+    if (kernel == NULL || problem->layout != TCONV_NCHW || problem->src.w != 1 ||
+        (problem->groups > 1 && problem->group_in % channels != 0) ||
+        shared_bytes_of(layer, made->config, TMA_BYTES, 1, begun) > layer->target.shared_bytes)
+        return;
+    /* Where there is but one row, the stride to the next is any number that TMA takes. */
+    const int64_t row = problem->h.in > 1 ? problem->src.h : problem->src.c;
+    made->src = {
+        problem->dtype,
+        pixels * element == WIDTH ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+        NULL,
+        {(cuuint64_t)problem->w.in, (cuuint64_t)problem->h.in, (cuuint64_t)problem->in_channels,
+         (cuuint64_t)problem->batch},
+        {(cuuint64_t)(row * element), (cuuint64_t)(problem->src.c * element), (cuuint64_t)(problem->src.n * element)},
+        {(cuuint32_t)pixels, 1, (cuuint32_t)channels, 1},
+        problem->dtype == TCONV_F32 && !model::is_strict(layer)};
+    for (const cuuint64_t stride : made->src.strides)
+        if (stride % BOX_ALIGNMENT != 0)
+            return;
+    made->by_tma.kernel = kernel;
+    made->by_tma.threads = (WARPS + 1) * 32;
+    plan_launch(layer, made, TMA_BYTES, begun, &made->by_tma);
+    made->by_tma.parameters.boxes = (int)(BLOCK_M / pixels);
+}
+
+/* Plans Hopper's kernels in the way of plan_mma; false where they do not take a layer that refusal lets pass. */
+bool plan_hopper(const tconv_layer *layer, const parameters *begun, plan *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int config = choose_config(layer, begun);
+    if (config == MMA_KERNEL)
+        return false;
+    made->config = config;
+    made->n_tiles = configs[config].n_tiles;
+    made->packed_bytes = problem->groups * weight_bytes_of(layer, config);
+    /* Quotients beyond src are only stored: the last strip takes them too. */
+    const int64_t quotients = tconv_min(problem->h.in - problem->h.pad / problem->h.stride, row_quotients(&problem->h));
+    made->cut = {tconv_max(quotients, 1),
+                 tconv_max(image_blocks(problem, begun) * problem->groups * begun->column_tiles, 1), 1};
+
+    parameters shared = *begun;
+    shared.k_blocks = (int)tconv_ceil_div(shared.steps, K_STEPS);
+    shared.tap_step = shared.columns.kernel_step * PITCH - shared.columns.shift_step;
+    shared.gather = gather_of(layer, config);
+    if (shared.gather >= FIRST_RUNS)
+        find_run(problem, taps_of(shared.gather), &shared);
+    shared.dst_runs = has_dst_runs(problem);
+    shared.gemm_n = (int)gemm_n_of(config, problem->h.kernel, problem->h.stride, row_n_of(problem));
+
+    made->any_src.kernel = cp_async_kernel(layer, config);
+    made->any_src.threads = WARPS * 32;
+    plan_launch(layer, made, cp_async_bytes(layer), &shared, &made->any_src);
+    plan_tma(layer, &shared, made);
+    return true;
+}
+
+} // namespace
+
+} // namespace row_sums
+
 void cut_rows(const tconv_problem *problem, const row_cut *cut, int64_t places, parameters *made)
 {
     int64_t best = INT64_MAX;
@@ -149,41 +413,14 @@ void cut_rows(const tconv_problem *problem, const row_cut *cut, int64_t places, 
     made->strips = (int)tconv_ceil_div(cut->quotients, made->strip_rows);
 }
 
-const char *plan_mma(const tconv_layer *layer, const parameters *begun, plan *made)
+const char *make_plan(const tconv_layer *layer, plan *made)
 {
-    const tconv_problem *problem = &layer->problem;
-    if (gemm_n_of(problem) > MAX_N_TILES * TILE_N)
-        return "more than 88 weights per input channel";
-    if (model::is_strict(layer) && additions_of(layer) > MAX_ADDITIONS)
-        return "strict f32 sums of more than 48 segments of 64 channels, rows and columns of taps";
-    /* A row of src completes `stride` rows of its outputs, and the others wait. */
-    const int64_t rows = tconv_max((problem->h.kernel - 1) * problem->h.dilation + 1 - problem->h.stride, 1);
-    if (rows * begun->sum_columns * problem->group_out >= SMALL_AXIS_EXTENT)
-        return "sums too many for shared memory";
-    planned_launch *launch = &made->any_src;
-    launch->parameters = *begun;
-    launch->parameters.gather = gather_of(problem);
-    launch->parameters.sum_rows = (int)rows;
-    launch->shared_bytes = shared_bytes_of(problem, &launch->parameters);
-    if (launch->shared_bytes > layer->target.shared_bytes)
-        return "weights or sums too many for shared memory";
-    const int64_t resident = (layer->target.shared_bytes + RESERVED) / (launch->shared_bytes + RESERVED);
-    made->config = MMA_KERNEL;
-    made->n_tiles = n_tiles_of(problem);
-    made->cut = {row_quotients(&problem->h), tconv_max(problem->batch * problem->groups * begun->column_tiles, 1),
-                 BLOCK_M >> begun->row_pixels_log2};
-    cut_rows(problem, &made->cut, layer->target.multiprocessors * tconv_min(resident, blocks_of(made->n_tiles)),
-             &launch->parameters);
-    launch->kernel =
-        (const void *)mma_kernel(problem->dtype, layer->target.math == TCONV_MATH_TF32, problem->layout, made->n_tiles);
-    launch->blocks = made->cut.others * launch->parameters.strips;
-    launch->threads = WARPS * 32;
-    return NULL;
-}
-
-int64_t mma_packed_bytes(const tconv_problem *problem)
-{
-    return HEADER_BYTES + problem->groups * fragments_of(problem) * FRAGMENT_BYTES;
+    parameters begun = {};
+    const char *why = refusal(layer, &begun);
+    if (why != NULL)
+        return why;
+    begin(layer, &begun);
+    return row_sums::plan_hopper(layer, &begun, made) ? NULL : plan_mma(layer, &begun, made);
 }
 
 } // namespace tconv::col2im

@@ -5,29 +5,11 @@
  * the tensor map rounds. The numeric order is that of row_sums_cp_async.cu.
  */
 #include "../gemm/pipeline.cuh"
-#include "../numeric/element.cuh"
-#include "../ptx/dependent_launch.cuh"
-#include "../ptx/mbarrier.cuh"
-#include "../ptx/memory.cuh"
-#include "../ptx/mma.cuh"
-#include "../ptx/sync.cuh"
 #include "../ptx/tma.cuh"
-#include "../ptx/wgmma.cuh"
 #include "row_sums_kernel.cuh"
-
-#include <utility>
 
 namespace tconv::col2im::row_sums
 {
-
-namespace
-{
-
-constexpr int ALL_THREADS = (WARPS + 1) * 32; /* with the producer warp */
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-template <class Element> constexpr int CHANNELS = K_STEPS *MMA_K_BYTES / (int)sizeof(Element); /* of a K-block */
 
 /* Barriers in shared memory, behind the tables: each stage has a full and an empty one, the weights have one. */
 struct barrier_places {
@@ -46,9 +28,10 @@ template <class Element>
 __device__ __forceinline__ void load_boxes(const parameters &layer, const CUtensorMap *map, const block_tile &block,
                                            uint32_t stages, const barrier_places &barriers, int lane)
 {
+    constexpr int CHANNELS = K_STEPS * MMA_K_BYTES / (int)sizeof(Element); /* of a K-block */
     const int pixel = lane * (BLOCK_M / layer.boxes), row_pixels = 1 << layer.row_pixels_log2;
     const int image = block.first_image + (pixel >> layer.row_pixels_log2);
-    const int column = block.columns.first_column + (pixel & (row_pixels - 1));
+    const int column = block.first_column + (pixel & (row_pixels - 1));
     const int end_row = min(layer.rows.in, block.end_quotient), channel = block.group * layer.group_in;
     const uint32_t to = stages + lane * (TMA_STAGE_BYTES / layer.boxes);
     pipeline_state state = {0, 1};
@@ -60,8 +43,7 @@ __device__ __forceinline__ void load_boxes(const parameters &layer, const CUtens
                 mbarrier_arrive_expect_tx(full, TMA_STAGE_BYTES);
             __syncwarp();
             if (lane < layer.boxes)
-                tma_load(to + state.at * TMA_STAGE_BYTES, map, column, row, channel + stage * CHANNELS<Element>, image,
-                         full);
+                tma_load(to + state.at * TMA_STAGE_BYTES, map, column, row, channel + stage * CHANNELS, image, full);
             state.next(TMA_STAGES);
         }
 }
@@ -71,6 +53,8 @@ template <class Arithmetic_> struct tma_operand {
     using Arithmetic = Arithmetic_;
     using Element = typename Arithmetic::Element;
     static constexpr bool NEIGHBOURS = sizeof(Element) == sizeof(float);
+    static constexpr int WARPS = row_sums::WARPS + 1; /* of a block, with the producer */
+    static constexpr int BYTES = TMA_STAGES * TMA_STAGE_BYTES;
     barrier_places barriers;
     pipeline_state state;
     const char *stages, *stage;
@@ -78,7 +62,53 @@ template <class Arithmetic_> struct tma_operand {
     int lane;
     int first, second; /* bytes from the stage to the lane's accesses */
     int step_bytes;    /* from a K step to the next */
-    uint32_t fragments[K_STEPS][Arithmetic::PARTS][4];
+    fragment_a fragments[K_STEPS][Arithmetic::PARTS];
+
+    /* Registers are not enough for the two parts of strict f32 beside the sums of these. */
+    static constexpr bool fits(int n_tiles)
+    {
+        return Arithmetic::PARTS == 1 || (n_tiles != 8 && n_tiles != 21);
+    }
+
+    /* Says whether the warp multiplies; the producer loads all boxes. */
+    __device__ __forceinline__ bool start(const parameters &layer, const CUtensorMap *map, const block_tile &block,
+                                          const shared_layout &shared, int warp, int this_lane)
+    {
+        lane = this_lane;
+        barriers = find_barriers(layer, shared);
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < TMA_STAGES; i++) {
+                mbarrier_init(barriers.full + 8 * i, 1);
+                mbarrier_init(barriers.empty + 8 * i, row_sums::WARPS * WARP_ARRIVALS);
+            }
+            mbarrier_init(barriers.weights, 1);
+            mbarrier_init_fence();
+        }
+        __syncthreads();
+        if (warp == row_sums::WARPS) {
+            load_boxes<Element>(layer, map, block, shared_address(shared.stages), barriers, lane);
+            return false;
+        }
+        if (threadIdx.x == 0) {
+            wait_for_weights();
+            mbarrier_arrive_expect_tx(barriers.weights, shared.weight_bytes);
+            bulk_load(shared_address(shared.weights),
+                      static_cast<const char *>(layer.weights) + (int64_t)block.group * shared.weight_bytes,
+                      shared.weight_bytes, barriers.weights);
+        }
+        stages = shared.stages;
+        left = max(0, min(layer.rows.in, block.end_quotient) - block.first_row) * layer.k_blocks;
+        find_accesses(layer, warp);
+        fill_tables<Element>(layer, block, shared); /* while the copies are on their way */
+        named_barrier_sync<THREADS>();
+        mbarrier_wait(barriers.weights, 0);
+        state = {0, 0};
+        stage = stages;
+        if (left-- > 0)
+            mbarrier_wait(barriers.full, 0);
+        load<0>();
+        return true;
+    }
 
     __device__ __forceinline__ void find_accesses(const parameters &layer, int warp)
     {
@@ -90,7 +120,7 @@ template <class Arithmetic_> struct tma_operand {
             first = box + channel * 128 + (bytes ^ channel << 4);
             second = box + (channel + 1) * 128 + (bytes ^ (channel + 1) << 4);
             step_bytes = 8 * 128;
-        } else { /* a row of one of four matrices, see matrix_row */
+        } else { /* a row of one of four matrices, see load_fragment */
             const int channel = lane / 16 * 8 + lane % 8, bytes = (pixel + lane / 8 % 2 * 8) * (int)sizeof(Element);
             const int row_bytes = box_pixels * (int)sizeof(Element);
             first = box + channel * row_bytes + (bytes ^ (row_bytes == 128 ? channel % 8 : channel / 2 % 4) << 4);
@@ -108,23 +138,10 @@ template <class Arithmetic_> struct tma_operand {
             const float values[4] = {one.x, one.y, other.x, other.y};
             Arithmetic::convert(values, fragments[step]);
         } else {
-            const fragment_a loaded = load_matrices<true>(from + first);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                fragments[step][0][i] = loaded.at[i];
+            fragments[step][0] = load_matrices<true>(from + first);
         }
     }
 
-    __device__ __forceinline__ void begin()
-    {
-        state = {0, 0};
-        stage = stages;
-        if (left-- > 0)
-            mbarrier_wait(barriers.full, 0);
-        load<0>();
-    }
-
-    /* Loads a K step's fragments. After the last one of all they are of stale data, and are not used. */
     template <int step> __device__ __forceinline__ void load_step(const parameters &)
     {
         if (step == 0) {
@@ -140,94 +157,11 @@ template <class Arithmetic_> struct tma_operand {
     }
 };
 
-template <class Arithmetic, int CONFIG>
-__device__ __forceinline__ void run(const parameters &layer, const CUtensorMap *map)
+const void *tma_kernel(const tconv_layer *layer, int config)
 {
-    using Element = typename Arithmetic::Element;
-    const block_tile block = find_block_tile(layer);
-    const shared_layout shared = find_shared<CONFIG, Arithmetic::PARTS>(layer, TMA_STAGES * TMA_STAGE_BYTES);
-    const barrier_places barriers = find_barriers(layer, shared);
-    /* A shuffle tells the compiler that it is one number for the warp. */
-    const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), lane = (int)threadIdx.x % 32;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < TMA_STAGES; i++) {
-            mbarrier_init(barriers.full + 8 * i, 1);
-            mbarrier_init(barriers.empty + 8 * i, WARPS * WARP_ARRIVALS);
-        }
-        mbarrier_init(barriers.weights, 1);
-        mbarrier_init_fence();
-    }
-    __syncthreads();
-    if (warp == WARPS) {
-        load_boxes<Element>(layer, map, block, shared_address(shared.stages), barriers, lane);
-        return;
-    }
-    if (threadIdx.x == 0) {
-        wait_for_weights();
-        mbarrier_arrive_expect_tx(barriers.weights, shared.weight_bytes);
-        bulk_load(shared_address(shared.weights),
-                  static_cast<const char *>(layer.weights) + (int64_t)block.group * shared.weight_bytes,
-                  shared.weight_bytes, barriers.weights);
-    }
-    tma_operand<Arithmetic> operand;
-    operand.barriers = barriers;
-    operand.stages = shared.stages;
-    operand.left = max(0, min(layer.rows.in, block.end_quotient) - block.first_row) * layer.k_blocks;
-    operand.lane = lane;
-    operand.find_accesses(layer, warp);
-    fill_tables<Element>(layer, block, shared); /* while the copies are on their way */
-    named_barrier_sync<THREADS>();
-    mbarrier_wait(barriers.weights, 0);
-    operand.begin();
-    main_loop<CONFIG>(layer, block, shared, operand, warp, lane);
-}
-
-#endif
-
-/* The kernel needs sm_90a. Elsewhere it is empty. */
-template <class Arithmetic, int CONFIG>
-__global__ void ROW_SUMS_BOUNDS(ALL_THREADS, (RESIDENT_BLOCKS<CONFIG, Arithmetic::PARTS>))
-    rows_by_tma(const __grid_constant__ parameters layer, const __grid_constant__ CUtensorMap map)
-{
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    run<Arithmetic, CONFIG>(layer, &map);
-#endif
-}
-
-/* Registers are not enough for the two parts of strict f32 beside the sums of these. */
-template <class Arithmetic, int CONFIG>
-constexpr bool has_registers = Arithmetic::PARTS == 1 ||
-                               (configs[CONFIG].n_tiles != 8 && configs[CONFIG].n_tiles != 21);
-
-template <class Arithmetic, int CONFIG> tma_kernel_function kernel_of()
-{
-    if constexpr (has_registers<Arithmetic, CONFIG>)
-        return rows_by_tma<Arithmetic, CONFIG>;
-    else
-        return NULL;
-}
-
-template <class Arithmetic, int... numbers>
-tma_kernel_function find_kernel(int config, std::integer_sequence<int, numbers...>)
-{
-    const tma_kernel_function kernels[] = {kernel_of<Arithmetic, numbers>()...};
-    return kernels[config];
-}
-
-template <class Arithmetic> tma_kernel_function find_kernel(int config)
-{
-    return find_kernel<Arithmetic>(config, std::make_integer_sequence<int, CONFIGS>());
-}
-
-} // namespace
-
-tma_kernel_function tma_kernel(tconv_dtype dtype, bool tf32, int config)
-{
-    return dtype == TCONV_F32
-               ? tf32 ? find_kernel<tf32_arithmetic<true>>(config) : find_kernel<strict_arithmetic>(config)
-           : dtype == TCONV_F16  ? find_kernel<half_arithmetic<__half, WGMMA_F16>>(config)
-           : dtype == TCONV_BF16 ? find_kernel<half_arithmetic<__nv_bfloat16, WGMMA_BF16>>(config)
-                                 : NULL;
+    return find_by_arithmetic<strict_arithmetic, tf32_arithmetic<true>, half_arithmetic<__half, WGMMA_F16>,
+                              half_arithmetic<__nv_bfloat16, WGMMA_BF16>>(
+        layer, [=](auto arithmetic) { return find_kernel<tma_operand<decltype(arithmetic)>>(config); });
 }
 
 } // namespace tconv::col2im::row_sums

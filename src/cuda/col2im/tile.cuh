@@ -1,0 +1,95 @@
+/* All kernels share this: the place of a block, and the partials that an output column takes. */
+#ifndef TCONV_CUDA_COL2IM_TILE_CUH
+#define TCONV_CUDA_COL2IM_TILE_CUH
+
+#include "../numeric/element.cuh"
+#include "../ptx/dependent_launch.cuh"
+#include "../ptx/memory.cuh"
+#include "parameters.h"
+
+namespace tconv::col2im
+{
+
+__device__ __forceinline__ int clamp(int value, int most)
+{
+    return max(0, min(value, most));
+}
+
+/* The place of a block. Columns and rows of dst are its own; those of src begin where its outputs reach back to. */
+struct block_tile {
+    int first_output, outputs;        /* columns of dst */
+    int first_column;                 /* of src */
+    int first_row;                    /* of src */
+    int first_quotient, end_quotient; /* of the strip */
+    int group, first_image;
+};
+
+/* images: of a block. */
+__device__ __forceinline__ block_tile find_block_tile(const parameters &layer, int images)
+{
+    const small_axis &rows = layer.rows, &columns = layer.columns;
+    unsigned number = blockIdx.x;
+    const int tile = (int)(number % (unsigned)layer.column_tiles);
+    number /= (unsigned)layer.column_tiles;
+    const int strip = (int)(number % (unsigned)layer.strips);
+    number /= (unsigned)layer.strips;
+    block_tile found;
+    found.group = (int)(number % (unsigned)layer.groups);
+    found.first_image = (int)(number / (unsigned)layer.groups) * images;
+    found.first_column = tile * layer.column_step;
+    const int first = (found.first_column + layer.column_back) * columns.stride - columns.pad;
+    found.first_output = tile == 0 ? 0 : clamp(first, columns.out);
+    found.outputs = (tile == layer.column_tiles - 1 ? columns.out
+                                                    : clamp(first + layer.column_step * columns.stride, columns.out)) -
+                    found.first_output;
+    found.first_quotient = rows.pad / rows.stride + strip * layer.strip_rows;
+    found.end_quotient = strip < layer.strips - 1 ? found.first_quotient + layer.strip_rows
+                                                  : (rows.pad + rows.out - 1) / rows.stride + 1;
+    found.first_row = max(0, found.first_quotient - layer.row_back);
+    return found;
+}
+
+/* The group's bias of a channel. */
+template <class Element> __device__ __forceinline__ float find_bias(const parameters &layer, int group, int channel)
+{
+    return layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[group * layer.group_out + channel])
+                              : 0.0f;
+}
+
+/* The group's first element of dst, of an image. */
+template <class Element>
+__device__ __forceinline__ Element *find_dst(const parameters &layer, const block_tile &block, int image)
+{
+    return static_cast<Element *>(layer.dst) + image * layer.dst_strides.n +
+           (int64_t)block.group * layer.group_out * layer.dst_strides.c;
+}
+
+/* THREADS threads start to copy the block's weights, once they are packed. */
+template <int THREADS> __device__ __forceinline__ void copy_weights(char *to, const char *from, int bytes)
+{
+    wait_for_weights();
+    for (int i = (int)threadIdx.x * ACCESS_BYTES; i < bytes; i += THREADS * ACCESS_BYTES)
+        cp_async(to + i, from + i, true);
+}
+
+/* The partials that an output column takes of a row of src: count of them, from `first` on in a column buffer that has
+ * PITCH floats from an n to the next. */
+struct column_taps {
+    int first, count;
+};
+
+template <int PITCH>
+__device__ __forceinline__ column_taps find_taps(const parameters &layer, int first_column, int output)
+{
+    const small_axis &columns = layer.columns;
+    const int quotient = output / columns.stride, residue = output - quotient * columns.stride;
+    const int column = quotient + columns.first_shift[residue], back = columns.shift_step;
+    const int past = column - (columns.in - 1);
+    const int first = past <= 0 ? 0 : (past + back - 1) / back;
+    const int end = column < 0 ? 0 : min(columns.taps[residue], column / back + 1);
+    return {columns.first_kernel[residue] * PITCH + column - first_column + first * layer.tap_step, end - first};
+}
+
+} // namespace tconv::col2im
+
+#endif
