@@ -30,14 +30,8 @@ namespace tconv::general
 
 device_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phases)
 {
-    return {phases,
-            table->count,
-            tconv_ceil_div(axis->out, axis->stride),
-            axis->in,
-            axis->out,
-            axis->stride,
-            table->kernel_step,
-            table->shift_step};
+    const int64_t most = tconv_ceil_div(axis->out, axis->stride);
+    return {phases, table->count, most, axis->in, axis->out, axis->stride, table->kernel_step, table->shift_step};
 }
 
 namespace
@@ -140,19 +134,12 @@ void set_parameters(const tconv_layer *layer, planned_layer *planned)
 /* Says whether every index that a kernel computes for the layer fits in 32 bits; sums of two then do as well. */
 bool is_narrow(const tconv_problem *problem, const parameters *parameters)
 {
-    const int64_t sizes[] = {
-        problem->src_extent,
-        problem->dst_extent,
-        problem->h.kernel * problem->w.kernel * parameters->weight_tap_pitch,
-        problem->h.stride,
-        problem->w.stride,
-        (problem->h.kernel - 1) * problem->h.dilation + problem->h.pad,
-        (problem->w.kernel - 1) * problem->w.dilation + problem->w.pad,
-        parameters->tiles,
-        parameters->segment,
-    };
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (sizes[i] >= NARROW)
+    for (const int64_t size :
+         {problem->src_extent, problem->dst_extent,
+          problem->h.kernel * problem->w.kernel * parameters->weight_tap_pitch, problem->h.stride, problem->w.stride,
+          (problem->h.kernel - 1) * problem->h.dilation + problem->h.pad,
+          (problem->w.kernel - 1) * problem->w.dilation + problem->w.pad, parameters->tiles, parameters->segment})
+        if (size >= NARROW)
             return false;
     return true;
 }
