@@ -170,14 +170,16 @@ int columns_of(const tconv_layer *layer, int taps, bool vectors)
         return COLUMNS_LOOP;
     if (!vectors || w->dilation != 1 || w->kernel != taps * w->stride)
         return COLUMNS_TABLE;
-    if (taps != 2)
-        return taps == 3 && w->stride == 1 ? COLUMNS_WINDOW_1 : COLUMNS_TABLE;
     const int64_t length = access_of(&layer->problem);
-    return w->stride == 1   ? COLUMNS_TABLE
-           : w->stride == 2 ? w->pad % 2 == 0 ? COLUMNS_WINDOW_2_EVEN : COLUMNS_WINDOW_2_ODD
-           : w->stride % length == 0 && w->pad % length == 0      ? COLUMNS_SHARED
-           : w->stride == length && w->pad % length == length / 2 ? COLUMNS_WINDOW_HALF
-                                                                  : COLUMNS_TABLE;
+    if (taps == 3 && w->stride == 1)
+        return COLUMNS_WINDOW_1;
+    if (taps != 2 || w->stride == 1)
+        return COLUMNS_TABLE;
+    if (w->stride == 2)
+        return w->pad % 2 == 0 ? COLUMNS_WINDOW_2_EVEN : COLUMNS_WINDOW_2_ODD;
+    if (w->stride % length == 0 && w->pad % length == 0)
+        return COLUMNS_SHARED;
+    return w->stride == length && w->pad % length == length / 2 ? COLUMNS_WINDOW_HALF : COLUMNS_TABLE;
 }
 
 /* The reason why the layer is not taken, NULL where it is or where a plane may be too large for shared memory. */

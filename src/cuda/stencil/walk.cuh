@@ -5,7 +5,7 @@
  * A Columns says which outputs of a row a thread has, LENGTH of them, and what they take along a row of src:
  *
  *     load(x, values)                     the VALUES values of all their taps, from a row of src
- *     load_weights(layer, row, weights)   the WEIGHTS weights of all their taps in a kernel row; zero for one that is missing
+ *     load_weights(layer, row, weights)   the WEIGHTS weights of all their taps in a kernel row; zero for a missing one
  *     value(tap, output)                  which value an output's tap is, known to the compiler; zero for a missing one
  *     weight(tap, output)                 which weight, likewise
  *     store(layer, dst, sums)
