@@ -4,12 +4,12 @@
 #include "../numeric/tf32.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
-#include "parameters.h"
+#include "row_parameters.h"
 
 #include <cstring>
 #include <cuda_runtime_api.h>
 
-namespace tconv::rows
+namespace tconv::mma
 {
 
 namespace
@@ -33,7 +33,7 @@ __device__ __forceinline__ float part_of(float value, int fragment)
 }
 
 /* The kernel column of a tap, in the order of packed weights. */
-__device__ __forceinline__ int kernel_column_of(const parameters &params, int tap)
+__device__ __forceinline__ int kernel_column_of(const row_parameters &params, int tap)
 {
     int back = 0;
     while (tap >= __popc(params.column_phases[back]))
@@ -45,7 +45,7 @@ __device__ __forceinline__ int kernel_column_of(const parameters &params, int ta
 
 template <class Element>
 __global__ void __launch_bounds__(THREADS)
-    pack_weights(const __grid_constant__ parameters params, const __grid_constant__ packing packing,
+    pack_weights(const __grid_constant__ row_parameters params, const __grid_constant__ packing packing,
                  const Element *weights, uint4 *packed)
 {
     constexpr int PER_WORD = 4 / (int)sizeof(Element), WORDS = MMA_K_BYTES / 4;
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(THREADS)
 
 } // namespace
 
-tconv_status launch_packing(const tconv_layer *layer, const parameters *params, const void *weights, void *packed,
+tconv_status launch_packing(const tconv_layer *layer, const row_parameters *params, const void *weights, void *packed,
                             void *stream, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
@@ -94,7 +94,7 @@ tconv_status launch_packing(const tconv_layer *layer, const parameters *params, 
     packing.kernel_rows = (int)problem->h.kernel;
     packing.fragments = problem->dtype == TCONV_F32 && layer->target.math != TCONV_MATH_TF32 ? 2 : 1;
     packing.vectors = (int64_t)params->groups * params->m_tiles * params->weight_vectors;
-    void *arguments[] = {const_cast<parameters *>(params), &packing, &weights, &packed};
+    void *arguments[] = {const_cast<row_parameters *>(params), &packing, &weights, &packed};
     const void *kernel = problem->dtype == TCONV_F32   ? (const void *)pack_weights<float>
                          : problem->dtype == TCONV_F16 ? (const void *)pack_weights<__half>
                                                        : (const void *)pack_weights<__nv_bfloat16>;
@@ -104,4 +104,4 @@ tconv_status launch_packing(const tconv_layer *layer, const parameters *params, 
     return launch_kernel(&grid, arguments, stream, issue);
 }
 
-} // namespace tconv::rows
+} // namespace tconv::mma
