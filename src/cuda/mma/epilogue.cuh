@@ -21,7 +21,7 @@ namespace tconv::mma
 {
 
 /* Outputs are not read again soon: they should not push src and weights out of the cache. */
-template <class Element, int COUNT> __device__ __forceinline__ void store_streaming(Element *to, const Element *from)
+template <class Element, int COUNT> __device__ __forceinline__ void store_elements(Element *to, const Element *from)
 {
     constexpr int BYTES = COUNT * (int)sizeof(Element);
     using Word = std::conditional_t<
@@ -46,12 +46,12 @@ __device__ __forceinline__ void store_run(Element *to, const float (&values)[COU
     if (valid >= COUNT && vector >= WIDE) {
 #pragma unroll
         for (int i = 0; i < COUNT; i += WIDE)
-            store_streaming<Element, WIDE>(to + i, &run.at[i]);
+            store_elements<Element, WIDE>(to + i, &run.at[i]);
     } else {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
             if (i < valid)
-                store_streaming<Element, 1>(to + i, &run.at[i]);
+                store_elements<Element, 1>(to + i, &run.at[i]);
     }
 }
 
@@ -183,7 +183,7 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N> {
                     const int channel = first_channel + channel_of_row(m, half, row, params.channel_run);
                     const Element value = from_compute<Element>(staging[at]);
                     if (column < target.columns && channel < params.group_out)
-                        store_streaming<Element, 1>(target.to + channel * params.dst_strides.c + column, &value);
+                        store_elements<Element, 1>(target.to + channel * params.dst_strides.c + column, &value);
                 }
             }
         }

@@ -1,6 +1,6 @@
 /*
- * The kinds of arithmetic, for both kernels: a mode's element and layout, how f32 becomes factors of TF32, the A operand
- * and the MMA.
+ * The kinds of arithmetic, for both kernels: a mode's element and layout, how f32 becomes factors of TF32, the A
+ * operand and the MMA.
  *
  * Two kernels split f32 for 3xTF32 in two ways. That of cuda_mma may make a NaN of what is not finite, because the
  * epilogue sums such outputs again; that of cuda_rows must not.
@@ -51,8 +51,8 @@ __device__ __forceinline__ void split_for_mma(uint32_t &bits, uint32_t *small)
     bits = big;
 }
 
-/* Splits as split_to_tf32 (numeric/tf32.cuh), in fewer instructions: MMAs ignore the low bits of the small part, so that
- * it need not be rounded; the big part is never rounded up to Inf. */
+/* Splits as split_to_tf32 (numeric/tf32.cuh), in fewer instructions: MMAs ignore the low bits of the small part, so
+ * that it need not be rounded; the big part is never rounded up to Inf. */
 __device__ __forceinline__ void split_any(float value, uint32_t *big, uint32_t *small)
 {
     constexpr uint32_t SIGN = 0x80000000u, INFINITE = 0x7f800000u, HALF = 0x1000u, KEPT = 0xffffe000u;

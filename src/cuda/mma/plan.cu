@@ -22,7 +22,7 @@ constexpr int MAX_LONG_STRIDE = 5;               /* of columns, that there are k
 constexpr int STRICT_FLUSH_STEPS = 4;
 constexpr int FLUSH_STEPS = 16; /* of the other modes */
 
-/* --------------------------------------------------------------------------------------------------- the layer itself */
+/* ------------------------------------------------------------------------------------------------- the layer itself */
 
 void fill_rows(const tconv_layer *layer, parameters *params)
 {
@@ -99,7 +99,7 @@ const char *fill_layer(const tconv_layer *layer, parameters *params)
     return fill_columns(layer, params) ? NULL : "at most 32 different column shifts";
 }
 
-/* --------------------------------------------------------------------------------------------- what a tiling implies */
+/* -------------------------------------------------------------------------------------------- what a tiling implies */
 
 /* Row taps of the phases of a set of row phases. */
 int set_taps(const parameters *params, int set)
@@ -214,7 +214,7 @@ void fill_vectors(const tconv_problem *problem, parameters *params)
     params->store_vector = common_vector(problem->element_size, params->nhwc ? dst_pixels : dst_columns);
 }
 
-/* -------------------------------------------------------------------------------------------------------- the search */
+/* ------------------------------------------------------------------------------------------------------- the search */
 
 /* Chooses the K-block and the stages for a tile of so many columns, the warps being given, and keeps what is best. */
 void consider(search *in, int columns)

@@ -182,10 +182,7 @@ template <class Element> struct row_writer {
     /* Waits until the row staged before has been read, for all threads. */
     __device__ __forceinline__ void wait_for_staging() const
     {
-#if __CUDA_ARCH__ >= 900
-        if (lane_of_half() == 0)
-            bulk_store_wait_read<0>();
-#endif
+        finish();
         __syncthreads();
     }
 
@@ -255,7 +252,7 @@ template <class Element> struct row_writer {
 #endif
     }
 
-    /* Before the block ends: shared memory is read until then. */
+    /* Waits until this thread's stores have read shared memory: before the block ends too. */
     __device__ __forceinline__ void finish() const
     {
 #if __CUDA_ARCH__ >= 900

@@ -8,8 +8,8 @@
  * its own stores. Rows without taps, which are the bias, go out with the row before them or are stored directly.
  * Devices before Hopper store from shared memory.
  *
- * Numeric order of an output: columns from the first back, row taps, steps of channels (modes.cuh), the bias. Taps cut
- * off by the left and right border are multiplied as zeros, those of rows are skipped.
+ * Numeric order of an output: columns from the first back, row taps, steps of channels (row_mode.cuh), the bias. Taps
+ * cut off by the left and right border are multiplied as zeros, those of rows are skipped.
  */
 #ifndef TCONV_CUDA_MMA_ROW_KERNEL_CUH
 #define TCONV_CUDA_MMA_ROW_KERNEL_CUH

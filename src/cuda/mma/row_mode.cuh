@@ -1,7 +1,7 @@
 /*
- * The arithmetic of the row kernel: what is done to 16 bytes of each of COPY_CHANNELS channels when they have come; where
- * a column then lies; how a lane loads its B operands of 8 positions by a step's channels, and multiplies them with 16
- * output channels. Shared memory is [channel][column].
+ * The arithmetic of the row kernel: what is done to 16 bytes of each of COPY_CHANNELS channels when they have come;
+ * where a column then lies; how a lane loads its B operands of 8 positions by a step's channels, and multiplies them
+ * with 16 output channels. Shared memory is [channel][column].
  */
 #ifndef TCONV_CUDA_MMA_ROW_MODE_CUH
 #define TCONV_CUDA_MMA_ROW_MODE_CUH
@@ -85,8 +85,8 @@ template <mode MODE, row_sums SUMS> struct row_mode {
                 multiply_add<MODE>(sums[t], a.big(), b[t].big);
     }
 
-    /* Where the tensor cores' own additions, which cut off bits of the whole sum, would lose too much, a step's products
-     * are summed by themselves (the small ones first, where they lose nothing) and added in f32. */
+    /* Where the tensor cores' own additions, which cut off bits of the whole sum, would lose too much, a step's
+     * products are summed by themselves (the small ones first, where they lose nothing) and added in f32. */
     template <int MMAS_N>
     static __device__ __forceinline__ void multiply(float (&accumulators)[MMAS_N][4], const operand_a<MODE> &a,
                                                     const operand_b (&b)[MMAS_N])

@@ -1,4 +1,4 @@
-/* Packs the weights, in the order of parameters.h: a thread writes one lane's 16 bytes of one fragment. */
+/* Packs the weights, in the order of row_parameters.h: a thread writes one lane's 16 bytes of one fragment. */
 #include "../../core/checked.h"
 #include "../numeric/element.cuh"
 #include "../numeric/tf32.cuh"

@@ -1,5 +1,6 @@
 /*
- * Between the host side (rows.cu, plan.cu) and the kernels (kernel.cuh): what a kernel is told, and which there are.
+ * Between the host side (rows.cu, row_plan.cu) and the row kernels (row_kernel.cuh): what one is told, and which there
+ * are.
  *
  * Padded outputs are o + pad = stride * q + residue: q is the position, and all outputs of one residue are a phase.
  * Kernel index k contributes to the residue k * dilation mod stride, from the input k * dilation / stride before q:

@@ -41,11 +41,11 @@ struct row_planner {
     const row_sums sums;
     row_parameters *const params; /* what is planned */
 
-    row_planner(const tconv_layer *layer, row_parameters *params)
-        : layer(layer), problem(&layer->problem), element((int64_t)problem->element_size),
+    row_planner(const tconv_layer *of, row_parameters *made)
+        : layer(of), problem(&of->problem), element((int64_t)problem->element_size),
           length(model::VECTOR_BYTES / element), sector(SECTOR_BYTES / element),
           steps(tconv_ceil_div(problem->group_in * element, MMA_K_BYTES)),
-          positions(row_mmas_n((int)problem->w.stride) * MMA_N), sums(choose_sums()), params(params)
+          positions(row_mmas_n((int)problem->w.stride) * MMA_N), sums(choose_sums()), params(made)
     {
     }
 

@@ -1,9 +1,9 @@
 /*
  * The rows algorithm on CUDA: NCHW layers with few input channels per group, whose time is that of writing dst, on
  * tensor cores: f32 (strict by 3xTF32, or TF32), f16 and bf16; row strides up to 16, column strides 1 to 6 and 8; any
- * padding, dilation, slice and alignment. parameters.h says what the words mean, plan.cu cuts the layer up; kernel.cuh
- * is the kernel and gives the numeric order, which depends on the layer alone; modes.cuh has its arithmetic,
- * epilogue.cuh stores the rows, pack.cu packs the weights.
+ * padding, dilation, slice and alignment. row_parameters.h says what the words mean, row_plan.cu cuts the layer up;
+ * row_kernel.cuh is the kernel and gives the numeric order, which depends on the layer alone; row_mode.cuh has its
+ * arithmetic, row_epilogue.cuh stores the rows, row_pack.cu packs the weights.
  */
 #include "../../core/status.h"
 #include "../implementations.h"
