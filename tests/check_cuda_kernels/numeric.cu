@@ -2,12 +2,11 @@
  * follow it, over every f16 and bf16, and over random numbers. */
 #include "../../src/cuda/cells/mainloop.cuh"
 #include "../../src/cuda/col2im/operand.cuh"
-#include "../../src/cuda/mma/load.cuh"
+#include "../../src/cuda/mma/mode.cuh"
 #include "../../src/cuda/numeric/compensated.cuh"
 #include "../../src/cuda/numeric/divisor.h"
 #include "../../src/cuda/numeric/element.cuh"
 #include "../../src/cuda/numeric/tf32.cuh"
-#include "../../src/cuda/rows/modes.cuh"
 #include "check.h"
 #include "families.h"
 
@@ -57,7 +56,7 @@ struct rows_split_piece {
     static __device__ words_of_word of(uint32_t bits)
     {
         words_of_word made;
-        rows::split(__uint_as_float(bits), &made.first, &made.second);
+        mma::split_any(__uint_as_float(bits), &made.first, &made.second);
         return made;
     }
 };
@@ -452,7 +451,7 @@ const entry entries[] = {
     {"cuda/numeric/divide", check_divisor, bench_piece<divide_piece>, false},
     {"cuda/mma/round_for_mma", check_mma_round, bench_piece<mma_round_piece>, false},
     {"cuda/cells/round_for_mma", check_cells_round, bench_piece<cells_round_piece>, false},
-    {"cuda/rows/split", check_rows_split, bench_piece<rows_split_piece>, false},
+    {"cuda/mma/split_any", check_rows_split, bench_piece<rows_split_piece>, false},
     {"cuda/col2im/round_tf32", check_col2im_round, bench_piece<col2im_round_piece>, false},
     {"cuda/col2im/split", check_col2im_split, bench_piece<col2im_split_piece>, false},
 };

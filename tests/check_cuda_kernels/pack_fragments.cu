@@ -2,8 +2,7 @@
  * cuda_col2im's row sums, and that of cuda_general: each order is stated in plain C as its parameters.h gives it. */
 #include "../../src/cuda/col2im/parameters.h"
 #include "../../src/cuda/general/parameters.h"
-#include "../../src/cuda/mma/parameters.h"
-#include "../../src/cuda/rows/parameters.h"
+#include "../../src/cuda/mma/row_parameters.h"
 #include "families.h"
 #include "packing.h"
 
@@ -208,7 +207,7 @@ void bench_mma()
 struct rows_packing {
     weights_tensor weights;
     tconv_layer layer;
-    rows::parameters params;
+    mma::row_parameters params;
     int fragments;
     size_t bytes;
 };
@@ -216,15 +215,15 @@ struct rows_packing {
 rows_packing make_rows(const weights_shape &shape, bool strict, int stride_w, bool any_bits)
 {
     rows_packing made = {};
-    rows::parameters &params = made.params;
+    mma::row_parameters &params = made.params;
     made.weights = make_weights(shape, any_bits);
     made.layer = layer_of(made.weights, !strict);
     made.fragments = strict ? 2 : 1;
     params.groups = shape.groups;
     params.group_in = shape.group_in;
     params.group_out = shape.group_out;
-    params.m_tiles = divide_up(shape.group_out, rows::BLOCK_M);
-    params.steps = divide_up(shape.group_in * (int)made.weights.element_size(), rows::MMA_K_BYTES);
+    params.m_tiles = divide_up(shape.group_out, mma::BLOCK_M);
+    params.steps = divide_up(shape.group_in * (int)made.weights.element_size(), mma::MMA_K_BYTES);
     params.column_taps = shape.kernel_columns;
     for (int k = 0; k < shape.kernel_columns; k++) {
         params.column_phases[k / stride_w] |= 1 << k % stride_w;
@@ -238,7 +237,7 @@ rows_packing make_rows(const weights_shape &shape, bool strict, int stride_w, bo
 /* [group][M tile][kernel row][column tap][step][fragment][lane][4 words]: kernel columns are in their own order. */
 void write_rows(packed_writer &to, const rows_packing &of)
 {
-    const rows::parameters &params = of.params;
+    const mma::row_parameters &params = of.params;
     const int per_word = 4 / (int)to.from.element_size(), all = params.groups * params.m_tiles * to.from.kernel_rows;
     for (int outer = 0; outer < all; outer++)
         for (int column = 0; column < params.column_taps; column++)
@@ -250,7 +249,7 @@ void write_rows(packed_writer &to, const rows_packing &of)
                                 to.element(part_of_plane(of.fragments, fragment),
                                            outer / to.from.kernel_rows / params.m_tiles,
                                            (step * 8 + lane % 4 + word / 2 * 4) * per_word + e,
-                                           outer / to.from.kernel_rows % params.m_tiles * rows::BLOCK_M + lane / 4 +
+                                           outer / to.from.kernel_rows % params.m_tiles * mma::BLOCK_M + lane / 4 +
                                                word % 2 * 8,
                                            outer % to.from.kernel_rows, column);
 }
@@ -258,7 +257,7 @@ void write_rows(packed_writer &to, const rows_packing &of)
 pack_function launch_of(const rows_packing &of)
 {
     return [&of](const void *weights, void *packed, tconv_issue *issue) {
-        return rows::launch_packing(&of.layer, &of.params, weights, packed, nullptr, issue);
+        return mma::launch_packing(&of.layer, &of.params, weights, packed, nullptr, issue);
     };
 }
 

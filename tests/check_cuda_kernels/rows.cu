@@ -1,6 +1,6 @@
 /* cuda_rows' modes, which prepare, load and multiply a step, and the writer of its rows of dst. */
-#include "../../src/cuda/rows/epilogue.cuh"
-#include "../../src/cuda/rows/modes.cuh"
+#include "../../src/cuda/mma/row_epilogue.cuh"
+#include "../../src/cuda/mma/row_mode.cuh"
 #include "families.h"
 #include "products.h"
 
@@ -16,10 +16,11 @@ constexpr int MMAS = 3, COLUMNS = 32, PITCH = 40, FIRST_COLUMN = 3; /* of a test
 constexpr int M = 16;
 
 /* A warp prepares the step's channels, and multiplies N columns by 16 output channels. */
-template <class Mode>
-__global__ void multiply_step(const typename Mode::Element *src, const uint4 *weights, int channels, float4 *sums)
+template <mma::mode MODE, mma::row_sums SUMS>
+__global__ void multiply_step(const mma::element_of<MODE> *src, const uint4 *weights, int channels, float4 *sums)
 {
-    using Element = typename Mode::Element;
+    using Mode = mma::row_mode<MODE, SUMS>;
+    using Element = mma::element_of<MODE>;
     __shared__ __align__(16) Element columns[16 * PITCH];
     const int lane = (int)threadIdx.x;
     constexpr int VECTOR = 16 / (int)sizeof(Element);
@@ -33,13 +34,13 @@ __global__ void multiply_step(const typename Mode::Element *src, const uint4 *we
                           PITCH);
     __syncwarp();
     float accumulators[MMAS][4];
-    rows::operand_b b[MMAS];
+    mma::operand_b b[MMAS];
     for (int t = 0; t < MMAS; t++) {
         b[t] = Mode::load(columns + Mode::place(FIRST_COLUMN + t * 8 + lane / 4, lane % 4, PITCH), PITCH);
         for (int i = 0; i < 4; i++)
             accumulators[t][i] = 0.5f;
     }
-    Mode::template multiply<MMAS>(accumulators, Mode::load_weights(weights + lane), b);
+    Mode::multiply(accumulators, mma::load_weights<MODE>(weights + lane), b);
     for (int t = 0; t < MMAS; t++)
         sums[t * 32 + lane] =
             make_float4(accumulators[t][0], accumulators[t][1], accumulators[t][2], accumulators[t][3]);
@@ -65,7 +66,7 @@ std::vector<uint32_t> fragments_of(const factors &A, bool strict)
     return words;
 }
 
-template <class Mode> void check_mode(factor_type type, bool strict, int channels)
+template <mma::mode MODE, mma::row_sums SUMS> void check_mode(factor_type type, bool strict, int channels)
 {
     for (factor_kind kind : {FACTOR_INTEGERS, FACTOR_REALS}) {
         factors A = make_factors(M, channels, type, kind), B = make_factors(COLUMNS, channels, type, kind);
@@ -94,8 +95,8 @@ template <class Mode> void check_mode(factor_type type, bool strict, int channel
         begin_case("%s, %d channels", kind == FACTOR_INTEGERS ? "integers" : "reals", channels);
         const device_buffer from = input("src", src), weights = input("weights", fragments_of(A, strict)),
                             sums = output("sums", wanted.size() * sizeof(float));
-        multiply_step<Mode>
-            <<<1, 32>>>(from.as<typename Mode::Element>(), weights.as<uint4>(), channels, sums.as<float4>());
+        multiply_step<MODE, SUMS>
+            <<<1, 32>>>(from.as<mma::element_of<MODE>>(), weights.as<uint4>(), channels, sums.as<float4>());
         finish_kernels();
         compare_floats(sums, wanted, bounds);
     }
@@ -103,18 +104,18 @@ template <class Mode> void check_mode(factor_type type, bool strict, int channel
 
 void check_strict()
 {
-    check_mode<rows::strict_mode>(FACTOR_TF32, true, 8);
+    check_mode<mma::STRICT, mma::ADDED>(FACTOR_TF32, true, 8);
 }
 void check_tf32()
 {
-    check_mode<rows::tf32_mode>(FACTOR_TF32, false, 8);
+    check_mode<mma::TF32, mma::DIRECT>(FACTOR_TF32, false, 8);
 }
-template <class Half, bool direct> void check_half()
+template <mma::mode MODE, mma::row_sums SUMS> void check_half()
 {
-    constexpr factor_type type = std::is_same<Half, __half>::value ? FACTOR_F16 : FACTOR_BF16;
-    check_mode<rows::half_mode<Half, direct, false>>(type, false, 16);
-    if constexpr (direct)
-        check_mode<rows::half_mode<Half, true, true>>(type, false, 8);
+    constexpr factor_type type = MODE == mma::F16_NCHW ? FACTOR_F16 : FACTOR_BF16;
+    check_mode<MODE, SUMS>(type, false, 16);
+    if constexpr (SUMS == mma::DIRECT)
+        check_mode<MODE, mma::NARROW>(type, false, 8);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- writer */
@@ -124,12 +125,12 @@ constexpr int WRITER_THREADS = 96;
 /* Writes rows first_row to last_row of 16 channels or fewer: every third one has no taps. */
 template <class Element>
 __global__ void __launch_bounds__(WRITER_THREADS)
-    write_rows(const __grid_constant__ rows::parameters params, Element *dst, const Element *bias,
+    write_rows(const __grid_constant__ mma::row_parameters params, Element *dst, const Element *bias,
                const Element *values, int channels, int first_output, int outputs, int first_row, int last_row)
 {
     extern __shared__ __align__(128) uint4 shared[];
-    rows::row_writer<Element> writer(params, reinterpret_cast<Element *>(shared), dst, bias, channels, first_output,
-                                     outputs, last_row);
+    mma::row_writer<Element> writer(params, reinterpret_cast<Element *>(shared), dst, bias, channels, first_output,
+                                    outputs, last_row);
     writer.begin_block(0);
     __syncthreads();
     for (int row = first_row; row <= last_row; row++) {
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(WRITER_THREADS)
         }
         writer.wait_for_staging();
         const int shift = writer.shift_of_row(row);
-        for (int i = (int)threadIdx.x; i < rows::BLOCK_M * outputs; i += WRITER_THREADS) {
+        for (int i = (int)threadIdx.x; i < mma::BLOCK_M * outputs; i += WRITER_THREADS) {
             const int channel = i / outputs, output = i % outputs, column = first_output + output;
             if (channel < channels && column >= 0 && column < params.out_columns)
                 writer.staging[channel * params.staging_pitch + shift + output] =
@@ -165,7 +166,7 @@ template <class Element> void check_writer()
     constexpr int SECTOR = 32 / (int)sizeof(Element);
     using Bits = typename std::conditional<sizeof(Element) == 4, uint32_t, uint16_t>::type;
     for (const writer_case &of : cases) {
-        rows::parameters params = {};
+        mma::row_parameters params = {};
         params.out_rows = of.rows;
         params.out_columns = of.columns;
         params.dst_channel = of.rows * of.columns + of.gap;
@@ -192,7 +193,7 @@ template <class Element> void check_writer()
         const device_buffer from = input("values", values), add = input("bias", bias),
                             dst = output("dst", wanted.size() * sizeof(Element), (size_t)of.offset * sizeof(Element));
         const size_t shared_elements =
-            (size_t)(rows::BLOCK_M * (params.staging_pitch + SECTOR) + params.zeros + 2 * SECTOR);
+            (size_t)(mma::BLOCK_M * (params.staging_pitch + SECTOR) + params.zeros + 2 * SECTOR);
         write_rows<Element><<<1, WRITER_THREADS, shared_elements * sizeof(Element)>>>(
             params, dst.as<Element>(), of.bias ? add.as<Element>() : nullptr, from.as<Element>(), of.channels,
             of.first_output, of.outputs, of.first_row, of.last_row);
@@ -204,9 +205,9 @@ template <class Element> void check_writer()
 const entry entries[] = {
     {"cuda/rows/mode strict", check_strict, nullptr, false},
     {"cuda/rows/mode tf32", check_tf32, nullptr, false},
-    {"cuda/rows/mode f16 direct", check_half<__half, true>, nullptr, false},
-    {"cuda/rows/mode f16", check_half<__half, false>, nullptr, false},
-    {"cuda/rows/mode bf16", check_half<__nv_bfloat16, false>, nullptr, false},
+    {"cuda/rows/mode f16 direct", check_half<mma::F16_NCHW, mma::DIRECT>, nullptr, false},
+    {"cuda/rows/mode f16", check_half<mma::F16_NCHW, mma::ADDED>, nullptr, false},
+    {"cuda/rows/mode bf16", check_half<mma::BF16_NCHW, mma::ADDED>, nullptr, false},
     {"cuda/rows/row_writer f32", check_writer<float>, nullptr, false},
     {"cuda/rows/row_writer f16", check_writer<__half>, nullptr, false},
 };

@@ -1,13 +1,16 @@
 /* The kernels for f32 rounded to TF32: up to 128 accumulators a thread. */
 #include "kernel.cuh"
+#include "row_kernel.cuh"
 
 namespace tconv::mma
 {
 
-const kernel_config tf32_configs[] = {
-    config_of<TF32, 1, 4, 8>, config_of<TF32, 1, 4, 4>, config_of<TF32, 1, 2, 8>, config_of<TF32, 1, 1, 8>,
-    config_of<TF32, 2, 2, 8>, config_of<TF32, 2, 2, 4>, config_of<TF32, 2, 1, 8>, config_of<TF32, 3, 1, 8>,
-    config_of<TF32, 3, 1, 4>, config_of<TF32, 4, 1, 8>, config_of<TF32, 4, 1, 4>, config_of<TF32, 5, 1, 4>,
-    config_of<TF32, 6, 1, 2>, config_of<TF32, 7, 1, 2>, config_of<TF32, 8, 1, 4>, {}};
+const kernel_config *const tf32_configs =
+    configs<TF32, 148, 144, 128, 118, 228, 224, 218, 318, 314, 418, 414, 514, 612, 712, 814>::list;
+
+row_kernel tf32_row_kernel(int64_t column_stride)
+{
+    return find_row_kernel<TF32, DIRECT>(column_stride);
+}
 
 } // namespace tconv::mma

@@ -21,17 +21,13 @@ namespace tconv::mma
 {
 
 /* Outputs are not read again soon: they should not push src and weights out of the cache. */
-template <class Element, int COUNT> __device__ __forceinline__ void store_streaming(Element *to, const Element *from)
+template <class Element, int COUNT> __device__ __forceinline__ void store_elements(Element *to, const Element *from)
 {
     constexpr int BYTES = COUNT * (int)sizeof(Element);
-    if constexpr (BYTES == 16)
-        __stcs(reinterpret_cast<uint4 *>(to), *reinterpret_cast<const uint4 *>(from));
-    else if constexpr (BYTES == 8)
-        __stcs(reinterpret_cast<uint2 *>(to), *reinterpret_cast<const uint2 *>(from));
-    else if constexpr (BYTES == 4)
-        __stcs(reinterpret_cast<uint32_t *>(to), *reinterpret_cast<const uint32_t *>(from));
-    else
-        __stcs(reinterpret_cast<unsigned short *>(to), *reinterpret_cast<const unsigned short *>(from));
+    using Word = std::conditional_t<
+        BYTES == 16, uint4,
+        std::conditional_t<BYTES == 8, uint2, std::conditional_t<BYTES == 4, uint32_t, unsigned short>>>;
+    __stcs(reinterpret_cast<Word *>(to), *reinterpret_cast<const Word *>(from));
 }
 
 /* Stores COUNT neighbouring outputs, of which the first `valid` exist; their address is a multiple of `vector`
@@ -50,31 +46,23 @@ __device__ __forceinline__ void store_run(Element *to, const float (&values)[COU
     if (valid >= COUNT && vector >= WIDE) {
 #pragma unroll
         for (int i = 0; i < COUNT; i += WIDE)
-            store_streaming<Element, WIDE>(to + i, &run.at[i]);
+            store_elements<Element, WIDE>(to + i, &run.at[i]);
     } else {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
             if (i < valid)
-                store_streaming<Element, 1>(to + i, &run.at[i]);
+                store_elements<Element, 1>(to + i, &run.at[i]);
     }
 }
 
-template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N, bool COMPENSATED>
-struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N, COMPENSATED> {
+template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N>
+struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N> {
     using Element = element_of<MODE>;
-    using Mainloop = warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N, COMPENSATED>;
-    using Mainloop::accumulators;
-    using Mainloop::first_channel;
-    using Mainloop::group;
-    using Mainloop::lane;
-    using Mainloop::n_warp;
-    using Mainloop::params;
-    using Mainloop::phase;
-    using Mainloop::row_shift;
-    using Mainloop::row_taps;
-    using Mainloop::shared;
-    using Mainloop::warp;
+    using Mainloop = warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N>;
+    using Mainloop::accumulators, Mainloop::first_channel, Mainloop::group, Mainloop::lane, Mainloop::n_warp;
+    using Mainloop::params, Mainloop::phase, Mainloop::row_shift, Mainloop::row_taps, Mainloop::shared, Mainloop::warp;
     using Mainloop::weights_offset;
+    static constexpr bool STAGES = is_staged_stride(STRIDE_W);
     static constexpr int STAGING_WORDS = MMA_N * (MMA_M / 2) * STRIDE_W; /* of a warp */
     static constexpr int RUN = channel_run_of(MMAS_M, sizeof(Element));  /* channels, in NHWC */
 
@@ -135,6 +123,12 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N, COMPENSATED> {
         return fabsf(value) < __int_as_float(0x7f800000);
     }
 
+    /* Output `column` of the run of 2 * STRIDE_W that this thread has of a channel. */
+    __device__ __forceinline__ float output(int m, int half, int n, int column) const
+    {
+        return accumulators[m][column % STRIDE_W][n][half * 2 + column / STRIDE_W] + bias[m][half];
+    }
+
     /* Stores NCHW, in runs of 2 * STRIDE_W columns. Returns whether all sums are finite. */
     __device__ __forceinline__ bool store_columns(const tile_origin &tile)
     {
@@ -150,7 +144,7 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N, COMPENSATED> {
                     float run[2 * STRIDE_W];
 #pragma unroll
                     for (int i = 0; i < 2 * STRIDE_W; i++) {
-                        run[i] = accumulators[m][i % STRIDE_W][n][half * 2 + i / STRIDE_W] + bias[m][half];
+                        run[i] = output(m, half, n, i);
                         finite = finite && is_finite(run[i]);
                     }
                     if (channel < params.group_out)
@@ -178,7 +172,7 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N, COMPENSATED> {
                 __syncwarp();
 #pragma unroll
                 for (int j = 0; j < 2 * STRIDE_W; j++) {
-                    const float value = accumulators[m][j % STRIDE_W][n][half * 2 + j / STRIDE_W] + bias[m][half];
+                    const float value = output(m, half, n, j);
                     finite = finite && is_finite(value);
                     staging[lane / 4 * LENGTH + lane % 4 * 2 * STRIDE_W + j] = value;
                 }
@@ -189,7 +183,7 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N, COMPENSATED> {
                     const int channel = first_channel + channel_of_row(m, half, row, params.channel_run);
                     const Element value = from_compute<Element>(staging[at]);
                     if (column < target.columns && channel < params.group_out)
-                        store_streaming<Element, 1>(target.to + channel * params.dst_strides.c + column, &value);
+                        store_elements<Element, 1>(target.to + channel * params.dst_strides.c + column, &value);
                 }
             }
         }
@@ -211,9 +205,7 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N, COMPENSATED> {
                     float run[RUN];
 #pragma unroll
                     for (int i = 0; i < RUN; i++) {
-                        run[i] = accumulators[(first + i) / 2][column % STRIDE_W][n]
-                                             [(first + i) % 2 * 2 + column / STRIDE_W] +
-                                 bias[(first + i) / 2][(first + i) % 2];
+                        run[i] = output((first + i) / 2, (first + i) % 2, n, column);
                         finite = finite && is_finite(run[i]);
                     }
                     if (column < target.columns)
@@ -276,7 +268,7 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N, COMPENSATED> {
         bool finite;
         if (is_nhwc<MODE>(params))
             finite = store_channels(tile);
-        else if ((STRIDE_W == 3 || STRIDE_W == 5 || STRIDE_W == 6) && params.staged)
+        else if (STAGES && params.staged)
             finite = store_staged(tile, reinterpret_cast<float *>(shared + params.staging_at) + STAGING_WORDS * warp);
         else
             finite = store_columns(tile);

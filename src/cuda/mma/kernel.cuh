@@ -23,11 +23,12 @@
 namespace tconv::mma
 {
 
-/* The warps that a multiprocessor holds, by a thread's registers for accumulators and what goes with them: those left
- * are enough for them. */
-constexpr int resident_warps(int accumulators)
+/* The warps that a multiprocessor holds, by a thread's registers for accumulators and what goes with them (partial sums
+ * but for TF32, and half as many for what additions lost): those left are enough for them. */
+constexpr int resident_warps(mode mode, int mmas)
 {
-    return accumulators >= 80 ? 8 : accumulators >= 48 ? 12 : 16;
+    const int registers = mmas * 2 * (mode == TF32 ? 2 : mode == COMPENSATED ? 5 : 4);
+    return registers >= 80 ? 8 : registers >= 48 ? 12 : 16;
 }
 
 constexpr int registers_of(int warps)
@@ -35,15 +36,9 @@ constexpr int registers_of(int warps)
     return warps <= 8 ? 255 : 65536 / LANES / warps / 8 * 8;
 }
 
-template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N, bool COMPENSATED>
-constexpr int warps_of = resident_warps(STRIDE_W *MMAS_M *MMAS_N * 2 *
-                                        (MODE == TF32  ? 2
-                                         : COMPENSATED ? 5
-                                                       : 4));
-
-template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N, bool COMPENSATED>
+template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N>
 __global__ void __launch_bounds__(MAX_WARPS *LANES)
-    __maxnreg__(registers_of(warps_of<MODE, STRIDE_W, MMAS_M, MMAS_N, COMPENSATED>))
+    __maxnreg__(registers_of(resident_warps(MODE, STRIDE_W *MMAS_M *MMAS_N)))
         compute_tiles(const __grid_constant__ parameters params)
 {
     extern __shared__ __align__(128) uint32_t shared[];
@@ -62,7 +57,7 @@ __global__ void __launch_bounds__(MAX_WARPS *LANES)
 
     /* The prologue fills stages in the same loop as all others, so that what issue inlines is compiled once; but
      * compensated sums leave no register for that. */
-    constexpr bool FILLS_IN_LOOP = !COMPENSATED;
+    constexpr bool FILLS_IN_LOOP = MODE != COMPENSATED;
     for (int i = 1; !FILLS_IN_LOOP && i < params.stages; i++) {
         load.issue(full);
         __syncthreads(); /* the next may be of another tile */
@@ -72,7 +67,7 @@ __global__ void __launch_bounds__(MAX_WARPS *LANES)
     const int phase = block.phase_set * params.phase_warps + rest % params.phase_warps;
     const int m_warp = rest / params.phase_warps;
     const bool has_taps = phase < params.row_phases;
-    warp_tile<MODE, STRIDE_W, MMAS_M, MMAS_N, COMPENSATED> warp = {
+    warp_tile<MODE, STRIDE_W, MMAS_M, MMAS_N> warp = {
         {params, shared, (int)threadIdx.x % LANES, number, number % params.n_warps, block.group,
          (block.m_tile * params.m_warps + m_warp) * params.warp_m, phase, has_taps ? params.rows[phase].taps : 0,
          has_taps ? params.rows[phase].first_shift : 0,
@@ -105,10 +100,20 @@ __global__ void __launch_bounds__(MAX_WARPS *LANES)
     }
 }
 
-template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N, bool COMPENSATED = false>
-constexpr kernel_config config_of = {
-    compute_tiles<MODE, STRIDE_W, MMAS_M, MMAS_N, COMPENSATED>, STRIDE_W,   MMAS_M, MMAS_N,
-    warps_of<MODE, STRIDE_W, MMAS_M, MMAS_N, COMPENSATED>,      COMPENSATED};
+/* The kernel of a shape, which is three digits: STRIDE_W, MMAS_M and MMAS_N. */
+template <mode MODE, int SHAPE>
+constexpr kernel_config config_of = {compute_tiles<MODE, SHAPE / 100, SHAPE / 10 % 10, SHAPE % 10>, SHAPE / 100,
+                                     SHAPE / 10 % 10, SHAPE % 10,
+                                     resident_warps(MODE, SHAPE / 100 * (SHAPE / 10 % 10) * (SHAPE % 10))};
+
+/* The kernels of some shapes, as parameters.h wants them. */
+template <mode MODE, int... SHAPES> struct configs {
+    static constexpr kernel_config list[] = {config_of<MODE, SHAPES>..., {}};
+};
+
+/* Those for 16-bit elements: up to 64 accumulators a thread, and as many partial sums. */
+template <mode MODE>
+using half_configs = configs<MODE, 144, 142, 128, 124, 118, 224, 222, 218, 214, 314, 312, 414, 412, 512, 612, 712, 812>;
 
 } // namespace tconv::mma
 

@@ -12,13 +12,6 @@
 namespace tconv::mma
 {
 
-/* Rounds to TF32, to nearest, ties away: MMAs ignore the bits below. NaN and Inf stay as they are. Half the
- * instructions of the one in numeric/tf32.cuh. */
-__device__ __forceinline__ uint32_t round_for_mma(uint32_t bits)
-{
-    return fabsf(__uint_as_float(bits)) < __int_as_float(0x7f800000) ? bits + 0x1000u : bits;
-}
-
 /* Arrives as mbarrier_arrive and mbarrier_arrive_expect_tx do. There the state that an arrival returns is dropped; with
  * a register for it ptxas allocates the others in four kernels as when they were measured. */
 __device__ __forceinline__ void arrive(uint64_t *barrier)
@@ -80,17 +73,17 @@ template <mode MODE> struct loader {
         first_channel = is_nhwc<MODE>(params) ? start % fast : start / fast;
         pixel_step = is_nhwc<MODE>(params) ? threads / fast : threads % fast;
         channel_step = is_nhwc<MODE>(params) ? threads % fast : threads / fast;
-        offset_step = (uint32_t)offset_in_stage(pixel_step, channel_step) * (uint32_t)sizeof(Element);
-        offset_carry = (uint32_t)(is_nhwc<MODE>(params) ? offset_in_stage(1, -channel_vectors)
-                                                        : offset_in_stage(-pixel_vectors, 1)) *
-                       (uint32_t)sizeof(Element);
+        offset_step = offset_in_stage(pixel_step, channel_step);
+        offset_carry =
+            is_nhwc<MODE>(params) ? offset_in_stage(1, -channel_vectors) : offset_in_stage(-pixel_vectors, 1);
     }
 
-    /* Elements from the start of a stage to a vector. */
-    __device__ __forceinline__ int offset_in_stage(int pixel, int channel) const
+    /* Bytes from the start of a stage to a vector. */
+    __device__ __forceinline__ uint32_t offset_in_stage(int pixel, int channel) const
     {
-        return is_nhwc<MODE>(params) ? pixel * params.pixel_pitch * PER_WORD + channel * VECTOR
-                                     : channel * (params.word_pitch / PER_WORD) + pixel * VECTOR;
+        const int elements = is_nhwc<MODE>(params) ? pixel * params.pixel_pitch * PER_WORD + channel * VECTOR
+                                                   : channel * (params.word_pitch / PER_WORD) + pixel * VECTOR;
+        return (uint32_t)elements * (uint32_t)sizeof(Element);
     }
 
     /* Writes the table of src offsets for the tile ahead, by all threads, with a __syncthreads before and after.
@@ -124,7 +117,7 @@ template <mode MODE> struct loader {
     {
         const int all = pixel_vectors * channel_vectors, threads = (int)blockDim.x;
         return {first_pixel, first_channel, (all - (int)threadIdx.x + threads - 1) / threads,
-                (uint32_t)offset_in_stage(first_pixel, first_channel) * (uint32_t)sizeof(Element)};
+                offset_in_stage(first_pixel, first_channel)};
     }
 
     template <bool nhwc> __device__ __forceinline__ void next_vector(vector_iterator &vector) const
@@ -157,25 +150,26 @@ template <mode MODE> struct loader {
         }
     }
 
-    /* Copies VECTOR elements of which the first `valid` exist. */
+    /* Copies VECTOR elements, so many bytes at once, of which the first `valid` exist. */
+    template <int size> __device__ __forceinline__ void load_parts(Element *to, const Element *from, int valid)
+    {
+        constexpr int LENGTH = size / (int)sizeof(Element);
+        for (int i = 0; i < VECTOR; i += LENGTH) {
+            const Element *const at = valid > i ? from + i : src;
+            const int bytes = min(max(valid - i, 0), LENGTH) * (int)sizeof(Element);
+            cp_async_padded<size>(shared_address(to + i), at, bytes);
+        }
+    }
+
     __device__ __forceinline__ void load_elements(Element *to, const Element *from, int valid)
     {
-        if (params.src_vector >= 2 * PER_WORD) {
-            for (int i = 0; i < VECTOR; i += 2 * PER_WORD) {
-                const Element *const at = valid > i ? from + i : src;
-                const int bytes = min(max(valid - i, 0), 2 * PER_WORD) * (int)sizeof(Element);
-                cp_async_padded<8>(shared_address(to + i), at, bytes);
-            }
-        } else if (params.src_vector >= PER_WORD) {
-            for (int i = 0; i < VECTOR; i += PER_WORD) {
-                const Element *const at = valid > i ? from + i : src;
-                const int bytes = min(max(valid - i, 0), PER_WORD) * (int)sizeof(Element);
-                cp_async_padded<4>(shared_address(to + i), at, bytes);
-            }
-        } else {
+        if (params.src_vector >= 2 * PER_WORD)
+            load_parts<8>(to, from, valid);
+        else if (params.src_vector >= PER_WORD)
+            load_parts<4>(to, from, valid);
+        else
             for (int i = 0; i < VECTOR; i++)
                 to[i] = valid > i ? from[i] : from_compute<Element>(0);
-        }
     }
 
     /* Copies a K-block of src whose vectors are not aligned; one may cross the end of its row (NCHW). */

@@ -10,7 +10,6 @@
 
 #include "../numeric/compensated.cuh"
 #include "../ptx/memory.cuh"
-#include "../ptx/mma.cuh"
 #include "mode.cuh"
 #include "packed.cuh"
 #include "schedule.cuh"
@@ -18,33 +17,13 @@
 namespace tconv::mma
 {
 
-/* Splits bits into what TF32 holds, rounded to nearest, and the exact rest. If it is not finite, or rounds to Inf, at
- * least one of the two is not finite. */
-__device__ __forceinline__ void split_for_mma(uint32_t &bits, uint32_t *small)
-{
-    const uint32_t big = (bits + 0x1000u) & 0xffffe000u;
-    *small = __float_as_uint(__uint_as_float(bits) - __uint_as_float(big));
-    bits = big;
-}
-
-/* A step, by the mode's MMA. */
-template <mode MODE>
-__device__ __forceinline__ void multiply_add(float (&accumulators)[4], const fragment_a &a, const fragment_b &b)
-{
-    if constexpr (IS_F16<MODE> || IS_BF16<MODE>)
-        mma_half(accumulators, a, b, element_of<MODE>());
-    else
-        mma_tf32(accumulators, a, b);
-}
-
 /* What a warp accumulates: MMAS_M x MMAS_N MMAs for each of STRIDE_W column phases. */
-template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N, bool COMPENSATED> struct warp_mainloop {
+template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N> struct warp_mainloop {
     static constexpr bool PATCH_16BIT = MODE == F16_NCHW || MODE == BF16_NCHW;
     static constexpr int PATCH_BYTES = PATCH_16BIT ? 2 : 4; /* of a patch element */
-    static constexpr int A_FRAGMENTS = MODE == STRICT ? 2 : 1;
     static constexpr bool FLUSHES = MODE != TF32;
     static constexpr int ACCUMULATORS = MMAS_M * STRIDE_W * MMAS_N * 4;
-    static constexpr int A_VECTORS = A_FRAGMENTS * LANES; /* 16-byte vectors of the weights of an MMA */
+    static constexpr int A_VECTORS = operand_a<MODE>::VECTORS;
 
     const parameters &params;
     uint32_t *const shared;
@@ -52,12 +31,13 @@ template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N, bool COMPENSATED> str
     const int group, first_channel /* of the group, of this warp */, phase;
     const int row_taps, row_shift; /* of the row phase; shift of tap 0 from the least */
     const int weights_offset;      /* words from the start of an A tile to this warp's weights */
-    float accumulators[MMAS_M][STRIDE_W][MMAS_N][4];
+    using sums = float[MMAS_M][STRIDE_W][MMAS_N][4];
+    sums accumulators;
     /* What the tensor cores accumulate into until it is flushed. */
     float partial[FLUSHES ? MMAS_M : 1][FLUSHES ? STRIDE_W : 1][FLUSHES ? MMAS_N : 1][4];
     uint32_t pixel[MMAS_N]; /* byte of the patch that this thread's column of each MMA of N reads at the least shifts */
-    lost_parts<float, COMPENSATED ? ACCUMULATORS : 2> lost; /* by the accumulators */
-    int unflushed;                                          /* steps in partial */
+    lost_parts<float, MODE == COMPENSATED ? ACCUMULATORS : 2> lost; /* by the accumulators */
+    int unflushed;                                                  /* steps in partial */
 
     __device__ __forceinline__ float (&target(int m, int s, int n))[4]
     {
@@ -67,70 +47,58 @@ template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N, bool COMPENSATED> str
             return accumulators[m][s][n];
     }
 
+    static __device__ __forceinline__ float &element(sums &of, int i)
+    {
+        return of[i / 4 / MMAS_N / STRIDE_W][i / 4 / MMAS_N % STRIDE_W][i / 4 % MMAS_N][i % 4];
+    }
+
     __device__ __forceinline__ void clear()
     {
 #pragma unroll
         for (int i = 0; i < ACCUMULATORS; i++) {
-            const int m = i / 4 / MMAS_N / STRIDE_W, s = i / 4 / MMAS_N % STRIDE_W, n = i / 4 % MMAS_N;
-            accumulators[m][s][n][i % 4] = 0;
-            target(m, s, n)[i % 4] = 0;
+            element(accumulators, i) = 0;
+            if constexpr (FLUSHES)
+                element(partial, i) = 0;
         }
-        if constexpr (COMPENSATED)
+        if constexpr (MODE == COMPENSATED)
             lost = {};
         unflushed = 0;
     }
 
     __device__ __forceinline__ void flush()
     {
-        if constexpr (COMPENSATED) {
+        if constexpr (MODE == COMPENSATED) {
 #pragma unroll
             for (int i = 0; i < ACCUMULATORS; i += 2) {
-                const int m = i / 4 / MMAS_N / STRIDE_W, s = i / 4 / MMAS_N % STRIDE_W, n = i / 4 % MMAS_N;
-                float(&to)[4] = accumulators[m][s][n], (&part)[4] = partial[m][s][n];
-                lost.add(i, to[i % 4], to[i % 4 + 1], part[i % 4], part[i % 4 + 1]);
-                part[i % 4] = part[i % 4 + 1] = 0;
+                lost.add(i, element(accumulators, i), element(accumulators, i + 1), element(partial, i),
+                         element(partial, i + 1));
+                element(partial, i) = element(partial, i + 1) = 0;
             }
-            unflushed = 0;
         } else if constexpr (FLUSHES) {
 #pragma unroll
             for (int i = 0; i < ACCUMULATORS; i++) {
-                const int m = i / 4 / MMAS_N / STRIDE_W, s = i / 4 / MMAS_N % STRIDE_W, n = i / 4 % MMAS_N;
-                accumulators[m][s][n][i % 4] += partial[m][s][n][i % 4];
-                partial[m][s][n][i % 4] = 0;
+                element(accumulators, i) += element(partial, i);
+                element(partial, i) = 0;
             }
-            unflushed = 0;
         }
-    }
-
-    /* The A fragments of an MMA: big and small for 3xTF32. */
-    struct weight_fragments {
-        fragment_a at[A_FRAGMENTS];
-    };
-
-    static __device__ __forceinline__ weight_fragments load_weights(const uint4 *from)
-    {
-        weight_fragments loaded;
-#pragma unroll
-        for (int i = 0; i < A_FRAGMENTS; i++)
-            loaded.at[i] = load_fragment_a(from + i * LANES);
-        return loaded;
+        unflushed = 0;
     }
 
     /* MMA m of M of column phase s, at all positions: the small products first. */
-    __device__ __forceinline__ void multiply_row(int m, int s, const weight_fragments &a, const fragment_b (&b)[MMAS_N],
+    __device__ __forceinline__ void multiply_row(int m, int s, const operand_a<MODE> &a, const fragment_b (&b)[MMAS_N],
                                                  const fragment_b (&small_b)[MMAS_N])
     {
-        if constexpr (MODE == STRICT) {
+        if constexpr (IS_STRICT<MODE>) {
 #pragma unroll
             for (int n = 0; n < MMAS_N; n++)
-                multiply_add<MODE>(target(m, s, n), a.at[0], small_b[n]);
+                multiply_add<MODE>(target(m, s, n), a.big(), small_b[n]);
 #pragma unroll
             for (int n = 0; n < MMAS_N; n++)
-                multiply_add<MODE>(target(m, s, n), a.at[A_FRAGMENTS - 1], b[n]);
+                multiply_add<MODE>(target(m, s, n), a.small(), b[n]);
         }
 #pragma unroll
         for (int n = 0; n < MMAS_N; n++)
-            multiply_add<MODE>(target(m, s, n), a.at[0], b[n]);
+            multiply_add<MODE>(target(m, s, n), a.big(), b[n]);
     }
 
     /* The patch element so many bytes behind a shared address. Written out, because the compiler would rather compute 2
@@ -195,7 +163,7 @@ template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N, bool COMPENSATED> str
         if (STRIDE_W == 1 || phases == ALL) {
 #pragma unroll
             for (int i = 0; i < STRIDE_W * MMAS_M; i++)
-                multiply_row(i % MMAS_M, i / MMAS_M, load_weights(weights + i * A_VECTORS), b, small_b);
+                multiply_row(i % MMAS_M, i / MMAS_M, load_weights<MODE>(weights + i * A_VECTORS), b, small_b);
             return weights + STRIDE_W * MMAS_M * A_VECTORS;
         }
         if constexpr (STRIDE_W > 1) {
@@ -203,10 +171,10 @@ template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N, bool COMPENSATED> str
             for (int s = 0; s < STRIDE_W; s++) {
                 if ((phases >> s & 1) == 0)
                     continue;
-                weight_fragments a[MMAS_M];
+                operand_a<MODE> a[MMAS_M];
 #pragma unroll
                 for (int m = 0; m < MMAS_M; m++)
-                    a[m] = load_weights(weights + m * A_VECTORS);
+                    a[m] = load_weights<MODE>(weights + m * A_VECTORS);
 #pragma unroll
                 for (int m = 0; m < MMAS_M; m++)
                     multiply_row(m, s, a[m], b, small_b);
@@ -224,7 +192,7 @@ template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N, bool COMPENSATED> str
     {
         const uint32_t phases = step >> 24;
         fragment_b small_b[MMAS_N];
-        if constexpr (MODE == STRICT) {
+        if constexpr (IS_STRICT<MODE>) {
 #pragma unroll
             for (int i = 0; i < 2 * MMAS_N; i++)
                 split_for_mma(b[i / 2].at[i % 2], &small_b[i / 2].at[i % 2]);

@@ -5,14 +5,12 @@
  *
  * The warps of a block share its row phases, and one thread's registers hold the accumulators of all column phases, so
  * that a patch of src is read once for all phases and neighbouring outputs are stored together, those without a tap
- * too. parameters.h says how a layer is tiled and what the words mean, plan.cu chooses the tiling (layer.cu and tile.cu
- * fill in what it implies, work.cu counts what it does), kernel.cuh is the kernel and gives the numeric order (load.cuh,
- * schedule.cuh, mainloop.cuh and epilogue.cuh are its parts), pack.cu packs the weights.
+ * too. parameters.h says how a layer is tiled and what the words mean, plan.cu chooses the tiling, work.cu counts what
+ * it does; kernel.cuh is the kernel and gives the numeric order, load.cuh, schedule.cuh, mainloop.cuh and epilogue.cuh are
+ * its parts; pack.cu packs the weights. rows.cu and row_* are another kernel, cuda_rows.
  */
 #include "../../core/status.h"
 #include "../implementations.h"
-#include "../model/planned.h"
-#include "../runtime/launch.h"
 #include "plan.h"
 
 #include <cstdio>
@@ -23,17 +21,9 @@ namespace tconv::mma
 namespace
 {
 
-constexpr int MIN_COMPUTE_CAPABILITY = 80; /* TF32, bf16 and asynchronous copies */
-
 /* Fewer channels of a group leave most of an MMA empty (16 output channels by 8 or 16 input channels). */
 constexpr int64_t MIN_GROUP_OUT = 8;
 constexpr int64_t MIN_GROUP_IN = 8;
-
-/* Counts the sets of output channels and row phases that have their own weights. */
-int64_t weight_sets_of(const parameters *params)
-{
-    return (int64_t)params->groups * params->m_tiles * params->phase_sets;
-}
 
 tconv_status plan(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
 {
@@ -110,16 +100,17 @@ tconv_status execute(const tconv_layer *layer, const void *memory, const tconv_a
                      [&] { return launch(layer, made->config, &params, arguments->packs, arguments->stream, issue); });
 }
 
-void describe(const tconv_layer *layer, const void *memory, char *text, size_t capacity)
+void describe(const tconv_layer *, const void *memory, char *text, size_t capacity)
 {
-    static const char *const modes[MODES] = {"tf32", "strict", "f16_nhwc", "bf16_nhwc", "f16_nchw", "bf16_nchw"};
+    static const char *const modes[MODES] = {"tf32",      "strict",   "strict",   "f16_nhwc",
+                                             "bf16_nhwc", "f16_nchw", "bf16_nchw"};
     const planned_layer *made = (const planned_layer *)memory;
     const parameters *params = &made->params;
     snprintf(text, capacity, "mode=%s mmas=%dx%d warps=%dx%dx%d tile=%dx%dx%d k_block_words=%d stages=%d%s%s%s",
-             modes[mode_of(layer)], made->config->mmas_m, made->config->mmas_n, params->m_warps, params->phase_warps,
+             modes[made->arithmetic], made->config->mmas_m, made->config->mmas_n, params->m_warps, params->phase_warps,
              params->n_warps, params->tile_images, params->tile_rows, params->tile_columns, params->block_k_words,
              params->stages, params->flat_columns != 0 ? " rows=flat" : "", params->staged ? " stores=staged" : "",
-             made->config->any_length ? " sums=compensated" : "");
+             made->arithmetic == COMPENSATED ? " sums=compensated" : "");
 }
 
 } // namespace

@@ -34,15 +34,16 @@ constexpr int FRAGMENT_WORDS = 128;   /* words of an A fragment: 4 of each lane 
 constexpr int MAX_STRIDE_H = 16;      /* row phases: their table goes with a kernel's parameters */
 constexpr int MAX_STRIDE_W = 8;       /* column phases: their accumulators are in a thread's registers together */
 constexpr int MAX_COLUMN_SHIFTS = 32; /* different column shifts: their table goes with a kernel's parameters */
-constexpr int MAX_WARPS = 8;          /* warps of a block */
+constexpr int MAX_WARPS = 8;          /* warps of a block; of the row kernel, twice as many take more time (measured) */
 constexpr int MAX_STAGES = 4;         /* pipeline stages */
 constexpr int MAX_TILE_EXTENT = 1023; /* rows or columns of a tile or patch: a position's are packed in 10 bits each */
 
 /* The arithmetic of a kernel, and for f16 and bf16 the layout of src and dst. In shared memory a word holds two
  * channels of a pixel in NHWC, two columns of a channel in NCHW. */
 enum mode {
-    TF32,   /* f32 rounded to TF32, both layouts */
-    STRICT, /* f32 as 3xTF32, both layouts */
+    TF32,        /* f32 rounded to TF32, both layouts */
+    STRICT,      /* f32 as 3xTF32, both layouts */
+    COMPENSATED, /* the same for sums of any length: it also keeps what additions lost */
     F16_NHWC,
     BF16_NHWC,
     F16_NCHW,
@@ -118,13 +119,21 @@ struct parameters {
 struct kernel_config {
     void (*function)(parameters);
     int stride_w, mmas_m, mmas_n;
-    int warps;       /* that fit on a multiprocessor by their registers */
-    bool any_length; /* strict f32: sums of any number of additions stay in bounds */
+    int warps; /* that fit on a multiprocessor by their registers */
 };
 
 /* The kernels of a mode, ending with one whose function is NULL. */
-extern const kernel_config tf32_configs[], strict_configs[], f16_nhwc_configs[], bf16_nhwc_configs[],
-    f16_nchw_configs[], bf16_nchw_configs[];
+extern const kernel_config *const tf32_configs,
+    *const strict_configs, *const compensated_configs, *const f16_nhwc_configs, *const bf16_nhwc_configs,
+                                                                                    *const f16_nchw_configs,
+                                                                                        *const bf16_nchw_configs;
+
+/* Column strides whose runs of 2 * stride columns are no multiple of a vector of stores: in NCHW the epilogue stages
+ * them in shared memory. */
+constexpr bool is_staged_stride(int stride)
+{
+    return stride == 3 || stride == 5 || stride == 6;
+}
 
 /* How many neighbouring channels a thread holds in NHWC: of the 2 * mmas_m that it has, as many as a 16-byte store
  * takes. */

@@ -1,8 +1,9 @@
 /*
- * How a layer is tiled for the kernels: the cost model (model/cost.c) predicts the time of all tilings that fit, and
- * the least is taken. Nothing depends on addresses, so that weights packed once fit every call.
+ * How a layer is tiled for the kernels: what they are told of the layer itself, what a tiling implies (the tile and its
+ * patch, the K-block and its pipeline stages in shared memory), and the search. The cost model (model/cost.c) predicts
+ * the time of all tilings that fit, and the least is taken. Nothing depends on addresses, so that weights packed once
+ * fit every call.
  */
-#include "../model/planned.h"
 #include "plan.h"
 
 namespace tconv::mma
@@ -11,64 +12,243 @@ namespace tconv::mma
 namespace
 {
 
+constexpr int64_t MAX_EXTENT = (int64_t)1 << 29; /* images, channels, rows or columns: coordinates are 32-bit ones */
+constexpr int64_t MAX_TILES = (int64_t)1 << 30;  /* of positions: block numbers are 32-bit ones */
+constexpr int MAX_SHARED_WORDS = 232448 / 4;     /* of a block on any device; less where the device says so */
+constexpr int MAX_LONG_STRIDE = 5;               /* of columns, that there are kernels for sums of any length for */
+
 /* Steps that the tensor cores accumulate by themselves, which loses bits: with like terms in three products each, 8 may
  * be 30 units off, 4 no more than 16. */
 constexpr int STRICT_FLUSH_STEPS = 4;
 constexpr int FLUSH_STEPS = 16; /* of the other modes */
 
-/* In strict f32 the additions of what tensor cores have accumulated may be off by a quarter of their number (like
- * terms): so many are within the bound of 16. */
-constexpr int MAX_ADDITIONS = 48;
+/* ------------------------------------------------------------------------------------------------- the layer itself */
 
-constexpr int64_t MAX_LONG_STRIDE = 5; /* of columns, that there are kernels for sums of any length for */
-
-const kernel_config *configs_of(const tconv_layer *layer)
+void fill_rows(const tconv_layer *layer, parameters *params)
 {
-    static const kernel_config *const configs[MODES] = {tf32_configs,      strict_configs,   f16_nhwc_configs,
-                                                        bf16_nhwc_configs, f16_nchw_configs, bf16_nchw_configs};
-    return configs[mode_of(layer)];
+    params->row_phases = (int)tconv_min(layer->problem.h.stride, layer->problem.h.out);
+    for (int64_t i = 0; i < layer->rows.count; i++) {
+        const tconv_phase *phase = &layer->rows.phases[i];
+        params->rows[phase->residue] = {(int)phase->taps, (int)phase->first_kernel,
+                                        (int)(phase->first_shift - layer->rows.min_shift)};
+    }
 }
 
-/* Chooses the K-block and the stages for a tiling whose tile and warps are given, and keeps it if it is the best. */
-void consider(search *in, parameters *params, const kernel_config *config)
+/* Fills in the column shifts at which phases have taps, in their order. Returns false where they are too many. */
+bool fill_columns(const tconv_layer *layer, parameters *params)
 {
-    const int word_elements = 4 / in->element_size;
-    const int all_words = round_up(ceil_div(params->group_in, word_elements), MMA_K_WORDS);
+    const tconv_phase_table *table = &layer->columns;
+    for (int64_t shift = table->min_shift; shift <= table->max_shift; shift++) {
+        column_shift column = {};
+        column.shift = (short)(shift - table->min_shift);
+        column.before = (short)params->column_taps;
+        for (int64_t i = 0; i < table->count; i++) {
+            const tconv_phase *phase = &table->phases[i];
+            const int64_t tap = (phase->first_shift - shift) / table->shift_step;
+            if (tap < 0 || tap >= phase->taps || phase->first_shift - tap * table->shift_step != shift)
+                continue;
+            column.phases = (short)(column.phases | 1 << phase->residue);
+            column.kernel[phase->residue] = (short)(phase->first_kernel + tap * table->kernel_step);
+            params->column_taps++;
+        }
+        if (column.phases == 0)
+            continue;
+        if (params->shifts == MAX_COLUMN_SHIFTS)
+            return false;
+        params->columns[params->shifts++] = column;
+    }
+    return true;
+}
+
+/* Fills in what the layer itself says. Returns why the kernels cannot take it, or NULL. */
+const char *fill_layer(const tconv_layer *layer, parameters *params)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t extents[] = {problem->batch, problem->in_channels, problem->out_channels,
+                               problem->h.in,  problem->w.in,        problem->h.out,
+                               problem->w.out, problem->h.kernel,    problem->w.kernel};
+    for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++)
+        if (extents[i] > MAX_EXTENT)
+            return "an extent of 2^29 or more";
+    if (problem->h.stride > MAX_STRIDE_H || problem->w.stride > MAX_STRIDE_W)
+        return "strides of at most 16 x 8";
+    if (layer->rows.max_shift - layer->rows.min_shift > MAX_TILE_EXTENT ||
+        layer->columns.max_shift - layer->columns.min_shift > MAX_TILE_EXTENT ||
+        layer->rows.max_taps > MAX_TILE_EXTENT || problem->w.kernel > MAX_TILE_EXTENT)
+        return "taps that lie too far apart for a patch in shared memory";
+    params->src_strides = problem->src;
+    params->dst_strides = problem->dst;
+    params->nhwc = problem->layout == TCONV_NHWC;
+    params->batch = (int)problem->batch;
+    params->group_in = (int)problem->group_in;
+    params->group_out = (int)problem->group_out;
+    params->groups = (int)problem->groups;
+    params->src_rows = (int)problem->h.in;
+    params->src_columns = (int)problem->w.in;
+    params->dst_rows = (int)problem->h.out;
+    params->dst_columns = (int)problem->w.out;
+    params->stride_rows = (int)problem->h.stride;
+    params->row_kernel_step = (int)layer->rows.kernel_step;
+    params->row_shift_step = (int)layer->rows.shift_step;
+    params->min_row_shift = (int)layer->rows.min_shift;
+    params->min_column_shift = (int)layer->columns.min_shift;
+    if (layer->rows.count == 0 || layer->columns.count == 0)
+        return "outputs that are only bias";
+    fill_rows(layer, params);
+    params->max_row_taps = (int)layer->rows.max_taps;
+    return fill_columns(layer, params) ? NULL : "at most 32 different column shifts";
+}
+
+/* -------------------------------------------------------------------------------------------- what a tiling implies */
+
+/* Row taps of the phases of a set of row phases. */
+int set_taps(const parameters *params, int set)
+{
+    int taps = 0;
+    for (int phase = set * params->phase_warps; phase < (set + 1) * params->phase_warps; phase++)
+        taps += phase < params->row_phases ? params->rows[phase].taps : 0;
+    return taps;
+}
+
+/* Fills in how a block's warps are shared out. */
+void share_warps(search *in, int phase_warps, int m_warps, int n_warps)
+{
+    parameters *params = &in->tried.params;
+    params->phase_warps = phase_warps;
+    params->phase_sets = ceil_div(params->row_phases, phase_warps);
+    params->m_warps = m_warps;
+    params->m_tiles = ceil_div(params->group_out, params->warp_m * m_warps);
+    params->n_warps = n_warps;
+    params->block_n = n_warps * in->tried.config->mmas_n * MMA_N;
+    in->most_row_taps = 0;
+    for (int set = 0; set < params->phase_sets; set++)
+        in->most_row_taps = (int)tconv_max(in->most_row_taps, set_taps(params, set));
+}
+
+/* Fills in the tile for the warps' positions, in rows of so many columns. Returns false where there is none. */
+bool lay_out_tile(search *in, int columns)
+{
+    parameters *params = &in->tried.params;
+    const int vector = 16 / in->element_size, batch = (int)tconv_max(params->batch, 1);
+    if (columns > params->block_n || columns > MAX_TILE_EXTENT)
+        return false;
+    params->tile_columns = columns;
+    params->tile_rows = (int)tconv_min(params->block_n / columns, in->position_rows);
+    params->tile_rows = ceil_div(in->position_rows, ceil_div(in->position_rows, params->tile_rows)); /* even ones */
+    params->tile_images = params->tile_rows == in->position_rows && columns >= in->position_columns
+                              ? (int)tconv_min(params->block_n / (columns * params->tile_rows), batch)
+                              : 1;
+    params->patch_rows = params->tile_rows + in->row_halo;
+    params->patch_columns = columns + in->column_halo;
+    if (!params->nhwc)
+        params->patch_columns = round_up(params->patch_columns + vector - 1, vector);
+    if (params->patch_rows > MAX_TILE_EXTENT || params->patch_columns > MAX_TILE_EXTENT ||
+        (int64_t)params->tile_images * params->patch_rows * params->patch_columns > MAX_SHARED_WORDS)
+        return false;
+    params->row_tiles = ceil_div(in->position_rows, params->tile_rows);
+    params->column_tiles = ceil_div(in->position_columns, columns);
+    const int64_t tiles = (int64_t)ceil_div(batch, params->tile_images) * params->row_tiles * params->column_tiles;
+    if (tiles >= MAX_TILES)
+        return false;
+    params->n_tiles = (unsigned int)tiles;
+    params->linear = !params->nhwc && columns % (MMA_N * in->tried.config->mmas_n) == 0;
+    return true;
+}
+
+/* Fills in K-blocks of so many words, pipeline stages, and where all lies in shared memory. Returns false where that is
+ * more than a block may ask for. */
+bool lay_out_shared(search *in, int block_k_words, int stages)
+{
+    parameters *params = &in->tried.params;
+    const int vector = 16 / in->element_size, word_elements = 4 / in->element_size, stride = in->tried.config->stride_w;
+    const int pixels = params->tile_images * params->patch_rows * params->patch_columns;
+    params->patch_16bit = !params->nhwc && word_elements == 2;
+    params->block_k_words = block_k_words;
+    params->k_blocks = ceil_div(params->group_in, block_k_words * word_elements);
+    params->stages = stages;
+    params->steps = params->shifts * (block_k_words / MMA_K_WORDS);
+    /* Threads of a step's 4 words and 8 columns must meet 32 banks: 8 or 24 banks from a word to the next (NCHW), 4
+     * times an odd number from a pixel to the next (NHWC). */
+    const int channel_pitch = round_up(pixels - 8, 16) + 8;
+    params->word_pitch = params->nhwc ? 1 : params->patch_16bit ? 2 * channel_pitch : channel_pitch;
+    params->pixel_pitch = params->nhwc ? block_k_words + 4 : 1;
+    params->weights_at = params->nhwc ? pixels * params->pixel_pitch : block_k_words * channel_pitch;
+    const int64_t a_tile_words = (int64_t)params->m_warps * in->most_row_taps * params->column_taps *
+                                 (block_k_words / MMA_K_WORDS) * (params->warp_m / MMA_M) * params->a_fragments *
+                                 FRAGMENT_WORDS;
+    if (stages * (params->weights_at + a_tile_words) * 4 > in->shared_bytes)
+        return false;
+    /* What is added from here on fits in 32 bits with the stages. */
+    params->a_tile_words = (int)a_tile_words;
+    params->stage_words = params->weights_at + params->a_tile_words;
+    params->positions_at = stages * params->stage_words;
+    params->schedule_at = params->positions_at + params->block_n;
+    params->staging_at = params->schedule_at + params->max_row_taps * params->steps + 2;
+    params->staged = !params->nhwc && is_staged_stride(stride) && params->tile_columns % MMA_N == 0 &&
+                     params->flat_columns % MMA_N == 0;
+    const int staging = params->staged ? MMA_N * MMA_M / 2 * stride * block_warps(params) : 0;
+    params->offsets_at = round_up(params->staging_at + staging, 2);
+    params->shared_bytes = (params->offsets_at + 2 * pixels / (params->nhwc ? 1 : vector)) * 4;
+    return params->shared_bytes <= in->shared_bytes;
+}
+
+/* The most elements, up to those of 16 bytes, that every one of the numbers is a multiple of. */
+int common_vector(size_t element_size, const int64_t (&numbers)[4])
+{
+    int vector = (int)(16 / element_size);
+    for (int64_t number : numbers)
+        while (vector > 1 && number % vector != 0)
+            vector /= 2;
+    return vector;
+}
+
+/* Fills in what a thread loads and stores at once, as far as strides allow: all tilings' alike. */
+void fill_vectors(const tconv_problem *problem, parameters *params)
+{
+    const tconv_strides *src = &problem->src, *dst = &problem->dst;
+    const int64_t src_columns[] = {src->n, src->c, params->flat_columns != 0 ? 0 : src->h, params->src_columns};
+    const int64_t src_pixels[] = {src->n, src->h, src->w, params->groups > 1 ? problem->group_in : 0};
+    const int64_t dst_columns[] = {dst->n, dst->c, dst->h, 2 * problem->w.stride};
+    const int64_t dst_pixels[] = {dst->n, dst->h, dst->w, params->groups > 1 ? problem->group_out : 0};
+    params->src_vector = common_vector(problem->element_size, params->nhwc ? src_pixels : src_columns);
+    params->store_vector = common_vector(problem->element_size, params->nhwc ? dst_pixels : dst_columns);
+}
+
+/* ------------------------------------------------------------------------------------------------------- the search */
+
+/* Chooses the K-block and the stages for a tile of so many columns, the warps being given, and keeps what is best. */
+void consider(search *in, int columns)
+{
+    const parameters *params = &in->tried.params;
+    const int resident = in->tried.config->warps / block_warps(params);
+    if (!lay_out_tile(in, columns) || resident == 0)
+        return;
+    const int share = (in->shared_bytes + SHARED_RESERVED) / resident - SHARED_RESERVED;
+    const int all_words = round_up(ceil_div(params->group_in, 4 / in->element_size), MMA_K_WORDS);
     for (int words = 32; words >= MMA_K_WORDS; words /= 2) {
         if (words >= 2 * all_words)
             continue;
-        const int k_block = words < all_words ? words : all_words;
-        const int resident = config->warps / block_warps(params);
-        if (resident == 0)
-            continue;
-        const int share = (in->shared_bytes + SHARED_RESERVED) / resident - SHARED_RESERVED;
         int stages = MAX_STAGES;
         bool fits;
         do
-            fits = lay_out_shared(in, params, k_block, stages);
+            fits = lay_out_shared(in, words < all_words ? words : all_words, stages);
         while ((!fits || params->shared_bytes > share) && --stages >= 2);
         if (!fits)
             continue;
-        const tconv_cuda_work work = work_of(in, params, config);
+        const tconv_cuda_work work = work_of(in);
         const double seconds = model::seconds_of(&in->machine, &work);
         if (in->best->config == NULL || seconds < in->best_seconds) {
-            in->best->params = *params;
-            in->best->config = config;
+            *in->best = in->tried;
             in->best_work = work;
             in->best_seconds = seconds;
         }
     }
 }
 
-void consider_tile(search *in, parameters *params, const kernel_config *config, int columns)
-{
-    if (lay_out_tile(in, params, config, columns))
-        consider(in, params, config);
-}
-
 /* Considers all ways to share out a block's warps. */
-void consider_warps(search *in, parameters *params, const kernel_config *config, int phase_warps)
+void consider_warps(search *in, int phase_warps)
 {
+    const parameters *params = &in->tried.params;
     const int full = round_up(in->position_columns, 2);
     for (int m_warps = 1; m_warps * phase_warps <= MAX_WARPS; m_warps *= 2) {
         if (m_warps > 1 && params->warp_m * m_warps >= 2 * params->group_out)
@@ -76,28 +256,26 @@ void consider_warps(search *in, parameters *params, const kernel_config *config,
         for (int warps = 1; warps * m_warps * phase_warps <= MAX_WARPS; warps++) {
             if (warps * m_warps * phase_warps * 2 < MAX_WARPS / 2)
                 continue;
-            const int positions = warps * config->mmas_n * MMA_N;
-            share_warps(params, phase_warps, m_warps, warps);
-            in->most_row_taps = set_taps(params, -1);
-            consider_tile(in, params, config, full);
-            const int width = positions < full ? positions : full;
-            for (int columns = width >= 64 ? 64 : 32; columns >= 16; columns /= 2)
+            share_warps(in, phase_warps, m_warps, warps);
+            const int positions = params->block_n;
+            consider(in, full);
+            for (int columns = tconv_min(positions, full) >= 64 ? 64 : 32; columns >= 16; columns /= 2)
                 if (columns < full)
-                    consider_tile(in, params, config, columns);
+                    consider(in, columns);
             if (positions < full && positions > 64)
-                consider_tile(in, params, config, positions);
+                consider(in, positions);
         }
     }
 }
 
 /* Makes one row of an image where every position reads its own pixel alone (kernel = stride, nothing cut off): rows
  * need not be told apart then, and tiles divide the row without rest. */
-void flatten(search *in, parameters *params)
+void flatten(search *in)
 {
-    const tconv_problem *problem = &in->layer->problem;
+    parameters *params = &in->tried.params;
     if (in->row_halo != 0 || in->column_halo != 0 || params->min_row_shift != 0 || params->min_column_shift != 0 ||
         in->position_rows != params->src_rows || in->position_columns != params->src_columns ||
-        params->src_columns % 2 != 0 || problem->h.in * problem->w.in > MAX_EXTENT)
+        params->src_columns % 2 != 0 || (int64_t)params->src_rows * params->src_columns > MAX_EXTENT)
         return;
     params->flat_columns = params->src_columns;
     params->src_columns *= params->src_rows;
@@ -106,18 +284,29 @@ void flatten(search *in, parameters *params)
     in->position_rows = 1;
 }
 
-/* How often what the tensor cores accumulated is added to an output; steps without a tap included. */
-int64_t additions_of(const tconv_layer *layer, const parameters *params)
+mode mode_of(const tconv_layer *layer, const parameters *params)
 {
+    const bool nchw = layer->problem.layout == TCONV_NCHW;
+    if (layer->problem.dtype == TCONV_F16)
+        return nchw ? F16_NCHW : F16_NHWC;
+    if (layer->problem.dtype == TCONV_BF16)
+        return nchw ? BF16_NCHW : BF16_NHWC;
+    if (layer->target.math == TCONV_MATH_TF32)
+        return TF32;
+    /* How often what the tensor cores accumulated is added to an output; steps without a tap included. */
     const int64_t steps = tconv_ceil_div(layer->problem.group_in, MMA_K_WORDS);
-    return tconv_ceil_div(layer->rows.max_taps * params->shifts * steps, params->flush_steps);
+    const int64_t additions = tconv_ceil_div(layer->rows.max_taps * params->shifts * steps, STRICT_FLUSH_STEPS);
+    return additions > MAX_ADDITIONS ? COMPENSATED : STRICT;
 }
 
-/* Begins a search, and fills in what all of its tilings have in common. */
-void begin(const tconv_layer *layer, search *in, parameters *params)
+/* Begins a search: fills in what all of its tilings have in common. Returns why there is none, or NULL. */
+const char *begin(const tconv_layer *layer, search *in)
 {
     const tconv_problem *problem = &layer->problem;
-    const bool strict = mode_of(layer) == STRICT;
+    parameters *params = &in->tried.params;
+    const char *why = fill_layer(layer, params);
+    if (why != NULL)
+        return why;
     in->layer = layer;
     in->shared_bytes = shared_limit(layer);
     in->element_size = (int)problem->element_size;
@@ -125,55 +314,50 @@ void begin(const tconv_layer *layer, search *in, parameters *params)
     in->column_halo = (int)(layer->columns.max_shift - layer->columns.min_shift);
     in->position_rows = (int)tconv_ceil_div(problem->h.out, problem->h.stride);
     in->position_columns = (int)tconv_ceil_div(problem->w.out, problem->w.stride);
-    params->a_fragments = strict ? 2 : 1;
+    in->machine = model::machine_of(layer);
+    in->begun = model::begin_work(layer);
+    in->strict = model::is_strict(layer);
+    in->row_vector = model::row_vector(layer);
+    in->src_row_vector = model::src_row_vector(layer);
+    in->tried.arithmetic = mode_of(layer, params);
+    params->a_fragments = in->strict ? 2 : 1;
+    params->flush_steps = in->strict ? STRICT_FLUSH_STEPS : FLUSH_STEPS;
     params->skew_mask = params->nhwc ? 0 : 16 / in->element_size - 1;
-    flatten(in, params);
+    flatten(in);
     fill_vectors(problem, params);
-    params->flush_steps = strict ? STRICT_FLUSH_STEPS : FLUSH_STEPS;
-    begin_works(in);
+    return NULL;
 }
 
 } // namespace
 
-mode mode_of(const tconv_layer *layer)
-{
-    const bool nchw = layer->problem.layout == TCONV_NCHW;
-    if (layer->problem.dtype == TCONV_F16)
-        return nchw ? F16_NCHW : F16_NHWC;
-    if (layer->problem.dtype == TCONV_BF16)
-        return nchw ? BF16_NCHW : BF16_NHWC;
-    return layer->target.math == TCONV_MATH_TF32 ? TF32 : STRICT;
-}
-
 const char *choose(const tconv_layer *layer, planned_layer *made, tconv_cuda_work *work)
 {
-    const int stride = (int)layer->problem.w.stride;
-    parameters params;
+    static const kernel_config *const configs[MODES] = {tf32_configs,     strict_configs,    compensated_configs,
+                                                        f16_nhwc_configs, bf16_nhwc_configs, f16_nchw_configs,
+                                                        bf16_nchw_configs};
     search in = {};
-    const char *why = fill_layer(layer, &params);
+    const char *why = begin(layer, &in);
     if (why != NULL)
         return why;
     in.best = made;
-    begin(layer, &in, &params);
-    const bool long_sums = mode_of(layer) == STRICT && additions_of(layer, &params) > MAX_ADDITIONS;
-    for (const kernel_config *each = configs_of(layer); each->function != NULL; each++) {
-        if (each->stride_w != stride || each->any_length != long_sums)
+    parameters *params = &in.tried.params;
+    for (const kernel_config *each = configs[in.tried.arithmetic]; each->function != NULL; each++) {
+        in.tried.config = each;
+        params->warp_m = MMA_M * each->mmas_m;
+        params->channel_run = params->nhwc ? channel_run_of(each->mmas_m, layer->problem.element_size) : 1;
+        if (each->stride_w != layer->problem.w.stride || (each->mmas_m > 1 && params->warp_m >= 2 * params->group_out))
             continue;
-        params.warp_m = MMA_M * each->mmas_m;
-        params.channel_run = params.nhwc ? channel_run_of(each->mmas_m, layer->problem.element_size) : 1;
-        if (each->mmas_m > 1 && params.warp_m >= 2 * params.group_out)
-            continue;
-        consider_warps(&in, &params, each, (int)tconv_min(params.row_phases, MAX_WARPS));
-        if (params.row_phases > 1)
-            consider_warps(&in, &params, each, 1);
+        consider_warps(&in, (int)tconv_min(params->row_phases, MAX_WARPS));
+        if (params->row_phases > 1)
+            consider_warps(&in, 1);
     }
-    if (made->config == NULL)
-        return long_sums && stride > MAX_LONG_STRIDE
-                   ? "strict f32 sums of more than 48 times 64 terms, whose rounding would have to be compensated, in "
-                     "columns of a stride above 5"
-                   : "no tile of this stride and kernel fits in shared memory";
     *work = in.best_work;
-    return NULL;
+    if (made->config != NULL)
+        return NULL;
+    return in.tried.arithmetic == COMPENSATED && layer->problem.w.stride > MAX_LONG_STRIDE
+               ? "strict f32 sums of more than 48 times 64 terms, whose rounding would have to be compensated, in "
+                 "columns of a stride above 5"
+               : "no tile of this stride and kernel fits in shared memory";
 }
 
 } // namespace tconv::mma

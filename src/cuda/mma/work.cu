@@ -1,5 +1,4 @@
 /* What a tiling of cuda_mma does: see work.h. */
-#include "../model/planned.h"
 #include "plan.h"
 
 #include <cmath>
@@ -19,8 +18,10 @@ constexpr double SPLIT_TIMES = 1.5;  /* as long for a load in strict f32, whose 
 constexpr double HALVES_TIMES = 1.4; /* as long with a 16-bit patch: a word of the B operand is put together from two */
 constexpr int LOAD_BYTES = 4;        /* the least that cp.async copies */
 
-void count_main_loop(const search *in, const parameters *params, const kernel_config *config, tconv_cuda_work *work)
+void count_main_loop(const search *in, tconv_cuda_work *work)
 {
+    const parameters *params = &in->tried.params;
+    const kernel_config *config = in->tried.config;
     const bool strict = in->strict, halves = in->element_size == 2 && !params->nhwc;
     const double steps = params->block_k_words / MMA_K_WORDS;
     const int row_taps = in->most_row_taps, most_taps = params->max_row_taps;
@@ -51,8 +52,10 @@ void count_main_loop(const search *in, const parameters *params, const kernel_co
         work->gather_bytes = work->box_bytes;
 }
 
-void count_stores(const search *in, const parameters *params, int stride, tconv_cuda_work *work)
+void count_stores(const search *in, tconv_cuda_work *work)
 {
+    const parameters *params = &in->tried.params;
+    const int stride = in->tried.config->stride_w;
     const double outputs = (double)params->warp_m * params->m_warps * params->tile_images * params->tile_rows *
                            params->tile_columns * params->phase_warps * stride;
     /* A thread has the columns of two neighbouring positions in NCHW, a run of channels in NHWC. */
@@ -68,37 +71,29 @@ void count_stores(const search *in, const parameters *params, int stride, tconv_
 
 /* Blocks share out the tiles along N of a set, which is all else that numbers a tile: as many blocks for each set as
  * there are places for. */
-void count_rounds(const parameters *params, int64_t multiprocessors, int64_t most, tconv_cuda_work *work)
+void count_rounds(const search *in, tconv_cuda_work *work)
 {
-    const int64_t sets = (int64_t)params->groups * params->m_tiles * params->phase_sets;
-    const int64_t places = multiprocessors * most;
+    const parameters *params = &in->tried.params;
+    const tconv_target *target = &in->layer->target;
+    const int by_registers = in->tried.config->warps / block_warps(params);
+    const int by_shared = (target->shared_bytes + SHARED_RESERVED) / (params->shared_bytes + SHARED_RESERVED);
+    const int64_t most = tconv_min(by_registers, by_shared); /* blocks that share a multiprocessor */
+    const int64_t sets = weight_sets_of(params), places = target->multiprocessors * most;
     const int64_t blocks = tconv_min(params->n_tiles, tconv_max(1, places / sets)); /* of a set */
     const int64_t rounds = tconv_ceil_div(params->n_tiles, blocks) * tconv_ceil_div(sets * blocks, places);
     const double even = (double)params->n_tiles * (double)sets / (double)places;
     work->rounds = (1 - TCONV_CUDA_IDLE_SHARE) * (double)rounds + TCONV_CUDA_IDLE_SHARE * even;
-    work->resident = fmin((double)most, fmax(1, (double)(sets * blocks) / (double)multiprocessors));
+    work->resident = fmin((double)most, fmax(1, (double)(sets * blocks) / (double)target->multiprocessors));
 }
 
 } // namespace
 
-void begin_works(search *in)
+tconv_cuda_work work_of(const search *in)
 {
-    in->machine = model::machine_of(in->layer);
-    in->begun = model::begin_work(in->layer);
-    in->strict = model::is_strict(in->layer);
-    in->row_vector = model::row_vector(in->layer);
-    in->src_row_vector = model::src_row_vector(in->layer);
-}
-
-tconv_cuda_work work_of(const search *in, const parameters *params, const kernel_config *config)
-{
-    const tconv_target *target = &in->layer->target;
     tconv_cuda_work work = in->begun;
-    count_main_loop(in, params, config, &work);
-    count_stores(in, params, config->stride_w, &work);
-    const int by_registers = config->warps / block_warps(params);
-    const int by_shared = (target->shared_bytes + SHARED_RESERVED) / (params->shared_bytes + SHARED_RESERVED);
-    count_rounds(params, target->multiprocessors, (int64_t)tconv_min(by_registers, by_shared), &work);
+    count_main_loop(in, &work);
+    count_stores(in, &work);
+    count_rounds(in, &work);
     return work;
 }
 

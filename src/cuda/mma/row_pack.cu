@@ -1,15 +1,15 @@
-/* Packs the weights, in the order of parameters.h. */
+/* Packs the weights, in the order of row_parameters.h. */
 #include "../pack/vectors.cuh"
-#include "parameters.h"
+#include "row_parameters.h"
 
-namespace tconv::rows
+namespace tconv::mma
 {
 
 namespace
 {
 
 struct order : vector_order {
-    parameters params;
+    row_parameters params;
     int kernel_rows;
 
     /* The kernel column of a tap, in the order of packed weights. */
@@ -36,7 +36,7 @@ struct order : vector_order {
 
 } // namespace
 
-tconv_status launch_packing(const tconv_layer *layer, const parameters *params, const void *weights, void *packed,
+tconv_status launch_packing(const tconv_layer *layer, const row_parameters *params, const void *weights, void *packed,
                             void *stream, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
@@ -47,4 +47,4 @@ tconv_status launch_packing(const tconv_layer *layer, const parameters *params, 
     return launch_vectors(vectors_kernel(problem->element_size, order), order, weights, packed, stream, issue);
 }
 
-} // namespace tconv::rows
+} // namespace tconv::mma

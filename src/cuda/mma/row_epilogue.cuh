@@ -1,15 +1,15 @@
 /* The epilogue: stores rows of dst, 16 output channels of one row at a time, from shared memory by bulk stores, or the
  * bias alone. */
-#ifndef TCONV_CUDA_ROWS_EPILOGUE_CUH
-#define TCONV_CUDA_ROWS_EPILOGUE_CUH
+#ifndef TCONV_CUDA_MMA_ROW_EPILOGUE_CUH
+#define TCONV_CUDA_MMA_ROW_EPILOGUE_CUH
 
 #include "../numeric/element.cuh"
 #include "../ptx/memory.cuh"
 #include "../ptx/sync.cuh"
 #include "../ptx/tma.cuh"
-#include "parameters.h"
+#include "row_parameters.h"
 
-namespace tconv::rows
+namespace tconv::mma
 {
 
 /* The part of a row that is stored in whole sectors, in elements: [first, last), empty where first >= last. The row's
@@ -38,8 +38,9 @@ template <class Element> struct row_writer {
 
     row_writer() = default;
 
-    __device__ __forceinline__ row_writer(const parameters &params, Element *staging, Element *dst, const Element *bias,
-                                          int channels, int first_output, int outputs, int last_row)
+    __device__ __forceinline__ row_writer(const row_parameters &params, Element *staging, Element *dst,
+                                          const Element *bias, int channels, int first_output, int outputs,
+                                          int last_row)
         : staging(staging), kept(staging + BLOCK_M * params.staging_pitch), zeros(kept + BLOCK_M * SECTOR),
           dst(dst + first_output), bias(bias), channel_stride(params.dst_channel), row_stride(params.out_columns),
           pitch(params.staging_pitch), zero_count(params.zeros), channels(min(channels, BLOCK_M)),
@@ -181,10 +182,7 @@ template <class Element> struct row_writer {
     /* Waits until the row staged before has been read, for all threads. */
     __device__ __forceinline__ void wait_for_staging() const
     {
-#if __CUDA_ARCH__ >= 900
-        if (lane_of_half() == 0)
-            bulk_store_wait_read<0>();
-#endif
+        finish();
         __syncthreads();
     }
 
@@ -254,7 +252,7 @@ template <class Element> struct row_writer {
 #endif
     }
 
-    /* Before the block ends: shared memory is read until then. */
+    /* Waits until this thread's stores have read shared memory: before the block ends too. */
     __device__ __forceinline__ void finish() const
     {
 #if __CUDA_ARCH__ >= 900
@@ -264,6 +262,6 @@ template <class Element> struct row_writer {
     }
 };
 
-} // namespace tconv::rows
+} // namespace tconv::mma
 
 #endif

@@ -8,28 +8,29 @@
  * its own stores. Rows without taps, which are the bias, go out with the row before them or are stored directly.
  * Devices before Hopper store from shared memory.
  *
- * Numeric order of an output: columns from the first back, row taps, steps of channels (modes.cuh), the bias. Taps cut
- * off by the left and right border are multiplied as zeros, those of rows are skipped.
+ * Numeric order of an output: columns from the first back, row taps, steps of channels (row_mode.cuh), the bias. Taps
+ * cut off by the left and right border are multiplied as zeros, those of rows are skipped.
  */
-#ifndef TCONV_CUDA_ROWS_KERNEL_CUH
-#define TCONV_CUDA_ROWS_KERNEL_CUH
+#ifndef TCONV_CUDA_MMA_ROW_KERNEL_CUH
+#define TCONV_CUDA_MMA_ROW_KERNEL_CUH
 
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../ptx/memory.cuh"
-#include "epilogue.cuh"
-#include "modes.cuh"
+#include "row_epilogue.cuh"
+#include "row_mode.cuh"
 
-namespace tconv::rows
+namespace tconv::mma
 {
 
-template <class Mode, int STRIDE_W> struct strip {
-    using Element = typename Mode::Element;
-    static constexpr int MMAS_N = TCONV_ROWS_MMAS_N(STRIDE_W), POSITIONS = MMAS_N * MMA_N;
+template <mode MODE, row_sums SUMS, int STRIDE_W> struct strip {
+    using Mode = row_mode<MODE, SUMS>;
+    using Element = element_of<MODE>;
+    static constexpr int MMAS_N = row_mmas_n(STRIDE_W), POSITIONS = MMAS_N * MMA_N;
     static constexpr int LENGTH = access_length<Element>;
     static constexpr int MMA_K = MMA_K_BYTES / (int)sizeof(Element); /* of a step */
 
-    const parameters &params;
+    const row_parameters &params;
     const uint4 *weights;
     Element *stages;
     const Element *src; /* of the image and group, at the first column that is loaded, which may be before src */
@@ -40,7 +41,7 @@ template <class Mode, int STRIDE_W> struct strip {
     int copy_channel, copy_column; /* of src, that this thread copies first */
     row_writer<Element> writer;
 
-    __device__ __forceinline__ strip(const parameters &params, uint4 *shared) : params(params)
+    __device__ __forceinline__ strip(const row_parameters &params, uint4 *shared) : params(params)
     {
         unsigned int rest = blockIdx.x;
         const int m_tile = (int)(rest % params.m_tiles);
@@ -65,7 +66,7 @@ template <class Mode, int STRIDE_W> struct strip {
               (int64_t)group * params.group_in * params.src_channel + src_column;
         weights = shared;
         stages = reinterpret_cast<Element *>(shared + params.weight_vectors);
-        load_weights(static_cast<const uint4 *>(params.weights) +
+        copy_weights(static_cast<const uint4 *>(params.weights) +
                          ((int64_t)group * params.m_tiles + m_tile) * params.weight_vectors,
                      shared);
 
@@ -80,7 +81,7 @@ template <class Mode, int STRIDE_W> struct strip {
     }
 
     /* Begins to copy the block's weights, and clears the channels of the stages that src does not have. */
-    __device__ __forceinline__ void load_weights(const uint4 *from, uint4 *to)
+    __device__ __forceinline__ void copy_weights(const uint4 *from, uint4 *to)
     {
         wait_for_weights();
         for (int i = (int)threadIdx.x; i < params.weight_vectors; i += (int)blockDim.x)
@@ -143,8 +144,8 @@ template <class Mode, int STRIDE_W> struct strip {
     __device__ __forceinline__ void multiply_column(float (&accumulators)[STRIDE_W][MMAS_N][4], const Element *from,
                                                     const uint4 *tap, int phases) const
     {
-        constexpr int STEP_VECTORS = Mode::A_FRAGMENTS * 32;
-        const int steps = Mode::STEPS != 0 ? Mode::STEPS : params.steps;
+        constexpr int STEP_VECTORS = operand_a<MODE>::VECTORS;
+        const int steps = SUMS == NARROW ? 1 : params.steps;
 #pragma unroll 1
         for (int step = 0; step < steps; step++) {
             operand_b b[MMAS_N];
@@ -155,7 +156,7 @@ template <class Mode, int STRIDE_W> struct strip {
 #pragma unroll
             for (int s = 0; s < STRIDE_W; s++) {
                 if ((phases >> s & 1) != 0) {
-                    Mode::multiply(accumulators[s], Mode::load_weights(of_phase), b);
+                    Mode::multiply(accumulators[s], load_weights<MODE>(of_phase), b);
                     of_phase += steps * STEP_VECTORS;
                 }
             }
@@ -305,29 +306,34 @@ template <class Mode, int STRIDE_W> struct strip {
     }
 };
 
-template <class Mode, int STRIDE_W>
-__global__ void __launch_bounds__(MAX_WARPS * 32,
-                                  TCONV_ROWS_MAX_BLOCKS(sizeof(typename Mode::Element), Mode::DIRECT, STRIDE_W))
-    compute_strip(const __grid_constant__ parameters params)
+template <mode MODE, row_sums SUMS, int STRIDE_W>
+__global__ void __launch_bounds__(MAX_WARPS *LANES, row_max_blocks(sizeof(element_of<MODE>), SUMS, STRIDE_W))
+    compute_strip(const __grid_constant__ row_parameters params)
 {
-    extern __shared__ uint4 shared[];
-    strip<Mode, STRIDE_W>(params, shared).run();
+    extern __shared__ uint4 row_shared[];
+    strip<MODE, SUMS, STRIDE_W>(params, row_shared).run();
 }
 
-/* The kernel of a column stride; NULL where there is none. */
-template <class Mode> kernel_function find_kernel(int64_t column_stride)
+template <mode MODE, row_sums SUMS> row_kernel find_row_kernel(int64_t column_stride)
 {
-    static const kernel_function kernels[] = {compute_strip<Mode, 1>,
-                                              compute_strip<Mode, 2>,
-                                              compute_strip<Mode, 3>,
-                                              compute_strip<Mode, 4>,
-                                              compute_strip<Mode, 5>,
-                                              compute_strip<Mode, 6>,
-                                              NULL,
-                                              compute_strip<Mode, 8>};
-    return column_stride <= (int64_t)(sizeof kernels / sizeof kernels[0]) ? kernels[column_stride - 1] : NULL;
+    static const row_kernel kernels[] = {compute_strip<MODE, SUMS, 1>,
+                                         compute_strip<MODE, SUMS, 2>,
+                                         compute_strip<MODE, SUMS, 3>,
+                                         compute_strip<MODE, SUMS, 4>,
+                                         compute_strip<MODE, SUMS, 5>,
+                                         compute_strip<MODE, SUMS, 6>,
+                                         NULL,
+                                         compute_strip<MODE, SUMS, 8>};
+    return kernels[column_stride - 1];
 }
 
-} // namespace tconv::rows
+template <mode MODE> row_kernel find_half_row_kernel(row_sums sums, int64_t column_stride)
+{
+    return sums == ADDED    ? find_row_kernel<MODE, ADDED>(column_stride)
+           : sums == DIRECT ? find_row_kernel<MODE, DIRECT>(column_stride)
+                            : find_row_kernel<MODE, NARROW>(column_stride);
+}
+
+} // namespace tconv::mma
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * Between the host side (rows.cu, plan.cu) and the kernels (kernel.cuh): what a kernel is told, and which there are.
+ * Between the host side (rows.cu, row_plan.cu) and the row kernels (row_kernel.cuh): what one is told, and which there
+ * are.
  *
  * Padded outputs are o + pad = stride * q + residue: q is the position, and all outputs of one residue are a phase.
  * Kernel index k contributes to the residue k * dilation mod stride, from the input k * dilation / stride before q:
@@ -15,44 +16,52 @@
  * channels of a group there are zeros. A lane's 4 words are its part of an A fragment: output channels g and g + 8 (g =
  * lane / 4) of words t and t + 4 (t = lane % 4). There is one fragment, or two for 3xTF32: big and small.
  */
-#ifndef TCONV_CUDA_ROWS_PARAMETERS_H
-#define TCONV_CUDA_ROWS_PARAMETERS_H
+#ifndef TCONV_CUDA_MMA_ROW_PARAMETERS_H
+#define TCONV_CUDA_MMA_ROW_PARAMETERS_H
 
 #include "../maps/small_axis.h"
+#include "parameters.h"
 
-namespace tconv::rows
+namespace tconv::mma
 {
 
-constexpr int BLOCK_M = 16;     /* output channels of a block: those of one MMA (PTX ISA: mma.m16n8k8 and m16n8k16) */
-constexpr int MMA_N = 8;        /* column positions of an MMA */
+constexpr int BLOCK_M = MMA_M;  /* output channels of a block */
 constexpr int MMA_K_BYTES = 32; /* of one pixel's channels in an MMA */
-constexpr int FRAGMENT_BYTES = 512; /* of an A fragment: 32 lanes of 16 bytes */
-constexpr int MAX_WARPS = 8;        /* of a block, each with its own columns: measured, twice as many take more time */
-constexpr int MIN_BLOCKS = 2;       /* on a multiprocessor: while one multiplies, the other's rows go out */
-constexpr int MAX_STRIDE_W = 8;     /* column phases: their accumulators stay in registers together */
-constexpr int MAX_BACKS = 16;       /* columns from the first that a position reads to the last */
+constexpr int MAX_BACKS = 16;   /* columns from the first that a position reads to the last */
 
 /* Sectors of the second-level cache. One that is stored in parts, at different times, costs a third of the time of
  * whole rows. */
 constexpr int SECTOR_BYTES = 32;
 
-/* The most steps whose sums f16 and bf16 leave to the tensor cores, whose own additions lose bits, of 8 steps of like
- * terms about 10 units; with more, steps are added in f32. */
+/* How the steps of an output are summed. */
+enum row_sums {
+    ADDED,  /* each step's products by themselves, which f32 adds take to the accumulators */
+    DIRECT, /* by the tensor cores: TF32, and of f16 and bf16 at most DIRECT_STEPS steps */
+    NARROW  /* so too, in f16 and bf16: one step, whose second half has no channels */
+};
+
+/* The tensor cores' own additions lose bits, of 8 steps of like terms about 10 units. */
 constexpr int DIRECT_STEPS = 8;
 
-/* Channels of the narrow kernels: the first half of a step of f16 and bf16. */
-constexpr int NARROW_CHANNELS = 8;
+constexpr int NARROW_CHANNELS = 8; /* of half a step of f16 and bf16 */
 
-/* MMAs along the positions of a warp, by column stride: 4 accumulators each for every phase, up to 48 registers. */
-#define TCONV_ROWS_MMAS_N(stride) ((stride) <= 3 ? 4 : (stride) <= 6 ? 2 : 1)
+/* MMAs along the positions of a warp: 4 accumulators each for every column phase, up to 48 registers. */
+constexpr int row_mmas_n(int column_stride)
+{
+    return column_stride <= 3 ? 4 : column_stride <= 6 ? 2 : 1;
+}
 
-/* Blocks on a multiprocessor that the kernels' registers are for: with 16-bit rows, a third one may have room. direct:
- * see below. */
-#define TCONV_ROWS_MAX_BLOCKS(bytes, direct, stride)                                                                   \
-    ((bytes) == 2 && (stride)*TCONV_ROWS_MMAS_N(stride) <= 10 && ((direct) || (stride) <= 4) ? MIN_BLOCKS + 1          \
-                                                                                             : MIN_BLOCKS)
+/* Blocks on a multiprocessor: while one multiplies, the other's rows go out. The kernels' registers are for so many at
+ * most: with 16-bit rows, a third one may have room. */
+constexpr int MIN_BLOCKS = 2;
+constexpr int row_max_blocks(size_t element_size, row_sums sums, int column_stride)
+{
+    const bool third =
+        element_size == 2 && column_stride * row_mmas_n(column_stride) <= 10 && (sums != ADDED || column_stride <= 4);
+    return third ? MIN_BLOCKS + 1 : MIN_BLOCKS;
+}
 
-struct parameters {
+struct row_parameters {
     const void *src, *weights /* packed */, *bias /* or NULL */;
     void *dst;
     int64_t src_image, src_channel, dst_image, dst_channel; /* strides in elements */
@@ -99,17 +108,18 @@ struct parameters {
     bool src_aligned;      /* all vectors of src are at multiples of 16 bytes */
 };
 
-typedef void (*kernel_function)(parameters);
+typedef void (*row_kernel)(row_parameters);
 
-/* Kernels for column strides 1 to 6 and 8; NULL for others. direct: of at most DIRECT_STEPS steps. narrow, which is
- * direct: groups of at most NARROW_CHANNELS channels. */
-kernel_function f32_kernel(bool tf32, int64_t column_stride);
-kernel_function half_kernel(tconv_dtype dtype, bool direct, bool narrow, int64_t column_stride);
+/* The kernels for column strides 1 to 6 and 8. */
+row_kernel tf32_row_kernel(int64_t column_stride);
+row_kernel strict_row_kernel(int64_t column_stride);
+row_kernel f16_row_kernel(row_sums sums, int64_t column_stride);
+row_kernel bf16_row_kernel(row_sums sums, int64_t column_stride);
 
 /* Launches the kernel that packs the weights (pack.cu). */
-tconv_status launch_packing(const tconv_layer *layer, const parameters *params, const void *weights, void *packed,
+tconv_status launch_packing(const tconv_layer *layer, const row_parameters *params, const void *weights, void *packed,
                             void *stream, tconv_issue *issue);
 
-} // namespace tconv::rows
+} // namespace tconv::mma
 
 #endif
