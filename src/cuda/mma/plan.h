@@ -85,7 +85,7 @@ tconv_cuda_work work_of(const search *in);
 
 /* What a plan of cuda_rows holds. */
 struct planned_rows {
-    row_parameters params;  /* without addresses; src_aligned as if src began at a multiple of 16 bytes */
+    row_parameters params; /* without addresses; src_aligned as if src began at a multiple of 16 bytes */
     row_sums sums;
     launch_grid grid; /* overlaps: whether the launch may overlap one of packing */
     int64_t resident; /* blocks that share a multiprocessor */
