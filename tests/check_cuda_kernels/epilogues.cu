@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(STORE_THREADS<Mode>)
     extern __shared__ __align__(1024) char buffers[];
     __shared__ __align__(8) uint64_t barriers[wgmma::BARRIERS];
     const wgmma::shared_layout shared = wgmma::lay_out(params, barriers, buffers);
-    const int warp = wgmma::warp_of_block(), lane = wgmma::lane_of_warp();
+    const int warp = warp_of_block(), lane = lane_of_warp();
     if (threadIdx.x == 0)
         wgmma::init_barriers<Mode>(shared, params);
     __syncthreads();

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(WARPGROUP)
     strides.b_step = (STRICT ? 2 : 1) * strides.small_part;
     cells::pixel_pair own;
     for (int half = 0; half < 2; half++)
-        own.half[half] = shared_address(planes + lane % 4 * CELLS_PITCH + warp * cells::WARP_M +
+        own.half[half] = shared_address(planes + lane % 4 * CELLS_PITCH + warp * WARP_M +
                                         cells::warp_position(true, lane / 4, half));
     uint32_t loaded[CELLS_STEPS][4];
     cells::a_fragments<STRICT, CELLS_STEPS> a;

@@ -17,27 +17,28 @@ __global__ void __launch_bounds__(2 * WARPGROUP, 1)
 {
 #ifdef TCONV_CHECK_HOPPER
     extern __shared__ __align__(1024) char buffers[];
-    __shared__ uint64_t barriers[4 * igemm::MAX_STAGES];
-    const uint32_t first = shared_address(barriers), each = 8 * igemm::MAX_STAGES;
+    __shared__ uint64_t barriers[2 * STAGE_BARRIERS];
+    const uint32_t first = shared_address(barriers), memory = shared_address(buffers);
     const int b_bytes = (int)(layer.b_stages * layer.b_stage_bytes),
               a_stage_bytes = (int)(layer.a_stage_taps * layer.a_tile_bytes);
+    const stage_ring b_ring = {first, memory, layer.b_stage_bytes, layer.b_stages},
+                     a_ring = {first + 8 * STAGE_BARRIERS, memory + b_bytes, (uint32_t)a_stage_bytes, layer.a_stages};
     copy_to_shared(buffers, b, b_bytes);
     copy_to_shared(buffers + b_bytes, a, layer.a_stages * a_stage_bytes);
     if (threadIdx.x == 0) {
-        for (int i = 0; i < 4 * igemm::MAX_STAGES; i++)
-            mbarrier_init(first + 8 * i, i / igemm::MAX_STAGES % 2 == 0 ? 1 : igemm::WARPGROUPS);
+        b_ring.init(1, WARPGROUPS);
+        a_ring.init(1, WARPGROUPS);
         mbarrier_init_fence();
-        for (int i = 0; i < igemm::MAX_STAGES; i++) {
-            mbarrier_arrive(first + 8 * i);
-            mbarrier_arrive(first + 2 * each + 8 * i);
+        for (int i = 0; i < MAX_STAGES; i++) {
+            mbarrier_arrive(b_ring.barriers + 8 * i);
+            mbarrier_arrive(a_ring.barriers + 8 * i);
         }
     }
     fence_proxy_async();
     __syncthreads();
     const int warpgroup = (int)threadIdx.x / WARPGROUP;
     igemm::accumulators<Mode, N> accumulators;
-    consumer_state b_stage(first, shared_address(buffers), layer.b_stage_bytes, layer.b_stages);
-    consumer_state a_stage(first + 2 * each, shared_address(buffers) + b_bytes, a_stage_bytes, layer.a_stages);
+    consumer_state b_stage(b_ring), a_stage(a_ring);
     igemm::multiply_block_tile<Mode, N, uneven>(layer, tile, warpgroup, true, threadIdx.x % WARPGROUP == 0, b_stage,
                                                 a_stage, accumulators);
     __syncthreads();
@@ -46,10 +47,10 @@ __global__ void __launch_bounds__(2 * WARPGROUP, 1)
         const int a_stages =
             layer.k_blocks * ((tile.row_taps * tile.column_taps + layer.a_stage_taps - 1) / layer.a_stage_taps);
         for (int i = 0; i < layer.b_stages; i++)
-            if (!mbarrier_test(first + each + 8 * i, 0))
+            if (!mbarrier_test(b_ring.barriers + EMPTY + 8 * i, 0))
                 __trap();
         for (int i = 0; i < a_stages; i++)
-            if (!mbarrier_test(first + 3 * each + 8 * i, 0))
+            if (!mbarrier_test(a_ring.barriers + EMPTY + 8 * i, 0))
                 __trap();
     }
 #pragma unroll

@@ -71,7 +71,7 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
     layer.pixel_bytes = of.pixel_bytes;
     layer.k_block_channels = of.pixel_bytes / (int)made.weights.element_size();
     layer.k_blocks = divide_up(layer.group_in, layer.k_block_channels);
-    layer.k_steps = of.pixel_bytes / igemm::MMA_K_BYTES;
+    layer.k_steps = of.pixel_bytes / MMA_K_BYTES;
     layer.merged = of.way == MERGED;
     layer.paired = of.way == PAIRED;
     source.kernel_columns = of.weights.kernel_columns / made.outputs;
@@ -94,7 +94,7 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
         layer.column_taps += layer.columns[i].taps;
         source.column_taps[i] = layer.columns[i].taps;
     }
-    layer.channel_m_tiles = layer.phase_m_tiles = divide_up(layer.group_out, igemm::MMA_M);
+    layer.channel_m_tiles = layer.phase_m_tiles = divide_up(layer.group_out, MMA_M);
     if (of.way == MERGED)
         layer.phase_m_tiles *= layer.row_phases * layer.column_phases;
     if (of.way == PAIRED) { /* both column phases are one, of the taps of the one that has more */
@@ -106,7 +106,7 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
     layer.tiles_along_m = divide_up(layer.phase_m_tiles, of.m_tiles);
     layer.group_a_tiles =
         (int64_t)layer.k_blocks * layer.tiles_along_m * (layer.merged ? 1 : row_taps * layer.column_taps);
-    layer.a_tile_bytes = (uint32_t)(of.m_tiles * layer.k_steps * made.planes * igemm::MMA_M * igemm::MMA_K_BYTES);
+    layer.a_tile_bytes = (uint32_t)(of.m_tiles * layer.k_steps * made.planes * MMA_M * MMA_K_BYTES);
     igemm::plan_packing(&made.planned);
     made.bytes = (size_t)(layer.group_a_tiles * layer.groups) * layer.a_tile_bytes;
     return made;
@@ -120,7 +120,7 @@ void write_m_tile(packed_writer &to, const igemm_packing &of, int group, int cha
     for (int step = 0; step < layer.k_steps; step++)
         for (int plane = 0; plane < of.planes; plane++)
             for (int core = 0; core < 2; core++)
-                for (int m = 0; m < igemm::MMA_M; m++)
+                for (int m = 0; m < MMA_M; m++)
                     for (int i = 0; i < in_core; i++) {
                         const int in = k_block * layer.k_block_channels + (2 * step + core) * in_core + i;
                         const int out = channel + m, block = out / of.outputs / all_out;
@@ -150,8 +150,7 @@ void write_phases(packed_writer &to, const igemm_packing &of, int group)
                                 const int row = (int)source.first_kernel[0][p] + a * source.kernel_step[0];
                                 const int column = (int)source.first_kernel[1][phase] + b * source.kernel_step[1];
                                 if (b < source.column_taps[phase])
-                                    write_m_tile(to, of, group, m_tile / alternating * igemm::MMA_M, k_block, row,
-                                                 column);
+                                    write_m_tile(to, of, group, m_tile / alternating * MMA_M, k_block, row, column);
                                 else /* nobody reads it */
                                     to.fill(layer.a_tile_bytes / (size_t)layer.m_tiles, 0xff);
                             }
@@ -165,7 +164,7 @@ void write_merged(packed_writer &to, const igemm_packing &of, int group)
             for (int m = 0; m < layer.m_tiles; m++) {
                 const int m_tile = tile * layer.m_tiles + m, column = m_tile % layer.column_phases;
                 const int of_rows = m_tile / layer.column_phases, row = of_rows / layer.channel_m_tiles;
-                write_m_tile(to, of, group, of_rows % layer.channel_m_tiles * igemm::MMA_M, k_block,
+                write_m_tile(to, of, group, of_rows % layer.channel_m_tiles * MMA_M, k_block,
                              m_tile < layer.phase_m_tiles ? row : -1, column);
             }
 }
@@ -258,10 +257,10 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
     to.boxes.group_out = to.boxes.diagonal_out = of.weights.group_out;
     to.boxes.outputs = to.boxes.out_columns = 1;
     to.boxes.elements = of.weights.kernel_rows * of.weights.kernel_columns;
-    to.boxes.core_step = wgmma::MMA_M;
+    to.boxes.core_step = MMA_M;
     params.stack = of.stack;
     to.depth = of.depth;
-    params.mma_tile_channels = wgmma::MMA_M / of.stack / of.depth;
+    params.mma_tile_channels = MMA_M / of.stack / of.depth;
     params.warpgroup_channels = of.warpgroup_channels;
     params.tile_channels = params.mma_tile_channels + (of.warpgroups - 1) * of.warpgroup_channels;
     params.group_m_blocks = divide_up(of.weights.group_out, params.tile_channels);
@@ -275,7 +274,7 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
     to.kernel_row_step = of.stride_h;
     to.kernel_column_step = of.stride_w;
     int most_rows = 0, taps = 0;
-    for (int i = 0; i < wgmma::WARPGROUPS; i++) {
+    for (int i = 0; i < WARPGROUPS; i++) {
         to.first_kernel_row[i] = i % of.stride_h;
         to.row_taps[i] = divide_up(of.weights.kernel_rows - i % of.stride_h, of.stride_h);
         most_rows = i < of.warpgroups && to.row_taps[i] > most_rows ? to.row_taps[i] : most_rows;
@@ -287,7 +286,7 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
         taps += i < of.mma_tiles ? params.column_taps[i] : 0;
     }
     params.max_k_block_a_stages = most_rows + of.stack - 1;
-    size_t a_stage = (size_t)of.warpgroups * of.k_steps * of.depth * taps * made.planes * 2 * wgmma::MMA_M * 16;
+    size_t a_stage = (size_t)of.warpgroups * of.k_steps * of.depth * taps * made.planes * 2 * MMA_M * 16;
     if (of.overlaps) {
         to.a_stage_columns = 1;
         params.max_k_block_a_stages = params.column_taps[0];
@@ -311,7 +310,7 @@ void write_product(packed_writer &to, const wgmma_packing &of, int m_block, int 
         m_block % params.group_m_blocks * params.tile_channels + warpgroup * params.warpgroup_channels;
     for (int plane = 0; plane < of.planes; plane++)
         for (int core = 0; core < 2; core++)
-            for (int m = 0; m < wgmma::MMA_M; m++) {
+            for (int m = 0; m < MMA_M; m++) {
                 int out = first_out + m % params.mma_tile_channels,
                     column = tap * layout.kernel_column_step + layout.first_kernel_column[mma_tile];
                 if (layout.depth == 2) { /* 8 output channels of one column of dst, then of the other */

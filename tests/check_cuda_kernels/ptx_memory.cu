@@ -211,7 +211,7 @@ __global__ void store_two(const uint2 *from, uint4 *to)
 #ifdef TCONV_CHECK_HOPPER
     __shared__ uint4 memory[16];
     const uint2 words = from[threadIdx.x];
-    igemm::store_transposed(shared_address(memory + threadIdx.x % 16), words.x, words.y);
+    store_transposed(shared_address(memory + threadIdx.x % 16), words.x, words.y);
     __syncwarp();
     if (threadIdx.x < 16)
         to[threadIdx.x] = memory[threadIdx.x];

@@ -24,22 +24,22 @@ constexpr int STAGE_WARPS = wgmma::TRANSPOSE_WARPS + 4; /* two producers, and tw
 enum stage_way { RAW, TIGHT, IN_PLACE, SPACE_TO_DEPTH, GATHERED, REALIGNED };
 
 /* Writes out each stage that fills, or only releases it. */
-[[maybe_unused]] __device__ void write_stages(uint32_t full, uint32_t empty, uint32_t stages, uint32_t bytes, int count,
-                                              int number, int of_all, char *to, int lane)
+[[maybe_unused]] __device__ void write_stages(const stage_ring &ring, int number, int of_all, char *to, int lane)
 {
-    pipeline_state stage = {0, 0};
+    const uint32_t bytes = ring.bytes;
+    stage_walk stage(ring, 0);
     for (int i = 0; i < number; i++) {
         const int tile = (int)(blockIdx.x + i / of_all * gridDim.x);
         const int64_t first = ((int64_t)tile * of_all + i % of_all) * bytes;
-        mbarrier_wait(full + 8 * stage.at, stage.parity);
+        stage.wait_full();
         if (to != nullptr)
             for (uint32_t at = lane * 4; at < bytes; at += 32 * 4)
-                *reinterpret_cast<uint32_t *>(to + first + at) = wgmma::load_word(stages + stage.at * bytes + at);
+                *reinterpret_cast<uint32_t *>(to + first + at) = load_shared<uint32_t>(stage.buffer() + at);
         __syncwarp();
         if (lane == 0)
-            for (int k = 0; k < wgmma::WARPGROUPS; k++)
-                mbarrier_arrive(empty + 8 * stage.at);
-        stage.next(count);
+            for (int k = 0; k < WARPGROUPS; k++)
+                mbarrier_arrive(stage.empty());
+        stage.next();
     }
 }
 
@@ -55,9 +55,9 @@ __device__ __forceinline__ void run_transpose_warp(const wgmma::parameters &para
         else
             wgmma::realign_raw_stages<2>(params, shared, warp, lane);
     } else if constexpr (way == RAW)
-        wgmma::transpose_raw_stages<Mode>(params, shared, warp, lane);
+        wgmma::transpose_raw_stages<Mode, false>(params, shared, warp, lane);
     else if constexpr (way == TIGHT)
-        wgmma::transpose_raw_stages_tightly<Mode>(params, shared, warp, lane);
+        wgmma::transpose_raw_stages<Mode, true>(params, shared, warp, lane);
     else if constexpr (way == IN_PLACE)
         wgmma::transpose_in_place<Mode, false>(params, shared, warp, lane);
     else if constexpr (way == SPACE_TO_DEPTH)
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(STAGE_WARPS * 32)
     extern __shared__ __align__(1024) char buffers[];
     __shared__ __align__(8) uint64_t barriers[wgmma::BARRIERS];
     const wgmma::shared_layout shared = wgmma::lay_out(params, barriers, buffers);
-    const int warp = wgmma::warp_of_block(), lane = wgmma::lane_of_warp();
+    const int warp = warp_of_block(), lane = lane_of_warp();
     if (threadIdx.x == 0)
         wgmma::init_barriers<Mode>(shared, params);
     __syncthreads();
@@ -94,11 +94,9 @@ __global__ void __launch_bounds__(STAGE_WARPS * 32)
         if (lane == 0)
             wgmma::load_a_stages(params, shared);
     } else if (warp == wgmma::TRANSPOSE_WARPS + 2) {
-        write_stages(shared.b_full, shared.b_empty, shared.b_stages, params.b_stage_bytes, params.b_stages,
-                     own * params.k_blocks, params.k_blocks, b_to, lane);
+        write_stages(shared.b, own * params.k_blocks, params.k_blocks, b_to, lane);
     } else {
-        write_stages(shared.a_full, shared.a_empty, shared.a_stages, params.a_stage_bytes, params.a_stages,
-                     own * a_stages, a_stages, a_to, lane);
+        write_stages(shared.a, own * a_stages, a_stages, a_to, lane);
     }
 #endif
 }
@@ -418,9 +416,9 @@ const entry entries[] = {
     {"cuda/wgmma/transpose_raw_stages tf32", check_stages<tf32_mode, RAW>, bench_stages<tf32_mode, RAW>, true},
     {"cuda/wgmma/transpose_raw_stages strict", check_stages<strict_mode, RAW>, bench_stages<strict_mode, RAW>, true},
     {"cuda/wgmma/transpose_raw_stages f16", check_stages<f16_mode, RAW>, bench_stages<f16_mode, RAW>, true},
-    {"cuda/wgmma/transpose_raw_stages_tightly tf32", check_stages<tf32_mode, TIGHT>, nullptr, true},
-    {"cuda/wgmma/transpose_raw_stages_tightly strict", check_stages<strict_mode, TIGHT>, nullptr, true},
-    {"cuda/wgmma/transpose_raw_stages_tightly f16", check_stages<f16_mode, TIGHT>, nullptr, true},
+    {"cuda/wgmma/transpose_raw_stages tight tf32", check_stages<tf32_mode, TIGHT>, nullptr, true},
+    {"cuda/wgmma/transpose_raw_stages tight strict", check_stages<strict_mode, TIGHT>, nullptr, true},
+    {"cuda/wgmma/transpose_raw_stages tight f16", check_stages<f16_mode, TIGHT>, nullptr, true},
     {"cuda/wgmma/transpose_in_place tf32", check_stages<tf32_mode, IN_PLACE>, bench_stages<tf32_mode, IN_PLACE>, true},
     {"cuda/wgmma/transpose_in_place f16", check_stages<f16_mode, IN_PLACE>, bench_stages<f16_mode, IN_PLACE>, true},
     {"cuda/wgmma/transpose_in_place tf32 space-to-depth", check_stages<tf32_mode, SPACE_TO_DEPTH>, nullptr, true},

@@ -14,12 +14,8 @@
 #ifndef TCONV_CUDA_CELLS_KERNEL_CUH
 #define TCONV_CUDA_CELLS_KERNEL_CUH
 
-#include "../gemm/pipeline.cuh"
+#include "../gemm/kernel.cuh"
 #include "../ptx/dependent_launch.cuh"
-#include "../ptx/mbarrier.cuh"
-#include "../ptx/memory.cuh"
-#include "../ptx/sync.cuh"
-#include "../ptx/wgmma.cuh"
 #include "epilogue.cuh"
 #include "load.cuh"
 #include "mainloop.cuh"
@@ -53,8 +49,8 @@ __device__ __forceinline__ void release_stages(uint32_t flags, uint32_t weights_
     if (flags & WEIGHT_TILE_ENDS && signals)
         for (int rank = 0; rank < CLUSTER_BLOCKS; rank++)
             mbarrier_arrive_remote(weights_empty, rank);
-    if (flags & K_BLOCK_ENDS && arrives_for_warp(lane))
-        mbarrier_arrive(pixels_empty);
+    if (flags & K_BLOCK_ENDS)
+        signal_for_warp(pixels_empty, lane);
 }
 
 /*
@@ -77,14 +73,14 @@ __device__ __forceinline__ void consume_tiles(const parameters &layer, shared_la
     const pixel_pair own = own_pixels(layer, warp, lane);
     const uint32_t partial_sums = shared.partial_sums + (warp * WARP + lane) * 4 * (uint32_t)sizeof(float);
     /* This keeps them in registers: the compiler would compute them again for every entry. */
-    asm volatile("" : "+r"(shared.pixels_full), "+r"(shared.pixels_empty), "+r"(shared.weights_full));
-    asm volatile("" : "+r"(shared.weights_empty), "+r"(shared.pixels), "+r"(shared.weights));
+    asm volatile("" : "+r"(shared.pixels.barriers), "+r"(shared.pixels.buffers));
+    asm volatile("" : "+r"(shared.weights.barriers), "+r"(shared.weights.buffers));
     schedule_walk<MMA_N == N, STRICT, N> at(layer);
     const auto prepare = [&](uint32_t(&to)[MMA_STEPS][4]) {
-        mbarriers_wait(shared.pixels_full + 8 * at.pixel_stage.at, at.pixel_stage.parity,
-                       shared.weights_full + 8 * at.weight_stage.at, at.weight_stage.parity);
+        mbarriers_wait(shared.pixels.barriers + 8 * at.pixel_stage.at, at.pixel_stage.parity,
+                       shared.weights.barriers + 8 * at.weight_stage.at, at.weight_stage.parity);
         const uint32_t pixels =
-            shared.pixels + at.pixel_stage.at * layer.pixel_stage_bytes + at.pixels + at.pixel * sizeof(float);
+            shared.pixels.buffers + at.pixel_stage.at * layer.pixel_stage_bytes + at.pixels + at.pixel * sizeof(float);
         load_fragments({{pixels + own.half[0], pixels + own.half[1]}}, strides, to);
         if (!STRICT)
             round_fragments(to, one);
@@ -107,9 +103,10 @@ __device__ __forceinline__ void consume_tiles(const parameters &layer, shared_la
             do {
                 strides.small_part = 2 * at.b_rows;
                 strides.b_step = (STRICT ? 2 : 1) * strides.small_part;
-                const uint32_t b = descriptor_low(shared.weights + at.weight_stage.at * layer.weight_stage_bytes,
-                                                  at.b_rows * 4 * (uint32_t)sizeof(float)) +
-                                   at.b_row;
+                const uint32_t b =
+                    descriptor_low(shared.weights.buffers + at.weight_stage.at * layer.weight_stage_bytes,
+                                   at.b_rows * 4 * (uint32_t)sizeof(float)) +
+                    at.b_row;
                 const int window = (int)at.window;
                 with_window<MMA_N, N>(window, [&](auto mma) {
                     if constexpr (STRICT)
@@ -117,8 +114,9 @@ __device__ __forceinline__ void consume_tiles(const parameters &layer, shared_la
                     else
                         multiply_window<STRICT, MMA_N, mma.first, mma.count>(accumulators, a, b, strides);
                 });
-                const uint32_t flags = at.flags, weights_empty = shared.weights_empty + 8 * at.weight_stage.at,
-                               pixels_empty = shared.pixels_empty + 8 * at.pixel_stage.at;
+                const uint32_t flags = at.flags,
+                               weights_empty = shared.weights.barriers + EMPTY + 8 * at.weight_stage.at,
+                               pixels_empty = shared.pixels.barriers + EMPTY + 8 * at.pixel_stage.at;
                 segment_ends = at.advance(layer);
                 uint32_t next[MMA_STEPS][4];
                 if (at.tile < layer.tiles)
@@ -143,39 +141,22 @@ __device__ __forceinline__ void consume_tiles(const parameters &layer, shared_la
     }
 }
 
-/* The kernel needs sm_90a. Elsewhere it is empty and never launched. */
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define TCONV_STREAMING_BOUNDS __cluster_dims__(CLUSTER_BLOCKS) __launch_bounds__(STREAMING_THREADS, 1)
-#else
-#define TCONV_STREAMING_BOUNDS __launch_bounds__(32)
-#endif
-
 template <bool STRICT, int MMA_N, int MMA_STEPS>
-__global__ void TCONV_STREAMING_BOUNDS streaming_gemm(const __grid_constant__ parameters layer,
-                                                      const __grid_constant__ CUtensorMap map)
+__global__ void TCONV_CLUSTER_BOUNDS(CLUSTER_BLOCKS, STREAMING_THREADS)
+    streaming_gemm(const __grid_constant__ parameters layer, const __grid_constant__ CUtensorMap map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(128) char stages[];
-    constexpr uint32_t EACH = 8 * MAX_STAGES; /* bytes of the barriers of one kind */
-    __shared__ __align__(8) uint64_t barriers[4 * MAX_STAGES];
-    const uint32_t first = shared_address(barriers), memory = shared_address(stages);
-    const shared_layout shared = {first,
-                                  first + EACH,
-                                  first + 2 * EACH,
-                                  first + 3 * EACH,
-                                  memory,
-                                  memory + layer.pixel_stages * layer.pixel_stage_bytes,
-                                  memory + layer.pixel_stages * layer.pixel_stage_bytes +
-                                      layer.weight_stages * layer.weight_stage_bytes};
-    /* The shuffle tells the compiler that the number is the same in the whole warp. */
-    const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
+    __shared__ __align__(8) uint64_t barriers[2 * STAGE_BARRIERS];
+    const uint32_t first = shared_address(barriers);
+    const stage_ring pixels = {first, shared_address(stages), layer.pixel_stage_bytes, layer.pixel_stages};
+    const stage_ring weights = {first + 8 * STAGE_BARRIERS, pixels.end(), layer.weight_stage_bytes,
+                                layer.weight_stages};
+    const shared_layout shared = {pixels, weights, weights.end()};
+    const int warp = warp_of_block(), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < MAX_STAGES; i++) {
-            mbarrier_init(shared.pixels_full + 8 * i, layer.by_tma ? 1 : ELEMENTWISE_WARPS * WARP_ARRIVALS);
-            mbarrier_init(shared.pixels_empty + 8 * i, CONSUMER_WARPS * WARP_ARRIVALS);
-            mbarrier_init(shared.weights_full + 8 * i, 1);
-            mbarrier_init(shared.weights_empty + 8 * i, CONSUMER_WARPGROUPS * CLUSTER_BLOCKS);
-        }
+        pixels.init(layer.by_tma ? 1 : ELEMENTWISE_WARPS * WARP_ARRIVALS, CONSUMER_WARPS * WARP_ARRIVALS);
+        weights.init(1, CONSUMER_WARPGROUPS * CLUSTER_BLOCKS);
         mbarrier_init_fence();
     }
     cluster_sync();

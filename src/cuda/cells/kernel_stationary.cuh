@@ -15,14 +15,10 @@
 #ifndef TCONV_CUDA_CELLS_KERNEL_STATIONARY_CUH
 #define TCONV_CUDA_CELLS_KERNEL_STATIONARY_CUH
 
-#include "../gemm/pipeline.cuh"
-#include "../numeric/tf32.cuh"
+#include "../gemm/kernel.cuh"
+#include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
-#include "../ptx/mbarrier.cuh"
-#include "../ptx/memory.cuh"
-#include "../ptx/sync.cuh"
 #include "../ptx/tma.cuh"
-#include "../ptx/wgmma.cuh"
 #include "epilogue.cuh"
 #include "mainloop.cuh"
 
@@ -30,8 +26,7 @@ namespace tconv::cells
 {
 
 constexpr int STATIONARY_CONSUMER_WARPS = PINGPONG_PAIRS * PAIR_WARPGROUPS * WARPGROUP_WARPS;
-constexpr int MAX_BOXES = MAX_STAGES * PAIR_WARPGROUPS; /* one of each warpgroup tile in a stage */
-constexpr int STATIONARY_MMA_STEPS = 4;                 /* wgmmas along a K-block */
+constexpr int STATIONARY_MMA_STEPS = 4; /* wgmmas along a K-block */
 constexpr int STATIONARY_CONSUMER_REGISTERS =
     112; /* of a thread; of all threads 96 on average, which the launch gives each */
 constexpr int STATIONARY_PRODUCER_REGISTERS = 32;
@@ -40,12 +35,18 @@ constexpr uint32_t BOX_BYTES = BOX_CHANNELS * BOX_PITCH * (uint32_t)sizeof(float
 
 /* Addresses in shared memory. */
 struct stationary_layout {
-    uint32_t pixels_full, pixels_empty; /* barriers of each box */
-    uint32_t weights_full;              /* of each K-block */
-    uint32_t weights_empty;             /* of all K-blocks */
-    uint32_t order;                     /* of each consumer warpgroup: it has read all pixels of its block tile */
-    uint32_t bias;                      /* of an N tile's channels */
+    uint32_t pixel_barriers; /* of the boxes of the first warpgroup of each pair, then of the second */
+    uint32_t weights_full;   /* of each K-block */
+    uint32_t weights_empty;  /* of all K-blocks */
+    uint32_t order;          /* of each consumer warpgroup: it has read all pixels of its block tile */
+    uint32_t bias;           /* of an N tile's channels */
     uint32_t weights, pixels;
+    /* The boxes of one warpgroup of each pair: those of the other lie between them. */
+    __device__ __forceinline__ stage_ring boxes(const parameters &layer, int warpgroup) const
+    {
+        return {pixel_barriers + warpgroup * (8 * STAGE_BARRIERS), pixels + warpgroup * BOX_BYTES,
+                PAIR_WARPGROUPS * BOX_BYTES, layer.pixel_stages};
+    }
 };
 
 /* The pixels of a warpgroup tile. */
@@ -127,12 +128,12 @@ __device__ __forceinline__ void load_half_k_block(pixel_pair from, uint32_t half
     for (int i = 0; i < STATIONARY_MMA_STEPS; i++) {
         uint32_t *words = &to[i / 2][i % 2 * 2];
         if (COLUMNS < 4) {
-            asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
-                         : "=r"(words[0]), "=r"(words[1])
-                         : "r"(from.half[0] + i * half_k));
+            const uint2 pair = load_shared<uint2>(from.half[0] + i * half_k);
+            words[0] = pair.x;
+            words[1] = pair.y;
         } else {
-            words[0] = load_shared(from.half[0] + i * half_k);
-            words[1] = load_shared(from.half[1] + i * half_k);
+            words[0] = load_shared<uint32_t>(from.half[0] + i * half_k);
+            words[1] = load_shared<uint32_t>(from.half[1] + i * half_k);
         }
     }
 }
@@ -149,17 +150,14 @@ store_two_cells(const parameters &layer, const float (&accumulators)[STATIONARY_
     for (int i = 0; i < COLUMN_ACCUMULATORS; i += 4) {
         const int channel = 2 * i & (layer.cell_channels - 1), row = 2 * i >> layer.cell_channels_log2;
         const int64_t offset = row * layer.dst_strides.h + channel * layer.dst_strides.c;
-        float add[2];
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                     : "=f"(add[0]), "=f"(add[1])
-                     : "r"(bias + channel * (uint32_t)sizeof(float)));
+        const auto add = load_shared<element_vector<float, 2>>(bias + channel * (uint32_t)sizeof(float));
 #pragma unroll
         for (int pair = 0; pair < 2; pair++) {
             const bool is = channel + pair < channels;
             float values[2 * COLUMNS];
 #pragma unroll
             for (int c = 0; c < 2 * COLUMNS; c++)
-                values[c] = accumulators[c % COLUMNS * COLUMN_ACCUMULATORS + i + c / COLUMNS * 2 + pair] + add[pair];
+                values[c] = accumulators[c % COLUMNS * COLUMN_ACCUMULATORS + i + c / COLUMNS * 2 + pair] + add.at[pair];
             if constexpr (VECTORS) {
 #pragma unroll
                 for (int first = 0; first < 2 * COLUMNS; first += VECTOR) {
@@ -249,6 +247,7 @@ __device__ __forceinline__ void consume_tiles(const parameters &layer, const sta
     const int pair = warp / (PAIR_WARPGROUPS * WARPGROUP_WARPS), warpgroup = warp / WARPGROUP_WARPS % PAIR_WARPGROUPS;
     const bool expects = layer.by_tma && warp % WARPGROUP_WARPS == 0 && lane == 0, never = layer.warpgroup_tiles <= 0;
     const int loader_rank = layer.multicast_pixels ? warpgroup : cluster_rank(); /* the block that loads the pixels */
+    const stage_ring boxes = shared.boxes(layer, warpgroup);
     const operand_strides strides = {0, 0, 2 * N, 0};
     pipeline_state stage = {0, 0};
     uint32_t weights_parity = 0;
@@ -278,11 +277,11 @@ __device__ __forceinline__ void consume_tiles(const parameters &layer, const sta
             uint32_t b = descriptor_low(shared.weights, N * 4 * (uint32_t)sizeof(float));
 #pragma unroll 1
             for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
-                const uint32_t full = shared.pixels_full + 8 * (PAIR_WARPGROUPS * stage.at + warpgroup);
+                const uint32_t full = boxes.barriers + 8 * stage.at;
                 mbarriers_wait(full, stage.parity, shared.weights_full + 8 * k_block, weights_parity);
                 if (expects)
                     mbarrier_arrive_expect_tx(full, BOX_BYTES); /* for the next box in this stage */
-                const uint32_t box = stage.at * (PAIR_WARPGROUPS * BOX_BYTES);
+                const uint32_t box = stage.at * boxes.bytes;
                 pixel_pair from = {{box + own.half[0], box + own.half[1]}};
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
@@ -295,19 +294,16 @@ __device__ __forceinline__ void consume_tiles(const parameters &layer, const sta
                     b += HALF * strides.b_step;
                 }
                 if (arrives_for_warp(lane))
-                    mbarrier_arrive_remote(shared.pixels_empty + 8 * (PAIR_WARPGROUPS * stage.at + warpgroup),
-                                           loader_rank);
+                    mbarrier_arrive_remote(full + EMPTY, loader_rank);
                 stage.next(layer.pixel_stages);
             }
-            if (arrives_for_warp(lane))
-                mbarrier_arrive(shared.order + 8 * (PAIR_WARPGROUPS * pair + warpgroup));
+            signal_for_warp(shared.order + 8 * (PAIR_WARPGROUPS * pair + warpgroup), lane);
             wgmma_wait<0>();
             keep_until_here(a[1], never);
             store_warpgroup_tile<COLUMNS>(layer, shared, accumulators, number * PAIR_WARPGROUPS + warpgroup, scheduler,
                                           warp, lane);
         }
-        if (arrives_for_warp(lane))
-            mbarrier_arrive(shared.weights_empty);
+        signal_for_warp(shared.weights_empty, lane);
     }
 }
 
@@ -326,14 +322,11 @@ __device__ __forceinline__ void load_box_elementwise(const parameters &layer, co
         for (int i = lane; i < pitch; i += WARP) {
             const int column = coord.column + i;
             const float value = exists && column < layer.in_columns ? from[column] : 0.0f;
-            const uint32_t bits = round_to_tf32(__float_as_uint(value));
-            asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + (row * pitch + i) * (int)sizeof(float)), "r"(bits)
-                         : "memory");
+            store_shared(to + (row * pitch + i) * (int)sizeof(float), round_to_tf32(__float_as_uint(value)));
         }
     }
     __syncwarp();
-    if (arrives_for_warp(lane))
-        mbarrier_arrive(full);
+    signal_for_warp(full, lane);
 }
 
 /* Loads the bias and the weights of each N tile, by a warp. */
@@ -352,7 +345,7 @@ __device__ __forceinline__ void load_weights(const parameters &layer, const stat
             float value = 0;
             if (layer.bias != NULL && tile.channel + i < layer.group_out)
                 value = static_cast<const float *>(layer.bias)[tile.group * layer.group_out + tile.channel + i];
-            asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared.bias + i * (int)sizeof(float)), "f"(value) : "memory");
+            store_shared(shared.bias + i * (int)sizeof(float), value);
         }
         __syncwarp();
         if (lane > 0 && arrives_for_warp(lane))
@@ -375,7 +368,8 @@ __device__ __forceinline__ void load_pixels(const parameters &layer, const CUten
                                             int lane)
 {
     const uint16_t blocks = layer.multicast_pixels ? ALL_BLOCKS : (uint16_t)(1 << cluster_rank());
-    pipeline_state stage = {0, 1};
+    const stage_ring boxes = shared.boxes(layer, warpgroup);
+    stage_walk box(boxes, 1);
     for (tile_scheduler scheduler(layer); scheduler.has_tiles(layer); scheduler.set += scheduler.set_step) {
         const int group = scheduler.n_tile(layer) / (layer.channel_tiles * layer.schedule_count);
         for (int number = scheduler.first_tile; number < layer.m_tiles; number += layer.tile_step) {
@@ -383,63 +377,54 @@ __device__ __forceinline__ void load_pixels(const parameters &layer, const CUten
             int channel = group * layer.group_in;
 #pragma unroll 1
             for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
-                const int box = PAIR_WARPGROUPS * stage.at + warpgroup;
-                const uint32_t to = shared.pixels + box * BOX_BYTES, full = shared.pixels_full + 8 * box;
-                mbarrier_wait(shared.pixels_empty + 8 * box, stage.parity);
+                box.wait_empty();
                 if (!BY_TMA)
-                    load_box_elementwise(layer, coord, channel, to, full, lane);
+                    load_box_elementwise(layer, coord, channel, box.buffer(), box.full(), lane);
                 else
-                    tma_load_multicast(to, coord.main ? main_map : tail_map, coord.column, 0, channel, coord.image,
-                                       full, blocks);
+                    tma_load_multicast(box.buffer(), coord.main ? main_map : tail_map, coord.column, 0, channel,
+                                       coord.image, box.full(), blocks);
                 channel += (int)BOX_CHANNELS;
-                stage.next(layer.pixel_stages);
+                box.next();
             }
         }
     }
 }
 
-/* Elsewhere than on sm_90a the kernel is empty, as the streaming one is. */
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define TCONV_STATIONARY_BOUNDS __cluster_dims__(CLUSTER_BLOCKS) __launch_bounds__(STATIONARY_THREADS, 1)
-#else
-#define TCONV_STATIONARY_BOUNDS __launch_bounds__(32)
-#endif
-
 template <int COLUMNS>
-__global__ void TCONV_STATIONARY_BOUNDS stationary_gemm(const __grid_constant__ parameters layer,
-                                                        const __grid_constant__ CUtensorMap main_map,
-                                                        const __grid_constant__ CUtensorMap tail_map)
+__global__ void TCONV_CLUSTER_BOUNDS(CLUSTER_BLOCKS, STATIONARY_THREADS)
+    stationary_gemm(const __grid_constant__ parameters layer, const __grid_constant__ CUtensorMap main_map,
+                    const __grid_constant__ CUtensorMap tail_map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(128) char stages[];
     __shared__ float bias[STATIONARY_BLOCK_N];
+    constexpr int PIXEL_BARRIERS = PAIR_WARPGROUPS * STAGE_BARRIERS;
     __shared__ __align__(8)
-        uint64_t barriers[2 * MAX_BOXES + MAX_STATIONARY_K_BLOCKS + 1 + PINGPONG_PAIRS * PAIR_WARPGROUPS];
-    const uint32_t first = shared_address(barriers), memory = shared_address(stages);
+        uint64_t barriers[PIXEL_BARRIERS + MAX_STATIONARY_K_BLOCKS + 1 + PINGPONG_PAIRS * PAIR_WARPGROUPS];
+    const uint32_t first = shared_address(barriers), memory = shared_address(stages),
+                   weights_full = first + 8 * PIXEL_BARRIERS,
+                   weights_empty = weights_full + 8 * MAX_STATIONARY_K_BLOCKS;
     const stationary_layout shared = {first,
-                                      first + 8 * MAX_BOXES,
-                                      first + 16 * MAX_BOXES,
-                                      first + 16 * MAX_BOXES + 8 * MAX_STATIONARY_K_BLOCKS,
-                                      first + 16 * MAX_BOXES + 8 * MAX_STATIONARY_K_BLOCKS + 8,
+                                      weights_full,
+                                      weights_empty,
+                                      weights_empty + 8,
                                       shared_address(bias),
                                       memory,
                                       memory + layer.k_blocks * layer.weight_stage_bytes};
-    const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
+    const int warp = warp_of_block(), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < MAX_BOXES; i++) {
-            mbarrier_init(shared.pixels_full + 8 * i, layer.by_tma ? 1 : WARP_ARRIVALS);
-            mbarrier_init(shared.pixels_empty + 8 * i,
-                          WARPGROUP_WARPS * WARP_ARRIVALS * (layer.multicast_pixels ? CLUSTER_BLOCKS : 1));
-        }
+        for (int i = 0; i < PAIR_WARPGROUPS; i++)
+            shared.boxes(layer, i).init(layer.by_tma ? 1 : WARP_ARRIVALS,
+                                        WARPGROUP_WARPS * WARP_ARRIVALS *
+                                            (layer.multicast_pixels ? CLUSTER_BLOCKS : 1));
         for (int i = 0; i < MAX_STATIONARY_K_BLOCKS; i++)
             mbarrier_init(shared.weights_full + 8 * i, i == 0 ? WARP_ARRIVALS : 1);
         mbarrier_init(shared.weights_empty, STATIONARY_CONSUMER_WARPS * WARP_ARRIVALS);
         for (int i = 0; i < PINGPONG_PAIRS * PAIR_WARPGROUPS; i++)
             mbarrier_init(shared.order + 8 * i, WARPGROUP_WARPS * WARP_ARRIVALS);
         mbarrier_init_fence();
-        if (layer.by_tma)
-            for (int i = 0; i < MAX_BOXES; i++)
-                mbarrier_arrive_expect_tx(shared.pixels_full + 8 * i, BOX_BYTES);
+        for (int i = 0; layer.by_tma && i < PAIR_WARPGROUPS * MAX_STAGES; i++)
+            mbarrier_arrive_expect_tx(shared.boxes(layer, i / MAX_STAGES).barriers + 8 * (i % MAX_STAGES), BOX_BYTES);
     }
     cluster_sync();
     if (warp < STATIONARY_CONSUMER_WARPS) {

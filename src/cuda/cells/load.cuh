@@ -2,8 +2,7 @@
 #ifndef TCONV_CUDA_CELLS_LOAD_CUH
 #define TCONV_CUDA_CELLS_LOAD_CUH
 
-#include "../gemm/pipeline.cuh"
-#include "../ptx/mbarrier.cuh"
+#include "../ptx/memory.cuh"
 #include "../ptx/tma.cuh"
 #include "tile.cuh"
 
@@ -15,19 +14,17 @@ constexpr int ELEMENTWISE_WARPS = 2; /* producer warps that load src where TMA c
 __device__ __forceinline__ void load_pixels_tma(const parameters &layer, const CUtensorMap *map,
                                                 const shared_layout &shared)
 {
-    pipeline_state stage = {0, 1};
+    stage_walk stage(shared.pixels, 1);
     for (int number = first_tile(); number < layer.tiles; number += tile_step()) {
         const tile_coord tile = find_tile(layer, number);
         const int row = tile.row * layer.row_step + layer.first_row, column = stage_column(layer, tile);
         int channel = tile.group * layer.group_in;
 #pragma unroll 1
         for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
-            const uint32_t full = shared.pixels_full + 8 * stage.at;
-            mbarrier_wait(shared.pixels_empty + 8 * stage.at, stage.parity);
-            mbarrier_arrive_expect_tx(full, layer.pixel_stage_bytes);
-            tma_load(shared.pixels + stage.at * layer.pixel_stage_bytes, map, column, row, channel, tile.image, full);
+            stage.expect(layer.pixel_stage_bytes);
+            tma_load(stage.buffer(), map, column, row, channel, tile.image, stage.full());
             channel += layer.block_k;
-            stage.next(layer.pixel_stages);
+            stage.next();
         }
     }
 }
@@ -36,7 +33,7 @@ __device__ __forceinline__ void load_pixels_tma(const parameters &layer, const C
 __device__ __forceinline__ void load_pixels_elementwise(const parameters &layer, const shared_layout &shared,
                                                         int thread)
 {
-    pipeline_state stage = {0, 1};
+    stage_walk stage(shared.pixels, 1);
     const float *src = static_cast<const float *>(layer.src);
     const int rows = layer.channel_pitch / layer.row_pitch, count = (int)(layer.pixel_stage_bytes / sizeof(float));
     for (int number = first_tile(); number < layer.tiles; number += tile_step()) {
@@ -44,8 +41,8 @@ __device__ __forceinline__ void load_pixels_elementwise(const parameters &layer,
         const int first_row = tile.row * layer.row_step + layer.first_row, first_column = stage_column(layer, tile);
 #pragma unroll 1
         for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
-            mbarrier_wait(shared.pixels_empty + 8 * stage.at, stage.parity);
-            const uint32_t to = shared.pixels + stage.at * layer.pixel_stage_bytes;
+            stage.wait_empty();
+            const uint32_t to = stage.buffer();
 #pragma unroll 1
             for (int i = thread; i < count; i += ELEMENTWISE_WARPS * WARP) {
                 int rest = i / layer.row_pitch;
@@ -61,12 +58,11 @@ __device__ __forceinline__ void load_pixels_elementwise(const parameters &layer,
                     value = src[image * layer.src_strides.n +
                                 (tile.group * (int64_t)layer.group_in + channel) * layer.src_strides.c +
                                 row * layer.src_strides.h + column * layer.src_strides.w];
-                asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + i * (int)sizeof(float)), "f"(value) : "memory");
+                store_shared(to + i * (int)sizeof(float), value);
             }
             __syncwarp();
-            if (arrives_for_warp(thread % WARP))
-                mbarrier_arrive(shared.pixels_full + 8 * stage.at);
-            stage.next(layer.pixel_stages);
+            signal_for_warp(stage.full(), thread % WARP);
+            stage.next();
         }
     }
 }
@@ -74,7 +70,7 @@ __device__ __forceinline__ void load_pixels_elementwise(const parameters &layer,
 /* Copies the block's part of each weight tile to all blocks of the cluster. */
 __device__ __forceinline__ void load_weights(const parameters &layer, const shared_layout &shared)
 {
-    pipeline_state stage = {0, 1};
+    stage_walk stage(shared.weights, 1);
     const char *weights = static_cast<const char *>(layer.weights);
     for (int number = first_tile(); number < layer.tiles; number += tile_step()) {
         const tile_coord tile = find_tile(layer, number);
@@ -85,15 +81,13 @@ __device__ __forceinline__ void load_weights(const parameters &layer, const shar
         for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
 #pragma unroll 1
             for (int t = schedule.first_weight_tile; t < schedule.end_weight_tile; t++) {
-                const uint32_t full = shared.weights_full + 8 * stage.at,
-                               bytes = layer.weight_tiles[t].b_rows * layer.b_row_bytes;
+                const uint32_t bytes = layer.weight_tiles[t].b_rows * layer.b_row_bytes;
                 const uint32_t part = bytes / CLUSTER_BLOCKS, first = part * cluster_rank();
-                mbarrier_wait(shared.weights_empty + 8 * stage.at, stage.parity);
-                mbarrier_arrive_expect_tx(full, bytes);
-                bulk_load_multicast(shared.weights + stage.at * layer.weight_stage_bytes + first,
-                                    weights + b_row * layer.b_row_bytes + first, part, full, ALL_BLOCKS);
+                stage.expect(bytes);
+                bulk_load_multicast(stage.buffer() + first, weights + b_row * layer.b_row_bytes + first, part,
+                                    stage.full(), ALL_BLOCKS);
                 b_row += layer.weight_tiles[t].b_rows;
-                stage.next(layer.weight_stages);
+                stage.next();
             }
         }
     }

@@ -3,9 +3,8 @@
 #ifndef TCONV_CUDA_CELLS_MAINLOOP_CUH
 #define TCONV_CUDA_CELLS_MAINLOOP_CUH
 
-#include "../gemm/pipeline.cuh"
 #include "../numeric/tf32.cuh"
-#include "../ptx/wgmma.cuh"
+#include "../ptx/memory.cuh"
 #include "tile.cuh"
 
 namespace tconv::cells
@@ -29,13 +28,6 @@ struct pixel_pair {
     uint32_t half[2];
 };
 
-__device__ __forceinline__ uint32_t load_shared(uint32_t address)
-{
-    uint32_t bits;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(bits) : "r"(address));
-    return bits;
-}
-
 template <int MMA_STEPS>
 __device__ __forceinline__ void load_fragments(pixel_pair from, const operand_strides &strides,
                                                uint32_t (&to)[MMA_STEPS][4])
@@ -44,7 +36,7 @@ __device__ __forceinline__ void load_fragments(pixel_pair from, const operand_st
     for (int i = 0; i < MMA_STEPS; i++) {
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            to[i][j] = load_shared(from.half[j % 2] + j / 2 * strides.half_k);
+            to[i][j] = load_shared<uint32_t>(from.half[j % 2] + j / 2 * strides.half_k);
         from.half[0] += strides.a_step;
         from.half[1] += strides.a_step;
     }
@@ -104,7 +96,7 @@ __device__ __forceinline__ void keep_until_here(const a_fragments<STRICT, MMA_ST
 template <int MMA_N, int first, int count, bool accumulate, int all>
 __device__ __forceinline__ void multiply_step(float (&accumulators)[all], const uint32_t (&a)[4], uint32_t b)
 {
-    wgmma_window<MMA_N>::template add<first * MMA_N / 2, accumulate>(accumulators, a, descriptor(b));
+    wgmma_rs<WGMMA_TF32, MMA_N>::template add<first * MMA_N / 2>(accumulators, a, descriptor(b), accumulate);
     if constexpr (count > 1)
         multiply_step<MMA_N, first + 1, count - 1, accumulate>(accumulators, a, b + MMA_N);
 }
@@ -235,18 +227,15 @@ __device__ __forceinline__ void join_segments(float (&accumulators)[count], uint
     for (int i = 0; i < count; i += 4) {
         const uint32_t at = partial_sums + i * CONSUMER_WARPS * WARP * (uint32_t)sizeof(float);
         if (!first) {
-            float before[4];
-            asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                         : "=f"(before[0]), "=f"(before[1]), "=f"(before[2]), "=f"(before[3])
-                         : "r"(at));
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-                accumulators[i + j] += before[j];
+            const float4 before = load_shared<float4>(at);
+            accumulators[i] += before.x;
+            accumulators[i + 1] += before.y;
+            accumulators[i + 2] += before.z;
+            accumulators[i + 3] += before.w;
         }
         if (!last)
-            asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(accumulators[i]),
-                         "f"(accumulators[i + 1]), "f"(accumulators[i + 2]), "f"(accumulators[i + 3])
-                         : "memory");
+            store_shared(at,
+                         make_float4(accumulators[i], accumulators[i + 1], accumulators[i + 2], accumulators[i + 3]));
     }
 }
 

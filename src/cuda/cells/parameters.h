@@ -23,19 +23,18 @@
 #include <cuda.h>
 
 #include "../../core/impl.h"
+#include "../gemm/shape.h"
 
 namespace tconv::cells
 {
 
-constexpr int WARPGROUP_M = 64;                            /* positions of a warpgroup tile: M of wgmma (PTX ISA) */
-constexpr int WARP_M = 16;                                 /* positions of a warp, its rows of wgmma (PTX ISA) */
+constexpr int WARPGROUP_M = MMA_M;                         /* positions of a warpgroup tile */
 constexpr int CONSUMER_WARPGROUPS = 2;                     /* warpgroups that multiply */
 constexpr int BLOCK_M = CONSUMER_WARPGROUPS * WARPGROUP_M; /* positions of a block tile */
 constexpr int MMA_K = 8;                                   /* input channels of one wgmma of TF32 (PTX ISA) */
 constexpr int CLUSTER_BLOCKS = 2;                          /* blocks that share weights */
 constexpr int STREAMING_THREADS = 384;                     /* consumers and one warpgroup of producers */
 constexpr int COLUMN_ALIGNMENT = 4;                        /* columns: a TMA box begins at a multiple of 16 bytes */
-constexpr int MAX_STAGES = 8;                              /* stages of a pipeline: room for its barriers */
 constexpr int MAX_SCHEDULES = 8;                           /* one for each row phase where a cell has one row */
 constexpr int MAX_WEIGHT_TILES = 64;                       /* of all schedules: room in the kernel's parameters */
 constexpr int MAX_ENTRIES = 320;                           /* of all schedules: room in the kernel's parameters */

@@ -2,20 +2,19 @@
 #ifndef TCONV_CUDA_CELLS_TILE_CUH
 #define TCONV_CUDA_CELLS_TILE_CUH
 
+#include "../gemm/pipeline.cuh"
 #include "parameters.h"
 
 namespace tconv::cells
 {
 
-constexpr int WARP = 32;           /* threads */
-constexpr int WARPGROUP_WARPS = 4; /* PTX ISA */
 constexpr int CONSUMER_WARPS = CONSUMER_WARPGROUPS * WARPGROUP_WARPS;
 constexpr uint16_t ALL_BLOCKS = (1 << CLUSTER_BLOCKS) - 1; /* multicast mask */
 
-/* Addresses in shared memory: of the barriers and stages of both pipelines, and of the partial sums of segments. */
+/* Shared memory: both pipelines, and the address of the partial sums of segments. */
 struct shared_layout {
-    uint32_t pixels_full, pixels_empty, weights_full, weights_empty;
-    uint32_t pixels, weights, partial_sums;
+    stage_ring pixels, weights;
+    uint32_t partial_sums;
 };
 
 /* The outputs and positions of a tile. */

@@ -3,70 +3,92 @@
 #ifndef TCONV_CUDA_IGEMM_EPILOGUE_CUH
 #define TCONV_CUDA_IGEMM_EPILOGUE_CUH
 
-#include "../numeric/element.cuh"
-#include "../ptx/memory.cuh"
+#include "../gemm/staging.cuh"
 #include "offsets.cuh"
-#include "staging.cuh"
-#include "tile.cuh"
+
+#include <type_traits>
 
 namespace tconv::igemm
 {
 
-/* Stores NHWC: rows of 16 channels, a Vector (an element, or 16 bytes of them) at a time. */
-template <class Element, int N, class Vector>
-__device__ __forceinline__ void store_pixels(char *dst, const int64_t *offset_table, const char *staged, int channels,
-                                             int lane)
+template <class Element> constexpr int STAGED_PIXEL_BYTES = staged_pixel_bytes(sizeof(Element));
+template <class Element, int N> constexpr int STAGED_ROW_BYTES = staged_row_bytes(N, sizeof(Element));
+template <class Element, int N> constexpr int WARP_STAGING_BYTES = warp_staging_bytes(N, sizeof(Element));
+
+/* Stages a quarter of both MMA tiles of a pair, from accumulator `first` on: row of M by row, with the columns of the
+ * two phases in turn. */
+template <class Element, int N>
+__device__ __forceinline__ void stage_pair_rows(const float (&even)[N / 2], const float (&odd)[N / 2],
+                                                const float (&bias)[2], int first, uint32_t staged, int lane)
 {
-    constexpr int LENGTH = sizeof(Vector) / sizeof(Element), LANES = WARP_M / LENGTH, STEP = WARP / LANES;
-    constexpr int ROUNDS = N / 2 / STEP, AT_ONCE = ROUNDS % 4 == 0 ? 4 : ROUNDS % 2 == 0 ? 2 : 1;
-    static_assert(N / 2 % STEP == 0, "whole rounds");
-    const int channel = lane % LANES * LENGTH, first_pixel = lane / LANES;
-    if (channel >= channels)
-        return;
-    dst += channel * sizeof(Element);
-    const uint32_t offset = shared_address(offset_table + first_pixel);
-    const uint32_t from =
-        shared_address(staged) + first_pixel * STAGED_PIXEL_BYTES<Element> + channel * (int)sizeof(Element);
+    constexpr int ROW = STAGED_ROW_BYTES<Element, N>, element = sizeof(Element);
+    const uint32_t to = staged + lane / 4 * ROW + lane % 4 * 4 * element;
 #pragma unroll
-    for (int first = 0; first < ROUNDS; first += AT_ONCE) {
-        Vector vectors[AT_ONCE];
-        int64_t offsets[AT_ONCE];
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            offsets[i] = load_offset(offset + (first + i) * STEP * (int)sizeof *offset_table);
-            load_staged(from + (first + i) * STEP * STAGED_PIXEL_BYTES<Element>, vectors[i]);
-        }
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
-            if (offsets[i] >= 0)
-                *reinterpret_cast<Vector *>(dst + offsets[i]) = vectors[i];
+    for (int i = 0; i < N / 8; i += 2) {
+        const float add = bias[i / 2 % 2];
+        stage_pairs<Element>(to + i / 4 * 16 * element + i / 2 % 2 * 8 * ROW,
+                             make_float2(even[first + i] + add, odd[first + i] + add),
+                             make_float2(even[first + i + 1] + add, odd[first + i + 1] + add));
     }
 }
 
-/* Stores NCHW: neighbouring lanes take neighbouring pixels, each a Vector (an element, or two neighbouring columns);
- * lanes past the pixels take other channels. */
-template <class Element, int N, int pixels, class Vector>
-__device__ __forceinline__ void store_rows(char *dst, int64_t channel_bytes, const int64_t *offset_table,
-                                           const char *staged, int channels, int lane)
+/* Stores pixels in NHWC, whose `rows` channels are staged side by side, swizzled as stage_pixels does, a Vector (an
+ * element, or 16 bytes of them) at a time. The pixels are shared out among so many warps. */
+template <class Element, class Vector, int pixels, int rows, int warps, int pixel_bytes, int swizzle_mask>
+__device__ __forceinline__ void store_pixels(char *dst, int channels, const int64_t *offset_table, uint32_t staged,
+                                             int warp, int lane)
 {
-    constexpr int SHARE = pixels < WARP ? WARP / pixels : 1; /* lanes that share a pixel */
+    constexpr int LENGTH = sizeof(Vector) / sizeof(Element), LANES = rows / LENGTH < WARP ? rows / LENGTH : WARP;
+    constexpr int STEP = warps * WARP / LANES, ROUNDS = pixels / STEP;
+    constexpr int AT_ONCE = ROUNDS % 4 == 0 ? 4 : ROUNDS % 3 == 0 ? 3 : ROUNDS % 2 == 0 ? 2 : 1;
+    static_assert(pixels % STEP == 0, "whole rounds");
+    const int first_pixel = warp * (WARP / LANES) + lane / LANES;
+    const uint32_t offset = shared_address(offset_table + first_pixel);
+#pragma unroll 1
+    for (int channel = lane % LANES * LENGTH; channel < channels; channel += LANES * LENGTH) {
+        const int byte = channel * (int)sizeof(Element);
+#pragma unroll(LENGTH > 1 ? ROUNDS / AT_ONCE : 4)
+        for (int first = 0; first < ROUNDS; first += AT_ONCE) {
+            Vector vectors[AT_ONCE];
+            int64_t offsets[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                const int pixel = first_pixel + (first + i) * STEP;
+                offsets[i] = load_shared<int64_t>(offset + (first + i) * STEP * (int)sizeof *offset_table);
+                vectors[i] = load_shared<Vector>(staged + pixel * pixel_bytes + (byte ^ (pixel & swizzle_mask) * 16));
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                if (offsets[i] >= 0)
+                    *reinterpret_cast<Vector *>(dst + byte + offsets[i]) = vectors[i];
+        }
+    }
+}
+
+/* Stores NCHW: neighbouring lanes take neighbouring Vectors of a row of M (an element, or two neighbouring columns),
+ * `each` of which follow one another in a pixel; lanes past the row take other channels. */
+template <class Element, int N, int count, class Vector, int each = 1>
+__device__ __forceinline__ void store_rows(char *dst, int64_t channel_bytes, const int64_t *offset_table,
+                                           uint32_t staged, int channels, int lane)
+{
+    constexpr int SHARE = count < WARP ? WARP / count : 1; /* lanes that share a Vector */
     constexpr int AT_ONCE = sizeof(Vector) == 8 ? 4 : 8;
     static_assert(WARP_M / SHARE % AT_ONCE == 0, "whole rounds");
     const int first_channel = lane / (WARP / SHARE) * (WARP_M / SHARE);
     channels = min(channels, first_channel + WARP_M / SHARE);
 #pragma unroll 1
-    for (int pixel = lane % (WARP / SHARE); pixel < pixels; pixel += WARP) {
-        const int64_t offset = offset_table[pixel];
+    for (int at = lane % (WARP / SHARE); at < count; at += WARP) {
+        const int64_t offset = offset_table[at / each];
         if (offset < 0)
             continue;
-        char *to = dst + offset + first_channel * channel_bytes;
-        const uint32_t from = shared_address(staged) + pixel * (int)sizeof(Vector);
+        char *to = dst + offset + at % each * (int)sizeof(Vector) + first_channel * channel_bytes;
+        const uint32_t from = staged + at * (int)sizeof(Vector);
 #pragma unroll 1
         for (int first = first_channel; first < channels; first += AT_ONCE) {
             Vector vectors[AT_ONCE];
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++)
-                load_staged(from + (first + i) * STAGED_ROW_BYTES<Element, N>, vectors[i]);
+                vectors[i] = load_shared<Vector>(from + (first + i) * STAGED_ROW_BYTES<Element, N>);
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++, to += channel_bytes)
                 if (first + i < channels)
@@ -79,7 +101,7 @@ __device__ __forceinline__ void store_rows(char *dst, int64_t channel_bytes, con
  * must follow one another in dst, all or none of them, and begin at a whole vector. */
 template <class Element, int N, int pixels>
 __device__ __forceinline__ bool store_wide_rows(char *dst, int64_t channel_bytes, const int64_t *offset_table,
-                                                const char *staged, int channels, int lane)
+                                                uint32_t staged, int channels, int lane)
 {
     constexpr int PIXEL = 2 * (int)sizeof(Element), LENGTH = 16 / PIXEL, LANES = pixels / LENGTH;
     constexpr int STEP = WARP / LANES, ROUNDS = (WARP_M + STEP - 1) / STEP;
@@ -98,7 +120,7 @@ __device__ __forceinline__ bool store_wide_rows(char *dst, int64_t channel_bytes
     const int64_t first = offset_table[vector * LENGTH];
     if (first < 0 || first_channel >= STEP)
         return true;
-    const uint32_t from = shared_address(staged) + vector * 16;
+    const uint32_t from = staged + vector * 16;
     char *to = dst + first + first_channel * channel_bytes;
 #pragma unroll 1
     for (int row = first_channel; row < channels; row += AT_ONCE * STEP) {
@@ -106,7 +128,7 @@ __device__ __forceinline__ bool store_wide_rows(char *dst, int64_t channel_bytes
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
             if (row + i * STEP < channels)
-                load_staged(from + (row + i * STEP) * STAGED_ROW_BYTES<Element, N>, vectors[i]);
+                vectors[i] = load_shared<uint4>(from + (row + i * STEP) * STAGED_ROW_BYTES<Element, N>);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++, to += STEP * channel_bytes)
             if (row + i * STEP < channels)
@@ -115,28 +137,11 @@ __device__ __forceinline__ bool store_wide_rows(char *dst, int64_t channel_bytes
     return true;
 }
 
-/* Stores a pair whose columns cannot be stored at once. */
-template <class Element, int N, int pixels>
-__device__ __forceinline__ void store_columns(char *dst, int64_t channel_bytes, const int64_t *offset_table,
-                                              const char *staged, int channels, int lane)
-{
-    for (int column = lane; column < 2 * pixels; column += WARP) {
-        const int64_t offset = offset_table[column / 2];
-        if (offset < 0)
-            continue;
-        char *to = dst + offset + column % 2 * (int)sizeof(Element);
-        const char *from = staged + column * (int)sizeof(Element);
-        for (int c = 0; c < channels; c++, to += channel_bytes)
-            *reinterpret_cast<Element *>(to) =
-                *reinterpret_cast<const Element *>(from + c * STAGED_ROW_BYTES<Element, N>);
-    }
-}
-
 /* Stores NCHW where rows of M are columns of a channel: neighbouring lanes take neighbouring pixels, and store a
  * channel's columns at once where `vectors`. */
 template <class Element, int N, int depth_columns>
 __device__ __forceinline__ void store_depth_to_space(char *dst, int64_t channel_bytes, const int64_t *offset_table,
-                                                     const char *staged, int rows, bool vectors, int lane)
+                                                     uint32_t staged, int rows, bool vectors, int lane)
 {
     using Columns = element_vector<Element, depth_columns>;
     constexpr int CHANNELS = WARP_M / depth_columns;
@@ -146,11 +151,12 @@ __device__ __forceinline__ void store_depth_to_space(char *dst, int64_t channel_
         if (offset < 0)
             continue;
         char *to = dst + offset;
-        const uint32_t from = shared_address(staged) + pixel * (int)sizeof(Element);
+        const uint32_t from = staged + pixel * (int)sizeof(Element);
         Columns channels[CHANNELS];
 #pragma unroll
         for (int i = 0; i < WARP_M; i++)
-            load_staged(from + i * STAGED_ROW_BYTES<Element, N>, channels[i / depth_columns].at[i % depth_columns]);
+            channels[i / depth_columns].at[i % depth_columns] =
+                load_shared<Element>(from + i * STAGED_ROW_BYTES<Element, N>);
 #pragma unroll
         for (int c = 0; c < CHANNELS; c++, to += channel_bytes) {
             if (c * depth_columns >= rows)
@@ -183,17 +189,22 @@ template <class Element> struct warp_destination {
 };
 
 /* Stores half of a warp's accumulators of an MMA tile, from number `first` on. */
-template <class Mode, int N, int first>
-__device__ __forceinline__ void store_mma_half(const parameters &layer, const float (&sums)[N / 2],
+template <class Mode, int N>
+__device__ __forceinline__ void store_mma_half(const parameters &layer, const float (&sums)[N / 2], int first,
                                                const warp_destination<typename Mode::Element> &place,
-                                               const int64_t *offset_table, char *staged, int lane)
+                                               const int64_t *offset_table, uint32_t staged, int lane)
 {
     using Element = typename Mode::Element;
+    constexpr int PIXEL = STAGED_PIXEL_BYTES<Element>;
     __syncwarp();
     if (layer.dst_channels_last)
-        stage_by_pixels<N, first>(sums, place.bias, staged, lane, Element{});
+        stage_pixels<Element, N / 4, PIXEL, 0>(staged, 0, lane,
+                                               [&](int i) { return sums[first + i] + place.bias[i / 2 % 2]; });
     else
-        stage_by_rows<N, first>(sums, place.bias, staged, lane, Element{});
+        stage_rows<Element, N / 4, STAGED_ROW_BYTES<Element, N>>(staged, lane, [&](int i) {
+            const float add = place.bias[i / 2 % 2];
+            return make_float2(sums[first + i] + add, sums[first + i + 1] + add);
+        });
     __syncwarp();
     offset_table += first * 2;
     const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
@@ -209,42 +220,41 @@ __device__ __forceinline__ void store_mma_half(const parameters &layer, const fl
     else if (!layer.dst_channels_last)
         store_rows<Element, N, N / 2, Element>(place.dst, channel_bytes, offset_table, staged, place.channels, lane);
     else if (layer.store_vectors)
-        store_pixels<Element, N, uint4>(place.dst, offset_table, staged, place.channels, lane);
+        store_pixels<Element, uint4, N / 2, WARP_M, 1, PIXEL, 0>(place.dst, place.channels, offset_table, staged, 0,
+                                                                 lane);
     else
-        store_pixels<Element, N, Element>(place.dst, offset_table, staged, place.channels, lane);
+        store_pixels<Element, Element, N / 2, WARP_M, 1, PIXEL, 0>(place.dst, place.channels, offset_table, staged, 0,
+                                                                   lane);
 }
 
-template <class Element> struct two_columns {
-    using type = uint32_t;
-};
-template <> struct two_columns<float> {
-    using type = uint2;
-};
+/* Two neighbouring columns. */
+template <class Element> using two_columns = std::conditional_t<sizeof(Element) == 4, uint2, uint32_t>;
 
 /* Stores a quarter of the accumulators of both MMA tiles of a pair. */
-template <class Mode, int N, int first>
-__device__ __forceinline__ void
-store_pairs(const parameters &layer, const float (&even)[N / 2], const float (&odd)[N / 2],
-            const warp_destination<typename Mode::Element> &place, const int64_t *offset_table, char *staged, int lane)
+template <class Mode, int N>
+__device__ __forceinline__ void store_pair_quarter(const parameters &layer, const float (&even)[N / 2],
+                                                   const float (&odd)[N / 2], int first,
+                                                   const warp_destination<typename Mode::Element> &place,
+                                                   const int64_t *offset_table, uint32_t staged, int lane)
 {
     using Element = typename Mode::Element;
     const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
     __syncwarp();
-    stage_pairs<N, first>(even, odd, place.bias, staged, lane, Element{});
+    stage_pair_rows<Element, N>(even, odd, place.bias, first, staged, lane);
     __syncwarp();
     offset_table += first * 2;
     if (layer.store_vectors)
-        store_rows<Element, N, N / 4, typename two_columns<Element>::type>(place.dst, channel_bytes, offset_table,
-                                                                           staged, place.channels, lane);
+        store_rows<Element, N, N / 4, two_columns<Element>>(place.dst, channel_bytes, offset_table, staged,
+                                                            place.channels, lane);
     else
-        store_columns<Element, N, N / 4>(place.dst, channel_bytes, offset_table, staged, place.channels, lane);
+        store_rows<Element, N, N / 2, Element, 2>(place.dst, channel_bytes, offset_table, staged, place.channels, lane);
 }
 
 /* Stores all of a warp's accumulators of a tile. */
 template <class Mode, int N>
 __device__ __forceinline__ void store_accumulators(const parameters &layer, const float (&sums)[Mode::MMA_TILES][N / 2],
-                                                   const tile_record &tile, const int64_t *offset_table, char *staged,
-                                                   int warp, int lane)
+                                                   const tile_record &tile, const int64_t *offset_table,
+                                                   uint32_t staged, int warp, int lane)
 {
     using Place = warp_destination<typename Mode::Element>;
     const int warpgroup = warp / WARPGROUP_WARPS;
@@ -252,10 +262,10 @@ __device__ __forceinline__ void store_accumulators(const parameters &layer, cons
         if (layer.paired) {
             const Place place(layer, tile, layer.mma_m_tile[warpgroup][0], warp % WARPGROUP_WARPS, lane);
             offset_table += layer.mma_position[warpgroup][0];
-            store_pairs<Mode, N, 0>(layer, sums[0], sums[1], place, offset_table, staged, lane);
-            store_pairs<Mode, N, N / 8>(layer, sums[0], sums[1], place, offset_table, staged, lane);
-            store_pairs<Mode, N, N / 4>(layer, sums[0], sums[1], place, offset_table, staged, lane);
-            store_pairs<Mode, N, 3 * N / 8>(layer, sums[0], sums[1], place, offset_table, staged, lane);
+#pragma unroll
+            for (int quarter = 0; quarter < 4; quarter++)
+                store_pair_quarter<Mode, N>(layer, sums[0], sums[1], quarter * (N / 8), place, offset_table, staged,
+                                            lane);
             return;
         }
 #pragma unroll
@@ -264,8 +274,8 @@ __device__ __forceinline__ void store_accumulators(const parameters &layer, cons
             continue; /* it has no positions */
         const Place place(layer, tile, layer.mma_m_tile[warpgroup][mma], warp % WARPGROUP_WARPS, lane);
         const int64_t *of_mma_tile = offset_table + layer.mma_position[warpgroup][mma];
-        store_mma_half<Mode, N, 0>(layer, sums[mma], place, of_mma_tile, staged, lane);
-        store_mma_half<Mode, N, N / 4>(layer, sums[mma], place, of_mma_tile, staged, lane);
+        store_mma_half<Mode, N>(layer, sums[mma], 0, place, of_mma_tile, staged, lane);
+        store_mma_half<Mode, N>(layer, sums[mma], N / 4, place, of_mma_tile, staged, lane);
     }
 }
 

@@ -16,11 +16,8 @@
 #ifndef TCONV_CUDA_IGEMM_KERNEL_CUH
 #define TCONV_CUDA_IGEMM_KERNEL_CUH
 
-#include "../gemm/pipeline.cuh"
+#include "../gemm/kernel.cuh"
 #include "../ptx/dependent_launch.cuh"
-#include "../ptx/mbarrier.cuh"
-#include "../ptx/memory.cuh"
-#include "../ptx/sync.cuh"
 #include "epilogue_warps.cuh"
 #include "load.cuh"
 #include "mainloop.cuh"
@@ -36,13 +33,13 @@ __device__ __forceinline__ void consume(const parameters &layer, const shared_la
     const int warpgroup = warp / WARPGROUP_WARPS;
     const bool signals = (int)threadIdx.x % (WARPGROUP_WARPS * WARP) == 0;
     const bool has_pixels = layer.mma_pixel[warpgroup][0] < layer.stage_pixels; /* else it only drains the pipelines */
-    consumer_state b_stage(shared.b_full, shared.b, layer.b_stage_bytes, layer.b_stages);
-    consumer_state a_stage(shared.a_full, shared.a, layer.a_stage_taps * layer.a_tile_bytes, layer.a_stages);
-    pipeline_state table = {0, 0}, staging = {0, 1};
+    consumer_state b_stage(shared.b), a_stage(shared.a);
+    stage_walk table(shared.tables, 0);
+    pipeline_state staging = {0, 1};
 
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
-        const tile_record &tile = shared.records[table.at];
-        mbarrier_wait(shared.offsets_full + 8 * table.at, table.parity);
+        const tile_record &tile = shared.records[table.state.at];
+        table.wait_full();
         if (PAIRS<Mode> && layer.uneven)
             multiply_block_tile<Mode, N, PAIRS<Mode>>(layer, tile, warpgroup, has_pixels, signals, b_stage, a_stage,
                                                       sums);
@@ -53,73 +50,48 @@ __device__ __forceinline__ void consume(const parameters &layer, const shared_la
         else if (layer.epilogue_warps)
             stage_accumulators<Mode, N, false>(layer, shared, sums.of, tile, staging, warp, lane);
         else
-            store_accumulators<Mode, N>(layer, sums.of, tile, shared.offsets + table.at * layer.block_n,
+            store_accumulators<Mode, N>(layer, sums.of, tile, shared.offsets + table.state.at * layer.block_n,
                                         shared.staging + warp * WARP_STAGING_BYTES<typename Mode::Element, N>, warp,
                                         lane);
         __syncwarp();
-        if (arrives_for_warp(lane))
-            mbarrier_arrive(shared.offsets_empty + 8 * table.at);
-        table.next(layer.tables);
+        signal_for_warp(table.empty(), lane);
+        table.next();
     }
 }
 
 __device__ __forceinline__ shared_layout lay_out_shared_memory(const parameters &layer, uint64_t *barriers,
                                                                tile_record *records, int staged_bytes, char *buffers)
 {
-    const uint32_t each = 8 * MAX_STAGES, first = shared_address(barriers), memory = shared_address(buffers);
+    const uint32_t each = 8 * STAGE_BARRIERS, first = shared_address(barriers), memory = shared_address(buffers);
     shared_layout shared;
-    shared.b_full = first;
-    shared.b_empty = first + each;
-    shared.a_full = first + 2 * each;
-    shared.a_empty = first + 3 * each;
-    shared.raw_full = first + 4 * each;
-    shared.raw_empty = first + 5 * each;
-    shared.offsets_full = first + 6 * each;
-    shared.offsets_empty = shared.offsets_full + 8 * MAX_TABLES;
-    shared.staging_full = shared.offsets_empty + 8 * MAX_TABLES;
-    shared.staging_empty = shared.staging_full + 8 * WARPGROUPS * MAX_STAGING_BUFFERS;
+    shared.b = {first, memory, layer.b_stage_bytes, layer.b_stages};
+    shared.a = {first + each, shared.b.end(), layer.a_stage_taps * layer.a_tile_bytes, layer.a_stages};
+    shared.raw = {first + 2 * each, shared.a.end(), layer.raw_stage_bytes, layer.raw_stages};
+    shared.tables = {first + 3 * each, 0, 0, layer.tables};
+    shared.staging_barriers = first + 4 * each;
     shared.records = records;
-    shared.b = memory;
-    shared.a = shared.b + layer.b_stages * layer.b_stage_bytes;
-    shared.raw = shared.a + layer.a_stages * layer.a_stage_taps * layer.a_tile_bytes;
-    char *tables = buffers + layer.b_stages * layer.b_stage_bytes +
-                   layer.a_stages * layer.a_stage_taps * layer.a_tile_bytes + layer.raw_stages * layer.raw_stage_bytes;
+    char *tables = buffers + (shared.raw.end() - memory);
     shared.offsets = reinterpret_cast<int64_t *>(tables);
-    shared.staging = tables + layer.tables * layer.block_n * sizeof *shared.offsets;
-    shared.coordinates = reinterpret_cast<uint32_t *>(shared.staging + staged_bytes);
+    char *staging = tables + layer.tables * layer.block_n * sizeof *shared.offsets;
+    shared.staging = shared_address(staging);
+    shared.coordinates = reinterpret_cast<uint32_t *>(staging + staged_bytes);
     return shared;
 }
 
 __device__ __forceinline__ void init_barriers(const shared_layout &shared, int stage_arrivals, int table_readers)
 {
-    for (int i = 0; i < MAX_STAGES; i++) {
-        mbarrier_init(shared.b_full + 8 * i, stage_arrivals);
-        mbarrier_init(shared.b_empty + 8 * i, WARPGROUPS);
-        mbarrier_init(shared.a_full + 8 * i, 1);
-        mbarrier_init(shared.a_empty + 8 * i, WARPGROUPS);
-        mbarrier_init(shared.raw_full + 8 * i, 1);
-        mbarrier_init(shared.raw_empty + 8 * i, LOADER_WARPS * WARP_ARRIVALS);
-    }
-    for (int i = 0; i < MAX_TABLES; i++) {
-        mbarrier_init(shared.offsets_full + 8 * i, ADDRESS_WARPS * WARP_ARRIVALS);
-        mbarrier_init(shared.offsets_empty + 8 * i, table_readers * WARP_ARRIVALS);
-    }
-    for (int i = 0; i < WARPGROUPS * MAX_STAGING_BUFFERS; i++) {
-        mbarrier_init(shared.staging_full + 8 * i, WARPGROUP_WARPS * WARP_ARRIVALS);
-        mbarrier_init(shared.staging_empty + 8 * i, WARPGROUP_EPILOGUE_WARPS * WARP_ARRIVALS);
-    }
+    shared.b.init(stage_arrivals, WARPGROUPS);
+    shared.a.init(1, WARPGROUPS);
+    shared.raw.init(1, LOADER_WARPS * WARP_ARRIVALS);
+    shared.tables.init(ADDRESS_WARPS * WARP_ARRIVALS, table_readers * WARP_ARRIVALS);
+    for (uint32_t i = 0; i < WARPGROUPS; i++)
+        stage_ring{shared.staging_barriers + i * 8 * STAGE_BARRIERS, 0, 0, 0}.init(
+            WARPGROUP_WARPS * WARP_ARRIVALS, WARPGROUP_EPILOGUE_WARPS * WARP_ARRIVALS);
     mbarrier_init_fence();
 }
 
-/* The kernel needs sm_90a. Elsewhere it is empty and never launched. */
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-constexpr int LAUNCH_THREADS = THREADS;
-#else
-constexpr int LAUNCH_THREADS = WARP;
-#endif
-
 template <class Mode, int N>
-__global__ void __launch_bounds__(LAUNCH_THREADS, 1)
+__global__ void TCONV_HOPPER_BOUNDS(THREADS)
     implicit_gemm(const __grid_constant__ parameters layer, const __grid_constant__ CUtensorMap map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -128,8 +100,7 @@ __global__ void __launch_bounds__(LAUNCH_THREADS, 1)
     __shared__ tile_record records[MAX_TABLES];
     const shared_layout shared = lay_out_shared_memory(
         layer, barriers, records, CONSUMER_WARPS * WARP_STAGING_BYTES<typename Mode::Element, N>, buffers);
-    /* The shuffle tells the compiler that it is one number for the warp. */
-    const int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0), lane = (int)threadIdx.x % WARP;
+    const int warp = warp_of_block(), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0)
         init_barriers(shared,
                       layer.by_tma && layer.src_channels_last && !Mode::SPLITS ? 1 : LOADER_WARPS * WARP_ARRIVALS,

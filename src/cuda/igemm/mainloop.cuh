@@ -2,23 +2,30 @@
 #ifndef TCONV_CUDA_IGEMM_MAINLOOP_CUH
 #define TCONV_CUDA_IGEMM_MAINLOOP_CUH
 
-#include "../gemm/pipeline.cuh"
+#include "../gemm/multiply.cuh"
 #include "../numeric/compensated.cuh"
-#include "../ptx/wgmma.cuh"
 #include "tile.cuh"
 
 namespace tconv::igemm
 {
+
+constexpr uint32_t B_K_STEP = MMA_K_BYTES / 16; /* from a wgmma to the next along a pixel's channels */
+template <class Mode> constexpr uint32_t A_K_STEP = Mode::PLANES *MMA_A_BYTES / 16;
 
 /* The operands of a warpgroup's MMA tiles: the low words of their descriptors, and what all of them share. */
 template <class Mode> struct operands {
     uint32_t a[Mode::MMA_TILES], b[Mode::MMA_TILES];
     uint32_t b_high;           /* high word of B's descriptors */
     uint32_t a_small, b_small; /* from the plane of big parts to that of small parts */
+    __device__ __forceinline__ uint64_t a_descriptor(int mma, int i, int plane) const
+    {
+        return descriptor(a[mma] + i * A_K_STEP<Mode> + plane * a_small);
+    }
+    __device__ __forceinline__ uint64_t b_descriptor(int mma, int i, int plane) const
+    {
+        return (uint64_t)b_high << 32 | (b[mma] + i * B_K_STEP + plane * b_small);
+    }
 };
-
-constexpr uint32_t B_K_STEP = MMA_K_BYTES / 16; /* from a wgmma to the next along a pixel's channels */
-template <class Mode> constexpr uint32_t A_K_STEP = Mode::PLANES *MMA_A_BYTES / 16;
 
 /* The high word of the descriptor of a B operand whose rows are pixel_bytes of K, swizzled as TMA does. The eight rows
  * of a core matrix follow one another, the next eight begin `pitch` rows on. Layout types: PTX ISA, "Matrix Descriptor
@@ -27,27 +34,6 @@ __device__ __forceinline__ uint32_t swizzled_high(int pixel_bytes, int pitch)
 {
     const uint32_t type = pixel_bytes == 128 ? 1 : pixel_bytes == 64 ? 2 : 3;
     return type << 30 | (uint32_t)(pixel_bytes * pitch) / 16;
-}
-
-__device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t low, uint32_t high)
-{
-    return (uint64_t)high << 32 | low;
-}
-
-/* Issues k_steps wgmmas for each of these MMA tiles, as one commit group. */
-template <class Mode, int N, int first_mma, int end_mma, int k_steps>
-__device__ __forceinline__ void issue_wgmmas(float (&sums)[Mode::MMA_TILES][N / 2], const operands<Mode> &at,
-                                             int accumulate)
-{
-    using Mma = wgmma_ss<Mode::TYPE, N>;
-    wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < k_steps; i++)
-#pragma unroll
-        for (int mma = first_mma; mma < end_mma; mma++)
-            Mma::add(sums[mma], descriptor(at.a[mma] + i * A_K_STEP<Mode>),
-                     swizzled_descriptor(at.b[mma] + i * B_K_STEP, at.b_high), i > 0 ? 1 : accumulate);
-    wgmma_commit();
 }
 
 /* Waits for all commit groups but the last `taps`. */
@@ -70,30 +56,11 @@ template <class Mode, int N> struct accumulators {
     lost_parts<float, Mode::COMPENSATED ? N / 2 : 2> lost[Mode::COMPENSATED ? Mode::MMA_TILES : 1];
 };
 
-/* Multiplies in strict f32: products with small parts come first, from zero; then their partial sum joins the
- * accumulators. */
-template <class Mode, int N, int k_steps>
-__device__ __forceinline__ void multiply_strict(accumulators<Mode, N> &sums, const operands<Mode> &at, int mma,
+/* Adds a partial sum of strict f32, or begins with it. */
+template <class Mode, int N>
+__device__ __forceinline__ void add_partial_sum(accumulators<Mode, N> &sums, int mma, const float (&partial)[N / 2],
                                                 int accumulate)
 {
-    using Mma = wgmma_ss<Mode::TYPE, N>;
-    const uint32_t a = at.a[mma], b = at.b[mma];
-    float partial[N / 2];
-#pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        partial[i] = 0;
-    wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < k_steps; i++) {
-        const uint32_t a_step = a + i * A_K_STEP<Mode>, b_step = b + i * B_K_STEP;
-        Mma::add(partial, descriptor(a_step + at.a_small), swizzled_descriptor(b_step, at.b_high), i > 0);
-        Mma::add(partial, descriptor(a_step), swizzled_descriptor(b_step + at.b_small, at.b_high), 1);
-    }
-#pragma unroll
-    for (int i = 0; i < k_steps; i++)
-        Mma::add(partial, descriptor(a + i * A_K_STEP<Mode>), swizzled_descriptor(b + i * B_K_STEP, at.b_high), 1);
-    wgmma_commit();
-    wgmma_wait<0>();
 #pragma unroll
     for (int i = 0; i < N / 2; i += 2) {
         float &sum = sums.of[mma][i], &next = sums.of[mma][i + 1];
@@ -114,12 +81,17 @@ template <class Mode, int N, int first_mma, int end_mma, int k_steps>
 __device__ __forceinline__ void multiply_mma_tiles(accumulators<Mode, N> &sums, const operands<Mode> &at,
                                                    int accumulate)
 {
+    const auto a = [&](int mma, int i, int plane) { return at.a_descriptor(mma, i, plane); };
+    const auto b = [&](int mma, int i, int plane) { return at.b_descriptor(mma, i, plane); };
     if constexpr (Mode::STRICT) {
 #pragma unroll
-        for (int mma = first_mma; mma < end_mma; mma++)
-            multiply_strict<Mode, N, k_steps>(sums, at, mma, accumulate);
+        for (int mma = first_mma; mma < end_mma; mma++) {
+            float partial[N / 2];
+            multiply_partial_sum<Mode, N, k_steps>(partial, mma, a, b);
+            add_partial_sum<Mode, N>(sums, mma, partial, accumulate);
+        }
     } else {
-        issue_wgmmas<Mode, N, first_mma, end_mma, k_steps>(sums.of, at, accumulate);
+        multiply_commit_group<Mode, N, k_steps, first_mma, end_mma>(sums.of, a, b, accumulate);
     }
 }
 
@@ -172,7 +144,6 @@ __device__ __forceinline__ void multiply_block_tile(const parameters &layer, con
                                                     bool has_pixels, bool signals, consumer_state &b_stage,
                                                     consumer_state &a_stage, accumulators<Mode, N> &sums)
 {
-    constexpr uint32_t EMPTY = 8 * MAX_STAGES; /* from a stage's full to its empty barrier */
     const operand_places<Mode> places(layer, warpgroup);
     tap_walk tap(tile);
     const int taps = tap.count(), first_shift = tile.first_shift * places.vectors;

@@ -3,10 +3,7 @@
 #ifndef TCONV_CUDA_IGEMM_OFFSETS_CUH
 #define TCONV_CUDA_IGEMM_OFFSETS_CUH
 
-#include "../gemm/pipeline.cuh"
-#include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
-#include "../ptx/mbarrier.cuh"
 #include "tile.cuh"
 
 namespace tconv::igemm
@@ -133,21 +130,20 @@ __device__ __forceinline__ void fill_record(const parameters &layer, const tile_
 template <class Element>
 __device__ __forceinline__ void find_offsets(const parameters &layer, const shared_layout &shared, int lane)
 {
-    pipeline_state table = {0, 1};
+    stage_walk table(shared.tables, 1);
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(layer, number);
-        int64_t *offset_table = shared.offsets + table.at * layer.block_n;
-        mbarrier_wait(shared.offsets_empty + 8 * table.at, table.parity);
-        fill_record<Element>(layer, tile, shared.records[table.at], lane);
+        int64_t *offset_table = shared.offsets + table.state.at * layer.block_n;
+        table.wait_empty();
+        fill_record<Element>(layer, tile, shared.records[table.state.at], lane);
         if (layer.across > 0)
             fill_table<Element>(layer, tile, narrow_walk(lane, layer.mma_rows, layer.across), offset_table, lane);
         else
             fill_table<Element>(layer, tile, pixel_walk(layer, layer.flat ? tile.column + lane : lane), offset_table,
                                 lane);
         __syncwarp();
-        if (arrives_for_warp(lane % WARP))
-            mbarrier_arrive(shared.offsets_full + 8 * table.at);
-        table.next(layer.tables);
+        signal_for_warp(table.full(), lane % WARP);
+        table.next();
     }
 }
 

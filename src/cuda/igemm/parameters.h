@@ -22,24 +22,15 @@
 #include <cuda.h>
 
 #include "../../core/impl.h"
+#include "../gemm/shape.h"
 #include "../numeric/divisor.h"
 
 namespace tconv::igemm
 {
 
-constexpr int MMA_M = 64;          /* rows: M of every wgmma (PTX ISA) */
-constexpr int MMA_K_BYTES = 32;    /* bytes: K of every wgmma (PTX ISA) */
-constexpr int CORE_ROWS = 8;       /* rows of a core matrix (PTX ISA): pixels that are neighbours in any operand */
-constexpr int CORE_ROW_BYTES = 16; /* bytes of a row of a core matrix (PTX ISA): 4 channels of f32, 8 of 16 bits */
-constexpr int WARP_M = 16;         /* rows of M whose accumulators a warp has (PTX ISA) */
-
-constexpr int WARP = 32;               /* lanes (PTX ISA) */
-constexpr int WARPGROUP_WARPS = 4;     /* PTX ISA */
-constexpr int WARPGROUPS = 2;          /* consumer warpgroups */
 constexpr int MAX_MMA_TILES = 2;       /* of a warpgroup: two of 64 x 128 take 128 registers of a thread */
 constexpr int MAX_M_TILES = 4;         /* of a block tile: all MMA tiles of both warpgroups */
 constexpr int THREADS = 512;           /* of a thread block: consumers, and as many that load and find addresses */
-constexpr int MAX_STAGES = 8;          /* of one pipeline: no more was of use */
 constexpr int MAX_A_STAGE_TAPS = 4;    /* taps of an A stage: each is a commit group that is waited for by number */
 constexpr int MAX_STAGING_BUFFERS = 4; /* of a warpgroup: one for each half of its MMA tiles */
 constexpr int MAX_PHASES = 16;         /* of an axis: what tables of these parameters have room for */

@@ -3,8 +3,8 @@
 #ifndef TCONV_CUDA_IGEMM_TILE_CUH
 #define TCONV_CUDA_IGEMM_TILE_CUH
 
+#include "../gemm/pipeline.cuh"
 #include "../numeric/divisor.h"
-#include "../ptx/wgmma.cuh"
 #include "parameters.h"
 
 #include <cuda_bf16.h>
@@ -24,7 +24,6 @@ constexpr int WARPGROUP_EPILOGUE_WARPS = LOADER_WARPS / WARPGROUPS; /* that stor
 
 constexpr int MAX_TABLES = 3; /* of offsets and records: of the tile stored, the one multiplied, the one prepared */
 
-constexpr uint32_t MMA_A_BYTES = MMA_M * MMA_K_BYTES;         /* of the A operand of one wgmma, in one plane */
 constexpr uint32_t MMA_A_CORE_BYTES = MMA_M * CORE_ROW_BYTES; /* of one column of its core matrices */
 
 /* A mode of arithmetic. Registers are a thread's, of consumers and of others (setmaxnreg). In strict f32 they hold an
@@ -79,20 +78,17 @@ struct tile_record {
     float bias[MAX_M_TILES][MMA_M];
 };
 
-/* The barriers of each pipeline, and where its stages begin, as addresses in shared memory. */
+/* The pipelines in shared memory, and what lies beside them. */
 struct shared_layout {
-    uint32_t b_full, b_empty;
-    uint32_t raw_full, raw_empty; /* of raw stages, or of B stages that wait for the split */
-    uint32_t a_full, a_empty;
-    uint32_t offsets_full, offsets_empty; /* of tables of offsets and records */
-    uint32_t staging_full, staging_empty;
-    uint32_t raw, b, a;
-    uint32_t *coordinates; /* of a B stage's pixels: see fill_coordinates */
-    int64_t *offsets;      /* tables of positions' offsets in dst */
+    stage_ring b, a, raw;      /* raw: of raw stages; its barriers also of B stages that wait for the split */
+    stage_ring tables;         /* of offsets and records */
+    uint32_t staging_barriers; /* of the first warpgroup's staging buffers, then of the second's */
+    uint32_t *coordinates;     /* of a B stage's pixels: see fill_coordinates */
+    int64_t *offsets;          /* tables of positions' offsets in dst */
     tile_record *records;
-    char *staging;
+    uint32_t staging;
 };
-constexpr int BARRIERS = 6 * MAX_STAGES + 2 * MAX_TABLES + 2 * WARPGROUPS * MAX_STAGING_BUFFERS;
+constexpr int BARRIERS = STAGE_BARRIERS * (4 + WARPGROUPS);
 
 /* The place of a block tile in the layer. */
 struct tile_place {

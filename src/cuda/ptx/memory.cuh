@@ -14,12 +14,51 @@ __device__ __forceinline__ uint32_t shared_address(const void *memory)
     return (uint32_t)__cvta_generic_to_shared(memory);
 }
 
-/* Writes 16 bytes to shared memory. */
-__device__ __forceinline__ void store_shared_16(uint32_t address, const uint32_t (&words)[4])
+/* Loads a value of 2, 4, 8 or 16 bytes of shared memory at once. These loads stay in their order and before what
+ * follows them, so that several are under way. */
+template <class Value> __device__ __forceinline__ Value load_shared(uint32_t address)
 {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]),
-                 "r"(words[3])
-                 : "memory");
+    constexpr int BYTES = sizeof(Value);
+    static_assert(BYTES == 2 || BYTES == 4 || BYTES == 8 || BYTES == 16, "one load");
+    Value value;
+    if constexpr (BYTES == 2) {
+        uint16_t bits;
+        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(address) : "memory");
+        memcpy(&value, &bits, BYTES);
+    } else if constexpr (BYTES == 4) {
+        uint32_t bits;
+        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(bits) : "r"(address) : "memory");
+        memcpy(&value, &bits, BYTES);
+    } else if constexpr (BYTES == 8) {
+        uint32_t words[2];
+        asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(address) : "memory");
+        memcpy(&value, words, BYTES);
+    } else {
+        uint32_t words[4];
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                     : "r"(address)
+                     : "memory");
+        memcpy(&value, words, BYTES);
+    }
+    return value;
+}
+
+/* Stores a value of 4, 8 or 16 bytes to shared memory at once. */
+template <class Value> __device__ __forceinline__ void store_shared(uint32_t address, const Value &value)
+{
+    constexpr int BYTES = sizeof(Value);
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "one store");
+    uint32_t words[BYTES / 4];
+    memcpy(words, &value, BYTES);
+    if constexpr (BYTES == 4)
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(words[0]) : "memory");
+    else if constexpr (BYTES == 8)
+        asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(words[0]), "r"(words[1]) : "memory");
+    else
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]),
+                     "r"(words[2]), "r"(words[3])
+                     : "memory");
 }
 
 /* Accesses of 8 bytes of shared memory. */

@@ -114,24 +114,28 @@ TCONV_WGMMA(WGMMA_BF16_MN_MAJOR, "k16.f32.bf16.bf16", ", 0, 1", 128, 64, 64, 65,
 #undef TCONV_WGMMAS
 #undef TCONV_WGMMA
 
-/* sums (64 x N over the warpgroup) = a * b, a being in registers; added to sums where accumulate is not 0. */
+/* The same with a in registers: a thread has rows lane / 4 and 8 on of its warp's 16, of the 4 bytes of K of number
+ * lane % 4, then both of 4 such numbers on. The sums begin at number first of a thread's. */
 template <wgmma_type type, int N> struct wgmma_rs;
 
 /* flags: for 16-bit types, that b is K-major. */
 #define TCONV_WGMMA(type, shape, flags, N, count, a0, a1, a2, a3, b, accumulate_)                                      \
     template <> struct wgmma_rs<type, N> {                                                                             \
-        static __device__ __forceinline__ void add(float (&sums)[count], const uint32_t (&a)[4], uint64_t right,       \
+        template <int first = 0, int all>                                                                              \
+        static __device__ __forceinline__ void add(float (&sums)[all], const uint32_t (&a)[4], uint64_t right,         \
                                                    int accumulate)                                                     \
         {                                                                                                              \
             asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %" #accumulate_ ", 0;\n"                              \
                          "wgmma.mma_async.sync.aligned.m64n" #N shape " {" TCONV_NAMES_##count                         \
                          "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", adds, 1, 1" flags ";\n}"               \
-                         : TCONV_SUMS_##count(0)                                                                       \
+                         : TCONV_SUMS_##count(first)                                                                   \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "r"(accumulate));                   \
         }                                                                                                              \
     };
+#define TCONV_WGMMA_TF32(N, count, a0, a1, a2, a3, b, accumulate)                                                      \
+    TCONV_WGMMA(WGMMA_TF32, "k8.f32.tf32.tf32", "", N, count, a0, a1, a2, a3, b, accumulate)
 #define TCONV_WGMMAS(N, count, a0, a1, a2, a3, b, accumulate)                                                          \
-    TCONV_WGMMA(WGMMA_TF32, "k8.f32.tf32.tf32", "", N, count, a0, a1, a2, a3, b, accumulate)                           \
+    TCONV_WGMMA_TF32(N, count, a0, a1, a2, a3, b, accumulate)                                                          \
     TCONV_WGMMA(WGMMA_F16, "k16.f32.f16.f16", ", 0", N, count, a0, a1, a2, a3, b, accumulate)                          \
     TCONV_WGMMA(WGMMA_BF16, "k16.f32.bf16.bf16", ", 0", N, count, a0, a1, a2, a3, b, accumulate)
 TCONV_WGMMAS(24, 12, 12, 13, 14, 15, 16, 17)
@@ -141,32 +145,11 @@ TCONV_WGMMAS(64, 32, 32, 33, 34, 35, 36, 37)
 TCONV_WGMMAS(80, 40, 40, 41, 42, 43, 44, 45)
 TCONV_WGMMAS(96, 48, 48, 49, 50, 51, 52, 53)
 TCONV_WGMMAS(168, 84, 84, 85, 86, 87, 88, 89)
+TCONV_WGMMA_TF32(128, 64, 64, 65, 66, 67, 68, 69)
+TCONV_WGMMA_TF32(256, 128, 128, 129, 130, 131, 132, 133)
 #undef TCONV_WGMMAS
+#undef TCONV_WGMMA_TF32
 #undef TCONV_WGMMA
-
-/*
- * sums (64 x N over the warpgroup), which begin at number first of a thread's, = a * b in TF32, added to them where
- * accumulate is true. a is in registers: a thread has rows lane / 4 and 8 on of its warp's 16, of column lane % 4, then
- * both of 4 columns on.
- */
-template <int N> struct wgmma_window;
-
-#define TCONV_WGMMA_WINDOW(N, count, a0, a1, a2, a3, b, accumulates)                                                   \
-    template <> struct wgmma_window<N> {                                                                               \
-        template <int first, bool accumulate, int all>                                                                 \
-        static __device__ __forceinline__ void add(float (&sums)[all], const uint32_t (&left)[4], uint64_t right)      \
-        {                                                                                                              \
-            asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 {" TCONV_NAMES_##count               \
-                         "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", %" #accumulates ", 1, 1;"              \
-                         : TCONV_SUMS_##count(first)                                                                   \
-                         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "n"(accumulate));       \
-        }                                                                                                              \
-    };
-TCONV_WGMMA_WINDOW(32, 16, 16, 17, 18, 19, 20, 21)
-TCONV_WGMMA_WINDOW(64, 32, 32, 33, 34, 35, 36, 37)
-TCONV_WGMMA_WINDOW(128, 64, 64, 65, 66, 67, 68, 69)
-TCONV_WGMMA_WINDOW(256, 128, 128, 129, 130, 131, 132, 133)
-#undef TCONV_WGMMA_WINDOW
 
 } // namespace tconv
 

@@ -2,12 +2,7 @@
 #ifndef TCONV_CUDA_WGMMA_EPILOGUE_CUH
 #define TCONV_CUDA_WGMMA_EPILOGUE_CUH
 
-#include "../gemm/pipeline.cuh"
-#include "../numeric/divisor.h"
-#include "../numeric/element.cuh"
-#include "../ptx/mbarrier.cuh"
-#include "../ptx/memory.cuh"
-#include "../ptx/sync.cuh"
+#include "../gemm/staging.cuh"
 #include "tile.cuh"
 
 namespace tconv::wgmma
@@ -92,65 +87,39 @@ __device__ __forceinline__ int staged_misalignment(const parameters &params, con
     return (int)((uint32_t)(uintptr_t)params.dst + offset * (uint32_t)sizeof(Element)) & 15;
 }
 
-__device__ __forceinline__ void stage_pair(char *to, float first, float second, float)
-{
-    *reinterpret_cast<float2 *>(to) = make_float2(first, second);
-}
-template <class Half> __device__ __forceinline__ void stage_pair(char *to, float first, float second, Half)
-{
-    element_vector<Half, 2> pair;
-    pair.at[0] = from_compute<Half>(first);
-    pair.at[1] = from_compute<Half>(second);
-    *reinterpret_cast<element_vector<Half, 2> *>(to) = pair;
-}
-
-/* Stages MMA tile `subtile`. Of a lane's four accumulators for each 8 positions, the first two are of row lane / 4 of
- * the warp's 16, the others of the row 8 on; bias is of these two rows. They are selected by values, not by index, so
+/* Stages MMA tile `subtile`; bias is of rows lane / 4 and 8 on. Accumulators are selected by values, not by index, so
  * that they stay in registers. */
 template <class Mode, int N>
-__device__ __forceinline__ void stage_rows(const float (&accumulators)[MMA_TILES][N / 2], const float (&bias)[2],
-                                           char *staged, int subtile, int lane)
+__device__ __forceinline__ void stage_mma_tile(const float (&accumulators)[MMA_TILES][N / 2], const float (&bias)[2],
+                                               uint32_t staged, int subtile, int lane)
 {
-    using Staging = staging<Mode, N, SINGLE>;
-    constexpr int element = sizeof(typename Mode::Element);
-    char *to = staged + lane / 4 * Staging::PITCH + lane % 4 * 2 * element;
-    const typename Mode::Element type = {};
-#pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int i = 4 * j + 2 * half;
-            const float first = subtile == 0 ? accumulators[0][i] : accumulators[1][i];
-            const float second = subtile == 0 ? accumulators[0][i + 1] : accumulators[1][i + 1];
-            stage_pair(to + half * 8 * Staging::PITCH + j * 8 * element, first + bias[half], second + bias[half], type);
-        }
-    }
+    stage_rows<typename Mode::Element, N / 2, staging<Mode, N, SINGLE>::PITCH>(staged, lane, [&](int i) {
+        const float first = subtile == 0 ? accumulators[0][i] : accumulators[1][i];
+        const float second = subtile == 0 ? accumulators[0][i + 1] : accumulators[1][i + 1];
+        return make_float2(first + bias[i / 2 % 2], second + bias[i / 2 % 2]);
+    });
 }
 
 /* Stages two columns of dst side by side for each position: columns(i) are those that a lane has for its accumulator i
  * of 8 rows of M. */
-template <class Staging, class Mode, int N, class Columns>
-__device__ __forceinline__ void stage_columns(char *staged, int lane, Columns columns)
+template <class Staging, int N, class Columns>
+__device__ __forceinline__ void stage_columns(uint32_t staged, int lane, Columns columns)
 {
-    constexpr int element = sizeof(typename Mode::Element);
-    char *to = staged + lane / 4 * Staging::PITCH + lane % 4 * 4 * element;
-    const typename Mode::Element type = {};
+    using Element = typename Staging::Element;
+    const uint32_t to = staged + lane / 4 * Staging::PITCH + lane % 4 * 4 * (int)sizeof(Element);
 #pragma unroll
-    for (int j = 0; j < N / 8; j++) {
+    for (int j = 0; j < N / 8; j++)
 #pragma unroll
-        for (int k = 0; k < 2; k++) {
-            const float2 pair = columns(4 * j + k);
-            stage_pair(to + (j * 16 + k * 2) * element, pair.x, pair.y, type);
-        }
-    }
+        for (int k = 0; k < 2; k++)
+            stage_pair<Element>(to + (j * 16 + k * 2) * (int)sizeof(Element), columns(4 * j + k));
 }
 
 /* Stages both columns of dst of MMA tile `subtile`. */
 template <class Mode, int N>
 __device__ __forceinline__ void stage_space_to_depth(const float (&accumulators)[MMA_TILES][N / 2], float bias,
-                                                     char *staged, int subtile, int lane)
+                                                     uint32_t staged, int subtile, int lane)
 {
-    stage_columns<staging<Mode, N, SPACE_TO_DEPTH>, Mode, N>(staged, lane, [&](int i) {
+    stage_columns<staging<Mode, N, SPACE_TO_DEPTH>, N>(staged, lane, [&](int i) {
         const float zero = subtile == 0 ? accumulators[0][i] : accumulators[1][i];
         const float one = subtile == 0 ? accumulators[0][i + 2] : accumulators[1][i + 2];
         return make_float2(zero + bias, one + bias);
@@ -160,10 +129,10 @@ __device__ __forceinline__ void stage_space_to_depth(const float (&accumulators)
 /* Stages both column phases; swapped where MMA tile 0 is the odd one. */
 template <class Mode, int N>
 __device__ __forceinline__ void stage_phases(const float (&accumulators)[MMA_TILES][N / 2], const float (&bias)[2],
-                                             bool swapped, char *staged, int subtile, int lane)
+                                             bool swapped, uint32_t staged, int subtile, int lane)
 {
     const float add = subtile == 0 ? bias[0] : bias[1];
-    stage_columns<staging<Mode, N, PHASES>, Mode, N>(staged, lane, [&](int i) {
+    stage_columns<staging<Mode, N, PHASES>, N>(staged, lane, [&](int i) {
         const float zero = add + (subtile == 0 ? accumulators[0][i] : accumulators[0][i + 2]);
         const float one = add + (subtile == 0 ? accumulators[1][i] : accumulators[1][i + 2]);
         return swapped ? make_float2(one, zero) : make_float2(zero, one);
@@ -179,31 +148,28 @@ __device__ __forceinline__ void stage_tile(const parameters &params, const share
 {
     const int warpgroup = warp / WARPGROUP_WARPS, own = warp % WARPGROUP_WARPS;
     const bool interleaved = params.column_phases == 2;
+    const auto misalignment = [&](auto staging, int subtile) {
+        return staged_misalignment<Mode, decltype(staging)>(params, tile, warpgroup, own, subtile, lane);
+    };
 #pragma unroll
     for (int subtile = 0; subtile < SUBTILES; subtile++) {
         const int buffer = params.staging_buffers == 2 ? subtile : 0, place_of_warp = warp * SUBTILES + buffer;
-        char *staged = shared.staged + (warp * params.staging_buffers + buffer) * STAGED_BYTES<Mode, N>;
+        uint32_t staged = shared.staged + (warp * params.staging_buffers + buffer) * STAGED_BYTES<Mode, N>;
         mbarrier_wait(shared.staged_empty + 8 * place_of_warp, staged_parity >> buffer & 1);
         staged_parity ^= 1 << buffer;
         if (interleaved)
             stage_phases<Mode, N>(accumulators, bias, params.first_phase == 1,
-                                  staged + staged_misalignment<Mode, staging<Mode, N, PHASES>>(params, tile, warpgroup,
-                                                                                               own, subtile, lane),
-                                  subtile, lane);
+                                  staged + misalignment(staging<Mode, N, PHASES>(), subtile), subtile, lane);
         else if (!Mode::STRICT && !Mode::MN_MAJOR && params.space_to_depth_log2 == 1)
             stage_space_to_depth<Mode, N>(accumulators, bias[0],
-                                          staged + staged_misalignment<Mode, staging<Mode, N, SPACE_TO_DEPTH>>(
-                                                       params, tile, warpgroup, own, subtile, lane),
-                                          subtile, lane);
+                                          staged + misalignment(staging<Mode, N, SPACE_TO_DEPTH>(), subtile), subtile,
+                                          lane);
         else
-            stage_rows<Mode, N>(accumulators, bias,
-                                staged + staged_misalignment<Mode, staging<Mode, N, SINGLE>>(params, tile, warpgroup,
-                                                                                             own, subtile, lane),
-                                subtile, lane);
+            stage_mma_tile<Mode, N>(accumulators, bias, staged + misalignment(staging<Mode, N, SINGLE>(), subtile),
+                                    subtile, lane);
         fence_proxy_async();
         __syncwarp();
-        if (arrives_for_warp(lane))
-            mbarrier_arrive(shared.staged_full + 8 * place_of_warp);
+        signal_for_warp(shared.staged_full + 8 * place_of_warp, lane);
     }
 }
 

@@ -21,14 +21,8 @@
 #ifndef TCONV_CUDA_WGMMA_KERNEL_CUH
 #define TCONV_CUDA_WGMMA_KERNEL_CUH
 
-#include "../gemm/pipeline.cuh"
-#include "../numeric/element.cuh"
+#include "../gemm/kernel.cuh"
 #include "../ptx/dependent_launch.cuh"
-#include "../ptx/mbarrier.cuh"
-#include "../ptx/memory.cuh"
-#include "../ptx/sync.cuh"
-#include "../ptx/wgmma.cuh"
-#include "epilogue.cuh"
 #include "load.cuh"
 #include "mainloop.cuh"
 #include "realign.cuh"
@@ -60,15 +54,10 @@ template <class Mode, int N>
 __device__ __forceinline__ void consume(const parameters &params, const shared_layout &shared, int warp, int lane)
 {
     using Element = typename Mode::Element;
-    constexpr uint32_t EMPTY = 8 * MAX_STAGES; /* bytes from a stage's full to its empty barrier */
     float accumulators[MMA_TILES][N / 2];
     const int warpgroup = warp / WARPGROUP_WARPS;
     const bool signals = (int)threadIdx.x % (WARPGROUP_WARPS * WARP) == 0; /* releases stages for its warpgroup */
-    consumer_state b_stage =
-        b_is_raw_stages<Mode>(params)
-            ? consumer_state(shared.raw_full, shared.raw_stages, params.raw_stage_bytes, params.raw_stages)
-            : consumer_state(shared.b_full, shared.b_stages, params.b_stage_bytes, params.b_stages);
-    consumer_state a_stage(shared.a_full, shared.a_stages, params.a_stage_bytes, params.a_stages);
+    consumer_state b_stage(b_is_raw_stages<Mode>(params) ? shared.raw : shared.b), a_stage(shared.a);
     uint32_t staged_parity = ~0u; /* a bit for each staging buffer */
     bool weights_are_loaded = false;
 
@@ -129,65 +118,30 @@ __device__ __forceinline__ void consume(const parameters &params, const shared_l
 /* Finds the barriers and stages in shared memory. */
 __device__ __forceinline__ shared_layout lay_out(const parameters &params, uint64_t *barriers, char *buffers)
 {
-    const uint32_t each = 8 * MAX_STAGES, first = shared_address(barriers), memory = shared_address(buffers);
+    const uint32_t each = 8 * STAGE_BARRIERS, first = shared_address(barriers);
     shared_layout shared;
-    shared.b_full = first;
-    shared.b_empty = first + each;
-    shared.raw_full = first + 2 * each;
-    shared.raw_empty = first + 3 * each;
-    shared.a_full = first + 4 * each;
-    shared.a_empty = first + 5 * each;
-    shared.staged_full = first + 6 * each;
+    shared.raw = {first, shared_address(buffers), params.raw_stage_bytes, params.raw_stages};
+    shared.a = {first + each, shared.raw.end(), params.a_stage_bytes, params.a_stages};
+    shared.b = {first + 2 * each, shared.a.end(), params.b_stage_bytes, params.b_stages};
+    shared.staged_full = first + 3 * each;
     shared.staged_empty = shared.staged_full + 8 * CONSUMER_WARPS * SUBTILES;
-    shared.raw_stages = memory;
-    shared.a_stages = shared.raw_stages + params.raw_stages * params.raw_stage_bytes;
-    shared.b_stages = shared.a_stages + params.a_stages * params.a_stage_bytes;
-    shared.staged = buffers + params.raw_stages * params.raw_stage_bytes + params.a_stages * params.a_stage_bytes +
-                    params.b_stages * params.b_stage_bytes;
+    shared.staged = shared.b.end();
     return shared;
 }
 
 template <class Mode>
 __device__ __forceinline__ void init_barriers(const shared_layout &shared, const parameters &params)
 {
-    for (int i = 0; i < MAX_STAGES; i++) {
-        mbarrier_init(shared.b_full + 8 * i, TRANSPOSE_WARPS * WARP_ARRIVALS);
-        mbarrier_init(shared.b_empty + 8 * i, WARPGROUPS);
-        mbarrier_init(shared.raw_full + 8 * i, 1);
-        mbarrier_init(shared.raw_empty + 8 * i,
-                      b_is_raw_stages<Mode>(params) ? WARPGROUPS : TRANSPOSE_WARPS * WARP_ARRIVALS);
-        mbarrier_init(shared.a_full + 8 * i, 1);
-        mbarrier_init(shared.a_empty + 8 * i, WARPGROUPS);
-    }
-    for (int i = 0; i < CONSUMER_WARPS * SUBTILES; i++) {
+    shared.raw.init(1, b_is_raw_stages<Mode>(params) ? WARPGROUPS : TRANSPOSE_WARPS * WARP_ARRIVALS);
+    shared.a.init(1, WARPGROUPS);
+    shared.b.init(TRANSPOSE_WARPS * WARP_ARRIVALS, WARPGROUPS);
+    for (int i = 0; i < 2 * CONSUMER_WARPS * SUBTILES; i++)
         mbarrier_init(shared.staged_full + 8 * i, WARP_ARRIVALS);
-        mbarrier_init(shared.staged_empty + 8 * i, WARP_ARRIVALS);
-    }
     mbarrier_init_fence();
 }
 
-/* Each role finds anew which warp and lane it is, so that no registers keep it for all of them. The warp comes through
- * a shuffle, so that the compiler knows that it is one number for the warp. */
-__device__ __forceinline__ int warp_of_block()
-{
-    return __shfl_sync(~0u, (int)threadIdx.x / WARP, 0);
-}
-__device__ __forceinline__ int lane_of_warp()
-{
-    int lane;
-    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
-    return lane;
-}
-
-/* The kernel needs sm_90a. Elsewhere it is empty and never launched. */
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define TCONV_CUDA_WGMMA_BOUNDS(threads) __launch_bounds__(threads, 1)
-#else
-#define TCONV_CUDA_WGMMA_BOUNDS(threads) __launch_bounds__(32)
-#endif
-
 template <class Mode, int N>
-__global__ void TCONV_CUDA_WGMMA_BOUNDS(Mode::THREADS)
+__global__ void TCONV_HOPPER_BOUNDS(Mode::THREADS)
     implicit_gemm(const __grid_constant__ parameters params, const __grid_constant__ CUtensorMap map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -218,9 +172,9 @@ __global__ void TCONV_CUDA_WGMMA_BOUNDS(Mode::THREADS)
                 else if (!Mode::STRICT && params.by_tma && params.in_place)
                     transpose_in_place<Mode, false>(params, shared, role, lane);
                 else if (params.by_tma && params.tight)
-                    transpose_raw_stages_tightly<Mode>(params, shared, role, lane);
+                    transpose_raw_stages<Mode, true>(params, shared, role, lane);
                 else if (params.by_tma)
-                    transpose_raw_stages<Mode>(params, shared, role, lane);
+                    transpose_raw_stages<Mode, false>(params, shared, role, lane);
                 else
                     gather_src<Mode>(params, shared, role, lane);
             }

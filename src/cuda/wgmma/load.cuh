@@ -3,9 +3,6 @@
 #ifndef TCONV_CUDA_WGMMA_LOAD_CUH
 #define TCONV_CUDA_WGMMA_LOAD_CUH
 
-#include "../gemm/pipeline.cuh"
-#include "../numeric/divisor.h"
-#include "../ptx/mbarrier.cuh"
 #include "../ptx/tma.cuh"
 #include "tile.cuh"
 
@@ -15,57 +12,59 @@ namespace tconv::wgmma
 __device__ __forceinline__ void load_raw_stages(const parameters &params, const CUtensorMap *map,
                                                 const shared_layout &shared)
 {
-    pipeline_state raw = {0, 1};
-    for (int number = (int)blockIdx.x; number < params.tiles; number += (int)gridDim.x) {
-        const tile_place tile = find_tile(params, number);
-        const int column = box_column(params, tile), row = tile.row + params.first_row;
-        int channel = tile.group * params.group_in;
+    load_k_blocks(params, shared.raw, shared.raw.barriers, params.raw_stage_bytes,
+                  [&](const tile_place &tile, int channel, uint32_t to, uint32_t full) {
 #pragma unroll 1
-        for (int k_block = 0; k_block < params.k_blocks; k_block++, channel += params.k_block_channels) {
-            const uint32_t full = shared.raw_full + 8 * raw.at;
-            mbarrier_wait(shared.raw_empty + 8 * raw.at, raw.parity);
-            mbarrier_arrive_expect_tx(full, params.raw_stage_bytes);
-#pragma unroll 1
-            for (int box = 0; box < params.stage_boxes; box++)
-                tma_load(shared.raw_stages + raw.at * params.raw_stage_bytes + box * params.pixels_leading_bytes, map,
-                         column + box * SWIZZLE_PIXELS, row, channel, tile.image, full);
-            raw.next(params.raw_stages);
-        }
-    }
+                      for (int box = 0; box < params.stage_boxes; box++)
+                          tma_load(to + box * params.pixels_leading_bytes, map,
+                                   box_column(params, tile) + box * SWIZZLE_PIXELS, tile.row + params.first_row,
+                                   channel, tile.image, full);
+                  });
 }
 
 /* Loads planes that are transposed in place: for each core, rows of the patch, each with the planes of all of the
- * core's channels. */
+ * core's channels. The raw stages' full barriers tell of it. */
 template <class Mode>
 __device__ __forceinline__ void load_b_stages_in_place(const parameters &params, const CUtensorMap *map,
                                                        const shared_layout &shared)
 {
     constexpr int CORE_ROW_CHANNELS = CORE_ROW_BYTES / sizeof(typename Mode::Element);
-    pipeline_state stage = {0, 1};
-    for (int number = (int)blockIdx.x; number < params.tiles; number += (int)gridDim.x) {
-        const tile_place tile = find_tile(params, number);
-        const int column = box_column(params, tile), row = tile.row + params.first_row;
-        int channel = tile.group * params.group_in;
+    load_k_blocks(params, shared.b, shared.raw.barriers, params.b_stage_bytes,
+                  [&](const tile_place &tile, int channel, uint32_t to, uint32_t full) {
 #pragma unroll 1
-        for (int k_block = 0; k_block < params.k_blocks; k_block++) {
-            const uint32_t full = shared.raw_full + 8 * stage.at;
-            uint32_t to = shared.b_stages + stage.at * params.b_stage_bytes;
-            mbarrier_wait(shared.b_empty + 8 * stage.at, stage.parity);
-            mbarrier_arrive_expect_tx(full, params.b_stage_bytes);
+                      for (int core = 0; core < 2 * params.k_steps; core++) {
+                          tma_load(to, map, box_column(params, tile), channel, tile.row + params.first_row, tile.image,
+                                   full);
+                          to += params.pixels_leading_bytes;
+                          channel += CORE_ROW_CHANNELS;
+                      }
+                  });
+}
+
+/* Loads raw stages from the multiple of 16 bytes before each channel's first pixel (see realign.cuh). */
+__device__ __forceinline__ void load_misaligned_raw_stages(const parameters &params, const CUtensorMap *map,
+                                                           const shared_layout &shared)
+{
+    load_k_blocks(params, shared.raw, shared.raw.barriers, params.expected_bytes,
+                  [&](const tile_place &tile, int channel, uint32_t to, uint32_t full) {
+                      const int row = channel >> __popc(params.map_row_channels - 1); /* of the map */
+                      int first = params.src_misalignment + tile.column;
 #pragma unroll 1
-            for (int core = 0; core < 2 * params.k_steps; core++) {
-                tma_load(to, map, column, channel, row, tile.image, full);
-                to += params.pixels_leading_bytes;
-                channel += CORE_ROW_CHANNELS;
-            }
-            stage.next(params.b_stages);
-        }
-    }
+                      for (int part = 0; part < params.box_parts; part++, first += params.part_pixels) {
+                          int pixel = first;
+#pragma unroll 1
+                          for (int box = 0; box < params.map_row_channels; box++) {
+                              tma_load(to, map, pixel & -params.column_alignment, 0, row, tile.image, full);
+                              to += params.box_step_bytes;
+                              pixel += (int)params.src_channel;
+                          }
+                      }
+                  });
 }
 
 __device__ __forceinline__ void load_a_stages(const parameters &params, const shared_layout &shared)
 {
-    pipeline_state stage = {0, 1};
+    stage_walk stage(shared.a, 1);
     const int stages = params.k_blocks * params.max_k_block_a_stages;
     for (int number = (int)blockIdx.x; number < params.tiles; number += (int)gridDim.x) {
         const char *from = static_cast<const char *>(params.weights) +
@@ -73,11 +72,9 @@ __device__ __forceinline__ void load_a_stages(const parameters &params, const sh
         /* Not unrolled: ptxas 13.0 would drop the upper half of an address. */
 #pragma unroll 1
         for (int i = 0; i < stages; i++, from += params.a_stage_bytes) {
-            const uint32_t full = shared.a_full + 8 * stage.at;
-            mbarrier_wait(shared.a_empty + 8 * stage.at, stage.parity);
-            mbarrier_arrive_expect_tx(full, params.a_stage_bytes);
-            bulk_load(shared.a_stages + stage.at * params.a_stage_bytes, from, params.a_stage_bytes, full);
-            stage.next(params.a_stages);
+            stage.expect(params.a_stage_bytes);
+            bulk_load(stage.buffer(), from, params.a_stage_bytes, stage.full());
+            stage.next();
         }
         if (params.resident)
             return;

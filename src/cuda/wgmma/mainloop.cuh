@@ -2,8 +2,7 @@
 #ifndef TCONV_CUDA_WGMMA_MAINLOOP_CUH
 #define TCONV_CUDA_WGMMA_MAINLOOP_CUH
 
-#include "../gemm/pipeline.cuh"
-#include "../ptx/wgmma.cuh"
+#include "../gemm/multiply.cuh"
 #include "tile.cuh"
 
 namespace tconv::wgmma
@@ -37,79 +36,44 @@ struct operands {
             pixels[i] = first_pixel[i] + pixels_on;
         }
     }
-    /* Returns the descriptors of MMA i of a commit group. */
-    __device__ __forceinline__ uint64_t weights_descriptor(const mma_schedule &schedule, int mma_tile, int i) const
+    /* These return the descriptors of MMA i of a commit group, of big (plane 0) or small parts. */
+    __device__ __forceinline__ uint64_t weights_descriptor(const mma_schedule &schedule, int mma_tile, int i,
+                                                           int plane) const
     {
-        return descriptor(weights[mma_tile] + i % 2 * schedule.weights + i / 2 * schedule.pair_weights);
+        return descriptor(weights[mma_tile] + i % 2 * schedule.weights + i / 2 * schedule.pair_weights) +
+               plane * MMA_A_ROWS;
     }
     template <class Mode>
-    __device__ __forceinline__ uint64_t pixels_descriptor(const mma_schedule &schedule, int mma_tile, int i) const
+    __device__ __forceinline__ uint64_t pixels_descriptor(const mma_schedule &schedule, int mma_tile, int i,
+                                                          int plane) const
     {
         const uint32_t low = pixels[mma_tile] + i % 2 * schedule.pixels + i / 2 * schedule.pair_pixels;
-        return Mode::MN_MAJOR ? (uint64_t)MN_MAJOR_HIGH << 32 | low : descriptor(low);
+        return (Mode::MN_MAJOR ? (uint64_t)MN_MAJOR_HIGH << 32 | low : descriptor(low)) + plane * pixels_small;
     }
 };
 
-/* Issues and commits count MMAs of accumulators [first, end); the commit group before is complete then. */
+/* Multiplies one commit group of count MMAs into accumulators [first, end), which have the same schedule; moves the
+ * operands on, and releases the stages of the commit group before. */
 template <class Mode, int N, int count, int first, int end>
-__device__ __forceinline__ void multiply(float (&accumulators)[MMA_TILES][N / 2], const operands &at,
-                                         const mma_schedule &schedule, int accumulate)
+__device__ __forceinline__ void multiply_group(float (&accumulators)[MMA_TILES][N / 2], operands &at,
+                                               const mma_schedule &schedule, int &accumulate, pending_release &pending)
 {
-    using Mma = wgmma_ss<Mode::TYPE, N>;
-    wgmma_fence();
+    const auto a = [&](int mma_tile, int i, int plane) { return at.weights_descriptor(schedule, mma_tile, i, plane); };
+    const auto b = [&](int mma_tile, int i, int plane) {
+        return at.pixels_descriptor<Mode>(schedule, mma_tile, i, plane);
+    };
+    if constexpr (Mode::STRICT) {
 #pragma unroll
-    for (int i = 0; i < count; i++)
+        for (int mma_tile = first; mma_tile < end; mma_tile++) {
+            float partial[N / 2];
+            multiply_partial_sum<Mode, N, count>(partial, mma_tile, a, b);
 #pragma unroll
-        for (int mma_tile = first; mma_tile < end; mma_tile++)
-            Mma::add(accumulators[mma_tile], at.weights_descriptor(schedule, mma_tile, i),
-                     at.pixels_descriptor<Mode>(schedule, mma_tile, i), i > 0 ? 1 : accumulate);
-    wgmma_commit();
-    wgmma_wait<1>();
-}
-
-/* Does the same for one MMA tile in strict f32: a partial sum begins at zero, with the small products, and is then
- * added in f32. */
-template <class Mode, int N, int count, int mma_tile>
-__device__ __forceinline__ void multiply_strict(float (&accumulators)[MMA_TILES][N / 2], const operands &at,
-                                                const mma_schedule &schedule, int accumulate)
-{
-    using Mma = wgmma_ss<Mode::TYPE, N>;
-    float partial[N / 2];
-#pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        partial[i] = 0;
-    wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < count; i++) {
-        const uint64_t weights = at.weights_descriptor(schedule, mma_tile, i),
-                       pixels = at.pixels_descriptor<Mode>(schedule, mma_tile, i);
-        Mma::add(partial, weights + MMA_A_ROWS, pixels, i > 0);
-        Mma::add(partial, weights, pixels + at.pixels_small, 1);
-    }
-#pragma unroll
-    for (int i = 0; i < count; i++)
-        Mma::add(partial, at.weights_descriptor(schedule, mma_tile, i),
-                 at.pixels_descriptor<Mode>(schedule, mma_tile, i), 1);
-    wgmma_commit();
-    wgmma_wait<0>();
-#pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        accumulators[mma_tile][i] = accumulate ? accumulators[mma_tile][i] + partial[i] : partial[i];
-}
-
-/* Multiplies one commit group in any arithmetic; moves the operands on, and releases the stages of the commit group
- * before. */
-template <class Mode, int N, int count, int first, int end>
-__device__ __forceinline__ void multiply_commit_group(float (&accumulators)[MMA_TILES][N / 2], operands &at,
-                                                      const mma_schedule &schedule, int &accumulate,
-                                                      pending_release &pending)
-{
-    if (Mode::STRICT) {
-        multiply_strict<Mode, N, count, first>(accumulators, at, schedule, accumulate);
-        if (end - first == MMA_TILES)
-            multiply_strict<Mode, N, count, MMA_TILES - 1>(accumulators, at, schedule, accumulate);
+            for (int i = 0; i < N / 2; i++)
+                accumulators[mma_tile][i] = accumulate ? accumulators[mma_tile][i] + partial[i] : partial[i];
+        }
     } else {
-        multiply<Mode, N, count, first, end>(accumulators, at, schedule, accumulate);
+        multiply_commit_group<Mode, N, count, first, end>(accumulators, a, b, accumulate);
+        wgmma_wait<1>();
     }
 #pragma unroll
     for (int mma_tile = first; mma_tile < end; mma_tile++) {
@@ -139,13 +103,13 @@ __device__ __forceinline__ void multiply_a_stage(float (&accumulators)[MMA_TILES
         int count = schedule.inner;
 #pragma unroll 1
         for (; count >= 4; count -= 4)
-            multiply_commit_group<Mode, N, 4, first, end>(accumulators, at, schedule, accumulate, pending);
+            multiply_group<Mode, N, 4, first, end>(accumulators, at, schedule, accumulate, pending);
         if (count == 3)
-            multiply_commit_group<Mode, N, 3, first, end>(accumulators, at, schedule, accumulate, pending);
+            multiply_group<Mode, N, 3, first, end>(accumulators, at, schedule, accumulate, pending);
         else if (count == 2)
-            multiply_commit_group<Mode, N, 2, first, end>(accumulators, at, schedule, accumulate, pending);
+            multiply_group<Mode, N, 2, first, end>(accumulators, at, schedule, accumulate, pending);
         else if (count == 1)
-            multiply_commit_group<Mode, N, 1, first, end>(accumulators, at, schedule, accumulate, pending);
+            multiply_group<Mode, N, 1, first, end>(accumulators, at, schedule, accumulate, pending);
     }
 }
 

@@ -28,18 +28,14 @@
 #include <cuda.h>
 
 #include "../../core/impl.h"
+#include "../gemm/shape.h"
 #include "../numeric/divisor.h"
 
 namespace tconv::wgmma
 {
 
-constexpr int WARP = 32;             /* lanes */
-constexpr int MMA_M = 64;            /* rows of M of an MMA: PTX ISA, wgmma */
-constexpr int CORE_ROW_BYTES = 16;   /* a row of a core matrix: PTX ISA, wgmma; 4 channels of f32, 8 of f16 */
 constexpr int SWIZZLE_PIXELS = 64;   /* pixels in a row of a swizzled box: 128 bytes of a 16-bit type */
-constexpr int WARPGROUPS = 2;        /* those that multiply, in a thread block */
 constexpr int MMA_TILES = 2;         /* of a warpgroup: two of 64 x 128 take 128 registers of a thread */
-constexpr int MAX_STAGES = 8;        /* of one kind */
 constexpr int COMMIT_GROUP_MMAS = 4; /* K steps of an MMA tile in a commit group, which strict f32 sums from zero */
 
 /* After space-to-depth, a warp has both columns of dst of so many channels: half of its 16 rows of M. */

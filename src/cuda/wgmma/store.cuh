@@ -2,12 +2,10 @@
 #ifndef TCONV_CUDA_WGMMA_STORE_CUH
 #define TCONV_CUDA_WGMMA_STORE_CUH
 
-#include "../gemm/pipeline.cuh"
-#include "../numeric/divisor.h"
-#include "../ptx/mbarrier.cuh"
-#include "../ptx/memory.cuh"
 #include "../ptx/tma.cuh"
 #include "epilogue.cuh"
+
+#include <type_traits>
 
 namespace tconv::wgmma
 {
@@ -25,13 +23,13 @@ struct row_ends {
 };
 
 /* Copies less than 16 bytes, by words. */
-__device__ __forceinline__ void copy_end(char *to, const char *from, int bytes)
+__device__ __forceinline__ void copy_end(char *to, uint32_t from, int bytes)
 {
     uint32_t words[3];
 #pragma unroll
     for (int i = 0; i < 3; i++)
         if (4 * i < bytes)
-            words[i] = *reinterpret_cast<const uint32_t *>(from + 4 * i);
+            words[i] = load_shared<uint32_t>(from + 4 * i);
 #pragma unroll
     for (int i = 0; i < 3; i++)
         if (4 * i < bytes)
@@ -54,21 +52,21 @@ __device__ __forceinline__ void store_channels(char *to, int64_t to_step, uint32
  * is staged at from + c * pitch and, from there, as far on as its row of dst is past a multiple of 16: that row begins
  * at c * channel + misalignment, modulo 16. */
 template <int pitch>
-__device__ __forceinline__ void store_row_bulk(const parameters &params, char *to, int64_t channel, const char *from,
+__device__ __forceinline__ void store_row_bulk(const parameters &params, char *to, int64_t channel, uint32_t from,
                                                int channels, int length, int misalignment, int lane)
 {
     const int period = params.bulk_period, period_log2 = __popc(period - 1); /* a power of two */
     if (period == 1) {
         const row_ends ends((int)(uintptr_t)to & 15, length);
         if (lane == 0 && ends.middle > 0)
-            store_channels(to + ends.head, channel, shared_address(from) + (misalignment & 15) + ends.head, pitch,
-                           channels, ends.middle);
+            store_channels(to + ends.head, channel, from + (misalignment & 15) + ends.head, pitch, channels,
+                           ends.middle);
         if ((ends.head | ends.tail) == 0)
             return;
     } else if (lane == 0) {
         for (int first = 0; first < min(period, channels); first++) {
             char *target = to + first * channel;
-            const uint32_t source = shared_address(from + first * pitch) + ((int)(first * channel + misalignment) & 15);
+            const uint32_t source = from + first * pitch + ((int)(first * channel + misalignment) & 15);
             const row_ends ends((int)(uintptr_t)target & 15, length);
             if (ends.middle > 0)
                 store_channels(target + ends.head, period * channel, source + ends.head, period * pitch,
@@ -89,7 +87,7 @@ __device__ __forceinline__ void store_row_bulk(const parameters &params, char *t
 /* Stores the rows of an MMA tile by bulk copies. */
 template <class Mode, class Staging>
 __device__ __forceinline__ void store_rows_bulk(const parameters &params, const mma_tile_place &place, char *to,
-                                                const char *from, int channels, int lane)
+                                                uint32_t from, int channels, int lane)
 {
     constexpr int element = sizeof(typename Mode::Element);
     const int staged_row = (params.flat_columns > 0 ? params.flat_columns : params.pitch) * Staging::POSITION_COLUMNS;
@@ -106,64 +104,32 @@ __device__ __forceinline__ void store_rows_bulk(const parameters &params, const 
     }
 }
 
-/* As many bytes of shared memory as one number or vector: the compiler might store elements by themselves. Loads stay
- * before what follows them. */
-template <int bytes> struct staged_bits {
-    uint4 value;
-    __device__ __forceinline__ void load(uint32_t from)
-    {
-        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-                     : "r"(from)
-                     : "memory");
-    }
-};
-template <> struct staged_bits<8> {
-    uint64_t value;
-    __device__ __forceinline__ void load(uint32_t from)
-    {
-        asm volatile("ld.shared.b64 %0, [%1];" : "=l"(value) : "r"(from) : "memory");
-    }
-};
-template <> struct staged_bits<4> {
-    uint32_t value;
-    __device__ __forceinline__ void load(uint32_t from)
-    {
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
-    }
-};
-template <> struct staged_bits<2> {
-    uint16_t value;
-    __device__ __forceinline__ void load(uint32_t from)
-    {
-        asm volatile("ld.shared.b16 %0, [%1];" : "=h"(value) : "r"(from) : "memory");
-    }
-};
+/* As many bytes as one number or vector: the compiler might store elements by themselves. */
+template <int bytes>
+using vector_bits =
+    std::conditional_t<bytes == 16, uint4,
+                       std::conditional_t<bytes == 8, uint64_t, std::conditional_t<bytes == 4, uint32_t, uint16_t>>>;
 
 /* Stores a vector of each channel from c on, `sharing` apart: several loads are under way at once, of `most` bytes
  * together. */
 template <class Mode, int pitch, int vector, int most>
-__device__ __forceinline__ void store_vector_of_channels(typename Mode::Element *to, int64_t channel, const char *from,
+__device__ __forceinline__ void store_vector_of_channels(typename Mode::Element *to, int64_t channel, uint32_t from,
                                                          int c, int sharing, int channels)
 {
-    using Elements = staged_bits<vector *(int)sizeof(typename Mode::Element)>;
-    using Value = decltype(Elements::value);
+    using Value = vector_bits<vector *(int)sizeof(typename Mode::Element)>;
     constexpr int AT_ONCE = Mode::STRICT ? 1 : sizeof(Value) >= 8 ? most / sizeof(Value) : most / 8;
     const int from_step = sharing * pitch;
     const int64_t to_step = sharing * channel;
 #pragma unroll 1
     for (; c < channels; c += AT_ONCE * sharing) {
-        Elements elements[AT_ONCE];
+        Value values[AT_ONCE];
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
-            if (Mode::STRICT) /* for the registers */
-                elements[i].value = *reinterpret_cast<const Value *>(from + i * from_step);
-            else
-                elements[i].load(shared_address(from) + i * from_step);
+            values[i] = load_shared<Value>(from + i * from_step);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             if (c + i * sharing < channels)
-                *reinterpret_cast<Value *>(to) = elements[i].value;
+                *reinterpret_cast<Value *>(to) = values[i];
             to += to_step;
         }
         from += AT_ONCE * from_step;
@@ -174,7 +140,7 @@ __device__ __forceinline__ void store_vector_of_channels(typename Mode::Element 
  * and lengths are multiples of it. The vectors of all rows are shared out among the lanes. */
 template <class Mode, class Staging, int vector>
 __device__ __forceinline__ void store_vectors(const parameters &params, const mma_tile_place &place,
-                                              typename Mode::Element *to, const char *from, int channels, int lane)
+                                              typename Mode::Element *to, uint32_t from, int channels, int lane)
 {
     using Element = typename Mode::Element;
     const int staged_row = (params.flat_columns > 0 ? params.flat_columns : params.pitch) * Staging::POSITION_COLUMNS;
@@ -184,7 +150,7 @@ __device__ __forceinline__ void store_vectors(const parameters &params, const mm
     const int own = shared ? lane / (WARP / 2) : 0, sharing = shared ? 2 : 1;
     for (int at = place.first + (shared ? lane % (WARP / 2) : lane) * vector; at < place.end; at += WARP * vector) {
         const quotient rows = divide(at, place.by_row);
-        const char *from_row =
+        uint32_t from_row =
             from + own * Staging::PITCH + (rows.whole * staged_row + rows.rest - place.first) * (int)sizeof(Element);
         store_vector_of_channels<Mode, Staging::PITCH, vector, 32>(
             to + own * channel + rows.whole * dst_row + rows.rest, channel, from_row, own, sharing, channels);
@@ -195,7 +161,7 @@ __device__ __forceinline__ void store_vectors(const parameters &params, const mm
  * written at once. The second phase is staged `other` bytes after the first. */
 template <class Mode, int N, int vector>
 __device__ __forceinline__ void store_both_phases(const parameters &params, const mma_tile_place &place,
-                                                  typename Mode::Element *to, const char *from, int other, int channels,
+                                                  typename Mode::Element *to, uint32_t from, int other, int channels,
                                                   int lane)
 {
     using Staging = staging<Mode, N, PHASES>;
@@ -213,10 +179,23 @@ __device__ __forceinline__ void store_both_phases(const parameters &params, cons
     }
 }
 
+/* Calls store() with the elements that are stored at once. */
+template <class Element, class Store> __device__ __forceinline__ void with_vector(const parameters &params, Store store)
+{
+    if (sizeof(Element) == 2 && params.store_vector == 8)
+        store(std::integral_constant < int, sizeof(Element) == 2 ? 8 : 4 > ());
+    else if (params.store_vector >= 4)
+        store(std::integral_constant<int, 4>());
+    else if (params.store_vector == 2)
+        store(std::integral_constant<int, 2>());
+    else
+        store(std::integral_constant<int, 1>());
+}
+
 /* Stores what one consumer warp staged as one subtile. */
 template <class Mode, class Staging>
 __device__ __forceinline__ void store_subtile(const parameters &params, const tile_place &tile,
-                                              const mma_tile_place &place, const char *staged, int warpgroup, int warp,
+                                              const mma_tile_place &place, uint32_t staged, int warpgroup, int warp,
                                               int subtile, int lane)
 {
     using Element = typename Mode::Element;
@@ -225,34 +204,25 @@ __device__ __forceinline__ void store_subtile(const parameters &params, const ti
     Element *to = static_cast<Element *>(params.dst) + place.offset + channel * params.dst_channel;
     if (params.bulk_store)
         store_rows_bulk<Mode, Staging>(params, place, reinterpret_cast<char *>(to), staged, channels, lane);
-    else if (sizeof(Element) == 2 && params.store_vector == 8)
-        store_vectors<Mode, Staging, sizeof(Element) == 2 ? 8 : 4>(params, place, to, staged, channels, lane);
-    else if (params.store_vector >= 4)
-        store_vectors<Mode, Staging, 4>(params, place, to, staged, channels, lane);
-    else if (params.store_vector == 2)
-        store_vectors<Mode, Staging, 2>(params, place, to, staged, channels, lane);
     else
-        store_vectors<Mode, Staging, 1>(params, place, to, staged, channels, lane);
+        with_vector<Element>(params, [&](auto vector) {
+            store_vectors<Mode, Staging, vector.value>(params, place, to, staged, channels, lane);
+        });
 }
 
 /* Does the same for two consumer warps of the same number, one of each warpgroup: see row_phases_together. */
 template <class Mode, int N>
 __device__ __forceinline__ void store_subtile_of_both(const parameters &params, const tile_place &tile,
-                                                      const mma_tile_place &place, const char *staged, int other,
-                                                      int warp, int subtile, int lane)
+                                                      const mma_tile_place &place, uint32_t staged, int other, int warp,
+                                                      int subtile, int lane)
 {
     using Element = typename Mode::Element;
     const int channel = subtile_channel<staging<Mode, N, PHASES>>(params, tile, 0, warp, subtile);
     const int channels = min(staging<Mode, N, PHASES>::ROWS, params.group_out - channel);
     Element *to = static_cast<Element *>(params.dst) + place.offset + channel * params.dst_channel;
-    if (sizeof(Element) == 2 && params.store_vector == 8)
-        store_both_phases<Mode, N, sizeof(Element) == 2 ? 8 : 4>(params, place, to, staged, other, channels, lane);
-    else if (params.store_vector >= 4)
-        store_both_phases<Mode, N, 4>(params, place, to, staged, other, channels, lane);
-    else if (params.store_vector == 2)
-        store_both_phases<Mode, N, 2>(params, place, to, staged, other, channels, lane);
-    else
-        store_both_phases<Mode, N, 1>(params, place, to, staged, other, channels, lane);
+    with_vector<Element>(params, [&](auto vector) {
+        store_both_phases<Mode, N, vector.value>(params, place, to, staged, other, channels, lane);
+    });
 }
 
 /* The role of an epilogue warp with row_phases_together: it stores what one consumer warp, or two, of either warpgroup
@@ -270,16 +240,14 @@ __device__ __forceinline__ void store_tiles_of_both(const parameters &params, co
         for (int subtile = 0; subtile < SUBTILES; subtile++) {
             const int buffer = params.staging_buffers == 2 ? subtile : 0;
             for (int warp = epilogue_warp * SHARE; warp < (epilogue_warp + 1) * SHARE; warp++) {
-                const char *staged = shared.staged + (warp * params.staging_buffers + buffer) * STAGED_BYTES<Mode, N>;
+                uint32_t staged = shared.staged + (warp * params.staging_buffers + buffer) * STAGED_BYTES<Mode, N>;
                 const uint32_t one = 8 * (warp * SUBTILES + buffer), two = one + 8 * WARPGROUP_WARPS * SUBTILES;
                 mbarriers_wait(shared.staged_full + one, parity >> buffer & 1, shared.staged_full + two,
                                parity >> buffer & 1);
                 store_subtile_of_both<Mode, N>(params, tile, place, staged, other, warp, subtile, lane);
                 __syncwarp();
-                if (arrives_for_warp(lane)) {
-                    mbarrier_arrive(shared.staged_empty + one);
-                    mbarrier_arrive(shared.staged_empty + two);
-                }
+                signal_for_warp(shared.staged_empty + one, lane);
+                signal_for_warp(shared.staged_empty + two, lane);
             }
             parity ^= 1 << buffer;
         }
@@ -306,8 +274,7 @@ __device__ __forceinline__ void store_tiles(const parameters &params, const shar
             const int buffer = params.staging_buffers == 2 ? subtile : 0;
             for (int warp = first_warp; warp < first_warp + SHARE; warp++) {
                 const int consumer = warpgroup * WARPGROUP_WARPS + warp, place_of_warp = consumer * SUBTILES + buffer;
-                const char *staged =
-                    shared.staged + (consumer * params.staging_buffers + buffer) * STAGED_BYTES<Mode, N>;
+                uint32_t staged = shared.staged + (consumer * params.staging_buffers + buffer) * STAGED_BYTES<Mode, N>;
                 /* Differs only between MMA tiles and rows of a stack. */
                 if (warp == first_warp || (params.stack > 1 && warp == WARPGROUP_WARPS / 2))
                     place = find_mma_tile(params, tile, warpgroup, params.column_phases == 2 ? 0 : subtile,
@@ -316,8 +283,7 @@ __device__ __forceinline__ void store_tiles(const parameters &params, const shar
                 const uint32_t full = shared.staged_full + 8 * place_of_warp, full_parity = parity >> buffer & 1;
                 if (!Mode::STRICT && params.release_early && pending != 0 && !mbarrier_test(full, full_parity)) {
                     bulk_store_wait_read<0>();
-                    if (arrives_for_warp(lane))
-                        mbarrier_arrive(pending);
+                    signal_for_warp(pending, lane);
                     pending = 0;
                 }
                 mbarrier_wait(full, full_parity);

@@ -3,15 +3,14 @@
 #ifndef TCONV_CUDA_WGMMA_TILE_CUH
 #define TCONV_CUDA_WGMMA_TILE_CUH
 
+#include "../gemm/pipeline.cuh"
 #include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
-#include "../ptx/wgmma.cuh"
 #include "parameters.h"
 
 namespace tconv::wgmma
 {
 
-constexpr int WARPGROUP_WARPS = 4;
 constexpr int CONSUMER_WARPS = WARPGROUPS * WARPGROUP_WARPS;
 
 /* The roles of the other warps, numbered from the first that is no consumer. */
@@ -20,8 +19,6 @@ constexpr int SRC_WARP = TRANSPOSE_WARPS;
 constexpr int WEIGHTS_WARP = SRC_WARP + 1;
 constexpr int FIRST_EPILOGUE_WARP = WEIGHTS_WARP + 1;
 
-constexpr int WARP_M = 16;                   /* rows of M that a warp has of an MMA tile */
-constexpr uint32_t MMA_A_BYTES = MMA_M * 32; /* one plane of the weights of one MMA */
 constexpr uint32_t MMA_A_ROWS = MMA_A_BYTES / CORE_ROW_BYTES;
 
 struct tf32_mode {
@@ -60,15 +57,14 @@ struct bf16_mn_major_mode : bf16_mode {
     static constexpr bool MN_MAJOR = true;
 };
 
-/* Shared memory: the first barrier of each kind, and where the stages of each kind begin. */
-struct shared_layout {
-    uint32_t b_full, b_empty, raw_full, raw_empty, a_full, a_empty, staged_full, staged_empty;
-    uint32_t raw_stages, b_stages, a_stages;
-    char *staged;
-};
-
 constexpr int SUBTILES = 2; /* parts in which a warp stages its part of a tile: see staging */
-constexpr int BARRIERS = 6 * MAX_STAGES + 2 * CONSUMER_WARPS * SUBTILES;
+
+/* The pipelines in shared memory, and staging. */
+struct shared_layout {
+    stage_ring raw, a, b;
+    uint32_t staged_full, staged_empty, staged;
+};
+constexpr int BARRIERS = 3 * STAGE_BARRIERS + 2 * CONSUMER_WARPS * SUBTILES;
 
 struct tile_place {
     int m_block, row, column, image; /* row and column: the first position */
