@@ -15,9 +15,9 @@ namespace
 {
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 202;     /* of a K-block: barriers, operands to registers */
-constexpr double TILE_CYCLES = 636;      /* of a row of Hopper's kernel: barriers between the GEMM and col2im */
-constexpr double MMA_TILE_CYCLES = 4390; /* of a row of the kernel for any device, whose copies end at barriers */
+constexpr double ISSUE_CYCLES = 182;     /* of a K-block: barriers, operands to registers */
+constexpr double TILE_CYCLES = 643;      /* of a row of Hopper's kernel: barriers between the GEMM and col2im */
+constexpr double MMA_TILE_CYCLES = 4440; /* of a row of the kernel for any device, whose copies end at barriers */
 
 constexpr int RESIDENT = 2;        /* blocks on a multiprocessor */
 constexpr int ROW_SUMS_STAGES = 5; /* pipeline stages of Hopper's kernel, which has 4 to 6 */

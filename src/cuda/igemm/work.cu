@@ -12,9 +12,9 @@ namespace
 {
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 528;  /* of a warpgroup, from its products of an A stage to those of the next */
-constexpr double STRICT_CYCLES = 554; /* the same in strict f32, of every A tile, with what adds up its partial sums */
-constexpr double TILE_CYCLES = 2050;  /* until a tile's sums may be stored, and the next tile is known */
+constexpr double ISSUE_CYCLES = 515;  /* of a warpgroup, from its products of an A stage to those of the next */
+constexpr double TILE_CYCLES = 1330;  /* until a tile's sums may be stored, and the next tile is known */
+constexpr double M_TILE_CYCLES = 289; /* the same for each M tile */
 
 constexpr double COMPENSATED_ADDS = 17; /* instructions of an addition with compensation, to one of a plain addition */
 constexpr int EPILOGUE_WARPS = 4;       /* that store while others multiply */
@@ -37,9 +37,7 @@ void count_main_loop(const layer_plan *plan, tconv_cuda_work *work)
     work->shared_bytes = products * (MMA_M + N) * MMA_K_BYTES + of->a_tile_bytes + pixels_bytes * (strict ? 4 : 1);
     work->adds = strict ? N * plan->config.mma_tiles / 2 * (plan->config.long_sums ? COMPENSATED_ADDS : 1) : 0;
     work->issue_cycles = ISSUE_CYCLES;
-    work->slow_issues = strict ? 1 : 0;
-    work->slow_issue_cycles = STRICT_CYCLES;
-    work->tile_cycles = TILE_CYCLES;
+    work->tile_cycles = TILE_CYCLES + of->m_tiles * M_TILE_CYCLES;
     work->transpose_bytes = transposes ? pixels_bytes : 0;
     work->split_bytes = strict && !transposes ? pixels_bytes : 0;
     work->gather_bytes = gathers ? pixels_bytes : 0;
@@ -137,13 +135,18 @@ void count_stages(const layer_plan *plan, tconv_cuda_work *work)
 {
     const parameters *of = &plan->parameters;
     const double taps = plan->mean_taps, a_stage_taps = taps / ceil(taps / of->a_stage_taps);
-    work->issues = plan->mode == MODE_STRICT ? 0 : 1 / a_stage_taps;
+    work->issues = plan->mode == MODE_STRICT ? 1 : 1 / a_stage_taps;
     work->stage_k_blocks = of->per_tap ? 1 : taps;
     work->stages = of->b_stages * work->stage_k_blocks;
     work->weight_stages = of->a_stages;
     work->weight_waits = 1 / a_stage_taps;
     work->store_warps = of->epilogue_warps ? EPILOGUE_WARPS : CONSUMER_WARPS;
     work->overlaps = of->epilogue_warps;
+    const int element = plan->mode == MODE_F16 || plan->mode == MODE_BF16 ? 2 : 4;
+    const double sums = (double)of->m_tiles * MMA_M * of->block_n * element;
+    const double staged =
+        (double)WARPGROUPS * of->staging_buffers * staging_buffer_bytes(plan->config.N, element, of->paired);
+    work->exposed = of->epilogue_warps ? fmax(0, 1 - staged / sums) : 0;
 }
 
 tconv_cuda_work work_of(const search *in, const layer_plan *plan)

@@ -10,9 +10,9 @@ namespace
 {
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 2790;  /* of a K-block: barriers, addresses of the copies, the first operands */
-constexpr double STRICT_CYCLES = 19.4; /* of an MMA in strict f32, in place of mma_chain: three are independent */
-constexpr double TILE_CYCLES = 3950;   /* of a tile: tables of positions, and stores that wait for the last MMAs */
+constexpr double ISSUE_CYCLES = 2700;  /* of a K-block: barriers, addresses of the copies, the first operands */
+constexpr double STRICT_CYCLES = 19.3; /* of an MMA in strict f32, in place of mma_chain: three are independent */
+constexpr double TILE_CYCLES = 3830;   /* of a tile: tables of positions, and stores that wait for the last MMAs */
 
 constexpr double SPLIT_TIMES = 1.5;  /* as long for a load in strict f32, whose operand is then split */
 constexpr double HALVES_TIMES = 1.4; /* as long with a 16-bit patch: a word of the B operand is put together from two */

@@ -11,8 +11,8 @@
  *     K-block  = soft(products, shared, load, convert, chain, waits)
  *     loop     = K-blocks; with a prologue those that it loads, then K-blocks, the last of which has nothing loaded beside
  *     end      = soft(stores of a warp, sectors)
- *     tile     = soft(loop + tile correction, end) where stores overlap, else their sum; where they overlap but have one
- *                staging buffer, a share of the end more
+ *     tile     = soft(loop + tile correction + delay by parts of sectors, end) where stores overlap, with a share of the end for outputs that have no
+ *                staging buffer yet; else their sum
  *     round    = soft(tile, resident * the parts of it that thread blocks share)
  *     seconds  = launches + soft4(first load, unless tiles have prologues, + rounds * round + last end, dram_bytes / dram)
  *
@@ -23,8 +23,9 @@
 
 #include "work.h"
 
-/* The share of an epilogue that waits for its only staging buffer, fitted. */
-#define EXPOSED_SHARE 0.22
+/* The share of an epilogue that the next tile waits for where all outputs but those of one staging buffer wait for it,
+ * fitted. */
+#define EXPOSED_SHARE 0.28
 
 static double square(double a)
 {
@@ -99,11 +100,13 @@ tconv_prediction tconv_cuda_cost_of(const tconv_cuda_machine *machine, const tco
     const double first = machine->latency + loading; /* what is loaded before anything is multiplied */
     const double loaded =
         soft(soft(block.products, block.shared), block.chain); /* a K-block that nothing is loaded beside */
-    const double main_loop = work->tile_cycles + (work->prologue > 0 ? machine->latency + work->prologue * loading +
-                                                                           (work->k_blocks - 1) * alone + loaded
-                                                                     : work->k_blocks * alone);
+    const double delay = work->overlaps ? work->part_sectors * machine->part_delay : 0;
+    const double main_loop =
+        work->tile_cycles + delay +
+        (work->prologue > 0 ? machine->latency + work->prologue * loading + (work->k_blocks - 1) * alone + loaded
+                            : work->k_blocks * alone);
     const double shared_loop = work->k_blocks * together;
-    const double exposed = work->one_buffer ? EXPOSED_SHARE * end : 0;
+    const double exposed = work->exposed * EXPOSED_SHARE * end;
     const double tile = work->overlaps ? soft(main_loop, end) + exposed : main_loop + end;
     const double shared_tile = work->overlaps ? soft(shared_loop, shared_end) : shared_loop + shared_end;
     const double round = soft(tile, work->resident * shared_tile);

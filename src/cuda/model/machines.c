@@ -16,24 +16,25 @@
 /* What warps and tensor cores take, alike on all machines until one of them is measured. */
 /* clang-format off */
 #define CHAINS                                                                                                         \
-    .shared = 164,         /* fitted; 128 by design, but operands that are read twice are counted twice */             \
-    .transpose = 8.9,      /* fitted; 11 was measured: planes to pixels by single elements, four warps */              \
-    .split = 9.2,          /* fitted; 12 was measured: splitting in place, four warps */                               \
-    .convert = 51,         /* fitted; 51 was measured: 40 cycles of a warp for 32 pixels of 16 bytes, four warps */    \
-    .conversion = 550,     /* fitted: waits, addresses, the end of four warps */                                       \
-    .gather = 4.7,         /* fitted; 2.9 was measured where nothing else waits */                                     \
+    .shared = 158,         /* fitted; 128 by design, but operands that are read twice are counted twice */             \
+    .transpose = 9.2,      /* fitted; 11 was measured: planes to pixels by single elements, four warps */              \
+    .split = 9.6,          /* fitted; 12 was measured: splitting in place, four warps */                               \
+    .convert = 44,         /* fitted; 51 was measured: 40 cycles of a warp for 32 pixels of 16 bytes, four warps */    \
+    .conversion = 781,     /* fitted: waits, addresses, the end of four warps */                                       \
+    .gather = 4.6,         /* fitted; 2.9 was measured where nothing else waits */                                     \
     .mma_chain = 34,       /* fitted */                                                                                \
     .load = 2.6,           /* fitted */                                                                                \
-    .chain_load = 220,     /* fitted */                                                                                \
-    .fragment = 88,        /* fitted; 73 were estimated without a bank conflict */                                     \
+    .chain_load = 203,     /* fitted */                                                                                \
+    .fragment = 97,        /* fitted; 73 were estimated without a bank conflict */                                     \
     .add = 1.7,            /* fitted, and measured */                                                                  \
-    .box_row = 6.1,        /* fitted; 8 was measured */                                                                \
-    .store = 43,           /* fitted */                                                                                \
+    .box_row = 5.2,        /* fitted; 8 was measured */                                                                \
+    .store = 38,           /* fitted */                                                                                \
     .bulk_store = 28,      /* measured: however short the row */                                                       \
-    .latency = 1160,       /* fitted; 1,540 was measured: a box of device memory */                                    \
-    .l2_latency = 856,     /* fitted; 760 was measured: a copy of the second-level cache */                            \
-    .launch = 2.94e-6,     /* fitted; the least recorded time of all is 4.5e-6 */                                      \
-    .pass_launch = 1e-6    /* fitted: it overlaps with the launch after it */
+    .part_delay = 2,       /* fitted */                                                                                \
+    .latency = 1150,       /* fitted; 1,540 was measured: a box of device memory */                                    \
+    .l2_latency = 993,     /* fitted; 760 was measured: a copy of the second-level cache */                            \
+    .launch = 2.9e-6,      /* fitted; the least recorded time of all is 4.5e-6 */                                      \
+    .pass_launch = 0.83e-6 /* fitted: it overlaps with the launch after it */
 
 static const tconv_cuda_machine machines[] = {
     {
@@ -44,14 +45,14 @@ static const tconv_cuda_machine machines[] = {
         .shared_bytes = 227 * 1024,
         .hz = 1.755e9,         /* measured: under load, below the boost clock of 1.98e9 */
         .dram = 18.5,          /* measured: a copy's 4.28e12 bytes a second */
-        .pass = 16.3,          /* fitted; part of what passes move stays in the cache */
-        .l2 = 48.5,            /* fitted; 64 by design, 20 to 40 were measured of boxes alone */
-        .l2_weights = 38.8,    /* fitted */
+        .pass = 16,            /* fitted; part of what passes move stays in the cache */
+        .l2 = 43,              /* fitted; 64 by design, 20 to 40 were measured of boxes alone */
+        .l2_weights = 49,      /* fitted */
         .wgmma = 3.6,          /* fitted; 4 by design: short kernels run at more than the clock under load */
         .mma_sync = 9.1,       /* fitted, with what such warps wait; 6.2 were measured of them alone */
         .ffma = 1.15,          /* measured: 51e12 of 60e12 */
         .sector = 1.31,        /* fitted; 1.8 was measured of 256-byte rows that are written alone */
-        .part_sector = 1.54,   /* fitted; 9.75 was measured at both ends of rows that are written alone */
+        .part_sector = 1.47,   /* fitted; 9.75 was measured at both ends of rows that are written alone */
         CHAINS
     },
     {
@@ -61,14 +62,14 @@ static const tconv_cuda_machine machines[] = {
         .shared_bytes = 227 * 1024,
         .hz = 1.755e9,         /* as the H200's, with which it shares the chip */
         .dram = 12.9,          /* public: 3.35e12 bytes a second, of which the H200 reaches 89 % */
-        .pass = 11.4,          /* the H200's, by the memory */
-        .l2 = 48.5,            /* the H200's */
-        .l2_weights = 38.8,    /* the H200's */
+        .pass = 11.2,          /* the H200's, by the memory */
+        .l2 = 43,              /* the H200's */
+        .l2_weights = 49,      /* the H200's */
         .wgmma = 3.6,          /* the H200's */
         .mma_sync = 9.1,       /* the H200's */
         .ffma = 1.15,          /* the H200's */
         .sector = 1.88,        /* the H200's, by the memory */
-        .part_sector = 2.21,   /* the H200's, by the memory */
+        .part_sector = 2.11,   /* the H200's, by the memory */
         CHAINS
     },
     {
@@ -78,14 +79,14 @@ static const tconv_cuda_machine machines[] = {
         .shared_bytes = 163 * 1024,
         .hz = 1.41e9,          /* public */
         .dram = 11.9,          /* public: 2.04e12 bytes a second (80 GB), of which the H200 reaches 89 % */
-        .pass = 10.5,          /* the H200's, by the memory */
+        .pass = 10.3,          /* the H200's, by the memory */
         .l2 = 47,              /* public: 5,120 bytes a cycle of all */
-        .l2_weights = 38.8,    /* the H200's */
+        .l2_weights = 49,      /* the H200's */
         .wgmma = 8,            /* no such instruction; mma.sync's rate */
         .mma_sync = 8,         /* public: 312e12 f16 */
         .ffma = 1.15,          /* the H200's */
         .sector = 2.04,        /* the H200's, by the memory */
-        .part_sector = 2.39,   /* the H200's, by the memory */
+        .part_sector = 2.29,   /* the H200's, by the memory */
         CHAINS
     },
     {
@@ -95,14 +96,14 @@ static const tconv_cuda_machine machines[] = {
         .shared_bytes = 227 * 1024,
         .hz = 1.85e9,          /* public */
         .dram = 26,            /* public: 8e12 bytes a second, of which the H200 reaches 89 % */
-        .pass = 22.9,          /* the H200's, by the memory */
-        .l2 = 48.5,            /* the H200's */
-        .l2_weights = 38.8,    /* the H200's */
+        .pass = 22.5,          /* the H200's, by the memory */
+        .l2 = 43,              /* the H200's */
+        .l2_weights = 49,      /* the H200's */
         .wgmma = 4,            /* no such instruction: sm_90a's alone */
         .mma_sync = 9.1,       /* the H200's */
         .ffma = 1.15,          /* the H200's */
         .sector = 0.932,       /* the H200's, by the memory */
-        .part_sector = 1.1,    /* the H200's, by the memory */
+        .part_sector = 1.05,   /* the H200's, by the memory */
         CHAINS
     },
     {
@@ -112,14 +113,14 @@ static const tconv_cuda_machine machines[] = {
         .shared_bytes = 99 * 1024,
         .hz = 2.52e9,          /* public */
         .dram = 2.8,           /* public: 1.008e12 bytes a second, of which the H200 reaches 89 % */
-        .pass = 2.47,          /* the H200's, by the memory */
+        .pass = 2.42,          /* the H200's, by the memory */
         .l2 = 16,              /* public: about 5e12 bytes a second of all */
         .l2_weights = 16,      /* the same */
         .wgmma = 32,           /* no such instruction; mma.sync's rate */
         .mma_sync = 32,        /* public: 165e12 f16 with sums in f32 */
         .ffma = 1.15,          /* the H200's */
         .sector = 8.66,        /* the H200's, by the memory */
-        .part_sector = 10.2,   /* the H200's, by the memory */
+        .part_sector = 9.71,   /* the H200's, by the memory */
         CHAINS
     },
     {
@@ -129,14 +130,14 @@ static const tconv_cuda_machine machines[] = {
         .shared_bytes = 99 * 1024,
         .hz = 2.41e9,          /* public */
         .dram = 3.9,           /* public: 1.79e12 bytes a second, of which the H200 reaches 89 % */
-        .pass = 3.44,          /* the H200's, by the memory */
+        .pass = 3.37,          /* the H200's, by the memory */
         .l2 = 16,              /* the RTX 4090's */
         .l2_weights = 16,      /* the same */
         .wgmma = 32,           /* no such instruction; mma.sync's rate */
         .mma_sync = 32,        /* public: 210e12 f16 with sums in f32 */
         .ffma = 1.15,          /* the H200's */
         .sector = 6.21,        /* the H200's, by the memory */
-        .part_sector = 7.31,   /* the H200's, by the memory */
+        .part_sector = 6.97,   /* the H200's, by the memory */
         CHAINS
     },
 };

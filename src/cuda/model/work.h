@@ -60,7 +60,7 @@ typedef struct tconv_cuda_work {
     double sectors;      /* 32 bytes written; as often as parts of them are written at different times */
     double part_sectors; /* of which a tile writes only a part */
     bool overlaps;       /* with the K-blocks of the next tile */
-    bool one_buffer;     /* but for those that wait until the only staging buffer is stored */
+    double exposed;      /* share of the outputs that wait for a staging buffer, where stores overlap */
 
     /* The implementation's corrections, at most these three: what its instructions cost beside all this, in cycles. */
     double issues, issue_cycles; /* of a K-block: what one warp or warpgroup does in turn, and each one's cycles */

@@ -13,11 +13,11 @@ namespace
 {
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 336;  /* of a warpgroup, for each commit group that it waits for, and each K-block */
-constexpr double STRICT_CYCLES = 645; /* the same in strict f32, with what clears and adds partial sums */
-constexpr double TILE_CYCLES = 3260;  /* until a tile's sums are staged for those that store them */
+constexpr double ISSUE_CYCLES = 317;  /* of a warpgroup, for each commit group that it waits for, and each K-block */
+constexpr double STRICT_CYCLES = 657; /* the same in strict f32, with what clears and adds partial sums */
+constexpr double TILE_CYCLES = 2720;  /* until a tile's sums are staged for those that store them */
 
-constexpr double TIGHT_TIMES = 1.5; /* that transposing takes longer into a patch whose pitch is not the box's */
+constexpr double TIGHT_TIMES = 1.55; /* that transposing takes longer into a patch whose pitch is not the box's */
 
 void count_main_loop(const search *in, const plan *made, tconv_cuda_work *work)
 {
@@ -85,7 +85,7 @@ void count_stores(const search *in, const plan *made, tconv_cuda_work *work)
         work->stores = rows * fmax(1, row / model::WARP / (double)in->vector);
     work->store_warps = WARPGROUPS * epilogue_warps_of(made->mode);
     work->overlaps = true;
-    work->one_buffer = params->staging_buffers == 1;
+    work->exposed = params->staging_buffers == 1 ? 1 : 0;
     work->sectors = rows * row * (double)element / model::SECTOR_BYTES;
     const int64_t piece =
         tconv_gcd(params->out_columns * element, (int64_t)params->position_columns * params->tile_columns * element);
