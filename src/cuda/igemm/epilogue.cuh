@@ -47,7 +47,7 @@ __device__ __forceinline__ void store_pixels(char *dst, int channels, const int6
 #pragma unroll 1
     for (int channel = lane % LANES * LENGTH; channel < channels; channel += LANES * LENGTH) {
         const int byte = channel * (int)sizeof(Element);
-#pragma unroll(LENGTH > 1 ? ROUNDS / AT_ONCE : 4)
+#pragma unroll(LENGTH > 1 || swizzle_mask != 0 ? ROUNDS / AT_ONCE : 4)
         for (int first = 0; first < ROUNDS; first += AT_ONCE) {
             Vector vectors[AT_ONCE];
             int64_t offsets[AT_ONCE];

@@ -48,10 +48,9 @@ typedef struct tconv_cuda_machine {
     double bulk_store;  /* of a bulk copy to device memory, from one to the next of a warp */
     double sector;      /* of 32 bytes written, when all multiprocessors write */
     double part_sector; /* more, of one that is written in parts */
-    double
-        part_delay; /* by which such a one delays the loads of the next tile, where its tile's stores overlap with them */
-    double latency;    /* from asking for a TMA box of device memory to its being there */
-    double l2_latency; /* the same of the second-level cache */
+    double part_delay;  /* by which such a one delays the loads of the next tile, where stores overlap with them */
+    double latency;     /* from asking for a TMA box of device memory to its being there */
+    double l2_latency;  /* the same of the second-level cache */
 
     /* Seconds. */
     double launch;      /* of a kernel in a CUDA graph, until it works and after it did */
