@@ -27,7 +27,7 @@ static const struct {
     const char *mode;
     double mean[LAYOUTS], worst[LAYOUTS];
 } bounds[MODES] = {
-    {"tf32", {1.02, 1.01}, {1.45, 2.4}}, {"f16", {1.02, 1.01}, {1.55, 2.0}}, {"f32", {1.02, 1.02}, {1.75, 2.2}}};
+    {"tf32", {1.02, 1.01}, {1.6, 1.35}}, {"f16", {1.02, 1.01}, {1.95, 1.75}}, {"f32", {1.015, 1.01}, {1.5, 2.1}}};
 static const char *const layouts[LAYOUTS] = {"nchw", "nhwc"};
 
 typedef struct record {
