@@ -56,7 +56,7 @@ class Build:
 
 
 class Plan:
-    def __init__(self, build, row, precision, layout, device):
+    def __init__(self, build, row, precision, layout, device, implementation=None):
         self.build, api = build, build.api
         dtype, math_name, _ = PRECISIONS[precision]
         self.desc = desc = api.new_desc()
@@ -72,6 +72,8 @@ class Plan:
         options = api.new_options()
         options.backend = api.BACKEND_CUDA if device == "cuda" else api.BACKEND_CPU
         self.location = options.location = api.LOCATION_CUDA if device == "cuda" else api.LOCATION_HOST
+        if implementation is not None:
+            options.implementation = implementation.encode()
         self.handle = c.c_void_p()
         build.check(build.library.tconv_plan_create(c.byref(desc), c.byref(options), c.byref(self.handle), None))
         self.implementation = build.library.tconv_plan_implementation(self.handle).decode()

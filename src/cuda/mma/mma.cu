@@ -6,8 +6,8 @@
  * The warps of a block share its row phases, and one thread's registers hold the accumulators of all column phases, so
  * that a patch of src is read once for all phases and neighbouring outputs are stored together, those without a tap
  * too. parameters.h says how a layer is tiled and what the words mean, plan.cu chooses the tiling, work.cu counts what
- * it does; kernel.cuh is the kernel and gives the numeric order, load.cuh, schedule.cuh, mainloop.cuh and epilogue.cuh are
- * its parts; pack.cu packs the weights. rows.cu and row_* are another kernel, cuda_rows.
+ * it does; kernel.cuh is the kernel and gives the numeric order, load.cuh, schedule.cuh, mainloop.cuh and epilogue.cuh
+ * are its parts; pack.cu packs the weights. rows.cu and row_* are another kernel, cuda_rows.
  */
 #include "../../core/status.h"
 #include "../implementations.h"

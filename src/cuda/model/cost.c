@@ -1,20 +1,22 @@
 /*
- * The cost of a plan's work on a machine, in seconds. Host only, for any machine.
+ * The cost of a plan's work on a machine, in seconds. Host only, for any machine. bench/fit_cost_model.py has the same
+ * for arrays.
  *
  *     load     = max(box_bytes / l2, box_rows * box_row) + weight_bytes / l2_weights
  *     convert  = bytes transposed, split, converted and gathered, each over its rate
  *     products = wgmma, mma_sync and multiply-adds, each times its cycles
- *     chain    = what one warp or warpgroup does in turn: its products, additions, operands, and the issue correction
- *     wait     = (latency + load + convert + chain) / stages, for src and for weights; a stage of src that serves several
- *                K-blocks is waited for once, but holds its buffer for as long as all of them; one that is converted to
- *                another is held until then, and (convert + chain) / those others is waited for as well
+ *     chain    = what a warp or warpgroup does in turn: its products, additions, operands, and the issue correction
+ *     wait     = (latency + load + convert + chain) / stages, for src and for weights; a stage of src that serves
+ *                several K-blocks is waited for once, but holds its buffer for as long as all of them; one that is
+ *                converted to another is held until then, and (convert + chain) / those others is waited for as well
  *     K-block  = soft(products, shared, load, convert, chain, waits)
- *     loop     = K-blocks; with a prologue those that it loads, then K-blocks, the last of which has nothing loaded beside
+ *     loop     = K-blocks; with a prologue those that it loads, then K-blocks, the last with nothing loaded beside it
  *     end      = soft(stores of a warp, sectors)
  *     tile     = soft(loop + tile correction + delay by parts of sectors, end) where stores overlap, with a share of the
  *                end for outputs that have no staging buffer yet; else their sum
  *     round    = soft(tile, resident * the parts of it that thread blocks share)
- *     seconds  = launches + soft4(first load, unless tiles have prologues, + rounds * round + last end, dram_bytes / dram)
+ *     seconds  = launches + soft4(first load, unless tiles have prologues, + rounds * round + last end,
+ *                                 dram_bytes / dram)
  *
  * soft is the 6-norm: the longest of things that go on side by side, and a little more for each that takes nearly as
  * long. A kernel's end is less sharp than that against the memory's rate, so the 4-norm is taken there.

@@ -3,6 +3,8 @@
 
 #include "../../core/checked.h"
 
+#include <cstring>
+
 namespace tconv::model
 {
 
@@ -106,15 +108,54 @@ tconv_cuda_machine machine_of(const tconv_layer *layer)
     return tconv_cuda_machine_like(layer->target.compute_capability, layer->target.multiprocessors);
 }
 
+#ifdef TCONV_CUDA_SWEEP
+
+/* bench/sweep_tiles.py sets the seed, by which planners take other tiles than the best, and reads the last plan's work. */
+extern "C" __attribute__((visibility("default"))) uint64_t tconv_sweep_seed;
+extern "C" __attribute__((visibility("default"))) tconv_cuda_work tconv_sweep_work;
+uint64_t tconv_sweep_seed;
+tconv_cuda_work tconv_sweep_work;
+
+/* Returns a factor from 1 to 1.6 that is the same for the same time and seed (splitmix64), 1 without a seed. */
+static double noise_of(double seconds)
+{
+    uint64_t bits;
+    memcpy(&bits, &seconds, sizeof bits);
+    bits += tconv_sweep_seed * 0x9E3779B97F4A7C15U;
+    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9U;
+    bits = (bits ^ bits >> 27) * 0x94D049BB133111EBU;
+    return tconv_sweep_seed == 0 ? 1 : 1 + 0.6 * (double)((bits ^ bits >> 31) >> 11) / 0x1p53;
+}
+
+static void keep(const tconv_cuda_work *work)
+{
+    tconv_sweep_work = *work;
+}
+
+#else
+
+static double noise_of(double)
+{
+    return 1;
+}
+
+static void keep(const tconv_cuda_work *)
+{
+}
+
+#endif
+
 double seconds_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
 {
-    return tconv_cuda_cost_of(machine, work).seconds;
+    const double seconds = tconv_cuda_cost_of(machine, work).seconds;
+    return seconds * noise_of(seconds);
 }
 
 void predict(const tconv_layer *layer, const tconv_cuda_work *work, tconv_planned *planned)
 {
     const tconv_cuda_machine machine = machine_of(layer);
     planned->prediction = tconv_cuda_cost_of(&machine, work);
+    keep(work);
     if (planned->work != NULL)
         *planned->work = *work;
 }
