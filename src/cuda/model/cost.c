@@ -12,8 +12,8 @@
  *     K-block  = soft(products, shared, load, convert, chain, waits)
  *     loop     = K-blocks; with a prologue those that it loads, then K-blocks, the last with nothing loaded beside it
  *     end      = soft(stores of a warp, sectors)
- *     tile     = soft(loop + tile correction + delay by parts of sectors, end) where stores overlap, with a share of the
- *                end for outputs that have no staging buffer yet; else their sum
+ *     tile     = soft(loop + tile correction + delay by parts of sectors, end) where stores overlap, with a share of
+ *                the end for outputs that have no staging buffer yet; else their sum
  *     round    = soft(tile, resident * the parts of it that thread blocks share)
  *     seconds  = launches + soft4(first load, unless tiles have prologues, + rounds * round + last end,
  *                                 dram_bytes / dram)

@@ -110,7 +110,8 @@ tconv_cuda_machine machine_of(const tconv_layer *layer)
 
 #ifdef TCONV_CUDA_SWEEP
 
-/* bench/sweep_tiles.py sets the seed, by which planners take other tiles than the best, and reads the last plan's work. */
+/* bench/sweep_tiles.py sets the seed, by which planners take other tiles than the best, and reads the last plan's
+ * work. */
 extern "C" __attribute__((visibility("default"))) uint64_t tconv_sweep_seed;
 extern "C" __attribute__((visibility("default"))) tconv_cuda_work tconv_sweep_work;
 uint64_t tconv_sweep_seed;
