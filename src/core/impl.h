@@ -78,7 +78,7 @@ typedef struct tconv_prediction {
     double l2;
     double shared;
     double products;
-    double issue; /* chains of instructions, those of loading warps too */
+    double issue; /* the longer chain of instructions: of warps that multiply, of warps that load */
     double wait;  /* for buffers */
     double store;
 } tconv_prediction;

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* The CUDA implementations, best first, ending with NULL. */
+/* The CUDA implementations, of which the least predicted time is taken, ending with NULL. */
 extern const tconv_implementation *const tconv_cuda_implementations[];
 
 /* Returns SUCCESS where a device can be used; else UNAVAILABLE with field "backend" and why: not built, no driver, no

@@ -1,4 +1,4 @@
-/* The list of CUDA implementations, best first. */
+/* The list of CUDA implementations. The order decides only between two that are predicted alike. */
 #include "cuda_backend.h"
 #include "implementations.h"
 

@@ -122,7 +122,7 @@ tconv_prediction tconv_cuda_cost_of(const tconv_cuda_machine *machine, const tco
     cost.l2 = blocks * load;
     cost.shared = blocks * block.shared;
     cost.products = blocks * block.products;
-    cost.issue = blocks / work->resident * (block.chain + block.convert + block.chain_loads);
+    cost.issue = blocks / work->resident * most(block.chain, block.convert + block.chain_loads);
     cost.wait = blocks / work->resident * block.wait;
     cost.store = work->rounds * end / machine->hz;
     cost.seconds = cost.launch + soft4(cycles / machine->hz, cost.dram);
