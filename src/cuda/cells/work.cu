@@ -69,7 +69,7 @@ schedule_counts count_schedules(const layer_plan *plan, int N, int rounds)
 void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tconv_cuda_work *work)
 {
     const parameters *of = &plan->parameters;
-    const int clusters = layer->target.multiprocessors / CLUSTER_BLOCKS;
+    const int64_t clusters = tconv_max(1, layer->target.multiprocessors / CLUSTER_BLOCKS);
     const schedule_counts counts = count_schedules(plan, N, (int)tconv_ceil_div(of->tiles, clusters));
     const double weights = counts.b_rows * of->b_row_bytes;
     const bool tf32_streaming = !plan->strict && !of->stationary;

@@ -94,7 +94,7 @@ bool choose_stages(const search *in, const tile_choice *choice, layer_plan *plan
             if (describe_stages(layer, staging_buffers, a_stage_taps, &with)) {
                 int *before = tried[a_stage_taps];
                 if (always && with.parameters.b_stages == before[0] && with.parameters.a_stages == before[1])
-                    continue; /* fewer staging buffers are predicted to take as long */
+                    continue; /* beside as many stages, fewer staging buffers take no less */
                 before[0] = with.parameters.b_stages;
                 before[1] = with.parameters.a_stages;
                 count_stages(&with, &work);
