@@ -22,6 +22,7 @@ constexpr double TILE_CYCLES = 757;    /* until a tile's sums may be stored */
 constexpr double WHOLE_ENTRIES =
     0.5; /* of an entry's instructions, where it is all of its schedule: no window, no next */
 constexpr double CONFLICT_TIMES = 0.6; /* that a step's loads take longer for each way of a bank conflict */
+constexpr double WEIGHTS_TIMES = 0.3;  /* of a tile's time, that loading weights that stay takes */
 constexpr int LOAD_BYTES = 128;        /* of a load of the one warp that reads what TMA cannot */
 constexpr int CONSUMER_WARPS = 8;      /* that store */
 constexpr int PAIR_WARPS = 4;          /* of a pair of warpgroups that store while the others multiply */
@@ -46,7 +47,7 @@ int more_b_rows(const void *a, const void *b)
 schedule_counts count_schedules(const layer_plan *plan, int N, int rounds)
 {
     const parameters *of = &plan->parameters;
-    schedule_counts counts = {(double)N, 1, 1, (double)of->schedules[0].b_rows, false};
+    schedule_counts counts = {(double)N, 1, 1, (double)of->schedules[0].b_rows, true};
     if (of->stationary)
         return counts;
     tap_schedule longest_first[MAX_SCHEDULES];
@@ -72,17 +73,17 @@ void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tc
     const int64_t clusters = tconv_max(1, layer->target.multiprocessors / CLUSTER_BLOCKS);
     const schedule_counts counts = count_schedules(plan, N, (int)tconv_ceil_div(of->tiles, clusters));
     const double weights = counts.b_rows * of->b_row_bytes;
-    const bool tf32_streaming = !plan->strict && !of->stationary;
     work->k_blocks = of->k_blocks;
     work->wgmma_chain = (plan->strict ? 3 : 1) * of->mma_steps * counts.window_n / 8;
     work->wgmma = CONSUMER_WARPGROUPS * work->wgmma_chain;
-    work->issues = tf32_streaming ? counts.entries * (counts.whole ? WHOLE_ENTRIES : 1) : 0;
+    work->issues = plan->strict ? 0 : counts.entries * (counts.whole ? WHOLE_ENTRIES : 1);
     work->issue_cycles = ISSUE_CYCLES;
     work->slow_issues = plan->strict ? counts.entries : 0;
     work->slow_issue_cycles = STRICT_CYCLES;
     work->tile_cycles = TILE_CYCLES;
-    work->fragments =
-        tf32_streaming ? counts.entries * of->mma_steps * (1 + CONFLICT_TIMES * (plan->bank_cycles - 1)) : 0;
+    work->fragments = !plan->strict && !of->stationary
+                          ? counts.entries * of->mma_steps * (1 + CONFLICT_TIMES * (plan->bank_cycles - 1))
+                          : 0;
     work->shared_bytes = 2.0 * of->pixel_stage_bytes + weights + work->wgmma * 8 * 32;
     work->weight_bytes = of->stationary ? 0 : weights / CLUSTER_BLOCKS;
     work->box_bytes = (double)of->pixel_stage_bytes / (double)(of->stationary ? tconv_max(of->set_blocks, 1) : 1);
@@ -100,13 +101,15 @@ void count_stores(const tconv_layer *layer, const parameters *of, int N, tconv_c
     const double outputs = (double)N * BLOCK_M;
     const int64_t columns = of->cell_columns, run = columns < 4 ? 2 * columns : columns; /* of one or two positions */
     int64_t vector = tconv_min(model::row_vector(layer), run);
-    const double row = (double)layer->problem.w.out * sizeof(float);
+    /* Bytes that follow each other in dst: a cell's rows of an image whose rows positions run on over, else one row. */
+    const int rows = of->flat_columns > 0 ? of->cell_rows : 1;
+    const double run_bytes = (double)rows * (double)layer->problem.w.out * sizeof(float);
     work->stores = outputs / model::WARP / (double)vector;
     work->store_warps = of->stationary ? PAIR_WARPS : CONSUMER_WARPS;
     work->overlaps = of->stationary;
     work->sectors = outputs * sizeof(float) / model::SECTOR_BYTES * fmax(1, (double)columns / (double)vector);
-    if ((int64_t)row % model::SECTOR_BYTES != 0)
-        work->part_sectors = outputs * sizeof(float) / row;
+    if ((int64_t)run_bytes % model::SECTOR_BYTES != 0)
+        work->part_sectors = outputs * sizeof(float) / run_bytes;
 }
 
 } // namespace
@@ -118,10 +121,11 @@ tconv_cuda_work work_of(const tconv_layer *layer, const layer_plan *plan)
     tconv_cuda_work work = model::begin_work(layer);
     count_main_loop(layer, plan, N, &work);
     count_stores(layer, of, N, &work);
-    /* Where weights stay, those of a set are loaded, which takes about a tile, before the tiles of the set. */
-    work.rounds = of->stationary ? (double)tconv_ceil_div(of->n_tile_sets, tconv_max(of->set_step, 1)) *
-                                       (double)(tconv_ceil_div(of->m_tiles, tconv_max(of->tile_step, 1)) + 1)
-                                 : tconv_cuda_rounds(of->tiles, layer->target.multiprocessors / (double)CLUSTER_BLOCKS);
+    /* Where weights stay, those of a set are loaded before the tiles of the set. */
+    work.rounds = of->stationary
+                      ? (double)tconv_ceil_div(of->n_tile_sets, tconv_max(of->set_step, 1)) *
+                            ((double)tconv_ceil_div(of->m_tiles, tconv_max(of->tile_step, 1)) + WEIGHTS_TIMES)
+                      : tconv_cuda_rounds(of->tiles, layer->target.multiprocessors / (double)CLUSTER_BLOCKS);
     return work;
 }
 
