@@ -2,7 +2,7 @@
 """Times of every CUDA implementation with the tile that it chooses and with others: what the cost model is fitted to.
 
     sweep_tiles.py LIBRARY.so [--precisions tf32,f32,f16] [--layouts nchw,nhwc] [--seeds N] [--seconds S]
-                   [--out FILE.csv]
+                   [--implementations cuda_columns,...] [--out FILE.csv]
 
 The library is built with -DCMAKE_CXX_FLAGS=-DTCONV_CUDA_SWEEP: a seed multiplies each predicted time by a factor of 1
 to 1.6, so that planners take other tiles (seed 0: their own choice). A line has the layer, the implementation, the
@@ -25,7 +25,7 @@ import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
 TILED = ("cuda_igemm", "cuda_wgmma", "cuda_cells", "cuda_mma")  # which choose among tiles
-OTHERS = ("cuda_rows", "cuda_col2im", "cuda_stencil", "cuda_general")
+OTHERS = ("cuda_rows", "cuda_col2im", "cuda_columns", "cuda_stencil", "cuda_general")
 EXTENTS = ("N", "Cin", "H", "W", "Cout", "kh", "kw", "sh", "sw", "ph", "pw", "oph", "opw", "dh", "dw", "g")
 GRAPH_MS, MOST_EXECUTES, LONG_MS = 0.4, 20, 30.0
 
@@ -89,6 +89,7 @@ def main():
     parser.add_argument("--layouts", default="nchw,nhwc")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--implementations", default=",".join(TILED + OTHERS))
     parser.add_argument("--out", type=argparse.FileType("w"), default=sys.stdout)
     asked = parser.parse_args()
     start, sweep = time.monotonic(), Sweep(asked.library)
@@ -100,7 +101,7 @@ def main():
                 if time.monotonic() - start > asked.seconds:
                     return
                 tensors = None
-                for implementation in TILED + OTHERS:
+                for implementation in asked.implementations.split(","):
                     seen = set()
                     for seed in range(asked.seeds if implementation in TILED else 1):
                         made = sweep.plan(row, precision, layout, implementation, seed)

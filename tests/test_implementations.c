@@ -202,6 +202,33 @@ Test(implementations_cuda, reals_are_in_bounds_on_corners)
     check_corners(TCONV_BACKEND_CUDA, HARNESS_REALS);
 }
 
+/* cuda_columns computes products of more than 32 MiB in chunks: of images, of output channels, of positions of rows or of
+ * columns. The last chunk of each kind overlaps the one before it. */
+Test(implementations_cuda, chunks_of_products_make_a_whole)
+{
+    static const char *const problems[] = {
+        "n=5 ci=16 h=1 w=6000 co=1 k=1x512 s=1x128 b=1",
+        "n=2 ci=16 h=1 w=2000 co=17 k=1x1024 s=1x256 b=1",
+        "n=1 ci=20 h=1 w=20001 co=1 k=1x512 s=1x128 p=0x100",
+        "n=1 ci=16 h=1200 w=301 co=1 k=6x7 s=3x2 p=2x3 d=2x3 b=1",
+    };
+    skip_without_cuda();
+    for (size_t p = 0; p < sizeof problems / sizeof problems[0]; p++)
+        for (int form = 0; form < 4; form++) {
+            const struct way way = {"cuda_columns", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
+                                    "cuda_columns in chunks"};
+            harness_layer layer;
+            char message[128];
+            cr_assert(harness_problem_parse(problems[p], &layer, message, sizeof message), "%s", message);
+            layer.desc.layout = form % 2 == 0 ? TCONV_NCHW : TCONV_NHWC;
+            layer.desc.dtype = form / 2 == 0 ? TCONV_F32 : TCONV_BF16;
+            layer.desc.weight_layout = (tconv_weight_layout)((p + (size_t)form) % 3);
+            harness_case test = make_case(&layer, HARNESS_INTEGERS, p);
+            cr_expect(check_way(&test, &way, 1, form % 2 != 0), "%s", problems[p]);
+            harness_case_destroy(&test);
+        }
+}
+
 /* ------------------------------------------------------------------------------------------------------------- bits */
 
 /* Checks that runs of one way, with other threads and packing, all have the bits of the first. */

@@ -17,6 +17,9 @@ extern const tconv_implementation tconv_cuda_stencil;
 /* "cuda_col2im": few output channels from many input channels, on tensor cores. */
 extern const tconv_implementation tconv_cuda_col2im;
 
+/* "cuda_columns": any number of taps and any stride, products and then their sums, on tensor cores. */
+extern const tconv_implementation tconv_cuda_columns;
+
 /* "cuda_rows": strided NCHW layers with few channels per group, whose time is that of writing dst, on tensor cores. */
 extern const tconv_implementation tconv_cuda_rows;
 

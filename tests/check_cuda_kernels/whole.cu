@@ -1,8 +1,8 @@
 /*
  * Whole kernels, for the pieces that cannot be cut out of theirs: the loaders of cuda_igemm, cuda_cells, cuda_mma,
- * cuda_rows, cuda_col2im and cuda_general, the main loops of cuda_mma, cuda_col2im, cuda_general and cuda_stencil, and
- * the epilogues of cuda_igemm and these. Each implementation runs small layers through the public API on guarded
- * buffers, with odd extents and tails on every side, against a sum in double.
+ * cuda_rows, cuda_col2im and cuda_general, the main loops of cuda_mma, cuda_col2im, cuda_general and cuda_stencil, the
+ * epilogues of cuda_igemm and these, and the gathering of cuda_columns. Each implementation runs small layers through
+ * the public API on guarded buffers, with odd extents and tails on every side, against a sum in double.
  */
 #include <cstdio>
 
@@ -27,7 +27,7 @@ const layer_case layers[] = {
     {1, 48, 20, 1, 13, 33, 2, 2, 0},  {3, 32, 48, 2, 5, 11, 5, 3, 2},   {1, 64, 3, 1, 12, 32, 4, 2, 1},
     {2, 40, 2, 1, 9, 37, 3, 1, 1},    {1, 8, 24, 1, 17, 45, 4, 2, 1},   {2, 4, 16, 1, 30, 66, 2, 2, 0},
     {2, 24, 24, 24, 11, 29, 4, 2, 1}, {1, 33, 33, 33, 14, 18, 3, 1, 1}, {1, 6, 10, 2, 10, 10, 3, 3, 0},
-    {2, 128, 128, 1, 6, 8, 4, 2, 1},  {1, 128, 64, 1, 16, 32, 4, 4, 0},
+    {2, 128, 128, 1, 6, 8, 4, 2, 1},  {1, 128, 64, 1, 16, 32, 4, 4, 0}, {2, 20, 3, 1, 4, 9, 40, 33, 7},
 };
 
 struct arithmetic_case {
@@ -300,10 +300,11 @@ const layer_case many = {16, 256, 256, 1, 32, 32, 4, 2, 1}, few_outputs = {16, 1
     }
 
 const entry entries[] = {
-    TCONV_WHOLE_HOPPER("wgmma", many, TCONV_NCHW),        TCONV_WHOLE_HOPPER("igemm", many, TCONV_NHWC),
-    TCONV_WHOLE_HOPPER("cells", many, TCONV_NCHW),        TCONV_WHOLE("mma", many, TCONV_NHWC, false),
-    TCONV_WHOLE("rows", few_channels, TCONV_NCHW, false), TCONV_WHOLE("col2im", few_outputs, TCONV_NCHW, false),
-    TCONV_WHOLE("stencil", depthwise, TCONV_NCHW, false), TCONV_WHOLE("general", few_channels, TCONV_NHWC, false),
+    TCONV_WHOLE_HOPPER("wgmma", many, TCONV_NCHW),           TCONV_WHOLE_HOPPER("igemm", many, TCONV_NHWC),
+    TCONV_WHOLE_HOPPER("cells", many, TCONV_NCHW),           TCONV_WHOLE("mma", many, TCONV_NHWC, false),
+    TCONV_WHOLE("rows", few_channels, TCONV_NCHW, false),    TCONV_WHOLE("col2im", few_outputs, TCONV_NCHW, false),
+    TCONV_WHOLE("columns", few_outputs, TCONV_NCHW, true),   TCONV_WHOLE("stencil", depthwise, TCONV_NCHW, false),
+    TCONV_WHOLE("general", few_channels, TCONV_NHWC, false),
 };
 
 } // namespace

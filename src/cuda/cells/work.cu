@@ -101,8 +101,8 @@ void count_stores(const tconv_layer *layer, const parameters *of, int N, tconv_c
     const double outputs = (double)N * BLOCK_M;
     const int64_t columns = of->cell_columns, run = columns < 4 ? 2 * columns : columns; /* of one or two positions */
     int64_t vector = tconv_min(model::row_vector(layer), run);
-    /* Bytes that follow each other in dst: a cell's rows of an image whose rows positions run on over, else one row. */
-    const int rows = of->flat_columns > 0 ? of->cell_rows : 1;
+    /* Bytes that are stored one after another: where weights stay, those of all rows of a cell. */
+    const int rows = of->stationary ? of->cell_rows : 1;
     const double run_bytes = (double)rows * (double)layer->problem.w.out * sizeof(float);
     work->stores = outputs / model::WARP / (double)vector;
     work->store_warps = of->stationary ? PAIR_WARPS : CONSUMER_WARPS;

@@ -1,0 +1,183 @@
+/*
+ * GEMM, then col2im, on CUDA: layers with more taps, or a longer stride, than an implicit GEMM has phases and tiles for
+ * (overlap-add, inverse short-time Fourier transforms, upsampling by hundreds). All pixels are multiplied with all
+ * weights, which is a layer with a 1 x 1 kernel whose output channels are output channels and taps, and is computed by
+ * whichever other implementation is predicted to be fastest; its outputs, the columns, lie in the workspace in f32.
+ * Then each output gathers its own (gather.cu). Columns come in chunks of at most 32 MiB, of images, output channels or
+ * positions.
+ *
+ * f32, f16 and bf16; any stride, dilation, padding, slice and alignment; groups of at least 16 input channels. 16-bit
+ * elements are widened to f32 and multiplied in TF32, which holds them exactly.
+ *
+ * Numeric order: input channels in the order of the implementation that multiplies, then rows of taps, columns of taps,
+ * in strict f32 with compensation; the bias last. It depends on the layer and the device alone.
+ */
+#include <cstdio>
+#include <cuda_runtime_api.h>
+
+#include "../../core/checked.h"
+#include "../implementations.h"
+#include "../model/planned.h"
+#include "../runtime/guard.h"
+#include "plan.h"
+
+namespace tconv::columns
+{
+
+namespace
+{
+
+tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
+{
+    plan *made = static_cast<plan *>(to);
+    tconv_cuda_work work = {};
+    const char *why = make_plan(layer, made, &work);
+    if (why != NULL)
+        return tconv_decline(issue, "%s", why);
+    int64_t packed;
+    if (!tconv_checked_mul(made->packed_chunk_bytes, made->channel_chunks, &packed) ||
+        !tconv_checked_add(packed, made->weights_bytes, &packed))
+        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "packed", "the size of the packed weights overflows");
+    planned->sizes.packed = (size_t)packed;
+    planned->sizes.scratch = (size_t)(made->products_bytes + made->src_bytes) + made->sizes.scratch;
+    model::predict(layer, &work, planned);
+    return TCONV_SUCCESS;
+}
+
+/* The first of a chunk's: the last chunk ends where all end. */
+int64_t begin_of(int64_t number, int64_t chunk, int64_t all)
+{
+    return tconv_min(number * chunk, all - chunk);
+}
+
+/* Packs the weights of each chunk of channels, after all widened ones. */
+tconv_status pack(const tconv_layer *layer, const void *from, const void *weights, void *packed, void *stream,
+                  tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    const plan *made = static_cast<const plan *>(from);
+    if (made->widens) {
+        const tconv_status status = on_device(layer->target.device, issue, [&] {
+            return widen(problem->dtype, weights, static_cast<float *>(packed), problem->weight_extent, stream, issue);
+        });
+        if (status != TCONV_SUCCESS)
+            return status;
+        weights = packed;
+    }
+    for (int64_t i = 0; i < made->channel_chunks; i++) {
+        const int64_t channel = begin_of(i, made->chunk.channels, problem->group_out);
+        const tconv_status status = made->by->pack(
+            &made->products, made->made, static_cast<const float *>(weights) + channel * problem->weight.out,
+            static_cast<char *>(packed) + made->weights_bytes + i * made->packed_chunk_bytes, stream, issue);
+        if (status != TCONV_SUCCESS)
+            return status;
+    }
+    return TCONV_SUCCESS;
+}
+
+/* A chunk: its first image, output channel and position of src, and the padded outputs along the axis that is cut. */
+struct chunk_place {
+    int64_t image, channel_chunk, channel, position;
+    int begin, end;
+};
+
+chunk_place place_of(const tconv_problem *problem, const plan *made, int64_t number)
+{
+    const tconv_axis *cut = made->cuts_rows ? &problem->h : &problem->w;
+    const int64_t position_chunk = number % made->position_chunks;
+    const int64_t image_chunk = number / made->position_chunks % made->image_chunks;
+    const int64_t quotient = position_chunk * made->chunk.quotients;
+    chunk_place place = {};
+    place.channel_chunk = number / made->position_chunks / made->image_chunks;
+    place.channel = begin_of(place.channel_chunk, made->chunk.channels, problem->group_out);
+    place.image = begin_of(image_chunk, made->chunk.images, problem->batch);
+    place.begin = (int)tconv_max(cut->pad, quotient * cut->stride);
+    place.end = (int)tconv_min(cut->pad + cut->out, (quotient + made->chunk.quotients) * cut->stride);
+    const int64_t back = made->chunk.positions - made->chunk.quotients; /* they reach back over fewer */
+    if (made->position_chunks > 1)
+        place.position = tconv_max(0, tconv_min(quotient - back, cut->in - made->chunk.positions));
+    return place;
+}
+
+tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chunk_place *place,
+                           const tconv_arguments *arguments, bool packs, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    char *scratch = static_cast<char *>(arguments->scratch);
+    const int64_t src_at =
+        place->image * problem->src.n + place->position * (made->cuts_rows ? problem->src.h : problem->src.w);
+    tconv_arguments products = {};
+    products.src = static_cast<char *>(arguments->src) + src_at * (int64_t)problem->element_size;
+    products.packed = static_cast<const char *>(arguments->packed) + made->weights_bytes +
+                      place->channel_chunk * made->packed_chunk_bytes;
+    products.dst = scratch;
+    products.scratch = scratch + made->products_bytes + made->src_bytes;
+    products.stream = arguments->stream;
+    products.packs = packs && !made->widens;
+    tconv_status status;
+    if (made->widens) {
+        const int64_t positions = made->chunk.positions;
+        const widened_src src = {products.src,
+                                 reinterpret_cast<float *>(scratch + made->products_bytes),
+                                 problem->src,
+                                 made->chunk.images,
+                                 problem->in_channels,
+                                 made->cuts_rows ? positions : problem->h.in,
+                                 made->cuts_rows ? problem->w.in : positions,
+                                 problem->layout == TCONV_NHWC};
+        status = on_device(layer->target.device, issue,
+                           [&] { return widen_src(problem->dtype, &src, arguments->stream, issue); });
+        if (status != TCONV_SUCCESS)
+            return status;
+        products.src = src.to;
+    }
+    status = made->by->execute(&made->products, made->made, &products, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    gather_shape out = made->out;
+    gather_axis *cut = made->cuts_rows ? &out.rows : &out.columns;
+    cut->first = (int)place->position;
+    cut->begin = place->begin;
+    cut->end = place->end;
+    out.first_channel = (int)place->channel;
+    out.products = static_cast<const float *>(products.dst);
+    out.bias = arguments->bias;
+    out.dst = static_cast<char *>(arguments->dst) + place->image * problem->dst.n * (int64_t)problem->element_size;
+    cut_tiles(problem->layout == TCONV_NHWC, &out);
+    return on_device(layer->target.device, issue, [&] { return gather(layer, &out, arguments->stream, issue); });
+}
+
+tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const plan *made = static_cast<const plan *>(from);
+    const int64_t chunks = made->image_chunks * made->channel_chunks * made->position_chunks;
+    for (int64_t i = 0; i < chunks; i++) {
+        const chunk_place place = place_of(&layer->problem, made, i);
+        if (place.begin >= place.end) /* all of its outputs are cut off by padding */
+            continue;
+        const bool packs = arguments->packs && i == 0 && made->channel_chunks == 1;
+        const tconv_status status = execute_chunk(layer, made, &place, arguments, packs, issue);
+        if (status != TCONV_SUCCESS)
+            return status;
+    }
+    return TCONV_SUCCESS;
+}
+
+void describe(const tconv_layer *, const void *from, char *text, size_t capacity)
+{
+    const plan *made = static_cast<const plan *>(from);
+    char products[256] = "";
+    if (made->by->describe != NULL)
+        made->by->describe(&made->products, made->made, products, sizeof products);
+    snprintf(text, capacity, "chunks=%lldx%lldx%lld chunk=%lldx%lldx%lld multiplier=%s %s",
+             (long long)made->image_chunks, (long long)made->channel_chunks, (long long)made->position_chunks,
+             (long long)made->chunk.images, (long long)made->chunk.channels, (long long)made->chunk.positions,
+             made->by->name, products);
+}
+
+} // namespace
+
+extern "C" const tconv_implementation tconv_cuda_columns = {
+    "cuda_columns", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(plan), plan_layer, pack, execute, describe};
+
+} // namespace tconv::columns

@@ -1,0 +1,66 @@
+/* How outputs are gathered from products (gather.cu). */
+#ifndef TCONV_CUDA_COLUMNS_GATHER_H
+#define TCONV_CUDA_COLUMNS_GATHER_H
+
+#include "../../core/impl.h"
+#include "../numeric/divisor.h"
+
+namespace tconv::columns
+{
+
+/* An axis. An output's padded coordinate is o + pad = stride * quotient + residue; its taps are those of the residue
+ * (core/phases.h), and tap t reads input (o + pad - t * dilation) / stride. */
+struct gather_axis {
+    int in, kernel, dilation, pad;
+    fast_divisor stride;
+    fast_divisor common;                  /* of stride and dilation: residues that it does not divide have no tap */
+    fast_divisor kernel_step, shift_step; /* from one tap of a phase to the next, and of the inputs that these read */
+    int inverse;                          /* of dilation / common modulo kernel_step */
+    int first;                            /* of the inputs that the chunk's products begin with */
+    int begin, end;                       /* padded coordinates of the chunk's outputs */
+};
+
+struct gather_shape {
+    gather_axis rows, columns;
+    const float *products;
+    const void *bias; /* or NULL */
+    void *dst;
+    tconv_strides dst_strides;
+    int64_t image_pitch, row_pitch, column_pitch; /* of the products, in elements */
+    int64_t group_pitch, out_pitch, tap_pitch;
+    int images, groups;
+    int group_out;         /* channels of a group in the layer */
+    fast_divisor channels; /* of a group in the chunk */
+    int first_channel;
+
+    /* Set by cut_tiles. A place is a quotient of an output row of a channel of an image, quotients fastest; in NHWC an
+     * output, channels fastest. A tile has `residues` neighbouring residues of tile_places places. */
+    fast_divisor out_rows, out_columns, all_channels, quotients;
+    int64_t places;
+    fast_divisor residues, residue_tiles;
+    int tile_places;
+};
+
+/* Sets the tiles of a shape whose axes and counts are set; false where places are too many for 32-bit numbers. */
+bool cut_tiles(bool nhwc, gather_shape *shape);
+
+/* Launches the gathering on the current device. */
+tconv_status gather(const tconv_layer *layer, const gather_shape *shape, void *stream, tconv_issue *issue);
+
+/* Launches on the current device that 16-bit elements of src, from an image and a position on, are widened to f32 and
+ * put densely: images, then channels, then rows and columns, in NHWC channels last. There are fewer than 2^31. */
+struct widened_src {
+    const void *src;
+    float *to;
+    tconv_strides strides;
+    int64_t images, channels, rows, columns;
+    bool nhwc;
+};
+tconv_status widen_src(tconv_dtype dtype, const widened_src *of, void *stream, tconv_issue *issue);
+
+/* The same of so many elements that lie densely. */
+tconv_status widen(tconv_dtype dtype, const void *from, float *to, int64_t count, void *stream, tconv_issue *issue);
+
+} // namespace tconv::columns
+
+#endif

@@ -1,0 +1,308 @@
+/* Plans a layer: the chunks, the layer of the products, the implementation that is predicted to be fastest with it, and
+ * the tiles of the gathering. */
+#include "plan.h"
+
+#include <cstring>
+
+#include "../../core/checked.h"
+#include "../implementations.h"
+#include "../model/planned.h"
+
+namespace tconv::columns
+{
+
+namespace
+{
+
+constexpr int64_t MAX_SCRATCH = (int64_t)48 << 20;       /* bytes, of all that a chunk needs */
+constexpr int64_t MAX_PRODUCTS = (int64_t)32 << 20;      /* bytes of a chunk: with src they stay in the L2 of an H200 */
+constexpr int64_t MAX_CHUNKS = 1024;                     /* two launches each */
+constexpr int64_t MIN_IN = 16;                           /* input channels of a group: fewer are no GEMM */
+constexpr int64_t MIN_TAPS = 4;                          /* with fewer the products are the outputs, or nearly */
+constexpr int64_t MAX_INTERMEDIATE = 24;                 /* products for each output and input, at most */
+constexpr int64_t MAX_EXTENT = (int64_t)1 << 30;         /* of 32-bit coordinates */
+constexpr int64_t MAX_DILATED_STRIDE = (int64_t)1 << 15; /* whose square has 31 bits */
+constexpr int64_t PITCH = 4;                             /* elements, a multiple of which rows of products are apart */
+constexpr int64_t ALIGNMENT = 256;                       /* bytes, of each part of the memory */
+
+/* The corrections, fitted to 1,434 times of an H200. */
+constexpr double GATHER_PASSES = 4;   /* launches of other passes that one of gathering is as long as, without work */
+constexpr double PRODUCT_TIMES = 2.0; /* as long to gather from a byte as to copy one */
+constexpr double OUTPUT_BYTES = 29;   /* bytes that are copied in the time that finding an output's taps takes */
+
+/* What products may be computed by: those for Hopper, else what takes more layers. */
+const struct {
+    const tconv_implementation *by;
+    bool last_resort; /* planned only where none before takes the products: planning takes as long as with the others */
+} multipliers[] = {{&tconv_cuda_cells, false},
+                   {&tconv_cuda_wgmma, false},
+                   {&tconv_cuda_igemm, false},
+                   {&tconv_cuda_mma, true},
+                   {&tconv_cuda_general, true}};
+
+int64_t round_up(int64_t value, int64_t multiple)
+{
+    return tconv_ceil_div(value, multiple) * multiple;
+}
+
+int64_t taps_of(const tconv_problem *problem)
+{
+    return problem->h.kernel * problem->w.kernel;
+}
+
+/* Inputs that an output reaches back over, at most. */
+int64_t reach_of(const tconv_axis *axis)
+{
+    return (axis->kernel - 1) * axis->dilation / axis->stride;
+}
+
+/* Quotients of padded outputs by the stride, up to the last. */
+int64_t quotients_of(const tconv_axis *axis)
+{
+    return (axis->pad + axis->out - 1) / axis->stride + 1;
+}
+
+const char *refusal(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t taps = taps_of(problem);
+    if (problem->group_in < MIN_IN)
+        return "fewer than 16 input channels per group";
+    if (taps < MIN_TAPS)
+        return "fewer than 4 taps";
+    for (const tconv_axis *axis : {&problem->h, &problem->w})
+        if ((axis->dilation > 1 && axis->stride > MAX_DILATED_STRIDE) || axis->in >= MAX_EXTENT ||
+            axis->pad + axis->out >= MAX_EXTENT || axis->kernel >= MAX_EXTENT ||
+            (axis->kernel - 1) * axis->dilation >= MAX_EXTENT || axis->stride >= MAX_EXTENT ||
+            axis->dilation >= MAX_EXTENT)
+            return "an extent, or a stride with dilation, too large for 32-bit coordinates";
+    if (problem->batch >= MAX_EXTENT || problem->in_channels >= MAX_EXTENT || problem->out_channels >= MAX_EXTENT ||
+        problem->out_channels * taps >= MAX_EXTENT)
+        return "too many channels, taps or images for 32-bit numbers";
+    if (problem->weight_extent >= MAX_EXTENT)
+        return "too many weights for 32-bit numbers";
+    const double products = (double)(problem->out_channels * taps) * (double)(problem->h.in * problem->w.in);
+    const double least = (double)problem->out_channels * (double)(problem->h.out * problem->w.out) +
+                         (double)problem->in_channels * (double)(problem->h.in * problem->w.in);
+    return products > MAX_INTERMEDIATE * least ? "products of many times the size of src and dst" : NULL;
+}
+
+/* Sets the chunks, so that the products of one take at most MAX_PRODUCTS: of output channels where weights are larger
+ * than src, of images, of channels, then of positions. Returns false where even those would be too large. */
+bool cut_chunks(const tconv_problem *problem, plan *made)
+{
+    const tconv_axis *cut = problem->h.in > 1 ? &problem->h : &problem->w;
+    const int64_t batch = tconv_max(problem->batch, 1), taps = taps_of(problem), most = MAX_PRODUCTS / 4;
+    const int64_t per_position = problem->groups * taps * (cut == &problem->h ? problem->w.in : 1);
+    const double pixels = (double)(problem->h.in * problem->w.in);
+    const bool cuts_channels = problem->groups == 1 && problem->desc.weight_layout == TCONV_WEIGHT_IOHW;
+    const bool weights_first = (double)problem->group_out * (double)taps > (double)batch * pixels;
+    chunk_shape *chunk = &made->chunk;
+    *chunk = {batch, problem->group_out, cut->in, quotients_of(cut)};
+    made->cuts_rows = cut == &problem->h;
+    const auto fit = [](int64_t have,
+                        double others) { /* as even as they come */
+                                         const int64_t room = tconv_max(1, (int64_t)((double)most / others));
+                                         return room >= have ? have : tconv_ceil_div(have, tconv_ceil_div(have, room));
+    };
+    const double image = (double)per_position * (double)cut->in; /* of a channel */
+    if (cuts_channels && weights_first)
+        chunk->channels = fit(chunk->channels, image * (double)batch);
+    chunk->images = fit(chunk->images, image * (double)chunk->channels);
+    if (cuts_channels && !weights_first)
+        chunk->channels = fit(chunk->channels, image);
+    if (image * (double)chunk->channels > (double)most) {
+        const int64_t back = round_up(reach_of(cut) + PITCH, PITCH);
+        const int64_t room = most / (per_position * chunk->channels) / PITCH * PITCH;
+        if (room < 2 * back)
+            return false;
+        chunk->positions = tconv_min(room, cut->in);
+        chunk->quotients = room - back;
+    }
+    made->image_chunks = tconv_ceil_div(batch, chunk->images);
+    made->channel_chunks = tconv_ceil_div(problem->group_out, chunk->channels);
+    made->position_chunks = tconv_ceil_div(quotients_of(cut), chunk->quotients);
+    return made->image_chunks * made->channel_chunks * made->position_chunks <= MAX_CHUNKS;
+}
+
+tconv_phase_table table_of(tconv_phase *phase, int64_t outputs)
+{
+    *phase = {0, outputs, 1, 0, 0};
+    tconv_phase_table table = {};
+    table.stride = table.kernel_step = table.shift_step = table.count = table.max_taps = 1;
+    table.phases = phase;
+    return table;
+}
+
+/* Describes the products of a chunk as a layer; its pixels are one row where they lie so. */
+bool describe_products(const tconv_layer *layer, plan *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const chunk_shape *chunk = &made->chunk;
+    const bool nhwc = problem->layout == TCONV_NHWC;
+    const int64_t rows = made->cuts_rows ? chunk->positions : problem->h.in;
+    const int64_t columns = made->cuts_rows ? problem->w.in : chunk->positions;
+    const int64_t channels = problem->groups * chunk->channels * taps_of(problem);
+    tconv_strides src = problem->src;
+    if (made->widens) { /* what is widened lies dense */
+        src.w = nhwc ? problem->in_channels : 1;
+        src.h = src.w * columns;
+        src.c = nhwc ? 1 : src.h * rows;
+        src.n = problem->in_channels * rows * columns;
+    }
+    const bool flat = rows == 1 || src.h == columns * src.w;
+    const int64_t row_pitch = nhwc ? columns * round_up(channels, PITCH) : flat ? columns : round_up(columns, PITCH);
+    tconv_desc desc;
+    if (tconv_desc_init(&desc) != TCONV_SUCCESS)
+        return false;
+    desc.batch = chunk->images;
+    desc.in_channels = problem->in_channels;
+    desc.out_channels = channels;
+    desc.in_h = flat ? 1 : rows;
+    desc.in_w = flat ? rows * columns : columns;
+    desc.kernel_h = desc.kernel_w = 1;
+    desc.groups = problem->groups;
+    desc.layout = problem->layout;
+    desc.weight_layout = problem->desc.weight_layout;
+    desc.math = made->widens ? TCONV_MATH_TF32 : layer->target.math;
+    const int64_t plane = nhwc ? rows * row_pitch : round_up(rows * row_pitch, PITCH);
+    const int64_t pixel = round_up(channels, PITCH);
+    const int64_t src_strides[4] = {src.n, src.c, flat ? src.w * desc.in_w : src.h, src.w};
+    const int64_t planes[4] = {channels * plane, plane, flat ? plane : row_pitch, 1};
+    const int64_t pixels[4] = {plane, 1, flat ? plane : row_pitch, pixel};
+    memcpy(desc.src_strides, src_strides, sizeof src_strides);
+    memcpy(desc.dst_strides, nhwc ? pixels : planes, sizeof planes);
+    if (tconv_problem_init(&made->products.problem, &desc, NULL) != TCONV_SUCCESS)
+        return false;
+    tconv_problem *products = &made->products.problem;
+    products->weight.in = problem->weight.in; /* of all channels, where the chunk has some */
+    products->weight_extent =
+        (problem->in_channels - 1) * products->weight.in + (channels / problem->groups - 1) * products->weight.out + 1;
+    made->products.rows = table_of(&made->row_phase, desc.in_h);
+    made->products.columns = table_of(&made->column_phase, desc.in_w);
+    made->products.target = layer->target;
+    made->products.target.math = desc.math;
+    made->products_bytes = round_up(products->dst_extent * 4, ALIGNMENT);
+    made->src_bytes = made->widens ? round_up(products->src_extent * 4, ALIGNMENT) : 0;
+
+    gather_shape *out = &made->out;
+    const bool taps_outside = problem->desc.weight_layout != TCONV_WEIGHT_IOHW; /* taps, then channels within */
+    const int64_t channel_pitch = nhwc ? 1 : plane;
+    out->out_pitch = channel_pitch * (taps_outside ? 1 : taps_of(problem));
+    out->tap_pitch = channel_pitch * (taps_outside ? chunk->channels : 1);
+    out->group_pitch = channel_pitch * chunk->channels * taps_of(problem);
+    out->image_pitch = nhwc ? plane : channels * plane;
+    out->column_pitch = nhwc ? pixel : 1;
+    out->row_pitch = row_pitch;
+    return true;
+}
+
+/* The inverse of a number modulo another that shares no factor with it. */
+int inverse_of(int64_t number, int64_t modulo)
+{
+    int64_t a = number % modulo, b = modulo, x = 1, y = 0;
+    while (b != 0) {
+        const int64_t quotient = a / b, rest = a % b, next = x - quotient * y;
+        a = b;
+        b = rest;
+        x = y;
+        y = next;
+    }
+    return (int)((x % modulo + modulo) % modulo);
+}
+
+gather_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table)
+{
+    gather_axis made = {};
+    made.in = (int)axis->in;
+    made.stride = divisor_of((int)axis->stride);
+    made.kernel = (int)axis->kernel;
+    made.dilation = (int)axis->dilation;
+    made.pad = (int)axis->pad;
+    const int64_t common = tconv_gcd(axis->stride, axis->dilation);
+    made.common = divisor_of((int)common);
+    made.kernel_step = divisor_of((int)table->kernel_step);
+    made.shift_step = divisor_of((int)table->shift_step);
+    made.inverse = inverse_of(axis->dilation / common, table->kernel_step);
+    made.begin = (int)axis->pad;
+    made.end = (int)(axis->pad + axis->out);
+    return made;
+}
+
+/* Has each multiplier plan the products, and keeps the plan of the fastest with what it needs. */
+bool choose_multiplier(plan *made, tconv_cuda_work *work)
+{
+    tconv_planned best = {};
+    const auto plan_by = [&](const tconv_implementation *by, tconv_cuda_work *counts) {
+        tconv_planned planned = {};
+        planned.work = counts;
+        memset(made->made, 0, sizeof made->made);
+        const tconv_status status = by->plan(&made->products, made->made, &planned, NULL);
+        if (status != TCONV_SUCCESS ||
+            made->products_bytes + made->src_bytes + (int64_t)planned.sizes.scratch > MAX_SCRATCH)
+            planned.prediction.seconds = -1;
+        return planned;
+    };
+    for (const auto &[by, last_resort] : multipliers) {
+        if (by->plan_bytes > sizeof made->made || (last_resort && made->by != NULL))
+            continue;
+        const tconv_planned planned = plan_by(by, NULL);
+        if (planned.prediction.seconds > 0 &&
+            (made->by == NULL || planned.prediction.seconds < best.prediction.seconds)) {
+            made->by = by;
+            best = planned;
+        }
+    }
+    if (made->by == NULL)
+        return false;
+    made->sizes = plan_by(made->by, work).sizes; /* once more, for a plan stays where it was made */
+    return true;
+}
+
+/* Makes the work of all chunks of that of the products of one. Gathering is counted as a pass. */
+void count_gather(const tconv_layer *layer, const plan *made, tconv_cuda_work *work)
+{
+    const tconv_problem *problem = &layer->problem;
+    const double chunks = (double)(made->image_chunks * made->channel_chunks * made->position_chunks);
+    const double outputs = (double)(problem->batch * problem->out_channels) * (double)(problem->h.out * problem->w.out);
+    const double widened = made->widens ? 1.5 * (double)made->src_bytes : 0; /* two bytes read, four written */
+    work->rounds *= chunks;
+    work->dram_bytes *= chunks;
+    /* The first launch is not a pass. */
+    work->passes = chunks * (work->passes + 1 + GATHER_PASSES + (made->widens ? 1 : 0)) - 1;
+    work->pass_bytes =
+        chunks * (work->pass_bytes + PRODUCT_TIMES * (double)made->products_bytes + widened) + outputs * OUTPUT_BYTES;
+}
+
+} // namespace
+
+const char *make_plan(const tconv_layer *layer, plan *made, tconv_cuda_work *work)
+{
+    const tconv_problem *problem = &layer->problem;
+    const char *why = refusal(layer);
+    if (why != NULL)
+        return why;
+    made->widens = problem->dtype != TCONV_F32;
+    if (!cut_chunks(problem, made))
+        return "products of one chunk, or chunks, too many";
+    made->out.rows = axis_of(&problem->h, &layer->rows);
+    made->out.columns = axis_of(&problem->w, &layer->columns);
+    made->out.dst_strides = problem->dst;
+    made->out.groups = (int)problem->groups;
+    made->out.group_out = (int)problem->group_out;
+    made->out.channels = divisor_of((int)made->chunk.channels);
+    made->out.images = (int)made->chunk.images;
+    if (!cut_tiles(problem->layout == TCONV_NHWC, &made->out)) /* a chunk that is cut has fewer */
+        return "outputs too many for 32-bit numbers";
+    if (!describe_products(layer, made))
+        return "products too many for a layer";
+    if (!choose_multiplier(made, work))
+        return "no implementation that multiplies in 48 MiB";
+    if (made->widens)
+        made->weights_bytes = round_up(problem->weight_extent * 4, ALIGNMENT);
+    made->packed_chunk_bytes = round_up((int64_t)made->sizes.packed, ALIGNMENT);
+    count_gather(layer, made, work);
+    return NULL;
+}
+
+} // namespace tconv::columns

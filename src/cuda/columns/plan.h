@@ -1,0 +1,48 @@
+/* The plan of a layer: the products as a layer of their own, the chunks that they come in, how outputs are gathered
+ * from them. */
+#ifndef TCONV_CUDA_COLUMNS_PLAN_H
+#define TCONV_CUDA_COLUMNS_PLAN_H
+
+#include "../../core/impl.h"
+#include "../model/work.h"
+#include "gather.h"
+
+namespace tconv::columns
+{
+
+constexpr int64_t MAX_PLAN_BYTES = 6144; /* of an implementation's plan: cuda_cells' takes 5,072 */
+
+/* What is multiplied and gathered at a time. The last chunk of each kind begins so that it ends with the layer: it
+ * computes some outputs once more instead of having another shape. */
+struct chunk_shape {
+    int64_t images;
+    int64_t channels;  /* output channels of a group */
+    int64_t positions; /* of src along the axis that is cut, those that reach back included */
+    int64_t quotients; /* of padded outputs along that axis, by the stride; all of them where it is not cut */
+};
+
+/* A layer's plan. */
+struct plan {
+    chunk_shape chunk;
+    int64_t image_chunks, channel_chunks, position_chunks;
+    bool cuts_rows;   /* the axis that is cut into positions: rows, or columns of a layer of one row */
+    bool widens;      /* src and weights are 16-bit, and are multiplied as TF32, which holds them exactly */
+    gather_shape out; /* without addresses and what differs between chunks */
+
+    /* The products: a layer with a 1 x 1 kernel, whose output channels are output channels and taps. */
+    tconv_layer products;
+    tconv_phase row_phase, column_phase; /* its phase tables' */
+    const tconv_implementation *by;      /* what computes it */
+    tconv_memory_sizes sizes;            /* that this needs */
+    int64_t products_bytes, src_bytes;   /* of a chunk: the products; src, where it is widened */
+    int64_t weights_bytes,
+        packed_chunk_bytes; /* of all weights, where they are widened; of the packed ones of a chunk */
+    alignas(16) unsigned char made[MAX_PLAN_BYTES]; /* the plan of `by` */
+};
+
+/* Plans a layer into what is all zero. Returns the reason why it is not taken, else NULL. */
+const char *make_plan(const tconv_layer *layer, plan *made, tconv_cuda_work *work);
+
+} // namespace tconv::columns
+
+#endif
