@@ -4,8 +4,8 @@
     compare_gpu.py --library build-gpu/libtconv.so [--dtypes f32,tf32,f16,bf16] [--layouts nchw,nhwc] [--out DIR] [CASE...]
     compare_gpu.py --redraw results/compare_gpu.json --out results        # table, verdicts and plots again, no GPU
 
-Contenders, for each precision and layout: tconv, weights packed once; PyTorch with input and weights in that layout, given for
-free, with cudnn.benchmark off and on, the faster of which counts. f32 is strict on both sides (allow_tf32 off), tf32 is
+Contenders, for each precision and layout: tconv, weights packed once; tconv as it is called from PyTorch, which packs weights in
+each call; PyTorch with input and weights in that layout, given for free, with cudnn.benchmark off and on, the faster of which counts. f32 is strict on both sides (allow_tf32 off), tf32 is
 tconv's math = tf32 and PyTorch's allow_tf32. PyTorch allocates its outputs from its cache, tconv writes where it is told.
 
 Protocol: every contender is a CUDA graph of one or more runs, so that calls from Python cost neither side anything. Runs take
@@ -14,6 +14,9 @@ one. "burst": in each of several rounds tconv and PyTorch in turn (in another or
 the clocks, and some that are timed by events around each; the figure is the median of all. With benchmark off and on PyTorch has
 such rounds of its own, since only one of its graphs may be there at a time. "sustained", for the layers and
 precision with bars of their own: a second back to back, then the median of the replays right after it; every contender in turn.
+
+The layers are those of workloads.csv, for which tconv was tuned, and of workloads_broad.csv, for which it was not; the report keeps
+the two sets apart.
 
 The floor is max(bytes / copy rate, FLOP / matrix product rate) + 3 us; bytes are src, weights and dst once each; rates are
 measured in the same run by PyTorch, the product's as the GPU sustains it (in a burst its clocks stay higher; the report has the
@@ -108,7 +111,7 @@ def best_of_torch(found):
 
 def compare(case, layout, precision, entrants, rates, options):
     """tconv's and PyTorch's results for a layer, by name, and what failed. tconv, which is first, takes turns with one of
-    PyTorch's two after the other: with graphs of both at once PyTorch crashed in replaying the older one (dw_up2)."""
+    the others after the other: with graphs of both at once PyTorch crashed in replaying the older one (dw_up2)."""
     dtype, row = g.PRECISIONS[precision][0], case.row
     floors = rates.floors_ms(precision, c.flop(row), case.bytes(dtype))
     sustains = gpu_report.is_judged_sustained(row["name"], layout, precision)
@@ -129,7 +132,11 @@ def compare(case, layout, precision, entrants, rates, options):
         gc.collect()
     for name, ms in times.items():
         found[name]["ms"] = statistics.median(ms)
-    results = {f"tconv {layout}": found.get("tconv"), f"torch {layout}": best_of_torch(found)}
+    results = {
+        f"tconv {layout}": found.get("tconv"),
+        f"tconv call {layout}": found.get("call"),
+        f"torch {layout}": best_of_torch(found),
+    }
     return {name: {**value, "layout": layout, "dtype": dtype} for name, value in results.items() if value}, failures
 
 
@@ -157,6 +164,7 @@ def compare_layer(row, entrants, machine, rates, options):
     dtypes = {g.PRECISIONS[p][0] for p in options.dtypes}
     result = {
         "name": row["name"],
+        "set": row["set"],
         "n": row["N"],
         "gflop": c.flop(row) * 1e-9,
         "bytes": {dtype: case.bytes(dtype) for dtype in dtypes},
@@ -183,7 +191,11 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE")
     parser.add_argument("--library", help="libtconv.so, built with CUDA")
-    parser.add_argument("--workloads", default=HERE / "workloads.csv")
+    parser.add_argument(
+        "--workloads",
+        default=f"{HERE / 'workloads.csv'},{HERE / 'workloads_broad.csv'}",
+        help="files, each a set of the report by its name",
+    )
     parser.add_argument("--dtypes", default="tf32,f32,f16,bf16", help="of " + ",".join(g.PRECISIONS))
     parser.add_argument("--layouts", default="nchw,nhwc")
     parser.add_argument("--rounds", type=int, default=3)
@@ -210,6 +222,17 @@ def save(run, options):
         json.dump(run, file, indent=1)
 
 
+def read_sets(options):
+    """The rows of all files, each with the name of its set; those of the cases that are asked for."""
+    rows = []
+    for path in map(pathlib.Path, str(options.workloads).split(",")):
+        rows += [{**row, "set": path.stem} for row in c.read_workloads(path, [])]
+    unknown = set(options.cases) - {row["name"] for row in rows}
+    if unknown:
+        raise SystemExit(f"no {', '.join(sorted(unknown))} in {options.workloads}")
+    return [row for row in rows if not options.cases or row["name"] in options.cases]
+
+
 def measure(options):
     torch.manual_seed(1)
     machine = gpu_machine.GpuMachine() if options.device == "cuda" else gpu_machine.CpuMachine()
@@ -223,8 +246,9 @@ def measure(options):
     }
     print("\n".join(run["heading"]), flush=True)
     library = tconv_ctypes.Library(str(pathlib.Path(options.library).resolve()))
-    entrants = [g.Tconv(library, machine), g.Torch(False, machine), g.Torch(True, machine)]
-    for row in c.read_workloads(options.workloads, options.cases):
+    call = g.TconvCall(str(pathlib.Path(options.library).resolve()), machine)
+    entrants = [g.Tconv(library, machine), call, g.Torch(False, machine), g.Torch(True, machine)]
+    for row in read_sets(options):
         if time.perf_counter() - options.started > options.seconds:
             run["left_out"].append(row["name"])
             continue

@@ -6,7 +6,10 @@ PyTorch is imported) and displaced by another layer's before each choice is made
 """
 
 import dataclasses
+import importlib
 import os
+import pathlib
+import sys
 import typing
 
 os.environ["TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT"] = "1"
@@ -25,6 +28,9 @@ PRECISIONS = {
     "bf16": ("bf16", t.MATH_STRICT, False),
     "f64": ("f64", t.MATH_STRICT, False),
 }
+
+# Kernels of more columns are not tuned: trying cuDNN's algorithms takes minutes.
+LONGEST_TUNED = 400
 
 
 @dataclasses.dataclass
@@ -92,6 +98,34 @@ class Tconv:
         )
 
 
+class TconvCall:
+    """tconv.torch.conv_transpose2d, which packs the weights in each call."""
+
+    name = "call"
+
+    def __init__(self, library, machine):
+        os.environ["TCONV_LIBRARY"] = library
+        sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
+        self.call = importlib.import_module("tconv.torch").conv_transpose2d
+        self.machine = machine
+
+    def prepare(self, case, layout, precision):
+        dtype, _, tf32 = PRECISIONS[precision]
+        sets, b = sets_of(case, dtype, self.machine), case.bias(dtype)
+        src = sources(case, layout, dtype, sets)
+        w = case.weights(dtype).contiguous(memory_format=c.FORMATS[layout])
+        arguments = c.pytorch_arguments(case.row)
+        dst = [None] * sets
+
+        def run(i):
+            dst[i] = self.call(src[i], w, b, *arguments)
+
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
+        replay = self.machine.capture(run, sets)
+        replay.launch()
+        return Prepared(self.name, replay, lambda: dst[0], {}, (src, w, dst))
+
+
 class Torch:
     def __init__(self, benchmark, machine):
         self.name, self.benchmark, self.machine = "tuned" if benchmark else "default", benchmark, machine
@@ -111,7 +145,8 @@ class Torch:
         cudnn = torch.backends.cudnn
         cudnn.benchmark = False
         F.conv_transpose2d(self._other[0], self._other[1])  # displaces what was chosen before
-        cudnn.benchmark, cudnn.allow_tf32 = self.benchmark, tf32
+        cudnn.benchmark = self.benchmark and case.row["kw"] < LONGEST_TUNED
+        cudnn.allow_tf32 = tf32
         torch.backends.cuda.matmul.allow_tf32 = tf32
         replay = self.machine.capture(run, sets)
         replay.launch()

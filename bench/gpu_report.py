@@ -1,7 +1,7 @@
 """What compare_gpu.py found: tables, verdicts against the bars, bars over the floor and rooflines.
 
-A run is a dict: heading, rates, left_out, seconds, and results, one for each layer: name, n, gflop, bytes (by dtype), failures,
-and precisions, by name, of contenders, by name, as report.py has them.
+A run is a dict: heading, rates, left_out, seconds, and results, one for each layer: name, set, n, gflop, bytes (by dtype), failures,
+and precisions, by name, of contenders, by name, as report.py has them. A set is a file of workloads; what has none is of the first.
 """
 
 import report
@@ -16,6 +16,17 @@ PYTORCH_BARS = {"tf32": (3.5, set()), "f32": (4.0, {"kb69"}), "f16": (4.0, None)
 FLOOR_MEAN_BAR, FLOOR_WORST_BAR = 1.5, 2.5
 EITHER_LAYOUT_BAR = 2.2
 NHWC_BAR, NHWC_SLOWER_BAR = 1.7, 1.10
+TUNED, BROAD = "workloads", "workloads_broad"
+SETS = {TUNED: "The layers that tconv was tuned for", BROAD: "Layers that it was not tuned for"}
+# For the layers that nobody tuned for, called from PyTorch: time over floor in the mean, of 90 % of the layers and at most, in NCHW;
+# the mean in NHWC; how many layers may be slower than PyTorch by more than 3 %, in NCHW than its better layout, and in NHWC; how
+# many times faster than PyTorch in NCHW.
+BROAD_BARS = {
+    "tf32": {"mean": 1.9, "most": 3.5, "worst": 8, "nhwc": 1.8, "slower": 7, "nhwc_slower": 5, "times": 3.0},
+    "bf16": {"mean": 2.1, "most": 3.8, "worst": 8, "nhwc": 1.9, "slower": 7, "nhwc_slower": 5, "times": 3.6},
+    "f32": {"mean": 1.9, "most": 3.5, "worst": 8, "nhwc": 1.9, "slower": 4, "nhwc_slower": 4, "times": 3.2},
+}
+MOST_SHARE, SLOWER_LEVEL = 0.9, 1.03
 # What a roofline takes of the rate of matrix products (compare_gpu.py).
 STRICT_PRODUCTS = 3
 
@@ -24,9 +35,17 @@ def is_judged_sustained(case, layout, precision):
     return case in SUSTAINED_BARS and layout == "nchw" and precision == "tf32"
 
 
-def view(run, precision):
-    """The results of one precision as report.py takes them."""
-    return [{**r, "contenders": r["precisions"][precision]} for r in run["results"] if r["precisions"].get(precision)]
+def sets(run):
+    return list(dict.fromkeys(r.get("set", TUNED) for r in run["results"]))
+
+
+def view(run, precision, of=TUNED):
+    """The results of one precision and set as report.py takes them."""
+    return [
+        {**r, "contenders": r["precisions"][precision]}
+        for r in run["results"]
+        if r.get("set", TUNED) == of and r["precisions"].get(precision)
+    ]
 
 
 def precisions(run):
@@ -119,6 +138,16 @@ def error_lines(results, precision):
         yield line
 
 
+def workspace_lines(results):
+    for layout in ("nchw", "nhwc"):
+        sizes = {
+            r["name"]: f["workspace_bytes"] / 2**20 for r in results if (f := r["contenders"].get(f"tconv {layout}"))
+        }
+        if sizes:
+            most = max(sizes, key=sizes.get)
+            yield f"- tconv {layout}: workspace beside packed weights at most {sizes[most]:.1f} MiB ({most})"
+
+
 def sustained_lines(results):
     for r in results:
         ours, torch = (r["contenders"].get(f"{who} nchw", {}) for who in ("tconv", "torch"))
@@ -131,13 +160,66 @@ def sustained_lines(results):
             )
 
 
+def call_lines(results):
+    """tconv as it is called from PyTorch, where it is there."""
+    for layout in ("nchw", "nhwc"):
+        ratios = [x for r in results if (x := report.ratio_to_floor(r, f"tconv call {layout}"))]
+        times = speedups(results, f"tconv call {layout}", [f"torch {layout}"])
+        if ratios and times:
+            yield (
+                f"- tconv {layout} called from PyTorch, packing in each call: geometric mean {geometric_mean(ratios):.2f} over floor, "
+                f"{geometric_mean(times.values()):.2f}x as fast as torch {layout}"
+            )
+
+
+def judged(value, bars, key):
+    return f"{value:.2f} (bar {bars[key]:g}: {met(value <= bars[key])})" if bars else f"{value:.2f}"
+
+
+def slower_than(ratios, bars, key):
+    slower = {name: ratio for name, ratio in ratios.items() if ratio < 1 / SLOWER_LEVEL}
+    bar = f" (bar {bars[key]}: {met(len(slower) <= bars[key])})" if bars else ""
+    return f"by more than {SLOWER_LEVEL - 1:.0%} slower: {len(slower)}{bar}: {named(slower)}"
+
+
+def broad_lines(results, precision):
+    """For layers that nobody tuned for: called from PyTorch, packing in each call."""
+    bars = BROAD_BARS.get(precision)
+    for layout in ("nchw", "nhwc"):
+        ours = f"tconv call {layout}"
+        ratios = sorted(x for r in results if (x := report.ratio_to_floor(r, ours)))
+        if not ratios:
+            continue
+        line = f"- tconv {layout} over floor: geometric mean "
+        line += judged(geometric_mean(ratios), bars, "mean" if layout == "nchw" else "nhwc")
+        if layout == "nchw":
+            line += f", {MOST_SHARE:.0%} of {len(ratios)} layers under "
+            line += judged(ratios[min(int(MOST_SHARE * len(ratios)), len(ratios) - 1)], bars, "most")
+            line += f", worst {judged(ratios[-1], bars, 'worst')}"
+        yield line
+        same = speedups(results, ours, [f"torch {layout}"])
+        peers = ["torch nchw", "torch nhwc"] if layout == "nchw" else ["torch nhwc"]
+        times = geometric_mean(same.values())
+        bar = f" (bar {bars['times']:g}: {met(times >= bars['times'])})" if bars and layout == "nchw" else ""
+        yield (
+            f"- tconv {layout} {times:.2f}x as fast as torch {layout}{bar}; than torch {'in its better layout' if layout == 'nchw' else layout} "
+            + slower_than(speedups(results, ours, peers), bars, "slower" if layout == "nchw" else "nhwc_slower")
+        )
+
+
 def summary(run):
     lines = []
-    for precision in precisions(run):
-        results = view(run, precision)
-        found = [*floor_lines(results, precision), *pytorch_lines(results, precision), *error_lines(results, precision)]
+    for of, precision in ((of, precision) for of in sets(run) for precision in precisions(run)):
+        results = view(run, precision, of)
+        if not results:
+            continue
+        if of == TUNED:
+            found = [*floor_lines(results, precision), *pytorch_lines(results, precision), *call_lines(results)]
+        else:
+            found = [*broad_lines(results, precision)]
+        found += [*error_lines(results, precision), *workspace_lines(results)]
         found += sustained_lines(results) if precision == "tf32" else []
-        lines += [f"**{precision}**", "", *found, ""]
+        lines += [f"**{SETS.get(of, of)}, {precision}**", "", *found, ""]
     failures = [f"- {r['name']}: {text}" for r in run["results"] for text in r["failures"]]
     left_out = [f"- left out: {', '.join(run['left_out'])}"] if run["left_out"] else []
     return lines + (["**Failures and gaps**", "", *failures, *left_out, ""] if failures or left_out else [])
@@ -171,14 +253,16 @@ def table(results):
 
 def markdown(run):
     lines = ["# Against PyTorch on the GPU", "", *(f"- {line}" for line in run["heading"]), ""]
-    for precision in precisions(run):
-        lines += [
-            f"**{precision}**, milliseconds in a burst, medians; in parentheses over the floor. torch is the faster of "
-            "cudnn.benchmark on and off.",
-            "",
-            *table(view(run, precision)),
-            "",
-        ]
+    for of, precision in ((of, precision) for of in sets(run) for precision in precisions(run)):
+        results = view(run, precision, of)
+        if results:
+            lines += [
+                f"**{SETS.get(of, of)}, {precision}**: milliseconds in a burst, medians; in parentheses over the floor. torch is the "
+                "faster of cudnn.benchmark on and off, call is tconv called from PyTorch, which packs the weights in each call.",
+                "",
+                *table(results),
+                "",
+            ]
     return "\n".join(lines + ["## Verdicts", ""] + summary(run))
 
 
@@ -199,12 +283,13 @@ def draw_roofline(axes, run, results, precision):
     intensity = [1e9 * r["gflop"] / r["bytes"][dtype] for r in results]
     reach = [min(intensity) / 2, peak / run["rates"]["copy"], 2 * max([*intensity, peak / run["rates"]["copy"]])]
     axes.plot(reach, [1e-12 * min(peak, x * run["rates"]["copy"]) for x in reach], color="black", linewidth=1)
-    for name in report.contender_names(results):
+    for name in MARKERS:
         points = [
             (x, r["gflop"] / r["contenders"][name]["ms"]) for x, r in zip(intensity, results) if name in r["contenders"]
         ]
         colour, marker = MARKERS[name]
-        axes.plot(*zip(*points), linestyle="", marker=marker, markersize=4, color=colour, label=name)
+        if points:
+            axes.plot(*zip(*points), linestyle="", marker=marker, markersize=4, color=colour, label=name)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_title(f"{precision}: TFLOP/s over FLOP/byte", fontsize=10)
@@ -213,7 +298,7 @@ def draw_roofline(axes, run, results, precision):
 
 
 def plot(run, path):
-    """A row for each precision: time over floor in NCHW and in NHWC, and a roofline."""
+    """A row for each precision of the first set: time over floor in NCHW and in NHWC, and a roofline."""
     pyplot = report.load_pyplot()
     if pyplot is None:
         return "no matplotlib: no plot"
@@ -222,9 +307,9 @@ def plot(run, path):
         len(shown), 3, figsize=(26, 4 * len(shown)), squeeze=False, gridspec_kw={"width_ratios": [5, 5, 3]}
     )
     for row, precision in zip(panels, shown):
-        results = view(run, precision)
+        results = view(run, precision, sets(run)[0])
         for axes, layout in zip(row, ("nchw", "nhwc")):
-            names = [n for n in report.contender_names(results) if n.endswith(layout)]
+            names = [n for n in report.contender_names(results) if n in MARKERS and n.endswith(layout)]
             if names:
                 report.draw_panel(axes, results, names)
                 axes.legend(fontsize=8)

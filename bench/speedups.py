@@ -48,20 +48,23 @@ def cpu_rows(run):
         )
 
 
-def gpu_rows(run):
+def gpu_rows(run, of=gpu_report.TUNED, ours="tconv"):
     for precision, label in GPU_PRECISIONS.items():
-        results = gpu_report.view(run, precision)
-        yield Row(
-            label,
-            {layout: gpu_report.speedups(results, f"tconv {layout}", [f"torch {layout}"]) for layout in LAYOUTS},
-        )
+        results = gpu_report.view(run, precision, of)
+        if results:
+            yield Row(
+                label,
+                {layout: gpu_report.speedups(results, f"{ours} {layout}", [f"torch {layout}"]) for layout in LAYOUTS},
+            )
 
 
 def load(results):
     """The groups of the picture: a title and its rows."""
     cpu, gpu = (json.loads((results / f"compare_{name}.json").read_text()) for name in ("cpu", "gpu"))
+    broad = list(gpu_rows(gpu, gpu_report.BROAD, "tconv call"))
     return [
         ("One NVIDIA H200, against PyTorch with cuDNN, tuned", list(gpu_rows(gpu))),
+        *([("Other layers there, called from PyTorch", broad)] if broad else []),
         (f"{cpu['threads']} cores of a Zen 4 server, f32, against", list(cpu_rows(cpu))),
     ]
 
@@ -130,8 +133,8 @@ def draw(pyplot, groups, colours, path):
         axes.vlines(1, bottom - sum(map(height_of, rows)), bottom, color=colours["text"], linewidth=1.4, zorder=3)
     for times in range(int(MOST) + 1):
         write(f"{times}{TIMES}" if times else "0", times, inner + 9, size=11, ha="center")
-    layers = min(len(ratios) for _, rows in groups for row in rows for ratios in row.ratios.values())
-    note = f"1{TIMES}: as fast. Geometric means of {layers} layers; NCHW against NCHW, NHWC against NHWC."
+    layers = sorted({len(ratios) for _, rows in groups for row in rows for ratios in row.ratios.values()})
+    note = f"1{TIMES}: as fast. Geometric means of {' or '.join(map(str, layers))} layers; NCHW against NCHW, NHWC against NHWC."
     write(note, 0, inner + 30, 10 - LEFT, 11)
     figure.savefig(path, metadata={"Date": None, "Description": "; ".join(figures(groups))}, facecolor=colours["page"])
     pyplot.close(figure)

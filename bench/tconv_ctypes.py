@@ -1,10 +1,16 @@
-"""Plans of tconv's C API on addresses, for the comparisons in this directory. The API by ctypes is the Python package's."""
+"""Plans of tconv's C API on addresses, for the comparisons in this directory. The API by ctypes is the Python package's,
+which reads its library when it is imported: that of the program's --library, where it has one."""
 
+import argparse
 import ctypes as c
 import os
 import pathlib
 import sys
 
+_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+_parser.add_argument("--library")
+if _library := _parser.parse_known_args()[0].library:
+    os.environ["TCONV_LIBRARY"] = str(pathlib.Path(_library).resolve())
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
 from tconv import TconvError as Error  # noqa: E402
 from tconv import _library as api  # noqa: E402
