@@ -87,12 +87,20 @@ const char *refusal(const tconv_layer *layer)
     return products > MAX_INTERMEDIATE * least ? "products of many times the size of src and dst" : NULL;
 }
 
+/* As many of them as leave room for the products, `each` of one: chunks are as even as they come. */
+int64_t fit(int64_t have, double each)
+{
+    const int64_t room = tconv_max(1, (int64_t)((double)(MAX_PRODUCTS / (int64_t)sizeof(float)) / each));
+    return room >= have ? have : tconv_ceil_div(have, tconv_ceil_div(have, room));
+}
+
 /* Sets the chunks, so that the products of one take at most MAX_PRODUCTS: of output channels where weights are larger
  * than src, of images, of channels, then of positions. Returns false where even those would be too large. */
 bool cut_chunks(const tconv_problem *problem, plan *made)
 {
     const tconv_axis *cut = problem->h.in > 1 ? &problem->h : &problem->w;
-    const int64_t batch = tconv_max(problem->batch, 1), taps = taps_of(problem), most = MAX_PRODUCTS / 4;
+    const int64_t batch = tconv_max(problem->batch, 1), taps = taps_of(problem),
+                  most = MAX_PRODUCTS / (int64_t)sizeof(float);
     const int64_t per_position = problem->groups * taps * (cut == &problem->h ? problem->w.in : 1);
     const double pixels = (double)(problem->h.in * problem->w.in);
     const bool cuts_channels = problem->groups == 1 && problem->desc.weight_layout == TCONV_WEIGHT_IOHW;
@@ -100,11 +108,6 @@ bool cut_chunks(const tconv_problem *problem, plan *made)
     chunk_shape *chunk = &made->chunk;
     *chunk = {batch, problem->group_out, cut->in, quotients_of(cut)};
     made->cuts_rows = cut == &problem->h;
-    const auto fit = [](int64_t have,
-                        double others) { /* as even as they come */
-                                         const int64_t room = tconv_max(1, (int64_t)((double)most / others));
-                                         return room >= have ? have : tconv_ceil_div(have, tconv_ceil_div(have, room));
-    };
     const double image = (double)per_position * (double)cut->in; /* of a channel */
     if (cuts_channels && weights_first)
         chunk->channels = fit(chunk->channels, image * (double)batch);
