@@ -134,7 +134,8 @@ def draw(pyplot, groups, colours, path):
     for times in range(int(MOST) + 1):
         write(f"{times}{TIMES}" if times else "0", times, inner + 9, size=11, ha="center")
     layers = sorted({len(ratios) for _, rows in groups for row in rows for ratios in row.ratios.values()})
-    note = f"1{TIMES}: as fast. Geometric means of {' or '.join(map(str, layers))} layers; NCHW against NCHW, NHWC against NHWC."
+    counts = " or ".join(map(str, layers))
+    note = f"1{TIMES}: as fast. Geometric means of {counts} layers; NCHW against NCHW, NHWC against NHWC."
     write(note, 0, inner + 30, 10 - LEFT, 11)
     figure.savefig(path, metadata={"Date": None, "Description": "; ".join(figures(groups))}, facecolor=colours["page"])
     pyplot.close(figure)
