@@ -39,6 +39,12 @@ static inline int64_t tconv_ceil_div(int64_t numerator, int64_t denominator)
     return numerator / denominator + (numerator % denominator > 0);
 }
 
+/* The least multiple of at least value, which is not negative. */
+static inline int64_t tconv_round_up(int64_t value, int64_t multiple)
+{
+    return tconv_ceil_div(value, multiple) * multiple;
+}
+
 static inline int64_t tconv_min(int64_t a, int64_t b)
 {
     return a < b ? a : b;

@@ -143,14 +143,15 @@ tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chu
     out.products = static_cast<const float *>(products.dst);
     out.bias = arguments->bias;
     out.dst = static_cast<char *>(arguments->dst) + place->image * problem->dst.n * (int64_t)problem->element_size;
-    cut_tiles(problem->layout == TCONV_NHWC, &out);
+    if (made->position_chunks > 1) /* else the tiles are the plan's */
+        cut_tiles(problem->layout == TCONV_NHWC, &out);
     return on_device(layer->target.device, issue, [&] { return gather(layer, &out, arguments->stream, issue); });
 }
 
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
 {
     const plan *made = static_cast<const plan *>(from);
-    const int64_t chunks = made->image_chunks * made->channel_chunks * made->position_chunks;
+    const int64_t chunks = chunks_of(made);
     for (int64_t i = 0; i < chunks; i++) {
         const chunk_place place = place_of(&layer->problem, made, i);
         if (place.begin >= place.end) /* all of its outputs are cut off by padding */

@@ -40,11 +40,6 @@ const struct {
                    {&tconv_cuda_mma, true},
                    {&tconv_cuda_general, true}};
 
-int64_t round_up(int64_t value, int64_t multiple)
-{
-    return tconv_ceil_div(value, multiple) * multiple;
-}
-
 int64_t taps_of(const tconv_problem *problem)
 {
     return problem->h.kernel * problem->w.kernel;
@@ -115,7 +110,7 @@ bool cut_chunks(const tconv_problem *problem, plan *made)
     if (cuts_channels && !weights_first)
         chunk->channels = fit(chunk->channels, image);
     if (image * (double)chunk->channels > (double)most) {
-        const int64_t back = round_up(reach_of(cut) + PITCH, PITCH);
+        const int64_t back = tconv_round_up(reach_of(cut) + PITCH, PITCH);
         const int64_t room = most / (per_position * chunk->channels) / PITCH * PITCH;
         if (room < 2 * back)
             return false;
@@ -125,7 +120,7 @@ bool cut_chunks(const tconv_problem *problem, plan *made)
     made->image_chunks = tconv_ceil_div(batch, chunk->images);
     made->channel_chunks = tconv_ceil_div(problem->group_out, chunk->channels);
     made->position_chunks = tconv_ceil_div(quotients_of(cut), chunk->quotients);
-    return made->image_chunks * made->channel_chunks * made->position_chunks <= MAX_CHUNKS;
+    return chunks_of(made) <= MAX_CHUNKS;
 }
 
 tconv_phase_table table_of(tconv_phase *phase, int64_t outputs)
@@ -154,7 +149,9 @@ bool describe_products(const tconv_layer *layer, plan *made)
         src.n = problem->in_channels * rows * columns;
     }
     const bool flat = rows == 1 || src.h == columns * src.w;
-    const int64_t row_pitch = nhwc ? columns * round_up(channels, PITCH) : flat ? columns : round_up(columns, PITCH);
+    const int64_t row_pitch = nhwc   ? columns * tconv_round_up(channels, PITCH)
+                              : flat ? columns
+                                     : tconv_round_up(columns, PITCH);
     tconv_desc desc;
     if (tconv_desc_init(&desc) != TCONV_SUCCESS)
         return false;
@@ -168,8 +165,8 @@ bool describe_products(const tconv_layer *layer, plan *made)
     desc.layout = problem->layout;
     desc.weight_layout = problem->desc.weight_layout;
     desc.math = made->widens ? TCONV_MATH_TF32 : layer->target.math;
-    const int64_t plane = nhwc ? rows * row_pitch : round_up(rows * row_pitch, PITCH);
-    const int64_t pixel = round_up(channels, PITCH);
+    const int64_t plane = nhwc ? rows * row_pitch : tconv_round_up(rows * row_pitch, PITCH);
+    const int64_t pixel = tconv_round_up(channels, PITCH);
     const int64_t src_strides[4] = {src.n, src.c, flat ? src.w * desc.in_w : src.h, src.w};
     const int64_t planes[4] = {channels * plane, plane, flat ? plane : row_pitch, 1};
     const int64_t pixels[4] = {plane, 1, flat ? plane : row_pitch, pixel};
@@ -185,8 +182,8 @@ bool describe_products(const tconv_layer *layer, plan *made)
     made->products.columns = table_of(&made->column_phase, desc.in_w);
     made->products.target = layer->target;
     made->products.target.math = desc.math;
-    made->products_bytes = round_up(products->dst_extent * 4, ALIGNMENT);
-    made->src_bytes = made->widens ? round_up(products->src_extent * 4, ALIGNMENT) : 0;
+    made->products_bytes = tconv_round_up(products->dst_extent * 4, ALIGNMENT);
+    made->src_bytes = made->widens ? tconv_round_up(products->src_extent * 4, ALIGNMENT) : 0;
 
     gather_shape *out = &made->out;
     const bool taps_outside = problem->desc.weight_layout != TCONV_WEIGHT_IOHW; /* taps, then channels within */
@@ -266,7 +263,7 @@ bool choose_multiplier(plan *made, tconv_cuda_work *work)
 void count_gather(const tconv_layer *layer, const plan *made, tconv_cuda_work *work)
 {
     const tconv_problem *problem = &layer->problem;
-    const double chunks = (double)(made->image_chunks * made->channel_chunks * made->position_chunks);
+    const double chunks = (double)chunks_of(made);
     const double outputs = (double)(problem->batch * problem->out_channels) * (double)(problem->h.out * problem->w.out);
     const double widened = made->widens ? 1.5 * (double)made->src_bytes : 0; /* two bytes read, four written */
     work->rounds *= chunks;
@@ -302,8 +299,8 @@ const char *make_plan(const tconv_layer *layer, plan *made, tconv_cuda_work *wor
     if (!choose_multiplier(made, work))
         return "no implementation that multiplies in 48 MiB";
     if (made->widens)
-        made->weights_bytes = round_up(problem->weight_extent * 4, ALIGNMENT);
-    made->packed_chunk_bytes = round_up((int64_t)made->sizes.packed, ALIGNMENT);
+        made->weights_bytes = tconv_round_up(problem->weight_extent * 4, ALIGNMENT);
+    made->packed_chunk_bytes = tconv_round_up((int64_t)made->sizes.packed, ALIGNMENT);
     count_gather(layer, made, work);
     return NULL;
 }

@@ -31,14 +31,20 @@ struct plan {
 
     /* The products: a layer with a 1 x 1 kernel, whose output channels are output channels and taps. */
     tconv_layer products;
-    tconv_phase row_phase, column_phase; /* its phase tables' */
-    const tconv_implementation *by;      /* what computes it */
-    tconv_memory_sizes sizes;            /* that this needs */
-    int64_t products_bytes, src_bytes;   /* of a chunk: the products; src, where it is widened */
-    int64_t weights_bytes,
-        packed_chunk_bytes; /* of all weights, where they are widened; of the packed ones of a chunk */
+    tconv_phase row_phase, column_phase;            /* its phase tables' */
+    const tconv_implementation *by;                 /* what computes it */
+    tconv_memory_sizes sizes;                       /* that this needs */
+    int64_t products_bytes, src_bytes;              /* of a chunk: the products; src, where it is widened */
+    int64_t weights_bytes;                          /* of all weights, where they are widened */
+    int64_t packed_chunk_bytes;                     /* of the packed weights of a chunk */
     alignas(16) unsigned char made[MAX_PLAN_BYTES]; /* the plan of `by` */
 };
+
+/* Chunks of all kinds. */
+inline int64_t chunks_of(const plan *made)
+{
+    return made->image_chunks * made->channel_chunks * made->position_chunks;
+}
 
 /* Plans a layer into what is all zero. Returns the reason why it is not taken, else NULL. */
 const char *make_plan(const tconv_layer *layer, plan *made, tconv_cuda_work *work);

@@ -51,11 +51,6 @@ constexpr int64_t GEMM_RATES[GEMM_SHAPES] = {10, 8, 5};
 constexpr int64_t MIN_SEGMENT = 64;     /* terms, in f64: shorter segments cost time and gain nothing that matters */
 constexpr int64_t SEGMENT_MULTIPLE = 8; /* terms: the GEMM's K-block, and a multiple of the direct kernels' batch */
 
-int64_t round_up(int64_t value, int64_t multiple)
-{
-    return tconv_ceil_div(value, multiple) * multiple;
-}
-
 kernel_choice choose_gemm(const tconv_problem *problem)
 {
     const int64_t out = problem->group_out;
@@ -90,7 +85,7 @@ int64_t segment_of(const tconv_layer *layer)
         return SEGMENT_TERMS;
     const double terms =
         (double)layer->rows.max_taps * (double)layer->columns.max_taps * (double)layer->problem.group_in;
-    return round_up(tconv_max((int64_t)cbrt(terms * terms), MIN_SEGMENT), SEGMENT_MULTIPLE);
+    return tconv_round_up(tconv_max((int64_t)cbrt(terms * terms), MIN_SEGMENT), SEGMENT_MULTIPLE);
 }
 
 /* Cuts the layer into tiles. */
@@ -122,7 +117,7 @@ void set_parameters(const tconv_layer *layer, planned_layer *planned)
     made->group_in = problem->group_in;
     made->group_out = problem->group_out;
     made->kernel_columns = problem->w.kernel;
-    made->packed_out = round_up(problem->group_out, planned->shape.channels);
+    made->packed_out = tconv_round_up(problem->group_out, planned->shape.channels);
     made->weight_pitch = made->groups * made->packed_out;
     made->weight_tap_pitch = made->group_in * made->weight_pitch;
     made->segment = segment_of(layer);
@@ -151,7 +146,7 @@ tconv_status find_sizes(const tconv_layer *layer, planned_layer *made, tconv_mem
     const int channels = made->shape.channels;
     int64_t size;
     made->weights_at =
-        round_up((layer->rows.count + layer->columns.count) * (int64_t)sizeof(tconv_phase), TABLE_ALIGNMENT);
+        tconv_round_up((layer->rows.count + layer->columns.count) * (int64_t)sizeof(tconv_phase), TABLE_ALIGNMENT);
     if (!tconv_checked_mul(tconv_ceil_div(problem->group_out, channels), channels, &size) ||
         !tconv_checked_mul(size, problem->in_channels, &size) ||
         !tconv_checked_mul(size, problem->h.kernel * problem->w.kernel, &size) ||

@@ -17,11 +17,6 @@ constexpr int STAGE_ALIGNMENT = 1024; /* bytes of a B stage: the pattern of the 
 constexpr int RAW_STAGES = 2;         /* one is filled while one is transposed */
 constexpr int RAW_STAGE_PIXELS = 512; /* pixels of a raw stage, at most: as many as the positions of a block tile */
 
-int64_t round_up(int64_t value, int64_t multiple)
-{
-    return tconv_ceil_div(value, multiple) * multiple;
-}
-
 /* Planes of an operand in shared memory: big and small parts in strict f32. */
 int planes_of(mode mode)
 {
@@ -301,7 +296,7 @@ bool describe_tile(const tconv_layer *layer, const tile_choice *choice, layer_pl
     const int64_t reach = to->across > 0
                               ? to->stage_pixels
                               : tconv_max(to->stage_pixels, block_n + space.row_halo * pitch + space.column_halo);
-    to->plane_bytes = (uint32_t)round_up(reach * to->pixel_bytes, STAGE_ALIGNMENT);
+    to->plane_bytes = (uint32_t)tconv_round_up(reach * to->pixel_bytes, STAGE_ALIGNMENT);
     to->b_stage_bytes = to->plane_bytes * planes_of(plan->mode);
     to->a_tile_bytes = (uint32_t)(choice->m_tiles * planes_of(plan->mode) * MMA_M * to->pixel_bytes);
     if (to->across > 0)

@@ -136,11 +136,6 @@ constexpr int operand_planes(arithmetic mode)
     return mode == arithmetic::STRICT ? 2 : 1;
 }
 
-inline int64_t round_up(int64_t value, int64_t multiple)
-{
-    return tconv_ceil_div(value, multiple) * multiple;
-}
-
 } // namespace tconv::wgmma
 
 #endif

@@ -163,14 +163,14 @@ void lay_out_mn_major(const tconv_layer *layer, plan *made)
         const int64_t parts = pixels + beside <= MAX_BOX ? 1 : tconv_ceil_div(boxes, most);
         params->box_parts = (int)parts;
         params->part_pixels = (int)(tconv_ceil_div(boxes, parts) * SWIZZLE_PIXELS);
-        params->part_pitch = (int)round_up(tconv_min(pixels, params->part_pixels) + beside - 1, beside);
+        params->part_pitch = (int)tconv_round_up(tconv_min(pixels, params->part_pixels) + beside - 1, beside);
         params->map_row_channels = aligned_channels(&layer->problem);
         params->expected_bytes = (uint32_t)(parts * params->k_block_channels * params->part_pitch * element);
-        params->box_step_bytes = (uint32_t)round_up(
+        params->box_step_bytes = (uint32_t)tconv_round_up(
             params->k_block_channels / params->map_row_channels * params->part_pitch * element, TMA_ALIGNMENT);
         params->b_stage_bytes = params->raw_stage_bytes;
         params->raw_stage_bytes =
-            (uint32_t)round_up(parts * params->map_row_channels * params->box_step_bytes, SWIZZLE_ALIGNMENT);
+            (uint32_t)tconv_round_up(parts * params->map_row_channels * params->box_step_bytes, SWIZZLE_ALIGNMENT);
     }
     for (int warpgroup = 0; warpgroup < WARPGROUPS; warpgroup++)
         for (int mma_tile = 0; mma_tile < MMA_TILES; mma_tile++)

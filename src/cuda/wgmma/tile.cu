@@ -73,8 +73,8 @@ bool lay_out_flat(const tconv_layer *layer, plan *made)
     const int warpgroups = params->stride_h == 2 || params->warpgroup_channels > 0 ? 1 : WARPGROUPS;
     const int64_t positions = problem->h.in * problem->w.in, most = warpgroups * mma_tiles * made->config.N;
     int64_t tiles = tconv_ceil_div(positions, made->mn_major ? most : tconv_min(most, MAX_BOX));
-    int64_t tile_columns = round_up(tconv_ceil_div(positions, tiles), alignment);
-    int64_t mma_tile_columns = round_up(tconv_ceil_div(tile_columns, warpgroups * mma_tiles), alignment);
+    int64_t tile_columns = tconv_round_up(tconv_ceil_div(positions, tiles), alignment);
+    int64_t mma_tile_columns = tconv_round_up(tconv_ceil_div(tile_columns, warpgroups * mma_tiles), alignment);
     /* MMA tiles begin with boxes. */
     if (made->mn_major && warpgroups * mma_tiles > 1) {
         mma_tile_columns = made->config.N;
@@ -112,7 +112,7 @@ int space_to_depth_pitch(const tconv_layer *layer, int64_t columns, int64_t halo
 {
     const int64_t element = (int64_t)layer->problem.element_size, alignment = BOX_ALIGNMENT / element;
     const int64_t beside = columns % alignment == 0 ? first & (alignment - 1) : alignment - 1;
-    const int64_t pitch = round_up(columns + halo + beside, STAGE_PIXELS);
+    const int64_t pitch = tconv_round_up(columns + halo + beside, STAGE_PIXELS);
     return (int)(element == 4 ? pitch | STAGE_PIXELS : pitch);
 }
 
@@ -147,8 +147,8 @@ bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, plan *ma
         return false;
     const int64_t tiles = tconv_ceil_div(positions, most);
     int64_t tile_columns = tconv_ceil_div(positions, tiles);
-    if (tiles > 1 && round_up(tile_columns, alignment) <= most)
-        tile_columns = round_up(tile_columns, alignment);
+    if (tiles > 1 && tconv_round_up(tile_columns, alignment) <= most)
+        tile_columns = tconv_round_up(tile_columns, alignment);
     params->tile_columns = params->mma_tile_columns = (int)tile_columns;
     params->column_tiles = (int)tconv_ceil_div(positions, tile_columns);
     params->column_alignment = (int)alignment;
@@ -156,8 +156,8 @@ bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, plan *ma
     params->tight = choice->tight;
     params->first_row = (int)rows->min_shift;
     params->first_column = (int)first;
-    params->pitch = (int)round_up(tile_columns + halo + skip, multiple);
-    params->box_pitch = (int)round_up(tile_columns + halo + alignment - 1, alignment);
+    params->pitch = (int)tconv_round_up(tile_columns + halo + skip, multiple);
+    params->box_pitch = (int)tconv_round_up(tile_columns + halo + alignment - 1, alignment);
     if (choice->space_to_depth)
         params->pitch = params->box_pitch = space_to_depth_pitch(layer, depth * tile_columns, halo, first);
     made->patch_rows = (int)(params->tile_rows + rows->max_shift - rows->min_shift);
