@@ -5,8 +5,9 @@
     compare_gpu.py --redraw results/compare_gpu.json --out results        # table, verdicts and plots again, no GPU
 
 Contenders, for each precision and layout: tconv, weights packed once; tconv as it is called from PyTorch, which packs weights in
-each call; PyTorch with input and weights in that layout, given for free, with cudnn.benchmark off and on, the faster of which counts. f32 is strict on both sides (allow_tf32 off), tf32 is
-tconv's math = tf32 and PyTorch's allow_tf32. PyTorch allocates its outputs from its cache, tconv writes where it is told.
+each call; PyTorch with input and weights in that layout, given for free, with cudnn.benchmark off and on, the faster of which
+counts. f32 is strict on both sides (allow_tf32 off), tf32 is tconv's math = tf32 and PyTorch's allow_tf32. PyTorch allocates its
+outputs from its cache, tconv writes where it is told.
 
 Protocol: every contender is a CUDA graph of one or more runs, so that calls from Python cost neither side anything. Runs take
 turns over as many sets of src and dst as it takes to fill the L2 cache several times over; a layer that does so by itself has
@@ -144,11 +145,8 @@ def print_row(row, precision, layout, results, failures, seconds):
     cells = [
         f"{name} {f['ms']:8.4f} ({f['ms'] / f['floor_ms']:.2f}) err {f['relative_l2']:.1e}"
         + (f" sustained {f['sustained_ms']:.4f}" if "sustained_ms" in f else "")
-        + (
-            f" {f['implementation']}"
-            if "implementation" in f
-            else f" [{f.get('default_ms', 0):.4f} {f.get('tuned_ms', 0):.4f}]"
-        )
+        + (f" {f['implementation']}" if "implementation" in f else "")
+        + (f" [{f.get('default_ms', 0):.4f} {f.get('tuned_ms', 0):.4f}]" if "choice" in f else "")
         for name, f in results.items()
     ]
     print(
@@ -246,8 +244,7 @@ def measure(options):
     }
     print("\n".join(run["heading"]), flush=True)
     library = tconv_ctypes.Library(str(pathlib.Path(options.library).resolve()))
-    call = g.TconvCall(str(pathlib.Path(options.library).resolve()), machine)
-    entrants = [g.Tconv(library, machine), call, g.Torch(False, machine), g.Torch(True, machine)]
+    entrants = [g.Tconv(library, machine), g.TconvCall(machine), g.Torch(False, machine), g.Torch(True, machine)]
     for row in read_sets(options):
         if time.perf_counter() - options.started > options.seconds:
             run["left_out"].append(row["name"])

@@ -6,10 +6,7 @@ PyTorch is imported) and displaced by another layer's before each choice is made
 """
 
 import dataclasses
-import importlib
 import os
-import pathlib
-import sys
 import typing
 
 os.environ["TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT"] = "1"
@@ -18,7 +15,8 @@ import torch.nn.functional as F
 
 import contenders as c
 import gpu_machine
-import tconv_ctypes as t
+import tconv_ctypes as t  # finds the package
+import tconv.torch
 
 # What a precision is: the tensors' dtype, tconv's math, whether PyTorch may use TF32.
 PRECISIONS = {
@@ -98,16 +96,8 @@ class Tconv:
         )
 
 
-class TconvCall:
-    """tconv.torch.conv_transpose2d, which packs the weights in each call."""
-
-    name = "call"
-
-    def __init__(self, library, machine):
-        os.environ["TCONV_LIBRARY"] = library
-        sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
-        self.call = importlib.import_module("tconv.torch").conv_transpose2d
-        self.machine = machine
+class Call:
+    """A function that is called as PyTorch's, and allocates its outputs."""
 
     def prepare(self, case, layout, precision):
         dtype, _, tf32 = PRECISIONS[precision]
@@ -118,36 +108,35 @@ class TconvCall:
         dst = [None] * sets
 
         def run(i):
-            dst[i] = self.call(src[i], w, b, *arguments)
+            dst[i] = self.function(src[i], w, b, *arguments)
 
+        self.tune(case)
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
         replay = self.machine.capture(run, sets)
         replay.launch()
         return Prepared(self.name, replay, lambda: dst[0], {}, (src, w, dst))
 
+    def tune(self, case):
+        """What comes before the first call of a layer."""
 
-class Torch:
+
+class TconvCall(Call):
+    """tconv.torch.conv_transpose2d, which packs the weights in each call."""
+
+    name, function = "call", staticmethod(tconv.torch.conv_transpose2d)
+
+    def __init__(self, machine):
+        self.machine = machine
+
+
+class Torch(Call):
+    function = staticmethod(F.conv_transpose2d)
+
     def __init__(self, benchmark, machine):
         self.name, self.benchmark, self.machine = "tuned" if benchmark else "default", benchmark, machine
         self._other = [torch.zeros(1, 1, size, size, device=machine.device) for size in (1, 2)]
 
-    def prepare(self, case, layout, precision):
-        dtype, _, tf32 = PRECISIONS[precision]
-        sets, b = sets_of(case, dtype, self.machine), case.bias(dtype)
-        src = sources(case, layout, dtype, sets)
-        w = case.weights(dtype).contiguous(memory_format=c.FORMATS[layout])
-        arguments = c.pytorch_arguments(case.row)
-        dst = [None] * sets
-
-        def run(i):
-            dst[i] = F.conv_transpose2d(src[i], w, b, *arguments)
-
-        cudnn = torch.backends.cudnn
-        cudnn.benchmark = False
+    def tune(self, case):
+        torch.backends.cudnn.benchmark = False
         F.conv_transpose2d(self._other[0], self._other[1])  # displaces what was chosen before
-        cudnn.benchmark = self.benchmark and case.row["kw"] < LONGEST_TUNED
-        cudnn.allow_tf32 = tf32
-        torch.backends.cuda.matmul.allow_tf32 = tf32
-        replay = self.machine.capture(run, sets)
-        replay.launch()
-        return Prepared(self.name, replay, lambda: dst[0], {}, (src, w, dst))
+        torch.backends.cudnn.benchmark = self.benchmark and case.row["kw"] < LONGEST_TUNED
