@@ -27,7 +27,7 @@ static const struct {
     const char *mode;
     double mean[LAYOUTS], worst[LAYOUTS];
 } bounds[MODES] = {
-    {"tf32", {1.018, 1.014}, {1.6, 1.7}}, {"f16", {1.02, 1.015}, {1.95, 1.75}}, {"f32", {1.018, 1.015}, {1.5, 2.05}}};
+    {"tf32", {1.015, 1.012}, {1.6, 1.7}}, {"f16", {1.02, 1.013}, {1.9, 1.75}}, {"f32", {1.0165, 1.014}, {1.5, 2.0}}};
 static const char *const layouts[LAYOUTS] = {"nchw", "nhwc"};
 
 typedef struct record {
