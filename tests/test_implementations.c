@@ -287,6 +287,82 @@ Test(implementations, same_bits_where_threads_share_the_work)
         }
 }
 
+/* Layers of many weights over few pixels, whose operands cuda_columns exchanges in f32: several images, groups,
+ * dilation, rows of weights that are no vectors, padding that leaves less than the kernel; chunks of images, and of
+ * output channels. */
+static const char *const exchanged_problems[] = {
+    "n=2 ci=2048 h=9 w=9 co=2048 k=3 s=1 d=2x3 g=4 b=1",     "n=1 ci=2048 h=8 w=9 co=604 k=5x3 s=2x3 p=1 op=1x2 b=1",
+    "n=4 ci=1025 h=5 w=7 co=301 k=5x3 s=2x3 p=1 op=1x2 b=1", "n=5 ci=1024 h=5 w=6 co=260 k=7 s=1 p=5x4 b=1",
+    "n=1 ci=768 h=1 w=1500 co=512 k=1x16 s=1x8 p=0x4 b=1",   "n=2 ci=2048 h=70 w=8 co=1024 k=3 p=1 g=4 b=1",
+};
+
+#define EXCHANGED       (sizeof exchanged_problems / sizeof exchanged_problems[0])
+#define EXCHANGED_FORMS 8 /* layouts, maths, src dense or a slice */
+
+static harness_layer exchanged_layer(size_t problem, int form)
+{
+    harness_layer layer;
+    char message[128];
+    cr_assert(harness_problem_parse(exchanged_problems[problem], &layer, message, sizeof message), "%s", message);
+    tconv_desc *desc = &layer.desc;
+    desc->layout = form % 2 == 0 ? TCONV_NCHW : TCONV_NHWC;
+    desc->math = form / 2 % 2 == 0 ? TCONV_MATH_STRICT : TCONV_MATH_TF32;
+    if (form / 4 == 0)
+        return layer;
+    const bool nhwc = desc->layout == TCONV_NHWC;
+    const int64_t pitch = nhwc ? desc->in_channels + 5 : desc->in_h * desc->in_w + 3; /* of pixels, of channels */
+    const int64_t planes[4] = {(desc->in_channels + 2) * pitch, pitch, desc->in_w, 1};
+    const int64_t pixels[4] = {(desc->in_h * desc->in_w + 2) * pitch, 1, desc->in_w * pitch, pitch};
+    memcpy(desc->src_strides, nhwc ? pixels : planes, sizeof planes);
+    return layer;
+}
+
+static bool is_exchanged(const tconv_desc *desc)
+{
+    const tconv_options options = {.struct_size = sizeof options, .backend = TCONV_BACKEND_CUDA, .device = -1};
+    static char text[16384];
+    tconv_issue issue;
+    if (tconv_explain(desc, &options, "h200", TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue) != TCONV_SUCCESS)
+        cr_skip("this build has no CUDA: %s", issue.message);
+    return strstr(text, " exchanged=1 ") != NULL;
+}
+
+Test(implementations, operands_are_exchanged_where_many_weights_meet_few_pixels)
+{
+    for (size_t p = 0; p < EXCHANGED; p++) {
+        int exchanged = 0;
+        for (int form = 0; form < EXCHANGED_FORMS; form++) {
+            harness_layer layer = exchanged_layer(p, form);
+            exchanged += is_exchanged(&layer.desc);
+            layer.desc.weight_layout = TCONV_WEIGHT_IHWO;
+            cr_expect(!is_exchanged(&layer.desc), "weights that do not lie so: %s", exchanged_problems[p]);
+            layer.desc.weight_layout = TCONV_WEIGHT_IOHW;
+            layer.desc.dtype = TCONV_F16;
+            layer.desc.math = TCONV_MATH_DEFAULT;
+            cr_expect(!is_exchanged(&layer.desc), "16-bit weights: %s", exchanged_problems[p]);
+        }
+        cr_expect(exchanged > 0, "%s", exchanged_problems[p]);
+    }
+}
+
+Test(implementations_cuda, exchanged_operands_make_the_same_whole)
+{
+    skip_without_cuda();
+    for (size_t p = 0; p < EXCHANGED; p++)
+        for (int form = 0; form < EXCHANGED_FORMS; form++) {
+            const harness_layer layer = exchanged_layer(p, form);
+            const struct way way = {"cuda_columns", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, layer.desc.math,
+                                    "cuda_columns, operands exchanged"};
+            harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, p);
+            for (int packed = 0; packed < 2; packed++)
+                cr_expect(check_way(&test, &way, 1, packed != 0), "form %d: %s", form, exchanged_problems[p]);
+            harness_case_destroy(&test);
+            test = make_sampled_case(&layer, HARNESS_REALS, p);
+            check_same_bits(&test, &way, false);
+            harness_case_destroy(&test);
+        }
+}
+
 Test(implementations_cuda, same_bits_in_every_run_packed_or_not)
 {
     skip_without_cuda();

@@ -60,6 +60,7 @@ static const struct {
     {"cuda_mma", "n=4 ci=32 h=64 w=64 co=64 k=3 s=5 p=1 d=2", TCONV_MATH_TF32},
     {"cuda_columns", "n=2 ci=32 h=1 w=99 co=2 k=1x300 s=1x75 b=1", TCONV_MATH_STRICT},
     {"cuda_general", "n=3 ci=5 h=31 w=33 co=7 k=4 s=3 b=1", TCONV_MATH_STRICT},
+    {"cuda_columns", "n=3 ci=512 h=10 w=11 co=150 k=6 s=2 p=2 b=1", TCONV_MATH_STRICT}, /* operands exchanged */
     {NULL, "n=8 ci=64 h=128 w=128 co=64 k=3 p=1", TCONV_MATH_STRICT},
 };
 

@@ -50,6 +50,8 @@ typedef struct tconv_memory_sizes {
     /* Whether execute packs the weights itself, while it prepares other data, where the plan does not hold them
      * packed. */
     bool execute_packs;
+    /* With that, whether it then packs nothing, and reads the weights where they lie: no workspace is for them. */
+    bool reads_unpacked;
 } tconv_memory_sizes;
 
 /* The pointers of one execute. The tensors have the names of their roles in every operation (operation.h): a gradient has
@@ -65,7 +67,7 @@ typedef struct tconv_arguments {
     /* Whether the same call just had pack write packed on the stream, with nothing queued since. */
     bool packs;
     /* Where the operation writes them, the gradient of the weights. Where it reads them, NULL: packed holds them; but with
-     * execute_packs the weights for execute to pack into packed. */
+     * execute_packs the weights for execute to pack into packed, or to read. */
     void *weights;
 } tconv_arguments;
 
@@ -81,14 +83,23 @@ typedef struct tconv_prediction {
     double issue; /* the longer chain of instructions: of warps that multiply, of warps that load */
     double wait;  /* for buffers */
     double store;
+    /* Not a part: what plans are compared less, for packing the weights in a call, which this one does not. */
+    double saved;
 } tconv_prediction;
+
+/* What plans are compared by: the least is taken. */
+static inline double tconv_compared_seconds(const tconv_prediction *prediction)
+{
+    return prediction->seconds - prediction->saved;
+}
 
 struct tconv_cuda_work;
 
 /* What planning a layer found, beside the plan itself. */
 typedef struct tconv_planned {
     tconv_memory_sizes sizes;
-    /* Of the implementations with a prediction the fastest is taken; one without, where it comes first in the list. */
+    /* Of the implementations with a prediction the fastest is taken (tconv_compared_seconds); one without, where it comes
+     * first in the list. */
     tconv_prediction prediction;
     /* CUDA: where to leave what the prediction is made of (src/cuda/model/work.h); NULL: nowhere. Set by the caller. */
     struct tconv_cuda_work *work;

@@ -40,7 +40,7 @@ static tconv_status check_sizes(const tconv_memory_sizes *sizes, tconv_issue *is
 static void take_faster(tconv_plan *plan, double *seconds, const tconv_implementation *candidate,
                         const tconv_planned *planned, void **trial)
 {
-    const double its = planned->prediction.seconds;
+    const double its = tconv_compared_seconds(&planned->prediction);
     if (plan->implementation != NULL && its >= *seconds) {
         pass_over_slower(plan, candidate, its, plan->implementation, *seconds);
         return;
@@ -61,7 +61,7 @@ static tconv_status plan_best(tconv_plan *plan, const tconv_implementation *name
     const tconv_op op = plan->layer.problem.desc.op;
     const tconv_implementation *candidate;
     tconv_issue refusal;
-    double seconds = 0; /* predicted for plan->implementation */
+    double seconds = 0; /* that plan->implementation is compared by */
     tconv_issue_clear(&refusal);
     for (size_t i = 0; (candidate = tconv_implementation_at(op, i)) != NULL; i++) {
         tconv_planned planned = {.work = NULL};

@@ -79,8 +79,8 @@ static void rank(struct explanation *of)
 {
     for (size_t i = 0; i < of->count; i++)
         for (size_t j = 0; of->answers[i].takes && j < of->count; j++) {
-            const double mine = of->answers[i].planned.prediction.seconds,
-                         other = of->answers[j].planned.prediction.seconds;
+            const double mine = tconv_compared_seconds(&of->answers[i].planned.prediction),
+                         other = tconv_compared_seconds(&of->answers[j].planned.prediction);
             of->answers[i].rank += of->answers[j].takes && (other < mine || (other == mine && j <= i));
         }
 }

@@ -166,7 +166,8 @@ tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights
 /* Returns the bytes of workspace that hold packed weights. */
 static size_t workspace_packed(const tconv_plan *plan)
 {
-    return plan->packed == NULL ? tconv_align_up(plan->sizes.packed, alignment_of(plan)) : 0;
+    const bool holds = plan->packed == NULL && !plan->sizes.reads_unpacked;
+    return holds ? tconv_align_up(plan->sizes.packed, alignment_of(plan)) : 0;
 }
 
 size_t tconv_plan_workspace(const tconv_plan *plan)

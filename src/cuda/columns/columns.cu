@@ -6,6 +6,9 @@
  * Then each output gathers its own (gather.cu). Columns come in chunks of at most 32 MiB, of images, output channels or
  * positions.
  *
+ * Many weights over few pixels, in f32: the operands are exchanged where that is predicted to be faster. The weights as
+ * they lie are the src of that layer, src is its weights, and execute packs those: nothing of the many is packed.
+ *
  * f32, f16 and bf16; any stride, dilation, padding, slice and alignment; groups of at least 16 input channels. 16-bit
  * elements are widened to f32 and multiplied in TF32, which holds them exactly.
  *
@@ -35,12 +38,14 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     int64_t packed;
-    if (!tconv_checked_mul(made->packed_chunk_bytes, made->channel_chunks, &packed) ||
+    if (!tconv_checked_mul(made->packed_chunk_bytes, made->exchanged ? 0 : made->channel_chunks, &packed) ||
         !tconv_checked_add(packed, made->weights_bytes, &packed))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "packed", "the size of the packed weights overflows");
     planned->sizes.packed = (size_t)packed;
-    planned->sizes.scratch = (size_t)(made->products_bytes + made->src_bytes) + made->sizes.scratch;
+    planned->sizes.scratch = (size_t)scratch_before(made) + made->sizes.scratch;
+    planned->sizes.execute_packs = planned->sizes.reads_unpacked = made->exchanged;
     model::predict(layer, &work, planned);
+    planned->prediction.saved = made->saved;
     return TCONV_SUCCESS;
 }
 
@@ -50,17 +55,18 @@ int64_t begin_of(int64_t number, int64_t chunk, int64_t all)
     return tconv_min(number * chunk, all - chunk);
 }
 
-/* Packs the weights of each chunk of channels, after all widened ones. */
+/* Packs the weights of each chunk of channels, after all widened ones. Exchanged, copies all. */
 tconv_status pack(const tconv_layer *layer, const void *from, const void *weights, void *packed, void *stream,
                   tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     const plan *made = static_cast<const plan *>(from);
-    if (made->widens) {
+    if (made->weights_bytes > 0) {
         const tconv_status status = on_device(layer->target.device, issue, [&] {
-            return widen(problem->dtype, weights, static_cast<float *>(packed), problem->weight_extent, stream, issue);
+            return copy_dense(problem->dtype, weights, static_cast<float *>(packed), problem->weight_extent, stream,
+                              issue);
         });
-        if (status != TCONV_SUCCESS)
+        if (status != TCONV_SUCCESS || made->exchanged)
             return status;
         weights = packed;
     }
@@ -99,39 +105,69 @@ chunk_place place_of(const tconv_problem *problem, const plan *made, int64_t num
     return place;
 }
 
+/* Finds src of a chunk, which is put densely first where the products want it so. */
+tconv_status prepare_src(const tconv_layer *layer, const plan *made, const chunk_place *place,
+                         const tconv_arguments *arguments, void **src, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t at =
+        place->image * problem->src.n + place->position * (made->cuts_rows ? problem->src.h : problem->src.w);
+    *src = static_cast<char *>(arguments->src) + at * (int64_t)problem->element_size;
+    if (!made->copies)
+        return TCONV_SUCCESS;
+    char *to = static_cast<char *>(arguments->scratch) + made->products_bytes;
+    const int64_t positions = made->chunk.positions;
+    const dense_src dense = {*src,
+                             reinterpret_cast<float *>(to),
+                             problem->src,
+                             made->chunk.images,
+                             problem->in_channels,
+                             made->cuts_rows ? positions : problem->h.in,
+                             made->cuts_rows ? problem->w.in : positions,
+                             made->order};
+    *src = to;
+    return on_device(layer->target.device, issue,
+                     [&] { return put_densely(problem->dtype, &dense, arguments->stream, issue); });
+}
+
+/* Makes src the products' weights, packed in the scratch, and the weights of the chunk their src. */
+tconv_status exchange(const tconv_layer *layer, const plan *made, const chunk_place *place,
+                      const tconv_arguments *arguments, tconv_arguments *products, tconv_issue *issue)
+{
+    const void *weights = arguments->weights != NULL ? arguments->weights : arguments->packed;
+    char *packed = static_cast<char *>(arguments->scratch) + made->products_bytes + made->src_bytes;
+    void *matrix = products->src;
+    products->src =
+        const_cast<float *>(static_cast<const float *>(weights)) + place->channel * layer->problem.weight.out;
+    products->packed = packed;
+    products->packs = true;
+    products->weights = made->sizes.execute_packs ? matrix : NULL;
+    if (made->sizes.execute_packs)
+        return TCONV_SUCCESS;
+    return made->by->pack(&made->products, made->made, matrix, packed, arguments->stream, issue);
+}
+
+tconv_status multiply(const tconv_layer *layer, const plan *made, const chunk_place *place,
+                      const tconv_arguments *arguments, bool packs, tconv_issue *issue)
+{
+    tconv_arguments products = {};
+    products.packed = static_cast<const char *>(arguments->packed) + made->weights_bytes +
+                      place->channel_chunk * made->packed_chunk_bytes;
+    products.dst = arguments->scratch;
+    products.scratch = static_cast<char *>(arguments->scratch) + scratch_before(made);
+    products.stream = arguments->stream;
+    products.packs = packs && !made->copies;
+    tconv_status status = prepare_src(layer, made, place, arguments, &products.src, issue);
+    if (status == TCONV_SUCCESS && made->exchanged)
+        status = exchange(layer, made, place, arguments, &products, issue);
+    return status == TCONV_SUCCESS ? made->by->execute(&made->products, made->made, &products, issue) : status;
+}
+
 tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chunk_place *place,
                            const tconv_arguments *arguments, bool packs, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    char *scratch = static_cast<char *>(arguments->scratch);
-    const int64_t src_at =
-        place->image * problem->src.n + place->position * (made->cuts_rows ? problem->src.h : problem->src.w);
-    tconv_arguments products = {};
-    products.src = static_cast<char *>(arguments->src) + src_at * (int64_t)problem->element_size;
-    products.packed = static_cast<const char *>(arguments->packed) + made->weights_bytes +
-                      place->channel_chunk * made->packed_chunk_bytes;
-    products.dst = scratch;
-    products.scratch = scratch + made->products_bytes + made->src_bytes;
-    products.stream = arguments->stream;
-    products.packs = packs && !made->widens;
-    tconv_status status;
-    if (made->widens) {
-        const int64_t positions = made->chunk.positions;
-        const widened_src src = {products.src,
-                                 reinterpret_cast<float *>(scratch + made->products_bytes),
-                                 problem->src,
-                                 made->chunk.images,
-                                 problem->in_channels,
-                                 made->cuts_rows ? positions : problem->h.in,
-                                 made->cuts_rows ? problem->w.in : positions,
-                                 problem->layout == TCONV_NHWC};
-        status = on_device(layer->target.device, issue,
-                           [&] { return widen_src(problem->dtype, &src, arguments->stream, issue); });
-        if (status != TCONV_SUCCESS)
-            return status;
-        products.src = src.to;
-    }
-    status = made->by->execute(&made->products, made->made, &products, issue);
+    const tconv_status status = multiply(layer, made, place, arguments, packs, issue);
     if (status != TCONV_SUCCESS)
         return status;
     gather_shape out = made->out;
@@ -140,11 +176,11 @@ tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chu
     cut->begin = place->begin;
     cut->end = place->end;
     out.first_channel = (int)place->channel;
-    out.products = static_cast<const float *>(products.dst);
+    out.products = static_cast<const float *>(arguments->scratch);
     out.bias = arguments->bias;
     out.dst = static_cast<char *>(arguments->dst) + place->image * problem->dst.n * (int64_t)problem->element_size;
     if (made->position_chunks > 1) /* else the tiles are the plan's */
-        cut_tiles(problem->layout == TCONV_NHWC, &out);
+        cut_tiles(&out);
     return on_device(layer->target.device, issue, [&] { return gather(layer, &out, arguments->stream, issue); });
 }
 
@@ -170,10 +206,10 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
     char products[256] = "";
     if (made->by->describe != NULL)
         made->by->describe(&made->products, made->made, products, sizeof products);
-    snprintf(text, capacity, "chunks=%lldx%lldx%lld chunk=%lldx%lldx%lld multiplier=%s %s",
+    snprintf(text, capacity, "chunks=%lldx%lldx%lld chunk=%lldx%lldx%lld%s multiplier=%s %s",
              (long long)made->image_chunks, (long long)made->channel_chunks, (long long)made->position_chunks,
              (long long)made->chunk.images, (long long)made->chunk.channels, (long long)made->chunk.positions,
-             made->by->name, products);
+             made->exchanged ? " exchanged=1" : "", made->by->name, products);
 }
 
 } // namespace

@@ -1,12 +1,13 @@
 /*
- * Outputs from products, and f32 from 16-bit elements.
+ * Outputs from products, and src and weights put densely in f32.
  *
  * Each output sums the products of its pixels with its taps: rows of taps in order, columns of taps within, in f32,
  * in strict f32 with compensation; then the bias. Products that the border cuts off are not read.
  *
  * NCHW: products lie by channel and tap, pixels are neighbours. The lanes of a warp take one residue of neighbouring
  * places, whose taps are alike, and read neighbours; outputs of all residues are put in order in shared memory.
- * NHWC: products lie by pixel, taps or channels are neighbours. Threads take outputs as they lie.
+ * NHWC, and operands exchanged: products lie by pixel, taps or channels are neighbours. Threads take outputs as they
+ * lie.
  */
 #include "gather.h"
 
@@ -201,16 +202,30 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) gather_planes(const __grid_
     }
 }
 
-/* Output after output as they lie in NHWC. */
+/* An output of the chunk. */
+struct output_place {
+    int image, channel, row, column;
+};
+
+__device__ __forceinline__ output_place find_output(const gather_shape &of, int place)
+{
+    const quotient pixel = of.channels_last ? divide(place, of.all_channels) : quotient{place, 0};
+    const quotient line = divide(pixel.whole, of.out_columns), plane = divide(line.whole, of.out_rows);
+    if (of.channels_last)
+        return {plane.whole, pixel.rest, plane.rest, line.rest};
+    const quotient image = divide(plane.whole, of.all_channels);
+    return {image.whole, image.rest, plane.rest, line.rest};
+}
+
+/* Output after output as they lie. */
 template <class Element, bool compensated>
-__global__ void __launch_bounds__(THREADS) gather_pixels(const __grid_constant__ gather_shape of, int)
+__global__ void __launch_bounds__(THREADS) gather_outputs(const __grid_constant__ gather_shape of, int)
 {
     for (int64_t place = blockIdx.x * (int64_t)THREADS + threadIdx.x; place < of.places;
          place += gridDim.x * (int64_t)THREADS) {
-        const quotient pixel = divide((int)place, of.all_channels), line = divide(pixel.whole, of.out_columns);
-        const quotient image = divide(line.whole, of.out_rows);
-        const output_row row = find_row(of, image.whole, pixel.rest, image.rest);
-        const int padded = of.columns.begin + line.rest;
+        const output_place output = find_output(of, (int)place);
+        const output_row row = find_row(of, output.image, output.channel, output.row);
+        const int padded = of.columns.begin + output.column;
         const quotient column = divide(padded, of.columns.stride);
         const taps columns = clip_taps(of.columns, find_first(of.columns, column.rest), column.whole);
         const int counts[] = {columns.count};
@@ -230,7 +245,7 @@ struct nested_axes {
 
 template <class Element>
 __global__ void __launch_bounds__(THREADS)
-    widen_kernel(const __grid_constant__ nested_axes axes, const Element *from, float *to)
+    put_densely_kernel(const __grid_constant__ nested_axes axes, const Element *from, float *to)
 {
     for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < axes.count; i += gridDim.x * (int64_t)THREADS) {
         int rest = (int)i;
@@ -250,9 +265,9 @@ int64_t blocks_for(int64_t elements)
     return tconv_min(tconv_ceil_div(elements, THREADS), MAX_BLOCKS);
 }
 
-template <class Element, bool compensated = false> const void *gather_kernel(bool pixels, int at_once)
+template <class Element, bool compensated = false> const void *gather_kernel(bool by_output, int at_once)
 {
-    return pixels         ? (const void *)gather_pixels<Element, compensated>
+    return by_output      ? (const void *)gather_outputs<Element, compensated>
            : at_once == 1 ? (const void *)gather_planes<Element, compensated, 1>
            : at_once == 2 ? (const void *)gather_planes<Element, compensated, 2>
                           : (const void *)gather_planes<Element, compensated, 4>;
@@ -260,7 +275,7 @@ template <class Element, bool compensated = false> const void *gather_kernel(boo
 
 } // namespace
 
-bool cut_tiles(bool nhwc, gather_shape *shape)
+bool cut_tiles(gather_shape *shape)
 {
     const gather_axis *columns = &shape->columns;
     const int64_t stride = columns->stride.divisor, rows = shape->rows.end - shape->rows.begin;
@@ -268,13 +283,14 @@ bool cut_tiles(bool nhwc, gather_shape *shape)
     const int64_t quotients = tconv_ceil_div(columns->end, stride) - columns->begin / stride;
     const int64_t parts = tconv_ceil_div(stride, MAX_RESIDUES);
     const int residues = (int)(parts > 1 ? MAX_RESIDUES : stride);
-    if ((double)lines * (double)(nhwc ? columns->end - columns->begin : quotients * parts) >= (double)INT32_MAX - TILE)
+    if ((double)lines * (double)(shape->by_output ? columns->end - columns->begin : quotients * parts) >=
+        (double)INT32_MAX - TILE)
         return false;
     shape->out_rows = divisor_of((int)rows);
     shape->out_columns = divisor_of(columns->end - columns->begin);
     shape->all_channels = divisor_of(shape->groups * shape->channels.divisor);
     shape->quotients = divisor_of((int)quotients);
-    shape->places = lines * (nhwc ? columns->end - columns->begin : quotients);
+    shape->places = lines * (shape->by_output ? columns->end - columns->begin : quotients);
     shape->residues = divisor_of(residues);
     shape->residue_tiles = divisor_of((int)parts);
     shape->tile_places = TILE / MAX_RESIDUES * (MAX_RESIDUES / residues);
@@ -286,43 +302,45 @@ bool cut_tiles(bool nhwc, gather_shape *shape)
 
 tconv_status gather(const tconv_layer *layer, const gather_shape *shape, void *stream, tconv_issue *issue)
 {
-    const bool pixels = layer->problem.layout == TCONV_NHWC;
     const int at_once = shape->columns.dilation != 1       ? 1
                         : shape->residues.divisor % 4 == 0 ? 4
                         : shape->residues.divisor % 2 == 0 ? 2
                                                            : 1;
-    const void *kernel = model::is_strict(layer)             ? gather_kernel<float, true>(pixels, at_once)
-                         : layer->problem.dtype == TCONV_F32 ? gather_kernel<float>(pixels, at_once)
-                         : layer->problem.dtype == TCONV_F16 ? gather_kernel<__half>(pixels, at_once)
-                                                             : gather_kernel<__nv_bfloat16>(pixels, at_once);
+    const void *kernel = model::is_strict(layer)             ? gather_kernel<float, true>(shape->by_output, at_once)
+                         : layer->problem.dtype == TCONV_F32 ? gather_kernel<float>(shape->by_output, at_once)
+                         : layer->problem.dtype == TCONV_F16 ? gather_kernel<__half>(shape->by_output, at_once)
+                                                             : gather_kernel<__nv_bfloat16>(shape->by_output, at_once);
     gather_shape of = *shape;
     int tiles = (int)(tconv_ceil_div(of.places, of.tile_places) * of.residue_tiles.divisor);
     void *arguments[] = {&of, &tiles};
-    return launch_blocks(kernel, pixels ? blocks_for(of.places) : tconv_min(tiles, MAX_BLOCKS), THREADS, arguments,
-                         stream, issue);
+    return launch_blocks(kernel, of.by_output ? blocks_for(of.places) : tconv_min(tiles, MAX_BLOCKS), THREADS,
+                         arguments, stream, issue);
 }
 
-tconv_status widen_src(tconv_dtype dtype, const widened_src *of, void *stream, tconv_issue *issue)
+tconv_status put_densely(tconv_dtype dtype, const dense_src *of, void *stream, tconv_issue *issue)
 {
     const tconv_strides *strides = &of->strides;
     const fast_divisor images = divisor_of((int)of->images), channels = divisor_of((int)of->channels);
     const fast_divisor rows = divisor_of((int)of->rows), columns = divisor_of((int)of->columns);
     nested_axes axes = {{images, channels, rows, columns}, {strides->n, strides->c, strides->h, strides->w}, 0};
-    if (of->nhwc)
+    if (of->order == CHANNELS_FIRST)
+        axes = {{channels, images, rows, columns}, {strides->c, strides->n, strides->h, strides->w}, 0};
+    if (of->order == CHANNELS_LAST)
         axes = {{images, rows, columns, channels}, {strides->n, strides->h, strides->w, strides->c}, 0};
     axes.count = (int)(of->images * of->channels * of->rows * of->columns);
-    const void *kernel =
-        dtype == TCONV_F16 ? (const void *)widen_kernel<__half> : (const void *)widen_kernel<__nv_bfloat16>;
+    const void *kernel = dtype == TCONV_F32   ? (const void *)put_densely_kernel<float>
+                         : dtype == TCONV_F16 ? (const void *)put_densely_kernel<__half>
+                                              : (const void *)put_densely_kernel<__nv_bfloat16>;
     const void *from = of->src;
     float *to = of->to;
     void *arguments[] = {&axes, &from, &to};
     return launch_blocks(kernel, blocks_for(axes.count), THREADS, arguments, stream, issue);
 }
 
-tconv_status widen(tconv_dtype dtype, const void *from, float *to, int64_t count, void *stream, tconv_issue *issue)
+tconv_status copy_dense(tconv_dtype dtype, const void *from, float *to, int64_t count, void *stream, tconv_issue *issue)
 {
-    const widened_src dense = {from, to, {0, 0, 0, 1}, 1, 1, 1, count, false};
-    return widen_src(dtype, &dense, stream, issue);
+    const dense_src dense = {from, to, {0, 0, 0, 1}, 1, 1, 1, count, IMAGES_FIRST};
+    return put_densely(dtype, &dense, stream, issue);
 }
 
 } // namespace tconv::columns

@@ -32,9 +32,11 @@ struct gather_shape {
     int group_out;         /* channels of a group in the layer */
     fast_divisor channels; /* of a group in the chunk */
     int first_channel;
+    bool by_output;     /* threads take outputs as they lie: where taps, not pixels, are neighbours in the products */
+    bool channels_last; /* of dst */
 
-    /* Set by cut_tiles. A place is a quotient of an output row of a channel of an image, quotients fastest; in NHWC an
-     * output, channels fastest. A tile has `residues` neighbouring residues of tile_places places. */
+    /* Set by cut_tiles. A place is a quotient of an output row of a channel of an image, quotients fastest; by output an
+     * output as it lies. A tile has `residues` neighbouring residues of tile_places places. */
     fast_divisor out_rows, out_columns, all_channels, quotients;
     int64_t places;
     fast_divisor residues, residue_tiles;
@@ -42,24 +44,26 @@ struct gather_shape {
 };
 
 /* Sets the tiles of a shape whose axes and counts are set; false where places are too many for 32-bit numbers. */
-bool cut_tiles(bool nhwc, gather_shape *shape);
+bool cut_tiles(gather_shape *shape);
 
 /* Launches the gathering on the current device. */
 tconv_status gather(const tconv_layer *layer, const gather_shape *shape, void *stream, tconv_issue *issue);
 
-/* Launches on the current device that 16-bit elements of src, from an image and a position on, are widened to f32 and
- * put densely: images, then channels, then rows and columns, in NHWC channels last. There are fewer than 2^31. */
-struct widened_src {
+/* Launches on the current device that elements of src, from an image and a position on, are put densely in f32: images,
+ * then channels, then rows and columns; or channels first, or last. There are fewer than 2^31. */
+enum dense_order { IMAGES_FIRST, CHANNELS_FIRST, CHANNELS_LAST };
+struct dense_src {
     const void *src;
     float *to;
     tconv_strides strides;
     int64_t images, channels, rows, columns;
-    bool nhwc;
+    dense_order order;
 };
-tconv_status widen_src(tconv_dtype dtype, const widened_src *of, void *stream, tconv_issue *issue);
+tconv_status put_densely(tconv_dtype dtype, const dense_src *of, void *stream, tconv_issue *issue);
 
 /* The same of so many elements that lie densely. */
-tconv_status widen(tconv_dtype dtype, const void *from, float *to, int64_t count, void *stream, tconv_issue *issue);
+tconv_status copy_dense(tconv_dtype dtype, const void *from, float *to, int64_t count, void *stream,
+                        tconv_issue *issue);
 
 } // namespace tconv::columns
 

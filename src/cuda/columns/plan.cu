@@ -30,6 +30,10 @@ constexpr double GATHER_PASSES = 4;   /* launches of other passes that one of ga
 constexpr double PRODUCT_TIMES = 2.0; /* as long to gather from a byte as to copy one */
 constexpr double OUTPUT_BYTES = 29;   /* bytes that are copied in the time that finding an output's taps takes */
 
+/* The part of packing the weights that a plan which reads them as they lie is taken to save: one plan serves calls that
+ * pack and plans that hold the weights packed. */
+constexpr double PACKING_SHARE = 0.5;
+
 /* What products may be computed by: those for Hopper, else what takes more layers. */
 const struct {
     const tconv_implementation *by;
@@ -89,6 +93,13 @@ int64_t fit(int64_t have, double each)
     return room >= have ? have : tconv_ceil_div(have, tconv_ceil_div(have, room));
 }
 
+/* Whether there are more weights of an input channel than pixels. */
+bool has_more_weights(const tconv_problem *problem)
+{
+    return (double)problem->group_out * (double)taps_of(problem) >
+           (double)tconv_max(problem->batch, 1) * (double)(problem->h.in * problem->w.in);
+}
+
 /* Sets the chunks, so that the products of one take at most MAX_PRODUCTS: of output channels where weights are larger
  * than src, of images, of channels, then of positions. Returns false where even those would be too large. */
 bool cut_chunks(const tconv_problem *problem, plan *made)
@@ -97,9 +108,8 @@ bool cut_chunks(const tconv_problem *problem, plan *made)
     const int64_t batch = tconv_max(problem->batch, 1), taps = taps_of(problem),
                   most = MAX_PRODUCTS / (int64_t)sizeof(float);
     const int64_t per_position = problem->groups * taps * (cut == &problem->h ? problem->w.in : 1);
-    const double pixels = (double)(problem->h.in * problem->w.in);
     const bool cuts_channels = problem->groups == 1 && problem->desc.weight_layout == TCONV_WEIGHT_IOHW;
-    const bool weights_first = (double)problem->group_out * (double)taps > (double)batch * pixels;
+    const bool weights_first = has_more_weights(problem);
     chunk_shape *chunk = &made->chunk;
     *chunk = {batch, problem->group_out, cut->in, quotients_of(cut)};
     made->cuts_rows = cut == &problem->h;
@@ -132,58 +142,59 @@ tconv_phase_table table_of(tconv_phase *phase, int64_t outputs)
     return table;
 }
 
-/* Describes the products of a chunk as a layer; its pixels are one row where they lie so. */
-bool describe_products(const tconv_layer *layer, plan *made)
+/* The pixels of a chunk's src, and its strides, which are dense where it is copied. */
+struct chunk_src {
+    int64_t rows, columns, pixels; /* pixels: of all images */
+    tconv_strides strides;
+};
+
+/* Sets whether src is copied, and in which order: where it is widened, and where it is to be a matrix of input channels
+ * and pixels, but its images do not follow one another as pixels do. */
+chunk_src describe_src(const tconv_problem *problem, plan *made)
 {
-    const tconv_problem *problem = &layer->problem;
+    const bool nhwc = problem->layout == TCONV_NHWC;
+    chunk_src of = {made->cuts_rows ? made->chunk.positions : problem->h.in,
+                    made->cuts_rows ? problem->w.in : made->chunk.positions, 0, problem->src};
+    const int64_t image = of.rows * of.columns;
+    of.pixels = made->chunk.images * image;
+    const bool is_matrix = made->chunk.images == 1 || of.strides.n == image * of.strides.w;
+    made->copies = made->widens || (made->exchanged && !is_matrix);
+    made->order = nhwc ? CHANNELS_LAST : made->exchanged ? CHANNELS_FIRST : IMAGES_FIRST;
+    if (!made->copies)
+        return of;
+    of.strides.w = nhwc ? problem->in_channels : 1;
+    of.strides.h = of.strides.w * of.columns;
+    of.strides.c = nhwc ? 1 : made->exchanged ? of.pixels : image;
+    of.strides.n = made->exchanged ? image * of.strides.w : problem->in_channels * image;
+    made->src_bytes = tconv_round_up(problem->in_channels * of.pixels * 4, ALIGNMENT);
+    return of;
+}
+
+/* Describes the products with pixels as they lie, one row where they lie so. Returns their weights' strides. */
+tconv_weight_strides describe_straight(const tconv_problem *problem, const chunk_src *src, plan *made, tconv_desc *desc)
+{
     const chunk_shape *chunk = &made->chunk;
     const bool nhwc = problem->layout == TCONV_NHWC;
-    const int64_t rows = made->cuts_rows ? chunk->positions : problem->h.in;
-    const int64_t columns = made->cuts_rows ? problem->w.in : chunk->positions;
+    const tconv_strides *strides = &src->strides;
+    const int64_t rows = src->rows, columns = src->columns;
     const int64_t channels = problem->groups * chunk->channels * taps_of(problem);
-    tconv_strides src = problem->src;
-    if (made->widens) { /* what is widened lies dense */
-        src.w = nhwc ? problem->in_channels : 1;
-        src.h = src.w * columns;
-        src.c = nhwc ? 1 : src.h * rows;
-        src.n = problem->in_channels * rows * columns;
-    }
-    const bool flat = rows == 1 || src.h == columns * src.w;
+    const bool flat = rows == 1 || strides->h == columns * strides->w;
     const int64_t row_pitch = nhwc   ? columns * tconv_round_up(channels, PITCH)
                               : flat ? columns
                                      : tconv_round_up(columns, PITCH);
-    tconv_desc desc;
-    if (tconv_desc_init(&desc) != TCONV_SUCCESS)
-        return false;
-    desc.batch = chunk->images;
-    desc.in_channels = problem->in_channels;
-    desc.out_channels = channels;
-    desc.in_h = flat ? 1 : rows;
-    desc.in_w = flat ? rows * columns : columns;
-    desc.kernel_h = desc.kernel_w = 1;
-    desc.groups = problem->groups;
-    desc.layout = problem->layout;
-    desc.weight_layout = problem->desc.weight_layout;
-    desc.math = made->widens ? TCONV_MATH_TF32 : layer->target.math;
+    desc->batch = chunk->images;
+    desc->out_channels = channels;
+    desc->in_h = flat ? 1 : rows;
+    desc->in_w = flat ? rows * columns : columns;
+    desc->layout = problem->layout;
+    desc->weight_layout = problem->desc.weight_layout;
     const int64_t plane = nhwc ? rows * row_pitch : tconv_round_up(rows * row_pitch, PITCH);
     const int64_t pixel = tconv_round_up(channels, PITCH);
-    const int64_t src_strides[4] = {src.n, src.c, flat ? src.w * desc.in_w : src.h, src.w};
+    const int64_t src_strides[4] = {strides->n, strides->c, flat ? strides->w * desc->in_w : strides->h, strides->w};
     const int64_t planes[4] = {channels * plane, plane, flat ? plane : row_pitch, 1};
     const int64_t pixels[4] = {plane, 1, flat ? plane : row_pitch, pixel};
-    memcpy(desc.src_strides, src_strides, sizeof src_strides);
-    memcpy(desc.dst_strides, nhwc ? pixels : planes, sizeof planes);
-    if (tconv_problem_init(&made->products.problem, &desc, NULL) != TCONV_SUCCESS)
-        return false;
-    tconv_problem *products = &made->products.problem;
-    products->weight.in = problem->weight.in; /* of all channels, where the chunk has some */
-    products->weight_extent =
-        (problem->in_channels - 1) * products->weight.in + (channels / problem->groups - 1) * products->weight.out + 1;
-    made->products.rows = table_of(&made->row_phase, desc.in_h);
-    made->products.columns = table_of(&made->column_phase, desc.in_w);
-    made->products.target = layer->target;
-    made->products.target.math = desc.math;
-    made->products_bytes = tconv_round_up(products->dst_extent * 4, ALIGNMENT);
-    made->src_bytes = made->widens ? tconv_round_up(products->src_extent * 4, ALIGNMENT) : 0;
+    memcpy(desc->src_strides, src_strides, sizeof src_strides);
+    memcpy(desc->dst_strides, nhwc ? pixels : planes, sizeof planes);
 
     gather_shape *out = &made->out;
     const bool taps_outside = problem->desc.weight_layout != TCONV_WEIGHT_IOHW; /* taps, then channels within */
@@ -194,6 +205,61 @@ bool describe_products(const tconv_layer *layer, plan *made)
     out->image_pitch = nhwc ? plane : channels * plane;
     out->column_pitch = nhwc ? pixel : 1;
     out->row_pitch = row_pitch;
+    const bool in_inside = problem->desc.weight_layout == TCONV_WEIGHT_HWOI;
+    return {problem->weight.in, in_inside ? problem->in_channels : 1, 0, 0}; /* of all channels, for some of them */
+}
+
+/* The same with operands exchanged: a row of output channels and taps as they lie, and a channel for each pixel. */
+tconv_weight_strides describe_exchanged(const tconv_problem *problem, const chunk_src *src, plan *made,
+                                        tconv_desc *desc)
+{
+    const int64_t row = made->chunk.channels * taps_of(problem), pitch = tconv_round_up(row, PITCH);
+    desc->batch = 1;
+    desc->out_channels = problem->groups * src->pixels;
+    desc->in_h = 1;
+    desc->in_w = row;
+    desc->layout = TCONV_NCHW;
+    desc->weight_layout = problem->layout == TCONV_NHWC ? TCONV_WEIGHT_HWOI : TCONV_WEIGHT_IOHW;
+    const int64_t src_strides[4] = {problem->in_channels * problem->weight.in, problem->weight.in, row, 1};
+    const int64_t dst_strides[4] = {desc->out_channels * pitch, pitch, pitch, 1};
+    memcpy(desc->src_strides, src_strides, sizeof src_strides);
+    memcpy(desc->dst_strides, dst_strides, sizeof dst_strides);
+
+    gather_shape *out = &made->out;
+    out->out_pitch = taps_of(problem);
+    out->tap_pitch = 1;
+    out->column_pitch = pitch;
+    out->row_pitch = src->columns * pitch;
+    out->image_pitch = src->rows * out->row_pitch;
+    out->group_pitch = src->pixels * pitch;
+    return {src->strides.c, src->strides.w, 0, 0};
+}
+
+/* Describes the products of a chunk as a layer, and how they are gathered. */
+bool describe_products(const tconv_layer *layer, plan *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const chunk_src src = describe_src(problem, made);
+    tconv_desc desc;
+    if (tconv_desc_init(&desc) != TCONV_SUCCESS)
+        return false;
+    desc.in_channels = problem->in_channels;
+    desc.kernel_h = desc.kernel_w = 1;
+    desc.groups = problem->groups;
+    desc.math = made->widens ? TCONV_MATH_TF32 : layer->target.math;
+    const tconv_weight_strides weight = made->exchanged ? describe_exchanged(problem, &src, made, &desc)
+                                                        : describe_straight(problem, &src, made, &desc);
+    if (tconv_problem_init(&made->products.problem, &desc, NULL) != TCONV_SUCCESS)
+        return false;
+    tconv_problem *products = &made->products.problem;
+    products->weight.in = weight.in;
+    products->weight.out = weight.out;
+    products->weight_extent = (problem->in_channels - 1) * weight.in + (products->group_out - 1) * weight.out + 1;
+    made->products.rows = table_of(&made->row_phase, desc.in_h);
+    made->products.columns = table_of(&made->column_phase, desc.in_w);
+    made->products.target = layer->target;
+    made->products.target.math = desc.math;
+    made->products_bytes = tconv_round_up(products->dst_extent * 4, ALIGNMENT);
     return true;
 }
 
@@ -229,6 +295,11 @@ gather_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table)
     return made;
 }
 
+int64_t packed_bytes_of(const tconv_memory_sizes &sizes)
+{
+    return tconv_round_up((int64_t)sizes.packed, ALIGNMENT);
+}
+
 /* Has each multiplier plan the products, and keeps the plan of the fastest with what it needs. */
 bool choose_multiplier(plan *made, tconv_cuda_work *work)
 {
@@ -238,8 +309,8 @@ bool choose_multiplier(plan *made, tconv_cuda_work *work)
         planned.work = counts;
         memset(made->made, 0, sizeof made->made);
         const tconv_status status = by->plan(&made->products, made->made, &planned, NULL);
-        if (status != TCONV_SUCCESS ||
-            made->products_bytes + made->src_bytes + (int64_t)planned.sizes.scratch > MAX_SCRATCH)
+        made->packed_chunk_bytes = packed_bytes_of(planned.sizes);
+        if (status != TCONV_SUCCESS || scratch_before(made) + (int64_t)planned.sizes.scratch > MAX_SCRATCH)
             planned.prediction.seconds = -1;
         return planned;
     };
@@ -256,33 +327,35 @@ bool choose_multiplier(plan *made, tconv_cuda_work *work)
     if (made->by == NULL)
         return false;
     made->sizes = plan_by(made->by, work).sizes; /* once more, for a plan stays where it was made */
+    made->packed_chunk_bytes = packed_bytes_of(made->sizes);
     return true;
 }
 
-/* Makes the work of all chunks of that of the products of one. Gathering is counted as a pass. */
+/* Makes the work of all chunks of that of the products of one. Gathering, copying src and packing it are passes. */
 void count_gather(const tconv_layer *layer, const plan *made, tconv_cuda_work *work)
 {
     const tconv_problem *problem = &layer->problem;
     const double chunks = (double)chunks_of(made);
     const double outputs = (double)(problem->batch * problem->out_channels) * (double)(problem->h.out * problem->w.out);
-    const double widened = made->widens ? 1.5 * (double)made->src_bytes : 0; /* two bytes read, four written */
+    /* An element of src is read and written in four bytes; a widened one is read in two. */
+    const double copied = (made->widens ? 1.5 : 2) * (double)made->src_bytes;
+    const double packed = made->exchanged ? 2 * (double)made->packed_chunk_bytes : 0;
     work->rounds *= chunks;
     work->dram_bytes *= chunks;
     /* The first launch is not a pass. */
-    work->passes = chunks * (work->passes + 1 + GATHER_PASSES + (made->widens ? 1 : 0)) - 1;
-    work->pass_bytes =
-        chunks * (work->pass_bytes + PRODUCT_TIMES * (double)made->products_bytes + widened) + outputs * OUTPUT_BYTES;
+    work->passes = chunks * (work->passes + 1 + GATHER_PASSES + (made->copies ? 1 : 0) + (made->exchanged ? 1 : 0)) - 1;
+    work->pass_bytes = chunks * (work->pass_bytes + PRODUCT_TIMES * (double)made->products_bytes + copied + packed) +
+                       outputs * OUTPUT_BYTES;
 }
 
-} // namespace
-
-const char *make_plan(const tconv_layer *layer, plan *made, tconv_cuda_work *work)
+/* Plans a layer that is not refused one way: with operands exchanged or not. */
+const char *plan_way(const tconv_layer *layer, bool exchanged, plan *made, tconv_cuda_work *work)
 {
     const tconv_problem *problem = &layer->problem;
-    const char *why = refusal(layer);
-    if (why != NULL)
-        return why;
+    const bool nhwc = problem->layout == TCONV_NHWC;
+    *made = {};
     made->widens = problem->dtype != TCONV_F32;
+    made->exchanged = exchanged;
     if (!cut_chunks(problem, made))
         return "products of one chunk, or chunks, too many";
     made->out.rows = axis_of(&problem->h, &layer->rows);
@@ -292,17 +365,41 @@ const char *make_plan(const tconv_layer *layer, plan *made, tconv_cuda_work *wor
     made->out.group_out = (int)problem->group_out;
     made->out.channels = divisor_of((int)made->chunk.channels);
     made->out.images = (int)made->chunk.images;
-    if (!cut_tiles(problem->layout == TCONV_NHWC, &made->out)) /* a chunk that is cut has fewer */
+    made->out.by_output = nhwc || exchanged;
+    made->out.channels_last = nhwc;
+    if (!cut_tiles(&made->out)) /* a chunk that is cut has fewer */
         return "outputs too many for 32-bit numbers";
     if (!describe_products(layer, made))
         return "products too many for a layer";
     if (!choose_multiplier(made, work))
         return "no implementation that multiplies in 48 MiB";
-    if (made->widens)
+    if (made->widens || exchanged)
         made->weights_bytes = tconv_round_up(problem->weight_extent * 4, ALIGNMENT);
-    made->packed_chunk_bytes = tconv_round_up((int64_t)made->sizes.packed, ALIGNMENT);
+    made->saved = exchanged ? PACKING_SHARE * model::packing_seconds(layer) : 0;
     count_gather(layer, made, work);
     return NULL;
+}
+
+/* Whether the weights, as they lie, can be the src of products, and are more than src. */
+bool may_exchange(const tconv_problem *problem)
+{
+    return problem->dtype == TCONV_F32 && problem->desc.weight_layout == TCONV_WEIGHT_IOHW && has_more_weights(problem);
+}
+
+} // namespace
+
+const char *make_plan(const tconv_layer *layer, plan *made, tconv_cuda_work *work)
+{
+    const tconv_cuda_machine machine = model::machine_of(layer);
+    const char *why = refusal(layer);
+    if (why != NULL)
+        return why;
+    if (!may_exchange(&layer->problem) || plan_way(layer, true, made, work) != NULL)
+        return plan_way(layer, false, made, work);
+    const double exchanged = model::seconds_of(&machine, work) - made->saved;
+    if (plan_way(layer, false, made, work) == NULL && model::seconds_of(&machine, work) <= exchanged)
+        return NULL;
+    return plan_way(layer, true, made, work); /* once more, for a plan stays where it was made */
 }
 
 } // namespace tconv::columns

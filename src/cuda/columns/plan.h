@@ -25,18 +25,23 @@ struct chunk_shape {
 struct plan {
     chunk_shape chunk;
     int64_t image_chunks, channel_chunks, position_chunks;
-    bool cuts_rows;   /* the axis that is cut into positions: rows, or columns of a layer of one row */
-    bool widens;      /* src and weights are 16-bit, and are multiplied as TF32, which holds them exactly */
+    bool cuts_rows; /* the axis that is cut into positions: rows, or columns of a layer of one row */
+    bool widens;    /* src and weights are 16-bit, and are multiplied as TF32, which holds them exactly */
+    bool exchanged; /* the weights as they lie are the products' src, src their weights, which execute packs */
+    bool copies;    /* src is put densely in f32 first */
+    dense_order order;
     gather_shape out; /* without addresses and what differs between chunks */
+    double saved;     /* seconds that this is compared less, as tconv_prediction has them */
 
-    /* The products: a layer with a 1 x 1 kernel, whose output channels are output channels and taps. */
+    /* The products: a layer with a 1 x 1 kernel, whose output channels are output channels and taps; exchanged, a layer
+     * of one row of those, whose output channels are pixels. */
     tconv_layer products;
     tconv_phase row_phase, column_phase;            /* its phase tables' */
     const tconv_implementation *by;                 /* what computes it */
     tconv_memory_sizes sizes;                       /* that this needs */
-    int64_t products_bytes, src_bytes;              /* of a chunk: the products; src, where it is widened */
-    int64_t weights_bytes;                          /* of all weights, where they are widened */
-    int64_t packed_chunk_bytes;                     /* of the packed weights of a chunk */
+    int64_t products_bytes, src_bytes;              /* of a chunk: the products; src, where it is copied */
+    int64_t weights_bytes;                          /* of all weights, where they are widened, or copied to be held */
+    int64_t packed_chunk_bytes;                     /* of what the products have packed, of a chunk */
     alignas(16) unsigned char made[MAX_PLAN_BYTES]; /* the plan of `by` */
 };
 
@@ -44,6 +49,12 @@ struct plan {
 inline int64_t chunks_of(const plan *made)
 {
     return made->image_chunks * made->channel_chunks * made->position_chunks;
+}
+
+/* The scratch of a chunk before that of `by`: products, src, and exchanged what is packed. */
+inline int64_t scratch_before(const plan *made)
+{
+    return made->products_bytes + made->src_bytes + (made->exchanged ? made->packed_chunk_bytes : 0);
 }
 
 /* Plans a layer into what is all zero. Returns the reason why it is not taken, else NULL. */

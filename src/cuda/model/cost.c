@@ -126,5 +126,6 @@ tconv_prediction tconv_cuda_cost_of(const tconv_cuda_machine *machine, const tco
     cost.wait = blocks / work->resident * block.wait;
     cost.store = work->rounds * end / machine->hz;
     cost.seconds = cost.launch + soft4(cycles / machine->hz, cost.dram);
+    cost.saved = 0;
     return cost;
 }

@@ -152,6 +152,13 @@ double seconds_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work
     return seconds * noise_of(seconds);
 }
 
+double packing_seconds(const tconv_layer *layer)
+{
+    const tconv_cuda_machine machine = machine_of(layer);
+    const double bytes = 2 * (double)layer->problem.weight_extent * (double)layer->problem.element_size;
+    return machine.pass_launch + bytes / (machine.pass * machine.multiprocessors * machine.hz);
+}
+
 void predict(const tconv_layer *layer, const tconv_cuda_work *work, tconv_planned *planned)
 {
     const tconv_cuda_machine machine = machine_of(layer);

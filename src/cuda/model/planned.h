@@ -46,6 +46,9 @@ tconv_cuda_machine machine_of(const tconv_layer *layer);
 /* Returns the predicted time of work: what tiles are chosen by. */
 double seconds_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work);
 
+/* Returns the predicted time of packing the weights: a pass that reads and writes them. */
+double packing_seconds(const tconv_layer *layer);
+
 /* Finishes a plan: has the cost model predict its time on the layer's target, and leaves the work to the caller if it
  * wants it. */
 void predict(const tconv_layer *layer, const tconv_cuda_work *work, tconv_planned *planned);
