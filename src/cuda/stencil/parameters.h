@@ -14,9 +14,11 @@
 namespace tconv::stencil
 {
 
-constexpr int THREADS = 128; /* of a block */
-constexpr int MAX_TAPS = 3;  /* along an axis: more weights than 3 x 3 a column do not fit in registers */
-constexpr int PIXEL_RUN = 4; /* elements of a run: with 3 taps their weights, 36 numbers, fit in registers */
+constexpr int THREADS = 128;      /* of a block */
+constexpr int MAX_TAPS = 3;       /* along an axis: more weights than 3 x 3 a column do not fit in registers */
+constexpr int STRIP = 8;          /* outputs of a strip (strip.cuh), whose sums and values stay in registers */
+constexpr int LEAST_OF_STRIP = 3; /* rows of a part that make strips; of fewer rows columns do */
+constexpr int PIXEL_RUN = 4;      /* elements of a run: with 3 taps their weights, 36 numbers, fit in registers */
 
 /*
  * The way that dst is cut into tiles of a block. NCHW: the columns of `lanes` threads in one plane by `rows`. NHWC: the
@@ -29,6 +31,8 @@ struct tile_shape {
     int channel_vectors;       /* NHWC: vectors of a tile's channels, or single channels, or runs of a row */
     int channel_tiles;         /* NHWC: tiles along the channels */
     int lanes_log2;            /* NCHW: threads along a row */
+    int columns;               /* NCHW: of a tile */
+    int column_step;           /* NCHW, in a loop: from a thread's column to its next one, of the same phase */
     int part_rows, parts;      /* NCHW: quotients of one thread's walk; walks down a tile */
     int row_vectors;           /* vectors of a row of src in shared memory */
     int pitch;                 /* elements from a row of src in shared memory to the next */
@@ -39,8 +43,11 @@ struct tile_shape {
 
 struct parameters {
     const void *src;
-    const void *weights; /* packed: [kernel row][kernel column][output channel] */
-    const void *bias;    /* or NULL */
+    const void *weights;               /* packed: [kernel row][kernel column][output channel]; NCHW: also as they lie */
+    int64_t weight_in, weight_out;     /* NCHW: from an input channel to the next, and from its output channel */
+    int64_t weight_tap;                /* NCHW: from a tap to the next */
+    int64_t weight_row, weight_column; /* NHWC: from a kernel row to the next, and from a column */
+    const void *bias;                  /* or NULL */
     void *dst;
     small_axis rows, columns;
     tconv_strides src_strides, dst_strides;
@@ -79,14 +86,16 @@ constexpr int tile_length(size_t element_size, int taps)
 
 /* The ways in which the elements of a row are dealt out to the threads of an NHWC kernel. */
 enum {
-    PIXEL_SINGLE,  /* one channel of a column */
-    PIXEL_VECTORS, /* a vector of neighbouring channels, read from global memory */
-    PIXEL_TILE,    /* a vector of neighbouring channels, read from a tile in shared memory */
-    PIXEL_RUNS,    /* PIXEL_RUN elements of a row of dst that is one run of memory */
+    PIXEL_SINGLE,    /* one channel of a column */
+    PIXEL_VECTORS,   /* a vector of neighbouring channels, read from global memory */
+    PIXEL_TILE,      /* a vector of neighbouring channels, read from a tile in shared memory */
+    PIXEL_RUNS,      /* PIXEL_RUN elements of a row of dst that is one run of memory */
+    PIXEL_LOOP,      /* one channel of a column, with any number of taps */
+    PIXEL_LONG_LOOP, /* the same in segments, for sums in f32 of more terms than a segment may have */
     PIXEL_WAYS
 };
 
-/* The NHWC kernel for up to `taps` taps along either axis; NULL for runs of f64. */
+/* The NHWC kernel for up to `taps` taps along either axis, or any number in a loop; NULL for runs of f64. */
 kernel_function pixels_kernel(tconv_dtype dtype, int taps, int way);
 
 } // namespace tconv::stencil

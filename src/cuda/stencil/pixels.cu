@@ -9,8 +9,11 @@
  * Where channels are no multiple of a vector but a row of dst is one run of memory, a thread has PIXEL_RUN elements of
  * that run instead, of whatever channels and columns.
  *
- * A tap outside src is skipped with its row, and along a row it is zero times zero: NaN and Inf in the weights go only
- * where they belong. The numeric order is that of walk.cuh.
+ * Where taps are many, a thread has one channel, and reads src and weights from the caches as it needs them (strip.cuh).
+ * Its rows are the layer's columns where those are more than the rows, since pixels may be in any order.
+ *
+ * A tap outside src is skipped with its row, and along a row it is skipped or zero times zero: NaN and Inf in the
+ * weights go only where they belong. The numeric order is that of walk.cuh, of any number of taps that of strip.cuh.
  */
 #include <type_traits>
 
@@ -18,6 +21,7 @@
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../ptx/memory.cuh"
+#include "strip.cuh"
 #include "walk.cuh"
 
 namespace tconv::stencil
@@ -267,6 +271,52 @@ __global__ void __launch_bounds__(THREADS) walk_pixels(const __grid_constant__ p
     }
 }
 
+/* Blocks on a multiprocessor: as many as registers allow without spills. */
+template <bool compensated> constexpr int LOOP_BLOCKS = compensated ? 4 : 5;
+
+/* One channel of a column, read from global memory. */
+template <class Element_> struct loop_pixel {
+    using Element = Element_;
+    static constexpr int LENGTH = 1;
+    static constexpr bool RUNS = false;
+};
+
+/* Walks down the rows of columns of any number of taps. */
+template <class Element, bool compensated>
+__global__ void __launch_bounds__(THREADS, LOOP_BLOCKS<compensated>)
+    walk_pixel_taps(const __grid_constant__ parameters layer)
+{
+    thread_tile thread;
+    if (!find_thread_tile<loop_pixel<Element>>(layer, &thread))
+        return;
+    const quotient phase = divide(thread.column, layer.column_stride);
+    const Element *src = static_cast<const Element *>(layer.src) + thread.image * layer.src_strides.n +
+                         divide(thread.channel, layer.multiplier).whole * layer.src_strides.c;
+    const Element *weights = static_cast<const Element *>(layer.weights) + thread.channel;
+    Element *dst = static_cast<Element *>(layer.dst) + thread.image * layer.dst_strides.n +
+                   thread.channel * layer.dst_strides.c + thread.column * layer.dst_strides.w;
+    const compute_type<Element> bias = load_bias<Element>(layer, thread.channel);
+    wait_for_weights();
+    strip_view<Element, Element, int64_t, false> view;
+    view.pitch = layer.src_strides.h;
+    view.column_step = layer.columns.shift_step * layer.src_strides.w;
+    view.weight_column = layer.columns.kernel_step * layer.weight_column;
+    view.weight_row = layer.rows.kernel_step * layer.weight_row;
+    view.src_column = phase.whole + layer.columns.first_shift[phase.rest];
+    view.column_taps = layer.columns.taps[phase.rest];
+    for (int residue = 0; residue < layer.rows.stride; residue++) {
+        const int end = min(thread.first_row + layer.tile.rows, quotients_of(layer, residue));
+        view.src_row = thread.first_row + layer.rows.first_shift[residue];
+        view.row_taps = layer.rows.taps[residue];
+        view.x = src + view.src_row * layer.src_strides.h + view.src_column * layer.src_strides.w;
+        view.weights = weights + layer.rows.first_kernel[residue] * layer.weight_row +
+                       layer.columns.first_kernel[phase.rest] * layer.weight_column;
+        walk_row_strips<STRIP, false, compensated>(layer, view, end - thread.first_row, bias,
+                                                   dst + ((int64_t)thread.first_row * layer.rows.stride + residue) *
+                                                             layer.dst_strides.h);
+    }
+}
+
 template <class Element, int TAPS> kernel_function find_kernel(int way)
 {
     switch (way) {
@@ -287,6 +337,11 @@ kernel_function pixels_kernel(tconv_dtype dtype, int taps, int way)
 {
     return with_element(dtype, [&](auto element) {
         using Element = decltype(element);
+        constexpr bool IN_F32 = sizeof(compute_type<Element>) == sizeof(float);
+        if (way == PIXEL_LOOP)
+            return walk_pixel_taps<Element, false>;
+        if (way == PIXEL_LONG_LOOP)
+            return walk_pixel_taps<Element, IN_F32>; /* f64 has no segments */
         return taps == 1   ? find_kernel<Element, 1>(way)
                : taps == 2 ? find_kernel<Element, 2>(way)
                            : find_kernel<Element, 3>(way);

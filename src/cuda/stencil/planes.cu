@@ -6,18 +6,15 @@
  * phase. Output rows are written whole. Residues without a tap take part like all others and are the bias.
  *
  * NaN and Inf in the weights go only where they belong. Where a table finds the columns, a tap outside src is skipped
- * with its row, and along a row it is zero times zero. Where they lie in a window, it is a weight times zero, so that
- * nothing is compared; if a weight of the channel is not finite, its taps are summed one by one, as those of a kernel
- * of any number of taps, and then one outside src is skipped.
+ * with its row, and along a row it is zero times zero. Where they lie in a window, or are of any number of taps, it is a
+ * weight times zero, so that nothing is compared; if a weight of the channel is not finite, taps are summed as those of
+ * a kernel of any number of taps, and one outside src is skipped.
  *
- * The numeric order is that of walk.cuh. Sums in f32 of more terms than a segment may have (compensated.cuh) begin at
- * zero in each segment, and segments are added to the bias in order, with compensation.
+ * The numeric order is that of walk.cuh, of any number of taps that of strip.cuh.
  */
-#include <climits>
-
-#include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"
 #include "../ptx/memory.cuh"
+#include "strip.cuh"
 #include "tile.cuh"
 #include "walk.cuh"
 
@@ -43,83 +40,36 @@ __device__ __forceinline__ void store_apart(Element *dst, const compute_type<Ele
             dst[c << lanes_log2] = from_compute<Element>(sums[c]);
 }
 
-/* Some taps of a phase: kernel rows [row, end_row), and of each of them columns [column, end_column). */
-struct tap_range {
-    int row, end_row, column, end_column;
-};
+template <class Element> using taps_view = strip_view<Element, compute_type<Element>, int, true>;
 
-/* Adds the taps of a range to a row of outputs; src and weights come from shared memory. */
-template <class Element, int LENGTH>
-__device__ __forceinline__ void sum_taps(const parameters &layer, const block_tile &block, int residue, int src_row,
-                                         const Element *x_row, const column (&outputs)[LENGTH],
-                                         const compute_type<Element> *weights, const tap_range &range,
-                                         compute_type<Element> (&sums)[LENGTH])
+/* What the outputs of a part in one column read, of any number of taps. */
+template <class Element>
+__device__ __forceinline__ taps_view<Element> view_taps(const parameters &layer, const block_tile &block,
+                                                        const part &part,
+                                                        const tile_weights<compute_type<Element>> &weights, int output)
 {
-    for (int a = range.row; a < range.end_row; a++) {
-        const int back = a * layer.rows.shift_step;
-        if ((unsigned)(src_row - back) >= (unsigned)layer.rows.in)
-            continue;
-        const Element *from = x_row - back * layer.tile.pitch;
-        const compute_type<Element> *row =
-            weights + (layer.rows.first_kernel[residue] + a * layer.rows.kernel_step) * layer.columns.kernel;
-#pragma unroll
-        for (int c = 0; c < LENGTH; c++) {
-            const int taps = min(layer.columns.taps[outputs[c].residue], range.end_column);
-            const int first = layer.columns.first_kernel[outputs[c].residue];
-            for (int t = range.column; t < taps; t++)
-                if (has_column(layer, block, outputs[c], t))
-                    sums[c] = fma(row[first + t * layer.columns.kernel_step],
-                                  to_compute(from[outputs[c].src - t * layer.columns.shift_step]), sums[c]);
-        }
-    }
+    const column column = find_column(layer, block, output);
+    return {find_x<Element>(layer, block, part) + column.src,
+            weights.at + layer.rows.first_kernel[part.residue] * layer.columns.kernel +
+                layer.columns.first_kernel[column.residue],
+            layer.tile.pitch,
+            layer.columns.shift_step,
+            layer.columns.kernel_step,
+            layer.rows.kernel_step * layer.columns.kernel,
+            part.first + layer.rows.first_shift[part.residue],
+            column.src + block.src_column,
+            layer.rows.taps[part.residue],
+            layer.columns.taps[column.residue]};
 }
 
-/* Adds all taps of a row of outputs, at most `most` of a kernel row. Where compensated, a segment has whole kernel
- * rows, or a part of one that has more taps than a segment; the sums, in f32, are those of the segments. */
-template <int most, bool compensated, class Element, int LENGTH>
-__device__ __forceinline__ void sum_all_taps(const parameters &layer, const block_tile &block, int residue, int src_row,
-                                             const Element *x_row, const column (&outputs)[LENGTH],
-                                             const compute_type<Element> *weights,
-                                             compute_type<Element> (&sums)[LENGTH])
+/* Sums the taps of a part in one column one by one, and skips those outside src: this is not meant to be fast. */
+template <bool compensated, class Element>
+__device__ __forceinline__ void walk_checked(const parameters &layer, const block_tile &block, const part &part,
+                                             const tile_weights<compute_type<Element>> &weights, int output,
+                                             compute_type<Element> bias)
 {
-    const int row_taps = layer.rows.taps[residue];
-    if constexpr (!compensated) {
-        sum_taps(layer, block, residue, src_row, x_row, outputs, weights, {0, row_taps, 0, most}, sums);
-    } else {
-        const int column_taps = (layer.columns.kernel - 1) / layer.columns.kernel_step + 1; /* the most of a phase */
-        const int segment_rows = max(1, SEGMENT_TERMS / column_taps);
-        float lost[LENGTH] = {};
-        for (int row = 0; row < row_taps; row += segment_rows) {
-            for (int column = 0; column < column_taps; column += SEGMENT_TERMS) {
-                float segment[LENGTH] = {};
-                sum_taps(layer, block, residue, src_row, x_row, outputs, weights,
-                         {row, min(row + segment_rows, row_taps), column, column + SEGMENT_TERMS}, segment);
-#pragma unroll
-                for (int c = 0; c < LENGTH; c++)
-                    add_compensated(sums[c], lost[c], segment[c]);
-            }
-        }
-    }
-}
-
-/* Walks down a part, reading taps and weights one by one. */
-template <int most, bool compensated, class Element, int LENGTH>
-__device__ __forceinline__ void walk_taps(const parameters &layer, const block_tile &block, const part &part,
-                                          const compute_type<Element> *weights, const column (&outputs)[LENGTH],
-                                          compute_type<Element> bias)
-{
-    const Element *x = find_x<Element>(layer, block, part);
-    Element *dst = find_dst<Element>(layer, block, part, outputs[0].output);
-    int src_row = part.first + layer.rows.first_shift[part.residue];
-    for (int q = part.first; q < part.end; q++, src_row++, x += layer.tile.pitch) {
-        compute_type<Element> sums[LENGTH];
-#pragma unroll
-        for (int c = 0; c < LENGTH; c++)
-            sums[c] = bias;
-        sum_all_taps<most, compensated>(layer, block, part.residue, src_row, x, outputs, weights, sums);
-        store_apart(dst, sums, layer.columns.out - outputs[0].output, layer.tile.lanes_log2);
-        dst += layer.rows.stride * layer.dst_strides.h;
-    }
+    walk_row_strips<1, true, compensated>(layer, view_taps<Element>(layer, block, part, weights, output),
+                                          part.end - part.first, bias, find_dst<Element>(layer, block, part, output));
 }
 
 /*
@@ -132,25 +82,47 @@ __device__ __forceinline__ void walk_taps(const parameters &layer, const block_t
  *     bias                                         of each
  */
 
-/* Columns of any number of taps. */
+/* Columns of one phase and any number of taps: strips of rows, one column after another, or of columns where rows are
+ * few. */
 template <class Element_, bool compensated> struct loop_columns {
     using Element = Element_;
     using Weights = tile_weights<compute_type<Element>>;
     static constexpr int BLOCKS = LOOP_BLOCKS<compensated>, LENGTH = access_length<Element>;
     static constexpr bool ROW_ENDS = false;
     compute_type<Element> bias[LENGTH];
-    column outputs[LENGTH];
+    int first; /* column of dst */
 
     __device__ __forceinline__ bool find(const parameters &layer, const block_tile &block, const Weights &)
     {
-        find_columns<false>(layer, block, outputs);
-        return true;
+        first = find_first_column<false, LENGTH>(layer, block);
+        return first - block.first_column < layer.tile.column_step && first < layer.columns.out;
     }
 
     __device__ __forceinline__ void walk_part(const parameters &layer, const block_tile &block, const part &part,
                                               const Weights &weights) const
     {
-        walk_taps<INT_MAX, compensated, Element>(layer, block, part, weights.at, outputs, bias[0]);
+        const int count = part.end - part.first, end = min(block.first_column + layer.tile.columns, layer.columns.out);
+        const int step = layer.tile.column_step, distance = divide(step, layer.column_stride).whole;
+        taps_view<Element> view = view_taps<Element>(layer, block, part, weights, first);
+        Element *dst = find_dst<Element>(layer, block, part, first);
+        if (!weights.finite) {
+            for (int output = first; output < end; output += step)
+                walk_checked<compensated, Element>(layer, block, part, weights, output, bias[0]);
+        } else if (count < LEAST_OF_STRIP) {
+#pragma unroll 1
+            for (int output = first; output < end; output += LENGTH * step) {
+                walk_column_strips<LENGTH, compensated>(layer, view, distance, count, bias[0], end - output, step, dst);
+                view.x += LENGTH * distance;
+                dst += LENGTH * step;
+            }
+        } else {
+#pragma unroll 1
+            for (int output = first; output < end; output += step) {
+                walk_row_strips<STRIP, false, compensated>(layer, view, count, bias[0], dst);
+                view.x += distance;
+                dst += step;
+            }
+        }
     }
 };
 
@@ -293,10 +265,8 @@ struct window_columns : row_columns<Element, TAPS, access_length<Element>> {
         else if (shared.finite)
             walk(layer, part, *this, x, layer.tile.pitch, dst);
         else
-            for (int c = 0; c < LENGTH; c++) { /* this is not meant to be fast */
-                const column outputs[] = {find_column(layer, block, first.output + c)};
-                walk_taps<MAX_TAPS, false, Element>(layer, block, part, shared.at, outputs, this->bias[0]);
-            }
+            for (int c = 0; c < LENGTH; c++)
+                walk_checked<false, Element>(layer, block, part, shared, first.output + c, this->bias[0]);
     }
 };
 

@@ -5,7 +5,9 @@
  * outputs without taps included, and src is read about once. It takes any dtype, padding, slice and alignment, and
  * strides up to 16.
  *
- * The numeric order is that of walk.cuh; it depends on the layer alone.
+ * NCHW reads the weights of a block's channel where they lie, and packs none in a call.
+ *
+ * The numeric order is that of walk.cuh, or strip.cuh; it depends on the layer alone.
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
@@ -20,6 +22,7 @@
 
 #include <cstdio>
 #include <cuda_runtime_api.h>
+#include <utility>
 
 namespace tconv::stencil
 {
@@ -37,6 +40,7 @@ constexpr int MIN_LANES = 8; /* threads along a row: one store of 128 bytes */
  * large GPU several times over. */
 constexpr int64_t MAX_WALK = 16;              /* quotients */
 constexpr int64_t MIN_WALK = 4;               /* quotients */
+constexpr int64_t MAX_RUNS = 4;               /* vectors of columns of a thread, which make strips */
 constexpr int64_t ENOUGH_PLANE_BLOCKS = 2048; /* NCHW */
 constexpr int64_t ENOUGH_PIXEL_BLOCKS = 1024; /* NHWC */
 
@@ -56,13 +60,41 @@ int64_t access_of(const tconv_problem *problem)
     return ACCESS / (int64_t)problem->element_size;
 }
 
-/* Cuts the rows into tiles of `parts` walks. blocks: those that tiles of all rows would need, of which `enough` are
- * wanted. */
-void cut_rows(tile_shape *tile, const tconv_axis *rows, int64_t parts, int64_t blocks, int64_t enough)
+int taps_of(const tconv_layer *layer)
 {
-    const int64_t quotients = tconv_ceil_div(rows->out, rows->stride);
+    return (int)tconv_max(tconv_max(layer->rows.max_taps, layer->columns.max_taps), 1);
+}
+
+/* Says whether taps are more than a row apart, so that a walk cannot pass a row's values on to the next. */
+bool rows_apart(const tconv_layer *layer)
+{
+    return layer->rows.max_taps > 1 && layer->rows.shift_step != 1;
+}
+
+/* Says whether taps are summed in a loop: more than registers have room for, or rows apart. */
+bool loops(const tconv_layer *layer)
+{
+    return taps_of(layer) > MAX_TAPS || rows_apart(layer);
+}
+
+/* Says whether a sum has more terms than a segment of f32 may have. */
+bool is_long(const tconv_layer *layer)
+{
+    return layer->problem.dtype != TCONV_F64 && layer->rows.max_taps * layer->columns.max_taps > SEGMENT_TERMS;
+}
+
+int64_t quotients_of(const tconv_axis *axis)
+{
+    return tconv_ceil_div(axis->out, axis->stride);
+}
+
+/* Cuts the rows into tiles of `parts` walks of at least `least` rows. blocks: those that tiles of all rows would need,
+ * of which `enough` are wanted. */
+void cut_rows(tile_shape *tile, const tconv_axis *rows, int64_t parts, int64_t least, int64_t blocks, int64_t enough)
+{
+    const int64_t quotients = quotients_of(rows);
     int64_t walk = MAX_WALK;
-    while (walk > MIN_WALK && blocks * tconv_ceil_div(quotients, walk * parts) < enough)
+    while (walk > least && blocks * tconv_ceil_div(quotients, walk * parts) < enough)
         walk /= 2;
     tile->row_tiles = divisor_of((int)tconv_ceil_div(quotients, walk * parts));
     tile->rows = (int)tconv_ceil_div(quotients, tile->row_tiles.divisor);
@@ -77,10 +109,22 @@ tile_shape plane_tile(const tconv_layer *layer, int64_t *shared_bytes)
     const int64_t length = access_of(problem), reach = layer->columns.max_shift - layer->columns.min_shift;
     tile_shape made = {};
     made.lanes_log2 = log2_at_least(tconv_max(MIN_LANES, tconv_min(tconv_ceil_div(problem->w.out, length), THREADS)));
-    const int64_t tile_columns = length << made.lanes_log2;
+    int64_t least = MIN_WALK;
+    made.columns = (int)length << made.lanes_log2;
+    if (loops(layer)) { /* a thread's columns are of one phase; where they make strips, it has more of them */
+        const int64_t lanes = tconv_max((int64_t)1 << made.lanes_log2, SMALL_AXIS_STRIDE);
+        made.lanes_log2 = log2_at_least(lanes);
+        made.column_step = (int)(lanes / problem->w.stride * problem->w.stride);
+        made.columns = (int)(length * made.column_step);
+        if (quotients_of(&problem->h) < LEAST_OF_STRIP)
+            made.columns *= (int)tconv_min(MAX_RUNS, tconv_ceil_div(problem->w.out, made.columns));
+        else
+            least = STRIP;
+    }
+    const int64_t tile_columns = made.columns;
     const int64_t lines = THREADS >> made.lanes_log2; /* threads along a column */
     made.column_tiles = divisor_of((int)tconv_ceil_div(problem->w.out, tile_columns));
-    cut_rows(&made, &problem->h, tconv_ceil_div(lines, problem->h.stride),
+    cut_rows(&made, &problem->h, tconv_ceil_div(lines, problem->h.stride), least,
              problem->batch * problem->out_channels * made.column_tiles.divisor, ENOUGH_PLANE_BLOCKS);
 
     /* Quotients of the tile's columns, the halo, and up to an access less one before them. */
@@ -93,11 +137,6 @@ tile_shape plane_tile(const tconv_layer *layer, int64_t *shared_bytes)
     *shared_bytes = (int64_t)made.load_rows * made.pitch * (int64_t)problem->element_size +
                     (problem->h.kernel * problem->w.kernel + 1) * compute_size;
     return made;
-}
-
-int taps_of(const tconv_layer *layer)
-{
-    return (int)tconv_max(tconv_max(layer->rows.max_taps, layer->columns.max_taps), 1);
 }
 
 /* Completes a tile of pixels whose src is copied to shared memory, of fewer rows where it is too large. Returns false
@@ -149,24 +188,18 @@ tile_shape pixel_tile(const tconv_layer *layer, int way)
             made.channel_vectors *= (int)access_of(problem) / tile_length(problem->element_size, taps_of(layer));
         made.column_tiles = divisor_of((int)tconv_ceil_div(problem->w.out * made.channel_vectors, THREADS));
     }
-    cut_rows(&made, &problem->h, 1, problem->batch * made.channel_tiles * made.column_tiles.divisor,
-             ENOUGH_PIXEL_BLOCKS);
+    cut_rows(&made, &problem->h, 1, way >= PIXEL_LOOP ? STRIP : MIN_WALK,
+             problem->batch * made.channel_tiles * made.column_tiles.divisor, ENOUGH_PIXEL_BLOCKS);
     return made;
-}
-
-/* Says whether taps are more than a row apart, so that a walk cannot pass a row's values on to the next. */
-bool rows_apart(const tconv_layer *layer)
-{
-    return layer->rows.max_taps > 1 && layer->rows.shift_step != 1;
 }
 
 /* The way of finding columns that the layer allows, for `vectors` as planes_kernel has it. */
 int columns_of(const tconv_layer *layer, int taps, bool vectors)
 {
     const tconv_axis *w = &layer->problem.w;
-    if (layer->problem.dtype != TCONV_F64 && layer->rows.max_taps * layer->columns.max_taps > SEGMENT_TERMS)
+    if (is_long(layer))
         return COLUMNS_LONG_LOOP;
-    if (taps > MAX_TAPS || rows_apart(layer))
+    if (loops(layer))
         return COLUMNS_LOOP;
     if (!vectors || w->dilation != 1 || w->kernel != taps * w->stride)
         return COLUMNS_TABLE;
@@ -200,11 +233,9 @@ const char *refusal(const tconv_layer *layer)
     if (problem->dst_extent / (MIN_PLANE / 4) >= INT32_MAX)
         return "too many outputs for 32-bit numbers of tiles";
     if (problem->layout == TCONV_NHWC) {
-        if (problem->w.out * SINGLE_CHANNELS >= INT32_MAX ||
-            problem->src.w * MAX_TAPS * layer->columns.shift_step >= SMALL_AXIS_EXTENT)
+        if (tconv_max(problem->h.out, problem->w.out) * SINGLE_CHANNELS >= INT32_MAX ||
+            (!loops(layer) && problem->src.w * MAX_TAPS * layer->columns.shift_step >= SMALL_AXIS_EXTENT))
             return "rows too long for 32-bit offsets";
-        if (taps_of(layer) > MAX_TAPS || rows_apart(layer))
-            return "NHWC with more than 3 taps along an axis, or with rows apart";
     }
     return NULL;
 }
@@ -285,8 +316,32 @@ void fill_parameters(const tconv_layer *layer, parameters *made)
     made->dst_strides = problem->dst;
     made->row_stride = divisor_of(made->rows.stride);
     made->column_stride = divisor_of(made->columns.stride);
+    made->weight_column = problem->out_channels;
+    made->weight_row = problem->w.kernel * problem->out_channels;
     made->channels = divisor_of((int)problem->out_channels);
     made->multiplier = divisor_of((int)problem->group_out);
+}
+
+/* NHWC: the layer whose rows are its columns. */
+tconv_layer turn(const tconv_layer *layer)
+{
+    tconv_layer turned = *layer;
+    std::swap(turned.problem.h, turned.problem.w);
+    std::swap(turned.problem.src.h, turned.problem.src.w);
+    std::swap(turned.problem.dst.h, turned.problem.dst.w);
+    std::swap(turned.rows, turned.columns);
+    return turned;
+}
+
+/* Plans pixels of any number of taps, with strips along the longer axis. */
+void plan_pixel_loop(const tconv_layer *layer, plan *made)
+{
+    const bool turns = quotients_of(&layer->problem.h) < quotients_of(&layer->problem.w);
+    const tconv_layer turned = turn(layer), *planned = turns ? &turned : layer;
+    add_pixels(planned, is_long(layer) ? PIXEL_LONG_LOOP : PIXEL_LOOP, 1, 1, made);
+    fill_parameters(planned, &made->parameters);
+    made->parameters.weight_row = (turns ? 1 : layer->problem.w.kernel) * layer->problem.out_channels;
+    made->parameters.weight_column = (turns ? layer->problem.w.kernel : 1) * layer->problem.out_channels;
 }
 
 tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
@@ -295,15 +350,19 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     plan *made = static_cast<plan *>(to);
     const char *why = refusal(layer);
     made->taps = taps_of(layer);
-    if (why == NULL && problem->layout == TCONV_NHWC)
+    if (why == NULL)
+        fill_parameters(layer, &made->parameters);
+    if (why == NULL && problem->layout == TCONV_NHWC && loops(layer))
+        plan_pixel_loop(layer, made);
+    else if (why == NULL && problem->layout == TCONV_NHWC)
         plan_pixels(layer, made);
     else if (why == NULL)
         why = plan_planes(layer, made);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
-    fill_parameters(layer, &made->parameters);
     planned->sizes.packed =
         (size_t)(problem->h.kernel * problem->w.kernel * problem->out_channels) * problem->element_size;
+    planned->sizes.execute_packs = planned->sizes.reads_unpacked = problem->layout == TCONV_NCHW;
     const tconv_cuda_work work = work_of(layer, made);
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
@@ -321,20 +380,26 @@ tconv_status pack(const tconv_layer *layer, const void *made, const void *weight
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
 {
     const plan *made = static_cast<const plan *>(from);
+    const tconv_problem *problem = &layer->problem;
     const uintptr_t src = (uintptr_t)arguments->src, dst = (uintptr_t)arguments->dst;
     const variant *taken = made->by_address;
     while (src % taken->src_multiple != 0 || dst % taken->dst_multiple != 0)
         taken++;
     parameters parameters = made->parameters;
     parameters.src = arguments->src;
-    parameters.weights = arguments->packed;
+    const bool unpacked = arguments->weights != NULL; /* NCHW: they are read where they lie */
+    parameters.weights = unpacked ? arguments->weights : arguments->packed;
+    parameters.weight_in = unpacked ? problem->weight.in : problem->group_out;
+    parameters.weight_out = unpacked ? problem->weight.out : 1;
+    parameters.weight_tap = unpacked ? problem->weight.w : problem->out_channels;
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;
     parameters.tile = taken->tile;
     parameters.tile.src_aligned = made->src_vectors && src % ACCESS == 0;
     void *kernel_arguments[] = {&parameters};
     const launch_grid grid = {(const void *)taken->kernel, taken->blocks, THREADS, taken->shared_bytes,
-                              arguments->packs && layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY};
+                              arguments->packs && !unpacked &&
+                                  layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY};
     return on_device(layer->target.device, issue,
                      [&] { return launch_kernel(&grid, kernel_arguments, arguments->stream, issue); });
 }
@@ -343,7 +408,7 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
 {
     static const char *const columns[] = {"table",       "window_1", "window_2_even", "window_2_odd",
                                           "window_half", "shared",   "loop",          "long_loop"};
-    static const char *const pixels[PIXEL_WAYS] = {"single", "vectors", "tile", "runs"};
+    static const char *const pixels[PIXEL_WAYS] = {"single", "vectors", "tile", "runs", "loop", "long_loop"};
     const plan *made = static_cast<const plan *>(from);
     const variant *best = made->by_address;
     const tile_shape *tile = &best->tile;

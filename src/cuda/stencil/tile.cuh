@@ -28,7 +28,7 @@ template <class Element> __device__ __forceinline__ block_tile find_block_tile(c
     block_tile found;
     found.channel = channel.rest;
     found.image = channel.whole;
-    found.first_column = column_tile.rest * access_length<Element> << layer.tile.lanes_log2;
+    found.first_column = column_tile.rest * layer.tile.columns;
     found.first_row = row_tile.rest * layer.tile.rows;
     found.src_row = found.first_row + layer.rows.min_shift;
     /* A multiple of an access, so that every copy is aligned and lies within the row or outside it. */
@@ -97,10 +97,12 @@ __device__ __forceinline__ tile_weights<compute_type<Element>> load_tile(const p
     cp_async_commit();
     wait_for_weights();
     const int count = layer.rows.kernel * layer.columns.kernel;
-    const Element *from = static_cast<const Element *>(layer.weights) + block.channel;
+    const quotient channel = divide(block.channel, layer.multiplier);
+    const Element *from =
+        static_cast<const Element *>(layer.weights) + channel.whole * layer.weight_in + channel.rest * layer.weight_out;
     bool finite = true;
     for (int i = (int)threadIdx.x; i <= count; i += THREADS) {
-        const Compute weight = i < count ? to_compute(from[(int64_t)i * layer.channels.divisor]) : Compute(0);
+        const Compute weight = i < count ? to_compute(from[i * layer.weight_tap]) : Compute(0);
         weights[i] = weight;
         finite = finite && isfinite(weight);
     }
