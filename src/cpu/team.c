@@ -23,6 +23,9 @@
 #if defined(__linux__)
 #include <sys/syscall.h>
 #endif
+#if defined(__GLIBC__)
+#include <execinfo.h>
+#endif
 
 struct tconv_cpu_team {
     atomic_int owners; /* the calling thread, and all threads that live */
@@ -77,8 +80,20 @@ static size_t parse_stack_size(const char *text)
     return size > SIZE_MAX >> shift ? 0 : (size_t)size << shift;
 }
 
+/* Loads the unwinder. libgomp's threads end by pthread_exit, for which glibc loads it when it is first called: a child
+ * that is forked meanwhile, when a thread with a team of its own just ended, inherits a dynamic linker in the midst of
+ * that and crashes. */
+static void load_unwinder(void)
+{
+#if defined(__GLIBC__)
+    void *frame;
+    (void)backtrace(&frame, 1);
+#endif
+}
+
 static void make_keys(void)
 {
+    load_unwinder();
     const char *size = getenv("OMP_STACKSIZE");
     if (size == NULL)
         size = getenv("GOMP_STACKSIZE");
