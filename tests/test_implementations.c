@@ -334,7 +334,7 @@ Test(implementations, operands_are_exchanged_where_many_weights_meet_few_pixels)
         for (int form = 0; form < EXCHANGED_FORMS; form++) {
             harness_layer layer = exchanged_layer(p, form);
             exchanged += is_exchanged(&layer.desc);
-            layer.desc.weight_layout = TCONV_WEIGHT_IHWO;
+            layer.desc.weight_layout = TCONV_WEIGHT_HWOI;
             cr_expect(!is_exchanged(&layer.desc), "weights that do not lie so: %s", exchanged_problems[p]);
             layer.desc.weight_layout = TCONV_WEIGHT_IOHW;
             layer.desc.dtype = TCONV_F16;

@@ -1,8 +1,8 @@
 /* src/cuda/ptx: barriers, copies into shared memory by threads, and matrices that are loaded and stored transposed. */
 #include <cuda_fp16.h>
 
-#include "../../src/cuda/col2im/operand.cuh"
 #include "../../src/cuda/igemm/epilogue.cuh"
+#include "../../src/cuda/ptx/mma.cuh"
 #include "families.h"
 #include "hopper.cuh"
 
@@ -182,7 +182,7 @@ template <bool transposed> __global__ void load_four(const uint4 *from, uint4 *t
     __shared__ uint4 memory[32];
     memory[threadIdx.x] = from[threadIdx.x];
     __syncwarp();
-    const fragment_a a = col2im::load_matrices<transposed>(memory + threadIdx.x);
+    const fragment_a a = load_matrices<transposed>(shared_address(memory + threadIdx.x));
     to[threadIdx.x] = make_uint4(a.at[0], a.at[1], a.at[2], a.at[3]);
 }
 

@@ -32,31 +32,13 @@ __device__ __forceinline__ parts split(float value)
     return {big, __float_as_uint(value - __uint_as_float(big)), big};
 }
 
-/* Loads four 8 x 8 matrices of 2-byte elements; lane l points at row l % 8 of matrix l / 8. */
-template <bool transposed> __device__ __forceinline__ fragment_a load_matrices(const void *shared)
-{
-    const uint32_t from = shared_address(shared);
-    fragment_a a;
-    if (transposed)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
-                     : "r"(from)
-                     : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
-                     : "r"(from)
-                     : "memory");
-    return a;
-}
-
 /* Loads a lane's part of a stage's 16 pixels by 16 channels of 2-byte elements: matrices 0 and 1 are pixels 0 and 8 of
  * channels 0, 2 and 3 those of channels 8. */
 template <class Stage> __device__ __forceinline__ fragment_a load_fragment(const typename Stage::Element *x, int lane)
 {
     const int row = lane % 8, pixel = lane / 8 % 2 * 8 + (Stage::NHWC ? row : 0);
     const int channel = lane / 16 * 8 + (Stage::NHWC ? 0 : row);
-    return load_matrices<!Stage::NHWC>(x + channel * Stage::CHANNEL + pixel * Stage::PIXEL);
+    return load_matrices<!Stage::NHWC>(shared_address(x + channel * Stage::CHANNEL + pixel * Stage::PIXEL));
 }
 
 /* Loads the four values that a lane takes of a stage's 16 pixels by 8 channels of f32. */

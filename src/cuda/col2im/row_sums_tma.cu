@@ -138,7 +138,7 @@ template <class Arithmetic_> struct tma_operand {
             const float values[4] = {one.x, one.y, other.x, other.y};
             Arithmetic::convert(values, fragments[step]);
         } else {
-            fragments[step][0] = load_matrices<true>(from + first);
+            fragments[step][0] = load_matrices<true>(shared_address(from + first));
         }
     }
 

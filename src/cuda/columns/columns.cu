@@ -6,11 +6,12 @@
  * Then each output gathers its own (gather.cu). Columns come in chunks of at most 32 MiB, of images, output channels or
  * positions.
  *
- * Many weights over few pixels, in f32: the operands are exchanged where that is predicted to be faster. The weights as
- * they lie are the src of that layer, src is its weights, and execute packs those: nothing of the many is packed.
+ * Many weights over few pixels: a kernel of its own reads weights as they lie (direct.cu); or, in f32, the operands are
+ * exchanged, where that is predicted to be faster. The weights as they lie are the src of that layer, src is its
+ * weights, and execute packs those. Nothing of the many is packed.
  *
- * f32, f16 and bf16; any stride, dilation, padding, slice and alignment; groups of at least 16 input channels. 16-bit
- * elements are widened to f32 and multiplied in TF32, which holds them exactly.
+ * f32, f16 and bf16; any stride, dilation, padding, slice and alignment; groups of at least 16 input channels. Where an
+ * implementation multiplies, 16-bit elements are widened to f32 and multiplied in TF32, which holds them exactly.
  *
  * Numeric order: input channels in the order of the implementation that multiplies, then rows of taps, columns of taps,
  * in strict f32 with compensation; the bias last. It depends on the layer and the device alone.
@@ -21,7 +22,7 @@
 #include "../../core/checked.h"
 #include "../implementations.h"
 #include "../model/planned.h"
-#include "../runtime/guard.h"
+#include "../runtime/launch.h"
 #include "plan.h"
 
 namespace tconv::columns
@@ -29,6 +30,8 @@ namespace tconv::columns
 
 namespace
 {
+
+constexpr int ACCESS_BYTES = 16; /* the most that is copied at once */
 
 tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
 {
@@ -38,12 +41,12 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     int64_t packed;
-    if (!tconv_checked_mul(made->packed_chunk_bytes, made->exchanged ? 0 : made->channel_chunks, &packed) ||
+    if (!tconv_checked_mul(made->packed_chunk_bytes, made->way == STRAIGHT ? made->channel_chunks : 0, &packed) ||
         !tconv_checked_add(packed, made->weights_bytes, &packed))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "packed", "the size of the packed weights overflows");
     planned->sizes.packed = (size_t)packed;
     planned->sizes.scratch = (size_t)scratch_before(made) + made->sizes.scratch;
-    planned->sizes.execute_packs = planned->sizes.reads_unpacked = made->exchanged;
+    planned->sizes.execute_packs = planned->sizes.reads_unpacked = made->way != STRAIGHT;
     model::predict(layer, &work, planned);
     planned->prediction.saved = made->saved;
     return TCONV_SUCCESS;
@@ -55,7 +58,7 @@ int64_t begin_of(int64_t number, int64_t chunk, int64_t all)
     return tconv_min(number * chunk, all - chunk);
 }
 
-/* Packs the weights of each chunk of channels, after all widened ones. Exchanged, copies all. */
+/* Packs the weights of each chunk of channels, after all widened ones. Those that are read as they lie are copied. */
 tconv_status pack(const tconv_layer *layer, const void *from, const void *weights, void *packed, void *stream,
                   tconv_issue *issue)
 {
@@ -63,10 +66,9 @@ tconv_status pack(const tconv_layer *layer, const void *from, const void *weight
     const plan *made = static_cast<const plan *>(from);
     if (made->weights_bytes > 0) {
         const tconv_status status = on_device(layer->target.device, issue, [&] {
-            return copy_dense(problem->dtype, weights, static_cast<float *>(packed), problem->weight_extent, stream,
-                              issue);
+            return copy_dense(problem->dtype, weights, packed, made->widens, problem->weight_extent, stream, issue);
         });
-        if (status != TCONV_SUCCESS || made->exchanged)
+        if (status != TCONV_SUCCESS || made->way != STRAIGHT)
             return status;
         weights = packed;
     }
@@ -113,12 +115,15 @@ tconv_status prepare_src(const tconv_layer *layer, const plan *made, const chunk
     const int64_t at =
         place->image * problem->src.n + place->position * (made->cuts_rows ? problem->src.h : problem->src.w);
     *src = static_cast<char *>(arguments->src) + at * (int64_t)problem->element_size;
-    if (!made->copies)
+    const bool lies_badly = made->way == DIRECT && (uintptr_t)*src % ACCESS_BYTES != 0;
+    if (!made->copies && !lies_badly)
         return TCONV_SUCCESS;
     char *to = static_cast<char *>(arguments->scratch) + made->products_bytes;
     const int64_t positions = made->chunk.positions;
     const dense_src dense = {*src,
-                             reinterpret_cast<float *>(to),
+                             to,
+                             made->widens,
+                             made->way == DIRECT ? made->direct.src_pitch : problem->in_channels,
                              problem->src,
                              made->chunk.images,
                              problem->in_channels,
@@ -130,15 +135,20 @@ tconv_status prepare_src(const tconv_layer *layer, const plan *made, const chunk
                      [&] { return put_densely(problem->dtype, &dense, arguments->stream, issue); });
 }
 
+/* The weights of a chunk, which are read as they lie: the caller's, or those that the plan holds. */
+const char *weights_of(const tconv_problem *problem, const chunk_place *place, const tconv_arguments *arguments)
+{
+    const void *weights = arguments->weights != NULL ? arguments->weights : arguments->packed;
+    return static_cast<const char *>(weights) + place->channel * problem->weight.out * (int64_t)problem->element_size;
+}
+
 /* Makes src the products' weights, packed in the scratch, and the weights of the chunk their src. */
 tconv_status exchange(const tconv_layer *layer, const plan *made, const chunk_place *place,
                       const tconv_arguments *arguments, tconv_arguments *products, tconv_issue *issue)
 {
-    const void *weights = arguments->weights != NULL ? arguments->weights : arguments->packed;
     char *packed = static_cast<char *>(arguments->scratch) + made->products_bytes + made->src_bytes;
     void *matrix = products->src;
-    products->src =
-        const_cast<float *>(static_cast<const float *>(weights)) + place->channel * layer->problem.weight.out;
+    products->src = const_cast<char *>(weights_of(&layer->problem, place, arguments));
     products->packed = packed;
     products->packs = true;
     products->weights = made->sizes.execute_packs ? matrix : NULL;
@@ -147,9 +157,46 @@ tconv_status exchange(const tconv_layer *layer, const plan *made, const chunk_pl
     return made->by->pack(&made->products, made->made, matrix, packed, arguments->stream, issue);
 }
 
+bool can_overlap(const tconv_layer *layer)
+{
+    return layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
+}
+
+/* The bytes, 16 or 4 or an element's, that weights can be copied at once. */
+int weight_access_of(const tconv_problem *problem, const char *weights)
+{
+    const int64_t pitch = problem->weight.in * (int64_t)problem->element_size;
+    for (const int bytes : {ACCESS_BYTES, 4})
+        if ((uintptr_t)weights % (uintptr_t)bytes == 0 && pitch % bytes == 0)
+            return bytes;
+    return (int)problem->element_size;
+}
+
+tconv_status launch_direct(const tconv_layer *layer, const plan *made, const chunk_place *place,
+                           const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    direct_shape shape = made->direct;
+    void *src;
+    const tconv_status status = prepare_src(layer, made, place, arguments, &src, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    shape.src = src;
+    shape.weights = weights_of(problem, place, arguments);
+    shape.products = static_cast<float *>(arguments->scratch);
+    shape.row_length = (int)(problem->weight.in - place->channel * problem->weight.out);
+    shape.weight_access = weight_access_of(problem, static_cast<const char *>(shape.weights));
+    const bool copied = src == static_cast<char *>(arguments->scratch) + made->products_bytes;
+    return on_device(layer->target.device, issue, [&] {
+        return multiply_directly(layer, &shape, copied && can_overlap(layer), arguments->stream, issue);
+    });
+}
+
 tconv_status multiply(const tconv_layer *layer, const plan *made, const chunk_place *place,
                       const tconv_arguments *arguments, bool packs, tconv_issue *issue)
 {
+    if (made->way == DIRECT)
+        return launch_direct(layer, made, place, arguments, issue);
     tconv_arguments products = {};
     products.packed = static_cast<const char *>(arguments->packed) + made->weights_bytes +
                       place->channel_chunk * made->packed_chunk_bytes;
@@ -158,7 +205,7 @@ tconv_status multiply(const tconv_layer *layer, const plan *made, const chunk_pl
     products.stream = arguments->stream;
     products.packs = packs && !made->copies;
     tconv_status status = prepare_src(layer, made, place, arguments, &products.src, issue);
-    if (status == TCONV_SUCCESS && made->exchanged)
+    if (status == TCONV_SUCCESS && made->way == EXCHANGED)
         status = exchange(layer, made, place, arguments, &products, issue);
     return status == TCONV_SUCCESS ? made->by->execute(&made->products, made->made, &products, issue) : status;
 }
@@ -181,7 +228,9 @@ tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chu
     out.dst = static_cast<char *>(arguments->dst) + place->image * problem->dst.n * (int64_t)problem->element_size;
     if (made->position_chunks > 1) /* else the tiles are the plan's */
         cut_tiles(&out);
-    return on_device(layer->target.device, issue, [&] { return gather(layer, &out, arguments->stream, issue); });
+    const bool overlaps = made->way == DIRECT && can_overlap(layer);
+    return on_device(layer->target.device, issue,
+                     [&] { return gather(layer, &out, overlaps, arguments->stream, issue); });
 }
 
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
@@ -204,12 +253,16 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
 {
     const plan *made = static_cast<const plan *>(from);
     char products[256] = "";
-    if (made->by->describe != NULL)
+    if (made->way == DIRECT)
+        snprintf(products, sizeof products, "kernel=%s block_tile=%dx%d parts=%d part=%d",
+                 made->direct.by_wgmma ? "wgmma" : "mma", made->direct.tile_rows, made->direct.tile_pixels,
+                 made->direct.parts, made->direct.part_channels);
+    else if (made->by->describe != NULL)
         made->by->describe(&made->products, made->made, products, sizeof products);
     snprintf(text, capacity, "chunks=%lldx%lldx%lld chunk=%lldx%lldx%lld%s multiplier=%s %s",
              (long long)made->image_chunks, (long long)made->channel_chunks, (long long)made->position_chunks,
              (long long)made->chunk.images, (long long)made->chunk.channels, (long long)made->chunk.positions,
-             made->exchanged ? " exchanged=1" : "", made->by->name, products);
+             made->way == EXCHANGED ? " exchanged=1" : "", made->way == DIRECT ? "direct" : made->by->name, products);
 }
 
 } // namespace

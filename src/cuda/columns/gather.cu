@@ -1,8 +1,9 @@
 /*
  * Outputs from products, and src and weights put densely in f32.
  *
- * Each output sums the products of its pixels with its taps: rows of taps in order, columns of taps within, in f32,
- * in strict f32 with compensation; then the bias. Products that the border cuts off are not read.
+ * Each output sums the products of its pixels with its taps: parts of the channels in order, rows of taps within,
+ * columns of taps within, in f32, in strict f32 with compensation; then the bias. Products that the border cuts off are
+ * not read.
  *
  * NCHW: products lie by channel and tap, pixels are neighbours. The lanes of a warp take one residue of neighbouring
  * places, whose taps are alike, and read neighbours; outputs of all residues are put in order in shared memory.
@@ -15,6 +16,7 @@
 #include "../model/planned.h"
 #include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"
+#include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
 
 namespace tconv::columns
@@ -79,7 +81,7 @@ __device__ __forceinline__ void sum_products(const gather_shape &of, int at, con
         (uint32_t)of.rows.kernel_step.divisor * row_tap - (uint32_t)of.rows.shift_step.divisor * row_pitch;
     const uint32_t step =
         (uint32_t)of.columns.kernel_step.divisor * tap - (uint32_t)of.columns.shift_step.divisor * column_pitch;
-    uint32_t first = (uint32_t)at * 4 + (uint32_t)rows.kernel * row_tap +
+    uint32_t begin = (uint32_t)at * 4 + (uint32_t)rows.kernel * row_tap +
                      (uint32_t)(rows.input - of.rows.first) * row_pitch + (uint32_t)columns.kernel * tap +
                      (uint32_t)(columns.input - of.columns.first) * column_pitch;
     const auto add = [&](float(&lost)[COUNT], int i, float term) {
@@ -97,25 +99,29 @@ __device__ __forceinline__ void sum_products(const gather_shape &of, int at, con
     float lost[COUNT] = {};
     const char *products = reinterpret_cast<const char *>(of.products);
 #pragma unroll 1
-    for (int row = 0; row < rows.count; row++, first += row_step) {
-        uint32_t next = first;
-        int column = 0;
-#pragma unroll 2
-        for (; column < least; column++, next += step) {
-            float loaded[COUNT];
-#pragma unroll
-            for (int i = 0; i < COUNT; i++)
-                loaded[i] = *reinterpret_cast<const float *>(products + (next + (uint32_t)i * tap));
-#pragma unroll
-            for (int i = 0; i < COUNT; i++)
-                add(lost, i, loaded[i]);
-        }
+    for (int part = 0; part < of.parts; part++, begin += (uint32_t)of.part_pitch * 4) {
+        uint32_t first = begin;
 #pragma unroll 1
-        for (; column < most; column++, next += step)
+        for (int row = 0; row < rows.count; row++, first += row_step) {
+            uint32_t next = first;
+            int column = 0;
+#pragma unroll 2
+            for (; column < least; column++, next += step) {
+                float loaded[COUNT];
 #pragma unroll
-            for (int i = 0; i < COUNT; i++)
-                if (column < counts[i])
-                    add(lost, i, *reinterpret_cast<const float *>(products + (next + (uint32_t)i * tap)));
+                for (int i = 0; i < COUNT; i++)
+                    loaded[i] = *reinterpret_cast<const float *>(products + (next + (uint32_t)i * tap));
+#pragma unroll
+                for (int i = 0; i < COUNT; i++)
+                    add(lost, i, loaded[i]);
+            }
+#pragma unroll 1
+            for (; column < most; column++, next += step)
+#pragma unroll
+                for (int i = 0; i < COUNT; i++)
+                    if (column < counts[i])
+                        add(lost, i, *reinterpret_cast<const float *>(products + (next + (uint32_t)i * tap)));
+        }
     }
 }
 
@@ -149,6 +155,7 @@ template <class Element> __device__ __forceinline__ float bias_of(const gather_s
 template <class Element, bool compensated, int COUNT>
 __global__ void __launch_bounds__(THREADS, RESIDENT) gather_planes(const __grid_constant__ gather_shape of, int tiles)
 {
+    wait_for_weights(); /* and products */
     __shared__ float tile_sums[MAX_PITCHED];
     __shared__ int64_t starts[TILE];  /* of a place, in dst: that of the residue 0 */
     __shared__ int coordinates[TILE]; /* padded, the same */
@@ -221,6 +228,7 @@ __device__ __forceinline__ output_place find_output(const gather_shape &of, int 
 template <class Element, bool compensated>
 __global__ void __launch_bounds__(THREADS) gather_outputs(const __grid_constant__ gather_shape of, int)
 {
+    wait_for_weights(); /* and products */
     for (int64_t place = blockIdx.x * (int64_t)THREADS + threadIdx.x; place < of.places;
          place += gridDim.x * (int64_t)THREADS) {
         const output_place output = find_output(of, (int)place);
@@ -240,29 +248,40 @@ __global__ void __launch_bounds__(THREADS) gather_outputs(const __grid_constant_
 struct nested_axes {
     fast_divisor extents[4];
     int64_t strides[4];
-    int count; /* of all elements */
+    int count;  /* of all elements */
+    int inside; /* elements of the last axis that there are; the others are zeros */
 };
 
-template <class Element>
+template <class Element, class To>
 __global__ void __launch_bounds__(THREADS)
-    put_densely_kernel(const __grid_constant__ nested_axes axes, const Element *from, float *to)
+    put_densely_kernel(const __grid_constant__ nested_axes axes, const Element *from, To *to)
 {
+    launch_dependents();
     for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < axes.count; i += gridDim.x * (int64_t)THREADS) {
-        int rest = (int)i;
-        int64_t at = 0;
+        const quotient inside = divide((int)i, axes.extents[3]);
+        int rest = inside.whole;
+        int64_t at =
+            min(inside.rest, axes.inside - 1) * axes.strides[3]; /* loads without a condition go out together */
 #pragma unroll
-        for (int axis = 3; axis >= 0; axis--) {
+        for (int axis = 2; axis >= 0; axis--) {
             const quotient next = divide(rest, axes.extents[axis]);
             at += next.rest * axes.strides[axis];
             rest = next.whole;
         }
-        to[i] = to_compute(from[at]);
+        const To value = static_cast<To>(from[at]);
+        to[i] = inside.rest < axes.inside ? value : static_cast<To>(0.0f);
     }
 }
 
 int64_t blocks_for(int64_t elements)
 {
     return tconv_min(tconv_ceil_div(elements, THREADS), MAX_BLOCKS);
+}
+
+template <class Element> const void *dense_kernel(bool widens)
+{
+    return widens ? (const void *)put_densely_kernel<Element, float>
+                  : (const void *)put_densely_kernel<Element, Element>;
 }
 
 template <class Element, bool compensated = false> const void *gather_kernel(bool by_output, int at_once)
@@ -300,7 +319,8 @@ bool cut_tiles(gather_shape *shape)
     return true;
 }
 
-tconv_status gather(const tconv_layer *layer, const gather_shape *shape, void *stream, tconv_issue *issue)
+tconv_status gather(const tconv_layer *layer, const gather_shape *shape, bool overlaps, void *stream,
+                    tconv_issue *issue)
 {
     const int at_once = shape->columns.dilation != 1       ? 1
                         : shape->residues.divisor % 4 == 0 ? 4
@@ -313,8 +333,9 @@ tconv_status gather(const tconv_layer *layer, const gather_shape *shape, void *s
     gather_shape of = *shape;
     int tiles = (int)(tconv_ceil_div(of.places, of.tile_places) * of.residue_tiles.divisor);
     void *arguments[] = {&of, &tiles};
-    return launch_blocks(kernel, of.by_output ? blocks_for(of.places) : tconv_min(tiles, MAX_BLOCKS), THREADS,
-                         arguments, stream, issue);
+    const launch_grid grid = {kernel, of.by_output ? blocks_for(of.places) : tconv_min(tiles, MAX_BLOCKS), THREADS, 0,
+                              overlaps};
+    return launch_kernel(&grid, arguments, stream, issue);
 }
 
 tconv_status put_densely(tconv_dtype dtype, const dense_src *of, void *stream, tconv_issue *issue)
@@ -322,24 +343,30 @@ tconv_status put_densely(tconv_dtype dtype, const dense_src *of, void *stream, t
     const tconv_strides *strides = &of->strides;
     const fast_divisor images = divisor_of((int)of->images), channels = divisor_of((int)of->channels);
     const fast_divisor rows = divisor_of((int)of->rows), columns = divisor_of((int)of->columns);
-    nested_axes axes = {{images, channels, rows, columns}, {strides->n, strides->c, strides->h, strides->w}, 0};
+    nested_axes axes = {{images, channels, rows, columns}, {strides->n, strides->c, strides->h, strides->w}, 0, 0};
     if (of->order == CHANNELS_FIRST)
-        axes = {{channels, images, rows, columns}, {strides->c, strides->n, strides->h, strides->w}, 0};
+        axes = {{channels, images, rows, columns}, {strides->c, strides->n, strides->h, strides->w}, 0, 0};
     if (of->order == CHANNELS_LAST)
-        axes = {{images, rows, columns, channels}, {strides->n, strides->h, strides->w, strides->c}, 0};
-    axes.count = (int)(of->images * of->channels * of->rows * of->columns);
-    const void *kernel = dtype == TCONV_F32   ? (const void *)put_densely_kernel<float>
-                         : dtype == TCONV_F16 ? (const void *)put_densely_kernel<__half>
-                                              : (const void *)put_densely_kernel<__nv_bfloat16>;
+        axes = {{images, rows, columns, divisor_of((int)of->pitch)},
+                {strides->n, strides->h, strides->w, strides->c},
+                0,
+                0};
+    const int64_t inside = of->order == CHANNELS_LAST ? of->channels : of->columns;
+    axes.inside = (int)inside;
+    axes.count = (int)(of->images * of->channels * of->rows * of->columns / inside * axes.extents[3].divisor);
+    const void *kernel = dtype == TCONV_F32   ? (const void *)put_densely_kernel<float, float>
+                         : dtype == TCONV_F16 ? dense_kernel<__half>(of->widens)
+                                              : dense_kernel<__nv_bfloat16>(of->widens);
     const void *from = of->src;
-    float *to = of->to;
+    void *to = of->to;
     void *arguments[] = {&axes, &from, &to};
     return launch_blocks(kernel, blocks_for(axes.count), THREADS, arguments, stream, issue);
 }
 
-tconv_status copy_dense(tconv_dtype dtype, const void *from, float *to, int64_t count, void *stream, tconv_issue *issue)
+tconv_status copy_dense(tconv_dtype dtype, const void *from, void *to, bool widens, int64_t count, void *stream,
+                        tconv_issue *issue)
 {
-    const dense_src dense = {from, to, {0, 0, 0, 1}, 1, 1, 1, count, IMAGES_FIRST};
+    const dense_src dense = {from, to, widens, 1, {0, 0, 0, 1}, 1, 1, 1, count, IMAGES_FIRST};
     return put_densely(dtype, &dense, stream, issue);
 }
 

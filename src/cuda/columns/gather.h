@@ -28,6 +28,8 @@ struct gather_shape {
     tconv_strides dst_strides;
     int64_t image_pitch, row_pitch, column_pitch; /* of the products, in elements */
     int64_t group_pitch, out_pitch, tap_pitch;
+    int64_t part_pitch;
+    int parts; /* of which each has products of its own, all to be summed */
     int images, groups;
     int group_out;         /* channels of a group in the layer */
     fast_divisor channels; /* of a group in the chunk */
@@ -46,15 +48,19 @@ struct gather_shape {
 /* Sets the tiles of a shape whose axes and counts are set; false where places are too many for 32-bit numbers. */
 bool cut_tiles(gather_shape *shape);
 
-/* Launches the gathering on the current device. */
-tconv_status gather(const tconv_layer *layer, const gather_shape *shape, void *stream, tconv_issue *issue);
+/* Launches the gathering on the current device. overlaps: as launch_grid has it, beside what makes the products. */
+tconv_status gather(const tconv_layer *layer, const gather_shape *shape, bool overlaps, void *stream,
+                    tconv_issue *issue);
 
-/* Launches on the current device that elements of src, from an image and a position on, are put densely in f32: images,
- * then channels, then rows and columns; or channels first, or last. There are fewer than 2^31. */
+/* Launches on the current device that elements of src, from an image and a position on, are put densely, in f32 or as
+ * they are: images, then channels, then rows and columns; or channels first; or last, with zeros behind them up to the
+ * pitch. There are fewer than 2^31. */
 enum dense_order { IMAGES_FIRST, CHANNELS_FIRST, CHANNELS_LAST };
 struct dense_src {
     const void *src;
-    float *to;
+    void *to;
+    bool widens;
+    int64_t pitch; /* elements from a pixel to the next, at least the channels; CHANNELS_LAST alone */
     tconv_strides strides;
     int64_t images, channels, rows, columns;
     dense_order order;
@@ -62,7 +68,7 @@ struct dense_src {
 tconv_status put_densely(tconv_dtype dtype, const dense_src *of, void *stream, tconv_issue *issue);
 
 /* The same of so many elements that lie densely. */
-tconv_status copy_dense(tconv_dtype dtype, const void *from, float *to, int64_t count, void *stream,
+tconv_status copy_dense(tconv_dtype dtype, const void *from, void *to, bool widens, int64_t count, void *stream,
                         tconv_issue *issue);
 
 } // namespace tconv::columns

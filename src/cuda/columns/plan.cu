@@ -2,10 +2,12 @@
  * the tiles of the gathering. */
 #include "plan.h"
 
+#include <cfloat>
 #include <cstring>
 
 #include "../../core/checked.h"
 #include "../implementations.h"
+#include "../maps/hopper.h"
 #include "../model/planned.h"
 
 namespace tconv::columns
@@ -14,16 +16,17 @@ namespace tconv::columns
 namespace
 {
 
-constexpr int64_t MAX_SCRATCH = (int64_t)48 << 20;       /* bytes, of all that a chunk needs */
-constexpr int64_t MAX_PRODUCTS = (int64_t)32 << 20;      /* bytes of a chunk: with src they stay in the L2 of an H200 */
-constexpr int64_t MAX_CHUNKS = 1024;                     /* two launches each */
-constexpr int64_t MIN_IN = 16;                           /* input channels of a group: fewer are no GEMM */
-constexpr int64_t MIN_TAPS = 4;                          /* with fewer the products are the outputs, or nearly */
-constexpr int64_t MAX_INTERMEDIATE = 24;                 /* products for each output and input, at most */
-constexpr int64_t MAX_EXTENT = (int64_t)1 << 30;         /* of 32-bit coordinates */
-constexpr int64_t MAX_DILATED_STRIDE = (int64_t)1 << 15; /* whose square has 31 bits */
-constexpr int64_t PITCH = 4;                             /* elements, a multiple of which rows of products are apart */
-constexpr int64_t ALIGNMENT = 256;                       /* bytes, of each part of the memory */
+constexpr int64_t MAX_SCRATCH = (int64_t)48 << 20;  /* bytes, of all that a chunk needs */
+constexpr int64_t MAX_PRODUCTS = (int64_t)32 << 20; /* bytes of a chunk: with src they stay in the L2 of an H200 */
+constexpr int64_t MAX_DIRECT_PRODUCTS = (int64_t)40 << 20; /* the same of direct ones, which nothing else lies beside */
+constexpr int64_t MAX_CHUNKS = 1024;                       /* two launches each */
+constexpr int64_t MIN_IN = 16;                             /* input channels of a group: fewer are no GEMM */
+constexpr int64_t MIN_TAPS = 4;                            /* with fewer the products are the outputs, or nearly */
+constexpr int64_t MAX_INTERMEDIATE = 24;                   /* products for each output and input, at most */
+constexpr int64_t MAX_EXTENT = (int64_t)1 << 30;           /* of 32-bit coordinates */
+constexpr int64_t MAX_DILATED_STRIDE = (int64_t)1 << 15;   /* whose square has 31 bits */
+constexpr int64_t PITCH = 4;       /* elements, a multiple of which rows of products are apart */
+constexpr int64_t ALIGNMENT = 256; /* bytes, of each part of the memory */
 
 /* The corrections, fitted to 1,434 times of an H200. */
 constexpr double GATHER_PASSES = 4;   /* launches of other passes that one of gathering is as long as, without work */
@@ -86,10 +89,16 @@ const char *refusal(const tconv_layer *layer)
     return products > MAX_INTERMEDIATE * least ? "products of many times the size of src and dst" : NULL;
 }
 
-/* As many of them as leave room for the products, `each` of one: chunks are as even as they come. */
-int64_t fit(int64_t have, double each)
+/* The most products of a chunk. */
+int64_t most_products(const plan *made)
 {
-    const int64_t room = tconv_max(1, (int64_t)((double)(MAX_PRODUCTS / (int64_t)sizeof(float)) / each));
+    return (made->way == DIRECT ? MAX_DIRECT_PRODUCTS : MAX_PRODUCTS) / (int64_t)sizeof(float);
+}
+
+/* As many of them as leave room for so many products, `each` of one: chunks are as even as they come. */
+int64_t fit(int64_t have, double each, int64_t most)
+{
+    const int64_t room = tconv_max(1, (int64_t)((double)most / each));
     return room >= have ? have : tconv_ceil_div(have, tconv_ceil_div(have, room));
 }
 
@@ -105,8 +114,7 @@ bool has_more_weights(const tconv_problem *problem)
 bool cut_chunks(const tconv_problem *problem, plan *made)
 {
     const tconv_axis *cut = problem->h.in > 1 ? &problem->h : &problem->w;
-    const int64_t batch = tconv_max(problem->batch, 1), taps = taps_of(problem),
-                  most = MAX_PRODUCTS / (int64_t)sizeof(float);
+    const int64_t batch = tconv_max(problem->batch, 1), taps = taps_of(problem), most = most_products(made);
     const int64_t per_position = problem->groups * taps * (cut == &problem->h ? problem->w.in : 1);
     const bool cuts_channels = problem->groups == 1 && problem->desc.weight_layout == TCONV_WEIGHT_IOHW;
     const bool weights_first = has_more_weights(problem);
@@ -115,10 +123,10 @@ bool cut_chunks(const tconv_problem *problem, plan *made)
     made->cuts_rows = cut == &problem->h;
     const double image = (double)per_position * (double)cut->in; /* of a channel */
     if (cuts_channels && weights_first)
-        chunk->channels = fit(chunk->channels, image * (double)batch);
-    chunk->images = fit(chunk->images, image * (double)chunk->channels);
+        chunk->channels = fit(chunk->channels, image * (double)batch, most);
+    chunk->images = fit(chunk->images, image * (double)chunk->channels, most);
     if (cuts_channels && !weights_first)
-        chunk->channels = fit(chunk->channels, image);
+        chunk->channels = fit(chunk->channels, image, most);
     if (image * (double)chunk->channels > (double)most) {
         const int64_t back = tconv_round_up(reach_of(cut) + PITCH, PITCH);
         const int64_t room = most / (per_position * chunk->channels) / PITCH * PITCH;
@@ -158,14 +166,15 @@ chunk_src describe_src(const tconv_problem *problem, plan *made)
     const int64_t image = of.rows * of.columns;
     of.pixels = made->chunk.images * image;
     const bool is_matrix = made->chunk.images == 1 || of.strides.n == image * of.strides.w;
-    made->copies = made->widens || (made->exchanged && !is_matrix);
-    made->order = nhwc ? CHANNELS_LAST : made->exchanged ? CHANNELS_FIRST : IMAGES_FIRST;
+    const bool exchanged = made->way == EXCHANGED;
+    made->copies = made->widens || (exchanged && !is_matrix);
+    made->order = nhwc ? CHANNELS_LAST : exchanged ? CHANNELS_FIRST : IMAGES_FIRST;
     if (!made->copies)
         return of;
     of.strides.w = nhwc ? problem->in_channels : 1;
     of.strides.h = of.strides.w * of.columns;
-    of.strides.c = nhwc ? 1 : made->exchanged ? of.pixels : image;
-    of.strides.n = made->exchanged ? image * of.strides.w : problem->in_channels * image;
+    of.strides.c = nhwc ? 1 : exchanged ? of.pixels : image;
+    of.strides.n = exchanged ? image * of.strides.w : problem->in_channels * image;
     made->src_bytes = tconv_round_up(problem->in_channels * of.pixels * 4, ALIGNMENT);
     return of;
 }
@@ -226,13 +235,74 @@ tconv_weight_strides describe_exchanged(const tconv_problem *problem, const chun
     memcpy(desc->dst_strides, dst_strides, sizeof dst_strides);
 
     gather_shape *out = &made->out;
-    out->out_pitch = taps_of(problem);
-    out->tap_pitch = 1;
+    const bool taps_outside = problem->desc.weight_layout != TCONV_WEIGHT_IOHW;
+    out->out_pitch = taps_outside ? 1 : taps_of(problem);
+    out->tap_pitch = taps_outside ? made->chunk.channels : 1;
     out->column_pitch = pitch;
     out->row_pitch = src->columns * pitch;
     out->image_pitch = src->rows * out->row_pitch;
     out->group_pitch = src->pixels * pitch;
     return {src->strides.c, src->strides.w, 0, 0};
+}
+
+/* Whether weights can be read by TMA, from each chunk of channels on, and multiplied by wgmma. */
+bool may_wgmma(const tconv_layer *layer, const plan *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t vector = model::VECTOR_BYTES / (int64_t)problem->element_size, taps = taps_of(problem);
+    return problem->element_size == 2 && why_not_hopper(layer) == NULL && problem->weight.in % vector == 0 &&
+           (made->channel_chunks == 1 ||
+            (problem->group_out * taps % vector == 0 && made->chunk.channels * taps % vector == 0)) &&
+           (problem->groups == 1 || problem->group_in % (DIRECT_K_BYTES / 2) == 0);
+}
+
+/* Describes the direct products of a chunk and how they are gathered: in NCHW as planes, in NHWC as pixels. Returns
+ * why not, or NULL. */
+const char *describe_direct(const tconv_layer *layer, plan *made, tconv_cuda_work *work)
+{
+    const tconv_problem *problem = &layer->problem;
+    const tconv_strides *src = &problem->src;
+    const bool nhwc = problem->layout == TCONV_NHWC;
+    const int64_t vector = model::VECTOR_BYTES / (int64_t)problem->element_size;
+    const int64_t image = problem->h.in * problem->w.in, pixels = made->chunk.images * image;
+    const int64_t rows = made->chunk.channels * taps_of(problem), all_rows = problem->groups * rows;
+    if (made->position_chunks > 1)
+        return "products of an image are too many";
+    if (problem->groups > 1 && problem->group_in % vector != 0)
+        return "groups of channels that begin within vectors";
+    const bool is_matrix = (problem->h.in == 1 || src->h == problem->w.in * src->w) &&
+                           (made->chunk.images == 1 || src->n == image * src->w);
+    made->copies = !nhwc || !is_matrix || src->w % vector != 0 || problem->in_channels % vector != 0;
+    made->order = CHANNELS_LAST;
+    direct_shape *shape = &made->direct;
+    shape->src_pitch = made->copies ? tconv_round_up(problem->in_channels, vector) : src->w;
+    made->src_bytes = tconv_round_up(pixels * shape->src_pitch * (int64_t)problem->element_size, ALIGNMENT);
+    shape->weight_pitch = problem->weight.in;
+    shape->pixels = (int)pixels;
+    shape->rows = (int)rows;
+    shape->channels = (int)problem->group_in;
+    shape->groups = (int)problem->groups;
+    shape->row_pitch = nhwc ? 1 : tconv_round_up(pixels, PITCH);
+    shape->pixel_pitch = nhwc ? tconv_round_up(all_rows, PITCH) : 1;
+    shape->group_pitch = rows * shape->row_pitch;
+    shape->part_pitch = nhwc ? pixels * shape->pixel_pitch : all_rows * shape->row_pitch;
+    *work = model::begin_work(layer);
+    cut_products(layer, most_products(made), may_wgmma(layer, made), shape, work);
+    made->products_bytes = tconv_round_up(shape->parts * shape->part_pitch * 4, ALIGNMENT);
+    if (scratch_before(made) > MAX_SCRATCH)
+        return "products too many";
+
+    gather_shape *out = &made->out;
+    const bool taps_outside = problem->desc.weight_layout != TCONV_WEIGHT_IOHW;
+    out->out_pitch = shape->row_pitch * (taps_outside ? 1 : taps_of(problem));
+    out->tap_pitch = shape->row_pitch * (taps_outside ? made->chunk.channels : 1);
+    out->group_pitch = shape->group_pitch;
+    out->column_pitch = shape->pixel_pitch;
+    out->row_pitch = problem->w.in * shape->pixel_pitch;
+    out->image_pitch = image * shape->pixel_pitch;
+    out->part_pitch = shape->part_pitch;
+    out->parts = shape->parts;
+    return NULL;
 }
 
 /* Describes the products of a chunk as a layer, and how they are gathered. */
@@ -247,8 +317,8 @@ bool describe_products(const tconv_layer *layer, plan *made)
     desc.kernel_h = desc.kernel_w = 1;
     desc.groups = problem->groups;
     desc.math = made->widens ? TCONV_MATH_TF32 : layer->target.math;
-    const tconv_weight_strides weight = made->exchanged ? describe_exchanged(problem, &src, made, &desc)
-                                                        : describe_straight(problem, &src, made, &desc);
+    const tconv_weight_strides weight = made->way == EXCHANGED ? describe_exchanged(problem, &src, made, &desc)
+                                                               : describe_straight(problem, &src, made, &desc);
     if (tconv_problem_init(&made->products.problem, &desc, NULL) != TCONV_SUCCESS)
         return false;
     tconv_problem *products = &made->products.problem;
@@ -339,23 +409,24 @@ void count_gather(const tconv_layer *layer, const plan *made, tconv_cuda_work *w
     const double outputs = (double)(problem->batch * problem->out_channels) * (double)(problem->h.out * problem->w.out);
     /* An element of src is read and written in four bytes; a widened one is read in two. */
     const double copied = (made->widens ? 1.5 : 2) * (double)made->src_bytes;
-    const double packed = made->exchanged ? 2 * (double)made->packed_chunk_bytes : 0;
+    const double packed = made->way == EXCHANGED ? 2 * (double)made->packed_chunk_bytes : 0;
     work->rounds *= chunks;
     work->dram_bytes *= chunks;
     /* The first launch is not a pass. */
-    work->passes = chunks * (work->passes + 1 + GATHER_PASSES + (made->copies ? 1 : 0) + (made->exchanged ? 1 : 0)) - 1;
+    work->passes =
+        chunks * (work->passes + 1 + GATHER_PASSES + (made->copies ? 1 : 0) + (made->way == EXCHANGED ? 1 : 0)) - 1;
     work->pass_bytes = chunks * (work->pass_bytes + PRODUCT_TIMES * (double)made->products_bytes + copied + packed) +
                        outputs * OUTPUT_BYTES;
 }
 
-/* Plans a layer that is not refused one way: with operands exchanged or not. */
-const char *plan_way(const tconv_layer *layer, bool exchanged, plan *made, tconv_cuda_work *work)
+/* Plans a layer that is not refused one way. */
+const char *plan_way(const tconv_layer *layer, way way, plan *made, tconv_cuda_work *work)
 {
     const tconv_problem *problem = &layer->problem;
     const bool nhwc = problem->layout == TCONV_NHWC;
     *made = {};
-    made->widens = problem->dtype != TCONV_F32;
-    made->exchanged = exchanged;
+    made->way = way;
+    made->widens = problem->dtype != TCONV_F32 && way != DIRECT;
     if (!cut_chunks(problem, made))
         return "products of one chunk, or chunks, too many";
     made->out.rows = axis_of(&problem->h, &layer->rows);
@@ -365,25 +436,35 @@ const char *plan_way(const tconv_layer *layer, bool exchanged, plan *made, tconv
     made->out.group_out = (int)problem->group_out;
     made->out.channels = divisor_of((int)made->chunk.channels);
     made->out.images = (int)made->chunk.images;
-    made->out.by_output = nhwc || exchanged;
+    made->out.by_output = nhwc || way == EXCHANGED;
+    made->out.parts = 1;
     made->out.channels_last = nhwc;
     if (!cut_tiles(&made->out)) /* a chunk that is cut has fewer */
         return "outputs too many for 32-bit numbers";
-    if (!describe_products(layer, made))
-        return "products too many for a layer";
-    if (!choose_multiplier(made, work))
-        return "no implementation that multiplies in 48 MiB";
-    if (made->widens || exchanged)
-        made->weights_bytes = tconv_round_up(problem->weight_extent * 4, ALIGNMENT);
-    made->saved = exchanged ? PACKING_SHARE * model::packing_seconds(layer) : 0;
+    if (way == DIRECT) {
+        const char *why = describe_direct(layer, made, work);
+        if (why != NULL)
+            return why;
+    } else {
+        if (!describe_products(layer, made))
+            return "products too many for a layer";
+        if (!choose_multiplier(made, work))
+            return "no implementation that multiplies in 48 MiB";
+    }
+    const int64_t held = made->widens ? (int64_t)sizeof(float) : (int64_t)problem->element_size;
+    if (made->widens || way != STRAIGHT)
+        made->weights_bytes = tconv_round_up(problem->weight_extent * held, ALIGNMENT);
+    made->saved = way != STRAIGHT ? PACKING_SHARE * model::packing_seconds(layer) : 0;
     count_gather(layer, made, work);
     return NULL;
 }
 
-/* Whether the weights, as they lie, can be the src of products, and are more than src. */
-bool may_exchange(const tconv_problem *problem)
+/* Whether a layer, which is not refused, may be planned that way: weights that are read as they lie are more than
+ * src, and follow one another in each input channel. */
+bool may_take(const tconv_problem *problem, way way)
 {
-    return problem->dtype == TCONV_F32 && problem->desc.weight_layout == TCONV_WEIGHT_IOHW && has_more_weights(problem);
+    return way == STRAIGHT || (has_more_weights(problem) && problem->desc.weight_layout != TCONV_WEIGHT_HWOI &&
+                               (way == DIRECT || problem->dtype == TCONV_F32));
 }
 
 } // namespace
@@ -394,12 +475,20 @@ const char *make_plan(const tconv_layer *layer, plan *made, tconv_cuda_work *wor
     const char *why = refusal(layer);
     if (why != NULL)
         return why;
-    if (!may_exchange(&layer->problem) || plan_way(layer, true, made, work) != NULL)
-        return plan_way(layer, false, made, work);
-    const double exchanged = model::seconds_of(&machine, work) - made->saved;
-    if (plan_way(layer, false, made, work) == NULL && model::seconds_of(&machine, work) <= exchanged)
-        return NULL;
-    return plan_way(layer, true, made, work); /* once more, for a plan stays where it was made */
+    double least = DBL_MAX;
+    way best = STRAIGHT, last = STRAIGHT;
+    for (const way way : {DIRECT, EXCHANGED, STRAIGHT}) {
+        if (!may_take(&layer->problem, way))
+            continue;
+        last = way;
+        why = plan_way(layer, way, made, work);
+        const double seconds = why == NULL ? model::seconds_of(&machine, work) - made->saved : DBL_MAX;
+        if (seconds < least) {
+            least = seconds;
+            best = way;
+        }
+    }
+    return best == last ? why : plan_way(layer, best, made, work); /* once more, for a plan stays where it was made */
 }
 
 } // namespace tconv::columns

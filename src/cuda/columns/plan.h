@@ -5,6 +5,7 @@
 
 #include "../../core/impl.h"
 #include "../model/work.h"
+#include "direct.h"
 #include "gather.h"
 
 namespace tconv::columns
@@ -21,23 +22,29 @@ struct chunk_shape {
     int64_t quotients; /* of padded outputs along that axis, by the stride; all of them where it is not cut */
 };
 
+/* How the products are made: as a layer, by an implementation; as a layer with operands exchanged, whose src is the
+ * weights as they lie and whose weights src is, which execute packs; by the kernel for few pixels (direct.cu), which
+ * reads weights as they lie. */
+enum way { STRAIGHT, EXCHANGED, DIRECT };
+
 /* A layer's plan. */
 struct plan {
     chunk_shape chunk;
     int64_t image_chunks, channel_chunks, position_chunks;
     bool cuts_rows; /* the axis that is cut into positions: rows, or columns of a layer of one row */
     bool widens;    /* src and weights are 16-bit, and are multiplied as TF32, which holds them exactly */
-    bool exchanged; /* the weights as they lie are the products' src, src their weights, which execute packs */
-    bool copies;    /* src is put densely in f32 first */
+    columns::way way;
+    bool copies; /* src is put densely in f32 first */
     dense_order order;
-    gather_shape out; /* without addresses and what differs between chunks */
-    double saved;     /* seconds that this is compared less, as tconv_prediction has them */
+    gather_shape out;    /* without addresses and what differs between chunks */
+    double saved;        /* seconds that this is compared less, as tconv_prediction has them */
+    direct_shape direct; /* without addresses and what differs between chunks */
 
-    /* The products: a layer with a 1 x 1 kernel, whose output channels are output channels and taps; exchanged, a layer
+    /* The products, but direct ones: a layer with a 1 x 1 kernel, whose output channels are output channels and taps; exchanged, a layer
      * of one row of those, whose output channels are pixels. */
     tconv_layer products;
     tconv_phase row_phase, column_phase;            /* its phase tables' */
-    const tconv_implementation *by;                 /* what computes it */
+    const tconv_implementation *by;                 /* what computes it; NULL: there is no such layer */
     tconv_memory_sizes sizes;                       /* that this needs */
     int64_t products_bytes, src_bytes;              /* of a chunk: the products; src, where it is copied */
     int64_t weights_bytes;                          /* of all weights, where they are widened, or copied to be held */
@@ -54,7 +61,7 @@ inline int64_t chunks_of(const plan *made)
 /* The scratch of a chunk before that of `by`: products, src, and exchanged what is packed. */
 inline int64_t scratch_before(const plan *made)
 {
-    return made->products_bytes + made->src_bytes + (made->exchanged ? made->packed_chunk_bytes : 0);
+    return made->products_bytes + made->src_bytes + (made->way == EXCHANGED ? made->packed_chunk_bytes : 0);
 }
 
 /* Plans a layer into what is all zero. Returns the reason why it is not taken, else NULL. */

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "../numeric/element.cuh"
+#include "../numeric/tf32.cuh"
 #include "../ptx/mma.cuh"
 #include "parameters.h"
 
@@ -40,15 +41,6 @@ template <mode MODE> __device__ __forceinline__ bool is_nhwc(const parameters &p
 __device__ __forceinline__ uint32_t round_for_mma(uint32_t bits)
 {
     return fabsf(__uint_as_float(bits)) < __int_as_float(0x7f800000) ? bits + 0x1000u : bits;
-}
-
-/* Splits bits into what TF32 holds, rounded to nearest, and the exact rest. If it is not finite, or rounds to Inf, at
- * least one of the two is not finite. */
-__device__ __forceinline__ void split_for_mma(uint32_t &bits, uint32_t *small)
-{
-    const uint32_t big = (bits + 0x1000u) & 0xffffe000u;
-    *small = __float_as_uint(__uint_as_float(bits) - __uint_as_float(big));
-    bits = big;
 }
 
 /* Splits as split_to_tf32 (numeric/tf32.cuh), in fewer instructions: MMAs ignore the low bits of the small part, so

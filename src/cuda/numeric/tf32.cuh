@@ -52,6 +52,22 @@ __device__ __forceinline__ void split_plain_to_tf32(uint32_t bits, uint32_t *big
     *small = round_plain_to_tf32(__float_as_uint(__uint_as_float(bits) - __uint_as_float(*big)));
 }
 
+/* Rounds to TF32 for MMAs, which ignore the bits below, in one instruction: by adding a quarter to a half of a unit. What
+ * TF32 holds stays as it is, NaN and Inf too, and nothing becomes Inf. */
+__device__ __forceinline__ uint32_t round_quickly_for_mma(uint32_t bits)
+{
+    return __float_as_uint(__fmul_rz(__uint_as_float(bits), 1 + 0x1p-12f));
+}
+
+/* Splits bits into what TF32 holds, rounded to nearest, and the exact rest. If it is not finite, or rounds to Inf, at
+ * least one of the two is not finite. */
+__device__ __forceinline__ void split_for_mma(uint32_t &bits, uint32_t *small)
+{
+    const uint32_t big = (bits + 0x1000u) & 0xffffe000u;
+    *small = __float_as_uint(__uint_as_float(bits) - __uint_as_float(big));
+    bits = big;
+}
+
 /* Splits four factors in strict f32; else rounds them to big, and small stays as it is. */
 template <bool strict>
 __device__ __forceinline__ void round_or_split(const uint32_t (&words)[4], uint32_t (&big)[4], uint32_t (&small)[4])

@@ -18,6 +18,23 @@ struct alignas(8) fragment_b {
     uint32_t at[2];
 };
 
+/* Loads four 8 x 8 matrices of 2-byte elements of shared memory; lane l points at row l % 8 of matrix l / 8. */
+template <bool transposed> __device__ __forceinline__ fragment_a load_matrices(uint32_t from)
+{
+    fragment_a a;
+    if (transposed)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
+                     : "r"(from)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
+                     : "r"(from)
+                     : "memory");
+    return a;
+}
+
 /* A lane's part of an A fragment from 16 bytes of memory. */
 __device__ __forceinline__ fragment_a load_fragment_a(const uint4 *from)
 {
