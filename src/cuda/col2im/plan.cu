@@ -76,7 +76,7 @@ const char *refusal(const tconv_layer *layer, parameters *made)
         return "fewer than 64 pixels, or 8 columns";
     if (problem->w.in * problem->w.stride >= SMALL_AXIS_EXTENT)
         return "rows too long for 32-bit coordinates";
-    if (problem->in_channels >= SMALL_AXIS_EXTENT)
+    if (problem->in_channels >= SMALL_AXIS_EXTENT || problem->out_channels >= SMALL_AXIS_EXTENT)
         return "too many channels for 32-bit numbers";
     if (!cut_columns(problem, made))
         return "columns of outputs reach back too far";
