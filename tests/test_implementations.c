@@ -229,6 +229,65 @@ Test(implementations_cuda, chunks_of_products_make_a_whole)
         }
 }
 
+/* cuda_col2im on Hopper: the kernels that hold more than four output channels or long rows of weights; groups whose
+ * output channels are cut into blocks, the last with fewer; src by words and by elements. */
+static const struct {
+    const char *problem, *cut; /* in TF32 on an H200 */
+} blocked[] = {
+    {"n=32 ci=32 h=30 w=30 co=3 k=6 s=2 b=1", " n_tiles=15 out_blocks=1 "},
+    {"n=8 ci=80 h=24 w=96 co=20 k=4 s=2 p=1x0 g=4", " n_tiles=12 out_blocks=1 "},
+    {"n=8 ci=40 h=19 w=75 co=8 k=3 s=2 op=1 b=1", " n_tiles=12 out_blocks=1 "},
+    {"n=1 ci=64 h=16 w=64 co=16 k=2 s=2 b=1", " n_tiles=8 out_blocks=1 "},
+    {"n=8 ci=36 h=20 w=90 co=16 k=5 s=2 p=0x1 g=2 b=1", " n_tiles=15 out_blocks=2 "},
+    {"n=8 ci=24 h=20 w=40 co=11 k=6 s=2 p=2", " n_tiles=15 out_blocks=4 "},
+    {"n=1 ci=20 h=17 w=100 co=12 k=9x5 s=4x2 p=2x1", " n_tiles=18 out_blocks=4 "},
+    {"n=32 ci=48 h=1 w=1000 co=24 k=1x4 s=1x2 p=0x1 b=1", " n_tiles=8 out_blocks=2 "},
+    {"n=1 ci=21 h=40 w=91 co=16 k=5 s=2 p=0x1 b=1", " n_tiles=15 out_blocks=4 "},
+};
+
+#define BLOCKED (sizeof blocked / sizeof blocked[0])
+
+static harness_layer blocked_layer(size_t problem)
+{
+    harness_layer layer;
+    char message[128];
+    cr_assert(harness_problem_parse(blocked[problem].problem, &layer, message, sizeof message), "%s", message);
+    return layer;
+}
+
+Test(implementations, output_channels_are_cut_into_blocks)
+{
+    for (size_t p = 0; p < BLOCKED; p++) {
+        harness_layer layer = blocked_layer(p);
+        const tconv_options options = {.struct_size = sizeof options, .backend = TCONV_BACKEND_CUDA, .device = -1};
+        static char text[16384];
+        tconv_issue issue;
+        layer.desc.math = TCONV_MATH_TF32;
+        if (tconv_explain(&layer.desc, &options, "h200", TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue) !=
+            TCONV_SUCCESS)
+            cr_skip("this build has no CUDA: %s", issue.message);
+        cr_expect(strstr(text, blocked[p].cut) != NULL, "%s: not%s\n%s", blocked[p].problem, blocked[p].cut, text);
+    }
+}
+
+Test(implementations_cuda, blocks_of_output_channels_make_a_whole)
+{
+    skip_without_cuda();
+    for (size_t p = 0; p < BLOCKED; p++)
+        for (int form = 0; form < 6; form++) { /* layouts by strict f32, TF32 and bf16 */
+            const struct way way = {"cuda_col2im", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT,
+                                    form / 2 == 1 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT, "cuda_col2im in blocks"};
+            harness_layer layer = blocked_layer(p);
+            layer.desc.math = way.math;
+            layer.desc.layout = form % 2 == 0 ? TCONV_NCHW : TCONV_NHWC;
+            layer.desc.dtype = form / 2 == 2 ? TCONV_BF16 : TCONV_F32;
+            layer.desc.weight_layout = (tconv_weight_layout)((p + (size_t)form) % 3);
+            harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, p);
+            cr_expect(check_way(&test, &way, 1, form % 2 != 0), "form %d: %s", form, blocked[p].problem);
+            harness_case_destroy(&test);
+        }
+}
+
 /* ------------------------------------------------------------------------------------------------------------- bits */
 
 /* Checks that runs of one way, with other threads and packing, all have the bits of the first. */

@@ -27,8 +27,9 @@
 static const struct {
     const char *mode;
     double mean[LAYOUTS], worst[LAYOUTS];
-} bounds[MODES] = {
-    {"tf32", {1.015, 1.012}, {1.6, 1.7}}, {"f16", {1.02, 1.013}, {1.9, 1.75}}, {"f32", {1.0165, 1.014}, {1.5, 2.0}}};
+} bounds[MODES] = {{"tf32", {1.015, 1.0125}, {1.6, 1.95}},
+                   {"f16", {1.0225, 1.0165}, {2.0, 2.2}},
+                   {"f32", {1.0165, 1.0145}, {1.5, 2.0}}};
 static const char *const layouts[LAYOUTS] = {"nchw", "nhwc"};
 
 typedef struct record {

@@ -343,14 +343,15 @@ void check_col2im()
         }
 }
 
-/* [group][K step][part][half of K][n][16 bytes]; n are bands of `stride` kernel rows, each [kernel row][output
- * channel][kernel column], padded. The first half of K has the even channels of f32. */
-void write_row_sums(packed_writer &to, int steps, int stride, bool strict, const col2im::row_sums::config &config)
+/* [group][output block][K step][part][half of K][n][16 bytes]; n are bands of `stride` kernel rows, each [kernel
+ * row][output channel][kernel column], padded. The first half of K has the even channels of f32. */
+void write_row_sums(packed_writer &to, const col2im::parameters &made, int stride, bool strict,
+                    const col2im::row_sums::config &config)
 {
     const int planes = strict ? 2 : 1, in_half = 16 / (int)to.from.element_size(), columns = to.from.kernel_columns;
-    const int row_n = to.from.group_out * columns, band_n = config.band_tiles * col2im::TILE_N;
-    for (int group = 0; group < to.from.groups; group++)
-        for (int step = 0; step < steps; step++)
+    const int row_n = made.block_out * columns, band_n = config.band_tiles * col2im::TILE_N;
+    for (int block = 0; block < to.from.groups * made.out_blocks; block++)
+        for (int step = 0; step < made.steps; step++)
             for (int plane = 0; plane < planes; plane++)
                 for (int half = 0; half < 2; half++)
                     for (int n = 0; n < config.n_tiles * col2im::TILE_N; n++)
@@ -358,16 +359,17 @@ void write_row_sums(packed_writer &to, int steps, int stride, bool strict, const
                             const int in =
                                 step * 2 * in_half + (to.from.dtype == TCONV_F32 ? 2 * i + half : half * in_half + i);
                             const int of_band = n % band_n / row_n, of_row = n % band_n % row_n;
-                            to.element(part_of_plane(planes, plane), group, in, of_row / columns,
+                            const int out = block % made.out_blocks * made.block_out + of_row / columns;
+                            to.element(part_of_plane(planes, plane), block / made.out_blocks, in, out,
                                        of_band < stride ? n / band_n * stride + of_band : -1, of_row % columns);
                         }
 }
 
-pack_function launch_of_row_sums(const tconv_layer &layer, bool strict, int steps,
+pack_function launch_of_row_sums(const tconv_layer &layer, bool strict, const col2im::parameters &made,
                                  const col2im::row_sums::config &config)
 {
-    return [&layer, strict, steps, &config](const void *weights, void *packed, tconv_issue *issue) {
-        return col2im::row_sums::pack_weights(&layer.problem, !strict, steps, &config, weights, packed, nullptr, issue);
+    return [&layer, strict, &made, &config](const void *weights, void *packed, tconv_issue *issue) {
+        return col2im::row_sums::pack_weights(&layer.problem, !strict, &made, &config, weights, packed, nullptr, issue);
     };
 }
 
@@ -375,27 +377,30 @@ void check_row_sums()
 {
     static const struct {
         weights_shape weights;
-        int stride;
+        int stride, block_out;
         bool strict;
-    } cases[] = {{{TCONV_F32, 1, 40, 3, 4, 4, true}, 2, false},
-                 {{TCONV_F32, 2, 19, 1, 9, 9, true}, 4, true},
-                 {{TCONV_F16, 1, 64, 4, 3, 3, false}, 1, false},
-                 {{TCONV_BF16, 2, 30, 2, 5, 3, true}, 3, false}};
+    } cases[] = {{{TCONV_F32, 1, 40, 3, 4, 4, true}, 2, 3, false},   {{TCONV_F32, 2, 19, 1, 9, 9, true}, 4, 1, true},
+                 {{TCONV_F16, 1, 64, 4, 3, 3, false}, 1, 4, false},  {{TCONV_BF16, 2, 30, 2, 5, 3, true}, 3, 2, false},
+                 {{TCONV_F32, 2, 24, 11, 6, 6, false}, 2, 3, false}, {{TCONV_F32, 1, 20, 16, 5, 5, true}, 2, 4, true},
+                 {{TCONV_BF16, 1, 40, 32, 1, 4, true}, 1, 16, false}};
     for (const auto &of : cases) {
         const weights_tensor weights = make_weights(of.weights, true);
         tconv_layer layer = layer_of(weights, !of.strict);
         layer.problem.h.stride = of.stride;
-        const int number = col2im::row_sums::config_of(of.weights.kernel_rows, of.stride,
-                                                       of.weights.group_out * of.weights.kernel_columns);
-        const int steps = divide_up(of.weights.group_in * (int)weights.element_size(), col2im::MMA_K_BYTES);
+        const int number =
+            col2im::row_sums::config_of(of.weights.kernel_rows, of.stride, of.block_out * of.weights.kernel_columns);
+        col2im::parameters made = {};
+        made.steps = divide_up(of.weights.group_in * (int)weights.element_size(), col2im::MMA_K_BYTES);
+        made.block_out = of.block_out;
+        made.out_blocks = divide_up(of.weights.group_out, of.block_out);
         packed_writer wanted = {weights, {}};
-        begin_case("dtype %d%s, %d to %d channels, %dx%d by %d", (int)of.weights.dtype, of.strict ? " strict" : "",
-                   of.weights.group_in, of.weights.group_out, of.weights.kernel_rows, of.weights.kernel_columns,
-                   of.stride);
+        begin_case("dtype %d%s, %d to %d channels, %d in a block, %dx%d by %d", (int)of.weights.dtype,
+                   of.strict ? " strict" : "", of.weights.group_in, of.weights.group_out, of.block_out,
+                   of.weights.kernel_rows, of.weights.kernel_columns, of.stride);
         if (number == col2im::row_sums::CONFIGS)
             fail("no config takes this");
-        write_row_sums(wanted, steps, of.stride, of.strict, col2im::row_sums::configs[number]);
-        compare_packed(wanted, launch_of_row_sums(layer, of.strict, steps, col2im::row_sums::configs[number]));
+        write_row_sums(wanted, made, of.stride, of.strict, col2im::row_sums::configs[number]);
+        compare_packed(wanted, launch_of_row_sums(layer, of.strict, made, col2im::row_sums::configs[number]));
     }
 }
 

@@ -3,8 +3,8 @@
  * of src is multiplied once with all weights of its group, and the outputs are gathered from the partial results by
  * overlap-add: src is read about once, in any phase, and dst is written once. f32 (strict by 3xTF32, or TF32), f16 and
  * bf16; strides up to 16, up to 88 weights per input channel; any padding, dilation, slice and alignment (kernel.cu).
- * Hopper has kernels of its own (row_sums_cp_async.cu, row_sums_tma.cu), for up to 168 weights, for layers whose kernel
- * rows are neighbours and fit one of their configs.
+ * Hopper has kernels of its own (row_sums_cp_async.cu, row_sums_tma.cu), for layers whose kernel rows are neighbours and
+ * fit one of their configs: up to 168 weights, in each of up to four blocks of output channels, which share src.
  *
  * The numeric order is said with the kernels; it depends on the layer alone.
  */
@@ -40,11 +40,11 @@ tconv_status pack(const tconv_layer *layer, const void *from, const void *weight
 {
     const tconv_problem *problem = &layer->problem;
     const plan *made = static_cast<const plan *>(from);
-    const int steps = made->any_src.parameters.steps;
+    const parameters *parameters = &made->any_src.parameters;
     return on_device(layer->target.device, issue, [&] {
         return made->config == MMA_KERNEL
-                   ? pack_fragments(problem, steps, made->n_tiles, weights, packed, stream, issue)
-                   : row_sums::pack_weights(problem, layer->target.math == TCONV_MATH_TF32, steps,
+                   ? pack_fragments(problem, parameters->steps, made->n_tiles, weights, packed, stream, issue)
+                   : row_sums::pack_weights(problem, layer->target.math == TCONV_MATH_TF32, parameters,
                                             &row_sums::configs[made->config], weights, packed, stream, issue);
     });
 }
@@ -64,6 +64,7 @@ tconv_status launch(const tconv_layer *layer, const plan *made, const tconv_argu
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;
     parameters.src_aligned = parameters.src_aligned && (uintptr_t)arguments->src % model::VECTOR_BYTES == 0;
+    parameters.src_words = parameters.src_words && (uintptr_t)arguments->src % WORD_BYTES == 0;
     parameters.dst_runs = parameters.dst_runs && (uintptr_t)arguments->dst % dst_run == 0;
     void *kernel_arguments[] = {&parameters, &map};
 
@@ -90,9 +91,10 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
     const int stages = any_device ? STAGES
                        : by_tma   ? row_sums::TMA_STAGES
                                   : row_sums::cp_async_stages(model::is_strict(layer), layer->problem.element_size);
-    snprintf(text, capacity, "kernel=%s n_tiles=%d row_pixels=%d k_blocks=%d stages=%d strips=%d strip_rows=%d", kernel,
-             made->n_tiles, 1 << parameters->row_pixels_log2, parameters->k_blocks, stages, parameters->strips,
-             parameters->strip_rows);
+    snprintf(text, capacity,
+             "kernel=%s n_tiles=%d out_blocks=%d row_pixels=%d k_blocks=%d stages=%d strips=%d strip_rows=%d", kernel,
+             made->n_tiles, parameters->out_blocks, 1 << parameters->row_pixels_log2, parameters->k_blocks, stages,
+             parameters->strips, parameters->strip_rows);
 }
 
 } // namespace

@@ -205,7 +205,7 @@ __device__ __forceinline__ void fill_shared(const parameters &layer, const block
     for (int i = (int)threadIdx.x; i < block.outputs; i += THREADS)
         shared.columns[i] = find_taps<PITCH>(layer, block.first_column, block.first_output + i);
     for (int i = (int)threadIdx.x; i < layer.group_out; i += THREADS)
-        shared.bias[i] = find_bias<Element>(layer, block.group, i);
+        shared.bias[i] = find_bias<Element>(layer, block.first_out + i);
 }
 
 template <class Element>

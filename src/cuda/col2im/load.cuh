@@ -82,7 +82,29 @@ template <class Stage> struct loader {
         from = base + row * layer.src_strides.h + column * layer.src_strides.w + channel * layer.src_strides.c;
     }
 
-    /* Copies elements one by one, for src that is not aligned. */
+    /* Copies words of 4 bytes, where src is not aligned to accesses. Lanes take neighbours, which are not the elements
+     * of their accesses. */
+    __device__ __forceinline__ void copy_words(const parameters &layer)
+    {
+        constexpr int WORD = WORD_BYTES / (int)sizeof(Element);
+        constexpr int WORDS = ROW * LENGTH / WORD, WORD_LINES = 32 / WORDS; /* of a line; lines at once */
+        const int64_t pitch = NHWC ? layer.src_strides.c : layer.src_strides.w;
+        const int64_t line_pitch = NHWC ? layer.src_strides.w : layer.src_strides.c;
+        const int lane = (int)threadIdx.x % 32; /* ahead of the lane's access: */
+        const int along = lane % WORDS * WORD - lane % ROW * LENGTH, across = lane / WORDS - lane / ROW;
+        const Element *word = from + along * pitch + across * line_pitch;
+        const uint32_t word_to = shared_address(to + stage + across * Stage::PITCH + along);
+#pragma unroll
+        for (int i = 0; i < ACCESSES * LINES / WORD_LINES; i++) {
+            const int this_channel = channel + (NHWC ? along : across + i * WORD_LINES);
+            const int this_column = column + (NHWC ? across + i * WORD_LINES : along);
+            const bool exists = this_channel < layer.group_in && this_column < layer.columns.in && row < end_row;
+            cp_async_padded<WORD_BYTES>(word_to + i * WORD_LINES * Stage::PITCH * (int)sizeof(Element),
+                                        word + i * WORD_LINES * line_pitch, exists ? WORD_BYTES : 0);
+        }
+    }
+
+    /* Copies elements of 2 bytes one by one, where rows begin at odd ones. */
     __device__ __forceinline__ void copy_elements(const parameters &layer)
     {
         const int64_t pitch = NHWC ? layer.src_strides.c : layer.src_strides.w;
@@ -116,7 +138,9 @@ template <class Stage> struct loader {
         if (left-- > 0) {
             if (layer.src_aligned)
                 copy_accesses();
-            else
+            else if (sizeof(Element) == 4 || layer.src_words)
+                copy_words(layer);
+            else if constexpr (sizeof(Element) == 2)
                 copy_elements(layer);
             stage = stage == END - Stage::ELEMENTS ? 0 : stage + Stage::ELEMENTS;
             from += advance;

@@ -70,23 +70,24 @@ namespace
 {
 
 struct order : vector_order {
-    int kernel_rows, kernel_columns, stride, steps, band_n, gemm_n;
+    int kernel_rows, kernel_columns, stride, steps, band_n, gemm_n, block_out, out_blocks;
 
     template <int per_word> __device__ __forceinline__ pack_vector vector_of(int64_t number) const
     {
         const int n = take_index(number, gemm_n), half = take_index(number, 2);
-        const int64_t group_step = number;
-        const int step = take_index(number, steps), row_n = group_out * kernel_columns;
+        const int64_t block_step = number;
+        const int step = take_index(number, steps), row_n = block_out * kernel_columns;
+        const int first_out = take_index(number, out_blocks) * block_out;
         const int band = n / band_n, row = n % band_n / row_n, in_row = n % band_n % row_n;
         const int kernel_row = band * stride + row;
         const bool exists = row < stride && kernel_row < kernel_rows;
         /* The first half has the even channels of f32. */
         const int first = per_word == 1 ? half : half * 8;
-        return {(group_step * planes * 2 + half) * gemm_n + n,
+        return {(block_step * planes * 2 + half) * gemm_n + n,
                 2 * gemm_n,
                 weights_at(number, kernel_row, in_row % kernel_columns),
                 step * 8 * per_word + first,
-                exists ? in_row / kernel_columns : group_out,
+                exists ? first_out + in_row / kernel_columns : group_out,
                 2,
                 0,
                 4};
@@ -95,18 +96,20 @@ struct order : vector_order {
 
 } // namespace
 
-tconv_status pack_weights(const tconv_problem *problem, bool tf32, int steps, const config *config, const void *weights,
-                          void *packed, void *stream, tconv_issue *issue)
+tconv_status pack_weights(const tconv_problem *problem, bool tf32, const parameters *made, const config *config,
+                          const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
     const bool split = problem->dtype == TCONV_F32 && !tf32;
     order order = {order_of(problem->weight, problem->group_in, problem->group_out, split),
                    (int)problem->h.kernel,
                    (int)problem->w.kernel,
                    (int)problem->h.stride,
-                   steps,
+                   made->steps,
                    config->band_tiles * TILE_N,
-                   config->n_tiles * TILE_N};
-    order.vectors = problem->groups * steps * 2 * order.gemm_n;
+                   config->n_tiles * TILE_N,
+                   made->block_out,
+                   made->out_blocks};
+    order.vectors = problem->groups * made->out_blocks * made->steps * 2 * order.gemm_n;
     return launch_vectors(vectors_kernel(problem->element_size, order), order, weights, packed, stream, issue);
 }
 

@@ -23,6 +23,7 @@ namespace tconv::col2im
 constexpr int BLOCK_M = 128;      /* pixels of a block tile */
 constexpr int TILE_N = 8;         /* of N */
 constexpr int MMA_K_BYTES = 32;   /* of one pixel's channels in an MMA instruction (PTX ISA) */
+constexpr int WORD_BYTES = 4;     /* of the copies of src that is not aligned to more */
 constexpr int STAGE_BYTES = 1536; /* of src in shared memory, for each warp: the larger of both layouts' */
 
 /*
@@ -54,9 +55,9 @@ enum { GATHER_ANY, GATHER_3_BY_1, GATHER_3_BY_2, GATHER_4_BY_2, GATHER_9_BY_4 };
 /*
  * Hopper's kernel (row_sums_*) multiplies by wgmma and keeps the sums of output rows in its accumulators. N has another
  * order there: kernel rows in bands of `stride`, each [kernel row of the band][output channel][kernel column], padded
- * to band_tiles N tiles; the last band is padded to the rest of n_tiles. Weights are packed as [group][K
- * step][part][half of K][n][16 bytes]. f32 is rounded to TF32, and in strict math has two parts (tf32.cuh); the first
- * half of K has the even channels of f32.
+ * to band_tiles N tiles; the last band is padded to the rest of n_tiles. A group of many output channels is cut into
+ * blocks of them. Weights are packed as [group][output block][K step][part][half of K][n][16 bytes]. f32 is rounded to
+ * TF32, and in strict math has two parts (tf32.cuh); the first half of K has the even channels of f32.
  */
 namespace row_sums
 {
@@ -86,13 +87,15 @@ struct config {
     int band_tiles; /* N tiles of a band */
     int n_tiles;    /* N tiles of all bands */
 };
-constexpr int CONFIGS = 9;
-constexpr config configs[CONFIGS] = {{1, 3}, {2, 4}, {2, 6}, {3, 6}, {4, 8}, {2, 10}, {4, 12}, {5, 12}, {3, 21}};
+constexpr int CONFIGS = 13;
+constexpr config configs[CONFIGS] = {{1, 3},  {2, 4},  {2, 6},  {3, 6},  {4, 8},  {8, 8}, {2, 10},
+                                     {4, 12}, {5, 12}, {6, 12}, {5, 15}, {8, 18}, {3, 21}};
 
-/* Blocks on a multiprocessor for which registers are enough. */
+/* Blocks on a multiprocessor for which registers are enough; the most N tiles that two of them have room for. */
+constexpr int MOST_TILES_OF_TWO = 15;
 constexpr int blocks_of(int config, bool strict)
 {
-    return configs[config].n_tiles > (strict ? 8 : 12) ? 1 : 2;
+    return configs[config].n_tiles > (strict ? 8 : MOST_TILES_OF_TWO) ? 1 : 2;
 }
 
 /* N of so many kernel rows in a config, without the padding of the last band. row_n: N of one kernel row. */
@@ -112,10 +115,9 @@ constexpr int config_of(int64_t rows, int64_t stride, int64_t row_n)
     return config;
 }
 
-constexpr int MAX_RUN = 4;       /* columns */
-constexpr int MIN_TAPS = 2;      /* taps of a column that are unrolled */
-constexpr int MAX_TAPS = 3;      /* taps of a column that are unrolled */
-constexpr int MAX_GROUP_OUT = 4; /* output channels of a group */
+constexpr int MAX_RUN = 4;  /* columns */
+constexpr int MIN_TAPS = 2; /* taps of a column that are unrolled */
+constexpr int MAX_TAPS = 3; /* taps of a column that are unrolled */
 
 /* Outputs are gathered by runs of `stride` columns with at most so many taps, or by single columns (stride 0) with so
  * many taps unrolled. A number says which. */
@@ -129,12 +131,15 @@ constexpr int taps_of(int way)
 }
 constexpr int FIRST_RUNS = way_of(1, 0); /* all numbers from here on are runs */
 
-/* Says whether kernels of a config have code for such runs: where a square kernel and stride that has them takes the
- * config. All others are gathered by columns; code for all of them in each kernel was half of all code. */
+/* Says whether kernels of a config have code for such runs: where a square kernel and stride that has them, and at most
+ * so many output channels, takes the config. All others are gathered by columns; code for all of them in each kernel
+ * was half of all code. */
+constexpr int MAX_RUN_OUT = 16;
+constexpr int MAX_SINGLE_OUT = 4; /* by stride 1, where a run is a single column */
 constexpr bool has_runs(int config, int stride, int taps)
 {
     for (int kernel = taps == MIN_TAPS ? stride : (taps - 1) * stride + 1; kernel <= taps * stride; kernel++)
-        for (int outputs = 1; outputs <= MAX_GROUP_OUT; outputs++)
+        for (int outputs = 1; outputs <= (stride > 1 ? MAX_RUN_OUT : MAX_SINGLE_OUT); outputs++)
             if (config_of(kernel, stride, outputs * kernel) == config)
                 return true;
     return false;
@@ -150,6 +155,8 @@ struct parameters {
     small_axis rows, columns;
     tconv_strides src_strides, dst_strides;
     int group_in, group_out, groups;
+    int block_out;       /* output channels of a block, at most */
+    int out_blocks;      /* of a group: they share src, and are neighbours in the order of blocks */
     int k_blocks;        /* of a row of src; each is a pipeline stage */
     int row_pixels_log2; /* columns of src in a block tile; its other pixels are more rows, or rows of more images */
     int column_tiles;
@@ -157,12 +164,13 @@ struct parameters {
     int column_back; /* columns of src that outputs reach back over */
     int row_back;    /* rows of src that outputs reach back over */
     int strips;
-    int strip_rows;  /* quotients of a strip */
-    int sum_rows;    /* rows of outputs that are not yet complete, in shared memory */
-    int sum_columns; /* columns of outputs in shared memory */
-    int tap_step;    /* floats of the column buffer from a tap of an output to its next in a row */
-    int gather;      /* see above */
-    bool src_aligned;
+    int strip_rows;   /* quotients of a strip */
+    int sum_rows;     /* rows of outputs that are not yet complete, in shared memory */
+    int sum_columns;  /* columns of outputs in shared memory */
+    int tap_step;     /* floats of the column buffer from a tap of an output to its next in a row */
+    int gather;       /* see above */
+    bool src_aligned; /* to accesses */
+    bool src_words;   /* to 4 bytes */
     /* Hopper's kernel alone has the following. */
     int run_taps[row_sums::MAX_RUN]; /* floats from a run's first pixel to each column's first tap */
     unsigned run_ends;               /* a bit for each column of a run that has as many taps as any */
@@ -189,9 +197,9 @@ namespace row_sums
 const void *cp_async_kernel(const tconv_layer *layer, int config);
 const void *tma_kernel(const tconv_layer *layer, int config);
 
-/* Launches the kernel that packs the weights for both. */
-tconv_status pack_weights(const tconv_problem *problem, bool tf32, int steps, const config *config, const void *weights,
-                          void *packed, void *stream, tconv_issue *issue);
+/* Launches the kernel that packs the weights for both. made: has the steps and the blocks of output channels. */
+tconv_status pack_weights(const tconv_problem *problem, bool tf32, const parameters *made, const config *config,
+                          const void *weights, void *packed, void *stream, tconv_issue *issue);
 
 } // namespace row_sums
 

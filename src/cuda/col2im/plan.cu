@@ -6,6 +6,8 @@
 #include "../maps/small_axis.h"
 #include "../model/planned.h"
 
+#include <cmath>
+
 namespace tconv::col2im
 {
 
@@ -15,8 +17,8 @@ namespace
 constexpr int64_t RESERVED = 1024; /* bytes of shared memory that each block takes beside its own (CUDA) */
 constexpr int64_t MAX_WAVES = 8;   /* of blocks, that are tried: with more, the last one is a small part of all */
 constexpr int64_t MIN_IN = 16; /* channels: fewer leave an MMA's K half empty and too little to do for each output */
-constexpr int64_t MAX_OUT = row_sums::MAX_GROUP_OUT; /* channels: with more an ordinary GEMM is as good */
-constexpr int64_t MAX_TAPS = 256;                    /* no kernel has more N */
+constexpr int64_t MAX_OUT_BLOCKS = 4; /* of a group, each of which reads src: with more an ordinary GEMM is as good */
+constexpr int64_t MAX_TAPS = 256;     /* no kernel has more N */
 
 /* Fewer pixels of an image, or of a row, leave most of a block tile empty. */
 constexpr int64_t MIN_PIXELS = 64;
@@ -64,8 +66,8 @@ bool cut_columns(const tconv_problem *problem, parameters *made)
 const char *refusal(const tconv_layer *layer, parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
-    if (problem->group_in < MIN_IN || problem->group_out > MAX_OUT)
-        return "fewer than 16 input or more than 4 output channels per group";
+    if (problem->group_in < MIN_IN)
+        return "fewer than 16 input channels per group";
     if (!is_small_axis(&problem->h) || !is_small_axis(&problem->w))
         return "a stride above 16, or an extent too large for 32-bit coordinates";
     if (problem->h.kernel * problem->w.kernel > MAX_TAPS)
@@ -74,11 +76,12 @@ const char *refusal(const tconv_layer *layer, parameters *made)
         return "fewer than 64 pixels, or 8 columns";
     if (problem->w.in * problem->w.stride >= SMALL_AXIS_EXTENT)
         return "rows too long for 32-bit coordinates";
-    if (problem->in_channels >= SMALL_AXIS_EXTENT)
+    if (problem->in_channels >= SMALL_AXIS_EXTENT || problem->out_channels >= SMALL_AXIS_EXTENT)
         return "too many channels for 32-bit numbers";
     if (!cut_columns(problem, made))
         return "columns of outputs reach back too far";
-    return problem->batch * problem->groups > INT32_MAX / row_quotients(&problem->h) / made->column_tiles
+    return problem->batch * problem->groups >
+                   INT32_MAX / MAX_OUT_BLOCKS / row_quotients(&problem->h) / made->column_tiles
                ? "too many images for 32-bit numbers of tiles"
                : NULL;
 }
@@ -87,8 +90,13 @@ const char *refusal(const tconv_layer *layer, parameters *made)
 void begin(const tconv_layer *layer, parameters *made)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t length = model::VECTOR_BYTES / (int64_t)problem->element_size;
     const bool nhwc = problem->layout == TCONV_NHWC;
+    const auto aligned = [&](int64_t bytes) {
+        const int64_t length = bytes / (int64_t)problem->element_size;
+        return problem->src.n % length == 0 && problem->src.h % length == 0 &&
+               (nhwc ? problem->src.w : problem->src.c) % length == 0 &&
+               (nhwc ? problem->group_in : problem->w.in) % length == 0;
+    };
     made->rows = make_small_axis(&problem->h, &layer->rows);
     made->columns = make_small_axis(&problem->w, &layer->columns);
     made->src_strides = problem->src;
@@ -96,11 +104,12 @@ void begin(const tconv_layer *layer, parameters *made)
     made->group_in = (int)problem->group_in;
     made->group_out = (int)problem->group_out;
     made->groups = (int)problem->groups;
+    made->block_out = made->group_out;
+    made->out_blocks = 1;
     made->images = (int)problem->batch;
     made->steps = (int)steps_of(problem);
-    made->src_aligned = problem->src.n % length == 0 && problem->src.h % length == 0 &&
-                        (nhwc ? problem->src.w : problem->src.c) % length == 0 &&
-                        (nhwc ? problem->group_in : problem->w.in) % length == 0;
+    made->src_aligned = aligned(model::VECTOR_BYTES);
+    made->src_words = aligned(WORD_BYTES);
 }
 
 /* Blocks on a multiprocessor, as shared memory allows and registers, which are enough for `most`. */
@@ -112,8 +121,8 @@ int64_t resident_of(const tconv_layer *layer, int64_t shared_bytes, int most)
 /* Plans the blocks of a launch, of which registers are enough for `most` on a multiprocessor. */
 void plan_blocks(const tconv_layer *layer, const row_cut *cut, int most, planned_launch *launch)
 {
-    cut_rows(&layer->problem, cut, layer->target.multiprocessors * resident_of(layer, launch->shared_bytes, most),
-             &launch->parameters);
+    launch->resident = resident_of(layer, launch->shared_bytes, most);
+    cut_rows(&layer->problem, cut, layer->target.multiprocessors * launch->resident, &launch->parameters);
     launch->blocks = cut->others * launch->parameters.strips;
 }
 
@@ -235,12 +244,12 @@ int64_t image_blocks(const tconv_problem *problem, const parameters *begun)
 }
 
 /* N of a kernel row. */
-int64_t row_n_of(const tconv_problem *problem)
+int64_t row_n_of(const tconv_problem *problem, const parameters *made)
 {
-    return problem->group_out * problem->w.kernel;
+    return made->block_out * problem->w.kernel;
 }
 
-/* Bytes of a group's packed weights. */
+/* Bytes of an output block's packed weights. */
 int64_t weight_bytes_of(const tconv_layer *layer, int config)
 {
     return steps_of(&layer->problem) * configs[config].n_tiles * TILE_N * MMA_K_BYTES *
@@ -264,7 +273,7 @@ int64_t shared_bytes_of(const tconv_layer *layer, int config, int64_t stage_byte
 {
     const int64_t column_buffers = (int64_t)buffers * configs[config].band_tiles * TILE_N * PITCH + GUARD;
     const int64_t columns = gather_of(layer, config) >= FIRST_RUNS ? 0 : made->sum_columns + made->sum_columns % 2;
-    const int64_t outputs = layer->problem.h.stride * layer->problem.group_out;
+    const int64_t outputs = layer->problem.h.stride * made->block_out;
     return stage_bytes + weight_bytes_of(layer, config) + column_buffers * (int64_t)sizeof(float) +
            outputs * OUTPUT_BYTES + columns * COLUMN_BYTES;
 }
@@ -294,22 +303,16 @@ void find_run(const tconv_problem *problem, int64_t taps, parameters *made)
     }
 }
 
-/* The config for a layer that refusal lets pass; MMA_KERNEL where there is none. */
-int choose_config(const tconv_layer *layer, const parameters *begun)
+/* Whether a config may take a layer that refusal lets pass. */
+bool takes(const tconv_layer *layer, const parameters *begun)
 {
     const tconv_problem *problem = &layer->problem;
     if (!layer->target.has_sm90a || problem->h.dilation != 1 || problem->h.kernel < problem->h.stride)
-        return MMA_KERNEL;
+        return false;
     if (model::is_strict(layer) && additions_of(layer) > MAX_ADDITIONS)
-        return MMA_KERNEL;
+        return false;
     const int64_t places = image_blocks(problem, begun) * (BLOCK_M >> begun->row_pixels_log2);
-    if ((places - problem->batch) * MAX_IDLE_SHARE > places)
-        return MMA_KERNEL;
-    const int config = config_of(problem->h.kernel, problem->h.stride, row_n_of(problem));
-    return config < CONFIGS &&
-                   shared_bytes_of(layer, config, cp_async_bytes(layer), 1, begun) <= layer->target.shared_bytes
-               ? config
-               : MMA_KERNEL;
+    return (places - problem->batch) * MAX_IDLE_SHARE <= places;
 }
 
 /* Plans a launch whose pipeline stages take stage_bytes; begun: what the parameters of both launches share. */
@@ -361,20 +364,22 @@ void plan_tma(const tconv_layer *layer, const parameters *begun, plan *made)
     made->by_tma.parameters.boxes = (int)(BLOCK_M / pixels);
 }
 
-/* Plans Hopper's kernels in the way of plan_mma; false where they do not take a layer that refusal lets pass. */
-bool plan_hopper(const tconv_layer *layer, const parameters *begun, plan *made)
+/* Plans the output blocks that begun has; false where no config holds one. */
+bool plan_out_blocks(const tconv_layer *layer, const parameters *begun, plan *made)
 {
     const tconv_problem *problem = &layer->problem;
-    const int config = choose_config(layer, begun);
-    if (config == MMA_KERNEL)
+    const int config = config_of(problem->h.kernel, problem->h.stride, row_n_of(problem, begun));
+    if (config == CONFIGS ||
+        shared_bytes_of(layer, config, cp_async_bytes(layer), 1, begun) > layer->target.shared_bytes)
         return false;
     made->config = config;
     made->n_tiles = configs[config].n_tiles;
-    made->packed_bytes = problem->groups * weight_bytes_of(layer, config);
+    made->packed_bytes = problem->groups * begun->out_blocks * weight_bytes_of(layer, config);
     /* Quotients beyond src are only stored: the last strip takes them too. */
     const int64_t quotients = tconv_min(problem->h.in - problem->h.pad / problem->h.stride, row_quotients(&problem->h));
     made->cut = {tconv_max(quotients, 1),
-                 tconv_max(image_blocks(problem, begun) * problem->groups * begun->column_tiles, 1), 1};
+                 tconv_max(image_blocks(problem, begun) * problem->groups * begun->out_blocks * begun->column_tiles, 1),
+                 1};
 
     parameters shared = *begun;
     shared.k_blocks = (int)tconv_ceil_div(shared.steps, K_STEPS);
@@ -383,13 +388,40 @@ bool plan_hopper(const tconv_layer *layer, const parameters *begun, plan *made)
     if (shared.gather >= FIRST_RUNS)
         find_run(problem, taps_of(shared.gather), &shared);
     shared.dst_runs = has_dst_runs(problem);
-    shared.gemm_n = (int)gemm_n_of(config, problem->h.kernel, problem->h.stride, row_n_of(problem));
+    shared.gemm_n = (int)gemm_n_of(config, problem->h.kernel, problem->h.stride, row_n_of(problem, begun));
 
     made->any_src.kernel = cp_async_kernel(layer, config);
     made->any_src.threads = WARPS * 32;
     plan_launch(layer, made, cp_async_bytes(layer), &shared, &made->any_src);
     plan_tma(layer, &shared, made);
     return true;
+}
+
+/* Plans Hopper's kernels in the way of plan_mma, with the output blocks that take the least time; false where they do
+ * not take a layer that refusal lets pass. */
+bool plan_hopper(const tconv_layer *layer, const parameters *begun, plan *made)
+{
+    if (!takes(layer, begun))
+        return false;
+    const tconv_cuda_machine machine = model::machine_of(layer);
+    double least = INFINITY;
+    int block_out = 0;
+    for (int64_t blocks = 1; blocks <= MAX_OUT_BLOCKS; blocks++) {
+        parameters tried = *begun;
+        tried.block_out = (int)tconv_ceil_div(layer->problem.group_out, blocks);
+        tried.out_blocks = (int)tconv_ceil_div(layer->problem.group_out, tried.block_out);
+        plan candidate = {};
+        if (tried.block_out == block_out || !plan_out_blocks(layer, &tried, &candidate))
+            continue;
+        block_out = tried.block_out;
+        const tconv_cuda_work work = work_of(layer, &candidate);
+        const double seconds = model::seconds_of(&machine, &work);
+        if (seconds < least) {
+            least = seconds;
+            *made = candidate;
+        }
+    }
+    return least < INFINITY;
 }
 
 } // namespace

@@ -21,6 +21,7 @@ struct row_cut {
 struct planned_launch {
     const void *kernel;
     int64_t blocks;
+    int64_t resident; /* blocks on a multiprocessor */
     int64_t shared_bytes;
     int threads;
     col2im::parameters parameters; /* without addresses, and as if these were multiples of all that is asked for */

@@ -46,7 +46,7 @@ template <class Arithmetic_, bool nhwc> struct cp_async_operand {
         lane = this_lane;
         load.start(layer, block, shared.stages, warp, lane);
         copy_weights<THREADS>(shared.weights,
-                              static_cast<const char *>(layer.weights) + (int64_t)block.group * shared.weight_bytes,
+                              static_cast<const char *>(layer.weights) + (int64_t)block.out_block * shared.weight_bytes,
                               shared.weight_bytes);
         stage = load.stages + load.END - Stage::ELEMENTS; /* before the first one */
         load.begin(layer);

@@ -5,6 +5,7 @@
 
 #include "tile.cuh"
 
+#include <climits>
 #include <type_traits>
 
 namespace tconv::col2im::row_sums
@@ -14,10 +15,12 @@ constexpr int THREADS = WARPS * 32; /* those that multiply and gather */
 
 /* An output row of a channel. */
 struct alignas(16) output_row {
-    int64_t offset; /* elements from the first row of the group's first channel */
+    int64_t offset; /* elements from the first row of the block's first channel */
     float bias;
-    int row; /* from the first that is complete */
+    int row; /* from the first that is complete; of a channel that does not exist, none that exists */
 };
+
+constexpr int NO_ROW = INT_MIN / 2; /* beside any row of dst, whose numbers are below SMALL_AXIS_EXTENT */
 
 /* column_taps in shared memory, whose partials are fewer than 1 << 16 floats. */
 struct kept_taps {
@@ -33,7 +36,7 @@ struct shared_layout {
     char *stages, *weights;
     int weight_bytes;
     float *column_buffer; /* [buffer][n of a band][PITCH] */
-    output_row *outputs;  /* [stride][group_out]: the rows that are complete with a row of src */
+    output_row *outputs;  /* [stride][block_out]: the rows that are complete with a row of src */
     kept_taps *columns;   /* [sum_columns], where outputs are not gathered by runs */
 };
 
@@ -52,7 +55,7 @@ __device__ __forceinline__ shared_layout find_shared(const parameters &layer, in
     found.column_buffer = reinterpret_cast<float *>(found.weights + found.weight_bytes);
     found.column_buffer += GUARD;
     found.outputs = reinterpret_cast<output_row *>(found.column_buffer + layer.buffers * BAND_TILES * TILE_N * PITCH);
-    found.columns = reinterpret_cast<kept_taps *>(found.outputs + layer.rows.stride * layer.group_out);
+    found.columns = reinterpret_cast<kept_taps *>(found.outputs + layer.rows.stride * layer.block_out);
     return found;
 }
 
@@ -71,10 +74,13 @@ __device__ __forceinline__ void fill_tables(const parameters &layer, const block
     const int all = (int)(reinterpret_cast<float4 *>(shared.outputs) - first);
     for (int i = (int)threadIdx.x; i < all; i += THREADS)
         first[i] = make_float4(0, 0, 0, 0);
-    for (int i = (int)threadIdx.x; i < layer.rows.stride * layer.group_out; i += THREADS) {
-        const int row = i / layer.group_out, channel = i - row * layer.group_out;
-        shared.outputs[i] = {row * layer.dst_strides.h + channel * layer.dst_strides.c,
-                             find_bias<Element>(layer, block.group, channel), row};
+    for (int i = (int)threadIdx.x; i < layer.rows.stride * layer.block_out; i += THREADS) {
+        const int row = i / layer.block_out, channel = i - row * layer.block_out;
+        if (channel < block.outs)
+            shared.outputs[i] = {row * layer.dst_strides.h + channel * layer.dst_strides.c,
+                                 find_bias<Element>(layer, block.first_out + channel), row};
+        else
+            shared.outputs[i] = {0, 0.0f, NO_ROW};
     }
 }
 
@@ -126,7 +132,7 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
     /* Lines that are complete with a row of src. */
     __device__ __forceinline__ int lines() const
     {
-        return layer.rows.stride * layer.group_out;
+        return layer.rows.stride * layer.block_out;
     }
 
     __device__ __forceinline__ void begin(int new_run)

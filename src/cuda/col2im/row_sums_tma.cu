@@ -67,7 +67,7 @@ template <class Arithmetic_> struct tma_operand {
     /* Registers are not enough for the two parts of strict f32 beside the sums of these. */
     static constexpr bool fits(int n_tiles)
     {
-        return Arithmetic::PARTS == 1 || (n_tiles != 8 && n_tiles != 21);
+        return Arithmetic::PARTS == 1 || (n_tiles != 8 && n_tiles < 18);
     }
 
     /* Says whether the warp multiplies; the producer loads all boxes. */
@@ -93,7 +93,7 @@ template <class Arithmetic_> struct tma_operand {
             wait_for_weights();
             mbarrier_arrive_expect_tx(barriers.weights, shared.weight_bytes);
             bulk_load(shared_address(shared.weights),
-                      static_cast<const char *>(layer.weights) + (int64_t)block.group * shared.weight_bytes,
+                      static_cast<const char *>(layer.weights) + (int64_t)block.out_block * shared.weight_bytes,
                       shared.weight_bytes, barriers.weights);
         }
         stages = shared.stages;

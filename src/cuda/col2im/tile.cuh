@@ -22,6 +22,9 @@ struct block_tile {
     int first_row;                    /* of src */
     int first_quotient, end_quotient; /* of the strip */
     int group, first_image;
+    int out_block; /* of those of all groups: the block's weights */
+    int first_out; /* output channel, of all groups */
+    int outs;      /* output channels */
 };
 
 /* images: of a block. */
@@ -29,6 +32,8 @@ __device__ __forceinline__ block_tile find_block_tile(const parameters &layer, i
 {
     const small_axis &rows = layer.rows, &columns = layer.columns;
     unsigned number = blockIdx.x;
+    const int out_block = (int)(number % (unsigned)layer.out_blocks);
+    number /= (unsigned)layer.out_blocks;
     const int tile = (int)(number % (unsigned)layer.column_tiles);
     number /= (unsigned)layer.column_tiles;
     const int strip = (int)(number % (unsigned)layer.strips);
@@ -36,6 +41,9 @@ __device__ __forceinline__ block_tile find_block_tile(const parameters &layer, i
     block_tile found;
     found.group = (int)(number % (unsigned)layer.groups);
     found.first_image = (int)(number / (unsigned)layer.groups) * images;
+    found.out_block = found.group * layer.out_blocks + out_block;
+    found.first_out = found.group * layer.group_out + out_block * layer.block_out;
+    found.outs = min(layer.block_out, layer.group_out - out_block * layer.block_out);
     found.first_column = tile * layer.column_step;
     const int first = (found.first_column + layer.column_back) * columns.stride - columns.pad;
     found.first_output = tile == 0 ? 0 : clamp(first, columns.out);
@@ -49,19 +57,17 @@ __device__ __forceinline__ block_tile find_block_tile(const parameters &layer, i
     return found;
 }
 
-/* The group's bias of a channel. */
-template <class Element> __device__ __forceinline__ float find_bias(const parameters &layer, int group, int channel)
+/* The bias of an output channel of all groups. */
+template <class Element> __device__ __forceinline__ float find_bias(const parameters &layer, int channel)
 {
-    return layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[group * layer.group_out + channel])
-                              : 0.0f;
+    return layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[channel]) : 0.0f;
 }
 
-/* The group's first element of dst, of an image. */
+/* The block's first output channel in dst, of an image. */
 template <class Element>
 __device__ __forceinline__ Element *find_dst(const parameters &layer, const block_tile &block, int image)
 {
-    return static_cast<Element *>(layer.dst) + image * layer.dst_strides.n +
-           (int64_t)block.group * layer.group_out * layer.dst_strides.c;
+    return static_cast<Element *>(layer.dst) + image * layer.dst_strides.n + block.first_out * layer.dst_strides.c;
 }
 
 /* THREADS threads start to copy the block's weights, once they are packed. */

@@ -1,6 +1,5 @@
 /*
  * What a plan of cuda_col2im does: see model/work.h. A tile is a block tile, BLOCK_M pixels of one row of a strip.
- * Strips are cut here as for so many blocks on a multiprocessor, whatever the plan's own.
  */
 #include "../../core/checked.h"
 #include "../model/planned.h"
@@ -14,26 +13,57 @@ namespace tconv::col2im
 namespace
 {
 
-/* The corrections. */
-constexpr double ISSUE_CYCLES = 182;     /* of a K-block: barriers, operands to registers */
-constexpr double TILE_CYCLES = 643;      /* of a row of Hopper's kernel: barriers between the GEMM and col2im */
-constexpr double MMA_TILE_CYCLES = 4440; /* of a row of the kernel for any device, whose copies end at barriers */
+/* The corrections, fitted to 680 plans of Hopper's kernels on an H100 (docs/log/2026-11-25-col2im-blocks.md). */
+constexpr double ISSUE_CYCLES = 88;     /* of a K-block: barriers, operands to registers */
+constexpr double CP_ASYNC_CYCLES = 171; /* of a K-block that warps copy for themselves */
+constexpr double SPLIT_FFMA = 29;       /* instructions, of a value that strict f32 splits in registers and adds */
+constexpr double TILE_CYCLES = 1148;    /* of a row: barriers between the GEMM and col2im */
+constexpr double BLOCK_CYCLES = 4530;   /* of a block after the first: it waits for copies, and fills its tables */
+constexpr double WORD_SHARE = 0.32;     /* of what elements that are copied one by one cost, where it is words */
+constexpr double RUN_GATHERED = 5;      /* partials that a thread gathers in the time of a store, by runs */
+constexpr double COLUMN_GATHERED = 1.2; /* and by single columns */
+constexpr double STORE_SHARE = 1.4;     /* of a store's time that storing an output or a run takes */
 
-constexpr int RESIDENT = 2;        /* blocks on a multiprocessor */
 constexpr int ROW_SUMS_STAGES = 5; /* pipeline stages of Hopper's kernel, which has 4 to 6 */
 constexpr int STORE_WARPS = 4;
-constexpr double GATHERED = 4; /* partials that a thread gathers in the time of a store: runs of neighbours */
+
+/* The same of the kernel for any device, whose copies end at barriers. */
+constexpr double MMA_ISSUE_CYCLES = 182, MMA_TILE_CYCLES = 4440, MMA_GATHERED = 4;
+constexpr int MMA_RESIDENT = 2; /* blocks on a multiprocessor, by which rows are counted, whatever the plan's own */
 
 /* Counts the rows that a block works off in all waves together, and blocks that share a multiprocessor. */
-void count_rows(const tconv_layer *layer, const plan *made, tconv_cuda_work *work)
+void count_rows(const tconv_layer *layer, const plan *made, const planned_launch *launch, tconv_cuda_work *work)
 {
-    parameters strips = made->any_src.parameters;
-    const int64_t multiprocessors = layer->target.multiprocessors, places = multiprocessors * RESIDENT;
+    const bool any_device = made->config == MMA_KERNEL;
+    const int64_t multiprocessors = layer->target.multiprocessors;
+    const int64_t resident = any_device ? MMA_RESIDENT : launch->resident, places = multiprocessors * resident;
+    parameters strips = launch->parameters;
     cut_rows(&layer->problem, &made->cut, places, &strips);
-    const int64_t blocks = made->cut.others * strips.strips;
-    work->rounds =
-        (double)(tconv_ceil_div(blocks, places) * tconv_ceil_div(strips.strip_rows + strips.row_back, made->cut.step));
-    work->resident = fmin(RESIDENT, fmax(1, (double)blocks / (double)multiprocessors));
+    const int64_t blocks = made->cut.others * strips.strips, waves = tconv_ceil_div(blocks, places);
+    work->rounds = (double)(waves * tconv_ceil_div(strips.strip_rows + strips.row_back, made->cut.step));
+    work->resident = fmin((double)resident, fmax(1, (double)blocks / (double)multiprocessors));
+    work->k_blocks = launch->parameters.k_blocks;
+    work->tile_cycles = MMA_TILE_CYCLES;
+    if (any_device)
+        return;
+    const int64_t weights = made->packed_bytes / (layer->problem.groups * launch->parameters.out_blocks);
+    work->tile_cycles = TILE_CYCLES + BLOCK_CYCLES * (double)(waves - 1) / work->rounds;
+    work->weight_bytes = (double)(weights * waves) / work->rounds / work->k_blocks;
+}
+
+/* Counts what a row of Hopper's kernel gathers and stores. Each of `stores` takes the time of a store. */
+void count_outputs(const tconv_layer *layer, const plan *made, tconv_cuda_work *work)
+{
+    const tconv_problem *problem = &layer->problem;
+    const parameters *parameters = &made->any_src.parameters;
+    const double lines = (double)(parameters->block_out * problem->h.stride) * BLOCK_M / model::WARP;
+    const double outputs = lines * (double)problem->w.stride; /* warps of them */
+    const bool runs = parameters->gather >= row_sums::FIRST_RUNS, nhwc = problem->layout == TCONV_NHWC;
+    work->stores = lines * (double)problem->w.kernel / (runs ? RUN_GATHERED : COLUMN_GATHERED) +
+                   STORE_SHARE * (runs && parameters->dst_runs ? lines : outputs);
+    if (nhwc) /* a warp stores a channel of neighbouring pixels */
+        work->sectors =
+            outputs * fmin(model::SECTOR_BYTES, (double)problem->out_channels * (double)problem->element_size);
 }
 
 } // namespace
@@ -41,32 +71,36 @@ void count_rows(const tconv_layer *layer, const plan *made, tconv_cuda_work *wor
 tconv_cuda_work work_of(const tconv_layer *layer, const plan *made)
 {
     const tconv_problem *problem = &layer->problem;
-    const bool any_device = made->config == MMA_KERNEL;
-    const double element = (double)problem->element_size, times = model::is_strict(layer) ? 3 : 1;
-    const double gemm_n = (double)(problem->group_out * problem->h.kernel * problem->w.kernel);
-    const double n_tiles = ceil(gemm_n / TILE_N), k_steps = any_device ? 1 : row_sums::K_STEPS;
-    const double stage_bytes = BLOCK_M * MMA_K_BYTES * k_steps;
+    const bool any_device = made->config == MMA_KERNEL, by_tma = made->by_tma.kernel != NULL;
+    const bool strict = model::is_strict(layer);
+    const planned_launch *launch = by_tma ? &made->by_tma : &made->any_src;
+    const parameters *parameters = &launch->parameters;
+    const double element = (double)problem->element_size, times = strict ? 3 : 1;
+    const double gemm_n = (double)(parameters->block_out * problem->h.kernel * problem->w.kernel);
+    const double n_tiles = any_device ? ceil(gemm_n / TILE_N) : made->n_tiles;
+    const double k_steps = any_device ? 1 : row_sums::K_STEPS, stage_bytes = BLOCK_M * MMA_K_BYTES * k_steps;
     const double pixels = (double)problem->batch * (double)problem->groups * (double)(problem->h.in * problem->w.in);
     const double outputs =
         (double)problem->batch * (double)problem->out_channels * (double)(problem->h.out * problem->w.out);
-    const bool vectors = model::reads_vectors(layer);
+    const bool vectors = by_tma || parameters->src_aligned;
     tconv_cuda_work work = model::begin_work(layer);
-    count_rows(layer, made, &work);
-    work.k_blocks = made->any_src.parameters.k_blocks;
+    count_rows(layer, made, launch, &work);
     work.wgmma = any_device ? 0 : n_tiles * 2 * k_steps * times;
     work.wgmma_chain = any_device ? 0 : n_tiles * 2 * times;
     work.mma_sync = any_device ? n_tiles * 8 * times : 0;
     work.mma_chain = any_device ? n_tiles * 2 * times : 0;
+    work.ffma = any_device || !strict ? 0 : SPLIT_FFMA * stage_bytes / element;
     work.issues = 1;
-    work.issue_cycles = ISSUE_CYCLES;
-    work.tile_cycles = any_device ? MMA_TILE_CYCLES : TILE_CYCLES;
+    work.issue_cycles = any_device ? MMA_ISSUE_CYCLES : ISSUE_CYCLES + (by_tma ? 0 : CP_ASYNC_CYCLES);
     work.box_bytes = vectors ? stage_bytes : 0;
-    work.gather_bytes = vectors ? 0 : stage_bytes;
+    work.gather_bytes = vectors ? 0 : stage_bytes * (parameters->src_words ? WORD_SHARE : 1);
     work.shared_bytes = 2 * stage_bytes + n_tiles * TILE_N * MMA_K_BYTES * k_steps;
     work.stages = any_device ? STAGES : ROW_SUMS_STAGES;
-    work.stores = BLOCK_M * gemm_n / model::WARP / GATHERED;
+    work.stores = BLOCK_M * gemm_n / model::WARP / MMA_GATHERED;
     work.store_warps = STORE_WARPS;
-    work.sectors = BLOCK_M * outputs * element / model::SECTOR_BYTES / fmax(1, pixels);
+    work.sectors = BLOCK_M * outputs * element / model::SECTOR_BYTES / fmax(1, pixels * parameters->out_blocks);
+    if (!any_device)
+        count_outputs(layer, made, &work);
     return work;
 }
 

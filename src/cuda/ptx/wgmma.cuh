@@ -61,7 +61,9 @@ template <wgmma_type type, int N> struct wgmma_ss;
 #define TCONV_SUMS_44(i)  TCONV_SUMS_40(i), TCONV_SUMS_4(i + 40)
 #define TCONV_SUMS_48(i)  TCONV_SUMS_24(i), TCONV_SUMS_24(i + 24)
 #define TCONV_SUMS_52(i)  TCONV_SUMS_44(i), TCONV_SUMS_4(i + 44), TCONV_SUMS_4(i + 48)
+#define TCONV_SUMS_60(i)  TCONV_SUMS_48(i), TCONV_SUMS_12(i + 48)
 #define TCONV_SUMS_64(i)  TCONV_SUMS_52(i), TCONV_SUMS_12(i + 52)
+#define TCONV_SUMS_72(i)  TCONV_SUMS_48(i), TCONV_SUMS_24(i + 48)
 #define TCONV_SUMS_84(i)  TCONV_SUMS_64(i), TCONV_SUMS_16(i + 64), TCONV_SUMS_4(i + 80)
 #define TCONV_SUMS_128(i) TCONV_SUMS_64(i), TCONV_SUMS_64(i + 64)
 
@@ -73,10 +75,12 @@ template <wgmma_type type, int N> struct wgmma_ss;
 #define TCONV_NAMES_44 TCONV_NAMES_40 ", %40, %41, %42, %43"
 #define TCONV_NAMES_48 TCONV_NAMES_44 ", %44, %45, %46, %47"
 #define TCONV_NAMES_52 TCONV_NAMES_44 ", %44, %45, %46, %47, %48, %49, %50, %51"
-#define TCONV_NAMES_64 TCONV_NAMES_52 ", %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TCONV_NAMES_60 TCONV_NAMES_52 ", %52, %53, %54, %55, %56, %57, %58, %59"
+#define TCONV_NAMES_64 TCONV_NAMES_60 ", %60, %61, %62, %63"
+#define TCONV_NAMES_72 TCONV_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
 #define TCONV_NAMES_84                                                                                                 \
-    TCONV_NAMES_64                                                                                                     \
-    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83"
+    TCONV_NAMES_72                                                                                                     \
+    ", %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83"
 #define TCONV_NAMES_128                                                                                                \
     TCONV_NAMES_84                                                                                                     \
     ", %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99"                                 \
@@ -144,6 +148,8 @@ TCONV_WGMMAS(48, 24, 24, 25, 26, 27, 28, 29)
 TCONV_WGMMAS(64, 32, 32, 33, 34, 35, 36, 37)
 TCONV_WGMMAS(80, 40, 40, 41, 42, 43, 44, 45)
 TCONV_WGMMAS(96, 48, 48, 49, 50, 51, 52, 53)
+TCONV_WGMMAS(120, 60, 60, 61, 62, 63, 64, 65)
+TCONV_WGMMAS(144, 72, 72, 73, 74, 75, 76, 77)
 TCONV_WGMMAS(168, 84, 84, 85, 86, 87, 88, 89)
 TCONV_WGMMA_TF32(128, 64, 64, 65, 66, 67, 68, 69)
 TCONV_WGMMA_TF32(256, 128, 128, 129, 130, 131, 132, 133)
