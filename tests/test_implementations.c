@@ -376,14 +376,41 @@ static harness_layer exchanged_layer(size_t problem, int form)
     return layer;
 }
 
-static bool is_exchanged(const tconv_desc *desc)
+/* Whether cuda_columns plans the layer so for an H200, in a word of its plan. */
+static bool is_planned(const tconv_desc *desc, const char *word)
 {
     const tconv_options options = {.struct_size = sizeof options, .backend = TCONV_BACKEND_CUDA, .device = -1};
     static char text[16384];
     tconv_issue issue;
     if (tconv_explain(desc, &options, "h200", TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue) != TCONV_SUCCESS)
         cr_skip("this build has no CUDA: %s", issue.message);
-    return strstr(text, " exchanged=1 ") != NULL;
+    return strstr(text, word) != NULL;
+}
+
+static bool is_exchanged(const tconv_desc *desc)
+{
+    return is_planned(desc, " exchanged=1 ");
+}
+
+Test(implementations, few_pixels_are_multiplied_with_weights_as_they_lie)
+{
+    static const char *const problems[] = {"n=16 ci=2048 h=1 w=1 co=512 k=7 b=1",
+                                           "n=4 ci=1024 h=4 w=4 co=512 k=4 s=2 p=1 b=1"};
+    for (size_t p = 0; p < sizeof problems / sizeof problems[0]; p++)
+        for (int form = 0; form < 4; form++) {
+            harness_layer layer;
+            char message[128];
+            cr_assert(harness_problem_parse(problems[p], &layer, message, sizeof message), "%s", message);
+            layer.desc.layout = form % 2 == 0 ? TCONV_NCHW : TCONV_NHWC;
+            layer.desc.weight_layout = form / 2 == 0 ? TCONV_WEIGHT_IOHW : TCONV_WEIGHT_IHWO;
+            layer.desc.math = TCONV_MATH_STRICT;
+            cr_expect(is_planned(&layer.desc, "multiplier=direct kernel=mma "), "f32: %s", problems[p]);
+            layer.desc.math = TCONV_MATH_DEFAULT;
+            layer.desc.dtype = TCONV_BF16;
+            cr_expect(is_planned(&layer.desc, "multiplier=direct kernel=wgmma "), "bf16: %s", problems[p]);
+            layer.desc.weight_layout = TCONV_WEIGHT_HWOI;
+            cr_expect(!is_planned(&layer.desc, "multiplier=direct"), "weights that do not lie so: %s", problems[p]);
+        }
 }
 
 Test(implementations, operands_are_exchanged_where_many_weights_meet_few_pixels)

@@ -18,34 +18,35 @@
 namespace tconv::columns
 {
 
-namespace
-{
+/* What device code alone uses lies outside of the unnamed namespace: the host's compiler would warn of it. */
 
 constexpr int CONSUMERS = WARPGROUPS * WARPGROUP_WARPS * WARP, THREADS = CONSUMERS + WARP;
 constexpr int N = 128;                  /* of a wgmma: weights */
 constexpr int BOX = DIRECT_K_BYTES / 2; /* elements of a row that TMA swizzles */
 constexpr int BOX_BYTES = BOX * DIRECT_K_BYTES;
-constexpr int STEPS = DIRECT_K_BYTES / MMA_K_BYTES;
 constexpr int MMA_TILES = 2; /* of a warpgroup */
 
-/* Both operands' descriptors: rows of 128 bytes in TMA's swizzle, eight of them one after another (PTX ISA, "Matrix
- * Descriptor Format"). */
-constexpr uint64_t SWIZZLED = (uint64_t)(1u << 30 | 8 * 128 / 16) << 32;
-constexpr uint32_t A_STEP = MMA_K_BYTES / 16;                      /* along a pixel's channels */
-constexpr uint32_t B_STEP = MMA_K_BYTES / 2 * DIRECT_K_BYTES / 16; /* along rows of channels */
-
 /* A tile of so many times 64 pixels. */
-template <int M_TILES> struct shape_of {
+template <int M_TILES> struct wgmma_shape {
     static constexpr int N_TILES = WARPGROUPS * MMA_TILES / M_TILES, ROWS = N_TILES * N;
     static constexpr int A_BYTES = M_TILES * BOX_BYTES, STAGE_BYTES = A_BYTES + ROWS / BOX * BOX_BYTES;
-    static constexpr int STAGES = 216 * 1024 / STAGE_BYTES;
+    static constexpr int STAGES = 216 * 1024 / STAGE_BYTES, STEPS = DIRECT_K_BYTES / MMA_K_BYTES;
+
+    /* Both operands' descriptors: rows of 128 bytes in TMA's swizzle, eight of them one after another (PTX ISA, "Matrix
+     * Descriptor Format"). */
+    static constexpr uint64_t SWIZZLED = (uint64_t)(1u << 30 | 8 * 128 / 16) << 32;
+    static constexpr uint32_t A_STEP = MMA_K_BYTES / 16;                      /* along a pixel's channels */
+    static constexpr uint32_t B_STEP = MMA_K_BYTES / 2 * DIRECT_K_BYTES / 16; /* along rows of channels */
 };
+
+namespace
+{
 
 template <int M_TILES>
 __device__ __forceinline__ void load(const direct_shape &of, const direct_tile &tile, const stage_ring &ring,
                                      const CUtensorMap *src, const CUtensorMap *weights)
 {
-    using Shape = shape_of<M_TILES>;
+    using Shape = wgmma_shape<M_TILES>;
     const int first = tile.group * of.channels;
     const auto load_weights = [&](const stage_walk &stage, int channel) {
         mbarrier_arrive_expect_tx(stage.full(), Shape::STAGE_BYTES);
@@ -77,7 +78,7 @@ template <wgmma_type TYPE, int M_TILES>
 __device__ __forceinline__ void multiply(const direct_shape &of, const direct_tile &tile, const stage_ring &ring,
                                          int warp, int lane)
 {
-    using Shape = shape_of<M_TILES>;
+    using Shape = wgmma_shape<M_TILES>;
     const int warpgroup = warp / WARPGROUP_WARPS;
     const auto m_tile = [&](int i) { return M_TILES == 4 ? warpgroup * 2 + i : M_TILES == 2 ? warpgroup : 0; };
     const auto n_tile = [&](int i) { return M_TILES == 4 ? 0 : M_TILES == 2 ? i : warpgroup * 2 + i; };
@@ -92,12 +93,13 @@ __device__ __forceinline__ void multiply(const direct_shape &of, const direct_ti
         const uint32_t a = descriptor_address(stage.buffer()), b = a + Shape::A_BYTES / 16;
         wgmma_fence();
 #pragma unroll
-        for (int step = 0; step < STEPS; step++)
+        for (int step = 0; step < Shape::STEPS; step++)
 #pragma unroll
             for (int i = 0; i < MMA_TILES; i++)
-                wgmma_ss<TYPE, N>::add(sums[i], SWIZZLED | (a + m_tile(i) * BOX_BYTES / 16 + step * A_STEP),
-                                       SWIZZLED | (uint32_t)BOX_BYTES / 16 << 16 |
-                                           (b + n_tile(i) * 2 * BOX_BYTES / 16 + step * B_STEP),
+                wgmma_ss<TYPE, N>::add(sums[i],
+                                       Shape::SWIZZLED | (a + m_tile(i) * BOX_BYTES / 16 + step * Shape::A_STEP),
+                                       Shape::SWIZZLED | (uint32_t)BOX_BYTES / 16 << 16 |
+                                           (b + n_tile(i) * 2 * BOX_BYTES / 16 + step * Shape::B_STEP),
                                        step > 0 ? 1 : accumulate);
         wgmma_commit();
         wgmma_wait<1>();
@@ -126,7 +128,7 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
                      const __grid_constant__ CUtensorMap weights)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    using Shape = shape_of<M_TILES>;
+    using Shape = wgmma_shape<M_TILES>;
     extern __shared__ __align__(1024) char buffers[];
     __shared__ __align__(8) uint64_t barriers[STAGE_BARRIERS];
     launch_dependents();
@@ -147,7 +149,7 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
 
 template <wgmma_type TYPE, int M_TILES> direct_kernel kernel_of()
 {
-    using Shape = shape_of<M_TILES>;
+    using Shape = wgmma_shape<M_TILES>;
     return {(const void *)multiply_weights<TYPE, M_TILES>, THREADS, Shape::ROWS, Shape::STAGES * Shape::STAGE_BYTES};
 }
 
