@@ -3,8 +3,8 @@
  * of src is multiplied once with all weights of its group, and the outputs are gathered from the partial results by
  * overlap-add: src is read about once, in any phase, and dst is written once. f32 (strict by 3xTF32, or TF32), f16 and
  * bf16; strides up to 16, up to 88 weights per input channel; any padding, dilation, slice and alignment (kernel.cu).
- * Hopper has kernels of its own (row_sums_cp_async.cu, row_sums_tma.cu), for layers whose kernel rows are neighbours and
- * fit one of their configs: up to 168 weights, in each of up to four blocks of output channels, which share src.
+ * Hopper has kernels of its own (row_sums_cp_async.cu, row_sums_tma.cu), for layers whose kernel rows are neighbours
+ * and fit one of their configs: up to 168 weights, in each of up to four blocks of output channels, which share src.
  *
  * The numeric order is said with the kernels; it depends on the layer alone.
  */

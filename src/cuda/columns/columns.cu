@@ -31,8 +31,6 @@ namespace tconv::columns
 namespace
 {
 
-constexpr int ACCESS_BYTES = 16; /* the most that is copied at once */
-
 tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
 {
     plan *made = static_cast<plan *>(to);
@@ -115,7 +113,7 @@ tconv_status prepare_src(const tconv_layer *layer, const plan *made, const chunk
     const int64_t at =
         place->image * problem->src.n + place->position * (made->cuts_rows ? problem->src.h : problem->src.w);
     *src = static_cast<char *>(arguments->src) + at * (int64_t)problem->element_size;
-    const bool lies_badly = made->way == DIRECT && (uintptr_t)*src % ACCESS_BYTES != 0;
+    const bool lies_badly = made->way == DIRECT && (uintptr_t)*src % model::VECTOR_BYTES != 0;
     if (!made->copies && !lies_badly)
         return TCONV_SUCCESS;
     char *to = static_cast<char *>(arguments->scratch) + made->products_bytes;
@@ -162,14 +160,15 @@ bool can_overlap(const tconv_layer *layer)
     return layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
 }
 
-/* The bytes, 16 or 4 or an element's, that weights can be copied at once. */
-int weight_access_of(const tconv_problem *problem, const char *weights)
+/* The bytes, 16 or 4 or an element's, that weights can be copied at once: where they begin, and end, at multiples. */
+int weight_access_of(const tconv_problem *problem, const direct_shape *shape)
 {
-    const int64_t pitch = problem->weight.in * (int64_t)problem->element_size;
-    for (const int bytes : {ACCESS_BYTES, 4})
-        if ((uintptr_t)weights % (uintptr_t)bytes == 0 && pitch % bytes == 0)
+    const int64_t size = (int64_t)problem->element_size;
+    for (const int bytes : {model::VECTOR_BYTES, 4})
+        if ((uintptr_t)shape->weights % (uintptr_t)bytes == 0 && shape->weight_pitch * size % bytes == 0 &&
+            shape->row_length * size % bytes == 0)
             return bytes;
-    return (int)problem->element_size;
+    return (int)size;
 }
 
 tconv_status launch_direct(const tconv_layer *layer, const plan *made, const chunk_place *place,
@@ -185,7 +184,7 @@ tconv_status launch_direct(const tconv_layer *layer, const plan *made, const chu
     shape.weights = weights_of(problem, place, arguments);
     shape.products = static_cast<float *>(arguments->scratch);
     shape.row_length = (int)(problem->weight.in - place->channel * problem->weight.out);
-    shape.weight_access = weight_access_of(problem, static_cast<const char *>(shape.weights));
+    shape.weight_access = weight_access_of(problem, &shape);
     const bool copied = src == static_cast<char *>(arguments->scratch) + made->products_bytes;
     return on_device(layer->target.device, issue, [&] {
         return multiply_directly(layer, &shape, copied && can_overlap(layer), arguments->stream, issue);

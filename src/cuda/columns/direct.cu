@@ -16,8 +16,7 @@ namespace tconv::columns
 namespace
 {
 
-constexpr int STEP_BYTES = 32; /* of a K-block in one product of the cost model */
-constexpr int STEPS = DIRECT_K_BYTES / STEP_BYTES;
+constexpr int STEPS = DIRECT_K_BYTES / MMA_K_BYTES; /* of a K-block, in products of the cost model */
 constexpr int MAX_PARTS = 16;
 
 /* In strict f32 sums of K-blocks are added in f32, which may be off by a quarter of their number: within the bound of
@@ -32,6 +31,15 @@ int64_t tiles_of(const direct_shape *shape)
 direct_kernel kernel_of(const tconv_layer *layer, const direct_shape *shape)
 {
     return shape->by_wgmma ? wgmma_kernel(layer, shape->tile_pixels) : mma_kernel(layer, shape->tile_pixels);
+}
+
+/* Sets the tiles of a shape whose extents are set to the kernel's. */
+void set_tiles(const direct_kernel &kernel, direct_shape *shape)
+{
+    shape->tile_rows = kernel.tile_rows;
+    shape->tile_pixels = kernel.tile_pixels;
+    shape->pixel_tiles = divisor_of((int)tconv_ceil_div(shape->pixels, kernel.tile_pixels));
+    shape->row_tiles = divisor_of((int)tconv_ceil_div(shape->rows, kernel.tile_rows));
 }
 
 /* What the tiles do, each once for its part of the channels. */
@@ -117,20 +125,6 @@ bool make_maps(const tconv_layer *layer, const direct_shape *shape, CUtensorMap 
 
 } // namespace
 
-void set_tiles(int tile_rows, int tile_pixels, direct_shape *shape)
-{
-    shape->tile_rows = tile_rows;
-    shape->tile_pixels = tile_pixels;
-    shape->pixel_tiles = divisor_of((int)tconv_ceil_div(shape->pixels, tile_pixels));
-    shape->row_tiles = divisor_of((int)tconv_ceil_div(shape->rows, tile_rows));
-}
-
-/* Pixels of a tile of the kernel by mma.sync. */
-static int mma_pixels(const tconv_layer *layer, int pixels)
-{
-    return pixels > 64 && !model::is_strict(layer) ? 128 : pixels > 32 ? 64 : 32;
-}
-
 void cut_products(const tconv_layer *layer, int64_t most_products, bool may_wgmma, direct_shape *shape,
                   tconv_cuda_work *work)
 {
@@ -139,12 +133,11 @@ void cut_products(const tconv_layer *layer, int64_t most_products, bool may_wgmm
     double least = DBL_MAX;
     shape->by_wgmma = may_wgmma;
     if (!may_wgmma) {
-        const int pixels = mma_pixels(layer, shape->pixels);
-        set_tiles(mma_kernel(layer, pixels).tile_rows, pixels, shape);
+        set_tiles(mma_kernel(layer, shape->pixels), shape);
         try_parts(layer, most_products, &begun, shape, &least, &best, work);
     } else {
         for (const int pixels : {MMA_M, 2 * MMA_M, 4 * MMA_M}) {
-            set_tiles(wgmma_kernel(layer, pixels).tile_rows, pixels, shape);
+            set_tiles(wgmma_kernel(layer, pixels), shape);
             try_parts(layer, most_products, &begun, shape, &least, &best, work);
         }
     }
@@ -157,10 +150,8 @@ tconv_status multiply_directly(const tconv_layer *layer, const direct_shape *sha
     direct_shape of = *shape;
     CUtensorMap src = {}, weights = {};
     of.by_wgmma = of.by_wgmma && make_maps(layer, &of, &src, &weights);
-    if (shape->by_wgmma && !of.by_wgmma) {
-        const int pixels = mma_pixels(layer, of.pixels);
-        set_tiles(mma_kernel(layer, pixels).tile_rows, pixels, &of);
-    }
+    if (shape->by_wgmma && !of.by_wgmma)
+        set_tiles(mma_kernel(layer, of.pixels), &of);
     const direct_kernel kernel = kernel_of(layer, &of);
     const launch_grid grid = {kernel.function, tiles_of(&of), kernel.threads, kernel.shared_bytes, overlaps};
     void *arguments[] = {&of, &src, &weights};

@@ -62,17 +62,14 @@ static __device__ __forceinline__ direct_tile find_tile(const direct_shape &of, 
 }
 #endif
 
-/* Sets the tiles of a shape whose extents and parts are set. */
-void set_tiles(int tile_rows, int tile_pixels, direct_shape *shape);
-
-/* Of each kernel: the kernel for a tile of so many pixels, its threads, rows of a tile and shared memory. */
+/* A kernel, and its tile. The functions return the one whose tile has room for so many pixels, else the largest. */
 struct direct_kernel {
     const void *function;
-    int threads, tile_rows;
+    int threads, tile_rows, tile_pixels;
     int64_t shared_bytes;
 };
-direct_kernel mma_kernel(const tconv_layer *layer, int tile_pixels);
-direct_kernel wgmma_kernel(const tconv_layer *layer, int tile_pixels);
+direct_kernel mma_kernel(const tconv_layer *layer, int pixels);
+direct_kernel wgmma_kernel(const tconv_layer *layer, int pixels);
 
 } // namespace tconv::columns
 

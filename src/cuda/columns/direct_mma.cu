@@ -8,6 +8,7 @@
  */
 #include "direct.h"
 
+#include "../gemm/shape.h"
 #include "../model/planned.h"
 #include "../numeric/element.cuh"
 #include "../numeric/tf32.cuh"
@@ -23,8 +24,7 @@ namespace
 
 constexpr int THREADS = 256, WARPS = THREADS / 32, RESIDENT = 2; /* blocks of a multiprocessor */
 constexpr int ROWS = 128;                                        /* of a tile */
-constexpr int STEP_BYTES = 32;                                   /* of a K-block's in an MMA (PTX ISA) */
-constexpr int STEPS = DIRECT_K_BYTES / STEP_BYTES;
+constexpr int STEPS = DIRECT_K_BYTES / MMA_K_BYTES;              /* of a K-block */
 
 struct tf32 {
     using Element = float;
@@ -53,8 +53,8 @@ template <class Mode, int PIXELS> struct shape_of {
     static constexpr int STAGES = PIXELS >= 128 ? 3 : 4;
 };
 
-/* Copies `count` times `access` bytes to shared memory, `pitch` bytes apart there: from(i), or zeros where that is NULL.
- * Copies of two bytes go through registers, several of which are under way. */
+/* Copies `count` times `access` bytes to shared memory, `pitch` bytes apart there: from(i), or zeros where that is
+ * NULL. Copies of two bytes go through registers, several of which are under way. */
 template <int access, int count, int pitch, class From>
 __device__ __forceinline__ void copy_lines(uint32_t to, const void *readable, From from)
 {
@@ -199,7 +199,7 @@ __device__ __forceinline__ void multiply_stage(uint32_t rows, uint32_t pixels, i
 #pragma unroll
         for (int pair = 0; pair < Shape::MMAS_N / 2; pair++) {
             fragment_b b[2][2];
-            load_pixels<Mode, Shape::SRC_PITCH>(pixels + step * STEP_BYTES + pair * 16 * Shape::SRC_PITCH, lane, b);
+            load_pixels<Mode, Shape::SRC_PITCH>(pixels + step * MMA_K_BYTES + pair * 16 * Shape::SRC_PITCH, lane, b);
             if constexpr (Mode::STRICT) {
 #pragma unroll
                 for (int i = 0; i < 2 * Shape::MMAS_M; i++)
@@ -307,26 +307,26 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) multiply_weights(const __gr
 template <class Mode, int PIXELS> direct_kernel kernel_of()
 {
     using Shape = shape_of<Mode, PIXELS>;
-    return {(const void *)multiply_weights<Mode, PIXELS>, THREADS, ROWS, Shape::STAGES * Shape::STAGE_BYTES};
+    return {(const void *)multiply_weights<Mode, PIXELS>, THREADS, ROWS, PIXELS, Shape::STAGES * Shape::STAGE_BYTES};
 }
 
 /* In strict f32 partial sums need registers as well: a tile has fewer pixels. */
-template <class Mode> direct_kernel choose_kernel(int tile_pixels)
+template <class Mode> direct_kernel choose_kernel(int pixels)
 {
     if constexpr (!Mode::STRICT)
-        if (tile_pixels > 64)
+        if (pixels > 64)
             return kernel_of<Mode, 128>();
-    return tile_pixels > 32 ? kernel_of<Mode, 64>() : kernel_of<Mode, 32>();
+    return pixels > 32 ? kernel_of<Mode, 64>() : kernel_of<Mode, 32>();
 }
 
 } // namespace
 
-direct_kernel mma_kernel(const tconv_layer *layer, int tile_pixels)
+direct_kernel mma_kernel(const tconv_layer *layer, int pixels)
 {
-    return model::is_strict(layer)             ? choose_kernel<strict>(tile_pixels)
-           : layer->problem.dtype == TCONV_F32 ? choose_kernel<tf32>(tile_pixels)
-           : layer->problem.dtype == TCONV_F16 ? choose_kernel<half_mode<__half>>(tile_pixels)
-                                               : choose_kernel<half_mode<__nv_bfloat16>>(tile_pixels);
+    return model::is_strict(layer)             ? choose_kernel<strict>(pixels)
+           : layer->problem.dtype == TCONV_F32 ? choose_kernel<tf32>(pixels)
+           : layer->problem.dtype == TCONV_F16 ? choose_kernel<half_mode<__half>>(pixels)
+                                               : choose_kernel<half_mode<__nv_bfloat16>>(pixels);
 }
 
 } // namespace tconv::columns

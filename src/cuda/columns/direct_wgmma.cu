@@ -150,22 +150,21 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
 template <wgmma_type TYPE, int M_TILES> direct_kernel kernel_of()
 {
     using Shape = wgmma_shape<M_TILES>;
-    return {(const void *)multiply_weights<TYPE, M_TILES>, THREADS, Shape::ROWS, Shape::STAGES * Shape::STAGE_BYTES};
+    return {(const void *)multiply_weights<TYPE, M_TILES>, THREADS, Shape::ROWS, M_TILES * MMA_M,
+            Shape::STAGES * Shape::STAGE_BYTES};
 }
 
-template <wgmma_type TYPE> direct_kernel choose_kernel(int tile_pixels)
+template <wgmma_type TYPE> direct_kernel choose_kernel(int pixels)
 {
-    return tile_pixels > 2 * MMA_M ? kernel_of<TYPE, 4>()
-           : tile_pixels > MMA_M   ? kernel_of<TYPE, 2>()
-                                   : kernel_of<TYPE, 1>();
+    return pixels > 2 * MMA_M ? kernel_of<TYPE, 4>() : pixels > MMA_M ? kernel_of<TYPE, 2>() : kernel_of<TYPE, 1>();
 }
 
 } // namespace
 
-direct_kernel wgmma_kernel(const tconv_layer *layer, int tile_pixels)
+direct_kernel wgmma_kernel(const tconv_layer *layer, int pixels)
 {
-    return layer->problem.dtype == TCONV_F16 ? choose_kernel<WGMMA_F16_MN_MAJOR>(tile_pixels)
-                                             : choose_kernel<WGMMA_BF16_MN_MAJOR>(tile_pixels);
+    return layer->problem.dtype == TCONV_F16 ? choose_kernel<WGMMA_F16_MN_MAJOR>(pixels)
+                                             : choose_kernel<WGMMA_BF16_MN_MAJOR>(pixels);
 }
 
 } // namespace tconv::columns

@@ -34,17 +34,17 @@ struct plan {
     bool cuts_rows; /* the axis that is cut into positions: rows, or columns of a layer of one row */
     bool widens;    /* src and weights are 16-bit, and are multiplied as TF32, which holds them exactly */
     columns::way way;
-    bool copies; /* src is put densely in f32 first */
+    bool copies; /* src is put densely first: in f32, direct as it is */
     dense_order order;
     gather_shape out;    /* without addresses and what differs between chunks */
     double saved;        /* seconds that this is compared less, as tconv_prediction has them */
     direct_shape direct; /* without addresses and what differs between chunks */
 
-    /* The products, but direct ones: a layer with a 1 x 1 kernel, whose output channels are output channels and taps; exchanged, a layer
-     * of one row of those, whose output channels are pixels. */
+    /* The products, but direct ones: a layer with a 1 x 1 kernel, whose output channels are output channels and taps;
+     * exchanged, a layer of one row of those, whose output channels are pixels. */
     tconv_layer products;
     tconv_phase row_phase, column_phase;            /* its phase tables' */
-    const tconv_implementation *by;                 /* what computes it; NULL: there is no such layer */
+    const tconv_implementation *by;                 /* what computes it; NULL: direct */
     tconv_memory_sizes sizes;                       /* that this needs */
     int64_t products_bytes, src_bytes;              /* of a chunk: the products; src, where it is copied */
     int64_t weights_bytes;                          /* of all weights, where they are widened, or copied to be held */
