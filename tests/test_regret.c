@@ -3,7 +3,8 @@
  * 317 layers on an H200. Each of these plans is made here for such a GPU, which need not be there, with its predicted
  * time; the regret of a layer is what the implementation with the least predicted time took, to what the fastest of all
  * took. Both are less what a plan saves that packs no weights in a call, as in the choice. (Two readings of one kernel
- * differ by up to 4 %.)
+ * differ by up to 4 %.) Times of kernels that layers no longer take are taken out of the file; a layer is judged where
+ * there is one of what it takes.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -15,12 +16,13 @@
 #include "../src/cuda/cuda_backend.h"
 #include "../src/cuda/model/work.h"
 
-#define MODES   3
-#define LAYOUTS 2
-#define GROUPS  (MODES * LAYOUTS)
-#define MOST    9 /* implementations of a layer */
-#define LINE    256
-#define EXTENTS 16 /* numbers of a layer in the file */
+#define MODES        3
+#define LAYOUTS      2
+#define GROUPS       (MODES * LAYOUTS)
+#define MOST         9 /* implementations of a layer */
+#define LINE         256
+#define EXTENTS      16  /* numbers of a layer in the file */
+#define LEAST_LAYERS 245 /* that are judged, of a group */
 
 /* Geometric mean and worst regret that each mode and layout may have, NCHW before NHWC: the model's own, and a little
  * for rounding in another compiler. */
@@ -28,7 +30,7 @@ static const struct {
     const char *mode;
     double mean[LAYOUTS], worst[LAYOUTS];
 } bounds[MODES] = {{"tf32", {1.015, 1.0125}, {1.6, 1.95}},
-                   {"f16", {1.0225, 1.0165}, {2.0, 2.2}},
+                   {"f16", {1.0225, 1.0195}, {2.0, 2.2}},
                    {"f32", {1.0165, 1.0145}, {1.5, 2.0}}};
 static const char *const layouts[LAYOUTS] = {"nchw", "nhwc"};
 
@@ -148,8 +150,44 @@ static void print_work(const record *of, int index, const tconv_cuda_work *work)
     printf("\n");
 }
 
-/* Plans the layer by every implementation that there is a time of. */
-static void find_costs(record *of)
+static int least(const double *numbers, int count)
+{
+    int at = 0;
+    for (int i = 1; i < count; i++)
+        if (numbers[i] < numbers[at])
+            at = i;
+    return at;
+}
+
+static bool plan_by(const tconv_implementation *implementation, const tconv_layer *layer, tconv_planned *planned,
+                    tconv_issue *issue)
+{
+    void *made = calloc(1, implementation->plan_bytes);
+    cr_assert_not_null(made);
+    const tconv_status status = implementation->plan(layer, made, planned, issue);
+    free(made);
+    return status == TCONV_SUCCESS;
+}
+
+/* Whether one that there is no time of would be taken before all that there is one of. */
+static bool is_beaten(const record *of, const tconv_layer *layer, double cost)
+{
+    for (size_t i = 0; tconv_cuda_implementations[i] != NULL; i++) {
+        const tconv_implementation *implementation = tconv_cuda_implementations[i];
+        tconv_planned planned = {0};
+        tconv_issue issue;
+        bool timed = false;
+        for (int j = 0; j < of->count; j++)
+            timed = timed || strcmp(of->names[j], implementation->name) == 0;
+        if (!timed && plan_by(implementation, layer, &planned, &issue) &&
+            tconv_compared_seconds(&planned.prediction) < cost)
+            return true;
+    }
+    return false;
+}
+
+/* Plans the layer by every implementation that there is a time of. Returns whether what is taken is among these. */
+static bool find_costs(record *of)
 {
     tconv_layer layer;
     make_layer(&layer, of);
@@ -159,28 +197,18 @@ static void find_costs(record *of)
         tconv_cuda_work work;
         tconv_planned planned = {.work = &work};
         tconv_issue issue;
-        void *made = calloc(1, implementation->plan_bytes);
-        cr_assert_not_null(made);
-        cr_assert_eq(implementation->plan(&layer, made, &planned, &issue), TCONV_SUCCESS, "%s, %s: %s", of->layer,
-                     of->names[i], issue.message);
-        free(made);
+        cr_assert(plan_by(implementation, &layer, &planned, &issue), "%s, %s: %s", of->layer, of->names[i],
+                  issue.message);
         of->costs[i] = tconv_compared_seconds(&planned.prediction);
         of->times[i] -= planned.prediction.saved * 1e3;
         cr_assert(of->costs[i] > 1e-6 && of->costs[i] < 10, "%s, %s: %g s", of->layer, of->names[i], of->costs[i]);
         if (getenv("TCONV_PRINT_WORK") != NULL)
             print_work(of, i, &work);
     }
+    const bool beaten = is_beaten(of, &layer, of->costs[least(of->costs, of->count)]);
     tconv_phases_release(&layer.rows, &from_malloc);
     tconv_phases_release(&layer.columns, &from_malloc);
-}
-
-static int least(const double *numbers, int count)
-{
-    int at = 0;
-    for (int i = 1; i < count; i++)
-        if (numbers[i] < numbers[at])
-            at = i;
-    return at;
+    return !beaten;
 }
 
 typedef struct regret_sum {
@@ -215,8 +243,8 @@ Test(regret, the_cost_model_takes_implementations_that_are_nearly_the_fastest)
     cr_assert_geq(list.count, 300 * GROUPS);
     printf("layers that lose over 25 %%: what is taken, for the fastest\n");
     for (size_t i = 0; i < list.count; i++) {
-        find_costs(&list.items[i]);
-        add_regret(&sums[list.items[i].group], &list.items[i]);
+        if (find_costs(&list.items[i]))
+            add_regret(&sums[list.items[i].group], &list.items[i]);
     }
     printf("mode layout  regret  worst                fastest found  error of what is taken\n");
     for (int i = 0; i < GROUPS; i++) {
@@ -224,6 +252,7 @@ Test(regret, the_cost_model_takes_implementations_that_are_nearly_the_fastest)
         const double mean = exp(sum->logs / sum->layers);
         printf("%-4s %s    %.4f  %.2f %-14s %d of %d %15.0f %%\n", bounds[i / LAYOUTS].mode, layouts[i % LAYOUTS], mean,
                sum->worst, sum->worst_layer, sum->taken, sum->layers, 100 * sqrt(sum->errors / sum->layers));
+        cr_expect_geq(sum->layers, LEAST_LAYERS);
         cr_expect_leq(mean, bounds[i / LAYOUTS].mean[i % LAYOUTS]);
         cr_expect_leq(sum->worst, bounds[i / LAYOUTS].worst[i % LAYOUTS]);
     }

@@ -23,7 +23,7 @@ const char *name_of(tconv_dtype dtype)
 
 /* ------------------------------------------------------------------------------------------------------- cuda_igemm */
 
-enum igemm_way { PHASES, PAIRED, MERGED, FUSED, COLUMNS_AS_CHANNELS };
+enum igemm_way { PHASES, PAIRED, MERGED, FUSED, COLUMNS_IN_CHANNELS, CHANNELS_IN_COLUMNS, FILLED_RUNS };
 
 struct igemm_case {
     igemm_way way;
@@ -36,6 +36,8 @@ struct igemm_packing {
     weights_tensor weights;
     igemm::planned_layer planned;
     int planes, fused, outputs; /* groups that are one; columns that are channels */
+    int run;                    /* columns that are there; of filled runs one fewer than outputs */
+    bool channels_inside;       /* a column has all channels, else a channel all columns */
     size_t bytes;
 };
 
@@ -60,7 +62,9 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
     made.weights = make_weights(of.weights, any_bits);
     made.planes = of.strict ? 2 : 1;
     made.fused = of.way == FUSED ? 3 : 1;
-    made.outputs = of.way == COLUMNS_AS_CHANNELS ? 2 : 1;
+    made.outputs = of.way == COLUMNS_IN_CHANNELS || of.way == CHANNELS_IN_COLUMNS ? 2 : of.way == FILLED_RUNS ? 4 : 1;
+    made.run = of.way == FILLED_RUNS ? 3 : made.outputs;
+    made.channels_inside = of.way == CHANNELS_IN_COLUMNS;
     made.planned.plan.mode = of.weights.dtype == TCONV_F16    ? igemm::MODE_F16
                              : of.weights.dtype == TCONV_BF16 ? igemm::MODE_BF16
                              : of.strict                      ? igemm::MODE_STRICT
@@ -74,15 +78,21 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
     layer.k_steps = of.pixel_bytes / MMA_K_BYTES;
     layer.merged = of.way == MERGED;
     layer.paired = of.way == PAIRED;
-    source.kernel_columns = of.weights.kernel_columns / made.outputs;
+    source.kernel_columns = divide_up(of.weights.kernel_columns, made.run);
     boxes.from = made.weights.strides;
-    boxes.from.w *= made.outputs;
+    boxes.from.w *= made.run;
     boxes.group_in = layer.group_in;
     boxes.group_out = layer.group_out;
-    boxes.outputs = boxes.out_columns = made.outputs;
-    boxes.output_columns_step = made.weights.strides.w;
+    boxes.inner = {made.outputs, made.outputs, 0, made.weights.strides.w};
+    boxes.outer_step = made.weights.strides.out;
+    if (made.channels_inside) {
+        boxes.inner = {of.weights.group_out, 1, made.weights.strides.out, 0};
+        boxes.outer_step = made.weights.strides.w;
+    }
+    if (of.way == FILLED_RUNS)
+        boxes.filling = {(int)source.kernel_columns, made.run, of.weights.kernel_columns, made.weights.strides.h};
     boxes.diagonal_in = of.weights.group_in;
-    boxes.diagonal_out = of.weights.group_out;
+    boxes.diagonal_rows = of.weights.group_out * made.outputs;
     boxes.elements = of.weights.kernel_rows * source.kernel_columns;
     make_phases(of.stride, of.weights.kernel_rows, layer.rows, &layer.row_phases, source.first_kernel[0]);
     make_phases(of.stride, (int)source.kernel_columns, layer.columns, &layer.column_phases, source.first_kernel[1]);
@@ -124,11 +134,14 @@ void write_m_tile(packed_writer &to, const igemm_packing &of, int group, int cha
                     for (int i = 0; i < in_core; i++) {
                         const int in = k_block * layer.k_block_channels + (2 * step + core) * in_core + i;
                         const int out = channel + m, block = out / of.outputs / all_out;
+                        const int column_of = of.channels_inside ? out / all_out : out % of.outputs;
+                        const int channel_of = of.channels_inside || of.fused > 1 ? out % all_out : out / of.outputs;
                         const bool same = of.fused == 1 || (in / all_in == block && block < of.fused);
-                        const bool exists = row >= 0 && same && in < layer.group_in && out < layer.group_out;
+                        const int kernel_column = column * of.run + column_of;
+                        const bool exists = row >= 0 && same && in < layer.group_in && out < layer.group_out &&
+                                            column_of < of.run && kernel_column < to.from.kernel_columns;
                         to.element(part_of_plane(of.planes, plane), group * of.fused + (exists ? in / all_in : 0),
-                                   exists ? in % all_in : -1, of.fused > 1 ? out % all_out : out / of.outputs, row,
-                                   column * of.outputs + out % of.outputs);
+                                   exists ? in % all_in : -1, channel_of, row, kernel_column);
                     }
 }
 
@@ -188,7 +201,12 @@ const igemm_case igemm_cases[] = {
     {MERGED, {TCONV_F32, 2, 40, 70, 3, 3, true}, true, 3, 2, 128},
     {FUSED, {TCONV_F16, 6, 20, 24, 3, 3, true}, false, 1, 1, 128},
     {FUSED, {TCONV_F32, 3, 8, 30, 2, 3, true}, false, 1, 2, 128},
-    {COLUMNS_AS_CHANNELS, {TCONV_F32, 2, 33, 20, 3, 4, true}, false, 1, 1, 128},
+    {COLUMNS_IN_CHANNELS, {TCONV_F32, 2, 33, 20, 3, 4, true}, false, 1, 1, 128},
+    {CHANNELS_IN_COLUMNS, {TCONV_F32, 1, 33, 5, 3, 4, true}, false, 1, 1, 128},
+    {CHANNELS_IN_COLUMNS, {TCONV_F16, 1, 40, 70, 4, 6, true}, false, 1, 2, 128},
+    {CHANNELS_IN_COLUMNS, {TCONV_F32, 1, 33, 1, 3, 4, false}, true, 1, 1, 128},
+    {FILLED_RUNS, {TCONV_F32, 1, 33, 40, 3, 5, true}, false, 1, 2, 128},
+    {FILLED_RUNS, {TCONV_BF16, 2, 40, 5, 2, 4, false}, false, 1, 1, 128},
 };
 
 void check_igemm()
@@ -254,8 +272,9 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
                                                                   : wgmma::arithmetic::TF32;
     to.boxes.from = made.weights.strides;
     to.boxes.group_in = to.boxes.diagonal_in = of.weights.group_in;
-    to.boxes.group_out = to.boxes.diagonal_out = of.weights.group_out;
-    to.boxes.outputs = to.boxes.out_columns = 1;
+    to.boxes.group_out = to.boxes.diagonal_rows = of.weights.group_out;
+    to.boxes.inner = {1, 1, 0, 0};
+    to.boxes.outer_step = to.boxes.from.out;
     to.boxes.elements = of.weights.kernel_rows * of.weights.kernel_columns;
     to.boxes.core_step = MMA_M;
     params.stack = of.stack;

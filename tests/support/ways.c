@@ -145,6 +145,16 @@ bool check_way(const harness_case *test, const struct way *way, int threads, boo
     return true;
 }
 
+bool is_planned(const tconv_desc *desc, const char *word)
+{
+    const tconv_options options = {.struct_size = sizeof options, .backend = TCONV_BACKEND_CUDA, .device = -1};
+    static char text[16384];
+    tconv_issue issue;
+    if (tconv_explain(desc, &options, "h200", TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue) != TCONV_SUCCESS)
+        cr_skip("this build has no CUDA: %s", issue.message);
+    return strstr(text, word) != NULL;
+}
+
 void skip_without_cuda(void)
 {
     tconv_issue issue;

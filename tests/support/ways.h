@@ -49,6 +49,10 @@ void judge_way(const harness_case *test, const struct way *way, int threads, boo
 /* Calls run_way and judge_way. */
 bool check_way(const harness_case *test, const struct way *way, int threads, bool pack_once);
 
+/* Whether a word is in what the implementations would do with the layer on an H200 (tconv_explain). Skips the test,
+ * visibly, where this build has no CUDA. */
+bool is_planned(const tconv_desc *desc, const char *word);
+
 /* Skips the test, visibly, where this machine or build has no CUDA device. ctest looks for the words that this
  * prints. */
 void skip_without_cuda(void);

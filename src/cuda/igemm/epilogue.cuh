@@ -66,7 +66,8 @@ __device__ __forceinline__ void store_pixels(char *dst, int channels, const int6
 }
 
 /* Stores NCHW: neighbouring lanes take neighbouring Vectors of a row of M (an element, or two neighbouring columns),
- * `each` of which follow one another in a pixel; lanes past the row take other channels. */
+ * `each` of which follow one another in a pixel, but that the last of a row of dst has only the first; lanes past the row
+ * take other channels. */
 template <class Element, int N, int count, class Vector, int each = 1>
 __device__ __forceinline__ void store_rows(char *dst, int64_t channel_bytes, const int64_t *offset_table,
                                            uint32_t staged, int channels, int lane)
@@ -78,7 +79,12 @@ __device__ __forceinline__ void store_rows(char *dst, int64_t channel_bytes, con
     channels = min(channels, first_channel + WARP_M / SHARE);
 #pragma unroll 1
     for (int at = lane % (WARP / SHARE); at < count; at += WARP) {
-        const int64_t offset = offset_table[at / each];
+        int64_t offset = offset_table[at / each];
+        if (each > 1) {
+            if (offset & CUT_END && at % each > 0)
+                continue;
+            offset &= ~CUT_END;
+        }
         if (offset < 0)
             continue;
         char *to = dst + offset + at % each * (int)sizeof(Vector) + first_channel * channel_bytes;
@@ -137,87 +143,109 @@ __device__ __forceinline__ bool store_wide_rows(char *dst, int64_t channel_bytes
     return true;
 }
 
-/* Stores NCHW where rows of M are columns of a channel: neighbouring lanes take neighbouring pixels, and store a
- * channel's columns at once where `vectors`. */
-template <class Element, int N, int depth_columns>
-__device__ __forceinline__ void store_depth_to_space(char *dst, int64_t channel_bytes, const int64_t *offset_table,
-                                                     uint32_t staged, int rows, bool vectors, int lane)
-{
-    using Columns = element_vector<Element, depth_columns>;
-    constexpr int CHANNELS = WARP_M / depth_columns;
-#pragma unroll 1
-    for (int pixel = lane; pixel < N / 2; pixel += WARP) {
-        const int64_t offset = offset_table[pixel];
-        if (offset < 0)
-            continue;
-        char *to = dst + offset;
-        const uint32_t from = staged + pixel * (int)sizeof(Element);
-        Columns channels[CHANNELS];
-#pragma unroll
-        for (int i = 0; i < WARP_M; i++)
-            channels[i / depth_columns].at[i % depth_columns] =
-                load_shared<Element>(from + i * STAGED_ROW_BYTES<Element, N>);
-#pragma unroll
-        for (int c = 0; c < CHANNELS; c++, to += channel_bytes) {
-            if (c * depth_columns >= rows)
-                break;
-            if (vectors)
-                *reinterpret_cast<Columns *>(to) = channels[c];
-            else
-#pragma unroll
-                for (int j = 0; j < depth_columns; j++)
-                    reinterpret_cast<Element *>(to)[j] = channels[c].at[j];
-        }
-    }
-}
-
 /* The part of dst that a warp's 16 rows of an M tile go to. */
 template <class Element> struct warp_destination {
-    char *dst;     /* of the first row's channel */
+    char *dst;     /* of the first row */
     int channels;  /* rows that exist; may be 0 or less */
+    int column;    /* of its run that the first row is */
     float bias[2]; /* of rows lane / 4 and lane / 4 + 8 */
     __device__ __forceinline__ warp_destination(const parameters &layer, const tile_record &tile, int m_tile, int warp,
                                                 int lane)
     {
         const int row = warp * WARP_M;
         channels = min(WARP_M, tile.channels[m_tile] - row);
+        column = row & (layer.runs.rows - 1);
         dst = static_cast<char *>(layer.dst) + tile.offset[m_tile] +
-              row / layer.depth_columns * layer.to.c * (int64_t)sizeof(Element);
+              (row / layer.runs.rows * layer.to.c + column) * (int64_t)sizeof(Element);
         bias[0] = tile.bias[m_tile][row + lane / 4];
         bias[1] = tile.bias[m_tile][row + lane / 4 + 8];
     }
 };
 
-/* Stores half of a warp's accumulators of an MMA tile, from number `first` on. */
+/* Stores NCHW where rows of M are runs of columns, of which the warp has so many rows: neighbouring lanes take
+ * neighbouring columns, so many at once, of the same pixels of each channel. */
+template <class Element, int N, int rows, int columns>
+__device__ __forceinline__ void store_runs(const parameters &layer, const warp_destination<Element> &place,
+                                           const int64_t *offset_table, uint32_t staged, int lane)
+{
+    using Columns = element_vector<Element, columns>;
+    constexpr int PIECES = rows / columns, CHANNELS = WARP_M / rows, STEP = WARP / PIECES;
+    constexpr int AT_ONCE = CHANNELS < 4 ? CHANNELS : 4, ROW = STAGED_ROW_BYTES<Element, N>;
+    const int of_run = lane % PIECES * columns, column = place.column + of_run;
+    const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
+    char *const dst = place.dst + of_run * (int)sizeof(Element);
+#pragma unroll 1
+    for (int pixel = lane / PIECES; pixel < N / 2; pixel += STEP) {
+        const int64_t offset = offset_table[pixel];
+        if (offset < 0 || column < (offset & CUT_BEGIN ? layer.runs.begin : 0) ||
+            column >= (offset & CUT_END ? layer.runs.end : layer.runs.columns))
+            continue;
+        char *to = dst + (offset & ~(CUT_BEGIN | CUT_END));
+        const uint32_t from = staged + of_run * ROW + pixel * (int)sizeof(Element);
+#pragma unroll
+        for (int first = 0; first < CHANNELS; first += AT_ONCE) {
+            Columns values[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE * columns; i++)
+                values[i / columns].at[i % columns] =
+                    load_shared<Element>(from + ((first + i / columns) * rows + i % columns) * ROW);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++, to += channel_bytes)
+                if ((first + i) * rows < place.channels)
+                    *reinterpret_cast<Columns *>(to) = values[i];
+        }
+    }
+}
+
+/* The same for the columns at once that the plan has. */
+template <class Element, int N, int rows>
+__device__ __forceinline__ void store_runs_by(const parameters &layer, const warp_destination<Element> &place,
+                                              const int64_t *offset_table, uint32_t staged, int lane)
+{
+    constexpr int VECTOR = 16 / (int)sizeof(Element);
+    if (VECTOR == 8 && rows >= 8 && layer.run_vector == 8)
+        store_runs < Element, N, rows, rows<VECTOR ? rows : VECTOR>(layer, place, offset_table, staged, lane);
+    else if (rows >= 4 && layer.run_vector == 4)
+        store_runs < Element, N, rows, rows<4 ? rows : 4>(layer, place, offset_table, staged, lane);
+    else if (layer.run_vector == 2)
+        store_runs<Element, N, rows, 2>(layer, place, offset_table, staged, lane);
+    else
+        store_runs<Element, N, rows, 1>(layer, place, offset_table, staged, lane);
+}
+
+/* Stages half of a warp's accumulators of an MMA tile, from number `first` on. */
 template <class Mode, int N>
-__device__ __forceinline__ void store_mma_half(const parameters &layer, const float (&sums)[N / 2], int first,
-                                               const warp_destination<typename Mode::Element> &place,
-                                               const int64_t *offset_table, uint32_t staged, int lane)
+__device__ __forceinline__ void stage_mma_half(const parameters &layer, const float (&sums)[N / 2], int first,
+                                               const float (&bias)[2], uint32_t staged, int lane)
 {
     using Element = typename Mode::Element;
-    constexpr int PIXEL = STAGED_PIXEL_BYTES<Element>;
-    __syncwarp();
     if (layer.dst_channels_last)
-        stage_pixels<Element, N / 4, PIXEL, 0>(staged, 0, lane,
-                                               [&](int i) { return sums[first + i] + place.bias[i / 2 % 2]; });
+        stage_pixels<Element, N / 4, STAGED_PIXEL_BYTES<Element>, 0>(
+            staged, 0, lane, [&](int i) { return sums[first + i] + bias[i / 2 % 2]; });
     else
         stage_rows<Element, N / 4, STAGED_ROW_BYTES<Element, N>>(staged, lane, [&](int i) {
-            const float add = place.bias[i / 2 % 2];
+            const float add = bias[i / 2 % 2];
             return make_float2(sums[first + i] + add, sums[first + i + 1] + add);
         });
-    __syncwarp();
-    offset_table += first * 2;
+}
+
+/* Stores what a warp has staged of half of an MMA tile. */
+template <class Element, int N>
+__device__ __forceinline__ void store_mma_half(const parameters &layer, const warp_destination<Element> &place,
+                                               const int64_t *offset_table, uint32_t staged, int lane)
+{
+    constexpr int PIXEL = STAGED_PIXEL_BYTES<Element>;
     const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
-    if (sizeof(Element) == 4 && layer.depth_columns == 2)
-        store_depth_to_space<Element, N, 2>(place.dst, channel_bytes, offset_table, staged, place.channels,
-                                            layer.store_vectors, lane);
-    else if (layer.depth_columns == 4)
-        store_depth_to_space<Element, N, 4>(place.dst, channel_bytes, offset_table, staged, place.channels,
-                                            layer.store_vectors, lane);
-    else if (sizeof(Element) == 2 && layer.depth_columns == 8)
-        store_depth_to_space<Element, N, 8>(place.dst, channel_bytes, offset_table, staged, place.channels,
-                                            layer.store_vectors, lane);
-    else if (!layer.dst_channels_last)
+    if (layer.runs.rows > 1) {
+        if (layer.runs.rows == 2)
+            store_runs_by<Element, N, 2>(layer, place, offset_table, staged, lane);
+        else if (layer.runs.rows == 4)
+            store_runs_by<Element, N, 4>(layer, place, offset_table, staged, lane);
+        else if (layer.runs.rows == 8)
+            store_runs_by<Element, N, 8>(layer, place, offset_table, staged, lane);
+        else
+            store_runs_by<Element, N, WARP_M>(layer, place, offset_table, staged, lane);
+    } else if (!layer.dst_channels_last)
         store_rows<Element, N, N / 2, Element>(place.dst, channel_bytes, offset_table, staged, place.channels, lane);
     else if (layer.store_vectors)
         store_pixels<Element, uint4, N / 2, WARP_M, 1, PIXEL, 0>(place.dst, place.channels, offset_table, staged, 0,
@@ -268,14 +296,21 @@ __device__ __forceinline__ void store_accumulators(const parameters &layer, cons
                                             lane);
             return;
         }
-#pragma unroll
-    for (int mma = 0; mma < Mode::MMA_TILES; mma++) {
+    constexpr int HALVES = 2 * Mode::MMA_TILES;
+#pragma unroll 1 /* the code that stores is there once */
+    for (int half = 0; half < HALVES; half++) {
+        const int mma = half / 2;
         if (layer.mma_pixel[warpgroup][mma] >= layer.stage_pixels)
             continue; /* it has no positions */
         const Place place(layer, tile, layer.mma_m_tile[warpgroup][mma], warp % WARPGROUP_WARPS, lane);
-        const int64_t *of_mma_tile = offset_table + layer.mma_position[warpgroup][mma];
-        store_mma_half<Mode, N>(layer, sums[mma], 0, place, of_mma_tile, staged, lane);
-        store_mma_half<Mode, N>(layer, sums[mma], N / 4, place, of_mma_tile, staged, lane);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < HALVES; i++)
+            if (i == half)
+                stage_mma_half<Mode, N>(layer, sums[i / 2], i % 2 * (N / 4), place.bias, staged, lane);
+        __syncwarp();
+        store_mma_half<typename Mode::Element, N>(
+            layer, place, offset_table + layer.mma_position[warpgroup][mma] + half % 2 * (N / 2), staged, lane);
     }
 }
 

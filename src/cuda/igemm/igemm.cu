@@ -29,6 +29,13 @@ namespace tconv::igemm
 namespace
 {
 
+/* A view by filled runs has to be so much faster by prediction. */
+constexpr double WORTH_FILLING = 0.97;
+
+/* The part of the time to write packed weights that counts: one plan serves calls that pack and plans that hold the
+ * weights packed. */
+constexpr double PACKING_SHARE = 0.5;
+
 const char *why_not(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
@@ -60,6 +67,13 @@ int64_t packed_bytes(const parameters *of)
     return of->group_a_tiles * of->groups * (int64_t)of->a_tile_bytes;
 }
 
+double seconds_of(const tconv_layer *layer, const layer_plan *plan)
+{
+    const tconv_cuda_machine machine = model::machine_of(layer);
+    return plan->seconds + PACKING_SHARE * (double)packed_bytes(&plan->parameters) /
+                               (machine.pass * machine.multiprocessors * machine.hz);
+}
+
 void describe_weights(const tconv_layer *layer, const layer_view *view, planned_layer *made)
 {
     const tconv_problem *problem = &layer->problem;
@@ -70,12 +84,15 @@ void describe_weights(const tconv_layer *layer, const layer_view *view, planned_
     boxes->from = seen->problem.weight;
     boxes->group_in = made->plan.parameters.group_in;
     boxes->group_out = made->plan.parameters.group_out;
-    boxes->outputs = (int)view->outputs;
-    boxes->out_columns = (int)view->out_columns;
-    boxes->output_rows_step = problem->weight.h;
-    boxes->output_columns_step = problem->weight.w;
+    boxes->outer_step = seen->problem.weight.out;
+    boxes->inner = {(int)view->outputs, (int)view->out_columns, problem->weight.h, problem->weight.w};
     boxes->diagonal_in = (int)problem->group_in;
-    boxes->diagonal_out = (int)problem->group_out;
+    boxes->diagonal_rows = (int)(problem->group_out * view->outputs);
+    if (view->channels_inside) {
+        boxes->outer_step = problem->weight.w;
+        boxes->inner = {(int)problem->out_channels, 1, problem->weight.out, 0};
+    } else if (view->runs.columns * seen->problem.w.kernel != problem->w.kernel && view->runs.rows > 1)
+        boxes->filling = {(int)seen->problem.w.kernel, view->runs.columns, (int)problem->w.kernel, problem->weight.h};
     boxes->elements = seen->problem.h.kernel * seen->problem.w.kernel;
     source->one_pixel = view->one_pixel;
     source->kernel_columns = seen->problem.w.kernel;
@@ -122,12 +139,15 @@ tensor_map_recipe describe_map(const tconv_layer *seen, const layer_plan *plan)
 
 /* Returns the bytes of a vector if every pixel of dst has its channels in whole vectors of 16 bytes or, where columns
  * are stored together, those are one; else 0. */
-size_t vector_bytes_of(const parameters *of, int depth_columns, int64_t element)
+size_t vector_bytes_of(const parameters *of, int64_t element)
 {
-    const bool columns = of->paired || depth_columns > 1;
-    const int64_t vector = of->paired ? 2 : columns ? depth_columns : 16 / element;
+    if (of->runs.rows > 1)
+        return (size_t)(of->run_vector * element);
+    if (of->cuts_pairs)
+        return 0;
+    const int64_t vector = of->paired ? 2 : model::VECTOR_BYTES / element;
     const bool whole = of->to.n % vector == 0 && of->to.h % vector == 0 &&
-                       (columns ? of->to.c : of->to.w) % vector == 0 && (columns || of->group_out % vector == 0);
+                       (of->paired ? of->to.c : of->to.w) % vector == 0 && (of->paired || of->group_out % vector == 0);
     return whole ? (size_t)(vector * element) : 0;
 }
 
@@ -140,22 +160,44 @@ void describe_launch(const tconv_layer *layer, const layer_view *view, planned_l
         made->transpose = transpose_of(&layer->problem);
     if (of->by_tma)
         made->src = describe_map(&view->layer, &made->plan);
-    made->vector_bytes = vector_bytes_of(of, made->depth_columns, (int64_t)layer->problem.element_size);
+    made->vector_bytes = vector_bytes_of(of, (int64_t)layer->problem.element_size);
     made->grid = {(const void *)made->plan.config.kernel, tconv_min(of->tiles, layer->target.multiprocessors), THREADS,
                   SHARED_MEMORY, false};
+}
+
+/* Plans a view of the layer. Returns why not, or NULL. */
+const char *plan_view(const tconv_layer *layer, const layer_view *view, layer_plan *plan, tconv_cuda_work *work)
+{
+    const search in = begin_search(layer, view);
+    const char *why = why_not(&view->layer);
+    if (why == NULL && !choose(&in, plan))
+        why = "no tile fits in shared memory";
+    if (why == NULL)
+        *work = work_of(&in, plan);
+    return why;
 }
 
 tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
 {
     planned_layer *made = (planned_layer *)to;
-    const parameters *of = &made->plan.parameters;
-    layer_view view;
+    parameters *of = &made->plan.parameters;
+    layer_view views[2];
+    tconv_cuda_work work;
     int64_t size;
-    init_view(&view, layer);
-    const search in = begin_search(layer, &view);
-    const char *why = why_not(&view.layer);
-    if (why == NULL && !choose(&in, &made->plan))
-        why = "no tile fits in shared memory";
+    init_view(&views[0], layer);
+    const layer_view *view = &views[0];
+    const char *why = plan_view(layer, view, &made->plan, &work);
+    if (init_filled_view(&views[1], layer)) {
+        layer_plan plan = {};
+        tconv_cuda_work filled;
+        if (plan_view(layer, &views[1], &plan, &filled) == NULL &&
+            (why != NULL || seconds_of(layer, &plan) < WORTH_FILLING * seconds_of(layer, &made->plan))) {
+            view = &views[1];
+            why = NULL;
+            made->plan = plan;
+            work = filled;
+        }
+    }
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     if (!tconv_checked_mul(of->group_a_tiles * of->groups, (int64_t)of->a_tile_bytes, &size) ||
@@ -164,9 +206,10 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     planned->sizes.packed = (size_t)size;
     planned->sizes.scratch = of->src_transposed ? (size_t)transposed_bytes(&layer->problem) : 0;
     planned->sizes.execute_packs = of->src_transposed;
-    made->depth_columns = in.depth_columns;
-    describe_launch(layer, &view, made);
-    const tconv_cuda_work work = work_of(&in, &made->plan);
+    of->runs = view->runs;
+    of->run_vector = run_vector_of(of->runs, &layer->problem.dst, (int64_t)layer->problem.element_size);
+    made->bias_outputs = view->channels_inside ? 1 : (int)view->outputs;
+    describe_launch(layer, view, made);
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
@@ -234,10 +277,11 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     parameters.weights = arguments->packed;
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;
-    parameters.bias_outputs = (int)made->weights.boxes.outputs;
-    parameters.depth_columns = made->depth_columns;
+    parameters.bias_outputs = made->bias_outputs;
+    parameters.bias_channels = (int)layer->problem.out_channels;
     parameters.by_tma = make_map(made, parameters.src, &map);
     parameters.store_vectors = made->vector_bytes > 0 && (uintptr_t)arguments->dst % made->vector_bytes == 0;
+    parameters.run_vector = parameters.store_vectors ? parameters.run_vector : 1;
     parameters.epilogue_warps =
         parameters.epilogue_warps && parameters.by_tma && (parameters.store_vectors || !parameters.paired);
     if (has_bias_only(layer))
@@ -249,21 +293,26 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     return launch_on_device(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }
 
-void describe(const tconv_layer *, const void *from, char *text, size_t capacity)
+void describe(const tconv_layer *layer, const void *from, char *text, size_t capacity)
 {
     static const char *const modes[] = {"tf32", "strict", "f16", "bf16"};
     const layer_plan *plan = &((const planned_layer *)from)->plan;
     const parameters *of = &plan->parameters;
+    char runs[32] = "";
+    if (of->runs.rows > 1)
+        snprintf(runs, sizeof runs, " runs=%dof%d", of->runs.columns, of->runs.rows);
+    else if (of->dst_channels_last && (int64_t)of->groups * of->group_out > layer->problem.out_channels)
+        snprintf(runs, sizeof runs, " columns=%d", of->groups * of->group_out / (int)layer->problem.out_channels);
     snprintf(text, capacity,
              "mode=%s mma_tile=%dx%d block_tile=%dx%d positions=%dx%dx%d k_block=%d b_stages=%d a_stages=%d "
-             "src=%s%s%s%s%s",
+             "src=%s%s%s%s%s%s",
              modes[plan->mode], MMA_M, plan->config.N, of->m_tiles * MMA_M, of->block_n, of->tile_images, of->tile_rows,
              of->tile_columns, of->k_block_channels, of->b_stages, of->a_stages,
              of->src_transposed ? "transposed"
              : !of->by_tma      ? "gathered"
              : of->raw_stages   ? "raw_stages"
                                 : "tma",
-             of->per_tap ? " per_tap=1" : "", of->flat ? " flat=1" : "", of->paired ? " paired=1" : "",
+             of->per_tap ? " per_tap=1" : "", runs, of->flat ? " flat=1" : "", of->paired ? " paired=1" : "",
              of->epilogue_warps ? " epilogue_warps=1" : "");
 }
 

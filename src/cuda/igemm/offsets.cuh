@@ -11,6 +11,10 @@ namespace tconv::igemm
 
 constexpr int64_t NOWHERE = -1;
 
+/* Bits above an offset in dst: of a pixel whose columns, a run or a pair, are the first, the last of a row and are cut
+ * there. */
+constexpr int64_t CUT_BEGIN = (int64_t)1 << 61, CUT_END = (int64_t)1 << 60;
+
 /* The pixels of a tile that a lane of the address warps visits, ADDRESS_THREADS apart: image, row and column of a B
  * stage or, where positions are flat, of src. It divides once, then adds. */
 constexpr int ADDRESS_THREADS = ADDRESS_WARPS * WARP;
@@ -81,6 +85,8 @@ __device__ __forceinline__ void fill_table(const parameters &layer, const tile_p
 {
     const int rows = layer.rows[tile.row_phase].outputs, columns = layer.columns[tile.column_phase].outputs;
     const int64_t row_step = layer.row_stride * layer.to.h, column_step = layer.column_stride * layer.to.w;
+    const int64_t cut_begin = layer.runs.begin > 0 ? CUT_BEGIN : 0,
+                  cut_end = layer.cuts_pairs || layer.runs.end < layer.runs.columns ? CUT_END : 0;
     for (int pixel = lane; pixel < layer.block_n; pixel += ADDRESS_THREADS, at.next()) {
         const int image = tile.image + at.image;
         const int row = layer.flat ? at.row : tile.row + at.row;
@@ -89,9 +95,10 @@ __device__ __forceinline__ void fill_table(const parameters &layer, const tile_p
                                               (layer.tile_images > 1 || tile.column + pixel < layer.in_columns)
                                         : at.image < layer.tile_images && at.row < layer.tile_rows &&
                                               at.column < layer.tile_columns && image < layer.images;
+        const int64_t cuts = (column == 0 ? cut_begin : 0) | (column == columns - 1 ? cut_end : 0);
         offset_table[pixel] =
             of_tile && row < rows && column < columns
-                ? (image * layer.to.n + row * row_step + column * column_step) * (int64_t)sizeof(Element)
+                ? (image * layer.to.n + row * row_step + column * column_step) * (int64_t)sizeof(Element) | cuts
                 : NOWHERE;
     }
 }
@@ -112,15 +119,15 @@ __device__ __forceinline__ void fill_record(const parameters &layer, const tile_
     for (int of_tile = 0; of_tile < layer.m_tiles; of_tile++) {
         const m_tile_place m_tile = find_m_tile(layer, tile, of_tile);
         const int channels = layer.group_out - m_tile.channel, first = tile.group * layer.group_out + m_tile.channel;
-        record.bias[of_tile][lane] =
-            layer.bias != NULL && lane < channels
-                ? to_compute(static_cast<const Element *>(layer.bias)[(first + lane) / layer.bias_outputs])
-                : 0.0f;
+        record.bias[of_tile][lane] = layer.bias != NULL && lane < channels
+                                         ? to_compute(static_cast<const Element *>(
+                                               layer.bias)[(first + lane) / layer.bias_outputs % layer.bias_channels])
+                                         : 0.0f;
         if (lane == 0) {
             record.channels[of_tile] = channels;
             record.offset[of_tile] =
-                (first / layer.depth_columns * layer.to.c + layer.rows[m_tile.row_phase].residue * layer.to.h +
-                 layer.columns[m_tile.column_phase].residue * layer.to.w) *
+                (first / layer.runs.rows * layer.to.c + layer.rows[m_tile.row_phase].residue * layer.to.h +
+                 layer.columns[m_tile.column_phase].residue * layer.to.w - layer.runs.begin) *
                 (int64_t)sizeof(Element);
         }
     }

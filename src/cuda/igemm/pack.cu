@@ -27,7 +27,8 @@ __device__ __forceinline__ int find_phase(const axis_phase *phases, int count, i
     return phase;
 }
 
-struct order : tf32_order, weight_source {
+template <bool fills> struct order : tf32_order, weight_source {
+    static constexpr bool FILLS = fills;
     parameters layer;
     src_transpose transpose;
 
@@ -88,6 +89,18 @@ struct order : tf32_order, weight_source {
     }
 };
 
+template <bool fills>
+tconv_status launch(const planned_layer *made, const src_transpose *transpose, const void *weights, void *packed,
+                    void *stream, tconv_issue *issue)
+{
+    const mode mode = made->plan.mode;
+    order<fills> order = {{}, made->weights, made->plan.parameters, *transpose};
+    if (weights == NULL)
+        order.boxes = {};
+    return launch_boxes(order, mode == MODE_F16 || mode == MODE_BF16 ? 2 : 4, mode == MODE_STRICT ? 2 : 1,
+                        transpose->thread_blocks > 0 ? TRANSPOSE_SHARED_BYTES : 0, weights, packed, stream, issue);
+}
+
 } // namespace
 
 void plan_packing(planned_layer *made)
@@ -144,12 +157,8 @@ src_transpose transpose_of(const tconv_problem *problem)
 tconv_status pack(const planned_layer *made, const src_transpose *transpose, const void *weights, void *packed,
                   void *stream, tconv_issue *issue)
 {
-    const mode mode = made->plan.mode;
-    order order = {{}, made->weights, made->plan.parameters, *transpose};
-    if (weights == NULL)
-        order.boxes = {};
-    return launch_boxes(order, mode == MODE_F16 || mode == MODE_BF16 ? 2 : 4, mode == MODE_STRICT ? 2 : 1,
-                        transpose->thread_blocks > 0 ? TRANSPOSE_SHARED_BYTES : 0, weights, packed, stream, issue);
+    return made->weights.boxes.filling.columns > 0 ? launch<true>(made, transpose, weights, packed, stream, issue)
+                                                   : launch<false>(made, transpose, weights, packed, stream, issue);
 }
 
 } // namespace tconv::igemm

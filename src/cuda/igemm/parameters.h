@@ -74,6 +74,14 @@ struct axis_phase {
     int outputs;
 };
 
+/* NCHW: rows of M that follow one another and are neighbouring columns of one channel, see view.h. */
+struct column_runs {
+    int rows;    /* of a run, a power of two; 1: rows of M are channels */
+    int columns; /* that these are: as many, or fewer, and the rest zeros */
+    int begin;   /* the first column of a row's first run that is an output */
+    int end;     /* behind the last column of a row's last run that is one */
+};
+
 struct parameters {
     const void *src;
     const void *weights; /* packed, by A tiles */
@@ -95,6 +103,7 @@ struct parameters {
      * the two. */
     bool paired;
     bool uneven;                 /* one of a pair has more column taps than the other */
+    bool cuts_pairs;             /* the first of a pair has an output more than the other */
     int mma_taps[MAX_MMA_TILES]; /* column taps of each of a pair */
 
     int images;       /* of src */
@@ -157,10 +166,12 @@ struct parameters {
     int mma_pixel[WARPGROUPS][MAX_MMA_TILES];    /* its first position, in pixels of a B stage */
     int mma_position[WARPGROUPS][MAX_MMA_TILES]; /* its first position, in the table of offsets */
 
-    int block_n;         /* positions of a block tile: N of its MMA tiles, each position once */
-    int bias_outputs;    /* output channels that follow one another and share an element of bias */
-    int depth_columns;   /* NCHW: rows of M that follow one another and are columns of one channel (view.h); else 1 */
-    bool store_vectors;  /* NHWC: 16 bytes of channels can be stored at once; paired or depth_columns > 1: columns */
+    int block_n;       /* positions of a block tile: N of its MMA tiles, each position once */
+    int bias_outputs;  /* output channels that follow one another and share an element of bias */
+    int bias_channels; /* elements of bias, which begins anew after the last */
+    column_runs runs;
+    int run_vector;      /* columns of a run that can be stored at once */
+    bool store_vectors;  /* NHWC: 16 bytes of channels can be stored at once; paired: two columns */
     int tables;          /* of offsets and records, each of a block tile */
     bool epilogue_warps; /* warps of their own store the accumulators, else the consumers do */
     int staging_buffers; /* of each warpgroup, for the epilogue warps */

@@ -47,7 +47,7 @@ struct layer_plan {
 struct search {
     const tconv_layer *layer; /* as it is given */
     const tconv_layer *seen;  /* as it is planned, see layer_view */
-    int depth_columns;        /* as in parameters */
+    column_runs runs;         /* as in parameters */
     bool one_pixel;           /* as in layer_view */
     tconv_cuda_machine machine;
     tconv_cuda_work begun; /* what the work of each candidate begins with */
@@ -72,7 +72,7 @@ struct planned_layer {
     weight_source weights;
     src_transpose transpose; /* without addresses; all zeros where src is not transposed */
     tensor_map_recipe src;   /* without its address; all zeros where no address lets TMA read src */
-    int depth_columns;       /* as in parameters, where execute puts it */
+    int bias_outputs;        /* as in parameters, where execute puts it */
     size_t vector_bytes;     /* that can be stored at once where dst begins at a multiple of them; 0: none */
     launch_grid grid;        /* without overlaps, which each call sets */
 };
@@ -110,7 +110,7 @@ void describe_divisors(parameters *to);
 bool describe_tile(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan);
 
 /* Tells whether MMA tiles of a warpgroup can be neighbouring column phases, whose columns are stored together. Where
- * the phases differ in taps there must be but two, with as many outputs, and a B stage must have the input of both. */
+ * the phases differ in taps there must be but two, and a B stage must have the input of both. */
 bool has_pairs(const tconv_layer *layer, const tile_choice *choice, const parameters *of);
 
 /* stages.cu */
@@ -135,6 +135,9 @@ tconv_status pack(const planned_layer *made, const src_transpose *transpose, con
 
 /* Begins the search for the plan of a layer that is seen so. Both have to outlive it. */
 search begin_search(const tconv_layer *layer, const layer_view *view);
+
+/* The columns of a run that can be stored at once where dst begins at a multiple of them. */
+int run_vector_of(const column_runs &runs, const tconv_strides *dst, int64_t element);
 
 /* Counts what a candidate does, for the prediction of its time: what its block tile does, and what follows from its
  * stages, which may be counted anew for others. */

@@ -77,6 +77,7 @@ void describe_pair(const tconv_layer *layer, parameters *to)
     for (int mma = 0; mma < 2; mma++)
         to->mma_taps[mma] = (int)phases[mma].taps;
     to->uneven = phases[0].taps != phases[1].taps;
+    to->cuts_pairs = phases[0].outputs != phases[1].outputs;
 }
 
 /* Moves the first positions of the MMA tiles to where narrow tiles have them. */
@@ -174,8 +175,9 @@ void describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *p
     to->from = src_strides(problem, src_transposed);
     to->to = problem->dst;
     to->src_transposed = src_transposed;
-    to->dst_channels_last = problem->layout == TCONV_NHWC;
-    to->src_channels_last = to->dst_channels_last || src_transposed;
+    to->dst_channels_last =
+        problem->layout == TCONV_NHWC || (problem->dst.c == 1 && problem->dst.w == problem->out_channels);
+    to->src_channels_last = problem->layout == TCONV_NHWC || src_transposed;
     to->by_tma = to->src_channels_last && (to->from.n | to->from.h | to->from.w) * element % BOX_ALIGNMENT == 0;
     to->flat = space.flat;
     to->merged = is_merged(layer);
@@ -208,10 +210,8 @@ void describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *p
 
 bool has_pairs(const tconv_layer *layer, const tile_choice *choice, const parameters *of)
 {
-    const tconv_phase *phases = layer->columns.phases;
     return !of->dst_channels_last && layer->columns.count % 2 == 0 && layer->columns.bias_only == 0 &&
-           layer->problem.dst.w == 1 &&
-           (of->merged || (layer->columns.count == 2 && phases[0].outputs == phases[1].outputs && !choice->per_tap));
+           layer->problem.dst.w == 1 && (of->merged || (layer->columns.count == 2 && !choice->per_tap));
 }
 
 void describe_mma_tiles(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan)

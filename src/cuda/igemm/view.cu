@@ -1,5 +1,6 @@
 /* Finds layers whose outputs can be seen as channels, or groups as one: see init_view. */
 #include "../../core/checked.h"
+#include "../gemm/shape.h"
 #include "view.h"
 
 namespace tconv::igemm
@@ -8,7 +9,8 @@ namespace tconv::igemm
 namespace
 {
 
-constexpr int64_t VECTOR = 16;                          /* bytes that are stored at once */
+constexpr int64_t MOST_COLUMNS = MMA_M;                 /* that are channels in NCHW: no M tile begins within them */
+constexpr int64_t FEW_CHANNELS = 2 * MMA_M;             /* fewer leave much of an M tile empty */
 constexpr int64_t K_BLOCK_BYTES = 128;                  /* bytes of input channels of a K-block */
 constexpr int64_t MOST_FUSED_BYTES = 4 * K_BLOCK_BYTES; /* bytes of input channels of fused groups, at most */
 
@@ -50,20 +52,29 @@ void flatten_one_pixel(layer_view *view)
     flat->dst.w = flat->dst.h = flat->dst.n;
 }
 
-/* The columns that space-to-depth makes channels of; 1 for none. Two are worth it in strict f32 alone: where warpgroups
- * have two MMA tiles, those of neighbouring phases are stored as a pair, which is faster. */
+/* Tells whether neighbouring columns are one run of channels in dst, and the channels few. */
+bool has_channels_inside(const tconv_problem *problem)
+{
+    return problem->groups == 1 && problem->dst.w == problem->out_channels && problem->out_channels < FEW_CHANNELS;
+}
+
+/* The columns that space-to-depth makes channels of; 1 for none. In NCHW two are worth it in strict f32 alone: where
+ * warpgroups have two MMA tiles, those of neighbouring phases are stored as a pair, which is faster. */
 int64_t space_to_depth_factor(const tconv_layer *layer)
 {
-    const tconv_axis *axis = &layer->problem.w;
+    const tconv_problem *problem = &layer->problem;
+    const tconv_axis *axis = &problem->w;
     const tconv_phase_table *table = &layer->columns;
-    const bool strict = layer->problem.dtype == TCONV_F32 && layer->target.math != TCONV_MATH_TF32;
-    const int64_t least = strict ? 2 : 4;
-    int64_t factor = VECTOR / (int64_t)layer->problem.element_size;
+    const bool strict = problem->dtype == TCONV_F32 && layer->target.math != TCONV_MATH_TF32;
+    int64_t factor = tconv_gcd(tconv_gcd(axis->stride, axis->kernel), tconv_gcd(axis->pad, axis->out)), least = 2;
     if (axis->dilation != 1 || table->bias_only > 0)
         return 1;
-    while (factor > 1 && (axis->stride % factor != 0 || axis->pad % factor != 0 || axis->kernel % factor != 0 ||
-                          axis->out % factor != 0))
-        factor /= 2;
+    if (!has_channels_inside(problem)) {
+        if (problem->layout == TCONV_NHWC)
+            return 1;
+        factor = tconv_gcd(factor, MOST_COLUMNS);
+        least = strict ? 2 : 4;
+    }
     return factor >= least && table->count / factor <= MAX_VIEW_PHASES ? factor : 1;
 }
 
@@ -73,6 +84,11 @@ void apply_space_to_depth(layer_view *view, int64_t factor)
     tconv_phase_table *table = &view->layer.columns;
     const tconv_phase *all = table->phases;
     view->outputs = view->out_columns = factor;
+    view->channels_inside = has_channels_inside(problem);
+    if (view->channels_inside)
+        problem->dst.c = 1;
+    else
+        view->runs = {(int)factor, (int)factor, 0, (int)factor};
     problem->w.stride /= factor;
     problem->w.pad /= factor;
     problem->w.kernel /= factor;
@@ -92,6 +108,30 @@ void apply_space_to_depth(layer_view *view, int64_t factor)
     }
 }
 
+/* Makes one phase of all columns. */
+void apply_filled_runs(layer_view *view)
+{
+    tconv_problem *problem = &view->layer.problem;
+    tconv_axis *axis = &problem->w;
+    const int64_t columns = axis->stride, begin = axis->pad % columns;
+    int64_t rows = 1;
+    while (rows < columns)
+        rows *= 2;
+    axis->kernel = tconv_ceil_div(axis->kernel, columns);
+    axis->pad /= columns;
+    axis->stride = 1;
+    const int64_t runs = tconv_ceil_div(axis->out + begin, columns);
+    view->outputs = view->out_columns = rows;
+    view->runs = {(int)rows, (int)columns, (int)begin, (int)(axis->out + begin - (runs - 1) * columns)};
+    axis->out = runs;
+    problem->group_out *= rows;
+    problem->out_channels *= rows;
+    problem->dst.w *= columns;
+    problem->weight.w *= columns;
+    view->phases[0] = {0, axis->out, axis->kernel, 0, axis->pad};
+    view->layer.columns = {1, 1, 1, 1, 0, axis->kernel, axis->pad - (axis->kernel - 1), axis->pad, view->phases};
+}
+
 void fuse_groups(layer_view *view)
 {
     tconv_problem *problem = &view->layer.problem;
@@ -105,20 +145,39 @@ void fuse_groups(layer_view *view)
     problem->group_out *= view->fused_groups;
 }
 
+/* Begins a view: the layer with its groups fused. */
+void begin_view(layer_view *view, const tconv_layer *layer)
+{
+    view->layer = *layer;
+    view->outputs = view->out_columns = 1;
+    view->runs = {1, 1, 0, 1};
+    view->one_pixel = view->channels_inside = false;
+    fuse_groups(view);
+}
+
 } // namespace
 
 void init_view(layer_view *view, const tconv_layer *layer)
 {
-    view->layer = *layer;
-    view->outputs = view->out_columns = 1;
-    view->one_pixel = false;
-    fuse_groups(view);
-    if (layer->problem.layout != TCONV_NCHW)
-        return;
-    if (is_one_pixel(layer))
+    begin_view(view, layer);
+    if (layer->problem.layout == TCONV_NCHW && is_one_pixel(layer))
         flatten_one_pixel(view);
     else if (const int64_t factor = space_to_depth_factor(layer); factor > 1)
         apply_space_to_depth(view, factor);
+}
+
+bool init_filled_view(layer_view *view, const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const tconv_axis *axis = &problem->w;
+    const tconv_phase_table *table = &layer->columns;
+    if (problem->layout != TCONV_NCHW || problem->out_channels == 1 || axis->in == 1 || axis->dilation != 1 ||
+        table->bias_only > 0 || axis->stride <= 2 || axis->stride > MOST_COLUMNS ||
+        space_to_depth_factor(layer) == axis->stride)
+        return false;
+    begin_view(view, layer);
+    apply_filled_runs(view);
+    return true;
 }
 
 } // namespace tconv::igemm

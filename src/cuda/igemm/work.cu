@@ -16,6 +16,8 @@ constexpr double ISSUE_CYCLES = 515;  /* of a warpgroup, from its products of an
 constexpr double TILE_CYCLES = 1330;  /* until a tile's sums may be stored, and the next tile is known */
 constexpr double M_TILE_CYCLES = 289; /* the same for each M tile */
 
+constexpr double RUN_STORES =
+    1.5; /* as long a store of a run takes as another: it is put together of single elements */
 constexpr double COMPENSATED_ADDS = 17; /* instructions of an addition with compensation, to one of a plain addition */
 constexpr int EPILOGUE_WARPS = 4;       /* that store while others multiply */
 constexpr int CONSUMER_WARPS = WARPGROUPS * WARPGROUP_WARPS;
@@ -52,17 +54,19 @@ int64_t store_vector(const search *in, const parameters *of, int64_t *wanted)
     const tconv_problem *problem = &in->layer->problem;
     *wanted = model::VECTOR_BYTES / (int64_t)problem->element_size;
     if (of->dst_channels_last)
-        return in->one_pixel ||
-                       (problem->dst.w % *wanted == 0 && (problem->groups == 1 || problem->group_out % *wanted == 0))
+        return in->one_pixel || (of->to.w % *wanted == 0 && (problem->groups == 1 || problem->group_out % *wanted == 0))
                    ? *wanted
                    : 1;
-    *wanted = of->paired ? tconv_max(in->depth_columns, 2) : in->depth_columns;
+    if (in->runs.rows > 1)
+        return *wanted = run_vector_of(in->runs, &problem->dst, (int64_t)problem->element_size);
+    *wanted = of->paired ? 2 : 1;
     return tconv_rows_begin_at_multiples(&problem->dst, *wanted) ? *wanted : 1;
 }
 
-/* Returns the parts of sectors for each byte that a tile stores: in NCHW those at the ends of its pieces of rows, in
+/* Returns the parts of sectors for each byte that a tile stores, so many columns of a pixel: in NCHW those at the ends of
+ * its pieces of rows, in
  * NHWC at the ends of its pieces of pixels, where several tiles share a pixel. */
-double part_share(const tconv_problem *problem, const parameters *of)
+double part_share(const tconv_problem *problem, const parameters *of, int64_t columns)
 {
     const int64_t element = (int64_t)problem->element_size;
     if (of->dst_channels_last && (problem->groups > 1 || of->tiles_along_m > 1)) {
@@ -76,7 +80,7 @@ double part_share(const tconv_problem *problem, const parameters *of)
                            : of->flat       ? of->flat_columns
                            : of->across > 0 ? CORE_ROWS
                                             : of->tile_columns;
-    const int64_t piece = pixels * (of->paired ? 2 : 1) * element;
+    const int64_t piece = pixels * (of->paired ? 2 : columns) * element;
     return model::part_ends(piece, (whole ? of->to.c : of->to.h) * element) / (double)piece;
 }
 
@@ -92,24 +96,28 @@ void count_stores(const search *in, const parameters *of, tconv_cuda_work *work)
     /* In NCHW each column phase writes its own part of a sector, and so does each element where they are not stored
      * together. */
     const bool splits = !of->dst_channels_last && of->column_stride > 1 && !of->paired;
-    const double parts = splits ? fmin(of->column_stride, fmax(1, 32 / element / in->depth_columns))
+    const double parts = splits ? fmin(of->column_stride, fmax(1, 32 / element / in->runs.columns))
                          : of->dst_channels_last || vector > 1 ? 1
                                                                : (double)wanted;
-    work->stores = outputs / model::WARP / (double)vector;
-    work->sectors = outputs * element / model::SECTOR_BYTES * parts;
-    work->part_sectors = outputs * element * part_share(problem, of);
+    work->stores = outputs / model::WARP / (double)vector * (in->runs.rows > 1 ? RUN_STORES : 1);
+    const double stored = outputs * in->runs.columns / in->runs.rows;
+    work->sectors = stored * element / model::SECTOR_BYTES * parts;
+    work->part_sectors = stored * element * part_share(problem, of, in->runs.columns);
 }
 
 } // namespace
 
+int run_vector_of(const column_runs &runs, const tconv_strides *dst, int64_t element)
+{
+    int64_t vector = model::VECTOR_BYTES / element;
+    for (const int64_t of : {(int64_t)runs.columns, (int64_t)runs.begin, (int64_t)runs.end, dst->n, dst->c, dst->h})
+        vector = tconv_gcd(vector, of);
+    return (int)vector;
+}
+
 search begin_search(const tconv_layer *layer, const layer_view *view)
 {
-    search in = {layer,
-                 &view->layer,
-                 view->one_pixel ? 1 : (int)view->outputs,
-                 view->one_pixel,
-                 model::machine_of(layer),
-                 model::begin_work(layer)};
+    search in = {layer, &view->layer, view->runs, view->one_pixel, model::machine_of(layer), model::begin_work(layer)};
     model::add_fill(layer, &in.begun);
     return in;
 }

@@ -11,6 +11,7 @@
  * An order, which each algorithm has one of, says where boxes and runs are. A strip is the boxes of one K-block of
  * input channels and up to 64 output channels:
  *
+ *     static constexpr bool FILLS   whether boxes.filling is more than zeros
  *     pack_boxes boxes
  *     pack_strip strip_of(unsigned strip)
  *     pack_run run_of(const pack_strip &strip, int run)
@@ -80,7 +81,7 @@ inline void choose_boxes(pack_boxes *boxes, int element_size, int64_t strips, in
     boxes->cores_log2 = pack_log2(cores);
     boxes->strip_rows_log2 = pack_log2(strip_rows);
     boxes->strip_cores_log2 = pack_log2(strip_cores);
-    boxes->plain = boxes->outputs == 1 && boxes->diagonal_in == boxes->group_in;
+    boxes->plain = boxes->inner.count == 1 && boxes->diagonal_in == boxes->group_in;
     boxes->kernel_inside = boxes->from.w < boxes->from.out;
     if (boxes->in_shared) {
         const int elements = (int)boxes->elements, channel = (int)rows * elements;
@@ -119,22 +120,31 @@ template <class Word> struct pack_box {
         in = ((strip.k_block << boxes.strip_cores_log2) + core) * CORE_CHANNELS<Word>;
         out = strip.out + row;
         from = weights + (strip.group * (int64_t)boxes.group_in + in) * boxes.from.in +
-               boxes.first_element * boxes.from.w + (boxes.plain ? out * boxes.from.out : 0);
+               boxes.first_element * boxes.from.w + (boxes.plain ? out * boxes.outer_step : 0);
     }
 
     /* Reads a core row of the box. */
+    template <bool fills>
     __device__ __forceinline__ core_row<Word> read(const pack_boxes &boxes, int of_core, int of_row, int element) const
     {
         const int before = of_core * CORE_CHANNELS<Word>;
-        const Word *source = from + before * boxes.from.in + element * boxes.from.w;
+        const Word *source = from + before * boxes.from.in + (fills ? 0 : element * boxes.from.w);
         int first = 0, end = out + of_row < boxes.group_out ? boxes.group_in - in - before : 0; /* those that exist */
         if (boxes.plain) {
-            source += of_row * boxes.from.out;
+            source += of_row * boxes.outer_step;
         } else {
-            const unsigned row_of_m = out + of_row, outputs = boxes.outputs, fused_rows = outputs * boxes.diagonal_out;
-            const unsigned fused = row_of_m / fused_rows, of_group = row_of_m % fused_rows, output = of_group % outputs;
-            source += of_group / outputs * boxes.from.out + output / boxes.out_columns * boxes.output_rows_step +
-                      output % boxes.out_columns * boxes.output_columns_step;
+            const unsigned row_of_m = out + of_row, fused_rows = boxes.diagonal_rows, inner_rows = boxes.inner.count;
+            const unsigned fused = row_of_m / fused_rows, of_group = row_of_m % fused_rows,
+                           inner = of_group % inner_rows;
+            source += of_group / inner_rows * boxes.outer_step + inner / boxes.inner.columns * boxes.inner.row_step +
+                      inner % boxes.inner.columns * boxes.inner.column_step;
+            if constexpr (fills) {
+                const unsigned column = (unsigned)element % boxes.filling.columns;
+                source += (unsigned)element / boxes.filling.columns * boxes.filling.row_step + column * boxes.from.w;
+                if (inner >= (unsigned)boxes.filling.count ||
+                    column * boxes.filling.count + inner >= (unsigned)boxes.filling.kernel)
+                    end = 0;
+            }
             first = (int)fused * boxes.diagonal_in - in - before;
             end = min(end, first + boxes.diagonal_in);
         }
@@ -148,13 +158,13 @@ template <class Word> struct pack_box {
     }
 
     /* Copies the box to shared memory, in the order in which weights lie. */
-    __device__ __forceinline__ void copy(const pack_boxes &boxes, Word *shared) const
+    template <bool fills> __device__ __forceinline__ void copy(const pack_boxes &boxes, Word *shared) const
     {
         const int items = boxes.by_channel.divisor << boxes.cores_log2;
         for (int item = (int)threadIdx.x; item < items; item += PACK_THREADS) {
             const quotient of = divide(item, boxes.by_channel), at = divide(of.rest, boxes.by_inner);
-            const core_row<Word> values = read(boxes, of.whole, boxes.kernel_inside ? at.whole : at.rest,
-                                               boxes.kernel_inside ? at.rest : at.whole);
+            const core_row<Word> values = read<fills>(boxes, of.whole, boxes.kernel_inside ? at.whole : at.rest,
+                                                      boxes.kernel_inside ? at.rest : at.whole);
             Word *to = shared + of.whole * CORE_CHANNELS<Word> * boxes.channel_pitch + with_gaps<Word>(of.rest);
 #pragma unroll
             for (int i = 0; i < CORE_CHANNELS<Word>; i++)
@@ -192,7 +202,7 @@ __device__ __forceinline__ void write_runs(const Order &order, const pack_box<Wo
         core_row<Word> values = {};
         if (run.element >= 0)
             values = boxes.in_shared ? read_copy(boxes, shared, core, row, run.element)
-                                     : box.read(boxes, core, row, run.element);
+                                     : box.template read<Order::FILLS>(boxes, core, row, run.element);
         const int of_strip = box.core + core;
         store_planes<planes>(order,
                              packed + run.at + (of_strip >> 1) * (int64_t)boxes.step_rows +
@@ -217,7 +227,7 @@ __global__ void __launch_bounds__(PACK_THREADS)
     for (unsigned number = blockIdx.x - others; number < order.boxes.count; number += gridDim.x - others) {
         const pack_box<Word> box(order, static_cast<const Word *>(weights), number);
         if (order.boxes.in_shared)
-            box.copy(order.boxes, copy);
+            box.template copy<Order::FILLS>(order.boxes, copy);
         for (int before = 0; before < order.boxes.runs; before += PACK_RUNS) {
             const int count = min(PACK_RUNS, (int)order.boxes.runs - before);
             for (int run = (int)threadIdx.x; run < count; run += PACK_THREADS)

@@ -8,19 +8,34 @@
 namespace tconv
 {
 
+/* Rows of M that follow one another whose weights lie at offsets of their own, as rows and columns: the outputs of a
+ * channel, or all channels of an output. */
+struct pack_rows {
+    int count, columns;
+    int64_t row_step, column_step; /* elements */
+};
+
+/* A kernel that boxes have more columns of than there are, zeros: of the element in column c, inner row j < count is kernel
+ * column c * count + j. */
+struct pack_filling {
+    int columns; /* of the box's elements; 0: its elements lie at even distances, and all of them are there */
+    int count;   /* inner rows that are there, the others being zeros */
+    int kernel;  /* columns of the kernel */
+    int64_t row_step;
+};
+
 struct pack_boxes {
     /* The weights as they lie. */
     tconv_weight_strides from;
-    int group_in;                /* input channels of a channel group */
-    int group_out;               /* rows of M of a channel group: output channels, by outputs of each */
-    int outputs;                 /* of one channel, each with weights of its own; else 1 */
-    int out_columns;             /* columns that these outputs have */
-    int64_t output_rows_step;    /* elements from an output's weights to those of the one a row below */
-    int64_t output_columns_step; /* elements from an output's weights to those of the one a column beside */
-    int diagonal_in;             /* fused groups, whose weights are block-diagonal: input channels of each; else all */
-    int diagonal_out;            /* output channels of each; else all */
-    int64_t elements;            /* of the kernel that a box has, by rows */
-    int64_t first_element;       /* the first of them */
+    int group_in;          /* input channels of a channel group */
+    int group_out;         /* rows of M of a channel group */
+    pack_rows inner;       /* else one */
+    int64_t outer_step;    /* elements from the weights of such rows to those of the next */
+    pack_filling filling;  /* else zeros */
+    int diagonal_in;       /* fused groups, whose weights are block-diagonal: input channels of each; else all */
+    int diagonal_rows;     /* rows of M of each; else all */
+    int64_t elements;      /* of the kernel that a box has, by rows */
+    int64_t first_element; /* the first of them */
 
     /* The packed weights. */
     int64_t runs;  /* of a box */
@@ -33,7 +48,7 @@ struct pack_boxes {
     int cores_log2;          /* of a box */
     int strip_rows_log2;     /* of a strip */
     int strip_cores_log2;    /* of a strip */
-    bool plain;              /* rows of M are output channels of a group that is not fused */
+    bool plain;              /* rows of M lie at even distances, of a group that is not fused */
     bool kernel_inside;      /* elements lie closer than rows of M */
     bool in_shared;          /* boxes are read through shared memory; else what follows is zeros */
     fast_divisor by_inner;   /* elements or rows of a box, whichever lie closer */

@@ -21,6 +21,7 @@ namespace
 {
 
 struct order : tf32_order, packing_layout {
+    static constexpr bool FILLS = false;
     parameters params;
 
     static __host__ __device__ unsigned other_blocks()

@@ -241,8 +241,9 @@ packing_layout packing_of(const tconv_layer *layer, const plan *made)
     pack_boxes *boxes = &packing.boxes;
     boxes->from = layer->problem.weight;
     boxes->group_in = boxes->diagonal_in = params->group_in;
-    boxes->group_out = boxes->diagonal_out = params->group_out;
-    boxes->outputs = boxes->out_columns = 1;
+    boxes->group_out = boxes->diagonal_rows = params->group_out;
+    boxes->inner = {1, 1, 0, 0};
+    boxes->outer_step = boxes->from.out;
     boxes->elements = layer->problem.h.kernel * layer->problem.w.kernel;
     boxes->core_step = MMA_M;
     if (made->a_stage_columns > 0) {
