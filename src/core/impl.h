@@ -103,7 +103,12 @@ typedef struct tconv_planned {
     tconv_prediction prediction;
     /* CUDA: where to leave what the prediction is made of (src/cuda/model/work.h); NULL: nowhere. Set by the caller. */
     struct tconv_cuda_work *work;
+    /* Seconds: a plan that is compared by no less is of no use, and the implementation may decline (TCONV_NO_FASTER). 0:
+     * there is no such limit. Set by the caller. */
+    double limit;
 } tconv_planned;
+
+#define TCONV_NO_FASTER "another is predicted to take no longer"
 
 typedef struct tconv_implementation {
     const char *name; /* "cpu_phases": backend, underscore, algorithm */

@@ -66,7 +66,7 @@ tconv_status tconv_implementation_plan(const tconv_implementation *implementatio
                                        tconv_planned *planned, tconv_issue *issue)
 {
     const tconv_dtype dtype = layer->problem.dtype;
-    *planned = (tconv_planned){.work = planned->work};
+    *planned = (tconv_planned){.work = planned->work, .limit = planned->limit};
     if ((unsigned)dtype >= TCONV_DTYPES || !(implementation->dtypes & TCONV_DTYPE_BIT(dtype)))
         return tconv_decline(issue, "does not take dtype %d (%s)", (int)dtype, tconv_dtype_name(dtype));
     memset(made, 0, implementation->plan_bytes);

@@ -91,8 +91,10 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     const layer_plan *plan = &made->plan;
     const char *why = why_not(layer);
     int64_t size;
-    if (why == NULL && !choose(layer, &made->plan))
-        why = "no tile fits in shared memory, there are too many taps, or sums are too long for strict f32";
+    if (why == NULL && !choose(layer, planned->limit, &made->plan))
+        why = planned->limit > 0
+                  ? TCONV_NO_FASTER
+                  : "no tile fits in shared memory, there are too many taps, or sums are too long for strict f32";
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     if (!tconv_checked_mul(plan->packing.core_rows, (plan->strict ? 2 : 1) * 4 * (int64_t)sizeof(float), &size))

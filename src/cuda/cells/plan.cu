@@ -206,19 +206,21 @@ void try_choice(search *in, const tile_choice *choice)
     if (!describe_layer(in->layer, choice, &in->candidate))
         return;
     const tconv_cuda_work work = work_of(in->layer, &in->candidate);
-    const double seconds = model::seconds_of(&in->machine, &work);
-    if (in->seconds > 0 && seconds >= in->seconds)
+    const double limit = in->seconds > 0 ? in->seconds : in->limit;
+    const double seconds = model::seconds_below(limit, &in->machine, &work);
+    if (limit > 0 && seconds >= limit)
         return;
     *in->best = in->candidate;
     in->seconds = seconds;
 }
 
-bool choose(const tconv_layer *layer, layer_plan *best)
+bool choose(const tconv_layer *layer, double limit, layer_plan *best)
 {
     search in = {};
     in.layer = layer;
     in.machine = model::machine_of(layer);
     in.best = best;
+    in.limit = limit;
     const int most_rows = block_n(layer->target.math == TCONV_MATH_STRICT) / 32 / (int)layer->columns.stride;
     for (int rows = 1; rows <= most_rows; rows *= 2) {
         if (rows > 1 && rows % layer->rows.stride != 0)

@@ -48,6 +48,7 @@ struct search {
     layer_plan candidate;
     layer_plan *best;
     double seconds; /* that the best is predicted to take; 0: there is none yet */
+    double limit;   /* seconds that a plan is to be below; 0: there is no limit */
 };
 
 /* The taps of one axis of a cell: the kernel's index of the tap that output r has at a shift, or -1. */
@@ -58,7 +59,7 @@ struct axis_taps {
 
 /* plan.cu. Makes a plan of zeros the one of the least predicted time; false where none fits, or where strict sums would
  * be too long. */
-bool choose(const tconv_layer *layer, layer_plan *best);
+bool choose(const tconv_layer *layer, double limit, layer_plan *best);
 /* Plans the layer with this choice, and keeps that plan if it is the best so far. */
 void try_choice(search *in, const tile_choice *choice);
 /* Plans the layer with this choice; false where that does not fit. */

@@ -35,7 +35,7 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
 {
     plan *made = static_cast<plan *>(to);
     tconv_cuda_work work = {};
-    const char *why = make_plan(layer, made, &work);
+    const char *why = make_plan(layer, planned->limit, made, &work);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     int64_t packed;

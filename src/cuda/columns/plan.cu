@@ -370,13 +370,19 @@ int64_t packed_bytes_of(const tconv_memory_sizes &sizes)
     return tconv_round_up((int64_t)sizes.packed, ALIGNMENT);
 }
 
-/* Has each multiplier plan the products, and keeps the plan of the fastest with what it needs. */
-bool choose_multiplier(plan *made, tconv_cuda_work *work)
+/* Has each multiplier plan the products, and keeps the plan of the fastest with what it needs; false where none takes
+ * less than a limit, 0 for none. */
+bool choose_multiplier(double limit, plan *made, tconv_cuda_work *work)
 {
+    const tconv_cuda_machine machine = model::machine_of(&made->products);
+    const tconv_cuda_work begun = model::begin_work(&made->products);
+    if (model::is_beyond(limit, &machine, &begun))
+        return false;
     tconv_planned best = {};
     const auto plan_by = [&](const tconv_implementation *by, tconv_cuda_work *counts) {
         tconv_planned planned = {};
         planned.work = counts;
+        planned.limit = counts != NULL ? 0 : made->by != NULL ? best.prediction.seconds : limit;
         memset(made->made, 0, sizeof made->made);
         const tconv_status status = by->plan(&made->products, made->made, &planned, NULL);
         made->packed_chunk_bytes = packed_bytes_of(planned.sizes);
@@ -401,6 +407,12 @@ bool choose_multiplier(plan *made, tconv_cuda_work *work)
     return true;
 }
 
+/* The seconds that a plan is compared less, for reading the weights as they lie. */
+double saving_of(const tconv_layer *layer, way way)
+{
+    return way != STRAIGHT ? PACKING_SHARE * model::packing_seconds(layer) : 0;
+}
+
 /* Makes the work of all chunks of that of the products of one. Gathering, copying src and packing it are passes. */
 void count_gather(const tconv_layer *layer, const plan *made, tconv_cuda_work *work)
 {
@@ -419,8 +431,17 @@ void count_gather(const tconv_layer *layer, const plan *made, tconv_cuda_work *w
                        outputs * OUTPUT_BYTES;
 }
 
-/* Plans a layer that is not refused one way. */
-const char *plan_way(const tconv_layer *layer, way way, plan *made, tconv_cuda_work *work)
+/* What gathering, copying and packing take beside the products. */
+double seconds_of_passes(const tconv_layer *layer, const plan *made)
+{
+    const tconv_cuda_machine machine = model::machine_of(layer);
+    tconv_cuda_work work = {};
+    count_gather(layer, made, &work);
+    return tconv_cuda_least_seconds(&machine, &work) - machine.launch;
+}
+
+/* Plans a layer that is not refused one way, to be compared by less than a limit, 0 for none. */
+const char *plan_way(const tconv_layer *layer, way way, double limit, plan *made, tconv_cuda_work *work)
 {
     const tconv_problem *problem = &layer->problem;
     const bool nhwc = problem->layout == TCONV_NHWC;
@@ -448,13 +469,14 @@ const char *plan_way(const tconv_layer *layer, way way, plan *made, tconv_cuda_w
     } else {
         if (!describe_products(layer, made))
             return "products too many for a layer";
-        if (!choose_multiplier(made, work))
-            return "no implementation that multiplies in 48 MiB";
+        const double left = limit > 0 ? limit + saving_of(layer, way) - seconds_of_passes(layer, made) : 0;
+        if ((limit > 0 && left <= 0) || !choose_multiplier(left, made, work))
+            return limit > 0 ? TCONV_NO_FASTER : "no implementation that multiplies in 48 MiB";
     }
     const int64_t held = made->widens ? (int64_t)sizeof(float) : (int64_t)problem->element_size;
     if (made->widens || way != STRAIGHT)
         made->weights_bytes = tconv_round_up(problem->weight_extent * held, ALIGNMENT);
-    made->saved = way != STRAIGHT ? PACKING_SHARE * model::packing_seconds(layer) : 0;
+    made->saved = saving_of(layer, way);
     count_gather(layer, made, work);
     return NULL;
 }
@@ -469,26 +491,27 @@ bool may_take(const tconv_problem *problem, way way)
 
 } // namespace
 
-const char *make_plan(const tconv_layer *layer, plan *made, tconv_cuda_work *work)
+const char *make_plan(const tconv_layer *layer, double limit, plan *made, tconv_cuda_work *work)
 {
     const tconv_cuda_machine machine = model::machine_of(layer);
     const char *why = refusal(layer);
     if (why != NULL)
         return why;
-    double least = DBL_MAX;
+    double least = limit > 0 ? limit : DBL_MAX;
     way best = STRAIGHT, last = STRAIGHT;
     for (const way way : {DIRECT, EXCHANGED, STRAIGHT}) {
         if (!may_take(&layer->problem, way))
             continue;
         last = way;
-        why = plan_way(layer, way, made, work);
+        why = plan_way(layer, way, least < DBL_MAX ? least : 0, made, work);
         const double seconds = why == NULL ? model::seconds_of(&machine, work) - made->saved : DBL_MAX;
         if (seconds < least) {
             least = seconds;
             best = way;
         }
     }
-    return best == last ? why : plan_way(layer, best, made, work); /* once more, for a plan stays where it was made */
+    return best == last ? why
+                        : plan_way(layer, best, 0, made, work); /* once more, for a plan stays where it was made */
 }
 
 } // namespace tconv::columns

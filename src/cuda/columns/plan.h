@@ -65,7 +65,7 @@ inline int64_t scratch_before(const plan *made)
 }
 
 /* Plans a layer into what is all zero. Returns the reason why it is not taken, else NULL. */
-const char *make_plan(const tconv_layer *layer, plan *made, tconv_cuda_work *work);
+const char *make_plan(const tconv_layer *layer, double limit, plan *made, tconv_cuda_work *work);
 
 } // namespace tconv::columns
 

@@ -165,13 +165,14 @@ void describe_launch(const tconv_layer *layer, const layer_view *view, planned_l
                   SHARED_MEMORY, false};
 }
 
-/* Plans a view of the layer. Returns why not, or NULL. */
-const char *plan_view(const tconv_layer *layer, const layer_view *view, layer_plan *plan, tconv_cuda_work *work)
+/* Plans a view of the layer, to take less than a limit. Returns why not, or NULL. */
+const char *plan_view(const tconv_layer *layer, const layer_view *view, double limit, layer_plan *plan,
+                      tconv_cuda_work *work)
 {
-    const search in = begin_search(layer, view);
+    const search in = begin_search(layer, view, limit);
     const char *why = why_not(&view->layer);
     if (why == NULL && !choose(&in, plan))
-        why = "no tile fits in shared memory";
+        why = limit > 0 ? TCONV_NO_FASTER : "no tile fits in shared memory";
     if (why == NULL)
         *work = work_of(&in, plan);
     return why;
@@ -186,11 +187,11 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     int64_t size;
     init_view(&views[0], layer);
     const layer_view *view = &views[0];
-    const char *why = plan_view(layer, view, &made->plan, &work);
+    const char *why = plan_view(layer, view, planned->limit, &made->plan, &work);
     if (init_filled_view(&views[1], layer)) {
         layer_plan plan = {};
         tconv_cuda_work filled;
-        if (plan_view(layer, &views[1], &plan, &filled) == NULL &&
+        if (plan_view(layer, &views[1], why == NULL ? made->plan.seconds : planned->limit, &plan, &filled) == NULL &&
             (why != NULL || seconds_of(layer, &plan) < WORTH_FILLING * seconds_of(layer, &made->plan))) {
             view = &views[1];
             why = NULL;

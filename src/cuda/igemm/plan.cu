@@ -1,5 +1,6 @@
 /* The candidates for the block tile of an implicit GEMM, of which the one with the least predicted time is taken. */
 #include "../../core/checked.h"
+#include "../model/planned.h"
 #include "plan.h"
 
 #include <cstring>
@@ -56,8 +57,8 @@ bool may_have(const tconv_layer *layer, const tile_choice *choice, const layer_p
             (of->src_channels_last || !of->per_tap));
 }
 
-/* Plans the layer in tiles of this choice; false where that does not fit. */
-bool describe_candidate(const search *in, const tile_choice *choice, layer_plan *plan)
+/* Plans the layer in tiles of this choice; false where that does not fit, or takes no less than the limit. */
+bool describe_candidate(const search *in, const tile_choice *choice, double limit, layer_plan *plan)
 {
     const tconv_layer *layer = in->seen;
     memset(plan, 0, sizeof *plan);
@@ -70,14 +71,18 @@ bool describe_candidate(const search *in, const tile_choice *choice, layer_plan 
     if (!describe_tile(layer, choice, plan) ||
         (!plan->config.long_sums && most_partial_sums(layer, &plan->parameters) > MAX_PLAIN_SUMS))
         return false;
-    return may_have(layer, choice, plan) && choose_stages(in, choice, plan);
+    if (!may_have(layer, choice, plan))
+        return false;
+    const tconv_cuda_work tile = tile_work_of(in, plan);
+    return !model::is_beyond(limit, &in->machine, &tile) && choose_stages(in, choice, &tile, plan);
 }
 
 /* Takes the candidate where its predicted time is the least up to now. */
 void try_tile(const search *in, const tile_choice *choice, layer_plan *best)
 {
+    const double limit = best->seconds > 0 ? best->seconds : in->limit;
     layer_plan plan;
-    if (describe_candidate(in, choice, &plan) && (best->seconds == 0 || plan.seconds < best->seconds))
+    if (describe_candidate(in, choice, limit, &plan) && (limit == 0 || plan.seconds < limit))
         *best = plan;
 }
 

@@ -51,6 +51,7 @@ struct search {
     bool one_pixel;           /* as in layer_view */
     tconv_cuda_machine machine;
     tconv_cuda_work begun; /* what the work of each candidate begins with */
+    double limit;          /* seconds that a plan is to be below; 0: there is no limit */
 };
 
 /* The weights as they lie: what the packing kernel is told beside the layer's parameters. */
@@ -87,7 +88,8 @@ struct position_space {
 
 /* plan.cu */
 
-/* Makes a plan of zeros that of the candidate with the least predicted time; false where none fits. */
+/* Makes a plan of zeros that of the candidate with the least predicted time; false where none fits, or is below the
+ * limit. */
 bool choose(const search *in, layer_plan *best);
 
 /* MMA tiles of a block tile. */
@@ -115,9 +117,9 @@ bool has_pairs(const tconv_layer *layer, const tile_choice *choice, const parame
 
 /* stages.cu */
 
-/* Fills in pipeline stages and staging buffers, and the plan's predicted time: the split of shared memory with the
+/* Fills in pipeline stages and staging buffers, given the work of a tile, and the plan's predicted time: the split of shared memory with the
  * least; false where none fits. */
-bool choose_stages(const search *in, const tile_choice *choice, layer_plan *plan);
+bool choose_stages(const search *in, const tile_choice *choice, const tconv_cuda_work *tile, layer_plan *plan);
 
 /* Tells whether TMA brings all that wgmma reads, as it is: no warp touches it on the way. */
 bool is_fed_by_tma(const layer_plan *plan);
@@ -134,7 +136,7 @@ tconv_status pack(const planned_layer *made, const src_transpose *transpose, con
 /* work.cu */
 
 /* Begins the search for the plan of a layer that is seen so. Both have to outlive it. */
-search begin_search(const tconv_layer *layer, const layer_view *view);
+search begin_search(const tconv_layer *layer, const layer_view *view, double limit);
 
 /* The columns of a run that can be stored at once where dst begins at a multiple of them. */
 int run_vector_of(const column_runs &runs, const tconv_strides *dst, int64_t element);

@@ -77,7 +77,7 @@ bool is_fed_by_tma(const layer_plan *plan)
     return plan->parameters.by_tma && plan->parameters.src_channels_last && plan->mode != MODE_STRICT;
 }
 
-bool choose_stages(const search *in, const tile_choice *choice, layer_plan *plan)
+bool choose_stages(const search *in, const tile_choice *choice, const tconv_cuda_work *tile, layer_plan *plan)
 {
     const tconv_layer *layer = in->seen;
     /* More staging buffers leave fewer pipeline stages. NHWC always has epilogue warps where TMA leaves warps free for
@@ -86,7 +86,7 @@ bool choose_stages(const search *in, const tile_choice *choice, layer_plan *plan
     const bool fed = is_fed_by_tma(plan), always = fed && plan->parameters.dst_channels_last;
     const bool pairs = fed && plan->parameters.paired && choice->across > 0 && has_vector_rows(&layer->problem);
     layer_plan with = *plan;
-    tconv_cuda_work work = tile_work_of(in, plan);
+    tconv_cuda_work work = *tile;
     int tried[MAX_A_STAGE_TAPS + 1][2] = {}; /* stages of B and of A with more staging buffers */
     for (int staging_buffers = always || pairs ? MAX_STAGING_BUFFERS : 0;;
          staging_buffers = always ? staging_buffers / 2 : 0) {

@@ -115,9 +115,10 @@ int run_vector_of(const column_runs &runs, const tconv_strides *dst, int64_t ele
     return (int)vector;
 }
 
-search begin_search(const tconv_layer *layer, const layer_view *view)
+search begin_search(const tconv_layer *layer, const layer_view *view, double limit)
 {
-    search in = {layer, &view->layer, view->runs, view->one_pixel, model::machine_of(layer), model::begin_work(layer)};
+    search in = {layer, &view->layer, view->runs, view->one_pixel, model::machine_of(layer), model::begin_work(layer),
+                 limit};
     model::add_fill(layer, &in.begun);
     return in;
 }

@@ -236,7 +236,8 @@ void consider(search *in, int columns)
         if (!fits)
             continue;
         const tconv_cuda_work work = work_of(in);
-        const double seconds = model::seconds_of(&in->machine, &work);
+        const double seconds =
+            model::seconds_below(in->best->config == NULL ? 0 : in->best_seconds, &in->machine, &work);
         if (in->best->config == NULL || seconds < in->best_seconds) {
             *in->best = in->tried;
             in->best_work = work;

@@ -88,6 +88,20 @@ static k_block k_block_of(const tconv_cuda_machine *machine, const tconv_cuda_wo
     return made;
 }
 
+double tconv_cuda_least_seconds(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
+{
+    const double tensor = work->wgmma * machine->wgmma + work->mma_sync * machine->mma_sync / 4;
+    const double simd = work->ffma / 128 * machine->ffma + work->loads * machine->load;
+    const double busy = most(most(tensor, simd), work->shared_bytes / machine->shared);
+    const double load = work->box_bytes / machine->l2 + work->weight_bytes / machine->l2_weights;
+    const double block = work->prologue > 0 ? busy : most(busy, load);
+    const double write = work->sectors * machine->sector + work->part_sectors * machine->part_sector;
+    const double tile = most(work->tile_cycles + work->k_blocks * block, write);
+    const double all = machine->multiprocessors * machine->hz;
+    return machine->launch + work->passes * machine->pass_launch + work->pass_bytes / (machine->pass * all) +
+           most(work->rounds * tile / machine->hz, work->dram_bytes / (machine->dram * all));
+}
+
 tconv_prediction tconv_cuda_cost_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
 {
     const k_block block = k_block_of(machine, work);

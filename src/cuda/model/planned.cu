@@ -3,6 +3,7 @@
 
 #include "../../core/checked.h"
 
+#include <cfloat>
 #include <cstring>
 
 namespace tconv::model
@@ -150,6 +151,16 @@ double seconds_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work
 {
     const double seconds = tconv_cuda_cost_of(machine, work).seconds;
     return seconds * noise_of(seconds);
+}
+
+bool is_beyond(double limit, const tconv_cuda_machine *machine, const tconv_cuda_work *work)
+{
+    return limit > 0 && tconv_cuda_least_seconds(machine, work) >= limit;
+}
+
+double seconds_below(double limit, const tconv_cuda_machine *machine, const tconv_cuda_work *work)
+{
+    return is_beyond(limit, machine, work) ? DBL_MAX : seconds_of(machine, work);
 }
 
 double packing_seconds(const tconv_layer *layer)

@@ -46,6 +46,12 @@ tconv_cuda_machine machine_of(const tconv_layer *layer);
 /* Returns the predicted time of work: what tiles are chosen by. */
 double seconds_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work);
 
+/* The same, or DBL_MAX where that is no less than a limit for certain. 0: there is no limit. */
+double seconds_below(double limit, const tconv_cuda_machine *machine, const tconv_cuda_work *work);
+
+/* Whether work takes no less than a limit for certain. 0: there is no limit. */
+bool is_beyond(double limit, const tconv_cuda_machine *machine, const tconv_cuda_work *work);
+
 /* Returns the predicted time of packing the weights: a pass that reads and writes them. */
 double packing_seconds(const tconv_layer *layer);
 

@@ -81,6 +81,9 @@ static inline double tconv_cuda_rounds(double tiles, double places)
 
 tconv_prediction tconv_cuda_cost_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work);
 
+/* Seconds that the cost is not below, in a few operations; stages, issues and stores' warps need not be counted yet. */
+double tconv_cuda_least_seconds(const tconv_cuda_machine *machine, const tconv_cuda_work *work);
+
 #ifdef __cplusplus
 }
 #endif
