@@ -1,5 +1,6 @@
 """The README's picture, and the figures of README.md and docs/, are those of bench/results."""
 
+import csv
 import json
 import pathlib
 import re
@@ -68,6 +69,26 @@ def test_readme_has_the_pictures_figures(rows):
     found = dict(cells("README.md"))
     for label, row in rows.items():
         assert found[label] == written(*(x for ratios in row.ratios.values() for x in mean_and_least(ratios))), label
+
+
+def test_readme_has_the_figures_of_the_broad_layers():
+    """Means, layers that PyTorch wins by more than 3 %, and the most that it wins by."""
+    ratios = {}
+    with open(RESULTS / "broad_h100.csv", newline="") as lines:
+        for row in csv.DictReader(lines):
+            ratio = float(row["torch_us"]) / float(row["tconv_us"])
+            ratios.setdefault((row["precision"], row["layout"]), []).append(ratio)
+    text = (ROOT / "README.md").read_text()
+    said = text[text.index("On 139 layers") : text.index("On two cores of a Zen 4")]
+    assert {len(found) for found in ratios.values()} == {139}
+    means, behind = [], []
+    for layout in speedups.LAYOUTS:
+        found = [ratios[precision, layout] for precision in ("f32", "tf32", "bf16")]
+        means += written(*map(report.geometric_mean, found))
+        behind += [str(sum(ratio < 0.97 for ratio in of)) for of in found]
+    least = f"{1 / min(min(found) for found in ratios.values()):.1f}"
+    assert re.findall(r"\d+\.\d+", said) == [*means, least]
+    assert [number for of in re.findall(r"on (\d+), (\d+) and (\d+)", said) for number in of] == behind
 
 
 def test_performance_on_the_cpu():
