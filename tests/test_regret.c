@@ -200,6 +200,10 @@ static bool find_costs(record *of)
         cr_assert(plan_by(implementation, &layer, &planned, &issue), "%s, %s: %s", of->layer, of->names[i],
                   issue.message);
         of->costs[i] = tconv_compared_seconds(&planned.prediction);
+        const tconv_cuda_machine machine =
+            tconv_cuda_machine_like(layer.target.compute_capability, layer.target.multiprocessors);
+        cr_assert_leq(tconv_cuda_least_seconds(&machine, &work), planned.prediction.seconds, "%s, %s: not the least",
+                      of->layer, of->names[i]);
         of->times[i] -= planned.prediction.saved * 1e3;
         cr_assert(of->costs[i] > 1e-6 && of->costs[i] < 10, "%s, %s: %g s", of->layer, of->names[i], of->costs[i]);
         if (getenv("TCONV_PRINT_WORK") != NULL)

@@ -161,8 +161,9 @@ bool is_flat(const tconv_layer *layer)
            h->in * w->out < HOPPER_MAX_EXTENT;
 }
 
-bool describe_layer(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan)
+bool describe_layer(const search *in, const tile_choice *choice, double limit, layer_plan *plan)
 {
+    const tconv_layer *layer = in->layer;
     const tconv_problem *problem = &layer->problem;
     parameters *params = &plan->parameters;
     memset(plan, 0, sizeof *plan);
@@ -175,7 +176,11 @@ bool describe_layer(const tconv_layer *layer, const tile_choice *choice, layer_p
         return false;
     params->first_row = rows.min_shift;
     params->first_column = columns.min_shift;
-    if (!describe_extents(problem, choice, &space, params) || !find_segments(layer, plan))
+    if (!describe_extents(problem, choice, &space, params) || !find_segments(layer, plan) ||
+        !count_tiles(&space, params))
+        return false;
+    const tconv_cuda_work least = least_work_of(layer, plan);
+    if (model::is_beyond(limit, &in->machine, &least))
         return false;
     int skipped = 0; /* columns of a box before its tile's first, at most */
     for (int tile = 0; tile < COLUMN_ALIGNMENT && tile * (int64_t)params->tile_columns < space.columns; tile++)
@@ -186,7 +191,7 @@ bool describe_layer(const tconv_layer *layer, const tile_choice *choice, layer_p
     if (params->row_pitch > MAX_BOX || plan->box_rows > MAX_BOX || params->tile_images > MAX_BOX ||
         params->tile_images * params->tile_rows * params->tile_columns > BLOCK_M)
         return false;
-    if (!count_tiles(&space, params) || !write_schedules(layer, choice, &columns, plan))
+    if (!write_schedules(layer, choice, &columns, plan))
         return false;
     if (!(params->stationary ? describe_stationary(layer, plan) : describe_stages(plan)))
         return false;
@@ -203,10 +208,10 @@ bool describe_layer(const tconv_layer *layer, const tile_choice *choice, layer_p
 
 void try_choice(search *in, const tile_choice *choice)
 {
-    if (!describe_layer(in->layer, choice, &in->candidate))
+    const double limit = in->seconds > 0 ? in->seconds : in->limit;
+    if (!describe_layer(in, choice, limit, &in->candidate))
         return;
     const tconv_cuda_work work = work_of(in->layer, &in->candidate);
-    const double limit = in->seconds > 0 ? in->seconds : in->limit;
     const double seconds = model::seconds_below(limit, &in->machine, &work);
     if (limit > 0 && seconds >= limit)
         return;

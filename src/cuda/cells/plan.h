@@ -62,8 +62,8 @@ struct axis_taps {
 bool choose(const tconv_layer *layer, double limit, layer_plan *best);
 /* Plans the layer with this choice, and keeps that plan if it is the best so far. */
 void try_choice(search *in, const tile_choice *choice);
-/* Plans the layer with this choice; false where that does not fit. */
-bool describe_layer(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan);
+/* Plans the layer with this choice; false where that does not fit, or takes no less than a limit for certain. */
+bool describe_layer(const search *in, const tile_choice *choice, double limit, layer_plan *plan);
 /* Returns whether each pixel of src is read at its own position alone, every output has its tap, and rows follow one
  * another. */
 bool is_flat(const tconv_layer *layer);
@@ -87,8 +87,10 @@ void try_stationary(search *in);
 /* Writes the weight-stationary kernel's part of the plan; false where it does not fit. */
 bool describe_stationary(const tconv_layer *layer, layer_plan *plan);
 
-/* work.cu. Counts what the plan does, for the prediction of its time. */
+/* work.cu. Counts what the plan does, for the prediction of its time; what it does at least, before it has schedules and
+ * stages. */
 tconv_cuda_work work_of(const tconv_layer *layer, const layer_plan *plan);
+tconv_cuda_work least_work_of(const tconv_layer *layer, const layer_plan *plan);
 
 } // namespace tconv::cells
 

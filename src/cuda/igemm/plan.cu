@@ -82,6 +82,8 @@ void try_tile(const search *in, const tile_choice *choice, layer_plan *best)
 {
     const double limit = best->seconds > 0 ? best->seconds : in->limit;
     layer_plan plan;
+    if (limit > 0 && least_seconds_of(in, choice, &configs_of(mode_of(in->seen))[choice->config]) >= limit)
+        return;
     if (describe_candidate(in, choice, limit, &plan) && (limit == 0 || plan.seconds < limit))
         *best = plan;
 }

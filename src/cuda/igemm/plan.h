@@ -43,6 +43,14 @@ struct layer_plan {
     double seconds;               /* predicted; 0: there is no plan yet */
 };
 
+/* A layer as block tiles see it: positions, and the halo that all taps of a position span. */
+struct position_space {
+    int64_t images, rows, columns;
+    int64_t row_halo, column_halo;
+    bool flat;  /* the rows of an image are one row */
+    bool whole; /* the images are one image */
+};
+
 /* What all candidates of a layer have in common. */
 struct search {
     const tconv_layer *layer; /* as it is given */
@@ -52,6 +60,12 @@ struct search {
     tconv_cuda_machine machine;
     tconv_cuda_work begun; /* what the work of each candidate begins with */
     double limit;          /* seconds that a plan is to be below; 0: there is no limit */
+
+    /* For least_seconds_of. */
+    position_space spaces[2];  /* of tiles for one tap; of src as it is, transposed */
+    double phases, mean_taps;  /* of all phases */
+    double m_tiles;            /* of all phases and groups */
+    double k_blocks, products; /* of a channel group; of a K-block, for each 64 rows and 8 positions */
 };
 
 /* The weights as they lie: what the packing kernel is told beside the layer's parameters. */
@@ -78,14 +92,6 @@ struct planned_layer {
     launch_grid grid;        /* without overlaps, which each call sets */
 };
 
-/* A layer as block tiles see it: positions, and the halo that all taps of a position span. */
-struct position_space {
-    int64_t images, rows, columns;
-    int64_t row_halo, column_halo;
-    bool flat;  /* the rows of an image are one row */
-    bool whole; /* the images are one image */
-};
-
 /* plan.cu */
 
 /* Makes a plan of zeros that of the candidate with the least predicted time; false where none fits, or is below the
@@ -96,6 +102,9 @@ bool choose(const search *in, layer_plan *best);
 int mma_tiles_of(const config *config);
 
 /* tile.cu */
+
+/* Bytes of a pixel's input channels in a K-block. */
+int pixel_bytes_of(const tconv_problem *problem);
 
 position_space space_of(const tconv_layer *layer, bool per_tap, bool src_transposed);
 
@@ -140,6 +149,9 @@ search begin_search(const tconv_layer *layer, const layer_view *view, double lim
 
 /* The columns of a run that can be stored at once where dst begins at a multiple of them. */
 int run_vector_of(const column_runs &runs, const tconv_strides *dst, int64_t element);
+
+/* Seconds that a candidate takes at least, before it is described. */
+double least_seconds_of(const search *in, const tile_choice *choice, const config *config);
 
 /* Counts what a candidate does, for the prediction of its time: what its block tile does, and what follows from its
  * stages, which may be counted anew for others. */

@@ -143,6 +143,12 @@ double mean_tile_taps(const parameters *of, int multiprocessors)
 
 } // namespace
 
+/* A K-block is always of four wgmmas in f32; in 16 bits of two where there are no more channels. */
+int pixel_bytes_of(const tconv_problem *problem)
+{
+    return problem->element_size == 2 && problem->group_in <= 32 ? 64 : 128;
+}
+
 position_space space_of(const tconv_layer *layer, bool per_tap, bool src_transposed)
 {
     const tconv_problem *problem = &layer->problem;
@@ -189,8 +195,7 @@ void describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *p
     to->groups = (int)problem->groups;
     to->group_in = (int)problem->group_in;
     to->group_out = (int)problem->group_out;
-    /* A K-block is always of four wgmmas in f32; in 16 bits of two where there are no more channels. */
-    to->pixel_bytes = element == 2 && problem->group_in <= 32 ? 64 : 128;
+    to->pixel_bytes = pixel_bytes_of(problem);
     to->k_steps = to->pixel_bytes / MMA_K_BYTES;
     to->k_block_channels = to->pixel_bytes / element;
     to->k_blocks = (int)tconv_ceil_div(problem->group_in, to->k_block_channels);

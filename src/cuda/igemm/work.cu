@@ -105,6 +105,15 @@ void count_stores(const search *in, const parameters *of, tconv_cuda_work *work)
     work->part_sectors = stored * element * part_share(problem, of, in->runs.columns);
 }
 
+/* Of all phases. */
+int64_t taps_of(const tconv_phase_table *table)
+{
+    int64_t taps = 0;
+    for (int64_t i = 0; i < table->count; i++)
+        taps += table->phases[i].taps;
+    return taps;
+}
+
 } // namespace
 
 int run_vector_of(const column_runs &runs, const tconv_strides *dst, int64_t element)
@@ -117,10 +126,46 @@ int run_vector_of(const column_runs &runs, const tconv_strides *dst, int64_t ele
 
 search begin_search(const tconv_layer *layer, const layer_view *view, double limit)
 {
-    search in = {layer, &view->layer, view->runs, view->one_pixel, model::machine_of(layer), model::begin_work(layer),
-                 limit};
+    const tconv_layer *seen = &view->layer;
+    const tconv_problem *problem = &seen->problem;
+    const int element = (int)problem->element_size;
+    const int pixel_bytes = pixel_bytes_of(problem);
+    search in = {};
+    in.layer = layer;
+    in.seen = seen;
+    in.runs = view->runs;
+    in.one_pixel = view->one_pixel;
+    in.machine = model::machine_of(layer);
+    in.begun = model::begin_work(layer);
+    in.limit = limit;
     model::add_fill(layer, &in.begun);
+    for (int transposed = 0; transposed < 2; transposed++)
+        in.spaces[transposed] = space_of(seen, true, transposed == 1);
+    in.phases = (double)(seen->rows.count * seen->columns.count);
+    in.mean_taps = (double)(taps_of(&seen->rows) * taps_of(&seen->columns)) / in.phases;
+    in.m_tiles = in.phases * (double)(problem->groups * tconv_ceil_div(problem->group_out, MMA_M));
+    in.k_blocks = (double)tconv_ceil_div(problem->group_in, pixel_bytes / element);
+    in.products = (double)(pixel_bytes / MMA_K_BYTES) * (model::is_strict(layer) ? 3 : 1);
     return in;
+}
+
+double least_seconds_of(const search *in, const tile_choice *choice, const config *config)
+{
+    const position_space *space = &in->spaces[choice->src_transposed ? 1 : 0];
+    const int64_t positions = (int64_t)choice->images * choice->rows * choice->columns;
+    const int alone = choice->m_tiles > 1 ? config->N : config->mma_tiles * config->N; /* that one warpgroup may take */
+    const double warpgroups = choice->across == 0 && positions > alone ? WARPGROUPS : 1;
+    /* Block tiles, were they full along M. */
+    const double tiles =
+        (double)(tconv_ceil_div(space->images, choice->images) * tconv_ceil_div(space->rows, choice->rows) *
+                 tconv_ceil_div(space->columns, choice->columns)) *
+        in->m_tiles / choice->m_tiles;
+    tconv_cuda_work work = in->begun;
+    work.k_blocks = in->k_blocks * in->mean_taps;
+    work.wgmma = in->products * warpgroups * config->mma_tiles * config->N / 8;
+    work.tile_cycles = TILE_CYCLES + choice->m_tiles * M_TILE_CYCLES;
+    work.rounds = tconv_cuda_rounds(tiles, in->layer->target.multiprocessors);
+    return tconv_cuda_least_seconds(&in->machine, &work);
 }
 
 tconv_cuda_work tile_work_of(const search *in, const layer_plan *plan)
