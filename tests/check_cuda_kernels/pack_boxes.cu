@@ -207,6 +207,7 @@ const igemm_case igemm_cases[] = {
     {CHANNELS_IN_COLUMNS, {TCONV_F32, 1, 33, 1, 3, 4, false}, true, 1, 1, 128},
     {FILLED_RUNS, {TCONV_F32, 1, 33, 40, 3, 5, true}, false, 1, 2, 128},
     {FILLED_RUNS, {TCONV_BF16, 2, 40, 5, 2, 4, false}, false, 1, 1, 128},
+    {FILLED_RUNS, {TCONV_F32, 1, 33, 20, 3, 6, false}, true, 1, 1, 128},
 };
 
 void check_igemm()

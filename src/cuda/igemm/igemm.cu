@@ -91,7 +91,8 @@ void describe_weights(const tconv_layer *layer, const layer_view *view, planned_
     if (view->channels_inside) {
         boxes->outer_step = problem->weight.w;
         boxes->inner = {(int)problem->out_channels, 1, problem->weight.out, 0};
-    } else if (view->runs.columns * seen->problem.w.kernel != problem->w.kernel && view->runs.rows > 1)
+    } else if (view->runs.rows > view->runs.columns ||
+               (view->runs.rows > 1 && view->runs.columns * seen->problem.w.kernel > problem->w.kernel))
         boxes->filling = {(int)seen->problem.w.kernel, view->runs.columns, (int)problem->w.kernel, problem->weight.h};
     boxes->elements = seen->problem.h.kernel * seen->problem.w.kernel;
     source->one_pixel = view->one_pixel;
