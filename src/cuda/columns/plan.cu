@@ -33,10 +33,6 @@ constexpr double GATHER_PASSES = 4;   /* launches of other passes that one of ga
 constexpr double PRODUCT_TIMES = 2.0; /* as long to gather from a byte as to copy one */
 constexpr double OUTPUT_BYTES = 29;   /* bytes that are copied in the time that finding an output's taps takes */
 
-/* The part of packing the weights that a plan which reads them as they lie is taken to save: one plan serves calls that
- * pack and plans that hold the weights packed. */
-constexpr double PACKING_SHARE = 0.5;
-
 /* What products may be computed by: those for Hopper, else what takes more layers. */
 const struct {
     const tconv_implementation *by;
@@ -410,7 +406,7 @@ bool choose_multiplier(double limit, plan *made, tconv_cuda_work *work)
 /* The seconds that a plan is compared less, for reading the weights as they lie. */
 double saving_of(const tconv_layer *layer, way way)
 {
-    return way != STRAIGHT ? PACKING_SHARE * model::packing_seconds(layer) : 0;
+    return way != STRAIGHT ? model::PACKING_SHARE * model::packing_seconds(layer) : 0;
 }
 
 /* Makes the work of all chunks of that of the products of one. Gathering, copying src and packing it are passes. */

@@ -202,11 +202,12 @@ template <class Element, int N, int rows>
 __device__ __forceinline__ void store_runs_by(const parameters &layer, const warp_destination<Element> &place,
                                               const int64_t *offset_table, uint32_t staged, int lane)
 {
-    constexpr int VECTOR = 16 / (int)sizeof(Element);
-    if (VECTOR == 8 && rows >= 8 && layer.run_vector == 8)
-        store_runs < Element, N, rows, rows<VECTOR ? rows : VECTOR>(layer, place, offset_table, staged, lane);
-    else if (rows >= 4 && layer.run_vector == 4)
-        store_runs < Element, N, rows, rows<4 ? rows : 4>(layer, place, offset_table, staged, lane);
+    /* A run of fewer rows has no such vector. */
+    constexpr int EIGHT = sizeof(Element) == 2 && rows >= 8 ? 8 : 1, FOUR = rows >= 4 ? 4 : 1;
+    if (EIGHT > 1 && layer.run_vector == EIGHT)
+        store_runs<Element, N, rows, EIGHT>(layer, place, offset_table, staged, lane);
+    else if (FOUR > 1 && layer.run_vector == FOUR)
+        store_runs<Element, N, rows, FOUR>(layer, place, offset_table, staged, lane);
     else if (layer.run_vector == 2)
         store_runs<Element, N, rows, 2>(layer, place, offset_table, staged, lane);
     else

@@ -32,10 +32,6 @@ namespace
 /* A view by filled runs has to be so much faster by prediction. */
 constexpr double WORTH_FILLING = 0.97;
 
-/* The part of the time to write packed weights that counts: one plan serves calls that pack and plans that hold the
- * weights packed. */
-constexpr double PACKING_SHARE = 0.5;
-
 const char *why_not(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
@@ -67,10 +63,11 @@ int64_t packed_bytes(const parameters *of)
     return of->group_a_tiles * of->groups * (int64_t)of->a_tile_bytes;
 }
 
-double seconds_of(const tconv_layer *layer, const layer_plan *plan)
+/* What views are compared by: the prediction, and writing the packed weights. */
+double compared_seconds(const tconv_layer *layer, const layer_plan *plan)
 {
     const tconv_cuda_machine machine = model::machine_of(layer);
-    return plan->seconds + PACKING_SHARE * (double)packed_bytes(&plan->parameters) /
+    return plan->seconds + model::PACKING_SHARE * (double)packed_bytes(&plan->parameters) /
                                (machine.pass * machine.multiprocessors * machine.hz);
 }
 
@@ -193,7 +190,7 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
         layer_plan plan = {};
         tconv_cuda_work filled;
         if (plan_view(layer, &views[1], why == NULL ? made->plan.seconds : planned->limit, &plan, &filled) == NULL &&
-            (why != NULL || seconds_of(layer, &plan) < WORTH_FILLING * seconds_of(layer, &made->plan))) {
+            (why != NULL || compared_seconds(layer, &plan) < WORTH_FILLING * compared_seconds(layer, &made->plan))) {
             view = &views[1];
             why = NULL;
             made->plan = plan;

@@ -63,7 +63,7 @@ struct search {
 
     /* For least_seconds_of. */
     position_space spaces[2];  /* of tiles for one tap; of src as it is, transposed */
-    double phases, mean_taps;  /* of all phases */
+    double mean_taps;          /* of all phases */
     double m_tiles;            /* of all phases and groups */
     double k_blocks, products; /* of a channel group; of a K-block, for each 64 rows and 8 positions */
 };
@@ -126,8 +126,8 @@ bool has_pairs(const tconv_layer *layer, const tile_choice *choice, const parame
 
 /* stages.cu */
 
-/* Fills in pipeline stages and staging buffers, given the work of a tile, and the plan's predicted time: the split of shared memory with the
- * least; false where none fits. */
+/* Fills in pipeline stages and staging buffers, given the work of a tile, and the plan's predicted time: the split of
+ * shared memory with the least; false where none fits. */
 bool choose_stages(const search *in, const tile_choice *choice, const tconv_cuda_work *tile, layer_plan *plan);
 
 /* Tells whether TMA brings all that wgmma reads, as it is: no warp touches it on the way. */

@@ -30,8 +30,8 @@ struct layer_view {
  * stride, padding, kernel and number, columns P * o + j, j < P, take the taps P * k + j of the same pixels. They are P
  * times as many channels of a layer with stride, padding, kernel and columns over P. In NCHW the channels are (channel,
  * j), and those of a channel are stored together, by vectors; P is the largest power of two up to 64. Where a pixel's
- * channels follow those of its neighbour, in NHWC or of one channel, they are (j, channel), as they lie in dst: a pixel
- * is longer, which takes more of an M tile; P is the largest there is.
+ * channels follow those of its neighbour, in NHWC or of one channel, and are fewer than two M tiles, they are (j,
+ * channel), as they lie in dst: a pixel is longer, which takes more of an M tile; P is the largest there is.
  *
  * Filled runs: in NCHW P may be the stride, whatever the kernel, the padding and the number of columns are. The kernel is
  * filled up with zeros to a multiple of P; of the first run of a row columns that would lie before it are not stored,

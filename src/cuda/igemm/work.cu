@@ -141,9 +141,9 @@ search begin_search(const tconv_layer *layer, const layer_view *view, double lim
     model::add_fill(layer, &in.begun);
     for (int transposed = 0; transposed < 2; transposed++)
         in.spaces[transposed] = space_of(seen, true, transposed == 1);
-    in.phases = (double)(seen->rows.count * seen->columns.count);
-    in.mean_taps = (double)(taps_of(&seen->rows) * taps_of(&seen->columns)) / in.phases;
-    in.m_tiles = in.phases * (double)(problem->groups * tconv_ceil_div(problem->group_out, MMA_M));
+    const double phases = (double)(seen->rows.count * seen->columns.count);
+    in.mean_taps = (double)(taps_of(&seen->rows) * taps_of(&seen->columns)) / phases;
+    in.m_tiles = phases * (double)(problem->groups * tconv_ceil_div(problem->group_out, MMA_M));
     in.k_blocks = (double)tconv_ceil_div(problem->group_in, pixel_bytes / element);
     in.products = (double)(pixel_bytes / MMA_K_BYTES) * (model::is_strict(layer) ? 3 : 1);
     return in;

@@ -52,6 +52,10 @@ double seconds_below(double limit, const tconv_cuda_machine *machine, const tcon
 /* Whether work takes no less than a limit for certain. 0: there is no limit. */
 bool is_beyond(double limit, const tconv_cuda_machine *machine, const tconv_cuda_work *work);
 
+/* The part of packing that counts where plans are compared: one plan serves calls that pack and plans that hold the
+ * weights packed. */
+constexpr double PACKING_SHARE = 0.5;
+
 /* Returns the predicted time of packing the weights: a pass that reads and writes them. */
 double packing_seconds(const tconv_layer *layer);
 
