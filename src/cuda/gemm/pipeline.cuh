@@ -152,7 +152,9 @@ struct consumer_state {
 };
 
 /* The empty barriers of the stages of A and B that the wgmmas under way still read: they are arrived at when those are
- * done. 0 stands for none, as always in threads that do not signal. */
+ * done. 0 stands for none, as always in threads that do not signal. One thread signals for its warpgroup, whose warps
+ * have all passed the stage's full barrier then, since wgmma has them meet: where none is multiplied, warpgroup_sync
+ * has. A warp that came later would miss the stage's phase, and wait for ever. */
 struct pending_release {
     uint32_t a, b;
     __device__ __forceinline__ void release()

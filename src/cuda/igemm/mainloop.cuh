@@ -181,7 +181,9 @@ __device__ __forceinline__ void multiply_block_tile(const parameters &layer, con
                 a += layer.a_tile_bytes / 16;
                 tap.next();
             }
-            if (!Mode::STRICT && has_pixels)
+            if (!has_pixels)
+                warpgroup_sync(warpgroup);
+            else if (!Mode::STRICT)
                 wait_for_all_but(a_stage_taps);
             pending.release(); /* comes before anything else, as producers may wait for these stages */
             pending.a = signals ? a_stage.barrier + EMPTY : 0;

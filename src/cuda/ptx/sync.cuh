@@ -14,6 +14,12 @@ template <int threads> __device__ __forceinline__ void named_barrier_sync()
     asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");
 }
 
+/* Waits for all warps of a warpgroup of the block's first two. */
+__device__ __forceinline__ void warpgroup_sync(int warpgroup)
+{
+    asm volatile("bar.sync %0, 128;" ::"r"(2 + warpgroup) : "memory");
+}
+
 /* Waits for all threads of all blocks of the cluster. */
 __device__ __forceinline__ void cluster_sync()
 {

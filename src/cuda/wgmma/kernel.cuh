@@ -95,6 +95,7 @@ __device__ __forceinline__ void consume(const parameters &params, const shared_l
                 } else {
                     wgmma_wait<0>();
                     pending.release();
+                    warpgroup_sync(warpgroup);
                 }
                 pixels -= params.a_stage_step;
                 pending.a = signals && !params.resident ? a_stage.barrier + EMPTY : 0;
