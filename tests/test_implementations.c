@@ -204,21 +204,25 @@ Test(implementations_cuda, reals_are_in_bounds_on_corners)
 
 /* ------------------------------------------------------------------------------------------------------------- bits */
 
-/* Checks that runs of one way, with other threads and packing, all have the bits of the first. */
-static void check_same_bits(const harness_case *test, const struct way *way, bool vary_threads)
+/* Checks that runs of one way have the bits of the first: on the CPU with other threads, packed or not; on CUDA packed
+ * and not, each by itself. */
+static void check_same_bits(const harness_case *test, const struct way *way)
 {
-    harness_output first, other;
+    const bool is_cpu = way->backend == TCONV_BACKEND_CPU;
+    harness_output first[2], other;
     harness_failure failure;
-    if (!run_way(test, way, thread_counts[0], false, &first))
-        return;
+    for (int packed = 0; packed < (is_cpu ? 1 : 2); packed++)
+        if (!run_way(test, way, thread_counts[0], packed != 0, &first[packed]))
+            return;
     for (size_t i = 0; i < 2 * THREAD_COUNTS; i++) {
-        int threads = vary_threads ? thread_counts[i / 2] : 0;
-        cr_assert(run_way(test, way, threads, i % 2 != 0, &other));
-        cr_assert(harness_same_bits(test, &first, &other, &failure), "%s, %d threads%s: %s", way->text, threads,
-                  i % 2 != 0 ? ", packed" : "", failure.text);
+        const int threads = is_cpu ? thread_counts[i / 2] : 0, packed = i % 2 != 0;
+        cr_assert(run_way(test, way, threads, packed != 0, &other));
+        cr_assert(harness_same_bits(test, &first[is_cpu ? 0 : packed], &other, &failure), "%s, %d threads%s: %s",
+                  way->text, threads, packed != 0 ? ", packed" : "", failure.text);
         harness_output_release(&other);
     }
-    harness_output_release(&first);
+    for (int packed = 0; packed < (is_cpu ? 1 : 2); packed++)
+        harness_output_release(&first[packed]);
 }
 
 static void check_same_bits_on_random_layers(tconv_backend backend, int layers)
@@ -231,7 +235,7 @@ static void check_same_bits_on_random_layers(tconv_backend backend, int layers)
         harness_random_layer(&random, &layer);
         harness_case test = make_case(&layer, HARNESS_REALS, (uint64_t)i);
         for (size_t w = 0; w < way_count; w++)
-            check_same_bits(&test, &ways[w], backend == TCONV_BACKEND_CPU);
+            check_same_bits(&test, &ways[w]);
         harness_case_destroy(&test);
     }
 }
@@ -254,7 +258,7 @@ Test(implementations, same_bits_where_threads_share_the_work)
                 if (way_is_reference(&ways[w]))
                     continue; /* the reference is slow */
                 check_way(&test, &ways[w], 1, false);
-                check_same_bits(&test, &ways[w], true);
+                check_same_bits(&test, &ways[w]);
             }
             harness_case_destroy(&test);
         }
@@ -347,12 +351,12 @@ Test(implementations_cuda, exchanged_operands_make_the_same_whole)
                 cr_expect(check_way(&test, &way, 1, packed != 0), "form %d: %s", form, exchanged_problems[p]);
             harness_case_destroy(&test);
             test = make_sampled_case(&layer, HARNESS_REALS, p);
-            check_same_bits(&test, &way, false);
+            check_same_bits(&test, &way);
             harness_case_destroy(&test);
         }
 }
 
-Test(implementations_cuda, same_bits_in_every_run_packed_or_not)
+Test(implementations_cuda, same_bits_in_every_run_of_a_plan)
 {
     skip_without_cuda();
     check_same_bits_on_random_layers(TCONV_BACKEND_CUDA, 150);

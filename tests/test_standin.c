@@ -137,6 +137,7 @@ static bool check_way(const struct way *way)
     const drive_tensors tensors = drive_place(&way->layer->layer, way->skew);
     const tconv_options options = drive_options(way->implementation, way->device);
     tconv_plan *plan, *packed;
+    size_t size, packed_size;
     tconv_issue issue = {TCONV_SUCCESS, "", ""};
     standin_forget_calls();
     const tconv_status status = tconv_plan_create(&way->layer->layer.desc, &options, &plan, &issue);
@@ -156,6 +157,11 @@ static bool check_way(const struct way *way)
     cr_assert_eq(standin_live_pieces(), 1, "%d pieces of memory for packed weights: %s", standin_live_pieces(),
                  text_of(way));
     check_execute(way, packed, &tensors, "packed execute");
+    tconv_plan_workspace_size(plan, &size);
+    tconv_plan_workspace_size(packed, &packed_size);
+    cr_assert_leq(packed_size, size, "%s", text_of(way));
+    if (way->implementation != NULL)
+        cr_assert_str_eq(tconv_plan_implementation(packed), way->implementation);
     first = standin_call_count();
     tconv_plan_destroy(packed);
     tconv_plan_destroy(plan);
@@ -454,4 +460,36 @@ Test(standin, the_one_call_copies_waits_and_frees)
 {
     stage(true);
     stage(false);
+}
+
+/* Calls that pack read and write the weights before they are multiplied, unless they are read as they lie. A plan that
+ * holds them packed does not, so that another implementation may be the fastest: many weights over few pixels. */
+Test(standin, weights_packed_before_may_have_another_implementation)
+{
+    static const struct {
+        const char *problem, *calls, *packed;
+        tconv_dtype dtype;
+    } layers[] = {
+        {"n=1 ci=1536 h=1 w=87 co=768 k=1x16 s=1x8 p=0x4 b=1", "cuda_columns", "cuda_igemm", TCONV_F32},
+        {"n=16 ci=2048 h=1 w=1 co=512 k=7 b=1", "cuda_columns", "cuda_igemm", TCONV_BF16},
+    };
+    for (size_t i = 0; i < COUNT(layers); i++) {
+        harness_layer layer;
+        char message[128];
+        cr_assert(harness_problem_parse(layers[i].problem, &layer, message, sizeof message), "%s", message);
+        layer.desc.dtype = layers[i].dtype;
+        layer.desc.math = layers[i].dtype == TCONV_F32 ? TCONV_MATH_TF32 : TCONV_MATH_DEFAULT;
+        const tconv_options options = drive_options(NULL, 0);
+        const drive_tensors tensors = drive_place(&layer, 0);
+        tconv_plan *plan, *packed, *again;
+        cr_assert_eq(tconv_plan_create(&layer.desc, &options, &plan, NULL), TCONV_SUCCESS);
+        cr_assert_eq(tconv_plan_pack_weights(plan, &tensors.weights, NULL, &packed, NULL), TCONV_SUCCESS);
+        cr_assert_eq(tconv_plan_pack_weights(packed, &tensors.weights, NULL, &again, NULL), TCONV_SUCCESS);
+        cr_expect_str_eq(tconv_plan_implementation(plan), layers[i].calls, "%s", layers[i].problem);
+        cr_expect_str_eq(tconv_plan_implementation(packed), layers[i].packed, "%s", layers[i].problem);
+        cr_expect_str_eq(tconv_plan_implementation(again), layers[i].packed, "%s", layers[i].problem);
+        tconv_plan_destroy(again);
+        tconv_plan_destroy(packed);
+        tconv_plan_destroy(plan);
+    }
 }

@@ -329,9 +329,10 @@ TCONV_API tconv_status tconv_plan_create(const tconv_desc *desc, const tconv_opt
 TCONV_API tconv_status tconv_plan_workspace_size(const tconv_plan *plan, size_t *size);
 
 /*
- * For inference: packs the weights once. *packed is a new plan that holds them, needs less workspace, and ignores the
- * weights that execute is given (NULL will do). plan stays as it is; both are destroyed separately. On CUDA the packing
- * is ordered on stream and *packed may be used on other streams once the packing is done.
+ * For inference: packs the weights once. *packed is a new plan that holds them, needs no more workspace, and ignores the
+ * weights that execute is given (NULL will do). plan stays as it is; both are destroyed separately. On CUDA another
+ * implementation may be the fastest when weights are packed, with sums in its own order; the packing is ordered on
+ * stream, and *packed may be used on other streams once it is done.
  */
 TCONV_API tconv_status tconv_plan_pack_weights(const tconv_plan *plan, const tconv_tensor *weights, void *stream,
                                                tconv_plan **packed, tconv_issue *issue);
@@ -407,8 +408,8 @@ TCONV_API tconv_status tconv_system_info(tconv_text_format format, char *text, s
  * unless options name another. With device NULL it is the machine that options and environment name; else a GPU by its
  * name in the cost model, such as "h200", which need not be there: one of an unknown name is INVALID_ARGUMENT ("device"),
  * and the issue lists the names. options may be NULL. On CUDA predictions are
- * seconds of the kernels alone, with weights packed before; the CPU's implementations predict nothing. text, capacity
- * and length as in tconv_plan_describe; the words are for people, and may change.
+ * seconds of the kernels alone, and ranks are those of calls that pack the weights; the CPU's implementations predict
+ * nothing. text, capacity and length as in tconv_plan_describe; the words are for people, and may change.
  */
 TCONV_API tconv_status tconv_explain(const tconv_desc *desc, const tconv_options *options, const char *device,
                                      tconv_text_format format, char *text, size_t capacity, size_t *length,

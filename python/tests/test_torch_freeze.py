@@ -96,7 +96,10 @@ def test_bits_are_those_of_packing_in_the_call(device):
     with torch.no_grad():
         frozen = layer(x)
         assert tt.thaw(layer) == [""]
-        assert torch.equal(frozen, layer(x))
+        if device == "cpu":
+            assert torch.equal(frozen, layer(x))
+        else:  # another implementation may serve packed weights
+            same(frozen, layer(x))
 
 
 def test_every_shape_has_its_own(device, packings):

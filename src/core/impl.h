@@ -40,6 +40,7 @@ typedef struct tconv_layer {
     tconv_problem problem;
     tconv_phase_table rows, columns; /* phase tables of problem.h and problem.w */
     tconv_target target;
+    bool packed_before; /* the plan is to hold the weights packed; else each call packs them */
 } tconv_layer;
 
 /* The memory that execute needs beside the tensors. Both blocks lie where the plan runs, aligned to TCONV_ALIGNMENT
@@ -83,7 +84,7 @@ typedef struct tconv_prediction {
     double issue; /* the longer chain of instructions: of warps that multiply, of warps that load */
     double wait;  /* for buffers */
     double store;
-    /* Not a part: what plans are compared less, for packing the weights in a call, which this one does not. */
+    /* Not a part: what plans are compared less, for packing the weights in each call, which this one does not. */
     double saved;
 } tconv_prediction;
 

@@ -6,7 +6,6 @@
 #include "../core/alloc.h"
 #include "../core/status.h"
 #include "impl_list.h"
-#include "resolve.h"
 #include "verbose.h"
 
 static void pass_over(const tconv_plan *plan, const tconv_implementation *candidate, const char *reason)
@@ -52,12 +51,14 @@ static void take_faster(tconv_plan *plan, double *seconds, const tconv_implement
     *trial = worse;
     plan->implementation = candidate;
     plan->sizes = planned->sizes;
+    plan->seconds = planned->prediction.seconds;
     *seconds = its;
 }
 
 /* Does what tconv_plan_choose says, with plan->made and *trial as memory for plans. */
-static tconv_status plan_best(tconv_plan *plan, const tconv_implementation *named, void **trial, tconv_issue *issue)
+static tconv_status plan_best(tconv_plan *plan, void **trial, tconv_issue *issue)
 {
+    const tconv_implementation *const named = plan->named;
     const tconv_op op = plan->layer.problem.desc.op;
     const tconv_implementation *candidate;
     tconv_issue refusal;
@@ -91,18 +92,17 @@ static tconv_status plan_best(tconv_plan *plan, const tconv_implementation *name
     return TCONV_SUCCESS;
 }
 
-tconv_status tconv_plan_choose(tconv_plan *plan, const tconv_options *options, tconv_issue *issue)
+tconv_status tconv_plan_choose(tconv_plan *plan, tconv_issue *issue)
 {
     const tconv_op op = plan->layer.problem.desc.op;
     const size_t bytes = tconv_implementation_most_bytes(op, plan->layer.target.backend);
-    const tconv_implementation *named;
     void *trial = NULL;
     tconv_status status;
-    if ((status = tconv_implementation_named(op, options, &named, issue)) ||
-        (status = tconv_allocate_for(&plan->allocator, bytes, "plans", &plan->made, issue)) ||
+    plan->implementation = NULL;
+    if ((status = tconv_allocate_for(&plan->allocator, bytes, "plans", &plan->made, issue)) ||
         (status = tconv_allocate_for(&plan->allocator, bytes, "plans", &trial, issue)))
         return status;
-    status = plan_best(plan, named, &trial, issue);
+    status = plan_best(plan, &trial, issue);
     tconv_release(&plan->allocator, trial);
     return status;
 }

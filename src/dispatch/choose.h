@@ -6,9 +6,9 @@
 
 /*
  * Has the implementations of the plan's backend plan the layer, and takes the one with the shortest predicted time; the
- * first that predicts none ends the search, and is taken if none before it was. Only the one that options name is asked
- * if they name one. Fills in the plan's implementation, made and sizes; made is to be released, also where this fails.
+ * first that predicts none ends the search, and is taken if none before it was. Only the one that the plan names is asked
+ * if it names one. Fills in the plan's implementation, made and sizes; made is to be released, also where this fails.
  */
-tconv_status tconv_plan_choose(tconv_plan *plan, const tconv_options *options, tconv_issue *issue);
+tconv_status tconv_plan_choose(tconv_plan *plan, tconv_issue *issue);
 
 #endif

@@ -15,6 +15,10 @@
 #include "tensors.h"
 #include "verbose.h"
 
+/* What is faster with weights packed before has to take so much less time, by prediction, to be taken: the model is no
+ * more exact than that. */
+static const double WORTH_OTHER_BITS = 0.93;
+
 static size_t alignment_of(const tconv_plan *plan)
 {
     return plan->layer.target.backend == TCONV_BACKEND_CUDA ? TCONV_CUDA_ALIGNMENT : TCONV_ALIGNMENT;
@@ -38,12 +42,13 @@ tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *option
         (status = tconv_options_read(&known, options, issue)))
         return status;
     draft.allocator = known.allocator;
-    if ((status = tconv_target_resolve(&known, NULL, &draft.layer, &config, issue)))
+    if ((status = tconv_target_resolve(&known, NULL, &draft.layer, &config, issue)) ||
+        (status = tconv_implementation_named(draft.layer.problem.desc.op, &known, &draft.named, issue)))
         return status;
     draft.verbose = known.verbose != 0 ? known.verbose : config.verbose;
     draft.log = known.log;
     if ((status = tconv_layer_create_phases(&draft.layer, &draft.allocator, issue)) ||
-        (status = tconv_plan_choose(&draft, &known, issue)) ||
+        (status = tconv_plan_choose(&draft, issue)) ||
         (status = tconv_allocate_for(&draft.allocator, sizeof draft, "plan", &made, issue))) {
         tconv_release(&draft.allocator, draft.made);
         tconv_layer_release_phases(&draft.layer, &draft.allocator);
@@ -105,10 +110,33 @@ static tconv_status check_tensor(const tconv_plan *plan, const tconv_tensor *ten
     return tconv_tensor_check_location(tensor, role, target->backend, target->device, issue);
 }
 
-/* Makes a copy of plan, with phase tables of its own and planned anew over them, and no packed weights. */
+/* The bytes of workspace that hold packed weights. */
+static size_t workspace_packed(const tconv_plan *plan)
+{
+    const bool holds = plan->packed == NULL && !plan->sizes.reads_unpacked;
+    return holds ? tconv_align_up(plan->sizes.packed, alignment_of(plan)) : 0;
+}
+
+/* Chooses anew for weights that are packed before, which may be served best by another implementation, or tiles, than
+ * calls that pack. Planned like the plan itself, for the same bits, unless that is faster and needs no more workspace. */
+static tconv_status choose_packed(const tconv_plan *plan, tconv_plan *made, tconv_issue *issue)
+{
+    made->layer.packed_before = true;
+    tconv_status status = tconv_plan_choose(made, issue);
+    if (status != TCONV_SUCCESS || plan->layer.packed_before ||
+        (made->seconds < WORTH_OTHER_BITS * plan->seconds &&
+         made->sizes.scratch <= workspace_packed(plan) + plan->sizes.scratch))
+        return status;
+    tconv_release(&made->allocator, made->made);
+    made->made = NULL;
+    made->named = plan->implementation;
+    made->layer.packed_before = plan->layer.packed_before;
+    return tconv_plan_choose(made, issue);
+}
+
+/* Makes a plan of the same layer, with phase tables of its own, for weights that are packed before. It has none yet. */
 static tconv_status clone(const tconv_plan *plan, tconv_plan **copy, tconv_issue *issue)
 {
-    tconv_planned planned = {.work = NULL};
     void *memory;
     tconv_status status = tconv_allocate_for(&plan->allocator, sizeof *plan, "plan", &memory, issue);
     if (status != TCONV_SUCCESS)
@@ -118,10 +146,8 @@ static tconv_status clone(const tconv_plan *plan, tconv_plan **copy, tconv_issue
     made->packed = made->made = NULL;
     memset(&made->layer.rows, 0, sizeof made->layer.rows);
     memset(&made->layer.columns, 0, sizeof made->layer.columns);
-    if ((status = tconv_layer_create_phases(&made->layer, &plan->allocator, issue)) == TCONV_SUCCESS &&
-        (status = tconv_allocate_for(&plan->allocator, plan->implementation->plan_bytes, "plan", &made->made, issue)) ==
-            TCONV_SUCCESS)
-        status = tconv_implementation_plan(plan->implementation, &made->layer, made->made, &planned, issue);
+    if ((status = tconv_layer_create_phases(&made->layer, &plan->allocator, issue)) == TCONV_SUCCESS)
+        status = choose_packed(plan, made, issue);
     if (status != TCONV_SUCCESS) {
         tconv_plan_free(made);
         return status;
@@ -146,13 +172,13 @@ tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights
     if ((status = check_tensor(plan, weights, TCONV_ROLE_WEIGHTS, issue)) || (status = clone(plan, &made, issue)))
         return status;
 
-    size_t size = plan->sizes.packed > 0 ? plan->sizes.packed : 1; /* never NULL, which means "not packed" */
+    size_t size = made->sizes.packed > 0 ? made->sizes.packed : 1; /* never NULL, which means "not packed" */
     if (plan->layer.target.backend == TCONV_BACKEND_CUDA)
         status = tconv_cuda_allocate(plan->layer.target.device, size, &made->packed, issue);
     else
         status = tconv_allocate_for(&plan->allocator, size, "packed weights", &made->packed, issue);
     if (status == TCONV_SUCCESS)
-        status = plan->implementation->pack(&made->layer, made->made, weights->data, made->packed, stream, issue);
+        status = made->implementation->pack(&made->layer, made->made, weights->data, made->packed, stream, issue);
     if (status != TCONV_SUCCESS) {
         tconv_plan_free(made);
         return status;
@@ -162,13 +188,6 @@ tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights
 }
 
 /* ------------------------------------------------------------------------------------------------------- executing */
-
-/* Returns the bytes of workspace that hold packed weights. */
-static size_t workspace_packed(const tconv_plan *plan)
-{
-    const bool holds = plan->packed == NULL && !plan->sizes.reads_unpacked;
-    return holds ? tconv_align_up(plan->sizes.packed, alignment_of(plan)) : 0;
-}
 
 size_t tconv_plan_workspace(const tconv_plan *plan)
 {

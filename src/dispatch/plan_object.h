@@ -14,8 +14,10 @@
 struct tconv_plan {
     uint64_t magic;
     tconv_layer layer;
+    const tconv_implementation *named; /* that the caller asks for; NULL: whichever is fastest */
     const tconv_implementation *implementation;
     tconv_memory_sizes sizes;
+    double seconds; /* predicted, without packing; 0: there is no prediction */
     tconv_allocator allocator;
     void *made;    /* what the implementation's plan wrote */
     void *packed;  /* weights packed once, where the plan runs; NULL where execute packs them */

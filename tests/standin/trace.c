@@ -93,7 +93,7 @@ static __attribute__((noinline)) void run_once(const struct subject *subject, in
     if (status == TCONV_SUCCESS && subject->packed)
         status = tconv_plan_pack_weights(plan, &tensors.weights, DRIVE_STREAM, &packed, NULL);
     const tconv_plan *used = packed != NULL ? packed : plan;
-    snprintf(run->implementation, sizeof run->implementation, "%s", tconv_plan_implementation(plan));
+    snprintf(run->implementation, sizeof run->implementation, "%s", tconv_plan_implementation(used));
     run->workspace = 0;
     if (status == TCONV_SUCCESS) {
         tconv_plan_workspace_size(used, &run->workspace);

@@ -46,7 +46,6 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     planned->sizes.scratch = (size_t)scratch_before(made) + made->sizes.scratch;
     planned->sizes.execute_packs = planned->sizes.reads_unpacked = made->way != STRAIGHT;
     model::predict(layer, &work, planned);
-    planned->prediction.saved = made->saved;
     return TCONV_SUCCESS;
 }
 

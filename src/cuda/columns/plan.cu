@@ -32,6 +32,8 @@ constexpr int64_t ALIGNMENT = 256; /* bytes, of each part of the memory */
 constexpr double GATHER_PASSES = 4;   /* launches of other passes that one of gathering is as long as, without work */
 constexpr double PRODUCT_TIMES = 2.0; /* as long to gather from a byte as to copy one */
 constexpr double OUTPUT_BYTES = 29;   /* bytes that are copied in the time that finding an output's taps takes */
+constexpr double DIRECT_PLANES =
+    0.5; /* the share of both that planes of wgmma's direct products take: 6 layers, H100 */
 
 /* What products may be computed by: those for Hopper, else what takes more layers. */
 const struct {
@@ -325,6 +327,7 @@ bool describe_products(const tconv_layer *layer, plan *made)
     made->products.columns = table_of(&made->column_phase, desc.in_w);
     made->products.target = layer->target;
     made->products.target.math = desc.math;
+    made->products.packed_before = made->way == STRAIGHT && layer->packed_before;
     made->products_bytes = tconv_round_up(products->dst_extent * 4, ALIGNMENT);
     return true;
 }
@@ -406,7 +409,7 @@ bool choose_multiplier(double limit, plan *made, tconv_cuda_work *work)
 /* The seconds that a plan is compared less, for reading the weights as they lie. */
 double saving_of(const tconv_layer *layer, way way)
 {
-    return way != STRAIGHT ? model::PACKING_SHARE * model::packing_seconds(layer) : 0;
+    return way != STRAIGHT ? model::packing_seconds(layer) : 0;
 }
 
 /* Makes the work of all chunks of that of the products of one. Gathering, copying src and packing it are passes. */
@@ -418,13 +421,16 @@ void count_gather(const tconv_layer *layer, const plan *made, tconv_cuda_work *w
     /* An element of src is read and written in four bytes; a widened one is read in two. */
     const double copied = (made->widens ? 1.5 : 2) * (double)made->src_bytes;
     const double packed = made->way == EXCHANGED ? 2 * (double)made->packed_chunk_bytes : 0;
+    const bool direct_planes = made->way == DIRECT && made->direct.by_wgmma && !made->out.channels_last;
+    const double gathering = direct_planes ? DIRECT_PLANES : 1;
     work->rounds *= chunks;
     work->dram_bytes *= chunks;
     /* The first launch is not a pass. */
     work->passes =
         chunks * (work->passes + 1 + GATHER_PASSES + (made->copies ? 1 : 0) + (made->way == EXCHANGED ? 1 : 0)) - 1;
-    work->pass_bytes = chunks * (work->pass_bytes + PRODUCT_TIMES * (double)made->products_bytes + copied + packed) +
-                       outputs * OUTPUT_BYTES;
+    work->pass_bytes =
+        chunks * (work->pass_bytes + gathering * PRODUCT_TIMES * (double)made->products_bytes + copied + packed) +
+        gathering * outputs * OUTPUT_BYTES;
 }
 
 /* What gathering, copying and packing take beside the products. */
@@ -472,7 +478,6 @@ const char *plan_way(const tconv_layer *layer, way way, double limit, plan *made
     const int64_t held = made->widens ? (int64_t)sizeof(float) : (int64_t)problem->element_size;
     if (made->widens || way != STRAIGHT)
         made->weights_bytes = tconv_round_up(problem->weight_extent * held, ALIGNMENT);
-    made->saved = saving_of(layer, way);
     count_gather(layer, made, work);
     return NULL;
 }
@@ -500,7 +505,7 @@ const char *make_plan(const tconv_layer *layer, double limit, plan *made, tconv_
             continue;
         last = way;
         why = plan_way(layer, way, least < DBL_MAX ? least : 0, made, work);
-        const double seconds = why == NULL ? model::seconds_of(&machine, work) - made->saved : DBL_MAX;
+        const double seconds = why == NULL ? model::seconds_of(&machine, work) - saving_of(layer, way) : DBL_MAX;
         if (seconds < least) {
             least = seconds;
             best = way;

@@ -37,7 +37,6 @@ struct plan {
     bool copies; /* src is put densely first: in f32, direct as it is */
     dense_order order;
     gather_shape out;    /* without addresses and what differs between chunks */
-    double saved;        /* seconds that this is compared less, as tconv_prediction has them */
     direct_shape direct; /* without addresses and what differs between chunks */
 
     /* The products, but direct ones: a layer with a 1 x 1 kernel, whose output channels are output channels and taps;

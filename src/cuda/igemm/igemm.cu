@@ -63,12 +63,12 @@ int64_t packed_bytes(const parameters *of)
     return of->group_a_tiles * of->groups * (int64_t)of->a_tile_bytes;
 }
 
-/* What views are compared by: the prediction, and writing the packed weights. */
+/* What views are compared by: the prediction, and writing the packed weights where each call does. */
 double compared_seconds(const tconv_layer *layer, const layer_plan *plan)
 {
     const tconv_cuda_machine machine = model::machine_of(layer);
-    return plan->seconds + model::PACKING_SHARE * (double)packed_bytes(&plan->parameters) /
-                               (machine.pass * machine.multiprocessors * machine.hz);
+    const double written = layer->packed_before ? 0 : (double)packed_bytes(&plan->parameters);
+    return plan->seconds + written / (machine.pass * machine.multiprocessors * machine.hz);
 }
 
 void describe_weights(const tconv_layer *layer, const layer_view *view, planned_layer *made)

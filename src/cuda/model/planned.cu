@@ -166,7 +166,10 @@ double seconds_below(double limit, const tconv_cuda_machine *machine, const tcon
 double packing_seconds(const tconv_layer *layer)
 {
     const tconv_cuda_machine machine = machine_of(layer);
-    const double bytes = 2 * (double)layer->problem.weight_extent * (double)layer->problem.element_size;
+    const double moved = is_strict(layer) ? 3 : 2; /* strict f32 writes big and small parts */
+    const double bytes = moved * (double)layer->problem.weight_extent * (double)layer->problem.element_size;
+    if (layer->packed_before)
+        return 0;
     return machine.pass_launch + bytes / (machine.pass * machine.multiprocessors * machine.hz);
 }
 
@@ -174,6 +177,7 @@ void predict(const tconv_layer *layer, const tconv_cuda_work *work, tconv_planne
 {
     const tconv_cuda_machine machine = machine_of(layer);
     planned->prediction = tconv_cuda_cost_of(&machine, work);
+    planned->prediction.saved = planned->sizes.reads_unpacked ? packing_seconds(layer) : 0;
     keep(work);
     if (planned->work != NULL)
         *planned->work = *work;

@@ -52,15 +52,12 @@ double seconds_below(double limit, const tconv_cuda_machine *machine, const tcon
 /* Whether work takes no less than a limit for certain. 0: there is no limit. */
 bool is_beyond(double limit, const tconv_cuda_machine *machine, const tconv_cuda_work *work);
 
-/* The part of packing that counts where plans are compared: one plan serves calls that pack and plans that hold the
- * weights packed. */
-constexpr double PACKING_SHARE = 0.5;
-
-/* Returns the predicted time of packing the weights: a pass that reads and writes them. */
+/* Returns the predicted time of packing the weights in a call, a pass that reads and writes them; 0 where they are
+ * packed before. */
 double packing_seconds(const tconv_layer *layer);
 
-/* Finishes a plan: has the cost model predict its time on the layer's target, and leaves the work to the caller if it
- * wants it. */
+/* Finishes a plan whose sizes are known: has the cost model predict its time on the layer's target, and leaves the work
+ * to the caller if it wants it. */
 void predict(const tconv_layer *layer, const tconv_cuda_work *work, tconv_planned *planned);
 
 } // namespace tconv::model
