@@ -21,7 +21,7 @@
 /* Bytes of the second-level cache: the machine's, and a size that brings K-blocks. */
 static const size_t caches[] = {0, 24 << 10};
 
-static const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels};
+static const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels, &tconv_cpu_columns};
 
 static const char *const problems[] = {
     /* The terms are about one segment, and a few of them. */
@@ -35,6 +35,7 @@ static const char *const problems[] = {
     "n=2 ci=10000 h=1 w=3 co=16 k=1", "n=1 ci=2500 h=4 w=4 co=16 k=4 s=2 p=1",
     "n=1 ci=700 h=3 w=9 co=3 k=7 s=3 p=1",                  /* column phases fused, of two and three taps */
     "n=1 ci=300 h=3 w=35 co=1 k=7 s=3 p=1",                 /* the same in micro-tiles of few channels */
+    "n=1 ci=2000 h=3 w=3 co=2 k=16 s=4",                    /* 16 products of an output, of many weights */
     "n=1 ci=4 h=14 w=20 co=4 k=6x8 s=1 g=4",                /* a stencil of a segment of taps */
     "n=2 ci=40 h=13 w=20 co=40 k=11x13 s=1 g=40",           /* depthwise, several segments of taps */
     "n=1 ci=16 h=104 w=104 co=16 k=101x99 s=1 p=99x97 g=16" /* depthwise, 10,000 terms */

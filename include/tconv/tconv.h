@@ -330,9 +330,9 @@ TCONV_API tconv_status tconv_plan_workspace_size(const tconv_plan *plan, size_t 
 
 /*
  * For inference: packs the weights once. *packed is a new plan that holds them, needs no more workspace, and ignores the
- * weights that execute is given (NULL will do). plan stays as it is; both are destroyed separately. On CUDA another
- * implementation may be the fastest when weights are packed, with sums in its own order; the packing is ordered on
- * stream, and *packed may be used on other streams once it is done.
+ * weights that execute is given (NULL will do). plan stays as it is; both are destroyed separately. Another
+ * implementation may be the fastest when weights are packed, with sums in its own order. On CUDA the packing is ordered
+ * on stream, and *packed may be used on other streams once it is done.
  */
 TCONV_API tconv_status tconv_plan_pack_weights(const tconv_plan *plan, const tconv_tensor *weights, void *stream,
                                                tconv_plan **packed, tconv_issue *issue);

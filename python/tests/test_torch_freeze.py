@@ -90,16 +90,13 @@ def test_packed_once_and_right(device, dtype, kind, arguments, shape, weight_for
     assert int(packings) == 1 and packings.taken() == 3
 
 
-def test_bits_are_those_of_packing_in_the_call(device):
+def test_numbers_are_those_of_packing_in_the_call(device):
     layer = frozen_layer(device, arguments=(64, 32, 4, 2, 1))
     x = torch.randn(2, 64, 5, 6, device=device)
     with torch.no_grad():
         frozen = layer(x)
         assert tt.thaw(layer) == [""]
-        if device == "cpu":
-            assert torch.equal(frozen, layer(x))
-        else:  # another implementation may serve packed weights
-            same(frozen, layer(x))
+        same(frozen, layer(x))  # another implementation may serve packed weights, with other last bits
 
 
 def test_every_shape_has_its_own(device, packings):

@@ -7,6 +7,7 @@
 #include "../core/impl.h"
 
 /* The CPU implementations, best first; the reference is apart, because it comes after everything else. */
+extern const tconv_implementation tconv_cpu_columns;
 extern const tconv_implementation tconv_cpu_pixels;
 extern const tconv_implementation tconv_cpu_phases;
 extern const tconv_implementation tconv_cpu_reference;

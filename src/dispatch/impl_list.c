@@ -8,6 +8,7 @@
 #include "../cuda/cuda_backend.h"
 
 static const tconv_implementation *const cpu_forward[] = {
+    &tconv_cpu_columns,
     &tconv_cpu_pixels,
     &tconv_cpu_phases,
     &tconv_cpu_reference,

@@ -117,18 +117,25 @@ static size_t workspace_packed(const tconv_plan *plan)
     return holds ? tconv_align_up(plan->sizes.packed, alignment_of(plan)) : 0;
 }
 
+/* Whether what was chosen for weights that are packed before is worth the other bits, and needs no more workspace. */
+static bool is_worth_it(const tconv_plan *plan, const tconv_plan *made)
+{
+    const bool faster = plan->seconds == 0 || made->seconds < WORTH_OTHER_BITS * plan->seconds;
+    return faster && made->sizes.scratch <= workspace_packed(plan) + plan->sizes.scratch;
+}
+
 /* Chooses anew for weights that are packed before, which may be served best by another implementation, or tiles, than
- * calls that pack. Planned like the plan itself, for the same bits, unless that is faster and needs no more workspace. */
+ * calls that pack; else it is planned like the plan itself. One that is named may decline. */
 static tconv_status choose_packed(const tconv_plan *plan, tconv_plan *made, tconv_issue *issue)
 {
     made->layer.packed_before = true;
     tconv_status status = tconv_plan_choose(made, issue);
-    if (status != TCONV_SUCCESS || plan->layer.packed_before ||
-        (made->seconds < WORTH_OTHER_BITS * plan->seconds &&
-         made->sizes.scratch <= workspace_packed(plan) + plan->sizes.scratch))
+    if (status != TCONV_ERROR_UNSUPPORTED &&
+        (status != TCONV_SUCCESS || plan->layer.packed_before || is_worth_it(plan, made)))
         return status;
     tconv_release(&made->allocator, made->made);
     made->made = NULL;
+    tconv_issue_clear(issue);
     made->named = plan->implementation;
     made->layer.packed_before = plan->layer.packed_before;
     return tconv_plan_choose(made, issue);

@@ -1,0 +1,33 @@
+/* The blocking of cpu_columns: how it cuts a layer into tasks, once with its plan. The words are those of columns.c. */
+#ifndef TCONV_CPU_COLUMNS_PLAN_H
+#define TCONV_CPU_COLUMNS_PLAN_H
+
+#include "blocking.h"
+#include "pixels_kernels.h"
+
+/* Terms of a segment: 24 are off by 6.5 roundings at most, a cascade by 2, and the sum of an output's products, of which
+ * there are 16 at most, by a quarter of their number and one (blocking.h); f32 is promised 16. */
+enum { TCONV_CPU_COLUMNS_SEGMENT = 24 };
+
+typedef struct tconv_cpu_columns_plan {
+    const tconv_cpu_pixel_kernels *kernels;
+    int real; /* index to kernels->real */
+    int64_t real_size;
+    bool channels_inside;                  /* columns are taps, and output channels within; else the other way round */
+    int64_t pixels, outputs;               /* of all images; outputs of a channel */
+    int64_t taps, part_taps;               /* of the kernel; those whose products are there at a time */
+    int64_t width;                         /* columns of a panel */
+    int64_t block_channels, blocks, pitch; /* output channels of a task; columns from pixel to pixel, whole panels */
+    int64_t k_block, level;                /* level: from one level of the calls' cascade to the next */
+    /* Scratch, in bytes: bias, and what adds nothing; then of each thread. */
+    int64_t bias_bytes, nothing_bytes, strip_bytes, weights_bytes, sums_bytes, levels_bytes, products_bytes,
+        outputs_bytes;
+    int64_t places_bytes, thread_bytes;
+    int64_t tasks;
+    int threads;
+} tconv_cpu_columns_plan;
+
+/* Plans a layer; returns why the algorithm does not take it, else NULL. */
+const char *tconv_cpu_columns_plan_init(tconv_cpu_columns_plan *plan, const tconv_layer *layer);
+
+#endif
