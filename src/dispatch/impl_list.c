@@ -8,11 +8,7 @@
 #include "../cuda/cuda_backend.h"
 
 static const tconv_implementation *const cpu_forward[] = {
-    &tconv_cpu_columns,
-    &tconv_cpu_pixels,
-    &tconv_cpu_phases,
-    &tconv_cpu_reference,
-    NULL,
+    &tconv_cpu_columns, &tconv_cpu_pixels, &tconv_cpu_phases, &tconv_cpu_reference, NULL,
 };
 
 /* The order of a row's lists is the order in which the implementations of its operation are numbered. */
