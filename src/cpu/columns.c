@@ -9,8 +9,9 @@
  * Words: a column is an output channel with a tap; a panel is the columns of a micro-tile. Others are blocking.h's.
  *
  * Numeric order, of each product by itself: over input channels in segments (tconv_cpu_pixel_microtile). An output adds
- * its products by falling taps, then the bias; float, or double for f64; one rounding to the dtype. It depends on the
- * layer and the machine, never on threads. What lies outside the image is multiplied by nothing.
+ * its products by parts of the taps and, of a part, by rising pixels, then the bias; float, or double for f64; one
+ * rounding to the dtype. It depends on the layer and the machine, never on threads. What lies outside the image is
+ * multiplied by nothing.
  */
 #include <inttypes.h>
 #include <stdio.h>
