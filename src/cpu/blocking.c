@@ -1,6 +1,8 @@
 /* The plans of all algorithms are made with this: axes, parts, caches, threads and sizes. */
 #include "blocking.h"
 
+#include <string.h>
+
 #include "../core/alloc.h"
 #include "../core/checked.h"
 #include "../core/status.h"
@@ -135,6 +137,14 @@ void tconv_cpu_run_tasks(const tconv_target *target, int threads, int64_t tasks,
     shared->scratch = scratch + tconv_cpu_shared_bytes();
     tconv_cpu_tasks_init(&shared->tasks, tasks, shares);
     tconv_cpu_run_shares(target, shares, share, shared);
+}
+
+tconv_status tconv_cpu_copy_weights(const tconv_layer *layer, const void *made, const void *weights, void *packed,
+                                    void *stream, tconv_issue *issue)
+{
+    (void)made, (void)stream, (void)issue;
+    memcpy(packed, weights, (size_t)layer->problem.weight_extent * layer->problem.element_size);
+    return TCONV_SUCCESS;
 }
 
 int64_t tconv_cpu_cascade_levels(int64_t sums)

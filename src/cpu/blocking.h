@@ -155,6 +155,11 @@ typedef struct tconv_cpu_packed_sizes {
 tconv_status tconv_cpu_packed_sizes_init(tconv_cpu_packed_sizes *sizes, const tconv_cpu_filters *filters,
                                          tconv_issue *issue);
 
+/* Packs nothing: copies the weights as they are, of which a plan that holds them needs a copy of its own. It is an
+ * implementation's pack. */
+tconv_status tconv_cpu_copy_weights(const tconv_layer *layer, const void *made, const void *weights, void *packed,
+                                    void *stream, tconv_issue *issue);
+
 /* The levels of a cascade of so many sums (tconv_cpu_microtile): the binary digits of the last sum's number. */
 int64_t tconv_cpu_cascade_levels(int64_t sums);
 

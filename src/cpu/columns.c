@@ -438,15 +438,6 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
     return TCONV_SUCCESS;
 }
 
-/* Weights that a plan holds lie as the caller's do. */
-static tconv_status pack(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
-                         tconv_issue *issue)
-{
-    (void)made, (void)stream, (void)issue;
-    memcpy(packed, weights, (size_t)layer->problem.weight_extent * layer->problem.element_size);
-    return TCONV_SUCCESS;
-}
-
 /* ------------------------------------------------------------------------------------------------ implementation */
 
 static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
@@ -479,7 +470,7 @@ const tconv_implementation tconv_cpu_columns = {
     .dtypes = TCONV_DTYPES_TO_F64,
     .plan_bytes = sizeof(tconv_cpu_columns_plan),
     .plan = plan_layer,
-    .pack = pack,
+    .pack = tconv_cpu_copy_weights,
     .execute = execute,
     .describe = describe,
 };

@@ -198,21 +198,12 @@ static tconv_status plan(const tconv_layer *layer, void *made, tconv_planned *pl
     return TCONV_SUCCESS;
 }
 
-/* Copies the weights as they are: a plan that holds its weights needs a copy of its own. */
-static tconv_status pack(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
-                         tconv_issue *issue)
-{
-    (void)made, (void)stream, (void)issue;
-    memcpy(packed, weights, (size_t)layer->problem.weight_extent * layer->problem.element_size);
-    return TCONV_SUCCESS;
-}
-
 const tconv_implementation tconv_cpu_reference = {
     .name = "cpu_reference",
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
     .plan_bytes = 1, /* there is nothing to decide */
     .plan = plan,
-    .pack = pack,
+    .pack = tconv_cpu_copy_weights,
     .execute = execute,
 };
