@@ -29,7 +29,7 @@ DTYPES = {
 ELEMENT_BYTES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2}
 # The relative L2 error that is taken for a mistake: well above what rounding does, well below what a wrong tap does.
 MISTAKE = {"f32": 1e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 2e-2}
-# Of the output channels, so many of the first image are set against float64: a mistake shows in any of them.
+# Of the output channels of a group, so many of the first image are set against float64, the first and the last among them.
 CHECKED_CHANNELS = 2
 # What random numbers of f32 are multiples of.
 F32_STEP = 2.0**-24
@@ -72,11 +72,11 @@ class Case:
     """A layer and its tensors. Each layout and dtype of them is made once, and all its contenders read the same."""
 
     def __init__(self, row, device="cpu", checked_images=(0,), checked_channels=CHECKED_CHANNELS):
-        """checked_channels: how many output channels, None for all; more than one group is always checked whole."""
+        """checked_channels: how many output channels of the first and of the last group; None for all of all groups."""
         self.row = row
         self._made = {}
         self._checked_images = sorted(set(checked_images))
-        self._checked_channels = checked_channels if row["g"] == 1 else None
+        self._checked_channels = checked_channels
         self._x = torch.rand(row["N"], row["Cin"], row["H"], row["W"], device=device) - 0.5
         self._w = torch.rand(row["Cin"], row["Cout"] // row["g"], row["kh"], row["kw"], device=device) - 0.5
         self._b = torch.rand(row["Cout"], device=device) if row["bias"] else None
@@ -135,16 +135,40 @@ class Case:
         """The checked channels of the checked images in float64, of the numbers as dtype holds them."""
         return self._once(lambda: self._expected(dtype), "expected", dtype)
 
+    @functools.cached_property
+    def _checked_parts(self):
+        """Of each group that is checked: its input channels, and of its output channels those checked, within the group."""
+        groups, of_group = self.row["g"], self.row["Cout"] // self.row["g"]
+        inputs = self.row["Cin"] // groups
+        steps = min(self._checked_channels, of_group)
+        picked = [i * (of_group - 1) // max(1, steps - 1) for i in range(steps)]
+        return [(group, slice(group * inputs, (group + 1) * inputs), picked) for group in sorted({0, groups - 1})]
+
+    @functools.cached_property
+    def _checked_outputs(self):
+        if self._checked_channels is None:
+            return slice(None)
+        of_group = self.row["Cout"] // self.row["g"]
+        return [group * of_group + channel for group, _, picked in self._checked_parts for channel in picked]
+
     def _expected(self, dtype):
-        channels = slice(self._checked_channels)
-        x, w, b = self.src("nchw", dtype)[self._checked_images].double(), self.weights(dtype).double(), self.bias(dtype)
-        w, b = w[:, channels], None if b is None else b[channels]
-        return F.conv_transpose2d(x, w.contiguous(), None if b is None else b.double(), *pytorch_arguments(self.row))
+        x, w, b = self.src("nchw", dtype)[self._checked_images], self.weights(dtype), self.bias(dtype)
+        b = None if b is None else b[self._checked_outputs].double()
+        strides, padding, output_padding, groups, dilation = pytorch_arguments(self.row)
+        if self._checked_channels is None:
+            return F.conv_transpose2d(x.double(), w.double(), b, strides, padding, output_padding, groups, dilation)
+        sums = [
+            F.conv_transpose2d(
+                x[:, inputs].double(), w[inputs, picked].double(), None, strides, padding, output_padding, 1, dilation
+            )
+            for _, inputs, picked in self._checked_parts
+        ]
+        return torch.cat(sums, 1) + (0 if b is None else b[:, None, None])
 
     def error(self, result, dtype):
         """The relative L2 error of a result in that part."""
         expected = self.expected(dtype)
-        part = result[self._checked_images][:, : expected.shape[1]]
+        part = result[:, self._checked_outputs][self._checked_images]
         return ((part.double() - expected).norm() / expected.norm()).item()
 
 
@@ -193,17 +217,24 @@ class TconvWay:
     threads: int
     dtype: str = "f32"
     isa: str = ""  # a cap; none
+    called: bool = False  # the weights as they are, as PyTorch is given them: a plan that packs them in each call
 
     def prepare(self, library, case):
         layout, dtype = self.layout, self.dtype
         desc = layer_desc(library, case.row, layout, dtype)
         cap = {"": t.CPU_ISA_DEFAULT, "avx2": t.CPU_ISA_AVX2}[self.isa]
         plan = library.plan(desc, backend=t.BACKEND_CPU, threads=self.threads, cpu_isa=cap)
-        plan.pack(case.weights(dtype).data_ptr())
+        weights = case.weights(dtype).data_ptr()
+        if not self.called:
+            plan.pack(weights)
         workspace = torch.empty(max(1, plan.workspace_size), dtype=torch.uint8)
         src, bias, dst = case.src(layout, dtype), case.bias(dtype), case.dst(layout, dtype)
         execute = plan.bind(
-            src.data_ptr(), None, None if bias is None else bias.data_ptr(), dst.data_ptr(), workspace.data_ptr()
+            src.data_ptr(),
+            weights if self.called else None,
+            None if bias is None else bias.data_ptr(),
+            dst.data_ptr(),
+            workspace.data_ptr(),
         )
         execute.keep = (plan, workspace)  # as long as the function lives
         return Contender(self.name, layout, execute, dtype, plan.workspace_size)
@@ -218,6 +249,8 @@ def tconv_ways(layouts, variants, threads):
             name = f"tconv {layout} {variant}"
             if variant in DTYPES:
                 ways.append(TconvWay(name, layout, threads, dtype=variant))
+            elif variant == "called":
+                ways.append(TconvWay(name, layout, threads, called=True))
             elif variant == "avx2":
                 ways.append(TconvWay(name, layout, threads, isa="avx2"))
             else:

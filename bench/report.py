@@ -1,10 +1,13 @@
-"""What compare_cpu.py found, as a table, a summary with verdicts, and a plot. gpu_report.py stands on this.
+"""What compare_cpu.py found, as tables, summaries with verdicts, and a plot. gpu_report.py stands on this.
 
 A result is a dict: name, n, gflop, and contenders, by name: ms, floor_ms (None where the floor was not measured), layout,
-and for tconv's workspace_bytes and threads.
+runs_ms where there were several runs, and for tconv's workspace_bytes and threads.
 """
 
 import math
+
+import cpu_runs
+import processor
 
 # Below this the cost of a call and of waking threads counts, and what is measured is not the kernel.
 WORST_FROM_MS = 1.0
@@ -12,6 +15,16 @@ WORST_FROM_MS = 1.0
 SPEEDUP_FROM_MS = 5.0
 # A peer within this is level: what two runs of the same program differ by on a quiet machine is a third of it.
 LEVEL = 1.10
+# Layers are counted of which PyTorch's time over tconv's is below these, and so many of the worst are named.
+COUNTED_BELOW = (0.95, 0.9, 0.85, 0.7)
+WORST_LAYERS = 10
+# Of layers that are slower than a peer so many are named.
+MOST_NAMED = 20
+# What tconv is held against in each layout.
+PYTORCH = {
+    "nchw": ("PyTorch in its better layout", ["torch nchw", "torch nhwc"]),
+    "nhwc": ("PyTorch in channels_last", ["torch nhwc"]),
+}
 
 # Figures that a bar can be set for, and whether the figure must stay below it. A bar is for f32 with all that the machine
 # has; "mean-f64", say, is for that variant.
@@ -89,10 +102,11 @@ def floor_lines(results, bars):
         yield line
 
 
-def named(ratios):
-    return (
-        ", ".join(f"{name} {ratio:.2f}" for name, ratio in sorted(ratios.items(), key=lambda item: item[1])) or "none"
-    )
+def named(ratios, most=None):
+    """The layers with their ratios, the least first; of more than most only so many."""
+    first = sorted(ratios.items(), key=lambda item: item[1])[:most]
+    text = ", ".join(f"{name} {ratio:.2f}" for name, ratio in first) or "none"
+    return text + (f" and {len(ratios) - len(first)} more" if len(first) < len(ratios) else "")
 
 
 def peer_line(ours, peer, ratios):
@@ -102,8 +116,8 @@ def peer_line(ours, peer, ratios):
     word = "ahead on all" if not slower else "level or ahead on all" if not behind else f"BEHIND on {len(behind)}"
     return (
         f"- {ours} against {peer}: {word} of {len(ratios)} layers; {geometric_mean(ratios.values()):.2f}x faster in "
-        f"geometric mean, least {min(ratios.values()):.2f}x; slower on {len(slower)}: {named(slower)}; by more than "
-        f"{LEVEL - 1:.0%}: {named(behind)}"
+        f"geometric mean, least {min(ratios.values()):.2f}x; slower on {len(slower)}: {named(slower, MOST_NAMED)}; "
+        f"by more than {LEVEL - 1:.0%}: {named(behind, MOST_NAMED)}"
     )
 
 
@@ -127,6 +141,52 @@ def peer_lines(results):
         }
         if ratios:
             yield peer_line(our_name, peer_name, ratios)
+
+
+def best_times(result, names):
+    """The least milliseconds of these contenders in each run; nothing where none is there."""
+    runs = [found.get("runs_ms", [found["ms"]]) for name in names if (found := result["contenders"].get(name))]
+    return [min(times) for times in zip(*runs)]
+
+
+def speedups(results, ours, peers):
+    """The best peer's time over ours by layer, as medians of the runs have it; and its spread over the runs."""
+    ratios, spreads = {}, {}
+    for result in results:
+        theirs = [found["ms"] for name in peers if (found := result["contenders"].get(name))]
+        if theirs and ours in result["contenders"]:
+            ratios[result["name"]] = min(theirs) / result["contenders"][ours]["ms"]
+            by_run = [t / o for t, o in zip(best_times(result, peers), best_times(result, [ours]))]
+            spreads[result["name"]] = max(by_run) / min(by_run)
+    return ratios, spreads
+
+
+def counts_below(ratios):
+    return [sum(ratio < bound for ratio in ratios.values()) for bound in COUNTED_BELOW]
+
+
+def pytorch_lines(results):
+    """tconv, its weights packed before and in each call, against PyTorch, whose weights are as they are."""
+    for name in contender_names(results):
+        if not is_ours(name) or (is_variant(name) and not name.endswith(" called")):
+            continue
+        title, peers = PYTORCH[name.split()[1]]
+        ratios, spreads = speedups(results, name, peers)
+        if not ratios:
+            continue
+        least = min(ratios, key=ratios.get)
+        below = ", ".join(f"{bound:g}: {found}" for bound, found in zip(COUNTED_BELOW, counts_below(ratios)))
+        worst = {layer: ratios[layer] for layer in sorted(ratios, key=ratios.get)[:WORST_LAYERS]}
+        runs = ""
+        if len(best_times(results[0], [name])) > 1:
+            widest = max(spreads, key=spreads.get)
+            mean = geometric_mean(spreads.values())
+            runs = f"; between runs the ratio spreads by {mean:.2f}, most {spreads[widest]:.2f} ({widest})"
+        yield (
+            f"- {name} against {title}: {geometric_mean(ratios.values()):.2f}x as fast in geometric mean of "
+            f"{len(ratios)} layers, least {ratios[least]:.2f}x ({least}); layers below {below}{runs}; "
+            f"the worst: {named(worst)}"
+        )
 
 
 def half_lines(results, bars):
@@ -168,7 +228,7 @@ def speedup_lines(results, threads, bars):
 
 def workspace_lines(results, bars):
     for name in contender_names(results):
-        if not is_ours(name):
+        if not is_ours(name) or name.endswith(" called"):
             continue
         sizes = {
             r["name"]: r["contenders"][name]["workspace_bytes"] / r["contenders"][name]["threads"] for r in results
@@ -184,6 +244,7 @@ def summary(results, threads, bars):
     """Lines of Markdown."""
     sections = [
         ("Over the machine's floor", floor_lines(results, bars)),
+        ("Against PyTorch (its time over tconv's)", pytorch_lines(results)),
         ("Against the peers (their time over tconv's)", peer_lines(results)),
         ("Half precision", half_lines(results, bars)),
         ("Threads", speedup_lines(results, threads, bars)),
@@ -201,44 +262,92 @@ def summary(results, threads, bars):
 
 
 def table(results, names, floor_of=None):
-    """Milliseconds; tconv's also as a multiple of its floor. The floor of floor_of gets a column."""
+    """Milliseconds; tconv's also as a multiple of its floor. The floor of floor_of gets a column, each of tconv's layouts
+    one for PyTorch's time over it."""
     floor_title = ["floor ms"] if floor_of else []
-    columns = ["case", "n", *floor_title, *names]
+    held = {name: speedups(results, name, PYTORCH[name.split()[1]][1]) for name in names if is_ours(name)}
+    held = {name: found for name, found in held.items() if found[0]}
+    columns = ["case", "n", *floor_title, *names, *(f"PyTorch / {name}" for name in held)]
     lines = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
     for result in results:
-        cells = []
-        for name in names:
-            found = result["contenders"].get(name)
-            ratio = ratio_to_floor(result, name)
-            cells.append(
-                "–" if not found else f"{found['ms']:.2f}" + (f" ({ratio:.2f})" if ratio and is_ours(name) else "")
-            )
-        floor = [f"{result['contenders'][floor_of]['floor_ms']:.2f}"] if floor_of else []
+        floor = [number(result["contenders"].get(floor_of, {}).get("floor_ms"))] if floor_of else []
+        cells = [*(cell(result, name) for name in names), *(ratio_cell(result, *found) for found in held.values())]
         lines.append(f"| {' | '.join([result['name'], str(result['n']), *floor, *cells])} |")
     return lines
 
 
-def markdown(results, heading, threads, bars):
+def number(value):
+    return "–" if value is None else f"{value:.2f}"
+
+
+def cell(result, name):
+    found, ratio = result["contenders"].get(name), ratio_to_floor(result, name)
+    return number(found and found["ms"]) + (f" ({ratio:.2f})" if ratio and is_ours(name) else "")
+
+
+def ratio_cell(result, ratios, spreads):
+    """The ratio, and in brackets by how much it spreads between runs, if it does."""
+    layer = result["name"]
+    return number(ratios.get(layer)) + (f" [{spreads[layer]:.2f}]" if spreads.get(layer, 1) != 1 else "")
+
+
+def rate_lines(rates):
+    return [
+        f"{key} threads: {found['flops'] * 1e-9:.1f} GFLOP/s, copy {found['bytes'] * 1e-9:.1f} GB/s"
+        for key, found in rates.items()
+    ]
+
+
+def has_floor(results):
+    return bool(results) and any(found["floor_ms"] for found in results[0]["contenders"].values())
+
+
+def heading(run):
+    where = processor.sentence(run["processor"]) + (f", {run['date']}" if "date" in run else "")
+    runs = cpu_runs.count(run)
+    how = f"{run['threads']} threads, medians of {runs} runs." if runs > 1 else f"{run['threads']} threads, one run."
+    return [f"{where}. {how}", "", *(f"- {line}" for line in [*run["heading"], *rate_lines(run["rates"])])]
+
+
+def set_section(run, of, bars):
+    """Tables and summary of a set. Bars are for the layers that tconv was tuned for."""
+    results = cpu_runs.of_set(run, of)
     names = contender_names(results)
     plain = [name for name in names if not is_variant(name)]
     variants = [name for name in names if is_variant(name)]
-    measured = plain[0] if ratio_to_floor(results[0], plain[0]) else None
-    title = (
-        "Against the peers on the CPU" if any(not is_ours(name) for name in plain) else "tconv's ways to run on the CPU"
-    )
-    lines = [
-        f"# {title}",
-        "",
-        *heading,
-        "",
-        "Milliseconds, medians; in parentheses tconv's over its floor.",
-        "",
-        *table(results, plain, measured),
-        "",
-    ]
+    where = f"`{of}.csv`, at most {run['budget_gflop'][of]:g} GFLOP a layer."
+    title = f"{len(results)} {cpu_runs.SETS.get(of, 'layers')}"
+    floor_of = plain[0] if has_floor(results) else None
+    lines = [f"## {title}", "", where, "", *table(results, plain, floor_of), ""]
     if variants:
         lines += ["tconv's variants, each over its own floor:", "", *table(results, variants), ""]
-    return "\n".join(lines + summary(results, threads, bars))
+    return lines + summary(results, run["threads"], bars if of == cpu_runs.TUNED else {})
+
+
+def gap_lines(run):
+    """What is missing, and why."""
+    lines = [f"- {text}" for text in run["failures"]]
+    lines += [f"- left out: {', '.join(run['left_out'])}"] if run["left_out"] else []
+    return ["## Failures and gaps", "", *lines, ""] if lines else []
+
+
+def markdown(run, bars):
+    peers = any(not is_ours(name) for name in contender_names(run["results"]))
+    title = "Against the peers on the CPU" if peers else "tconv's ways to run on the CPU"
+    lines = [
+        f"# {title}: {run['processor']['microarchitecture']}",
+        "",
+        *heading(run),
+        "",
+        "Milliseconds, medians; in parentheses tconv's over its floor"
+        + ("; PyTorch is its better layout against tconv's NCHW, and channels_last against NHWC." if peers else "."),
+    ]
+    if cpu_runs.count(run) > 1:
+        lines[-1] += " In brackets: the largest ratio of the runs over the smallest."
+    lines.append("")
+    for of in cpu_runs.sets(run):
+        lines += set_section(run, of, bars)
+    return "\n".join(lines + gap_lines(run))
 
 
 # ------------------------------------------------------------------------------------------------------------------ plot

@@ -12,10 +12,13 @@ import dataclasses
 import json
 import pathlib
 
+import cpu_runs
 import gpu_report
 import report
 
 HERE = pathlib.Path(__file__).parent
+# The processor of the picture: that of bench/results which was compared with all peers.
+PROCESSOR = "zen4"
 
 # Contenders by layout, as compare_cpu.py names them, in the order of the picture.
 CPU_PEERS = {
@@ -41,11 +44,10 @@ class Row:
 
 
 def cpu_rows(run):
+    results = cpu_runs.of_set(run, cpu_runs.TUNED)
     for label, peers in CPU_PEERS.items():
-        yield Row(
-            label,
-            {layout: gpu_report.speedups(run["results"], f"tconv {layout}", [peer]) for layout, peer in peers.items()},
-        )
+        found = {layout: gpu_report.speedups(results, f"tconv {layout}", [peer]) for layout, peer in peers.items()}
+        yield Row(label, found)
 
 
 def gpu_rows(run, of=gpu_report.TUNED, ours="tconv"):
@@ -60,12 +62,16 @@ def gpu_rows(run, of=gpu_report.TUNED, ours="tconv"):
 
 def load(results):
     """The groups of the picture: a title and its rows."""
-    cpu, gpu = (json.loads((results / f"compare_{name}.json").read_text()) for name in ("cpu", "gpu"))
+    cpu = cpu_runs.load(results / f"compare_cpu_{PROCESSOR}.json")
+    gpu = json.loads((results / "compare_gpu.json").read_text())
     broad = list(gpu_rows(gpu, gpu_report.BROAD, "tconv call"))
     return [
         ("One NVIDIA H200, against PyTorch with cuDNN, tuned", list(gpu_rows(gpu))),
         *([("Other layers there, called from PyTorch", broad)] if broad else []),
-        (f"{cpu['threads']} cores of a Zen 4 server, f32, against", list(cpu_rows(cpu))),
+        (
+            f"{cpu['threads']} cores of a {cpu['processor']['microarchitecture']} server, f32, against",
+            list(cpu_rows(cpu)),
+        ),
     ]
 
 

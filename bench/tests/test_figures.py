@@ -10,8 +10,10 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
+import cpu_runs  # noqa: E402
 import gpu_report  # noqa: E402
 import report  # noqa: E402
+import side_by_side  # noqa: E402
 import speedups  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
@@ -92,7 +94,8 @@ def test_readme_has_the_figures_of_the_broad_layers():
 
 
 def test_performance_on_the_cpu():
-    results = load("compare_cpu")["results"]
+    run = cpu_runs.load(RESULTS / f"compare_cpu_{speedups.PROCESSOR}.json")
+    results = cpu_runs.of_set(run, cpu_runs.TUNED)
     found = dict(cells("docs/performance.md"))
     for label, ours in (("tconv NCHW", OURS[0]), ("tconv NHWC", OURS[1])):
         assert found[label] == written(floor_mean(results, ours))
@@ -101,6 +104,23 @@ def test_performance_on_the_cpu():
         assert found[label] == written(floor_mean(results, peer), *ratios), label
     best = [x for ours in OURS for x in mean_and_least(gpu_report.speedups(results, ours, list(CPU_PEERS.values())))]
     assert found["the best of all peers, layer by layer"] == written(*best)
+
+
+@pytest.mark.parametrize("page", list(side_by_side.PAGES))
+def test_processors_side_by_side(page):
+    """The page has the table that the files of all processors make."""
+    base, whole = side_by_side.PAGES[page]
+    assert "\n".join(side_by_side.table(side_by_side.load(RESULTS), base, whole)) in (ROOT / page).read_text()
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("compare_cpu_*.json")), ids=lambda path: path.stem)
+def test_report_of_a_processor_is_its_run(path):
+    """Verdicts aside, whose bars were given when it was made."""
+    without_bars = [re.sub(r" \(bar [^)]*\)", "", text) for text in (
+        path.with_suffix(".md").read_text(), report.markdown(cpu_runs.load(path), {})
+    )]  # fmt: skip
+    assert without_bars[0] == without_bars[1]
+    assert path.stem.removesuffix("_variants") == f"compare_cpu_{cpu_runs.load(path)['processor']['slug']}"
 
 
 def test_performance_on_cuda():

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""What compare_cpu.py found on each processor, side by side: the tables of README.md and docs/performance.md.
+
+side_by_side.py [--results bench/results]      # prints both, from compare_cpu_*.json there
+"""
+
+import argparse
+import pathlib
+
+import cpu_runs
+import report
+
+HERE = pathlib.Path(__file__).resolve().parent
+# The pages that have a table, the way from there to the reports, and whether it has all rows.
+PAGES = {"README.md": ("bench/results", False), "docs/performance.md": ("../bench/results", True)}
+NONE = "\N{EN DASH}"
+
+
+def load(results):
+    """The runs against peers, by the name of their file, in the order of the processors' names."""
+    paths = [path for path in sorted(results.glob("compare_cpu_*.json")) if not path.stem.endswith("_variants")]
+    return {path.stem: cpu_runs.load(path) for path in paths}
+
+
+def numbers(values):
+    return ", ".join(f"{value:.2f}" for value in values) or NONE
+
+
+def over_floor(results, layout, suffix=""):
+    name = f"tconv {layout}{suffix}"
+    ratios = [ratio for result in results if (ratio := report.ratio_to_floor(result, name))]
+    return numbers([report.geometric_mean(ratios)] if ratios else [])
+
+
+def against_pytorch(results, layout, suffix=""):
+    """The geometric mean, and in parentheses the least."""
+    ratios, _ = report.speedups(results, f"tconv {layout}{suffix}", report.PYTORCH[layout][1])
+    return f"{report.geometric_mean(ratios.values()):.2f} ({min(ratios.values()):.2f})" if ratios else NONE
+
+
+def layers_below(results, layout, suffix=""):
+    ratios, _ = report.speedups(results, f"tconv {layout}{suffix}", report.PYTORCH[layout][1])
+    return ", ".join(map(str, report.counts_below(ratios))) if ratios else NONE
+
+
+BOUNDS = ", ".join(f"{bound:.2f}".lstrip("0") for bound in report.COUNTED_BELOW)
+# What a row says, its figure, of which layout and way to run, and whether the short table has it too.
+ROWS = [
+    ("NCHW, over the floor", over_floor, "nchw", "", True),
+    ("NHWC, over the floor", over_floor, "nhwc", "", True),
+    ("NCHW against PyTorch's better layout", against_pytorch, "nchw", "", True),
+    (f"layers below {BOUNDS} there", layers_below, "nchw", "", False),
+    ("the same, packing in each call", against_pytorch, "nchw", " called", True),
+    (f"layers below {BOUNDS}, packing in each call", layers_below, "nchw", " called", False),
+    ("NHWC against PyTorch's channels_last", against_pytorch, "nhwc", "", True),
+    (f"layers below {BOUNDS} in channels_last", layers_below, "nhwc", "", False),
+    ("the same in channels_last, packing in each call", against_pytorch, "nhwc", " called", True),
+]
+
+
+def title(stem, run, base):
+    found = run["processor"]
+    return f"[{found['microarchitecture']}, {found['isa']}]({base}/{stem}.md)"
+
+
+def table(runs, base, whole):
+    """The lines of the table: a column for each processor, the rows of each set one below the other."""
+    lines = [
+        f"| | {' | '.join(title(stem, run, base) for stem, run in runs.items())} |",
+        "|---|" + "---:|" * len(runs),
+        row("threads, date", [f"{run['threads']}, {run['date']}" for run in runs.values()]),
+    ]
+    for of in cpu_runs.SETS:
+        results = [cpu_runs.of_set(run, of) for run in runs.values()]
+        layers = max(map(len, results))
+        if not layers:
+            continue
+        budgets = [f"{budget:g} GFLOP" if (budget := run["budget_gflop"].get(of)) else NONE for run in runs.values()]
+        lines.append(row(f"**{layers} {cpu_runs.SETS[of]}**, cut to", budgets))
+        for label, figure, layout, suffix, is_short in ROWS:
+            cells = [figure(found, layout, suffix) for found in results]
+            if (whole or is_short) and any(cell != NONE for cell in cells):
+                lines.append(row(label, cells))
+    return lines
+
+
+def row(label, cells):
+    return f"| {label} | {' | '.join(cells)} |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
+    runs = load(parser.parse_args().results)
+    for page, (base, whole) in PAGES.items():
+        print("\n".join([f"{page}:", "", *table(runs, base, whole), ""]))
+
+
+if __name__ == "__main__":
+    main()
