@@ -219,7 +219,7 @@ tconv_python_tests() {
     local limits
     limits=$(tconv_pytorch_limits)
     [ -z "$limits" ] || echo "== PyTorch's own bf16 layers end the process on this machine: with $limits"
-    env -u TCONV_BACKEND -u TCONV_CPU_ISA -u TCONV_NUM_THREADS -u TCONV_MATH -u TCONV_VERBOSE \
+    env -u TCONV_BACKEND -u TCONV_CPU_ISA -u TCONV_CPU_TUNING -u TCONV_NUM_THREADS -u TCONV_MATH -u TCONV_VERBOSE \
         ${limits:+"$limits"} OMP_WAIT_POLICY=passive TCONV_LIBRARY="$TCONV_ROOT/build/release/libtconv.so" PYTHONPATH="$TCONV_ROOT/python" \
         "$TCONV_PYTHON" -m pytest -q -rs -p no:cacheprovider python bench/tests "$@"
 }

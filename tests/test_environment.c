@@ -16,8 +16,8 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static const char *const variables[] = {"TCONV_BACKEND", "TCONV_CPU_ISA", "TCONV_NUM_THREADS", "TCONV_MATH",
-                                        "TCONV_VERBOSE"};
+static const char *const variables[] = {"TCONV_BACKEND",     "TCONV_CPU_ISA", "TCONV_CPU_TUNING",
+                                        "TCONV_NUM_THREADS", "TCONV_MATH",    "TCONV_VERBOSE"};
 
 static struct small_layer layer;
 static tconv_issue issue;
@@ -61,6 +61,7 @@ Test(environment, bad_values_name_the_variable_and_what_it_accepts)
     } cases[] = {
         {"TCONV_BACKEND", "auto, cpu or cuda", {"gpu", "CPU", "cpu ", " cpu", "0", "1", "cud", "cudaa", "auto,cpu"}},
         {"TCONV_CPU_ISA", "generic, avx2, avx512 or neon", {"default", "sse", "AVX2", "avx-512", "avx5", "2", "best"}},
+        {"TCONV_CPU_TUNING", "auto, common or xeon", {"default", "zen", "Xeon", "1", "xeon "}},
         {"TCONV_NUM_THREADS",
          "from 1 to 65536",
          {"0", "-1", "65537", "two", "2x", "2 ", " 2", "1.5", "0x10", "99999999999999999999", "+2", "4294967297"}},
@@ -429,7 +430,7 @@ Test(environment, plan_that_exists_stays_as_it_is)
     tconv_plan *plan;
     expect_success(tconv_plan_create(&layer.desc, NULL, &plan, &issue), issue);
     for (size_t i = 0; i < COUNT(variables); i++)
-        set_variable(variables[i], i == 4 ? "2" : "nonsense");
+        set_variable(variables[i], strcmp(variables[i], "TCONV_VERBOSE") == 0 ? "2" : "nonsense");
     capture_start(&capture);
     tconv_status status = tconv_plan_execute(plan, &layer.src, &layer.weights, &layer.bias, &layer.dst, layer.workspace,
                                              sizeof layer.workspace, NULL);

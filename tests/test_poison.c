@@ -100,7 +100,7 @@ static void make_layer(tconv_layer *layer, const tconv_desc *desc, const struct 
     cr_assert_eq(tconv_problem_init(&layer->problem, desc, &issue), TCONV_SUCCESS, "%s", issue.message);
     cr_assert_eq(tconv_phases_create(&layer->problem.h, &from_malloc, &layer->rows, &issue), TCONV_SUCCESS);
     cr_assert_eq(tconv_phases_create(&layer->problem.w, &from_malloc, &layer->columns, &issue), TCONV_SUCCESS);
-    cr_assert_eq(tconv_cpu_resolve(1, machine->isa, &layer->target, &issue), TCONV_SUCCESS);
+    cr_assert_eq(tconv_cpu_resolve(1, machine->isa, TCONV_CPU_TUNING_DETECTED, &layer->target, &issue), TCONV_SUCCESS);
     layer->target.backend = TCONV_BACKEND_CPU;
     if (machine->l2_bytes > 0)
         layer->target.l2_bytes = machine->l2_bytes;

@@ -29,7 +29,8 @@ static void make_layer(const char *problem, tconv_layer *layer)
     cr_assert_eq(tconv_problem_init(&layer->problem, &parsed.desc, &issue), TCONV_SUCCESS, "%s", issue.message);
     cr_assert_eq(tconv_phases_create(&layer->problem.h, &from_malloc, &layer->rows, &issue), TCONV_SUCCESS);
     cr_assert_eq(tconv_phases_create(&layer->problem.w, &from_malloc, &layer->columns, &issue), TCONV_SUCCESS);
-    cr_assert_eq(tconv_cpu_resolve(1, TCONV_CPU_ISA_DEFAULT, &layer->target, &issue), TCONV_SUCCESS);
+    cr_assert_eq(tconv_cpu_resolve(1, TCONV_CPU_ISA_DEFAULT, TCONV_CPU_TUNING_DETECTED, &layer->target, &issue),
+                 TCONV_SUCCESS);
     layer->target.backend = TCONV_BACKEND_CPU;
 }
 

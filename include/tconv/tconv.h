@@ -75,6 +75,7 @@
  *
  *     TCONV_BACKEND=auto|cpu|cuda                    what TCONV_BACKEND_AUTO means
  *     TCONV_CPU_ISA=generic|avx2|avx512|neon         the highest instruction set to use (tconv_cpu_isa)
+ *     TCONV_CPU_TUNING=auto|common|xeon              the processor that tiles and stores are tuned for
  *     TCONV_NUM_THREADS=1..65536                     CPU threads, at most
  *     TCONV_MATH=strict|tf32                         what TCONV_MATH_DEFAULT means
  *     TCONV_VERBOSE=0|1|2                            lines to stderr or options.log: 1 each execute, 2 also why

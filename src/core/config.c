@@ -18,7 +18,7 @@
 
 #include "status.h"
 
-enum target { BACKEND, CPU_ISA, THREADS, MATH, VERBOSE };
+enum target { BACKEND, CPU_ISA, CPU_TUNING, THREADS, MATH, VERBOSE };
 
 static const struct variable {
     const char *name;
@@ -42,6 +42,11 @@ static const struct variable {
       {"avx2", TCONV_CPU_ISA_AVX2},
       {"avx512", TCONV_CPU_ISA_AVX512},
       {"neon", TCONV_CPU_ISA_NEON}},
+     0},
+    {"TCONV_CPU_TUNING",
+     CPU_TUNING,
+     "auto, common or xeon",
+     {{"auto", TCONV_CPU_TUNING_DETECTED}, {"common", TCONV_CPU_TUNING_COMMON}, {"xeon", TCONV_CPU_TUNING_XEON}},
      0},
     {"TCONV_NUM_THREADS", THREADS, "a whole number from 1 to 65536", {{NULL, 0}}, TCONV_MAX_THREADS},
     {"TCONV_MATH", MATH, "strict or tf32", {{"strict", TCONV_MATH_STRICT}, {"tf32", TCONV_MATH_TF32}}, 0},
@@ -73,6 +78,7 @@ static void assign(tconv_config *config, enum target target, int value)
     switch (target) {
     case BACKEND: config->backend = (tconv_backend)value; break;
     case CPU_ISA: config->cpu_isa = (tconv_cpu_isa)value; break;
+    case CPU_TUNING: config->cpu_tuning = (tconv_cpu_tuning)value; break;
     case THREADS: config->threads = value; break;
     case MATH: config->math = (tconv_math)value; break;
     case VERBOSE: config->verbose = value; break;
@@ -93,14 +99,16 @@ static _Atomic uint64_t good_config;
 
 static uint64_t pack(const tconv_config *config)
 {
-    return (uint64_t)1 | (uint64_t)config->backend << 8 | (uint64_t)config->cpu_isa << 16 |
-           (uint64_t)config->math << 24 | (uint64_t)config->verbose << 28 | (uint64_t)config->threads << 32;
+    return (uint64_t)1 | (uint64_t)config->backend << 8 | (uint64_t)config->cpu_tuning << 12 |
+           (uint64_t)config->cpu_isa << 16 | (uint64_t)config->math << 24 | (uint64_t)config->verbose << 28 |
+           (uint64_t)config->threads << 32;
 }
 
 static tconv_config unpack(uint64_t word)
 {
     return (tconv_config){
-        .backend = (tconv_backend)(word >> 8 & 0xff),
+        .backend = (tconv_backend)(word >> 8 & 0xf),
+        .cpu_tuning = (tconv_cpu_tuning)(word >> 12 & 0xf),
         .cpu_isa = (tconv_cpu_isa)(word >> 16 & 0xff),
         .threads = (int32_t)(word >> 32),
         .math = (tconv_math)(word >> 24 & 0xf),

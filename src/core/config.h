@@ -6,12 +6,20 @@
 
 #include "tconv/tconv.h"
 
+/* What the blocking of the CPU's algorithms is tuned for, beside caches and vectors (cpu/tuning.h). */
+typedef enum tconv_cpu_tuning {
+    TCONV_CPU_TUNING_DETECTED, /* as the processor is */
+    TCONV_CPU_TUNING_COMMON,
+    TCONV_CPU_TUNING_XEON
+} tconv_cpu_tuning;
+
 typedef struct tconv_config {
-    tconv_backend backend; /* AUTO where TCONV_BACKEND is not set */
-    tconv_cpu_isa cpu_isa; /* DEFAULT where TCONV_CPU_ISA is not set */
-    int32_t threads;       /* 0 where TCONV_NUM_THREADS is not set */
-    tconv_math math;       /* DEFAULT where TCONV_MATH is not set */
-    int32_t verbose;       /* 0 where TCONV_VERBOSE is not set */
+    tconv_backend backend;       /* AUTO where TCONV_BACKEND is not set */
+    tconv_cpu_isa cpu_isa;       /* DEFAULT where TCONV_CPU_ISA is not set */
+    tconv_cpu_tuning cpu_tuning; /* DETECTED where TCONV_CPU_TUNING is not set */
+    int32_t threads;             /* 0 where TCONV_NUM_THREADS is not set */
+    tconv_math math;             /* DEFAULT where TCONV_MATH is not set */
+    int32_t verbose;             /* 0 where TCONV_VERBOSE is not set */
 } tconv_config;
 
 #define TCONV_MAX_THREADS 65536 /* the most threads that TCONV_NUM_THREADS and options.threads accept */

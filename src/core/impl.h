@@ -9,6 +9,7 @@
 #ifndef TCONV_CORE_IMPL_H
 #define TCONV_CORE_IMPL_H
 
+#include "config.h"
 #include "dtype.h"
 #include "phases.h"
 #include "problem.h"
@@ -26,6 +27,7 @@ typedef struct tconv_target {
     int threads;               /* CPU: at least 1 */
     tconv_parallel parallel;   /* CPU: the caller's threads; without parallel_for, OpenMP's */
     tconv_cpu_isa cpu_isa;     /* CPU: a level that this machine has */
+    tconv_cpu_tuning tuning;   /* CPU: COMMON or another, never DETECTED */
     size_t l1_bytes, l2_bytes; /* CPU: data caches of one core */
     size_t l3_bytes;           /* CPU: the cache that cores share */
     int device;                /* CUDA: ordinal */

@@ -1,5 +1,6 @@
 /* The plans of all algorithms are made with this: axes, parts, caches, threads and sizes. */
 #include "blocking.h"
+#include "kernels.h"
 
 #include <string.h>
 
@@ -145,6 +146,12 @@ tconv_status tconv_cpu_copy_weights(const tconv_layer *layer, const void *made, 
     (void)made, (void)stream, (void)issue;
     memcpy(packed, weights, (size_t)layer->problem.weight_extent * layer->problem.element_size);
     return TCONV_SUCCESS;
+}
+
+int64_t tconv_cpu_even_segment(int64_t terms)
+{
+    int64_t even = tconv_cpu_even_part(terms, TCONV_CPU_SEGMENT);
+    return tconv_max(1, tconv_ceil_div(even, TCONV_CPU_UNROLL)) * TCONV_CPU_UNROLL;
 }
 
 int64_t tconv_cpu_cascade_levels(int64_t sums)

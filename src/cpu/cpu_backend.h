@@ -19,7 +19,8 @@ enum { TCONV_CPU_MAX_THREADS = 1024 };
 /* Resolves the CPU part of a target: OpenMP's threads (0: tconv_cpu_default_threads; never more than the process may
  * run at once), the ISA (isa is a cap; DEFAULT is none) and cache sizes. Fails with UNAVAILABLE and field "cpu_isa" for
  * an ISA of another architecture. */
-tconv_status tconv_cpu_resolve(int threads, tconv_cpu_isa isa, tconv_target *target, tconv_issue *issue);
+tconv_status tconv_cpu_resolve(int threads, tconv_cpu_isa isa, tconv_cpu_tuning tuning, tconv_target *target,
+                               tconv_issue *issue);
 
 /* The best instruction set of this machine that this build has code for. */
 tconv_cpu_isa tconv_cpu_best_isa(void);

@@ -8,6 +8,7 @@
 
 #include "../core/status.h"
 #include "cpu_backend.h"
+#include "tuning.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -135,7 +136,8 @@ enum { UNKNOWN_L2_BYTES = 256 << 10 };
 /* Bytes of the last-level cache where the machine does not tell, chosen likewise. */
 enum { UNKNOWN_L3_BYTES = 8 << 20 };
 
-tconv_status tconv_cpu_resolve(int threads, tconv_cpu_isa isa, tconv_target *target, tconv_issue *issue)
+tconv_status tconv_cpu_resolve(int threads, tconv_cpu_isa isa, tconv_cpu_tuning tuning, tconv_target *target,
+                               tconv_issue *issue)
 {
     const tconv_cpu_topology *topology = tconv_cpu_get_topology();
     if (!is_of_this_architecture(isa))
@@ -143,6 +145,7 @@ tconv_status tconv_cpu_resolve(int threads, tconv_cpu_isa isa, tconv_target *tar
                           tconv_cpu_isa_name(isa));
     target->threads = tconv_cpu_limit_threads(threads > 0 ? threads : tconv_cpu_default_threads());
     target->cpu_isa = best_level(isa)->isa;
+    target->tuning = tuning != TCONV_CPU_TUNING_DETECTED ? tuning : tconv_cpu_detect_tuning();
     target->l1_bytes = topology->l1_bytes > 0 ? topology->l1_bytes : UNKNOWN_L1_BYTES;
     target->l2_bytes = topology->l2_bytes > 0 ? topology->l2_bytes : UNKNOWN_L2_BYTES;
     target->l3_bytes = topology->l3_bytes > 0 ? topology->l3_bytes : UNKNOWN_L3_BYTES;

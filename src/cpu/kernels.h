@@ -27,7 +27,12 @@ enum { TCONV_CPU_MAX_VECTORS = 8 };
  * not measured. */
 enum { TCONV_CPU_MAX_INTERLEAVE = 16 };
 
-/* A piece of memory that is prefetched during one segment (see below): with every terms_per_line terms, the cache line
+/* Terms by which microkernels unroll their loops. A loop of a segment is then short enough for the processor to foresee
+ * its end: unrolled by one, AVX-512 took 5 % longer in NCHW over 28 layers, up to 25 % (two cores of an Emerald Rapids,
+ * docs/log/2026-11-26-cpu-intel.md). */
+enum { TCONV_CPU_UNROLL = 4 };
+
+/* A piece of memory that is prefetched during one segment (see below): with every TCONV_CPU_UNROLL terms, the cache line
  * at first + the next of line_offsets. */
 typedef struct tconv_cpu_prefetch_piece {
     const char *first;
@@ -149,7 +154,6 @@ typedef void tconv_cpu_fill_function(void *dst, const void *value, size_t size, 
 
 typedef struct tconv_cpu_kernels {
     int max_channels;              /* of a micro-tile */
-    int terms_per_line;            /* terms that share the prefetch of one cache line */
     bool streams;                  /* whether the level has streaming stores */
     tconv_cpu_fill_function *fill; /* serves every dtype */
     void (*finish)(void);          /* orders streamed stores before the thread's next ones */

@@ -53,14 +53,6 @@
 #define UP_TO_6(microtile, channels) UP_TO_5(microtile, channels) microtile(channels, 6)
 #define UP_TO_8(microtile, channels) UP_TO_6(microtile, channels) microtile(channels, 7) microtile(channels, 8)
 
-/* Terms by which a microkernel unrolls its loop, and which share the prefetch of one cache line: fewer where a term is
- * more work. Four took AVX2 from 1.53 to 1.51 times the floor on 28 layers (Zen 4, docs/log/2026-11-21-cpu.md). */
-#if VECTOR_BYTES == 64
-enum { K_UNROLL = 1 };
-#else
-enum { K_UNROLL = 4 };
-#endif
-
 /* Contiguous outputs up to which whole vectors are not worth it. It is chosen, not measured. */
 enum { SHORT_RUN = 8 };
 
@@ -339,7 +331,6 @@ DEFINE_LOAD_MASKED(load_masked_double, double, 8, uint8_t, _mm512_maskz_loadu_pd
 
 const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
     .max_channels = MAX_CHANNELS,
-    .terms_per_line = K_UNROLL,
     .streams = VECTOR_BYTES > 16,
     .fill = fill,
     .finish = finish,

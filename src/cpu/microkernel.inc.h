@@ -77,15 +77,14 @@ ALWAYS_INLINE void NAME(sum_microtile)(const tconv_cpu_microtile *microtile, con
             UNROLL
         for (int v = 0; v < vectors; v++)
             sums[m][v] = (NAME(vector)){0};
-        for (; offset + K_UNROLL <= end; next_line++) {
+        for (; offset + TCONV_CPU_UNROLL <= end; next_line++) {
             UNROLL
-            for (int t = 0; t < K_UNROLL; t++, offset++, weights += channels)
+            for (int t = 0; t < TCONV_CPU_UNROLL; t++, offset++, weights += channels)
                 NAME(add_term)(sums, strip, *offset, weights, channels, vectors);
             __builtin_prefetch(base + *next_line, 0, 2);
         }
-        if (K_UNROLL > 1)
-            for (; offset < end; offset++, weights += channels)
-                NAME(add_term)(sums, strip, *offset, weights, channels, vectors);
+        for (; offset < end; offset++, weights += channels)
+            NAME(add_term)(sums, strip, *offset, weights, channels, vectors);
         left -= length;
         begin += length;
         REAL *level =

@@ -6,6 +6,7 @@
 
 #include "../core/alloc.h"
 #include "../core/checked.h"
+#include "tuning.h"
 
 /* Percent of the second-level cache for a halo strip: beside it weights stream in and outputs stream out. Measured on a
  * Zen 4 with 1 MiB: from 200 to 450 KiB all layers are level, but those of few output channels, which want it large. */
@@ -32,17 +33,13 @@ enum { SUMS_BYTES = 24 << 10 };
  * microkernel that shares loads of the strip. It is chosen, not measured. */
 enum { STENCIL_CHANNELS = 2 };
 
+/* Positions of a stencil's task, over all its groups: a task costs as much as some hundred of them by itself. With one
+ * group a task, 12 layers took 1.2 times as long, depthwise rows of a few positions 2.5 times (two cores of a Zen 3,
+ * docs/log/2026-11-26-cpu-intel.md). */
+enum { STENCIL_POSITIONS = 4096 };
+
 /* Cycles of a vector of the strip, however few channels share it: its load crosses a cache line. Chosen, not measured. */
 enum { LOAD_CYCLES = 2 };
-
-/* Percent of the last-level cache: larger outputs are streamed, because they would not stay there. Two threads of a
- * Zen 4 ran kb81 and fcn_x8 1.5 and 1.8 times faster by it, kb75 and dw_up2 1.2 to 1.4 times
- * (docs/log/2026-11-21-cpu.md). */
-enum { STREAM_PERCENT = 50 };
-
-/* Terms of an output from which plain stores are as good, because they are done before they could be in anyone's way:
- * streaming them took 2 to 3 % longer on kb57 and kb71 (Zen 4, docs/log/2026-11-21-cpu.md). */
-enum { STREAM_TERMS = 200 };
 
 /* Percent of the second-level cache: larger weights leave it from task to task. Each task reads all weights of its
  * channels, so tasks of fewer channels then come before smaller tiles. Chosen, not measured. */
@@ -249,12 +246,14 @@ static bool cut_halo(tconv_cpu_plan *plan, const tconv_layer *layer, int64_t wid
     }
     set_pitches(plan, layer);
     plan->task_blocks = plan->blocks;
-    if (problem->layout == TCONV_NHWC && problem->group_in < PIXEL_CHANNELS) {
-        int64_t fit =
-            tconv_cpu_cache_share(layer, STRIP_PERCENT) / (plan->channel_pitch * problem->group_in * plan->real_size);
-        int64_t wanted = tconv_ceil_div(PIXEL_CHANNELS, problem->group_in);
-        plan->groups = tconv_max(1, tconv_min(tconv_min(wanted, problem->groups), fit));
-    }
+    int64_t wanted = 1;
+    if (problem->layout == TCONV_NHWC && problem->group_in < PIXEL_CHANNELS)
+        wanted = tconv_ceil_div(PIXEL_CHANNELS, problem->group_in);
+    else if (plan->stencil)
+        wanted = STENCIL_POSITIONS / (plan->images * plan->tile_rows * plan->tile_columns);
+    int64_t fit =
+        tconv_cpu_cache_share(layer, STRIP_PERCENT) / (plan->channel_pitch * problem->group_in * plan->real_size);
+    plan->groups = tconv_max(1, tconv_min(tconv_min(wanted, problem->groups), fit));
     return true;
 }
 
@@ -438,16 +437,19 @@ static void plan_order(tconv_cpu_plan *plan, const tconv_layer *layer)
 static bool plan_stream(const tconv_cpu_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    int64_t cache = (int64_t)layer->target.l3_bytes / 100 * STREAM_PERCENT / (int64_t)problem->element_size;
+    const tconv_cpu_traits *traits = tconv_cpu_find_traits(layer->target.tuning);
+    int64_t cache = (int64_t)layer->target.l3_bytes / 100 * traits->stream_l3_percent +
+                    (int64_t)layer->target.l2_bytes / 100 * traits->stream_l2_percent * plan->threads;
     int64_t phases = tconv_max(1, layer->rows.count * layer->columns.count);
-    return plan->kernels->streams && plan->interleave && problem->dst_extent > cache &&
-           plan->rows.taps * plan->columns.taps / phases * problem->group_in < STREAM_TERMS &&
+    return plan->kernels->streams && plan->interleave && problem->dst_extent > cache / (int64_t)problem->element_size &&
+           plan->rows.taps * plan->columns.taps / phases * problem->group_in < traits->stream_terms &&
            plan->tile_columns * residues(plan, layer) * (int64_t)problem->element_size >= TCONV_CPU_STREAM_BYTES;
 }
 
 static tconv_status make_plan(tconv_cpu_plan *plan, const tconv_layer *layer, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
+    const tconv_cpu_traits *traits = tconv_cpu_find_traits(layer->target.tuning);
     int64_t max_row_taps, max_column_taps, max_terms;
     *plan = (tconv_cpu_plan){.kernels = tconv_cpu_find_kernels(layer->target.cpu_isa)};
     plan->real = problem->dtype == TCONV_F64;
@@ -456,7 +458,7 @@ static tconv_status make_plan(tconv_cpu_plan *plan, const tconv_layer *layer, tc
     plan->rows = tconv_cpu_axis_init(&problem->h, &layer->rows, &max_row_taps);
     plan->columns = tconv_cpu_axis_init(&problem->w, &layer->columns, &max_column_taps);
     max_terms = max_row_taps * max_column_taps * problem->group_in; /* no more than the layer has weights */
-    plan->blocks = tconv_ceil_div(problem->group_out, plan->kernels->max_channels);
+    plan->blocks = tconv_ceil_div(problem->group_out, tconv_min(plan->kernels->max_channels, traits->block_channels));
     plan->groups = 1;
     plan_order(plan, layer);
     plan->stencil = problem->group_in == 1 && problem->group_out <= STENCIL_CHANNELS &&

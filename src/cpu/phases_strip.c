@@ -234,7 +234,7 @@ static void list_pieces(const tconv_cpu_task *task, tconv_cpu_prefetch *prefetch
     int64_t channels = task->groups * problem->group_in, channel = task->group * problem->group_in;
     bool planes = problem->layout == TCONV_NCHW, whole = column_end - column == problem->w.in && planes;
     int64_t row_bytes = size * (column_end - column) * problem->src.w;
-    int64_t most = TCONV_CPU_SEGMENT / plan->kernels->terms_per_line;
+    int64_t most = TCONV_CPU_SEGMENT / TCONV_CPU_UNROLL;
     if (row >= row_end || column >= column_end)
         return;
     prefetch->piece = (const char *)task->job->src + size * (task->image * problem->src.n + channel * problem->src.c +

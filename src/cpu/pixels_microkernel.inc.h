@@ -17,24 +17,36 @@ _Static_assert((int)TCONV_CPU_MAX_PIXELS <= (int)TCONV_CPU_MAX_CHANNELS &&
                    (int)TCONV_CPU_MAX_PIXEL_VECTORS <= (int)TCONV_CPU_MAX_VECTORS,
                "pixels are the rows of the registers");
 
-/* Adds terms [begin, end) of one tap. */
+/* Adds one term: the inputs at one place of each pixel's. */
+ALWAYS_INLINE void NAME(add_pixel_term)(NAME(registers) sums, const REAL *const strip[], int64_t at,
+                                        const REAL *weights, const bool depthwise, const int vectors, const int pixels)
+{
+    NAME(vector) loaded[TCONV_CPU_MAX_PIXEL_VECTORS];
+    UNROLL
+    for (int v = 0; v < vectors; v++)
+        loaded[v] = *(const NAME(vector) *)(weights + v * LANES);
+    UNROLL
+    for (int p = 0; p < pixels; p++)
+        UNROLL
+    for (int v = 0; v < vectors; v++)
+        if (depthwise)
+            sums[p][v] += *(const NAME(vector) *)(strip[p] + at + v * LANES) * loaded[v];
+        else
+            sums[p][v] += strip[p][at] * loaded[v];
+}
+
+/* Adds terms [begin, end) of one tap; depthwise there is one. */
 ALWAYS_INLINE void NAME(sum_tap)(NAME(registers) sums, const REAL *const strip[], int64_t begin, int64_t end,
                                  const REAL *weights, const bool depthwise, const int vectors, const int pixels)
 {
-    for (int64_t at = begin; at < end; at++, weights += vectors * LANES) {
-        NAME(vector) loaded[TCONV_CPU_MAX_PIXEL_VECTORS];
+    const int64_t width = vectors * LANES;
+    int64_t at = begin;
+    for (; !depthwise && at + TCONV_CPU_UNROLL <= end; at += TCONV_CPU_UNROLL, weights += TCONV_CPU_UNROLL * width)
         UNROLL
-        for (int v = 0; v < vectors; v++)
-            loaded[v] = *(const NAME(vector) *)(weights + v * LANES);
-        UNROLL
-        for (int p = 0; p < pixels; p++)
-            UNROLL
-        for (int v = 0; v < vectors; v++)
-            if (depthwise)
-                sums[p][v] += *(const NAME(vector) *)(strip[p] + at + v * LANES) * loaded[v];
-            else
-                sums[p][v] += strip[p][at] * loaded[v];
-    }
+    for (int t = 0; t < TCONV_CPU_UNROLL; t++)
+        NAME(add_pixel_term)(sums, strip, at + t, weights + t * width, depthwise, vectors, pixels);
+    for (; at < end; at++, weights += width)
+        NAME(add_pixel_term)(sums, strip, at, weights, depthwise, vectors, pixels);
 }
 
 #define STORE_LOOSE(address, values) (*(NAME(loose_vector) *)(address) = (values))

@@ -46,6 +46,10 @@ enum { MAX_HALO = 1 << 12 };
  * spend more than half of their work on zeros. Two vectors and more always pass. It is chosen, not measured. */
 enum { MIN_CHANNELS_PERCENT = 50 };
 
+/* What is_padded_too_much counts with; fitted by eye to 40 layers. */
+enum { SCATTER_CYCLES = 3 };
+static const double phases_ratio = 1.1;
+
 /* The most elements (residues x channels) of a pixel that is staged: a dozen such pixels, of 4 KiB each,
  * fill the first-level cache. */
 enum { STAGE_ELEMENTS = 1024 };
@@ -244,6 +248,18 @@ static bool init_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int
            place_strip(plan, layer, *phase_taps);
 }
 
+/* Tells whether padding output channels to whole vectors costs more than cpu_phases does, whose vectors run along
+ * positions: its multiply-adds are phases_ratio times as slow, and each output takes SCATTER_CYCLES to transpose. On two
+ * cores of an Emerald Rapids 9 of 11 layers that cpu_phases ran more than 10 % faster are such, none that it ran slower
+ * (docs/log/2026-11-26-cpu-intel.md). */
+static bool is_padded_too_much(const tconv_cpu_pixel_plan *plan, const tconv_layer *layer)
+{
+    double phases = (double)tconv_max(1, layer->rows.count * layer->columns.count);
+    double terms = (double)plan->rows.taps * (double)plan->columns.taps * (double)plan->group_in / phases;
+    double filled = (double)plan->group_out / (double)plan->lanes;
+    return terms * filled * phases_ratio + (double)plan->group_out * SCATTER_CYCLES < terms * (double)plan->vectors;
+}
+
 static const char *find_refusal(const tconv_layer *layer)
 {
     tconv_cpu_pixel_plan plan;
@@ -252,6 +268,8 @@ static const char *find_refusal(const tconv_layer *layer)
     if ((double)plan.group_out * 100 < (double)plan.vectors * (double)plan.lanes * MIN_CHANNELS_PERCENT)
         return plan.depthwise ? "output channels fill less than half a vector"
                               : "output channels of a group fill less than half a vector";
+    if (!plan.depthwise && is_padded_too_much(&plan, layer))
+        return "output channels of a group leave too much of their vectors empty";
     return placed ? NULL : "a kernel so wide that no strip of input fits the cache";
 }
 

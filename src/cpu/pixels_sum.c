@@ -54,7 +54,6 @@ static void describe_panel(const tconv_cpu_pixel_task *task, const tconv_cpu_pix
     const tconv_cpu_pixel_plan *plan = job->plan;
     const int64_t width = plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS, channels = end - begin;
     int64_t taps = tconv_cpu_pixel_phase_taps(phase);
-    int64_t terms = tconv_max(1, taps * channels), segments = tconv_ceil_div(terms, TCONV_CPU_SEGMENT);
     int64_t strip = plan->depthwise ? (block - task->block) * width : (group - task->group) * plan->group_in;
     panel->phase = *phase;
     panel->extent = extent_of(task, phase);
@@ -70,7 +69,7 @@ static void describe_panel(const tconv_cpu_pixel_task *task, const tconv_cpu_pix
                                                    .taps = job->taps + phase->offset,
                                                    .tap_count = taps,
                                                    .channels = channels,
-                                                   .segment = tconv_ceil_div(terms, segments),
+                                                   .segment = tconv_cpu_even_segment(taps * channels),
                                                    .weights = tconv_cpu_real_at(plan->real_size, job->weights, weights),
                                                    .sums = task->sums,
                                                    .levels = task->levels,

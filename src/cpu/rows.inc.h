@@ -120,6 +120,11 @@ ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_
     ELEMENT *dst = (ELEMENT *)store->dst + channel * store->dst_channel,
             *to = store->stage != NULL ? store->stage : dst;
     int64_t rest = store->count;
+    if (residues == 1 && sizeof(ELEMENT) == sizeof(REAL) && store->stage != NULL && store->rows[0] >= 0) {
+        const REAL *sums = (const REAL *)store->sums + channel * store->channel_stride + store->rows[0];
+        stream_bytes((char *)dst, (const char *)sums, (size_t)store->count * sizeof(REAL), LINE);
+        return;
+    }
     for (int r = 0; r < residues; r++) { /* a bias-only residue repeats its bias */
         bool summed = store->rows[r] >= 0;
         from[r] = (const REAL *)&bias[r];

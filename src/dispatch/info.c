@@ -7,6 +7,7 @@
 #include "../core/status.h"
 #include "../core/text.h"
 #include "../cpu/cpu_backend.h"
+#include "../cpu/tuning.h"
 #include "../cuda/cuda_backend.h"
 #include "impl_list.h"
 #include "writer.h"
@@ -44,8 +45,9 @@ static void write_isa(tconv_writer *writer)
     tconv_write_close_group(writer, ']');
     /* a bad variable is shown among the environment variables below */
     if (tconv_config_get(&config, &issue) == TCONV_SUCCESS &&
-        tconv_cpu_resolve(config.threads, config.cpu_isa, &target, &issue) == TCONV_SUCCESS) {
+        tconv_cpu_resolve(config.threads, config.cpu_isa, config.cpu_tuning, &target, &issue) == TCONV_SUCCESS) {
         tconv_write_text(writer, "isa_used", tconv_cpu_isa_name(target.cpu_isa));
+        tconv_write_text(writer, "tuning_used", tconv_cpu_find_traits(target.tuning)->name);
         tconv_write_number(writer, "threads_used", target.threads);
     } else {
         tconv_write_text(writer, "error", issue.message);

@@ -132,7 +132,7 @@ tconv_status tconv_target_resolve(const tconv_options *options, const char *mach
     }
     int threads = options->threads != 0 ? options->threads : config->threads;
     status = tconv_cpu_resolve(threads, options->cpu_isa != TCONV_CPU_ISA_DEFAULT ? options->cpu_isa : config->cpu_isa,
-                               target, issue);
+                               config->cpu_tuning, target, issue);
     target->parallel = options->parallel;
     if (options->parallel.parallel_for != NULL && threads != 0) /* not limited by the machine: they are the caller's */
         target->threads = (int)tconv_min(threads, TCONV_CPU_MAX_THREADS);

@@ -24,7 +24,8 @@ bool bare_layer_make(tconv_layer *layer, const char *problem, tconv_dtype dtype,
     cr_assert_eq(tconv_problem_init(&layer->problem, &parsed.desc, &issue), TCONV_SUCCESS, "%s", issue.message);
     cr_assert_eq(tconv_phases_create(&layer->problem.h, &from_malloc, &layer->rows, &issue), TCONV_SUCCESS);
     cr_assert_eq(tconv_phases_create(&layer->problem.w, &from_malloc, &layer->columns, &issue), TCONV_SUCCESS);
-    cr_assert_eq(tconv_cpu_resolve(target->threads, target->isa, &layer->target, &issue), TCONV_SUCCESS);
+    cr_assert_eq(tconv_cpu_resolve(target->threads, target->isa, TCONV_CPU_TUNING_DETECTED, &layer->target, &issue),
+                 TCONV_SUCCESS);
     layer->target.backend = TCONV_BACKEND_CPU;
     layer->target.threads = target->threads > 0 ? target->threads : layer->target.threads; /* on any machine */
     if (target->cache > 0)
