@@ -1,9 +1,11 @@
 /*
  * What cpu_columns takes, and that it is right in every form: filters and taps in parts, K-blocks, blocks of channels and
  * the last with fewer, panels with columns left over, groups, dilation, padding that eats the kernel, weights that lie
- * side by side and apart, in every dtype, layout and instruction set.
+ * side by side and apart, few pixels whose weights are not packed, tiles of rows, columns and images and the last with
+ * fewer, in every dtype, layout and instruction set.
  */
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../src/cpu/cpu_backend.h"
@@ -13,6 +15,14 @@
 #include "support/ways.h"
 
 static const char *const problems[] = {
+    /* Packed weights. */
+    "n=1 ci=500 h=4 w=5 co=70 k=4 s=2 p=1 b=1",
+    "n=3 ci=16 h=1 w=5 co=19 k=5x3 s=2x3 op=1x2 b=1",
+    "n=1 ci=200 h=1 w=14 co=3 k=1x300 s=1x100 p=0x7 b=1",
+    "n=2 ci=40 h=3 w=3 co=54 k=3x4 s=2x3 p=2x3 d=2x1 g=2 b=1",
+    "n=1 ci=300 h=4 w=4 co=20 k=8 s=2 p=7 op=1",
+    "n=7 ci=33 h=1 w=2 co=150 k=1 b=1",
+    /* Few pixels: rows of weights as they lie. */
     "n=1 ci=500 h=4 w=3 co=70 k=4 s=2 p=1 b=1",
     "n=3 ci=16 h=1 w=1 co=9 k=5x3 s=2x3 op=1x2 b=1",
     "n=1 ci=200 h=1 w=9 co=3 k=1x300 s=1x100 p=0x7 b=1",
@@ -20,6 +30,19 @@ static const char *const problems[] = {
     "n=1 ci=300 h=2 w=2 co=20 k=8 s=2 p=4 op=1",
     "n=2 ci=33 h=1 w=2 co=150 k=1 b=1",
     "n=1 ci=20 h=5 w=5 co=96 k=2 s=2 b=1",
+    "n=1 ci=101 h=1 w=1 co=260 k=4 b=1",
+    "n=1 ci=49 h=1 w=1 co=1 k=1x3001 s=1x3000",
+    "n=1 ci=25 h=1 w=2 co=37 k=3x7 s=2x5 p=1x6 d=1x2 b=1",
+    /* Tiles: of a row; of rows and columns; of images; long sums and dilation; padding that eats the kernel; groups; few
+     * pixels in each. */
+    "n=1 ci=70 h=1 w=301 co=1 k=1x64 s=1x16 p=0x5 op=0x3 b=1",
+    "n=2 ci=130 h=13 w=14 co=1 k=17x20 s=9x20 p=3x0 op=4x1 b=1",
+    "n=2 ci=130 h=14 w=13 co=1 k=20x27 s=20x14 p=0x3 op=1x4 b=1",
+    "n=9 ci=190 h=1 w=50 co=1 k=1x61 s=1x20 p=0x30 b=1",
+    "n=1 ci=820 h=1 w=140 co=3 k=1x70 s=1x16 d=1x3 p=0x1 b=1",
+    "n=1 ci=80 h=1 w=150 co=1 k=1x70 s=1x16 p=0x69",
+    "n=1 ci=192 h=1 w=133 co=2 k=1x70 s=1x35 g=2 b=1",
+    "n=1 ci=64 h=1 w=6 co=1 k=1x11000 s=1x11000 b=1",
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -62,6 +85,59 @@ Test(columns, every_form_is_right_and_has_the_same_bits_by_any_threads)
         }
 }
 
+/* Layers of many phases and few output channels are cut in tiles, for calls and for weights that are packed before; where
+ * cpu_phases is as fast, they are not taken. */
+Test(columns, many_phases_are_taken_where_that_is_faster)
+{
+    static const struct {
+        const char *problem;
+        bool taken;
+    } layers[] = {
+        {"n=1 ci=1026 h=1 w=400 co=1 k=1x1024 s=1x256", true}, {"n=1 ci=402 h=1 w=400 co=1 k=1x400 s=1x100", true},
+        {"n=1 ci=1026 h=1 w=400 co=4 k=1x1024 s=1x256", true}, {"n=1 ci=32 h=1 w=400 co=1 k=1x1024 s=1x256", false},
+        {"n=1 ci=512 h=1 w=400 co=8 k=1x64 s=1x16", false},    {"n=1 ci=512 h=1 w=400 co=1 k=1x8 s=1x2", false},
+        {"n=1 ci=21 h=16 w=16 co=21 k=64 s=32 p=16", false},   {"n=1 ci=2049 h=1 w=340 co=1 k=1x4096 s=1x1024", true},
+    };
+    for (size_t i = 0; i < 4 * COUNT(layers); i++) {
+        const struct bare_target target = {.threads = 1};
+        tconv_layer layer;
+        const tconv_layout layout = i % 4 < 2 ? TCONV_NCHW : TCONV_NHWC;
+        bare_layer_make(&layer, layers[i / 4].problem, TCONV_F32, layout, &target);
+        layer.packed_before = i % 2 == 1;
+        cr_expect_eq(bare_layer_is_taken(&layer, &tconv_cpu_columns, NULL), layers[i / 4].taken, "%s%s%s",
+                     layers[i / 4].problem, layout == TCONV_NHWC ? ", NHWC" : "",
+                     layer.packed_before ? ", packed" : "");
+        bare_layer_release(&layer);
+    }
+}
+
+/* Whatever the number of threads, the same layers are taken, in scratch of 2 MiB for each. */
+Test(columns, threads_decide_nothing_but_tasks)
+{
+    static const int threads[] = {1, 2, 7, 64};
+    for (size_t p = 0; p < COUNT(problems); p++)
+        for (int form = 0; form < FORMS; form++) {
+            const harness_layer described = layer_of(p, form);
+            bool taken = false;
+            for (size_t t = 0; t < COUNT(threads); t++) {
+                const struct bare_target target = {.threads = threads[t], .weights = described.desc.weight_layout};
+                tconv_layer layer;
+                tconv_memory_sizes sizes;
+                tconv_issue issue;
+                void *made = NULL;
+                bare_layer_make(&layer, problems[p], described.desc.dtype, described.desc.layout, &target);
+                const bool takes = bare_layer_plan(&layer, &tconv_cpu_columns, &made, &sizes, &issue) == TCONV_SUCCESS;
+                cr_expect(t == 0 || takes == taken, "%s: %d threads", problems[p], threads[t]);
+                if (takes)
+                    cr_expect_leq(sizes.scratch, (size_t)threads[t] * (2 << 20) + (1 << 16), "%s: %zu bytes",
+                                  problems[p], sizes.scratch);
+                taken = takes;
+                free(made);
+                bare_layer_release(&layer);
+            }
+        }
+}
+
 /* More weights than pixels, and what its memory and its bounds allow. */
 Test(columns, other_layers_are_declined)
 {
@@ -73,6 +149,7 @@ Test(columns, other_layers_are_declined)
         {"n=1 ci=64 h=8 w=8 co=31 k=4 s=2", "more than 128 pixels, or than an eighth"},
         {"n=1 ci=64 h=2 w=2 co=64 k=5 s=1", "more than 16 taps for an output"},
         {"n=1 ci=64 h=1 w=1 co=64 k=300", "too many outputs of a channel"},
+        {"n=1 ci=21 h=16 w=16 co=1 k=64 s=32 p=16", "phases that cpu_phases is as fast for"},
         {"n=8 ci=2199023255552 h=4 w=4 co=64 k=4 s=2", "more than 2 MiB of scratch"},
     };
     for (size_t i = 0; i < COUNT(declined); i++) {

@@ -78,6 +78,26 @@ typedef struct tconv_cpu_pixel_store {
 
 typedef void tconv_cpu_pixel_store_function(const tconv_cpu_pixel_store *store);
 
+/* Rows of weights that a sweep reads side by side: with two vectors of each, half of the 16 registers. */
+enum { TCONV_CPU_SWEEP_ROWS = 4 };
+
+/*
+ * Adds the products of some rows of weights, as they lie, to the sums of all pixels:
+ *
+ *     sums[p][column] += sum over r of src[p][r] * weights[r][column]
+ *
+ * in the order of r, each added to the sum.
+ */
+typedef struct tconv_cpu_sweep {
+    const void *src, *weights; /* Real */
+    void *sums;
+    int64_t pixels, rows, count;                  /* count: columns */
+    int64_t src_pitch, weights_pitch, sums_pitch; /* from row to row */
+    int64_t readable;                             /* rows of weights: those beyond `rows` may be prefetched */
+} tconv_cpu_sweep;
+
+typedef void tconv_cpu_sweep_function(const tconv_cpu_sweep *sweep);
+
 typedef struct tconv_cpu_pixel_kernels {
     bool streams; /* streaming stores are worth it */
     /* By the type of the sums: [0] float, [1] double. */
@@ -86,6 +106,7 @@ typedef struct tconv_cpu_pixel_kernels {
         int max_pixels[TCONV_CPU_MAX_PIXEL_VECTORS + 1]; /* of a micro-tile, by its vectors */
         tconv_cpu_pixel_microkernel *dense[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
         tconv_cpu_pixel_microkernel *depthwise[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
+        tconv_cpu_sweep_function *sweep; /* of cpu_columns */
     } real[2];
     /* By dtype. */
     struct {

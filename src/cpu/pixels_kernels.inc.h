@@ -30,6 +30,7 @@
 #define LANES      (VECTOR_BYTES / 4)
 #define STREAM     STREAM_FLOAT
 #define NAME(name) JOIN(name, float)
+#include "columns_microkernel.inc.h"
 #include "pixels_microkernel.inc.h"
 #undef NAME
 #undef STREAM
@@ -71,6 +72,7 @@
 #define LANES      (VECTOR_BYTES / 8)
 #define STREAM     STREAM_DOUBLE
 #define NAME(name) JOIN(name, double)
+#include "columns_microkernel.inc.h"
 #include "pixels_microkernel.inc.h"
 #undef NAME
 #undef STREAM
@@ -99,8 +101,16 @@
 
 const tconv_cpu_pixel_kernels JOIN(tconv_cpu_pixel_kernels, LEVEL) = {
     .streams = VECTOR_BYTES == 64,
-    .real = {{VECTOR_BYTES / 4, MAX_PIXELS, {PIXEL_MICROTILES(DENSE_FLOAT)}, {PIXEL_MICROTILES(DEPTHWISE_FLOAT)}},
-             {VECTOR_BYTES / 8, MAX_PIXELS, {PIXEL_MICROTILES(DENSE_DOUBLE)}, {PIXEL_MICROTILES(DEPTHWISE_DOUBLE)}}},
+    .real = {{VECTOR_BYTES / 4,
+              MAX_PIXELS,
+              {PIXEL_MICROTILES(DENSE_FLOAT)},
+              {PIXEL_MICROTILES(DEPTHWISE_FLOAT)},
+              sweep_float},
+             {VECTOR_BYTES / 8,
+              MAX_PIXELS,
+              {PIXEL_MICROTILES(DENSE_DOUBLE)},
+              {PIXEL_MICROTILES(DEPTHWISE_DOUBLE)},
+              sweep_double}},
     .dtype = {[TCONV_F32] = PIXEL_ROWS(f32),
               [TCONV_F64] = PIXEL_ROWS(f64),
               [TCONV_F16] = PIXEL_ROWS(f16),
