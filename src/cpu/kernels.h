@@ -28,7 +28,7 @@ enum { TCONV_CPU_MAX_VECTORS = 8 };
 enum { TCONV_CPU_MAX_INTERLEAVE = 16 };
 
 /* Terms by which microkernels unroll their loops. A loop of a segment is then short enough for the processor to foresee
- * its end: unrolled by one, AVX-512 took 5 % longer in NCHW over 28 layers, up to 25 % (two cores of an Emerald Rapids,
+ * its end: unrolled by one, AVX-512 took 5 % longer in NCHW over 28 layers, up to 26 % (two cores of an Emerald Rapids,
  * docs/log/2026-11-26-cpu-intel.md). */
 enum { TCONV_CPU_UNROLL = 4 };
 
