@@ -225,8 +225,19 @@ ALWAYS_INLINE void bf16_from_floats(uint16_t *to, const float *from)
 
 /* Masked loads and stores, where the level has them: load_short_* loads a padded row by one of each. */
 #if VECTOR_BYTES == 64
-#define DEFINE_LOAD_SHORT(name, type, lanes, mask, load, store)                                                        \
-    ALWAYS_INLINE bool name(type *to, const type *from, const tconv_cpu_padded_row *row)                               \
+ALWAYS_INLINE __m512 masked_floats_from_f16(__mmask16 mask, const uint16_t *from)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from));
+}
+
+ALWAYS_INLINE __m512 masked_floats_from_bf16(__mmask16 mask, const uint16_t *from)
+{
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+
+#define DEFINE_LOAD_SHORT(name, real, element, lanes, mask, load, store)                                               \
+    ALWAYS_INLINE bool name(real *to, const element *from, const tconv_cpu_padded_row *row)                            \
     {                                                                                                                  \
         int64_t inside = row->left + row->count, all = inside + row->right;                                            \
         if (all > (lanes))                                                                                             \
@@ -234,15 +245,17 @@ ALWAYS_INLINE void bf16_from_floats(uint16_t *to, const float *from)
         store(to, (mask)((1u << all) - 1), load((mask)((1u << inside) - (1u << row->left)), from - row->left));        \
         return true;                                                                                                   \
     }
-DEFINE_LOAD_SHORT(load_short_float, float, 16, __mmask16, _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps)
-DEFINE_LOAD_SHORT(load_short_double, double, 8, __mmask8, _mm512_maskz_loadu_pd, _mm512_mask_storeu_pd)
-#define DEFINE_LOAD_MASKED(name, type, lanes, bits, load, store)                                                       \
+DEFINE_LOAD_SHORT(load_short_f32, float, float, 16, __mmask16, _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps)
+DEFINE_LOAD_SHORT(load_short_f64, double, double, 8, __mmask8, _mm512_maskz_loadu_pd, _mm512_mask_storeu_pd)
+DEFINE_LOAD_SHORT(load_short_f16, float, uint16_t, 16, __mmask16, masked_floats_from_f16, _mm512_mask_storeu_ps)
+DEFINE_LOAD_SHORT(load_short_bf16, float, uint16_t, 16, __mmask16, masked_floats_from_bf16, _mm512_mask_storeu_ps)
+#define DEFINE_LOAD_MASKED(name, real, element, lanes, bits, load, store)                                              \
     static void name(const tconv_cpu_masked_load *masked)                                                              \
     {                                                                                                                  \
         for (int64_t c = 0; c < masked->channels; c++) {                                                               \
             for (int64_t n = 0; n < masked->images; n++) {                                                             \
-                const type *from = (const type *)masked->src + c * masked->src_channel + n * masked->src_image;        \
-                type *to = (type *)masked->strip + c * masked->strip_channel + n * masked->strip_image;                \
+                const element *from = (const element *)masked->src + c * masked->src_channel + n * masked->src_image;  \
+                real *to = (real *)masked->strip + c * masked->strip_channel + n * masked->strip_image;                \
                 const int64_t end = masked->count + (n == masked->images - 1 ? masked->zeros : 0);                     \
                 for (int64_t i = 0; i < end; i += (lanes)) {                                                           \
                     int64_t rest = end - i;                                                                            \
@@ -253,15 +266,20 @@ DEFINE_LOAD_SHORT(load_short_double, double, 8, __mmask8, _mm512_maskz_loadu_pd,
             }                                                                                                          \
         }                                                                                                              \
     }
-DEFINE_LOAD_MASKED(load_masked_float, float, 16, uint16_t, _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps)
-DEFINE_LOAD_MASKED(load_masked_double, double, 8, uint8_t, _mm512_maskz_loadu_pd, _mm512_mask_storeu_pd)
+DEFINE_LOAD_MASKED(load_masked_f32, float, float, 16, uint16_t, _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps)
+DEFINE_LOAD_MASKED(load_masked_f64, double, double, 8, uint8_t, _mm512_maskz_loadu_pd, _mm512_mask_storeu_pd)
+DEFINE_LOAD_MASKED(load_masked_f16, float, uint16_t, 16, uint16_t, masked_floats_from_f16, _mm512_mask_storeu_ps)
+DEFINE_LOAD_MASKED(load_masked_bf16, float, uint16_t, 16, uint16_t, masked_floats_from_bf16, _mm512_mask_storeu_ps)
 #else
-#define load_short_float(to, from, row)  false
-#define load_short_double(to, from, row) false
-#define load_masked_float                NULL
-#define load_masked_double               NULL
+#define load_short_f32(to, from, row)  false
+#define load_short_f64(to, from, row)  false
+#define load_short_f16(to, from, row)  false
+#define load_short_bf16(to, from, row) false
+#define load_masked_f32                NULL
+#define load_masked_f64                NULL
+#define load_masked_f16                NULL
+#define load_masked_bf16               NULL
 #endif
-#define NEVER_SHORT(to, from, row) false
 
 #define REAL       float
 #define SUMS(name) JOIN(name, float)
@@ -270,16 +288,13 @@ DEFINE_LOAD_MASKED(load_masked_double, double, 8, uint8_t, _mm512_maskz_loadu_pd
 #define NAME(name)  JOIN(name, f32)
 #define CONVERT_IN  COPY_VECTOR
 #define CONVERT_OUT COPY_VECTOR
-#define LOAD_SHORT  load_short_float
 #include "rows.inc.h"
 #undef ELEMENT
 #undef NAME
 #undef CONVERT_IN
 #undef CONVERT_OUT
-#undef LOAD_SHORT
 
 #define ELEMENT     uint16_t
-#define LOAD_SHORT  NEVER_SHORT
 #define NAME(name)  JOIN(name, f16)
 #define CONVERT_IN  floats_from_f16
 #define CONVERT_OUT f16_from_floats
@@ -292,7 +307,6 @@ DEFINE_LOAD_MASKED(load_masked_double, double, 8, uint8_t, _mm512_maskz_loadu_pd
 #define CONVERT_IN  floats_from_bf16
 #define CONVERT_OUT bf16_from_floats
 #include "rows.inc.h"
-#undef LOAD_SHORT
 #undef ELEMENT
 #undef NAME
 #undef CONVERT_IN
@@ -308,9 +322,7 @@ DEFINE_LOAD_MASKED(load_masked_double, double, 8, uint8_t, _mm512_maskz_loadu_pd
 #define NAME(name)  JOIN(name, f64)
 #define CONVERT_IN  COPY_VECTOR
 #define CONVERT_OUT COPY_VECTOR
-#define LOAD_SHORT  load_short_double
 #include "rows.inc.h"
-#undef LOAD_SHORT
 #undef ELEMENT
 #undef NAME
 #undef CONVERT_IN
@@ -323,9 +335,9 @@ DEFINE_LOAD_MASKED(load_masked_double, double, 8, uint8_t, _mm512_maskz_loadu_pd
 
 #define MICROKERNEL_FLOAT(channels, vectors)  [channels][vectors] = microkernel_##channels##x##vectors##_float,
 #define MICROKERNEL_DOUBLE(channels, vectors) [channels][vectors] = microkernel_##channels##x##vectors##_double,
-#define ROWS(name, masked)                                                                                             \
+#define ROWS(name)                                                                                                     \
     {                                                                                                                  \
-        load_planes_##name, load_pixels_##name, masked, store_interleaved_##name, store_scattered_##name,              \
+        load_planes_##name, load_pixels_##name, load_masked_##name, store_interleaved_##name, store_scattered_##name,  \
             store_pixels_##name, stencil_##name                                                                        \
     }
 
@@ -336,8 +348,5 @@ const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
     .finish = finish,
     .real = {{VECTOR_BYTES / 4, MAX_VECTORS, {MICROTILES(MICROKERNEL_FLOAT)}},
              {VECTOR_BYTES / 8, MAX_VECTORS, {MICROTILES(MICROKERNEL_DOUBLE)}}},
-    .dtype = {[TCONV_F32] = ROWS(f32, load_masked_float),
-              [TCONV_F64] = ROWS(f64, load_masked_double),
-              [TCONV_F16] = ROWS(f16, NULL),
-              [TCONV_BF16] = ROWS(bf16, NULL)},
+    .dtype = {[TCONV_F32] = ROWS(f32), [TCONV_F64] = ROWS(f64), [TCONV_F16] = ROWS(f16), [TCONV_BF16] = ROWS(bf16)},
 };

@@ -6,7 +6,8 @@
  *     LANES                      the lanes of a vector of REAL
  *     CONVERT_IN(to, from)       converts exactly LANES elements to REAL
  *     CONVERT_OUT(to, from)      converts exactly LANES REAL to elements, rounding to nearest even
- *     LOAD_SHORT(to, from, row)  loads a padded row of at most LANES in one go, or is false
+ *
+ * and load_short_<dtype>(to, from, row), which loads a padded row of at most LANES in one go, or is false.
  *
  * Rows are whole vectors, the last of which overlaps the one before; rows shorter than a vector pass through a small
  * buffer. So nothing outside a row is ever read or written, and no lane is converted by other means than its
@@ -65,7 +66,7 @@ static void NAME(load_planes)(const tconv_cpu_load *load)
         const ELEMENT *src = (const ELEMENT *)load->src + c * load->src_channel;
         REAL *strip = (REAL *)load->strip + c * load->strip_channel;
         for (const tconv_cpu_padded_row *row = load->rows; row < load->rows + load->row_count; row++) {
-            if (LOAD_SHORT(strip + row->strip, src + row->src, row))
+            if (NAME(load_short)(strip + row->strip, src + row->src, row))
                 continue;
             NAME(fill_zeros)(strip + row->strip, row);
             if (row->count > 0)
