@@ -153,12 +153,12 @@ static void prefetch_weights(const tconv_cpu_columns_task *task, int64_t channel
     }
 }
 
-/* Packs share `index` of the K-block of `rows` input channels from `begin` on, and asks for the rows that follow: many
+/* Packs a share of the K-block of `rows` input channels from `begin` on, and asks for the rows that follow: many
  * more at a time would push each other out of the cache, where rows lie a power of two apart. */
-static void pack_share(const tconv_cpu_columns_task *task, int64_t begin, int64_t rows, int64_t index, int64_t shares)
+static void pack_share(const tconv_cpu_columns_task *task, int64_t begin, int64_t rows, int64_t share, int64_t shares)
 {
     const tconv_cpu_columns_plan *plan = task->job->plan;
-    const int64_t first = rows * index / shares, count = rows * (index + 1) / shares - first;
+    const int64_t first = rows * share / shares, count = rows * (share + 1) / shares - first;
     void *to = tconv_cpu_real_at(plan->real_size, packed_at(task, begin), first * plan->width);
     if (begin == 0)
         prefetch_weights(task, begin + first + count, tconv_ceil_div(plan->k_block, shares));
