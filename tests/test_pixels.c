@@ -217,7 +217,7 @@ Test(pixels, refuses_what_vectors_of_channels_do_not_suit)
 {
     cr_assert_str_empty(refusal("n=1 ci=8 h=4 w=4 co=16 k=3", TCONV_NHWC, SMALL_CACHE));
     cr_assert_str_not_empty(refusal("n=1 ci=8 h=4 w=4 co=16 k=3", TCONV_NCHW, SMALL_CACHE));
-    /* 3/4 of the vectors of any length empty: long sums take the lanes' time, short ones that of storing planes */
+    /* A last vector with one lane filled: too much of long sums, not of short ones. */
     cr_assert_str_not_empty(refusal("n=1 ci=99 h=4 w=4 co=17 k=3", TCONV_NHWC, SMALL_CACHE));
     cr_assert_str_empty(refusal("n=1 ci=4 h=4 w=4 co=17 k=3", TCONV_NHWC, SMALL_CACHE));
     cr_assert_str_not_empty(refusal("n=1 ci=8 h=4 w=4 co=1 k=3", TCONV_NHWC, SMALL_CACHE));

@@ -82,7 +82,7 @@ Test(tuning, every_entry_is_right)
         "n=1 ci=3 h=151 w=203 co=9 k=4 s=2 p=1 b=1", /* streamed */
         "n=1 ci=5 h=260 w=510 co=17 k=3 b=1",        /* streamed, without residues */
         "n=2 ci=50 h=9 w=31 co=64 k=3 s=2 p=1 op=1 b=1",
-        "n=3 ci=21 h=14 w=14 co=25 k=2 s=2 g=1",
+        "n=3 ci=21 h=14 w=14 co=25 k=2 s=2",
     };
     for (size_t i = 0; i < COUNT(tunings); i++) {
         struct way ways[MAX_WAYS];

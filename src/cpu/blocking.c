@@ -1,12 +1,12 @@
 /* The plans of all algorithms are made with this: axes, parts, caches, threads and sizes. */
 #include "blocking.h"
-#include "kernels.h"
 
 #include <string.h>
 
 #include "../core/alloc.h"
 #include "../core/checked.h"
 #include "../core/status.h"
+#include "kernels.h"
 
 /* Bytes: the most of the second-level cache that a plan counts on, so that a thread's scratch stays below 2 MiB. It is
  * chosen, not measured. */
@@ -148,10 +148,9 @@ tconv_status tconv_cpu_copy_weights(const tconv_layer *layer, const void *made, 
     return TCONV_SUCCESS;
 }
 
-int64_t tconv_cpu_even_segment(int64_t terms)
+int64_t tconv_cpu_even_segment(int64_t terms, int64_t most)
 {
-    int64_t even = tconv_cpu_even_part(terms, TCONV_CPU_SEGMENT);
-    return tconv_max(1, tconv_ceil_div(even, TCONV_CPU_UNROLL)) * TCONV_CPU_UNROLL;
+    return tconv_round_up(tconv_cpu_even_part(tconv_max(1, terms), most), TCONV_CPU_UNROLL);
 }
 
 int64_t tconv_cpu_cascade_levels(int64_t sums)

@@ -27,9 +27,9 @@
  * 16 that f32 is promised. */
 enum { TCONV_CPU_SEGMENT = 48 };
 
-/* Returns the terms of a segment that cuts so many terms into the fewest segments, as even as can be and in whole
- * rounds of the microkernels' loops. */
-int64_t tconv_cpu_even_segment(int64_t terms);
+/* Returns the terms of a segment that cuts so many terms into the fewest segments of at most `most`, as even as can be
+ * and in whole rounds of the microkernels' loops. */
+int64_t tconv_cpu_even_segment(int64_t terms, int64_t most);
 
 /* The least bytes of a run of outputs that is written with streaming (non-temporal) stores, past the caches: shorter
  * runs share much of their cache lines with others. Streaming them took 2 to 3 % longer on two cores of a Zen 4

@@ -169,13 +169,6 @@ static void pack_share(const tconv_cpu_columns_task *task, int64_t begin, int64_
 
 /* ------------------------------------------------------------------------------------------------------ products */
 
-/* The terms of a segment of a K-block: as even as can be, in whole rounds of the kernels' loops. */
-static int64_t segment_of(int64_t rows)
-{
-    const int64_t segments = tconv_ceil_div(rows, TCONV_CPU_COLUMNS_SEGMENT);
-    return tconv_round_up(tconv_ceil_div(rows, segments), TCONV_CPU_SWEEP_ROWS);
-}
-
 /* Multiplies all pixels by a panel, over the K-block of `rows` input channels from `begin` on. */
 static void multiply_panel(const tconv_cpu_columns_task *task, const void *strip, int64_t panel, int64_t begin,
                            int64_t rows, int64_t ahead, int64_t ahead_rows)
@@ -189,7 +182,7 @@ static void multiply_panel(const tconv_cpu_columns_task *task, const void *strip
         .taps = &tap,
         .tap_count = 1,
         .channels = rows,
-        .segment = segment_of(rows),
+        .segment = tconv_cpu_even_segment(rows, TCONV_CPU_COLUMNS_SEGMENT),
         .weights = tconv_cpu_real_at(plan->real_size, packed_at(task, begin), first_column * plan->k_block),
         .levels = task->levels,
         .sums_level = plan->level,
@@ -300,7 +293,7 @@ static void sweep_products(tconv_cpu_columns_task *task)
     int64_t segments = 0; /* that are done */
     for (int64_t begin = 0, rows; begin < all; begin += rows) {
         rows = tconv_min(plan->k_block, all - begin);
-        const int64_t segment = segment_of(rows);
+        const int64_t segment = tconv_cpu_even_segment(rows, TCONV_CPU_COLUMNS_SEGMENT);
         const char *strip = load_strip(task, begin, rows);
         for (int64_t row = 0; row < rows; row += segment, segments++) {
             const bool last = begin + row + segment >= all;

@@ -86,7 +86,7 @@ static void describe_halo_terms(const tconv_cpu_task *task, const tconv_cpu_pass
     microtile->offsets = taps;
     microtile->period = tconv_max(1, channels * tap_count);
     microtile->period_stride = channels * plan->channel_pitch;
-    microtile->segment = tconv_cpu_even_segment(microtile->period);
+    microtile->segment = tconv_cpu_even_segment(microtile->period, TCONV_CPU_SEGMENT);
     if (channels == 1)
         return;
     for (int64_t channel = 0; channel < channels; channel++)

@@ -65,16 +65,17 @@ static void describe_panel(const tconv_cpu_pixel_task *task, const tconv_cpu_pix
         first_output(task, phase->row->residue, phase->column->residue, group * plan->group_out + block * width);
     int64_t weights = tconv_cpu_block_weights(plan, group, block) +
                       (phase->offset * plan->group_in + taps * begin) * panel->vectors * plan->lanes;
-    panel->microtile = (tconv_cpu_pixel_microtile){.strip = tconv_cpu_real_at(plan->real_size, task->strip, strip),
-                                                   .taps = job->taps + phase->offset,
-                                                   .tap_count = taps,
-                                                   .channels = channels,
-                                                   .segment = tconv_cpu_even_segment(taps * channels),
-                                                   .weights = tconv_cpu_real_at(plan->real_size, job->weights, weights),
-                                                   .sums = task->sums,
-                                                   .levels = task->levels,
-                                                   .sums_level = plan->sums_level,
-                                                   .calls_done = begin / plan->k_block};
+    panel->microtile =
+        (tconv_cpu_pixel_microtile){.strip = tconv_cpu_real_at(plan->real_size, task->strip, strip),
+                                    .taps = job->taps + phase->offset,
+                                    .tap_count = taps,
+                                    .channels = channels,
+                                    .segment = tconv_cpu_even_segment(taps * channels, TCONV_CPU_SEGMENT),
+                                    .weights = tconv_cpu_real_at(plan->real_size, job->weights, weights),
+                                    .sums = task->sums,
+                                    .levels = task->levels,
+                                    .sums_level = plan->sums_level,
+                                    .calls_done = begin / plan->k_block};
     if (end == plan->group_in) {
         panel->microtile.bias =
             tconv_cpu_real_at(plan->real_size, job->bias, group * plan->vectors * plan->lanes + block * width);
