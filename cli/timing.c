@@ -290,7 +290,7 @@ static tconv_cpu_isa plan_isa(const tconv_plan *plan)
 {
     char name[16];
     timing_plan_fact(plan, " isa=", name, sizeof name);
-    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; ++isa)
+    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX; ++isa)
         if (strcmp(name, harness_cpu_isa_name((tconv_cpu_isa)isa)) == 0)
             return (tconv_cpu_isa)isa;
     return TCONV_CPU_ISA_DEFAULT;

@@ -146,7 +146,7 @@ static void add_cpu_ways(verification *all, const char *implementation)
         add_way(all, implementation, TCONV_BACKEND_CPU, cap, TCONV_MATH_DEFAULT);
         return;
     }
-    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; ++isa)
+    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX; ++isa)
         if ((cap == TCONV_CPU_ISA_DEFAULT || (int)cap == isa) && machine_has((tconv_cpu_isa)isa))
             add_way(all, implementation, TCONV_BACKEND_CPU, (tconv_cpu_isa)isa, TCONV_MATH_DEFAULT);
 }

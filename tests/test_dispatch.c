@@ -79,12 +79,14 @@ static bool takes_layer(const char *name, tconv_options *options)
     return status != TCONV_ERROR_UNSUPPORTED;
 }
 
+/* cpu_matrix apart, which takes so small a layer by its name alone. */
 Test(dispatch, auto_takes_the_first_cpu_implementation)
 {
     const char *first = NULL, *name;
     tconv_options options;
     for (size_t i = 0; (name = tconv_implementation_name(i)) != NULL && first == NULL; i++)
-        first = strncmp(name, "cpu_", 4) == 0 && takes_layer(name, &options) ? name : NULL;
+        first = strncmp(name, "cpu_", 4) == 0 && strcmp(name, "cpu_matrix") != 0 && takes_layer(name, &options) ? name
+                                                                                                                : NULL;
     tconv_plan *plan = small_layer_plan(&layer, NULL);
     cr_assert_str_eq(tconv_plan_implementation(plan), first);
     small_layer_expect_right(&layer, plan);
@@ -259,7 +261,7 @@ Test(dispatch, options_out_of_range)
         {"location", offsetof(tconv_options, location), {-1, 3, 99}},
         {"device", offsetof(tconv_options, device), {-2, -100, INT32_MIN}},
         {"threads", offsetof(tconv_options, threads), {-1, 65537, INT32_MAX}},
-        {"cpu_isa", offsetof(tconv_options, cpu_isa), {-1, 5, 99}},
+        {"cpu_isa", offsetof(tconv_options, cpu_isa), {-1, 6, 99}},
         {"verbose", offsetof(tconv_options, verbose), {-1, 3, 99}},
     };
     for (size_t i = 0; i < COUNT(ranges); i++)

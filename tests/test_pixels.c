@@ -141,7 +141,7 @@ static void check(const char *text, tconv_dtype dtype, tconv_cpu_isa isa, size_t
 
 Test(pixels, small_caches_give_the_bits_of_the_reference)
 {
-    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++)
+    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX; isa++)
         for (size_t i = 0; tconv_cpu_has_isa((tconv_cpu_isa)isa) && i < COUNT(problems); i++)
             for (int dtype = TCONV_F32; dtype <= TCONV_BF16; dtype++)
                 for (size_t s = 0; s < COUNT(skews); s++) {
@@ -238,7 +238,7 @@ static const char *const single_pixels[] = {
 
 Test(pixels, images_of_one_pixel_in_nchw)
 {
-    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++)
+    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX; isa++)
         for (size_t i = 0; tconv_cpu_has_isa((tconv_cpu_isa)isa) && i < COUNT(single_pixels); i++)
             for (int dtype = TCONV_F32; dtype <= TCONV_BF16; dtype++)
                 for (int weights = TCONV_WEIGHT_IOHW; weights <= TCONV_WEIGHT_HWOI; weights++)

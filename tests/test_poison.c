@@ -202,13 +202,13 @@ static bool check(const harness_layer *given, const struct machine *machine, con
     return taken;
 }
 
-static tconv_cpu_isa levels[TCONV_CPU_ISA_NEON];
+static tconv_cpu_isa levels[TCONV_CPU_ISA_AMX];
 static size_t level_count;
 
 static void list_levels_of_machine(void)
 {
     level_count = 0;
-    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++)
+    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX; isa++)
         if (tconv_cpu_has_isa((tconv_cpu_isa)isa))
             levels[level_count++] = (tconv_cpu_isa)isa;
 }

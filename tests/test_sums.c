@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "../src/cpu/cpu_backend.h"
+#include "../src/cpu/matrix_kernels.h"
 #include "../src/cpu/phases_plan.h"
 #include "../src/cpu/pixels_plan.h"
 #include "support/bare_layer.h"
@@ -21,7 +22,8 @@
 /* Bytes of the second-level cache: the machine's, and a size that brings K-blocks. */
 static const size_t caches[] = {0, 24 << 10};
 
-static const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels, &tconv_cpu_columns};
+static const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels, &tconv_cpu_columns,
+                                                              &tconv_cpu_matrix};
 
 static const char *const problems[] = {
     /* The terms are about one segment, and a few of them. */
@@ -110,6 +112,9 @@ static void check_problem(const char *problem, tconv_layout layout, const struct
     sums.terms = make_floats(sums.layer.problem.dst_extent);
     run(&sums, &tconv_cpu_reference, ones, sums.terms);
     for (size_t i = 0; i < COUNT_OF(implementations); i++) {
+        if (implementations[i] == &tconv_cpu_matrix && target->isa != TCONV_CPU_ISA_GENERIC &&
+            tconv_cpu_find_matrix_kernels(target->isa) == &tconv_cpu_matrix_kernels_generic)
+            continue; /* the kernels of another level */
         if (!bare_layer_is_taken(&sums.layer, implementations[i], NULL))
             continue;
         for (size_t p = 0; p < COUNT_OF(pairs); p++) {
@@ -130,7 +135,7 @@ static void check_problem(const char *problem, tconv_layout layout, const struct
 
 Test(sums, terms_that_are_alike_stay_in_the_bound)
 {
-    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++)
+    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX; isa++)
         for (size_t i = 0; tconv_cpu_has_isa((tconv_cpu_isa)isa) && i < COUNT_OF(problems); i++)
             for (size_t c = 0; c < COUNT_OF(caches); c++) {
                 const struct bare_target target = {.isa = (tconv_cpu_isa)isa, .cache = caches[c], .threads = 1};

@@ -74,7 +74,7 @@
  * plan that is made (TCONV_ERROR_ENVIRONMENT), until it is mended and reloaded.
  *
  *     TCONV_BACKEND=auto|cpu|cuda                    what TCONV_BACKEND_AUTO means
- *     TCONV_CPU_ISA=generic|avx2|avx512|neon         the highest instruction set to use (tconv_cpu_isa)
+ *     TCONV_CPU_ISA=generic|avx2|avx512|neon|amx     the highest instruction set to use (tconv_cpu_isa)
  *     TCONV_CPU_TUNING=auto|common|xeon              the processor that tiles and stores are tuned for
  *     TCONV_NUM_THREADS=1..65536                     CPU threads, at most
  *     TCONV_MATH=strict|tf32                         what TCONV_MATH_DEFAULT means
@@ -238,7 +238,8 @@ typedef enum tconv_cpu_isa {
     TCONV_CPU_ISA_GENERIC = 1, /* what the compiler assumes of every machine of this architecture */
     TCONV_CPU_ISA_AVX2 = 2,    /* with FMA and F16C */
     TCONV_CPU_ISA_AVX512 = 3,  /* F, BW, DQ and VL */
-    TCONV_CPU_ISA_NEON = 4     /* of AArch64 */
+    TCONV_CPU_ISA_NEON = 4,    /* of AArch64 */
+    TCONV_CPU_ISA_AMX = 5      /* AVX-512, and AMX with bf16 */
 } tconv_cpu_isa;
 
 /* Functions that allocate and free host memory (plans, packed weights, the one-shot call's memory): both or neither. */

@@ -109,6 +109,9 @@ typedef struct tconv_planned {
     /* Seconds: a plan that is compared by no less is of no use, and the implementation may decline (TCONV_NO_FASTER). 0:
      * there is no such limit. Set by the caller. */
     double limit;
+    /* The caller names this implementation: it is to take every layer that it can, also those which others are for. Set by
+     * the caller. */
+    bool named;
 } tconv_planned;
 
 #define TCONV_NO_FASTER "another is predicted to take no longer"

@@ -7,6 +7,7 @@
 #include "../core/checked.h"
 #include "../core/status.h"
 #include "kernels.h"
+#include "tuning.h"
 
 /* Bytes: the most of the second-level cache that a plan counts on, so that a thread's scratch stays below 2 MiB. It is
  * chosen, not measured. */
@@ -53,6 +54,29 @@ tconv_cpu_axis tconv_cpu_axis_init(const tconv_axis *axis, const tconv_phase_tab
     return made;
 }
 
+bool tconv_cpu_next_phase(const tconv_layer *layer, tconv_cpu_phase *phase)
+{
+    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
+    if (phase->row == NULL) {
+        if (rows->count == 0 || columns->count == 0)
+            return false;
+        phase->row = rows->phases;
+        phase->row_taps = tconv_cpu_live_taps(&layer->problem.h, rows, phase->row);
+        phase->column = columns->phases;
+        phase->offset = 0;
+    } else {
+        phase->offset += tconv_cpu_phase_taps(phase);
+        if (++phase->column == columns->phases + columns->count) {
+            phase->column = columns->phases;
+            if (++phase->row == rows->phases + rows->count)
+                return false;
+            phase->row_taps = tconv_cpu_live_taps(&layer->problem.h, rows, phase->row);
+        }
+    }
+    phase->column_taps = tconv_cpu_live_taps(&layer->problem.w, columns, phase->column);
+    return true;
+}
+
 bool tconv_cpu_round_to_nearest(fenv_t *caller)
 {
     const volatile double one = 1, tiny = 0x1p-60; /* fegetround reads the mode of the x87 alone, and is slower */
@@ -66,6 +90,14 @@ bool tconv_cpu_round_to_nearest(fenv_t *caller)
 int64_t tconv_cpu_cache_share(const tconv_layer *layer, int64_t percent)
 {
     return tconv_min((int64_t)layer->target.l2_bytes, MAX_CACHE_BYTES) / 100 * percent;
+}
+
+bool tconv_cpu_leaves_caches(const tconv_layer *layer, int threads)
+{
+    const tconv_cpu_traits *traits = tconv_cpu_find_traits(layer->target.tuning);
+    const int64_t cache = (int64_t)layer->target.l3_bytes / 100 * traits->stream_l3_percent +
+                          (int64_t)layer->target.l2_bytes / 100 * traits->stream_l2_percent * threads;
+    return layer->problem.dst_extent > cache / (int64_t)layer->problem.element_size;
 }
 
 int tconv_cpu_useful_threads(const tconv_layer *layer, const tconv_cpu_axis *rows, const tconv_cpu_axis *columns)

@@ -67,6 +67,21 @@ static inline int64_t tconv_cpu_halo(const tconv_cpu_axis *axis)
     return axis->max_shift - axis->min_shift;
 }
 
+/* A phase of both axes: a row phase and a column phase, with their live taps. */
+typedef struct tconv_cpu_phase {
+    const tconv_phase *row, *column;
+    tconv_cpu_taps row_taps, column_taps;
+    int64_t offset; /* the index of its first tap among all taps of a block */
+} tconv_cpu_phase;
+
+static inline int64_t tconv_cpu_phase_taps(const tconv_cpu_phase *phase)
+{
+    return phase->row_taps.count * phase->column_taps.count;
+}
+
+/* Steps to the next phase, row phases outside; phase->row must be NULL at first. False at the end. */
+bool tconv_cpu_next_phase(const tconv_layer *layer, tconv_cpu_phase *phase);
+
 /* --------------------------------------------------------------------------------------------- caches and threads */
 
 /* Makes the thread round to nearest, because a plan must be the same whatever rounding mode its caller set. True where
@@ -75,6 +90,9 @@ bool tconv_cpu_round_to_nearest(fenv_t *caller);
 
 /* The bytes of so many percent of the second-level cache. */
 int64_t tconv_cpu_cache_share(const tconv_layer *layer, int64_t percent);
+
+/* Whether the outputs are larger than what the caches keep of them, by the microarchitecture (tconv_cpu_traits). */
+bool tconv_cpu_leaves_caches(const tconv_layer *layer, int threads);
 
 /* The number of threads that the layer can keep busy, by its multiply-adds and outputs; at most the target's. */
 int tconv_cpu_useful_threads(const tconv_layer *layer, const tconv_cpu_axis *rows, const tconv_cpu_axis *columns);

@@ -8,6 +8,7 @@
 
 /* The CPU implementations, best first; the reference is apart, because it comes after everything else. */
 extern const tconv_implementation tconv_cpu_columns;
+extern const tconv_implementation tconv_cpu_matrix;
 extern const tconv_implementation tconv_cpu_pixels;
 extern const tconv_implementation tconv_cpu_phases;
 extern const tconv_implementation tconv_cpu_reference;

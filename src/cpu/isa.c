@@ -3,7 +3,9 @@
  * level counts where the processor has it and the operating system saves its registers: the compiler's own
  * __builtin_cpu_supports looks at both (CPUID and XCR0).
  */
+#define _GNU_SOURCE /* syscall */
 #include "kernels.h"
+#include "matrix_kernels.h"
 #include "pixels_kernels.h"
 
 #include "../core/status.h"
@@ -12,6 +14,12 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+
+#if defined(TCONV_CPU_HAVE_AMX) && defined(__linux__)
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 static bool has_generic(void)
@@ -42,22 +50,56 @@ static bool has_avx512(void)
 }
 #endif
 
+#if defined(TCONV_CPU_HAVE_AMX) && defined(__linux__)
+/* Linux gives AMX's registers to a process that asks (arch/x86/kernel/fpu/xstate.c): ARCH_REQ_XCOMP_PERM of
+ * XFEATURE_XTILEDATA. It saves them in signal frames from then on, and refuses where some alternative stack is too small
+ * for that. */
+enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+
+static bool has_amx(void)
+{
+    static _Atomic int known; /* 1: no, 2: yes */
+    enum { BF16_BIT = 1 << 22, TILE_BIT = 1 << 24 };
+    unsigned a, b, c, d;
+    if (atomic_load_explicit(&known, memory_order_relaxed) == 0) {
+        const bool has = has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & BF16_BIT) != 0 &&
+                         (d & TILE_BIT) != 0 && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+        atomic_store_explicit(&known, has ? 2 : 1, memory_order_relaxed);
+    }
+    return atomic_load_explicit(&known, memory_order_relaxed) == 2;
+}
+#elif defined(TCONV_CPU_HAVE_AMX)
+static bool has_amx(void)
+{
+    return false;
+}
+#endif
+
 static const struct level {
     tconv_cpu_isa isa;
     bool (*has)(void);
     const tconv_cpu_kernels *kernels;
     const tconv_cpu_pixel_kernels *pixel_kernels;
+    const tconv_cpu_matrix_kernels *matrix_kernels;
 } levels[] = {
+#if defined(TCONV_CPU_HAVE_AMX)
+    {TCONV_CPU_ISA_AMX, has_amx, &tconv_cpu_kernels_avx512, &tconv_cpu_pixel_kernels_avx512,
+     &tconv_cpu_matrix_kernels_amx},
+#endif
 #if defined(TCONV_CPU_HAVE_AVX512)
-    {TCONV_CPU_ISA_AVX512, has_avx512, &tconv_cpu_kernels_avx512, &tconv_cpu_pixel_kernels_avx512},
+    {TCONV_CPU_ISA_AVX512, has_avx512, &tconv_cpu_kernels_avx512, &tconv_cpu_pixel_kernels_avx512,
+     &tconv_cpu_matrix_kernels_generic},
 #endif
 #if defined(TCONV_CPU_HAVE_AVX2)
-    {TCONV_CPU_ISA_AVX2, has_avx2, &tconv_cpu_kernels_avx2, &tconv_cpu_pixel_kernels_avx2},
+    {TCONV_CPU_ISA_AVX2, has_avx2, &tconv_cpu_kernels_avx2, &tconv_cpu_pixel_kernels_avx2,
+     &tconv_cpu_matrix_kernels_generic},
 #endif
 #if defined(TCONV_CPU_HAVE_NEON) /* every AArch64 has it */
-    {TCONV_CPU_ISA_NEON, has_generic, &tconv_cpu_kernels_neon, &tconv_cpu_pixel_kernels_neon},
+    {TCONV_CPU_ISA_NEON, has_generic, &tconv_cpu_kernels_neon, &tconv_cpu_pixel_kernels_neon,
+     &tconv_cpu_matrix_kernels_generic},
 #endif
-    {TCONV_CPU_ISA_GENERIC, has_generic, &tconv_cpu_kernels_generic, &tconv_cpu_pixel_kernels_generic},
+    {TCONV_CPU_ISA_GENERIC, has_generic, &tconv_cpu_kernels_generic, &tconv_cpu_pixel_kernels_generic,
+     &tconv_cpu_matrix_kernels_generic},
 };
 
 enum { LEVELS = sizeof levels / sizeof levels[0] };
@@ -70,6 +112,7 @@ static bool is_of_this_architecture(tconv_cpu_isa isa)
     case TCONV_CPU_ISA_GENERIC: return true;
     case TCONV_CPU_ISA_AVX2:
     case TCONV_CPU_ISA_AVX512:
+    case TCONV_CPU_ISA_AMX:
 #if defined(__x86_64__)
         return true;
 #else
@@ -124,6 +167,11 @@ const tconv_cpu_kernels *tconv_cpu_find_kernels(tconv_cpu_isa isa)
 const tconv_cpu_pixel_kernels *tconv_cpu_find_pixel_kernels(tconv_cpu_isa isa)
 {
     return find_level(isa)->pixel_kernels;
+}
+
+const tconv_cpu_matrix_kernels *tconv_cpu_find_matrix_kernels(tconv_cpu_isa isa)
+{
+    return find_level(isa)->matrix_kernels;
 }
 
 /* Bytes of the first-level data cache where the machine does not tell: the smallest of server and desktop processors

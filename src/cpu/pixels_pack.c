@@ -71,10 +71,10 @@ static bool pack_slice(const tconv_layer *layer, const tconv_cpu_pixel_plan *pla
     const tconv_weight_strides *strides = &layer->problem.weight;
     const int64_t group_in = plan->group_in;
     int64_t k_block = channel / plan->k_block * plan->k_block, length = tconv_min(plan->k_block, group_in - k_block);
-    tconv_cpu_pixel_phase phase = {0};
+    tconv_cpu_phase phase = {0};
     bool finite = true;
-    while (tconv_cpu_next_pixel_phase(layer, &phase)) {
-        int64_t taps = tconv_cpu_pixel_phase_taps(&phase);
+    while (tconv_cpu_next_phase(layer, &phase)) {
+        int64_t taps = tconv_cpu_phase_taps(&phase);
         for (int64_t tap = 0; tap < taps; tap++) {
             int64_t row = phase.row_taps.first + tap / phase.column_taps.count;
             int64_t column = phase.column_taps.first + tap % phase.column_taps.count;
@@ -92,9 +92,9 @@ static bool pack_slice(const tconv_layer *layer, const tconv_cpu_pixel_plan *pla
 /* Fills the list of where each tap reads in the strip. */
 static void fill_taps(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan, tconv_cpu_pixel_tap *taps)
 {
-    tconv_cpu_pixel_phase phase = {0};
-    while (tconv_cpu_next_pixel_phase(layer, &phase)) {
-        for (int64_t tap = 0; tap < tconv_cpu_pixel_phase_taps(&phase); tap++) {
+    tconv_cpu_phase phase = {0};
+    while (tconv_cpu_next_phase(layer, &phase)) {
+        for (int64_t tap = 0; tap < tconv_cpu_phase_taps(&phase); tap++) {
             int64_t row =
                 tconv_cpu_shift(&layer->rows, phase.row, phase.row_taps.first + tap / phase.column_taps.count);
             int64_t column =

@@ -58,29 +58,6 @@ enum { STAGE_ELEMENTS = 1024 };
  * measured. */
 enum { STRIP_CHANNELS = 64 };
 
-bool tconv_cpu_next_pixel_phase(const tconv_layer *layer, tconv_cpu_pixel_phase *phase)
-{
-    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
-    if (phase->row == NULL) {
-        if (rows->count == 0 || columns->count == 0)
-            return false;
-        phase->row = rows->phases;
-        phase->row_taps = tconv_cpu_live_taps(&layer->problem.h, rows, phase->row);
-        phase->column = columns->phases;
-        phase->offset = 0;
-    } else {
-        phase->offset += tconv_cpu_pixel_phase_taps(phase);
-        if (++phase->column == columns->phases + columns->count) {
-            phase->column = columns->phases;
-            if (++phase->row == rows->phases + rows->count)
-                return false;
-            phase->row_taps = tconv_cpu_live_taps(&layer->problem.h, rows, phase->row);
-        }
-    }
-    phase->column_taps = tconv_cpu_live_taps(&layer->problem.w, columns, phase->column);
-    return true;
-}
-
 /* Returns the elements in a share of the cache. */
 static int64_t cache_share(const tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int64_t percent)
 {

@@ -56,21 +56,6 @@ typedef struct tconv_cpu_pixel_plan {
     int64_t taps_bytes, packed_bytes;
 } tconv_cpu_pixel_plan;
 
-/* A phase of both axes: a row phase and a column phase, with their live taps. */
-typedef struct tconv_cpu_pixel_phase {
-    const tconv_phase *row, *column;
-    tconv_cpu_taps row_taps, column_taps;
-    int64_t offset; /* the index of its first tap among all taps of a block */
-} tconv_cpu_pixel_phase;
-
-static inline int64_t tconv_cpu_pixel_phase_taps(const tconv_cpu_pixel_phase *phase)
-{
-    return phase->row_taps.count * phase->column_taps.count;
-}
-
-/* Steps to the next phase, row phases outside; phase->row must be NULL at first. False at the end. */
-bool tconv_cpu_next_pixel_phase(const tconv_layer *layer, tconv_cpu_pixel_phase *phase);
-
 /* Says why the algorithm does not take the layer of a view; NULL where it does. */
 const char *tconv_cpu_pixel_refusal(const tconv_layer *layer);
 
@@ -105,7 +90,7 @@ typedef struct tconv_cpu_pixel_extent {
 
 /* A panel of weights, with what the microkernel needs to multiply pixels by it. */
 typedef struct tconv_cpu_pixel_panel {
-    tconv_cpu_pixel_phase phase;
+    tconv_cpu_phase phase;
     tconv_cpu_pixel_extent extent;
     int64_t vectors, outputs;                         /* of the block; outputs are its channels without padding */
     tconv_cpu_pixel_microkernel *const *microkernels; /* by their pixels */

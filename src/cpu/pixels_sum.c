@@ -8,7 +8,7 @@
 #include "pixels_strip.h"
 #include "pixels_sum.h"
 
-static tconv_cpu_pixel_extent extent_of(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_phase *phase)
+static tconv_cpu_pixel_extent extent_of(const tconv_cpu_pixel_task *task, const tconv_cpu_phase *phase)
 {
     tconv_cpu_pixel_extent extent = {tconv_min(task->rows, phase->row->outputs - task->row),
                                      tconv_min(task->columns, phase->column->outputs - task->column)};
@@ -47,13 +47,13 @@ static char *first_output(const tconv_cpu_pixel_task *task, int64_t row_residue,
 }
 
 /* Describes a panel: a phase and a block, over input channels [begin, end) of the group. */
-static void describe_panel(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_phase *phase, int64_t group,
-                           int64_t block, int64_t begin, int64_t end, tconv_cpu_pixel_panel *panel)
+static void describe_panel(const tconv_cpu_pixel_task *task, const tconv_cpu_phase *phase, int64_t group, int64_t block,
+                           int64_t begin, int64_t end, tconv_cpu_pixel_panel *panel)
 {
     const tconv_cpu_pixel_job *job = task->job;
     const tconv_cpu_pixel_plan *plan = job->plan;
     const int64_t width = plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS, channels = end - begin;
-    int64_t taps = tconv_cpu_pixel_phase_taps(phase);
+    int64_t taps = tconv_cpu_phase_taps(phase);
     int64_t strip = plan->depthwise ? (block - task->block) * width : (group - task->group) * plan->group_in;
     panel->phase = *phase;
     panel->extent = extent_of(task, phase);
@@ -103,7 +103,7 @@ static void sum_cut_pixel(const tconv_cpu_pixel_task *task, const tconv_cpu_pixe
                           const tconv_cpu_pixel_microtile *described)
 {
     const tconv_layer *layer = task->job->layer;
-    const tconv_cpu_pixel_phase *phase = &panel->phase;
+    const tconv_cpu_phase *phase = &panel->phase;
     int64_t row = task->row + index / panel->extent.columns % panel->extent.rows;
     int64_t column = task->column + index % panel->extent.columns;
     tconv_cpu_taps rows = taps_inside(&layer->problem.h, &layer->rows, phase->row, phase->row_taps, row);
@@ -178,7 +178,7 @@ static void sum_all(const tconv_cpu_pixel_task *task, tconv_cpu_pixel_panel *pan
 }
 
 /* Sums input channels [begin, end) for one phase, the index-th of its pass. */
-static void run_phase(tconv_cpu_pixel_task *task, const tconv_cpu_pixel_phase *phase, int64_t index, int64_t begin,
+static void run_phase(tconv_cpu_pixel_task *task, const tconv_cpu_phase *phase, int64_t index, int64_t begin,
                       int64_t end)
 {
     tconv_cpu_pixel_extent extent = extent_of(task, phase);
@@ -200,14 +200,14 @@ void tconv_cpu_run_by_weights(tconv_cpu_pixel_task *task)
     const tconv_cpu_pixel_plan *plan = task->job->plan;
     const tconv_layer *layer = task->job->layer;
     const int64_t phases = layer->rows.count * layer->columns.count;
-    tconv_cpu_pixel_phase next = {0};
+    tconv_cpu_phase next = {0};
     for (int64_t done = 0; done < phases; done += plan->pass_phases) {
-        tconv_cpu_pixel_phase pass = next;
+        tconv_cpu_phase pass = next;
         for (int64_t begin = 0; begin < plan->group_in; begin += plan->k_block) {
             int64_t end = tconv_min(plan->group_in, begin + plan->k_block);
             tconv_cpu_load_pixels(task, begin, end - begin);
             next = pass;
-            for (int64_t index = 0; index < plan->pass_phases && tconv_cpu_next_pixel_phase(layer, &next); index++)
+            for (int64_t index = 0; index < plan->pass_phases && tconv_cpu_next_phase(layer, &next); index++)
                 run_phase(task, &next, index, begin, end);
         }
     }
@@ -228,11 +228,11 @@ static bool list_panels(const tconv_cpu_pixel_task *task, struct panels *panels)
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
     const tconv_layer *layer = task->job->layer;
-    tconv_cpu_pixel_phase phase = {0};
+    tconv_cpu_phase phase = {0};
     panels->list = task->panels;
     panels->count = 0;
     panels->most = TCONV_CPU_MAX_PIXELS;
-    while (tconv_cpu_next_pixel_phase(layer, &phase)) {
+    while (tconv_cpu_next_phase(layer, &phase)) {
         for (int64_t group = task->group; group < task->group + task->groups; group++) {
             for (int64_t block = task->block; block < task->block + task->blocks; block++) {
                 tconv_cpu_pixel_panel *panel = &panels->list[panels->count++];

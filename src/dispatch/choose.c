@@ -66,7 +66,7 @@ static tconv_status plan_best(tconv_plan *plan, void **trial, tconv_issue *issue
     tconv_issue_clear(&refusal);
     for (size_t i = 0; (candidate = tconv_implementation_at(op, i)) != NULL; i++) {
         /* Where it is told why others are passed over, all are planned to the end. */
-        tconv_planned planned = {.limit = plan->verbose >= 2 ? 0 : seconds};
+        tconv_planned planned = {.limit = plan->verbose >= 2 ? 0 : seconds, .named = named != NULL};
         if (candidate->backend != plan->layer.target.backend || (named != NULL && candidate != named))
             continue;
         tconv_status status = tconv_implementation_plan(candidate, &plan->layer, *trial, &planned, &refusal);

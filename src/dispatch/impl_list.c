@@ -8,7 +8,7 @@
 #include "../cuda/cuda_backend.h"
 
 static const tconv_implementation *const cpu_forward[] = {
-    &tconv_cpu_columns, &tconv_cpu_pixels, &tconv_cpu_phases, &tconv_cpu_reference, NULL,
+    &tconv_cpu_columns, &tconv_cpu_matrix, &tconv_cpu_pixels, &tconv_cpu_phases, &tconv_cpu_reference, NULL,
 };
 
 /* The order of a row's lists is the order in which the implementations of its operation are numbered. */
@@ -63,7 +63,7 @@ tconv_status tconv_implementation_plan(const tconv_implementation *implementatio
                                        tconv_planned *planned, tconv_issue *issue)
 {
     const tconv_dtype dtype = layer->problem.dtype;
-    *planned = (tconv_planned){.work = planned->work, .limit = planned->limit};
+    *planned = (tconv_planned){.work = planned->work, .limit = planned->limit, .named = planned->named};
     if ((unsigned)dtype >= TCONV_DTYPES || !(implementation->dtypes & TCONV_DTYPE_BIT(dtype)))
         return tconv_decline(issue, "does not take dtype %d (%s)", (int)dtype, tconv_dtype_name(dtype));
     memset(made, 0, implementation->plan_bytes);

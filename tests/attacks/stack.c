@@ -91,7 +91,7 @@ static void run_all_ways(harness_case *test, tconv_options options)
 {
     const char *name;
     for (size_t i = 0; (name = tconv_implementation_name(i)) != NULL; i++)
-        for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON && strncmp(name, "cpu_", 4) == 0; isa++) {
+        for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX && strncmp(name, "cpu_", 4) == 0; isa++) {
             harness_output output;
             tconv_issue issue;
             options.implementation = name;

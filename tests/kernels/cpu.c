@@ -9,7 +9,7 @@
 void cpu_each_dtype(void (*visit)(const cpu_kernel *kernel))
 {
     static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_F64, TCONV_F16, TCONV_BF16};
-    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++) {
+    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX; isa++) {
         for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0] && tconv_cpu_has_isa((tconv_cpu_isa)isa); d++) {
             cpu_kernel kernel = {.isa = (tconv_cpu_isa)isa,
                                  .isa_name = harness_cpu_isa_name((tconv_cpu_isa)isa),
@@ -33,7 +33,7 @@ void cpu_check_entries(const check_entry *entries, size_t count, const cpu_kerne
 /* The rate is measured once for each instruction set. */
 double cpu_flops(const cpu_kernel *kernel)
 {
-    static machine_floor floors[TCONV_CPU_ISA_NEON + 1];
+    static machine_floor floors[TCONV_CPU_ISA_AMX + 1];
     machine_floor *floor = &floors[kernel->isa];
     if (!floor->measured)
         floor_measure_cpu(1, kernel->isa, floor);

@@ -36,7 +36,7 @@ bool bare_layer_make(tconv_layer *layer, const char *problem, tconv_dtype dtype,
 tconv_status bare_layer_plan(const tconv_layer *layer, const tconv_implementation *implementation, void **made,
                              tconv_memory_sizes *sizes, tconv_issue *issue)
 {
-    tconv_planned planned = {.work = NULL};
+    tconv_planned planned = {.named = true};
     cr_assert_not_null(*made = calloc(1, implementation->plan_bytes));
     const tconv_status status = implementation->plan(layer, *made, &planned, issue);
     *sizes = planned.sizes;

@@ -49,7 +49,7 @@ size_t list_ways(tconv_backend backend, struct way ways[MAX_WAYS])
             add_way(ways, &count, name, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_TF32);
             continue;
         }
-        for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_NEON; isa++)
+        for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX; isa++)
             if (machine_has((tconv_cpu_isa)isa)) {
                 add_way(ways, &count, name, (tconv_cpu_isa)isa, TCONV_MATH_DEFAULT);
                 if (way_is_reference(&ways[count - 1]))

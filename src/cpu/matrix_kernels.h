@@ -1,0 +1,117 @@
+/*
+ * The kernels of the matrix algorithm: products of small matrices of 16-bit factors, as AMX's tile registers take them.
+ *
+ * A factor is split into parts, numbers of bf16 whose sum it is: three for f32, two for f16, one for bf16. Products of
+ * parts are exact; of two factors all are summed but those of parts whose numbers (from 0) add up to 3 and more, which
+ * are less than 2^-24 of the product.
+ *
+ * Words. A fragment is what a register holds: of the strip, 16 positions x a chunk of input channels; of the weights, a
+ * chunk x 16 output channels (a block), pair of input channels by pair; of the sums, 16 positions x a block. depth is the
+ * channels of a chunk, an even number.
+ */
+#ifndef TCONV_CPU_MATRIX_KERNELS_H
+#define TCONV_CPU_MATRIX_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tconv/tconv.h"
+
+/* Rows of a fragment of sums, positions, and its columns, output channels. */
+enum { TCONV_CPU_FRAGMENT = 16 };
+
+/* The most input channels of a chunk: a row of 64 bytes. */
+enum { TCONV_CPU_MATRIX_DEPTH = 32 };
+
+/* Blocks and fragments of a micro-tile: four registers hold its sums, two the weights, two the strip. */
+enum { TCONV_CPU_MATRIX_BLOCKS = 2, TCONV_CPU_MATRIX_FRAGMENTS = 2 };
+
+/* Sums of the largest micro-tile. */
+enum {
+    TCONV_CPU_MATRIX_SUMS =
+        TCONV_CPU_MATRIX_BLOCKS * TCONV_CPU_MATRIX_FRAGMENTS * TCONV_CPU_FRAGMENT * TCONV_CPU_FRAGMENT
+};
+
+/* Parts of an f32. */
+enum { TCONV_CPU_MATRIX_PARTS = 3 };
+
+/* Steps (a tap with a chunk) of a segment, whose products are summed in registers; see TCONV_CPU_SEGMENT. In a step, 16
+ * terms follow one another in each of two sums, which are off by 4.5 roundings at most where terms are alike; 16 steps
+ * by 4.5 more. */
+enum { TCONV_CPU_MATRIX_STEPS = 16 };
+
+/* Numbers are split whose magnitude is zero or, as the bits of an f32, from LEAST on (2^-100) and below MOST (2^127):
+ * others leave bf16's range, or may round up to Inf. Of those the first parts are the bits of the f32, from the upper half
+ * on, and the third of three is the mark that no part is; every NaN is the same. */
+#define TCONV_CPU_MATRIX_LEAST (UINT32_C(27) << 23)
+#define TCONV_CPU_MATRIX_MOST  (UINT32_C(254) << 23)
+
+/* Stands in the strip, in all channels, for what lies outside the image, and in the third part of numbers that are not
+ * split: no part is this NaN. */
+enum { TCONV_CPU_MATRIX_MARK = 0xffff };
+
+/* The least and the greatest of some numbers, without zeros and signs, as their bits. */
+typedef struct tconv_cpu_matrix_range {
+    uint32_t least, most;
+} tconv_cpu_matrix_range;
+
+#define TCONV_CPU_MATRIX_NO_RANGE                                                                                      \
+    {                                                                                                                  \
+        UINT32_MAX, 0                                                                                                  \
+    }
+
+/* Splits rows of f32: row r has `count` numbers at from + r * row, `step` apart, whose parts follow one another in the same
+ * order at to + r * to_row. */
+typedef struct tconv_cpu_matrix_split {
+    const float *from;
+    int64_t rows, count, row, step; /* either row or step is 1; at most TCONV_CPU_FRAGMENT where step is not */
+    int parts;
+    uint16_t *to;                  /* the first part */
+    int64_t to_row, part_pitch;    /* elements from row to row, and from part to part */
+    tconv_cpu_matrix_range *range; /* is extended to these numbers */
+} tconv_cpu_matrix_split;
+
+typedef void tconv_cpu_matrix_split_function(const tconv_cpu_matrix_split *split);
+
+/*
+ * One call sums a micro-tile of fragments x blocks over steps,
+ *
+ *     sums[f][p][c] = bias[c] + sum over s, k of strip[f][steps[s] + p * depth + k] * weights[s][k / 2][c][k % 2]
+ *
+ * with a cascade of segments of steps as in tconv_cpu_microtile (kernels.h). In a segment, products of lesser parts are
+ * summed before those of the greatest.
+ */
+typedef struct tconv_cpu_matrix_tile {
+    int blocks, fragments, parts;
+    int64_t depth;
+    const uint16_t *strip[TCONV_CPU_MATRIX_FRAGMENTS]; /* the first position of each fragment */
+    int64_t strip_part;                                /* elements from part to part */
+    const int32_t *steps;                              /* what each adds to the place in the strip */
+    int64_t step_count;
+    const uint16_t *weights; /* [step][part][pair][output channel of a block][channel of the pair] */
+    int64_t weights_block;   /* elements from block to block */
+    float *levels;           /* aligned: the segment's sums, then the cascade's, TCONV_CPU_MATRIX_SUMS each */
+    const float *bias;
+    float *sums[TCONV_CPU_MATRIX_FRAGMENTS];
+    int64_t sums_position, sums_channel; /* from one to the next; either is 1 */
+} tconv_cpu_matrix_tile;
+
+typedef void tconv_cpu_matrix_sum_function(const tconv_cpu_matrix_tile *tile);
+
+typedef struct tconv_cpu_matrix_kernels {
+    bool has_registers;           /* the machine multiplies matrices; else C does, to the same rules */
+    void (*begin)(int64_t depth); /* sets the thread's registers up */
+    void (*end)(void);
+    tconv_cpu_matrix_split_function *split;
+    tconv_cpu_matrix_sum_function *sum;
+    /* Joins the parts of each factor and multiplies in f32, for whatever numbers; leaves out what is outside. */
+    tconv_cpu_matrix_sum_function *sum_joined;
+} tconv_cpu_matrix_kernels;
+
+extern const tconv_cpu_matrix_kernels tconv_cpu_matrix_kernels_generic;
+extern const tconv_cpu_matrix_kernels tconv_cpu_matrix_kernels_amx;
+
+/* Returns the table of a level that tconv_cpu_resolve gave. */
+const tconv_cpu_matrix_kernels *tconv_cpu_find_matrix_kernels(tconv_cpu_isa isa);
+
+#endif

@@ -1,0 +1,4 @@
+/* Any machine: for tests, and where the algorithm is asked for by its name. */
+#define LEVEL         generic
+#define HAS_REGISTERS 0
+#include "matrix_kernels.inc.h"

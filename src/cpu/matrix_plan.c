@@ -1,0 +1,254 @@
+/*
+ * Chooses tiles, strips and tasks of the matrix algorithm, and which layers it is for. What decides the bits of a result
+ * (chunks and segments) depends on the layer alone.
+ */
+#include "matrix_plan.h"
+
+#include "../core/checked.h"
+
+/* Percent of the second-level cache for the strip; the weights of a micro-tile stream through what is left. It is chosen,
+ * not measured. */
+enum { STRIP_PERCENT = 50 };
+
+/* Percent of the second-level cache for sums that wait to be stored. It is chosen, not measured. */
+enum { SUMS_PERCENT = 12 };
+
+/* Columns of the widest tile, a multiple of a fragment. It is chosen, not measured. */
+enum { TILE_COLUMNS = 128 };
+
+/* Positions of the largest tile; beyond it nothing is gained. It is chosen, not measured. */
+enum { MAX_POSITIONS = 4096 };
+
+/* Positions of a halo that is too wide for a strip. The bound keeps sizes small enough to multiply. */
+enum { MAX_HALO = 1 << 10 };
+
+/* Steps of a phase that are too many to list. It is chosen, not measured. */
+enum { MAX_STEPS = 1 << 13 };
+
+/* Channels and positions that are loaded at a time, before they are split: 32 KiB. It is chosen, not measured. */
+enum { PLANE_POSITIONS = 256 };
+
+/* Positions after the last that fragments may read: two less one, rounded up. */
+enum { SLACK = TCONV_CPU_MATRIX_FRAGMENTS * TCONV_CPU_FRAGMENT };
+
+/* Rows of a tile that are not cut further for the sake of more tasks, before blocks are. It is chosen, not measured. */
+enum { FEW_ROWS = 8 };
+
+/* What is_faster counts with, in nanoseconds of one core of an Emerald Rapids: fitted by eye to 28 layers in f32 and in
+ * bf16 (docs/log/2026-11-26-cpu-amx.md). */
+static const struct rates {
+    double input, output, multiply_add; /* for each input, each output; of vectors, for each multiply-add of f32 */
+    double input_part;                  /* of matrices, for each part of an input */
+} matrices[] = {[TCONV_NCHW] = {0.5, 0.45, 0, 0.55}, [TCONV_NHWC] = {0.3, 0.4, 0, 0.5}},
+  vectors[] = {[TCONV_NCHW] = {0.5, 0.45, 0.0132, 0}, [TCONV_NHWC] = {0, 0.15, 0.0125, 0}};
+
+/* The same of a step of a whole micro-tile, by the parts of a factor, and of the rest of the micro-tile. */
+static const double step_rates[TCONV_CPU_MATRIX_PARTS + 1] = {0, 46, 144, 214}, tile_rate = 240;
+
+/* The algorithm is taken where it is predicted to take less of the other's time than this. */
+static const double enough = 0.95;
+
+static int64_t residues(const tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
+{
+    return plan->together ? layer->columns.count : 1;
+}
+
+/* Fragments of so many rows of so many columns. */
+static int64_t count_fragments(const tconv_cpu_matrix_plan *plan, int64_t rows, int64_t columns)
+{
+    return plan->by_rows ? rows * tconv_ceil_div(columns, TCONV_CPU_FRAGMENT)
+                         : tconv_ceil_div((rows - 1) * plan->row_pitch + columns, TCONV_CPU_FRAGMENT);
+}
+
+static void set_pitches(tconv_cpu_matrix_plan *plan)
+{
+    plan->row_pitch = plan->tile_columns + tconv_cpu_halo(&plan->columns);
+    plan->image_pitch = plan->row_pitch * (plan->tile_rows + tconv_cpu_halo(&plan->rows));
+    plan->pitch = plan->images * plan->image_pitch + SLACK;
+}
+
+/* Chooses the largest tile whose strip fits; false where not one position fits. */
+static bool place_tile(tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
+{
+    const int64_t position = plan->parts * plan->chunks * plan->depth * (int64_t)sizeof(uint16_t);
+    const int64_t halo = tconv_cpu_halo(&plan->rows);
+    const int64_t capacity = tconv_cpu_cache_share(layer, STRIP_PERCENT) / position - SLACK;
+    for (int64_t width = TILE_COLUMNS; width >= TCONV_CPU_FRAGMENT; width /= 2) {
+        plan->images = 1;
+        plan->tile_rows = 1;
+        plan->tile_columns = tconv_cpu_even_part(plan->columns.positions, width);
+        set_pitches(plan);
+        const int64_t rows = capacity / plan->row_pitch - halo;
+        if (rows < 1 || (rows < plan->rows.positions && rows < 2 * halo && width > TCONV_CPU_FRAGMENT))
+            continue; /* narrower tiles have less halo above and below */
+        plan->tile_rows = tconv_cpu_even_part(plan->rows.positions,
+                                              tconv_min(rows, tconv_max(1, MAX_POSITIONS / plan->tile_columns)));
+        set_pitches(plan);
+        if (plan->tile_rows == plan->rows.positions && plan->tile_columns == plan->columns.positions)
+            plan->images = tconv_cpu_even_part(tconv_max(1, layer->problem.batch),
+                                               tconv_min(capacity, MAX_POSITIONS) / plan->image_pitch);
+        set_pitches(plan);
+        return true;
+    }
+    return false;
+}
+
+/* Chooses how many rows, of one image or of several whole ones, are summed before they are stored: so many multiply the
+ * same weights. */
+static void place_sums(tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
+{
+    const int64_t channels = TCONV_CPU_MATRIX_BLOCKS * TCONV_CPU_FRAGMENT * residues(plan, layer);
+    const int64_t room = tconv_cpu_cache_share(layer, SUMS_PERCENT) / (int64_t)sizeof(float) / channels - SLACK;
+    plan->by_rows = true;
+    const int64_t by_rows = count_fragments(plan, plan->tile_rows, plan->tile_columns);
+    plan->by_rows = false;
+    plan->by_rows = by_rows <= count_fragments(plan, plan->tile_rows, plan->tile_columns);
+    plan->row_block = tconv_max(1, tconv_min(plan->tile_rows, room / plan->row_pitch));
+    plan->image_block = 1;
+    if (plan->row_block == plan->tile_rows)
+        plan->image_block = tconv_max(1, tconv_min(plan->images, room / plan->image_pitch));
+    plan->sums_pitch = tconv_round_up((plan->image_block - 1) * plan->image_pitch +
+                                          (plan->row_block - 1) * plan->row_pitch + plan->tile_columns + SLACK,
+                                      TCONV_CPU_FRAGMENT);
+}
+
+/* Tells whether the algorithm is predicted to be faster than those that multiply vectors of f32, in a tile of a group. */
+static bool is_faster(const tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const struct rates *ours = &matrices[problem->layout], *theirs = &vectors[problem->layout];
+    const double phases = (double)layer->rows.count * (double)layer->columns.count;
+    const double taps = (double)plan->rows.taps * (double)plan->columns.taps;
+    const double positions = (double)plan->tile_rows * (double)plan->tile_columns;
+    const int64_t fragments = count_fragments(plan, plan->tile_rows, plan->tile_columns);
+    const double tiles = (double)tconv_ceil_div(fragments, TCONV_CPU_MATRIX_FRAGMENTS) *
+                         (double)tconv_ceil_div(plan->blocks, TCONV_CPU_MATRIX_BLOCKS);
+    const double inputs = (double)plan->image_pitch * (double)problem->group_in;
+    const double outputs = positions * (double)problem->group_out * phases;
+    const double by_matrices = tiles * (taps * (double)plan->chunks * step_rates[plan->parts] + phases * tile_rate) +
+                               inputs * (ours->input + plan->parts * ours->input_part) + outputs * ours->output;
+    const double by_vectors =
+        positions * (double)problem->group_out * (double)problem->group_in * taps * theirs->multiply_add +
+        inputs * theirs->input + outputs * theirs->output;
+    return by_matrices < enough * by_vectors;
+}
+
+/* Cuts the layer into more tasks until there are enough for the threads. */
+static void plan_tasks(tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int threads = tconv_cpu_useful_threads(layer, &plan->rows, &plan->columns);
+    plan->task_blocks = plan->blocks;
+    for (;;) {
+        plan->image_tiles = tconv_ceil_div(problem->batch, plan->images);
+        plan->row_tiles = tconv_ceil_div(plan->rows.positions, plan->tile_rows);
+        plan->column_tiles = tconv_ceil_div(plan->columns.positions, plan->tile_columns);
+        plan->block_tasks = tconv_ceil_div(plan->blocks, plan->task_blocks);
+        plan->tasks = plan->image_tiles * plan->row_tiles * plan->column_tiles * problem->groups * plan->block_tasks;
+        if (tconv_cpu_enough_tasks(plan->tasks, threads))
+            break;
+        if (plan->images > 1)
+            plan->images = tconv_ceil_div(plan->images, 2);
+        else if (plan->tile_rows > FEW_ROWS || (plan->tile_rows > 1 && plan->task_blocks <= TCONV_CPU_MATRIX_BLOCKS))
+            plan->tile_rows = tconv_cpu_even_part(plan->rows.positions, tconv_ceil_div(plan->tile_rows, 2));
+        else if (plan->task_blocks > TCONV_CPU_MATRIX_BLOCKS)
+            plan->task_blocks = tconv_round_up(tconv_ceil_div(plan->task_blocks, 2), TCONV_CPU_MATRIX_BLOCKS);
+        else
+            break;
+    }
+    plan->threads = (int)tconv_min(threads, plan->tasks);
+}
+
+/* Rows of outputs are streamed where they go past the caches and are long. */
+static bool is_streamed(const tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
+{
+    return plan->kernels->streams && plan->together && tconv_cpu_leaves_caches(layer, plan->threads) &&
+           plan->tile_columns * layer->problem.w.stride * (int64_t)layer->problem.element_size >=
+               TCONV_CPU_STREAM_BYTES;
+}
+
+static const char *make_plan(tconv_cpu_matrix_plan *plan, const tconv_layer *layer, bool named)
+{
+    const tconv_problem *problem = &layer->problem;
+    int64_t row_taps, column_taps;
+    *plan = (tconv_cpu_matrix_plan){.matrix = tconv_cpu_find_matrix_kernels(layer->target.cpu_isa),
+                                    .kernels = tconv_cpu_find_kernels(layer->target.cpu_isa),
+                                    .pixels = tconv_cpu_find_pixel_kernels(layer->target.cpu_isa)};
+    if (!named && !plan->matrix->has_registers)
+        return "the processor has no matrix registers";
+    plan->parts = problem->dtype == TCONV_F32 ? 3 : problem->dtype == TCONV_F16 ? 2 : 1;
+    plan->rows = tconv_cpu_axis_init(&problem->h, &layer->rows, &row_taps);
+    plan->columns = tconv_cpu_axis_init(&problem->w, &layer->columns, &column_taps);
+    plan->phase_taps = row_taps * column_taps;
+    plan->chunks = tconv_ceil_div(problem->group_in, TCONV_CPU_MATRIX_DEPTH);
+    plan->depth = tconv_round_up(tconv_ceil_div(problem->group_in, plan->chunks), 2);
+    plan->blocks = tconv_ceil_div(problem->group_out, TCONV_CPU_FRAGMENT);
+    plan->together = problem->layout == TCONV_NCHW && problem->w.stride <= TCONV_CPU_MAX_INTERLEAVE;
+    if (tconv_cpu_halo(&plan->rows) > MAX_HALO || tconv_cpu_halo(&plan->columns) > MAX_HALO ||
+        plan->chunks > MAX_STEPS || plan->phase_taps * plan->chunks > MAX_STEPS || !place_tile(plan, layer))
+        return "no strip of input fits the cache";
+    place_sums(plan, layer);
+    if (!named && !is_faster(plan, layer))
+        return "multiply-adds of vectors are predicted to be faster";
+    plan_tasks(plan, layer);
+    set_pitches(plan);
+    place_sums(plan, layer);
+    plan->stream = is_streamed(plan, layer);
+    return NULL;
+}
+
+const char *tconv_cpu_matrix_plan_init(tconv_cpu_matrix_plan *plan, const tconv_layer *layer, bool named)
+{
+    fenv_t caller;
+    const bool rounds = tconv_cpu_round_to_nearest(&caller);
+    const char *refusal = make_plan(plan, layer, named);
+    if (rounds)
+        fesetenv(&caller);
+    return refusal;
+}
+
+tconv_status tconv_cpu_matrix_plan_memory(tconv_cpu_matrix_plan *plan, const tconv_layer *layer, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t steps = tconv_max(1, plan->phase_taps * plan->chunks);
+    const int64_t levels = 1 + tconv_cpu_cascade_levels(steps);
+    const int64_t planes = TCONV_CPU_MATRIX_DEPTH * tconv_max(PLANE_POSITIONS, plan->row_pitch);
+    const int64_t channels = TCONV_CPU_MATRIX_BLOCKS * TCONV_CPU_FRAGMENT * residues(plan, layer);
+    const int64_t stage = plan->stream ? (plan->tile_columns + TCONV_CPU_STENCIL_VECTORS * TCONV_CPU_FRAGMENT) *
+                                             problem->w.stride * (int64_t)problem->element_size
+                                       : 0;
+    tconv_cpu_align_size(plan->parts * plan->chunks * plan->depth * plan->pitch, (int64_t)sizeof(uint16_t),
+                         &plan->strip_bytes);
+    tconv_cpu_align_size(planes, (int64_t)sizeof(float), &plan->planes_bytes);
+    tconv_cpu_align_size(channels * plan->sums_pitch + SLACK, (int64_t)sizeof(float), &plan->sums_bytes);
+    tconv_cpu_align_size(levels * TCONV_CPU_MATRIX_SUMS, (int64_t)sizeof(float), &plan->levels_bytes);
+    tconv_cpu_align_size(stage, 1, &plan->stage_bytes);
+    tconv_cpu_align_size(steps, (int64_t)sizeof(int32_t), &plan->steps_bytes);
+    tconv_cpu_align_size(plan->image_block * count_fragments(plan, plan->row_block, plan->tile_columns),
+                         (int64_t)sizeof(int32_t), &plan->fragments_bytes);
+    tconv_cpu_align_size(plan->images * (plan->tile_rows + tconv_cpu_halo(&plan->rows)),
+                         (int64_t)sizeof(tconv_cpu_matrix_range), &plan->ranges_bytes);
+    tconv_cpu_align_size(plan->tile_columns, (int64_t)sizeof(int64_t), &plan->places_bytes);
+    plan->thread_bytes = plan->strip_bytes + plan->planes_bytes + plan->sums_bytes + plan->levels_bytes +
+                         plan->stage_bytes + plan->steps_bytes + plan->fragments_bytes + plan->ranges_bytes +
+                         plan->places_bytes;
+
+    const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,
+                                       .column_taps = plan->columns.taps,
+                                       .groups = problem->groups,
+                                       .group_in = plan->chunks * plan->depth,
+                                       .group_out = plan->blocks * TCONV_CPU_FRAGMENT,
+                                       .real_size = plan->parts * (int64_t)sizeof(uint16_t)};
+    tconv_cpu_packed_sizes sizes;
+    const tconv_status status = tconv_cpu_packed_sizes_init(&sizes, &filters, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    tconv_cpu_align_size(problem->groups * plan->blocks * TCONV_CPU_FRAGMENT, (int64_t)sizeof(float),
+                         &plan->bias_bytes);
+    tconv_cpu_align_size(problem->groups * plan->blocks, (int64_t)sizeof(tconv_cpu_matrix_range),
+                         &plan->weight_ranges_bytes);
+    if (!tconv_checked_add(sizes.packed, plan->weight_ranges_bytes, &plan->packed_bytes))
+        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "packed weights",
+                          "packed weights: its size in bytes must be at most 2^63 - 1");
+    return TCONV_SUCCESS;
+}

@@ -1,0 +1,69 @@
+/*
+ * The blocking of the matrix algorithm: how it cuts a layer into tiles and tasks, once with its plan. The words are those
+ * of blocking.h and matrix_kernels.h. A strip lies [part][chunk][image][row][column][channel of the chunk]; its
+ * positions run on across rows and images, so that a fragment begins anywhere, and the sums of those in a halo are not
+ * stored.
+ */
+#ifndef TCONV_CPU_MATRIX_PLAN_H
+#define TCONV_CPU_MATRIX_PLAN_H
+
+#include "blocking.h"
+#include "kernels.h"
+#include "matrix_kernels.h"
+#include "pixels_kernels.h"
+
+typedef struct tconv_cpu_matrix_plan {
+    const tconv_cpu_matrix_kernels *matrix;
+    const tconv_cpu_kernels *kernels;      /* of rows of planes */
+    const tconv_cpu_pixel_kernels *pixels; /* of rows of pixels */
+    tconv_cpu_axis rows, columns;
+    int parts;
+    int64_t phase_taps;    /* the most live taps of a phase */
+    int64_t depth, chunks; /* input channels of a chunk, even; chunks of a group, the last padded with zeros */
+    int64_t blocks;        /* of a group's output channels, the last padded with zeros */
+
+    int64_t images, tile_rows, tile_columns; /* of a tile; the last tiles may have fewer */
+    int64_t row_pitch, image_pitch,
+        pitch;    /* of the strip, in positions: from row to row, image to image, chunk to chunk */
+    bool by_rows; /* fragments begin anew with every row; else they run on across rows */
+
+    /* Rows of sums that are summed before they are stored: NCHW, [column phase][output channel][position], of all column
+     * phases where they are stored together, as one row, else of one; NHWC, of one, [position][output channel]. */
+    bool together, stream;
+    int64_t image_block, row_block, sums_pitch;
+
+    int64_t task_blocks; /* blocks of a task */
+    int64_t image_tiles, row_tiles, column_tiles, block_tasks, tasks;
+
+    /* Scratch, in bytes: bias; then for each thread strip, planes (f32, before they are split), sums, levels, stage,
+     * steps, fragments, ranges of rows, places of
+     * columns in dst (NHWC). */
+    int64_t bias_bytes, strip_bytes, planes_bytes, sums_bytes, levels_bytes, stage_bytes, steps_bytes, fragments_bytes;
+    int64_t ranges_bytes, places_bytes, thread_bytes;
+    int threads;
+
+    /* Packed weights, in bytes: tconv_cpu_packed_header, the range of each block, weights. */
+    int64_t weight_ranges_bytes, packed_bytes;
+} tconv_cpu_matrix_plan;
+
+/* Returns why the algorithm does not take the layer; NULL where it made the plan. named: it is taken even where another
+ * is faster. */
+const char *tconv_cpu_matrix_plan_init(tconv_cpu_matrix_plan *plan, const tconv_layer *layer, bool named);
+
+/* Plans the memory; fails only where a size overflows. */
+tconv_status tconv_cpu_matrix_plan_memory(tconv_cpu_matrix_plan *plan, const tconv_layer *layer, tconv_issue *issue);
+
+/* Elements of the packed weights of a tap and a chunk, in one block. */
+static inline int64_t tconv_cpu_matrix_step(const tconv_cpu_matrix_plan *plan)
+{
+    return plan->parts * TCONV_CPU_FRAGMENT * plan->depth;
+}
+
+/* Elements of the packed weights of a block: [row phase][column phase][chunk][tap] steps. Taps are inside, so that what
+ * they read lies close together. */
+static inline int64_t tconv_cpu_matrix_block(const tconv_cpu_matrix_plan *plan)
+{
+    return tconv_cpu_matrix_step(plan) * plan->chunks * plan->rows.taps * plan->columns.taps;
+}
+
+#endif

@@ -1,0 +1,194 @@
+/*
+ * cpu_matrix in every form: chunks and blocks with channels left over, tiles and fragments with positions left over,
+ * several images of a strip, strides that are stored as one row and one by one, residues without taps, dilation, groups;
+ * and numbers that parts of bf16 cannot hold. Where the machine has matrix registers they multiply, else C does.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../src/cpu/cpu_backend.h"
+#include "harness.h"
+#include "support/bare_layer.h"
+#include "support/cases.h"
+#include "support/ways.h"
+
+static const char *const problems[] = {
+    "n=1 ci=64 h=6 w=37 co=40 k=3 p=1 b=1",
+    "n=2 ci=33 h=5 w=16 co=17 k=4 s=2 p=1 b=1",
+    "n=5 ci=70 h=4 w=4 co=50 k=4 s=2 p=1",
+    "n=3 ci=2 h=1 w=150 co=16 k=1x16 s=1x8 p=0x4 b=1",
+    "n=1 ci=12 h=3 w=9 co=5 k=3x2 s=2x5 op=1x4 b=1",
+    "n=2 ci=36 h=7 w=5 co=34 k=5x3 s=3x2 p=4x1 d=2x3 g=2 b=1",
+    "n=1 ci=1 h=1 w=1 co=1 k=1 b=1",
+    "n=1 ci=600 h=2 w=3 co=3 k=2 b=1",
+    "n=1 ci=20 h=2 w=30 co=20 k=1x40 s=1x20 b=1",
+    "n=1 ci=8 h=70 w=3 co=8 k=7 s=1 p=6x3 b=1",
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define FORMS        18 /* layouts by weight layouts by dtypes that it takes */
+
+static harness_layer layer_of(size_t problem, int form)
+{
+    static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_F16, TCONV_BF16};
+    harness_layer layer;
+    char message[128];
+    cr_assert(harness_problem_parse(problems[problem], &layer, message, sizeof message), "%s", message);
+    layer.desc.layout = form % 2 == 0 ? TCONV_NCHW : TCONV_NHWC;
+    layer.desc.weight_layout = (tconv_weight_layout)(form / 2 % 3);
+    layer.desc.dtype = dtypes[form / 6];
+    return layer;
+}
+
+/* Checks the case in each way of cpu_matrix, and that threads and packing before change no bit. */
+static void check(const harness_case *test, const char *problem)
+{
+    struct way ways[MAX_WAYS];
+    const size_t count = list_ways(TCONV_BACKEND_CPU, ways);
+    for (size_t w = 0; w < count; w++) {
+        if (strcmp(ways[w].implementation, "cpu_matrix") != 0)
+            continue;
+        harness_output first, other;
+        harness_failure failure;
+        cr_assert(run_way(test, &ways[w], 1, false, &first), "%s", problem);
+        judge_way(test, &ways[w], 1, false, &first);
+        cr_assert(run_way(test, &ways[w], 5, true, &other));
+        cr_assert(harness_same_bits(test, &first, &other, &failure), "%s: %s", ways[w].text, failure.text);
+        harness_output_release(&first);
+        harness_output_release(&other);
+    }
+}
+
+Test(matrix, every_form_is_right_and_has_the_same_bits_by_any_threads)
+{
+    for (size_t p = 0; p < COUNT(problems); p++)
+        for (int form = 0; form < FORMS; form++) {
+            const harness_layer layer = layer_of(p, form);
+            for (int fill = harness_has_integers(&layer) ? 0 : 1; fill < 2; fill++) {
+                harness_case test = make_case(&layer, fill == 0 ? HARNESS_INTEGERS : HARNESS_REALS, p);
+                check(&test, problems[p]);
+                harness_case_destroy(&test);
+            }
+        }
+}
+
+/* Multiplies the elements of index `which` on an axis of a tensor by a power of two. */
+static void scale(const harness_view *view, tconv_dtype dtype, void *data, int axis, int64_t which, int exponent)
+{
+    int64_t at[4];
+    for (at[0] = 0; at[0] < view->shape[0]; at[0]++)
+        for (at[1] = 0; at[1] < view->shape[1]; at[1]++)
+            for (at[2] = 0; at[2] < view->shape[2]; at[2]++)
+                for (at[3] = 0; at[3] < view->shape[3]; at[3]++)
+                    if (at[axis] == which) {
+                        const int64_t index = harness_view_index(view, at[0], at[1], at[2], at[3]);
+                        harness_element_set(dtype, data, index,
+                                            ldexp(harness_element_get(dtype, data, index), exponent));
+                    }
+}
+
+enum { SAMPLES = 2000 };
+
+/* Checks outputs of one thread against the formula, and that threads change no bit. */
+static void check_scaled(const harness_case *test)
+{
+    struct way ways[MAX_WAYS];
+    const size_t count = list_ways(TCONV_BACKEND_CPU, ways);
+    for (size_t w = 0; w < count; w++) {
+        if (strcmp(ways[w].implementation, "cpu_matrix") != 0)
+            continue;
+        harness_output first, other;
+        harness_failure failure;
+        cr_assert(run_way(test, &ways[w], 1, false, &first));
+        cr_assert(run_way(test, &ways[w], 5, false, &other));
+        cr_assert(harness_same_bits(test, &first, &other, &failure), "%s: %s", ways[w].text, failure.text);
+        cr_assert(harness_compare_sampled(test, &first, SAMPLES, 1, &failure), "%s: %s", ways[w].text, failure.text);
+        harness_output_release(&first);
+        harness_output_release(&other);
+    }
+}
+
+/* Rows of the input, and input channels of the weights, of so different magnitudes that their parts, or parts of their
+ * products, are subnormal or too large for bf16, beside others that are not. An output reads one row. */
+Test(matrix, numbers_that_have_no_parts_are_multiplied_whole)
+{
+    static const char problem[] = "n=3 ci=6 h=9 w=20 co=36 k=2 s=2";
+    static const struct {
+        int row, channel, weights; /* exponents, of row 4 of src, of channel 2 of the weights and of all of them */
+    } scales[] = {{-110, 0, 0},  {-126, 0, 20},  {-70, 0, -40}, {-60, -50, 0}, {100, 0, -20},
+                  {-20, 100, 0}, {90, -110, 10}, {127, 0, -40}, {0, -130, 0},  {-40, 0, 118}};
+    for (size_t i = 0; i < COUNT(scales); i++)
+        for (int form = 0; form < 4; form++) {
+            harness_layer layer;
+            char message[128];
+            cr_assert(harness_problem_parse(problem, &layer, message, sizeof message), "%s", message);
+            layer.desc.layout = form % 2 == 0 ? TCONV_NCHW : TCONV_NHWC;
+            layer.desc.dtype = form / 2 == 0 ? TCONV_F32 : TCONV_BF16;
+            harness_case test = make_case(&layer, HARNESS_REALS, i);
+            scale(&test.src_view, layer.desc.dtype, test.src.data, 2, 4, scales[i].row);
+            scale(&test.weights_view, layer.desc.dtype, test.weights.data, 0, 2, scales[i].channel);
+            for (int64_t channel = 0; channel < test.weights_view.shape[0]; channel++)
+                scale(&test.weights_view, layer.desc.dtype, test.weights.data, 0, channel, scales[i].weights);
+            check_scaled(&test);
+            harness_case_destroy(&test);
+        }
+}
+
+/* Without matrix registers it is taken by its name alone; f64 and halos that fit no strip never. */
+Test(matrix, other_layers_are_declined)
+{
+    static const struct {
+        const char *problem;
+        tconv_dtype dtype;
+        const char *why;
+    } declined[] = {
+        {"n=1 ci=64 h=3000 w=4 co=32 k=2001x1 p=1000x0", TCONV_F32, "no strip of input fits the cache"},
+        {"n=1 ci=400000 h=3 w=4 co=32 k=3", TCONV_BF16, "no strip of input fits the cache"},
+        {"n=1 ci=5000 h=100 w=100 co=32 k=65 p=32", TCONV_F32, "no strip of input fits the cache"},
+    };
+    const struct bare_target target = {.threads = 1};
+    tconv_layer layer;
+    tconv_issue issue;
+    for (size_t i = 0; i < COUNT(declined); i++) {
+        bare_layer_make(&layer, declined[i].problem, declined[i].dtype, TCONV_NCHW, &target);
+        cr_expect(!bare_layer_is_taken(&layer, &tconv_cpu_matrix, &issue), "%s", declined[i].problem);
+        cr_expect(strstr(issue.message, declined[i].why) != NULL, "%s: %s", declined[i].problem, issue.message);
+        bare_layer_release(&layer);
+    }
+    cr_expect_eq(tconv_cpu_matrix.dtypes & TCONV_DTYPE_BIT(TCONV_F64), 0);
+    bare_layer_make(&layer, "n=4 ci=256 h=64 w=64 co=256 k=4 s=2 p=1", TCONV_BF16, TCONV_NHWC, &target);
+    layer.target.cpu_isa = TCONV_CPU_ISA_GENERIC;
+    tconv_planned planned = {.named = false};
+    void *made = calloc(1, tconv_cpu_matrix.plan_bytes);
+    cr_assert_eq(tconv_cpu_matrix.plan(&layer, made, &planned, &issue), TCONV_ERROR_UNSUPPORTED);
+    cr_expect(strstr(issue.message, "no matrix registers") != NULL, "%s", issue.message);
+    free(made);
+    bare_layer_release(&layer);
+}
+
+/* Whatever the threads, the scratch of each is 2 MiB at most. */
+Test(matrix, scratch_is_2_mib_for_each_thread)
+{
+    static const char *const large[] = {"n=64 ci=1024 h=28 w=28 co=512 k=2 s=2", "n=8 ci=64 h=512 w=512 co=64 k=3x7",
+                                        "n=64 ci=512 h=4 w=4 co=256 k=4 s=2 p=1",
+                                        "n=1 ci=32 h=400 w=800 co=32 k=16 s=16",
+                                        "n=1 ci=48 h=1 w=90000 co=1 k=1x128 s=1x64"};
+    static const int threads[] = {1, 2, 7, 64};
+    for (size_t i = 0; i < COUNT(large) * COUNT(threads) * 4; i++) {
+        const struct bare_target target = {.threads = threads[i / 4 % COUNT(threads)],
+                                           .cache = i % 2 == 0 ? 2 << 20 : 8 << 20};
+        tconv_layer layer;
+        tconv_memory_sizes sizes;
+        tconv_issue issue;
+        void *made;
+        bare_layer_make(&layer, large[i / 4 / COUNT(threads)], TCONV_F32, i / 2 % 2 == 0 ? TCONV_NCHW : TCONV_NHWC,
+                        &target);
+        cr_assert_eq(bare_layer_plan(&layer, &tconv_cpu_matrix, &made, &sizes, &issue), TCONV_SUCCESS, "%s",
+                     issue.message);
+        cr_expect_leq(sizes.scratch, (size_t)target.threads * (2 << 20) + (1 << 16), "%zu bytes", sizes.scratch);
+        free(made);
+        bare_layer_release(&layer);
+    }
+}
