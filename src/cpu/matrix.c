@@ -184,7 +184,8 @@ static void store_apart(const tconv_cpu_matrix_task *task, const tconv_phase *co
                                           .count = store.channels,
                                           .sums_pitch = SUMS_CHANNELS,
                                           .dst = store.dst,
-                                          .to = task->places};
+                                          .to = task->places,
+                                          .stream = plan->stream};
     plan->pixels->dtype[problem->dtype].store(&pixels);
 }
 

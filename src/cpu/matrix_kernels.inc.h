@@ -201,16 +201,26 @@ ALWAYS_INLINE words rest_of(words bits, words part)
     return (words)((numbers)bits - (numbers)(part << 16));
 }
 
+/* Loads the first count numbers of a row, zeros for the rest; none beyond is read. */
+ALWAYS_INLINE words load_numbers(const float *from, int64_t count)
+{
+#if HAS_REGISTERS
+    return (words)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);
+#else
+    words bits = {0};
+    memcpy(&bits, from, (size_t)count * sizeof *from);
+    return bits;
+#endif
+}
+
 ALWAYS_INLINE void store_part(words part, int64_t count, uint16_t *to)
 {
 #if HAS_REGISTERS
-    if (count == LANES) {
-        _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16((__m512i)part));
-        return;
-    }
-#endif
+    _mm256_mask_storeu_epi16(to, (__mmask16)((1u << count) - 1), _mm512_cvtepi32_epi16((__m512i)part));
+#else
     const halves taken = __builtin_convertvector(part, halves);
     memcpy(to, &taken, (size_t)count * sizeof *to);
+#endif
 }
 
 /* Stores the parts of numbers, some of which are not split. */
@@ -231,9 +241,7 @@ static void store_whole_ones(words bits, int64_t count, uint16_t *to, int64_t pa
 ALWAYS_INLINE void split_row(const float *from, int64_t count, uint16_t *to, int64_t part_pitch, const int parts,
                              struct lane_ranges *ranges)
 {
-    words bits = {0};
-    memcpy(&bits, from, (size_t)count * sizeof *from);
-    const words magnitude = bits & 0x7fffffff;
+    const words bits = load_numbers(from, count), magnitude = bits & 0x7fffffff;
     ranges->least = least_of(magnitude - 1, ranges->least);
     ranges->least_complement = least_of(~magnitude, ranges->least_complement);
     if (has_whole_ones(magnitude)) {
@@ -261,14 +269,17 @@ ALWAYS_INLINE void split_run(const float *from, int64_t count, uint16_t *to, int
         split_row(from + i, count - i, to + i, part_pitch, parts, ranges);
 }
 
-/* Transposes a square of numbers, of rows that lie `pitch` apart. */
+/* Transposes a square of numbers, of rows that lie `pitch` apart: of the first given rows, the first count numbers; zeros
+ * stand for the rest. */
 #if HAS_REGISTERS
-ALWAYS_INLINE void transpose(float (*to)[SIDE], int64_t to_pitch, const float *from, int64_t pitch)
+ALWAYS_INLINE void transpose(float *to, int64_t to_pitch, const float *from, int64_t pitch, int64_t given,
+                             int64_t count)
 {
+    const __mmask16 mask = (__mmask16)((1u << count) - 1);
     __m512 rows[SIDE], pairs[SIDE];
 #pragma GCC unroll 16
     for (int r = 0; r < SIDE; r++)
-        rows[r] = _mm512_loadu_ps(from + r * pitch);
+        rows[r] = _mm512_maskz_loadu_ps(r < given ? mask : 0, from + r * pitch);
 #pragma GCC unroll 8
     for (int r = 0; r < SIDE; r += 2) {
         pairs[r] = _mm512_unpacklo_ps(rows[r], rows[r + 1]);
@@ -289,18 +300,19 @@ ALWAYS_INLINE void transpose(float (*to)[SIDE], int64_t to_pitch, const float *f
         const __m512 high = _mm512_shuffle_f32x4(rows[i], rows[4 + i], 0xdd);
         const __m512 next_low = _mm512_shuffle_f32x4(rows[8 + i], rows[12 + i], 0x88);
         const __m512 next_high = _mm512_shuffle_f32x4(rows[8 + i], rows[12 + i], 0xdd);
-        _mm512_storeu_ps((float *)to + i * to_pitch, _mm512_shuffle_f32x4(low, next_low, 0x88));
-        _mm512_storeu_ps((float *)to + (4 + i) * to_pitch, _mm512_shuffle_f32x4(high, next_high, 0x88));
-        _mm512_storeu_ps((float *)to + (8 + i) * to_pitch, _mm512_shuffle_f32x4(low, next_low, 0xdd));
-        _mm512_storeu_ps((float *)to + (12 + i) * to_pitch, _mm512_shuffle_f32x4(high, next_high, 0xdd));
+        _mm512_storeu_ps(to + i * to_pitch, _mm512_shuffle_f32x4(low, next_low, 0x88));
+        _mm512_storeu_ps(to + (4 + i) * to_pitch, _mm512_shuffle_f32x4(high, next_high, 0x88));
+        _mm512_storeu_ps(to + (8 + i) * to_pitch, _mm512_shuffle_f32x4(low, next_low, 0xdd));
+        _mm512_storeu_ps(to + (12 + i) * to_pitch, _mm512_shuffle_f32x4(high, next_high, 0xdd));
     }
 }
 #else
-ALWAYS_INLINE void transpose(float (*to)[SIDE], int64_t to_pitch, const float *from, int64_t pitch)
+ALWAYS_INLINE void transpose(float *to, int64_t to_pitch, const float *from, int64_t pitch, int64_t given,
+                             int64_t count)
 {
     for (int r = 0; r < SIDE; r++)
         for (int i = 0; i < SIDE; i++)
-            ((float *)to)[i * to_pitch + r] = from[r * pitch + i];
+            to[i * to_pitch + r] = r < given && i < count ? from[r * pitch + i] : 0;
 }
 #endif
 
@@ -308,19 +320,10 @@ ALWAYS_INLINE void transpose(float (*to)[SIDE], int64_t to_pitch, const float *f
 ALWAYS_INLINE void split_square(const tconv_cpu_matrix_split *split, int64_t first, const int parts,
                                 struct lane_ranges *ranges)
 {
-    float square[SIDE][SIDE], rows[SIDE][SIDE];
+    float rows[SIDE][SIDE];
     const int64_t left = split->rows - first < SIDE ? split->rows - first : SIDE;
-    const float *from = split->from + first;
     uint16_t *to = split->to + first * split->to_row;
-    int64_t pitch = split->step;
-    if (left < SIDE || split->count < SIDE) { /* nothing beyond is read */
-        memset(square, 0, sizeof square);
-        for (int64_t i = 0; i < split->count; i++)
-            memcpy(square[i], from + i * split->step, (size_t)left * sizeof(float));
-        from = square[0];
-        pitch = SIDE;
-    }
-    transpose(rows, SIDE, from, pitch);
+    transpose(rows[0], SIDE, split->from + first, split->step, split->count, left);
     for (int64_t r = 0; r < left; r++)
         if (split->count == SIDE)
             split_run(rows[r], SIDE, to + r * split->to_row, split->part_pitch, parts, ranges);
@@ -382,8 +385,8 @@ ALWAYS_INLINE void finish_sums(const tconv_cpu_matrix_tile *tile, const int bloc
                 memcpy(tile->sums[f] + p * tile->sums_position, from + p * width, (size_t)width * sizeof(float));
         else
             for (int block = 0; block < blocks; block++)
-                transpose((float(*)[SIDE])(tile->sums[f] + block * SIDE * tile->sums_channel), tile->sums_channel,
-                          from + block * SIDE, width);
+                transpose(tile->sums[f] + block * SIDE * tile->sums_channel, tile->sums_channel, from + block * SIDE,
+                          width, SIDE, SIDE);
     }
 }
 

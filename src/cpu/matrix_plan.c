@@ -159,12 +159,18 @@ static void plan_tasks(tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
     plan->threads = (int)tconv_min(threads, plan->tasks);
 }
 
-/* Rows of outputs are streamed where they go past the caches and are long. */
+/* Outputs are streamed where they go past the caches: long rows, or pixels whose channels are whole cache lines. */
 static bool is_streamed(const tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
 {
-    return plan->kernels->streams && plan->together && tconv_cpu_leaves_caches(layer, plan->threads) &&
-           plan->tile_columns * layer->problem.w.stride * (int64_t)layer->problem.element_size >=
-               TCONV_CPU_STREAM_BYTES;
+    const tconv_problem *problem = &layer->problem;
+    const int64_t size = (int64_t)problem->element_size;
+    if (!tconv_cpu_leaves_caches(layer, plan->threads))
+        return false;
+    if (problem->layout == TCONV_NHWC)
+        return plan->pixels->streams && problem->group_out * size % TCONV_ALIGNMENT == 0 &&
+               problem->dst.w * size % TCONV_ALIGNMENT == 0;
+    return plan->kernels->streams && plan->together &&
+           plan->tile_columns * problem->w.stride * size >= TCONV_CPU_STREAM_BYTES;
 }
 
 static const char *make_plan(tconv_cpu_matrix_plan *plan, const tconv_layer *layer, bool named)
@@ -214,9 +220,10 @@ tconv_status tconv_cpu_matrix_plan_memory(tconv_cpu_matrix_plan *plan, const tco
     const int64_t levels = 1 + tconv_cpu_cascade_levels(steps);
     const int64_t planes = TCONV_CPU_MATRIX_DEPTH * tconv_max(PLANE_POSITIONS, plan->row_pitch);
     const int64_t channels = TCONV_CPU_MATRIX_BLOCKS * TCONV_CPU_FRAGMENT * residues(plan, layer);
-    const int64_t stage = plan->stream ? (plan->tile_columns + TCONV_CPU_STENCIL_VECTORS * TCONV_CPU_FRAGMENT) *
-                                             problem->w.stride * (int64_t)problem->element_size
-                                       : 0;
+    const int64_t stage = plan->stream && plan->together
+                              ? (plan->tile_columns + TCONV_CPU_STENCIL_VECTORS * TCONV_CPU_FRAGMENT) *
+                                    problem->w.stride * (int64_t)problem->element_size
+                              : 0;
     tconv_cpu_align_size(plan->parts * plan->chunks * plan->depth * plan->pitch, (int64_t)sizeof(uint16_t),
                          &plan->strip_bytes);
     tconv_cpu_align_size(planes, (int64_t)sizeof(float), &plan->planes_bytes);
