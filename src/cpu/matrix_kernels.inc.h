@@ -72,11 +72,11 @@ static void end(void)
 {
 }
 
+/* Factors stay where they lie. */
 struct registers {
     int64_t depth;
     float sums[4][SIDE][SIDE];
-    float strip[2][SIDE][DEPTH];
-    float weights[2][DEPTH][SIDE]; /* channel by channel */
+    const uint16_t *strip[2], *weights[2];
 };
 
 /* A factor as AMX takes it: subnormals are zeros. */
@@ -85,29 +85,19 @@ ALWAYS_INLINE float factor_of(uint16_t bf16)
     return (bf16 & 0x7f80) != 0 ? tconv_float_from_bf16(bf16) : 0;
 }
 
-ALWAYS_INLINE void load_strip(float (*to)[DEPTH], const uint16_t *from, int64_t depth)
+/* TDPBF16PS, as the manual has it: the even and the odd channels are summed apart, one after another. */
+static void multiply_factors(float (*sums)[SIDE], const uint16_t *strip, const uint16_t *weights, int64_t depth)
 {
-    for (int p = 0; p < SIDE; p++)
-        for (int64_t k = 0; k < depth; k++)
-            to[p][k] = factor_of(from[p * depth + k]);
-}
-
-ALWAYS_INLINE void load_weights(float (*to)[SIDE], const uint16_t *from, int64_t depth)
-{
+    float factors[DEPTH][SIDE]; /* of the weights, channel by channel */
     for (int64_t k = 0; k < depth; k++)
         for (int c = 0; c < SIDE; c++)
-            to[k][c] = factor_of(from[k / 2 * DEPTH + 2 * c + k % 2]);
-}
-
-/* TDPBF16PS, as the manual has it: the even and the odd channels are summed apart, one after another. */
-static void multiply_factors(float (*sums)[SIDE], float (*strip)[DEPTH], float (*weights)[SIDE], int64_t depth)
-{
+            factors[k][c] = factor_of(weights[k / 2 * DEPTH + 2 * c + k % 2]);
     for (int p = 0; p < SIDE; p++) {
         float even[SIDE] = {0}, odd[SIDE] = {0};
         for (int64_t k = 0; k < depth; k += 2)
             for (int c = 0; c < SIDE; c++) {
-                even[c] += strip[p][k] * weights[k][c];
-                odd[c] += strip[p][k + 1] * weights[k + 1][c];
+                even[c] += factor_of(strip[p * depth + k]) * factors[k][c];
+                odd[c] += factor_of(strip[p * depth + k + 1]) * factors[k + 1][c];
             }
         for (int c = 0; c < SIDE; c++)
             sums[p][c] += even[c] + odd[c];
@@ -118,8 +108,8 @@ static void multiply_factors(float (*sums)[SIDE], float (*strip)[DEPTH], float (
     struct registers registers;                                                                                        \
     registers.depth = tile->depth
 #define ZERO(number)               memset(registers.sums[number], 0, sizeof registers.sums[number])
-#define LOAD_STRIP(number, from)   load_strip(registers.strip[(number)-4], from, registers.depth)
-#define LOAD_WEIGHTS(number, from) load_weights(registers.weights[(number)-6], from, registers.depth)
+#define LOAD_STRIP(number, from)   (registers.strip[(number)-4] = (from))
+#define LOAD_WEIGHTS(number, from) (registers.weights[(number)-6] = (from))
 #define MULTIPLY(number, of_strip, of_weights)                                                                         \
     multiply_factors(registers.sums[number], registers.strip[(of_strip)-4], registers.weights[(of_weights)-6],         \
                      registers.depth)

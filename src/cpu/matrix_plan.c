@@ -50,7 +50,7 @@ static const double enough = 0.95;
 
 static int64_t residues(const tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
 {
-    return plan->together ? layer->columns.count : 1;
+    return plan->together ? tconv_max(1, layer->columns.count) : 1; /* without one, all outputs are the bias */
 }
 
 /* Fragments of so many rows of so many columns. */
