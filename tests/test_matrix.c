@@ -22,7 +22,7 @@ static const char *const problems[] = {
     "n=1 ci=12 h=3 w=9 co=5 k=3x2 s=2x5 op=1x4 b=1",
     "n=2 ci=36 h=7 w=5 co=34 k=5x3 s=3x2 p=4x1 d=2x3 g=2 b=1",
     "n=1 ci=1 h=1 w=1 co=1 k=1 b=1",
-    "n=2 ci=3 h=2 w=1 co=5 k=1 s=4 p=1 op=3 b=1",
+    "n=2 ci=3 h=3 w=2 co=5 k=1 s=5 p=1 b=1",
     "n=1 ci=600 h=2 w=3 co=3 k=2 b=1",
     "n=1 ci=20 h=2 w=30 co=20 k=1x40 s=1x20 b=1",
     "n=1 ci=8 h=70 w=3 co=8 k=7 s=1 p=6x3 b=1",
