@@ -94,11 +94,15 @@ static void multiply_factors(float (*sums)[SIDE], const uint16_t *strip, const u
             factors[k][c] = factor_of(weights[k / 2 * DEPTH + 2 * c + k % 2]);
     for (int p = 0; p < SIDE; p++) {
         float even[SIDE] = {0}, odd[SIDE] = {0};
-        for (int64_t k = 0; k < depth; k += 2)
-            for (int c = 0; c < SIDE; c++) {
-                even[c] += factor_of(strip[p * depth + k]) * factors[k][c];
-                odd[c] += factor_of(strip[p * depth + k + 1]) * factors[k + 1][c];
-            }
+        for (int64_t k = 0; k < depth; k += 2) {
+            const float first = factor_of(strip[p * depth + k]), second = factor_of(strip[p * depth + k + 1]);
+            if (first != 0) /* zeros are many, and their products change no sum */
+                for (int c = 0; c < SIDE; c++)
+                    even[c] += first * factors[k][c];
+            if (second != 0)
+                for (int c = 0; c < SIDE; c++)
+                    odd[c] += second * factors[k + 1][c];
+        }
         for (int c = 0; c < SIDE; c++)
             sums[p][c] += even[c] + odd[c];
     }
