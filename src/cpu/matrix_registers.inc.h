@@ -1,0 +1,110 @@
+/*
+ * The registers of matrix_kernels.inc.h: those of AMX, or a model of them in C with its arithmetic, but that sums may be
+ * subnormal. Each is named by its number:
+ *
+ *     REGISTERS                   declares them
+ *     ZERO(number)                clears sums, 0 to 3
+ *     LOAD_STRIP(number, from)    4 and 5: 16 positions, tile->depth numbers each
+ *     LOAD_WEIGHTS(number, from)  6 and 7: tile->depth / 2 pairs of 16 output channels
+ *     MULTIPLY(sums, strip, weights)
+ *     STORE(number, to, pitch)    writes sums, rows `pitch` floats apart
+ */
+
+#if HAS_REGISTERS
+
+/* What LDTILECFG reads: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2A. */
+struct configuration {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+
+static void begin(int64_t depth)
+{
+    struct configuration configuration = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        configuration.rows[i] = SIDE;
+        configuration.row_bytes[i] = SIDE * sizeof(float);
+    }
+    for (int i = 4; i < 6; i++)
+        configuration.row_bytes[i] = (uint16_t)(depth * (int64_t)sizeof(uint16_t));
+    for (int i = 6; i < 8; i++)
+        configuration.rows[i] = (uint8_t)(depth / 2);
+    /* GCC's intrinsic names a part of it, and would let stores to the rest be left out. */
+    __asm__ volatile("" : : "r"(&configuration) : "memory");
+    _tile_loadconfig(&configuration);
+}
+
+static void end(void)
+{
+    _tile_release();
+}
+
+#define REGISTERS                      (void)0
+#define ZERO(number)                   _tile_zero(number)
+#define LOAD_STRIP(number, from)       _tile_loadd(number, from, tile->depth * 2)
+#define LOAD_WEIGHTS(number, from)     _tile_loadd(number, from, DEPTH * 2)
+#define MULTIPLY(sums, strip, weights) _tile_dpbf16ps(sums, strip, weights)
+#define STORE(number, to, pitch)       _tile_stored(number, to, (pitch)*4)
+
+#else
+
+static void begin(int64_t depth)
+{
+    (void)depth;
+}
+
+static void end(void)
+{
+}
+
+/* Factors stay where they lie. */
+struct registers {
+    int64_t depth;
+    float sums[4][SIDE][SIDE];
+    const uint16_t *strip[2], *weights[2];
+};
+
+/* A factor as AMX takes it: subnormals are zeros. */
+ALWAYS_INLINE float factor_of(uint16_t bf16)
+{
+    return (bf16 & 0x7f80) != 0 ? tconv_float_from_bf16(bf16) : 0;
+}
+
+/* TDPBF16PS, as the manual has it: the even and the odd channels are summed apart, one after another. */
+static void multiply_factors(float (*sums)[SIDE], const uint16_t *strip, const uint16_t *weights, int64_t depth)
+{
+    float factors[DEPTH][SIDE]; /* of the weights, channel by channel */
+    for (int64_t k = 0; k < depth; k++)
+        for (int c = 0; c < SIDE; c++)
+            factors[k][c] = factor_of(weights[k / 2 * DEPTH + 2 * c + k % 2]);
+    for (int p = 0; p < SIDE; p++) {
+        float even[SIDE] = {0}, odd[SIDE] = {0};
+        for (int64_t k = 0; k < depth; k += 2) {
+            const float first = factor_of(strip[p * depth + k]), second = factor_of(strip[p * depth + k + 1]);
+            if (first != 0) /* zeros are many, and their products change no sum */
+                for (int c = 0; c < SIDE; c++)
+                    even[c] += first * factors[k][c];
+            if (second != 0)
+                for (int c = 0; c < SIDE; c++)
+                    odd[c] += second * factors[k + 1][c];
+        }
+        for (int c = 0; c < SIDE; c++)
+            sums[p][c] += even[c] + odd[c];
+    }
+}
+
+#define REGISTERS                                                                                                      \
+    struct registers registers;                                                                                        \
+    registers.depth = tile->depth
+#define ZERO(number)               memset(registers.sums[number], 0, sizeof registers.sums[number])
+#define LOAD_STRIP(number, from)   (registers.strip[(number)-4] = (from))
+#define LOAD_WEIGHTS(number, from) (registers.weights[(number)-6] = (from))
+#define MULTIPLY(number, of_strip, of_weights)                                                                         \
+    multiply_factors(registers.sums[number], registers.strip[(of_strip)-4], registers.weights[(of_weights)-6],         \
+                     registers.depth)
+#define STORE(number, to, pitch)                                                                                       \
+    for (int p = 0; p < SIDE; p++)                                                                                     \
+    memcpy((to) + p * (pitch), registers.sums[number][p], sizeof registers.sums[number][p])
+
+#endif
