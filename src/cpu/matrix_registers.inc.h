@@ -76,10 +76,20 @@ ALWAYS_INLINE float factor_of(uint16_t bf16)
     return (bf16 & 0x7f80) != 0 ? tconv_float_from_bf16(bf16) : 0;
 }
 
-/* Sums the products of even and of odd channels apart, one after another, and adds both. Sanitizers, which checked where
- * the factors were read, leave it out: it would take minutes of their tests. */
-__attribute__((no_sanitize("address", "thread", "undefined"))) static void
-multiply_row(float *sums, const float *strip, quarter (*weights)[QUARTERS], int64_t depth)
+/* Sanitizers leave out what would take minutes of their tests: it reads packed weights, which are whole fragments, and what
+ * the caller made of the strip. */
+#define NOT_SANITIZED __attribute__((no_sanitize("address", "thread", "undefined")))
+
+/* Converts weights, channel by channel. */
+NOT_SANITIZED static void convert_weights(quarter (*to)[QUARTERS], const uint16_t *weights, int64_t depth)
+{
+    for (int64_t k = 0; k < depth; k++)
+        for (int c = 0; c < SIDE; c++)
+            to[k][c / 4][c % 4] = factor_of(weights[k / 2 * DEPTH + 2 * c + k % 2]);
+}
+
+/* Sums the products of even and of odd channels apart, one after another, and adds both. */
+NOT_SANITIZED static void multiply_row(float *sums, const float *strip, quarter (*weights)[QUARTERS], int64_t depth)
 {
     quarter even[QUARTERS] = {{0}}, odd[QUARTERS] = {{0}};
     for (int64_t k = 0; k < depth; k += 2) {
@@ -93,16 +103,14 @@ multiply_row(float *sums, const float *strip, quarter (*weights)[QUARTERS], int6
     for (int q = 0; q < QUARTERS; q++)
         even[q] += odd[q];
     for (int c = 0; c < SIDE; c++)
-        sums[c] += ((const float *)even)[c];
+        sums[c] += even[c / 4][c % 4];
 }
 
 /* TDPBF16PS, as the manual has it. */
 static void multiply_factors(float (*sums)[SIDE], const uint16_t *strip, const uint16_t *weights, int64_t depth)
 {
-    quarter factors[DEPTH][QUARTERS]; /* of the weights, channel by channel */
-    for (int64_t k = 0; k < depth; k++)
-        for (int c = 0; c < SIDE; c++)
-            ((float *)factors[k])[c] = factor_of(weights[k / 2 * DEPTH + 2 * c + k % 2]);
+    quarter factors[DEPTH][QUARTERS];
+    convert_weights(factors, weights, depth);
     for (int p = 0; p < SIDE; p++) {
         float row[DEPTH];
         for (int64_t k = 0; k < depth; k++)
