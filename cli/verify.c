@@ -139,13 +139,6 @@ static bool is_cuda(const char *implementation)
     return strncmp(implementation, "cuda_", strlen("cuda_")) == 0;
 }
 
-/* Whether an implementation is at a level what it is at the generic one: cpu_matrix has the same kernels wherever there is
- * no AMX. */
-static bool is_generic_again(const char *implementation, int isa)
-{
-    return isa != TCONV_CPU_ISA_GENERIC && isa != TCONV_CPU_ISA_AMX && strcmp(implementation, "cpu_matrix") == 0;
-}
-
 static void add_cpu_ways(verification *all, const char *implementation)
 {
     const tconv_cpu_isa cap = all->asked->execution.isa;
@@ -154,7 +147,8 @@ static void add_cpu_ways(verification *all, const char *implementation)
         return;
     }
     for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX; ++isa)
-        if ((cap == TCONV_CPU_ISA_DEFAULT ? !is_generic_again(implementation, isa) : (int)cap == isa) &&
+        if ((cap == TCONV_CPU_ISA_DEFAULT ? !harness_is_generic_again(implementation, (tconv_cpu_isa)isa)
+                                          : (int)cap == isa) &&
             machine_has((tconv_cpu_isa)isa))
             add_way(all, implementation, TCONV_BACKEND_CPU, (tconv_cpu_isa)isa, TCONV_MATH_DEFAULT);
 }

@@ -56,6 +56,11 @@ const char *harness_cpu_isa_name(tconv_cpu_isa isa)
     return LOOK_UP(harness_cpu_isa_names, isa);
 }
 
+bool harness_is_generic_again(const char *implementation, tconv_cpu_isa isa)
+{
+    return isa != TCONV_CPU_ISA_GENERIC && isa != TCONV_CPU_ISA_AMX && strcmp(implementation, "cpu_matrix") == 0;
+}
+
 /* One key of --problem and the fields of the desc that its numbers go to. */
 typedef struct key {
     const char *name;

@@ -201,7 +201,7 @@ bool tconv_cpu_align_size(int64_t count, int64_t size, int64_t *bytes)
     return true;
 }
 
-static tconv_status too_large(const char *what, tconv_issue *issue)
+tconv_status tconv_cpu_too_large(const char *what, tconv_issue *issue)
 {
     return tconv_fail(issue, TCONV_ERROR_OVERFLOW, what, "%s: its size in bytes must be at most 2^63 - 1", what);
 }
@@ -212,13 +212,13 @@ tconv_status tconv_cpu_packed_sizes_init(tconv_cpu_packed_sizes *sizes, const tc
     int64_t outputs, taps, weights;
     if (!tconv_checked_mul(filters->groups, filters->group_out, &outputs) ||
         !tconv_cpu_align_size(outputs, filters->real_size, &sizes->bias))
-        return too_large("bias", issue);
+        return tconv_cpu_too_large("bias", issue);
     if (!tconv_checked_mul(filters->row_taps, filters->column_taps, &taps) ||
         !tconv_cpu_align_size(taps, filters->tap_bytes, &sizes->taps) ||
         !tconv_checked_mul(taps, filters->group_in, &weights) || !tconv_checked_mul(weights, outputs, &weights) ||
         !tconv_cpu_align_size(weights, filters->real_size, &sizes->packed) ||
         !tconv_checked_add(sizes->packed, sizes->taps, &sizes->packed) ||
         !tconv_checked_add(sizes->packed, TCONV_ALIGNMENT, &sizes->packed))
-        return too_large("packed weights", issue);
+        return tconv_cpu_too_large("packed weights", issue);
     return TCONV_SUCCESS;
 }

@@ -79,6 +79,26 @@ static inline int64_t tconv_cpu_phase_taps(const tconv_cpu_phase *phase)
     return phase->row_taps.count * phase->column_taps.count;
 }
 
+/* The shifts of a tap of a phase, its live taps counted row by row: a position reads so many rows and columns on. */
+static inline int64_t tconv_cpu_row_shift(const tconv_layer *layer, const tconv_cpu_phase *phase, int64_t tap)
+{
+    return tconv_cpu_shift(&layer->rows, phase->row, phase->row_taps.first + tap / phase->column_taps.count);
+}
+
+static inline int64_t tconv_cpu_column_shift(const tconv_layer *layer, const tconv_cpu_phase *phase, int64_t tap)
+{
+    return tconv_cpu_shift(&layer->columns, phase->column, phase->column_taps.first + tap % phase->column_taps.count);
+}
+
+/* Where the weights of such a tap begin, in elements from those of the first kernel index. */
+static inline int64_t tconv_cpu_tap_weight(const tconv_layer *layer, const tconv_cpu_phase *phase, int64_t tap)
+{
+    int64_t row = phase->row_taps.first + tap / phase->column_taps.count;
+    int64_t column = phase->column_taps.first + tap % phase->column_taps.count;
+    return (phase->row->first_kernel + row * layer->rows.kernel_step) * layer->problem.weight.h +
+           (phase->column->first_kernel + column * layer->columns.kernel_step) * layer->problem.weight.w;
+}
+
 /* Steps to the next phase, row phases outside; phase->row must be NULL at first. False at the end. */
 bool tconv_cpu_next_phase(const tconv_layer *layer, tconv_cpu_phase *phase);
 
@@ -172,6 +192,9 @@ typedef struct tconv_cpu_filters {
 typedef struct tconv_cpu_packed_sizes {
     int64_t bias, taps, packed;
 } tconv_cpu_packed_sizes;
+
+/* Fails because the size of what is named overflows. */
+tconv_status tconv_cpu_too_large(const char *what, tconv_issue *issue);
 
 /* Fails where a size overflows. */
 tconv_status tconv_cpu_packed_sizes_init(tconv_cpu_packed_sizes *sizes, const tconv_cpu_filters *filters,

@@ -16,7 +16,7 @@
 #include <cpuid.h>
 #endif
 
-#if defined(TCONV_CPU_HAVE_AMX) && defined(__linux__)
+#if defined(TCONV_CPU_HAVE_AMX)
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -50,7 +50,7 @@ static bool has_avx512(void)
 }
 #endif
 
-#if defined(TCONV_CPU_HAVE_AMX) && defined(__linux__)
+#if defined(TCONV_CPU_HAVE_AMX)
 /* Linux gives AMX's registers to a process that asks (arch/x86/kernel/fpu/xstate.c): ARCH_REQ_XCOMP_PERM of
  * XFEATURE_XTILEDATA. It saves them in signal frames from then on, and refuses where some alternative stack is too small
  * for that. */
@@ -67,11 +67,6 @@ static bool has_amx(void)
         atomic_store_explicit(&known, has ? 2 : 1, memory_order_relaxed);
     }
     return atomic_load_explicit(&known, memory_order_relaxed) == 2;
-}
-#elif defined(TCONV_CPU_HAVE_AMX)
-static bool has_amx(void)
-{
-    return false;
 }
 #endif
 

@@ -24,7 +24,6 @@
 #include "../core/checked.h"
 #include "bias.h"
 #include "cpu_backend.h"
-#include "half.h"
 #include "matrix_task.h"
 #include "parallel.h"
 
@@ -53,6 +52,12 @@ struct rows {
     int64_t image, images, first, count, position, pitch;
 };
 
+/* Where row number i of rows begins, counted over all images. */
+static int64_t row_position(const tconv_cpu_matrix_plan *plan, const struct rows *rows, int64_t i)
+{
+    return i / rows->count * rows->pitch + i % rows->count * plan->row_pitch;
+}
+
 /* Lists where fragments begin that cover the positions of rows; returns their number. */
 static int64_t list_fragments(const tconv_cpu_matrix_task *task, const struct rows *rows)
 {
@@ -75,18 +80,13 @@ static int64_t list_steps(const tconv_cpu_matrix_task *task, const tconv_cpu_pha
     int64_t count = 0;
     for (int64_t chunk = 0; chunk < plan->chunks; chunk++)
         for (int64_t tap = 0; tap < tconv_cpu_phase_taps(phase); tap++) {
-            const int64_t row =
-                tconv_cpu_shift(&layer->rows, phase->row, phase->row_taps.first + tap / phase->column_taps.count);
-            const int64_t column = tconv_cpu_shift(&layer->columns, phase->column,
-                                                   phase->column_taps.first + tap % phase->column_taps.count);
+            const int64_t row = tconv_cpu_row_shift(layer, phase, tap);
+            const int64_t column = tconv_cpu_column_shift(layer, phase, tap);
             const int64_t position = (row - plan->rows.min_shift) * plan->row_pitch + column - plan->columns.min_shift;
             task->steps[count++] = (int32_t)((chunk * plan->pitch + position) * plan->depth);
         }
     return count;
 }
-
-/* Output channels of a position of sums. */
-enum { SUMS_CHANNELS = TCONV_CPU_MATRIX_BLOCKS * TCONV_CPU_FRAGMENT };
 
 /* A phase whose sums are wanted, for blocks [block, block + blocks), in rows of sums from `sums` on. */
 struct phase_sums {
@@ -107,7 +107,7 @@ static void sum_rows(const tconv_cpu_matrix_task *task, const struct phase_sums 
         .blocks = of->blocks,
         .parts = plan->parts,
         .depth = plan->depth,
-        .strip_part = plan->chunks * plan->depth * plan->pitch,
+        .strip_part = tconv_cpu_matrix_part(plan),
         .steps = task->steps,
         .step_count = of->step_count,
         .weights = job->weights + index * tconv_cpu_matrix_block(plan) +
@@ -115,7 +115,7 @@ static void sum_rows(const tconv_cpu_matrix_task *task, const struct phase_sums 
         .weights_block = tconv_cpu_matrix_block(plan),
         .levels = task->levels,
         .bias = job->bias + index * TCONV_CPU_FRAGMENT,
-        .sums_position = planes ? 1 : SUMS_CHANNELS,
+        .sums_position = planes ? 1 : TCONV_CPU_MATRIX_CHANNELS,
         .sums_channel = planes ? plan->sums_pitch : 1,
     };
     for (int64_t f = 0; f < fragments; f += tile.fragments) {
@@ -144,17 +144,17 @@ static bool is_by_parts(const tconv_cpu_matrix_task *task, const struct phase_su
 static void sum_phase(const tconv_cpu_matrix_task *task, const struct phase_sums *of, const struct rows *rows)
 {
     const tconv_cpu_matrix_plan *plan = task->job->plan;
-    const int64_t apart = task->job->layer->problem.layout == TCONV_NCHW ? 1 : SUMS_CHANNELS; /* positions of sums */
+    const int64_t apart =
+        task->job->layer->problem.layout == TCONV_NCHW ? 1 : TCONV_CPU_MATRIX_CHANNELS; /* positions of sums */
     bool all = true;
     for (int64_t i = 0; i < rows->images * rows->count; i++)
-        all &=
-            is_by_parts(task, of, rows->position + i / rows->count * rows->pitch + i % rows->count * plan->row_pitch);
+        all &= is_by_parts(task, of, rows->position + row_position(plan, rows, i));
     if (all) {
         sum_rows(task, of, rows, plan->matrix->sum);
         return;
     }
     for (int64_t i = 0; i < rows->images * rows->count; i++) {
-        const int64_t at = i / rows->count * rows->pitch + i % rows->count * plan->row_pitch;
+        const int64_t at = row_position(plan, rows, i);
         const struct rows row = {rows->image + i / rows->count, 1, rows->first + i % rows->count, 1,
                                  rows->position + at,           0};
         struct phase_sums to = *of;
@@ -179,20 +179,20 @@ static void store_apart(const tconv_cpu_matrix_task *task, const tconv_phase *co
         plan->kernels->dtype[problem->dtype].store_scattered(&store);
         return;
     }
-    const tconv_cpu_pixel_store pixels = {.sums = task->sums + position * SUMS_CHANNELS,
+    const tconv_cpu_pixel_store pixels = {.sums = task->sums + position * TCONV_CPU_MATRIX_CHANNELS,
                                           .rows = store.count,
                                           .count = store.channels,
-                                          .sums_pitch = SUMS_CHANNELS,
+                                          .sums_pitch = TCONV_CPU_MATRIX_CHANNELS,
                                           .dst = store.dst,
                                           .to = task->places,
                                           .stream = plan->stream};
     plan->pixels->dtype[problem->dtype].store(&pixels);
 }
 
-/* Stores the sums of some rows of a row phase, of channels [channel, channel + channels) of the group: those of all column
- * phases, or of one. */
-static void store_rows(const tconv_cpu_matrix_task *task, const tconv_phase *row_phase, const tconv_phase *column,
-                       const struct rows *rows, int64_t channel, int64_t channels)
+/* Stores the sums of some rows of a phase, of channels [channel, channel + channels) of the group; where column phases are
+ * stored together, of all of its row phase. */
+static void store_rows(const tconv_cpu_matrix_task *task, const tconv_cpu_phase *phase, const struct rows *rows,
+                       int64_t channel, int64_t channels)
 {
     const tconv_cpu_matrix_job *job = task->job;
     const tconv_cpu_matrix_plan *plan = job->plan;
@@ -201,8 +201,8 @@ static void store_rows(const tconv_cpu_matrix_task *task, const tconv_phase *row
     const int64_t size = (int64_t)problem->element_size, stride = problem->w.stride;
     const int64_t first = (task->image + rows->image) * problem->dst.n +
                           (task->group * problem->group_out + channel) * problem->dst.c +
-                          row_phase->residue * problem->dst.h + stride * task->column * problem->dst.w;
-    const int64_t kept = SUMS_CHANNELS * plan->sums_pitch; /* of a column phase */
+                          phase->row->residue * problem->dst.h + stride * task->column * problem->dst.w;
+    const int64_t kept = TCONV_CPU_MATRIX_CHANNELS * plan->sums_pitch; /* of a column phase */
     int32_t residues[TCONV_CPU_MAX_INTERLEAVE];
     tconv_cpu_store store = {.channel_stride = plan->sums_pitch,
                              .channels = channels,
@@ -220,8 +220,7 @@ static void store_rows(const tconv_cpu_matrix_task *task, const tconv_phase *row
         store.stage = plan->stream && store.count * size >= TCONV_CPU_STREAM_BYTES ? task->stage : NULL;
     }
     for (int64_t i = 0; i < rows->images * rows->count; i++) {
-        const int64_t image = i / rows->count, row = i % rows->count;
-        const int64_t position = image * rows->pitch + row * plan->row_pitch;
+        const int64_t image = i / rows->count, row = i % rows->count, position = row_position(plan, rows, i);
         const int64_t index =
             first + image * problem->dst.n + problem->h.stride * (task->row + rows->first + row) * problem->dst.h;
         store.sums = task->sums + position;
@@ -229,40 +228,38 @@ static void store_rows(const tconv_cpu_matrix_task *task, const tconv_phase *row
         if (plan->together)
             job->plan->kernels->dtype[problem->dtype].store_interleaved(&store);
         else
-            store_apart(task, column, store, position);
+            store_apart(task, phase->column, store, position);
     }
 }
 
 /* --------------------------------------------------------------------------------------------------------- tasks */
 
-/* Sums and stores some rows of a row phase, whose first phase is given, for blocks [block, block + blocks). Steps to its
- * last phase. */
-static void run_rows(const tconv_cpu_matrix_task *task, tconv_cpu_phase *phase, const struct rows *rows, int64_t block,
+/* Sums and stores some rows of a row phase, whose first phase is given, for blocks [block, block + blocks). */
+static void run_rows(const tconv_cpu_matrix_task *task, tconv_cpu_phase phase, const struct rows *rows, int64_t block,
                      int blocks)
 {
     const tconv_layer *layer = task->job->layer;
     const tconv_cpu_matrix_plan *plan = task->job->plan;
     const int64_t channel = block * TCONV_CPU_FRAGMENT;
     const int64_t channels = tconv_min((int64_t)blocks * TCONV_CPU_FRAGMENT, layer->problem.group_out - channel);
-    const int64_t kept = SUMS_CHANNELS * plan->sums_pitch;
+    const int64_t kept = TCONV_CPU_MATRIX_CHANNELS * plan->sums_pitch;
     for (int64_t p = 0; p < layer->columns.count; p++) {
         if (p > 0)
-            tconv_cpu_next_phase(layer, phase);
-        const struct phase_sums of = {phase, block, list_steps(task, phase), blocks,
+            tconv_cpu_next_phase(layer, &phase);
+        const struct phase_sums of = {&phase, block, list_steps(task, &phase), blocks,
                                       task->sums + (plan->together ? p * kept : 0)};
         sum_phase(task, &of, rows);
         if (!plan->together)
-            store_rows(task, phase->row, phase->column, rows, channel, channels);
+            store_rows(task, &phase, rows, channel, channels);
     }
     if (plan->together)
-        store_rows(task, phase->row, NULL, rows, channel, channels);
+        store_rows(task, &phase, rows, channel, channels);
 }
 
 /* Runs a row phase, whose first phase is given, for all blocks and rows of the task. Steps to its last phase. */
 static void run_row_phase(const tconv_cpu_matrix_task *task, tconv_cpu_phase *phase)
 {
     const tconv_cpu_matrix_plan *plan = task->job->plan;
-    const tconv_cpu_phase first = *phase;
     const int64_t rows = tconv_min(task->rows, phase->row->outputs - task->row);
     const int64_t pitch = (task->rows + tconv_cpu_halo(&plan->rows)) * plan->row_pitch;
     for (int64_t block = task->block; block < task->block + task->blocks; block += TCONV_CPU_MATRIX_BLOCKS) {
@@ -275,13 +272,11 @@ static void run_row_phase(const tconv_cpu_matrix_task *task, tconv_cpu_phase *ph
                                           tconv_min(plan->row_block, rows - row),
                                           image * pitch + row * plan->row_pitch,
                                           pitch};
-                *phase = first;
-                run_rows(task, phase, &part, block, blocks);
+                run_rows(task, *phase, &part, block, blocks);
             }
     }
-    if (rows <= 0) /* no output of this row phase: steps on as above */
-        for (int64_t p = 1; p < task->job->layer->columns.count; p++)
-            tconv_cpu_next_phase(task->job->layer, phase);
+    for (int64_t p = 1; p < task->job->layer->columns.count; p++)
+        tconv_cpu_next_phase(task->job->layer, phase);
 }
 
 static void run_task(tconv_cpu_matrix_task *task, int64_t index)

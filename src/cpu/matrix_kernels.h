@@ -26,10 +26,10 @@ enum { TCONV_CPU_MATRIX_DEPTH = 32 };
 /* Blocks and fragments of a micro-tile: four registers hold its sums, two the weights, two the strip. */
 enum { TCONV_CPU_MATRIX_BLOCKS = 2, TCONV_CPU_MATRIX_FRAGMENTS = 2 };
 
-/* Sums of the largest micro-tile. */
+/* Output channels and sums of the largest micro-tile. */
 enum {
-    TCONV_CPU_MATRIX_SUMS =
-        TCONV_CPU_MATRIX_BLOCKS * TCONV_CPU_MATRIX_FRAGMENTS * TCONV_CPU_FRAGMENT * TCONV_CPU_FRAGMENT
+    TCONV_CPU_MATRIX_CHANNELS = TCONV_CPU_MATRIX_BLOCKS * TCONV_CPU_FRAGMENT,
+    TCONV_CPU_MATRIX_SUMS = TCONV_CPU_MATRIX_CHANNELS * TCONV_CPU_MATRIX_FRAGMENTS * TCONV_CPU_FRAGMENT
 };
 
 /* Parts of an f32. */

@@ -91,11 +91,8 @@ static tconv_cpu_matrix_range pack_block(const struct shared *shared, int64_t gr
         tconv_cpu_phase phase = {0};
         while (tconv_cpu_next_phase(layer, &phase)) {
             for (int64_t tap = 0; tap < tconv_cpu_phase_taps(&phase); tap++) {
-                const int64_t row = phase.row_taps.first + tap / phase.column_taps.count;
-                const int64_t column = phase.column_taps.first + tap % phase.column_taps.count;
                 const int64_t offset = (group * problem->group_in + input) * strides->in + output * strides->out +
-                                       (phase.row->first_kernel + row * layer->rows.kernel_step) * strides->h +
-                                       (phase.column->first_kernel + column * layer->columns.kernel_step) * strides->w;
+                                       tconv_cpu_tap_weight(layer, &phase, tap);
                 const struct piece piece = {
                     .first = shared->weights + offset * (int64_t)problem->element_size,
                     .inputs = tconv_min(plan->depth, problem->group_in - input),

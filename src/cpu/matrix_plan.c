@@ -97,7 +97,7 @@ static bool place_tile(tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
  * same weights. */
 static void place_sums(tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
 {
-    const int64_t channels = TCONV_CPU_MATRIX_BLOCKS * TCONV_CPU_FRAGMENT * residues(plan, layer);
+    const int64_t channels = TCONV_CPU_MATRIX_CHANNELS * residues(plan, layer);
     const int64_t room = tconv_cpu_cache_share(layer, SUMS_PERCENT) / (int64_t)sizeof(float) / channels - SLACK;
     plan->by_rows = true;
     const int64_t by_rows = count_fragments(plan, plan->tile_rows, plan->tile_columns);
@@ -219,13 +219,12 @@ tconv_status tconv_cpu_matrix_plan_memory(tconv_cpu_matrix_plan *plan, const tco
     const int64_t steps = tconv_max(1, plan->phase_taps * plan->chunks);
     const int64_t levels = 1 + tconv_cpu_cascade_levels(steps);
     const int64_t planes = TCONV_CPU_MATRIX_DEPTH * tconv_max(PLANE_POSITIONS, plan->row_pitch);
-    const int64_t channels = TCONV_CPU_MATRIX_BLOCKS * TCONV_CPU_FRAGMENT * residues(plan, layer);
+    const int64_t channels = TCONV_CPU_MATRIX_CHANNELS * residues(plan, layer);
     const int64_t stage = plan->stream && plan->together
                               ? (plan->tile_columns + TCONV_CPU_STENCIL_VECTORS * TCONV_CPU_FRAGMENT) *
                                     problem->w.stride * (int64_t)problem->element_size
                               : 0;
-    tconv_cpu_align_size(plan->parts * plan->chunks * plan->depth * plan->pitch, (int64_t)sizeof(uint16_t),
-                         &plan->strip_bytes);
+    tconv_cpu_align_size(plan->parts * tconv_cpu_matrix_part(plan), (int64_t)sizeof(uint16_t), &plan->strip_bytes);
     tconv_cpu_align_size(planes, (int64_t)sizeof(float), &plan->planes_bytes);
     tconv_cpu_align_size(channels * plan->sums_pitch + SLACK, (int64_t)sizeof(float), &plan->sums_bytes);
     tconv_cpu_align_size(levels * TCONV_CPU_MATRIX_SUMS, (int64_t)sizeof(float), &plan->levels_bytes);
@@ -255,7 +254,6 @@ tconv_status tconv_cpu_matrix_plan_memory(tconv_cpu_matrix_plan *plan, const tco
     tconv_cpu_align_size(problem->groups * plan->blocks, (int64_t)sizeof(tconv_cpu_matrix_range),
                          &plan->weight_ranges_bytes);
     if (!tconv_checked_add(sizes.packed, plan->weight_ranges_bytes, &plan->packed_bytes))
-        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "packed weights",
-                          "packed weights: its size in bytes must be at most 2^63 - 1");
+        return tconv_cpu_too_large("packed weights", issue);
     return TCONV_SUCCESS;
 }

@@ -53,6 +53,12 @@ const char *tconv_cpu_matrix_plan_init(tconv_cpu_matrix_plan *plan, const tconv_
 /* Plans the memory; fails only where a size overflows. */
 tconv_status tconv_cpu_matrix_plan_memory(tconv_cpu_matrix_plan *plan, const tconv_layer *layer, tconv_issue *issue);
 
+/* Elements of a part of the strip. */
+static inline int64_t tconv_cpu_matrix_part(const tconv_cpu_matrix_plan *plan)
+{
+    return plan->chunks * plan->pitch * plan->depth;
+}
+
 /* Elements of the packed weights of a tap and a chunk, in one block. */
 static inline int64_t tconv_cpu_matrix_step(const tconv_cpu_matrix_plan *plan)
 {

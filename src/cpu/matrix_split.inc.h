@@ -194,10 +194,7 @@ ALWAYS_INLINE void split_square(const tconv_cpu_matrix_split *split, int64_t fir
     uint16_t *to = split->to + first * split->to_row;
     transpose(rows[0], SIDE, split->from + first, split->step, split->count, left);
     for (int64_t r = 0; r < left; r++)
-        if (split->count == SIDE)
-            split_run(rows[r], SIDE, to + r * split->to_row, split->part_pitch, parts, ranges);
-        else
-            split_run(rows[r], split->count, to + r * split->to_row, split->part_pitch, parts, ranges);
+        split_run(rows[r], split->count, to + r * split->to_row, split->part_pitch, parts, ranges);
 }
 
 ALWAYS_INLINE void split_rows(const tconv_cpu_matrix_split *split, const int parts)

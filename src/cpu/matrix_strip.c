@@ -1,7 +1,7 @@
 /*
  * Loads input into a strip of the matrix algorithm, a chunk of channels and a few rows at a time: f32 is split from where
- * it lies, f16 and bf16 from a buffer of f32; planes are transposed. Zeros stand where a row or column lies outside the image, or,
- * where a weight is Inf or NaN, TCONV_CPU_MATRIX_MARK.
+ * it lies, f16 and bf16 from a buffer of f32; planes are transposed. Zeros stand where a row or column lies outside the
+ * image, or, where a weight is Inf or NaN, TCONV_CPU_MATRIX_MARK.
  */
 #include <string.h>
 
@@ -40,14 +40,20 @@ static void list_rows(const tconv_cpu_matrix_task *task, struct rows *rows)
     }
 }
 
+/* Where a channel of the task's group begins in src, in elements. */
+static int64_t channel_offset(const tconv_cpu_matrix_task *task, int64_t channel)
+{
+    const tconv_problem *problem = &task->job->layer->problem;
+    return (task->group * problem->group_in + channel) * problem->src.c;
+}
+
 /* Converts channels [channel, channel + count) of the group, of listed rows, to planes of so many positions. */
 static void convert_planes(const tconv_cpu_matrix_task *task, const struct rows *rows, int64_t channel, int64_t count,
                            int64_t positions)
 {
     const tconv_problem *problem = &task->job->layer->problem;
     const tconv_cpu_load load = {
-        .src = (const char *)task->job->src +
-               (task->group * problem->group_in + channel) * problem->src.c * (int64_t)problem->element_size,
+        .src = (const char *)task->job->src + channel_offset(task, channel) * (int64_t)problem->element_size,
         .strip = task->planes,
         .src_channel = problem->src.c,
         .strip_channel = positions,
@@ -67,8 +73,7 @@ static void convert_pixels(const tconv_cpu_matrix_task *task, const struct rows 
         const tconv_cpu_padded_row *row = &rows->padded[i];
         const tconv_cpu_pixel_load load = {
             .src = (const char *)task->job->src +
-                   (row->src + (task->group * problem->group_in + channel) * problem->src.c) *
-                       (int64_t)problem->element_size,
+                   (row->src + channel_offset(task, channel)) * (int64_t)problem->element_size,
             .strip = task->planes + (row->strip + row->left) * count,
             .rows = row->count,
             .count = count,
@@ -83,9 +88,9 @@ static void convert_pixels(const tconv_cpu_matrix_task *task, const struct rows 
 static void fill_outside(const tconv_cpu_matrix_task *task, uint16_t *to, int64_t positions)
 {
     const tconv_cpu_matrix_plan *plan = task->job->plan;
-    const int64_t part_pitch = plan->chunks * plan->pitch * plan->depth, count = positions * plan->depth;
+    const int64_t count = positions * plan->depth;
     for (int part = 0; part < plan->parts; part++)
-        memset(to + part * part_pitch, 0, (size_t)count * sizeof *to);
+        memset(to + part * tconv_cpu_matrix_part(plan), 0, (size_t)count * sizeof *to);
     for (int64_t i = 0; task->job->header->has_nonfinite && i < count; i++)
         to[i] = TCONV_CPU_MATRIX_MARK;
 }
@@ -102,7 +107,7 @@ static struct source source_of(const tconv_cpu_matrix_task *task, const tconv_cp
     const tconv_problem *problem = &task->job->layer->problem;
     const int64_t first = row->strip + row->left;
     if (problem->dtype == TCONV_F32) {
-        const int64_t at = row->src + (task->group * problem->group_in + channel) * problem->src.c;
+        const int64_t at = row->src + channel_offset(task, channel);
         const struct source source = {(const float *)task->job->src + at, problem->src.w, problem->src.c};
         return source;
     }
@@ -126,7 +131,7 @@ static void split_channels(tconv_cpu_matrix_task *task, const struct source *sou
         .parts = plan->parts,
         .to = to + first,
         .to_row = plan->depth,
-        .part_pitch = plan->chunks * plan->pitch * plan->depth,
+        .part_pitch = tconv_cpu_matrix_part(plan),
         .range = range,
     };
     plan->matrix->split(&split);

@@ -68,7 +68,6 @@ static bool (*const pack_tap[TCONV_DTYPES])(const struct part *part) = {
 static bool pack_slice(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan, struct part *part,
                        const char *filters, char *block, int64_t channel)
 {
-    const tconv_weight_strides *strides = &layer->problem.weight;
     const int64_t group_in = plan->group_in;
     int64_t k_block = channel / plan->k_block * plan->k_block, length = tconv_min(plan->k_block, group_in - k_block);
     tconv_cpu_phase phase = {0};
@@ -76,12 +75,8 @@ static bool pack_slice(const tconv_layer *layer, const tconv_cpu_pixel_plan *pla
     while (tconv_cpu_next_phase(layer, &phase)) {
         int64_t taps = tconv_cpu_phase_taps(&phase);
         for (int64_t tap = 0; tap < taps; tap++) {
-            int64_t row = phase.row_taps.first + tap / phase.column_taps.count;
-            int64_t column = phase.column_taps.first + tap % phase.column_taps.count;
-            int64_t offset = (phase.row->first_kernel + row * layer->rows.kernel_step) * strides->h +
-                             (phase.column->first_kernel + column * layer->columns.kernel_step) * strides->w;
             int64_t term = phase.offset * group_in + taps * k_block + tap * length + channel - k_block;
-            part->filters = filters + offset * (int64_t)layer->problem.element_size;
+            part->filters = filters + tconv_cpu_tap_weight(layer, &phase, tap) * (int64_t)layer->problem.element_size;
             part->packed = block + term * part->width * plan->real_size;
             finite &= pack_tap[layer->problem.dtype](part);
         }
@@ -95,10 +90,7 @@ static void fill_taps(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan
     tconv_cpu_phase phase = {0};
     while (tconv_cpu_next_phase(layer, &phase)) {
         for (int64_t tap = 0; tap < tconv_cpu_phase_taps(&phase); tap++) {
-            int64_t row =
-                tconv_cpu_shift(&layer->rows, phase.row, phase.row_taps.first + tap / phase.column_taps.count);
-            int64_t column =
-                tconv_cpu_shift(&layer->columns, phase.column, phase.column_taps.first + tap % phase.column_taps.count);
+            int64_t row = tconv_cpu_row_shift(layer, &phase, tap), column = tconv_cpu_column_shift(layer, &phase, tap);
             taps[phase.offset + tap] =
                 (tconv_cpu_pixel_tap){.strip = (int32_t)((row - plan->rows.min_shift) * plan->row_pitch +
                                                          (column - plan->columns.min_shift) * plan->pixel_pitch),

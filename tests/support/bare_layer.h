@@ -20,7 +20,8 @@ bool bare_layer_make(tconv_layer *layer, const char *problem, tconv_dtype dtype,
                      const struct bare_target *target);
 void bare_layer_release(tconv_layer *layer);
 
-/* Has the implementation plan the layer, as tconv_plan_create does where options name it. *made is to be freed by `free`; NULL on failure. */
+/* Has the implementation plan the layer, as tconv_plan_create does where options name it. *made is to be freed by `free`;
+ * NULL on failure. */
 tconv_status bare_layer_plan(const tconv_layer *layer, const tconv_implementation *implementation, void **made,
                              tconv_memory_sizes *sizes, tconv_issue *issue);
 

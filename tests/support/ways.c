@@ -37,13 +37,6 @@ static void add_way(struct way ways[MAX_WAYS], size_t *count, const char *implem
              cpu ? harness_cpu_isa_name(isa) : harness_math_name(math));
 }
 
-/* Whether an implementation is at a level what it is at the generic one: cpu_matrix has the same kernels wherever there is
- * no AMX. */
-static bool is_generic_again(const char *implementation, int isa)
-{
-    return isa != TCONV_CPU_ISA_GENERIC && isa != TCONV_CPU_ISA_AMX && strcmp(implementation, "cpu_matrix") == 0;
-}
-
 size_t list_ways(tconv_backend backend, struct way ways[MAX_WAYS])
 {
     const char *prefix = backend == TCONV_BACKEND_CUDA ? "cuda_" : "cpu_", *name;
@@ -57,7 +50,7 @@ size_t list_ways(tconv_backend backend, struct way ways[MAX_WAYS])
             continue;
         }
         for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX; isa++)
-            if (machine_has((tconv_cpu_isa)isa) && !is_generic_again(name, isa)) {
+            if (machine_has((tconv_cpu_isa)isa) && !harness_is_generic_again(name, (tconv_cpu_isa)isa)) {
                 add_way(ways, &count, name, (tconv_cpu_isa)isa, TCONV_MATH_DEFAULT);
                 if (way_is_reference(&ways[count - 1]))
                     break;
