@@ -2,18 +2,22 @@
  * The kernels of the matrix algorithm as text, that is compiled once for AMX and once for any machine, with
  *
  *     LEVEL          the suffix of the table
- *     HAS_REGISTERS  1: AMX's registers; 0: a model of them (matrix_registers.inc.h)
+ *     HAS_REGISTERS  1: AMX's registers; 0: a model of them
  *
- * Registers 0 to 3 hold the sums of [fragment][block], 4 and 5 the strip of two fragments, 6 and 7 weights of two blocks.
+ * Each register is named by its number. 0 to 3 hold the sums of [fragment][block], 4 and 5 the strip of two fragments, 6 and
+ * 7 weights of two blocks:
+ *
+ *     REGISTERS                   declares them
+ *     ZERO(number)                clears sums
+ *     LOAD_STRIP(number, from)    16 positions, tile->depth numbers each
+ *     LOAD_WEIGHTS(number, from)  tile->depth / 2 pairs of 16 output channels
+ *     MULTIPLY(sums, strip, weights)
+ *     STORE(number, to, pitch)    writes sums, rows `pitch` floats apart
  */
 #include <string.h>
 
 #include "half.h"
 #include "matrix_kernels.h"
-
-#if HAS_REGISTERS
-#include <immintrin.h>
-#endif
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
@@ -22,7 +26,34 @@
 
 enum { SIDE = TCONV_CPU_FRAGMENT, DEPTH = TCONV_CPU_MATRIX_DEPTH, SUMS = TCONV_CPU_MATRIX_SUMS };
 
-#include "matrix_registers.inc.h"
+/* Vectors of so many numbers are split at a time. */
+enum { LANES = HAS_REGISTERS ? SIDE : 4 };
+
+typedef float numbers __attribute__((vector_size(LANES * sizeof(float))));
+typedef uint32_t words __attribute__((vector_size(LANES * sizeof(uint32_t))));
+typedef uint16_t halves __attribute__((vector_size(LANES * sizeof(uint16_t))));
+
+ALWAYS_INLINE words choose(words where, words yes, words no)
+{
+    return (where & yes) | (~where & no);
+}
+
+/* Which numbers are not split (TCONV_CPU_MATRIX_LEAST). */
+ALWAYS_INLINE words whole_ones(words magnitude)
+{
+    const words below = (words)(magnitude - 1 < TCONV_CPU_MATRIX_LEAST - 1);
+    return below | (words)(magnitude >= TCONV_CPU_MATRIX_MOST);
+}
+
+#if HAS_REGISTERS
+#include <immintrin.h>
+
+#include "matrix_lanes_avx512.inc.h"
+#include "matrix_registers_amx.inc.h"
+#else
+#include "matrix_lanes_generic.inc.h"
+#include "matrix_registers_model.inc.h"
+#endif
 #include "matrix_split.inc.h"
 
 /* ------------------------------------------------------------------------------------------------------- cascade */

@@ -1,53 +1,4 @@
-/*
- * The registers of matrix_kernels.inc.h: those of AMX, or a model of them in C with its arithmetic, but that sums may be
- * subnormal. Each is named by its number:
- *
- *     REGISTERS                   declares them
- *     ZERO(number)                clears sums, 0 to 3
- *     LOAD_STRIP(number, from)    4 and 5: 16 positions, tile->depth numbers each
- *     LOAD_WEIGHTS(number, from)  6 and 7: tile->depth / 2 pairs of 16 output channels
- *     MULTIPLY(sums, strip, weights)
- *     STORE(number, to, pitch)    writes sums, rows `pitch` floats apart
- */
-
-#if HAS_REGISTERS
-
-/* What LDTILECFG reads: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2A. */
-struct configuration {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-};
-
-static void begin(int64_t depth)
-{
-    struct configuration configuration = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        configuration.rows[i] = SIDE;
-        configuration.row_bytes[i] = SIDE * sizeof(float);
-    }
-    for (int i = 4; i < 6; i++)
-        configuration.row_bytes[i] = (uint16_t)(depth * (int64_t)sizeof(uint16_t));
-    for (int i = 6; i < 8; i++)
-        configuration.rows[i] = (uint8_t)(depth / 2);
-    /* GCC's intrinsic names a part of it, and would let stores to the rest be left out. */
-    __asm__ volatile("" : : "r"(&configuration) : "memory");
-    _tile_loadconfig(&configuration);
-}
-
-static void end(void)
-{
-    _tile_release();
-}
-
-#define REGISTERS                      (void)0
-#define ZERO(number)                   _tile_zero(number)
-#define LOAD_STRIP(number, from)       _tile_loadd(number, from, tile->depth * 2)
-#define LOAD_WEIGHTS(number, from)     _tile_loadd(number, from, DEPTH * 2)
-#define MULTIPLY(sums, strip, weights) _tile_dpbf16ps(sums, strip, weights)
-#define STORE(number, to, pitch)       _tile_stored(number, to, (pitch)*4)
-
-#else
+/* A model of AMX's registers in C, with its arithmetic, but that sums may be subnormal. */
 
 static void begin(int64_t depth)
 {
@@ -131,5 +82,3 @@ static void multiply_factors(float (*sums)[SIDE], const uint16_t *strip, const u
 #define STORE(number, to, pitch)                                                                                       \
     for (int p = 0; p < SIDE; p++)                                                                                     \
     memcpy((to) + p * (pitch), registers.sums[number][p], sizeof registers.sums[number][p])
-
-#endif
