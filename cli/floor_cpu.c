@@ -63,7 +63,7 @@ typedef struct fma_kernel {
 static fma_kernel find_kernel(tconv_cpu_isa isa)
 {
 #if defined(__x86_64__)
-    if (isa == TCONV_CPU_ISA_AVX512 || isa == TCONV_CPU_ISA_AMX)
+    if (isa == TCONV_CPU_ISA_AVX512 || isa == TCONV_CPU_ISA_AVX512_BF16 || isa == TCONV_CPU_ISA_AMX)
         return (fma_kernel){fma_f32_avx512, fma_f64_avx512, 64, AVX_CHAINS};
     if (isa == TCONV_CPU_ISA_AVX2)
         return (fma_kernel){fma_f32_avx2, fma_f64_avx2, 32, AVX_CHAINS};

@@ -44,7 +44,7 @@ static const struct {
     {{"run", "--layout", "chwn"}, "--layout chwn", "must be nchw or nhwc"},
     {{"run", "--weight-layout", "oihw"}, "--weight-layout oihw", "must be iohw, ihwo or hwoi"},
     {{"run", "--backend", "gpu"}, "--backend gpu", "must be auto, cpu or cuda"},
-    {{"run", "--isa", "sse9"}, "--isa sse9", "must be default, generic, avx2, avx512, neon or amx"},
+    {{"run", "--isa", "sse9"}, "--isa sse9", "must be default, generic, avx2, avx512, neon, avx512_bf16 or amx"},
     {{"run", "--threads", "0"}, "--threads 0", "must be from 1 to 65536"},
     {{"run", "--threads", "1e3"}, "--threads 1e3", "must be a whole number"},
     {{"run", "--threads", "0x10"}, "--threads 0x10", "must be a whole number"},

@@ -261,7 +261,7 @@ Test(dispatch, options_out_of_range)
         {"location", offsetof(tconv_options, location), {-1, 3, 99}},
         {"device", offsetof(tconv_options, device), {-2, -100, INT32_MIN}},
         {"threads", offsetof(tconv_options, threads), {-1, 65537, INT32_MAX}},
-        {"cpu_isa", offsetof(tconv_options, cpu_isa), {-1, 6, 99}},
+        {"cpu_isa", offsetof(tconv_options, cpu_isa), {-1, 7, 99}},
         {"verbose", offsetof(tconv_options, verbose), {-1, 3, 99}},
     };
     for (size_t i = 0; i < COUNT(ranges); i++)

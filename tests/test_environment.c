@@ -61,7 +61,7 @@ Test(environment, bad_values_name_the_variable_and_what_it_accepts)
     } cases[] = {
         {"TCONV_BACKEND", "auto, cpu or cuda", {"gpu", "CPU", "cpu ", " cpu", "0", "1", "cud", "cudaa", "auto,cpu"}},
         {"TCONV_CPU_ISA",
-         "generic, avx2, avx512, neon or amx",
+         "generic, avx2, avx512, neon, avx512_bf16 or amx",
          {"default", "sse", "AVX2", "avx-512", "avx5", "2", "best"}},
         {"TCONV_CPU_TUNING", "auto, common or xeon", {"default", "zen", "Xeon", "1", "xeon "}},
         {"TCONV_NUM_THREADS",

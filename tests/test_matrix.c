@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "../src/cpu/cpu_backend.h"
+#include "../src/cpu/matrix_kernels.h"
 #include "harness.h"
 #include "support/bare_layer.h"
 #include "support/cases.h"
@@ -123,7 +124,37 @@ Test(matrix, numbers_that_have_no_parts_are_multiplied_whole)
         }
 }
 
-/* Without matrix registers it is taken by its name alone; f64 and halos that fit no strip never. */
+/* Tells whether a layer that suits the algorithm is taken, not by name, by so many threads of such a machine. */
+static bool is_taken(tconv_dtype dtype, tconv_cpu_isa isa, tconv_cpu_tuning tuning, tconv_issue *issue)
+{
+    const struct bare_target target = {.threads = 1};
+    tconv_layer layer;
+    bare_layer_make(&layer, "n=4 ci=256 h=64 w=64 co=256 k=4 s=2 p=1", dtype, TCONV_NHWC, &target);
+    layer.target.cpu_isa = isa;
+    layer.target.tuning = tuning;
+    tconv_planned planned = {.named = false};
+    void *made = calloc(1, tconv_cpu_matrix.plan_bytes);
+    const tconv_status status = tconv_cpu_matrix.plan(&layer, made, &planned, issue);
+    cr_expect(status == TCONV_SUCCESS || status == TCONV_ERROR_UNSUPPORTED);
+    free(made);
+    bare_layer_release(&layer);
+    return status == TCONV_SUCCESS;
+}
+
+/* Pairs of bf16 in a vector are for bf16, which has one part, where the machine multiplies more of them than of f32. */
+Test(matrix, pairs_are_taken_where_they_are_faster)
+{
+    tconv_issue issue;
+    if (tconv_cpu_find_matrix_kernels(TCONV_CPU_ISA_AVX512_BF16)->multiplies != TCONV_CPU_PAIRS)
+        cr_skip_test("this build has no AVX512_BF16");
+    cr_expect(is_taken(TCONV_BF16, TCONV_CPU_ISA_AVX512_BF16, TCONV_CPU_TUNING_COMMON, &issue), "%s", issue.message);
+    cr_expect(!is_taken(TCONV_BF16, TCONV_CPU_ISA_AVX512_BF16, TCONV_CPU_TUNING_XEON, &issue));
+    cr_expect(strstr(issue.message, "predicted to be faster") != NULL, "%s", issue.message);
+    cr_expect(!is_taken(TCONV_F16, TCONV_CPU_ISA_AVX512_BF16, TCONV_CPU_TUNING_COMMON, &issue));
+    cr_expect(!is_taken(TCONV_F32, TCONV_CPU_ISA_AVX512_BF16, TCONV_CPU_TUNING_COMMON, &issue));
+}
+
+/* Where C would multiply it is taken by its name alone; f64 and halos that fit no strip never. */
 Test(matrix, other_layers_are_declined)
 {
     static const struct {
@@ -145,14 +176,8 @@ Test(matrix, other_layers_are_declined)
         bare_layer_release(&layer);
     }
     cr_expect_eq(tconv_cpu_matrix.dtypes & TCONV_DTYPE_BIT(TCONV_F64), 0);
-    bare_layer_make(&layer, "n=4 ci=256 h=64 w=64 co=256 k=4 s=2 p=1", TCONV_BF16, TCONV_NHWC, &target);
-    layer.target.cpu_isa = TCONV_CPU_ISA_GENERIC;
-    tconv_planned planned = {.named = false};
-    void *made = calloc(1, tconv_cpu_matrix.plan_bytes);
-    cr_assert_eq(tconv_cpu_matrix.plan(&layer, made, &planned, &issue), TCONV_ERROR_UNSUPPORTED);
-    cr_expect(strstr(issue.message, "no matrix registers") != NULL, "%s", issue.message);
-    free(made);
-    bare_layer_release(&layer);
+    cr_expect(!is_taken(TCONV_BF16, TCONV_CPU_ISA_GENERIC, TCONV_CPU_TUNING_COMMON, &issue));
+    cr_expect(strstr(issue.message, "multiplies no bf16") != NULL, "%s", issue.message);
 }
 
 /* Whatever the threads, the scratch of each is 2 MiB at most. */

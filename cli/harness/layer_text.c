@@ -15,7 +15,7 @@ const char *const harness_weight_layout_names[] = {"iohw", "ihwo", "hwoi", NULL}
 const char *const harness_math_names[] = {"default", "strict", "tf32", NULL};
 const char *const harness_op_names[] = {"forward", "backward_data", "backward_weights", NULL};
 const char *const harness_backend_names[] = {"auto", "cpu", "cuda", NULL};
-const char *const harness_cpu_isa_names[] = {"default", "generic", "avx2", "avx512", "neon", "amx", NULL};
+const char *const harness_cpu_isa_names[] = {"default", "generic", "avx2", "avx512", "neon", "avx512_bf16", "amx", NULL};
 
 /* The last entry is NULL, which is no name. */
 #define LOOK_UP(names, value)                                                                                          \
@@ -58,7 +58,7 @@ const char *harness_cpu_isa_name(tconv_cpu_isa isa)
 
 bool harness_is_generic_again(const char *implementation, tconv_cpu_isa isa)
 {
-    return isa != TCONV_CPU_ISA_GENERIC && isa != TCONV_CPU_ISA_AMX && strcmp(implementation, "cpu_matrix") == 0;
+    return isa != TCONV_CPU_ISA_GENERIC && isa < TCONV_CPU_ISA_AVX512_BF16 && strcmp(implementation, "cpu_matrix") == 0;
 }
 
 /* One key of --problem and the fields of the desc that its numbers go to. */

@@ -234,12 +234,13 @@ typedef enum tconv_location {
 /* The highest instruction set that the CPU backend may use: a cap, so that a machine with less uses what it has. A level
  * of another architecture than the machine's is TCONV_ERROR_UNAVAILABLE. */
 typedef enum tconv_cpu_isa {
-    TCONV_CPU_ISA_DEFAULT = 0, /* what TCONV_CPU_ISA says, the machine's best if it is not set */
-    TCONV_CPU_ISA_GENERIC = 1, /* what the compiler assumes of every machine of this architecture */
-    TCONV_CPU_ISA_AVX2 = 2,    /* with FMA and F16C */
-    TCONV_CPU_ISA_AVX512 = 3,  /* F, BW, DQ and VL */
-    TCONV_CPU_ISA_NEON = 4,    /* of AArch64 */
-    TCONV_CPU_ISA_AMX = 5      /* AVX-512, and AMX with bf16 */
+    TCONV_CPU_ISA_DEFAULT = 0,     /* what TCONV_CPU_ISA says, the machine's best if it is not set */
+    TCONV_CPU_ISA_GENERIC = 1,     /* what the compiler assumes of every machine of this architecture */
+    TCONV_CPU_ISA_AVX2 = 2,        /* with FMA and F16C */
+    TCONV_CPU_ISA_AVX512 = 3,      /* F, BW, DQ and VL */
+    TCONV_CPU_ISA_NEON = 4,        /* of AArch64 */
+    TCONV_CPU_ISA_AVX512_BF16 = 5, /* AVX-512, and products of pairs of bf16 */
+    TCONV_CPU_ISA_AMX = 6          /* those, and AMX with bf16 */
 } tconv_cpu_isa;
 
 /* Functions that allocate and free host memory (plans, packed weights, the one-shot call's memory): both or neither. */

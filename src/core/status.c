@@ -27,7 +27,7 @@ static const char *const math_names[] = {"default", "strict", "tf32"};
 static const char *const op_names[] = {"forward", "backward_data", "backward_weights"};
 static const char *const backend_names[] = {"auto", "cpu", "cuda"};
 static const char *const location_names[] = {"auto", "host", "cuda"};
-static const char *const cpu_isa_names[] = {"default", "generic", "avx2", "avx512", "neon", "amx"};
+static const char *const cpu_isa_names[] = {"default", "generic", "avx2", "avx512", "neon", "avx512_bf16", "amx"};
 
 static const char *lookup(const char *const *names, size_t count, long long value, const char *otherwise)
 {

@@ -50,6 +50,15 @@ static bool has_avx512(void)
 }
 #endif
 
+#if defined(TCONV_CPU_HAVE_AVX512_BF16)
+static bool has_avx512_bf16(void)
+{
+    enum { BIT = 1 << 5 };
+    unsigned a, b, c, d;
+    return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & BIT) != 0;
+}
+#endif
+
 #if defined(TCONV_CPU_HAVE_AMX)
 /* Linux gives AMX's registers to a process that asks (arch/x86/kernel/fpu/xstate.c): ARCH_REQ_XCOMP_PERM of
  * XFEATURE_XTILEDATA. It saves them in signal frames from then on, and refuses where some alternative stack is too small
@@ -81,6 +90,10 @@ static const struct level {
     {TCONV_CPU_ISA_AMX, has_amx, &tconv_cpu_kernels_avx512, &tconv_cpu_pixel_kernels_avx512,
      &tconv_cpu_matrix_kernels_amx},
 #endif
+#if defined(TCONV_CPU_HAVE_AVX512_BF16)
+    {TCONV_CPU_ISA_AVX512_BF16, has_avx512_bf16, &tconv_cpu_kernels_avx512, &tconv_cpu_pixel_kernels_avx512,
+     &tconv_cpu_matrix_kernels_avx512_bf16},
+#endif
 #if defined(TCONV_CPU_HAVE_AVX512)
     {TCONV_CPU_ISA_AVX512, has_avx512, &tconv_cpu_kernels_avx512, &tconv_cpu_pixel_kernels_avx512,
      &tconv_cpu_matrix_kernels_generic},
@@ -107,6 +120,7 @@ static bool is_of_this_architecture(tconv_cpu_isa isa)
     case TCONV_CPU_ISA_GENERIC: return true;
     case TCONV_CPU_ISA_AVX2:
     case TCONV_CPU_ISA_AVX512:
+    case TCONV_CPU_ISA_AVX512_BF16:
     case TCONV_CPU_ISA_AMX:
 #if defined(__x86_64__)
         return true;

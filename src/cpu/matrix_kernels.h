@@ -98,8 +98,12 @@ typedef struct tconv_cpu_matrix_tile {
 
 typedef void tconv_cpu_matrix_sum_function(const tconv_cpu_matrix_tile *tile);
 
+/* What the machine multiplies at a time: numbers of f32, by C to the rules of the others; pairs of bf16 in a vector;
+ * matrices of bf16. */
+typedef enum tconv_cpu_multiplies { TCONV_CPU_NUMBERS, TCONV_CPU_PAIRS, TCONV_CPU_MATRICES } tconv_cpu_multiplies;
+
 typedef struct tconv_cpu_matrix_kernels {
-    bool has_registers;           /* the machine multiplies matrices; else C does, to the same rules */
+    tconv_cpu_multiplies multiplies;
     void (*begin)(int64_t depth); /* sets the thread's registers up */
     void (*end)(void);
     tconv_cpu_matrix_split_function *split;
@@ -109,6 +113,7 @@ typedef struct tconv_cpu_matrix_kernels {
 } tconv_cpu_matrix_kernels;
 
 extern const tconv_cpu_matrix_kernels tconv_cpu_matrix_kernels_generic;
+extern const tconv_cpu_matrix_kernels tconv_cpu_matrix_kernels_avx512_bf16;
 extern const tconv_cpu_matrix_kernels tconv_cpu_matrix_kernels_amx;
 
 /* Returns the table of a level that tconv_cpu_resolve gave. */

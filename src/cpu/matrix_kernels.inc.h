@@ -1,8 +1,9 @@
 /*
- * The kernels of the matrix algorithm as text, that is compiled once for AMX and once for any machine, with
+ * The kernels of the matrix algorithm as text, that is compiled once for each way to multiply, with
  *
  *     LEVEL          the suffix of the table
- *     HAS_REGISTERS  1: AMX's registers; 0: a model of them
+ *     HAS_AVX512     1: AVX-512 and AVX512_BF16, else any machine
+ *     HAS_AMX        1: AMX too
  *
  * Each register is named by its number. 0 to 3 hold the sums of [fragment][block], 4 and 5 the strip of two fragments, 6 and
  * 7 weights of two blocks:
@@ -27,7 +28,7 @@
 enum { SIDE = TCONV_CPU_FRAGMENT, DEPTH = TCONV_CPU_MATRIX_DEPTH, SUMS = TCONV_CPU_MATRIX_SUMS };
 
 /* Vectors of so many numbers are split at a time. */
-enum { LANES = HAS_REGISTERS ? SIDE : 4 };
+enum { LANES = HAS_AVX512 ? SIDE : 4 };
 
 typedef float numbers __attribute__((vector_size(LANES * sizeof(float))));
 typedef uint32_t words __attribute__((vector_size(LANES * sizeof(uint32_t))));
@@ -45,14 +46,21 @@ ALWAYS_INLINE words whole_ones(words magnitude)
     return below | (words)(magnitude >= TCONV_CPU_MATRIX_MOST);
 }
 
-#if HAS_REGISTERS
+#if HAS_AVX512
 #include <immintrin.h>
 
 #include "matrix_lanes_avx512.inc.h"
-#include "matrix_registers_amx.inc.h"
 #else
 #include "matrix_lanes_generic.inc.h"
-#include "matrix_registers_model.inc.h"
+#endif
+#if HAS_AMX
+#include "matrix_registers_amx.inc.h"
+#elif HAS_AVX512
+#include "matrix_multiply_avx512_bf16.inc.h"
+#include "matrix_registers_memory.inc.h"
+#else
+#include "matrix_multiply_generic.inc.h"
+#include "matrix_registers_memory.inc.h"
 #endif
 #include "matrix_split.inc.h"
 
@@ -252,7 +260,9 @@ DEFINE_BY_PARTS(sum, sum_tile)
 DEFINE_BY_PARTS(sum_joined, sum_joined_tile)
 
 const tconv_cpu_matrix_kernels JOIN(tconv_cpu_matrix_kernels, LEVEL) = {
-    .has_registers = HAS_REGISTERS,
+    .multiplies = HAS_AMX      ? TCONV_CPU_MATRICES
+                  : HAS_AVX512 ? TCONV_CPU_PAIRS
+                               : TCONV_CPU_NUMBERS,
     .begin = begin,
     .end = end,
     .split = split,

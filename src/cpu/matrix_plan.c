@@ -5,6 +5,7 @@
 #include "matrix_plan.h"
 
 #include "../core/checked.h"
+#include "tuning.h"
 
 /* Percent of the second-level cache for the strip; the weights of a micro-tile stream through what is left. It is chosen,
  * not measured. */
@@ -44,6 +45,13 @@ static const struct rates {
 
 /* The same of a step of a whole micro-tile, by the parts of a factor, and of the rest of the micro-tile. */
 static const double step_rates[TCONV_CPU_MATRIX_PARTS + 1] = {0, 46, 144, 214}, tile_rate = 240;
+
+/* Time of a step of a micro-tile by pairs in a vector, over that of its products alone: sums are in memory. Counted in
+ * instructions, not measured. */
+static const double pairs_overhead = 1.25;
+
+/* Products of parts that are summed for a product, by the parts of a factor. */
+static const double products[TCONV_CPU_MATRIX_PARTS + 1] = {0, 1, 4, 6};
 
 /* The algorithm is taken where it is predicted to take less of the other's time than this. */
 static const double enough = 0.95;
@@ -112,6 +120,16 @@ static void place_sums(tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
                                       TCONV_CPU_FRAGMENT);
 }
 
+/* Nanoseconds of a step of a whole micro-tile. */
+static double step_rate(const tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
+{
+    const double multiply_adds = products[plan->parts] * TCONV_CPU_MATRIX_SUMS * (double)plan->depth;
+    return plan->matrix->multiplies == TCONV_CPU_MATRICES
+               ? step_rates[plan->parts]
+               : multiply_adds * vectors[layer->problem.layout].multiply_add * pairs_overhead /
+                     tconv_cpu_find_traits(layer->target.tuning)->pairs_rate;
+}
+
 /* Tells whether the algorithm is predicted to be faster than those that multiply vectors of f32, in a tile of a group. */
 static bool is_faster(const tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
 {
@@ -125,7 +143,7 @@ static bool is_faster(const tconv_cpu_matrix_plan *plan, const tconv_layer *laye
                          (double)tconv_ceil_div(plan->blocks, TCONV_CPU_MATRIX_BLOCKS);
     const double inputs = (double)plan->image_pitch * (double)problem->group_in;
     const double outputs = positions * (double)problem->group_out * phases;
-    const double by_matrices = tiles * (taps * (double)plan->chunks * step_rates[plan->parts] + phases * tile_rate) +
+    const double by_matrices = tiles * (taps * (double)plan->chunks * step_rate(plan, layer) + phases * tile_rate) +
                                inputs * (ours->input + plan->parts * ours->input_part) + outputs * ours->output;
     const double by_vectors =
         positions * (double)problem->group_out * (double)problem->group_in * taps * theirs->multiply_add +
@@ -180,8 +198,8 @@ static const char *make_plan(tconv_cpu_matrix_plan *plan, const tconv_layer *lay
     *plan = (tconv_cpu_matrix_plan){.matrix = tconv_cpu_find_matrix_kernels(layer->target.cpu_isa),
                                     .kernels = tconv_cpu_find_kernels(layer->target.cpu_isa),
                                     .pixels = tconv_cpu_find_pixel_kernels(layer->target.cpu_isa)};
-    if (!named && !plan->matrix->has_registers)
-        return "the processor has no matrix registers";
+    if (!named && plan->matrix->multiplies == TCONV_CPU_NUMBERS)
+        return "the processor multiplies no bf16";
     plan->parts = problem->dtype == TCONV_F32 ? 3 : problem->dtype == TCONV_F16 ? 2 : 1;
     plan->rows = tconv_cpu_axis_init(&problem->h, &layer->rows, &row_taps);
     plan->columns = tconv_cpu_axis_init(&problem->w, &layer->columns, &column_taps);

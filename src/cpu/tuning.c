@@ -12,11 +12,11 @@ static const tconv_cpu_traits table[] = {
     /* Two cores of a Zen 4 (docs/log/2026-11-21-cpu.md): an output of half the last-level cache would not stay there,
      * and streaming it took kb81 and fcn_x8 1.5 and 1.8 times as fast, kb75 and dw_up2 1.2 to 1.4 times; from 200 terms
      * on stores are done before they are in anyone's way, and streaming took 2 to 3 % longer on kb57 and kb71. */
-    [TCONV_CPU_TUNING_COMMON] = {"common", 12, 50, 0, 200},
+    [TCONV_CPU_TUNING_COMMON] = {"common", 12, 50, 0, 200, 2},
     /* Two cores of an Emerald Rapids (docs/log/2026-11-26-cpu-intel.md): two multiply-adds of 64 bytes a cycle leave
      * little room for loads, and micro-tiles of 8 channels x 3 vectors have the fewest; a store that misses the
      * second-level cache waits for its line, however large the last-level cache. */
-    [TCONV_CPU_TUNING_XEON] = {"xeon", 8, 0, 100, INT64_MAX},
+    [TCONV_CPU_TUNING_XEON] = {"xeon", 8, 0, 100, INT64_MAX, 1},
 };
 
 const tconv_cpu_traits *tconv_cpu_find_traits(tconv_cpu_tuning tuning)

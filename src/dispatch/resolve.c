@@ -27,8 +27,8 @@ tconv_status tconv_options_read(tconv_options *known, const tconv_options *optio
         {"location", "auto (0), host (1) or cuda (2)", (int)known->location, 0, TCONV_LOCATION_CUDA},
         {"device", "a CUDA device, or -1 for the current one", known->device, -1, INT32_MAX},
         {"threads", "from 1 to 65536, or 0 for automatic", known->threads, 0, TCONV_MAX_THREADS},
-        {"cpu_isa", "default (0), generic (1), avx2 (2), avx512 (3), neon (4) or amx (5)", (int)known->cpu_isa, 0,
-         TCONV_CPU_ISA_AMX},
+        {"cpu_isa", "default (0), generic (1), avx2 (2), avx512 (3), neon (4), avx512_bf16 (5) or amx (6)",
+         (int)known->cpu_isa, 0, TCONV_CPU_ISA_AMX},
         {"verbose", "1 or 2, or 0 for what TCONV_VERBOSE says", known->verbose, 0, 2},
     };
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)

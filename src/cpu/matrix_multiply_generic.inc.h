@@ -1,25 +1,9 @@
-/* A model of AMX's registers in C, with its arithmetic, but that sums may be subnormal. */
-
-static void begin(int64_t depth)
-{
-    (void)depth;
-}
-
-static void end(void)
-{
-}
+/* Products of fragments in C, with AMX's arithmetic, but that sums may be subnormal. */
 
 /* A quarter of a row of sums: a vector on every machine, also where the compiler is not to optimise. */
 typedef float quarter __attribute__((vector_size(SIDE)));
 
 enum { QUARTERS = SIDE * sizeof(float) / sizeof(quarter) };
-
-/* Factors stay where they lie. */
-struct registers {
-    int64_t depth;
-    float sums[4][SIDE][SIDE];
-    const uint16_t *strip[2], *weights[2];
-};
 
 /* A factor as AMX takes it: subnormals are zeros. */
 ALWAYS_INLINE float factor_of(uint16_t bf16)
@@ -69,16 +53,3 @@ static void multiply_factors(float (*sums)[SIDE], const uint16_t *strip, const u
         multiply_row(sums[p], row, factors, depth);
     }
 }
-
-#define REGISTERS                                                                                                      \
-    struct registers registers;                                                                                        \
-    registers.depth = tile->depth
-#define ZERO(number)               memset(registers.sums[number], 0, sizeof registers.sums[number])
-#define LOAD_STRIP(number, from)   (registers.strip[(number)-4] = (from))
-#define LOAD_WEIGHTS(number, from) (registers.weights[(number)-6] = (from))
-#define MULTIPLY(number, of_strip, of_weights)                                                                         \
-    multiply_factors(registers.sums[number], registers.strip[(of_strip)-4], registers.weights[(of_weights)-6],         \
-                     registers.depth)
-#define STORE(number, to, pitch)                                                                                       \
-    for (int p = 0; p < SIDE; p++)                                                                                     \
-    memcpy((to) + p * (pitch), registers.sums[number][p], sizeof registers.sums[number][p])
