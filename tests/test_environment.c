@@ -258,6 +258,19 @@ Test(environment, cpu_isa_is_a_cap)
     }
 }
 
+/* Every level is a value that is read, on a machine of whatever architecture. */
+Test(environment, cpu_isa_has_all_levels)
+{
+    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX; isa++) {
+        tconv_plan *plan = NULL;
+        set_variable("TCONV_CPU_ISA", harness_cpu_isa_name((tconv_cpu_isa)isa));
+        const tconv_status status = tconv_plan_create(&layer.desc, NULL, &plan, &issue);
+        cr_expect(status == TCONV_SUCCESS || status == TCONV_ERROR_UNAVAILABLE, "%s: %s",
+                  harness_cpu_isa_name((tconv_cpu_isa)isa), issue.message);
+        tconv_plan_destroy(plan);
+    }
+}
+
 Test(environment, cpu_isa_of_another_architecture)
 {
 #if defined(__aarch64__)

@@ -175,16 +175,18 @@ Test(overlap, roles_decide_what_is_written)
                 for (int role = 0; role < TCONV_ROLES; role++)
                     given.of[role] = &tensors[role];
                 problem.desc.op = op;
-                const tconv_memory_in_use memory = {tconv_tensors_in_use(tconv_operation_of(&problem), &given),
-                                                    tensors[WORKSPACE].data, 1};
+                const tconv_memory_in_use memory = {tconv_tensors_in_use(&problem, &given), tensors[WORKSPACE].data, 1};
                 const unsigned pair = 1u << a | 1u << b, writes = written[op] | 1u << WORKSPACE;
                 const bool meet = (pair & writes) != 0 && (pair & unused[op]) == 0;
                 tconv_issue found = {TCONV_SUCCESS, "", ""};
                 tconv_status status = tconv_overlap_check(&problem, &memory, &found);
                 cr_assert_eq(status, meet ? TCONV_ERROR_INVALID_ARGUMENT : TCONV_SUCCESS, "op %d: %s and %s: %s",
                              (int)op, names[a], names[b], found.message);
-                const int named = strcmp(found.field, names[a]) == 0 ? a : b;
-                cr_assert(!meet || (strcmp(found.field, names[named]) == 0 && (1u << named & writes) != 0),
+                const char *name_a = a == WORKSPACE ? "workspace" : tconv_role_name(op, (tconv_role)a);
+                const char *name_b = tconv_role_name(op, (tconv_role)b);
+                const int named = strcmp(found.field, name_a) == 0 ? a : b;
+                cr_assert(!meet ||
+                              (strcmp(found.field, named == a ? name_a : name_b) == 0 && (1u << named & writes) != 0),
                           "op %d: %s and %s: %s", (int)op, names[a], names[b], found.message);
             }
 }

@@ -155,12 +155,24 @@ typedef enum tconv_weight_layout {
     TCONV_WEIGHT_HWOI = 2  /* TensorFlow, Keras */
 } tconv_weight_layout;
 
-/* What is computed of a layer. The desc always describes the forward layer. This version has implementations of FORWARD
- * alone: a plan of another operation is TCONV_ERROR_UNSUPPORTED. */
+/*
+ * What is computed of a layer. The desc always describes the forward layer, and a gradient has the shape, strides, dtype and
+ * argument of its tensor: where a call takes dst, the gradients' operations take the gradient of dst, and so on. Issues name
+ * it diff_dst, diff_src, diff_weights or diff_bias. With i an input, k a tap and y an output pixel, s, d and p the strides,
+ * dilations and paddings at the top and left, c and o the channels of a group, and only terms whose output exists,
+ *
+ *     diff_src[n, c, i]     = sum over o, k of diff_dst[n, o, s * i + d * k - p] * weights[c, o, k]
+ *     diff_weights[c, o, k] = sum over n, i of src[n, c, i] * diff_dst[n, o, s * i + d * k - p]
+ *     diff_bias[o]          = sum over n, y of diff_dst[n, o, y], every output, with a tap or without
+ *
+ * This version has the gradients on the CPU alone.
+ */
 typedef enum tconv_op {
-    TCONV_FORWARD = 0,         /* dst, from src, weights and bias */
-    TCONV_BACKWARD_DATA = 1,   /* the gradient of src, from that of dst and the weights */
-    TCONV_BACKWARD_WEIGHTS = 2 /* the gradients of weights and bias, from src and that of dst */
+    TCONV_FORWARD = 0,       /* dst, from src, weights and bias */
+    TCONV_BACKWARD_DATA = 1, /* diff_src, from diff_dst and weights; bias is ignored */
+    /* diff_weights and diff_bias, from diff_dst and src: either may be NULL where it is not wanted, and src where
+     * diff_weights is. With batch 0 they are 0. */
+    TCONV_BACKWARD_WEIGHTS = 2
 } tconv_op;
 
 /* How f32 may be multiplied; other dtypes ignore it. */
@@ -308,7 +320,7 @@ TCONV_API const char *tconv_implementation_name(size_t index);
 
 /* A tensor as execute takes it; its shape and strides are the desc's. data is aligned to its element and is not owned. */
 typedef struct tconv_tensor {
-    void *data;              /* only read, but for dst */
+    void *data;              /* only read, but for what the operation computes */
     tconv_dtype dtype;       /* that of the desc */
     tconv_location location; /* where data is; AUTO: to be found out */
 } tconv_tensor;
@@ -346,9 +358,9 @@ TCONV_API tconv_status tconv_plan_pack_weights(const tconv_plan *plan, const tco
  * at least tconv_plan_workspace_size bytes, at any address; nobody else uses it meanwhile. On CUDA all work is ordered
  * on stream (a cudaStream_t), nothing is synchronised and the call may be captured into a CUDA graph; the CPU ignores
  * stream. The call allocates nothing, except that OpenMP starts threads that do not run yet. With batch 0 it does
- * nothing and reads no pointer.
+ * nothing and reads no pointer, but for the gradients of weights and bias.
  *
- * dst must share no element with src, weights, bias or workspace, nor the first tconv_plan_workspace_size bytes of
+ * What is computed, dst (desc.op: a gradient), must share no element with the others or workspace, nor the first tconv_plan_workspace_size bytes of
  * workspace with them: INVALID_ARGUMENT, which names both. Slices of one larger tensor are no overlap, although their
  * ranges of addresses meet: decided exactly where one of the two is dense, or both have the same strides of images and
  * of channels (NCHW) or pixels (NHWC). With other strides, two whose ranges meet are refused, unless images and channels

@@ -27,7 +27,7 @@ static const struct variable {
     struct {
         const char *text;
         int value;
-    } values[5];  /* the accepted words; none: a number */
+    } values[6];  /* the accepted words; none: a number */
     int32_t most; /* the largest number, where a number is accepted; the smallest is 1 */
 } variables[] = {
     {"TCONV_BACKEND",

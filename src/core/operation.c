@@ -11,10 +11,12 @@ enum {
 static const tconv_operation operations[] = {
     [TCONV_FORWARD] = {.reads = SRC | WEIGHTS | BIAS, .writes = DST, .needs = SRC | WEIGHTS | DST},
     [TCONV_BACKWARD_DATA] = {.reads = WEIGHTS | DST, .writes = SRC, .needs = WEIGHTS | DST | SRC},
-    [TCONV_BACKWARD_WEIGHTS] = {.reads = SRC | DST, .writes = WEIGHTS | BIAS, .needs = SRC | DST},
+    [TCONV_BACKWARD_WEIGHTS] = {.reads = SRC | DST, .writes = WEIGHTS | BIAS, .needs = DST, .with_weights = SRC},
 };
 
+/* Of the tensors themselves, and of their gradients. */
 static const char *const names[TCONV_ROLES] = {"src", "weights", "bias", "dst"};
+static const char *const gradient_names[TCONV_ROLES] = {"diff_src", "diff_weights", "diff_bias", "diff_dst"};
 
 const tconv_operation *tconv_operation_of(const tconv_problem *problem)
 {
@@ -26,9 +28,11 @@ bool tconv_operation_writes_nothing(const tconv_problem *problem)
     return problem->batch == 0 && (tconv_operation_of(problem)->writes & (WEIGHTS | BIAS)) == 0;
 }
 
-const char *tconv_role_name(tconv_role role)
+const char *tconv_role_name(tconv_op op, tconv_role role)
 {
-    return names[role];
+    const bool is_gradient =
+        op != TCONV_FORWARD && (role == TCONV_ROLE_DST || tconv_is_in(operations[op].writes, role));
+    return is_gradient ? gradient_names[role] : names[role];
 }
 
 int64_t tconv_role_extent(const tconv_problem *problem, tconv_role role)

@@ -21,6 +21,7 @@ typedef enum tconv_role { TCONV_ROLE_SRC, TCONV_ROLE_WEIGHTS, TCONV_ROLE_BIAS, T
 typedef struct tconv_operation {
     unsigned reads, writes; /* sets of roles; a role that is in neither has no part in the operation */
     unsigned needs;         /* the set of tensors that a caller may not leave out */
+    unsigned with_weights;  /* those that it may not leave out beside the weights */
 } tconv_operation;
 
 /* The operation of a valid desc. */
@@ -35,8 +36,8 @@ static inline bool tconv_is_in(unsigned set, tconv_role role)
     return (set & TCONV_ROLE_BIT(role)) != 0;
 }
 
-/* "src", "weights", "bias" or "dst": the argument's name in issues, for every operation. */
-const char *tconv_role_name(tconv_role role);
+/* The argument's name in issues: "src", "weights", "bias" or "dst", of a gradient "diff_src" and so on. */
+const char *tconv_role_name(tconv_op op, tconv_role role);
 
 /* Returns the number of elements from the first of the tensor to one past its last, gaps included. */
 int64_t tconv_role_extent(const tconv_problem *problem, tconv_role role);

@@ -13,6 +13,10 @@ extern const tconv_implementation tconv_cpu_pixels;
 extern const tconv_implementation tconv_cpu_phases;
 extern const tconv_implementation tconv_cpu_reference;
 
+/* Those of the gradients of src, and of weights and bias. */
+extern const tconv_implementation tconv_cpu_reference_data;
+extern const tconv_implementation tconv_cpu_reference_weights;
+
 /* The most threads of a plan, whatever the caller asks for: each has scratch of its own in the workspace, up to 2 MiB.
  * It is chosen, not measured. */
 enum { TCONV_CPU_MAX_THREADS = 1024 };

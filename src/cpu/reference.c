@@ -13,8 +13,8 @@
 #include "../core/checked.h"
 #include "blocking.h"
 #include "cpu_backend.h"
-#include "half.h"
 #include "parallel.h"
+#include "reference.h"
 
 /* Output columns that are summed at a time: 2 KiB of sums on the stack, and enough to hide the loops around them. It is
  * chosen, not measured. */
@@ -23,11 +23,6 @@ enum { BLOCK = 256 };
 /* Rows of the output that a thread takes at a time. It is chosen, not measured. */
 enum { ROWS = 4 };
 
-/* One axis as the caller wrote it; problem.h may have an equivalent stride instead. */
-struct axis {
-    int64_t in, out, kernel, stride, dilation, pad;
-};
-
 /* The outputs of a block to which one kernel element contributes: every stride-th from first on, count of them; they
  * read the inputs from input on. */
 struct reach {
@@ -35,7 +30,7 @@ struct reach {
 };
 
 /* Returns the reach of kernel element k in outputs [begin, begin + length). */
-static struct reach reach_of(const struct axis *axis, int64_t k, int64_t begin, int64_t length)
+static struct reach reach_of(const tconv_cpu_reference_axis *axis, int64_t k, int64_t begin, int64_t length)
 {
     struct reach none = {0, 0, 0}, found;
     int64_t numerator = begin + axis->pad - k * axis->dilation;
@@ -58,56 +53,12 @@ static struct reach reach_of(const struct axis *axis, int64_t k, int64_t begin, 
     return found;
 }
 
-/* The innermost loop, for each dtype: sums[first + i * step] += weight * src[i * src_step]. */
-#define DEFINE_ACCESS(name, type, to_double, from_double)                                                              \
-    static double get_##name(const void *memory, int64_t index)                                                        \
-    {                                                                                                                  \
-        return to_double(((const type *)memory)[index]);                                                               \
-    }                                                                                                                  \
-    static void put_##name(void *memory, int64_t index, double value)                                                  \
-    {                                                                                                                  \
-        ((type *)memory)[index] = from_double(value);                                                                  \
-    }                                                                                                                  \
-    static void accumulate_##name(double *sums, int64_t step, int64_t count, double weight, const void *src,           \
-                                  int64_t index, int64_t src_step)                                                     \
-    {                                                                                                                  \
-        const type *from = (const type *)src + index;                                                                  \
-        if (step == 1 && src_step == 1)                                                                                \
-            for (int64_t i = 0; i < count; i++)                                                                        \
-                sums[i] += weight * to_double(from[i]);                                                                \
-        else                                                                                                           \
-            for (int64_t i = 0; i < count; i++)                                                                        \
-                sums[i * step] += weight * to_double(from[i * src_step]);                                              \
-    }
-
-#define TO_DOUBLE(value)        ((double)(value))
-#define F16_TO_DOUBLE(value)    ((double)tconv_float_from_f16(value))
-#define BF16_TO_DOUBLE(value)   ((double)tconv_float_from_bf16(value))
-#define DOUBLE_TO_FLOAT(value)  ((float)(value))
-#define DOUBLE_TO_DOUBLE(value) (value)
-DEFINE_ACCESS(f32, float, TO_DOUBLE, DOUBLE_TO_FLOAT)
-DEFINE_ACCESS(f64, double, TO_DOUBLE, DOUBLE_TO_DOUBLE)
-DEFINE_ACCESS(f16, uint16_t, F16_TO_DOUBLE, tconv_f16_from_double)
-DEFINE_ACCESS(bf16, uint16_t, BF16_TO_DOUBLE, tconv_bf16_from_double)
-
-static const struct access {
-    double (*get)(const void *memory, int64_t index);
-    void (*put)(void *memory, int64_t index, double value);
-    void (*accumulate)(double *sums, int64_t step, int64_t count, double weight, const void *src, int64_t index,
-                       int64_t src_step);
-} accesses[TCONV_DTYPES] = {
-    [TCONV_F32] = {get_f32, put_f32, accumulate_f32},
-    [TCONV_F64] = {get_f64, put_f64, accumulate_f64},
-    [TCONV_F16] = {get_f16, put_f16, accumulate_f16},
-    [TCONV_BF16] = {get_bf16, put_bf16, accumulate_bf16},
-};
-
 /* One call of execute, as every row sees it. */
 struct job {
     const tconv_problem *problem;
     const tconv_arguments *arguments;
-    const struct access *access;
-    struct axis h, w;
+    const tconv_cpu_reference_access *access;
+    tconv_cpu_reference_axis h, w;
     int64_t rows; /* rows of the output, in all images and channels */
     tconv_cpu_tasks tasks;
 };
@@ -125,8 +76,8 @@ static void add_element(const struct job *job, double *sums, int64_t n, int64_t 
                                              kh * problem->weight.h + kw * problem->weight.w);
         int64_t index =
             n * problem->src.n + in * problem->src.c + row * problem->src.h + columns.input * problem->src.w;
-        job->access->accumulate(sums + columns.first, job->w.stride, columns.count, weight, job->arguments->src, index,
-                                problem->src.w);
+        job->access->accumulate(sums + columns.first, job->w.stride, columns.count, weight,
+                                (tconv_cpu_reference_run){job->arguments->src, index, problem->src.w});
     }
 }
 
@@ -174,14 +125,12 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
                             tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    const tconv_desc *desc = &problem->desc;
-    struct job job = {
-        .problem = problem,
-        .arguments = arguments,
-        .access = &accesses[problem->dtype],
-        .h = {desc->in_h, problem->h.out, desc->kernel_h, desc->stride_h, desc->dilation_h, desc->pad_top},
-        .w = {desc->in_w, problem->w.out, desc->kernel_w, desc->stride_w, desc->dilation_w, desc->pad_left},
-        .rows = problem->batch * problem->out_channels * problem->h.out};
+    struct job job = {.problem = problem,
+                      .arguments = arguments,
+                      .access = &tconv_cpu_reference_accesses[problem->dtype],
+                      .h = tconv_cpu_reference_rows(problem),
+                      .w = tconv_cpu_reference_columns(problem),
+                      .rows = problem->batch * problem->out_channels * problem->h.out};
     int64_t tasks = tconv_ceil_div(job.rows, ROWS);
     int shares = tconv_cpu_count_shares(&layer->target, layer->target.threads, tasks);
     (void)made, (void)issue;

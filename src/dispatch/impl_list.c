@@ -11,6 +11,9 @@ static const tconv_implementation *const cpu_forward[] = {
     &tconv_cpu_columns, &tconv_cpu_matrix, &tconv_cpu_pixels, &tconv_cpu_phases, &tconv_cpu_reference, NULL,
 };
 
+static const tconv_implementation *const cpu_backward_data[] = {&tconv_cpu_reference_data, NULL};
+static const tconv_implementation *const cpu_backward_weights[] = {&tconv_cpu_reference_weights, NULL};
+
 /* The order of a row's lists is the order in which the implementations of its operation are numbered. */
 static const struct {
     tconv_op op;
@@ -18,6 +21,8 @@ static const struct {
 } lists[] = {
     {TCONV_FORWARD, tconv_cuda_implementations},
     {TCONV_FORWARD, cpu_forward},
+    {TCONV_BACKWARD_DATA, cpu_backward_data},
+    {TCONV_BACKWARD_WEIGHTS, cpu_backward_weights},
 };
 
 const tconv_implementation *tconv_implementation_at(tconv_op op, size_t index)

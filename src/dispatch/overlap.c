@@ -127,9 +127,9 @@ static bool runs_meet(const struct runs *a, const struct runs *b, int64_t d)
 /* The workspace is one more argument, behind the tensors' roles. */
 enum { WORKSPACE = TCONV_ROLES, ARGUMENTS };
 
-static const char *name_of(int argument)
+static const char *name_of(const tconv_problem *problem, int argument)
 {
-    return argument == WORKSPACE ? "workspace" : tconv_role_name((tconv_role)argument);
+    return argument == WORKSPACE ? "workspace" : tconv_role_name(problem->desc.op, (tconv_role)argument);
 }
 
 /* The memory that the arguments occupy: bytes, fewer than 2^63, from address on. Arguments that are not there have 0
@@ -171,10 +171,10 @@ static tconv_status compare(const tconv_problem *problem, const struct places *p
     const uintptr_t behind = places->address[b] - places->address[a];
     if (!runs_meet(&a_runs, &b_runs, behind < places->bytes[a] ? (int64_t)behind : -(int64_t)-behind))
         return TCONV_SUCCESS;
-    return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, name_of(a),
+    return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, name_of(problem, a),
                       "%s = 0x%" PRIxPTR ", %" PRIu64 " bytes: must not overlap %s = 0x%" PRIxPTR ", %" PRIu64 " bytes",
-                      name_of(a), places->address[a], places->bytes[a], name_of(b), places->address[b],
-                      places->bytes[b]);
+                      name_of(problem, a), places->address[a], places->bytes[a], name_of(problem, b),
+                      places->address[b], places->bytes[b]);
 }
 
 static struct places places_of(const tconv_problem *problem, const tconv_memory_in_use *memory)

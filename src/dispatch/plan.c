@@ -107,7 +107,8 @@ static tconv_status check_tensor(const tconv_plan *plan, const tconv_tensor *ten
     tconv_status status = tconv_tensor_check(tensor, role, &plan->layer.problem, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    return tconv_tensor_check_location(tensor, role, target->backend, target->device, issue);
+    return tconv_tensor_check_location(tensor, tconv_role_name(plan->layer.problem.desc.op, role), target->backend,
+                                       target->device, issue);
 }
 
 /* The bytes of workspace that hold packed weights. */
@@ -206,7 +207,7 @@ size_t tconv_plan_workspace(const tconv_plan *plan)
 static tconv_status check_tensors(const tconv_plan *plan, const tconv_tensors *tensors, tconv_issue *issue)
 {
     const unsigned held = plan->packed != NULL ? TCONV_ROLE_BIT(TCONV_ROLE_WEIGHTS) : 0;
-    const unsigned due = tconv_tensors_due(tconv_operation_of(&plan->layer.problem), tensors) & ~held;
+    const unsigned due = tconv_tensors_due(&plan->layer.problem, tensors) & ~held;
     tconv_status status;
     for (int role = 0; role < TCONV_ROLES; role++)
         if (tconv_is_in(due, (tconv_role)role) &&
@@ -243,7 +244,7 @@ tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensors *given, 
     tconv_status status = tconv_plan_check(plan, issue);
     if (status != TCONV_SUCCESS || tconv_operation_writes_nothing(&plan->layer.problem))
         return status;
-    tconv_tensors tensors = tconv_tensors_in_use(tconv_operation_of(&plan->layer.problem), given);
+    tconv_tensors tensors = tconv_tensors_in_use(&plan->layer.problem, given);
     if (plan->packed != NULL)
         tensors.of[TCONV_ROLE_WEIGHTS] = NULL;
     if ((status = check_arguments(plan, &tensors, workspace, workspace_size, issue)))

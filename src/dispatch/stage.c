@@ -54,7 +54,8 @@ static void release(const struct stage *stage, void *memory)
 /* Gives one tensor a copy where the plan runs. The copy is filled unless the operation writes all of it. */
 static tconv_status stage_tensor(struct stage *stage, tconv_role role, tconv_location wanted, tconv_issue *issue)
 {
-    tconv_status status = allocate(stage, stage->bytes[role], tconv_role_name(role), &stage->copies[role], issue);
+    tconv_status status = allocate(stage, stage->bytes[role], tconv_role_name(stage->problem->desc.op, role),
+                                   &stage->copies[role], issue);
     if (status != TCONV_SUCCESS)
         return status;
     stage->copied = true;
@@ -141,7 +142,7 @@ static tconv_status finish(struct stage *stage, tconv_status status, tconv_issue
 static tconv_status look_at_tensors(struct stage *stage, tconv_location *read_location, tconv_issue *issue)
 {
     const tconv_problem *problem = stage->problem;
-    const unsigned due = tconv_tensors_due(stage->operation, &stage->given);
+    const unsigned due = tconv_tensors_due(problem, &stage->given);
     bool found = false;
     tconv_status status;
     for (int role = 0; role < TCONV_ROLES; role++) {
@@ -206,7 +207,7 @@ tconv_status tconv_stage_and_run(const tconv_desc *desc, const tconv_options *op
     stage.allocator = known.allocator;
     stage.device = -1;
     stage.stream = known.stream;
-    stage.given = tconv_tensors_in_use(stage.operation, tensors);
+    stage.given = tconv_tensors_in_use(&problem, tensors);
     const bool works = !tconv_operation_writes_nothing(&problem);
     if (works && (status = look_at_tensors(&stage, &read_location, issue)))
         return status;

@@ -7,29 +7,43 @@
 #include "../core/status.h"
 #include "../cuda/cuda_backend.h"
 
-tconv_tensors tconv_tensors_in_use(const tconv_operation *operation, const tconv_tensors *given)
+/* The set of roles that have a part in the operation, or in some calls of it. */
+static unsigned roles_of(const tconv_problem *problem)
 {
+    const tconv_operation *operation = tconv_operation_of(problem);
+    const unsigned of_images = TCONV_ROLE_BIT(TCONV_ROLE_SRC) | TCONV_ROLE_BIT(TCONV_ROLE_DST);
+    return (operation->reads | operation->writes) & ~(problem->batch == 0 ? of_images : 0);
+}
+
+tconv_tensors tconv_tensors_in_use(const tconv_problem *problem, const tconv_tensors *given)
+{
+    const unsigned roles = roles_of(problem);
     tconv_tensors used = *given;
     for (int role = 0; role < TCONV_ROLES; role++)
-        if (!tconv_is_in(operation->reads | operation->writes, (tconv_role)role))
+        if (!tconv_is_in(roles, (tconv_role)role))
             used.of[role] = NULL;
     return used;
 }
 
-unsigned tconv_tensors_due(const tconv_operation *operation, const tconv_tensors *tensors)
+unsigned tconv_tensors_due(const tconv_problem *problem, const tconv_tensors *tensors)
 {
-    unsigned due = operation->needs;
+    const tconv_operation *operation = tconv_operation_of(problem);
+    unsigned given = 0, due = operation->needs;
     for (int role = 0; role < TCONV_ROLES; role++)
         if (tensors->of[role] != NULL)
-            due |= TCONV_ROLE_BIT(role);
-    return due;
+            given |= TCONV_ROLE_BIT(role);
+    if ((given & operation->writes) == 0)
+        due |= operation->writes & ~TCONV_ROLE_BIT(TCONV_ROLE_BIAS);
+    if (tconv_is_in(given, TCONV_ROLE_WEIGHTS))
+        due |= operation->with_weights;
+    return (due & roles_of(problem)) | given;
 }
 
 tconv_status tconv_tensor_check(const tconv_tensor *tensor, tconv_role role, const tconv_problem *problem,
                                 tconv_issue *issue)
 {
-    const char *name = tconv_role_name(role);
-    char field[24];
+    const char *name = tconv_role_name(problem->desc.op, role);
+    char field[32];
     if (tensor == NULL)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, name, "%s = NULL: must point to a tensor", name);
     if (tensor->data == NULL) {
@@ -64,13 +78,12 @@ tconv_location tconv_tensor_locate(const tconv_tensor *tensor, int *device, bool
     return tconv_cuda_locate(tensor->data, device, anywhere);
 }
 
-tconv_status tconv_tensor_check_location(const tconv_tensor *tensor, tconv_role role, tconv_backend backend, int device,
-                                         tconv_issue *issue)
+tconv_status tconv_tensor_check_location(const tconv_tensor *tensor, const char *name, tconv_backend backend,
+                                         int device, tconv_issue *issue)
 {
-    const char *name = tconv_role_name(role);
     int found_device;
     bool anywhere;
-    char field[24];
+    char field[32];
     tconv_location wanted = backend == TCONV_BACKEND_CUDA ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST;
     tconv_location found = tconv_tensor_locate(tensor, &found_device, &anywhere);
     const bool elsewhere = found == TCONV_LOCATION_CUDA && found_device >= 0 && found_device != device;

@@ -9,11 +9,12 @@ typedef struct tconv_tensors {
     const tconv_tensor *of[TCONV_ROLES];
 } tconv_tensors;
 
-/* Returns the given tensors that have a part in the operation. */
-tconv_tensors tconv_tensors_in_use(const tconv_operation *operation, const tconv_tensors *given);
+/* Returns the given tensors that have a part in the operation: without images neither src nor dst has. */
+tconv_tensors tconv_tensors_in_use(const tconv_problem *problem, const tconv_tensors *given);
 
-/* Returns the set of roles whose tensors are to be checked, because they are given or must be. */
-unsigned tconv_tensors_due(const tconv_operation *operation, const tconv_tensors *tensors);
+/* Returns the set of roles whose tensors are to be checked, because they are given or must be: of what the operation writes
+ * one at least. */
+unsigned tconv_tensors_due(const tconv_problem *problem, const tconv_tensors *tensors);
 
 /* Checks pointer, dtype and alignment of one tensor. */
 tconv_status tconv_tensor_check(const tconv_tensor *tensor, tconv_role role, const tconv_problem *problem,
@@ -24,7 +25,7 @@ tconv_status tconv_tensor_check(const tconv_tensor *tensor, tconv_role role, con
 tconv_location tconv_tensor_locate(const tconv_tensor *tensor, int *device, bool *anywhere);
 
 /* Checks that the tensor lies on the backend and device that compute. */
-tconv_status tconv_tensor_check_location(const tconv_tensor *tensor, tconv_role role, tconv_backend backend, int device,
-                                         tconv_issue *issue);
+tconv_status tconv_tensor_check_location(const tconv_tensor *tensor, const char *name, tconv_backend backend,
+                                         int device, tconv_issue *issue);
 
 #endif
