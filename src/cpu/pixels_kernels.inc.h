@@ -31,6 +31,7 @@
 #define STREAM     STREAM_FLOAT
 #define NAME(name) JOIN(name, float)
 #include "columns_microkernel.inc.h"
+#include "outer_microkernel.inc.h"
 #include "pixels_microkernel.inc.h"
 #undef NAME
 #undef STREAM
@@ -73,6 +74,7 @@
 #define STREAM     STREAM_DOUBLE
 #define NAME(name) JOIN(name, double)
 #include "columns_microkernel.inc.h"
+#include "outer_microkernel.inc.h"
 #include "pixels_microkernel.inc.h"
 #undef NAME
 #undef STREAM
@@ -105,12 +107,18 @@ const tconv_cpu_pixel_kernels JOIN(tconv_cpu_pixel_kernels, LEVEL) = {
               MAX_PIXELS,
               {PIXEL_MICROTILES(DENSE_FLOAT)},
               {PIXEL_MICROTILES(DEPTHWISE_FLOAT)},
-              sweep_float},
+              sweep_float,
+              accumulate_float,
+              pick_float,
+              are_finite_float},
              {VECTOR_BYTES / 8,
               MAX_PIXELS,
               {PIXEL_MICROTILES(DENSE_DOUBLE)},
               {PIXEL_MICROTILES(DEPTHWISE_DOUBLE)},
-              sweep_double}},
+              sweep_double,
+              accumulate_double,
+              pick_double,
+              are_finite_double}},
     .dtype = {[TCONV_F32] = PIXEL_ROWS(f32),
               [TCONV_F64] = PIXEL_ROWS(f64),
               [TCONV_F16] = PIXEL_ROWS(f16),

@@ -1,0 +1,380 @@
+/*
+ * cpu_outer: the gradients of weights and bias. For each input channel c, output channel o and tap k of a group
+ *
+ *     diff_weights[c, o, k] = sum over images n and inputs i of src[n, c, i] * diff_dst[n, o, s * i + d * k - p],
+ *
+ * a matrix product whose terms are pixels. For a tile of inputs, src is turned so that the vector runs along input
+ * channels, and the gradient of dst lies in planes of one residue modulo the stride, where the outputs that a tap reaches
+ * from neighbouring inputs are neighbours; each output channel with each tap is a row of the microkernels of the pixels
+ * algorithm. So any few output channels fill a micro-tile, and taps share what was loaded.
+ *
+ * Numeric order, of each sum by itself: over the pixels of a tile in segments (tconv_cpu_pixel_microtile), in float, or
+ * double for f64; over the tiles of a part, and over parts, in double (for f64 with what rounding loses); one rounding to
+ * the dtype. Tiles and parts depend on the layer and the machine, never on threads. Where src has Inf or NaN, what lies
+ * outside the image is multiplied by nothing.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../core/alloc.h"
+#include "../core/checked.h"
+#include "cpu_backend.h"
+#include "half.h"
+#include "outer_task.h"
+
+/* -------------------------------------------------------------------------------------------------------- storing */
+
+void tconv_cpu_store_outer(tconv_dtype dtype, char *to, int64_t step, const double *high, const double *low,
+                           int64_t from_step, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const double value = high[i * from_step];
+        switch (dtype) {
+        case TCONV_F32: ((float *)(void *)to)[i * step] = (float)value; break;
+        case TCONV_F16: ((uint16_t *)(void *)to)[i * step] = tconv_f16_from_double(value); break;
+        case TCONV_BF16: ((uint16_t *)(void *)to)[i * step] = tconv_bf16_from_double(value); break;
+        case TCONV_F64: {
+            const double rest = low[i * from_step];
+            ((double *)(void *)to)[i * step] = rest - rest == 0 ? value + rest : value; /* NaN beside Inf */
+            break;
+        }
+        }
+    }
+}
+
+/* Channels of a block. */
+struct block {
+    int64_t group, in, ins, out, outs;
+};
+
+static struct block find_block(const tconv_cpu_outer_job *job, int64_t index)
+{
+    const tconv_cpu_outer_plan *plan = job->plan;
+    const tconv_problem *problem = &job->layer->problem;
+    struct block found;
+    found.outs = tconv_cpu_cut_tile(index % plan->out_blocks, plan->block_out, problem->group_out, &found.out);
+    index /= plan->out_blocks;
+    found.ins = tconv_cpu_cut_tile(index % plan->in_blocks, plan->block_in, problem->group_in, &found.in);
+    found.group = index / plan->in_blocks;
+    return found;
+}
+
+/* Stores the sums of some input channels of a block. */
+static void store_block(const tconv_cpu_outer_job *job, const struct block *block, const double *sums, int64_t first,
+                        int64_t count)
+{
+    const tconv_cpu_outer_plan *plan = job->plan;
+    const tconv_problem *problem = &job->layer->problem;
+    const double *low = plan->keeps_rest ? sums + plan->sums : NULL;
+    for (int64_t c = first; c < first + count; c++)
+        for (int64_t o = 0; o < block->outs; o++)
+            for (int64_t t = 0; t < plan->taps; t++) {
+                const int64_t from = (o * plan->taps + t) * plan->block_in + c;
+                const int64_t at = (block->group * problem->group_in + block->in + c) * problem->weight.in +
+                                   (block->out + o) * problem->weight.out + job->taps[t].weight;
+                tconv_cpu_store_outer(problem->dtype, job->weights + at * (int64_t)problem->element_size, 0,
+                                      sums + from, low != NULL ? low + from : NULL, 0, 1);
+            }
+}
+
+/* -------------------------------------------------------------------------------------------------------- products */
+
+/* Adds a micro-tile's sums, rows of a panel of `width` lanes, to the block's. */
+static void add_tile(const tconv_cpu_outer_task *task, int64_t row, int64_t rows, int64_t channel, int64_t width)
+{
+    const tconv_cpu_outer_plan *plan = task->job->plan;
+    for (int64_t r = 0; r < rows; r++) {
+        double *high = task->sums + (row + r) * plan->block_in + channel;
+        plan->pixels->real[plan->real].accumulate(high, high + plan->sums,
+                                                  tconv_cpu_real_at(plan->real_size, task->tile, r * width), width);
+    }
+}
+
+/* A panel of the src strip. */
+struct panel {
+    int64_t channel, width, pixels; /* pixels: of the tile */
+    const void *src;
+};
+
+/* Multiplies a panel by all output channels and taps. */
+static void multiply_panel(const tconv_cpu_outer_task *task, const struct panel *panel)
+{
+    const tconv_cpu_outer_plan *plan = task->job->plan;
+    const int64_t vectors = panel->width / plan->lanes, all = task->outs * plan->taps;
+    const int64_t parts = tconv_ceil_div(all, plan->pixels->real[plan->real].max_pixels[vectors]);
+    tconv_cpu_pixel_microtile tile = {.strip = task->dst,
+                                      .taps = task->terms,
+                                      .tap_count = task->images * task->rows,
+                                      .channels = task->columns,
+                                      .segment = tconv_cpu_even_segment(panel->pixels, TCONV_CPU_SEGMENT),
+                                      .weights = panel->src,
+                                      .levels = task->levels,
+                                      .sums = task->tile};
+    for (int64_t part = 0, row = 0, count; part < parts; part++, row += count) {
+        count = (all - row) / (parts - part);
+        tile.at = task->at + row;
+        plan->pixels->real[plan->real].dense[vectors][count](&tile);
+        add_tile(task, row, count, panel->channel, panel->width);
+    }
+}
+
+/* Returns the inputs [*first, *first + result) of [begin, begin + count) from which a tap reaches an output. */
+static int64_t inputs_of(const tconv_cpu_outer_phase *phase, int64_t shift, int64_t begin, int64_t count,
+                         int64_t *first)
+{
+    const int64_t output = begin + phase->base + shift;
+    *first = tconv_max(0, -output);
+    return tconv_max(0, tconv_min(count, phase->outputs - output) - *first);
+}
+
+/* The same as multiply_panel without what lies outside the image, row by row of it: zeros would not silence what is not
+ * finite. */
+static void multiply_cut(const tconv_cpu_outer_task *task, const struct panel *panel, int64_t out, int64_t tap_index)
+{
+    const tconv_cpu_outer_plan *plan = task->job->plan;
+    const tconv_cpu_outer_tap *tap = &task->job->taps[tap_index];
+    int64_t first_row, first_column;
+    const int64_t rows = inputs_of(tap->row, tap->row_shift, task->row, task->rows, &first_row);
+    const int64_t columns = inputs_of(tap->column, tap->column_shift, task->column, task->columns, &first_column);
+    const tconv_cpu_pixel_tap none = {0, 0};
+    for (int64_t image = 0; image < task->images && columns > 0; image++)
+        for (int64_t row = first_row; row < first_row + rows; row++) {
+            const int64_t term = image * task->rows + row;
+            const int32_t at = task->at[out * plan->taps + tap_index] + task->terms[term].strip + (int32_t)first_column;
+            const tconv_cpu_pixel_microtile tile = {
+                .strip = task->dst,
+                .at = &at,
+                .taps = &none,
+                .tap_count = 1,
+                .channels = columns,
+                .segment = tconv_cpu_even_segment(columns, TCONV_CPU_SEGMENT),
+                .weights = tconv_cpu_real_at(plan->real_size, panel->src,
+                                             (term * task->columns + first_column) * panel->width),
+                .levels = task->levels,
+                .sums = task->tile};
+            plan->pixels->real[plan->real].dense[panel->width / plan->lanes][1](&tile);
+            add_tile(task, out * plan->taps + tap_index, 1, panel->channel, panel->width);
+        }
+}
+
+/* Adds the products of the tile to the block's sums. */
+static void multiply_tile(tconv_cpu_outer_task *task)
+{
+    const tconv_cpu_outer_plan *plan = task->job->plan;
+    struct panel panel = {.pixels = task->images * task->rows * task->columns, .src = task->src};
+    for (int64_t image = 0; image < task->images; image++)
+        for (int64_t row = 0; row < task->rows; row++)
+            task->terms[image * task->rows + row] = (tconv_cpu_pixel_tap){
+                (int32_t)(image * plan->image_pitch + row * plan->pitch), (int32_t)(image * task->rows + row)};
+    for (; panel.channel < task->ins; panel.channel += panel.width) {
+        panel.width = tconv_round_up(tconv_min(plan->width, task->ins - panel.channel), plan->lanes);
+        if (plan->pixels->real[plan->real].are_finite(panel.src, panel.pixels * panel.width))
+            multiply_panel(task, &panel);
+        else
+            for (int64_t out = 0; out < task->outs; out++)
+                for (int64_t tap = 0; tap < plan->taps; tap++)
+                    multiply_cut(task, &panel, out, tap);
+        panel.src = tconv_cpu_real_at(plan->real_size, panel.src, panel.pixels * panel.width);
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- tasks */
+
+static void run_tile(tconv_cpu_outer_task *task, int64_t index)
+{
+    const tconv_cpu_outer_plan *plan = task->job->plan;
+    const tconv_problem *problem = &task->job->layer->problem;
+    task->columns = tconv_cpu_cut_tile(index % plan->column_tiles, plan->tile_columns, problem->w.in, &task->column);
+    index /= plan->column_tiles;
+    task->rows = tconv_cpu_cut_tile(index % plan->row_tiles, plan->tile_rows, problem->h.in, &task->row);
+    task->images = tconv_cpu_cut_tile(index / plan->row_tiles, plan->images, problem->batch, &task->image);
+    tconv_cpu_load_outer_src(task);
+    tconv_cpu_load_outer_dst(task);
+    multiply_tile(task);
+}
+
+/* Task: a part of a block. */
+static void run_task(tconv_cpu_outer_task *task, int64_t index)
+{
+    const tconv_cpu_outer_job *job = task->job;
+    const tconv_cpu_outer_plan *plan = job->plan;
+    const struct block block = find_block(job, index % plan->blocks);
+    const tconv_cpu_range tiles = tconv_cpu_share_of(plan->tiles, (int)(index / plan->blocks), (int)plan->parts);
+    const size_t bytes = (size_t)plan->sums * (plan->keeps_rest ? 2 : 1) * sizeof *task->sums;
+    task->group = block.group, task->in = block.in, task->ins = block.ins, task->out = block.out,
+    task->outs = block.outs;
+    memset(task->sums, 0, bytes);
+    for (int64_t tile = tiles.begin; tile < tiles.end; tile++)
+        run_tile(task, tile);
+    if (plan->parts == 1)
+        store_block(job, &block, task->sums, 0, block.ins);
+    else
+        memcpy((char *)job->parts + (size_t)index * bytes, task->sums, bytes);
+}
+
+static void run_share(void *argument, int index)
+{
+    tconv_cpu_shared *shared = argument;
+    const tconv_cpu_outer_job *job = shared->job;
+    const tconv_cpu_outer_plan *plan = job->plan;
+    char *scratch = shared->scratch + index * plan->thread_bytes;
+    tconv_cpu_outer_task task = {.job = job, .src = scratch};
+    task.dst = scratch += plan->src_bytes;
+    task.sums = (double *)(void *)(scratch += plan->dst_bytes);
+    task.levels = scratch += plan->sums_bytes;
+    task.tile = scratch += plan->levels_bytes;
+    task.at = (int32_t *)(void *)(scratch += plan->tile_bytes);
+    task.terms = (tconv_cpu_pixel_tap *)(void *)(scratch += plan->at_bytes);
+    task.padded = (tconv_cpu_padded_row *)(void *)(scratch += plan->terms_bytes);
+    task.raw = scratch + plan->padded_bytes;
+    for (int64_t o = 0; o < plan->block_out; o++)
+        for (int64_t t = 0; t < plan->taps; t++)
+            task.at[o * plan->taps + t] = (int32_t)(o * plan->channel_pitch) + job->taps[t].at;
+    for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < shared->tasks.count;)
+        run_task(&task, taken);
+}
+
+/* Slices of a block's input channels, each of which a task adds up. It is chosen, not measured. */
+enum { SLICES = 8 };
+
+/* Task: a slice of a block, whose parts it adds up, in the place of the first one, and stores. */
+static void add_parts(void *argument, int index)
+{
+    tconv_cpu_shared *shared = argument;
+    const tconv_cpu_outer_job *job = shared->job;
+    const tconv_cpu_outer_plan *plan = job->plan;
+    const int64_t size = plan->sums * (plan->keeps_rest ? 2 : 1);
+    for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < shared->tasks.count;) {
+        const struct block block = find_block(job, taken / SLICES);
+        const tconv_cpu_range channels = tconv_cpu_share_of(block.ins, (int)(taken % SLICES), SLICES);
+        const int64_t count = channels.end - channels.begin;
+        double *sums = job->parts + taken / SLICES * size;
+        for (int64_t part = 1; part < plan->parts; part++)
+            for (int64_t row = 0; row < block.outs * plan->taps; row++) {
+                double *to = sums + row * plan->block_in + channels.begin;
+                const double *from = to + part * plan->blocks * size;
+                plan->pixels->real[1].accumulate(to, to + (plan->keeps_rest ? plan->sums : 0), from, count);
+                for (int64_t i = 0; plan->keeps_rest && i < count; i++)
+                    to[plan->sums + i] += from[plan->sums + i];
+            }
+        store_block(job, &block, sums, channels.begin, count);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------- executing */
+
+/* Lists the live phases of an axis. */
+static int64_t list_phases(const tconv_axis *axis, const tconv_phase_table *table, tconv_cpu_outer_phase *to)
+{
+    int64_t count = 0;
+    for (int64_t p = 0; p < table->count; p++) {
+        const tconv_phase *phase = &table->phases[p];
+        const tconv_cpu_taps taps = tconv_cpu_live_taps(axis, table, phase);
+        if (taps.count > 0)
+            to[count++] = (tconv_cpu_outer_phase){phase->residue, phase->outputs,
+                                                  taps.first * table->shift_step - phase->first_shift};
+    }
+    return count;
+}
+
+/* Lists the live taps. */
+static void list_taps(const tconv_cpu_outer_job *job, tconv_cpu_outer_tap *to)
+{
+    const tconv_layer *layer = job->layer;
+    const tconv_cpu_outer_plan *plan = job->plan;
+    const tconv_cpu_outer_phase *row = job->rows, *column = job->columns;
+    const tconv_phase *last_row = NULL;
+    tconv_cpu_phase phase = {0};
+    while (tconv_cpu_next_phase(layer, &phase)) {
+        const int64_t count = tconv_cpu_phase_taps(&phase);
+        if (phase.row != last_row)
+            column = job->columns;
+        last_row = phase.row;
+        const int64_t place = (row - job->rows) * plan->columns.phases + (column - job->columns);
+        for (int64_t tap = 0; tap < count; tap++) {
+            const int64_t row_shift = tap / phase.column_taps.count * layer->rows.shift_step;
+            const int64_t column_shift = tap % phase.column_taps.count * layer->columns.shift_step;
+            *to++ =
+                (tconv_cpu_outer_tap){.row = row,
+                                      .column = column,
+                                      .row_shift = row_shift,
+                                      .column_shift = column_shift,
+                                      .weight = tconv_cpu_tap_weight(layer, &phase, tap),
+                                      .at = (int32_t)(place * plan->plane + row_shift * plan->pitch + column_shift)};
+        }
+        column += phase.column_taps.count > 0;
+        row += phase.row_taps.count > 0 && phase.column == layer->columns.phases + layer->columns.count - 1;
+    }
+}
+
+static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
+                            tconv_issue *issue)
+{
+    const tconv_cpu_outer_plan *plan = made;
+    const tconv_problem *problem = &layer->problem;
+    char *scratch = arguments->scratch;
+    tconv_cpu_outer_phase *phases = (tconv_cpu_outer_phase *)(void *)scratch;
+    tconv_cpu_outer_tap *taps = (tconv_cpu_outer_tap *)(void *)(scratch += plan->phases_bytes);
+    tconv_cpu_outer_job job = {.layer = layer,
+                               .plan = plan,
+                               .src = arguments->src,
+                               .dst = arguments->dst,
+                               .weights = arguments->weights,
+                               .bias = arguments->bias,
+                               .rows = phases,
+                               .columns = phases + plan->rows.phases,
+                               .taps = taps,
+                               .parts = (double *)(void *)(scratch += plan->taps_bytes),
+                               .bias_parts = (double *)(void *)(scratch += plan->parts_bytes)};
+    (void)issue;
+    scratch += plan->bias_bytes;
+    if (job.weights != NULL) {
+        list_phases(&problem->h, &layer->rows, phases);
+        list_phases(&problem->w, &layer->columns, phases + plan->rows.phases);
+        list_taps(&job, taps);
+        if (plan->has_dead_taps)
+            memset(job.weights, 0, (size_t)problem->weight_extent * problem->element_size);
+        tconv_cpu_run_tasks(&layer->target, plan->threads, plan->parts * plan->blocks, &job, scratch, run_share);
+        if (plan->parts > 1)
+            tconv_cpu_run_tasks(&layer->target, plan->threads, plan->blocks * SLICES, &job, scratch, add_parts);
+    }
+    if (job.bias != NULL)
+        tconv_cpu_sum_outer_bias(&job, scratch);
+    return TCONV_SUCCESS;
+}
+
+/* -------------------------------------------------------------------------------------------------- implementation */
+
+static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
+{
+    tconv_cpu_outer_plan *plan = made;
+    const char *why = tconv_cpu_outer_plan_init(plan, layer);
+    if (why != NULL)
+        return tconv_decline(issue, "%s", why);
+    /* At most TCONV_CPU_MAX_THREADS threads of 2 MiB each, and the parts' 32 MiB: no sum overflows. */
+    planned->sizes.scratch = (size_t)(plan->phases_bytes + plan->taps_bytes + plan->parts_bytes + plan->bias_bytes +
+                                      tconv_cpu_shared_bytes() + plan->threads * plan->thread_bytes);
+    return TCONV_SUCCESS;
+}
+
+static void describe(const tconv_layer *layer, const void *made, char *text, size_t capacity)
+{
+    const tconv_cpu_outer_plan *plan = made;
+    (void)layer;
+    snprintf(text, capacity,
+             "tile=%" PRId64 "x%" PRId64 "x%" PRId64 " block=%" PRId64 "x%" PRId64 " blocks=%" PRId64 " parts=%" PRId64
+             " threads=%d",
+             plan->images, plan->tile_rows, plan->tile_columns, plan->block_in, plan->block_out, plan->blocks,
+             plan->parts, plan->threads);
+}
+
+const tconv_implementation tconv_cpu_outer = {
+    .name = "cpu_outer",
+    .backend = TCONV_BACKEND_CPU,
+    .dtypes = TCONV_DTYPES_TO_F64,
+    .plan_bytes = sizeof(tconv_cpu_outer_plan),
+    .plan = plan_layer,
+    .execute = execute,
+    .describe = describe,
+};

@@ -1,0 +1,199 @@
+/* Chooses tiles, blocks and parts of cpu_outer. */
+#include "outer_plan.h"
+
+#include "../core/checked.h"
+#include "outer_task.h"
+
+/* Percent of the first-level cache for a panel of the src strip. It is chosen, not measured. */
+enum { PANEL_PERCENT = 50 };
+
+/* Percent of the second-level cache for both strips. It is chosen, not measured. */
+enum { STRIPS_PERCENT = 60 };
+
+/* Bytes of the sums of a block, which are read once for each tile: from the third-level cache, if need be. It is chosen,
+ * not measured. */
+enum { SUMS_BYTES = 1 << 20 };
+
+/* Columns of a tile where taps reach other rows, so that its halo is small. It is chosen, not measured. */
+enum { HALO_COLUMNS = 32 };
+
+/* Tasks that the layer is cut into, if it has as many parts, and bytes of the sums of all parts. They are chosen, not
+ * measured. */
+enum { TASKS = 128, PARTS_BYTES = 32 << 20 };
+
+/* Parts of the images for the gradient of the bias. It is chosen, not measured. */
+enum { BIAS_PARTS = 16 };
+
+/* Taps, positions of a halo, and phases of a plane that are too many. The bounds keep sizes small enough to multiply. */
+enum { MAX_TAPS = 1 << 12, MAX_HALO = 1 << 12, MAX_PHASES = 1 << 12 };
+
+static tconv_cpu_outer_axis init_axis(const tconv_axis *axis, const tconv_phase_table *table)
+{
+    tconv_cpu_outer_axis made = {0, 0, 0};
+    for (int64_t p = 0; p < table->count; p++) {
+        const tconv_cpu_taps taps = tconv_cpu_live_taps(axis, table, &table->phases[p]);
+        if (taps.count == 0)
+            continue;
+        made.phases++;
+        made.taps += taps.count;
+        made.halo = tconv_max(made.halo, (taps.count - 1) * table->shift_step);
+    }
+    return made;
+}
+
+/* Sets the extents of a tile of at most so many pixels. */
+static void set_tile(tconv_cpu_outer_plan *plan, const tconv_layer *layer, int64_t pixels)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t image =
+        problem->h.in <= pixels && problem->w.in <= pixels ? problem->h.in * problem->w.in : pixels + 1;
+    plan->tile_columns = tconv_cpu_even_part(
+        problem->w.in, plan->rows.halo > 0 && problem->h.in > 1 ? tconv_min(pixels, HALO_COLUMNS) : pixels);
+    plan->tile_rows = tconv_cpu_even_part(problem->h.in, pixels / plan->tile_columns);
+    plan->images = image <= pixels ? tconv_cpu_even_part(tconv_max(1, problem->batch), pixels / image) : 1;
+    plan->pitch = plan->tile_columns + plan->columns.halo;
+    plan->image_pitch = plan->pitch * (plan->tile_rows + plan->rows.halo);
+    plan->plane = plan->images * plan->image_pitch;
+    plan->channel_pitch = plan->plane * plan->rows.phases * plan->columns.phases;
+}
+
+/* Returns the pixels of a whole tile. */
+static int64_t pixels_of(const tconv_cpu_outer_plan *plan)
+{
+    return plan->images * plan->tile_rows * plan->tile_columns;
+}
+
+/* Chooses the largest block whose strips and sums fit: half of the room for each strip is the least to load for a
+ * product, unless there are fewer channels. */
+static void set_block(tconv_cpu_outer_plan *plan, const tconv_layer *layer, int64_t room)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t in_bytes = pixels_of(plan) * plan->real_size, out_bytes = plan->channel_pitch * plan->real_size;
+    const int64_t sum_bytes = (plan->keeps_rest ? 2 : 1) * (int64_t)sizeof(double);
+    const int64_t all_in = tconv_round_up(problem->group_in, plan->lanes);
+    plan->block_in = tconv_min(all_in, tconv_max(plan->width, room / 2 / in_bytes / plan->width * plan->width));
+    plan->block_out =
+        tconv_max(1, tconv_min(problem->group_out, (room - plan->block_in * in_bytes) / tconv_max(1, out_bytes)));
+    plan->block_in = tconv_min(
+        all_in, tconv_max(plan->width, (room - plan->block_out * out_bytes) / in_bytes / plan->width * plan->width));
+    const int64_t most = tconv_max(1, SUMS_BYTES / sum_bytes / plan->taps); /* channels x channels */
+    if (plan->block_in * plan->block_out > most)
+        plan->block_out = tconv_max(1, most / plan->block_in);
+    if (plan->block_in * plan->block_out > most)
+        plan->block_in = tconv_min(plan->block_in, tconv_max(plan->width, most / plan->width * plan->width));
+    plan->block_out = tconv_cpu_even_part(problem->group_out, plan->block_out);
+    plan->block_in =
+        tconv_min(all_in, tconv_round_up(tconv_cpu_even_part(problem->group_in, plan->block_in), plan->width));
+    plan->in_blocks = tconv_ceil_div(problem->group_in, plan->block_in);
+    plan->out_blocks = tconv_ceil_div(problem->group_out, plan->block_out);
+    plan->sums = plan->block_in * plan->block_out * plan->taps;
+}
+
+/* Whether the strips of the least block fit. */
+static bool fits(const tconv_cpu_outer_plan *plan, int64_t room)
+{
+    return (plan->width * pixels_of(plan) + plan->channel_pitch) * plan->real_size <= room;
+}
+
+/* Cuts the tiles into parts, so many that there are enough tasks. */
+static bool set_parts(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    plan->image_tiles = tconv_ceil_div(problem->batch, plan->images);
+    plan->row_tiles = tconv_ceil_div(problem->h.in, plan->tile_rows);
+    plan->column_tiles = tconv_ceil_div(problem->w.in, plan->tile_columns);
+    if (!tconv_checked_mul(plan->in_blocks, plan->out_blocks, &plan->blocks) ||
+        !tconv_checked_mul(plan->blocks, problem->groups, &plan->blocks) ||
+        !tconv_checked_mul(plan->image_tiles, plan->row_tiles, &plan->tiles) ||
+        !tconv_checked_mul(plan->tiles, plan->column_tiles, &plan->tiles))
+        return false;
+    const int64_t sums_bytes = plan->sums * (plan->keeps_rest ? 2 : 1) * (int64_t)sizeof(double);
+    const int64_t most = PARTS_BYTES / tconv_max(1, sums_bytes) / plan->blocks;
+    plan->parts = tconv_max(1, tconv_min(tconv_min(plan->tiles, tconv_ceil_div(TASKS, plan->blocks)), most));
+    plan->parts_bytes = plan->parts > 1 ? plan->parts * plan->blocks * sums_bytes : 0;
+    plan->bias_parts = tconv_max(1, tconv_min(problem->batch, BIAS_PARTS));
+    return true;
+}
+
+static const char *set_scratch(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t size = plan->real_size, pixels = pixels_of(plan), terms = plan->images * plan->tile_rows;
+    const int64_t levels =
+        1 + tconv_cpu_cascade_levels(tconv_ceil_div(pixels, tconv_cpu_even_segment(pixels, TCONV_CPU_SEGMENT)));
+    const int64_t sums = TCONV_CPU_MAX_PIXELS * plan->width, raw = TCONV_CPU_OUTER_RAW;
+    if (!tconv_cpu_align_size(plan->rows.phases + plan->columns.phases, (int64_t)sizeof(tconv_cpu_outer_phase),
+                              &plan->phases_bytes) ||
+        !tconv_cpu_align_size(plan->taps, (int64_t)sizeof(tconv_cpu_outer_tap), &plan->taps_bytes) ||
+        !tconv_cpu_align_size(problem->out_channels, 2 * plan->bias_parts * (int64_t)sizeof(double), &plan->bias_bytes))
+        return "its sizes overflow";
+    const struct {
+        int64_t count, size, *bytes;
+    } sizes[] = {
+        {plan->block_in * pixels, size, &plan->src_bytes},
+        {plan->block_out * plan->channel_pitch, size, &plan->dst_bytes},
+        {plan->sums * (plan->keeps_rest ? 2 : 1), (int64_t)sizeof(double), &plan->sums_bytes},
+        {levels * sums, size, &plan->levels_bytes},
+        {sums, size, &plan->tile_bytes},
+        {plan->block_out * plan->taps, (int64_t)sizeof(int32_t), &plan->at_bytes},
+        {terms, (int64_t)sizeof(tconv_cpu_pixel_tap), &plan->terms_bytes},
+        {tconv_max(plan->tile_rows + plan->rows.halo, plan->tile_rows), (int64_t)sizeof(tconv_cpu_padded_row),
+         &plan->padded_bytes},
+        {(int64_t)problem->element_size == size ? 0 : raw, size, &plan->raw_bytes},
+    };
+    plan->thread_bytes = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (!tconv_cpu_align_size(sizes[i].count, sizes[i].size, sizes[i].bytes))
+            return "its sizes overflow";
+        plan->thread_bytes += *sizes[i].bytes;
+    }
+    return NULL;
+}
+
+static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t room = tconv_cpu_cache_share(layer, STRIPS_PERCENT);
+    plan->pixels = tconv_cpu_find_pixel_kernels(layer->target.cpu_isa);
+    plan->kernels = tconv_cpu_find_kernels(layer->target.cpu_isa);
+    plan->real = problem->dtype == TCONV_F64;
+    plan->keeps_rest = plan->real != 0;
+    plan->real_size = plan->real ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
+    plan->lanes = plan->pixels->real[plan->real].lanes;
+    plan->width = plan->lanes * (problem->group_in > plan->lanes ? TCONV_CPU_MAX_PIXEL_VECTORS : 1);
+    plan->rows = init_axis(&problem->h, &layer->rows);
+    plan->columns = init_axis(&problem->w, &layer->columns);
+    if (plan->rows.taps > MAX_TAPS || plan->columns.taps > MAX_TAPS ||
+        plan->rows.taps * plan->columns.taps > MAX_TAPS || plan->rows.halo > MAX_HALO ||
+        plan->columns.halo > MAX_HALO || problem->w.stride > TCONV_CPU_OUTER_RAW ||
+        plan->rows.phases * plan->columns.phases > MAX_PHASES)
+        return "its kernel has too many taps, or too long strides or dilations";
+    plan->taps = plan->rows.taps * plan->columns.taps;
+    plan->has_dead_taps = plan->rows.taps < problem->h.kernel || plan->columns.taps < problem->w.kernel;
+    if (plan->taps == 0)
+        return "no tap reaches an output";
+    int64_t pixels =
+        tconv_max(1, (int64_t)layer->target.l1_bytes / 100 * PANEL_PERCENT / (plan->width * plan->real_size));
+    for (set_tile(plan, layer, pixels); pixels > 1 && !fits(plan, room); set_tile(plan, layer, pixels))
+        pixels /= 2;
+    if (!fits(plan, room))
+        return "no strip of outputs fits the cache";
+    set_block(plan, layer, room);
+    if (!set_parts(plan, layer))
+        return "its sizes overflow";
+    int64_t most;
+    const tconv_cpu_axis rows = tconv_cpu_axis_init(&problem->h, &layer->rows, &most);
+    const tconv_cpu_axis columns = tconv_cpu_axis_init(&problem->w, &layer->columns, &most);
+    plan->threads = tconv_cpu_useful_threads(layer, &rows, &columns);
+    return set_scratch(plan, layer);
+}
+
+const char *tconv_cpu_outer_plan_init(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
+{
+    fenv_t caller;
+    const bool rounds = tconv_cpu_round_to_nearest(&caller);
+    const char *refusal = make_plan(plan, layer);
+    if (rounds)
+        fesetenv(&caller);
+    return refusal;
+}

@@ -1,0 +1,54 @@
+/*
+ * The blocking of cpu_outer: how it cuts a layer, once with its plan. A tile is images x rows x columns of inputs; a term
+ * is a pixel of it, as the sums run over pixels. A block is input channels x output channels of a group with all taps: a
+ * sum for each, in double. A part is the tiles that one task sums for a block. What lies in memory for a tile:
+ *
+ *     src strip  [panel][image][row][column][lane]: panels of one or two vectors of input channels
+ *     dst strip  [output channel][row phase][column phase][image][row][column]: outputs of one residue modulo the
+ *                stride are a plane (core/phases.h), so that the outputs which a tap reaches from neighbouring inputs are
+ *                neighbours; with the halo that taps reach, and zeros outside the image
+ *
+ * Everything depends on the layer and the machine, nothing on threads, because the cut decides the order of sums.
+ */
+#ifndef TCONV_CPU_OUTER_PLAN_H
+#define TCONV_CPU_OUTER_PLAN_H
+
+#include "blocking.h"
+#include "kernels.h"
+#include "pixels_kernels.h"
+
+/* Outputs of a row that are converted at a time, before those of a phase are picked. It is chosen, not measured. */
+enum { TCONV_CPU_OUTER_RAW = 1 << 12 };
+
+/* One axis: its phases that have live taps, those taps, and the outputs of a plane beyond the inputs of a tile. */
+typedef struct tconv_cpu_outer_axis {
+    int64_t phases, taps, halo;
+} tconv_cpu_outer_axis;
+
+typedef struct tconv_cpu_outer_plan {
+    const tconv_cpu_pixel_kernels *pixels;
+    const tconv_cpu_kernels *kernels;
+    int real;                        /* index to pixels->real */
+    int64_t real_size, lanes, width; /* width: of a whole panel */
+    tconv_cpu_outer_axis rows, columns;
+    int64_t taps;       /* live, of both axes */
+    bool has_dead_taps; /* some taps reach no output */
+    bool keeps_rest;    /* sums keep what rounding loses */
+    int64_t images, tile_rows, tile_columns, image_tiles, row_tiles, column_tiles, tiles;
+    int64_t pitch, image_pitch, plane, channel_pitch; /* of the dst strip, in elements: from row to row and so on */
+    int64_t block_in, block_out, in_blocks, out_blocks, blocks; /* blocks: of all groups */
+    int64_t sums, parts;                                        /* sums of a block */
+
+    /* Scratch, in bytes: phases and taps; sums of the parts, where there are several; those of the bias; then of each
+     * thread. */
+    int64_t phases_bytes, taps_bytes, parts_bytes, bias_bytes;
+    int64_t src_bytes, dst_bytes, sums_bytes, levels_bytes, tile_bytes, at_bytes, terms_bytes, padded_bytes, raw_bytes;
+    int64_t thread_bytes;
+    int64_t bias_parts; /* parts of the images whose outputs are summed by themselves */
+    int threads;
+} tconv_cpu_outer_plan;
+
+/* Plans a layer; returns why the algorithm does not take it, else NULL. */
+const char *tconv_cpu_outer_plan_init(tconv_cpu_outer_plan *plan, const tconv_layer *layer);
+
+#endif

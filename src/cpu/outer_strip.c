@@ -1,0 +1,153 @@
+/* Loads the strips of cpu_outer. */
+#include <string.h>
+
+#include "../core/checked.h"
+#include "outer_task.h"
+
+/* ----------------------------------------------------------------------------------------------------------- src */
+
+/* NHWC: the channels of each pixel as they lie; NCHW: rows of planes, transposed. Lanes beyond the last channel are
+ * zeros. */
+static void load_src_row(const tconv_cpu_outer_task *task, int64_t image, int64_t row, int64_t channel, int64_t count,
+                         int64_t width, void *to)
+{
+    const tconv_cpu_outer_plan *plan = task->job->plan;
+    const tconv_problem *problem = &task->job->layer->problem;
+    const int64_t first = (task->image + image) * problem->src.n +
+                          (task->group * problem->group_in + channel) * problem->src.c +
+                          (task->row + row) * problem->src.h + task->column * problem->src.w;
+    const char *src = task->job->src + first * (int64_t)problem->element_size;
+    if (problem->layout == TCONV_NHWC) {
+        const tconv_cpu_pixel_load load = {.src = src,
+                                           .strip = to,
+                                           .rows = task->columns,
+                                           .count = count,
+                                           .src_pitch = problem->src.w,
+                                           .strip_pitch = width};
+        if (count < width)
+            memset(to, 0, (size_t)(task->columns * width * plan->real_size));
+        plan->pixels->dtype[problem->dtype].load(&load);
+        return;
+    }
+    const tconv_cpu_padded_row lanes = {.count = count, .right = width - count};
+    const tconv_cpu_load load = {.src = src,
+                                 .strip = to,
+                                 .strip_channel = width,
+                                 .src_pixel = problem->src.c,
+                                 .channels = task->columns,
+                                 .row_count = 1,
+                                 .rows = &lanes};
+    plan->kernels->dtype[problem->dtype].load_pixels(&load); /* columns as its channels, channels as its pixels */
+}
+
+void tconv_cpu_load_outer_src(const tconv_cpu_outer_task *task)
+{
+    const tconv_cpu_outer_plan *plan = task->job->plan;
+    char *to = task->src;
+    for (int64_t channel = 0; channel < task->ins; channel += plan->width) {
+        const int64_t count = tconv_min(plan->width, task->ins - channel), width = tconv_round_up(count, plan->lanes);
+        for (int64_t image = 0; image < task->images; image++)
+            for (int64_t row = 0; row < task->rows; row++) {
+                load_src_row(task, image, row, task->in + channel, count, width, to);
+                to += task->columns * width * plan->real_size;
+            }
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- dst */
+
+/* Outputs of a phase from `begin` on, of which `left` and `right` lie outside the image. */
+struct run {
+    int64_t begin, left, count, right;
+};
+
+static struct run cut_run(const tconv_cpu_outer_phase *phase, int64_t first, int64_t length)
+{
+    const int64_t begin = first + phase->base;
+    const int64_t left = tconv_min(length, tconv_max(0, -begin));
+    const int64_t count = tconv_max(0, tconv_min(length - left, phase->outputs - begin - left));
+    return (struct run){begin + left, left, count, length - left - count};
+}
+
+/* Picks outputs of a row that lie a stride apart, to be Real. */
+static void pick_row(const tconv_cpu_outer_task *task, const char *from, int64_t count, void *to)
+{
+    const tconv_cpu_outer_plan *plan = task->job->plan;
+    const tconv_problem *problem = &task->job->layer->problem;
+    const int64_t stride = problem->w.stride, size = (int64_t)problem->element_size;
+    if (size == plan->real_size) {
+        plan->pixels->real[plan->real].pick(to, from, stride, count);
+        return;
+    }
+    for (int64_t done = 0, part; done < count; done += part) {
+        part = tconv_min(count - done, 1 + (TCONV_CPU_OUTER_RAW - 1) / stride);
+        const tconv_cpu_pixel_load load = {
+            .src = from + done * stride * size, .strip = task->raw, .rows = 1, .count = (part - 1) * stride + 1};
+        plan->pixels->dtype[problem->dtype].load(&load);
+        plan->pixels->real[plan->real].pick(tconv_cpu_real_at(plan->real_size, to, done), task->raw, stride, part);
+    }
+}
+
+/* Loads rows of a plane of each output channel one by one, NCHW, where columns have to be picked. */
+static void pick_rows(const tconv_cpu_outer_task *task, const tconv_cpu_load *load)
+{
+    const tconv_cpu_outer_plan *plan = task->job->plan;
+    const int64_t size = (int64_t)task->job->layer->problem.element_size;
+    for (int64_t channel = 0; channel < load->channels; channel++)
+        for (const tconv_cpu_padded_row *row = load->rows; row < load->rows + load->row_count; row++) {
+            char *to = tconv_cpu_real_at(plan->real_size, load->strip, channel * load->strip_channel + row->strip);
+            memset(to, 0, (size_t)(row->left * plan->real_size));
+            to += row->left * plan->real_size;
+            pick_row(task, (const char *)load->src + (channel * load->src_channel + row->src) * size, row->count, to);
+            memset(to + row->count * plan->real_size, 0, (size_t)(row->right * plan->real_size));
+        }
+}
+
+/* Loads the planes of a row phase and a column phase, of an image and all output channels of the block. */
+static void load_planes(const tconv_cpu_outer_task *task, int64_t image, const tconv_cpu_outer_phase *row_phase,
+                        const tconv_cpu_outer_phase *column_phase)
+{
+    const tconv_cpu_outer_job *job = task->job;
+    const tconv_cpu_outer_plan *plan = job->plan;
+    const tconv_problem *problem = &job->layer->problem;
+    const int64_t rows = task->rows + plan->rows.halo, size = (int64_t)problem->element_size;
+    const int64_t place = (row_phase - job->rows) * plan->columns.phases + (column_phase - job->columns);
+    const int64_t first =
+        (task->image + image) * problem->dst.n + (task->group * problem->group_out + task->out) * problem->dst.c;
+    const struct run columns = cut_run(column_phase, task->column, task->columns + plan->columns.halo);
+    const struct run inside = cut_run(row_phase, task->row, rows);
+    for (int64_t row = 0; row < rows; row++) {
+        const bool is_inside = row >= inside.left && row < inside.left + inside.count && columns.count > 0;
+        const int64_t y = (inside.begin + row - inside.left) * problem->h.stride + row_phase->residue;
+        const int64_t x = columns.begin * problem->w.stride + column_phase->residue;
+        task->padded[row] = (tconv_cpu_padded_row){.src = is_inside ? y * problem->dst.h + x * problem->dst.w : 0,
+                                                   .strip = row * plan->pitch,
+                                                   .left = columns.left,
+                                                   .count = is_inside ? columns.count : 0,
+                                                   .right = columns.right + (is_inside ? 0 : columns.count)};
+    }
+    const tconv_cpu_load load = {
+        .src = job->dst + first * size,
+        .strip = tconv_cpu_real_at(plan->real_size, task->dst, place * plan->plane + image * plan->image_pitch),
+        .src_channel = problem->dst.c,
+        .strip_channel = plan->channel_pitch,
+        .src_pixel = problem->layout == TCONV_NHWC ? problem->w.stride * problem->dst.w : 1,
+        .channels = task->outs,
+        .row_count = rows,
+        .rows = task->padded};
+    if (problem->layout == TCONV_NHWC)
+        plan->kernels->dtype[problem->dtype].load_pixels(&load);
+    else if (problem->w.stride == 1)
+        plan->kernels->dtype[problem->dtype].load_planes(&load);
+    else
+        pick_rows(task, &load);
+}
+
+void tconv_cpu_load_outer_dst(const tconv_cpu_outer_task *task)
+{
+    const tconv_cpu_outer_job *job = task->job;
+    for (int64_t image = 0; image < task->images; image++)
+        for (int64_t row = 0; row < job->plan->rows.phases; row++)
+            for (int64_t column = 0; column < job->plan->columns.phases; column++)
+                load_planes(task, image, &job->rows[row], &job->columns[column]);
+}

@@ -1,0 +1,58 @@
+/* The parts of cpu_outer share this while gradients are computed: a call of execute, and a task of it. */
+#ifndef TCONV_CPU_OUTER_TASK_H
+#define TCONV_CPU_OUTER_TASK_H
+
+#include "outer_plan.h"
+
+/* A phase of an axis with live taps. Row or column i of a tile that begins at input 0 is output `base + i` of the phase
+ * for its first live tap. */
+typedef struct tconv_cpu_outer_phase {
+    int64_t residue, outputs, base;
+} tconv_cpu_outer_phase;
+
+/* A live tap of both axes. */
+typedef struct tconv_cpu_outer_tap {
+    const tconv_cpu_outer_phase *row, *column;
+    int64_t row_shift, column_shift; /* beyond its phases' base */
+    int64_t weight;                  /* its place among the weights of an input and an output channel */
+    int32_t at;                      /* where it begins in the dst strip, for the tile's first input */
+} tconv_cpu_outer_tap;
+
+/* One call of execute, as all tasks see it. */
+typedef struct tconv_cpu_outer_job {
+    const tconv_layer *layer;
+    const tconv_cpu_outer_plan *plan;
+    const char *src, *dst;
+    char *weights, *bias; /* gradients; NULL: not wanted */
+    const tconv_cpu_outer_phase *rows, *columns;
+    const tconv_cpu_outer_tap *taps;
+    double *parts;      /* [part][block][high, low][sums] */
+    double *bias_parts; /* [part][high, low][output channel] */
+} tconv_cpu_outer_job;
+
+/* A task and its thread's scratch. */
+typedef struct tconv_cpu_outer_task {
+    const tconv_cpu_outer_job *job;
+    int64_t group, in, ins, out, outs;                 /* channels of the group: the block */
+    int64_t image, images, row, rows, column, columns; /* the tile */
+    void *src, *dst;                                   /* strips */
+    double *sums;                                      /* [high, low][output channel][tap][input channel] */
+    void *levels, *tile;                               /* of a microkernel's call */
+    int32_t *at;                /* where each output channel with each tap begins in the dst strip */
+    tconv_cpu_pixel_tap *terms; /* rows of the tile */
+    tconv_cpu_padded_row *padded;
+    void *raw; /* outputs of a row, as Real */
+} tconv_cpu_outer_task;
+
+/* Loads the src strip, and the dst strip, of the tile. */
+void tconv_cpu_load_outer_src(const tconv_cpu_outer_task *task);
+void tconv_cpu_load_outer_dst(const tconv_cpu_outer_task *task);
+
+/* Sums the gradient of the bias. scratch: of tconv_cpu_run_tasks. */
+void tconv_cpu_sum_outer_bias(const tconv_cpu_outer_job *job, char *scratch);
+
+/* Stores count numbers, rounded once to the dtype, `step` apart. */
+void tconv_cpu_store_outer(tconv_dtype dtype, char *to, int64_t step, const double *high, const double *low,
+                           int64_t from_step, int64_t count);
+
+#endif
