@@ -52,7 +52,11 @@ static struct block find_block(const tconv_cpu_outer_job *job, int64_t index)
 {
     const tconv_cpu_outer_plan *plan = job->plan;
     const tconv_problem *problem = &job->layer->problem;
-    struct block found;
+    struct block found = {.outs = 1};
+    if (plan->depthwise) {
+        found.ins = tconv_cpu_cut_tile(index, plan->block_in, problem->groups, &found.group);
+        return found;
+    }
     found.outs = tconv_cpu_cut_tile(index % plan->out_blocks, plan->block_out, problem->group_out, &found.out);
     index /= plan->out_blocks;
     found.ins = tconv_cpu_cut_tile(index % plan->in_blocks, plan->block_in, problem->group_in, &found.in);
@@ -80,8 +84,8 @@ static void store_block(const tconv_cpu_outer_job *job, const struct block *bloc
 
 /* -------------------------------------------------------------------------------------------------------- products */
 
-/* Adds a micro-tile's sums, rows of a panel of `width` lanes, to the block's. */
-static void add_tile(const tconv_cpu_outer_task *task, int64_t row, int64_t rows, int64_t channel, int64_t width)
+void tconv_cpu_add_outer_tile(const tconv_cpu_outer_task *task, int64_t row, int64_t rows, int64_t channel,
+                              int64_t width)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
     for (int64_t r = 0; r < rows; r++) {
@@ -115,13 +119,12 @@ static void multiply_panel(const tconv_cpu_outer_task *task, const struct panel 
         count = (all - row) / (parts - part);
         tile.at = task->at + row;
         plan->pixels->real[plan->real].dense[vectors][count](&tile);
-        add_tile(task, row, count, panel->channel, panel->width);
+        tconv_cpu_add_outer_tile(task, row, count, panel->channel, panel->width);
     }
 }
 
-/* Returns the inputs [*first, *first + result) of [begin, begin + count) from which a tap reaches an output. */
-static int64_t inputs_of(const tconv_cpu_outer_phase *phase, int64_t shift, int64_t begin, int64_t count,
-                         int64_t *first)
+int64_t tconv_cpu_outer_inputs(const tconv_cpu_outer_phase *phase, int64_t shift, int64_t begin, int64_t count,
+                               int64_t *first)
 {
     const int64_t output = begin + phase->base + shift;
     *first = tconv_max(0, -output);
@@ -135,8 +138,9 @@ static void multiply_cut(const tconv_cpu_outer_task *task, const struct panel *p
     const tconv_cpu_outer_plan *plan = task->job->plan;
     const tconv_cpu_outer_tap *tap = &task->job->taps[tap_index];
     int64_t first_row, first_column;
-    const int64_t rows = inputs_of(tap->row, tap->row_shift, task->row, task->rows, &first_row);
-    const int64_t columns = inputs_of(tap->column, tap->column_shift, task->column, task->columns, &first_column);
+    const int64_t rows = tconv_cpu_outer_inputs(tap->row, tap->row_shift, task->row, task->rows, &first_row);
+    const int64_t columns =
+        tconv_cpu_outer_inputs(tap->column, tap->column_shift, task->column, task->columns, &first_column);
     const tconv_cpu_pixel_tap none = {0, 0};
     for (int64_t image = 0; image < task->images && columns > 0; image++)
         for (int64_t row = first_row; row < first_row + rows; row++) {
@@ -154,7 +158,7 @@ static void multiply_cut(const tconv_cpu_outer_task *task, const struct panel *p
                 .levels = task->levels,
                 .sums = task->tile};
             plan->pixels->real[plan->real].dense[panel->width / plan->lanes][1](&tile);
-            add_tile(task, out * plan->taps + tap_index, 1, panel->channel, panel->width);
+            tconv_cpu_add_outer_tile(task, out * plan->taps + tap_index, 1, panel->channel, panel->width);
         }
 }
 
@@ -189,6 +193,10 @@ static void run_tile(tconv_cpu_outer_task *task, int64_t index)
     index /= plan->column_tiles;
     task->rows = tconv_cpu_cut_tile(index % plan->row_tiles, plan->tile_rows, problem->h.in, &task->row);
     task->images = tconv_cpu_cut_tile(index / plan->row_tiles, plan->images, problem->batch, &task->image);
+    if (plan->depthwise) {
+        tconv_cpu_multiply_depthwise(task);
+        return;
+    }
     tconv_cpu_load_outer_src(task);
     tconv_cpu_load_outer_dst(task);
     multiply_tile(task);
@@ -201,16 +209,16 @@ static void run_task(tconv_cpu_outer_task *task, int64_t index)
     const tconv_cpu_outer_plan *plan = job->plan;
     const struct block block = find_block(job, index % plan->blocks);
     const tconv_cpu_range tiles = tconv_cpu_share_of(plan->tiles, (int)(index / plan->blocks), (int)plan->parts);
-    const size_t bytes = (size_t)plan->sums * (plan->keeps_rest ? 2 : 1) * sizeof *task->sums;
+    const int64_t size = plan->sums * (plan->keeps_rest ? 2 : 1);
     task->group = block.group, task->in = block.in, task->ins = block.ins, task->out = block.out,
     task->outs = block.outs;
-    memset(task->sums, 0, bytes);
+    if (plan->parts > 1)
+        task->sums = job->parts + index * size;
+    memset(task->sums, 0, (size_t)size * sizeof *task->sums);
     for (int64_t tile = tiles.begin; tile < tiles.end; tile++)
         run_tile(task, tile);
     if (plan->parts == 1)
         store_block(job, &block, task->sums, 0, block.ins);
-    else
-        memcpy((char *)job->parts + (size_t)index * bytes, task->sums, bytes);
 }
 
 static void run_share(void *argument, int index)
@@ -254,9 +262,12 @@ static void add_parts(void *argument, int index)
             for (int64_t row = 0; row < block.outs * plan->taps; row++) {
                 double *to = sums + row * plan->block_in + channels.begin;
                 const double *from = to + part * plan->blocks * size;
-                plan->pixels->real[1].accumulate(to, to + (plan->keeps_rest ? plan->sums : 0), from, count);
-                for (int64_t i = 0; plan->keeps_rest && i < count; i++)
-                    to[plan->sums + i] += from[plan->sums + i];
+                if (plan->keeps_rest)
+                    plan->pixels->real[1].accumulate(to, to + plan->sums, from, count);
+                to += plan->keeps_rest ? plan->sums : 0;
+                from += plan->keeps_rest ? plan->sums : 0;
+                for (int64_t i = 0; i < count; i++)
+                    to[i] += from[i];
             }
         store_block(job, &block, sums, channels.begin, count);
     }
@@ -278,6 +289,17 @@ static int64_t list_phases(const tconv_axis *axis, const tconv_phase_table *tabl
     return count;
 }
 
+/* Where a tap begins in the depthwise dst strip. */
+static int32_t place_depthwise(const tconv_layer *layer, const tconv_cpu_outer_plan *plan, const tconv_cpu_phase *phase,
+                               int64_t tap)
+{
+    const int64_t row = phase->row_taps.first + tap / phase->column_taps.count;
+    const int64_t column = phase->column_taps.first + tap % phase->column_taps.count;
+    const int64_t kh = phase->row->first_kernel + row * layer->rows.kernel_step;
+    const int64_t kw = phase->column->first_kernel + column * layer->columns.kernel_step;
+    return (int32_t)(kh * layer->problem.h.dilation * plan->pitch + kw * layer->problem.w.dilation * plan->width);
+}
+
 /* Lists the live taps. */
 static void list_taps(const tconv_cpu_outer_job *job, tconv_cpu_outer_tap *to)
 {
@@ -295,13 +317,14 @@ static void list_taps(const tconv_cpu_outer_job *job, tconv_cpu_outer_tap *to)
         for (int64_t tap = 0; tap < count; tap++) {
             const int64_t row_shift = tap / phase.column_taps.count * layer->rows.shift_step;
             const int64_t column_shift = tap % phase.column_taps.count * layer->columns.shift_step;
-            *to++ =
-                (tconv_cpu_outer_tap){.row = row,
-                                      .column = column,
-                                      .row_shift = row_shift,
-                                      .column_shift = column_shift,
-                                      .weight = tconv_cpu_tap_weight(layer, &phase, tap),
-                                      .at = (int32_t)(place * plan->plane + row_shift * plan->pitch + column_shift)};
+            *to++ = (tconv_cpu_outer_tap){
+                .row = row,
+                .column = column,
+                .row_shift = row_shift,
+                .column_shift = column_shift,
+                .weight = tconv_cpu_tap_weight(layer, &phase, tap),
+                .at = plan->depthwise ? place_depthwise(layer, plan, &phase, tap)
+                                      : (int32_t)(place * plan->plane + row_shift * plan->pitch + column_shift)};
         }
         column += phase.column_taps.count > 0;
         row += phase.row_taps.count > 0 && phase.column == layer->columns.phases + layer->columns.count - 1;

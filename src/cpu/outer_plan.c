@@ -5,7 +5,7 @@
 #include "outer_task.h"
 
 /* Percent of the first-level cache for a panel of the src strip. It is chosen, not measured. */
-enum { PANEL_PERCENT = 50 };
+enum { PANEL_PERCENT = 75 };
 
 /* Percent of the second-level cache for both strips. It is chosen, not measured. */
 enum { STRIPS_PERCENT = 60 };
@@ -20,6 +20,10 @@ enum { HALO_COLUMNS = 32 };
 /* Tasks that the layer is cut into, if it has as many parts, and bytes of the sums of all parts. They are chosen, not
  * measured. */
 enum { TASKS = 128, PARTS_BYTES = 32 << 20 };
+
+/* The least pixels of a part: its sums are written and read once more, which takes as long as a tenth of so many
+ * products. It is counted, not measured. */
+enum { PART_PIXELS = 1024 };
 
 /* Parts of the images for the gradient of the bias. It is chosen, not measured. */
 enum { BIAS_PARTS = 16 };
@@ -95,6 +99,39 @@ static bool fits(const tconv_cpu_outer_plan *plan, int64_t room)
     return (plan->width * pixels_of(plan) + plan->channel_pitch) * plan->real_size <= room;
 }
 
+/* Columns of a depthwise tile, and rows that are too few unless it is narrow. They are chosen, not measured. */
+enum { DEPTHWISE_COLUMNS = 32, DEPTHWISE_ROWS = 4 };
+
+/* Sets tile and block of a depthwise layer, whose halos count outputs; false where the strips do not fit. */
+static bool set_depthwise(tconv_cpu_outer_plan *plan, const tconv_layer *layer, int64_t room)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t pixels = room / (plan->lanes * plan->real_size); /* of both strips */
+    plan->width = plan->lanes;
+    plan->rows.halo = (problem->h.kernel - 1) * problem->h.dilation;
+    plan->columns.halo = (problem->w.kernel - 1) * problem->w.dilation;
+    plan->images = 1;
+    if (problem->w.stride > pixels || problem->h.stride > pixels || plan->columns.halo > pixels ||
+        plan->rows.halo > pixels)
+        return false;
+    for (int64_t columns = DEPTHWISE_COLUMNS; columns > 0; columns /= 2) {
+        plan->tile_columns = tconv_cpu_even_part(problem->w.in, columns);
+        const int64_t row = (plan->tile_columns - 1) * problem->w.stride + plan->columns.halo + 1; /* of outputs */
+        const int64_t rows = (pixels - row * (plan->rows.halo + 1)) / (row * problem->h.stride + plan->tile_columns);
+        if (rows < 1 || (rows < DEPTHWISE_ROWS && columns > DEPTHWISE_ROWS && problem->h.in > rows))
+            continue; /* narrower tiles have less halo above and below */
+        plan->tile_rows = tconv_cpu_even_part(problem->h.in, rows);
+        plan->pitch = row * plan->lanes;
+        plan->channel_pitch = ((plan->tile_rows - 1) * problem->h.stride + plan->rows.halo + 1) * plan->pitch;
+        plan->block_in = plan->width;
+        plan->block_out = plan->out_blocks = 1;
+        plan->in_blocks = tconv_ceil_div(problem->groups, plan->width);
+        plan->sums = plan->width * plan->taps;
+        return true;
+    }
+    return false;
+}
+
 /* Cuts the tiles into parts, so many that there are enough tasks. */
 static bool set_parts(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
 {
@@ -103,13 +140,14 @@ static bool set_parts(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
     plan->row_tiles = tconv_ceil_div(problem->h.in, plan->tile_rows);
     plan->column_tiles = tconv_ceil_div(problem->w.in, plan->tile_columns);
     if (!tconv_checked_mul(plan->in_blocks, plan->out_blocks, &plan->blocks) ||
-        !tconv_checked_mul(plan->blocks, problem->groups, &plan->blocks) ||
+        !tconv_checked_mul(plan->blocks, plan->depthwise ? 1 : problem->groups, &plan->blocks) ||
         !tconv_checked_mul(plan->image_tiles, plan->row_tiles, &plan->tiles) ||
         !tconv_checked_mul(plan->tiles, plan->column_tiles, &plan->tiles))
         return false;
     const int64_t sums_bytes = plan->sums * (plan->keeps_rest ? 2 : 1) * (int64_t)sizeof(double);
     const int64_t most = PARTS_BYTES / tconv_max(1, sums_bytes) / plan->blocks;
-    plan->parts = tconv_max(1, tconv_min(tconv_min(plan->tiles, tconv_ceil_div(TASKS, plan->blocks)), most));
+    const int64_t worth = plan->tiles / tconv_ceil_div(PART_PIXELS, pixels_of(plan));
+    plan->parts = tconv_max(1, tconv_min(tconv_min(worth, tconv_ceil_div(TASKS, plan->blocks)), most));
     plan->parts_bytes = plan->parts > 1 ? plan->parts * plan->blocks * sums_bytes : 0;
     plan->bias_parts = tconv_max(1, tconv_min(problem->batch, BIAS_PARTS));
     return true;
@@ -118,7 +156,8 @@ static bool set_parts(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
 static const char *set_scratch(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t size = plan->real_size, pixels = pixels_of(plan), terms = plan->images * plan->tile_rows;
+    const int64_t size = plan->real_size, pixels = pixels_of(plan);
+    const int64_t terms = plan->depthwise ? pixels : plan->images * plan->tile_rows;
     const int64_t levels =
         1 + tconv_cpu_cascade_levels(tconv_ceil_div(pixels, tconv_cpu_even_segment(pixels, TCONV_CPU_SEGMENT)));
     const int64_t sums = TCONV_CPU_MAX_PIXELS * plan->width, raw = TCONV_CPU_OUTER_RAW;
@@ -150,6 +189,16 @@ static const char *set_scratch(tconv_cpu_outer_plan *plan, const tconv_layer *la
     return NULL;
 }
 
+/* Plans parts, threads and memory. */
+static const char *finish_plan(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
+{
+    int64_t most;
+    const tconv_cpu_axis rows = tconv_cpu_axis_init(&layer->problem.h, &layer->rows, &most);
+    const tconv_cpu_axis columns = tconv_cpu_axis_init(&layer->problem.w, &layer->columns, &most);
+    plan->threads = tconv_cpu_useful_threads(layer, &rows, &columns);
+    return set_parts(plan, layer) ? set_scratch(plan, layer) : "its sizes overflow";
+}
+
 static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
@@ -172,6 +221,9 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
     plan->has_dead_taps = plan->rows.taps < problem->h.kernel || plan->columns.taps < problem->w.kernel;
     if (plan->taps == 0)
         return "no tap reaches an output";
+    plan->depthwise = problem->group_in == 1 && problem->group_out == 1 && problem->groups > 1;
+    if (plan->depthwise)
+        return set_depthwise(plan, layer, room) ? finish_plan(plan, layer) : "no strip of outputs fits the cache";
     int64_t pixels =
         tconv_max(1, (int64_t)layer->target.l1_bytes / 100 * PANEL_PERCENT / (plan->width * plan->real_size));
     for (set_tile(plan, layer, pixels); pixels > 1 && !fits(plan, room); set_tile(plan, layer, pixels))
@@ -179,13 +231,7 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
     if (!fits(plan, room))
         return "no strip of outputs fits the cache";
     set_block(plan, layer, room);
-    if (!set_parts(plan, layer))
-        return "its sizes overflow";
-    int64_t most;
-    const tconv_cpu_axis rows = tconv_cpu_axis_init(&problem->h, &layer->rows, &most);
-    const tconv_cpu_axis columns = tconv_cpu_axis_init(&problem->w, &layer->columns, &most);
-    plan->threads = tconv_cpu_useful_threads(layer, &rows, &columns);
-    return set_scratch(plan, layer);
+    return finish_plan(plan, layer);
 }
 
 const char *tconv_cpu_outer_plan_init(tconv_cpu_outer_plan *plan, const tconv_layer *layer)

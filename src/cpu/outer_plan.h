@@ -34,6 +34,7 @@ typedef struct tconv_cpu_outer_plan {
     int64_t taps;       /* live, of both axes */
     bool has_dead_taps; /* some taps reach no output */
     bool keeps_rest;    /* sums keep what rounding loses */
+    bool depthwise;     /* a block is groups side by side (outer_depthwise.c): [row][column][lane] in both strips */
     int64_t images, tile_rows, tile_columns, image_tiles, row_tiles, column_tiles, tiles;
     int64_t pitch, image_pitch, plane, channel_pitch; /* of the dst strip, in elements: from row to row and so on */
     int64_t block_in, block_out, in_blocks, out_blocks, blocks; /* blocks: of all groups */

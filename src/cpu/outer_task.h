@@ -33,7 +33,7 @@ typedef struct tconv_cpu_outer_job {
 /* A task and its thread's scratch. */
 typedef struct tconv_cpu_outer_task {
     const tconv_cpu_outer_job *job;
-    int64_t group, in, ins, out, outs;                 /* channels of the group: the block */
+    int64_t group, in, ins, out, outs; /* channels of the group: the block; depthwise, ins groups from group on */
     int64_t image, images, row, rows, column, columns; /* the tile */
     void *src, *dst;                                   /* strips */
     double *sums;                                      /* [high, low][output channel][tap][input channel] */
@@ -47,6 +47,18 @@ typedef struct tconv_cpu_outer_task {
 /* Loads the src strip, and the dst strip, of the tile. */
 void tconv_cpu_load_outer_src(const tconv_cpu_outer_task *task);
 void tconv_cpu_load_outer_dst(const tconv_cpu_outer_task *task);
+
+/* Adds the products of the tile to the block's sums, where the plan is depthwise; loads the strips itself. */
+void tconv_cpu_multiply_depthwise(tconv_cpu_outer_task *task);
+
+/* Adds a micro-tile's sums, rows of `width` lanes, to the block's: to rows from `row` on, and input channels from
+ * `channel` on. */
+void tconv_cpu_add_outer_tile(const tconv_cpu_outer_task *task, int64_t row, int64_t rows, int64_t channel,
+                              int64_t width);
+
+/* Returns the inputs [*first, *first + result) of [begin, begin + count) from which a tap reaches an output. */
+int64_t tconv_cpu_outer_inputs(const tconv_cpu_outer_phase *phase, int64_t shift, int64_t begin, int64_t count,
+                               int64_t *first);
 
 /* Sums the gradient of the bias. scratch: of tconv_cpu_run_tasks. */
 void tconv_cpu_sum_outer_bias(const tconv_cpu_outer_job *job, char *scratch);
