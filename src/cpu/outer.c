@@ -22,26 +22,42 @@
 #include "cpu_backend.h"
 #include "half.h"
 #include "outer_task.h"
+#include "outer_view.h"
 
 /* -------------------------------------------------------------------------------------------------------- storing */
 
-void tconv_cpu_store_outer(tconv_dtype dtype, char *to, int64_t step, const double *high, const double *low,
-                           int64_t from_step, int64_t count)
+/* Returns a sum with what rounding lost of it, which is NaN where the sum is Inf. */
+static double whole(double high, double low)
 {
-    for (int64_t i = 0; i < count; i++) {
-        const double value = high[i * from_step];
-        switch (dtype) {
-        case TCONV_F32: ((float *)(void *)to)[i * step] = (float)value; break;
-        case TCONV_F16: ((uint16_t *)(void *)to)[i * step] = tconv_f16_from_double(value); break;
-        case TCONV_BF16: ((uint16_t *)(void *)to)[i * step] = tconv_bf16_from_double(value); break;
-        case TCONV_F64: {
-            const double rest = low[i * from_step];
-            ((double *)(void *)to)[i * step] = rest - rest == 0 ? value + rest : value; /* NaN beside Inf */
-            break;
-        }
-        }
+    return low - low == 0 ? high + low : high;
+}
+
+void tconv_cpu_store_outer(tconv_dtype dtype, char *memory, int64_t step, const double *high, const double *low,
+                           int64_t count)
+{
+    float *f32 = (float *)(void *)memory;
+    uint16_t *half = (uint16_t *)(void *)memory;
+    switch (dtype) {
+    case TCONV_F32:
+        for (int64_t i = 0; i < count; i++)
+            f32[i * step] = (float)high[i];
+        return;
+    case TCONV_F16:
+        for (int64_t i = 0; i < count; i++)
+            half[i * step] = tconv_f16_from_double(high[i]);
+        return;
+    case TCONV_BF16:
+        for (int64_t i = 0; i < count; i++)
+            half[i * step] = tconv_bf16_from_double(high[i]);
+        return;
+    case TCONV_F64:
+        for (int64_t i = 0; i < count; i++)
+            ((double *)(void *)memory)[i * step] = whole(high[i], low[i]);
     }
 }
+
+/* Input channels that are stored at a time: a cache line of sums. */
+enum { STORED = 8 };
 
 /* Channels of a block. */
 struct block {
@@ -64,22 +80,26 @@ static struct block find_block(const tconv_cpu_outer_job *job, int64_t index)
     return found;
 }
 
+/* Stores the sums of a row, of an output channel and a tap, for a few input channels of a block. */
+static void store_row(const tconv_cpu_outer_job *job, const struct block *block, const double *sums, int64_t row,
+                      int64_t first, int64_t count)
+{
+    const tconv_cpu_outer_plan *plan = job->plan;
+    const tconv_problem *problem = &job->layer->problem;
+    const double *high = sums + row * plan->block_in + first;
+    const int64_t at = (block->group * problem->group_in + block->in + first) * problem->weight.in +
+                       (block->out + row / plan->taps) * problem->weight.out + job->taps[row % plan->taps].weight;
+    tconv_cpu_store_outer(problem->dtype, job->weights + at * (int64_t)problem->element_size, problem->weight.in, high,
+                          high + (plan->keeps_rest ? plan->sums : 0), count);
+}
+
 /* Stores the sums of some input channels of a block. */
 static void store_block(const tconv_cpu_outer_job *job, const struct block *block, const double *sums, int64_t first,
                         int64_t count)
 {
-    const tconv_cpu_outer_plan *plan = job->plan;
-    const tconv_problem *problem = &job->layer->problem;
-    const double *low = plan->keeps_rest ? sums + plan->sums : NULL;
-    for (int64_t c = first; c < first + count; c++)
-        for (int64_t o = 0; o < block->outs; o++)
-            for (int64_t t = 0; t < plan->taps; t++) {
-                const int64_t from = (o * plan->taps + t) * plan->block_in + c;
-                const int64_t at = (block->group * problem->group_in + block->in + c) * problem->weight.in +
-                                   (block->out + o) * problem->weight.out + job->taps[t].weight;
-                tconv_cpu_store_outer(problem->dtype, job->weights + at * (int64_t)problem->element_size, 0,
-                                      sums + from, low != NULL ? low + from : NULL, 0, 1);
-            }
+    for (int64_t c = first; c < first + count; c += STORED)
+        for (int64_t row = 0; row < block->outs * job->plan->taps; row++)
+            store_row(job, block, sums, row, c, tconv_min(STORED, first + count - c));
 }
 
 /* -------------------------------------------------------------------------------------------------------- products */
@@ -331,15 +351,21 @@ static void list_taps(const tconv_cpu_outer_job *job, tconv_cpu_outer_tap *to)
     }
 }
 
+typedef struct outer {
+    tconv_cpu_outer_plan plan; /* of the view */
+    tconv_cpu_outer_view view;
+} outer;
+
 static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
                             tconv_issue *issue)
 {
-    const tconv_cpu_outer_plan *plan = made;
-    const tconv_problem *problem = &layer->problem;
+    const outer *planned = made;
+    const tconv_cpu_outer_plan *plan = &planned->plan;
+    const tconv_layer *seen = &planned->view.layer;
     char *scratch = arguments->scratch;
     tconv_cpu_outer_phase *phases = (tconv_cpu_outer_phase *)(void *)scratch;
     tconv_cpu_outer_tap *taps = (tconv_cpu_outer_tap *)(void *)(scratch += plan->phases_bytes);
-    tconv_cpu_outer_job job = {.layer = layer,
+    tconv_cpu_outer_job job = {.layer = seen,
                                .plan = plan,
                                .src = arguments->src,
                                .dst = arguments->dst,
@@ -353,15 +379,16 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
     (void)issue;
     scratch += plan->bias_bytes;
     if (job.weights != NULL) {
-        list_phases(&problem->h, &layer->rows, phases);
-        list_phases(&problem->w, &layer->columns, phases + plan->rows.phases);
+        list_phases(&seen->problem.h, &seen->rows, phases);
+        list_phases(&seen->problem.w, &seen->columns, phases + plan->rows.phases);
         list_taps(&job, taps);
         if (plan->has_dead_taps)
-            memset(job.weights, 0, (size_t)problem->weight_extent * problem->element_size);
+            memset(job.weights, 0, (size_t)seen->problem.weight_extent * seen->problem.element_size);
         tconv_cpu_run_tasks(&layer->target, plan->threads, plan->parts * plan->blocks, &job, scratch, run_share);
         if (plan->parts > 1)
             tconv_cpu_run_tasks(&layer->target, plan->threads, plan->blocks * SLICES, &job, scratch, add_parts);
     }
+    job.layer = layer; /* an output channel of the view is one output of the caller's */
     if (job.bias != NULL)
         tconv_cpu_sum_outer_bias(&job, scratch);
     return TCONV_SUCCESS;
@@ -371,8 +398,10 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
 
 static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
 {
-    tconv_cpu_outer_plan *plan = made;
-    const char *why = tconv_cpu_outer_plan_init(plan, layer);
+    outer *to = made;
+    tconv_cpu_outer_plan *plan = &to->plan;
+    tconv_cpu_outer_view_init(&to->view, layer);
+    const char *why = tconv_cpu_outer_plan_init(plan, &to->view.layer);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     /* At most TCONV_CPU_MAX_THREADS threads of 2 MiB each, and the parts' 32 MiB: no sum overflows. */
@@ -383,7 +412,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_plann
 
 static void describe(const tconv_layer *layer, const void *made, char *text, size_t capacity)
 {
-    const tconv_cpu_outer_plan *plan = made;
+    const tconv_cpu_outer_plan *plan = &((const outer *)made)->plan;
     (void)layer;
     snprintf(text, capacity,
              "tile=%" PRId64 "x%" PRId64 "x%" PRId64 " block=%" PRId64 "x%" PRId64 " blocks=%" PRId64 " parts=%" PRId64
@@ -396,7 +425,7 @@ const tconv_implementation tconv_cpu_outer = {
     .name = "cpu_outer",
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
-    .plan_bytes = sizeof(tconv_cpu_outer_plan),
+    .plan_bytes = sizeof(outer),
     .plan = plan_layer,
     .execute = execute,
     .describe = describe,

@@ -107,5 +107,5 @@ void tconv_cpu_sum_outer_bias(const tconv_cpu_outer_job *job, char *scratch)
         high[c] = low[c] - low[c] == 0 ? high[c] + low[c] : high[c]; /* NaN beside Inf */
         low[c] = 0;
     }
-    tconv_cpu_store_outer(problem->dtype, job->bias, 1, high, low, 1, channels);
+    tconv_cpu_store_outer(problem->dtype, job->bias, 1, high, low, channels);
 }

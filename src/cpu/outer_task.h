@@ -64,7 +64,7 @@ int64_t tconv_cpu_outer_inputs(const tconv_cpu_outer_phase *phase, int64_t shift
 void tconv_cpu_sum_outer_bias(const tconv_cpu_outer_job *job, char *scratch);
 
 /* Stores count numbers, rounded once to the dtype, `step` apart. */
-void tconv_cpu_store_outer(tconv_dtype dtype, char *to, int64_t step, const double *high, const double *low,
-                           int64_t from_step, int64_t count);
+void tconv_cpu_store_outer(tconv_dtype dtype, char *memory, int64_t step, const double *high, const double *low,
+                           int64_t count);
 
 #endif
