@@ -29,7 +29,9 @@ ALWAYS_INLINE void NAME(pick_every)(REAL *to, const REAL *from, const int64_t st
 static void NAME(pick)(void *to, const void *from, int64_t step, int64_t count)
 {
     switch (step) {
-    case 2: NAME(pick_every)(to, from, 2, count); break;
+#if HAVE_SHUFFLE
+    case 2: NAME(pick_second)(to, from, count); break;
+#endif
     case 3: NAME(pick_every)(to, from, 3, count); break;
     case 4: NAME(pick_every)(to, from, 4, count); break;
     case 8: NAME(pick_every)(to, from, 8, count); break;
