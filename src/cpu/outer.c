@@ -108,11 +108,9 @@ void tconv_cpu_add_outer_tile(const tconv_cpu_outer_task *task, int64_t row, int
                               int64_t width)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
-    for (int64_t r = 0; r < rows; r++) {
-        double *high = task->sums + (row + r) * plan->block_in + channel;
-        plan->pixels->real[plan->real].accumulate(high, high + plan->sums,
-                                                  tconv_cpu_real_at(plan->real_size, task->tile, r * width), width);
-    }
+    double *high = task->sums + row * plan->block_in + channel;
+    plan->pixels->real[plan->real].accumulate(high, high + (plan->keeps_rest ? plan->sums : 0), plan->block_in,
+                                              task->tile, rows, width);
 }
 
 /* A panel of the src strip. */
@@ -282,10 +280,11 @@ static void add_parts(void *argument, int index)
             for (int64_t row = 0; row < block.outs * plan->taps; row++) {
                 double *to = sums + row * plan->block_in + channels.begin;
                 const double *from = to + part * plan->blocks * size;
-                if (plan->keeps_rest)
-                    plan->pixels->real[1].accumulate(to, to + plan->sums, from, count);
-                to += plan->keeps_rest ? plan->sums : 0;
-                from += plan->keeps_rest ? plan->sums : 0;
+                if (plan->keeps_rest) {
+                    plan->pixels->real[1].accumulate(to, to + plan->sums, 0, from, 1, count);
+                    to += plan->sums;
+                    from += plan->sums;
+                }
                 for (int64_t i = 0; i < count; i++)
                     to[i] += from[i];
             }

@@ -3,19 +3,23 @@
  * sums with REAL, NAME(name) and LANES as pixels_microkernel.inc.h has them.
  */
 
-/* Adds numbers to sums in double. Sums of double keep what rounding loses in low (tconv_cpu_reference_add). */
-static void NAME(accumulate)(double *high, double *low, const void *numbers, int64_t count)
+/* Adds rows of numbers to sums in double. Sums of double keep what rounding loses in low (tconv_cpu_reference_add). */
+static void NAME(accumulate)(double *high, double *low, int64_t pitch, const void *numbers, int64_t rows, int64_t count)
 {
     const REAL *from = numbers;
-    if (sizeof(REAL) != sizeof(double)) {
-        for (int64_t i = 0; i < count; i++)
-            high[i] += (double)from[i];
-        return;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        const double value = (double)from[i], sum = high[i] + value, added = sum - high[i];
-        low[i] += (high[i] - (sum - added)) + (value - added);
-        high[i] = sum;
+    for (int64_t r = 0; r < rows; r++, high += pitch, low += pitch, from += count) {
+        if (sizeof(REAL) != sizeof(double)) {
+            for (int64_t i = 0; i < count; i += LANES)
+                UNROLL
+            for (int l = 0; l < LANES; l++)
+                high[i + l] += (double)from[i + l];
+            continue;
+        }
+        for (int64_t i = 0; i < count; i++) {
+            const double value = (double)from[i], sum = high[i] + value, added = sum - high[i];
+            low[i] += (high[i] - (sum - added)) + (value - added);
+            high[i] = sum;
+        }
     }
 }
 

@@ -23,7 +23,7 @@ enum { TASKS = 128, PARTS_BYTES = 32 << 20 };
 
 /* The least pixels of a part: its sums are written and read once more, which takes as long as a tenth of so many
  * products. It is counted, not measured. */
-enum { PART_PIXELS = 1024 };
+enum { PART_PIXELS = 2048 };
 
 /* Parts of the images for the gradient of the bias. It is chosen, not measured. */
 enum { BIAS_PARTS = 16 };
