@@ -8,7 +8,7 @@
 #include "outer_task.h"
 
 /* Outputs that are converted at a time, and those of a segment. They are chosen, not measured. */
-enum { PIECE = 1024, SEGMENT = 32 };
+enum { PIECE = 512, SEGMENT = 32 };
 
 /* Adds a number to a sum in double, and what that rounds off to low. */
 static void add(double *high, double *low, double value)

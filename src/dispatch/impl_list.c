@@ -34,12 +34,13 @@ const tconv_implementation *tconv_implementation_at(tconv_op op, size_t index)
     return NULL;
 }
 
-/* Whether a list before number l, or list l before number i, has an implementation of the name. */
-static bool is_named_before(size_t l, size_t i, const char *name)
+/* Whether a list after number l has an implementation of the name: so the reference, which every operation of the CPU has,
+ * is the last name. */
+static bool is_named_after(size_t l, const char *name)
 {
-    for (size_t before = 0; before <= l; before++)
-        for (size_t j = 0; before < l ? lists[before].implementations[j] != NULL : j < i; j++)
-            if (strcmp(lists[before].implementations[j]->name, name) == 0)
+    for (size_t after = l + 1; after < sizeof lists / sizeof lists[0]; after++)
+        for (size_t i = 0; lists[after].implementations[i] != NULL; i++)
+            if (strcmp(lists[after].implementations[i]->name, name) == 0)
                 return true;
     return false;
 }
@@ -49,7 +50,7 @@ const char *tconv_implementation_name_at(size_t index)
     for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++)
         for (size_t i = 0; lists[l].implementations[i] != NULL; i++) {
             const char *name = lists[l].implementations[i]->name;
-            if (!is_named_before(l, i, name) && index-- == 0)
+            if (!is_named_after(l, name) && index-- == 0)
                 return name;
         }
     return NULL;
