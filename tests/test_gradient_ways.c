@@ -1,0 +1,316 @@
+/*
+ * The gradients by every implementation, at every instruction set of this machine: on random layers and on the corners,
+ * exact on integers and within the bounds of tconv.h on reals, in every dtype and layout; sums of millions of terms of
+ * one sign; and the same bits for any number of threads. The reference is compared with the
+ * formula. These are tests of the suites gradients and gradients_cuda.
+ */
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "harness.h"
+#include "support/cases.h"
+#include "support/gradients.h"
+#include "support/ways.h"
+
+#define COUNT(array)  (sizeof(array) / sizeof((array)[0]))
+#define RANDOM_LAYERS 300
+#define SAMPLES       64 /* elements of a gradient that are computed again, straight from the formula */
+
+/* The harness's answers to larger corners take the reference a second each. */
+#define LARGEST_CORNER 4e7 /* FLOP */
+
+static const tconv_op ops[] = {TCONV_BACKWARD_DATA, TCONV_BACKWARD_WEIGHTS};
+static struct way ways[MAX_WAYS];
+static size_t way_count;
+
+/* Returns numbers of threads for a case and a way, so that all are used in turn. */
+static int threads_of(uint64_t seed, size_t way)
+{
+    return thread_counts[(seed + way) % THREAD_COUNTS];
+}
+
+/* Checks the case by every way; returns how many took it. The reference is compared with the formula as well. */
+static size_t check_case(const harness_case *test, uint64_t seed)
+{
+    size_t taken = 0;
+    for (size_t w = 0; w < way_count; w++) {
+        const int threads = threads_of(seed, w);
+        const bool pack_once = (seed / 2 + w) % 2 != 0;
+        harness_output output;
+        harness_failure failure;
+        if (!run_way(test, &ways[w], threads, pack_once, &output))
+            continue;
+        judge_way(test, &ways[w], threads, pack_once, &output);
+        if (way_is_reference(&ways[w]) && test->answers[0].samples == NULL && test->answers[1].samples == NULL)
+            cr_assert(harness_compare_sampled(test, &output, SAMPLES, seed, &failure), "%s", failure.text);
+        harness_output_release(&output);
+        taken++;
+    }
+    return taken;
+}
+
+/* Checks a layer with both gradients. A layer without exact integers is left out of those. */
+static size_t check_layer(const harness_layer *layer, harness_fill fill, uint64_t seed)
+{
+    size_t taken = 0;
+    for (size_t i = 0; i < COUNT(ops); i++) {
+        harness_layer own = *layer;
+        own.desc.op = ops[i];
+        if (fill == HARNESS_INTEGERS && !harness_has_integers(&own))
+            continue;
+        harness_case test = make_case(&own, fill, seed);
+        taken += check_case(&test, seed);
+        harness_case_destroy(&test);
+    }
+    return taken;
+}
+
+static void check_random_layers(tconv_backend backend, harness_fill fill, uint64_t seed)
+{
+    harness_random random;
+    harness_layer layer;
+    size_t taken = 0;
+    way_count = list_ways(backend, ways);
+    harness_random_seed(&random, seed);
+    for (uint64_t i = 0; i < RANDOM_LAYERS; i++) {
+        harness_random_layer(&random, &layer);
+        taken += check_layer(&layer, fill, i);
+    }
+    gradient_expect_taken(backend, taken);
+}
+
+/* Checks each corner in one of its forms: dtype and layout go round, the other filling has another form. */
+static void check_corners(tconv_backend backend, harness_fill fill)
+{
+    size_t taken = 0;
+    way_count = list_ways(backend, ways);
+    for (size_t i = 0; i < harness_corner_count(); i += HARNESS_CORNER_FORMS) {
+        const size_t form = (i / HARNESS_CORNER_FORMS * 3 + (fill == HARNESS_REALS ? 1 : 0)) % HARNESS_CORNER_FORMS;
+        harness_layer layer;
+        harness_corner(i + form, &layer);
+        if (harness_layer_flops(&layer.desc) <= LARGEST_CORNER)
+            taken += check_layer(&layer, fill, i);
+    }
+    gradient_expect_taken(backend, taken);
+}
+
+Test(gradients, integers_are_exact_on_random_layers)
+{
+    check_random_layers(TCONV_BACKEND_CPU, HARNESS_INTEGERS, 12);
+}
+
+Test(gradients, reals_are_in_bounds_on_random_layers)
+{
+    check_random_layers(TCONV_BACKEND_CPU, HARNESS_REALS, 13);
+}
+
+Test(gradients, integers_are_exact_on_corners)
+{
+    check_corners(TCONV_BACKEND_CPU, HARNESS_INTEGERS);
+}
+
+Test(gradients, reals_are_in_bounds_on_corners)
+{
+    check_corners(TCONV_BACKEND_CPU, HARNESS_REALS);
+}
+
+Test(gradients_cuda, integers_are_exact_on_random_layers)
+{
+    skip_without_cuda();
+    check_random_layers(TCONV_BACKEND_CUDA, HARNESS_INTEGERS, 12);
+}
+
+Test(gradients_cuda, reals_are_in_bounds_on_random_layers)
+{
+    skip_without_cuda();
+    check_random_layers(TCONV_BACKEND_CUDA, HARNESS_REALS, 13);
+}
+
+Test(gradients_cuda, integers_are_exact_on_corners)
+{
+    skip_without_cuda();
+    check_corners(TCONV_BACKEND_CUDA, HARNESS_INTEGERS);
+}
+
+Test(gradients_cuda, reals_are_in_bounds_on_corners)
+{
+    skip_without_cuda();
+    check_corners(TCONV_BACKEND_CUDA, HARNESS_REALS);
+}
+
+/* -------------------------------------------------------------------------------------------------- millions of terms */
+
+/* Fills a tensor with one number. */
+static void fill_with(const harness_view *view, tconv_dtype dtype, void *data, double value)
+{
+    for (int64_t i = 0; i < view->extent; i++)
+        harness_element_set(dtype, data, i, value);
+}
+
+/* Gives the case an answer at some elements of each gradient, from the formula. */
+static void answer_some(harness_case *test)
+{
+    enum { ANSWERS = 4 };
+    harness_random random;
+    harness_random_seed(&random, 1);
+    for (int role = 0; role < HARNESS_ROLES; role++) {
+        harness_answer *answer = &test->answers[role];
+        if (!harness_case_writes(test, (harness_role)role))
+            continue;
+        answer->samples = malloc(ANSWERS * sizeof *answer->samples);
+        cr_assert_not_null(answer->samples);
+        answer->sample_count = ANSWERS;
+        for (int64_t i = 0; i < ANSWERS; i++) {
+            harness_sample *sample = &answer->samples[i];
+            harness_pick_sample(test, (harness_role)role, i, &random, sample->at);
+            harness_element_answer(test, (harness_role)role, sample->at, &sample->value, &sample->bound);
+        }
+    }
+}
+
+/* Makes a case in which all elements of each factor are one number. */
+static harness_case like_case(const harness_layer *layer, harness_fill fill, const double pair[2])
+{
+    harness_case test;
+    tconv_issue issue;
+    cr_assert_eq(harness_case_create_unanswered(&test, layer, fill, 0, &issue), TCONV_SUCCESS, "%s", issue.message);
+    for (int role = 0, factor = 0; role < HARNESS_ROLES; role++)
+        if (harness_case_reads(&test, (harness_role)role))
+            fill_with(&test.views[role], layer->desc.dtype, test.tensors[role].data, pair[factor++]);
+    answer_some(&test);
+    return test;
+}
+
+/* Checks sums of like terms, where rounding errors of a naive sum add up, and a part that is left out or added twice
+ * shows: of ones they are counts, and exact. In f64 the formula itself is a naive sum. */
+static void check_like_terms(tconv_backend backend, tconv_op op, const char *const problems[2])
+{
+    static const double pairs[][2] = {{1, 1}, {0.1, 0.1}, {1.9489868879318237, 1.4316719770431519}};
+    size_t taken = 0;
+    way_count = list_ways(backend, ways);
+    for (size_t p = 0; p < 2; p++)
+        for (int form = 0; form < LARGER_FORMS; form++)
+            for (size_t i = 0; i < COUNT(pairs); i++) {
+                harness_layer layer = gradient_layer(problems[p], op);
+                layer.desc.layout = (tconv_layout)(form % 2);
+                layer.desc.dtype = (tconv_dtype)(form / 2);
+                const harness_fill fill = i == 0 ? HARNESS_INTEGERS : HARNESS_REALS;
+                if (!harness_has_integers(&layer) || (layer.desc.dtype == TCONV_F64 && fill == HARNESS_REALS))
+                    continue;
+                harness_case test = like_case(&layer, fill, pairs[i]);
+                taken += check_case(&test, i);
+                harness_case_destroy(&test);
+            }
+    gradient_expect_taken(backend, taken);
+}
+
+static const char *const long_weights[2] = {"n=2 ci=1 h=600 w=900 co=2 k=1x2 b=1",
+                                            "n=41 ci=3 h=130 w=99 co=1 k=2 s=2 b=1"};
+static const char *const long_data[2] = {"ci=1 h=2 w=3 co=40000 k=3", "ci=2 h=1 w=1 co=9 k=301x130 s=2"};
+
+Test(gradients, millions_of_like_terms_of_weights)
+{
+    check_like_terms(TCONV_BACKEND_CPU, TCONV_BACKWARD_WEIGHTS, long_weights);
+}
+
+Test(gradients, many_like_terms_of_data)
+{
+    check_like_terms(TCONV_BACKEND_CPU, TCONV_BACKWARD_DATA, long_data);
+}
+
+Test(gradients_cuda, millions_of_like_terms_of_weights)
+{
+    skip_without_cuda();
+    check_like_terms(TCONV_BACKEND_CUDA, TCONV_BACKWARD_WEIGHTS, long_weights);
+}
+
+Test(gradients_cuda, many_like_terms_of_data)
+{
+    skip_without_cuda();
+    check_like_terms(TCONV_BACKEND_CUDA, TCONV_BACKWARD_DATA, long_data);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- bits */
+
+/* Checks that any number of threads, and weights packed before or not, make no other bits, nor does a second run. */
+static size_t check_same_bits(const harness_case *test, const struct way *way)
+{
+    static const int threads[] = {1, 2, 3, 5, 1, 2, 3, 5};
+    const bool is_cpu = way->backend == TCONV_BACKEND_CPU;
+    harness_output first, other;
+    harness_failure failure;
+    if (!run_way(test, way, threads[0], false, &first))
+        return 0;
+    for (size_t i = 0; i < COUNT(threads); i++) {
+        const bool pack_once = is_cpu && i % 2 != 0; /* on CUDA another implementation may be the best then */
+        cr_assert(run_way(test, way, is_cpu ? threads[i] : 0, pack_once, &other));
+        cr_assert(harness_same_bits(test, &first, &other, &failure), "%s, %d threads%s: %s", way->text, threads[i],
+                  pack_once ? ", packed" : "", failure.text);
+        harness_output_release(&other);
+    }
+    harness_output_release(&first);
+    return 1;
+}
+
+static void check_same_bits_on_random_layers(tconv_backend backend)
+{
+    harness_random random;
+    harness_layer layer;
+    size_t taken = 0;
+    way_count = list_ways(backend, ways);
+    harness_random_seed(&random, 14);
+    for (int i = 0; i < RANDOM_LAYERS / 3; i++) {
+        harness_random_layer(&random, &layer);
+        layer.desc.op = ops[i % 2];
+        harness_case test = make_case(&layer, HARNESS_REALS, (uint64_t)i);
+        for (size_t w = 0; w < way_count; w++)
+            taken += check_same_bits(&test, &ways[w]);
+        harness_case_destroy(&test);
+    }
+    gradient_expect_taken(backend, taken);
+}
+
+/* Layers that are worth several threads. The reference, slow with them, has been compared on smaller ones. */
+static void check_same_bits_on_larger_layers(tconv_backend backend)
+{
+    size_t taken = 0;
+    way_count = list_ways(backend, ways);
+    for (size_t i = 0; i < LARGER_LAYERS; i++)
+        for (size_t o = 0; o < COUNT(ops); o++) {
+            harness_layer layer = larger_layer(i, (int)(2 * i + o) % LARGER_FORMS);
+            layer.desc.op = ops[o];
+            harness_case test = make_sampled_case(&layer, HARNESS_REALS, i);
+            for (size_t w = 0; w < way_count; w++) {
+                if (way_is_reference(&ways[w]) && i > 0)
+                    continue;
+                check_way(&test, &ways[w], 1, false);
+                taken += check_same_bits(&test, &ways[w]);
+            }
+            harness_case_destroy(&test);
+        }
+    gradient_expect_taken(backend, taken);
+}
+
+Test(gradients, same_bits_for_any_threads_and_again)
+{
+    check_same_bits_on_random_layers(TCONV_BACKEND_CPU);
+}
+
+Test(gradients, same_bits_where_threads_share_the_work)
+{
+    check_same_bits_on_larger_layers(TCONV_BACKEND_CPU);
+}
+
+Test(gradients_cuda, same_bits_again)
+{
+    skip_without_cuda();
+    check_same_bits_on_random_layers(TCONV_BACKEND_CUDA);
+}
+
+Test(gradients_cuda, same_bits_again_in_larger_layers)
+{
+    skip_without_cuda();
+    check_same_bits_on_larger_layers(TCONV_BACKEND_CUDA);
+}
