@@ -1,11 +1,11 @@
 /*
- * Layers computed by PyTorch in float64 (goldens/make_goldens.py, which also tells how the numbers are made), against
- * every implementation in every dtype, layout and weight layout.
+ * Layers and their gradients, computed by PyTorch in float64 (goldens/make_goldens.py, which also tells how the numbers
+ * are made), against every implementation in every dtype, layout and weight layout.
  *
  * On the "exact" filling all sums are exact in f32, so that the result, rounded once to the dtype, is the only right
  * one, and is compared bit for bit. On the "real" filling the error may be 16 * 2^-53 * bound in f64 and
- * 18 * 2^-24 * bound in f32: 16 for the library and 1 each for rounding src and weights to f32. bound is the sum of
- * |src||weights| + |bias|.
+ * 18 * 2^-24 * bound in f32: 16 for the library and 1 each for rounding both factors to f32. bound is the sum of the
+ * absolute values of the terms: of |src||weights| + |bias|, or of a gradient's, which for the bias have one factor.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -16,16 +16,20 @@
 
 #include "harness.h"
 #include "support/embedded.h"
+#include "support/gradients.h"
 #include "support/ways.h"
 
-#define MAX_LAYERS  128
-#define BLOCK_BYTES 16 /* bytes of one output element in goldens.bin */
+#define MAX_LAYERS    128
+#define BLOCK_BYTES   16   /* bytes of one output element in goldens.bin, or in gradients.bin */
+#define MAX_GRADIENTS 1400 /* the most elements of a layer's gradients in gradients.bin: GRADIENT_ELEMENTS */
 
 struct golden {
     char name[40];
     harness_layer layer;
     int64_t out_h, out_w;
     size_t offset; /* offset of its first element in goldens.bin */
+    bool has_gradients;
+    size_t gradients; /* offset of the first element of its gradients in gradients.bin */
 };
 
 enum filling { EXACT, REAL };
@@ -65,9 +69,26 @@ static void read_row(const char *line, struct golden *golden)
     golden->layer.has_bias = bias != 0;
 }
 
+/* Returns the elements of a tensor. */
+static int64_t elements_of(const harness_layer *layer, harness_role role)
+{
+    const harness_view view = harness_view_of(&layer->desc, role);
+    return harness_view_elements(&view);
+}
+
+/* Returns how many elements of a layer's gradients come before those of a role; of HARNESS_DST, which is the last role,
+ * how many there are. */
+static int64_t gradients_before(const harness_layer *layer, harness_role role)
+{
+    int64_t count = 0;
+    for (int before = 0; before < (int)role; before++)
+        count += elements_of(layer, (harness_role)before);
+    return count;
+}
+
 static size_t read_goldens(struct golden goldens[MAX_LAYERS])
 {
-    size_t count = 0, offset = 0;
+    size_t count = 0, offset = 0, gradients = 0;
     char *text = malloc(goldens_csv_size + 1), *rest = NULL;
     cr_assert_not_null(text);
     memcpy(text, goldens_csv, goldens_csv_size);
@@ -80,9 +101,14 @@ static size_t read_goldens(struct golden goldens[MAX_LAYERS])
         golden->offset = offset;
         offset += BLOCK_BYTES *
                   (size_t)(golden->layer.desc.batch * golden->layer.desc.out_channels * golden->out_h * golden->out_w);
+        const int64_t elements = gradients_before(&golden->layer, HARNESS_DST);
+        golden->has_gradients = elements <= MAX_GRADIENTS;
+        golden->gradients = gradients;
+        gradients += golden->has_gradients ? BLOCK_BYTES * (size_t)elements : 0;
     }
     free(text);
     cr_assert_eq(offset, goldens_bin_size, "goldens.csv and goldens.bin are not of one run");
+    cr_assert_eq(gradients, gradients_bin_size, "goldens.csv and gradients.bin are not of one run");
     cr_assert_geq(count, 60);
     return count;
 }
@@ -106,40 +132,48 @@ static harness_case make_case(const harness_layer *layer, size_t index, enum fil
     const tconv_dtype dtype = layer->desc.dtype;
     cr_assert_eq(harness_case_create_unanswered(&test, layer, HARNESS_REALS, 1, &issue), TCONV_SUCCESS, "%s",
                  issue.message);
-    fill(&test.src_view, dtype, test.src.data, filling, 4 * index);
-    fill(&test.weights_view, dtype, test.weights.data, filling, 4 * index + 1);
-    if (layer->has_bias)
-        for (int64_t o = 0; o < layer->desc.out_channels; o++)
-            harness_element_set(dtype, test.bias.data, o, value_of(filling, 4 * index + 2, (uint64_t)o));
+    for (int role = 0; role < HARNESS_ROLES; role++)
+        if (harness_case_reads(&test, (harness_role)role))
+            fill(&test.views[role], dtype, test.tensors[role].data, filling, 4 * index + (size_t)role);
     return test;
 }
 
-static void compare(const struct golden *golden, const harness_case *test, const harness_output *output,
-                    enum filling filling, const char *way)
+/* Returns PyTorch's numbers for a tensor that the layer's operation writes. */
+static const unsigned char *block_of(const struct golden *golden, tconv_op op, harness_role role)
 {
-    const tconv_dtype dtype = test->layer.desc.dtype;
-    const unsigned char *block = goldens_bin + golden->offset;
-    const int64_t *shape = test->dst_view.shape;
+    if (op == TCONV_FORWARD)
+        return goldens_bin + golden->offset;
+    return gradients_bin + golden->gradients + BLOCK_BYTES * (size_t)gradients_before(&golden->layer, role);
+}
+
+static void compare(const struct golden *golden, const harness_case *test, const harness_output *output,
+                    harness_role role, enum filling filling, const char *way)
+{
+    const tconv_desc *desc = &test->layer.desc;
+    const harness_view *view = &test->views[role];
+    const unsigned char *block = block_of(golden, desc->op, role);
+    const double units = role == HARNESS_BIAS ? 17 : 18;
+    const int64_t *shape = view->shape;
     for (int64_t n = 0; n < shape[0]; n++)
         for (int64_t c = 0; c < shape[1]; c++)
             for (int64_t h = 0; h < shape[2]; h++)
                 for (int64_t w = 0; w < shape[3]; w++, block += BLOCK_BYTES) {
                     double real, right, allowed = 0;
                     float exact, bound;
-                    double got =
-                        harness_element_get(dtype, output->dst.data, harness_view_index(&test->dst_view, n, c, h, w));
+                    double got = harness_element_get(desc->dtype, output->tensors[role].data,
+                                                     harness_view_index(view, n, c, h, w));
                     memcpy(&real, block, sizeof real);
                     memcpy(&exact, block + 8, sizeof exact);
                     memcpy(&bound, block + 12, sizeof bound);
-                    right = filling == EXACT ? harness_element_round(dtype, exact) : real;
+                    right = filling == EXACT ? harness_element_round(desc->dtype, exact) : real;
                     if (filling == REAL)
-                        allowed = (dtype == TCONV_F64 ? 16 * 0x1p-53 : 18 * 0x1p-24) * (double)bound;
+                        allowed = (desc->dtype == TCONV_F64 ? 16 * 0x1p-53 : units * 0x1p-24) * (double)bound;
                     cr_assert(fabs(got - right) <= allowed,
-                              "%s, %s, %s %s %s: (%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
+                              "%s, %s, %s %s %s %s: %s (%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
                               ") is %.17g, PyTorch has %.17g",
-                              golden->name, way, harness_dtype_name(dtype),
-                              harness_layout_name(test->layer.desc.layout),
-                              harness_weight_layout_name(test->layer.desc.weight_layout), n, c, h, w, got, right);
+                              golden->name, way, harness_op_name(desc->op), harness_dtype_name(desc->dtype),
+                              harness_layout_name(desc->layout), harness_weight_layout_name(desc->weight_layout),
+                              harness_role_name(role), n, c, h, w, got, right);
                 }
 }
 
@@ -155,11 +189,33 @@ static size_t check_form(const struct golden *golden, size_t index, const harnes
             continue; /* TF32 rounds to 11 bits */
         if (!run_way(&test, &ways[w], 2, (index + w) % 2 != 0, &output))
             continue;
-        compare(golden, &test, &output, filling, ways[w].text);
+        for (int role = 0; role < HARNESS_ROLES; role++)
+            if (harness_case_writes(&test, (harness_role)role))
+                compare(golden, &test, &output, (harness_role)role, filling, ways[w].text);
         harness_output_release(&output);
         taken++;
     }
     harness_case_destroy(&test);
+    return taken;
+}
+
+/* Checks one layer in all forms by all ways; returns how often one took it. */
+static size_t check_golden(const struct golden *golden, size_t index, tconv_op op, enum filling filling,
+                           const struct way *ways, size_t way_count)
+{
+    size_t taken = 0;
+    for (int form = 0; form < GRADIENT_FORMS; form++) {
+        harness_layer layer = golden->layer;
+        gradient_set_form(&layer, form);
+        if (filling == REAL && layer.desc.dtype != TCONV_F32 && layer.desc.dtype != TCONV_F64)
+            continue; /* rounding src and weights to 11 or 8 bits leaves nothing to compare */
+        layer.desc.math = TCONV_MATH_STRICT;
+        layer.desc.op = op;
+        layer.has_bias = layer.has_bias || op == TCONV_BACKWARD_WEIGHTS;
+        const size_t taken_now = check_form(golden, index, &layer, filling, ways, way_count);
+        cr_assert(op != TCONV_FORWARD || taken_now > 0, "nothing takes golden %s", golden->name);
+        taken += taken_now;
+    }
     return taken;
 }
 
@@ -169,19 +225,18 @@ static void check_goldens(tconv_backend backend, enum filling filling)
     struct way ways[MAX_WAYS];
     size_t layers = read_goldens(goldens), way_count = list_ways(backend, ways);
     for (size_t i = 0; i < layers; i++)
-        for (int dtype = TCONV_F32; dtype <= TCONV_BF16; dtype++)
-            for (int layout = TCONV_NCHW; layout <= TCONV_NHWC; layout++)
-                for (int weights = TCONV_WEIGHT_IOHW; weights <= TCONV_WEIGHT_HWOI; weights++) {
-                    harness_layer layer = goldens[i].layer;
-                    if (filling == REAL && dtype != TCONV_F32 && dtype != TCONV_F64)
-                        continue; /* rounding src and weights to 11 or 8 bits leaves nothing to compare */
-                    layer.desc.dtype = (tconv_dtype)dtype;
-                    layer.desc.layout = (tconv_layout)layout;
-                    layer.desc.weight_layout = (tconv_weight_layout)weights;
-                    layer.desc.math = TCONV_MATH_STRICT;
-                    cr_assert_gt(check_form(&goldens[i], i, &layer, filling, ways, way_count), 0,
-                                 "nothing takes golden %s", goldens[i].name);
-                }
+        check_golden(&goldens[i], i, TCONV_FORWARD, filling, ways, way_count);
+}
+
+static void check_gradients(tconv_backend backend, enum filling filling)
+{
+    static struct golden goldens[MAX_LAYERS];
+    struct way ways[MAX_WAYS];
+    size_t layers = read_goldens(goldens), way_count = list_ways(backend, ways), taken = 0;
+    for (size_t i = 0; i < layers; i++)
+        for (int op = TCONV_BACKWARD_DATA; goldens[i].has_gradients && op <= TCONV_BACKWARD_WEIGHTS; op++)
+            taken += check_golden(&goldens[i], i, (tconv_op)op, filling, ways, way_count);
+    gradient_expect_taken(backend, taken);
 }
 
 Test(goldens, shapes_are_pytorchs)
@@ -219,4 +274,26 @@ Test(goldens_cuda, reals_are_pytorchs_within_bounds)
 {
     skip_without_cuda();
     check_goldens(TCONV_BACKEND_CUDA, REAL);
+}
+
+Test(goldens, exact_gradients_are_pytorchs_bit_for_bit)
+{
+    check_gradients(TCONV_BACKEND_CPU, EXACT);
+}
+
+Test(goldens, real_gradients_are_pytorchs_within_bounds)
+{
+    check_gradients(TCONV_BACKEND_CPU, REAL);
+}
+
+Test(goldens_cuda, exact_gradients_are_pytorchs_bit_for_bit)
+{
+    skip_without_cuda();
+    check_gradients(TCONV_BACKEND_CUDA, EXACT);
+}
+
+Test(goldens_cuda, real_gradients_are_pytorchs_within_bounds)
+{
+    skip_without_cuda();
+    check_gradients(TCONV_BACKEND_CUDA, REAL);
 }

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""Makes goldens.csv and goldens.bin: transposed convolutions computed by PyTorch in float64.
+"""Makes goldens.csv, goldens.bin and gradients.bin: transposed convolutions and their gradients, by PyTorch in float64.
 
     python3 make_goldens.py        # needs torch and numpy; writes beside itself
 
 Each row of goldens.csv is a layer. The tensors are not stored: element i of a tensor, counted in its logical order (n, c,
 h, w; weights: in, out / groups, kernel_h, kernel_w), follows from splitmix64(stream << 32 | i), as value_bits below and in
-test_goldens.c; stream is 4 * row + 0 for src, + 1 for the weights, + 2 for the bias.
+test_goldens.c; stream is 4 * row + 0 for src, + 1 for the weights, + 2 for the bias, + 3 for the gradient of dst.
 
 Each layer is computed on two fillings. "exact" are multiples of 1/8 up to 4: they fit in every dtype, and all sums are
 exact in f32, so that one rounding gives the one right answer. "real" are float64 numbers in [-1, 1).
 
 goldens.bin holds 16 bytes for each output element, little-endian, layers one after another, n, c, h, w: float64 result on
 real; float32 result on exact; float32 sum of |src||weights| + |bias| on real, the unit of the error bounds.
+
+gradients.bin holds the same of the gradients of src, weights and bias, in this order and each in its logical order, of the
+layers where these have at most GRADIENT_ELEMENTS elements together. The bias has a gradient whether the layer has one or
+not. Bounds are the sums of the absolute values of their terms.
 """
 import pathlib
 
@@ -21,6 +25,8 @@ import torch
 COLUMNS = "name n ci h w co kh kw sh sw pt pl pb pr oph opw dh dw g bias oh ow".split()
 DEFAULTS = dict(n=1, ci=1, h=1, w=1, co=1, kh=1, kw=1, sh=1, sw=1, pt=0, pl=0, pb=0, pr=0, oph=0, opw=0, dh=1, dw=1, g=1,
                 bias=0)
+
+GRADIENT_ELEMENTS = 1400  # and MAX_GRADIENTS in test_goldens.c: others would make gradients.bin twice as long
 
 # Short forms: k, s, d, op set both axes; p sets all four sides, ph and pw two each.
 LAYERS = [
@@ -125,44 +131,75 @@ def real(stream, shape):
     return torch.from_numpy((bits >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0).reshape(shape)
 
 
+def padded(layer, x, w, b):
+    """PyTorch with its own padding, which is the same on both sides; None where the layer's is not."""
+    if layer["pt"] != layer["pb"] or layer["pl"] != layer["pr"]:
+        return None
+    return torch.nn.functional.conv_transpose2d(x, w, b, stride=(layer["sh"], layer["sw"]),
+                                                padding=(layer["pt"], layer["pl"]),
+                                                output_padding=(layer["oph"], layer["opw"]), groups=layer["g"],
+                                                dilation=(layer["dh"], layer["dw"]))
+
+
+def agree(a, b):
+    return a.shape == b.shape and torch.allclose(a, b, rtol=1e-13, atol=1e-13)
+
+
 def convolve(layer, x, w, b):
     """PyTorch without padding, then the crop: padding may differ on each side."""
     y = torch.nn.functional.conv_transpose2d(x, w, b, stride=(layer["sh"], layer["sw"]),
                                              output_padding=(layer["oph"], layer["opw"]), groups=layer["g"],
                                              dilation=(layer["dh"], layer["dw"]))
     cropped = y[:, :, layer["pt"]:y.shape[2] - layer["pb"], layer["pl"]:y.shape[3] - layer["pr"]].contiguous()
-    if layer["pt"] == layer["pb"] and layer["pl"] == layer["pr"]:
-        own = torch.nn.functional.conv_transpose2d(x, w, b, stride=(layer["sh"], layer["sw"]),
-                                                   padding=(layer["pt"], layer["pl"]),
-                                                   output_padding=(layer["oph"], layer["opw"]), groups=layer["g"],
-                                                   dilation=(layer["dh"], layer["dw"]))
-        assert own.shape == cropped.shape and torch.allclose(own, cropped, rtol=1e-13, atol=1e-13)
+    own = padded(layer, x, w, b)
+    assert own is None or agree(own, cropped)
     return cropped
+
+
+def gradients(layer, x, w, dy):
+    """The gradients of src, weights and bias, flat and one after another."""
+    operands = [t.clone().requires_grad_() for t in (x, w, torch.zeros(layer["co"], dtype=torch.float64))]
+    flat = [torch.cat([g.flatten() for g in torch.autograd.grad(y, operands, dy)])
+            for y in (convolve(layer, *operands), padded(layer, *operands)) if y is not None]
+    assert agree(flat[0], flat[-1])
+    return flat[0]
+
+
+def block_of(results):
+    """The bytes of one block: "real", "exact" and "bound" of each element."""
+    assert (results["exact"].float().double() == results["exact"]).all()
+    block = np.zeros(results["real"].numel(), dtype=[("real", "<f8"), ("exact", "<f4"), ("bound", "<f4")])
+    for label, result in results.items():
+        block[label] = result.flatten().numpy()
+    return block.tobytes()
 
 
 def main():
     here = pathlib.Path(__file__).resolve().parent
-    rows, blocks = [",".join(COLUMNS)], []
+    rows, blocks, gradient_blocks = [",".join(COLUMNS)], [], []
     torch.set_num_threads(1)
     for index, (name, short) in enumerate(LAYERS):
         layer = expand(short)
         shapes = ((layer["n"], layer["ci"], layer["h"], layer["w"]),
                   (layer["ci"], layer["co"] // layer["g"], layer["kh"], layer["kw"]), (layer["co"],))
-        results = {}
+        results, backward = {}, {}
         for label, fill in (("exact", exact), ("real", real)):
             x, w, b = (fill(4 * index + i, shape) for i, shape in enumerate(shapes))
             results[label] = convolve(layer, x, w, b if layer["bias"] else None)
+            dy = fill(4 * index + 3, results[label].shape)
+            backward[label] = gradients(layer, x, w, dy)
         results["bound"] = convolve(layer, x.abs(), w.abs(), b.abs() if layer["bias"] else None)
-        assert (results["exact"].float().double() == results["exact"]).all()
-        block = np.zeros(results["real"].numel(), dtype=[("real", "<f8"), ("exact", "<f4"), ("bound", "<f4")])
-        for label, result in results.items():
-            block[label] = result.flatten().numpy()
+        backward["bound"] = gradients(layer, x.abs(), w.abs(), dy.abs())
         layer["oh"], layer["ow"] = results["real"].shape[2:]
         rows.append(",".join([name] + [str(layer[column]) for column in COLUMNS[1:]]))
-        blocks.append(block.tobytes())
+        blocks.append(block_of(results))
+        if backward["real"].numel() <= GRADIENT_ELEMENTS:
+            gradient_blocks.append(block_of(backward))
     (here / "goldens.csv").write_text("\n".join(rows) + "\n")
     (here / "goldens.bin").write_bytes(b"".join(blocks))
-    print(f"{len(LAYERS)} layers, {sum(map(len, blocks))} bytes, PyTorch {torch.__version__}")
+    (here / "gradients.bin").write_bytes(b"".join(gradient_blocks))
+    print(f"{len(LAYERS)} layers, {sum(map(len, blocks))} bytes, gradients of {len(gradient_blocks)}, "
+          f"{sum(map(len, gradient_blocks))} bytes, PyTorch {torch.__version__}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-extern const unsigned char goldens_csv[], goldens_bin[];
-extern const size_t goldens_csv_size, goldens_bin_size;
+extern const unsigned char goldens_csv[], goldens_bin[], gradients_bin[];
+extern const size_t goldens_csv_size, goldens_bin_size, gradients_bin_size;
 
 #endif
