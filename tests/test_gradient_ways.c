@@ -18,8 +18,9 @@
 #define RANDOM_LAYERS 300
 #define SAMPLES       64 /* elements of a gradient that are computed again, straight from the formula */
 
-/* The harness's answers to larger corners take the reference a second each. */
-#define LARGEST_CORNER 4e7 /* FLOP */
+/* On the CPU larger corners are left out: one of sixteen, which take longer than all others and are for the tiles of
+ * GPUs. */
+#define LARGEST_CORNER 1e7 /* FLOP */
 
 static const tconv_op ops[] = {TCONV_BACKWARD_DATA, TCONV_BACKWARD_WEIGHTS};
 static struct way ways[MAX_WAYS];
@@ -90,7 +91,7 @@ static void check_corners(tconv_backend backend, harness_fill fill)
         const size_t form = (i / HARNESS_CORNER_FORMS * 3 + (fill == HARNESS_REALS ? 1 : 0)) % HARNESS_CORNER_FORMS;
         harness_layer layer;
         harness_corner(i + form, &layer);
-        if (harness_layer_flops(&layer.desc) <= LARGEST_CORNER)
+        if (backend != TCONV_BACKEND_CPU || harness_layer_flops(&layer.desc) <= LARGEST_CORNER)
             taken += check_layer(&layer, fill, i);
     }
     gradient_expect_taken(backend, taken);
