@@ -176,10 +176,13 @@ static harness_case like_case(const harness_layer *layer, harness_fill fill, con
 {
     harness_case test;
     tconv_issue issue;
+    bool first = true;
     cr_assert_eq(harness_case_create_unanswered(&test, layer, fill, 0, &issue), TCONV_SUCCESS, "%s", issue.message);
-    for (int role = 0, factor = 0; role < HARNESS_ROLES; role++)
-        if (harness_case_reads(&test, (harness_role)role))
-            fill_with(&test.views[role], layer->desc.dtype, test.tensors[role].data, pair[factor++]);
+    for (int role = 0; role < HARNESS_ROLES; role++)
+        if (harness_case_reads(&test, (harness_role)role)) {
+            fill_with(&test.views[role], layer->desc.dtype, test.tensors[role].data, first ? pair[0] : pair[1]);
+            first = false;
+        }
     answer_some(&test);
     return test;
 }

@@ -97,12 +97,15 @@ static harness_case integer_case(const harness_layer *layer, tconv_op op, int64_
     own.desc.op = op;
     cr_assert_eq(harness_case_create_unanswered(&test, &own, HARNESS_INTEGERS, 2, &issue), TCONV_SUCCESS, "%s",
                  issue.message);
-    for (int role = 0; role < HARNESS_ROLES; role++)
-        for (int64_t at[4] = {0}; harness_case_reads(&test, role) && at[0] < test.views[role].shape[0];
-             step(test.views[role].shape, at))
+    for (int role = 0; role < HARNESS_ROLES; role++) {
+        const harness_view *view = &test.views[role];
+        if (!harness_case_reads(&test, (harness_role)role))
+            continue;
+        for (int64_t at[4] = {0}; at[0] < view->shape[0]; step(view->shape, at))
             harness_element_set(own.desc.dtype, test.tensors[role].data,
-                                harness_view_index(&test.views[role], at[0], at[1], at[2], at[3]),
-                                (double)integer_of((harness_role)role, view_place(test.views[role].shape, at), range));
+                                harness_view_index(view, at[0], at[1], at[2], at[3]),
+                                (double)integer_of((harness_role)role, view_place(view->shape, at), range));
+    }
     return test;
 }
 
