@@ -41,9 +41,16 @@ ALWAYS_INLINE void NAME(interleave_2)(NAME(vector) * out, const NAME(vector) * i
 #undef LOW
 #undef HIGH
 
+/* Returns every second lane of two vectors, from the first on. */
+#define EVEN(i) (2 * (i))
+ALWAYS_INLINE NAME(vector) NAME(even_lanes)(NAME(vector) first, NAME(vector) second)
+{
+    return __builtin_shufflevector(first, second, EACH_LANE(EVEN));
+}
+#undef EVEN
+
 /* The inverse for two, of which one is wanted: copies every second number, as whole vectors, the last of which overlaps
  * the one before. Nothing beyond the last number is read. */
-#define FIRST(i) (2 * (i))
 #define LAST(i)  ((i) < LANES / 2 ? 2 * (i) : 2 * (i) + 1)
 ALWAYS_INLINE void NAME(pick_second)(REAL *to, const REAL *from, int64_t count)
 {
@@ -51,7 +58,7 @@ ALWAYS_INLINE void NAME(pick_second)(REAL *to, const REAL *from, int64_t count)
     for (; i < count - LANES; i += LANES) {
         const NAME(vector) a = *(const NAME(loose_vector) *)(from + 2 * i);
         const NAME(vector) b = *(const NAME(loose_vector) *)(from + 2 * i + LANES);
-        *(NAME(loose_vector) *)(to + i) = __builtin_shufflevector(a, b, EACH_LANE(FIRST));
+        *(NAME(loose_vector) *)(to + i) = NAME(even_lanes)(a, b);
     }
     if (count >= LANES) {
         const REAL *last = from + 2 * (count - LANES);
@@ -63,7 +70,6 @@ ALWAYS_INLINE void NAME(pick_second)(REAL *to, const REAL *from, int64_t count)
     for (; i < count; i++)
         to[i] = from[2 * i];
 }
-#undef FIRST
 #undef LAST
 
 /* Lane i of output J of COUNT vectors comes from lane SOURCE of vector RESIDUE. */
@@ -155,6 +161,14 @@ DEFINE_DOUBLE(3, 6)
 DEFINE_DOUBLE(6, 12)
 DEFINE_DOUBLE(5, 10)
 #undef DEFINE_DOUBLE
+#else
+ALWAYS_INLINE NAME(vector) NAME(even_lanes)(NAME(vector) first, NAME(vector) second)
+{
+    NAME(vector) even;
+    for (int i = 0; i < LANES; i++)
+        even[i] = i < LANES / 2 ? first[2 * i] : second[2 * i - LANES];
+    return even;
+}
 #endif /* HAVE_SHUFFLE */
 #undef EACH_LANE
 

@@ -166,6 +166,7 @@ typedef struct tconv_cpu_kernels {
     /* By dtype. */
     struct {
         tconv_cpu_load_function *load_planes;        /* NCHW: src_pixel is 1 */
+        tconv_cpu_load_function *load_spread;        /* NCHW: any src_pixel */
         tconv_cpu_load_function *load_pixels;        /* NHWC: src_channel is 1 */
         tconv_cpu_masked_load_function *load_masked; /* NCHW; NULL: the level has none */
         tconv_cpu_store_function *store_interleaved; /* residues of a position are contiguous, one phase or more */

@@ -337,8 +337,8 @@ DEFINE_LOAD_MASKED(load_masked_bf16, float, uint16_t, 16, uint16_t, masked_float
 #define MICROKERNEL_DOUBLE(channels, vectors) [channels][vectors] = microkernel_##channels##x##vectors##_double,
 #define ROWS(name)                                                                                                     \
     {                                                                                                                  \
-        load_planes_##name, load_pixels_##name, load_masked_##name, store_interleaved_##name, store_scattered_##name,  \
-            store_pixels_##name, stencil_##name                                                                        \
+        load_planes_##name, load_spread_##name, load_pixels_##name, load_masked_##name, store_interleaved_##name,      \
+            store_scattered_##name, store_pixels_##name, stencil_##name                                                \
     }
 
 const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {

@@ -75,6 +75,55 @@ static void NAME(load_planes)(const tconv_cpu_load *load)
     }
 }
 
+/* Loads count elements that lie `step` apart, one by one. */
+ALWAYS_INLINE void NAME(load_apart)(REAL *to, const ELEMENT *from, int64_t count, const int64_t step)
+{
+    for (int64_t i = 0; i < count; i += LANES) {
+        const int64_t some = count - i < LANES ? count - i : LANES;
+        ELEMENT gathered[LANES];
+        for (int64_t lane = 0; lane < some; lane++)
+            gathered[lane] = from[(i + lane) * step];
+        NAME(load_row)(to + i, gathered, some);
+    }
+}
+
+/* Loads count elements that lie 2 or 4 apart. All but the last vector are lanes of vectors that end before the last
+ * element. */
+ALWAYS_INLINE void NAME(load_even)(REAL *to, const ELEMENT *from, int64_t count, const int step)
+{
+    SUMS(vector) all[4];
+    for (; count > LANES; count -= LANES, to += LANES, from += step * LANES) {
+        UNROLL
+        for (int i = 0; i < step; i++)
+            CONVERT_IN((REAL *)&all[i], from + i * LANES);
+        UNROLL
+        for (int half = step / 2; half > 0; half /= 2)
+            UNROLL
+        for (int i = 0; i < half; i++)
+            all[i] = SUMS(even_lanes)(all[2 * i], all[2 * i + 1]);
+        *(SUMS(loose_vector) *)to = all[0];
+    }
+    NAME(load_apart)(to, from, count, step);
+}
+
+/* As load_planes, but a row's elements lie src_pixel apart. */
+static void NAME(load_spread)(const tconv_cpu_load *load)
+{
+    for (int64_t c = 0; c < load->channels; c++) {
+        const ELEMENT *src = (const ELEMENT *)load->src + c * load->src_channel;
+        REAL *strip = (REAL *)load->strip + c * load->strip_channel;
+        for (const tconv_cpu_padded_row *row = load->rows; row < load->rows + load->row_count; row++) {
+            REAL *to = strip + row->strip + row->left;
+            NAME(fill_zeros)(strip + row->strip, row);
+            switch (load->src_pixel) {
+            case 2: NAME(load_even)(to, src + row->src, row->count, 2); break;
+            case 4: NAME(load_even)(to, src + row->src, row->count, 4); break;
+            default: NAME(load_apart)(to, src + row->src, row->count, load->src_pixel);
+            }
+        }
+    }
+}
+
 /* NHWC: blocks of LANES pixels x LANES channels are converted and transposed. */
 static void NAME(load_pixels)(const tconv_cpu_load *load)
 {

@@ -1,0 +1,131 @@
+/*
+ * cpu_correlation: the gradient of src, for every dtype and either layout,
+ *
+ *     diff_src[n, c, i] = sum over o, k of diff_dst[n, o, stride * i + dilation * k - pad] * weights[c, o, k]
+ *
+ * a correlation whose steps over diff_dst are the stride. Outputs of one residue modulo the stride are a phase
+ * (core/phases.h), in which the outputs that a tap reads from neighbouring inputs are neighbours. For each task
+ * (correlation_plan.h) a strip is loaded, phase by phase (_strip), so that all taps of all phases read it at offsets; the
+ * microkernels of cpu_phases (_planes: vectors along positions) or cpu_pixels (_pixels: vectors along input channels)
+ * sum over taps and output channels in registers. Each result is written once; _border does some of them again where
+ * weights are Inf or NaN. _plan decides how a layer is cut up, _pack packs weights, _task is what they share.
+ *
+ * Numeric order, of each result by itself: over K-blocks of output channels; planes: output channels, then taps; pixels:
+ * taps, then output channels; in segments (tconv_cpu_microtile); float, or double for f64; one rounding to the dtype. It
+ * depends on the layer and the machine, never on threads.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../core/alloc.h"
+#include "../core/checked.h"
+#include "correlation_task.h"
+#include "cpu_backend.h"
+
+/* Sets the part of the layer that a task is. */
+static void place_task(tconv_cpu_correlation_task *task, int64_t index)
+{
+    const tconv_cpu_correlation_plan *plan = task->job->plan;
+    task->columns =
+        tconv_cpu_cut_tile(index % plan->column_tiles, plan->tile_columns, plan->columns.positions, &task->column);
+    index /= plan->column_tiles;
+    task->rows = tconv_cpu_cut_tile(index % plan->row_tiles, plan->tile_rows, plan->rows.positions, &task->row);
+    index /= plan->row_tiles;
+    task->blocks = tconv_cpu_cut_tile(index % plan->block_tasks, plan->task_blocks, plan->blocks, &task->block);
+    index /= plan->block_tasks;
+    task->groups = tconv_cpu_cut_tile(index % plan->group_tasks, plan->groups, plan->all_groups, &task->group);
+    index /= plan->group_tasks;
+    task->images = tconv_cpu_cut_tile(index, plan->images, task->job->layer->problem.batch, &task->image);
+}
+
+static void run_task(tconv_cpu_correlation_task *task)
+{
+    const tconv_cpu_correlation_plan *plan = task->job->plan;
+    if (plan->pixels)
+        tconv_cpu_list_pixels(task);
+    else
+        tconv_cpu_list_planes(task);
+    for (int64_t group = task->group; group < task->group + task->groups; group++)
+        for (int64_t begin = 0, end; begin < plan->group_out; begin = end) {
+            end = tconv_min(plan->group_out, begin + plan->k_block);
+            tconv_cpu_load_correlation(task, group, begin, end - begin);
+            if (plan->pixels)
+                tconv_cpu_sum_pixels(task, group, begin, end);
+            else
+                tconv_cpu_sum_planes(task, group, begin, end);
+        }
+    if (task->job->header->has_nonfinite)
+        tconv_cpu_correlate_border(task);
+}
+
+/* Takes tasks until none is left. */
+static void run_share(void *argument, int index)
+{
+    tconv_cpu_shared *shared = argument;
+    const tconv_cpu_correlation_job *job = shared->job;
+    const tconv_cpu_correlation_plan *plan = job->plan;
+    char *scratch = shared->scratch + index * plan->thread_bytes;
+    tconv_cpu_correlation_task task = {.job = job, .strip = scratch, .sums = scratch + plan->strip_bytes};
+    task.levels = (char *)task.sums + plan->sums_bytes;
+    task.to = (int64_t *)(void *)((char *)task.levels + plan->levels_bytes);
+    task.at = (int32_t *)(void *)((char *)task.to + plan->to_bytes);
+    task.runs = (tconv_cpu_correlation_run *)(void *)((char *)task.at + plan->at_bytes);
+    /* Whole vectors are read, beyond the last position of a row and the last channel of a depthwise pixel: their sums
+     * are not stored, but they must not read what the memory held before. */
+    memset(task.strip, 0, (size_t)plan->strip_bytes);
+    for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < plan->tasks;) {
+        place_task(&task, taken);
+        run_task(&task);
+    }
+}
+
+static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
+                            tconv_issue *issue)
+{
+    const tconv_cpu_correlation_plan *plan = made;
+    const char *packed = arguments->packed;
+    (void)issue;
+    const tconv_cpu_correlation_job job = {.layer = layer,
+                                           .plan = plan,
+                                           .dst = arguments->dst,
+                                           .src = arguments->src,
+                                           .header = arguments->packed,
+                                           .terms = packed + TCONV_ALIGNMENT,
+                                           .weights = packed + TCONV_ALIGNMENT + plan->terms_bytes};
+    tconv_cpu_run_tasks(&layer->target, plan->threads, plan->tasks, &job, arguments->scratch, run_share);
+    return TCONV_SUCCESS;
+}
+
+static tconv_status plan(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
+{
+    tconv_cpu_correlation_plan *to = made;
+    const tconv_status status = tconv_cpu_correlation_plan_init(to, layer, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    planned->sizes.packed = (size_t)to->packed_bytes;
+    /* At most TCONV_CPU_MAX_THREADS threads of 2 MiB each: no sum overflows. */
+    planned->sizes.scratch = (size_t)(tconv_cpu_shared_bytes() + to->threads * to->thread_bytes);
+    return TCONV_SUCCESS;
+}
+
+static void describe(const tconv_layer *layer, const void *made, char *text, size_t capacity)
+{
+    const tconv_cpu_correlation_plan *plan = made;
+    (void)layer;
+    snprintf(text, capacity,
+             "strip=%s k_block=%" PRId64 " tile=%" PRId64 "x%" PRId64 "x%" PRId64 " tasks=%" PRId64 " threads=%d",
+             plan->pixels ? "pixels" : "planes", plan->k_block, plan->images, plan->tile_rows, plan->tile_columns,
+             plan->tasks, plan->threads);
+}
+
+const tconv_implementation tconv_cpu_correlation = {
+    .name = "cpu_correlation",
+    .backend = TCONV_BACKEND_CPU,
+    .dtypes = TCONV_DTYPES_TO_F64,
+    .plan_bytes = sizeof(tconv_cpu_correlation_plan),
+    .plan = plan,
+    .pack = tconv_cpu_pack_correlation,
+    .execute = execute,
+    .describe = describe,
+};

@@ -1,0 +1,171 @@
+/*
+ * Packs weights for the correlation algorithm: in the type of the sums, in the order in which they are read, from any
+ * layout. Taps that reach no output from any input are left out. The header says whether some weight is Inf or NaN.
+ */
+#include <stdatomic.h>
+
+#include "../core/alloc.h"
+#include "../core/checked.h"
+#include "correlation_task.h"
+#include "half.h"
+#include "parallel.h"
+
+/* Output channels that are packed at a time, so that what is written stays in the first-level cache while the input
+ * channels of a block are read one after another. It is chosen, not measured. */
+enum { PACK_CHANNELS = 8 };
+
+/* Taps that are packed at a time: lists of them are on the stack. It is chosen, not measured. */
+enum { PACK_TAPS = 64 };
+
+/* Bytes of packed weights that are worth another thread, because waking a thread takes about as long. It is chosen, not
+ * measured. */
+enum { BYTES_PER_THREAD = 64 << 10 };
+
+/* A block of input channels, some output channels and some taps. */
+struct part {
+    const void *weights; /* those of the first input and output channel, at the first kernel index */
+    void *packed;        /* the first of them */
+    int64_t count, width, channels, taps;
+    int64_t input_stride, output_stride; /* of the weights */
+    int64_t channel_pitch;               /* of what is packed, from output channel to output channel */
+    int64_t from[PACK_TAPS], to[PACK_TAPS];
+};
+
+/* Packs a part; tells whether all its weights are finite. */
+#define DEFINE_PACK(name, type, real, convert)                                                                         \
+    static bool pack_##name(const struct part *part)                                                                   \
+    {                                                                                                                  \
+        bool finite = true;                                                                                            \
+        for (int64_t m = 0; m < part->width; m++)                                                                      \
+            for (int64_t o = 0; o < part->channels; o++) {                                                             \
+                const type *filter = (const type *)part->weights + m * part->input_stride + o * part->output_stride;   \
+                real *to = (real *)part->packed + o * part->channel_pitch + m;                                         \
+                for (int64_t t = 0; t < part->taps; t++) {                                                             \
+                    const real value = m < part->count ? convert(filter[part->from[t]]) : 0;                           \
+                    to[part->to[t]] = value;                                                                           \
+                    finite &= value - value == 0; /* Inf - Inf and NaN - NaN are NaN */                                \
+                }                                                                                                      \
+            }                                                                                                          \
+        return finite;                                                                                                 \
+    }
+
+#define AS_IT_IS(value) (value)
+DEFINE_PACK(f32, float, float, AS_IT_IS)
+DEFINE_PACK(f64, double, double, AS_IT_IS)
+DEFINE_PACK(f16, uint16_t, float, tconv_float_from_f16)
+DEFINE_PACK(bf16, uint16_t, float, tconv_float_from_bf16)
+
+static bool (*const pack_part[TCONV_DTYPES])(const struct part *part) = {
+    [TCONV_F32] = pack_f32,
+    [TCONV_F64] = pack_f64,
+    [TCONV_F16] = pack_f16,
+    [TCONV_BF16] = pack_bf16,
+};
+
+/* Packs all taps of a part. */
+static bool pack_taps(const tconv_layer *layer, const tconv_cpu_correlation_plan *plan,
+                      const tconv_cpu_correlation_block *block, int64_t channel, struct part *part)
+{
+    tconv_cpu_correlation_walk walk = {0};
+    const int64_t first = tconv_cpu_correlation_weight(plan, block, 0, channel);
+    bool finite = true;
+    part->taps = 0;
+    for (int64_t tap = 0; tconv_cpu_next_correlation_tap(plan, layer, &walk); tap++) {
+        part->from[part->taps] = walk.tap.weight;
+        part->to[part->taps++] = tconv_cpu_correlation_weight(plan, block, tap, channel) - first;
+        if (part->taps < PACK_TAPS)
+            continue;
+        finite &= pack_part[layer->problem.dtype](part);
+        part->taps = 0;
+    }
+    return pack_part[layer->problem.dtype](part) && finite;
+}
+
+/* Lists what each term of a period, or each tap, adds to a position's place. */
+static void list_terms(const tconv_layer *layer, const tconv_cpu_correlation_plan *plan, void *terms)
+{
+    tconv_cpu_correlation_walk walk = {0};
+    for (int64_t tap = 0; tconv_cpu_next_correlation_tap(plan, layer, &walk); tap++) {
+        const int64_t place = walk.tap.place * plan->place_pitch;
+        if (plan->pixels)
+            ((tconv_cpu_pixel_tap *)terms)[tap] = (tconv_cpu_pixel_tap){(int32_t)place, (int32_t)tap};
+        for (int64_t o = 0; !plan->pixels && o < plan->period_channels; o++)
+            ((int32_t *)terms)[o * plan->taps + tap] = (int32_t)(o * plan->channel_pitch + place);
+    }
+}
+
+/* All shares of the packing have this in common. */
+struct shared {
+    const tconv_layer *layer;
+    const tconv_cpu_correlation_plan *plan;
+    const void *weights;
+    char *to;
+    int64_t slices, parts;
+    int shares;
+    atomic_bool has_nonfinite;
+};
+
+/* Output channels of a slice, which does not go beyond its K-block. */
+static int64_t slice_channels(const tconv_cpu_correlation_plan *plan)
+{
+    return tconv_min(PACK_CHANNELS, plan->k_block);
+}
+
+/* Slices of the K-blocks of a group. */
+static int64_t count_slices(const tconv_cpu_correlation_plan *plan)
+{
+    const int64_t whole = plan->group_out / plan->k_block, rest = plan->group_out % plan->k_block;
+    const int64_t size = slice_channels(plan);
+    return whole * tconv_ceil_div(plan->k_block, size) + tconv_ceil_div(rest, size);
+}
+
+static void pack_share(void *argument, int index)
+{
+    struct shared *shared = argument;
+    const tconv_cpu_correlation_plan *plan = shared->plan;
+    const tconv_problem *problem = &shared->layer->problem;
+    const tconv_weight_strides *strides = &problem->weight;
+    const tconv_cpu_range range = tconv_cpu_share_of(shared->parts, index, shared->shares);
+    const int64_t in_k_block = tconv_ceil_div(plan->k_block, slice_channels(plan));
+    for (int64_t i = range.begin; i < range.end; i++) {
+        const int64_t slice = i % shared->slices, group = i / shared->slices / plan->blocks;
+        const int64_t k_block = slice / in_k_block * plan->k_block;
+        const int64_t channel = k_block + slice % in_k_block * slice_channels(plan);
+        const int64_t end = tconv_min(plan->group_out, k_block + plan->k_block);
+        const tconv_cpu_correlation_block block =
+            tconv_cpu_correlation_block_of(plan, group, i / shared->slices % plan->blocks);
+        const int64_t from = (group * plan->group_in + block.first) * strides->in + channel * strides->out;
+        const int64_t to = block.weights + tconv_cpu_correlation_weight(plan, &block, 0, channel);
+        struct part part = {.weights = (const char *)shared->weights + from * (int64_t)problem->element_size,
+                            .packed = tconv_cpu_real_at(plan->real_size, shared->to, to),
+                            .count = block.count,
+                            .width = block.width,
+                            .channels = tconv_min(slice_channels(plan), end - channel),
+                            .input_stride = strides->in,
+                            .output_stride = strides->out,
+                            .channel_pitch = plan->pixels ? block.width : block.width * plan->taps};
+        if (!pack_taps(shared->layer, plan, &block, channel, &part))
+            atomic_store_explicit(&shared->has_nonfinite, true, memory_order_relaxed);
+    }
+}
+
+tconv_status tconv_cpu_pack_correlation(const tconv_layer *layer, const void *made, const void *weights, void *packed,
+                                        void *stream, tconv_issue *issue)
+{
+    const tconv_cpu_correlation_plan *plan = made;
+    (void)stream, (void)issue;
+    tconv_cpu_packed_header *header = packed;
+    char *terms = (char *)packed + TCONV_ALIGNMENT;
+    struct shared shared = {.layer = layer,
+                            .plan = plan,
+                            .weights = weights,
+                            .to = terms + plan->terms_bytes,
+                            .slices = count_slices(plan)};
+    shared.parts = plan->all_groups * plan->blocks * shared.slices;
+    shared.shares = tconv_cpu_count_shares(&layer->target, layer->target.threads,
+                                           tconv_min(shared.parts, plan->packed_bytes / BYTES_PER_THREAD));
+    list_terms(layer, plan, terms);
+    tconv_cpu_run_shares(&layer->target, shared.shares, pack_share, &shared);
+    header->has_nonfinite = atomic_load_explicit(&shared.has_nonfinite, memory_order_relaxed);
+    return TCONV_SUCCESS;
+}

@@ -1,0 +1,103 @@
+/* Sums the task of a correlation whose vectors run along positions, and stores rows of channels. */
+#include "../core/checked.h"
+#include "correlation_task.h"
+
+void tconv_cpu_list_planes(tconv_cpu_correlation_task *task)
+{
+    const tconv_cpu_correlation_plan *plan = task->job->plan;
+    bool flat;
+    int64_t count = 0;
+    const int64_t vectors = tconv_cpu_correlation_vectors(plan, task->images, task->rows, task->columns, &flat);
+    for (; flat && count < vectors; count++)
+        task->at[count] = (int32_t)(count * plan->lanes);
+    for (int64_t row = 0; !flat && row < task->rows; row++)
+        for (int64_t n = 0; n < task->images; n++)
+            for (int64_t column = 0; column < task->columns; column += plan->lanes)
+                task->at[count++] = (int32_t)(row * plan->row_pitch + n * plan->pitch + column);
+}
+
+/* Stores the sums of a block, row by row. */
+static void store_block(const tconv_cpu_correlation_task *task, int64_t group, const tconv_cpu_correlation_block *block,
+                        const void *sums)
+{
+    static const int32_t first = 0;
+    static const double no_bias[TCONV_CPU_MAX_CHANNELS] = {0};
+    const tconv_cpu_correlation_plan *plan = task->job->plan;
+    const tconv_problem *problem = &task->job->layer->problem;
+    const tconv_cpu_kernels *kernels = plan->kernels;
+    const int64_t channel = group * plan->group_in + block->first;
+    bool flat;
+    tconv_cpu_correlation_vectors(plan, task->images, task->rows, task->columns, &flat);
+    const int64_t pitch = flat ? plan->pitch : tconv_ceil_div(task->columns, plan->lanes) * plan->lanes;
+    const int64_t row_pitch = flat ? plan->row_pitch : task->images * pitch;
+    tconv_cpu_store_function *store = problem->layout == TCONV_NHWC ? kernels->dtype[problem->dtype].store_pixels
+                                                                    : kernels->dtype[problem->dtype].store_interleaved;
+    for (int64_t row = 0; row < task->rows; row++)
+        for (int64_t n = 0; n < task->images; n++) {
+            const int64_t to = (task->image + n) * problem->src.n + channel * problem->src.c +
+                               (task->row + row) * problem->src.h + task->column * problem->src.w;
+            store(&(tconv_cpu_store){.sums = tconv_cpu_real_at(plan->real_size, sums, row * row_pitch + n * pitch),
+                                     .channel_stride = plan->sums_pitch,
+                                     .channels = block->count,
+                                     .count = task->columns,
+                                     .residues = 1,
+                                     .rows = &first,
+                                     .bias = no_bias,
+                                     .dst = (char *)task->job->src + to * (int64_t)problem->element_size,
+                                     .dst_channel = problem->src.c,
+                                     .dst_position = problem->src.w});
+        }
+}
+
+/* Sums all vectors of a task for a block, in parts as even as can be. */
+static void sum_block(const tconv_cpu_correlation_task *task, const tconv_cpu_correlation_block *block, void *sums,
+                      tconv_cpu_microtile *microtile)
+{
+    const tconv_cpu_correlation_plan *plan = task->job->plan;
+    bool flat;
+    const int64_t all = tconv_cpu_correlation_vectors(plan, task->images, task->rows, task->columns, &flat);
+    const int64_t most = plan->kernels->real[plan->real].max_vectors[block->count];
+    const int64_t parts = tconv_ceil_div(all, most);
+    for (int64_t part = 0, first = 0, count; part < parts; part++, first += count) {
+        count = (all - first) / (parts - part);
+        microtile->vectors = task->at + first;
+        microtile->sums = tconv_cpu_real_at(plan->real_size, sums, first * plan->lanes);
+        plan->kernels->real[plan->real].microkernels[block->count][count](microtile);
+    }
+}
+
+void tconv_cpu_sum_planes(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t end)
+{
+    static const char nothing[1] = {0};
+    static const int32_t nowhere[TCONV_CPU_SEGMENT] = {0};
+    static const tconv_cpu_prefetch_piece none = {nothing, 0};
+    static const double no_bias[TCONV_CPU_MAX_CHANNELS] = {0};
+    const tconv_cpu_correlation_plan *plan = task->job->plan;
+    const int64_t period = tconv_max(1, plan->period_channels * plan->taps);
+    for (int64_t b = 0; b < task->blocks; b++) {
+        const tconv_cpu_correlation_block block = tconv_cpu_correlation_block_of(plan, group, task->block + b);
+        const int64_t held = plan->partial_sums ? b * plan->block_width * plan->sums_pitch : 0;
+        const int64_t weights = block.weights + tconv_cpu_correlation_weight(plan, &block, 0, begin);
+        void *sums = tconv_cpu_real_at(plan->real_size, task->sums, held);
+        tconv_cpu_microtile microtile = {
+            .strip = task->strip,
+            .offsets = task->job->terms,
+            .terms = (end - begin) * plan->taps,
+            .period = period,
+            .period_stride = plan->period_channels * plan->channel_pitch,
+            .segment = tconv_cpu_even_segment(period, TCONV_CPU_SEGMENT),
+            .weights = tconv_cpu_real_at(plan->real_size, task->job->weights, weights),
+            .levels = task->levels,
+            .sums_stride = plan->sums_pitch,
+            .sums_level = plan->sums_level,
+            .calls_done = begin / plan->k_block,
+            .last = end == plan->group_out,
+            .bias = no_bias,
+            .pieces = &none,
+            .line_offsets = nowhere,
+        };
+        sum_block(task, &block, sums, &microtile);
+        if (microtile.last)
+            store_block(task, group, &block, sums);
+    }
+}

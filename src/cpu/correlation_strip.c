@@ -1,0 +1,215 @@
+/*
+ * Loads the gradient of dst into the strip of a task of the correlation algorithm, converted to the type of the sums,
+ * with zeros outside of the image: only rows and columns that some tap of the task reads.
+ */
+#include <string.h>
+
+#include "../core/checked.h"
+#include "correlation_task.h"
+
+/* Rows that are loaded together: the loop over channels is outside of them, so that contiguous parts of the strip are
+ * written one after another. It is that of cpu_phases. */
+enum { MAX_ROWS = 64 };
+
+/* Steps over the runs of an axis: those of each phase with a live tap. */
+struct runs {
+    const tconv_axis *axis;
+    const tconv_phase_table *table;
+    const tconv_cpu_correlation_axis *taps;
+    int64_t tile, begin, length; /* the plan's tile, and the task's positions */
+    int64_t phase;               /* that of the next run */
+    tconv_cpu_taps live;
+    int64_t index, number; /* of the next run in its phase, and of the phases that have been */
+    int64_t places;        /* those of the phases that have been */
+
+    /* The run. */
+    const tconv_phase *of;
+    int64_t q, count; /* the first q, and how many */
+    int64_t place;    /* from the phase's first */
+    int64_t first;    /* places of the phases before */
+    int64_t plane;    /* phases with a live tap before */
+};
+
+static bool next_run(struct runs *runs)
+{
+    const bool apart = tconv_cpu_runs_are_apart(runs->taps, runs->tile);
+    while (runs->index == (apart ? runs->live.count : runs->live.count > 0)) { /* the phase is done */
+        if (runs->live.count > 0) {
+            runs->places += tconv_cpu_run_places(runs->taps, runs->live.count, runs->tile);
+            runs->number++;
+        }
+        if (runs->phase == runs->table->count)
+            return false;
+        runs->live = tconv_cpu_live_taps(runs->axis, runs->table, &runs->table->phases[runs->phase++]);
+        runs->index = 0;
+    }
+    runs->of = &runs->table->phases[runs->phase - 1];
+    runs->q = runs->begin - tconv_cpu_shift(runs->table, runs->of, runs->live.first + runs->index);
+    runs->count = runs->length + (apart ? 0 : (runs->live.count - 1) * runs->taps->step);
+    runs->place = runs->index * runs->tile;
+    runs->first = runs->places;
+    runs->plane = runs->number;
+    runs->index++;
+    return true;
+}
+
+static struct runs row_runs(const tconv_cpu_correlation_task *task)
+{
+    const tconv_layer *layer = task->job->layer;
+    const tconv_cpu_correlation_plan *plan = task->job->plan;
+    return (struct runs){.axis = &layer->problem.h,
+                         .table = &layer->rows,
+                         .taps = &plan->rows,
+                         .tile = plan->tile_rows,
+                         .begin = task->row,
+                         .length = task->rows};
+}
+
+/* Lists the runs of a line; returns their number. */
+static int64_t list_runs(const tconv_cpu_correlation_task *task)
+{
+    const tconv_layer *layer = task->job->layer;
+    const tconv_cpu_correlation_plan *plan = task->job->plan;
+    struct runs runs = {.axis = &layer->problem.w,
+                        .table = &layer->columns,
+                        .taps = &plan->columns,
+                        .tile = plan->tile_columns,
+                        .begin = task->column,
+                        .length = task->columns};
+    int64_t count = 0;
+    while (next_run(&runs)) {
+        const int64_t inside = tconv_max(0, runs.q), end = tconv_min(runs.of->outputs, runs.q + runs.count);
+        tconv_cpu_correlation_run run = {.place = runs.plane * plan->plane_pitch + runs.place, .left = runs.count};
+        if (inside < end) {
+            run.column = inside * layer->columns.stride + runs.of->residue;
+            run.left = inside - runs.q;
+            run.count = end - inside;
+            run.right = runs.count - run.left - run.count;
+        }
+        task->runs[count++] = run;
+    }
+    return count;
+}
+
+/* Loads a run of a line; row is -1 outside of the image. */
+typedef void load_run(void *loader, const tconv_cpu_correlation_run *run, int64_t image, int64_t row, int64_t place);
+
+/* Loads all lines of the strip. */
+static void load_lines(const tconv_cpu_correlation_task *task, load_run *load, void *loader)
+{
+    const tconv_layer *layer = task->job->layer;
+    const tconv_cpu_correlation_plan *plan = task->job->plan;
+    const int64_t count = list_runs(task);
+    struct runs rows = row_runs(task);
+    while (next_run(&rows))
+        for (int64_t r = 0; r < rows.count; r++) {
+            const int64_t q = rows.q + r, line = rows.first + rows.place + r;
+            const int64_t row = q < 0 || q >= rows.of->outputs ? -1 : q * layer->rows.stride + rows.of->residue;
+            for (int64_t n = 0; n < task->images; n++)
+                for (int64_t i = 0; i < count; i++)
+                    load(loader, &task->runs[i], task->image + n, row,
+                         line * plan->row_pitch + n * plan->pitch + task->runs[i].place);
+        }
+}
+
+/* --------------------------------------------------------------------------------------------------------- planes */
+
+struct plane_loader {
+    const tconv_cpu_correlation_job *job;
+    tconv_cpu_load_function *function;
+    tconv_cpu_load load;
+    tconv_cpu_padded_row rows[MAX_ROWS];
+};
+
+static void flush(struct plane_loader *loader)
+{
+    loader->load.rows = loader->rows;
+    loader->function(&loader->load);
+    loader->load.row_count = 0;
+}
+
+static void load_plane_run(void *argument, const tconv_cpu_correlation_run *run, int64_t image, int64_t row,
+                           int64_t place)
+{
+    struct plane_loader *loader = argument;
+    const tconv_strides *dst = &loader->job->layer->problem.dst;
+    tconv_cpu_padded_row *to = &loader->rows[loader->load.row_count++];
+    if (row < 0)
+        *to = (tconv_cpu_padded_row){0, place, run->left + run->count + run->right, 0, 0};
+    else
+        *to = (tconv_cpu_padded_row){image * dst->n + row * dst->h + run->column * dst->w, place, run->left, run->count,
+                                     run->right};
+    if (loader->load.row_count == MAX_ROWS)
+        flush(loader);
+}
+
+static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel, int64_t channels)
+{
+    const tconv_cpu_correlation_job *job = task->job;
+    const tconv_problem *problem = &job->layer->problem;
+    const tconv_cpu_kernels *kernels = job->plan->kernels;
+    struct plane_loader loader = {
+        .job = job,
+        .load = {.src = (const char *)job->dst + channel * problem->dst.c * (int64_t)problem->element_size,
+                 .strip = task->strip,
+                 .src_channel = problem->dst.c,
+                 .strip_channel = job->plan->channel_pitch,
+                 .src_pixel = problem->dst.w * job->layer->columns.stride,
+                 .channels = channels}};
+    if (problem->layout == TCONV_NHWC)
+        loader.function = kernels->dtype[problem->dtype].load_pixels;
+    else if (job->layer->columns.stride == 1)
+        loader.function = kernels->dtype[problem->dtype].load_planes;
+    else
+        loader.function = kernels->dtype[problem->dtype].load_spread;
+    load_lines(task, load_plane_run, &loader);
+    flush(&loader);
+}
+
+/* --------------------------------------------------------------------------------------------------------- pixels */
+
+struct pixel_loader {
+    const tconv_cpu_correlation_job *job;
+    void *strip;
+    int64_t channel, channels;
+};
+
+static void load_pixel_run(void *argument, const tconv_cpu_correlation_run *run, int64_t image, int64_t row,
+                           int64_t place)
+{
+    const struct pixel_loader *loader = argument;
+    const tconv_cpu_correlation_plan *plan = loader->job->plan;
+    const tconv_problem *problem = &loader->job->layer->problem;
+    const int64_t pitch = plan->place_pitch * plan->real_size;
+    char *to = (char *)loader->strip + place * pitch;
+    if (row < 0 || run->count == 0) {
+        memset(to, 0, (size_t)((run->left + run->count + run->right) * pitch));
+        return;
+    }
+    const int64_t from = image * problem->dst.n + row * problem->dst.h + run->column * problem->dst.w + loader->channel;
+    const tconv_cpu_pixel_load load = {.src = (const char *)loader->job->dst + from * (int64_t)problem->element_size,
+                                       .strip = to + run->left * pitch,
+                                       .rows = run->count,
+                                       .count = loader->channels,
+                                       .src_pitch = problem->dst.w * loader->job->layer->columns.stride,
+                                       .strip_pitch = plan->place_pitch};
+    memset(to, 0, (size_t)(run->left * pitch));
+    memset(to + (run->left + run->count) * pitch, 0, (size_t)(run->right * pitch));
+    plan->pixel_kernels->dtype[problem->dtype].load(&load);
+}
+
+void tconv_cpu_load_correlation(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t channels)
+{
+    const tconv_cpu_correlation_plan *plan = task->job->plan;
+    if (!plan->pixels) {
+        load_planes(task, group * plan->group_out + begin, channels);
+        return;
+    }
+    struct pixel_loader loader = {task->job, task->strip, group * plan->group_out + begin, channels};
+    if (plan->depthwise) {
+        const tconv_cpu_correlation_channels written = tconv_cpu_correlation_task_channels(task);
+        loader.channel = written.first;
+        loader.channels = written.count;
+    }
+    load_lines(task, load_pixel_run, &loader);
+}

@@ -1,0 +1,58 @@
+/* The parts of the correlation algorithm share this while a layer is computed: a call of execute, and a task of it. */
+#ifndef TCONV_CPU_CORRELATION_TASK_H
+#define TCONV_CPU_CORRELATION_TASK_H
+
+#include "correlation_plan.h"
+
+/* One call of execute, as all tasks see it. */
+typedef struct tconv_cpu_correlation_job {
+    const tconv_layer *layer;
+    const tconv_cpu_correlation_plan *plan;
+    const void *dst; /* its gradient, which is read */
+    void *src;       /* its gradient, which is written */
+    const tconv_cpu_packed_header *header;
+    /* planes: int32_t, what each term of a period adds to a position's place; pixels: tconv_cpu_pixel_tap */
+    const void *terms;
+    const void *weights; /* Real: see tconv_cpu_correlation_weight */
+} tconv_cpu_correlation_job;
+
+/* A task and its thread's scratch. Positions and images count from the layer's first. */
+typedef struct tconv_cpu_correlation_task {
+    const tconv_cpu_correlation_job *job;
+    int64_t image, images, row, rows, column, columns, group, groups, block, blocks;
+    void *strip, *sums, *levels;
+    int64_t *to;                     /* pixels: where each position begins in src, from the task's first */
+    int32_t *at;                     /* where each position (planes: each vector) begins in the strip */
+    tconv_cpu_correlation_run *runs; /* of a line of the strip */
+} tconv_cpu_correlation_task;
+
+/* Input channels of a group that the task writes: [first, first + count). */
+typedef struct tconv_cpu_correlation_channels {
+    int64_t first, count;
+} tconv_cpu_correlation_channels;
+
+static inline tconv_cpu_correlation_channels tconv_cpu_correlation_task_channels(const tconv_cpu_correlation_task *task)
+{
+    const tconv_cpu_correlation_plan *plan = task->job->plan;
+    const int64_t first = task->block * plan->block_width, end = (task->block + task->blocks) * plan->block_width;
+    return (tconv_cpu_correlation_channels){first, (end < plan->group_in ? end : plan->group_in) - first};
+}
+
+/* Packs the weights: an implementation's pack. */
+tconv_status tconv_cpu_pack_correlation(const tconv_layer *layer, const void *made, const void *weights, void *packed,
+                                        void *stream, tconv_issue *issue);
+
+/* Loads the strip of a task: output channels [begin, begin + channels) of a group. */
+void tconv_cpu_load_correlation(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t channels);
+
+/* List where the task's positions begin; then sum output channels [begin, end) of a group, which the strip holds, and
+ * store the sums where these are the last ones. */
+void tconv_cpu_list_planes(tconv_cpu_correlation_task *task);
+void tconv_cpu_list_pixels(tconv_cpu_correlation_task *task);
+void tconv_cpu_sum_planes(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t end);
+void tconv_cpu_sum_pixels(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t end);
+
+/* Computes again those positions of a task of which some tap lies outside of dst. */
+void tconv_cpu_correlate_border(const tconv_cpu_correlation_task *task);
+
+#endif
