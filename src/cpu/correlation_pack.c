@@ -10,12 +10,13 @@
 #include "half.h"
 #include "parallel.h"
 
-/* Output channels that are packed at a time, so that what is written stays in the first-level cache while the input
- * channels of a block are read one after another. It is chosen, not measured. */
-enum { PACK_CHANNELS = 8 };
+/* Output channels and taps that are packed at a time. Weights are transposed in a buffer that stays in the first-level
+ * cache, at most 8 KiB: straight from one tensor to the other, either side would jump by powers of two and evict itself.
+ * They are chosen, not measured. */
+enum { PACK_CHANNELS = 4, PACK_TAPS = 16 };
 
-/* Taps that are packed at a time: lists of them are on the stack. It is chosen, not measured. */
-enum { PACK_TAPS = 64 };
+/* Bytes of input channels of the widest block, as Real. */
+enum { MAX_WIDTH_BYTES = TCONV_CPU_MAX_PIXEL_VECTORS * TCONV_ALIGNMENT };
 
 /* Bytes of packed weights that are worth another thread, because waking a thread takes about as long. It is chosen, not
  * measured. */
@@ -35,16 +36,26 @@ struct part {
 #define DEFINE_PACK(name, type, real, convert)                                                                         \
     static bool pack_##name(const struct part *part)                                                                   \
     {                                                                                                                  \
+        real transposed[PACK_CHANNELS * PACK_TAPS * MAX_WIDTH_BYTES / sizeof(real)];                                   \
+        const int64_t taps = part->taps, width = part->width;                                                          \
         bool finite = true;                                                                                            \
-        for (int64_t m = 0; m < part->width; m++)                                                                      \
+        for (int64_t m = 0; m < part->count; m++)                                                                      \
             for (int64_t o = 0; o < part->channels; o++) {                                                             \
                 const type *filter = (const type *)part->weights + m * part->input_stride + o * part->output_stride;   \
-                real *to = (real *)part->packed + o * part->channel_pitch + m;                                         \
-                for (int64_t t = 0; t < part->taps; t++) {                                                             \
-                    const real value = m < part->count ? convert(filter[part->from[t]]) : 0;                           \
-                    to[part->to[t]] = value;                                                                           \
-                    finite &= value - value == 0; /* Inf - Inf and NaN - NaN are NaN */                                \
+                real *to = transposed + o * taps * width + m;                                                          \
+                for (int64_t t = 0; t < taps; t++)                                                                     \
+                    to[t * width] = convert(filter[part->from[t]]);                                                    \
+            }                                                                                                          \
+        for (int64_t o = 0; o < part->channels; o++)                                                                   \
+            for (int64_t t = 0; t < taps; t++) {                                                                       \
+                const real *from = transposed + (o * taps + t) * width;                                                \
+                real *to = (real *)part->packed + o * part->channel_pitch + part->to[t];                               \
+                for (int64_t m = 0; m < part->count; m++) {                                                            \
+                    to[m] = from[m];                                                                                   \
+                    finite &= to[m] - to[m] == 0; /* Inf - Inf and NaN - NaN are NaN */                                \
                 }                                                                                                      \
+                for (int64_t m = part->count; m < width; m++)                                                          \
+                    to[m] = 0;                                                                                         \
             }                                                                                                          \
         return finite;                                                                                                 \
     }

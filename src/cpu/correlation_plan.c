@@ -86,7 +86,7 @@ bool tconv_cpu_next_correlation_tap(const tconv_cpu_correlation_plan *plan, cons
         if (!tconv_cpu_next_phase(layer, phase))
             return false;
         walk->next = 0;
-        walk->plane += last.column_taps.count > 0;
+        walk->plane += plan->columns_apart ? last.column_taps.count : last.column_taps.count > 0;
         if (phase->row == last.row)
             continue;
         walk->plane = 0;
@@ -98,8 +98,9 @@ bool tconv_cpu_next_correlation_tap(const tconv_cpu_correlation_plan *plan, cons
     walk->tap = (tconv_cpu_correlation_tap){
         .row_tap = phase->row_taps.first + row,
         .column_tap = phase->column_taps.first + column,
-        .place = walk->plane * plan->plane_pitch + line * plan->row_pitch +
-                 column * tconv_cpu_run_step(&plan->columns, plan->tile_columns),
+        .place = line * plan->row_pitch + (plan->columns_apart
+                                               ? (walk->plane + column) * plan->plane_pitch
+                                               : walk->plane * plan->plane_pitch + column * plan->columns.step),
         .weight = tconv_cpu_tap_weight(layer, phase, walk->next),
     };
     walk->next++;
@@ -149,11 +150,12 @@ static int64_t strip_channels(const tconv_cpu_correlation_plan *plan)
 
 static void set_pitches(tconv_cpu_correlation_plan *plan)
 {
-    const int64_t max_taps = tconv_max(1, plan->columns.max_taps);
-    plan->pitch = tconv_cpu_run_places(&plan->columns, max_taps, plan->tile_columns);
+    const int64_t step = plan->columns_apart ? 0 : plan->columns.step;
+    plan->planes = plan->columns_apart ? plan->columns.taps : plan->columns.phases;
+    plan->pitch = plan->tile_columns + tconv_max(0, plan->columns.max_taps - 1) * step;
     plan->row_pitch = plan->images * plan->pitch;
     plan->plane_pitch = lines_of(&plan->rows, plan->tile_rows) * plan->row_pitch;
-    plan->places = plan->columns.phases * plan->plane_pitch;
+    plan->places = plan->planes * plan->plane_pitch;
     plan->place_pitch = 1;
     plan->channel_pitch = 1;
     if (!plan->pixels) { /* vectors run on beyond the last place */
@@ -185,8 +187,9 @@ static int64_t block_sums(const tconv_cpu_correlation_plan *plan)
     return plan->block_width * (plan->pixels ? positions_of(plan) : plan->sums_pitch);
 }
 
-/* Places the largest tile of about so many columns, for the plan's K-block or blocks; false where none fits. */
-static bool place_tile(tconv_cpu_correlation_plan *plan, const tconv_layer *layer, int64_t width)
+/* Places the largest tile of about so many columns, for the plan's K-block or blocks, with column taps apart or only
+ * where they have to be; false where none fits. */
+static bool place_tile(tconv_cpu_correlation_plan *plan, const tconv_layer *layer, int64_t width, bool apart)
 {
     const int64_t capacity = tconv_cpu_cache_share(layer, STRIP_PERCENT) / plan->real_size;
     plan->images = plan->tile_rows = 1;
@@ -194,11 +197,12 @@ static bool place_tile(tconv_cpu_correlation_plan *plan, const tconv_layer *laye
     if (!plan->pixels && plan->tile_columns < plan->columns.positions)
         plan->tile_columns =
             tconv_min(plan->columns.positions, tconv_round_up(plan->tile_columns, tconv_min(width, plan->lanes)));
+    plan->columns_apart = apart || plan->columns.step > plan->tile_columns;
     const int64_t channels = strip_channels(plan);
     if (channels > capacity)
         return false;
     set_pitches(plan);
-    const int64_t line = plan->pitch * tconv_max(1, plan->columns.phases);
+    const int64_t line = plan->pitch * tconv_max(1, plan->planes);
     const int64_t slack = plan->pixels ? 0 : 2 * TCONV_ALIGNMENT / plan->real_size + plan->lanes;
     if (slack >= capacity / channels)
         return false;
@@ -231,25 +235,53 @@ enum {
 };
 static const double load_cycles = 0.75; /* for an element of a strip */
 
+/* Lines, or columns, of the strips of all tiles along an axis. */
+static double all_places(const tconv_cpu_correlation_axis *axis, int64_t tile, bool apart)
+{
+    const double tiles = (double)tconv_ceil_div(axis->positions, tile);
+    if (apart)
+        return (double)axis->taps * (double)axis->positions;
+    return (double)axis->phases * (double)axis->positions +
+           (double)(axis->taps - axis->phases) * (double)axis->step * tiles;
+}
+
+/* Vectors of positions of all tiles, of which the last ones of a row and a column may be smaller. */
+static double all_vectors(const tconv_cpu_correlation_plan *plan)
+{
+    const int64_t tiles[2] = {(plan->rows.positions - 1) / plan->tile_rows,
+                              (plan->columns.positions - 1) / plan->tile_columns};
+    const int64_t last[2] = {plan->rows.positions - tiles[0] * plan->tile_rows,
+                             plan->columns.positions - tiles[1] * plan->tile_columns};
+    double vectors = 0;
+    bool flat;
+    for (int i = 0; i < 4; i++) { /* whole tiles and last ones */
+        const int64_t rows = i / 2 == 0 ? plan->tile_rows : last[0];
+        const int64_t columns = i % 2 == 0 ? plan->tile_columns : last[1];
+        const double count = (i / 2 == 0 ? (double)tiles[0] : 1) * (i % 2 == 0 ? (double)tiles[1] : 1);
+        vectors += count * (double)tconv_cpu_correlation_vectors(plan, plan->images, rows, columns, &flat);
+    }
+    return vectors;
+}
+
 static double model_cycles(const tconv_cpu_correlation_plan *plan, const tconv_layer *layer)
 {
-    bool flat;
-    const double positions = (double)positions_of(plan), lanes = (double)plan->lanes, size = (double)plan->real_size;
-    const double terms = (double)plan->taps * (double)plan->group_out, weights = terms * (double)plan->padded_in;
-    double covered = positions, rows = (double)plan->padded_in / (double)plan->block_width;
-    if (!plan->pixels)
-        covered = lanes *
-                  (double)tconv_cpu_correlation_vectors(plan, plan->images, plan->tile_rows, plan->tile_columns, &flat);
-    const bool near = weights * size < (double)tconv_cpu_cache_share(layer, STRIP_PERCENT);
+    const double lanes = (double)plan->lanes, size = (double)plan->real_size, images = (double)plan->images;
+    const double positions = images * (double)plan->rows.positions * (double)plan->columns.positions;
+    const double weights = (double)plan->taps * (double)plan->group_out * (double)plan->padded_in;
+    const double covered = plan->pixels ? positions : lanes * all_vectors(plan);
+    const double column_tiles = (double)tconv_ceil_div(plan->columns.positions, plan->tile_columns);
+    const double tiles = column_tiles * (double)tconv_ceil_div(plan->rows.positions, plan->tile_rows);
     const double k_blocks = (double)tconv_ceil_div(plan->group_out, plan->k_block);
     const double channels = plan->depthwise ? (double)plan->group_in : (double)plan->group_out;
-    const double runs = (double)plan->columns.phases * (double)lines_of(&plan->rows, plan->tile_rows) *
-                        (double)plan->images * (plan->pixels ? k_blocks : channels);
+    const bool near = weights * size < (double)tconv_cpu_cache_share(layer, STRIP_PERCENT);
+    const double lines =
+        images * all_places(&plan->rows, plan->tile_rows, tconv_cpu_runs_are_apart(&plan->rows, plan->tile_rows));
     double cycles = weights * covered * size / 64;
-    cycles += weights * size / (near ? L2_BYTES_PER_CYCLE : L3_BYTES_PER_CYCLE);
-    cycles += (double)plan->places * channels * load_cycles + runs * RUN_CYCLES;
+    cycles += weights * size / (near ? L2_BYTES_PER_CYCLE : L3_BYTES_PER_CYCLE) * tiles;
+    cycles += lines * all_places(&plan->columns, plan->tile_columns, plan->columns_apart) * channels * load_cycles;
+    cycles += lines * column_tiles * (double)plan->planes * (plan->pixels ? k_blocks : channels) * RUN_CYCLES;
     cycles += (k_blocks - 1) * covered * (double)plan->padded_in / lanes * SUMS_CYCLES;
-    cycles += k_blocks * rows * covered / lanes * CALL_CYCLES / 2;
+    cycles += k_blocks * (double)plan->padded_in / (double)plan->block_width * covered / lanes * CALL_CYCLES / 2;
     return cycles / positions;
 }
 
@@ -257,16 +289,17 @@ static double model_cycles(const tconv_cpu_correlation_plan *plan, const tconv_l
 static void try_widths(const tconv_cpu_correlation_plan *plan, const tconv_layer *layer,
                        tconv_cpu_correlation_plan *best, double *least)
 {
-    for (int64_t width = TILE_COLUMNS; width > 0; width /= 2) {
-        tconv_cpu_correlation_plan tried = *plan;
-        if (!place_tile(&tried, layer, width))
-            continue;
-        const double cycles = model_cycles(&tried, layer);
-        if (*least == 0 || cycles < *least) {
-            *least = cycles;
-            *best = tried;
+    for (int64_t width = TILE_COLUMNS; width > 0; width /= 2)
+        for (int apart = 0; apart <= (plan->pixels ? 0 : 1); apart++) {
+            tconv_cpu_correlation_plan tried = *plan;
+            if (!place_tile(&tried, layer, width, apart != 0))
+                continue;
+            const double cycles = model_cycles(&tried, layer);
+            if (*least == 0 || cycles < *least) {
+                *least = cycles;
+                *best = tried;
+            }
         }
-    }
 }
 
 /* Chooses K-block and tile; false where nothing fits. */
@@ -335,12 +368,6 @@ static void plan_blocks(tconv_cpu_correlation_plan *plan)
 
 /* --------------------------------------------------------------------------------------------------------- memory */
 
-/* The most runs of a line. */
-static int64_t count_runs(const tconv_cpu_correlation_plan *plan)
-{
-    return tconv_cpu_runs_are_apart(&plan->columns, plan->tile_columns) ? plan->columns.taps : plan->columns.phases;
-}
-
 static tconv_status plan_memory(tconv_cpu_correlation_plan *plan, tconv_issue *issue)
 {
     const int64_t held = plan->partial_sums ? plan->task_blocks : 1, channels = plan->period_channels;
@@ -353,7 +380,7 @@ static tconv_status plan_memory(tconv_cpu_correlation_plan *plan, tconv_issue *i
     tconv_cpu_align_size(microtile * tconv_cpu_cascade_levels(segments), plan->real_size, &plan->levels_bytes);
     tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int64_t), &plan->to_bytes);
     tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int32_t), &plan->at_bytes);
-    tconv_cpu_align_size(count_runs(plan), (int64_t)sizeof(tconv_cpu_correlation_run), &plan->runs_bytes);
+    tconv_cpu_align_size(plan->planes, (int64_t)sizeof(tconv_cpu_correlation_run), &plan->runs_bytes);
     plan->thread_bytes =
         plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->to_bytes + plan->at_bytes + plan->runs_bytes;
     const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,

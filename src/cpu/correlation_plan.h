@@ -6,10 +6,10 @@
  *
  * A tap of a phase with residue r reads output stride * q + r for position q + shift (core/phases.h): outputs of other
  * residues are never read. So a strip holds, for each phase with a live tap, the q's that the taps of a tile read, and
- * neighbours among them are neighbours of one tap. They are one run, or, where taps are further apart than a tile is
- * long, one run for each tap. A place is an element of the strip of one output channel:
+ * neighbours among them are neighbours of one tap. They are one run, or, where taps are apart, as they must be if they
+ * are further apart than a tile is long, one run for each tap. A place is an element of the strip of one output channel:
  *
- *     [column phase][line: q of each row phase][image][q of the column phase, to the longest's length]
+ *     [plane: column run][line: q of each row phase][image][q of the column run, to the longest's length]
  */
 #ifndef TCONV_CPU_CORRELATION_PLAN_H
 #define TCONV_CPU_CORRELATION_PLAN_H
@@ -50,10 +50,14 @@ typedef struct tconv_cpu_correlation_plan {
 
     /* The strip holds one K-block of output channels after another, with partial sums in memory between them. */
     int64_t k_block;
-    bool partial_sums;                     /* k_block < group_out */
-    int64_t levels, sums_level;            /* of the partial sums' cascade: their number, and from one to the next */
-    int64_t sums_pitch;                    /* planes: from channel to channel */
-    int64_t pitch, row_pitch, plane_pitch; /* in places: from image to image, line to line, column phase to phase */
+    bool partial_sums;          /* k_block < group_out */
+    int64_t levels, sums_level; /* of the partial sums' cascade: their number, and from one to the next */
+    int64_t sums_pitch;         /* planes: from channel to channel */
+    /* Column taps are apart. They may be so for planes: there are then no places between the rows of a tile that is as
+     * wide as the image, and vectors run on across rows. */
+    bool columns_apart;
+    int64_t planes;                        /* runs of a line */
+    int64_t pitch, row_pitch, plane_pitch; /* in places: from image to image, line to line, plane to plane */
     int64_t place_pitch, channel_pitch;    /* in elements: from place to place, from output channel to channel */
     int64_t places;                        /* all */
     int64_t period_channels;               /* planes: output channels whose terms are listed */
@@ -97,7 +101,7 @@ static inline int64_t tconv_cpu_run_places(const tconv_cpu_correlation_axis *axi
 
 /* A run of places along a line: columns of dst, every stride-th. */
 typedef struct tconv_cpu_correlation_run {
-    int64_t place;       /* the first, from the line's first one in the first column phase */
+    int64_t place;       /* the first, from the line's first one in the first plane */
     int64_t column;      /* of dst, that the first place inside holds */
     int64_t left, count; /* places of zeros, and inside */
     int64_t right;       /* places of zeros */
@@ -113,7 +117,7 @@ typedef struct tconv_cpu_correlation_tap {
 /* Walks the live taps: by row phases, column phases, and their taps. */
 typedef struct tconv_cpu_correlation_walk {
     tconv_cpu_phase phase;
-    int64_t line, plane; /* the phase's first line, and its column phase's number */
+    int64_t line, plane; /* the phase's first ones */
     int64_t next;        /* tap of the phase */
     tconv_cpu_correlation_tap tap;
 } tconv_cpu_correlation_walk;

@@ -16,28 +16,24 @@ struct runs {
     const tconv_axis *axis;
     const tconv_phase_table *table;
     const tconv_cpu_correlation_axis *taps;
+    bool apart;                  /* each tap has its own */
     int64_t tile, begin, length; /* the plan's tile, and the task's positions */
     int64_t phase;               /* that of the next run */
     tconv_cpu_taps live;
-    int64_t index, number; /* of the next run in its phase, and of the phases that have been */
-    int64_t places;        /* those of the phases that have been */
+    int64_t index;  /* of the next run in its phase */
+    int64_t places; /* of the phases that have been */
 
     /* The run. */
     const tconv_phase *of;
     int64_t q, count; /* the first q, and how many */
-    int64_t place;    /* from the phase's first */
-    int64_t first;    /* places of the phases before */
-    int64_t plane;    /* phases with a live tap before */
+    int64_t place;    /* the first, where runs follow each other */
 };
 
 static bool next_run(struct runs *runs)
 {
-    const bool apart = tconv_cpu_runs_are_apart(runs->taps, runs->tile);
-    while (runs->index == (apart ? runs->live.count : runs->live.count > 0)) { /* the phase is done */
-        if (runs->live.count > 0) {
+    while (runs->index == (runs->apart ? runs->live.count : runs->live.count > 0)) { /* the phase is done */
+        if (runs->live.count > 0)
             runs->places += tconv_cpu_run_places(runs->taps, runs->live.count, runs->tile);
-            runs->number++;
-        }
         if (runs->phase == runs->table->count)
             return false;
         runs->live = tconv_cpu_live_taps(runs->axis, runs->table, &runs->table->phases[runs->phase++]);
@@ -45,10 +41,8 @@ static bool next_run(struct runs *runs)
     }
     runs->of = &runs->table->phases[runs->phase - 1];
     runs->q = runs->begin - tconv_cpu_shift(runs->table, runs->of, runs->live.first + runs->index);
-    runs->count = runs->length + (apart ? 0 : (runs->live.count - 1) * runs->taps->step);
-    runs->place = runs->index * runs->tile;
-    runs->first = runs->places;
-    runs->plane = runs->number;
+    runs->count = runs->length + (runs->apart ? 0 : (runs->live.count - 1) * runs->taps->step);
+    runs->place = runs->places + runs->index * runs->tile;
     runs->index++;
     return true;
 }
@@ -60,6 +54,7 @@ static struct runs row_runs(const tconv_cpu_correlation_task *task)
     return (struct runs){.axis = &layer->problem.h,
                          .table = &layer->rows,
                          .taps = &plan->rows,
+                         .apart = tconv_cpu_runs_are_apart(&plan->rows, plan->tile_rows),
                          .tile = plan->tile_rows,
                          .begin = task->row,
                          .length = task->rows};
@@ -73,13 +68,14 @@ static int64_t list_runs(const tconv_cpu_correlation_task *task)
     struct runs runs = {.axis = &layer->problem.w,
                         .table = &layer->columns,
                         .taps = &plan->columns,
+                        .apart = plan->columns_apart,
                         .tile = plan->tile_columns,
                         .begin = task->column,
                         .length = task->columns};
     int64_t count = 0;
     while (next_run(&runs)) {
         const int64_t inside = tconv_max(0, runs.q), end = tconv_min(runs.of->outputs, runs.q + runs.count);
-        tconv_cpu_correlation_run run = {.place = runs.plane * plan->plane_pitch + runs.place, .left = runs.count};
+        tconv_cpu_correlation_run run = {.place = count * plan->plane_pitch, .left = runs.count};
         if (inside < end) {
             run.column = inside * layer->columns.stride + runs.of->residue;
             run.left = inside - runs.q;
@@ -103,7 +99,7 @@ static void load_lines(const tconv_cpu_correlation_task *task, load_run *load, v
     struct runs rows = row_runs(task);
     while (next_run(&rows))
         for (int64_t r = 0; r < rows.count; r++) {
-            const int64_t q = rows.q + r, line = rows.first + rows.place + r;
+            const int64_t q = rows.q + r, line = rows.place + r;
             const int64_t row = q < 0 || q >= rows.of->outputs ? -1 : q * layer->rows.stride + rows.of->residue;
             for (int64_t n = 0; n < task->images; n++)
                 for (int64_t i = 0; i < count; i++)

@@ -41,13 +41,17 @@ ALWAYS_INLINE void NAME(interleave_2)(NAME(vector) * out, const NAME(vector) * i
 #undef LOW
 #undef HIGH
 
-/* Returns every second lane of two vectors, from the first on. */
+/* Returns every second lane of two vectors, from the first on or from the second. */
 #define EVEN(i) (2 * (i))
-ALWAYS_INLINE NAME(vector) NAME(even_lanes)(NAME(vector) first, NAME(vector) second)
+#define ODD(i)  (2 * (i) + 1)
+ALWAYS_INLINE NAME(vector) NAME(every_second)(NAME(vector) first, NAME(vector) second, const bool odd)
 {
+    if (odd)
+        return __builtin_shufflevector(first, second, EACH_LANE(ODD));
     return __builtin_shufflevector(first, second, EACH_LANE(EVEN));
 }
 #undef EVEN
+#undef ODD
 
 /* The inverse for two, of which one is wanted: copies every second number, as whole vectors, the last of which overlaps
  * the one before. Nothing beyond the last number is read. */
@@ -162,12 +166,12 @@ DEFINE_DOUBLE(6, 12)
 DEFINE_DOUBLE(5, 10)
 #undef DEFINE_DOUBLE
 #else
-ALWAYS_INLINE NAME(vector) NAME(even_lanes)(NAME(vector) first, NAME(vector) second)
+ALWAYS_INLINE NAME(vector) NAME(every_second)(NAME(vector) first, NAME(vector) second, const bool odd)
 {
-    NAME(vector) even;
+    NAME(vector) found;
     for (int i = 0; i < LANES; i++)
-        even[i] = i < LANES / 2 ? first[2 * i] : second[2 * i - LANES];
-    return even;
+        found[i] = i < LANES / 2 ? first[2 * i + odd] : second[2 * i + odd - LANES];
+    return found;
 }
 #endif /* HAVE_SHUFFLE */
 #undef EACH_LANE

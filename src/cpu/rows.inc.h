@@ -78,6 +78,11 @@ static void NAME(load_planes)(const tconv_cpu_load *load)
 /* Loads count elements that lie `step` apart, one by one. */
 ALWAYS_INLINE void NAME(load_apart)(REAL *to, const ELEMENT *from, int64_t count, const int64_t step)
 {
+    if (sizeof(ELEMENT) == sizeof(REAL)) {
+        for (int64_t i = 0; i < count; i++)
+            memcpy(&to[i], &from[i * step], sizeof(REAL));
+        return;
+    }
     for (int64_t i = 0; i < count; i += LANES) {
         const int64_t some = count - i < LANES ? count - i : LANES;
         ELEMENT gathered[LANES];
@@ -87,23 +92,31 @@ ALWAYS_INLINE void NAME(load_apart)(REAL *to, const ELEMENT *from, int64_t count
     }
 }
 
-/* Loads count elements that lie 2 or 4 apart. All but the last vector are lanes of vectors that end before the last
- * element. */
-ALWAYS_INLINE void NAME(load_even)(REAL *to, const ELEMENT *from, int64_t count, const int step)
+/* Loads a vector of elements that lie 2 or 4 apart: the first or the last of each of LANES groups of so many. */
+ALWAYS_INLINE void NAME(load_groups)(REAL *to, const ELEMENT *from, const int step, const bool last)
 {
     SUMS(vector) all[4];
-    for (; count > LANES; count -= LANES, to += LANES, from += step * LANES) {
-        UNROLL
-        for (int i = 0; i < step; i++)
-            CONVERT_IN((REAL *)&all[i], from + i * LANES);
-        UNROLL
-        for (int half = step / 2; half > 0; half /= 2)
-            UNROLL
-        for (int i = 0; i < half; i++)
-            all[i] = SUMS(even_lanes)(all[2 * i], all[2 * i + 1]);
-        *(SUMS(loose_vector) *)to = all[0];
+    UNROLL
+    for (int i = 0; i < step; i++)
+        CONVERT_IN((REAL *)&all[i], from + i * LANES);
+    UNROLL
+    for (int i = 0; i < step / 2; i++)
+        all[i] = SUMS(every_second)(all[2 * i], all[2 * i + 1], last);
+    if (step == 4)
+        all[0] = SUMS(every_second)(all[0], all[1], last);
+    *(SUMS(loose_vector) *)to = all[0];
+}
+
+/* Loads count elements that lie 2 or 4 apart, by whole vectors that reach from the first element to the last. */
+ALWAYS_INLINE void NAME(load_grouped)(REAL *to, const ELEMENT *from, int64_t count, const int step)
+{
+    if (count <= LANES) {
+        NAME(load_apart)(to, from, count, step);
+        return;
     }
-    NAME(load_apart)(to, from, count, step);
+    for (int64_t i = 0; i < count - LANES; i += LANES)
+        NAME(load_groups)(to + i, from + i * step, step, false);
+    NAME(load_groups)(to + count - LANES, from + (count - LANES) * step - (step - 1), step, true);
 }
 
 /* As load_planes, but a row's elements lie src_pixel apart. */
@@ -116,8 +129,8 @@ static void NAME(load_spread)(const tconv_cpu_load *load)
             REAL *to = strip + row->strip + row->left;
             NAME(fill_zeros)(strip + row->strip, row);
             switch (load->src_pixel) {
-            case 2: NAME(load_even)(to, src + row->src, row->count, 2); break;
-            case 4: NAME(load_even)(to, src + row->src, row->count, 4); break;
+            case 2: NAME(load_grouped)(to, src + row->src, row->count, 2); break;
+            case 4: NAME(load_grouped)(to, src + row->src, row->count, 4); break;
             default: NAME(load_apart)(to, src + row->src, row->count, load->src_pixel);
             }
         }
