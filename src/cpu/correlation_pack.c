@@ -3,6 +3,7 @@
  * layout. Taps that reach no output from any input are left out. The header says whether some weight is Inf or NaN.
  */
 #include <stdatomic.h>
+#include <string.h>
 
 #include "../core/alloc.h"
 #include "../core/checked.h"
@@ -29,6 +30,7 @@ struct part {
     int64_t count, width, channels, taps;
     int64_t input_stride, output_stride; /* of the weights */
     int64_t channel_pitch;               /* of what is packed, from output channel to output channel */
+    bool dense;                          /* all of it follows on each other in what is packed */
     int64_t from[PACK_TAPS], to[PACK_TAPS];
 };
 
@@ -37,27 +39,26 @@ struct part {
     static bool pack_##name(const struct part *part)                                                                   \
     {                                                                                                                  \
         real transposed[PACK_CHANNELS * PACK_TAPS * MAX_WIDTH_BYTES / sizeof(real)];                                   \
-        const int64_t taps = part->taps, width = part->width;                                                          \
-        bool finite = true;                                                                                            \
-        for (int64_t m = 0; m < part->count; m++)                                                                      \
+        const int64_t taps = part->taps, width = part->width, pitch = taps * width;                                    \
+        int32_t nonfinite = 0;                                                                                         \
+        for (int64_t m = 0; m < width; m++)                                                                            \
             for (int64_t o = 0; o < part->channels; o++) {                                                             \
                 const type *filter = (const type *)part->weights + m * part->input_stride + o * part->output_stride;   \
-                real *to = transposed + o * taps * width + m;                                                          \
+                real *to = transposed + o * pitch + m;                                                                 \
                 for (int64_t t = 0; t < taps; t++)                                                                     \
-                    to[t * width] = convert(filter[part->from[t]]);                                                    \
+                    to[t * width] = m < part->count ? convert(filter[part->from[t]]) : 0;                              \
             }                                                                                                          \
+        for (int64_t i = 0; i < part->channels * pitch; i++) /* Inf - Inf and NaN - NaN are NaN */                     \
+            nonfinite |= !(transposed[i] - transposed[i] == 0);                                                        \
+        if (part->dense) {                                                                                             \
+            memcpy(part->packed, transposed, (size_t)(part->channels * pitch) * sizeof(real));                         \
+            return nonfinite == 0;                                                                                     \
+        }                                                                                                              \
         for (int64_t o = 0; o < part->channels; o++)                                                                   \
-            for (int64_t t = 0; t < taps; t++) {                                                                       \
-                const real *from = transposed + (o * taps + t) * width;                                                \
-                real *to = (real *)part->packed + o * part->channel_pitch + part->to[t];                               \
-                for (int64_t m = 0; m < part->count; m++) {                                                            \
-                    to[m] = from[m];                                                                                   \
-                    finite &= to[m] - to[m] == 0; /* Inf - Inf and NaN - NaN are NaN */                                \
-                }                                                                                                      \
-                for (int64_t m = part->count; m < width; m++)                                                          \
-                    to[m] = 0;                                                                                         \
-            }                                                                                                          \
-        return finite;                                                                                                 \
+            for (int64_t t = 0; t < taps; t++)                                                                         \
+                memcpy((real *)part->packed + o * part->channel_pitch + part->to[t],                                   \
+                       transposed + o * pitch + t * width, (size_t)width * sizeof(real));                              \
+        return nonfinite == 0;                                                                                         \
     }
 
 #define AS_IT_IS(value) (value)
@@ -154,7 +155,8 @@ static void pack_share(void *argument, int index)
                             .channels = tconv_min(slice_channels(plan), end - channel),
                             .input_stride = strides->in,
                             .output_stride = strides->out,
-                            .channel_pitch = plan->pixels ? block.width : block.width * plan->taps};
+                            .channel_pitch = plan->pixels ? block.width : block.width * plan->taps,
+                            .dense = !plan->pixels && plan->taps < PACK_TAPS};
         if (!pack_taps(shared->layer, plan, &block, channel, &part))
             atomic_store_explicit(&shared->has_nonfinite, true, memory_order_relaxed);
     }

@@ -67,8 +67,8 @@ typedef struct tconv_cpu_correlation_plan {
     int64_t image_tiles, row_tiles, column_tiles, group_tasks, block_tasks, tasks;
 
     /* Scratch, in bytes: for each thread strip, sums, levels of a microkernel's cascade, to and at of each position,
-     * runs of a line. */
-    int64_t strip_bytes, sums_bytes, levels_bytes, to_bytes, at_bytes, runs_bytes, thread_bytes;
+     * runs of a line, and of lines. */
+    int64_t strip_bytes, sums_bytes, levels_bytes, to_bytes, at_bytes, runs_bytes, lines_bytes, thread_bytes;
     int threads;
 
     /* Packed weights, in bytes: tconv_cpu_packed_header, terms, weights. */
@@ -106,6 +106,13 @@ typedef struct tconv_cpu_correlation_run {
     int64_t left, count; /* places of zeros, and inside */
     int64_t right;       /* places of zeros */
 } tconv_cpu_correlation_run;
+
+/* A run of lines: rows of dst, every stride-th. */
+typedef struct tconv_cpu_correlation_lines {
+    const tconv_phase *phase;
+    int64_t q, count; /* the first, which may lie outside, and how many */
+    int64_t line;     /* the first */
+} tconv_cpu_correlation_lines;
 
 /* A live tap, by its phases and its index among them. */
 typedef struct tconv_cpu_correlation_tap {

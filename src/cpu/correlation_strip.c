@@ -47,17 +47,22 @@ static bool next_run(struct runs *runs)
     return true;
 }
 
-static struct runs row_runs(const tconv_cpu_correlation_task *task)
+/* Lists the runs of lines; returns their number, and the most lines of one. */
+static int64_t list_lines(const tconv_cpu_correlation_task *task, int64_t *most)
 {
     const tconv_layer *layer = task->job->layer;
     const tconv_cpu_correlation_plan *plan = task->job->plan;
-    return (struct runs){.axis = &layer->problem.h,
-                         .table = &layer->rows,
-                         .taps = &plan->rows,
-                         .apart = tconv_cpu_runs_are_apart(&plan->rows, plan->tile_rows),
-                         .tile = plan->tile_rows,
-                         .begin = task->row,
-                         .length = task->rows};
+    struct runs runs = {.axis = &layer->problem.h,
+                        .table = &layer->rows,
+                        .taps = &plan->rows,
+                        .apart = tconv_cpu_runs_are_apart(&plan->rows, plan->tile_rows),
+                        .tile = plan->tile_rows,
+                        .begin = task->row,
+                        .length = task->rows};
+    int64_t count = 0;
+    for (*most = 0; next_run(&runs); *most = tconv_max(*most, runs.count))
+        task->lines[count++] = (tconv_cpu_correlation_lines){runs.of, runs.q, runs.count, runs.place};
+    return count;
 }
 
 /* Lists the runs of a line; returns their number. */
@@ -90,21 +95,23 @@ static int64_t list_runs(const tconv_cpu_correlation_task *task)
 /* Loads a run of a line; row is -1 outside of the image. */
 typedef void load_run(void *loader, const tconv_cpu_correlation_run *run, int64_t image, int64_t row, int64_t place);
 
-/* Loads all lines of the strip. */
+/* Loads all lines of the strip, about in the order in which dst has them. */
 static void load_lines(const tconv_cpu_correlation_task *task, load_run *load, void *loader)
 {
-    const tconv_layer *layer = task->job->layer;
     const tconv_cpu_correlation_plan *plan = task->job->plan;
-    const int64_t count = list_runs(task);
-    struct runs rows = row_runs(task);
-    while (next_run(&rows))
-        for (int64_t r = 0; r < rows.count; r++) {
-            const int64_t q = rows.q + r, line = rows.place + r;
-            const int64_t row = q < 0 || q >= rows.of->outputs ? -1 : q * layer->rows.stride + rows.of->residue;
-            for (int64_t n = 0; n < task->images; n++)
-                for (int64_t i = 0; i < count; i++)
-                    load(loader, &task->runs[i], task->image + n, row,
-                         line * plan->row_pitch + n * plan->pitch + task->runs[i].place);
+    const int64_t run_count = list_runs(task), stride = task->job->layer->rows.stride;
+    int64_t most;
+    const int64_t line_count = list_lines(task, &most);
+    for (int64_t n = 0; n < task->images; n++)
+        for (int64_t i = 0; i < most * line_count; i++) {
+            const tconv_cpu_correlation_lines *lines = &task->lines[i % line_count];
+            const int64_t index = i / line_count, q = lines->q + index;
+            if (index >= lines->count)
+                continue;
+            const int64_t row = q < 0 || q >= lines->phase->outputs ? -1 : q * stride + lines->phase->residue;
+            const int64_t place = (lines->line + index) * plan->row_pitch + n * plan->pitch;
+            for (int64_t r = 0; r < run_count; r++)
+                load(loader, &task->runs[r], task->image + n, row, place + task->runs[r].place);
         }
 }
 
