@@ -137,7 +137,7 @@ int cli_problem_parse(const char *text, const tconv_desc *asked, harness_layer *
     CLI_INTEGER("threads", "N", 1, CLI_MAX_THREADS, &(execution).threads,                                              \
                 "CPU threads, no more than can run at once (default: all that are allowed)"),                          \
         CLI_NAME("isa", harness_cpu_isa_names, &(execution).isa,                                                       \
-                 "the most that the CPU may use: generic, avx2, avx512, neon, avx512_bf16 or amx"),                                 \
+                 "the most that the CPU may use: generic, avx2, avx512, neon, avx512_bf16 or amx"),                    \
         CLI_INTEGER("device", "N", 0, INT32_MAX, &(execution).device, "CUDA device (default: the current one)"),       \
         CLI_TEXT("implementation", "NAME", &(execution).implementation, "one by its name (tconv info lists them)")
 

@@ -15,7 +15,8 @@ const char *const harness_weight_layout_names[] = {"iohw", "ihwo", "hwoi", NULL}
 const char *const harness_math_names[] = {"default", "strict", "tf32", NULL};
 const char *const harness_op_names[] = {"forward", "backward_data", "backward_weights", NULL};
 const char *const harness_backend_names[] = {"auto", "cpu", "cuda", NULL};
-const char *const harness_cpu_isa_names[] = {"default", "generic", "avx2", "avx512", "neon", "avx512_bf16", "amx", NULL};
+const char *const harness_cpu_isa_names[] = {"default", "generic",     "avx2", "avx512",
+                                             "neon",    "avx512_bf16", "amx",  NULL};
 
 /* The last entry is NULL, which is no name. */
 #define LOOK_UP(names, value)                                                                                          \

@@ -53,29 +53,6 @@ ALWAYS_INLINE NAME(vector) NAME(every_second)(NAME(vector) first, NAME(vector) s
 #undef EVEN
 #undef ODD
 
-/* The inverse for two, of which one is wanted: copies every second number, as whole vectors, the last of which overlaps
- * the one before. Nothing beyond the last number is read. */
-#define LAST(i)  ((i) < LANES / 2 ? 2 * (i) : 2 * (i) + 1)
-ALWAYS_INLINE void NAME(pick_second)(REAL *to, const REAL *from, int64_t count)
-{
-    int64_t i = 0;
-    for (; i < count - LANES; i += LANES) {
-        const NAME(vector) a = *(const NAME(loose_vector) *)(from + 2 * i);
-        const NAME(vector) b = *(const NAME(loose_vector) *)(from + 2 * i + LANES);
-        *(NAME(loose_vector) *)(to + i) = NAME(even_lanes)(a, b);
-    }
-    if (count >= LANES) {
-        const REAL *last = from + 2 * (count - LANES);
-        const NAME(vector) a = *(const NAME(loose_vector) *)last;
-        const NAME(vector) b = *(const NAME(loose_vector) *)(last + LANES - 1);
-        *(NAME(loose_vector) *)(to + count - LANES) = __builtin_shufflevector(a, b, EACH_LANE(LAST));
-        return;
-    }
-    for (; i < count; i++)
-        to[i] = from[2 * i];
-}
-#undef LAST
-
 /* Lane i of output J of COUNT vectors comes from lane SOURCE of vector RESIDUE. */
 #define RESIDUE(i)   ((J * LANES + (i)) % COUNT)
 #define SOURCE(i)    ((J * LANES + (i)) / COUNT)

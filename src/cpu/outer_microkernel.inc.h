@@ -23,26 +23,6 @@ static void NAME(accumulate)(double *high, double *low, int64_t pitch, const voi
     }
 }
 
-ALWAYS_INLINE void NAME(pick_every)(REAL *to, const REAL *from, const int64_t step, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        to[i] = from[i * step];
-}
-
-/* Copies every step-th number. Constant steps let the compiler permute registers. */
-static void NAME(pick)(void *to, const void *from, int64_t step, int64_t count)
-{
-    switch (step) {
-#if HAVE_SHUFFLE
-    case 2: NAME(pick_second)(to, from, count); break;
-#endif
-    case 3: NAME(pick_every)(to, from, 3, count); break;
-    case 4: NAME(pick_every)(to, from, 4, count); break;
-    case 8: NAME(pick_every)(to, from, 8, count); break;
-    default: NAME(pick_every)(to, from, step, count);
-    }
-}
-
 /* Whether all numbers are finite; count is a multiple of LANES. */
 static bool NAME(are_finite)(const void *numbers, int64_t count)
 {

@@ -160,7 +160,7 @@ static const char *set_scratch(tconv_cpu_outer_plan *plan, const tconv_layer *la
     const int64_t terms = plan->depthwise ? pixels : plan->images * plan->tile_rows;
     const int64_t levels =
         1 + tconv_cpu_cascade_levels(tconv_ceil_div(pixels, tconv_cpu_even_segment(pixels, TCONV_CPU_SEGMENT)));
-    const int64_t sums = TCONV_CPU_MAX_PIXELS * plan->width, raw = TCONV_CPU_OUTER_RAW;
+    const int64_t sums = TCONV_CPU_MAX_PIXELS * plan->width;
     if (!tconv_cpu_align_size(plan->rows.phases + plan->columns.phases, (int64_t)sizeof(tconv_cpu_outer_phase),
                               &plan->phases_bytes) ||
         !tconv_cpu_align_size(plan->taps, (int64_t)sizeof(tconv_cpu_outer_tap), &plan->taps_bytes) ||
@@ -178,7 +178,6 @@ static const char *set_scratch(tconv_cpu_outer_plan *plan, const tconv_layer *la
         {terms, (int64_t)sizeof(tconv_cpu_pixel_tap), &plan->terms_bytes},
         {tconv_max(plan->tile_rows + plan->rows.halo, plan->tile_rows), (int64_t)sizeof(tconv_cpu_padded_row),
          &plan->padded_bytes},
-        {(int64_t)problem->element_size == size ? 0 : raw, size, &plan->raw_bytes},
     };
     plan->thread_bytes = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -214,8 +213,7 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
     plan->columns = init_axis(&problem->w, &layer->columns);
     if (plan->rows.taps > MAX_TAPS || plan->columns.taps > MAX_TAPS ||
         plan->rows.taps * plan->columns.taps > MAX_TAPS || plan->rows.halo > MAX_HALO ||
-        plan->columns.halo > MAX_HALO || problem->w.stride > TCONV_CPU_OUTER_RAW ||
-        plan->rows.phases * plan->columns.phases > MAX_PHASES)
+        plan->columns.halo > MAX_HALO || plan->rows.phases * plan->columns.phases > MAX_PHASES)
         return "its kernel has too many taps, or too long strides or dilations";
     plan->taps = plan->rows.taps * plan->columns.taps;
     plan->has_dead_taps = plan->rows.taps < problem->h.kernel || plan->columns.taps < problem->w.kernel;

@@ -17,9 +17,6 @@
 #include "kernels.h"
 #include "pixels_kernels.h"
 
-/* Outputs of a row that are converted at a time, before those of a phase are picked. It is chosen, not measured. */
-enum { TCONV_CPU_OUTER_RAW = 1 << 12 };
-
 /* One axis: its phases that have live taps, those taps, and the outputs of a plane beyond the inputs of a tile. */
 typedef struct tconv_cpu_outer_axis {
     int64_t phases, taps, halo;
@@ -43,7 +40,7 @@ typedef struct tconv_cpu_outer_plan {
     /* Scratch, in bytes: phases and taps; sums of the parts, where there are several; those of the bias; then of each
      * thread. */
     int64_t phases_bytes, taps_bytes, parts_bytes, bias_bytes;
-    int64_t src_bytes, dst_bytes, sums_bytes, levels_bytes, tile_bytes, at_bytes, terms_bytes, padded_bytes, raw_bytes;
+    int64_t src_bytes, dst_bytes, sums_bytes, levels_bytes, tile_bytes, at_bytes, terms_bytes, padded_bytes;
     int64_t thread_bytes;
     int64_t bias_parts; /* parts of the images whose outputs are summed by themselves */
     int threads;

@@ -69,40 +69,6 @@ static struct run cut_run(const tconv_cpu_outer_phase *phase, int64_t first, int
     return (struct run){begin + left, left, count, length - left - count};
 }
 
-/* Picks outputs of a row that lie a stride apart, to be Real. */
-static void pick_row(const tconv_cpu_outer_task *task, const char *from, int64_t count, void *to)
-{
-    const tconv_cpu_outer_plan *plan = task->job->plan;
-    const tconv_problem *problem = &task->job->layer->problem;
-    const int64_t stride = problem->w.stride, size = (int64_t)problem->element_size;
-    if (size == plan->real_size) {
-        plan->pixels->real[plan->real].pick(to, from, stride, count);
-        return;
-    }
-    for (int64_t done = 0, part; done < count; done += part) {
-        part = tconv_min(count - done, 1 + (TCONV_CPU_OUTER_RAW - 1) / stride);
-        const tconv_cpu_pixel_load load = {
-            .src = from + done * stride * size, .strip = task->raw, .rows = 1, .count = (part - 1) * stride + 1};
-        plan->pixels->dtype[problem->dtype].load(&load);
-        plan->pixels->real[plan->real].pick(tconv_cpu_real_at(plan->real_size, to, done), task->raw, stride, part);
-    }
-}
-
-/* Loads rows of a plane of each output channel one by one, NCHW, where columns have to be picked. */
-static void pick_rows(const tconv_cpu_outer_task *task, const tconv_cpu_load *load)
-{
-    const tconv_cpu_outer_plan *plan = task->job->plan;
-    const int64_t size = (int64_t)task->job->layer->problem.element_size;
-    for (int64_t channel = 0; channel < load->channels; channel++)
-        for (const tconv_cpu_padded_row *row = load->rows; row < load->rows + load->row_count; row++) {
-            char *to = tconv_cpu_real_at(plan->real_size, load->strip, channel * load->strip_channel + row->strip);
-            memset(to, 0, (size_t)(row->left * plan->real_size));
-            to += row->left * plan->real_size;
-            pick_row(task, (const char *)load->src + (channel * load->src_channel + row->src) * size, row->count, to);
-            memset(to + row->count * plan->real_size, 0, (size_t)(row->right * plan->real_size));
-        }
-}
-
 /* Loads the planes of a row phase and a column phase, of an image and all output channels of the block. */
 static void load_planes(const tconv_cpu_outer_task *task, int64_t image, const tconv_cpu_outer_phase *row_phase,
                         const tconv_cpu_outer_phase *column_phase)
@@ -131,7 +97,7 @@ static void load_planes(const tconv_cpu_outer_task *task, int64_t image, const t
         .strip = tconv_cpu_real_at(plan->real_size, task->dst, place * plan->plane + image * plan->image_pitch),
         .src_channel = problem->dst.c,
         .strip_channel = plan->channel_pitch,
-        .src_pixel = problem->layout == TCONV_NHWC ? problem->w.stride * problem->dst.w : 1,
+        .src_pixel = problem->w.stride * problem->dst.w,
         .channels = task->outs,
         .row_count = rows,
         .rows = task->padded};
@@ -140,7 +106,7 @@ static void load_planes(const tconv_cpu_outer_task *task, int64_t image, const t
     else if (problem->w.stride == 1)
         plan->kernels->dtype[problem->dtype].load_planes(&load);
     else
-        pick_rows(task, &load);
+        plan->kernels->dtype[problem->dtype].load_spread(&load);
 }
 
 void tconv_cpu_load_outer_dst(const tconv_cpu_outer_task *task)

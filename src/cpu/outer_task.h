@@ -41,7 +41,6 @@ typedef struct tconv_cpu_outer_task {
     int32_t *at;                /* where each output channel with each tap begins in the dst strip */
     tconv_cpu_pixel_tap *terms; /* rows of the tile */
     tconv_cpu_padded_row *padded;
-    void *raw; /* outputs of a row, as Real */
 } tconv_cpu_outer_task;
 
 /* Loads the src strip, and the dst strip, of the tile. */

@@ -108,10 +108,9 @@ typedef struct tconv_cpu_pixel_kernels {
         tconv_cpu_pixel_microkernel *depthwise[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
         tconv_cpu_sweep_function *sweep; /* of cpu_columns */
         /* Of cpu_outer: high += numbers, in rows of count, whole vectors, of sums a pitch apart, and low += what that
-         * rounds off (Real is double); copies every step-th number; whether numbers, whole aligned vectors of them, are
+         * rounds off (Real is double); whether numbers, whole aligned vectors of them, are
          * finite. */
         void (*accumulate)(double *high, double *low, int64_t pitch, const void *numbers, int64_t rows, int64_t count);
-        void (*pick)(void *to, const void *from, int64_t step, int64_t count);
         bool (*are_finite)(const void *numbers, int64_t count);
     } real[2];
     /* By dtype. */

@@ -13,7 +13,8 @@ static const tconv_implementation *const cpu_forward[] = {
 
 static const tconv_implementation *const cpu_backward_data[] = {&tconv_cpu_correlation, &tconv_cpu_reference_data,
                                                                 NULL};
-static const tconv_implementation *const cpu_backward_weights[] = {&tconv_cpu_outer, &tconv_cpu_reference_weights, NULL};
+static const tconv_implementation *const cpu_backward_weights[] = {&tconv_cpu_outer, &tconv_cpu_reference_weights,
+                                                                   NULL};
 
 /* The order of a row's lists is the order in which the implementations of its operation are numbered. */
 static const struct {
