@@ -171,6 +171,20 @@ static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel,
 
 /* --------------------------------------------------------------------------------------------------------- pixels */
 
+/* Bytes of a cache line. */
+enum { LINE = 64 };
+
+/* Prefetches the same pixels of the next row of dst: they lie too far apart, and there are too few of them, for the
+ * hardware to see a pattern. */
+static void prefetch_next(const tconv_problem *problem, const tconv_cpu_pixel_load *load)
+{
+    const int64_t size = (int64_t)problem->element_size;
+    const char *from = (const char *)load->src + problem->dst.h * size;
+    for (int64_t p = 0; p < load->rows; p++, from += load->src_pitch * size)
+        for (int64_t byte = 0; byte < load->count * size; byte += LINE)
+            __builtin_prefetch(from + byte, 0, 2);
+}
+
 struct pixel_loader {
     const tconv_cpu_correlation_job *job;
     void *strip;
@@ -198,6 +212,8 @@ static void load_pixel_run(void *argument, const tconv_cpu_correlation_run *run,
                                        .strip_pitch = plan->place_pitch};
     memset(to, 0, (size_t)(run->left * pitch));
     memset(to + (run->left + run->count) * pitch, 0, (size_t)(run->right * pitch));
+    if (plan->rows.phases == loader->job->layer->rows.stride && row + 1 < problem->h.out)
+        prefetch_next(problem, &load);
     plan->pixel_kernels->dtype[problem->dtype].load(&load);
 }
 
