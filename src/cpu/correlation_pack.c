@@ -12,9 +12,9 @@
 #include "parallel.h"
 
 /* Output channels and taps that are packed at a time. Weights are transposed in a buffer that stays in the first-level
- * cache, at most 8 KiB: straight from one tensor to the other, either side would jump by powers of two and evict itself.
+ * cache, at most 4 KiB: straight from one tensor to the other, either side would jump by powers of two and evict itself.
  * They are chosen, not measured. */
-enum { PACK_CHANNELS = 4, PACK_TAPS = 16 };
+enum { PACK_CHANNELS = 2, PACK_TAPS = 16 };
 
 /* Bytes of input channels of the widest block, as Real. */
 enum { MAX_WIDTH_BYTES = TCONV_CPU_MAX_PIXEL_VECTORS * TCONV_ALIGNMENT };
