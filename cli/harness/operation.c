@@ -126,7 +126,8 @@ static void backward_weights(const harness_case *test, harness_role role, const 
 
 static double backward_data_terms(const tconv_desc *desc)
 {
-    return (double)(desc->out_channels / desc->groups) * (double)desc->kernel_h * (double)desc->kernel_w;
+    const int64_t group_out = desc->out_channels / desc->groups;
+    return (double)group_out * (double)desc->kernel_h * (double)desc->kernel_w;
 }
 
 /* A sum of the bias has as many terms as an image has outputs, without a second factor. */

@@ -38,7 +38,7 @@ struct part {
 #define DEFINE_PACK(name, type, real, convert)                                                                         \
     static bool pack_##name(const struct part *part)                                                                   \
     {                                                                                                                  \
-        real transposed[PACK_CHANNELS * PACK_TAPS * MAX_WIDTH_BYTES / sizeof(real)];                                   \
+        real transposed[PACK_CHANNELS * PACK_TAPS * MAX_WIDTH_BYTES / sizeof(real)] = {0};                             \
         const int64_t taps = part->taps, width = part->width, pitch = taps * width;                                    \
         int32_t nonfinite = 0;                                                                                         \
         for (int64_t m = 0; m < width; m++)                                                                            \

@@ -145,7 +145,7 @@ DEFINE_DOUBLE(5, 10)
 #else
 ALWAYS_INLINE NAME(vector) NAME(every_second)(NAME(vector) first, NAME(vector) second, const bool odd)
 {
-    NAME(vector) found;
+    NAME(vector) found = {0};
     for (int i = 0; i < LANES; i++)
         found[i] = i < LANES / 2 ? first[2 * i + odd] : second[2 * i + odd - LANES];
     return found;

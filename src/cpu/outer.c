@@ -324,13 +324,11 @@ static void list_taps(const tconv_cpu_outer_job *job, tconv_cpu_outer_tap *to)
     const tconv_layer *layer = job->layer;
     const tconv_cpu_outer_plan *plan = job->plan;
     const tconv_cpu_outer_phase *row = job->rows, *column = job->columns;
-    const tconv_phase *last_row = NULL;
     tconv_cpu_phase phase = {0};
     while (tconv_cpu_next_phase(layer, &phase)) {
         const int64_t count = tconv_cpu_phase_taps(&phase);
-        if (phase.row != last_row)
+        if (phase.column == layer->columns.phases)
             column = job->columns;
-        last_row = phase.row;
         const int64_t place = (row - job->rows) * plan->columns.phases + (column - job->columns);
         for (int64_t tap = 0; tap < count; tap++) {
             const int64_t row_shift = tap / phase.column_taps.count * layer->rows.shift_step;
@@ -360,9 +358,11 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
     const outer *planned = made;
     const tconv_cpu_outer_plan *plan = &planned->plan;
     const tconv_layer *seen = &planned->view.layer;
-    char *scratch = arguments->scratch;
-    tconv_cpu_outer_phase *phases = (tconv_cpu_outer_phase *)(void *)scratch;
-    tconv_cpu_outer_tap *taps = (tconv_cpu_outer_tap *)(void *)(scratch += plan->phases_bytes);
+    char *const phases_at = arguments->scratch, *const taps_at = phases_at + plan->phases_bytes;
+    char *const parts = taps_at + plan->taps_bytes, *const bias_parts = parts + plan->parts_bytes;
+    char *const scratch = bias_parts + plan->bias_bytes;
+    tconv_cpu_outer_phase *phases = (tconv_cpu_outer_phase *)(void *)phases_at;
+    tconv_cpu_outer_tap *taps = (tconv_cpu_outer_tap *)(void *)taps_at;
     tconv_cpu_outer_job job = {.layer = seen,
                                .plan = plan,
                                .src = arguments->src,
@@ -372,10 +372,9 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
                                .rows = phases,
                                .columns = phases + plan->rows.phases,
                                .taps = taps,
-                               .parts = (double *)(void *)(scratch += plan->taps_bytes),
-                               .bias_parts = (double *)(void *)(scratch += plan->parts_bytes)};
+                               .parts = (double *)(void *)parts,
+                               .bias_parts = (double *)(void *)bias_parts};
     (void)issue;
-    scratch += plan->bias_bytes;
     if (job.weights != NULL) {
         list_phases(&seen->problem.h, &seen->rows, phases);
         list_phases(&seen->problem.w, &seen->columns, phases + plan->rows.phases);

@@ -112,9 +112,9 @@ static void multiply_image(const tconv_cpu_outer_task *task)
     const int64_t most = plan->pixels->real[plan->real].max_pixels[1], parts = tconv_ceil_div(plan->taps, most);
     if (plan->pixels->real[plan->real].are_finite(task->src, task->rows * task->columns * plan->width)) {
         const int64_t terms = list_terms(task, 0, task->rows, 0, task->columns);
-        for (int64_t part = 0, tap = 0, count; part < parts; part++, tap += count) {
-            count = (plan->taps - tap) / (parts - part);
-            multiply(task, terms, tap, count);
+        for (int64_t part = 0, first = 0, taps; part < parts; part++, first += taps) {
+            taps = (plan->taps - first) / (parts - part);
+            multiply(task, terms, first, taps);
         }
         return;
     }

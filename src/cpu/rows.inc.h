@@ -95,7 +95,7 @@ ALWAYS_INLINE void NAME(load_apart)(REAL *to, const ELEMENT *from, int64_t count
 /* Loads a vector of elements that lie 2 or 4 apart: the first or the last of each of LANES groups of so many. */
 ALWAYS_INLINE void NAME(load_groups)(REAL *to, const ELEMENT *from, const int step, const bool last)
 {
-    SUMS(vector) all[4];
+    SUMS(vector) all[4] = {{0}};
     UNROLL
     for (int i = 0; i < step; i++)
         CONVERT_IN((REAL *)&all[i], from + i * LANES);
