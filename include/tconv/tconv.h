@@ -73,13 +73,14 @@
  * tconv_options wins; variables decide what AUTO, DEFAULT and 0 mean. A value that is not listed is an error of every
  * plan that is made (TCONV_ERROR_ENVIRONMENT), until it is mended and reloaded.
  *
- *     TCONV_BACKEND=auto|cpu|cuda                    what TCONV_BACKEND_AUTO means
- *     TCONV_CPU_ISA=generic|avx2|avx512|neon|amx     the highest instruction set to use (tconv_cpu_isa)
- *     TCONV_CPU_TUNING=auto|common|xeon              the processor that tiles and stores are tuned for
- *     TCONV_NUM_THREADS=1..65536                     CPU threads, at most
- *     TCONV_MATH=strict|tf32                         what TCONV_MATH_DEFAULT means
- *     TCONV_VERBOSE=0|1|2                            lines to stderr or options.log: 1 each execute, 2 also why
- *                                                    implementations were passed over
+ *     TCONV_BACKEND=auto|cpu|cuda                             what TCONV_BACKEND_AUTO means
+ *     TCONV_CPU_ISA=generic|avx2|avx512|neon|avx512_bf16|amx  the highest instruction set to use
+ *                                                             (tconv_cpu_isa)
+ *     TCONV_CPU_TUNING=auto|common|xeon                       the processor that tiles and stores are tuned for
+ *     TCONV_NUM_THREADS=1..65536                              CPU threads, at most
+ *     TCONV_MATH=strict|tf32                                  what TCONV_MATH_DEFAULT means
+ *     TCONV_VERBOSE=0|1|2                                     lines to stderr or options.log: 1 each execute,
+ *                                                             2 also why implementations were passed over
  *
  * Cores and caches are what Linux says, read once in a process without allocating. Where hwloc is built in, and on other
  * systems or with HWLOC_SYNTHETIC, HWLOC_XMLFILE or HWLOC_FSROOT set, they are what hwloc says, which crashes where it
