@@ -361,12 +361,12 @@ TCONV_API tconv_status tconv_plan_pack_weights(const tconv_plan *plan, const tco
  * stream. The call allocates nothing, except that OpenMP starts threads that do not run yet. With batch 0 it does
  * nothing and reads no pointer, but for the gradients of weights and bias.
  *
- * What is computed, dst (desc.op: a gradient), must share no element with the others or workspace, nor the first tconv_plan_workspace_size bytes of
- * workspace with them: INVALID_ARGUMENT, which names both. Slices of one larger tensor are no overlap, although their
- * ranges of addresses meet: decided exactly where one of the two is dense, or both have the same strides of images and
- * of channels (NCHW) or pixels (NHWC). With other strides, two whose ranges meet are refused, unless images and channels
- * (pixels) of both stand at different places modulo the greatest common divisor of all these strides. Addresses alone
- * are compared: memory that is mapped twice is not seen to be one.
+ * What is computed, dst (desc.op: a gradient), must share no element with the others or workspace, nor the first
+ * tconv_plan_workspace_size bytes of workspace with them: INVALID_ARGUMENT, which names both. Slices of one larger
+ * tensor are no overlap, although their ranges of addresses meet: decided exactly where one of the two is dense, or
+ * both have the same strides of images and of channels (NCHW) or pixels (NHWC). With other strides, two whose ranges
+ * meet are refused, unless images and channels (pixels) of both stand at different places modulo the greatest common
+ * divisor of all these strides. Addresses alone are compared: memory that is mapped twice is not seen to be one.
  */
 TCONV_API tconv_status tconv_plan_execute(const tconv_plan *plan, const tconv_tensor *src, const tconv_tensor *weights,
                                           const tconv_tensor *bias, const tconv_tensor *dst, void *workspace,
