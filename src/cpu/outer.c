@@ -3,7 +3,7 @@
  *
  *     diff_weights[c, o, k] = sum over images n and inputs i of src[n, c, i] * diff_dst[n, o, s * i + d * k - p],
  *
- * a matrix product whose terms are pixels. For a tile of inputs, src is turned so that the vector runs along input
+ * a matrix product whose terms are pixels. For a tile of inputs, src is transposed so that the vector runs along input
  * channels, and the gradient of dst lies in planes of one residue modulo the stride, where the outputs that a tap reaches
  * from neighbouring inputs are neighbours; each output channel with each tap is a row of the microkernels of the pixels
  * algorithm. So any few output channels fill a micro-tile, and taps share what was loaded.

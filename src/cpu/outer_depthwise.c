@@ -7,36 +7,6 @@
 #include "../core/checked.h"
 #include "outer_task.h"
 
-/* Loads `columns` pixels of a row of an image, with so many lanes of groups side by side. from: the first one's element. */
-static void load_row(const tconv_cpu_outer_task *task, const char *from, const tconv_strides *strides, int64_t columns,
-                     void *to)
-{
-    const tconv_cpu_outer_plan *plan = task->job->plan;
-    const tconv_problem *problem = &task->job->layer->problem;
-    const int64_t groups = task->ins;
-    if (problem->layout == TCONV_NHWC) {
-        const tconv_cpu_pixel_load load = {.src = from,
-                                           .strip = to,
-                                           .rows = columns,
-                                           .count = groups,
-                                           .src_pitch = strides->w,
-                                           .strip_pitch = plan->width};
-        if (groups < plan->width)
-            memset(to, 0, (size_t)(columns * plan->width * plan->real_size));
-        plan->pixels->dtype[problem->dtype].load(&load);
-        return;
-    }
-    const tconv_cpu_padded_row lanes = {.count = groups, .right = plan->width - groups};
-    const tconv_cpu_load load = {.src = from,
-                                 .strip = to,
-                                 .strip_channel = plan->width,
-                                 .src_pixel = strides->c,
-                                 .channels = columns,
-                                 .row_count = 1,
-                                 .rows = &lanes};
-    plan->kernels->dtype[problem->dtype].load_pixels(&load); /* columns as its channels, groups as its pixels */
-}
-
 static void load_src(const tconv_cpu_outer_task *task, int64_t image)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
@@ -44,8 +14,10 @@ static void load_src(const tconv_cpu_outer_task *task, int64_t image)
     for (int64_t row = 0; row < task->rows; row++) {
         const int64_t at = image * problem->src.n + task->group * problem->src.c + (task->row + row) * problem->src.h +
                            task->column * problem->src.w;
-        load_row(task, task->job->src + at * (int64_t)problem->element_size, &problem->src, task->columns,
-                 tconv_cpu_real_at(plan->real_size, task->src, row * task->columns * plan->width));
+        const tconv_cpu_outer_row from = {task->job->src + at * (int64_t)problem->element_size, &problem->src,
+                                          task->columns, task->ins, plan->width};
+        tconv_cpu_load_outer_row(task, &from,
+                                 tconv_cpu_real_at(plan->real_size, task->src, row * task->columns * plan->width));
     }
 }
 
@@ -70,7 +42,9 @@ static void load_dst(const tconv_cpu_outer_task *task, int64_t image)
         const int64_t at = image * problem->dst.n + task->group * problem->dst.c + y * problem->dst.h +
                            (first_column + left) * problem->dst.w;
         memset(to, 0, (size_t)(left * pixel));
-        load_row(task, task->job->dst + at * (int64_t)problem->element_size, &problem->dst, count, to + left * pixel);
+        const tconv_cpu_outer_row from = {task->job->dst + at * (int64_t)problem->element_size, &problem->dst, count,
+                                          task->ins, plan->width};
+        tconv_cpu_load_outer_row(task, &from, to + left * pixel);
         memset(to + (left + count) * pixel, 0, (size_t)((columns - left - count) * pixel));
     }
 }

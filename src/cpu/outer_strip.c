@@ -6,38 +6,43 @@
 
 /* ----------------------------------------------------------------------------------------------------------- src */
 
-/* NHWC: the channels of each pixel as they lie; NCHW: rows of planes, transposed. Lanes beyond the last channel are
- * zeros. */
+void tconv_cpu_load_outer_row(const tconv_cpu_outer_task *task, const tconv_cpu_outer_row *row, void *to)
+{
+    const tconv_cpu_outer_plan *plan = task->job->plan;
+    const tconv_problem *problem = &task->job->layer->problem;
+    if (problem->layout == TCONV_NHWC) {
+        const tconv_cpu_pixel_load load = {.src = row->from,
+                                           .strip = to,
+                                           .rows = row->columns,
+                                           .count = row->channels,
+                                           .src_pitch = row->strides->w,
+                                           .strip_pitch = row->width};
+        if (row->channels < row->width)
+            memset(to, 0, (size_t)(row->columns * row->width * plan->real_size));
+        plan->pixels->dtype[problem->dtype].load(&load);
+        return;
+    }
+    const tconv_cpu_padded_row lanes = {.count = row->channels, .right = row->width - row->channels};
+    const tconv_cpu_load load = {.src = row->from,
+                                 .strip = to,
+                                 .strip_channel = row->width,
+                                 .src_pixel = row->strides->c,
+                                 .channels = row->columns,
+                                 .row_count = 1,
+                                 .rows = &lanes};
+    plan->kernels->dtype[problem->dtype].load_pixels(&load); /* columns as its channels, channels as its pixels */
+}
+
 static void load_src_row(const tconv_cpu_outer_task *task, int64_t image, int64_t row, int64_t channel, int64_t count,
                          int64_t width, void *to)
 {
-    const tconv_cpu_outer_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
     const int64_t first = (task->image + image) * problem->src.n +
                           (task->group * problem->group_in + channel) * problem->src.c +
                           (task->row + row) * problem->src.h + task->column * problem->src.w;
-    const char *src = task->job->src + first * (int64_t)problem->element_size;
-    if (problem->layout == TCONV_NHWC) {
-        const tconv_cpu_pixel_load load = {.src = src,
-                                           .strip = to,
-                                           .rows = task->columns,
-                                           .count = count,
-                                           .src_pitch = problem->src.w,
-                                           .strip_pitch = width};
-        if (count < width)
-            memset(to, 0, (size_t)(task->columns * width * plan->real_size));
-        plan->pixels->dtype[problem->dtype].load(&load);
-        return;
-    }
-    const tconv_cpu_padded_row lanes = {.count = count, .right = width - count};
-    const tconv_cpu_load load = {.src = src,
-                                 .strip = to,
-                                 .strip_channel = width,
-                                 .src_pixel = problem->src.c,
-                                 .channels = task->columns,
-                                 .row_count = 1,
-                                 .rows = &lanes};
-    plan->kernels->dtype[problem->dtype].load_pixels(&load); /* columns as its channels, channels as its pixels */
+    const tconv_cpu_outer_row from = {task->job->src + first * (int64_t)problem->element_size, &problem->src,
+                                      task->columns, count, width};
+    tconv_cpu_load_outer_row(task, &from, to);
 }
 
 void tconv_cpu_load_outer_src(const tconv_cpu_outer_task *task)

@@ -43,6 +43,17 @@ typedef struct tconv_cpu_outer_task {
     tconv_cpu_padded_row *padded;
 } tconv_cpu_outer_task;
 
+/* Pixels of a row of an image, of which some channels are wanted, in `width` lanes. */
+typedef struct tconv_cpu_outer_row {
+    const char *from; /* the first pixel's first channel */
+    const tconv_strides *strides;
+    int64_t columns, channels, width;
+} tconv_cpu_outer_row;
+
+/* Loads the channels of each pixel side by side: NHWC as they lie, NCHW transposed. Lanes beyond the last channel are
+ * zeros. */
+void tconv_cpu_load_outer_row(const tconv_cpu_outer_task *task, const tconv_cpu_outer_row *row, void *to);
+
 /* Loads the src strip, and the dst strip, of the tile. */
 void tconv_cpu_load_outer_src(const tconv_cpu_outer_task *task);
 void tconv_cpu_load_outer_dst(const tconv_cpu_outer_task *task);
