@@ -32,8 +32,9 @@ static double whole(double high, double low)
     return low - low == 0 ? high + low : high;
 }
 
-void tconv_cpu_store_outer(tconv_dtype dtype, char *memory, int64_t step, const double *high, const double *low,
-                           int64_t count)
+/* Stores count numbers, rounded once to the dtype, `step` apart. */
+static void store_numbers(tconv_dtype dtype, char *memory, int64_t step, const double *high, const double *low,
+                          int64_t count)
 {
     float *f32 = (float *)(void *)memory;
     uint16_t *half = (uint16_t *)(void *)memory;
@@ -89,8 +90,8 @@ static void store_row(const tconv_cpu_outer_job *job, const struct block *block,
     const double *high = sums + row * plan->block_in + first;
     const int64_t at = (block->group * problem->group_in + block->in + first) * problem->weight.in +
                        (block->out + row / plan->taps) * problem->weight.out + job->taps[row % plan->taps].weight;
-    tconv_cpu_store_outer(problem->dtype, job->weights + at * (int64_t)problem->element_size, problem->weight.in, high,
-                          high + (plan->keeps_rest ? plan->sums : 0), count);
+    store_numbers(problem->dtype, job->weights + at * (int64_t)problem->element_size, problem->weight.in, high,
+                  high + (plan->keeps_rest ? plan->sums : 0), count);
 }
 
 /* Stores the sums of some input channels of a block. */
@@ -373,7 +374,7 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
                                .columns = phases + plan->rows.phases,
                                .taps = taps,
                                .parts = (double *)(void *)parts,
-                               .bias_parts = (double *)(void *)bias_parts};
+                               .bias_parts = (tconv_cpu_reference_sum *)(void *)bias_parts};
     (void)issue;
     if (job.weights != NULL) {
         list_phases(&seen->problem.h, &seen->rows, phases);

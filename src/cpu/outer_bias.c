@@ -10,24 +10,16 @@
 /* Outputs that are converted at a time, and those of a segment. They are chosen, not measured. */
 enum { PIECE = 512, SEGMENT = 32 };
 
-/* Adds a number to a sum in double, and what that rounds off to low. */
-static void add(double *high, double *low, double value)
-{
-    const double sum = *high + value, added = sum - *high;
-    *low += (*high - (sum - added)) + (value - added);
-    *high = sum;
-}
-
 /* Adds numbers that lie `step` apart, segment by segment. */
 #define DEFINE_ADD_RUN(real_type)                                                                                      \
-    static void add_run_##real_type(const void *numbers, int64_t step, int64_t count, double *high, double *low)       \
+    static void add_run_##real_type(const void *numbers, int64_t step, int64_t count, tconv_cpu_reference_sum *to)     \
     {                                                                                                                  \
         const real_type *from = numbers;                                                                               \
         for (int64_t begin = 0; begin < count; begin += SEGMENT) {                                                     \
             double sum = 0;                                                                                            \
             for (int64_t i = begin; i < tconv_min(count, begin + SEGMENT); i++)                                        \
                 sum += (double)from[i * step];                                                                         \
-            add(high, low, sum);                                                                                       \
+            tconv_cpu_reference_add(to, sum);                                                                          \
         }                                                                                                              \
     }
 
@@ -35,8 +27,8 @@ DEFINE_ADD_RUN(float)
 DEFINE_ADD_RUN(double)
 
 /* Adds rows of outputs, `count` channels each `step` apart where they are pixels, else of one channel. */
-static void add_piece(const tconv_cpu_outer_job *job, const char *from, int64_t count, int64_t channels, double *high,
-                      double *low)
+static void add_piece(const tconv_cpu_outer_job *job, const char *from, int64_t count, int64_t channels,
+                      tconv_cpu_reference_sum *sums)
 {
     const tconv_cpu_outer_plan *plan = job->plan;
     const tconv_dtype dtype = job->layer->problem.dtype;
@@ -45,12 +37,12 @@ static void add_piece(const tconv_cpu_outer_job *job, const char *from, int64_t 
     plan->pixels->dtype[dtype].load(&load);
     for (int64_t c = 0; c < channels; c++)
         (plan->real ? add_run_double : add_run_float)(tconv_cpu_real_at(plan->real_size, real, c), channels, count,
-                                                      &high[c], &low[c]);
+                                                      &sums[c]);
 }
 
 /* NCHW: adds the plane of a channel; NHWC: the pixels' channels [channel, channel + channels). */
-static void add_image(const tconv_cpu_outer_job *job, int64_t image, int64_t channel, int64_t channels, double *high,
-                      double *low)
+static void add_image(const tconv_cpu_outer_job *job, int64_t image, int64_t channel, int64_t channels,
+                      tconv_cpu_reference_sum *sums)
 {
     const tconv_problem *problem = &job->layer->problem;
     const int64_t size = (int64_t)problem->element_size;
@@ -60,7 +52,7 @@ static void add_image(const tconv_cpu_outer_job *job, int64_t image, int64_t cha
     const int64_t all = problem->h.out * problem->w.out, most = pixels && !dense ? 1 : PIECE / channels;
     for (int64_t done = 0, count; done < all; done += count) {
         count = tconv_min(most, all - done);
-        add_piece(job, from + done * (pixels ? problem->dst.w : 1) * size, count, channels, high, low);
+        add_piece(job, from + done * (pixels ? problem->dst.w : 1) * size, count, channels, sums);
     }
 }
 
@@ -82,12 +74,10 @@ static void run_share(void *argument, int index)
         const tconv_cpu_range images = tconv_cpu_share_of(problem->batch, (int)part, (int)job->plan->bias_parts);
         int64_t channel;
         const int64_t channels = tconv_cpu_cut_tile(taken % blocks, most, problem->out_channels, &channel);
-        double *high = job->bias_parts + part * 2 * problem->out_channels + channel;
-        double *low = high + problem->out_channels;
-        memset(high, 0, (size_t)channels * sizeof *high);
-        memset(low, 0, (size_t)channels * sizeof *low);
+        tconv_cpu_reference_sum *sums = job->bias_parts + part * problem->out_channels + channel;
+        memset(sums, 0, (size_t)channels * sizeof *sums);
         for (int64_t image = images.begin; image < images.end; image++)
-            add_image(job, image, channel, channels, high, low);
+            add_image(job, image, channel, channels, sums);
     }
 }
 
@@ -95,17 +85,14 @@ void tconv_cpu_sum_outer_bias(const tconv_cpu_outer_job *job, char *scratch)
 {
     const tconv_problem *problem = &job->layer->problem;
     const int64_t channels = problem->out_channels, parts = job->plan->bias_parts;
-    double *high = job->bias_parts, *low = high + channels;
+    tconv_cpu_reference_sum *sums = job->bias_parts;
     tconv_cpu_run_tasks(&job->layer->target, job->plan->threads, parts * tconv_ceil_div(channels, together(problem)),
                         job, scratch, run_share);
-    for (int64_t part = 1; part < parts; part++)
-        for (int64_t c = 0; c < channels; c++) {
-            add(&high[c], &low[c], high[part * 2 * channels + c]);
-            low[c] += low[part * 2 * channels + c];
-        }
     for (int64_t c = 0; c < channels; c++) {
-        high[c] = low[c] - low[c] == 0 ? high[c] + low[c] : high[c]; /* NaN beside Inf */
-        low[c] = 0;
+        for (int64_t part = 1; part < parts; part++) {
+            tconv_cpu_reference_add(&sums[c], sums[part * channels + c].high);
+            sums[c].low += sums[part * channels + c].low;
+        }
+        tconv_cpu_reference_accesses[problem->dtype].put(job->bias, c, tconv_cpu_reference_total(&sums[c]));
     }
-    tconv_cpu_store_outer(problem->dtype, job->bias, 1, high, low, channels);
 }

@@ -164,7 +164,8 @@ static const char *set_scratch(tconv_cpu_outer_plan *plan, const tconv_layer *la
     if (!tconv_cpu_align_size(plan->rows.phases + plan->columns.phases, (int64_t)sizeof(tconv_cpu_outer_phase),
                               &plan->phases_bytes) ||
         !tconv_cpu_align_size(plan->taps, (int64_t)sizeof(tconv_cpu_outer_tap), &plan->taps_bytes) ||
-        !tconv_cpu_align_size(problem->out_channels, 2 * plan->bias_parts * (int64_t)sizeof(double), &plan->bias_bytes))
+        !tconv_cpu_align_size(problem->out_channels, plan->bias_parts * (int64_t)sizeof(tconv_cpu_reference_sum),
+                              &plan->bias_bytes))
         return "its sizes overflow";
     const struct {
         int64_t count, size, *bytes;

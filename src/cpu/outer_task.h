@@ -3,6 +3,7 @@
 #define TCONV_CPU_OUTER_TASK_H
 
 #include "outer_plan.h"
+#include "reference.h"
 
 /* A phase of an axis with live taps. Row or column i of a tile that begins at input 0 is output `base + i` of the phase
  * for its first live tap. */
@@ -26,8 +27,8 @@ typedef struct tconv_cpu_outer_job {
     char *weights, *bias; /* gradients; NULL: not wanted */
     const tconv_cpu_outer_phase *rows, *columns;
     const tconv_cpu_outer_tap *taps;
-    double *parts;      /* [part][block][high, low][sums] */
-    double *bias_parts; /* [part][high, low][output channel] */
+    double *parts;                       /* [part][block][high, low][sums] */
+    tconv_cpu_reference_sum *bias_parts; /* [part][output channel] */
 } tconv_cpu_outer_job;
 
 /* A task and its thread's scratch. */
@@ -72,9 +73,5 @@ int64_t tconv_cpu_outer_inputs(const tconv_cpu_outer_phase *phase, int64_t shift
 
 /* Sums the gradient of the bias. scratch: of tconv_cpu_run_tasks. */
 void tconv_cpu_sum_outer_bias(const tconv_cpu_outer_job *job, char *scratch);
-
-/* Stores count numbers, rounded once to the dtype, `step` apart. */
-void tconv_cpu_store_outer(tconv_dtype dtype, char *memory, int64_t step, const double *high, const double *low,
-                           int64_t count);
 
 #endif
