@@ -13,8 +13,11 @@
 extern "C" {
 #endif
 
-/* The CUDA implementations, of which the least predicted time is taken, ending with NULL. */
+/* The CUDA implementations of forward, of which the least predicted time is taken, ending with NULL; and of the
+ * gradients. */
 extern const tconv_implementation *const tconv_cuda_implementations[];
+extern const tconv_implementation *const tconv_cuda_backward_data[];
+extern const tconv_implementation *const tconv_cuda_backward_weights[];
 
 /* Returns SUCCESS where a device can be used; else UNAVAILABLE with field "backend" and why: not built, no driver, no
  * device, no code for any device here; or the failure of CUDA to say. It is looked up once. */

@@ -1,7 +1,11 @@
-/* The list of CUDA implementations. The order decides only between two that are predicted alike. */
+/* The lists of CUDA implementations. The order decides only between two that are predicted alike. */
 #include "cuda_backend.h"
 #include "implementations.h"
 
 const tconv_implementation *const tconv_cuda_implementations[] = {
     &tconv_cuda_stencil, &tconv_cuda_col2im, &tconv_cuda_rows,    &tconv_cuda_cells,   &tconv_cuda_wgmma,
     &tconv_cuda_igemm,   &tconv_cuda_mma,    &tconv_cuda_columns, &tconv_cuda_general, NULL};
+
+const tconv_implementation *const tconv_cuda_backward_data[] = {&tconv_cuda_correlation, NULL};
+
+const tconv_implementation *const tconv_cuda_backward_weights[] = {NULL};

@@ -4,6 +4,8 @@
 #include "../core/status.h"
 
 const tconv_implementation *const tconv_cuda_implementations[] = {NULL};
+const tconv_implementation *const tconv_cuda_backward_data[] = {NULL};
+const tconv_implementation *const tconv_cuda_backward_weights[] = {NULL};
 
 static tconv_status not_built(tconv_issue *issue)
 {

@@ -11,6 +11,9 @@
 extern "C" {
 #endif
 
+/* Bytes of a plan that can be part of another implementation's: cuda_cells' takes 5,072. */
+#define TCONV_CUDA_MAX_INNER_PLAN 6144
+
 /* "cuda_stencil": one input channel per group (depthwise), on any device. */
 extern const tconv_implementation tconv_cuda_stencil;
 
@@ -37,6 +40,9 @@ extern const tconv_implementation tconv_cuda_mma;
 
 /* "cuda_general": every layer, on any device. */
 extern const tconv_implementation tconv_cuda_general;
+
+/* "cuda_correlation": the gradient of src, as a forward layer that one of these computes. */
+extern const tconv_implementation tconv_cuda_correlation;
 
 #ifdef __cplusplus
 }

@@ -56,6 +56,17 @@ static void append_workloads(struct list *list, const workload_list *workloads)
         }
 }
 
+/* Appends all layers again, for the gradient of src. */
+static void append_gradients(struct list *list)
+{
+    const size_t count = list->count;
+    for (size_t i = 0; i < count && !list->failed; i++) {
+        standin_layer gradient = list->items[i];
+        gradient.layer.desc.op = TCONV_BACKWARD_DATA;
+        append(list, gradient.name, &gradient.layer);
+    }
+}
+
 size_t standin_list_layers(const char *const *files, size_t file_count, standin_layer **layers)
 {
     struct list list = {0};
@@ -87,6 +98,7 @@ size_t standin_list_layers(const char *const *files, size_t file_count, standin_
         append_workloads(&list, &more);
         workloads_release(&more);
     }
+    append_gradients(&list);
     if (list.failed) {
         free(list.items);
         list.items = NULL;
@@ -138,4 +150,5 @@ void standin_draw_wild(harness_random *random, harness_layer *layer)
     desc->weight_layout = (tconv_weight_layout)harness_random_integer(random, 0, 2);
     desc->math = harness_random_chance(random, 50) ? TCONV_MATH_TF32 : TCONV_MATH_STRICT;
     layer->has_bias = harness_random_chance(random, 50);
+    desc->op = harness_random_chance(random, 25) ? TCONV_BACKWARD_DATA : TCONV_FORWARD;
 }

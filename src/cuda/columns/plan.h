@@ -4,14 +4,13 @@
 #define TCONV_CUDA_COLUMNS_PLAN_H
 
 #include "../../core/impl.h"
+#include "../implementations.h"
 #include "../model/work.h"
 #include "direct.h"
 #include "gather.h"
 
 namespace tconv::columns
 {
-
-constexpr int64_t MAX_PLAN_BYTES = 6144; /* of an implementation's plan: cuda_cells' takes 5,072 */
 
 /* What is multiplied and gathered at a time. The last chunk of each kind begins so that it ends with the layer: it
  * computes some outputs once more instead of having another shape. */
@@ -42,13 +41,13 @@ struct plan {
     /* The products, but direct ones: a layer with a 1 x 1 kernel, whose output channels are output channels and taps;
      * exchanged, a layer of one row of those, whose output channels are pixels. */
     tconv_layer products;
-    tconv_phase row_phase, column_phase;            /* its phase tables' */
-    const tconv_implementation *by;                 /* what computes it; NULL: direct */
-    tconv_memory_sizes sizes;                       /* that this needs */
-    int64_t products_bytes, src_bytes;              /* of a chunk: the products; src, where it is copied */
-    int64_t weights_bytes;                          /* of all weights, where they are widened, or copied to be held */
-    int64_t packed_chunk_bytes;                     /* of what the products have packed, of a chunk */
-    alignas(16) unsigned char made[MAX_PLAN_BYTES]; /* the plan of `by` */
+    tconv_phase row_phase, column_phase; /* its phase tables' */
+    const tconv_implementation *by;      /* what computes it; NULL: direct */
+    tconv_memory_sizes sizes;            /* that this needs */
+    int64_t products_bytes, src_bytes;   /* of a chunk: the products; src, where it is copied */
+    int64_t weights_bytes;               /* of all weights, where they are widened, or copied to be held */
+    int64_t packed_chunk_bytes;          /* of what the products have packed, of a chunk */
+    alignas(16) unsigned char made[TCONV_CUDA_MAX_INNER_PLAN]; /* the plan of `by` */
 };
 
 /* Chunks of all kinds. */

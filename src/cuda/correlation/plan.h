@@ -1,0 +1,46 @@
+/* The plan of a layer: the derived forward layer, what computes it, the chunks that it comes in, and how its operands are
+ * made. */
+#ifndef TCONV_CUDA_CORRELATION_PLAN_H
+#define TCONV_CUDA_CORRELATION_PLAN_H
+
+#include "../../core/impl.h"
+#include "../implementations.h"
+#include "../model/work.h"
+#include "parameters.h"
+
+namespace tconv::correlation
+{
+
+struct plan {
+    bool in_place; /* src of the derived layer is the gradient of dst as it lies: nothing is rearranged but weights */
+    tconv_cuda_planes rows, columns;
+
+    /* What is computed at a time. The last chunk of each kind begins so that it ends with the layer: it computes some
+     * elements once more instead of having another shape. */
+    int64_t images, chunk_rows; /* rows of the gradient of src */
+    int64_t image_chunks, row_chunks;
+
+    depth_shape depth;    /* without addresses and what differs between chunks; not used in place */
+    weight_shape weights; /* without addresses */
+
+    tconv_layer derived;                                       /* of a chunk */
+    tconv_phase row_phase, column_phase;                       /* its phase tables' */
+    const tconv_implementation *by;                            /* what computes it */
+    tconv_memory_sizes sizes;                                  /* that this needs */
+    int64_t packed_bytes;                                      /* of what it packs; the derived weights lie behind */
+    int64_t weights_bytes;                                     /* of these */
+    int64_t depth_bytes;                                       /* of a chunk's rearranged gradient of dst */
+    alignas(16) unsigned char made[TCONV_CUDA_MAX_INNER_PLAN]; /* the plan of `by` */
+};
+
+inline int64_t chunks_of(const plan *made)
+{
+    return made->image_chunks * made->row_chunks;
+}
+
+/* Plans a layer. Returns the reason why it is not taken, else NULL. */
+const char *make_plan(const tconv_layer *layer, double limit, plan *made, tconv_cuda_work *work);
+
+} // namespace tconv::correlation
+
+#endif
