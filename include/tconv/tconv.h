@@ -44,10 +44,10 @@
  * least one factor of each f32 product fits in 11 bits and the other in fewer than 24 (TF32: both in 11). There a
  * strict f32 product is three of TF32, which leave out small part times small part (3xTF32).
  *     On the CPU and in the CUDA kernels without tensor cores a tap that falls outside the input is skipped: NaN and
- * Inf go exactly where the arithmetic takes them. On tensor cores an output whose sum holds one is not finite either,
- * but zeros that stand for missing taps and channels are multiplied as well: NaN may appear in other outputs of the
- * same image and group (of other groups too where groups have few channels) or, where the weights have a NaN or Inf,
- * of the same group; and Inf may become NaN.
+ * Inf go exactly where the arithmetic takes them. On tensor cores, and in the gradients on CUDA, an output whose sum
+ * holds one is not finite either, but zeros that stand for missing taps and channels are multiplied as well: NaN may
+ * appear in other outputs of the same image and group (of other groups too where groups have few channels) or, where
+ * the weights have a NaN or Inf, of the same group; and Inf may become NaN.
  *
  * THREADS. A plan is immutable: any number of threads may execute one at once, each with its own dst and workspace.
  *     On the CPU a plan runs on OpenMP's threads, never more than the process may have run at once (affinity); on the
@@ -166,7 +166,7 @@ typedef enum tconv_weight_layout {
  *     diff_weights[c, o, k] = sum over n, i of src[n, c, i] * diff_dst[n, o, s * i + d * k - p]
  *     diff_bias[o]          = sum over n, y of diff_dst[n, o, y], every output, with a tap or without
  *
- * This version has the gradients on the CPU alone.
+ * This version has backward_weights on the CPU alone.
  */
 typedef enum tconv_op {
     TCONV_FORWARD = 0,       /* dst, from src, weights and bias */
