@@ -121,9 +121,6 @@ typedef struct tconv_implementation {
     tconv_backend backend;
     /* The accepted dtypes, as a set of TCONV_DTYPE_BIT. The functions below are never called with another one. */
     unsigned dtypes;
-    /* Whether it can add to what the outputs hold (desc.accumulate). Where not, the functions below are never called with
-     * a layer that does. */
-    bool accumulates;
     size_t plan_bytes; /* of what plan writes, at least 1; aligned as malloc aligns */
     /*
      * Decides how to compute the layer: writes that to made, plan_bytes of zeros that keep their place until the plan
@@ -142,6 +139,9 @@ typedef struct tconv_implementation {
     /* Writes what was decided as "key=value key=value", for people: tiles, stages and kernels in the words of the
      * implementation's headers; cut to capacity bytes with the closing 0. NULL: there is nothing to say. */
     void (*describe)(const tconv_layer *layer, const void *made, char *text, size_t capacity);
+    /* Whether it can add to what the outputs hold (desc.accumulate). Where not, the functions above are never called with
+     * a layer that does. */
+    bool accumulates;
 } tconv_implementation;
 
 /* Fails a plan: the layer is none that the implementation takes, and why. */

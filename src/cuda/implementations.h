@@ -44,6 +44,12 @@ extern const tconv_implementation tconv_cuda_general;
 /* "cuda_correlation": the gradient of src, as a forward layer that one of these computes. */
 extern const tconv_implementation tconv_cuda_correlation;
 
+/* The gradients of weights and bias. "cuda_outer": on tensor cores, f32, f16 and bf16. */
+extern const tconv_implementation tconv_cuda_outer;
+
+/* "cuda_general": every layer, on any device. */
+extern const tconv_implementation tconv_cuda_general_weights;
+
 #ifdef __cplusplus
 }
 #endif

@@ -165,6 +165,7 @@ extern "C" const tconv_implementation tconv_cuda_cells = {"cuda_cells",
                                                           plan_layer,
                                                           pack_weights,
                                                           execute,
-                                                          describe};
+                                                          describe,
+                                                          false};
 
 } // namespace tconv::cells

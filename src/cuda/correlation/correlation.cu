@@ -128,7 +128,14 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_correlation = {
-    "cuda_correlation", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64, sizeof(plan), plan_layer, pack, execute, describe};
+extern "C" const tconv_implementation tconv_cuda_correlation = {"cuda_correlation",
+                                                                TCONV_BACKEND_CUDA,
+                                                                TCONV_DTYPES_TO_F64,
+                                                                sizeof(plan),
+                                                                plan_layer,
+                                                                pack,
+                                                                execute,
+                                                                describe,
+                                                                false};
 
 } // namespace tconv::correlation

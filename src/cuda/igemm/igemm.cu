@@ -317,8 +317,14 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_igemm = {
-    "cuda_igemm", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(planned_layer), plan_layer, pack_weights, execute,
-    describe};
+extern "C" const tconv_implementation tconv_cuda_igemm = {"cuda_igemm",
+                                                          TCONV_BACKEND_CUDA,
+                                                          TCONV_DTYPES_TO_F32,
+                                                          sizeof(planned_layer),
+                                                          plan_layer,
+                                                          pack_weights,
+                                                          execute,
+                                                          describe,
+                                                          false};
 
 } // namespace tconv::igemm

@@ -36,13 +36,6 @@ template <mode MODE> __device__ __forceinline__ bool is_nhwc(const parameters &p
         return params.nhwc;
 }
 
-/* Rounds to TF32, to nearest, ties away: MMAs ignore the bits below. NaN and Inf stay as they are. Half the
- * instructions of the one in numeric/tf32.cuh. */
-__device__ __forceinline__ uint32_t round_for_mma(uint32_t bits)
-{
-    return fabsf(__uint_as_float(bits)) < __int_as_float(0x7f800000) ? bits + 0x1000u : bits;
-}
-
 /* Splits as split_to_tf32 (numeric/tf32.cuh), in fewer instructions: MMAs ignore the low bits of the small part, so
  * that it need not be rounded; the big part is never rounded up to Inf. */
 __device__ __forceinline__ void split_any(float value, uint32_t *big, uint32_t *small)

@@ -1,0 +1,581 @@
+/*
+ * The kernel of cuda_outer: for a tile of the gradient of weights and a part of the pixels, the products of src and the
+ * gradient of dst, as an implicit GEMM whose terms are pixels.
+ *
+ * A K-tile is a box of inputs. A stage of shared memory holds, pixel by pixel, the block's input channels of src, and slot by
+ * slot (tile_axis) its output channels of the gradient of dst. A row of the B operand is a tap and an output channel, so
+ * that its address is that of the pixel's first slot plus an offset that a lane keeps: taps share what was loaded, for any
+ * stride and dilation.
+ *
+ * A lane's fragments of f32 come from two pixels, of src two neighbouring channels of each at once: the MMA's rows g and
+ * g + 8 are channels 2g and 2g + 1. In 16 bits ldmatrix transposes.
+ */
+#ifndef TCONV_CUDA_OUTER_KERNEL_CUH
+#define TCONV_CUDA_OUTER_KERNEL_CUH
+
+#include <type_traits>
+
+#include "../numeric/compensated.cuh"
+#include "../numeric/tf32.cuh"
+#include "../ptx/memory.cuh"
+#include "../ptx/mma.cuh"
+#include "parameters.h"
+
+namespace tconv::outer
+{
+
+template <mode MODE>
+using element_of =
+    std::conditional_t<MODE == MODE_F16, __half, std::conditional_t<MODE == MODE_BF16, __nv_bfloat16, float>>;
+
+template <mode MODE> constexpr bool IS_HALF = MODE == MODE_F16 || MODE == MODE_BF16;
+
+constexpr int GATHER_PIXELS = 8; /* neighbouring pixels of a warp, where channels are no neighbours: a sector of f32 */
+constexpr int GATHER_CHANNELS = LANES / GATHER_PIXELS;
+
+/* A pixel of a K-tile, or a slot of its outputs: where it lies from the K-tile's first, in bytes of memory and in
+ * coordinates. A block makes a table of them, once. */
+struct alignas(16) place {
+    int offset, column, row, image;
+};
+
+/* The first pixel of a K-tile, or the output that lies there, and what exists of the tensor. */
+struct origin {
+    const char *data; /* of the block's first channel */
+    int column, row, image;
+    int columns, rows, images;
+    int64_t channel_stride; /* bytes */
+    int channels;           /* of the block, that exist */
+
+    /* all: whether every place of the table is known to exist. */
+    bool all;
+
+    __device__ __forceinline__ bool has(const place &at) const
+    {
+
+        return (unsigned)(column + at.column) < (unsigned)columns && (unsigned)(row + at.row) < (unsigned)rows &&
+               image + at.image < images;
+    }
+};
+
+/* Copies `channels` channels of the pixels of a table into shared memory, zeros where they do not exist. */
+template <class Element, bool vectors>
+__device__ __forceinline__ void copy_pixels(uint32_t to, int pitch, const place *table, int count, int channels,
+                                            const origin &from)
+{
+    constexpr int VECTOR = access_length<Element>;
+    if constexpr (vectors) {
+        const int lanes_log2 = 32 - __clz((channels + VECTOR - 1) / VECTOR - 1);
+        const int channel = ((int)threadIdx.x & ((1 << lanes_log2) - 1)) * VECTOR;
+        const int first = (int)threadIdx.x >> lanes_log2, step = (int)blockDim.x >> lanes_log2;
+        if (channel >= channels)
+            return;
+        const char *data = from.data + channel * (int)sizeof(Element);
+        const place *end = table + count;
+        to += first * pitch + channel * (int)sizeof(Element);
+        table += first;
+        pitch *= step;
+        if (from.all && channel < from.channels) {
+#pragma unroll 4
+            for (; table < end; table += step, to += pitch)
+                cp_async_padded<ACCESS_BYTES>(to, data + table->offset, ACCESS_BYTES);
+        } else {
+#pragma unroll 2
+            for (; table < end; table += step, to += pitch) {
+                const place at = *table;
+                cp_async_padded<ACCESS_BYTES>(to, data + at.offset,
+                                              channel < from.channels && from.has(at) ? ACCESS_BYTES : 0);
+            }
+        }
+        return;
+    }
+    const int lane = (int)threadIdx.x % LANES, warps = (int)blockDim.x / LANES;
+#pragma unroll 1
+    for (int i = ((int)threadIdx.x / LANES) * GATHER_PIXELS + lane % GATHER_PIXELS; i < count;
+         i += warps * GATHER_PIXELS) {
+        const place at = table[i];
+        const int existing = from.all || from.has(at) ? from.channels : 0;
+        if constexpr (sizeof(Element) == 4) {
+            const int first = lane / GATHER_PIXELS;
+            const char *data = from.data + at.offset + first * from.channel_stride;
+#pragma unroll 4
+            for (int c = first; c < channels; c += GATHER_CHANNELS, data += GATHER_CHANNELS * from.channel_stride)
+                cp_async_padded<4>(to + i * pitch + c * 4, data, c < existing ? 4 : 0);
+        } else {
+#pragma unroll 1
+            for (int c = lane / GATHER_PIXELS * VECTOR; c < channels; c += GATHER_CHANNELS * VECTOR) {
+                uint32_t gathered[VECTOR];
+                const char *data = from.data + at.offset + c * from.channel_stride;
+#pragma unroll
+                for (int j = 0; j < VECTOR; j++, data += from.channel_stride)
+                    gathered[j] = c + j < existing ? *reinterpret_cast<const uint16_t *>(data) : (uint16_t)0;
+                uint4 vector;
+                vector.x = gathered[0] | gathered[1] << 16;
+                vector.y = gathered[2] | gathered[3] << 16;
+                vector.z = gathered[4] | gathered[5] << 16;
+                vector.w = gathered[6] | gathered[7] << 16;
+                store_shared(to + i * pitch + c * 2, vector);
+            }
+        }
+    }
+}
+
+/* The least and the greatest coordinates of a table's places. */
+struct box {
+    int columns[2], rows[2], images;
+};
+
+static __device__ __forceinline__ bool holds(const box &of, int column, int row, int image, int columns, int rows,
+                                             int images)
+{
+    return column + of.columns[0] >= 0 && column + of.columns[1] < columns && row + of.rows[0] >= 0 &&
+           row + of.rows[1] < rows && image + of.images < images;
+}
+
+/* The least and the greatest offset of an axis's slots. */
+static __device__ __forceinline__ void find_ends(const tile_axis &axis, int first, int slots, int (&ends)[2])
+{
+    ends[0] = ends[1] = axis.slot_offset[first];
+    for (int i = 1; i < slots; i++) {
+        ends[0] = min(ends[0], (int)axis.slot_offset[first + i]);
+        ends[1] = max(ends[1], (int)axis.slot_offset[first + i]);
+    }
+}
+
+/* A block's tile of sums, and what follows from it for all K-tiles. */
+struct block_tile {
+    tile_at at;
+    int row_first, column_first; /* slots of its groups of taps, among all of an axis */
+    int row_slots, column_slots;
+    int slots;
+    box inputs, outputs; /* of a K-tile, from its first */
+};
+
+static __device__ __forceinline__ block_tile find_block(const parameters &p, int64_t number)
+{
+    block_tile block;
+    block.at = find_tile(p.tiles, number);
+    block.row_first = p.rows.first[block.at.row_group];
+    block.column_first = p.columns.first[block.at.column_group];
+    block.row_slots = p.rows.first[block.at.row_group + 1] - block.row_first;
+    block.column_slots = p.columns.first[block.at.column_group + 1] - block.column_first;
+    block.slots = (block.row_slots << p.images_log2) * block.column_slots;
+    const int images = (1 << p.images_log2) - 1;
+    block.inputs = {{0, (1 << p.columns.tile_log2) - 1}, {0, (1 << p.rows.tile_log2) - 1}, images};
+    block.outputs.images = images;
+    find_ends(p.columns, block.column_first, block.column_slots, block.outputs.columns);
+    find_ends(p.rows, block.row_first, block.row_slots, block.outputs.rows);
+    return block;
+}
+
+/* Input i of a K-tile. */
+static __device__ __forceinline__ place find_input(const parameters &p, int i, int element_size)
+{
+    place at;
+    at.column = i & ((1 << p.columns.tile_log2) - 1);
+    at.row = i >> p.columns.tile_log2 & ((1 << p.rows.tile_log2) - 1);
+    at.image = i >> (p.columns.tile_log2 + p.rows.tile_log2);
+    at.offset =
+        (int)(at.image * p.src_strides.n + at.row * p.src_strides.h + at.column * p.src_strides.w) * element_size;
+    return at;
+}
+
+/* Slot i of a block's K-tile. */
+static __device__ __forceinline__ place find_slot(const parameters &p, const block_tile &block, int i, int element_size)
+{
+    const int column = i % block.column_slots, row = i / block.column_slots;
+    place at;
+    at.column = p.columns.slot_offset[block.column_first + column];
+    at.row = p.rows.slot_offset[block.row_first + row % block.row_slots];
+    at.image = row / block.row_slots;
+    at.offset =
+        (int)(at.image * p.dst_strides.n + at.row * p.dst_strides.h + at.column * p.dst_strides.w) * element_size;
+    return at;
+}
+
+/* What a block keeps in shared memory beside the stages. */
+struct tables {
+    place *inputs, *slots;
+    int *pixels; /* of K, in the order in which lanes load them: where their slots begin, in bytes */
+};
+
+/* Walks over K-tiles: the first input of one after the other. */
+struct k_walk {
+    int column, row, image;
+
+    __device__ __forceinline__ void begin(const parameters &p, int k_tile)
+    {
+        column = k_tile % p.columns.tiles << p.columns.tile_log2;
+        row = k_tile / p.columns.tiles % p.rows.tiles << p.rows.tile_log2;
+        image = k_tile / p.columns.tiles / p.rows.tiles << p.images_log2;
+    }
+    __device__ __forceinline__ void advance(const parameters &p)
+    {
+        column += 1 << p.columns.tile_log2;
+        if (column >= p.columns.in) {
+            column = 0;
+            row += 1 << p.rows.tile_log2;
+            if (row >= p.rows.in) {
+                row = 0;
+                image += 1 << p.images_log2;
+            }
+        }
+    }
+};
+
+/* Copies a K-tile into a stage. */
+template <class Element, bool vectors>
+__device__ __forceinline__ void load_stage(const parameters &p, const block_tile &block, const tables &tables,
+                                           const k_walk &k_tile, uint32_t stage)
+{
+    const int column = k_tile.column, row = k_tile.row, image = k_tile.image;
+    const sum_tiles &tiles = p.tiles;
+    const int64_t in = block.at.m_tile * tiles.block_m, out = block.at.chunk * tiles.chunk;
+    const int dst_column = column * p.columns.stride, dst_row = row * p.rows.stride;
+
+    const auto at = [](const void *tensor, const tconv_strides &of, int64_t channel, int n, int y, int x) {
+        return (const char *)((const Element *)tensor + channel * of.c + n * of.n + y * of.h + x * of.w);
+    };
+    const origin src = {at(p.src, p.src_strides, block.at.group * tiles.group_in + in, image, row, column),
+                        column,
+                        row,
+                        image,
+                        p.columns.in,
+                        p.rows.in,
+                        p.images,
+                        p.src_strides.c * (int64_t)sizeof(Element),
+                        (int)min(tiles.group_in - in, (int64_t)tiles.block_m),
+                        holds(block.inputs, column, row, image, p.columns.in, p.rows.in, p.images)};
+    copy_pixels<Element, vectors>(stage, p.src_pitch, tables.inputs, p.k_pixels, tiles.block_m, src);
+    const origin dst = {
+        at(p.diff_dst, p.dst_strides, block.at.group * tiles.group_out + out, image, dst_row, dst_column),
+        dst_column,
+        dst_row,
+        image,
+        p.columns.out,
+        p.rows.out,
+        p.images,
+        p.dst_strides.c * (int64_t)sizeof(Element),
+        (int)min(tiles.group_out - out, tiles.chunk),
+        holds(block.outputs, dst_column, dst_row, image, p.columns.out, p.rows.out, p.images)};
+    copy_pixels<Element, vectors>(stage + p.src_bytes, p.dst_pitch, tables.slots, block.slots, (int)tiles.chunk, dst);
+}
+
+/* The offset in a stage's slots of pair n of the block's tile, where a tap's output channels lie; 0 where there is none. */
+static __device__ __forceinline__ int pair_offset(const parameters &p, const block_tile &block, int n, int element_size)
+{
+    const int tap = n / (int)p.tiles.chunk, channel = n % (int)p.tiles.chunk;
+    const int row = tap / p.tiles.columns.group_taps, column = tap % p.tiles.columns.group_taps;
+    const int row_place = block.at.row_group * p.tiles.rows.group_taps + row;
+    const int column_place = block.at.column_group * p.tiles.columns.group_taps + column;
+    if (row >= p.tiles.rows.group_taps || row_place >= p.tiles.rows.kernel || column_place >= p.tiles.columns.kernel)
+        return 0;
+    return (p.rows.tap_slot[row_place] * block.column_slots + p.columns.tap_slot[column_place]) * p.dst_pitch +
+           channel * element_size;
+}
+
+/* Where the slot lies of an input of a K-tile, in bytes, for a tap whose first slot is the first. */
+static __device__ __forceinline__ int slot_offset(const parameters &p, const block_tile &block, const place &input)
+{
+    return ((input.image * block.row_slots + input.row) * block.column_slots + input.column) * p.dst_pitch;
+}
+
+/* Makes the tables of a block. */
+template <bool half>
+__device__ __forceinline__ tables make_tables(const parameters &p, const block_tile &block, char *memory)
+{
+    tables made;
+    made.inputs = reinterpret_cast<place *>(memory);
+    made.slots = made.inputs + p.k_pixels;
+    made.pixels = reinterpret_cast<int *>(made.slots + block.slots);
+    for (int i = (int)threadIdx.x; i < p.k_pixels; i += (int)blockDim.x) {
+        /* The two pixels of a lane's fragment of f32 lie side by side. */
+        const int turn = half ? i : (i & ~7) | (i & 3) << 1 | (i >> 2 & 1);
+        made.inputs[i] = find_input(p, i, half ? 2 : 4);
+        made.pixels[turn] = slot_offset(p, block, made.inputs[i]);
+    }
+    for (int i = (int)threadIdx.x; i < block.slots; i += (int)blockDim.x)
+        made.slots[i] = find_slot(p, block, i, half ? 2 : 4);
+    __syncthreads();
+    return made;
+}
+
+/* The sums of a warp tile, of HEIGHT fragments of 16 rows by WIDTH fragments of 8 columns. */
+template <int HEIGHT, int WIDTH> struct warp_sums {
+    float at[HEIGHT][WIDTH][4];
+
+    __device__ __forceinline__ void clear()
+    {
+#pragma unroll
+        for (int m = 0; m < HEIGHT; m++)
+#pragma unroll
+            for (int n = 0; n < WIDTH; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    at[m][n][i] = 0;
+    }
+};
+
+/* In 3xTF32 the tensor cores sum STRICT_STEPS steps of K, which lose bits; their sums join the total with
+ * compensation. */
+template <int HEIGHT, int WIDTH> struct strict_total {
+    warp_sums<HEIGHT, WIDTH> total;
+    lost_parts<float, HEIGHT * WIDTH * 4> lost;
+
+    __device__ __forceinline__ void clear()
+    {
+        total.clear();
+#pragma unroll
+        for (int i = 0; i < HEIGHT * WIDTH * 2; i++)
+            lost.pairs[i] = 0;
+    }
+    __device__ __forceinline__ void add(warp_sums<HEIGHT, WIDTH> &sums)
+    {
+#pragma unroll
+        for (int m = 0; m < HEIGHT; m++)
+#pragma unroll
+            for (int n = 0; n < WIDTH; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i += 2)
+                    lost.add((m * WIDTH + n) * 4 + i, total.at[m][n][i], total.at[m][n][i + 1], sums.at[m][n][i],
+                             sums.at[m][n][i + 1]);
+        sums.clear();
+    }
+};
+
+/* Rounds a factor to TF32, to nearest; in 3xTF32 small gets the exact rest. */
+template <bool strict> __device__ __forceinline__ void round_factor(uint32_t &bits, uint32_t *small)
+{
+#if __CUDA_ARCH__ >= 900
+    uint32_t big;
+    asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(big) : "f"(__uint_as_float(bits)));
+    if (strict)
+        *small = __float_as_uint(__uint_as_float(bits) - __uint_as_float(big));
+    bits = big;
+#else
+    if (strict)
+        split_for_mma(bits, small);
+    else
+        bits = round_for_mma(bits);
+#endif
+}
+
+/* The factors of a step of K, as they lie in memory: 8 pixels of f32, 16 of 16-bit elements. */
+template <int HEIGHT, int WIDTH> struct factors {
+    fragment_a a[HEIGHT];
+    fragment_b b[WIDTH];
+};
+
+/* Loads 8 pixels of f32. src: the lane's first rows at its first pixel; dst: its slots at its two pixels. */
+template <int HEIGHT, int WIDTH>
+__device__ __forceinline__ void load_floats(factors<HEIGHT, WIDTH> &to, uint32_t src, int src_pitch, uint32_t dst,
+                                            uint32_t next_dst, const int (&pairs)[WIDTH])
+{
+#pragma unroll
+    for (int m = 0; m < HEIGHT; m++)
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const uint2 rows = load_shared<uint2>(src + m * 64 + k * 4 * src_pitch);
+            to.a[m].at[2 * k] = rows.x, to.a[m].at[2 * k + 1] = rows.y;
+        }
+#pragma unroll
+    for (int n = 0; n < WIDTH; n++) {
+        to.b[n].at[0] = load_shared<uint32_t>(dst + pairs[n]);
+        to.b[n].at[1] = load_shared<uint32_t>(next_dst + pairs[n]);
+    }
+}
+
+/* Loads 16 pixels of 16-bit elements. src: the lane's row of the first ldmatrix; dst: its slot. */
+template <int HEIGHT, int WIDTH>
+__device__ __forceinline__ void load_halves(factors<HEIGHT, WIDTH> &to, uint32_t src, uint32_t dst,
+                                            const int (&pairs)[WIDTH / 2])
+{
+#pragma unroll
+    for (int m = 0; m < HEIGHT; m++)
+        to.a[m] = load_matrices<true>(src + m * 32);
+#pragma unroll
+    for (int q = 0; q < WIDTH / 2; q++) {
+        const fragment_a two = load_matrices<true>(dst + pairs[q]);
+        to.b[2 * q] = {{two.at[0], two.at[1]}};
+        to.b[2 * q + 1] = {{two.at[2], two.at[3]}};
+    }
+}
+
+template <mode MODE, int HEIGHT, int WIDTH>
+__device__ __forceinline__ void multiply(warp_sums<HEIGHT, WIDTH> &sums, factors<HEIGHT, WIDTH> &of)
+{
+    constexpr bool STRICT = MODE == MODE_STRICT;
+    fragment_a small_a[HEIGHT];
+    if constexpr (!IS_HALF<MODE>) {
+#pragma unroll
+        for (int m = 0; m < HEIGHT; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                round_factor<STRICT>(of.a[m].at[i], &small_a[m].at[i]);
+    }
+#pragma unroll
+    for (int n = 0; n < WIDTH; n++) {
+        if constexpr (IS_HALF<MODE>) {
+#pragma unroll
+            for (int m = 0; m < HEIGHT; m++)
+                mma_half(sums.at[m][n], of.a[m], of.b[n], element_of<MODE>());
+        } else {
+            fragment_b small_b;
+            round_factor<STRICT>(of.b[n].at[0], &small_b.at[0]);
+            round_factor<STRICT>(of.b[n].at[1], &small_b.at[1]);
+#pragma unroll
+            for (int m = 0; m < HEIGHT; m++) {
+                if (STRICT) {
+                    mma_tf32(sums.at[m][n], small_a[m], of.b[n]);
+                    mma_tf32(sums.at[m][n], of.a[m], small_b);
+                }
+                mma_tf32(sums.at[m][n], of.a[m], of.b[n]);
+            }
+        }
+    }
+}
+
+/* The row in the warp tile of a lane's sum i of a fragment's, whose rows of f32 are pairs of neighbours. */
+template <bool half> __device__ __forceinline__ int row_of(int m, int i, int lane)
+{
+    const int g = lane / 4, second = i / 2;
+    return m * 16 + (half ? second * 8 + g : 2 * g + second);
+}
+
+/* Writes the sums of a warp tile to the slice, or adds them to what it holds. */
+template <bool half, int HEIGHT, int WIDTH>
+__device__ __forceinline__ void store_sums(const warp_sums<HEIGHT, WIDTH> &sums, float *to, int64_t pitch, bool adds,
+                                           int lane)
+{
+    asm volatile("" : "+l"(to), "+l"(pitch)); /* or addresses are kept in registers through the main loop */
+#pragma unroll
+    for (int m = 0; m < HEIGHT; m++)
+#pragma unroll
+        for (int n = 0; n < WIDTH; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) {
+                float2 *at = reinterpret_cast<float2 *>(to + row_of<half>(m, i, lane) * pitch + n * 8 + lane % 4 * 2);
+                float2 pair = {sums.at[m][n][i], sums.at[m][n][i + 1]};
+                if (adds) {
+                    const float2 before = *at;
+                    pair.x += before.x, pair.y += before.y;
+                }
+                *at = pair;
+                asm volatile("" ::: "memory"); /* one after the other: there are no registers for more */
+            }
+}
+
+/* Registers are for so many warps on a multiprocessor: 255, 168 or 128 each. */
+template <mode MODE, int HEIGHT>
+constexpr int RESIDENT_WARPS = HEIGHT == 4 || MODE == MODE_STRICT ? 8
+                               : HEIGHT == 2                      ? 12
+                                                                  : 16;
+
+template <mode MODE, int HEIGHT, int WIDTH, bool vectors>
+__global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *LANES)
+    outer_kernel(const __grid_constant__ parameters p)
+{
+    using Element = element_of<MODE>;
+    constexpr bool HALF = IS_HALF<MODE>, STRICT = MODE == MODE_STRICT;
+    extern __shared__ __align__(128) char shared[]; /* the tables, and the stages */
+    const int lane = (int)threadIdx.x % LANES, warp = (int)threadIdx.x / LANES;
+    const int64_t number = blockIdx.x % p.tiles.count;
+    const int split = (int)(blockIdx.x / p.tiles.count);
+    const block_tile block = find_block(p, number);
+    const int warp_m = warp % p.warps_m, warp_n = warp / p.warps_m;
+    const int first = (int)((int64_t)p.k_tiles * split / p.splits);
+    const int count = (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first;
+
+    const tables tables = make_tables<HALF>(p, block, shared);
+    int pairs[HALF ? WIDTH / 2 : WIDTH];
+#pragma unroll
+    for (int i = 0; i < (HALF ? WIDTH / 2 : WIDTH); i++)
+        pairs[i] = pair_offset(p, block, warp_n * WIDTH * 8 + (HALF ? i * 16 + lane / 16 * 8 : i * 8 + lane / 4),
+                               (int)sizeof(Element));
+    const uint32_t memory = shared_address(shared) + p.table_bytes;
+    const uint32_t src_lane =
+        HALF ? (lane % 8 + lane / 16 * 8) * p.src_pitch + warp_m * HEIGHT * 32 + (lane / 8 % 2) * 16
+             : lane % 4 * p.src_pitch + warp_m * HEIGHT * 64 + lane / 4 * 8;
+
+    k_walk walk;
+    walk.begin(p, first);
+    for (int i = 0; i < p.stages - 1; i++) {
+        if (i < count)
+            load_stage<Element, vectors>(p, block, tables, walk, memory + i * p.stage_bytes);
+        walk.advance(p);
+        cp_async_commit();
+    }
+
+    float *slice = p.slices + (split * p.tiles.count + number) * p.tiles.block_m * p.tiles.block_n +
+                   (int64_t)warp_m * HEIGHT * 16 * p.tiles.block_n + warp_n * WIDTH * 8;
+    warp_sums<HEIGHT, WIDTH> sums;
+    std::conditional_t<STRICT, strict_total<HEIGHT, WIDTH>, int> total;
+    sums.clear();
+    if constexpr (STRICT)
+        total.clear();
+    bool flushed = false;
+    int stage = 0, loaded = p.stages - 1, until_flush = p.flush_tiles;
+    for (int k = 0; k < count; k++) {
+        if (p.stages == 2)
+            cp_async_wait<0>();
+        else
+            cp_async_wait<1>();
+        __syncthreads();
+        if (k + p.stages - 1 < count)
+            load_stage<Element, vectors>(p, block, tables, walk, memory + loaded * p.stage_bytes);
+        walk.advance(p);
+        cp_async_commit();
+        loaded = loaded + 1 == p.stages ? 0 : loaded + 1;
+
+        const uint32_t src = memory + stage * p.stage_bytes + src_lane;
+        const uint32_t dst = memory + stage * p.stage_bytes + p.src_bytes;
+        stage = stage + 1 == p.stages ? 0 : stage + 1;
+        constexpr int STEP = HALF ? 16 : 8;
+        const auto load = [&](factors<HEIGHT, WIDTH> &to, int i) {
+            if constexpr (HALF) {
+                load_halves(to, src + i * p.src_pitch, dst + tables.pixels[i + lane % 16], pairs);
+            } else {
+                const int2 at = *reinterpret_cast<const int2 *>(tables.pixels + i + lane % 4 * 2);
+                load_floats(to, src + i * p.src_pitch, p.src_pitch, dst + at.x, dst + at.y, pairs);
+            }
+        };
+        /* The factors of a step are loaded while those of the one before are multiplied. */
+        factors<HEIGHT, WIDTH> of[2];
+        load(of[0], 0);
+#pragma unroll 1
+        for (int i = 0; i < p.k_pixels; i += 2 * STEP) {
+            load(of[1], i + STEP);
+            multiply<MODE>(sums, of[0]);
+            if (i + 2 * STEP < p.k_pixels)
+                load(of[0], i + 2 * STEP);
+            multiply<MODE>(sums, of[1]);
+            if constexpr (STRICT)
+                if ((i / STEP + 2) % STRICT_STEPS == 0)
+                    total.add(sums);
+        }
+        if (!STRICT && --until_flush == 0) {
+            store_sums<HALF>(sums, slice, p.tiles.block_n, flushed, lane);
+            sums.clear();
+            flushed = true;
+            until_flush = p.flush_tiles;
+        }
+    }
+    if constexpr (STRICT)
+        store_sums<HALF>(total.total, slice, p.tiles.block_n, false, lane);
+    else
+        store_sums<HALF>(sums, slice, p.tiles.block_n, flushed, lane);
+    cp_async_wait_all();
+}
+
+template <mode MODE, int HEIGHT, int WIDTH> kernel_choice choice()
+{
+    return {
+        {(const void *)outer_kernel<MODE, HEIGHT, WIDTH, false>, (const void *)outer_kernel<MODE, HEIGHT, WIDTH, true>},
+        HEIGHT,
+        WIDTH,
+        RESIDENT_WARPS<MODE, HEIGHT>};
+}
+
+} // namespace tconv::outer
+
+#endif

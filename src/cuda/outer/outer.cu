@@ -1,0 +1,101 @@
+/*
+ * cuda_outer: the gradients of weights and bias on tensor cores (mma.sync, compute capability 8.0 and later). For each
+ * input channel c, output channel o and tap k of a group
+ *
+ *     diff_weights[c, o, k] = sum over images n and inputs i of src[n, c, i] * diff_dst[n, o, s * i + d * k - p],
+ *
+ * an implicit GEMM of input channels by pairs of a tap and an output channel, whose terms are pixels (kernel.cuh). A block has
+ * a tile of it and a part of the pixels, and writes its sums to a slice of the workspace; a second kernel adds the slices in
+ * order (sums.cu). The gradient of the bias has kernels of its own (bias.cu).
+ *
+ * Numeric order, by layer and number of multiprocessors alone: pixels of a part by steps of MMAs, in f32, up to
+ * FLUSH_TERMS; in 3xTF32 STRICT_STEPS of them, which join a compensated sum; parts in double, one rounding.
+ */
+#include "../../core/checked.h"
+#include "../../core/status.h"
+#include "../implementations.h"
+#include "../runtime/launch.h"
+#include "plan.h"
+
+#include <cstdio>
+
+namespace tconv::outer
+{
+
+namespace
+{
+
+constexpr uintptr_t ACCESS = 16; /* bytes that are copied at once, of vectors */
+
+size_t slices_bytes(const planned_layer *made)
+{
+    return (size_t)(made->parameters.splits * slice_sums(made->parameters.tiles)) * sizeof(float);
+}
+
+tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
+{
+    planned_layer *made = (planned_layer *)to;
+    if (!choose(layer, made))
+        return tconv_decline(issue, "needs compute capability 8.0, at most %d taps along an axis and smaller extents",
+                             MAX_TAPS);
+    const size_t slices = slices_bytes(made), bias = bias_scratch(layer);
+    planned->sizes.scratch = tconv_max((int64_t)slices, (int64_t)bias);
+    return TCONV_SUCCESS;
+}
+
+tconv_status sum_weights(const tconv_layer *layer, const planned_layer *made, const tconv_arguments *arguments,
+                         tconv_issue *issue)
+{
+    parameters p = made->parameters;
+    p.src = arguments->src;
+    p.diff_dst = arguments->dst;
+    p.slices = (float *)arguments->scratch;
+    const bool vectors = made->vectors && ((uintptr_t)p.src | (uintptr_t)p.diff_dst) % ACCESS == 0;
+    const slices of = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false};
+    void *kernel_arguments[] = {&p};
+    tconv_status status = TCONV_SUCCESS;
+    const launch_grid grid = {made->kernel.functions[vectors], made->blocks, made->threads, shared_bytes_of(&p), false};
+    if (p.k_tiles > 0 && (status = allow_shared(grid.kernel, layer->target.shared_bytes, issue)) == TCONV_SUCCESS)
+        status = launch_kernel(&grid, kernel_arguments, arguments->stream, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    return add_slices(layer, &of, arguments->scratch, arguments->weights, arguments->stream, issue);
+}
+
+tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    return on_device(layer->target.device, issue, [&] {
+        tconv_status status = TCONV_SUCCESS;
+        if (arguments->weights != NULL)
+            status = sum_weights(layer, (const planned_layer *)from, arguments, issue);
+        if (status == TCONV_SUCCESS && arguments->bias != NULL)
+            status = sum_bias(layer, arguments->dst, arguments->scratch, arguments->bias, arguments->stream, issue);
+        return status;
+    });
+}
+
+void describe(const tconv_layer *, const void *from, char *text, size_t capacity)
+{
+    const planned_layer *made = (const planned_layer *)from;
+    const parameters *p = &made->parameters;
+    snprintf(text, capacity,
+             "block_tile=%dx%lld warp_tile=%dx%d warps=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d "
+             "stages=%d stage_bytes=%d "
+             "splits=%d blocks=%lld resident=%d cycles=%.0f",
+             p->tiles.block_m, (long long)p->tiles.block_n, 16 * made->kernel.height, 8 * made->kernel.width,
+             p->warps_m, made->threads / LANES / p->warps_m, p->tiles.rows.group_taps, p->tiles.columns.group_taps,
+             (long long)p->tiles.chunk, 1 << p->images_log2, 1 << p->rows.tile_log2, 1 << p->columns.tile_log2,
+             p->k_tiles, p->stages, p->stage_bytes, p->splits, (long long)made->blocks, made->resident, made->cycles);
+}
+
+tconv_status pack(const tconv_layer *, const void *, const void *, void *, void *, tconv_issue *)
+{
+    return TCONV_SUCCESS; /* the operation reads no weights */
+}
+
+} // namespace
+
+extern "C" const tconv_implementation tconv_cuda_outer = {
+    "cuda_outer", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(planned_layer), plan, pack, execute, describe, true};
+
+} // namespace tconv::outer

@@ -1,0 +1,335 @@
+/* Candidates of a cut, each predicted by what its block takes for a K-tile. */
+#include "plan.h"
+
+#include "../../core/checked.h"
+#include "../model/planned.h"
+
+#include <cstring>
+
+namespace tconv::outer
+{
+
+namespace
+{
+
+constexpr int64_t MAX_CHUNK = 64;                /* output channels of a tile */
+constexpr int BLOCK_SHARED_MEMORY = 1024;        /* bytes that a block has beside its stages */
+constexpr int TABLE_PIXEL = 20, TABLE_SLOT = 16; /* bytes of a block's tables */
+constexpr int64_t FLUSH_TERMS = 8192; /* that the tensor cores sum: they lose about 7e-9 of a sum with each */
+constexpr size_t SLICES_BYTES = (size_t)60 << 20; /* of all slices, where one of them is not more than half of it */
+constexpr int64_t MAX_EXTENT = (int64_t)1 << 28;
+constexpr int64_t MAX_OFFSET = 32000; /* outputs from a K-tile's first: they are kept in 16 bits */
+
+/* What the prediction is made of: cycles of a multiprocessor, or of a quarter of it, and instructions of a warp. */
+constexpr double MMA_CYCLES = 6.4; /* of an MMA, on a quarter */
+constexpr double LONE_WARP = 1.25; /* times as long where a quarter has one warp */
+constexpr double L2_BYTES = 20;    /* a cycle */
+constexpr double VECTOR_ISSUE = 18, GATHER_ISSUE = 5, HALF_GATHER_ISSUE = 4; /* of 32 vectors, of 32 elements */
+constexpr double STEP_ISSUE = 30;            /* of a step of K, beside its MMAs and factors */
+constexpr double ROUND_ISSUE = 1;            /* of a factor, to TF32 */
+constexpr double SPLIT_ISSUE = 2;            /* in two */
+constexpr double ADD_ISSUE = 1.5;            /* of a sum of 3xTF32, that joins the total every fourth step */
+constexpr double TURN = 4, GATHER_TURN = 12; /* cycles of an instruction that copies, to its warp */
+constexpr double BEGIN_CYCLES = 5000;        /* of a block, until its first product */
+constexpr double STORE_BYTES = 32;           /* a cycle, of a block's sums */
+constexpr double ADD_BYTES = 8;              /* a cycle of every multiprocessor, of all slices */
+
+int log2_up(int64_t value)
+{
+    int log2 = 0;
+    while ((int64_t)1 << log2 < value)
+        log2++;
+    return log2;
+}
+
+/* Fills in an axis for K-tiles of 2^tile_log2 inputs; false where slots are too many. *most: slots of the largest group. */
+bool describe_axis(const tconv_axis *axis, const tap_order *order, int tile_log2, tile_axis *made, int64_t *most)
+{
+    int64_t kernel_at[MAX_TAPS];
+    const int64_t tile = (int64_t)1 << tile_log2;
+    made->in = (int)axis->in;
+    made->out = (int)axis->out;
+    made->stride = (int)axis->stride;
+    made->tile_log2 = tile_log2;
+    made->tiles = (int)tconv_ceil_div(axis->in, tile);
+    for (int k = 0; k < order->kernel; k++)
+        kernel_at[place_of(*order, k)] = k;
+    int64_t all = 0;
+    *most = 0;
+    for (int group = 0; group < order->groups; group++) {
+        int place = group * order->group_taps;
+        const int end = place + order->group_taps < order->kernel ? place + order->group_taps : order->kernel;
+        const int64_t first = all;
+        made->first[group] = (int16_t)first;
+        while (place < end) { /* the taps of one residue; their outputs rise */
+            const int64_t residue = kernel_at[place] % order->kernel_step;
+            const int64_t least = axis->dilation * kernel_at[place] - axis->pad;
+            const int64_t from = tconv_floor_div(least, axis->stride);
+            int64_t reach = 0;
+            for (; place < end && kernel_at[place] % order->kernel_step == residue; place++) {
+                reach = tconv_floor_div(axis->dilation * kernel_at[place] - axis->pad, axis->stride) - from;
+                if (all - first + reach + tile > MAX_SLOTS)
+                    return false;
+                made->tap_slot[place] = (int16_t)(all - first + reach);
+            }
+            if (all + reach + tile > MAX_SLOTS)
+                return false;
+            for (int64_t q = 0; q < reach + tile; q++) {
+                const int64_t offset = axis->stride * q + least;
+                if (offset > MAX_OFFSET || offset < -MAX_OFFSET)
+                    return false;
+                made->slot_offset[all++] = (int16_t)offset;
+            }
+        }
+        *most = tconv_max(*most, all - first);
+    }
+    made->first[order->groups] = (int16_t)all;
+    return true;
+}
+
+tap_order order_of(const tconv_axis *axis, int64_t kernel_step, int64_t group_taps)
+{
+    return {(int)axis->kernel, (int)kernel_step, (int)group_taps, (int)tconv_ceil_div(axis->kernel, group_taps)};
+}
+
+/* Bytes from a pixel to the next, so that neighbours' rows of 16 bytes lie in other banks. */
+int pitch_of(int64_t channels, bool half)
+{
+    if (!half) {
+        int64_t words = channels;
+        while (words % 16 != 8)
+            words += 4;
+        return (int)words * 4;
+    }
+    const int64_t rows = tconv_ceil_div(channels, 8);
+    return (int)(rows % 2 == 1 ? rows : rows + 1) * 16;
+}
+
+/* Outputs from a K-tile's first to that of the furthest slot. */
+int64_t furthest_slot(const tile_axis *axis, int slots)
+{
+    int64_t furthest = 0;
+    for (int i = 0; i < slots; i++)
+        furthest = tconv_max(furthest, axis->slot_offset[i] < 0 ? -axis->slot_offset[i] : axis->slot_offset[i]);
+    return furthest;
+}
+
+/* Elements from a K-tile's first to its last, at most. */
+int64_t reach_of(const tconv_strides *strides, int images_log2, int64_t rows, int64_t columns)
+{
+    return (((int64_t)1 << images_log2) - 1) * strides->n + rows * strides->h + columns * strides->w;
+}
+
+struct candidate {
+    const kernel_choice *kernel;
+    int warps_m, k_log2, row_log2, column_log2;
+    int64_t row_taps, column_taps;
+};
+
+/* Cycles of a K-tile of all blocks of a multiprocessor. */
+double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots)
+{
+    const parameters *p = &plan->parameters;
+    const bool half = layer->problem.element_size == 2, strict = plan->mode == MODE_STRICT;
+    const int block_warps = plan->threads / LANES, warps = block_warps * plan->resident, height = plan->kernel.height,
+              width = plan->kernel.width;
+    const double steps = (double)p->k_pixels / (half ? 16 : 8), mmas = height * width * (strict ? 3 : 1);
+    const double factors = half ? 0 : (4 * height + 2 * width) * (strict ? SPLIT_ISSUE : ROUND_ISSUE);
+    const double sums = strict ? height * width * 4 * ADD_ISSUE / STRICT_STEPS : 0;
+    const double rounds = (double)tconv_ceil_div(warps, 4);
+    const double products = steps * mmas * MMA_CYCLES * rounds * (warps <= 4 ? LONE_WARP : 1);
+    const double elements = (double)p->k_pixels * p->tiles.block_m + (double)slots * (double)p->tiles.chunk;
+    const double bytes = elements * (double)layer->problem.element_size;
+    const double load_issue =
+        plan->vectors ? bytes / 512 * VECTOR_ISSUE : elements / LANES * (half ? HALF_GATHER_ISSUE : GATHER_ISSUE);
+    const double issue = rounds * steps * (mmas + factors + sums + STEP_ISSUE) + plan->resident * load_issue / 4;
+    const double loads = plan->resident * bytes / L2_BYTES;
+    /* What a block loads it waits for in part: other blocks multiply meanwhile. */
+    const double turn =
+        products / plan->resident + load_issue / block_warps * (half && !plan->vectors ? GATHER_TURN : TURN);
+    double longest = products > issue ? products : issue;
+    longest = longest > loads ? longest : loads;
+    return longest > turn ? longest : turn;
+}
+
+/* Chooses into how many parts the K-tiles are cut, and predicts the whole. */
+void choose_splits(const tconv_layer *layer, planned_layer *plan, double cycles)
+{
+    parameters *p = &plan->parameters;
+    const int64_t places = (int64_t)layer->target.multiprocessors * plan->resident;
+    const double tile_bytes = (double)p->tiles.block_m * (double)p->tiles.block_n * 4;
+    const double slice_bytes = tile_bytes * (double)p->tiles.count;
+    const int64_t most = tconv_min(tconv_max(1, p->k_tiles), tconv_ceil_div(4 * places, p->tiles.count));
+    for (int64_t splits = 1; splits <= most; splits++) {
+        if (splits > 1 && slice_bytes * (double)splits > (double)SLICES_BYTES)
+            break;
+        const double rounds = (double)tconv_ceil_div(splits * p->tiles.count, places);
+        const double block = BEGIN_CYCLES + (double)tconv_ceil_div(p->k_tiles, splits) * cycles +
+                             plan->resident * tile_bytes / STORE_BYTES;
+        const double added = (double)splits * slice_bytes / (ADD_BYTES * layer->target.multiprocessors);
+        const double all = rounds * block + added;
+        if (splits == 1 || all < plan->cycles) {
+            plan->cycles = all;
+            p->splits = (int)splits;
+        }
+    }
+    plan->blocks = p->splits * p->tiles.count;
+}
+
+/* Makes the plan of a candidate, in which layer-wide fields are set; false where it does not fit. */
+bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    parameters *p = &plan->parameters;
+    const bool half = problem->element_size == 2;
+    sum_tiles *tiles = &p->tiles;
+    plan->kernel = *of->kernel;
+    const int warp_n = 8 * of->kernel->width;
+    tiles->rows = order_of(&problem->h, layer->rows.kernel_step, of->row_taps);
+    tiles->columns = order_of(&problem->w, layer->columns.kernel_step, of->column_taps);
+    tiles->block_m = 16 * of->kernel->height * of->warps_m;
+    tiles->block_n = tconv_round_up(of->row_taps * of->column_taps * tiles->chunk, warp_n);
+    tiles->m_tiles = tconv_ceil_div(problem->group_in, tiles->block_m);
+    tiles->count = problem->groups * tiles->m_tiles * tiles->chunks * tiles->rows.groups * tiles->columns.groups;
+    const int64_t warps = of->warps_m * tiles->block_n / warp_n;
+    if (warps > MAX_WARPS || tiles->count >= MAX_EXTENT)
+        return false;
+    plan->threads = (int)warps * LANES;
+    p->warps_m = of->warps_m;
+    p->k_pixels = 1 << of->k_log2;
+    p->images_log2 = of->k_log2 - of->row_log2 - of->column_log2;
+    p->image_tiles = (int)tconv_ceil_div(problem->batch, (int64_t)1 << p->images_log2);
+    int64_t row_slots, column_slots;
+    if (!describe_axis(&problem->h, &tiles->rows, of->row_log2, &p->rows, &row_slots) ||
+        !describe_axis(&problem->w, &tiles->columns, of->column_log2, &p->columns, &column_slots))
+        return false;
+    const int64_t slots = (row_slots * column_slots) << p->images_log2;
+    const int64_t k_tiles = (int64_t)p->image_tiles * p->rows.tiles * p->columns.tiles;
+    if (k_tiles >= MAX_EXTENT || slots > 4096)
+        return false;
+    p->k_tiles = (int)k_tiles;
+    p->src_pitch = pitch_of(tiles->block_m, half);
+    p->dst_pitch = pitch_of(tiles->chunk, half);
+    p->src_bytes = p->k_pixels * p->src_pitch;
+    p->stage_bytes = (int)tconv_round_up(p->src_bytes + slots * p->dst_pitch, 128);
+    p->table_bytes = (int)tconv_round_up(p->k_pixels * TABLE_PIXEL + slots * TABLE_SLOT, 128);
+    if (reach_of(&p->src_strides, p->images_log2, 1 << of->row_log2, 1 << of->column_log2) > INT32_MAX ||
+        reach_of(&p->dst_strides, p->images_log2, furthest_slot(&p->rows, p->rows.first[tiles->rows.groups]),
+                 furthest_slot(&p->columns, p->columns.first[tiles->columns.groups])) > INT32_MAX)
+        return false;
+    p->flush_tiles = (int)(FLUSH_TERMS / p->k_pixels);
+    const int by_registers = of->kernel->resident_warps / (int)warps;
+    for (p->stages = 3; p->stages >= 2; p->stages--) {
+        const int by_memory =
+            (layer->target.shared_bytes + BLOCK_SHARED_MEMORY) / (shared_bytes_of(p) + BLOCK_SHARED_MEMORY);
+        plan->resident = by_memory < by_registers ? by_memory : by_registers;
+        if (plan->resident >= 1)
+            break;
+    }
+    if (p->stages < 2)
+        return false;
+    choose_splits(layer, plan, tile_cycles(layer, plan, slots));
+    return true;
+}
+
+void try_candidate(const tconv_layer *layer, const candidate *of, planned_layer *trial, planned_layer *best)
+{
+    if (make(layer, of, trial) && (best->cycles <= 0 || trial->cycles < best->cycles))
+        *best = *trial;
+}
+
+/* Tries all boxes of inputs as K-tiles. */
+void try_boxes(const tconv_layer *layer, candidate *of, planned_layer *trial, planned_layer *best)
+{
+    const tconv_problem *problem = &layer->problem;
+    for (of->k_log2 = 5; 1 << of->k_log2 <= MAX_PIXELS; of->k_log2++)
+        for (of->column_log2 = 0; of->column_log2 <= tconv_min(of->k_log2, log2_up(problem->w.in)); of->column_log2++)
+            for (of->row_log2 = 0; of->row_log2 <= tconv_min(of->k_log2 - of->column_log2, log2_up(problem->h.in));
+                 of->row_log2++)
+                if (of->k_log2 - of->column_log2 - of->row_log2 <= log2_up(tconv_max(1, problem->batch)) ||
+                    (of->column_log2 == log2_up(problem->w.in) && of->row_log2 == log2_up(problem->h.in)))
+                    try_candidate(layer, of, trial, best);
+}
+
+/* Tries all groups of taps: of rows, and where that is one row, of columns. */
+void try_taps(const tconv_layer *layer, candidate *of, planned_layer *trial, planned_layer *best)
+{
+    const int64_t rows = layer->problem.h.kernel, columns = layer->problem.w.kernel;
+    for (int64_t groups = 1; groups <= rows; groups++) {
+        of->row_taps = tconv_ceil_div(rows, groups);
+        of->column_taps = columns;
+        if (groups == 1 || tconv_ceil_div(rows, groups - 1) != of->row_taps)
+            try_boxes(layer, of, trial, best);
+    }
+    for (int64_t groups = 2; groups <= columns; groups++) {
+        of->column_taps = tconv_ceil_div(columns, groups);
+        if (tconv_ceil_div(columns, groups - 1) != of->column_taps)
+            try_boxes(layer, of, trial, best);
+    }
+}
+
+bool is_taken(const tconv_axis *axis)
+{
+    return axis->kernel <= MAX_TAPS && axis->in < MAX_EXTENT && axis->out < MAX_EXTENT && axis->stride < MAX_OFFSET &&
+           axis->in * axis->stride < 4 * MAX_EXTENT && axis->dilation * (axis->kernel - 1) < MAX_OFFSET &&
+           axis->pad < MAX_OFFSET;
+}
+
+/* Whether a pixel's channels are vectors of 16 bytes, where the first one's address is aligned. */
+bool has_vectors(const tconv_problem *problem, const tconv_strides *strides, int64_t group_channels)
+{
+    const int64_t vector = 16 / (int64_t)problem->element_size;
+    return problem->layout == TCONV_NHWC && group_channels % vector == 0 &&
+           model::begins_at_multiples(problem, strides, vector);
+}
+
+/* The kernels of a mode. */
+struct kernel_list {
+    const kernel_choice *kernels;
+    int count;
+};
+
+kernel_list kernels_of(mode mode)
+{
+    const kernel_list lists[MODES] = {{kernels_tf32, KERNELS_F32},
+                                      {kernels_strict, KERNELS_STRICT},
+                                      {kernels_f16, KERNELS_HALF},
+                                      {kernels_bf16, KERNELS_HALF}};
+    return lists[mode];
+}
+
+} // namespace
+
+bool choose(const tconv_layer *layer, planned_layer *best)
+{
+    const tconv_problem *problem = &layer->problem;
+    planned_layer trial = {};
+    parameters *p = &trial.parameters;
+    candidate of = {};
+    if (layer->target.compute_capability < 80 || problem->batch >= MAX_EXTENT || !is_taken(&problem->h) ||
+        !is_taken(&problem->w))
+        return false;
+    trial.mode = problem->dtype == TCONV_F16    ? MODE_F16
+                 : problem->dtype == TCONV_BF16 ? MODE_BF16
+                 : model::is_strict(layer)      ? MODE_STRICT
+                                                : MODE_TF32;
+    const int64_t vector = 16 / (int64_t)problem->element_size;
+    p->src_strides = problem->src;
+    p->dst_strides = problem->dst;
+    p->images = (int)problem->batch;
+    trial.vectors = has_vectors(problem, &problem->src, problem->group_in) &&
+                    has_vectors(problem, &problem->dst, problem->group_out);
+    p->tiles.groups = problem->groups;
+    p->tiles.group_in = problem->group_in;
+    p->tiles.group_out = problem->group_out;
+    p->tiles.chunks = tconv_ceil_div(problem->group_out, MAX_CHUNK);
+    p->tiles.chunk = tconv_round_up(tconv_ceil_div(problem->group_out, p->tiles.chunks), vector);
+    const kernel_list list = kernels_of(trial.mode);
+    for (of.kernel = list.kernels; of.kernel < list.kernels + list.count; of.kernel++)
+        for (of.warps_m = 1; of.warps_m <= 4; of.warps_m *= 2)
+            if (of.warps_m * 16 * of.kernel->height < 2 * tconv_max(16, problem->group_in))
+                try_taps(layer, &of, &trial, best);
+    return best->cycles > 0;
+}
+
+} // namespace tconv::outer

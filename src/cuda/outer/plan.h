@@ -1,0 +1,33 @@
+/* How cuda_outer cuts a gradient of weights into tiles, K-tiles and parts. */
+#ifndef TCONV_CUDA_OUTER_PLAN_H
+#define TCONV_CUDA_OUTER_PLAN_H
+
+#include "parameters.h"
+#include "sums.h"
+
+namespace tconv::outer
+{
+
+struct planned_layer {
+    outer::mode mode;
+    bool vectors; /* channels of src and diff_dst are vectors, where their addresses are aligned */
+    kernel_choice kernel;
+    int threads;
+    int resident; /* blocks of a multiprocessor */
+    int64_t blocks;
+    double cycles;                /* predicted; 0: there is no plan yet */
+    outer::parameters parameters; /* without addresses, and as if all were aligned */
+};
+
+/* Bytes of dynamic shared memory of a block. */
+inline int shared_bytes_of(const parameters *of)
+{
+    return of->table_bytes + of->stages * of->stage_bytes;
+}
+
+/* Finds the cut with the least predicted time; false where there is none. */
+bool choose(const tconv_layer *layer, planned_layer *best);
+
+} // namespace tconv::outer
+
+#endif

@@ -1,0 +1,76 @@
+/*
+ * How the sums of a gradient of weights lie in memory before they are added up. Each kernel that computes them cuts the
+ * terms, which are pixels, into parts, and writes the sums of a part to a slice of its own: tile by tile, each a matrix of
+ * input channels by (tap, output channel). Then sums.cu adds the slices, in order.
+ */
+#ifndef TCONV_CUDA_OUTER_TILES_H
+#define TCONV_CUDA_OUTER_TILES_H
+
+#include <cstdint>
+
+#include "../runtime/guard.h"
+
+#ifdef __CUDACC__
+#define TCONV_BOTH __host__ __device__ __forceinline__
+#else
+#define TCONV_BOTH inline
+#endif
+
+namespace tconv::outer
+{
+
+/* The taps of an axis in the order in which tiles have them: those that reach the same residue of the outputs one after
+ * another (core/phases.h: they are kernel_step apart), in groups. */
+struct tap_order {
+    int kernel;
+    int kernel_step;
+    int group_taps; /* of a group; the last may have fewer */
+    int groups;
+};
+
+/* Returns the place of kernel index k in the order. */
+TCONV_BOTH int place_of(const tap_order &order, int k)
+{
+    const int residue = k % order.kernel_step, longer = order.kernel % order.kernel_step;
+    return residue * (order.kernel / order.kernel_step) + (residue < longer ? residue : longer) + k / order.kernel_step;
+}
+
+/* A tile has block_m input channels of a group, and block_n pairs of a tap and an output channel, which runs fastest: the
+ * taps of a group of rows and of columns, and a chunk of the output channels. */
+struct sum_tiles {
+    int64_t groups, group_in, group_out; /* of the layer */
+    tap_order rows, columns;
+    int block_m;
+    int64_t block_n;
+    int64_t chunk; /* output channels of a chunk, those included that are padding */
+    int64_t m_tiles, chunks;
+    int64_t count; /* tiles of a slice */
+};
+
+struct tile_at {
+    int64_t group, m_tile, chunk;
+    int row_group, column_group;
+};
+
+TCONV_BOTH tile_at find_tile(const sum_tiles &tiles, int64_t number)
+{
+    tile_at found;
+    found.column_group = (int)(number % tiles.columns.groups);
+    number /= tiles.columns.groups;
+    found.row_group = (int)(number % tiles.rows.groups);
+    number /= tiles.rows.groups;
+    found.chunk = number % tiles.chunks;
+    number /= tiles.chunks;
+    found.m_tile = number % tiles.m_tiles;
+    found.group = number / tiles.m_tiles;
+    return found;
+}
+
+inline int64_t slice_sums(const sum_tiles &tiles)
+{
+    return tiles.count * tiles.block_m * tiles.block_n;
+}
+
+} // namespace tconv::outer
+
+#endif
