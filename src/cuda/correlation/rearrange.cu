@@ -27,35 +27,21 @@ int lanes_log2_of(int64_t words)
     return log2;
 }
 
-/* Walks over the planes of an axis, as tconv_cuda_plane_element counts. */
-struct plane_walk {
-    int element = 0, rest = 0;
-
-    __device__ __forceinline__ void advance(const tconv_cuda_planes &of)
-    {
-        element++;
-        if (++rest == of.kernel_step) {
-            rest = 0;
-            element += of.plane_step - of.kernel_step;
-        }
-    }
-};
-
-__device__ __forceinline__ bool is_below(int index, int extent)
+__device__ __forceinline__ bool is_below(int64_t index, int64_t extent)
 {
-    return (unsigned)index < (unsigned)extent;
+    return (uint64_t)index < (uint64_t)extent;
 }
 
-/* Loads neighbouring positions of a row, from that whose output is `column` on. */
+/* Loads the outputs of neighbouring positions of a plane from a row; zeros where there are none. */
 template <class Word, class Element>
-__device__ __forceinline__ Word load_positions(const Element *row, int column, const tconv_cuda_planes &of)
+__device__ __forceinline__ Word load_positions(const Element *row, int plane, int position, const tconv_cuda_planes &of)
 {
     Word word = 0;
 #pragma unroll
     for (int i = 0; i < (int)(sizeof(Word) / sizeof(Element)); i++) {
-        const int at = column + i * of.stride;
-        if (is_below(at, of.out))
-            word |= (Word)__ldg(row + at) << i * (int)sizeof(Element) * 8;
+        const int64_t column = tconv_cuda_plane_output(&of, plane, position + i);
+        if (position + i < of.positions && is_below(column, of.out))
+            word |= (Word)__ldg(row + column) << i * (int)sizeof(Element) * 8;
     }
     return word;
 }
@@ -71,8 +57,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int64_t line = blockIdx.x * at_once + (threadIdx.x >> lanes_log2); line < lines; line += gridDim.x * at_once) {
         const quotient plane = divide((int)line, of.row_planes), row = divide(plane.whole, of.row_positions);
         const quotient image = divide(row.whole, of.channels), group = divide(image.rest, of.group_channels);
-        const int element = tconv_cuda_plane_element(&of.rows, plane.rest);
-        const int output = tconv_cuda_plane_output(&of.rows, element, row.rest);
+        const int64_t output = tconv_cuda_plane_output(&of.rows, plane.rest, row.rest);
         const bool inside = is_below(output, of.rows.out);
         const Element *from = static_cast<const Element *>(of.from) + image.whole * of.from_strides.n +
                               image.rest * of.from_strides.c + (inside ? output : 0) * of.from_strides.h;
@@ -80,22 +65,20 @@ __global__ void __launch_bounds__(THREADS)
             ((int64_t)group.whole * of.rows.count + plane.rest) * of.columns.count * of.group_out + group.rest;
         Element *to =
             static_cast<Element *>(of.to) + image.whole * of.to_image + channel * of.to_channel + row.rest * of.to_row;
-        for (int word = lane; word < words; word += 1 << lanes_log2) {
-            plane_walk walk;
+        for (int word = lane; word < words; word += 1 << lanes_log2)
             for (int p = 0; p < of.columns.count; p += AT_ONCE) {
                 Word values[AT_ONCE];
 #pragma unroll
                 for (int i = 0; i < AT_ONCE; i++) {
-                    const int column = tconv_cuda_plane_output(&of.columns, walk.element, word * ELEMENTS);
-                    values[i] = inside && p + i < of.columns.count ? load_positions<Word>(from, column, of.columns) : 0;
-                    walk.advance(of.columns);
+                    values[i] = 0;
+                    if (inside && p + i < of.columns.count)
+                        values[i] = load_positions<Word>(from, p + i, word * ELEMENTS, of.columns);
                 }
 #pragma unroll
                 for (int i = 0; i < AT_ONCE; i++)
                     if (p + i < of.columns.count)
                         reinterpret_cast<Word *>(to + (p + i) * plane_pitch)[word] = values[i];
             }
-        }
     }
 }
 
@@ -104,7 +87,7 @@ template <class Word>
 __global__ void __launch_bounds__(THREADS)
     split_pixels(const __grid_constant__ depth_shape of, int64_t lines, int lanes_log2)
 {
-    const int lane = (int)threadIdx.x & ((1 << lanes_log2) - 1), planes = of.rows.count * of.columns.count;
+    const int lane = (int)threadIdx.x & ((1 << lanes_log2) - 1), planes = (int)(of.rows.count * of.columns.count);
     const int64_t at_once = THREADS >> lanes_log2;
     for (int64_t line = blockIdx.x * at_once + (threadIdx.x >> lanes_log2); line < lines; line += gridDim.x * at_once) {
         const quotient pixel = divide((int)line, of.groups), row = divide(pixel.whole, of.column_positions);
@@ -114,22 +97,19 @@ __global__ void __launch_bounds__(THREADS)
         Word *to = static_cast<Word *>(of.to) + image.whole * of.to_image + image.rest * of.to_row +
                    row.rest * of.to_pixel + (int64_t)pixel.rest * planes * of.group_out;
         for (int word = lane; word < of.group_out; word += 1 << lanes_log2) {
-            plane_walk rows, columns;
-            int column_plane = 0;
+            int row_plane = 0, column_plane = 0;
             for (int p = 0; p < planes; p += AT_ONCE) {
                 Word values[AT_ONCE];
 #pragma unroll
                 for (int i = 0; i < AT_ONCE; i++) {
-                    const int y = tconv_cuda_plane_output(&of.rows, rows.element, image.rest);
-                    const int x = tconv_cuda_plane_output(&of.columns, columns.element, row.rest);
+                    const int64_t y = tconv_cuda_plane_output(&of.rows, row_plane, image.rest);
+                    const int64_t x = tconv_cuda_plane_output(&of.columns, column_plane, row.rest);
                     values[i] = Word();
                     if (p + i < planes && is_below(y, of.rows.out) && is_below(x, of.columns.out))
                         values[i] = __ldg(from + y * of.from_strides.h + x * of.from_strides.w + word);
-                    columns.advance(of.columns);
                     if (++column_plane == of.columns.count) {
                         column_plane = 0;
-                        columns = plane_walk();
-                        rows.advance(of.rows);
+                        row_plane++;
                     }
                 }
 #pragma unroll
@@ -156,17 +136,15 @@ __global__ void __launch_bounds__(THREADS) derive(const __grid_constant__ weight
         const quotient column = divide((int)line, of.column_planes), row = divide(column.whole, of.row_planes);
         const quotient column_tap = divide(row.whole, of.column_taps), row_tap = divide(column_tap.whole, of.row_taps);
         const quotient group = divide(row_tap.whole, of.groups);
-        const int kernel_row =
-            tconv_cuda_plane_weight(&of.rows, tconv_cuda_plane_element(&of.rows, row.rest), row_tap.rest);
-        const int kernel_column =
-            tconv_cuda_plane_weight(&of.columns, tconv_cuda_plane_element(&of.columns, column.rest), column_tap.rest);
+        const int64_t kernel_row = tconv_cuda_plane_weight(&of.rows, row.rest, row_tap.rest);
+        const int64_t kernel_column = tconv_cuda_plane_weight(&of.columns, column.rest, column_tap.rest);
         const bool exists = kernel_row >= 0 && kernel_column >= 0;
         const int64_t in = (int64_t)group.rest * of.group_in + (of.inputs_inside ? 0 : group.whole);
         const int64_t out = of.inputs_inside ? group.whole : 0;
         const int64_t plane = ((int64_t)group.rest * of.rows.count + row.rest) * of.columns.count + column.rest;
         const Element *from = static_cast<const Element *>(of.from) + in * of.from_strides.in +
-                              out * of.from_strides.out + max(kernel_row, 0) * of.from_strides.h +
-                              max(kernel_column, 0) * of.from_strides.w;
+                              out * of.from_strides.out + (exists ? kernel_row : 0) * of.from_strides.h +
+                              (exists ? kernel_column : 0) * of.from_strides.w;
         Element *to = static_cast<Element *>(of.to) + (plane * of.group_out + out) * of.to_strides.in +
                       (of.inputs_inside ? 0 : group.whole) * of.to_strides.out + row_tap.rest * of.to_strides.h +
                       column_tap.rest * of.to_strides.w;
