@@ -15,6 +15,7 @@ namespace
 {
 
 constexpr int THREADS = 256;
+constexpr int VECTOR = 8;                        /* elements, the most of 16 bytes */
 constexpr int AT_ONCE = 4;                       /* loads of a lane */
 constexpr int64_t MAX_BLOCKS = (int64_t)1 << 20; /* more lines are taken by the same blocks */
 
@@ -27,67 +28,105 @@ int lanes_log2_of(int64_t words)
     return log2;
 }
 
+/* An axis of planes, in coordinates of 32 bits where those have room, see tconv_cuda_plane_output. */
+template <class Index> struct plane_axis {
+    Index stride, dilation, pad, out;
+    int count, positions;
+};
+
+template <class Index> __device__ __forceinline__ Index output_of(const plane_axis<Index> &of, int plane, int position)
+{
+    return of.stride * position + of.dilation * plane - of.pad;
+}
+
+__device__ __forceinline__ bool is_below(int index, int extent)
+{
+    return (uint32_t)index < (uint32_t)extent;
+}
+
 __device__ __forceinline__ bool is_below(int64_t index, int64_t extent)
 {
     return (uint64_t)index < (uint64_t)extent;
 }
 
-/* Loads the outputs of neighbouring positions of a plane from a row; zeros where there are none. */
-template <class Word, class Element>
-__device__ __forceinline__ Word load_positions(const Element *row, int plane, int position, const tconv_cuda_planes &of)
-{
-    Word word = 0;
+/* The outputs of neighbouring positions of a plane: of a row, loaded without a condition, so that loads go out together. */
+template <class Element, int COUNT> struct row_piece {
+    Element elements[COUNT];
+    bool there[COUNT];
+
+    template <class Index>
+    __device__ __forceinline__ void load(const Element *row, bool inside, int plane, int position,
+                                         const plane_axis<Index> &of)
+    {
 #pragma unroll
-    for (int i = 0; i < (int)(sizeof(Word) / sizeof(Element)); i++) {
-        const int64_t column = tconv_cuda_plane_output(&of, plane, position + i);
-        if (position + i < of.positions && is_below(column, of.out))
-            word |= (Word)__ldg(row + column) << i * (int)sizeof(Element) * 8;
+        for (int i = 0; i < COUNT; i++) {
+            const Index column = output_of(of, plane, min(position + i, of.positions - 1));
+            there[i] = inside && position + i < of.positions && is_below(column, of.out);
+            elements[i] = __ldg(row + (there[i] ? column : 0));
+        }
     }
-    return word;
-}
+
+    /* As one number; zeros where there are none. */
+    template <class Word> __device__ __forceinline__ Word joined() const
+    {
+        Word word = 0;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            word |= (Word)(there[i] ? elements[i] : (Element)0) << i * (int)sizeof(Element) * 8;
+        return word;
+    }
+};
 
 /* NCHW: lines of rows, row planes fastest, so that neighbouring lines read neighbouring rows. */
-template <class Word, class Element>
+template <class Word, class Element, class Index>
 __global__ void __launch_bounds__(THREADS)
-    split_rows(const __grid_constant__ depth_shape of, int64_t lines, int lanes_log2)
+    split_rows(const __grid_constant__ depth_shape of, const plane_axis<Index> rows, const plane_axis<Index> columns,
+               int64_t lines, int lanes_log2)
 {
     constexpr int ELEMENTS = sizeof(Word) / sizeof(Element);
-    const int lane = (int)threadIdx.x & ((1 << lanes_log2) - 1), words = of.row_elements / ELEMENTS;
+    const int lanes = 1 << lanes_log2, lane = (int)threadIdx.x & (lanes - 1), words = of.row_elements / ELEMENTS;
     const int64_t at_once = THREADS >> lanes_log2, plane_pitch = of.group_out * of.to_channel;
     for (int64_t line = blockIdx.x * at_once + (threadIdx.x >> lanes_log2); line < lines; line += gridDim.x * at_once) {
-        const quotient plane = divide((int)line, of.row_planes), row = divide(plane.whole, of.row_positions);
+        const quotient row_plane = divide((int)line, of.row_planes), row = divide(row_plane.whole, of.row_positions);
         const quotient image = divide(row.whole, of.channels), group = divide(image.rest, of.group_channels);
-        const int64_t output = tconv_cuda_plane_output(&of.rows, plane.rest, row.rest);
-        const bool inside = is_below(output, of.rows.out);
+        const Index output = output_of(rows, row_plane.rest, row.rest);
+        const bool inside = is_below(output, rows.out);
         const Element *from = static_cast<const Element *>(of.from) + image.whole * of.from_strides.n +
                               image.rest * of.from_strides.c + (inside ? output : 0) * of.from_strides.h;
         const int64_t channel =
-            ((int64_t)group.whole * of.rows.count + plane.rest) * of.columns.count * of.group_out + group.rest;
+            ((int64_t)group.whole * rows.count + row_plane.rest) * columns.count * of.group_out + group.rest;
         Element *to =
             static_cast<Element *>(of.to) + image.whole * of.to_image + channel * of.to_channel + row.rest * of.to_row;
-        for (int word = lane; word < words; word += 1 << lanes_log2)
-            for (int p = 0; p < of.columns.count; p += AT_ONCE) {
-                Word values[AT_ONCE];
+        int word = lane, plane = 0;
+        while (word < words) {
+            row_piece<Element, ELEMENTS> pieces[AT_ONCE];
+            int words_of[AT_ONCE], planes_of[AT_ONCE];
 #pragma unroll
-                for (int i = 0; i < AT_ONCE; i++) {
-                    values[i] = 0;
-                    if (inside && p + i < of.columns.count)
-                        values[i] = load_positions<Word>(from, p + i, word * ELEMENTS, of.columns);
+            for (int i = 0; i < AT_ONCE; i++) {
+                words_of[i] = word;
+                planes_of[i] = plane;
+                pieces[i].load(from, inside && word < words, plane, word * ELEMENTS, columns);
+                if (++plane == columns.count) {
+                    plane = 0;
+                    word += lanes;
                 }
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; i++)
-                    if (p + i < of.columns.count)
-                        reinterpret_cast<Word *>(to + (p + i) * plane_pitch)[word] = values[i];
             }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                if (words_of[i] < words)
+                    reinterpret_cast<Word *>(to + planes_of[i] * plane_pitch)[words_of[i]] =
+                        pieces[i].template joined<Word>();
+        }
     }
 }
 
 /* NHWC: lines of a pixel's and group's channels, groups fastest. All strides, and group_out, are in words. */
-template <class Word>
+template <class Word, class Index>
 __global__ void __launch_bounds__(THREADS)
-    split_pixels(const __grid_constant__ depth_shape of, int64_t lines, int lanes_log2)
+    split_pixels(const __grid_constant__ depth_shape of, const plane_axis<Index> rows, const plane_axis<Index> columns,
+                 int64_t lines, int lanes_log2)
 {
-    const int lane = (int)threadIdx.x & ((1 << lanes_log2) - 1), planes = (int)(of.rows.count * of.columns.count);
+    const int lanes = 1 << lanes_log2, lane = (int)threadIdx.x & (lanes - 1), planes = rows.count * columns.count;
     const int64_t at_once = THREADS >> lanes_log2;
     for (int64_t line = blockIdx.x * at_once + (threadIdx.x >> lanes_log2); line < lines; line += gridDim.x * at_once) {
         const quotient pixel = divide((int)line, of.groups), row = divide(pixel.whole, of.column_positions);
@@ -96,18 +135,18 @@ __global__ void __launch_bounds__(THREADS)
             static_cast<const Word *>(of.from) + image.whole * of.from_strides.n + (int64_t)pixel.rest * of.group_out;
         Word *to = static_cast<Word *>(of.to) + image.whole * of.to_image + image.rest * of.to_row +
                    row.rest * of.to_pixel + (int64_t)pixel.rest * planes * of.group_out;
-        for (int word = lane; word < of.group_out; word += 1 << lanes_log2) {
+        for (int word = lane; word < of.group_out; word += lanes) {
             int row_plane = 0, column_plane = 0;
             for (int p = 0; p < planes; p += AT_ONCE) {
                 Word values[AT_ONCE];
 #pragma unroll
                 for (int i = 0; i < AT_ONCE; i++) {
-                    const int64_t y = tconv_cuda_plane_output(&of.rows, row_plane, image.rest);
-                    const int64_t x = tconv_cuda_plane_output(&of.columns, column_plane, row.rest);
+                    const Index y = output_of(rows, row_plane, image.rest);
+                    const Index x = output_of(columns, column_plane, row.rest);
                     values[i] = Word();
-                    if (p + i < planes && is_below(y, of.rows.out) && is_below(x, of.columns.out))
+                    if (p + i < planes && is_below(y, rows.out) && is_below(x, columns.out))
                         values[i] = __ldg(from + y * of.from_strides.h + x * of.from_strides.w + word);
-                    if (++column_plane == of.columns.count) {
+                    if (++column_plane == columns.count) {
                         column_plane = 0;
                         row_plane++;
                     }
@@ -160,19 +199,55 @@ tconv_status launch_lines(const void *kernel, int64_t lines, int lanes_log2, voi
     return launch_blocks(kernel, tconv_min(blocks, MAX_BLOCKS), THREADS, arguments, stream, issue);
 }
 
-/* Lines of words of two elements of 16 bits, for a lane's stores to have four bytes. */
-tconv_status split_rows_of(const tconv_problem *problem, const depth_shape *shape, void *stream, tconv_issue *issue)
+/* Whether coordinates of an axis, and sums of a few, fit in 32 bits, also those of a vector past the last position. */
+bool fits(const tconv_cuda_planes *of)
 {
-    const void *const kernel = problem->element_size == 2 && shape->row_elements % 2 == 0
-                                   ? (const void *)split_rows<uint32_t, uint16_t>
-                               : problem->element_size == 2 ? (const void *)split_rows<uint16_t, uint16_t>
-                               : problem->element_size == 4 ? (const void *)split_rows<uint32_t, uint32_t>
-                                                            : (const void *)split_rows<uint64_t, uint64_t>;
+    constexpr int64_t LIMIT = (int64_t)1 << 29;
+    return of->stride < LIMIT && of->dilation < LIMIT && of->out < LIMIT && of->pad < LIMIT && of->pad > -LIMIT &&
+           of->stride * (of->positions + VECTOR) < LIMIT && of->dilation * of->count < LIMIT;
+}
+
+template <class Index> plane_axis<Index> axis_of(const tconv_cuda_planes *of)
+{
+    return {(Index)of->stride, (Index)of->dilation, (Index)of->pad, (Index)of->out, (int)of->count, (int)of->positions};
+}
+
+/* Launches a kernel, 32 bits or 64 of which go by the coordinates. */
+tconv_status launch_split(const void *kernel32, const void *kernel64, const depth_shape *shape, int64_t lines,
+                          int64_t words, void *stream, tconv_issue *issue)
+{
     depth_shape of = *shape;
-    int64_t lines = (int64_t)of.images * of.channels.divisor * of.rows.positions * of.rows.count;
-    int lanes_log2 = lanes_log2_of(of.row_elements);
-    void *arguments[] = {&of, &lines, &lanes_log2};
-    return launch_lines(kernel, lines, lanes_log2, arguments, stream, issue);
+    int lanes_log2 = lanes_log2_of(words);
+    if (fits(&of.rows) && fits(&of.columns)) {
+        plane_axis<int> rows = axis_of<int>(&of.rows), columns = axis_of<int>(&of.columns);
+        void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2};
+        return launch_lines(kernel32, lines, lanes_log2, arguments, stream, issue);
+    }
+    plane_axis<int64_t> rows = axis_of<int64_t>(&of.rows), columns = axis_of<int64_t>(&of.columns);
+    void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2};
+    return launch_lines(kernel64, lines, lanes_log2, arguments, stream, issue);
+}
+
+template <class Word, class Element>
+tconv_status split_rows_of(const depth_shape *shape, void *stream, tconv_issue *issue)
+{
+    const int64_t lines = (int64_t)shape->images * shape->channels.divisor * shape->rows.positions * shape->rows.count;
+    return launch_split((const void *)split_rows<Word, Element, int>, (const void *)split_rows<Word, Element, int64_t>,
+                        shape, lines, shape->row_elements / (int64_t)(sizeof(Word) / sizeof(Element)), stream, issue);
+}
+
+template <class Word>
+tconv_status split_pixels_of(const depth_shape *shape, int64_t elements, void *stream, tconv_issue *issue)
+{
+    depth_shape of = *shape;
+    of.from_strides = {of.from_strides.n / elements, 0, of.from_strides.h / elements, of.from_strides.w / elements};
+    of.to_image /= elements;
+    of.to_row /= elements;
+    of.to_pixel /= elements;
+    of.group_out /= (int)elements;
+    const int64_t lines = (int64_t)of.images * of.rows.positions * of.columns.positions * of.groups.divisor;
+    return launch_split((const void *)split_pixels<Word, int>, (const void *)split_pixels<Word, int64_t>, &of, lines,
+                        of.group_out, stream, issue);
 }
 
 /* The most bytes, of 16, 8, 4 and an element's, at whose multiples the channels of every group and pixel begin and end.
@@ -192,31 +267,31 @@ int64_t word_of(const depth_shape *shape, int64_t size)
     return bytes;
 }
 
-tconv_status split_pixels_of(const tconv_problem *problem, const depth_shape *shape, void *stream, tconv_issue *issue)
+/* Words of two elements of 16 bits, for a lane's stores to have four bytes. */
+tconv_status split_rows(int64_t size, const depth_shape *shape, void *stream, tconv_issue *issue)
 {
-    const int64_t size = (int64_t)problem->element_size, word = word_of(shape, size), elements = word / size;
-    const void *const kernel = word == 16  ? (const void *)split_pixels<uint4>
-                               : word == 8 ? (const void *)split_pixels<uint2>
-                               : word == 4 ? (const void *)split_pixels<uint32_t>
-                                           : (const void *)split_pixels<uint16_t>;
-    depth_shape of = *shape;
-    of.from_strides = {of.from_strides.n / elements, 0, of.from_strides.h / elements, of.from_strides.w / elements};
-    of.to_image /= elements;
-    of.to_row /= elements;
-    of.to_pixel /= elements;
-    of.group_out /= (int)elements;
-    int64_t lines = (int64_t)of.images * of.rows.positions * of.columns.positions * of.groups.divisor;
-    int lanes_log2 = lanes_log2_of(of.group_out);
-    void *arguments[] = {&of, &lines, &lanes_log2};
-    return launch_lines(kernel, lines, lanes_log2, arguments, stream, issue);
+    return size == 2 && shape->row_elements % 2 == 0 ? split_rows_of<uint32_t, uint16_t>(shape, stream, issue)
+           : size == 2                               ? split_rows_of<uint16_t, uint16_t>(shape, stream, issue)
+           : size == 4                               ? split_rows_of<uint32_t, uint32_t>(shape, stream, issue)
+                                                     : split_rows_of<uint64_t, uint64_t>(shape, stream, issue);
+}
+
+tconv_status split_pixels(int64_t size, const depth_shape *shape, void *stream, tconv_issue *issue)
+{
+    const int64_t word = word_of(shape, size);
+    return word == 16  ? split_pixels_of<uint4>(shape, word / size, stream, issue)
+           : word == 8 ? split_pixels_of<uint2>(shape, word / size, stream, issue)
+           : word == 4 ? split_pixels_of<uint32_t>(shape, word / size, stream, issue)
+                       : split_pixels_of<uint16_t>(shape, word / size, stream, issue);
 }
 
 } // namespace
 
 tconv_status split_planes(const tconv_problem *problem, const depth_shape *shape, void *stream, tconv_issue *issue)
 {
-    return problem->layout == TCONV_NCHW ? split_rows_of(problem, shape, stream, issue)
-                                         : split_pixels_of(problem, shape, stream, issue);
+    const int64_t size = (int64_t)problem->element_size;
+    return problem->layout == TCONV_NCHW ? split_rows(size, shape, stream, issue)
+                                         : split_pixels(size, shape, stream, issue);
 }
 
 tconv_status derive_weights(const tconv_problem *problem, const weight_shape *shape, void *stream, tconv_issue *issue)
