@@ -23,7 +23,7 @@
 #include "../../core/status.h"
 #include "../implementations.h"
 #include "../model/planned.h"
-#include "../runtime/guard.h"
+#include "../runtime/launch.h"
 #include "plan.h"
 
 namespace tconv::correlation
@@ -41,22 +41,28 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
         return tconv_decline(issue, "%s", why);
     planned->sizes.packed = (size_t)(made->packed_bytes + made->weights_bytes);
     planned->sizes.scratch = (size_t)made->depth_bytes + made->sizes.scratch;
+    planned->sizes.execute_packs = made->source == SPLIT;
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 
-tconv_status pack(const tconv_layer *layer, const void *from, const void *weights, void *packed, void *stream,
-                  tconv_issue *issue)
+/* Derives the weights and has them packed; overlaps: after the planes were made. */
+tconv_status pack_derived(const tconv_layer *layer, const plan *made, const void *weights, void *packed, bool overlaps,
+                          void *stream, tconv_issue *issue)
 {
-    const plan *made = static_cast<const plan *>(from);
     weight_shape shape = made->weights;
     shape.from = weights;
     shape.to = static_cast<char *>(packed) + made->packed_bytes;
-    const tconv_status status =
-        on_device(layer->target.device, issue, [&] { return derive_weights(&layer->problem, &shape, stream, issue); });
-    if (status != TCONV_SUCCESS)
-        return status;
-    return made->by->pack(&made->derived, made->made, shape.to, packed, stream, issue);
+    const tconv_status status = on_device(
+        layer->target.device, issue, [&] { return derive_weights(&layer->problem, &shape, overlaps, stream, issue); });
+    return status == TCONV_SUCCESS ? made->by->pack(&made->derived, made->made, shape.to, packed, stream, issue)
+                                   : status;
+}
+
+tconv_status pack(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
+                  tconv_issue *issue)
+{
+    return pack_derived(layer, static_cast<const plan *>(made), weights, packed, false, stream, issue);
 }
 
 /* The first image, row and column of a chunk of the gradient of src. */
@@ -93,22 +99,28 @@ tconv_status make_planes(const tconv_layer *layer, const plan *made, const chunk
                      [&] { return split_planes(problem, &shape, arguments->stream, issue); });
 }
 
-tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chunk_place *place,
+/* weights: to be packed after the chunk's planes were made; NULL where they are packed. */
+tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chunk_place *place, const void *weights,
                            const tconv_arguments *arguments, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_strides *src = &problem->src;
     const int64_t at = place->image * src->n + place->row * src->h + place->column * src->w;
-    const bool splits = made->source == SPLIT;
-    tconv_arguments derived = {}; /* without weights: pack packed them, also where execute could */
-    derived.src = splits ? arguments->scratch : arguments->dst;
+    tconv_arguments derived = {}; /* without weights: they are packed before, also where execute could */
+    derived.src = arguments->dst;
     derived.packed = arguments->packed;
     derived.dst = static_cast<char *>(arguments->src) + at * (int64_t)problem->element_size;
     derived.scratch = static_cast<char *>(arguments->scratch) + made->depth_bytes;
     derived.stream = arguments->stream;
-    derived.packs = arguments->packs && !splits;
-    if (splits) {
-        const tconv_status status = make_planes(layer, made, place, arguments, issue);
+    derived.packs = arguments->packs;
+    if (made->source == SPLIT) {
+        tconv_status status = make_planes(layer, made, place, arguments, issue);
+        derived.src = arguments->scratch;
+        derived.packs = weights != NULL;
+        if (status == TCONV_SUCCESS && weights != NULL)
+            status =
+                pack_derived(layer, made, weights, const_cast<void *>(arguments->packed),
+                             layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY, arguments->stream, issue);
         if (status != TCONV_SUCCESS)
             return status;
     }
@@ -120,7 +132,8 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     const plan *made = static_cast<const plan *>(from);
     for (int64_t i = 0; i < chunks_of(made); i++) {
         const chunk_place place = place_of(&layer->problem, made, i);
-        const tconv_status status = execute_chunk(layer, made, &place, arguments, issue);
+        const void *weights = i == 0 ? arguments->weights : NULL;
+        const tconv_status status = execute_chunk(layer, made, &place, weights, arguments, issue);
         if (status != TCONV_SUCCESS)
             return status;
     }

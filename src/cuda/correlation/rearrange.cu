@@ -6,6 +6,7 @@
 #include "parameters.h"
 
 #include "../../core/checked.h"
+#include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
 
 namespace tconv::correlation
@@ -83,6 +84,7 @@ __global__ void __launch_bounds__(THREADS)
     split_rows(const __grid_constant__ depth_shape of, const plane_axis<Index> rows, const plane_axis<Index> columns,
                int64_t lines, int lanes_log2)
 {
+    launch_dependents();
     constexpr int ELEMENTS = sizeof(Word) / sizeof(Element);
     const int lanes = 1 << lanes_log2, lane = (int)threadIdx.x & (lanes - 1), words = of.row_elements / ELEMENTS;
     const int64_t at_once = THREADS >> lanes_log2, plane_pitch = of.group_out * of.to_channel;
@@ -126,6 +128,7 @@ __global__ void __launch_bounds__(THREADS)
     split_pixels(const __grid_constant__ depth_shape of, const plane_axis<Index> rows, const plane_axis<Index> columns,
                  int64_t lines, int lanes_log2)
 {
+    launch_dependents();
     const int lanes = 1 << lanes_log2, lane = (int)threadIdx.x & (lanes - 1), planes = rows.count * columns.count;
     const int64_t at_once = THREADS >> lanes_log2;
     for (int64_t line = blockIdx.x * at_once + (threadIdx.x >> lanes_log2); line < lines; line += gridDim.x * at_once) {
@@ -190,13 +193,15 @@ __global__ void __launch_bounds__(THREADS) derive(const __grid_constant__ weight
         for (int i = lane; i < neighbours; i += 1 << lanes_log2)
             to[i * to_step] = exists ? __ldg(from + i * from_step) : (Element)0;
     }
+    wait_for_weights(); /* here for planes, which the kernel after this one reads */
 }
 
-tconv_status launch_lines(const void *kernel, int64_t lines, int lanes_log2, void **arguments, void *stream,
-                          tconv_issue *issue)
+tconv_status launch_lines(const void *kernel, int64_t lines, int lanes_log2, bool overlaps, void **arguments,
+                          void *stream, tconv_issue *issue)
 {
     const int64_t blocks = tconv_ceil_div(lines, THREADS >> lanes_log2);
-    return launch_blocks(kernel, tconv_min(blocks, MAX_BLOCKS), THREADS, arguments, stream, issue);
+    const launch_grid grid = {kernel, tconv_min(blocks, MAX_BLOCKS), THREADS, 0, overlaps};
+    return launch_kernel(&grid, arguments, stream, issue);
 }
 
 /* Whether coordinates of an axis, and sums of a few, fit in 32 bits, also those of a vector past the last position. */
@@ -221,11 +226,11 @@ tconv_status launch_split(const void *kernel32, const void *kernel64, const dept
     if (fits(&of.rows) && fits(&of.columns)) {
         plane_axis<int> rows = axis_of<int>(&of.rows), columns = axis_of<int>(&of.columns);
         void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2};
-        return launch_lines(kernel32, lines, lanes_log2, arguments, stream, issue);
+        return launch_lines(kernel32, lines, lanes_log2, false, arguments, stream, issue);
     }
     plane_axis<int64_t> rows = axis_of<int64_t>(&of.rows), columns = axis_of<int64_t>(&of.columns);
     void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2};
-    return launch_lines(kernel64, lines, lanes_log2, arguments, stream, issue);
+    return launch_lines(kernel64, lines, lanes_log2, false, arguments, stream, issue);
 }
 
 template <class Word, class Element>
@@ -294,7 +299,8 @@ tconv_status split_planes(const tconv_problem *problem, const depth_shape *shape
                                          : split_pixels(size, shape, stream, issue);
 }
 
-tconv_status derive_weights(const tconv_problem *problem, const weight_shape *shape, void *stream, tconv_issue *issue)
+tconv_status derive_weights(const tconv_problem *problem, const weight_shape *shape, bool overlaps, void *stream,
+                            tconv_issue *issue)
 {
     const void *const kernel = problem->element_size == 2   ? (const void *)derive<uint16_t>
                                : problem->element_size == 4 ? (const void *)derive<uint32_t>
@@ -302,7 +308,7 @@ tconv_status derive_weights(const tconv_problem *problem, const weight_shape *sh
     weight_shape of = *shape;
     int lanes_log2 = lanes_log2_of(of.inputs_inside ? of.group_in : of.group_out);
     void *arguments[] = {&of, &lanes_log2};
-    return launch_lines(kernel, of.lines, lanes_log2, arguments, stream, issue);
+    return launch_lines(kernel, of.lines, lanes_log2, overlaps, arguments, stream, issue);
 }
 
 } // namespace tconv::correlation
