@@ -61,3 +61,22 @@ Test(gradients_cuda, every_way_of_planes_is_exact)
             harness_case_destroy(&test);
         }
 }
+
+/* cuda_depthwise reads the gradient of dst straight: groups of one input channel, columns and rows past a thread's. */
+Test(gradients_cuda, depthwise_layers_are_exact)
+{
+    static const char *const problems[] = {
+        "n=3 ci=40 h=21 w=33 co=40 k=4 s=2 p=1 g=40", "n=2 ci=9 h=6 w=70 co=18 k=3x5 s=1x3 p=2x1 d=2x1 op=1x2 g=9",
+        "ci=70 h=1 w=300 co=70 k=1x16 s=1x8 p=0x4 g=70", "n=2 ci=5 h=3 w=3 co=5 k=5x3 s=4 p=6x4x0x1 g=5"};
+    skip_without_cuda();
+    for (size_t p = 0; p < COUNT(problems); p++)
+        for (int form = 0; form < GRADIENT_FORMS; form++) {
+            const struct way way = {"cuda_depthwise", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
+                                    "cuda_depthwise"};
+            harness_layer layer = gradient_layer(problems[p], TCONV_BACKWARD_DATA);
+            gradient_set_form(&layer, form);
+            harness_case test = make_case(&layer, HARNESS_INTEGERS, p);
+            cr_expect(check_way(&test, &way, 1, form % 2 != 0), "%s", problems[p]);
+            harness_case_destroy(&test);
+        }
+}
