@@ -18,6 +18,8 @@ constexpr int64_t MAX_SCRATCH = (int64_t)48 << 20; /* bytes, of all that a chunk
 constexpr int64_t MAX_DEPTH = (int64_t)32 << 20;   /* bytes of a chunk's planes: they stay in the L2 of an H200 */
 constexpr int64_t MAX_COUNT = INT32_MAX;           /* of channels, and of lines of derived weights */
 constexpr int64_t ALIGNMENT = 256;                 /* bytes, of each part of the memory */
+/* Terms of a sum in TF32 and 16-bit dtypes, of which tensor cores lose 7e-9 for each: longer ones are cuda_general's. */
+constexpr double MAX_TENSOR_TERMS = 16384;
 constexpr int64_t MORE_CHUNKS = 4; /* than are needed are considered: tiles of smaller ones may fill whole waves */
 
 /* The ways in which a layer may be planned. The planes of an axis have the taps of a phase each, or one. */
@@ -290,6 +292,14 @@ tconv_planned plan_inner(const tconv_implementation *by, double limit, plan *mad
     return planned;
 }
 
+/* Whether sums are too long for tensor cores, but in strict f32, where partial sums are added with compensation. */
+bool has_long_sums(const tconv_layer *derived)
+{
+    const tconv_problem *problem = &derived->problem;
+    const double terms = (double)problem->group_in * (double)problem->h.kernel * (double)problem->w.kernel;
+    return terms > MAX_TENSOR_TERMS && !model::is_strict(derived);
+}
+
 /* Finds the implementation that is predicted to be fastest with the derived layer; NULL where none takes less than a
  * limit, 0 for none. One whose plan has another's in it (cuda_columns) has no room. */
 const tconv_implementation *choose_inner(double limit, plan *made)
@@ -297,11 +307,13 @@ const tconv_implementation *choose_inner(double limit, plan *made)
     const tconv_cuda_machine machine = model::machine_of(&made->derived);
     const tconv_cuda_work begun = model::begin_work(&made->derived);
     const tconv_implementation *best = NULL;
+    const bool is_long = has_long_sums(&made->derived);
     if (model::is_beyond(limit, &machine, &begun))
         return NULL;
     for (size_t i = 0; tconv_cuda_implementations[i] != NULL; i++) {
         const tconv_implementation *by = tconv_cuda_implementations[i];
-        if (by->plan_bytes > sizeof made->made || !(by->dtypes & TCONV_DTYPE_BIT(made->derived.problem.dtype)))
+        if (by->plan_bytes > sizeof made->made || !(by->dtypes & TCONV_DTYPE_BIT(made->derived.problem.dtype)) ||
+            (is_long && by != &tconv_cuda_general))
             continue;
         const double seconds = plan_inner(by, limit, made, NULL).prediction.seconds;
         if (seconds > 0 && (limit <= 0 || seconds < limit)) {
