@@ -13,8 +13,11 @@
  * Groups stay groups. Zeros stand for outputs that are not there and, in phases of fewer taps, for weights: they are
  * multiplied in every dtype, so that NaN and Inf go where the header has them for tensor cores.
  *
- * Numeric order: that of the implementation, over (plane, output channel) for input channels. It depends on the layer and
- * the device alone.
+ * In f32 a layer of few elements has its sums cut into parts of (plane, output channel), as channel groups, so that there
+ * are more tiles; partial sums are added by a launch behind.
+ *
+ * Numeric order: that of the implementation, over (plane, output channel) for input channels; then parts, in double. It
+ * depends on the layer and the device alone.
  */
 #include <cstdio>
 #include <cuda_runtime_api.h>
@@ -40,7 +43,7 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     planned->sizes.packed = (size_t)(made->packed_bytes + made->weights_bytes);
-    planned->sizes.scratch = (size_t)made->depth_bytes + made->sizes.scratch;
+    planned->sizes.scratch = (size_t)scratch_before(made) + made->sizes.scratch;
     planned->sizes.execute_packs = made->source == SPLIT;
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
@@ -99,6 +102,17 @@ tconv_status make_planes(const tconv_layer *layer, const plan *made, const chunk
                      [&] { return split_planes(problem, &shape, arguments->stream, issue); });
 }
 
+/* Adds the partial sums of a chunk, which lie behind its planes. */
+tconv_status add_sums(const tconv_layer *layer, const plan *made, void *dst, const tconv_arguments *arguments,
+                      tconv_issue *issue)
+{
+    sum_shape shape = made->sums;
+    shape.from = reinterpret_cast<float *>(static_cast<char *>(arguments->scratch) + made->depth_bytes);
+    shape.to = static_cast<float *>(dst);
+    return on_device(layer->target.device, issue,
+                     [&] { return add_parts(&layer->problem, &shape, arguments->stream, issue); });
+}
+
 /* weights: to be packed after the chunk's planes were made; NULL where they are packed. */
 tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chunk_place *place, const void *weights,
                            const tconv_arguments *arguments, tconv_issue *issue)
@@ -109,8 +123,9 @@ tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chu
     tconv_arguments derived = {}; /* without weights: they are packed before, also where execute could */
     derived.src = arguments->dst;
     derived.packed = arguments->packed;
-    derived.dst = static_cast<char *>(arguments->src) + at * (int64_t)problem->element_size;
-    derived.scratch = static_cast<char *>(arguments->scratch) + made->depth_bytes;
+    void *const dst = static_cast<char *>(arguments->src) + at * (int64_t)problem->element_size;
+    derived.dst = made->parts > 1 ? static_cast<char *>(arguments->scratch) + made->depth_bytes : dst;
+    derived.scratch = static_cast<char *>(arguments->scratch) + scratch_before(made);
     derived.stream = arguments->stream;
     derived.packs = arguments->packs;
     if (made->source == SPLIT) {
@@ -124,7 +139,8 @@ tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chu
         if (status != TCONV_SUCCESS)
             return status;
     }
-    return made->by->execute(&made->derived, made->made, &derived, issue);
+    const tconv_status status = made->by->execute(&made->derived, made->made, &derived, issue);
+    return status == TCONV_SUCCESS && made->parts > 1 ? add_sums(layer, made, dst, arguments, issue) : status;
 }
 
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
@@ -154,7 +170,7 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
                  (long long)made->rows.count, (long long)made->columns.count, (long long)made->rows.taps,
                  (long long)made->columns.taps, (long long)made->image_chunks, (long long)made->row_chunks,
                  (long long)made->column_chunks);
-    snprintf(text, capacity, "%s by=%s %s", planes, made->by->name, inner);
+    snprintf(text, capacity, "%s parts=%lld by=%s %s", planes, (long long)made->parts, made->by->name, inner);
 }
 
 } // namespace

@@ -42,11 +42,22 @@ struct weight_shape {
     fast_divisor groups, row_taps, column_taps, row_planes, column_planes;
 };
 
+/* Partial sums, of each part of the channels that are summed, to be added. */
+struct sum_shape {
+    const float *from;
+    float *to;
+    tconv_strides from_strides, to_strides; /* elements */
+    int parts;
+    int count; /* of sums */
+    fast_divisor channels, rows, columns;
+};
+
 /* Launch on the current device. overlaps: the weights may be derived beside the planes, which are made by the launch before
  * (dependent_launch.cuh); the end of the second is the end of both. */
 tconv_status split_planes(const tconv_problem *problem, const depth_shape *shape, void *stream, tconv_issue *issue);
 tconv_status derive_weights(const tconv_problem *problem, const weight_shape *shape, bool overlaps, void *stream,
                             tconv_issue *issue);
+tconv_status add_parts(const tconv_problem *problem, const sum_shape *shape, void *stream, tconv_issue *issue);
 
 } // namespace tconv::correlation
 

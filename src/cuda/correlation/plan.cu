@@ -30,6 +30,8 @@ struct way {
 constexpr way WAYS[] = {{AS_IT_LIES, false, false}, {MERGED_ROWS, true, true}, {SPLIT, false, false},
                         {SPLIT, true, true},        {SPLIT, true, false},      {SPLIT, false, true}};
 
+constexpr int64_t PARTS[] = {1, 4, 16}; /* of the channels that are summed */
+
 /* Whether an axis may be read as it lies: it has one plane, and forward's paddings are not negative. An axis of one
  * input has another stride than 1 in the form in which implementations see it (tconv_axis_canonical). */
 bool lies_well(const tconv_axis *axis, const tconv_cuda_planes *planes)
@@ -237,6 +239,22 @@ bool describe_weights(const tconv_problem *problem, plan *made)
     return true;
 }
 
+/* Describes how partial sums are added, where there are parts. */
+void describe_sums(const tconv_problem *problem, plan *made)
+{
+    const tconv_problem *derived = &made->derived.problem;
+    if (made->parts == 1)
+        return;
+    made->sums.from_strides = derived->dst;
+    made->sums.to_strides = problem->src;
+    made->sums.parts = (int)made->parts;
+    made->sums.count = (int)(derived->batch * problem->in_channels * derived->h.out * derived->w.out);
+    made->sums.channels = divisor_of((int)problem->in_channels);
+    made->sums.rows = divisor_of((int)derived->h.out);
+    made->sums.columns = divisor_of((int)derived->w.out);
+    made->sums_bytes = tconv_round_up(derived->dst_extent * (int64_t)sizeof(float), ALIGNMENT);
+}
+
 /* Describes the derived layer of a chunk of so many channels, and how its operands are made. */
 bool describe_derived(const tconv_layer *layer, int64_t channels, plan *made)
 {
@@ -249,8 +267,8 @@ bool describe_derived(const tconv_layer *layer, int64_t channels, plan *made)
         return false;
     desc.batch = made->images;
     desc.in_channels = channels;
-    desc.out_channels = problem->in_channels;
-    desc.groups = problem->groups;
+    desc.out_channels = made->parts * problem->in_channels;
+    desc.groups = made->parts * problem->groups;
     desc.kernel_h = made->rows.taps;
     desc.kernel_w = made->columns.taps;
     desc.dilation_h = made->rows.shift_step;
@@ -259,7 +277,8 @@ bool describe_derived(const tconv_layer *layer, int64_t channels, plan *made)
     desc.layout = problem->layout;
     desc.math = layer->target.math;
     desc.weight_layout = problem->desc.weight_layout == TCONV_WEIGHT_HWOI ? TCONV_WEIGHT_IHWO : TCONV_WEIGHT_HWOI;
-    memcpy(desc.dst_strides, strides, sizeof strides);
+    if (made->parts == 1)
+        memcpy(desc.dst_strides, strides, sizeof strides);
     if (made->source == AS_IT_LIES)
         describe_as_it_lies(problem, made, &desc);
     else if (made->source == MERGED_ROWS)
@@ -272,6 +291,7 @@ bool describe_derived(const tconv_layer *layer, int64_t channels, plan *made)
     derived->columns = table_of(&made->column_phase, &derived->problem.w);
     derived->target = layer->target;
     derived->packed_before = layer->packed_before;
+    describe_sums(problem, made);
     return describe_weights(problem, made);
 }
 
@@ -285,7 +305,7 @@ tconv_planned plan_inner(const tconv_implementation *by, double limit, plan *mad
     memset(made->made, 0, sizeof made->made);
     const tconv_status status = by->plan(&made->derived, made->made, &planned, NULL);
     const int64_t scratch = (int64_t)planned.sizes.scratch;
-    if (status != TCONV_SUCCESS || (scratch > 0 && made->depth_bytes + scratch > MAX_SCRATCH))
+    if (status != TCONV_SUCCESS || (scratch > 0 && scratch_before(made) + scratch > MAX_SCRATCH))
         planned.prediction.seconds = -1;
     made->sizes = planned.sizes;
     made->packed_bytes = tconv_round_up((int64_t)planned.sizes.packed, ALIGNMENT);
@@ -337,17 +357,19 @@ double read_bytes(const tconv_problem *problem, const plan *made)
     return (double)made->images * (double)problem->out_channels * rows * columns * (double)problem->element_size;
 }
 
-/* Makes the work of all chunks of that of one. Making its planes is a pass. */
+/* Makes the work of all chunks of that of one. Making its planes is a pass, and so is adding its parts. */
 void count_passes(const tconv_problem *problem, const plan *made, tconv_cuda_work *work)
 {
     const double chunks = (double)chunks_of(made);
     const bool splits = made->source == SPLIT;
     work->rounds *= chunks;
     work->dram_bytes *= chunks;
-    work->passes = chunks * (work->passes + 1 + (splits ? 1 : 0)) - 1; /* the first launch is not a pass */
+    /* The first launch is not a pass. */
+    work->passes = chunks * (work->passes + 1 + (splits ? 1 : 0) + (made->parts > 1 ? 1 : 0)) - 1;
     work->pass_bytes *= chunks;
     if (splits)
         work->pass_bytes += chunks * ((double)made->depth_bytes + read_bytes(problem, made));
+    work->pass_bytes += chunks * (double)made->sums_bytes;
 }
 
 /* What making planes takes, and launching all chunks but for the first's kernel. */
@@ -395,21 +417,34 @@ bool plan_best_chunks(const tconv_layer *layer, int64_t channels, plan *made, tc
     return plan_chunks(layer, channels, made, work) < DBL_MAX; /* once more, for a plan stays where it was made */
 }
 
+/* Whether channels may be summed in so many parts, whole K-blocks of 128 bytes each: in f32, where a tile of 64 x 64 for
+ * each multiprocessor is more than there is. */
+bool may_have_parts(const tconv_layer *layer, int64_t channels, int64_t parts)
+{
+    const tconv_problem *problem = &layer->problem;
+    const double elements =
+        (double)problem->batch * (double)problem->in_channels * (double)problem->h.in * (double)problem->w.in;
+    return parts == 1 || (problem->dtype == TCONV_F32 && problem->groups == 1 && channels % (parts * 32) == 0 &&
+                          elements < 64.0 * 64.0 * layer->target.multiprocessors);
+}
+
 /* Plans a layer one way, to take less than a limit, 0 for none. */
-const char *plan_way(const tconv_layer *layer, const way &way, double limit, plan *made, tconv_cuda_work *work)
+const char *plan_way(const tconv_layer *layer, const way &way, int64_t parts, double limit, plan *made,
+                     tconv_cuda_work *work)
 {
     const tconv_problem *problem = &layer->problem;
     int64_t channels;
     *made = {};
     made->source = way.source;
+    made->parts = parts;
     made->rows = tconv_cuda_planes_of(&problem->h, way.rows_per_tap);
     made->columns = tconv_cuda_planes_of(&problem->w, way.columns_per_tap);
     if (way.source == MERGED_ROWS) { /* the rows of kernel elements are taps of one plane */
         made->rows.taps = made->rows.count;
         made->rows.count = made->rows.kernel_step = 1;
     }
-    if (!count_channels(problem, made, &channels) || !cut_chunks(problem, channels, made) ||
-        !describe_derived(layer, channels, made))
+    if (!count_channels(problem, made, &channels) || !may_have_parts(layer, channels, parts) ||
+        !cut_chunks(problem, channels, made) || !describe_derived(layer, channels, made))
         return "planes or weights too many for a layer";
     const double left = limit > 0 ? limit - seconds_of_passes(layer, made) : 0;
     made->by = limit > 0 && left <= 0 ? NULL : choose_inner(left / (double)chunks_of(made), made);
@@ -425,21 +460,26 @@ const char *make_plan(const tconv_layer *layer, double limit, plan *made, tconv_
     const tconv_cuda_machine machine = model::machine_of(layer);
     const char *why = NULL;
     double least = limit > 0 ? limit : DBL_MAX;
-    const way *best = NULL, *last = NULL;
-    for (const way &way : WAYS) {
-        if (!is_tried(&layer->problem, way))
-            continue;
-        last = &way;
-        why = plan_way(layer, way, least < DBL_MAX ? least : 0, made, work);
-        const double seconds = why == NULL ? model::seconds_of(&machine, work) : DBL_MAX;
-        if (seconds < least) {
-            least = seconds;
-            best = &way;
+    const way *best = NULL;
+    int64_t best_parts = 1;
+    bool is_best = false; /* what was planned last */
+    for (const way &way : WAYS)
+        for (const int64_t parts : PARTS) {
+            if (!is_tried(&layer->problem, way))
+                continue;
+            const char *refusal = plan_way(layer, way, parts, least < DBL_MAX ? least : 0, made, work);
+            const double seconds = refusal == NULL ? model::seconds_of(&machine, work) : DBL_MAX;
+            why = parts == 1 ? refusal : why;
+            is_best = seconds < least;
+            if (is_best) {
+                least = seconds;
+                best = &way;
+                best_parts = parts;
+            }
         }
-    }
     if (best == NULL)
         return why != NULL ? why : TCONV_NO_FASTER;
-    return best == last ? NULL : plan_way(layer, *best, 0, made, work); /* again, for a plan stays where it was made */
+    return is_best ? NULL : plan_way(layer, *best, best_parts, 0, made, work); /* a plan stays where it was made */
 }
 
 } // namespace tconv::correlation

@@ -24,8 +24,13 @@ struct plan {
     int64_t images, chunk_rows, chunk_columns; /* rows and columns of the gradient of src */
     int64_t image_chunks, row_chunks, column_chunks;
 
+    /* The channels that are summed may come in parts, which are channel groups of the derived layer: more tiles for few
+     * outputs. Their sums lie in the workspace and are added. */
+    int64_t parts;
+
     depth_shape depth;    /* without addresses and what differs between chunks; SPLIT alone */
     weight_shape weights; /* without addresses */
+    sum_shape sums;       /* without addresses; of several parts alone */
 
     tconv_layer derived;                                       /* of a chunk */
     tconv_phase row_phase, column_phase;                       /* its phase tables' */
@@ -34,12 +39,19 @@ struct plan {
     int64_t packed_bytes;                                      /* of what it packs; the derived weights lie behind */
     int64_t weights_bytes;                                     /* of these */
     int64_t depth_bytes;                                       /* of a chunk's planes */
+    int64_t sums_bytes;                                        /* of a chunk's partial sums */
     alignas(16) unsigned char made[TCONV_CUDA_MAX_INNER_PLAN]; /* the plan of `by` */
 };
 
 inline int64_t chunks_of(const plan *made)
 {
     return made->image_chunks * made->row_chunks * made->column_chunks;
+}
+
+/* The scratch of a chunk before that of `by`. */
+inline int64_t scratch_before(const plan *made)
+{
+    return made->depth_bytes + made->sums_bytes;
 }
 
 /* Plans a layer. Returns the reason why it is not taken, else NULL. */

@@ -1,6 +1,6 @@
 /*
- * Kernels that only move elements, as bits: the gradient of dst to its planes, and the weights to those of the derived
- * layer. A few lanes of a warp work off a line together: a row of all column planes, the output channels of all planes of
+ * Kernels around the derived layer's. Two only move elements, as bits: the gradient of dst to its planes, and the weights
+ * to those of the derived layer; one adds partial sums. A few lanes of a warp work off a line together: a row of all column planes, the output channels of all planes of
  * a pixel, neighbouring weights. Loads go out several at a time, before what they bring is stored.
  */
 #include "parameters.h"
@@ -196,6 +196,25 @@ __global__ void __launch_bounds__(THREADS) derive(const __grid_constant__ weight
     wait_for_weights(); /* here for planes, which the kernel after this one reads */
 }
 
+/* Adds partial sums in double, neighbours as they lie. */
+template <bool channels_last> __global__ void __launch_bounds__(THREADS) add(const __grid_constant__ sum_shape of)
+{
+    for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < of.count; i += gridDim.x * (int64_t)THREADS) {
+        const quotient first = divide((int)i, channels_last ? of.channels : of.columns);
+        const quotient second = divide(first.whole, channels_last ? of.columns : of.rows);
+        const quotient third = divide(second.whole, channels_last ? of.rows : of.channels);
+        const int channel = channels_last ? first.rest : third.rest, row = channels_last ? third.rest : second.rest;
+        const int column = channels_last ? second.rest : first.rest;
+        const tconv_strides &from = of.from_strides, &to = of.to_strides;
+        const float *part = of.from + third.whole * from.n + channel * from.c + row * from.h + (int64_t)column * from.w;
+        const int64_t pitch = of.channels.divisor * from.c;
+        double sum = 0;
+        for (int p = 0; p < of.parts; p++)
+            sum += part[p * pitch];
+        of.to[third.whole * to.n + channel * to.c + row * to.h + (int64_t)column * to.w] = (float)sum;
+    }
+}
+
 tconv_status launch_lines(const void *kernel, int64_t lines, int lanes_log2, bool overlaps, void **arguments,
                           void *stream, tconv_issue *issue)
 {
@@ -309,6 +328,14 @@ tconv_status derive_weights(const tconv_problem *problem, const weight_shape *sh
     int lanes_log2 = lanes_log2_of(of.inputs_inside ? of.group_in : of.group_out);
     void *arguments[] = {&of, &lanes_log2};
     return launch_lines(kernel, of.lines, lanes_log2, overlaps, arguments, stream, issue);
+}
+
+tconv_status add_parts(const tconv_problem *problem, const sum_shape *shape, void *stream, tconv_issue *issue)
+{
+    sum_shape of = *shape;
+    void *arguments[] = {&of};
+    const void *const kernel = problem->layout == TCONV_NHWC ? (const void *)add<true> : (const void *)add<false>;
+    return launch_lines(kernel, of.count, 0, false, arguments, stream, issue);
 }
 
 } // namespace tconv::correlation
