@@ -64,6 +64,7 @@ static const struct {
     {"cuda_columns", "n=3 ci=512 h=10 w=11 co=150 k=6 s=2 p=2 b=1", TCONV_MATH_STRICT,
      TCONV_FORWARD}, /* operands exchanged */
     {NULL, "n=8 ci=64 h=128 w=128 co=64 k=3 p=1", TCONV_MATH_STRICT, TCONV_FORWARD},
+    {"cuda_depthwise", "n=4 ci=32 h=64 w=64 co=32 k=4 s=2 p=1 g=32", TCONV_MATH_STRICT, TCONV_BACKWARD_DATA},
     {"cuda_correlation", "n=16 ci=64 h=32 w=32 co=64 k=4 s=2 p=1", TCONV_MATH_STRICT, TCONV_BACKWARD_DATA},
     {"cuda_correlation", "n=8 ci=64 h=64 w=64 co=64 k=3 p=1", TCONV_MATH_TF32, TCONV_BACKWARD_DATA},
 };

@@ -41,6 +41,9 @@ extern const tconv_implementation tconv_cuda_mma;
 /* "cuda_general": every layer, on any device. */
 extern const tconv_implementation tconv_cuda_general;
 
+/* "cuda_depthwise": the gradient of src of layers with one input channel per group, on any device. */
+extern const tconv_implementation tconv_cuda_depthwise;
+
 /* "cuda_correlation": the gradient of src, as a forward layer that one of these computes. */
 extern const tconv_implementation tconv_cuda_correlation;
 

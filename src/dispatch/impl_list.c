@@ -21,12 +21,9 @@ static const struct {
     tconv_op op;
     const tconv_implementation *const *implementations;
 } lists[] = {
-    {TCONV_FORWARD, tconv_cuda_implementations},
-    {TCONV_FORWARD, cpu_forward},
-    {TCONV_BACKWARD_DATA, tconv_cuda_backward_data},
-    {TCONV_BACKWARD_DATA, cpu_backward_data},
-    {TCONV_BACKWARD_WEIGHTS, tconv_cuda_backward_weights},
-    {TCONV_BACKWARD_WEIGHTS, cpu_backward_weights},
+    {TCONV_FORWARD, tconv_cuda_implementations},           {TCONV_FORWARD, cpu_forward},
+    {TCONV_BACKWARD_DATA, tconv_cuda_backward_data},       {TCONV_BACKWARD_DATA, cpu_backward_data},
+    {TCONV_BACKWARD_WEIGHTS, tconv_cuda_backward_weights}, {TCONV_BACKWARD_WEIGHTS, cpu_backward_weights},
 };
 
 const tconv_implementation *tconv_implementation_at(tconv_op op, size_t index)

@@ -5,15 +5,19 @@
  *
  * as a forward layer of stride 1, the derived layer, computed by whichever of the forward's implementations is predicted
  * to be fastest. Space-to-depth makes its src of the gradient of dst (planes.h): the outputs of a phase, or of a tap, are
- * a dense plane, and planes are input channels. They lie in the workspace, in the layer's layout, in chunks of images and
- * rows of at most 32 MiB (rearrange.cu). With stride 1 the gradient of dst is read as it lies. The derived weights, with
+ * a dense plane, and planes are input channels. They lie in the workspace, in the layer's layout, in chunks of images,
+ * rows or columns of at most 32 MiB (rearrange.cu). With stride 1 the gradient of dst is read as it lies, and in NHWC where
+ * kernels do not overlap, as all rows of outputs of a row of inputs in one row (plan.cu). The derived weights, with
  * their taps backwards, are packed as that implementation packs; they lie behind what it packed.
  *
  * Groups stay groups. Zeros stand for outputs that are not there and, in phases of fewer taps, for weights: they are
  * multiplied in every dtype, so that NaN and Inf go where the header has them for tensor cores.
  *
- * Numeric order: that of the implementation, over (plane, output channel) for input channels. It depends on the layer and
- * the device alone.
+ * In f32 a layer of few elements has its sums cut into parts of (plane, output channel), as channel groups, so that there
+ * are more tiles; partial sums are added by a launch behind.
+ *
+ * Numeric order: that of the implementation, over (plane, output channel) for input channels; then parts, in double. It
+ * depends on the layer and the device alone.
  */
 #include <cstdio>
 #include <cuda_runtime_api.h>
@@ -22,7 +26,7 @@
 #include "../../core/status.h"
 #include "../implementations.h"
 #include "../model/planned.h"
-#include "../runtime/guard.h"
+#include "../runtime/launch.h"
 #include "plan.h"
 
 namespace tconv::correlation
@@ -39,58 +43,35 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     planned->sizes.packed = (size_t)(made->packed_bytes + made->weights_bytes);
-    planned->sizes.scratch = (size_t)made->depth_bytes + made->sizes.scratch;
+    planned->sizes.scratch = (size_t)scratch_before(made) + made->sizes.scratch;
+    planned->sizes.execute_packs = made->source == SPLIT;
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 
-tconv_status pack(const tconv_layer *layer, const void *from, const void *weights, void *packed, void *stream,
-                  tconv_issue *issue)
+/* Derives the weights and has them packed; overlaps: after the planes were made. */
+tconv_status pack_derived(const tconv_layer *layer, const plan *made, const void *weights, void *packed, bool overlaps,
+                          void *stream, tconv_issue *issue)
 {
-    const plan *made = static_cast<const plan *>(from);
     weight_shape shape = made->weights;
     shape.from = weights;
     shape.to = static_cast<char *>(packed) + made->packed_bytes;
-    const tconv_status status =
-        on_device(layer->target.device, issue, [&] { return derive_weights(&layer->problem, &shape, stream, issue); });
-    if (status != TCONV_SUCCESS)
-        return status;
-    return made->by->pack(&made->derived, made->made, shape.to, packed, stream, issue);
+    const tconv_status status = on_device(
+        layer->target.device, issue, [&] { return derive_weights(&layer->problem, &shape, overlaps, stream, issue); });
+    return status == TCONV_SUCCESS ? made->by->pack(&made->derived, made->made, shape.to, packed, stream, issue)
+                                   : status;
 }
 
-/* Makes the planes of a chunk, from an image and a row of the gradient of src on, in the scratch. */
-tconv_status make_planes(const tconv_layer *layer, const plan *made, int64_t image, int64_t row,
-                         const tconv_arguments *arguments, tconv_issue *issue)
+tconv_status pack(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
+                  tconv_issue *issue)
 {
-    const tconv_problem *problem = &layer->problem;
-    depth_shape shape = made->depth;
-    shape.from = static_cast<const char *>(arguments->dst) + image * problem->dst.n * (int64_t)problem->element_size;
-    shape.to = arguments->scratch;
-    shape.rows.pad -= (int)(row * shape.rows.stride);
-    return on_device(layer->target.device, issue,
-                     [&] { return split_planes(problem, &shape, arguments->stream, issue); });
+    return pack_derived(layer, static_cast<const plan *>(made), weights, packed, false, stream, issue);
 }
 
-tconv_status execute_chunk(const tconv_layer *layer, const plan *made, int64_t image, int64_t row,
-                           const tconv_arguments *arguments, tconv_issue *issue)
-{
-    const tconv_problem *problem = &layer->problem;
-    const int64_t at = image * problem->src.n + row * problem->src.h;
-    tconv_arguments derived = {}; /* without weights: pack packed them, also where execute could */
-    derived.src = arguments->dst;
-    derived.packed = arguments->packed;
-    derived.dst = static_cast<char *>(arguments->src) + at * (int64_t)problem->element_size;
-    derived.scratch = static_cast<char *>(arguments->scratch) + made->depth_bytes;
-    derived.stream = arguments->stream;
-    derived.packs = arguments->packs && made->in_place;
-    if (!made->in_place) {
-        const tconv_status status = make_planes(layer, made, image, row, arguments, issue);
-        if (status != TCONV_SUCCESS)
-            return status;
-        derived.src = arguments->scratch;
-    }
-    return made->by->execute(&made->derived, made->made, &derived, issue);
-}
+/* The first image, row and column of a chunk of the gradient of src. */
+struct chunk_place {
+    int64_t image, row, column;
+};
 
 /* The first of a chunk's: the last chunk ends where all end. */
 int64_t begin_of(int64_t number, int64_t chunk, int64_t all)
@@ -98,14 +79,77 @@ int64_t begin_of(int64_t number, int64_t chunk, int64_t all)
     return tconv_min(number * chunk, all - chunk);
 }
 
-tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
+chunk_place place_of(const tconv_problem *problem, const plan *made, int64_t number)
+{
+    const int64_t row = number / made->column_chunks, image = row / made->row_chunks;
+    return {begin_of(image, made->images, problem->batch),
+            begin_of(row % made->row_chunks, made->chunk_rows, problem->h.in),
+            begin_of(number % made->column_chunks, made->chunk_columns, problem->w.in)};
+}
+
+/* Makes the planes of a chunk in the scratch. */
+tconv_status make_planes(const tconv_layer *layer, const plan *made, const chunk_place *place,
+                         const tconv_arguments *arguments, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
+    depth_shape shape = made->depth;
+    shape.from =
+        static_cast<const char *>(arguments->dst) + place->image * problem->dst.n * (int64_t)problem->element_size;
+    shape.to = arguments->scratch;
+    shape.rows.pad -= place->row * shape.rows.stride;
+    shape.columns.pad -= place->column * shape.columns.stride;
+    return on_device(layer->target.device, issue,
+                     [&] { return split_planes(problem, &shape, arguments->stream, issue); });
+}
+
+/* Adds the partial sums of a chunk, which lie behind its planes. */
+tconv_status add_sums(const tconv_layer *layer, const plan *made, void *dst, const tconv_arguments *arguments,
+                      tconv_issue *issue)
+{
+    sum_shape shape = made->sums;
+    shape.from = reinterpret_cast<float *>(static_cast<char *>(arguments->scratch) + made->depth_bytes);
+    shape.to = static_cast<float *>(dst);
+    return on_device(layer->target.device, issue,
+                     [&] { return add_parts(&layer->problem, &shape, arguments->stream, issue); });
+}
+
+/* weights: to be packed after the chunk's planes were made; NULL where they are packed. */
+tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chunk_place *place, const void *weights,
+                           const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    const tconv_strides *src = &problem->src;
+    const int64_t at = place->image * src->n + place->row * src->h + place->column * src->w;
+    tconv_arguments derived = {}; /* without weights: they are packed before, also where execute could */
+    derived.src = arguments->dst;
+    derived.packed = arguments->packed;
+    void *const dst = static_cast<char *>(arguments->src) + at * (int64_t)problem->element_size;
+    derived.dst = made->parts > 1 ? static_cast<char *>(arguments->scratch) + made->depth_bytes : dst;
+    derived.scratch = static_cast<char *>(arguments->scratch) + scratch_before(made);
+    derived.stream = arguments->stream;
+    derived.packs = arguments->packs;
+    if (made->source == SPLIT) {
+        tconv_status status = make_planes(layer, made, place, arguments, issue);
+        derived.src = arguments->scratch;
+        derived.packs = weights != NULL;
+        if (status == TCONV_SUCCESS && weights != NULL)
+            status =
+                pack_derived(layer, made, weights, const_cast<void *>(arguments->packed),
+                             layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY, arguments->stream, issue);
+        if (status != TCONV_SUCCESS)
+            return status;
+    }
+    const tconv_status status = made->by->execute(&made->derived, made->made, &derived, issue);
+    return status == TCONV_SUCCESS && made->parts > 1 ? add_sums(layer, made, dst, arguments, issue) : status;
+}
+
+tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
+{
     const plan *made = static_cast<const plan *>(from);
     for (int64_t i = 0; i < chunks_of(made); i++) {
-        const int64_t image = begin_of(i / made->row_chunks, made->images, problem->batch);
-        const int64_t row = begin_of(i % made->row_chunks, made->chunk_rows, problem->h.in);
-        const tconv_status status = execute_chunk(layer, made, image, row, arguments, issue);
+        const chunk_place place = place_of(&layer->problem, made, i);
+        const void *weights = i == 0 ? arguments->weights : NULL;
+        const tconv_status status = execute_chunk(layer, made, &place, weights, arguments, issue);
         if (status != TCONV_SUCCESS)
             return status;
     }
@@ -118,12 +162,15 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
     char inner[256] = "";
     if (made->by->describe != NULL)
         made->by->describe(&made->derived, made->made, inner, sizeof inner);
-    char planes[96] = "in_place=1";
-    if (!made->in_place)
-        snprintf(planes, sizeof planes, "planes=%dx%d taps=%dx%d chunks=%lldx%lld", made->rows.count,
-                 made->columns.count, made->rows.taps, made->columns.taps, (long long)made->image_chunks,
-                 (long long)made->row_chunks);
-    snprintf(text, capacity, "%s by=%s %s", planes, made->by->name, inner);
+    char planes[112] = "src=as_it_lies";
+    if (made->source == MERGED_ROWS)
+        snprintf(planes, sizeof planes, "src=merged_rows");
+    else if (made->source == SPLIT)
+        snprintf(planes, sizeof planes, "src=planes planes=%lldx%lld taps=%lldx%lld chunks=%lldx%lldx%lld",
+                 (long long)made->rows.count, (long long)made->columns.count, (long long)made->rows.taps,
+                 (long long)made->columns.taps, (long long)made->image_chunks, (long long)made->row_chunks,
+                 (long long)made->column_chunks);
+    snprintf(text, capacity, "%s parts=%lld by=%s %s", planes, (long long)made->parts, made->by->name, inner);
 }
 
 } // namespace

@@ -16,38 +16,66 @@ namespace
 
 constexpr int64_t MAX_SCRATCH = (int64_t)48 << 20; /* bytes, of all that a chunk needs */
 constexpr int64_t MAX_DEPTH = (int64_t)32 << 20;   /* bytes of a chunk's planes: they stay in the L2 of an H200 */
-constexpr int64_t MAX_ELEMENTS = INT32_MAX;        /* of a chunk's planes, and of derived weights */
+constexpr int64_t MAX_COUNT = INT32_MAX;           /* of channels, and of lines of derived weights */
 constexpr int64_t ALIGNMENT = 256;                 /* bytes, of each part of the memory */
+/* Terms of a sum in TF32 and 16-bit dtypes, of which tensor cores lose 7e-9 for each: longer ones are cuda_general's. */
+constexpr double MAX_TENSOR_TERMS = 16384;
+constexpr int64_t MORE_CHUNKS = 4; /* than are needed are considered: tiles of smaller ones may fill whole waves */
 
-/* How planes are made: of an axis with the taps of a phase for each, or with one. */
+/* The ways in which a layer may be planned. The planes of an axis have the taps of a phase each, or one. */
 struct way {
-    bool in_place, rows_per_tap, columns_per_tap;
+    correlation::source source;
+    bool rows_per_tap, columns_per_tap;
 };
-constexpr way WAYS[] = {
-    {true, false, false}, {false, false, false}, {false, true, true}, {false, true, false}, {false, false, true}};
+constexpr way WAYS[] = {{AS_IT_LIES, false, false}, {MERGED_ROWS, true, true}, {SPLIT, false, false},
+                        {SPLIT, true, true},        {SPLIT, true, false},      {SPLIT, false, true}};
+
+constexpr int64_t PARTS[] = {1, 4, 16}; /* of the channels that are summed */
 
 /* Whether an axis may be read as it lies: it has one plane, and forward's paddings are not negative. An axis of one
  * input has another stride than 1 in the form in which implementations see it (tconv_axis_canonical). */
-bool may_be_in_place(const tconv_axis *axis, const tconv_cuda_planes *planes)
+bool lies_well(const tconv_axis *axis, const tconv_cuda_planes *planes)
 {
     return planes->stride == 1 && planes->count == 1 && planes->pad <= planes->halo &&
            axis->out - axis->in + planes->pad >= 0 && (axis->out > 1 || planes->taps == 1);
 }
 
-/* Whether a way is one of the layer's, and not the same as another; given the planes that have the taps of a phase. */
-bool is_tried(const tconv_problem *problem, const way &way, const tconv_cuda_planes *rows,
-              const tconv_cuda_planes *columns)
+/* Whether the outputs of each input are neighbours that no other input reads, from the first output on. */
+bool is_partition(const tconv_axis *axis, const tconv_cuda_planes *per_tap)
 {
-    if (way.rows_per_tap || way.columns_per_tap)
-        return (!way.rows_per_tap || rows->taps > 1) && (!way.columns_per_tap || columns->taps > 1);
-    return way.in_place == (may_be_in_place(&problem->h, rows) && may_be_in_place(&problem->w, columns));
+    return per_tap->pad == 0 && per_tap->kernel <= axis->stride && (axis->dilation == 1 || per_tap->kernel == 1);
+}
+
+/* Whether rows may be merged: in NHWC, where the outputs of a pixel's row are the channels of one pixel, and the rows of
+ * outputs of a row of inputs are one row. */
+bool may_merge_rows(const tconv_problem *problem)
+{
+    const tconv_axis *h = &problem->h, *w = &problem->w;
+    const tconv_cuda_planes rows = tconv_cuda_planes_of(h, true), columns = tconv_cuda_planes_of(w, true);
+    return problem->layout == TCONV_NHWC && problem->groups == 1 && problem->dst.w == problem->out_channels &&
+           is_partition(h, &rows) && is_partition(w, &columns) && w->out % w->stride == 0 &&
+           w->out / w->stride >= w->in && h->out / h->stride >= h->in;
+}
+
+/* Whether a way is one of the layer's, and not the same as another. */
+bool is_tried(const tconv_problem *problem, const way &way)
+{
+    const tconv_cuda_planes rows = tconv_cuda_planes_of(&problem->h, false);
+    const tconv_cuda_planes columns = tconv_cuda_planes_of(&problem->w, false);
+    const bool lies = lies_well(&problem->h, &rows) && lies_well(&problem->w, &columns);
+    if (way.source == AS_IT_LIES)
+        return lies;
+    if (way.source == MERGED_ROWS)
+        return !lies && may_merge_rows(problem);
+    return (!lies || way.rows_per_tap || way.columns_per_tap) && (!way.rows_per_tap || rows.taps > 1) &&
+           (!way.columns_per_tap || columns.taps > 1);
 }
 
 /* As many of them as leave room for so many elements, `each` of one: chunks are as even as they come. */
-int64_t fit(int64_t have, double each, int64_t most)
+int64_t fit(int64_t have, double each, double most)
 {
-    const int64_t room = tconv_max(1, (int64_t)((double)most / each));
-    return room >= have ? have : tconv_ceil_div(have, tconv_ceil_div(have, room));
+    const double room = most / each;
+    return room >= (double)have ? have : tconv_ceil_div(have, tconv_ceil_div(have, tconv_max(1, (int64_t)room)));
 }
 
 int64_t vector_of(const tconv_problem *problem)
@@ -59,7 +87,7 @@ int64_t vector_of(const tconv_problem *problem)
  * row, and those begin at one. */
 int64_t row_elements_of(const tconv_problem *problem, const plan *made)
 {
-    const int64_t positions = made->columns.positions;
+    const int64_t positions = made->chunk_columns + made->columns.halo;
     const bool one_row = made->rows.taps == 1 && made->columns.taps == 1;
     return problem->layout == TCONV_NHWC || one_row ? positions : tconv_round_up(positions, vector_of(problem));
 }
@@ -67,27 +95,41 @@ int64_t row_elements_of(const tconv_problem *problem, const plan *made)
 /* The channels of the derived layer's src; false where they are too many. */
 bool count_channels(const tconv_problem *problem, const plan *made, int64_t *channels)
 {
-    return tconv_checked_mul((int64_t)made->rows.count * made->columns.count, problem->out_channels, channels) &&
-           *channels <= MAX_ELEMENTS;
+    return tconv_checked_mul(made->rows.count, made->columns.count, channels) &&
+           tconv_checked_mul(*channels, problem->out_channels, channels) && *channels <= MAX_COUNT;
 }
 
-/* Sets the chunks, so that the planes of one take at most MAX_DEPTH: of images, then of rows. A row that takes more is
- * taken all the same where its planes have no halo. */
+void count_chunks(const tconv_problem *problem, plan *made)
+{
+    made->image_chunks = tconv_ceil_div(tconv_max(problem->batch, 1), made->images);
+    made->row_chunks = tconv_ceil_div(problem->h.in, made->chunk_rows);
+    made->column_chunks = tconv_ceil_div(problem->w.in, made->chunk_columns);
+}
+
+/* Sets the chunks, so that the planes of one take at most MAX_DEPTH: of images, of rows of an image, of columns of a row.
+ * A pixel that takes more is taken all the same where planes have no halo; else returns false. */
 bool cut_chunks(const tconv_problem *problem, int64_t channels, plan *made)
 {
-    const int64_t batch = tconv_max(problem->batch, 1), most = MAX_DEPTH / (int64_t)problem->element_size;
-    const double row = (double)channels * (double)row_elements_of(problem, made);
+    const double most = (double)(MAX_DEPTH / (int64_t)problem->element_size);
+    made->images = tconv_max(problem->batch, 1);
     made->chunk_rows = problem->h.in;
-    made->images = made->in_place ? batch : fit(batch, row * made->rows.positions, most);
-    if (!made->in_place && row * made->rows.positions > (double)most) {
-        const int64_t rows = (int64_t)((double)most / row) - made->rows.halo;
-        if (rows < 1 && made->rows.halo > 0)
-            return false;
-        made->chunk_rows = fit(problem->h.in, 1, tconv_max(rows, 1));
+    made->chunk_columns = problem->w.in;
+    if (made->source == SPLIT) {
+        const double row = (double)channels * (double)row_elements_of(problem, made);
+        const double rows = most / row - (double)made->rows.halo;
+        made->images = fit(made->images, row * (double)made->rows.positions, most);
+        if (row * (double)made->rows.positions > most)
+            made->chunk_rows = fit(problem->h.in, 1, rows);
+        if (rows < 1) {
+            const double pixel = (double)channels * (double)(1 + made->rows.halo);
+            const double columns = most / pixel - (double)(made->columns.halo + vector_of(problem));
+            if (columns < 1 && made->rows.taps * made->columns.taps > 1)
+                return false;
+            made->chunk_columns = fit(problem->w.in, 1, columns);
+        }
     }
-    made->image_chunks = tconv_ceil_div(batch, made->images);
-    made->row_chunks = tconv_ceil_div(problem->h.in, made->chunk_rows);
-    return made->in_place || (double)made->images * row * (double)(made->chunk_rows + made->rows.halo) <= MAX_ELEMENTS;
+    count_chunks(problem, made);
+    return true;
 }
 
 tconv_phase_table table_of(tconv_phase *phase, const tconv_axis *axis)
@@ -104,7 +146,7 @@ tconv_phase_table table_of(tconv_phase *phase, const tconv_axis *axis)
 }
 
 /* Describes the gradient of dst as it lies as the derived layer's src. */
-void describe_in_place(const tconv_problem *problem, const plan *made, tconv_desc *desc)
+void describe_as_it_lies(const tconv_problem *problem, const plan *made, tconv_desc *desc)
 {
     const tconv_strides *src = &problem->dst;
     const int64_t strides[4] = {src->n, src->c, src->h, src->w};
@@ -114,6 +156,23 @@ void describe_in_place(const tconv_problem *problem, const plan *made, tconv_des
     desc->pad_left = made->columns.halo - made->columns.pad;
     desc->pad_bottom = problem->h.out - problem->h.in + made->rows.pad;
     desc->pad_right = problem->w.out - problem->w.in + made->columns.pad;
+    memcpy(desc->src_strides, strides, sizeof strides);
+}
+
+/* Describes the gradient of dst with merged rows as the derived layer's src: a row of inputs has all rows of outputs that
+ * these read, one after another, which the taps of one row are then as far apart as those are long. */
+void describe_merged_rows(const tconv_problem *problem, const plan *made, tconv_desc *desc)
+{
+    const int64_t stride = problem->w.stride, pixel = stride * problem->out_channels;
+    const int64_t pixels = problem->w.out / stride, row = problem->h.stride * pixels;
+    const int64_t strides[4] = {problem->dst.n, 1, row * pixel, pixel};
+    desc->in_h = problem->h.in;
+    desc->in_w = row;
+    desc->kernel_h = 1;
+    desc->kernel_w = made->rows.taps;
+    desc->dilation_w = pixels;
+    desc->pad_left = (made->rows.taps - 1) * pixels;
+    desc->pad_right = row - problem->w.in;
     memcpy(desc->src_strides, strides, sizeof strides);
 }
 
@@ -132,23 +191,24 @@ void describe_planes(const tconv_problem *problem, plan *made, tconv_desc *desc)
     desc->in_w = columns;
     desc->pad_top = desc->pad_bottom = made->rows.halo;
     desc->pad_left = made->columns.halo;
-    desc->pad_right = columns - problem->w.in;
+    desc->pad_right = columns - made->chunk_columns;
     const int64_t strides[4] = {depth->to_image, depth->to_channel, depth->to_row, depth->to_pixel};
     memcpy(desc->src_strides, strides, sizeof strides);
 
     depth->from_strides = problem->dst;
     depth->rows = made->rows;
-    depth->rows.positions = (int)rows;
+    depth->rows.positions = rows;
     depth->columns = made->columns;
+    depth->columns.positions = made->chunk_columns + made->columns.halo;
     depth->images = (int)made->images;
     depth->group_out = (int)problem->group_out;
     depth->row_elements = (int)columns;
     depth->groups = divisor_of((int)problem->groups);
     depth->channels = divisor_of((int)problem->out_channels);
     depth->group_channels = divisor_of((int)problem->group_out);
-    depth->row_planes = divisor_of(made->rows.count);
+    depth->row_planes = divisor_of((int)made->rows.count);
     depth->row_positions = divisor_of((int)rows);
-    depth->column_positions = divisor_of(made->columns.positions);
+    depth->column_positions = divisor_of((int)depth->columns.positions);
     made->depth_bytes = tconv_round_up(made->images * depth->to_image * (int64_t)problem->element_size, ALIGNMENT);
 }
 
@@ -158,39 +218,57 @@ bool describe_weights(const tconv_problem *problem, plan *made)
 {
     const tconv_problem *derived = &made->derived.problem;
     weight_shape *weights = &made->weights;
-    if (derived->weight_extent > MAX_ELEMENTS || problem->in_channels > MAX_ELEMENTS)
+    weights->inputs_inside = problem->desc.weight_layout == TCONV_WEIGHT_HWOI;
+    weights->lines = derived->weight_extent / (weights->inputs_inside ? problem->group_in : problem->group_out);
+    if (weights->lines > MAX_COUNT || problem->in_channels > MAX_COUNT)
         return false;
     weights->from_strides = problem->weight;
     weights->to_strides = derived->weight;
+    if (made->source == MERGED_ROWS)
+        weights->to_strides.h = derived->weight.w;
     weights->rows = made->rows;
     weights->columns = made->columns;
-    weights->inputs_inside = problem->desc.weight_layout == TCONV_WEIGHT_HWOI;
     weights->group_in = (int)problem->group_in;
     weights->group_out = (int)problem->group_out;
-    weights->lines = derived->weight_extent / (weights->inputs_inside ? problem->group_in : problem->group_out);
     weights->groups = divisor_of((int)problem->groups);
-    weights->row_taps = divisor_of(made->rows.taps);
-    weights->column_taps = divisor_of(made->columns.taps);
-    weights->row_planes = divisor_of(made->rows.count);
-    weights->column_planes = divisor_of(made->columns.count);
+    weights->row_taps = divisor_of((int)made->rows.taps);
+    weights->column_taps = divisor_of((int)made->columns.taps);
+    weights->row_planes = divisor_of((int)made->rows.count);
+    weights->column_planes = divisor_of((int)made->columns.count);
     made->weights_bytes = tconv_round_up(derived->weight_extent * (int64_t)problem->element_size, ALIGNMENT);
     return true;
 }
 
-/* Describes the derived layer of a chunk, and how its operands are made. */
-bool describe_derived(const tconv_layer *layer, plan *made)
+/* Describes how partial sums are added, where there are parts. */
+void describe_sums(const tconv_problem *problem, plan *made)
+{
+    const tconv_problem *derived = &made->derived.problem;
+    if (made->parts == 1)
+        return;
+    made->sums.from_strides = derived->dst;
+    made->sums.to_strides = problem->src;
+    made->sums.parts = (int)made->parts;
+    made->sums.count = (int)(derived->batch * problem->in_channels * derived->h.out * derived->w.out);
+    made->sums.channels = divisor_of((int)problem->in_channels);
+    made->sums.rows = divisor_of((int)derived->h.out);
+    made->sums.columns = divisor_of((int)derived->w.out);
+    made->sums_bytes = tconv_round_up(derived->dst_extent * (int64_t)sizeof(float), ALIGNMENT);
+}
+
+/* Describes the derived layer of a chunk of so many channels, and how its operands are made. */
+bool describe_derived(const tconv_layer *layer, int64_t channels, plan *made)
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_strides *dst = &problem->src;
     const int64_t strides[4] = {dst->n, dst->c, dst->h, dst->w};
     tconv_layer *derived = &made->derived;
     tconv_desc desc;
-    if (tconv_desc_init(&desc) != TCONV_SUCCESS || !count_channels(problem, made, &desc.in_channels) ||
-        !cut_chunks(problem, desc.in_channels, made))
+    if (tconv_desc_init(&desc) != TCONV_SUCCESS)
         return false;
     desc.batch = made->images;
-    desc.out_channels = problem->in_channels;
-    desc.groups = problem->groups;
+    desc.in_channels = channels;
+    desc.out_channels = made->parts * problem->in_channels;
+    desc.groups = made->parts * problem->groups;
     desc.kernel_h = made->rows.taps;
     desc.kernel_w = made->columns.taps;
     desc.dilation_h = made->rows.shift_step;
@@ -199,9 +277,12 @@ bool describe_derived(const tconv_layer *layer, plan *made)
     desc.layout = problem->layout;
     desc.math = layer->target.math;
     desc.weight_layout = problem->desc.weight_layout == TCONV_WEIGHT_HWOI ? TCONV_WEIGHT_IHWO : TCONV_WEIGHT_HWOI;
-    memcpy(desc.dst_strides, strides, sizeof strides);
-    if (made->in_place)
-        describe_in_place(problem, made, &desc);
+    if (made->parts == 1)
+        memcpy(desc.dst_strides, strides, sizeof strides);
+    if (made->source == AS_IT_LIES)
+        describe_as_it_lies(problem, made, &desc);
+    else if (made->source == MERGED_ROWS)
+        describe_merged_rows(problem, made, &desc);
     else
         describe_planes(problem, made, &desc);
     if (tconv_problem_init(&derived->problem, &desc, NULL) != TCONV_SUCCESS)
@@ -210,70 +291,85 @@ bool describe_derived(const tconv_layer *layer, plan *made)
     derived->columns = table_of(&made->column_phase, &derived->problem.w);
     derived->target = layer->target;
     derived->packed_before = layer->packed_before;
+    describe_sums(problem, made);
     return describe_weights(problem, made);
 }
 
-/* Has each implementation plan the derived layer, and keeps the plan of the fastest with what it needs; false where none
- * takes less than a limit, 0 for none. One whose plan has another's in it (cuda_columns) has no room. */
-bool choose_inner(double limit, plan *made, tconv_cuda_work *work)
+/* Plans the derived layer by an implementation, to take less than a limit, 0 for none. Its seconds are negative where that
+ * does not take it, or needs too much memory. */
+tconv_planned plan_inner(const tconv_implementation *by, double limit, plan *made, tconv_cuda_work *work)
+{
+    tconv_planned planned = {};
+    planned.work = work;
+    planned.limit = limit;
+    memset(made->made, 0, sizeof made->made);
+    const tconv_status status = by->plan(&made->derived, made->made, &planned, NULL);
+    const int64_t scratch = (int64_t)planned.sizes.scratch;
+    if (status != TCONV_SUCCESS || (scratch > 0 && scratch_before(made) + scratch > MAX_SCRATCH))
+        planned.prediction.seconds = -1;
+    made->sizes = planned.sizes;
+    made->packed_bytes = tconv_round_up((int64_t)planned.sizes.packed, ALIGNMENT);
+    return planned;
+}
+
+/* Whether sums are too long for tensor cores, but in strict f32, where partial sums are added with compensation. */
+bool has_long_sums(const tconv_layer *derived)
+{
+    const tconv_problem *problem = &derived->problem;
+    const double terms = (double)problem->group_in * (double)problem->h.kernel * (double)problem->w.kernel;
+    return terms > MAX_TENSOR_TERMS && !model::is_strict(derived);
+}
+
+/* Finds the implementation that is predicted to be fastest with the derived layer; NULL where none takes less than a
+ * limit, 0 for none. One whose plan has another's in it (cuda_columns) has no room. */
+const tconv_implementation *choose_inner(double limit, plan *made)
 {
     const tconv_cuda_machine machine = model::machine_of(&made->derived);
     const tconv_cuda_work begun = model::begin_work(&made->derived);
-    const unsigned dtype = TCONV_DTYPE_BIT(made->derived.problem.dtype);
+    const tconv_implementation *best = NULL;
+    const bool is_long = has_long_sums(&made->derived);
     if (model::is_beyond(limit, &machine, &begun))
-        return false;
-    tconv_planned best = {};
-    const auto plan_by = [&](const tconv_implementation *by, tconv_cuda_work *counts) {
-        tconv_planned planned = {};
-        planned.work = counts;
-        planned.limit = counts != NULL ? 0 : made->by != NULL ? best.prediction.seconds : limit;
-        memset(made->made, 0, sizeof made->made);
-        const tconv_status status = by->plan(&made->derived, made->made, &planned, NULL);
-        const int64_t scratch = (int64_t)planned.sizes.scratch;
-        if (status != TCONV_SUCCESS || (scratch > 0 && made->depth_bytes + scratch > MAX_SCRATCH))
-            planned.prediction.seconds = -1;
-        return planned;
-    };
+        return NULL;
     for (size_t i = 0; tconv_cuda_implementations[i] != NULL; i++) {
         const tconv_implementation *by = tconv_cuda_implementations[i];
-        if (by->plan_bytes > sizeof made->made || !(by->dtypes & dtype))
+        if (by->plan_bytes > sizeof made->made || !(by->dtypes & TCONV_DTYPE_BIT(made->derived.problem.dtype)) ||
+            (is_long && by != &tconv_cuda_general))
             continue;
-        const tconv_planned planned = plan_by(by, NULL);
-        if (planned.prediction.seconds > 0 &&
-            (made->by == NULL || planned.prediction.seconds < best.prediction.seconds)) {
-            made->by = by;
-            best = planned;
+        const double seconds = plan_inner(by, limit, made, NULL).prediction.seconds;
+        if (seconds > 0 && (limit <= 0 || seconds < limit)) {
+            best = by;
+            limit = seconds;
         }
     }
-    if (made->by == NULL)
-        return false;
-    made->sizes = plan_by(made->by, work).sizes; /* once more, for a plan stays where it was made */
-    made->packed_bytes = tconv_round_up((int64_t)made->sizes.packed, ALIGNMENT);
-    return true;
+    return best;
 }
 
 /* The bytes of the gradient of dst that are read for the planes of a chunk: of the outputs in them, whole rows where
  * those are brought by sectors. */
 double read_bytes(const tconv_problem *problem, const plan *made)
 {
-    const auto fewer = [](double a, double b) { return a < b ? a : b; };
-    const double rows = fewer((double)problem->h.out, (double)made->rows.count * made->depth.rows.positions);
-    const double columns = problem->layout == TCONV_NCHW
-                               ? (double)problem->w.out
-                               : fewer((double)problem->w.out, (double)made->columns.count * made->columns.positions);
+    const auto outputs_of = [](const tconv_cuda_planes *of, bool all) {
+        const double read = (double)of->count * (double)of->positions, there = (double)of->out;
+        return all || read > there ? there : read;
+    };
+    const double rows = outputs_of(&made->depth.rows, false);
+    const double columns = outputs_of(&made->depth.columns, problem->layout == TCONV_NCHW);
     return (double)made->images * (double)problem->out_channels * rows * columns * (double)problem->element_size;
 }
 
-/* Makes the work of all chunks of that of one. Making its planes is a pass. */
-void count_chunks(const tconv_problem *problem, const plan *made, tconv_cuda_work *work)
+/* Makes the work of all chunks of that of one. Making its planes is a pass, and so is adding its parts. */
+void count_passes(const tconv_problem *problem, const plan *made, tconv_cuda_work *work)
 {
     const double chunks = (double)chunks_of(made);
+    const bool splits = made->source == SPLIT;
     work->rounds *= chunks;
     work->dram_bytes *= chunks;
-    work->passes = chunks * (work->passes + 1 + (made->in_place ? 0 : 1)) - 1; /* the first launch is not a pass */
+    /* The first launch is not a pass. */
+    work->passes = chunks * (work->passes + 1 + (splits ? 1 : 0) + (made->parts > 1 ? 1 : 0)) - 1;
     work->pass_bytes *= chunks;
-    if (!made->in_place)
+    if (splits)
         work->pass_bytes += chunks * ((double)made->depth_bytes + read_bytes(problem, made));
+    work->pass_bytes += chunks * (double)made->sums_bytes;
 }
 
 /* What making planes takes, and launching all chunks but for the first's kernel. */
@@ -281,24 +377,79 @@ double seconds_of_passes(const tconv_layer *layer, const plan *made)
 {
     const tconv_cuda_machine machine = model::machine_of(layer);
     tconv_cuda_work work = {};
-    count_chunks(&layer->problem, made, &work);
+    count_passes(&layer->problem, made, &work);
     return tconv_cuda_least_seconds(&machine, &work) - machine.launch;
 }
 
-/* Plans a layer one way, to take less than a limit, 0 for none. */
-const char *plan_way(const tconv_layer *layer, const way &way, double limit, plan *made, tconv_cuda_work *work)
+/* Plans all chunks by the implementation; their seconds, or DBL_MAX where it does not take them. */
+double plan_chunks(const tconv_layer *layer, int64_t channels, plan *made, tconv_cuda_work *work)
+{
+    const tconv_cuda_machine machine = model::machine_of(layer);
+    *work = {};
+    if (!describe_derived(layer, channels, made) || plan_inner(made->by, 0, made, work).prediction.seconds <= 0)
+        return DBL_MAX;
+    count_passes(&layer->problem, made, work);
+    return model::seconds_of(&machine, work);
+}
+
+/* Plans the chunks that were cut, or a few more, smaller ones, of images or of rows; false where the implementation takes
+ * none. */
+bool plan_best_chunks(const tconv_layer *layer, int64_t channels, plan *made, tconv_cuda_work *work)
 {
     const tconv_problem *problem = &layer->problem;
+    const bool cuts_rows = made->row_chunks > 1;
+    int64_t *const part = cuts_rows ? &made->chunk_rows : &made->images;
+    const int64_t have = cuts_rows ? problem->h.in : problem->batch;
+    const int64_t parts = cuts_rows ? made->row_chunks : made->image_chunks;
+    int64_t best = *part;
+    double least = plan_chunks(layer, channels, made, work);
+    for (int64_t more = 1; more <= MORE_CHUNKS && parts > 1 && made->column_chunks == 1; more++) {
+        *part = tconv_ceil_div(have, parts + more);
+        count_chunks(problem, made);
+        const double seconds = plan_chunks(layer, channels, made, work);
+        if (seconds < least) {
+            best = *part;
+            least = seconds;
+        }
+    }
+    *part = best;
+    count_chunks(problem, made);
+    return plan_chunks(layer, channels, made, work) < DBL_MAX; /* once more, for a plan stays where it was made */
+}
+
+/* Whether channels may be summed in so many parts, whole K-blocks of 128 bytes each: in f32, where a tile of 64 x 64 for
+ * each multiprocessor is more than there is. */
+bool may_have_parts(const tconv_layer *layer, int64_t channels, int64_t parts)
+{
+    const tconv_problem *problem = &layer->problem;
+    const double elements =
+        (double)problem->batch * (double)problem->in_channels * (double)problem->h.in * (double)problem->w.in;
+    return parts == 1 || (problem->dtype == TCONV_F32 && problem->groups == 1 && channels % (parts * 32) == 0 &&
+                          elements < 64.0 * 64.0 * layer->target.multiprocessors);
+}
+
+/* Plans a layer one way, to take less than a limit, 0 for none. */
+const char *plan_way(const tconv_layer *layer, const way &way, int64_t parts, double limit, plan *made,
+                     tconv_cuda_work *work)
+{
+    const tconv_problem *problem = &layer->problem;
+    int64_t channels;
     *made = {};
-    made->in_place = way.in_place;
-    tconv_cuda_planes_of(&problem->h, way.rows_per_tap, &made->rows);
-    tconv_cuda_planes_of(&problem->w, way.columns_per_tap, &made->columns);
-    if (!describe_derived(layer, made))
+    made->source = way.source;
+    made->parts = parts;
+    made->rows = tconv_cuda_planes_of(&problem->h, way.rows_per_tap);
+    made->columns = tconv_cuda_planes_of(&problem->w, way.columns_per_tap);
+    if (way.source == MERGED_ROWS) { /* the rows of kernel elements are taps of one plane */
+        made->rows.taps = made->rows.count;
+        made->rows.count = made->rows.kernel_step = 1;
+    }
+    if (!count_channels(problem, made, &channels) || !may_have_parts(layer, channels, parts) ||
+        !cut_chunks(problem, channels, made) || !describe_derived(layer, channels, made))
         return "planes or weights too many for a layer";
     const double left = limit > 0 ? limit - seconds_of_passes(layer, made) : 0;
-    if ((limit > 0 && left <= 0) || !choose_inner(left / (double)chunks_of(made), made, work))
+    made->by = limit > 0 && left <= 0 ? NULL : choose_inner(left / (double)chunks_of(made), made);
+    if (made->by == NULL || !plan_best_chunks(layer, channels, made, work))
         return limit > 0 ? TCONV_NO_FASTER : "no implementation that takes the planes in 48 MiB";
-    count_chunks(problem, made, work);
     return NULL;
 }
 
@@ -306,28 +457,29 @@ const char *plan_way(const tconv_layer *layer, const way &way, double limit, pla
 
 const char *make_plan(const tconv_layer *layer, double limit, plan *made, tconv_cuda_work *work)
 {
-    const tconv_problem *problem = &layer->problem;
     const tconv_cuda_machine machine = model::machine_of(layer);
-    tconv_cuda_planes rows, columns;
-    if (!tconv_cuda_planes_of(&problem->h, false, &rows) || !tconv_cuda_planes_of(&problem->w, false, &columns))
-        return "an extent or a stride too large for 32-bit coordinates";
     const char *why = NULL;
     double least = limit > 0 ? limit : DBL_MAX;
-    const way *best = NULL, *last = NULL;
-    for (const way &way : WAYS) {
-        if (!is_tried(problem, way, &rows, &columns))
-            continue;
-        last = &way;
-        why = plan_way(layer, way, least < DBL_MAX ? least : 0, made, work);
-        const double seconds = why == NULL ? model::seconds_of(&machine, work) : DBL_MAX;
-        if (seconds < least) {
-            least = seconds;
-            best = &way;
+    const way *best = NULL;
+    int64_t best_parts = 1;
+    bool is_best = false; /* what was planned last */
+    for (const way &way : WAYS)
+        for (const int64_t parts : PARTS) {
+            if (!is_tried(&layer->problem, way))
+                continue;
+            const char *refusal = plan_way(layer, way, parts, least < DBL_MAX ? least : 0, made, work);
+            const double seconds = refusal == NULL ? model::seconds_of(&machine, work) : DBL_MAX;
+            why = parts == 1 ? refusal : why;
+            is_best = seconds < least;
+            if (is_best) {
+                least = seconds;
+                best = &way;
+                best_parts = parts;
+            }
         }
-    }
     if (best == NULL)
         return why != NULL ? why : TCONV_NO_FASTER;
-    return best == last ? NULL : plan_way(layer, *best, 0, made, work); /* again, for a plan stays where it was made */
+    return is_best ? NULL : plan_way(layer, *best, best_parts, 0, made, work); /* a plan stays where it was made */
 }
 
 } // namespace tconv::correlation

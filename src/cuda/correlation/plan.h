@@ -11,17 +11,26 @@
 namespace tconv::correlation
 {
 
+/* What the derived layer's src is: the gradient of dst itself, also with the rows of outputs of a row of inputs as one, or
+ * planes of it. */
+enum source { AS_IT_LIES, MERGED_ROWS, SPLIT };
+
 struct plan {
-    bool in_place; /* src of the derived layer is the gradient of dst as it lies: nothing is rearranged but weights */
+    correlation::source source;
     tconv_cuda_planes rows, columns;
 
     /* What is computed at a time. The last chunk of each kind begins so that it ends with the layer: it computes some
      * elements once more instead of having another shape. */
-    int64_t images, chunk_rows; /* rows of the gradient of src */
-    int64_t image_chunks, row_chunks;
+    int64_t images, chunk_rows, chunk_columns; /* rows and columns of the gradient of src */
+    int64_t image_chunks, row_chunks, column_chunks;
 
-    depth_shape depth;    /* without addresses and what differs between chunks; not used in place */
+    /* The channels that are summed may come in parts, which are channel groups of the derived layer: more tiles for few
+     * outputs. Their sums lie in the workspace and are added. */
+    int64_t parts;
+
+    depth_shape depth;    /* without addresses and what differs between chunks; SPLIT alone */
     weight_shape weights; /* without addresses */
+    sum_shape sums;       /* without addresses; of several parts alone */
 
     tconv_layer derived;                                       /* of a chunk */
     tconv_phase row_phase, column_phase;                       /* its phase tables' */
@@ -29,13 +38,20 @@ struct plan {
     tconv_memory_sizes sizes;                                  /* that this needs */
     int64_t packed_bytes;                                      /* of what it packs; the derived weights lie behind */
     int64_t weights_bytes;                                     /* of these */
-    int64_t depth_bytes;                                       /* of a chunk's rearranged gradient of dst */
+    int64_t depth_bytes;                                       /* of a chunk's planes */
+    int64_t sums_bytes;                                        /* of a chunk's partial sums */
     alignas(16) unsigned char made[TCONV_CUDA_MAX_INNER_PLAN]; /* the plan of `by` */
 };
 
 inline int64_t chunks_of(const plan *made)
 {
-    return made->image_chunks * made->row_chunks;
+    return made->image_chunks * made->row_chunks * made->column_chunks;
+}
+
+/* The scratch of a chunk before that of `by`. */
+inline int64_t scratch_before(const plan *made)
+{
+    return made->depth_bytes + made->sums_bytes;
 }
 
 /* Plans a layer. Returns the reason why it is not taken, else NULL. */

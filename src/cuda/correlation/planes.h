@@ -3,13 +3,13 @@
  *
  * Kernel element k reads output stride * i + dilation * k - pad for input i. Elements a kernel_step apart (core/phases.h)
  * read the same outputs, for inputs a shift_step apart: stride * shift_step = dilation * kernel_step. So the outputs of
- * element k, one for each position i, are a plane, and up to `taps` elements k + t * kernel_step are taps of it:
+ * element k, one for each position i, are a plane, and elements k + t * kernel_step can be taps of it:
  *
- *     plane[j]    = diff_dst[stride * j + dilation * k - pad], zero outside          j < positions = in + halo
- *     diff_src[i] = sum over planes and t < taps of plane[i + t * shift_step] * weights[k + t * kernel_step]
+ *     plane k[j]  = diff_dst[stride * j + dilation * k - pad], zero outside          j < positions = in + halo
+ *     diff_src[i] = sum over planes k and t < taps of plane k[i + t * shift_step] * weights[k + t * kernel_step]
  *
- * With as many taps as a phase has there is a plane for each phase, and phases of fewer taps meet weights of zero; with
- * one tap there is a plane for each kernel element, as in im2col, and nothing is multiplied in vain. Elements that reach
+ * Either there is a plane for each phase, of as many taps as the longest has, and phases of fewer taps meet weights of
+ * zero; or one for each kernel element, of one tap, as in im2col, and nothing is multiplied in vain. Elements that reach
  * no output at either end of the kernel are left out: first_kernel is the first of the others, from which k counts.
  *
  * As a forward layer, whose taps run backwards: a kernel of `taps` elements, of which e is tap taps - 1 - e, dilation
@@ -30,41 +30,29 @@ extern "C" {
 #define TCONV_BOTH_SIDES
 #endif
 
-/* Coordinates of an axis are below this, so that sums of a few fit in 32 bits; strides are below the second, so that
- * whole vectors of positions past the last may be asked for. */
-#define TCONV_CUDA_PLANES_EXTENT ((int64_t)1 << 28)
-#define TCONV_CUDA_PLANES_STRIDE ((int64_t)1 << 25)
-
 typedef struct tconv_cuda_planes {
-    int count, positions;
-    int taps, halo;
-    int stride, dilation, pad, out; /* pad: less that of the elements before first_kernel */
-    int first_kernel, kernel;       /* of the layer's kernel elements, those that are not left out */
-    int kernel_step, shift_step;
-    int plane_step; /* taps * kernel_step: each so many elements have kernel_step planes */
+    int64_t count, positions;
+    int64_t taps, halo;
+    int64_t stride, dilation, pad, out; /* pad: less that of the elements before first_kernel */
+    int64_t first_kernel, kernel;       /* of the layer's kernel elements, those that are not left out */
+    int64_t kernel_step, shift_step;
 } tconv_cuda_planes;
 
-/* Describes the planes of a valid axis, with the taps of a phase each or with one; false where its numbers are too
- * large. */
-bool tconv_cuda_planes_of(const tconv_axis *axis, bool per_tap, tconv_cuda_planes *planes);
+/* Describes the planes of a valid axis, with the taps of a phase each or with one. */
+tconv_cuda_planes tconv_cuda_planes_of(const tconv_axis *axis, bool per_tap);
 
-/* The kernel element of a plane's tap 0, less first_kernel. */
-TCONV_BOTH_SIDES static inline int tconv_cuda_plane_element(const tconv_cuda_planes *of, int plane)
+/* The output at a position of a plane; there may be none. */
+TCONV_BOTH_SIDES static inline int64_t tconv_cuda_plane_output(const tconv_cuda_planes *of, int64_t plane,
+                                                               int64_t position)
 {
-    return plane / of->kernel_step * of->plane_step + plane % of->kernel_step;
+    return of->stride * position + of->dilation * plane - of->pad;
 }
 
-/* The output at a position of the plane whose tap 0 is so many elements from first_kernel on; there may be none. */
-TCONV_BOTH_SIDES static inline int tconv_cuda_plane_output(const tconv_cuda_planes *of, int element, int position)
+/* The kernel element that an element of the forward layer's kernel is, of a plane; -1: none, its weights are zero. */
+TCONV_BOTH_SIDES static inline int64_t tconv_cuda_plane_weight(const tconv_cuda_planes *of, int64_t plane,
+                                                               int64_t forward)
 {
-    return of->stride * position + of->dilation * element - of->pad;
-}
-
-/* The kernel element that an element of the forward layer's kernel is, of a plane as above; -1: none, its weights are
- * zero. */
-TCONV_BOTH_SIDES static inline int tconv_cuda_plane_weight(const tconv_cuda_planes *of, int element, int forward)
-{
-    const int k = element + (of->taps - 1 - forward) * of->kernel_step;
+    const int64_t k = plane + (of->taps - 1 - forward) * of->kernel_step;
     return k < of->kernel ? of->first_kernel + k : -1;
 }
 

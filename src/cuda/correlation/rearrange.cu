@@ -1,11 +1,12 @@
 /*
- * Kernels that only move elements, as bits: the gradient of dst to its planes, and the weights to those of the derived
- * layer. A few lanes of a warp work off a line together: a row of all column planes, the output channels of all planes of
+ * Kernels around the derived layer's. Two only move elements, as bits: the gradient of dst to its planes, and the weights
+ * to those of the derived layer; one adds partial sums. A few lanes of a warp work off a line together: a row of all column planes, the output channels of all planes of
  * a pixel, neighbouring weights. Loads go out several at a time, before what they bring is stored.
  */
 #include "parameters.h"
 
 #include "../../core/checked.h"
+#include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
 
 namespace tconv::correlation
@@ -15,6 +16,7 @@ namespace
 {
 
 constexpr int THREADS = 256;
+constexpr int VECTOR = 8;                        /* elements, the most of 16 bytes */
 constexpr int AT_ONCE = 4;                       /* loads of a lane */
 constexpr int64_t MAX_BLOCKS = (int64_t)1 << 20; /* more lines are taken by the same blocks */
 
@@ -27,84 +29,107 @@ int lanes_log2_of(int64_t words)
     return log2;
 }
 
-/* Walks over the planes of an axis, as tconv_cuda_plane_element counts. */
-struct plane_walk {
-    int element = 0, rest = 0;
-
-    __device__ __forceinline__ void advance(const tconv_cuda_planes &of)
-    {
-        element++;
-        if (++rest == of.kernel_step) {
-            rest = 0;
-            element += of.plane_step - of.kernel_step;
-        }
-    }
+/* An axis of planes, in coordinates of 32 bits where those have room, see tconv_cuda_plane_output. */
+template <class Index> struct plane_axis {
+    Index stride, dilation, pad, out;
+    int count, positions;
 };
+
+template <class Index> __device__ __forceinline__ Index output_of(const plane_axis<Index> &of, int plane, int position)
+{
+    return of.stride * position + of.dilation * plane - of.pad;
+}
 
 __device__ __forceinline__ bool is_below(int index, int extent)
 {
-    return (unsigned)index < (unsigned)extent;
+    return (uint32_t)index < (uint32_t)extent;
 }
 
-/* Loads neighbouring positions of a row, from that whose output is `column` on. */
-template <class Word, class Element>
-__device__ __forceinline__ Word load_positions(const Element *row, int column, const tconv_cuda_planes &of)
+__device__ __forceinline__ bool is_below(int64_t index, int64_t extent)
 {
-    Word word = 0;
-#pragma unroll
-    for (int i = 0; i < (int)(sizeof(Word) / sizeof(Element)); i++) {
-        const int at = column + i * of.stride;
-        if (is_below(at, of.out))
-            word |= (Word)__ldg(row + at) << i * (int)sizeof(Element) * 8;
-    }
-    return word;
+    return (uint64_t)index < (uint64_t)extent;
 }
+
+/* The outputs of neighbouring positions of a plane: of a row, loaded without a condition, so that loads go out together. */
+template <class Element, int COUNT> struct row_piece {
+    Element elements[COUNT];
+    bool there[COUNT];
+
+    template <class Index>
+    __device__ __forceinline__ void load(const Element *row, bool inside, int plane, int position,
+                                         const plane_axis<Index> &of)
+    {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            const Index column = output_of(of, plane, min(position + i, of.positions - 1));
+            there[i] = inside && position + i < of.positions && is_below(column, of.out);
+            elements[i] = __ldg(row + (there[i] ? column : 0));
+        }
+    }
+
+    /* As one number; zeros where there are none. */
+    template <class Word> __device__ __forceinline__ Word joined() const
+    {
+        Word word = 0;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            word |= (Word)(there[i] ? elements[i] : (Element)0) << i * (int)sizeof(Element) * 8;
+        return word;
+    }
+};
 
 /* NCHW: lines of rows, row planes fastest, so that neighbouring lines read neighbouring rows. */
-template <class Word, class Element>
+template <class Word, class Element, class Index>
 __global__ void __launch_bounds__(THREADS)
-    split_rows(const __grid_constant__ depth_shape of, int64_t lines, int lanes_log2)
+    split_rows(const __grid_constant__ depth_shape of, const plane_axis<Index> rows, const plane_axis<Index> columns,
+               int64_t lines, int lanes_log2)
 {
+    launch_dependents();
     constexpr int ELEMENTS = sizeof(Word) / sizeof(Element);
-    const int lane = (int)threadIdx.x & ((1 << lanes_log2) - 1), words = of.row_elements / ELEMENTS;
+    const int lanes = 1 << lanes_log2, lane = (int)threadIdx.x & (lanes - 1), words = of.row_elements / ELEMENTS;
     const int64_t at_once = THREADS >> lanes_log2, plane_pitch = of.group_out * of.to_channel;
     for (int64_t line = blockIdx.x * at_once + (threadIdx.x >> lanes_log2); line < lines; line += gridDim.x * at_once) {
-        const quotient plane = divide((int)line, of.row_planes), row = divide(plane.whole, of.row_positions);
+        const quotient row_plane = divide((int)line, of.row_planes), row = divide(row_plane.whole, of.row_positions);
         const quotient image = divide(row.whole, of.channels), group = divide(image.rest, of.group_channels);
-        const int element = tconv_cuda_plane_element(&of.rows, plane.rest);
-        const int output = tconv_cuda_plane_output(&of.rows, element, row.rest);
-        const bool inside = is_below(output, of.rows.out);
+        const Index output = output_of(rows, row_plane.rest, row.rest);
+        const bool inside = is_below(output, rows.out);
         const Element *from = static_cast<const Element *>(of.from) + image.whole * of.from_strides.n +
                               image.rest * of.from_strides.c + (inside ? output : 0) * of.from_strides.h;
         const int64_t channel =
-            ((int64_t)group.whole * of.rows.count + plane.rest) * of.columns.count * of.group_out + group.rest;
+            ((int64_t)group.whole * rows.count + row_plane.rest) * columns.count * of.group_out + group.rest;
         Element *to =
             static_cast<Element *>(of.to) + image.whole * of.to_image + channel * of.to_channel + row.rest * of.to_row;
-        for (int word = lane; word < words; word += 1 << lanes_log2) {
-            plane_walk walk;
-            for (int p = 0; p < of.columns.count; p += AT_ONCE) {
-                Word values[AT_ONCE];
+        int word = lane, plane = 0;
+        while (word < words) {
+            row_piece<Element, ELEMENTS> pieces[AT_ONCE];
+            int words_of[AT_ONCE], planes_of[AT_ONCE];
 #pragma unroll
-                for (int i = 0; i < AT_ONCE; i++) {
-                    const int column = tconv_cuda_plane_output(&of.columns, walk.element, word * ELEMENTS);
-                    values[i] = inside && p + i < of.columns.count ? load_positions<Word>(from, column, of.columns) : 0;
-                    walk.advance(of.columns);
+            for (int i = 0; i < AT_ONCE; i++) {
+                words_of[i] = word;
+                planes_of[i] = plane;
+                pieces[i].load(from, inside && word < words, plane, word * ELEMENTS, columns);
+                if (++plane == columns.count) {
+                    plane = 0;
+                    word += lanes;
                 }
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; i++)
-                    if (p + i < of.columns.count)
-                        reinterpret_cast<Word *>(to + (p + i) * plane_pitch)[word] = values[i];
             }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                if (words_of[i] < words)
+                    reinterpret_cast<Word *>(to + planes_of[i] * plane_pitch)[words_of[i]] =
+                        pieces[i].template joined<Word>();
         }
     }
 }
 
 /* NHWC: lines of a pixel's and group's channels, groups fastest. All strides, and group_out, are in words. */
-template <class Word>
+template <class Word, class Index>
 __global__ void __launch_bounds__(THREADS)
-    split_pixels(const __grid_constant__ depth_shape of, int64_t lines, int lanes_log2)
+    split_pixels(const __grid_constant__ depth_shape of, const plane_axis<Index> rows, const plane_axis<Index> columns,
+                 int64_t lines, int lanes_log2)
 {
-    const int lane = (int)threadIdx.x & ((1 << lanes_log2) - 1), planes = of.rows.count * of.columns.count;
+    launch_dependents();
+    const int lanes = 1 << lanes_log2, lane = (int)threadIdx.x & (lanes - 1), planes = rows.count * columns.count;
     const int64_t at_once = THREADS >> lanes_log2;
     for (int64_t line = blockIdx.x * at_once + (threadIdx.x >> lanes_log2); line < lines; line += gridDim.x * at_once) {
         const quotient pixel = divide((int)line, of.groups), row = divide(pixel.whole, of.column_positions);
@@ -113,23 +138,20 @@ __global__ void __launch_bounds__(THREADS)
             static_cast<const Word *>(of.from) + image.whole * of.from_strides.n + (int64_t)pixel.rest * of.group_out;
         Word *to = static_cast<Word *>(of.to) + image.whole * of.to_image + image.rest * of.to_row +
                    row.rest * of.to_pixel + (int64_t)pixel.rest * planes * of.group_out;
-        for (int word = lane; word < of.group_out; word += 1 << lanes_log2) {
-            plane_walk rows, columns;
-            int column_plane = 0;
+        for (int word = lane; word < of.group_out; word += lanes) {
+            int row_plane = 0, column_plane = 0;
             for (int p = 0; p < planes; p += AT_ONCE) {
                 Word values[AT_ONCE];
 #pragma unroll
                 for (int i = 0; i < AT_ONCE; i++) {
-                    const int y = tconv_cuda_plane_output(&of.rows, rows.element, image.rest);
-                    const int x = tconv_cuda_plane_output(&of.columns, columns.element, row.rest);
+                    const Index y = output_of(rows, row_plane, image.rest);
+                    const Index x = output_of(columns, column_plane, row.rest);
                     values[i] = Word();
-                    if (p + i < planes && is_below(y, of.rows.out) && is_below(x, of.columns.out))
+                    if (p + i < planes && is_below(y, rows.out) && is_below(x, columns.out))
                         values[i] = __ldg(from + y * of.from_strides.h + x * of.from_strides.w + word);
-                    columns.advance(of.columns);
-                    if (++column_plane == of.columns.count) {
+                    if (++column_plane == columns.count) {
                         column_plane = 0;
-                        columns = plane_walk();
-                        rows.advance(of.rows);
+                        row_plane++;
                     }
                 }
 #pragma unroll
@@ -156,45 +178,100 @@ __global__ void __launch_bounds__(THREADS) derive(const __grid_constant__ weight
         const quotient column = divide((int)line, of.column_planes), row = divide(column.whole, of.row_planes);
         const quotient column_tap = divide(row.whole, of.column_taps), row_tap = divide(column_tap.whole, of.row_taps);
         const quotient group = divide(row_tap.whole, of.groups);
-        const int kernel_row =
-            tconv_cuda_plane_weight(&of.rows, tconv_cuda_plane_element(&of.rows, row.rest), row_tap.rest);
-        const int kernel_column =
-            tconv_cuda_plane_weight(&of.columns, tconv_cuda_plane_element(&of.columns, column.rest), column_tap.rest);
+        const int64_t kernel_row = tconv_cuda_plane_weight(&of.rows, row.rest, row_tap.rest);
+        const int64_t kernel_column = tconv_cuda_plane_weight(&of.columns, column.rest, column_tap.rest);
         const bool exists = kernel_row >= 0 && kernel_column >= 0;
         const int64_t in = (int64_t)group.rest * of.group_in + (of.inputs_inside ? 0 : group.whole);
         const int64_t out = of.inputs_inside ? group.whole : 0;
         const int64_t plane = ((int64_t)group.rest * of.rows.count + row.rest) * of.columns.count + column.rest;
         const Element *from = static_cast<const Element *>(of.from) + in * of.from_strides.in +
-                              out * of.from_strides.out + max(kernel_row, 0) * of.from_strides.h +
-                              max(kernel_column, 0) * of.from_strides.w;
+                              out * of.from_strides.out + (exists ? kernel_row : 0) * of.from_strides.h +
+                              (exists ? kernel_column : 0) * of.from_strides.w;
         Element *to = static_cast<Element *>(of.to) + (plane * of.group_out + out) * of.to_strides.in +
                       (of.inputs_inside ? 0 : group.whole) * of.to_strides.out + row_tap.rest * of.to_strides.h +
                       column_tap.rest * of.to_strides.w;
         for (int i = lane; i < neighbours; i += 1 << lanes_log2)
             to[i * to_step] = exists ? __ldg(from + i * from_step) : (Element)0;
     }
+    wait_for_weights(); /* here for planes, which the kernel after this one reads */
 }
 
-tconv_status launch_lines(const void *kernel, int64_t lines, int lanes_log2, void **arguments, void *stream,
-                          tconv_issue *issue)
+/* Adds partial sums in double, neighbours as they lie. */
+template <bool channels_last> __global__ void __launch_bounds__(THREADS) add(const __grid_constant__ sum_shape of)
+{
+    for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < of.count; i += gridDim.x * (int64_t)THREADS) {
+        const quotient first = divide((int)i, channels_last ? of.channels : of.columns);
+        const quotient second = divide(first.whole, channels_last ? of.columns : of.rows);
+        const quotient third = divide(second.whole, channels_last ? of.rows : of.channels);
+        const int channel = channels_last ? first.rest : third.rest, row = channels_last ? third.rest : second.rest;
+        const int column = channels_last ? second.rest : first.rest;
+        const tconv_strides &from = of.from_strides, &to = of.to_strides;
+        const float *part = of.from + third.whole * from.n + channel * from.c + row * from.h + (int64_t)column * from.w;
+        const int64_t pitch = of.channels.divisor * from.c;
+        double sum = 0;
+        for (int p = 0; p < of.parts; p++)
+            sum += part[p * pitch];
+        of.to[third.whole * to.n + channel * to.c + row * to.h + (int64_t)column * to.w] = (float)sum;
+    }
+}
+
+tconv_status launch_lines(const void *kernel, int64_t lines, int lanes_log2, bool overlaps, void **arguments,
+                          void *stream, tconv_issue *issue)
 {
     const int64_t blocks = tconv_ceil_div(lines, THREADS >> lanes_log2);
-    return launch_blocks(kernel, tconv_min(blocks, MAX_BLOCKS), THREADS, arguments, stream, issue);
+    const launch_grid grid = {kernel, tconv_min(blocks, MAX_BLOCKS), THREADS, 0, overlaps};
+    return launch_kernel(&grid, arguments, stream, issue);
 }
 
-/* Lines of words of two elements of 16 bits, for a lane's stores to have four bytes. */
-tconv_status split_rows_of(const tconv_problem *problem, const depth_shape *shape, void *stream, tconv_issue *issue)
+/* Whether coordinates of an axis, and sums of a few, fit in 32 bits, also those of a vector past the last position. */
+bool fits(const tconv_cuda_planes *of)
 {
-    const void *const kernel = problem->element_size == 2 && shape->row_elements % 2 == 0
-                                   ? (const void *)split_rows<uint32_t, uint16_t>
-                               : problem->element_size == 2 ? (const void *)split_rows<uint16_t, uint16_t>
-                               : problem->element_size == 4 ? (const void *)split_rows<uint32_t, uint32_t>
-                                                            : (const void *)split_rows<uint64_t, uint64_t>;
+    constexpr int64_t LIMIT = (int64_t)1 << 29;
+    return of->stride < LIMIT && of->dilation < LIMIT && of->out < LIMIT && of->pad < LIMIT && of->pad > -LIMIT &&
+           of->stride * (of->positions + VECTOR) < LIMIT && of->dilation * of->count < LIMIT;
+}
+
+template <class Index> plane_axis<Index> axis_of(const tconv_cuda_planes *of)
+{
+    return {(Index)of->stride, (Index)of->dilation, (Index)of->pad, (Index)of->out, (int)of->count, (int)of->positions};
+}
+
+/* Launches a kernel, 32 bits or 64 of which go by the coordinates. */
+tconv_status launch_split(const void *kernel32, const void *kernel64, const depth_shape *shape, int64_t lines,
+                          int64_t words, void *stream, tconv_issue *issue)
+{
     depth_shape of = *shape;
-    int64_t lines = (int64_t)of.images * of.channels.divisor * of.rows.positions * of.rows.count;
-    int lanes_log2 = lanes_log2_of(of.row_elements);
-    void *arguments[] = {&of, &lines, &lanes_log2};
-    return launch_lines(kernel, lines, lanes_log2, arguments, stream, issue);
+    int lanes_log2 = lanes_log2_of(words);
+    if (fits(&of.rows) && fits(&of.columns)) {
+        plane_axis<int> rows = axis_of<int>(&of.rows), columns = axis_of<int>(&of.columns);
+        void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2};
+        return launch_lines(kernel32, lines, lanes_log2, false, arguments, stream, issue);
+    }
+    plane_axis<int64_t> rows = axis_of<int64_t>(&of.rows), columns = axis_of<int64_t>(&of.columns);
+    void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2};
+    return launch_lines(kernel64, lines, lanes_log2, false, arguments, stream, issue);
+}
+
+template <class Word, class Element>
+tconv_status split_rows_of(const depth_shape *shape, void *stream, tconv_issue *issue)
+{
+    const int64_t lines = (int64_t)shape->images * shape->channels.divisor * shape->rows.positions * shape->rows.count;
+    return launch_split((const void *)split_rows<Word, Element, int>, (const void *)split_rows<Word, Element, int64_t>,
+                        shape, lines, shape->row_elements / (int64_t)(sizeof(Word) / sizeof(Element)), stream, issue);
+}
+
+template <class Word>
+tconv_status split_pixels_of(const depth_shape *shape, int64_t elements, void *stream, tconv_issue *issue)
+{
+    depth_shape of = *shape;
+    of.from_strides = {of.from_strides.n / elements, 0, of.from_strides.h / elements, of.from_strides.w / elements};
+    of.to_image /= elements;
+    of.to_row /= elements;
+    of.to_pixel /= elements;
+    of.group_out /= (int)elements;
+    const int64_t lines = (int64_t)of.images * of.rows.positions * of.columns.positions * of.groups.divisor;
+    return launch_split((const void *)split_pixels<Word, int>, (const void *)split_pixels<Word, int64_t>, &of, lines,
+                        of.group_out, stream, issue);
 }
 
 /* The most bytes, of 16, 8, 4 and an element's, at whose multiples the channels of every group and pixel begin and end.
@@ -214,34 +291,35 @@ int64_t word_of(const depth_shape *shape, int64_t size)
     return bytes;
 }
 
-tconv_status split_pixels_of(const tconv_problem *problem, const depth_shape *shape, void *stream, tconv_issue *issue)
+/* Words of two elements of 16 bits, for a lane's stores to have four bytes. */
+tconv_status split_rows(int64_t size, const depth_shape *shape, void *stream, tconv_issue *issue)
 {
-    const int64_t size = (int64_t)problem->element_size, word = word_of(shape, size), elements = word / size;
-    const void *const kernel = word == 16  ? (const void *)split_pixels<uint4>
-                               : word == 8 ? (const void *)split_pixels<uint2>
-                               : word == 4 ? (const void *)split_pixels<uint32_t>
-                                           : (const void *)split_pixels<uint16_t>;
-    depth_shape of = *shape;
-    of.from_strides = {of.from_strides.n / elements, 0, of.from_strides.h / elements, of.from_strides.w / elements};
-    of.to_image /= elements;
-    of.to_row /= elements;
-    of.to_pixel /= elements;
-    of.group_out /= (int)elements;
-    int64_t lines = (int64_t)of.images * of.rows.positions * of.columns.positions * of.groups.divisor;
-    int lanes_log2 = lanes_log2_of(of.group_out);
-    void *arguments[] = {&of, &lines, &lanes_log2};
-    return launch_lines(kernel, lines, lanes_log2, arguments, stream, issue);
+    return size == 2 && shape->row_elements % 2 == 0 ? split_rows_of<uint32_t, uint16_t>(shape, stream, issue)
+           : size == 2                               ? split_rows_of<uint16_t, uint16_t>(shape, stream, issue)
+           : size == 4                               ? split_rows_of<uint32_t, uint32_t>(shape, stream, issue)
+                                                     : split_rows_of<uint64_t, uint64_t>(shape, stream, issue);
+}
+
+tconv_status split_pixels(int64_t size, const depth_shape *shape, void *stream, tconv_issue *issue)
+{
+    const int64_t word = word_of(shape, size);
+    return word == 16  ? split_pixels_of<uint4>(shape, word / size, stream, issue)
+           : word == 8 ? split_pixels_of<uint2>(shape, word / size, stream, issue)
+           : word == 4 ? split_pixels_of<uint32_t>(shape, word / size, stream, issue)
+                       : split_pixels_of<uint16_t>(shape, word / size, stream, issue);
 }
 
 } // namespace
 
 tconv_status split_planes(const tconv_problem *problem, const depth_shape *shape, void *stream, tconv_issue *issue)
 {
-    return problem->layout == TCONV_NCHW ? split_rows_of(problem, shape, stream, issue)
-                                         : split_pixels_of(problem, shape, stream, issue);
+    const int64_t size = (int64_t)problem->element_size;
+    return problem->layout == TCONV_NCHW ? split_rows(size, shape, stream, issue)
+                                         : split_pixels(size, shape, stream, issue);
 }
 
-tconv_status derive_weights(const tconv_problem *problem, const weight_shape *shape, void *stream, tconv_issue *issue)
+tconv_status derive_weights(const tconv_problem *problem, const weight_shape *shape, bool overlaps, void *stream,
+                            tconv_issue *issue)
 {
     const void *const kernel = problem->element_size == 2   ? (const void *)derive<uint16_t>
                                : problem->element_size == 4 ? (const void *)derive<uint32_t>
@@ -249,7 +327,15 @@ tconv_status derive_weights(const tconv_problem *problem, const weight_shape *sh
     weight_shape of = *shape;
     int lanes_log2 = lanes_log2_of(of.inputs_inside ? of.group_in : of.group_out);
     void *arguments[] = {&of, &lanes_log2};
-    return launch_lines(kernel, of.lines, lanes_log2, arguments, stream, issue);
+    return launch_lines(kernel, of.lines, lanes_log2, overlaps, arguments, stream, issue);
+}
+
+tconv_status add_parts(const tconv_problem *problem, const sum_shape *shape, void *stream, tconv_issue *issue)
+{
+    sum_shape of = *shape;
+    void *arguments[] = {&of};
+    const void *const kernel = problem->layout == TCONV_NHWC ? (const void *)add<true> : (const void *)add<false>;
+    return launch_lines(kernel, of.count, 0, false, arguments, stream, issue);
 }
 
 } // namespace tconv::correlation

@@ -1,0 +1,260 @@
+/*
+ * cuda_depthwise: the gradient of src of layers with one input channel a group, every dtype and either layout, straight
+ * from global memory. An element of it has few terms, and the time is that of reading the gradient of dst once.
+ *
+ * A thread sums ROWS elements down a column, so that it loads each weight once for all of them. Neighbouring threads have
+ * neighbouring columns in NCHW and neighbouring channels in NHWC; what taps share comes from the first-level cache.
+ * Outputs that are not there are skipped: NaN and Inf go where the formula takes them.
+ *
+ * Weights are packed as those of cuda_general, or in NCHW read as they lie, where all lanes of a warp read the same.
+ *
+ * Numeric order: the taps of a kernel row by fused multiply-adds from zero; these sums, of the output channels of the group
+ * and then of kernel rows, one after another. Both are at most SEGMENT, so that rounding stays in the bound of tconv.h.
+ */
+#include "../../core/checked.h"
+#include "../../core/status.h"
+#include "../general/parameters.h"
+#include "../implementations.h"
+#include "../model/planned.h"
+#include "../numeric/divisor.h"
+#include "../numeric/element.cuh"
+#include "../ptx/dependent_launch.cuh"
+#include "../runtime/launch.h"
+
+#include <cstdio>
+
+namespace tconv::depthwise
+{
+
+namespace
+{
+
+constexpr int THREADS = 256;
+constexpr int ROWS = 4;         /* elements of a thread, one below the other */
+constexpr int64_t SEGMENT = 16; /* terms: n round to within n / 2 units of the sum of their magnitudes */
+constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of coordinates, so that sums of a few fit in 32 bits */
+constexpr int64_t MAX_BLOCKS = (int64_t)1 << 20; /* more threads' work is done by the same */
+constexpr double CACHE_LOADS = 1.6;              /* as cuda_stencil's: from the first-level cache, with their indices */
+
+struct axis {
+    int in, out, kernel, stride, dilation, pad;
+};
+
+struct parameters {
+    const void *dst, *weights;
+    void *src;
+    tconv_strides dst_strides, src_strides;
+    int64_t weight_in, weight_out, weight_row, weight_column; /* elements */
+    axis rows, columns;
+    int group_out;
+    int items; /* of a thread */
+    fast_divisor row_groups, column_count, channels;
+};
+
+struct plan {
+    depthwise::parameters parameters; /* without addresses, and weights as packed */
+    launch_grid grid;
+};
+
+/* The first element of a thread. */
+struct place {
+    int image, channel, row, column;
+};
+
+template <bool channels_last> __device__ __forceinline__ place find(const parameters &of, int item)
+{
+    const quotient inside = divide(item, channels_last ? of.channels : of.column_count);
+    const quotient middle = divide(inside.whole, channels_last ? of.column_count : of.row_groups);
+    const quotient outside = divide(middle.whole, channels_last ? of.row_groups : of.channels);
+    if (channels_last)
+        return {outside.whole, inside.rest, outside.rest * ROWS, middle.rest};
+    return {outside.whole, outside.rest, middle.rest * ROWS, inside.rest};
+}
+
+template <class Element, bool channels_last>
+__global__ void __launch_bounds__(THREADS) correlate(const __grid_constant__ parameters of)
+{
+    using Compute = compute_type<Element>;
+    wait_for_weights();
+    for (int64_t item = blockIdx.x * (int64_t)THREADS + threadIdx.x; item < of.items;
+         item += gridDim.x * (int64_t)THREADS) {
+        const place at = find<channels_last>(of, (int)item);
+        const Element *weights = static_cast<const Element *>(of.weights) + at.channel * of.weight_in;
+        const Element *dst = static_cast<const Element *>(of.dst) + at.image * of.dst_strides.n +
+                             (int64_t)at.channel * of.group_out * of.dst_strides.c;
+        const int x0 = of.columns.stride * at.column - of.columns.pad;
+        Compute sums[ROWS] = {};
+        for (int kernel_row = 0; kernel_row < of.rows.kernel; kernel_row++) {
+            const Element *lines[ROWS];
+            bool there[ROWS];
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                const int y = of.rows.stride * (at.row + r) + of.rows.dilation * kernel_row - of.rows.pad;
+                there[r] = (unsigned)y < (unsigned)of.rows.out;
+                lines[r] = dst + (there[r] ? y : 0) * of.dst_strides.h;
+            }
+            for (int o = 0; o < of.group_out; o++) {
+                Compute parts[ROWS] = {};
+                for (int k = 0; k < of.columns.kernel; k++) {
+                    const int x = x0 + of.columns.dilation * k;
+                    const bool inside = (unsigned)x < (unsigned)of.columns.out;
+                    const int64_t from = (inside ? x : 0) * of.dst_strides.w + o * of.dst_strides.c;
+                    const Compute weight =
+                        to_compute(weights[o * of.weight_out + kernel_row * of.weight_row + k * of.weight_column]);
+#pragma unroll
+                    for (int r = 0; r < ROWS; r++) {
+                        const Compute sum = fma(to_compute(lines[r][from]), weight, parts[r]);
+                        parts[r] = inside && there[r] ? sum : parts[r];
+                    }
+                }
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    sums[r] += parts[r];
+            }
+        }
+        Element *src = static_cast<Element *>(of.src) + at.image * of.src_strides.n + at.channel * of.src_strides.c +
+                       at.row * of.src_strides.h + at.column * of.src_strides.w;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            if (at.row + r < of.rows.in)
+                src[r * of.src_strides.h] = from_compute<Element>(sums[r]);
+    }
+}
+
+const void *kernel_of(const tconv_problem *problem)
+{
+    return with_element(problem->dtype, [&](auto element) {
+        using Element = decltype(element);
+        return problem->layout == TCONV_NHWC ? (const void *)correlate<Element, true>
+                                             : (const void *)correlate<Element, false>;
+    });
+}
+
+axis axis_of(const tconv_axis *axis)
+{
+    return {(int)axis->in, (int)axis->out, (int)axis->kernel, (int)axis->stride, (int)axis->dilation, (int)axis->pad};
+}
+
+double items_of(const tconv_problem *problem)
+{
+    return (double)problem->batch * (double)problem->in_channels * (double)tconv_ceil_div(problem->h.in, ROWS) *
+           (double)problem->w.in;
+}
+
+const char *refusal(const tconv_problem *problem)
+{
+    if (problem->group_in != 1)
+        return "more than one input channel per group";
+    if (problem->w.kernel > SEGMENT || problem->h.kernel > SEGMENT || problem->group_out > SEGMENT ||
+        problem->h.kernel * problem->group_out > SEGMENT)
+        return "more than 16 taps in a row, or 16 rows and output channels";
+    for (const tconv_axis *axis : {&problem->h, &problem->w})
+        if (axis->in >= MAX_EXTENT || axis->out >= MAX_EXTENT || axis->pad >= MAX_EXTENT ||
+            axis->stride >= MAX_EXTENT || axis->dilation >= MAX_EXTENT / SEGMENT ||
+            (axis->in - 1 + ROWS) * axis->stride >= MAX_EXTENT)
+            return "an extent too large for 32-bit coordinates";
+    if (items_of(problem) >= INT32_MAX || problem->out_channels >= INT32_MAX)
+        return "too many elements for 32-bit numbers";
+    return NULL;
+}
+
+/* A K-block is what a block of threads sums at once; a multiprocessor's share of all elements is one tile. */
+tconv_cuda_work work_of(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const double element = (double)problem->element_size;
+    const double terms = (double)(problem->h.kernel * problem->w.kernel * problem->group_out);
+    /* Lines of the cache that a warp's load touches, beside the one of neighbouring elements. */
+    const double spread = problem->layout == TCONV_NCHW ? (double)problem->w.stride * element / 4 : element / 4;
+    const double lines = spread < 1 ? 1 : spread > model::WARP ? model::WARP : spread;
+    const double elements = THREADS * ROWS;
+    tconv_cuda_work work = model::begin_work(layer);
+    work.k_blocks = items_of(problem) / THREADS / layer->target.multiprocessors;
+    work.k_blocks = work.k_blocks < 1 ? 1 : work.k_blocks;
+    work.ffma = elements * terms * (problem->dtype == TCONV_F64 ? 2 : 1);
+    work.loads = THREADS / model::WARP * terms * (ROWS * (CACHE_LOADS + lines - 1) + CACHE_LOADS);
+    work.stores = elements / model::WARP * work.k_blocks;
+    work.store_warps = THREADS / model::WARP;
+    work.sectors = elements * element / model::SECTOR_BYTES * work.k_blocks;
+    work.overlaps = true;
+    return work;
+}
+
+void describe_layer(const tconv_problem *problem, plan *made)
+{
+    parameters *of = &made->parameters;
+    of->dst_strides = problem->dst;
+    of->src_strides = problem->src;
+    of->weight_in = problem->group_out;
+    of->weight_out = 1;
+    of->weight_row = problem->w.kernel * problem->out_channels;
+    of->weight_column = problem->out_channels;
+    of->rows = axis_of(&problem->h);
+    of->columns = axis_of(&problem->w);
+    of->group_out = (int)problem->group_out;
+    of->items = (int)items_of(problem);
+    of->row_groups = divisor_of((int)tconv_ceil_div(problem->h.in, ROWS));
+    of->column_count = divisor_of((int)problem->w.in);
+    of->channels = divisor_of((int)problem->in_channels);
+    made->grid = {kernel_of(problem), tconv_min(tconv_ceil_div(of->items, THREADS), MAX_BLOCKS), THREADS, 0, false};
+}
+
+tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    const char *why = refusal(problem);
+    if (why != NULL)
+        return tconv_decline(issue, "%s", why);
+    describe_layer(problem, static_cast<plan *>(to));
+    planned->sizes.packed =
+        (size_t)(problem->h.kernel * problem->w.kernel * problem->out_channels) * problem->element_size;
+    planned->sizes.execute_packs = planned->sizes.reads_unpacked = problem->layout == TCONV_NCHW;
+    const tconv_cuda_work work = work_of(layer);
+    model::predict(layer, &work, planned);
+    return TCONV_SUCCESS;
+}
+
+tconv_status pack(const tconv_layer *layer, const void *, const void *weights, void *packed, void *stream,
+                  tconv_issue *issue)
+{
+    return on_device(layer->target.device, issue, [&] {
+        return general::pack_weights(&layer->problem, layer->problem.group_out, weights, packed, stream, issue);
+    });
+}
+
+tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const plan *made = static_cast<const plan *>(from);
+    const tconv_weight_strides *weight = &layer->problem.weight;
+    parameters of = made->parameters;
+    launch_grid grid = made->grid;
+    of.dst = arguments->dst;
+    of.src = arguments->src;
+    of.weights = arguments->packed;
+    if (arguments->weights != NULL) { /* NCHW: they are read where they lie */
+        of.weights = arguments->weights;
+        of.weight_in = weight->in;
+        of.weight_out = weight->out;
+        of.weight_row = weight->h;
+        of.weight_column = weight->w;
+    }
+    grid.overlaps = arguments->packs && arguments->weights == NULL &&
+                    layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
+    void *kernel_arguments[] = {&of};
+    return on_device(layer->target.device, issue,
+                     [&] { return launch_kernel(&grid, kernel_arguments, arguments->stream, issue); });
+}
+
+void describe(const tconv_layer *layer, const void *from, char *text, size_t capacity)
+{
+    const plan *made = static_cast<const plan *>(from);
+    snprintf(text, capacity, "rows=%d blocks=%lld weights=%s", ROWS, (long long)made->grid.blocks,
+             layer->problem.layout == TCONV_NCHW ? "as_they_lie" : "packed");
+}
+
+} // namespace
+
+extern "C" const tconv_implementation tconv_cuda_depthwise = {
+    "cuda_depthwise", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64, sizeof(plan), plan_layer, pack, execute, describe};
+
+} // namespace tconv::depthwise

@@ -1,0 +1,88 @@
+/*
+ * cuda_correlation makes the gradient of src in several ways (src/cuda/correlation/plan.cu): of the gradient of dst as it
+ * lies, with merged rows, of planes with the taps of a phase or one, in parts, in chunks of images, rows, columns. Layers that
+ * each takes one of them for, exact on integers. These are tests of the suites gradients and gradients_cuda.
+ */
+#include <criterion/criterion.h>
+
+#include "harness.h"
+#include "support/cases.h"
+#include "support/gradients.h"
+#include "support/ways.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* In strict f32 on an H200. The last chunk of each kind overlaps the one before it. */
+static const struct {
+    const char *problem, *words;
+    tconv_layout layout;
+} named[] = {
+    {"n=2 ci=40 h=20 w=24 co=24 k=3 p=1", "src=as_it_lies", TCONV_NCHW},
+    {"n=2 ci=40 h=20 w=24 co=24 k=3x2 p=2x0 d=1x3", "src=as_it_lies", TCONV_NHWC},
+    {"n=2 ci=64 h=20 w=24 co=32 k=2 s=2", "src=merged_rows", TCONV_NHWC},
+    {"n=2 ci=16 h=20 w=23 co=16 k=3x2 s=4x3 op=1", "src=merged_rows", TCONV_NHWC},
+    {"n=17 ci=64 h=24 w=24 co=32 k=4 s=2 p=1", "taps=2x2", TCONV_NHWC},
+    {"n=2 ci=64 h=20 w=24 co=32 k=2 s=2", "taps=1x1", TCONV_NCHW},
+    {"n=2 ci=8 h=30 w=41 co=3 k=9 s=2 p=4", "planes=9x2 taps=1x5", TCONV_NCHW},
+    {"n=9 ci=40 h=1 w=1 co=256 k=4", " parts=16", TCONV_NCHW},
+    {"n=9 ci=40 h=1 w=1 co=256 k=4", "src=merged_rows parts=16", TCONV_NHWC},
+    {"n=3 ci=33 h=5 w=7 co=512 k=4 s=2 p=1", " parts=16", TCONV_NCHW},
+    {"n=3 ci=33 h=5 w=7 co=512 k=4 s=2 p=1", " parts=16", TCONV_NHWC},
+    {"n=9 ci=8 h=64 w=65 co=64 k=4 s=2 p=1", "chunks=2x1x1", TCONV_NCHW},
+    {"n=9 ci=8 h=64 w=65 co=64 k=4 s=2 p=1", "chunks=2x1x1", TCONV_NHWC},
+    {"ci=8 h=301 w=200 co=48 k=2 s=2", "chunks=1x3x1", TCONV_NCHW},
+    {"ci=8 h=301 w=200 co=48 k=3 s=2", "chunks=1x2x1", TCONV_NHWC},
+    {"ci=4 h=1 w=50001 co=64 k=1x8 s=1x4 p=0x2", "chunks=1x1x2", TCONV_NCHW},
+    {"ci=4 h=1 w=50001 co=64 k=1x8 s=1x4 p=0x2", "chunks=1x1x2", TCONV_NHWC},
+};
+
+Test(gradients, layers_reach_every_way_of_planes)
+{
+    for (size_t n = 0; n < COUNT(named); n++) {
+        harness_layer layer = gradient_layer(named[n].problem, TCONV_BACKWARD_DATA);
+        layer.desc.layout = named[n].layout;
+        layer.desc.math = TCONV_MATH_STRICT;
+        cr_expect(is_planned(&layer.desc, named[n].words), "%s: not %s", named[n].problem, named[n].words);
+    }
+}
+
+Test(gradients_cuda, every_way_of_planes_is_exact)
+{
+    skip_without_cuda();
+    for (size_t n = 0; n < COUNT(named); n++)
+        for (int form = 0; form < 6; form++) {
+            static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_F32, TCONV_BF16, TCONV_F64, TCONV_F16, TCONV_F32};
+            const struct way way = {"cuda_correlation", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT,
+                                    form == 5 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT, "cuda_correlation"};
+            harness_layer layer = gradient_layer(named[n].problem, TCONV_BACKWARD_DATA);
+            layer.desc.layout = named[n].layout;
+            layer.desc.dtype = dtypes[form];
+            layer.desc.weight_layout = (tconv_weight_layout)(form % 3);
+            if (!harness_has_integers(&layer))
+                continue;
+            harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, n);
+            cr_expect(check_way(&test, &way, 1, form % 2 != 0), "%s", named[n].problem);
+            harness_case_destroy(&test);
+        }
+}
+
+/* cuda_depthwise reads the gradient of dst straight: groups of one input channel, columns and rows past a thread's. */
+Test(gradients_cuda, depthwise_layers_are_exact)
+{
+    static const char *const problems[] = {
+        "n=3 ci=40 h=21 w=33 co=40 k=4 s=2 p=1 g=40", "n=2 ci=9 h=6 w=70 co=18 k=3x5 s=1x3 p=2x1 d=2x1 op=1x2 g=9",
+        "ci=70 h=1 w=300 co=70 k=1x16 s=1x8 p=0x4 g=70", "n=2 ci=5 h=3 w=3 co=5 k=5x3 s=4 p=6x4x0x1 g=5"};
+    skip_without_cuda();
+    for (size_t p = 0; p < COUNT(problems); p++)
+        for (int form = 0; form < GRADIENT_FORMS; form++) {
+            const struct way way = {"cuda_depthwise", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
+                                    "cuda_depthwise"};
+            harness_layer layer = gradient_layer(problems[p], TCONV_BACKWARD_DATA);
+            gradient_set_form(&layer, form);
+            if (!harness_has_integers(&layer))
+                continue;
+            harness_case test = make_case(&layer, HARNESS_INTEGERS, p);
+            cr_expect(check_way(&test, &way, 1, form % 2 != 0), "%s", problems[p]);
+            harness_case_destroy(&test);
+        }
+}
