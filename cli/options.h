@@ -95,7 +95,8 @@ int cli_problem_parse(const char *text, const tconv_desc *asked, harness_layer *
 #define CLI_PROBLEM_HELP                                                                                               \
     "A problem is written as \"n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2 op=0x0 d=2x1 g=4 b=1\": images, input\n" \
     "channels, height and width, output channels, kernel, stride, padding (A, HxW or TOPxLEFTxBOTTOMxRIGHT), output\n" \
-    "padding, dilation, groups, bias; ss= and ds= are strides of src and dst, NxCxHxW."
+    "padding, dilation, groups, bias; acc=1 adds to what the outputs hold; ss= and ds= are strides of src and dst,\n"  \
+    "NxCxHxW."
 
 #define CLI_FLAG(option_name, value, text)                                                                             \
     {                                                                                                                  \

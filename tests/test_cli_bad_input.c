@@ -122,6 +122,7 @@ static const struct {
     {{"bench", "--problem", "ci=2 h=3 w=4 co=5 k=2 p=1x2x3"}, "--problem", "p takes 1, 2 or 4 numbers, not 3"},
     {{"bench", "--problem", "ci=2 h=3 w=4 co=5 k=2 s=0"}, "--problem", "stride_h = 0: must be at least 1"},
     {{"bench", "--problem", "ci=2 h=3 w=4 co=5 k=2 b=2"}, "--problem", "b=2 must be 0 or 1"},
+    {{"bench", "--problem", "ci=2 h=3 w=4 co=5 k=2 acc=2"}, "--problem", "acc=2 must be 0 or 1"},
     {{"bench", "--batch-budget", "0"}, "--batch-budget 0", "must be a number above 0"},
     {{"bench", "--batch-budget", "-1"}, "--batch-budget -1", "must be a number above 0"},
     {{"bench", "--batch-budget", " 1"}, "--batch-budget  1", "must be a number above 0"},

@@ -70,6 +70,7 @@ Test(status, structs_keep_their_layout)
     cr_assert_eq(offsetof(tconv_desc, dtype), 152, "dtype at %zu", offsetof(tconv_desc, dtype));
     cr_assert_eq(offsetof(tconv_desc, src_strides), 168, "src_strides at %zu", offsetof(tconv_desc, src_strides));
     cr_assert_eq(offsetof(tconv_desc, op), 232, "op at %zu", offsetof(tconv_desc, op));
+    cr_assert_eq(offsetof(tconv_desc, accumulate), 236, "accumulate at %zu", offsetof(tconv_desc, accumulate));
     cr_assert_eq(sizeof(tconv_options), 112, "tconv_options has %zu bytes", sizeof(tconv_options));
     cr_assert_eq(offsetof(tconv_options, allocator), 40, "allocator at %zu", offsetof(tconv_options, allocator));
 }

@@ -67,11 +67,11 @@ bool harness_corner_is_sampled(size_t index, const harness_layer *layer);
 /* Writes the layer as arguments of `tconv bench`:
  *     --problem "n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2x1x2 op=0x0 d=2x1 g=4 b=1" --dtype f32 --layout nchw
  *     --weight-layout iohw --math strict --op forward
- * Strides that are not 0 add ss=NxCxHxW and ds=NxCxHxW. text is cut at capacity. Returns the length as snprintf. */
+ * Strides that are not 0 add ss=NxCxHxW and ds=NxCxHxW, accumulate acc=1. text is cut at capacity. Returns the length as snprintf. */
 int harness_layer_format(const harness_layer *layer, char *text, size_t capacity);
 
 /* Reads the text between the quotes of --problem into *layer, whose desc is initialised here; dtype, layouts, math and
- * op keep their defaults. n, s, p, op, d, g and b may be left out (1, 1, 0, 0, 1, 1, 0); sizes are pairs HxW or one
+ * op keep their defaults. n, s, p, op, d, g, b and acc may be left out (1, 1, 0, 0, 1, 1, 0, 0); sizes are pairs HxW or one
  * number for both; p takes one, two (HxW) or four (top x left x bottom x right) numbers. On false, message says which
  * part is wrong and why. The layer is not validated. */
 bool harness_problem_parse(const char *text, harness_layer *layer, char *message, size_t capacity);

@@ -80,7 +80,8 @@ typedef struct key {
     {                                                                                                                  \
         FIELD(dst_strides[0]), FIELD(dst_strides[1]), FIELD(dst_strides[2]), FIELD(dst_strides[3])                     \
     }
-#define BIAS_FIELD SIZE_MAX /* the bias is no field of the desc */
+#define BIAS_FIELD       SIZE_MAX /* the bias is no field of the desc */
+#define ACCUMULATE_FIELD FIELD(accumulate)
 
 static const key keys[] = {
     {"n", false, 1, {FIELD(batch)}, "images"},
@@ -95,6 +96,7 @@ static const key keys[] = {
     {"d", false, 2, {FIELD(dilation_h), FIELD(dilation_w)}, "dilation"},
     {"g", false, 1, {FIELD(groups)}, "groups"},
     {"b", false, 1, {BIAS_FIELD}, "bias"},
+    {"acc", false, 1, {ACCUMULATE_FIELD}, "accumulate"},
     {"ss", false, 4, SRC_STRIDES, "strides of src"},
     {"ds", false, 4, DST_STRIDES, "strides of dst"},
 };
@@ -103,6 +105,12 @@ static const key keys[] = {
 static int64_t *field_of(tconv_desc *desc, size_t offset)
 {
     return (int64_t *)(void *)((char *)desc + offset);
+}
+
+/* Whether the key is 0, which is not written, or 1. The fields of the others are int64_t. */
+static bool is_flag(const key *which)
+{
+    return which->fields[0] == BIAS_FIELD || which->fields[0] == ACCUMULATE_FIELD;
 }
 
 static bool is_strides(const key *which)
@@ -138,9 +146,9 @@ static void append_key(writer *to, const harness_layer *layer, const key *which)
 {
     tconv_desc desc = layer->desc;
     bool all_zero = true;
-    if (which->fields[0] == BIAS_FIELD) {
-        if (layer->has_bias)
-            append(to, " b=1");
+    if (is_flag(which)) {
+        if (which->fields[0] == BIAS_FIELD ? layer->has_bias : desc.accumulate != 0)
+            append(to, " %s=1", which->name);
         return;
     }
     for (int i = 0; i < which->count; ++i)
@@ -203,12 +211,15 @@ static int parse_numbers(const char *item, const char *end, int limit, int64_t *
 static bool store_numbers(harness_layer *layer, const key *which, const int64_t *numbers, int count, char *message,
                           size_t capacity)
 {
-    if (which->fields[0] == BIAS_FIELD) {
+    if (is_flag(which)) {
         if (numbers[0] > 1) {
-            snprintf(message, capacity, "b=%" PRId64 " must be 0 or 1", numbers[0]);
+            snprintf(message, capacity, "%s=%" PRId64 " must be 0 or 1", which->name, numbers[0]);
             return false;
         }
-        layer->has_bias = numbers[0] == 1;
+        if (which->fields[0] == BIAS_FIELD)
+            layer->has_bias = numbers[0] == 1;
+        else
+            layer->desc.accumulate = (int32_t)numbers[0];
         return true;
     }
     if (which->count == 4 && (count == 3 || (is_strides(which) && count != 4))) {
@@ -240,7 +251,8 @@ bool harness_problem_parse(const char *text, harness_layer *layer, char *message
         const key *which = text[length] == '=' ? find_key(text, length) : NULL;
         if (which == NULL) {
             snprintf(message, capacity,
-                     "\"%.*s\" is none of n= ci= h= w= co= k= s= p= op= d= g= b= ss= ds=", (int)(end - text), text);
+                     "\"%.*s\" is none of n= ci= h= w= co= k= s= p= op= d= g= b= acc= ss= ds=", (int)(end - text),
+                     text);
             return false;
         }
         if (seen[which - keys]) {

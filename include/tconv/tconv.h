@@ -166,13 +166,17 @@ typedef enum tconv_weight_layout {
  *     diff_weights[c, o, k] = sum over n, i of src[n, c, i] * diff_dst[n, o, s * i + d * k - p]
  *     diff_bias[o]          = sum over n, y of diff_dst[n, o, y], every output, with a tap or without
  *
- * This version has the gradients on the CPU alone.
+ * With accumulate = 1 in the desc, what the operation writes is added to what is there, before the one rounding to the
+ * dtype: dst = dst + bias + sum, diff_weights = diff_weights + sum, and so on. What is there counts as one more term
+ * of the sum in all that NUMBERS above promises, and a NaN or Inf in it stays in its own element.
+ *
+ * This version has the gradients, and accumulate, on the CPU alone.
  */
 typedef enum tconv_op {
     TCONV_FORWARD = 0,       /* dst, from src, weights and bias */
     TCONV_BACKWARD_DATA = 1, /* diff_src, from diff_dst and weights; bias is ignored */
     /* diff_weights and diff_bias, from diff_dst and src: either may be NULL where it is not wanted, and src where
-     * diff_weights is. With batch 0 they are 0. */
+     * diff_weights is. With batch 0 they are 0, or with accumulate what they were. */
     TCONV_BACKWARD_WEIGHTS = 2
 } tconv_op;
 
@@ -211,6 +215,7 @@ typedef struct tconv_desc {
     tconv_math math;                                  /* default TCONV_MATH_DEFAULT */
     int64_t src_strides[4], dst_strides[4];           /* n, c, h, w in elements, default 0: dense */
     tconv_op op;                                      /* default TCONV_FORWARD */
+    int32_t accumulate;                               /* 0 or 1, default 0: 1 adds to what the outputs hold */
 } tconv_desc;
 
 /* Fills desc with the defaults for a caller whose tconv_desc has struct_size bytes; use tconv_desc_init. */
@@ -359,7 +364,7 @@ TCONV_API tconv_status tconv_plan_pack_weights(const tconv_plan *plan, const tco
  * at least tconv_plan_workspace_size bytes, at any address; nobody else uses it meanwhile. On CUDA all work is ordered
  * on stream (a cudaStream_t), nothing is synchronised and the call may be captured into a CUDA graph; the CPU ignores
  * stream. The call allocates nothing, except that OpenMP starts threads that do not run yet. With batch 0 it does
- * nothing and reads no pointer, but for the gradients of weights and bias.
+ * nothing and reads no pointer, but for the gradients of weights and bias where it does not accumulate.
  *
  * What is computed, dst (desc.op: a gradient), must share no element with the others or workspace, nor the first
  * tconv_plan_workspace_size bytes of workspace with them: INVALID_ARGUMENT, which names both. Slices of one larger

@@ -59,6 +59,7 @@ class Desc(c.Structure):
         ("src_strides", c.c_int64 * 4),
         ("dst_strides", c.c_int64 * 4),
         ("op", c.c_int),
+        ("accumulate", c.c_int32),
     )
 
 

@@ -31,6 +31,8 @@ int tconv_problem_format(const tconv_problem *problem, bool has_bias, char *text
                       desc->dilation_w, desc->groups);
     if (has_bias)
         tconv_text_append(&out, " b=1");
+    if (desc->accumulate)
+        tconv_text_append(&out, " acc=1");
     if (any_given(desc->src_strides))
         append_strides(&out, "ss", &problem->src);
     if (any_given(desc->dst_strides))

@@ -25,7 +25,8 @@ const tconv_operation *tconv_operation_of(const tconv_problem *problem)
 
 bool tconv_operation_writes_nothing(const tconv_problem *problem)
 {
-    return problem->batch == 0 && (tconv_operation_of(problem)->writes & (WEIGHTS | BIAS)) == 0;
+    const bool of_images = (tconv_operation_of(problem)->writes & (WEIGHTS | BIAS)) == 0;
+    return problem->batch == 0 && (of_images || problem->desc.accumulate);
 }
 
 const char *tconv_role_name(tconv_op op, tconv_role role)

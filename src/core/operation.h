@@ -28,7 +28,7 @@ typedef struct tconv_operation {
 const tconv_operation *tconv_operation_of(const tconv_problem *problem);
 
 /* Whether the operation writes nothing: a layer without images has src and dst without elements. Its weights have
- * some all the same, and their gradient is 0. */
+ * some all the same, and their gradient is 0, which is nothing to add to what they hold. */
 bool tconv_operation_writes_nothing(const tconv_problem *problem);
 
 static inline bool tconv_is_in(unsigned set, tconv_role role)

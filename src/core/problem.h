@@ -63,7 +63,7 @@ size_t tconv_dtype_size(tconv_dtype dtype);
 /* Writes the layer as arguments of `tconv bench`, without backend or threads, for instance
  *     --problem "n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2x1x2 op=0x0 d=2x1 g=4" --dtype f32 --layout nchw
  *     --weight-layout iohw --math strict --op forward
- * Strides that are not dense add ss=NxCxHxW and ds=NxCxHxW; bias adds b=1. Returns the length as snprintf. */
+ * Strides that are not dense add ss=NxCxHxW and ds=NxCxHxW; bias adds b=1, accumulate acc=1. Returns the length as snprintf. */
 int tconv_problem_format(const tconv_problem *problem, bool has_bias, char *text, size_t capacity);
 
 #ifdef __cplusplus

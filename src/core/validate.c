@@ -61,8 +61,10 @@ static tconv_status check_enumerators(const tconv_desc *desc, tconv_issue *issue
     if ((status =
              check_enumerator("math", (int)desc->math, TCONV_MATH_TF32, "default (0), strict (1) or tf32 (2)", issue)))
         return status;
-    return check_enumerator("op", (int)desc->op, TCONV_BACKWARD_WEIGHTS,
-                            "forward (0), backward_data (1) or backward_weights (2)", issue);
+    if ((status = check_enumerator("op", (int)desc->op, TCONV_BACKWARD_WEIGHTS,
+                                   "forward (0), backward_data (1) or backward_weights (2)", issue)))
+        return status;
+    return check_enumerator("accumulate", desc->accumulate, 1, "0 or 1", issue);
 }
 
 static tconv_status check_groups(const char *name, int64_t channels, int64_t groups, tconv_issue *issue)

@@ -5,7 +5,7 @@
  * the input; this file tests just that, from the caller's desc, and knows nothing of phases. Every other implementation
  * is measured against it.
  *
- * Numeric order: from the bias, over kernel rows, kernel columns, then input channels, all in double; one rounding to
+ * Numeric order: from the bias and what dst holds, over kernel rows, kernel columns, then input channels, all in double; one rounding to
  * the dtype at the end. The threads share the rows of the output, and no sum crosses a row.
  */
 #include <string.h>
@@ -86,9 +86,10 @@ static void compute_block(const struct job *job, int64_t n, int64_t channel, int
 {
     const tconv_problem *problem = job->problem;
     double sums[BLOCK];
+    const int64_t index = n * problem->dst.n + channel * problem->dst.c + oh * problem->dst.h + begin * problem->dst.w;
     double bias = job->arguments->bias != NULL ? job->access->get(job->arguments->bias, channel) : 0;
     for (int64_t i = 0; i < length; i++)
-        sums[i] = bias;
+        sums[i] = bias + tconv_cpu_reference_start(problem, job->arguments->dst, index + i * problem->dst.w);
     for (int64_t kh = 0; kh < job->h.kernel; kh++) {
         struct reach row = reach_of(&job->h, kh, oh, 1);
         if (row.count == 0)
@@ -99,7 +100,6 @@ static void compute_block(const struct job *job, int64_t n, int64_t channel, int
                 add_element(job, sums, n, channel, kh, kw, row.input, columns);
         }
     }
-    int64_t index = n * problem->dst.n + channel * problem->dst.c + oh * problem->dst.h + begin * problem->dst.w;
     for (int64_t i = 0; i < length; i++)
         job->access->put(job->arguments->dst, index + i * problem->dst.w, sums[i]);
 }
@@ -151,6 +151,7 @@ const tconv_implementation tconv_cpu_reference = {
     .name = "cpu_reference",
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
+    .accumulates = true,
     .plan_bytes = 1, /* there is nothing to decide */
     .plan = plan,
     .pack = tconv_cpu_copy_weights,

@@ -45,6 +45,12 @@ typedef struct tconv_cpu_reference_access {
 
 extern const tconv_cpu_reference_access tconv_cpu_reference_accesses[TCONV_DTYPES];
 
+/* Returns what the sum of an output starts from: what it holds, where the layer adds to that. */
+static inline double tconv_cpu_reference_start(const tconv_problem *problem, const void *memory, int64_t index)
+{
+    return problem->desc.accumulate ? tconv_cpu_reference_accesses[problem->dtype].get(memory, index) : 0;
+}
+
 void tconv_cpu_reference_add(tconv_cpu_reference_sum *sum, double value);
 
 /* Returns the sum, rounded. */

@@ -8,8 +8,8 @@
  *     diff_bias[o]           = sum over n, y of diff_dst[n, o, y]: every output, with a tap or without
  *
  * Numeric order: diff_src over kernel rows, kernel columns, then output channels, in double; the others over images, rows
- * and columns, in segments of double that are added without loss, because there are millions of terms. One rounding to the
- * dtype at the end. No sum is shared by threads.
+ * and columns, in segments of double that are added without loss, because there are millions of terms. A sum starts from
+ * what its output holds, where the layer accumulates. One rounding to the dtype at the end. No sum is shared by threads.
  */
 #include <string.h>
 
@@ -76,7 +76,10 @@ static void add_element(const struct job *job, double *sums, int64_t n, int64_t 
 static void compute_block(const struct job *job, int64_t n, int64_t in, int64_t ih, int64_t begin, int64_t length)
 {
     const tconv_problem *problem = job->problem;
-    double sums[BLOCK] = {0};
+    const int64_t index = n * problem->src.n + in * problem->src.c + ih * problem->src.h + begin * problem->src.w;
+    double sums[BLOCK];
+    for (int64_t i = 0; i < length; i++)
+        sums[i] = tconv_cpu_reference_start(problem, job->arguments->src, index + i * problem->src.w);
     for (int64_t kh = 0; kh < job->h.kernel; kh++) {
         const struct reach row = reach_of(&job->h, kh, ih, 1);
         for (int64_t kw = 0; row.count > 0 && kw < job->w.kernel; kw++) {
@@ -85,7 +88,6 @@ static void compute_block(const struct job *job, int64_t n, int64_t in, int64_t 
                 add_element(job, sums + columns.begin - begin, n, in, kh, kw, row.output, columns);
         }
     }
-    const int64_t index = n * problem->src.n + in * problem->src.c + ih * problem->src.h + begin * problem->src.w;
     for (int64_t i = 0; i < length; i++)
         job->access->put(job->arguments->src, index + i * problem->src.w, sums[i]);
 }
@@ -110,7 +112,8 @@ static void compute_weight(const struct job *job, int64_t in, int64_t out, int64
     const tconv_problem *problem = job->problem;
     const struct reach rows = reach_of(&job->h, kh, 0, job->h.in), columns = reach_of(&job->w, kw, 0, job->w.in);
     const int64_t channel = in / problem->group_in * problem->group_out + out;
-    tconv_cpu_reference_sum sum = {0, 0};
+    const int64_t index = weight_index(problem, in, out, kh, kw);
+    tconv_cpu_reference_sum sum = {tconv_cpu_reference_start(problem, job->arguments->weights, index), 0};
     for (int64_t n = 0; n < problem->batch && columns.count > 0; n++)
         for (int64_t row = 0; row < rows.count; row++) {
             const int64_t src = n * problem->src.n + in * problem->src.c + (rows.begin + row) * problem->src.h +
@@ -118,12 +121,12 @@ static void compute_weight(const struct job *job, int64_t in, int64_t out, int64
             job->access->dot(&sum, columns.count, (tconv_cpu_reference_run){job->arguments->src, src, problem->src.w},
                              run_of_dst(job, n, channel, rows.output + row * job->h.stride, columns.output));
         }
-    job->access->put(job->arguments->weights, weight_index(problem, in, out, kh, kw), tconv_cpu_reference_total(&sum));
+    job->access->put(job->arguments->weights, index, tconv_cpu_reference_total(&sum));
 }
 
 static void compute_bias(const struct job *job, int64_t channel)
 {
-    tconv_cpu_reference_sum sum = {0, 0};
+    tconv_cpu_reference_sum sum = {tconv_cpu_reference_start(job->problem, job->arguments->bias, channel), 0};
     for (int64_t n = 0; n < job->problem->batch; n++)
         for (int64_t oh = 0; oh < job->h.out; oh++)
             for (int64_t ow = 0; ow < job->w.out; ow++) {
@@ -203,6 +206,7 @@ const tconv_implementation tconv_cpu_reference_data = {
     .name = "cpu_reference",
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
+    .accumulates = true,
     .plan_bytes = 1, /* there is nothing to decide */
     .plan = plan_data,
     .pack = tconv_cpu_copy_weights,
@@ -213,6 +217,7 @@ const tconv_implementation tconv_cpu_reference_weights = {
     .name = "cpu_reference",
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
+    .accumulates = true,
     .plan_bytes = 1,
     .plan = plan_weights,
     .execute = execute_weights,

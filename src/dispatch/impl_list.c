@@ -74,6 +74,8 @@ tconv_status tconv_implementation_plan(const tconv_implementation *implementatio
     *planned = (tconv_planned){.work = planned->work, .limit = planned->limit, .named = planned->named};
     if ((unsigned)dtype >= TCONV_DTYPES || !(implementation->dtypes & TCONV_DTYPE_BIT(dtype)))
         return tconv_decline(issue, "does not take dtype %d (%s)", (int)dtype, tconv_dtype_name(dtype));
+    if (layer->problem.desc.accumulate && !implementation->accumulates)
+        return tconv_decline(issue, "does not accumulate");
     memset(made, 0, implementation->plan_bytes);
     return implementation->plan(layer, made, planned, issue);
 }

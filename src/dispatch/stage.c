@@ -51,7 +51,7 @@ static void release(const struct stage *stage, void *memory)
         tconv_release(&stage->allocator, memory);
 }
 
-/* Gives one tensor a copy where the plan runs. The copy is filled unless the operation writes all of it. */
+/* Gives one tensor a copy where the plan runs. The copy is filled unless the operation writes all of it and reads none. */
 static tconv_status stage_tensor(struct stage *stage, tconv_role role, tconv_location wanted, tconv_issue *issue)
 {
     tconv_status status = allocate(stage, stage->bytes[role], tconv_role_name(stage->problem->desc.op, role),
@@ -61,7 +61,8 @@ static tconv_status stage_tensor(struct stage *stage, tconv_role role, tconv_loc
     stage->copied = true;
     stage->tensors[role].data = stage->copies[role];
     stage->tensors[role].location = wanted;
-    if (tconv_is_in(stage->operation->writes, role) && !tconv_role_has_gaps(stage->problem, role))
+    if (tconv_is_in(stage->operation->writes, role) && !stage->problem->desc.accumulate &&
+        !tconv_role_has_gaps(stage->problem, role))
         return TCONV_SUCCESS;
     return tconv_cuda_copy(stage->device, stage->copies[role], stage->given.of[role]->data, stage->bytes[role],
                            stage->stream, issue);
