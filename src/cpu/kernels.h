@@ -120,6 +120,7 @@ typedef struct tconv_cpu_store {
     /* interleaved: a staging buffer of count outputs and a vector for each residue, from which the outputs are
      * streamed; NULL: they are not. */
     void *stage;
+    bool accumulate; /* adds to what dst holds, before rounding; there is no stage */
 } tconv_cpu_store;
 
 typedef void tconv_cpu_store_function(const tconv_cpu_store *store);
@@ -140,8 +141,9 @@ typedef struct tconv_cpu_stencil {
     const void *weights;    /* Real, [terms] */
     const void *bias;       /* one Real */
     void *dst;
-    int64_t count; /* outputs */
-    void *stage;   /* as in tconv_cpu_store, but TCONV_CPU_STENCIL_VECTORS vectors for each residue */
+    int64_t count;   /* outputs */
+    void *stage;     /* as in tconv_cpu_store, but TCONV_CPU_STENCIL_VECTORS vectors for each residue */
+    bool accumulate; /* as in tconv_cpu_store; after the bias */
 } tconv_cpu_stencil;
 
 typedef void tconv_cpu_stencil_function(const tconv_cpu_stencil *stencil);

@@ -52,6 +52,42 @@ ALWAYS_INLINE void NAME(store_row)(ELEMENT *to, const REAL *from, int64_t count)
     CONVERT_OUT(to + count - LANES, from + count - LANES);
 }
 
+/* Adds a row of sums to what memory holds. */
+ALWAYS_INLINE void NAME(add_row)(ELEMENT *to, const REAL *from, int64_t count)
+{
+    SUMS(vector) held = {0};
+    for (; count >= LANES; count -= LANES, to += LANES, from += LANES) {
+        CONVERT_IN((REAL *)&held, to);
+        held += *(const SUMS(loose_vector) *)from;
+        CONVERT_OUT(to, (const REAL *)&held);
+    }
+    if (count == 0)
+        return;
+    NAME(load_row)((REAL *)&held, to, count);
+    for (int64_t i = 0; i < count; i++)
+        held[i] += from[i];
+    NAME(store_row)(to, (const REAL *)&held, count);
+}
+
+ALWAYS_INLINE void NAME(put_row)(ELEMENT *to, const REAL *from, int64_t count, const bool accumulate)
+{
+    if (accumulate)
+        NAME(add_row)(to, from, count);
+    else
+        NAME(store_row)(to, from, count);
+}
+
+ALWAYS_INLINE void NAME(put_vectors)(ELEMENT *to, const SUMS(vector) * from, const int count, const bool accumulate)
+{
+    if (accumulate) {
+        NAME(add_row)(to, (const REAL *)from, LANES * count);
+        return;
+    }
+    UNROLL_IF_CONSTANT
+    for (int i = 0; i < count; i++)
+        CONVERT_OUT(to + i * LANES, (const REAL *)&from[i]);
+}
+
 ALWAYS_INLINE void NAME(fill_zeros)(REAL *strip, const tconv_cpu_padded_row *row)
 {
     for (int64_t i = 0; i < row->left; i++)
@@ -163,7 +199,8 @@ static void NAME(load_pixels)(const tconv_cpu_load *load)
 }
 
 /* Stores a few outputs of one channel, one by one. */
-ALWAYS_INLINE void NAME(interleave_short)(const tconv_cpu_store *store, int64_t channel, const int residues)
+ALWAYS_INLINE void NAME(interleave_short)(const tconv_cpu_store *store, int64_t channel, const int residues,
+                                          const bool accumulate)
 {
     const REAL *sums = (const REAL *)store->sums + channel * store->channel_stride;
     const REAL *bias = (const REAL *)store->bias + channel;
@@ -171,11 +208,12 @@ ALWAYS_INLINE void NAME(interleave_short)(const tconv_cpu_store *store, int64_t 
     for (int64_t i = 0; i < store->count; sums++)
         for (int r = 0; r < residues && i < store->count; r++, i++)
             outputs[i] = store->rows[r] >= 0 ? sums[store->rows[r]] : bias[-1 - store->rows[r]];
-    NAME(store_row)((ELEMENT *)store->dst + channel * store->dst_channel, outputs, store->count);
+    NAME(put_row)((ELEMENT *)store->dst + channel * store->dst_channel, outputs, store->count, accumulate);
 }
 
 /* Interleaves and stores the residues of one channel. */
-ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_t channel, const int residues)
+ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_t channel, const int residues,
+                                            const bool accumulate)
 {
     const REAL *from[TCONV_CPU_MAX_INTERLEAVE];
     int64_t step[TCONV_CPU_MAX_INTERLEAVE];
@@ -207,40 +245,51 @@ ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_
         SUMS(interleave)(outputs, rows, residues);
         if (rest < LANES * residues) /* nothing was summed beyond */
             break;
-        UNROLL_IF_CONSTANT
-        for (int r = 0; r < residues; r++)
-            CONVERT_OUT(to + r * LANES, (const REAL *)&outputs[r]);
+        NAME(put_vectors)(to, outputs, residues, accumulate);
         if (rest <= LANES * residues)
             break;
     }
     if (rest < LANES * residues)
-        NAME(store_row)(to, (const REAL *)outputs, rest);
+        NAME(put_row)(to, (const REAL *)outputs, rest, accumulate);
     if (store->stage != NULL)
         stream_bytes((char *)dst, store->stage, (size_t)store->count * sizeof(ELEMENT), LINE);
 }
 
-ALWAYS_INLINE void NAME(interleave_channels)(const tconv_cpu_store *store, const int residues)
+ALWAYS_INLINE void NAME(interleave_channels)(const tconv_cpu_store *store, const int residues, const bool accumulate)
 {
     for (int64_t m = 0; m < store->channels; m++) {
         if (store->count <= SHORT_RUN)
-            NAME(interleave_short)(store, m, residues);
+            NAME(interleave_short)(store, m, residues, accumulate);
         else
-            NAME(interleave_channel)(store, m, residues);
+            NAME(interleave_channel)(store, m, residues, accumulate);
     }
+}
+
+/* Gradients have one residue. */
+static void NAME(add_interleaved)(const tconv_cpu_store *store)
+{
+    if (store->residues == 1)
+        NAME(interleave_channels)(store, 1, true);
+    else
+        NAME(interleave_channels)(store, (int)store->residues, true);
 }
 
 /* Constant counts of residues let the compiler permute registers; other counts go through memory. */
 static void NAME(store_interleaved)(const tconv_cpu_store *store)
 {
+    if (store->accumulate) {
+        NAME(add_interleaved)(store);
+        return;
+    }
     switch (store->residues) {
-    case 1: NAME(interleave_channels)(store, 1); break;
-    case 2: NAME(interleave_channels)(store, 2); break;
-    case 3: NAME(interleave_channels)(store, 3); break;
-    case 4: NAME(interleave_channels)(store, 4); break;
-    case 5: NAME(interleave_channels)(store, 5); break;
-    case 6: NAME(interleave_channels)(store, 6); break;
-    case 8: NAME(interleave_channels)(store, 8); break;
-    default: NAME(interleave_channels)(store, (int)store->residues);
+    case 1: NAME(interleave_channels)(store, 1, false); break;
+    case 2: NAME(interleave_channels)(store, 2, false); break;
+    case 3: NAME(interleave_channels)(store, 3, false); break;
+    case 4: NAME(interleave_channels)(store, 4, false); break;
+    case 5: NAME(interleave_channels)(store, 5, false); break;
+    case 6: NAME(interleave_channels)(store, 6, false); break;
+    case 8: NAME(interleave_channels)(store, 8, false); break;
+    default: NAME(interleave_channels)(store, (int)store->residues, false);
     }
 }
 
@@ -251,7 +300,9 @@ static void NAME(store_scattered)(const tconv_cpu_store *store)
         ELEMENT *dst = (ELEMENT *)store->dst + m * store->dst_channel, converted[LANES];
         for (int64_t position = 0; position < store->count; position += LANES) {
             int64_t count = store->count - position < LANES ? store->count - position : LANES;
-            NAME(store_row)(converted, sums + position, count);
+            for (int64_t i = 0; store->accumulate && i < count; i++)
+                converted[i] = dst[i * store->dst_position];
+            NAME(put_row)(converted, sums + position, count, store->accumulate);
             for (int64_t i = 0; i < count; i++, dst += store->dst_position)
                 *dst = converted[i];
         }
@@ -268,7 +319,7 @@ ALWAYS_INLINE void NAME(store_block)(const tconv_cpu_store *store, int64_t posit
         rows[m] = *(const SUMS(loose_vector) *)(sums + m * store->channel_stride);
     SUMS(interleave)(transposed, rows, channels);
     for (int64_t p = 0; p < pixels; p++, dst += store->dst_position)
-        NAME(store_row)(dst, (const REAL *)transposed + p * channels, channels);
+        NAME(put_row)(dst, (const REAL *)transposed + p * channels, channels, store->accumulate);
 }
 
 static void NAME(store_pixels)(const tconv_cpu_store *store)
@@ -288,7 +339,7 @@ static void NAME(store_pixels)(const tconv_cpu_store *store)
     }
 }
 
-ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int residues)
+ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int residues, const bool accumulate)
 {
     enum { VECTORS = TCONV_CPU_STENCIL_VECTORS };
     const REAL *strip = stencil->strip, *weights = stencil->weights, bias = *(const REAL *)stencil->bias;
@@ -312,12 +363,10 @@ ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int
         for (int v = 0; v < VECTORS; v++)
             SUMS(interleave)(outputs + v * residues, sums[v], residues);
         if (rest < step && stencil->stage == NULL) {
-            NAME(store_row)(to, (const REAL *)outputs, rest);
+            NAME(put_row)(to, (const REAL *)outputs, rest, accumulate);
             return;
         }
-        UNROLL_IF_CONSTANT
-        for (int i = 0; i < VECTORS * residues; i++)
-            CONVERT_OUT(to + i * LANES, (const REAL *)&outputs[i]);
+        NAME(put_vectors)(to, outputs, VECTORS * residues, accumulate);
     }
     if (stencil->stage != NULL)
         stream_bytes(stencil->dst, stencil->stage, (size_t)stencil->count * sizeof(ELEMENT), LINE);
@@ -325,12 +374,16 @@ ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int
 
 static void NAME(stencil)(const tconv_cpu_stencil *stencil)
 {
+    if (stencil->accumulate) {
+        NAME(stencil_row)(stencil, (int)stencil->residues, true);
+        return;
+    }
     switch (stencil->residues) {
-    case 1: NAME(stencil_row)(stencil, 1); break;
-    case 2: NAME(stencil_row)(stencil, 2); break;
-    case 3: NAME(stencil_row)(stencil, 3); break;
-    case 4: NAME(stencil_row)(stencil, 4); break;
-    case 8: NAME(stencil_row)(stencil, 8); break;
-    default: NAME(stencil_row)(stencil, (int)stencil->residues);
+    case 1: NAME(stencil_row)(stencil, 1, false); break;
+    case 2: NAME(stencil_row)(stencil, 2, false); break;
+    case 3: NAME(stencil_row)(stencil, 3, false); break;
+    case 4: NAME(stencil_row)(stencil, 4, false); break;
+    case 8: NAME(stencil_row)(stencil, 8, false); break;
+    default: NAME(stencil_row)(stencil, (int)stencil->residues, false);
     }
 }
