@@ -9,8 +9,10 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "../src/cpu/cpu_backend.h"
 #include "../src/dispatch/impl_list.h"
 #include "harness.h"
+#include "support/bare_layer.h"
 #include "support/cases.h"
 #include "support/expect.h"
 #include "support/ways.h"
@@ -133,6 +135,55 @@ Test(accumulate, same_bits_for_any_threads)
         }
         harness_case_destroy(&test);
     }
+}
+
+/* --------------------------------------------------------------------------------------------------------- streaming */
+
+/* Runs a layer below the API, on a machine whose caches keep nothing: all is streamed that can be. */
+static void check_streamed(const char *problem, int form, tconv_cpu_isa isa, const tconv_implementation *implementation)
+{
+    const struct bare_target machine = {.isa = isa, .cache = 16 << 10, .threads = 2};
+    harness_output output = {.implementation = implementation->name};
+    harness_failure failure;
+    harness_layer layer;
+    tconv_layer bare;
+    char message[128];
+    cr_assert(harness_problem_parse(problem, &layer, message, sizeof message), "%s: %s", problem, message);
+    layer.desc.dtype = (tconv_dtype)(form / 2);
+    layer.desc.layout = (tconv_layout)(form % 2);
+    bare_layer_make(&bare, problem, layer.desc.dtype, layer.desc.layout, &machine);
+    bare.target.l3_bytes = 1;
+    if ((implementation->dtypes & TCONV_DTYPE_BIT(layer.desc.dtype)) &&
+        bare_layer_is_taken(&bare, implementation, NULL)) {
+        const size_t size = harness_element_size(layer.desc.dtype);
+        harness_case test = make_case(&layer, HARNESS_INTEGERS, 1);
+        output.dst = harness_buffer_create(test.dst_view.extent, size, 0);
+        memcpy(output.dst.data, test.dst.data, (size_t)test.dst_view.extent * size);
+        bare_layer_run(&bare, implementation,
+                       &(struct bare_tensors){test.src.data, test.weights.data, test.bias.data, output.dst.data});
+        cr_assert(harness_compare(&test, &output, &failure), "%s: %s", harness_cpu_isa_name(isa), failure.text);
+        harness_output_release(&output);
+        harness_case_destroy(&test);
+    }
+    bare_layer_release(&bare);
+}
+
+/* Rows by stencils and interleaved, of one phase and of several, with outputs that no tap reaches; pixels. */
+static const char *const streamed[] = {
+    "n=1 ci=1 h=9 w=700 co=1 k=3 s=2 p=1 b=1 acc=1", "n=1 ci=3 h=7 w=601 co=5 k=3 p=1 acc=1",
+    "n=1 ci=4 h=9 w=130 co=3 k=4 s=2 p=1 b=1 acc=1", "n=1 ci=2 h=5 w=300 co=3 k=1 s=3 op=2 b=1 acc=1",
+    "n=2 ci=16 h=7 w=20 co=32 k=2 s=2 b=1 acc=1",    "n=2 ci=16 h=7 w=20 co=24 k=3 s=2 p=1 op=1 acc=1",
+};
+
+Test(accumulate, what_is_added_to_is_not_streamed)
+{
+    static const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels,
+                                                                  &tconv_cpu_columns, &tconv_cpu_matrix};
+    for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX; isa++)
+        for (size_t i = 0; tconv_cpu_has_isa((tconv_cpu_isa)isa) && i < COUNT(implementations); i++)
+            for (size_t p = 0; p < COUNT(streamed); p++)
+                for (int form = 0; form < LARGER_FORMS; form++) /* four dtypes, two layouts */
+                    check_streamed(streamed[p], form, (tconv_cpu_isa)isa, implementations[i]);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ calls */

@@ -55,18 +55,19 @@ ALWAYS_INLINE void NAME(store_row)(ELEMENT *to, const REAL *from, int64_t count)
 /* Adds a row of sums to what memory holds. */
 ALWAYS_INLINE void NAME(add_row)(ELEMENT *to, const REAL *from, int64_t count)
 {
-    SUMS(vector) held = {0};
+    REAL held[LANES], rest[LANES] = {0}; /* lanes beyond the row are zeros: nothing else may be computed with */
     for (; count >= LANES; count -= LANES, to += LANES, from += LANES) {
-        CONVERT_IN((REAL *)&held, to);
-        held += *(const SUMS(loose_vector) *)from;
-        CONVERT_OUT(to, (const REAL *)&held);
+        CONVERT_IN(held, to);
+        *(SUMS(loose_vector) *)held += *(const SUMS(loose_vector) *)from;
+        CONVERT_OUT(to, held);
     }
     if (count == 0)
         return;
-    NAME(load_row)((REAL *)&held, to, count);
-    for (int64_t i = 0; i < count; i++)
-        held[i] += from[i];
-    NAME(store_row)(to, (const REAL *)&held, count);
+    memset(held, 0, sizeof held);
+    copy_short(rest, from, (size_t)count * sizeof(REAL), sizeof rest);
+    NAME(load_row)(held, to, count);
+    *(SUMS(loose_vector) *)held += *(const SUMS(loose_vector) *)rest;
+    NAME(store_row)(to, held, count);
 }
 
 ALWAYS_INLINE void NAME(put_row)(ELEMENT *to, const REAL *from, int64_t count, const bool accumulate)
