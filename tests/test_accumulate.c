@@ -168,7 +168,7 @@ static void check_streamed(const char *problem, int form, tconv_cpu_isa isa, con
     bare_layer_release(&bare);
 }
 
-/* Rows by stencils and interleaved, of one phase and of several, with outputs that no tap reaches; pixels. */
+/* Rows, of one phase and of several, with outputs that no tap reaches; pixels. */
 static const char *const streamed[] = {
     "n=1 ci=1 h=9 w=700 co=1 k=3 s=2 p=1 b=1 acc=1", "n=1 ci=3 h=7 w=601 co=5 k=3 p=1 acc=1",
     "n=1 ci=4 h=9 w=130 co=3 k=4 s=2 p=1 b=1 acc=1", "n=1 ci=2 h=5 w=300 co=3 k=1 s=3 op=2 b=1 acc=1",

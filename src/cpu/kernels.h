@@ -141,9 +141,8 @@ typedef struct tconv_cpu_stencil {
     const void *weights;    /* Real, [terms] */
     const void *bias;       /* one Real */
     void *dst;
-    int64_t count;   /* outputs */
-    void *stage;     /* as in tconv_cpu_store, but TCONV_CPU_STENCIL_VECTORS vectors for each residue */
-    bool accumulate; /* as in tconv_cpu_store; after the bias */
+    int64_t count; /* outputs */
+    void *stage;   /* as in tconv_cpu_store, but TCONV_CPU_STENCIL_VECTORS vectors for each residue */
 } tconv_cpu_stencil;
 
 typedef void tconv_cpu_stencil_function(const tconv_cpu_stencil *stencil);

@@ -3,7 +3,7 @@
  * nothing for channels to share, and memory is the limit. Each row of outputs is summed, interleaved and stored in one
  * go, from the halo strip and without sums in memory.
  *
- * Numeric order: over the live taps of each phase, then the bias, then what the output held, where the layer accumulates.
+ * Numeric order: over the live taps of each phase, then the bias.
  */
 #include "phases_stencil.h"
 
@@ -59,7 +59,6 @@ static void run_rows(tconv_cpu_task *task, const struct rows *rows, int64_t grou
         .weights = tconv_cpu_real_at(plan->real_size, job->weights, channel * all_taps + rows->weights),
         .bias = tconv_cpu_real_at(plan->real_size, job->bias, channel),
         .count = tconv_min(task->columns * stride, problem->w.out - task->column * stride),
-        .accumulate = problem->desc.accumulate != 0,
     };
     stencil.stage = plan->stream && stencil.count * size >= TCONV_CPU_STREAM_BYTES ? task->stage : NULL;
     for (int64_t row = 0; row < row_count; row++) {

@@ -52,8 +52,8 @@ ALWAYS_INLINE void NAME(store_row)(ELEMENT *to, const REAL *from, int64_t count)
     CONVERT_OUT(to + count - LANES, from + count - LANES);
 }
 
-/* Adds a row of sums to what memory holds. */
-ALWAYS_INLINE void NAME(add_row)(ELEMENT *to, const REAL *from, int64_t count)
+/* Adds a row of sums to what memory holds. It is not inlined, because so many functions call it. */
+static void NAME(add_row)(ELEMENT *to, const REAL *from, int64_t count)
 {
     REAL held[LANES], rest[LANES] = {0}; /* lanes beyond the row are zeros: nothing else may be computed with */
     for (; count >= LANES; count -= LANES, to += LANES, from += LANES) {
@@ -76,17 +76,6 @@ ALWAYS_INLINE void NAME(put_row)(ELEMENT *to, const REAL *from, int64_t count, c
         NAME(add_row)(to, from, count);
     else
         NAME(store_row)(to, from, count);
-}
-
-ALWAYS_INLINE void NAME(put_vectors)(ELEMENT *to, const SUMS(vector) * from, const int count, const bool accumulate)
-{
-    if (accumulate) {
-        NAME(add_row)(to, (const REAL *)from, LANES * count);
-        return;
-    }
-    UNROLL_IF_CONSTANT
-    for (int i = 0; i < count; i++)
-        CONVERT_OUT(to + i * LANES, (const REAL *)&from[i]);
 }
 
 ALWAYS_INLINE void NAME(fill_zeros)(REAL *strip, const tconv_cpu_padded_row *row)
@@ -246,7 +235,13 @@ ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_
         SUMS(interleave)(outputs, rows, residues);
         if (rest < LANES * residues) /* nothing was summed beyond */
             break;
-        NAME(put_vectors)(to, outputs, residues, accumulate);
+        if (accumulate) {
+            NAME(add_row)(to, (const REAL *)outputs, LANES * residues);
+        } else {
+            UNROLL_IF_CONSTANT
+            for (int r = 0; r < residues; r++)
+                CONVERT_OUT(to + r * LANES, (const REAL *)&outputs[r]);
+        }
         if (rest <= LANES * residues)
             break;
     }
@@ -266,13 +261,16 @@ ALWAYS_INLINE void NAME(interleave_channels)(const tconv_cpu_store *store, const
     }
 }
 
-/* Gradients have one residue. */
 static void NAME(add_interleaved)(const tconv_cpu_store *store)
 {
-    if (store->residues == 1)
-        NAME(interleave_channels)(store, 1, true);
-    else
+    if (store->residues > 1 || store->rows[0] < 0) {
         NAME(interleave_channels)(store, (int)store->residues, true);
+        return;
+    }
+    const REAL *sums = (const REAL *)store->sums + store->rows[0];
+    ELEMENT *dst = store->dst;
+    for (int64_t m = 0; m < store->channels; m++, sums += store->channel_stride, dst += store->dst_channel)
+        NAME(add_row)(dst, sums, store->count);
 }
 
 /* Constant counts of residues let the compiler permute registers; other counts go through memory. */
@@ -340,7 +338,7 @@ static void NAME(store_pixels)(const tconv_cpu_store *store)
     }
 }
 
-ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int residues, const bool accumulate)
+ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int residues)
 {
     enum { VECTORS = TCONV_CPU_STENCIL_VECTORS };
     const REAL *strip = stencil->strip, *weights = stencil->weights, bias = *(const REAL *)stencil->bias;
@@ -364,10 +362,12 @@ ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int
         for (int v = 0; v < VECTORS; v++)
             SUMS(interleave)(outputs + v * residues, sums[v], residues);
         if (rest < step && stencil->stage == NULL) {
-            NAME(put_row)(to, (const REAL *)outputs, rest, accumulate);
+            NAME(store_row)(to, (const REAL *)outputs, rest);
             return;
         }
-        NAME(put_vectors)(to, outputs, VECTORS * residues, accumulate);
+        UNROLL_IF_CONSTANT
+        for (int i = 0; i < VECTORS * residues; i++)
+            CONVERT_OUT(to + i * LANES, (const REAL *)&outputs[i]);
     }
     if (stencil->stage != NULL)
         stream_bytes(stencil->dst, stencil->stage, (size_t)stencil->count * sizeof(ELEMENT), LINE);
@@ -375,16 +375,12 @@ ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int
 
 static void NAME(stencil)(const tconv_cpu_stencil *stencil)
 {
-    if (stencil->accumulate) {
-        NAME(stencil_row)(stencil, (int)stencil->residues, true);
-        return;
-    }
     switch (stencil->residues) {
-    case 1: NAME(stencil_row)(stencil, 1, false); break;
-    case 2: NAME(stencil_row)(stencil, 2, false); break;
-    case 3: NAME(stencil_row)(stencil, 3, false); break;
-    case 4: NAME(stencil_row)(stencil, 4, false); break;
-    case 8: NAME(stencil_row)(stencil, 8, false); break;
-    default: NAME(stencil_row)(stencil, (int)stencil->residues, false);
+    case 1: NAME(stencil_row)(stencil, 1); break;
+    case 2: NAME(stencil_row)(stencil, 2); break;
+    case 3: NAME(stencil_row)(stencil, 3); break;
+    case 4: NAME(stencil_row)(stencil, 4); break;
+    case 8: NAME(stencil_row)(stencil, 8); break;
+    default: NAME(stencil_row)(stencil, (int)stencil->residues);
     }
 }

@@ -218,11 +218,6 @@ static void want_stencil(const stencil_case *stencil, check_buffer *dst, int64_t
 {
     const int64_t residues = stencil->stencil.residues, position = i / residues;
     long double sum = check_get(bias, 0), magnitude = fabsl(sum);
-    if (stencil->stencil.accumulate) {
-        const long double held = check_hold(dst, i, fill);
-        sum += held;
-        magnitude += fabsl(held);
-    }
     for (int32_t t = stencil->terms[i % residues]; t < stencil->terms[i % residues + 1]; t++) {
         const long double product =
             (long double)check_get(weights, t) * check_get(strip, position + stencil->offsets[t]);
@@ -237,7 +232,7 @@ static void want_stencil(const stencil_case *stencil, check_buffer *dst, int64_t
 
 /* Residue r has r % 5 terms. Positions are read by whole blocks of vectors. */
 static void make_stencil(stencil_case *stencil, const cpu_kernel *kernel, int64_t residues, int64_t count,
-                         enum manner manner, check_fill fill)
+                         bool streamed, check_fill fill)
 {
     const int64_t block = TCONV_CPU_STENCIL_VECTORS * kernel->lanes, step = block * residues;
     const int64_t positions = (count + step - 1) / step * block, behind = count % 2 ? GAP : 0;
@@ -259,11 +254,10 @@ static void make_stencil(stencil_case *stencil, const cpu_kernel *kernel, int64_
                                            .weights = weights->data,
                                            .bias = bias->data,
                                            .dst = dst->data,
-                                           .count = count,
-                                           .accumulate = manner == ACCUMULATED};
+                                           .count = count};
     for (int64_t i = 0; i < count; i++)
         want_stencil(stencil, dst, i, strip, weights, bias, fill);
-    if (manner == STREAMED)
+    if (streamed)
         stencil->stencil.stage = check_scratch("stage", kernel->dtype, count + step, GUARD_AFTER)->data;
 }
 
@@ -272,13 +266,13 @@ static void check_stencil(const void *argument)
     const cpu_kernel *kernel = argument;
     for (int64_t residues = 1; residues <= TCONV_CPU_MAX_INTERLEAVE; residues++)
         for (int64_t count = 0; count <= 2 * TCONV_CPU_STENCIL_VECTORS * kernel->lanes * residues + 2; count++)
-            for (int way = 0; way < 2 * MANNERS && is_worth_a_check(count, residues, kernel->lanes); way++) {
+            for (int way = 0; way < 4 && is_worth_a_check(count, residues, kernel->lanes); way++) {
                 stencil_case stencil;
-                const enum manner manner = (enum manner)(way % MANNERS);
-                const check_fill fill = way < MANNERS ? CHECK_INTEGERS : CHECK_REALS;
-                check_case("%d residues, %d outputs, %s%s", (int)residues, (int)count,
-                           fill == CHECK_INTEGERS ? "integers" : "reals", manners[manner]);
-                make_stencil(&stencil, kernel, residues, count, manner, fill);
+                const bool streamed = way % 2 == 1;
+                const check_fill fill = way < 2 ? CHECK_INTEGERS : CHECK_REALS;
+                check_case("%d residues, %d outputs, %s%s", (int)residues, (int)count, way < 2 ? "integers" : "reals",
+                           streamed ? ", streamed" : "");
+                make_stencil(&stencil, kernel, residues, count, streamed, fill);
                 call_stencil(&stencil);
                 kernel->kernels->finish();
                 check_outputs();
@@ -290,7 +284,7 @@ static void bench_stencil(const void *argument)
 {
     const cpu_kernel *kernel = argument;
     stencil_case stencil;
-    make_stencil(&stencil, kernel, 4, BENCH_COUNT, PLAIN, CHECK_REALS);
+    make_stencil(&stencil, kernel, 4, BENCH_COUNT, false, CHECK_REALS);
     check_rate(call_stencil, &stencil, 2.0 * 6 * BENCH_COUNT / 4, "GFLOP/s", cpu_flops(kernel));
 }
 
