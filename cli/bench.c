@@ -246,13 +246,17 @@ static void print_row(const bench *all, const measurement *row)
            row->time.median_ms / row->floor_ms, row->time.workspace_bytes);
 }
 
-/* Returns the bytes of src, weights and dst, each counted once. */
+/* Returns the bytes of src, weights and dst, each counted once, or twice where it is added to. */
 static double layer_bytes(const tconv_desc *desc)
 {
-    const harness_view src = harness_src_view(desc), weights = harness_weights_view(desc), dst = harness_dst_view(desc);
-    return (double)harness_element_size(desc->dtype) *
-           ((double)harness_view_elements(&src) + (double)harness_view_elements(&weights) +
-            (double)harness_view_elements(&dst));
+    const bool *writes = harness_operation_of(desc->op)->writes;
+    double elements = 0;
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        const harness_view view = harness_view_of(desc, (harness_role)role);
+        if (role != HARNESS_BIAS)
+            elements += (double)harness_view_elements(&view) * (writes[role] && desc->accumulate ? 2 : 1);
+    }
+    return (double)harness_element_size(desc->dtype) * elements;
 }
 
 /* Reports why a layer could not be run, and returns whether the layer or the options were at fault, as an exit code. */
@@ -388,10 +392,11 @@ int cli_bench(int argc, char **argv)
     const cli_usage usage = {
         "bench", "[--workloads FILE.csv] [--case NAME]... [--problem TEXT]... [OPTION]...",
         "Times layers after a warm-up and prints median and minimum, GFLOP/s (two for each input pixel and tap), GB/s\n"
-        "(src, weights and dst once each), and how many times the floor that was: the longer of bytes by the rate of "
-        "a\n"
-        "copy and arithmetic by the rate of multiply-adds, measured in the same run (on CUDA the arithmetic is "
-        "nominal).\n\n" CLI_PROBLEM_HELP " A log line of "
+        "(src, weights and dst once each; what acc=1 adds to, twice), and how many times the floor that was: the "
+        "longer of\n"
+        "bytes by the rate of a copy and arithmetic by the rate of multiply-adds, measured in the same run (on CUDA "
+        "the\n"
+        "arithmetic is nominal).\n\n" CLI_PROBLEM_HELP " A log line of "
         "TCONV_VERBOSE=1\n"
         "ends with the arguments that time its layer again."};
     asked.options = options;

@@ -106,7 +106,7 @@ static bool place(const bench_run *run, harness_role role, tensor_set *set)
         return true;
     void *data = test->tensors[role].data;
     if (run->cuda || !reads || !is_image(role))
-        data = set->owned[role] = allocate(run, bytes_of(run, test->views[role].extent), reads ? data : NULL);
+        data = set->owned[role] = allocate(run, bytes_of(run, test->views[role].extent), data);
     set->tensors[role] =
         (tconv_tensor){data, test->layer.desc.dtype, run->cuda ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST};
     return data != NULL;

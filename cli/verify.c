@@ -34,6 +34,9 @@
  * time. */
 #define THREADED_EVERY 16
 #define OTHER_THREADS  4 /* threads of the second run: 1 to this many */
+/* One corner in this many, so that it goes round all forms of a corner, and as large a part of the random layers, adds to
+ * what its outputs hold. */
+#define ACCUMULATE_EVERY 5
 
 /* The values of --backend. */
 enum { WHAT_IS_HERE, ONLY_CPU, ONLY_CUDA, ALL_BACKENDS };
@@ -405,6 +408,7 @@ static int run_request(const request *asked)
         attempt tried = {.seed = asked->seed + i};
         tried.corner = harness_corner(i, &tried.layer);
         tried.layer.desc.op = asked->op;
+        tried.layer.desc.accumulate = i % ACCUMULATE_EVERY == 0;
         tried.sampled = !all.on_cuda && harness_corner_is_sampled(i, &tried.layer);
         verify_layer(&all, &tried);
     }
@@ -414,6 +418,7 @@ static int run_request(const request *asked)
         harness_random_seed(&random, tried.seed);
         harness_random_layer(&random, &tried.layer);
         tried.layer.desc.op = asked->op;
+        tried.layer.desc.accumulate = harness_random_chance(&random, 100 / ACCUMULATE_EVERY);
         verify_layer(&all, &tried);
     }
     harness_pool_destroy(all.pool);

@@ -47,6 +47,8 @@ static void check_guarded(const harness_case *test, const struct way *way, enum 
     struct guarded bias =
         guard_copy(&test->bias, test->layer.has_bias ? test->layer.desc.out_channels : 0, element, side);
     struct guarded dst = guard_allocate((size_t)test->dst_view.extent * element, side);
+    if (harness_case_adds_to(test, HARNESS_DST))
+        memcpy(dst.data, test->dst.data, (size_t)test->dst_view.extent * element);
     const tconv_tensor s = {src.data, dtype, TCONV_LOCATION_HOST}, w = {weights.data, dtype, TCONV_LOCATION_HOST};
     const tconv_tensor b = {bias.data, dtype, TCONV_LOCATION_HOST}, d = {dst.data, dtype, TCONV_LOCATION_HOST};
     if (pack_once) {
@@ -96,6 +98,7 @@ Test(bounds, no_access_out_of_bounds_on_random_layers)
     harness_random_seed(&random, 5);
     for (size_t i = 0; i < RANDOM_LAYERS; i++) {
         harness_random_layer(&random, &layer);
+        layer.desc.accumulate = i % 3 == 2;
         check_guarded_layer(&layer, i, false);
     }
 }

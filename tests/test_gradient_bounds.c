@@ -65,9 +65,10 @@ static void place(const harness_case *test, enum guard_side side, struct placed 
         placed->memory[role] = guard_allocate(bytes, side);
         placed->tensors[role] = (tconv_tensor){placed->memory[role].data, dtype, TCONV_LOCATION_HOST};
         placed->given[role] = &placed->tensors[role];
+        if (test->tensors[role].data != NULL)
+            memcpy(placed->memory[role].data, test->tensors[role].data, bytes);
         if (!reads)
             continue;
-        memcpy(placed->memory[role].data, test->tensors[role].data, bytes);
         poison_gaps(dtype, placed->memory[role].data, extent);
         guard_protect(&placed->memory[role]);
     }
@@ -182,6 +183,7 @@ Test(gradients, no_access_out_of_bounds_on_random_layers)
     harness_random_seed(&random, 15);
     for (size_t i = 0; i < RANDOM_LAYERS; i++) {
         harness_random_layer(&random, &layer);
+        layer.desc.accumulate = i % 3 == 2;
         taken += check_layer(&layer, i);
     }
     cr_assert_gt(taken, 0);

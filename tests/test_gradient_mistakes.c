@@ -26,6 +26,7 @@ enum mistake {
     OUTPUTS_WITHOUT_TAP_LEFT_OUT,
     EMPTY_SUM_UNWRITTEN,
     EXTENTS_OF_A_CONVOLUTION,
+    ADDED_AFTER_ROUNDING,
 };
 
 /* One axis as a mistake has it. */
@@ -154,11 +155,24 @@ static double mistaken_bias(enum mistake mistake, const harness_case *test, int6
     return sum;
 }
 
-static double mistaken_element(enum mistake mistake, const harness_case *test, harness_role role, const int64_t at[4])
+static double mistaken_sum(enum mistake mistake, const harness_case *test, harness_role role, const int64_t at[4])
 {
     if (role == HARNESS_SRC)
         return mistaken_src(mistake, test, at);
     return role == HARNESS_WEIGHTS ? mistaken_weight(mistake, test, at) : mistaken_bias(mistake, test, at[0]);
+}
+
+/* Returns an element, rounded to the dtype. */
+static double mistaken_element(enum mistake mistake, const harness_case *test, harness_role role, const int64_t at[4])
+{
+    const tconv_dtype dtype = test->layer.desc.dtype;
+    double value = mistaken_sum(mistake, test, role, at);
+    if (mistake == ADDED_AFTER_ROUNDING)
+        value = harness_element_round(dtype, value);
+    if (harness_case_adds_to(test, role))
+        value += harness_element_get(dtype, test->tensors[role].data,
+                                     harness_view_index(&test->views[role], at[0], at[1], at[2], at[3]));
+    return harness_element_round(dtype, value);
 }
 
 /* Returns the percentage of a gradient's elements where the mistake shows. */
@@ -173,6 +187,7 @@ static double share_of_wrong(enum mistake mistake, const harness_case *test, har
                 for (at[3] = 0; at[3] < shape[3]; at[3]++) {
                     double truth, bound;
                     harness_element_answer(test, role, at, &truth, &bound);
+                    truth = harness_element_round(test->layer.desc.dtype, truth);
                     wrong += !(mistaken_element(mistake, test, role, at) == truth); /* NaN is wrong */
                 }
     return 100.0 * (double)wrong / (double)harness_view_elements(view);
@@ -201,6 +216,12 @@ struct trial {
     const char *problems[2];
 };
 
+/* Returns a form of a layer in which the mistake shows: f32, or bf16, which rounds the integers. */
+static int form_of(enum mistake mistake)
+{
+    return mistake == ADDED_AFTER_ROUNDING ? TCONV_BF16 * GRADIENT_FORMS / 4 : 0;
+}
+
 /* Checks that the layers show the mistake, and that no implementation makes it, in any form of the layers. */
 static void check_trial(const struct trial *trial, tconv_backend backend)
 {
@@ -213,7 +234,7 @@ static void check_trial(const struct trial *trial, tconv_backend backend)
             harness_layer layer = gradient_layer(trial->problems[p], op);
             gradient_set_form(&layer, form);
             harness_case test = make_case(&layer, HARNESS_INTEGERS, 7);
-            if (form == 0) {
+            if (form == form_of(trial->mistake)) {
                 const double wrong = share_of_wrong(trial->mistake, &test, trial->role);
                 cr_assert_eq(share_of_wrong(NO_MISTAKE, &test, trial->role), 0, "the formula of this test is mistaken");
                 cr_assert_geq(wrong, trial->least, "%s shows the mistake on %.1f %% only", trial->problems[p], wrong);
@@ -280,6 +301,17 @@ MISTAKE_TEST(weights_of_groups_mixed, GROUPS_MIXED, HARNESS_WEIGHTS, 50,
 /* A kernel longer than what padding leaves of the output, and a row of which only the middle taps reach an output. */
 MISTAKE_TEST(taps_that_reach_no_output_left_unwritten, EMPTY_SUM_UNWRITTEN, HARNESS_WEIGHTS, 10,
              {"n=2 ci=4 h=2 w=3 co=3 k=7x9 p=3x4", "ci=4 h=1 w=9 co=3 k=1x5 s=1x2 d=1x20 p=0x40"})
+
+/* ---------------------------------------------------------------------------------------------------- what is added to */
+
+MISTAKE_TEST(src_added_after_rounding, ADDED_AFTER_ROUNDING, HARNESS_SRC, 10,
+             {"n=2 ci=4 h=6 w=7 co=9 k=3x4 s=2x3 acc=1", "ci=9 h=6 w=7 co=16 k=3 p=1 acc=1"})
+
+MISTAKE_TEST(weights_added_after_rounding, ADDED_AFTER_ROUNDING, HARNESS_WEIGHTS, 10,
+             {"n=3 ci=4 h=6 w=7 co=9 k=3x4 s=2x3 acc=1", "n=2 ci=9 h=9 w=8 co=8 k=3 p=1 acc=1"})
+
+MISTAKE_TEST(bias_added_after_rounding, ADDED_AFTER_ROUNDING, HARNESS_BIAS, 10,
+             {"n=3 ci=4 h=6 w=7 co=19 k=3x4 s=2x3 b=1 acc=1", "n=2 ci=9 h=9 w=8 co=18 k=3 p=1 b=1 acc=1"})
 
 /* -------------------------------------------------------------------------------------------------- gradient of bias */
 

@@ -109,12 +109,16 @@ Test(gradients, nan_and_inf_go_where_the_arithmetic_takes_them)
         harness_layer layer;
         harness_random_layer(&random, &layer);
         layer.desc.op = i % 2 == 0 ? TCONV_BACKWARD_DATA : TCONV_BACKWARD_WEIGHTS;
+        layer.desc.accumulate = i % 5 == 4;
         if (!harness_has_integers(&layer))
             continue;
         harness_case test = make_case(&layer, HARNESS_INTEGERS, i);
         for (int role = 0, factor = 0; role < HARNESS_ROLES; role++)
             if (harness_case_reads(&test, (harness_role)role) && i / 2 % 3 != (uint64_t)factor++)
                 visit_elements(&test, (harness_role)role, sprinkle, &random); /* in either factor, or in both */
+        for (int role = 0; role < HARNESS_ROLES; role++)
+            if (harness_case_adds_to(&test, (harness_role)role))
+                visit_elements(&test, (harness_role)role, sprinkle, &random);
         check_kinds(&test, thread_counts[i % THREAD_COUNTS], &counts);
         harness_case_destroy(&test);
     }

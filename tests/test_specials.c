@@ -104,7 +104,10 @@ static void check_specials(tconv_backend backend)
         harness_layer layer;
         harness_random_layer(&random, &layer);
         layer.desc.math = TCONV_MATH_STRICT;
+        layer.desc.accumulate = backend == TCONV_BACKEND_CPU && i % 4 == 3;
         harness_case test = make_case(&layer, HARNESS_INTEGERS, i);
+        if (harness_case_adds_to(&test, HARNESS_DST))
+            sprinkle(&test.dst_view, layer.desc.dtype, test.dst.data, &random, 60);
         sprinkle(&test.src_view, layer.desc.dtype, test.src.data, &random, i % 3 == 0 ? 1000000 : 40);
         sprinkle(&test.weights_view, layer.desc.dtype, test.weights.data, &random, i % 3 == 1 ? 1000000 : 20);
         if (layer.has_bias && i % 5 == 0)

@@ -17,7 +17,7 @@
 /* Numbers that an unanswered case draws before they repeat. A prime, so that rows and channels differ. */
 #define PATTERN_ELEMENTS 65537
 #define LARGEST_INTEGER  8
-#define LARGEST_BIAS     16
+#define LARGEST_ADDED    16
 /* The largest integers of src or of weights, where the sums leave room: 11 bits of TF32 and f16, and 8 bits of bf16,
  * represent them exactly. */
 #define LARGEST_WIDE      1024
@@ -71,10 +71,15 @@ bool harness_case_writes(const harness_case *test, harness_role role)
     return harness_operation_of(test->layer.desc.op)->writes[role] && (role != HARNESS_BIAS || test->layer.has_bias);
 }
 
-/* The largest |values| of the two factors of a product, in the order of their roles, and of a bias. 0 stands for
- * reals. */
+bool harness_case_adds_to(const harness_case *test, harness_role role)
+{
+    return test->layer.desc.accumulate && harness_case_writes(test, role);
+}
+
+/* The largest |values| of the two factors of a product, in the order of their roles, and of what is added to a sum of
+ * products: a bias, what an output holds. 0 stands for reals. */
 struct ranges {
-    int64_t first, second, bias;
+    int64_t first, second, added;
 };
 
 /* Returns the largest integers for which every sum is exact in f32 and does not overflow f16; 0 if there are none. One
@@ -83,15 +88,16 @@ static struct ranges integer_ranges(const tconv_desc *desc, bool wide_second)
 {
     static const double largest_sum[] = {
         [TCONV_F32] = 0x1p24, [TCONV_F64] = 0x1p24, [TCONV_F16] = 60000, [TCONV_BF16] = 0x1p24};
+    const double most_added = LARGEST_ADDED * (desc->accumulate ? 2 : 1);
     const double largest_product =
-        (largest_sum[desc->dtype] - LARGEST_BIAS) / harness_operation_of(desc->op)->terms(desc);
+        (largest_sum[desc->dtype] - most_added) / harness_operation_of(desc->op)->terms(desc);
     const double small = fmin(floor(sqrt(largest_product)), LARGEST_INTEGER);
     if (small < 1)
         return (struct ranges){0};
     const double wide =
         fmin(floor(largest_product / small), desc->dtype == TCONV_BF16 ? LARGEST_WIDE_BF16 : LARGEST_WIDE);
-    return wide_second ? (struct ranges){(int64_t)small, (int64_t)wide, LARGEST_BIAS}
-                       : (struct ranges){(int64_t)wide, (int64_t)small, LARGEST_BIAS};
+    return wide_second ? (struct ranges){(int64_t)small, (int64_t)wide, LARGEST_ADDED}
+                       : (struct ranges){(int64_t)wide, (int64_t)small, LARGEST_ADDED};
 }
 
 bool harness_has_integers(const harness_layer *layer)
@@ -129,12 +135,17 @@ static void fill_pattern(int64_t extent, tconv_dtype dtype, void *data, harness_
     }
 }
 
-/* Makes buffers of bytes 0xFF for the tensors that are read. */
+/* Makes buffers of bytes 0xFF for the tensors that are read or added to. */
 static bool create_buffers(harness_case *test, harness_random *random)
 {
     const size_t size = harness_element_size(test->layer.desc.dtype);
     bool first = true;
     for (int role = 0; role < HARNESS_ROLES; ++role) {
+        if (harness_case_adds_to(test, (harness_role)role)) {
+            test->tensors[role] = harness_buffer_create(test->views[role].extent, size, 0);
+            if (test->tensors[role].memory == NULL)
+                return false;
+        }
         if (!harness_case_reads(test, (harness_role)role))
             continue;
         /* Half of the first ones are at the best alignment, which has paths of its own. */
@@ -147,21 +158,29 @@ static bool create_buffers(harness_case *test, harness_random *random)
     return true;
 }
 
-static void fill_buffers(harness_case *test, const struct ranges *ranges, bool pattern, harness_random *random)
+static void fill_buffer(harness_case *test, harness_role role, bool pattern, harness_random *random, int64_t range)
 {
     const tconv_dtype dtype = test->layer.desc.dtype;
+    const harness_view *view = &test->views[role];
+    if (pattern || role == HARNESS_BIAS)
+        fill_pattern(view->extent, dtype, test->tensors[role].data, random, range);
+    else
+        fill_view(view, dtype, test->tensors[role].data, random, range);
+}
+
+/* What is read is the same whether the layer accumulates or not, where its range is. */
+static void fill_buffers(harness_case *test, const struct ranges *ranges, bool pattern, harness_random *random)
+{
     int factors = 0;
     for (int role = 0; role < HARNESS_ROLES; ++role) {
-        const harness_view *view = &test->views[role];
-        void *data = test->tensors[role].data;
         if (!harness_case_reads(test, (harness_role)role))
             continue;
-        const int64_t range = role == HARNESS_BIAS ? ranges->bias : factors++ == 0 ? ranges->first : ranges->second;
-        if (pattern || role == HARNESS_BIAS)
-            fill_pattern(view->extent, dtype, data, random, range);
-        else
-            fill_view(view, dtype, data, random, range);
+        const int64_t range = role == HARNESS_BIAS ? ranges->added : factors++ == 0 ? ranges->first : ranges->second;
+        fill_buffer(test, (harness_role)role, pattern, random, range);
     }
+    for (int role = 0; role < HARNESS_ROLES; ++role)
+        if (harness_case_adds_to(test, (harness_role)role))
+            fill_buffer(test, (harness_role)role, pattern, random, ranges->added);
 }
 
 static tconv_status create_tensors(harness_case *test, const harness_layer *layer, harness_fill fill, uint64_t seed,
@@ -249,17 +268,17 @@ cleanup:
     return status;
 }
 
-/* Allocates the results and wide copies of the tensors that are read. Returns false when out of memory. */
+/* Allocates the results and wide copies of the tensors that are read or added to. Returns false when out of memory. */
 static bool widen_all(const harness_case *test, bool absolute, double *data[HARNESS_ROLES])
 {
     const tconv_dtype dtype = test->layer.desc.dtype;
     for (int role = 0; role < HARNESS_ROLES; ++role) {
         const harness_view *view = &test->views[role];
-        const bool reads = harness_case_reads(test, (harness_role)role);
-        if (!reads && !harness_case_writes(test, (harness_role)role))
+        const void *from = test->tensors[role].data;
+        if (from == NULL && !harness_case_writes(test, (harness_role)role))
             continue;
-        data[role] = reads ? widen(view, dtype, test->tensors[role].data, absolute)
-                           : malloc((size_t)harness_view_elements(view) * sizeof *data[role]);
+        data[role] = from != NULL ? widen(view, dtype, from, absolute)
+                                  : malloc((size_t)harness_view_elements(view) * sizeof *data[role]);
         if (data[role] == NULL)
             return false;
     }

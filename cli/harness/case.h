@@ -5,7 +5,7 @@
  * The answer is computed by the implementation "cpu_reference" on a dense float64 copy of the case, and the error
  * bound, the sum of the absolute values of an element's terms, by running it again on absolute values. Gaps of slices,
  * the room around every tensor and the outputs hold bytes 0xFF before the run: a NaN in every dtype, so that an element
- * that is read by mistake, or left unwritten, shows.
+ * that is read by mistake, or left unwritten, shows. Outputs that a layer adds to hold random numbers.
  */
 #ifndef TCONV_HARNESS_CASE_H
 #define TCONV_HARNESS_CASE_H
@@ -55,7 +55,9 @@ typedef struct harness_case {
         struct {
             harness_buffer src, weights, bias, dst;
         };
-        harness_buffer tensors[HARNESS_ROLES]; /* memory is NULL for tensors that are not read or not there */
+        /* What is read, and what outputs hold that are added to; memory is NULL for other tensors and those that are not
+         * there. */
+        harness_buffer tensors[HARNESS_ROLES];
     };
     harness_answer answers[HARNESS_ROLES]; /* for the tensors that are written */
 } harness_case;
@@ -63,6 +65,9 @@ typedef struct harness_case {
 /* Whether the operation of the case reads, or writes, the tensor, and the layer has it. */
 bool harness_case_reads(const harness_case *test, harness_role role);
 bool harness_case_writes(const harness_case *test, harness_role role);
+
+/* Whether the case adds to what the tensor holds. */
+bool harness_case_adds_to(const harness_case *test, harness_role role);
 
 /* Whether there are integers other than 0 whose sums are all exact in f32 and do not overflow f16: not where an output of
  * the operation is a sum of too many products. */

@@ -41,7 +41,7 @@ typedef struct judgement {
     const harness_output *output;
     harness_role role; /* role of the tensor that is judged */
     double error_squares, expected_squares;
-    int64_t sums; /* number of elements that are more than bias */
+    int64_t sums; /* number of elements that are more than bias and what they held */
 } judgement;
 
 static void describe(const judgement *judge, harness_failure *failure, const char *what)
@@ -66,12 +66,18 @@ static double allowed_error(const tconv_desc *desc, double expected, double boun
     return promise->rounds_result ? error + harness_element_half_ulp(desc->dtype, fabs(expected) + error) : error;
 }
 
-/* Returns the bias that is added to dst at {n, c, h, w}; other tensors have none. */
-static double bias_of(const judgement *judge, const int64_t at[4])
+/* Returns the magnitude of what an element has beside a sum: bias, where it is of dst, and what it held before. index is
+ * its place in memory. */
+static double added_to(const judgement *judge, const int64_t at[4], int64_t index)
 {
     const harness_case *test = judge->test;
-    const bool added = judge->role == HARNESS_DST && harness_case_reads(test, HARNESS_BIAS);
-    return added ? harness_element_get(test->layer.desc.dtype, test->bias.data, at[1]) : 0;
+    const tconv_dtype dtype = test->layer.desc.dtype;
+    double added = 0;
+    if (judge->role == HARNESS_DST && harness_case_reads(test, HARNESS_BIAS))
+        added += fabs(harness_element_get(dtype, test->bias.data, at[1]));
+    if (harness_case_adds_to(test, judge->role))
+        added += fabs(harness_element_get(dtype, test->tensors[judge->role].data, index));
+    return added;
 }
 
 /* Writes the place of an element as messages show it. */
@@ -102,7 +108,7 @@ static bool judge_element(judgement *judge, const int64_t at[4], double expected
     double error = fabs(got - expected);
     judge->error_squares += error * error;
     judge->expected_squares += expected * expected;
-    judge->sums += bound > fabs(bias_of(judge, at));
+    judge->sums += bound > added_to(judge, at, index);
     if (error <= allowed && !isnan(got))
         return true;
     char place[PLACE_TEXT], what[PLACE_TEXT + 120];

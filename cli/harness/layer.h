@@ -62,7 +62,7 @@ const char *harness_corner(size_t index, harness_layer *layer);
 bool harness_corner_is_sampled(size_t index, const harness_layer *layer);
 
 /* Bytes that are enough for the text of any layer. */
-#define HARNESS_LAYER_TEXT 640
+#define HARNESS_LAYER_TEXT 704
 
 /* Writes the layer as arguments of `tconv bench`:
  *     --problem "n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2x1x2 op=0x0 d=2x1 g=4 b=1" --dtype f32 --layout nchw

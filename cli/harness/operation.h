@@ -15,8 +15,8 @@ struct harness_case;
  * tensor. */
 typedef enum harness_role { HARNESS_SRC, HARNESS_WEIGHTS, HARNESS_BIAS, HARNESS_DST, HARNESS_ROLES } harness_role;
 
-/* Computes one element of a tensor that the operation writes, in float64 straight from the formula in tconv.h, and the
- * sum of the absolute values of its terms. at is {n, c, h, w} in src or dst, or the indices of the weights' logical
+/* Computes one element of a tensor that the operation writes, in float64 straight from the formula in tconv.h, without
+ * what it may be added to, and the sum of the absolute values of its terms. at is {n, c, h, w} in src or dst, or the indices of the weights' logical
  * shape. */
 typedef void harness_formula(const struct harness_case *test, harness_role role, const int64_t at[4], double *value,
                              double *bound);

@@ -95,6 +95,8 @@ static tconv_status place_all(run *state, harness_output *output)
             output->tensors[role] = harness_buffer_create(test->views[role].extent, size, output_skew(test));
             if (host->memory == NULL)
                 return fail(state, TCONV_ERROR_OUT_OF_MEMORY, name, "no memory for the output");
+            if (harness_case_adds_to(test, (harness_role)role))
+                memcpy(host->data, test->tensors[role].data, (size_t)test->views[role].extent * size);
         }
         if ((status = place(state, &state->tensors[role], host, name)))
             return status;

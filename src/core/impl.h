@@ -121,6 +121,9 @@ typedef struct tconv_implementation {
     tconv_backend backend;
     /* The accepted dtypes, as a set of TCONV_DTYPE_BIT. The functions below are never called with another one. */
     unsigned dtypes;
+    /* Whether it can add to what the outputs hold (desc.accumulate). Where not, the functions below are never called with
+     * a layer that does. */
+    bool accumulates;
     size_t plan_bytes; /* of what plan writes, at least 1; aligned as malloc aligns */
     /*
      * Decides how to compute the layer: writes that to made, plan_bytes of zeros that keep their place until the plan

@@ -1,4 +1,4 @@
-/* Converts the bias, and writes it to the bias-only outputs: rows and columns that belong to no phase. */
+/* Converts the bias, and writes or adds it to the bias-only outputs: rows and columns that belong to no phase. */
 #include "bias.h"
 
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "blocking.h"
 #include "half.h"
 #include "kernels.h"
+#include "reference.h"
 
 void tconv_cpu_convert_bias(tconv_dtype dtype, const void *bias, int64_t count, void *converted)
 {
@@ -67,6 +68,20 @@ static void fill_pixels(const tconv_cpu_bias_only *region, char *dst, const char
     }
 }
 
+/* Adds the bias to a run, output by output: rare, and little beside what has taps. */
+static void add_to_run(const tconv_cpu_bias_only *region, int64_t index, int64_t count)
+{
+    const tconv_problem *problem = &region->layer->problem;
+    const tconv_cpu_reference_access *access = &tconv_cpu_reference_accesses[problem->dtype];
+    for (int64_t c = 0; c < region->channels; c++) {
+        const double bias = access->get(region->bias, region->channel + c);
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t at = index + c * problem->dst.c + i * problem->dst.w;
+            access->put(region->dst, at, access->get(region->dst, at) + bias);
+        }
+    }
+}
+
 static void fill_run(const tconv_cpu_bias_only *region, const struct run *run)
 {
     const tconv_problem *problem = &region->layer->problem;
@@ -77,6 +92,11 @@ static void fill_run(const tconv_cpu_bias_only *region, const struct run *run)
     char *dst = (char *)region->dst + index * size;
     if (run->count <= 0)
         return;
+    if (problem->desc.accumulate) {
+        if (bias != NULL)
+            add_to_run(region, index, run->count);
+        return;
+    }
     if (problem->layout == TCONV_NCHW)
         fill_planes(region, dst, bias, run->count);
     else

@@ -20,7 +20,7 @@ typedef struct tconv_cpu_bias_only {
     bool stream;     /* NCHW: long runs are written with streaming stores */
 } tconv_cpu_bias_only;
 
-/* Writes the bias to all outputs of the region that no phase has. */
+/* Writes the bias to all outputs of the region that no phase has, or adds it to them. */
 void tconv_cpu_fill_bias_only(const tconv_cpu_bias_only *region);
 
 #endif

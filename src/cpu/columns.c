@@ -13,9 +13,9 @@
  * Words: a column is an output channel with a tap; a panel is the columns of a micro-tile. Others are blocking.h's.
  *
  * Numeric order, of each product by itself: over input channels in segments (tconv_cpu_pixel_microtile). An output adds
- * its products by parts of the taps and, of a part, by rising pixels, then the bias; float, or double for f64; one
- * rounding to the dtype. It depends on the layer and the machine, never on threads. What lies outside the image is
- * multiplied by nothing.
+ * its products by parts of the taps and, of a part, by rising pixels, then the bias, then what it held, where the layer
+ * accumulates; float, or double for f64; one rounding to the dtype. It depends on the layer and the machine, never on
+ * threads. What lies outside the image is multiplied by nothing.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -64,7 +64,8 @@ static void store_outputs(const tconv_cpu_columns_task *task, int64_t image, int
                                              .sums_pitch = count,
                                              .dst = task->job->dst +
                                                     (dst + part * problem->dst.h) * (int64_t)problem->element_size,
-                                             .to = task->rows_dst};
+                                             .to = task->rows_dst,
+                                             .accumulate = problem->desc.accumulate != 0};
         plan->kernels->dtype[problem->dtype].store(&store);
     }
 }
@@ -230,6 +231,7 @@ const tconv_implementation tconv_cpu_columns = {
     .name = "cpu_columns",
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
+    .accumulates = true,
     .plan_bytes = sizeof(tconv_cpu_columns_plan),
     .plan = plan_layer,
     .pack = tconv_cpu_copy_weights,

@@ -11,8 +11,8 @@
  * weights are Inf or NaN. _plan decides how a layer is cut up, _pack packs weights, _task is what they share.
  *
  * Numeric order, of each result by itself: over K-blocks of output channels; planes: output channels, then taps; pixels:
- * taps, then output channels; in segments (tconv_cpu_microtile); float, or double for f64; one rounding to the dtype. It
- * depends on the layer and the machine, never on threads.
+ * taps, then output channels; in segments (tconv_cpu_microtile); then what it held, where the layer accumulates; float, or
+ * double for f64; one rounding to the dtype. It depends on the layer and the machine, never on threads.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static void place_task(tconv_cpu_correlation_task *task, int64_t index)
     task->images = tconv_cpu_cut_tile(index, plan->images, task->job->layer->problem.batch, &task->image);
 }
 
-static void run_task(tconv_cpu_correlation_task *task)
+static void sum_and_store(tconv_cpu_correlation_task *task)
 {
     const tconv_cpu_correlation_plan *plan = task->job->plan;
     if (plan->pixels)
@@ -55,7 +55,14 @@ static void run_task(tconv_cpu_correlation_task *task)
             else
                 tconv_cpu_sum_planes(task, group, begin, end);
         }
-    if (task->job->header->has_nonfinite)
+}
+
+static void run_task(tconv_cpu_correlation_task *task)
+{
+    const bool border = task->job->header->has_nonfinite;
+    if (!border || !task->job->layer->problem.desc.accumulate)
+        sum_and_store(task);
+    if (border)
         tconv_cpu_correlate_border(task);
 }
 
@@ -124,6 +131,7 @@ const tconv_implementation tconv_cpu_correlation = {
     .name = "cpu_correlation",
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
+    .accumulates = true,
     .plan_bytes = sizeof(tconv_cpu_correlation_plan),
     .plan = plan,
     .pack = tconv_cpu_pack_correlation,

@@ -1,6 +1,7 @@
 /*
  * Positions of which some tap lies outside of dst, where weights are Inf or NaN: the zeros of a strip would not silence
- * those. They are summed again, without those taps, in double, over taps, then output channels.
+ * those. They are summed again, without those taps, in double, over taps, then output channels. Where results are added to,
+ * what was there is gone once they are stored: then all positions are summed here, and nowhere else.
  */
 #include "correlation_task.h"
 #include "reference.h"
@@ -71,6 +72,8 @@ static void compute_position(const tconv_cpu_correlation_job *job, int64_t group
         if (find_output(job->layer, &walk, position, &row, &column))
             add_tap(job, block, tap, first + row * problem->dst.h + column * problem->dst.w, sums);
     for (int64_t c = 0; c < block->count; c++)
+        sums[c] += tconv_cpu_reference_start(problem, job->src, src + c * problem->src.c);
+    for (int64_t c = 0; c < block->count; c++)
         tconv_cpu_reference_accesses[problem->dtype].put(job->src, src + c * problem->src.c, sums[c]);
 }
 
@@ -80,7 +83,7 @@ void tconv_cpu_correlate_border(const tconv_cpu_correlation_task *task)
     struct position position;
     for (position.row = task->row; position.row < task->row + task->rows; position.row++)
         for (position.column = task->column; position.column < task->column + task->columns; position.column++) {
-            if (is_whole(job, &position))
+            if (!job->layer->problem.desc.accumulate && is_whole(job, &position))
                 continue;
             for (position.image = task->image; position.image < task->image + task->images; position.image++)
                 for (int64_t group = task->group; group < task->group + task->groups; group++)

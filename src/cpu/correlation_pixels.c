@@ -22,6 +22,7 @@ static void sum_block(const tconv_cpu_correlation_task *task, const tconv_cpu_co
                       char *dst, tconv_cpu_pixel_microtile *microtile)
 {
     const tconv_cpu_correlation_plan *plan = task->job->plan;
+    const tconv_problem *problem = &task->job->layer->problem;
     const tconv_cpu_pixel_kernels *kernels = plan->pixel_kernels;
     const int64_t all = task->images * task->rows * task->columns, vectors = block->width / plan->lanes;
     const int64_t most = kernels->real[plan->real].max_pixels[vectors], parts = tconv_ceil_div(all, most);
@@ -35,12 +36,14 @@ static void sum_block(const tconv_cpu_correlation_task *task, const tconv_cpu_co
         microkernels[count](microtile);
         if (microtile->bias == NULL || microtile->dst != NULL)
             continue;
-        kernels->dtype[task->job->layer->problem.dtype].store(&(tconv_cpu_pixel_store){.sums = microtile->sums,
-                                                                                       .rows = count,
-                                                                                       .count = block->count,
-                                                                                       .sums_pitch = block->width,
-                                                                                       .dst = dst,
-                                                                                       .to = microtile->to});
+        const tconv_cpu_pixel_store store = {.sums = microtile->sums,
+                                             .rows = count,
+                                             .count = block->count,
+                                             .sums_pitch = block->width,
+                                             .dst = dst,
+                                             .to = microtile->to,
+                                             .accumulate = problem->desc.accumulate != 0};
+        kernels->dtype[problem->dtype].store(&store);
     }
 }
 
@@ -57,7 +60,8 @@ void tconv_cpu_sum_pixels(const tconv_cpu_correlation_task *task, int64_t group,
         const int64_t to = task->image * problem->src.n + task->row * problem->src.h + task->column * problem->src.w +
                            group * plan->group_in + block.first;
         char *dst = (char *)task->job->src + to * size;
-        const bool last = end == plan->group_out, whole = size == plan->real_size && block.count == block.width;
+        const bool last = end == plan->group_out;
+        const bool direct = !problem->desc.accumulate && size == plan->real_size && block.count == block.width;
         tconv_cpu_pixel_microtile microtile = {
             .strip = tconv_cpu_real_at(plan->real_size, task->strip, plan->depthwise ? b * plan->block_width : 0),
             .taps = task->job->terms,
@@ -69,7 +73,7 @@ void tconv_cpu_sum_pixels(const tconv_cpu_correlation_task *task, int64_t group,
             .sums_level = plan->sums_level,
             .calls_done = begin / plan->k_block,
             .bias = last ? no_bias : NULL,
-            .dst = last && whole ? dst : NULL,
+            .dst = last && direct ? dst : NULL,
         };
         sum_block(task, &block, plan->partial_sums ? b * plan->block_width * positions : 0, dst, &microtile);
     }

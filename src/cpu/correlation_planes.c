@@ -45,7 +45,8 @@ static void store_block(const tconv_cpu_correlation_task *task, int64_t group, c
                                      .bias = no_bias,
                                      .dst = (char *)task->job->src + to * (int64_t)problem->element_size,
                                      .dst_channel = problem->src.c,
-                                     .dst_position = problem->src.w});
+                                     .dst_position = problem->src.w,
+                                     .accumulate = problem->desc.accumulate != 0});
         }
 }
 

@@ -53,7 +53,8 @@ void tconv_cpu_list_pixels(tconv_cpu_correlation_task *task);
 void tconv_cpu_sum_planes(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t end);
 void tconv_cpu_sum_pixels(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t end);
 
-/* Computes again those positions of a task of which some tap lies outside of dst. */
+/* Computes again those positions of a task of which some tap lies outside of dst; where the layer accumulates, which can
+ * be done only once, computes all. */
 void tconv_cpu_correlate_border(const tconv_cpu_correlation_task *task);
 
 #endif

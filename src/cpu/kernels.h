@@ -120,6 +120,7 @@ typedef struct tconv_cpu_store {
     /* interleaved: a staging buffer of count outputs and a vector for each residue, from which the outputs are
      * streamed; NULL: they are not. */
     void *stage;
+    bool accumulate; /* adds to what dst holds, before rounding; there is no stage */
 } tconv_cpu_store;
 
 typedef void tconv_cpu_store_function(const tconv_cpu_store *store);

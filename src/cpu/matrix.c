@@ -13,8 +13,9 @@
  * joined again and multiplied in f32 (sum_joined), leaving out what lies outside the image. NaN and Inf go where the
  * formula takes them.
  *
- * Numeric order, of each output by itself: over taps and chunks in segments (tconv_cpu_matrix_tile), then the bias;
- * float; one rounding to the dtype. It depends on the layer, on what the strip holds and on the machine, never on threads.
+ * Numeric order, of each output by itself: over taps and chunks in segments (tconv_cpu_matrix_tile), then the bias, then
+ * what it held, where the layer accumulates; float; one rounding to the dtype. It depends on the layer, on what the strip
+ * holds and on the machine, never on threads.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -185,7 +186,8 @@ static void store_apart(const tconv_cpu_matrix_task *task, const tconv_phase *co
                                           .sums_pitch = TCONV_CPU_MATRIX_CHANNELS,
                                           .dst = store.dst,
                                           .to = task->places,
-                                          .stream = plan->stream};
+                                          .stream = plan->stream,
+                                          .accumulate = store.accumulate};
     plan->pixels->dtype[problem->dtype].store(&pixels);
 }
 
@@ -210,7 +212,8 @@ static void store_rows(const tconv_cpu_matrix_task *task, const tconv_cpu_phase 
                              .rows = residues,
                              .bias = job->bias + task->group * plan->blocks * TCONV_CPU_FRAGMENT + channel,
                              .dst_channel = problem->dst.c,
-                             .dst_position = stride * problem->dst.w};
+                             .dst_position = stride * problem->dst.w,
+                             .accumulate = problem->desc.accumulate != 0};
     if (plan->together) {
         for (int64_t r = 0; r < stride; r++)
             residues[r] = -1;
@@ -406,6 +409,7 @@ const tconv_implementation tconv_cpu_matrix = {
     .name = "cpu_matrix",
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F32,
+    .accumulates = true,
     .plan_bytes = sizeof(tconv_cpu_matrix_plan),
     .plan = plan_layer,
     .pack = tconv_cpu_pack_matrix,

@@ -9,9 +9,9 @@
  * algorithm. So any few output channels fill a micro-tile, and taps share what was loaded.
  *
  * Numeric order, of each sum by itself: over the pixels of a tile in segments (tconv_cpu_pixel_microtile), in float, or
- * double for f64; over the tiles of a part, and over parts, in double (for f64 with what rounding loses); one rounding to
- * the dtype. Tiles and parts depend on the layer and the machine, never on threads. Where src has Inf or NaN, what lies
- * outside the image is multiplied by nothing.
+ * double for f64; over the tiles of a part, and over parts, in double (for f64 with what rounding loses); then what the
+ * output held, where the layer accumulates; one rounding to the dtype. Tiles and parts depend on the layer and the machine,
+ * never on threads. Where src has Inf or NaN, what lies outside the image is multiplied by nothing.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,13 +32,21 @@ static double whole(double high, double low)
     return low - low == 0 ? high + low : high;
 }
 
-/* Stores count numbers, rounded once to the dtype, `step` apart. */
-static void store_numbers(tconv_dtype dtype, char *memory, int64_t step, const double *high, const double *low,
-                          int64_t count)
+/* Input channels that are stored at a time: a cache line of sums. */
+enum { STORED = 8 };
+
+/* Stores up to STORED numbers, rounded once to the dtype, `step` apart; where the layer accumulates, with what is there. */
+static void store_numbers(const tconv_problem *problem, char *memory, int64_t step, const double *high,
+                          const double *low, int64_t count)
 {
     float *f32 = (float *)(void *)memory;
     uint16_t *half = (uint16_t *)(void *)memory;
-    switch (dtype) {
+    double sums[STORED];
+    for (int64_t i = 0; problem->desc.accumulate && i < count; i++)
+        sums[i] = high[i] + tconv_cpu_reference_start(problem, memory, i * step);
+    if (problem->desc.accumulate)
+        high = sums;
+    switch (problem->dtype) {
     case TCONV_F32:
         for (int64_t i = 0; i < count; i++)
             f32[i * step] = (float)high[i];
@@ -56,9 +64,6 @@ static void store_numbers(tconv_dtype dtype, char *memory, int64_t step, const d
             ((double *)(void *)memory)[i * step] = whole(high[i], low[i]);
     }
 }
-
-/* Input channels that are stored at a time: a cache line of sums. */
-enum { STORED = 8 };
 
 /* Channels of a block. */
 struct block {
@@ -90,7 +95,7 @@ static void store_row(const tconv_cpu_outer_job *job, const struct block *block,
     const double *high = sums + row * plan->block_in + first;
     const int64_t at = (block->group * problem->group_in + block->in + first) * problem->weight.in +
                        (block->out + row / plan->taps) * problem->weight.out + job->taps[row % plan->taps].weight;
-    store_numbers(problem->dtype, job->weights + at * (int64_t)problem->element_size, problem->weight.in, high,
+    store_numbers(problem, job->weights + at * (int64_t)problem->element_size, problem->weight.in, high,
                   high + (plan->keeps_rest ? plan->sums : 0), count);
 }
 
@@ -380,7 +385,7 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
         list_phases(&seen->problem.h, &seen->rows, phases);
         list_phases(&seen->problem.w, &seen->columns, phases + plan->rows.phases);
         list_taps(&job, taps);
-        if (plan->has_dead_taps)
+        if (plan->has_dead_taps && !seen->problem.desc.accumulate)
             memset(job.weights, 0, (size_t)seen->problem.weight_extent * seen->problem.element_size);
         tconv_cpu_run_tasks(&layer->target, plan->threads, plan->parts * plan->blocks, &job, scratch, run_share);
         if (plan->parts > 1)
@@ -423,6 +428,7 @@ const tconv_implementation tconv_cpu_outer = {
     .name = "cpu_outer",
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
+    .accumulates = true,
     .plan_bytes = sizeof(outer),
     .plan = plan_layer,
     .execute = execute,

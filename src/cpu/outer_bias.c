@@ -93,6 +93,7 @@ void tconv_cpu_sum_outer_bias(const tconv_cpu_outer_job *job, char *scratch)
             tconv_cpu_reference_add(&sums[c], sums[part * channels + c].high);
             sums[c].low += sums[part * channels + c].low;
         }
+        tconv_cpu_reference_add(&sums[c], tconv_cpu_reference_start(problem, job->bias, c));
         tconv_cpu_reference_accesses[problem->dtype].put(job->bias, c, tconv_cpu_reference_total(&sums[c]));
     }
 }

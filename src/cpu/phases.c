@@ -7,8 +7,8 @@
  * output is written once. There is no column buffer and no multiplication by a stride's zeros.
  *
  * Numeric order, of each output by itself: over live taps and input channels in segments (tconv_cpu_microtile), then
- * the bias; float, or double for f64; one rounding to the dtype. It depends on the layer and the machine, never on
- * threads.
+ * the bias, then what it held, where the layer accumulates; float, or double for f64; one rounding to the dtype. It
+ * depends on the layer and the machine, never on threads.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -325,8 +325,9 @@ static void place_task(tconv_cpu_task *task, int64_t index)
     task->images = tconv_cpu_cut_tile(index, plan->images, problem->batch, &task->image);
 }
 
-/* Runs a task. next is the task that the thread goes on with; NULL after the last one. */
-static void run_task(tconv_cpu_task *task, const tconv_cpu_task *next)
+/* Sums and stores the outputs of a task that have a phase. next is the task that the thread goes on with; NULL after the
+ * last one. */
+static void run_phases(tconv_cpu_task *task, const tconv_cpu_task *next)
 {
     if (task->job->plan->gather)
         run_gathered(task);
@@ -334,8 +335,16 @@ static void run_task(tconv_cpu_task *task, const tconv_cpu_task *next)
         tconv_cpu_run_stencil(task, next);
     else
         run_halo(task, next);
-    tconv_cpu_store_bias_only(task);
-    if (task->job->header->has_nonfinite)
+}
+
+static void run_task(tconv_cpu_task *task, const tconv_cpu_task *next)
+{
+    const tconv_cpu_job *job = task->job;
+    const bool border = job->header->has_nonfinite, only_border = border && job->layer->problem.desc.accumulate;
+    if (!only_border)
+        run_phases(task, next);
+    tconv_cpu_store_bias_only(task, job->plan->interleave && !only_border);
+    if (border)
         tconv_cpu_compute_border(task);
 }
 
@@ -415,6 +424,7 @@ const tconv_implementation tconv_cpu_phases = {
     .name = "cpu_phases",
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
+    .accumulates = true,
     .plan_bytes = sizeof(tconv_cpu_plan),
     .plan = plan,
     .pack = tconv_cpu_pack_phases,

@@ -1,9 +1,11 @@
 /*
  * Computes the borders of a task anew where some weight is Inf or NaN. The microkernels multiply taps outside the image
  * by a zero of the strip, which is as good as skipping them as long as the weight is finite. Here, outputs with such
- * taps are computed from src, one channel block at a time, without these taps.
+ * taps are computed from src, one channel block at a time, without these taps. Where outputs are added to, what was there
+ * is gone once they are stored: then this computes all outputs of a task, and nothing else does.
  *
- * Numeric order: over live taps inside the image, then input channels, in double; then the bias.
+ * Numeric order: over live taps inside the image, then input channels, in double; then the bias, then what the output held, where the
+ * layer accumulates.
  */
 #include "phases_border.h"
 
@@ -100,11 +102,13 @@ static void compute_output(const tconv_cpu_task *task, const struct output *outp
     int64_t index = output->image * problem->dst.n + channel * problem->dst.c +
                     (problem->h.stride * output->row + output->passes->row->residue) * problem->dst.h +
                     (problem->w.stride * output->column + output->column_phase->residue) * problem->dst.w;
-    for (int64_t m = 0; m < block.count; m++)
-        put(problem, job->dst, index + m * problem->dst.c, sums[m] + get_real(job->plan, job->bias, channel + m));
+    for (int64_t m = 0; m < block.count; m++, index += problem->dst.c) {
+        const double held = problem->desc.accumulate ? get(problem, job->dst, index) : 0;
+        put(problem, job->dst, index, sums[m] + get_real(job->plan, job->bias, channel + m) + held);
+    }
 }
 
-/* Computes the border outputs of a row phase and a column phase, in one image and group. */
+/* Computes the border outputs, or all, of a row phase and a column phase, in one image and group. */
 static void compute_phases(const tconv_cpu_task *task, struct output output)
 {
     const tconv_layer *layer = task->job->layer;
@@ -113,7 +117,8 @@ static void compute_phases(const tconv_cpu_task *task, struct output output)
     int64_t row_end = tconv_min(task->row + task->rows, pass->row->outputs);
     int64_t column_end = tconv_min(task->column + task->columns, output.column_phase->outputs);
     for (output.row = task->row; output.row < row_end; output.row++) {
-        bool whole = is_whole(&layer->rows, pass->row, pass->row_taps, output.row, layer->problem.h.in);
+        bool whole = !layer->problem.desc.accumulate &&
+                     is_whole(&layer->rows, pass->row, pass->row_taps, output.row, layer->problem.h.in);
         for (output.column = task->column; output.column < column_end; output.column++) {
             if (whole && is_whole(&layer->columns, output.column_phase, columns, output.column, layer->problem.w.in))
                 continue;

@@ -1,10 +1,11 @@
-/* Recomputes outputs at the borders of layers whose weights have Inf or NaN. */
+/* Computes outputs at the borders of layers whose weights have Inf or NaN. */
 #ifndef TCONV_CPU_PHASES_BORDER_H
 #define TCONV_CPU_PHASES_BORDER_H
 
 #include "phases_task.h"
 
-/* Computes anew the outputs of a task that have live taps outside the image. */
+/* Computes anew the outputs of a task that have live taps outside the image; where the layer accumulates, which can be
+ * done only once, all outputs that have a phase. */
 void tconv_cpu_compute_border(const tconv_cpu_task *task);
 
 #endif

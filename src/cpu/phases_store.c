@@ -72,7 +72,8 @@ void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass
                            .rows = rows,
                            .bias = tconv_cpu_real_at(plan->real_size, job->bias, sums->channel),
                            .dst_channel = problem->dst.c,
-                           .dst_position = stride * problem->dst.w};
+                           .dst_position = stride * problem->dst.w,
+                           .accumulate = problem->desc.accumulate != 0};
     if (plan->interleave) {
         list_rows(task, sums, row.residues, rows);
         row.count = tconv_min(task->columns * stride, problem->w.out - stride * task->column) * pixel;
@@ -91,7 +92,7 @@ void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass
 
 /* ---------------------------------------------------------------------------------------------------------- bias */
 
-void tconv_cpu_store_bias_only(const tconv_cpu_task *task)
+void tconv_cpu_store_bias_only(const tconv_cpu_task *task, bool whole_rows)
 {
     const tconv_cpu_job *job = task->job;
     int64_t group_out = job->layer->problem.group_out;
@@ -109,7 +110,7 @@ void tconv_cpu_store_bias_only(const tconv_cpu_task *task)
                                         .channel = task->group * group_out + first.first,
                                         .channels =
                                             (task->groups - 1) * group_out + last.first + last.count - first.first,
-                                        .whole_rows = job->plan->interleave,
+                                        .whole_rows = whole_rows,
                                         .stream = job->plan->stream};
     tconv_cpu_fill_bias_only(&region);
 }

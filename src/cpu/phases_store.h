@@ -17,7 +17,8 @@ typedef struct tconv_cpu_sums {
  * together. */
 void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass, const tconv_cpu_sums *sums);
 
-/* Writes the bias to all outputs of a task that no phase has. */
-void tconv_cpu_store_bias_only(const tconv_cpu_task *task);
+/* Writes or adds the bias to all outputs of a task that no phase has; whole_rows: those of rows that have a phase are
+ * done already. */
+void tconv_cpu_store_bias_only(const tconv_cpu_task *task, bool whole_rows);
 
 #endif

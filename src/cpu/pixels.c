@@ -10,8 +10,8 @@
  * images too.
  *
  * Numeric order, of each output by itself: over K-blocks of input channels, live taps and channels in segments
- * (tconv_cpu_pixel_microtile), then the bias; float, or double for f64; one rounding to the dtype. It depends on the
- * layer and the machine, never on threads.
+ * (tconv_cpu_pixel_microtile), then the bias, then what it held, where the layer accumulates; float, or double for f64;
+ * one rounding to the dtype. It depends on the layer and the machine, never on threads.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -90,11 +90,11 @@ static void choose_stores(tconv_cpu_pixel_job *job)
     const tconv_cpu_pixel_plan *plan = job->plan;
     const tconv_problem *problem = &job->layer->problem;
     const int64_t size = (int64_t)problem->element_size;
-    bool large =
-        plan->kernels->streams && problem->dst_extent * size / STREAM_L2_SIZES > (int64_t)job->layer->target.l2_bytes;
+    bool large = !problem->desc.accumulate && plan->kernels->streams &&
+                 problem->dst_extent * size / STREAM_L2_SIZES > (int64_t)job->layer->target.l2_bytes;
     bool aligned = (uintptr_t)job->dst % TCONV_ALIGNMENT == 0 && problem->dst.w * size % TCONV_ALIGNMENT == 0 &&
                    problem->dst.n * size % TCONV_ALIGNMENT == 0 && plan->group_out * size % TCONV_ALIGNMENT == 0;
-    job->direct = size == plan->real_size && plan->group_out % plan->lanes == 0;
+    job->direct = !problem->desc.accumulate && size == plan->real_size && plan->group_out % plan->lanes == 0;
     job->stage = plan->can_stage && (!job->direct || (large && !aligned));
     job->stream = large && (job->stage || (job->direct && aligned));
 }
@@ -177,6 +177,7 @@ const tconv_implementation tconv_cpu_pixels = {
     .name = "cpu_pixels",
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
+    .accumulates = true,
     .plan_bytes = sizeof(tconv_cpu_pixel_layer),
     .plan = plan,
     .pack = tconv_cpu_pack_pixels,

@@ -74,6 +74,7 @@ typedef struct tconv_cpu_pixel_store {
     void *dst;
     const int64_t *to; /* where each row begins in dst */
     bool stream;       /* whole cache lines are written by streaming stores */
+    bool accumulate;   /* adds to what dst holds, before rounding; nothing is streamed */
 } tconv_cpu_pixel_store;
 
 typedef void tconv_cpu_pixel_store_function(const tconv_cpu_pixel_store *store);

@@ -1,6 +1,6 @@
 /*
  * Loads and stores rows for the pixels algorithm; text that is included once for each dtype with REAL, ELEMENT,
- * NAME(name), LANES and CONVERT_OUT as rows.inc.h has them, whose load_row and store_row do the work, and
+ * NAME(name), LANES and CONVERT_OUT as rows.inc.h has them, whose load_row and put_row do the work, and
  * STREAM_ELEMENTS(to, from), which writes LANES elements by a streaming store.
  */
 
@@ -38,6 +38,6 @@ static void NAME(store_pixel_rows)(const tconv_cpu_pixel_store *store)
         if (store->stream)
             NAME(stream_row)(to, from, store->count);
         else
-            NAME(store_row)(to, from, store->count);
+            NAME(put_row)(to, from, store->count, store->accumulate);
     }
 }

@@ -153,7 +153,8 @@ static void sum_to_dst(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_p
                                          .count = panel->outputs,
                                          .sums_pitch = panel->vectors * plan->lanes,
                                          .dst = panel->dst,
-                                         .to = microtile->to};
+                                         .to = microtile->to,
+                                         .accumulate = task->job->layer->problem.desc.accumulate != 0};
     plan->kernels->dtype[task->job->layer->problem.dtype].store(&store);
 }
 
@@ -279,7 +280,8 @@ static void store_stage(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_
             .count = tconv_min(run * stride, problem->w.out - position * stride) * channels,
             .dst = first_output(task, panel->phase.row->residue, 0, 0),
             .to = task->to + first + p,
-            .stream = task->job->stream};
+            .stream = task->job->stream,
+            .accumulate = problem->desc.accumulate != 0};
         plan->kernels->dtype[problem->dtype].store(&store);
     }
 }

@@ -15,7 +15,7 @@ typedef struct tconv_cpu_pixel_job {
     const tconv_cpu_packed_header *header;
     const tconv_cpu_pixel_tap *taps; /* each live tap, in the order of the weights */
     const void *weights;             /* Real */
-    bool direct;                     /* microkernels may store to dst: it takes whole vectors of Real */
+    bool direct;                     /* microkernels may store to dst: it takes whole vectors of Real, as they are */
     bool stage;                      /* outputs are staged where the loop over pixels is outside */
     bool stream;                     /* streaming stores, from microkernels or from the stage */
 } tconv_cpu_pixel_job;

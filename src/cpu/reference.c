@@ -5,8 +5,9 @@
  * the input; this file tests just that, from the caller's desc, and knows nothing of phases. Every other implementation
  * is measured against it.
  *
- * Numeric order: from the bias and what dst holds, over kernel rows, kernel columns, then input channels, all in double; one rounding to
- * the dtype at the end. The threads share the rows of the output, and no sum crosses a row.
+ * Numeric order: from the bias and what the output held, where the layer accumulates, over kernel rows, kernel columns, then
+ * input channels, all in double; one rounding to the dtype at the end. The threads share the rows of the output, and no sum
+ * crosses a row.
  */
 #include <string.h>
 

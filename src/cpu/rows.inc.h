@@ -52,6 +52,32 @@ ALWAYS_INLINE void NAME(store_row)(ELEMENT *to, const REAL *from, int64_t count)
     CONVERT_OUT(to + count - LANES, from + count - LANES);
 }
 
+/* Adds a row of sums to what memory holds. It is not inlined, because so many functions call it. */
+static void NAME(add_row)(ELEMENT *to, const REAL *from, int64_t count)
+{
+    REAL held[LANES], rest[LANES] = {0}; /* lanes beyond the row are zeros: nothing else may be computed with */
+    for (; count >= LANES; count -= LANES, to += LANES, from += LANES) {
+        CONVERT_IN(held, to);
+        *(SUMS(loose_vector) *)held += *(const SUMS(loose_vector) *)from;
+        CONVERT_OUT(to, held);
+    }
+    if (count == 0)
+        return;
+    memset(held, 0, sizeof held);
+    copy_short(rest, from, (size_t)count * sizeof(REAL), sizeof rest);
+    NAME(load_row)(held, to, count);
+    *(SUMS(loose_vector) *)held += *(const SUMS(loose_vector) *)rest;
+    NAME(store_row)(to, held, count);
+}
+
+ALWAYS_INLINE void NAME(put_row)(ELEMENT *to, const REAL *from, int64_t count, const bool accumulate)
+{
+    if (accumulate)
+        NAME(add_row)(to, from, count);
+    else
+        NAME(store_row)(to, from, count);
+}
+
 ALWAYS_INLINE void NAME(fill_zeros)(REAL *strip, const tconv_cpu_padded_row *row)
 {
     for (int64_t i = 0; i < row->left; i++)
@@ -163,7 +189,8 @@ static void NAME(load_pixels)(const tconv_cpu_load *load)
 }
 
 /* Stores a few outputs of one channel, one by one. */
-ALWAYS_INLINE void NAME(interleave_short)(const tconv_cpu_store *store, int64_t channel, const int residues)
+ALWAYS_INLINE void NAME(interleave_short)(const tconv_cpu_store *store, int64_t channel, const int residues,
+                                          const bool accumulate)
 {
     const REAL *sums = (const REAL *)store->sums + channel * store->channel_stride;
     const REAL *bias = (const REAL *)store->bias + channel;
@@ -171,11 +198,12 @@ ALWAYS_INLINE void NAME(interleave_short)(const tconv_cpu_store *store, int64_t 
     for (int64_t i = 0; i < store->count; sums++)
         for (int r = 0; r < residues && i < store->count; r++, i++)
             outputs[i] = store->rows[r] >= 0 ? sums[store->rows[r]] : bias[-1 - store->rows[r]];
-    NAME(store_row)((ELEMENT *)store->dst + channel * store->dst_channel, outputs, store->count);
+    NAME(put_row)((ELEMENT *)store->dst + channel * store->dst_channel, outputs, store->count, accumulate);
 }
 
 /* Interleaves and stores the residues of one channel. */
-ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_t channel, const int residues)
+ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_t channel, const int residues,
+                                            const bool accumulate)
 {
     const REAL *from[TCONV_CPU_MAX_INTERLEAVE];
     int64_t step[TCONV_CPU_MAX_INTERLEAVE];
@@ -207,40 +235,60 @@ ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_
         SUMS(interleave)(outputs, rows, residues);
         if (rest < LANES * residues) /* nothing was summed beyond */
             break;
-        UNROLL_IF_CONSTANT
-        for (int r = 0; r < residues; r++)
-            CONVERT_OUT(to + r * LANES, (const REAL *)&outputs[r]);
+        if (accumulate) {
+            NAME(add_row)(to, (const REAL *)outputs, LANES * residues);
+        } else {
+            UNROLL_IF_CONSTANT
+            for (int r = 0; r < residues; r++)
+                CONVERT_OUT(to + r * LANES, (const REAL *)&outputs[r]);
+        }
         if (rest <= LANES * residues)
             break;
     }
     if (rest < LANES * residues)
-        NAME(store_row)(to, (const REAL *)outputs, rest);
+        NAME(put_row)(to, (const REAL *)outputs, rest, accumulate);
     if (store->stage != NULL)
         stream_bytes((char *)dst, store->stage, (size_t)store->count * sizeof(ELEMENT), LINE);
 }
 
-ALWAYS_INLINE void NAME(interleave_channels)(const tconv_cpu_store *store, const int residues)
+ALWAYS_INLINE void NAME(interleave_channels)(const tconv_cpu_store *store, const int residues, const bool accumulate)
 {
     for (int64_t m = 0; m < store->channels; m++) {
         if (store->count <= SHORT_RUN)
-            NAME(interleave_short)(store, m, residues);
+            NAME(interleave_short)(store, m, residues, accumulate);
         else
-            NAME(interleave_channel)(store, m, residues);
+            NAME(interleave_channel)(store, m, residues, accumulate);
     }
+}
+
+static void NAME(add_interleaved)(const tconv_cpu_store *store)
+{
+    if (store->residues > 1 || store->rows[0] < 0) {
+        NAME(interleave_channels)(store, (int)store->residues, true);
+        return;
+    }
+    const REAL *sums = (const REAL *)store->sums + store->rows[0];
+    ELEMENT *dst = store->dst;
+    for (int64_t m = 0; m < store->channels; m++, sums += store->channel_stride, dst += store->dst_channel)
+        NAME(add_row)(dst, sums, store->count);
 }
 
 /* Constant counts of residues let the compiler permute registers; other counts go through memory. */
 static void NAME(store_interleaved)(const tconv_cpu_store *store)
 {
+    if (store->accumulate) {
+        NAME(add_interleaved)(store);
+        return;
+    }
     switch (store->residues) {
-    case 1: NAME(interleave_channels)(store, 1); break;
-    case 2: NAME(interleave_channels)(store, 2); break;
-    case 3: NAME(interleave_channels)(store, 3); break;
-    case 4: NAME(interleave_channels)(store, 4); break;
-    case 5: NAME(interleave_channels)(store, 5); break;
-    case 6: NAME(interleave_channels)(store, 6); break;
-    case 8: NAME(interleave_channels)(store, 8); break;
-    default: NAME(interleave_channels)(store, (int)store->residues);
+    case 1: NAME(interleave_channels)(store, 1, false); break;
+    case 2: NAME(interleave_channels)(store, 2, false); break;
+    case 3: NAME(interleave_channels)(store, 3, false); break;
+    case 4: NAME(interleave_channels)(store, 4, false); break;
+    case 5: NAME(interleave_channels)(store, 5, false); break;
+    case 6: NAME(interleave_channels)(store, 6, false); break;
+    case 8: NAME(interleave_channels)(store, 8, false); break;
+    default: NAME(interleave_channels)(store, (int)store->residues, false);
     }
 }
 
@@ -251,7 +299,9 @@ static void NAME(store_scattered)(const tconv_cpu_store *store)
         ELEMENT *dst = (ELEMENT *)store->dst + m * store->dst_channel, converted[LANES];
         for (int64_t position = 0; position < store->count; position += LANES) {
             int64_t count = store->count - position < LANES ? store->count - position : LANES;
-            NAME(store_row)(converted, sums + position, count);
+            for (int64_t i = 0; store->accumulate && i < count; i++)
+                converted[i] = dst[i * store->dst_position];
+            NAME(put_row)(converted, sums + position, count, store->accumulate);
             for (int64_t i = 0; i < count; i++, dst += store->dst_position)
                 *dst = converted[i];
         }
@@ -268,7 +318,7 @@ ALWAYS_INLINE void NAME(store_block)(const tconv_cpu_store *store, int64_t posit
         rows[m] = *(const SUMS(loose_vector) *)(sums + m * store->channel_stride);
     SUMS(interleave)(transposed, rows, channels);
     for (int64_t p = 0; p < pixels; p++, dst += store->dst_position)
-        NAME(store_row)(dst, (const REAL *)transposed + p * channels, channels);
+        NAME(put_row)(dst, (const REAL *)transposed + p * channels, channels, store->accumulate);
 }
 
 static void NAME(store_pixels)(const tconv_cpu_store *store)

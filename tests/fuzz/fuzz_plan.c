@@ -174,6 +174,7 @@ static struct input read_input(struct reader *reader)
     input.has_bias = how & 16;
     input.packs = how & 32;
     input.by_callback = how & 64;
+    input.desc.accumulate = how & 128 ? 1 : 0;
     input.offset = read_byte(reader) % 64;
     return input;
 }
@@ -239,6 +240,9 @@ static double rounded(tconv_dtype dtype, int64_t value)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ executing */
+
+/* What outputs hold that are added to. */
+enum { HELD = 1 };
 
 struct tensors {
     char *src, *weights, *bias, *dst;
@@ -314,10 +318,24 @@ static void make_tensors(const struct input *input, const struct shape *shape, s
         put_small(desc->dtype, tensors->bias, i, small_integer(&state));
     for (int64_t i = 0; i < outputs; i++)
         tensors->sums[i] =
-            input->has_bias ? (int64_t)get(desc->dtype, tensors->bias, i / plane % desc->out_channels) : 0;
+            (input->has_bias ? (int64_t)get(desc->dtype, tensors->bias, i / plane % desc->out_channels) : 0) +
+            (desc->accumulate ? HELD : 0);
     for (int64_t n = 0; n < desc->batch; n++)
         for (int64_t i = 0; i < desc->in_channels; i++)
             scatter(desc, shape, tensors, n, i);
+}
+
+/* Fills dst with a NaN, and its elements with what is added to. */
+static void clear_dst(const tconv_desc *desc, const struct shape *shape, const struct tensors *tensors)
+{
+    memset(tensors->dst, 0xff, tensors->dst_bytes);
+    for (int64_t n = 0; desc->accumulate && n < desc->batch; n++)
+        for (int64_t c = 0; c < desc->out_channels; c++)
+            for (int64_t h = 0; h < (int64_t)shape->h.out; h++)
+                for (int64_t w = 0; w < (int64_t)shape->w.out; w++)
+                    put_small(desc->dtype, tensors->dst,
+                              (int64_t)(n * shape->dst[0] + c * shape->dst[1] + h * shape->dst[2] + w * shape->dst[3]),
+                              HELD);
 }
 
 /* Checks that every element is the formula's, rounded once, and every byte between them is as it was. */
@@ -376,7 +394,6 @@ static void execute(const struct input *input, const struct tensors *tensors, co
     tconv_plan_workspace_size(runs, &bytes);
     char *workspace = exactly(bytes + (size_t)input->offset);
     memset(workspace, 0xff, bytes + (size_t)input->offset);
-    memset(tensors->dst, 0xff, tensors->dst_bytes);
     status = tconv_plan_execute(runs, &src, packed != NULL ? NULL : &weights, input->has_bias ? &bias : NULL, &dst,
                                 workspace + input->offset, bytes, NULL);
     if (status != TCONV_SUCCESS) {
@@ -393,11 +410,13 @@ static void execute_ways(const struct input *input, const struct shape *shape)
     struct tensors tensors;
     tconv_options options = input->options;
     make_tensors(input, shape, &tensors);
+    clear_dst(&input->desc, shape, &tensors);
     execute(input, &tensors, &options);
     check_dst(input, shape, &tensors);
     options.threads = 2;
     if (input->by_callback)
         options.parallel.parallel_for = last_first;
+    clear_dst(&input->desc, shape, &tensors);
     execute(input, &tensors, &options);
     check_dst(input, shape, &tensors);
     free(tensors.src);
@@ -451,14 +470,15 @@ static void write_text(const struct input *input)
     snprintf(layer_text, sizeof layer_text,
              "n=%" PRId64 " ci=%" PRId64 " h=%" PRId64 " w=%" PRId64 " co=%" PRId64 " k=%" PAIR " s=%" PAIR " p=%" PAIR
              "x%" PAIR " op=%" PAIR " d=%" PAIR " g=%" PRId64 " ss=%" PAIR "x%" PAIR " ds=%" PAIR "x%" PAIR
-             " dtype %d layout %d weights %d implementation %s isa %d threads %d%s%s",
+             " dtype %d layout %d weights %d implementation %s isa %d threads %d%s%s%s",
              d->batch, d->in_channels, d->in_h, d->in_w, d->out_channels, d->kernel_h, d->kernel_w, d->stride_h,
              d->stride_w, d->pad_top, d->pad_left, d->pad_bottom, d->pad_right, d->output_padding_h,
              d->output_padding_w, d->dilation_h, d->dilation_w, d->groups, d->src_strides[0], d->src_strides[1],
              d->src_strides[2], d->src_strides[3], d->dst_strides[0], d->dst_strides[1], d->dst_strides[2],
              d->dst_strides[3], (int)d->dtype, (int)d->layout, (int)d->weight_layout,
              input->options.implementation != NULL ? input->options.implementation : "any", (int)input->options.cpu_isa,
-             (int)input->options.threads, input->has_bias ? " bias" : "", input->packs ? " packed" : "");
+             (int)input->options.threads, input->has_bias ? " bias" : "", input->packs ? " packed" : "",
+             d->accumulate ? " accumulate" : "");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -74,18 +74,25 @@ static void fill_bits(check_buffer *buffer, int64_t index)
     }
 }
 
+static void fill_element(check_buffer *buffer, int64_t index, check_fill fill)
+{
+    switch (fill) {
+    case CHECK_INTEGERS:
+        harness_element_set(buffer->dtype, buffer->data, index, (double)harness_random_integer(&state.random, -4, 4));
+        break;
+    case CHECK_REALS:
+        harness_element_set(buffer->dtype, buffer->data, index, harness_random_real(&state.random));
+        break;
+    case CHECK_ALIKE: harness_element_set(buffer->dtype, buffer->data, index, 0.1); break;
+    case CHECK_BITS: fill_bits(buffer, index); break;
+    }
+}
+
 check_buffer *check_input(const char *name, tconv_dtype dtype, int64_t count, enum guard_side side, check_fill fill)
 {
     check_buffer *buffer = make_buffer(name, dtype, count, side);
     for (int64_t i = 0; i < count; i++)
-        switch (fill) {
-        case CHECK_INTEGERS:
-            harness_element_set(dtype, buffer->data, i, (double)harness_random_integer(&state.random, -4, 4));
-            break;
-        case CHECK_REALS: harness_element_set(dtype, buffer->data, i, harness_random_real(&state.random)); break;
-        case CHECK_ALIKE: harness_element_set(dtype, buffer->data, i, 0.1); break;
-        case CHECK_BITS: fill_bits(buffer, i); break;
-        }
+        fill_element(buffer, i, fill);
     guard_protect(&buffer->memory);
     return buffer;
 }
@@ -107,6 +114,12 @@ check_buffer *check_output(const char *name, tconv_dtype dtype, int64_t count, e
 double check_get(const check_buffer *buffer, int64_t index)
 {
     return harness_element_get(buffer->dtype, buffer->data, index);
+}
+
+double check_hold(check_buffer *output, int64_t index, check_fill fill)
+{
+    fill_element(output, index, fill);
+    return check_get(output, index);
 }
 
 void check_want(check_buffer *output, int64_t index, long double value, double bound)

@@ -81,6 +81,9 @@ check_buffer *check_scratch(const char *name, tconv_dtype dtype, int64_t count, 
 
 double check_get(const check_buffer *buffer, int64_t index);
 
+/* Gives an element of an output a random number, which a kernel is to add to, and returns it. */
+double check_hold(check_buffer *output, int64_t index, check_fill fill);
+
 /* Wants an element within bound of value, a NaN if that is one. */
 void check_want(check_buffer *output, int64_t index, long double value, double bound);
 

@@ -60,6 +60,13 @@ double cpu_copy_bytes(double bytes)
     return 2.0 * (double)copied.bytes / check_seconds(run_copy, &copied);
 }
 
+void cpu_want_stored(const cpu_kernel *kernel, check_buffer *dst, int64_t index, double sum, bool accumulate)
+{
+    if (accumulate)
+        sum = harness_element_round(kernel->real, sum + check_hold(dst, index, CHECK_BITS));
+    check_want(dst, index, harness_element_round(kernel->dtype, sum), 0);
+}
+
 int64_t cpu_whole_vectors(const cpu_kernel *kernel, int64_t count)
 {
     return (count + kernel->lanes - 1) / kernel->lanes * kernel->lanes;

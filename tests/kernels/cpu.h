@@ -30,6 +30,9 @@ double cpu_flops(const cpu_kernel *kernel);
  * holds them. */
 double cpu_copy_bytes(double bytes);
 
+/* Wants a sum rounded to dst's dtype; with accumulate, what dst holds, which this draws, is added to it before. */
+void cpu_want_stored(const cpu_kernel *kernel, check_buffer *dst, int64_t index, double sum, bool accumulate);
+
 /* Rounds count up to whole vectors. */
 int64_t cpu_whole_vectors(const cpu_kernel *kernel, int64_t count);
 

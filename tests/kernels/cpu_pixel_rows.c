@@ -79,9 +79,12 @@ static void call_store(const void *argument)
     store->function(&store->store);
 }
 
+/* What a store does beside rounding. */
+enum manner { PLAIN, STREAMED, ACCUMULATED, MANNERS };
+
 /* Rows lie in dst the other way round, the last one so many elements behind the beginning. */
 static void make_store(store_case *store, const cpu_kernel *kernel, int64_t rows, int64_t count, int64_t place,
-                       bool stream, check_fill fill)
+                       enum manner manner, check_fill fill)
 {
     const int64_t sums_pitch = count + GAP, dst_pitch = count + GAP + 1, end = place + (rows - 1) * dst_pitch + count;
     const enum guard_side side = place > 0 ? GUARD_BEFORE : GUARD_AFTER;
@@ -90,8 +93,8 @@ static void make_store(store_case *store, const cpu_kernel *kernel, int64_t rows
     for (int64_t row = 0; row < rows; row++) {
         store->to[row] = place + (rows - 1 - row) * dst_pitch;
         for (int64_t i = 0; i < count; i++)
-            check_want(dst, store->to[row] + i,
-                       harness_element_round(kernel->dtype, check_get(sums, row * sums_pitch + i)), 0);
+            cpu_want_stored(kernel, dst, store->to[row] + i, check_get(sums, row * sums_pitch + i),
+                            manner == ACCUMULATED);
     }
     store->function = kernel->pixel_kernels->dtype[kernel->dtype].store;
     store->store = (tconv_cpu_pixel_store){.sums = sums->data,
@@ -100,7 +103,8 @@ static void make_store(store_case *store, const cpu_kernel *kernel, int64_t rows
                                            .sums_pitch = sums_pitch,
                                            .dst = dst->data,
                                            .to = store->to,
-                                           .stream = stream};
+                                           .stream = manner == STREAMED,
+                                           .accumulate = manner == ACCUMULATED};
 }
 
 static void check_store(const void *argument)
@@ -109,10 +113,11 @@ static void check_store(const void *argument)
     const int64_t line = LINE_BYTES / (int64_t)harness_element_size(kernel->dtype);
     for (int64_t place = 0; place < line; place++)
         for (int64_t count = 1; count <= 1000; count += count <= MOST_LINES * line ? 1 : 333)
-            for (int stream = 0; stream < 2; stream++) {
+            for (int manner = 0; manner < MANNERS; manner++) {
+                static const char *const texts[] = {"", ", streamed", ", accumulated"};
                 store_case store;
-                check_case("%d rows of %d after %d%s", ROWS, (int)count, (int)place, stream ? ", streamed" : "");
-                make_store(&store, kernel, ROWS, count, place, stream == 1, CHECK_BITS);
+                check_case("%d rows of %d after %d%s", ROWS, (int)count, (int)place, texts[manner]);
+                make_store(&store, kernel, ROWS, count, place, (enum manner)manner, CHECK_BITS);
                 call_store(&store);
                 kernel->kernels->finish();
                 check_outputs();
@@ -123,7 +128,7 @@ static void bench_store(const void *argument)
 {
     const cpu_kernel *kernel = argument;
     store_case store;
-    make_store(&store, kernel, BENCH_ROWS, BENCH_COUNT, 0, false, CHECK_REALS);
+    make_store(&store, kernel, BENCH_ROWS, BENCH_COUNT, 0, PLAIN, CHECK_REALS);
     check_rate(call_store, &store, bench_bytes(kernel), "GB/s", cpu_copy_bytes(bench_bytes(kernel)));
 }
 

@@ -52,15 +52,14 @@ static void call_store(const void *argument)
     store->function(&store->store);
 }
 
-static void want_rounded(check_buffer *dst, int64_t index, double sum)
-{
-    check_want(dst, index, harness_element_round(dst->dtype, sum), 0);
-}
+/* What a store does beside rounding. */
+enum manner { PLAIN, STREAMED, ACCUMULATED, MANNERS };
+static const char *const manners[] = {"", ", streamed", ", accumulated"};
 
 /* Count outputs of each channel, from rows of sums that are whole vectors; of each position, every third residue is no
- * sum but a bias, of this channel and the next in turn. streamed: by a line. */
+ * sum but a bias, of this channel and the next in turn. */
 static void make_interleaved(store_case *store, const cpu_kernel *kernel, int64_t residues, int64_t count,
-                             bool streamed, check_fill fill)
+                             enum manner manner, check_fill fill)
 {
     const int64_t positions = (count + residues - 1) / residues, pitch = cpu_whole_vectors(kernel, positions);
     const int64_t dst_channel = count + GAP;
@@ -72,8 +71,9 @@ static void make_interleaved(store_case *store, const cpu_kernel *kernel, int64_
     for (int64_t c = 0; c < CHANNELS; c++)
         for (int64_t i = 0; i < count; i++) {
             const int32_t row = store->rows[i % residues];
-            want_rounded(dst, c * dst_channel + i,
-                         row < 0 ? check_get(bias, c - 1 - row) : check_get(sums, row + c * pitch + i / residues));
+            cpu_want_stored(kernel, dst, c * dst_channel + i,
+                            row < 0 ? check_get(bias, c - 1 - row) : check_get(sums, row + c * pitch + i / residues),
+                            manner == ACCUMULATED);
         }
     store->function = kernel->kernels->dtype[kernel->dtype].store_interleaved;
     store->store = (tconv_cpu_store){.sums = sums->data,
@@ -84,16 +84,17 @@ static void make_interleaved(store_case *store, const cpu_kernel *kernel, int64_
                                      .rows = store->rows,
                                      .bias = bias->data,
                                      .dst = dst->data,
-                                     .dst_channel = dst_channel};
-    if (streamed)
+                                     .dst_channel = dst_channel,
+                                     .accumulate = manner == ACCUMULATED};
+    if (manner == STREAMED)
         store->store.stage = check_scratch("stage", kernel->dtype, count + residues * kernel->lanes, GUARD_AFTER)->data;
 }
 
-static void check_interleaved(const cpu_kernel *kernel, int64_t residues, int64_t count, bool streamed)
+static void check_interleaved(const cpu_kernel *kernel, int64_t residues, int64_t count, enum manner manner)
 {
     store_case store;
-    check_case("%d residues, %d outputs%s", (int)residues, (int)count, streamed ? ", streamed" : "");
-    make_interleaved(&store, kernel, residues, count, streamed, CHECK_BITS);
+    check_case("%d residues, %d outputs%s", (int)residues, (int)count, manners[manner]);
+    make_interleaved(&store, kernel, residues, count, manner, CHECK_BITS);
     call_store(&store);
     kernel->kernels->finish();
     check_outputs();
@@ -104,9 +105,9 @@ static void check_store_interleaved(const void *argument)
     const cpu_kernel *kernel = argument;
     for (int64_t residues = 1; residues <= TCONV_CPU_MAX_INTERLEAVE; residues++) {
         for (int64_t count = 0; count <= MOST_VECTORS * residues * kernel->lanes + 2; count++)
-            for (int streamed = 0; streamed < 2 && is_worth_a_check(count, residues, kernel->lanes); streamed++)
-                check_interleaved(kernel, residues, count, streamed == 1);
-        check_interleaved(kernel, residues, 4001, true);
+            for (int manner = 0; manner < MANNERS && is_worth_a_check(count, residues, kernel->lanes); manner++)
+                check_interleaved(kernel, residues, count, (enum manner)manner);
+        check_interleaved(kernel, residues, 4001, STREAMED);
     }
 }
 
@@ -115,14 +116,14 @@ static void bench_store_interleaved(const void *argument)
     const cpu_kernel *kernel = argument;
     const double bytes = bytes_of(kernel, CHANNELS * BENCH_COUNT, CHANNELS * BENCH_COUNT);
     store_case store;
-    make_interleaved(&store, kernel, 2, BENCH_COUNT, false, CHECK_REALS);
+    make_interleaved(&store, kernel, 2, BENCH_COUNT, PLAIN, CHECK_REALS);
     store.rows[1] = (int32_t)(CHANNELS * store.store.channel_stride); /* both residues are sums */
     check_rate(call_store, &store, bytes, "GB/s", cpu_copy_bytes(bytes));
 }
 
 /* Positions of a row, or pixels, are stored one by one. */
 static void make_positions(store_case *store, const cpu_kernel *kernel, bool pixels, int64_t channels,
-                           int64_t positions, check_fill fill)
+                           int64_t positions, bool accumulate, check_fill fill)
 {
     const int64_t pitch = cpu_whole_vectors(kernel, positions), position = pixels ? channels + GAP : GAP;
     const int64_t channel = pixels ? 1 : positions * position + GAP;
@@ -131,7 +132,7 @@ static void make_positions(store_case *store, const cpu_kernel *kernel, bool pix
     check_buffer *dst = check_output("dst", kernel->dtype, last + 1, side_of(positions));
     for (int64_t c = 0; c < channels; c++)
         for (int64_t i = 0; i < positions; i++)
-            want_rounded(dst, c * channel + i * position, check_get(sums, c * pitch + i));
+            cpu_want_stored(kernel, dst, c * channel + i * position, check_get(sums, c * pitch + i), accumulate);
     store->function = pixels ? kernel->kernels->dtype[kernel->dtype].store_pixels
                              : kernel->kernels->dtype[kernel->dtype].store_scattered;
     store->store = (tconv_cpu_store){.sums = sums->data,
@@ -140,17 +141,21 @@ static void make_positions(store_case *store, const cpu_kernel *kernel, bool pix
                                      .count = positions,
                                      .dst = dst->data,
                                      .dst_channel = channel,
-                                     .dst_position = position};
+                                     .dst_position = position,
+                                     .accumulate = accumulate};
 }
 
 static void check_positions(const cpu_kernel *kernel, bool pixels, int64_t channels, int64_t positions)
 {
-    store_case store;
-    check_case("%d channels, %d positions", (int)channels, (int)positions);
-    make_positions(&store, kernel, pixels, channels, positions, CHECK_BITS);
-    call_store(&store);
-    kernel->kernels->finish();
-    check_outputs();
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        store_case store;
+        check_case("%d channels, %d positions%s", (int)channels, (int)positions,
+                   accumulate ? manners[ACCUMULATED] : "");
+        make_positions(&store, kernel, pixels, channels, positions, accumulate == 1, CHECK_BITS);
+        call_store(&store);
+        kernel->kernels->finish();
+        check_outputs();
+    }
 }
 
 static void check_store_scattered(const void *argument)
@@ -176,7 +181,7 @@ static void bench_positions(const cpu_kernel *kernel, bool pixels, int64_t chann
     const int64_t outputs = BENCH_COUNT / channels * channels;
     const double bytes = bytes_of(kernel, outputs, outputs);
     store_case store;
-    make_positions(&store, kernel, pixels, channels, BENCH_COUNT / channels, CHECK_REALS);
+    make_positions(&store, kernel, pixels, channels, BENCH_COUNT / channels, false, CHECK_REALS);
     check_rate(call_store, &store, bytes, "GB/s", cpu_copy_bytes(bytes));
 }
 

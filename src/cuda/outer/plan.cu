@@ -25,14 +25,16 @@ constexpr double MMA_CYCLES = 6.4; /* of an MMA, on a quarter */
 constexpr double LONE_WARP = 1.25; /* times as long where a quarter has one warp */
 constexpr double L2_BYTES = 20;    /* a cycle */
 constexpr double VECTOR_ISSUE = 18, GATHER_ISSUE = 5, HALF_GATHER_ISSUE = 4; /* of 32 vectors, of 32 elements */
-constexpr double STEP_ISSUE = 30;            /* of a step of K, beside its MMAs and factors */
-constexpr double ROUND_ISSUE = 1;            /* of a factor, to TF32 */
-constexpr double SPLIT_ISSUE = 2;            /* in two */
-constexpr double ADD_ISSUE = 1.5;            /* of a sum of 3xTF32, that joins the total every fourth step */
-constexpr double TURN = 4, GATHER_TURN = 12; /* cycles of an instruction that copies, to its warp */
-constexpr double BEGIN_CYCLES = 5000;        /* of a block, until its first product */
-constexpr double STORE_BYTES = 32;           /* a cycle, of a block's sums */
-constexpr double ADD_BYTES = 8;              /* a cycle of every multiprocessor, of all slices */
+constexpr double STEP_ISSUE = 30;        /* of a step of K, beside its MMAs and factors */
+constexpr double ROUND_ISSUE = 1;        /* of a factor, to TF32 */
+constexpr double SPLIT_ISSUE = 2;        /* in two */
+constexpr double ADD_ISSUE = 1.5;        /* of a sum of 3xTF32, that joins the total every fourth step */
+constexpr double TURN = 4;               /* cycles of an instruction that copies vectors, to its warp */
+constexpr double HIDDEN_PART = 0.15;     /* of what is not the longest, that shows where single elements are copied */
+constexpr double HALF_GATHER_CYCLES = 3; /* of 32 of 16 bits, that nothing hides */
+constexpr double BEGIN_CYCLES = 5000;    /* of a block, until its first product */
+constexpr double STORE_BYTES = 32;       /* a cycle, of a block's sums */
+constexpr double ADD_BYTES = 8;          /* a cycle of every multiprocessor, of all slices */
 
 int log2_up(int64_t value)
 {
@@ -144,12 +146,14 @@ double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t 
         plan->vectors ? bytes / 512 * VECTOR_ISSUE : elements / LANES * (half ? HALF_GATHER_ISSUE : GATHER_ISSUE);
     const double issue = rounds * steps * (mmas + factors + sums + STEP_ISSUE) + plan->resident * load_issue / 4;
     const double loads = plan->resident * bytes / L2_BYTES;
-    /* What a block loads it waits for in part: other blocks multiply meanwhile. */
-    const double turn =
-        products / plan->resident + load_issue / block_warps * (half && !plan->vectors ? GATHER_TURN : TURN);
     double longest = products > issue ? products : issue;
     longest = longest > loads ? longest : loads;
-    return longest > turn ? longest : turn;
+    if (plan->vectors) { /* a block waits for its copies in part, while others multiply */
+        const double turn = products / plan->resident + load_issue / block_warps * TURN;
+        return longest > turn ? longest : turn;
+    }
+    const double waits = half ? plan->resident * elements / LANES * HALF_GATHER_CYCLES : 0;
+    return longest + HIDDEN_PART * (products + issue + loads - longest) + waits;
 }
 
 /* Chooses into how many parts the K-tiles are cut, and predicts the whole. */
