@@ -121,9 +121,6 @@ typedef struct tconv_implementation {
     tconv_backend backend;
     /* The accepted dtypes, as a set of TCONV_DTYPE_BIT. The functions below are never called with another one. */
     unsigned dtypes;
-    /* Whether it can add to what the outputs hold (desc.accumulate). Where not, the functions below are never called with
-     * a layer that does. */
-    bool accumulates;
     size_t plan_bytes; /* of what plan writes, at least 1; aligned as malloc aligns */
     /*
      * Decides how to compute the layer: writes that to made, plan_bytes of zeros that keep their place until the plan
@@ -135,8 +132,9 @@ typedef struct tconv_implementation {
     /* Packs the weights into packed (sizes.packed bytes). CUDA: on stream. */
     tconv_status (*pack)(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
                          tconv_issue *issue);
-    /* Computes what the operation writes (operation.h), or with desc.accumulate adds it, before rounding. The batch is at least 1 where that is src or dst. CUDA: on
-     * arguments->stream, no synchronisation; no search and no device query. Allocates nothing. */
+    /* Computes what the operation writes (operation.h), or with desc.accumulate adds it, before rounding. The batch is at
+     * least 1 where that is src or dst. CUDA: on arguments->stream, no synchronisation; no search and no device query.
+     * Allocates nothing. */
     tconv_status (*execute)(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
                             tconv_issue *issue);
     /* Writes what was decided as "key=value key=value", for people: tiles, stages and kernels in the words of the
