@@ -228,9 +228,9 @@ def _execute(
     element."""
     some: Any = src if dst is None else dst
     workspace = some.new_empty(gradient.workspace_elements) if gradient.workspace_elements else None
-    addresses: Any = (0 if tensor is None else tensor.data_ptr() for tensor in (src, weights, bias, dst, workspace))
-    stream = 0 if gradient.device is None else torch._C._cuda_getCurrentRawStream(gradient.device)
-    status = gradient.plan.execute(*addresses, stream)
+    addresses: Any = [0 if tensor is None else tensor.data_ptr() for tensor in (src, weights, bias, dst, workspace)]
+    addresses.append(0 if gradient.device is None else torch._C._cuda_getCurrentRawStream(gradient.device))
+    status = gradient.plan.execute(*addresses)
     if status == 0:
         counts.gradients += 1
         return True
@@ -287,7 +287,7 @@ def gradients(
     left = list(wanted)
     sizes = (stride, padding, groups, dilation)
     if wanted[0]:
-        results[0] = compute_data(find_data_of(diff_dst, input, weight, output_padding, *sizes), diff_dst, weight)
+        results[0] = compute_data(find_data_of(diff_dst, input, weight, *sizes), diff_dst, weight)
         left[0] = results[0] is None
     if wanted[1] or wanted[2]:
         found = find_weights_of(diff_dst, input, weight, *sizes) if wanted[1] else find_bias(diff_dst)
@@ -308,20 +308,20 @@ def find_data_of(
     diff_dst: Tensor,
     input: Tensor,
     weight: Tensor,
-    output_padding: Sizes,
     stride: Sizes,
     padding: Sizes,
     groups: int,
     dilation: Sizes,
 ) -> Gradient | Reason:
     """find_data for a call, with PyTorch's choice of the strides."""
-    sizes = (tuple(stride), tuple(padding), tuple(output_padding), groups, tuple(dilation))
+    sizes = (tuple(stride), tuple(padding), groups, tuple(dilation))
     key = ("data of", sizes, _key(diff_dst), _key(input), _key(weight), settings(diff_dst))
     found = planned.get(key)
     if found is None:
         channels_last = False
         if input.dim() == 4:
-            pairs: Any = (sizes[0], tuple((side, side) for side in padding), *sizes[2:])
+            left = left_over(diff_dst.shape, input.shape, weight.shape, stride, padding, dilation)
+            pairs: Any = (sizes[0], tuple((side, side) for side in padding), left, groups, sizes[3])
             channels_last = choose_format(input, weight, None, pairs) == torch.channels_last
         made = find_data(diff_dst, weight, input.shape[2:], stride, padding, groups, dilation, channels_last)
         found = planned.make(key, lambda: made)
