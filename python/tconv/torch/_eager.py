@@ -120,6 +120,8 @@ for _name, _function in (("unplanned", _unplanned), ("negated", _negated)):
     _library.define(_name + _SCHEMA)
     for _where in ("CompositeExplicitAutograd", "Negative"):
         _library.impl(_name, _function, _where)
+for _where in ("Meta", "MkldnnCPU", "SparseCPU", "SparseCUDA", "SparseCsrCPU", "SparseCsrCUDA"):
+    _aten.impl("convolution_overrideable", torch.convolution, _where)  # which says what is wrong
 _library.define("foreign" + _SCHEMA)
 _library.impl("foreign", _foreign, "CompositeImplicitAutograd")
 

@@ -82,7 +82,7 @@ def _call(spatial: int, arguments: tuple[Any, ...], packed: PackedWeights | None
     with_graph = _grad_enabled() and (
         input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
     )
-    if with_graph and not input.is_complex():
+    if with_graph and (input.is_cpu or input.is_cuda) and not input.is_complex():
         # Their exceptions, by which checkpointing ends, would not get through the shim.
         if _hooks_of_saved_tensors(False) is not None:
             return _through_the_dispatcher(spatial, *arguments)

@@ -55,6 +55,13 @@ def _new(like: Tensor, shape: Sequence[int], channels_last: bool) -> Tensor:
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=lying)
 
 
+def _check_axes(stride: Sequence[int], **tensors: Tensor | None) -> None:
+    axes = len(stride) + 2
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.dim() != axes:
+            raise RuntimeError(f"{name} has {tensor.dim()} axes: must have {axes}")
+
+
 # -------------------------------------------------------------------------------------------- the gradient of the input
 
 
@@ -68,6 +75,7 @@ def _data(
     dilation: Sequence[int],
     channels_last: bool,
 ) -> Tensor:
+    _check_axes(stride, diff_dst=diff_dst, weight=weight)
     arguments = (diff_dst, weight, in_size, stride, padding, groups, dilation, channels_last)
     answer = _gradients.compute_data(_gradients.find_data(*arguments), diff_dst, weight)
     return data_by_pytorch(*arguments) if answer is None else answer
@@ -93,7 +101,8 @@ def data_by_pytorch(
     return _as(result, channels_last)
 
 
-def _fake_data(diff_dst: Tensor, weight: Tensor, in_size: Sequence[int], *rest: Any) -> Tensor:
+def _fake_data(diff_dst: Tensor, weight: Tensor, in_size: Sequence[int], stride: Sequence[int], *rest: Any) -> Tensor:
+    _check_axes(stride, diff_dst=diff_dst, weight=weight)
     return _new(diff_dst, (diff_dst.shape[0], weight.shape[0], *in_size), rest[-1])
 
 
@@ -118,6 +127,8 @@ def _define_data(spatial: int) -> Any:
 def _shape_of_weight(input: Tensor | None, diff_dst: Tensor, kernel_size: Sequence[int], groups: int) -> Any:
     if input is None:
         raise RuntimeError("input is None: must be there where the gradient of the weight is wanted")
+    if input.shape[0] != diff_dst.shape[0]:
+        raise RuntimeError(f"input has {input.shape[0]} images, diff_dst {diff_dst.shape[0]}: must be the same")
     if groups < 1:
         raise RuntimeError(f"groups = {groups}: must be at least 1")
     return (input.shape[1], diff_dst.shape[1] // groups, *kernel_size)
@@ -135,6 +146,7 @@ def _weights(
     channels_last: bool,
 ) -> tuple[Tensor, Tensor]:
     """Those that are not wanted have no elements."""
+    _check_axes(stride, input=input, diff_dst=diff_dst)
     sizes = (kernel_size, stride, padding, groups, dilation)
     answer: Any = None, None
     if wanted[0]:
@@ -195,6 +207,7 @@ def _fake_weights(
     wanted: Sequence[bool],
     channels_last: bool,
 ) -> tuple[Tensor, Tensor]:
+    _check_axes(stride, input=input, diff_dst=diff_dst)
     weights, bias = diff_dst.new_empty(0), diff_dst.new_empty(diff_dst.shape[1] if wanted[1] else 0)
     if wanted[0]:
         weights = _new(diff_dst, _shape_of_weight(input, diff_dst, kernel_size, groups), channels_last)

@@ -160,7 +160,7 @@ class Counters:
     taken: int
     passed_on: dict[str, int]
     packings: int
-    gradients: int
+    gradients: int = 0
 
 
 # Each says how many calls were taken in a place that counts its own.
