@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import torch.autograd.forward_ad as forward_ad  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from conftest import has_gradients  # noqa: E402
 from torch.func import grad, jvp, vmap  # noqa: E402
@@ -233,6 +234,24 @@ def test_operators_in_both_modes(device, operator, layer, spatial):
     expected = first + second if isinstance(first, torch.Tensor) else (first[0] + second[0], second[1])
     torch.testing.assert_close(derivatives, expected)
     torch.testing.assert_close(outputs, call(*tensors))
+
+
+def test_gradients_of_duals_without_a_graph(device):
+    """Forward over reverse: the output's gradient has a tangent, or a saved tensor has."""
+    x, weight, bias = example(2, LAYERS[1], device=device)
+    results = []
+    for f in (tt.conv_transpose2d, F.conv_transpose2d):
+        before = f(x, weight, bias, **LAYERS[1])
+        cotangent = torch.ones_like(before)
+        with forward_ad.dual_level():
+            of_cotangent = torch.autograd.grad(
+                before, (x, weight, bias), forward_ad.make_dual(cotangent, 2 * before.detach())
+            )
+            inside = f(forward_ad.make_dual(x, 3 * x.detach()), weight, bias, **LAYERS[1])
+            of_saved = torch.autograd.grad(inside.sum(), (x, weight))
+            results.append([forward_ad.unpack_dual(t).tangent for t in (*of_cotangent, of_saved[1])])
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
 
 
 # ---------------------------------------------------------------------------------------------------- maps, compilation

@@ -276,10 +276,6 @@ def gradients_of(
     return answers[0], answers[1], None
 
 
-def _is_plain(*tensors: Tensor) -> bool:
-    return all(type(tensor) in PLAIN for tensor in tensors) and _transforms() is None and not _dispatch_modes()
-
-
 def _backward(
     cotangent: Tensor,
     first: Tensor,
@@ -294,8 +290,9 @@ def _backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """aten::convolution_backward_overrideable where autograd would be: the gradients of a layer, with nothing that
     looks on, are computed at once."""
-    if transposed and not _grad_enabled() and _is_plain(cotangent, first, second):
-        cotangent, first, second = (tensor.resolve_neg() for tensor in (cotangent, first, second))
+    if transposed and not may_have_derivatives((cotangent, first, second)):
+        if cotangent.is_neg() or first.is_neg() or second.is_neg():
+            cotangent, first, second = cotangent.resolve_neg(), first.resolve_neg(), second.resolve_neg()
         return gradients(cotangent, first, second, stride, padding, sizes, groups, dilation, wanted)
     return gradients_of(cotangent, first, second, stride, padding, dilation, transposed, sizes, groups, wanted)
 

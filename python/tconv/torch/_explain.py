@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from ._compute import Layer, find
 from ._functional import conv_transpose1d, conv_transpose2d
-from ._gradients import find_bias, find_data_of, find_weights_of
+from ._gradients import find as find_gradients
 from ._modules import ConvTranspose1d, arguments_of
 from ._operator import _autocast, as_list
 from ._packed import PackedWeights
@@ -115,14 +115,10 @@ def _of_gradients(
     if input.dim() == spatial + 1:
         input, diff_dst = input.unsqueeze(0), diff_dst.unsqueeze(0)
     sizes = (as_list(stride, spatial), as_list(padding, spatial), groups, as_list(dilation, spatial))
-    found = {}
-    if wants[0]:
-        found["input"] = find_data_of(diff_dst, input, weight, *sizes)
-    if wants[1]:
-        found["weight"] = find_weights_of(diff_dst, input, weight, *sizes)
-    if wants[2]:
-        found["bias"] = found["weight"] if wants[1] else find_bias(diff_dst)
+    found = find_gradients(diff_dst, input, weight, *sizes, wants)
+    operations = {"input": found.data, "weight": found.weights, "bias": found.weights}
     return {
         name: f"PyTorch: {how.text}" if isinstance(how, Reason) else f"tconv, by {how.plan.implementation}"
-        for name, how in found.items()
+        for (name, how), want in zip(operations.items(), wants, strict=True)
+        if want and how is not None
     }

@@ -270,6 +270,61 @@ def compute_weights(
     return (weights, bias) if _execute(found, input, weights, bias, diff_dst) else None
 
 
+# ------------------------------------------------------------------------------------------------ those of a whole call
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What is found out once for the gradients of a call. The second is that of the weight, the bias or both."""
+
+    data: Gradient | Reason | None
+    weights: Gradient | Reason | None
+    copy_as: torch.memory_format | None  # of an output's gradient that lies in no way in which it could be read
+
+
+calls: Cache[Wanted] = Cache()
+
+
+def find(
+    diff_dst: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    stride: Sizes,
+    padding: Sizes,
+    groups: int,
+    dilation: Sizes,
+    wanted: Sequence[bool],
+) -> Wanted:
+    """The gradients of a call that are wanted, of input, weight and bias, from the cache."""
+    sizes = (tuple(stride), tuple(padding), groups, tuple(dilation))
+    key = (sizes, tuple(wanted), _key(diff_dst), _key(input), _key(weight), settings(diff_dst))
+    return calls.get(key) or calls.make(key, lambda: _find(diff_dst, input, weight, sizes, wanted))
+
+
+def _find(diff_dst: Tensor, input: Tensor, weight: Tensor, sizes: Any, wanted: Sequence[bool]) -> Wanted:
+    """With PyTorch's choice of the strides for the input's, and the weight's own, where they are dense."""
+    stride, padding, groups, dilation = sizes
+    channels_last = False
+    if input.dim() == 4:
+        left = left_over(diff_dst.shape, input.shape, weight.shape, stride, padding, dilation)
+        pairs: Any = (stride, tuple((side, side) for side in padding), left, groups, dilation)
+        channels_last = choose_format(input, weight, None, pairs) == torch.channels_last
+    copy_as = None if _lies_as(diff_dst) else torch.channels_last if channels_last else torch.contiguous_format
+    if copy_as is not None:
+        diff_dst = diff_dst.contiguous(memory_format=copy_as)
+    data = weights = None
+    if wanted[0]:
+        data = find_data(diff_dst, weight, input.shape[2:], stride, padding, groups, dilation, channels_last)
+    if wanted[1]:
+        strides = weight.stride()
+        if _layer.weight_layout(_four_axes(weight.shape, 1), _four_axes(strides, 0)) is None:
+            strides = strides_of(weight.shape, False)
+        weights = find_weights(input, diff_dst, weight.shape[2:], stride, padding, groups, dilation, strides)
+    elif wanted[2]:
+        weights = find_bias(diff_dst)
+    return Wanted(data, weights, copy_as)
+
+
 def gradients(
     diff_dst: Tensor,
     input: Tensor,
@@ -281,17 +336,17 @@ def gradients(
     dilation: Sizes,
     wanted: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Those of a call's input, weight and bias that are wanted; with PyTorch's strides, but for the weight's, which is
-    its own where it is dense."""
+    """Those of a call's input, weight and bias that are wanted."""
+    found = find(diff_dst, input, weight, stride, padding, groups, dilation, wanted)
+    if found.copy_as is not None:
+        diff_dst = diff_dst.contiguous(memory_format=found.copy_as)
     results: list[Tensor | None] = [None, None, None]
     left = list(wanted)
-    sizes = (stride, padding, groups, dilation)
-    if wanted[0]:
-        results[0] = compute_data(find_data_of(diff_dst, input, weight, *sizes), diff_dst, weight)
+    if found.data is not None:
+        results[0] = compute_data(found.data, diff_dst, weight)
         left[0] = results[0] is None
-    if wanted[1] or wanted[2]:
-        found = find_weights_of(diff_dst, input, weight, *sizes) if wanted[1] else find_bias(diff_dst)
-        answer = compute_weights(found, input if wanted[1] else None, diff_dst, wanted[2])
+    if found.weights is not None:
+        answer = compute_weights(found.weights, input if wanted[1] else None, diff_dst, wanted[2])
         if answer is not None:
             results[1:] = answer
             left[1:] = False, False
@@ -302,37 +357,3 @@ def gradients(
         )
         results = [theirs if missing else ours for ours, theirs, missing in zip(results, rest, left, strict=True)]
     return results[0], results[1], results[2]
-
-
-def find_data_of(
-    diff_dst: Tensor,
-    input: Tensor,
-    weight: Tensor,
-    stride: Sizes,
-    padding: Sizes,
-    groups: int,
-    dilation: Sizes,
-) -> Gradient | Reason:
-    """find_data for a call, with PyTorch's choice of the strides."""
-    sizes = (tuple(stride), tuple(padding), groups, tuple(dilation))
-    key = ("data of", sizes, _key(diff_dst), _key(input), _key(weight), settings(diff_dst))
-    found = planned.get(key)
-    if found is None:
-        channels_last = False
-        if input.dim() == 4:
-            left = left_over(diff_dst.shape, input.shape, weight.shape, stride, padding, dilation)
-            pairs: Any = (sizes[0], tuple((side, side) for side in padding), left, groups, sizes[3])
-            channels_last = choose_format(input, weight, None, pairs) == torch.channels_last
-        made = find_data(diff_dst, weight, input.shape[2:], stride, padding, groups, dilation, channels_last)
-        found = planned.make(key, lambda: made)
-    return found
-
-
-def find_weights_of(
-    diff_dst: Tensor, input: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, groups: int, dilation: Sizes
-) -> Gradient | Reason:
-    """find_weights for a call."""
-    strides = weight.stride()
-    if _layer.weight_layout(_four_axes(weight.shape, 1), _four_axes(strides, 0)) is None:
-        strides = strides_of(weight.shape, False)
-    return find_weights(input, diff_dst, weight.shape[2:], stride, padding, groups, dilation, strides)
