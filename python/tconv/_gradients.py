@@ -170,15 +170,15 @@ def _backward_weights(
     missing = _layer.missing_axes(spatial, arrays["diff_dst"].ndim == spatial + 2)
     dst = _host.with_axes(arrays["diff_dst"], missing)
     src, shape = None, dst.shape
-    weight_shape: tuple[int, ...] = (dst.shape[1], dst.shape[1], 1, 1)
+    weight_shape: tuple[int, ...] = (dst.shape[1], 1, 1, 1)
     if of_weight:
         if arrays["x"].ndim != arrays["diff_dst"].ndim:
             axes = arrays["diff_dst"].ndim
             raise _errors.invalid("x", f"x has {arrays['x'].ndim} axes: must have {axes}, as diff_dst")
         src = _host.with_axes(arrays["x"], missing)
         shape, weight_shape = src.shape, (src.shape[1], dst.shape[1] // max(arguments[3], 1), *extents)
-    else:  # every output is the input of a layer with one tap
-        arguments = _of_layer(spatial, (1, 0, 1, 1))
+    else:  # that of the bias is the same by every layer: by one with one tap and each channel by itself
+        arguments = _of_layer(spatial, (1, 0, dst.shape[1], 1))
     layouts = _host.layouts(dst)
     layout = _layer.choose_layout([] if src is None else _host.layouts(src), layouts)
     dst = dst if layout in layouts else _host.copy(dst, layout)

@@ -80,7 +80,8 @@ def test_are_the_formulas(layer, dtype):
 def test_however_they_lie(of_x, of_dst):
     (x, weight, diff_dst), arguments, expected = example(LAYERS[2])
     x, diff_dst = LYING[of_x](x), LYING[of_dst](diff_dst)
-    for weights in (weight, np.asfortranarray(weight)):
+    hwoi, fortran = np.ascontiguousarray(weight.transpose(2, 3, 1, 0)).transpose(3, 2, 0, 1), np.asfortranarray(weight)
+    for weights in (weight, nhwc(weight), hwoi, fortran):
         result = tconv.conv_transpose2d_backward_data(diff_dst, weights, x.shape[2:], **arguments)
         np.testing.assert_array_equal(result, expected[0])
     assert (result.strides[1] == result.itemsize) == (of_dst == "NHWC")

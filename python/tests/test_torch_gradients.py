@@ -156,12 +156,32 @@ def test_any_strides(device, lying, which):
         assert torch.equal(a, b)
 
 
-def test_sum_sends_strides_of_zero(device):
+@pytest.mark.parametrize("wanted", list(itertools.product((False, True), repeat=3))[1:], ids=str)
+def test_what_is_not_wanted_is_not_computed(wanted, monkeypatch):
+    """The tensors that the library is given: src, weights, bias and dst."""
+    tensors = [t.requires_grad_(want) for t, want in zip(example(2, LAYERS[1]), wanted, strict=True)]
+    loss, given, real = tt.conv_transpose2d(*tensors, **LAYERS[1]).sum(), [], _compute.Plan.execute
+    monkeypatch.setattr(
+        _compute.Plan, "execute", lambda plan, *a: given.append([x != 0 for x in a[:4]]) or real(plan, *a)
+    )
+    loss.backward()
+    expected = [[True, True, False, True]] if wanted[0] else []
+    if wanted[1] or wanted[2]:
+        expected.append([wanted[1], wanted[1], wanted[2], True])
+    assert given == expected
+    assert [t.grad is not None for t in tensors] == list(wanted)
+
+
+def test_sum_sends_strides_of_zero(device, monkeypatch):
+    """Which is copied once."""
+    copies, real = [], _gradients._copy
+    monkeypatch.setattr(_gradients, "_copy", lambda *arguments: copies.append(arguments) or real(*arguments))
     tensors = example(2, {}, device=device)
     for function in (tt.conv_transpose2d, F.conv_transpose2d):
         function(*tensors).sum().backward()
     for t in tensors:
         assert not (t.grad % 2).any()  # both added the same
+    assert not copies
 
 
 def test_deterministic(device):

@@ -200,13 +200,13 @@ def _plan_weights(diff_dst: Tensor, input: Tensor, sizes: Any, strides: Sizes) -
 
 
 def _plan_bias(diff_dst: Tensor) -> Gradient:
-    """Of a layer with one tap, whose input is as large as its output."""
+    """Of a layer with one tap and each channel by itself, whose input is as large as its output."""
     spatial, channels = diff_dst.dim() - 2, diff_dst.shape[1]
     ones, zeros = (1,) * spatial, (0,) * spatial
     layouts = _lies_as(diff_dst)
     layout = _layer.choose_layout(layouts, [])
-    weight_shape = (channels, channels, *ones)
-    sizes = (ones, ones, zeros, 1, ones)
+    weight_shape = (channels, 1, *ones)
+    sizes = (ones, ones, zeros, channels, ones)
     desc = _desc(diff_dst, diff_dst.shape, weight_shape, sizes, lib.OP_BACKWARD_WEIGHTS, layout)
     if layouts:
         desc.dst_strides[:] = _counted(diff_dst)
@@ -221,13 +221,10 @@ def _copy(tensor: Tensor, lying: torch.memory_format) -> Tensor:
     return (tensor.unsqueeze(2) if tensor.dim() == 3 else tensor).clone(memory_format=lying)
 
 
-def _execute(
-    gradient: Gradient, src: Tensor | None, weights: Tensor | None, bias: Tensor | None, dst: Tensor | None
-) -> bool:
+def _execute(gradient: Gradient, src: Tensor | None, weights: Tensor | None, bias: Tensor | None, dst: Tensor) -> bool:
     """Whether tconv computed it. PyTorch's operator is to be called for an address that is no multiple of an
     element."""
-    some: Any = src if dst is None else dst
-    workspace = some.new_empty(gradient.workspace_elements) if gradient.workspace_elements else None
+    workspace = dst.new_empty(gradient.workspace_elements) if gradient.workspace_elements else None
     addresses: Any = [0 if tensor is None else tensor.data_ptr() for tensor in (src, weights, bias, dst, workspace)]
     addresses.append(0 if gradient.device is None else torch._C._cuda_getCurrentRawStream(gradient.device))
     status = gradient.plan.execute(*addresses)
