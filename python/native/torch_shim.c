@@ -2,9 +2,10 @@
  * tconv inside of PyTorch without Python: a kernel of aten::convolution looks up a planned layer and executes it.
  *
  * torch.conv_transpose1d and conv_transpose2d end in aten::convolution. The package (tconv/torch/_eager.py) calls them
- * with a dispatch key included that leads to this kernel in place of PyTorch's. A layer that is in the table is
+ * with a dispatch key included that leads to a kernel here in place of PyTorch's. A layer that is in the table is
  * executed; for any other this calls the operator tconv::unplanned, in Python, which plans, computes, and puts the
- * layer into the table for the next time.
+ * layer into the table for the next time. Where gradients are wanted the kernel lies above autograd and calls
+ * aten::convolution_overrideable, which has a node of PyTorch's but no kernel of its.
  *
  * The code uses only functions of PyTorch's stable C interface (torch/csrc/stable/c/shim.h and what that includes),
  * looked up in the libtorch of the process, so that one shared object serves every PyTorch from 2.10 on, and no PyTorch
@@ -406,16 +407,9 @@ static void call_operator(const char *name, stable_value *stack)
                            what == NULL ? "aten::convolution failed; stderr may tell why" : what);
 }
 
-/* The kernel. Tensors that have the dispatch key themselves, views of complex tensors, also get here without the
- * package. */
-static void convolution(stable_value *stack, uint64_t arguments, uint64_t results)
+/* Computes the package's call by its layer in the table, or has Python compute it. */
+static void compute(stable_value *stack, thread_state *state)
 {
-    (void)arguments, (void)results;
-    thread_state *state = get_state();
-    if (state == NULL || state->flags == 0) {
-        call_operator("tconv::negated", stack);
-        return;
-    }
     call made;
     torch_tensor *result = NULL;
     bool known = read_call(stack, state->flags, &made);
@@ -439,27 +433,80 @@ static void convolution(stable_value *stack, uint64_t arguments, uint64_t result
     state->has_call = false;
 }
 
+/* The kernels. Each is also called without the package. */
+
+static bool is_ours(const thread_state *state)
+{
+    return state != NULL && state->flags != 0;
+}
+
+/* aten::convolution below autograd: without the package, of views of complex tensors, which have the dispatch key
+ * themselves. */
+static void convolution(stable_value *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    thread_state *state = get_state();
+    if (is_ours(state))
+        compute(stack, state);
+    else
+        call_operator("tconv::negated", stack);
+}
+
+/* aten::convolution above autograd. */
+static void convolution_with_graph(stable_value *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    call_operator(is_ours(get_state()) ? "aten::convolution_overrideable" : "tconv::foreign", stack);
+}
+
+/* aten::convolution_overrideable below autograd. */
+static void convolution_overrideable(stable_value *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    thread_state *state = get_state();
+    if (is_ours(state))
+        compute(stack, state);
+    else
+        call_operator("tconv::unplanned", stack);
+}
+
 /* ------------------------------------------------------------------------------------------- what the package calls */
 
-static torch_library *installed;
+static const struct kernel {
+    const char *dispatch_key, *name;
+    torch_kernel *function;
+} kernels[] = {
+    {"Negative", "convolution", convolution},
+    {"AutogradNestedTensor", "convolution", convolution_with_graph},
+    {"CPU", "convolution_overrideable", convolution_overrideable},
+    {"CUDA", "convolution_overrideable", convolution_overrideable},
+};
+#define KERNELS (sizeof kernels / sizeof *kernels)
+
+static torch_library *installed[KERNELS];
 
 void tconv_torch_uninstall(void)
 {
-    if (installed != NULL)
-        torch.aoti_torch_delete_library_object(installed);
-    installed = NULL;
+    for (size_t i = 0; i < KERNELS; i++) {
+        if (installed[i] != NULL)
+            torch.aoti_torch_delete_library_object(installed[i]);
+        installed[i] = NULL;
+    }
 }
 
 int tconv_torch_install(void)
 {
     if (!look_up_functions() || pthread_key_create(&state_key, free) != 0 ||
-        pthread_atfork(lock_table, unlock_table, unlock_table) != 0 ||
-        torch.aoti_torch_library_init_impl("aten", "Negative", __FILE__, __LINE__, &installed) != 0)
+        pthread_atfork(lock_table, unlock_table, unlock_table) != 0)
         return -1;
-    if (torch.torch_library_impl(installed, "convolution", convolution, INTERFACE_VERSION) == 0)
-        return 0;
-    tconv_torch_uninstall();
-    return -1;
+    for (size_t i = 0; i < KERNELS; i++)
+        if (torch.aoti_torch_library_init_impl("aten", kernels[i].dispatch_key, __FILE__, __LINE__, &installed[i]) !=
+                0 ||
+            torch.torch_library_impl(installed[i], kernels[i].name, kernels[i].function, INTERFACE_VERSION) != 0) {
+            tconv_torch_uninstall();
+            return -1;
+        }
+    return 0;
 }
 
 int64_t *tconv_torch_flags(void)

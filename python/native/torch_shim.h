@@ -28,7 +28,7 @@ typedef struct tconv_torch_layer {
     int32_t dtype, location; /* tconv_dtype and tconv_location */
 } tconv_torch_layer;
 
-/* Registers the kernel, once in a process. Returns 0, or -1 where this PyTorch lacks what the kernel needs. */
+/* Registers the kernels, once in a process. Returns 0, or -1 where this PyTorch lacks what the kernels need. */
 TCONV_TORCH_API int tconv_torch_install(void);
 TCONV_TORCH_API void tconv_torch_uninstall(void);
 

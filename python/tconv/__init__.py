@@ -22,6 +22,12 @@ from ._errors import (
     UnsupportedError,
 )
 from ._functional import conv_transpose1d, conv_transpose2d
+from ._gradients import (
+    conv_transpose1d_backward_data,
+    conv_transpose1d_backward_weights,
+    conv_transpose2d_backward_data,
+    conv_transpose2d_backward_weights,
+)
 from ._packed import Plan
 from ._version import VERSION as __version__
 
@@ -38,7 +44,11 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "conv_transpose1d",
+    "conv_transpose1d_backward_data",
+    "conv_transpose1d_backward_weights",
     "conv_transpose2d",
+    "conv_transpose2d_backward_data",
+    "conv_transpose2d_backward_weights",
     "info",
     "reload_environment",
 ]

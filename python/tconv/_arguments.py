@@ -35,6 +35,14 @@ def of_layer(
     )
 
 
+def extents(spatial: int, name: str, value: Any) -> _layer.Pair:
+    """Rows and columns of a tensor; those of a 1-D layer have the height 1."""
+    rows, columns = _pair(spatial, name, value, 1)
+    if rows < 1 or columns < 1:
+        raise _errors.invalid(name, f"{name} = {value!r}: must be at least 1")
+    return rows, columns
+
+
 def integer(name: str, value: Any) -> int:
     """Python's, NumPy's, or that of any array without axes. Booleans are none, although Python counts them so:
     stride=True is a mistake."""

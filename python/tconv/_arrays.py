@@ -53,8 +53,8 @@ def device_name(device: int | None) -> str:
     return "the host" if device is None else f"CUDA device {device}"
 
 
-def check_ranks(spatial: int, x: int, weight: int) -> None:
-    check_x_rank("x", spatial, x)
+def check_ranks(spatial: int, x: int, weight: int, name: str = "x") -> None:
+    check_x_rank(name, spatial, x)
     if weight != spatial + 2:
         raise _errors.invalid("weight", f"weight.ndim = {weight}: must be {spatial + 2}, {_WEIGHT_AXES[spatial]}")
 

@@ -34,14 +34,14 @@ prepared_layers: Cache[Prepared] = Cache()
 def conv_transpose(
     spatial: int, given: dict[str, Any], arguments: _layer.Arguments, backend: int, math: int, threads: int
 ) -> Any:
-    arrays, dtype = _views(given)
+    arrays, dtype = views(given)
     x, weight = arrays["x"], arrays["weight"]
     _arrays.check_ranks(spatial, x.ndim, weight.ndim)
     missing = _layer.missing_axes(spatial, x.ndim == spatial + 2)
-    src, weights = _with_axes(x, missing), _with_axes(weight, _layer.missing_axes(spatial, True))
+    src, weights = with_axes(x, missing), with_axes(weight, _layer.missing_axes(spatial, True))
     out = arrays.get("out")
     # an out of another rank is refused when the shape of the result is known
-    target = _with_axes(out, missing) if out is not None and out.ndim == x.ndim else None
+    target = with_axes(out, missing) if out is not None and out.ndim == x.ndim else None
 
     lying = (src.strides, src.flags.aligned, weights.strides, weights.flags.aligned)
     of_out = None if target is None else (target.shape, target.strides, target.flags.aligned)
@@ -53,25 +53,25 @@ def conv_transpose(
         )
     layout = prepared.desc.layout
     if out is not None:
-        _check_out(out, _layer.without_axes(missing, prepared.shape))
+        check_out(out, _layer.without_axes(missing, prepared.shape))
     if prepared.copy_x:
-        src = _copy(src, layout)
+        src = copy(src, layout)
     if prepared.copy_weight:
-        weights = _dense_as_it_is(weights)
+        weights = dense_as_it_is(weights)
     bias = arrays.get("bias")
     if bias is not None:
         _arrays.check_bias(bias.shape, prepared.shape[1])
-        bias = _dense_as_it_is(bias)
+        bias = dense_as_it_is(bias)
 
     inputs = (src, weights) if bias is None else (src, weights, bias)
-    result = _Result(given, target, missing, prepared.shape, layout, inputs, _lies)
+    result = Result(given, target, missing, prepared.shape, layout, inputs, lies)
     written = result.written
     if not _is_dense(written, layout):
-        of_slice, dense = (key, _counted_strides(written)), prepared
+        of_slice, dense = (key, counted_strides(written)), prepared
         prepared = prepared_layers.get(of_slice) or prepared_layers.make(of_slice, lambda: _for_slice(dense, written))
-    addresses = (_address(src), _address(weights), _address(bias), _address(written))
+    addresses = (address(src), address(weights), address(bias), address(written))
     if prepared.plan is not None:
-        _execute(prepared.plan, *addresses)
+        execute(prepared.plan, *addresses)
     else:
         one_shot(prepared.desc, prepared.options, addresses, lib.LOCATION_HOST)
     return result.hand_over()
@@ -83,11 +83,11 @@ class Packed:
     def __init__(
         self, given: dict[str, Any], layer_with: Callable[[tuple[int, ...]], PackedLayer], options: lib.Options
     ) -> None:
-        arrays, self.dtype = _views(given)
+        arrays, self.dtype = views(given)
         self.layer = layer = layer_with(arrays["weight"].shape)
-        weights = _with_axes(arrays["weight"], layer.missing_weight_axes)
+        weights = with_axes(arrays["weight"], layer.missing_weight_axes)
         desc = layer.make_desc(self.dtype)
-        desc.weight_layout, copy_weight = _weight_layout(weights)
+        desc.weight_layout, copy_weight = weight_layout(weights)
         self._shape, self._layout = lib.output_shape(desc), desc.layout
         self.output_shape = _layer.without_axes(layer.missing_axes, self._shape)
         self._bias = None
@@ -99,30 +99,30 @@ class Packed:
             rule = "weight must be an array on the CUDA device, to which a plan copies nothing"
             raise _errors.invalid("backend", f"backend = cuda: {rule}")
         if copy_weight:
-            weights = _dense_as_it_is(weights)
-        self.plan = plan.pack(_address(weights), 0)
+            weights = dense_as_it_is(weights)
+        self.plan = plan.pack(address(weights), 0)
 
     def __call__(self, given: dict[str, Any]) -> Any:
-        arrays, dtype = _views(given)
+        arrays, dtype = views(given)
         self.layer.check_x(arrays["x"].shape, dtype, self.dtype)
         missing = self.layer.missing_axes
-        src = _with_axes(arrays["x"], missing)
+        src = with_axes(arrays["x"], missing)
         if not _is_dense(src, self._layout):
-            src = _copy(src, self._layout)
+            src = copy(src, self._layout)
         target = None
         if "out" in arrays:
-            _check_out(arrays["out"], self.output_shape)
-            target = _with_axes(arrays["out"], missing)
+            check_out(arrays["out"], self.output_shape)
+            target = with_axes(arrays["out"], missing)
         # the bias is this object's own, and overlaps nothing
-        result = _Result(given, target, missing, self._shape, self._layout, (src,), _is_dense)
-        _execute(self.plan, _address(src), 0, _address(self._bias), _address(result.written))
+        result = Result(given, target, missing, self._shape, self._layout, (src,), _is_dense)
+        execute(self.plan, address(src), 0, address(self._bias), address(result.written))
         return result.hand_over()
 
 
 # ------------------------------------------------------------------------------------------------------------- results
 
 
-class _Result:
+class Result:
     """Where the library writes, and what the caller gets: out, or a new array of x's library. What cannot be written
     where it belongs is written beside it and copied."""
 
@@ -165,7 +165,7 @@ def _writable(array: np.ndarray, what: str) -> np.ndarray:
     return array
 
 
-def _check_out(out: np.ndarray, shape: tuple[int, ...]) -> None:
+def check_out(out: np.ndarray, shape: tuple[int, ...]) -> None:
     _arrays.check_shape("out", out.shape, shape)
     _writable(out, "out")
     reach = out.itemsize
@@ -181,7 +181,7 @@ def _check_out(out: np.ndarray, shape: tuple[int, ...]) -> None:
 # -------------------------------------------------------------------------------------------------------------- inputs
 
 
-def _views(given: dict[str, Any]) -> tuple[dict[str, np.ndarray], int]:
+def views(given: dict[str, Any]) -> tuple[dict[str, np.ndarray], int]:
     """The arrays as NumPy sees them, which keep their memory, and the dtype of all. bf16 is the 16-bit integers that
     hold it, whether NumPy knows the type or not."""
     arrays: dict[str, np.ndarray] = {}
@@ -209,7 +209,7 @@ def _dtype_code(dtype: np.dtype) -> int | None:
     return _arrays.DTYPES.get(dtype.name) if dtype.isnative else None
 
 
-def _with_axes(array: np.ndarray, missing: Sequence[int]) -> np.ndarray:
+def with_axes(array: np.ndarray, missing: Sequence[int]) -> np.ndarray:
     return np.expand_dims(array, tuple(missing)) if missing else array
 
 
@@ -228,34 +228,38 @@ def _prepare(
     math: int,
 ) -> Prepared:
     desc = _layer.make_desc(src.shape, weights.shape, arguments, dtype, math)
-    layouts = _layer.lies_as(src.shape, _element_strides(src))
-    wanted = [] if out is None else _layer.lies_as(out.shape, _element_strides(out))
-    desc.layout = _layer.choose_layout(layouts, wanted)
-    if layouts:
-        desc.src_strides[:] = _counted_strides(src)
-    desc.weight_layout, copy_weight = _weight_layout(weights)
+    of_src = layouts(src)
+    desc.layout = _layer.choose_layout(of_src, [] if out is None else layouts(out))
+    if of_src:
+        desc.src_strides[:] = counted_strides(src)
+    desc.weight_layout, copy_weight = weight_layout(weights)
     shape = lib.output_shape(desc)
     plan = Plan(desc, options)
     here = plan.implementation.startswith("cpu_")
-    return Prepared(desc, options, plan if here else None, shape, not layouts, copy_weight)
+    return Prepared(desc, options, plan if here else None, shape, not of_src, copy_weight)
 
 
 def _for_slice(prepared: Prepared, dst: np.ndarray) -> Prepared:
     """The same layer, its result in a slice of a larger array."""
     desc = lib.Desc.from_buffer_copy(prepared.desc)
-    desc.dst_strides[:] = _counted_strides(dst)
+    desc.dst_strides[:] = counted_strides(dst)
     plan = None if prepared.plan is None else Plan(desc, prepared.options)
     return dataclasses.replace(prepared, desc=desc, plan=plan)
 
 
-def _weight_layout(weights: np.ndarray) -> tuple[int, bool]:
+def weight_layout(weights: np.ndarray) -> tuple[int, bool]:
     """The layout of the weights as they lie, or that of a copy, and whether one has to be made."""
     strides = _element_strides(weights)
     layout = _layer.weight_layout(weights.shape, strides) if strides else None
     return (lib.WEIGHT_IOHW, True) if layout is None else (layout, False)
 
 
-def _counted_strides(array: np.ndarray) -> tuple[int, ...]:
+def layouts(array: np.ndarray) -> list[int]:
+    """Those in which it lies."""
+    return _layer.lies_as(array.shape, _element_strides(array))
+
+
+def counted_strides(array: np.ndarray) -> tuple[int, ...]:
     return _layer.strides_that_count(array.shape, _element_strides(array))
 
 
@@ -269,7 +273,7 @@ def _element_strides(array: np.ndarray) -> tuple[int, ...]:
     return strides if whole and array.flags.aligned else ()
 
 
-def _lies(array: np.ndarray, layout: int) -> bool:
+def lies(array: np.ndarray, layout: int) -> bool:
     strides = _element_strides(array)
     return bool(strides) and _layer.lies_in(layout, array.shape, strides)
 
@@ -287,13 +291,13 @@ def _dense_empty(shape: tuple[int, ...], dtype: np.dtype, layout: int) -> np.nda
         raise _errors.out_of_memory("out", f"out: no memory for {shape} of {dtype.itemsize} bytes each") from error
 
 
-def _copy(array: np.ndarray, layout: int) -> np.ndarray:
+def copy(array: np.ndarray, layout: int) -> np.ndarray:
     made = _dense_empty(array.shape, array.dtype, layout)
     made[...] = array
     return made
 
 
-def _dense_as_it_is(array: np.ndarray) -> np.ndarray:
+def dense_as_it_is(array: np.ndarray) -> np.ndarray:
     return np.require(array, requirements=["C", "A"])
 
 
@@ -306,16 +310,16 @@ def new_options(backend: int, threads: int) -> lib.Options:
     return options
 
 
-def _address(array: np.ndarray | None) -> int:
+def address(array: np.ndarray | None) -> int:
     return 0 if array is None else int(array.__array_interface__["data"][0])
 
 
-def _execute(plan: Plan, src: int, weights: int, bias: int, dst: int) -> None:
+def execute(plan: Plan, src: int, weights: int, bias: int, dst: int) -> None:
     try:
         workspace = np.empty(plan.workspace_size, np.uint8) if plan.workspace_size else None
     except MemoryError as error:
         raise _errors.out_of_memory("workspace", f"workspace: no memory for {plan.workspace_size} bytes") from error
-    if plan.execute(src, weights, bias, dst, _address(workspace), 0):
+    if plan.execute(src, weights, bias, dst, address(workspace), 0):
         raise lib.last_error()
 
 

@@ -99,8 +99,9 @@ class Plan:
         self._destroy, self.owner = release, owner
 
     def execute(self, src: int, weights: int, bias: int, dst: int, workspace: int, stream: int) -> int:
-        """Runs the plan on the tensors at these addresses, bias 0 for none; returns the status. The caller keeps all of
-        them alive: on CUDA, until the work on the stream is done."""
+        """Runs the plan on the tensors at these addresses, 0 for what the operation does without; returns the status. A
+        gradient stands where its tensor does. The caller keeps all of them alive: on CUDA, until the work on the stream
+        is done."""
         frame = _frames.frame
         dtype, location = self._tensor_tags
         _pack_tensors(
@@ -108,10 +109,10 @@ class Plan:
         )
         return self._execute(
             self._handle,
-            frame.src,
-            frame.weights,
+            frame.src if src else None,
+            frame.weights if weights else None,
             frame.bias if bias else None,
-            frame.dst,
+            frame.dst if dst else None,
             frame.scratch if self._in_scratch else workspace,
             self.total_workspace_size,
             stream,

@@ -18,6 +18,21 @@ def cuda_missing():
     return "" if cuda["available"] else "the library has no CUDA backend"
 
 
+def has_gradients(device):
+    """Whether the library has the gradients' operations on this device."""
+    from tconv import UnsupportedError, _layer, _library, _plan
+
+    desc = _layer.make_desc((1, 1, 1, 1), (1, 1, 1, 1), ((1, 1), ((0, 0), (0, 0)), (0, 0), 1, (1, 1)), _library.F32, 0)
+    options = _library.new_options()
+    options.backend = _library.BACKEND_CUDA if device.startswith("cuda") else _library.BACKEND_CPU
+    try:
+        for desc.op in (_library.OP_BACKWARD_DATA, _library.OP_BACKWARD_WEIGHTS):
+            _plan.Plan(desc, options)
+    except UnsupportedError:
+        return False
+    return True
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def device(request):
     if request.param == "cuda" and (why := cuda_missing()):

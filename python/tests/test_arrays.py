@@ -539,8 +539,8 @@ def test_memory_made_for_the_call_lives_as_long_as_it_is_read(monkeypatch):
         assert alive and all(memory() is not None for memory in alive)
         real(*arguments)
 
-    alive, real = [], _host._execute
-    monkeypatch.setattr(_host, "_execute", execute)
+    alive, real = [], _host.execute
+    monkeypatch.setattr(_host, "execute", execute)
     tconv.conv_transpose2d(Fresh(X), Fresh(W), Fresh(np.ones(3, np.float32)), out=Y.copy())
     assert len(alive) == 3 and all(memory() is None for memory in alive)
 

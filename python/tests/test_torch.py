@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
+from conftest import has_gradients  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -19,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 import tconv  # noqa: E402
 import tconv.torch as tt  # noqa: E402
 from tconv._plan import forget_plans  # noqa: E402
-from tconv.torch import _compute, _functional, _native  # noqa: E402
+from tconv.torch import _compute, _functional, _gradients, _native  # noqa: E402
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 1e-2, torch.bfloat16: 8e-2}
@@ -278,12 +279,18 @@ def test_gradcheck(device, arguments, x, function):
 @pytest.mark.parametrize("wanted", list(itertools.product((False, True), repeat=3))[1:], ids=str)
 @pytest.mark.parametrize("input_format", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_gradients_of_those_that_want_them(device, wanted, input_format):
+    """Nothing else is computed: what a mode sees, and how many calls of the library there are without one."""
     asked = []
 
     class Asked(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, arguments=(), more=None):
             if function is torch.ops.aten.convolution_backward.default:
                 asked.append(tuple(arguments[-1]))
+            if function is torch.ops.tconv.conv_transpose2d_backward_data.default:
+                asked.append("data")
+            if function is torch.ops.tconv.conv_transpose2d_backward_weights.default:
+                assert (arguments[0] is not None) == wanted[1]
+                asked.append(tuple(arguments[-2]))
             return function(*arguments, **(more or {}))
 
     x, weight, bias = tensors(device)
@@ -301,16 +308,21 @@ def test_gradients_of_those_that_want_them(device, wanted, input_format):
             if want:
                 torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
                 assert got.stride() == expected.stride()
-    assert asked == [wanted] * 3
+    ours = (["data"] if wanted[0] else []) + ([wanted[1:]] if any(wanted[1:]) else [])
+    assert asked == [*ours, *ours, wanted]
+    leaves = [t.clone().requires_grad_(want) for t, want in zip((x, weight, bias), wanted, strict=True)]
+    loss, before = tt.conv_transpose2d(*leaves, stride=2).square().sum(), _gradients.counts.gradients
+    loss.backward()
+    if has_gradients(device):
+        assert _gradients.counts.gradients == before + len(ours)
 
 
-def test_the_node_is_pytorchs(device, calls):
+def test_the_node_is_a_native_one(device, calls):
     x, weight, bias = tensors(device)
     weight.requires_grad_()
-    theirs = F.conv_transpose2d(x, weight, bias)
     for function in (tt.conv_transpose2d, OP):
         ours = function(x, weight, bias)
-        assert type(ours.grad_fn) is type(theirs.grad_fn)
+        assert ours.grad_fn.name() == "ConvolutionOverrideableBackward0"
         assert ours.grad_fn.next_functions[1][0].variable is weight
     assert len(calls) == 2
 

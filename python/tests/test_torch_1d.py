@@ -170,7 +170,7 @@ def test_copies_and_pickles():
 
 
 def test_training(device, taken):
-    """The same parameters after some steps, as PyTorch's node makes the gradients."""
+    """The same parameters after some steps."""
     ours, theirs = pair_of_modules(device, 4, 3, 4, stride=2)
     x = torch.randn(2, 4, 7, device=device)
     optimizer = torch.optim.SGD([*ours.parameters(), *theirs.parameters()], lr=1e-3)
@@ -180,7 +180,7 @@ def test_training(device, taken):
         (result.square().sum() + theirs(x).square().sum()).backward()
         optimizer.step()
     torch.testing.assert_close(ours.weight, theirs.weight)
-    assert len(taken) == 3 and type(result.grad_fn) is type(theirs(x).grad_fn)
+    assert len(taken) == 3 and result.grad_fn.name() == "ConvolutionOverrideableBackward0"
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

@@ -1,4 +1,4 @@
-"""The operators' rule for torch.vmap: one call for the whole map, or one for each of its parts."""
+"""The operators' rules for torch.vmap: one call for the whole map, or one for each of its parts."""
 
 from __future__ import annotations
 
@@ -113,3 +113,96 @@ def _own_inputs(
         bias = bias.flatten() if mapped_bias else bias.repeat(parts)
     result = call(input.movedim(0, 1).flatten(1, 2), weight.flatten(0, 1), bias, parts * groups)
     return result.unflatten(1, (parts, -1))
+
+
+# ---------------------------------------------------------------------------------------------------------- gradients
+
+Sizes = Sequence[int]
+
+
+def _mapped_first(tensor: Any, dim: int | None) -> Any:
+    """With the map as the first axis, where there is one."""
+    return tensor if dim is None else _memory(tensor.movedim(dim, 0))
+
+
+def batched_data(operator: Callable[..., Tensor]) -> Rule:
+    """That of the input's gradient. Mapped gradients of the output become more images; mapped weights become more input
+    channels where all have the same of these gradients, and more groups where each has its own."""
+
+    def rule(
+        info: Any,
+        dims: tuple[Any, ...],
+        diff_dst: Tensor,
+        weight: Tensor,
+        in_size: Sizes,
+        stride: Sizes,
+        padding: Sizes,
+        groups: int,
+        dilation: Sizes,
+        channels_last: bool,
+    ) -> tuple[Tensor, int]:
+        diff_dst, weight = _mapped_first(diff_dst, dims[0]), _mapped_first(weight, dims[1])
+
+        def call(diff_dst: Tensor, weight: Tensor, groups: int = groups) -> Tensor:
+            return operator(diff_dst, weight, in_size, stride, padding, groups, dilation, channels_last)
+
+        if dims[1] is None:
+            return call(diff_dst.flatten(0, 1), weight).unflatten(0, diff_dst.shape[:2]), 0
+        parts = weight.shape[0]
+        if dims[0] is not None:
+            result = call(diff_dst.movedim(0, 1).flatten(1, 2), weight.flatten(0, 1), parts * groups)
+            return result.unflatten(1, (parts, -1)), 1
+        of_groups = weight.unflatten(1, (groups, -1)).movedim(0, 1).flatten(0, 2)
+        return call(diff_dst, of_groups).unflatten(1, (groups, parts, -1)).movedim(2, 1).flatten(2, 3), 1
+
+    return rule
+
+
+def batched_weights(operator: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Any]:
+    """That of the weight's and the bias's gradients. Where both operands are mapped, the parts are groups; where one
+    is, they are more channels of it."""
+
+    def rule(
+        info: Any,
+        dims: tuple[Any, ...],
+        input: Tensor | None,
+        diff_dst: Tensor,
+        kernel_size: Sizes,
+        stride: Sizes,
+        padding: Sizes,
+        groups: int,
+        dilation: Sizes,
+        wanted: Sequence[bool],
+        channels_last: bool,
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int | None, int | None]]:
+        parts, input, diff_dst = info.batch_size, _mapped_first(input, dims[0]), _mapped_first(diff_dst, dims[1])
+
+        def call(input: Tensor | None, diff_dst: Tensor, groups: int = groups) -> tuple[Tensor, Tensor]:
+            return operator(input, diff_dst, kernel_size, stride, padding, groups, dilation, wanted, channels_last)
+
+        def into_groups(mapped: Tensor) -> Tensor:
+            """The map as further channels of each group, of images that lie as before."""
+            return mapped.unflatten(2, (groups, -1)).permute(1, 2, 0, *range(3, mapped.dim() + 1)).flatten(1, 3)
+
+        if dims[1] is None:
+            assert input is not None
+            weights, bias = call(into_groups(input), diff_dst)
+            if wanted[0]:
+                weights = weights.unflatten(0, (groups, parts, -1)).movedim(1, 0).flatten(1, 2)
+            return (weights, bias), (0 if wanted[0] else None, None)
+        if dims[0] is not None:
+            assert input is not None
+            input, diff_dst = (mapped.movedim(0, 1).flatten(1, 2) for mapped in (input, diff_dst))
+            weights, bias = call(input, diff_dst, parts * groups)
+            if wanted[0]:
+                weights = weights.unflatten(0, (parts, -1))
+            bias = bias.unflatten(0, (parts, -1)) if wanted[1] else bias
+            return (weights, bias), (0 if wanted[0] else None, 0 if wanted[1] else None)
+        weights, bias = call(input, into_groups(diff_dst))
+        if wanted[0]:
+            weights = weights.unflatten(1, (parts, -1))
+        if wanted[1]:
+            bias = bias.unflatten(0, (groups, parts, -1)).movedim(1, 0).flatten(1, 2)
+        return (weights, bias), (1 if wanted[0] else None, 0 if wanted[1] else None)
+
+    return rule

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -127,7 +128,7 @@ def find(
             weight.dtype,
             weight.device,
             None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device),
-            (tf32(), cudnn_enabled()) if input.is_cuda else torch.get_num_threads(),
+            settings(input),
         )
         layer = layers.get(key)
     except (TypeError, ValueError, RuntimeError, NotImplementedError, struct.error):
@@ -148,27 +149,18 @@ def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _
         input = input.unsqueeze(axis)
     if spatial == 1:
         weight = weight.unsqueeze(2)
-    on_cuda = input.device.type == "cuda"
-    math = lib.MATH_TF32 if on_cuda and tf32() else lib.MATH_STRICT
     try:
-        desc = _layer.make_desc(input.shape, weight.shape, arguments, reasons.DTYPES[input.dtype], math)
+        desc = make_desc(input.shape, weight.shape, arguments, input)
         shape = lib.output_shape(desc)
         # PyTorch makes the input of a 1-D layer dense before it chooses.
-        memory_format = _memory_format(input.contiguous() if spatial == 1 else input, weight, bias, arguments)
+        memory_format = choose_format(input.contiguous() if spatial == 1 else input, weight, bias, arguments)
         desc.layout = lib.NHWC if memory_format == torch.channels_last else lib.NCHW
         as_it_lies = _layer.lies_in(desc.layout, input.shape, input.stride())
         if as_it_lies:
             desc.src_strides[:] = _layer.strides_that_count(input.shape, input.stride())
         weight_layout = _layer.weight_layout(weight.shape, weight.stride())
         desc.weight_layout = lib.WEIGHT_IOHW if weight_layout is None else weight_layout
-        options = lib.new_options()
-        if on_cuda:
-            options.backend, options.location = lib.BACKEND_CUDA, lib.LOCATION_CUDA
-            options.device = input.device.index
-        else:
-            options.backend, options.location = lib.BACKEND_CPU, lib.LOCATION_HOST
-            options.threads = torch.get_num_threads()
-        plan = Plan(desc, options)
+        plan = make_plan(desc, input.device)
     except (TconvError, TypeError) as error:
         return reasons.of_error(error)
     result = torch.empty(shape, device="meta", memory_format=memory_format)
@@ -184,11 +176,33 @@ def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _
         not as_it_lies,
         weight_layout is None,
         bias is not None and not bias.is_contiguous(),
-        input.device.index if on_cuda else None,
+        input.device.index if input.is_cuda else None,
     )
 
 
-def _memory_format(
+def make_desc(shape: Sequence[int], weight_shape: Sequence[int], arguments: _layer.Arguments, like: Tensor) -> lib.Desc:
+    """The layer in the dtype of a tensor, and in the precision that PyTorch has for where that lives."""
+    math = lib.MATH_TF32 if like.is_cuda and tf32() else lib.MATH_STRICT
+    return _layer.make_desc(shape, weight_shape, arguments, reasons.DTYPES[like.dtype], math)
+
+
+def make_plan(desc: lib.Desc, device: torch.device) -> Plan:
+    options = lib.new_options()
+    if device.type == "cuda":
+        options.backend, options.location = lib.BACKEND_CUDA, lib.LOCATION_CUDA
+        options.device = device.index
+    else:
+        options.backend, options.location = lib.BACKEND_CPU, lib.LOCATION_HOST
+        options.threads = torch.get_num_threads()
+    return Plan(desc, options)
+
+
+def settings(like: Tensor) -> Any:
+    """What a plan depends on besides its layer, as a part of a key."""
+    return (tf32(), cudnn_enabled()) if like.is_cuda else torch.get_num_threads()
+
+
+def choose_format(
     input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _layer.Arguments
 ) -> torch.memory_format:
     """What PyTorch chooses for the output of this layer: its operator depends on the layer, on flags and on the

@@ -1,9 +1,13 @@
 """tconv inside of PyTorch's own functions.
 
-torch.conv_transpose1d and conv_transpose2d end in aten::convolution, below autocast and autograd. While a thread has
-the dispatch key "Negative", tconv's kernel takes the place of what that computes: the shim's, which asks
-tconv::unplanned for layers that it does not know, or where there is no shim, that operator's Python itself. The key's
-own purpose are tensors with the bit for "negative", views of complex ones; their convolutions get to the kernel too.
+torch.conv_transpose1d and conv_transpose2d end in aten::convolution, below autocast. While a thread has a dispatch key
+included, tconv's kernel takes the place of what that computes: the shim's, which asks tconv::unplanned for layers that
+it does not know, or where there is no shim, that operator's Python itself.
+
+Where no gradients are wanted the key is "Negative", right below autograd. Its own purpose are tensors with the bit for
+"negative", views of complex ones; their convolutions get to the kernel too. Where some are wanted it is
+"AutogradNestedTensor", above autograd, whose kernels for all other operators are those of autograd: that of
+aten::convolution calls aten::convolution_overrideable, whose node has tconv's gradients (_derivatives.py).
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from . import _native, _reasons
 from ._compute import compute, cudnn_enabled, find_layer, tf32
 
 _KEY = torch._C.DispatchKey.Negative
+_KEY_WITH_GRAPH = torch._C.DispatchKey.AutogradNestedTensor
+_KEY_WITH_GRAPH_SET = torch._C.DispatchKeySet(_KEY_WITH_GRAPH)
 _include_key = torch._C._dispatch_tls_set_dispatch_key_included
 _thread = _native.thread
 
@@ -24,18 +30,19 @@ _thread = _native.thread
 _OURS, _TF32, _CUDNN = 1, 2, 4
 
 
-def inside(function: Any, input: Tensor, *arguments: Any) -> Tensor:
+def inside(function: Any, with_graph: bool, input: Tensor, *arguments: Any) -> Tensor:
     """PyTorch's function, which ends in aten::convolution, with tconv in place of what that computes."""
+    key = _KEY_WITH_GRAPH if with_graph else _KEY
     flags = _OURS
     if input.is_cuda:
         flags |= (_TF32 if tf32() else 0) | (_CUDNN if cudnn_enabled() else 0)
     ours = _thread.flags
     ours[0] = flags
-    _include_key(_KEY, True)
+    _include_key(key, True)
     try:
         answer = function(input, *arguments)
     finally:
-        _include_key(_KEY, False)
+        _include_key(key, False)
         ours[0] = 0
     if answer.dim() == 0:
         error, _thread.error = _thread.error, None
@@ -65,8 +72,8 @@ def _compute_or_pass_on(
 
 
 def _unplanned(*arguments: Any) -> Tensor:
-    """What the shim calls for a layer that it does not know. PyTorch's C interface keeps of an exception its text: it
-    goes by another way, and a result that is none tells."""
+    """What the shim calls for a layer that it does not know, below autograd. PyTorch's C interface keeps an exception's
+    text alone: it goes by another way, and a result that is none tells."""
     _include_key(_KEY, False)
     try:
         return _compute_or_pass_on(*arguments)
@@ -82,12 +89,25 @@ def _negated(input: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any
     return torch.convolution(input.resolve_neg(), weight.resolve_neg(), bias, *arguments)
 
 
+def _foreign(*arguments: Any) -> Tensor:
+    """A convolution above autograd that is not the package's."""
+    with torch._C._ExcludeDispatchKeyGuard(_KEY_WITH_GRAPH_SET):
+        return torch.convolution(*arguments)
+
+
 def _in_place_of_the_shim(*arguments: Any) -> Tensor:
     if _thread.flags[0] == 0:
         return _negated(*arguments)
     _thread.flags[0] = 0
     _include_key(_KEY, False)
     return _compute_or_pass_on(*arguments)
+
+
+def _with_graph_in_place_of_the_shim(*arguments: Any) -> Tensor:
+    if _thread.flags[0] == 0:
+        return _foreign(*arguments)
+    _thread.flags[0] = 0
+    return torch.ops.aten.convolution_overrideable.default(*arguments)
 
 
 _aten = torch.library.Library("aten", "IMPL")
@@ -100,19 +120,26 @@ for _name, _function in (("unplanned", _unplanned), ("negated", _negated)):
     _library.define(_name + _SCHEMA)
     for _where in ("CompositeExplicitAutograd", "Negative"):
         _library.impl(_name, _function, _where)
+for _where in ("Meta", "MkldnnCPU", "SparseCPU", "SparseCUDA", "SparseCsrCPU", "SparseCsrCUDA"):
+    _aten.impl("convolution_overrideable", torch.convolution, _where)  # which says what is wrong
+_library.define("foreign" + _SCHEMA)
+_library.impl("foreign", _foreign, "CompositeImplicitAutograd")
 
 
 def _shim_works() -> bool:
     """Whether a call reaches the shim and comes back, and the second one needs no Python."""
     one = torch.ones(1, 1, 1, 1)
     try:
-        answers = [inside(torch.conv_transpose2d, one, one).item() for _ in range(2)]
+        answers = [inside(torch.conv_transpose2d, with_graph, one, one).item() for with_graph in (False, True, True)]
     except Exception:
         return False
-    return answers == [1, 1] and _native.taken() == 1
+    return answers == [1, 1, 1] and _native.taken() == 2
 
 
 _reasons.taken_by.append(_native.taken)
 if not (_native.is_installed() and _shim_works()):
     _native.uninstall()
     _aten.impl("convolution", _in_place_of_the_shim, "Negative")
+    _aten.impl("convolution", _with_graph_in_place_of_the_shim, "AutogradNestedTensor")
+    for _where in ("CPU", "CUDA"):
+        _aten.impl("convolution_overrideable", _compute_or_pass_on, _where)

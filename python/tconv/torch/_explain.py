@@ -10,10 +10,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ._compute import find
+from ._compute import Layer, find
 from ._functional import conv_transpose1d, conv_transpose2d
+from ._gradients import find as find_gradients
 from ._modules import ConvTranspose1d, arguments_of
-from ._operator import _autocast
+from ._operator import _autocast, as_list
 from ._packed import PackedWeights
 from ._reasons import MISALIGNED, PLAIN, Reason, unusual
 from ._replace import _is_transposed, is_ours, why_left
@@ -25,15 +26,18 @@ _PYTORCHS = {F.conv_transpose1d: "conv_transpose1d", F.conv_transpose2d: "conv_t
 @dataclasses.dataclass(frozen=True)
 class Explanation:
     """taken: whether tconv computes the call. implementation: which of tconv's, "" where PyTorch computes. why: why
-    PyTorch does; for a frozen layer of tconv's, whether its packed weights are used."""
+    PyTorch does; for a frozen layer of tconv's, whether its packed weights are used. gradients: of those that want one
+    (input, weight, bias), by which implementation of tconv's it would be computed, or why by PyTorch."""
 
     taken: bool
     implementation: str
     why: str
+    gradients: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         who = f"tconv, by {self.implementation}" if self.taken else "PyTorch"
-        return f"{who}: {self.why}" if self.why else who
+        lines = [f"{who}: {self.why}" if self.why else who]
+        return "\n".join(lines + [f"gradient of {name}: {how}" for name, how in self.gradients.items()])
 
 
 def explain(layer_or_function: torch.nn.Module | Callable[..., Any], *arguments: Any, **more: Any) -> Explanation:
@@ -83,8 +87,38 @@ def _of_arguments(
     if any(_has_memory(tensor) and tensor.data_ptr() % tensor.element_size() for tensor in tensors):
         return Explanation(False, "", MISALIGNED.text)
     why = ""
+    wants = [
+        torch.is_grad_enabled() and tensor is not None and tensor.requires_grad for tensor in (input, weight, bias)
+    ]
     if packed is not None:
-        wants = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        unused = "autocast is on" if autocast else "gradients are wanted" if wants else ""
+        unused = "autocast is on" if autocast else "gradients are wanted" if any(wants) else ""
         why = f"weights are packed in this call, for {unused}" if unused else "weights are packed once"
-    return Explanation(True, layer.plan.implementation, why)
+    return Explanation(True, layer.plan.implementation, why, _of_gradients(layer, wants, input, weight, *rest))
+
+
+def _of_gradients(
+    layer: Layer,
+    wants: list[bool],
+    input: Any,
+    weight: Any,
+    stride: Any,
+    padding: Any,
+    _: Any,
+    groups: Any,
+    dilation: Any,
+) -> dict[str, str]:
+    """By what they would be computed, of an output's gradient that lies as the output does."""
+    if not any(wants):
+        return {}
+    spatial = weight.dim() - 2
+    diff_dst = input.new_empty_strided(layer.shape, layer.strides)
+    if input.dim() == spatial + 1:
+        input, diff_dst = input.unsqueeze(0), diff_dst.unsqueeze(0)
+    sizes = (as_list(stride, spatial), as_list(padding, spatial), groups, as_list(dilation, spatial))
+    found = find_gradients(diff_dst, input, weight, *sizes, wants)
+    operations = {"input": found.data, "weight": found.weights, "bias": found.weights}
+    return {
+        name: f"PyTorch: {how.text}" if isinstance(how, Reason) else f"tconv, by {how.plan.implementation}"
+        for (name, how), want in zip(operations.items(), wants, strict=True)
+        if want and how is not None
+    }

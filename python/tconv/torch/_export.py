@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._compute import PYTORCHS
+from ._gradient_operators import DATA_OPERATORS, WEIGHTS_OPERATORS, data_by_pytorch, weights_by_pytorch
 from ._operator import OPERATORS
 
 
@@ -15,4 +16,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
     PyTorch's table of all decompositions does not have them: torch.compile, which calls operators as they are,
     refuses one that has an entry there wherever the environment variable CI is set."""
-    return {operator: PYTORCHS[spatial] for spatial, operator in OPERATORS.items()}
+    layers = {operator: PYTORCHS[spatial] for spatial, operator in OPERATORS.items()}
+    data = dict.fromkeys(DATA_OPERATORS.values(), data_by_pytorch)
+    return {**layers, **data, **dict.fromkeys(WEIGHTS_OPERATORS.values(), weights_by_pytorch)}

@@ -31,6 +31,8 @@ _autocast_enabled = torch._C._is_any_autocast_enabled
 _tracing_state = torch._C._get_tracing_state
 _transforms = torch._C._functorch.peek_interpreter_stack
 _profiling = torch._C._autograd._profiler_enabled
+_grad_enabled = torch.is_grad_enabled
+_hooks_of_saved_tensors = torch._C._autograd._top_saved_tensors_default_hooks
 
 
 def conv_transpose2d(
@@ -77,13 +79,17 @@ def _call(spatial: int, arguments: tuple[Any, ...], packed: PackedWeights | None
     if input.is_neg() or weight.is_neg() or (bias is not None and bias.is_neg()):
         passed_on(NEGATIVE_BIT)
         return PYTORCHS[spatial](*arguments)
-    if packed is not None and not _autocast_enabled() and not _wants_gradients(input, weight, bias):
+    with_graph = _grad_enabled() and (
+        input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    )
+    if with_graph and (input.is_cpu or input.is_cuda) and not input.is_complex():
+        # Their exceptions, by which checkpointing ends, would not get through the shim.
+        if _hooks_of_saved_tensors(False) is not None:
+            return _through_the_dispatcher(spatial, *arguments)
+        return inside(PYTORCHS[spatial], True, *arguments)
+    if packed is not None and not with_graph and not _autocast_enabled():
         return _computed_with(packed, spatial, arguments)
-    return inside(PYTORCHS[spatial], *arguments)
-
-
-def _wants_gradients(*tensors: Tensor | None) -> bool:
-    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    return inside(PYTORCHS[spatial], False, *arguments)
 
 
 def _computed_with(packed: PackedWeights, spatial: int, arguments: tuple[Any, ...]) -> Tensor:

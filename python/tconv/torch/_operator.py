@@ -1,12 +1,6 @@
 """The operators torch.ops.tconv.conv_transpose1d and conv_transpose2d, which torch.compile, torch.export, modes,
-transforms and tracers see.
-
-Their derivatives are those of aten::convolution, and by PyTorch's own C++ code: backward, forward and mixed, of every
-order, under torch.func as without it. The autograd kernel calls PyTorch's function with a dispatch key included that
-lies right below autograd, and the kernel of aten::convolution there hands on to the operator, so that everything below
-autograd (the next of torch.func's transforms, tracers, modes) sees the operator and not aten::convolution. An
-autograd.Function, which is what torch.library.register_autograd makes, has no forward derivatives and no torch.func.
-"""
+transforms and tracers see. Their derivatives are in _derivatives.py, the operators of their gradients in
+_gradient_operators.py."""
 
 from __future__ import annotations
 
@@ -17,79 +11,19 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
+from . import _derivatives
 from ._batching import batched
 from ._compute import PYTORCHS, compute, find_layer
+from ._derivatives import may_have_derivatives
 from ._portable import is_onnx_export
-from ._reasons import PLAIN
+from ._reasons import DTYPES
 
-# The dispatch key is that of conjugated tensors; _handed_on tells theirs from the operator's.
-_INSIDE = torch._C.DispatchKey.Conjugate
-_INSIDE_SET = torch._C.DispatchKeySet(_INSIDE)
-_exclude = torch._C._ExcludeDispatchKeyGuard
 _below_autograd = torch._C._after_autograd_keyset
-_grad_enabled = torch.is_grad_enabled
-_transforms = torch._C._functorch.peek_interpreter_stack
 _dispatch_modes = torch._C._len_torch_dispatch_stack
-_unpack_dual = torch._C._VariableFunctions._unpack_dual
 
 
 def as_list(value: Any, spatial: int) -> list[Any]:
     return [value] * spatial if isinstance(value, int) else list(value)
-
-
-def _with_inside() -> Any:
-    """A context with the dispatch key included. torch.func's transforms exclude it."""
-    if torch._C._dispatch_tls_is_dispatch_key_excluded(_INSIDE):
-        included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
-        return torch._C._ForceDispatchKeyGuard(included | _INSIDE_SET, excluded - _INSIDE_SET)
-    return torch._C._IncludeDispatchKeyGuard(_INSIDE)
-
-
-def _handed_on(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-) -> Tensor:
-    """aten::convolution below the operator's autograd kernel, and that of conjugated tensors, which is PyTorch's."""
-    with _exclude(_INSIDE_SET):
-        if transposed and not (input.is_conj() or weight.is_conj() or (bias is not None and bias.is_conj())):
-            operator = OPERATORS[weight.dim() - 2]
-            return operator(input, weight, bias, stride, padding, output_padding, groups, dilation)
-        return torch.convolution(
-            input.resolve_conj(),
-            weight.resolve_conj(),
-            None if bias is None else bias.resolve_conj(),
-            stride,
-            padding,
-            dilation,
-            transposed,
-            output_padding,
-            groups,
-        )
-
-
-_aten = torch.library.Library("aten", "IMPL")
-_aten.impl("convolution", _handed_on, _INSIDE.name)
-
-
-def _may_have_derivatives(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether one of them has a gradient to come or a tangent. Looking for a tangent takes a view, which modes and
-    subclasses would see; with these the answer is yes. The level of forward_ad is no answer: programs that
-    torch.compile makes enter it without telling Python."""
-    if _transforms() is not None or _dispatch_modes():
-        return True
-    wanted = _grad_enabled()
-    return any(
-        tensor is not None
-        and (type(tensor) not in PLAIN or (wanted and tensor.requires_grad) or _unpack_dual(tensor, 0)[1] is not None)
-        for tensor in tensors
-    )
 
 
 def _flops(input: Sequence[int], weight: Sequence[int], *rest: Any, out_shape: Sequence[int], **more: Any) -> int:
@@ -147,13 +81,25 @@ def _define(spatial: int) -> Any:
             return pytorchs(input, weight, bias, stride, padding, output_padding, groups, dilation)
         return answer
 
-    def autograd_kernel(keys: Any, *arguments: Any) -> Tensor:
-        if _dispatch_modes() and is_onnx_export():
+    def autograd_kernel(
+        keys: Any,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sequence[int] = (1,) * spatial,
+        padding: Sequence[int] = (0,) * spatial,
+        output_padding: Sequence[int] = (0,) * spatial,
+        groups: int = 1,
+        dilation: Sequence[int] = (1,) * spatial,
+    ) -> Tensor:
+        arguments = (input, weight, bias, stride, padding, output_padding, groups, dilation)
+        if input.dtype not in DTYPES or (_dispatch_modes() and is_onnx_export()):
             return pytorchs(*arguments)
-        if _may_have_derivatives(arguments[:3]):
-            with _with_inside():
-                return pytorchs(*arguments)
-        return operator.redispatch(keys & _below_autograd, *arguments)
+        if not may_have_derivatives(arguments[:3]):
+            return operator.redispatch(keys & _below_autograd, *arguments)
+        if input.dim() == spatial + 1:
+            return operator(input.unsqueeze(0), *arguments[1:]).squeeze(0)
+        return _derivatives.forward(*arguments)
 
     def autocast_kernel(device_type: str) -> Any:
         key = getattr(torch._C.DispatchKey, f"Autocast{device_type.upper()}")
@@ -177,3 +123,4 @@ def _define(spatial: int) -> Any:
 
 # The operators by the number of spatial axes.
 OPERATORS = {spatial: _define(spatial) for spatial in (1, 2)}
+_derivatives.FORWARD.update(OPERATORS)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import _library as lib
-from .._errors import EnvironmentVariableError, InvalidArgumentError, SizeOverflowError
+from .._errors import EnvironmentVariableError, InvalidArgumentError, SizeOverflowError, UnsupportedError
 
 DTYPES = {torch.float32: lib.F32, torch.float64: lib.F64, torch.float16: lib.F16, torch.bfloat16: lib.BF16}
 DEVICES = frozenset({"cpu", "cuda"})
@@ -54,19 +54,9 @@ def unusual(spatial: int, input: Any, weight: Any, bias: Any) -> Reason | None:
 
 def of_tensors(input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> Reason | None:
     """What is wrong with the tensors of a layer; None where tconv may take it."""
-    if input.dtype not in DTYPES:
-        return Reason("dtype", f"input is of {input.dtype}: tconv has float32, float64, float16 and bfloat16")
-    if input.device.type not in DEVICES:
-        return Reason("device", f"input is on {input.device}: tconv computes on the CPU and on CUDA")
-    for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
-        if tensor is None:
-            continue
-        if tensor.layout != torch.strided:
-            return Reason("layout", f"{name} has the layout {tensor.layout}: must be torch.strided")
-        if tensor.dtype != input.dtype:
-            return Reason("dtype", f"{name} is of {tensor.dtype}, input of {input.dtype}: must be the same")
-        if tensor.device != input.device:
-            return Reason("device", f"{name} is on {tensor.device}, input on {input.device}: must be the same")
+    reason = _of_kinds({"input": input, "weight": weight, "bias": bias})
+    if reason is not None:
+        return reason
     spatial = weight.dim() - 2
     if spatial not in (1, 2):
         return Reason("shape", f"weight has {weight.dim()} axes: must have 3 or 4")
@@ -80,6 +70,38 @@ def of_tensors(input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) 
         return Reason("shape", f"weight has {weight.shape[0]} input channels, input {channels}: must be the same")
     if bias is not None and bias.shape != (weight.shape[1] * groups,):
         return Reason("shape", f"bias has the shape {tuple(bias.shape)}: must be ({weight.shape[1] * groups},)")
+    return None
+
+
+def _of_kinds(named: dict[str, Tensor | None]) -> Reason | None:
+    first, like = next(iter(named.items()))
+    assert like is not None
+    if like.dtype not in DTYPES:
+        return Reason("dtype", f"{first} is of {like.dtype}: tconv has float32, float64, float16 and bfloat16")
+    if like.device.type not in DEVICES:
+        return Reason("device", f"{first} is on {like.device}: tconv computes on the CPU and on CUDA")
+    for name, tensor in named.items():
+        if tensor is None:
+            continue
+        if tensor.layout != torch.strided:
+            return Reason("layout", f"{name} has the layout {tensor.layout}: must be torch.strided")
+        if tensor.dtype != like.dtype:
+            return Reason("dtype", f"{name} is of {tensor.dtype}, {first} of {like.dtype}: must be the same")
+        if tensor.device != like.device:
+            return Reason("device", f"{name} is on {tensor.device}, {first} on {like.device}: must be the same")
+    return None
+
+
+def of_gradients(diff_dst: Tensor, *others: Tensor) -> Reason | None:
+    """What is wrong with the tensors of a gradient: that of the output, and the input or the weight."""
+    reason = _of_kinds({"the gradient": diff_dst, **{f"operand {i}": tensor for i, tensor in enumerate(others)}})
+    if reason is not None:
+        return reason
+    axes = {tensor.dim() for tensor in (diff_dst, *others)}
+    if axes not in ({3}, {4}):
+        return Reason("shape", f"the gradient has {diff_dst.dim()} axes: must have 3 or 4, as all of its operands")
+    if any(0 in tensor.shape[1:] for tensor in (diff_dst, *others)):
+        return Reason("shape", "a tensor has no elements")
     return None
 
 
@@ -115,7 +137,9 @@ def of_error(error: Exception) -> Reason:
     variable is nobody's intention, and is raised."""
     if isinstance(error, EnvironmentVariableError):
         raise error
-    if isinstance(error, (InvalidArgumentError, SizeOverflowError, TypeError)):
+    if isinstance(error, UnsupportedError):
+        return Reason("operation", str(error))
+    if isinstance(error, (InvalidArgumentError, SizeOverflowError, TypeError, ValueError)):
         return Reason("arguments", str(error))
     return Reason("refused by the library", str(error), expected=False)
 
@@ -129,16 +153,19 @@ class Counters:
 
     taken: those that tconv computed, however they were made.
     passed_on: those that tconv's functions and modules gave to PyTorch, by cause.
+    gradients: how often tconv computed gradients: those of an input, or those of a weight and a bias.
     packings: how often the weights of a frozen layer were packed.
     """
 
     taken: int
     passed_on: dict[str, int]
     packings: int
+    gradients: int = 0
 
 
 # Each says how many calls were taken in a place that counts its own.
 taken_by: list[Callable[[], int]] = []
+gradients_by: list[Callable[[], int]] = []
 _passed_on: Counter[str] = Counter()
 _packings = 0
 _warned = False
@@ -148,7 +175,8 @@ _lock = threading.Lock()
 def counters() -> Counters:
     """What tconv.torch has computed and passed on to PyTorch in this process until now."""
     with _lock:
-        return Counters(sum(count() for count in taken_by), dict(_passed_on), _packings)
+        taken, gradients = (sum(count() for count in counts) for counts in (taken_by, gradients_by))
+        return Counters(taken, dict(_passed_on), _packings, gradients)
 
 
 def count_packing() -> None:

@@ -1,0 +1,272 @@
+"""The gradients of conv_transpose1d and conv_transpose2d, for arrays on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _arguments, _arrays, _errors, _host, _layer
+from . import _library as lib
+from ._plan import Cache, Plan
+
+# None where the one-shot call is to copy between host and device.
+_plans: Cache[tuple[lib.Desc, lib.Options, Plan | None]] = Cache()
+
+
+def conv_transpose2d_backward_data(
+    diff_dst: Any,
+    weight: Any,
+    in_size: int | Sequence[int],
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+    *,
+    out: Any = None,
+    backend: str = "auto",
+    math: str = "default",
+    threads: int | None = None,
+) -> Any:
+    """The gradient of conv_transpose2d's x, from that of its result and the weight.
+
+    diff_dst: the gradient of the result, (N, out_channels, H_out, W_out) or without the N. weight, stride, padding,
+    groups, dilation, out, backend, math, threads: as in conv_transpose2d.
+    in_size: the rows and columns of x, or one integer for both. They do not follow from those of diff_dst; with them
+    these must be what some output_padding gives.
+
+    The result has the shape of x, (N, channels, *in_size), and lies as diff_dst does. Arrays live on the host.
+    """
+    sizes = (stride, padding, groups, dilation)
+    return _backward_data(2, diff_dst, weight, in_size, sizes, out, backend, math, threads)
+
+
+def conv_transpose1d_backward_data(
+    diff_dst: Any,
+    weight: Any,
+    in_size: int | Sequence[int],
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+    *,
+    out: Any = None,
+    backend: str = "auto",
+    math: str = "default",
+    threads: int | None = None,
+) -> Any:
+    """The gradient of conv_transpose1d's x: as conv_transpose2d_backward_data, with the sizes of conv_transpose1d."""
+    sizes = (stride, padding, groups, dilation)
+    return _backward_data(1, diff_dst, weight, in_size, sizes, out, backend, math, threads)
+
+
+def conv_transpose2d_backward_weights(
+    x: Any,
+    diff_dst: Any,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+    *,
+    wanted: tuple[bool, bool] = (True, True),
+    backend: str = "auto",
+    math: str = "default",
+    threads: int | None = None,
+) -> tuple[Any, Any]:
+    """The gradients of conv_transpose2d's weight and bias, from its x and the gradient of its result.
+
+    x: as in conv_transpose2d, or None where the gradient of the weight is not wanted. diff_dst: the gradient of the
+    result, with as many axes. stride, padding, groups, dilation, backend, math, threads: as in conv_transpose2d.
+    kernel_size: the rows and columns of the weight, or one integer for both.
+    wanted: whether the gradient of the weight is, and that of the bias; None takes the place of one that is not.
+
+    Both are sums over all images; that of the weight has its shape, (channels, out_channels / groups, *kernel_size).
+    """
+    sizes = (stride, padding, groups, dilation)
+    return _backward_weights(2, x, diff_dst, kernel_size, sizes, wanted, backend, math, threads)
+
+
+def conv_transpose1d_backward_weights(
+    x: Any,
+    diff_dst: Any,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+    *,
+    wanted: tuple[bool, bool] = (True, True),
+    backend: str = "auto",
+    math: str = "default",
+    threads: int | None = None,
+) -> tuple[Any, Any]:
+    """The gradients of conv_transpose1d's weight and bias: as conv_transpose2d_backward_weights, with the sizes of
+    conv_transpose1d."""
+    sizes = (stride, padding, groups, dilation)
+    return _backward_weights(1, x, diff_dst, kernel_size, sizes, wanted, backend, math, threads)
+
+
+# ------------------------------------------------------------------------------------------------------------ the calls
+
+
+def _backward_data(
+    spatial: int, diff_dst: Any, weight: Any, in_size: Any, sizes: Any, out: Any, backend: Any, math: Any, threads: Any
+) -> Any:
+    arguments = _of_layer(spatial, sizes)
+    extents = _arguments.extents(spatial, "in_size", in_size)
+    choices = _choices(backend, math, threads)
+    given = {"diff_dst": diff_dst, "weight": weight, "out": out}
+    arrays, dtype = _on_the_host(given)
+    _arrays.check_ranks(spatial, arrays["diff_dst"].ndim, arrays["weight"].ndim, "diff_dst")
+    missing = _layer.missing_axes(spatial, arrays["diff_dst"].ndim == spatial + 2)
+    dst = _host.with_axes(arrays["diff_dst"], missing)
+    weights = _host.with_axes(arrays["weight"], _layer.missing_axes(spatial, True))
+    target = None
+    if out is not None:
+        shape = (dst.shape[0], weights.shape[0], *extents)
+        _host.check_out(arrays["out"], _layer.without_axes(missing, shape))
+        target = _host.with_axes(arrays["out"], missing)
+    layouts = _host.layouts(dst)
+    layout = _layer.choose_layout(layouts, [] if target is None else _host.layouts(target))
+    dst = dst if layout in layouts else _host.copy(dst, layout)
+    weight_layout, copy_weight = _host.weight_layout(weights)
+    weights = _host.dense_as_it_is(weights) if copy_weight else weights
+    shape = (dst.shape[0], weights.shape[0], *extents)
+    result = _host.Result({"x": diff_dst, "out": out}, target, missing, shape, layout, (dst, weights), _host.lies)
+
+    def make_desc() -> lib.Desc:
+        desc = _make_desc(shape, weights.shape, dst.shape, arguments, dtype, choices[1])
+        desc.op, desc.layout, desc.weight_layout = lib.OP_BACKWARD_DATA, layout, weight_layout
+        desc.src_strides[:], desc.dst_strides[:] = _host.counted_strides(result.written), _host.counted_strides(dst)
+        return desc
+
+    lying = (layout, weight_layout, _host.counted_strides(result.written), _host.counted_strides(dst))
+    key = ("data", shape, weights.shape, dst.shape, lying, arguments, dtype, choices)
+    _run(key, make_desc, choices, (result.written, weights, None, dst))
+    return result.hand_over()
+
+
+def _backward_weights(
+    spatial: int,
+    x: Any,
+    diff_dst: Any,
+    kernel_size: Any,
+    sizes: Any,
+    wanted: Any,
+    backend: Any,
+    math: Any,
+    threads: Any,
+) -> tuple[Any, Any]:
+    arguments = _of_layer(spatial, sizes)
+    extents = _arguments.extents(spatial, "kernel_size", kernel_size)
+    choices = _choices(backend, math, threads)
+    of_weight, of_bias = (_arguments.flag("wanted", want) for want in wanted)
+    if of_weight and x is None:
+        raise _errors.invalid("x", "x is None: must be there where the gradient of the weight is wanted")
+    arrays, dtype = _on_the_host({"x": x if of_weight else None, "diff_dst": diff_dst})
+    _arrays.check_x_rank("diff_dst", spatial, arrays["diff_dst"].ndim)
+    missing = _layer.missing_axes(spatial, arrays["diff_dst"].ndim == spatial + 2)
+    dst = _host.with_axes(arrays["diff_dst"], missing)
+    src, shape = None, dst.shape
+    weight_shape: tuple[int, ...] = (dst.shape[1], 1, 1, 1)
+    if of_weight:
+        if arrays["x"].ndim != arrays["diff_dst"].ndim:
+            axes = arrays["diff_dst"].ndim
+            raise _errors.invalid("x", f"x has {arrays['x'].ndim} axes: must have {axes}, as diff_dst")
+        src = _host.with_axes(arrays["x"], missing)
+        shape, weight_shape = src.shape, (src.shape[1], dst.shape[1] // max(arguments[3], 1), *extents)
+    else:  # that of the bias is the same by every layer: by one with one tap and each channel by itself
+        arguments = _of_layer(spatial, (1, 0, dst.shape[1], 1))
+    layouts = _host.layouts(dst)
+    layout = _layer.choose_layout([] if src is None else _host.layouts(src), layouts)
+    dst = dst if layout in layouts else _host.copy(dst, layout)
+    if src is not None and layout not in _host.layouts(src):
+        src = _host.copy(src, layout)
+    inputs = (dst,) if src is None else (src, dst)
+    template = {"x": diff_dst}
+    of_axes = _layer.missing_axes(spatial, True)
+    weights = bias = None
+    if of_weight:
+        weights = _host.Result(template, None, of_axes, weight_shape, lib.NCHW, inputs, _host.lies)
+    if of_bias:
+        bias = _host.Result(template, None, (0, 2, 3), (1, dst.shape[1], 1, 1), lib.NCHW, inputs, _host.lies)
+
+    def make_desc() -> lib.Desc:
+        desc = _make_desc(shape, weight_shape, dst.shape, arguments, dtype, choices[1])
+        desc.op, desc.layout = lib.OP_BACKWARD_WEIGHTS, layout
+        desc.dst_strides[:] = _host.counted_strides(dst)
+        if src is not None:
+            desc.src_strides[:] = _host.counted_strides(src)
+        return desc
+
+    lying = (layout, None if src is None else _host.counted_strides(src), _host.counted_strides(dst))
+    key = ("weights", shape, weight_shape, dst.shape, lying, arguments, dtype, choices)
+    to_weights, to_bias = (None if result is None else result.written for result in (weights, bias))
+    if of_weight or of_bias:
+        _run(key, make_desc, choices, (src, to_weights, to_bias, dst))
+    return None if weights is None else weights.hand_over(), None if bias is None else bias.hand_over()
+
+
+def _of_layer(spatial: int, sizes: Any) -> _layer.Arguments:
+    stride, padding, groups, dilation = sizes
+    return _arguments.of_layer(spatial, stride, padding, 0, groups, dilation)
+
+
+def _choices(backend: Any, math: Any, threads: Any) -> tuple[int, int, int]:
+    return (
+        _arguments.choice("backend", backend, _arguments.BACKENDS),
+        _arguments.choice("math", math, _arguments.MATHS),
+        _arguments.thread_count(threads),
+    )
+
+
+def _on_the_host(given: dict[str, Any]) -> tuple[dict[str, np.ndarray], int]:
+    present = {name: array for name, array in given.items() if array is not None}
+    device = _arrays.common_device(present)
+    if device is not None:
+        first = next(iter(present))
+        where = _arrays.device_name(device)
+        raise _errors.invalid(first, f"{first} is on {where}: must be on the host; tconv.torch has gradients on CUDA")
+    return _host.views(given)
+
+
+def _make_desc(
+    shape: Sequence[int],
+    weight_shape: Sequence[int],
+    dst_shape: Sequence[int],
+    arguments: _layer.Arguments,
+    dtype: int,
+    math: int,
+) -> lib.Desc:
+    """The layer, whose output_padding is what the size of its output leaves over."""
+    desc = _layer.make_desc(shape, weight_shape, arguments, dtype, math)
+    least = lib.output_shape(desc)
+    left = [there - without for there, without in zip(dst_shape, least, strict=True)]
+    (sh, sw), _, _, _, (dh, dw) = arguments
+    most = [*least[:2], least[2] + max(sh, dh) - 1, least[3] + max(sw, dw) - 1]
+    if left[:2] != [0, 0] or not all(low <= n <= high for low, n, high in zip(least, dst_shape, most, strict=True)):
+        rule = f"must be from {least} to {tuple(most)} with these sizes"
+        raise _errors.invalid("diff_dst", f"diff_dst has the shape {tuple(dst_shape)} as (n, c, h, w): {rule}")
+    desc.output_padding_h, desc.output_padding_w = left[2:]
+    return desc
+
+
+def _run(
+    key: Any,
+    make_desc: Callable[[], lib.Desc],
+    choices: tuple[int, int, int],
+    arrays: tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None, np.ndarray | None],
+) -> None:
+    def make() -> tuple[lib.Desc, lib.Options, Plan | None]:
+        desc, options = make_desc(), _host.new_options(choices[0], choices[2])
+        plan = Plan(desc, options)
+        return desc, options, plan if plan.implementation.startswith("cpu_") else None
+
+    desc, options, plan = _plans.get(key) or _plans.make(key, make)
+    src, weights, bias, dst = (_host.address(array) for array in arrays)
+    if plan is not None:
+        _host.execute(plan, src, weights, bias, dst)
+    else:
+        _host.one_shot(desc, options, (src, weights, bias, dst), lib.LOCATION_HOST)
