@@ -1,6 +1,6 @@
 """What compare_cpu.py found, as tables, summaries with verdicts, and a plot. gpu_report.py stands on this.
 
-A result is a dict: name, n, gflop, and contenders, by name: ms, floor_ms (None where the floor was not measured), layout,
+A run has the name of its operation as op, "forward" where it has none. A result is a dict: name, n, gflop, and contenders, by name: ms, floor_ms (None where the floor was not measured), layout,
 runs_ms where there were several runs, and for tconv's workspace_bytes and threads.
 """
 
@@ -9,6 +9,11 @@ import math
 import cpu_runs
 import processor
 
+TITLES = {
+    "forward": "ConvTranspose2d",
+    "backward_data": "ConvTranspose2d, gradient of src",
+    "backward_weights": "ConvTranspose2d, gradients of weights and bias",
+}
 # Below this the cost of a call and of waking threads counts, and what is measured is not the kernel.
 WORST_FROM_MS = 1.0
 # Below this on one thread a second one has too little to do.
@@ -35,6 +40,18 @@ BARS = {
     "speedup": ("least speed-up on all threads over one", False),
     "workspace": ("most bytes of workspace for each thread", True),
 }
+
+
+def name_part(run):
+    """What the operation adds to the name of a file."""
+    op = run.get("op", "forward")
+    return "" if op == "forward" else f"_{op}"
+
+
+def heading_part(run):
+    """And to the title of a report."""
+    op = run.get("op", "forward")
+    return "" if op == "forward" else f"{TITLES[op]}: "
 
 
 def geometric_mean(values):
@@ -335,7 +352,7 @@ def markdown(run, bars):
     peers = any(not is_ours(name) for name in contender_names(run["results"]))
     title = "Against the peers on the CPU" if peers else "tconv's ways to run on the CPU"
     lines = [
-        f"# {title}: {run['processor']['microarchitecture']}",
+        f"# {heading_part(run)}{title}: {run['processor']['microarchitecture']}",
         "",
         *heading(run),
         "",
@@ -383,7 +400,7 @@ def save_figure(pyplot, figure, path):
     pyplot.close(figure)
 
 
-def plot(results, threads, path):
+def plot(results, op, threads, path):
     """Bars of time over floor for each layer and contender, a panel for each layout, the geometric means last."""
     pyplot = load_pyplot()
     if pyplot is None:
@@ -402,7 +419,7 @@ def plot(results, threads, path):
         axes.legend(fontsize=8, ncols=len(group), loc="upper left")
     label_layers(panels[-1, 0], results)
     panels[0, 0].set_title(
-        f"ConvTranspose2d, f32, {threads} thread{'s' if threads > 1 else ''}: lower is better, 1 is the "
+        f"{TITLES[op]}, f32, {threads} thread{'s' if threads > 1 else ''}: lower is better, 1 is the "
         "machine's limit",
         fontsize=10,
     )
