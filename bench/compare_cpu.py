@@ -8,21 +8,22 @@
     compare_cpu.py --library ... --redraw JSON [JSON...] [--out DIR]     # the report of earlier runs, of several as one
 
 Contenders: tconv in NCHW and NHWC, weights packed once, and in the variants asked for; PyTorch NCHW and channels_last
-(oneDNN), PyTorch without oneDNN, oneDNN with weights packed once, ONNX Runtime and XNNPACK. Those that are not installed
-are named and left out; README.md says where to get them. A gradient is compared with PyTorch's, computed alone
-(aten::convolution_backward); the gradient of weights comes with that of bias where the layer has one.
+(oneDNN), PyTorch without oneDNN, oneDNN with weights packed once, ONNX Runtime and XNNPACK. Those that are not
+installed are named and left out; README.md says where to get them. A gradient is compared with PyTorch's, computed
+alone (aten::convolution_backward); the gradient of weights comes with that of bias where the layer has one.
 
 Each round runs every contender twice in a row and times the second run, when its threads are awake; one that takes
 longer than a tenth of a second runs once. The figure is the median over rounds. One of which a run takes longer than
 --slow seconds is timed once, and a case gets no further round after --most seconds. With --runs 3 all cases are gone
-through three times, and the median of the three counts; the report has the spread. The batch is cut, never raised, so that
-a case stays at about BUDGET GFLOP. The floor is the larger of FLOP / FMA rate and bytes / copy rate of the same dtype,
-instruction set and threads, measured by `tconv bench` before and after each run, the best of all; of dst's gradient the
-bytes count that a tap reaches. Every result is compared with float64, in some of its channels.
+through three times, and the median of the three counts; the report has the spread. The batch is cut, never raised, so
+that a case stays at about BUDGET GFLOP. The floor is the larger of FLOP / FMA rate and bytes / copy rate of the same
+dtype, instruction set and threads, measured by `tconv bench` before and after each run, the best of all; of dst's
+gradient the bytes count that a tap reaches. Every result is compared with float64, in some of its channels.
 
-Writes compare_cpu_<processor>.json, .md (with a summary for each file of cases) and, with matplotlib, .svg to DIR; without
-peers compare_cpu_<processor>_variants, of a gradient compare_cpu_<operation>_<processor>. The processor is named by its microarchitecture, or by family and model. The JSON
-is kept up to date while it runs. The exit status is 1 where a result of tconv is wrong.
+Writes compare_cpu_<processor>.json, .md (with a summary for each file of cases) and, with matplotlib, .svg to DIR;
+without peers compare_cpu_<processor>_variants, of a gradient compare_cpu_<operation>_<processor>. The processor is
+named by its microarchitecture, or by family and model. The JSON is kept up to date while it runs. The exit status is 1
+where a result of tconv is wrong.
 """
 
 import argparse
@@ -39,8 +40,9 @@ import tempfile
 import time
 import warnings
 
-# PyTorch brings an OpenMP run-time of its own, so that threads of two teams share the cores: those that wait must sleep,
-# and none may be bound, because the second team would find itself on the cores that were left to the first one's master.
+# PyTorch brings an OpenMP run-time of its own, so that threads of two teams share the cores: those that wait must
+# sleep, and none may be bound, because the second team would find itself on the cores that were left to the first one's
+# master.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.pop("OMP_PROC_BIND", None)
 import torch
@@ -260,7 +262,10 @@ def parse_arguments():
     parser.add_argument("--within", type=float, default=float("inf"), help="seconds after which no further case begins")
     parser.add_argument(
         "--peers",
-        help="of " + ",".join(c.PEERS) + "; 'torch nchw' is nchw; default: all, for gradients " + ",".join(c.GRADIENT_PEERS),
+        help="of "
+        + ",".join(c.PEERS)
+        + "; 'torch nchw' is nchw; default: all, for gradients "
+        + ",".join(c.GRADIENT_PEERS),
     )
     parser.add_argument("--layouts", default="nchw,nhwc", help="tconv's")
     parser.add_argument(

@@ -1,9 +1,9 @@
-"""The layers of workloads.csv as contenders run them: what all comparisons share, tconv in several ways on the CPU, and its
-peers there. gpu_contenders.py has those on the GPU.
+"""The layers of workloads.csv as contenders run them: what all comparisons share, tconv in several ways on the CPU, and
+its peers there. gpu_contenders.py has those on the GPU.
 
-Every contender of a case works on the case's own tensors, given in the layout that it wants, and packs its weights once if it
-can. A peer that is not installed is missing for the whole comparison, one that cannot do a layer for that layer; both say
-why.
+Every contender of a case works on the case's own tensors, given in the layout that it wants, and packs its weights once
+if it can. A peer that is not installed is missing for the whole comparison, one that cannot do a layer for that layer;
+both say why.
 """
 
 import csv
@@ -83,8 +83,8 @@ class Case:
     """A layer, an operation, and their tensors. Each layout and dtype of them is made once, and all contenders read the same."""
 
     def __init__(self, row, device="cpu", checked_images=(0,), checked_channels=CHECKED_CHANNELS, op="forward"):
-        """checked_channels: how many channels of the first and of the last group are set against float64; None for all of all
-        groups."""
+        """checked_channels: how many channels of the first and of the last group are set against float64; None for all
+        of all groups."""
         self.row, self.op = row, operations.OPERATIONS[op]
         self.checked_images = sorted(set(checked_images))
         self.line_bytes = LINE_BYTES[torch.device(device).type]
@@ -145,8 +145,8 @@ class Case:
         return torch.empty(shape, dtype=DTYPES[dtype][0], device=self._device, memory_format=FORMATS[layout])
 
     def written(self, layout, dtype="f32"):
-        """Buffers for what the operation writes, for all contenders that write where they are told; each is judged before the
-        next one runs."""
+        """Buffers for what the operation writes, for all contenders that write where they are told; each is judged
+        before the next one runs."""
         return self._once(lambda: self.op.empty(self, layout, dtype), "written", layout, dtype)
 
     def forget_written(self, layout, dtype="f32"):
@@ -178,7 +178,9 @@ class Case:
         within = {name: list(range(size)) for name, size in sizes.items()} | {self.op.picks: picked}
         return [
             Part(
-                *([group * sizes[name] + i for i in within[name]] for name in ("inputs", "outputs")), within["outputs"], 1
+                *([group * sizes[name] + i for i in within[name]] for name in ("inputs", "outputs")),
+                within["outputs"],
+                1,
             )
             for group in sorted({0, groups - 1})
         ]

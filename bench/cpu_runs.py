@@ -1,10 +1,10 @@
 """What compare_cpu.py keeps of its runs, as JSON: one file for a processor.
 
-A run is a dict: op, processor (processor.py), date, threads, budget_gflop (by set), heading, rates, failures, left_out and
-results, one for each layer: name, set, n, gflop, and contenders, by name, as report.py has them, with gbyte, what its
-dtype and layout have to move, and runs_ms, the milliseconds of each run over the layers; ms is their median. A set is a
-file of workloads. Files from before there were operations are of the forward one, those from before there were sets and
-runs of the first set and of one run.
+A run is a dict: op, processor (processor.py), date, threads, budget_gflop (by set), heading, rates, failures, left_out
+and results, one for each layer: name, set, n, gflop, and contenders, by name, as report.py has them, with gbyte, what
+its dtype and layout have to move, and runs_ms, the milliseconds of each run over the layers; ms is their median. A set
+is a file of workloads. Files from before there were operations are of the forward one, those from before there were
+sets and runs of the first set and of one run.
 """
 
 import json

@@ -1,8 +1,8 @@
 """What compare_gpu.py found: tables, verdicts against the bars, bars over the floor and rooflines.
 
-A run is a dict: op, heading, rates, left_out, seconds, and results, one for each layer: name, set, n, gflop, bytes (by dtype, in
-NCHW), weights (elements), failures, and precisions, by name, of contenders, by name, as report.py has them. A set is a file of workloads; what has none is of the first.
-What has no op is of the forward one.
+A run is a dict: op, heading, rates, left_out, seconds, and results, one for each layer: name, set, n, gflop, bytes (by
+dtype, in NCHW), weights (elements), failures, and precisions, by name, of contenders, by name, as report.py has them. A
+set is a file of workloads; what has none is of the first. What has no op is of the forward one.
 """
 
 import dataclasses
@@ -33,9 +33,10 @@ class Bars:
     floor_worst: float
     workspace: float  # MiB; or so many times the weights in f32, whichever is more
     workspace_weights: float
-    # By precision, for layers that nobody tuned for, as they are called from PyTorch: time over floor in the mean, of 90 % of
-    # the layers and at most, in NCHW; the mean in NHWC; how many layers may be slower than PyTorch by more than broad_level, in
-    # NCHW than its better layout, and in NHWC; how many times faster than PyTorch in NCHW and than its better layout.
+    # By precision, for layers that nobody tuned for, as they are called from PyTorch: time over floor in the mean, of
+    # 90 % of the layers and at most, in NCHW; the mean in NHWC; how many layers may be slower than PyTorch by more than
+    # broad_level, in NCHW than its better layout, and in NHWC; how many times faster than PyTorch in NCHW and than its
+    # better layout.
     broad: dict
     broad_level: float
 
@@ -151,11 +152,15 @@ def floor_lines(results, precision, bars):
             continue
         mean, worst = geometric_mean(ratios.values()), max(ratios, key=ratios.get)
         known = {"mean": bars.floor_mean, "worst": bars.floor_worst}
-        known = {key: bar for key, bar in known.items() if (precision, layout) == ("tf32", "nchw") and math.isfinite(bar)}
+        known = {
+            key: bar for key, bar in known.items() if (precision, layout) == ("tf32", "nchw") and math.isfinite(bar)
+        }
         burst = geometric_mean(
             f["ms"] / f["burst_floor_ms"] for r in results if (f := r["contenders"].get(f"tconv {layout}"))
         )
-        most = judged(ratios[worst], known, "worst").replace(f"{ratios[worst]:.2f}", f"{ratios[worst]:.2f} ({worst})", 1)
+        most = judged(ratios[worst], known, "worst").replace(
+            f"{ratios[worst]:.2f}", f"{ratios[worst]:.2f} ({worst})", 1
+        )
         yield (
             f"- tconv {layout} over floor: geometric mean {judged(mean, known, 'mean')}, worst {most}; geometric mean over the "
             f"floor of the product in a burst {burst:.2f}"
@@ -207,7 +212,9 @@ def workspace_lines(results, bars):
             continue
         most, bar = max(sizes, key=sizes.get), ""
         if math.isfinite(bars.workspace):
-            allowed = {r["name"]: max(bars.workspace, bars.workspace_weights * r["weights"] * 4 / 2**20) for r in results}
+            allowed = {
+                r["name"]: max(bars.workspace, bars.workspace_weights * r["weights"] * 4 / 2**20) for r in results
+            }
             over = {name: size for name, size in sizes.items() if size > allowed[name]}
             times = f" or {bars.workspace_weights:g} x the weights in f32" if bars.workspace_weights else ""
             bar = f" (bar {bars.workspace:g} MiB{times}: {met(not over)}{': ' + ', '.join(over) if over else ''})"
@@ -282,7 +289,11 @@ def summary(run):
         if not results:
             continue
         if of == TUNED:
-            found = [*floor_lines(results, precision, bars), *pytorch_lines(results, precision, bars), *call_lines(results)]
+            found = [
+                *floor_lines(results, precision, bars),
+                *pytorch_lines(results, precision, bars),
+                *call_lines(results),
+            ]
         else:
             found = [*broad_lines(results, precision, bars)]
         found += [*error_lines(results, precision), *workspace_lines(results, bars)]
@@ -320,7 +331,12 @@ def table(results):
 
 
 def markdown(run):
-    lines = [f"# {report.heading_part(run)}Against PyTorch on the GPU", "", *(f"- {line}" for line in run["heading"]), ""]
+    lines = [
+        f"# {report.heading_part(run)}Against PyTorch on the GPU",
+        "",
+        *(f"- {line}" for line in run["heading"]),
+        "",
+    ]
     for of, precision in ((of, precision) for of in sets(run) for precision in precisions(run)):
         results = view(run, precision, of)
         if results:

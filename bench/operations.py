@@ -1,8 +1,8 @@
-"""The operations of a layer as the comparisons run them: which tensors each reads and writes, how tconv and PyTorch are called for
-it, its answer in float64, and the bytes that it cannot do without. A row of OPERATIONS for each.
+"""The operations of a layer as the comparisons run them: which tensors each reads and writes, how tconv and PyTorch are
+called for it, its answer in float64, and the bytes that it cannot do without. A row of OPERATIONS for each.
 
-Activations are src and dst, or their gradients: a contender may have several sets of those that an operation reads. What it
-writes is a tuple of tensors: one, or the gradients of weights and bias, the latter where the layer has a bias.
+Activations are src and dst, or their gradients: a contender may have several sets of those that an operation reads.
+What it writes is a tuple of tensors: one, or the gradients of weights and bias, the latter where the layer has a bias.
 """
 
 import torch
@@ -32,7 +32,7 @@ def reached(inputs, outputs, kernel, stride, dilation, padding):
 
 
 def reached_bytes(case, layout, dtype):
-    """The bytes of dst that a gradient must read: of the rows that a tap reaches, the lines of memory with columns that one does."""
+    """The bytes of dst that a gradient must read: of rows that a tap reaches, the lines of memory with such columns."""
     row, (images, channels, height, width) = case.row, case.output_shape
     rows = reached(row["H"], height, row["kh"], row["sh"], row["dh"], row["ph"])
     columns = reached(row["W"], width, row["kw"], row["sw"], row["dw"], row["pw"])
@@ -164,7 +164,7 @@ class BackwardWeights:
         sums = []
         for part in case.parts:
             total = part.of(weights).double().zero_()
-            for x, y in zip(src.split(images), diff_dst.split(images)):
+            for x, y in zip(src.split(images), diff_dst.split(images), strict=True):
                 x, y = x[:, part.inputs].double(), y[:, part.outputs].double()
                 total += pytorch_gradients(case.row, y, x, total, (False, True, False), part.groups)[1]
             sums.append(total)
@@ -191,7 +191,9 @@ def add_options(parser):
     parser.add_argument(
         "--op", choices=OPERATIONS, default=Forward.name, help="what is computed of each layer; default %(default)s"
     )
-    parser.add_argument("--bias", choices=BIAS, default="as", help="layers as they are, all with a bias, or all without")
+    parser.add_argument(
+        "--bias", choices=BIAS, default="as", help="layers as they are, all with a bias, or all without"
+    )
 
 
 def with_bias(rows, asked):

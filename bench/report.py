@@ -1,7 +1,8 @@
 """What compare_cpu.py found, as tables, summaries with verdicts, and a plot. gpu_report.py stands on this.
 
-A run has the name of its operation as op, "forward" where it has none. A result is a dict: name, n, gflop, and contenders, by name: ms, floor_ms (None where the floor was not measured), layout,
-runs_ms where there were several runs, and for tconv's workspace_bytes and threads.
+A run has the name of its operation as op, "forward" where it has none. A result is a dict: name, n, gflop, and
+contenders, by name: ms, floor_ms (None where the floor was not measured), layout, runs_ms where there were several
+runs, and for tconv's workspace_bytes and threads.
 """
 
 import math
@@ -31,8 +32,8 @@ PYTORCH = {
     "nhwc": ("PyTorch in channels_last", ["torch nhwc"]),
 }
 
-# Figures that a bar can be set for, and whether the figure must stay below it. A bar is for f32 with all that the machine
-# has; "mean-f64", say, is for that variant.
+# Figures that a bar can be set for, and whether the figure must stay below it. A bar is for f32 with all that the
+# machine has; "mean-f64", say, is for that variant.
 BARS = {
     "mean": ("geometric mean over the floor", True),
     "worst": (f"most over the floor from {WORST_FROM_MS:g} ms on", True),
@@ -279,7 +280,8 @@ def summary(results, threads, bars):
 
 
 def table(results, names, floor_of=None):
-    """Milliseconds; tconv's also as a multiple of its floor. The floor of floor_of gets a column, each of tconv's layouts
+    """Milliseconds; tconv's also as a multiple of its floor. The floor of floor_of gets a column, each of tconv's
+    layouts
     one for PyTorch's time over it."""
     floor_title = ["floor ms"] if floor_of else []
     held = {name: speedups(results, name, PYTORCH[name.split()[1]][1]) for name in names if is_ours(name)}
@@ -419,8 +421,7 @@ def plot(results, op, threads, path):
         axes.legend(fontsize=8, ncols=len(group), loc="upper left")
     label_layers(panels[-1, 0], results)
     panels[0, 0].set_title(
-        f"{TITLES[op]}, f32, {threads} thread{'s' if threads > 1 else ''}: lower is better, 1 is the "
-        "machine's limit",
+        f"{TITLES[op]}, f32, {threads} thread{'s' if threads > 1 else ''}: lower is better, 1 is the machine's limit",
         fontsize=10,
     )
     save_figure(pyplot, figure, path)
