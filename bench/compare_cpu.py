@@ -3,24 +3,27 @@
 
     compare_cpu.py --library build/release/libtconv.so --program build/release/cli/tconv [--out DIR] [CASE...]
     compare_cpu.py ... --budget 2 --runs 3 --peers nchw,nhwc             # both files of layers, medians of three runs
+    compare_cpu.py ... --op backward_weights --bias with                 # a gradient; backward_data that of src
     compare_cpu.py ... --peers "" --variants f64,f16,bf16,avx2,single    # tconv's other ways, against their own floors
     compare_cpu.py --library ... --redraw JSON [JSON...] [--out DIR]     # the report of earlier runs, of several as one
 
 Contenders: tconv in NCHW and NHWC, weights packed once, and in the variants asked for; PyTorch NCHW and channels_last
-(oneDNN), PyTorch without oneDNN, oneDNN with weights packed once, ONNX Runtime and XNNPACK. Those that are not installed
-are named and left out; README.md says where to get them.
+(oneDNN), PyTorch without oneDNN, oneDNN with weights packed once, ONNX Runtime and XNNPACK. Those that are not
+installed are named and left out; README.md says where to get them. A gradient is compared with PyTorch's, computed
+alone (aten::convolution_backward); the gradient of weights comes with that of bias where the layer has one.
 
 Each round runs every contender twice in a row and times the second run, when its threads are awake; one that takes
 longer than a tenth of a second runs once. The figure is the median over rounds. One of which a run takes longer than
 --slow seconds is timed once, and a case gets no further round after --most seconds. With --runs 3 all cases are gone
-through three times, and the median of the three counts; the report has the spread. The batch is cut, never raised, so that
-a case stays at about BUDGET GFLOP. The floor is the larger of FLOP / FMA rate and bytes / copy rate of the same dtype,
-instruction set and threads, measured by `tconv bench` before and after each run, the best of all. Every result is compared
-with float64, in some of its channels.
+through three times, and the median of the three counts; the report has the spread. The batch is cut, never raised, so
+that a case stays at about BUDGET GFLOP. The floor is the larger of FLOP / FMA rate and bytes / copy rate of the same
+dtype, instruction set and threads, measured by `tconv bench` before and after each run, the best of all; of dst's
+gradient the bytes count that a tap reaches. Every result is compared with float64, in some of its channels.
 
-Writes compare_cpu_<processor>.json, .md (with a summary for each file of cases) and, with matplotlib, .svg to DIR; without
-peers compare_cpu_<processor>_variants. The processor is named by its microarchitecture, or by family and model. The JSON
-is kept up to date while it runs. The exit status is 1 where a result of tconv is wrong.
+Writes compare_cpu_<processor>.json, .md (with a summary for each file of cases) and, with matplotlib, .svg to DIR;
+without peers compare_cpu_<processor>_variants, of a gradient compare_cpu_<operation>_<processor>. The processor is
+named by its microarchitecture, or by family and model. The JSON is kept up to date while it runs. The exit status is 1
+where a result of tconv is wrong.
 """
 
 import argparse
@@ -37,14 +40,16 @@ import tempfile
 import time
 import warnings
 
-# PyTorch brings an OpenMP run-time of its own, so that threads of two teams share the cores: those that wait must sleep,
-# and none may be bound, because the second team would find itself on the cores that were left to the first one's master.
+# PyTorch brings an OpenMP run-time of its own, so that threads of two teams share the cores: those that wait must
+# sleep, and none may be bound, because the second team would find itself on the cores that were left to the first one's
+# master.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.pop("OMP_PROC_BIND", None)
 import torch
 
 import contenders as c
 import cpu_runs
+import operations
 import processor
 import report
 import tconv_ctypes
@@ -112,7 +117,7 @@ class Floor:
         found = {
             name: amount / measured[i]["floor_ms"] * 1e3 for i, (name, (_, amount)) in enumerate(self.PROBLEMS.items())
         }
-        found["bytes"] = found.pop("elements") * c.ELEMENT_BYTES[way.dtype]
+        found["bytes"] = found.pop("elements") * cpu_runs.ELEMENT_BYTES[way.dtype]
         old = self.rates.get(key, found)
         self.rates[key] = {name: max(value, old[name]) for name, value in found.items()}
 
@@ -139,7 +144,7 @@ class Wrong(Exception):
 def judge(case, contender):
     """One run: its seconds and its error, or None where a peer cannot or is wrong, which is said."""
     ours = report.is_ours(contender.name)
-    case.dst(contender.layout, contender.dtype).fill_(float("nan"))  # what the one before wrote is not this one's
+    case.forget_written(contender.layout, contender.dtype)
     start = time.perf_counter()
     try:
         result = contender.run()
@@ -149,8 +154,7 @@ def judge(case, contender):
         print(f"  {case.row['name']}: {contender.name} cannot: {str(error).splitlines()[0]}")
         return None
     seconds = time.perf_counter() - start
-    result = result if isinstance(result, torch.Tensor) else case.dst(contender.layout, contender.dtype)
-    error = case.error(result, contender.dtype)
+    error = case.error(result or case.written(contender.layout, contender.dtype), contender.dtype)
     if not error < (c.MISTAKE[contender.dtype] if ours else PEER_MISTAKE):
         message = f"{contender.name} is wrong, relative L2 {error:.1e}"
         if ours:
@@ -199,7 +203,7 @@ def prepare(case, library, ways, peers):
 
 def compare(row, library, ways, peers, options):
     """The result of a layer, its floors still to come. What it allocated goes when it returns."""
-    case = c.Case(row)
+    case = c.Case(row, op=options.op)
     entrants = prepare(case, library, ways, peers)
     with torch.no_grad():
         measured = measure(case, entrants, options)
@@ -209,7 +213,6 @@ def compare(row, library, ways, peers, options):
         "set": row["set"],
         "n": row["N"],
         "gflop": c.flop(row) * 1e-9,
-        "gbyte": case.bytes() * 1e-9,
         "contenders": {
             e.name: {
                 "ms": measured[e.name][0],
@@ -218,6 +221,7 @@ def compare(row, library, ways, peers, options):
                 "layout": e.layout,
                 "dtype": e.dtype,
                 "threads": threads.get(e.name, options.threads),
+                "gbyte": case.bytes(e.dtype, e.layout) * 1e-9,
                 "workspace_bytes": e.workspace_bytes,
                 "floor_ms": None,
             }
@@ -233,13 +237,14 @@ def set_floors(run, floor, ways):
     run["rates"] = floor.rates
     for result in run["results"]:
         for name, found in result["contenders"].items():
-            size = result["gbyte"] * 1e9 / c.ELEMENT_BYTES["f32"] * c.ELEMENT_BYTES[found["dtype"]]
-            found["floor_ms"] = floor.milliseconds(by_name.get(name, plain), result["gflop"] * 1e9, size)
+            way = by_name.get(name, plain)
+            found["floor_ms"] = floor.milliseconds(way, result["gflop"] * 1e9, found["gbyte"] * 1e9)
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE")
+    operations.add_options(parser)
     parser.add_argument("--library", required=True)
     parser.add_argument("--program", help="the tconv program, to measure the machine's floor")
     parser.add_argument(
@@ -255,7 +260,13 @@ def parse_arguments():
     parser.add_argument("--most", type=float, default=15.0, help="seconds after which a case gets no further round")
     parser.add_argument("--slow", type=float, default=3.0, help="seconds of a run from which on one is timed once")
     parser.add_argument("--within", type=float, default=float("inf"), help="seconds after which no further case begins")
-    parser.add_argument("--peers", default=",".join(c.PEERS), help="of " + ",".join(c.PEERS) + "; 'torch nchw' is nchw")
+    parser.add_argument(
+        "--peers",
+        help="of "
+        + ",".join(c.PEERS)
+        + "; 'torch nchw' is nchw; default: all, for gradients "
+        + ",".join(c.GRADIENT_PEERS),
+    )
     parser.add_argument("--layouts", default="nchw,nhwc", help="tconv's")
     parser.add_argument(
         "--variants", default="called", help="of " + ",".join(VARIANTS) + "; called: packing in each call"
@@ -271,7 +282,8 @@ def parse_arguments():
     parser.add_argument("--redraw", nargs="+", metavar="JSON", help="only the report of earlier runs")
     parser.add_argument("--out", default=".")
     options = parser.parse_args()
-    options.peers = c.names_of(options.peers.replace("torch ", ""), c.PEERS, "peers")
+    known = c.PEERS if options.op == "forward" else c.GRADIENT_PEERS
+    options.peers = known if options.peers is None else c.names_of(options.peers.replace("torch ", ""), known, "peers")
     options.layouts = c.names_of(options.layouts, c.LAYOUTS, "layouts")
     options.variants = c.names_of(options.variants, VARIANTS, "variants")
     options.workloads = options.workloads or [HERE / "workloads.csv", HERE / "workloads_broad.csv"]
@@ -293,7 +305,8 @@ def read_sets(options):
     unknown = set(options.cases) - {row["name"] for row in rows}
     if unknown:
         raise SystemExit(f"no {', '.join(sorted(unknown))} in {', '.join(map(str, options.workloads))}")
-    return [row for row in rows if not options.cases or row["name"] in options.cases], budgets
+    rows = [row for row in rows if not options.cases or row["name"] in options.cases]
+    return operations.with_bias(rows, options.bias), budgets
 
 
 def print_row(result, seconds):
@@ -313,12 +326,13 @@ class Survey:
         self.options = options
         self.rows, budgets = read_sets(options)
         self.library = tconv_ctypes.Library(str(pathlib.Path(options.library).resolve()))
-        self.ways = c.tconv_ways(options.layouts, options.variants, options.threads)
+        self.ways = c.tconv_ways(options.layouts, options.variants, options.threads, options.op)
         self.peers, heading = c.make_peers(options.peers, options.threads)
         self.floor = Floor(options.program) if options.program else None
         self.floor_ways = list({Floor.key(way): way for way in self.ways}.values()) if self.floor else []
         self.saved = time.perf_counter()
         self.run = {
+            "op": options.op,
             "processor": processor.identify(),
             "date": datetime.date.today().isoformat(),
             "threads": options.threads,
@@ -391,8 +405,9 @@ def redrawn(paths):
 
 def path_of(run, options, ending):
     names = report.contender_names(run["results"])
+    op = report.name_part(run)
     variants = "_variants" if names and all(map(report.is_ours, names)) else ""
-    return os.path.join(options.out, f"compare_cpu_{run['processor']['slug']}{variants}.{ending}")
+    return os.path.join(options.out, f"compare_cpu{op}_{run['processor']['slug']}{variants}.{ending}")
 
 
 def write_json(run, options):
@@ -407,7 +422,7 @@ def write_report(run, options):
     print(text)
     first = cpu_runs.of_set(run, next(iter(cpu_runs.sets(run)), None))
     if report.has_floor(first):
-        trouble = report.plot(first, run["threads"], path_of(run, options, "svg"))
+        trouble = report.plot(first, run["op"], run["threads"], path_of(run, options, "svg"))
         if trouble:
             print(trouble)
 

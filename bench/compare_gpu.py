@@ -2,12 +2,15 @@
 """tconv against PyTorch (cuDNN) on the GPU, in one process, on the same numbers, in turn, and both against the floor.
 
     compare_gpu.py --library build-gpu/libtconv.so [--dtypes f32,tf32,f16,bf16] [--layouts nchw,nhwc] [--out DIR] [CASE...]
+    compare_gpu.py ... --op backward_data --seconds 500                  # a gradient; backward_weights those of weights and bias
     compare_gpu.py --redraw results/compare_gpu.json --out results        # table, verdicts and plots again, no GPU
 
 Contenders, for each precision and layout: tconv, weights packed once; tconv as it is called from PyTorch, which packs weights in
 each call; PyTorch with input and weights in that layout, given for free, with cudnn.benchmark off and on, the faster of which
 counts. f32 is strict on both sides (allow_tf32 off), tf32 is tconv's math = tf32 and PyTorch's allow_tf32. PyTorch allocates its
-outputs from its cache, tconv writes where it is told.
+outputs from its cache, tconv writes where it is told. A gradient is compared with PyTorch's, computed alone
+(aten::convolution_backward), and "as it is called" is a plan whose weights are not packed before; that of weights comes with that
+of bias where the layer has one, and its sums are compared with float64 in full.
 
 Protocol: every contender is a CUDA graph of one or more runs, so that calls from Python cost neither side anything. Runs take
 turns over as many sets of src and dst as it takes to fill the L2 cache several times over; a layer that does so by itself has
@@ -19,12 +22,13 @@ precision with bars of their own: a second back to back, then the median of the 
 The layers are those of workloads.csv, for which tconv was tuned, and of workloads_broad.csv, for which it was not; the report keeps
 the two sets apart.
 
-The floor is max(bytes / copy rate, FLOP / matrix product rate) + 3 us; bytes are src, weights and dst once each; rates are
+The floor is max(bytes / copy rate, FLOP / matrix product rate) + 3 us; bytes are src, weights and dst once each, of dst's gradient
+the rows and 32-byte sectors that a tap reaches (all of it where the gradient of bias is computed too); rates are
 measured in the same run by PyTorch, the product's as the GPU sustains it (in a burst its clocks stay higher; the report has the
 mean over that floor too). Strict f32 counts three products of the TF32 rate. Results are compared with float64 on the first and
 last image.
 
-Writes compare_gpu.json (after every layer), .md and, with matplotlib, .svg to DIR.
+Writes compare_gpu.json (after every layer), .md and, with matplotlib, .svg to DIR; of a gradient compare_gpu_<operation>.
 """
 
 import argparse
@@ -42,6 +46,8 @@ import torch
 import contenders as c
 import gpu_machine
 import gpu_report
+import operations
+import report
 import tconv_ctypes
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -114,8 +120,8 @@ def compare(case, layout, precision, entrants, rates, options):
     """tconv's and PyTorch's results for a layer, by name, and what failed. tconv, which is first, takes turns with one of
     the others after the other: with graphs of both at once PyTorch crashed in replaying the older one (dw_up2)."""
     dtype, row = g.PRECISIONS[precision][0], case.row
-    floors = rates.floors_ms(precision, c.flop(row), case.bytes(dtype))
-    sustains = gpu_report.is_judged_sustained(row["name"], layout, precision)
+    floors = rates.floors_ms(precision, c.flop(row), case.bytes(dtype, layout))
+    sustains = gpu_report.is_judged_sustained(case.op.name, row["name"], layout, precision)
     ours, times, found, failures = prepare(entrants[0], case, layout, precision), {}, {}, {}
     for peer in entrants[1:]:
         theirs = prepare(peer, case, layout, precision)
@@ -158,7 +164,7 @@ def print_row(row, precision, layout, results, failures, seconds):
 
 
 def compare_layer(row, entrants, machine, rates, options):
-    case = c.Case(row, machine.device, checked_images=(0, row["N"] - 1), checked_channels=None)
+    case = c.Case(row, machine.device, (0, row["N"] - 1), checked_channels=None, op=options.op)
     dtypes = {g.PRECISIONS[p][0] for p in options.dtypes}
     result = {
         "name": row["name"],
@@ -166,6 +172,7 @@ def compare_layer(row, entrants, machine, rates, options):
         "n": row["N"],
         "gflop": c.flop(row) * 1e-9,
         "bytes": {dtype: case.bytes(dtype) for dtype in dtypes},
+        "weights": case.elements("weights"),
         "precisions": {},
         "failures": [],
     }
@@ -188,6 +195,7 @@ def compare_layer(row, entrants, machine, rates, options):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE")
+    operations.add_options(parser)
     parser.add_argument("--library", help="libtconv.so, built with CUDA")
     parser.add_argument(
         "--workloads",
@@ -214,9 +222,13 @@ def parse_arguments():
     return options
 
 
+def path_of(run, options, ending):
+    return os.path.join(options.out, f"compare_gpu{report.name_part(run)}.{ending}")
+
+
 def save(run, options):
     os.makedirs(options.out, exist_ok=True)
-    with open(os.path.join(options.out, "compare_gpu.json"), "w") as file:
+    with open(path_of(run, options, "json"), "w") as file:
         json.dump(run, file, indent=1)
 
 
@@ -228,7 +240,8 @@ def read_sets(options):
     unknown = set(options.cases) - {row["name"] for row in rows}
     if unknown:
         raise SystemExit(f"no {', '.join(sorted(unknown))} in {options.workloads}")
-    return [row for row in rows if not options.cases or row["name"] in options.cases]
+    rows = [row for row in rows if not options.cases or row["name"] in options.cases]
+    return operations.with_bias(rows, options.bias)
 
 
 def measure(options):
@@ -237,6 +250,7 @@ def measure(options):
     rates = Rates(machine, options.dtypes, options)
     version = torch.backends.cudnn.version() if options.device == "cuda" else "none"
     run = {
+        "op": options.op,
         "heading": [machine.name, f"PyTorch {torch.__version__}, cuDNN {version}", *rates.text()],
         "rates": {"copy": rates.copy, "gemm": rates.gemm},
         "left_out": [],
@@ -244,7 +258,7 @@ def measure(options):
     }
     print("\n".join(run["heading"]), flush=True)
     library = tconv_ctypes.Library(str(pathlib.Path(options.library).resolve()))
-    entrants = [g.Tconv(library, machine), g.TconvCall(machine), g.Torch(False, machine), g.Torch(True, machine)]
+    entrants = g.make_entrants(operations.OPERATIONS[options.op], library, machine)
     for row in read_sets(options):
         if time.perf_counter() - options.started > options.seconds:
             run["left_out"].append(row["name"])
@@ -272,10 +286,10 @@ def main():
     else:
         run = measure(options)
     text = gpu_report.markdown(run)
-    with open(os.path.join(options.out, "compare_gpu.md"), "w") as file:
+    with open(path_of(run, options, "md"), "w") as file:
         file.write(text)
     print(text)
-    trouble = gpu_report.plot(run, os.path.join(options.out, "compare_gpu.svg"))
+    trouble = gpu_report.plot(run, path_of(run, options, "svg"))
     if trouble:
         print(trouble)
 

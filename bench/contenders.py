@@ -1,9 +1,9 @@
-"""The layers of workloads.csv as contenders run them: what all comparisons share, tconv in several ways on the CPU, and its
-peers there. gpu_contenders.py has those on the GPU.
+"""The layers of workloads.csv as contenders run them: what all comparisons share, tconv in several ways on the CPU, and
+its peers there. gpu_contenders.py has those on the GPU.
 
-Every contender of a case works on the case's own tensors, given in the layout that it wants, and packs its weights once if it
-can. A peer that is not installed is missing for the whole comparison, one that cannot do a layer for that layer; both say
-why.
+Every contender of a case works on the case's own tensors, given in the layout that it wants, and packs its weights once
+if it can. A peer that is not installed is missing for the whole comparison, one that cannot do a layer for that layer;
+both say why.
 """
 
 import csv
@@ -13,10 +13,11 @@ import math
 import typing
 
 import torch
-import torch.nn.functional as F
 
+import operations
 import tconv_ctypes as t
 import xnnpack_ctypes
+from cpu_runs import ELEMENT_BYTES
 
 FORMATS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 LAYOUTS = {"nchw": t.NCHW, "nhwc": t.NHWC}
@@ -26,10 +27,11 @@ DTYPES = {
     "f16": (torch.float16, t.F16),
     "bf16": (torch.bfloat16, t.BF16),
 }
-ELEMENT_BYTES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2}
 # The relative L2 error that is taken for a mistake: well above what rounding does, well below what a wrong tap does.
 MISTAKE = {"f32": 1e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 2e-2}
-# Of the output channels of a group, so many of the first image are set against float64, the first and the last among them.
+# What a machine fetches at once, of which a part is not cheaper than the whole.
+LINE_BYTES = {"cpu": 64, "cuda": 32}
+# Of the channels of a group, so many of the first image are set against float64, the first and the last among them.
 CHECKED_CHANNELS = 2
 # What random numbers of f32 are multiples of.
 F32_STEP = 2.0**-24
@@ -64,22 +66,37 @@ def cut_batch(row, budget):
     return {**row, "N": max(1, min(row["N"], int(budget / (flop(row) / row["N"]))))}
 
 
-def pytorch_arguments(row):
-    return (row["sh"], row["sw"]), (row["ph"], row["pw"]), (row["oph"], row["opw"]), row["g"], (row["dh"], row["dw"])
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Channels whose sums are computed in float64 by themselves."""
+
+    inputs: typing.Any  # indices of channels of src
+    outputs: typing.Any  # and of dst
+    within: typing.Any  # the same, within their group
+    groups: int
+
+    def of(self, weights):
+        return weights[self.inputs][:, self.within]
 
 
 class Case:
-    """A layer and its tensors. Each layout and dtype of them is made once, and all its contenders read the same."""
+    """A layer, an operation, and their tensors. Each layout and dtype of them is made once, and all contenders read the same."""
 
-    def __init__(self, row, device="cpu", checked_images=(0,), checked_channels=CHECKED_CHANNELS):
-        """checked_channels: how many output channels of the first and of the last group; None for all of all groups."""
-        self.row = row
-        self._made = {}
-        self._checked_images = sorted(set(checked_images))
+    def __init__(self, row, device="cpu", checked_images=(0,), checked_channels=CHECKED_CHANNELS, op="forward"):
+        """checked_channels: how many channels of the first and of the last group are set against float64; None for all
+        of all groups."""
+        self.row, self.op = row, operations.OPERATIONS[op]
+        self.checked_images = sorted(set(checked_images))
+        self.line_bytes = LINE_BYTES[torch.device(device).type]
+        self._made, self._device = {}, device
         self._checked_channels = checked_channels
-        self._x = torch.rand(row["N"], row["Cin"], row["H"], row["W"], device=device) - 0.5
+        self._x = torch.rand(self.src_shape, device=device) - 0.5
         self._w = torch.rand(row["Cin"], row["Cout"] // row["g"], row["kh"], row["kw"], device=device) - 0.5
         self._b = torch.rand(row["Cout"], device=device) if row["bias"] else None
+
+    @property
+    def src_shape(self):
+        return tuple(self.row[key] for key in ("N", "Cin", "H", "W"))
 
     @functools.cached_property
     def output_shape(self):
@@ -102,78 +119,92 @@ class Case:
         held = tensor.to(DTYPES[dtype][0])
         return held + F32_STEP * torch.rand_like(held) if dtype == "f64" else held
 
-    def src(self, layout, dtype="f32"):
+    def _in_layout(self, make, name, layout, dtype):
+        """make's numbers in NCHW, or those of NCHW in another layout."""
         if layout == "nchw":
-            return self._once(lambda: self._held(self._x, dtype), "src", layout, dtype)
-        return self._once(
-            lambda: self.src("nchw", dtype).contiguous(memory_format=FORMATS[layout]), "src", layout, dtype
-        )
+            return self._once(lambda: self._held(make(), dtype), name, layout, dtype)
+        first = self._in_layout(make, name, "nchw", dtype)
+        return self._once(lambda: first.contiguous(memory_format=FORMATS[layout]), name, layout, dtype)
 
-    def dst(self, layout, dtype="f32"):
-        """One for all contenders that write where they are told; each is judged before the next one runs."""
-        return self._once(
-            lambda: torch.empty(
-                self.output_shape, dtype=DTYPES[dtype][0], device=self._x.device, memory_format=FORMATS[layout]
-            ),
-            "dst",
-            layout,
-            dtype,
-        )
+    def src(self, layout, dtype="f32"):
+        return self._in_layout(lambda: self._x, "src", layout, dtype)
 
-    def weights(self, dtype="f32"):
-        return self._once(lambda: self._held(self._w, dtype), "weights", dtype)
+    def weights(self, dtype="f32", layout="nchw"):
+        return self._in_layout(lambda: self._w, "weights", layout, dtype)
 
     def bias(self, dtype="f32"):
         return None if self._b is None else self._once(lambda: self._b.to(DTYPES[dtype][0]), "bias", dtype)
 
-    def bytes(self, dtype="f32"):
-        """src, weights and dst once each."""
-        elements = self._x.numel() + self._w.numel() + math.prod(self.output_shape)
-        return ELEMENT_BYTES[dtype] * elements
+    def diff_dst(self, layout, dtype="f32"):
+        return self._in_layout(self._numbers_of_dst, "diff_dst", layout, dtype)
+
+    def _numbers_of_dst(self):
+        return self._once(lambda: torch.rand(self.output_shape, device=self._device) - 0.5, "numbers of dst")
+
+    def empty(self, shape, layout, dtype):
+        return torch.empty(shape, dtype=DTYPES[dtype][0], device=self._device, memory_format=FORMATS[layout])
+
+    def written(self, layout, dtype="f32"):
+        """Buffers for what the operation writes, for all contenders that write where they are told; each is judged
+        before the next one runs."""
+        return self._once(lambda: self.op.empty(self, layout, dtype), "written", layout, dtype)
+
+    def forget_written(self, layout, dtype="f32"):
+        """What one contender wrote is not the next one's."""
+        for tensor in self.written(layout, dtype):
+            tensor.fill_(float("nan"))
+
+    @staticmethod
+    def element_bytes(dtype):
+        return ELEMENT_BYTES[dtype]
+
+    def elements(self, *names):
+        shapes = {"src": self.src_shape, "weights": self._w.shape, "dst": self.output_shape}
+        return sum(math.prod(shapes[name]) for name in names)
+
+    def bytes(self, dtype="f32", layout="nchw"):
+        """What the operation has to move, once each."""
+        return self.op.bytes(self, layout, dtype)
+
+    @functools.cached_property
+    def parts(self):
+        """What is checked: all channels, or some of those that the operation picks, of the first and the last group."""
+        row, groups, count = self.row, self.row["g"], self._checked_channels
+        if count is None:
+            return [Part(slice(None), slice(None), slice(None), groups)]
+        sizes = {"inputs": row["Cin"] // groups, "outputs": row["Cout"] // groups}
+        steps = min(count, sizes[self.op.picks])
+        picked = [i * (sizes[self.op.picks] - 1) // max(1, steps - 1) for i in range(steps)]
+        within = {name: list(range(size)) for name, size in sizes.items()} | {self.op.picks: picked}
+        return [
+            Part(
+                *([group * sizes[name] + i for i in within[name]] for name in ("inputs", "outputs")),
+                within["outputs"],
+                1,
+            )
+            for group in sorted({0, groups - 1})
+        ]
+
+    def picked(self, tensor, axis, channels):
+        """The checked channels of a tensor that has its channels on that axis."""
+        indices = [getattr(part, channels) for part in self.parts]
+        if isinstance(indices[0], slice):
+            return tensor
+        flat = torch.tensor([i for part in indices for i in part], device=tensor.device)
+        return tensor.index_select(axis, flat)
 
     def expected(self, dtype):
-        """The checked channels of the checked images in float64, of the numbers as dtype holds them."""
-        return self._once(lambda: self._expected(dtype), "expected", dtype)
+        """What is checked in float64, of the numbers as dtype holds them."""
+        return self._once(lambda: self.op.expected(self, dtype), "expected", dtype)
 
-    @functools.cached_property
-    def _checked_parts(self):
-        """Of each group that is checked: its input channels, and of its output channels those checked, within the group."""
-        groups, of_group = self.row["g"], self.row["Cout"] // self.row["g"]
-        inputs = self.row["Cin"] // groups
-        steps = min(self._checked_channels, of_group)
-        picked = [i * (of_group - 1) // max(1, steps - 1) for i in range(steps)]
-        return [(group, slice(group * inputs, (group + 1) * inputs), picked) for group in sorted({0, groups - 1})]
-
-    @functools.cached_property
-    def _checked_outputs(self):
-        if self._checked_channels is None:
-            return slice(None)
-        of_group = self.row["Cout"] // self.row["g"]
-        return [group * of_group + channel for group, _, picked in self._checked_parts for channel in picked]
-
-    def _expected(self, dtype):
-        x, w, b = self.src("nchw", dtype)[self._checked_images], self.weights(dtype), self.bias(dtype)
-        b = None if b is None else b[self._checked_outputs].double()
-        strides, padding, output_padding, groups, dilation = pytorch_arguments(self.row)
-        if self._checked_channels is None:
-            return F.conv_transpose2d(x.double(), w.double(), b, strides, padding, output_padding, groups, dilation)
-        sums = [
-            F.conv_transpose2d(
-                x[:, inputs].double(), w[inputs, picked].double(), None, strides, padding, output_padding, 1, dilation
-            )
-            for _, inputs, picked in self._checked_parts
-        ]
-        return torch.cat(sums, 1) + (0 if b is None else b[:, None, None])
-
-    def error(self, result, dtype):
-        """The relative L2 error of a result in that part."""
-        expected = self.expected(dtype)
-        part = result[:, self._checked_outputs][self._checked_images]
-        return ((part.double() - expected).norm() / expected.norm()).item()
+    def error(self, written, dtype):
+        """The largest relative L2 error of the tensors written, in what is checked of them."""
+        pairs = zip(self.op.checked(self, written), self.expected(dtype), strict=True)
+        return max(((found.double() - right).norm() / right.norm()).item() for found, right in pairs)
 
 
-def layer_desc(library, row, layout, dtype, math=t.MATH_STRICT):
-    """The row as tconv takes it."""
+def layer_desc(library, row, layout, dtype, math=t.MATH_STRICT, op=operations.OPERATIONS["forward"]):
+    """The row as tconv takes it, and what is to be computed of it."""
     return library.desc(
         batch=row["N"],
         in_channels=row["Cin"],
@@ -196,6 +227,7 @@ def layer_desc(library, row, layout, dtype, math=t.MATH_STRICT):
         layout=LAYOUTS[layout],
         dtype=DTYPES[dtype][1],
         math=math,
+        op=op.code,
     )
 
 
@@ -203,7 +235,7 @@ def layer_desc(library, row, layout, dtype, math=t.MATH_STRICT):
 class Contender:
     name: str
     layout: str
-    run: typing.Callable[[], typing.Any]  # its result is a tensor, or None where it is in dst
+    run: typing.Callable[[], typing.Any]  # its result is a tuple of tensors, or None where they are the case's own
     dtype: str = "f32"
     workspace_bytes: typing.Optional[int] = None
 
@@ -220,29 +252,26 @@ class TconvWay:
     called: bool = False  # the weights as they are, as PyTorch is given them: a plan that packs them in each call
 
     def prepare(self, library, case):
-        layout, dtype = self.layout, self.dtype
-        desc = layer_desc(library, case.row, layout, dtype)
+        layout, dtype, op = self.layout, self.dtype, case.op
+        desc = layer_desc(library, case.row, layout, dtype, op=op)
         cap = {"": t.CPU_ISA_DEFAULT, "avx2": t.CPU_ISA_AVX2}[self.isa]
         plan = library.plan(desc, backend=t.BACKEND_CPU, threads=self.threads, cpu_isa=cap)
         weights = case.weights(dtype).data_ptr()
-        if not self.called:
+        if op.packs and not self.called:
             plan.pack(weights)
         workspace = torch.empty(max(1, plan.workspace_size), dtype=torch.uint8)
-        src, bias, dst = case.src(layout, dtype), case.bias(dtype), case.dst(layout, dtype)
-        execute = plan.bind(
-            src.data_ptr(),
-            weights if self.called else None,
-            None if bias is None else bias.data_ptr(),
-            dst.data_ptr(),
-            workspace.data_ptr(),
-        )
+        reads, writes = op.activations(case, layout, dtype), case.written(layout, dtype)
+        given = weights if self.called else None
+        execute = op.bind(plan, reads, given, case.bias(dtype), writes, workspace.data_ptr())
         execute.keep = (plan, workspace)  # as long as the function lives
         return Contender(self.name, layout, execute, dtype, plan.workspace_size)
 
 
-def tconv_ways(layouts, variants, threads):
+def tconv_ways(layouts, variants, threads, op="forward"):
     """tconv in each layout, and in each of its variants."""
     ways = []
+    if not operations.OPERATIONS[op].packs:  # every way is called so
+        variants = [variant for variant in variants if variant != "called"]
     for layout in layouts:
         ways.append(TconvWay(f"tconv {layout}", layout, threads))
         for variant in variants:
@@ -262,19 +291,17 @@ def tconv_ways(layouts, variants, threads):
 
 
 class TorchPeer:
-    """F.conv_transpose2d, weights as they are. oneDNN below it, or PyTorch's own loops."""
+    """PyTorch's call for the operation, weights as they are. oneDNN below it, or PyTorch's own loops."""
 
     def __init__(self, name, layout, onednn):
         self.name, self.layout, self.onednn = name, layout, onednn
 
     def prepare(self, case):
-        memory_format = FORMATS[self.layout]
-        x, w, b = case.src(self.layout), case.weights().contiguous(memory_format=memory_format), case.bias()
-        arguments = pytorch_arguments(case.row)
+        reads, call = case.op.activations(case, self.layout, "f32"), case.op.pytorch(case, self.layout, "f32")
 
         def run():
             with torch.backends.mkldnn.flags(enabled=self.onednn):
-                return F.conv_transpose2d(x, w, b, *arguments)
+                return call(*reads)
 
         return Contender(self.name, self.layout, run)
 
@@ -287,15 +314,17 @@ class PackedTorchPeer:
     def prepare(self, case):
         x, w, b = case.src(self.layout), case.weights(), case.bias()
         stride, padding, output_padding, groups, dilation = map(
-            lambda value: list(value) if isinstance(value, tuple) else value, pytorch_arguments(case.row)
+            lambda value: list(value) if isinstance(value, tuple) else value, operations.pytorch_arguments(case.row)
         )
         packed = torch.ops.mkldnn._reorder_convolution_transpose_weight(
             w, padding, output_padding, stride, dilation, groups, list(x.shape)
         )
 
         def run():
-            return torch.ops.mkldnn._convolution_transpose_pointwise(
-                x, packed, b, padding, output_padding, stride, dilation, groups, "none", [], ""
+            return (
+                torch.ops.mkldnn._convolution_transpose_pointwise(
+                    x, packed, b, padding, output_padding, stride, dilation, groups, "none", [], ""
+                ),
             )
 
         return Contender(self.name, self.layout, run)
@@ -337,7 +366,7 @@ class OnnxRuntimePeer:
         options.intra_op_num_threads = self.threads
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # into the next contender's time
         session = self.runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        binding, dst = session.io_binding(), case.dst(self.layout)
+        binding, (dst,) = session.io_binding(), case.written(self.layout)
         for bind, name, tensor in ((binding.bind_input, "x", x), (binding.bind_output, "y", dst)):
             bind(name, "cpu", 0, tensor.numpy().dtype, list(tensor.shape), tensor.data_ptr())
         return Contender(self.name, self.layout, lambda: session.run_with_iobinding(binding))
@@ -357,7 +386,7 @@ class XnnpackPeer:
         x = case.src(self.layout)
         flat = torch.empty(x.numel() + xnnpack_ctypes.EXTRA_BYTES // ELEMENT_BYTES["f32"])
         flat[: x.numel()] = x.permute(0, 2, 3, 1).reshape(-1)
-        bias, dst = case.bias(), case.dst(self.layout)
+        bias, (dst,) = case.bias(), case.written(self.layout)
         layer = xnnpack_ctypes.Deconvolution(
             self.library, row, w.data_ptr(), None if bias is None else bias.data_ptr(), flat.data_ptr(), dst.data_ptr()
         )
@@ -366,6 +395,7 @@ class XnnpackPeer:
 
 
 PEERS = ("nchw", "nhwc", "native", "packed", "ort", "xnnpack")
+GRADIENT_PEERS = ("nchw", "nhwc", "native")  # the others infer
 
 
 def make_peers(names, threads):

@@ -1,15 +1,17 @@
 """What compare_cpu.py keeps of its runs, as JSON: one file for a processor.
 
-A run is a dict: processor (processor.py), date, threads, budget_gflop (by set), heading, rates, failures, left_out and
-results, one for each layer: name, set, n, gflop, gbyte, and contenders, by name, as report.py has them, with runs_ms,
-the milliseconds of each run over the layers; ms is their median. A set is a file of workloads. Files from before there
-were sets and runs are of the first set and of one run.
+A run is a dict: op, processor (processor.py), date, threads, budget_gflop (by set), heading, rates, failures, left_out
+and results, one for each layer: name, set, n, gflop, and contenders, by name, as report.py has them, with gbyte, what
+its dtype and layout have to move, and runs_ms, the milliseconds of each run over the layers; ms is their median. A set
+is a file of workloads. Files from before there were operations are of the forward one, those from before there were
+sets and runs of the first set and of one run.
 """
 
 import json
 import statistics
 
 TUNED, BROAD = "workloads", "workloads_broad"
+ELEMENT_BYTES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2}
 SETS = {TUNED: "layers that tconv was tuned for", BROAD: "layers that it was not tuned for"}
 
 
@@ -20,12 +22,15 @@ def load(path):
         run["budget_gflop"] = {TUNED: run["budget_gflop"]}
         lines = [line for line in run["heading"] if line.startswith("- ") and "GFLOP/s, copy" not in line]
         run["heading"] = [line.removeprefix("- ") for line in lines]
+    run.setdefault("op", "forward")
     for key in ("failures", "left_out"):
         run.setdefault(key, [])
     for result in run["results"]:
         result.setdefault("set", TUNED)
         for found in result["contenders"].values():
             found.setdefault("runs_ms", [found["ms"]])
+            if "gbyte" not in found:
+                found["gbyte"] = result["gbyte"] / ELEMENT_BYTES["f32"] * ELEMENT_BYTES[found["dtype"]]
     return run
 
 
@@ -61,7 +66,7 @@ def merged(runs):
     """Runs on one processor as one. Floors are then to be set again: the better of the rates counts."""
     first, *others = runs
     for run in others:
-        for key in ("threads", "budget_gflop"):
+        for key in ("op", "threads", "budget_gflop"):
             if run[key] != first[key]:
                 raise ValueError(f"runs with different {key}: {first[key]} and {run[key]}")
         if run["processor"]["slug"] != first["processor"]["slug"]:

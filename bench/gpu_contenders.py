@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 import contenders as c
 import gpu_machine
+import operations
 import tconv_ctypes as t  # finds the package
 import tconv.torch
 
@@ -37,62 +38,58 @@ class Prepared:
 
     name: str
     replay: typing.Any
-    result: typing.Callable[[], torch.Tensor]  # of the first set of buffers
+    result: typing.Callable[[], tuple]  # of the first set of buffers
     facts: dict = dataclasses.field(default_factory=dict)
     keep: tuple = ()
 
 
-def sources(case, layout, dtype, sets):
-    first = case.src(layout, dtype)
-    return [first] + [first.clone(memory_format=torch.preserve_format) for _ in range(sets - 1)]
+def activations(case, layout, dtype, sets):
+    """So many sets of what the operation reads beside weights and bias; the first is the case's own."""
+    first = case.op.activations(case, layout, dtype)
+    return [first] + [tuple(x.clone(memory_format=torch.preserve_format) for x in first) for _ in range(sets - 1)]
 
 
-def sets_of(case, dtype, machine):
-    return gpu_machine.sets_for(case.bytes(dtype), machine.cache_bytes)
+def sets_of(case, layout, dtype, machine):
+    return gpu_machine.sets_for(case.bytes(dtype, layout), machine.cache_bytes)
 
 
 class Tconv:
-    name = "tconv"
+    """The C API, weights packed once or in each call."""
 
-    def __init__(self, library, machine):
-        self.library, self.machine = library, machine
+    def __init__(self, library, machine, packed=True):
+        self.library, self.machine, self.packed = library, machine, packed
+        self.name = "tconv" if packed else "call"
 
     def prepare(self, case, layout, precision):
         dtype, math, _ = PRECISIONS[precision]
         gpu = self.machine.device == "cuda"
         plan = self.library.plan(
-            c.layer_desc(self.library, case.row, layout, dtype, math),
+            c.layer_desc(self.library, case.row, layout, dtype, math, case.op),
             backend=t.BACKEND_CUDA if gpu else t.BACKEND_CPU,
             location=t.LOCATION_CUDA if gpu else t.LOCATION_HOST,
         )
-        stream = self.machine.stream_handle
-        plan.pack(case.weights(dtype).data_ptr(), stream)
+        stream, weights = self.machine.stream_handle, case.weights(dtype).data_ptr()
+        if self.packed and case.op.packs:
+            plan.pack(weights, stream)
+        given = None if self.packed else weights
         size = plan.workspace_size
         workspace = torch.empty(max(1, size), dtype=torch.uint8, device=self.machine.device)
-        sets, bias = sets_of(case, dtype, self.machine), case.bias(dtype)
-        src = sources(case, layout, dtype, sets)
-        first = case.dst(layout, dtype)
-        dst = [first] + [torch.empty_like(first) for _ in range(sets - 1)]
+        sets, bias = sets_of(case, layout, dtype, self.machine), case.bias(dtype)
+        reads, first = activations(case, layout, dtype, sets), case.written(layout, dtype)
+        writes = [first] + [tuple(map(torch.empty_like, first)) for _ in range(sets - 1)]
         runs = [
-            plan.bind(
-                a.data_ptr(),
-                None,
-                None if bias is None else bias.data_ptr(),
-                b.data_ptr(),
-                workspace.data_ptr(),
-                stream,
-            )
-            for a, b in zip(src, dst)
+            case.op.bind(plan, read, given, bias, written, workspace.data_ptr(), stream)
+            for read, written in zip(reads, writes)
         ]
         replay = self.machine.capture(lambda i: runs[i](), sets)
-        first.fill_(float("nan"))  # what is judged is what the replay writes
+        case.forget_written(layout, dtype)  # what is judged is what the replay writes
         replay.launch()
         return Prepared(
             self.name,
             replay,
             lambda: first,
             {"implementation": plan.implementation, "workspace_bytes": size},
-            (plan, workspace, src, dst),
+            (plan, workspace, reads, writes),
         )
 
 
@@ -101,42 +98,57 @@ class Call:
 
     def prepare(self, case, layout, precision):
         dtype, _, tf32 = PRECISIONS[precision]
-        sets, b = sets_of(case, dtype, self.machine), case.bias(dtype)
-        src = sources(case, layout, dtype, sets)
-        w = case.weights(dtype).contiguous(memory_format=c.FORMATS[layout])
-        arguments = c.pytorch_arguments(case.row)
-        dst = [None] * sets
+        sets = sets_of(case, layout, dtype, self.machine)
+        reads, function = activations(case, layout, dtype, sets), self.function(case, layout, dtype)
+        written = [None] * sets
 
         def run(i):
-            dst[i] = self.function(src[i], w, b, *arguments)
+            written[i] = function(*reads[i])
 
         self.tune(case)
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
         replay = self.machine.capture(run, sets)
         replay.launch()
-        return Prepared(self.name, replay, lambda: dst[0], {}, (src, w, dst))
+        return Prepared(self.name, replay, lambda: written[0], {}, (reads, function, written))
 
     def tune(self, case):
         """What comes before the first call of a layer."""
 
 
 class TconvCall(Call):
-    """tconv.torch.conv_transpose2d, which packs the weights in each call."""
+    """tconv.torch.conv_transpose2d, which packs the weights in each call. It is the forward operation alone."""
 
-    name, function = "call", staticmethod(tconv.torch.conv_transpose2d)
+    name = "call"
 
     def __init__(self, machine):
         self.machine = machine
 
+    @staticmethod
+    def function(case, layout, dtype):
+        weights, bias, arguments = case.weights(dtype, layout), case.bias(dtype), operations.pytorch_arguments(case.row)
+        return lambda src: (tconv.torch.conv_transpose2d(src, weights, bias, *arguments),)
+
 
 class Torch(Call):
-    function = staticmethod(F.conv_transpose2d)
-
     def __init__(self, benchmark, machine):
         self.name, self.benchmark, self.machine = "tuned" if benchmark else "default", benchmark, machine
         self._other = [torch.zeros(1, 1, size, size, device=machine.device) for size in (1, 2)]
+
+    @staticmethod
+    def function(case, layout, dtype):
+        return case.op.pytorch(case, layout, dtype)
 
     def tune(self, case):
         torch.backends.cudnn.benchmark = False
         F.conv_transpose2d(self._other[0], self._other[1])  # displaces what was chosen before
         torch.backends.cudnn.benchmark = self.benchmark and case.row["kw"] < LONGEST_TUNED
+
+
+def make_entrants(op, library, machine):
+    """tconv first. The gradients have no function in tconv.torch: their call is the C API's, packing in each."""
+    entrants = [Tconv(library, machine)]
+    if op.name == "forward":
+        entrants.append(TconvCall(machine))
+    elif op.packs:
+        entrants.append(Tconv(library, machine, packed=False))
+    return [*entrants, Torch(False, machine), Torch(True, machine)]

@@ -1,38 +1,90 @@
 """What compare_gpu.py found: tables, verdicts against the bars, bars over the floor and rooflines.
 
-A run is a dict: heading, rates, left_out, seconds, and results, one for each layer: name, set, n, gflop, bytes (by dtype), failures,
-and precisions, by name, of contenders, by name, as report.py has them. A set is a file of workloads; what has none is of the first.
+A run is a dict: op, heading, rates, left_out, seconds, and results, one for each layer: name, set, n, gflop, bytes (by
+dtype, in NCHW), weights (elements), failures, and precisions, by name, of contenders, by name, as report.py has them. A
+set is a file of workloads; what has none is of the first. What has no op is of the forward one.
 """
+
+import dataclasses
+import math
 
 import report
 from report import geometric_mean, named
 
+TUNED, BROAD = "workloads", "workloads_broad"
+SETS = {TUNED: "The layers that tconv was tuned for", BROAD: "Layers that it was not tuned for"}
 # Milliseconds, sustained, in TF32 and NCHW, that these layers are to take on one H200.
 SUSTAINED_BARS = {"kb57": 2.5, "kb65": 1.45, "kb69": 1.95, "kb71": 0.40, "kb75": 0.30, "kb78": 0.70, "kb81": 0.29}
 # The most relative L2 error.
 ERROR_BARS = {"f32": 1e-6, "tf32": 5e-4}
-# For each precision in NCHW, how many times faster than PyTorch in NCHW, and the layers on which it may be slower (None: any).
-PYTORCH_BARS = {"tf32": (3.5, set()), "f32": (4.0, {"kb69"}), "f16": (4.0, None), "bf16": (4.0, None)}
-FLOOR_MEAN_BAR, FLOOR_WORST_BAR = 1.5, 2.5
-EITHER_LAYOUT_BAR = 2.2
-NHWC_BAR, NHWC_SLOWER_BAR = 1.7, 1.10
-TUNED, BROAD = "workloads", "workloads_broad"
-SETS = {TUNED: "The layers that tconv was tuned for", BROAD: "Layers that it was not tuned for"}
-# For the layers that nobody tuned for, called from PyTorch: time over floor in the mean, of 90 % of the layers and at most, in NCHW;
-# the mean in NHWC; how many layers may be slower than PyTorch by more than 3 %, in NCHW than its better layout, and in NHWC; how
-# many times faster than PyTorch in NCHW.
-BROAD_BARS = {
-    "tf32": {"mean": 1.9, "most": 3.5, "worst": 8, "nhwc": 1.8, "slower": 7, "nhwc_slower": 5, "times": 3.0},
-    "bf16": {"mean": 2.1, "most": 3.8, "worst": 8, "nhwc": 1.9, "slower": 7, "nhwc_slower": 5, "times": 3.6},
-    "f32": {"mean": 1.9, "most": 3.5, "worst": 8, "nhwc": 1.9, "slower": 4, "nhwc_slower": 4, "times": 3.2},
+
+
+@dataclasses.dataclass(frozen=True)
+class Bars:
+    """What tconv is to reach in an operation. Figures against PyTorch are geometric means of its time over tconv's."""
+
+    nchw: dict  # by precision, NCHW against NCHW
+    either: dict  # NCHW against PyTorch in whichever layout is faster
+    nhwc: dict  # NHWC against NHWC
+    # Layers may be slower than PyTorch by so much: NCHW, NHWC. By precision, those that may be even slower (None: any).
+    levels: tuple
+    slower: dict
+    floor_mean: float  # over the floor in TF32 and NCHW
+    floor_worst: float
+    workspace: float  # MiB; or so many times the weights in f32, whichever is more
+    workspace_weights: float
+    # By precision, for layers that nobody tuned for, as they are called from PyTorch: time over floor in the mean, of
+    # 90 % of the layers and at most, in NCHW; the mean in NHWC; how many layers may be slower than PyTorch by more than
+    # broad_level, in NCHW than its better layout, and in NHWC; how many times faster than PyTorch in NCHW and than its
+    # better layout.
+    broad: dict
+    broad_level: float
+
+
+def gradient_bars(tf32, f32, half, either, half_nhwc, slower, floor_mean, workspace, workspace_weights, broad):
+    return Bars(
+        nchw={"tf32": tf32, "f32": f32, "f16": half, "bf16": half},
+        either={"tf32": either},
+        nhwc={"f16": half_nhwc, "bf16": half_nhwc},
+        levels=(1 / 0.8, 1 / 0.8),
+        slower={"tf32": slower},
+        floor_mean=floor_mean,
+        floor_worst=float("inf"),
+        workspace=workspace,
+        workspace_weights=workspace_weights,
+        broad={precision: {"better": broad, "slower": 20} for precision in ("tf32", "bf16")},
+        broad_level=1 / 0.9,
+    )
+
+
+BARS = {
+    "forward": Bars(
+        nchw={"tf32": 3.5, "f32": 4.0, "f16": 4.0, "bf16": 4.0},
+        either={"tf32": 2.2},
+        nhwc=dict.fromkeys(("tf32", "f32", "f16", "bf16"), 1.7),
+        levels=(1.0, 1.10),
+        slower={"f32": {"kb69"}, "f16": None, "bf16": None},
+        floor_mean=1.5,
+        floor_worst=2.5,
+        workspace=float("inf"),
+        workspace_weights=0,
+        broad={
+            "tf32": {"mean": 1.9, "most": 3.5, "worst": 8, "nhwc": 1.8, "slower": 7, "nhwc_slower": 5, "times": 3.0},
+            "bf16": {"mean": 2.1, "most": 3.8, "worst": 8, "nhwc": 1.9, "slower": 7, "nhwc_slower": 5, "times": 3.6},
+            "f32": {"mean": 1.9, "most": 3.5, "worst": 8, "nhwc": 1.9, "slower": 4, "nhwc_slower": 4, "times": 3.2},
+        },
+        broad_level=1.03,
+    ),
+    "backward_data": gradient_bars(1.9, 2.1, 2.3, 1.1, 1.1, {"kb81"}, 1.75, 48, 0, 1.2),
+    "backward_weights": gradient_bars(2.2, 2.4, 2.4, 1.5, 1.3, set(), 2.2, 64, 2, 1.3),
 }
-MOST_SHARE, SLOWER_LEVEL = 0.9, 1.03
+MOST_SHARE = 0.9
 # What a roofline takes of the rate of matrix products (compare_gpu.py).
 STRICT_PRODUCTS = 3
 
 
-def is_judged_sustained(case, layout, precision):
-    return case in SUSTAINED_BARS and layout == "nchw" and precision == "tf32"
+def is_judged_sustained(op, case, layout, precision):
+    return op == "forward" and case in SUSTAINED_BARS and layout == "nchw" and precision == "tf32"
 
 
 def sets(run):
@@ -70,12 +122,21 @@ def speedups(results, ours, peers):
     return {name: theirs[name] / mine[name] for name in mine if name in theirs}
 
 
-def speedup_line(title, ratios, mean_bar, slower_allowed, level=1.0):
-    """slower_allowed: the layers that may be slower, None: any."""
+def judged(value, bars, key):
+    """The figure; where there is a bar for it, the verdict too."""
+    return f"{value:.2f} (bar {bars[key]:g}: {met(value <= bars[key])})" if key in bars else f"{value:.2f}"
+
+
+def reaches(value, bar):
+    return "" if bar is None else f" (bar {bar:g}: {met(value >= bar)})"
+
+
+def speedup_line(title, ratios, mean_bar, slower_allowed=None, level=1.0):
+    """slower_allowed: the layers that may be slower by more than level, None: any."""
     mean, least = geometric_mean(ratios.values()), min(ratios, key=ratios.get)
     slower = {name: ratio for name, ratio in ratios.items() if ratio < 1 / level}
     line = (
-        f"- {title}: {mean:.2f}x faster in geometric mean of {len(ratios)} (bar {mean_bar:g}: {met(mean >= mean_bar)}), least "
+        f"- {title}: {mean:.2f}x faster in geometric mean of {len(ratios)}{reaches(mean, mean_bar)}, least "
         f"{ratios[least]:.2f}x ({least}); slower{'' if level == 1 else f' by more than {level - 1:.0%}'}: {named(slower)}"
     )
     if slower_allowed is None:
@@ -84,38 +145,42 @@ def speedup_line(title, ratios, mean_bar, slower_allowed, level=1.0):
     return f"{line} (bar {bar}: {met(set(slower) <= slower_allowed)})"
 
 
-def floor_lines(results, precision):
+def floor_lines(results, precision, bars):
     for layout in ("nchw", "nhwc"):
         ratios = {r["name"]: x for r in results if (x := report.ratio_to_floor(r, f"tconv {layout}"))}
         if not ratios:
             continue
         mean, worst = geometric_mean(ratios.values()), max(ratios, key=ratios.get)
-        judged = precision == "tf32" and layout == "nchw"
-        verdicts = [
-            f" (bar {bar:g}: {met(value <= bar)})" if judged else ""
-            for value, bar in ((mean, FLOOR_MEAN_BAR), (ratios[worst], FLOOR_WORST_BAR))
-        ]
+        known = {"mean": bars.floor_mean, "worst": bars.floor_worst}
+        known = {
+            key: bar for key, bar in known.items() if (precision, layout) == ("tf32", "nchw") and math.isfinite(bar)
+        }
         burst = geometric_mean(
             f["ms"] / f["burst_floor_ms"] for r in results if (f := r["contenders"].get(f"tconv {layout}"))
         )
+        most = judged(ratios[worst], known, "worst").replace(
+            f"{ratios[worst]:.2f}", f"{ratios[worst]:.2f} ({worst})", 1
+        )
         yield (
-            f"- tconv {layout} over floor: geometric mean {mean:.2f}{verdicts[0]}, worst {ratios[worst]:.2f} "
-            f"({worst}){verdicts[1]}; geometric mean over the floor of the product in a burst {burst:.2f}"
+            f"- tconv {layout} over floor: geometric mean {judged(mean, known, 'mean')}, worst {most}; geometric mean over the "
+            f"floor of the product in a burst {burst:.2f}"
         )
         torch = [x for r in results if (x := report.ratio_to_floor(r, f"torch {layout}"))]
         if torch:
             yield f"- torch {layout} over floor: geometric mean {geometric_mean(torch):.2f}"
 
 
-def pytorch_lines(results, precision):
+def pytorch_lines(results, precision, bars):
     nchw, nhwc = (speedups(results, f"tconv {layout}", [f"torch {layout}"]) for layout in ("nchw", "nhwc"))
     either = speedups(results, "tconv nchw", ["torch nchw", "torch nhwc"])
-    if nchw and precision in PYTORCH_BARS:
-        yield speedup_line("tconv nchw against torch nchw", nchw, *PYTORCH_BARS[precision])
-    if either and nchw and nhwc and precision == "tf32":
-        yield speedup_line("tconv nchw against torch in whichever layout is faster", either, EITHER_LAYOUT_BAR, None)
+    if nchw:
+        slower = bars.slower.get(precision, set())
+        yield speedup_line("tconv nchw against torch nchw", nchw, bars.nchw.get(precision), slower, bars.levels[0])
+    if either and nchw and nhwc and precision in bars.either:
+        title = "tconv nchw against torch in whichever layout is faster"
+        yield speedup_line(title, either, bars.either[precision])
     if nhwc:
-        yield speedup_line("tconv nhwc against torch nhwc", nhwc, NHWC_BAR, set(), NHWC_SLOWER_BAR)
+        yield speedup_line("tconv nhwc against torch nhwc", nhwc, bars.nhwc.get(precision), set(), bars.levels[1])
 
 
 def error_lines(results, precision):
@@ -138,14 +203,22 @@ def error_lines(results, precision):
         yield line
 
 
-def workspace_lines(results):
+def workspace_lines(results, bars):
     for layout in ("nchw", "nhwc"):
         sizes = {
             r["name"]: f["workspace_bytes"] / 2**20 for r in results if (f := r["contenders"].get(f"tconv {layout}"))
         }
-        if sizes:
-            most = max(sizes, key=sizes.get)
-            yield f"- tconv {layout}: workspace beside packed weights at most {sizes[most]:.1f} MiB ({most})"
+        if not sizes:
+            continue
+        most, bar = max(sizes, key=sizes.get), ""
+        if math.isfinite(bars.workspace):
+            allowed = {
+                r["name"]: max(bars.workspace, bars.workspace_weights * r["weights"] * 4 / 2**20) for r in results
+            }
+            over = {name: size for name, size in sizes.items() if size > allowed[name]}
+            times = f" or {bars.workspace_weights:g} x the weights in f32" if bars.workspace_weights else ""
+            bar = f" (bar {bars.workspace:g} MiB{times}: {met(not over)}{': ' + ', '.join(over) if over else ''})"
+        yield f"- tconv {layout}: workspace beside packed weights at most {sizes[most]:.1f} MiB ({most}){bar}"
 
 
 def sustained_lines(results):
@@ -172,21 +245,18 @@ def call_lines(results):
             )
 
 
-def judged(value, bars, key):
-    return f"{value:.2f} (bar {bars[key]:g}: {met(value <= bars[key])})" if bars else f"{value:.2f}"
+def slower_than(ratios, bars, key, level):
+    slower = {name: ratio for name, ratio in ratios.items() if ratio < 1 / level}
+    bar = f" (bar {bars[key]}: {met(len(slower) <= bars[key])})" if key in bars else ""
+    return f"by more than {level - 1:.0%} slower: {len(slower)}{bar}: {named(slower)}"
 
 
-def slower_than(ratios, bars, key):
-    slower = {name: ratio for name, ratio in ratios.items() if ratio < 1 / SLOWER_LEVEL}
-    bar = f" (bar {bars[key]}: {met(len(slower) <= bars[key])})" if bars else ""
-    return f"by more than {SLOWER_LEVEL - 1:.0%} slower: {len(slower)}{bar}: {named(slower)}"
-
-
-def broad_lines(results, precision):
-    """For layers that nobody tuned for: called from PyTorch, packing in each call."""
-    bars = BROAD_BARS.get(precision)
+def broad_lines(results, precision, bars):
+    """For layers that nobody tuned for: called from PyTorch, packing in each call, where weights are packed at all."""
+    level, bars = bars.broad_level, bars.broad.get(precision, {})
     for layout in ("nchw", "nhwc"):
-        ours = f"tconv call {layout}"
+        called = any(f"tconv call {layout}" in r["contenders"] for r in results)
+        ours = f"tconv call {layout}" if called else f"tconv {layout}"
         ratios = sorted(x for r in results if (x := report.ratio_to_floor(r, ours)))
         if not ratios:
             continue
@@ -198,26 +268,35 @@ def broad_lines(results, precision):
             line += f", worst {judged(ratios[-1], bars, 'worst')}"
         yield line
         same = speedups(results, ours, [f"torch {layout}"])
+        if not same:
+            continue
         peers = ["torch nchw", "torch nhwc"] if layout == "nchw" else ["torch nhwc"]
-        times = geometric_mean(same.values())
-        bar = f" (bar {bars['times']:g}: {met(times >= bars['times'])})" if bars and layout == "nchw" else ""
-        yield (
-            f"- tconv {layout} {times:.2f}x as fast as torch {layout}{bar}; than torch {'in its better layout' if layout == 'nchw' else layout} "
-            + slower_than(speedups(results, ours, peers), bars, "slower" if layout == "nchw" else "nhwc_slower")
-        )
+        better = speedups(results, ours, peers)
+        times, mean = geometric_mean(same.values()), geometric_mean(better.values())
+        line = f"- tconv {layout} {times:.2f}x as fast as torch {layout}"
+        if layout == "nchw":
+            line += f"{reaches(times, bars.get('times'))}; {mean:.2f}x as fast as torch in its better layout"
+            line += f"{reaches(mean, bars.get('better'))}, "
+        else:
+            line += "; than torch nhwc "
+        yield line + slower_than(better, bars, "slower" if layout == "nchw" else "nhwc_slower", level)
 
 
 def summary(run):
-    lines = []
+    lines, bars = [], BARS[run.get("op", "forward")]
     for of, precision in ((of, precision) for of in sets(run) for precision in precisions(run)):
         results = view(run, precision, of)
         if not results:
             continue
         if of == TUNED:
-            found = [*floor_lines(results, precision), *pytorch_lines(results, precision), *call_lines(results)]
+            found = [
+                *floor_lines(results, precision, bars),
+                *pytorch_lines(results, precision, bars),
+                *call_lines(results),
+            ]
         else:
-            found = [*broad_lines(results, precision)]
-        found += [*error_lines(results, precision), *workspace_lines(results)]
+            found = [*broad_lines(results, precision, bars)]
+        found += [*error_lines(results, precision), *workspace_lines(results, bars)]
         found += sustained_lines(results) if precision == "tf32" else []
         lines += [f"**{SETS.get(of, of)}, {precision}**", "", *found, ""]
     failures = [f"- {r['name']}: {text}" for r in run["results"] for text in r["failures"]]
@@ -252,7 +331,12 @@ def table(results):
 
 
 def markdown(run):
-    lines = ["# Against PyTorch on the GPU", "", *(f"- {line}" for line in run["heading"]), ""]
+    lines = [
+        f"# {report.heading_part(run)}Against PyTorch on the GPU",
+        "",
+        *(f"- {line}" for line in run["heading"]),
+        "",
+    ]
     for of, precision in ((of, precision) for of in sets(run) for precision in precisions(run)):
         results = view(run, precision, of)
         if results:

@@ -1,7 +1,8 @@
 """What compare_cpu.py found, as tables, summaries with verdicts, and a plot. gpu_report.py stands on this.
 
-A result is a dict: name, n, gflop, and contenders, by name: ms, floor_ms (None where the floor was not measured), layout,
-runs_ms where there were several runs, and for tconv's workspace_bytes and threads.
+A run has the name of its operation as op, "forward" where it has none. A result is a dict: name, n, gflop, and
+contenders, by name: ms, floor_ms (None where the floor was not measured), layout, runs_ms where there were several
+runs, and for tconv's workspace_bytes and threads.
 """
 
 import math
@@ -9,6 +10,11 @@ import math
 import cpu_runs
 import processor
 
+TITLES = {
+    "forward": "ConvTranspose2d",
+    "backward_data": "ConvTranspose2d, gradient of src",
+    "backward_weights": "ConvTranspose2d, gradients of weights and bias",
+}
 # Below this the cost of a call and of waking threads counts, and what is measured is not the kernel.
 WORST_FROM_MS = 1.0
 # Below this on one thread a second one has too little to do.
@@ -26,8 +32,8 @@ PYTORCH = {
     "nhwc": ("PyTorch in channels_last", ["torch nhwc"]),
 }
 
-# Figures that a bar can be set for, and whether the figure must stay below it. A bar is for f32 with all that the machine
-# has; "mean-f64", say, is for that variant.
+# Figures that a bar can be set for, and whether the figure must stay below it. A bar is for f32 with all that the
+# machine has; "mean-f64", say, is for that variant.
 BARS = {
     "mean": ("geometric mean over the floor", True),
     "worst": (f"most over the floor from {WORST_FROM_MS:g} ms on", True),
@@ -35,6 +41,18 @@ BARS = {
     "speedup": ("least speed-up on all threads over one", False),
     "workspace": ("most bytes of workspace for each thread", True),
 }
+
+
+def name_part(run):
+    """What the operation adds to the name of a file."""
+    op = run.get("op", "forward")
+    return "" if op == "forward" else f"_{op}"
+
+
+def heading_part(run):
+    """And to the title of a report."""
+    op = run.get("op", "forward")
+    return "" if op == "forward" else f"{TITLES[op]}: "
 
 
 def geometric_mean(values):
@@ -262,7 +280,8 @@ def summary(results, threads, bars):
 
 
 def table(results, names, floor_of=None):
-    """Milliseconds; tconv's also as a multiple of its floor. The floor of floor_of gets a column, each of tconv's layouts
+    """Milliseconds; tconv's also as a multiple of its floor. The floor of floor_of gets a column, each of tconv's
+    layouts
     one for PyTorch's time over it."""
     floor_title = ["floor ms"] if floor_of else []
     held = {name: speedups(results, name, PYTORCH[name.split()[1]][1]) for name in names if is_ours(name)}
@@ -335,7 +354,7 @@ def markdown(run, bars):
     peers = any(not is_ours(name) for name in contender_names(run["results"]))
     title = "Against the peers on the CPU" if peers else "tconv's ways to run on the CPU"
     lines = [
-        f"# {title}: {run['processor']['microarchitecture']}",
+        f"# {heading_part(run)}{title}: {run['processor']['microarchitecture']}",
         "",
         *heading(run),
         "",
@@ -383,7 +402,7 @@ def save_figure(pyplot, figure, path):
     pyplot.close(figure)
 
 
-def plot(results, threads, path):
+def plot(results, op, threads, path):
     """Bars of time over floor for each layer and contender, a panel for each layout, the geometric means last."""
     pyplot = load_pyplot()
     if pyplot is None:
@@ -402,8 +421,7 @@ def plot(results, threads, path):
         axes.legend(fontsize=8, ncols=len(group), loc="upper left")
     label_layers(panels[-1, 0], results)
     panels[0, 0].set_title(
-        f"ConvTranspose2d, f32, {threads} thread{'s' if threads > 1 else ''}: lower is better, 1 is the "
-        "machine's limit",
+        f"{TITLES[op]}, f32, {threads} thread{'s' if threads > 1 else ''}: lower is better, 1 is the machine's limit",
         fontsize=10,
     )
     save_figure(pyplot, figure, path)

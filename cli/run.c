@@ -1,6 +1,9 @@
 /*
- * tconv run: one layer on .npy files. The files are read and checked, converted to the dtype of the computation, and
- * run through the harness. The result is written as float, and only when everything succeeded.
+ * tconv run: one operation of a layer on .npy files. The files that it reads are read and checked, converted to the dtype
+ * of the computation, and run through the harness. Results are written as float, and only when everything succeeded.
+ *
+ * A gradient is given no extent of the tensor that it does not read: inputs or taps are as many as make the outputs that
+ * --diff-output has, which --output-padding settles, and the layer that comes out must have just that output.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -17,7 +20,8 @@
 #define DTYPE_OF_INPUT (-1)
 
 typedef struct request {
-    const char *input, *weight, *bias, *output;
+    const char *read[HARNESS_ROLES]; /* files of the tensors that are read; NULL where none was given */
+    const char *output, *bias_output;
     int64_t stride[2], padding[4], output_padding[2], dilation[2], groups;
     int dtype; /* DTYPE_OF_INPUT, or a tconv_dtype */
     tconv_desc desc;
@@ -26,9 +30,36 @@ typedef struct request {
     size_t option_count;
 } request;
 
-typedef struct files {
-    npy_array input, weight, bias;
-} files;
+/* The options that name the files of request.read. */
+static const char *const read_options[HARNESS_ROLES] = {
+    [HARNESS_SRC] = "input", [HARNESS_WEIGHTS] = "weight", [HARNESS_BIAS] = "bias", [HARNESS_DST] = "diff-output"};
+
+static int error_of(const request *asked, const char *option, const char *text)
+{
+    return cli_option_error(asked->options, asked->option_count, option, "%s", text);
+}
+
+static bool is_read(const request *asked, int role)
+{
+    return harness_operation_of(asked->desc.op)->reads[role];
+}
+
+/* Checks that the operation was given the files that it reads and writes, and no others. A bias may be left out. */
+static int check_files(const request *asked)
+{
+    const bool writes_bias = harness_operation_of(asked->desc.op)->writes[HARNESS_BIAS];
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        if (is_read(asked, role) && asked->read[role] == NULL && role != HARNESS_BIAS)
+            return error_of(asked, read_options[role], "is required");
+        if (!is_read(asked, role) && asked->read[role] != NULL)
+            return error_of(asked, read_options[role], "is not read by the operation of --op");
+    }
+    if (asked->output == NULL)
+        return error_of(asked, "output", "is required");
+    if (!writes_bias && asked->bias_output != NULL)
+        return error_of(asked, "bias-output", "is not written by the operation of --op");
+    return CLI_SUCCESS;
+}
 
 /* ------------------------------------------------------------------------------------------------------------- reading */
 
@@ -37,7 +68,7 @@ static int read_file(const request *asked, const char *option, const char *path,
     char message[256];
     int code = npy_read(path, array, message, sizeof message);
     if (code != CLI_SUCCESS)
-        cli_option_error(asked->options, asked->option_count, option, "%s", message);
+        error_of(asked, option, message);
     return code;
 }
 
@@ -48,22 +79,28 @@ static int shape_error(const request *asked, const char *option, const npy_array
     return cli_option_error(asked->options, asked->option_count, option, "has shape %s: must be %s", shape, rule);
 }
 
-/* Reads the files and checks what the layer cannot: ranks, and how the shapes fit together. */
-static int read_files(const request *asked, files *read)
+static bool is_activation(int role)
 {
-    int code = read_file(asked, "input", asked->input, &read->input);
-    if (code == CLI_SUCCESS)
-        code = read_file(asked, "weight", asked->weight, &read->weight);
-    if (code == CLI_SUCCESS && asked->bias != NULL)
-        code = read_file(asked, "bias", asked->bias, &read->bias);
-    if (code != CLI_SUCCESS)
-        return code;
-    if (read->input.rank != 4 && read->input.rank != 3)
-        return shape_error(asked, "input", &read->input,
-                           asked->desc.layout == TCONV_NCHW ? "(n, c, h, w) or (c, h, w)"
-                                                            : "(n, h, w, c) or (h, w, c)");
-    if (read->weight.rank != 4)
-        return shape_error(asked, "weight", &read->weight,
+    return role == HARNESS_SRC || role == HARNESS_DST;
+}
+
+/* Reads the files and checks what the layer cannot: ranks, and how the shapes fit together. */
+static int read_files(const request *asked, npy_array read[HARNESS_ROLES])
+{
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        const int code = asked->read[role] != NULL
+                             ? read_file(asked, read_options[role], asked->read[role], &read[role])
+                             : CLI_SUCCESS;
+        if (code != CLI_SUCCESS)
+            return code;
+    }
+    for (int role = 0; role < HARNESS_ROLES; ++role)
+        if (is_activation(role) && is_read(asked, role) && read[role].rank != 4 && read[role].rank != 3)
+            return shape_error(asked, read_options[role], &read[role],
+                               asked->desc.layout == TCONV_NCHW ? "(n, c, h, w) or (c, h, w)"
+                                                                : "(n, h, w, c) or (h, w, c)");
+    if (is_read(asked, HARNESS_WEIGHTS) && read[HARNESS_WEIGHTS].rank != 4)
+        return shape_error(asked, "weight", &read[HARNESS_WEIGHTS],
                            "(in_channels, out_channels / groups, kernel_h, kernel_w), in "
                            "the order that --weight-layout says");
     return CLI_SUCCESS;
@@ -74,45 +111,122 @@ static const int layout_axes[][4] = {[TCONV_NCHW] = {0, 1, 2, 3}, [TCONV_NHWC] =
 static const int weight_axes[][4] = {
     [TCONV_WEIGHT_IOHW] = {0, 1, 2, 3}, [TCONV_WEIGHT_IHWO] = {0, 3, 1, 2}, [TCONV_WEIGHT_HWOI] = {3, 2, 0, 1}};
 
-static int make_layer(const request *asked, const files *read, harness_layer *layer)
+/* Finds the logical extents of a file; one of rank 3 has one image. */
+static void logical_extents(const npy_array *array, const int axes[4], int64_t logical[4])
 {
     int64_t extents[4] = {1, 0, 0, 0};
-    memcpy(extents + (4 - read->input.rank), read->input.shape, (size_t)read->input.rank * sizeof extents[0]);
-    const int *axes = layout_axes[asked->desc.layout], *taken = weight_axes[asked->desc.weight_layout];
-    const int64_t *weight = read->weight.shape;
+    memcpy(extents + (4 - array->rank), array->shape, (size_t)array->rank * sizeof extents[0]);
+    for (int i = 0; i < 4; ++i)
+        logical[i] = extents[axes[i]];
+}
+
+/* Returns how many inputs, a stride apart, or taps, a dilation apart, make an axis of so many outputs, where the others are
+ * `count`, `step` apart. 1 where no number does: the output of the layer then tells. */
+static int64_t count_for(int64_t outputs, int64_t before, int64_t after, int64_t output_padding, int64_t count,
+                         int64_t step, int64_t own_step)
+{
+    int64_t others, rest;
+    if (__builtin_mul_overflow(count - 1, step, &others) ||
+        __builtin_sub_overflow(outputs - 1, output_padding, &rest) || __builtin_sub_overflow(rest, others, &rest) ||
+        __builtin_add_overflow(rest, before, &rest) || __builtin_add_overflow(rest, after, &rest) || rest < 0)
+        return 1;
+    return rest / own_step + 1;
+}
+
+/* Returns the file whose dtype and rank are those of the result. */
+static const npy_array *first_activation(const request *asked, const npy_array read[HARNESS_ROLES])
+{
+    return &read[is_read(asked, HARNESS_SRC) ? HARNESS_SRC : HARNESS_DST];
+}
+
+/* Sets the extents that the files have. Returns false where there are more output channels than fit in 63 bits. */
+static bool take_extents(const request *asked, const npy_array read[HARNESS_ROLES], tconv_desc *desc)
+{
+    const int *axes = layout_axes[desc->layout];
+    int64_t src[4], weight[4], dst[4];
+    if (is_read(asked, HARNESS_DST)) {
+        logical_extents(&read[HARNESS_DST], axes, dst);
+        desc->batch = dst[0], desc->out_channels = dst[1];
+    }
+    if (is_read(asked, HARNESS_SRC)) {
+        logical_extents(&read[HARNESS_SRC], axes, src);
+        desc->batch = src[0], desc->in_channels = src[1], desc->in_h = src[2], desc->in_w = src[3];
+    }
+    if (is_read(asked, HARNESS_WEIGHTS)) {
+        logical_extents(&read[HARNESS_WEIGHTS], weight_axes[desc->weight_layout], weight);
+        desc->kernel_h = weight[2], desc->kernel_w = weight[3];
+        if (!is_read(asked, HARNESS_SRC))
+            desc->in_channels = weight[0];
+        if (__builtin_mul_overflow(weight[1], desc->groups, &desc->out_channels))
+            return false;
+    }
+    if (!is_read(asked, HARNESS_SRC)) {
+        desc->in_h = count_for(dst[2], desc->pad_top, desc->pad_bottom, desc->output_padding_h, desc->kernel_h,
+                               desc->dilation_h, desc->stride_h);
+        desc->in_w = count_for(dst[3], desc->pad_left, desc->pad_right, desc->output_padding_w, desc->kernel_w,
+                               desc->dilation_w, desc->stride_w);
+    } else if (!is_read(asked, HARNESS_WEIGHTS)) {
+        desc->kernel_h = count_for(dst[2], desc->pad_top, desc->pad_bottom, desc->output_padding_h, desc->in_h,
+                                   desc->stride_h, desc->dilation_h);
+        desc->kernel_w = count_for(dst[3], desc->pad_left, desc->pad_right, desc->output_padding_w, desc->in_w,
+                                   desc->stride_w, desc->dilation_w);
+    }
+    return true;
+}
+
+/* Checks that the outputs that were read are the layer's. */
+static int check_outputs(const request *asked, const tconv_desc *desc, const npy_array *read)
+{
+    const harness_view view = harness_dst_view(desc);
+    const int *axes = layout_axes[desc->layout];
+    int64_t given[4], shape[4];
+    char rule[160], text[128];
+    logical_extents(read, axes, given);
+    if (memcmp(given, view.shape, sizeof given) == 0)
+        return CLI_SUCCESS;
+    for (int i = 0; i < 4; ++i)
+        shape[axes[i]] = view.shape[i];
+    npy_format_shape(shape, 4, text, sizeof text);
+    snprintf(rule, sizeof rule, "%s, the output of this layer", text);
+    return shape_error(asked, "diff-output", read, rule);
+}
+
+static int make_layer(const request *asked, const npy_array read[HARNESS_ROLES], harness_layer *layer)
+{
     tconv_desc *desc = &layer->desc;
     *desc = asked->desc;
-    desc->batch = extents[axes[0]], desc->in_channels = extents[axes[1]];
-    desc->in_h = extents[axes[2]], desc->in_w = extents[axes[3]];
-    desc->kernel_h = weight[taken[2]], desc->kernel_w = weight[taken[3]];
     desc->stride_h = asked->stride[0], desc->stride_w = asked->stride[1];
     desc->pad_top = asked->padding[0], desc->pad_left = asked->padding[1];
     desc->pad_bottom = asked->padding[2], desc->pad_right = asked->padding[3];
     desc->output_padding_h = asked->output_padding[0], desc->output_padding_w = asked->output_padding[1];
     desc->dilation_h = asked->dilation[0], desc->dilation_w = asked->dilation[1];
     desc->groups = asked->groups;
-    desc->dtype = asked->dtype == DTYPE_OF_INPUT ? read->input.dtype : (tconv_dtype)asked->dtype;
-    layer->has_bias = asked->bias != NULL;
+    desc->dtype = asked->dtype == DTYPE_OF_INPUT ? first_activation(asked, read)->dtype : (tconv_dtype)asked->dtype;
+    layer->has_bias = asked->read[HARNESS_BIAS] != NULL || asked->bias_output != NULL;
+    const bool fits = take_extents(asked, read, desc);
 
-    if (weight[taken[0]] != desc->in_channels)
+    const npy_array *weight = &read[HARNESS_WEIGHTS], *bias = &read[HARNESS_BIAS];
+    const int *axes = weight_axes[desc->weight_layout];
+    if (is_read(asked, HARNESS_SRC) && is_read(asked, HARNESS_WEIGHTS) && weight->shape[axes[0]] != desc->in_channels)
         return cli_option_error(asked->options, asked->option_count, "weight",
                                 "has %" PRId64 " input channels: must have as many as --input, %" PRId64,
-                                weight[taken[0]], desc->in_channels);
+                                weight->shape[axes[0]], desc->in_channels);
     if (desc->in_channels % desc->groups != 0)
         return cli_option_error(asked->options, asked->option_count, "groups",
                                 "must divide the input channels, %" PRId64, desc->in_channels);
-    if (__builtin_mul_overflow(weight[taken[1]], desc->groups, &desc->out_channels))
+    if (!fits)
         return cli_option_error(asked->options, asked->option_count, "groups",
-                                "times %" PRId64 " output channels a group must fit in 63 bits", weight[taken[1]]);
-    if (layer->has_bias && (read->bias.rank != 1 || read->bias.shape[0] != desc->out_channels)) {
+                                "times %" PRId64 " output channels a group must fit in 63 bits",
+                                weight->shape[axes[1]]);
+    if (asked->read[HARNESS_BIAS] != NULL && (bias->rank != 1 || bias->shape[0] != desc->out_channels)) {
         char rule[64];
         snprintf(rule, sizeof rule, "(%" PRId64 ",), one for each output channel", desc->out_channels);
-        return shape_error(asked, "bias", &read->bias, rule);
+        return shape_error(asked, "bias", bias, rule);
     }
     tconv_issue issue;
     if (tconv_validate(desc, &issue) != TCONV_SUCCESS)
         return cli_issue_error(asked->options, asked->option_count, &issue);
-    return CLI_SUCCESS;
+    return is_read(asked, HARNESS_DST) ? check_outputs(asked, desc, &read[HARNESS_DST]) : CLI_SUCCESS;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- running */
@@ -137,20 +251,22 @@ static harness_buffer take_numbers(npy_array *array, tconv_dtype dtype)
     return buffer;
 }
 
-static int run_layer(const request *asked, const harness_layer *layer, files *read, harness_output *result)
+static int run_layer(const request *asked, const harness_layer *layer, npy_array read[HARNESS_ROLES],
+                     harness_output *result)
 {
-    const tconv_dtype dtype = layer->desc.dtype;
     harness_case test = {.layer = *layer};
     const tconv_options options = cli_execution_options(&asked->execution);
     tconv_issue issue;
+    bool has_memory = true;
     int code = CLI_SUCCESS;
-    for (int role = 0; role < HARNESS_ROLES; ++role)
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
         test.views[role] = harness_view_of(&layer->desc, (harness_role)role);
-    test.src = take_numbers(&read->input, dtype);
-    test.weights = take_numbers(&read->weight, dtype);
-    if (layer->has_bias)
-        test.bias = take_numbers(&read->bias, dtype);
-    if (test.src.memory == NULL || test.weights.memory == NULL || (layer->has_bias && test.bias.memory == NULL)) {
+        if (asked->read[role] == NULL)
+            continue;
+        test.tensors[role] = take_numbers(&read[role], layer->desc.dtype);
+        has_memory = has_memory && test.tensors[role].memory != NULL;
+    }
+    if (!has_memory) {
         cli_error("no memory for the tensors");
         code = CLI_FAILURE;
     } else if (harness_run(&test, &options, false, result, &issue) != TCONV_SUCCESS) {
@@ -162,22 +278,46 @@ static int run_layer(const request *asked, const harness_layer *layer, files *re
 
 /* ------------------------------------------------------------------------------------------------------------- writing */
 
-/* Finds the shape of the output file: its rank and layout are the input's. */
-static int output_shape(const harness_layer *layer, int input_rank, int64_t shape[4])
+/* A result: which tensor of the layer it is, and where it goes. */
+typedef struct target {
+    harness_role role;
+    const char *option, *path;
+    int64_t shape[4];
+    int rank;
+} target;
+
+/* Lists the results of the operation. Activations have rank and layout of the one that was read. */
+static int find_targets(const request *asked, const harness_layer *layer, int rank, target targets[HARNESS_ROLES])
 {
-    const harness_view view = harness_dst_view(&layer->desc);
-    int64_t full[4];
-    for (int i = 0; i < 4; ++i)
-        full[layout_axes[layer->desc.layout][i]] = view.shape[i];
-    memcpy(shape, full + (4 - input_rank), (size_t)input_rank * sizeof full[0]);
-    return input_rank;
+    const harness_operation *operation = harness_operation_of(layer->desc.op);
+    int count = 0;
+    for (int role = 0; role < HARNESS_ROLES; ++role) {
+        if (!operation->writes[role] || (role == HARNESS_BIAS && asked->bias_output == NULL))
+            continue;
+        const harness_view view = harness_view_of(&layer->desc, (harness_role)role);
+        target *added = &targets[count++];
+        *added = (target){.role = (harness_role)role, .option = "output", .path = asked->output, .rank = 4};
+        const int *axes =
+            is_activation(role) ? layout_axes[layer->desc.layout] : weight_axes[layer->desc.weight_layout];
+        int64_t full[4];
+        for (int i = 0; i < 4; ++i)
+            full[axes[i]] = view.shape[i];
+        if (is_activation(role))
+            added->rank = rank;
+        if (role == HARNESS_BIAS) {
+            added->option = "bias-output", added->path = asked->bias_output;
+            added->rank = 1, full[3] = view.shape[0];
+        }
+        memcpy(added->shape, full + (4 - added->rank), (size_t)added->rank * sizeof full[0]);
+    }
+    return count;
 }
 
 static int write_result(const request *asked, const harness_layer *layer, const harness_output *result,
-                        const int64_t *shape, int rank)
+                        const target *to)
 {
-    const int64_t count = harness_dst_view(&layer->desc).extent;
-    const void *data = result->dst.data;
+    const int64_t count = harness_view_of(&layer->desc, to->role).extent;
+    const void *data = result->tensors[to->role].data;
     tconv_dtype dtype = layer->desc.dtype;
     float *widened = NULL;
     cli_output output;
@@ -192,46 +332,58 @@ static int write_result(const request *asked, const harness_layer *layer, const 
         data = widened;
         dtype = TCONV_F32;
     }
-    if (!cli_output_open(&output, asked->output)) {
-        code = cli_output_error(asked->options, asked->option_count, "output");
+    if (!cli_output_open(&output, to->path)) {
+        code = cli_output_error(asked->options, asked->option_count, to->option);
     } else {
-        if (cli_output_commit(&output, npy_write(output.file, dtype, shape, rank, data)))
+        if (cli_output_commit(&output, npy_write(output.file, dtype, to->shape, to->rank, data)))
             code = CLI_SUCCESS;
         else
-            cli_error("--output %s: cannot be written: %s", asked->output, strerror(errno));
+            cli_error("--%s %s: cannot be written: %s", to->option, to->path, strerror(errno));
     }
     free(widened);
     return code;
 }
 
+/* Says what was written; of the last result, how it was computed too. */
+static void report(const harness_layer *layer, const harness_output *result, const target *written, bool is_last)
+{
+    char text[128];
+    FILE *said = cli_output_is_stdout(written->path) ? stderr : stdout;
+    npy_format_shape(written->shape, written->rank, text, sizeof text);
+    fprintf(said, "%s: shape %s, %s", written->path, text, harness_dtype_name(layer->desc.dtype));
+    if (is_last)
+        fprintf(said, ", %s, %.3f ms, %.2f GFLOP/s", result->implementation, result->milliseconds,
+                result->milliseconds > 0 ? harness_layer_flops(&layer->desc) / result->milliseconds * 1e-6 : 0);
+    fputc('\n', said);
+}
+
 static int run_request(const request *asked)
 {
-    files read = {0};
+    npy_array read[HARNESS_ROLES] = {{0}};
     harness_layer layer;
     harness_output result = {0};
-    int code = read_files(asked, &read);
-    const int rank = read.input.rank;
+    target targets[HARNESS_ROLES];
+    int count = 0, code = check_files(asked);
     if (code == CLI_SUCCESS)
-        code = make_layer(asked, &read, &layer);
-    if (code == CLI_SUCCESS && !cli_output_possible(asked->output))
-        code = cli_output_error(asked->options, asked->option_count, "output");
+        code = read_files(asked, read);
+    const int rank = first_activation(asked, read)->rank;
     if (code == CLI_SUCCESS)
-        code = run_layer(asked, &layer, &read, &result);
-    if (code == CLI_SUCCESS) {
-        int64_t shape[4];
-        char text[128];
-        FILE *said = cli_output_is_stdout(asked->output) ? stderr : stdout;
-        npy_format_shape(shape, output_shape(&layer, rank, shape), text, sizeof text);
-        code = write_result(asked, &layer, &result, shape, rank);
+        code = make_layer(asked, read, &layer);
+    if (code == CLI_SUCCESS)
+        count = find_targets(asked, &layer, rank, targets);
+    for (int i = 0; code == CLI_SUCCESS && i < count; ++i)
+        if (!cli_output_possible(targets[i].path))
+            code = cli_output_error(asked->options, asked->option_count, targets[i].option);
+    if (code == CLI_SUCCESS)
+        code = run_layer(asked, &layer, read, &result);
+    for (int i = 0; code == CLI_SUCCESS && i < count; ++i) {
+        code = write_result(asked, &layer, &result, &targets[i]);
         if (code == CLI_SUCCESS)
-            fprintf(said, "%s: shape %s, %s, %s, %.3f ms, %.2f GFLOP/s\n", asked->output, text,
-                    harness_dtype_name(layer.desc.dtype), result.implementation, result.milliseconds,
-                    result.milliseconds > 0 ? harness_layer_flops(&layer.desc) / result.milliseconds * 1e-6 : 0);
+            report(&layer, &result, &targets[i], i == count - 1);
     }
     harness_output_release(&result);
-    npy_release(&read.input);
-    npy_release(&read.weight);
-    npy_release(&read.bias);
+    for (int role = 0; role < HARNESS_ROLES; ++role)
+        npy_release(&read[role]);
     return code;
 }
 
@@ -244,10 +396,17 @@ int cli_run(int argc, char **argv)
                      .execution = CLI_EXECUTION_DEFAULTS};
     tconv_desc_init(&asked.desc);
     cli_option options[] = {
-        CLI_REQUIRED_TEXT("input", "X.npy", &asked.input, "(n, c, h, w) or (c, h, w); with --layout nhwc c comes last"),
-        CLI_REQUIRED_TEXT("weight", "W.npy", &asked.weight, "(in_channels, out_channels / groups, kernel_h, kernel_w)"),
-        CLI_TEXT("bias", "B.npy", &asked.bias, "(out_channels,)"),
-        CLI_REQUIRED_TEXT("output", "Y.npy", &asked.output, "where to write the result"),
+        CLI_OP_OPTION(asked.desc.op),
+        CLI_TEXT("input", "X.npy", &asked.read[HARNESS_SRC],
+                 "(n, c, h, w) or (c, h, w); with --layout nhwc c comes last"),
+        CLI_TEXT("weight", "W.npy", &asked.read[HARNESS_WEIGHTS],
+                 "(in_channels, out_channels / groups, kernel_h, kernel_w)"),
+        CLI_TEXT("bias", "B.npy", &asked.read[HARNESS_BIAS], "(out_channels,)"),
+        CLI_TEXT("diff-output", "G.npy", &asked.read[HARNESS_DST], "the gradient of the output, for gradients"),
+        CLI_TEXT("output", "Y.npy", &asked.output,
+                 "where to write the result: the output, or the gradient of input or weight"),
+        CLI_TEXT("bias-output", "B.npy", &asked.bias_output,
+                 "where to write the gradient of bias, with that of weight"),
         CLI_SIZES("stride", "A|H,W", 1, 2, asked.stride, "default 1"),
         CLI_SIZES("padding", "A|H,W|TOP,LEFT,BOTTOM,RIGHT", 0, 4, asked.padding, "cut off the output, default 0"),
         CLI_SIZES("output-padding", "A|H,W", 0, 2, asked.output_padding, "added at bottom and right, default 0"),
@@ -260,8 +419,12 @@ int cli_run(int argc, char **argv)
         CLI_EXECUTION_OPTIONS(asked.execution),
     };
     const cli_usage usage = {
-        "run", "--input X.npy --weight W.npy [--bias B.npy] --output Y.npy [OPTION]...",
-        "Runs a layer on .npy files (versions 1.0 and 2.0, C order, little-endian f2, f4 or f8) and "
+        "run",
+        "--input X.npy --weight W.npy [--bias B.npy] --output Y.npy [OPTION]...\n"
+        "       tconv run --op backward_data --weight W.npy --diff-output G.npy --output X.npy [OPTION]...\n"
+        "       tconv run --op backward_weights --input X.npy --diff-output G.npy --output W.npy [OPTION]...",
+        "Runs a layer, or a gradient of it, on .npy files (versions 1.0 and 2.0, C order, little-endian f2, f4 or f8) "
+        "and "
         "prints the shape, the\nimplementation, the time of one run and its rate."};
     asked.options = options;
     asked.option_count = sizeof options / sizeof options[0];

@@ -42,6 +42,10 @@
 enum { WHAT_IS_HERE, ONLY_CPU, ONLY_CUDA, ALL_BACKENDS };
 static const char *const backend_choices[] = {"auto", "cpu", "cuda", "all", NULL};
 
+/* The values of --op: those of tconv_op, and all of them. */
+enum { ALL_OPERATIONS = TCONV_BACKWARD_WEIGHTS + 1 };
+static const char *const op_choices[] = {"forward", "backward_data", "backward_weights", "all", NULL};
+
 typedef struct way {
     tconv_options options;
     tconv_math math; /* math of f32; DEFAULT: the layer's */
@@ -227,8 +231,9 @@ static void report(verification *all, const attempt *tried, way *by, const char 
     harness_layer_format(&own, layer, sizeof layer);
     /* A random layer replays by itself; the numbers of a corner depend on its place. */
     const bool random = tried->corner == NULL;
-    printf("  replay: tconv verify --seed %" PRIu64 " --layers %d%s --implementation %s",
-           random ? tried->seed : all->asked->seed, random, random ? " --no-corners" : "", by->options.implementation);
+    printf("  replay: tconv verify --op %s --seed %" PRIu64 " --layers %d%s --implementation %s",
+           harness_op_name(own.desc.op), random ? tried->seed : all->asked->seed, random, random ? " --no-corners" : "",
+           by->options.implementation);
     if (by->options.cpu_isa != TCONV_CPU_ISA_DEFAULT)
         printf(" --isa %s", harness_cpu_isa_name(by->options.cpu_isa));
     printf("\n      or: tconv bench --check --implementation %s %s\n", by->options.implementation, layer);
@@ -403,7 +408,8 @@ static int run_request(const request *asked)
     const double start = harness_seconds();
     const size_t corners = asked->no_corners ? 0 : harness_corner_count();
     all.total = corners + (size_t)asked->layers;
-    printf("seed %" PRIu64 ", %zu corners, %" PRId64 " random layers\n", asked->seed, corners, asked->layers);
+    printf("%s: seed %" PRIu64 ", %zu corners, %" PRId64 " random layers\n", harness_op_name(asked->op), asked->seed,
+           corners, asked->layers);
     for (size_t i = 0; i < corners && all.failures < MAX_FAILURES && cli_stdout_flush(); ++i) {
         attempt tried = {.seed = asked->seed + i};
         tried.corner = harness_corner(i, &tried.layer);
@@ -427,8 +433,24 @@ static int run_request(const request *asked)
     return all.failures == 0 ? CLI_SUCCESS : CLI_FAILURE;
 }
 
+/* Verifies the operations in turn; the worst exit code counts. */
+static int run_operations(request *asked, int chosen)
+{
+    const int first = chosen == ALL_OPERATIONS ? 0 : chosen, last = chosen == ALL_OPERATIONS ? chosen - 1 : chosen;
+    int worst = CLI_SUCCESS;
+    for (int op = first; op <= last && cli_stdout_flush(); ++op) {
+        asked->op = (tconv_op)op;
+        const int code = run_request(asked);
+        worst = code > worst ? code : worst;
+        if (code == CLI_BAD_INPUT) /* the others would be told the same */
+            break;
+    }
+    return worst;
+}
+
 int cli_verify(int argc, char **argv)
 {
+    int chosen = TCONV_FORWARD;
     request asked = {.layers = DEFAULT_LAYERS, .seed = (uint64_t)time(NULL), .execution = CLI_EXECUTION_DEFAULTS};
     cli_option options[] = {
         CLI_NAME("backend", backend_choices, &asked.backend,
@@ -440,7 +462,7 @@ int cli_verify(int argc, char **argv)
          .help = "of the random numbers (default: from the clock; printed)",
          .parse = cli_parse_seed,
          .target = &asked.seed},
-        CLI_OP_OPTION(asked.op),
+        CLI_NAME("op", op_choices, &chosen, "forward (default), backward_data, backward_weights, or all"),
         CLI_EXECUTION_OPTIONS(asked.execution),
     };
     const cli_usage usage = {
@@ -452,5 +474,5 @@ int cli_verify(int argc, char **argv)
     asked.options = options;
     asked.option_count = sizeof options / sizeof options[0];
     int code = cli_options_parse(&usage, options, asked.option_count, argc, argv);
-    return code >= 0 ? code : run_request(&asked);
+    return code >= 0 ? code : run_operations(&asked, chosen);
 }

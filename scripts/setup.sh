@@ -47,6 +47,10 @@ TCONV_DEB_PACKAGES=(
 TCONV_CLEAN_PACKAGES=(
     "mmdebstrap|command -v mmdebstrap"
 )
+# For .ci/run, which compiles many files several times.
+TCONV_CI_PACKAGES=(
+    "ccache|command -v ccache"
+)
 TCONV_LINT_PACKAGES=(
     "clang|command -v clang"
     "libomp-dev|tconv_clang_has_openmp"
@@ -164,14 +168,15 @@ tconv_setup() {
     tconv_find_cuda
 }
 
-# tconv_build PRESET [CMAKE OPTIONS...] configures and builds build/PRESET. The configuration is shown if it fails.
+# tconv_build PRESET [CMAKE OPTIONS...] configures and builds build/PRESET. The configuration is shown if it fails. Warnings are
+# errors where TCONV_WARNINGS_ARE_ERRORS is set.
 tconv_build() {
     local preset=$1 log
     shift
     mkdir -p "build/$preset"
     log=build/$preset/configure.log
     echo "== building preset $preset in build/$preset"
-    cmake --preset "$preset" "$@" >"$log" 2>&1 || {
+    cmake --preset "$preset" ${TCONV_WARNINGS_ARE_ERRORS:+-DCMAKE_COMPILE_WARNING_AS_ERROR=ON} "$@" >"$log" 2>&1 || {
         cat "$log"
         tconv_die "preset $preset does not configure"
     }

@@ -213,6 +213,126 @@ Test(cli, run_keeps_rank_and_layout)
     }
 }
 
+/* Numbers of a layer by their logical indices, small integers of both signs. */
+static float number_at(const size_t shape[4], const size_t at[4])
+{
+    static const int plain[4] = {0, 1, 2, 3};
+    return (float)((int)(offset_in(plain, shape, at) * 7 % 11) - 5);
+}
+
+static void each_index(const size_t shape[4], size_t i, size_t at[4])
+{
+    for (int axis = 3; axis >= 0; axis--)
+        at[axis] = i % shape[axis], i /= shape[axis];
+}
+
+/* Writes those numbers with the axes stored in the order given. */
+static void write_numbers(const char *path, const int order[4], const size_t shape[4])
+{
+    float data[1024];
+    char header[128];
+    const size_t count = shape[0] * shape[1] * shape[2] * shape[3];
+    for (size_t i = 0, at[4]; i < count; i++) {
+        each_index(shape, i, at);
+        data[offset_in(order, shape, at)] = number_at(shape, at);
+    }
+    snprintf(header, sizeof header, "{'descr': '<f4', 'fortran_order': False, 'shape': (%zu, %zu, %zu, %zu), }",
+             shape[order[0]], shape[order[1]], shape[order[2]], shape[order[3]]);
+    write_npy(path, 1, header, data, count * sizeof data[0]);
+}
+
+/* A layer with everything that decides how many inputs or taps make so many outputs. */
+static const size_t gradient_x[] = {2, 4, 3, 4}, gradient_w[] = {4, 3, 3, 2}, gradient_g[] = {2, 6, 8, 6};
+#define GRADIENT_LAYER                                                                                                 \
+    "--groups", "2", "--stride", "2", "--padding", "1,0,1,2", "--output-padding", "1,0", "--dilation", "2,1"
+
+/* Adds each product of the layer to the gradients, straight from the formulas of tconv.h. */
+static void add_gradients(float *x, float *w, float *bias)
+{
+    static const int plain[4] = {0, 1, 2, 3};
+    size_t from[4], tap[4];
+    for (size_t i = 0; i < 2 * 4 * 3 * 4; i++)
+        for (size_t j = 0; j < 3 * 3 * 2; j++) {
+            each_index(gradient_x, i, from);
+            each_index((const size_t[]){1, 3, 3, 2}, j, tap);
+            tap[0] = from[1];
+            const size_t h = 2 * from[2] + 2 * tap[2] - 1, v = 2 * from[3] + tap[3];
+            if (h >= 8 || v >= 6) /* -1 too */
+                continue;
+            const size_t at[] = {from[0], from[1] / 2 * 3 + tap[1], h, v};
+            x[i] += number_at(gradient_g, at) * number_at(gradient_w, tap);
+            w[offset_in(plain, gradient_w, tap)] += number_at(gradient_g, at) * number_at(gradient_x, from);
+        }
+    for (size_t i = 0, at[4]; i < 2 * 6 * 8 * 6; i++) {
+        each_index(gradient_g, i, at);
+        bias[at[1]] += number_at(gradient_g, at);
+    }
+}
+
+static void check_numbers(const char *path, const char *text, const int order[4], const size_t shape[4],
+                          const float *expected)
+{
+    size_t bytes;
+    char *data = read_npy(path, text, &bytes);
+    const float *got = (const float *)(const void *)data;
+    const size_t count = shape[0] * shape[1] * shape[2] * shape[3];
+    cr_assert_eq(bytes, count * sizeof *got);
+    for (size_t i = 0, at[4]; i < count; i++) {
+        each_index(shape, i, at);
+        cr_assert_eq(got[offset_in(order, shape, at)], expected[i], "%s: %zu", path, i);
+    }
+    free(data);
+}
+
+Test(cli, run_computes_gradients_in_every_layout)
+{
+    static const struct {
+        const char *name, *x;
+        int order[4];
+    } layouts[] = {{"nchw", "(2, 4, 3, 4)", {0, 1, 2, 3}}, {"nhwc", "(2, 3, 4, 4)", {0, 2, 3, 1}}};
+    static const struct {
+        const char *name, *w;
+        int order[4];
+    } weights[] = {{"iohw", "(4, 3, 3, 2)", {0, 1, 2, 3}},
+                   {"ihwo", "(4, 3, 2, 3)", {0, 2, 3, 1}},
+                   {"hwoi", "(3, 2, 3, 4)", {2, 3, 1, 0}}};
+    float x[2 * 4 * 3 * 4] = {0}, w[4 * 3 * 3 * 2] = {0}, bias[6] = {0};
+    add_gradients(x, w, bias);
+    for (size_t i = 0; i < 6; i++) {
+        const int *image = layouts[i / 3].order, *kernel = weights[i % 3].order;
+        write_numbers("x.npy", image, gradient_x);
+        write_numbers("w.npy", kernel, gradient_w);
+        write_numbers("g.npy", image, gradient_g);
+        struct program_result result =
+            PROGRAM("run", "--op", "backward_data", "--weight", "w.npy", "--diff-output", "g.npy", "--output", "dx.npy",
+                    "--layout", layouts[i / 3].name, "--weight-layout", weights[i % 3].name, GRADIENT_LAYER);
+        expect_code(&result, 0, result.error);
+        release_result(&result);
+        check_numbers("dx.npy", layouts[i / 3].x, image, gradient_x, x);
+        result = PROGRAM("run", "--op", "backward_weights", "--input", "x.npy", "--diff-output", "g.npy", "--output",
+                         "dw.npy", "--bias-output", "db.npy", "--layout", layouts[i / 3].name, "--weight-layout",
+                         weights[i % 3].name, GRADIENT_LAYER);
+        expect_code(&result, 0, result.error);
+        expect_text(result.out, "db.npy: shape (6,), f32", "run");
+        release_result(&result);
+        check_numbers("dw.npy", weights[i % 3].w, kernel, gradient_w, w);
+        check_numbers("db.npy", "(6,)", (const int[]){0, 1, 2, 3}, (const size_t[]){6, 1, 1, 1}, bias);
+    }
+}
+
+Test(cli, verify_tries_all_operations)
+{
+    struct program_result result = PROGRAM("verify", "--op", "all", "--layers", "1", "--no-corners", "--seed", "7");
+    expect_code(&result, 0, result.error);
+    const char *const names[] = {"forward: seed 7", "backward_data: seed 7", "backward_weights: seed 7", "all right"};
+    const char *at = result.out;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        at = strstr(at, names[i]);
+        cr_assert_not_null(at, "no %s in order in %s", names[i], result.out);
+    }
+    release_result(&result);
+}
+
 Test(cli, verify_prints_its_seed_and_repeats)
 {
     struct program_result result =

@@ -40,7 +40,7 @@ static const struct {
     {{"run", "--dtype", "f128"}, "--dtype f128", "must be f32, f64, f16 or bf16"},
     {{"run", "--math", "fast"}, "--math fast", "must be default, strict or tf32"},
     {{"bench", "--op", "backward"}, "--op backward", "must be forward, backward_data or backward_weights"},
-    {{"verify", "--op", "backward"}, "--op backward", "must be forward, backward_data or backward_weights"},
+    {{"verify", "--op", "backward"}, "--op backward", "must be forward, backward_data, backward_weights or all"},
     {{"run", "--layout", "chwn"}, "--layout chwn", "must be nchw or nhwc"},
     {{"run", "--weight-layout", "oihw"}, "--weight-layout oihw", "must be iohw, ihwo or hwoi"},
     {{"run", "--backend", "gpu"}, "--backend gpu", "must be auto, cpu or cuda"},
@@ -80,6 +80,10 @@ static const struct {
     {{"run", "--weight", "x.npy"}, "--weight x.npy", "has 1 input channels: must have as many as --input, 2"},
     {{"run", "--weight", "b.npy"}, "--weight b.npy", "has shape (3,): must be (in_channels"},
     {{"run", "--bias", "x.npy"}, "--bias x.npy", "must be (3,), one for each output channel"},
+    {{"run", "--op", "sideways"}, "--op sideways", "must be forward, backward_data or backward_weights"},
+    {{"run", "--op", "backward_data"}, "--input x.npy", "is not read by the operation of --op"},
+    {{"run", "--diff-output", "x.npy"}, "--diff-output x.npy", "is not read by the operation of --op"},
+    {{"run", "--bias-output", "y.npy"}, "--bias-output y.npy", "is not written by the operation of --op"},
     {{"run", "--output", "absent/y.npy"}, "--output absent/y.npy", "cannot be made"},
     {{"run", "--output", LONG_NAME}, "--output nnnn", "cannot be made: File name too long"},
     {{"run", "--output", "x.npy/y.npy"}, "--output x.npy/y.npy", "cannot be made: Not a directory"},
@@ -236,12 +240,41 @@ Test(cli_bad_input, required_options_and_commands_are_missed)
         {{"run"}, "--input: is required"},
         {{"run", "--input", "x.npy"}, "--weight: is required"},
         {{"run", "--input", "x.npy", "--weight", "w.npy"}, "--output: is required"},
+        {{"run", "--op", "backward_data", "--weight", "w.npy", "--output", "y.npy"}, "--diff-output: is required"},
     };
     write_layer();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct program_result result = run_program(rows[i].arguments, NULL);
         expect_code(&result, 2, rows[i].text);
         expect_text(result.error, rows[i].text, rows[i].text);
+        release_result(&result);
+    }
+}
+
+/* x.npy is (1, 2, 3, 4), w.npy (2, 3, 2, 2). */
+Test(cli_bad_input, a_gradient_of_another_output_is_refused)
+{
+    static const struct {
+        const char *arguments[14];
+        const char *text;
+    } rows[] = {
+        {{"run", "--op", "backward_weights", "--input", "x.npy", "--diff-output", "x.npy", "--output", "y.npy",
+          "--stride", "2"},
+         "has shape (1, 2, 3, 4): must be (1, 2, 5, 7), the output of this layer"},
+        {{"run", "--op", "backward_weights", "--input", "x.npy", "--diff-output", "w.npy", "--output", "y.npy"},
+         "has shape (2, 3, 2, 2): must be (1, 3, 3, 4), the output of this layer"},
+        {{"run", "--op", "backward_data", "--weight", "w.npy", "--diff-output", "x.npy", "--output", "y.npy"},
+         "has shape (1, 2, 3, 4): must be (1, 3, 3, 4), the output of this layer"},
+        {{"run", "--op", "backward_data", "--weight", "w.npy", "--diff-output", "x.npy", "--output", "y.npy",
+          "--padding", "9223372036854775807"},
+         "--padding 9223372036854775807"},
+    };
+    write_layer();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct program_result result = run_program(rows[i].arguments, NULL);
+        expect_code(&result, 2, rows[i].text);
+        expect_text(result.error, rows[i].text, rows[i].text);
+        cr_assert(!exists_like("y.npy"));
         release_result(&result);
     }
 }

@@ -123,13 +123,17 @@ class Page:
             sys.exit(f"no way to test this command: {shlex.join(words)}")
 
     def tconv(self, words):
-        shapes = {"--input": (2, 3, 5, 6), "--weight": (3, 4, 3, 3), "--bias": (4,)}
+        # A layer of stride 2 and padding 1, and its output.
+        shapes = {
+            "--input": (2, 3, 5, 6), "--weight": (3, 4, 3, 3), "--bias": (4,), "--diff-output": (2, 4, 9, 11)
+        }
         for option, shape in shapes.items():
             if option in words:
                 write_npy(self.scratch / words[words.index(option) + 1], shape)
         run([self.arguments.program, *words], cwd=self.scratch)
-        if "--output" in words and not (self.scratch / words[words.index("--output") + 1]).exists():
-            sys.exit(f"tconv {shlex.join(words)} wrote no output")
+        for option in ("--output", "--bias-output"):
+            if option in words and not (self.scratch / words[words.index(option) + 1]).exists():
+                sys.exit(f"tconv {shlex.join(words)} did not write what {option} names")
 
     def check(self):
         text = pathlib.Path(self.path).read_text()
