@@ -467,7 +467,7 @@ static void convolution_overrideable(stable_value *stack, uint64_t arguments, ui
     if (is_ours(state))
         compute(stack, state);
     else
-        call_operator("tconv::unplanned", stack);
+        call_operator("tconv::foreign", stack);
 }
 
 /* ------------------------------------------------------------------------------------------- what the package calls */

@@ -304,3 +304,13 @@ def test_without_the_shim(tmp_path):
     environment["PYTHONPATH"] = str(pathlib.Path(tconv.__file__).parents[1])
     result = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_the_operator_behind_the_node_is_pytorchs_for_others():
+    """Nobody calls it on the CPU but the package. Who does gets PyTorch's answer, and its errors."""
+    x, weight, bias = tensors()
+    sizes = ([2, 2], [1, 1], [1, 1], True, [0, 0], 1)
+    answer = torch.ops.aten.convolution_overrideable(x, weight, bias, *sizes)
+    torch.testing.assert_close(answer, F.conv_transpose2d(x, weight, bias, 2, 1))
+    with pytest.raises(RuntimeError, match="expected bias to be 1-dimensional with 3 elements"):
+        torch.ops.aten.convolution_overrideable(x, weight, torch.ones(5), *sizes)

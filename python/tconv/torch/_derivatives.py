@@ -53,11 +53,12 @@ def may_have_derivatives(tensors: Sequence[Tensor | None]) -> bool:
     if _transforms() is not None or _dispatch_modes():
         return True
     wanted = _grad_enabled()
-    return any(
-        tensor is not None
-        and (type(tensor) not in PLAIN or (wanted and tensor.requires_grad) or _unpack_dual(tensor, 0)[1] is not None)
-        for tensor in tensors
-    )
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        if type(tensor) not in PLAIN or (wanted and tensor.requires_grad) or _unpack_dual(tensor, 0)[1] is not None:
+            return True
+    return False
 
 
 def have_derivatives(tensors: Sequence[Tensor | None]) -> bool:
