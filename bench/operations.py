@@ -26,20 +26,24 @@ def pytorch_gradients(row, diff_dst, src, weights, mask, groups):
 
 
 def reached(inputs, outputs, kernel, stride, dilation, padding):
-    """The outputs of an axis that a tap reaches."""
-    taps = (stride * i + dilation * k - padding for k in range(kernel) for i in range(inputs))
-    return {y for y in taps if 0 <= y < outputs}
+    """Which outputs of an axis a tap reaches, as a mask."""
+    mask = torch.zeros(outputs, dtype=torch.bool)
+    for at in (dilation * k - padding for k in range(kernel)):  # of the first input
+        mask[at if at >= 0 else at % stride : max(0, at + stride * (inputs - 1) + 1) : stride] = True
+    return mask
 
 
 def reached_bytes(case, layout, dtype):
     """The bytes of dst that a gradient must read: of rows that a tap reaches, the lines of memory with such columns."""
     row, (images, channels, height, width) = case.row, case.output_shape
     rows = reached(row["H"], height, row["kh"], row["sh"], row["dh"], row["ph"])
-    columns = reached(row["W"], width, row["kw"], row["sw"], row["dw"], row["pw"])
+    columns = reached(row["W"], width, row["kw"], row["sw"], row["dw"], row["pw"]).nonzero()[:, 0]
     planes, size = (1, channels) if layout == "nhwc" else (channels, 1)
     size, line = size * case.element_bytes(dtype), case.line_bytes
-    lines = {n for x in columns for n in range(x * size // line, ((x + 1) * size - 1) // line + 1)}
-    return images * planes * len(rows) * min(width * size, len(lines) * line)
+    first, last = columns * size // line, ((columns + 1) * size - 1) // line
+    first[1:] = torch.maximum(first[1:], last[:-1] + 1)  # the line of two columns counts once
+    lines = (last - first + 1).sum().item()
+    return images * planes * rows.sum().item() * min(width * size, lines * line)
 
 
 def address(tensor):

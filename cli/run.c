@@ -143,7 +143,7 @@ static const npy_array *first_activation(const request *asked, const npy_array r
 static bool take_extents(const request *asked, const npy_array read[HARNESS_ROLES], tconv_desc *desc)
 {
     const int *axes = layout_axes[desc->layout];
-    int64_t src[4], weight[4], dst[4];
+    int64_t src[4], weight[4], dst[4] = {0};
     if (is_read(asked, HARNESS_DST)) {
         logical_extents(&read[HARNESS_DST], axes, dst);
         desc->batch = dst[0], desc->out_channels = dst[1];
