@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 import tconv  # noqa: E402
 import tconv.torch as tt  # noqa: E402
 from tconv._plan import forget_plans  # noqa: E402
-from tconv.torch import _compute, _gradients  # noqa: E402
+from tconv.torch import _compute, _gradients, _reasons  # noqa: E402
 
 OURS = {1: tt.conv_transpose1d, 2: tt.conv_transpose2d}
 THEIRS = {1: F.conv_transpose1d, 2: F.conv_transpose2d}
@@ -63,6 +63,15 @@ def counted(function):
 @pytest.fixture(autouse=True)
 def compiled_anew():
     torch._dynamo.reset()
+
+
+@pytest.fixture(autouse=True)
+def gradients_are_ours():
+    """Also on CUDA."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(before)
 
 
 def ours_if(device, count):
@@ -493,3 +502,14 @@ def test_mistakes_of_the_operators():
         DATA[2](diff_dst[:, :1], weight, x.shape[2:], *rest, False)
     with pytest.raises(RuntimeError, match="input has 2 images, diff_dst 1"):
         WEIGHTS[2](x, diff_dst[:1], weight.shape[2:], *rest, [True, True], False)
+
+
+def test_gradients_on_cuda_are_pytorchs_unless_deterministic(device):
+    x = torch.rand(2, 3, 4, 5, device=device, requires_grad=True)
+    weight = torch.rand(3, 2, 3, 3, device=device)
+    for deterministic in (False, True, False):
+        torch.use_deterministic_algorithms(deterministic, warn_only=True)
+        by = tt.explain(tt.conv_transpose2d, x, weight).gradients["input"]
+        _, _, count = counted(lambda: tt.conv_transpose2d(x, weight).sum().backward())
+        assert count == ours_if(device, 1)
+        assert (by == f"PyTorch: {_reasons.SPEED.text}") == (not has_gradients(device))

@@ -16,7 +16,8 @@ from .. import _library as lib
 from .._errors import TconvError
 from .._plan import Cache, Plan
 from . import _reasons as reasons
-from ._compute import choose_format, make_desc, make_plan, settings
+from ._compute import choose_format, make_desc, make_plan
+from ._compute import settings as settings_of_forward
 from ._reasons import Reason
 
 by_pytorch = torch.ops.aten.convolution_backward.default
@@ -49,6 +50,13 @@ class _Counts:
 
 counts = _Counts()
 reasons.gradients_by.append(lambda: counts.gradients)
+
+
+def settings(like: Tensor) -> Any:
+    """What a plan, or its reason, depends on besides its layer, as a part of a key."""
+    if not like.is_cuda:
+        return settings_of_forward(like)
+    return settings_of_forward(like), torch.are_deterministic_algorithms_enabled()
 
 
 def _key(tensor: Tensor) -> Any:
