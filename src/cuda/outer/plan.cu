@@ -12,7 +12,7 @@ namespace tconv::outer
 namespace
 {
 
-constexpr int64_t MAX_CHUNK = 64;                /* output channels of a tile */
+constexpr int64_t CHUNKS[] = {64, 128, 256};     /* output channels of a tile, at most */
 constexpr int BLOCK_SHARED_MEMORY = 1024;        /* bytes that a block has beside its stages */
 constexpr int TABLE_PIXEL = 20, TABLE_SLOT = 16; /* bytes of a block's tables */
 constexpr int64_t FLUSH_TERMS = 8192; /* that the tensor cores sum: they lose about 7e-9 of a sum with each */
@@ -128,6 +128,14 @@ struct candidate {
     int64_t row_taps, column_taps;
 };
 
+/* How many times as much moves as is used: whole sectors, of which single elements that are `apart` apart may be a part. */
+double sector_part(const planned_layer *plan, int apart)
+{
+    const double run = (double)apart * (double)(1 << plan->parameters.columns.tile_log2);
+    const double sector = model::SECTOR_BYTES / (plan->mode == MODE_TF32 || plan->mode == MODE_STRICT ? 4.0 : 2.0);
+    return plan->vectors || run >= sector ? 1 : sector / run;
+}
+
 /* Cycles of a K-tile of all blocks of a multiprocessor. */
 double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots)
 {
@@ -140,10 +148,11 @@ double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t 
     const double sums = strict ? height * width * 4 * ADD_ISSUE / STRICT_STEPS : 0;
     const double rounds = (double)tconv_ceil_div(warps, 4);
     const double products = steps * mmas * MMA_CYCLES * rounds * (warps <= 4 ? LONE_WARP : 1);
-    const double elements = (double)p->k_pixels * p->tiles.block_m + (double)slots * (double)p->tiles.chunk;
-    const double bytes = elements * (double)layer->problem.element_size;
-    const double load_issue =
-        plan->vectors ? bytes / 512 * VECTOR_ISSUE : elements / LANES * (half ? HALF_GATHER_ISSUE : GATHER_ISSUE);
+    const double src = (double)p->k_pixels * p->tiles.block_m, dst = (double)slots * (double)p->tiles.chunk;
+    const double elements = src + dst, size = (double)layer->problem.element_size;
+    const double bytes = (src * sector_part(plan, 1) + dst * sector_part(plan, p->columns.stride)) * size;
+    const double load_issue = plan->vectors ? elements * size / 512 * VECTOR_ISSUE
+                                            : elements / LANES * (half ? HALF_GATHER_ISSUE : GATHER_ISSUE);
     const double issue = rounds * steps * (mmas + factors + sums + STEP_ISSUE) + plan->resident * load_issue / 4;
     const double loads = plan->resident * bytes / L2_BYTES;
     double longest = products > issue ? products : issue;
@@ -242,16 +251,17 @@ void try_candidate(const tconv_layer *layer, const candidate *of, planned_layer 
         *best = *trial;
 }
 
-/* Tries all boxes of inputs as K-tiles. */
+/* Tries all boxes of inputs as K-tiles; of those that are alike the first, with the longest rows. */
 void try_boxes(const tconv_layer *layer, candidate *of, planned_layer *trial, planned_layer *best)
 {
     const tconv_problem *problem = &layer->problem;
+    const int columns = log2_up(problem->w.in), rows = log2_up(problem->h.in);
+    const int images = log2_up(tconv_max(1, problem->batch));
     for (of->k_log2 = 5; 1 << of->k_log2 <= MAX_PIXELS; of->k_log2++)
-        for (of->column_log2 = 0; of->column_log2 <= tconv_min(of->k_log2, log2_up(problem->w.in)); of->column_log2++)
-            for (of->row_log2 = 0; of->row_log2 <= tconv_min(of->k_log2 - of->column_log2, log2_up(problem->h.in));
-                 of->row_log2++)
-                if (of->k_log2 - of->column_log2 - of->row_log2 <= log2_up(tconv_max(1, problem->batch)) ||
-                    (of->column_log2 == log2_up(problem->w.in) && of->row_log2 == log2_up(problem->h.in)))
+        for (of->column_log2 = (int)tconv_min(of->k_log2, columns); of->column_log2 >= 0; of->column_log2--)
+            for (of->row_log2 = (int)tconv_min(of->k_log2 - of->column_log2, rows); of->row_log2 >= 0; of->row_log2--)
+                if (of->k_log2 - of->column_log2 - of->row_log2 <= images ||
+                    (of->column_log2 == columns && of->row_log2 == rows))
                     try_candidate(layer, of, trial, best);
 }
 
@@ -326,13 +336,17 @@ bool choose(const tconv_layer *layer, planned_layer *best)
     p->tiles.groups = problem->groups;
     p->tiles.group_in = problem->group_in;
     p->tiles.group_out = problem->group_out;
-    p->tiles.chunks = tconv_ceil_div(problem->group_out, MAX_CHUNK);
-    p->tiles.chunk = tconv_round_up(tconv_ceil_div(problem->group_out, p->tiles.chunks), vector);
     const kernel_list list = kernels_of(trial.mode);
-    for (of.kernel = list.kernels; of.kernel < list.kernels + list.count; of.kernel++)
-        for (of.warps_m = 1; of.warps_m <= 4; of.warps_m *= 2)
-            if (of.warps_m * 16 * of.kernel->height < 2 * tconv_max(16, problem->group_in))
-                try_taps(layer, &of, &trial, best);
+    for (const int64_t most : CHUNKS) {
+        if (most > CHUNKS[0] && 2 * problem->group_out <= most)
+            break;
+        p->tiles.chunks = tconv_ceil_div(problem->group_out, most);
+        p->tiles.chunk = tconv_round_up(tconv_ceil_div(problem->group_out, p->tiles.chunks), vector);
+        for (of.kernel = list.kernels; of.kernel < list.kernels + list.count; of.kernel++)
+            for (of.warps_m = 1; of.warps_m <= 4; of.warps_m *= 2)
+                if (of.warps_m * 16 * of.kernel->height < 2 * tconv_max(16, problem->group_in))
+                    try_taps(layer, &of, &trial, best);
+    }
     return best->cycles > 0;
 }
 
