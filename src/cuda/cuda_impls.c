@@ -8,5 +8,5 @@ const tconv_implementation *const tconv_cuda_implementations[] = {
 
 const tconv_implementation *const tconv_cuda_backward_data[] = {&tconv_cuda_depthwise, &tconv_cuda_correlation, NULL};
 
-const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_outer, &tconv_cuda_general_weights,
-                                                                   NULL};
+const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_depthwise_weights, &tconv_cuda_outer,
+                                                                   &tconv_cuda_general_weights, NULL};

@@ -47,7 +47,10 @@ extern const tconv_implementation tconv_cuda_depthwise;
 /* "cuda_correlation": the gradient of src, as a forward layer that one of these computes. */
 extern const tconv_implementation tconv_cuda_correlation;
 
-/* The gradients of weights and bias. "cuda_outer": on tensor cores, f32, f16 and bf16. */
+/* The gradients of weights and bias. "cuda_depthwise": groups of one input channel. */
+extern const tconv_implementation tconv_cuda_depthwise_weights;
+
+/* "cuda_outer": on tensor cores, f32, f16 and bf16. */
 extern const tconv_implementation tconv_cuda_outer;
 
 /* "cuda_general": every layer, on any device. */

@@ -43,7 +43,7 @@ struct split_piece {
 struct mma_round_piece {
     static __device__ words_of_word of(uint32_t bits)
     {
-        return {mma::round_for_mma(bits) & KEPT, 0};
+        return {round_for_mma(bits) & KEPT, 0};
     }
 };
 struct cells_round_piece {
@@ -449,7 +449,7 @@ const entry entries[] = {
     {"cuda/numeric/to_compute bf16", check_widening<__nv_bfloat16>, nullptr, false},
     {"cuda/numeric/add_compensated", check_compensated, nullptr, false},
     {"cuda/numeric/divide", check_divisor, bench_piece<divide_piece>, false},
-    {"cuda/mma/round_for_mma", check_mma_round, bench_piece<mma_round_piece>, false},
+    {"cuda/numeric/round_for_mma", check_mma_round, bench_piece<mma_round_piece>, false},
     {"cuda/cells/round_for_mma", check_cells_round, bench_piece<cells_round_piece>, false},
     {"cuda/mma/split_any", check_rows_split, bench_piece<rows_split_piece>, false},
     {"cuda/col2im/round_tf32", check_col2im_round, bench_piece<col2im_round_piece>, false},

@@ -185,39 +185,23 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     return TCONV_SUCCESS;
 }
 
-tconv_status sum_weights(const tconv_layer *layer, const planned_layer *made, const tconv_arguments *arguments,
-                         tconv_issue *issue)
-{
-    parameters p = made->parameters;
-    const void *kernel = with_element(layer->problem.dtype,
-                                      [](auto element) { return (const void *)weights_kernel<decltype(element)>; });
-    const void *src = arguments->src, *diff_dst = arguments->dst;
-    void *slices = arguments->scratch, *kernel_arguments[] = {&p, &src, &diff_dst, &slices};
-    const outer::slices of = {p.tiles, p.splits, true};
-    tconv_status status = TCONV_SUCCESS;
-    if (made->blocks > 0)
-        status = launch_blocks(kernel, made->blocks, THREADS, kernel_arguments, arguments->stream, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    return outer::add_slices(layer, &of, slices, arguments->weights, arguments->stream, issue);
-}
-
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
 {
-    return on_device(layer->target.device, issue, [&] {
-        tconv_status status = TCONV_SUCCESS;
-        if (arguments->weights != NULL)
-            status = sum_weights(layer, (const planned_layer *)from, arguments, issue);
-        if (status == TCONV_SUCCESS && arguments->bias != NULL)
-            status =
-                outer::sum_bias(layer, arguments->dst, arguments->scratch, arguments->bias, arguments->stream, issue);
-        return status;
-    });
-}
-
-tconv_status pack(const tconv_layer *, const void *, const void *, void *, void *, tconv_issue *)
-{
-    return TCONV_SUCCESS; /* the operation reads no weights */
+    const planned_layer *made = (const planned_layer *)from;
+    return outer::execute_gradients(
+        layer, arguments,
+        [&](outer::slices *of) {
+            parameters p = made->parameters;
+            const void *kernel = with_element(
+                layer->problem.dtype, [](auto element) { return (const void *)weights_kernel<decltype(element)>; });
+            const void *src = arguments->src, *diff_dst = arguments->dst;
+            void *slices = arguments->scratch, *kernel_arguments[] = {&p, &src, &diff_dst, &slices};
+            *of = {p.tiles, p.splits, true};
+            return made->blocks == 0
+                       ? TCONV_SUCCESS
+                       : launch_blocks(kernel, made->blocks, THREADS, kernel_arguments, arguments->stream, issue);
+        },
+        issue);
 }
 
 void describe(const tconv_layer *, const void *from, char *text, size_t capacity)
@@ -234,7 +218,7 @@ extern "C" const tconv_implementation tconv_cuda_general_weights = {"cuda_genera
                                                                     TCONV_DTYPES_TO_F64,
                                                                     sizeof(planned_layer),
                                                                     plan,
-                                                                    pack,
+                                                                    outer::pack_nothing,
                                                                     execute,
                                                                     describe,
                                                                     true};

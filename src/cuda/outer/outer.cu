@@ -43,35 +43,27 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     return TCONV_SUCCESS;
 }
 
-tconv_status sum_weights(const tconv_layer *layer, const planned_layer *made, const tconv_arguments *arguments,
-                         tconv_issue *issue)
-{
-    parameters p = made->parameters;
-    p.src = arguments->src;
-    p.diff_dst = arguments->dst;
-    p.slices = (float *)arguments->scratch;
-    const bool vectors = made->vectors && ((uintptr_t)p.src | (uintptr_t)p.diff_dst) % ACCESS == 0;
-    const slices of = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false};
-    void *kernel_arguments[] = {&p};
-    tconv_status status = TCONV_SUCCESS;
-    const launch_grid grid = {made->kernel.functions[vectors], made->blocks, made->threads, shared_bytes_of(&p), false};
-    if (p.k_tiles > 0 && (status = allow_shared(grid.kernel, layer->target.shared_bytes, issue)) == TCONV_SUCCESS)
-        status = launch_kernel(&grid, kernel_arguments, arguments->stream, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    return add_slices(layer, &of, arguments->scratch, arguments->weights, arguments->stream, issue);
-}
-
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
 {
-    return on_device(layer->target.device, issue, [&] {
-        tconv_status status = TCONV_SUCCESS;
-        if (arguments->weights != NULL)
-            status = sum_weights(layer, (const planned_layer *)from, arguments, issue);
-        if (status == TCONV_SUCCESS && arguments->bias != NULL)
-            status = sum_bias(layer, arguments->dst, arguments->scratch, arguments->bias, arguments->stream, issue);
-        return status;
-    });
+    const planned_layer *made = (const planned_layer *)from;
+    return execute_gradients(
+        layer, arguments,
+        [&](slices *of) {
+            parameters p = made->parameters;
+            p.src = arguments->src;
+            p.diff_dst = arguments->dst;
+            p.slices = (float *)arguments->scratch;
+            const bool vectors = made->vectors && ((uintptr_t)p.src | (uintptr_t)p.diff_dst) % ACCESS == 0;
+            const launch_grid grid = {made->kernel.functions[vectors], made->blocks, made->threads, shared_bytes_of(&p),
+                                      false};
+            void *kernel_arguments[] = {&p};
+            *of = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false};
+            if (p.k_tiles == 0)
+                return TCONV_SUCCESS;
+            const tconv_status status = allow_shared(grid.kernel, layer->target.shared_bytes, issue);
+            return status == TCONV_SUCCESS ? launch_kernel(&grid, kernel_arguments, arguments->stream, issue) : status;
+        },
+        issue);
 }
 
 void describe(const tconv_layer *, const void *from, char *text, size_t capacity)
@@ -88,14 +80,10 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
              p->k_tiles, p->stages, p->stage_bytes, p->splits, (long long)made->blocks, made->resident, made->cycles);
 }
 
-tconv_status pack(const tconv_layer *, const void *, const void *, void *, void *, tconv_issue *)
-{
-    return TCONV_SUCCESS; /* the operation reads no weights */
-}
-
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_outer = {
-    "cuda_outer", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(planned_layer), plan, pack, execute, describe, true};
+    "cuda_outer", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(planned_layer), plan, pack_nothing, execute, describe,
+    true};
 
 } // namespace tconv::outer

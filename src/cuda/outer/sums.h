@@ -3,6 +3,7 @@
 #define TCONV_CUDA_OUTER_SUMS_H
 
 #include "../../core/impl.h"
+#include "../runtime/guard.h"
 #include "tiles.h"
 
 namespace tconv::outer
@@ -26,6 +27,32 @@ size_t bias_scratch(const tconv_layer *layer);
  * layer fixes, in double, compensated. */
 tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias, void *stream,
                       tconv_issue *issue);
+
+/* Executes a gradient of weights and bias, of which each is computed where it is wanted: sum_weights launches what writes
+ * slices, which it returns in *of, to the scratch. */
+template <class SumWeights>
+tconv_status execute_gradients(const tconv_layer *layer, const tconv_arguments *arguments, SumWeights sum_weights,
+                               tconv_issue *issue)
+{
+    return on_device(layer->target.device, issue, [&] {
+        tconv_status status = TCONV_SUCCESS;
+        if (arguments->weights != NULL) {
+            slices of = {};
+            status = sum_weights(&of);
+            if (status == TCONV_SUCCESS)
+                status = add_slices(layer, &of, arguments->scratch, arguments->weights, arguments->stream, issue);
+        }
+        if (status == TCONV_SUCCESS && arguments->bias != NULL)
+            status = sum_bias(layer, arguments->dst, arguments->scratch, arguments->bias, arguments->stream, issue);
+        return status;
+    });
+}
+
+/* The operation reads no weights. */
+inline tconv_status pack_nothing(const tconv_layer *, const void *, const void *, void *, void *, tconv_issue *)
+{
+    return TCONV_SUCCESS;
+}
 
 } // namespace tconv::outer
 

@@ -1,0 +1,263 @@
+/*
+ * cuda_depthwise, the gradients of weights and bias: layers with one input channel a group and few output channels, every
+ * dtype and either layout, straight from global memory.
+ *
+ * A block has a channel (NCHW), or 32 whose neighbours are in neighbouring threads (NHWC), a few of its pairs of a tap and an
+ * output channel, and a part of the pixels. A thread loads an input once for all of its pairs, whose sums are in registers;
+ * what pairs share comes from the first-level cache. Outputs that are not there are skipped. The sums of a part are a slice
+ * (outer/tiles.h).
+ *
+ * Numeric order, by layer and number of multiprocessors alone: segments of SEGMENT pixels of a thread from zero; segments,
+ * threads of a block and slices in double, in f64 with what rounding loses; one rounding.
+ */
+#include "../../core/checked.h"
+#include "../../core/status.h"
+#include "../implementations.h"
+#include "../numeric/divisor.h"
+#include "../numeric/element.cuh"
+#include "../outer/sums.h"
+#include "../runtime/launch.h"
+
+#include <cstdio>
+
+namespace tconv::depthwise
+{
+
+namespace
+{
+
+constexpr int THREADS = 128;
+constexpr int LANES = 32;       /* channels of a block in NHWC */
+constexpr int PAIRS = 16;       /* of a block */
+constexpr int SEGMENT = 16;     /* terms: n round to within n / 2 units of the sum of their magnitudes */
+constexpr int64_t MOST_OUT = 4; /* output channels of a group: tensor cores do more better */
+constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of coordinates, so that sums of a few fit in 32 bits */
+constexpr int64_t BLOCKS = 16;                   /* of a multiprocessor, about */
+constexpr int64_t THREAD_PIXELS = 16;            /* that a thread sums, at least */
+constexpr int64_t MOST_SLICES_BYTES = (int64_t)32 << 20;
+
+struct axis {
+    int in, out, kernel, stride, dilation, pad;
+};
+
+struct parameters {
+    const void *src, *diff_dst;
+    double *slices;
+    tconv_strides src_strides, dst_strides;
+    axis rows, columns;
+    fast_divisor by_columns; /* inputs of a row */
+    int64_t groups, group_out;
+    int64_t pixels, image_pixels; /* inputs of all images, of one */
+    int64_t pairs;                /* of a group */
+    int64_t pair_blocks, channel_blocks, parts, part_pixels;
+};
+
+/* A sum of f32 products, or of f64 with what rounding lost (D. E. Knuth, The Art of Computer Programming 2, 4.2.2, theorem B). */
+template <class Compute> struct long_sum {
+    double sum, lost;
+
+    __device__ __forceinline__ void add(double term)
+    {
+        const double total = sum + term;
+        if (sizeof(Compute) == sizeof(double)) {
+            const double part = total - sum, rest = (sum - (total - part)) + (term - part);
+            lost += rest - rest == 0 ? rest : 0; /* beside infinity nothing is lost */
+        }
+        sum = total;
+    }
+};
+
+/* A tap and an output channel: where its outputs lie from those of the first tap and channel. */
+struct pair {
+    int64_t offset;
+    int row, column;
+};
+
+/* Blocks of a multiprocessor that registers are for. */
+template <class Element> constexpr int RESIDENT = sizeof(Element) == sizeof(double) ? 2 : 3;
+
+template <class Element, bool channels_last>
+__global__ void __launch_bounds__(THREADS, RESIDENT<Element>) sum_pixels(const __grid_constant__ parameters p)
+{
+    using Compute = compute_type<Element>;
+    constexpr int CHANNELS = channels_last ? LANES : 1;
+    __shared__ pair table[PAIRS];
+    __shared__ double shared[THREADS];
+    const Element *src = (const Element *)p.src, *diff_dst = (const Element *)p.diff_dst;
+    for (int64_t block = blockIdx.x; block < p.parts * p.channel_blocks * p.pair_blocks; block += gridDim.x) {
+        const int64_t first_pair = block % p.pair_blocks * PAIRS, rest = block / p.pair_blocks;
+        const int64_t channel = rest % p.channel_blocks * CHANNELS + (int)threadIdx.x % CHANNELS;
+        const int64_t part = rest / p.channel_blocks, begin = part * p.part_pixels;
+        const int64_t end = p.pixels - begin < p.part_pixels ? p.pixels : begin + p.part_pixels;
+        const int pairs = (int)min((int64_t)PAIRS, p.pairs - first_pair);
+        if ((int)threadIdx.x < PAIRS) { /* pairs past the last have outputs nowhere */
+            const int64_t number = first_pair + threadIdx.x, tap = number / p.group_out, out = number % p.group_out;
+            const int row = (int)(tap / p.columns.kernel) * p.rows.dilation - p.rows.pad;
+            const int column = (int)(tap % p.columns.kernel) * p.columns.dilation - p.columns.pad;
+            const bool exists = (int)threadIdx.x < pairs;
+            table[threadIdx.x] = {out * p.dst_strides.c + row * p.dst_strides.h + column * p.dst_strides.w,
+                                  exists ? row : -(1 << 30), column};
+        }
+        __syncthreads();
+
+        long_sum<Compute> sums[PAIRS] = {};
+        Compute segment[PAIRS] = {};
+        int in_segment = 0;
+        for (int64_t first = begin, next; first < end && channel < p.groups; first = next) {
+            const int64_t image = first / p.image_pixels, image_begin = image * p.image_pixels;
+            const Element *from = src + image * p.src_strides.n + channel * p.src_strides.c;
+            const Element *outputs = diff_dst + image * p.dst_strides.n + channel * p.group_out * p.dst_strides.c;
+            next = min(end, image_begin + p.image_pixels);
+            for (int64_t i = first - image_begin + (int)threadIdx.x / CHANNELS; i < next - image_begin;
+                 i += THREADS / CHANNELS) {
+                const quotient at = divide((int)i, p.by_columns);
+                const int row = at.whole * p.rows.stride, column = at.rest * p.columns.stride;
+                const Compute value = to_compute(from[at.whole * p.src_strides.h + at.rest * p.src_strides.w]);
+                const Element *output = outputs + row * p.dst_strides.h + column * p.dst_strides.w;
+                Element read[PAIRS];
+                bool exists[PAIRS];
+#pragma unroll
+                for (int j = 0; j < PAIRS; j++) {
+                    const pair of = table[j];
+                    exists[j] = (unsigned)(row + of.row) < (unsigned)p.rows.out &&
+                                (unsigned)(column + of.column) < (unsigned)p.columns.out;
+                    read[j] = exists[j] ? output[of.offset] : Element(0.0f);
+                }
+#pragma unroll
+                for (int j = 0; j < PAIRS; j++)
+                    if (exists[j])
+                        segment[j] = fma(value, to_compute(read[j]), segment[j]);
+                if (++in_segment == SEGMENT) {
+                    in_segment = 0;
+#pragma unroll
+                    for (int j = 0; j < PAIRS; j++) {
+                        sums[j].add((double)segment[j]);
+                        segment[j] = 0;
+                    }
+                }
+            }
+        }
+        double *slice = p.slices + (part * p.groups + channel) * p.pairs + first_pair;
+#pragma unroll
+        for (int j = 0; j < PAIRS; j++) {
+            sums[j].add((double)segment[j]);
+            double sum = sums[j].sum + sums[j].lost;
+            for (int half = THREADS / 2; half >= CHANNELS; half /= 2) {
+                shared[threadIdx.x] = sum;
+                __syncthreads();
+                if ((int)threadIdx.x < half)
+                    sum += shared[threadIdx.x + half];
+                __syncthreads();
+            }
+            if ((int)threadIdx.x < CHANNELS && channel < p.groups && j < pairs)
+                slice[j] = sum;
+        }
+    }
+}
+
+struct planned_layer {
+    depthwise::parameters parameters; /* without addresses */
+    int64_t blocks;
+};
+
+bool is_small(const tconv_axis *of)
+{
+    return of->in < MAX_EXTENT && of->out < MAX_EXTENT && of->stride < MAX_EXTENT &&
+           of->in * of->stride < 2 * MAX_EXTENT && (of->kernel - 1) * of->dilation < MAX_EXTENT && of->pad < MAX_EXTENT;
+}
+
+axis axis_of(const tconv_axis *of)
+{
+    return {(int)of->in, (int)of->out, (int)of->kernel, (int)of->stride, (int)of->dilation, (int)of->pad};
+}
+
+tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    planned_layer *made = (planned_layer *)to;
+    parameters *p = &made->parameters;
+    if (problem->group_in != 1 || (problem->group_out > MOST_OUT && !planned->named))
+        return tconv_decline(issue, "needs one input channel a group and at most %d output channels", (int)MOST_OUT);
+    if (!is_small(&problem->h) || !is_small(&problem->w) || problem->h.in * problem->w.in >= 2 * MAX_EXTENT)
+        return tconv_decline(issue, "needs extents below 2^28");
+    p->src_strides = problem->src;
+    p->dst_strides = problem->dst;
+    p->rows = axis_of(&problem->h);
+    p->columns = axis_of(&problem->w);
+    p->by_columns = divisor_of((int)problem->w.in);
+    p->groups = problem->groups;
+    p->group_out = problem->group_out;
+    p->image_pixels = problem->h.in * problem->w.in;
+    p->pixels = problem->batch * p->image_pixels;
+    p->pairs = problem->group_out * problem->h.kernel * problem->w.kernel;
+    p->pair_blocks = tconv_ceil_div(p->pairs, PAIRS);
+    const int64_t channels = problem->layout == TCONV_NHWC ? LANES : 1;
+    p->channel_blocks = tconv_ceil_div(p->groups, channels);
+    const int64_t blocks = BLOCKS * (int64_t)layer->target.multiprocessors, bytes = p->groups * p->pairs * 8;
+    const int64_t parts =
+        tconv_min(tconv_ceil_div(blocks, p->channel_blocks * p->pair_blocks), MOST_SLICES_BYTES / bytes);
+    p->part_pixels = tconv_max(THREAD_PIXELS * THREADS / channels, tconv_ceil_div(p->pixels, tconv_max(1, parts)));
+    p->parts = tconv_ceil_div(p->pixels, p->part_pixels);
+    made->blocks = p->parts * p->channel_blocks * p->pair_blocks;
+    planned->sizes.scratch = (size_t)tconv_max(p->parts * bytes, (int64_t)outer::bias_scratch(layer));
+    return TCONV_SUCCESS;
+}
+
+/* A slice has the weights of all groups, of each its taps, and of each of those the output channels. */
+outer::sum_tiles tiles_of(const tconv_problem *problem, const parameters *p)
+{
+    outer::sum_tiles tiles = {};
+    tiles.groups = tiles.count = p->groups;
+    tiles.group_in = tiles.block_m = 1;
+    tiles.group_out = tiles.chunk = p->group_out;
+    tiles.rows = {(int)problem->h.kernel, 1, (int)problem->h.kernel, 1};
+    tiles.columns = {(int)problem->w.kernel, 1, (int)problem->w.kernel, 1};
+    tiles.block_n = p->pairs;
+    tiles.m_tiles = tiles.chunks = 1;
+    return tiles;
+}
+
+tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const planned_layer *made = (const planned_layer *)from;
+    return outer::execute_gradients(
+        layer, arguments,
+        [&](outer::slices *of) {
+            parameters p = made->parameters;
+            p.src = arguments->src;
+            p.diff_dst = arguments->dst;
+            p.slices = (double *)arguments->scratch;
+            *of = {tiles_of(&layer->problem, &p), p.parts, true};
+            const void *kernel = with_element(layer->problem.dtype, [&](auto element) {
+                using Element = decltype(element);
+                return layer->problem.layout == TCONV_NHWC ? (const void *)sum_pixels<Element, true>
+                                                           : (const void *)sum_pixels<Element, false>;
+            });
+            void *kernel_arguments[] = {&p};
+            return made->blocks == 0
+                       ? TCONV_SUCCESS
+                       : launch_blocks(kernel, made->blocks, THREADS, kernel_arguments, arguments->stream, issue);
+        },
+        issue);
+}
+
+void describe(const tconv_layer *, const void *from, char *text, size_t capacity)
+{
+    const planned_layer *made = (const planned_layer *)from;
+    snprintf(text, capacity, "pairs=%d parts=%lld blocks=%lld", PAIRS, (long long)made->parameters.parts,
+             (long long)made->blocks);
+}
+
+} // namespace
+
+extern "C" const tconv_implementation tconv_cuda_depthwise_weights = {"cuda_depthwise",
+                                                                      TCONV_BACKEND_CUDA,
+                                                                      TCONV_DTYPES_TO_F64,
+                                                                      sizeof(planned_layer),
+                                                                      plan,
+                                                                      outer::pack_nothing,
+                                                                      execute,
+                                                                      describe,
+                                                                      true};
+
+} // namespace tconv::depthwise
