@@ -67,6 +67,9 @@ static const struct {
     {"cuda_depthwise", "n=4 ci=32 h=64 w=64 co=32 k=4 s=2 p=1 g=32", TCONV_MATH_STRICT, TCONV_BACKWARD_DATA},
     {"cuda_correlation", "n=16 ci=64 h=32 w=32 co=64 k=4 s=2 p=1", TCONV_MATH_STRICT, TCONV_BACKWARD_DATA},
     {"cuda_correlation", "n=8 ci=64 h=64 w=64 co=64 k=3 p=1", TCONV_MATH_TF32, TCONV_BACKWARD_DATA},
+    {"cuda_depthwise", "n=4 ci=32 h=64 w=64 co=32 k=4 s=2 p=1 g=32", TCONV_MATH_STRICT, TCONV_BACKWARD_WEIGHTS},
+    {"cuda_outer", "n=8 ci=64 h=64 w=64 co=64 k=3 p=1 b=1", TCONV_MATH_TF32, TCONV_BACKWARD_WEIGHTS},
+    {"cuda_general", "n=3 ci=5 h=31 w=33 co=7 k=4 s=3 b=1", TCONV_MATH_STRICT, TCONV_BACKWARD_WEIGHTS},
 };
 
 #define STAGED_WAY 9 /* small, and all of its tensors are read and written */
@@ -83,7 +86,7 @@ static harness_layer layer_of(size_t way)
     return layer;
 }
 
-/* Plans, executes, packs and executes packed, as far as it goes. */
+/* Plans, executes and, where weights are read, packs and executes packed, as far as it goes. */
 static tconv_status run_plans(const harness_layer *layer, const char *implementation, int device, tconv_issue *issue)
 {
     const tconv_options options = drive_options(implementation, device);
@@ -92,9 +95,10 @@ static tconv_status run_plans(const harness_layer *layer, const char *implementa
     tconv_status status = tconv_plan_create(&layer->desc, &options, &plan, issue);
     if (status == TCONV_SUCCESS && (status = drive_execute(plan, &tensors)) != TCONV_SUCCESS)
         tconv_last_issue(issue);
-    if (status == TCONV_SUCCESS)
+    const bool packs = layer->desc.op != TCONV_BACKWARD_WEIGHTS;
+    if (status == TCONV_SUCCESS && packs)
         status = tconv_plan_pack_weights(plan, &tensors.weights, DRIVE_STREAM, &packed, issue);
-    if (status == TCONV_SUCCESS && (status = drive_execute(packed, &tensors)) != TCONV_SUCCESS)
+    if (status == TCONV_SUCCESS && packs && (status = drive_execute(packed, &tensors)) != TCONV_SUCCESS)
         tconv_last_issue(issue);
     tconv_plan_destroy(packed);
     tconv_plan_destroy(plan);

@@ -56,7 +56,7 @@ static void append_workloads(struct list *list, const workload_list *workloads)
         }
 }
 
-/* Appends all layers again, for the gradient of src. */
+/* Appends all layers again, for the gradient of src, and every other one for those of weights and bias. */
 static void append_gradients(struct list *list)
 {
     const size_t count = list->count;
@@ -64,6 +64,9 @@ static void append_gradients(struct list *list)
         standin_layer gradient = list->items[i];
         gradient.layer.desc.op = TCONV_BACKWARD_DATA;
         append(list, gradient.name, &gradient.layer);
+        gradient.layer.desc.op = TCONV_BACKWARD_WEIGHTS;
+        if (i % 2 == 0)
+            append(list, gradient.name, &gradient.layer);
     }
 }
 
@@ -150,5 +153,5 @@ void standin_draw_wild(harness_random *random, harness_layer *layer)
     desc->weight_layout = (tconv_weight_layout)harness_random_integer(random, 0, 2);
     desc->math = harness_random_chance(random, 50) ? TCONV_MATH_TF32 : TCONV_MATH_STRICT;
     layer->has_bias = harness_random_chance(random, 50);
-    desc->op = harness_random_chance(random, 25) ? TCONV_BACKWARD_DATA : TCONV_FORWARD;
+    desc->op = harness_random_chance(random, 50) ? TCONV_FORWARD : (tconv_op)harness_random_integer(random, 1, 2);
 }

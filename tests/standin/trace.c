@@ -90,7 +90,7 @@ static __attribute__((noinline)) void run_once(const struct subject *subject, in
     standin_paint_now();
     tconv_status status = tconv_plan_create(&subject->layer->layer.desc, &options, &plan, NULL);
     standin_paint_now();
-    if (status == TCONV_SUCCESS && subject->packed)
+    if (status == TCONV_SUCCESS && subject->packed && subject->layer->layer.desc.op != TCONV_BACKWARD_WEIGHTS)
         status = tconv_plan_pack_weights(plan, &tensors.weights, DRIVE_STREAM, &packed, NULL);
     const tconv_plan *used = packed != NULL ? packed : plan;
     snprintf(run->implementation, sizeof run->implementation, "%s", tconv_plan_implementation(used));

@@ -128,15 +128,14 @@ __global__ void __launch_bounds__(THREADS)
     const int64_t begin = p.slices * part / p.parts, end = p.slices * (part + 1) / p.parts;
     for (int64_t first = (int64_t)blockIdx.x * width; first < p.weights; first += (int64_t)gridDim.x * width) {
         const int64_t number = first + lane;
-        Index at[3] = {};
         double sum = 0;
         if (number < p.weights) {
             const quotient_of<Index> inner = split((Index)number, p.inner), middle = split(inner.whole, p.middle);
-            at[p.roles[0]] = inner.rest;
-            at[p.roles[1]] = middle.rest;
-            at[p.roles[2]] = middle.whole;
-            const quotient_of<Index> group = split(at[0], p.group_in), m_tile = split(group.rest, p.block_m);
-            const quotient_of<Index> chunk = split(at[1], p.chunk), tap = split(at[2], p.columns);
+            const auto at = [&](int role) {
+                return p.roles[0] == role ? inner.rest : p.roles[1] == role ? middle.rest : middle.whole;
+            };
+            const quotient_of<Index> group = split(at(0), p.group_in), m_tile = split(group.rest, p.block_m);
+            const quotient_of<Index> chunk = split(at(1), p.chunk), tap = split(at(2), p.columns);
             const Index place = group.whole * p.group + m_tile.whole * p.m_tile + m_tile.rest * p.m +
                                 chunk.whole * p.chunk_sums + chunk.rest + sum_of_tap(p.rows, tap.whole) +
                                 sum_of_tap(p.along, tap.rest);
