@@ -216,7 +216,7 @@ static void fail_every_call(run_function *run, size_t way, int device)
                       wrong_names[told->wrong], tconv_status_string(told->status), told->message);
         }
     munmap(told, sizeof *told);
-    cr_assert_gt(failures, 20);
+    cr_assert_gt(failures, ways[way].op == TCONV_BACKWARD_WEIGHTS ? 6 : 20); /* those are executed once, packed never */
 }
 
 static void use_two_devices(bool pools)

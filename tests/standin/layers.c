@@ -56,17 +56,13 @@ static void append_workloads(struct list *list, const workload_list *workloads)
         }
 }
 
-/* Appends all layers again, for the gradient of src, and every other one for those of weights and bias. */
-static void append_gradients(struct list *list)
+/* Appends the first layers of the list again, every `step` of them, for a gradient. */
+static void append_gradients(struct list *list, size_t count, tconv_op op, size_t step)
 {
-    const size_t count = list->count;
-    for (size_t i = 0; i < count && !list->failed; i++) {
+    for (size_t i = 0; i < count && !list->failed; i += step) {
         standin_layer gradient = list->items[i];
-        gradient.layer.desc.op = TCONV_BACKWARD_DATA;
+        gradient.layer.desc.op = op;
         append(list, gradient.name, &gradient.layer);
-        gradient.layer.desc.op = TCONV_BACKWARD_WEIGHTS;
-        if (i % 2 == 0)
-            append(list, gradient.name, &gradient.layer);
     }
 }
 
@@ -101,7 +97,9 @@ size_t standin_list_layers(const char *const *files, size_t file_count, standin_
         append_workloads(&list, &more);
         workloads_release(&more);
     }
-    append_gradients(&list);
+    const size_t count = list.count;
+    append_gradients(&list, count, TCONV_BACKWARD_DATA, 1);
+    append_gradients(&list, count, TCONV_BACKWARD_WEIGHTS, 2);
     if (list.failed) {
         free(list.items);
         list.items = NULL;
