@@ -116,10 +116,11 @@ int64_t furthest_slot(const tile_axis *axis, int slots)
     return furthest;
 }
 
-/* Elements from a K-tile's first to its last, at most. */
-int64_t reach_of(const tconv_strides *strides, int images_log2, int64_t rows, int64_t columns)
+/* Whether the last place of a K-tile is fewer bytes from its first than 32 bits hold. */
+bool is_near(const tconv_problem *problem, const tconv_strides *strides, int images_log2, int64_t rows, int64_t columns)
 {
-    return (((int64_t)1 << images_log2) - 1) * strides->n + rows * strides->h + columns * strides->w;
+    const int64_t images = ((int64_t)1 << images_log2) - 1;
+    return images * strides->n + rows * strides->h + columns * strides->w <= INT32_MAX / (int64_t)problem->element_size;
 }
 
 struct candidate {
@@ -226,9 +227,9 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
     p->src_bytes = p->k_pixels * p->src_pitch;
     p->stage_bytes = (int)tconv_round_up(p->src_bytes + slots * p->dst_pitch, 128);
     p->table_bytes = (int)tconv_round_up(p->k_pixels * TABLE_PIXEL + slots * TABLE_SLOT, 128);
-    if (reach_of(&p->src_strides, p->images_log2, 1 << of->row_log2, 1 << of->column_log2) > INT32_MAX ||
-        reach_of(&p->dst_strides, p->images_log2, furthest_slot(&p->rows, p->rows.first[tiles->rows.groups]),
-                 furthest_slot(&p->columns, p->columns.first[tiles->columns.groups])) > INT32_MAX)
+    if (!is_near(problem, &p->src_strides, p->images_log2, 1 << of->row_log2, 1 << of->column_log2) ||
+        !is_near(problem, &p->dst_strides, p->images_log2, furthest_slot(&p->rows, p->rows.first[tiles->rows.groups]),
+                 furthest_slot(&p->columns, p->columns.first[tiles->columns.groups])))
         return false;
     p->flush_tiles = (int)(FLUSH_TERMS / p->k_pixels);
     const int by_registers = of->kernel->resident_warps / (int)warps;
