@@ -87,6 +87,11 @@ def thread_count(value: Any) -> int:
     return number
 
 
+def choices(backend: Any, math: Any, threads: Any) -> tuple[int, int, int]:
+    """The three, as the library has them."""
+    return choice("backend", backend, BACKENDS), choice("math", math, MATHS), thread_count(threads)
+
+
 def _field(name: str) -> str:
     return name.partition("[")[0]
 

@@ -89,11 +89,7 @@ def _conv_transpose(
     *sizes: Any,
 ) -> Any:
     arguments = _arguments.of_layer(spatial, *sizes)
-    choices = (
-        _arguments.choice("backend", backend, _arguments.BACKENDS),
-        _arguments.choice("math", math, _arguments.MATHS),
-        _arguments.thread_count(threads),
-    )
+    choices = _arguments.choices(backend, math, threads)
     given = {"x": x, "weight": weight, "bias": bias, "out": out}
     device = _arrays.common_device(given)
     if device is None:

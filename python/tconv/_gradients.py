@@ -116,16 +116,16 @@ def _backward_data(
 ) -> Any:
     arguments = _of_layer(spatial, sizes)
     extents = _arguments.extents(spatial, "in_size", in_size)
-    choices = _choices(backend, math, threads)
+    choices = _arguments.choices(backend, math, threads)
     given = {"diff_dst": diff_dst, "weight": weight, "out": out}
     arrays, dtype = _on_the_host(given)
     _arrays.check_ranks(spatial, arrays["diff_dst"].ndim, arrays["weight"].ndim, "diff_dst")
     missing = _layer.missing_axes(spatial, arrays["diff_dst"].ndim == spatial + 2)
     dst = _host.with_axes(arrays["diff_dst"], missing)
     weights = _host.with_axes(arrays["weight"], _layer.missing_axes(spatial, True))
+    shape = (dst.shape[0], weights.shape[0], *extents)
     target = None
     if out is not None:
-        shape = (dst.shape[0], weights.shape[0], *extents)
         _host.check_out(arrays["out"], _layer.without_axes(missing, shape))
         target = _host.with_axes(arrays["out"], missing)
     layouts = _host.layouts(dst)
@@ -133,7 +133,6 @@ def _backward_data(
     dst = dst if layout in layouts else _host.copy(dst, layout)
     weight_layout, copy_weight = _host.weight_layout(weights)
     weights = _host.dense_as_it_is(weights) if copy_weight else weights
-    shape = (dst.shape[0], weights.shape[0], *extents)
     result = _host.Result({"x": diff_dst, "out": out}, target, missing, shape, layout, (dst, weights), _host.lies)
 
     def make_desc() -> lib.Desc:
@@ -161,7 +160,7 @@ def _backward_weights(
 ) -> tuple[Any, Any]:
     arguments = _of_layer(spatial, sizes)
     extents = _arguments.extents(spatial, "kernel_size", kernel_size)
-    choices = _choices(backend, math, threads)
+    choices = _arguments.choices(backend, math, threads)
     of_weight, of_bias = (_arguments.flag("wanted", want) for want in wanted)
     if of_weight and x is None:
         raise _errors.invalid("x", "x is None: must be there where the gradient of the weight is wanted")
@@ -212,14 +211,6 @@ def _backward_weights(
 def _of_layer(spatial: int, sizes: Any) -> _layer.Arguments:
     stride, padding, groups, dilation = sizes
     return _arguments.of_layer(spatial, stride, padding, 0, groups, dilation)
-
-
-def _choices(backend: Any, math: Any, threads: Any) -> tuple[int, int, int]:
-    return (
-        _arguments.choice("backend", backend, _arguments.BACKENDS),
-        _arguments.choice("math", math, _arguments.MATHS),
-        _arguments.thread_count(threads),
-    )
 
 
 def _on_the_host(given: dict[str, Any]) -> tuple[dict[str, np.ndarray], int]:

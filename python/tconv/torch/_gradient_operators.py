@@ -179,7 +179,7 @@ def weights_by_pytorch(
 ) -> tuple[Tensor, Tensor]:
     """PyTorch's operator reads of the weight its shape alone."""
     if not wanted[0]:
-        bias = diff_dst.sum([0, *range(2, diff_dst.dim())]) if wanted[1] else None
+        bias = _derivatives.bias_gradient(diff_dst) if wanted[1] else None
         return _all_there(diff_dst, (None, bias))
     shape = _shape_of_weight(input, diff_dst, kernel_size, groups)
     assert input is not None

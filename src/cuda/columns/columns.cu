@@ -49,12 +49,6 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     return TCONV_SUCCESS;
 }
 
-/* The first of a chunk's: the last chunk ends where all end. */
-int64_t begin_of(int64_t number, int64_t chunk, int64_t all)
-{
-    return tconv_min(number * chunk, all - chunk);
-}
-
 /* Packs the weights of each chunk of channels, after all widened ones. Those that are read as they lie are copied. */
 tconv_status pack(const tconv_layer *layer, const void *from, const void *weights, void *packed, void *stream,
                   tconv_issue *issue)
@@ -70,7 +64,7 @@ tconv_status pack(const tconv_layer *layer, const void *from, const void *weight
         weights = packed;
     }
     for (int64_t i = 0; i < made->channel_chunks; i++) {
-        const int64_t channel = begin_of(i, made->chunk.channels, problem->group_out);
+        const int64_t channel = model::chunk_begin(i, made->chunk.channels, problem->group_out);
         const tconv_status status = made->by->pack(
             &made->products, made->made, static_cast<const float *>(weights) + channel * problem->weight.out,
             static_cast<char *>(packed) + made->weights_bytes + i * made->packed_chunk_bytes, stream, issue);
@@ -94,8 +88,8 @@ chunk_place place_of(const tconv_problem *problem, const plan *made, int64_t num
     const int64_t quotient = position_chunk * made->chunk.quotients;
     chunk_place place = {};
     place.channel_chunk = number / made->position_chunks / made->image_chunks;
-    place.channel = begin_of(place.channel_chunk, made->chunk.channels, problem->group_out);
-    place.image = begin_of(image_chunk, made->chunk.images, problem->batch);
+    place.channel = model::chunk_begin(place.channel_chunk, made->chunk.channels, problem->group_out);
+    place.image = model::chunk_begin(image_chunk, made->chunk.images, problem->batch);
     place.begin = (int)tconv_max(cut->pad, quotient * cut->stride);
     place.end = (int)tconv_min(cut->pad + cut->out, (quotient + made->chunk.quotients) * cut->stride);
     const int64_t back = made->chunk.positions - made->chunk.quotients; /* they reach back over fewer */

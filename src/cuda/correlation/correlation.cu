@@ -73,18 +73,12 @@ struct chunk_place {
     int64_t image, row, column;
 };
 
-/* The first of a chunk's: the last chunk ends where all end. */
-int64_t begin_of(int64_t number, int64_t chunk, int64_t all)
-{
-    return tconv_min(number * chunk, all - chunk);
-}
-
 chunk_place place_of(const tconv_problem *problem, const plan *made, int64_t number)
 {
     const int64_t row = number / made->column_chunks, image = row / made->row_chunks;
-    return {begin_of(image, made->images, problem->batch),
-            begin_of(row % made->row_chunks, made->chunk_rows, problem->h.in),
-            begin_of(number % made->column_chunks, made->chunk_columns, problem->w.in)};
+    return {model::chunk_begin(image, made->images, problem->batch),
+            model::chunk_begin(row % made->row_chunks, made->chunk_rows, problem->h.in),
+            model::chunk_begin(number % made->column_chunks, made->chunk_columns, problem->w.in)};
 }
 
 /* Makes the planes of a chunk in the scratch. */

@@ -13,12 +13,14 @@
 #include "../../core/checked.h"
 #include "../../core/status.h"
 #include "../implementations.h"
+#include "../numeric/compensated.cuh"
 #include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
 #include "../outer/sums.h"
 #include "../runtime/launch.h"
 
 #include <cstdio>
+#include <type_traits>
 
 namespace tconv::depthwise
 {
@@ -52,20 +54,22 @@ struct parameters {
     int64_t pair_blocks, channel_blocks, parts, part_pixels;
 };
 
-/* A sum of f32 products, or of f64 with what rounding lost (D. E. Knuth, The Art of Computer Programming 2, 4.2.2, theorem B). */
-template <class Compute> struct long_sum {
-    double sum, lost;
+/* A sum of f32 products in double, of which rounding loses too little to keep. */
+struct plain_sum {
+    double sum;
 
     __device__ __forceinline__ void add(double term)
     {
-        const double total = sum + term;
-        if (sizeof(Compute) == sizeof(double)) {
-            const double part = total - sum, rest = (sum - (total - part)) + (term - part);
-            lost += rest - rest == 0 ? rest : 0; /* beside infinity nothing is lost */
-        }
-        sum = total;
+        sum += term;
+    }
+    __device__ __forceinline__ double whole() const
+    {
+        return sum;
     }
 };
+
+template <class Compute>
+using long_sum = std::conditional_t<std::is_same<Compute, double>::value, lossless_sum<double>, plain_sum>;
 
 /* A tap and an output channel: where its outputs lie from those of the first tap and channel. */
 struct pair {
@@ -141,7 +145,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT<Element>) sum_pixels(const _
 #pragma unroll
         for (int j = 0; j < PAIRS; j++) {
             sums[j].add((double)segment[j]);
-            double sum = sums[j].sum + sums[j].lost;
+            double sum = sums[j].whole();
             for (int half = THREADS / 2; half >= CHANNELS; half /= 2) {
                 shared[threadIdx.x] = sum;
                 __syncthreads();
@@ -157,6 +161,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT<Element>) sum_pixels(const _
 
 struct planned_layer {
     depthwise::parameters parameters; /* without addresses */
+    outer::sum_tiles tiles;
     int64_t blocks;
 };
 
@@ -189,7 +194,8 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     p->group_out = problem->group_out;
     p->image_pixels = problem->h.in * problem->w.in;
     p->pixels = problem->batch * p->image_pixels;
-    p->pairs = problem->group_out * problem->h.kernel * problem->w.kernel;
+    made->tiles = outer::tiles_of_all_pairs(problem, 1);
+    p->pairs = made->tiles.block_n;
     p->pair_blocks = tconv_ceil_div(p->pairs, PAIRS);
     const int64_t channels = problem->layout == TCONV_NHWC ? LANES : 1;
     p->channel_blocks = tconv_ceil_div(p->groups, channels);
@@ -203,20 +209,6 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     return TCONV_SUCCESS;
 }
 
-/* A slice has the weights of all groups, of each its taps, and of each of those the output channels. */
-outer::sum_tiles tiles_of(const tconv_problem *problem, const parameters *p)
-{
-    outer::sum_tiles tiles = {};
-    tiles.groups = tiles.count = p->groups;
-    tiles.group_in = tiles.block_m = 1;
-    tiles.group_out = tiles.chunk = p->group_out;
-    tiles.rows = {(int)problem->h.kernel, 1, (int)problem->h.kernel, 1};
-    tiles.columns = {(int)problem->w.kernel, 1, (int)problem->w.kernel, 1};
-    tiles.block_n = p->pairs;
-    tiles.m_tiles = tiles.chunks = 1;
-    return tiles;
-}
-
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
 {
     const planned_layer *made = (const planned_layer *)from;
@@ -227,7 +219,7 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
             p.src = arguments->src;
             p.diff_dst = arguments->dst;
             p.slices = (double *)arguments->scratch;
-            *of = {tiles_of(&layer->problem, &p), p.parts, true};
+            *of = {made->tiles, p.parts, true};
             const void *kernel = with_element(layer->problem.dtype, [&](auto element) {
                 using Element = decltype(element);
                 return layer->problem.layout == TCONV_NHWC ? (const void *)sum_pixels<Element, true>

@@ -13,6 +13,7 @@
 #include "../../core/checked.h"
 #include "../../core/status.h"
 #include "../implementations.h"
+#include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"
 #include "../outer/sums.h"
 #include "../runtime/launch.h"
@@ -42,19 +43,6 @@ struct parameters {
     int64_t pair_tiles, splits, part_pixels;
 };
 
-/* A sum with what rounding lost of it. */
-template <class Sum> struct compensated_sum {
-    Sum sum, lost;
-
-    __device__ __forceinline__ void add(Sum term)
-    {
-        const Sum total = sum + term, part = total - sum;
-        const Sum rest = (sum - (total - part)) + (term - part);
-        lost += rest - rest == 0 ? rest : Sum(0); /* beside infinity nothing is lost */
-        sum = total;
-    }
-};
-
 template <class Element>
 __global__ void __launch_bounds__(THREADS)
     weights_kernel(const __grid_constant__ parameters p, const Element *src, const Element *diff_dst, double *slices)
@@ -72,7 +60,7 @@ __global__ void __launch_bounds__(THREADS)
         const int64_t group = tile / p.tiles.m_tiles, first_in = tile % p.tiles.m_tiles * SIDE;
         const int64_t begin = split * p.part_pixels;
         const int64_t end = p.pixels - begin < p.part_pixels ? p.pixels : begin + p.part_pixels;
-        compensated_sum<Sum> total[THREAD_SIDE][THREAD_SIDE] = {};
+        lossless_sum<Sum> total[THREAD_SIDE][THREAD_SIDE] = {};
         Sum segment[THREAD_SIDE][THREAD_SIDE] = {};
         int in_segment = 0;
         for (int64_t k = begin; k < end; k += K_PIXELS) {
@@ -137,8 +125,7 @@ __global__ void __launch_bounds__(THREADS)
             for (int j = 0; j < THREAD_SIDE; j++) {
                 const int64_t pair = first_pair + lane_n + j * (SIDE / THREAD_SIDE);
                 if (pair < p.tiles.block_n)
-                    slice[(int64_t)(lane_m + m * (SIDE / THREAD_SIDE)) * p.tiles.block_n + pair] =
-                        (double)total[m][j].sum + (double)total[m][j].lost;
+                    slice[(int64_t)(lane_m + m * (SIDE / THREAD_SIDE)) * p.tiles.block_n + pair] = total[m][j].whole();
             }
     }
 }
@@ -160,16 +147,7 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     p->h = problem->h;
     p->w = problem->w;
     p->pixels = problem->batch * problem->h.in * problem->w.in;
-    p->tiles.groups = problem->groups;
-    p->tiles.group_in = problem->group_in;
-    p->tiles.group_out = p->tiles.chunk = problem->group_out;
-    p->tiles.rows = {(int)problem->h.kernel, 1, (int)problem->h.kernel, 1};
-    p->tiles.columns = {(int)problem->w.kernel, 1, (int)problem->w.kernel, 1};
-    p->tiles.block_m = SIDE;
-    p->tiles.block_n = problem->group_out * problem->h.kernel * problem->w.kernel;
-    p->tiles.chunks = 1;
-    p->tiles.m_tiles = tconv_ceil_div(problem->group_in, SIDE);
-    p->tiles.count = problem->groups * p->tiles.m_tiles;
+    p->tiles = outer::tiles_of_all_pairs(problem, SIDE);
     p->pair_tiles = tconv_ceil_div(p->tiles.block_n, SIDE);
     int64_t bytes;
     if (!tconv_checked_mul(p->tiles.count, SIDE * (int64_t)sizeof(double), &bytes) ||

@@ -29,6 +29,12 @@ int64_t src_row_vector(const tconv_layer *layer);
 /* Whether TMA, or 16-byte copies, can read rows of src. */
 bool reads_vectors(const tconv_layer *layer);
 
+/* The first of a chunk's, of so many of all: the last chunk ends where all end. */
+inline int64_t chunk_begin(int64_t number, int64_t chunk, int64_t all)
+{
+    return number * chunk < all - chunk ? number * chunk : all - chunk;
+}
+
 /* Outputs that have a tap, of an image's channel; the mean taps of one of them. */
 double tapped_outputs(const tconv_layer *layer);
 double mean_taps(const tconv_layer *layer);

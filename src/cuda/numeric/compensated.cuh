@@ -53,6 +53,29 @@ template <int COUNT> struct alignas(COUNT % 8 == 0 ? 16 : COUNT % 4 == 0 ? 8 : 4
     }
 };
 
+/* A sum with what rounding lost of it (D. E. Knuth, The Art of Computer Programming 2, 4.2.2, theorem B). Beside infinity
+ * nothing is lost. */
+template <class Sum> struct lossless_sum {
+    Sum sum, lost;
+
+    __device__ __forceinline__ void add(Sum term)
+    {
+        const Sum total = sum + term, part = total - sum;
+        const Sum rest = (sum - (total - part)) + (term - part);
+        lost += rest - rest == 0 ? rest : Sum(0);
+        sum = total;
+    }
+    __device__ __forceinline__ void add(const lossless_sum &other)
+    {
+        add(other.sum);
+        lost += other.lost;
+    }
+    __device__ __forceinline__ double whole() const
+    {
+        return (double)sum + (double)lost;
+    }
+};
+
 } // namespace tconv
 
 #endif

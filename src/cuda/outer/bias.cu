@@ -7,6 +7,7 @@
  * outputs that memory holds.
  */
 #include "../../core/checked.h"
+#include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"
 #include "../runtime/launch.h"
 #include "sums.h"
@@ -32,26 +33,7 @@ struct parameters {
     bool accumulates; /* to what the gradient holds */
 };
 
-/* A sum with what rounding lost of it (D. E. Knuth, The Art of Computer Programming 2, 4.2.2, theorem B). */
-struct lossless {
-    double sum, lost;
-
-    __device__ __forceinline__ void add(double term)
-    {
-        const double total = sum + term, part = total - sum;
-        lost += (sum - (total - part)) + (term - part);
-        sum = total;
-    }
-    __device__ __forceinline__ void add(const lossless &other)
-    {
-        add(other.sum);
-        lost += other.lost;
-    }
-    __device__ __forceinline__ double whole() const /* where the sum is infinite, what was lost is NaN */
-    {
-        return lost - lost == 0 ? sum + lost : sum;
-    }
-};
+using lossless = lossless_sum<double>;
 
 /* Adds the sums of threads that are `apart` apart, up to `end`, to those of the first ones. */
 __device__ void add_threads(lossless *shared, lossless &mine, int apart, int end)

@@ -29,13 +29,10 @@ struct origin {
     int columns, rows, images;
     int64_t channel_stride; /* bytes */
     int channels;           /* of the block, that exist */
-
-    /* all: whether every place of the table is known to exist. */
-    bool all;
+    bool all;               /* every place of the table is known to exist */
 
     __device__ __forceinline__ bool has(const place &at) const
     {
-
         return (unsigned)(column + at.column) < (unsigned)columns && (unsigned)(row + at.row) < (unsigned)rows &&
                image + at.image < images;
     }

@@ -14,6 +14,7 @@
 #include "../../core/checked.h"
 #include "../../core/status.h"
 #include "../implementations.h"
+#include "../model/planned.h"
 #include "../runtime/launch.h"
 #include "plan.h"
 
@@ -24,8 +25,6 @@ namespace tconv::outer
 
 namespace
 {
-
-constexpr uintptr_t ACCESS = 16; /* bytes that are copied at once, of vectors */
 
 size_t slices_bytes(const planned_layer *made)
 {
@@ -53,7 +52,7 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
             p.src = arguments->src;
             p.diff_dst = arguments->dst;
             p.slices = (float *)arguments->scratch;
-            const bool vectors = made->vectors && ((uintptr_t)p.src | (uintptr_t)p.diff_dst) % ACCESS == 0;
+            const bool vectors = made->vectors && ((uintptr_t)p.src | (uintptr_t)p.diff_dst) % model::VECTOR_BYTES == 0;
             const launch_grid grid = {made->kernel.functions[vectors], made->blocks, made->threads, shared_bytes_of(&p),
                                       false};
             void *kernel_arguments[] = {&p};

@@ -3,6 +3,7 @@
 
 #include "../../core/checked.h"
 #include "../model/planned.h"
+#include "../numeric/divisor.h"
 
 #include <cstring>
 
@@ -35,14 +36,6 @@ constexpr double HALF_GATHER_CYCLES = 3; /* of 32 of 16 bits, that nothing hides
 constexpr double BEGIN_CYCLES = 5000;    /* of a block, until its first product */
 constexpr double STORE_BYTES = 32;       /* a cycle, of a block's sums */
 constexpr double ADD_BYTES = 8;          /* a cycle of every multiprocessor, of all slices */
-
-int log2_up(int64_t value)
-{
-    int log2 = 0;
-    while ((int64_t)1 << log2 < value)
-        log2++;
-    return log2;
-}
 
 /* Fills in an axis for K-tiles of 2^tile_log2 inputs; false where slots are too many. *most: slots of the largest group. */
 bool describe_axis(const tconv_axis *axis, const tap_order *order, int tile_log2, tile_axis *made, int64_t *most)
@@ -256,8 +249,8 @@ void try_candidate(const tconv_layer *layer, const candidate *of, planned_layer 
 void try_boxes(const tconv_layer *layer, candidate *of, planned_layer *trial, planned_layer *best)
 {
     const tconv_problem *problem = &layer->problem;
-    const int columns = log2_up(problem->w.in), rows = log2_up(problem->h.in);
-    const int images = log2_up(tconv_max(1, problem->batch));
+    const int columns = log2_at_least(problem->w.in), rows = log2_at_least(problem->h.in);
+    const int images = log2_at_least(tconv_max(1, problem->batch));
     for (of->k_log2 = 5; 1 << of->k_log2 <= MAX_PIXELS; of->k_log2++)
         for (of->column_log2 = (int)tconv_min(of->k_log2, columns); of->column_log2 >= 0; of->column_log2--)
             for (of->row_log2 = (int)tconv_min(of->k_log2 - of->column_log2, rows); of->row_log2 >= 0; of->row_log2--)
@@ -293,7 +286,7 @@ bool is_taken(const tconv_axis *axis)
 /* Whether a pixel's channels are vectors of 16 bytes, where the first one's address is aligned. */
 bool has_vectors(const tconv_problem *problem, const tconv_strides *strides, int64_t group_channels)
 {
-    const int64_t vector = 16 / (int64_t)problem->element_size;
+    const int64_t vector = model::VECTOR_BYTES / (int64_t)problem->element_size;
     return problem->layout == TCONV_NHWC && group_channels % vector == 0 &&
            model::begins_at_multiples(problem, strides, vector);
 }
@@ -328,7 +321,7 @@ bool choose(const tconv_layer *layer, planned_layer *best)
                  : problem->dtype == TCONV_BF16 ? MODE_BF16
                  : model::is_strict(layer)      ? MODE_STRICT
                                                 : MODE_TF32;
-    const int64_t vector = 16 / (int64_t)problem->element_size;
+    const int64_t vector = model::VECTOR_BYTES / (int64_t)problem->element_size;
     p->src_strides = problem->src;
     p->dst_strides = problem->dst;
     p->images = (int)problem->batch;

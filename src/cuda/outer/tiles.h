@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "../runtime/guard.h"
+#include "../../core/problem.h"
 
 #ifdef __CUDACC__
 #define TCONV_BOTH __host__ __device__ __forceinline__
@@ -64,6 +64,25 @@ TCONV_BOTH tile_at find_tile(const sum_tiles &tiles, int64_t number)
     found.m_tile = number % tiles.m_tiles;
     found.group = number / tiles.m_tiles;
     return found;
+}
+
+/* The tiles of a kernel that has all pairs of a tap and an output channel, in the kernel's order, for block_m input channels
+ * of a group. */
+inline sum_tiles tiles_of_all_pairs(const tconv_problem *problem, int block_m)
+{
+    const int rows = (int)problem->h.kernel, columns = (int)problem->w.kernel;
+    sum_tiles tiles = {};
+    tiles.groups = problem->groups;
+    tiles.group_in = problem->group_in;
+    tiles.group_out = tiles.chunk = problem->group_out;
+    tiles.rows = {rows, 1, rows, 1};
+    tiles.columns = {columns, 1, columns, 1};
+    tiles.block_m = block_m;
+    tiles.block_n = problem->group_out * problem->h.kernel * problem->w.kernel;
+    tiles.chunks = 1;
+    tiles.m_tiles = (problem->group_in - 1) / block_m + 1;
+    tiles.count = tiles.groups * tiles.m_tiles;
+    return tiles;
 }
 
 inline int64_t slice_sums(const sum_tiles &tiles)
