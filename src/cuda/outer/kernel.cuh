@@ -13,21 +13,13 @@
 #ifndef TCONV_CUDA_OUTER_KERNEL_CUH
 #define TCONV_CUDA_OUTER_KERNEL_CUH
 
-#include <type_traits>
-
 #include "../numeric/compensated.cuh"
-#include "../numeric/tf32.cuh"
 #include "../ptx/mma.cuh"
 #include "load.cuh"
+#include "rounding.cuh"
 
 namespace tconv::outer
 {
-
-template <mode MODE>
-using element_of =
-    std::conditional_t<MODE == MODE_F16, __half, std::conditional_t<MODE == MODE_BF16, __nv_bfloat16, float>>;
-
-template <mode MODE> constexpr bool IS_HALF = MODE == MODE_F16 || MODE == MODE_BF16;
 
 /* The sums of a warp tile, of HEIGHT fragments of 16 rows by WIDTH fragments of 8 columns. */
 template <int HEIGHT, int WIDTH> struct warp_sums {
@@ -71,23 +63,6 @@ template <int HEIGHT, int WIDTH> struct strict_total {
         sums.clear();
     }
 };
-
-/* Rounds a factor to TF32, to nearest; in 3xTF32 small gets the exact rest. */
-template <bool strict> __device__ __forceinline__ void round_factor(uint32_t &bits, uint32_t *small)
-{
-#if __CUDA_ARCH__ >= 900
-    uint32_t big;
-    asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(big) : "f"(__uint_as_float(bits)));
-    if (strict)
-        *small = __float_as_uint(__uint_as_float(bits) - __uint_as_float(big));
-    bits = big;
-#else
-    if (strict)
-        split_for_mma(bits, small);
-    else
-        bits = round_for_mma(bits);
-#endif
-}
 
 /* The factors of a step of K, as they lie in memory: 8 pixels of f32, 16 of 16-bit elements. */
 template <int HEIGHT, int WIDTH> struct factors {
@@ -298,11 +273,13 @@ __global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *LANES)
 
 template <mode MODE, int HEIGHT, int WIDTH> kernel_choice choice()
 {
-    return {
-        {(const void *)outer_kernel<MODE, HEIGHT, WIDTH, false>, (const void *)outer_kernel<MODE, HEIGHT, WIDTH, true>},
-        HEIGHT,
-        WIDTH,
-        RESIDENT_WARPS<MODE, HEIGHT>};
+    const void *by_elements = (const void *)outer_kernel<MODE, HEIGHT, WIDTH, false>;
+    return {{by_elements, by_elements, (const void *)outer_kernel<MODE, HEIGHT, WIDTH, true>},
+            16 * HEIGHT,
+            8 * WIDTH,
+            RESIDENT_WARPS<MODE, HEIGHT>,
+            MAX_PIXELS,
+            false};
 }
 
 } // namespace tconv::outer

@@ -15,6 +15,7 @@ namespace tconv::outer
 
 constexpr int GATHER_PIXELS = 8; /* neighbouring pixels of a warp, where channels are no neighbours: a sector of f32 */
 constexpr int GATHER_CHANNELS = LANES / GATHER_PIXELS;
+constexpr int COPIES = 4; /* of vectors, whose offsets are loaded together */
 
 /* A pixel of a K-tile, or a slot of its outputs: where it lies from the K-tile's first, in bytes of memory and in
  * coordinates. A block makes a table of them, once. */
@@ -38,16 +39,21 @@ struct origin {
     }
 };
 
+/* The threads that copy: number `thread` of so many, whole warps. */
+struct crew {
+    int thread, threads;
+};
+
 /* Copies `channels` channels of the pixels of a table into shared memory, zeros where they do not exist. */
 template <class Element, bool vectors>
-__device__ __forceinline__ void copy_pixels(uint32_t to, int pitch, const place *table, int count, int channels,
-                                            const origin &from)
+__device__ __forceinline__ void copy_pixels(crew by, uint32_t to, int pitch, const place *table, int count,
+                                            int channels, const origin &from)
 {
     constexpr int VECTOR = access_length<Element>;
     if constexpr (vectors) {
         const int lanes_log2 = 32 - __clz((channels + VECTOR - 1) / VECTOR - 1);
-        const int channel = ((int)threadIdx.x & ((1 << lanes_log2) - 1)) * VECTOR;
-        const int first = (int)threadIdx.x >> lanes_log2, step = (int)blockDim.x >> lanes_log2;
+        const int channel = (by.thread & ((1 << lanes_log2) - 1)) * VECTOR;
+        const int first = by.thread >> lanes_log2, step = by.threads >> lanes_log2;
         if (channel >= channels)
             return;
         const char *data = from.data + channel * (int)sizeof(Element);
@@ -56,7 +62,15 @@ __device__ __forceinline__ void copy_pixels(uint32_t to, int pitch, const place 
         table += first;
         pitch *= step;
         if (from.all && channel < from.channels) {
-#pragma unroll 4
+            for (; table + (COPIES - 1) * step < end; table += COPIES * step, to += COPIES * pitch) {
+                int offsets[COPIES];
+#pragma unroll
+                for (int i = 0; i < COPIES; i++)
+                    offsets[i] = table[i * step].offset;
+#pragma unroll
+                for (int i = 0; i < COPIES; i++)
+                    cp_async_padded<ACCESS_BYTES>(to + i * pitch, data + offsets[i], ACCESS_BYTES);
+            }
             for (; table < end; table += step, to += pitch)
                 cp_async_padded<ACCESS_BYTES>(to, data + table->offset, ACCESS_BYTES);
         } else {
@@ -69,10 +83,9 @@ __device__ __forceinline__ void copy_pixels(uint32_t to, int pitch, const place 
         }
         return;
     }
-    const int lane = (int)threadIdx.x % LANES, warps = (int)blockDim.x / LANES;
+    const int lane = by.thread % LANES, warps = by.threads / LANES;
 #pragma unroll 1
-    for (int i = ((int)threadIdx.x / LANES) * GATHER_PIXELS + lane % GATHER_PIXELS; i < count;
-         i += warps * GATHER_PIXELS) {
+    for (int i = by.thread / LANES * GATHER_PIXELS + lane % GATHER_PIXELS; i < count; i += warps * GATHER_PIXELS) {
         const place at = table[i];
         const int existing = from.all || from.has(at) ? from.channels : 0;
         if constexpr (sizeof(Element) == 4) {
@@ -112,21 +125,22 @@ static __device__ __forceinline__ bool holds(const box &of, int column, int row,
            row + of.rows[1] < rows && image + of.images < images;
 }
 
-/* The least and the greatest offset of an axis's slots. */
-static __device__ __forceinline__ void find_ends(const tile_axis &axis, int first, int slots, int (&ends)[2])
+/* The least and the greatest output of an axis's slots, of some residues. */
+static __device__ __forceinline__ void find_ends(const tile_axis &axis, int first, int residues, int (&ends)[2])
 {
-    ends[0] = ends[1] = axis.slot_offset[first];
-    for (int i = 1; i < slots; i++) {
-        ends[0] = min(ends[0], (int)axis.slot_offset[first + i]);
-        ends[1] = max(ends[1], (int)axis.slot_offset[first + i]);
+    ends[0] = ends[1] = axis.least[first];
+    for (int i = 1; i < residues; i++) {
+        ends[0] = min(ends[0], (int)axis.least[first + i]);
+        ends[1] = max(ends[1], (int)axis.least[first + i]);
     }
+    ends[1] += axis.stride * (axis.extent - 1);
 }
 
 /* A block's tile of sums, and what follows from it for all K-tiles. */
 struct block_tile {
     tile_at at;
-    int row_first, column_first; /* slots of its groups of taps, among all of an axis */
-    int row_slots, column_slots;
+    int row_first, column_first; /* residues of its groups of taps, among all of an axis */
+    int row_residues, column_residues;
     int slots;
     box inputs, outputs; /* of a K-tile, from its first */
 };
@@ -137,14 +151,14 @@ static __device__ __forceinline__ block_tile find_block(const parameters &p, int
     block.at = find_tile(p.tiles, number);
     block.row_first = p.rows.first[block.at.row_group];
     block.column_first = p.columns.first[block.at.column_group];
-    block.row_slots = p.rows.first[block.at.row_group + 1] - block.row_first;
-    block.column_slots = p.columns.first[block.at.column_group + 1] - block.column_first;
-    block.slots = (block.row_slots << p.images_log2) * block.column_slots;
+    block.row_residues = p.rows.first[block.at.row_group + 1] - block.row_first;
+    block.column_residues = p.columns.first[block.at.column_group + 1] - block.column_first;
+    block.slots = block.row_residues * block.column_residues * p.residue_slots;
     const int images = (1 << p.images_log2) - 1;
     block.inputs = {{0, (1 << p.columns.tile_log2) - 1}, {0, (1 << p.rows.tile_log2) - 1}, images};
     block.outputs.images = images;
-    find_ends(p.columns, block.column_first, block.column_slots, block.outputs.columns);
-    find_ends(p.rows, block.row_first, block.row_slots, block.outputs.rows);
+    find_ends(p.columns, block.column_first, block.column_residues, block.outputs.columns);
+    find_ends(p.rows, block.row_first, block.row_residues, block.outputs.rows);
     return block;
 }
 
@@ -160,14 +174,18 @@ static __device__ __forceinline__ place find_input(const parameters &p, int i, i
     return at;
 }
 
-/* Slot i of a block's K-tile. */
+/* Slot i of a block's K-tile: residue by residue of rows, of columns, image by image. What fills them up is the first. */
 static __device__ __forceinline__ place find_slot(const parameters &p, const block_tile &block, int i, int element_size)
 {
-    const int column = i % block.column_slots, row = i / block.column_slots;
+    const int residues = i / p.residue_slots, image_slots = p.rows.extent * p.columns.extent;
+    int slot = i % p.residue_slots;
+    slot = slot < image_slots << p.images_log2 ? slot : 0;
     place at;
-    at.column = p.columns.slot_offset[block.column_first + column];
-    at.row = p.rows.slot_offset[block.row_first + row % block.row_slots];
-    at.image = row / block.row_slots;
+    at.column = p.columns.least[block.column_first + residues % block.column_residues] +
+                slot % p.columns.extent * p.columns.stride;
+    at.row = p.rows.least[block.row_first + residues / block.column_residues] +
+             slot / p.columns.extent % p.rows.extent * p.rows.stride;
+    at.image = slot / image_slots;
     at.offset =
         (int)(at.image * p.dst_strides.n + at.row * p.dst_strides.h + at.column * p.dst_strides.w) * element_size;
     return at;
@@ -203,42 +221,60 @@ struct k_walk {
     }
 };
 
+template <class Element>
+__device__ __forceinline__ const char *address_of(const void *tensor, const tconv_strides &of, int64_t channel,
+                                                  int image, int row, int column)
+{
+    return (const char *)((const Element *)tensor + channel * of.c + image * of.n + row * of.h + column * of.w);
+}
+
+/* Where a K-tile's inputs lie. */
+template <class Element>
+__device__ __forceinline__ origin src_origin(const parameters &p, const block_tile &block, const k_walk &at)
+{
+    const int64_t first = block.at.m_tile * p.tiles.block_m;
+    return {address_of<Element>(p.src, p.src_strides, block.at.group * p.tiles.group_in + first, at.image, at.row,
+                                at.column),
+            at.column,
+            at.row,
+            at.image,
+            p.columns.in,
+            p.rows.in,
+            p.images,
+            p.src_strides.c * (int64_t)sizeof(Element),
+            (int)min(p.tiles.group_in - first, (int64_t)p.tiles.block_m),
+            holds(block.inputs, at.column, at.row, at.image, p.columns.in, p.rows.in, p.images)};
+}
+
+/* Where its outputs lie. */
+template <class Element>
+__device__ __forceinline__ origin dst_origin(const parameters &p, const block_tile &block, const k_walk &at)
+{
+    const int64_t first = block.at.chunk * p.tiles.chunk;
+    const int column = at.column * p.columns.stride, row = at.row * p.rows.stride;
+    return {address_of<Element>(p.diff_dst, p.dst_strides, block.at.group * p.tiles.group_out + first, at.image, row,
+                                column),
+            column,
+            row,
+            at.image,
+            p.columns.out,
+            p.rows.out,
+            p.images,
+            p.dst_strides.c * (int64_t)sizeof(Element),
+            (int)min(p.tiles.group_out - first, p.tiles.chunk),
+            holds(block.outputs, column, row, at.image, p.columns.out, p.rows.out, p.images)};
+}
+
 /* Copies a K-tile into a stage. */
 template <class Element, bool vectors>
 __device__ __forceinline__ void load_stage(const parameters &p, const block_tile &block, const tables &tables,
                                            const k_walk &k_tile, uint32_t stage)
 {
-    const int column = k_tile.column, row = k_tile.row, image = k_tile.image;
-    const sum_tiles &tiles = p.tiles;
-    const int64_t in = block.at.m_tile * tiles.block_m, out = block.at.chunk * tiles.chunk;
-    const int dst_column = column * p.columns.stride, dst_row = row * p.rows.stride;
-
-    const auto at = [](const void *tensor, const tconv_strides &of, int64_t channel, int n, int y, int x) {
-        return (const char *)((const Element *)tensor + channel * of.c + n * of.n + y * of.h + x * of.w);
-    };
-    const origin src = {at(p.src, p.src_strides, block.at.group * tiles.group_in + in, image, row, column),
-                        column,
-                        row,
-                        image,
-                        p.columns.in,
-                        p.rows.in,
-                        p.images,
-                        p.src_strides.c * (int64_t)sizeof(Element),
-                        (int)min(tiles.group_in - in, (int64_t)tiles.block_m),
-                        holds(block.inputs, column, row, image, p.columns.in, p.rows.in, p.images)};
-    copy_pixels<Element, vectors>(stage, p.src_pitch, tables.inputs, p.k_pixels, tiles.block_m, src);
-    const origin dst = {
-        at(p.diff_dst, p.dst_strides, block.at.group * tiles.group_out + out, image, dst_row, dst_column),
-        dst_column,
-        dst_row,
-        image,
-        p.columns.out,
-        p.rows.out,
-        p.images,
-        p.dst_strides.c * (int64_t)sizeof(Element),
-        (int)min(tiles.group_out - out, tiles.chunk),
-        holds(block.outputs, dst_column, dst_row, image, p.columns.out, p.rows.out, p.images)};
-    copy_pixels<Element, vectors>(stage + p.src_bytes, p.dst_pitch, tables.slots, block.slots, (int)tiles.chunk, dst);
+    const crew all = {(int)threadIdx.x, (int)blockDim.x};
+    copy_pixels<Element, vectors>(all, stage, p.src_pitch, tables.inputs, p.k_pixels, p.tiles.block_m,
+                                  src_origin<Element>(p, block, k_tile));
+    copy_pixels<Element, vectors>(all, stage + p.src_bytes, p.dst_pitch, tables.slots, block.slots, (int)p.tiles.chunk,
+                                  dst_origin<Element>(p, block, k_tile));
 }
 
 /* The offset in a stage's slots of pair n of the block's tile, where a tap's output channels lie; 0 where there is none. */
@@ -250,14 +286,15 @@ static __device__ __forceinline__ int pair_offset(const parameters &p, const blo
     const int column_place = block.at.column_group * p.tiles.columns.group_taps + column;
     if (row >= p.tiles.rows.group_taps || row_place >= p.tiles.rows.kernel || column_place >= p.tiles.columns.kernel)
         return 0;
-    return (p.rows.tap_slot[row_place] * block.column_slots + p.columns.tap_slot[column_place]) * p.dst_pitch +
-           channel * element_size;
+    const int residues = p.rows.tap_residue[row_place] * block.column_residues + p.columns.tap_residue[column_place];
+    const int slot = p.rows.tap_slot[row_place] * p.columns.extent + p.columns.tap_slot[column_place];
+    return (residues * p.residue_slots + slot) * p.dst_pitch + channel * element_size;
 }
 
 /* Where the slot lies of an input of a K-tile, in bytes, for a tap whose first slot is the first. */
-static __device__ __forceinline__ int slot_offset(const parameters &p, const block_tile &block, const place &input)
+static __device__ __forceinline__ int slot_offset(const parameters &p, const place &input)
 {
-    return ((input.image * block.row_slots + input.row) * block.column_slots + input.column) * p.dst_pitch;
+    return ((input.image * p.rows.extent + input.row) * p.columns.extent + input.column) * p.dst_pitch;
 }
 
 /* Makes the tables of a block. */
@@ -267,12 +304,12 @@ __device__ __forceinline__ tables make_tables(const parameters &p, const block_t
     tables made;
     made.inputs = reinterpret_cast<place *>(memory);
     made.slots = made.inputs + p.k_pixels;
-    made.pixels = reinterpret_cast<int *>(made.slots + block.slots);
+    made.pixels = reinterpret_cast<int *>(made.slots + block.slots); /* and one behind the last */
     for (int i = (int)threadIdx.x; i < p.k_pixels; i += (int)blockDim.x) {
         /* The two pixels of a lane's fragment of f32 lie side by side. */
         const int turn = half ? i : (i & ~7) | (i & 3) << 1 | (i >> 2 & 1);
         made.inputs[i] = find_input(p, i, half ? 2 : 4);
-        made.pixels[turn] = slot_offset(p, block, made.inputs[i]);
+        made.pixels[turn] = slot_offset(p, made.inputs[i]);
     }
     for (int i = (int)threadIdx.x; i < block.slots; i += (int)blockDim.x)
         made.slots[i] = find_slot(p, block, i, half ? 2 : 4);

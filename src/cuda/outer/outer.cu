@@ -52,10 +52,16 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
             p.src = arguments->src;
             p.diff_dst = arguments->dst;
             p.slices = (float *)arguments->scratch;
-            const bool vectors = made->vectors && ((uintptr_t)p.src | (uintptr_t)p.diff_dst) % model::VECTOR_BYTES == 0;
-            const launch_grid grid = {made->kernel.functions[vectors], made->blocks, made->threads, shared_bytes_of(&p),
+            const uintptr_t read = (uintptr_t)p.src | (made->reading == CHANNEL_VECTORS ? (uintptr_t)p.diff_dst : 0);
+            const reading reading = read % model::VECTOR_BYTES == 0 ? made->reading : ELEMENTS;
+            const launch_grid grid = {made->kernel.functions[reading], made->blocks, made->threads, shared_bytes_of(&p),
                                       false};
-            void *kernel_arguments[] = {&p};
+            CUtensorMap map = {};
+            tensor_map_recipe dst = made->dst;
+            dst.data = arguments->dst;
+            if (reading != CHANNEL_VECTORS || p.box_bytes == 0 || !encode_tensor_map(&dst, &map))
+                p.box_bytes = 0;
+            void *kernel_arguments[] = {&p, &map};
             *of = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false};
             if (p.k_tiles == 0)
                 return TCONV_SUCCESS;
@@ -70,11 +76,10 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
     const planned_layer *made = (const planned_layer *)from;
     const parameters *p = &made->parameters;
     snprintf(text, capacity,
-             "block_tile=%dx%lld warp_tile=%dx%d warps=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d "
-             "stages=%d stage_bytes=%d "
-             "splits=%d blocks=%lld resident=%d cycles=%.0f",
-             p->tiles.block_m, (long long)p->tiles.block_n, 16 * made->kernel.height, 8 * made->kernel.width,
-             p->warps_m, made->threads / LANES / p->warps_m, p->tiles.rows.group_taps, p->tiles.columns.group_taps,
+             "by=%s block_tile=%dx%lld tile=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d stages=%d "
+             "stage_bytes=%d splits=%d blocks=%lld resident=%d cycles=%.0f",
+             made->kernel.by_warpgroups ? "wgmma" : "mma", p->tiles.block_m, (long long)p->tiles.block_n,
+             made->kernel.channels, made->kernel.pairs, p->tiles.rows.group_taps, p->tiles.columns.group_taps,
              (long long)p->tiles.chunk, 1 << p->images_log2, 1 << p->rows.tile_log2, 1 << p->columns.tile_log2,
              p->k_tiles, p->stages, p->stage_bytes, p->splits, (long long)made->blocks, made->resident, made->cycles);
 }

@@ -9,27 +9,33 @@ namespace tconv::outer
 {
 
 constexpr int MAX_TAPS = 32;   /* of an axis */
-constexpr int MAX_SLOTS = 256; /* of an axis, all groups of taps together */
+constexpr int MAX_SLOTS = 256; /* of an axis, of a group of taps */
+constexpr int SLOT_BLOCK = 8;  /* slots of two residues begin at multiples of it: of 128 bytes, where TMA writes */
 constexpr int MAX_WARPS = 8;   /* of a block */
 constexpr int LANES = 32;
-constexpr int STRICT_STEPS = 4; /* of K, whose sums in 3xTF32 are the tensor cores' */
-constexpr int MAX_PIXELS = 64;  /* of a K-tile */
+constexpr int STRICT_STEPS = 4;                            /* of K, whose sums in 3xTF32 are the tensor cores' */
+constexpr int MAX_PIXELS = 64;                             /* of a K-tile */
+constexpr int STAGE_ALIGNMENT = 1024, BARRIER_BYTES = 128; /* of a kernel by wgmma, as this: */
+constexpr int WARPGROUP_BLOCK_THREADS =
+    512; /* of a kernel by wgmma: two warpgroups that multiply, eight warps that copy */
 
 /* Factors of f32: rounded to TF32, or split in two (3xTF32); of 16 bits as they are. */
 enum mode { MODE_TF32, MODE_STRICT, MODE_F16, MODE_BF16, MODES };
 
 /*
- * An axis of a K-tile, which is a box of inputs. The outputs that its taps reach from neighbouring inputs are `stride`
- * apart; in shared memory those of a residue follow one another, in slots, so that the slot of a tap is that of the first
- * input, and one more for each next input.
+ * An axis of a K-tile, which is a box of inputs. The outputs that a tap reaches from neighbouring inputs are `stride` apart;
+ * taps whose outputs are of the same residue share them. In shared memory those of a residue follow one another, in slots,
+ * so that the slot of a tap is that of the first input, and one more for each next input.
  */
 struct tile_axis {
     int in, out, stride;
-    int tile_log2;                  /* inputs of a K-tile, a power of two */
-    int tiles;                      /* K-tiles along it */
-    int16_t first[MAX_TAPS + 1];    /* of a group of taps: its first slot among all; behind the last their number */
-    int16_t tap_slot[MAX_TAPS];     /* by place in the order: the slot of the tap at input 0, in its group */
-    int16_t slot_offset[MAX_SLOTS]; /* the slot's output, less stride times the K-tile's first input */
+    int tile_log2; /* inputs of a K-tile, a power of two */
+    int tiles;     /* K-tiles along it */
+    int extent;    /* slots of a residue: one for each input, and as many as the taps of any reach further */
+    int16_t first[MAX_TAPS + 1]; /* of a group of taps: its first residue among all; behind the last their number */
+    int16_t least[MAX_TAPS];     /* of a residue: its first slot's output, less stride times the K-tile's first input */
+    int16_t tap_residue[MAX_TAPS]; /* by place in the order: the tap's, in its group */
+    int16_t tap_slot[MAX_TAPS];    /* the slot of the tap at input 0, of its residue's */
 };
 
 struct parameters {
@@ -44,20 +50,32 @@ struct parameters {
     int k_pixels;             /* of a K-tile */
     int src_pitch, dst_pitch; /* bytes from a pixel (slot) to the next in shared memory */
     int src_bytes;            /* of a stage, in front of the slots */
+    int residue_slots;        /* slots of a residue of rows and one of columns, what fills them up included */
+    int box_bytes;            /* of these without that: what TMA brings; 0: it brings none */
     int table_bytes;          /* of shared memory, before the stages: the block's tables */
     int stage_bytes, stages;
     int flush_tiles; /* K-tiles after which sums are added to the slice */
 };
 
+/* How src, and with CHANNEL_VECTORS the gradient of dst, is read: by elements, by 16 bytes of pixels that are neighbours, or
+ * by 16 bytes of channels that are. */
+enum reading { ELEMENTS, PIXEL_VECTORS, CHANNEL_VECTORS, READINGS };
+
+/* A kernel by mma.sync, whose warp tiles may be any number, or by wgmma, with one tile of the block. */
 struct kernel_choice {
-    const void *functions[2]; /* for channels that are no vectors of 16 bytes in memory, and for those that are */
-    int height, width;        /* of a warp tile, in fragments of 16 input channels and of 8 pairs */
-    int resident_warps;       /* that a multiprocessor has registers for */
+    const void *functions[READINGS];
+    int channels, pairs; /* of the tile */
+    int resident_warps;  /* that a multiprocessor has registers for */
+    int most_pixels;     /* of a K-tile */
+    bool by_warpgroups;
 };
 
 constexpr int KERNELS_F32 = 4, KERNELS_STRICT = 3, KERNELS_HALF = 4;
 extern const kernel_choice kernels_tf32[KERNELS_F32], kernels_strict[KERNELS_STRICT];
 extern const kernel_choice kernels_f16[KERNELS_HALF], kernels_bf16[KERNELS_HALF];
+constexpr int WARPGROUP_KERNELS = 5;
+extern const kernel_choice warpgroup_kernels_tf32[WARPGROUP_KERNELS];
+extern const kernel_choice warpgroup_kernels_f16[WARPGROUP_KERNELS], warpgroup_kernels_bf16[WARPGROUP_KERNELS];
 
 } // namespace tconv::outer
 

@@ -2,6 +2,8 @@
 #include "plan.h"
 
 #include "../../core/checked.h"
+#include "../gemm/shape.h"
+#include "../maps/hopper.h"
 #include "../model/planned.h"
 #include "../numeric/divisor.h"
 
@@ -19,7 +21,8 @@ constexpr int TABLE_PIXEL = 20, TABLE_SLOT = 16; /* bytes of a block's tables */
 constexpr int64_t FLUSH_TERMS = 8192; /* that the tensor cores sum: they lose about 7e-9 of a sum with each */
 constexpr size_t SLICES_BYTES = (size_t)60 << 20; /* of all slices, where one of them is not more than half of it */
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28;
-constexpr int64_t MAX_OFFSET = 32000; /* outputs from a K-tile's first: they are kept in 16 bits */
+constexpr cuuint32_t MAX_BOX = 256, MAX_BOX_STEP = 8; /* along an axis (CUDA driver API) */
+constexpr int64_t MAX_OFFSET = 32000;                 /* outputs from a K-tile's first: they are kept in 16 bits */
 
 /* What the prediction is made of: cycles of a multiprocessor, or of a quarter of it, and instructions of a warp. */
 constexpr double MMA_CYCLES = 6.4; /* of an MMA, on a quarter */
@@ -37,49 +40,52 @@ constexpr double BEGIN_CYCLES = 5000;    /* of a block, until its first product 
 constexpr double STORE_BYTES = 32;       /* a cycle, of a block's sums */
 constexpr double ADD_BYTES = 8;          /* a cycle of every multiprocessor, of all slices */
 
-/* Fills in an axis for K-tiles of 2^tile_log2 inputs; false where slots are too many. *most: slots of the largest group. */
-bool describe_axis(const tconv_axis *axis, const tap_order *order, int tile_log2, tile_axis *made, int64_t *most)
+/* The same of a kernel by wgmma, whose copies are other warps'. */
+constexpr double WGMMA_PART = 0.9;         /* of the tensor cores' rate */
+constexpr double SHARED_BYTES = 110;       /* a cycle */
+constexpr double WARPGROUP_L2_BYTES = 26;  /* a cycle */
+constexpr double VECTOR_CYCLES = 6;        /* of 32 vectors of the slots */
+constexpr double ELEMENT_CYCLES = 4;       /* of 32 elements */
+constexpr double HALF_ELEMENT_CYCLES = 12; /* of 32 of 16 bits */
+constexpr double TILE_CYCLES = 150;        /* of a K-tile, beside that */
+
+/* Fills in an axis for K-tiles of 2^tile_log2 inputs; false where slots are too many. *most: residues of the group of taps
+ * with most. */
+bool describe_axis(const tconv_axis *axis, const tap_order *order, int tile_log2, tile_axis *made, int *most)
 {
-    int64_t kernel_at[MAX_TAPS];
-    const int64_t tile = (int64_t)1 << tile_log2;
+    int64_t kernel_at[MAX_TAPS], reach = 0;
     made->in = (int)axis->in;
     made->out = (int)axis->out;
     made->stride = (int)axis->stride;
     made->tile_log2 = tile_log2;
-    made->tiles = (int)tconv_ceil_div(axis->in, tile);
+    made->tiles = (int)tconv_ceil_div(axis->in, (int64_t)1 << tile_log2);
     for (int k = 0; k < order->kernel; k++)
         kernel_at[place_of(*order, k)] = k;
-    int64_t all = 0;
+    int residues = 0;
     *most = 0;
     for (int group = 0; group < order->groups; group++) {
         int place = group * order->group_taps;
         const int end = place + order->group_taps < order->kernel ? place + order->group_taps : order->kernel;
-        const int64_t first = all;
+        const int first = residues;
         made->first[group] = (int16_t)first;
-        while (place < end) { /* the taps of one residue; their outputs rise */
+        for (; place < end; residues++) { /* the taps of one residue; their outputs rise */
             const int64_t residue = kernel_at[place] % order->kernel_step;
             const int64_t least = axis->dilation * kernel_at[place] - axis->pad;
-            const int64_t from = tconv_floor_div(least, axis->stride);
-            int64_t reach = 0;
+            made->least[residues] = (int16_t)least;
             for (; place < end && kernel_at[place] % order->kernel_step == residue; place++) {
-                reach = tconv_floor_div(axis->dilation * kernel_at[place] - axis->pad, axis->stride) - from;
-                if (all - first + reach + tile > MAX_SLOTS)
+                const int64_t slot = (axis->dilation * kernel_at[place] - axis->pad - least) / axis->stride;
+                if (slot >= MAX_SLOTS)
                     return false;
-                made->tap_slot[place] = (int16_t)(all - first + reach);
-            }
-            if (all + reach + tile > MAX_SLOTS)
-                return false;
-            for (int64_t q = 0; q < reach + tile; q++) {
-                const int64_t offset = axis->stride * q + least;
-                if (offset > MAX_OFFSET || offset < -MAX_OFFSET)
-                    return false;
-                made->slot_offset[all++] = (int16_t)offset;
+                made->tap_residue[place] = (int16_t)(residues - first);
+                made->tap_slot[place] = (int16_t)slot;
+                reach = tconv_max(reach, slot);
             }
         }
-        *most = tconv_max(*most, all - first);
+        *most = residues - first > *most ? residues - first : *most;
     }
-    made->first[order->groups] = (int16_t)all;
-    return true;
+    made->first[order->groups] = (int16_t)residues;
+    made->extent = (int)(reach + ((int64_t)1 << tile_log2));
+    return *most * made->extent <= MAX_SLOTS && axis->stride * made->extent <= MAX_OFFSET;
 }
 
 tap_order order_of(const tconv_axis *axis, int64_t kernel_step, int64_t group_taps)
@@ -101,11 +107,13 @@ int pitch_of(int64_t channels, bool half)
 }
 
 /* Outputs from a K-tile's first to that of the furthest slot. */
-int64_t furthest_slot(const tile_axis *axis, int slots)
+int64_t furthest_slot(const tile_axis *axis, int residues)
 {
     int64_t furthest = 0;
-    for (int i = 0; i < slots; i++)
-        furthest = tconv_max(furthest, axis->slot_offset[i] < 0 ? -axis->slot_offset[i] : axis->slot_offset[i]);
+    for (int i = 0; i < residues; i++) {
+        const int64_t least = axis->least[i], greatest = least + axis->stride * (axis->extent - 1);
+        furthest = tconv_max(furthest, tconv_max(-least, greatest));
+    }
     return furthest;
 }
 
@@ -120,14 +128,63 @@ struct candidate {
     const kernel_choice *kernel;
     int warps_m, k_log2, row_log2, column_log2;
     int64_t row_taps, column_taps;
+    int64_t chunk; /* output channels of a tile, at most; of a kernel by wgmma as many as there are pairs for */
 };
+
+/* Whether a pixel's channels are vectors of 16 bytes, where the first one's address is aligned. */
+bool has_vectors(const tconv_problem *problem, const tconv_strides *strides, int64_t group_channels)
+{
+    const int64_t vector = model::VECTOR_BYTES / (int64_t)problem->element_size;
+    return problem->layout == TCONV_NHWC && group_channels % vector == 0 &&
+           model::begins_at_multiples(problem, strides, vector);
+}
+
+/* How K-tiles of rows of 2^column_log2 inputs are read. */
+reading reading_of(const tconv_layer *layer, int column_log2)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t vector = model::VECTOR_BYTES / (int64_t)problem->element_size;
+    if (has_vectors(problem, &problem->src, problem->group_in) &&
+        has_vectors(problem, &problem->dst, problem->group_out))
+        return CHANNEL_VECTORS;
+    return problem->layout == TCONV_NCHW && problem->w.in % vector == 0 && 1 << column_log2 >= vector &&
+                   model::begins_at_multiples(problem, &problem->src, vector)
+               ? PIXEL_VECTORS
+               : ELEMENTS;
+}
 
 /* How many times as much moves as is used: whole sectors, of which single elements that are `apart` apart may be a part. */
 double sector_part(const planned_layer *plan, int apart)
 {
     const double run = (double)apart * (double)(1 << plan->parameters.columns.tile_log2);
     const double sector = model::SECTOR_BYTES / (plan->mode == MODE_TF32 || plan->mode == MODE_STRICT ? 4.0 : 2.0);
-    return plan->vectors || run >= sector ? 1 : sector / run;
+    return plan->reading == CHANNEL_VECTORS || run >= sector ? 1 : sector / run;
+}
+
+double longer_of(double one, double other)
+{
+    return one > other ? one : other;
+}
+
+/* Cycles of a K-tile of a block of warpgroups. */
+double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots)
+{
+    const parameters *p = &plan->parameters;
+    const double size = (double)layer->problem.element_size;
+    const double channels = plan->kernel.channels, pairs = plan->kernel.pairs, pixels = p->k_pixels;
+    const double steps = pixels * size / MMA_K_BYTES, mmas = steps * pairs / MMA_M;
+    const double products = mmas * channels / 2 / WGMMA_PART;
+    const double src = pixels * channels, dst = (double)slots * (double)p->tiles.chunk;
+    const double fragments = mmas * MMA_A_BYTES, operands = mmas * channels * MMA_K_BYTES;
+    const double shared = (fragments + operands + (src + dst) * size) / SHARED_BYTES;
+    const double l2 =
+        (src * (plan->reading == ELEMENTS ? sector_part(plan, 1) : 1) + dst * sector_part(plan, p->columns.stride)) *
+        size / WARPGROUP_L2_BYTES;
+    const double of_vectors = size / model::VECTOR_BYTES / LANES * VECTOR_CYCLES,
+                 of_elements = (size == 2 ? HALF_ELEMENT_CYCLES : ELEMENT_CYCLES) / LANES;
+    const double copies = src * (plan->reading == ELEMENTS ? of_elements : of_vectors) +
+                          dst * (plan->reading == CHANNEL_VECTORS ? of_vectors : of_elements);
+    return longer_of(longer_of(products, shared), longer_of(l2, copies)) + TILE_CYCLES;
 }
 
 /* Cycles of a K-tile of all blocks of a multiprocessor. */
@@ -135,8 +192,8 @@ double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t 
 {
     const parameters *p = &plan->parameters;
     const bool half = layer->problem.element_size == 2, strict = plan->mode == MODE_STRICT;
-    const int block_warps = plan->threads / LANES, warps = block_warps * plan->resident, height = plan->kernel.height,
-              width = plan->kernel.width;
+    const int block_warps = plan->threads / LANES, warps = block_warps * plan->resident,
+              height = plan->kernel.channels / 16, width = plan->kernel.pairs / 8;
     const double steps = (double)p->k_pixels / (half ? 16 : 8), mmas = height * width * (strict ? 3 : 1);
     const double factors = half ? 0 : (4 * height + 2 * width) * (strict ? SPLIT_ISSUE : ROUND_ISSUE);
     const double sums = strict ? height * width * 4 * ADD_ISSUE / STRICT_STEPS : 0;
@@ -145,13 +202,14 @@ double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t 
     const double src = (double)p->k_pixels * p->tiles.block_m, dst = (double)slots * (double)p->tiles.chunk;
     const double elements = src + dst, size = (double)layer->problem.element_size;
     const double bytes = (src * sector_part(plan, 1) + dst * sector_part(plan, p->columns.stride)) * size;
-    const double load_issue = plan->vectors ? elements * size / 512 * VECTOR_ISSUE
-                                            : elements / LANES * (half ? HALF_GATHER_ISSUE : GATHER_ISSUE);
+    const bool vectors = plan->reading == CHANNEL_VECTORS;
+    const double load_issue =
+        vectors ? elements * size / 512 * VECTOR_ISSUE : elements / LANES * (half ? HALF_GATHER_ISSUE : GATHER_ISSUE);
     const double issue = rounds * steps * (mmas + factors + sums + STEP_ISSUE) + plan->resident * load_issue / 4;
     const double loads = plan->resident * bytes / L2_BYTES;
     double longest = products > issue ? products : issue;
     longest = longest > loads ? longest : loads;
-    if (plan->vectors) { /* a block waits for its copies in part, while others multiply */
+    if (vectors) { /* a block waits for its copies in part, while others multiply */
         const double turn = products / plan->resident + load_issue / block_warps * TURN;
         return longest > turn ? longest : turn;
     }
@@ -183,59 +241,121 @@ void choose_splits(const tconv_layer *layer, planned_layer *plan, double cycles)
     plan->blocks = p->splits * p->tiles.count;
 }
 
+/* Cuts the channels of a layer for a candidate, of which sum tiles are made; false where it has no such tile. */
+bool cut_channels(const tconv_layer *layer, const candidate *of, planned_layer *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    sum_tiles *tiles = &plan->parameters.tiles;
+    const kernel_choice *kernel = of->kernel;
+    const int64_t vector = model::VECTOR_BYTES / (int64_t)problem->element_size, taps = of->row_taps * of->column_taps;
+    const int64_t most = kernel->by_warpgroups ? kernel->pairs / taps / vector * vector : of->chunk;
+    if (most == 0)
+        return false;
+    tiles->chunks = tconv_ceil_div(problem->group_out, most);
+    tiles->chunk = tconv_round_up(tconv_ceil_div(problem->group_out, tiles->chunks), vector);
+    tiles->rows = order_of(&problem->h, layer->rows.kernel_step, of->row_taps);
+    tiles->columns = order_of(&problem->w, layer->columns.kernel_step, of->column_taps);
+    tiles->block_m = kernel->channels * of->warps_m;
+    tiles->block_n = tconv_round_up(taps * tiles->chunk, kernel->pairs);
+    tiles->m_tiles = tconv_ceil_div(problem->group_in, tiles->block_m);
+    tiles->count = problem->groups * tiles->m_tiles * tiles->chunks * tiles->rows.groups * tiles->columns.groups;
+    const int64_t warps = of->warps_m * tiles->block_n / kernel->pairs;
+    plan->threads = kernel->by_warpgroups ? WARPGROUP_BLOCK_THREADS : (int)warps * LANES;
+    plan->parameters.warps_m = of->warps_m;
+    return warps <= MAX_WARPS && tiles->count < MAX_EXTENT;
+}
+
+/* Bytes of src in a stage. */
+int64_t src_bytes_of(const tconv_layer *layer, const planned_layer *plan)
+{
+    const parameters *p = &plan->parameters;
+    const int64_t size = (int64_t)layer->problem.element_size, channels = p->tiles.block_m;
+    if (!plan->kernel.by_warpgroups)
+        return (int64_t)p->k_pixels * p->src_pitch;
+    return p->k_pixels * size * channels;
+}
+
+/* Finds how many stages, and blocks of a multiprocessor, there is memory for; false where there is too little. */
+bool choose_stages(const tconv_layer *layer, planned_layer *plan)
+{
+    parameters *p = &plan->parameters;
+    const int by_registers = plan->kernel.resident_warps / (plan->threads / LANES);
+    for (p->stages = plan->kernel.by_warpgroups ? MAX_STAGES : 3; p->stages >= 2; p->stages--) {
+        const int by_memory =
+            (layer->target.shared_bytes + BLOCK_SHARED_MEMORY) / (shared_bytes_of(p) + BLOCK_SHARED_MEMORY);
+        plan->resident = by_memory < by_registers ? by_memory : by_registers;
+        if (plan->resident >= 1)
+            return true;
+    }
+    return false;
+}
+
+/* Describes the gradient of dst to TMA, whose boxes are the slots of a residue of rows and one of columns; false where it
+ * brings no such box. */
+bool describe_box(const tconv_layer *layer, planned_layer *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    const parameters *p = &plan->parameters;
+    const cuuint64_t size = (cuuint64_t)problem->element_size;
+    const tconv_strides *strides = &problem->dst;
+    const auto span = [](const tile_axis &axis) { return (cuuint32_t)((axis.extent - 1) * axis.stride + 1); };
+    plan->dst = {
+        problem->dtype,
+        CU_TENSOR_MAP_SWIZZLE_NONE,
+        NULL,
+        {(cuuint64_t)problem->out_channels, (cuuint64_t)problem->w.out, (cuuint64_t)problem->h.out,
+         (cuuint64_t)problem->batch},
+        {(cuuint64_t)strides->w * size, (cuuint64_t)strides->h * size, (cuuint64_t)strides->n * size},
+        {(cuuint32_t)(p->dst_pitch / (int)size), span(p->columns), span(p->rows), (cuuint32_t)1 << p->images_log2},
+        false,
+        {1, (cuuint32_t)p->columns.stride, (cuuint32_t)p->rows.stride, 1}};
+    for (int i = 0; i < 4; i++)
+        if (plan->dst.box[i] > MAX_BOX || plan->dst.steps[i] > MAX_BOX_STEP)
+            return false;
+    return true;
+}
+
 /* Makes the plan of a candidate, in which layer-wide fields are set; false where it does not fit. */
 bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
 {
     const tconv_problem *problem = &layer->problem;
     parameters *p = &plan->parameters;
-    const bool half = problem->element_size == 2;
+    const bool half = problem->element_size == 2, by_warpgroups = of->kernel->by_warpgroups;
     sum_tiles *tiles = &p->tiles;
     plan->kernel = *of->kernel;
-    const int warp_n = 8 * of->kernel->width;
-    tiles->rows = order_of(&problem->h, layer->rows.kernel_step, of->row_taps);
-    tiles->columns = order_of(&problem->w, layer->columns.kernel_step, of->column_taps);
-    tiles->block_m = 16 * of->kernel->height * of->warps_m;
-    tiles->block_n = tconv_round_up(of->row_taps * of->column_taps * tiles->chunk, warp_n);
-    tiles->m_tiles = tconv_ceil_div(problem->group_in, tiles->block_m);
-    tiles->count = problem->groups * tiles->m_tiles * tiles->chunks * tiles->rows.groups * tiles->columns.groups;
-    const int64_t warps = of->warps_m * tiles->block_n / warp_n;
-    if (warps > MAX_WARPS || tiles->count >= MAX_EXTENT)
+    if (!cut_channels(layer, of, plan))
         return false;
-    plan->threads = (int)warps * LANES;
-    p->warps_m = of->warps_m;
     p->k_pixels = 1 << of->k_log2;
     p->images_log2 = of->k_log2 - of->row_log2 - of->column_log2;
     p->image_tiles = (int)tconv_ceil_div(problem->batch, (int64_t)1 << p->images_log2);
-    int64_t row_slots, column_slots;
-    if (!describe_axis(&problem->h, &tiles->rows, of->row_log2, &p->rows, &row_slots) ||
-        !describe_axis(&problem->w, &tiles->columns, of->column_log2, &p->columns, &column_slots))
+    int row_residues, column_residues;
+    if (!describe_axis(&problem->h, &tiles->rows, of->row_log2, &p->rows, &row_residues) ||
+        !describe_axis(&problem->w, &tiles->columns, of->column_log2, &p->columns, &column_residues))
         return false;
-    const int64_t slots = (row_slots * column_slots) << p->images_log2;
+    p->residue_slots = (int)tconv_round_up(((int64_t)p->rows.extent * p->columns.extent) << p->images_log2, SLOT_BLOCK);
+    const int64_t slots = (int64_t)p->residue_slots * row_residues * column_residues;
     const int64_t k_tiles = (int64_t)p->image_tiles * p->rows.tiles * p->columns.tiles;
     if (k_tiles >= MAX_EXTENT || slots > 4096)
         return false;
     p->k_tiles = (int)k_tiles;
     p->src_pitch = pitch_of(tiles->block_m, half);
     p->dst_pitch = pitch_of(tiles->chunk, half);
-    p->src_bytes = p->k_pixels * p->src_pitch;
-    p->stage_bytes = (int)tconv_round_up(p->src_bytes + slots * p->dst_pitch, 128);
-    p->table_bytes = (int)tconv_round_up(p->k_pixels * TABLE_PIXEL + slots * TABLE_SLOT, 128);
+    p->src_bytes = (int)src_bytes_of(layer, plan);
+    p->stage_bytes = (int)tconv_round_up(p->src_bytes + slots * p->dst_pitch, by_warpgroups ? STAGE_ALIGNMENT : 128);
+    p->table_bytes = (int)tconv_round_up(
+        p->k_pixels * TABLE_PIXEL + slots * TABLE_SLOT + (int)sizeof(int) + (by_warpgroups ? BARRIER_BYTES : 0), 128);
     if (!is_near(problem, &p->src_strides, p->images_log2, 1 << of->row_log2, 1 << of->column_log2) ||
         !is_near(problem, &p->dst_strides, p->images_log2, furthest_slot(&p->rows, p->rows.first[tiles->rows.groups]),
                  furthest_slot(&p->columns, p->columns.first[tiles->columns.groups])))
         return false;
+    plan->reading = reading_of(layer, of->column_log2);
+    p->box_bytes = 0;
+    if (by_warpgroups && plan->reading == CHANNEL_VECTORS && describe_box(layer, plan))
+        p->box_bytes = ((p->rows.extent * p->columns.extent) << p->images_log2) * p->dst_pitch;
     p->flush_tiles = (int)(FLUSH_TERMS / p->k_pixels);
-    const int by_registers = of->kernel->resident_warps / (int)warps;
-    for (p->stages = 3; p->stages >= 2; p->stages--) {
-        const int by_memory =
-            (layer->target.shared_bytes + BLOCK_SHARED_MEMORY) / (shared_bytes_of(p) + BLOCK_SHARED_MEMORY);
-        plan->resident = by_memory < by_registers ? by_memory : by_registers;
-        if (plan->resident >= 1)
-            break;
-    }
-    if (p->stages < 2)
+    if (!choose_stages(layer, plan))
         return false;
-    choose_splits(layer, plan, tile_cycles(layer, plan, slots));
+    choose_splits(layer, plan, by_warpgroups ? warpgroup_cycles(layer, plan, slots) : tile_cycles(layer, plan, slots));
     return true;
 }
 
@@ -251,7 +371,8 @@ void try_boxes(const tconv_layer *layer, candidate *of, planned_layer *trial, pl
     const tconv_problem *problem = &layer->problem;
     const int columns = log2_at_least(problem->w.in), rows = log2_at_least(problem->h.in);
     const int images = log2_at_least(tconv_max(1, problem->batch));
-    for (of->k_log2 = 5; 1 << of->k_log2 <= MAX_PIXELS; of->k_log2++)
+    const bool only_most = of->kernel->by_warpgroups && problem->element_size == 2;
+    for (of->k_log2 = only_most ? 6 : 5; 1 << of->k_log2 <= of->kernel->most_pixels; of->k_log2++)
         for (of->column_log2 = (int)tconv_min(of->k_log2, columns); of->column_log2 >= 0; of->column_log2--)
             for (of->row_log2 = (int)tconv_min(of->k_log2 - of->column_log2, rows); of->row_log2 >= 0; of->row_log2--)
                 if (of->k_log2 - of->column_log2 - of->row_log2 <= images ||
@@ -283,26 +404,28 @@ bool is_taken(const tconv_axis *axis)
            axis->pad < MAX_OFFSET;
 }
 
-/* Whether a pixel's channels are vectors of 16 bytes, where the first one's address is aligned. */
-bool has_vectors(const tconv_problem *problem, const tconv_strides *strides, int64_t group_channels)
-{
-    const int64_t vector = model::VECTOR_BYTES / (int64_t)problem->element_size;
-    return problem->layout == TCONV_NHWC && group_channels % vector == 0 &&
-           model::begins_at_multiples(problem, strides, vector);
-}
-
 /* The kernels of a mode. */
 struct kernel_list {
     const kernel_choice *kernels;
     int count;
 };
 
+/* Those by mma.sync, and those by wgmma. */
 kernel_list kernels_of(mode mode)
 {
     const kernel_list lists[MODES] = {{kernels_tf32, KERNELS_F32},
                                       {kernels_strict, KERNELS_STRICT},
                                       {kernels_f16, KERNELS_HALF},
                                       {kernels_bf16, KERNELS_HALF}};
+    return lists[mode];
+}
+
+kernel_list warpgroup_kernels_of(mode mode)
+{
+    const kernel_list lists[MODES] = {{warpgroup_kernels_tf32, WARPGROUP_KERNELS},
+                                      {NULL, 0},
+                                      {warpgroup_kernels_f16, WARPGROUP_KERNELS},
+                                      {warpgroup_kernels_bf16, WARPGROUP_KERNELS}};
     return lists[mode];
 }
 
@@ -321,12 +444,9 @@ bool choose(const tconv_layer *layer, planned_layer *best)
                  : problem->dtype == TCONV_BF16 ? MODE_BF16
                  : model::is_strict(layer)      ? MODE_STRICT
                                                 : MODE_TF32;
-    const int64_t vector = model::VECTOR_BYTES / (int64_t)problem->element_size;
     p->src_strides = problem->src;
     p->dst_strides = problem->dst;
     p->images = (int)problem->batch;
-    trial.vectors = has_vectors(problem, &problem->src, problem->group_in) &&
-                    has_vectors(problem, &problem->dst, problem->group_out);
     p->tiles.groups = problem->groups;
     p->tiles.group_in = problem->group_in;
     p->tiles.group_out = problem->group_out;
@@ -334,12 +454,17 @@ bool choose(const tconv_layer *layer, planned_layer *best)
     for (const int64_t most : CHUNKS) {
         if (most > CHUNKS[0] && 2 * problem->group_out <= most)
             break;
-        p->tiles.chunks = tconv_ceil_div(problem->group_out, most);
-        p->tiles.chunk = tconv_round_up(tconv_ceil_div(problem->group_out, p->tiles.chunks), vector);
+        of.chunk = most;
         for (of.kernel = list.kernels; of.kernel < list.kernels + list.count; of.kernel++)
             for (of.warps_m = 1; of.warps_m <= 4; of.warps_m *= 2)
-                if (of.warps_m * 16 * of.kernel->height < 2 * tconv_max(16, problem->group_in))
+                if (of.warps_m * of.kernel->channels < 2 * tconv_max(16, problem->group_in))
                     try_taps(layer, &of, &trial, best);
+    }
+    if (why_not_hopper(layer) == NULL) {
+        const kernel_list hopper = warpgroup_kernels_of(trial.mode);
+        of.warps_m = 1;
+        for (of.kernel = hopper.kernels; of.kernel < hopper.kernels + hopper.count; of.kernel++)
+            try_taps(layer, &of, &trial, best);
     }
     return best->cycles > 0;
 }

@@ -2,6 +2,7 @@
 #ifndef TCONV_CUDA_OUTER_PLAN_H
 #define TCONV_CUDA_OUTER_PLAN_H
 
+#include "../runtime/tensor_map.h"
 #include "parameters.h"
 #include "sums.h"
 
@@ -10,12 +11,13 @@ namespace tconv::outer
 
 struct planned_layer {
     outer::mode mode;
-    bool vectors; /* channels of src and diff_dst are vectors, where their addresses are aligned */
+    outer::reading reading; /* where addresses are aligned */
     kernel_choice kernel;
     int threads;
     int resident; /* blocks of a multiprocessor */
     int64_t blocks;
     double cycles;                /* predicted; 0: there is no plan yet */
+    tensor_map_recipe dst;        /* of the gradient of dst, without its address; where TMA brings it */
     outer::parameters parameters; /* without addresses, and as if all were aligned */
 };
 

@@ -45,6 +45,12 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint
                  : "memory");
 }
 
+/* Has the phase wait for so many bytes of copies as well. */
+__device__ __forceinline__ void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
 /* In a build for it, has a warp come late to one wait of eight, by its clock. A warp may always come late: what does not
  * end there, or is wrong, may hang or be wrong anywhere, if seldom. */
 __device__ __forceinline__ void come_late()

@@ -111,6 +111,12 @@ static __device__ __forceinline__ void cp_async_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
+/* Has the barrier count an arrival when this thread's copies so far are done: one of those that it counts anyway. */
+static __device__ __forceinline__ void cp_async_arrive(uint32_t barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 /* Waits until at most `pending` of this thread's commit groups are under way. */
 template <int pending> __device__ __forceinline__ void cp_async_wait()
 {

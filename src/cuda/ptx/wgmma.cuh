@@ -142,6 +142,9 @@ template <wgmma_type type, int N> struct wgmma_rs;
     TCONV_WGMMA_TF32(N, count, a0, a1, a2, a3, b, accumulate)                                                          \
     TCONV_WGMMA(WGMMA_F16, "k16.f32.f16.f16", ", 0", N, count, a0, a1, a2, a3, b, accumulate)                          \
     TCONV_WGMMA(WGMMA_BF16, "k16.f32.bf16.bf16", ", 0", N, count, a0, a1, a2, a3, b, accumulate)
+#define TCONV_WGMMAS_MN_MAJOR(N, count, a0, a1, a2, a3, b, accumulate)                                                 \
+    TCONV_WGMMA(WGMMA_F16_MN_MAJOR, "k16.f32.f16.f16", ", 1", N, count, a0, a1, a2, a3, b, accumulate)                 \
+    TCONV_WGMMA(WGMMA_BF16_MN_MAJOR, "k16.f32.bf16.bf16", ", 1", N, count, a0, a1, a2, a3, b, accumulate)
 TCONV_WGMMAS(24, 12, 12, 13, 14, 15, 16, 17)
 TCONV_WGMMAS(32, 16, 16, 17, 18, 19, 20, 21)
 TCONV_WGMMAS(48, 24, 24, 25, 26, 27, 28, 29)
@@ -151,8 +154,11 @@ TCONV_WGMMAS(96, 48, 48, 49, 50, 51, 52, 53)
 TCONV_WGMMAS(120, 60, 60, 61, 62, 63, 64, 65)
 TCONV_WGMMAS(144, 72, 72, 73, 74, 75, 76, 77)
 TCONV_WGMMAS(168, 84, 84, 85, 86, 87, 88, 89)
-TCONV_WGMMA_TF32(128, 64, 64, 65, 66, 67, 68, 69)
+TCONV_WGMMAS(128, 64, 64, 65, 66, 67, 68, 69)
+TCONV_WGMMAS_MN_MAJOR(64, 32, 32, 33, 34, 35, 36, 37)
+TCONV_WGMMAS_MN_MAJOR(128, 64, 64, 65, 66, 67, 68, 69)
 TCONV_WGMMA_TF32(256, 128, 128, 129, 130, 131, 132, 133)
+#undef TCONV_WGMMAS_MN_MAJOR
 #undef TCONV_WGMMAS
 #undef TCONV_WGMMA_TF32
 #undef TCONV_WGMMA

@@ -1,0 +1,292 @@
+/*
+ * The kernel of cuda_outer for Hopper: the same tiles, K-tiles and slices as kernel.cuh, by wgmma. A row of M is a pair of a
+ * tap and an output channel, whose fragments consumer warps load from the slots, as there; N are input channels, whose
+ * operand in shared memory (src_operand.cuh) producer warps write. They copy the slots as well.
+ *
+ * Numeric order: as in kernel.cuh.
+ */
+#ifndef TCONV_CUDA_OUTER_WARPGROUP_KERNEL_CUH
+#define TCONV_CUDA_OUTER_WARPGROUP_KERNEL_CUH
+
+#include "../gemm/kernel.cuh"
+#include "../gemm/pipeline.cuh"
+#include "../ptx/mma.cuh"
+#include "../ptx/tma.cuh"
+#include "src_operand.cuh"
+
+namespace tconv::outer
+{
+
+constexpr int CONSUMERS = WARPGROUPS * WARPGROUP_WARPS * LANES, PRODUCERS = WARPGROUP_BLOCK_THREADS - CONSUMERS;
+constexpr int CONSUMER_REGISTERS = 176, PRODUCER_REGISTERS = 80; /* of a thread: 128 on average */
+
+/* Pixels of a K-tile: as many as a producer's registers have a block of src for, the other way round. */
+template <class Element, int N>
+constexpr int MOST_PIXELS = PRODUCERS *BLOCK_CHANNELS *ACCESS_BYTES / (N * (int)sizeof(Element));
+
+/* Whether src is MN-major, copied as it lies. */
+template <mode MODE, reading way> constexpr bool AS_IT_LIES = IS_HALF<MODE> &&way == CHANNEL_VECTORS;
+
+template <mode MODE, bool mn_major>
+constexpr wgmma_type TYPE_OF = MODE == MODE_F16    ? mn_major ? WGMMA_F16_MN_MAJOR : WGMMA_F16
+                               : MODE == MODE_BF16 ? mn_major ? WGMMA_BF16_MN_MAJOR : WGMMA_BF16
+                                                   : WGMMA_TF32;
+
+/* Has TMA fill the slots of a K-tile, residue by residue of rows and of columns: a lane of each warp some of them. */
+__device__ __forceinline__ void load_boxes(const parameters &p, const CUtensorMap *map, const block_tile &block,
+                                           const k_walk &k_tile, crew by, uint32_t slots, uint32_t full)
+{
+    const int channel = (int)(block.at.group * p.tiles.group_out + block.at.chunk * p.tiles.chunk);
+    const int column = k_tile.column * p.columns.stride, row = k_tile.row * p.rows.stride;
+    if (by.thread % LANES != 0)
+        return;
+#pragma unroll 1
+    for (int i = by.thread / LANES; i < block.row_residues * block.column_residues; i += by.threads / LANES) {
+        mbarrier_expect_tx(full, (uint32_t)p.box_bytes);
+        tma_load(slots + i * p.residue_slots * p.dst_pitch, map, channel,
+                 column + p.columns.least[block.column_first + i % block.column_residues],
+                 row + p.rows.least[block.row_first + i / block.column_residues], k_tile.image, full);
+    }
+}
+
+/* Fills the stages. Blocks of src are loaded while the K-tile before is waited for. */
+template <mode MODE, int N, reading way>
+__device__ __forceinline__ void produce(const parameters &p, const CUtensorMap *map, const block_tile &block,
+                                        const tables &tables, const stage_ring &ring, int first, int count)
+{
+    using Element = element_of<MODE>;
+    const crew by = {(int)threadIdx.x - CONSUMERS, PRODUCERS};
+    const int pixels_log2 = p.images_log2 + p.rows.tile_log2 + p.columns.tile_log2;
+    const int vectors_log2 = pixels_log2 - (sizeof(Element) == 4 ? 2 : 3);
+    const bool has_block = by.thread < N / BLOCK_CHANNELS << vectors_log2;
+    src_block held;
+    const block_place<Element, way> place(by.thread, vectors_log2, tables.inputs);
+    const auto load = [&](const k_walk &at) {
+        const origin from = src_origin<Element>(p, block, at);
+        if (has_block)
+            load_block<Element, way>(held, place, from);
+    };
+    stage_walk stage(ring, 1);
+    k_walk walk;
+    walk.begin(p, first);
+    if constexpr (!AS_IT_LIES<MODE, way>)
+        load(walk);
+#pragma unroll 1
+    for (int k = 0; k < count; k++, stage.next()) {
+        stage.wait_empty();
+        const uint32_t slots = stage.buffer() + p.src_bytes;
+        if (way == CHANNEL_VECTORS && p.box_bytes > 0)
+            load_boxes(p, map, block, walk, by, slots, stage.full());
+        else
+            copy_pixels<Element, way == CHANNEL_VECTORS>(by, slots, p.dst_pitch, tables.slots, block.slots,
+                                                         (int)p.tiles.chunk, dst_origin<Element>(p, block, walk));
+        if constexpr (AS_IT_LIES<MODE, way>)
+            copy_boxes(by, stage.buffer(), tables.inputs, pixels_log2, N, src_origin<Element>(p, block, walk));
+        walk.advance(p);
+        cp_async_arrive(stage.full());
+        if constexpr (!AS_IT_LIES<MODE, way>) {
+            if (has_block)
+                store_block<Element, way, MODE == MODE_STRICT>(held, place, stage.buffer(), N, p.src_bytes / 2);
+            if (k + 1 < count)
+                load(walk);
+        }
+        stage.signal_written(by.thread % LANES);
+    }
+    cp_async_wait_all();
+}
+
+/* wgmma reads A from registers while it runs. Instructions that never happen keep the compiler from reusing them before;
+ * never: 0, unknown to it. */
+template <int count> __device__ __forceinline__ void keep_until_here(const fragment_a (&a)[count], uint32_t &never)
+{
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        asm volatile("{\n.reg .pred happens;\nsetp.ne.b32 happens, %0, 0;\n"
+                     "@happens lop3.b32 %0, %1, %2, %0, 0x96;\n@happens lop3.b32 %0, %3, %4, %0, 0x96;\n}"
+                     : "+r"(never)
+                     : "r"(a[i].at[0]), "r"(a[i].at[1]), "r"(a[i].at[2]), "r"(a[i].at[3]));
+}
+
+/* The descriptor of the operand, without its address: eight rows of a box are 1024 bytes; 64 channels on, where rows are
+ * pixels, a box lies as far as the low word says. */
+template <bool mn_major> __device__ __forceinline__ uint64_t operand_descriptor(int pixels)
+{
+    return (uint64_t)(1u << 30 | 8 * SWIZZLED_BYTES / 16) << 32 |
+           (mn_major ? (uint32_t)(pixels * SWIZZLED_BYTES / 16) << 16 : 0);
+}
+
+/* Loads a fragment of 64 pairs by a step of pixels from the slots. In f32 the MMA's rows g and g + 8 are pairs 2g and
+ * 2g + 1, at the lane's first pixel and so many bytes on at its second. */
+template <bool half> __device__ __forceinline__ void load_pairs(fragment_a &to, uint32_t from, int second_pixel)
+{
+    if constexpr (half) {
+        to = load_matrices<true>(from);
+    } else {
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const uint2 rows = load_shared<uint2>(from + k * second_pixel);
+            to.at[2 * k] = rows.x, to.at[2 * k + 1] = rows.y;
+        }
+    }
+}
+
+/* Writes the sums of 64 pairs by N channels to the slice, or adds them to what it holds; `to`: of the warp's first pair. */
+template <bool half, int N>
+__device__ __forceinline__ void store_pairs(const float (&sums)[N / 2], float *to, int64_t pitch, bool adds, int lane)
+{
+    to += lane % 4 * 2 * pitch + (half ? lane / 4 : lane / 4 * 2);
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 4) {
+        /* Addresses are computed here, one after the other: there are no registers for more. */
+        asm volatile("" : "+l"(to), "+l"(pitch)::"memory");
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float *at = to + j % 2 * pitch + j / 2 * (half ? 8 : 1);
+            *at = adds ? *at + sums[i + j] : sums[i + j];
+        }
+        to += 8 * pitch;
+    }
+}
+
+/* Multiplies the stages: a step of K of all pairs in groups of MMAs, of which one is under way while the next one's fragments
+ * are loaded. K-tiles are boxes whose extents are powers of two, so that where the slots of a step lie is the sum of where
+ * those of its first pixel do and of what a lane's pixel adds in every step. */
+template <mode MODE, int M, int N, reading way>
+__device__ __forceinline__ void consume(const parameters &p, const block_tile &block, const tables &tables,
+                                        const stage_ring &ring, int count, float *slice, int warp, int lane)
+{
+    constexpr bool HALF = IS_HALF<MODE>, MN_MAJOR = AS_IT_LIES<MODE, way>;
+    constexpr int STEP = HALF ? 16 : 8, STEPS = 4;                         /* pixels of a step; steps without a loop */
+    constexpr int GROUP = M < 4 ? M : 2, GROUPS = (M + GROUP - 1) / GROUP; /* MMAs; groups of a step */
+    using Product = wgmma_rs<TYPE_OF<MODE, MN_MAJOR>, N>;
+    constexpr uint32_t B_STEP = (MN_MAJOR ? STEP * SWIZZLED_BYTES : MMA_K_BYTES) / 16, B_BOX = N * SWIZZLED_BYTES / 16;
+    const uint64_t descriptor = operand_descriptor<MN_MAJOR>(p.k_pixels);
+    const int first_pair = warp / WARPGROUP_WARPS * M * MMA_M + warp % WARPGROUP_WARPS * WARP_M;
+    uint32_t never = count <= 0;
+    const int second_pixel = HALF ? 0 : tables.pixels[1];
+    int pairs[M];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+        pairs[m] =
+            pair_offset(p, block, first_pair + m * MMA_M + (HALF ? lane / 8 % 2 * 8 : lane / 4 * 2), HALF ? 2 : 4) +
+            tables.pixels[HALF ? lane / 16 * 8 + lane % 8 : lane % 4 * 2];
+    float sums[M][N / 2];
+    const auto clear = [&] {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < N / 2; i++)
+                sums[m][i] = 0;
+    };
+    const auto store = [&](bool adds) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            store_pairs<HALF, N>(sums[m], slice + first_pair + m * MMA_M, p.tiles.block_n, adds, lane);
+    };
+    clear();
+    fragment_a a[2][GROUP];
+    bool flushed = false;
+    int until_flush = p.flush_tiles;
+    uint32_t release = 0; /* the empty barrier of the stage before */
+    stage_walk stage(ring, 0);
+#pragma unroll 1
+    for (int k = 0; k < count; k++, stage.next()) {
+        const int *pixels = tables.pixels;
+        int at = *pixels;
+        stage.wait_full();
+        if constexpr (MN_MAJOR)
+            fence_proxy_async(); /* what cp.async has written is for wgmma to read */
+        const uint32_t slots = stage.buffer() + p.src_bytes;
+        uint64_t b = descriptor | descriptor_address(stage.buffer());
+#pragma unroll 1
+        for (int i = 0; i < p.k_pixels; i += STEPS * STEP, b += B_BOX) {
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) {
+                const uint32_t from = slots + at;
+                pixels += STEP;
+                at = *pixels; /* behind the last the table goes on */
+#pragma unroll
+                for (int first = 0; first < M; first += GROUP) {
+                    fragment_a(&now)[GROUP] = a[(s * GROUPS + first / GROUP) % 2];
+#pragma unroll
+                    for (int m = first; m < first + GROUP && m < M; m++)
+                        load_pairs<HALF>(now[m - first], from + pairs[m], second_pixel);
+#pragma unroll
+                    for (int m = 0; m < GROUP && !HALF; m++)
+#pragma unroll
+                        for (int j = 0; j < 4; j++)
+                            round_factor<false>(now[m].at[j], nullptr);
+                    wgmma_fence();
+#pragma unroll
+                    for (int m = first; m < first + GROUP && m < M; m++)
+                        Product::add(sums[m], now[m - first].at, b + s * B_STEP, 1);
+                    wgmma_commit();
+                    wgmma_wait<1>();
+                    keep_until_here(a[(s * GROUPS + first / GROUP + 1) % 2], never);
+                    if (s == 0 && first == 0 && release != 0) {
+                        signal_for_warp(release, lane);
+                        release = 0;
+                    }
+                }
+            }
+        }
+        release = stage.empty();
+        if (--until_flush == 0) {
+            wgmma_wait<0>();
+            store(flushed);
+            clear();
+            flushed = true;
+            until_flush = p.flush_tiles;
+        }
+    }
+    wgmma_wait<0>();
+    keep_until_here(a[1], never);
+    store(flushed);
+}
+
+template <mode MODE, int M, int N, reading way>
+__global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
+    warpgroup_kernel(const __grid_constant__ parameters p, const __grid_constant__ CUtensorMap map)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    static_assert(STAGE_BARRIERS * sizeof(uint64_t) <= BARRIER_BYTES, "they fit");
+    extern __shared__ __align__(STAGE_ALIGNMENT) char shared[]; /* the stages, the barriers and the tables */
+    char *barriers = shared + p.stages * p.stage_bytes;
+    const int warp = warp_of_block();
+    const int64_t number = blockIdx.x % p.tiles.count;
+    const int split = (int)(blockIdx.x / p.tiles.count);
+    const block_tile block = find_block(p, number);
+    const int first = (int)((int64_t)p.k_tiles * split / p.splits);
+    const int count = (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first;
+    const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
+    if (threadIdx.x == 0) {
+        ring.init(PRODUCERS + PRODUCERS / LANES * WARP_ARRIVALS, CONSUMERS / LANES * WARP_ARRIVALS);
+        mbarrier_init_fence();
+    }
+    const tables tables = make_tables<IS_HALF<MODE>>(p, block, barriers + BARRIER_BYTES);
+    if (warp < CONSUMERS / LANES) {
+        setmaxnreg_increase<CONSUMER_REGISTERS>();
+        float *slice = p.slices + (split * p.tiles.count + number) * p.tiles.block_m * p.tiles.block_n;
+        consume<MODE, M, N, way>(p, block, tables, ring, count, slice, warp, (int)threadIdx.x % LANES);
+    } else {
+        setmaxnreg_decrease<PRODUCER_REGISTERS>();
+        produce<MODE, N, way>(p, &map, block, tables, ring, first, count);
+    }
+#endif
+}
+
+template <mode MODE, int M, int N> kernel_choice warpgroups()
+{
+    return {{(const void *)warpgroup_kernel<MODE, M, N, ELEMENTS>,
+             (const void *)warpgroup_kernel<MODE, M, N, PIXEL_VECTORS>,
+             (const void *)warpgroup_kernel<MODE, M, N, CHANNEL_VECTORS>},
+            N,
+            WARPGROUPS * M * MMA_M,
+            WARPGROUP_BLOCK_THREADS / LANES,
+            MAX_PIXELS < MOST_PIXELS<element_of<MODE>, N> ? MAX_PIXELS : MOST_PIXELS<element_of<MODE>, N>,
+            true};
+}
+
+} // namespace tconv::outer
+
+#endif
