@@ -190,7 +190,8 @@ __global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *LANES)
     const int first = (int)((int64_t)p.k_tiles * split / p.splits);
     const int count = (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first;
 
-    const tables tables = make_tables<HALF>(p, block, shared);
+    const tables tables = make_tables<Element, true>(p, block, shared);
+    __syncthreads();
     int pairs[HALF ? WIDTH / 2 : WIDTH];
 #pragma unroll
     for (int i = 0; i < (HALF ? WIDTH / 2 : WIDTH); i++)
@@ -274,7 +275,7 @@ __global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *LANES)
 template <mode MODE, int HEIGHT, int WIDTH> kernel_choice choice()
 {
     const void *by_elements = (const void *)outer_kernel<MODE, HEIGHT, WIDTH, false>;
-    return {{by_elements, by_elements, (const void *)outer_kernel<MODE, HEIGHT, WIDTH, true>},
+    return {{by_elements, by_elements, by_elements, (const void *)outer_kernel<MODE, HEIGHT, WIDTH, true>},
             16 * HEIGHT,
             8 * WIDTH,
             RESIDENT_WARPS<MODE, HEIGHT>,

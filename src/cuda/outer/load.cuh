@@ -194,7 +194,9 @@ static __device__ __forceinline__ place find_slot(const parameters &p, const blo
 /* What a block keeps in shared memory beside the stages. */
 struct tables {
     place *inputs, *slots;
-    int *pixels; /* of K, in the order in which lanes load them: where their slots begin, in bytes */
+    int *
+        pixels; /* of K, in the order in which lanes load them: where their slots begin, in bytes; some behind the last */
+    char *end;
 };
 
 /* Walks over K-tiles: the first input of one after the other. */
@@ -297,23 +299,25 @@ static __device__ __forceinline__ int slot_offset(const parameters &p, const pla
     return ((input.image * p.rows.extent + input.row) * p.columns.extent + input.column) * p.dst_pitch;
 }
 
-/* Makes the tables of a block. */
-template <bool half>
+/* Makes the tables of a block, that of slots where it is wanted; ends without a barrier. */
+template <class Element, bool slots>
 __device__ __forceinline__ tables make_tables(const parameters &p, const block_tile &block, char *memory)
 {
+    constexpr int SIZE = (int)sizeof(Element);
+    const int slot_count = slots ? block.slots : 0;
     tables made;
     made.inputs = reinterpret_cast<place *>(memory);
     made.slots = made.inputs + p.k_pixels;
-    made.pixels = reinterpret_cast<int *>(made.slots + block.slots); /* and one behind the last */
+    made.pixels = reinterpret_cast<int *>(made.slots + slot_count);
+    made.end = reinterpret_cast<char *>(made.pixels + p.k_pixels + PIXELS_BEHIND);
     for (int i = (int)threadIdx.x; i < p.k_pixels; i += (int)blockDim.x) {
         /* The two pixels of a lane's fragment of f32 lie side by side. */
-        const int turn = half ? i : (i & ~7) | (i & 3) << 1 | (i >> 2 & 1);
-        made.inputs[i] = find_input(p, i, half ? 2 : 4);
+        const int turn = SIZE == 2 ? i : (i & ~7) | (i & 3) << 1 | (i >> 2 & 1);
+        made.inputs[i] = find_input(p, i, SIZE);
         made.pixels[turn] = slot_offset(p, made.inputs[i]);
     }
-    for (int i = (int)threadIdx.x; i < block.slots; i += (int)blockDim.x)
-        made.slots[i] = find_slot(p, block, i, half ? 2 : 4);
-    __syncthreads();
+    for (int i = (int)threadIdx.x; i < slot_count; i += (int)blockDim.x)
+        made.slots[i] = find_slot(p, block, i, SIZE);
     return made;
 }
 

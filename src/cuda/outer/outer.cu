@@ -52,14 +52,14 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
             p.src = arguments->src;
             p.diff_dst = arguments->dst;
             p.slices = (float *)arguments->scratch;
-            const uintptr_t read = (uintptr_t)p.src | (made->reading == CHANNEL_VECTORS ? (uintptr_t)p.diff_dst : 0);
+            const uintptr_t read = (uintptr_t)p.src | (made->reading == SRC_ROWS ? 0 : (uintptr_t)p.diff_dst);
             const reading reading = read % model::VECTOR_BYTES == 0 ? made->reading : ELEMENTS;
             const launch_grid grid = {made->kernel.functions[reading], made->blocks, made->threads, shared_bytes_of(&p),
                                       false};
             CUtensorMap map = {};
             tensor_map_recipe dst = made->dst;
             dst.data = arguments->dst;
-            if (reading != CHANNEL_VECTORS || p.box_bytes == 0 || !encode_tensor_map(&dst, &map))
+            if (reading != CHANNELS || p.box_bytes == 0 || !encode_tensor_map(&dst, &map))
                 p.box_bytes = 0;
             void *kernel_arguments[] = {&p, &map};
             *of = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false};

@@ -14,7 +14,8 @@ constexpr int SLOT_BLOCK = 8;  /* slots of two residues begin at multiples of it
 constexpr int MAX_WARPS = 8;   /* of a block */
 constexpr int LANES = 32;
 constexpr int STRICT_STEPS = 4;                            /* of K, whose sums in 3xTF32 are the tensor cores' */
-constexpr int MAX_PIXELS = 64;                             /* of a K-tile */
+constexpr int MAX_PIXELS = 64;   /* of a K-tile */
+constexpr int PIXELS_BEHIND = 4; /* the last in their table, which is read a step ahead */
 constexpr int STAGE_ALIGNMENT = 1024, BARRIER_BYTES = 128; /* of a kernel by wgmma, as this: */
 constexpr int WARPGROUP_BLOCK_THREADS =
     512; /* of a kernel by wgmma: two warpgroups that multiply, eight warps that copy */
@@ -57,9 +58,9 @@ struct parameters {
     int flush_tiles; /* K-tiles after which sums are added to the slice */
 };
 
-/* How src, and with CHANNEL_VECTORS the gradient of dst, is read: by elements, by 16 bytes of pixels that are neighbours, or
- * by 16 bytes of channels that are. */
-enum reading { ELEMENTS, PIXEL_VECTORS, CHANNEL_VECTORS, READINGS };
+/* How src and the gradient of dst are read: by elements, or by 16 bytes of neighbours in memory: pixels of src, pixels of
+ * both, or channels of both. */
+enum reading { ELEMENTS, SRC_ROWS, ROWS, CHANNELS, READINGS };
 
 /* A kernel by mma.sync, whose warp tiles may be any number, or by wgmma, with one tile of the block. */
 struct kernel_choice {

@@ -1,6 +1,8 @@
 /* Candidates of a cut, each predicted by what its block takes for a K-tile. */
 #include "plan.h"
 
+#include "cost.h"
+
 #include "../../core/checked.h"
 #include "../gemm/shape.h"
 #include "../maps/hopper.h"
@@ -15,39 +17,20 @@ namespace tconv::outer
 namespace
 {
 
-constexpr int64_t CHUNKS[] = {64, 128, 256};     /* output channels of a tile, at most */
-constexpr int BLOCK_SHARED_MEMORY = 1024;        /* bytes that a block has beside its stages */
-constexpr int TABLE_PIXEL = 20, TABLE_SLOT = 16; /* bytes of a block's tables */
+constexpr int64_t CHUNKS[] = {64, 128, 256};                        /* output channels of a tile, at most */
+constexpr int BLOCK_SHARED_MEMORY = 1024;                           /* bytes that a block has beside its stages */
+constexpr int TABLE_PIXEL = 20, TABLE_SLOT = 16, TABLE_VECTOR = 24; /* bytes of a block's tables */
 constexpr int64_t FLUSH_TERMS = 8192; /* that the tensor cores sum: they lose about 7e-9 of a sum with each */
 constexpr size_t SLICES_BYTES = (size_t)60 << 20; /* of all slices, where one of them is not more than half of it */
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28;
 constexpr cuuint32_t MAX_BOX = 256, MAX_BOX_STEP = 8; /* along an axis (CUDA driver API) */
+constexpr int MIN_ROW_BYTES = 256;                    /* of a slot, that TMA brings where taps share none */
 constexpr int64_t MAX_OFFSET = 32000;                 /* outputs from a K-tile's first: they are kept in 16 bits */
 
-/* What the prediction is made of: cycles of a multiprocessor, or of a quarter of it, and instructions of a warp. */
-constexpr double MMA_CYCLES = 6.4; /* of an MMA, on a quarter */
-constexpr double LONE_WARP = 1.25; /* times as long where a quarter has one warp */
-constexpr double L2_BYTES = 20;    /* a cycle */
-constexpr double VECTOR_ISSUE = 18, GATHER_ISSUE = 5, HALF_GATHER_ISSUE = 4; /* of 32 vectors, of 32 elements */
-constexpr double STEP_ISSUE = 30;        /* of a step of K, beside its MMAs and factors */
-constexpr double ROUND_ISSUE = 1;        /* of a factor, to TF32 */
-constexpr double SPLIT_ISSUE = 2;        /* in two */
-constexpr double ADD_ISSUE = 1.5;        /* of a sum of 3xTF32, that joins the total every fourth step */
-constexpr double TURN = 4;               /* cycles of an instruction that copies vectors, to its warp */
-constexpr double HIDDEN_PART = 0.15;     /* of what is not the longest, that shows where single elements are copied */
-constexpr double HALF_GATHER_CYCLES = 3; /* of 32 of 16 bits, that nothing hides */
-constexpr double BEGIN_CYCLES = 5000;    /* of a block, until its first product */
-constexpr double STORE_BYTES = 32;       /* a cycle, of a block's sums */
-constexpr double ADD_BYTES = 8;          /* a cycle of every multiprocessor, of all slices */
-
-/* The same of a kernel by wgmma, whose copies are other warps'. */
-constexpr double WGMMA_PART = 0.9;         /* of the tensor cores' rate */
-constexpr double SHARED_BYTES = 110;       /* a cycle */
-constexpr double WARPGROUP_L2_BYTES = 26;  /* a cycle */
-constexpr double VECTOR_CYCLES = 6;        /* of 32 vectors of the slots */
-constexpr double ELEMENT_CYCLES = 4;       /* of 32 elements */
-constexpr double HALF_ELEMENT_CYCLES = 12; /* of 32 of 16 bits */
-constexpr double TILE_CYCLES = 150;        /* of a K-tile, beside that */
+/* What the prediction is made of beside cost.h: */
+constexpr double BEGIN_CYCLES = 5000; /* of a block, until its first product */
+constexpr double STORE_BYTES = 32;    /* a cycle, of a block's sums */
+constexpr double ADD_BYTES = 8;       /* a cycle of every multiprocessor, of all slices */
 
 /* Fills in an axis for K-tiles of 2^tile_log2 inputs; false where slots are too many. *most: residues of the group of taps
  * with most. */
@@ -146,75 +129,16 @@ reading reading_of(const tconv_layer *layer, int column_log2)
     const int64_t vector = model::VECTOR_BYTES / (int64_t)problem->element_size;
     if (has_vectors(problem, &problem->src, problem->group_in) &&
         has_vectors(problem, &problem->dst, problem->group_out))
-        return CHANNEL_VECTORS;
-    return problem->layout == TCONV_NCHW && problem->w.in % vector == 0 && 1 << column_log2 >= vector &&
-                   model::begins_at_multiples(problem, &problem->src, vector)
-               ? PIXEL_VECTORS
-               : ELEMENTS;
-}
-
-/* How many times as much moves as is used: whole sectors, of which single elements that are `apart` apart may be a part. */
-double sector_part(const planned_layer *plan, int apart)
-{
-    const double run = (double)apart * (double)(1 << plan->parameters.columns.tile_log2);
-    const double sector = model::SECTOR_BYTES / (plan->mode == MODE_TF32 || plan->mode == MODE_STRICT ? 4.0 : 2.0);
-    return plan->reading == CHANNEL_VECTORS || run >= sector ? 1 : sector / run;
-}
-
-double longer_of(double one, double other)
-{
-    return one > other ? one : other;
-}
-
-/* Cycles of a K-tile of a block of warpgroups. */
-double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots)
-{
-    const parameters *p = &plan->parameters;
-    const double size = (double)layer->problem.element_size;
-    const double channels = plan->kernel.channels, pairs = plan->kernel.pairs, pixels = p->k_pixels;
-    const double steps = pixels * size / MMA_K_BYTES, mmas = steps * pairs / MMA_M;
-    const double products = mmas * channels / 2 / WGMMA_PART;
-    const double src = pixels * channels, dst = (double)slots * (double)p->tiles.chunk;
-    const double fragments = mmas * MMA_A_BYTES, operands = mmas * channels * MMA_K_BYTES;
-    const double shared = (fragments + operands + (src + dst) * size) / SHARED_BYTES;
-    const double l2 =
-        (src * (plan->reading == ELEMENTS ? sector_part(plan, 1) : 1) + dst * sector_part(plan, p->columns.stride)) *
-        size / WARPGROUP_L2_BYTES;
-    const double of_vectors = size / model::VECTOR_BYTES / LANES * VECTOR_CYCLES,
-                 of_elements = (size == 2 ? HALF_ELEMENT_CYCLES : ELEMENT_CYCLES) / LANES;
-    const double copies = src * (plan->reading == ELEMENTS ? of_elements : of_vectors) +
-                          dst * (plan->reading == CHANNEL_VECTORS ? of_vectors : of_elements);
-    return longer_of(longer_of(products, shared), longer_of(l2, copies)) + TILE_CYCLES;
-}
-
-/* Cycles of a K-tile of all blocks of a multiprocessor. */
-double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots)
-{
-    const parameters *p = &plan->parameters;
-    const bool half = layer->problem.element_size == 2, strict = plan->mode == MODE_STRICT;
-    const int block_warps = plan->threads / LANES, warps = block_warps * plan->resident,
-              height = plan->kernel.channels / 16, width = plan->kernel.pairs / 8;
-    const double steps = (double)p->k_pixels / (half ? 16 : 8), mmas = height * width * (strict ? 3 : 1);
-    const double factors = half ? 0 : (4 * height + 2 * width) * (strict ? SPLIT_ISSUE : ROUND_ISSUE);
-    const double sums = strict ? height * width * 4 * ADD_ISSUE / STRICT_STEPS : 0;
-    const double rounds = (double)tconv_ceil_div(warps, 4);
-    const double products = steps * mmas * MMA_CYCLES * rounds * (warps <= 4 ? LONE_WARP : 1);
-    const double src = (double)p->k_pixels * p->tiles.block_m, dst = (double)slots * (double)p->tiles.chunk;
-    const double elements = src + dst, size = (double)layer->problem.element_size;
-    const double bytes = (src * sector_part(plan, 1) + dst * sector_part(plan, p->columns.stride)) * size;
-    const bool vectors = plan->reading == CHANNEL_VECTORS;
-    const double load_issue =
-        vectors ? elements * size / 512 * VECTOR_ISSUE : elements / LANES * (half ? HALF_GATHER_ISSUE : GATHER_ISSUE);
-    const double issue = rounds * steps * (mmas + factors + sums + STEP_ISSUE) + plan->resident * load_issue / 4;
-    const double loads = plan->resident * bytes / L2_BYTES;
-    double longest = products > issue ? products : issue;
-    longest = longest > loads ? longest : loads;
-    if (vectors) { /* a block waits for its copies in part, while others multiply */
-        const double turn = products / plan->resident + load_issue / block_warps * TURN;
-        return longest > turn ? longest : turn;
-    }
-    const double waits = half ? plan->resident * elements / LANES * HALF_GATHER_CYCLES : 0;
-    return longest + HIDDEN_PART * (products + issue + loads - longest) + waits;
+        return CHANNELS;
+    if (problem->layout != TCONV_NCHW || problem->w.in % vector != 0 || 1 << column_log2 < vector ||
+        !model::begins_at_multiples(problem, &problem->src, vector))
+        return ELEMENTS;
+    /* Elements of 32 bits are copied as they lie as fast. */
+    return problem->element_size == 2 && problem->w.out % vector == 0 &&
+                   (problem->w.stride << column_log2) % vector == 0 &&
+                   model::begins_at_multiples(problem, &problem->dst, vector)
+               ? ROWS
+               : SRC_ROWS;
 }
 
 /* Chooses into how many parts the K-tiles are cut, and predicts the whole. */
@@ -275,6 +199,39 @@ int64_t src_bytes_of(const tconv_layer *layer, const planned_layer *plan)
     return p->k_pixels * size * channels;
 }
 
+/* Vectors of a row of outputs for the slots of a group of taps, at most: they begin at multiples of their length. */
+int row_vectors(const planned_layer *plan)
+{
+    const tile_axis *axis = &plan->parameters.columns;
+    const int length = vector_length(plan);
+    int most = 0;
+    for (int group = 0; group < plan->parameters.tiles.columns.groups; group++) {
+        int ends[2] = {axis->least[axis->first[group]], axis->least[axis->first[group]]};
+        for (int i = axis->first[group]; i < axis->first[group + 1]; i++) {
+            ends[0] = axis->least[i] < ends[0] ? axis->least[i] : ends[0];
+            ends[1] = axis->least[i] > ends[1] ? axis->least[i] : ends[1];
+        }
+        const int vectors = (ends[1] + (axis->extent - 1) * axis->stride - (ends[0] & -length)) / length + 1;
+        most = vectors > most ? vectors : most;
+    }
+    return most;
+}
+
+/* Vectors of all rows of outputs of a K-tile. */
+int64_t all_vectors(const planned_layer *plan, int row_residues)
+{
+    const parameters *p = &plan->parameters;
+    return (int64_t)row_vectors(plan) * ((row_residues * p->rows.extent) << p->images_log2);
+}
+
+/* Bytes of a block's tables: of the larger of slots and of rows, since it may have to read by elements. */
+int64_t table_bytes_of(const planned_layer *plan, int64_t slots, int64_t vectors)
+{
+    const int64_t pixels = plan->parameters.k_pixels * TABLE_PIXEL + PIXELS_BEHIND * (int64_t)sizeof(int);
+    const int64_t rows = vectors * TABLE_VECTOR + row_vectors(plan) * vector_length(plan) * (int64_t)sizeof(int);
+    return pixels + tconv_max(slots * TABLE_SLOT, plan->reading == ROWS ? rows : 0);
+}
+
 /* Finds how many stages, and blocks of a multiprocessor, there is memory for; false where there is too little. */
 bool choose_stages(const tconv_layer *layer, planned_layer *plan)
 {
@@ -312,7 +269,9 @@ bool describe_box(const tconv_layer *layer, planned_layer *plan)
     for (int i = 0; i < 4; i++)
         if (plan->dst.box[i] > MAX_BOX || plan->dst.steps[i] > MAX_BOX_STEP)
             return false;
-    return true;
+    /* Short rows that no taps share come slower so than as vectors. */
+    return p->dst_pitch >= MIN_ROW_BYTES || p->rows.extent > 1 << p->rows.tile_log2 ||
+           p->columns.extent > 1 << p->columns.tile_log2;
 }
 
 /* Makes the plan of a candidate, in which layer-wide fields are set; false where it does not fit. */
@@ -338,24 +297,26 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
     if (k_tiles >= MAX_EXTENT || slots > 4096)
         return false;
     p->k_tiles = (int)k_tiles;
+    plan->reading = reading_of(layer, of->column_log2);
+    const int64_t vectors = all_vectors(plan, row_residues);
     p->src_pitch = pitch_of(tiles->block_m, half);
     p->dst_pitch = pitch_of(tiles->chunk, half);
     p->src_bytes = (int)src_bytes_of(layer, plan);
     p->stage_bytes = (int)tconv_round_up(p->src_bytes + slots * p->dst_pitch, by_warpgroups ? STAGE_ALIGNMENT : 128);
-    p->table_bytes = (int)tconv_round_up(
-        p->k_pixels * TABLE_PIXEL + slots * TABLE_SLOT + (int)sizeof(int) + (by_warpgroups ? BARRIER_BYTES : 0), 128);
+    p->table_bytes =
+        (int)tconv_round_up(table_bytes_of(plan, slots, vectors) + (by_warpgroups ? BARRIER_BYTES : 0), 128);
     if (!is_near(problem, &p->src_strides, p->images_log2, 1 << of->row_log2, 1 << of->column_log2) ||
         !is_near(problem, &p->dst_strides, p->images_log2, furthest_slot(&p->rows, p->rows.first[tiles->rows.groups]),
                  furthest_slot(&p->columns, p->columns.first[tiles->columns.groups])))
         return false;
-    plan->reading = reading_of(layer, of->column_log2);
     p->box_bytes = 0;
-    if (by_warpgroups && plan->reading == CHANNEL_VECTORS && describe_box(layer, plan))
+    if (by_warpgroups && plan->reading == CHANNELS && describe_box(layer, plan))
         p->box_bytes = ((p->rows.extent * p->columns.extent) << p->images_log2) * p->dst_pitch;
     p->flush_tiles = (int)(FLUSH_TERMS / p->k_pixels);
     if (!choose_stages(layer, plan))
         return false;
-    choose_splits(layer, plan, by_warpgroups ? warpgroup_cycles(layer, plan, slots) : tile_cycles(layer, plan, slots));
+    choose_splits(layer, plan,
+                  by_warpgroups ? warpgroup_cycles(layer, plan, slots, vectors) : tile_cycles(layer, plan, slots));
     return true;
 }
 

@@ -17,6 +17,8 @@ constexpr int BLOCK_CHANNELS = 4;   /* of a block of src in a thread's registers
 constexpr int SWIZZLED_BYTES = 128; /* a row of a box; its vectors are numbered by the row's number, xor */
 constexpr int VECTORS = SWIZZLED_BYTES / ACCESS_BYTES;
 
+template <reading way> constexpr bool BY_ROWS = way == SRC_ROWS || way == ROWS;
+
 struct src_block {
     uint32_t at[BLOCK_CHANNELS][4];
 };
@@ -25,15 +27,16 @@ struct src_block {
  * these are vectors, 4 vectors of pixels, so that no two of eight lanes store to the same banks, and 128 bytes of
  * channels. */
 template <class Element, reading way> struct block_place {
-    static constexpr int PIXELS = ACCESS_BYTES / (int)sizeof(Element), OFFSETS = way == PIXEL_VECTORS ? 1 : PIXELS;
-    int vector, channel;  /* number of 16 bytes of pixels; first channel */
-    const place *inputs;  /* the pixels */
-    int offsets[OFFSETS]; /* theirs */
+    static constexpr int PIXELS = ACCESS_BYTES / (int)sizeof(Element);
+    static constexpr int OFFSETS = way == CHANNELS ? PIXELS : 1; /* single elements are too many to keep theirs */
+    int vector, channel;                                         /* number of 16 bytes of pixels; first channel */
+    const place *inputs;                                         /* the pixels */
+    int offsets[OFFSETS];                                        /* theirs, or that of the first */
     __device__ __forceinline__ block_place(int number, int vectors_log2, const place *all)
     {
         vector = number & ((1 << vectors_log2) - 1);
         channel = number >> vectors_log2 << 2;
-        if constexpr (way == CHANNEL_VECTORS) {
+        if constexpr (way == CHANNELS) {
             const int warp = number / LANES, warps_log2 = vectors_log2 - 2;
             vector = (warp & ((1 << warps_log2) - 1)) << 2 | number % 4;
             channel = (warp >> warps_log2) * SWIZZLED_BYTES / (int)sizeof(Element) + number / 4 % 8 * BLOCK_CHANNELS;
@@ -59,12 +62,12 @@ __device__ __forceinline__ void load_block(src_block &to, const block_place<Elem
     const auto put = [&](int row, const uint4 &vector) {
         to.at[row][0] = vector.x, to.at[row][1] = vector.y, to.at[row][2] = vector.z, to.at[row][3] = vector.w;
     };
-    if constexpr (way == CHANNEL_VECTORS) { /* of f32: a row is a pixel */
+    if constexpr (way == CHANNELS) { /* of f32: a row is a pixel */
         const char *data = from.data + at.channel * (int)sizeof(Element);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             put(i, load(data + at.offsets[i], at.channel < from.channels && at.exists(from, i)));
-    } else if constexpr (way == PIXEL_VECTORS) {
+    } else if constexpr (BY_ROWS<way>) {
         const int existing = at.exists(from, 0) ? from.channels : 0;
         const char *data = from.data + at.offsets[0] + at.channel * from.channel_stride;
 #pragma unroll
@@ -75,7 +78,7 @@ __device__ __forceinline__ void load_block(src_block &to, const block_place<Elem
 #pragma unroll
         for (int i = 0; i < at.PIXELS; i++) {
             const int existing = at.exists(from, i) ? from.channels : 0;
-            const char *pixel = data + at.offsets[i];
+            const char *pixel = data + at.inputs[i].offset;
             asm volatile("" : "+l"(pixel)); /* or addresses of all pixels are kept in registers */
 #pragma unroll
             for (int c = 0; c < BLOCK_CHANNELS; c++, pixel += from.channel_stride) {
@@ -102,7 +105,7 @@ __device__ __forceinline__ void store_block(const src_block &of, const block_pla
         uint32_t row[4], rest[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            row[i] = way == CHANNEL_VECTORS ? of.at[i][c] : of.at[c][i];
+            row[i] = way == CHANNELS ? of.at[i][c] : of.at[c][i];
             if constexpr (sizeof(Element) == 4)
                 round_factor<strict>(row[i], &rest[i]);
         }

@@ -12,6 +12,7 @@
 #include "../gemm/pipeline.cuh"
 #include "../ptx/mma.cuh"
 #include "../ptx/tma.cuh"
+#include "dst_rows.cuh"
 #include "src_operand.cuh"
 
 namespace tconv::outer
@@ -25,7 +26,7 @@ template <class Element, int N>
 constexpr int MOST_PIXELS = PRODUCERS *BLOCK_CHANNELS *ACCESS_BYTES / (N * (int)sizeof(Element));
 
 /* Whether src is MN-major, copied as it lies. */
-template <mode MODE, reading way> constexpr bool AS_IT_LIES = IS_HALF<MODE> &&way == CHANNEL_VECTORS;
+template <mode MODE, reading way> constexpr bool AS_IT_LIES = IS_HALF<MODE> &&way == CHANNELS;
 
 template <mode MODE, bool mn_major>
 constexpr wgmma_type TYPE_OF = MODE == MODE_F16    ? mn_major ? WGMMA_F16_MN_MAJOR : WGMMA_F16
@@ -49,10 +50,44 @@ __device__ __forceinline__ void load_boxes(const parameters &p, const CUtensorMa
     }
 }
 
-/* Fills the stages. Blocks of src are loaded while the K-tile before is waited for. */
+/* Copies the slots of a K-tile otherwise. */
+template <class Element, reading way>
+__device__ __forceinline__ void copy_slots(const parameters &p, const block_tile &block, const tables &tables,
+                                           const k_walk &k_tile, crew by, uint32_t slots)
+{
+    copy_pixels<Element, way == CHANNELS>(by, slots, p.dst_pitch, tables.slots, block.slots, (int)p.tiles.chunk,
+                                          dst_origin<Element>(p, block, k_tile));
+}
+
+/* A thread's blocks of rows of outputs, of which the first is loaded ahead of its stage. */
+template <class Element> struct row_copies {
+    const parameters &p;
+    const block_tile &block;
+    const row_tables &tables;
+    crew by;
+    src_block held;
+
+    __device__ __forceinline__ void load_ahead(const k_walk &k_tile)
+    {
+        load_row_block(held, row_walk(by.thread, (int)p.tiles.chunk), tables, dst_origin<Element>(p, block, k_tile));
+    }
+    __device__ __forceinline__ void store(const k_walk &k_tile, uint32_t slots)
+    {
+        const int channels = (int)p.tiles.chunk;
+        row_walk at(by.thread, channels);
+        while (at.vector < tables.count) {
+            store_row_block(held, at, tables, channels, slots);
+            at.advance(by, channels);
+            load_row_block(held, at, tables, dst_origin<Element>(p, block, k_tile));
+        }
+    }
+};
+
+/* Fills the stages. What goes through registers is loaded while the K-tile before is waited for. */
 template <mode MODE, int N, reading way>
 __device__ __forceinline__ void produce(const parameters &p, const CUtensorMap *map, const block_tile &block,
-                                        const tables &tables, const stage_ring &ring, int first, int count)
+                                        const tables &tables, const row_tables &row_tables, const stage_ring &ring,
+                                        int first, int count)
 {
     using Element = element_of<MODE>;
     const crew by = {(int)threadIdx.x - CONSUMERS, PRODUCERS};
@@ -61,36 +96,37 @@ __device__ __forceinline__ void produce(const parameters &p, const CUtensorMap *
     const bool has_block = by.thread < N / BLOCK_CHANNELS << vectors_log2;
     src_block held;
     const block_place<Element, way> place(by.thread, vectors_log2, tables.inputs);
-    const auto load = [&](const k_walk &at) {
-        const origin from = src_origin<Element>(p, block, at);
-        if (has_block)
-            load_block<Element, way>(held, place, from);
+    row_copies<Element> rows = {p, block, row_tables, by, {}};
+    const auto load_ahead = [&](const k_walk &at) {
+        if constexpr (way == ROWS)
+            rows.load_ahead(at);
+        if constexpr (!AS_IT_LIES<MODE, way>)
+            if (has_block)
+                load_block<Element, way>(held, place, src_origin<Element>(p, block, at));
     };
     stage_walk stage(ring, 1);
     k_walk walk;
     walk.begin(p, first);
-    if constexpr (!AS_IT_LIES<MODE, way>)
-        load(walk);
+    load_ahead(walk);
 #pragma unroll 1
     for (int k = 0; k < count; k++, stage.next()) {
         stage.wait_empty();
         const uint32_t slots = stage.buffer() + p.src_bytes;
-        if (way == CHANNEL_VECTORS && p.box_bytes > 0)
+        if constexpr (way == ROWS)
+            rows.store(walk, slots);
+        else if (way == CHANNELS && p.box_bytes > 0)
             load_boxes(p, map, block, walk, by, slots, stage.full());
         else
-            copy_pixels<Element, way == CHANNEL_VECTORS>(by, slots, p.dst_pitch, tables.slots, block.slots,
-                                                         (int)p.tiles.chunk, dst_origin<Element>(p, block, walk));
+            copy_slots<Element, way>(p, block, tables, walk, by, slots);
         if constexpr (AS_IT_LIES<MODE, way>)
             copy_boxes(by, stage.buffer(), tables.inputs, pixels_log2, N, src_origin<Element>(p, block, walk));
-        walk.advance(p);
+        else if (has_block)
+            store_block<Element, way, MODE == MODE_STRICT>(held, place, stage.buffer(), N, p.src_bytes / 2);
         cp_async_arrive(stage.full());
-        if constexpr (!AS_IT_LIES<MODE, way>) {
-            if (has_block)
-                store_block<Element, way, MODE == MODE_STRICT>(held, place, stage.buffer(), N, p.src_bytes / 2);
-            if (k + 1 < count)
-                load(walk);
-        }
         stage.signal_written(by.thread % LANES);
+        walk.advance(p);
+        if (k + 1 < count)
+            load_ahead(walk);
     }
     cp_async_wait_all();
 }
@@ -263,23 +299,30 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
         ring.init(PRODUCERS + PRODUCERS / LANES * WARP_ARRIVALS, CONSUMERS / LANES * WARP_ARRIVALS);
         mbarrier_init_fence();
     }
-    const tables tables = make_tables<IS_HALF<MODE>>(p, block, barriers + BARRIER_BYTES);
+    using Element = element_of<MODE>;
+    const tables tables = make_tables<Element, way != ROWS>(p, block, barriers + BARRIER_BYTES);
+    row_tables rows = {};
+    if constexpr (way == ROWS)
+        rows = make_row_tables(p, block, tables.end);
+    __syncthreads();
     if (warp < CONSUMERS / LANES) {
         setmaxnreg_increase<CONSUMER_REGISTERS>();
         float *slice = p.slices + (split * p.tiles.count + number) * p.tiles.block_m * p.tiles.block_n;
         consume<MODE, M, N, way>(p, block, tables, ring, count, slice, warp, (int)threadIdx.x % LANES);
     } else {
         setmaxnreg_decrease<PRODUCER_REGISTERS>();
-        produce<MODE, N, way>(p, &map, block, tables, ring, first, count);
+        produce<MODE, N, way>(p, &map, block, tables, rows, ring, first, count);
     }
 #endif
 }
 
 template <mode MODE, int M, int N> kernel_choice warpgroups()
 {
-    return {{(const void *)warpgroup_kernel<MODE, M, N, ELEMENTS>,
-             (const void *)warpgroup_kernel<MODE, M, N, PIXEL_VECTORS>,
-             (const void *)warpgroup_kernel<MODE, M, N, CHANNEL_VECTORS>},
+    const void *by_src_rows = (const void *)warpgroup_kernel<MODE, M, N, SRC_ROWS>, *by_rows = by_src_rows;
+    if constexpr (IS_HALF<MODE>)
+        by_rows = (const void *)warpgroup_kernel<MODE, M, N, ROWS>;
+    return {{(const void *)warpgroup_kernel<MODE, M, N, ELEMENTS>, by_src_rows, by_rows,
+             (const void *)warpgroup_kernel<MODE, M, N, CHANNELS>},
             N,
             WARPGROUPS * M * MMA_M,
             WARPGROUP_BLOCK_THREADS / LANES,

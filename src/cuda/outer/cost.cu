@@ -1,0 +1,104 @@
+/* Each part of a block's work as if nothing else took time; the longest counts. */
+#include "cost.h"
+
+#include "../../core/checked.h"
+#include "../gemm/shape.h"
+#include "../model/planned.h"
+
+namespace tconv::outer
+{
+
+namespace
+{
+
+/* What the prediction is made of: cycles of a multiprocessor, or of a quarter of it, and instructions of a warp. */
+constexpr double MMA_CYCLES = 6.4; /* of an MMA, on a quarter */
+constexpr double LONE_WARP = 1.25; /* times as long where a quarter has one warp */
+constexpr double L2_BYTES = 20;    /* a cycle */
+constexpr double VECTOR_ISSUE = 18, GATHER_ISSUE = 5, HALF_GATHER_ISSUE = 4; /* of 32 vectors, of 32 elements */
+constexpr double STEP_ISSUE = 30;        /* of a step of K, beside its MMAs and factors */
+constexpr double ROUND_ISSUE = 1;        /* of a factor, to TF32 */
+constexpr double SPLIT_ISSUE = 2;        /* in two */
+constexpr double ADD_ISSUE = 1.5;        /* of a sum of 3xTF32, that joins the total every fourth step */
+constexpr double TURN = 4;               /* cycles of an instruction that copies vectors, to its warp */
+constexpr double HIDDEN_PART = 0.15;     /* of what is not the longest, that shows where single elements are copied */
+constexpr double HALF_GATHER_CYCLES = 3; /* of 32 of 16 bits, that nothing hides */
+
+/* The same of a kernel by wgmma, whose copies are other warps'. */
+constexpr double WGMMA_PART = 0.9;         /* of the tensor cores' rate */
+constexpr double SHARED_BYTES = 110;       /* a cycle */
+constexpr double WARPGROUP_L2_BYTES = 26;  /* a cycle */
+constexpr double VECTOR_CYCLES = 6;        /* of 32 vectors that are copied */
+constexpr double ROW_CYCLES = 20;          /* of 32 vectors that are turned in registers */
+constexpr double ELEMENT_CYCLES = 4;       /* of 32 elements */
+constexpr double HALF_ELEMENT_CYCLES = 16; /* of 32 of 16 bits */
+constexpr double TILE_CYCLES = 150;        /* of a K-tile, beside that */
+
+/* How many times as much moves as is used: whole sectors, of which single elements that are `apart` apart may be a part. */
+double sector_part(const planned_layer *plan, int apart)
+{
+    const double run = (double)apart * (double)(1 << plan->parameters.columns.tile_log2);
+    const double sector = model::SECTOR_BYTES / (plan->mode == MODE_TF32 || plan->mode == MODE_STRICT ? 4.0 : 2.0);
+    return plan->reading == CHANNELS || run >= sector ? 1 : sector / run;
+}
+
+double longer_of(double one, double other)
+{
+    return one > other ? one : other;
+}
+
+} // namespace
+
+double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots, int64_t vectors)
+{
+    const parameters *p = &plan->parameters;
+    const double size = (double)layer->problem.element_size, chunk = (double)p->tiles.chunk;
+    const double channels = plan->kernel.channels, pairs = plan->kernel.pairs, pixels = p->k_pixels;
+    const double steps = pixels * size / MMA_K_BYTES, mmas = steps * pairs / MMA_M;
+    const double products = mmas * channels / 2 / WGMMA_PART;
+    const double src = pixels * channels, dst = (double)slots * chunk;
+    const bool rows = plan->reading == ROWS, elements = plan->reading == ELEMENTS;
+    const double read =
+        rows ? (double)vectors * chunk * vector_length(plan) : dst * sector_part(plan, p->columns.stride);
+    const double l2 = (src * (elements ? sector_part(plan, 1) : 1) + read) * size / WARPGROUP_L2_BYTES;
+    const double shared = (mmas * (MMA_A_BYTES + channels * MMA_K_BYTES) + (src + dst) * size) / SHARED_BYTES;
+    const double of_vectors = size / model::VECTOR_BYTES / LANES,
+                 of_elements = (size == 2 ? HALF_ELEMENT_CYCLES : ELEMENT_CYCLES) / LANES;
+    const double copies_src = src * (elements ? of_elements : of_vectors * VECTOR_CYCLES);
+    const double copies_dst = p->box_bytes > 0            ? 0
+                              : rows                      ? read * of_vectors * ROW_CYCLES
+                              : plan->reading == CHANNELS ? dst * of_vectors * VECTOR_CYCLES
+                                                          : dst * of_elements;
+    return longer_of(longer_of(products, shared), longer_of(l2, copies_src + copies_dst)) + TILE_CYCLES;
+}
+
+double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots)
+{
+    const parameters *p = &plan->parameters;
+    const bool half = layer->problem.element_size == 2, strict = plan->mode == MODE_STRICT;
+    const int block_warps = plan->threads / LANES, warps = block_warps * plan->resident,
+              height = plan->kernel.channels / 16, width = plan->kernel.pairs / 8;
+    const double steps = (double)p->k_pixels / (half ? 16 : 8), mmas = height * width * (strict ? 3 : 1);
+    const double factors = half ? 0 : (4 * height + 2 * width) * (strict ? SPLIT_ISSUE : ROUND_ISSUE);
+    const double sums = strict ? height * width * 4 * ADD_ISSUE / STRICT_STEPS : 0;
+    const double rounds = (double)tconv_ceil_div(warps, 4);
+    const double products = steps * mmas * MMA_CYCLES * rounds * (warps <= 4 ? LONE_WARP : 1);
+    const double src = (double)p->k_pixels * p->tiles.block_m, dst = (double)slots * (double)p->tiles.chunk;
+    const double elements = src + dst, size = (double)layer->problem.element_size;
+    const double bytes = (src * sector_part(plan, 1) + dst * sector_part(plan, p->columns.stride)) * size;
+    const bool vectors = plan->reading == CHANNELS;
+    const double load_issue =
+        vectors ? elements * size / 512 * VECTOR_ISSUE : elements / LANES * (half ? HALF_GATHER_ISSUE : GATHER_ISSUE);
+    const double issue = rounds * steps * (mmas + factors + sums + STEP_ISSUE) + plan->resident * load_issue / 4;
+    const double loads = plan->resident * bytes / L2_BYTES;
+    double longest = products > issue ? products : issue;
+    longest = longest > loads ? longest : loads;
+    if (vectors) { /* a block waits for its copies in part, while others multiply */
+        const double turn = products / plan->resident + load_issue / block_warps * TURN;
+        return longest > turn ? longest : turn;
+    }
+    const double waits = half ? plan->resident * elements / LANES * HALF_GATHER_CYCLES : 0;
+    return longest + HIDDEN_PART * (products + issue + loads - longest) + waits;
+}
+
+} // namespace tconv::outer

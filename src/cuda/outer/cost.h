@@ -1,0 +1,24 @@
+/* What a K-tile takes a block of cuda_outer, as fitted to measurements. */
+#ifndef TCONV_CUDA_OUTER_COST_H
+#define TCONV_CUDA_OUTER_COST_H
+
+#include "plan.h"
+
+namespace tconv::outer
+{
+
+/* Elements of 16 bytes. */
+inline int vector_length(const planned_layer *plan)
+{
+    return plan->mode == MODE_TF32 || plan->mode == MODE_STRICT ? 4 : 8;
+}
+
+/* Cycles of a K-tile of all blocks of a multiprocessor; slots: those of a block. */
+double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots);
+
+/* The same of a kernel by wgmma; vectors: of all rows of outputs, where it reads these. */
+double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots, int64_t vectors);
+
+} // namespace tconv::outer
+
+#endif
