@@ -114,14 +114,14 @@ Test(accumulate_cuda, corners)
     check_corners(TCONV_BACKEND_CUDA);
 }
 
-/* cuda_accumulate cuts layers into chunks of images; the last one overlaps the one before it, and adds nothing twice. Sums
- * of any dtype but f64 take four bytes. */
+/* cuda_accumulate cuts layers into chunks of images; the last one overlaps the one before it, and adds nothing twice. An
+ * image has 8 MiB of sums in f32, and in 16-bit dtypes as much that is widened. */
 static harness_layer chunked_layer(tconv_op op)
 {
     harness_layer layer;
     char message[128];
     const bool parsed =
-        harness_problem_parse("n=10 ci=8 h=512 w=512 co=8 k=1 b=1 acc=1", &layer, message, sizeof message);
+        harness_problem_parse("n=11 ci=8 h=512 w=512 co=8 k=1 b=1 acc=1", &layer, message, sizeof message);
     cr_assert(parsed, "%s", message);
     layer.desc.op = op;
     return layer;
@@ -130,8 +130,10 @@ static harness_layer chunked_layer(tconv_op op)
 Test(accumulate, a_layer_comes_in_chunks_on_cuda)
 {
     for (int op = TCONV_FORWARD; op <= TCONV_BACKWARD_DATA; op++) {
-        const harness_layer layer = chunked_layer((tconv_op)op);
+        harness_layer layer = chunked_layer((tconv_op)op);
         cr_expect(is_planned(&layer.desc, " chunks=3 widens=0 by="));
+        layer.desc.dtype = TCONV_BF16;
+        cr_expect(is_planned(&layer.desc, " chunks=6 widens=1 by="));
     }
 }
 

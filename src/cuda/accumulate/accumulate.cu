@@ -7,8 +7,8 @@
  * each layer has the fastest of them, and there is one rounding to the dtype: sums of f32 and f64 are stored as they are;
  * f16 and bf16, whose kernels round what they store, are widened to f32 and multiplied in TF32, which holds them exactly.
  *
- * Images come in chunks of at most 32 MiB of sums, which the pass reads from the second-level cache; an image that has
- * more is taken all the same. The last chunk has as many images as the others: it computes some once more, and adds those
+ * Images come in chunks of at most 32 MiB of sums and what is widened, which are then read from the second-level cache; an
+ * image that has more is taken all the same. The last chunk has as many images as the others: it computes some once more, and adds those
  * that were not added before.
  *
  * Numeric order: that of the implementation; then the bias, then what was held.
@@ -33,8 +33,8 @@ namespace tconv::accumulate
 namespace
 {
 
-constexpr int64_t MAX_SUMS = (int64_t)32 << 20; /* bytes of a chunk: they stay in the L2 of an H200 */
-constexpr int64_t ALIGNMENT = 256;              /* bytes, of each part of the memory */
+constexpr int64_t MAX_CHUNK = (int64_t)32 << 20; /* bytes of sums and what is widened: they stay in the L2 of an H200 */
+constexpr int64_t ALIGNMENT = 256;               /* bytes, of each part of the memory */
 
 /* The longest plans are those that have another's in them. */
 constexpr size_t MAX_PLAN = sizeof(columns::plan) > sizeof(correlation::plan) ? sizeof(columns::plan)
@@ -82,13 +82,16 @@ int64_t line_stride(const tconv_problem *problem, bool dst)
 }
 
 /* Images of a chunk, so that chunks are as even as they come. */
-int64_t images_of(const tconv_problem *problem)
+int64_t images_of(const tconv_problem *problem, bool widens)
 {
-    const walk image = walk_over(problem, writes_dst(problem), 1);
-    const int64_t size = (int64_t)tconv_max((int64_t)problem->element_size, (int64_t)sizeof(float));
+    const bool dst = writes_dst(problem);
+    const walk sums = walk_over(problem, dst, 1), read = walk_over(problem, !dst, 1);
+    const double size = widens ? sizeof(float) : (double)problem->element_size;
+    const double elements =
+        (double)sums.lines * (double)sums.elements + (widens ? (double)read.lines * (double)read.elements : 0);
     const int64_t batch = tconv_max(problem->batch, 1);
-    const int64_t fit = tconv_max(1, MAX_SUMS / size / image.lines / image.elements);
-    return tconv_ceil_div(batch, tconv_ceil_div(batch, fit));
+    const double fit = (double)MAX_CHUNK / (elements * size);
+    return fit >= (double)batch ? batch : tconv_ceil_div(batch, tconv_ceil_div(batch, tconv_max(1, (int64_t)fit)));
 }
 
 /* Describes a chunk as a layer of its own. */
@@ -98,7 +101,6 @@ tconv_status describe_inner(const tconv_layer *layer, plan *made, tconv_issue *i
     const bool dst = writes_dst(problem);
     tconv_desc desc = problem->desc;
     made->inner = *layer;
-    made->widens = problem->element_size < sizeof(float);
     if (made->widens) {
         desc.dtype = TCONV_F32;
         made->inner.target.math = TCONV_MATH_TF32;
@@ -166,7 +168,8 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     tconv_cuda_work work = {};
     if (!problem->desc.accumulate)
         return tconv_decline(issue, "for layers that accumulate");
-    made->images = images_of(problem);
+    made->widens = problem->element_size < sizeof(float);
+    made->images = images_of(problem, made->widens);
     made->chunks = tconv_ceil_div(tconv_max(problem->batch, 1), made->images);
     const tconv_status status = describe_inner(layer, made, issue);
     if (status != TCONV_SUCCESS)
