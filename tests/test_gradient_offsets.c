@@ -1,6 +1,6 @@
 /*
  * The mistake of offsets of 32 bits, in the gradients: a layer of a few elements whose strides set those of src and dst
- * far apart, beyond 2^31 and 2^32, in memory that is only address space but for the pages in use. This is a test of the
+ * far apart, beyond 2^31 and 2^32, in memory that is only address space but for the pages in use. These are tests of the
  * suite gradient_mistakes.
  */
 #include <criterion/criterion.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "harness.h"
+#include "support/gradients.h"
 #include "support/sparse.h"
 #include "support/ways.h"
 
@@ -124,4 +125,23 @@ Test(gradient_mistakes, offsets_of_32_bits)
                 }
                 cr_assert_gt(taken, 0, "nothing takes %s", far_cases[i].what);
             }
+}
+
+/* cuda_outer's tables have 32 bits for the bytes from a K-tile's first place to another: of images of a slice a K-tile has
+ * as many as that reaches. Seen by the plans, for memory that is so far apart takes gigabytes of a GPU. */
+Test(gradient_mistakes, bytes_of_images_of_a_k_tile_past_32_bits)
+{
+    static const struct {
+        const char *problem, *k_tile;
+    } cases[] = {
+        {"n=4 ci=8 h=4 w=4 co=8 k=1 ss=134217728x16x4x1", " k_tile=4x4x4 "},
+        {"n=4 ci=8 h=4 w=4 co=8 k=1 ss=268435456x16x4x1", " k_tile=2x4x4 "},
+        {"n=4 ci=8 h=4 w=4 co=8 k=1 ds=134217728x16x4x1", " k_tile=4x4x4 "},
+        {"n=4 ci=8 h=4 w=4 co=8 k=1 ds=268435456x16x4x1", " k_tile=2x4x4 "},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        harness_layer layer = gradient_layer(cases[i].problem, TCONV_BACKWARD_WEIGHTS);
+        layer.desc.math = TCONV_MATH_TF32;
+        cr_expect(is_planned(&layer.desc, cases[i].k_tile), "%s: not%s", cases[i].problem, cases[i].k_tile);
+    }
 }

@@ -1,5 +1,5 @@
 /* Verbose lines: to the caller's callback or to stderr, at the level that the options or TCONV_VERBOSE name, each
- * whole, by one write, and harmless where stderr is closed. test_environment.c tests what the lines say. */
+ * whole, by one write, and harmless where stderr is closed. test_verbose.c tests what the lines say. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <locale.h>

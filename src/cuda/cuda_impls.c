@@ -2,11 +2,20 @@
 #include "cuda_backend.h"
 #include "implementations.h"
 
-const tconv_implementation *const tconv_cuda_implementations[] = {
-    &tconv_cuda_stencil, &tconv_cuda_col2im, &tconv_cuda_rows,    &tconv_cuda_cells,   &tconv_cuda_wgmma,
-    &tconv_cuda_igemm,   &tconv_cuda_mma,    &tconv_cuda_columns, &tconv_cuda_general, NULL};
+const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_stencil,
+                                                                  &tconv_cuda_col2im,
+                                                                  &tconv_cuda_rows,
+                                                                  &tconv_cuda_cells,
+                                                                  &tconv_cuda_wgmma,
+                                                                  &tconv_cuda_igemm,
+                                                                  &tconv_cuda_mma,
+                                                                  &tconv_cuda_columns,
+                                                                  &tconv_cuda_general,
+                                                                  &tconv_cuda_accumulate,
+                                                                  NULL};
 
-const tconv_implementation *const tconv_cuda_backward_data[] = {&tconv_cuda_depthwise, &tconv_cuda_correlation, NULL};
+const tconv_implementation *const tconv_cuda_backward_data[] = {&tconv_cuda_depthwise, &tconv_cuda_correlation,
+                                                                &tconv_cuda_accumulate, NULL};
 
 const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_depthwise_weights, &tconv_cuda_outer,
                                                                    &tconv_cuda_general_weights, NULL};

@@ -47,6 +47,9 @@ extern const tconv_implementation tconv_cuda_depthwise;
 /* "cuda_correlation": the gradient of src, as a forward layer that one of these computes. */
 extern const tconv_implementation tconv_cuda_correlation;
 
+/* "cuda_accumulate": forward and the gradient of src of layers that accumulate, by one of these and a pass that adds. */
+extern const tconv_implementation tconv_cuda_accumulate;
+
 /* The gradients of weights and bias. "cuda_depthwise": groups of one input channel. */
 extern const tconv_implementation tconv_cuda_depthwise_weights;
 

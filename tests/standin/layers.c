@@ -56,13 +56,14 @@ static void append_workloads(struct list *list, const workload_list *workloads)
         }
 }
 
-/* Appends the first layers of the list again, every `step` of them, for a gradient. */
-static void append_gradients(struct list *list, size_t count, tconv_op op, size_t step)
+/* Appends the first layers of the list again, every `step` of them, for another operation or to accumulate. */
+static void append_again(struct list *list, size_t count, tconv_op op, int accumulate, size_t step)
 {
     for (size_t i = 0; i < count && !list->failed; i += step) {
-        standin_layer gradient = list->items[i];
-        gradient.layer.desc.op = op;
-        append(list, gradient.name, &gradient.layer);
+        standin_layer again = list->items[i];
+        again.layer.desc.op = op;
+        again.layer.desc.accumulate = accumulate;
+        append(list, again.name, &again.layer);
     }
 }
 
@@ -98,8 +99,10 @@ size_t standin_list_layers(const char *const *files, size_t file_count, standin_
         workloads_release(&more);
     }
     const size_t count = list.count;
-    append_gradients(&list, count, TCONV_BACKWARD_DATA, 1);
-    append_gradients(&list, count, TCONV_BACKWARD_WEIGHTS, 2);
+    append_again(&list, count, TCONV_BACKWARD_DATA, 0, 1);
+    append_again(&list, count, TCONV_BACKWARD_WEIGHTS, 0, 2);
+    for (int op = TCONV_FORWARD; op <= TCONV_BACKWARD_WEIGHTS; op++)
+        append_again(&list, count, (tconv_op)op, 1, 7);
     if (list.failed) {
         free(list.items);
         list.items = NULL;
@@ -152,4 +155,5 @@ void standin_draw_wild(harness_random *random, harness_layer *layer)
     desc->math = harness_random_chance(random, 50) ? TCONV_MATH_TF32 : TCONV_MATH_STRICT;
     layer->has_bias = harness_random_chance(random, 50);
     desc->op = harness_random_chance(random, 50) ? TCONV_FORWARD : (tconv_op)harness_random_integer(random, 1, 2);
+    desc->accumulate = harness_random_chance(random, 20);
 }

@@ -1,5 +1,8 @@
 #include "desc_numbers.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 tconv_desc uneven_layer(void)
 {
     tconv_desc desc;
@@ -40,4 +43,11 @@ const struct desc_number desc_numbers[DESC_NUMBERS] = {
 int64_t *desc_number_of(tconv_desc *desc, const struct desc_number *number)
 {
     return (int64_t *)(void *)((char *)desc + number->offset);
+}
+
+const char *stated(const char *name, int64_t value)
+{
+    static char text[96];
+    snprintf(text, sizeof text, "%s = %" PRId64, name, value);
+    return text;
 }

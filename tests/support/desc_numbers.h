@@ -25,4 +25,7 @@ int64_t *desc_number_of(tconv_desc *desc, const struct desc_number *number);
 /* Returns a layer where every extent differs, so that a mix-up of two shows: src 2 x 6 x 5 x 7, dst 2 x 9 x 13 x 21. */
 tconv_desc uneven_layer(void);
 
+/* Returns "name = value", as issues have it; the next call overwrites it. */
+const char *stated(const char *name, int64_t value);
+
 #endif
