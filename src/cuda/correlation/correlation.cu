@@ -44,15 +44,17 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
         return tconv_decline(issue, "%s", why);
     planned->sizes.packed = (size_t)(made->packed_bytes + made->weights_bytes);
     planned->sizes.scratch = (size_t)scratch_before(made) + made->sizes.scratch;
-    planned->sizes.execute_packs = made->source == SPLIT;
+    planned->sizes.execute_packs = made->source == SPLIT || (made->source == IN_PLACE && made->sizes.execute_packs);
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 
-/* Derives the weights and has them packed; overlaps: after the planes were made. */
+/* Derives the weights, but for planes in place, and has them packed; overlaps: after the planes were made. */
 tconv_status pack_derived(const tconv_layer *layer, const plan *made, const void *weights, void *packed, bool overlaps,
                           void *stream, tconv_issue *issue)
 {
+    if (made->source == IN_PLACE)
+        return made->by->pack(&made->derived, made->made, weights, packed, stream, issue);
     weight_shape shape = made->weights;
     shape.from = weights;
     shape.to = static_cast<char *>(packed) + made->packed_bytes;
@@ -81,14 +83,13 @@ chunk_place place_of(const tconv_problem *problem, const plan *made, int64_t num
             model::chunk_begin(number % made->column_chunks, made->chunk_columns, problem->w.in)};
 }
 
-/* Makes the planes of a chunk in the scratch. */
-tconv_status make_planes(const tconv_layer *layer, const plan *made, const chunk_place *place,
+/* Makes the planes of a chunk of the gradient of dst, from its first image on, in the scratch. */
+tconv_status make_planes(const tconv_layer *layer, const plan *made, const chunk_place *place, const void *from,
                          const tconv_arguments *arguments, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     depth_shape shape = made->depth;
-    shape.from =
-        static_cast<const char *>(arguments->dst) + place->image * problem->dst.n * (int64_t)problem->element_size;
+    shape.from = from;
     shape.to = arguments->scratch;
     shape.rows.pad -= place->row * shape.rows.stride;
     shape.columns.pad -= place->column * shape.columns.stride;
@@ -114,16 +115,18 @@ tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chu
     const tconv_problem *problem = &layer->problem;
     const tconv_strides *src = &problem->src;
     const int64_t at = place->image * src->n + place->row * src->h + place->column * src->w;
-    tconv_arguments derived = {}; /* without weights: they are packed before, also where execute could */
-    derived.src = arguments->dst;
+    tconv_arguments derived = {}; /* without weights but IN_PLACE: they are packed before, also where execute could */
+    derived.src = static_cast<char *>(arguments->dst) + place->image * problem->dst.n * (int64_t)problem->element_size;
     derived.packed = arguments->packed;
     void *const dst = static_cast<char *>(arguments->src) + at * (int64_t)problem->element_size;
     derived.dst = made->parts > 1 ? static_cast<char *>(arguments->scratch) + made->depth_bytes : dst;
     derived.scratch = static_cast<char *>(arguments->scratch) + scratch_before(made);
     derived.stream = arguments->stream;
     derived.packs = arguments->packs;
+    if (made->source == IN_PLACE)
+        derived.weights = const_cast<void *>(weights);
     if (made->source == SPLIT) {
-        tconv_status status = make_planes(layer, made, place, arguments, issue);
+        tconv_status status = make_planes(layer, made, place, derived.src, arguments, issue);
         derived.src = arguments->scratch;
         derived.packs = weights != NULL;
         if (status == TCONV_SUCCESS && weights != NULL)
@@ -159,6 +162,10 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
     char planes[112] = "src=as_it_lies";
     if (made->source == MERGED_ROWS)
         snprintf(planes, sizeof planes, "src=merged_rows");
+    else if (made->source == IN_PLACE)
+        snprintf(planes, sizeof planes, "src=in_place planes=%lldx%lld taps=%lldx%lld chunks=%lld",
+                 (long long)made->rows.count, (long long)made->columns.count, (long long)made->rows.taps,
+                 (long long)made->columns.taps, (long long)made->image_chunks);
     else if (made->source == SPLIT)
         snprintf(planes, sizeof planes, "src=planes planes=%lldx%lld taps=%lldx%lld chunks=%lldx%lldx%lld",
                  (long long)made->rows.count, (long long)made->columns.count, (long long)made->rows.taps,

@@ -27,8 +27,9 @@ struct way {
     correlation::source source;
     bool rows_per_tap, columns_per_tap;
 };
-constexpr way WAYS[] = {{AS_IT_LIES, false, false}, {MERGED_ROWS, true, true}, {SPLIT, false, false},
-                        {SPLIT, true, true},        {SPLIT, true, false},      {SPLIT, false, true}};
+constexpr way WAYS[] = {{AS_IT_LIES, false, false}, {MERGED_ROWS, true, true}, {IN_PLACE, false, false},
+                        {SPLIT, false, false},      {SPLIT, true, true},       {SPLIT, true, false},
+                        {SPLIT, false, true}};
 
 constexpr int64_t PARTS[] = {1, 4, 16}; /* of the channels that are summed */
 
@@ -67,6 +68,8 @@ bool is_tried(const tconv_problem *problem, const way &way)
         return lies;
     if (way.source == MERGED_ROWS)
         return !lies && may_merge_rows(problem);
+    if (way.source == IN_PLACE)
+        return rows.count <= MAX_PHASES && columns.count <= MAX_PHASES;
     return (!lies || way.rows_per_tap || way.columns_per_tap) && (!way.rows_per_tap || rows.taps > 1) &&
            (!way.columns_per_tap || columns.taps > 1);
 }
@@ -114,6 +117,9 @@ bool cut_chunks(const tconv_problem *problem, int64_t channels, plan *made)
     made->images = tconv_max(problem->batch, 1);
     made->chunk_rows = problem->h.in;
     made->chunk_columns = problem->w.in;
+    if (made->source == IN_PLACE && problem->layout == TCONV_NCHW) /* it is transposed to NHWC */
+        made->images =
+            fit(made->images, (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out, most);
     if (made->source == SPLIT) {
         const double row = (double)channels * (double)row_elements_of(problem, made);
         const double rows = most / row - (double)made->rows.halo;
@@ -143,6 +149,52 @@ tconv_phase_table table_of(tconv_phase *phase, const tconv_axis *axis)
     table.min_shift = axis->pad - (axis->kernel - 1) * axis->dilation;
     table.phases = phase;
     return table;
+}
+
+/* The planes of an axis as the phases of the derived layer's src. */
+tconv_phase_table phases_of(tconv_phase *phases, const tconv_cuda_planes *of, int64_t outputs)
+{
+    tconv_phase_table table = {};
+    table.stride = of->stride;
+    table.kernel_step = of->kernel_step;
+    table.shift_step = -of->shift_step;
+    table.count = of->count;
+    table.max_taps = of->taps;
+    table.max_shift = of->halo;
+    table.phases = phases;
+    for (int64_t i = 0; i < of->count; i++)
+        phases[i] = {tconv_cuda_plane_output(of, i, 0), outputs, (of->kernel - i - 1) / of->kernel_step + 1,
+                     of->first_kernel + i, 0};
+    return table;
+}
+
+/* Describes the derived layer of planes in place: the layer with its tensors' roles exchanged. */
+void describe_in_place(const tconv_layer *layer, plan *made)
+{
+    const tconv_problem *problem = &layer->problem;
+    const auto turn = [](const tconv_axis *axis) {
+        tconv_axis turned = {axis->out, axis->in, axis->kernel, 1, 1, 0, 0};
+        return turned;
+    };
+    tconv_layer *derived = &made->derived;
+    *derived = *layer;
+    derived->phases_of_src = true;
+    tconv_problem *to = &derived->problem;
+    to->batch = made->images;
+    to->in_channels = problem->out_channels;
+    to->out_channels = problem->in_channels;
+    to->group_in = problem->group_out;
+    to->group_out = problem->group_in;
+    to->h = turn(&problem->h);
+    to->w = turn(&problem->w);
+    to->src = problem->dst;
+    to->dst = problem->src;
+    to->src_extent = problem->dst_extent;
+    to->dst_extent = problem->src_extent;
+    to->weight.in = problem->weight.out;
+    to->weight.out = problem->weight.in;
+    derived->rows = phases_of(made->row_phases, &made->rows, problem->h.in);
+    derived->columns = phases_of(made->column_phases, &made->columns, problem->w.in);
 }
 
 /* Describes the gradient of dst as it lies as the derived layer's src. */
@@ -263,6 +315,10 @@ bool describe_derived(const tconv_layer *layer, int64_t channels, plan *made)
     const int64_t strides[4] = {dst->n, dst->c, dst->h, dst->w};
     tconv_layer *derived = &made->derived;
     tconv_desc desc;
+    if (made->source == IN_PLACE) {
+        describe_in_place(layer, made);
+        return true;
+    }
     if (tconv_desc_init(&desc) != TCONV_SUCCESS)
         return false;
     desc.batch = made->images;
@@ -287,8 +343,8 @@ bool describe_derived(const tconv_layer *layer, int64_t channels, plan *made)
         describe_planes(problem, made, &desc);
     if (tconv_problem_init(&derived->problem, &desc, NULL) != TCONV_SUCCESS)
         return false;
-    derived->rows = table_of(&made->row_phase, &derived->problem.h);
-    derived->columns = table_of(&made->column_phase, &derived->problem.w);
+    derived->rows = table_of(made->row_phases, &derived->problem.h);
+    derived->columns = table_of(made->column_phases, &derived->problem.w);
     derived->target = layer->target;
     derived->packed_before = layer->packed_before;
     describe_sums(problem, made);
@@ -333,7 +389,7 @@ const tconv_implementation *choose_inner(double limit, plan *made)
     for (size_t i = 0; tconv_cuda_implementations[i] != NULL; i++) {
         const tconv_implementation *by = tconv_cuda_implementations[i];
         if (by->plan_bytes > sizeof made->made || !(by->dtypes & TCONV_DTYPE_BIT(made->derived.problem.dtype)) ||
-            (is_long && by != &tconv_cuda_general))
+            (is_long && by != &tconv_cuda_general) || (made->source == IN_PLACE && by != &tconv_cuda_igemm))
             continue;
         const double seconds = plan_inner(by, limit, made, NULL).prediction.seconds;
         if (seconds > 0 && (limit <= 0 || seconds < limit)) {
@@ -419,13 +475,13 @@ bool plan_best_chunks(const tconv_layer *layer, int64_t channels, plan *made, tc
 
 /* Whether channels may be summed in so many parts, whole K-blocks of 128 bytes each: in f32, where a tile of 64 x 64 for
  * each multiprocessor is more than there is. */
-bool may_have_parts(const tconv_layer *layer, int64_t channels, int64_t parts)
+bool may_have_parts(const tconv_layer *layer, const plan *made, int64_t channels, int64_t parts)
 {
     const tconv_problem *problem = &layer->problem;
     const double elements =
         (double)problem->batch * (double)problem->in_channels * (double)problem->h.in * (double)problem->w.in;
-    return parts == 1 || (problem->dtype == TCONV_F32 && problem->groups == 1 && channels % (parts * 32) == 0 &&
-                          elements < 64.0 * 64.0 * layer->target.multiprocessors);
+    return parts == 1 || (made->source != IN_PLACE && problem->dtype == TCONV_F32 && problem->groups == 1 &&
+                          channels % (parts * 32) == 0 && elements < 64.0 * 64.0 * layer->target.multiprocessors);
 }
 
 /* Plans a layer one way, to take less than a limit, 0 for none. */
@@ -443,7 +499,7 @@ const char *plan_way(const tconv_layer *layer, const way &way, int64_t parts, do
         made->rows.taps = made->rows.count;
         made->rows.count = made->rows.kernel_step = 1;
     }
-    if (!count_channels(problem, made, &channels) || !may_have_parts(layer, channels, parts) ||
+    if (!count_channels(problem, made, &channels) || !may_have_parts(layer, made, channels, parts) ||
         !cut_chunks(problem, channels, made) || !describe_derived(layer, channels, made))
         return "planes or weights too many for a layer";
     const double left = limit > 0 ? limit - seconds_of_passes(layer, made) : 0;

@@ -12,8 +12,10 @@ namespace tconv::correlation
 {
 
 /* What the derived layer's src is: the gradient of dst itself, also with the rows of outputs of a row of inputs as one, or
- * planes of it. */
-enum source { AS_IT_LIES, MERGED_ROWS, SPLIT };
+ * whose planes are the phases of the derived layer's src; or planes that were made of it. */
+enum source { AS_IT_LIES, MERGED_ROWS, IN_PLACE, SPLIT };
+
+constexpr int MAX_PHASES = 16; /* of an axis, IN_PLACE: as many as cuda_igemm takes */
 
 struct plan {
     correlation::source source;
@@ -32,10 +34,10 @@ struct plan {
     weight_shape weights; /* without addresses */
     sum_shape sums;       /* without addresses; of several parts alone */
 
-    tconv_layer derived;                                       /* of a chunk */
-    tconv_phase row_phase, column_phase;                       /* its phase tables' */
-    const tconv_implementation *by;                            /* what computes it */
-    tconv_memory_sizes sizes;                                  /* that this needs */
+    tconv_layer derived;                                           /* of a chunk */
+    tconv_phase row_phases[MAX_PHASES], column_phases[MAX_PHASES]; /* its phase tables' */
+    const tconv_implementation *by;                                /* what computes it */
+    tconv_memory_sizes sizes;                                      /* that this needs */
     int64_t packed_bytes;                                      /* of what it packs; the derived weights lie behind */
     int64_t weights_bytes;                                     /* of these */
     int64_t depth_bytes;                                       /* of a chunk's planes */

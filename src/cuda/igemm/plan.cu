@@ -40,10 +40,10 @@ bool may_be_transposed(const tconv_problem *problem)
            transposed_bytes(problem) <= MOST_TRANSPOSED_BYTES;
 }
 
-/* The partial sums that those of the phase with most taps are made of. */
+/* The partial sums that those of the phase with most taps are made of, or of as many phases as a tile sums over. */
 int64_t most_partial_sums(const tconv_layer *layer, const parameters *of)
 {
-    return of->k_blocks * layer->rows.max_taps * layer->columns.max_taps;
+    return of->k_blocks * layer->rows.max_taps * layer->columns.max_taps * of->src_phases;
 }
 
 /* Tells whether tiles may be of the plan's config. Those of fewer MMA tiles than the mode's others are for layers that

@@ -16,6 +16,7 @@ namespace tconv::igemm
 {
 
 constexpr int MAX_TMA_BOX = 256; /* elements of a box along each axis (CUDA driver API, cuTensorMapEncodeTiled) */
+constexpr int MAX_TMA_STEP = 8;  /* from an element that a box has to the next (likewise, elementStrides) */
 
 /* Bytes at whose multiples a box begins in shared memory (PTX ISA, cp.async.bulk.tensor). */
 constexpr int BOX_DESTINATION = 128;
@@ -39,7 +40,7 @@ struct layer_plan {
     igemm::mode mode;
     igemm::config config;
     igemm::parameters parameters; /* zeros where execute fills in; by_tma, epilogue_warps: for aligned addresses */
-    double mean_taps;             /* of a tile of the multiprocessor with most to do */
+    double mean_taps;             /* of a tile of the multiprocessor with most to do; of one of its src_phases */
     double seconds;               /* predicted; 0: there is no plan yet */
 };
 
@@ -63,7 +64,7 @@ struct search {
 
     /* For least_seconds_of. */
     position_space spaces[2];  /* of tiles for one tap; of src as it is, transposed */
-    double mean_taps;          /* of all phases */
+    double mean_taps;          /* of a tile, of all phases */
     double m_tiles;            /* of all phases and groups */
     double k_blocks, products; /* of a channel group; of a K-block, for each 64 rows and 8 positions */
 };

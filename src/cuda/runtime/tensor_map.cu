@@ -39,7 +39,6 @@ CUtensorMapDataType type_of(const tensor_map_recipe *tensor)
 
 bool encode_tensor_map(const tensor_map_recipe *tensor, CUtensorMap *map)
 {
-    const cuuint32_t steps[] = {1, 1, 1, 1};
     if ((uintptr_t)tensor->data % BOX_ALIGNMENT != 0)
         return false;
     for (int i = 0; i < 3; i++)
@@ -51,7 +50,7 @@ bool encode_tensor_map(const tensor_map_recipe *tensor, CUtensorMap *map)
     pthread_once(&encode_looked_up, look_up_encode);
     return encode_tiled != NULL &&
            encode_tiled(map, type_of(tensor), 4, (void *)tensor->data, tensor->extents, tensor->strides, tensor->box,
-                        steps, CU_TENSOR_MAP_INTERLEAVE_NONE, tensor->swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                        tensor->steps, CU_TENSOR_MAP_INTERLEAVE_NONE, tensor->swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 

@@ -11,15 +11,17 @@ namespace tconv
 
 constexpr int BOX_ALIGNMENT = 16; /* bytes, of the addresses and strides that TMA takes (CUDA driver API) */
 
-/* A tensor of four axes, innermost first, and the box that one copy brings. Outside of the tensor a box is zeros. */
+/* A tensor of four axes, innermost first, and the box that one copy brings, of every step-th element. Outside of the
+ * tensor a box is zeros. */
 struct tensor_map_recipe {
     tconv_dtype dtype;
     CUtensorMapSwizzle swizzle;
     const void *data;
     cuuint64_t extents[4]; /* elements */
     cuuint64_t strides[3]; /* bytes, of all axes but the innermost, whose elements follow one another */
-    cuuint32_t box[4];     /* elements */
+    cuuint32_t box[4];     /* elements, those stepped over included */
     bool rounds = false;   /* f32 is rounded to TF32 on the way: to nearest, ties to even */
+    cuuint32_t steps[4] = {1, 1, 1, 1};
 };
 
 /* Makes the tensor map; false where TMA cannot read the tensor as it lies, or the driver has no tensor maps. */
