@@ -175,7 +175,8 @@ template <bool whole, bool segments, int N> struct schedule_walk {
     __device__ __forceinline__ void begin_tile(const parameters &layer)
     {
         const tile_coord coord = find_tile(layer, tile);
-        pixels = (uint32_t)(coord.column + layer.first_column - stage_column(layer, coord)) * sizeof(float);
+        pixels = (uint32_t)(coord.column * layer.column_step + layer.first_column - stage_column(layer, coord)) *
+                 sizeof(float);
         entry = first_entry = layer.schedules[coord.schedule].first_entry;
         k_blocks_left = layer.k_blocks;
         begin_segment(layer);

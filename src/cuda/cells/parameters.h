@@ -7,8 +7,8 @@
  *
  * Words of this implementation:
  *   cell          the outputs (the N tile) that one position of M computes: rows x columns x channels, on N as
- *                 [column][row][channel]. Cells tile dst; the input of neighbouring cells is row_step rows or one
- *                 column apart.
+ *                 [column][row][channel]. Cells tile dst; the input of neighbouring cells is row_step rows or
+ *                 column_step columns apart.
  *   shift         an offset of the input from a cell's own position.
  *   window        a run of N, in multiples of MMA_N, whose outputs all have a tap at one shift.
  *   tap schedule  the entries of a cell; each entry multiplies the pixels at one shift by the weights of one window.
@@ -128,7 +128,7 @@ struct parameters {
     int tiles;                                 /* of clusters: CLUSTER_BLOCKS of M, one of N */
     int tile_images, tile_rows, tile_columns;  /* positions of a block tile */
     int cell_rows, cell_columns;               /* outputs of a cell */
-    int row_step;                              /* input rows from a cell to the one below */
+    int row_step, column_step;                 /* input rows and columns from a cell to the next */
     int out_row_step;                          /* output rows from a cell to the one below */
     int first_row, first_column;               /* of a stage's box, from the tile's first position */
     int row_pitch, channel_pitch, image_pitch; /* floats of a stage from a row, channel, image to the next */
@@ -163,7 +163,7 @@ static inline __host__ __device__ int position_offset(const parameters *layer, i
 {
     const int row = position / layer->tile_columns, image = row / layer->tile_rows;
     const int offset = image * layer->image_pitch + row % layer->tile_rows * layer->row_step * layer->row_pitch +
-                       position % layer->tile_columns;
+                       position % layer->tile_columns * layer->column_step;
     return image < layer->tile_images ? offset : 0;
 }
 

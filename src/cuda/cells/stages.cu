@@ -67,13 +67,24 @@ void describe_box(int columns, int rows, layer_plan *plan)
     params->image_pitch = params->block_k * params->channel_pitch;
 }
 
+int64_t most_taps(const tconv_layer *layer)
+{
+    const auto taps_of = [&](const tconv_phase_table *table) {
+        int64_t all = 0;
+        for (int64_t i = 0; i < table->count; i++)
+            all += table->phases[i].taps;
+        return layer->phases_of_src ? all : table->max_taps;
+    };
+    return taps_of(&layer->rows) * taps_of(&layer->columns);
+}
+
 bool find_segments(const tconv_layer *layer, layer_plan *plan)
 {
     /* The error of a sum of n like terms is at most n / 4 + 1 / 2 (compensated.cuh); that of a sum of segments is at
      * most both together, which is as much where they have two terms less in all. */
     constexpr int MARGIN_TERMS = 2;
     parameters *params = &plan->parameters;
-    const int64_t taps = layer->rows.max_taps * layer->columns.max_taps;
+    const int64_t taps = most_taps(layer);
     params->segment_k_blocks = params->k_blocks;
     if (!plan->strict || params->k_blocks * taps <= MAX_STRICT_TERMS)
         return true;

@@ -2,11 +2,13 @@
  * The tap schedules of a layer and the weight tiles that they read.
  *
  * An output o of an axis has taps from inputs at shifts from its cell (src/core/phases.h): with o = cell * outputs + r,
- * the shift of a tap depends on r alone, since a cell is a whole number of strides. For each shift, the outputs that
+ * the shift of a tap depends on r alone, since a cell is a whole number of strides; where phases are those of src
+ * (tconv_layer), o has the taps of all of them, and from a cell to the next is a whole number of strides of src. For each shift, the outputs that
  * have a tap there are found, and among their channels on N the longest runs: the windows. Weights that stand in the
  * same order in two windows of a weight tile are stored once: all rows of a stack at stride 1 share theirs. Where a
  * cell has one row and rows have phases, each row phase has a schedule.
  */
+#include "../../core/checked.h"
 #include "../maps/hopper.h"
 #include "plan.h"
 
@@ -130,12 +132,40 @@ bool write_weight_tile(schedule_writer *to, const axis_taps *rows, const axis_ta
     return (to->taps - first_tap) * params->cell_channels <= MAX_TILE_B_ROWS;
 }
 
+/* find_taps where phases are those of src. */
+bool find_src_taps(const tconv_phase_table *table, axis_taps *taps)
+{
+    const auto shift_of = [&](const tconv_phase *phase, int64_t t) {
+        return table->stride * (phase->first_shift - t * table->shift_step) + phase->residue;
+    };
+    int64_t first = HOPPER_MAX_EXTENT, last = -HOPPER_MAX_EXTENT;
+    for (int64_t i = 0; i < table->count; i++)
+        for (int64_t t = 0; t < table->phases[i].taps; t++) {
+            first = tconv_min(first, shift_of(&table->phases[i], t));
+            last = tconv_max(last, shift_of(&table->phases[i], t));
+        }
+    const int64_t shifts = last - first + 1 + (taps->outputs - 1) * table->stride;
+    if (taps->outputs > MAX_CELL || shifts > MAX_SHIFTS || first <= -HOPPER_MAX_EXTENT)
+        return false;
+    taps->min_shift = (int)first;
+    taps->shifts = (int)shifts;
+    memset(taps->kernel, -1, sizeof taps->kernel);
+    for (int r = 0; r < taps->outputs; r++)
+        for (int64_t i = 0; i < table->count; i++)
+            for (int64_t t = 0; t < table->phases[i].taps; t++)
+                taps->kernel[r][r * table->stride + shift_of(&table->phases[i], t) - first] =
+                    (int16_t)(table->phases[i].first_kernel + t * table->kernel_step);
+    return true;
+}
+
 } // namespace
 
-bool find_taps(const tconv_phase_table *table, int outputs, int only_phase, axis_taps *taps)
+bool find_taps(const tconv_phase_table *table, bool of_src, int outputs, int only_phase, axis_taps *taps)
 {
     const int stride = (int)table->stride;
     taps->outputs = outputs;
+    if (of_src)
+        return find_src_taps(table, taps);
     taps->min_shift = (int)table->min_shift;
     const int64_t shifts = table->max_shift - table->min_shift + 1 + (outputs < stride ? 0 : outputs / stride - 1);
     if (outputs > MAX_CELL || shifts > MAX_SHIFTS || table->min_shift <= -HOPPER_MAX_EXTENT)
@@ -160,7 +190,7 @@ bool write_schedules(const tconv_layer *layer, const tile_choice *choice, const 
     for (int p = 0; p < params->schedule_count; p++) {
         axis_taps rows;
         tap_schedule *schedule = &params->schedules[p];
-        find_taps(&layer->rows, params->cell_rows, p, &rows);
+        find_taps(&layer->rows, layer->phases_of_src, params->cell_rows, p, &rows);
         schedule->first_weight_tile = writer.weight_tiles;
         schedule->first_entry = writer.entries;
         for (int column_shift = 0; column_shift < columns->shifts; column_shift++)

@@ -44,7 +44,7 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
         return tconv_decline(issue, "%s", why);
     planned->sizes.packed = (size_t)(made->packed_bytes + made->weights_bytes);
     planned->sizes.scratch = (size_t)scratch_before(made) + made->sizes.scratch;
-    planned->sizes.execute_packs = made->source == SPLIT || (made->source == IN_PLACE && made->sizes.execute_packs);
+    planned->sizes.execute_packs = made->source == SPLIT || (is_in_place(made) && made->sizes.execute_packs);
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
@@ -53,7 +53,7 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
 tconv_status pack_derived(const tconv_layer *layer, const plan *made, const void *weights, void *packed, bool overlaps,
                           void *stream, tconv_issue *issue)
 {
-    if (made->source == IN_PLACE)
+    if (is_in_place(made))
         return made->by->pack(&made->derived, made->made, weights, packed, stream, issue);
     weight_shape shape = made->weights;
     shape.from = weights;
@@ -123,7 +123,7 @@ tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chu
     derived.scratch = static_cast<char *>(arguments->scratch) + scratch_before(made);
     derived.stream = arguments->stream;
     derived.packs = arguments->packs;
-    if (made->source == IN_PLACE)
+    if (is_in_place(made))
         derived.weights = const_cast<void *>(weights);
     if (made->source == SPLIT) {
         tconv_status status = make_planes(layer, made, place, derived.src, arguments, issue);
@@ -162,7 +162,7 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
     char planes[112] = "src=as_it_lies";
     if (made->source == MERGED_ROWS)
         snprintf(planes, sizeof planes, "src=merged_rows");
-    else if (made->source == IN_PLACE)
+    else if (is_in_place(made))
         snprintf(planes, sizeof planes, "src=in_place planes=%lldx%lld taps=%lldx%lld chunks=%lld",
                  (long long)made->rows.count, (long long)made->columns.count, (long long)made->rows.taps,
                  (long long)made->columns.taps, (long long)made->image_chunks);

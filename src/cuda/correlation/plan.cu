@@ -27,9 +27,9 @@ struct way {
     correlation::source source;
     bool rows_per_tap, columns_per_tap;
 };
-constexpr way WAYS[] = {{AS_IT_LIES, false, false}, {MERGED_ROWS, true, true}, {IN_PLACE, false, false},
-                        {SPLIT, false, false},      {SPLIT, true, true},       {SPLIT, true, false},
-                        {SPLIT, false, true}};
+constexpr way WAYS[] = {
+    {AS_IT_LIES, false, false}, {MERGED_ROWS, true, true}, {IN_PLACE, false, false}, {IN_PLACE_BY_CHUNKS, false, false},
+    {SPLIT, false, false},      {SPLIT, true, true},       {SPLIT, true, false},     {SPLIT, false, true}};
 
 constexpr int64_t PARTS[] = {1, 4, 16}; /* of the channels that are summed */
 
@@ -68,8 +68,9 @@ bool is_tried(const tconv_problem *problem, const way &way)
         return lies;
     if (way.source == MERGED_ROWS)
         return !lies && may_merge_rows(problem);
-    if (way.source == IN_PLACE)
-        return rows.count <= MAX_PHASES && columns.count <= MAX_PHASES;
+    if (way.source == IN_PLACE || way.source == IN_PLACE_BY_CHUNKS)
+        return rows.count <= MAX_PHASES && columns.count <= MAX_PHASES &&
+               (way.source == IN_PLACE || problem->layout == TCONV_NCHW);
     return (!lies || way.rows_per_tap || way.columns_per_tap) && (!way.rows_per_tap || rows.taps > 1) &&
            (!way.columns_per_tap || columns.taps > 1);
 }
@@ -117,7 +118,7 @@ bool cut_chunks(const tconv_problem *problem, int64_t channels, plan *made)
     made->images = tconv_max(problem->batch, 1);
     made->chunk_rows = problem->h.in;
     made->chunk_columns = problem->w.in;
-    if (made->source == IN_PLACE && problem->layout == TCONV_NCHW) /* it is transposed to NHWC */
+    if (made->source == IN_PLACE_BY_CHUNKS)
         made->images =
             fit(made->images, (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out, most);
     if (made->source == SPLIT) {
@@ -315,7 +316,7 @@ bool describe_derived(const tconv_layer *layer, int64_t channels, plan *made)
     const int64_t strides[4] = {dst->n, dst->c, dst->h, dst->w};
     tconv_layer *derived = &made->derived;
     tconv_desc desc;
-    if (made->source == IN_PLACE) {
+    if (is_in_place(made)) {
         describe_in_place(layer, made);
         return true;
     }
@@ -389,7 +390,8 @@ const tconv_implementation *choose_inner(double limit, plan *made)
     for (size_t i = 0; tconv_cuda_implementations[i] != NULL; i++) {
         const tconv_implementation *by = tconv_cuda_implementations[i];
         if (by->plan_bytes > sizeof made->made || !(by->dtypes & TCONV_DTYPE_BIT(made->derived.problem.dtype)) ||
-            (is_long && by != &tconv_cuda_general) || (made->source == IN_PLACE && by != &tconv_cuda_igemm))
+            (is_long && by != &tconv_cuda_general) ||
+            (is_in_place(made) && by != &tconv_cuda_igemm && by != &tconv_cuda_cells))
             continue;
         const double seconds = plan_inner(by, limit, made, NULL).prediction.seconds;
         if (seconds > 0 && (limit <= 0 || seconds < limit)) {
@@ -480,7 +482,7 @@ bool may_have_parts(const tconv_layer *layer, const plan *made, int64_t channels
     const tconv_problem *problem = &layer->problem;
     const double elements =
         (double)problem->batch * (double)problem->in_channels * (double)problem->h.in * (double)problem->w.in;
-    return parts == 1 || (made->source != IN_PLACE && problem->dtype == TCONV_F32 && problem->groups == 1 &&
+    return parts == 1 || (!is_in_place(made) && problem->dtype == TCONV_F32 && problem->groups == 1 &&
                           channels % (parts * 32) == 0 && elements < 64.0 * 64.0 * layer->target.multiprocessors);
 }
 

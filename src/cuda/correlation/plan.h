@@ -11,9 +11,10 @@
 namespace tconv::correlation
 {
 
-/* What the derived layer's src is: the gradient of dst itself, also with the rows of outputs of a row of inputs as one, or
- * whose planes are the phases of the derived layer's src; or planes that were made of it. */
-enum source { AS_IT_LIES, MERGED_ROWS, IN_PLACE, SPLIT };
+/* What the derived layer's src is: the gradient of dst itself, also with the rows of outputs of a row of inputs as one;
+ * or with its planes as the phases of the derived layer's src, also a chunk at a time, so that it can be transposed; or
+ * planes that were made of it. */
+enum source { AS_IT_LIES, MERGED_ROWS, IN_PLACE, IN_PLACE_BY_CHUNKS, SPLIT };
 
 constexpr int MAX_PHASES = 16; /* of an axis, IN_PLACE: as many as cuda_igemm takes */
 
@@ -44,6 +45,11 @@ struct plan {
     int64_t sums_bytes;                                        /* of a chunk's partial sums */
     alignas(16) unsigned char made[TCONV_CUDA_MAX_INNER_PLAN]; /* the plan of `by` */
 };
+
+inline bool is_in_place(const plan *made)
+{
+    return made->source == IN_PLACE || made->source == IN_PLACE_BY_CHUNKS;
+}
 
 inline int64_t chunks_of(const plan *made)
 {
