@@ -36,7 +36,9 @@ const char *why_not(const tconv_layer *layer)
     if (problem->layout != TCONV_NCHW)
         return "needs NCHW";
     if (layer->phases_of_src)
-        return problem->groups > 1 ? "needs one channel group" : NULL;
+        return problem->groups > 1 && layer->group_weights != problem->group_in * problem->weight.in
+                   ? "needs channel groups whose weights follow their input channels"
+                   : NULL;
     if (layer->columns.stride != 1 && layer->columns.stride != 2 && layer->columns.stride != 4)
         return "needs column strides of 1, 2 or 4";
     if (layer->rows.count != layer->rows.stride || layer->columns.count != layer->columns.stride)

@@ -160,9 +160,7 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
     if (made->by->describe != NULL)
         made->by->describe(&made->derived, made->made, inner, sizeof inner);
     char planes[112] = "src=as_it_lies";
-    if (made->source == MERGED_ROWS)
-        snprintf(planes, sizeof planes, "src=merged_rows");
-    else if (is_in_place(made))
+    if (is_in_place(made))
         snprintf(planes, sizeof planes, "src=in_place planes=%lldx%lld taps=%lldx%lld chunks=%lld",
                  (long long)made->rows.count, (long long)made->columns.count, (long long)made->rows.taps,
                  (long long)made->columns.taps, (long long)made->image_chunks);

@@ -27,9 +27,11 @@ struct way {
     correlation::source source;
     bool rows_per_tap, columns_per_tap;
 };
-constexpr way WAYS[] = {
-    {AS_IT_LIES, false, false}, {MERGED_ROWS, true, true}, {IN_PLACE, false, false}, {IN_PLACE_BY_CHUNKS, false, false},
-    {SPLIT, false, false},      {SPLIT, true, true},       {SPLIT, true, false},     {SPLIT, false, true}};
+/* IN_PLACE, which derives no weights, comes before what is predicted to take as long. */
+constexpr way WAYS[] = {{IN_PLACE, false, false},   {IN_PLACE_BY_CHUNKS, false, false},
+                        {AS_IT_LIES, false, false}, {SPLIT, false, false},
+                        {SPLIT, true, true},        {SPLIT, true, false},
+                        {SPLIT, false, true}};
 
 constexpr int64_t PARTS[] = {1, 4, 16}; /* of the channels that are summed */
 
@@ -41,23 +43,6 @@ bool lies_well(const tconv_axis *axis, const tconv_cuda_planes *planes)
            axis->out - axis->in + planes->pad >= 0 && (axis->out > 1 || planes->taps == 1);
 }
 
-/* Whether the outputs of each input are neighbours that no other input reads, from the first output on. */
-bool is_partition(const tconv_axis *axis, const tconv_cuda_planes *per_tap)
-{
-    return per_tap->pad == 0 && per_tap->kernel <= axis->stride && (axis->dilation == 1 || per_tap->kernel == 1);
-}
-
-/* Whether rows may be merged: in NHWC, where the outputs of a pixel's row are the channels of one pixel, and the rows of
- * outputs of a row of inputs are one row. */
-bool may_merge_rows(const tconv_problem *problem)
-{
-    const tconv_axis *h = &problem->h, *w = &problem->w;
-    const tconv_cuda_planes rows = tconv_cuda_planes_of(h, true), columns = tconv_cuda_planes_of(w, true);
-    return problem->layout == TCONV_NHWC && problem->groups == 1 && problem->dst.w == problem->out_channels &&
-           is_partition(h, &rows) && is_partition(w, &columns) && w->out % w->stride == 0 &&
-           w->out / w->stride >= w->in && h->out / h->stride >= h->in;
-}
-
 /* Whether a way is one of the layer's, and not the same as another. */
 bool is_tried(const tconv_problem *problem, const way &way)
 {
@@ -66,8 +51,6 @@ bool is_tried(const tconv_problem *problem, const way &way)
     const bool lies = lies_well(&problem->h, &rows) && lies_well(&problem->w, &columns);
     if (way.source == AS_IT_LIES)
         return lies;
-    if (way.source == MERGED_ROWS)
-        return !lies && may_merge_rows(problem);
     if (way.source == IN_PLACE || way.source == IN_PLACE_BY_CHUNKS)
         return rows.count <= MAX_PHASES && columns.count <= MAX_PHASES &&
                (way.source == IN_PLACE || problem->layout == TCONV_NCHW);
@@ -169,6 +152,22 @@ tconv_phase_table phases_of(tconv_phase *phases, const tconv_cuda_planes *of, in
     return table;
 }
 
+/* Describes how partial sums are added, where there are parts. */
+void describe_sums(const tconv_problem *problem, plan *made)
+{
+    const tconv_problem *derived = &made->derived.problem;
+    if (made->parts == 1)
+        return;
+    made->sums.from_strides = derived->dst;
+    made->sums.to_strides = problem->src;
+    made->sums.parts = (int)made->parts;
+    made->sums.count = (int)(derived->batch * problem->in_channels * derived->h.out * derived->w.out);
+    made->sums.channels = divisor_of((int)problem->in_channels);
+    made->sums.rows = divisor_of((int)derived->h.out);
+    made->sums.columns = divisor_of((int)derived->w.out);
+    made->sums_bytes = tconv_round_up(derived->dst_extent * (int64_t)sizeof(float), ALIGNMENT);
+}
+
 /* Describes the derived layer of planes in place: the layer with its tensors' roles exchanged. */
 void describe_in_place(const tconv_layer *layer, plan *made)
 {
@@ -182,9 +181,10 @@ void describe_in_place(const tconv_layer *layer, plan *made)
     derived->phases_of_src = true;
     tconv_problem *to = &derived->problem;
     to->batch = made->images;
+    to->groups = made->parts * problem->groups;
     to->in_channels = problem->out_channels;
-    to->out_channels = problem->in_channels;
-    to->group_in = problem->group_out;
+    to->out_channels = made->parts * problem->in_channels;
+    to->group_in = problem->group_out / made->parts;
     to->group_out = problem->group_in;
     to->h = turn(&problem->h);
     to->w = turn(&problem->w);
@@ -194,8 +194,16 @@ void describe_in_place(const tconv_layer *layer, plan *made)
     to->dst_extent = problem->src_extent;
     to->weight.in = problem->weight.out;
     to->weight.out = problem->weight.in;
+    derived->group_weights = made->parts > 1 ? to->group_in * to->weight.in : problem->group_in * problem->weight.in;
+    if (made->parts > 1) {
+        const int64_t pixels = to->h.out * to->w.out, channels = to->out_channels;
+        to->dst = problem->layout == TCONV_NHWC ? tconv_strides{pixels * channels, 1, to->w.out * channels, channels}
+                                                : tconv_strides{pixels * channels, pixels, to->w.out, 1};
+        to->dst_extent = made->images * pixels * channels;
+    }
     derived->rows = phases_of(made->row_phases, &made->rows, problem->h.in);
     derived->columns = phases_of(made->column_phases, &made->columns, problem->w.in);
+    describe_sums(problem, made);
 }
 
 /* Describes the gradient of dst as it lies as the derived layer's src. */
@@ -209,23 +217,6 @@ void describe_as_it_lies(const tconv_problem *problem, const plan *made, tconv_d
     desc->pad_left = made->columns.halo - made->columns.pad;
     desc->pad_bottom = problem->h.out - problem->h.in + made->rows.pad;
     desc->pad_right = problem->w.out - problem->w.in + made->columns.pad;
-    memcpy(desc->src_strides, strides, sizeof strides);
-}
-
-/* Describes the gradient of dst with merged rows as the derived layer's src: a row of inputs has all rows of outputs that
- * these read, one after another, which the taps of one row are then as far apart as those are long. */
-void describe_merged_rows(const tconv_problem *problem, const plan *made, tconv_desc *desc)
-{
-    const int64_t stride = problem->w.stride, pixel = stride * problem->out_channels;
-    const int64_t pixels = problem->w.out / stride, row = problem->h.stride * pixels;
-    const int64_t strides[4] = {problem->dst.n, 1, row * pixel, pixel};
-    desc->in_h = problem->h.in;
-    desc->in_w = row;
-    desc->kernel_h = 1;
-    desc->kernel_w = made->rows.taps;
-    desc->dilation_w = pixels;
-    desc->pad_left = (made->rows.taps - 1) * pixels;
-    desc->pad_right = row - problem->w.in;
     memcpy(desc->src_strides, strides, sizeof strides);
 }
 
@@ -277,8 +268,6 @@ bool describe_weights(const tconv_problem *problem, plan *made)
         return false;
     weights->from_strides = problem->weight;
     weights->to_strides = derived->weight;
-    if (made->source == MERGED_ROWS)
-        weights->to_strides.h = derived->weight.w;
     weights->rows = made->rows;
     weights->columns = made->columns;
     weights->group_in = (int)problem->group_in;
@@ -290,22 +279,6 @@ bool describe_weights(const tconv_problem *problem, plan *made)
     weights->column_planes = divisor_of((int)made->columns.count);
     made->weights_bytes = tconv_round_up(derived->weight_extent * (int64_t)problem->element_size, ALIGNMENT);
     return true;
-}
-
-/* Describes how partial sums are added, where there are parts. */
-void describe_sums(const tconv_problem *problem, plan *made)
-{
-    const tconv_problem *derived = &made->derived.problem;
-    if (made->parts == 1)
-        return;
-    made->sums.from_strides = derived->dst;
-    made->sums.to_strides = problem->src;
-    made->sums.parts = (int)made->parts;
-    made->sums.count = (int)(derived->batch * problem->in_channels * derived->h.out * derived->w.out);
-    made->sums.channels = divisor_of((int)problem->in_channels);
-    made->sums.rows = divisor_of((int)derived->h.out);
-    made->sums.columns = divisor_of((int)derived->w.out);
-    made->sums_bytes = tconv_round_up(derived->dst_extent * (int64_t)sizeof(float), ALIGNMENT);
 }
 
 /* Describes the derived layer of a chunk of so many channels, and how its operands are made. */
@@ -338,8 +311,6 @@ bool describe_derived(const tconv_layer *layer, int64_t channels, plan *made)
         memcpy(desc.dst_strides, strides, sizeof strides);
     if (made->source == AS_IT_LIES)
         describe_as_it_lies(problem, made, &desc);
-    else if (made->source == MERGED_ROWS)
-        describe_merged_rows(problem, made, &desc);
     else
         describe_planes(problem, made, &desc);
     if (tconv_problem_init(&derived->problem, &desc, NULL) != TCONV_SUCCESS)
@@ -415,6 +386,15 @@ double read_bytes(const tconv_problem *problem, const plan *made)
     return (double)made->images * (double)problem->out_channels * rows * columns * (double)problem->element_size;
 }
 
+/* How much longer making planes takes for words that are shorter than vectors (measured): in NHWC those of the channels
+ * of a pixel. */
+double word_times(const tconv_problem *problem)
+{
+    constexpr int64_t FULL = 8; /* bytes: such words are as good as vectors */
+    const int64_t bytes = tconv_gcd(problem->group_out * (int64_t)problem->element_size, FULL);
+    return problem->layout == TCONV_NHWC ? (double)FULL / (double)bytes : 1;
+}
+
 /* Makes the work of all chunks of that of one. Making its planes is a pass, and so is adding its parts. */
 void count_passes(const tconv_problem *problem, const plan *made, tconv_cuda_work *work)
 {
@@ -426,7 +406,7 @@ void count_passes(const tconv_problem *problem, const plan *made, tconv_cuda_wor
     work->passes = chunks * (work->passes + 1 + (splits ? 1 : 0) + (made->parts > 1 ? 1 : 0)) - 1;
     work->pass_bytes *= chunks;
     if (splits)
-        work->pass_bytes += chunks * ((double)made->depth_bytes + read_bytes(problem, made));
+        work->pass_bytes += chunks * ((double)made->depth_bytes + read_bytes(problem, made)) * word_times(problem);
     work->pass_bytes += chunks * (double)made->sums_bytes;
 }
 
@@ -477,13 +457,13 @@ bool plan_best_chunks(const tconv_layer *layer, int64_t channels, plan *made, tc
 
 /* Whether channels may be summed in so many parts, whole K-blocks of 128 bytes each: in f32, where a tile of 64 x 64 for
  * each multiprocessor is more than there is. */
-bool may_have_parts(const tconv_layer *layer, const plan *made, int64_t channels, int64_t parts)
+bool may_have_parts(const tconv_layer *layer, int64_t channels, int64_t parts)
 {
     const tconv_problem *problem = &layer->problem;
     const double elements =
         (double)problem->batch * (double)problem->in_channels * (double)problem->h.in * (double)problem->w.in;
-    return parts == 1 || (!is_in_place(made) && problem->dtype == TCONV_F32 && problem->groups == 1 &&
-                          channels % (parts * 32) == 0 && elements < 64.0 * 64.0 * layer->target.multiprocessors);
+    return parts == 1 || (problem->dtype == TCONV_F32 && problem->groups == 1 && channels % (parts * 32) == 0 &&
+                          elements < 64.0 * 64.0 * layer->target.multiprocessors);
 }
 
 /* Plans a layer one way, to take less than a limit, 0 for none. */
@@ -497,11 +477,8 @@ const char *plan_way(const tconv_layer *layer, const way &way, int64_t parts, do
     made->parts = parts;
     made->rows = tconv_cuda_planes_of(&problem->h, way.rows_per_tap);
     made->columns = tconv_cuda_planes_of(&problem->w, way.columns_per_tap);
-    if (way.source == MERGED_ROWS) { /* the rows of kernel elements are taps of one plane */
-        made->rows.taps = made->rows.count;
-        made->rows.count = made->rows.kernel_step = 1;
-    }
-    if (!count_channels(problem, made, &channels) || !may_have_parts(layer, made, channels, parts) ||
+    if (!count_channels(problem, made, &channels) ||
+        !may_have_parts(layer, is_in_place(made) ? layer->problem.out_channels : channels, parts) ||
         !cut_chunks(problem, channels, made) || !describe_derived(layer, channels, made))
         return "planes or weights too many for a layer";
     const double left = limit > 0 ? limit - seconds_of_passes(layer, made) : 0;

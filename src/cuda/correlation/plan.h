@@ -11,10 +11,9 @@
 namespace tconv::correlation
 {
 
-/* What the derived layer's src is: the gradient of dst itself, also with the rows of outputs of a row of inputs as one;
- * or with its planes as the phases of the derived layer's src, also a chunk at a time, so that it can be transposed; or
- * planes that were made of it. */
-enum source { AS_IT_LIES, MERGED_ROWS, IN_PLACE, IN_PLACE_BY_CHUNKS, SPLIT };
+/* What the derived layer's src is: the gradient of dst itself, as one plane; or with planes that are the phases of the
+ * derived layer's src, also a chunk at a time, so that it can be transposed; or planes that were made of it. */
+enum source { AS_IT_LIES, IN_PLACE, IN_PLACE_BY_CHUNKS, SPLIT };
 
 constexpr int MAX_PHASES = 16; /* of an axis, IN_PLACE: as many as cuda_igemm takes */
 

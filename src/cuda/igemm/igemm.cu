@@ -86,11 +86,9 @@ void describe_weights(const tconv_layer *layer, const layer_view *view, planned_
     boxes->inner = {(int)view->outputs, (int)view->out_columns, problem->weight.h, problem->weight.w};
     boxes->diagonal_in = (int)problem->group_in;
     boxes->diagonal_rows = (int)(problem->group_out * view->outputs);
-    if (layer
-            ->phases_of_src) { /* the weights' own input channels are those of dst, and their groups lie so far apart */
-        const int64_t step = problem->group_out * boxes->from.out;
-        boxes->group_step = view->fused_groups * step;
-        boxes->diagonal_step = step - problem->group_in * boxes->from.in;
+    if (layer->phases_of_src) {
+        boxes->group_step = view->fused_groups * layer->group_weights;
+        boxes->diagonal_step = layer->group_weights - problem->group_in * boxes->from.in;
     }
     if (view->channels_inside) {
         boxes->outer_step = problem->weight.w;
