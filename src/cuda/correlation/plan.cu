@@ -386,13 +386,15 @@ double read_bytes(const tconv_problem *problem, const plan *made)
     return (double)made->images * (double)problem->out_channels * rows * columns * (double)problem->element_size;
 }
 
-/* How much longer making planes takes for words that are shorter than vectors (measured): in NHWC those of the channels
- * of a pixel. */
-double word_times(const tconv_problem *problem)
+/* How much longer making planes takes than a pass that moves vectors (measured): in NHWC for words of the channels of a
+ * pixel, in NCHW for single columns. */
+double split_times(const tconv_problem *problem)
 {
     constexpr int64_t FULL = 8; /* bytes: such words are as good as vectors */
-    const int64_t bytes = tconv_gcd(problem->group_out * (int64_t)problem->element_size, FULL);
-    return problem->layout == TCONV_NHWC ? (double)FULL / (double)bytes : 1;
+    const int64_t element = (int64_t)problem->element_size;
+    if (problem->layout == TCONV_NCHW)
+        return element == 2 ? 1.7 : 1.4;
+    return (double)FULL / (double)tconv_gcd(problem->group_out * element, FULL);
 }
 
 /* Makes the work of all chunks of that of one. Making its planes is a pass, and so is adding its parts. */
@@ -406,7 +408,7 @@ void count_passes(const tconv_problem *problem, const plan *made, tconv_cuda_wor
     work->passes = chunks * (work->passes + 1 + (splits ? 1 : 0) + (made->parts > 1 ? 1 : 0)) - 1;
     work->pass_bytes *= chunks;
     if (splits)
-        work->pass_bytes += chunks * ((double)made->depth_bytes + read_bytes(problem, made)) * word_times(problem);
+        work->pass_bytes += chunks * ((double)made->depth_bytes + read_bytes(problem, made)) * split_times(problem);
     work->pass_bytes += chunks * (double)made->sums_bytes;
 }
 

@@ -65,6 +65,8 @@ bool describe_candidate(const search *in, const tile_choice *choice, double limi
     plan->mode = mode_of(layer);
     plan->config = configs_of(plan->mode)[choice->config];
     describe_layer(layer, choice->src_transposed, plan);
+    if (layer->phases_of_src && !plan->parameters.by_tma)
+        return false; /* a pixel between others would be gathered one by one */
     if (plan->config.N % MMA_M != 0 && !is_fed_by_tma(plan))
         return false; /* N of 96 was timed there alone */
     describe_mma_tiles(layer, choice, plan);
@@ -139,12 +141,11 @@ bool choose(const search *in, layer_plan *best)
     /* Without a halo a plain tile is as good as a narrow one, and in NCHW a row should have many neighbours. */
     const position_space space = space_of(layer, false, false);
     const bool halo = space.row_halo + space.column_halo > 0;
-    const int least_transposed = layer->phases_of_src && layer->problem.layout == TCONV_NCHW ? 1 : 0;
     tile_choice choice;
     memset(&choice, 0, sizeof choice);
     for (choice.config = 0; choice.config < CONFIGS && configs[choice.config].N > 0; choice.config++)
         for (choice.m_tiles = 1; choice.m_tiles <= mma_tiles_of(&configs[choice.config]); choice.m_tiles *= 2) {
-            for (int src_transposed = least_transposed; src_transposed <= (may_be_transposed(&layer->problem) ? 1 : 0);
+            for (int src_transposed = 0; src_transposed <= (may_be_transposed(&layer->problem) ? 1 : 0);
                  src_transposed++) {
                 choice.src_transposed = src_transposed == 1;
                 for (int per_tap = 0; per_tap < 2; per_tap++) {
