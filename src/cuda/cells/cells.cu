@@ -4,7 +4,8 @@
  *
  * A cell is the outputs (the N tile) that one position of the GEMM's pixel side, M, computes: a block of rows and
  * columns of some channels. For each shift of the input, wgmma adds to the window of the cell's accumulators that have
- * a tap there (parameters.h defines these words). wgmma reads pixels from registers, to which they come from the planes
+ * a tap there (parameters.h defines these words). Where phases are those of src (cuda_correlation's layers) a cell has
+ * channels of one output, or of some rows, whose taps are all of the kernel's, and positions are strides apart. wgmma reads pixels from registers, to which they come from the planes
  * of src by single loads: no layout transform of src is made, and where outputs share an input it is read once.
  *
  * plan.cu chooses the tile by the cost model of model/, tap_schedule.cu writes the tap schedules, stages.cu the

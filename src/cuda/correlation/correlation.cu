@@ -4,20 +4,27 @@
  *     diff_src[n, c, i] = sum over o, k of diff_dst[n, o, stride * i + dilation * k - pad] * weights[c, o, k]
  *
  * as a forward layer of stride 1, the derived layer, computed by whichever of the forward's implementations is predicted
- * to be fastest. Space-to-depth makes its src of the gradient of dst (planes.h): the outputs of a phase, or of a tap, are
- * a dense plane, and planes are input channels. They lie in the workspace, in the layer's layout, in chunks of images,
- * rows or columns of at most 32 MiB (rearrange.cu). With stride 1 the gradient of dst is read as it lies, and in NHWC where
- * kernels do not overlap, as all rows of outputs of a row of inputs in one row (plan.cu). The derived weights, with
- * their taps backwards, are packed as that implementation packs; they lie behind what it packed.
+ * to be fastest. The outputs of a phase, or of a tap, are a dense plane of the gradient of dst (planes.h). There are
+ * three ways to have planes:
+ *
+ *   in place         planes are phases of the derived layer's src (tconv_layer), which cuda_igemm and cuda_cells sum over.
+ *                    Their pixels lie a stride apart, and weights are read as they lie, with the roles of their channels
+ *                    exchanged. In NCHW cuda_igemm transposes src to NHWC, in chunks of images of at most 32 MiB.
+ *   as it lies       with stride 1 there is one plane.
+ *   space-to-depth   makes planes that are input channels. They lie in the workspace, in the layer's layout, in chunks of
+ *                    images, rows or columns of at most 32 MiB (rearrange.cu).
+ *
+ * But in place the weights are derived, with their taps backwards, and packed as that implementation packs; they lie
+ * behind what it packed.
  *
  * Groups stay groups. Zeros stand for outputs that are not there and, in phases of fewer taps, for weights: they are
  * multiplied in every dtype, so that NaN and Inf go where the header has them for tensor cores.
  *
- * In f32 a layer of few elements has its sums cut into parts of (plane, output channel), as channel groups, so that there
+ * In f32 a layer of few elements has its sums cut into parts of (plane, output channel), in place of output channels, as channel groups, so that there
  * are more tiles; partial sums are added by a launch behind.
  *
- * Numeric order: that of the implementation, over (plane, output channel) for input channels; then parts, in double. It
- * depends on the layer and the device alone.
+ * Numeric order: that of the implementation, over (plane, output channel) for input channels, or in place over planes and
+ * output channels as its kernel walks over phases; then parts, in double. It depends on the layer and the device alone.
  */
 #include <cstdio>
 #include <cuda_runtime_api.h>

@@ -10,6 +10,9 @@
  * which execute then does itself, where the cost model finds that faster than raw stages of channel planes that the
  * kernel transposes for each tile.
  *
+ * Where phases are those of src (cuda_correlation's layers) a tile sums over all of them: the box of a phase is of every
+ * stride-th pixel, which TMA brings as if they were neighbours.
+ *
  * parameters.h has the words, plan.h the choice of tiles, kernel.cuh the kernel, pack.cu the packed weights, and view.h
  * the layers that are seen as others: images of one pixel as one GEMM, groups of few channels fused.
  */
