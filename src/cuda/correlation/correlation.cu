@@ -20,8 +20,8 @@
  * Groups stay groups. Zeros stand for outputs that are not there and, in phases of fewer taps, for weights: they are
  * multiplied in every dtype, so that NaN and Inf go where the header has them for tensor cores.
  *
- * In f32 a layer of few elements has its sums cut into parts of (plane, output channel), in place of output channels, as channel groups, so that there
- * are more tiles; partial sums are added by a launch behind.
+ * In f32 a layer of few elements has its sums cut into parts of (plane, output channel), or in place of output channels, as
+ * channel groups, so that there are more tiles; partial sums are added by a launch behind.
  *
  * Numeric order: that of the implementation, over (plane, output channel) for input channels, or in place over planes and
  * output channels as its kernel walks over phases; then parts, in double. It depends on the layer and the device alone.

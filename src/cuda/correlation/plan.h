@@ -15,7 +15,8 @@ namespace tconv::correlation
  * derived layer's src, also a chunk at a time, so that it can be transposed; or planes that were made of it. */
 enum source { AS_IT_LIES, IN_PLACE, IN_PLACE_BY_CHUNKS, SPLIT };
 
-constexpr int MAX_PHASES = 16; /* of an axis, IN_PLACE: as many as cuda_igemm takes */
+constexpr int MAX_PHASES = 16;     /* of an axis, IN_PLACE: as many as cuda_igemm takes */
+constexpr int64_t ALIGNMENT = 256; /* bytes, of each part of the memory */
 
 struct plan {
     correlation::source source;
@@ -60,6 +61,15 @@ inline int64_t scratch_before(const plan *made)
 {
     return made->depth_bytes + made->sums_bytes;
 }
+
+/* derived.cu. The elements of a vector; of a row of planes: where taps are neighbours each row begins at a vector; else
+ * planes are read as one row, and those begin at one. */
+int64_t vector_of(const tconv_problem *problem);
+int64_t row_elements_of(const tconv_problem *problem, const plan *made);
+
+/* derived.cu. Describes the derived layer of a chunk of so many channels, and how its operands are made; false where that
+ * is too much. */
+bool describe_derived(const tconv_layer *layer, int64_t channels, plan *made);
 
 /* Plans a layer. Returns the reason why it is not taken, else NULL. */
 const char *make_plan(const tconv_layer *layer, double limit, plan *made, tconv_cuda_work *work);
