@@ -28,6 +28,8 @@ namespace tconv::cells
 namespace
 {
 
+constexpr int64_t MAX_TMA_STEP = 8; /* rows from one of a box to the next (CUDA driver API, elementStrides) */
+
 const char *why_not(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
@@ -36,6 +38,8 @@ const char *why_not(const tconv_layer *layer)
         return why;
     if (problem->layout != TCONV_NCHW)
         return "needs NCHW";
+    if (layer->phases_of_src && layer->rows.stride > MAX_TMA_STEP)
+        return "needs a row stride of at most 8";
     if (layer->phases_of_src)
         return problem->groups > 1 && layer->group_weights != problem->group_in * problem->weight.in
                    ? "needs channel groups whose weights follow their input channels"
@@ -61,8 +65,10 @@ tensor_map_recipe describe_map(const tconv_layer *layer, const parameters *param
             {(cuuint64_t)params->in_columns, (cuuint64_t)params->in_rows, (cuuint64_t)problem->in_channels,
              (cuuint64_t)problem->batch},
             {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element, (cuuint64_t)problem->src.n * element},
-            {(cuuint32_t)columns, (cuuint32_t)rows, (cuuint32_t)params->block_k, (cuuint32_t)images},
-            params->stationary};
+            {(cuuint32_t)columns, (cuuint32_t)((rows - 1) * params->src_row_step + 1), (cuuint32_t)params->block_k,
+             (cuuint32_t)images},
+            params->stationary,
+            {1, (cuuint32_t)params->src_row_step, 1, 1}};
 }
 
 /* Describes the launch of the chosen plan. */

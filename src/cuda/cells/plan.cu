@@ -105,10 +105,12 @@ bool describe_cell(const tconv_layer *layer, const tile_choice *choice, layer_pl
     else if (!find_config(plan->strict, (int)tconv_min(params->cell_channels, n / 2), choice->mma_steps, &plan->config))
         return false;
     params->schedule_count = phases ? (int)stride : 1;
-    params->row_step = layer->phases_of_src ? params->cell_rows * (int)layer->rows.stride
-                       : phases             ? 1
-                                            : (int)(params->cell_rows / stride);
+    params->row_step = phases ? 1 : (int)(params->cell_rows / stride);
     params->column_step = layer->phases_of_src ? (int)layer->columns.stride : 1;
+    params->src_row_step = layer->phases_of_src ? (int)layer->rows.stride : 1;
+    params->row_phases = layer->phases_of_src ? (int)layer->rows.count : 1;
+    if (params->row_phases > MAX_ROW_PHASES)
+        return false;
     params->out_row_step = phases ? (int)stride : params->cell_rows;
     return true;
 }
@@ -174,10 +176,11 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
         return false;
     const position_space space = find_positions(layer, choice->cell_rows);
     axis_taps rows, columns;
-    if (!find_taps(&layer->rows, layer->phases_of_src, params->cell_rows, 0, &rows) ||
-        !find_taps(&layer->columns, layer->phases_of_src, params->cell_columns, 0, &columns))
+    if (!find_taps(layer, &layer->rows, params->cell_rows, 0, &rows) ||
+        !find_column_taps(layer, params->cell_columns, &columns))
         return false;
-    params->first_row = rows.min_shift;
+    for (int i = 0; i < params->row_phases; i++)
+        params->first_rows[i] = rows.min_shift + (layer->phases_of_src ? (int)layer->rows.phases[i].residue : 0);
     params->first_column = columns.min_shift;
     if (!describe_extents(problem, choice, &space, params) || !find_segments(layer, plan) ||
         !count_tiles(&space, params))
@@ -191,8 +194,8 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
                                               (COLUMN_ALIGNMENT - 1));
     describe_box(skipped + (params->tile_columns - 1) * params->column_step + columns.shifts,
                  (params->tile_rows - 1) * params->row_step + rows.shifts, plan);
-    if (params->row_pitch > MAX_BOX || plan->box_rows > MAX_BOX || params->tile_images > MAX_BOX ||
-        params->tile_images * params->tile_rows * params->tile_columns > BLOCK_M)
+    if (params->row_pitch > MAX_BOX || (plan->box_rows - 1) * params->src_row_step >= MAX_BOX ||
+        params->tile_images > MAX_BOX || params->tile_images * params->tile_rows * params->tile_columns > BLOCK_M)
         return false;
     if (!write_schedules(layer, choice, &columns, plan))
         return false;

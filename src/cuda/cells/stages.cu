@@ -112,13 +112,14 @@ bool describe_stages(layer_plan *plan)
     params->pixel_stage_bytes = (uint32_t)pixel_stage;
     params->weight_stage_bytes = (uint32_t)weight_stage;
     params->pixel_stages = params->weight_stages = 2;
-    const int k_block_weight_tiles = params->schedules[0].end_weight_tile;
+    const int stage_weight_tiles = (int)tconv_max(1, params->schedules[0].end_weight_tile / params->row_phases);
+    const int most_pixel_stages = (int)tconv_min(MAX_STAGES, 4 * params->row_phases);
     for (;;) {
         const int64_t left = memory - params->pixel_stages * pixel_stage - params->weight_stages * weight_stage;
-        const bool weights_first = params->weight_stages < params->pixel_stages * k_block_weight_tiles;
+        const bool weights_first = params->weight_stages < params->pixel_stages * stage_weight_tiles;
         if (weights_first && params->weight_stages < MAX_STAGES && weight_stage <= left)
             params->weight_stages++;
-        else if (params->pixel_stages < MAX_STAGES && params->pixel_stages < 4 && pixel_stage <= left)
+        else if (params->pixel_stages < most_pixel_stages && pixel_stage <= left)
             params->pixel_stages++;
         else if (params->weight_stages < MAX_STAGES && weight_stage <= left)
             params->weight_stages++;

@@ -71,9 +71,11 @@ void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tc
 {
     const parameters *of = &plan->parameters;
     const int64_t clusters = tconv_max(1, layer->target.multiprocessors / CLUSTER_BLOCKS);
-    const schedule_counts counts = count_schedules(plan, N, (int)tconv_ceil_div(of->tiles, clusters));
+    schedule_counts counts = count_schedules(plan, N, (int)tconv_ceil_div(of->tiles, clusters));
+    for (double *count : {&counts.window_n, &counts.entries, &counts.weight_tiles, &counts.b_rows})
+        *count /= of->row_phases; /* a stage is counted as a K-block */
     const double weights = counts.b_rows * of->b_row_bytes;
-    work->k_blocks = of->k_blocks;
+    work->k_blocks = (double)of->k_blocks * of->row_phases;
     work->wgmma_chain = (plan->strict ? 3 : 1) * of->mma_steps * counts.window_n / 8;
     work->wgmma = CONSUMER_WARPGROUPS * work->wgmma_chain;
     work->issues = plan->strict ? 0 : counts.entries * (counts.whole ? WHOLE_ENTRIES : 1);
