@@ -19,6 +19,8 @@ constexpr int64_t MAX_DEPTH = (int64_t)32 << 20;   /* bytes of a chunk's planes:
 constexpr int64_t MAX_COUNT = INT32_MAX;           /* of channels */
 /* Terms of a sum in TF32 and 16-bit dtypes, of which tensor cores lose 7e-9 for each: longer ones are cuda_general's. */
 constexpr double MAX_TENSOR_TERMS = 16384;
+constexpr double TRANSPOSE_TIMES =
+    1.3;                           /* that transposing chunks takes longer than a pass that moves vectors (measured) */
 constexpr int64_t MORE_CHUNKS = 4; /* than are needed are considered: tiles of smaller ones may fill whole waves */
 
 /* The ways in which a layer may be planned. The planes of an axis have the taps of a phase each, or one. */
@@ -190,7 +192,7 @@ void count_passes(const tconv_problem *problem, const plan *made, tconv_cuda_wor
     work->dram_bytes *= chunks;
     /* The first launch is not a pass. */
     work->passes = chunks * (work->passes + 1 + (splits ? 1 : 0) + (made->parts > 1 ? 1 : 0)) - 1;
-    work->pass_bytes *= chunks;
+    work->pass_bytes *= chunks * (is_in_place(made) ? TRANSPOSE_TIMES : 1);
     if (splits)
         work->pass_bytes += chunks * ((double)made->depth_bytes + read_bytes(problem, made)) * split_times(problem);
     work->pass_bytes += chunks * (double)made->sums_bytes;
