@@ -74,8 +74,8 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
  * another. */
 bool is_flat(const tconv_layer *layer);
 
-/* tap_schedule.cu. Finds the taps of cells of `outputs` outputs, whole strides; where they are fewer, of that phase
- * alone. False where they do not fit. */
+/* tap_schedule.cu. Finds the taps of cells of `outputs` outputs, whole strides; where they are fewer, or phases are those of
+ * src, of that phase alone. False where they do not fit. */
 bool find_taps(const tconv_layer *layer, const tconv_phase_table *table, int outputs, int only_phase, axis_taps *taps);
 /* The same along columns, of all phases: those of src are in one stage. */
 bool find_column_taps(const tconv_layer *layer, int outputs, axis_taps *taps);
