@@ -5,8 +5,10 @@
  * A cell is the outputs (the N tile) that one position of the GEMM's pixel side, M, computes: a block of rows and
  * columns of some channels. For each shift of the input, wgmma adds to the window of the cell's accumulators that have
  * a tap there (parameters.h defines these words). Where phases are those of src (cuda_correlation's layers) a cell has
- * channels of one output, or of some rows, whose taps are all of the kernel's, and positions are strides apart. wgmma reads pixels from registers, to which they come from the planes
- * of src by single loads: no layout transform of src is made, and where outputs share an input it is read once.
+ * channels of one output, or of some rows, whose taps are all of the kernel's, and positions are strides apart.
+ *
+ * wgmma reads pixels from registers, to which they come from the planes of src by single loads: no layout transform of
+ * src is made, and where outputs share an input it is read once.
  *
  * plan.cu chooses the tile by the cost model of model/, tap_schedule.cu writes the tap schedules, stages.cu the
  * pipeline stages; pack.cu packs weights. The kernel in kernel.cuh streams weights. Where each pixel is read at its own
@@ -28,8 +30,6 @@ namespace tconv::cells
 namespace
 {
 
-constexpr int64_t MAX_TMA_STEP = 8; /* rows from one of a box to the next (CUDA driver API, elementStrides) */
-
 const char *why_not(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
@@ -38,7 +38,7 @@ const char *why_not(const tconv_layer *layer)
         return why;
     if (problem->layout != TCONV_NCHW)
         return "needs NCHW";
-    if (layer->phases_of_src && layer->rows.stride > MAX_TMA_STEP)
+    if (layer->phases_of_src && layer->rows.stride > MAX_BOX_STEP)
         return "needs a row stride of at most 8";
     if (layer->phases_of_src)
         return problem->groups > 1 && layer->group_weights != problem->group_in * problem->weight.in

@@ -4,9 +4,10 @@
  * An output o of an axis has taps from inputs at shifts from its cell (src/core/phases.h): with o = cell * outputs + r,
  * the shift of a tap depends on r alone, since a cell is a whole number of strides; where phases are those of src
  * (tconv_layer), o has the taps of all of them: columns of all phases are in a stage, rows of one. For each shift, the
- * outputs that have a tap there are found, and among their channels on N the longest runs: the windows. Weights that stand in the
- * same order in two windows of a weight tile are stored once: all rows of a stack at stride 1 share theirs. Where a
- * cell has one row and rows have phases, each row phase has a schedule; those of src are one after another in one.
+ * outputs that have a tap there are found, and among their channels on N the longest runs: the windows. Weights that
+ * stand in the same order in two windows of a weight tile are stored once: all rows of a stack at stride 1 share theirs.
+ * Where a cell has one row and rows have phases, each row phase has a schedule; those of src are one after another in
+ * one.
  */
 #include "../../core/checked.h"
 #include "../maps/hopper.h"

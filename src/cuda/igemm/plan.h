@@ -16,7 +16,6 @@ namespace tconv::igemm
 {
 
 constexpr int MAX_TMA_BOX = 256; /* elements of a box along each axis (CUDA driver API, cuTensorMapEncodeTiled) */
-constexpr int MAX_TMA_STEP = 8;  /* from an element that a box has to the next (likewise, elementStrides) */
 
 /* Bytes at whose multiples a box begins in shared memory (PTX ISA, cp.async.bulk.tensor). */
 constexpr int BOX_DESTINATION = 128;

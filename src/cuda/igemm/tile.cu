@@ -98,7 +98,7 @@ void place_narrow_mma_tiles(layer_plan *plan)
 /* Whether TMA can step over the pixels between those of a phase of src. */
 bool tma_steps_over(const tconv_layer *layer)
 {
-    return !layer->phases_of_src || (layer->rows.stride <= MAX_TMA_STEP && layer->columns.stride <= MAX_TMA_STEP);
+    return !layer->phases_of_src || (layer->rows.stride <= MAX_BOX_STEP && layer->columns.stride <= MAX_BOX_STEP);
 }
 
 /* The pixels of a box along an axis, at most, that lie so far apart. */
