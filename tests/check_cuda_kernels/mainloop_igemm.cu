@@ -75,7 +75,7 @@ igemm::parameters make_igemm_loop(const igemm_loop &of, int N, int planes, int m
     layer.k_blocks = of.k_blocks;
     layer.per_tap = of.per_tap;
     layer.pitch = 24;
-    layer.row_step = layer.column_step = 1;
+    layer.row_step = layer.column_step = layer.src_phases = 1;
     layer.a_stage_taps = of.a_stage_taps;
     layer.m_tiles = 2;
     layer.stage_pixels = (N * mma_tiles + 2 * layer.pitch + 16 + 63) / 64 * 64;

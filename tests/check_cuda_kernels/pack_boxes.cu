@@ -82,6 +82,7 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
     boxes.from = made.weights.strides;
     boxes.from.w *= made.run;
     boxes.group_in = layer.group_in;
+    boxes.group_step = layer.group_in * boxes.from.in;
     boxes.group_out = layer.group_out;
     boxes.inner = {made.outputs, made.outputs, 0, made.weights.strides.w};
     boxes.outer_step = made.weights.strides.out;
@@ -273,6 +274,7 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
                                                                   : wgmma::arithmetic::TF32;
     to.boxes.from = made.weights.strides;
     to.boxes.group_in = to.boxes.diagonal_in = of.weights.group_in;
+    to.boxes.group_step = to.boxes.group_in * to.boxes.from.in;
     to.boxes.group_out = to.boxes.diagonal_rows = of.weights.group_out;
     to.boxes.inner = {1, 1, 0, 0};
     to.boxes.outer_step = to.boxes.from.out;

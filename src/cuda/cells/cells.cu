@@ -4,8 +4,11 @@
  *
  * A cell is the outputs (the N tile) that one position of the GEMM's pixel side, M, computes: a block of rows and
  * columns of some channels. For each shift of the input, wgmma adds to the window of the cell's accumulators that have
- * a tap there (parameters.h defines these words). wgmma reads pixels from registers, to which they come from the planes
- * of src by single loads: no layout transform of src is made, and where outputs share an input it is read once.
+ * a tap there (parameters.h defines these words). Where phases are those of src (cuda_correlation's layers) a cell has
+ * channels of one output, or of some rows, whose taps are all of the kernel's, and positions are strides apart.
+ *
+ * wgmma reads pixels from registers, to which they come from the planes of src by single loads: no layout transform of
+ * src is made, and where outputs share an input it is read once.
  *
  * plan.cu chooses the tile by the cost model of model/, tap_schedule.cu writes the tap schedules, stages.cu the
  * pipeline stages; pack.cu packs weights. The kernel in kernel.cuh streams weights. Where each pixel is read at its own
@@ -35,6 +38,12 @@ const char *why_not(const tconv_layer *layer)
         return why;
     if (problem->layout != TCONV_NCHW)
         return "needs NCHW";
+    if (layer->phases_of_src && layer->rows.stride > MAX_BOX_STEP)
+        return "needs a row stride of at most 8";
+    if (layer->phases_of_src)
+        return problem->groups > 1 && layer->group_weights != problem->group_in * problem->weight.in
+                   ? "needs channel groups whose weights follow their input channels"
+                   : NULL;
     if (layer->columns.stride != 1 && layer->columns.stride != 2 && layer->columns.stride != 4)
         return "needs column strides of 1, 2 or 4";
     if (layer->rows.count != layer->rows.stride || layer->columns.count != layer->columns.stride)
@@ -56,8 +65,10 @@ tensor_map_recipe describe_map(const tconv_layer *layer, const parameters *param
             {(cuuint64_t)params->in_columns, (cuuint64_t)params->in_rows, (cuuint64_t)problem->in_channels,
              (cuuint64_t)problem->batch},
             {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element, (cuuint64_t)problem->src.n * element},
-            {(cuuint32_t)columns, (cuuint32_t)rows, (cuuint32_t)params->block_k, (cuuint32_t)images},
-            params->stationary};
+            {(cuuint32_t)columns, (cuuint32_t)((rows - 1) * params->src_row_step + 1), (cuuint32_t)params->block_k,
+             (cuuint32_t)images},
+            params->stationary,
+            {1, (cuuint32_t)params->src_row_step, 1, 1}};
 }
 
 /* Describes the launch of the chosen plan. */

@@ -49,7 +49,7 @@ __device__ __forceinline__ void release_stages(uint32_t flags, uint32_t weights_
     if (flags & WEIGHT_TILE_ENDS && signals)
         for (int rank = 0; rank < CLUSTER_BLOCKS; rank++)
             mbarrier_arrive_remote(weights_empty, rank);
-    if (flags & K_BLOCK_ENDS)
+    if (flags & STAGE_ENDS)
         signal_for_warp(pixels_empty, lane);
 }
 

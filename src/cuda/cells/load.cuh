@@ -17,14 +17,17 @@ __device__ __forceinline__ void load_pixels_tma(const parameters &layer, const C
     stage_walk stage(shared.pixels, 1);
     for (int number = first_tile(); number < layer.tiles; number += tile_step()) {
         const tile_coord tile = find_tile(layer, number);
-        const int row = tile.row * layer.row_step + layer.first_row, column = stage_column(layer, tile);
+        const int row = tile.row * layer.row_step * layer.src_row_step, column = stage_column(layer, tile);
         int channel = tile.group * layer.group_in;
 #pragma unroll 1
         for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
-            stage.expect(layer.pixel_stage_bytes);
-            tma_load(stage.buffer(), map, column, row, channel, tile.image, stage.full());
+#pragma unroll 1
+            for (int phase = 0; phase < layer.row_phases; phase++) {
+                stage.expect(layer.pixel_stage_bytes);
+                tma_load(stage.buffer(), map, column, row + layer.first_rows[phase], channel, tile.image, stage.full());
+                stage.next();
+            }
             channel += layer.block_k;
-            stage.next();
         }
     }
 }
@@ -38,16 +41,19 @@ __device__ __forceinline__ void load_pixels_elementwise(const parameters &layer,
     const int rows = layer.channel_pitch / layer.row_pitch, count = (int)(layer.pixel_stage_bytes / sizeof(float));
     for (int number = first_tile(); number < layer.tiles; number += tile_step()) {
         const tile_coord tile = find_tile(layer, number);
-        const int first_row = tile.row * layer.row_step + layer.first_row, first_column = stage_column(layer, tile);
+        const int tile_row = tile.row * layer.row_step * layer.src_row_step, first_column = stage_column(layer, tile);
+        const int stages = layer.k_blocks * layer.row_phases;
 #pragma unroll 1
-        for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
+        for (int number = 0; number < stages; number++) {
+            const int k_block = number / layer.row_phases, phase = number % layer.row_phases;
+            const int first_row = tile_row + layer.first_rows[phase];
             stage.wait_empty();
             const uint32_t to = stage.buffer();
 #pragma unroll 1
             for (int i = thread; i < count; i += ELEMENTWISE_WARPS * WARP) {
                 int rest = i / layer.row_pitch;
                 const int column = first_column + i - rest * layer.row_pitch;
-                const int row = first_row + rest % rows;
+                const int row = first_row + rest % rows * layer.src_row_step;
                 rest /= rows;
                 const int channel = k_block * layer.block_k + rest % layer.block_k;
                 const int image = tile.image + rest / layer.block_k;

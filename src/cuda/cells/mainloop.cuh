@@ -175,7 +175,8 @@ template <bool whole, bool segments, int N> struct schedule_walk {
     __device__ __forceinline__ void begin_tile(const parameters &layer)
     {
         const tile_coord coord = find_tile(layer, tile);
-        pixels = (uint32_t)(coord.column + layer.first_column - stage_column(layer, coord)) * sizeof(float);
+        pixels = (uint32_t)(coord.column * layer.column_step + layer.first_column - stage_column(layer, coord)) *
+                 sizeof(float);
         entry = first_entry = layer.schedules[coord.schedule].first_entry;
         k_blocks_left = layer.k_blocks;
         begin_segment(layer);
@@ -189,7 +190,7 @@ template <bool whole, bool segments, int N> struct schedule_walk {
         const uint2 words = whole ? make_uint2(0, 0) : *reinterpret_cast<const uint2 *>(&layer.entries[entry]);
         pixel = words.x & 0xffff;
         window = words.x >> 16 & 0xff;
-        flags = whole ? WEIGHT_TILE_ENDS | K_BLOCK_ENDS : words.x >> 24;
+        flags = whole ? WEIGHT_TILE_ENDS | K_BLOCK_ENDS | STAGE_ENDS : words.x >> 24;
         b_row = words.y & 0xffff;
         b_rows = whole ? N : words.y >> 16;
     }
@@ -199,7 +200,7 @@ template <bool whole, bool segments, int N> struct schedule_walk {
         const bool k_block_ends = flags & K_BLOCK_ENDS;
         if (flags & WEIGHT_TILE_ENDS)
             weight_stage.next(layer.weight_stages);
-        if (k_block_ends)
+        if (flags & STAGE_ENDS)
             pixel_stage.next(layer.pixel_stages);
         entry = k_block_ends ? first_entry : entry + 1;
         k_blocks_left -= k_block_ends;

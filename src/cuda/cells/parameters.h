@@ -7,8 +7,8 @@
  *
  * Words of this implementation:
  *   cell          the outputs (the N tile) that one position of M computes: rows x columns x channels, on N as
- *                 [column][row][channel]. Cells tile dst; the input of neighbouring cells is row_step rows or one
- *                 column apart.
+ *                 [column][row][channel]. Cells tile dst; the input of neighbouring cells is row_step rows or
+ *                 column_step columns apart.
  *   shift         an offset of the input from a cell's own position.
  *   window        a run of N, in multiples of MMA_N, whose outputs all have a tap at one shift.
  *   tap schedule  the entries of a cell; each entry multiplies the pixels at one shift by the weights of one window.
@@ -40,6 +40,7 @@ constexpr int MAX_WEIGHT_TILES = 64;                       /* of all schedules: 
 constexpr int MAX_ENTRIES = 320;                           /* of all schedules: room in the kernel's parameters */
 constexpr int MAX_TAPS = 320;                              /* of all weight tiles: room in the packing kernel's */
 constexpr int MAX_CONFIGS = 8;                             /* kernels of one math mode */
+constexpr int MAX_ROW_PHASES = 16;                         /* of src */
 
 /* Outputs of a cell. In strict f32 a thread has as many accumulators again, for the entry that is being multiplied. */
 constexpr __host__ __device__ int block_n(bool strict)
@@ -78,11 +79,12 @@ static inline __host__ __device__ int warp_position(bool neighbours, int row, in
 /* Flags of an entry. */
 constexpr int WEIGHT_TILE_ENDS = 1; /* it is the last of its weight tile */
 constexpr int K_BLOCK_ENDS = 2;     /* it is the last of its schedule: the next entry has the next K-block */
+constexpr int STAGE_ENDS = 4;       /* it is the last that reads its stage of pixels */
 
 struct schedule_entry {
     uint16_t pixel;  /* floats of a stage from a position to its pixel at the entry's shift */
     uint8_t window;  /* its first MMA tile (MMA_N outputs) * 16 + the number of its MMA tiles */
-    uint8_t flags;   /* WEIGHT_TILE_ENDS, K_BLOCK_ENDS */
+    uint8_t flags;   /* WEIGHT_TILE_ENDS, K_BLOCK_ENDS, STAGE_ENDS */
     uint16_t b_row;  /* where the window begins in the weight tile */
     uint16_t b_rows; /* B rows of the weight tile */
 };
@@ -128,9 +130,12 @@ struct parameters {
     int tiles;                                 /* of clusters: CLUSTER_BLOCKS of M, one of N */
     int tile_images, tile_rows, tile_columns;  /* positions of a block tile */
     int cell_rows, cell_columns;               /* outputs of a cell */
-    int row_step;                              /* input rows from a cell to the one below */
+    int row_step, column_step;                 /* rows and columns of a stage from a cell to the next */
+    int row_phases;                            /* of src: a K-block has a stage of each; else 1 */
+    int src_row_step;                          /* input rows from a row of a stage to the next */
     int out_row_step;                          /* output rows from a cell to the one below */
-    int first_row, first_column;               /* of a stage's box, from the tile's first position */
+    int first_rows[MAX_ROW_PHASES];            /* of a stage's box, from the tile's first position */
+    int first_column;                          /* likewise */
     int row_pitch, channel_pitch, image_pitch; /* floats of a stage from a row, channel, image to the next */
 
     /* The weight-stationary kernel. A set of N tiles belongs to set_blocks blocks, 1 or 2. They take every
@@ -163,7 +168,7 @@ static inline __host__ __device__ int position_offset(const parameters *layer, i
 {
     const int row = position / layer->tile_columns, image = row / layer->tile_rows;
     const int offset = image * layer->image_pitch + row % layer->tile_rows * layer->row_step * layer->row_pitch +
-                       position % layer->tile_columns;
+                       position % layer->tile_columns * layer->column_step;
     return image < layer->tile_images ? offset : 0;
 }
 

@@ -27,8 +27,8 @@ position_space find_positions(const tconv_layer *layer, int cell_rows)
     const tconv_problem *problem = &layer->problem;
     position_space space;
     space.flat = is_flat(layer) && cell_rows <= layer->rows.stride;
-    space.rows = tconv_ceil_div(problem->h.out, tconv_max(cell_rows, layer->rows.stride));
-    space.columns = tconv_ceil_div(problem->w.out, layer->columns.stride);
+    space.rows = tconv_ceil_div(problem->h.out, tconv_max(cell_rows, period_of(layer, &layer->rows)));
+    space.columns = tconv_ceil_div(problem->w.out, period_of(layer, &layer->columns));
     if (space.flat) {
         space.columns = problem->h.in * problem->w.in;
         space.rows = 1;
@@ -86,10 +86,10 @@ bool find_config(bool strict, int max_n, int mma_steps, kernel_config *config)
 bool describe_cell(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan)
 {
     parameters *params = &plan->parameters;
-    const int64_t stride = layer->rows.stride;
+    const int64_t stride = period_of(layer, &layer->rows);
     const bool phases = choice->cell_rows < stride;
     params->cell_rows = choice->cell_rows;
-    params->cell_columns = (int)layer->columns.stride;
+    params->cell_columns = (int)period_of(layer, &layer->columns);
     params->neighbours = params->cell_columns < 4; /* a cell of 4 columns is a vector by itself */
     plan->strict = layer->target.math == TCONV_MATH_STRICT;
     params->stationary = choice->stationary;
@@ -106,6 +106,11 @@ bool describe_cell(const tconv_layer *layer, const tile_choice *choice, layer_pl
         return false;
     params->schedule_count = phases ? (int)stride : 1;
     params->row_step = phases ? 1 : (int)(params->cell_rows / stride);
+    params->column_step = layer->phases_of_src ? (int)layer->columns.stride : 1;
+    params->src_row_step = layer->phases_of_src ? (int)layer->rows.stride : 1;
+    params->row_phases = layer->phases_of_src ? (int)layer->rows.count : 1;
+    if (params->row_phases > MAX_ROW_PHASES)
+        return false;
     params->out_row_step = phases ? (int)stride : params->cell_rows;
     return true;
 }
@@ -155,10 +160,10 @@ bool is_flat(const tconv_layer *layer)
 {
     const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
     const tconv_axis *h = &layer->problem.h, *w = &layer->problem.w;
-    return rows->max_taps == 1 && columns->max_taps == 1 && rows->min_shift == 0 && rows->max_shift == 0 &&
-           columns->min_shift == 0 && columns->max_shift == 0 && h->out == h->in * rows->stride &&
-           w->out == w->in * columns->stride && (h->in == 1 || layer->problem.src.h == w->in) &&
-           h->in * w->out < HOPPER_MAX_EXTENT;
+    return !layer->phases_of_src && rows->max_taps == 1 && columns->max_taps == 1 && rows->min_shift == 0 &&
+           rows->max_shift == 0 && columns->min_shift == 0 && columns->max_shift == 0 &&
+           h->out == h->in * rows->stride && w->out == w->in * columns->stride &&
+           (h->in == 1 || layer->problem.src.h == w->in) && h->in * w->out < HOPPER_MAX_EXTENT;
 }
 
 bool describe_layer(const search *in, const tile_choice *choice, double limit, layer_plan *plan)
@@ -171,10 +176,11 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
         return false;
     const position_space space = find_positions(layer, choice->cell_rows);
     axis_taps rows, columns;
-    if (!find_taps(&layer->rows, params->cell_rows, 0, &rows) ||
-        !find_taps(&layer->columns, params->cell_columns, 0, &columns))
+    if (!find_taps(layer, &layer->rows, params->cell_rows, 0, &rows) ||
+        !find_column_taps(layer, params->cell_columns, &columns))
         return false;
-    params->first_row = rows.min_shift;
+    for (int i = 0; i < params->row_phases; i++)
+        params->first_rows[i] = rows.min_shift + (layer->phases_of_src ? (int)layer->rows.phases[i].residue : 0);
     params->first_column = columns.min_shift;
     if (!describe_extents(problem, choice, &space, params) || !find_segments(layer, plan) ||
         !count_tiles(&space, params))
@@ -184,12 +190,12 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
         return false;
     int skipped = 0; /* columns of a box before its tile's first, at most */
     for (int tile = 0; tile < COLUMN_ALIGNMENT && tile * (int64_t)params->tile_columns < space.columns; tile++)
-        skipped =
-            (int)tconv_max(skipped, (tile * params->tile_columns + params->first_column) & (COLUMN_ALIGNMENT - 1));
-    describe_box(skipped + params->tile_columns + columns.shifts - 1,
+        skipped = (int)tconv_max(skipped, (tile * params->tile_columns * params->column_step + params->first_column) &
+                                              (COLUMN_ALIGNMENT - 1));
+    describe_box(skipped + (params->tile_columns - 1) * params->column_step + columns.shifts,
                  (params->tile_rows - 1) * params->row_step + rows.shifts, plan);
-    if (params->row_pitch > MAX_BOX || plan->box_rows > MAX_BOX || params->tile_images > MAX_BOX ||
-        params->tile_images * params->tile_rows * params->tile_columns > BLOCK_M)
+    if (params->row_pitch > MAX_BOX || (plan->box_rows - 1) * params->src_row_step >= MAX_BOX ||
+        params->tile_images > MAX_BOX || params->tile_images * params->tile_rows * params->tile_columns > BLOCK_M)
         return false;
     if (!write_schedules(layer, choice, &columns, plan))
         return false;
@@ -226,9 +232,10 @@ bool choose(const tconv_layer *layer, double limit, layer_plan *best)
     in.machine = model::machine_of(layer);
     in.best = best;
     in.limit = limit;
-    const int most_rows = block_n(layer->target.math == TCONV_MATH_STRICT) / 32 / (int)layer->columns.stride;
+    const int most_rows =
+        block_n(layer->target.math == TCONV_MATH_STRICT) / 32 / (int)period_of(layer, &layer->columns);
     for (int rows = 1; rows <= most_rows; rows *= 2) {
-        if (rows > 1 && rows % layer->rows.stride != 0)
+        if (rows > 1 && rows % period_of(layer, &layer->rows) != 0)
             continue;
         for (int mma_steps = 2; mma_steps <= 4; mma_steps += 2)
             for (int per_shift = 0; per_shift < 2; per_shift++) {

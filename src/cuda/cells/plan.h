@@ -51,6 +51,12 @@ struct search {
     double limit;   /* seconds that a plan is to be below; 0: there is no limit */
 };
 
+/* The outputs from an output of an axis to the next that has the same taps. */
+inline int64_t period_of(const tconv_layer *layer, const tconv_phase_table *table)
+{
+    return layer->phases_of_src ? 1 : table->stride;
+}
+
 /* The taps of one axis of a cell: the kernel's index of the tap that output r has at a shift, or -1. */
 struct axis_taps {
     int outputs, min_shift, shifts;
@@ -68,9 +74,11 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
  * another. */
 bool is_flat(const tconv_layer *layer);
 
-/* tap_schedule.cu. Finds the taps of cells of `outputs` outputs, whole strides; where they are fewer, of that phase
- * alone. False where they do not fit. */
-bool find_taps(const tconv_phase_table *table, int outputs, int only_phase, axis_taps *taps);
+/* tap_schedule.cu. Finds the taps of cells of `outputs` outputs, whole strides; where they are fewer, or phases are those of
+ * src, of that phase alone. False where they do not fit. */
+bool find_taps(const tconv_layer *layer, const tconv_phase_table *table, int outputs, int only_phase, axis_taps *taps);
+/* The same along columns, of all phases: those of src are in one stage. */
+bool find_column_taps(const tconv_layer *layer, int outputs, axis_taps *taps);
 /* Writes all schedules, weight tiles and taps; false where something is full. */
 bool write_schedules(const tconv_layer *layer, const tile_choice *choice, const axis_taps *columns, layer_plan *plan);
 
@@ -86,6 +94,9 @@ bool describe_stages(layer_plan *plan);
 void try_stationary(search *in);
 /* Writes the weight-stationary kernel's part of the plan; false where it does not fit. */
 bool describe_stationary(const tconv_layer *layer, layer_plan *plan);
+
+/* stages.cu. Taps of an output: of all phases where they are those of src, else of the phase with most. */
+int64_t most_taps(const tconv_layer *layer);
 
 /* work.cu. Counts what the plan does, for the prediction of its time; what it does at least, before it has schedules and
  * stages. */

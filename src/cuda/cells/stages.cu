@@ -67,13 +67,24 @@ void describe_box(int columns, int rows, layer_plan *plan)
     params->image_pitch = params->block_k * params->channel_pitch;
 }
 
+int64_t most_taps(const tconv_layer *layer)
+{
+    const auto taps_of = [&](const tconv_phase_table *table) {
+        int64_t all = 0;
+        for (int64_t i = 0; i < table->count; i++)
+            all += table->phases[i].taps;
+        return layer->phases_of_src ? all : table->max_taps;
+    };
+    return taps_of(&layer->rows) * taps_of(&layer->columns);
+}
+
 bool find_segments(const tconv_layer *layer, layer_plan *plan)
 {
     /* The error of a sum of n like terms is at most n / 4 + 1 / 2 (compensated.cuh); that of a sum of segments is at
      * most both together, which is as much where they have two terms less in all. */
     constexpr int MARGIN_TERMS = 2;
     parameters *params = &plan->parameters;
-    const int64_t taps = layer->rows.max_taps * layer->columns.max_taps;
+    const int64_t taps = most_taps(layer);
     params->segment_k_blocks = params->k_blocks;
     if (!plan->strict || params->k_blocks * taps <= MAX_STRICT_TERMS)
         return true;
@@ -101,13 +112,14 @@ bool describe_stages(layer_plan *plan)
     params->pixel_stage_bytes = (uint32_t)pixel_stage;
     params->weight_stage_bytes = (uint32_t)weight_stage;
     params->pixel_stages = params->weight_stages = 2;
-    const int k_block_weight_tiles = params->schedules[0].end_weight_tile;
+    const int stage_weight_tiles = (int)tconv_max(1, params->schedules[0].end_weight_tile / params->row_phases);
+    const int most_pixel_stages = (int)tconv_min(MAX_STAGES, 4 * params->row_phases);
     for (;;) {
         const int64_t left = memory - params->pixel_stages * pixel_stage - params->weight_stages * weight_stage;
-        const bool weights_first = params->weight_stages < params->pixel_stages * k_block_weight_tiles;
+        const bool weights_first = params->weight_stages < params->pixel_stages * stage_weight_tiles;
         if (weights_first && params->weight_stages < MAX_STAGES && weight_stage <= left)
             params->weight_stages++;
-        else if (params->pixel_stages < MAX_STAGES && params->pixel_stages < 4 && pixel_stage <= left)
+        else if (params->pixel_stages < most_pixel_stages && pixel_stage <= left)
             params->pixel_stages++;
         else if (params->weight_stages < MAX_STAGES && weight_stage <= left)
             params->weight_stages++;

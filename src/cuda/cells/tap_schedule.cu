@@ -2,11 +2,14 @@
  * The tap schedules of a layer and the weight tiles that they read.
  *
  * An output o of an axis has taps from inputs at shifts from its cell (src/core/phases.h): with o = cell * outputs + r,
- * the shift of a tap depends on r alone, since a cell is a whole number of strides. For each shift, the outputs that
- * have a tap there are found, and among their channels on N the longest runs: the windows. Weights that stand in the
- * same order in two windows of a weight tile are stored once: all rows of a stack at stride 1 share theirs. Where a
- * cell has one row and rows have phases, each row phase has a schedule.
+ * the shift of a tap depends on r alone, since a cell is a whole number of strides; where phases are those of src
+ * (tconv_layer), o has the taps of all of them: columns of all phases are in a stage, rows of one. For each shift, the
+ * outputs that have a tap there are found, and among their channels on N the longest runs: the windows. Weights that
+ * stand in the same order in two windows of a weight tile are stored once: all rows of a stack at stride 1 share theirs.
+ * Where a cell has one row and rows have phases, each row phase has a schedule; those of src are one after another in
+ * one.
  */
+#include "../../core/checked.h"
 #include "../maps/hopper.h"
 #include "plan.h"
 
@@ -130,11 +133,37 @@ bool write_weight_tile(schedule_writer *to, const axis_taps *rows, const axis_ta
     return (to->taps - first_tap) * params->cell_channels <= MAX_TILE_B_ROWS;
 }
 
+/* Finds the taps of an output that has those of all phases of src, at shifts in its columns. */
+bool find_src_taps(const tconv_phase_table *table, axis_taps *taps)
+{
+    const auto shift_of = [&](const tconv_phase *phase, int64_t t) {
+        return table->stride * (phase->first_shift - t * table->shift_step) + phase->residue;
+    };
+    int64_t first = HOPPER_MAX_EXTENT, last = -HOPPER_MAX_EXTENT;
+    for (int64_t i = 0; i < table->count; i++)
+        for (int64_t t = 0; t < table->phases[i].taps; t++) {
+            first = tconv_min(first, shift_of(&table->phases[i], t));
+            last = tconv_max(last, shift_of(&table->phases[i], t));
+        }
+    if (last - first >= MAX_SHIFTS)
+        return false;
+    taps->outputs = 1;
+    taps->min_shift = (int)first;
+    taps->shifts = (int)(last - first + 1);
+    memset(taps->kernel, -1, sizeof taps->kernel);
+    for (int64_t i = 0; i < table->count; i++)
+        for (int64_t t = 0; t < table->phases[i].taps; t++)
+            taps->kernel[0][shift_of(&table->phases[i], t) - first] =
+                (int16_t)(table->phases[i].first_kernel + t * table->kernel_step);
+    return true;
+}
+
 } // namespace
 
-bool find_taps(const tconv_phase_table *table, int outputs, int only_phase, axis_taps *taps)
+bool find_taps(const tconv_layer *layer, const tconv_phase_table *table, int outputs, int only_phase, axis_taps *taps)
 {
-    const int stride = (int)table->stride;
+    const int stride = (int)period_of(layer, table);
+    const bool one_phase = layer->phases_of_src || outputs < stride;
     taps->outputs = outputs;
     taps->min_shift = (int)table->min_shift;
     const int64_t shifts = table->max_shift - table->min_shift + 1 + (outputs < stride ? 0 : outputs / stride - 1);
@@ -143,7 +172,7 @@ bool find_taps(const tconv_phase_table *table, int outputs, int only_phase, axis
     taps->shifts = (int)shifts;
     memset(taps->kernel, -1, sizeof taps->kernel);
     for (int r = 0; r < outputs; r++) {
-        const tconv_phase *phase = &table->phases[outputs < stride ? only_phase : r % stride];
+        const tconv_phase *phase = &table->phases[one_phase ? only_phase : r % stride];
         for (int64_t t = 0; t < phase->taps; t++) {
             const int64_t shift = r / stride + phase->first_shift - t * table->shift_step - table->min_shift;
             taps->kernel[r][shift] = (int16_t)(phase->first_kernel + t * table->kernel_step);
@@ -152,23 +181,32 @@ bool find_taps(const tconv_phase_table *table, int outputs, int only_phase, axis
     return true;
 }
 
+bool find_column_taps(const tconv_layer *layer, int outputs, axis_taps *taps)
+{
+    return layer->phases_of_src ? find_src_taps(&layer->columns, taps)
+                                : find_taps(layer, &layer->columns, outputs, 0, taps);
+}
+
 bool write_schedules(const tconv_layer *layer, const tile_choice *choice, const axis_taps *columns, layer_plan *plan)
 {
     parameters *params = &plan->parameters;
     schedule_writer writer = {plan, 0, 0, 0};
     params->b_rows = 0;
     for (int p = 0; p < params->schedule_count; p++) {
-        axis_taps rows;
         tap_schedule *schedule = &params->schedules[p];
-        find_taps(&layer->rows, params->cell_rows, p, &rows);
         schedule->first_weight_tile = writer.weight_tiles;
         schedule->first_entry = writer.entries;
-        for (int column_shift = 0; column_shift < columns->shifts; column_shift++)
-            for (int row_shift = 0; row_shift < (choice->tile_per_shift ? rows.shifts : 1); row_shift++) {
-                const int end = choice->tile_per_shift ? row_shift + 1 : rows.shifts;
-                if (!write_weight_tile(&writer, &rows, columns, row_shift, end, column_shift))
-                    return false;
-            }
+        for (int row_phase = 0; row_phase < params->row_phases; row_phase++) {
+            axis_taps rows;
+            find_taps(layer, &layer->rows, params->cell_rows, layer->phases_of_src ? row_phase : p, &rows);
+            for (int column_shift = 0; column_shift < columns->shifts; column_shift++)
+                for (int row_shift = 0; row_shift < (choice->tile_per_shift ? rows.shifts : 1); row_shift++) {
+                    const int end = choice->tile_per_shift ? row_shift + 1 : rows.shifts;
+                    if (!write_weight_tile(&writer, &rows, columns, row_shift, end, column_shift))
+                        return false;
+                }
+            params->entries[writer.entries - 1].flags |= STAGE_ENDS;
+        }
         schedule->end_weight_tile = writer.weight_tiles;
         schedule->end_entry = writer.entries;
         params->entries[schedule->end_entry - 1].flags |= K_BLOCK_ENDS;

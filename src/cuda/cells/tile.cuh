@@ -61,7 +61,7 @@ __device__ __forceinline__ tile_coord find_tile(const parameters &layer, int num
 /* Returns the first column of a tile's stage: a TMA box must begin at a multiple of 16 bytes. */
 __device__ __forceinline__ int stage_column(const parameters &layer, const tile_coord &tile)
 {
-    return (tile.column + layer.first_column) & ~(COLUMN_ALIGNMENT - 1);
+    return (tile.column * layer.column_step + layer.first_column) & ~(COLUMN_ALIGNMENT - 1);
 }
 
 /* A position of a tile. */

@@ -71,9 +71,11 @@ void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tc
 {
     const parameters *of = &plan->parameters;
     const int64_t clusters = tconv_max(1, layer->target.multiprocessors / CLUSTER_BLOCKS);
-    const schedule_counts counts = count_schedules(plan, N, (int)tconv_ceil_div(of->tiles, clusters));
+    schedule_counts counts = count_schedules(plan, N, (int)tconv_ceil_div(of->tiles, clusters));
+    for (double *count : {&counts.window_n, &counts.entries, &counts.weight_tiles, &counts.b_rows})
+        *count /= of->row_phases; /* a stage is counted as a K-block */
     const double weights = counts.b_rows * of->b_row_bytes;
-    work->k_blocks = of->k_blocks;
+    work->k_blocks = (double)of->k_blocks * of->row_phases;
     work->wgmma_chain = (plan->strict ? 3 : 1) * of->mma_steps * counts.window_n / 8;
     work->wgmma = CONSUMER_WARPGROUPS * work->wgmma_chain;
     work->issues = plan->strict ? 0 : counts.entries * (counts.whole ? WHOLE_ENTRIES : 1);
@@ -112,6 +114,22 @@ void count_stores(const tconv_layer *layer, const parameters *of, int N, tconv_c
         work->part_sectors = outputs * sizeof(float) / run_bytes;
 }
 
+/* Taps of a cell's outputs, of the schedule with the fewest: each is a product with all of its channels, in some window. */
+int64_t least_cell_taps(const tconv_layer *layer, const parameters *of)
+{
+    int64_t row_taps = 0, column_taps = 0;
+    if (layer->phases_of_src)
+        return of->cell_rows * most_taps(layer);
+    for (int r = 0; r < of->cell_rows; r++)
+        row_taps += layer->rows.phases[r % layer->rows.stride].taps;
+    if (of->schedule_count > 1)
+        for (int p = 0; p < of->schedule_count; p++)
+            row_taps = tconv_min(row_taps, layer->rows.phases[p].taps);
+    for (int c = 0; c < of->cell_columns; c++)
+        column_taps += layer->columns.phases[c].taps;
+    return row_taps * column_taps;
+}
+
 } // namespace
 
 tconv_cuda_work least_work_of(const tconv_layer *layer, const layer_plan *plan)
@@ -120,18 +138,9 @@ tconv_cuda_work least_work_of(const tconv_layer *layer, const layer_plan *plan)
     tconv_cuda_work work = model::begin_work(layer);
     if (of->stationary)
         return work;
-    /* Each tap of an output is a product with all of its channels, in some window. */
-    int64_t row_taps = 0, column_taps = 0;
-    for (int r = 0; r < of->cell_rows; r++)
-        row_taps += layer->rows.phases[r % layer->rows.stride].taps;
-    if (of->schedule_count > 1)
-        for (int p = 0; p < of->schedule_count; p++)
-            row_taps = tconv_min(row_taps, layer->rows.phases[p].taps);
-    for (int c = 0; c < of->cell_columns; c++)
-        column_taps += layer->columns.phases[c].taps;
     work.k_blocks = of->k_blocks;
     work.wgmma = CONSUMER_WARPGROUPS * (plan->strict ? 3.0 : 1.0) * of->mma_steps * of->cell_channels *
-                 (double)(row_taps * column_taps) / 8;
+                 (double)least_cell_taps(layer, of) / 8;
     work.tile_cycles = TILE_CYCLES;
     work.rounds = tconv_cuda_rounds(of->tiles, layer->target.multiprocessors / (double)CLUSTER_BLOCKS);
     return work;

@@ -4,20 +4,27 @@
  *     diff_src[n, c, i] = sum over o, k of diff_dst[n, o, stride * i + dilation * k - pad] * weights[c, o, k]
  *
  * as a forward layer of stride 1, the derived layer, computed by whichever of the forward's implementations is predicted
- * to be fastest. Space-to-depth makes its src of the gradient of dst (planes.h): the outputs of a phase, or of a tap, are
- * a dense plane, and planes are input channels. They lie in the workspace, in the layer's layout, in chunks of images,
- * rows or columns of at most 32 MiB (rearrange.cu). With stride 1 the gradient of dst is read as it lies, and in NHWC where
- * kernels do not overlap, as all rows of outputs of a row of inputs in one row (plan.cu). The derived weights, with
- * their taps backwards, are packed as that implementation packs; they lie behind what it packed.
+ * to be fastest. The outputs of a phase, or of a tap, are a dense plane of the gradient of dst (planes.h). There are
+ * three ways to have planes:
+ *
+ *   in place         planes are phases of the derived layer's src (tconv_layer), which cuda_igemm and cuda_cells sum over.
+ *                    Their pixels lie a stride apart, and weights are read as they lie, with the roles of their channels
+ *                    exchanged. In NCHW cuda_igemm transposes src to NHWC, in chunks of images of at most 32 MiB.
+ *   as it lies       with stride 1 there is one plane.
+ *   space-to-depth   makes planes that are input channels. They lie in the workspace, in the layer's layout, in chunks of
+ *                    images, rows or columns of at most 32 MiB (rearrange.cu).
+ *
+ * But in place the weights are derived, with their taps backwards, and packed as that implementation packs; they lie
+ * behind what it packed.
  *
  * Groups stay groups. Zeros stand for outputs that are not there and, in phases of fewer taps, for weights: they are
  * multiplied in every dtype, so that NaN and Inf go where the header has them for tensor cores.
  *
- * In f32 a layer of few elements has its sums cut into parts of (plane, output channel), as channel groups, so that there
- * are more tiles; partial sums are added by a launch behind.
+ * In f32 a layer of few elements has its sums cut into parts of (plane, output channel), or in place of output channels, as
+ * channel groups, so that there are more tiles; partial sums are added by a launch behind.
  *
- * Numeric order: that of the implementation, over (plane, output channel) for input channels; then parts, in double. It
- * depends on the layer and the device alone.
+ * Numeric order: that of the implementation, over (plane, output channel) for input channels, or in place over planes and
+ * output channels as its kernel walks over phases; then parts, in double. It depends on the layer and the device alone.
  */
 #include <cstdio>
 #include <cuda_runtime_api.h>
@@ -44,15 +51,17 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
         return tconv_decline(issue, "%s", why);
     planned->sizes.packed = (size_t)(made->packed_bytes + made->weights_bytes);
     planned->sizes.scratch = (size_t)scratch_before(made) + made->sizes.scratch;
-    planned->sizes.execute_packs = made->source == SPLIT;
+    planned->sizes.execute_packs = made->source == SPLIT || (is_in_place(made) && made->sizes.execute_packs);
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 
-/* Derives the weights and has them packed; overlaps: after the planes were made. */
+/* Derives the weights, but for planes in place, and has them packed; overlaps: after the planes were made. */
 tconv_status pack_derived(const tconv_layer *layer, const plan *made, const void *weights, void *packed, bool overlaps,
                           void *stream, tconv_issue *issue)
 {
+    if (is_in_place(made))
+        return made->by->pack(&made->derived, made->made, weights, packed, stream, issue);
     weight_shape shape = made->weights;
     shape.from = weights;
     shape.to = static_cast<char *>(packed) + made->packed_bytes;
@@ -81,14 +90,13 @@ chunk_place place_of(const tconv_problem *problem, const plan *made, int64_t num
             model::chunk_begin(number % made->column_chunks, made->chunk_columns, problem->w.in)};
 }
 
-/* Makes the planes of a chunk in the scratch. */
-tconv_status make_planes(const tconv_layer *layer, const plan *made, const chunk_place *place,
+/* Makes the planes of a chunk of the gradient of dst, from its first image on, in the scratch. */
+tconv_status make_planes(const tconv_layer *layer, const plan *made, const chunk_place *place, const void *from,
                          const tconv_arguments *arguments, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     depth_shape shape = made->depth;
-    shape.from =
-        static_cast<const char *>(arguments->dst) + place->image * problem->dst.n * (int64_t)problem->element_size;
+    shape.from = from;
     shape.to = arguments->scratch;
     shape.rows.pad -= place->row * shape.rows.stride;
     shape.columns.pad -= place->column * shape.columns.stride;
@@ -114,16 +122,18 @@ tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chu
     const tconv_problem *problem = &layer->problem;
     const tconv_strides *src = &problem->src;
     const int64_t at = place->image * src->n + place->row * src->h + place->column * src->w;
-    tconv_arguments derived = {}; /* without weights: they are packed before, also where execute could */
-    derived.src = arguments->dst;
+    tconv_arguments derived = {}; /* without weights but IN_PLACE: they are packed before, also where execute could */
+    derived.src = static_cast<char *>(arguments->dst) + place->image * problem->dst.n * (int64_t)problem->element_size;
     derived.packed = arguments->packed;
     void *const dst = static_cast<char *>(arguments->src) + at * (int64_t)problem->element_size;
     derived.dst = made->parts > 1 ? static_cast<char *>(arguments->scratch) + made->depth_bytes : dst;
     derived.scratch = static_cast<char *>(arguments->scratch) + scratch_before(made);
     derived.stream = arguments->stream;
     derived.packs = arguments->packs;
+    if (is_in_place(made))
+        derived.weights = const_cast<void *>(weights);
     if (made->source == SPLIT) {
-        tconv_status status = make_planes(layer, made, place, arguments, issue);
+        tconv_status status = make_planes(layer, made, place, derived.src, arguments, issue);
         derived.src = arguments->scratch;
         derived.packs = weights != NULL;
         if (status == TCONV_SUCCESS && weights != NULL)
@@ -157,8 +167,10 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
     if (made->by->describe != NULL)
         made->by->describe(&made->derived, made->made, inner, sizeof inner);
     char planes[112] = "src=as_it_lies";
-    if (made->source == MERGED_ROWS)
-        snprintf(planes, sizeof planes, "src=merged_rows");
+    if (is_in_place(made))
+        snprintf(planes, sizeof planes, "src=in_place planes=%lldx%lld taps=%lldx%lld chunks=%lld",
+                 (long long)made->rows.count, (long long)made->columns.count, (long long)made->rows.taps,
+                 (long long)made->columns.taps, (long long)made->image_chunks);
     else if (made->source == SPLIT)
         snprintf(planes, sizeof planes, "src=planes planes=%lldx%lld taps=%lldx%lld chunks=%lldx%lldx%lld",
                  (long long)made->rows.count, (long long)made->columns.count, (long long)made->rows.taps,

@@ -16,10 +16,11 @@ namespace
 
 constexpr int64_t MAX_SCRATCH = (int64_t)48 << 20; /* bytes, of all that a chunk needs */
 constexpr int64_t MAX_DEPTH = (int64_t)32 << 20;   /* bytes of a chunk's planes: they stay in the L2 of an H200 */
-constexpr int64_t MAX_COUNT = INT32_MAX;           /* of channels, and of lines of derived weights */
-constexpr int64_t ALIGNMENT = 256;                 /* bytes, of each part of the memory */
+constexpr int64_t MAX_COUNT = INT32_MAX;           /* of channels */
 /* Terms of a sum in TF32 and 16-bit dtypes, of which tensor cores lose 7e-9 for each: longer ones are cuda_general's. */
 constexpr double MAX_TENSOR_TERMS = 16384;
+constexpr double TRANSPOSE_TIMES =
+    1.3;                           /* that transposing chunks takes longer than a pass that moves vectors (measured) */
 constexpr int64_t MORE_CHUNKS = 4; /* than are needed are considered: tiles of smaller ones may fill whole waves */
 
 /* The ways in which a layer may be planned. The planes of an axis have the taps of a phase each, or one. */
@@ -27,8 +28,11 @@ struct way {
     correlation::source source;
     bool rows_per_tap, columns_per_tap;
 };
-constexpr way WAYS[] = {{AS_IT_LIES, false, false}, {MERGED_ROWS, true, true}, {SPLIT, false, false},
-                        {SPLIT, true, true},        {SPLIT, true, false},      {SPLIT, false, true}};
+/* IN_PLACE, which derives no weights, comes before what is predicted to take as long. */
+constexpr way WAYS[] = {{IN_PLACE, false, false},   {IN_PLACE_BY_CHUNKS, false, false},
+                        {AS_IT_LIES, false, false}, {SPLIT, false, false},
+                        {SPLIT, true, true},        {SPLIT, true, false},
+                        {SPLIT, false, true}};
 
 constexpr int64_t PARTS[] = {1, 4, 16}; /* of the channels that are summed */
 
@@ -40,23 +44,6 @@ bool lies_well(const tconv_axis *axis, const tconv_cuda_planes *planes)
            axis->out - axis->in + planes->pad >= 0 && (axis->out > 1 || planes->taps == 1);
 }
 
-/* Whether the outputs of each input are neighbours that no other input reads, from the first output on. */
-bool is_partition(const tconv_axis *axis, const tconv_cuda_planes *per_tap)
-{
-    return per_tap->pad == 0 && per_tap->kernel <= axis->stride && (axis->dilation == 1 || per_tap->kernel == 1);
-}
-
-/* Whether rows may be merged: in NHWC, where the outputs of a pixel's row are the channels of one pixel, and the rows of
- * outputs of a row of inputs are one row. */
-bool may_merge_rows(const tconv_problem *problem)
-{
-    const tconv_axis *h = &problem->h, *w = &problem->w;
-    const tconv_cuda_planes rows = tconv_cuda_planes_of(h, true), columns = tconv_cuda_planes_of(w, true);
-    return problem->layout == TCONV_NHWC && problem->groups == 1 && problem->dst.w == problem->out_channels &&
-           is_partition(h, &rows) && is_partition(w, &columns) && w->out % w->stride == 0 &&
-           w->out / w->stride >= w->in && h->out / h->stride >= h->in;
-}
-
 /* Whether a way is one of the layer's, and not the same as another. */
 bool is_tried(const tconv_problem *problem, const way &way)
 {
@@ -65,8 +52,9 @@ bool is_tried(const tconv_problem *problem, const way &way)
     const bool lies = lies_well(&problem->h, &rows) && lies_well(&problem->w, &columns);
     if (way.source == AS_IT_LIES)
         return lies;
-    if (way.source == MERGED_ROWS)
-        return !lies && may_merge_rows(problem);
+    if (way.source == IN_PLACE || way.source == IN_PLACE_BY_CHUNKS)
+        return rows.count <= MAX_PHASES && columns.count <= MAX_PHASES &&
+               (way.source == IN_PLACE || problem->layout == TCONV_NCHW);
     return (!lies || way.rows_per_tap || way.columns_per_tap) && (!way.rows_per_tap || rows.taps > 1) &&
            (!way.columns_per_tap || columns.taps > 1);
 }
@@ -76,20 +64,6 @@ int64_t fit(int64_t have, double each, double most)
 {
     const double room = most / each;
     return room >= (double)have ? have : tconv_ceil_div(have, tconv_ceil_div(have, tconv_max(1, (int64_t)room)));
-}
-
-int64_t vector_of(const tconv_problem *problem)
-{
-    return model::VECTOR_BYTES / (int64_t)problem->element_size;
-}
-
-/* The elements of a row of planes. Where taps are neighbours each row begins at a vector; else planes are read as one
- * row, and those begin at one. */
-int64_t row_elements_of(const tconv_problem *problem, const plan *made)
-{
-    const int64_t positions = made->chunk_columns + made->columns.halo;
-    const bool one_row = made->rows.taps == 1 && made->columns.taps == 1;
-    return problem->layout == TCONV_NHWC || one_row ? positions : tconv_round_up(positions, vector_of(problem));
 }
 
 /* The channels of the derived layer's src; false where they are too many. */
@@ -114,6 +88,9 @@ bool cut_chunks(const tconv_problem *problem, int64_t channels, plan *made)
     made->images = tconv_max(problem->batch, 1);
     made->chunk_rows = problem->h.in;
     made->chunk_columns = problem->w.in;
+    if (made->source == IN_PLACE_BY_CHUNKS)
+        made->images =
+            fit(made->images, (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out, most);
     if (made->source == SPLIT) {
         const double row = (double)channels * (double)row_elements_of(problem, made);
         const double rows = most / row - (double)made->rows.halo;
@@ -130,169 +107,6 @@ bool cut_chunks(const tconv_problem *problem, int64_t channels, plan *made)
     }
     count_chunks(problem, made);
     return true;
-}
-
-tconv_phase_table table_of(tconv_phase *phase, const tconv_axis *axis)
-{
-    *phase = {0, axis->out, axis->kernel, 0, axis->pad};
-    tconv_phase_table table = {};
-    table.stride = table.kernel_step = table.count = 1;
-    table.shift_step = axis->dilation;
-    table.max_taps = axis->kernel;
-    table.max_shift = axis->pad;
-    table.min_shift = axis->pad - (axis->kernel - 1) * axis->dilation;
-    table.phases = phase;
-    return table;
-}
-
-/* Describes the gradient of dst as it lies as the derived layer's src. */
-void describe_as_it_lies(const tconv_problem *problem, const plan *made, tconv_desc *desc)
-{
-    const tconv_strides *src = &problem->dst;
-    const int64_t strides[4] = {src->n, src->c, src->h, src->w};
-    desc->in_h = problem->h.out;
-    desc->in_w = problem->w.out;
-    desc->pad_top = made->rows.halo - made->rows.pad;
-    desc->pad_left = made->columns.halo - made->columns.pad;
-    desc->pad_bottom = problem->h.out - problem->h.in + made->rows.pad;
-    desc->pad_right = problem->w.out - problem->w.in + made->columns.pad;
-    memcpy(desc->src_strides, strides, sizeof strides);
-}
-
-/* Describes the gradient of dst with merged rows as the derived layer's src: a row of inputs has all rows of outputs that
- * these read, one after another, which the taps of one row are then as far apart as those are long. */
-void describe_merged_rows(const tconv_problem *problem, const plan *made, tconv_desc *desc)
-{
-    const int64_t stride = problem->w.stride, pixel = stride * problem->out_channels;
-    const int64_t pixels = problem->w.out / stride, row = problem->h.stride * pixels;
-    const int64_t strides[4] = {problem->dst.n, 1, row * pixel, pixel};
-    desc->in_h = problem->h.in;
-    desc->in_w = row;
-    desc->kernel_h = 1;
-    desc->kernel_w = made->rows.taps;
-    desc->dilation_w = pixels;
-    desc->pad_left = (made->rows.taps - 1) * pixels;
-    desc->pad_right = row - problem->w.in;
-    memcpy(desc->src_strides, strides, sizeof strides);
-}
-
-/* Describes planes of a chunk as the derived layer's src. */
-void describe_planes(const tconv_problem *problem, plan *made, tconv_desc *desc)
-{
-    const int64_t vector = vector_of(problem), rows = made->chunk_rows + made->rows.halo;
-    const int64_t columns = row_elements_of(problem, made);
-    const bool nhwc = problem->layout == TCONV_NHWC;
-    depth_shape *depth = &made->depth;
-    depth->to_pixel = nhwc ? tconv_round_up(desc->in_channels, vector) : 1;
-    depth->to_row = columns * depth->to_pixel;
-    depth->to_channel = nhwc ? 1 : tconv_round_up(rows * columns, vector);
-    depth->to_image = nhwc ? rows * depth->to_row : desc->in_channels * depth->to_channel;
-    desc->in_h = rows;
-    desc->in_w = columns;
-    desc->pad_top = desc->pad_bottom = made->rows.halo;
-    desc->pad_left = made->columns.halo;
-    desc->pad_right = columns - made->chunk_columns;
-    const int64_t strides[4] = {depth->to_image, depth->to_channel, depth->to_row, depth->to_pixel};
-    memcpy(desc->src_strides, strides, sizeof strides);
-
-    depth->from_strides = problem->dst;
-    depth->rows = made->rows;
-    depth->rows.positions = rows;
-    depth->columns = made->columns;
-    depth->columns.positions = made->chunk_columns + made->columns.halo;
-    depth->images = (int)made->images;
-    depth->group_out = (int)problem->group_out;
-    depth->row_elements = (int)columns;
-    depth->groups = divisor_of((int)problem->groups);
-    depth->channels = divisor_of((int)problem->out_channels);
-    depth->group_channels = divisor_of((int)problem->group_out);
-    depth->row_planes = divisor_of((int)made->rows.count);
-    depth->row_positions = divisor_of((int)rows);
-    depth->column_positions = divisor_of((int)depth->columns.positions);
-    made->depth_bytes = tconv_round_up(made->images * depth->to_image * (int64_t)problem->element_size, ALIGNMENT);
-}
-
-/* Describes how the derived layer's weights are made; false where they are too many. Neighbours in the layer's weights
- * stay neighbours, as far as they are of one tap. */
-bool describe_weights(const tconv_problem *problem, plan *made)
-{
-    const tconv_problem *derived = &made->derived.problem;
-    weight_shape *weights = &made->weights;
-    weights->inputs_inside = problem->desc.weight_layout == TCONV_WEIGHT_HWOI;
-    weights->lines = derived->weight_extent / (weights->inputs_inside ? problem->group_in : problem->group_out);
-    if (weights->lines > MAX_COUNT || problem->in_channels > MAX_COUNT)
-        return false;
-    weights->from_strides = problem->weight;
-    weights->to_strides = derived->weight;
-    if (made->source == MERGED_ROWS)
-        weights->to_strides.h = derived->weight.w;
-    weights->rows = made->rows;
-    weights->columns = made->columns;
-    weights->group_in = (int)problem->group_in;
-    weights->group_out = (int)problem->group_out;
-    weights->groups = divisor_of((int)problem->groups);
-    weights->row_taps = divisor_of((int)made->rows.taps);
-    weights->column_taps = divisor_of((int)made->columns.taps);
-    weights->row_planes = divisor_of((int)made->rows.count);
-    weights->column_planes = divisor_of((int)made->columns.count);
-    made->weights_bytes = tconv_round_up(derived->weight_extent * (int64_t)problem->element_size, ALIGNMENT);
-    return true;
-}
-
-/* Describes how partial sums are added, where there are parts. */
-void describe_sums(const tconv_problem *problem, plan *made)
-{
-    const tconv_problem *derived = &made->derived.problem;
-    if (made->parts == 1)
-        return;
-    made->sums.from_strides = derived->dst;
-    made->sums.to_strides = problem->src;
-    made->sums.parts = (int)made->parts;
-    made->sums.count = (int)(derived->batch * problem->in_channels * derived->h.out * derived->w.out);
-    made->sums.channels = divisor_of((int)problem->in_channels);
-    made->sums.rows = divisor_of((int)derived->h.out);
-    made->sums.columns = divisor_of((int)derived->w.out);
-    made->sums_bytes = tconv_round_up(derived->dst_extent * (int64_t)sizeof(float), ALIGNMENT);
-}
-
-/* Describes the derived layer of a chunk of so many channels, and how its operands are made. */
-bool describe_derived(const tconv_layer *layer, int64_t channels, plan *made)
-{
-    const tconv_problem *problem = &layer->problem;
-    const tconv_strides *dst = &problem->src;
-    const int64_t strides[4] = {dst->n, dst->c, dst->h, dst->w};
-    tconv_layer *derived = &made->derived;
-    tconv_desc desc;
-    if (tconv_desc_init(&desc) != TCONV_SUCCESS)
-        return false;
-    desc.batch = made->images;
-    desc.in_channels = channels;
-    desc.out_channels = made->parts * problem->in_channels;
-    desc.groups = made->parts * problem->groups;
-    desc.kernel_h = made->rows.taps;
-    desc.kernel_w = made->columns.taps;
-    desc.dilation_h = made->rows.shift_step;
-    desc.dilation_w = made->columns.shift_step;
-    desc.dtype = problem->dtype;
-    desc.layout = problem->layout;
-    desc.math = layer->target.math;
-    desc.weight_layout = problem->desc.weight_layout == TCONV_WEIGHT_HWOI ? TCONV_WEIGHT_IHWO : TCONV_WEIGHT_HWOI;
-    if (made->parts == 1)
-        memcpy(desc.dst_strides, strides, sizeof strides);
-    if (made->source == AS_IT_LIES)
-        describe_as_it_lies(problem, made, &desc);
-    else if (made->source == MERGED_ROWS)
-        describe_merged_rows(problem, made, &desc);
-    else
-        describe_planes(problem, made, &desc);
-    if (tconv_problem_init(&derived->problem, &desc, NULL) != TCONV_SUCCESS)
-        return false;
-    derived->rows = table_of(&made->row_phase, &derived->problem.h);
-    derived->columns = table_of(&made->column_phase, &derived->problem.w);
-    derived->target = layer->target;
-    derived->packed_before = layer->packed_before;
-    describe_sums(problem, made);
-    return describe_weights(problem, made);
 }
 
 /* Plans the derived layer by an implementation, to take less than a limit, 0 for none. Its seconds are negative where that
@@ -333,7 +147,8 @@ const tconv_implementation *choose_inner(double limit, plan *made)
     for (size_t i = 0; tconv_cuda_implementations[i] != NULL; i++) {
         const tconv_implementation *by = tconv_cuda_implementations[i];
         if (by->plan_bytes > sizeof made->made || !(by->dtypes & TCONV_DTYPE_BIT(made->derived.problem.dtype)) ||
-            (is_long && by != &tconv_cuda_general))
+            (is_long && by != &tconv_cuda_general) ||
+            (is_in_place(made) && by != &tconv_cuda_igemm && by != &tconv_cuda_cells))
             continue;
         const double seconds = plan_inner(by, limit, made, NULL).prediction.seconds;
         if (seconds > 0 && (limit <= 0 || seconds < limit)) {
@@ -357,6 +172,17 @@ double read_bytes(const tconv_problem *problem, const plan *made)
     return (double)made->images * (double)problem->out_channels * rows * columns * (double)problem->element_size;
 }
 
+/* How much longer making planes takes than a pass that moves vectors (measured): in NHWC for words of the channels of a
+ * pixel, in NCHW for single columns. */
+double split_times(const tconv_problem *problem)
+{
+    constexpr int64_t FULL = 8; /* bytes: such words are as good as vectors */
+    const int64_t element = (int64_t)problem->element_size;
+    if (problem->layout == TCONV_NCHW)
+        return element == 2 ? 1.7 : 1.4;
+    return (double)FULL / (double)tconv_gcd(problem->group_out * element, FULL);
+}
+
 /* Makes the work of all chunks of that of one. Making its planes is a pass, and so is adding its parts. */
 void count_passes(const tconv_problem *problem, const plan *made, tconv_cuda_work *work)
 {
@@ -366,9 +192,9 @@ void count_passes(const tconv_problem *problem, const plan *made, tconv_cuda_wor
     work->dram_bytes *= chunks;
     /* The first launch is not a pass. */
     work->passes = chunks * (work->passes + 1 + (splits ? 1 : 0) + (made->parts > 1 ? 1 : 0)) - 1;
-    work->pass_bytes *= chunks;
+    work->pass_bytes *= chunks * (is_in_place(made) ? TRANSPOSE_TIMES : 1);
     if (splits)
-        work->pass_bytes += chunks * ((double)made->depth_bytes + read_bytes(problem, made));
+        work->pass_bytes += chunks * ((double)made->depth_bytes + read_bytes(problem, made)) * split_times(problem);
     work->pass_bytes += chunks * (double)made->sums_bytes;
 }
 
@@ -439,11 +265,8 @@ const char *plan_way(const tconv_layer *layer, const way &way, int64_t parts, do
     made->parts = parts;
     made->rows = tconv_cuda_planes_of(&problem->h, way.rows_per_tap);
     made->columns = tconv_cuda_planes_of(&problem->w, way.columns_per_tap);
-    if (way.source == MERGED_ROWS) { /* the rows of kernel elements are taps of one plane */
-        made->rows.taps = made->rows.count;
-        made->rows.count = made->rows.kernel_step = 1;
-    }
-    if (!count_channels(problem, made, &channels) || !may_have_parts(layer, channels, parts) ||
+    if (!count_channels(problem, made, &channels) ||
+        !may_have_parts(layer, is_in_place(made) ? layer->problem.out_channels : channels, parts) ||
         !cut_chunks(problem, channels, made) || !describe_derived(layer, channels, made))
         return "planes or weights too many for a layer";
     const double left = limit > 0 ? limit - seconds_of_passes(layer, made) : 0;

@@ -11,9 +11,12 @@
 namespace tconv::correlation
 {
 
-/* What the derived layer's src is: the gradient of dst itself, also with the rows of outputs of a row of inputs as one, or
- * planes of it. */
-enum source { AS_IT_LIES, MERGED_ROWS, SPLIT };
+/* What the derived layer's src is: the gradient of dst itself, as one plane; or with planes that are the phases of the
+ * derived layer's src, also a chunk at a time, so that it can be transposed; or planes that were made of it. */
+enum source { AS_IT_LIES, IN_PLACE, IN_PLACE_BY_CHUNKS, SPLIT };
+
+constexpr int MAX_PHASES = 16;     /* of an axis, IN_PLACE: as many as cuda_igemm takes */
+constexpr int64_t ALIGNMENT = 256; /* bytes, of each part of the memory */
 
 struct plan {
     correlation::source source;
@@ -32,16 +35,21 @@ struct plan {
     weight_shape weights; /* without addresses */
     sum_shape sums;       /* without addresses; of several parts alone */
 
-    tconv_layer derived;                                       /* of a chunk */
-    tconv_phase row_phase, column_phase;                       /* its phase tables' */
-    const tconv_implementation *by;                            /* what computes it */
-    tconv_memory_sizes sizes;                                  /* that this needs */
+    tconv_layer derived;                                           /* of a chunk */
+    tconv_phase row_phases[MAX_PHASES], column_phases[MAX_PHASES]; /* its phase tables' */
+    const tconv_implementation *by;                                /* what computes it */
+    tconv_memory_sizes sizes;                                      /* that this needs */
     int64_t packed_bytes;                                      /* of what it packs; the derived weights lie behind */
     int64_t weights_bytes;                                     /* of these */
     int64_t depth_bytes;                                       /* of a chunk's planes */
     int64_t sums_bytes;                                        /* of a chunk's partial sums */
     alignas(16) unsigned char made[TCONV_CUDA_MAX_INNER_PLAN]; /* the plan of `by` */
 };
+
+inline bool is_in_place(const plan *made)
+{
+    return made->source == IN_PLACE || made->source == IN_PLACE_BY_CHUNKS;
+}
 
 inline int64_t chunks_of(const plan *made)
 {
@@ -53,6 +61,15 @@ inline int64_t scratch_before(const plan *made)
 {
     return made->depth_bytes + made->sums_bytes;
 }
+
+/* derived.cu. The elements of a vector; of a row of planes: where taps are neighbours each row begins at a vector; else
+ * planes are read as one row, and those begin at one. */
+int64_t vector_of(const tconv_problem *problem);
+int64_t row_elements_of(const tconv_problem *problem, const plan *made);
+
+/* derived.cu. Describes the derived layer of a chunk of so many channels, and how its operands are made; false where that
+ * is too much. */
+bool describe_derived(const tconv_layer *layer, int64_t channels, plan *made);
 
 /* Plans a layer. Returns the reason why it is not taken, else NULL. */
 const char *make_plan(const tconv_layer *layer, double limit, plan *made, tconv_cuda_work *work);

@@ -35,6 +35,8 @@ constexpr int64_t SEGMENT = 16; /* terms: n round to within n / 2 units of the s
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of coordinates, so that sums of a few fit in 32 bits */
 constexpr int64_t MAX_BLOCKS = (int64_t)1 << 20; /* more threads' work is done by the same */
 constexpr double CACHE_LOADS = 1.6;              /* as cuda_stencil's: from the first-level cache, with their indices */
+constexpr double LINE_LOADS = 0.18;              /* that a load is for each more line of the cache that it touches */
+constexpr double PIXEL_TIMES = 1.4;              /* that loads take longer in NHWC */
 
 struct axis {
     int in, out, kernel, stride, dilation, pad;
@@ -172,7 +174,8 @@ tconv_cuda_work work_of(const tconv_layer *layer)
     work.k_blocks = items_of(problem) / THREADS / layer->target.multiprocessors;
     work.k_blocks = work.k_blocks < 1 ? 1 : work.k_blocks;
     work.ffma = elements * terms * (problem->dtype == TCONV_F64 ? 2 : 1);
-    work.loads = THREADS / model::WARP * terms * (ROWS * (CACHE_LOADS + lines - 1) + CACHE_LOADS);
+    work.loads = THREADS / model::WARP * terms * (ROWS * (CACHE_LOADS + LINE_LOADS * (lines - 1)) + CACHE_LOADS) *
+                 (problem->layout == TCONV_NHWC ? PIXEL_TIMES : 1);
     work.stores = elements / model::WARP * work.k_blocks;
     work.store_warps = THREADS / model::WARP;
     work.sectors = elements * element / model::SECTOR_BYTES * work.k_blocks;

@@ -10,6 +10,9 @@
  * which execute then does itself, where the cost model finds that faster than raw stages of channel planes that the
  * kernel transposes for each tile.
  *
+ * Where phases are those of src (cuda_correlation's layers) a tile sums over all of them: the box of a phase is of every
+ * stride-th pixel, which TMA brings as if they were neighbours.
+ *
  * parameters.h has the words, plan.h the choice of tiles, kernel.cuh the kernel, pack.cu the packed weights, and view.h
  * the layers that are seen as others: images of one pixel as one GEMM, groups of few channels fused.
  */
@@ -80,11 +83,16 @@ void describe_weights(const tconv_layer *layer, const layer_view *view, planned_
     pack_boxes *boxes = &source->boxes;
     boxes->from = seen->problem.weight;
     boxes->group_in = made->plan.parameters.group_in;
+    boxes->group_step = boxes->group_in * boxes->from.in;
     boxes->group_out = made->plan.parameters.group_out;
     boxes->outer_step = seen->problem.weight.out;
     boxes->inner = {(int)view->outputs, (int)view->out_columns, problem->weight.h, problem->weight.w};
     boxes->diagonal_in = (int)problem->group_in;
     boxes->diagonal_rows = (int)(problem->group_out * view->outputs);
+    if (layer->phases_of_src) {
+        boxes->group_step = view->fused_groups * layer->group_weights;
+        boxes->diagonal_step = layer->group_weights - problem->group_in * boxes->from.in;
+    }
     if (view->channels_inside) {
         boxes->outer_step = problem->weight.w;
         boxes->inner = {(int)problem->out_channels, 1, problem->weight.out, 0};
@@ -118,6 +126,8 @@ tensor_map_recipe describe_map(const tconv_layer *seen, const layer_plan *plan)
     const cuuint64_t element = problem->element_size, image = of->from.n * element;
     const cuuint32_t images = (cuuint32_t)of->tile_images, channels = (cuuint32_t)of->k_block_channels;
     const cuuint64_t all_channels = (cuuint64_t)problem->in_channels;
+    const cuuint32_t row_step = (cuuint32_t)of->src_row_stride, column_step = (cuuint32_t)of->src_column_stride;
+    const auto span = [](cuuint32_t pixels, cuuint32_t step) { return (pixels - 1) * step + 1; };
     if (!of->src_channels_last)
         return {problem->dtype,
                 CU_TENSOR_MAP_SWIZZLE_NONE,
@@ -131,8 +141,10 @@ tensor_map_recipe describe_map(const tconv_layer *seen, const layer_plan *plan)
             NULL,
             {all_channels, (cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)of->images},
             {(cuuint64_t)of->from.w * element, (cuuint64_t)of->from.h * element, image},
-            {channels, (cuuint32_t)of->box_columns, (cuuint32_t)(of->image_pixels / of->pitch), images},
-            plan->mode == MODE_TF32};
+            {channels, span((cuuint32_t)of->box_columns, column_step),
+             span((cuuint32_t)(of->image_pixels / of->pitch), row_step), images},
+            plan->mode == MODE_TF32,
+            {1, column_step, row_step, 1}};
 }
 
 /* Returns the bytes of a vector if every pixel of dst has its channels in whole vectors of 16 bytes or, where columns

@@ -8,10 +8,10 @@
  * which store a tile while the next one is multiplied (epilogue_warps.cuh). A pixel of a B stage is 32 to 128 bytes of
  * channels, K-major and swizzled, as TMA brings NHWC. A tap is an offset into the B stage, or has a stage of its own.
  *
- * Numeric order: K-blocks of channels, taps by rows, then channels, as the layer alone decides. In strict f32 each
- * factor is split, x = big + small, and small * big + big * small + big * big of a tap and K-block are summed by the
- * tensor cores from zero, then added to f32 accumulators, with compensation where they may be many. The bias comes
- * last.
+ * Numeric order: phases of src where tiles sum over them, K-blocks of channels, taps by rows, then channels, as the
+ * layer alone decides. In strict f32 each factor is split, x = big + small, and small * big + big * small + big * big of
+ * a tap and K-block are summed by the tensor cores from zero, then added to f32 accumulators, with compensation where
+ * they may be many. The bias comes last.
  */
 #ifndef TCONV_CUDA_IGEMM_KERNEL_CUH
 #define TCONV_CUDA_IGEMM_KERNEL_CUH

@@ -19,8 +19,12 @@ struct stage_origin {
     int left; /* channels from there on */
     __device__ __forceinline__ stage_origin(const parameters &layer, const tile_place &tile, const tap_walk &tap,
                                             int k_block)
-        : image(tile.image), row(tile.row + (layer.per_tap ? row_shift(layer, tile, tap) : layer.first_row)),
-          column(tile.column + (layer.per_tap ? column_shift(layer, tile, tap) : layer.first_column)),
+        : image(tile.image),
+          row((tile.row + (layer.per_tap ? row_shift(layer, tile, tap) : layer.first_row)) * layer.src_row_stride +
+              layer.rows[tile.row_phase].src_residue),
+          column((tile.column + (layer.per_tap ? column_shift(layer, tile, tap) : layer.first_column)) *
+                     layer.src_column_stride +
+                 layer.columns[tile.column_phase].src_residue),
           channel(tile.group * layer.group_in + k_block * layer.k_block_channels),
           left(layer.group_in - k_block * layer.k_block_channels)
     {
@@ -33,17 +37,20 @@ __device__ __forceinline__ void fill_b_stages(const parameters &layer, const sha
 {
     stage_walk stage(shared.b, 1);
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
-        const tile_place tile = find_tile(layer, number);
-        tap_walk tap(layer, tile);
-        const int stages = b_stages_of(layer, tap);
-        for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
+        tile_place tile = find_tile(layer, number);
 #pragma unroll 1
-            for (int i = 0; i < stages; i++) {
-                const stage_origin origin(layer, tile, tap, k_block);
-                stage.wait_empty();
-                fill(stage, origin);
-                stage.next();
-                tap.next();
+        for (int phase = 0; phase < layer.src_phases; phase++, tile.next_phase(layer)) {
+            tap_walk tap(layer, tile);
+            const int stages = b_stages_of(layer, tap);
+            for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
+#pragma unroll 1
+                for (int i = 0; i < stages; i++) {
+                    const stage_origin origin(layer, tile, tap, k_block);
+                    stage.wait_empty();
+                    fill(stage, origin);
+                    stage.next();
+                    tap.next();
+                }
             }
         }
     }
@@ -58,8 +65,8 @@ __device__ __forceinline__ void load_b(const parameters &layer, const CUtensorMa
         mbarrier_arrive_expect_tx(full, bytes);
 #pragma unroll 1
         for (int box = 0; box < layer.boxes; box++)
-            tma_load(stage.buffer() + box * box_bytes, map, origin.channel, origin.column + box * layer.box_columns,
-                     origin.row, origin.image, full);
+            tma_load(stage.buffer() + box * box_bytes, map, origin.channel,
+                     origin.column + box * layer.box_columns * layer.src_column_stride, origin.row, origin.image, full);
     });
 }
 
@@ -76,24 +83,27 @@ __device__ __forceinline__ void load_a(const parameters &layer, const shared_lay
 {
     stage_walk stage(shared.a, 1);
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
-        const tile_place tile = find_tile(layer, number);
-        const axis_phase &row = layer.rows[tile.row_phase], &column = layer.columns[tile.column_phase];
-        const int taps = row.taps * column.taps;
-        const int taps_before = row.first_tap * layer.column_taps + row.taps * column.first_tap;
-        const int64_t first = tile.group * layer.group_a_tiles +
-                              (int64_t)taps_before * layer.k_blocks * layer.tiles_along_m +
-                              (int64_t)(tile.first_m_tile / layer.m_tiles) * layer.k_blocks * taps;
-        const char *from = static_cast<const char *>(layer.weights) + first * layer.a_tile_bytes;
+        tile_place tile = find_tile(layer, number);
 #pragma unroll 1
-        for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
-            /* Unrolled, ptxas 13.0 drops the upper half of an address. */
+        for (int phase = 0; phase < layer.src_phases; phase++, tile.next_phase(layer)) {
+            const axis_phase &row = layer.rows[tile.row_phase], &column = layer.columns[tile.column_phase];
+            const int taps = row.taps * column.taps;
+            const int taps_before = row.first_tap * layer.column_taps + row.taps * column.first_tap;
+            const int64_t first = tile.group * layer.group_a_tiles +
+                                  (int64_t)taps_before * layer.k_blocks * layer.tiles_along_m +
+                                  (int64_t)(tile.first_m_tile / layer.m_tiles) * layer.k_blocks * taps;
+            const char *from = static_cast<const char *>(layer.weights) + first * layer.a_tile_bytes;
 #pragma unroll 1
-            for (int left = taps; left > 0; left -= layer.a_stage_taps) {
-                const uint32_t bytes = min(left, layer.a_stage_taps) * layer.a_tile_bytes;
-                stage.expect(bytes);
-                bulk_load(stage.buffer(), from, bytes, stage.full());
-                from += bytes;
-                stage.next();
+            for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
+                /* Unrolled, ptxas 13.0 drops the upper half of an address. */
+#pragma unroll 1
+                for (int left = taps; left > 0; left -= layer.a_stage_taps) {
+                    const uint32_t bytes = min(left, layer.a_stage_taps) * layer.a_tile_bytes;
+                    stage.expect(bytes);
+                    bulk_load(stage.buffer(), from, bytes, stage.full());
+                    from += bytes;
+                    stage.next();
+                }
             }
         }
     }
@@ -116,8 +126,11 @@ __device__ __forceinline__ void split_b(const parameters &layer, const shared_la
     };
     stage_walk stage(shared.b, 0);
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
-        const tile_place tile = find_tile(layer, number);
-        const int stages = layer.k_blocks * b_stages_of(layer, tap_walk(layer, tile));
+        tile_place tile = find_tile(layer, number);
+        int stages = 0;
+#pragma unroll 1
+        for (int phase = 0; phase < layer.src_phases; phase++, tile.next_phase(layer))
+            stages += layer.k_blocks * b_stages_of(layer, tap_walk(layer, tile));
 #pragma unroll 1
         for (int i = 0; i < stages; i++) {
             uint32_t at = first;
@@ -163,9 +176,10 @@ __device__ __forceinline__ uint32_t coordinates_of(const parameters &layer, cons
 
 struct pixel_coordinates {
     int image, row, column;
-    __device__ __forceinline__ pixel_coordinates(const stage_origin &origin, uint32_t place)
+    __device__ __forceinline__ pixel_coordinates(const parameters &layer, const stage_origin &origin, uint32_t place)
         : image(origin.image + (int)(place >> (ROW_BITS + COLUMN_BITS))),
-          row(origin.row + (int)(place >> COLUMN_BITS & ROW_MASK)), column(origin.column + (int)(place & COLUMN_MASK))
+          row(origin.row + (int)(place >> COLUMN_BITS & ROW_MASK) * layer.src_row_stride),
+          column(origin.column + (int)(place & COLUMN_MASK) * layer.src_column_stride)
     {
     }
     __device__ __forceinline__ bool exists(const parameters &layer) const
@@ -212,7 +226,7 @@ __device__ __forceinline__ void gather_pixels(const parameters &layer, const sha
     const int vectors = layer.pixel_bytes / CORE_ROW_BYTES;
 #pragma unroll 1
     for (int pixel = thread; pixel < layer.stage_pixels; pixel += LOADER_WARPS * WARP) {
-        const pixel_coordinates at(origin, coordinates_of(layer, shared, pixel));
+        const pixel_coordinates at(layer, origin, coordinates_of(layer, shared, pixel));
         const int channels = at.exists(layer) ? left : 0;
         const typename Mode::Element *from =
             src + at.image * layer.from.n + at.row * layer.from.h + at.column * layer.from.w;
@@ -249,7 +263,7 @@ __device__ __forceinline__ void gather_vectors(const parameters &layer, const sh
         for (int q = 0; q < COUNT; q++) {
             const int pixel = min((number + q * STEP) >> vectors_log2, layer.stage_pixels - 1);
             const int first = ((number + q * STEP) & (vectors - 1)) * Vector::CHANNELS;
-            const pixel_coordinates at(origin, coordinates_of(layer, shared, pixel));
+            const pixel_coordinates at(layer, origin, coordinates_of(layer, shared, pixel));
             const int channels = at.exists(layer) ? left - first : 0;
             const typename Mode::Element *from =
                 src + at.image * layer.from.n + at.row * layer.from.h + at.column * layer.from.w + first;
@@ -316,7 +330,7 @@ __device__ __forceinline__ void transpose_raw(const parameters &layer, const sha
                 stage.wait_empty();
 #pragma unroll 1
                 for (int pixel = first_pixel; pixel < layer.stage_pixels; pixel += PIXELS) {
-                    const pixel_coordinates at(origin, shared.coordinates[pixel]);
+                    const pixel_coordinates at(layer, origin, shared.coordinates[pixel]);
                     const bool exists = at.exists(layer);
                     uint32_t from = planes + (at.image - tile.image) * image_bytes +
                                     (at.row * layer.in_columns + at.column - first_column) * element +

@@ -145,55 +145,60 @@ __device__ __forceinline__ void multiply_block_tile(const parameters &layer, con
                                                     consumer_state &a_stage, accumulators<Mode, N> &sums)
 {
     const operand_places<Mode> places(layer, warpgroup);
-    tap_walk tap(tile);
-    const int taps = tap.count(), first_shift = tile.first_shift * places.vectors;
+    const int first_shift = tile.first_shift * places.vectors;
     pending_release pending = {0, 0};
     int accumulate = 0;
     operands<Mode> at;
+    tile_place of_src = {}; /* where tiles sum over phases, the phase */
     at.b_high = places.b_high;
     at.a_small = MMA_A_BYTES / 16;
     at.b_small = layer.plane_bytes / 16;
 #pragma unroll 1
-    for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
+    for (int phase = 0; phase < layer.src_phases; phase++, of_src.next_phase(layer)) {
+        tap_walk tap = layer.src_phases > 1 ? tap_walk(layer, of_src) : tap_walk(tile);
+        const int taps = tap.count();
 #pragma unroll 1
-        for (int left = taps; left > 0; left -= layer.a_stage_taps) {
-            if (layer.per_tap || left == taps)
-                wait_for_stage<Mode::STRICT>(b_stage.barrier, b_stage.parity, pending);
-            wait_for_stage<Mode::STRICT>(a_stage.barrier, a_stage.parity, pending);
-            const int a_stage_taps = min(left, layer.a_stage_taps);
-            uint32_t a = a_stage.buffer;
+        for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
 #pragma unroll 1
-            for (int i = 0; i < a_stage_taps; i++) {
-                const uint32_t shift =
-                    layer.per_tap ? 0 : first_shift - tap.row * places.row_step - tap.column * places.column_step;
+            for (int left = taps; left > 0; left -= layer.a_stage_taps) {
+                if (layer.per_tap || left == taps)
+                    wait_for_stage<Mode::STRICT>(b_stage.barrier, b_stage.parity, pending);
+                wait_for_stage<Mode::STRICT>(a_stage.barrier, a_stage.parity, pending);
+                const int a_stage_taps = min(left, layer.a_stage_taps);
+                uint32_t a = a_stage.buffer;
+#pragma unroll 1
+                for (int i = 0; i < a_stage_taps; i++) {
+                    const uint32_t shift =
+                        layer.per_tap ? 0 : first_shift - tap.row * places.row_step - tap.column * places.column_step;
 #pragma unroll
-                for (int mma = 0; mma < Mode::MMA_TILES; mma++) {
-                    at.a[mma] = places.a[mma] + a;
-                    at.b[mma] = places.b[mma] + b_stage.buffer + shift;
+                    for (int mma = 0; mma < Mode::MMA_TILES; mma++) {
+                        at.a[mma] = places.a[mma] + a;
+                        at.b[mma] = places.b[mma] + b_stage.buffer + shift;
+                    }
+                    if (has_pixels) {
+                        if constexpr (uneven)
+                            multiply_tap<Mode, N>(layer, sums, at, tap.column, accumulate);
+                        else
+                            multiply_k_block<Mode, N, 0, Mode::MMA_TILES>(sums, at, layer.k_steps, accumulate);
+                    }
+                    accumulate = 1;
+                    a += layer.a_tile_bytes / 16;
+                    tap.next();
                 }
-                if (has_pixels) {
-                    if constexpr (uneven)
-                        multiply_tap<Mode, N>(layer, sums, at, tap.column, accumulate);
-                    else
-                        multiply_k_block<Mode, N, 0, Mode::MMA_TILES>(sums, at, layer.k_steps, accumulate);
+                if (!has_pixels)
+                    warpgroup_sync(warpgroup);
+                else if (!Mode::STRICT)
+                    wait_for_all_but(a_stage_taps);
+                pending.release(); /* comes before anything else, as producers may wait for these stages */
+                pending.a = signals ? a_stage.barrier + EMPTY : 0;
+                a_stage.next();
+                if (layer.per_tap || left <= layer.a_stage_taps) {
+                    pending.b = signals ? b_stage.barrier + EMPTY : 0;
+                    b_stage.next();
                 }
-                accumulate = 1;
-                a += layer.a_tile_bytes / 16;
-                tap.next();
+                if (Mode::STRICT) /* its wgmmas have been waited for */
+                    pending.release();
             }
-            if (!has_pixels)
-                warpgroup_sync(warpgroup);
-            else if (!Mode::STRICT)
-                wait_for_all_but(a_stage_taps);
-            pending.release(); /* comes before anything else, as producers may wait for these stages */
-            pending.a = signals ? a_stage.barrier + EMPTY : 0;
-            a_stage.next();
-            if (layer.per_tap || left <= layer.a_stage_taps) {
-                pending.b = signals ? b_stage.barrier + EMPTY : 0;
-                b_stage.next();
-            }
-            if (Mode::STRICT) /* its wgmmas have been waited for */
-                pending.release();
         }
     }
     wgmma_wait<0>();

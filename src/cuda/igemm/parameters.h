@@ -13,7 +13,8 @@
  *   K-block      the input channels whose bytes are one row of a pixel in shared memory, at one tap
  *   A tile       the weights of a block tile for one K-block and tap; an A stage holds those of up to four taps
  *   B stage      a box of pixels of a K-block: the input of all taps, halo included, where a tap is an offset; or that
- *                of one tap
+ *                of one tap. Where phases are those of src (tconv_layer) a tile sums over all of them, and a stage has
+ *                pixels of one
  *   raw stage    channel planes of src in NCHW as TMA brings them, from which the loader warps make B stages
  */
 #ifndef TCONV_CUDA_IGEMM_PARAMETERS_H
@@ -72,6 +73,7 @@ struct axis_phase {
     int first_shift;
     int residue;
     int outputs;
+    int src_residue; /* rows (columns) of src from its multiples of src_row_stride to the phase's first */
 };
 
 /* NCHW: rows of M that follow one another and are neighbouring columns of one channel, see view.h. */
@@ -143,11 +145,14 @@ struct parameters {
     axis_phase columns[MAX_PHASES];
     int row_phases;
     int column_phases;
+    int src_phases;     /* that a tile sums over, where phases are those of src; else 1, its own */
     int row_step;       /* rows of src from a tap to the next */
     int column_step;    /* columns of src from a tap to the next */
     int phase_rotation; /* rounds of tiles of all phases after which the phases' order is rotated by one */
     int row_stride;
     int column_stride;
+    int src_row_stride; /* rows of src from a pixel of a B stage to the next */
+    int src_column_stride;
     int column_taps; /* of all column phases */
     fast_divisor by_tiles_along_m;
     fast_divisor by_phases;

@@ -40,10 +40,10 @@ bool may_be_transposed(const tconv_problem *problem)
            transposed_bytes(problem) <= MOST_TRANSPOSED_BYTES;
 }
 
-/* The partial sums that those of the phase with most taps are made of. */
+/* The partial sums that those of the phase with most taps are made of, or of as many phases as a tile sums over. */
 int64_t most_partial_sums(const tconv_layer *layer, const parameters *of)
 {
-    return of->k_blocks * layer->rows.max_taps * layer->columns.max_taps;
+    return of->k_blocks * layer->rows.max_taps * layer->columns.max_taps * of->src_phases;
 }
 
 /* Tells whether tiles may be of the plan's config. Those of fewer MMA tiles than the mode's others are for layers that
@@ -65,6 +65,8 @@ bool describe_candidate(const search *in, const tile_choice *choice, double limi
     plan->mode = mode_of(layer);
     plan->config = configs_of(plan->mode)[choice->config];
     describe_layer(layer, choice->src_transposed, plan);
+    if (layer->phases_of_src && !plan->parameters.by_tma)
+        return false; /* a pixel between others would be gathered one by one */
     if (plan->config.N % MMA_M != 0 && !is_fed_by_tma(plan))
         return false; /* N of 96 was timed there alone */
     describe_mma_tiles(layer, choice, plan);

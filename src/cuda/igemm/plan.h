@@ -39,7 +39,7 @@ struct layer_plan {
     igemm::mode mode;
     igemm::config config;
     igemm::parameters parameters; /* zeros where execute fills in; by_tma, epilogue_warps: for aligned addresses */
-    double mean_taps;             /* of a tile of the multiprocessor with most to do */
+    double mean_taps;             /* of a tile of the multiprocessor with most to do; of one of its src_phases */
     double seconds;               /* predicted; 0: there is no plan yet */
 };
 
@@ -63,7 +63,7 @@ struct search {
 
     /* For least_seconds_of. */
     position_space spaces[2];  /* of tiles for one tap; of src as it is, transposed */
-    double mean_taps;          /* of all phases */
+    double mean_taps;          /* of a tile, of all phases */
     double m_tiles;            /* of all phases and groups */
     double k_blocks, products; /* of a channel group; of a K-block, for each 64 rows and 8 positions */
 };

@@ -53,15 +53,17 @@ tconv_strides src_strides(const tconv_problem *problem, bool src_transposed)
 
 bool is_merged(const tconv_layer *layer)
 {
-    return is_plain(&layer->rows) && is_plain(&layer->columns);
+    return !layer->phases_of_src && is_plain(&layer->rows) && is_plain(&layer->columns);
 }
 
-void describe_axis(const tconv_phase_table *table, axis_phase *phases)
+void describe_axis(const tconv_phase_table *table, bool of_src, axis_phase *phases)
 {
     int taps = 0;
     for (int64_t i = 0; i < table->count; i++) {
         const tconv_phase *phase = &table->phases[i];
-        phases[i] = {(int)phase->taps, taps, (int)phase->first_shift, (int)phase->residue, (int)phase->outputs};
+        phases[i] = {(int)phase->taps,        taps,
+                     (int)phase->first_shift, of_src ? 0 : (int)phase->residue,
+                     (int)phase->outputs,     of_src ? (int)phase->residue : 0};
         taps += (int)phase->taps;
     }
 }
@@ -93,6 +95,18 @@ void place_narrow_mma_tiles(layer_plan *plan)
         }
 }
 
+/* Whether TMA can step over the pixels between those of a phase of src. */
+bool tma_steps_over(const tconv_layer *layer)
+{
+    return !layer->phases_of_src || (layer->rows.stride <= MAX_BOX_STEP && layer->columns.stride <= MAX_BOX_STEP);
+}
+
+/* The pixels of a box along an axis, at most, that lie so far apart. */
+int64_t most_box_pixels(int64_t stride)
+{
+    return (MAX_TMA_BOX - 1) / stride + 1;
+}
+
 /* Fills in raw stages, where TMA can read NCHW: it brings of each channel a run of pixels, of whole images or, where
  * positions are flat, of the tile. */
 void describe_raw_stages(const tconv_layer *layer, const tile_choice *choice, parameters *to)
@@ -100,7 +114,7 @@ void describe_raw_stages(const tconv_layer *layer, const tile_choice *choice, pa
     const tconv_problem *problem = &layer->problem;
     const int64_t element = (int64_t)problem->element_size, pixels = problem->h.in * problem->w.in;
     const int64_t run = to->flat && choice->images == 1 ? choice->columns : pixels;
-    if (to->src_channels_last || run > MAX_TMA_BOX || run * element % BOX_ALIGNMENT != 0 ||
+    if (to->src_channels_last || layer->phases_of_src || run > MAX_TMA_BOX || run * element % BOX_ALIGNMENT != 0 ||
         problem->src.h != problem->w.in || problem->src.c * element % BOX_ALIGNMENT != 0 ||
         problem->src.n * element % BOX_ALIGNMENT != 0 ||
         choice->images * run * to->pixel_bytes > (int64_t)RAW_STAGE_PIXELS * to->pixel_bytes)
@@ -121,12 +135,19 @@ int phase_rotation_of(const parameters *of, int multiprocessors)
     return (int)tconv_max(1, rotates_anyway ? of->tiles : multiprocessors / (of->tiles_along_m * phases));
 }
 
+int64_t taps_of(const axis_phase *phases, int count)
+{
+    return phases[count - 1].first_tap + phases[count - 1].taps;
+}
+
 /* Returns the mean taps of the tiles of the multiprocessor with most to do: it has tiles of all phases in turn, and of
- * those left in the last round the longest. */
+ * those left in the last round the longest. Of a tile that sums over phases, the mean taps of one. */
 double mean_tile_taps(const parameters *of, int multiprocessors)
 {
     if (of->merged)
         return 1;
+    if (of->src_phases > 1)
+        return (double)taps_of(of->rows, of->row_phases) * of->column_taps / of->src_phases;
     int taps[MAX_PHASES * MAX_PHASES];
     int64_t sum = 0;
     const int phases = of->row_phases * of->column_phases;
@@ -160,8 +181,8 @@ position_space space_of(const tconv_layer *layer, bool per_tap, bool src_transpo
         space.column_halo = layer->columns.max_shift - layer->columns.min_shift;
     }
     const int64_t pixels = problem->h.in * problem->w.in;
-    space.flat = is_plain(&layer->rows) && is_plain(&layer->columns) && space.rows <= problem->h.in &&
-                 space.columns <= problem->w.in && src.h == problem->w.in * src.w;
+    space.flat = is_merged(layer) && space.rows <= problem->h.in && space.columns <= problem->w.in &&
+                 src.h == problem->w.in * src.w;
     space.whole = space.flat && (problem->layout == TCONV_NHWC || src_transposed) && src.n == pixels * src.w &&
                   pixels * problem->batch < HOPPER_MAX_EXTENT;
     if (space.flat) {
@@ -184,7 +205,8 @@ void describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *p
     to->dst_channels_last =
         problem->layout == TCONV_NHWC || (problem->dst.c == 1 && problem->dst.w == problem->out_channels);
     to->src_channels_last = problem->layout == TCONV_NHWC || src_transposed;
-    to->by_tma = to->src_channels_last && (to->from.n | to->from.h | to->from.w) * element % BOX_ALIGNMENT == 0;
+    to->by_tma = to->src_channels_last && (to->from.n | to->from.h | to->from.w) * element % BOX_ALIGNMENT == 0 &&
+                 tma_steps_over(layer);
     to->flat = space.flat;
     to->merged = is_merged(layer);
     to->images = (int)space.images;
@@ -203,20 +225,24 @@ void describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *p
     to->column_phases = (int)layer->columns.count;
     to->row_step = (int)layer->rows.shift_step;
     to->column_step = (int)layer->columns.shift_step;
-    to->row_stride = (int)layer->rows.stride;
-    to->column_stride = (int)layer->columns.stride;
-    describe_axis(&layer->rows, to->rows);
-    describe_axis(&layer->columns, to->columns);
-    for (int i = 0; i < to->column_phases; i++)
-        to->column_taps += to->columns[i].taps;
+    const bool of_src = layer->phases_of_src;
+    to->src_phases = of_src ? to->row_phases * to->column_phases : 1;
+    to->row_stride = of_src ? 1 : (int)layer->rows.stride;
+    to->column_stride = of_src ? 1 : (int)layer->columns.stride;
+    to->src_row_stride = of_src ? (int)layer->rows.stride : 1;
+    to->src_column_stride = of_src ? (int)layer->columns.stride : 1;
+    describe_axis(&layer->rows, of_src, to->rows);
+    describe_axis(&layer->columns, of_src, to->columns);
+    to->column_taps = (int)taps_of(to->columns, to->column_phases);
     to->channel_m_tiles = (int)tconv_ceil_div(problem->group_out, MMA_M);
     to->phase_m_tiles = to->merged ? to->channel_m_tiles * to->row_phases * to->column_phases : to->channel_m_tiles;
 }
 
 bool has_pairs(const tconv_layer *layer, const tile_choice *choice, const parameters *of)
 {
-    return !of->dst_channels_last && layer->columns.count % 2 == 0 && layer->columns.bias_only == 0 &&
-           layer->problem.dst.w == 1 && (of->merged || (layer->columns.count == 2 && !choice->per_tap));
+    return !layer->phases_of_src && !of->dst_channels_last && layer->columns.count % 2 == 0 &&
+           layer->columns.bias_only == 0 && layer->problem.dst.w == 1 &&
+           (of->merged || (layer->columns.count == 2 && !choice->per_tap));
 }
 
 void describe_mma_tiles(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan)
@@ -262,13 +288,14 @@ bool describe_tile(const tconv_layer *layer, const tile_choice *choice, layer_pl
     to->tile_rows = choice->rows;
     to->tile_columns = choice->columns;
     const int64_t pitch = choice->columns + space.column_halo, stage_rows = choice->rows + space.row_halo;
-    if (stage_rows > MAX_TMA_BOX || choice->images > MAX_TMA_BOX ||
-        (pitch > MAX_TMA_BOX && (stage_rows > 1 || choice->images > 1)))
+    const int64_t most_columns = most_box_pixels(to->src_column_stride);
+    if (stage_rows > most_box_pixels(to->src_row_stride) || choice->images > MAX_TMA_BOX ||
+        (pitch > most_columns && (stage_rows > 1 || choice->images > 1)))
         return false;
     to->pitch = (int)pitch;
     to->image_pixels = (int)(stage_rows * pitch);
     to->stage_pixels = choice->images * to->image_pixels;
-    to->boxes = (int)tconv_ceil_div(pitch, MAX_TMA_BOX);
+    to->boxes = (int)tconv_ceil_div(pitch, most_columns);
     if (pitch % to->boxes != 0 || (!to->src_channels_last && to->stage_pixels > MAX_COORDINATES))
         return false;
     to->box_columns = (int)pitch / to->boxes;
@@ -282,12 +309,10 @@ bool describe_tile(const tconv_layer *layer, const tile_choice *choice, layer_pl
     to->column_tiles = (int)tconv_ceil_div(space.columns, choice->columns);
     to->m_tiles = choice->m_tiles;
     to->tiles_along_m = (int)tconv_ceil_div(to->phase_m_tiles, choice->m_tiles);
-    int64_t taps = 0;
-    for (int i = 0; i < to->row_phases; i++)
-        taps += to->rows[i].taps;
-    to->group_a_tiles = (int64_t)to->k_blocks * to->tiles_along_m * (to->merged ? 1 : taps * to->column_taps);
+    const int64_t taps = taps_of(to->rows, to->row_phases) * to->column_taps;
+    to->group_a_tiles = (int64_t)to->k_blocks * to->tiles_along_m * (to->merged ? 1 : taps);
     const int64_t tiles = (int64_t)to->image_tiles * to->row_tiles * to->column_tiles * to->groups * to->tiles_along_m *
-                          (to->merged ? 1 : to->row_phases * to->column_phases);
+                          (to->merged || layer->phases_of_src ? 1 : to->row_phases * to->column_phases);
     to->tiles = (int)tiles;
     to->phase_rotation = phase_rotation_of(to, layer->target.multiprocessors);
     plan->mean_taps = mean_tile_taps(to, layer->target.multiprocessors);

@@ -96,6 +96,13 @@ struct tile_place {
     int group;                   /* channel group */
     int row_phase, column_phase; /* merged: those of the only tap */
     int image, row, column;      /* first position */
+    __device__ __forceinline__ void next_phase(const parameters &layer)
+    {
+        if (++column_phase == layer.column_phases) {
+            column_phase = 0;
+            row_phase++;
+        }
+    }
 };
 
 __device__ __forceinline__ tile_place find_tile(const parameters &layer, int number)
@@ -104,7 +111,7 @@ __device__ __forceinline__ tile_place find_tile(const parameters &layer, int num
     quotient left = divide(number, layer.by_tiles_along_m);
     tile.first_m_tile = left.rest * layer.m_tiles;
     tile.row_phase = tile.column_phase = 0;
-    if (!layer.merged) {
+    if (!layer.merged && layer.src_phases == 1) {
         /* Phases differ in taps: their order is rotated each time that all thread blocks have had a tile, so that none
          * always has the longest. */
         const int of_phases = left.whole;

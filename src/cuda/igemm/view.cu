@@ -29,8 +29,9 @@ bool has_all_taps(const tconv_axis *axis, const tconv_phase_table *table)
 bool is_one_pixel(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    return has_all_taps(&problem->h, &layer->rows) && has_all_taps(&problem->w, &layer->columns) &&
-           problem->src.c == 1 && problem->dst.c == problem->h.out * problem->w.out;
+    return !layer->phases_of_src && has_all_taps(&problem->h, &layer->rows) &&
+           has_all_taps(&problem->w, &layer->columns) && problem->src.c == 1 &&
+           problem->dst.c == problem->h.out * problem->w.out;
 }
 
 void flatten_one_pixel(layer_view *view)

@@ -33,7 +33,7 @@ void count_main_loop(const layer_plan *plan, tconv_cuda_work *work)
     const double pairs = of->uneven ? (of->mma_taps[0] + of->mma_taps[1]) / (2.0 * of->column_taps) : 1;
     const double products = of->k_steps * warpgroups * plan->config.mma_tiles * pairs * (strict ? 3 : 1);
     const double pixels_bytes = (double)of->stage_pixels * of->pixel_bytes / b_stage_taps;
-    work->k_blocks = of->k_blocks * taps;
+    work->k_blocks = of->k_blocks * taps * of->src_phases;
     work->wgmma = products * N / 8;
     work->wgmma_chain = products / warpgroups * N / 8;
     work->shared_bytes = products * (MMA_M + N) * MMA_K_BYTES + of->a_tile_bytes + pixels_bytes * (strict ? 4 : 1);
@@ -141,7 +141,7 @@ search begin_search(const tconv_layer *layer, const layer_view *view, double lim
     model::add_fill(layer, &in.begun);
     for (int transposed = 0; transposed < 2; transposed++)
         in.spaces[transposed] = space_of(seen, true, transposed == 1);
-    const double phases = (double)(seen->rows.count * seen->columns.count);
+    const double phases = seen->phases_of_src ? 1 : (double)(seen->rows.count * seen->columns.count); /* of tiles */
     in.mean_taps = (double)(taps_of(&seen->rows) * taps_of(&seen->columns)) / phases;
     in.m_tiles = phases * (double)(problem->groups * tconv_ceil_div(problem->group_out, MMA_M));
     in.k_blocks = (double)tconv_ceil_div(problem->group_in, pixel_bytes / element);

@@ -4,6 +4,20 @@
 namespace tconv
 {
 
+namespace
+{
+
+/* Whether pixels of src fit in 32 bits where phases are its own, those past the last of a tile too. */
+bool fits_src(const tconv_phase_table *table)
+{
+    constexpr double MOST = (double)HOPPER_MAX_EXTENT, TILE = 1024;
+    const tconv_phase *first = &table->phases[0], *last = &table->phases[table->count - 1];
+    return ((double)first->outputs + (double)table->max_shift + TILE) * (double)table->stride < MOST &&
+           (double)first->residue > -MOST && (double)last->residue < MOST;
+}
+
+} // namespace
+
 const char *why_not_hopper(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
@@ -20,6 +34,8 @@ const char *why_not_hopper(const tconv_layer *layer)
         return "needs compute capability 9.0";
     if (!layer->target.has_sm90a)
         return "the build has no sm_90a code";
+    if (layer->phases_of_src && !(fits_src(&layer->rows) && fits_src(&layer->columns)))
+        return "needs strides and paddings that keep pixels of src below 2^28";
     for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++)
         if (extents[i] >= HOPPER_MAX_EXTENT)
             return "needs extents below 2^28";

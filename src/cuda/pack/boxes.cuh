@@ -119,8 +119,8 @@ template <class Word> struct pack_box {
         strip = order.strip_of(rows >> (boxes.strip_cores_log2 - boxes.cores_log2));
         in = ((strip.k_block << boxes.strip_cores_log2) + core) * CORE_CHANNELS<Word>;
         out = strip.out + row;
-        from = weights + (strip.group * (int64_t)boxes.group_in + in) * boxes.from.in +
-               boxes.first_element * boxes.from.w + (boxes.plain ? out * boxes.outer_step : 0);
+        from = weights + strip.group * boxes.group_step + in * boxes.from.in + boxes.first_element * boxes.from.w +
+               (boxes.plain ? out * boxes.outer_step : 0);
     }
 
     /* Reads a core row of the box. */
@@ -136,7 +136,8 @@ template <class Word> struct pack_box {
             const unsigned row_of_m = out + of_row, fused_rows = boxes.diagonal_rows, inner_rows = boxes.inner.count;
             const unsigned fused = row_of_m / fused_rows, of_group = row_of_m % fused_rows,
                            inner = of_group % inner_rows;
-            source += of_group / inner_rows * boxes.outer_step + inner / boxes.inner.columns * boxes.inner.row_step +
+            source += fused * boxes.diagonal_step + of_group / inner_rows * boxes.outer_step +
+                      inner / boxes.inner.columns * boxes.inner.row_step +
                       inner % boxes.inner.columns * boxes.inner.column_step;
             if constexpr (fills) {
                 const unsigned column = (unsigned)element % boxes.filling.columns;

@@ -27,6 +27,7 @@ struct pack_filling {
 struct pack_boxes {
     /* The weights as they lie. */
     tconv_weight_strides from;
+    int64_t group_step;    /* elements from the weights of a channel group to those of the next */
     int group_in;          /* input channels of a channel group */
     int group_out;         /* rows of M of a channel group */
     pack_rows inner;       /* else one */
@@ -34,6 +35,7 @@ struct pack_boxes {
     pack_filling filling;  /* else zeros */
     int diagonal_in;       /* fused groups, whose weights are block-diagonal: input channels of each; else all */
     int diagonal_rows;     /* rows of M of each; else all */
+    int64_t diagonal_step; /* elements from the weights of one to those of the next, beside its input channels' */
     int64_t elements;      /* of the kernel that a box has, by rows */
     int64_t first_element; /* the first of them */
 

@@ -10,6 +10,7 @@ namespace tconv
 {
 
 constexpr int BOX_ALIGNMENT = 16; /* bytes, of the addresses and strides that TMA takes (CUDA driver API) */
+constexpr int MAX_BOX_STEP = 8;   /* from an element that a box has to the next (likewise, elementStrides) */
 
 /* A tensor of four axes, innermost first, and the box that one copy brings, of every step-th element. Outside of the
  * tensor a box is zeros. */

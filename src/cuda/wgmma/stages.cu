@@ -241,6 +241,7 @@ packing_layout packing_of(const tconv_layer *layer, const plan *made)
     pack_boxes *boxes = &packing.boxes;
     boxes->from = layer->problem.weight;
     boxes->group_in = boxes->diagonal_in = params->group_in;
+    boxes->group_step = boxes->group_in * boxes->from.in;
     boxes->group_out = boxes->diagonal_rows = params->group_out;
     boxes->inner = {1, 1, 0, 0};
     boxes->outer_step = boxes->from.out;
