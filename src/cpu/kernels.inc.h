@@ -36,6 +36,15 @@
 #define UNROLL_IF_CONSTANT UNROLL
 #endif
 
+/* Keeps a vector that is used more than once in a register: gcc loads it anew where an instruction can do so. */
+#if defined(__x86_64__)
+#define IN_REGISTER(vector) __asm__("" : "+v"(vector))
+#elif defined(__aarch64__)
+#define IN_REGISTER(vector) __asm__("" : "+w"(vector))
+#else
+#define IN_REGISTER(vector) (void)0
+#endif
+
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector) /* clang, gcc 12 */
 #define HAVE_SHUFFLE 1
