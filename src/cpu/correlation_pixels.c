@@ -12,7 +12,8 @@ void tconv_cpu_list_pixels(tconv_cpu_correlation_task *task)
         for (int64_t row = 0; row < task->rows; row++)
             for (int64_t column = 0; column < task->columns; column++, index++) {
                 task->to[index] = n * src->n + row * src->h + column * src->w;
-                task->at[index] = (int32_t)((row * plan->row_pitch + n * plan->pitch + column) * plan->place_pitch);
+                task->at[index] = (int32_t)((row * plan->row_pitch + n * plan->pitch + column * plan->column_step) *
+                                            plan->place_pitch);
             }
 }
 

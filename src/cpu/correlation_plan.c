@@ -62,7 +62,10 @@ static int64_t positions_of(const tconv_cpu_correlation_plan *plan)
 
 static tconv_cpu_correlation_axis make_axis(const tconv_axis *axis, const tconv_phase_table *table)
 {
-    tconv_cpu_correlation_axis made = {.positions = axis->in, .step = table->shift_step};
+    tconv_cpu_correlation_axis made = {.positions = axis->in,
+                                       .step = table->shift_step,
+                                       .stride = axis->stride,
+                                       .span = (axis->kernel - 1) * axis->dilation + 1};
     for (int64_t p = 0; p < table->count; p++) {
         const int64_t taps = tconv_cpu_live_taps(axis, table, &table->phases[p]).count;
         made.phases += taps > 0;
@@ -95,12 +98,17 @@ bool tconv_cpu_next_correlation_tap(const tconv_cpu_correlation_plan *plan, cons
     }
     const int64_t row = walk->next / phase->column_taps.count, column = walk->next % phase->column_taps.count;
     const int64_t line = walk->line + row * tconv_cpu_run_step(&plan->rows, plan->tile_rows);
+    const int64_t kernel =
+        phase->column->first_kernel + (phase->column_taps.first + column) * layer->columns.kernel_step;
+    int64_t place = walk->plane * plan->plane_pitch + column * plan->columns.step;
+    if (plan->columns_whole)
+        place = kernel * layer->problem.w.dilation;
+    else if (plan->columns_apart)
+        place = (walk->plane + column) * plan->plane_pitch;
     walk->tap = (tconv_cpu_correlation_tap){
         .row_tap = phase->row_taps.first + row,
         .column_tap = phase->column_taps.first + column,
-        .place = line * plan->row_pitch + (plan->columns_apart
-                                               ? (walk->plane + column) * plan->plane_pitch
-                                               : walk->plane * plan->plane_pitch + column * plan->columns.step),
+        .place = line * plan->row_pitch + place,
         .weight = tconv_cpu_tap_weight(layer, phase, walk->next),
     };
     walk->next++;
@@ -153,6 +161,12 @@ static void set_pitches(tconv_cpu_correlation_plan *plan)
     const int64_t step = plan->columns_apart ? 0 : plan->columns.step;
     plan->planes = plan->columns_apart ? plan->columns.taps : plan->columns.phases;
     plan->pitch = plan->tile_columns + tconv_max(0, plan->columns.max_taps - 1) * step;
+    plan->column_step = 1;
+    if (plan->columns_whole) {
+        plan->planes = 1;
+        plan->pitch = (plan->tile_columns - 1) * plan->columns.stride + plan->columns.span;
+        plan->column_step = plan->columns.stride;
+    }
     plan->row_pitch = plan->images * plan->pitch;
     plan->plane_pitch = lines_of(&plan->rows, plan->tile_rows) * plan->row_pitch;
     plan->places = plan->planes * plan->plane_pitch;
@@ -163,7 +177,7 @@ static void set_pitches(tconv_cpu_correlation_plan *plan)
         return;
     }
     plan->place_pitch = strip_channels(plan);
-    if (plan->place_pitch * plan->real_size % SET_BYTES == 0)
+    if (plan->place_pitch * plan->column_step * plan->real_size % SET_BYTES == 0)
         plan->place_pitch += TCONV_ALIGNMENT / plan->real_size;
 }
 
@@ -198,6 +212,8 @@ static bool place_tile(tconv_cpu_correlation_plan *plan, const tconv_layer *laye
         plan->tile_columns =
             tconv_min(plan->columns.positions, tconv_round_up(plan->tile_columns, tconv_min(width, plan->lanes)));
     plan->columns_apart = apart || plan->columns.step > plan->tile_columns;
+    plan->columns_whole = plan->pixels && !plan->columns_apart && plan->columns.phases == plan->columns.stride &&
+                          plan->columns.stride > 1;
     const int64_t channels = strip_channels(plan);
     if (channels > capacity)
         return false;
@@ -278,7 +294,9 @@ static double model_cycles(const tconv_cpu_correlation_plan *plan, const tconv_l
         images * all_places(&plan->rows, plan->tile_rows, tconv_cpu_runs_are_apart(&plan->rows, plan->tile_rows));
     double cycles = weights * covered * size / 64;
     cycles += weights * size / (near ? L2_BYTES_PER_CYCLE : L3_BYTES_PER_CYCLE) * tiles;
-    cycles += lines * all_places(&plan->columns, plan->tile_columns, plan->columns_apart) * channels * load_cycles;
+    const double line = plan->columns_whole ? column_tiles * (double)plan->pitch
+                                            : all_places(&plan->columns, plan->tile_columns, plan->columns_apart);
+    cycles += lines * line * channels * load_cycles;
     cycles += lines * column_tiles * (double)plan->planes * (plan->pixels ? k_blocks : channels) * RUN_CYCLES;
     cycles += (k_blocks - 1) * covered * (double)plan->padded_in / lanes * SUMS_CYCLES;
     cycles += k_blocks * (double)plan->padded_in / (double)plan->block_width * covered / lanes * CALL_CYCLES / 2;

@@ -24,6 +24,7 @@ typedef struct tconv_cpu_correlation_axis {
     int64_t phases;         /* those with a live tap */
     int64_t taps, max_taps; /* live taps of all phases, and the most of one */
     int64_t step;           /* from a tap of a phase to the next one, in q's */
+    int64_t stride, span;   /* outputs from position to position, and from a position's first tap to its last */
 } tconv_cpu_correlation_axis;
 
 typedef struct tconv_cpu_correlation_plan {
@@ -56,6 +57,9 @@ typedef struct tconv_cpu_correlation_plan {
     /* Column taps are apart. They may be so for planes: there are then no places between the rows of a tile that is as
      * wide as the image, and vectors run on across rows. */
     bool columns_apart;
+    /* Columns of dst lie in the strip as they do in memory, those of all phases: pixels, where all phases have taps. */
+    bool columns_whole;
+    int64_t column_step;                   /* places from position to position */
     int64_t planes;                        /* runs of a line */
     int64_t pitch, row_pitch, plane_pitch; /* in places: from image to image, line to line, plane to plane */
     int64_t place_pitch, channel_pitch;    /* in elements: from place to place, from output channel to channel */

@@ -70,11 +70,27 @@ static int64_t list_lines(const tconv_cpu_correlation_task *task, int64_t *least
     return count;
 }
 
+/* Makes a run of columns [first, first + count) of dst, of which some may lie outside. */
+static tconv_cpu_correlation_run whole_run(int64_t first, int64_t count, int64_t out)
+{
+    const int64_t inside = tconv_max(0, first), end = tconv_min(out, first + count);
+    if (inside >= end)
+        return (tconv_cpu_correlation_run){.left = count};
+    return (tconv_cpu_correlation_run){
+        .column = inside, .left = inside - first, .count = end - inside, .right = first + count - end};
+}
+
 /* Lists the runs of a line; returns their number. */
 static int64_t list_runs(const tconv_cpu_correlation_task *task)
 {
     const tconv_layer *layer = task->job->layer;
     const tconv_cpu_correlation_plan *plan = task->job->plan;
+    if (plan->columns_whole) {
+        const tconv_cpu_correlation_axis *columns = &plan->columns;
+        task->runs[0] = whole_run(task->column * columns->stride - layer->problem.w.pad,
+                                  (task->columns - 1) * columns->stride + columns->span, layer->problem.w.out);
+        return 1;
+    }
     struct runs runs = {.axis = &layer->problem.w,
                         .table = &layer->columns,
                         .taps = &plan->columns,
@@ -239,12 +255,16 @@ static void load_pixel_run(const struct pixel_loader *loader, const tconv_cpu_co
         return;
     }
     const int64_t from = image * problem->dst.n + row * problem->dst.h + run->column * problem->dst.w + loader->channel;
-    const tconv_cpu_pixel_load load = {.src = (const char *)job->dst + from * (int64_t)problem->element_size,
-                                       .strip = to + run->left * pitch,
-                                       .rows = run->count,
-                                       .count = loader->channels,
-                                       .src_pitch = problem->dst.w * job->layer->columns.stride,
-                                       .strip_pitch = plan->place_pitch};
+    tconv_cpu_pixel_load load = {.src = (const char *)job->dst + from * (int64_t)problem->element_size,
+                                 .strip = to + run->left * pitch,
+                                 .rows = run->count,
+                                 .count = loader->channels,
+                                 .src_pitch = problem->dst.w * (plan->columns_whole ? 1 : job->layer->columns.stride),
+                                 .strip_pitch = plan->place_pitch};
+    if (load.src_pitch == load.count && load.strip_pitch == load.count) { /* pixels without a gap */
+        load.count *= load.rows;
+        load.rows = 1;
+    }
     memset(to, 0, (size_t)(run->left * pitch));
     memset(to + (run->left + run->count) * pitch, 0, (size_t)(run->right * pitch));
     if (plan->rows.phases == job->layer->rows.stride && row + 1 < problem->h.out)
