@@ -37,8 +37,8 @@ enum { PERIOD_TERMS = 5 * TCONV_CPU_SEGMENT };
  * is that of cpu_pixels. */
 enum { MIN_CHANNELS_PERCENT = 50 };
 
-/* Output channels of a group from which vectors along input channels are worth it: a microkernel begins each tap by
- * itself. It is chosen, not measured. */
+/* Output channels of a group, in all taps of a row if these are one, from which vectors along input channels are worth it:
+ * a microkernel begins each tap by itself. It is chosen, not measured. */
 enum { MIN_TERMS = 8 };
 
 /* Positions of a task, over all its groups: a task costs as much as some hundred by itself. It is that of a stencil of
@@ -93,6 +93,7 @@ bool tconv_cpu_next_correlation_tap(const tconv_cpu_correlation_plan *plan, cons
         if (phase->row == last.row)
             continue;
         walk->plane = 0;
+        walk->row_taps += last.row_taps.count;
         if (last.row_taps.count > 0)
             walk->line += tconv_cpu_run_places(&plan->rows, last.row_taps.count, plan->tile_rows);
     }
@@ -110,8 +111,10 @@ bool tconv_cpu_next_correlation_tap(const tconv_cpu_correlation_plan *plan, cons
         .column_tap = phase->column_taps.first + column,
         .place = line * plan->row_pitch + place,
         .weight = tconv_cpu_tap_weight(layer, phase, walk->next),
+        .index = plan->rows_of_taps ? (walk->row_taps + row) * plan->columns.taps + kernel : walk->count,
     };
     walk->next++;
+    walk->count++;
     return true;
 }
 
@@ -179,6 +182,8 @@ static void set_pitches(tconv_cpu_correlation_plan *plan)
     plan->place_pitch = strip_channels(plan);
     if (plan->place_pitch * plan->column_step * plan->real_size % SET_BYTES == 0)
         plan->place_pitch += TCONV_ALIGNMENT / plan->real_size;
+    plan->rows_of_taps = plan->columns_whole && !plan->depthwise && plan->columns.taps == plan->columns.span &&
+                         plan->place_pitch == plan->group_out;
 }
 
 static int64_t strip_elements(const tconv_cpu_correlation_plan *plan)
@@ -212,8 +217,7 @@ static bool place_tile(tconv_cpu_correlation_plan *plan, const tconv_layer *laye
         plan->tile_columns =
             tconv_min(plan->columns.positions, tconv_round_up(plan->tile_columns, tconv_min(width, plan->lanes)));
     plan->columns_apart = apart || plan->columns.step > plan->tile_columns;
-    plan->columns_whole = plan->pixels && !plan->columns_apart && plan->columns.phases == plan->columns.stride &&
-                          plan->columns.stride > 1;
+    plan->columns_whole = plan->pixels && !plan->columns_apart && plan->columns.phases == plan->columns.stride;
     const int64_t channels = strip_channels(plan);
     if (channels > capacity)
         return false;
@@ -432,7 +436,8 @@ static void plan_vectors(tconv_cpu_correlation_plan *plan, const tconv_layer *la
     plan->all_groups = problem->groups;
     plan->group_in = plan->padded_in = problem->group_in;
     plan->group_out = problem->group_out;
-    plan->pixels = problem->layout == TCONV_NHWC && (depthwise || problem->group_out >= MIN_TERMS) &&
+    const int64_t row_taps = plan->columns.phases == plan->columns.stride ? plan->columns.taps : 1;
+    plan->pixels = problem->layout == TCONV_NHWC && (depthwise || problem->group_out * row_taps >= MIN_TERMS) &&
                    (double)channels * 100 >= (double)vectors * (double)plan->lanes * MIN_CHANNELS_PERCENT;
     if (plan->pixels) {
         plan->depthwise = depthwise;

@@ -59,8 +59,9 @@ typedef struct tconv_cpu_correlation_plan {
     bool columns_apart;
     /* Columns of dst lie in the strip as they do in memory, those of all phases: pixels, where all phases have taps. */
     bool columns_whole;
-    int64_t column_step;                   /* places from position to position */
-    int64_t planes;                        /* runs of a line */
+    int64_t column_step; /* places from position to position */
+    bool rows_of_taps; /* so do, then, what the taps of a row read: they are one tap, and its channels theirs in turn */
+    int64_t planes;    /* runs of a line */
     int64_t pitch, row_pitch, plane_pitch; /* in places: from image to image, line to line, plane to plane */
     int64_t place_pitch, channel_pitch;    /* in elements: from place to place, from output channel to channel */
     int64_t places;                        /* all */
@@ -124,12 +125,15 @@ typedef struct tconv_cpu_correlation_tap {
     int64_t row_tap, column_tap; /* among all taps of the phase */
     int64_t place;               /* what it adds to a position's place */
     int64_t weight;              /* where its weights begin, in elements from those of the first kernel index */
+    int64_t index;               /* in the order in which taps are packed */
 } tconv_cpu_correlation_tap;
 
 /* Walks the live taps: by row phases, column phases, and their taps. */
 typedef struct tconv_cpu_correlation_walk {
     tconv_cpu_phase phase;
     int64_t line, plane; /* the phase's first ones */
+    int64_t row_taps;    /* of the row phases that have been */
+    int64_t count;       /* taps that have been */
     int64_t next;        /* tap of the phase */
     tconv_cpu_correlation_tap tap;
 } tconv_cpu_correlation_walk;
