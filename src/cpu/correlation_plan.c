@@ -244,14 +244,16 @@ static bool place_tile(tconv_cpu_correlation_plan *plan, const tconv_layer *laye
 
 /*
  * The cost model: cycles for a position, roughly, where a multiply-add of 64 bytes takes one. Only the better of two
- * plans is wanted. The numbers are rough rates that were chosen, not measured one by one.
+ * plans is wanted. The numbers are rough rates that were chosen, not measured one by one; those of partial sums and of
+ * weights from behind the second-level cache, which is read ahead, decide about K-blocks, and were set by what they chose
+ * (docs/log/2026-11-26-cpu-gradients.md).
  */
 enum {
-    SUMS_CYCLES = 8,         /* for each vector of partial sums, beyond the first-level cache */
+    SUMS_CYCLES = 16,        /* for each vector of partial sums, beyond the first-level cache */
     CALL_CYCLES = 60,        /* to begin and end a call of a microkernel */
     RUN_CYCLES = 20,         /* to begin a run of a strip, for each output channel or pixel */
     L2_BYTES_PER_CYCLE = 24, /* bytes of weights a cycle, from the second-level cache */
-    L3_BYTES_PER_CYCLE = 6   /* bytes of weights a cycle, from behind the second-level cache */
+    L3_BYTES_PER_CYCLE = 16  /* bytes of weights a cycle, from behind the second-level cache */
 };
 static const double load_cycles = 0.75; /* for an element of a strip */
 
