@@ -78,7 +78,8 @@ static void run_share(void *argument, int index)
     task.to = (int64_t *)(void *)((char *)task.levels + plan->levels_bytes);
     task.at = (int32_t *)(void *)((char *)task.to + plan->to_bytes);
     task.runs = (tconv_cpu_correlation_run *)(void *)((char *)task.at + plan->at_bytes);
-    task.lines = (tconv_cpu_correlation_lines *)(void *)((char *)task.runs + plan->runs_bytes);
+    task.splits = (tconv_cpu_split_run *)(void *)((char *)task.runs + plan->runs_bytes);
+    task.lines = (tconv_cpu_correlation_lines *)(void *)((char *)task.splits + plan->splits_bytes);
     /* Whole vectors are read, beyond the last position of a row and the last channel of a depthwise pixel: their sums
      * are not stored, but they must not read what the memory held before. */
     memset(task.strip, 0, (size_t)plan->strip_bytes);

@@ -68,9 +68,9 @@ static void compute_position(const tconv_cpu_correlation_job *job, int64_t group
     tconv_cpu_correlation_walk walk = {0};
     double sums[MAX_WIDTH] = {0};
     int64_t row, column;
-    for (int64_t tap = 0; tconv_cpu_next_correlation_tap(job->plan, job->layer, &walk); tap++)
+    while (tconv_cpu_next_correlation_tap(job->plan, job->layer, &walk))
         if (find_output(job->layer, &walk, position, &row, &column))
-            add_tap(job, block, tap, first + row * problem->dst.h + column * problem->dst.w, sums);
+            add_tap(job, block, walk.tap.index, first + row * problem->dst.h + column * problem->dst.w, sums);
     for (int64_t c = 0; c < block->count; c++)
         sums[c] += tconv_cpu_reference_start(problem, job->src, src + c * problem->src.c);
     for (int64_t c = 0; c < block->count; c++)

@@ -82,9 +82,9 @@ static bool pack_taps(const tconv_layer *layer, const tconv_cpu_correlation_plan
     const int64_t first = tconv_cpu_correlation_weight(plan, block, 0, channel);
     bool finite = true;
     part->taps = 0;
-    for (int64_t tap = 0; tconv_cpu_next_correlation_tap(plan, layer, &walk); tap++) {
+    while (tconv_cpu_next_correlation_tap(plan, layer, &walk)) {
         part->from[part->taps] = walk.tap.weight;
-        part->to[part->taps++] = tconv_cpu_correlation_weight(plan, block, tap, channel) - first;
+        part->to[part->taps++] = tconv_cpu_correlation_weight(plan, block, walk.tap.index, channel) - first;
         if (part->taps < PACK_TAPS)
             continue;
         finite &= pack_part[layer->problem.dtype](part);
@@ -97,10 +97,11 @@ static bool pack_taps(const tconv_layer *layer, const tconv_cpu_correlation_plan
 static void list_terms(const tconv_layer *layer, const tconv_cpu_correlation_plan *plan, void *terms)
 {
     tconv_cpu_correlation_walk walk = {0};
-    for (int64_t tap = 0; tconv_cpu_next_correlation_tap(plan, layer, &walk); tap++) {
-        const int64_t place = walk.tap.place * plan->place_pitch;
-        if (plan->pixels)
-            ((tconv_cpu_pixel_tap *)terms)[tap] = (tconv_cpu_pixel_tap){(int32_t)place, (int32_t)tap};
+    while (tconv_cpu_next_correlation_tap(plan, layer, &walk)) {
+        const int64_t place = walk.tap.place * plan->place_pitch, tap = walk.tap.index;
+        const int64_t row = plan->rows_of_taps ? plan->columns.taps : 1;
+        if (plan->pixels && tap % row == 0)
+            ((tconv_cpu_pixel_tap *)terms)[tap / row] = (tconv_cpu_pixel_tap){(int32_t)place, (int32_t)(tap / row)};
         for (int64_t o = 0; !plan->pixels && o < plan->period_channels; o++)
             ((int32_t *)terms)[o * plan->taps + tap] = (int32_t)(o * plan->channel_pitch + place);
     }

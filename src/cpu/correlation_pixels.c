@@ -12,7 +12,8 @@ void tconv_cpu_list_pixels(tconv_cpu_correlation_task *task)
         for (int64_t row = 0; row < task->rows; row++)
             for (int64_t column = 0; column < task->columns; column++, index++) {
                 task->to[index] = n * src->n + row * src->h + column * src->w;
-                task->at[index] = (int32_t)((row * plan->row_pitch + n * plan->pitch + column) * plan->place_pitch);
+                task->at[index] = (int32_t)((row * plan->row_pitch + n * plan->pitch + column * plan->column_step) *
+                                            plan->place_pitch);
             }
 }
 
@@ -52,7 +53,9 @@ void tconv_cpu_sum_pixels(const tconv_cpu_correlation_task *task, int64_t group,
     static const _Alignas(TCONV_ALIGNMENT) char no_bias[TCONV_CPU_MAX_PIXEL_VECTORS * TCONV_ALIGNMENT] = {0};
     const tconv_cpu_correlation_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
-    const int64_t size = (int64_t)problem->element_size, channels = plan->depthwise ? 1 : end - begin;
+    const int64_t size = (int64_t)problem->element_size;
+    const int64_t row = plan->rows_of_taps ? plan->columns.taps : 1,
+                  channels = row * (plan->depthwise ? 1 : end - begin);
     const int64_t positions = plan->images * plan->tile_rows * plan->tile_columns;
     for (int64_t b = 0; b < task->blocks; b++) {
         const tconv_cpu_correlation_block block = tconv_cpu_correlation_block_of(plan, group, task->block + b);
@@ -65,9 +68,9 @@ void tconv_cpu_sum_pixels(const tconv_cpu_correlation_task *task, int64_t group,
         tconv_cpu_pixel_microtile microtile = {
             .strip = tconv_cpu_real_at(plan->real_size, task->strip, plan->depthwise ? b * plan->block_width : 0),
             .taps = task->job->terms,
-            .tap_count = plan->taps,
+            .tap_count = plan->taps / row,
             .channels = channels,
-            .segment = tconv_cpu_even_segment(plan->taps * channels, TCONV_CPU_SEGMENT),
+            .segment = tconv_cpu_even_segment(plan->taps / row * channels, TCONV_CPU_SEGMENT),
             .weights = tconv_cpu_real_at(plan->real_size, task->job->weights, weights),
             .levels = task->levels,
             .sums_level = plan->sums_level,

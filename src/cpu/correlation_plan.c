@@ -37,8 +37,8 @@ enum { PERIOD_TERMS = 5 * TCONV_CPU_SEGMENT };
  * is that of cpu_pixels. */
 enum { MIN_CHANNELS_PERCENT = 50 };
 
-/* Output channels of a group from which vectors along input channels are worth it: a microkernel begins each tap by
- * itself. It is chosen, not measured. */
+/* Output channels of a group, in all taps of a row if these are one, from which vectors along input channels are worth it:
+ * a microkernel begins each tap by itself. It is chosen, not measured. */
 enum { MIN_TERMS = 8 };
 
 /* Positions of a task, over all its groups: a task costs as much as some hundred by itself. It is that of a stencil of
@@ -62,7 +62,10 @@ static int64_t positions_of(const tconv_cpu_correlation_plan *plan)
 
 static tconv_cpu_correlation_axis make_axis(const tconv_axis *axis, const tconv_phase_table *table)
 {
-    tconv_cpu_correlation_axis made = {.positions = axis->in, .step = table->shift_step};
+    tconv_cpu_correlation_axis made = {.positions = axis->in,
+                                       .step = table->shift_step,
+                                       .stride = axis->stride,
+                                       .span = (axis->kernel - 1) * axis->dilation + 1};
     for (int64_t p = 0; p < table->count; p++) {
         const int64_t taps = tconv_cpu_live_taps(axis, table, &table->phases[p]).count;
         made.phases += taps > 0;
@@ -90,20 +93,28 @@ bool tconv_cpu_next_correlation_tap(const tconv_cpu_correlation_plan *plan, cons
         if (phase->row == last.row)
             continue;
         walk->plane = 0;
+        walk->row_taps += last.row_taps.count;
         if (last.row_taps.count > 0)
             walk->line += tconv_cpu_run_places(&plan->rows, last.row_taps.count, plan->tile_rows);
     }
     const int64_t row = walk->next / phase->column_taps.count, column = walk->next % phase->column_taps.count;
     const int64_t line = walk->line + row * tconv_cpu_run_step(&plan->rows, plan->tile_rows);
+    const int64_t kernel =
+        phase->column->first_kernel + (phase->column_taps.first + column) * layer->columns.kernel_step;
+    int64_t place = walk->plane * plan->plane_pitch + column * plan->columns.step;
+    if (plan->columns_whole)
+        place = kernel * layer->problem.w.dilation;
+    else if (plan->columns_apart)
+        place = (walk->plane + column) * plan->plane_pitch;
     walk->tap = (tconv_cpu_correlation_tap){
         .row_tap = phase->row_taps.first + row,
         .column_tap = phase->column_taps.first + column,
-        .place = line * plan->row_pitch + (plan->columns_apart
-                                               ? (walk->plane + column) * plan->plane_pitch
-                                               : walk->plane * plan->plane_pitch + column * plan->columns.step),
+        .place = line * plan->row_pitch + place,
         .weight = tconv_cpu_tap_weight(layer, phase, walk->next),
+        .index = plan->rows_of_taps ? (walk->row_taps + row) * plan->columns.taps + kernel : walk->count,
     };
     walk->next++;
+    walk->count++;
     return true;
 }
 
@@ -153,6 +164,12 @@ static void set_pitches(tconv_cpu_correlation_plan *plan)
     const int64_t step = plan->columns_apart ? 0 : plan->columns.step;
     plan->planes = plan->columns_apart ? plan->columns.taps : plan->columns.phases;
     plan->pitch = plan->tile_columns + tconv_max(0, plan->columns.max_taps - 1) * step;
+    plan->column_step = 1;
+    if (plan->columns_whole) {
+        plan->planes = 1;
+        plan->pitch = (plan->tile_columns - 1) * plan->columns.stride + plan->columns.span;
+        plan->column_step = plan->columns.stride;
+    }
     plan->row_pitch = plan->images * plan->pitch;
     plan->plane_pitch = lines_of(&plan->rows, plan->tile_rows) * plan->row_pitch;
     plan->places = plan->planes * plan->plane_pitch;
@@ -163,8 +180,10 @@ static void set_pitches(tconv_cpu_correlation_plan *plan)
         return;
     }
     plan->place_pitch = strip_channels(plan);
-    if (plan->place_pitch * plan->real_size % SET_BYTES == 0)
+    if (plan->place_pitch * plan->column_step * plan->real_size % SET_BYTES == 0)
         plan->place_pitch += TCONV_ALIGNMENT / plan->real_size;
+    plan->rows_of_taps = plan->columns_whole && !plan->depthwise && plan->columns.taps == plan->columns.span &&
+                         plan->place_pitch == plan->group_out;
 }
 
 static int64_t strip_elements(const tconv_cpu_correlation_plan *plan)
@@ -198,6 +217,7 @@ static bool place_tile(tconv_cpu_correlation_plan *plan, const tconv_layer *laye
         plan->tile_columns =
             tconv_min(plan->columns.positions, tconv_round_up(plan->tile_columns, tconv_min(width, plan->lanes)));
     plan->columns_apart = apart || plan->columns.step > plan->tile_columns;
+    plan->columns_whole = plan->pixels && !plan->columns_apart && plan->columns.phases == plan->columns.stride;
     const int64_t channels = strip_channels(plan);
     if (channels > capacity)
         return false;
@@ -224,14 +244,16 @@ static bool place_tile(tconv_cpu_correlation_plan *plan, const tconv_layer *laye
 
 /*
  * The cost model: cycles for a position, roughly, where a multiply-add of 64 bytes takes one. Only the better of two
- * plans is wanted. The numbers are rough rates that were chosen, not measured one by one.
+ * plans is wanted. The numbers are rough rates that were chosen, not measured one by one; those of partial sums and of
+ * weights from behind the second-level cache, which is read ahead, decide about K-blocks, and were set by what they chose
+ * (docs/log/2026-11-26-cpu-gradients.md).
  */
 enum {
-    SUMS_CYCLES = 8,         /* for each vector of partial sums, beyond the first-level cache */
+    SUMS_CYCLES = 16,        /* for each vector of partial sums, beyond the first-level cache */
     CALL_CYCLES = 60,        /* to begin and end a call of a microkernel */
     RUN_CYCLES = 20,         /* to begin a run of a strip, for each output channel or pixel */
     L2_BYTES_PER_CYCLE = 24, /* bytes of weights a cycle, from the second-level cache */
-    L3_BYTES_PER_CYCLE = 6   /* bytes of weights a cycle, from behind the second-level cache */
+    L3_BYTES_PER_CYCLE = 16  /* bytes of weights a cycle, from behind the second-level cache */
 };
 static const double load_cycles = 0.75; /* for an element of a strip */
 
@@ -278,7 +300,9 @@ static double model_cycles(const tconv_cpu_correlation_plan *plan, const tconv_l
         images * all_places(&plan->rows, plan->tile_rows, tconv_cpu_runs_are_apart(&plan->rows, plan->tile_rows));
     double cycles = weights * covered * size / 64;
     cycles += weights * size / (near ? L2_BYTES_PER_CYCLE : L3_BYTES_PER_CYCLE) * tiles;
-    cycles += lines * all_places(&plan->columns, plan->tile_columns, plan->columns_apart) * channels * load_cycles;
+    const double line = plan->columns_whole ? column_tiles * (double)plan->pitch
+                                            : all_places(&plan->columns, plan->tile_columns, plan->columns_apart);
+    cycles += lines * line * channels * load_cycles;
     cycles += lines * column_tiles * (double)plan->planes * (plan->pixels ? k_blocks : channels) * RUN_CYCLES;
     cycles += (k_blocks - 1) * covered * (double)plan->padded_in / lanes * SUMS_CYCLES;
     cycles += k_blocks * (double)plan->padded_in / (double)plan->block_width * covered / lanes * CALL_CYCLES / 2;
@@ -381,9 +405,10 @@ static tconv_status plan_memory(tconv_cpu_correlation_plan *plan, tconv_issue *i
     tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int64_t), &plan->to_bytes);
     tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int32_t), &plan->at_bytes);
     tconv_cpu_align_size(plan->planes, (int64_t)sizeof(tconv_cpu_correlation_run), &plan->runs_bytes);
+    tconv_cpu_align_size(plan->planes, (int64_t)sizeof(tconv_cpu_split_run), &plan->splits_bytes);
     tconv_cpu_align_size(plan->rows.taps, (int64_t)sizeof(tconv_cpu_correlation_lines), &plan->lines_bytes);
     plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->to_bytes + plan->at_bytes +
-                         plan->runs_bytes + plan->lines_bytes;
+                         plan->runs_bytes + plan->splits_bytes + plan->lines_bytes;
     const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,
                                        .column_taps = plan->columns.taps,
                                        .groups = plan->all_groups,
@@ -413,7 +438,8 @@ static void plan_vectors(tconv_cpu_correlation_plan *plan, const tconv_layer *la
     plan->all_groups = problem->groups;
     plan->group_in = plan->padded_in = problem->group_in;
     plan->group_out = problem->group_out;
-    plan->pixels = problem->layout == TCONV_NHWC && (depthwise || problem->group_out >= MIN_TERMS) &&
+    const int64_t row_taps = plan->columns.phases == plan->columns.stride ? plan->columns.taps : 1;
+    plan->pixels = problem->layout == TCONV_NHWC && (depthwise || problem->group_out * row_taps >= MIN_TERMS) &&
                    (double)channels * 100 >= (double)vectors * (double)plan->lanes * MIN_CHANNELS_PERCENT;
     if (plan->pixels) {
         plan->depthwise = depthwise;

@@ -24,6 +24,7 @@ typedef struct tconv_cpu_correlation_axis {
     int64_t phases;         /* those with a live tap */
     int64_t taps, max_taps; /* live taps of all phases, and the most of one */
     int64_t step;           /* from a tap of a phase to the next one, in q's */
+    int64_t stride, span;   /* outputs from position to position, and from a position's first tap to its last */
 } tconv_cpu_correlation_axis;
 
 typedef struct tconv_cpu_correlation_plan {
@@ -56,7 +57,11 @@ typedef struct tconv_cpu_correlation_plan {
     /* Column taps are apart. They may be so for planes: there are then no places between the rows of a tile that is as
      * wide as the image, and vectors run on across rows. */
     bool columns_apart;
-    int64_t planes;                        /* runs of a line */
+    /* Columns of dst lie in the strip as they do in memory, those of all phases: pixels, where all phases have taps. */
+    bool columns_whole;
+    int64_t column_step; /* places from position to position */
+    bool rows_of_taps; /* so do, then, what the taps of a row read: they are one tap, and its channels theirs in turn */
+    int64_t planes;    /* runs of a line */
     int64_t pitch, row_pitch, plane_pitch; /* in places: from image to image, line to line, plane to plane */
     int64_t place_pitch, channel_pitch;    /* in elements: from place to place, from output channel to channel */
     int64_t places;                        /* all */
@@ -67,8 +72,9 @@ typedef struct tconv_cpu_correlation_plan {
     int64_t image_tiles, row_tiles, column_tiles, group_tasks, block_tasks, tasks;
 
     /* Scratch, in bytes: for each thread strip, sums, levels of a microkernel's cascade, to and at of each position,
-     * runs of a line, and of lines. */
-    int64_t strip_bytes, sums_bytes, levels_bytes, to_bytes, at_bytes, runs_bytes, lines_bytes, thread_bytes;
+     * runs of a line, twice, and of lines. */
+    int64_t strip_bytes, sums_bytes, levels_bytes, to_bytes, at_bytes, runs_bytes, splits_bytes, lines_bytes;
+    int64_t thread_bytes;
     int threads;
 
     /* Packed weights, in bytes: tconv_cpu_packed_header, terms, weights. */
@@ -119,12 +125,15 @@ typedef struct tconv_cpu_correlation_tap {
     int64_t row_tap, column_tap; /* among all taps of the phase */
     int64_t place;               /* what it adds to a position's place */
     int64_t weight;              /* where its weights begin, in elements from those of the first kernel index */
+    int64_t index;               /* in the order in which taps are packed */
 } tconv_cpu_correlation_tap;
 
 /* Walks the live taps: by row phases, column phases, and their taps. */
 typedef struct tconv_cpu_correlation_walk {
     tconv_cpu_phase phase;
     int64_t line, plane; /* the phase's first ones */
+    int64_t row_taps;    /* of the row phases that have been */
+    int64_t count;       /* taps that have been */
     int64_t next;        /* tap of the phase */
     tconv_cpu_correlation_tap tap;
 } tconv_cpu_correlation_walk;

@@ -47,8 +47,8 @@ static bool next_run(struct runs *runs)
     return true;
 }
 
-/* Lists the runs of lines; returns their number, and the most lines of one. */
-static int64_t list_lines(const tconv_cpu_correlation_task *task, int64_t *most)
+/* Lists the runs of lines; returns their number, and the least and the greatest q. */
+static int64_t list_lines(const tconv_cpu_correlation_task *task, int64_t *least, int64_t *greatest)
 {
     const tconv_layer *layer = task->job->layer;
     const tconv_cpu_correlation_plan *plan = task->job->plan;
@@ -60,9 +60,24 @@ static int64_t list_lines(const tconv_cpu_correlation_task *task, int64_t *most)
                         .begin = task->row,
                         .length = task->rows};
     int64_t count = 0;
-    for (*most = 0; next_run(&runs); *most = tconv_max(*most, runs.count))
+    *least = INT64_MAX;
+    *greatest = INT64_MIN;
+    while (next_run(&runs)) {
         task->lines[count++] = (tconv_cpu_correlation_lines){runs.of, runs.q, runs.count, runs.place};
+        *least = tconv_min(*least, runs.q);
+        *greatest = tconv_max(*greatest, runs.q + runs.count - 1);
+    }
     return count;
+}
+
+/* Makes a run of columns [first, first + count) of dst, of which some may lie outside. */
+static tconv_cpu_correlation_run whole_run(int64_t first, int64_t count, int64_t out)
+{
+    const int64_t inside = tconv_max(0, first), end = tconv_min(out, first + count);
+    if (inside >= end)
+        return (tconv_cpu_correlation_run){.left = count};
+    return (tconv_cpu_correlation_run){
+        .column = inside, .left = inside - first, .count = end - inside, .right = first + count - end};
 }
 
 /* Lists the runs of a line; returns their number. */
@@ -70,6 +85,12 @@ static int64_t list_runs(const tconv_cpu_correlation_task *task)
 {
     const tconv_layer *layer = task->job->layer;
     const tconv_cpu_correlation_plan *plan = task->job->plan;
+    if (plan->columns_whole) {
+        const tconv_cpu_correlation_axis *columns = &plan->columns;
+        task->runs[0] = whole_run(task->column * columns->stride - layer->problem.w.pad,
+                                  (task->columns - 1) * columns->stride + columns->span, layer->problem.w.out);
+        return 1;
+    }
     struct runs runs = {.axis = &layer->problem.w,
                         .table = &layer->columns,
                         .taps = &plan->columns,
@@ -81,6 +102,7 @@ static int64_t list_runs(const tconv_cpu_correlation_task *task)
     while (next_run(&runs)) {
         const int64_t inside = tconv_max(0, runs.q), end = tconv_min(runs.of->outputs, runs.q + runs.count);
         tconv_cpu_correlation_run run = {.place = count * plan->plane_pitch, .left = runs.count};
+        task->splits[count] = (tconv_cpu_split_run){runs.of->residue, runs.q, runs.count, run.place};
         if (inside < end) {
             run.column = inside * layer->columns.stride + runs.of->residue;
             run.left = inside - runs.q;
@@ -92,58 +114,88 @@ static int64_t list_runs(const tconv_cpu_correlation_task *task)
     return count;
 }
 
-/* Loads a run of a line; row is -1 outside of the image. */
-typedef void load_run(void *loader, const tconv_cpu_correlation_run *run, int64_t image, int64_t row, int64_t place);
+/* Loads a line, whose runs the task lists; row is -1 outside of the image. */
+typedef void load_line(void *loader, int64_t image, int64_t row, int64_t place);
 
-/* Loads all lines of the strip, about in the order in which dst has them. */
-static void load_lines(const tconv_cpu_correlation_task *task, load_run *load, void *loader)
+/* Loads all lines of the strip in the order in which dst has them, so that the hardware sees them coming; where taps are
+ * apart, about in that order. */
+static void load_lines(const tconv_cpu_correlation_task *task, load_line *load, void *loader)
 {
     const tconv_cpu_correlation_plan *plan = task->job->plan;
-    const int64_t run_count = list_runs(task), stride = task->job->layer->rows.stride;
-    int64_t most;
-    const int64_t line_count = list_lines(task, &most);
+    const int64_t stride = task->job->layer->rows.stride;
+    const bool apart = tconv_cpu_runs_are_apart(&plan->rows, plan->tile_rows);
+    int64_t least, greatest;
+    const int64_t line_count = list_lines(task, &least, &greatest);
+    const int64_t steps = line_count == 0 ? 0 : apart ? plan->tile_rows : greatest - least + 1;
     for (int64_t n = 0; n < task->images; n++)
-        for (int64_t i = 0; i < most * line_count; i++) {
+        for (int64_t i = 0; i < steps * line_count; i++) {
             const tconv_cpu_correlation_lines *lines = &task->lines[i % line_count];
-            const int64_t index = i / line_count, q = lines->q + index;
-            if (index >= lines->count)
+            const int64_t q = (apart ? lines->q : least) + i / line_count, index = q - lines->q;
+            if (index < 0 || index >= lines->count)
                 continue;
             const int64_t row = q < 0 || q >= lines->phase->outputs ? -1 : q * stride + lines->phase->residue;
-            const int64_t place = (lines->line + index) * plan->row_pitch + n * plan->pitch;
-            for (int64_t r = 0; r < run_count; r++)
-                load(loader, &task->runs[r], task->image + n, row, place + task->runs[r].place);
+            load(loader, task->image + n, row, (lines->line + index) * plan->row_pitch + n * plan->pitch);
         }
 }
 
 /* --------------------------------------------------------------------------------------------------------- planes */
 
 struct plane_loader {
-    const tconv_cpu_correlation_job *job;
-    tconv_cpu_load_function *function;
+    const tconv_cpu_correlation_task *task;
+    tconv_cpu_load_function *function; /* NULL: rows are split */
     tconv_cpu_load load;
+    int64_t run_count;
     tconv_cpu_padded_row rows[MAX_ROWS];
 };
 
 static void flush(struct plane_loader *loader)
 {
-    loader->load.rows = loader->rows;
-    loader->function(&loader->load);
-    loader->load.row_count = 0;
+    const tconv_cpu_correlation_job *job = loader->task->job;
+    tconv_cpu_load *load = &loader->load;
+    load->rows = loader->rows;
+    if (loader->function != NULL)
+        loader->function(load);
+    else
+        job->plan->kernels->dtype[job->layer->problem.dtype].load_split(
+            &(tconv_cpu_split_load){.src = load->src,
+                                    .strip = load->strip,
+                                    .src_channel = load->src_channel,
+                                    .strip_channel = load->strip_channel,
+                                    .channels = load->channels,
+                                    .row_count = load->row_count,
+                                    .run_count = loader->run_count,
+                                    .stride = job->layer->columns.stride,
+                                    .length = job->layer->problem.w.out,
+                                    .rows = load->rows,
+                                    .runs = loader->task->splits});
+    load->row_count = 0;
 }
 
-static void load_plane_run(void *argument, const tconv_cpu_correlation_run *run, int64_t image, int64_t row,
-                           int64_t place)
+static void add_row(struct plane_loader *loader, tconv_cpu_padded_row row)
 {
-    struct plane_loader *loader = argument;
-    const tconv_strides *dst = &loader->job->layer->problem.dst;
-    tconv_cpu_padded_row *to = &loader->rows[loader->load.row_count++];
-    if (row < 0)
-        *to = (tconv_cpu_padded_row){0, place, run->left + run->count + run->right, 0, 0};
-    else
-        *to = (tconv_cpu_padded_row){image * dst->n + row * dst->h + run->column * dst->w, place, run->left, run->count,
-                                     run->right};
+    loader->rows[loader->load.row_count++] = row;
     if (loader->load.row_count == MAX_ROWS)
         flush(loader);
+}
+
+static void load_plane_line(void *argument, int64_t image, int64_t row, int64_t place)
+{
+    struct plane_loader *loader = argument;
+    const tconv_problem *problem = &loader->task->job->layer->problem;
+    const int64_t from = image * problem->dst.n + row * problem->dst.h;
+    if (loader->function == NULL) {
+        add_row(loader, (tconv_cpu_padded_row){
+                            .src = row < 0 ? 0 : from, .strip = place, .count = row < 0 ? 0 : problem->w.out});
+        return;
+    }
+    for (int64_t r = 0; r < loader->run_count; r++) {
+        const tconv_cpu_correlation_run *run = &loader->task->runs[r];
+        if (row < 0)
+            add_row(loader, (tconv_cpu_padded_row){0, place + run->place, run->left + run->count + run->right, 0, 0});
+        else
+            add_row(loader, (tconv_cpu_padded_row){from + run->column * problem->dst.w, place + run->place, run->left,
+                                                   run->count, run->right});
+    }
 }
 
 static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel, int64_t channels)
@@ -152,20 +204,19 @@ static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel,
     const tconv_problem *problem = &job->layer->problem;
     const tconv_cpu_kernels *kernels = job->plan->kernels;
     struct plane_loader loader = {
-        .job = job,
+        .task = task,
         .load = {.src = (const char *)job->dst + channel * problem->dst.c * (int64_t)problem->element_size,
                  .strip = task->strip,
                  .src_channel = problem->dst.c,
                  .strip_channel = job->plan->channel_pitch,
                  .src_pixel = problem->dst.w * job->layer->columns.stride,
-                 .channels = channels}};
+                 .channels = channels},
+        .run_count = list_runs(task)};
     if (problem->layout == TCONV_NHWC)
         loader.function = kernels->dtype[problem->dtype].load_pixels;
     else if (job->layer->columns.stride == 1)
         loader.function = kernels->dtype[problem->dtype].load_planes;
-    else
-        loader.function = kernels->dtype[problem->dtype].load_spread;
-    load_lines(task, load_plane_run, &loader);
+    load_lines(task, load_plane_line, &loader);
     flush(&loader);
 }
 
@@ -186,35 +237,48 @@ static void prefetch_next(const tconv_problem *problem, const tconv_cpu_pixel_lo
 }
 
 struct pixel_loader {
-    const tconv_cpu_correlation_job *job;
-    void *strip;
+    const tconv_cpu_correlation_task *task;
     int64_t channel, channels;
+    int64_t run_count;
 };
 
-static void load_pixel_run(void *argument, const tconv_cpu_correlation_run *run, int64_t image, int64_t row,
-                           int64_t place)
+static void load_pixel_run(const struct pixel_loader *loader, const tconv_cpu_correlation_run *run, int64_t image,
+                           int64_t row, int64_t place)
 {
-    const struct pixel_loader *loader = argument;
-    const tconv_cpu_correlation_plan *plan = loader->job->plan;
-    const tconv_problem *problem = &loader->job->layer->problem;
+    const tconv_cpu_correlation_job *job = loader->task->job;
+    const tconv_cpu_correlation_plan *plan = job->plan;
+    const tconv_problem *problem = &job->layer->problem;
     const int64_t pitch = plan->place_pitch * plan->real_size;
-    char *to = (char *)loader->strip + place * pitch;
+    char *to = (char *)loader->task->strip + place * pitch;
     if (row < 0 || run->count == 0) {
         memset(to, 0, (size_t)((run->left + run->count + run->right) * pitch));
         return;
     }
     const int64_t from = image * problem->dst.n + row * problem->dst.h + run->column * problem->dst.w + loader->channel;
-    const tconv_cpu_pixel_load load = {.src = (const char *)loader->job->dst + from * (int64_t)problem->element_size,
-                                       .strip = to + run->left * pitch,
-                                       .rows = run->count,
-                                       .count = loader->channels,
-                                       .src_pitch = problem->dst.w * loader->job->layer->columns.stride,
-                                       .strip_pitch = plan->place_pitch};
+    tconv_cpu_pixel_load load = {.src = (const char *)job->dst + from * (int64_t)problem->element_size,
+                                 .strip = to + run->left * pitch,
+                                 .rows = run->count,
+                                 .count = loader->channels,
+                                 .src_pitch = problem->dst.w * (plan->columns_whole ? 1 : job->layer->columns.stride),
+                                 .strip_pitch = plan->place_pitch};
+    if (load.src_pitch == load.count && load.strip_pitch == load.count) { /* pixels without a gap */
+        load.count *= load.rows;
+        load.rows = 1;
+    }
     memset(to, 0, (size_t)(run->left * pitch));
     memset(to + (run->left + run->count) * pitch, 0, (size_t)(run->right * pitch));
-    if (plan->rows.phases == loader->job->layer->rows.stride && row + 1 < problem->h.out)
+    if (plan->rows.phases == job->layer->rows.stride && row + 1 < problem->h.out)
         prefetch_next(problem, &load);
     plan->pixel_kernels->dtype[problem->dtype].load(&load);
+}
+
+static void load_pixel_line(void *argument, int64_t image, int64_t row, int64_t place)
+{
+    const struct pixel_loader *loader = argument;
+    for (int64_t r = 0; r < loader->run_count; r++) {
+        const tconv_cpu_correlation_run *run = &loader->task->runs[r];
+        load_pixel_run(loader, run, image, row, place + run->place);
+    }
 }
 
 void tconv_cpu_load_correlation(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t channels)
@@ -224,11 +288,11 @@ void tconv_cpu_load_correlation(const tconv_cpu_correlation_task *task, int64_t 
         load_planes(task, group * plan->group_out + begin, channels);
         return;
     }
-    struct pixel_loader loader = {task->job, task->strip, group * plan->group_out + begin, channels};
+    struct pixel_loader loader = {task, group * plan->group_out + begin, channels, list_runs(task)};
     if (plan->depthwise) {
         const tconv_cpu_correlation_channels written = tconv_cpu_correlation_task_channels(task);
         loader.channel = written.first;
         loader.channels = written.count;
     }
-    load_lines(task, load_pixel_run, &loader);
+    load_lines(task, load_pixel_line, &loader);
 }

@@ -24,6 +24,7 @@ typedef struct tconv_cpu_correlation_task {
     int64_t *to;                     /* pixels: where each position begins in src, from the task's first */
     int32_t *at;                     /* where each position (planes: each vector) begins in the strip */
     tconv_cpu_correlation_run *runs; /* of a line of the strip */
+    tconv_cpu_split_run *splits;     /* the same, for rows that are split */
     tconv_cpu_correlation_lines *lines;
 } tconv_cpu_correlation_task;
 

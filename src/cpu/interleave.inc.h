@@ -3,8 +3,7 @@
  *
  *     interleave_n(out, in): out is in[0][0], in[1][0], ..., in[n - 1][0], in[0][1], ... in n vectors
  *
- * The column phases of a row become the row that way (depth-to-space); with n = LANES it transposes a square block. n =
- * 2 and n = 3 are shuffles of two vectors at a time, and so is n = 5, one more vector at a time. 2n interleaves the
+ * The column phases of a row become the row that way (depth-to-space). n = 2 and n = 3 are shuffles of two vectors at a time, and so is n = 5, one more vector at a time. 2n interleaves the
  * even vectors and the odd ones by n, and then both results by 2. Any other n goes through memory.
  */
 #if LANES == 2
@@ -142,6 +141,72 @@ DEFINE_DOUBLE(3, 6)
 DEFINE_DOUBLE(6, 12)
 DEFINE_DOUBLE(5, 10)
 #undef DEFINE_DOUBLE
+
+#if LANES > 2
+/* Lane i of two vectors, within their four lanes: the first or the last two lanes of both in turn, and the first or the
+ * last pair of both. */
+#define LANE(i)       ((i) % 4)
+#define OTHER(i)      ((i)-LANE(i) + LANES)
+#define TURN_FIRST(i) (LANE(i) / 2 + (LANE(i) % 2 ? OTHER(i) : (i)-LANE(i)))
+#define TURN_LAST(i)  (TURN_FIRST(i) + 2)
+#define PAIR_FIRST(i) (LANE(i) % 2 + (LANE(i) / 2 ? OTHER(i) : (i)-LANE(i)))
+#define PAIR_LAST(i)  (PAIR_FIRST(i) + 2)
+/* Lane i of two vectors that exchange every second group of STEP lanes. */
+#define EXCHANGE_FIRST(i) ((i) / STEP % 2 ? LANES + (i)-STEP : (i))
+#define EXCHANGE_LAST(i)  ((i) / STEP % 2 ? LANES + (i) : (i) + STEP)
+#define EXCHANGE(first, second)                                                                                        \
+    do {                                                                                                               \
+        const NAME(vector) low = __builtin_shufflevector(first, second, EACH_LANE(EXCHANGE_FIRST));                    \
+        (second) = __builtin_shufflevector(first, second, EACH_LANE(EXCHANGE_LAST));                                   \
+        (first) = low;                                                                                                 \
+    } while (0)
+#endif
+
+/* Transposes a square block of vectors: within blocks of 4 x 4, where shuffles are cheap, then whole blocks. */
+ALWAYS_INLINE void NAME(transpose)(NAME(vector) block[LANES])
+{
+#if LANES == 2
+    NAME(interleave_2)(block, block);
+#else
+    UNROLL
+    for (int i = 0; i < LANES; i += 4) {
+        const NAME(vector) a = __builtin_shufflevector(block[i], block[i + 1], EACH_LANE(TURN_FIRST));
+        const NAME(vector) b = __builtin_shufflevector(block[i], block[i + 1], EACH_LANE(TURN_LAST));
+        const NAME(vector) c = __builtin_shufflevector(block[i + 2], block[i + 3], EACH_LANE(TURN_FIRST));
+        const NAME(vector) d = __builtin_shufflevector(block[i + 2], block[i + 3], EACH_LANE(TURN_LAST));
+        block[i] = __builtin_shufflevector(a, c, EACH_LANE(PAIR_FIRST));
+        block[i + 1] = __builtin_shufflevector(a, c, EACH_LANE(PAIR_LAST));
+        block[i + 2] = __builtin_shufflevector(b, d, EACH_LANE(PAIR_FIRST));
+        block[i + 3] = __builtin_shufflevector(b, d, EACH_LANE(PAIR_LAST));
+    }
+#if LANES > 4
+#define STEP 4
+    UNROLL
+    for (int i = 0; i < LANES; i++)
+        if (i / STEP % 2 == 0)
+            EXCHANGE(block[i], block[i + STEP]);
+#undef STEP
+#endif
+#if LANES > 8
+#define STEP 8
+    UNROLL
+    for (int i = 0; i < STEP; i++)
+        EXCHANGE(block[i], block[i + STEP]);
+#undef STEP
+#endif
+#endif
+}
+#if LANES > 2
+#undef LANE
+#undef OTHER
+#undef TURN_FIRST
+#undef TURN_LAST
+#undef PAIR_FIRST
+#undef PAIR_LAST
+#undef EXCHANGE_FIRST
+#undef EXCHANGE_LAST
+#undef EXCHANGE
+#endif
 #else
 ALWAYS_INLINE NAME(vector) NAME(every_second)(NAME(vector) first, NAME(vector) second, const bool odd)
 {
@@ -149,6 +214,13 @@ ALWAYS_INLINE NAME(vector) NAME(every_second)(NAME(vector) first, NAME(vector) s
     for (int i = 0; i < LANES; i++)
         found[i] = i < LANES / 2 ? first[2 * i + odd] : second[2 * i + odd - LANES];
     return found;
+}
+
+ALWAYS_INLINE void NAME(transpose)(NAME(vector) block[LANES])
+{
+    NAME(vector) in[LANES];
+    memcpy(in, block, sizeof in);
+    NAME(interleave_any)(block, in, LANES);
 }
 #endif /* HAVE_SHUFFLE */
 #undef EACH_LANE

@@ -92,6 +92,26 @@ typedef struct tconv_cpu_load {
 
 typedef void tconv_cpu_load_function(const tconv_cpu_load *load);
 
+/* Elements of a row of which each is a stride from the one before, and where they begin in the strip, one after another. */
+typedef struct tconv_cpu_split_run {
+    int64_t residue;      /* below the stride */
+    int64_t first, count; /* element i is element stride * (first + i) + residue of the row, zero outside of it */
+    int64_t strip;        /* from where the row's strip begins */
+} tconv_cpu_split_run;
+
+/* Splits rows of each of some channels, converted to Real, into runs, by ascending residues. */
+typedef struct tconv_cpu_split_load {
+    const void *src;
+    void *strip;
+    int64_t src_channel, strip_channel; /* from channel to channel */
+    int64_t channels, row_count, run_count;
+    int64_t stride, length;           /* length: elements of a row */
+    const tconv_cpu_padded_row *rows; /* count: not 0, or all are zeros */
+    const tconv_cpu_split_run *runs;
+} tconv_cpu_split_load;
+
+typedef void tconv_cpu_split_load_function(const tconv_cpu_split_load *load);
+
 /* Loads contiguous elements of each of some channels and images, converted to Real, into a strip: element i where
  * bit i % 8 of mask[i / 8] is set, zero where it is not; an element without its bit is not read. Zeros follow the
  * last image. */
@@ -167,8 +187,8 @@ typedef struct tconv_cpu_kernels {
     /* By dtype. */
     struct {
         tconv_cpu_load_function *load_planes;        /* NCHW: src_pixel is 1 */
-        tconv_cpu_load_function *load_spread;        /* NCHW: any src_pixel */
         tconv_cpu_load_function *load_pixels;        /* NHWC: src_channel is 1 */
+        tconv_cpu_split_load_function *load_split;   /* NCHW */
         tconv_cpu_masked_load_function *load_masked; /* NCHW; NULL: the level has none */
         tconv_cpu_store_function *store_interleaved; /* residues of a position are contiguous, one phase or more */
         tconv_cpu_store_function *store_scattered;   /* one phase: NCHW where the stride is large */

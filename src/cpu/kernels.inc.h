@@ -36,6 +36,15 @@
 #define UNROLL_IF_CONSTANT UNROLL
 #endif
 
+/* Keeps a vector that is used more than once in a register: gcc loads it anew where an instruction can do so. */
+#if defined(__x86_64__)
+#define IN_REGISTER(vector) __asm__("" : "+v"(vector))
+#elif defined(__aarch64__)
+#define IN_REGISTER(vector) __asm__("" : "+w"(vector))
+#else
+#define IN_REGISTER(vector) (void)0
+#endif
+
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector) /* clang, gcc 12 */
 #define HAVE_SHUFFLE 1
@@ -281,6 +290,25 @@ DEFINE_LOAD_MASKED(load_masked_bf16, float, uint16_t, 16, uint16_t, masked_float
 #define load_masked_bf16               NULL
 #endif
 
+/* Finds the columns, elements of each residue, that all these runs of a row have and that can be split by vectors of so many
+ * lanes, none of which reaches beyond the row; none where they are fewer than the lanes. */
+ALWAYS_INLINE void find_columns(const tconv_cpu_split_load *load, const int64_t stride, const int64_t lanes,
+                                int64_t *begin, int64_t *end)
+{
+    *begin = 0;
+    *end = load->run_count > 0 ? INT64_MAX : 0;
+    for (const tconv_cpu_split_run *run = load->runs; run < load->runs + load->run_count; run++) {
+        const int64_t first = run->residue / lanes * lanes, last = run->first + run->count;
+        const int64_t reach = stride == 2 ? 2 * lanes : (lanes - 1) * stride + first + lanes;
+        const int64_t inside = load->length < reach ? 0 : (load->length - reach) / stride + lanes;
+        *begin = *begin < run->first ? run->first : *begin;
+        *end = last < *end ? last : *end;
+        *end = inside < *end ? inside : *end;
+    }
+    if (*end - *begin < lanes)
+        *end = *begin;
+}
+
 #define REAL       float
 #define SUMS(name) JOIN(name, float)
 
@@ -337,7 +365,7 @@ DEFINE_LOAD_MASKED(load_masked_bf16, float, uint16_t, 16, uint16_t, masked_float
 #define MICROKERNEL_DOUBLE(channels, vectors) [channels][vectors] = microkernel_##channels##x##vectors##_double,
 #define ROWS(name)                                                                                                     \
     {                                                                                                                  \
-        load_planes_##name, load_spread_##name, load_pixels_##name, load_masked_##name, store_interleaved_##name,      \
+        load_planes_##name, load_pixels_##name, load_split_##name, load_masked_##name, store_interleaved_##name,       \
             store_scattered_##name, store_pixels_##name, stencil_##name                                                \
     }
 

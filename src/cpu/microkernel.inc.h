@@ -41,19 +41,35 @@ ALWAYS_INLINE REAL *NAME(add_levels)(NAME(registers) sums, REAL *level, int64_t 
     return level;
 }
 
-/* Adds one term; each vector is loaded once. */
+/* Adds one term. Of its vectors and its weights the fewer are held in registers, so that beside the sums there is room for
+ * them and for one of the others. */
 ALWAYS_INLINE void NAME(add_term)(NAME(registers) sums, const REAL *const *strip, int64_t offset, const REAL *weights,
                                   const int channels, const int vectors)
 {
-    NAME(vector) values[TCONV_CPU_MAX_VECTORS];
+    NAME(vector) held[TCONV_CPU_MAX_VECTORS];
+    if (channels < vectors) {
+        UNROLL
+        for (int m = 0; m < channels; m++)
+            held[m] = weights[m] - (NAME(vector)){0};
+        UNROLL
+        for (int v = 0; v < vectors; v++) {
+            NAME(vector) values = *(const NAME(loose_vector) *)(strip[v] + offset);
+            if (channels > 1)
+                IN_REGISTER(values);
+            UNROLL
+            for (int m = 0; m < channels; m++)
+                sums[m][v] += held[m] * values;
+        }
+        return;
+    }
     UNROLL
     for (int v = 0; v < vectors; v++)
-        values[v] = *(const NAME(loose_vector) *)(strip[v] + offset);
+        held[v] = *(const NAME(loose_vector) *)(strip[v] + offset);
     UNROLL
     for (int m = 0; m < channels; m++)
         UNROLL
     for (int v = 0; v < vectors; v++)
-        sums[m][v] += weights[m] * values[v];
+        sums[m][v] += weights[m] * held[v];
 }
 
 ALWAYS_INLINE void NAME(sum_microtile)(const tconv_cpu_microtile *microtile, const int channels, const int vectors)

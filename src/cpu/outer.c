@@ -258,7 +258,8 @@ static void run_share(void *argument, int index)
     task.tile = scratch += plan->levels_bytes;
     task.at = (int32_t *)(void *)(scratch += plan->tile_bytes);
     task.terms = (tconv_cpu_pixel_tap *)(void *)(scratch += plan->at_bytes);
-    task.padded = (tconv_cpu_padded_row *)(void *)(scratch + plan->terms_bytes);
+    task.padded = (tconv_cpu_padded_row *)(void *)(scratch += plan->terms_bytes);
+    task.runs = (tconv_cpu_split_run *)(void *)(scratch + plan->padded_bytes);
     for (int64_t o = 0; o < plan->block_out; o++)
         for (int64_t t = 0; t < plan->taps; t++)
             task.at[o * plan->taps + t] = (int32_t)(o * plan->channel_pitch) + job->taps[t].at;

@@ -179,6 +179,7 @@ static const char *set_scratch(tconv_cpu_outer_plan *plan, const tconv_layer *la
         {terms, (int64_t)sizeof(tconv_cpu_pixel_tap), &plan->terms_bytes},
         {tconv_max(plan->tile_rows + plan->rows.halo, plan->tile_rows), (int64_t)sizeof(tconv_cpu_padded_row),
          &plan->padded_bytes},
+        {plan->columns.phases, (int64_t)sizeof(tconv_cpu_split_run), &plan->runs_bytes},
     };
     plan->thread_bytes = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {

@@ -40,7 +40,7 @@ typedef struct tconv_cpu_outer_plan {
     /* Scratch, in bytes: phases and taps; sums of the parts, where there are several; those of the bias; then of each
      * thread. */
     int64_t phases_bytes, taps_bytes, parts_bytes, bias_bytes;
-    int64_t src_bytes, dst_bytes, sums_bytes, levels_bytes, tile_bytes, at_bytes, terms_bytes, padded_bytes;
+    int64_t src_bytes, dst_bytes, sums_bytes, levels_bytes, tile_bytes, at_bytes, terms_bytes, padded_bytes, runs_bytes;
     int64_t thread_bytes;
     int64_t bias_parts; /* parts of the images whose outputs are summed by themselves */
     int threads;

@@ -42,6 +42,7 @@ typedef struct tconv_cpu_outer_task {
     int32_t *at;                /* where each output channel with each tap begins in the dst strip */
     tconv_cpu_pixel_tap *terms; /* rows of the tile */
     tconv_cpu_padded_row *padded;
+    tconv_cpu_split_run *runs; /* of a row of dst */
 } tconv_cpu_outer_task;
 
 /* Pixels of a row of an image, of which some channels are wanted, in `width` lanes. */

@@ -101,65 +101,109 @@ static void NAME(load_planes)(const tconv_cpu_load *load)
     }
 }
 
-/* Loads count elements that lie `step` apart, one by one. */
-ALWAYS_INLINE void NAME(load_apart)(REAL *to, const ELEMENT *from, int64_t count, const int64_t step)
+/* Loads elements [begin, end) of a run one by one. */
+ALWAYS_INLINE void NAME(load_apart)(REAL *to, const ELEMENT *row, const tconv_cpu_split_load *load,
+                                    const tconv_cpu_split_run *run, int64_t begin, int64_t end)
 {
-    if (sizeof(ELEMENT) == sizeof(REAL)) {
-        for (int64_t i = 0; i < count; i++)
-            memcpy(&to[i], &from[i * step], sizeof(REAL));
-        return;
-    }
-    for (int64_t i = 0; i < count; i += LANES) {
-        const int64_t some = count - i < LANES ? count - i : LANES;
+    for (int64_t i = begin; i < end; i += LANES) {
+        const int64_t some = end - i < LANES ? end - i : LANES;
         ELEMENT gathered[LANES];
-        for (int64_t lane = 0; lane < some; lane++)
-            gathered[lane] = from[(i + lane) * step];
-        NAME(load_row)(to + i, gathered, some);
+        for (int64_t lane = 0; lane < some; lane++) {
+            const int64_t from = load->stride * (run->first + i + lane) + run->residue;
+            gathered[lane] = from >= 0 && from < load->length ? row[from] : 0;
+        }
+        if (sizeof(ELEMENT) == sizeof(REAL))
+            for (int64_t lane = 0; lane < some; lane++)
+                memcpy(&to[i + lane], &gathered[lane], sizeof(REAL));
+        else
+            NAME(load_row)(to + i, gathered, some);
     }
 }
 
-/* Loads a vector of elements that lie 2 or 4 apart: the first or the last of each of LANES groups of so many. */
-ALWAYS_INLINE void NAME(load_groups)(REAL *to, const ELEMENT *from, const int step, const bool last)
+/* Loads columns [begin, end) of a run where the stride is two, by whole vectors, of which the last overlaps the one
+ * before. */
+ALWAYS_INLINE void NAME(load_half)(REAL *to, const ELEMENT *row, int64_t begin, int64_t end, const bool odd)
 {
-    SUMS(vector) all[4] = {{0}};
-    UNROLL
-    for (int i = 0; i < step; i++)
-        CONVERT_IN((REAL *)&all[i], from + i * LANES);
-    UNROLL
-    for (int i = 0; i < step / 2; i++)
-        all[i] = SUMS(every_second)(all[2 * i], all[2 * i + 1], last);
-    if (step == 4)
-        all[0] = SUMS(every_second)(all[0], all[1], last);
-    *(SUMS(loose_vector) *)to = all[0];
-}
-
-/* Loads count elements that lie 2 or 4 apart, by whole vectors that reach from the first element to the last. */
-ALWAYS_INLINE void NAME(load_grouped)(REAL *to, const ELEMENT *from, int64_t count, const int step)
-{
-    if (count <= LANES) {
-        NAME(load_apart)(to, from, count, step);
-        return;
+    for (int64_t column = begin; column < end; column += LANES) {
+        const int64_t at = column < end - LANES ? column : end - LANES;
+        SUMS(vector) first, second;
+        CONVERT_IN((REAL *)&first, row + 2 * at);
+        CONVERT_IN((REAL *)&second, row + 2 * at + LANES);
+        *(SUMS(loose_vector) *)(to + at) = SUMS(every_second)(first, second, odd);
     }
-    for (int64_t i = 0; i < count - LANES; i += LANES)
-        NAME(load_groups)(to + i, from + i * step, step, false);
-    NAME(load_groups)(to + count - LANES, from + (count - LANES) * step - (step - 1), step, true);
 }
 
-/* As load_planes, but a row's elements lie src_pixel apart. */
-static void NAME(load_spread)(const tconv_cpu_load *load)
+/* Loads LANES columns of all runs: LANES elements of each of them, transposed. */
+ALWAYS_INLINE void NAME(split_columns)(const tconv_cpu_split_load *load, REAL *strip, const ELEMENT *row,
+                                       int64_t column, const int64_t stride)
 {
+    SUMS(vector) block[LANES];
+    int64_t split = -1; /* the residue of block[0] */
+    for (const tconv_cpu_split_run *run = load->runs; run < load->runs + load->run_count; run++) {
+        const int64_t first = stride <= LANES ? 0 : run->residue / LANES * LANES;
+        if (first != split) {
+            UNROLL
+            for (int i = 0; i < LANES; i++)
+                CONVERT_IN((REAL *)&block[i], row + (column + i) * stride + first);
+            SUMS(transpose)(block);
+            split = first;
+        }
+        *(SUMS(loose_vector) *)(strip + run->strip + column - run->first) = block[run->residue - first];
+    }
+}
+
+/* Loads some runs of a row: columns [begin, end), which are inside of it, by vectors, what is left one by one. */
+ALWAYS_INLINE void NAME(split_row)(const tconv_cpu_split_load *load, REAL *strip, const ELEMENT *row, int64_t begin,
+                                   int64_t end, const int64_t stride)
+{
+    if (stride == 2 && begin < end && load->runs->residue == 0)
+        NAME(load_half)(strip + load->runs->strip - load->runs->first, row, begin, end, false);
+    else if (stride == 2 && begin < end)
+        NAME(load_half)(strip + load->runs->strip - load->runs->first, row, begin, end, true);
+    for (int64_t column = begin; stride != 2 && column < end; column += LANES)
+        NAME(split_columns)(load, strip, row, column < end - LANES ? column : end - LANES, stride);
+    for (const tconv_cpu_split_run *run = load->runs; run < load->runs + load->run_count; run++) {
+        const int64_t inside = begin < end ? begin - run->first : 0, rest = begin < end ? end - run->first : 0;
+        NAME(load_apart)(strip + run->strip, row, load, run, 0, inside);
+        NAME(load_apart)(strip + run->strip, row, load, run, rest, run->count);
+    }
+}
+
+/* Runs share the vectors of a row, but for a stride of two, where none costs more by itself. */
+ALWAYS_INLINE void NAME(split_rows)(const tconv_cpu_split_load *load, const int64_t stride)
+{
+    tconv_cpu_split_load part = *load;
+    int64_t begin, end;
+    if (stride == 2)
+        part.run_count = 1;
+    else
+        find_columns(&part, stride, LANES, &begin, &end);
     for (int64_t c = 0; c < load->channels; c++) {
         const ELEMENT *src = (const ELEMENT *)load->src + c * load->src_channel;
         REAL *strip = (REAL *)load->strip + c * load->strip_channel;
         for (const tconv_cpu_padded_row *row = load->rows; row < load->rows + load->row_count; row++) {
-            REAL *to = strip + row->strip + row->left;
-            NAME(fill_zeros)(strip + row->strip, row);
-            switch (load->src_pixel) {
-            case 2: NAME(load_grouped)(to, src + row->src, row->count, 2); break;
-            case 4: NAME(load_grouped)(to, src + row->src, row->count, 4); break;
-            default: NAME(load_apart)(to, src + row->src, row->count, load->src_pixel);
+            for (part.runs = load->runs; part.runs < load->runs + load->run_count; part.runs += part.run_count) {
+                if (row->count == 0) {
+                    for (int64_t i = 0; i < part.run_count; i++)
+                        memset(strip + row->strip + part.runs[i].strip, 0, (size_t)part.runs[i].count * sizeof(REAL));
+                    continue;
+                }
+                if (stride == 2)
+                    find_columns(&part, stride, LANES, &begin, &end);
+                NAME(split_row)(&part, strip + row->strip, src + row->src, begin, end, stride);
             }
         }
+    }
+}
+
+/* With a constant stride the compiler leaves out what it does not need of a transposed block. */
+static void NAME(load_split)(const tconv_cpu_split_load *load)
+{
+    switch (load->stride) {
+    case 2: NAME(split_rows)(load, 2); break;
+    case 3: NAME(split_rows)(load, 3); break;
+    case 4: NAME(split_rows)(load, 4); break;
+    default: NAME(split_rows)(load, load->stride);
     }
 }
 
@@ -180,7 +224,7 @@ static void NAME(load_pixels)(const tconv_cpu_load *load)
                 REAL *to = strip + c0 * load->strip_channel + p0;
                 for (int64_t p = 0; p < pixels; p++)
                     NAME(load_row)((REAL *)&block[p], src + p * load->src_pixel, channels);
-                SUMS(interleave)(block, block, LANES);
+                SUMS(transpose)(block);
                 for (int64_t c = 0; c < channels; c++)
                     SUMS(copy_lanes)(to + c * load->strip_channel, (const REAL *)&block[c], pixels);
             }
