@@ -29,7 +29,8 @@ constexpr double WGMMA_PART = 0.9;         /* of the tensor cores' rate */
 constexpr double SHARED_BYTES = 110;       /* a cycle */
 constexpr double WARPGROUP_L2_BYTES = 26;  /* a cycle */
 constexpr double VECTOR_CYCLES = 6;        /* of 32 vectors that are copied */
-constexpr double ROW_CYCLES = 20;          /* of 32 vectors that are turned in registers */
+constexpr double UNIT_CYCLES = 10;         /* of 32 units of a channel that are turned in registers */
+constexpr double TURNED_CYCLES = 1.25;     /* and of 32 elements of them */
 constexpr double ELEMENT_CYCLES = 4;       /* of 32 elements */
 constexpr double HALF_ELEMENT_CYCLES = 16; /* of 32 of 16 bits */
 constexpr double TILE_CYCLES = 150;        /* of a K-tile, beside that */
@@ -49,7 +50,7 @@ double longer_of(double one, double other)
 
 } // namespace
 
-double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots, int64_t vectors)
+double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots, int64_t units)
 {
     const parameters *p = &plan->parameters;
     const double size = (double)layer->problem.element_size, chunk = (double)p->tiles.chunk;
@@ -58,16 +59,17 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
     const double products = mmas * channels / 2 / WGMMA_PART;
     const double src = pixels * channels, dst = (double)slots * chunk;
     const bool rows = plan->reading == ROWS, elements = plan->reading == ELEMENTS;
-    const double read =
-        rows ? (double)vectors * chunk * vector_length(plan) : dst * sector_part(plan, p->columns.stride);
-    const double l2 = (src * (elements ? sector_part(plan, 1) : 1) + read) * size / WARPGROUP_L2_BYTES;
+    const double read = rows ? (double)units * chunk * p->dst_unit : dst;
+    const double l2 =
+        (src * sector_part(plan, 1) + read * sector_part(plan, p->columns.stride)) * size / WARPGROUP_L2_BYTES;
     const double shared = (mmas * (MMA_A_BYTES + channels * MMA_K_BYTES) + (src + dst) * size) / SHARED_BYTES;
-    const double of_vectors = size / model::VECTOR_BYTES / LANES,
+    const double of_vectors = size / model::VECTOR_BYTES / LANES * VECTOR_CYCLES,
                  of_elements = (size == 2 ? HALF_ELEMENT_CYCLES : ELEMENT_CYCLES) / LANES;
-    const double copies_src = src * (elements ? of_elements : of_vectors * VECTOR_CYCLES);
+    const auto of_units = [](int unit) { return (UNIT_CYCLES / unit + TURNED_CYCLES) / LANES; };
+    const double copies_src = src * (elements ? of_elements : rows ? of_units(p->src_unit) : of_vectors);
     const double copies_dst = p->box_bytes > 0            ? 0
-                              : rows                      ? read * of_vectors * ROW_CYCLES
-                              : plan->reading == CHANNELS ? dst * of_vectors * VECTOR_CYCLES
+                              : rows                      ? read * of_units(p->dst_unit)
+                              : plan->reading == CHANNELS ? dst * of_vectors
                                                           : dst * of_elements;
     return longer_of(longer_of(products, shared), longer_of(l2, copies_src + copies_dst)) + TILE_CYCLES;
 }

@@ -16,8 +16,8 @@ inline int vector_length(const planned_layer *plan)
 /* Cycles of a K-tile of all blocks of a multiprocessor; slots: those of a block. */
 double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots);
 
-/* The same of a kernel by wgmma; vectors: of all rows of outputs, where it reads these. */
-double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots, int64_t vectors);
+/* The same of a kernel by wgmma; units: of all rows of outputs, where it reads these. */
+double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots, int64_t units);
 
 } // namespace tconv::outer
 

@@ -1,7 +1,7 @@
 /*
- * The slots of a K-tile, of 16 bits, where neighbouring outputs are vectors of 16 bytes and channels are no neighbours, as
- * in NCHW: a thread takes a block of channels by a vector of outputs through its registers and turns it. Vectors begin at
- * the multiple of their length before the first slot; outputs between that are no slots are left out.
+ * The slots of a K-tile, of 16 bits, where neighbouring outputs are neighbours in memory and channels are not, as in NCHW: a
+ * thread takes a block of channels by a unit of 8, 4 or 2 outputs, which it loads at once, through its registers and turns
+ * it. Units begin at the multiple of their length before the first slot; outputs between that are no slots are left out.
  */
 #ifndef TCONV_CUDA_OUTER_DST_ROWS_CUH
 #define TCONV_CUDA_OUTER_DST_ROWS_CUH
@@ -11,47 +11,47 @@
 namespace tconv::outer
 {
 
-constexpr int HALF_BYTES = 2, VECTOR = ACCESS_BYTES / HALF_BYTES;
+constexpr int HALF_BYTES = 2;
 
-/* The vectors of a row of outputs, for a block's slots: the column that the first begins with, and their number. */
-__device__ __forceinline__ int2 find_vectors(const block_tile &block)
+/* The units of a row of outputs, for a block's slots: the column that the first begins with, and their number. */
+__device__ __forceinline__ int2 find_units(const block_tile &block, int unit)
 {
-    const int first = block.outputs.columns[0] & -VECTOR;
-    return {first, (block.outputs.columns[1] - first) / VECTOR + 1};
+    const int first = block.outputs.columns[0] & -unit;
+    return {first, (block.outputs.columns[1] - first) / unit + 1};
 }
 
-/* Tables of the vectors of all rows, by their addresses in shared memory: where each lies in memory (place), where the slots
+/* Tables of the units of all rows, by their addresses in shared memory: where each lies in memory (place), where the slots
  * of its row begin and the address of its columns (int2), and by column where its slot lies from there (int; -1: it is
  * none). */
 struct row_tables {
-    uint32_t vectors, stores;
+    uint32_t units, stores;
     int count;
 };
 
 __device__ __forceinline__ row_tables make_row_tables(const parameters &p, const block_tile &block, char *memory)
 {
-    const int2 row = find_vectors(block);
-    const int images = 1 << p.images_log2, columns = row.y * VECTOR;
+    const int2 row = find_units(block, p.dst_unit);
+    const int images = 1 << p.images_log2, columns = row.y * p.dst_unit;
     row_tables made;
     made.count = block.row_residues * images * p.rows.extent * row.y;
-    place *vectors = reinterpret_cast<place *>(memory);
-    int2 *stores = reinterpret_cast<int2 *>(vectors + made.count);
+    place *units = reinterpret_cast<place *>(memory);
+    int2 *stores = reinterpret_cast<int2 *>(units + made.count);
     int *all_columns = reinterpret_cast<int *>(stores + made.count);
-    made.vectors = shared_address(vectors);
+    made.units = shared_address(units);
     made.stores = shared_address(stores);
     for (int i = (int)threadIdx.x; i < made.count; i += (int)blockDim.x) {
-        const int vector = i % row.y, slot = i / row.y % p.rows.extent;
+        const int unit = i % row.y, slot = i / row.y % p.rows.extent;
         const int image = i / row.y / p.rows.extent % images, residue = i / row.y / p.rows.extent / images;
         place at;
-        at.column = row.x + vector * VECTOR;
+        at.column = row.x + unit * p.dst_unit;
         at.row = p.rows.least[block.row_first + residue] + slot * p.rows.stride;
         at.image = image;
         at.offset = (int)(at.image * p.dst_strides.n + at.row * p.dst_strides.h + at.column) * HALF_BYTES;
-        vectors[i] = at;
+        units[i] = at;
         stores[i] = {
             (residue * block.column_residues * p.residue_slots + (image * p.rows.extent + slot) * p.columns.extent) *
                 p.dst_pitch,
-            (int)shared_address(all_columns + vector * VECTOR)};
+            (int)shared_address(all_columns + unit * p.dst_unit)};
     }
     for (int i = (int)threadIdx.x; i < columns; i += (int)blockDim.x) {
         int at = -1;
@@ -67,13 +67,13 @@ __device__ __forceinline__ row_tables make_row_tables(const parameters &p, const
 
 /* Walks over a thread's blocks: up to eight lanes have neighbouring channels. */
 struct row_walk {
-    int vector, channel, lanes_log2;
+    int unit, channel, lanes_log2;
 
     __device__ __forceinline__ row_walk(int thread, int channels)
     {
         const int quads = (channels + BLOCK_CHANNELS - 1) / BLOCK_CHANNELS;
         lanes_log2 = min(32 - __clz(quads - 1), 3);
-        vector = thread >> lanes_log2;
+        unit = thread >> lanes_log2;
         channel = (thread & ((1 << lanes_log2) - 1)) * BLOCK_CHANNELS;
     }
     __device__ __forceinline__ void advance(crew by, int channels)
@@ -81,36 +81,35 @@ struct row_walk {
         channel += BLOCK_CHANNELS << lanes_log2;
         if (channel >= channels) {
             channel &= (BLOCK_CHANNELS << lanes_log2) - 1;
-            vector += by.threads >> lanes_log2;
+            unit += by.threads >> lanes_log2;
         }
     }
 };
 
+template <int unit>
 __device__ __forceinline__ void load_row_block(src_block &to, const row_walk &at, const row_tables &tables,
                                                const origin &from)
 {
-    if (at.vector >= tables.count)
+    if (at.unit >= tables.count)
         return;
-    const place vector = load_shared<place>(tables.vectors + at.vector * (int)sizeof(place));
-    const int existing = from.all || from.has(vector) ? from.channels : 0;
-    const char *data = from.data + vector.offset + at.channel * from.channel_stride;
+    const place first = load_shared<place>(tables.units + at.unit * (int)sizeof(place));
+    const int existing = from.all || from.has(first) ? from.channels : 0;
+    const char *data = from.data + first.offset + at.channel * from.channel_stride;
 #pragma unroll
-    for (int c = 0; c < BLOCK_CHANNELS; c++, data += from.channel_stride) {
-        const uint4 words =
-            at.channel + c < existing ? __ldg(reinterpret_cast<const uint4 *>(data)) : make_uint4(0, 0, 0, 0);
-        to.at[c][0] = words.x, to.at[c][1] = words.y, to.at[c][2] = words.z, to.at[c][3] = words.w;
-    }
+    for (int c = 0; c < BLOCK_CHANNELS; c++, data += from.channel_stride)
+        load_unit<unit>(to.at[c], data, at.channel + c < existing);
 }
 
+template <int unit>
 __device__ __forceinline__ void store_row_block(const src_block &of, const row_walk &at, const row_tables &tables,
                                                 int channels, uint32_t slots)
 {
-    if (at.vector >= tables.count || at.channel >= channels)
+    if (at.channel >= channels)
         return;
-    const int2 store = load_shared<int2>(tables.stores + at.vector * (int)sizeof(int2));
+    const int2 store = load_shared<int2>(tables.stores + at.unit * (int)sizeof(int2));
     slots += store.x + at.channel * HALF_BYTES;
 #pragma unroll
-    for (int i = 0; i < VECTOR; i++) {
+    for (int i = 0; i < unit; i++) {
         const int column = load_shared<int>((uint32_t)store.y + i * (int)sizeof(int));
         if (column < 0)
             continue;

@@ -14,8 +14,8 @@ constexpr int SLOT_BLOCK = 8;  /* slots of two residues begin at multiples of it
 constexpr int MAX_WARPS = 8;   /* of a block */
 constexpr int LANES = 32;
 constexpr int STRICT_STEPS = 4;                            /* of K, whose sums in 3xTF32 are the tensor cores' */
-constexpr int MAX_PIXELS = 64;   /* of a K-tile */
-constexpr int PIXELS_BEHIND = 4; /* the last in their table, which is read a step ahead */
+constexpr int MAX_PIXELS = 64;                             /* of a K-tile */
+constexpr int PIXELS_BEHIND = 4;                           /* the last in their table, which is read a step ahead */
 constexpr int STAGE_ALIGNMENT = 1024, BARRIER_BYTES = 128; /* of a kernel by wgmma, as this: */
 constexpr int WARPGROUP_BLOCK_THREADS =
     512; /* of a kernel by wgmma: two warpgroups that multiply, eight warps that copy */
@@ -50,6 +50,7 @@ struct parameters {
     int warps_m;
     int k_pixels;             /* of a K-tile */
     int src_pitch, dst_pitch; /* bytes from a pixel (slot) to the next in shared memory */
+    int src_unit, dst_unit;   /* ROWS: neighbouring pixels that are read at once, 2, 4 or 8 */
     int src_bytes;            /* of a stage, in front of the slots */
     int residue_slots;        /* slots of a residue of rows and one of columns, what fills them up included */
     int box_bytes;            /* of these without that: what TMA brings; 0: it brings none */
@@ -58,8 +59,8 @@ struct parameters {
     int flush_tiles; /* K-tiles after which sums are added to the slice */
 };
 
-/* How src and the gradient of dst are read: by elements, or by 16 bytes of neighbours in memory: pixels of src, pixels of
- * both, or channels of both. */
+/* How src and the gradient of dst are read: by elements, or by several at once that are neighbours in memory: pixels of src in
+ * f32, pixels of both in 16 bits, or 16 bytes of channels of both. */
 enum reading { ELEMENTS, SRC_ROWS, ROWS, CHANNELS, READINGS };
 
 /* A kernel by mma.sync, whose warp tiles may be any number, or by wgmma, with one tile of the block. */

@@ -17,9 +17,9 @@ namespace tconv::outer
 namespace
 {
 
-constexpr int64_t CHUNKS[] = {64, 128, 256};                        /* output channels of a tile, at most */
-constexpr int BLOCK_SHARED_MEMORY = 1024;                           /* bytes that a block has beside its stages */
-constexpr int TABLE_PIXEL = 20, TABLE_SLOT = 16, TABLE_VECTOR = 24; /* bytes of a block's tables */
+constexpr int64_t CHUNKS[] = {64, 128, 256};                      /* output channels of a tile, at most */
+constexpr int BLOCK_SHARED_MEMORY = 1024;                         /* bytes that a block has beside its stages */
+constexpr int TABLE_PIXEL = 20, TABLE_SLOT = 16, TABLE_UNIT = 24; /* bytes of a block's tables */
 constexpr int64_t FLUSH_TERMS = 8192; /* that the tensor cores sum: they lose about 7e-9 of a sum with each */
 constexpr size_t SLICES_BYTES = (size_t)60 << 20; /* of all slices, where one of them is not more than half of it */
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28;
@@ -122,23 +122,35 @@ bool has_vectors(const tconv_problem *problem, const tconv_strides *strides, int
            model::begins_at_multiples(problem, strides, vector);
 }
 
-/* How K-tiles of rows of 2^column_log2 inputs are read. */
-reading reading_of(const tconv_layer *layer, int column_log2)
+/* Neighbouring pixels of a row of so many that can be read at once, from multiples of `begins` on: a power of two of at
+ * most a vector. */
+int unit_of(const tconv_problem *problem, const tconv_strides *strides, int64_t extent, int64_t begins)
+{
+    int64_t unit = model::VECTOR_BYTES / (int64_t)problem->element_size;
+    while (unit > 1 &&
+           (extent % unit != 0 || begins % unit != 0 || !model::begins_at_multiples(problem, strides, unit)))
+        unit /= 2;
+    return (int)unit;
+}
+
+/* Chooses how K-tiles of rows of 2^column_log2 inputs are read. */
+void choose_reading(const tconv_layer *layer, planned_layer *plan, int column_log2)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t vector = model::VECTOR_BYTES / (int64_t)problem->element_size;
+    parameters *p = &plan->parameters;
+    plan->reading = ELEMENTS;
+    p->src_unit = p->dst_unit = 1;
     if (has_vectors(problem, &problem->src, problem->group_in) &&
         has_vectors(problem, &problem->dst, problem->group_out))
-        return CHANNELS;
-    if (problem->layout != TCONV_NCHW || problem->w.in % vector != 0 || 1 << column_log2 < vector ||
-        !model::begins_at_multiples(problem, &problem->src, vector))
-        return ELEMENTS;
-    /* Elements of 32 bits are copied as they lie as fast. */
-    return problem->element_size == 2 && problem->w.out % vector == 0 &&
-                   (problem->w.stride << column_log2) % vector == 0 &&
-                   model::begins_at_multiples(problem, &problem->dst, vector)
-               ? ROWS
-               : SRC_ROWS;
+        plan->reading = CHANNELS;
+    if (problem->layout != TCONV_NCHW)
+        return;
+    p->src_unit = unit_of(problem, &problem->src, problem->w.in, (int64_t)1 << column_log2);
+    p->dst_unit = unit_of(problem, &problem->dst, problem->w.out, problem->w.stride << column_log2);
+    if (problem->element_size == 4) /* elements of the gradient of dst are copied as they lie as fast */
+        plan->reading = p->src_unit == vector_length(plan) ? SRC_ROWS : ELEMENTS;
+    else if (p->src_unit > 1 && p->dst_unit > 1)
+        plan->reading = ROWS;
 }
 
 /* Chooses into how many parts the K-tiles are cut, and predicts the whole. */
@@ -199,11 +211,11 @@ int64_t src_bytes_of(const tconv_layer *layer, const planned_layer *plan)
     return p->k_pixels * size * channels;
 }
 
-/* Vectors of a row of outputs for the slots of a group of taps, at most: they begin at multiples of their length. */
-int row_vectors(const planned_layer *plan)
+/* Units of a row of outputs for the slots of a group of taps, at most: they begin at multiples of their length. */
+int row_units(const planned_layer *plan)
 {
     const tile_axis *axis = &plan->parameters.columns;
-    const int length = vector_length(plan);
+    const int unit = plan->parameters.dst_unit;
     int most = 0;
     for (int group = 0; group < plan->parameters.tiles.columns.groups; group++) {
         int ends[2] = {axis->least[axis->first[group]], axis->least[axis->first[group]]};
@@ -211,24 +223,25 @@ int row_vectors(const planned_layer *plan)
             ends[0] = axis->least[i] < ends[0] ? axis->least[i] : ends[0];
             ends[1] = axis->least[i] > ends[1] ? axis->least[i] : ends[1];
         }
-        const int vectors = (ends[1] + (axis->extent - 1) * axis->stride - (ends[0] & -length)) / length + 1;
-        most = vectors > most ? vectors : most;
+        const int units = (ends[1] + (axis->extent - 1) * axis->stride - (ends[0] & -unit)) / unit + 1;
+        most = units > most ? units : most;
     }
     return most;
 }
 
-/* Vectors of all rows of outputs of a K-tile. */
-int64_t all_vectors(const planned_layer *plan, int row_residues)
+/* Units of all rows of outputs of a K-tile. */
+int64_t all_units(const planned_layer *plan, int row_residues)
 {
     const parameters *p = &plan->parameters;
-    return (int64_t)row_vectors(plan) * ((row_residues * p->rows.extent) << p->images_log2);
+    return (int64_t)row_units(plan) * ((row_residues * p->rows.extent) << p->images_log2);
 }
 
-/* Bytes of a block's tables: of the larger of slots and of rows, since it may have to read by elements. */
-int64_t table_bytes_of(const planned_layer *plan, int64_t slots, int64_t vectors)
+/* Bytes of a block's tables: of the larger of slots and of units, since it may have to read by elements. */
+int64_t table_bytes_of(const planned_layer *plan, int64_t slots, int64_t units)
 {
-    const int64_t pixels = plan->parameters.k_pixels * TABLE_PIXEL + PIXELS_BEHIND * (int64_t)sizeof(int);
-    const int64_t rows = vectors * TABLE_VECTOR + row_vectors(plan) * vector_length(plan) * (int64_t)sizeof(int);
+    const parameters *p = &plan->parameters;
+    const int64_t pixels = p->k_pixels * TABLE_PIXEL + PIXELS_BEHIND * (int64_t)sizeof(int);
+    const int64_t rows = units * TABLE_UNIT + row_units(plan) * p->dst_unit * (int64_t)sizeof(int);
     return pixels + tconv_max(slots * TABLE_SLOT, plan->reading == ROWS ? rows : 0);
 }
 
@@ -297,14 +310,13 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
     if (k_tiles >= MAX_EXTENT || slots > 4096)
         return false;
     p->k_tiles = (int)k_tiles;
-    plan->reading = reading_of(layer, of->column_log2);
-    const int64_t vectors = all_vectors(plan, row_residues);
+    choose_reading(layer, plan, of->column_log2);
+    const int64_t units = all_units(plan, row_residues);
     p->src_pitch = pitch_of(tiles->block_m, half);
     p->dst_pitch = pitch_of(tiles->chunk, half);
     p->src_bytes = (int)src_bytes_of(layer, plan);
     p->stage_bytes = (int)tconv_round_up(p->src_bytes + slots * p->dst_pitch, by_warpgroups ? STAGE_ALIGNMENT : 128);
-    p->table_bytes =
-        (int)tconv_round_up(table_bytes_of(plan, slots, vectors) + (by_warpgroups ? BARRIER_BYTES : 0), 128);
+    p->table_bytes = (int)tconv_round_up(table_bytes_of(plan, slots, units) + (by_warpgroups ? BARRIER_BYTES : 0), 128);
     if (!is_near(problem, &p->src_strides, p->images_log2, 1 << of->row_log2, 1 << of->column_log2) ||
         !is_near(problem, &p->dst_strides, p->images_log2, furthest_slot(&p->rows, p->rows.first[tiles->rows.groups]),
                  furthest_slot(&p->columns, p->columns.first[tiles->columns.groups])))
@@ -316,7 +328,7 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
     if (!choose_stages(layer, plan))
         return false;
     choose_splits(layer, plan,
-                  by_warpgroups ? warpgroup_cycles(layer, plan, slots, vectors) : tile_cycles(layer, plan, slots));
+                  by_warpgroups ? warpgroup_cycles(layer, plan, slots, units) : tile_cycles(layer, plan, slots));
     return true;
 }
 

@@ -17,8 +17,6 @@ constexpr int BLOCK_CHANNELS = 4;   /* of a block of src in a thread's registers
 constexpr int SWIZZLED_BYTES = 128; /* a row of a box; its vectors are numbered by the row's number, xor */
 constexpr int VECTORS = SWIZZLED_BYTES / ACCESS_BYTES;
 
-template <reading way> constexpr bool BY_ROWS = way == SRC_ROWS || way == ROWS;
-
 struct src_block {
     uint32_t at[BLOCK_CHANNELS][4];
 };
@@ -52,9 +50,51 @@ template <class Element, reading way> struct block_place {
     }
 };
 
-/* Loads a block; zeros where there is no input. */
+/* Loads so many neighbours of 16 bits at once, into words of a block from one on; zeros where they do not exist. */
+template <int unit> __device__ __forceinline__ void load_unit(uint32_t *to, const char *data, bool exists)
+{
+    if constexpr (unit == 8) {
+        const uint4 words = exists ? __ldg(reinterpret_cast<const uint4 *>(data)) : make_uint4(0, 0, 0, 0);
+        to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
+    } else if constexpr (unit == 4) {
+        const uint2 words = exists ? __ldg(reinterpret_cast<const uint2 *>(data)) : make_uint2(0, 0);
+        to[0] = words.x, to[1] = words.y;
+    } else {
+        to[0] = exists ? __ldg(reinterpret_cast<const uint32_t *>(data)) : 0;
+    }
+}
+
+/* Loads a block of 16 bits by so many pixels at once. */
+template <int unit>
+__device__ __forceinline__ void load_units(src_block &to, int first_channel, const place *inputs, const origin &from)
+{
+#pragma unroll
+    for (int i = 0; i < 8; i += unit) {
+        const place at = inputs[i];
+        const int existing = from.all || from.has(at) ? from.channels : 0;
+        const char *data = from.data + at.offset + first_channel * from.channel_stride;
+        asm volatile("" : "+l"(data)); /* or addresses of all pixels are kept in registers */
+#pragma unroll
+        for (int c = 0; c < BLOCK_CHANNELS; c++, data += from.channel_stride)
+            load_unit<unit>(to.at[c] + i / 2, data, first_channel + c < existing);
+    }
+}
+
+/* Calls `what` with 8, 4 or 2 as a constant. */
+template <class Do> __device__ __forceinline__ void with_unit(int unit, Do what)
+{
+    if (unit == 8)
+        what(std::integral_constant<int, 8>());
+    else if (unit == 4)
+        what(std::integral_constant<int, 4>());
+    else
+        what(std::integral_constant<int, 2>());
+}
+
+/* Loads a block; zeros where there is no input. unit: pixels at once, of ROWS. */
 template <class Element, reading way>
-__device__ __forceinline__ void load_block(src_block &to, const block_place<Element, way> &at, const origin &from)
+__device__ __forceinline__ void load_block(src_block &to, const block_place<Element, way> &at, const origin &from,
+                                           int unit)
 {
     const auto load = [](const char *data, bool exists) {
         return exists ? __ldg(reinterpret_cast<const uint4 *>(data)) : make_uint4(0, 0, 0, 0);
@@ -67,12 +107,14 @@ __device__ __forceinline__ void load_block(src_block &to, const block_place<Elem
 #pragma unroll
         for (int i = 0; i < 4; i++)
             put(i, load(data + at.offsets[i], at.channel < from.channels && at.exists(from, i)));
-    } else if constexpr (BY_ROWS<way>) {
+    } else if constexpr (way == SRC_ROWS) {
         const int existing = at.exists(from, 0) ? from.channels : 0;
         const char *data = from.data + at.offsets[0] + at.channel * from.channel_stride;
 #pragma unroll
         for (int c = 0; c < BLOCK_CHANNELS; c++, data += from.channel_stride)
             put(c, load(data, at.channel + c < existing));
+    } else if constexpr (way == ROWS) {
+        with_unit(unit, [&](auto of) { load_units<of>(to, at.channel, at.inputs, from); });
     } else {
         const char *data = from.data + at.channel * from.channel_stride;
 #pragma unroll

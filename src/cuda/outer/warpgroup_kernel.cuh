@@ -69,17 +69,22 @@ template <class Element> struct row_copies {
 
     __device__ __forceinline__ void load_ahead(const k_walk &k_tile)
     {
-        load_row_block(held, row_walk(by.thread, (int)p.tiles.chunk), tables, dst_origin<Element>(p, block, k_tile));
+        with_unit(p.dst_unit, [&](auto unit) {
+            load_row_block<unit>(held, row_walk(by.thread, (int)p.tiles.chunk), tables,
+                                 dst_origin<Element>(p, block, k_tile));
+        });
     }
     __device__ __forceinline__ void store(const k_walk &k_tile, uint32_t slots)
     {
-        const int channels = (int)p.tiles.chunk;
-        row_walk at(by.thread, channels);
-        while (at.vector < tables.count) {
-            store_row_block(held, at, tables, channels, slots);
-            at.advance(by, channels);
-            load_row_block(held, at, tables, dst_origin<Element>(p, block, k_tile));
-        }
+        with_unit(p.dst_unit, [&](auto unit) {
+            const int channels = (int)p.tiles.chunk;
+            row_walk at(by.thread, channels);
+            while (at.unit < tables.count) {
+                store_row_block<unit>(held, at, tables, channels, slots);
+                at.advance(by, channels);
+                load_row_block<unit>(held, at, tables, dst_origin<Element>(p, block, k_tile));
+            }
+        });
     }
 };
 
@@ -102,7 +107,7 @@ __device__ __forceinline__ void produce(const parameters &p, const CUtensorMap *
             rows.load_ahead(at);
         if constexpr (!AS_IT_LIES<MODE, way>)
             if (has_block)
-                load_block<Element, way>(held, place, src_origin<Element>(p, block, at));
+                load_block<Element, way>(held, place, src_origin<Element>(p, block, at), p.src_unit);
     };
     stage_walk stage(ring, 1);
     k_walk walk;
