@@ -1,7 +1,7 @@
 /*
  * src as the B operand of wgmma: channels along N, the pixels of a K-tile along K, in boxes of rows of 128 bytes in TMA's
  * swizzle. Channels that are vectors of 16 bits are copied as they lie, MN-major: a row is 64 channels of a pixel. Otherwise
- * a thread takes a block of channels by pixels through its registers, where f32 is turned and rounded to TF32 or split; a
+ * a thread takes a block of channels by pixels through its registers, where f32 is turned and rounded to TF32; a
  * row is 128 bytes of pixels of a channel, K-major.
  */
 #ifndef TCONV_CUDA_OUTER_SRC_OPERAND_CUH
@@ -136,25 +136,23 @@ __device__ __forceinline__ void load_block(src_block &to, const block_place<Elem
     }
 }
 
-/* Stores a block to the operand, of so many channels; small: bytes to the plane of small parts, in strict f32. */
-template <class Element, reading way, bool strict>
+/* Stores a block to the operand, of so many channels. */
+template <class Element, reading way>
 __device__ __forceinline__ void store_block(const src_block &of, const block_place<Element, way> &at, uint32_t to,
-                                            int channels, uint32_t small)
+                                            int channels)
 {
     to += (at.vector / VECTORS * channels + at.channel) * SWIZZLED_BYTES;
 #pragma unroll
     for (int c = 0; c < BLOCK_CHANNELS; c++) {
-        uint32_t row[4], rest[4];
+        uint32_t row[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             row[i] = way == CHANNELS ? of.at[i][c] : of.at[c][i];
             if constexpr (sizeof(Element) == 4)
-                round_factor<strict>(row[i], &rest[i]);
+                round_factor<false>(row[i], nullptr);
         }
-        const uint32_t row_at = to + c * SWIZZLED_BYTES + (at.vector ^ (at.channel + c)) % VECTORS * ACCESS_BYTES;
-        store_shared(row_at, make_uint4(row[0], row[1], row[2], row[3]));
-        if constexpr (strict)
-            store_shared(row_at + small, make_uint4(rest[0], rest[1], rest[2], rest[3]));
+        store_shared(to + c * SWIZZLED_BYTES + (at.vector ^ (at.channel + c)) % VECTORS * ACCESS_BYTES,
+                     make_uint4(row[0], row[1], row[2], row[3]));
     }
 }
 

@@ -126,7 +126,7 @@ __device__ __forceinline__ void produce(const parameters &p, const CUtensorMap *
         if constexpr (AS_IT_LIES<MODE, way>)
             copy_boxes(by, stage.buffer(), tables.inputs, pixels_log2, N, src_origin<Element>(p, block, walk));
         else if (has_block)
-            store_block<Element, way, MODE == MODE_STRICT>(held, place, stage.buffer(), N, p.src_bytes / 2);
+            store_block<Element, way>(held, place, stage.buffer(), N);
         cp_async_arrive(stage.full());
         stage.signal_written(by.thread % LANES);
         walk.advance(p);
