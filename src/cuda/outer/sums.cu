@@ -178,6 +178,8 @@ tconv_status launch(const tconv_layer *layer, const slices *of, const void *memo
 tconv_status add_slices(const tconv_layer *layer, const slices *of, const void *memory, void *weights, void *stream,
                         tconv_issue *issue)
 {
+    if (adds_rows(layer, of))
+        return add_rows(layer, of, memory, weights, stream, issue);
     return slice_sums(of->tiles) < NARROW ? launch<int>(layer, of, memory, weights, stream, issue)
                                           : launch<int64_t>(layer, of, memory, weights, stream, issue);
 }

@@ -35,6 +35,15 @@ TCONV_BOTH int place_of(const tap_order &order, int k)
     return residue * (order.kernel / order.kernel_step) + (residue < longer ? residue : longer) + k / order.kernel_step;
 }
 
+/* Returns the kernel index at a place in the order: the inverse. */
+TCONV_BOTH int tap_at(const tap_order &order, int place)
+{
+    const int floor = order.kernel / order.kernel_step, longer = order.kernel % order.kernel_step;
+    const int rest = place - longer * (floor + 1); /* behind the residues with one tap more */
+    const int residue = rest < 0 ? place / (floor + 1) : longer + rest / floor;
+    return residue + (rest < 0 ? place % (floor + 1) : rest % floor) * order.kernel_step;
+}
+
 /* A tile has block_m input channels of a group, and block_n pairs of a tap and an output channel, which runs fastest: the
  * taps of a group of rows and of columns, and a chunk of the output channels. */
 struct sum_tiles {
