@@ -24,7 +24,7 @@ static const struct {
     {"n=9 ci=64 h=40 w=24 co=64 k=3 s=2 p=1 g=8", "src=in_place", TCONV_NHWC},
     {"n=2 ci=40 h=30 w=41 co=128 k=3x2 s=2x3 p=2x1 d=3x2", "src=in_place planes=2x2 taps=2x1 chunks=1 parts=4",
      TCONV_NHWC},
-    {"n=2 ci=40 h=30 w=41 co=128 k=3x2 s=2x3 p=2x1 d=3x2 op=1", "src=in_place planes=2x2 taps=2x1 chunks=1 parts=4",
+    {"n=2 ci=64 h=30 w=41 co=256 k=3x2 s=2x3 p=2x1 d=3x2 op=1", "src=in_place planes=2x2 taps=2x1 chunks=1 parts=4",
      TCONV_NCHW},
     {"n=5 ci=64 h=31 w=33 co=256 k=3 s=3 p=1", "src=in_place planes=3x3 taps=1x1 chunks=2 parts=4", TCONV_NCHW},
     {"ci=8 h=301 w=200 co=48 k=2 s=2", "src=in_place planes=2x2 taps=1x1 chunks=1 parts=1 by=cuda_cells", TCONV_NCHW},
