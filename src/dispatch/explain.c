@@ -9,7 +9,7 @@
 #include "resolve.h"
 #include "writer.h"
 
-#define MOST          16  /* implementations of an operation and backend */
+#define MOST          15  /* implementations of an operation and backend */
 #define MOST_TEXT     208 /* bytes of a reason (tconv_issue) and of what a plan says of itself */
 #define PARTS         8
 #define NANOSECONDS   1e9 /* of a second */
