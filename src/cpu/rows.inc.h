@@ -126,10 +126,10 @@ ALWAYS_INLINE void NAME(load_half)(REAL *to, const ELEMENT *row, int64_t begin, 
 {
     for (int64_t column = begin; column < end; column += LANES) {
         const int64_t at = column < end - LANES ? column : end - LANES;
-        SUMS(vector) first, second;
-        CONVERT_IN((REAL *)&first, row + 2 * at);
-        CONVERT_IN((REAL *)&second, row + 2 * at + LANES);
-        *(SUMS(loose_vector) *)(to + at) = SUMS(every_second)(first, second, odd);
+        SUMS(vector) both[2];
+        CONVERT_IN((REAL *)&both[0], row + 2 * at);
+        CONVERT_IN((REAL *)&both[1], row + 2 * at + LANES);
+        *(SUMS(loose_vector) *)(to + at) = SUMS(every_second)(both[0], both[1], odd);
     }
 }
 
