@@ -21,12 +21,12 @@ namespace tconv::outer
 constexpr int CONSUMERS = WARPGROUPS * WARPGROUP_WARPS * LANES, PRODUCERS = WARPGROUP_BLOCK_THREADS - CONSUMERS;
 constexpr int CONSUMER_REGISTERS = 176, PRODUCER_REGISTERS = 80; /* of a thread: 128 on average */
 
-/* Pixels of a K-tile: as many as a producer's registers have a block of src for, the other way round. */
-template <class Element, int N>
-constexpr int MOST_PIXELS = PRODUCERS *BLOCK_CHANNELS *ACCESS_BYTES / (N * (int)sizeof(Element));
+/* The most pixels of a K-tile: each producer's registers hold one block of src. */
+constexpr int HELD_BYTES = PRODUCERS * BLOCK_CHANNELS * ACCESS_BYTES;
+template <class Element, int N> constexpr int MOST_PIXELS = HELD_BYTES / (N * (int)sizeof(Element));
 
 /* Whether src is MN-major, copied as it lies. */
-template <mode MODE, reading way> constexpr bool AS_IT_LIES = IS_HALF<MODE> &&way == CHANNELS;
+template <mode MODE, reading way> constexpr bool AS_IT_LIES = way == CHANNELS &&IS_HALF<MODE>;
 
 template <mode MODE, bool mn_major>
 constexpr wgmma_type TYPE_OF = MODE == MODE_F16    ? mn_major ? WGMMA_F16_MN_MAJOR : WGMMA_F16
