@@ -63,9 +63,9 @@ void describe_sums(const tconv_problem *problem, plan *made)
 void describe_in_place(const tconv_layer *layer, plan *made)
 {
     const tconv_problem *problem = &layer->problem;
-    const auto turn = [](const tconv_axis *axis) {
-        tconv_axis turned = {axis->out, axis->in, axis->kernel, 1, 1, 0, 0};
-        return turned;
+    const auto exchange = [](const tconv_axis *axis) {
+        tconv_axis exchanged = {axis->out, axis->in, axis->kernel, 1, 1, 0, 0};
+        return exchanged;
     };
     tconv_layer *derived = &made->derived;
     *derived = *layer;
@@ -77,8 +77,8 @@ void describe_in_place(const tconv_layer *layer, plan *made)
     to->out_channels = made->parts * problem->in_channels;
     to->group_in = problem->group_out / made->parts;
     to->group_out = problem->group_in;
-    to->h = turn(&problem->h);
-    to->w = turn(&problem->w);
+    to->h = exchange(&problem->h);
+    to->w = exchange(&problem->w);
     to->src = problem->dst;
     to->dst = problem->src;
     to->src_extent = problem->dst_extent;

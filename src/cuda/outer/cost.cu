@@ -3,7 +3,6 @@
 
 #include "../../core/checked.h"
 #include "../gemm/shape.h"
-#include "../model/planned.h"
 
 namespace tconv::outer
 {
@@ -29,17 +28,17 @@ constexpr double WGMMA_PART = 0.9;         /* of the tensor cores' rate */
 constexpr double SHARED_BYTES = 110;       /* a cycle */
 constexpr double WARPGROUP_L2_BYTES = 26;  /* a cycle */
 constexpr double VECTOR_CYCLES = 6;        /* of 32 vectors that are copied */
-constexpr double UNIT_CYCLES = 10;         /* of 32 units of a channel that are turned in registers */
-constexpr double TURNED_CYCLES = 1.25;     /* and of 32 elements of them */
+constexpr double UNIT_CYCLES = 10;         /* of 32 units of a channel that are transposed in registers */
+constexpr double TRANSPOSED_CYCLES = 1.25; /* and of 32 elements of them */
 constexpr double ELEMENT_CYCLES = 4;       /* of 32 elements */
 constexpr double HALF_ELEMENT_CYCLES = 16; /* of 32 of 16 bits */
 constexpr double TILE_CYCLES = 150;        /* of a K-tile, beside that */
 
 /* How many times as much moves as is used: whole sectors, of which single elements that are `apart` apart may be a part. */
-double sector_part(const planned_layer *plan, int apart)
+double sector_part(const tconv_problem *problem, const planned_layer *plan, int apart)
 {
     const double run = (double)apart * (double)(1 << plan->parameters.columns.tile_log2);
-    const double sector = model::SECTOR_BYTES / (plan->mode == MODE_TF32 || plan->mode == MODE_STRICT ? 4.0 : 2.0);
+    const double sector = model::SECTOR_BYTES / (double)problem->element_size;
     return plan->reading == CHANNELS || run >= sector ? 1 : sector / run;
 }
 
@@ -61,11 +60,12 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
     const bool rows = plan->reading == ROWS, elements = plan->reading == ELEMENTS;
     const double read = rows ? (double)units * chunk * p->dst_unit : dst;
     const double l2 =
-        (src * sector_part(plan, 1) + read * sector_part(plan, p->columns.stride)) * size / WARPGROUP_L2_BYTES;
+        (src * sector_part(&layer->problem, plan, 1) + read * sector_part(&layer->problem, plan, p->columns.stride)) *
+        size / WARPGROUP_L2_BYTES;
     const double shared = (mmas * (MMA_A_BYTES + channels * MMA_K_BYTES) + (src + dst) * size) / SHARED_BYTES;
     const double of_vectors = size / model::VECTOR_BYTES / LANES * VECTOR_CYCLES,
                  of_elements = (size == 2 ? HALF_ELEMENT_CYCLES : ELEMENT_CYCLES) / LANES;
-    const auto of_units = [](int unit) { return (UNIT_CYCLES / unit + TURNED_CYCLES) / LANES; };
+    const auto of_units = [](int unit) { return (UNIT_CYCLES / unit + TRANSPOSED_CYCLES) / LANES; };
     const double copies_src = src * (elements ? of_elements : rows ? of_units(p->src_unit) : of_vectors);
     const double copies_dst = p->box_bytes > 0            ? 0
                               : rows                      ? read * of_units(p->dst_unit)
@@ -87,7 +87,9 @@ double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t 
     const double products = steps * mmas * MMA_CYCLES * rounds * (warps <= 4 ? LONE_WARP : 1);
     const double src = (double)p->k_pixels * p->tiles.block_m, dst = (double)slots * (double)p->tiles.chunk;
     const double elements = src + dst, size = (double)layer->problem.element_size;
-    const double bytes = (src * sector_part(plan, 1) + dst * sector_part(plan, p->columns.stride)) * size;
+    const double bytes =
+        (src * sector_part(&layer->problem, plan, 1) + dst * sector_part(&layer->problem, plan, p->columns.stride)) *
+        size;
     const bool vectors = plan->reading == CHANNELS;
     const double load_issue =
         vectors ? elements * size / 512 * VECTOR_ISSUE : elements / LANES * (half ? HALF_GATHER_ISSUE : GATHER_ISSUE);

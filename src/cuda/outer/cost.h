@@ -2,15 +2,16 @@
 #ifndef TCONV_CUDA_OUTER_COST_H
 #define TCONV_CUDA_OUTER_COST_H
 
+#include "../model/planned.h"
 #include "plan.h"
 
 namespace tconv::outer
 {
 
 /* Elements of 16 bytes. */
-inline int vector_length(const planned_layer *plan)
+inline int vector_length(const tconv_problem *problem)
 {
-    return plan->mode == MODE_TF32 || plan->mode == MODE_STRICT ? 4 : 8;
+    return model::VECTOR_BYTES / (int)problem->element_size;
 }
 
 /* Cycles of a K-tile of all blocks of a multiprocessor; slots: those of a block. */

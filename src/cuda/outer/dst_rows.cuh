@@ -1,7 +1,8 @@
 /*
  * The slots of a K-tile, of 16 bits, where neighbouring outputs are neighbours in memory and channels are not, as in NCHW: a
- * thread takes a block of channels by a unit of 8, 4 or 2 outputs, which it loads at once, through its registers and turns
- * it. Units begin at the multiple of their length before the first slot; outputs between that are no slots are left out.
+ * thread takes a block of channels by a unit of 8, 4 or 2 outputs, which it loads at once, through its registers and
+ * transposes it. Units begin at the multiple of their length before the first slot; outputs between that are no slots are
+ * left out.
  */
 #ifndef TCONV_CUDA_OUTER_DST_ROWS_CUH
 #define TCONV_CUDA_OUTER_DST_ROWS_CUH

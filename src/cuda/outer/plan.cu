@@ -117,7 +117,7 @@ struct candidate {
 /* Whether a pixel's channels are vectors of 16 bytes, where the first one's address is aligned. */
 bool has_vectors(const tconv_problem *problem, const tconv_strides *strides, int64_t group_channels)
 {
-    const int64_t vector = model::VECTOR_BYTES / (int64_t)problem->element_size;
+    const int64_t vector = vector_length(problem);
     return problem->layout == TCONV_NHWC && group_channels % vector == 0 &&
            model::begins_at_multiples(problem, strides, vector);
 }
@@ -126,7 +126,7 @@ bool has_vectors(const tconv_problem *problem, const tconv_strides *strides, int
  * most a vector. */
 int unit_of(const tconv_problem *problem, const tconv_strides *strides, int64_t extent, int64_t begins)
 {
-    int64_t unit = model::VECTOR_BYTES / (int64_t)problem->element_size;
+    int64_t unit = vector_length(problem);
     while (unit > 1 &&
            (extent % unit != 0 || begins % unit != 0 || !model::begins_at_multiples(problem, strides, unit)))
         unit /= 2;
@@ -148,7 +148,7 @@ void choose_reading(const tconv_layer *layer, planned_layer *plan, int column_lo
     p->src_unit = unit_of(problem, &problem->src, problem->w.in, (int64_t)1 << column_log2);
     p->dst_unit = unit_of(problem, &problem->dst, problem->w.out, problem->w.stride << column_log2);
     if (problem->element_size == 4) /* elements of the gradient of dst are copied as they lie as fast */
-        plan->reading = p->src_unit == vector_length(plan) ? SRC_ROWS : ELEMENTS;
+        plan->reading = p->src_unit == vector_length(problem) ? SRC_ROWS : ELEMENTS;
     else if (p->src_unit > 1 && p->dst_unit > 1)
         plan->reading = ROWS;
 }
@@ -183,7 +183,7 @@ bool cut_channels(const tconv_layer *layer, const candidate *of, planned_layer *
     const tconv_problem *problem = &layer->problem;
     sum_tiles *tiles = &plan->parameters.tiles;
     const kernel_choice *kernel = of->kernel;
-    const int64_t vector = model::VECTOR_BYTES / (int64_t)problem->element_size, taps = of->row_taps * of->column_taps;
+    const int64_t vector = vector_length(problem), taps = of->row_taps * of->column_taps;
     const int64_t most = kernel->by_warpgroups ? kernel->pairs / taps / vector * vector : of->chunk;
     if (most == 0)
         return false;
@@ -229,10 +229,12 @@ int row_units(const planned_layer *plan)
     return most;
 }
 
-/* Units of all rows of outputs of a K-tile. */
+/* Units of all rows of outputs of a K-tile, where it reads these. */
 int64_t all_units(const planned_layer *plan, int row_residues)
 {
     const parameters *p = &plan->parameters;
+    if (plan->reading != ROWS)
+        return 0;
     return (int64_t)row_units(plan) * ((row_residues * p->rows.extent) << p->images_log2);
 }
 
@@ -241,8 +243,10 @@ int64_t table_bytes_of(const planned_layer *plan, int64_t slots, int64_t units)
 {
     const parameters *p = &plan->parameters;
     const int64_t pixels = p->k_pixels * TABLE_PIXEL + PIXELS_BEHIND * (int64_t)sizeof(int);
+    if (plan->reading != ROWS)
+        return pixels + slots * TABLE_SLOT;
     const int64_t rows = units * TABLE_UNIT + row_units(plan) * p->dst_unit * (int64_t)sizeof(int);
-    return pixels + tconv_max(slots * TABLE_SLOT, plan->reading == ROWS ? rows : 0);
+    return pixels + tconv_max(slots * TABLE_SLOT, rows);
 }
 
 /* Finds how many stages, and blocks of a multiprocessor, there is memory for; false where there is too little. */

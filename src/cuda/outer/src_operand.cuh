@@ -1,7 +1,7 @@
 /*
  * src as the B operand of wgmma: channels along N, the pixels of a K-tile along K, in boxes of rows of 128 bytes in TMA's
  * swizzle. Channels that are vectors of 16 bits are copied as they lie, MN-major: a row is 64 channels of a pixel. Otherwise
- * a thread takes a block of channels by pixels through its registers, where f32 is turned and rounded to TF32; a
+ * a thread takes a block of channels by pixels through its registers, where f32 is transposed and rounded to TF32; a
  * row is 128 bytes of pixels of a channel, K-major.
  */
 #ifndef TCONV_CUDA_OUTER_SRC_OPERAND_CUH

@@ -20,7 +20,7 @@ struct slices {
 tconv_status add_slices(const tconv_layer *layer, const slices *of, const void *memory, void *weights, void *stream,
                         tconv_issue *issue);
 
-/* The same for many weights, row after row of a tile: sums are read as they lie, and turned in shared memory. */
+/* The same for many weights, row after row of a tile: sums are read as they lie, and transposed in shared memory. */
 bool adds_rows(const tconv_layer *layer, const slices *of);
 tconv_status add_rows(const tconv_layer *layer, const slices *of, const void *memory, void *weights, void *stream,
                       tconv_issue *issue);

@@ -25,8 +25,8 @@ constexpr int CONSUMER_REGISTERS = 176, PRODUCER_REGISTERS = 80; /* of a thread:
 constexpr int HELD_BYTES = PRODUCERS * BLOCK_CHANNELS * ACCESS_BYTES;
 template <class Element, int N> constexpr int MOST_PIXELS = HELD_BYTES / (N * (int)sizeof(Element));
 
-/* Whether src is MN-major, copied as it lies. */
-template <mode MODE, reading way> constexpr bool AS_IT_LIES = way == CHANNELS &&IS_HALF<MODE>;
+/* Whether src is the MN-major operand, copied as channels lie. */
+template <mode MODE, reading way> constexpr bool SRC_IS_MN_MAJOR = way == CHANNELS &&IS_HALF<MODE>;
 
 template <mode MODE, bool mn_major>
 constexpr wgmma_type TYPE_OF = MODE == MODE_F16    ? mn_major ? WGMMA_F16_MN_MAJOR : WGMMA_F16
@@ -105,7 +105,7 @@ __device__ __forceinline__ void produce(const parameters &p, const CUtensorMap *
     const auto load_ahead = [&](const k_walk &at) {
         if constexpr (way == ROWS)
             rows.load_ahead(at);
-        if constexpr (!AS_IT_LIES<MODE, way>)
+        if constexpr (!SRC_IS_MN_MAJOR<MODE, way>)
             if (has_block)
                 load_block<Element, way>(held, place, src_origin<Element>(p, block, at), p.src_unit);
     };
@@ -123,7 +123,7 @@ __device__ __forceinline__ void produce(const parameters &p, const CUtensorMap *
             load_boxes(p, map, block, walk, by, slots, stage.full());
         else
             copy_slots<Element, way>(p, block, tables, walk, by, slots);
-        if constexpr (AS_IT_LIES<MODE, way>)
+        if constexpr (SRC_IS_MN_MAJOR<MODE, way>)
             copy_boxes(by, stage.buffer(), tables.inputs, pixels_log2, N, src_origin<Element>(p, block, walk));
         else if (has_block)
             store_block<Element, way>(held, place, stage.buffer(), N);
@@ -196,7 +196,7 @@ template <mode MODE, int M, int N, reading way>
 __device__ __forceinline__ void consume(const parameters &p, const block_tile &block, const tables &tables,
                                         const stage_ring &ring, int count, float *slice, int warp, int lane)
 {
-    constexpr bool HALF = IS_HALF<MODE>, MN_MAJOR = AS_IT_LIES<MODE, way>;
+    constexpr bool HALF = IS_HALF<MODE>, MN_MAJOR = SRC_IS_MN_MAJOR<MODE, way>;
     constexpr int STEP = HALF ? 16 : 8, STEPS = 4;                         /* pixels of a step; steps without a loop */
     constexpr int GROUP = M < 4 ? M : 2, GROUPS = (M + GROUP - 1) / GROUP; /* MMAs; groups of a step */
     using Product = wgmma_rs<TYPE_OF<MODE, MN_MAJOR>, N>;
