@@ -1,10 +1,11 @@
 /*
  * The gradient of the bias: the sum of the gradient of dst over all outputs of a channel, with a tap or without.
  *
- * The outputs of all images are cut into parts, by the layer alone. A block sums a part of 32 channels (NHWC),
- * whose neighbours are in neighbouring threads, or of one channel (NCHW), whose pixels are; then one thread adds the parts of
- * a channel in order. All sums are compensated and in double, so that they are exact but for one rounding for any number of
- * outputs that memory holds.
+ * The outputs are cut into parts, by the layer alone: pieces of images. A block sums a part of some channels that are
+ * neighbours in memory (NHWC), or of one channel (NCHW): its threads read vectors, one after the other, and so many of them
+ * that what a thread reads next is of the same channels. Then a warp adds the parts of a channel, in an order of its own. A
+ * thread's sums are in double, of doubles compensated, and all others are compensated, so that they are exact but for one
+ * rounding for any number of outputs that memory holds.
  */
 #include "../../core/checked.h"
 #include "../numeric/compensated.cuh"
@@ -19,56 +20,107 @@ namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int LANES = 32;            /* channels of a block in NHWC */
-constexpr int64_t MOST_PARTS = 256;  /* of a channel */
-constexpr int64_t BLOCKS = 8;        /* of a multiprocessor, about */
-constexpr int64_t THREAD_PIXELS = 8; /* that a thread sums, at least */
+constexpr int WARP = 32;
+constexpr int AT_ONCE = 4;                      /* loads of a thread */
+constexpr int64_t MOST_PARTS = 1024;            /* of a channel */
+constexpr int64_t MOST_SUMS = (int64_t)1 << 18; /* of all parts, where these are more than LEAST_PARTS */
+constexpr int64_t LEAST_PARTS = 64;             /* that are always taken */
+constexpr int64_t BLOCKS = 8;                   /* of a multiprocessor, about */
+constexpr int64_t THREAD_VECTORS = 2 * AT_ONCE; /* that a thread sums, at least */
+constexpr int64_t MOST_CHANNELS = THREADS;      /* of a block, or as many vectors */
+
+template <class Element> constexpr int VECTOR = 16 / (int)sizeof(Element);
 
 struct parameters {
     tconv_strides strides;
-    int64_t channels, pixels, image_pixels; /* pixels: of all images */
-    int64_t parts, part_pixels;
-    int64_t channel_blocks;
-    bool channels_last;
-    bool accumulates; /* to what the gradient holds */
+    int64_t channels, block_channels, channel_blocks;
+    int64_t image_pixels, piece_pixels, image_pieces; /* of an image */
+    int64_t pieces, parts, part_pieces;               /* of all images */
+    bool vectors;                                     /* vectors of pixels or channels are neighbours in memory */
+    bool aligned;                                     /* and their addresses are aligned */
+    bool accumulates;                                 /* to what the gradient holds */
 };
 
 using lossless = lossless_sum<double>;
 
-/* Adds the sums of threads that are `apart` apart, up to `end`, to those of the first ones. */
-__device__ void add_threads(lossless *shared, lossless &mine, int apart, int end)
-{
-    for (int half = end / 2; half >= apart; half /= 2) {
-        shared[threadIdx.x] = mine;
-        __syncthreads();
-        if ((int)threadIdx.x < half)
-            mine.add(shared[threadIdx.x + half]);
-        __syncthreads();
+/* A sum in double, of which rounding loses too little to keep where terms are shorter. */
+struct plain {
+    double sum;
+    __device__ __forceinline__ void add(double term)
+    {
+        sum += term;
     }
+    __device__ __forceinline__ operator lossless() const
+    {
+        return {sum, 0};
+    }
+};
+
+/* Loads the vector of which so many elements are left; zeros behind them. */
+template <class Element, int V>
+__device__ __forceinline__ element_vector<Element, V> load(const Element *from, int64_t left, bool aligned)
+{
+    element_vector<Element, V> loaded;
+    if (aligned && left >= V) {
+        loaded = *reinterpret_cast<const element_vector<Element, V> *>(from);
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            loaded.at[i] = i < left ? from[i] : static_cast<Element>(0.0f);
+    }
+    return loaded;
 }
 
-template <class Element>
+/* The threads that sum so many channels: all those read after one another are a multiple of them. */
+__device__ __forceinline__ int threads_of(int channels, int vector)
+{
+    const int period = channels / min(channels & -channels, vector);
+    return THREADS - THREADS % period;
+}
+
+template <class Element, int V>
 __global__ void __launch_bounds__(THREADS)
     sum_parts_kernel(const __grid_constant__ parameters p, const Element *from, lossless *parts)
 {
-    __shared__ lossless shared[THREADS];
+    using Sum = std::conditional_t<sizeof(Element) == sizeof(double), lossless, plain>;
+    __shared__ lossless shared[THREADS * V];
+    const int at = (int)threadIdx.x * V;
     for (int64_t block = blockIdx.x; block < p.channel_blocks * p.parts; block += gridDim.x) {
-        const int64_t part = block / p.channel_blocks, channel_block = block % p.channel_blocks;
-        const int lanes = p.channels_last ? LANES : 1;
-        const int64_t channel = channel_block * lanes + (int)threadIdx.x % lanes;
-        const int64_t end = p.part_pixels < p.pixels - part * p.part_pixels ? (part + 1) * p.part_pixels : p.pixels;
-        lossless sum = {0, 0};
-        for (int64_t first = part * p.part_pixels, next; first < end && channel < p.channels; first = next) {
-            const int64_t image = first / p.image_pixels, begin = image * p.image_pixels;
-            const Element *row = from + image * p.strides.n + channel * p.strides.c;
-            next = end < begin + p.image_pixels ? end : begin + p.image_pixels;
-            for (int64_t pixel = first - begin + (int)threadIdx.x / lanes; pixel < next - begin;
-                 pixel += THREADS / lanes)
-                sum.add((double)row[pixel * p.strides.w]); /* rows are dense */
+        const int64_t part = block / p.channel_blocks, first = block % p.channel_blocks * p.block_channels;
+        const int channels = (int)min(p.block_channels, p.channels - first), threads = threads_of(channels, V);
+        const int64_t step = (int64_t)(threads * V / channels) * p.strides.w;
+        const int64_t pieces = min(p.pieces, (part + 1) * p.part_pieces);
+        Sum sums[V] = {};
+        for (int64_t piece = part * p.part_pieces; piece < pieces && (int)threadIdx.x < threads; piece++) {
+            const int64_t begin = piece % p.image_pieces * p.piece_pixels;
+            const Element *data = from + piece / p.image_pieces * p.strides.n + first * p.strides.c +
+                                  (begin + at / channels) * p.strides.w + at % channels;
+            int64_t left = min(p.piece_pixels, p.image_pixels - begin) * channels - at;
+            for (; left > 0; left -= (int64_t)AT_ONCE * threads * V, data += AT_ONCE * step) {
+                element_vector<Element, V> loaded[AT_ONCE];
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; i++)
+                    loaded[i] = load<Element, V>(data + i * step, left - (int64_t)i * threads * V, p.aligned);
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+                    for (int j = 0; j < V; j++)
+                        sums[j].add((double)loaded[i].at[j]);
+            }
         }
-        add_threads(shared, sum, lanes, THREADS);
-        if ((int)threadIdx.x < lanes && channel < p.channels)
-            parts[part * p.channels + channel] = sum;
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            shared[at + j] = sums[j];
+        __syncthreads();
+        for (int rows = threads * V / channels, half; rows > 1; rows = half) {
+            half = (rows + 1) / 2;
+            for (int i = (int)threadIdx.x; i < (rows - half) * channels; i += THREADS)
+                shared[i].add(shared[i + half * channels]);
+            __syncthreads();
+        }
+        for (int i = (int)threadIdx.x; i < channels; i += THREADS)
+            parts[part * p.channels + first + i] = shared[i];
+        __syncthreads();
     }
 }
 
@@ -76,34 +128,56 @@ template <class Element>
 __global__ void __launch_bounds__(THREADS)
     add_parts_kernel(const __grid_constant__ parameters p, const lossless *parts, Element *bias)
 {
-    for (int64_t channel = (int64_t)blockIdx.x * THREADS + threadIdx.x; channel < p.channels;
-         channel += (int64_t)gridDim.x * THREADS) {
+    const int lane = (int)threadIdx.x % WARP;
+    for (int64_t channel = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / WARP; channel < p.channels;
+         channel += (int64_t)gridDim.x * (THREADS / WARP)) {
         lossless sum = {0, 0};
-        for (int64_t part = 0; part < p.parts; part++)
+        for (int64_t part = lane; part < p.parts; part += WARP)
             sum.add(parts[part * p.channels + channel]);
-        if (p.accumulates)
-            sum.add(static_cast<double>(bias[channel]));
-        bias[channel] = static_cast<Element>(sum.whole());
+        for (int lanes = WARP / 2; lanes > 0; lanes /= 2)
+            sum.add({__shfl_down_sync(~0u, sum.sum, lanes), __shfl_down_sync(~0u, sum.lost, lanes)});
+        if (lane == 0) {
+            if (p.accumulates)
+                sum.add(static_cast<double>(bias[channel]));
+            bias[channel] = static_cast<Element>(sum.whole());
+        }
     }
 }
 
 parameters parameters_of(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
+    const bool channels_last = problem->layout == TCONV_NHWC;
+    const int64_t vector = 16 / (int64_t)problem->element_size;
     parameters p = {};
     p.strides = problem->dst;
     p.channels = problem->out_channels;
-    p.image_pixels = problem->h.out * problem->w.out;
-    p.pixels = problem->batch * p.image_pixels;
-    p.channels_last = problem->layout == TCONV_NHWC;
     p.accumulates = problem->desc.accumulate != 0;
-    p.channel_blocks = p.channels_last ? tconv_ceil_div(p.channels, LANES) : p.channels;
-    const int64_t blocks = BLOCKS * (int64_t)layer->target.multiprocessors;
-    const int64_t most = tconv_min(MOST_PARTS, tconv_ceil_div(blocks, p.channel_blocks));
-    const int64_t least_pixels = THREAD_PIXELS * THREADS / (p.channels_last ? LANES : 1);
-    p.part_pixels = tconv_max(least_pixels, tconv_ceil_div(p.pixels, most));
-    p.parts = tconv_ceil_div(p.pixels, p.part_pixels);
+    const bool by_channels = channels_last && p.channels % vector == 0 && p.strides.w % vector == 0;
+    p.block_channels = channels_last ? tconv_min(p.channels, MOST_CHANNELS * (by_channels ? vector : 1)) : 1;
+    p.channel_blocks = tconv_ceil_div(p.channels, p.block_channels);
+    p.vectors = by_channels || p.strides.w == p.block_channels;
+    /* Rows are dense. */
+    p.image_pixels = problem->h.out * problem->w.out;
+    const int64_t sums = THREADS * (p.vectors ? vector : 1);
+    const int64_t most = tconv_min(tconv_min(MOST_PARTS, tconv_max(LEAST_PARTS, MOST_SUMS / p.channels)),
+                                   tconv_ceil_div(BLOCKS * (int64_t)layer->target.multiprocessors, p.channel_blocks));
+    const int64_t least = tconv_max(1, THREAD_VECTORS * sums / p.block_channels);
+    const int64_t part_pixels = tconv_max(least, tconv_ceil_div(problem->batch * p.image_pixels, most));
+    p.piece_pixels = tconv_round_up(tconv_min(part_pixels, p.image_pixels), vector);
+    p.image_pieces = tconv_ceil_div(p.image_pixels, p.piece_pixels);
+    p.pieces = problem->batch * p.image_pieces;
+    p.part_pieces = tconv_max(1, part_pixels / p.piece_pixels);
+    p.parts = tconv_ceil_div(p.pieces, p.part_pieces);
     return p;
+}
+
+/* Whether all vectors begin at multiples of their size. */
+bool is_aligned(const tconv_problem *problem, const parameters *p, const void *diff_dst)
+{
+    const int64_t vector = 16 / (int64_t)problem->element_size;
+    return (uintptr_t)diff_dst % 16 == 0 && p->strides.n % vector == 0 &&
+           (problem->layout == TCONV_NHWC || p->strides.c % vector == 0);
 }
 
 } // namespace
@@ -118,10 +192,12 @@ tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scra
                       tconv_issue *issue)
 {
     parameters p = parameters_of(layer);
+    p.aligned = is_aligned(&layer->problem, &p, diff_dst);
     const void *sum_parts, *add_parts;
     with_element(layer->problem.dtype, [&](auto element) {
         using Element = decltype(element);
-        sum_parts = (const void *)sum_parts_kernel<Element>;
+        sum_parts = p.vectors ? (const void *)sum_parts_kernel<Element, VECTOR<Element>>
+                              : (const void *)sum_parts_kernel<Element, 1>;
         add_parts = (const void *)add_parts_kernel<Element>;
         return 0;
     });
@@ -131,7 +207,7 @@ tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scra
         status = launch_blocks(sum_parts, p.channel_blocks * p.parts, THREADS, first, stream, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    return launch_blocks(add_parts, tconv_ceil_div(p.channels, THREADS), THREADS, second, stream, issue);
+    return launch_blocks(add_parts, tconv_ceil_div(p.channels, THREADS / WARP), THREADS, second, stream, issue);
 }
 
 } // namespace tconv::outer

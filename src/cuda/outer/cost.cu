@@ -34,6 +34,11 @@ constexpr double ELEMENT_CYCLES = 4;       /* of 32 elements */
 constexpr double HALF_ELEMENT_CYCLES = 16; /* of 32 of 16 bits */
 constexpr double TILE_CYCLES = 150;        /* of a K-tile, beside that */
 
+/* The same of a kernel by boxes. */
+constexpr double BOX_SHARED_BYTES = 120; /* a cycle */
+constexpr double BOX_L2_BYTES = 30;      /* a cycle */
+constexpr double BOX_TILE_CYCLES = 40;
+
 /* How many times as much moves as is used: whole sectors, of which single elements that are `apart` apart may be a part. */
 double sector_part(const tconv_problem *problem, const planned_layer *plan, int apart)
 {
@@ -72,6 +77,16 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
                               : plan->reading == CHANNELS ? dst * of_vectors
                                                           : dst * of_elements;
     return longer_of(longer_of(products, shared), longer_of(l2, copies_src + copies_dst)) + TILE_CYCLES;
+}
+
+double box_cycles(const planned_layer *plan, int64_t slots)
+{
+    const parameters *p = &plan->parameters;
+    const double channels = plan->kernel.channels, mmas = BOX_PIXELS / 16.0 * (double)plan->kernel.pairs / MMA_M;
+    const double bytes = (BOX_PIXELS * channels + (double)slots * (double)p->tiles.chunk) * 2;
+    const double products = mmas * channels / 2 / WGMMA_PART;
+    const double shared = (mmas * (MMA_A_BYTES + channels * MMA_K_BYTES) + bytes) / BOX_SHARED_BYTES;
+    return longer_of(longer_of(products, shared), bytes / BOX_L2_BYTES) + BOX_TILE_CYCLES;
 }
 
 double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots)

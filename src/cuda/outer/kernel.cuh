@@ -275,11 +275,12 @@ __global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *LANES)
 template <mode MODE, int HEIGHT, int WIDTH> kernel_choice choice()
 {
     const void *by_elements = (const void *)outer_kernel<MODE, HEIGHT, WIDTH, false>;
-    return {{by_elements, by_elements, by_elements, (const void *)outer_kernel<MODE, HEIGHT, WIDTH, true>},
+    return {{by_elements, by_elements, by_elements, (const void *)outer_kernel<MODE, HEIGHT, WIDTH, true>, NULL},
             16 * HEIGHT,
             8 * WIDTH,
             RESIDENT_WARPS<MODE, HEIGHT>,
             MAX_PIXELS,
+            false,
             false};
 }
 

@@ -53,15 +53,19 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
             p.diff_dst = arguments->dst;
             p.slices = (float *)arguments->scratch;
             const uintptr_t read = (uintptr_t)p.src | (made->reading == SRC_ROWS ? 0 : (uintptr_t)p.diff_dst);
-            const reading reading = read % model::VECTOR_BYTES == 0 ? made->reading : ELEMENTS;
+            reading reading = read % model::VECTOR_BYTES == 0 ? made->reading : ELEMENTS;
+            CUtensorMap dst_map = {}, src_map = {};
+            tensor_map_recipe dst = made->dst, src = made->src;
+            dst.data = arguments->dst;
+            src.data = arguments->src;
+            if ((reading != CHANNELS && reading != BOXES) || p.box_bytes == 0 || !encode_tensor_map(&dst, &dst_map) ||
+                (reading == BOXES && !encode_tensor_map(&src, &src_map))) {
+                p.box_bytes = 0;
+                reading = reading == BOXES ? ELEMENTS : reading;
+            }
             const launch_grid grid = {made->kernel.functions[reading], made->blocks, made->threads, shared_bytes_of(&p),
                                       false};
-            CUtensorMap map = {};
-            tensor_map_recipe dst = made->dst;
-            dst.data = arguments->dst;
-            if (reading != CHANNELS || p.box_bytes == 0 || !encode_tensor_map(&dst, &map))
-                p.box_bytes = 0;
-            void *kernel_arguments[] = {&p, &map};
+            void *kernel_arguments[] = {&p, &dst_map, &src_map};
             *of = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false};
             if (p.k_tiles == 0)
                 return TCONV_SUCCESS;
@@ -78,10 +82,13 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
     snprintf(text, capacity,
              "by=%s block_tile=%dx%lld tile=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d stages=%d "
              "stage_bytes=%d splits=%d blocks=%lld resident=%d cycles=%.0f",
-             made->kernel.by_warpgroups ? "wgmma" : "mma", p->tiles.block_m, (long long)p->tiles.block_n,
-             made->kernel.channels, made->kernel.pairs, p->tiles.rows.group_taps, p->tiles.columns.group_taps,
-             (long long)p->tiles.chunk, 1 << p->images_log2, 1 << p->rows.tile_log2, 1 << p->columns.tile_log2,
-             p->k_tiles, p->stages, p->stage_bytes, p->splits, (long long)made->blocks, made->resident, made->cycles);
+             made->kernel.by_boxes        ? "boxes"
+             : made->kernel.by_warpgroups ? "wgmma"
+                                          : "mma",
+             p->tiles.block_m, (long long)p->tiles.block_n, made->kernel.channels, made->kernel.pairs,
+             p->tiles.rows.group_taps, p->tiles.columns.group_taps, (long long)p->tiles.chunk, 1 << p->images_log2,
+             1 << p->rows.tile_log2, 1 << p->columns.tile_log2, p->k_tiles, p->stages, p->stage_bytes, p->splits,
+             (long long)made->blocks, made->resident, made->cycles);
 }
 
 } // namespace

@@ -20,6 +20,10 @@ constexpr int STAGE_ALIGNMENT = 1024, BARRIER_BYTES = 128; /* of a kernel by wgm
 constexpr int WARPGROUP_BLOCK_THREADS =
     512; /* of a kernel by wgmma: two warpgroups that multiply, eight warps that copy */
 
+constexpr int BOX_BLOCK_THREADS = 384; /* of a kernel by boxes: two warpgroups that multiply, one that copies */
+constexpr int BOX_CHANNELS = 64;       /* of a box, in rows of 128 bytes */
+constexpr int BOX_PIXELS = 64;         /* of a K-tile of boxes */
+
 /* Factors of f32: rounded to TF32, or split in two (3xTF32); of 16 bits as they are. */
 enum mode { MODE_TF32, MODE_STRICT, MODE_F16, MODE_BF16, MODES };
 
@@ -60,16 +64,17 @@ struct parameters {
 };
 
 /* How src and the gradient of dst are read: by elements, or by several at once that are neighbours in memory: pixels of src in
- * f32, pixels of both in 16 bits, or 16 bytes of channels of both. */
-enum reading { ELEMENTS, SRC_ROWS, ROWS, CHANNELS, READINGS };
+ * f32, pixels of both in 16 bits, 16 bytes of channels of both, or boxes of 64 channels of both. */
+enum reading { ELEMENTS, SRC_ROWS, ROWS, CHANNELS, BOXES, READINGS };
 
-/* A kernel by mma.sync, whose warp tiles may be any number, or by wgmma, with one tile of the block. */
+/* A kernel by mma.sync, whose warp tiles may be any number, or by wgmma, with one tile of the block; one by boxes has both
+ * operands in shared memory. */
 struct kernel_choice {
     const void *functions[READINGS];
     int channels, pairs; /* of the tile */
     int resident_warps;  /* that a multiprocessor has registers for */
     int most_pixels;     /* of a K-tile */
-    bool by_warpgroups;
+    bool by_warpgroups, by_boxes;
 };
 
 constexpr int KERNELS_F32 = 4, KERNELS_STRICT = 3, KERNELS_HALF = 4;
@@ -78,6 +83,9 @@ extern const kernel_choice kernels_f16[KERNELS_HALF], kernels_bf16[KERNELS_HALF]
 constexpr int WARPGROUP_KERNELS = 5;
 extern const kernel_choice warpgroup_kernels_tf32[WARPGROUP_KERNELS];
 extern const kernel_choice warpgroup_kernels_f16[WARPGROUP_KERNELS], warpgroup_kernels_bf16[WARPGROUP_KERNELS];
+
+constexpr int BOX_KERNELS = 8;
+extern const kernel_choice box_kernels_f16[BOX_KERNELS], box_kernels_bf16[BOX_KERNELS];
 
 } // namespace tconv::outer
 

@@ -143,6 +143,8 @@ void choose_reading(const tconv_layer *layer, planned_layer *plan, int column_lo
     if (has_vectors(problem, &problem->src, problem->group_in) &&
         has_vectors(problem, &problem->dst, problem->group_out))
         plan->reading = CHANNELS;
+    if (plan->reading == CHANNELS && plan->kernel.by_boxes)
+        plan->reading = BOXES;
     if (problem->layout != TCONV_NCHW)
         return;
     p->src_unit = unit_of(problem, &problem->src, problem->w.in, (int64_t)1 << column_log2);
@@ -183,12 +185,13 @@ bool cut_channels(const tconv_layer *layer, const candidate *of, planned_layer *
     const tconv_problem *problem = &layer->problem;
     sum_tiles *tiles = &plan->parameters.tiles;
     const kernel_choice *kernel = of->kernel;
-    const int64_t vector = vector_length(problem), taps = of->row_taps * of->column_taps;
-    const int64_t most = kernel->by_warpgroups ? kernel->pairs / taps / vector * vector : of->chunk;
+    const int64_t unit = kernel->by_boxes ? BOX_CHANNELS : vector_length(problem),
+                  taps = of->row_taps * of->column_taps;
+    const int64_t most = kernel->by_warpgroups ? kernel->pairs / taps / unit * unit : of->chunk;
     if (most == 0)
         return false;
     tiles->chunks = tconv_ceil_div(problem->group_out, most);
-    tiles->chunk = tconv_round_up(tconv_ceil_div(problem->group_out, tiles->chunks), vector);
+    tiles->chunk = tconv_round_up(tconv_ceil_div(problem->group_out, tiles->chunks), unit);
     tiles->rows = order_of(&problem->h, layer->rows.kernel_step, of->row_taps);
     tiles->columns = order_of(&problem->w, layer->columns.kernel_step, of->column_taps);
     tiles->block_m = kernel->channels * of->warps_m;
@@ -196,7 +199,9 @@ bool cut_channels(const tconv_layer *layer, const candidate *of, planned_layer *
     tiles->m_tiles = tconv_ceil_div(problem->group_in, tiles->block_m);
     tiles->count = problem->groups * tiles->m_tiles * tiles->chunks * tiles->rows.groups * tiles->columns.groups;
     const int64_t warps = of->warps_m * tiles->block_n / kernel->pairs;
-    plan->threads = kernel->by_warpgroups ? WARPGROUP_BLOCK_THREADS : (int)warps * LANES;
+    plan->threads = kernel->by_boxes        ? BOX_BLOCK_THREADS
+                    : kernel->by_warpgroups ? WARPGROUP_BLOCK_THREADS
+                                            : (int)warps * LANES;
     plan->parameters.warps_m = of->warps_m;
     return warps <= MAX_WARPS && tiles->count < MAX_EXTENT;
 }
@@ -264,9 +269,18 @@ bool choose_stages(const tconv_layer *layer, planned_layer *plan)
     return false;
 }
 
+/* Whether the boxes of a map are none too long. */
+bool has_box(const tensor_map_recipe *map)
+{
+    for (int i = 0; i < 4; i++)
+        if (map->box[i] > MAX_BOX || map->steps[i] > MAX_BOX_STEP)
+            return false;
+    return true;
+}
+
 /* Describes the gradient of dst to TMA, whose boxes are the slots of a residue of rows and one of columns; false where it
  * brings no such box. */
-bool describe_box(const tconv_layer *layer, planned_layer *plan)
+bool describe_dst(const tconv_layer *layer, planned_layer *plan)
 {
     const tconv_problem *problem = &layer->problem;
     const parameters *p = &plan->parameters;
@@ -275,7 +289,7 @@ bool describe_box(const tconv_layer *layer, planned_layer *plan)
     const auto span = [](const tile_axis &axis) { return (cuuint32_t)((axis.extent - 1) * axis.stride + 1); };
     plan->dst = {
         problem->dtype,
-        CU_TENSOR_MAP_SWIZZLE_NONE,
+        plan->kernel.by_boxes ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
         NULL,
         {(cuuint64_t)problem->out_channels, (cuuint64_t)problem->w.out, (cuuint64_t)problem->h.out,
          (cuuint64_t)problem->batch},
@@ -283,12 +297,59 @@ bool describe_box(const tconv_layer *layer, planned_layer *plan)
         {(cuuint32_t)(p->dst_pitch / (int)size), span(p->columns), span(p->rows), (cuuint32_t)1 << p->images_log2},
         false,
         {1, (cuuint32_t)p->columns.stride, (cuuint32_t)p->rows.stride, 1}};
-    for (int i = 0; i < 4; i++)
-        if (plan->dst.box[i] > MAX_BOX || plan->dst.steps[i] > MAX_BOX_STEP)
-            return false;
+    if (!has_box(&plan->dst))
+        return false;
     /* Short rows that no taps share come slower so than as vectors. */
-    return p->dst_pitch >= MIN_ROW_BYTES || p->rows.extent > 1 << p->rows.tile_log2 ||
+    return plan->kernel.by_boxes || p->dst_pitch >= MIN_ROW_BYTES || p->rows.extent > 1 << p->rows.tile_log2 ||
            p->columns.extent > 1 << p->columns.tile_log2;
+}
+
+/* Describes src to TMA, for a kernel by boxes: all pixels of a K-tile. */
+void describe_src(const tconv_layer *layer, planned_layer *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    const parameters *p = &plan->parameters;
+    const cuuint64_t size = (cuuint64_t)problem->element_size;
+    const tconv_strides *strides = &problem->src;
+    plan->src = {problem->dtype,
+                 CU_TENSOR_MAP_SWIZZLE_128B,
+                 NULL,
+                 {(cuuint64_t)problem->in_channels, (cuuint64_t)problem->w.in, (cuuint64_t)problem->h.in,
+                  (cuuint64_t)problem->batch},
+                 {(cuuint64_t)strides->w * size, (cuuint64_t)strides->h * size, (cuuint64_t)strides->n * size},
+                 {BOX_CHANNELS, (cuuint32_t)1 << p->columns.tile_log2, (cuuint32_t)1 << p->rows.tile_log2,
+                  (cuuint32_t)1 << p->images_log2},
+                 false,
+                 {1, 1, 1, 1}};
+}
+
+/* Whether the slots of a tap for eight pixels of a K-tile, from multiples of eight on, are neighbours. */
+bool has_core_rows(const parameters *p)
+{
+    int pixels_log2 = p->columns.tile_log2;
+    if (p->columns.extent == 1 << p->columns.tile_log2) {
+        pixels_log2 += p->rows.tile_log2;
+        if (p->rows.extent == 1 << p->rows.tile_log2)
+            pixels_log2 += p->images_log2;
+    }
+    return 1 << pixels_log2 >= CORE_ROWS;
+}
+
+/* Describes what TMA brings of a K-tile; false where the kernel cannot do without. */
+bool describe_boxes(const tconv_layer *layer, planned_layer *plan)
+{
+    parameters *p = &plan->parameters;
+    const bool by_boxes = plan->kernel.by_boxes;
+    p->box_bytes = 0;
+    if (by_boxes ? plan->reading != BOXES || !has_core_rows(p)
+                 : !plan->kernel.by_warpgroups || plan->reading != CHANNELS)
+        return !by_boxes;
+    if (!describe_dst(layer, plan))
+        return !by_boxes;
+    if (by_boxes)
+        describe_src(layer, plan);
+    p->box_bytes = ((p->rows.extent * p->columns.extent) << p->images_log2) * p->dst_pitch;
+    return true;
 }
 
 /* Makes the plan of a candidate, in which layer-wide fields are set; false where it does not fit. */
@@ -297,6 +358,7 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
     const tconv_problem *problem = &layer->problem;
     parameters *p = &plan->parameters;
     const bool half = problem->element_size == 2, by_warpgroups = of->kernel->by_warpgroups;
+    const bool by_boxes = of->kernel->by_boxes;
     sum_tiles *tiles = &p->tiles;
     plan->kernel = *of->kernel;
     if (!cut_channels(layer, of, plan))
@@ -317,22 +379,24 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
     choose_reading(layer, plan, of->column_log2);
     const int64_t units = all_units(plan, row_residues);
     p->src_pitch = pitch_of(tiles->block_m, half);
-    p->dst_pitch = pitch_of(tiles->chunk, half);
+    p->dst_pitch = by_boxes ? BOX_CHANNELS * (int)sizeof(uint16_t) : pitch_of(tiles->chunk, half);
     p->src_bytes = (int)src_bytes_of(layer, plan);
-    p->stage_bytes = (int)tconv_round_up(p->src_bytes + slots * p->dst_pitch, by_warpgroups ? STAGE_ALIGNMENT : 128);
+    const int64_t dst_bytes = slots * p->dst_pitch * (by_boxes ? tiles->chunk / BOX_CHANNELS : 1);
+    p->stage_bytes = (int)tconv_round_up(p->src_bytes + dst_bytes, by_warpgroups ? STAGE_ALIGNMENT : 128);
     p->table_bytes = (int)tconv_round_up(table_bytes_of(plan, slots, units) + (by_warpgroups ? BARRIER_BYTES : 0), 128);
     if (!is_near(problem, &p->src_strides, p->images_log2, 1 << of->row_log2, 1 << of->column_log2) ||
         !is_near(problem, &p->dst_strides, p->images_log2, furthest_slot(&p->rows, p->rows.first[tiles->rows.groups]),
                  furthest_slot(&p->columns, p->columns.first[tiles->columns.groups])))
         return false;
-    p->box_bytes = 0;
-    if (by_warpgroups && plan->reading == CHANNELS && describe_box(layer, plan))
-        p->box_bytes = ((p->rows.extent * p->columns.extent) << p->images_log2) * p->dst_pitch;
+    if (!describe_boxes(layer, plan))
+        return false;
     p->flush_tiles = (int)(FLUSH_TERMS / p->k_pixels);
     if (!choose_stages(layer, plan))
         return false;
     choose_splits(layer, plan,
-                  by_warpgroups ? warpgroup_cycles(layer, plan, slots, units) : tile_cycles(layer, plan, slots));
+                  by_boxes        ? box_cycles(plan, slots)
+                  : by_warpgroups ? warpgroup_cycles(layer, plan, slots, units)
+                                  : tile_cycles(layer, plan, slots));
     return true;
 }
 
@@ -357,21 +421,29 @@ void try_boxes(const tconv_layer *layer, candidate *of, planned_layer *trial, pl
                     try_candidate(layer, of, trial, best);
 }
 
-/* Tries all groups of taps: of rows, and where that is one row, of columns. */
+/* Calls `what` with each number of taps that a group of an axis may have. */
+template <class Do> void for_group_taps(int64_t kernel, Do what)
+{
+    for (int64_t groups = 1, last = 0; groups <= kernel; groups++) {
+        const int64_t taps = tconv_ceil_div(kernel, groups);
+        if (taps != last)
+            what(taps);
+        last = taps;
+    }
+}
+
+/* Tries all groups of taps: of rows, and of columns where that is one row or the kernel is by boxes, whose tiles have few. */
 void try_taps(const tconv_layer *layer, candidate *of, planned_layer *trial, planned_layer *best)
 {
     const int64_t rows = layer->problem.h.kernel, columns = layer->problem.w.kernel;
-    for (int64_t groups = 1; groups <= rows; groups++) {
-        of->row_taps = tconv_ceil_div(rows, groups);
-        of->column_taps = columns;
-        if (groups == 1 || tconv_ceil_div(rows, groups - 1) != of->row_taps)
-            try_boxes(layer, of, trial, best);
-    }
-    for (int64_t groups = 2; groups <= columns; groups++) {
-        of->column_taps = tconv_ceil_div(columns, groups);
-        if (tconv_ceil_div(columns, groups - 1) != of->column_taps)
-            try_boxes(layer, of, trial, best);
-    }
+    for_group_taps(rows, [&](int64_t row_taps) {
+        for_group_taps(columns, [&](int64_t column_taps) {
+            of->row_taps = row_taps;
+            of->column_taps = column_taps;
+            if (column_taps == columns || row_taps == 1 || of->kernel->by_boxes)
+                try_boxes(layer, of, trial, best);
+        });
+    });
 }
 
 bool is_taken(const tconv_axis *axis)
@@ -403,6 +475,13 @@ kernel_list warpgroup_kernels_of(mode mode)
                                       {NULL, 0},
                                       {warpgroup_kernels_f16, WARPGROUP_KERNELS},
                                       {warpgroup_kernels_bf16, WARPGROUP_KERNELS}};
+    return lists[mode];
+}
+
+kernel_list box_kernels_of(mode mode)
+{
+    const kernel_list lists[MODES] = {
+        {NULL, 0}, {NULL, 0}, {box_kernels_f16, BOX_KERNELS}, {box_kernels_bf16, BOX_KERNELS}};
     return lists[mode];
 }
 
@@ -438,10 +517,10 @@ bool choose(const tconv_layer *layer, planned_layer *best)
                     try_taps(layer, &of, &trial, best);
     }
     if (why_not_hopper(layer) == NULL) {
-        const kernel_list hopper = warpgroup_kernels_of(trial.mode);
         of.warps_m = 1;
-        for (of.kernel = hopper.kernels; of.kernel < hopper.kernels + hopper.count; of.kernel++)
-            try_taps(layer, &of, &trial, best);
+        for (const kernel_list hopper : {warpgroup_kernels_of(trial.mode), box_kernels_of(trial.mode)})
+            for (of.kernel = hopper.kernels; of.kernel < hopper.kernels + hopper.count; of.kernel++)
+                try_taps(layer, &of, &trial, best);
     }
     return best->cycles > 0;
 }

@@ -17,7 +17,7 @@ struct planned_layer {
     int resident; /* blocks of a multiprocessor */
     int64_t blocks;
     double cycles;                /* predicted; 0: there is no plan yet */
-    tensor_map_recipe dst;        /* of the gradient of dst, without its address; where TMA brings it */
+    tensor_map_recipe src, dst;   /* of src and of the gradient of dst, without addresses; where TMA brings them */
     outer::parameters parameters; /* without addresses, and as if all were aligned */
 };
 

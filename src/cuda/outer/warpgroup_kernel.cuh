@@ -327,12 +327,13 @@ template <mode MODE, int M, int N> kernel_choice warpgroups()
     if constexpr (IS_HALF<MODE>)
         by_rows = (const void *)warpgroup_kernel<MODE, M, N, ROWS>;
     return {{(const void *)warpgroup_kernel<MODE, M, N, ELEMENTS>, by_src_rows, by_rows,
-             (const void *)warpgroup_kernel<MODE, M, N, CHANNELS>},
+             (const void *)warpgroup_kernel<MODE, M, N, CHANNELS>, NULL},
             N,
             WARPGROUPS * M * MMA_M,
             WARPGROUP_BLOCK_THREADS / LANES,
             MAX_PIXELS < MOST_PIXELS<element_of<MODE>, N> ? MAX_PIXELS : MOST_PIXELS<element_of<MODE>, N>,
-            true};
+            true,
+            false};
 }
 
 } // namespace tconv::outer

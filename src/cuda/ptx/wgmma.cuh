@@ -46,8 +46,17 @@ __device__ __forceinline__ uint64_t descriptor(uint32_t low)
     return (uint64_t)8 << 32 | low;
 }
 
-/* Types of factors: 32 bytes of K each, accumulators in f32. MN_MAJOR: the B operand is a row of N for each of K. */
-enum wgmma_type { WGMMA_TF32, WGMMA_F16, WGMMA_BF16, WGMMA_F16_MN_MAJOR, WGMMA_BF16_MN_MAJOR };
+/* Types of factors: 32 bytes of K each, accumulators in f32. MN_MAJOR: the B operand is a row of N for each of K; BOTH: A is
+ * a row of M as well. */
+enum wgmma_type {
+    WGMMA_TF32,
+    WGMMA_F16,
+    WGMMA_BF16,
+    WGMMA_F16_MN_MAJOR,
+    WGMMA_BF16_MN_MAJOR,
+    WGMMA_F16_BOTH,
+    WGMMA_BF16_BOTH
+};
 
 /* sums (64 x N over the warpgroup) = a * b, added to sums where accumulate is not 0. */
 template <wgmma_type type, int N> struct wgmma_ss;
@@ -65,6 +74,7 @@ template <wgmma_type type, int N> struct wgmma_ss;
 #define TCONV_SUMS_64(i)  TCONV_SUMS_52(i), TCONV_SUMS_12(i + 52)
 #define TCONV_SUMS_72(i)  TCONV_SUMS_48(i), TCONV_SUMS_24(i + 48)
 #define TCONV_SUMS_84(i)  TCONV_SUMS_64(i), TCONV_SUMS_16(i + 64), TCONV_SUMS_4(i + 80)
+#define TCONV_SUMS_96(i)  TCONV_SUMS_48(i), TCONV_SUMS_48(i + 48)
 #define TCONV_SUMS_128(i) TCONV_SUMS_64(i), TCONV_SUMS_64(i + 64)
 
 #define TCONV_NAMES_12 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
@@ -81,9 +91,12 @@ template <wgmma_type type, int N> struct wgmma_ss;
 #define TCONV_NAMES_84                                                                                                 \
     TCONV_NAMES_72                                                                                                     \
     ", %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83"
-#define TCONV_NAMES_128                                                                                                \
+#define TCONV_NAMES_96                                                                                                 \
     TCONV_NAMES_84                                                                                                     \
-    ", %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99"                                 \
+    ", %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define TCONV_NAMES_128                                                                                                \
+    TCONV_NAMES_96                                                                                                     \
+    ", %96, %97, %98, %99"                                                                                             \
     ", %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"                                         \
     ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123"                                         \
     ", %124, %125, %126, %127"
@@ -115,6 +128,14 @@ TCONV_WGMMA(WGMMA_F16_MN_MAJOR, "k16.f32.f16.f16", ", 0, 1", 104, 52, 52, 53, 54
 TCONV_WGMMA(WGMMA_F16_MN_MAJOR, "k16.f32.f16.f16", ", 0, 1", 128, 64, 64, 65, 66)
 TCONV_WGMMA(WGMMA_BF16_MN_MAJOR, "k16.f32.bf16.bf16", ", 0, 1", 104, 52, 52, 53, 54)
 TCONV_WGMMA(WGMMA_BF16_MN_MAJOR, "k16.f32.bf16.bf16", ", 0, 1", 128, 64, 64, 65, 66)
+#define TCONV_WGMMAS_BOTH(N, count, a, b, accumulate)                                                                  \
+    TCONV_WGMMA(WGMMA_F16_BOTH, "k16.f32.f16.f16", ", 1, 1", N, count, a, b, accumulate)                               \
+    TCONV_WGMMA(WGMMA_BF16_BOTH, "k16.f32.bf16.bf16", ", 1, 1", N, count, a, b, accumulate)
+TCONV_WGMMAS_BOTH(64, 32, 32, 33, 34)
+TCONV_WGMMAS_BOTH(128, 64, 64, 65, 66)
+TCONV_WGMMAS_BOTH(192, 96, 96, 97, 98)
+TCONV_WGMMAS_BOTH(256, 128, 128, 129, 130)
+#undef TCONV_WGMMAS_BOTH
 #undef TCONV_WGMMAS
 #undef TCONV_WGMMA
 

@@ -1,0 +1,216 @@
+/*
+ * The kernel of cuda_outer for Hopper whose operands are 16 bits and lie by channels (NHWC): the same tiles, K-tiles and
+ * slices as kernel.cuh, both operands MN-major in shared memory as TMA brings them. A box has rows of 64 channels, which are
+ * the pixels of a K-tile, or the slots of its outputs. M are 64 output channels of a tap, whose pixels are so many slots on
+ * from the first; N are input channels.
+ *
+ * Numeric order: as in kernel.cuh.
+ */
+#ifndef TCONV_CUDA_OUTER_BOX_KERNEL_CUH
+#define TCONV_CUDA_OUTER_BOX_KERNEL_CUH
+
+#include "warpgroup_kernel.cuh"
+
+namespace tconv::outer
+{
+
+constexpr int BOX_PRODUCERS = BOX_BLOCK_THREADS - CONSUMERS;
+constexpr int BOX_CONSUMER_REGISTERS = 232, BOX_PRODUCER_REGISTERS = 40; /* of a thread: 168 on average */
+constexpr int BOX_STEP = 16, BOX_STEPS = BOX_PIXELS / BOX_STEP;          /* pixels of an MMA; MMAs of a K-tile */
+
+template <mode MODE> constexpr wgmma_type BOTH_MN_MAJOR = MODE == MODE_F16 ? WGMMA_F16_BOTH : WGMMA_BF16_BOTH;
+
+/* Copies a K-tile's channels to boxes without TMA, element by element; zeros where they do not exist. */
+template <class Element>
+__device__ __forceinline__ void copy_elements(crew by, uint32_t to, const place *table, int count, int channels,
+                                              const origin &from)
+{
+    constexpr int VECTOR = access_length<Element>;
+#pragma unroll 1
+    for (int i = by.thread; i < count * channels / VECTOR; i += by.threads) {
+        const int row = i % count, vector = i / count, first = vector * VECTOR;
+        const place at = table[row];
+        const int existing = from.has(at) ? from.channels : 0;
+        const char *data = from.data + at.offset + first * from.channel_stride;
+        uint32_t words[VECTOR / 2];
+#pragma unroll
+        for (int j = 0; j < VECTOR; j++, data += from.channel_stride) {
+            const uint32_t element = first + j < existing ? *reinterpret_cast<const uint16_t *>(data) : 0;
+            words[j / 2] = j % 2 == 0 ? element : words[j / 2] | element << 16;
+        }
+        store_shared(to + (vector / VECTORS * count + row) * SWIZZLED_BYTES + (vector ^ row) % VECTORS * ACCESS_BYTES,
+                     make_uint4(words[0], words[1], words[2], words[3]));
+    }
+}
+
+/* Has TMA fill the stages: one thread. */
+template <int N>
+__device__ __forceinline__ void produce_boxes(const parameters &p, const CUtensorMap *src_map,
+                                              const CUtensorMap *dst_map, const block_tile &block,
+                                              const stage_ring &ring, int first, int count)
+{
+    const int residues = block.row_residues * block.column_residues;
+    const int in_channel = (int)(block.at.group * p.tiles.group_in + block.at.m_tile * N);
+    const int out_channel = (int)(block.at.group * p.tiles.group_out + block.at.chunk * p.tiles.chunk);
+    const int chunk = (int)p.tiles.chunk;
+    const uint32_t src_box = BOX_PIXELS * SWIZZLED_BYTES;
+    const uint32_t bytes = (uint32_t)(N / BOX_CHANNELS * src_box + chunk / BOX_CHANNELS * residues * p.box_bytes);
+    stage_walk stage(ring, 1);
+    k_walk walk;
+    walk.begin(p, first);
+#pragma unroll 1
+    for (int k = 0; k < count; k++, stage.next(), walk.advance(p)) {
+        stage.expect(bytes);
+        uint32_t to = stage.buffer();
+#pragma unroll 1
+        for (int channel = 0; channel < N; channel += BOX_CHANNELS, to += src_box)
+            tma_load(to, src_map, in_channel + channel, walk.column, walk.row, walk.image, stage.full());
+        const int column = walk.column * p.columns.stride, row = walk.row * p.rows.stride;
+#pragma unroll 1
+        for (int channel = 0; channel < chunk; channel += BOX_CHANNELS)
+#pragma unroll 1
+            for (int i = 0; i < residues; i++, to += p.residue_slots * SWIZZLED_BYTES)
+                tma_load(to, dst_map, out_channel + channel,
+                         column + p.columns.least[block.column_first + i % block.column_residues],
+                         row + p.rows.least[block.row_first + i / block.column_residues], walk.image, stage.full());
+    }
+}
+
+/* Fills the stages where TMA does not. */
+template <class Element, int N>
+__device__ __forceinline__ void produce_elements(const parameters &p, const block_tile &block, const tables &tables,
+                                                 const stage_ring &ring, int first, int count)
+{
+    const crew by = {(int)threadIdx.x - CONSUMERS, BOX_PRODUCERS};
+    stage_walk stage(ring, 1);
+    k_walk walk;
+    walk.begin(p, first);
+#pragma unroll 1
+    for (int k = 0; k < count; k++, stage.next(), walk.advance(p)) {
+        stage.wait_empty();
+        copy_elements<Element>(by, stage.buffer(), tables.inputs, BOX_PIXELS, N, src_origin<Element>(p, block, walk));
+        copy_elements<Element>(by, stage.buffer() + p.src_bytes, tables.slots, block.slots, (int)p.tiles.chunk,
+                               dst_origin<Element>(p, block, walk));
+        stage.signal_written(by.thread % LANES);
+    }
+}
+
+/* Multiplies the stages: the MMAs of a K-tile are a commit group, and its stage is released when those of the next are on
+ * their way. */
+template <mode MODE, int M, int N>
+__device__ __forceinline__ void consume_boxes(const parameters &p, const block_tile &block, const tables &tables,
+                                              const stage_ring &ring, int count, float *slice, int warp, int lane)
+{
+    using Product = wgmma_ss<BOTH_MN_MAJOR<MODE>, N>;
+    const int warpgroup = warp / WARPGROUP_WARPS, chunk = (int)p.tiles.chunk;
+    const int first_pair = warpgroup * M * MMA_M + warp % WARPGROUP_WARPS * WARP_M;
+    const uint32_t src_high = 1u << 30 | CORE_ROWS * SWIZZLED_BYTES / 16;
+    const uint32_t src_box = BOX_PIXELS * SWIZZLED_BYTES / 16 << 16;
+    /* Of each MMA tile and of each step, the slots in units of 16 bytes; eight pixels on. */
+    uint32_t tiles[M], steps[BOX_STEPS], high[BOX_STEPS];
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        const int pair = (warpgroup * M + m) * MMA_M;
+        tiles[m] = (pair_offset(p, block, pair - pair % chunk, 2) +
+                    pair % chunk / BOX_CHANNELS * block.slots * SWIZZLED_BYTES + p.src_bytes) /
+                   16;
+    }
+#pragma unroll
+    for (int s = 0; s < BOX_STEPS; s++) {
+        const int *pixels = tables.pixels + s * BOX_STEP;
+        steps[s] = pixels[0] / 16;
+        high[s] = 1u << 30 | (pixels[CORE_ROWS] - pixels[0]) / 16;
+    }
+    float sums[M][N / 2];
+    const auto store = [&](bool adds) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            store_pairs<true, N>(sums[m], slice + first_pair + m * MMA_M, p.tiles.block_n, adds, lane);
+    };
+    bool flushed = false;
+    int until_flush = p.flush_tiles, accumulate = 0;
+    uint32_t release = 0; /* the empty barrier of the stage before */
+    stage_walk stage(ring, 0);
+#pragma unroll 1
+    for (int k = 0; k < count; k++, stage.next()) {
+        stage.wait_full();
+        const uint32_t buffer = descriptor_address(stage.buffer());
+        wgmma_fence();
+#pragma unroll
+        for (int s = 0; s < BOX_STEPS; s++) {
+            const uint64_t b = (uint64_t)src_high << 32 | src_box | (buffer + s * BOX_STEP * SWIZZLED_BYTES / 16);
+#pragma unroll
+            for (int m = 0; m < M; m++)
+                Product::add(sums[m], (uint64_t)high[s] << 32 | (buffer + tiles[m] + steps[s]), b, accumulate);
+            accumulate = 1;
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (release != 0)
+            signal_for_warp(release, lane);
+        release = stage.empty();
+        if (--until_flush == 0) {
+            wgmma_wait<0>();
+            store(flushed);
+            flushed = true;
+            accumulate = 0;
+            until_flush = p.flush_tiles;
+        }
+    }
+    wgmma_wait<0>();
+    if (accumulate)
+        store(flushed);
+}
+
+template <mode MODE, int M, int N, reading way>
+__global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
+    box_kernel(const __grid_constant__ parameters p, const __grid_constant__ CUtensorMap dst_map,
+               const __grid_constant__ CUtensorMap src_map)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(STAGE_ALIGNMENT) char shared[]; /* the stages, the barriers and the tables */
+    char *barriers = shared + p.stages * p.stage_bytes;
+    const int warp = warp_of_block();
+    const int64_t number = blockIdx.x % p.tiles.count;
+    const int split = (int)(blockIdx.x / p.tiles.count);
+    const block_tile block = find_block(p, number);
+    const int first = (int)((int64_t)p.k_tiles * split / p.splits);
+    const int count = (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first;
+    const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
+    if (threadIdx.x == 0) {
+        ring.init(way == BOXES ? 1 : BOX_PRODUCERS / LANES * WARP_ARRIVALS, CONSUMERS / LANES * WARP_ARRIVALS);
+        mbarrier_init_fence();
+    }
+    using Element = element_of<MODE>;
+    const tables tables = make_tables<Element, way == ELEMENTS>(p, block, barriers + BARRIER_BYTES);
+    __syncthreads();
+    if (warp < CONSUMERS / LANES) {
+        setmaxnreg_increase<BOX_CONSUMER_REGISTERS>();
+        float *slice = p.slices + (split * p.tiles.count + number) * p.tiles.block_m * p.tiles.block_n;
+        consume_boxes<MODE, M, N>(p, block, tables, ring, count, slice, warp, (int)threadIdx.x % LANES);
+    } else {
+        setmaxnreg_decrease<BOX_PRODUCER_REGISTERS>();
+        if constexpr (way == ELEMENTS)
+            produce_elements<Element, N>(p, block, tables, ring, first, count);
+        else if (threadIdx.x == CONSUMERS)
+            produce_boxes<N>(p, &src_map, &dst_map, block, ring, first, count);
+    }
+#endif
+}
+
+template <mode MODE, int M, int N> kernel_choice boxes()
+{
+    kernel_choice made = {};
+    made.functions[ELEMENTS] = (const void *)box_kernel<MODE, M, N, ELEMENTS>;
+    made.functions[BOXES] = (const void *)box_kernel<MODE, M, N, BOXES>;
+    made.channels = N;
+    made.pairs = WARPGROUPS * M * MMA_M;
+    made.resident_warps = BOX_BLOCK_THREADS / LANES;
+    made.most_pixels = BOX_PIXELS;
+    made.by_warpgroups = made.by_boxes = true;
+    return made;
+}
+
+} // namespace tconv::outer
+
+#endif
