@@ -127,7 +127,7 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
         for (int m = 0; m < M; m++)
             store_pairs<true, N>(sums[m], slice + first_pair + m * MMA_M, p.tiles.block_n, adds, lane);
     };
-    bool flushed = false;
+    bool flushed = p.adds;
     int until_flush = p.flush_tiles, accumulate = 0;
     uint32_t release = 0; /* the empty barrier of the stage before */
     stage_walk stage(ring, 0);

@@ -21,15 +21,15 @@ constexpr double SPLIT_ISSUE = 2;        /* in two */
 constexpr double ADD_ISSUE = 1.5;        /* of a sum of 3xTF32, that joins the total every fourth step */
 constexpr double TURN = 4;               /* cycles of an instruction that copies vectors, to its warp */
 constexpr double HIDDEN_PART = 0.15;     /* of what is not the longest, that shows where single elements are copied */
-constexpr double HALF_GATHER_CYCLES = 3; /* of 32 of 16 bits, that nothing hides */
+constexpr double HALF_GATHER_CYCLES = 9; /* of 32 of 16 bits, that nothing hides */
 
 /* The same of a kernel by wgmma, whose copies are other warps'. */
 constexpr double WGMMA_PART = 0.9;         /* of the tensor cores' rate */
 constexpr double SHARED_BYTES = 110;       /* a cycle */
 constexpr double WARPGROUP_L2_BYTES = 26;  /* a cycle */
 constexpr double VECTOR_CYCLES = 6;        /* of 32 vectors that are copied */
-constexpr double UNIT_CYCLES = 10;         /* of 32 units of a channel that are transposed in registers */
-constexpr double TRANSPOSED_CYCLES = 1.25; /* and of 32 elements of them */
+constexpr double UNIT_CYCLES = 21;         /* of 32 units of a channel that are transposed in registers */
+constexpr double TRANSPOSED_CYCLES = 2.6;  /* and of 32 elements of them */
 constexpr double ELEMENT_CYCLES = 4;       /* of 32 elements */
 constexpr double HALF_ELEMENT_CYCLES = 16; /* of 32 of 16 bits */
 constexpr double TILE_CYCLES = 150;        /* of a K-tile, beside that */

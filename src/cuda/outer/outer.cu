@@ -28,7 +28,8 @@ namespace
 
 size_t slices_bytes(const planned_layer *made)
 {
-    return (size_t)(made->parameters.splits * slice_sums(made->parameters.tiles)) * sizeof(float);
+    const int64_t bytes = made->parameters.splits * slice_sums(made->parameters.tiles) * (int64_t)sizeof(float);
+    return (size_t)tconv_round_up(bytes, COPY_ALIGNMENT);
 }
 
 tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
@@ -38,8 +39,50 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
         return tconv_decline(issue, "needs compute capability 8.0, at most %d taps along an axis and smaller extents",
                              MAX_TAPS);
     const size_t slices = slices_bytes(made), bias = bias_scratch(layer);
-    planned->sizes.scratch = tconv_max((int64_t)slices, (int64_t)bias);
+    planned->sizes.scratch = tconv_max((int64_t)slices + copied_bytes(made->copies), (int64_t)bias);
     return TCONV_SUCCESS;
+}
+
+/* Launches the kernel that writes slices of the products of src and the gradient of dst. */
+tconv_status launch_products(const tconv_layer *layer, const planned_layer *made, parameters *p, const void *src,
+                             const void *diff_dst, void *stream, tconv_issue *issue)
+{
+    p->src = src;
+    p->diff_dst = diff_dst;
+    const uintptr_t read = (uintptr_t)src | (made->reading == SRC_ROWS ? 0 : (uintptr_t)diff_dst);
+    reading reading = read % model::VECTOR_BYTES == 0 ? made->reading : ELEMENTS;
+    CUtensorMap dst_map = {}, src_map = {};
+    tensor_map_recipe dst = made->dst, of_src = made->src;
+    dst.data = diff_dst;
+    of_src.data = src;
+    dst.extents[3] = of_src.extents[3] = (cuuint64_t)p->images;
+    if ((reading != CHANNELS && reading != BOXES) || p->box_bytes == 0 || !encode_tensor_map(&dst, &dst_map) ||
+        (reading == BOXES && !encode_tensor_map(&of_src, &src_map))) {
+        p->box_bytes = 0;
+        reading = reading == BOXES ? ELEMENTS : reading;
+    }
+    const launch_grid grid = {made->kernel.functions[reading], made->blocks, made->threads, shared_bytes_of(p), false};
+    void *arguments[] = {p, &dst_map, &src_map};
+    const tconv_status status = allow_shared(grid.kernel, layer->target.shared_bytes, issue);
+    return status == TCONV_SUCCESS ? launch_kernel(&grid, arguments, stream, issue) : status;
+}
+
+/* The same by copies, part after part. */
+tconv_status launch_copied(const tconv_layer *layer, const planned_layer *made, const parameters *slices,
+                           const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const copies &copies = made->copies;
+    char *const src = static_cast<char *>(arguments->scratch) + slices_bytes(made);
+    tconv_status status = TCONV_SUCCESS;
+    for (int64_t part = 0; part < parts_of(copies) && status == TCONV_SUCCESS; part++) {
+        parameters p = *slices;
+        p.images = (int)images_of_part(&layer->problem, copies, part);
+        p.adds = part > 0;
+        status = make_copies(layer, copies, part, arguments->src, arguments->dst, src, arguments->stream, issue);
+        if (status == TCONV_SUCCESS)
+            status = launch_products(layer, made, &p, src, src + copies.src_bytes, arguments->stream, issue);
+    }
+    return status;
 }
 
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
@@ -49,28 +92,12 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
         layer, arguments,
         [&](slices *of) {
             parameters p = made->parameters;
-            p.src = arguments->src;
-            p.diff_dst = arguments->dst;
             p.slices = (float *)arguments->scratch;
-            const uintptr_t read = (uintptr_t)p.src | (made->reading == SRC_ROWS ? 0 : (uintptr_t)p.diff_dst);
-            reading reading = read % model::VECTOR_BYTES == 0 ? made->reading : ELEMENTS;
-            CUtensorMap dst_map = {}, src_map = {};
-            tensor_map_recipe dst = made->dst, src = made->src;
-            dst.data = arguments->dst;
-            src.data = arguments->src;
-            if ((reading != CHANNELS && reading != BOXES) || p.box_bytes == 0 || !encode_tensor_map(&dst, &dst_map) ||
-                (reading == BOXES && !encode_tensor_map(&src, &src_map))) {
-                p.box_bytes = 0;
-                reading = reading == BOXES ? ELEMENTS : reading;
-            }
-            const launch_grid grid = {made->kernel.functions[reading], made->blocks, made->threads, shared_bytes_of(&p),
-                                      false};
-            void *kernel_arguments[] = {&p, &dst_map, &src_map};
             *of = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false};
-            if (p.k_tiles == 0)
-                return TCONV_SUCCESS;
-            const tconv_status status = allow_shared(grid.kernel, layer->target.shared_bytes, issue);
-            return status == TCONV_SUCCESS ? launch_kernel(&grid, kernel_arguments, arguments->stream, issue) : status;
+            return p.k_tiles == 0 ? TCONV_SUCCESS
+                   : made->copies.images > 0
+                       ? launch_copied(layer, made, &p, arguments, issue)
+                       : launch_products(layer, made, &p, arguments->src, arguments->dst, arguments->stream, issue);
         },
         issue);
 }
@@ -81,14 +108,14 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
     const parameters *p = &made->parameters;
     snprintf(text, capacity,
              "by=%s block_tile=%dx%lld tile=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d stages=%d "
-             "stage_bytes=%d splits=%d blocks=%lld resident=%d cycles=%.0f",
+             "stage_bytes=%d splits=%d blocks=%lld resident=%d parts=%lld cycles=%.0f",
              made->kernel.by_boxes        ? "boxes"
              : made->kernel.by_warpgroups ? "wgmma"
                                           : "mma",
              p->tiles.block_m, (long long)p->tiles.block_n, made->kernel.channels, made->kernel.pairs,
              p->tiles.rows.group_taps, p->tiles.columns.group_taps, (long long)p->tiles.chunk, 1 << p->images_log2,
              1 << p->rows.tile_log2, 1 << p->columns.tile_log2, p->k_tiles, p->stages, p->stage_bytes, p->splits,
-             (long long)made->blocks, made->resident, made->cycles);
+             (long long)made->blocks, made->resident, (long long)parts_of(made->copies), made->cycles);
 }
 
 } // namespace

@@ -60,6 +60,7 @@ struct parameters {
     int box_bytes;            /* of these without that: what TMA brings; 0: it brings none */
     int table_bytes;          /* of shared memory, before the stages: the block's tables */
     int stage_bytes, stages;
+    bool adds;       /* to what the slice holds */
     int flush_tiles; /* K-tiles after which sums are added to the slice */
 };
 

@@ -22,6 +22,7 @@ constexpr int BLOCK_SHARED_MEMORY = 1024;                         /* bytes that 
 constexpr int TABLE_PIXEL = 20, TABLE_SLOT = 16, TABLE_UNIT = 24; /* bytes of a block's tables */
 constexpr int64_t FLUSH_TERMS = 8192; /* that the tensor cores sum: they lose about 7e-9 of a sum with each */
 constexpr size_t SLICES_BYTES = (size_t)60 << 20; /* of all slices, where one of them is not more than half of it */
+constexpr int64_t COPIED_SLICES_BYTES = (int64_t)20 << 20, COPIES_BYTES = (int64_t)44 << 20; /* beside one another */
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28;
 constexpr cuuint32_t MAX_BOX = 256, MAX_BOX_STEP = 8; /* along an axis (CUDA driver API) */
 constexpr int MIN_ROW_BYTES = 256;                    /* of a slot, that TMA brings where taps share none */
@@ -30,7 +31,10 @@ constexpr int64_t MAX_OFFSET = 32000;                 /* outputs from a K-tile's
 /* What the prediction is made of beside cost.h: */
 constexpr double BEGIN_CYCLES = 5000; /* of a block, until its first product */
 constexpr double STORE_BYTES = 32;    /* a cycle, of a block's sums */
-constexpr double ADD_BYTES = 8;       /* a cycle of every multiprocessor, of all slices */
+
+constexpr double COPY_BYTES = 9;     /* a cycle of every multiprocessor, of src and of the gradient of dst */
+constexpr double PART_CYCLES = 9000; /* of a part that is copied, beside that: two launches */
+constexpr double ADD_BYTES = 8;      /* a cycle of every multiprocessor, of all slices */
 
 /* Fills in an axis for K-tiles of 2^tile_log2 inputs; false where slots are too many. *most: residues of the group of taps
  * with most. */
@@ -163,8 +167,9 @@ void choose_splits(const tconv_layer *layer, planned_layer *plan, double cycles)
     const double tile_bytes = (double)p->tiles.block_m * (double)p->tiles.block_n * 4;
     const double slice_bytes = tile_bytes * (double)p->tiles.count;
     const int64_t most = tconv_min(tconv_max(1, p->k_tiles), tconv_ceil_div(4 * places, p->tiles.count));
+    const double most_bytes = plan->copies.images > 0 ? (double)COPIED_SLICES_BYTES : (double)SLICES_BYTES;
     for (int64_t splits = 1; splits <= most; splits++) {
-        if (splits > 1 && slice_bytes * (double)splits > (double)SLICES_BYTES)
+        if (splits > 1 && slice_bytes * (double)splits > most_bytes)
             break;
         const double rounds = (double)tconv_ceil_div(splits * p->tiles.count, places);
         const double block = BEGIN_CYCLES + (double)tconv_ceil_div(p->k_tiles, splits) * cycles +
@@ -485,17 +490,12 @@ kernel_list box_kernels_of(mode mode)
     return lists[mode];
 }
 
-} // namespace
-
-bool choose(const tconv_layer *layer, planned_layer *best)
+/* What is the same of all candidates. */
+planned_layer begin(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
     planned_layer trial = {};
     parameters *p = &trial.parameters;
-    candidate of = {};
-    if (layer->target.compute_capability < 80 || problem->batch >= MAX_EXTENT || !is_taken(&problem->h) ||
-        !is_taken(&problem->w))
-        return false;
     trial.mode = problem->dtype == TCONV_F16    ? MODE_F16
                  : problem->dtype == TCONV_BF16 ? MODE_BF16
                  : model::is_strict(layer)      ? MODE_STRICT
@@ -506,6 +506,53 @@ bool choose(const tconv_layer *layer, planned_layer *best)
     p->tiles.groups = problem->groups;
     p->tiles.group_in = problem->group_in;
     p->tiles.group_out = problem->group_out;
+    return trial;
+}
+
+/* Tries all kernels of a list with one tile of a block. */
+void try_kernels(const tconv_layer *layer, kernel_list list, planned_layer *trial, planned_layer *best)
+{
+    candidate of = {};
+    of.warps_m = 1;
+    for (of.kernel = list.kernels; of.kernel < list.kernels + list.count; of.kernel++)
+        try_taps(layer, &of, trial, best);
+}
+
+/* Tries copies by channels of tensors of 16 bits that lie by planes. */
+void try_copies(const tconv_layer *layer, planned_layer *best)
+{
+    const tconv_problem *problem = &layer->problem;
+    if (problem->layout != TCONV_NCHW || problem->element_size != 2)
+        return;
+    const int64_t weights =
+        problem->in_channels * problem->group_out * problem->h.kernel * problem->w.kernel * (int64_t)sizeof(float);
+    const copies copies = cut_copies(problem, weights <= COPIED_SLICES_BYTES ? COPIES_BYTES : weights);
+    if (copies.images == 0)
+        return;
+    tconv_layer part = *layer;
+    part.problem = problem_of_part(problem, copies);
+    planned_layer trial = begin(&part), made = {};
+    trial.copies = copies;
+    try_kernels(&part, box_kernels_of(trial.mode), &trial, &made);
+    const double bytes = (double)problem->batch * (double)problem->element_size *
+                         ((double)(problem->in_channels * problem->h.in * problem->w.in) +
+                          (double)(problem->out_channels * problem->h.out * problem->w.out));
+    made.cycles =
+        (made.cycles + PART_CYCLES) * (double)parts_of(copies) + bytes / (COPY_BYTES * layer->target.multiprocessors);
+    if (made.blocks > 0 && (best->cycles <= 0 || made.cycles < best->cycles))
+        *best = made;
+}
+
+} // namespace
+
+bool choose(const tconv_layer *layer, planned_layer *best)
+{
+    const tconv_problem *problem = &layer->problem;
+    candidate of = {};
+    if (layer->target.compute_capability < 80 || problem->batch >= MAX_EXTENT || !is_taken(&problem->h) ||
+        !is_taken(&problem->w))
+        return false;
+    planned_layer trial = begin(layer);
     const kernel_list list = kernels_of(trial.mode);
     for (const int64_t most : CHUNKS) {
         if (most > CHUNKS[0] && 2 * problem->group_out <= most)
@@ -517,10 +564,9 @@ bool choose(const tconv_layer *layer, planned_layer *best)
                     try_taps(layer, &of, &trial, best);
     }
     if (why_not_hopper(layer) == NULL) {
-        of.warps_m = 1;
-        for (const kernel_list hopper : {warpgroup_kernels_of(trial.mode), box_kernels_of(trial.mode)})
-            for (of.kernel = hopper.kernels; of.kernel < hopper.kernels + hopper.count; of.kernel++)
-                try_taps(layer, &of, &trial, best);
+        try_kernels(layer, warpgroup_kernels_of(trial.mode), &trial, best);
+        try_kernels(layer, box_kernels_of(trial.mode), &trial, best);
+        try_copies(layer, best);
     }
     return best->cycles > 0;
 }

@@ -3,6 +3,7 @@
 #define TCONV_CUDA_OUTER_PLAN_H
 
 #include "../runtime/tensor_map.h"
+#include "copies.h"
 #include "parameters.h"
 #include "sums.h"
 
@@ -18,6 +19,7 @@ struct planned_layer {
     int64_t blocks;
     double cycles;                /* predicted; 0: there is no plan yet */
     tensor_map_recipe src, dst;   /* of src and of the gradient of dst, without addresses; where TMA brings them */
+    outer::copies copies;         /* that are read instead of src and of the gradient of dst; or none */
     outer::parameters parameters; /* without addresses, and as if all were aligned */
 };
 

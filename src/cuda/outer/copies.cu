@@ -1,0 +1,236 @@
+/*
+ * A block transposes a tile of 64 channels by 128 pixels in shared memory. A thread loads eight neighbouring pixels of two
+ * channels, twice, and stores words of both channels; where a word lies in a pixel's row depends on the pixel, so that no two
+ * lanes meet in a bank on either side.
+ */
+#include "copies.h"
+
+#include "../../core/checked.h"
+#include "../numeric/divisor.h"
+#include "../ptx/memory.cuh"
+#include "../runtime/launch.h"
+
+namespace tconv::outer
+{
+
+namespace
+{
+
+constexpr int THREADS = 256;
+constexpr int TILE_CHANNELS = 64, TILE_PIXELS = 128;
+constexpr int RUN = 8;     /* pixels of a thread's load */
+constexpr int RUNS = 8;    /* of a row of threads */
+constexpr int VECTORS = 8; /* of 16 bytes, of a pixel of a tile */
+constexpr int VECTOR = 8;  /* elements of 16 bytes */
+
+/* A tensor of which rows are copied, those of all images, that lie one behind another as they do in memory. */
+struct copied {
+    const uint16_t *from;
+    uint4 *to;
+    int64_t image, channel; /* elements from one to the next */
+    int64_t first, plane;   /* of an image's plane: the part's first pixel, which may not exist; pixels that do */
+    int pixels, channels, images;
+    int vectors; /* of a pixel */
+    int unit;    /* pixels that are loaded at once: 8, 4, 2 or 1 */
+    int channel_tiles, pixel_tiles, tiles;
+};
+
+struct parameters {
+    copied tensors[2];
+};
+
+/* Loads a run of a channel's pixels, by so many at once; zeros where they do not exist. */
+template <int unit>
+__device__ __forceinline__ void load_run(uint32_t (&words)[RUN / 2], const uint16_t *plane, int64_t pixel, int64_t end)
+{
+#pragma unroll
+    for (int i = 0; i < RUN; i += unit) {
+        const bool exists = pixel + i >= 0 && pixel + i < end;
+        const uint16_t *from = plane + pixel + i;
+        if constexpr (unit == 8) {
+            const uint4 loaded = exists ? __ldg(reinterpret_cast<const uint4 *>(from)) : make_uint4(0, 0, 0, 0);
+            words[0] = loaded.x, words[1] = loaded.y, words[2] = loaded.z, words[3] = loaded.w;
+        } else if constexpr (unit == 4) {
+            const uint2 loaded = exists ? __ldg(reinterpret_cast<const uint2 *>(from)) : make_uint2(0, 0);
+            words[i / 2] = loaded.x, words[i / 2 + 1] = loaded.y;
+        } else if constexpr (unit == 2) {
+            words[i / 2] = exists ? __ldg(reinterpret_cast<const uint32_t *>(from)) : 0;
+        } else {
+            const uint32_t loaded = exists ? __ldg(from) : 0;
+            words[i / 2] = i % 2 == 0 ? loaded : words[i / 2] | loaded << 16;
+        }
+    }
+}
+
+/* Where word number `word` of a pixel's row lies in a tile. */
+__device__ __forceinline__ int place_of(int pixel, int word)
+{
+    return pixel * (TILE_CHANNELS / 2) + ((word / 4) ^ (pixel / RUN % VECTORS)) * 4 + word % 4;
+}
+
+template <int unit>
+__device__ __forceinline__ void read_tile(uint32_t *tile, const copied &of, int image, int channel, int pixel)
+{
+    constexpr int TIMES = TILE_PIXELS / RUN / RUNS;
+    const int word = (int)threadIdx.x / RUNS;
+    const int64_t end = channel + word * 2 < of.channels ? of.plane : 0;
+    const int64_t next_end = channel + word * 2 + 1 < of.channels ? of.plane : 0;
+    const uint16_t *plane = of.from + image * of.image + (channel + word * 2) * of.channel;
+    uint32_t words[TIMES][2][RUN / 2];
+#pragma unroll
+    for (int i = 0; i < TIMES; i++) {
+        const int64_t at = of.first + pixel + ((int)threadIdx.x % RUNS + i * RUNS) * RUN;
+        load_run<unit>(words[i][0], plane, at, end);
+        load_run<unit>(words[i][1], plane + of.channel, at, next_end);
+    }
+#pragma unroll
+    for (int i = 0; i < TIMES; i++)
+#pragma unroll
+        for (int j = 0; j < RUN; j++)
+            tile[place_of(((int)threadIdx.x % RUNS + i * RUNS) * RUN + j, word)] =
+                __byte_perm(words[i][0][j / 2], words[i][1][j / 2], j % 2 == 0 ? 0x5410 : 0x7632);
+}
+
+__global__ void __launch_bounds__(THREADS) copy_kernel(const __grid_constant__ parameters p)
+{
+    __shared__ uint4 shared[TILE_PIXELS * VECTORS];
+    uint32_t *tile = reinterpret_cast<uint32_t *>(shared);
+    for (int number = (int)blockIdx.x; number < p.tensors[0].tiles + p.tensors[1].tiles; number += (int)gridDim.x) {
+        const bool second = number >= p.tensors[0].tiles;
+        const copied &of = p.tensors[second];
+        const int in = second ? number - p.tensors[0].tiles : number;
+        const int channel_tile = in % of.channel_tiles, rest = in / of.channel_tiles;
+        const int pixel = rest % of.pixel_tiles * TILE_PIXELS, image = rest / of.pixel_tiles;
+        const int channel = channel_tile * TILE_CHANNELS;
+        if (of.unit == 8)
+            read_tile<8>(tile, of, image, channel, pixel);
+        else if (of.unit == 4)
+            read_tile<4>(tile, of, image, channel, pixel);
+        else if (of.unit == 2)
+            read_tile<2>(tile, of, image, channel, pixel);
+        else
+            read_tile<1>(tile, of, image, channel, pixel);
+        __syncthreads();
+        uint4 *to = of.to + ((int64_t)image * of.pixels + pixel) * of.vectors + channel_tile * VECTORS;
+#pragma unroll
+        for (int i = 0; i < TILE_PIXELS * VECTORS / THREADS; i++) {
+            const int item = (int)threadIdx.x + i * THREADS, at = item / VECTORS, vector = item % VECTORS;
+            if (pixel + at < of.pixels && channel_tile * VECTORS + vector < of.vectors)
+                to[(int64_t)at * of.vectors + vector] = shared[at * VECTORS + (vector ^ at / RUN % VECTORS)];
+        }
+        __syncthreads();
+    }
+}
+
+int64_t pixel_of(int64_t channels)
+{
+    return tconv_round_up(channels, VECTOR);
+}
+
+int64_t out_rows_of(const tconv_axis *axis, int64_t rows)
+{
+    return axis->stride * (rows - 1) + axis->dilation * (axis->kernel - 1) + 1;
+}
+
+/* Bytes of the copies of so many rows of an image: of src, of the gradient of dst. */
+int64_t src_bytes_of(const tconv_problem *problem, int64_t rows)
+{
+    return rows * problem->w.in * pixel_of(problem->in_channels) * (int64_t)sizeof(uint16_t);
+}
+
+int64_t dst_bytes_of(const tconv_problem *problem, int64_t rows)
+{
+    return out_rows_of(&problem->h, rows) * problem->w.out * pixel_of(problem->out_channels) *
+           (int64_t)sizeof(uint16_t);
+}
+
+/* Describes what of a tensor is copied: `pixels` of each plane, from `first` on, in a part whose first rows are so many
+ * pixels apart. */
+copied describe(const void *from, void *to, const tconv_strides *strides, int64_t image, int64_t images,
+                int64_t channels, int64_t first, int64_t pixels, int64_t plane, int64_t apart)
+{
+    copied made = {};
+    made.from = static_cast<const uint16_t *>(from) + image * strides->n;
+    made.to = static_cast<uint4 *>(to);
+    made.image = strides->n;
+    made.channel = strides->c;
+    made.first = first;
+    made.plane = plane;
+    made.pixels = (int)pixels;
+    made.channels = (int)channels;
+    made.images = (int)images;
+    made.vectors = (int)(pixel_of(channels) / VECTOR);
+    made.unit = VECTOR;
+    const int64_t address = (int64_t)((uintptr_t)from / sizeof(uint16_t));
+    while ((address | strides->n | strides->c | first | apart | plane) % made.unit != 0)
+        made.unit /= 2;
+    made.channel_tiles = (int)tconv_ceil_div(channels, TILE_CHANNELS);
+    made.pixel_tiles = (int)tconv_ceil_div(pixels, TILE_PIXELS);
+    made.tiles = (int)images * made.channel_tiles * made.pixel_tiles;
+    return made;
+}
+
+} // namespace
+
+int64_t images_of_part(const tconv_problem *problem, const copies &of, int64_t part)
+{
+    return tconv_min(of.images, problem->batch - part / of.row_parts * of.images);
+}
+
+copies cut_copies(const tconv_problem *problem, int64_t most_bytes)
+{
+    copies made = {};
+    const int64_t image = src_bytes_of(problem, problem->h.in) + dst_bytes_of(problem, problem->h.in);
+    const int64_t row = src_bytes_of(problem, 1) + dst_bytes_of(problem, 2) - dst_bytes_of(problem, 1);
+    const int64_t halo = dst_bytes_of(problem, 1) - (row - src_bytes_of(problem, 1));
+    int64_t images = tconv_min(problem->batch, most_bytes / image), rows = problem->h.in;
+    if (images == 0) {
+        images = 1;
+        rows = (most_bytes - halo) / row;
+    }
+    if (rows < 1 || problem->batch == 0)
+        return made;
+    made.image_parts = tconv_ceil_div(problem->batch, images);
+    made.row_parts = tconv_ceil_div(problem->h.in, rows);
+    made.images = tconv_ceil_div(problem->batch, made.image_parts);
+    made.rows = tconv_ceil_div(problem->h.in, made.row_parts);
+    made.out_rows = out_rows_of(&problem->h, made.rows);
+    made.src_pixel = pixel_of(problem->in_channels);
+    made.dst_pixel = pixel_of(problem->out_channels);
+    made.src_bytes = tconv_round_up(made.images * src_bytes_of(problem, made.rows), COPY_ALIGNMENT);
+    made.dst_bytes = tconv_round_up(made.images * dst_bytes_of(problem, made.rows), COPY_ALIGNMENT);
+    return made;
+}
+
+tconv_problem problem_of_part(const tconv_problem *problem, const copies &of)
+{
+    tconv_problem made = *problem;
+    made.layout = TCONV_NHWC;
+    made.batch = of.images;
+    made.h.in = of.rows;
+    made.h.out = of.out_rows;
+    made.h.pad = 0;
+    const int64_t src_row = made.w.in * of.src_pixel, dst_row = made.w.out * of.dst_pixel;
+    made.src = {of.rows * src_row, 1, src_row, of.src_pixel};
+    made.dst = {of.out_rows * dst_row, 1, dst_row, of.dst_pixel};
+    return made;
+}
+
+tconv_status make_copies(const tconv_layer *layer, const copies &of, int64_t part, const void *src,
+                         const void *diff_dst, void *to, void *stream, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    const tconv_axis *h = &problem->h, *w = &problem->w;
+    const int64_t image = part / of.row_parts * of.images, images = images_of_part(problem, of, part);
+    const int64_t row = part % of.row_parts * of.rows, out_row = row * h->stride - h->pad;
+    parameters p = {
+        {describe(src, to, &problem->src, image, images, problem->in_channels, row * w->in, of.rows * w->in,
+                  h->in * w->in, of.rows * w->in),
+         describe(diff_dst, static_cast<char *>(to) + of.src_bytes, &problem->dst, image, images, problem->out_channels,
+                  out_row * w->out, of.out_rows * w->out, h->out * w->out, of.rows * h->stride * w->out)}};
+    void *arguments[] = {&p};
+    return launch_blocks((const void *)copy_kernel, (int64_t)p.tensors[0].tiles + p.tensors[1].tiles, THREADS,
+                         arguments, stream, issue);
+}
+
+} // namespace tconv::outer
