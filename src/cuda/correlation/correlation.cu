@@ -53,6 +53,8 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     planned->sizes.scratch = (size_t)scratch_before(made) + made->sizes.scratch;
     planned->sizes.execute_packs = made->source == SPLIT || (is_in_place(made) && made->sizes.execute_packs);
     model::predict(layer, &work, planned);
+    if (is_in_place(made) && made->sizes.reads_unpacked)
+        planned->prediction.saved = model::packing_seconds(layer);
     return TCONV_SUCCESS;
 }
 

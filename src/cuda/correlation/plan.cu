@@ -276,6 +276,14 @@ const char *plan_way(const tconv_layer *layer, const way &way, int64_t parts, do
     return NULL;
 }
 
+/* What writing weights in each call takes beside packing them once: not even that where they are read as they lie, twice
+ * where they are derived before. */
+double seconds_of_weights(const tconv_layer *layer, const plan *made)
+{
+    const double packing = model::packing_seconds(layer);
+    return !is_in_place(made) ? packing : made->sizes.reads_unpacked ? -packing : 0;
+}
+
 } // namespace
 
 const char *make_plan(const tconv_layer *layer, double limit, plan *made, tconv_cuda_work *work)
@@ -290,8 +298,10 @@ const char *make_plan(const tconv_layer *layer, double limit, plan *made, tconv_
         for (const int64_t parts : PARTS) {
             if (!is_tried(&layer->problem, way))
                 continue;
-            const char *refusal = plan_way(layer, way, parts, least < DBL_MAX ? least : 0, made, work);
-            const double seconds = refusal == NULL ? model::seconds_of(&machine, work) : DBL_MAX;
+            const double most = least + model::packing_seconds(layer); /* that may be saved */
+            const char *refusal = plan_way(layer, way, parts, least < DBL_MAX ? most : 0, made, work);
+            const double seconds =
+                refusal == NULL ? model::seconds_of(&machine, work) + seconds_of_weights(layer, made) : DBL_MAX;
             why = parts == 1 ? refusal : why;
             is_best = seconds < least;
             if (is_best) {

@@ -63,7 +63,8 @@ void describe_axis(const tconv_phase_table *table, bool of_src, axis_phase *phas
         const tconv_phase *phase = &table->phases[i];
         phases[i] = {(int)phase->taps,        taps,
                      (int)phase->first_shift, of_src ? 0 : (int)phase->residue,
-                     (int)phase->outputs,     of_src ? (int)phase->residue : 0};
+                     (int)phase->outputs,     of_src ? (int)phase->residue : 0,
+                     (int)phase->first_kernel};
         taps += (int)phase->taps;
     }
 }
@@ -234,6 +235,9 @@ void describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *p
     describe_axis(&layer->rows, of_src, to->rows);
     describe_axis(&layer->columns, of_src, to->columns);
     to->column_taps = (int)taps_of(to->columns, to->column_phases);
+    to->kernel_columns = (int)problem->w.kernel;
+    to->kernel_row_step = (int)layer->rows.kernel_step;
+    to->kernel_column_step = (int)layer->columns.kernel_step;
     to->channel_m_tiles = (int)tconv_ceil_div(problem->group_out, MMA_M);
     to->phase_m_tiles = to->merged ? to->channel_m_tiles * to->row_phases * to->column_phases : to->channel_m_tiles;
 }
