@@ -170,9 +170,9 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
         made->by->describe(&made->derived, made->made, inner, sizeof inner);
     char planes[112] = "src=as_it_lies";
     if (is_in_place(made))
-        snprintf(planes, sizeof planes, "src=in_place planes=%lldx%lld taps=%lldx%lld chunks=%lld",
+        snprintf(planes, sizeof planes, "src=in_place planes=%lldx%lld taps=%lldx%lld chunks=%lld%s",
                  (long long)made->rows.count, (long long)made->columns.count, (long long)made->rows.taps,
-                 (long long)made->columns.taps, (long long)made->image_chunks);
+                 (long long)made->columns.taps, (long long)made->image_chunks, made->one_pixel ? " one_pixel=1" : "");
     else if (made->source == SPLIT)
         snprintf(planes, sizeof planes, "src=planes planes=%lldx%lld taps=%lldx%lld chunks=%lldx%lldx%lld",
                  (long long)made->rows.count, (long long)made->columns.count, (long long)made->rows.taps,

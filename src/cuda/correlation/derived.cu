@@ -59,6 +59,18 @@ void describe_sums(const tconv_problem *problem, plan *made)
     made->sums_bytes = tconv_round_up(derived->dst_extent * (int64_t)sizeof(float), ALIGNMENT);
 }
 
+/* Sees all outputs of an image as the channels of one pixel. */
+void flatten_one_pixel(const tconv_problem *problem, const plan *made, tconv_problem *to)
+{
+    to->in_channels *= problem->h.out * problem->w.out;
+    to->group_in = to->in_channels / made->parts;
+    to->layout = TCONV_NHWC;
+    to->h = to->w = ONE_PIXEL;
+    to->src = {problem->dst.n, 1, problem->dst.n, problem->dst.n};
+    to->dst = {problem->src.n, 1, problem->src.n, problem->src.n};
+    to->weight = {1, problem->weight.in, 1, 1};
+}
+
 /* Describes the derived layer of planes in place: the layer with its tensors' roles exchanged. */
 void describe_in_place(const tconv_layer *layer, plan *made)
 {
@@ -85,11 +97,13 @@ void describe_in_place(const tconv_layer *layer, plan *made)
     to->dst_extent = problem->src_extent;
     to->weight.in = problem->weight.out;
     to->weight.out = problem->weight.in;
+    if (made->one_pixel)
+        flatten_one_pixel(problem, made, to);
     derived->group_weights = made->parts > 1 ? to->group_in * to->weight.in : problem->group_in * problem->weight.in;
     if (made->parts > 1) {
         const int64_t pixels = to->h.out * to->w.out, channels = to->out_channels;
-        to->dst = problem->layout == TCONV_NHWC ? tconv_strides{pixels * channels, 1, to->w.out * channels, channels}
-                                                : tconv_strides{pixels * channels, pixels, to->w.out, 1};
+        to->dst = to->layout == TCONV_NHWC ? tconv_strides{pixels * channels, 1, to->w.out * channels, channels}
+                                           : tconv_strides{pixels * channels, pixels, to->w.out, 1};
         to->dst_extent = made->images * pixels * channels;
     }
     derived->rows = phases_of(made->row_phases, &made->rows, problem->h.in);

@@ -27,14 +27,14 @@ constexpr int64_t MORE_CHUNKS = 4; /* than are needed are considered: tiles of s
 struct way {
     correlation::source source;
     bool rows_per_tap, columns_per_tap;
+    bool one_pixel = false;
 };
 /* IN_PLACE, which derives no weights, comes before what is predicted to take as long. */
-constexpr way WAYS[] = {{IN_PLACE, false, false},   {IN_PLACE_BY_CHUNKS, false, false},
-                        {AS_IT_LIES, false, false}, {SPLIT, false, false},
-                        {SPLIT, true, true},        {SPLIT, true, false},
-                        {SPLIT, false, true}};
+constexpr way WAYS[] = {{IN_PLACE, false, false, true}, {IN_PLACE, false, false}, {IN_PLACE_BY_CHUNKS, false, false},
+                        {AS_IT_LIES, false, false},     {SPLIT, false, false},    {SPLIT, true, true},
+                        {SPLIT, true, false},           {SPLIT, false, true}};
 
-constexpr int64_t PARTS[] = {1, 4, 16}; /* of the channels that are summed */
+constexpr int64_t PARTS[] = {1, 2, 3, 4, 8, 16}; /* of the channels that are summed */
 
 /* Whether an axis may be read as it lies: it has one plane, and forward's paddings are not negative. An axis of one
  * input has another stride than 1 in the form in which implementations see it (tconv_axis_canonical). */
@@ -44,12 +44,32 @@ bool lies_well(const tconv_axis *axis, const tconv_cuda_planes *planes)
            axis->out - axis->in + planes->pad >= 0 && (axis->out > 1 || planes->taps == 1);
 }
 
+/* Whether all outputs of an image are those of its only input, and lie as their weights do: they are the channels of one
+ * pixel, in either layout. */
+bool is_one_pixel(const tconv_problem *problem)
+{
+    const int64_t rows = problem->h.out, columns = problem->w.out, channels = problem->out_channels;
+    const auto is_all = [](const tconv_axis *axis) {
+        return axis->in == 1 && axis->pad == 0 && axis->out == axis->kernel &&
+               (axis->kernel == 1 || axis->dilation == 1);
+    };
+    const tconv_strides *dst = &problem->dst;
+    const tconv_weight_strides *weight = &problem->weight;
+    const bool planes = dst->c == rows * columns && dst->h == columns && dst->w == 1;
+    const bool pixels = dst->c == 1 && dst->w == channels && dst->h == columns * channels;
+    return is_all(&problem->h) && is_all(&problem->w) && rows * columns > 1 && problem->groups == 1 &&
+           (planes || pixels) && problem->src.c == 1 && weight->out == dst->c && weight->h == dst->h &&
+           weight->w == dst->w && channels * rows * columns <= MAX_COUNT;
+}
+
 /* Whether a way is one of the layer's, and not the same as another. */
 bool is_tried(const tconv_problem *problem, const way &way)
 {
     const tconv_cuda_planes rows = tconv_cuda_planes_of(&problem->h, false);
     const tconv_cuda_planes columns = tconv_cuda_planes_of(&problem->w, false);
     const bool lies = lies_well(&problem->h, &rows) && lies_well(&problem->w, &columns);
+    if (way.one_pixel)
+        return is_one_pixel(problem);
     if (way.source == AS_IT_LIES)
         return lies;
     if (way.source == IN_PLACE || way.source == IN_PLACE_BY_CHUNKS)
@@ -265,8 +285,12 @@ const char *plan_way(const tconv_layer *layer, const way &way, int64_t parts, do
     made->parts = parts;
     made->rows = tconv_cuda_planes_of(&problem->h, way.rows_per_tap);
     made->columns = tconv_cuda_planes_of(&problem->w, way.columns_per_tap);
+    made->one_pixel = way.one_pixel;
+    const int64_t in_place = problem->out_channels * (way.one_pixel ? problem->h.out * problem->w.out : 1);
+    if (way.one_pixel)
+        made->rows = made->columns = tconv_cuda_planes_of(&ONE_PIXEL, false);
     if (!count_channels(problem, made, &channels) ||
-        !may_have_parts(layer, is_in_place(made) ? layer->problem.out_channels : channels, parts) ||
+        !may_have_parts(layer, is_in_place(made) ? in_place : channels, parts) ||
         !cut_chunks(problem, channels, made) || !describe_derived(layer, channels, made))
         return "planes or weights too many for a layer";
     const double left = limit > 0 ? limit - seconds_of_passes(layer, made) : 0;

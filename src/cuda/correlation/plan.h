@@ -15,12 +15,14 @@ namespace tconv::correlation
  * derived layer's src, also a chunk at a time, so that it can be transposed; or planes that were made of it. */
 enum source { AS_IT_LIES, IN_PLACE, IN_PLACE_BY_CHUNKS, SPLIT };
 
-constexpr int MAX_PHASES = 16;     /* of an axis, IN_PLACE: as many as cuda_igemm takes */
+constexpr int MAX_PHASES = 16; /* of an axis, IN_PLACE: as many as cuda_igemm takes */
+constexpr tconv_axis ONE_PIXEL = {1, 1, 1, 1, 1, 0, 0};
 constexpr int64_t ALIGNMENT = 256; /* bytes, of each part of the memory */
 
 struct plan {
     correlation::source source;
     tconv_cuda_planes rows, columns;
+    bool one_pixel; /* IN_PLACE: all outputs of an image are channels of one pixel, as are their weights */
 
     /* What is computed at a time. The last chunk of each kind begins so that it ends with the layer: it computes some
      * elements once more instead of having another shape. */

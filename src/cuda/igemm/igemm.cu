@@ -147,16 +147,20 @@ tensor_map_recipe describe_map(const tconv_layer *seen, const layer_plan *plan)
             {1, column_step, row_step, 1}};
 }
 
-/* Whether TMA can bring A tiles from the weights as they lie: the input channels of an output channel and tap follow one
- * another, where cuda_correlation's layers have weights in channels_last. */
+constexpr int64_t SECTOR_BYTES = 32; /* of the second-level cache */
+
+/* Whether TMA brings A tiles from the weights as they lie, where calls would pack them: the input channels of an output
+ * channel and tap follow one another, where cuda_correlation's layers have weights in channels_last. Not where rows of
+ * boxes are parts of sectors, or are few: that took up to 1.8 times as long, all others no longer than without packing. */
 bool may_read_weights(const layer_view *view, const layer_plan *plan)
 {
     const tconv_layer *seen = &view->layer;
     const tconv_problem *problem = &seen->problem;
     const int64_t element = (int64_t)problem->element_size, taps = problem->h.kernel * problem->w.kernel;
-    const auto fits = [&](int64_t step) { return step > 0 && step * element % BOX_ALIGNMENT == 0; };
-    return seen->phases_of_src && is_fed_by_tma(plan) && !plan->parameters.src_transposed && view->fused_groups == 1 &&
-           problem->weight.in == 1 && fits(problem->weight.out) && taps < HOPPER_MAX_EXTENT &&
+    const auto fits = [&](int64_t step) { return step > 0 && step * element % SECTOR_BYTES == 0; };
+    return seen->phases_of_src && !seen->packed_before && is_fed_by_tma(plan) && !plan->parameters.src_transposed &&
+           view->fused_groups == 1 && problem->weight.in == 1 && problem->group_out >= WARP_M &&
+           fits(problem->weight.out) && taps < HOPPER_MAX_EXTENT &&
            (taps == 1 || (fits(problem->weight.w) && problem->weight.h == problem->w.kernel * problem->weight.w)) &&
            (problem->groups == 1 || fits(seen->group_weights));
 }

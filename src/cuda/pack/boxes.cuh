@@ -33,6 +33,7 @@ namespace tconv
 
 constexpr int PACK_CORE_BYTES = 16;            /* bytes of K of a core (PTX ISA, core matrix) */
 constexpr int PACK_M = 64;                     /* rows of a core of a plane: M of wgmma (PTX ISA) */
+constexpr int PACK_AT_ONCE = 4;                /* core rows that a thread loads before it stores any */
 constexpr int PACK_RUNS = 128;                 /* runs that are found at a time, by as many threads */
 constexpr int64_t PACK_MOST_BYTES = 32 * 1024; /* bytes of a box, at most */
 constexpr int64_t PACK_BYTES = 16 * 1024;      /* bytes of a box with more than one core, at most */
@@ -162,14 +163,23 @@ template <class Word> struct pack_box {
     template <bool fills> __device__ __forceinline__ void copy(const pack_boxes &boxes, Word *shared) const
     {
         const int items = boxes.by_channel.divisor << boxes.cores_log2;
-        for (int item = (int)threadIdx.x; item < items; item += PACK_THREADS) {
-            const quotient of = divide(item, boxes.by_channel), at = divide(of.rest, boxes.by_inner);
-            const core_row<Word> values = read<fills>(boxes, of.whole, boxes.kernel_inside ? at.whole : at.rest,
-                                                      boxes.kernel_inside ? at.rest : at.whole);
-            Word *to = shared + of.whole * CORE_CHANNELS<Word> * boxes.channel_pitch + with_gaps<Word>(of.rest);
+        for (int first = (int)threadIdx.x; first < items; first += PACK_AT_ONCE * PACK_THREADS) {
+            core_row<Word> values[PACK_AT_ONCE];
+            int to[PACK_AT_ONCE];
 #pragma unroll
-            for (int i = 0; i < CORE_CHANNELS<Word>; i++)
-                to[i * boxes.channel_pitch] = values.at[i];
+            for (int k = 0; k < PACK_AT_ONCE; k++) {
+                const int item = min(first + k * PACK_THREADS, items - 1);
+                const quotient of = divide(item, boxes.by_channel), at = divide(of.rest, boxes.by_inner);
+                values[k] = read<fills>(boxes, of.whole, boxes.kernel_inside ? at.whole : at.rest,
+                                        boxes.kernel_inside ? at.rest : at.whole);
+                to[k] = of.whole * CORE_CHANNELS<Word> * boxes.channel_pitch + with_gaps<Word>(of.rest);
+            }
+#pragma unroll
+            for (int k = 0; k < PACK_AT_ONCE; k++)
+                if (first + k * PACK_THREADS < items)
+#pragma unroll
+                    for (int i = 0; i < CORE_CHANNELS<Word>; i++)
+                        shared[to[k] + i * boxes.channel_pitch] = values[k].at[i];
         }
     }
 };
