@@ -165,6 +165,12 @@ double mean_tile_taps(const parameters *of, int multiprocessors)
 
 } // namespace
 
+bool is_transposed_before(const tconv_layer *layer)
+{
+    return layer->phases_of_src && layer->problem.layout == TCONV_NCHW && layer->problem.src.c == 1 &&
+           layer->problem.src.w > 1;
+}
+
 /* A K-block is always of four wgmmas in f32; in 16 bits of two where there are no more channels. */
 int pixel_bytes_of(const tconv_problem *problem)
 {
@@ -205,7 +211,7 @@ void describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *p
     to->src_transposed = src_transposed;
     to->dst_channels_last =
         problem->layout == TCONV_NHWC || (problem->dst.c == 1 && problem->dst.w == problem->out_channels);
-    to->src_channels_last = problem->layout == TCONV_NHWC || src_transposed;
+    to->src_channels_last = problem->layout == TCONV_NHWC || src_transposed || is_transposed_before(layer);
     to->by_tma = to->src_channels_last && (to->from.n | to->from.h | to->from.w) * element % BOX_ALIGNMENT == 0 &&
                  tma_steps_over(layer);
     to->flat = space.flat;

@@ -33,7 +33,6 @@ namespace tconv
 
 constexpr int PACK_CORE_BYTES = 16;            /* bytes of K of a core (PTX ISA, core matrix) */
 constexpr int PACK_M = 64;                     /* rows of a core of a plane: M of wgmma (PTX ISA) */
-constexpr int PACK_AT_ONCE = 4;                /* core rows that a thread loads before it stores any */
 constexpr int PACK_RUNS = 128;                 /* runs that are found at a time, by as many threads */
 constexpr int64_t PACK_MOST_BYTES = 32 * 1024; /* bytes of a box, at most */
 constexpr int64_t PACK_BYTES = 16 * 1024;      /* bytes of a box with more than one core, at most */
@@ -101,6 +100,9 @@ template <class Word> __device__ __forceinline__ int with_gaps(int i)
 }
 
 template <class Word> constexpr int CORE_CHANNELS = PACK_CORE_BYTES / (int)sizeof(Word);
+/* Core rows that a thread loads before it stores any. */
+template <class Word> constexpr int PACK_AT_ONCE = (int)sizeof(Word);
+
 template <class Word> using core_row = element_vector<Word, CORE_CHANNELS<Word>>;
 
 /* A box, and its weights as they lie. A channel past the last, of input or output, is zeros. */
@@ -163,11 +165,11 @@ template <class Word> struct pack_box {
     template <bool fills> __device__ __forceinline__ void copy(const pack_boxes &boxes, Word *shared) const
     {
         const int items = boxes.by_channel.divisor << boxes.cores_log2;
-        for (int first = (int)threadIdx.x; first < items; first += PACK_AT_ONCE * PACK_THREADS) {
-            core_row<Word> values[PACK_AT_ONCE];
-            int to[PACK_AT_ONCE];
+        for (int first = (int)threadIdx.x; first < items; first += PACK_AT_ONCE<Word> * PACK_THREADS) {
+            core_row<Word> values[PACK_AT_ONCE<Word>];
+            int to[PACK_AT_ONCE<Word>];
 #pragma unroll
-            for (int k = 0; k < PACK_AT_ONCE; k++) {
+            for (int k = 0; k < PACK_AT_ONCE<Word>; k++) {
                 const int item = min(first + k * PACK_THREADS, items - 1);
                 const quotient of = divide(item, boxes.by_channel), at = divide(of.rest, boxes.by_inner);
                 values[k] = read<fills>(boxes, of.whole, boxes.kernel_inside ? at.whole : at.rest,
@@ -175,7 +177,7 @@ template <class Word> struct pack_box {
                 to[k] = of.whole * CORE_CHANNELS<Word> * boxes.channel_pitch + with_gaps<Word>(of.rest);
             }
 #pragma unroll
-            for (int k = 0; k < PACK_AT_ONCE; k++)
+            for (int k = 0; k < PACK_AT_ONCE<Word>; k++)
                 if (first + k * PACK_THREADS < items)
 #pragma unroll
                     for (int i = 0; i < CORE_CHANNELS<Word>; i++)
