@@ -21,6 +21,7 @@ from cpu_runs import ELEMENT_BYTES
 
 FORMATS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 LAYOUTS = {"nchw": t.NCHW, "nhwc": t.NHWC}
+WEIGHT_LAYOUTS = {"nchw": 0, "nhwc": 1}  # IOHW; IHWO, which is PyTorch's channels_last
 DTYPES = {
     "f32": (torch.float32, t.F32),
     "f64": (torch.float64, t.F64),
@@ -203,8 +204,8 @@ class Case:
         return max(((found.double() - right).norm() / right.norm()).item() for found, right in pairs)
 
 
-def layer_desc(library, row, layout, dtype, math=t.MATH_STRICT, op=operations.OPERATIONS["forward"]):
-    """The row as tconv takes it, and what is to be computed of it."""
+def layer_desc(library, row, layout, dtype, math=t.MATH_STRICT, op=operations.OPERATIONS["forward"], weights="nchw"):
+    """The row as tconv takes it, and what is to be computed of it; weights: how they lie, as PyTorch has them."""
     return library.desc(
         batch=row["N"],
         in_channels=row["Cin"],
@@ -225,6 +226,7 @@ def layer_desc(library, row, layout, dtype, math=t.MATH_STRICT, op=operations.OP
         dilation_w=row["dw"],
         groups=row["g"],
         layout=LAYOUTS[layout],
+        weight_layout=WEIGHT_LAYOUTS[weights],
         dtype=DTYPES[dtype][1],
         math=math,
         op=op.code,

@@ -236,6 +236,35 @@ Test(gradients_cuda, many_like_terms_of_data)
     check_like_terms(TCONV_BACKEND_CUDA, TCONV_BACKWARD_DATA, long_data);
 }
 
+/* ------------------------------------------------------------------------------------------- kernels of their own */
+
+/* Layers whose gradient of src goes a way of its own on CUDA: weights in channels_last are read as they lie, in whole and
+ * in cut K-blocks and M tiles, and in parts; images of one pixel; one channel of few long rows; images larger than a chunk. */
+static const char *const data_problems[] = {
+    "n=2 ci=80 h=9 w=7 co=40 k=3x2 s=2x3 p=1x0",     "n=1 ci=64 h=5 w=6 co=96 k=2 s=2",
+    "n=2 ci=36 h=6 w=5 co=68 k=3 s=1 p=1 g=2",       "n=3 ci=72 h=1 w=1 co=64 k=4x3",
+    "n=2 ci=5 h=1 w=900 co=1 k=1x40 s=1x16",         "n=1 ci=24 h=47 w=49 co=256 k=5 s=4 p=1",
+    "n=1 ci=24 h=1 w=14000 co=160 k=1x7 s=1x4 p=0x2"};
+
+Test(gradients_cuda, data_in_layouts_of_weights_and_large_images)
+{
+    enum { FORMS = 4 }; /* layouts by dtypes */
+    size_t taken = 0;
+    skip_without_cuda();
+    way_count = list_ways(TCONV_BACKEND_CUDA, ways);
+    for (size_t i = 0; i < COUNT(data_problems); i++)
+        for (int form = 0; form < FORMS; form++) {
+            harness_layer layer = gradient_layer(data_problems[i], TCONV_BACKWARD_DATA);
+            layer.desc.layout = form % 2 == 0 ? TCONV_NCHW : TCONV_NHWC;
+            layer.desc.weight_layout = form % 2 == 0 ? TCONV_WEIGHT_IOHW : TCONV_WEIGHT_IHWO;
+            layer.desc.dtype = form / 2 == 0 ? TCONV_F32 : TCONV_BF16;
+            harness_case test = make_sampled_case(&layer, HARNESS_REALS, i);
+            taken += check_case(&test, 0) + check_case(&test, 2); /* packed once, or in each call */
+            harness_case_destroy(&test);
+        }
+    gradient_expect_taken(TCONV_BACKEND_CUDA, taken);
+}
+
 /* ------------------------------------------------------------------------------------------------------------- bits */
 
 /* Checks that any number of threads, and weights packed before or not, make no other bits, nor does a second run. */

@@ -9,13 +9,16 @@
  *
  *   in place         planes are phases of the derived layer's src (tconv_layer), which cuda_igemm and cuda_cells sum over.
  *                    Their pixels lie a stride apart, and weights are read as they lie, with the roles of their channels
- *                    exchanged. In NCHW cuda_igemm transposes src to NHWC, in chunks of images of at most 32 MiB.
+ *                    exchanged. In NCHW cuda_igemm transposes src to NHWC, in chunks of images of at most 32 MiB; images
+ *                    that are larger are transposed here, a window of rows and columns after another, with zeros
+ *                    around them. All outputs of images of one pixel are seen as the channels of one pixel.
  *   as it lies       with stride 1 there is one plane.
  *   space-to-depth   makes planes that are input channels. They lie in the workspace, in the layer's layout, in chunks of
  *                    images, rows or columns of at most 32 MiB (rearrange.cu).
  *
  * But in place the weights are derived, with their taps backwards, and packed as that implementation packs; they lie
- * behind what it packed.
+ * behind what it packed. In place, and in channels_last, cuda_igemm may read them where they lie: no call packs then, but
+ * the workspace has room for packed ones, for weights at addresses that TMA does not take.
  *
  * Groups stay groups. Zeros stand for outputs that are not there and, in phases of fewer taps, for weights: they are
  * multiplied in every dtype, so that NaN and Inf go where the header has them for tensor cores.
@@ -53,6 +56,8 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     planned->sizes.scratch = (size_t)scratch_before(made) + made->sizes.scratch;
     planned->sizes.execute_packs = made->source == SPLIT || (is_in_place(made) && made->sizes.execute_packs);
     model::predict(layer, &work, planned);
+    if (is_in_place(made) && made->sizes.reads_unpacked)
+        planned->prediction.saved = model::packing_seconds(layer);
     return TCONV_SUCCESS;
 }
 
@@ -104,6 +109,22 @@ tconv_status make_planes(const tconv_layer *layer, const plan *made, const chunk
                      [&] { return split_planes(problem, &shape, arguments->stream, issue); });
 }
 
+/* Transposes the window of a chunk of the gradient of dst, from its first image on, in the scratch. */
+tconv_status transpose_window(const tconv_layer *layer, const plan *made, const chunk_place *place, const void *from,
+                              const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const size_t element_size = layer->problem.element_size;
+    const int64_t vector = vector_of(&layer->problem);
+    igemm::src_transpose transpose = made->transpose;
+    transpose.src = from;
+    transpose.to = arguments->scratch;
+    transpose.first_row = (int)(place->row * made->rows.stride - made->rows.pad);
+    transpose.first_column = (int)(place->column * made->columns.stride - made->columns.pad);
+    transpose.vectors = transpose.vectors && transpose.first_column % vector == 0 && (uintptr_t)from % 16 == 0;
+    return on_device(layer->target.device, issue,
+                     [&] { return igemm::transpose(&transpose, element_size, arguments->stream, issue); });
+}
+
 /* Adds the partial sums of a chunk, which lie behind its planes. */
 tconv_status add_sums(const tconv_layer *layer, const plan *made, void *dst, const tconv_arguments *arguments,
                       tconv_issue *issue)
@@ -132,6 +153,13 @@ tconv_status execute_chunk(const tconv_layer *layer, const plan *made, const chu
     derived.packs = arguments->packs;
     if (is_in_place(made))
         derived.weights = const_cast<void *>(weights);
+    if (made->source == TRANSPOSED) {
+        const tconv_status status = transpose_window(layer, made, place, derived.src, arguments, issue);
+        if (status != TCONV_SUCCESS)
+            return status;
+        derived.src = arguments->scratch;
+        derived.packs = false; /* the launch before is another, and has to end */
+    }
     if (made->source == SPLIT) {
         tconv_status status = make_planes(layer, made, place, derived.src, arguments, issue);
         derived.src = arguments->scratch;
@@ -152,7 +180,8 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     const plan *made = static_cast<const plan *>(from);
     for (int64_t i = 0; i < chunks_of(made); i++) {
         const chunk_place place = place_of(&layer->problem, made, i);
-        const void *weights = i == 0 ? arguments->weights : NULL;
+        const bool reads = is_in_place(made) && made->sizes.reads_unpacked; /* each chunk the weights as they lie */
+        const void *weights = i == 0 || reads ? arguments->weights : NULL;
         const tconv_status status = execute_chunk(layer, made, &place, weights, arguments, issue);
         if (status != TCONV_SUCCESS)
             return status;
@@ -168,9 +197,10 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
         made->by->describe(&made->derived, made->made, inner, sizeof inner);
     char planes[112] = "src=as_it_lies";
     if (is_in_place(made))
-        snprintf(planes, sizeof planes, "src=in_place planes=%lldx%lld taps=%lldx%lld chunks=%lld",
-                 (long long)made->rows.count, (long long)made->columns.count, (long long)made->rows.taps,
-                 (long long)made->columns.taps, (long long)made->image_chunks);
+        snprintf(planes, sizeof planes, "src=%s planes=%lldx%lld taps=%lldx%lld chunks=%lld%s",
+                 made->source == TRANSPOSED ? "transposed" : "in_place", (long long)made->rows.count,
+                 (long long)made->columns.count, (long long)made->rows.taps, (long long)made->columns.taps,
+                 (long long)chunks_of(made), made->one_pixel ? " one_pixel=1" : "");
     else if (made->source == SPLIT)
         snprintf(planes, sizeof planes, "src=planes planes=%lldx%lld taps=%lldx%lld chunks=%lldx%lldx%lld",
                  (long long)made->rows.count, (long long)made->columns.count, (long long)made->rows.taps,

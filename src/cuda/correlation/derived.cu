@@ -59,6 +59,38 @@ void describe_sums(const tconv_problem *problem, plan *made)
     made->sums_bytes = tconv_round_up(derived->dst_extent * (int64_t)sizeof(float), ALIGNMENT);
 }
 
+/* Sees all outputs of an image as the channels of one pixel. */
+void flatten_one_pixel(const tconv_problem *problem, const plan *made, tconv_problem *to)
+{
+    to->in_channels *= problem->h.out * problem->w.out;
+    to->group_in = to->in_channels / made->parts;
+    to->layout = TCONV_NHWC;
+    to->h = to->w = ONE_PIXEL;
+    to->src = {problem->dst.n, 1, problem->dst.n, problem->dst.n};
+    to->dst = {problem->src.n, 1, problem->src.n, problem->src.n};
+    to->weight = {1, problem->weight.in, 1, 1};
+}
+
+/* Has a chunk of the gradient of dst transposed before: a window of its rows and columns, and zeros around them. */
+void describe_window(const tconv_problem *problem, plan *made, tconv_problem *to)
+{
+    to->h.in = window_of(&made->rows, made->chunk_rows);
+    to->w.in = window_of(&made->columns, made->chunk_columns);
+    to->h.out = made->chunk_rows;
+    to->w.out = made->chunk_columns;
+    made->transpose = igemm::transpose_of(to);
+    made->transpose.rows = (int)problem->h.out;
+    made->transpose.columns = (int)problem->w.out;
+    const int64_t vector = vector_of(problem), pixel = tconv_round_up(to->in_channels, vector);
+    made->transpose.vectors =
+        problem->dst.w == 1 &&
+        (to->w.in | problem->w.out | problem->dst.h | problem->dst.c | problem->dst.n | made->columns.pad) % vector ==
+            0;
+    to->src = {to->h.in * to->w.in * pixel, 1, to->w.in * pixel, pixel};
+    to->src_extent = to->batch * to->src.n;
+    made->depth_bytes = tconv_round_up(to->src_extent * (int64_t)problem->element_size, ALIGNMENT);
+}
+
 /* Describes the derived layer of planes in place: the layer with its tensors' roles exchanged. */
 void describe_in_place(const tconv_layer *layer, plan *made)
 {
@@ -85,15 +117,22 @@ void describe_in_place(const tconv_layer *layer, plan *made)
     to->dst_extent = problem->src_extent;
     to->weight.in = problem->weight.out;
     to->weight.out = problem->weight.in;
+    if (made->one_pixel)
+        flatten_one_pixel(problem, made, to);
+    tconv_cuda_planes rows = made->rows, columns = made->columns;
+    if (made->source == TRANSPOSED) {
+        describe_window(problem, made, to);
+        rows.pad = columns.pad = 0; /* windows begin where their first taps are */
+    }
     derived->group_weights = made->parts > 1 ? to->group_in * to->weight.in : problem->group_in * problem->weight.in;
     if (made->parts > 1) {
         const int64_t pixels = to->h.out * to->w.out, channels = to->out_channels;
-        to->dst = problem->layout == TCONV_NHWC ? tconv_strides{pixels * channels, 1, to->w.out * channels, channels}
-                                                : tconv_strides{pixels * channels, pixels, to->w.out, 1};
+        to->dst = to->layout == TCONV_NHWC ? tconv_strides{pixels * channels, 1, to->w.out * channels, channels}
+                                           : tconv_strides{pixels * channels, pixels, to->w.out, 1};
         to->dst_extent = made->images * pixels * channels;
     }
-    derived->rows = phases_of(made->row_phases, &made->rows, problem->h.in);
-    derived->columns = phases_of(made->column_phases, &made->columns, problem->w.in);
+    derived->rows = phases_of(made->row_phases, &rows, to->h.out);
+    derived->columns = phases_of(made->column_phases, &columns, to->w.out);
     describe_sums(problem, made);
 }
 

@@ -2,6 +2,7 @@
 #include "plan.h"
 
 #include <cfloat>
+#include <cmath>
 #include <cstring>
 
 #include "../../core/checked.h"
@@ -27,14 +28,20 @@ constexpr int64_t MORE_CHUNKS = 4; /* than are needed are considered: tiles of s
 struct way {
     correlation::source source;
     bool rows_per_tap, columns_per_tap;
+    bool one_pixel = false;
 };
 /* IN_PLACE, which derives no weights, comes before what is predicted to take as long. */
-constexpr way WAYS[] = {{IN_PLACE, false, false},   {IN_PLACE_BY_CHUNKS, false, false},
-                        {AS_IT_LIES, false, false}, {SPLIT, false, false},
-                        {SPLIT, true, true},        {SPLIT, true, false},
+constexpr way WAYS[] = {{IN_PLACE, false, false, true},
+                        {IN_PLACE, false, false},
+                        {IN_PLACE_BY_CHUNKS, false, false},
+                        {TRANSPOSED, false, false},
+                        {AS_IT_LIES, false, false},
+                        {SPLIT, false, false},
+                        {SPLIT, true, true},
+                        {SPLIT, true, false},
                         {SPLIT, false, true}};
 
-constexpr int64_t PARTS[] = {1, 4, 16}; /* of the channels that are summed */
+constexpr int64_t PARTS[] = {1, 2, 3, 4, 8, 16}; /* of the channels that are summed */
 
 /* Whether an axis may be read as it lies: it has one plane, and forward's paddings are not negative. An axis of one
  * input has another stride than 1 in the form in which implementations see it (tconv_axis_canonical). */
@@ -44,15 +51,38 @@ bool lies_well(const tconv_axis *axis, const tconv_cuda_planes *planes)
            axis->out - axis->in + planes->pad >= 0 && (axis->out > 1 || planes->taps == 1);
 }
 
+/* Whether all outputs of an image are those of its only input, and lie as their weights do: they are the channels of one
+ * pixel, in either layout. */
+bool is_one_pixel(const tconv_problem *problem)
+{
+    const int64_t rows = problem->h.out, columns = problem->w.out, channels = problem->out_channels;
+    const auto is_all = [](const tconv_axis *axis) {
+        return axis->in == 1 && axis->pad == 0 && axis->out == axis->kernel &&
+               (axis->kernel == 1 || axis->dilation == 1);
+    };
+    const tconv_strides *dst = &problem->dst;
+    const tconv_weight_strides *weight = &problem->weight;
+    const bool planes = dst->c == rows * columns && dst->h == columns && dst->w == 1;
+    const bool pixels = dst->c == 1 && dst->w == channels && dst->h == columns * channels;
+    return is_all(&problem->h) && is_all(&problem->w) && rows * columns > 1 && problem->groups == 1 &&
+           (planes || pixels) && problem->src.c == 1 && weight->out == dst->c && weight->h == dst->h &&
+           weight->w == dst->w && channels * rows * columns <= MAX_COUNT;
+}
+
 /* Whether a way is one of the layer's, and not the same as another. */
 bool is_tried(const tconv_problem *problem, const way &way)
 {
     const tconv_cuda_planes rows = tconv_cuda_planes_of(&problem->h, false);
     const tconv_cuda_planes columns = tconv_cuda_planes_of(&problem->w, false);
     const bool lies = lies_well(&problem->h, &rows) && lies_well(&problem->w, &columns);
+    if (way.one_pixel)
+        return is_one_pixel(problem);
     if (way.source == AS_IT_LIES)
         return lies;
-    if (way.source == IN_PLACE || way.source == IN_PLACE_BY_CHUNKS)
+    const double image = (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out;
+    if (way.source == TRANSPOSED && (problem->element_size > 4 || image * (double)problem->element_size <= MAX_DEPTH))
+        return false;
+    if (way.source != SPLIT)
         return rows.count <= MAX_PHASES && columns.count <= MAX_PHASES &&
                (way.source == IN_PLACE || problem->layout == TCONV_NCHW);
     return (!lies || way.rows_per_tap || way.columns_per_tap) && (!way.rows_per_tap || rows.taps > 1) &&
@@ -91,6 +121,19 @@ bool cut_chunks(const tconv_problem *problem, int64_t channels, plan *made)
     if (made->source == IN_PLACE_BY_CHUNKS)
         made->images =
             fit(made->images, (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out, most);
+    if (made->source == TRANSPOSED) {
+        const double pixel = (double)tconv_round_up(problem->out_channels, vector_of(problem));
+        const double row = pixel * (double)window_of(&made->columns, problem->w.in);
+        const auto inputs = [](const tconv_cuda_planes *of, double outputs) {
+            return fmax(1, (outputs - (double)window_of(of, 1)) / (double)of->stride + 1);
+        };
+        made->images = fit(made->images, row * (double)window_of(&made->rows, problem->h.in), most);
+        if (made->images == 1)
+            made->chunk_rows = fit(problem->h.in, 1, inputs(&made->rows, most / row));
+        if (made->chunk_rows == 1)
+            made->chunk_columns =
+                fit(problem->w.in, 1, inputs(&made->columns, most / pixel / (double)window_of(&made->rows, 1)));
+    }
     if (made->source == SPLIT) {
         const double row = (double)channels * (double)row_elements_of(problem, made);
         const double rows = most / row - (double)made->rows.halo;
@@ -148,7 +191,8 @@ const tconv_implementation *choose_inner(double limit, plan *made)
         const tconv_implementation *by = tconv_cuda_implementations[i];
         if (by->plan_bytes > sizeof made->made || !(by->dtypes & TCONV_DTYPE_BIT(made->derived.problem.dtype)) ||
             (is_long && by != &tconv_cuda_general) ||
-            (is_in_place(made) && by != &tconv_cuda_igemm && by != &tconv_cuda_cells))
+            (is_in_place(made) && by != &tconv_cuda_igemm && by != &tconv_cuda_cells) ||
+            (made->source == TRANSPOSED && by != &tconv_cuda_igemm))
             continue;
         const double seconds = plan_inner(by, limit, made, NULL).prediction.seconds;
         if (seconds > 0 && (limit <= 0 || seconds < limit)) {
@@ -187,14 +231,16 @@ double split_times(const tconv_problem *problem)
 void count_passes(const tconv_problem *problem, const plan *made, tconv_cuda_work *work)
 {
     const double chunks = (double)chunks_of(made);
-    const bool splits = made->source == SPLIT;
+    const bool splits = made->source == SPLIT, transposes = made->source == TRANSPOSED;
     work->rounds *= chunks;
     work->dram_bytes *= chunks;
     /* The first launch is not a pass. */
-    work->passes = chunks * (work->passes + 1 + (splits ? 1 : 0) + (made->parts > 1 ? 1 : 0)) - 1;
+    work->passes = chunks * (work->passes + 1 + (splits || transposes ? 1 : 0) + (made->parts > 1 ? 1 : 0)) - 1;
     work->pass_bytes *= chunks * (is_in_place(made) ? TRANSPOSE_TIMES : 1);
     if (splits)
         work->pass_bytes += chunks * ((double)made->depth_bytes + read_bytes(problem, made)) * split_times(problem);
+    if (transposes)
+        work->pass_bytes += chunks * 2 * (double)made->depth_bytes * TRANSPOSE_TIMES;
     work->pass_bytes += chunks * (double)made->sums_bytes;
 }
 
@@ -243,15 +289,16 @@ bool plan_best_chunks(const tconv_layer *layer, int64_t channels, plan *made, tc
     return plan_chunks(layer, channels, made, work) < DBL_MAX; /* once more, for a plan stays where it was made */
 }
 
-/* Whether channels may be summed in so many parts, whole K-blocks of 128 bytes each: in f32, where a tile of 64 x 64 for
- * each multiprocessor is more than there is. */
-bool may_have_parts(const tconv_layer *layer, int64_t channels, int64_t parts)
+/* Whether channels of a chunk may be summed in so many parts, whole K-blocks of 128 bytes each: in f32, where a tile of 64
+ * x 128 for each multiprocessor is more than there is. */
+bool may_have_parts(const tconv_layer *layer, int64_t channels, int64_t parts, const plan *made)
 {
     const tconv_problem *problem = &layer->problem;
     const double elements =
-        (double)problem->batch * (double)problem->in_channels * (double)problem->h.in * (double)problem->w.in;
+        (double)made->images * (double)problem->in_channels * (double)made->chunk_rows * (double)made->chunk_columns;
     return parts == 1 || (problem->dtype == TCONV_F32 && problem->groups == 1 && channels % (parts * 32) == 0 &&
-                          elements < 64.0 * 64.0 * layer->target.multiprocessors);
+                          elements < 64.0 * 128.0 * layer->target.multiprocessors &&
+                          (double)parts * elements * sizeof(float) <= (double)MAX_SCRATCH);
 }
 
 /* Plans a layer one way, to take less than a limit, 0 for none. */
@@ -265,15 +312,27 @@ const char *plan_way(const tconv_layer *layer, const way &way, int64_t parts, do
     made->parts = parts;
     made->rows = tconv_cuda_planes_of(&problem->h, way.rows_per_tap);
     made->columns = tconv_cuda_planes_of(&problem->w, way.columns_per_tap);
-    if (!count_channels(problem, made, &channels) ||
-        !may_have_parts(layer, is_in_place(made) ? layer->problem.out_channels : channels, parts) ||
-        !cut_chunks(problem, channels, made) || !describe_derived(layer, channels, made))
+    made->one_pixel = way.one_pixel;
+    const int64_t in_place = problem->out_channels * (way.one_pixel ? problem->h.out * problem->w.out : 1);
+    if (way.one_pixel)
+        made->rows = made->columns = tconv_cuda_planes_of(&ONE_PIXEL, false);
+    if (!count_channels(problem, made, &channels) || !cut_chunks(problem, channels, made) ||
+        !may_have_parts(layer, is_in_place(made) ? in_place : channels, parts, made) ||
+        !describe_derived(layer, channels, made))
         return "planes or weights too many for a layer";
     const double left = limit > 0 ? limit - seconds_of_passes(layer, made) : 0;
     made->by = limit > 0 && left <= 0 ? NULL : choose_inner(left / (double)chunks_of(made), made);
     if (made->by == NULL || !plan_best_chunks(layer, channels, made, work))
         return limit > 0 ? TCONV_NO_FASTER : "no implementation that takes the planes in 48 MiB";
     return NULL;
+}
+
+/* What writing weights in each call takes beside packing them once: not even that where they are read as they lie, twice
+ * where they are derived before. */
+double seconds_of_weights(const tconv_layer *layer, const plan *made)
+{
+    const double packing = model::packing_seconds(layer);
+    return !is_in_place(made) ? packing : made->sizes.reads_unpacked ? -packing : 0;
 }
 
 } // namespace
@@ -290,8 +349,10 @@ const char *make_plan(const tconv_layer *layer, double limit, plan *made, tconv_
         for (const int64_t parts : PARTS) {
             if (!is_tried(&layer->problem, way))
                 continue;
-            const char *refusal = plan_way(layer, way, parts, least < DBL_MAX ? least : 0, made, work);
-            const double seconds = refusal == NULL ? model::seconds_of(&machine, work) : DBL_MAX;
+            const double most = least + model::packing_seconds(layer); /* that may be saved */
+            const char *refusal = plan_way(layer, way, parts, least < DBL_MAX ? most : 0, made, work);
+            const double seconds =
+                refusal == NULL ? model::seconds_of(&machine, work) + seconds_of_weights(layer, made) : DBL_MAX;
             why = parts == 1 ? refusal : why;
             is_best = seconds < least;
             if (is_best) {

@@ -4,6 +4,7 @@
 #define TCONV_CUDA_CORRELATION_PLAN_H
 
 #include "../../core/impl.h"
+#include "../igemm/transpose_src.h"
 #include "../implementations.h"
 #include "../model/work.h"
 #include "parameters.h"
@@ -12,15 +13,18 @@ namespace tconv::correlation
 {
 
 /* What the derived layer's src is: the gradient of dst itself, as one plane; or with planes that are the phases of the
- * derived layer's src, also a chunk at a time, so that it can be transposed; or planes that were made of it. */
-enum source { AS_IT_LIES, IN_PLACE, IN_PLACE_BY_CHUNKS, SPLIT };
+ * derived layer's src, also a chunk at a time, so that it can be transposed; likewise, but of images that are larger
+ * than a chunk, whose rows and columns are transposed before; or planes that were made of it. */
+enum source { AS_IT_LIES, IN_PLACE, IN_PLACE_BY_CHUNKS, TRANSPOSED, SPLIT };
 
-constexpr int MAX_PHASES = 16;     /* of an axis, IN_PLACE: as many as cuda_igemm takes */
+constexpr int MAX_PHASES = 16; /* of an axis, IN_PLACE: as many as cuda_igemm takes */
+constexpr tconv_axis ONE_PIXEL = {1, 1, 1, 1, 1, 0, 0};
 constexpr int64_t ALIGNMENT = 256; /* bytes, of each part of the memory */
 
 struct plan {
     correlation::source source;
     tconv_cuda_planes rows, columns;
+    bool one_pixel; /* IN_PLACE: all outputs of an image are channels of one pixel, as are their weights */
 
     /* What is computed at a time. The last chunk of each kind begins so that it ends with the layer: it computes some
      * elements once more instead of having another shape. */
@@ -31,9 +35,10 @@ struct plan {
      * outputs. Their sums lie in the workspace and are added. */
     int64_t parts;
 
-    depth_shape depth;    /* without addresses and what differs between chunks; SPLIT alone */
-    weight_shape weights; /* without addresses */
-    sum_shape sums;       /* without addresses; of several parts alone */
+    depth_shape depth;              /* without addresses and what differs between chunks; SPLIT alone */
+    weight_shape weights;           /* without addresses */
+    sum_shape sums;                 /* without addresses; of several parts alone */
+    igemm::src_transpose transpose; /* without addresses and what differs between chunks; TRANSPOSED alone */
 
     tconv_layer derived;                                           /* of a chunk */
     tconv_phase row_phases[MAX_PHASES], column_phases[MAX_PHASES]; /* its phase tables' */
@@ -48,7 +53,7 @@ struct plan {
 
 inline bool is_in_place(const plan *made)
 {
-    return made->source == IN_PLACE || made->source == IN_PLACE_BY_CHUNKS;
+    return made->source == IN_PLACE || made->source == IN_PLACE_BY_CHUNKS || made->source == TRANSPOSED;
 }
 
 inline int64_t chunks_of(const plan *made)
@@ -66,6 +71,12 @@ inline int64_t scratch_before(const plan *made)
  * planes are read as one row, and those begin at one. */
 int64_t vector_of(const tconv_problem *problem);
 int64_t row_elements_of(const tconv_problem *problem, const plan *made);
+
+/* Outputs that so many inputs of an axis reach, and those between. */
+inline int64_t window_of(const tconv_cuda_planes *of, int64_t inputs)
+{
+    return (inputs - 1) * of->stride + (of->kernel - 1) * of->dilation + 1;
+}
 
 /* derived.cu. Describes the derived layer of a chunk of so many channels, and how its operands are made; false where that
  * is too much. */

@@ -19,6 +19,7 @@ constexpr int THREADS = 256;
 constexpr int VECTOR = 8;                        /* elements, the most of 16 bytes */
 constexpr int AT_ONCE = 4;                       /* loads of a lane */
 constexpr int64_t MAX_BLOCKS = (int64_t)1 << 20; /* more lines are taken by the same blocks */
+constexpr int64_t LANES = (int64_t)1 << 18;      /* that a large GPU has at once: fewer lines are cut in pieces */
 
 /* Lanes that share a line of so many words: a power of two. */
 int lanes_log2_of(int64_t words)
@@ -78,18 +79,28 @@ template <class Element, int COUNT> struct row_piece {
     }
 };
 
+/* The pieces of a line: so many words of so many column planes. */
+struct line_pieces {
+    int words, planes;
+    fast_divisor count, along_planes;
+};
+
 /* NCHW: lines of rows, row planes fastest, so that neighbouring lines read neighbouring rows. */
 template <class Word, class Element, class Index>
 __global__ void __launch_bounds__(THREADS)
     split_rows(const __grid_constant__ depth_shape of, const plane_axis<Index> rows, const plane_axis<Index> columns,
-               int64_t lines, int lanes_log2)
+               int64_t lines, int lanes_log2, const __grid_constant__ line_pieces pieces)
 {
     launch_dependents();
     constexpr int ELEMENTS = sizeof(Word) / sizeof(Element);
     const int lanes = 1 << lanes_log2, lane = (int)threadIdx.x & (lanes - 1), words = of.row_elements / ELEMENTS;
     const int64_t at_once = THREADS >> lanes_log2, plane_pitch = of.group_out * of.to_channel;
     for (int64_t line = blockIdx.x * at_once + (threadIdx.x >> lanes_log2); line < lines; line += gridDim.x * at_once) {
-        const quotient row_plane = divide((int)line, of.row_planes), row = divide(row_plane.whole, of.row_positions);
+        const quotient of_line = divide((int)line, pieces.count), piece = divide(of_line.rest, pieces.along_planes);
+        const quotient row_plane = divide(of_line.whole, of.row_planes),
+                       row = divide(row_plane.whole, of.row_positions);
+        const int first_plane = piece.rest * pieces.planes, end_plane = min(first_plane + pieces.planes, columns.count);
+        const int first_word = piece.whole * pieces.words, end_word = min(first_word + pieces.words, words);
         const quotient image = divide(row.whole, of.channels), group = divide(image.rest, of.group_channels);
         const Index output = output_of(rows, row_plane.rest, row.rest);
         const bool inside = is_below(output, rows.out);
@@ -99,25 +110,25 @@ __global__ void __launch_bounds__(THREADS)
             ((int64_t)group.whole * rows.count + row_plane.rest) * columns.count * of.group_out + group.rest;
         Element *to =
             static_cast<Element *>(of.to) + image.whole * of.to_image + channel * of.to_channel + row.rest * of.to_row;
-        int word = lane, plane = 0;
-        while (word < words) {
-            row_piece<Element, ELEMENTS> pieces[AT_ONCE];
+        int word = first_word + lane, plane = first_plane;
+        while (word < end_word) {
+            row_piece<Element, ELEMENTS> loaded[AT_ONCE];
             int words_of[AT_ONCE], planes_of[AT_ONCE];
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++) {
                 words_of[i] = word;
                 planes_of[i] = plane;
-                pieces[i].load(from, inside && word < words, plane, word * ELEMENTS, columns);
-                if (++plane == columns.count) {
-                    plane = 0;
+                loaded[i].load(from, inside && word < end_word, plane, word * ELEMENTS, columns);
+                if (++plane == end_plane) {
+                    plane = first_plane;
                     word += lanes;
                 }
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++)
-                if (words_of[i] < words)
+                if (words_of[i] < end_word)
                     reinterpret_cast<Word *>(to + planes_of[i] * plane_pitch)[words_of[i]] =
-                        pieces[i].template joined<Word>();
+                        loaded[i].template joined<Word>();
         }
     }
 }
@@ -236,28 +247,45 @@ template <class Index> plane_axis<Index> axis_of(const tconv_cuda_planes *of)
     return {(Index)of->stride, (Index)of->dilation, (Index)of->pad, (Index)of->out, (int)of->count, (int)of->positions};
 }
 
-/* Launches a kernel, 32 bits or 64 of which go by the coordinates. */
+/* Launches a kernel, 32 bits or 64 of which go by the coordinates. pieces: of rows' lines, or NULL. */
 tconv_status launch_split(const void *kernel32, const void *kernel64, const depth_shape *shape, int64_t lines,
-                          int64_t words, void *stream, tconv_issue *issue)
+                          int lanes_log2, line_pieces *pieces, void *stream, tconv_issue *issue)
 {
     depth_shape of = *shape;
-    int lanes_log2 = lanes_log2_of(words);
     if (fits(&of.rows) && fits(&of.columns)) {
         plane_axis<int> rows = axis_of<int>(&of.rows), columns = axis_of<int>(&of.columns);
-        void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2};
+        void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2, pieces};
         return launch_lines(kernel32, lines, lanes_log2, false, arguments, stream, issue);
     }
     plane_axis<int64_t> rows = axis_of<int64_t>(&of.rows), columns = axis_of<int64_t>(&of.columns);
-    void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2};
+    void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2, pieces};
     return launch_lines(kernel64, lines, lanes_log2, false, arguments, stream, issue);
+}
+
+/* Cuts lines in pieces where there are few: along a line by whole rounds of its lanes, then by column planes. */
+line_pieces cut_lines(int64_t lines, int64_t words, int64_t planes, int lanes_log2)
+{
+    const int64_t lanes = (int64_t)1 << lanes_log2, rounds = tconv_ceil_div(words, lanes);
+    const int64_t wanted = tconv_ceil_div(LANES, tconv_max(lines, 1) * lanes);
+    const int64_t piece_rounds = tconv_ceil_div(rounds, tconv_min(rounds, wanted));
+    const int64_t along_words = tconv_ceil_div(rounds, piece_rounds);
+    const int64_t most = tconv_ceil_div(planes, AT_ONCE);
+    const int64_t piece_planes =
+        tconv_ceil_div(planes, tconv_max(1, tconv_min(most, tconv_ceil_div(wanted, along_words))));
+    const int64_t along_planes = tconv_ceil_div(planes, piece_planes);
+    return {(int)(piece_rounds * lanes), (int)piece_planes, divisor_of((int)(along_words * along_planes)),
+            divisor_of((int)along_planes)};
 }
 
 template <class Word, class Element>
 tconv_status split_rows_of(const depth_shape *shape, void *stream, tconv_issue *issue)
 {
     const int64_t lines = (int64_t)shape->images * shape->channels.divisor * shape->rows.positions * shape->rows.count;
+    const int64_t words = shape->row_elements / (int64_t)(sizeof(Word) / sizeof(Element));
+    const int lanes_log2 = lanes_log2_of(words);
+    line_pieces pieces = cut_lines(lines, words, shape->columns.count, lanes_log2);
     return launch_split((const void *)split_rows<Word, Element, int>, (const void *)split_rows<Word, Element, int64_t>,
-                        shape, lines, shape->row_elements / (int64_t)(sizeof(Word) / sizeof(Element)), stream, issue);
+                        shape, lines * pieces.count.divisor, lanes_log2, &pieces, stream, issue);
 }
 
 template <class Word>
@@ -271,7 +299,7 @@ tconv_status split_pixels_of(const depth_shape *shape, int64_t elements, void *s
     of.group_out /= (int)elements;
     const int64_t lines = (int64_t)of.images * of.rows.positions * of.columns.positions * of.groups.divisor;
     return launch_split((const void *)split_pixels<Word, int>, (const void *)split_pixels<Word, int64_t>, &of, lines,
-                        of.group_out, stream, issue);
+                        lanes_log2_of(of.group_out), NULL, stream, issue);
 }
 
 /* The most bytes, of 16, 8, 4 and an element's, at whose multiples the channels of every group and pixel begin and end.

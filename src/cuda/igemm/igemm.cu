@@ -147,6 +147,41 @@ tensor_map_recipe describe_map(const tconv_layer *seen, const layer_plan *plan)
             {1, column_step, row_step, 1}};
 }
 
+constexpr int64_t SECTOR_BYTES = 32; /* of the second-level cache */
+
+/* Whether TMA brings A tiles from the weights as they lie, where calls would pack them: the input channels of an output
+ * channel and tap follow one another, where cuda_correlation's layers have weights in channels_last. Not where rows of
+ * boxes are parts of sectors, or are few: that took up to 1.8 times as long, all others no longer than without packing. */
+bool may_read_weights(const layer_view *view, const layer_plan *plan)
+{
+    const tconv_layer *seen = &view->layer;
+    const tconv_problem *problem = &seen->problem;
+    const int64_t element = (int64_t)problem->element_size, taps = problem->h.kernel * problem->w.kernel;
+    const auto fits = [&](int64_t step) { return step > 0 && step * element % SECTOR_BYTES == 0; };
+    return seen->phases_of_src && !seen->packed_before && is_fed_by_tma(plan) && !plan->parameters.src_transposed &&
+           view->fused_groups == 1 && problem->weight.in == 1 && problem->group_out >= WARP_M &&
+           fits(problem->weight.out) && taps < HOPPER_MAX_EXTENT &&
+           (taps == 1 || (fits(problem->weight.w) && problem->weight.h == problem->w.kernel * problem->weight.w)) &&
+           (problem->groups == 1 || fits(seen->group_weights));
+}
+
+/* Returns the tensor map of the weights: a box is an A tile. */
+tensor_map_recipe describe_map_of_weights(const tconv_layer *seen, const layer_plan *plan)
+{
+    const parameters *of = &plan->parameters;
+    const tconv_problem *problem = &seen->problem;
+    const cuuint64_t element = problem->element_size, taps = (cuuint64_t)(problem->h.kernel * problem->w.kernel);
+    const cuuint64_t row = (cuuint64_t)problem->weight.out * element;
+    return {problem->dtype,
+            of->pixel_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+            NULL,
+            {(cuuint64_t)of->group_in, taps, (cuuint64_t)of->group_out, (cuuint64_t)of->groups},
+            {taps > 1 ? (cuuint64_t)problem->weight.w * element : row, row,
+             of->groups > 1 ? (cuuint64_t)seen->group_weights * element : row},
+            {(cuuint32_t)of->k_block_channels, 1, (cuuint32_t)(of->m_tiles * MMA_M), 1},
+            plan->mode == MODE_TF32};
+}
+
 /* Returns the bytes of a vector if every pixel of dst has its channels in whole vectors of 16 bytes or, where columns
  * are stored together, those are one; else 0. */
 size_t vector_bytes_of(const parameters *of, int64_t element)
@@ -170,9 +205,17 @@ void describe_launch(const tconv_layer *layer, const layer_view *view, planned_l
         made->transpose = transpose_of(&layer->problem);
     if (of->by_tma)
         made->src = describe_map(&view->layer, &made->plan);
+    if (may_read_weights(view, &made->plan))
+        made->map_of_weights = describe_map_of_weights(&view->layer, &made->plan);
     made->vector_bytes = vector_bytes_of(of, (int64_t)layer->problem.element_size);
     made->grid = {(const void *)made->plan.config.kernel, tconv_min(of->tiles, layer->target.multiprocessors), THREADS,
                   SHARED_MEMORY, false};
+}
+
+/* Whether a call that is given weights at multiples of 16 bytes reads them as they lie. */
+bool reads_weights(const planned_layer *made)
+{
+    return made->map_of_weights.extents[0] > 0;
 }
 
 /* Plans a view of the layer, to take less than a limit. Returns why not, or NULL. */
@@ -216,11 +259,12 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     planned->sizes.packed = (size_t)size;
     planned->sizes.scratch = of->src_transposed ? (size_t)transposed_bytes(&layer->problem) : 0;
-    planned->sizes.execute_packs = of->src_transposed;
     of->runs = view->runs;
     of->run_vector = run_vector_of(of->runs, &layer->problem.dst, (int64_t)layer->problem.element_size);
     made->bias_outputs = view->channels_inside ? 1 : (int)view->outputs;
     describe_launch(layer, view, made);
+    planned->sizes.reads_unpacked = reads_weights(made);
+    planned->sizes.execute_packs = of->src_transposed || planned->sizes.reads_unpacked;
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
@@ -256,12 +300,12 @@ tconv_status transpose_src(const tconv_layer *layer, const planned_layer *made, 
     return prepare(layer, made, &transpose, arguments->weights, (void *)arguments->packed, arguments->stream, issue);
 }
 
-/* Makes the tensor map of src at its address; false where TMA cannot read it. */
-bool make_map(const planned_layer *made, const void *src, CUtensorMap *map)
+/* Makes a tensor map at an address; false where TMA cannot read that. */
+bool make_map(const tensor_map_recipe *of, const void *data, CUtensorMap *map)
 {
-    tensor_map_recipe recipe = made->src;
-    recipe.data = src;
-    return made->plan.parameters.by_tma && encode_tensor_map(&recipe, map);
+    tensor_map_recipe recipe = *of;
+    recipe.data = data;
+    return encode_tensor_map(&recipe, map);
 }
 
 /* Writes the bias to all outputs without a tap. */
@@ -278,10 +322,15 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     const planned_layer *made = (const planned_layer *)from;
     parameters parameters = made->plan.parameters;
     launch_grid grid = made->grid;
-    CUtensorMap map = {};
+    CUtensorMap map = {}, weights_map = {};
     tconv_status status = TCONV_SUCCESS;
+    parameters.weights_in_place = reads_weights(made) && arguments->weights != NULL &&
+                                  make_map(&made->map_of_weights, arguments->weights, &weights_map);
+    const bool packs = arguments->weights != NULL && !parameters.weights_in_place; /* else it was done before */
     if (parameters.src_transposed)
         status = transpose_src(layer, made, arguments, issue);
+    else if (packs)
+        status = pack_weights(layer, made, arguments->weights, (void *)arguments->packed, arguments->stream, issue);
     if (status != TCONV_SUCCESS)
         return status;
     parameters.src = parameters.src_transposed ? arguments->scratch : arguments->src;
@@ -290,7 +339,7 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     parameters.dst = arguments->dst;
     parameters.bias_outputs = made->bias_outputs;
     parameters.bias_channels = (int)layer->problem.out_channels;
-    parameters.by_tma = make_map(made, parameters.src, &map);
+    parameters.by_tma = parameters.by_tma && make_map(&made->src, parameters.src, &map);
     parameters.store_vectors = made->vector_bytes > 0 && (uintptr_t)arguments->dst % made->vector_bytes == 0;
     parameters.run_vector = parameters.store_vectors ? parameters.run_vector : 1;
     parameters.epilogue_warps =
@@ -299,8 +348,9 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
         status = fill_bias_only(layer, &parameters, arguments, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    grid.overlaps = (arguments->packs || parameters.src_transposed) && !has_bias_only(layer);
-    void *kernel_arguments[] = {&parameters, &map};
+    const bool packed_before = arguments->packs && !reads_weights(made); /* just before, by this call */
+    grid.overlaps = (packed_before || packs || parameters.src_transposed) && !has_bias_only(layer);
+    void *kernel_arguments[] = {&parameters, &map, &weights_map};
     return launch_on_device(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }
 

@@ -92,7 +92,8 @@ __device__ __forceinline__ void init_barriers(const shared_layout &shared, int s
 
 template <class Mode, int N>
 __global__ void TCONV_HOPPER_BOUNDS(THREADS)
-    implicit_gemm(const __grid_constant__ parameters layer, const __grid_constant__ CUtensorMap map)
+    implicit_gemm(const __grid_constant__ parameters layer, const __grid_constant__ CUtensorMap map,
+                  const __grid_constant__ CUtensorMap weights_map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) char buffers[];
@@ -133,7 +134,9 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
             else if (lane == 0 && layer.by_tma)
                 load_raw(layer, &map, shared);
         } else if (role == A_WARP) {
-            if (lane == 0) {
+            if (lane == 0 && !Mode::STRICT && layer.weights_in_place) {
+                load_a_boxes(layer, &weights_map, shared);
+            } else if (lane == 0) {
                 wait_for_weights();
                 load_a(layer, shared);
             }

@@ -109,6 +109,39 @@ __device__ __forceinline__ void load_a(const parameters &layer, const shared_lay
     }
 }
 
+/* Brings A tiles from the weights as they lie. */
+__device__ __forceinline__ void load_a_boxes(const parameters &layer, const CUtensorMap *map,
+                                             const shared_layout &shared)
+{
+    stage_walk stage(shared.a, 1);
+    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+        tile_place tile = find_tile(layer, number);
+#pragma unroll 1
+        for (int phase = 0; phase < layer.src_phases; phase++, tile.next_phase(layer)) {
+            const axis_phase &row = layer.rows[tile.row_phase], &column = layer.columns[tile.column_phase];
+            const int first = row.first_kernel * layer.kernel_columns + column.first_kernel;
+            tap_walk tap(layer, tile);
+#pragma unroll 1
+            for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
+#pragma unroll 1
+                for (int left = tap.count(); left > 0; left -= layer.a_stage_taps) {
+                    const int taps = min(left, layer.a_stage_taps);
+                    stage.expect(taps * layer.a_tile_bytes);
+#pragma unroll 1
+                    for (int i = 0; i < taps; i++) {
+                        const int element = first + tap.row * layer.kernel_row_step * layer.kernel_columns +
+                                            tap.column * layer.kernel_column_step;
+                        tma_load(stage.buffer() + i * layer.a_tile_bytes, map, k_block * layer.k_block_channels,
+                                 element, tile.first_m_tile * MMA_M, tile.group, stage.full());
+                        tap.next();
+                    }
+                    stage.next();
+                }
+            }
+        }
+    }
+}
+
 /* Splits B stages in place: where a value lies is of no importance, so that halos and swizzle do not matter. */
 template <class Mode>
 __device__ __forceinline__ void split_b(const parameters &layer, const shared_layout &shared, int thread)

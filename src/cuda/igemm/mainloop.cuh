@@ -15,11 +15,15 @@ template <class Mode> constexpr uint32_t A_K_STEP = Mode::PLANES *MMA_A_BYTES / 
 /* The operands of a warpgroup's MMA tiles: the low words of their descriptors, and what all of them share. */
 template <class Mode> struct operands {
     uint32_t a[Mode::MMA_TILES], b[Mode::MMA_TILES];
+    uint32_t a_high, a_step;   /* high word of A's descriptors, and from a wgmma to the next; not in strict f32 */
     uint32_t b_high;           /* high word of B's descriptors */
     uint32_t a_small, b_small; /* from the plane of big parts to that of small parts */
     __device__ __forceinline__ uint64_t a_descriptor(int mma, int i, int plane) const
     {
-        return descriptor(a[mma] + i * A_K_STEP<Mode> + plane * a_small);
+        if constexpr (Mode::STRICT)
+            return descriptor(a[mma] + i * A_K_STEP<Mode> + plane * a_small);
+        else
+            return (uint64_t)a_high << 32 | (a[mma] + i * a_step);
     }
     __device__ __forceinline__ uint64_t b_descriptor(int mma, int i, int plane) const
     {
@@ -27,7 +31,7 @@ template <class Mode> struct operands {
     }
 };
 
-/* The high word of the descriptor of a B operand whose rows are pixel_bytes of K, swizzled as TMA does. The eight rows
+/* The high word of the descriptor of an operand whose rows are pixel_bytes of K, swizzled as TMA does. The eight rows
  * of a core matrix follow one another, the next eight begin `pitch` rows on. Layout types: PTX ISA, "Matrix Descriptor
  * Format". The swizzle is by bits of the address, so that an operand and each eight rows of it may begin at any row. */
 __device__ __forceinline__ uint32_t swizzled_high(int pixel_bytes, int pitch)
@@ -122,17 +126,20 @@ __device__ __forceinline__ void multiply_tap(const parameters &layer, accumulato
 /* The places of a warpgroup's operands in any stage, as low words of descriptors, and the steps from a tap's to
  * another's. */
 template <class Mode> struct operand_places {
-    uint32_t a[Mode::MMA_TILES], b[Mode::MMA_TILES], b_high;
+    uint32_t a[Mode::MMA_TILES], b[Mode::MMA_TILES], a_high, a_step, b_high;
     int vectors, row_step, column_step;
     __device__ __forceinline__ operand_places(const parameters &layer, int warpgroup)
-        : b_high(swizzled_high(layer.pixel_bytes, layer.across > 0 ? layer.pitch : CORE_ROWS)),
+        : a_high(layer.weights_in_place ? swizzled_high(layer.pixel_bytes, CORE_ROWS)
+                                        : (uint32_t)(descriptor(0) >> 32)),
+          a_step(layer.weights_in_place ? B_K_STEP : A_K_STEP<Mode>),
+          b_high(swizzled_high(layer.pixel_bytes, layer.across > 0 ? layer.pitch : CORE_ROWS)),
           vectors(layer.pixel_bytes / CORE_ROW_BYTES), row_step(layer.row_step * layer.pitch * vectors),
           column_step(layer.column_step * vectors)
     {
 #pragma unroll
         for (int mma = 0; mma < Mode::MMA_TILES; mma++) {
-            a[mma] =
-                descriptor_low(0, MMA_A_CORE_BYTES) + layer.mma_m_tile[warpgroup][mma] * layer.k_steps * A_K_STEP<Mode>;
+            a[mma] = descriptor_low(0, layer.weights_in_place ? 16 : MMA_A_CORE_BYTES) +
+                     layer.mma_m_tile[warpgroup][mma] * layer.k_steps * A_K_STEP<Mode>;
             b[mma] = descriptor_low(0, 16) + layer.mma_pixel[warpgroup][mma] * vectors;
         }
     }
@@ -150,6 +157,8 @@ __device__ __forceinline__ void multiply_block_tile(const parameters &layer, con
     int accumulate = 0;
     operands<Mode> at;
     tile_place of_src = {}; /* where tiles sum over phases, the phase */
+    at.a_high = places.a_high;
+    at.a_step = places.a_step;
     at.b_high = places.b_high;
     at.a_small = MMA_A_BYTES / 16;
     at.b_small = layer.plane_bytes / 16;

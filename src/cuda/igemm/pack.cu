@@ -89,6 +89,12 @@ template <bool fills> struct order : tf32_order, weight_source {
     }
 };
 
+template <class Word>
+__global__ void __launch_bounds__(PACK_THREADS) transpose_alone(const __grid_constant__ src_transpose transpose)
+{
+    transpose_tile<Word>(transpose, (int)blockIdx.x);
+}
+
 template <bool fills>
 tconv_status launch(const planned_layer *made, const src_transpose *transpose, const void *weights, void *packed,
                     void *stream, tconv_issue *issue)
@@ -142,6 +148,8 @@ src_transpose transpose_of(const tconv_problem *problem)
     src_transpose transpose = {};
     transpose.from = problem->src;
     transpose.pixels = (int)(problem->batch * image);
+    transpose.rows = (int)problem->h.in;
+    transpose.columns = (int)problem->w.in;
     transpose.channels = (int)problem->in_channels;
     transpose.pixel_vectors = (int)(transposed_pixel(problem) / vector);
     transpose.channel_tiles = (int)tconv_ceil_div(transpose.pixel_vectors, TRANSPOSE_VECTORS);
@@ -152,6 +160,16 @@ src_transpose transpose_of(const tconv_problem *problem)
     transpose.by_columns = divisor_of((int)problem->w.in);
     transpose.by_channel_tiles = divisor_of(transpose.channel_tiles);
     return transpose;
+}
+
+tconv_status transpose(const src_transpose *transpose, size_t element_size, void *stream, tconv_issue *issue)
+{
+    src_transpose of = *transpose;
+    void *arguments[] = {&of};
+    const launch_grid grid = {element_size == 2 ? (const void *)transpose_alone<uint16_t>
+                                                : (const void *)transpose_alone<uint32_t>,
+                              of.thread_blocks, PACK_THREADS, TRANSPOSE_SHARED_BYTES, false};
+    return launch_kernel(&grid, arguments, stream, issue);
 }
 
 tconv_status pack(const planned_layer *made, const src_transpose *transpose, const void *weights, void *packed,

@@ -73,7 +73,8 @@ struct axis_phase {
     int first_shift;
     int residue;
     int outputs;
-    int src_residue; /* rows (columns) of src from its multiples of src_row_stride to the phase's first */
+    int src_residue;  /* rows (columns) of src from its multiples of src_row_stride to the phase's first */
+    int first_kernel; /* kernel row (column) of its first tap */
 };
 
 /* NCHW: rows of M that follow one another and are neighbouring columns of one channel, see view.h. */
@@ -96,6 +97,7 @@ struct parameters {
     bool per_tap;           /* a B stage has the input of one tap */
     bool src_transposed;    /* src is transposed to NHWC in the workspace, by the launch that packs the weights */
     bool src_channels_last; /* src as it is read: in NHWC, or transposed */
+    bool weights_in_place;  /* TMA reads the weights where they lie, input channels inside: A tiles are swizzled */
     bool dst_channels_last;
     bool flat;   /* positions are pixels of src, whose rows are seen as one */
     bool merged; /* all phases have one tap, the same: their M tiles are like those of more channels */
@@ -154,6 +156,9 @@ struct parameters {
     int src_row_stride; /* rows of src from a pixel of a B stage to the next */
     int src_column_stride;
     int column_taps; /* of all column phases */
+    int kernel_columns;
+    int kernel_row_step; /* kernel rows from a tap to the next */
+    int kernel_column_step;
     fast_divisor by_tiles_along_m;
     fast_divisor by_phases;
     fast_divisor by_phase_rotation;
@@ -190,7 +195,7 @@ struct parameters {
     uint32_t a_tile_bytes;
 };
 
-typedef void kernel_function(parameters layer, CUtensorMap map);
+typedef void kernel_function(parameters layer, CUtensorMap map, CUtensorMap weights_map);
 
 enum mode { MODE_TF32, MODE_STRICT, MODE_F16, MODE_BF16 };
 

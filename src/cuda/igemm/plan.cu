@@ -33,10 +33,11 @@ const config *configs_of(mode mode)
 }
 
 /* Tells whether src can be transposed in the workspace. */
-bool may_be_transposed(const tconv_problem *problem)
+bool may_be_transposed(const tconv_layer *layer)
 {
+    const tconv_problem *problem = &layer->problem;
     const int64_t elements = problem->batch * problem->in_channels * problem->h.in * problem->w.in;
-    return problem->layout == TCONV_NCHW && elements <= MOST_TRANSPOSED_BYTES &&
+    return problem->layout == TCONV_NCHW && !is_transposed_before(layer) && elements <= MOST_TRANSPOSED_BYTES &&
            transposed_bytes(problem) <= MOST_TRANSPOSED_BYTES;
 }
 
@@ -145,14 +146,14 @@ bool choose(const search *in, layer_plan *best)
     memset(&choice, 0, sizeof choice);
     for (choice.config = 0; choice.config < CONFIGS && configs[choice.config].N > 0; choice.config++)
         for (choice.m_tiles = 1; choice.m_tiles <= mma_tiles_of(&configs[choice.config]); choice.m_tiles *= 2) {
-            for (int src_transposed = 0; src_transposed <= (may_be_transposed(&layer->problem) ? 1 : 0);
-                 src_transposed++) {
+            for (int src_transposed = 0; src_transposed <= (may_be_transposed(layer) ? 1 : 0); src_transposed++) {
                 choice.src_transposed = src_transposed == 1;
                 for (int per_tap = 0; per_tap < 2; per_tap++) {
                     choice.per_tap = per_tap == 1;
                     try_tiles(in, choice, &configs[choice.config], best);
                 }
-                if (halo && (choice.src_transposed || layer->problem.layout == TCONV_NHWC))
+                if (halo &&
+                    (choice.src_transposed || is_transposed_before(layer) || layer->problem.layout == TCONV_NHWC))
                     try_narrow_tiles(in, choice, &configs[choice.config], best);
             }
         }

@@ -85,11 +85,12 @@ struct weight_source {
 struct planned_layer {
     layer_plan plan;
     weight_source weights;
-    src_transpose transpose; /* without addresses; all zeros where src is not transposed */
-    tensor_map_recipe src;   /* without its address; all zeros where no address lets TMA read src */
-    int bias_outputs;        /* as in parameters, where execute puts it */
-    size_t vector_bytes;     /* that can be stored at once where dst begins at a multiple of them; 0: none */
-    launch_grid grid;        /* without overlaps, which each call sets */
+    src_transpose transpose;          /* without addresses; all zeros where src is not transposed */
+    tensor_map_recipe src;            /* without its address; all zeros where no address lets TMA read src */
+    tensor_map_recipe map_of_weights; /* likewise, where they may be read as they lie */
+    int bias_outputs;                 /* as in parameters, where execute puts it */
+    size_t vector_bytes;              /* that can be stored at once where dst begins at a multiple of them; 0: none */
+    launch_grid grid;                 /* without overlaps, which each call sets */
 };
 
 /* plan.cu */
@@ -105,6 +106,9 @@ int mma_tiles_of(const config *config);
 
 /* Bytes of a pixel's input channels in a K-block. */
 int pixel_bytes_of(const tconv_problem *problem);
+
+/* Whether src was transposed to NHWC before, while dst is in NCHW: a layer of cuda_correlation's. */
+bool is_transposed_before(const tconv_layer *layer);
 
 position_space space_of(const tconv_layer *layer, bool per_tap, bool src_transposed);
 

@@ -63,7 +63,8 @@ void describe_axis(const tconv_phase_table *table, bool of_src, axis_phase *phas
         const tconv_phase *phase = &table->phases[i];
         phases[i] = {(int)phase->taps,        taps,
                      (int)phase->first_shift, of_src ? 0 : (int)phase->residue,
-                     (int)phase->outputs,     of_src ? (int)phase->residue : 0};
+                     (int)phase->outputs,     of_src ? (int)phase->residue : 0,
+                     (int)phase->first_kernel};
         taps += (int)phase->taps;
     }
 }
@@ -164,6 +165,12 @@ double mean_tile_taps(const parameters *of, int multiprocessors)
 
 } // namespace
 
+bool is_transposed_before(const tconv_layer *layer)
+{
+    return layer->phases_of_src && layer->problem.layout == TCONV_NCHW && layer->problem.src.c == 1 &&
+           layer->problem.src.w > 1;
+}
+
 /* A K-block is always of four wgmmas in f32; in 16 bits of two where there are no more channels. */
 int pixel_bytes_of(const tconv_problem *problem)
 {
@@ -204,7 +211,7 @@ void describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *p
     to->src_transposed = src_transposed;
     to->dst_channels_last =
         problem->layout == TCONV_NHWC || (problem->dst.c == 1 && problem->dst.w == problem->out_channels);
-    to->src_channels_last = problem->layout == TCONV_NHWC || src_transposed;
+    to->src_channels_last = problem->layout == TCONV_NHWC || src_transposed || is_transposed_before(layer);
     to->by_tma = to->src_channels_last && (to->from.n | to->from.h | to->from.w) * element % BOX_ALIGNMENT == 0 &&
                  tma_steps_over(layer);
     to->flat = space.flat;
@@ -234,6 +241,9 @@ void describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *p
     describe_axis(&layer->rows, of_src, to->rows);
     describe_axis(&layer->columns, of_src, to->columns);
     to->column_taps = (int)taps_of(to->columns, to->column_phases);
+    to->kernel_columns = (int)problem->w.kernel;
+    to->kernel_row_step = (int)layer->rows.kernel_step;
+    to->kernel_column_step = (int)layer->columns.kernel_step;
     to->channel_m_tiles = (int)tconv_ceil_div(problem->group_out, MMA_M);
     to->phase_m_tiles = to->merged ? to->channel_m_tiles * to->row_phases * to->column_phases : to->channel_m_tiles;
 }

@@ -48,9 +48,12 @@ __device__ __forceinline__ void read_tile(const src_transpose &transpose, int fi
     const int pixel = first_pixel + run * count;
     const quotient image = divide(min(pixel, transpose.pixels - 1), transpose.by_image);
     const quotient row = divide(image.rest, transpose.by_columns);
+    const int y = row.whole + transpose.first_row, x = row.rest + transpose.first_column;
     const Element *from = static_cast<const Element *>(transpose.src) + image.whole * transpose.from.n +
-                          row.whole * transpose.from.h + row.rest * transpose.from.w;
-    const int channels = pixel < transpose.pixels ? transpose.channels : 0;
+                          y * transpose.from.h + x * transpose.from.w;
+    const bool exists =
+        pixel < transpose.pixels && (unsigned)y < (unsigned)transpose.rows && (unsigned)x < (unsigned)transpose.columns;
+    const int channels = exists ? transpose.channels : 0;
     Word words[ROUNDS][count];
 #pragma unroll
     for (int i = 0; i < ROUNDS; i++) {

@@ -12,8 +12,10 @@ namespace tconv::igemm
 struct src_transpose {
     const void *src;
     void *to;
-    tconv_strides from; /* strides of src, in elements */
-    int pixels;         /* of all images */
+    tconv_strides from;          /* strides of src, in elements */
+    int pixels;                  /* of all images */
+    int first_row, first_column; /* of src, that the first transposed ones are: those outside are zeros */
+    int rows, columns;           /* of an image of src */
     int channels;
     int pixel_vectors;       /* vectors of 16 bytes from a transposed pixel to the next */
     int channel_tiles;       /* tiles along the channels */
@@ -30,6 +32,9 @@ int64_t transposed_bytes(const tconv_problem *problem);
 
 /* Describes the layout transform without addresses: vectors as an aligned src allows. */
 src_transpose transpose_of(const tconv_problem *problem);
+
+/* Transposes in a launch of its own, for an element size of 2 or 4. */
+tconv_status transpose(const src_transpose *transpose, size_t element_size, void *stream, tconv_issue *issue);
 
 } // namespace tconv::igemm
 

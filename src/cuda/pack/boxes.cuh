@@ -100,6 +100,9 @@ template <class Word> __device__ __forceinline__ int with_gaps(int i)
 }
 
 template <class Word> constexpr int CORE_CHANNELS = PACK_CORE_BYTES / (int)sizeof(Word);
+/* Core rows that a thread loads before it stores any. */
+template <class Word> constexpr int PACK_AT_ONCE = (int)sizeof(Word);
+
 template <class Word> using core_row = element_vector<Word, CORE_CHANNELS<Word>>;
 
 /* A box, and its weights as they lie. A channel past the last, of input or output, is zeros. */
@@ -162,14 +165,23 @@ template <class Word> struct pack_box {
     template <bool fills> __device__ __forceinline__ void copy(const pack_boxes &boxes, Word *shared) const
     {
         const int items = boxes.by_channel.divisor << boxes.cores_log2;
-        for (int item = (int)threadIdx.x; item < items; item += PACK_THREADS) {
-            const quotient of = divide(item, boxes.by_channel), at = divide(of.rest, boxes.by_inner);
-            const core_row<Word> values = read<fills>(boxes, of.whole, boxes.kernel_inside ? at.whole : at.rest,
-                                                      boxes.kernel_inside ? at.rest : at.whole);
-            Word *to = shared + of.whole * CORE_CHANNELS<Word> * boxes.channel_pitch + with_gaps<Word>(of.rest);
+        for (int first = (int)threadIdx.x; first < items; first += PACK_AT_ONCE<Word> * PACK_THREADS) {
+            core_row<Word> values[PACK_AT_ONCE<Word>];
+            int to[PACK_AT_ONCE<Word>];
 #pragma unroll
-            for (int i = 0; i < CORE_CHANNELS<Word>; i++)
-                to[i * boxes.channel_pitch] = values.at[i];
+            for (int k = 0; k < PACK_AT_ONCE<Word>; k++) {
+                const int item = min(first + k * PACK_THREADS, items - 1);
+                const quotient of = divide(item, boxes.by_channel), at = divide(of.rest, boxes.by_inner);
+                values[k] = read<fills>(boxes, of.whole, boxes.kernel_inside ? at.whole : at.rest,
+                                        boxes.kernel_inside ? at.rest : at.whole);
+                to[k] = of.whole * CORE_CHANNELS<Word> * boxes.channel_pitch + with_gaps<Word>(of.rest);
+            }
+#pragma unroll
+            for (int k = 0; k < PACK_AT_ONCE<Word>; k++)
+                if (first + k * PACK_THREADS < items)
+#pragma unroll
+                    for (int i = 0; i < CORE_CHANNELS<Word>; i++)
+                        shared[to[k] + i * boxes.channel_pitch] = values[k].at[i];
         }
     }
 };
