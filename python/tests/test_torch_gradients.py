@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch")
 
 import torch.autograd.forward_ad as forward_ad  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from conftest import has_gradients  # noqa: E402
 from torch.func import grad, jvp, vmap  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
@@ -74,10 +73,6 @@ def gradients_are_ours():
     torch.use_deterministic_algorithms(before)
 
 
-def ours_if(device, count):
-    return count if has_gradients(device) else 0
-
-
 # ------------------------------------------------------------------------------------------------------------- values
 
 
@@ -105,7 +100,7 @@ def test_are_pytorchs_exactly_on_integers(device, layer, spatial, dtype):
             assert torch.equal(a, b)
         assert ours[0].stride() == expected[0].stride()
         assert ours[1].stride() == tensors[1].stride()
-        assert calls == ours_if(device, 2)
+        assert calls == 2
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -129,7 +124,7 @@ def test_autocast(device):
     with torch.autocast(device, torch.bfloat16):
         result = layer(x.requires_grad_())
     _, _, calls = counted(lambda: result.float().square().sum().backward())
-    assert calls == ours_if(device, 2)
+    assert calls == 2
     theirs = torch.nn.ConvTranspose2d(4, 3, 3, stride=2, device=device)
     theirs.load_state_dict(layer.state_dict())
     theirs(x).square().sum().backward()
@@ -219,7 +214,7 @@ def test_gradgradcheck(device, layer, spatial):
     (answer, forward, backward) = counted(lambda: second_order(call, tensors))
     torch.testing.assert_close(answer, second_order(functools.partial(THEIRS[spatial], **layer), tensors))
     # the gradients of both; of each of these, its other operand's and a layer; and through the layer once more both
-    assert forward >= 2 and backward == ours_if(device, 2 + 2 + 2)
+    assert forward >= 2 and backward == 2 + 2 + 2
 
 
 def second_order(call, tensors):
@@ -299,7 +294,7 @@ def test_a_map_is_one_call(device, operator, layer, spatial):
         ]
         expected = torch.stack(parts) if operator is of_data else tuple(map(torch.stack, zip(*parts, strict=True)))
         torch.testing.assert_close(results, expected)
-        assert calls == ours_if(device, 1)
+        assert calls == 1
 
 
 @pytest.mark.parametrize("wanted", [(False, True), (True, False), (True, True)], ids=str)
@@ -334,7 +329,7 @@ def test_gradients_of_each_sample(device):
         answer, forward, backward = counted(lambda: each(weight, bias, images))  # noqa: B023
         results.append(answer)
         if f is tt.conv_transpose2d:
-            assert (forward, backward) == (1, ours_if(device, 1))
+            assert (forward, backward) == (1, 1)
     torch.testing.assert_close(*results)
 
 
@@ -504,12 +499,72 @@ def test_mistakes_of_the_operators():
         WEIGHTS[2](x, diff_dst[:1], weight.shape[2:], *rest, [True, True], False)
 
 
-def test_gradients_on_cuda_are_pytorchs_unless_deterministic(device):
-    x = torch.rand(2, 3, 4, 5, device=device, requires_grad=True)
-    weight = torch.rand(3, 2, 3, 3, device=device)
+# ------------------------------------------------------------------------------------------------ the default on CUDA
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_each_gradient_is_whose_is_faster(device, dtype):
+    """By the rule, and all tconv's where algorithms are to be deterministic. explain tells before, counters after."""
+    tensors = example(2, LAYERS[1], dtype, device)
+    expected, cotangent = gradients_by(F.conv_transpose2d, tensors, LAYERS[1])
     for deterministic in (False, True, False):
         torch.use_deterministic_algorithms(deterministic, warn_only=True)
-        by = tt.explain(tt.conv_transpose2d, x, weight).gradients["input"]
-        _, _, count = counted(lambda: tt.conv_transpose2d(x, weight).sum().backward())
-        assert count == ours_if(device, 1)
-        assert (by == f"PyTorch: {_reasons.SPEED.text}") == (not has_gradients(device))
+        fast = [
+            device == "cpu" or deterministic or dtype in _reasons.FAST_ON_CUDA[name] for name in ("input", "weight")
+        ]
+        found = tt.explain(tt.conv_transpose2d, *tensors, **LAYERS[1]).gradients
+        assert [by.startswith("tconv, by ") or "general" in by for by in found.values()] == [*fast, fast[1]]
+        before = tt.counters()
+        (ours, _), _, count = counted(
+            lambda: gradients_by(tt.conv_transpose2d, tensors, LAYERS[1], cotangent)  # noqa: B023
+        )
+        left = tt.counters().passed_on.get("speed", 0) - before.passed_on.get("speed", 0)
+        assert count == sum(found[name].startswith("tconv") for name in ("input", "weight")) and left == 2 - count
+        for a, b in zip(ours, expected, strict=True):
+            assert torch.equal(a, b)
+
+
+def test_rule_of_speed(monkeypatch):
+    """What is not computed here: gradients on CUDA, of tensors that are there in name alone."""
+
+    class OnCuda:
+        is_cuda, dtype = True, torch.float32
+
+    torch.use_deterministic_algorithms(False)
+    monkeypatch.setitem(_reasons.FAST_ON_CUDA, "weight", frozenset({torch.float32}))
+    assert _reasons.of_speed("weight", OnCuda) is None is _reasons.of_speed("weight", OnCuda, "cuda_outer")
+    assert "general implementation" in _reasons.of_speed("weight", OnCuda, "cuda_general").text
+    monkeypatch.setattr(OnCuda, "dtype", torch.bfloat16)
+    assert "of the weight in torch.bfloat16" in _reasons.of_speed("weight", OnCuda).text
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    assert _reasons.of_speed("weight", OnCuda, "cuda_general") is None
+
+
+@pytest.mark.parametrize("left", ["input", "weight"])
+def test_a_pass_by_both_libraries(device, monkeypatch, left):
+    """Of every order, in both modes, mapped and compiled: one of the two gradients is PyTorch's for its speed."""
+    monkeypatch.setattr(
+        _reasons, "of_speed", lambda name, *_: _reasons.Reason("speed", "a test") if name == left else None
+    )
+    forget_plans()
+    try:
+        tensors = example(2, LAYERS[3], device=device, make=torch.randn)
+        call, theirs = (functools.partial(f, **LAYERS[3]) for f in (tt.conv_transpose2d, F.conv_transpose2d))
+        expected, cotangent = gradients_by(theirs, tensors, {})
+        (ours, _), _, count = counted(lambda: gradients_by(call, tensors, {}, cotangent))
+        torch.testing.assert_close(ours, expected)
+        assert count == 1
+        for alone in range(3):
+            of_one = torch.autograd.grad(call(*tensors), tensors[alone], cotangent)
+            torch.testing.assert_close(of_one[0], expected[alone])
+        torch.testing.assert_close(second_order(call, tensors), second_order(theirs, tensors))
+        tangents = tuple(torch.randn_like(t) for t in tensors)
+        plain = tuple(t.detach() for t in tensors)
+        along = [jvp(lambda *t, f=f: grad(lambda *u: f(*u).pow(3).sum())(*t), plain, tangents) for f in (call, theirs)]
+        torch.testing.assert_close(*along)
+        maps = [vmap(grad(lambda w, x, f=f: f(x, w, None).pow(2).sum()), (None, 0)) for f in (call, theirs)]
+        torch.testing.assert_close(*(each(plain[1], torch.stack([plain[0], -plain[0]])) for each in maps))
+        compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(gradients_by(compiled, tensors, {}, cotangent)[0], expected)
+    finally:
+        forget_plans()

@@ -76,7 +76,9 @@ def find_data(
     """That of the input, from the cache, or why it is PyTorch's."""
     sizes = (tuple(in_size), tuple(stride), tuple(padding), groups, tuple(dilation))
     key = ("data", sizes, channels_last, _key(diff_dst), _key(weight), settings(diff_dst))
-    return planned.get(key) or planned.make(key, lambda: _plan(_plan_data, diff_dst, weight, sizes, channels_last))
+    return planned.get(key) or planned.make(
+        key, lambda: _plan("input", _plan_data, diff_dst, weight, sizes, channels_last)
+    )
 
 
 def find_weights(
@@ -92,25 +94,29 @@ def find_weights(
     """That of the weight, which gets these strides, and that of the bias."""
     sizes = (tuple(kernel_size), tuple(stride), tuple(padding), groups, tuple(dilation))
     key = ("weights", sizes, strides, _key(diff_dst), _key(input), settings(diff_dst))
-    return planned.get(key) or planned.make(key, lambda: _plan(_plan_weights, diff_dst, input, sizes, strides))
+    return planned.get(key) or planned.make(
+        key, lambda: _plan("weight", _plan_weights, diff_dst, input, sizes, strides)
+    )
 
 
 def find_bias(diff_dst: Tensor) -> Gradient | Reason:
     """That of the bias alone, which no other size of the layer concerns."""
     key = ("bias", _key(diff_dst), settings(diff_dst))
-    return planned.get(key) or planned.make(key, lambda: _plan(_plan_bias, diff_dst))
+    return planned.get(key) or planned.make(key, lambda: _plan("bias", _plan_bias, diff_dst))
 
 
 # ----------------------------------------------------------------------------------------------------------- the plans
 
 
-def _plan(make: Callable[..., Gradient], diff_dst: Tensor, *arguments: Any) -> Gradient | Reason:
+def _plan(name: str, make: Callable[..., Gradient], diff_dst: Tensor, *arguments: Any) -> Gradient | Reason:
+    """The gradient of this name, where tconv's is to be called."""
     others = [argument for argument in arguments if isinstance(argument, Tensor)]
-    reason = reasons.of_gradients(diff_dst, *others)
+    reason = reasons.of_gradients(diff_dst, *others) or reasons.of_speed(name, diff_dst)
     if reason is not None:
         return reason
     try:
-        return make(diff_dst, *arguments)
+        gradient = make(diff_dst, *arguments)
+        return reasons.of_speed(name, diff_dst, gradient.plan.implementation) or gradient
     except (TconvError, TypeError, ValueError) as error:
         return reasons.of_error(error)
 

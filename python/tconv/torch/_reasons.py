@@ -30,9 +30,18 @@ class Reason:
 
 
 NEGATIVE_BIT = Reason("negative bit", "a tensor has PyTorch's bit for negative, as views of complex ones do")
-# tconv's gradients on CUDA are right, and the same in every run, but not yet as fast on every layer.
-SPEED = Reason("speed", "PyTorch's gradients on CUDA are faster on many layers; deterministic algorithms are tconv's")
 MISALIGNED = Reason("alignment", "a tensor's address is no multiple of its element", expected=False)
+
+
+# The gradients on CUDA that are tconv's, by dtype: those that it computes faster than PyTorch in the mean of many layers
+# (docs/log/2026-11-26-gradients-from-pytorch.md). That of the bias comes with the weight's; alone it is a sum.
+FAST_ON_CUDA = {
+    "input": frozenset(DTYPES),
+    "weight": frozenset({torch.float32}),
+    "bias": frozenset[torch.dtype](),
+}
+# Without tensor cores: for what the others decline.
+SLOW_ON_CUDA = frozenset({"cuda_general"})
 
 
 # ---------------------------------------------------------------------------------------------------------- the causes
@@ -104,8 +113,19 @@ def of_gradients(diff_dst: Tensor, *others: Tensor) -> Reason | None:
         return Reason("shape", f"the gradient has {diff_dst.dim()} axes: must have 3 or 4, as all of its operands")
     if any(0 in tensor.shape[1:] for tensor in (diff_dst, *others)):
         return Reason("shape", "a tensor has no elements")
-    if diff_dst.is_cuda and not torch.are_deterministic_algorithms_enabled():
-        return SPEED
+    return None
+
+
+def of_speed(name: str, like: Tensor, implementation: str | None = None) -> Reason | None:
+    """Whether the gradient of this name, of the input, weight or bias, is PyTorch's on CUDA because that is faster:
+    in this dtype or, once there is a plan, where tconv has none but this implementation. Deterministic algorithms are
+    tconv's."""
+    if not like.is_cuda or torch.are_deterministic_algorithms_enabled():
+        return None
+    if like.dtype not in FAST_ON_CUDA[name]:
+        return Reason("speed", f"its gradient of the {name} in {like.dtype} is as fast or faster on CUDA")
+    if implementation in SLOW_ON_CUDA:
+        return Reason("speed", f"tconv has for this gradient of the {name} its general implementation alone")
     return None
 
 
