@@ -190,6 +190,7 @@ class Counters:
 # Each says how many calls were taken in a place that counts its own.
 taken_by: list[Callable[[], int]] = []
 gradients_by: list[Callable[[], int]] = []
+left_by: list[Callable[[], int]] = []  # gradients that are PyTorch's for its speed
 _passed_on: Counter[str] = Counter()
 _packings = 0
 _warned = False
@@ -199,8 +200,8 @@ _lock = threading.Lock()
 def counters() -> Counters:
     """What tconv.torch has computed and passed on to PyTorch in this process until now."""
     with _lock:
-        taken, gradients = (sum(count() for count in counts) for counts in (taken_by, gradients_by))
-        return Counters(taken, dict(_passed_on), _packings, gradients)
+        taken, gradients, left = (sum(count() for count in counts) for counts in (taken_by, gradients_by, left_by))
+        return Counters(taken, dict(_passed_on + Counter(speed=left)), _packings, gradients)
 
 
 def count_packing() -> None:
