@@ -366,6 +366,7 @@ def test_who_looks_on_sees_known_gradients(deterministic):
     cotangent = torch.randn_like(expected)
     for _ in range(2):
         torch.autograd.grad(result, (x, weight), cotangent, retain_graph=True)
+        torch.autograd.grad(result, weight, cotangent, retain_graph=True)
     before = _native.gradients()
 
     class Seen(torch.utils._python_dispatch.TorchDispatchMode):
@@ -401,6 +402,10 @@ def test_who_looks_on_sees_known_gradients(deterministic):
         ):
             pairs = [torch.autograd.forward_ad.unpack_dual(t) for t in (ours, theirs)]
             torch.testing.assert_close(pairs[0].tangent, pairs[1].tangent, rtol=1e-4, atol=1e-4)
+        saved = [f(torch.autograd.forward_ad.make_dual(x, x.detach()), weight, bias, 2, 1) for f in FUNCTIONS[2]]
+        of_weight = [torch.autograd.grad(r, weight, cotangent)[0] for r in saved]
+        pairs = [torch.autograd.forward_ad.unpack_dual(t) for t in of_weight]
+        torch.testing.assert_close(pairs[0].tangent, pairs[1].tangent, rtol=1e-4, atol=1e-4)
     first = torch.autograd.grad(result, (x, weight), cotangent, create_graph=True)
     assert all(t.requires_grad for t in first)
     maps = [
