@@ -517,9 +517,7 @@ def test_each_gradient_is_whose_is_faster(device, dtype):
         found = tt.explain(tt.conv_transpose2d, *tensors, **LAYERS[1]).gradients
         assert [by.startswith("tconv, by ") or "general" in by for by in found.values()] == [*fast, fast[1]]
         before = tt.counters()
-        (ours, _), _, count = counted(
-            lambda: gradients_by(tt.conv_transpose2d, tensors, LAYERS[1], cotangent)  # noqa: B023
-        )
+        (ours, _), _, count = counted(lambda: gradients_by(tt.conv_transpose2d, tensors, LAYERS[1], cotangent))
         left = tt.counters().passed_on.get("speed", 0) - before.passed_on.get("speed", 0)
         assert count == sum(found[name].startswith("tconv") for name in ("input", "weight")) and left == 2 - count
         for a, b in zip(ours, expected, strict=True):

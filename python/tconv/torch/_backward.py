@@ -57,8 +57,8 @@ class _Raising(Tensor):
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, arguments: Any = (), more: Any = None) -> Any:
-        raise next(argument.error for argument in arguments if isinstance(argument, _Raising))
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise next(argument.error for argument in args if isinstance(argument, _Raising))
 
 
 def _unplanned(cotangent: Tensor, first: Tensor, second: Tensor, *rest: Any) -> Gradients:

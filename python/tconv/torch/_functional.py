@@ -17,8 +17,8 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
+from . import _backward  # noqa: F401: registers the kernels of the gradients
 from ._compute import PYTORCHS, compute, find_layer
-from ._backward import Gradients as _Gradients  # the kernels of the gradients are registered
 from ._eager import inside
 from ._operator import OPERATORS, as_list
 from ._packed import PackedWeights

@@ -48,11 +48,7 @@ _Settings = c.CFUNCTYPE(c.c_int64)
 @_Settings
 def _settings() -> int:
     """Those that gradients on CUDA depend on, as flags."""
-    return (
-        (TF32 if tf32() else 0)
-        | (CUDNN if cudnn_enabled() else 0)
-        | (DETERMINISTIC if deterministic() else 0)
-    )
+    return (TF32 if tf32() else 0) | (CUDNN if cudnn_enabled() else 0) | (DETERMINISTIC if deterministic() else 0)
 
 
 def _load() -> c.CDLL:

@@ -33,8 +33,8 @@ NEGATIVE_BIT = Reason("negative bit", "a tensor has PyTorch's bit for negative, 
 MISALIGNED = Reason("alignment", "a tensor's address is no multiple of its element", expected=False)
 
 
-# The gradients on CUDA that are tconv's, by dtype: those that it computes faster than PyTorch in the mean of many layers
-# (docs/log/2026-11-26-gradients-from-pytorch.md). That of the bias comes with the weight's; alone it is a sum.
+# The gradients on CUDA that are tconv's, by dtype: those that it computes faster than PyTorch in the mean of many
+# layers (docs/log/2026-11-26-gradients-from-pytorch.md). The bias's comes with the weight's; alone it is a sum.
 FAST_ON_CUDA = {
     "input": frozenset(DTYPES),
     "weight": frozenset({torch.float32}),
