@@ -4,8 +4,8 @@ The layer, the gradient of its input and that of its weight are faces of one tri
 its operands, and the gradients of one are the other two (docs/python.md has the table). Reverse mode is a node of
 PyTorch's own, that of aten::convolution_overrideable: PyTorch has this operator for backends beside its own, and on the
 CPU and on CUDA no kernel for it. Its node keeps both operands and the arguments and calls
-aten::convolution_backward_overrideable, whose kernels (_backward.py) compute the gradients or say here what they are. So no autograd.Function is
-needed, which would cost more than PyTorch's node and know no torch.func.
+aten::convolution_backward_overrideable, whose kernels are in _backward.py; what the gradients are is said here. So no
+autograd.Function is needed, which would cost more than PyTorch's node and know no torch.func.
 
 transposed = True is the layer itself. The other two come with transposed = False, and their sizes in place of
 output_padding.
