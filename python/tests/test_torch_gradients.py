@@ -504,23 +504,25 @@ def test_mistakes_of_the_operators():
 # ------------------------------------------------------------------------------------------------ the default on CUDA
 
 
+@pytest.mark.parametrize("lying", [torch.contiguous_format, torch.channels_last], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_each_gradient_is_whose_is_faster(device, dtype):
+def test_each_gradient_is_whose_is_faster(device, dtype, lying):
     """By the rule, and all tconv's where algorithms are to be deterministic. explain tells before, counters after."""
-    tensors = example(2, LAYERS[1], dtype, device)
+    tensors = [t.detach().requires_grad_() for t in example(2, LAYERS[1], dtype, device)]
+    tensors[0] = tensors[0].detach().contiguous(memory_format=lying).requires_grad_()
     expected, cotangent = gradients_by(F.conv_transpose2d, tensors, LAYERS[1])
+    cotangent = cotangent.contiguous(memory_format=lying)
     for deterministic in (False, True, False):
         torch.use_deterministic_algorithms(deterministic, warn_only=True)
-        fast = [
-            device == "cpu" or deterministic or dtype in _reasons.FAST_ON_CUDA[name] for name in ("input", "weight")
-        ]
+        ours = device == "cpu" or deterministic
+        fast = [ours or dtype in _reasons.FAST_ON_CUDA[name, lying] for name in ("input", "weight")]
         found = tt.explain(tt.conv_transpose2d, *tensors, **LAYERS[1]).gradients
         assert [by.startswith("tconv, by ") or "general" in by for by in found.values()] == [*fast, fast[1]]
         before = tt.counters()
-        (ours, _), _, count = counted(lambda: gradients_by(tt.conv_transpose2d, tensors, LAYERS[1], cotangent))
+        (gradients, _), _, count = counted(lambda: gradients_by(tt.conv_transpose2d, tensors, LAYERS[1], cotangent))
         left = tt.counters().passed_on.get("speed", 0) - before.passed_on.get("speed", 0)
         assert count == sum(found[name].startswith("tconv") for name in ("input", "weight")) and left == 2 - count
-        for a, b in zip(ours, expected, strict=True):
+        for a, b in zip(gradients, expected, strict=True):
             assert torch.equal(a, b)
 
 
@@ -530,14 +532,17 @@ def test_rule_of_speed(monkeypatch):
     class OnCuda:
         is_cuda, dtype = True, torch.float32
 
+    def rule(name, implementation="cuda_outer", lying=torch.channels_last):
+        return _reasons.of_speed(name, OnCuda, lying, implementation)
+
     torch.use_deterministic_algorithms(False)
-    monkeypatch.setitem(_reasons.FAST_ON_CUDA, "weight", frozenset({torch.float32}))
-    assert _reasons.of_speed("weight", OnCuda) is None is _reasons.of_speed("weight", OnCuda, "cuda_outer")
-    assert "general implementation" in _reasons.of_speed("weight", OnCuda, "cuda_general").text
+    monkeypatch.setitem(_reasons.FAST_ON_CUDA, ("weight", torch.channels_last), frozenset({torch.float32}))
+    assert rule("weight") is None and "general implementation" in rule("weight", "cuda_general").text
+    assert "gradient of the bias" in rule("bias").text
     monkeypatch.setattr(OnCuda, "dtype", torch.bfloat16)
-    assert "of the weight in torch.bfloat16" in _reasons.of_speed("weight", OnCuda).text
+    assert "of the weight in torch.bfloat16, channels_last" in rule("weight").text
     torch.use_deterministic_algorithms(True, warn_only=True)
-    assert _reasons.of_speed("weight", OnCuda, "cuda_general") is None
+    assert rule("weight", "cuda_general") is None is rule("bias")
 
 
 @pytest.mark.parametrize("left", ["input", "weight"])

@@ -111,12 +111,12 @@ def find_bias(diff_dst: Tensor) -> Gradient | Reason:
 def _plan(name: str, make: Callable[..., Gradient], diff_dst: Tensor, *arguments: Any) -> Gradient | Reason:
     """The gradient of this name, where tconv's is to be called."""
     others = [argument for argument in arguments if isinstance(argument, Tensor)]
-    reason = reasons.of_gradients(diff_dst, *others) or reasons.of_speed(name, diff_dst)
+    reason = reasons.of_gradients(diff_dst, *others)
     if reason is not None:
         return reason
     try:
-        gradient = make(diff_dst, *arguments)
-        return reasons.of_speed(name, diff_dst, gradient.plan.implementation) or gradient
+        found = make(diff_dst, *arguments)
+        return reasons.of_speed(name, diff_dst, found.memory_format, found.plan.implementation) or found
     except (TconvError, TypeError, ValueError) as error:
         return reasons.of_error(error)
 
