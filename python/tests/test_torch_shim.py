@@ -355,7 +355,7 @@ def test_settings_are_a_part_of_gradients(device):
     for deterministic in (False, True, False, True):
         torch.use_deterministic_algorithms(deterministic, warn_only=True)
         before = tt.counters()
-        differentiated(tt.conv_transpose2d, leaves, (2, 1), None)
+        differentiated(tt.conv_transpose2d, leaves, (None, 2, 1), None)
         fast = [deterministic or torch.bfloat16 in types for types in by_operation]
         assert tt.counters().gradients - before.gradients == sum(fast)
     torch.use_deterministic_algorithms(False)

@@ -201,7 +201,8 @@ def _plan_data(diff_dst: Tensor, weight: Tensor, sizes: Any, channels_last: bool
 def _plan_weights(diff_dst: Tensor, input: Tensor, sizes: Any, strides: Sizes) -> Gradient:
     shape = (input.shape[1], diff_dst.shape[1] // max(sizes[3], 1), *sizes[0])
     layouts, dst_layouts = _lies_as(input), _lies_as(diff_dst)
-    layout = _layer.choose_layout(layouts, dst_layouts)
+    larger_first = sorted(((input, layouts), (diff_dst, dst_layouts)), key=lambda pair: -pair[0].numel())
+    layout = _layer.choose_layout(*(lying for _, lying in larger_first))  # the smaller is copied where they differ
     desc = _desc(diff_dst, input.shape, shape, sizes, lib.OP_BACKWARD_WEIGHTS, layout)
     if layout in layouts:
         desc.src_strides[:] = _counted(input)
