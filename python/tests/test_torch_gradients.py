@@ -190,6 +190,22 @@ def test_sum_sends_strides_of_zero(device, monkeypatch):
     assert not copies
 
 
+@pytest.mark.parametrize(("channels", "stride"), [((4, 6), 2), ((9, 2), 1)], ids=str)
+def test_of_images_in_two_layouts_the_smaller_are_copied(device, monkeypatch, channels, stride):
+    copied, real = [], _gradients._copy
+    monkeypatch.setattr(_gradients, "_copy", lambda t, lying: copied.append(t.shape) or real(t, lying))
+    inputs, outputs = channels
+    x, weight = (
+        integers(2, inputs, 5, 6, device=device),
+        integers(inputs, outputs, 2, 2, device=device).requires_grad_(),
+    )
+    result = F.conv_transpose2d(x, weight, stride=stride)
+    cotangent = integers(*result.shape, device=device).contiguous(memory_format=torch.channels_last)
+    found, _ = WEIGHTS[2](x, cotangent, [2, 2], [stride, stride], [0, 0], 1, [1, 1], [True, False], False)
+    assert torch.equal(found, torch.autograd.grad(result, weight, cotangent)[0])
+    assert copied == [min(x, cotangent, key=torch.numel).shape]
+
+
 def test_deterministic(device):
     tensors = example(2, LAYERS[1], torch.float32, device, torch.randn)
     torch.use_deterministic_algorithms(True)
