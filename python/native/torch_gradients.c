@@ -115,29 +115,58 @@ static bool read_backward(const stable_value *stack, backward *made)
            read_list(stack[DILATION], key->spatial, key->dilation) && read_wanted(stack[WANTED], made);
 }
 
+/* Returns the operand of a plan: the tensor, or where it is read in other strides a copy, which *copy owns then. NULL
+ * where there is no memory. */
+static torch_tensor *operand(torch_tensor *tensor, const tensor_key *key, const int64_t strides[4], torch_tensor **copy)
+{
+    if (tensor == NULL || strides[0] == 0)
+        return tensor;
+    *copy = make_tensor(key, key->rank, key->sizes, strides);
+    return *copy != NULL && torch.aoti_torch_copy_(*copy, tensor, 0) == 0 ? *copy : NULL;
+}
+
+/* Executes the plan of a gradient: of the output's gradient and the other operand. The other is not read for the gradient of
+ * the bias alone. */
+static bool execute_gradient(const tconv_torch_plan *planned, const backward *made, bool of_input,
+                             torch_tensor *const results[GRADIENTS], thread_state *state)
+{
+    const tensor_key *like = &made->key.third;
+    torch_tensor *const given = of_input ? made->weight : made->wanted[OF_WEIGHT] ? made->input : NULL;
+    torch_tensor *copies[2] = {NULL, NULL};
+    torch_tensor *cotangent = operand(made->cotangent, like, planned->is.copies[0], &copies[0]);
+    torch_tensor *other =
+        operand(given, of_input ? &made->key.weight : &made->key.input, planned->is.copies[1], &copies[1]);
+    bool done = cotangent != NULL && (other != NULL) == (given != NULL);
+    if (done) {
+        torch_tensor *const of_src[] = {results[OF_INPUT], other, NULL, cotangent};
+        torch_tensor *const of_weights[] = {other, results[OF_WEIGHT], results[OF_BIAS], cotangent};
+        done = execute(planned, like, of_input ? of_src : of_weights, state);
+    }
+    delete_tensor(copies[0]);
+    delete_tensor(copies[1]);
+    return done;
+}
+
 /* Computes those of the gradients that have a plan. Returns false where one of them could not be; what is there is the
  * caller's. */
 static bool compute(const entry *found, const backward *made, torch_tensor *results[GRADIENTS], thread_state *state)
 {
     const tensor_key *like = &made->key.third;
     const int64_t one = 1;
-    bool done = true;
     if (found->plans[0] != NULL) {
         results[OF_INPUT] = make_result(like, found->plans[0]);
-        torch_tensor *const tensors[] = {results[OF_INPUT], made->weight, NULL, made->cotangent};
-        done = results[OF_INPUT] != NULL && execute(found->plans[0], like, tensors, state);
+        if (results[OF_INPUT] == NULL || !execute_gradient(found->plans[0], made, true, results, state))
+            return false;
     }
-    if (done && found->plans[1] != NULL) {
-        if (made->wanted[OF_WEIGHT])
-            results[OF_WEIGHT] = make_result(like, found->plans[1]);
-        if (made->wanted[OF_BIAS])
-            results[OF_BIAS] = make_tensor(like, 1, &like->sizes[1], &one);
-        torch_tensor *const tensors[] = {made->wanted[OF_WEIGHT] ? made->input : NULL, results[OF_WEIGHT],
-                                         results[OF_BIAS], made->cotangent};
-        done = (results[OF_WEIGHT] != NULL) == made->wanted[OF_WEIGHT] &&
-               (results[OF_BIAS] != NULL) == made->wanted[OF_BIAS] && execute(found->plans[1], like, tensors, state);
-    }
-    return done;
+    if (found->plans[1] == NULL)
+        return true;
+    if (made->wanted[OF_WEIGHT])
+        results[OF_WEIGHT] = make_result(like, found->plans[1]);
+    if (made->wanted[OF_BIAS])
+        results[OF_BIAS] = make_tensor(like, 1, &like->sizes[1], &one);
+    return (results[OF_WEIGHT] != NULL) == made->wanted[OF_WEIGHT] &&
+           (results[OF_BIAS] != NULL) == made->wanted[OF_BIAS] &&
+           execute_gradient(found->plans[1], made, false, results, state);
 }
 
 static void release_arguments(const stable_value *stack)

@@ -35,6 +35,7 @@ typedef void torch_kernel(stable_value *stack, uint64_t arguments, uint64_t resu
     X(int, aoti_torch_new_uninitialized_tensor, (torch_tensor **))                                                     \
     X(int, aoti_torch_empty_strided,                                                                                   \
       (int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t, torch_tensor **))                         \
+    X(int, aoti_torch_copy_, (torch_tensor *, torch_tensor *, int32_t))                                                \
     X(int, aoti_torch_delete_tensor_object, (torch_tensor *))                                                          \
     X(bool, aoti_torch_grad_mode_is_enabled, (void))                                                                   \
     X(int32_t, aoti_torch_layout_strided, (void))                                                                      \

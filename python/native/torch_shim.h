@@ -25,6 +25,9 @@ typedef struct tconv_torch_layer {
     int64_t workspace_elements;
     int64_t rank; /* rank of the result, of the gradients that of the input or the weight */
     int64_t sizes[4], strides[4];
+    /* Of a gradient: the strides in which the gradient of the output, and the input or the weight, are copied; 0 where
+     * they are read as they lie. */
+    int64_t copies[2][4];
     int32_t dtype, location; /* tconv_dtype and tconv_location */
 } tconv_torch_layer;
 

@@ -319,6 +319,30 @@ def test_known_gradients_need_no_python(device, spatial, wanted, no_python_for_g
         before = _native.gradients()
 
 
+LYING = {
+    "contiguous": lambda t: t,
+    "channels_last": lambda t: t.contiguous(memory_format=torch.channels_last),
+    "every other column": lambda t: t.repeat_interleave(2, 3)[..., ::2],
+    "channels last of all": lambda t: t.transpose(1, 3).contiguous().transpose(1, 3),
+}
+
+
+@pytest.mark.parametrize("lying", list(itertools.product(LYING, LYING, ["contiguous", "channels_last"])), ids=str)
+def test_gradients_of_copies_need_no_python(device, lying, no_python_for_gradients, deterministic):
+    """Of tensors that lie in no way, or not in the same, in which a plan would read them."""
+    x, weight, bias = tensors(device)
+    cotangent = torch.randn(2, 3, 6, 7, device=device)
+    x, weight, cotangent = (LYING[how](t) for how, t in zip(lying, (x, weight, cotangent), strict=True))
+    leaves = [x.requires_grad_(), weight.requires_grad_(), bias.requires_grad_()]
+    expected = differentiated(F.conv_transpose2d, leaves, (), cotangent)
+    for i in range(2):
+        found = differentiated(tt.conv_transpose2d, leaves, (), cotangent)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        if i == 0:
+            assert [t.stride() for t in (found[0], found[2])] == [t.stride() for t in (expected[0], expected[2])]
+            no_python_for_gradients()
+
+
 @pytest.mark.parametrize("left", [("input",), ("weight",), ("input", "weight", "bias")], ids=str)
 @pytest.mark.parametrize("wanted", [(True, True, True), (True, True, False), (False, False, True)], ids=str)
 def test_gradients_that_pytorch_computes_faster(left, wanted, monkeypatch, no_python_for_gradients):

@@ -33,8 +33,9 @@ class Gradient:
     strides: tuple[int, ...]
     workspace_elements: int
     memory_format: torch.memory_format  # of images that have to be copied
-    copy_diff_dst: bool
-    copy_other: bool  # the input or the weight
+    # The strides in which the output's gradient, and the input or the weight, are copied; () where they are not.
+    copy_diff_dst: tuple[int, ...]
+    copy_other: tuple[int, ...]
     device: int | None  # of CUDA
 
 
@@ -170,8 +171,19 @@ def strides_of(shape: Sizes, channels_last: bool) -> tuple[int, ...]:
     return torch.empty(tuple(shape), device="meta", memory_format=lying).stride()
 
 
+def _strides_of_images(shape: Sizes, layout: int) -> tuple[int, ...]:
+    """Of images that are copied to lie in a layout."""
+    strides = strides_of(_four_axes(shape, 1), layout == lib.NHWC)
+    return strides if len(shape) == 4 else (*strides[:2], strides[3])
+
+
 def _gradient(
-    desc: lib.Desc, diff_dst: Tensor, shape: Sizes, strides: Sizes, copy_diff_dst: bool, copy_other: bool
+    desc: lib.Desc,
+    diff_dst: Tensor,
+    shape: Sizes,
+    strides: Sizes,
+    copy_diff_dst: tuple[int, ...],
+    copy_other: tuple[int, ...],
 ) -> Gradient:
     plan = make_plan(desc, diff_dst.device)
     return Gradient(
@@ -195,7 +207,11 @@ def _plan_data(diff_dst: Tensor, weight: Tensor, sizes: Any, channels_last: bool
         desc.dst_strides[:] = _counted(diff_dst)
     weight_layout = _layer.weight_layout(_four_axes(weight.shape, 1), _four_axes(weight.stride(), 0))
     desc.weight_layout = lib.WEIGHT_IOHW if weight_layout is None else weight_layout
-    return _gradient(desc, diff_dst, shape, strides_of(shape, channels_last), not as_it_lies, weight_layout is None)
+    copies = (
+        () if as_it_lies else _strides_of_images(diff_dst.shape, layout),
+        () if weight_layout is not None else strides_of(weight.shape, False),
+    )
+    return _gradient(desc, diff_dst, shape, strides_of(shape, channels_last), *copies)
 
 
 def _plan_weights(diff_dst: Tensor, input: Tensor, sizes: Any, strides: Sizes) -> Gradient:
@@ -211,7 +227,11 @@ def _plan_weights(diff_dst: Tensor, input: Tensor, sizes: Any, strides: Sizes) -
     weight_layout = _layer.weight_layout(_four_axes(shape, 1), _four_axes(strides, 0))
     assert weight_layout is not None
     desc.weight_layout = weight_layout
-    return _gradient(desc, diff_dst, shape, strides, layout not in dst_layouts, layout not in layouts)
+    copies = (
+        () if layout in dst_layouts else _strides_of_images(diff_dst.shape, layout),
+        () if layout in layouts else _strides_of_images(input.shape, layout),
+    )
+    return _gradient(desc, diff_dst, shape, strides, *copies)
 
 
 def _plan_bias(diff_dst: Tensor) -> Gradient:
@@ -225,7 +245,8 @@ def _plan_bias(diff_dst: Tensor) -> Gradient:
     desc = _desc(diff_dst, diff_dst.shape, weight_shape, sizes, lib.OP_BACKWARD_WEIGHTS, layout)
     if layouts:
         desc.dst_strides[:] = _counted(diff_dst)
-    return _gradient(desc, diff_dst, weight_shape, strides_of(weight_shape, False), not layouts, False)
+    copy = () if layouts else _strides_of_images(diff_dst.shape, layout)
+    return _gradient(desc, diff_dst, weight_shape, strides_of(weight_shape, False), copy, ())
 
 
 # ------------------------------------------------------------------------------------------------------------ the calls

@@ -33,6 +33,7 @@ class _Description(c.Structure):
         ("rank", c.c_int64),
         ("sizes", c.c_int64 * 4),
         ("strides", c.c_int64 * 4),
+        ("copies", c.c_int64 * 4 * 2),
         ("dtype", c.c_int32),
         ("location", c.c_int32),
     )
@@ -157,8 +158,6 @@ class _Table:
             if isinstance(part, Reason):
                 if part.cause != "speed":
                     return
-            elif part is not None and (part.copy_diff_dst or part.copy_other):
-                return
         if found.copy_as is None:
             self._put(*(None if isinstance(part, Reason) else part for part in parts))
 
@@ -180,6 +179,9 @@ class _Table:
                 description.rank = len(part.shape)
                 description.sizes[: len(part.shape)] = part.shape
                 description.strides[: len(part.shape)] = part.strides
+                if isinstance(part, Gradient):
+                    for copy, strides in zip(description.copies, (part.copy_diff_dst, part.copy_other), strict=True):
+                        copy[: len(strides)] = strides
                 owner = _shim.tconv_torch_own(c.byref(description))
                 if owner is not None:
                     part.plan.hand_over(owner, _shim.tconv_torch_release)
