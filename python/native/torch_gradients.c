@@ -125,8 +125,8 @@ static torch_tensor *operand(torch_tensor *tensor, const tensor_key *key, const 
     return *copy != NULL && torch.aoti_torch_copy_(*copy, tensor, 0) == 0 ? *copy : NULL;
 }
 
-/* Executes the plan of a gradient: of the output's gradient and the other operand. The other is not read for the gradient of
- * the bias alone. */
+/* Executes the plan of a gradient on copies of what it does not read as it lies. For the gradient of the bias alone the
+ * input is not read. */
 static bool execute_gradient(const tconv_torch_plan *planned, const backward *made, bool of_input,
                              torch_tensor *const results[GRADIENTS], thread_state *state)
 {
