@@ -5,8 +5,8 @@
  * It lies at autograd's dispatch key and computes what is known: the gradients of a layer that nothing looks on at and
  * nothing is derived from. Everything else is Python's (tconv::unplanned_gradients): gradients of gradients, tangents,
  * modes, transforms, subclasses, and what is not in the table. Modes and the like have dispatch keys below autograd:
- * tconv::is_observed is asked by way of the dispatcher, and answered with yes by its kernels there, in Python, with no by
- * the one here.
+ * tconv::is_observed is asked by way of the dispatcher, and answered with yes by its kernels there, in Python, with no
+ * by the one here.
  *
  * One of the two gradients may be PyTorch's, by aten::convolution_backward.
  */
@@ -33,7 +33,7 @@ typedef struct backward {
     call_key key;
 } backward;
 
-/* ------------------------------------------------------------------------------------------------- what is nobody else's */
+/* -------------------------------------------------------------------------------------------- what is nobody else's */
 
 /* Whether a mode, a transform or a subclass is to see the calls with these tensors; true where that cannot be told. */
 static bool is_observed(const backward *made)
@@ -195,7 +195,8 @@ static torch_list *copy_list(torch_list *list)
     return copy;
 }
 
-/* Has PyTorch compute the gradients that are not there. Returns false, with results as they were, where it could not. */
+/* Has PyTorch compute the gradients that are not there. Returns false, with results as they were, where it could
+ * not. */
 static bool complete(const stable_value *stack, const backward *made, torch_tensor *results[GRADIENTS])
 {
     static const int lists[] = {STRIDE, PADDING, DILATION, OUTPUT_PADDING, WANTED};

@@ -70,7 +70,7 @@ bool execute(const tconv_torch_plan *planned, const tensor_key *like, torch_tens
     return status == TCONV_SUCCESS;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- a layer */
+/* ---------------------------------------------------------------------------------------------------------- a layer */
 
 static atomic_llong taken;
 
